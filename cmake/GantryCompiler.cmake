@@ -1,0 +1,71 @@
+# Language level, flags and output folders, for every target of this project.
+include(GNUInstallDirs)
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g")
+
+if(PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR}")
+  set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR}")
+  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/${CMAKE_INSTALL_BINDIR}")
+endif()
+
+# The tree of libraries and programs can be moved: everything is found relative to the binary.
+file(RELATIVE_PATH _bin_to_lib "/prefix/${CMAKE_INSTALL_BINDIR}" "/prefix/${CMAKE_INSTALL_LIBDIR}")
+set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
+set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/${_bin_to_lib}")
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+
+# ccache refuses precompiled headers (the tests use one) unless it is told that they are fine.
+find_program(GANTRY_CCACHE ccache)
+mark_as_advanced(GANTRY_CCACHE)
+if(GANTRY_CCACHE)
+  foreach(_language CXX CUDA)
+    if(NOT CMAKE_${_language}_COMPILER_LAUNCHER OR CMAKE_${_language}_COMPILER_LAUNCHER MATCHES "(^|/)ccache$")
+      set(CMAKE_${_language}_COMPILER_LAUNCHER
+          "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${GANTRY_CCACHE}")
+    endif()
+  endforeach()
+endif()
+
+add_library(gantry_flags INTERFACE)
+
+# Note [Bit-identical arithmetic]
+# The simulated devices promise the same bits as the GPU for + - * / and sqrt. A contracted multiply-add rounds once instead of twice, so
+# neither compiler may form one on its own; a kernel that wants one writes fma().
+target_compile_options(gantry_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>
+  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-ffp-contract=off>)
+
+target_compile_options(gantry_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall>)
+if(GANTRY_WERROR)
+  target_compile_options(gantry_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Werror>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Werror>)
+endif()
+
+if(GANTRY_SANITIZE)
+  set(_sanitize -fsanitize=${GANTRY_SANITIZE} -fno-omit-frame-pointer)
+  if(GANTRY_SANITIZE MATCHES "undefined")
+    list(APPEND _sanitize -fno-sanitize-recover=undefined)
+  endif()
+  target_compile_options(gantry_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${_sanitize}>")
+  target_link_options(gantry_flags INTERFACE ${_sanitize})
+endif()
+
+find_program(GANTRY_MOLD mold)
+mark_as_advanced(GANTRY_MOLD)
+if(GANTRY_MOLD)
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX -fuse-ld=mold GANTRY_CXX_LINKS_WITH_MOLD)
+  if(GANTRY_CXX_LINKS_WITH_MOLD)
+    target_link_options(gantry_flags INTERFACE -fuse-ld=mold)
+  endif()
+endif()

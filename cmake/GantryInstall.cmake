@@ -1,0 +1,26 @@
+# Install rules, and the package files for the install tree and the build tree.
+include(CMakePackageConfigHelpers)
+
+get_property(_targets GLOBAL PROPERTY GANTRY_EXPORTED_TARGETS)
+set(_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/gantry")
+
+foreach(_target IN LISTS _targets)
+  get_target_property(_header_sets ${_target} INTERFACE_HEADER_SETS)
+  set(_file_set "")
+  if(_header_sets)
+    set(_file_set FILE_SET HEADERS)
+  endif()
+  install(TARGETS ${_target} EXPORT gantryTargets ${_file_set})
+endforeach()
+
+configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/gantryConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/gantryConfig.cmake" INSTALL_DESTINATION "${_package_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/gantryConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+
+install(EXPORT gantryTargets NAMESPACE gantry:: DESTINATION "${_package_dir}")
+install(FILES "${PROJECT_BINARY_DIR}/gantryConfig.cmake" "${PROJECT_BINARY_DIR}/gantryConfigVersion.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake"
+  DESTINATION "${_package_dir}")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+file(COPY "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake" DESTINATION "${PROJECT_BINARY_DIR}")
+export(EXPORT gantryTargets NAMESPACE gantry:: FILE "${PROJECT_BINARY_DIR}/gantryTargets.cmake")

@@ -1,0 +1,82 @@
+# gantry_add_layer(<name> SOURCES … [CUDA_SOURCES …] [DEPENDS layer…] [PUBLIC_LIBS …] [PRIVATE_LIBS …])
+#
+# Builds the library of one layer: target gantry_<name>, alias gantry::<name>. Its public headers are include/gantry/<name>/*.hpp.
+#   SOURCES       listed one by one, relative to the layer's folder
+#   CUDA_SOURCES  .cu files (and .cpp files that need the toolkit's headers); ignored without CUDA
+#   DEPENDS       layers to the left of this one
+#   PRIVATE_LIBS  third-party libraries, hidden from whoever links the layer
+function(gantry_add_layer name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;DEPENDS;PUBLIC_LIBS;PRIVATE_LIBS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
+    message(FATAL_ERROR "gantry_add_layer(${name}): SOURCES expected, but got '${ARGN}'")
+  endif()
+  foreach(list arg_SOURCES arg_CUDA_SOURCES)  # BRING-UP
+    foreach(source IN LISTS ${list})  # BRING-UP
+      if(NOT IS_ABSOLUTE "${source}" AND NOT EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${source}")  # BRING-UP
+        message(WARNING "gantry_${name}: ${source} is not there yet")  # BRING-UP
+        list(REMOVE_ITEM ${list} "${source}")  # BRING-UP
+      endif()  # BRING-UP
+    endforeach()  # BRING-UP
+  endforeach()  # BRING-UP
+  if(NOT arg_SOURCES)  # BRING-UP
+    return()  # BRING-UP
+  endif()  # BRING-UP
+  set(target gantry_${name})
+  add_library(${target} ${arg_SOURCES})
+  add_library(gantry::${name} ALIAS ${target})
+  if(GANTRY_WITH_CUDA)
+    target_sources(${target} PRIVATE ${arg_CUDA_SOURCES})
+    target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  endif()
+
+  file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/gantry/${name}/*.hpp")
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES ${headers})
+
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
+  list(TRANSFORM arg_DEPENDS PREPEND gantry_)
+  target_link_libraries(${target}
+    PUBLIC ${arg_DEPENDS} ${arg_PUBLIC_LIBS}
+    PRIVATE $<BUILD_INTERFACE:gantry_flags> Threads::Threads ${arg_PRIVATE_LIBS})
+  set_target_properties(${target} PROPERTIES
+    EXPORT_NAME ${name}
+    VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+    CUDA_SEPARABLE_COMPILATION OFF)
+  if(NOT GANTRY_SANITIZE)
+    # A layer that uses a symbol from its right does not link.
+    target_link_options(${target} PRIVATE LINKER:-z,defs)
+  endif()
+  set_property(GLOBAL APPEND PROPERTY GANTRY_EXPORTED_TARGETS ${target})
+endfunction()
+
+# gantry_add_umbrella(<layer>…): the target gantry::gantry, which links every layer.
+function(gantry_add_umbrella)
+  add_library(gantry_gantry INTERFACE)
+  add_library(gantry::gantry ALIAS gantry_gantry)
+  foreach(layer IN LISTS ARGN)
+    if(TARGET gantry_${layer})
+      target_link_libraries(gantry_gantry INTERFACE gantry_${layer})
+    endif()
+  endforeach()
+  if(EXISTS "${PROJECT_SOURCE_DIR}/include/gantry/gantry.hpp")
+    target_sources(gantry_gantry INTERFACE FILE_SET HEADERS
+      BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES "${PROJECT_SOURCE_DIR}/include/gantry/gantry.hpp")
+  else()
+    target_include_directories(gantry_gantry INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+  endif()
+  set_target_properties(gantry_gantry PROPERTIES EXPORT_NAME gantry)
+  set_property(GLOBAL APPEND PROPERTY GANTRY_EXPORTED_TARGETS gantry_gantry)
+endfunction()
+
+# gantry_add_tool(<name> SOURCES … [LIBS …]): a program that is installed in bin/.
+function(gantry_add_tool name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
+    message(FATAL_ERROR "gantry_add_tool(${name}): SOURCES expected, but got '${ARGN}'")
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
+  target_link_libraries(${name} PRIVATE gantry_flags Threads::Threads ${arg_LIBS})
+  install(TARGETS ${name} RUNTIME)
+endfunction()

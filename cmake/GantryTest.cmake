@@ -1,0 +1,111 @@
+# Test registration. Test programs go to one folder, so that a test finds the helpers it starts.
+set(GANTRY_TEST_BIN_DIR "${CMAKE_BINARY_DIR}/tests/bin")
+
+set(GANTRY_TEST_ENVIRONMENT
+  "ASAN_OPTIONS=halt_on_error=1:detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1"
+  "UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1"
+  "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0"
+  "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp"
+  "OMPI_ALLOW_RUN_AS_ROOT=1" "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+if(GANTRY_SANITIZE)
+  set(GANTRY_TEST_TIMEOUT_FACTOR 4)
+else()
+  set(GANTRY_TEST_TIMEOUT_FACTOR 1)
+endif()
+
+# A test of a layer links that layer and what is on its left; any other test links everything.
+function(_gantry_tested_layer result layer)
+  if(NOT layer)
+    get_filename_component(layer "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+  endif()
+  if(TARGET gantry_${layer})
+    set(${result} gantry::${layer} PARENT_SCOPE)
+  else()
+    set(${result} gantry::gantry PARENT_SCOPE)
+  endif()
+endfunction()
+
+# gantry_add_program(<name> SOURCES … [LIBS …] [LAYER layer]): a helper executable that tests start (see PROGRAMS below); it is no test itself.
+function(gantry_add_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LAYER" "SOURCES;LIBS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
+    message(FATAL_ERROR "gantry_add_program(${name}): SOURCES expected, but got '${ARGN}'")
+  endif()
+  foreach(source IN LISTS arg_SOURCES)  # BRING-UP
+    if(NOT IS_ABSOLUTE "${source}" AND NOT EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${source}")  # BRING-UP
+      message(WARNING "program ${name}: ${source} is not there yet")  # BRING-UP
+      return()  # BRING-UP
+    endif()  # BRING-UP
+  endforeach()  # BRING-UP
+  _gantry_tested_layer(tested "${arg_LAYER}")
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE ${tested} gantry_flags Threads::Threads ${arg_LIBS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${GANTRY_TEST_BIN_DIR}")
+endfunction()
+
+# gantry_add_test(<noun> [SOURCES …] [LIBS …] [PROGRAMS …] [ENVIRONMENT VAR=value…] [SIM_ONLY] [DEVICES n] [TIMEOUT seconds] [LAYER layer])
+#
+# Builds <noun>_test from <noun>_test.cpp (or SOURCES) and registers it as
+#   <noun>.sim   label sim, on DEVICES (4) simulated devices
+#   <noun>.cuda  label gpu, on the visible GPUs, alone; skipped as a whole where there is none; not with SIM_ONLY or without CUDA
+# Tests in tests/core have the first entry only. LAYER: what is tested, if it is not the folder's name. LIBS: what is
+# linked besides it.
+# PROGRAMS are targets of gantry_add_program or of the project; the test finds them in GANTRY_TEST_PROGRAM_DIR.
+function(gantry_add_test noun)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SIM_ONLY" "DEVICES;TIMEOUT;LAYER" "SOURCES;LIBS;PROGRAMS;ENVIRONMENT")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "gantry_add_test(${noun}): unknown arguments '${arg_UNPARSED_ARGUMENTS}'")
+  endif()
+  if(NOT arg_SOURCES)
+    set(arg_SOURCES ${noun}_test.cpp)
+  endif()
+  if(NOT arg_DEVICES)
+    set(arg_DEVICES 4)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  math(EXPR timeout "${arg_TIMEOUT} * ${GANTRY_TEST_TIMEOUT_FACTOR}")
+
+  foreach(source IN LISTS arg_SOURCES)  # BRING-UP
+    if(NOT IS_ABSOLUTE "${source}" AND NOT EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${source}")  # BRING-UP
+      message(WARNING "test ${noun}: ${source} is not there yet")  # BRING-UP
+      return()  # BRING-UP
+    endif()  # BRING-UP
+  endforeach()  # BRING-UP
+  _gantry_tested_layer(tested "${arg_LAYER}")
+  set(main gantry_test_main)
+  if(tested STREQUAL "gantry::core")  # which knows no devices
+    set(main GTest::gtest_main)
+    set(arg_SIM_ONLY ON)
+  endif()
+
+  set(target ${noun}_test)
+  add_executable(${target} ${arg_SOURCES})
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${target} PRIVATE ${tested} ${main} gantry_test_support ${arg_LIBS})
+  target_compile_definitions(${target} PRIVATE GANTRY_TEST_PROGRAM_DIR="${GANTRY_TEST_BIN_DIR}")
+  target_precompile_headers(${target} REUSE_FROM gantry_test_pch)
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${GANTRY_TEST_BIN_DIR}")
+  foreach(program IN LISTS arg_PROGRAMS)  # BRING-UP
+    if(NOT TARGET ${program})  # BRING-UP
+      list(REMOVE_ITEM arg_PROGRAMS ${program})  # BRING-UP
+    endif()  # BRING-UP
+  endforeach()  # BRING-UP
+  if(arg_PROGRAMS)
+    add_dependencies(${target} ${arg_PROGRAMS})
+  endif()
+
+  add_test(NAME ${noun}.sim COMMAND ${target})
+  set_tests_properties(${noun}.sim PROPERTIES
+    LABELS sim TIMEOUT ${timeout} SKIP_RETURN_CODE 77
+    ENVIRONMENT "GANTRY_SIM_DEVICES=${arg_DEVICES};${GANTRY_TEST_ENVIRONMENT};${arg_ENVIRONMENT}")
+  if(GANTRY_WITH_CUDA AND NOT arg_SIM_ONLY)
+    add_test(NAME ${noun}.cuda COMMAND ${target})
+    set_tests_properties(${noun}.cuda PROPERTIES
+      LABELS gpu TIMEOUT ${timeout} SKIP_RETURN_CODE 77 RUN_SERIAL ON
+      ENVIRONMENT "GANTRY_TEST_PLATFORM=cuda;${GANTRY_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
+      ENVIRONMENT_MODIFICATION "GANTRY_SIM_DEVICES=unset:")
+  endif()
+endfunction()

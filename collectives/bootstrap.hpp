@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gantry/core/process_identity.hpp>
+
+namespace gantry {
+
+// How the ranks of a job exchange small byte strings before they share memory.
+class Bootstrap {
+ public:
+  virtual ~Bootstrap() = default;
+
+  // Every rank's bytes in rank order; all ranks make the same sequence of calls.
+  // Throws: PeerLostError, TimeoutError.
+  virtual std::vector<std::string> all_gather(const std::string& bytes) = 0;
+  // First rank known to have left the job without a goodbye, else -1. Cheap.
+  virtual int lost_rank() const noexcept = 0;
+};
+
+// The bootstrap that fits the launcher: glaunch's or a user's store, MPI, or nothing for one process.
+// Throws: NotSupported if this build cannot serve the launcher.
+std::unique_ptr<Bootstrap> make_bootstrap(const ProcessIdentity& identity,
+                                          std::chrono::milliseconds timeout);
+
+// A bootstrap over a key/value store; serves the store if the identity says so.
+std::unique_ptr<Bootstrap> make_store_bootstrap(const ProcessIdentity& identity,
+                                                std::chrono::milliseconds timeout);
+
+// True if this build can bootstrap through MPI.
+bool has_mpi();
+// A bootstrap over MPI_COMM_WORLD. Initialises MPI unless the program did, and then finalises it at
+// exit. Throws: NotSupported in a build without MPI.
+std::unique_ptr<Bootstrap> make_mpi_bootstrap();
+
+}  // namespace gantry

@@ -1,0 +1,82 @@
+#include <mpi.h>
+
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include <gantry/core/error.hpp>
+
+#include "collectives/bootstrap.hpp"
+
+namespace gantry {
+
+namespace {
+
+void check(int status, const char* call) {
+  if (status == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(status, text, &length);
+  throw Error(fmt::format("Failed exchanging bootstrap data over MPI: {} [{}]", text, call));
+}
+
+void finalize_at_exit() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized == 0) MPI_Finalize();
+}
+
+class MpiBootstrap final : public Bootstrap {
+ public:
+  MpiBootstrap() {
+    int initialized = 0;
+    check(MPI_Initialized(&initialized), "MPI_Initialized");
+    if (initialized == 0) {
+      int provided = 0;
+      check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+      std::atexit(finalize_at_exit);
+    }
+    // A communicator of our own: messages never meet those of the program.
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  }
+
+  std::vector<std::string> all_gather(const std::string& bytes) override {
+    const auto count = static_cast<std::size_t>(size_);
+    int length = static_cast<int>(bytes.size());
+    std::vector<int> lengths(count);
+    check(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_), "MPI_Allgather");
+    std::vector<int> offsets(count);
+    int total = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      offsets[i] = total;
+      total += lengths[i];
+    }
+    std::string joined(static_cast<std::size_t>(total), '\0');
+    check(MPI_Allgatherv(bytes.data(), length, MPI_BYTE, joined.data(), lengths.data(),
+                         offsets.data(), MPI_BYTE, comm_),
+          "MPI_Allgatherv");
+    std::vector<std::string> all;
+    for (std::size_t i = 0; i < count; ++i) {
+      all.push_back(joined.substr(static_cast<std::size_t>(offsets[i]),
+                                  static_cast<std::size_t>(lengths[i])));
+    }
+    return all;
+  }
+
+  // mpirun itself ends the job when a rank dies.
+  int lost_rank() const noexcept override { return -1; }
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int size_ = 0;
+};
+
+}  // namespace
+
+bool has_mpi() { return true; }
+
+std::unique_ptr<Bootstrap> make_mpi_bootstrap() { return std::make_unique<MpiBootstrap>(); }
+
+}  // namespace gantry

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <gantry/tensor/tensor.hpp>
+
+namespace gantry {
+
+// Tensors of one dtype that travel as one flat array.
+struct Bucket {
+  DType dtype = DType::f32;
+  std::int64_t elements = 0;
+  std::vector<std::size_t> members;  // positions in the list, in order
+};
+
+// Deals tensors into buckets of one dtype and at most `bytes` each, in list order per dtype; a
+// larger tensor gets a bucket of its own. Depends on dtypes and sizes only, so equal lists give
+// equal buckets on every device and rank.
+std::vector<Bucket> make_buckets(std::span<const Tensor> tensors, std::size_t bytes);
+
+// A new flat tensor with the bucket's members one after the other, on the first member's device.
+Tensor flatten_bucket(const Bucket& bucket, std::span<const Tensor> tensors);
+
+// Views of `flat` shaped like the bucket's members, in order.
+std::vector<Tensor> views_of_bucket(const Bucket& bucket, const Tensor& flat,
+                                    std::span<const Tensor> shapes);
+
+// Copies `flat` back into the bucket's members.
+void unflatten_bucket(const Bucket& bucket, const Tensor& flat, std::span<Tensor> tensors);
+
+}  // namespace gantry

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <gantry/tensor/tensor.hpp>
+
+namespace gantry::comm {
+
+// Argument checks that the functions of comm.hpp share. Each throws before anything changed.
+
+// The devices with their indices. Throws: InvalidArgument for an empty list or the CPU.
+std::vector<Device> checked_devices(std::string_view op, const std::vector<Device>& devices);
+
+// Throws: InvalidArgument if the list is empty, or one is undefined or not on a device.
+void require_device_tensors(std::string_view op, std::span<const Tensor> tensors,
+                            std::string_view what);
+
+// Throws: ShapeError, DTypeError if a tensor differs from tensors[0].
+void require_alike(std::string_view op, std::span<const Tensor> tensors, std::string_view what);
+
+// Throws: InvalidArgument if two tensors live on one device.
+void require_distinct_devices(std::string_view op, std::span<const Tensor> tensors);
+
+// Throws: InvalidArgument for an undefined tensor.
+void require_defined(std::string_view op, const Tensor& tensor, std::string_view what);
+
+// `dim` counted from the front. Throws: IndexError.
+int checked_dim(std::string_view op, int dim, int ndim);
+
+// The devices of the tensors, in order.
+std::vector<Device> devices_of(std::span<const Tensor> tensors);
+
+}  // namespace gantry::comm

@@ -1,0 +1,128 @@
+#include <fmt/format.h>
+
+#include <optional>
+
+#include <gantry/collectives/comm.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/streams/stream_guard.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "collectives/comm_checks.hpp"
+
+namespace gantry::comm {
+
+namespace {
+
+// Extents of the pieces of a dimension of `size`.
+std::vector<std::int64_t> extents(std::int64_t size, std::size_t devices,
+                                  const ScatterOptions& options) {
+  if (!options.chunk_sizes.empty()) return options.chunk_sizes;
+  const auto count = static_cast<std::int64_t>(devices);
+  std::vector<std::int64_t> result;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (options.torch_chunking) {
+      const std::int64_t each = std::max<std::int64_t>(1, (size + count - 1) / count);
+      const std::int64_t left = size - each * i;
+      if (left <= 0 && i > 0) break;
+      result.push_back(std::min(each, left));
+    } else {
+      result.push_back(size / count + (i < size % count ? 1 : 0));
+    }
+  }
+  return result;
+}
+
+void check_extents(const Tensor& tensor, int dim, const std::vector<std::int64_t>& sizes) {
+  std::int64_t total = 0;
+  for (const std::int64_t size : sizes) {
+    if (size < 0) {
+      throw InvalidArgument(
+          fmt::format("scatter: expected chunk_sizes >= 0, but got {}", size));
+    }
+    total += size;
+  }
+  if (total != tensor.size(dim)) {
+    throw ShapeError(fmt::format(
+        "scatter: expected chunk_sizes that add up to {} (the size of dimension {}), but got {}",
+        tensor.size(dim), dim, total));
+  }
+}
+
+}  // namespace
+
+std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
+                            const ScatterOptions& options) {
+  require_defined("scatter", tensor, "argument 'tensor'");
+  if (devices.empty()) throw InvalidArgument("scatter: Expected at least one device to scatter to");
+  const std::vector<Device> resolved = checked_devices("scatter", devices);
+  const int dim = checked_dim("scatter", options.dim, tensor.dim());
+  if (!options.chunk_sizes.empty() && options.chunk_sizes.size() != devices.size()) {
+    throw InvalidArgument(fmt::format(
+        "scatter: Expected devices and chunk_sizes to be of same length, but got len(devices) = {} "
+        "and len(chunk_sizes) = {}",
+        devices.size(), options.chunk_sizes.size()));
+  }
+  if (options.streams.size() > devices.size()) {
+    throw InvalidArgument(fmt::format("scatter: expected at most {} streams, but got {}",
+                                      devices.size(), options.streams.size()));
+  }
+  for (std::size_t i = 0; i < options.streams.size(); ++i) {
+    if (!options.streams[i] || options.streams[i]->device() == resolved[i]) continue;
+    throw InvalidArgument(fmt::format(
+        "scatter: Expected the device associated with the stream at index {} (was {}) to match the "
+        "device supplied at that index (expected {})",
+        i, options.streams[i]->device().str(), resolved[i].str()));
+  }
+  const std::vector<std::int64_t> sizes = extents(tensor.size(dim), devices.size(), options);
+  check_extents(tensor, dim, sizes);
+
+  std::vector<Tensor> pieces;
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    std::optional<StreamGuard> guard;
+    if (i < options.streams.size() && options.streams[i]) guard.emplace(*options.streams[i]);
+    pieces.push_back(
+        tensor.narrow(dim, begin, sizes[i]).to(resolved[i], {.non_blocking = true}));
+    begin += sizes[i];
+  }
+  return pieces;
+}
+
+void scatter(const Tensor& tensor, std::span<Tensor> out, int dim) {
+  require_defined("scatter", tensor, "argument 'tensor'");
+  if (out.empty()) {
+    throw InvalidArgument("scatter: Expected at least one output tensor to scatter to");
+  }
+  require_device_tensors("scatter", out, "output");
+  const int axis = checked_dim("scatter", dim, tensor.dim());
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    Shape expected = tensor.sizes();
+    if (out[i].dim() == tensor.dim()) expected[axis] = out[i].size(axis);
+    if (out[i].sizes() != expected) {
+      throw ShapeError(fmt::format(
+          "scatter: Output tensor at index {} has incorrect shape: {}. Expected same shape except "
+          "for scatter dim {} as the source tensor: {}",
+          i, out[i].sizes().str(), axis, tensor.sizes().str()));
+    }
+    if (out[i].dtype() != tensor.dtype()) {
+      throw DTypeError(
+          fmt::format("scatter: output tensor at index {} has dtype {}, but expected {}", i,
+                      name(out[i].dtype()), name(tensor.dtype())));
+    }
+    total += out[i].size(axis);
+  }
+  if (total != tensor.size(axis)) {
+    throw ShapeError(fmt::format(
+        "scatter: Total size for output tensors along scatter dim {} does not match the source "
+        "tensor size at dim {}. Expected {}, but got total size {}",
+        axis, axis, tensor.size(axis), total));
+  }
+  std::int64_t begin = 0;
+  for (Tensor& piece : out) {
+    piece.copy_(tensor.narrow(axis, begin, piece.size(axis)), {.non_blocking = true});
+    begin += piece.size(axis);
+  }
+}
+
+}  // namespace gantry::comm

@@ -1,0 +1,69 @@
+#include <gantry/core/dtype.hpp>
+
+#include <array>
+#include <string>
+
+#include <gantry/core/error.hpp>
+#include <gantry/core/scalar.hpp>
+
+namespace gantry {
+
+namespace {
+
+struct Names {
+  std::string_view own;
+  std::string_view torch;
+};
+
+constexpr std::array<Names, kDTypeCount> kNames{{{"bool", "Bool"},
+                                                 {"u8", "Byte"},
+                                                 {"i8", "Char"},
+                                                 {"i16", "Short"},
+                                                 {"i32", "Int"},
+                                                 {"i64", "Long"},
+                                                 {"f16", "Half"},
+                                                 {"bf16", "BFloat16"},
+                                                 {"f32", "Float"},
+                                                 {"f64", "Double"}}};
+
+}  // namespace
+
+std::string_view name(DType dtype) { return kNames[static_cast<std::size_t>(dtype)].own; }
+
+std::string_view torch_name(DType dtype) { return kNames[static_cast<std::size_t>(dtype)].torch; }
+
+DType parse_dtype(std::string_view text) {
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i].own == text) return static_cast<DType>(i);
+  }
+  throw DTypeError("Expected one of bool u8 i8 i16 i32 i64 f16 bf16 f32 f64 as dtype, but got '" +
+                   std::string(text) + "'");
+}
+
+std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name(dtype); }
+
+DType Scalar::default_dtype() const {
+  switch (category_) {
+    case DTypeCategory::boolean:
+      return DType::bool_;
+    case DTypeCategory::integral:
+      return DType::i64;
+    case DTypeCategory::floating:
+      return DType::f32;
+  }
+  __builtin_unreachable();
+}
+
+std::ostream& operator<<(std::ostream& out, const Scalar& scalar) {
+  switch (scalar.category()) {
+    case DTypeCategory::boolean:
+      return out << (scalar.to<bool>() ? "true" : "false");
+    case DTypeCategory::integral:
+      return out << scalar.to<std::int64_t>();
+    case DTypeCategory::floating:
+      return out << scalar.to<double>();
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace gantry

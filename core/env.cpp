@@ -1,0 +1,111 @@
+#include <gantry/core/env.hpp>
+
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+
+#include <gantry/core/error.hpp>
+
+namespace gantry::env {
+
+const std::vector<Variable>& variables() {
+  static const std::vector<Variable> kVariables{
+      {"GANTRY_SIM_DEVICES", "1..64", "use this many simulated devices, even where GPUs exist"},
+      {"GANTRY_SIM_MEMORY", "bytes (1G)", "memory of each simulated device"},
+      {"GANTRY_LOG", "trace|debug|info|warn|error|off (warn)", "lowest level written to stderr"},
+      {"GANTRY_ALLOC_CONF", "key:value,…", "configuration of the caching allocator"},
+      {"GANTRY_COLL_ALGO", "auto|p2p|nccl (auto)", "transport that collectives use"},
+      {"GANTRY_COLL_TIMEOUT", "seconds (600)", "deadline of a collective operation"},
+      {"GANTRY_RANK", "0..", "rank of this process, set by glaunch"},
+      {"GANTRY_WORLD_SIZE", "1..", "number of processes, set by glaunch"},
+      {"GANTRY_LOCAL_RANK", "0..", "rank among the processes of this node, set by glaunch"},
+      {"GANTRY_LOCAL_SIZE", "1..", "number of processes on this node, set by glaunch"},
+      {"GANTRY_NODE_RANK", "0..", "index of this node, set by glaunch"},
+      {"GANTRY_NODE_COUNT", "1..", "number of nodes, set by glaunch"},
+      {"GANTRY_DEVICE", "0..", "index of this rank's device among the visible ones, set by glaunch"},
+      {"GANTRY_JOB_ID", "text", "unique name of the job, set by glaunch"},
+      {"GANTRY_RDZV", "unix:@name|unix:/path|tcp:host:port",
+       "address of the job's key/value store, set by glaunch"},
+      {"GANTRY_LIFELINE_FD", "file descriptor", "pipe that closes when glaunch dies"},
+      {"GANTRY_RESTART", "0..", "how often the job was restarted, set by glaunch"},
+      {"GANTRY_ERROR_FILE", "path", "where a rank writes what made it fail, set by glaunch"},
+  };
+  return kVariables;
+}
+
+std::optional<std::string> get(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr) return std::nullopt;
+  return std::string(value);
+}
+
+std::int64_t parse_int(std::string_view text, std::string_view what, std::int64_t min,
+                       std::int64_t max) {
+  std::int64_t value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc{} || end != text.data() + text.size() || value < min || value > max) {
+    throw InvalidArgument(std::string(what) + ": expected a whole number from " +
+                          std::to_string(min) + " to " + std::to_string(max) + ", but got '" +
+                          std::string(text) + "'");
+  }
+  return value;
+}
+
+std::size_t parse_bytes(std::string_view text, std::string_view what) {
+  const auto fail = [&]() -> std::size_t {
+    throw InvalidArgument(std::string(what) +
+                          ": expected a byte count such as 512M or 2GiB, but got '" +
+                          std::string(text) + "'");
+  };
+  std::uint64_t value = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, status] = std::from_chars(text.data(), last, value);
+  if (status != std::errc{}) return fail();
+  std::string_view suffix(end, static_cast<std::size_t>(last - end));
+  int shift = 0;
+  if (!suffix.empty() && suffix != "B") {
+    switch (suffix.front()) {
+      case 'K':
+      case 'k':
+        shift = 10;
+        break;
+      case 'M':
+      case 'm':
+        shift = 20;
+        break;
+      case 'G':
+      case 'g':
+        shift = 30;
+        break;
+      default:
+        return fail();
+    }
+    suffix.remove_prefix(1);
+  }
+  if (!suffix.empty() && suffix != "B" && suffix != "iB") return fail();
+  if (value > (std::numeric_limits<std::uint64_t>::max() >> shift)) return fail();
+  return static_cast<std::size_t>(value << shift);
+}
+
+std::optional<std::int64_t> get_int(const char* name, std::int64_t min, std::int64_t max) {
+  const auto text = get(name);
+  if (!text || text->empty()) return std::nullopt;
+  return parse_int(*text, name, min, max);
+}
+
+std::optional<std::size_t> get_bytes(const char* name) {
+  const auto text = get(name);
+  if (!text || text->empty()) return std::nullopt;
+  return parse_bytes(*text, name);
+}
+
+bool get_bool(const char* name, bool fallback) {
+  const auto text = get(name);
+  if (!text || text->empty()) return fallback;
+  if (*text == "1" || *text == "true" || *text == "on" || *text == "yes") return true;
+  if (*text == "0" || *text == "false" || *text == "off" || *text == "no") return false;
+  throw InvalidArgument(std::string(name) + ": expected 1/0, true/false, on/off or yes/no, but got '" +
+                        *text + "'");
+}
+
+}  // namespace gantry::env

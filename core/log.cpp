@@ -1,0 +1,79 @@
+#include <gantry/core/log.hpp>
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <memory>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+
+namespace gantry::logging {
+
+namespace {
+
+spdlog::level::level_enum to_spdlog(Level level) {
+  switch (level) {
+    case Level::trace:
+      return spdlog::level::trace;
+    case Level::debug:
+      return spdlog::level::debug;
+    case Level::info:
+      return spdlog::level::info;
+    case Level::warn:
+      return spdlog::level::warn;
+    case Level::error:
+      return spdlog::level::err;
+    case Level::off:
+      return spdlog::level::off;
+  }
+  __builtin_unreachable();
+}
+
+Level level_from_environment() {
+  const auto text = env::get("GANTRY_LOG");
+  if (!text || text->empty()) return Level::warn;
+  constexpr std::pair<std::string_view, Level> kLevels[] = {
+      {"trace", Level::trace}, {"debug", Level::debug}, {"info", Level::info},
+      {"warn", Level::warn},   {"error", Level::error}, {"off", Level::off}};
+  for (const auto& [name, value] : kLevels) {
+    if (*text == name) return value;
+  }
+  throw InvalidArgument("GANTRY_LOG: expected trace, debug, info, warn, error or off, but got '" +
+                        *text + "'");
+}
+
+// Never destroyed: static destructors of other libraries may still want to log.
+spdlog::logger& logger() {
+  static spdlog::logger& instance = [&]() -> spdlog::logger& {
+    auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    auto* made = new spdlog::logger("gantry", std::move(sink));
+    made->set_pattern("[gantry %H:%M:%S.%e %P %l] %v");
+    made->set_level(to_spdlog(level_from_environment()));
+    return *made;
+  }();
+  return instance;
+}
+
+}  // namespace
+
+Level level() {
+  for (const Level candidate :
+       {Level::trace, Level::debug, Level::info, Level::warn, Level::error}) {
+    if (logger().should_log(to_spdlog(candidate))) return candidate;
+  }
+  return Level::off;
+}
+
+void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+
+bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
+
+void write(Level level, std::string_view message) noexcept {
+  try {
+    logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+  } catch (...) {  // A message that cannot be written is lost; a destructor must not throw for it.
+  }
+}
+
+}  // namespace gantry::logging

@@ -1,0 +1,480 @@
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+#include <gantry/core/rendezvous.hpp>
+
+#include "core/store_table.hpp"
+#include "core/store_wire.hpp"
+
+namespace gantry {
+
+using store::Descriptor;
+using store::Message;
+using store::Reader;
+using store::Waiter;
+using store::Writer;
+
+namespace {
+
+constexpr std::uint64_t kListener = 0;
+constexpr std::uint64_t kWake = 1;
+constexpr std::uint64_t kFirstClient = 2;
+
+constexpr std::size_t kMaxClients = 4096;
+constexpr std::size_t kMaxUnsentBytes = std::size_t{256} << 20;
+constexpr int kMaxRank = 1 << 20;
+
+struct Client {
+  Descriptor fd;
+  store::Splitter input;
+  std::string unsent;
+  std::size_t sent = 0;  // bytes of `unsent` that are gone already
+  int rank = -1;
+  bool introduced = false;
+  bool goodbye = false;
+  bool wants_write = false;
+};
+
+}  // namespace
+
+class StoreServer::Impl {
+ public:
+  explicit Impl(const StoreServerOptions& options)
+      : address_(store::parse_address(options.address)), token_(options.token) {
+    listener_ = store::listen_at(address_);
+    text_ = address_.str();
+    poll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
+    wake_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!poll_ || !wake_) throw Error(fmt::format("store: {}", std::strerror(errno)));
+    watch(EPOLL_CTL_ADD, wake_.get(), kWake, EPOLLIN);
+    watch(EPOLL_CTL_ADD, listener_.get(), kListener, EPOLLIN);
+    // The process's signals are for its own threads.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { run(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake();
+    thread_.join();
+    if (address_.kind == store::Address::Kind::unix_path) unlink(address_.name.c_str());
+  }
+
+  const std::string& address() const { return text_; }
+
+  void mark_lost(int rank) {
+    {
+      const std::lock_guard lock(mutex_);
+      reported_.push_back(rank);
+    }
+    wake();
+  }
+
+  std::vector<int> lost_ranks() const {
+    const std::lock_guard lock(mutex_);
+    return {lost_.begin(), lost_.end()};
+  }
+
+  std::vector<int> connected_ranks() const {
+    const std::lock_guard lock(mutex_);
+    return {connected_.begin(), connected_.end()};
+  }
+
+ private:
+  void wake() const {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = write(wake_.get(), &one, sizeof one);
+  }
+
+  void watch(int operation, int fd, std::uint64_t tag, std::uint32_t events) const {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = tag;
+    epoll_ctl(poll_.get(), operation, fd, &event);
+  }
+
+  void run() {
+    std::array<epoll_event, 64> events;
+    for (;;) {
+      const int count = epoll_wait(poll_.get(), events.data(), events.size(), -1);
+      for (int i = 0; i < count; ++i) {
+        const std::uint64_t tag = events[i].data.u64;
+        if (tag == kListener) {
+          accept_clients();
+        } else if (tag == kWake) {
+          if (!take_reports()) return;
+        } else if (const auto found = clients_.find(tag); found != clients_.end()) {
+          if (events[i].events & EPOLLOUT) flush(tag, found->second);
+          if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) receive(tag, found->second);
+        }
+      }
+      drop_dead_clients();
+    }
+  }
+
+  // Handles what other threads asked for; false: stop.
+  bool take_reports() {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const auto got = read(wake_.get(), &count, sizeof count);
+    std::vector<int> reported;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stop_) return false;
+      reported.swap(reported_);
+    }
+    for (const int rank : reported) declare_lost(rank);
+    return true;
+  }
+
+  void accept_clients() {
+    while (clients_.size() < kMaxClients) {
+      const int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (fd < 0) {
+        if (errno == EINTR || errno == ECONNABORTED) continue;
+        if (errno == EAGAIN) return;
+        break;
+      }
+      const std::uint64_t serial = next_serial_++;
+      Client& client = clients_[serial];
+      client.fd = Descriptor(fd);
+      store::send_small_messages_at_once(fd, address_);
+      watch(EPOLL_CTL_ADD, fd, serial, EPOLLIN);
+      if (!store::peer_is_trusted(fd, address_)) {
+        refuse(serial, client, 0, "it belongs to another user");
+      }
+    }
+    // Full, or out of descriptors: look again when somebody has left.
+    watch(EPOLL_CTL_MOD, listener_.get(), kListener, 0);
+    deaf_ = true;
+  }
+
+  void receive(std::uint64_t serial, Client& client) {
+    std::array<char, 65536> chunk;
+    // A bounded number of reads, so that one busy client cannot starve the rest.
+    for (int turn = 0; turn < 16; ++turn) {
+      const ssize_t got = recv(client.fd.get(), chunk.data(), chunk.size(), 0);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && errno == EAGAIN) return;
+      if (got <= 0) {
+        dead_.insert(serial);
+        return;
+      }
+      client.input.append({chunk.data(), static_cast<std::size_t>(got)});
+      while (!dead_.contains(serial)) {
+        const auto body =
+            client.input.next(client.introduced ? store::kMaxMessageBytes : store::kMaxHelloBytes);
+        if (!body) break;
+        Reader message(*body);
+        if (!handle(serial, client, message)) dead_.insert(serial);
+      }
+      if (client.input.broken()) dead_.insert(serial);
+      if (dead_.contains(serial)) return;
+    }
+  }
+
+  // Answers one message; false if it is not one that a client of ours would send.
+  bool handle(std::uint64_t serial, Client& client, Reader& in) {
+    if (!client.introduced) return introduce(serial, client, in);
+    switch (in.kind()) {
+      case Message::goodbye:
+        client.goodbye = true;
+        dead_.insert(serial);
+        return in.finished();
+      case Message::set: {
+        const std::string_view key = in.text();
+        const std::string_view value = in.text();
+        if (!in.finished() || !valid(key, value)) return false;
+        if (!write_value(serial, client, in.id(), key, value)) return true;
+        send(serial, client, Writer(Message::ok, in.id()).finish());
+        return true;
+      }
+      case Message::get: {
+        const std::string_view key = in.text();
+        if (!in.finished() || !valid(key, {})) return false;
+        return start_wait({serial, in.id(), {std::string(key)}, true});
+      }
+      case Message::wait: {
+        const std::uint32_t count = in.u32();
+        Waiter waiter{serial, in.id(), {}, false};
+        for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
+          waiter.keys.emplace_back(in.text());
+          if (!valid(waiter.keys.back(), {})) return false;
+        }
+        return in.finished() && start_wait(std::move(waiter));
+      }
+      case Message::try_get: {
+        const std::string_view key = in.text();
+        if (!in.finished()) return false;
+        const std::string* value = table_.find(key);
+        send(serial, client,
+             value == nullptr ? Writer(Message::missing, in.id()).finish()
+                              : Writer(Message::ok, in.id()).text(*value).finish());
+        return true;
+      }
+      case Message::add: {
+        const std::string_view key = in.text();
+        const std::int64_t delta = in.i64();
+        return in.finished() && valid(key, {}) && add(serial, client, in.id(), key, delta);
+      }
+      case Message::compare_and_set: {
+        const std::string_view key = in.text();
+        const std::string_view expected = in.text();
+        const std::string_view desired = in.text();
+        if (!in.finished() || !valid(key, desired)) return false;
+        const std::string* value = table_.find(key);
+        const std::string current = value == nullptr ? std::string() : *value;
+        const bool equal = current == expected;
+        if (equal && !write_value(serial, client, in.id(), key, desired)) return true;
+        send(serial, client, Writer(Message::ok, in.id()).text(equal ? desired : current).finish());
+        return true;
+      }
+      case Message::erase: {
+        const std::string_view key = in.text();
+        if (!in.finished()) return false;
+        const bool there = table_.erase(key);
+        send(serial, client, Writer(there ? Message::ok : Message::missing, in.id()).finish());
+        return true;
+      }
+      case Message::cancel:
+        if (in.id() == 0) return false;
+        table_.forget(serial, in.id());
+        return in.finished();
+      case Message::hello:
+      case Message::ok:
+      case Message::missing:
+      case Message::lost:
+      case Message::refused:
+        return false;
+    }
+    return false;
+  }
+
+  bool introduce(std::uint64_t serial, Client& client, Reader& in) {
+    const std::uint32_t magic = in.u32();
+    const std::int64_t rank = in.i64();
+    const std::string_view token = in.text();
+    if (in.kind() != Message::hello || !in.finished() || magic != store::kMagic) return false;
+    if (rank < -1 || rank > kMaxRank) return false;
+    if (token != token_) {
+      refuse(serial, client, in.id(), "its token is not this job's");
+      return true;
+    }
+    client.introduced = true;
+    client.rank = static_cast<int>(rank);
+    if (client.rank >= 0) {
+      const std::lock_guard lock(mutex_);
+      connected_.insert(client.rank);
+    }
+    send(serial, client, Writer(Message::ok, in.id()).finish());
+    const std::vector<int> lost = lost_ranks();
+    if (!lost.empty()) {
+      send(serial, client,
+           Writer(Message::lost, 0).u32(static_cast<std::uint32_t>(lost.front())).finish());
+    }
+    return true;
+  }
+
+  static bool valid(std::string_view key, std::string_view value) {
+    return !key.empty() && key.size() <= kStoreMaxKeyBytes && value.size() <= kStoreMaxValueBytes;
+  }
+
+  // False, with the client told why, if the store is full.
+  bool write_value(std::uint64_t serial, Client& client, std::uint64_t id, std::string_view key,
+                   std::string_view value) {
+    if (!table_.write(key, value)) {
+      send(serial, client,
+           Writer(Message::refused, id)
+               .text(fmt::format("the store holds at most {} bytes", store::kMaxTableBytes))
+               .finish());
+      return false;
+    }
+    wake_waiters(std::string(key));
+    return true;
+  }
+
+  bool add(std::uint64_t serial, Client& client, std::uint64_t id, std::string_view key,
+           std::int64_t delta) {
+    std::int64_t value = 0;
+    if (const std::string* text = table_.find(key)) {
+      const char* const last = text->data() + text->size();
+      const auto [end, status] = std::from_chars(text->data(), last, value);
+      if (status != std::errc{} || end != last) {
+        send(serial, client,
+             Writer(Message::refused, id).text("the value is not a whole number").finish());
+        return true;
+      }
+    }
+    if (__builtin_add_overflow(value, delta, &value)) {
+      send(serial, client, Writer(Message::refused, id).text("the sum overflows").finish());
+      return true;
+    }
+    if (write_value(serial, client, id, key, std::to_string(value))) {
+      send(serial, client, Writer(Message::ok, id).i64(value).finish());
+    }
+    return true;
+  }
+
+  // Answers at once or remembers the waiter; false if its client has too many already.
+  bool start_wait(Waiter waiter) {
+    const auto found = clients_.find(waiter.client);
+    if (found == clients_.end()) return true;
+    Client& client = found->second;
+    std::string value;
+    while (!waiter.keys.empty()) {
+      const std::string* entry = table_.find(waiter.keys.back());
+      if (entry == nullptr) break;
+      if (waiter.wants_value) value = *entry;
+      waiter.keys.pop_back();
+    }
+    if (waiter.keys.empty()) {
+      Writer reply(Message::ok, waiter.id);
+      if (waiter.wants_value) reply.text(value);
+      send(waiter.client, client, reply.finish());
+      return true;
+    }
+    if (const std::vector<int> lost = lost_ranks(); !lost.empty()) {
+      send_lost(waiter, client, lost.front());
+      return true;
+    }
+    return table_.park(std::move(waiter));
+  }
+
+  void wake_waiters(const std::string& key) {
+    for (Waiter& waiter : table_.take(key)) start_wait(std::move(waiter));
+  }
+
+  void send_lost(const Waiter& waiter, Client& client, int rank) {
+    send(waiter.client, client,
+         Writer(Message::lost, waiter.id).u32(static_cast<std::uint32_t>(rank)).finish());
+  }
+
+  void declare_lost(int rank) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!lost_.insert(rank).second) return;
+    }
+    for (auto& [serial, client] : clients_) {
+      if (!client.introduced) continue;
+      send(serial, client, Writer(Message::lost, 0).u32(static_cast<std::uint32_t>(rank)).finish());
+    }
+    for (const Waiter& waiter : table_.take_all()) {
+      const auto client = clients_.find(waiter.client);
+      if (client != clients_.end()) send_lost(waiter, client->second, rank);
+    }
+  }
+
+  void refuse(std::uint64_t serial, Client& client, std::uint64_t id, std::string_view why) {
+    send(serial, client, Writer(Message::refused, id).text(why).finish());
+    dead_.insert(serial);
+  }
+
+  void send(std::uint64_t serial, Client& client, std::string message) {
+    if (client.unsent.size() - client.sent + message.size() > kMaxUnsentBytes) {
+      dead_.insert(serial);
+      return;
+    }
+    client.unsent += message;
+    flush(serial, client);
+  }
+
+  void flush(std::uint64_t serial, Client& client) {
+    while (client.sent < client.unsent.size()) {
+      const ssize_t count = ::send(client.fd.get(), client.unsent.data() + client.sent,
+                                   client.unsent.size() - client.sent, MSG_NOSIGNAL);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno == EAGAIN) break;
+      if (count < 0) {
+        // Not dead yet: what it sent before it went, a goodbye perhaps, is still to be read.
+        client.sent = client.unsent.size();
+        break;
+      }
+      client.sent += static_cast<std::size_t>(count);
+    }
+    const bool rest = client.sent < client.unsent.size();
+    if (!rest) {
+      client.unsent.clear();
+      client.sent = 0;
+    }
+    if (rest != client.wants_write) {
+      client.wants_write = rest;
+      watch(EPOLL_CTL_MOD, client.fd.get(), serial, rest ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    }
+  }
+
+  void drop_dead_clients() {
+    // Telling the others of a loss may find more dead clients.
+    while (!dead_.empty()) {
+      const std::uint64_t serial = *dead_.begin();
+      dead_.erase(dead_.begin());
+      const auto found = clients_.find(serial);
+      if (found == clients_.end()) continue;
+      table_.forget(serial, 0);
+      const int rank = found->second.rank;
+      const bool lost = rank >= 0 && !found->second.goodbye;
+      clients_.erase(found);
+      if (rank >= 0) {
+        const std::lock_guard lock(mutex_);
+        connected_.erase(connected_.find(rank));
+      }
+      if (lost) declare_lost(rank);
+      if (deaf_) {
+        deaf_ = false;
+        watch(EPOLL_CTL_MOD, listener_.get(), kListener, EPOLLIN);
+      }
+    }
+  }
+
+  store::Address address_;
+  std::string token_;
+  std::string text_;
+  Descriptor listener_;
+  Descriptor poll_;
+  Descriptor wake_;
+
+  // Of the serving thread alone.
+  std::map<std::uint64_t, Client> clients_;
+  std::set<std::uint64_t> dead_;
+  store::Table table_;
+  std::uint64_t next_serial_ = kFirstClient;
+  bool deaf_ = false;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::set<int> lost_;
+  std::multiset<int> connected_;
+  std::vector<int> reported_;
+  bool stop_ = false;
+
+  std::thread thread_;
+};
+
+StoreServer::StoreServer(const StoreServerOptions& options)
+    : impl_(std::make_unique<Impl>(options)) {}
+StoreServer::~StoreServer() = default;
+const std::string& StoreServer::address() const { return impl_->address(); }
+void StoreServer::mark_lost(int rank) { impl_->mark_lost(rank); }
+std::vector<int> StoreServer::lost_ranks() const { return impl_->lost_ranks(); }
+std::vector<int> StoreServer::connected_ranks() const { return impl_->connected_ranks(); }
+
+}  // namespace gantry

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace gantry::store {
+
+/// A request of one client that waits until the last of `keys`, then the one before it, … is
+/// written.
+struct Waiter {
+  std::uint64_t client;
+  std::uint64_t id;
+  std::vector<std::string> keys;
+  bool wants_value;
+};
+
+/// What a StoreServer holds: values within a byte limit, and the requests that wait for one.
+///
+/// Thread safety: none; the serving thread owns it.
+class Table {
+ public:
+  /// Value of `key`, a null pointer if there is none.
+  [[nodiscard]] const std::string* find(std::string_view key) const;
+  /// Writes a value; false, changing nothing, if the store would hold more than it may.
+  [[nodiscard]] bool write(std::string_view key, std::string_view value);
+  /// Removes a value; true if it was there.
+  bool erase(std::string_view key);
+
+  /// Remembers `waiter` under its last key; false if its client has too many already.
+  [[nodiscard]] bool park(Waiter waiter);
+  /// Takes out the waiters of `key`.
+  [[nodiscard]] std::vector<Waiter> take(const std::string& key);
+  /// Takes out every waiter.
+  [[nodiscard]] std::vector<Waiter> take_all();
+  /// Forgets a client's waiter `id`, or all of its waiters if `id` is 0.
+  void forget(std::uint64_t client, std::uint64_t id);
+
+ private:
+  std::unordered_map<std::string, std::string> values_;
+  std::unordered_map<std::string, std::vector<Waiter>> waiting_;
+  std::unordered_map<std::uint64_t, std::size_t> waiters_of_;
+  std::size_t bytes_ = 0;
+};
+
+/// Largest number of bytes of all keys and values together.
+inline constexpr std::size_t kMaxTableBytes = std::size_t{1} << 30;
+
+}  // namespace gantry::store

@@ -1,0 +1,309 @@
+#include "core/store_wire.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+
+namespace gantry::store {
+namespace {
+
+constexpr std::size_t kHeaderBytes = 9;  // kind and id
+
+struct UnixName {
+  sockaddr_un address{};
+  socklen_t length = 0;
+};
+
+UnixName unix_name(const Address& address) {
+  UnixName result;
+  result.address.sun_family = AF_UNIX;
+  const bool abstract = address.kind == Address::Kind::unix_abstract;
+  std::memcpy(result.address.sun_path + (abstract ? 1 : 0), address.name.data(),
+              address.name.size());
+  // An abstract name is exactly its bytes; a path ends with a null byte.
+  result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.name.size() + 1);
+  return result;
+}
+
+struct AddrinfoDeleter {
+  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+};
+using AddrinfoList = std::unique_ptr<addrinfo, AddrinfoDeleter>;
+
+AddrinfoList resolve(const Address& address, bool passive) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = passive ? AI_PASSIVE : 0;
+  addrinfo* list = nullptr;
+  const bool any = passive && address.name == "*";
+  const int status = getaddrinfo(any ? nullptr : address.name.c_str(),
+                                 std::to_string(address.port).c_str(), &hints, &list);
+  if (status != 0) {
+    throw Error(fmt::format("store: cannot resolve the host of '{}': {}", address.str(),
+                            gai_strerror(status)));
+  }
+  return AddrinfoList(list);
+}
+
+[[noreturn]] void fail(const char* what, const Address& address, int code) {
+  throw Error(fmt::format("store: cannot {} {}: {}", what, address.str(), std::strerror(code)));
+}
+
+// A socket file whose server is dead only stands in the way.
+void remove_stale_socket(const Address& address) {
+  const auto deadline = std::chrono::steady_clock::now();
+  if (!connect_to(address, deadline)) unlink(address.name.c_str());
+}
+
+}  // namespace
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = other.release();
+  }
+  return *this;
+}
+
+int Descriptor::release() { return std::exchange(fd_, -1); }
+
+void Descriptor::reset() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+std::string Address::str() const {
+  switch (kind) {
+    case Kind::unix_abstract:
+      return "unix:@" + name;
+    case Kind::unix_path:
+      return "unix:" + name;
+    case Kind::tcp:
+      return name.find(':') == std::string::npos ? fmt::format("tcp:{}:{}", name, port)
+                                                 : fmt::format("tcp:[{}]:{}", name, port);
+  }
+  return {};
+}
+
+Address parse_address(std::string_view text) {
+  const auto fail_with = [&](std::string_view why) -> Address {
+    throw InvalidArgument(fmt::format(
+        "store address: expected unix:@name, unix:/path or tcp:host:port, but got '{}'{}", text,
+        why));
+  };
+  Address result;
+  constexpr std::size_t kMaxName = sizeof(sockaddr_un::sun_path) - 1;
+  if (text.starts_with("unix:@") || text.starts_with("unix:/")) {
+    const bool abstract = text[5] == '@';
+    result.kind = abstract ? Address::Kind::unix_abstract : Address::Kind::unix_path;
+    result.name = text.substr(abstract ? 6 : 5);
+    if (result.name.empty()) return fail_with(" (no name)");
+    if (result.name.size() > kMaxName) {
+      return fail_with(fmt::format(" (more than {} bytes)", kMaxName));
+    }
+    if (result.name.find('\0') != std::string::npos) return fail_with(" (null byte)");
+    return result;
+  }
+  if (!text.starts_with("tcp:")) return fail_with("");
+  result.kind = Address::Kind::tcp;
+  std::string_view rest = text.substr(4);
+  const auto colon = rest.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return fail_with("");
+  std::string_view host = rest.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    return fail_with(" (an IPv6 address stands in brackets)");
+  }
+  result.name = host;
+  result.port = static_cast<int>(
+      env::parse_int(rest.substr(colon + 1), fmt::format("port of '{}'", text), 0, 65535));
+  return result;
+}
+
+Descriptor listen_at(Address& address) {
+  if (address.kind != Address::Kind::tcp) {
+    Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd) fail("open a socket for", address, errno);
+    const UnixName name = unix_name(address);
+    const auto* raw = reinterpret_cast<const sockaddr*>(&name.address);
+    int status = bind(fd.get(), raw, name.length);
+    if (status != 0 && errno == EADDRINUSE && address.kind == Address::Kind::unix_path) {
+      remove_stale_socket(address);
+      status = bind(fd.get(), raw, name.length);
+    }
+    if (status != 0 || listen(fd.get(), SOMAXCONN) != 0) fail("listen at", address, errno);
+    return fd;
+  }
+  int code = EADDRNOTAVAIL;
+  const AddrinfoList list = resolve(address, true);
+  for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
+    Descriptor fd(socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd) continue;
+    const int on = 1;
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd.get(), entry->ai_addr, entry->ai_addrlen) != 0 ||
+        listen(fd.get(), SOMAXCONN) != 0) {
+      code = errno;
+      continue;
+    }
+    sockaddr_storage bound{};
+    socklen_t length = sizeof bound;
+    getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &length);
+    address.port =
+        ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                          : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+    return fd;
+  }
+  fail("listen at", address, code);
+}
+
+std::optional<Descriptor> connect_to(const Address& address,
+                                     std::chrono::steady_clock::time_point deadline) {
+  if (address.kind != Address::Kind::tcp) {
+    Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd) fail("open a socket for", address, errno);
+    const UnixName name = unix_name(address);
+    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&name.address), name.length) == 0) {
+      return fd;
+    }
+    // EAGAIN: the server's queue of connections is full for the moment.
+    if (errno == ECONNREFUSED || errno == ENOENT || errno == EAGAIN) return std::nullopt;
+    fail("connect to", address, errno);
+  }
+  const AddrinfoList list = resolve(address, false);
+  for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
+    Descriptor fd(socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd) continue;
+    if (connect(fd.get(), entry->ai_addr, entry->ai_addrlen) != 0) {
+      if (errno != EINPROGRESS) continue;
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          deadline - std::chrono::steady_clock::now());
+      pollfd entry_poll{fd.get(), POLLOUT, 0};
+      if (poll(&entry_poll, 1, std::max(0, static_cast<int>(left.count()))) <= 0) continue;
+      int code = 0;
+      socklen_t length = sizeof code;
+      getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &code, &length);
+      if (code != 0) continue;
+    }
+    send_small_messages_at_once(fd.get(), address);
+    return fd;
+  }
+  return std::nullopt;
+}
+
+void send_small_messages_at_once(int fd, const Address& address) {
+  if (address.kind != Address::Kind::tcp) return;
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
+bool peer_is_trusted(int fd, const Address& address) {
+  if (address.kind == Address::Kind::tcp) return true;
+  ucred credentials{};
+  socklen_t length = sizeof credentials;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return false;
+  return credentials.uid == geteuid() || credentials.uid == 0;
+}
+
+Writer::Writer(Message kind, std::uint64_t id) : bytes_(4, '\0') {
+  bytes_.push_back(static_cast<char>(kind));
+  i64(static_cast<std::int64_t>(id));
+}
+
+Writer& Writer::u32(std::uint32_t value) {
+  for (int i = 0; i < 4; ++i) bytes_.push_back(static_cast<char>(value >> (8 * i)));
+  return *this;
+}
+
+Writer& Writer::i64(std::int64_t value) {
+  const auto bits = static_cast<std::uint64_t>(value);
+  u32(static_cast<std::uint32_t>(bits));
+  return u32(static_cast<std::uint32_t>(bits >> 32));
+}
+
+Writer& Writer::text(std::string_view value) {
+  u32(static_cast<std::uint32_t>(value.size()));
+  bytes_.append(value);
+  return *this;
+}
+
+std::string Writer::finish() {
+  const auto length = static_cast<std::uint32_t>(bytes_.size() - 4);
+  for (int i = 0; i < 4; ++i) bytes_[i] = static_cast<char>(length >> (8 * i));
+  return std::move(bytes_);
+}
+
+Reader::Reader(std::string_view body) : rest_(body) {
+  kind_ = static_cast<Message>(number(1));
+  id_ = number(8);
+}
+
+std::uint64_t Reader::number(std::size_t bytes) {
+  if (rest_.size() < bytes) {
+    ok_ = false;
+    rest_ = {};
+    return 0;
+  }
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    value |= std::uint64_t{static_cast<unsigned char>(rest_[i])} << (8 * i);
+  }
+  rest_.remove_prefix(bytes);
+  return value;
+}
+
+std::uint32_t Reader::u32() { return static_cast<std::uint32_t>(number(4)); }
+
+std::int64_t Reader::i64() { return static_cast<std::int64_t>(number(8)); }
+
+std::string_view Reader::text() {
+  const std::size_t length = u32();
+  if (rest_.size() < length) {
+    ok_ = false;
+    rest_ = {};
+    return {};
+  }
+  const std::string_view value = rest_.substr(0, length);
+  rest_.remove_prefix(length);
+  return value;
+}
+
+std::optional<std::string_view> Splitter::next(std::size_t limit) {
+  if (taken_ != 0) {
+    buffer_.erase(0, taken_);
+    taken_ = 0;
+  }
+  if (broken_ || buffer_.size() < 4) return std::nullopt;
+  std::size_t length = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    length |= std::size_t{static_cast<unsigned char>(buffer_[i])} << (8 * i);
+  }
+  if (length > limit || length < kHeaderBytes) {
+    broken_ = true;
+    return std::nullopt;
+  }
+  if (buffer_.size() < 4 + length) return std::nullopt;
+  taken_ = 4 + length;
+  return std::string_view(buffer_).substr(4, length);
+}
+
+}  // namespace gantry::store

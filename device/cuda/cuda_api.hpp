@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cuda.h>
+
+namespace gantry::cuda {
+
+/// Every function of the CUDA driver library that gantry calls, by name.
+#define GANTRY_CUDA_DRIVER_FUNCTIONS(X) \
+  X(cuCtxGetCurrent)                    \
+  X(cuCtxPopCurrent)                    \
+  X(cuCtxPushCurrent)                   \
+  X(cuDevicePrimaryCtxGetState)         \
+  X(cuDevicePrimaryCtxRetain)           \
+  X(cuEventCreate)                      \
+  X(cuEventDestroy)                     \
+  X(cuEventElapsedTime)                 \
+  X(cuEventQuery)                       \
+  X(cuEventRecord)                      \
+  X(cuEventSynchronize)                 \
+  X(cuLaunchHostFunc)                   \
+  X(cuMemAddressFree)                   \
+  X(cuMemAddressReserve)                \
+  X(cuMemCreate)                        \
+  X(cuMemExportToShareableHandle)       \
+  X(cuMemGetAllocationGranularity)      \
+  X(cuMemImportFromShareableHandle)     \
+  X(cuMemMap)                           \
+  X(cuMemRelease)                       \
+  X(cuMemSetAccess)                     \
+  X(cuMemUnmap)                         \
+  X(cuPointerGetAttributes)             \
+  X(cuStreamCreateWithPriority)         \
+  X(cuStreamDestroy)                    \
+  X(cuStreamIsCapturing)                \
+  X(cuStreamQuery)                      \
+  X(cuStreamSynchronize)                \
+  X(cuStreamWaitEvent)                  \
+  X(cuThreadExchangeStreamCaptureMode)
+
+/// Note [Driver API]
+/// libcuda is never linked: a program must start on a machine without it. Its functions are looked
+/// up through the runtime. They are preferred wherever a call needs no current device: the runtime
+/// would first create a context on the thread's current device, which nobody asked for.
+struct DriverApi {
+#define GANTRY_DECLARE(name) decltype(&::name) name = nullptr;
+  GANTRY_CUDA_DRIVER_FUNCTIONS(GANTRY_DECLARE)
+#undef GANTRY_DECLARE
+};
+
+/// The table, filled at the first call. Throws: CudaError if a function is missing.
+[[nodiscard]] const DriverApi& api();
+
+}  // namespace gantry::cuda

@@ -1,0 +1,73 @@
+#include <memory>
+
+#include <gantry/core/error.hpp>
+
+#include "device/cuda/cuda_api.hpp"
+#include "device/cuda/cuda_check.hpp"
+#include "device/cuda/cuda_context.hpp"
+#include "device/cuda/cuda_driver.hpp"
+
+namespace gantry {
+
+namespace {
+
+cudaStream_t native(NativeStream stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+cudaStreamCaptureMode native(CaptureMode mode) {
+  switch (mode) {
+    case CaptureMode::global:
+      return cudaStreamCaptureModeGlobal;
+    case CaptureMode::thread_local_:
+      return cudaStreamCaptureModeThreadLocal;
+    case CaptureMode::relaxed:
+      return cudaStreamCaptureModeRelaxed;
+  }
+  __builtin_unreachable();
+}
+
+struct GraphDeleter {
+  void operator()(cudaGraph_t graph) const noexcept {
+    GANTRY_CUDA_WARN(cudaGraphDestroy(graph), "destroying a captured graph");
+  }
+};
+
+}  // namespace
+
+void CudaDriver::begin_capture(NativeStream stream, CaptureMode mode) {
+  const cuda::ContextScope scope(stream.device);
+  GANTRY_CUDA_CHECK(cudaStreamBeginCapture(native(stream), native(mode)), "beginning a capture",
+                    stream);
+}
+
+NativeGraph CudaDriver::end_capture(NativeStream stream) {
+  const cuda::ContextScope scope(stream.device);
+  cudaGraph_t captured = nullptr;
+  GANTRY_CUDA_CHECK(cudaStreamEndCapture(native(stream), &captured), "ending the capture", stream);
+  const std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, GraphDeleter> graph(captured);
+  cudaGraphExec_t executable = nullptr;
+  GANTRY_CUDA_CHECK(cudaGraphInstantiate(&executable, graph.get(), 0),
+                    "instantiating the captured graph", stream);
+  return executable;
+}
+
+bool CudaDriver::is_capturing(NativeStream stream) {
+  // The default stream cannot be captured, and asking about it would spoil another stream's.
+  if (stream.handle == nullptr) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  GANTRY_CUDA_CHECK(cuda::api().cuStreamIsCapturing(static_cast<CUstream>(stream.handle), &status),
+                    "asking for a capture", stream);
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void CudaDriver::launch_graph(NativeGraph graph, NativeStream stream) {
+  const cuda::ContextScope scope(stream.device);
+  GANTRY_CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), native(stream)),
+                    "launching a graph", stream);
+}
+
+void CudaDriver::destroy_graph(NativeGraph graph) noexcept {
+  if (graph == nullptr) return;
+  GANTRY_CUDA_WARN(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)), "destroying a graph");
+}
+
+}  // namespace gantry

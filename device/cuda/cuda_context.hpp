@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <gantry/device/driver.hpp>
+
+namespace gantry::cuda {
+
+/// The primary context of `device`, created at the first call and kept.
+[[nodiscard]] CUcontext primary_context(int device);
+
+/// True if `device` has a primary context already, whoever made it.
+[[nodiscard]] bool has_context(int device) noexcept;
+
+/// Makes a device's primary context current for a scope.
+///
+/// Note [Contexts are pushed, not set]
+/// cudaSetDevice creates a context on the device it names, so that restoring the device that was
+/// current before could create one that nobody asked for. Pushing and popping does not.
+class ContextScope {
+ public:
+  explicit ContextScope(int device) { enter(primary_context(device)); }
+  /// Needs a context only for the default stream: other streams know their own.
+  explicit ContextScope(NativeStream stream);
+  /// Any context: for calls that concern no device but want one.
+  ContextScope();
+  ~ContextScope();
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+ private:
+  void enter(CUcontext wanted);
+
+  bool pushed_ = false;
+};
+
+/// Lets the thread allocate and query while a stream is captured; otherwise CUDA would refuse and
+/// spoil the capture.
+class RelaxedCaptureScope {
+ public:
+  RelaxedCaptureScope() noexcept;
+  ~RelaxedCaptureScope();
+  RelaxedCaptureScope(const RelaxedCaptureScope&) = delete;
+  RelaxedCaptureScope& operator=(const RelaxedCaptureScope&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+/// Calling thread's current device; see current_device of Driver.
+[[nodiscard]] int current_device();
+void set_device(int device);
+void restore_device(int device) noexcept;
+
+}  // namespace gantry::cuda

@@ -1,0 +1,41 @@
+#include <fmt/format.h>
+
+#include "device/cuda/cuda_check.hpp"
+#include "device/cuda/cuda_context.hpp"
+#include "device/cuda/cuda_driver.hpp"
+
+namespace gantry {
+
+namespace {
+
+cudaStream_t native(NativeStream stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+}  // namespace
+
+// The runtime wants a current context even for a stream that knows its own: see Note [Driver API].
+
+void CudaDriver::copy(void* dst, const void* src, std::size_t bytes, NativeStream stream) {
+  if (bytes == 0) return;
+  const cuda::ContextScope scope(stream.device);
+  GANTRY_CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, native(stream)),
+                    fmt::format("copying {} bytes", bytes), stream);
+}
+
+void CudaDriver::copy_peer(void* dst, int dst_device, const void* src, int src_device,
+                           std::size_t bytes, NativeStream stream) {
+  if (bytes == 0) return;
+  const cuda::ContextScope scope(stream.device);
+  GANTRY_CUDA_CHECK(
+      cudaMemcpyPeerAsync(dst, dst_device, src, src_device, bytes, native(stream)),
+      fmt::format("copying {} bytes from cuda:{} to cuda:{}", bytes, src_device, dst_device),
+      stream);
+}
+
+void CudaDriver::fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) {
+  if (bytes == 0) return;
+  const cuda::ContextScope scope(stream.device);
+  GANTRY_CUDA_CHECK(cudaMemsetAsync(dst, value, bytes, native(stream)),
+                    fmt::format("filling {} bytes", bytes), stream);
+}
+
+}  // namespace gantry

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <gantry/device/driver.hpp>
+
+namespace gantry {
+
+/// The Driver of real GPUs. Its functions are spread over the files of this folder by noun.
+class CudaDriver final : public Driver {
+ public:
+  explicit CudaDriver(int device_count) : device_count_(device_count) {}
+
+  // cuda_device.cpp
+  [[nodiscard]] Platform platform() const noexcept override { return Platform::cuda; }
+  [[nodiscard]] int device_count() override { return device_count_; }
+  [[nodiscard]] DeviceProperties properties(int device) override;
+  [[nodiscard]] NativeMemoryInfo memory_info(int device) override;
+  [[nodiscard]] int current_device() override;
+  void set_device(int device) override;
+  void restore_device(int device) noexcept override;
+  void synchronize_device(int device) override;
+  [[nodiscard]] bool can_access_peer(int from, int to) override;
+  void enable_peer_access(int from, int to) override;
+
+  // cuda_fault.cpp
+  [[nodiscard]] FaultRecord* fault_record(int device) override;
+
+  // cuda_memory.cpp
+  [[nodiscard]] void* allocate(int device, std::size_t bytes) override;
+  void deallocate(int device, void* data) override;
+  [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
+  void deallocate_pinned(void* data) override;
+  [[nodiscard]] PointerInfo pointer_info(const void* data) override;
+
+  // cuda_vmm.cpp
+  [[nodiscard]] std::size_t chunk_granularity(int device) override;
+  [[nodiscard]] void* reserve_address(std::size_t bytes, std::size_t alignment) override;
+  void free_address(void* address, std::size_t bytes) override;
+  [[nodiscard]] NativeChunk create_chunk(int device, std::size_t bytes) override;
+  void release_chunk(NativeChunk chunk) override;
+  void map_chunk(void* address, std::size_t bytes, NativeChunk chunk) override;
+  void unmap(void* address, std::size_t bytes) override;
+  void set_access(void* address, std::size_t bytes, std::span<const int> devices) override;
+  [[nodiscard]] int export_chunk(NativeChunk chunk) override;
+  [[nodiscard]] NativeChunk import_chunk(int device, int descriptor, std::size_t bytes) override;
+
+  // cuda_copy.cpp
+  void copy(void* dst, const void* src, std::size_t bytes, NativeStream stream) override;
+  void copy_peer(void* dst, int dst_device, const void* src, int src_device, std::size_t bytes,
+                 NativeStream stream) override;
+  void fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) override;
+
+  // cuda_stream.cpp
+  [[nodiscard]] PriorityRange priority_range(int device) override;
+  [[nodiscard]] NativeStream create_stream(int device, int priority) override;
+  void destroy_stream(NativeStream stream) noexcept override;
+  [[nodiscard]] bool query_stream(NativeStream stream) override;
+  void synchronize_stream(NativeStream stream) override;
+  void wait_event(NativeStream stream, NativeEvent event) override;
+  void launch_host_function(NativeStream stream, void (*function)(void*), void* data) override;
+
+  // cuda_event.cpp
+  [[nodiscard]] NativeEvent create_event(int device, NativeEventFlags flags) override;
+  void destroy_event(NativeEvent event) noexcept override;
+  void record_event(NativeEvent event, NativeStream stream) override;
+  [[nodiscard]] bool query_event(NativeEvent event) override;
+  void synchronize_event(NativeEvent event) override;
+  [[nodiscard]] float elapsed_ms(NativeEvent begin, NativeEvent end) override;
+
+  // cuda_ipc.cpp
+  [[nodiscard]] NativeMemoryHandle export_memory(void* base) override;
+  [[nodiscard]] void* open_memory(int device, const NativeMemoryHandle& handle) override;
+  void close_memory(void* base) override;
+  [[nodiscard]] NativeEventHandle export_event(NativeEvent event) override;
+  [[nodiscard]] NativeEvent open_event(int device, const NativeEventHandle& handle) override;
+
+  // cuda_capture.cpp
+  void begin_capture(NativeStream stream, CaptureMode mode) override;
+  [[nodiscard]] NativeGraph end_capture(NativeStream stream) override;
+  [[nodiscard]] bool is_capturing(NativeStream stream) override;
+  void launch_graph(NativeGraph graph, NativeStream stream) override;
+  void destroy_graph(NativeGraph graph) noexcept override;
+
+ private:
+  const int device_count_;
+};
+
+}  // namespace gantry

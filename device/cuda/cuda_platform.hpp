@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <gantry/device/driver.hpp>
+
+namespace gantry {
+
+/// What a look at the CUDA driver showed.
+struct CudaProbe {
+  int count = 0;        ///< visible GPUs
+  std::string problem;  ///< why there is none, if count is 0
+};
+
+/// Counts the visible GPUs; creates no context. Never throws for a machine without GPUs.
+[[nodiscard]] CudaProbe probe_cuda();
+
+/// The driver for real GPUs. Throws: NotSupported in a build without CUDA.
+[[nodiscard]] std::unique_ptr<Driver> make_cuda_driver(int device_count);
+
+}  // namespace gantry

@@ -1,0 +1,65 @@
+#include "device/cuda/cuda_api.hpp"
+#include "device/cuda/cuda_check.hpp"
+#include "device/cuda/cuda_context.hpp"
+#include "device/cuda/cuda_driver.hpp"
+#include "device/cuda/cuda_fault.hpp"
+
+namespace gantry {
+
+namespace {
+
+CUstream native(NativeStream stream) { return static_cast<CUstream>(stream.handle); }
+
+}  // namespace
+
+Driver::PriorityRange CudaDriver::priority_range(int device) {
+  const cuda::ContextScope scope(device);
+  PriorityRange range;
+  GANTRY_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&range.least, &range.greatest),
+                    "reading the stream priorities", device);
+  return range;
+}
+
+NativeStream CudaDriver::create_stream(int device, int priority) {
+  const cuda::ContextScope scope(device);
+  CUstream stream = nullptr;
+  GANTRY_CUDA_CHECK(
+      cuda::api().cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority),
+      "creating a stream", device);
+  return {.device = device, .handle = stream};
+}
+
+void CudaDriver::destroy_stream(NativeStream stream) noexcept {
+  if (stream.handle == nullptr) return;
+  GANTRY_CUDA_WARN(cuda::api().cuStreamDestroy(native(stream)), "destroying a stream");
+}
+
+bool CudaDriver::query_stream(NativeStream stream) {
+  const cuda::ContextScope scope(stream);
+  const CUresult status = cuda::api().cuStreamQuery(native(stream));
+  if (status == CUDA_ERROR_NOT_READY) return false;
+  GANTRY_CUDA_CHECK_STATUS(status, "cuStreamQuery", "querying work", stream);
+  cuda::raise_fault(stream.device);
+  return true;
+}
+
+void CudaDriver::synchronize_stream(NativeStream stream) {
+  const cuda::ContextScope scope(stream);
+  GANTRY_CUDA_CHECK(cuda::api().cuStreamSynchronize(native(stream)), "synchronizing", stream);
+  cuda::raise_fault(stream.device);
+}
+
+void CudaDriver::wait_event(NativeStream stream, NativeEvent event) {
+  const cuda::ContextScope scope(stream);
+  GANTRY_CUDA_CHECK(cuda::api().cuStreamWaitEvent(native(stream), static_cast<CUevent>(event),
+                                                  CU_EVENT_WAIT_DEFAULT),
+                    "waiting for an event", stream);
+}
+
+void CudaDriver::launch_host_function(NativeStream stream, void (*function)(void*), void* data) {
+  const cuda::ContextScope scope(stream);
+  GANTRY_CUDA_CHECK(cuda::api().cuLaunchHostFunc(native(stream), function, data),
+                    "launching a host function", stream);
+}
+
+}  // namespace gantry

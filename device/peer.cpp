@@ -1,0 +1,75 @@
+#include <gantry/device/peer.hpp>
+
+#include <fmt/format.h>
+
+#include <ostream>
+
+#include <gantry/core/error.hpp>
+
+#include "device/platform.hpp"
+
+namespace gantry {
+
+namespace {
+
+int checked_index(Device device, const char* operation) {
+  if (device.is_cpu()) {
+    throw InvalidArgument(
+        fmt::format("{}: expected a CUDA device, but got {}", operation, device.str()));
+  }
+  return device.resolved().index;
+}
+
+const PeerMatrix& cached_matrix() {
+  static const PeerMatrix& matrix = [&]() -> const PeerMatrix& {
+    Driver& active = driver();
+    auto* made = new PeerMatrix;  // never destroyed: read until the process ends
+    made->count = device_count();
+    for (int from = 0; from < made->count; ++from) {
+      for (int to = 0; to < made->count; ++to) {
+        made->access.push_back(from == to || active.can_access_peer(from, to));
+      }
+    }
+    return *made;
+  }();
+  return matrix;
+}
+
+}  // namespace
+
+bool can_access_peer(Device from, Device to) {
+  const int source = checked_index(from, "can_access_peer");
+  const int target = checked_index(to, "can_access_peer");
+  return cached_matrix().can_access(source, target);
+}
+
+void enable_peer_access(Device from, Device to) {
+  const int source = checked_index(from, "enable_peer_access");
+  const int target = checked_index(to, "enable_peer_access");
+  if (source == target) return;
+  if (!cached_matrix().can_access(source, target)) {
+    throw NotSupported(
+        fmt::format("enable_peer_access: cuda:{} has no peer access to cuda:{}", source, target),
+        Device::cuda(source).str());
+  }
+  driver().enable_peer_access(source, target);
+}
+
+PeerMatrix peer_matrix() {
+  if (device_count() == 0) return {};
+  return cached_matrix();
+}
+
+std::ostream& operator<<(std::ostream& out, const PeerMatrix& matrix) {
+  out << fmt::format("{:8}", "");
+  for (int to = 0; to < matrix.count; ++to) out << fmt::format("{:>8}", Device::cuda(to).str());
+  for (int from = 0; from < matrix.count; ++from) {
+    out << fmt::format("\n{:<8}", Device::cuda(from).str());
+    for (int to = 0; to < matrix.count; ++to) {
+      out << fmt::format("{:>8}", from == to ? "self" : matrix.can_access(from, to) ? "yes" : "no");
+    }
+  }
+  return out << '\n';
+}
+
+}  // namespace gantry

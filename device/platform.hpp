@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <gantry/device/driver.hpp>
+
+namespace gantry {
+
+/// The driver in use, or nullptr before initialisation and in a bad fork. Never throws: for
+/// destructors.
+[[nodiscard]] Driver* active_driver() noexcept;
+
+/// Throws InvalidArgument unless `index` names a visible device, NotSupported if there is none.
+/// Initialises the platform. Returns the driver.
+Driver& driver_for(int index);
+
+}  // namespace gantry

@@ -1,0 +1,93 @@
+// The memory calls of the driver: what may be called when, then the address space.
+#include <fmt/format.h>
+
+#include "device/sim/sim_driver.hpp"
+#include "device/sim/sim_error.hpp"
+
+namespace gantry::sim {
+
+void* SimDriver::allocate(int device, std::size_t bytes) {
+  const std::string doing = fmt::format("allocating {} bytes on cuda:{}", bytes, device);
+  (void)device_of(device, doing);
+  captures_.refuse_unsafe(doing);
+  return memory_->allocate(device, bytes);
+}
+
+void SimDriver::deallocate(int device, void* data) {
+  if (data == nullptr) return;
+  const std::string doing = fmt::format("freeing {} on cuda:{}", data, device);
+  const SimDevice& d = device_of(device, doing);
+  captures_.refuse_unsafe(doing);
+  memory_->check_allocation(device, data);
+  d.drain();
+  memory_->deallocate(device, data);
+}
+
+void* SimDriver::allocate_pinned(std::size_t bytes) {
+  const std::string doing = fmt::format("allocating {} bytes of pinned host memory", bytes);
+  (void)device_of(0, doing);
+  captures_.refuse_unsafe(doing);
+  return memory_->allocate_pinned(bytes);
+}
+
+void SimDriver::deallocate_pinned(void* data) {
+  if (data == nullptr) return;
+  const std::string doing = fmt::format("freeing pinned host memory at {}", data);
+  (void)device_of(0, doing);
+  captures_.refuse_unsafe(doing);
+  memory_->check_pinned(data);
+  for (const auto& device : devices_) device->drain();
+  memory_->deallocate_pinned(data);
+}
+
+PointerInfo SimDriver::pointer_info(const void* data) { return memory_->info(data); }
+
+std::size_t SimDriver::chunk_granularity(int device) {
+  (void)device_of(device, "reading the chunk granularity");
+  return AddressSpace::kGranularity;
+}
+
+void* SimDriver::reserve_address(std::size_t bytes, std::size_t alignment) {
+  return memory_->reserve(bytes, alignment);
+}
+
+void SimDriver::free_address(void* address, std::size_t bytes) { memory_->release(address, bytes); }
+
+NativeChunk SimDriver::create_chunk(int device, std::size_t bytes) {
+  (void)device_of(device, fmt::format("creating a chunk on cuda:{}", device));
+  return memory_->create_chunk(device, bytes);
+}
+
+void SimDriver::release_chunk(NativeChunk chunk) { memory_->release_chunk(chunk); }
+
+void SimDriver::map_chunk(void* address, std::size_t bytes, NativeChunk chunk) {
+  memory_->map(address, bytes, chunk);
+}
+
+void SimDriver::unmap(void* address, std::size_t bytes) { memory_->unmap(address, bytes); }
+
+void SimDriver::set_access(void* address, std::size_t bytes, std::span<const int> devices) {
+  memory_->set_access(address, bytes, devices);
+}
+
+int SimDriver::export_chunk(NativeChunk chunk) { return memory_->export_chunk(chunk); }
+
+NativeChunk SimDriver::import_chunk(int device, int descriptor, std::size_t bytes) {
+  (void)device_of(device, fmt::format("importing a chunk on cuda:{}", device));
+  return memory_->import_chunk(device, descriptor, bytes);
+}
+
+NativeMemoryHandle SimDriver::export_memory(void* base) { return memory_->export_memory(base); }
+
+void* SimDriver::open_memory(int device, const NativeMemoryHandle& handle) {
+  (void)device_of(device, fmt::format("opening another process's memory on cuda:{}", device));
+  return memory_->open_memory(device, handle);
+}
+
+void SimDriver::close_memory(void* base) {
+  // Work that still reads it comes first, as with memory of our own.
+  devices_[static_cast<std::size_t>(memory_->imported_device(base))]->drain();
+  memory_->close_memory(base);
+}
+
+}  // namespace gantry::sim

@@ -1,0 +1,234 @@
+#include "device/sim/sim_capture.hpp"
+
+#include <algorithm>
+
+#include "device/sim/sim_driver.hpp"
+#include "device/sim/sim_error.hpp"
+
+namespace gantry::sim {
+
+namespace {
+
+bool is_captured(const SimStream& stream) {
+  return stream.capture.load(std::memory_order_relaxed) != nullptr;
+}
+
+void merge(Progress& into, const Progress& from) {
+  for (const auto& [stream, count] : from) into[stream] = std::max(into[stream], count);
+}
+
+}  // namespace
+
+void CaptureTable::spoil(CaptureSession& session, const ErrorCode& code, const std::string& doing,
+                         const SimStream& stream) {
+  session.invalid = true;
+  fail(code, doing, stream.device(), "the capture is spoilt and must be ended");
+}
+
+CaptureSession* CaptureTable::find(std::uint64_t id) {
+  const auto it = sessions_.find(id);
+  return it == sessions_.end() ? nullptr : it->second.get();
+}
+
+void CaptureTable::close(CaptureSession& session) {
+  for (const auto& [stream, progress] : session.streams) {
+    stream->capture.store(nullptr, std::memory_order_relaxed);
+  }
+  if (session.mode != CaptureMode::relaxed) restrictive_.fetch_sub(1, std::memory_order_relaxed);
+  sessions_.erase(session.id);
+}
+
+void CaptureTable::begin(SimStream& stream, CaptureMode mode) {
+  const std::lock_guard lock(mutex_);
+  if (is_captured(stream)) {
+    fail(kIllegalState, "beginning a capture on " + stream.name(), stream.device(),
+         "the stream is being captured already");
+  }
+  const std::uint64_t id = next_id_++;
+  auto session = std::make_unique<CaptureSession>(id, mode, &stream);
+  session->streams[&stream] = {};
+  stream.capture.store(session.get(), std::memory_order_relaxed);
+  sessions_[id] = std::move(session);
+  if (mode != CaptureMode::relaxed) restrictive_.fetch_add(1, std::memory_order_relaxed);
+}
+
+SimGraph* CaptureTable::end(SimStream& stream) {
+  const std::string doing = "ending the capture on " + stream.name();
+  const std::lock_guard lock(mutex_);
+  CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
+  if (session == nullptr) {
+    fail(kIllegalState, doing, stream.device(), "the stream is not being captured");
+  }
+  if (session->origin != &stream) {
+    session->invalid = true;
+    fail(kCaptureUnmatched, doing, stream.device(),
+         "the capture began on " + session->origin->name());
+  }
+  if (session->mode != CaptureMode::relaxed && session->owner != std::this_thread::get_id()) {
+    fail(kCaptureWrongThread, doing, stream.device());
+  }
+  std::string unjoined;
+  const Progress& reached = session->streams[&stream];
+  for (const auto& [other, progress] : session->streams) {
+    const auto own = progress.find(other);
+    const std::size_t count = own == progress.end() ? 0 : own->second;
+    const auto seen = reached.find(other);
+    if (count > (seen == reached.end() ? 0 : seen->second)) unjoined = other->name();
+  }
+  const bool invalid = session->invalid;
+  auto graph = std::make_unique<SimGraph>();
+  graph->tasks = std::move(session->tasks);
+  close(*session);
+  if (invalid) fail(kCaptureInvalidated, doing, stream.device());
+  if (!unjoined.empty()) {
+    fail(kCaptureUnjoined, doing, stream.device(),
+         unjoined + " took part, but the stream does not wait for it");
+  }
+  graphs_.insert(graph.get());
+  return graph.release();
+}
+
+bool CaptureTable::append(SimStream& stream, Task& task) {
+  if (!is_captured(stream)) return false;
+  const std::lock_guard lock(mutex_);
+  CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
+  if (session == nullptr) return false;
+  if (session->invalid) {
+    fail(kCaptureInvalidated, "capturing work on " + stream.name(), stream.device());
+  }
+  session->tasks.push_back(std::move(task));
+  ++session->streams[&stream][&stream];
+  return true;
+}
+
+std::shared_ptr<const CapturePoint> CaptureTable::point(SimStream& stream) {
+  if (!is_captured(stream)) return nullptr;
+  const std::lock_guard lock(mutex_);
+  CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
+  if (session == nullptr) return nullptr;
+  return std::make_shared<const CapturePoint>(CapturePoint{session->id, session->streams[&stream]});
+}
+
+void CaptureTable::join(SimStream& stream, const CapturePoint& point) {
+  const std::string doing = "waiting for a captured event on " + stream.name();
+  const std::lock_guard lock(mutex_);
+  CaptureSession* session = find(point.session);
+  CaptureSession* current = stream.capture.load(std::memory_order_relaxed);
+  if (session == nullptr) {
+    fail(kCapturedEvent, doing, stream.device(), "the capture in which it was recorded is over");
+  }
+  if (current != nullptr && current != session) spoil(*current, kCaptureMerge, doing, stream);
+  if (session->invalid) fail(kCaptureInvalidated, doing, stream.device());
+  merge(session->streams[&stream], point.seen);
+  stream.capture.store(session, std::memory_order_relaxed);
+}
+
+void CaptureTable::refuse(SimStream& stream, const std::string& doing) {
+  if (!is_captured(stream)) return;
+  const std::lock_guard lock(mutex_);
+  CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
+  if (session != nullptr) spoil(*session, kCaptureUnsupported, doing, stream);
+}
+
+void CaptureTable::refuse_outside_event(SimStream& stream, const std::string& doing) {
+  if (!is_captured(stream)) return;
+  const std::lock_guard lock(mutex_);
+  CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
+  if (session != nullptr) spoil(*session, kCaptureIsolation, doing, stream);
+}
+
+void CaptureTable::refuse_unsafe(const std::string& doing) {
+  if (restrictive_.load(std::memory_order_relaxed) == 0) return;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, session] : sessions_) {
+    const bool own = session->owner == std::this_thread::get_id();
+    if (session->mode == CaptureMode::global ||
+        (session->mode == CaptureMode::thread_local_ && own)) {
+      spoil(*session, kCaptureUnsupported, doing, *session->origin);
+    }
+  }
+}
+
+void CaptureTable::forget(SimStream& stream) noexcept {
+  if (!is_captured(stream)) return;
+  const std::lock_guard lock(mutex_);
+  CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
+  if (session == nullptr) return;
+  session->invalid = true;
+  if (session->origin == &stream) {
+    close(*session);
+  } else {
+    session->streams.erase(&stream);
+    stream.capture.store(nullptr, std::memory_order_relaxed);
+  }
+}
+
+bool CaptureTable::contains(const void* graph) const {
+  const std::lock_guard lock(mutex_);
+  return graphs_.contains(graph);
+}
+
+bool CaptureTable::remove(SimGraph* graph) {
+  const std::lock_guard lock(mutex_);
+  return graphs_.erase(graph) == 1;
+}
+
+void SimDriver::begin_capture(NativeStream stream, CaptureMode mode) {
+  SimStream& s = stream_of(stream, "beginning a capture");
+  if (stream.handle == nullptr) {
+    fail(kCaptureUnsupported, "beginning a capture on " + s.name(), s.device(),
+         "capture a stream that was created");
+  }
+  captures_.begin(s, mode);
+}
+
+NativeGraph SimDriver::end_capture(NativeStream stream) {
+  return captures_.end(stream_of(stream, "ending a capture"));
+}
+
+bool SimDriver::is_capturing(NativeStream stream) {
+  return is_captured(stream_of(stream, "asking for a capture"));
+}
+
+SimGraph& SimDriver::graph_of(NativeGraph graph, const std::string& doing) const {
+  if (!captures_.contains(graph)) fail(kInvalidValue, doing, -1, "there is no such graph");
+  return *static_cast<SimGraph*>(graph);
+}
+
+void SimDriver::launch_graph(NativeGraph graph, NativeStream stream) {
+  SimStream& s = stream_of(stream, "launching a graph");
+  SimGraph& g = graph_of(graph, "launching a graph on " + s.name());
+  if (is_captured(s)) {
+    for (Task task : g.tasks) submit(s, std::move(task));
+    return;
+  }
+  // Launches of one graph do not overlap, whatever their streams.
+  const std::lock_guard lock(g.mutex);
+  if (g.last_stream != nullptr && g.last_stream != &s) {
+    s.submit(
+        [other = g.last_stream, ticket = g.last_ticket] {
+          other->wait(ticket);
+          other->acquire(ticket);
+        },
+        {.always = true});
+  }
+  g.last_ticket = s.submit(
+      [tasks = &g.tasks] {
+        for (const Task& task : *tasks) task();
+      },
+      {.mark = true});
+  g.last_stream = &s;
+}
+
+void SimDriver::destroy_graph(NativeGraph graph) noexcept {
+  auto* g = static_cast<SimGraph*>(graph);
+  if (!captures_.remove(g)) return;
+  // A launch in flight still needs the tasks.
+  if (g->last_stream != nullptr) {
+    g->last_stream->submit([g] { delete g; }, {.always = true});
+  } else {
+    delete g;
+  }
+}
+
+}  // namespace gantry::sim

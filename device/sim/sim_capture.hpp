@@ -1,0 +1,94 @@
+// Stream capture: tasks are collected instead of run.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+#include <gantry/device/driver.hpp>
+
+#include "device/sim/sim_stream.hpp"
+
+namespace gantry::sim {
+
+struct ErrorCode;
+
+/// How many tasks of each captured stream come before a place.
+using Progress = std::map<const SimStream*, std::size_t>;
+
+/// A place in a capture, held by an event that was recorded there.
+struct CapturePoint {
+  std::uint64_t session = 0;
+  Progress seen;
+};
+
+/// What a capture collected: tasks in the order of their submission, which respects every wait.
+struct SimGraph {
+  std::vector<Task> tasks;
+  std::mutex mutex;                  ///< guards what follows; taken on host threads only
+  SimStream* last_stream = nullptr;  ///< where it was launched last
+  std::uint64_t last_ticket = 0;
+};
+
+/// One capture in progress.
+class CaptureSession {
+ public:
+  CaptureSession(std::uint64_t id, CaptureMode mode, SimStream* origin)
+      : id(id), mode(mode), owner(std::this_thread::get_id()), origin(origin) {}
+
+  const std::uint64_t id;
+  const CaptureMode mode;
+  const std::thread::id owner;
+  SimStream* const origin;
+  bool invalid = false;
+  std::vector<Task> tasks;
+  std::map<SimStream*, Progress> streams;  ///< who takes part, and what each is ordered after
+};
+
+/// All captures in progress and all graphs. Thread safety: any host thread.
+class CaptureTable {
+ public:
+  void begin(SimStream& stream, CaptureMode mode);
+  [[nodiscard]] SimGraph* end(SimStream& stream);
+
+  /// Collects the task if the stream is being captured (then it is moved from); else false.
+  bool append(SimStream& stream, Task& task);
+  /// The place that `stream`'s capture has reached; nullptr if there is none.
+  [[nodiscard]] std::shared_ptr<const CapturePoint> point(SimStream& stream);
+  /// Makes `stream` part of the capture in which the point was recorded.
+  void join(SimStream& stream, const CapturePoint& point);
+
+  /// Throws and spoils the stream's capture, if there is one: the call is illegal there.
+  void refuse(SimStream& stream, const std::string& doing);
+  /// As refuse, for an outside event that a captured stream would wait for.
+  void refuse_outside_event(SimStream& stream, const std::string& doing);
+  /// Throws and spoils the capture if a capture forbids unsafe calls to this thread.
+  void refuse_unsafe(const std::string& doing);
+  /// The stream is destroyed: its capture is spoilt, and ends if it began there.
+  void forget(SimStream& stream) noexcept;
+
+  [[nodiscard]] bool contains(const void* graph) const;
+  /// Takes the graph out of the table; false if it is none.
+  bool remove(SimGraph* graph);
+
+ private:
+  [[noreturn]] void spoil(CaptureSession& session, const ErrorCode& code, const std::string& doing,
+                          const SimStream& stream);
+  void close(CaptureSession& session);
+  CaptureSession* find(std::uint64_t id);
+
+  mutable std::mutex mutex_;  ///< taken only while something is captured, or for graphs
+  std::atomic<int> restrictive_{0};
+  std::uint64_t next_id_ = 1;
+  std::map<std::uint64_t, std::unique_ptr<CaptureSession>> sessions_;
+  std::unordered_set<const void*> graphs_;
+};
+
+}  // namespace gantry::sim

@@ -1,0 +1,142 @@
+#include "device/sim/sim_device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include <gantry/core/error.hpp>
+
+namespace gantry {
+
+namespace {
+
+std::string uuid_of(int physical) {
+  return fmt::format("GPU-51a051a0-0000-4000-8000-{:012x}", physical);
+}
+
+std::string pci_bus_id_of(int physical) { return fmt::format("0000:{:02x}:00.0", 0x10 + physical); }
+
+}  // namespace
+
+std::vector<DeviceIdentity> sim_device_identities(int count) {
+  std::vector<DeviceIdentity> identities;
+  for (int i = 0; i < count; ++i) identities.push_back({uuid_of(i), pci_bus_id_of(i)});
+  return identities;
+}
+
+namespace sim {
+
+PeerTable::PeerTable() {
+  for (auto& row : allowed_) row.store(~std::uint64_t{0}, std::memory_order_relaxed);
+}
+
+void PeerTable::allow(int from, int to, bool value) {
+  auto& row = allowed_[static_cast<std::size_t>(from)];
+  if (value) {
+    row.fetch_or(mask(to), std::memory_order_relaxed);
+  } else {
+    row.fetch_and(~mask(to), std::memory_order_relaxed);
+    enabled_[static_cast<std::size_t>(from)].fetch_and(~mask(to), std::memory_order_relaxed);
+  }
+}
+
+SimDevice::SimDevice(int index, int physical, std::size_t capacity)
+    : index_(index),
+      physical_(physical),
+      capacity_(capacity),
+      default_stream_(std::make_unique<SimStream>(index, 0)) {}
+
+DeviceProperties SimDevice::properties() const {
+  DeviceProperties result;
+  result.name = "Simulated GPU";
+  result.uuid = uuid_of(physical_);
+  result.pci_bus_id = pci_bus_id_of(physical_);
+  result.major = 9;
+  result.minor = 0;
+  result.total_memory = capacity_;
+  result.multiprocessors = 132;
+  result.l2_bytes = std::size_t{60} << 20;
+  result.warp_size = 32;
+  result.max_threads_per_block = 1024;
+  result.max_threads_per_multiprocessor = 2048;
+  result.shared_memory_per_block = std::size_t{48} << 10;
+  result.shared_memory_per_block_optin = std::size_t{227} << 10;
+  result.integrated = false;
+  result.can_map_host_memory = true;
+  return result;
+}
+
+void SimDevice::raise_fault() {
+  std::atomic_ref<std::uint32_t> raised(fault_.raised);
+  if (raised.load(std::memory_order_relaxed) == 0) return;
+  (void)raised.load(std::memory_order_acquire);
+  const FaultRecord fault = fault_;
+  raised.store(0, std::memory_order_relaxed);
+  throw IndexError(fmt::format("index {} is out of bounds for dimension {} with size {}",
+                               fault.index, fault.dim, fault.size),
+                   fmt::format("cuda:{}", index_));
+}
+
+bool SimDevice::take(std::size_t bytes) {
+  std::size_t used = used_.load(std::memory_order_relaxed);
+  do {
+    if (bytes > capacity_ - used) return false;
+  } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+  return true;
+}
+
+NativeMemoryInfo SimDevice::memory_info() const {
+  return {capacity_ - used_.load(std::memory_order_relaxed), capacity_};
+}
+
+SimStream& SimDevice::create_stream() {
+  const std::lock_guard lock(mutex_);
+  const auto idle = std::find_if(retired_.begin(), retired_.end(),
+                                 [](const SimStream* s) { return s->done(s->submitted()); });
+  SimStream* stream = nullptr;
+  if (idle != retired_.end()) {
+    stream = *idle;
+    retired_.erase(idle);
+    stream->clear_error();
+  } else {
+    streams_.push_back(std::make_unique<SimStream>(index_, static_cast<int>(streams_.size()) + 1));
+    stream = streams_.back().get();
+  }
+  live_.insert(stream);
+  return *stream;
+}
+
+bool SimDevice::has_stream(const void* stream) const {
+  const std::shared_lock lock(mutex_);
+  return live_.contains(stream);
+}
+
+bool SimDevice::retire_stream(SimStream* stream) {
+  const std::lock_guard lock(mutex_);
+  if (live_.erase(stream) == 0) return false;
+  retired_.push_back(stream);
+  return true;
+}
+
+std::vector<SimStream*> SimDevice::all_streams() const {
+  const std::shared_lock lock(mutex_);
+  std::vector<SimStream*> all{default_stream_.get()};
+  for (const auto& stream : streams_) all.push_back(stream.get());
+  return all;
+}
+
+void SimDevice::drain() const {
+  for (const SimStream* stream : all_streams()) stream->drain();
+}
+
+void SimDevice::rethrow_error() {
+  for (SimStream* stream : all_streams()) stream->rethrow_error();
+}
+
+void SimDevice::stop() {
+  for (SimStream* stream : all_streams()) stream->stop();
+}
+
+}  // namespace sim
+}  // namespace gantry

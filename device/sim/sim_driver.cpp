@@ -1,0 +1,265 @@
+#include "device/sim/sim_driver.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstring>
+#include <numeric>
+
+#include <gantry/core/env.hpp>
+
+#include "device/sim/sim_error.hpp"
+#include "device/sim/sim_launch.hpp"
+
+namespace gantry {
+
+std::unique_ptr<Driver> make_sim_driver(int devices) {
+  if (devices < 1 || devices > sim::kMaxDevices) {
+    throw InvalidArgument(
+        fmt::format("simulated devices: expected 1 to {}, but got {}", sim::kMaxDevices, devices));
+  }
+  std::vector<int> visible(static_cast<std::size_t>(devices));
+  std::iota(visible.begin(), visible.end(), 0);
+  return make_sim_driver(visible);
+}
+
+std::unique_ptr<Driver> make_sim_driver(const std::vector<int>& visible) {
+  return std::make_unique<sim::SimDriver>(visible);
+}
+
+namespace sim {
+
+namespace {
+
+constexpr std::size_t kDefaultCapacity = std::size_t{1} << 30;
+
+thread_local int t_current_device = 0;
+
+std::atomic<SimDriver*> g_active{nullptr};
+
+}  // namespace
+
+SimDriver::SimDriver(const std::vector<int>& visible) {
+  if (visible.empty() || visible.size() > kMaxDevices) {
+    throw InvalidArgument(fmt::format("simulated devices: expected 1 to {}, but got {}",
+                                      kMaxDevices, visible.size()));
+  }
+  const std::size_t capacity = env::get_bytes("GANTRY_SIM_MEMORY").value_or(kDefaultCapacity);
+  for (std::size_t i = 0; i < visible.size(); ++i) {
+    devices_.push_back(std::make_unique<SimDevice>(static_cast<int>(i), visible[i], capacity));
+  }
+  memory_ = std::make_unique<AddressSpace>(devices_, peers_);
+  g_active.store(this, std::memory_order_release);
+}
+
+SimDriver::~SimDriver() {
+  SimDriver* self = this;
+  g_active.compare_exchange_strong(self, nullptr, std::memory_order_acq_rel);
+  // All threads end before any stream is freed: streams wait for each other's tickets.
+  for (const auto& device : devices_) device->stop();
+}
+
+SimDriver& SimDriver::active() {
+  SimDriver* driver = g_active.load(std::memory_order_acquire);
+  if (driver == nullptr) throw NotSupported("there are no simulated devices in this process");
+  return *driver;
+}
+
+SimDevice& SimDriver::device_of(int device, const std::string& doing) const {
+  if (on_stream_thread()) {
+    fail(kNotPermitted, doing, device, "a task on a stream called the driver");
+  }
+  if (device < 0 || static_cast<std::size_t>(device) >= devices_.size()) {
+    fail(kInvalidDevice, doing, -1,
+         fmt::format("expected 0 to {}, but got {}", devices_.size() - 1, device));
+  }
+  return *devices_[static_cast<std::size_t>(device)];
+}
+
+SimStream& SimDriver::stream_of(NativeStream stream, const std::string& doing) const {
+  SimDevice& device = device_of(stream.device, doing);
+  if (stream.handle == nullptr) return device.default_stream();
+  if (!device.has_stream(stream.handle)) {
+    fail(kInvalidResourceHandle, doing, stream.device,
+         fmt::format("cuda:{} has no such stream", stream.device));
+  }
+  return *static_cast<SimStream*>(stream.handle);
+}
+
+void SimDriver::submit(SimStream& stream, Task task) {
+  if (!captures_.append(stream, task)) stream.submit(std::move(task));
+}
+
+void SimDriver::submit_blocking(SimStream& stream, Task task) {
+  if (captures_.append(stream, task)) return;
+  const std::uint64_t ticket = stream.submit(std::move(task), {.mark = true});
+  stream.wait(ticket);
+  stream.acquire(ticket);
+  stream.rethrow_error_before(ticket);
+}
+
+void launch(NativeStream stream, Task task) { SimDriver::active().launch(stream, std::move(task)); }
+
+void check_device_access(int device, const void* data, std::size_t bytes) {
+  SimDriver::active().check_device_access(device, data, bytes);
+}
+
+void SimDriver::launch(NativeStream stream, Task task) {
+  submit(stream_of(stream, "launching a kernel"), std::move(task));
+}
+
+void SimDriver::check_device_access(int device, const void* data, std::size_t bytes) {
+  static const std::string kDoing = "checking a kernel's argument";
+  (void)device_of(device, kDoing);
+  memory_->check_access(device, data, bytes, kDoing);
+}
+
+DeviceProperties SimDriver::properties(int device) {
+  return device_of(device, "reading device properties").properties();
+}
+
+NativeMemoryInfo SimDriver::memory_info(int device) {
+  return device_of(device, "reading the memory info").memory_info();
+}
+
+int SimDriver::current_device() {
+  return static_cast<std::size_t>(t_current_device) < devices_.size() ? t_current_device : 0;
+}
+
+void SimDriver::set_device(int device) {
+  t_current_device = device_of(device, "setting the current device").index();
+}
+
+void SimDriver::restore_device(int device) noexcept { t_current_device = device; }
+
+void SimDriver::synchronize_device(int device) {
+  const std::string doing = fmt::format("synchronizing cuda:{}", device);
+  SimDevice& d = device_of(device, doing);
+  captures_.refuse_unsafe(doing);
+  d.drain();
+  d.rethrow_error();
+  d.raise_fault();
+}
+
+FaultRecord* SimDriver::fault_record(int device) {
+  return device_of(device, "reading the fault record").fault_record();
+}
+
+NativeStream SimDriver::create_stream(int device, int) {
+  SimDevice& d = device_of(device, fmt::format("creating a stream on cuda:{}", device));
+  return {device, &d.create_stream()};
+}
+
+Driver::PriorityRange SimDriver::priority_range(int device) {
+  (void)device_of(device, "reading the priority range");
+  return {.least = 0, .greatest = -5};
+}
+
+void SimDriver::destroy_stream(NativeStream stream) noexcept {
+  if (stream.device < 0 || static_cast<std::size_t>(stream.device) >= devices_.size()) return;
+  SimDevice& device = *devices_[static_cast<std::size_t>(stream.device)];
+  if (stream.handle == nullptr || !device.has_stream(stream.handle)) return;
+  auto* s = static_cast<SimStream*>(stream.handle);
+  captures_.forget(*s);
+  device.retire_stream(s);
+}
+
+bool SimDriver::query_stream(NativeStream stream) {
+  SimStream& s = stream_of(stream, "querying a stream");
+  captures_.refuse(s, "querying " + s.name());
+  s.rethrow_error();
+  if (!s.query()) return false;
+  s.rethrow_error();
+  devices_[static_cast<std::size_t>(stream.device)]->raise_fault();
+  return true;
+}
+
+void SimDriver::synchronize_stream(NativeStream stream) {
+  SimStream& s = stream_of(stream, "synchronizing a stream");
+  captures_.refuse(s, "synchronizing " + s.name());
+  s.drain();
+  s.rethrow_error();
+  devices_[static_cast<std::size_t>(stream.device)]->raise_fault();
+}
+
+void SimDriver::launch_host_function(NativeStream stream, void (*function)(void*), void* data) {
+  SimStream& s = stream_of(stream, "launching a host function");
+  if (function == nullptr) {
+    fail(kInvalidValue, "launching a host function on " + s.name(), s.device());
+  }
+  submit(s, [function, data] { function(data); });
+}
+
+void SimDriver::copy(void* dst, const void* src, std::size_t bytes, NativeStream stream) {
+  SimStream& s = stream_of(stream, "copying");
+  transfer(dst, src, bytes, s, fmt::format("copying {} bytes on {}", bytes, s.name()));
+}
+
+void SimDriver::copy_peer(void* dst, int dst_device, const void* src, int src_device,
+                          std::size_t bytes, NativeStream stream) {
+  SimStream& s = stream_of(stream, "copying between devices");
+  const std::string doing = fmt::format("copying {} bytes from cuda:{} to cuda:{} on {}", bytes,
+                                        src_device, dst_device, s.name());
+  (void)device_of(dst_device, doing);
+  (void)device_of(src_device, doing);
+  if (bytes == 0) return;
+  const struct {
+    const void* data;
+    int device;
+    const char* which;
+  } sides[] = {{dst, dst_device, "destination"}, {src, src_device, "source"}};
+  for (const auto& side : sides) {
+    const PointerInfo info = memory_->info(side.data);
+    if (info.kind != PointerKind::device || info.device != side.device) {
+      fail(kInvalidValue, doing, s.device(),
+           fmt::format("the {} {} is no memory of cuda:{}", side.which, side.data, side.device));
+    }
+  }
+  transfer(dst, src, bytes, s, doing);
+}
+
+void SimDriver::transfer(void* dst, const void* src, std::size_t bytes, SimStream& stream,
+                         const std::string& doing) {
+  if (bytes == 0) return;
+  const Place to = memory_->place(dst, bytes, doing);
+  const Place from = memory_->place(src, bytes, doing);
+  Task move = [dst, src, bytes] { std::memmove(dst, src, bytes); };
+  if (to == Place::pageable) {
+    submit_blocking(stream, std::move(move));
+  } else if (from == Place::pageable && stream.capture.load(std::memory_order_relaxed) == nullptr) {
+    // The source may change once the call returns, and the call orders nothing.
+    auto staging = std::make_unique<std::byte[]>(bytes);
+    std::memcpy(staging.get(), src, bytes);
+    stream.submit([dst, bytes, staged = std::shared_ptr<std::byte[]>(std::move(staging))] {
+      std::memcpy(dst, staged.get(), bytes);
+    });
+  } else {
+    submit(stream, std::move(move));
+  }
+}
+
+void SimDriver::fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) {
+  SimStream& s = stream_of(stream, "filling memory");
+  memory_->check_access(s.device(), dst, bytes,
+                        fmt::format("filling {} bytes on {}", bytes, s.name()));
+  if (bytes == 0) return;
+  submit(s, [dst, value, bytes] { std::memset(dst, value, bytes); });
+}
+
+bool SimDriver::can_access_peer(int from, int to) {
+  (void)device_of(from, "asking for peer access");
+  (void)device_of(to, "asking for peer access");
+  return from == to || peers_.allowed(from, to);
+}
+
+void SimDriver::enable_peer_access(int from, int to) {
+  const std::string doing = fmt::format("enabling peer access from cuda:{} to cuda:{}", from, to);
+  (void)device_of(from, doing);
+  (void)device_of(to, doing);
+  if (from == to) return;
+  if (!peers_.allowed(from, to)) fail(kPeerAccessUnsupported, doing, from);
+  peers_.enable(from, to);
+}
+
+}  // namespace sim
+}  // namespace gantry

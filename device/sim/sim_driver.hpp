@@ -1,0 +1,130 @@
+// The driver of simulated devices.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gantry/device/driver.hpp>
+
+#include "device/sim/sim_capture.hpp"
+#include "device/sim/sim_device.hpp"
+#include "device/sim/sim_event.hpp"
+#include "device/sim/sim_memory.hpp"
+
+namespace gantry {
+
+/// A machine of `devices` simulated devices, all visible. Capacity: GANTRY_SIM_MEMORY.
+/// Throws: InvalidArgument if there are fewer than 1 or more than 64.
+[[nodiscard]] std::unique_ptr<Driver> make_sim_driver(int devices);
+/// A machine of which the devices with these physical indices are visible, in this order.
+[[nodiscard]] std::unique_ptr<Driver> make_sim_driver(const std::vector<int>& visible);
+
+namespace sim {
+
+/// Note [Simulated machine]
+/// A stream is a thread, an event the number of a task, device memory a memfd, and a kernel a
+/// function that runs on its stream's thread. Host calls check everything that hardware would
+/// refuse, then enqueue; docs/simulator.md lists what is like CUDA and what is not.
+class SimDriver final : public Driver {
+ public:
+  explicit SimDriver(const std::vector<int>& visible);
+  ~SimDriver() override;
+
+  /// The driver that was made last; kernels are launched on it. Throws: NotSupported without one.
+  [[nodiscard]] static SimDriver& active();
+
+  /// For tests: a machine whose devices do not all reach each other.
+  [[nodiscard]] PeerTable& peers() { return peers_; }
+
+  void launch(NativeStream stream, Task task);
+  void check_device_access(int device, const void* data, std::size_t bytes);
+
+  Platform platform() const noexcept override { return Platform::simulated; }
+  int device_count() override { return static_cast<int>(devices_.size()); }
+  DeviceProperties properties(int device) override;
+  NativeMemoryInfo memory_info(int device) override;
+  int current_device() override;
+  void set_device(int device) override;
+  void restore_device(int device) noexcept override;
+  void synchronize_device(int device) override;
+  FaultRecord* fault_record(int device) override;
+
+  void* allocate(int device, std::size_t bytes) override;
+  void deallocate(int device, void* data) override;
+  void* allocate_pinned(std::size_t bytes) override;
+  void deallocate_pinned(void* data) override;
+  PointerInfo pointer_info(const void* data) override;
+
+  std::size_t chunk_granularity(int device) override;
+  void* reserve_address(std::size_t bytes, std::size_t alignment) override;
+  void free_address(void* address, std::size_t bytes) override;
+  NativeChunk create_chunk(int device, std::size_t bytes) override;
+  void release_chunk(NativeChunk chunk) override;
+  void map_chunk(void* address, std::size_t bytes, NativeChunk chunk) override;
+  void unmap(void* address, std::size_t bytes) override;
+  void set_access(void* address, std::size_t bytes, std::span<const int> devices) override;
+  int export_chunk(NativeChunk chunk) override;
+  NativeChunk import_chunk(int device, int descriptor, std::size_t bytes) override;
+
+  void copy(void* dst, const void* src, std::size_t bytes, NativeStream stream) override;
+  void copy_peer(void* dst, int dst_device, const void* src, int src_device, std::size_t bytes,
+                 NativeStream stream) override;
+  void fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) override;
+
+  PriorityRange priority_range(int device) override;
+  NativeStream create_stream(int device, int priority) override;
+  void destroy_stream(NativeStream stream) noexcept override;
+  bool query_stream(NativeStream stream) override;
+  void synchronize_stream(NativeStream stream) override;
+  void wait_event(NativeStream stream, NativeEvent event) override;
+  void launch_host_function(NativeStream stream, void (*function)(void*), void* data) override;
+
+  NativeEvent create_event(int device, NativeEventFlags flags) override;
+  void destroy_event(NativeEvent event) noexcept override;
+  void record_event(NativeEvent event, NativeStream stream) override;
+  bool query_event(NativeEvent event) override;
+  void synchronize_event(NativeEvent event) override;
+  float elapsed_ms(NativeEvent begin, NativeEvent end) override;
+
+  bool can_access_peer(int from, int to) override;
+  void enable_peer_access(int from, int to) override;
+
+  NativeMemoryHandle export_memory(void* base) override;
+  void* open_memory(int device, const NativeMemoryHandle& handle) override;
+  void close_memory(void* base) override;
+  NativeEventHandle export_event(NativeEvent event) override;
+  NativeEvent open_event(int device, const NativeEventHandle& handle) override;
+
+  void begin_capture(NativeStream stream, CaptureMode mode) override;
+  NativeGraph end_capture(NativeStream stream) override;
+  bool is_capturing(NativeStream stream) override;
+  void launch_graph(NativeGraph graph, NativeStream stream) override;
+  void destroy_graph(NativeGraph graph) noexcept override;
+
+ private:
+  /// Throws: CudaError 101 if there is no such device, 800 on a stream's thread.
+  SimDevice& device_of(int device, const std::string& doing) const;
+  /// Throws: as device_of; CudaError 400 if there is no such stream.
+  SimStream& stream_of(NativeStream stream, const std::string& doing) const;
+  SimEvent& event_of(NativeEvent event, const std::string& doing) const;
+  SimGraph& graph_of(NativeGraph graph, const std::string& doing) const;
+
+  /// Enqueues or captures.
+  void submit(SimStream& stream, Task task);
+  /// Enqueues and waits, or captures; rethrows the stream's error.
+  void submit_blocking(SimStream& stream, Task task);
+  void transfer(void* dst, const void* src, std::size_t bytes, SimStream& stream,
+                const std::string& doing);
+  EventRecord record_of(SimEvent& event, const std::string& doing);
+  NativeEvent make_event(int device, NativeEventFlags flags, std::shared_ptr<SharedEvent> shared);
+
+  std::vector<std::unique_ptr<SimDevice>> devices_;
+  PeerTable peers_;
+  std::unique_ptr<AddressSpace> memory_;
+  EventTable events_;
+  CaptureTable captures_;
+};
+
+}  // namespace sim
+}  // namespace gantry

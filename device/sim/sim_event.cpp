@@ -1,0 +1,245 @@
+#include "device/sim/sim_event.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "device/sim/sim_driver.hpp"
+#include "device/sim/sim_error.hpp"
+
+namespace gantry::sim {
+
+namespace {
+
+constexpr unsigned kTimeBits = 40;
+constexpr std::uint64_t kTimeMask = (std::uint64_t{1} << kTimeBits) - 1;
+constexpr double kTimeUnitMs = 64e-6;
+
+std::atomic<std::uint64_t> g_stamps{0};
+
+// Number and time in one word, so that a late record of an old use never mixes with a new one.
+std::uint64_t stamped(std::uint64_t stamp, std::uint64_t time) {
+  return (stamp << kTimeBits) | (time & kTimeMask);
+}
+
+void write_time(SimEvent& event, std::uint64_t stamp) {
+  if (event.current.load(std::memory_order_relaxed) != stamp) return;
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  event.time.store(stamped(stamp, static_cast<std::uint64_t>(ns) / 64), std::memory_order_relaxed);
+}
+
+bool is_recorded(const EventRecord& record) {
+  return record.stream != nullptr || record.shared_ticket != 0;
+}
+
+}  // namespace
+
+EventTable::~EventTable() = default;
+
+SimEvent* EventTable::create(int device, NativeEventFlags flags,
+                             std::shared_ptr<SharedEvent> shared) {
+  const std::lock_guard lock(mutex_);
+  SimEvent* event = nullptr;
+  if (unused_.empty()) {
+    all_.push_back(std::make_unique<SimEvent>());
+    event = all_.back().get();
+  } else {
+    event = unused_.back();
+    unused_.pop_back();
+  }
+  const std::lock_guard event_lock(event->mutex);
+  event->device = device;
+  event->flags = flags;
+  event->shared = std::move(shared);
+  live_.insert(event);
+  return event;
+}
+
+bool EventTable::contains(const void* event) const {
+  const std::shared_lock lock(mutex_);
+  return live_.contains(event);
+}
+
+bool EventTable::destroy(SimEvent* event) {
+  const std::lock_guard lock(mutex_);
+  if (live_.erase(event) == 0) return false;
+  const std::lock_guard event_lock(event->mutex);
+  event->record = {};
+  event->shared.reset();
+  event->current.store(0, std::memory_order_relaxed);
+  unused_.push_back(event);
+  return true;
+}
+
+SimEvent& SimDriver::event_of(NativeEvent event, const std::string& doing) const {
+  if (on_stream_thread()) fail(kNotPermitted, doing, -1, "a task on a stream called the driver");
+  if (!events_.contains(event)) {
+    fail(kInvalidResourceHandle, doing, -1, "there is no such event");
+  }
+  return *static_cast<SimEvent*>(event);
+}
+
+NativeEvent SimDriver::make_event(int device, NativeEventFlags flags,
+                                  std::shared_ptr<SharedEvent> shared) {
+  return events_.create(device, flags, std::move(shared));
+}
+
+NativeEvent SimDriver::create_event(int device, NativeEventFlags flags) {
+  const std::string doing = fmt::format("creating an event on cuda:{}", device);
+  (void)device_of(device, doing);
+  if (flags.interprocess && flags.timing) {
+    fail(kInvalidValue, doing, device, "an interprocess event cannot have timing");
+  }
+  return make_event(device, flags, flags.interprocess ? std::make_shared<SharedEvent>() : nullptr);
+}
+
+void SimDriver::destroy_event(NativeEvent event) noexcept {
+  events_.destroy(static_cast<SimEvent*>(event));
+}
+
+NativeEventHandle SimDriver::export_event(NativeEvent event) {
+  SimEvent& e = event_of(event, "exporting an event");
+  if (!e.shared) {
+    fail(kInvalidResourceHandle, "exporting an event", e.device,
+         "the event was not made for other processes");
+  }
+  return e.shared->handle();
+}
+
+NativeEvent SimDriver::open_event(int device, const NativeEventHandle& handle) {
+  (void)device_of(device, fmt::format("opening another process's event on cuda:{}", device));
+  return make_event(device, {.timing = false, .blocking = false, .interprocess = true},
+                    std::make_shared<SharedEvent>(handle, device));
+}
+
+void SimDriver::record_event(NativeEvent event, NativeStream stream) {
+  SimStream& s = stream_of(stream, "recording an event");
+  const std::string doing = "recording an event on " + s.name();
+  SimEvent& e = event_of(event, doing);
+  if (e.device != s.device()) {
+    fail(kInvalidResourceHandle, doing, s.device(),
+         fmt::format("the event was made on cuda:{}", e.device));
+  }
+  const std::lock_guard lock(e.mutex);
+  if (auto point = captures_.point(s)) {
+    e.record = {};
+    e.record.capture = std::move(point);
+    return;
+  }
+  EventRecord record{.stream = &s};
+  record.stamp = (g_stamps.fetch_add(1, std::memory_order_relaxed) + 1) & 0xff'ffff;
+  Task body;
+  if (e.shared) {
+    record.shared_ticket = e.shared->begin_record();
+    body = [shared = e.shared, ticket = record.shared_ticket] { shared->complete(ticket); };
+  } else if (e.flags.timing) {
+    e.current.store(record.stamp, std::memory_order_relaxed);
+    body = [event = &e, stamp = record.stamp] { write_time(*event, stamp); };
+  } else {
+    body = [] {};
+  }
+  record.ticket = s.submit(std::move(body), {.always = true, .mark = true});
+  e.record = record;
+}
+
+// The record that counts now: another process may have recorded since this one did.
+EventRecord SimDriver::record_of(SimEvent& event, const std::string& doing) {
+  const std::lock_guard lock(event.mutex);
+  EventRecord record = event.record;
+  if (record.capture) fail(kCapturedEvent, doing, event.device);
+  if (event.shared) {
+    const std::uint64_t last = event.shared->recorded();
+    if (last != record.shared_ticket) record = {.stream = nullptr, .shared_ticket = last};
+  }
+  return record;
+}
+
+void SimDriver::wait_event(NativeStream stream, NativeEvent event) {
+  SimStream& s = stream_of(stream, "waiting for an event");
+  const std::string doing = "waiting for an event on " + s.name();
+  SimEvent& e = event_of(event, doing);
+  std::shared_ptr<const CapturePoint> point;
+  {
+    const std::lock_guard lock(e.mutex);
+    point = e.record.capture;
+  }
+  if (point) {
+    captures_.join(s, *point);
+    return;
+  }
+  const EventRecord record = record_of(e, doing);
+  if (!is_recorded(record)) return;
+  captures_.refuse_outside_event(s, doing);
+  if (record.stream == nullptr) {
+    s.submit([shared = e.shared, ticket = record.shared_ticket] { shared->wait(ticket); },
+             {.always = true});
+  } else if (record.stream != &s) {
+    s.submit(
+        [other = record.stream, ticket = record.ticket] {
+          other->wait(ticket);
+          other->acquire(ticket);
+        },
+        {.always = true});
+  }
+}
+
+bool SimDriver::query_event(NativeEvent event) {
+  const std::string doing = "querying an event";
+  SimEvent& e = event_of(event, doing);
+  captures_.refuse_unsafe(doing);
+  const EventRecord record = record_of(e, doing);
+  if (record.stream == nullptr) {
+    return record.shared_ticket == 0 || e.shared->query(record.shared_ticket);
+  }
+  if (!record.stream->done(record.ticket)) return false;
+  record.stream->acquire(record.ticket);
+  record.stream->rethrow_error_before(record.ticket);
+  return true;
+}
+
+void SimDriver::synchronize_event(NativeEvent event) {
+  const std::string doing = "synchronizing with an event";
+  SimEvent& e = event_of(event, doing);
+  captures_.refuse_unsafe(doing);
+  const EventRecord record = record_of(e, doing);
+  if (record.stream == nullptr) {
+    if (record.shared_ticket != 0) e.shared->wait(record.shared_ticket);
+    return;
+  }
+  record.stream->wait(record.ticket);
+  record.stream->acquire(record.ticket);
+  record.stream->rethrow_error_before(record.ticket);
+}
+
+float SimDriver::elapsed_ms(NativeEvent begin, NativeEvent end) {
+  const std::string doing = "measuring the time between two events";
+  SimEvent* const events[] = {&event_of(begin, doing), &event_of(end, doing)};
+  std::uint64_t times[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    SimEvent& e = *events[i];
+    const EventRecord record = record_of(e, doing);
+    if (!e.flags.timing) {
+      fail(kInvalidResourceHandle, doing, e.device, "an event was made without timing");
+    }
+    if (record.stream == nullptr) {
+      fail(kInvalidResourceHandle, doing, e.device, "an event was never recorded");
+    }
+    if (e.device != events[0]->device) {
+      fail(kInvalidResourceHandle, doing, e.device, "the events belong to two devices");
+    }
+    if (!record.stream->done(record.ticket)) {
+      fail(kNotReady, doing, e.device, "an event is not reached yet");
+    }
+    times[i] = e.time.load(std::memory_order_relaxed);
+    if ((times[i] >> kTimeBits) != record.stamp) {
+      fail(kNotReady, doing, e.device, "an event was recorded anew meanwhile");
+    }
+  }
+  // Sign-extended difference of two 40-bit clocks.
+  const auto ticks =
+      static_cast<std::int64_t>((times[1] - times[0]) << (64 - kTimeBits)) >> (64 - kTimeBits);
+  return static_cast<float>(static_cast<double>(ticks) * kTimeUnitMs);
+}
+
+}  // namespace gantry::sim

@@ -1,0 +1,28 @@
+// How kernels run on simulated devices.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include <gantry/device/driver.hpp>
+
+namespace gantry::sim {
+
+/// The body of a kernel, a copy or a host function. An exception that leaves it becomes the sticky
+/// error of its stream. It runs, and is destroyed, on the stream's thread, so it should own plain
+/// values: a shared_ptr whose other owners live on host threads orders them with the stream and
+/// hides races. It must not call the driver.
+using Task = std::function<void()>;
+
+/// Enqueues `task` on `stream`; captures it if the stream is being captured.
+/// Throws: CudaError 400 if there is no such stream.
+void launch(NativeStream stream, Task task);
+
+/// Checks that kernels on `device` may touch [data, data + bytes): its own memory, memory of a peer
+/// with enabled access, memory mapped with access for it, or pinned host memory. Call it on the
+/// host thread, before launch(). No bytes are always fine.
+/// Throws: CudaError, 1 for host memory that is not pinned, 700 for memory that is out of reach,
+/// freed or shorter than `bytes`.
+void check_device_access(int device, const void* data, std::size_t bytes);
+
+}  // namespace gantry::sim

@@ -1,0 +1,157 @@
+#include "device/sim/sim_stream.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <csignal>
+#include <memory>
+#include <thread>
+
+namespace gantry::sim {
+
+namespace {
+
+thread_local bool t_on_stream_thread = false;
+
+// Signals are for the program's own threads.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+bool on_stream_thread() { return t_on_stream_thread; }
+
+SimStream::SimStream(int device, int number) : device_(device), number_(number) {}
+
+SimStream::~SimStream() { stop(); }
+
+std::string SimStream::name() const {
+  return number_ == 0 ? fmt::format("the default stream of cuda:{}", device_)
+                      : fmt::format("stream {} of cuda:{}", number_, device_);
+}
+
+std::uint64_t SimStream::submit(Task task, Options options) {
+  start();
+  return queue_.push(new Item{std::move(task), options});
+}
+
+// The thread is detached: a process may exit with work in flight, as with a GPU.
+void SimStream::start() {
+  if (running_.load(std::memory_order_relaxed)) return;
+  std::call_once(started_, [this] {
+    const BlockedSignals blocked;
+    std::thread([this] { run(); }).detach();
+    running_.store(true, std::memory_order_relaxed);
+  });
+}
+
+void SimStream::run() {
+  t_on_stream_thread = true;
+  pthread_setname_np(pthread_self(), fmt::format("sim {}/{}", device_, number_).c_str());
+  for (std::uint64_t ticket = 1;; ++ticket) {
+    std::unique_ptr<Item> item(queue_.pop());
+    const bool last = item->last;
+    const bool mark = item->options.mark;
+    if (!last) execute(*item, ticket);
+    item.reset();  // what the task owns is gone before anybody sees it done
+    if (mark) marks_[ticket % kMarks].store(ticket, std::memory_order_release);
+    completed_.store(ticket, std::memory_order_release);
+    full_fence();
+    if (waiters_.load(std::memory_order_relaxed) != 0) futex_wake_all(&completed_);
+    if (last) break;
+  }
+  const void* const exited = &exited_;
+  exited_.store(1, std::memory_order_release);
+  futex_wake_all(exited);  // the stream may be gone; its address is only a name here
+}
+
+void SimStream::execute(Item& item, std::uint64_t ticket) {
+  if (!item.options.always && (state_.load(std::memory_order_acquire) != kHealthy ||
+                               ticket <= dropped_until_.load(std::memory_order_relaxed))) {
+    return;
+  }
+  std::exception_ptr error;
+  try {
+    item.body();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  // Behind the handler: who reports the error shall be the last to hold the exception.
+  if (error && state_.load(std::memory_order_acquire) == kHealthy) {
+    error_ = std::move(error);
+    failed_ticket_.store(ticket, std::memory_order_relaxed);
+    state_.store(kFailed, std::memory_order_release);
+  }
+}
+
+void SimStream::wait(std::uint64_t ticket) const {
+  if (done(ticket)) return;
+  waiters_.fetch_add(1, std::memory_order_relaxed);
+  full_fence();
+  for (;;) {
+    const std::uint64_t seen = completed_.load(std::memory_order_relaxed);
+    if (seen >= ticket) break;
+    futex_wait_low(completed_, seen);
+  }
+  waiters_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void SimStream::acquire(std::uint64_t ticket) const {
+  const std::atomic<std::uint64_t>& mark = marks_[ticket % kMarks];
+  while (mark.load(std::memory_order_acquire) < ticket) ::sched_yield();
+}
+
+void SimStream::drain() const {
+  const std::uint64_t ticket = submitted();
+  if (ticket == 0) return;
+  wait(ticket);
+  while (completed_.load(std::memory_order_acquire) < ticket) ::sched_yield();
+}
+
+bool SimStream::query() const {
+  const std::uint64_t ticket = submitted();
+  if (!done(ticket)) return false;
+  return completed_.load(std::memory_order_acquire) >= ticket;
+}
+
+std::exception_ptr SimStream::take_error(std::uint64_t before) {
+  if (state_.load(std::memory_order_relaxed) != kFailed) return nullptr;
+  if (failed_ticket_.load(std::memory_order_relaxed) > before) return nullptr;
+  int expected = kFailed;
+  if (!state_.compare_exchange_strong(expected, kReporting, std::memory_order_acquire,
+                                      std::memory_order_relaxed)) {
+    return nullptr;
+  }
+  std::exception_ptr error = std::move(error_);
+  error_ = nullptr;
+  dropped_until_.store(submitted(), std::memory_order_relaxed);
+  state_.store(kHealthy, std::memory_order_release);
+  return error;
+}
+
+void SimStream::rethrow_error_before(std::uint64_t ticket) {
+  if (std::exception_ptr error = take_error(ticket)) std::rethrow_exception(std::move(error));
+}
+
+void SimStream::clear_error() noexcept { (void)take_error(UINT64_MAX); }
+
+void SimStream::stop() {
+  if (!running_.load(std::memory_order_relaxed)) return;
+  queue_.push(new Item{Task{}, Options{}, true});
+  while (exited_.load(std::memory_order_acquire) == 0) futex_wait(exited_, 0);
+  running_.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace gantry::sim

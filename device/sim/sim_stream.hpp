@@ -1,0 +1,109 @@
+// A stream: one thread that runs a FIFO of tasks.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <string>
+
+#include "device/sim/sim_launch.hpp"
+#include "device/sim/sim_queue.hpp"
+
+namespace gantry::sim {
+
+class CaptureSession;
+
+/// True on the thread of a stream, that is inside a task.
+[[nodiscard]] bool on_stream_thread();
+
+/// A stream of one device. Its thread starts with the first task and ends with stop().
+///
+/// Tasks carry tickets, counted from 1. A stream is never freed while its driver lives: events keep
+/// naming its tickets, and a destroyed stream is handed out again by create_stream.
+/// Thread safety: every member may be called from any thread.
+class SimStream {
+ public:
+  /// How a task is treated.
+  struct Options {
+    bool always = false;  ///< runs also after a failure: records and waits
+    bool mark = false;    ///< acquire(ticket) may be asked for it
+  };
+
+  SimStream(int device, int number);
+  ~SimStream();
+  SimStream(const SimStream&) = delete;
+  SimStream& operator=(const SimStream&) = delete;
+
+  [[nodiscard]] int device() const { return device_; }
+  /// "stream 3 of cuda:1" or "the default stream of cuda:1".
+  [[nodiscard]] std::string name() const;
+
+  /// Appends a task and returns its ticket.
+  std::uint64_t submit(Task task, Options options);
+  std::uint64_t submit(Task task) { return submit(std::move(task), Options{}); }
+
+  /// Ticket of the last task submitted so far.
+  [[nodiscard]] std::uint64_t submitted() const { return queue_.pushed(); }
+  /// True if the task is done; orders nothing.
+  [[nodiscard]] bool done(std::uint64_t ticket) const {
+    return completed_.load(std::memory_order_relaxed) >= ticket;
+  }
+  /// Sleeps until the task is done; orders nothing.
+  void wait(std::uint64_t ticket) const;
+  /// Orders the caller after the task of a mark, which must be done.
+  void acquire(std::uint64_t ticket) const;
+  /// Sleeps until everything submitted so far is done and orders the caller after it.
+  void drain() const;
+  /// True if everything submitted so far is done; then orders the caller after it.
+  [[nodiscard]] bool query() const;
+
+  /// Rethrows the sticky error, once; tasks submitted until now stay dropped.
+  void rethrow_error() { rethrow_error_before(UINT64_MAX); }
+  /// As rethrow_error, but leaves an error alone that arose behind task `ticket`.
+  void rethrow_error_before(std::uint64_t ticket);
+  /// Forgets the sticky error.
+  void clear_error() noexcept;
+
+  /// Runs what is queued, then ends the thread; no task may follow.
+  void stop();
+
+  /// The capture that this stream takes part in, or nullptr. Set under the capture table's lock.
+  std::atomic<CaptureSession*> capture{nullptr};
+
+ private:
+  struct Item {
+    Task body;
+    Options options;
+    bool last = false;
+  };
+  enum : int { kHealthy, kFailed, kReporting };
+
+  static constexpr std::size_t kMarks = 256;
+
+  void start();
+  void run();
+  void execute(Item& item, std::uint64_t ticket);
+  [[nodiscard]] std::exception_ptr take_error(std::uint64_t before);
+
+  const int device_;
+  const int number_;
+  std::once_flag started_;
+  std::atomic<bool> running_{false};
+  std::atomic<std::uint32_t> exited_{0};
+  TaskQueue<Item> queue_;
+
+  mutable std::atomic<std::uint32_t> waiters_{0};
+  alignas(64) std::atomic<std::uint64_t> completed_{0};
+  /// Mark `t` is released in slot t % kMarks, so that who waits for it is ordered after the tasks
+  /// before it and no later ones.
+  std::array<std::atomic<std::uint64_t>, kMarks> marks_{};
+
+  std::atomic<int> state_{kHealthy};
+  std::atomic<std::uint64_t> failed_ticket_{0};
+  std::atomic<std::uint64_t> dropped_until_{0};
+  std::exception_ptr error_;  ///< the thread's while kHealthy, the reporter's while kReporting
+};
+
+}  // namespace gantry::sim

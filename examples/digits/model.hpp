@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <gantry/gantry.hpp>
+
+namespace digits {
+
+// What one forward and backward pass gave. All on the model's device, nothing waited for.
+struct Step {
+  std::vector<gantry::Tensor> gradients;  // in the order of Model::parameters()
+  gantry::Tensor loss;                    // 0-dim: this shard's part of the batch's mean loss
+};
+
+// 64 -> hidden -> 10 with ReLU, cross entropy and hand-written derivatives, trained by SGD with
+// momentum.
+class Model {
+ public:
+  // Equal seeds give equal weights on every device and platform.
+  Model(std::int64_t hidden, std::uint64_t seed, gantry::Device device);
+
+  gantry::Device device() const { return device_; }
+  const std::vector<gantry::Tensor>& parameters() const { return parameters_; }
+
+  // Scores [n, 10] of images [n, 64].
+  gantry::Tensor forward(const gantry::Tensor& pixels) const;
+  // Gradients of the batch's mean loss from this shard of it; `batch` is the size of the whole.
+  Step backward(const gantry::Tensor& pixels, const gantry::Tensor& labels,
+                std::int64_t batch) const;
+  // One step of SGD: v = momentum v + g; p -= rate v.
+  void update(const std::vector<gantry::Tensor>& gradients, double rate, double momentum);
+  // A number made of every bit of the weights (FNV-1a).
+  std::uint64_t checksum() const;
+
+ private:
+  gantry::Device device_;
+  std::vector<gantry::Tensor> parameters_;  // w1 [64, h], b1 [h], w2 [h, 10], b2 [10]
+  std::vector<gantry::Tensor> velocities_;
+};
+
+}  // namespace digits

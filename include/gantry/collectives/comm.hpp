@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <gantry/collectives/reduce_op.hpp>
+#include <gantry/device/device.hpp>
+#include <gantry/streams/stream.hpp>
+#include <gantry/tensor/tensor.hpp>
+
+/// Collectives of one process over several devices.
+///
+/// Device/stream: every function works in order with the current streams of the devices involved
+/// and never blocks the host, unless pageable host memory takes part; results are ordered with the
+/// current stream of their own device. No kernel waits on another kernel. Layouts other than
+/// contiguous give the same results as contiguous ones; results are contiguous. A device may occur
+/// several times. Empty tensors are allowed.
+///
+/// Throws: InvalidArgument for empty or unequal lists, undefined tensors and CPU tensors where a
+/// device is needed; ShapeError; DTypeError (dtypes are never converted); before anything changed.
+namespace gantry::comm {
+
+/// Bytes that coalesced operations join into one transfer unless told otherwise.
+inline constexpr std::size_t kDefaultBufferBytes = std::size_t{10} << 20;
+
+/// Copies `tensor` (on the CPU or a device) to every device, in the order of `devices`.
+/// Aliasing: the entry for the tensor's own device is `tensor` itself.
+[[nodiscard]] std::vector<Tensor> broadcast(const Tensor& tensor,
+                                            const std::vector<Device>& devices);
+
+/// Copies `tensor` into every tensor of `out`, all of its shape and dtype and on devices.
+void broadcast(const Tensor& tensor, std::span<Tensor> out);
+
+/// Broadcasts a list of tensors, all on devices[0], joining tensors of one dtype into transfers of
+/// at most `buffer_bytes` (a larger tensor travels alone).
+/// Result [d][i] is tensors[i] on devices[d]; [0] holds the inputs themselves.
+/// Aliasing: outputs of one transfer are views of one buffer.
+[[nodiscard]] std::vector<std::vector<Tensor>> broadcast_coalesced(
+    const std::vector<Tensor>& tensors, const std::vector<Device>& devices,
+    std::size_t buffer_bytes = kDefaultBufferBytes);
+
+/// Sums tensors of one shape and dtype onto `destination` (default: the current device; may be a
+/// device without an input, or the CPU), as the left fold in list order.
+/// Aliasing: always a new tensor.
+[[nodiscard]] Tensor reduce_add(const std::vector<Tensor>& tensors,
+                                std::optional<Device> destination = std::nullopt);
+
+/// As reduce_add for lists: result [i] is the sum over d of inputs[d][i]; tensors of one dtype are
+/// joined into transfers of at most `buffer_bytes`. Bits equal those of reduce_add.
+/// Throws: ShapeError if the lists have unequal lengths.
+[[nodiscard]] std::vector<Tensor> reduce_add_coalesced(
+    const std::vector<std::vector<Tensor>>& inputs,
+    std::optional<Device> destination = std::nullopt,
+    std::size_t buffer_bytes = kDefaultBufferBytes);
+
+/// How scatter cuts and where its copies run.
+struct ScatterOptions {
+  std::vector<std::int64_t> chunk_sizes = {};  ///< extent of each piece; empty: equal pieces
+  int dim = 0;                                 ///< dimension to cut; negative counts from the end
+  /// Stream of devices[i] that is current there while piece i is copied; may be shorter than
+  /// `devices`. The caller orders later use of the piece on other streams.
+  std::vector<std::optional<Stream>> streams = {};
+  bool torch_chunking = false;  ///< pieces of ceil(size/n), and none where nothing is left
+};
+
+/// Cuts `tensor` (CPU or device) along `dim` and sends piece i to devices[i]. Equal pieces differ by
+/// at most one; there are always devices.size() pieces (empty ones if need be) unless
+/// torch_chunking.
+/// Aliasing: a piece for the tensor's own device is a view.
+[[nodiscard]] std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
+                                          const ScatterOptions& options = {});
+
+/// Cuts `tensor` along `dim` by the extents of `out` and copies each piece into its tensor.
+void scatter(const Tensor& tensor, std::span<Tensor> out, int dim = 0);
+
+/// How gather joins and where to.
+struct GatherOptions {
+  int dim = 0;                                     ///< dimension to join; negative from the end
+  std::optional<Device> destination = std::nullopt;  ///< default: the current device
+};
+
+/// Joins device tensors along `dim` on the destination. On the CPU the result is pinned and the
+/// copies do not block: synchronize the inputs' streams before reading it.
+/// Aliasing: always a new tensor.
+[[nodiscard]] Tensor gather(const std::vector<Tensor>& tensors, const GatherOptions& options = {});
+
+/// Joins device tensors along `dim` into `out` (any device or the CPU).
+void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim = 0);
+
+/// Reduces tensors of one shape and dtype, one per device, and leaves the result in every one.
+/// Throws: InvalidArgument also if a device occurs twice.
+void all_reduce(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum);
+
+/// Writes all inputs, joined along dim 0 in list order, into every output: outputs[d] is on
+/// inputs[d]'s device with n times its rows.
+void all_gather(std::span<Tensor> outputs, std::span<const Tensor> inputs);
+
+/// Reduces the inputs and leaves rows d·m … (d+1)·m-1 of the result in outputs[d], which has m rows
+/// and is on inputs[d]'s device; inputs have n·m rows.
+void reduce_scatter(std::span<Tensor> outputs, std::span<const Tensor> inputs,
+                    ReduceOp op = ReduceOp::sum);
+
+/// Sends block j of inputs[i] to block i of outputs[j]; blocks are equal parts of dim 0.
+void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs);
+
+}  // namespace gantry::comm

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+
+#include <gantry/device/device.hpp>
+
+namespace gantry {
+
+/// A collective operation that was submitted.
+///
+/// Dropping it is fine: the operation is already ordered with the stream that was current at the
+/// call.
+class Work {
+ public:
+  /// Makes the current stream of the operation's device wait for it; the host does not block.
+  void wait() const;
+  /// True if the operation is done. Does not block. Throws: PeerLostError if it can no longer end.
+  [[nodiscard]] bool query() const;
+  /// Blocks the host until the operation is done. Throws: PeerLostError if a rank was lost
+  /// meanwhile; TimeoutError past the communicator's deadline.
+  void synchronize() const;
+
+ private:
+  friend class Communicator;
+  struct State;
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace gantry

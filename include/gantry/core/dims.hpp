@@ -1,0 +1,77 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gantry {
+
+/// Largest number of dimensions of a tensor.
+inline constexpr int kMaxDims = 8;
+
+/// A short list of up to 8 integers, kept inline: a shape, strides or a list of dimensions.
+///
+/// Made implicitly from a braced list, a vector or a span; throws ShapeError for more than 8.
+class Dims {
+ public:
+  using value_type = std::int64_t;
+  using iterator = std::int64_t*;
+  using const_iterator = const std::int64_t*;
+
+  Dims() = default;
+  Dims(std::initializer_list<std::int64_t> values) { assign(values.begin(), values.size()); }
+  Dims(const std::vector<std::int64_t>& values) { assign(values.data(), values.size()); }
+  Dims(std::span<const std::int64_t> values) { assign(values.data(), values.size()); }
+  /// `count` copies of `value`.
+  static Dims filled(int count, std::int64_t value);
+
+  [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] bool empty() const { return size_ == 0; }
+  [[nodiscard]] std::int64_t operator[](int i) const { return values_[i]; }
+  [[nodiscard]] std::int64_t& operator[](int i) { return values_[i]; }
+  [[nodiscard]] std::int64_t front() const { return values_[0]; }
+  [[nodiscard]] std::int64_t back() const { return values_[size_ - 1]; }
+  [[nodiscard]] const std::int64_t* data() const { return values_; }
+  [[nodiscard]] iterator begin() { return values_; }
+  [[nodiscard]] iterator end() { return values_ + size_; }
+  [[nodiscard]] const_iterator begin() const { return values_; }
+  [[nodiscard]] const_iterator end() const { return values_ + size_; }
+
+  /// Appends one value; throws ShapeError when there are 8 already.
+  void push_back(std::int64_t value);
+  /// Inserts before position `at`.
+  void insert(int at, std::int64_t value);
+  /// Removes the value at position `at`.
+  void erase(int at);
+  /// Product of all values, 1 if empty.
+  [[nodiscard]] std::int64_t product() const;
+  /// Copies to a vector.
+  [[nodiscard]] std::vector<std::int64_t> vec() const { return {begin(), end()}; }
+  /// Text such as "[2, 3]".
+  [[nodiscard]] std::string str() const;
+  /// Text such as "2x3", as matmul's errors print shapes.
+  [[nodiscard]] std::string str_x() const;
+
+  friend bool operator==(const Dims& a, const Dims& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+
+ private:
+  void assign(const std::int64_t* values, std::size_t count);
+
+  std::int64_t values_[kMaxDims] = {};
+  int size_ = 0;
+};
+
+/// A tensor's shape.
+using Shape = Dims;
+
+/// Writes "[2, 3]".
+std::ostream& operator<<(std::ostream& out, const Dims& dims);
+
+}  // namespace gantry

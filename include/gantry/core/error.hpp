@@ -1,0 +1,120 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace gantry {
+
+/// Base of every exception that gantry throws.
+///
+/// The text says what failed, what was expected and what was got, and where a device or stream is
+/// involved, which. Copying never throws.
+class Error : public std::runtime_error {
+ public:
+  /// Makes an error with text `message`; `device` is the device's name ("cuda:1"), empty if none is
+  /// involved.
+  explicit Error(const std::string& message, std::string_view device = {},
+                 std::source_location where = std::source_location::current());
+
+  /// Name of the device concerned, such as "cuda:1"; empty if none is.
+  [[nodiscard]] std::string_view device() const noexcept;
+  /// Source position that raised the error, as "file:line".
+  [[nodiscard]] std::string_view where() const noexcept;
+
+ private:
+  struct Context;
+  std::shared_ptr<const Context> context_;
+};
+
+/// A CUDA runtime or driver call failed; on simulated devices, a call that CUDA would refuse.
+class CudaError : public Error {
+ public:
+  /// `code` is the cudaError_t number, `name` its symbolic name ("cudaErrorInvalidValue").
+  CudaError(const std::string& message, int code, std::string_view name,
+            std::string_view device = {},
+            std::source_location where = std::source_location::current());
+
+  /// The cudaError_t number; simulated devices use the same numbers.
+  [[nodiscard]] int code() const noexcept { return code_; }
+  /// Symbolic name of the code, such as "cudaErrorIllegalAddress".
+  [[nodiscard]] std::string_view name() const noexcept;
+
+ private:
+  int code_;
+  std::shared_ptr<const std::string> name_;
+};
+
+/// Byte counts that explain an OutOfMemoryError. All in bytes.
+struct MemoryBreakdown {
+  std::int64_t requested = 0;  ///< what the caller asked for, rounded to the allocator's grain
+  std::int64_t total = 0;      ///< capacity of the device
+  std::int64_t free = 0;       ///< what the driver still had
+  std::int64_t allocated = 0;  ///< live blocks of this process's allocator
+  std::int64_t reserved = 0;   ///< memory that the allocator holds from the driver
+  std::int64_t limit = 0;      ///< set_fraction limit, or total
+};
+
+/// Device memory is exhausted, after the allocator gave back all that it could.
+class OutOfMemoryError : public Error {
+ public:
+  OutOfMemoryError(const std::string& message, const MemoryBreakdown& breakdown,
+                   std::string_view device = {},
+                   std::source_location where = std::source_location::current());
+
+  /// What was asked for and how the device's memory was used at that moment.
+  [[nodiscard]] const MemoryBreakdown& breakdown() const noexcept { return breakdown_; }
+
+ private:
+  MemoryBreakdown breakdown_;
+};
+
+/// A remote process or rank is gone.
+class PeerLostError : public Error {
+ public:
+  /// `rank` is the rank that was lost, -1 if unknown.
+  explicit PeerLostError(const std::string& message, int rank = -1, std::string_view device = {},
+                         std::source_location where = std::source_location::current());
+
+  /// The rank that was lost, -1 if unknown.
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+
+ private:
+  int rank_;
+};
+
+#define GANTRY_DECLARE_ERROR(Name) \
+  class Name : public Error {      \
+   public:                         \
+    using Error::Error;            \
+  }
+
+/// An NCCL call failed.
+GANTRY_DECLARE_ERROR(NcclError);
+/// A cuBLAS or cuBLASLt call failed.
+GANTRY_DECLARE_ERROR(CublasError);
+/// Operands of one operation live on different devices.
+GANTRY_DECLARE_ERROR(DeviceMismatchError);
+/// Shapes, strides or dimensions do not fit the operation.
+GANTRY_DECLARE_ERROR(ShapeError);
+/// An element type does not fit the operation.
+GANTRY_DECLARE_ERROR(DTypeError);
+/// An index, dimension or slice is out of range.
+GANTRY_DECLARE_ERROR(IndexError);
+/// An argument is malformed: a device string, an environment variable, an undefined tensor.
+GANTRY_DECLARE_ERROR(InvalidArgument);
+/// A call is not allowed while a stream is being captured.
+GANTRY_DECLARE_ERROR(CaptureError);
+/// The platform, build or device cannot do this.
+GANTRY_DECLARE_ERROR(NotSupported);
+/// A deadline passed.
+GANTRY_DECLARE_ERROR(TimeoutError);
+/// The call would initialise devices in a process forked after initialisation.
+GANTRY_DECLARE_ERROR(ForkError);
+
+#undef GANTRY_DECLARE_ERROR
+
+}  // namespace gantry

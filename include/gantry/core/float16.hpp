@@ -1,0 +1,104 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <ostream>
+
+#include <gantry/core/macros.hpp>
+
+namespace gantry {
+
+namespace detail {
+
+GANTRY_HD inline std::uint32_t float_bits(float value) {
+  std::uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+GANTRY_HD inline float float_from_bits(std::uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// Round to nearest even in integer arithmetic, so that host and device agree bit for bit; every NaN
+// becomes the canonical quiet one, because NaN payloads differ between processors.
+GANTRY_HD inline std::uint16_t float_to_half_bits(float value) {
+  const std::uint32_t bits = float_bits(value);
+  const std::uint32_t sign = (bits >> 16) & 0x8000u;
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return 0x7fffu;
+  if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
+  if (magnitude < 0x38800000u) {
+    if (magnitude < 0x33000000u) return static_cast<std::uint16_t>(sign);
+    const std::uint32_t shift = 126u - (magnitude >> 23);
+    const std::uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
+    const std::uint32_t half = mantissa >> shift;
+    const std::uint32_t rest = mantissa & ((1u << shift) - 1u);
+    const std::uint32_t tie = 1u << (shift - 1u);
+    const std::uint32_t up = (rest > tie || (rest == tie && (half & 1u))) ? 1u : 0u;
+    return static_cast<std::uint16_t>(sign | (half + up));
+  }
+  const std::uint32_t rebased = magnitude - 0x38000000u;
+  const std::uint32_t rounded = rebased + 0xfffu + ((rebased >> 13) & 1u);
+  return static_cast<std::uint16_t>(sign | (rounded >> 13));
+}
+
+GANTRY_HD inline float half_bits_to_float(std::uint16_t half) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
+  const std::uint32_t magnitude = half & 0x7fffu;
+  if (magnitude >= 0x7c00u) return float_from_bits(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+  if (magnitude >= 0x400u) return float_from_bits(sign | ((magnitude << 13) + 0x38000000u));
+  const float subnormal = static_cast<float>(magnitude) * 5.9604644775390625e-8f;
+  return float_from_bits(sign | float_bits(subnormal));
+}
+
+GANTRY_HD inline std::uint16_t float_to_bfloat_bits(float value) {
+  const std::uint32_t bits = float_bits(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
+  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+}  // namespace detail
+
+/// IEEE binary16. Storage only: arithmetic happens in float and rounds to nearest even once.
+///
+/// Layout equals CUDA's `__half`.
+struct float16 {
+  std::uint16_t bits = 0;
+
+  float16() = default;
+  GANTRY_HD explicit float16(float value) : bits(detail::float_to_half_bits(value)) {}
+  GANTRY_HD operator float() const { return detail::half_bits_to_float(bits); }
+
+  /// Reinterprets 16 raw bits.
+  GANTRY_HD static float16 from_bits(std::uint16_t raw) {
+    float16 result;
+    result.bits = raw;
+    return result;
+  }
+};
+
+/// bfloat16: the upper half of an IEEE binary32. Storage only, as float16.
+///
+/// Layout equals CUDA's `__nv_bfloat16`.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+
+  bfloat16() = default;
+  GANTRY_HD explicit bfloat16(float value) : bits(detail::float_to_bfloat_bits(value)) {}
+  GANTRY_HD operator float() const {
+    return detail::float_from_bits(static_cast<std::uint32_t>(bits) << 16);
+  }
+
+  /// Reinterprets 16 raw bits.
+  GANTRY_HD static bfloat16 from_bits(std::uint16_t raw) {
+    bfloat16 result;
+    result.bits = raw;
+    return result;
+  }
+};
+
+}  // namespace gantry

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string_view>
+
+// Not called "log": that is the natural logarithm of a tensor.
+namespace gantry::logging {
+
+/// Importance of a message; GANTRY_LOG=trace|debug|info|warn|error|off sets the lowest one shown
+/// (default warn). Messages go to standard error.
+enum class Level { trace, debug, info, warn, error, off };
+
+/// Lowest level that is written.
+[[nodiscard]] Level level();
+/// Sets the lowest level that is written.
+void set_level(Level level);
+/// True if a message of this level would be written: ask before building a costly text.
+[[nodiscard]] bool enabled(Level level);
+/// Writes one line. Never throws: a destructor may call it.
+void write(Level level, std::string_view message) noexcept;
+
+inline void debug(std::string_view message) noexcept { write(Level::debug, message); }
+inline void info(std::string_view message) noexcept { write(Level::info, message); }
+inline void warn(std::string_view message) noexcept { write(Level::warn, message); }
+inline void error(std::string_view message) noexcept { write(Level::error, message); }
+
+}  // namespace gantry::logging

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace gantry {
+
+/// Who this process is in its job, as its launcher says through the environment.
+struct ProcessIdentity {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;  ///< rank among the processes of this node
+  int local_size = 1;  ///< number of processes on this node
+  int node_rank = 0;   ///< index of this node; -1 where the launcher does not tell
+  int node_count = 1;  ///< number of nodes; -1 where the launcher does not tell
+  /// Who told: "glaunch", "torchrun", "openmpi", "pmi", "mvapich", "slurm" or "single".
+  std::string source = "single";
+  /// Name that is unique to the job on its machines; empty where the launcher gives none.
+  std::string job_id{};
+  /// Address of the job's Store (rendezvous.hpp); empty if it cannot be told from the environment.
+  std::string rendezvous{};
+
+  /// True if this process is the one that must serve the Store at `rendezvous`: rank 0, unless
+  /// glaunch serves it.
+  [[nodiscard]] bool serves_rendezvous() const {
+    return source != "glaunch" && rank == 0 && !rendezvous.empty();
+  }
+};
+
+/// Reads one environment variable: the value, or a null pointer if it is unset.
+using EnvironmentReader = std::function<const char*(const char*)>;
+
+/// Finds out who this process is.
+///
+/// The first that is present wins: GANTRY_RANK and GANTRY_WORLD_SIZE; RANK and WORLD_SIZE;
+/// OMPI_COMM_WORLD_*; PMI_RANK and PMI_SIZE; MV2_COMM_WORLD_*; Slurm, if this is a real step of
+/// more than one task; else a single process. A GANTRY_RDZV that the user set wins over the address
+/// that would be derived. Without `environment` it reads the process's own.
+/// Throws: InvalidArgument that names the variable and its value if a number is malformed or out of
+/// range, if one of a pair is missing, or if two sources contradict each other.
+[[nodiscard]] ProcessIdentity detect_process_identity(const EnvironmentReader& environment = {});
+
+}  // namespace gantry

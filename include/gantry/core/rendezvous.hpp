@@ -1,0 +1,149 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gantry {
+
+/// Largest key of a Store, in bytes.
+inline constexpr std::size_t kStoreMaxKeyBytes = 1024;
+/// Largest value of a Store, in bytes.
+inline constexpr std::size_t kStoreMaxValueBytes = std::size_t{16} << 20;
+
+/// A key/value store that the processes of one job share: how they find each other.
+///
+/// Keys are 1…1024 bytes, values at most 16 MiB of any bytes. A written value stays until it is
+/// overwritten or erased, so whoever comes late reads what was said before.
+/// Thread safety: every member may be called from any thread; a blocked call does not block others.
+/// Throws: InvalidArgument for a bad key or value, TimeoutError when the deadline passes,
+/// PeerLostError when the server is gone (rank() == -1) or a rank left the job (its rank).
+class Store {
+ public:
+  virtual ~Store() = default;
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  /// Writes `value` under `key`, replacing what was there; wakes everyone who waits for the key.
+  virtual void set(std::string_view key, std::string_view value) = 0;
+  /// Value of `key`; waits up to `timeout` until it is written.
+  ///
+  /// Throws PeerLostError as soon as the key is missing and some rank has left the job without a
+  /// goodbye, because the one who would write it may be that rank.
+  [[nodiscard]] virtual std::string get(std::string_view key,
+                                        std::chrono::milliseconds timeout) = 0;
+  /// Value of `key` if it is there now; never waits for a writer.
+  [[nodiscard]] virtual std::optional<std::string> try_get(std::string_view key) = 0;
+  /// Adds `delta` to the decimal number under `key` (0 if missing) and returns the sum.
+  /// Throws: InvalidArgument if the value is not a number.
+  virtual std::int64_t add(std::string_view key, std::int64_t delta) = 0;
+  /// Writes `desired` if the value equals `expected` (a missing key equals the empty value) and
+  /// returns the value afterwards: it equals `desired` exactly if the caller may go on.
+  virtual std::string compare_and_set(std::string_view key, std::string_view expected,
+                                      std::string_view desired) = 0;
+  /// Removes `key`; true if it was there.
+  virtual bool erase(std::string_view key) = 0;
+  /// Waits up to `timeout` until every one of `keys` is written. Throws as get().
+  virtual void wait(std::span<const std::string> keys, std::chrono::milliseconds timeout) = 0;
+
+  /// Waits until `count` callers have come to the barrier `name`. A name serves once.
+  void barrier(std::string_view name, int count, std::chrono::milliseconds timeout);
+
+ protected:
+  Store() = default;
+};
+
+/// Where a store listens and who may come in.
+struct StoreServerOptions {
+  /// "unix:@name" (abstract), "unix:/path", or "tcp:host:port"; port 0 picks a free one.
+  std::string address;
+  /// Secret that clients must present; empty: none. Over unix sockets only processes of the same
+  /// user are let in whatever the token is.
+  std::string token{};
+};
+
+/// Serves a Store from a thread of its own, from construction to destruction.
+///
+/// A client that gave its rank and whose connection ends without a goodbye counts as lost: whoever
+/// waits, now or later, for a key that is not there gets PeerLostError naming that rank.
+/// Malformed or oversized messages cost the sender its connection and nobody else anything.
+/// Thread safety: every member may be called from any thread.
+class StoreServer {
+ public:
+  /// Listens on options.address; when the constructor returns, clients can connect.
+  /// Throws: InvalidArgument for a malformed address, Error if the socket cannot be opened.
+  explicit StoreServer(const StoreServerOptions& options);
+  ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  /// Address for clients, with the port that was picked.
+  [[nodiscard]] const std::string& address() const;
+  /// Declares that `rank` has left the job, as if its connection had dropped.
+  void mark_lost(int rank);
+  /// Ranks that left the job without a goodbye, in increasing order.
+  [[nodiscard]] std::vector<int> lost_ranks() const;
+  /// Ranks that are connected now, in increasing order.
+  [[nodiscard]] std::vector<int> connected_ranks() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Whose store to use and how long to try.
+struct StoreClientOptions {
+  /// Address of the server, as StoreServer::address() gives it.
+  std::string address;
+  /// Rank of this process; -1: an observer, whose loss means nothing.
+  int rank = -1;
+  /// The server's secret, if it has one.
+  std::string token{};
+  /// How long to wait for the server to come up; it may start later than its clients.
+  std::chrono::milliseconds connect_timeout{60'000};
+  /// Deadline of the calls that do not wait for a writer (set, add, …).
+  std::chrono::milliseconds call_timeout{60'000};
+};
+
+/// A connection to a StoreServer. Its destructor says goodbye.
+class StoreClient final : public Store {
+ public:
+  /// Connects, retrying until the deadline.
+  /// Throws: InvalidArgument for a malformed address, TimeoutError if nobody answers,
+  /// PeerLostError if the server turns this client away.
+  explicit StoreClient(const StoreClientOptions& options);
+  StoreClient(std::string_view address, int rank,
+              std::chrono::milliseconds connect_timeout = std::chrono::milliseconds(60'000))
+      : StoreClient(StoreClientOptions{
+            .address = std::string(address), .rank = rank, .connect_timeout = connect_timeout}) {}
+  ~StoreClient() override;
+
+  void set(std::string_view key, std::string_view value) override;
+  [[nodiscard]] std::string get(std::string_view key, std::chrono::milliseconds timeout) override;
+  [[nodiscard]] std::optional<std::string> try_get(std::string_view key) override;
+  std::int64_t add(std::string_view key, std::int64_t delta) override;
+  std::string compare_and_set(std::string_view key, std::string_view expected,
+                              std::string_view desired) override;
+  bool erase(std::string_view key) override;
+  void wait(std::span<const std::string> keys, std::chrono::milliseconds timeout) override;
+
+  /// First rank that this client was told has left the job without a goodbye; none so far: -1.
+  /// Costs no message: the server tells by itself, within milliseconds of the loss.
+  [[nodiscard]] int lost_rank() const noexcept;
+  /// False once the connection to the server is gone.
+  [[nodiscard]] bool connected() const noexcept;
+  /// Drops the connection without a goodbye, as a crash would.
+  void abandon() noexcept;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gantry

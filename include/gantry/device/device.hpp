@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+namespace gantry {
+
+/// Kind of a device. Simulated devices are of kind cuda.
+enum class DeviceType : std::uint8_t { cpu, cuda };
+
+/// A place where tensors live: the CPU or one GPU, real or simulated.
+///
+/// `index` counts the visible devices from 0; -1 stands for the calling thread's current device and
+/// is resolved when the device is used. The CPU's index is always 0.
+struct Device {
+  DeviceType type = DeviceType::cpu;
+  int index = 0;
+
+  constexpr Device() = default;
+  constexpr Device(DeviceType device_type, int device_index)
+      : type(device_type), index(device_index) {}
+  /// Parses "cpu", "cuda" (current device) or "cuda:N". Throws: InvalidArgument for any other text.
+  Device(std::string_view text);
+  Device(const char* text) : Device(std::string_view(text)) {}
+  Device(const std::string& text) : Device(std::string_view(text)) {}
+
+  /// The CPU.
+  [[nodiscard]] static constexpr Device cpu() { return {DeviceType::cpu, 0}; }
+  /// GPU `index`, or the current device for -1.
+  [[nodiscard]] static constexpr Device cuda(int index = -1) { return {DeviceType::cuda, index}; }
+
+  [[nodiscard]] constexpr bool is_cpu() const { return type == DeviceType::cpu; }
+  [[nodiscard]] constexpr bool is_cuda() const { return type == DeviceType::cuda; }
+  /// "cpu", "cuda" or "cuda:N".
+  [[nodiscard]] std::string str() const;
+  /// This device with index -1 replaced by the calling thread's current device, and checked.
+  /// Throws: InvalidArgument if there is no such device; NotSupported if there is no platform.
+  [[nodiscard]] Device resolved() const;
+
+  friend constexpr bool operator==(const Device& a, const Device& b) = default;
+};
+
+/// Writes str().
+std::ostream& operator<<(std::ostream& out, const Device& device);
+
+/// Where devices come from; chosen once per process, at first use.
+enum class Platform : std::uint8_t { none, cuda, simulated };
+
+/// The platform of this process: simulated if GANTRY_SIM_DEVICES is set, else CUDA if the driver
+/// shows a GPU, else none. Initialises no device.
+[[nodiscard]] Platform platform();
+/// Number of visible devices, 0 without a platform. Creates no context.
+[[nodiscard]] int device_count();
+/// True if there is at least one device.
+[[nodiscard]] bool is_available();
+/// True once init() or any device operation initialised the platform in this process.
+[[nodiscard]] bool is_initialized();
+/// Initialises the platform now rather than at first use; creates no context.
+/// Throws: NotSupported that names GANTRY_SIM_DEVICES if there is no platform.
+void init();
+
+/// The calling thread's current device; a foreign cudaSetDevice is respected.
+[[nodiscard]] Device current_device();
+/// Makes `device` the calling thread's current device. Throws: InvalidArgument for the CPU or a
+/// device index past the end.
+void set_device(Device device);
+/// Blocks the host until everything submitted to `device` is done; rethrows asynchronous errors.
+void synchronize(Device device = Device::cuda());
+
+/// True in a process forked after the platform was initialised: every device call throws ForkError.
+[[nodiscard]] bool in_bad_fork();
+
+}  // namespace gantry
+
+template <>
+struct std::hash<gantry::Device> {
+  std::size_t operator()(const gantry::Device& device) const noexcept {
+    return static_cast<std::size_t>(device.index) * 2 + static_cast<std::size_t>(device.type);
+  }
+};

@@ -1,0 +1,191 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <gantry/device/device.hpp>
+#include <gantry/device/properties.hpp>
+
+namespace gantry {
+
+/// A stream as the driver sees it; a null handle is the device's legacy default stream.
+struct NativeStream {
+  int device = 0;
+  void* handle = nullptr;
+
+  friend bool operator==(const NativeStream&, const NativeStream&) = default;
+};
+
+/// An event as the driver sees it.
+using NativeEvent = void*;
+
+/// How an event is made.
+struct NativeEventFlags {
+  bool timing = false;        ///< elapsed_ms may be asked
+  bool blocking = false;      ///< synchronize_event sleeps instead of spinning
+  bool interprocess = false;  ///< may be exported; excludes timing
+};
+
+/// Opaque name of device memory that another process can open.
+struct NativeMemoryHandle {
+  std::array<std::byte, 64> bytes{};
+};
+
+/// Opaque name of an event that another process can open.
+struct NativeEventHandle {
+  std::array<std::byte, 64> bytes{};
+};
+
+/// One piece of physical device memory without an address; 0 is none.
+enum class NativeChunk : std::uint64_t { none = 0 };
+
+/// A captured, instantiated graph.
+using NativeGraph = void*;
+
+/// What may happen on other threads during a stream capture; the names are CUDA's.
+enum class CaptureMode : std::uint8_t { global, thread_local_, relaxed };
+
+/// Free and total memory of a device, in bytes.
+struct NativeMemoryInfo {
+  std::size_t free = 0;
+  std::size_t total = 0;
+};
+
+/// What kind of memory a pointer points to.
+enum class PointerKind : std::uint8_t { unregistered, pinned, device };
+
+/// What the driver knows about a pointer.
+struct PointerInfo {
+  PointerKind kind = PointerKind::unregistered;
+  int device = -1;  ///< owner of device memory, else -1
+};
+
+/// An out-of-range index that a kernel met. Kernels write it, the driver raises it as IndexError at
+/// the next synchronizing call of that device and clears it.
+struct FaultRecord {
+  std::uint32_t raised = 0;  ///< 0: none
+  std::int32_t dim = 0;
+  std::int64_t index = 0;
+  std::int64_t size = 0;
+};
+
+/// The seam between gantry and the machine: calls shaped like the CUDA runtime's.
+///
+/// Everything above is written once on this class; CudaDriver and SimDriver implement it. All
+/// device indices count visible devices and were checked by the caller. Unless said otherwise a
+/// failing call throws CudaError (with CUDA's error number on both platforms) and changes nothing.
+/// Calls that take a NativeStream or a device index make that device current internally and restore
+/// the thread's current device.
+///
+/// Thread safety: every call may be made from any thread.
+class Driver {
+ public:
+  virtual ~Driver() = default;
+
+  // Devices
+  [[nodiscard]] virtual Platform platform() const noexcept = 0;
+  [[nodiscard]] virtual int device_count() = 0;
+  [[nodiscard]] virtual DeviceProperties properties(int device) = 0;
+  [[nodiscard]] virtual NativeMemoryInfo memory_info(int device) = 0;
+  /// The calling thread's current device.
+  [[nodiscard]] virtual int current_device() = 0;
+  virtual void set_device(int device) = 0;
+  /// Makes `device` current again at the end of a scope, without creating a context on it.
+  virtual void restore_device(int device) noexcept = 0;
+  virtual void synchronize_device(int device) = 0;
+  /// Host-visible fault record of `device`, written by its kernels.
+  [[nodiscard]] virtual FaultRecord* fault_record(int device) = 0;
+
+  // Memory
+  /// Device memory aligned to 512 bytes at least, or nullptr if the device is out of memory.
+  [[nodiscard]] virtual void* allocate(int device, std::size_t bytes) = 0;
+  /// Frees after all work submitted to the device is done.
+  virtual void deallocate(int device, void* data) = 0;
+  /// Page-locked host memory that every device can access, or nullptr if there is none left.
+  [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
+  virtual void deallocate_pinned(void* data) = 0;
+  [[nodiscard]] virtual PointerInfo pointer_info(const void* data) = 0;
+
+  // Virtual memory
+  /// Smallest chunk and mapping grain, in bytes.
+  [[nodiscard]] virtual std::size_t chunk_granularity(int device) = 0;
+  [[nodiscard]] virtual void* reserve_address(std::size_t bytes, std::size_t alignment) = 0;
+  virtual void free_address(void* address, std::size_t bytes) = 0;
+  /// Physical memory, or NativeChunk::none if the device is out of memory. Exportable.
+  [[nodiscard]] virtual NativeChunk create_chunk(int device, std::size_t bytes) = 0;
+  virtual void release_chunk(NativeChunk chunk) = 0;
+  virtual void map_chunk(void* address, std::size_t bytes, NativeChunk chunk) = 0;
+  virtual void unmap(void* address, std::size_t bytes) = 0;
+  /// Lets `devices` read and write the mapped range.
+  virtual void set_access(void* address, std::size_t bytes, std::span<const int> devices) = 0;
+  /// A file descriptor (close-on-exec, owned by the caller) that names the chunk in any process.
+  [[nodiscard]] virtual int export_chunk(NativeChunk chunk) = 0;
+  /// Opens a chunk exported by any process; the descriptor stays the caller's.
+  [[nodiscard]] virtual NativeChunk import_chunk(int device, int descriptor, std::size_t bytes) = 0;
+
+  // Copies: ordered on `stream`; the host blocks only if pageable host memory takes part.
+  virtual void copy(void* dst, const void* src, std::size_t bytes, NativeStream stream) = 0;
+  virtual void copy_peer(void* dst, int dst_device, const void* src, int src_device,
+                         std::size_t bytes, NativeStream stream) = 0;
+  virtual void fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) = 0;
+
+  // Streams
+  /// Greatest (numerically lowest) and least priority that create_stream takes.
+  struct PriorityRange {
+    int least = 0;
+    int greatest = 0;
+  };
+  [[nodiscard]] virtual PriorityRange priority_range(int device) = 0;
+  /// A stream that does not synchronize with the legacy default stream.
+  [[nodiscard]] virtual NativeStream create_stream(int device, int priority) = 0;
+  virtual void destroy_stream(NativeStream stream) noexcept = 0;
+  /// True if all work submitted so far is done; rethrows the stream's error.
+  [[nodiscard]] virtual bool query_stream(NativeStream stream) = 0;
+  virtual void synchronize_stream(NativeStream stream) = 0;
+  /// Makes later work on `stream` wait for the record that `event` holds now.
+  virtual void wait_event(NativeStream stream, NativeEvent event) = 0;
+  /// Runs `function(data)` on a host thread in stream order; it must not call the driver.
+  virtual void launch_host_function(NativeStream stream, void (*function)(void*), void* data) = 0;
+
+  // Events
+  [[nodiscard]] virtual NativeEvent create_event(int device, NativeEventFlags flags) = 0;
+  virtual void destroy_event(NativeEvent event) noexcept = 0;
+  virtual void record_event(NativeEvent event, NativeStream stream) = 0;
+  /// True if the last record is reached, or none was made.
+  [[nodiscard]] virtual bool query_event(NativeEvent event) = 0;
+  virtual void synchronize_event(NativeEvent event) = 0;
+  [[nodiscard]] virtual float elapsed_ms(NativeEvent begin, NativeEvent end) = 0;
+
+  // Peers
+  [[nodiscard]] virtual bool can_access_peer(int from, int to) = 0;
+  virtual void enable_peer_access(int from, int to) = 0;
+
+  // Other processes
+  /// Names the whole allocation that begins at `base`.
+  [[nodiscard]] virtual NativeMemoryHandle export_memory(void* base) = 0;
+  /// Maps another process's allocation for `device`; opening one twice needs two closes.
+  [[nodiscard]] virtual void* open_memory(int device, const NativeMemoryHandle& handle) = 0;
+  virtual void close_memory(void* base) = 0;
+  [[nodiscard]] virtual NativeEventHandle export_event(NativeEvent event) = 0;
+  [[nodiscard]] virtual NativeEvent open_event(int device, const NativeEventHandle& handle) = 0;
+
+  // Capture
+  virtual void begin_capture(NativeStream stream, CaptureMode mode) = 0;
+  /// Ends the capture and instantiates what was captured.
+  [[nodiscard]] virtual NativeGraph end_capture(NativeStream stream) = 0;
+  [[nodiscard]] virtual bool is_capturing(NativeStream stream) = 0;
+  virtual void launch_graph(NativeGraph graph, NativeStream stream) = 0;
+  virtual void destroy_graph(NativeGraph graph) noexcept = 0;
+};
+
+/// The driver of this process's platform; initialises it at the first call.
+/// Throws: NotSupported without a platform; ForkError in a bad fork.
+[[nodiscard]] Driver& driver();
+
+/// Replaces the driver, for tests that inject faults; returns the one before. Not thread-safe, and
+/// only to be called while no device work is in flight. `nullptr` restores the platform's own.
+Driver* exchange_driver(Driver* replacement);
+
+}  // namespace gantry

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <optional>
+
+#include <gantry/device/device.hpp>
+
+namespace gantry {
+
+/// Makes a device current for a scope and restores what was current before, also a device that
+/// foreign code set.
+///
+/// A CPU device leaves the current device alone. Neither copyable nor movable.
+class DeviceGuard {
+ public:
+  /// Throws: InvalidArgument if there is no such device.
+  explicit DeviceGuard(Device device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+  /// Makes another device current; the destructor still restores the first one.
+  void set_device(Device device);
+  /// What was current when the guard was made.
+  [[nodiscard]] Device original_device() const { return Device::cuda(original_); }
+  /// What this guard made current.
+  [[nodiscard]] Device current_device() const { return current_; }
+
+ private:
+  int original_ = -1;
+  bool changed_ = false;
+  Device current_;
+};
+
+/// A DeviceGuard that does nothing until it is given a device.
+class OptionalDeviceGuard {
+ public:
+  OptionalDeviceGuard() = default;
+  explicit OptionalDeviceGuard(std::optional<Device> device);
+
+  /// Makes `device` current, from now to the end of the scope.
+  void set_device(Device device);
+  /// What this guard made current, none if it did nothing.
+  [[nodiscard]] std::optional<Device> current_device() const;
+  /// What was current before, none if the guard did nothing.
+  [[nodiscard]] std::optional<Device> original_device() const;
+
+ private:
+  std::optional<DeviceGuard> guard_;
+};
+
+}  // namespace gantry

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <ostream>
+#include <vector>
+
+#include <gantry/device/device.hpp>
+
+namespace gantry {
+
+/// True if kernels and copies on `from` can reach memory of `to` directly. A device reaches itself.
+[[nodiscard]] bool can_access_peer(Device from, Device to);
+
+/// Lets kernels and copies on `from` reach memory of `to`. Enabling twice is fine.
+/// Throws: NotSupported if the pair has no peer access.
+void enable_peer_access(Device from, Device to);
+
+/// Which device reaches which, for all visible devices.
+struct PeerMatrix {
+  int count = 0;
+  std::vector<bool> access;  ///< row-major: access[from * count + to]
+
+  [[nodiscard]] bool can_access(int from, int to) const {
+    return access[static_cast<std::size_t>(from) * static_cast<std::size_t>(count) +
+                  static_cast<std::size_t>(to)];
+  }
+};
+
+/// The peer matrix of all visible devices, read once and cached.
+[[nodiscard]] PeerMatrix peer_matrix();
+
+/// Writes the matrix as a table, one row a device.
+std::ostream& operator<<(std::ostream& out, const PeerMatrix& matrix);
+
+}  // namespace gantry

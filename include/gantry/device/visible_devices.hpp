@@ -1,0 +1,40 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gantry {
+
+/// What CUDA_VISIBLE_DEVICES can name about one physical device.
+struct DeviceIdentity {
+  std::string uuid;        ///< "GPU-…", or "MIG-…" for a MIG instance
+  std::string pci_bus_id;  ///< informational
+};
+
+/// A token of CUDA_VISIBLE_DEVICES that shows no device.
+struct DroppedToken {
+  std::string token;
+  std::string reason;
+};
+
+/// Outcome of parsing CUDA_VISIBLE_DEVICES.
+struct VisibleDevices {
+  std::vector<int> visible;  ///< physical indices in the order of cuda:0, cuda:1, …
+  std::vector<DroppedToken> dropped;
+  bool invalid = false;  ///< a device was named twice: the driver refuses to start
+};
+
+/// Applies the CUDA driver's own rules to a value of CUDA_VISIBLE_DEVICES.
+///
+/// A pure function: reads no environment and no device. `all` holds the physical devices in CUDA
+/// order. The first token that names no device ends the list; a device named twice hides all.
+[[nodiscard]] VisibleDevices parse_visible_devices(std::string_view value,
+                                                   std::span<const DeviceIdentity> all);
+
+/// True if `value` is a CUDA_DEVICE_ORDER that the CUDA driver accepts; with any other it reports
+/// an invalid device, whatever CUDA_VISIBLE_DEVICES says.
+[[nodiscard]] bool is_valid_device_order(std::string_view value);
+
+}  // namespace gantry

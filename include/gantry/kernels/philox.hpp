@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+
+#include <gantry/core/macros.hpp>
+
+namespace gantry {
+
+/// Four 32-bit words.
+struct Philox4 {
+  std::uint32_t x, y, z, w;
+};
+
+/// Philox4x32-10, a counter-based random generator: a pure function of key and counter.
+///
+/// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+/// gantry's convention: key = seed (low word first); counter = {block (low, high), offset (low,
+/// high)}, where element i of a tensor takes word i % 4 of block i / 4, and offset counts the
+/// operations that drew from the generator. So element i depends on (seed, offset, i) only.
+[[nodiscard]] GANTRY_HD inline Philox4 philox4x32_10(std::uint64_t seed, std::uint64_t block,
+                                                     std::uint64_t offset) {
+  std::uint32_t key0 = static_cast<std::uint32_t>(seed);
+  std::uint32_t key1 = static_cast<std::uint32_t>(seed >> 32);
+  Philox4 c{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
+            static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(offset >> 32)};
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t product0 = static_cast<std::uint64_t>(0xD2511F53u) * c.x;
+    const std::uint64_t product1 = static_cast<std::uint64_t>(0xCD9E8D57u) * c.z;
+    c = {static_cast<std::uint32_t>(product1 >> 32) ^ c.y ^ key0,
+         static_cast<std::uint32_t>(product1),
+         static_cast<std::uint32_t>(product0 >> 32) ^ c.w ^ key1,
+         static_cast<std::uint32_t>(product0)};
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  return c;
+}
+
+}  // namespace gantry

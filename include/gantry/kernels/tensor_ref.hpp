@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+
+#include <gantry/core/dims.hpp>
+#include <gantry/core/dtype.hpp>
+#include <gantry/core/macros.hpp>
+
+namespace gantry {
+
+/// What a kernel sees of a tensor: address, element type and layout. A POD that owns nothing.
+///
+/// `data` is the address of element (0, …, 0); strides count elements and may be 0 or, for operands
+/// that are only read, negative.
+struct TensorRef {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  std::int32_t ndim = 0;
+  std::int64_t sizes[kMaxDims] = {};
+  std::int64_t strides[kMaxDims] = {};
+
+  /// Number of elements.
+  [[nodiscard]] GANTRY_HD std::int64_t numel() const {
+    std::int64_t result = 1;
+    for (std::int32_t i = 0; i < ndim; ++i) result *= sizes[i];
+    return result;
+  }
+
+  /// True if elements lie densely in row-major order.
+  [[nodiscard]] GANTRY_HD bool is_contiguous() const {
+    std::int64_t expected = 1;
+    for (std::int32_t i = ndim - 1; i >= 0; --i) {
+      if (sizes[i] == 0) return true;
+      if (sizes[i] != 1 && strides[i] != expected) return false;
+      expected *= sizes[i];
+    }
+    return true;
+  }
+};
+
+}  // namespace gantry

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <memory>
+
+#include <gantry/device/device.hpp>
+#include <gantry/device/driver.hpp>
+
+namespace gantry {
+
+class Stream;
+
+/// How an Event is made.
+struct EventOptions {
+  bool timing = false;        ///< elapsed_ms may be asked
+  bool blocking = false;      ///< synchronize() sleeps instead of spinning
+  bool interprocess = false;  ///< ipc_handle() may be asked; excludes timing
+};
+
+/// Names an event so that another process can open it; plain bytes, to be sent anywhere.
+using IpcEventHandle = NativeEventHandle;
+
+/// A marker in a stream's work, which streams and the host can wait for.
+///
+/// Made on the device of the first stream that it is recorded on. A wait binds to the record made
+/// before the wait; recording again does not disturb earlier waits. Move-only.
+///
+/// Thread safety: one thread at a time, as for any value; different events are independent.
+class Event {
+ public:
+  explicit Event(EventOptions options = {});
+  /// Opens an event that another process exported. Throws: CudaError if that fails.
+  [[nodiscard]] static Event from_ipc(const IpcEventHandle& handle, Device device);
+  ~Event();
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+
+  /// Marks the work submitted to `stream` so far. Throws: InvalidArgument if the event was made on
+  /// another device.
+  void record(const Stream& stream);
+  /// Marks the current stream of the event's device, or of the current device if it has none yet.
+  void record();
+  /// Makes later work of `stream` (any device) wait for the last record; nothing if there is none.
+  void wait(const Stream& stream) const;
+  /// As wait(stream) with the current stream of the current device.
+  void wait() const;
+  /// True if the last record is reached, or none was made. Does not block.
+  [[nodiscard]] bool query() const;
+  /// Blocks the host until the last record is reached; rethrows asynchronous errors.
+  void synchronize() const;
+  /// Milliseconds between the records of this event and `end`, both reached and made with timing.
+  /// Throws: InvalidArgument without timing or a record; CudaError if one is not reached.
+  [[nodiscard]] float elapsed_ms(const Event& end) const;
+  /// Exports the event; creates it on the current device if it has none yet.
+  /// Throws: InvalidArgument if it was not made with interprocess.
+  [[nodiscard]] IpcEventHandle ipc_handle();
+
+  /// True once the event was recorded, exported or opened.
+  [[nodiscard]] bool is_created() const;
+  /// The event's device. Throws: InvalidArgument before is_created().
+  [[nodiscard]] Device device() const;
+  [[nodiscard]] const EventOptions& options() const { return options_; }
+  /// cudaEvent_t on CUDA, nullptr before is_created().
+  [[nodiscard]] void* native_handle() const { return event_; }
+
+ private:
+  void create(int device);
+
+  EventOptions options_;
+  int device_ = -1;
+  NativeEvent event_ = nullptr;
+  bool recorded_ = false;
+};
+
+}  // namespace gantry

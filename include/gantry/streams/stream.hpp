@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <ostream>
+
+#include <gantry/device/device.hpp>
+#include <gantry/device/driver.hpp>
+#include <gantry/streams/event.hpp>
+
+namespace gantry {
+
+/// Priority class of a pooled stream.
+enum class StreamPriority : std::uint8_t { normal, high };
+
+/// A queue of device work: what is submitted to one stream runs in order.
+///
+/// A cheap value that names a stream and does not own it: default and pooled streams live as long
+/// as the process, an external stream as long as its creator keeps it.
+///
+/// Thread safety: all members may be called from any thread.
+class Stream {
+ public:
+  /// The calling thread's current stream of `device`; the default stream unless set otherwise.
+  [[nodiscard]] static Stream current(Device device = Device::cuda());
+  /// The legacy stream 0 of `device`, so foreign kernels on stream 0 are ordered with it.
+  [[nodiscard]] static Stream default_stream(Device device = Device::cuda());
+  /// The next of 32 streams per device and priority, round-robin; made at first use.
+  [[nodiscard]] static Stream from_pool(Device device = Device::cuda(),
+                                        StreamPriority priority = StreamPriority::normal);
+  /// Wraps a foreign stream (cudaStream_t) of `device`; the caller keeps it alive.
+  [[nodiscard]] static Stream external(void* native_handle, Device device = Device::cuda());
+
+  /// True if all work submitted so far is done. Does not block; rethrows asynchronous errors.
+  [[nodiscard]] bool query() const;
+  /// Blocks the host until all work submitted so far is done; rethrows asynchronous errors.
+  void synchronize() const;
+  /// Makes later work here wait for the last record of `event`; the host does not block.
+  void wait(const Event& event) const;
+  /// Makes later work here wait for all work submitted to `other` (any device) so far.
+  void wait(const Stream& other) const;
+  /// Marks the work submitted so far with a new event.
+  [[nodiscard]] Event record() const;
+  /// Marks the work submitted so far with `event`.
+  void record(Event& event) const;
+
+  [[nodiscard]] Device device() const { return Device::cuda(native_.device); }
+  /// cudaStream_t on CUDA; nullptr for the default stream.
+  [[nodiscard]] void* native_handle() const { return native_.handle; }
+  /// The stream as the driver sees it.
+  [[nodiscard]] const NativeStream& native() const { return native_; }
+  /// Number that is unique per device in this process; the default stream's is 0.
+  [[nodiscard]] std::uint64_t id() const { return id_; }
+  [[nodiscard]] StreamPriority priority() const { return priority_; }
+
+  friend bool operator==(const Stream& a, const Stream& b) { return a.native_ == b.native_; }
+
+ private:
+  Stream(NativeStream native, std::uint64_t id, StreamPriority priority)
+      : native_(native), id_(id), priority_(priority) {}
+
+  NativeStream native_;
+  std::uint64_t id_ = 0;
+  StreamPriority priority_ = StreamPriority::normal;
+};
+
+/// Writes text such as "stream 3 of cuda:1".
+std::ostream& operator<<(std::ostream& out, const Stream& stream);
+
+/// Makes `stream` the calling thread's current stream of its device; the current device stays.
+void set_stream(const Stream& stream);
+
+}  // namespace gantry
+
+template <>
+struct std::hash<gantry::Stream> {
+  std::size_t operator()(const gantry::Stream& stream) const noexcept {
+    return std::hash<void*>{}(stream.native_handle()) * 31 +
+           static_cast<std::size_t>(stream.native().device);
+  }
+};

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include <gantry/device/guard.hpp>
+#include <gantry/streams/stream.hpp>
+
+namespace gantry {
+
+/// Makes a stream and its device current for a scope, and restores both.
+///
+/// The stream that was current on the *stream's* device is restored, as well as the device.
+class StreamGuard {
+ public:
+  explicit StreamGuard(const Stream& stream);
+  ~StreamGuard();
+  StreamGuard(const StreamGuard&) = delete;
+  StreamGuard& operator=(const StreamGuard&) = delete;
+
+  [[nodiscard]] const Stream& current_stream() const { return current_; }
+  [[nodiscard]] const Stream& original_stream() const { return original_; }
+
+ private:
+  DeviceGuard device_guard_;
+  Stream original_;
+  Stream current_;
+};
+
+/// Makes one stream on each of several devices current for a scope; the current device stays.
+class MultiStreamGuard {
+ public:
+  explicit MultiStreamGuard(std::span<const Stream> streams);
+  ~MultiStreamGuard();
+  MultiStreamGuard(const MultiStreamGuard&) = delete;
+  MultiStreamGuard& operator=(const MultiStreamGuard&) = delete;
+
+ private:
+  std::vector<Stream> originals_;
+};
+
+}  // namespace gantry

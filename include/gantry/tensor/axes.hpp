@@ -1,0 +1,32 @@
+#pragma once
+
+#include <concepts>
+#include <initializer_list>
+#include <optional>
+
+#include <gantry/core/dims.hpp>
+
+namespace gantry {
+
+/// The dimensions that an operation works along: one, several, or all of them.
+///
+/// Implicitly made from an integer (`t.sum(1)`), a list (`t.sum({0, -1})`) or nothing (`t.sum()`,
+/// `t.sum({})`: all dimensions). Negative ones count from the last.
+class Axes {
+ public:
+  Axes() = default;
+  template <std::integral T>
+  Axes(T dim) : dims_({static_cast<std::int64_t>(dim)}) {}
+  Axes(std::initializer_list<std::int64_t> dims) : dims_(dims) {}
+  Axes(const Dims& dims) : dims_(dims) {}
+
+  /// The dimensions as given; empty means all of them.
+  [[nodiscard]] const Dims& dims() const { return dims_; }
+  /// True if no dimension was named.
+  [[nodiscard]] bool all() const { return dims_.empty(); }
+
+ private:
+  Dims dims_;
+};
+
+}  // namespace gantry

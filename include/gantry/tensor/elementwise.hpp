@@ -1,0 +1,280 @@
+#pragma once
+
+#include <optional>
+
+#include <gantry/tensor/tensor.hpp>
+
+/// Elementwise operations.
+///
+/// Shapes: operands are broadcast against each other; the result has the common shape.
+/// DTypes: promoted as result_type says (promote.hpp). Operations that need real numbers (div, exp,
+/// sqrt, sin, …) turn integers and bool into f32. f16 and bf16 compute in f32 and round once.
+/// Device/stream: current stream of the operands' device; the host does not block. All operands
+/// live on one device; one 0-dim CPU tensor is allowed among operands on a GPU.
+/// Aliasing: the result is new memory. `op_out(out, …)` writes to `out`, which must have exactly
+/// the result's shape, must be able to hold the result's category of type, and may be an operand
+/// itself but not overlap one in part. Members `op_` are `op_out` with the tensor as `out` and
+/// first operand. Throws: ShapeError, DTypeError, DeviceMismatchError, InvalidArgument; nothing has
+/// changed then.
+namespace gantry {
+
+// One operand.
+/// -x. Throws: DTypeError for bool.
+[[nodiscard]] Tensor neg(const Tensor& self);
+Tensor& neg_out(Tensor& out, const Tensor& self);
+/// |x|.
+[[nodiscard]] Tensor abs(const Tensor& self);
+Tensor& abs_out(Tensor& out, const Tensor& self);
+/// -1, 0 or 1; NaN stays.
+[[nodiscard]] Tensor sign(const Tensor& self);
+Tensor& sign_out(Tensor& out, const Tensor& self);
+/// x * x.
+[[nodiscard]] Tensor square(const Tensor& self);
+Tensor& square_out(Tensor& out, const Tensor& self);
+/// 1 / x.
+[[nodiscard]] Tensor reciprocal(const Tensor& self);
+Tensor& reciprocal_out(Tensor& out, const Tensor& self);
+/// Square root.
+[[nodiscard]] Tensor sqrt(const Tensor& self);
+Tensor& sqrt_out(Tensor& out, const Tensor& self);
+/// 1 / sqrt(x).
+[[nodiscard]] Tensor rsqrt(const Tensor& self);
+Tensor& rsqrt_out(Tensor& out, const Tensor& self);
+/// e to the power x.
+[[nodiscard]] Tensor exp(const Tensor& self);
+Tensor& exp_out(Tensor& out, const Tensor& self);
+/// exp(x) - 1, exact near 0.
+[[nodiscard]] Tensor expm1(const Tensor& self);
+Tensor& expm1_out(Tensor& out, const Tensor& self);
+/// Natural logarithm.
+[[nodiscard]] Tensor log(const Tensor& self);
+Tensor& log_out(Tensor& out, const Tensor& self);
+/// Logarithm to base 2.
+[[nodiscard]] Tensor log2(const Tensor& self);
+Tensor& log2_out(Tensor& out, const Tensor& self);
+/// Logarithm to base 10.
+[[nodiscard]] Tensor log10(const Tensor& self);
+Tensor& log10_out(Tensor& out, const Tensor& self);
+/// log(1 + x), exact near 0.
+[[nodiscard]] Tensor log1p(const Tensor& self);
+Tensor& log1p_out(Tensor& out, const Tensor& self);
+/// Of angles in radians; floating-point result.
+[[nodiscard]] Tensor sin(const Tensor& self);
+Tensor& sin_out(Tensor& out, const Tensor& self);
+/// Of angles in radians; floating-point result.
+[[nodiscard]] Tensor cos(const Tensor& self);
+Tensor& cos_out(Tensor& out, const Tensor& self);
+/// Of angles in radians; floating-point result.
+[[nodiscard]] Tensor tan(const Tensor& self);
+Tensor& tan_out(Tensor& out, const Tensor& self);
+/// Floating-point result.
+[[nodiscard]] Tensor asin(const Tensor& self);
+Tensor& asin_out(Tensor& out, const Tensor& self);
+/// Floating-point result.
+[[nodiscard]] Tensor acos(const Tensor& self);
+Tensor& acos_out(Tensor& out, const Tensor& self);
+/// Floating-point result.
+[[nodiscard]] Tensor atan(const Tensor& self);
+Tensor& atan_out(Tensor& out, const Tensor& self);
+/// Floating-point result.
+[[nodiscard]] Tensor sinh(const Tensor& self);
+Tensor& sinh_out(Tensor& out, const Tensor& self);
+/// Floating-point result.
+[[nodiscard]] Tensor cosh(const Tensor& self);
+Tensor& cosh_out(Tensor& out, const Tensor& self);
+/// Floating-point result.
+[[nodiscard]] Tensor tanh(const Tensor& self);
+Tensor& tanh_out(Tensor& out, const Tensor& self);
+/// 1 / (1 + exp(-x)).
+[[nodiscard]] Tensor sigmoid(const Tensor& self);
+Tensor& sigmoid_out(Tensor& out, const Tensor& self);
+/// max(x, 0).
+[[nodiscard]] Tensor relu(const Tensor& self);
+Tensor& relu_out(Tensor& out, const Tensor& self);
+/// x times the normal distribution function at x (exact form).
+[[nodiscard]] Tensor gelu(const Tensor& self);
+Tensor& gelu_out(Tensor& out, const Tensor& self);
+/// x * sigmoid(x).
+[[nodiscard]] Tensor silu(const Tensor& self);
+Tensor& silu_out(Tensor& out, const Tensor& self);
+/// Error function.
+[[nodiscard]] Tensor erf(const Tensor& self);
+Tensor& erf_out(Tensor& out, const Tensor& self);
+/// Rounds down; integers stay.
+[[nodiscard]] Tensor floor(const Tensor& self);
+Tensor& floor_out(Tensor& out, const Tensor& self);
+/// Rounds up; integers stay.
+[[nodiscard]] Tensor ceil(const Tensor& self);
+Tensor& ceil_out(Tensor& out, const Tensor& self);
+/// Rounds to the nearest integer, ties to even; integers stay.
+[[nodiscard]] Tensor round(const Tensor& self);
+Tensor& round_out(Tensor& out, const Tensor& self);
+/// Rounds toward zero; integers stay.
+[[nodiscard]] Tensor trunc(const Tensor& self);
+Tensor& trunc_out(Tensor& out, const Tensor& self);
+/// x - trunc(x); floating types only.
+[[nodiscard]] Tensor frac(const Tensor& self);
+Tensor& frac_out(Tensor& out, const Tensor& self);
+/// Bits inverted; integers and bool only.
+[[nodiscard]] Tensor bitwise_not(const Tensor& self);
+Tensor& bitwise_not_out(Tensor& out, const Tensor& self);
+
+// Tests with a bool result.
+/// True where x is zero.
+[[nodiscard]] Tensor logical_not(const Tensor& self);
+Tensor& logical_not_out(Tensor& out, const Tensor& self);
+/// True where x is not a number; integers never are.
+[[nodiscard]] Tensor isnan(const Tensor& self);
+[[nodiscard]] Tensor isinf(const Tensor& self);
+[[nodiscard]] Tensor isfinite(const Tensor& self);
+
+// Two operands, at least one a tensor.
+/// a + alpha * b. bool: or.
+[[nodiscard]] Tensor add(const Operand& a, const Operand& b, const Scalar& alpha = 1);
+Tensor& add_out(Tensor& out, const Operand& a, const Operand& b, const Scalar& alpha = 1);
+/// a - alpha * b. Throws: DTypeError for two bools.
+[[nodiscard]] Tensor sub(const Operand& a, const Operand& b, const Scalar& alpha = 1);
+Tensor& sub_out(Tensor& out, const Operand& a, const Operand& b, const Scalar& alpha = 1);
+/// a / b as real numbers, or rounded: `trunc` and `floor` keep integer types.
+[[nodiscard]] Tensor div(const Operand& a, const Operand& b,
+                         RoundingMode mode = RoundingMode::none);
+Tensor& div_out(Tensor& out, const Operand& a, const Operand& b,
+                RoundingMode mode = RoundingMode::none);
+/// a * b. bool: and.
+[[nodiscard]] Tensor mul(const Operand& a, const Operand& b);
+Tensor& mul_out(Tensor& out, const Operand& a, const Operand& b);
+/// floor(a / b); an integer divided by zero gives 0.
+[[nodiscard]] Tensor floor_divide(const Operand& a, const Operand& b);
+Tensor& floor_divide_out(Tensor& out, const Operand& a, const Operand& b);
+/// a - floor(a / b) * b: has the sign of b.
+[[nodiscard]] Tensor remainder(const Operand& a, const Operand& b);
+Tensor& remainder_out(Tensor& out, const Operand& a, const Operand& b);
+/// a - trunc(a / b) * b: has the sign of a.
+[[nodiscard]] Tensor fmod(const Operand& a, const Operand& b);
+Tensor& fmod_out(Tensor& out, const Operand& a, const Operand& b);
+/// a to the power b.
+[[nodiscard]] Tensor pow(const Operand& a, const Operand& b);
+Tensor& pow_out(Tensor& out, const Operand& a, const Operand& b);
+/// Angle of the point (b, a).
+[[nodiscard]] Tensor atan2(const Operand& a, const Operand& b);
+Tensor& atan2_out(Tensor& out, const Operand& a, const Operand& b);
+/// The smaller one; NaN wins.
+[[nodiscard]] Tensor minimum(const Operand& a, const Operand& b);
+Tensor& minimum_out(Tensor& out, const Operand& a, const Operand& b);
+/// The larger one; NaN wins.
+[[nodiscard]] Tensor maximum(const Operand& a, const Operand& b);
+Tensor& maximum_out(Tensor& out, const Operand& a, const Operand& b);
+/// Integers and bool only.
+[[nodiscard]] Tensor bitwise_and(const Operand& a, const Operand& b);
+Tensor& bitwise_and_out(Tensor& out, const Operand& a, const Operand& b);
+/// Integers and bool only.
+[[nodiscard]] Tensor bitwise_or(const Operand& a, const Operand& b);
+Tensor& bitwise_or_out(Tensor& out, const Operand& a, const Operand& b);
+/// Integers and bool only.
+[[nodiscard]] Tensor bitwise_xor(const Operand& a, const Operand& b);
+Tensor& bitwise_xor_out(Tensor& out, const Operand& a, const Operand& b);
+/// a << b; integers only.
+[[nodiscard]] Tensor bitwise_left_shift(const Operand& a, const Operand& b);
+Tensor& bitwise_left_shift_out(Tensor& out, const Operand& a, const Operand& b);
+/// a >> b, arithmetic for signed types; integers only.
+[[nodiscard]] Tensor bitwise_right_shift(const Operand& a, const Operand& b);
+Tensor& bitwise_right_shift_out(Tensor& out, const Operand& a, const Operand& b);
+/// True where both are non-zero.
+[[nodiscard]] Tensor logical_and(const Operand& a, const Operand& b);
+Tensor& logical_and_out(Tensor& out, const Operand& a, const Operand& b);
+/// True where one is non-zero.
+[[nodiscard]] Tensor logical_or(const Operand& a, const Operand& b);
+Tensor& logical_or_out(Tensor& out, const Operand& a, const Operand& b);
+/// True where exactly one is non-zero.
+[[nodiscard]] Tensor logical_xor(const Operand& a, const Operand& b);
+Tensor& logical_xor_out(Tensor& out, const Operand& a, const Operand& b);
+/// a == b, as bool.
+[[nodiscard]] Tensor eq(const Operand& a, const Operand& b);
+Tensor& eq_out(Tensor& out, const Operand& a, const Operand& b);
+/// a != b, as bool.
+[[nodiscard]] Tensor ne(const Operand& a, const Operand& b);
+Tensor& ne_out(Tensor& out, const Operand& a, const Operand& b);
+/// a < b, as bool.
+[[nodiscard]] Tensor lt(const Operand& a, const Operand& b);
+Tensor& lt_out(Tensor& out, const Operand& a, const Operand& b);
+/// a <= b, as bool.
+[[nodiscard]] Tensor le(const Operand& a, const Operand& b);
+Tensor& le_out(Tensor& out, const Operand& a, const Operand& b);
+/// a > b, as bool.
+[[nodiscard]] Tensor gt(const Operand& a, const Operand& b);
+Tensor& gt_out(Tensor& out, const Operand& a, const Operand& b);
+/// a >= b, as bool.
+[[nodiscard]] Tensor ge(const Operand& a, const Operand& b);
+Tensor& ge_out(Tensor& out, const Operand& a, const Operand& b);
+
+// Three operands.
+/// min(max(x, low), high); a bound may be left out, but not both. NaN stays.
+[[nodiscard]] Tensor clamp(const Tensor& self, std::optional<Operand> low,
+                           std::optional<Operand> high = {});
+Tensor& clamp_out(Tensor& out, const Tensor& self, std::optional<Operand> low,
+                  std::optional<Operand> high = {});
+/// start + weight * (end - start); floating types only.
+[[nodiscard]] Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight);
+Tensor& lerp_out(Tensor& out, const Tensor& start, const Tensor& end, const Operand& weight);
+/// self + value * a * b.
+[[nodiscard]] Tensor addcmul(const Tensor& self, const Tensor& a, const Tensor& b,
+                             const Scalar& value = 1);
+Tensor& addcmul_out(Tensor& out, const Tensor& self, const Tensor& a, const Tensor& b,
+                    const Scalar& value = 1);
+/// self + value * (a / b); floating types only.
+[[nodiscard]] Tensor addcdiv(const Tensor& self, const Tensor& a, const Tensor& b,
+                             const Scalar& value = 1);
+Tensor& addcdiv_out(Tensor& out, const Tensor& self, const Tensor& a, const Tensor& b,
+                    const Scalar& value = 1);
+/// `a` where the bool tensor `condition` holds, else `b`; the dtype is that of a and b promoted.
+[[nodiscard]] Tensor where(const Tensor& condition, const Operand& a, const Operand& b);
+Tensor& where_out(Tensor& out, const Tensor& condition, const Operand& a, const Operand& b);
+/// NaN, +inf and -inf replaced; infinities by default by the largest and lowest finite number.
+[[nodiscard]] Tensor nan_to_num(const Tensor& self, double nan = 0,
+                                std::optional<double> posinf = {},
+                                std::optional<double> neginf = {});
+/// True where |a - b| <= atol + rtol * |b|; infinities are close if equal, NaN only by equal_nan.
+[[nodiscard]] Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5,
+                             double atol = 1e-8, bool equal_nan = false);
+
+// Operators.
+[[nodiscard]] inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+[[nodiscard]] inline Tensor operator+(const Tensor& a, const Scalar& b) { return add(a, b); }
+[[nodiscard]] inline Tensor operator+(const Scalar& a, const Tensor& b) { return add(a, b); }
+[[nodiscard]] inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+[[nodiscard]] inline Tensor operator-(const Tensor& a, const Scalar& b) { return sub(a, b); }
+[[nodiscard]] inline Tensor operator-(const Scalar& a, const Tensor& b) { return sub(a, b); }
+[[nodiscard]] inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+[[nodiscard]] inline Tensor operator*(const Tensor& a, const Scalar& b) { return mul(a, b); }
+[[nodiscard]] inline Tensor operator*(const Scalar& a, const Tensor& b) { return mul(a, b); }
+[[nodiscard]] inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+[[nodiscard]] inline Tensor operator/(const Tensor& a, const Scalar& b) { return div(a, b); }
+[[nodiscard]] inline Tensor operator/(const Scalar& a, const Tensor& b) { return div(a, b); }
+[[nodiscard]] inline Tensor operator==(const Tensor& a, const Tensor& b) { return eq(a, b); }
+[[nodiscard]] inline Tensor operator==(const Tensor& a, const Scalar& b) { return eq(a, b); }
+[[nodiscard]] inline Tensor operator==(const Scalar& a, const Tensor& b) { return eq(a, b); }
+[[nodiscard]] inline Tensor operator!=(const Tensor& a, const Tensor& b) { return ne(a, b); }
+[[nodiscard]] inline Tensor operator!=(const Tensor& a, const Scalar& b) { return ne(a, b); }
+[[nodiscard]] inline Tensor operator!=(const Scalar& a, const Tensor& b) { return ne(a, b); }
+[[nodiscard]] inline Tensor operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }
+[[nodiscard]] inline Tensor operator<(const Tensor& a, const Scalar& b) { return lt(a, b); }
+[[nodiscard]] inline Tensor operator<(const Scalar& a, const Tensor& b) { return lt(a, b); }
+[[nodiscard]] inline Tensor operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }
+[[nodiscard]] inline Tensor operator<=(const Tensor& a, const Scalar& b) { return le(a, b); }
+[[nodiscard]] inline Tensor operator<=(const Scalar& a, const Tensor& b) { return le(a, b); }
+[[nodiscard]] inline Tensor operator>(const Tensor& a, const Tensor& b) { return gt(a, b); }
+[[nodiscard]] inline Tensor operator>(const Tensor& a, const Scalar& b) { return gt(a, b); }
+[[nodiscard]] inline Tensor operator>(const Scalar& a, const Tensor& b) { return gt(a, b); }
+[[nodiscard]] inline Tensor operator>=(const Tensor& a, const Tensor& b) { return ge(a, b); }
+[[nodiscard]] inline Tensor operator>=(const Tensor& a, const Scalar& b) { return ge(a, b); }
+[[nodiscard]] inline Tensor operator>=(const Scalar& a, const Tensor& b) { return ge(a, b); }
+[[nodiscard]] inline Tensor operator&(const Tensor& a, const Tensor& b) {
+  return bitwise_and(a, b);
+}
+[[nodiscard]] inline Tensor operator|(const Tensor& a, const Tensor& b) { return bitwise_or(a, b); }
+[[nodiscard]] inline Tensor operator^(const Tensor& a, const Tensor& b) {
+  return bitwise_xor(a, b);
+}
+[[nodiscard]] inline Tensor operator~(const Tensor& self) { return bitwise_not(self); }
+
+}  // namespace gantry

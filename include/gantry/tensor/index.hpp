@@ -1,0 +1,54 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+namespace gantry {
+
+/// In an index list: inserts a dimension of size 1. In a Slice: the default bound.
+inline constexpr std::nullopt_t None = std::nullopt;
+
+/// Type of `Ellipsis`.
+struct EllipsisType {};
+
+/// In an index list: as many full dimensions as needed; at most once.
+inline constexpr EllipsisType Ellipsis{};
+
+/// A range of one dimension: `Slice(start, stop, step)` as Python's start:stop:step. Bounds may be
+/// negative (from the end) or None, and are clamped; step must be positive.
+struct Slice {
+  Slice(std::optional<std::int64_t> first = {}, std::optional<std::int64_t> last = {},
+        std::optional<std::int64_t> stride = {})
+      : start(first), stop(last), step(stride.value_or(1)) {}
+
+  std::optional<std::int64_t> start;
+  std::optional<std::int64_t> stop;
+  std::int64_t step = 1;
+};
+
+/// One entry of an index list: an integer, a Slice, None, or Ellipsis (also written "...").
+class Index {
+ public:
+  using Value = std::variant<std::int64_t, Slice, std::nullopt_t, EllipsisType>;
+
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) Index(T position)
+      : value_(static_cast<std::int64_t>(position)) {}
+  Index(const Slice& slice) : value_(slice) {}
+  Index(std::nullopt_t) : value_(std::nullopt) {}
+  Index(EllipsisType) : value_(EllipsisType{}) {}
+  /// Throws: InvalidArgument unless `text` is "...".
+  Index(const char* text);
+
+  [[nodiscard]] const Value& value() const { return value_; }
+  /// Text as in Python: "3", "1:5:2", "None", "...".
+  [[nodiscard]] std::string str() const;
+
+ private:
+  Value value_;
+};
+
+}  // namespace gantry

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <gantry/tensor/tensor.hpp>
+
+/// Products of vectors and matrices.
+///
+/// DTypes: floating, one for all operands. f16 and bf16 accumulate in f32; f32 computes in f32.
+/// Device/stream: current stream of the operands' device; the host does not block. All operands on
+/// one device, without the exception for CPU scalars.
+/// Aliasing: the result is new memory.
+/// Throws: ShapeError, DTypeError, DeviceMismatchError.
+namespace gantry {
+
+/// Product of vectors (1-D), matrices (2-D) or batches of matrices, whose leading dims broadcast.
+///
+/// Shapes: [k] [k] → []; [m, k] [k] → [m]; [k] [k, n] → [n]; [..., m, k] [..., k, n] → [..., m, n].
+[[nodiscard]] Tensor matmul(const Tensor& a, const Tensor& b);
+/// [m, k] [k, n] → [m, n].
+[[nodiscard]] Tensor mm(const Tensor& a, const Tensor& b);
+/// [b, m, k] [b, k, n] → [b, m, n].
+[[nodiscard]] Tensor bmm(const Tensor& a, const Tensor& b);
+/// [m, k] [k] → [m].
+[[nodiscard]] Tensor mv(const Tensor& matrix, const Tensor& vector);
+/// [k] [k] → [].
+[[nodiscard]] Tensor dot(const Tensor& a, const Tensor& b);
+/// [m] [n] → [m, n].
+[[nodiscard]] Tensor outer(const Tensor& a, const Tensor& b);
+/// beta * self + alpha * mat1 mat2; self is broadcast to [m, n] and not read for beta 0.
+[[nodiscard]] Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2,
+                           const Scalar& beta = 1, const Scalar& alpha = 1);
+/// beta * self + alpha * batch1 batch2, as addmm for batches.
+[[nodiscard]] Tensor baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2,
+                             const Scalar& beta = 1, const Scalar& alpha = 1);
+/// beta * self + alpha * matrix vector, as addmm for a vector.
+[[nodiscard]] Tensor addmv(const Tensor& self, const Tensor& matrix, const Tensor& vector,
+                           const Scalar& beta = 1, const Scalar& alpha = 1);
+
+}  // namespace gantry

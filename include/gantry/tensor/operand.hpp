@@ -1,0 +1,37 @@
+#pragma once
+
+#include <concepts>
+
+#include <gantry/core/scalar.hpp>
+
+namespace gantry {
+
+class Tensor;
+
+/// A parameter that takes a tensor or a number: `t.add(other)`, `t.add(2)`, `pow(2, t)`.
+///
+/// Borrows the tensor: meant for parameters only, never to be stored.
+class Operand {
+ public:
+  Operand(const Tensor& tensor) : tensor_(&tensor) {}
+  Operand(const Scalar& number) : number_(number) {}
+  Operand(bool number) : number_(number) {}
+  template <class T>
+  requires((std::integral<T> || std::floating_point<T>)&&!std::same_as<T, bool>) Operand(T number)
+      : number_(number) {}
+  Operand(float16 number) : number_(number) {}
+  Operand(bfloat16 number) : number_(number) {}
+
+  /// True if this is a tensor, false if it is a number.
+  [[nodiscard]] bool is_tensor() const { return tensor_ != nullptr; }
+  /// Precondition: is_tensor().
+  [[nodiscard]] const Tensor& tensor() const { return *tensor_; }
+  /// Precondition: !is_tensor().
+  [[nodiscard]] const Scalar& number() const { return number_; }
+
+ private:
+  const Tensor* tensor_ = nullptr;
+  Scalar number_;
+};
+
+}  // namespace gantry

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <gantry/tensor/tensor.hpp>
+
+namespace gantry {
+
+/// A source of random numbers for one device: Philox4x32-10 at a seed and an offset.
+///
+/// Element i of a draw depends on (seed, offset, i) only and each draw advances the offset by one,
+/// so the same seed gives the same numbers on every GPU, on the simulator and on the CPU.
+/// Move-only.
+///
+/// Thread safety: all members from any thread.
+class Generator {
+ public:
+  /// Seed of a generator that was never seeded.
+  static constexpr std::uint64_t kDefaultSeed = 67280421310721;
+
+  explicit Generator(Device device = Device::cpu(), std::uint64_t seed = kDefaultSeed);
+  ~Generator();
+  Generator(Generator&&) noexcept;
+  Generator& operator=(Generator&&) noexcept;
+
+  /// The device whose tensors it fills.
+  [[nodiscard]] Device device() const;
+  /// Starts again at `seed`, offset 0.
+  void manual_seed(std::uint64_t seed);
+  /// Starts again at a seed from the operating system, and returns it.
+  std::uint64_t seed();
+  /// The seed in use.
+  [[nodiscard]] std::uint64_t initial_seed() const;
+  /// Number of draws since seeding.
+  [[nodiscard]] std::uint64_t offset() const;
+  void set_offset(std::uint64_t offset);
+  /// Takes the next `count` offsets for the caller's own kernels; returns the first.
+  std::uint64_t advance(std::uint64_t count = 1);
+  /// Seed and offset as 16 little-endian bytes: a CPU tensor of u8.
+  [[nodiscard]] Tensor get_state() const;
+  /// Throws: InvalidArgument unless `state` is a CPU u8 tensor of 16 elements.
+  void set_state(const Tensor& state);
+  /// An independent generator for one of several data-parallel ranks; the same rank always gets the
+  /// same one.
+  [[nodiscard]] Generator fork(std::uint64_t rank) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// The generator that operations on tensors of `device` draw from by default.
+[[nodiscard]] Generator& default_generator(Device device = Device::cuda());
+
+/// Seeds the current device's generator; without a platform, the CPU's.
+void manual_seed(std::uint64_t seed);
+/// Seeds the generators of the CPU and of every device.
+void manual_seed_all(std::uint64_t seed);
+/// Seeds the current device's generator (without a platform, the CPU's) from the operating system
+/// and returns the seed.
+std::uint64_t seed();
+/// Seeds the CPU's and every device's generator with one seed from the operating system.
+std::uint64_t seed_all();
+/// Seed of the current device's generator; without a platform, the CPU's.
+[[nodiscard]] std::uint64_t initial_seed();
+/// State of the default generator of `device`: 16 bytes, CPU u8.
+[[nodiscard]] Tensor get_rng_state(Device device = Device::cuda());
+void set_rng_state(const Tensor& state, Device device = Device::cuda());
+/// States of all devices, in index order.
+[[nodiscard]] std::vector<Tensor> get_rng_state_all();
+void set_rng_state_all(const std::vector<Tensor>& states);
+
+// Random tensors. Options and errors as in factories.hpp; `generator` must belong to the tensor's
+// device and is its default generator if null.
+/// Uniform on [0, 1).
+[[nodiscard]] Tensor rand(const Shape& sizes, const TensorOptions& options = {},
+                          Generator* generator = nullptr);
+/// Standard normal.
+[[nodiscard]] Tensor randn(const Shape& sizes, const TensorOptions& options = {},
+                           Generator* generator = nullptr);
+/// Integers on [low, high). DTypes: i64 by default. Throws: InvalidArgument unless low < high.
+[[nodiscard]] Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes,
+                             const TensorOptions& options = {}, Generator* generator = nullptr);
+/// Integers on [0, high).
+[[nodiscard]] Tensor randint(std::int64_t high, const Shape& sizes,
+                             const TensorOptions& options = {}, Generator* generator = nullptr);
+/// A permutation of 0 … n-1. DTypes: i64 by default.
+[[nodiscard]] Tensor randperm(std::int64_t n, const TensorOptions& options = {},
+                              Generator* generator = nullptr);
+/// 1 with the probability that the element of `probability` gives, else 0; its shape, dtype,
+/// device.
+[[nodiscard]] Tensor bernoulli(const Tensor& probability, Generator* generator = nullptr);
+[[nodiscard]] Tensor rand_like(const Tensor& other, const TensorOptions& options = {},
+                               Generator* generator = nullptr);
+[[nodiscard]] Tensor randn_like(const Tensor& other, const TensorOptions& options = {},
+                                Generator* generator = nullptr);
+[[nodiscard]] Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
+                                  const TensorOptions& options = {},
+                                  Generator* generator = nullptr);
+
+}  // namespace gantry

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <optional>
+
+#include <gantry/tensor/tensor.hpp>
+
+/// Reductions.
+///
+/// Shapes: `dims` are reduced (all of them by default) and disappear, or stay with size 1 if
+/// `keepdim`. A 0-dim tensor has the one dim 0 (or -1).
+/// Device/stream: current stream of the tensor's device; the host does not block. The order in
+/// which elements are combined depends on the reduction's length only, so a result has the same
+/// bits on the CPU, simulated and real GPUs. Aliasing: the result is new memory. Throws: IndexError
+/// for a dim out of range, InvalidArgument for one named twice.
+namespace gantry {
+
+/// Values along a dim and where they were found.
+struct ValuesAndIndices {
+  Tensor values;
+  Tensor indices;  ///< i64
+};
+
+/// Sum. DTypes: integers and bool give i64, else the input's; `dtype` converts the input first.
+[[nodiscard]] Tensor sum(const Tensor& self, const Axes& dims = {}, bool keepdim = false,
+                         std::optional<DType> dtype = {});
+/// Mean of floating types; empty gives NaN. Throws: DTypeError for integers and bool without
+/// `dtype`.
+[[nodiscard]] Tensor mean(const Tensor& self, const Axes& dims = {}, bool keepdim = false,
+                          std::optional<DType> dtype = {});
+/// Product. DTypes: as sum.
+[[nodiscard]] Tensor prod(const Tensor& self, const Axes& dims = {}, bool keepdim = false,
+                          std::optional<DType> dtype = {});
+/// Largest element; NaN wins. Throws: ShapeError for an empty reduction.
+[[nodiscard]] Tensor amax(const Tensor& self, const Axes& dims = {}, bool keepdim = false);
+/// Smallest element; NaN wins. Throws: ShapeError for an empty reduction.
+[[nodiscard]] Tensor amin(const Tensor& self, const Axes& dims = {}, bool keepdim = false);
+/// Largest element of all; NaN wins. Throws: ShapeError if there is none.
+[[nodiscard]] Tensor max(const Tensor& self);
+/// Largest elements along `dim` and the first position of each. Throws: ShapeError if it is empty.
+[[nodiscard]] ValuesAndIndices max(const Tensor& self, int dim, bool keepdim = false);
+/// Smallest element of all; NaN wins. Throws: ShapeError if there is none.
+[[nodiscard]] Tensor min(const Tensor& self);
+/// Smallest elements along `dim` and the first position of each. Throws: ShapeError if it is empty.
+[[nodiscard]] ValuesAndIndices min(const Tensor& self, int dim, bool keepdim = false);
+/// First position (i64) of the largest element along `dim`, or of the flat tensor.
+[[nodiscard]] Tensor argmax(const Tensor& self, std::optional<int> dim = {}, bool keepdim = false);
+/// First position (i64) of the smallest element along `dim`, or of the flat tensor.
+[[nodiscard]] Tensor argmin(const Tensor& self, std::optional<int> dim = {}, bool keepdim = false);
+/// True if an element is non-zero; empty gives false.
+[[nodiscard]] Tensor any(const Tensor& self, const Axes& dims = {}, bool keepdim = false);
+/// True if every element is non-zero; empty gives true.
+[[nodiscard]] Tensor all(const Tensor& self, const Axes& dims = {}, bool keepdim = false);
+/// Number of non-zero elements, i64.
+[[nodiscard]] Tensor count_nonzero(const Tensor& self, const Axes& dims = {});
+/// The p-norm (sum |x|^p)^(1/p) of floating types; p may be 0 (count) and ±infinity.
+[[nodiscard]] Tensor norm(const Tensor& self, double p = 2, const Axes& dims = {},
+                          bool keepdim = false);
+/// Variance of floating types: squared distances from the mean over n - correction.
+[[nodiscard]] Tensor var(const Tensor& self, const Axes& dims = {}, double correction = 1,
+                         bool keepdim = false);
+/// Square root of var.
+[[nodiscard]] Tensor std(const Tensor& self, const Axes& dims = {}, double correction = 1,
+                         bool keepdim = false);
+/// log(sum(exp(x))), without overflow.
+[[nodiscard]] Tensor logsumexp(const Tensor& self, const Axes& dims, bool keepdim = false);
+/// Running sum along `dim`. Shapes: the input's. DTypes: as sum.
+[[nodiscard]] Tensor cumsum(const Tensor& self, int dim, std::optional<DType> dtype = {});
+/// Running product along `dim`. Shapes: the input's. DTypes: as sum.
+[[nodiscard]] Tensor cumprod(const Tensor& self, int dim, std::optional<DType> dtype = {});
+/// exp(x) / sum(exp(x)) along `dim`. Shapes: the input's. DTypes: floating.
+[[nodiscard]] Tensor softmax(const Tensor& self, int dim, std::optional<DType> dtype = {});
+/// log(softmax(x)) along `dim`. Shapes: the input's. DTypes: floating.
+[[nodiscard]] Tensor log_softmax(const Tensor& self, int dim, std::optional<DType> dtype = {});
+
+}  // namespace gantry

@@ -1,0 +1,434 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <gantry/core/dims.hpp>
+#include <gantry/core/dtype.hpp>
+#include <gantry/core/scalar.hpp>
+#include <gantry/device/device.hpp>
+#include <gantry/kernels/tensor_ref.hpp>
+#include <gantry/streams/stream.hpp>
+#include <gantry/tensor/axes.hpp>
+#include <gantry/tensor/index.hpp>
+#include <gantry/tensor/operand.hpp>
+#include <gantry/tensor/options.hpp>
+#include <gantry/tensor/storage.hpp>
+
+namespace gantry {
+
+class Generator;
+struct ValuesAndIndices;
+
+/// An eager, strided array of up to 8 dims on one device: a cheap handle to shared memory.
+///
+/// Copying a Tensor shares its memory; layout and element type of a tensor never change, its
+/// elements do. A default-made or moved-from Tensor is undefined: only defined(), assignment and
+/// destruction are allowed, all else throws InvalidArgument.
+///
+/// Every operation runs on the current stream of the tensor's device, whatever the current device
+/// is, and checks its arguments before it changes anything. Members named `op_` work in place and
+/// return the tensor. Elementwise, reduction and linear algebra members are the free functions of
+/// elementwise.hpp, reductions.hpp and linalg.hpp with the tensor as first argument: see there.
+/// Dimensions (`dim`) may be negative, counting from the last.
+///
+/// Device/stream: the host blocks only in item, to_vector, printing, equal, allclose and blocking
+/// copies between host and device.
+/// Thread safety: const calls from many threads are fine, as for std::shared_ptr.
+class Tensor {
+ public:
+  /// An undefined tensor.
+  Tensor() = default;
+  /// A view of `storage` from element `offset` on, for code that builds tensors from memory.
+  /// Throws: ShapeError if the layout reaches outside the storage.
+  [[nodiscard]] static Tensor from_storage(const Storage& storage, const Shape& sizes,
+                                           const Dims& strides, std::int64_t offset, DType dtype);
+
+  // What it is.
+  [[nodiscard]] bool defined() const { return impl_ != nullptr; }
+  [[nodiscard]] const Shape& sizes() const;
+  /// Size of one dimension.
+  [[nodiscard]] std::int64_t size(int dim) const;
+  /// Steps from one element to the next, in elements.
+  [[nodiscard]] const Dims& strides() const;
+  [[nodiscard]] std::int64_t stride(int dim) const;
+  /// Number of dimensions.
+  [[nodiscard]] int dim() const;
+  /// Number of elements.
+  [[nodiscard]] std::int64_t numel() const;
+  [[nodiscard]] DType dtype() const;
+  /// The device, with its index.
+  [[nodiscard]] Device device() const;
+  /// Bytes per element.
+  [[nodiscard]] std::size_t element_size() const;
+  /// numel() * element_size().
+  [[nodiscard]] std::size_t nbytes() const;
+  [[nodiscard]] const Storage& storage() const;
+  /// Position of the first element in the storage, in elements.
+  [[nodiscard]] std::int64_t storage_offset() const;
+  /// Address of the first element: a device address for device tensors.
+  [[nodiscard]] void* data() const;
+  /// As data(). Throws: DTypeError unless T is the element type.
+  template <class T>
+  [[nodiscard]] T* data_ptr() const {
+    return static_cast<T*>(typed_data(dtype_of<std::remove_const_t<T>>));
+  }
+  /// True if the elements lie densely in row-major order.
+  [[nodiscard]] bool is_contiguous() const;
+  /// True for CPU tensors in page-locked memory.
+  [[nodiscard]] bool is_pinned() const;
+  [[nodiscard]] bool is_cuda() const { return device().is_cuda(); }
+  [[nodiscard]] bool is_cpu() const { return device().is_cpu(); }
+  /// True if both tensors look at one storage.
+  [[nodiscard]] bool is_view_of(const Tensor& other) const;
+  /// Element type, device and pinnedness, to make a similar tensor.
+  [[nodiscard]] TensorOptions options() const;
+  /// What kernels see; valid while the tensor lives.
+  [[nodiscard]] TensorRef ref() const;
+
+  // Views: share memory, never copy (reshape and flatten copy if no view exists). Every view throws
+  // ShapeError or IndexError if the arguments do not fit the shape.
+  /// The same elements in another shape; one size may be -1. Throws: ShapeError if strides forbid.
+  [[nodiscard]] Tensor view(const Shape& sizes) const;
+  /// The same bytes as another element type; the last dim is scaled by the ratio of sizes.
+  [[nodiscard]] Tensor view(DType dtype) const;
+  /// view(sizes) if possible, else a copy in that shape.
+  [[nodiscard]] Tensor reshape(const Shape& sizes) const;
+  [[nodiscard]] Tensor transpose(int dim0, int dim1) const;
+  /// Transpose of a matrix; tensors of fewer dims stay as they are.
+  [[nodiscard]] Tensor t() const;
+  [[nodiscard]] Tensor permute(const Dims& dims) const;
+  [[nodiscard]] Tensor movedim(const Axes& source, const Axes& destination) const;
+  /// Elements start, start + step, … before end, as Python's slice: bounds are clamped.
+  [[nodiscard]] Tensor slice(int dim, std::optional<std::int64_t> start = {},
+                             std::optional<std::int64_t> end = {}, std::int64_t step = 1) const;
+  /// `length` elements from `start` on; out of range is an error.
+  [[nodiscard]] Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
+  /// One position of `dim`, which disappears.
+  [[nodiscard]] Tensor select(int dim, std::int64_t index) const;
+  /// Without the dims of size 1: all of them, or those named.
+  [[nodiscard]] Tensor squeeze(const Axes& dims = {}) const;
+  [[nodiscard]] Tensor unsqueeze(int dim) const;
+  /// Dims start_dim … end_dim become one.
+  [[nodiscard]] Tensor flatten(int start_dim = 0, int end_dim = -1) const;
+  /// `dim` becomes several dims; one size may be -1.
+  [[nodiscard]] Tensor unflatten(int dim, const Shape& sizes) const;
+  /// Dims of size 1 (and new leading ones) repeat without memory; -1 keeps a size.
+  [[nodiscard]] Tensor expand(const Shape& sizes) const;
+  [[nodiscard]] Tensor expand_as(const Tensor& other) const;
+  [[nodiscard]] Tensor broadcast_to(const Shape& sizes) const { return expand(sizes); }
+  /// The elements with index dim2 - index dim1 == offset, as the last dim.
+  [[nodiscard]] Tensor diagonal(std::int64_t offset = 0, int dim1 = 0, int dim2 = 1) const;
+  /// Windows of `size` every `step` along `dim`; the window is a new last dim.
+  [[nodiscard]] Tensor unfold(int dim, std::int64_t size, std::int64_t step) const;
+  /// Any layout inside the storage. `offset` counts from the storage's start; default: unchanged.
+  [[nodiscard]] Tensor as_strided(const Shape& sizes, const Dims& strides,
+                                  std::optional<std::int64_t> offset = {}) const;
+  /// Pieces of `size` along `dim`, the last one may be smaller.
+  [[nodiscard]] std::vector<Tensor> split(std::int64_t size, int dim = 0) const;
+  /// Pieces of the given sizes, which must add up.
+  [[nodiscard]] std::vector<Tensor> split(const std::vector<std::int64_t>& sizes,
+                                          int dim = 0) const;
+  /// At most `chunks` pieces of equal size, the last one may be smaller.
+  [[nodiscard]] std::vector<Tensor> chunk(int chunks, int dim = 0) const;
+  /// One tensor for each position of `dim`.
+  [[nodiscard]] std::vector<Tensor> unbind(int dim = 0) const;
+  /// A new handle with the same memory and layout.
+  [[nodiscard]] Tensor alias() const;
+  /// select(0, i).
+  [[nodiscard]] Tensor operator[](std::int64_t i) const { return select(0, i); }
+  /// Basic indexing, always a view: integers, Slice, None, Ellipsis. Throws: IndexError.
+  [[nodiscard]] Tensor index(std::initializer_list<Index> indices) const;
+  [[nodiscard]] Tensor index(std::span<const Index> indices) const;
+  /// Writes `value`, broadcast, to index(indices); `accumulate` adds instead.
+  Tensor& index_put_(std::initializer_list<Index> indices, const Operand& value,
+                     bool accumulate = false);
+  Tensor& index_put_(std::span<const Index> indices, const Operand& value, bool accumulate = false);
+
+  // Copies in a new layout.
+  /// This tensor if it is contiguous, else a contiguous copy.
+  [[nodiscard]] Tensor contiguous() const;
+  /// A contiguous copy.
+  [[nodiscard]] Tensor clone() const;
+  [[nodiscard]] Tensor flip(const Axes& dims) const;
+  /// Elements move `shifts` positions on along `dims`, and wrap; no dims: along the flat tensor.
+  [[nodiscard]] Tensor roll(const Axes& shifts, const Axes& dims = {}) const;
+  /// The tensor `repeats[d]` times along each dim; more repeats than dims add leading dims.
+  [[nodiscard]] Tensor repeat(const Dims& repeats) const;
+  /// As repeat, but missing repeats are 1.
+  [[nodiscard]] Tensor tile(const Dims& repeats) const;
+
+  // Moves and conversions. Same device and dtype: the tensor itself, unless `copy`.
+  /// Device/stream: between two devices, ordered with both devices' current streams; the host
+  /// blocks for host-device copies unless non_blocking and the host memory is pinned.
+  [[nodiscard]] Tensor to(const TensorOptions& options, ToOptions how = {}) const;
+  [[nodiscard]] Tensor to(DType dtype, ToOptions how = {}) const;
+  [[nodiscard]] Tensor to(Device device, ToOptions how = {}) const;
+  [[nodiscard]] Tensor cuda(int index = -1) const { return to(Device::cuda(index)); }
+  [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }
+  /// to(other's dtype and device).
+  [[nodiscard]] Tensor type_as(const Tensor& other) const;
+  /// Overwrites with `source`, broadcast and converted, from any device. Device/stream: as to().
+  Tensor& copy_(const Tensor& source, CopyOptions how = {});
+  /// A copy of a CPU tensor in page-locked memory, or the tensor if it is there already.
+  [[nodiscard]] Tensor pin_memory() const;
+  /// Tells the allocator that work on `stream` uses the memory: it is reused only after that work.
+  void record_stream(const Stream& stream) const;
+
+  // Elements on the host. Blocks.
+  /// The one element. Throws: InvalidArgument if there is not exactly one.
+  [[nodiscard]] Scalar item() const;
+  template <class T>
+  [[nodiscard]] T item() const {
+    return item().to<T>();
+  }
+  /// All elements in row-major order, converted to T.
+  template <class T>
+  [[nodiscard]] std::vector<T> to_vector() const {
+    const Tensor host = to_host(dtype_of<T>);
+    const T* first = static_cast<const T*>(host.data());
+    return std::vector<T>(first, first + host.numel());
+  }
+  /// Text as operator<< writes it.
+  [[nodiscard]] std::string str() const;
+  /// True if shapes and all elements are equal. Throws: DeviceMismatchError, DTypeError.
+  [[nodiscard]] bool equal(const Tensor& other) const;
+  /// True if all elements differ by at most atol + rtol * |other|.
+  [[nodiscard]] bool allclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8,
+                              bool equal_nan = false) const;
+  [[nodiscard]] Tensor isclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8,
+                               bool equal_nan = false) const;
+
+  // Other processes.
+  /// Names a device tensor's memory and layout for other processes on this machine, which see all
+  /// work submitted so far. Keep the tensor alive while others use it. Throws: NotSupported.
+  [[nodiscard]] IpcHandle ipc_handle() const;
+  /// Opens another process's tensor, on the same physical device: memory is shared. Throws:
+  /// InvalidArgument for other bytes, NotSupported if that device is not visible here.
+  [[nodiscard]] static Tensor from_ipc(const IpcHandle& handle);
+
+  // New tensors with this tensor's dtype and device unless `options` say otherwise.
+  [[nodiscard]] Tensor new_empty(const Shape& sizes, const TensorOptions& options = {}) const;
+  [[nodiscard]] Tensor new_zeros(const Shape& sizes, const TensorOptions& options = {}) const;
+  [[nodiscard]] Tensor new_ones(const Shape& sizes, const TensorOptions& options = {}) const;
+  [[nodiscard]] Tensor new_full(const Shape& sizes, const Scalar& value,
+                                const TensorOptions& options = {}) const;
+
+  // Fills.
+  Tensor& fill_(const Operand& value);
+  Tensor& zero_();
+  /// Draws from `generator`, by default the device's (random.hpp).
+  Tensor& normal_(double mean = 0, double std = 1, Generator* generator = nullptr);
+  Tensor& uniform_(double low = 0, double high = 1, Generator* generator = nullptr);
+  /// Integers on [low, high); without bounds, all that the element type holds exactly.
+  Tensor& random_(std::int64_t low, std::int64_t high, Generator* generator = nullptr);
+  Tensor& random_(Generator* generator = nullptr);
+  Tensor& bernoulli_(double probability = 0.5, Generator* generator = nullptr);
+
+  // Elementwise (elementwise.hpp).
+  [[nodiscard]] Tensor neg() const;
+  Tensor& neg_();
+  [[nodiscard]] Tensor abs() const;
+  Tensor& abs_();
+  [[nodiscard]] Tensor sign() const;
+  Tensor& sign_();
+  [[nodiscard]] Tensor square() const;
+  Tensor& square_();
+  [[nodiscard]] Tensor reciprocal() const;
+  Tensor& reciprocal_();
+  [[nodiscard]] Tensor sqrt() const;
+  Tensor& sqrt_();
+  [[nodiscard]] Tensor rsqrt() const;
+  Tensor& rsqrt_();
+  [[nodiscard]] Tensor exp() const;
+  Tensor& exp_();
+  [[nodiscard]] Tensor expm1() const;
+  Tensor& expm1_();
+  [[nodiscard]] Tensor log() const;
+  Tensor& log_();
+  [[nodiscard]] Tensor log2() const;
+  Tensor& log2_();
+  [[nodiscard]] Tensor log10() const;
+  Tensor& log10_();
+  [[nodiscard]] Tensor log1p() const;
+  Tensor& log1p_();
+  [[nodiscard]] Tensor sin() const;
+  Tensor& sin_();
+  [[nodiscard]] Tensor cos() const;
+  Tensor& cos_();
+  [[nodiscard]] Tensor tan() const;
+  Tensor& tan_();
+  [[nodiscard]] Tensor asin() const;
+  Tensor& asin_();
+  [[nodiscard]] Tensor acos() const;
+  Tensor& acos_();
+  [[nodiscard]] Tensor atan() const;
+  Tensor& atan_();
+  [[nodiscard]] Tensor sinh() const;
+  Tensor& sinh_();
+  [[nodiscard]] Tensor cosh() const;
+  Tensor& cosh_();
+  [[nodiscard]] Tensor tanh() const;
+  Tensor& tanh_();
+  [[nodiscard]] Tensor sigmoid() const;
+  Tensor& sigmoid_();
+  [[nodiscard]] Tensor relu() const;
+  Tensor& relu_();
+  [[nodiscard]] Tensor gelu() const;
+  Tensor& gelu_();
+  [[nodiscard]] Tensor silu() const;
+  Tensor& silu_();
+  [[nodiscard]] Tensor erf() const;
+  Tensor& erf_();
+  [[nodiscard]] Tensor floor() const;
+  Tensor& floor_();
+  [[nodiscard]] Tensor ceil() const;
+  Tensor& ceil_();
+  [[nodiscard]] Tensor round() const;
+  Tensor& round_();
+  [[nodiscard]] Tensor trunc() const;
+  Tensor& trunc_();
+  [[nodiscard]] Tensor frac() const;
+  Tensor& frac_();
+  [[nodiscard]] Tensor bitwise_not() const;
+  Tensor& bitwise_not_();
+  [[nodiscard]] Tensor logical_not() const;
+  Tensor& logical_not_();
+  [[nodiscard]] Tensor isnan() const;
+  [[nodiscard]] Tensor isinf() const;
+  [[nodiscard]] Tensor isfinite() const;
+  [[nodiscard]] Tensor add(const Operand& other, const Scalar& alpha = 1) const;
+  Tensor& add_(const Operand& other, const Scalar& alpha = 1);
+  [[nodiscard]] Tensor sub(const Operand& other, const Scalar& alpha = 1) const;
+  Tensor& sub_(const Operand& other, const Scalar& alpha = 1);
+  [[nodiscard]] Tensor div(const Operand& other, RoundingMode mode = RoundingMode::none) const;
+  Tensor& div_(const Operand& other, RoundingMode mode = RoundingMode::none);
+  [[nodiscard]] Tensor mul(const Operand& other) const;
+  Tensor& mul_(const Operand& other);
+  [[nodiscard]] Tensor floor_divide(const Operand& other) const;
+  Tensor& floor_divide_(const Operand& other);
+  [[nodiscard]] Tensor remainder(const Operand& other) const;
+  Tensor& remainder_(const Operand& other);
+  [[nodiscard]] Tensor fmod(const Operand& other) const;
+  Tensor& fmod_(const Operand& other);
+  [[nodiscard]] Tensor pow(const Operand& other) const;
+  Tensor& pow_(const Operand& other);
+  [[nodiscard]] Tensor atan2(const Operand& other) const;
+  Tensor& atan2_(const Operand& other);
+  [[nodiscard]] Tensor minimum(const Operand& other) const;
+  Tensor& minimum_(const Operand& other);
+  [[nodiscard]] Tensor maximum(const Operand& other) const;
+  Tensor& maximum_(const Operand& other);
+  [[nodiscard]] Tensor bitwise_and(const Operand& other) const;
+  Tensor& bitwise_and_(const Operand& other);
+  [[nodiscard]] Tensor bitwise_or(const Operand& other) const;
+  Tensor& bitwise_or_(const Operand& other);
+  [[nodiscard]] Tensor bitwise_xor(const Operand& other) const;
+  Tensor& bitwise_xor_(const Operand& other);
+  [[nodiscard]] Tensor bitwise_left_shift(const Operand& other) const;
+  Tensor& bitwise_left_shift_(const Operand& other);
+  [[nodiscard]] Tensor bitwise_right_shift(const Operand& other) const;
+  Tensor& bitwise_right_shift_(const Operand& other);
+  [[nodiscard]] Tensor logical_and(const Operand& other) const;
+  Tensor& logical_and_(const Operand& other);
+  [[nodiscard]] Tensor logical_or(const Operand& other) const;
+  Tensor& logical_or_(const Operand& other);
+  [[nodiscard]] Tensor logical_xor(const Operand& other) const;
+  Tensor& logical_xor_(const Operand& other);
+  [[nodiscard]] Tensor eq(const Operand& other) const;
+  [[nodiscard]] Tensor ne(const Operand& other) const;
+  [[nodiscard]] Tensor lt(const Operand& other) const;
+  [[nodiscard]] Tensor le(const Operand& other) const;
+  [[nodiscard]] Tensor gt(const Operand& other) const;
+  [[nodiscard]] Tensor ge(const Operand& other) const;
+  [[nodiscard]] Tensor clamp(std::optional<Operand> low, std::optional<Operand> high = {}) const;
+  Tensor& clamp_(std::optional<Operand> low, std::optional<Operand> high = {});
+  [[nodiscard]] Tensor lerp(const Tensor& end, const Operand& weight) const;
+  Tensor& lerp_(const Tensor& end, const Operand& weight);
+  [[nodiscard]] Tensor addcmul(const Tensor& a, const Tensor& b, const Scalar& value = 1) const;
+  Tensor& addcmul_(const Tensor& a, const Tensor& b, const Scalar& value = 1);
+  [[nodiscard]] Tensor addcdiv(const Tensor& a, const Tensor& b, const Scalar& value = 1) const;
+  Tensor& addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value = 1);
+  [[nodiscard]] Tensor nan_to_num(double nan = 0, std::optional<double> posinf = {},
+                                  std::optional<double> neginf = {}) const;
+  [[nodiscard]] Tensor where(const Tensor& condition, const Operand& other) const;
+  [[nodiscard]] Tensor masked_fill(const Tensor& mask, const Operand& value) const;
+  Tensor& masked_fill_(const Tensor& mask, const Operand& value);
+  [[nodiscard]] Tensor operator-() const { return neg(); }
+  Tensor& operator+=(const Operand& other) { return add_(other); }
+  Tensor& operator-=(const Operand& other) { return sub_(other); }
+  Tensor& operator*=(const Operand& other) { return mul_(other); }
+  Tensor& operator/=(const Operand& other) { return div_(other); }
+
+  // Reductions (reductions.hpp).
+  [[nodiscard]] Tensor sum(const Axes& dims = {}, bool keepdim = false,
+                           std::optional<DType> dtype = {}) const;
+  [[nodiscard]] Tensor mean(const Axes& dims = {}, bool keepdim = false,
+                            std::optional<DType> dtype = {}) const;
+  [[nodiscard]] Tensor prod(const Axes& dims = {}, bool keepdim = false,
+                            std::optional<DType> dtype = {}) const;
+  [[nodiscard]] Tensor amax(const Axes& dims = {}, bool keepdim = false) const;
+  [[nodiscard]] Tensor amin(const Axes& dims = {}, bool keepdim = false) const;
+  [[nodiscard]] Tensor max() const;
+  [[nodiscard]] ValuesAndIndices max(int dim, bool keepdim = false) const;
+  [[nodiscard]] Tensor min() const;
+  [[nodiscard]] ValuesAndIndices min(int dim, bool keepdim = false) const;
+  [[nodiscard]] Tensor argmax(std::optional<int> dim = {}, bool keepdim = false) const;
+  [[nodiscard]] Tensor argmin(std::optional<int> dim = {}, bool keepdim = false) const;
+  [[nodiscard]] Tensor any(const Axes& dims = {}, bool keepdim = false) const;
+  [[nodiscard]] Tensor all(const Axes& dims = {}, bool keepdim = false) const;
+  [[nodiscard]] Tensor count_nonzero(const Axes& dims = {}) const;
+  [[nodiscard]] Tensor norm(double p = 2, const Axes& dims = {}, bool keepdim = false) const;
+  [[nodiscard]] Tensor var(const Axes& dims = {}, double correction = 1,
+                           bool keepdim = false) const;
+  [[nodiscard]] Tensor std(const Axes& dims = {}, double correction = 1,
+                           bool keepdim = false) const;
+  [[nodiscard]] Tensor logsumexp(const Axes& dims, bool keepdim = false) const;
+  [[nodiscard]] Tensor cumsum(int dim, std::optional<DType> dtype = {}) const;
+  [[nodiscard]] Tensor cumprod(int dim, std::optional<DType> dtype = {}) const;
+  [[nodiscard]] Tensor softmax(int dim, std::optional<DType> dtype = {}) const;
+  [[nodiscard]] Tensor log_softmax(int dim, std::optional<DType> dtype = {}) const;
+
+  // Linear algebra (linalg.hpp).
+  [[nodiscard]] Tensor matmul(const Tensor& other) const;
+  [[nodiscard]] Tensor mm(const Tensor& other) const;
+  [[nodiscard]] Tensor bmm(const Tensor& other) const;
+  [[nodiscard]] Tensor mv(const Tensor& vector) const;
+  [[nodiscard]] Tensor dot(const Tensor& other) const;
+  [[nodiscard]] Tensor outer(const Tensor& other) const;
+  [[nodiscard]] Tensor addmm(const Tensor& mat1, const Tensor& mat2, const Scalar& beta = 1,
+                             const Scalar& alpha = 1) const;
+
+  // Indexing by tensors (indexing.hpp).
+  [[nodiscard]] Tensor index_select(int dim, const Tensor& index) const;
+  [[nodiscard]] Tensor gather(int dim, const Tensor& index) const;
+  [[nodiscard]] Tensor scatter(int dim, const Tensor& index, const Operand& source) const;
+  Tensor& scatter_(int dim, const Tensor& index, const Operand& source);
+  Tensor& scatter_add_(int dim, const Tensor& index, const Tensor& source);
+
+  // Triangles of the last two dims (factories.hpp).
+  [[nodiscard]] Tensor tril(std::int64_t diagonal = 0) const;
+  [[nodiscard]] Tensor triu(std::int64_t diagonal = 0) const;
+
+ private:
+  struct Impl;
+  explicit Tensor(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  // Throws InvalidArgument for an undefined tensor.
+  [[nodiscard]] const Impl& impl() const;
+  [[nodiscard]] void* typed_data(DType dtype) const;
+  // A contiguous CPU copy, complete on return.
+  [[nodiscard]] Tensor to_host(DType dtype) const;
+  // A view of the same storage; no check.
+  [[nodiscard]] Tensor restride(const Shape& sizes, const Dims& strides, std::int64_t offset) const;
+
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace gantry

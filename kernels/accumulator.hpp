@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <gantry/core/dtype.hpp>
+#include <gantry/core/macros.hpp>
+
+#include "kernels/convert.hpp"
+
+namespace gantry::kernels {
+
+// The type in which elements of type T are accumulated: float for 16-bit floats and float, double,
+// and int64_t for integers and bool.
+template <class T>
+using AccumulatorType =
+    std::conditional_t<std::is_same_v<T, double>, double,
+                       std::conditional_t<is_floating_point(dtype_of<T>), float, std::int64_t>>;
+
+// An accumulator rounded to T once; an integer wraps.
+template <class T, class Acc>
+GANTRY_HD T from_accumulator(Acc value) {
+  if constexpr (std::is_same_v<T, bool>)
+    return value != Acc(0);
+  else
+    return static_cast<T>(canonical(value));
+}
+
+// a + b and a * b; integers wrap.
+template <class Acc>
+GANTRY_HD Acc wrapping_add(Acc a, Acc b) {
+  if constexpr (std::is_same_v<Acc, std::int64_t>) {
+    return static_cast<Acc>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+  } else {
+    return a + b;
+  }
+}
+template <class Acc>
+GANTRY_HD Acc wrapping_multiply(Acc a, Acc b) {
+  if constexpr (std::is_same_v<Acc, std::int64_t>) {
+    return static_cast<Acc>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+  } else {
+    return a * b;
+  }
+}
+
+// As dispatch, with bool memory seen as bytes: a byte other than 0 and 1 is no valid bool.
+template <class F>
+decltype(auto) dispatch_stored(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::bool_:
+    case DType::u8:
+      return f(TypeTag<std::uint8_t>{});
+    case DType::i8:
+      return f(TypeTag<std::int8_t>{});
+    case DType::i16:
+      return f(TypeTag<std::int16_t>{});
+    case DType::i32:
+      return f(TypeTag<std::int32_t>{});
+    case DType::i64:
+      return f(TypeTag<std::int64_t>{});
+    case DType::f16:
+      return f(TypeTag<float16>{});
+    case DType::bf16:
+      return f(TypeTag<bfloat16>{});
+    case DType::f32:
+      return f(TypeTag<float>{});
+    case DType::f64:
+      return f(TypeTag<double>{});
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace gantry::kernels

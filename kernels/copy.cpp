@@ -1,0 +1,38 @@
+#include "kernels/copy.hpp"
+
+#include "kernels/cuda/copy.hpp"
+#include "kernels/dispatch.hpp"
+#include "kernels/sim/copy.hpp"
+
+namespace gantry::kernels {
+
+void copy(const Target& target, const TensorRef& out, const TensorRef& in) {
+  if (out.numel() == 0) return;
+  submit(
+      target, {&out, &in}, [=] { host::copy(out, in); },
+      [&](void* stream) { cuda::copy(stream, out, in); });
+}
+
+void fill(const Target& target, const TensorRef& out, const Scalar& value) {
+  if (out.numel() == 0) return;
+  submit(
+      target, {&out}, [=] { host::fill(out, value); },
+      [&](void* stream) { cuda::fill(stream, out, value); });
+}
+
+void arange(const Target& target, const TensorRef& out, const Scalar& start, const Scalar& step) {
+  if (out.numel() == 0) return;
+  submit(
+      target, {&out}, [=] { host::arange(out, start, step); },
+      [&](void* stream) { cuda::arange(stream, out, start, step); });
+}
+
+void triangle(const Target& target, const TensorRef& out, const TensorRef& in, bool lower,
+              std::int64_t diagonal) {
+  if (out.numel() == 0) return;
+  submit(
+      target, {&out, &in}, [=] { host::triangle(out, in, lower, diagonal); },
+      [&](void* stream) { cuda::triangle(stream, out, in, lower, diagonal); });
+}
+
+}  // namespace gantry::kernels

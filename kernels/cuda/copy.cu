@@ -1,0 +1,35 @@
+#include "kernels/cuda/copy.hpp"
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/impl/copy.inl"
+
+namespace gantry::kernels::cuda {
+
+void copy(void* stream, const TensorRef& out, const TensorRef& in) {
+  if (out.dtype == in.dtype && out.is_contiguous() && in.is_contiguous()) {
+    const std::size_t bytes = static_cast<std::size_t>(out.numel()) * element_size(out.dtype);
+    const cudaError_t status = cudaMemcpyAsync(out.data, in.data, bytes, cudaMemcpyDefault,
+                                               static_cast<cudaStream_t>(stream));
+    if (status != cudaSuccess) {
+      (void)cudaGetLastError();
+      throw_launch_error("copy", stream, status);
+    }
+    return;
+  }
+  run_copy(Loop(stream), out, in);
+}
+
+void fill(void* stream, const TensorRef& out, const Scalar& value) {
+  run_fill(Loop(stream), out, value);
+}
+
+void arange(void* stream, const TensorRef& out, const Scalar& start, const Scalar& step) {
+  run_arange(Loop(stream), out, start, step);
+}
+
+void triangle(void* stream, const TensorRef& out, const TensorRef& in, bool lower,
+              std::int64_t diagonal) {
+  run_triangle(Loop(stream), out, in, lower, diagonal);
+}
+
+}  // namespace gantry::kernels::cuda

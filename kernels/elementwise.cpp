@@ -1,0 +1,72 @@
+#include "kernels/elementwise.hpp"
+
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/dispatch.hpp"
+#include "kernels/sim/elementwise.hpp"
+
+namespace gantry::kernels {
+namespace {
+
+// The tensor to check, if the operand is one.
+const TensorRef* tensor_of(const Operand& operand) {
+  return operand.is_number ? nullptr : &operand.tensor;
+}
+
+}  // namespace
+
+void unary(const Target& target, UnaryOp op, const TensorRef& out, const TensorRef& in) {
+  if (out.numel() == 0) return;
+  submit(
+      target, {&out, &in}, [=] { host::unary(op, out, in); },
+      [&](void* stream) { cuda::unary(stream, op, out, in); });
+}
+
+void predicate(const Target& target, PredicateOp op, const TensorRef& out, const TensorRef& in) {
+  if (out.numel() == 0) return;
+  submit(
+      target, {&out, &in}, [=] { host::predicate(op, out, in); },
+      [&](void* stream) { cuda::predicate(stream, op, out, in); });
+}
+
+void binary(const Target& target, BinaryOp op, const TensorRef& out, const Operand& a,
+            const Operand& b, const Scalar& alpha) {
+  if (out.numel() == 0) return;
+  if (op == BinaryOp::pow && b.is_number && !a.is_number && is_floating_point(out.dtype)) {
+    // Powers that have an exact or much cheaper function of their own.
+    const double exponent = b.number.to<double>();
+    if (exponent == 2) return unary(target, UnaryOp::square, out, a.tensor);
+    if (exponent == 0.5) return unary(target, UnaryOp::sqrt, out, a.tensor);
+    if (exponent == -1) return unary(target, UnaryOp::reciprocal, out, a.tensor);
+  }
+  submit(
+      target, {&out, tensor_of(a), tensor_of(b)}, [=] { host::binary(op, out, a, b, alpha); },
+      [&](void* stream) { cuda::binary(stream, op, out, a, b, alpha); });
+}
+
+void compare(const Target& target, CompareOp op, const TensorRef& out, const Operand& a,
+             const Operand& b, DType compute) {
+  if (out.numel() == 0) return;
+  submit(
+      target, {&out, tensor_of(a), tensor_of(b)}, [=] { host::compare(op, out, a, b, compute); },
+      [&](void* stream) { cuda::compare(stream, op, out, a, b, compute); });
+}
+
+void ternary(const Target& target, TernaryOp op, const TensorRef& out, const Operand& a,
+             const Operand& b, const Operand& c, const Scalar& value) {
+  if (out.numel() == 0) return;
+  submit(
+      target, {&out, tensor_of(a), tensor_of(b), tensor_of(c)},
+      [=] { host::ternary(op, out, a, b, c, value); },
+      [&](void* stream) { cuda::ternary(stream, op, out, a, b, c, value); });
+}
+
+void where(const Target& target, const TensorRef& out, const TensorRef& condition,
+           const Operand& a, const Operand& b) {
+  if (out.numel() == 0) return;
+  submit(
+      target, {&out, &condition, tensor_of(a), tensor_of(b)},
+      [=] { host::where(out, condition, a, b); },
+      [&](void* stream) { cuda::where(stream, out, condition, a, b); });
+}
+
+}  // namespace gantry::kernels

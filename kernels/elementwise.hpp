@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+
+#include <gantry/core/scalar.hpp>
+#include <gantry/kernels/tensor_ref.hpp>
+
+#include "kernels/target.hpp"
+
+namespace gantry::kernels {
+
+// One input of an elementwise kernel: a tensor of the output's sizes (strides of 0 broadcast), or a
+// number, which the kernel holds as the compute type.
+struct Operand {
+  Operand(const TensorRef& tensor) : tensor(tensor) {}
+  Operand(const Scalar& number) : number(number), is_number(true) {}
+
+  TensorRef tensor;
+  Scalar number;
+  bool is_number = false;
+};
+
+enum class UnaryOp : std::uint8_t {
+  neg, abs, sign, square, reciprocal, sqrt, rsqrt, exp, expm1, log, log2, log10, log1p,
+  sin, cos, tan, asin, acos, atan, sinh, cosh, tanh, sigmoid, relu, gelu, silu, erf,
+  floor, ceil, round, trunc, frac, bitwise_not,
+};
+
+// Tests with a bool result.
+enum class PredicateOp : std::uint8_t { logical_not, is_nan, is_inf, is_finite };
+
+enum class BinaryOp : std::uint8_t {
+  add, sub, mul, div, div_trunc, div_floor, remainder, fmod, pow, atan2, minimum, maximum,
+  bitwise_and, bitwise_or, bitwise_xor, shift_left, shift_right,
+};
+
+// Comparisons and logic with a bool result.
+enum class CompareOp : std::uint8_t {
+  eq, ne, lt, le, gt, ge, logical_and, logical_or, logical_xor,
+};
+
+enum class TernaryOp : std::uint8_t {
+  lerp,     // a + c * (b - a)
+  addcmul,  // a + number * b * c, number = `value`
+  addcdiv,  // a + number * (b / c)
+  clamp,    // min(max(a, b), c)
+};
+
+// out = op(in). out and in have one dtype, the compute type; f16 and bf16 compute in f32 and round
+// once. Integers wrap. Floating-only ops are never called with integers or bool.
+void unary(const Target& target, UnaryOp op, const TensorRef& out, const TensorRef& in);
+
+// out (bool) = op(in).
+void predicate(const Target& target, PredicateOp op, const TensorRef& out, const TensorRef& in);
+
+// out = op(a, alpha * b); alpha is used by add and sub only. All tensors have one dtype. `div` is
+// called with floating types only; div_trunc, div_floor, remainder and fmod by an integer zero
+// give 0 on both platforms. minimum and maximum propagate NaN. bool: add is or, mul is and.
+void binary(const Target& target, BinaryOp op, const TensorRef& out, const Operand& a,
+            const Operand& b, const Scalar& alpha = 1);
+
+// out (bool) = op(a, b). Tensors a and b have the dtype `compute`; at least one is a tensor.
+void compare(const Target& target, CompareOp op, const TensorRef& out, const Operand& a,
+             const Operand& b, DType compute);
+
+// out = op(a, b, c), all of one floating dtype (clamp: any dtype but bool).
+void ternary(const Target& target, TernaryOp op, const TensorRef& out, const Operand& a,
+             const Operand& b, const Operand& c, const Scalar& value = 1);
+
+// out = condition ? a : b; condition is bool, a and b have out's dtype.
+void where(const Target& target, const TensorRef& out, const TensorRef& condition,
+           const Operand& a, const Operand& b);
+
+}  // namespace gantry::kernels

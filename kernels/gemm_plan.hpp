@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+
+#include <gantry/kernels/tensor_ref.hpp>
+
+#include "kernels/gemm.hpp"
+
+namespace gantry::kernels {
+
+// A batch of matrices that BLAS can read: rows (or, transposed, columns) are dense and lie
+// `leading` elements apart.
+struct GemmMatrix {
+  const void* data = nullptr;
+  bool is_transposed = false;
+  std::int64_t leading = 0;
+  std::int64_t batch_stride = 0;
+};
+
+// out = alpha * a b + beta * out, out contiguous. A POD.
+struct GemmPlan {
+  DType dtype = DType::f32;
+  std::int64_t batch = 0;
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  GemmMatrix a;
+  GemmMatrix b;
+  void* out = nullptr;
+  double alpha = 1;
+  double beta = 0;
+};
+
+namespace host {
+// Any strides; see gemm. `c` is read only if beta is not 0.
+void gemm(const TensorRef& out, const TensorRef& a, const TensorRef& b, const TensorRef& c,
+          double alpha, double beta);
+}  // namespace host
+
+namespace cuda {
+void gemm(const Stream& stream, const GemmPlan& plan);
+}  // namespace cuda
+
+}  // namespace gantry::kernels

@@ -1,0 +1,33 @@
+// What arg_reduce prefers, shared by the host and the GPU.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/accumulator.hpp"
+
+namespace gantry::kernels {
+
+// True if `a` goes before `b` wherever they stand; NaN goes before everything else.
+template <class T>
+GANTRY_HD bool beats(bool largest, T a, T b) {
+  if (a != a) return b == b;
+  return largest ? a > b : a < b;
+}
+
+// An element on its way to the end; index -1 is none.
+template <class T>
+struct Champion {
+  T value = T(0);
+  std::int64_t index = -1;
+};
+
+// The one of two that goes first; of equal ones, that with the lower index.
+template <class T>
+GANTRY_HD Champion<T> winner(bool largest, const Champion<T>& a, const Champion<T>& b) {
+  if (b.index < 0) return a;
+  if (a.index < 0 || beats(largest, b.value, a.value)) return b;
+  if (beats(largest, a.value, b.value)) return a;
+  return a.index < b.index ? a : b;
+}
+
+}  // namespace gantry::kernels

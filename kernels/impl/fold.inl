@@ -1,0 +1,108 @@
+// Arithmetic of folds, shared by the host and the GPU.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/convert.hpp"
+#include "kernels/fold_plan.hpp"
+
+namespace gantry::kernels {
+
+GANTRY_HD inline bool has_minus_sign(float value) {
+  return (::gantry::detail::float_bits(value) >> 31) != 0;
+}
+GANTRY_HD inline bool has_minus_sign(double value) {
+  std::uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return (bits >> 63) != 0;
+}
+
+// One fold of elements of type T in an accumulator of its compute type.
+template <class T, FoldOp op>
+struct Folder {
+  using Acc = ComputeType<T>;
+  using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
+  static constexpr bool kIsFloating = std::is_floating_point_v<Acc>;
+  static constexpr bool kIsDefined =
+      !kIsFloating || (op != FoldOp::band && op != FoldOp::bor && op != FoldOp::bxor);
+
+  GANTRY_HD static Acc load(Stored element) {
+    if constexpr (std::is_same_v<T, bool>)
+      return element != 0;
+    else
+      return static_cast<Acc>(element);
+  }
+
+  GANTRY_HD static Acc combine(Acc a, Acc b) {
+    if constexpr (kIsFloating) {
+      return combine_floats(a, b);
+    } else {
+      using Word = std::make_unsigned_t<Acc>;
+      if constexpr (op == FoldOp::sum && !std::is_same_v<T, bool>) {
+        return static_cast<Acc>(static_cast<Word>(a) + static_cast<Word>(b));
+      } else if constexpr (op == FoldOp::prod && !std::is_same_v<T, bool>) {
+        return static_cast<Acc>(static_cast<Word>(a) * static_cast<Word>(b));
+      } else if constexpr (op == FoldOp::min) {
+        return a < b ? a : b;
+      } else if constexpr (op == FoldOp::max) {
+        return a > b ? a : b;
+      } else if constexpr (op == FoldOp::band || op == FoldOp::prod) {
+        return a & b;
+      } else if constexpr (op == FoldOp::bor || op == FoldOp::sum) {
+        return a | b;
+      } else {
+        return a ^ b;
+      }
+    }
+  }
+
+  GANTRY_HD static Stored finish(Acc value, double divisor) {
+    if constexpr (kIsFloating) {
+      if (divisor != 1) value = value / static_cast<Acc>(divisor);
+      return static_cast<T>(canonical(value));
+    } else {
+      return static_cast<Stored>(value);
+    }
+  }
+
+ private:
+  GANTRY_HD static Acc combine_floats(Acc a, Acc b) {
+    if constexpr (op == FoldOp::sum) {
+      return a + b;
+    } else if constexpr (op == FoldOp::prod) {
+      return a * b;
+    } else if constexpr (op == FoldOp::min) {
+      const bool first = a != a || a < b || (a == b && has_minus_sign(a));
+      return first ? a : b;
+    } else if constexpr (op == FoldOp::max) {
+      const bool first = a != a || a > b || (a == b && !has_minus_sign(a));
+      return first ? a : b;
+    } else {
+      return a;
+    }
+  }
+};
+
+// Calls run(TypeTag<Folder>) for `op`.
+template <class T, class Run>
+GANTRY_HD void with_fold(FoldOp op, Run&& run) {
+  switch (op) {
+    case FoldOp::sum:
+      return run(TypeTag<Folder<T, FoldOp::sum>>{});
+    case FoldOp::prod:
+      return run(TypeTag<Folder<T, FoldOp::prod>>{});
+    case FoldOp::min:
+      return run(TypeTag<Folder<T, FoldOp::min>>{});
+    case FoldOp::max:
+      return run(TypeTag<Folder<T, FoldOp::max>>{});
+    case FoldOp::band:
+      return run(TypeTag<Folder<T, FoldOp::band>>{});
+    case FoldOp::bor:
+      return run(TypeTag<Folder<T, FoldOp::bor>>{});
+    case FoldOp::bxor:
+      return run(TypeTag<Folder<T, FoldOp::bxor>>{});
+  }
+}
+
+}  // namespace gantry::kernels

@@ -1,0 +1,20 @@
+// One element of a gather, shared by the host and the GPU.
+#pragma once
+
+#include "kernels/indexing_plan.hpp"
+
+namespace gantry::kernels {
+
+// Writes the element at `offsets`, or zero and false if its index is out of range.
+template <class T>
+GANTRY_HD bool gather_element(const IndexingPlan& plan, const std::int64_t (&offsets)[3],
+                              std::int64_t& index) {
+  index = load_index(plan, offsets[2]);
+  std::int64_t wrapped = index;
+  const bool inside = wrap_index(plan, wrapped);
+  static_cast<T*>(plan.direct)[offsets[0]] =
+      inside ? static_cast<const T*>(plan.indexed)[offsets[1] + wrapped * plan.index_stride] : T{};
+  return inside;
+}
+
+}  // namespace gantry::kernels

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <math.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include <gantry/core/macros.hpp>
+
+// Scalar functions that the elementwise functors share, with the same overloads on host and device.
+namespace gantry::kernels::math {
+
+#define GANTRY_MATH_FUNCTION(name)                                   \
+  GANTRY_HD inline float name(float x) { return ::name##f(x); }      \
+  GANTRY_HD inline double name(double x) { return ::name(x); }
+
+// Note [Accuracy of f32 functions]
+// The CUDA library's f32 functions in the first list are within 2 ulp. Those in the second are not,
+// so their f32 version rounds the f64 function, on both sides.
+GANTRY_MATH_FUNCTION(sqrt)
+GANTRY_MATH_FUNCTION(exp)
+GANTRY_MATH_FUNCTION(expm1)
+GANTRY_MATH_FUNCTION(log)
+GANTRY_MATH_FUNCTION(log2)
+GANTRY_MATH_FUNCTION(log10)
+GANTRY_MATH_FUNCTION(log1p)
+GANTRY_MATH_FUNCTION(sin)
+GANTRY_MATH_FUNCTION(cos)
+GANTRY_MATH_FUNCTION(asin)
+GANTRY_MATH_FUNCTION(acos)
+GANTRY_MATH_FUNCTION(atan)
+GANTRY_MATH_FUNCTION(tanh)
+GANTRY_MATH_FUNCTION(erf)
+GANTRY_MATH_FUNCTION(erfc)
+GANTRY_MATH_FUNCTION(floor)
+GANTRY_MATH_FUNCTION(ceil)
+GANTRY_MATH_FUNCTION(rint)
+GANTRY_MATH_FUNCTION(trunc)
+GANTRY_MATH_FUNCTION(fabs)
+#undef GANTRY_MATH_FUNCTION
+
+#define GANTRY_MATH_FUNCTION(name)                                                       \
+  GANTRY_HD inline double name(double x) { return ::name(x); }                           \
+  GANTRY_HD inline float name(float x) { return static_cast<float>(::name(static_cast<double>(x))); }
+GANTRY_MATH_FUNCTION(tan)
+GANTRY_MATH_FUNCTION(sinh)
+GANTRY_MATH_FUNCTION(cosh)
+#undef GANTRY_MATH_FUNCTION
+
+GANTRY_HD inline double pow(double x, double y) { return ::pow(x, y); }
+GANTRY_HD inline float pow(float x, float y) {
+  return static_cast<float>(::pow(static_cast<double>(x), static_cast<double>(y)));
+}
+GANTRY_HD inline double atan2(double y, double x) { return ::atan2(y, x); }
+GANTRY_HD inline float atan2(float y, float x) {
+  return static_cast<float>(::atan2(static_cast<double>(y), static_cast<double>(x)));
+}
+// Exact on every platform.
+GANTRY_HD inline double fmod(double x, double y) { return ::fmod(x, y); }
+GANTRY_HD inline float fmod(float x, float y) { return ::fmodf(x, y); }
+GANTRY_HD inline double copysign(double x, double y) { return ::copysign(x, y); }
+GANTRY_HD inline float copysign(float x, float y) { return ::copysignf(x, y); }
+
+// Sum, difference and product; integers wrap.
+template <class C>
+GANTRY_HD C add(C a, C b) {
+  if constexpr (std::is_integral_v<C>) {
+    using U = std::make_unsigned_t<C>;
+    return static_cast<C>(static_cast<U>(a) + static_cast<U>(b));
+  } else {
+    return a + b;
+  }
+}
+template <class C>
+GANTRY_HD C sub(C a, C b) {
+  if constexpr (std::is_integral_v<C>) {
+    using U = std::make_unsigned_t<C>;
+    return static_cast<C>(static_cast<U>(a) - static_cast<U>(b));
+  } else {
+    return a - b;
+  }
+}
+template <class C>
+GANTRY_HD C mul(C a, C b) {
+  if constexpr (std::is_integral_v<C>) {
+    using U = std::make_unsigned_t<C>;
+    return static_cast<C>(static_cast<U>(a) * static_cast<U>(b));
+  } else {
+    return a * b;
+  }
+}
+
+// Integer quotient toward zero and its remainder: by 0 both are 0; the lowest number by -1 wraps.
+template <class C>
+GANTRY_HD C quotient(C a, C b) {
+  if (b == 0) return 0;
+  return b == -1 ? sub(C(0), a) : static_cast<C>(a / b);
+}
+template <class C>
+GANTRY_HD C rest(C a, C b) {
+  return b == 0 || b == -1 ? C(0) : static_cast<C>(a % b);
+}
+
+// Smaller and larger of two; NaN wins.
+template <class C>
+GANTRY_HD C minimum(C a, C b) {
+  if (a != a) return a;
+  return b != b || b < a ? b : a;
+}
+template <class C>
+GANTRY_HD C maximum(C a, C b) {
+  if (a != a) return a;
+  return b != b || a < b ? b : a;
+}
+
+// Integer power by repeated squaring, wrapping; a negative exponent gives the truncated reciprocal.
+template <class C>
+GANTRY_HD C integer_power(C base, C exponent) {
+  if (exponent < 0) {
+    if (base == 1) return 1;
+    if (base == -1) return exponent % 2 == 0 ? 1 : -1;
+    return 0;
+  }
+  C result = 1;
+  while (exponent != 0) {
+    if (exponent & 1) result = mul(result, base);
+    base = mul(base, base);
+    exponent >>= 1;
+  }
+  return result;
+}
+
+}  // namespace gantry::kernels::math

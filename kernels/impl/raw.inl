@@ -1,0 +1,36 @@
+// Elements as plain words: what moves values without looking at them works on four types, not ten.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/input.hpp"
+
+namespace gantry::kernels {
+
+// Calls f(TypeTag<W>{}) with the unsigned word of `dtype`'s size.
+template <class F>
+void dispatch_words(DType dtype, const F& f) {
+  switch (element_size(dtype)) {
+    case 1: return f(TypeTag<std::uint8_t>{});
+    case 2: return f(TypeTag<std::uint16_t>{});
+    case 4: return f(TypeTag<std::uint32_t>{});
+    case 8: return f(TypeTag<std::uint64_t>{});
+  }
+}
+
+// The word that stores `number` as an element of `dtype`.
+template <class W>
+W number_word(const Scalar& number, DType dtype) {
+  return dispatch(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T value = number.category() == DTypeCategory::floating
+                        ? convert<T>(number.to<double>())
+                        : convert<T>(number.to<std::int64_t>());
+    W word = 0;
+    if constexpr (sizeof(T) == sizeof(W)) memcpy(&word, &value, sizeof word);
+    return word;
+  });
+}
+
+}  // namespace gantry::kernels

@@ -1,0 +1,62 @@
+// What scatter writes, shared by the host and the GPU.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/accumulator.hpp"
+
+namespace gantry::kernels {
+
+// Replaces the destination. T is a raw word of the element's size.
+template <class T>
+struct ScatterReplace {
+  using Element = T;
+  GANTRY_HD static T apply(T /*old*/, T value) { return value; }
+};
+
+// Adds to the destination, rounded at every addition as a loop of += would.
+template <class T>
+struct ScatterAdd {
+  using Element = T;
+  GANTRY_HD static T apply(T old, T value) {
+    using Acc = AccumulatorType<T>;
+    return from_accumulator<T>(wrapping_add(static_cast<Acc>(old), static_cast<Acc>(value)));
+  }
+};
+
+// One position of 16 bytes.
+struct alignas(16) Word16 {
+  std::uint64_t halves[2];
+};
+
+// Calls f(TypeTag<word>) for the raw word of `bytes` bytes.
+template <class F>
+void dispatch_word(int bytes, F&& f) {
+  switch (bytes) {
+    case 1:
+      return f(TypeTag<std::uint8_t>{});
+    case 2:
+      return f(TypeTag<std::uint16_t>{});
+    case 4:
+      return f(TypeTag<std::uint32_t>{});
+    case 8:
+      return f(TypeTag<std::uint64_t>{});
+    case 16:
+      return f(TypeTag<Word16>{});
+  }
+  __builtin_unreachable();
+}
+
+// Calls f(TypeTag<Update>) with the update that a scatter makes.
+template <class F>
+void dispatch_scatter(bool accumulate, DType dtype, int element_bytes, F&& f) {
+  if (accumulate) {
+    dispatch(dtype, [&](auto tag) { f(TypeTag<ScatterAdd<typename decltype(tag)::type>>{}); });
+  } else {
+    dispatch_word(element_bytes,
+                  [&](auto tag) { f(TypeTag<ScatterReplace<typename decltype(tag)::type>>{}); });
+  }
+}
+
+}  // namespace gantry::kernels

@@ -1,0 +1,75 @@
+// Functors of the ternary ops and of where, and their dispatch on a loop skeleton.
+#pragma once
+
+#include "kernels/impl/raw.inl"
+#include "kernels/impl/unary.inl"
+
+namespace gantry::kernels {
+namespace functors {
+
+template <class C>
+struct Lerp {
+  GANTRY_HD C operator()(C a, C b, C c) const { return a + c * (b - a); }
+};
+template <class C>
+struct Addcmul {
+  C value;
+  GANTRY_HD C operator()(C a, C b, C c) const { return a + value * b * c; }
+};
+template <class C>
+struct Addcdiv {
+  C value;
+  GANTRY_HD C operator()(C a, C b, C c) const { return a + value * (b / c); }
+};
+template <class C>
+struct Clamp {
+  GANTRY_HD C operator()(C a, C low, C high) const {
+    return math::minimum(math::maximum(a, low), high);
+  }
+};
+template <class C>
+struct Where {
+  GANTRY_HD C operator()(std::int32_t condition, C a, C b) const { return condition ? a : b; }
+};
+
+}  // namespace functors
+
+template <class Loop>
+void run_ternary(const Loop& loop, TernaryOp op, const TensorRef& out, const Operand& a,
+                 const Operand& b, const Operand& c, const Scalar& value) {
+  dispatch(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using C = ComputeType<T>;
+    const auto run = [&](auto functor) {
+      loop.template run<T>("ternary", functor, out, operand_input<T>(a), operand_input<T>(b),
+                           operand_input<T>(c));
+    };
+    if (op == TernaryOp::clamp) return run(functors::Clamp<C>{});
+    if constexpr (std::is_floating_point_v<C>) {
+      switch (op) {
+        case TernaryOp::lerp: return run(functors::Lerp<C>{});
+        case TernaryOp::addcmul: return run(functors::Addcmul<C>{number_as<T>(value)});
+        case TernaryOp::addcdiv: return run(functors::Addcdiv<C>{number_as<T>(value)});
+        case TernaryOp::clamp: return;
+      }
+    } else {
+      detail::throw_undefined("ternary", static_cast<int>(op), out.dtype);
+    }
+  });
+}
+
+template <class Loop>
+void run_where(const Loop& loop, const TensorRef& out, const TensorRef& condition,
+               const Operand& a, const Operand& b) {
+  dispatch_words(out.dtype, [&](auto tag) {
+    using W = typename decltype(tag)::type;
+    const auto input = [&](const Operand& operand) {
+      return operand.is_number ? number_input<W>(number_word<W>(operand.number, out.dtype))
+                               : tensor_input<W>(operand.tensor);
+    };
+    loop.template run<W>("where", functors::Where<ComputeType<W>>{}, out,
+                         tensor_input<bool>(condition), input(a), input(b));
+  });
+}
+
+}  // namespace gantry::kernels

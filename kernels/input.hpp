@@ -1,0 +1,139 @@
+#pragma once
+
+#include <cstdint>
+
+#include <gantry/core/macros.hpp>
+#include <gantry/kernels/tensor_ref.hpp>
+
+#include "kernels/convert.hpp"
+#include "kernels/elementwise.hpp"
+
+namespace gantry::kernels {
+
+namespace detail {
+
+// Throws DTypeError: kernel family `family` has no op number `op` for `dtype`.
+//
+// Declared apart from error.hpp, which nvcc 13.0's front end cannot read (it aborts on an inherited
+// constructor with a std::source_location default argument); .cu files throw through functions.
+[[noreturn]] void throw_undefined(const char* family, int op, DType dtype);
+
+}  // namespace detail
+
+// `V` values of one operand, side by side.
+template <class C, int V>
+struct Pack {
+  C values[V];
+};
+
+// `V` stored elements that one memory access moves.
+template <class T, int V>
+struct alignas(sizeof(T) * V < 16 ? sizeof(T) * V : 16) StoredPack {
+  T values[V];
+};
+
+// Where an elementwise kernel reads elements of type T: memory, or a number.
+template <class T>
+struct ElementSource {
+  using Value = ComputeType<T>;
+
+  const T* data;
+  Value number;
+  bool is_number;
+
+  GANTRY_HD Value load(std::int64_t offset) const {
+    return is_number ? number : element(data, offset);
+  }
+  // The elements at offset … offset + V - 1; `data + offset` is aligned to the pack.
+  template <int V>
+  GANTRY_HD Pack<Value, V> load_pack(std::int64_t offset) const {
+    Pack<Value, V> result;
+    if (is_number) {
+      for (int i = 0; i < V; ++i) result.values[i] = number;
+    } else {
+      const auto stored = *reinterpret_cast<const StoredPack<Stored, V>*>(
+          reinterpret_cast<const Stored*>(data) + offset);
+      for (int i = 0; i < V; ++i) result.values[i] = value_of(stored.values[i]);
+    }
+    return result;
+  }
+  void advance(std::int64_t offset) {
+    if (!is_number) data += offset;
+  }
+  bool is_aligned(std::size_t elements) const {
+    const std::size_t bytes = sizeof(T) * elements;
+    return is_number || reinterpret_cast<std::uintptr_t>(data) % (bytes < 16 ? bytes : 16) == 0;
+  }
+
+  GANTRY_HD static Value element(const T* data, std::int64_t offset) {
+    return value_of(reinterpret_cast<const Stored*>(data)[offset]);
+  }
+
+ private:
+  // Memory of type bool is read as bytes: a byte other than 0 and 1 is no valid bool.
+  using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
+
+  GANTRY_HD static Value value_of(const Stored& stored) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return stored != 0;
+    } else {
+      return static_cast<Value>(stored);
+    }
+  }
+};
+
+// Counts: the "element" at an offset is the offset.
+struct Counter {
+  using Value = std::int64_t;
+
+  std::int64_t begin;
+
+  GANTRY_HD Value load(std::int64_t offset) const { return begin + offset; }
+  template <int V>
+  GANTRY_HD Pack<Value, V> load_pack(std::int64_t offset) const {
+    Pack<Value, V> result;
+    for (int i = 0; i < V; ++i) result.values[i] = begin + offset + i;
+    return result;
+  }
+  void advance(std::int64_t offset) { begin += offset; }
+  bool is_aligned(std::size_t) const { return true; }
+};
+
+// A source and its strides, in the dim order of the output.
+template <class Source>
+struct Input {
+  Source source;
+  std::int64_t strides[kMaxDims] = {};
+};
+
+// The tensor as elements of type T (its own, or raw words of the same size).
+template <class T>
+Input<ElementSource<T>> tensor_input(const TensorRef& tensor) {
+  Input<ElementSource<T>> result{{static_cast<const T*>(tensor.data), {}, false}, {}};
+  for (int dim = 0; dim < tensor.ndim; ++dim) result.strides[dim] = tensor.strides[dim];
+  return result;
+}
+
+template <class T>
+Input<ElementSource<T>> number_input(ComputeType<T> number) {
+  return {{nullptr, number, true}, {}};
+}
+
+template <class T>
+Input<ElementSource<T>> operand_input(const Operand& operand) {
+  return operand.is_number ? number_input<T>(number_as<T>(operand.number))
+                           : tensor_input<T>(operand.tensor);
+}
+
+// The row-major index of each element of `out`.
+inline Input<Counter> index_input(const TensorRef& out) {
+  Input<Counter> result{{0}, {}};
+  std::int64_t stride = 1;
+  for (int dim = out.ndim - 1; dim >= 0; --dim) {
+    result.strides[dim] = stride;
+    stride *= out.sizes[dim];
+  }
+  return result;
+}
+
+}  // namespace gantry::kernels

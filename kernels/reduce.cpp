@@ -1,0 +1,141 @@
+#include "kernels/reduce.hpp"
+
+#include <limits>
+#include <utility>
+
+#include "kernels/accumulator.hpp"
+#include "kernels/copy.hpp"
+#include "kernels/dispatch.hpp"
+#include "kernels/line_plans.hpp"
+#include "kernels/reduce_plan.hpp"
+#include "kernels/scratch.hpp"
+
+namespace gantry::kernels {
+
+namespace {
+
+// What no element reduces to, as stored in `dtype`.
+Scalar empty_result(Reduction op, DType dtype, double divisor) {
+  switch (op) {
+    case Reduction::sum:
+    case Reduction::any:
+    case Reduction::sum_squares:
+    case Reduction::sum_abs:
+    case Reduction::count_nonzero:
+      return divisor == 1 ? Scalar(0) : Scalar(0.0 / divisor);
+    case Reduction::prod:
+    case Reduction::all:
+      return divisor == 1 ? Scalar(1) : Scalar(1.0 / divisor);
+    case Reduction::min:
+    case Reduction::max:
+      break;
+  }
+  const double infinity = std::numeric_limits<double>::infinity();
+  if (is_floating_point(dtype)) return op == Reduction::min ? infinity : -infinity;
+  return dispatch(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (is_floating_point(dtype_of<T>)) {
+      return Scalar(0);
+    } else {
+      using Limits = std::numeric_limits<T>;
+      return Scalar(op == Reduction::min ? Limits::max() : Limits::lowest());
+    }
+  });
+}
+
+// True if `in` must be converted before it is reduced into `out`.
+bool needs_conversion(Reduction op, DType out, DType in) {
+  return accumulator_dtype(op, out) != accumulator_dtype(op, in);
+}
+
+TensorRef contiguous_like(const TensorRef& tensor, DType dtype, void* data) {
+  TensorRef result = tensor;
+  result.data = data;
+  result.dtype = dtype;
+  std::int64_t stride = 1;
+  for (int d = tensor.ndim - 1; d >= 0; --d) {
+    result.strides[d] = stride;
+    stride *= tensor.sizes[d];
+  }
+  return result;
+}
+
+// On the GPU each level of Note [Reduction order] is a pass of its own.
+void reduce_on_gpu(const Target& target, void* stream, const ReducePlan& plan) {
+  ReducePlan pass = plan;
+  Scratch partials;  // one level's are read by the next
+  while (pass.segments > 1) {
+    Scratch next(target, pass.outputs * pass.segments * element_size(pass.accumulator));
+    pass.partials = next.data();
+    const bool by_column = pass.is_column_wise();
+    pass.partial_output_stride = by_column ? 1 : pass.segments;
+    pass.partial_segment_stride = by_column ? pass.outputs : 1;
+    cuda::reduce(stream, pass);
+    pass = make_merge_plan(pass);
+    partials = std::move(next);
+  }
+  cuda::reduce(stream, pass);
+}
+
+// True if a task or kernel would have nothing to write.
+bool is_empty(const TensorRef& out) { return out.numel() == 0; }
+
+}  // namespace
+
+void reduce(const Target& target, Reduction op, const TensorRef& out, const TensorRef& in,
+            double divisor) {
+  if (is_empty(out)) return;
+  if (in.numel() == 0) {
+    fill(target, out, empty_result(op, out.dtype, divisor));
+    return;
+  }
+  TensorRef source = in;
+  Scratch converted;
+  if (needs_conversion(op, out.dtype, in.dtype)) {
+    const DType dtype = accumulator_dtype(op, out.dtype);
+    converted = Scratch(target, static_cast<std::size_t>(in.numel()) * element_size(dtype));
+    source = contiguous_like(in, dtype, converted.data());
+    copy(target, source, in);
+  }
+  const ReducePlan plan = make_reduce_plan(op, out, source, divisor);
+  submit(
+      target, {&out, &source}, [plan] { host::reduce(plan); },
+      [&](void* stream) { reduce_on_gpu(target, stream, plan); });
+}
+
+void arg_reduce(const Target& target, bool largest, const TensorRef& values,
+                const TensorRef& indices, const TensorRef& in, int dim) {
+  if (is_empty(indices)) return;
+  const LinePlan plan = make_line_plan(values, in, dim);
+  const Lines index_lines = lines_like(indices, in, dim);
+  submit(
+      target, {&values, &indices, &in},
+      [largest, plan, index_lines] { host::arg_reduce(largest, plan, index_lines); },
+      [&](void* stream) {
+        const std::int64_t parts = (plan.length + cuda::kArgPart - 1) / cuda::kArgPart;
+        Scratch candidates;
+        if (parts > 1) candidates = Scratch(target, plan.count * parts * sizeof(std::int64_t));
+        cuda::arg_reduce(stream, largest, plan, index_lines,
+                         static_cast<std::int64_t*>(candidates.data()));
+      });
+}
+
+void cumulate(const Target& target, bool product, const TensorRef& out, const TensorRef& in,
+              int dim) {
+  if (is_empty(out)) return;
+  const LinePlan plan = make_line_plan(out, in, dim);
+  submit(
+      target, {&out, &in}, [product, plan] { host::cumulate(product, plan); },
+      [&](void* stream) { cuda::cumulate(stream, product, plan); });
+}
+
+void softmax(const Target& target, bool logarithm, const TensorRef& out, const TensorRef& in,
+             int dim) {
+  if (is_empty(out)) return;
+  const LinePlan plan = make_line_plan(out, in, dim);
+  submit(
+      target, {&out, &in}, [logarithm, plan] { host::softmax(logarithm, plan); },
+      [&](void* stream) { cuda::softmax(stream, logarithm, plan); });
+}
+
+}  // namespace gantry::kernels

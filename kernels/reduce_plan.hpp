@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+
+#include <gantry/core/dtype.hpp>
+
+#include "kernels/reduce.hpp"
+#include "kernels/strided_index.hpp"
+
+namespace gantry::kernels {
+
+// Lanes and length of one segment of Note [Reduction order].
+inline constexpr std::int64_t kReduceLanes = 128;
+inline constexpr std::int64_t kReduceSegment = 128 * kReduceLanes;
+
+// One pass of a reduction over the elements of `in`: what both backends execute. A POD.
+//
+// The kept dims enumerate the outputs in any order (sorted, so that the innermost has the smallest
+// stride of the input); the reduced dims enumerate a reduction's elements in row-major order.
+struct ReducePlan {
+  Reduction op = Reduction::sum;
+  DType in_dtype = DType::f32;
+  DType accumulator = DType::f32;  // f32, f64 or i64
+  DType out_dtype = DType::f32;
+  double divisor = 1;
+  const void* in = nullptr;
+  void* out = nullptr;
+  StridedIndex kept;      // strides of the input
+  StridedIndex kept_out;  // the same sizes, strides of the output
+  StridedIndex reduced;   // strides of the input
+  std::int64_t outputs = 0;
+  std::int64_t length = 0;
+  std::int64_t segments = 0;  // per output
+
+  // With more than one segment, segment s of output o goes to partials[o * partial_output_stride +
+  // s * partial_segment_stride], an array of accumulators, instead of `out`. The GPU only: the host
+  // keeps them itself.
+  void* partials = nullptr;
+  std::int64_t partial_output_stride = 0;
+  std::int64_t partial_segment_stride = 0;
+
+  // Neighbouring outputs lie closer together than the elements of one reduction.
+  [[nodiscard]] bool is_column_wise() const;
+};
+
+// The type in which `op` accumulates elements of `dtype`.
+[[nodiscard]] DType accumulator_dtype(Reduction op, DType dtype);
+
+// The reduction that combines the segment results of `op`.
+[[nodiscard]] constexpr Reduction merging_reduction(Reduction op) {
+  switch (op) {
+    case Reduction::sum:
+    case Reduction::sum_squares:
+    case Reduction::sum_abs:
+    case Reduction::count_nonzero:
+      return Reduction::sum;
+    case Reduction::prod:
+      return Reduction::prod;
+    case Reduction::min:
+    case Reduction::all:
+      return Reduction::min;
+    case Reduction::max:
+    case Reduction::any:
+      return Reduction::max;
+  }
+  return op;
+}
+
+[[nodiscard]] ReducePlan make_reduce_plan(Reduction op, const TensorRef& out, const TensorRef& in,
+                                          double divisor);
+
+// The pass that reduces the partials of `pass`, itself without partials yet.
+[[nodiscard]] ReducePlan make_merge_plan(const ReducePlan& pass);
+
+namespace host {
+void reduce(const ReducePlan& plan);
+}  // namespace host
+
+namespace cuda {
+void reduce(void* stream, const ReducePlan& plan);
+}  // namespace cuda
+
+}  // namespace gantry::kernels

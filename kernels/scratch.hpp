@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include <gantry/memory/buffer.hpp>
+#include <gantry/memory/caching_allocator.hpp>
+
+#include "kernels/target.hpp"
+
+namespace gantry::kernels {
+
+// Memory that one kernel call needs for itself, where the target computes. On a stream it may be
+// given up as soon as its users are submitted: whoever gets it next comes later on that stream.
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(const Target& target, std::size_t bytes) {
+    if (target.is_cpu()) {
+      host_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    } else {
+      device_ = memory::allocate(bytes, target.stream());
+    }
+  }
+
+  void* data() const { return host_ ? host_.get() : device_.data(); }
+
+ private:
+  std::unique_ptr<std::byte[]> host_;
+  memory::Buffer device_;
+};
+
+}  // namespace gantry::kernels

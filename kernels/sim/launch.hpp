@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/input.hpp"
+#include "kernels/strided.hpp"
+
+namespace gantry::kernels::host {
+
+namespace detail {
+
+// Along a row an input is dense memory or one value: what the compiler needs to know to vectorise.
+template <class T>
+struct DenseRow {
+  const T* data;
+  ComputeType<T> operator()(std::int64_t i) const { return ElementSource<T>::element(data, i); }
+};
+
+template <class C>
+struct ConstantRow {
+  C value;
+  C operator()(std::int64_t) const { return value; }
+};
+
+struct CounterRow {
+  std::int64_t begin;
+  std::int64_t operator()(std::int64_t i) const { return begin + i; }
+};
+
+template <class Out, class Op, class... Rows>
+void dense_row(const Op& op, std::int64_t n, Out* out, const Rows&... rows) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = convert<Out>(op(rows(i)...));
+}
+
+// Ops that no vector instruction serves declare `kSlow` and get the general loop only.
+template <class Op, class = void>
+struct IsSlow : std::false_type {};
+template <class Op>
+struct IsSlow<Op, std::void_t<decltype(Op::kSlow)>> : std::bool_constant<Op::kSlow> {};
+
+template <class Out, class Op, int N, class... Sources, std::size_t... K>
+void strided_row(const Op& op, std::int64_t n, Out* out, const std::int64_t (&strides)[N],
+                 const std::int64_t (&offsets)[N], const std::tuple<Sources...>& sources,
+                 std::index_sequence<K...>) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[offsets[0] + i * strides[0]] =
+        convert<Out>(op(std::get<K>(sources).load(offsets[K + 1] + i * strides[K + 1])...));
+  }
+}
+
+// Resolves one input after the other to a dense or constant row and runs the loop; false if an
+// input is neither.
+template <class Out, class Op, int N, class... Sources, class... Rows>
+bool try_dense_row(const Op& op, std::int64_t n, Out* out, const std::int64_t (&strides)[N],
+                   const std::int64_t (&offsets)[N], const std::tuple<Sources...>& sources,
+                   const Rows&... rows) {
+  constexpr std::size_t k = sizeof...(Rows);
+  if constexpr (k == sizeof...(Sources)) {
+    dense_row(op, n, out + offsets[0], rows...);
+    return true;
+  } else {
+    const auto& source = std::get<k>(sources);
+    using Source = std::decay_t<decltype(source)>;
+    if constexpr (std::is_same_v<Source, Counter>) {
+      if (strides[k + 1] != 1) return false;
+      return try_dense_row(op, n, out, strides, offsets, sources, rows...,
+                           CounterRow{source.begin + offsets[k + 1]});
+    } else {
+      if (source.is_number || strides[k + 1] == 0) {
+        return try_dense_row(op, n, out, strides, offsets, sources, rows...,
+                             ConstantRow<typename Source::Value>{source.load(offsets[k + 1])});
+      }
+      if (strides[k + 1] != 1) return false;
+      return try_dense_row(op, n, out, strides, offsets, sources, rows...,
+                           DenseRow<std::remove_const_t<std::remove_pointer_t<decltype(source.data)>>>{
+                               source.data + offsets[k + 1]});
+    }
+  }
+}
+
+}  // namespace detail
+
+// The host's skeleton of elementwise kernels: CPU tensors and simulated devices.
+//
+// out[i] = convert(op(in[i]...)) on the calling thread; Out is out's element type or a raw word of
+// its size. `name` is the kernel's name for error texts; nothing fails here.
+struct Loop {
+  template <class Out, class Op, class... Sources>
+  void run(const char* /*name*/, const Op& op, const TensorRef& out,
+           const Input<Sources>&... inputs) const {
+    constexpr int N = 1 + sizeof...(Sources);
+    const std::int64_t* const strides[N] = {out.strides, inputs.strides...};
+    const StridedPlan<N> plan = make_plan<N>(out.ndim, out.sizes, strides);
+    const std::tuple<Sources...> sources{inputs.source...};
+    auto* data = static_cast<Out*>(out.data);
+
+    const std::int64_t row = plan.sizes[0];
+    std::int64_t index[kMaxDims] = {};
+    std::int64_t offsets[N] = {};
+    for (std::int64_t done = 0; done < plan.numel; done += row) {
+      bool dense = false;
+      if constexpr (!detail::IsSlow<Op>::value) {
+        dense = plan.strides[0][0] == 1 &&
+                detail::try_dense_row(op, row, data, plan.strides[0], offsets, sources);
+      }
+      if (!dense) {
+        detail::strided_row(op, row, data, plan.strides[0], offsets, sources,
+                            std::index_sequence_for<Sources...>{});
+      }
+      for (int dim = 1; dim < plan.ndim; ++dim) {
+        for (int k = 0; k < N; ++k) offsets[k] += plan.strides[dim][k];
+        if (++index[dim] < plan.sizes[dim]) break;
+        for (int k = 0; k < N; ++k) offsets[k] -= plan.strides[dim][k] * plan.sizes[dim];
+        index[dim] = 0;
+      }
+    }
+  }
+};
+
+}  // namespace gantry::kernels::host

@@ -1,0 +1,21 @@
+#include "kernels/impl/scatter.inl"
+
+#include "kernels/sim/index_fault.hpp"
+
+namespace gantry::kernels::host {
+
+void scatter(const IndexingPlan& plan, bool accumulate) {
+  dispatch_scatter(accumulate, plan.dtype, plan.element_bytes, [&](auto tag) {
+    using Update = typename decltype(tag)::type;
+    using T = typename Update::Element;
+    for_each_position(plan.positions, [&](const std::int64_t(&offsets)[3]) {
+      const std::int64_t given = load_index(plan, offsets[2]);
+      std::int64_t index = given;
+      if (!wrap_index(plan, index)) return report_fault(plan, given);
+      T& element = static_cast<T*>(plan.indexed)[offsets[1] + index * plan.index_stride];
+      element = Update::apply(element, static_cast<const T*>(plan.direct)[offsets[0]]);
+    });
+  });
+}
+
+}  // namespace gantry::kernels::host

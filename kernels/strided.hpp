@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstdint>
+
+#include <gantry/core/dims.hpp>
+#include <gantry/core/macros.hpp>
+
+namespace gantry::kernels {
+
+// The common iteration space of an elementwise kernel's N operands, in its simplest form: dims of
+// size 1 are gone, dims run from the smallest to the largest stride of operand 0 (the output), and
+// neighbours that every operand walks through evenly are one dim. Never 0-dim.
+//
+// An operand need not be memory: strides that enumerate indices make its offset an index.
+template <int N>
+struct StridedPlan {
+  std::int32_t ndim = 0;
+  std::int64_t numel = 1;
+  std::int64_t sizes[kMaxDims] = {};
+  std::int64_t strides[kMaxDims][N] = {};
+
+  // True if operand k walks through consecutive elements.
+  bool is_dense(int k) const { return ndim == 1 && strides[0][k] == 1; }
+  // True if operand k gives one element again and again.
+  bool is_constant(int k) const {
+    for (int dim = 0; dim < ndim; ++dim) {
+      if (strides[dim][k] != 0) return false;
+    }
+    return true;
+  }
+};
+
+namespace detail {
+
+// The work of make_plan for any number of operands: strides[dim * operands + k].
+int coalesce(int operands, int ndim, std::int64_t* sizes, std::int64_t* strides);
+
+}  // namespace detail
+
+// Plans a loop over `sizes`; operand k has strides[k], listed in the order of `sizes`.
+template <int N>
+StridedPlan<N> make_plan(int ndim, const std::int64_t* sizes,
+                         const std::int64_t* const (&strides)[N]) {
+  StridedPlan<N> plan;
+  for (int dim = 0; dim < ndim; ++dim) {
+    plan.sizes[dim] = sizes[dim];
+    plan.numel *= sizes[dim];
+    for (int k = 0; k < N; ++k) plan.strides[dim][k] = strides[k][dim];
+  }
+  plan.ndim = detail::coalesce(N, ndim, plan.sizes, &plan.strides[0][0]);
+  return plan;
+}
+
+// Division of numbers below 2^31 by a constant, as one multiplication and a shift.
+//
+// Source: Granlund, Montgomery, "Division by invariant integers using multiplication" (PLDI 1994).
+struct FastDivisor {
+  std::uint32_t divisor = 1;
+  std::uint32_t multiplier = 1;
+  std::uint32_t shift = 0;
+
+  FastDivisor() = default;
+  explicit FastDivisor(std::uint32_t value) : divisor(value) {
+    while ((std::uint64_t{1} << shift) < value) ++shift;
+    const std::uint64_t power = std::uint64_t{1} << shift;
+    multiplier = static_cast<std::uint32_t>(((power - value) << 32) / value + 1);
+  }
+
+  GANTRY_HD std::uint32_t divide(std::uint32_t n) const {
+    const auto high = static_cast<std::uint32_t>((static_cast<std::uint64_t>(multiplier) * n) >> 32);
+    return (high + n) >> shift;
+  }
+};
+
+// Calls `f(piece, offsets)` for pieces of fewer than 2^31 elements that make up `plan`; offsets[k]
+// is where operand k begins.
+template <int N, class F>
+void for_each_piece(const StridedPlan<N>& plan, const F& f, const std::int64_t (&begin)[N]) {
+  if (plan.numel < (std::int64_t{1} << 31)) {
+    f(plan, begin);
+    return;
+  }
+  int widest = 0;
+  for (int dim = 1; dim < plan.ndim; ++dim) {
+    if (plan.sizes[dim] > plan.sizes[widest]) widest = dim;
+  }
+  const std::int64_t half = plan.sizes[widest] / 2;
+  const std::int64_t rest = plan.numel / plan.sizes[widest];
+  StridedPlan<N> piece = plan;
+  piece.sizes[widest] = half;
+  piece.numel = half * rest;
+  for_each_piece(piece, f, begin);
+  piece.sizes[widest] = plan.sizes[widest] - half;
+  piece.numel = piece.sizes[widest] * rest;
+  std::int64_t middle[N];
+  for (int k = 0; k < N; ++k) middle[k] = begin[k] + half * plan.strides[widest][k];
+  for_each_piece(piece, f, middle);
+}
+
+}  // namespace gantry::kernels

@@ -1,0 +1,93 @@
+#include "launcher/device_inventory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/device/visible_devices.hpp>
+
+#include "launcher/nvml.hpp"
+
+namespace gantry::launcher {
+namespace {
+
+constexpr int kMaxSimulated = 64;
+
+// Applies CUDA_VISIBLE_DEVICES as the driver will, but does not lose a device in silence.
+void keep_visible(const std::string& value, DeviceInventory& inventory) {
+  std::vector<DeviceIdentity> all;
+  for (const InventoryDevice& device : inventory.devices) {
+    all.push_back({device.uuid, device.pci_bus_id});
+  }
+  const VisibleDevices parsed = parse_visible_devices(value, all);
+  if (parsed.invalid) {
+    throw InvalidArgument(fmt::format(
+        "CUDA_VISIBLE_DEVICES={}: a device is named twice, and the driver would show none", value));
+  }
+  if (!parsed.dropped.empty()) {
+    throw InvalidArgument(
+        fmt::format("CUDA_VISIBLE_DEVICES={}: '{}' shows no device ({}); {} GPUs are there", value,
+                    parsed.dropped.front().token, parsed.dropped.front().reason, all.size()));
+  }
+  std::vector<InventoryDevice> visible;
+  for (const int index : parsed.visible) {
+    visible.push_back(inventory.devices[static_cast<std::size_t>(index)]);
+  }
+  if (visible.empty()) inventory.why_none = fmt::format("CUDA_VISIBLE_DEVICES is '{}'", value);
+  inventory.devices = std::move(visible);
+}
+
+}  // namespace
+
+std::string_view name(InventorySource source) {
+  switch (source) {
+    case InventorySource::none:
+      return "none";
+    case InventorySource::simulated:
+      return "simulated";
+    case InventorySource::nvml:
+      return "nvml";
+  }
+  return {};
+}
+
+DeviceInventory discover_devices(const VariableReader& variable) {
+  DeviceInventory inventory;
+  const std::string simulated = variable("GANTRY_SIM_DEVICES").value_or("");
+  if (!simulated.empty()) {
+    const auto count = env::parse_int(simulated, "GANTRY_SIM_DEVICES", 1, kMaxSimulated);
+    inventory.source = InventorySource::simulated;
+    inventory.devices.assign(static_cast<std::size_t>(count), {"Simulated GPU", "", ""});
+    return inventory;
+  }
+  NvmlReport report = read_nvml(variable("GANTRY_NVML_PATH").value_or("libnvidia-ml.so.1"));
+  inventory.devices = std::move(report.devices);
+  inventory.warnings = std::move(report.warnings);
+  inventory.why_none = std::move(report.problem);
+  if (inventory.devices.empty()) return inventory;
+
+  const auto order = variable("CUDA_DEVICE_ORDER");
+  if (order && !is_valid_device_order(*order)) {
+    throw InvalidArgument(fmt::format(
+        "CUDA_DEVICE_ORDER: expected FASTEST_FIRST or PCI_BUS_ID, but got '{}'", *order));
+  }
+  if (const auto visible = variable("CUDA_VISIBLE_DEVICES")) {
+    const auto differs = [&](const InventoryDevice& device) {
+      return device.name != inventory.devices.front().name;
+    };
+    const bool ordinals = !visible->starts_with("GPU-") && !visible->starts_with("MIG-");
+    if (ordinals && order.value_or("") != "PCI_BUS_ID" &&
+        std::any_of(inventory.devices.begin(), inventory.devices.end(), differs)) {
+      inventory.warnings.push_back(
+          "the GPUs differ: the numbers in CUDA_VISIBLE_DEVICES are taken in PCI order; set "
+          "CUDA_DEVICE_ORDER=PCI_BUS_ID or use UUIDs");
+    }
+    keep_visible(*visible, inventory);
+  }
+  if (!inventory.devices.empty()) inventory.source = InventorySource::nvml;
+  return inventory;
+}
+
+}  // namespace gantry::launcher

@@ -1,0 +1,82 @@
+#include "launcher/job_site.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+namespace gantry::launcher {
+namespace {
+
+[[noreturn]] void fail(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+// A port that nobody listens on now. torch-style programs want a number before they start; what
+// gantry itself uses is the unix socket, which cannot be taken by anybody else.
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  if (fd < 0 || bind(fd, raw, length) != 0 || getsockname(fd, raw, &length) != 0) {
+    fail("no free port for MASTER_PORT");
+  }
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+}  // namespace
+
+JobSite::JobSite(const Options& options) {
+  std::uint64_t number = 0;
+  if (getrandom(&number, sizeof number, 0) != sizeof number) fail("getrandom");
+  job_id_ = fmt::format("{:016x}", number);
+
+  const char* temporary = std::getenv("TMPDIR");
+  scratch_ = fmt::format("{}/glaunch-XXXXXX",
+                         temporary != nullptr && *temporary != '\0' ? temporary : "/tmp");
+  if (mkdtemp(scratch_.data()) == nullptr) fail("cannot make a directory " + scratch_);
+  error_prefix_ = scratch_ + "/rank";
+  if (options.log_dir) {
+    std::filesystem::create_directories(*options.log_dir);
+    error_prefix_ = std::filesystem::absolute(*options.log_dir).string() + "/rank";
+  }
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe2");
+  lifeline_read_ = ends[0];
+  lifeline_write_ = ends[1];
+}
+
+JobSite::~JobSite() {
+  close(lifeline_read_);
+  close(lifeline_write_);
+  std::error_code ignored;
+  std::filesystem::remove_all(scratch_, ignored);
+}
+
+std::string JobSite::store_address() const {
+  return fmt::format("unix:@gantry-{}-{}", geteuid(), job_id_);
+}
+
+std::string JobSite::error_file(int rank) const {
+  return fmt::format("{}{}.error", error_prefix_, rank);
+}
+
+JobValues JobSite::values() const {
+  return {job_id_, store_address(), std::to_string(lifeline_read_), error_prefix_,
+          std::to_string(free_port())};
+}
+
+}  // namespace gantry::launcher

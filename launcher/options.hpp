@@ -1,0 +1,61 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gantry::launcher {
+
+/// What glaunch is asked to do.
+enum class Action {
+  run,          ///< start the command
+  dry_run,      ///< print the plan
+  environment,  ///< print the variables that ranks get
+  inform,       ///< print `text` (help, version)
+};
+
+/// Which rank reads glaunch's standard input.
+enum class StdinMode { rank0, none };
+
+/// The command line, parsed and checked.
+struct Options {
+  Action action = Action::run;
+  std::string text;  ///< for Action::inform
+  bool json = false;
+
+  std::vector<std::string> command;
+  std::optional<int> ranks;
+  int ranks_per_device = 1;
+  bool cpu_only = false;
+
+  std::optional<std::string> prefix = "[{rank}] ";  ///< none: lines are printed as they are
+  std::optional<std::string> log_dir;
+  std::optional<int> only_rank;
+  int tail = 20;  ///< lines shown of a rank that failed
+  StdinMode stdin_mode = StdinMode::rank0;
+
+  std::chrono::milliseconds grace{15'000};
+  std::optional<std::chrono::milliseconds> timeout;
+  std::vector<int> forward;  ///< signal numbers handed on to the ranks
+  bool keep_going = false;
+  std::optional<std::string> report;
+};
+
+/// Parses the arguments after the program name.
+/// Throws: InvalidArgument with a text for the user.
+[[nodiscard]] Options parse_options(std::vector<std::string> arguments);
+
+/// Parses "300ms", "15s", "2m", "1h" or plain seconds; `what` names it in the error.
+/// Throws: InvalidArgument.
+[[nodiscard]] std::chrono::milliseconds parse_duration(std::string_view text,
+                                                       std::string_view what);
+
+/// Parses a list such as "USR1,SIGUSR2,10". Throws: InvalidArgument.
+[[nodiscard]] std::vector<int> parse_signals(std::string_view text);
+
+/// "SIGTERM" for 15; "signal 99" for a number without a name.
+[[nodiscard]] std::string signal_name(int signal);
+
+}  // namespace gantry::launcher

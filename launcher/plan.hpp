@@ -1,0 +1,65 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/device_inventory.hpp"
+#include "launcher/environment.hpp"
+#include "launcher/options.hpp"
+
+namespace gantry::launcher {
+
+/// What the planner knows about the machine.
+struct Machine {
+  DeviceInventory inventory;
+  int cpus = 1;  ///< CPUs that the job may use
+  std::string host;
+};
+
+/// One process that will be started.
+struct RankPlan {
+  int rank = 0;
+  int local_rank = 0;
+  std::optional<int> device;  ///< index among the devices that the rank sees
+  std::string device_uuid;
+  std::string device_bus_id;
+  std::string visible_devices;  ///< CUDA_VISIBLE_DEVICES; empty: left as it is
+};
+
+/// Everything that is decided before anything is started.
+struct Plan {
+  std::vector<std::string> command;
+  InventorySource source = InventorySource::none;
+  std::string host;
+  std::vector<RankPlan> ranks;
+  std::optional<int> omp_threads;  ///< none: the user has set OMP_NUM_THREADS
+  std::vector<std::string> warnings;
+};
+
+/// Values that are known only when the job starts.
+struct JobValues {
+  std::string job_id;
+  std::string rendezvous;
+  std::string lifeline_fd;
+  std::string error_file_prefix;  ///< "<prefix><rank>.error" is the rank's error file
+  std::string master_port;
+};
+
+/// Decides which ranks run on which devices. A pure function.
+/// Throws: InvalidArgument with a text for the user if it cannot be done.
+[[nodiscard]] Plan make_plan(const Options& options, const Machine& machine,
+                             const Environment& environment);
+
+/// The variables that glaunch sets for one rank, and only those.
+[[nodiscard]] Environment rank_variables_of(const Plan& plan, const RankPlan& rank,
+                                            const JobValues& values);
+
+/// The whole environment of one rank: what is inherited, less foreign identity, plus what is set.
+[[nodiscard]] Environment rank_environment(const Environment& inherited, const Plan& plan,
+                                           const RankPlan& rank, const JobValues& values);
+
+/// The plan for --dry-run: a table, or JSON.
+[[nodiscard]] std::string describe_plan(const Plan& plan, const Environment& inherited, bool json);
+
+}  // namespace gantry::launcher

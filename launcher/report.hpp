@@ -1,0 +1,75 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/plan.hpp"
+
+namespace gantry::launcher {
+
+/// How one rank ended.
+struct RankResult {
+  int rank = 0;
+  pid_t pid = -1;
+  std::optional<int> device;
+  std::string device_uuid;
+  bool started = false;
+  bool ended = false;
+  int exit_code = 0;  ///< if no signal ended it
+  int signal = 0;     ///< the signal that ended it, or 0
+  bool core_dumped = false;
+  bool out_of_memory = false;       ///< killed by the kernel for want of memory
+  bool stopped_by_glaunch = false;  ///< it was still running when glaunch began to stop the job
+  int order = -1;                   ///< 0 for the first rank to end, and so on
+  std::chrono::milliseconds duration{0};
+  std::string error;              ///< what the rank wrote to its error file
+  bool victim = false;            ///< its error says that it failed because of another rank
+  std::vector<std::string> tail;  ///< its last lines
+
+  [[nodiscard]] bool failed() const { return ended && (exit_code != 0 || signal != 0); }
+  /// "exited with code 7", "was killed by SIGSEGV (core dumped)", …
+  [[nodiscard]] std::string how() const;
+};
+
+/// Why a job ended.
+enum class Outcome { ok, rank_failed, timed_out, interrupted, not_started };
+
+/// How a job ended.
+struct JobResult {
+  Outcome outcome = Outcome::ok;
+  int signal = 0;            ///< for Outcome::interrupted
+  std::string start_error;   ///< for Outcome::not_started
+  int start_error_code = 0;  ///< for Outcome::not_started: the exit code
+  std::string job_id;
+  std::chrono::milliseconds duration{0};
+  std::vector<RankResult> ranks;
+
+  /// The rank that brought the job down: the first to fail by itself, one that is nobody's victim
+  /// if there is such a one; a null pointer if none failed.
+  [[nodiscard]] const RankResult* culprit() const;
+  /// What glaunch exits with.
+  [[nodiscard]] int exit_code() const;
+};
+
+/// Reads a rank's error file into `result`: plain text, or a JSON object with "message" and perhaps
+/// "kind": "peer_lost" if another rank is to blame.
+void read_error_file(const std::string& path, RankResult& result);
+
+/// The report for people, one line each; empty if all went well.
+[[nodiscard]] std::vector<std::string> describe_failure(const JobResult& job);
+
+/// The report for programs.
+[[nodiscard]] std::string report_json(const JobResult& job, const Plan& plan);
+
+/// "0-2, 5" for {0, 1, 2, 5}.
+[[nodiscard]] std::string rank_list(const std::vector<int>& ranks);
+
+/// Name of an outcome in the report: "ok", "rank_failed", …
+[[nodiscard]] std::string_view name(Outcome outcome);
+
+}  // namespace gantry::launcher

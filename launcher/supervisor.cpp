@@ -1,0 +1,371 @@
+#include "launcher/supervisor.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "launcher/cgroup.hpp"
+
+namespace gantry::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The rank that is seen to fail first is often the victim of one that is still writing its core.
+constexpr milliseconds kCollectTime{300};
+// For what ranks leave behind when they end well.
+constexpr milliseconds kLeftoverGrace{2'000};
+// A killed process is gone at once, unless it hangs in the kernel.
+constexpr milliseconds kKillTime{10'000};
+
+constexpr std::array kHandledSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGCHLD};
+
+// Directs signals to a descriptor. What was ignored when glaunch began (nohup) stays ignored.
+int open_signal_fd(const std::vector<int>& forwarded) {
+  sigset_t handled;
+  sigemptyset(&handled);
+  std::vector<int> signals(kHandledSignals.begin(), kHandledSignals.end());
+  signals.insert(signals.end(), forwarded.begin(), forwarded.end());
+  for (const int signal : signals) {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaddset(&handled, signal);
+  }
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignore, nullptr);
+  // With SIGCHLD ignored the kernel would throw the ranks' exit codes away.
+  struct sigaction usual {};
+  usual.sa_handler = SIG_DFL;
+  sigaction(SIGCHLD, &usual, nullptr);
+  sigaddset(&handled, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &handled, nullptr);
+  const int fd = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (fd < 0) throw std::system_error(errno, std::generic_category(), "signalfd");
+  return fd;
+}
+
+}  // namespace
+
+Supervisor::Supervisor(const Options& options, const Plan& plan, const Environment& environment)
+    : options_(options),
+      plan_(plan),
+      environment_(environment),
+      signal_fd_(open_signal_fd(options.forward)),
+      site_(options),
+      guard_(site_.job_id(), site_.scratch_directory()),
+      output_(options, plan, site_.scratch_directory()),
+      store_(StoreServerOptions{.address = site_.store_address()}),
+      ranks_(plan.ranks.size()),
+      start_(Clock::now()),
+      oom_kills_at_start_(oom_kills()) {
+  // Orphans of the ranks become this process's children, wherever they went.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  loop_.watch_input(signal_fd_, [this] { take_signals(); });
+}
+
+Supervisor::~Supervisor() { close(signal_fd_); }
+
+JobResult Supervisor::run() {
+  result_.job_id = site_.job_id();
+  for (const RankPlan& rank : plan_.ranks) {
+    RankResult entry;
+    entry.rank = rank.rank;
+    entry.device = rank.device;
+    entry.device_uuid = rank.device_uuid;
+    result_.ranks.push_back(std::move(entry));
+  }
+  start_ = Clock::now();
+  if (options_.timeout) timeout_ = start_ + *options_.timeout;
+  if (!start_ranks()) kill_all();
+  children_changed_ = true;
+  while (look_for_the_end(), !over_) {
+    loop_.wait(next_deadline());
+    output_.flush_partial_lines();
+    pass_deadlines();
+  }
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    RankResult& rank = result_.ranks[i];
+    for (const Stream stream : {Stream::out, Stream::err}) {
+      close_output(static_cast<int>(i), stream);
+    }
+    read_error_file(site_.error_file(rank.rank), rank);
+    rank.tail = output_.tail(rank.rank);
+  }
+  result_.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - start_);
+  guard_.dismiss();
+  return std::move(result_);
+}
+
+bool Supervisor::start_ranks() {
+  const auto fail = [&](const ExecFailure& failure) {
+    result_.outcome = Outcome::not_started;
+    result_.start_error = failure.message;
+    result_.start_error_code = failure.exit_code();
+    return false;
+  };
+  const auto path = environment_.find("PATH");
+  const auto program = find_program(plan_.command.front(),
+                                    path == environment_.end() ? "/usr/bin:/bin" : path->second);
+  if (const auto* failure = std::get_if<ExecFailure>(&program)) return fail(*failure);
+
+  const JobValues values = site_.values();
+  if (options_.stdin_mode == StdinMode::rank0) stdin_.emplace(loop_);
+  for (const RankPlan& rank : plan_.ranks) {
+    SpawnRequest request{std::get<std::string>(program), plan_.command,
+                         rank_environment(environment_, plan_, rank, values), -1,
+                         site_.lifeline_fd()};
+    if (rank.rank == 0 && stdin_) request.stdin_fd = stdin_->source();
+    const auto started = spawn(request, guard_);
+    if (rank.rank == 0 && stdin_) stdin_->handed_over();
+    if (const auto* failure = std::get_if<ExecFailure>(&started)) return fail(*failure);
+    const Process& process = std::get<Process>(started);
+    const auto index = static_cast<std::size_t>(rank.rank);
+    ranks_[index].pid = process.pid;
+    result_.ranks[index].pid = process.pid;
+    result_.ranks[index].started = true;
+    ++running_;
+    watch_output(rank.rank, Stream::out, process.stdout_fd);
+    watch_output(rank.rank, Stream::err, process.stderr_fd);
+  }
+  return true;
+}
+
+void Supervisor::watch_output(int rank, Stream stream, int fd) {
+  ranks_[static_cast<std::size_t>(rank)].fds[static_cast<int>(stream)] = fd;
+  loop_.watch_input(fd, [this, rank, stream] { read_output(rank, stream); });
+}
+
+void Supervisor::read_output(int rank, Stream stream) {
+  const int fd = ranks_[static_cast<std::size_t>(rank)].fds[static_cast<int>(stream)];
+  std::array<char, 65536> chunk;
+  const ssize_t got = read(fd, chunk.data(), chunk.size());
+  if (got > 0) {
+    output_.receive(rank, stream, {chunk.data(), static_cast<std::size_t>(got)});
+  } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+    close_output(rank, stream);
+  }
+}
+
+void Supervisor::close_output(int rank, Stream stream) {
+  int& fd = ranks_[static_cast<std::size_t>(rank)].fds[static_cast<int>(stream)];
+  if (fd < 0) return;
+  std::array<char, 65536> chunk;
+  for (ssize_t got = 0; (got = read(fd, chunk.data(), chunk.size())) > 0;) {
+    output_.receive(rank, stream, {chunk.data(), static_cast<std::size_t>(got)});
+  }
+  output_.finish(rank, stream);
+  loop_.forget(fd);
+  close(std::exchange(fd, -1));
+}
+
+void Supervisor::take_signals() {
+  signalfd_siginfo info{};
+  while (read(signal_fd_, &info, sizeof info) == sizeof info) take_signal(info);
+}
+
+void Supervisor::take_signal(const signalfd_siginfo& info) {
+  const int signal = static_cast<int>(info.ssi_signo);
+  switch (signal) {
+    case SIGCHLD:
+      reap();
+      return;
+    case SIGTSTP:
+      signal_groups(SIGSTOP);
+      raise(SIGSTOP);
+      return;
+    case SIGCONT:
+      signal_groups(SIGCONT);
+      return;
+    case SIGINT:
+    case SIGTERM:
+    case SIGHUP:
+    case SIGQUIT:
+      if (draining_) {
+        draining_ = false;
+      } else if (phase_ == Phase::running || phase_ == Phase::collecting) {
+        if (result_.outcome == Outcome::ok) {
+          result_.outcome = Outcome::interrupted;
+          result_.signal = signal;
+        }
+        stop(signal, options_.grace);
+      } else {
+        kill_all();
+      }
+      return;
+    default:  // one of --forward: for the ranks themselves, as their children may not expect it
+      for (std::size_t i = 0; i < ranks_.size(); ++i) {
+        if (ranks_[i].pid > 0 && !result_.ranks[i].ended) kill(ranks_[i].pid, signal);
+      }
+  }
+}
+
+void Supervisor::reap() {
+  int status = 0;
+  for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+    children_changed_ = true;
+    signalled_orphans_.erase(pid);
+    if (pid == guard_.pid()) {
+      guard_.mark_reaped();
+      output_.message(
+          "warning: the guard process is gone; if glaunch is killed now, processes "
+          "that the ranks started may survive");
+      continue;
+    }
+    const auto found = std::find_if(ranks_.begin(), ranks_.end(),
+                                    [&](const Rank& rank) { return rank.pid == pid; });
+    if (found != ranks_.end()) rank_ended(static_cast<int>(found - ranks_.begin()), status);
+  }
+}
+
+void Supervisor::rank_ended(int rank, int status) {
+  RankResult& entry = result_.ranks[static_cast<std::size_t>(rank)];
+  entry.ended = true;
+  entry.order = ended_++;
+  entry.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - start_);
+  --running_;
+  if (WIFSIGNALED(status)) {
+    entry.signal = WTERMSIG(status);
+    entry.core_dumped = WCOREDUMP(status);
+    entry.out_of_memory = entry.signal == SIGKILL && !entry.stopped_by_glaunch &&
+                          oom_kills_at_start_ && oom_kills() > oom_kills_at_start_;
+  } else {
+    entry.exit_code = WEXITSTATUS(status);
+  }
+  signal_groups(0);  // forgets the group if nobody is left in it
+  if (!entry.failed()) return;
+  store_.mark_lost(rank);
+  if (entry.stopped_by_glaunch) return;
+  if (result_.outcome == Outcome::ok) result_.outcome = Outcome::rank_failed;
+  if (phase_ == Phase::running && !options_.keep_going) {
+    phase_ = Phase::collecting;
+    phase_deadline_ = Clock::now() + kCollectTime;
+  }
+}
+
+void Supervisor::stop(int signal, milliseconds grace) {
+  reap();  // who has ended already was not stopped by us
+  for (RankResult& rank : result_.ranks) {
+    if (rank.started && !rank.ended) rank.stopped_by_glaunch = true;
+  }
+  phase_ = Phase::stopping;
+  phase_deadline_ = Clock::now() + grace;
+  signal_everyone(signal);
+  signal_groups(SIGCONT);  // a stopped process would not notice
+  children_changed_ = true;
+}
+
+void Supervisor::kill_all() {
+  reap();
+  for (RankResult& rank : result_.ranks) {
+    if (rank.started && !rank.ended) rank.stopped_by_glaunch = true;
+  }
+  phase_ = Phase::killing;
+  phase_deadline_ = Clock::now() + kKillTime;
+  signal_everyone(SIGKILL);
+  children_changed_ = true;
+}
+
+void Supervisor::signal_everyone(int signal) {
+  last_signal_ = signal;
+  signal_groups(signal);
+  signalled_orphans_.clear();
+  for (const pid_t pid : orphans()) {
+    kill(pid, signal);
+    signalled_orphans_.insert(pid);
+  }
+}
+
+void Supervisor::signal_groups(int signal) {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    if (rank.pid <= 0 || rank.group_gone) continue;
+    if (kill(-rank.pid, signal) != 0 && errno == ESRCH && result_.ranks[i].ended) {
+      rank.group_gone = true;
+      guard_.remove_group(rank.pid);
+    }
+  }
+}
+
+// Children that are no rank: what ranks started and left to us.
+std::vector<pid_t> Supervisor::orphans() const {
+  std::vector<pid_t> result;
+  for (const pid_t pid : child_processes()) {
+    const bool is_rank = std::any_of(ranks_.begin(), ranks_.end(),
+                                     [&](const Rank& rank) { return rank.pid == pid; });
+    if (!is_rank && !is_guard(pid)) result.push_back(pid);
+  }
+  return result;
+}
+
+void Supervisor::pass_deadlines() {
+  const auto now = Clock::now();
+  if (timeout_ && *timeout_ <= now) {
+    timeout_.reset();
+    if (phase_ == Phase::running || phase_ == Phase::collecting) {
+      if (result_.outcome == Outcome::ok) result_.outcome = Outcome::timed_out;
+      stop(SIGTERM, options_.grace);
+    }
+  }
+  if (!phase_deadline_ || *phase_deadline_ > now) return;
+  phase_deadline_.reset();
+  switch (phase_) {
+    case Phase::running:
+      return;
+    case Phase::collecting:
+      stop(SIGTERM, options_.grace);
+      return;
+    case Phase::stopping:
+      kill_all();
+      return;
+    case Phase::killing:
+      output_.message("processes of the job do not die: they hang in the kernel");
+      over_ = true;
+      return;
+  }
+}
+
+// The job is over when its ranks and everything that they started are gone.
+void Supervisor::look_for_the_end() {
+  if (running_ > 0 || !children_changed_ || over_) return;
+  children_changed_ = false;
+  const std::vector<pid_t> left = orphans();
+  if (left.empty()) {
+    over_ = true;
+    return;
+  }
+  if (phase_ == Phase::running || phase_ == Phase::collecting) {
+    stop(SIGTERM, std::min(options_.grace, kLeftoverGrace));
+    return;
+  }
+  // Orphans of orphans turn up one generation at a time.
+  for (const pid_t pid : left) {
+    if (signalled_orphans_.insert(pid).second) kill(pid, last_signal_);
+  }
+}
+
+std::optional<Clock::time_point> Supervisor::next_deadline() const {
+  std::optional<Clock::time_point> first;
+  for (const auto& deadline : {phase_deadline_, timeout_, output_.deadline()}) {
+    if (deadline && (!first || *deadline < *first)) first = deadline;
+  }
+  return first;
+}
+
+void Supervisor::drain() {
+  draining_ = true;
+  bool drained = output_.drained();
+  output_.watch_drained(loop_, [&] { drained = output_.drained(); });
+  while (draining_ && !drained) loop_.wait(std::nullopt);
+}
+
+}  // namespace gantry::launcher

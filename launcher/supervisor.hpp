@@ -1,0 +1,97 @@
+#pragma once
+
+#include <sys/signalfd.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include <gantry/core/rendezvous.hpp>
+
+#include "launcher/event_loop.hpp"
+#include "launcher/guard.hpp"
+#include "launcher/job_site.hpp"
+#include "launcher/output.hpp"
+#include "launcher/process.hpp"
+#include "launcher/report.hpp"
+#include "launcher/stdin_relay.hpp"
+
+namespace gantry::launcher {
+
+/// Starts the ranks of a plan, watches them until nothing of the job is left, and tells how it
+/// went.
+///
+/// Make it in the main thread before any other thread exists.
+class Supervisor {
+ public:
+  /// Throws: gantry::Error, std::system_error if the job's surroundings cannot be set up.
+  Supervisor(const Options& options, const Plan& plan, const Environment& environment);
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  /// Runs the job.
+  [[nodiscard]] JobResult run();
+  /// Prints a line of glaunch's own.
+  void message(const std::string& line) { output_.message(line); }
+  /// Waits until the console has taken everything; a signal ends the wait.
+  void drain();
+
+ private:
+  // running → collecting (a rank failed; others may say why, too) → stopping → killing
+  enum class Phase { running, collecting, stopping, killing };
+
+  struct Rank {
+    pid_t pid = -1;
+    bool group_gone = false;
+    int fds[2] = {-1, -1};
+  };
+
+  bool start_ranks();
+  void watch_output(int rank, Stream stream, int fd);
+  void read_output(int rank, Stream stream);
+  void close_output(int rank, Stream stream);
+
+  void take_signals();
+  void take_signal(const signalfd_siginfo& info);
+  void reap();
+  void rank_ended(int rank, int status);
+
+  void stop(int signal, std::chrono::milliseconds grace);
+  void kill_all();
+  void signal_everyone(int signal);
+  void signal_groups(int signal);
+  std::vector<pid_t> orphans() const;
+  void pass_deadlines();
+  void look_for_the_end();
+  std::optional<Clock::time_point> next_deadline() const;
+
+  const Options& options_;
+  const Plan& plan_;
+  const Environment& environment_;
+  int signal_fd_;
+  JobSite site_;
+  Guard guard_;  // before anything that starts a thread
+  EventLoop loop_;
+  Output output_;
+  StoreServer store_;
+  std::optional<StdinRelay> stdin_;
+
+  std::vector<Rank> ranks_;
+  JobResult result_;
+  Phase phase_ = Phase::running;
+  std::optional<Clock::time_point> phase_deadline_;
+  std::optional<Clock::time_point> timeout_;
+  Clock::time_point start_;
+  std::optional<std::int64_t> oom_kills_at_start_;
+  std::set<pid_t> signalled_orphans_;
+  int last_signal_ = 0;
+  int running_ = 0;
+  int ended_ = 0;
+  bool over_ = false;
+  bool draining_ = false;
+  bool children_changed_ = false;
+};
+
+}  // namespace gantry::launcher

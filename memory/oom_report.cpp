@@ -1,0 +1,97 @@
+#include "memory/oom_report.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <gantry/core/log.hpp>
+
+namespace gantry::memory {
+namespace {
+
+using Observer = std::function<void(Device, const MemoryBreakdown&)>;
+
+struct Observers {
+  std::mutex mutex;
+  std::vector<Observer> list;
+};
+
+Observers& observers() {
+  static auto& instance = *new Observers();
+  return instance;
+}
+
+std::string advice(const MemoryBreakdown& breakdown, bool may_split_less) {
+  const std::int64_t unallocated = breakdown.reserved - breakdown.allocated;
+  const std::int64_t elsewhere = breakdown.total - breakdown.free - breakdown.reserved;
+  std::string text;
+  if (breakdown.limit < breakdown.total &&
+      breakdown.total - breakdown.allocated >= breakdown.requested) {
+    text += " Raise the limit with memory::set_fraction or GANTRY_ALLOC_CONF=fraction:….";
+  }
+  if (unallocated >= breakdown.requested) {
+    text += may_split_less
+                ? " If reserved but unallocated memory is large try setting "
+                  "GANTRY_ALLOC_CONF=max_split_size_mb:… to avoid fragmentation."
+                : " Reserved but unallocated memory is in pieces, or belongs to other streams.";
+  }
+  if (elsewhere >= breakdown.requested) {
+    text += fmt::format(" {} is used by other processes or outside of this allocator.",
+                        format_bytes(elsewhere));
+  }
+  if (breakdown.requested > breakdown.total && platform() == Platform::simulated) {
+    text += " Set GANTRY_SIM_MEMORY for simulated devices with more memory.";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string format_bytes(std::int64_t bytes) {
+  constexpr std::int64_t kKib = 1024;
+  const auto value = static_cast<double>(bytes);
+  if (bytes <= kKib) return fmt::format("{} bytes", bytes);
+  if (bytes <= kKib * kKib) return fmt::format("{:.2f} KiB", value / 1024);
+  if (bytes <= kKib * kKib * kKib) return fmt::format("{:.2f} MiB", value / (1024 * 1024));
+  return fmt::format("{:.2f} GiB", value / (1024.0 * 1024 * 1024));
+}
+
+std::string out_of_memory_text(int device, const MemoryBreakdown& breakdown, bool may_split_less) {
+  const std::string allowed = breakdown.limit < breakdown.total
+                                  ? fmt::format(" {} allowed;", format_bytes(breakdown.limit))
+                                  : "";
+  return fmt::format(
+      "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is "
+      "free.{} Of the allocated memory {} is allocated by gantry, and {} is reserved by gantry but "
+      "unallocated.{}",
+      format_bytes(breakdown.requested), device, format_bytes(breakdown.total),
+      format_bytes(breakdown.free), allowed, format_bytes(breakdown.allocated),
+      format_bytes(breakdown.reserved - breakdown.allocated), advice(breakdown, may_split_less));
+}
+
+void throw_out_of_memory(int device, const MemoryBreakdown& breakdown, bool may_split_less) {
+  std::vector<Observer> list;
+  {
+    const std::lock_guard lock(observers().mutex);
+    list = observers().list;
+  }
+  for (const Observer& observer : list) {
+    try {
+      observer(Device::cuda(device), breakdown);
+    } catch (const std::exception& error) {
+      logging::warn(fmt::format("an out-of-memory observer failed: {}", error.what()));
+    }
+  }
+  throw OutOfMemoryError(out_of_memory_text(device, breakdown, may_split_less), breakdown,
+                         Device::cuda(device).str());
+}
+
+void register_oom_observer(Observer observer) {
+  const std::lock_guard lock(observers().mutex);
+  observers().list.push_back(std::move(observer));
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,27 @@
+// What a caller learns when device memory is exhausted.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <gantry/core/error.hpp>
+#include <gantry/device/device.hpp>
+
+namespace gantry::memory {
+
+/// `bytes` for people: "512 bytes", "1.50 KiB", "20.00 MiB", "1.95 GiB".
+[[nodiscard]] std::string format_bytes(std::int64_t bytes);
+
+/// The text of an OutOfMemoryError. `may_split_less`: max_split_size_mb is not set yet.
+[[nodiscard]] std::string out_of_memory_text(int device, const MemoryBreakdown& breakdown,
+                                             bool may_split_less);
+
+/// Tells the observers, then throws OutOfMemoryError. To be called without a lock.
+[[noreturn]] void throw_out_of_memory(int device, const MemoryBreakdown& breakdown,
+                                      bool may_split_less);
+
+/// Adds an observer for good.
+void register_oom_observer(std::function<void(Device, const MemoryBreakdown&)> observer);
+
+}  // namespace gantry::memory

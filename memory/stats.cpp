@@ -1,0 +1,118 @@
+#include <gantry/memory/stats.hpp>
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "memory/native_allocator.hpp"
+#include "memory/oom_report.hpp"
+#include "streams/require_cuda.hpp"
+
+namespace gantry::memory {
+namespace {
+
+struct NamedPoolStat {
+  std::string_view name;
+  PoolStat Stats::*member;
+};
+
+constexpr std::array kPoolStats = {
+    NamedPoolStat{"allocation", &Stats::allocation},
+    NamedPoolStat{"segment", &Stats::segment},
+    NamedPoolStat{"active", &Stats::active},
+    NamedPoolStat{"inactive_split", &Stats::inactive_split},
+    NamedPoolStat{"allocated_bytes", &Stats::allocated_bytes},
+    NamedPoolStat{"reserved_bytes", &Stats::reserved_bytes},
+    NamedPoolStat{"active_bytes", &Stats::active_bytes},
+    NamedPoolStat{"inactive_split_bytes", &Stats::inactive_split_bytes},
+    NamedPoolStat{"requested_bytes", &Stats::requested_bytes},
+};
+
+DeviceHeap& heap_of(Device device, std::string_view op) {
+  return NativeAllocator::instance().heap(require_cuda(device, op));
+}
+
+void add(std::map<std::string, std::int64_t>& map, const std::string& prefix, const Stat& stat) {
+  map[prefix + ".current"] = stat.current;
+  map[prefix + ".peak"] = stat.peak;
+  map[prefix + ".allocated"] = stat.allocated;
+  map[prefix + ".freed"] = stat.freed;
+}
+
+std::string row(std::string_view title, const Stat& stat, bool bytes) {
+  const auto text = [bytes](std::int64_t value) {
+    return bytes ? format_bytes(value) : fmt::format("{}", value);
+  };
+  return fmt::format("| {:<22} | {:>12} | {:>12} | {:>12} | {:>12} |\n", title, text(stat.current),
+                     text(stat.peak), text(stat.allocated), text(stat.freed));
+}
+
+}  // namespace
+
+Stats stats(Device device) { return heap_of(device, "stats").stats(); }
+
+std::map<std::string, std::int64_t> stats_map(Device device) {
+  const Stats stats = heap_of(device, "stats_map").stats();
+  std::map<std::string, std::int64_t> map;
+  for (const NamedPoolStat& entry : kPoolStats) {
+    const PoolStat& stat = stats.*entry.member;
+    const std::string name(entry.name);
+    add(map, name + ".all", stat.all);
+    add(map, name + ".small_pool", stat.small_pool);
+    add(map, name + ".large_pool", stat.large_pool);
+  }
+  add(map, "oversize_allocations", stats.oversize_allocations);
+  add(map, "oversize_segments", stats.oversize_segments);
+  map["num_alloc_retries"] = stats.num_alloc_retries;
+  map["num_ooms"] = stats.num_ooms;
+  map["max_split_size"] = stats.max_split_size;
+  map["num_sync_all_streams"] = stats.num_sync_all_streams;
+  map["num_device_alloc"] = stats.num_device_alloc;
+  map["num_device_free"] = stats.num_device_free;
+  return map;
+}
+
+std::string summary(Device device) {
+  const int index = require_cuda(device, "summary");
+  const Stats stats = heap_of(Device::cuda(index), "summary").stats();
+  std::string text = fmt::format(
+      "Memory of cuda:{}: {} out of memory, {} allocations retried\n"
+      "| {:<22} | {:>12} | {:>12} | {:>12} | {:>12} |\n",
+      index, stats.num_ooms, stats.num_alloc_retries, "", "now", "peak", "allocated", "freed");
+  for (const NamedPoolStat& entry : kPoolStats) {
+    const PoolStat& stat = stats.*entry.member;
+    const bool bytes = entry.name.ends_with("_bytes");
+    text += row(entry.name, stat.all, bytes);
+    text += row("  small blocks", stat.small_pool, bytes);
+    text += row("  large blocks", stat.large_pool, bytes);
+  }
+  return text;
+}
+
+std::size_t allocated(Device device) {
+  return static_cast<std::size_t>(heap_of(device, "allocated").stats().allocated_bytes.all.current);
+}
+
+std::size_t max_allocated(Device device) {
+  return static_cast<std::size_t>(
+      heap_of(device, "max_allocated").stats().allocated_bytes.all.peak);
+}
+
+std::size_t reserved(Device device) {
+  return static_cast<std::size_t>(heap_of(device, "reserved").stats().reserved_bytes.all.current);
+}
+
+std::size_t max_reserved(Device device) {
+  return static_cast<std::size_t>(heap_of(device, "max_reserved").stats().reserved_bytes.all.peak);
+}
+
+void reset_peak_stats(Device device) { heap_of(device, "reset_peak_stats").reset_peak_stats(); }
+
+MemInfo mem_get_info(Device device) {
+  const NativeMemoryInfo info = driver().memory_info(require_cuda(device, "mem_get_info"));
+  return {.free = info.free, .total = info.total};
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,137 @@
+#include <gantry/streams/event.hpp>
+
+#include <utility>
+
+#include <gantry/core/error.hpp>
+#include <gantry/streams/stream.hpp>
+
+#include "streams/event_pool.hpp"
+#include "streams/require_cuda.hpp"
+
+namespace gantry {
+namespace {
+
+// Plain events come from the pool: a gantry event is made by its first record, so what a pooled
+// one was recorded for before cannot be seen.
+bool is_pooled(const EventOptions& options) {
+  return !options.timing && !options.blocking && !options.interprocess;
+}
+
+}  // namespace
+
+Event::Event(EventOptions options) : options_(options) {
+  if (options.interprocess && options.timing) {
+    throw InvalidArgument(
+        "Event: an interprocess event without timing was expected, but got timing = true");
+  }
+}
+
+Event Event::from_ipc(const IpcEventHandle& handle, Device device) {
+  const int index = require_cuda(device, "Event::from_ipc");
+  Event event({.interprocess = true});
+  event.event_ = driver().open_event(index, handle);
+  event.device_ = index;
+  event.recorded_ = true;
+  return event;
+}
+
+Event::~Event() {
+  if (event_ == nullptr || in_bad_fork()) return;
+  if (is_pooled(options_)) {
+    EventPool::of(device_).release(event_);
+    return;
+  }
+  try {
+    driver().destroy_event(event_);
+  } catch (...) {
+    // The platform is shutting down; it takes the event with it.
+  }
+}
+
+Event::Event(Event&& other) noexcept
+    : options_(other.options_),
+      device_(std::exchange(other.device_, -1)),
+      event_(std::exchange(other.event_, nullptr)),
+      recorded_(std::exchange(other.recorded_, false)) {}
+
+Event& Event::operator=(Event&& other) noexcept {
+  if (this != &other) {
+    Event taken(std::move(other));
+    std::swap(options_, taken.options_);
+    std::swap(device_, taken.device_);
+    std::swap(event_, taken.event_);
+    std::swap(recorded_, taken.recorded_);
+  }
+  return *this;
+}
+
+void Event::create(int device) {
+  event_ = is_pooled(options_)
+               ? EventPool::of(device).acquire()
+               : driver().create_event(device, {.timing = options_.timing,
+                                                .blocking = options_.blocking,
+                                                .interprocess = options_.interprocess});
+  device_ = device;
+  // Another process may record an exported event, so only the driver knows.
+  recorded_ = options_.interprocess;
+}
+
+void Event::record(const Stream& stream) {
+  if (is_created() && device_ != stream.native().device) {
+    throw InvalidArgument("Event device " + device().str() +
+                              " does not match recording stream's device " + stream.device().str() +
+                              ".",
+                          stream.device().str());
+  }
+  if (!is_created()) create(stream.native().device);
+  driver().record_event(event_, stream.native());
+  recorded_ = true;
+}
+
+void Event::record() {
+  record(Stream::current(is_created() ? Device::cuda(device_) : Device::cuda()));
+}
+
+void Event::wait(const Stream& stream) const {
+  if (recorded_) driver().wait_event(stream.native(), event_);
+}
+
+void Event::wait() const { wait(Stream::current()); }
+
+bool Event::query() const { return !recorded_ || driver().query_event(event_); }
+
+void Event::synchronize() const {
+  if (recorded_) driver().synchronize_event(event_);
+}
+
+float Event::elapsed_ms(const Event& end) const {
+  if (!options_.timing || !end.options_.timing) {
+    throw InvalidArgument("Both events must be created with timing = true.");
+  }
+  if (!recorded_ || !end.recorded_) {
+    throw InvalidArgument("Both events must be recorded before calculating elapsed time.");
+  }
+  return driver().elapsed_ms(event_, end.event_);
+}
+
+IpcEventHandle Event::ipc_handle() {
+  if (!options_.interprocess) {
+    throw InvalidArgument(
+        "Event::ipc_handle: an event made with interprocess = true was expected, but got one "
+        "without");
+  }
+  if (!is_created()) create(gantry::current_device().index);
+  return driver().export_event(event_);
+}
+
+bool Event::is_created() const { return event_ != nullptr; }
+
+Device Event::device() const {
+  if (!is_created()) {
+    throw InvalidArgument(
+        "Event::device: a recorded event was expected, but got one without device");
+  }
+  return Device::cuda(device_);
+}
+
+}  // namespace gantry

@@ -1,0 +1,92 @@
+#include <gantry/streams/stream.hpp>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "streams/event_pool.hpp"
+#include "streams/require_cuda.hpp"
+#include "streams/stream_pool.hpp"
+
+namespace gantry {
+namespace {
+
+// Note [Current streams at thread exit]
+// Destructors of other thread-local and static objects may still ask for the current stream, so the
+// table is a plain pointer that outlives its owner: once the owner is gone, every device is back on
+// its default stream.
+using StreamTable = std::vector<std::optional<Stream>>;
+thread_local StreamTable* current_streams = nullptr;
+
+struct StreamTableOwner {
+  ~StreamTableOwner() {
+    delete current_streams;
+    current_streams = nullptr;
+  }
+};
+
+StreamTable& own_table() {
+  thread_local StreamTableOwner owner;
+  static_cast<void>(owner);
+  if (current_streams == nullptr) {
+    current_streams = new StreamTable(static_cast<std::size_t>(device_count()));
+  }
+  return *current_streams;
+}
+
+}  // namespace
+
+Stream Stream::current(Device device) {
+  const int index = require_cuda(device, "Stream::current");
+  if (current_streams != nullptr) {
+    if (const auto& set = (*current_streams)[static_cast<std::size_t>(index)]) return *set;
+  }
+  return {{index, nullptr}, 0, StreamPriority::normal};
+}
+
+Stream Stream::default_stream(Device device) {
+  return {{require_cuda(device, "Stream::default_stream"), nullptr}, 0, StreamPriority::normal};
+}
+
+Stream Stream::from_pool(Device device, StreamPriority priority) {
+  const StreamPool::Entry entry =
+      StreamPool::of(require_cuda(device, "Stream::from_pool")).next(priority);
+  return {entry.native, entry.identity.id, entry.identity.priority};
+}
+
+Stream Stream::external(void* native_handle, Device device) {
+  const int index = require_cuda(device, "Stream::external");
+  const StreamPool::Identity identity = StreamPool::of(index).identify(native_handle);
+  return {{index, native_handle}, identity.id, identity.priority};
+}
+
+bool Stream::query() const { return driver().query_stream(native_); }
+
+void Stream::synchronize() const { driver().synchronize_stream(native_); }
+
+void Stream::wait(const Event& event) const { event.wait(*this); }
+
+void Stream::wait(const Stream& other) const {
+  if (*this == other) return;
+  const PooledEvent event(other.native_.device);
+  driver().record_event(event.get(), other.native_);
+  driver().wait_event(native_, event.get());
+}
+
+Event Stream::record() const {
+  Event event;
+  event.record(*this);
+  return event;
+}
+
+void Stream::record(Event& event) const { event.record(*this); }
+
+std::ostream& operator<<(std::ostream& out, const Stream& stream) {
+  return out << "stream " << stream.id() << " of " << stream.device();
+}
+
+void set_stream(const Stream& stream) {
+  own_table()[static_cast<std::size_t>(stream.native().device)] = stream;
+}
+
+}  // namespace gantry

@@ -1,0 +1,45 @@
+#include "streams/stream_pool.hpp"
+
+#include "streams/per_device.hpp"
+
+namespace gantry {
+
+StreamPool& StreamPool::of(int device) {
+  static auto& pools = *new PerDevice<StreamPool>();
+  return pools.get(device, [](int index) { return new StreamPool(index); });
+}
+
+StreamPool::Entry StreamPool::next(StreamPriority priority) {
+  const auto lane_index = static_cast<std::size_t>(priority);
+  Lane& lane = lanes_[lane_index];
+  const int index =
+      static_cast<int>(lane.turn.fetch_add(1, std::memory_order_relaxed) % kStreamsPerPriority);
+  const Identity identity{lane_index * kStreamsPerPriority + static_cast<std::uint64_t>(index) + 1,
+                          priority};
+  void* handle = lane.handles[static_cast<std::size_t>(index)].load(std::memory_order_acquire);
+  if (handle == nullptr) handle = create(lane, index, identity);
+  return {{device_, handle}, identity};
+}
+
+void* StreamPool::create(Lane& lane, int index, Identity identity) {
+  std::atomic<void*>& slot = lane.handles[static_cast<std::size_t>(index)];
+  const std::lock_guard lock(mutex_);
+  if (void* handle = slot.load(std::memory_order_acquire)) return handle;
+  const Driver::PriorityRange range = driver().priority_range(device_);
+  const NativeStream made = driver().create_stream(
+      device_, identity.priority == StreamPriority::high ? range.greatest : range.least);
+  identities_.insert_or_assign(made.handle, identity);
+  slot.store(made.handle, std::memory_order_release);
+  return made.handle;
+}
+
+StreamPool::Identity StreamPool::identify(void* handle) {
+  if (handle == nullptr) return {};
+  const std::lock_guard lock(mutex_);
+  const auto [entry, is_new] =
+      identities_.try_emplace(handle, Identity{next_external_id_, StreamPriority::normal});
+  if (is_new) ++next_external_id_;
+  return entry->second;
+}
+
+}  // namespace gantry

@@ -1,0 +1,58 @@
+// The streams that gantry owns, and the numbers of all streams it has seen.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+
+#include <gantry/device/driver.hpp>
+#include <gantry/streams/stream.hpp>
+
+namespace gantry {
+
+/// The pooled streams of one device, and the identity of every stream handle on it.
+///
+/// Ids: 0 the default stream, 1…32 normal and 33…64 high priority pooled streams, above that
+/// external ones in the order they were first seen. Streams are never destroyed.
+/// Thread safety: every member may be called from any thread.
+class StreamPool {
+ public:
+  static constexpr int kStreamsPerPriority = 32;
+
+  /// What a handle is known as.
+  struct Identity {
+    std::uint64_t id = 0;
+    StreamPriority priority = StreamPriority::normal;
+  };
+  struct Entry {
+    NativeStream native;
+    Identity identity;
+  };
+
+  /// The pool of `device`, an index that was checked.
+  [[nodiscard]] static StreamPool& of(int device);
+
+  /// The next stream, round-robin; made now if its turn comes for the first time.
+  [[nodiscard]] Entry next(StreamPriority priority);
+  /// The identity of any stream handle of this device.
+  [[nodiscard]] Identity identify(void* handle);
+
+ private:
+  struct Lane {
+    std::atomic<std::uint32_t> turn{0};
+    std::array<std::atomic<void*>, kStreamsPerPriority> handles{};
+  };
+
+  explicit StreamPool(int device) : device_(device) {}
+  void* create(Lane& lane, int index, Identity identity);
+
+  const int device_;
+  std::array<Lane, 2> lanes_;
+  std::mutex mutex_;
+  std::uint64_t next_external_id_ = 2 * kStreamsPerPriority + 1;
+  std::unordered_map<void*, Identity> identities_;
+};
+
+}  // namespace gantry

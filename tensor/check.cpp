@@ -1,0 +1,65 @@
+#include "tensor/check.hpp"
+
+#include <fmt/format.h>
+
+#include <gantry/core/error.hpp>
+
+namespace gantry::detail {
+
+void check_defined(std::string_view op, std::string_view argument, const Tensor& tensor) {
+  if (tensor.defined()) return;
+  throw InvalidArgument(
+      fmt::format("{}: expected a defined tensor for argument '{}', but got an undefined tensor",
+                  op, argument));
+}
+
+void check_defined(std::string_view op, std::string_view argument, const Operand& operand) {
+  if (operand.is_tensor()) check_defined(op, argument, operand.tensor());
+}
+
+void check_sizes(std::string_view op, const Shape& sizes) {
+  for (const std::int64_t size : sizes) {
+    if (size < 0) {
+      throw ShapeError(fmt::format("{}: Trying to create tensor with negative dimension {}: {}", op,
+                                   size, sizes.str()));
+    }
+  }
+}
+
+void check_pinned(std::string_view op, Device device, bool pinned) {
+  if (pinned && !device.is_cpu()) {
+    throw InvalidArgument(fmt::format(
+        "{}: expected a CPU tensor for pinned memory, but got device {}", op, device.str()));
+  }
+}
+
+int wrap_dim(std::string_view op, std::int64_t dim, int ndim) {
+  const std::int64_t count = ndim == 0 ? 1 : ndim;
+  if (dim < -count || dim >= count) {
+    throw IndexError(
+        fmt::format("{}: Dimension out of range (expected to be in range of [{}, {}], but got {})",
+                    op, -count, count - 1, dim));
+  }
+  return static_cast<int>(dim < 0 ? dim + count : dim);
+}
+
+Dims wrap_dims(std::string_view op, const Axes& axes, int ndim) {
+  Dims result;
+  if (axes.all()) {
+    for (int d = 0; d < ndim; ++d) result.push_back(d);
+    return result;
+  }
+  unsigned seen = 0;
+  for (const std::int64_t given : axes.dims()) {
+    const int dim = wrap_dim(op, given, ndim);
+    if ((seen & (1u << dim)) != 0) {
+      throw InvalidArgument(
+          fmt::format("{}: dim {} appears multiple times in the list of dims", op, dim));
+    }
+    seen |= 1u << dim;
+    result.push_back(dim);
+  }
+  return result;
+}
+
+}  // namespace gantry::detail

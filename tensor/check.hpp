@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string_view>
+
+#include <gantry/tensor/tensor.hpp>
+
+namespace gantry::detail {
+
+// Throws InvalidArgument "add: expected a defined tensor for argument 'other', but got an undefined
+// tensor".
+void check_defined(std::string_view op, std::string_view argument, const Tensor& tensor);
+// As above for an operand; numbers pass.
+void check_defined(std::string_view op, std::string_view argument, const Operand& operand);
+// Throws ShapeError for a negative size.
+void check_sizes(std::string_view op, const Shape& sizes);
+// Throws InvalidArgument unless `device` is where `pinned` can be.
+void check_pinned(std::string_view op, Device device, bool pinned);
+
+// `dim` counted from 0, for a tensor of `ndim` dims (0 counts as 1). Throws IndexError "sum:
+// Dimension out of range (expected to be in range of [-2, 1], but got 2)".
+[[nodiscard]] int wrap_dim(std::string_view op, std::int64_t dim, int ndim);
+// Every dim counted from 0; all dims for Axes{}. Throws as wrap_dim, and InvalidArgument "dim 0
+// appears multiple times in the list of dims".
+[[nodiscard]] Dims wrap_dims(std::string_view op, const Axes& dims, int ndim);
+
+}  // namespace gantry::detail

@@ -1,0 +1,139 @@
+// The members of Tensor that are elementwise.hpp's functions with the tensor as first operand.
+#include <gantry/tensor/elementwise.hpp>
+
+namespace gantry {
+
+#define GANTRY_UNARY(op)                                  \
+  Tensor Tensor::op() const { return gantry::op(*this); } \
+  Tensor& Tensor::op##_() { return op##_out(*this, *this); }
+
+#define GANTRY_BINARY(op)                                                            \
+  Tensor Tensor::op(const Operand& other) const { return gantry::op(*this, other); } \
+  Tensor& Tensor::op##_(const Operand& other) { return op##_out(*this, *this, other); }
+
+#define GANTRY_COMPARISON(op) \
+  Tensor Tensor::op(const Operand& other) const { return gantry::op(*this, other); }
+
+GANTRY_UNARY(neg)
+GANTRY_UNARY(abs)
+GANTRY_UNARY(sign)
+GANTRY_UNARY(square)
+GANTRY_UNARY(reciprocal)
+GANTRY_UNARY(sqrt)
+GANTRY_UNARY(rsqrt)
+GANTRY_UNARY(exp)
+GANTRY_UNARY(expm1)
+GANTRY_UNARY(log)
+GANTRY_UNARY(log2)
+GANTRY_UNARY(log10)
+GANTRY_UNARY(log1p)
+GANTRY_UNARY(sin)
+GANTRY_UNARY(cos)
+GANTRY_UNARY(tan)
+GANTRY_UNARY(asin)
+GANTRY_UNARY(acos)
+GANTRY_UNARY(atan)
+GANTRY_UNARY(sinh)
+GANTRY_UNARY(cosh)
+GANTRY_UNARY(tanh)
+GANTRY_UNARY(sigmoid)
+GANTRY_UNARY(relu)
+GANTRY_UNARY(gelu)
+GANTRY_UNARY(silu)
+GANTRY_UNARY(erf)
+GANTRY_UNARY(floor)
+GANTRY_UNARY(ceil)
+GANTRY_UNARY(round)
+GANTRY_UNARY(trunc)
+GANTRY_UNARY(frac)
+GANTRY_UNARY(bitwise_not)
+GANTRY_UNARY(logical_not)
+
+GANTRY_BINARY(mul)
+GANTRY_BINARY(floor_divide)
+GANTRY_BINARY(remainder)
+GANTRY_BINARY(fmod)
+GANTRY_BINARY(pow)
+GANTRY_BINARY(atan2)
+GANTRY_BINARY(minimum)
+GANTRY_BINARY(maximum)
+GANTRY_BINARY(bitwise_and)
+GANTRY_BINARY(bitwise_or)
+GANTRY_BINARY(bitwise_xor)
+GANTRY_BINARY(bitwise_left_shift)
+GANTRY_BINARY(bitwise_right_shift)
+GANTRY_BINARY(logical_and)
+GANTRY_BINARY(logical_or)
+GANTRY_BINARY(logical_xor)
+
+GANTRY_COMPARISON(eq)
+GANTRY_COMPARISON(ne)
+GANTRY_COMPARISON(lt)
+GANTRY_COMPARISON(le)
+GANTRY_COMPARISON(gt)
+GANTRY_COMPARISON(ge)
+
+#undef GANTRY_UNARY
+#undef GANTRY_BINARY
+#undef GANTRY_COMPARISON
+
+Tensor Tensor::isnan() const { return gantry::isnan(*this); }
+Tensor Tensor::isinf() const { return gantry::isinf(*this); }
+Tensor Tensor::isfinite() const { return gantry::isfinite(*this); }
+
+Tensor Tensor::add(const Operand& other, const Scalar& alpha) const {
+  return gantry::add(*this, other, alpha);
+}
+Tensor& Tensor::add_(const Operand& other, const Scalar& alpha) {
+  return add_out(*this, *this, other, alpha);
+}
+Tensor Tensor::sub(const Operand& other, const Scalar& alpha) const {
+  return gantry::sub(*this, other, alpha);
+}
+Tensor& Tensor::sub_(const Operand& other, const Scalar& alpha) {
+  return sub_out(*this, *this, other, alpha);
+}
+Tensor Tensor::div(const Operand& other, RoundingMode mode) const {
+  return gantry::div(*this, other, mode);
+}
+Tensor& Tensor::div_(const Operand& other, RoundingMode mode) {
+  return div_out(*this, *this, other, mode);
+}
+
+Tensor Tensor::clamp(std::optional<Operand> low, std::optional<Operand> high) const {
+  return gantry::clamp(*this, low, high);
+}
+Tensor& Tensor::clamp_(std::optional<Operand> low, std::optional<Operand> high) {
+  return clamp_out(*this, *this, low, high);
+}
+Tensor Tensor::lerp(const Tensor& end, const Operand& weight) const {
+  return gantry::lerp(*this, end, weight);
+}
+Tensor& Tensor::lerp_(const Tensor& end, const Operand& weight) {
+  return lerp_out(*this, *this, end, weight);
+}
+Tensor Tensor::addcmul(const Tensor& a, const Tensor& b, const Scalar& value) const {
+  return gantry::addcmul(*this, a, b, value);
+}
+Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, const Scalar& value) {
+  return addcmul_out(*this, *this, a, b, value);
+}
+Tensor Tensor::addcdiv(const Tensor& a, const Tensor& b, const Scalar& value) const {
+  return gantry::addcdiv(*this, a, b, value);
+}
+Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value) {
+  return addcdiv_out(*this, *this, a, b, value);
+}
+
+Tensor Tensor::nan_to_num(double nan, std::optional<double> posinf,
+                          std::optional<double> neginf) const {
+  return gantry::nan_to_num(*this, nan, posinf, neginf);
+}
+Tensor Tensor::where(const Tensor& condition, const Operand& other) const {
+  return gantry::where(condition, *this, other);
+}
+Tensor Tensor::isclose(const Tensor& other, double rtol, double atol, bool equal_nan) const {
+  return gantry::isclose(*this, other, rtol, atol, equal_nan);
+}
+
+}  // namespace gantry

@@ -1,0 +1,281 @@
+#include <gantry/tensor/factories.hpp>
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include <gantry/core/error.hpp>
+#include <gantry/tensor/elementwise.hpp>
+
+#include "kernels/copy.hpp"
+#include "tensor/check.hpp"
+#include "tensor/stride_algebra.hpp"
+#include "tensor/target_of.hpp"
+
+namespace gantry {
+
+namespace {
+
+Tensor make(std::string_view op, const Shape& sizes, const Dims& strides, DType dtype,
+            const TensorOptions& options) {
+  detail::check_sizes(op, sizes);
+  const std::int64_t extent = detail::checked_extent(op, sizes, strides, dtype);
+  const Device device = options.device.value_or(Device::cpu()).resolved();
+  detail::check_pinned(op, device, options.pinned);
+  const std::size_t bytes = static_cast<std::size_t>(extent) * element_size(dtype);
+  return Tensor::from_storage(Storage::allocate(bytes, device, options.pinned), sizes, strides, 0,
+                              dtype);
+}
+
+Tensor make(std::string_view op, const Shape& sizes, DType dtype, const TensorOptions& options) {
+  detail::check_sizes(op, sizes);
+  static_cast<void>(detail::checked_numel(op, sizes));
+  return make(op, sizes, detail::contiguous_strides(sizes), dtype, options);
+}
+
+Tensor make_filled(std::string_view op, const Shape& sizes, const Scalar& value, DType dtype,
+                   const TensorOptions& options) {
+  Tensor result = make(op, sizes, dtype, options);
+  if (result.numel() > 0) kernels::fill(detail::target_of(result), result.ref(), value);
+  return result;
+}
+
+TensorOptions like(std::string_view op, const Tensor& other, const TensorOptions& options) {
+  detail::check_defined(op, "other", other);
+  return {.dtype = options.dtype.value_or(other.dtype()),
+          .device = options.device.value_or(other.device()),
+          .pinned = options.pinned};
+}
+
+DType integer_or_real(const TensorOptions& options, bool integers) {
+  return options.dtype.value_or(integers ? DType::i64 : DType::f32);
+}
+
+bool is_integer(const Scalar& number) { return number.category() != DTypeCategory::floating; }
+
+}  // namespace
+
+Tensor empty(const Shape& sizes, const TensorOptions& options) {
+  return make("empty", sizes, options.dtype.value_or(DType::f32), options);
+}
+
+Tensor empty_strided(const Shape& sizes, const Dims& strides, const TensorOptions& options) {
+  const DType dtype = options.dtype.value_or(DType::f32);
+  detail::check_layout("empty_strided", sizes, strides, 0, dtype,
+                       static_cast<std::size_t>(INT64_MAX));
+  return make("empty_strided", sizes, strides, dtype, options);
+}
+
+Tensor zeros(const Shape& sizes, const TensorOptions& options) {
+  return make_filled("zeros", sizes, 0, options.dtype.value_or(DType::f32), options);
+}
+
+Tensor ones(const Shape& sizes, const TensorOptions& options) {
+  return make_filled("ones", sizes, 1, options.dtype.value_or(DType::f32), options);
+}
+
+Tensor full(const Shape& sizes, const Scalar& value, const TensorOptions& options) {
+  return make_filled("full", sizes, value, options.dtype.value_or(value.default_dtype()), options);
+}
+
+Tensor empty_like(const Tensor& other, const TensorOptions& options) {
+  const TensorOptions merged = like("empty_like", other, options);
+  return make("empty_like", other.sizes(), *merged.dtype, merged);
+}
+
+Tensor zeros_like(const Tensor& other, const TensorOptions& options) {
+  const TensorOptions merged = like("zeros_like", other, options);
+  return make_filled("zeros_like", other.sizes(), 0, *merged.dtype, merged);
+}
+
+Tensor ones_like(const Tensor& other, const TensorOptions& options) {
+  const TensorOptions merged = like("ones_like", other, options);
+  return make_filled("ones_like", other.sizes(), 1, *merged.dtype, merged);
+}
+
+Tensor full_like(const Tensor& other, const Scalar& value, const TensorOptions& options) {
+  const TensorOptions merged = like("full_like", other, options);
+  return make_filled("full_like", other.sizes(), value, *merged.dtype, merged);
+}
+
+Tensor Tensor::new_empty(const Shape& sizes, const TensorOptions& options) const {
+  const TensorOptions merged = like("new_empty", *this, options);
+  return make("new_empty", sizes, *merged.dtype, merged);
+}
+
+Tensor Tensor::new_zeros(const Shape& sizes, const TensorOptions& options) const {
+  return new_full(sizes, 0, options);
+}
+
+Tensor Tensor::new_ones(const Shape& sizes, const TensorOptions& options) const {
+  return new_full(sizes, 1, options);
+}
+
+Tensor Tensor::new_full(const Shape& sizes, const Scalar& value,
+                        const TensorOptions& options) const {
+  const TensorOptions merged = like("new_full", *this, options);
+  return make_filled("new_full", sizes, value, *merged.dtype, merged);
+}
+
+Tensor scalar_tensor(const Scalar& value, const TensorOptions& options) {
+  return make_filled("scalar_tensor", {}, value, options.dtype.value_or(value.default_dtype()),
+                     options);
+}
+
+Tensor arange(const Scalar& end, const TensorOptions& options) {
+  return arange(is_integer(end) ? Scalar(0) : Scalar(0.0), end, 1, options);
+}
+
+Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step,
+              const TensorOptions& options) {
+  const bool integers = is_integer(start) && is_integer(end) && is_integer(step);
+  const double first = start.to<double>();
+  const double last = end.to<double>();
+  const double by = step.to<double>();
+  if (by == 0 || std::isnan(by)) {
+    throw InvalidArgument(fmt::format("arange: step must be nonzero, but got {}", by));
+  }
+  if (!std::isfinite(first) || !std::isfinite(last)) {
+    throw InvalidArgument(fmt::format("arange: unsupported range: {} -> {}", first, last));
+  }
+  if (by > 0 ? first > last : first < last) {
+    throw InvalidArgument(fmt::format(
+        "arange: upper bound and lower bound inconsistent with step sign, but got {} -> {} by {}",
+        first, last, by));
+  }
+  std::int64_t count = 0;
+  if (integers) {
+    const auto wide = [](const Scalar& number) {
+      return static_cast<__int128>(number.to<std::int64_t>());
+    };
+    const __int128 stride = wide(step);
+    const __int128 distance = wide(end) - wide(start);
+    const __int128 rounded = (distance + stride - (stride > 0 ? 1 : -1)) / stride;
+    if (rounded > INT64_MAX) throw ShapeError("arange: expected less than 2^63 elements");
+    count = static_cast<std::int64_t>(rounded);
+  } else {
+    const double steps = std::ceil((last - first) / by);
+    if (!(steps < 9.2e18)) {
+      throw ShapeError(fmt::format("arange: expected less than 2^63 elements, but got {}", steps));
+    }
+    count = static_cast<std::int64_t>(steps);
+  }
+  Tensor result = make("arange", {count}, integer_or_real(options, integers), options);
+  if (count > 0) kernels::arange(detail::target_of(result), result.ref(), start, step);
+  return result;
+}
+
+Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
+                const TensorOptions& options) {
+  if (steps < 0) {
+    throw InvalidArgument(
+        fmt::format("linspace: number of steps must be non-negative, but got {}", steps));
+  }
+  Tensor result = make("linspace", {steps}, options.dtype.value_or(DType::f32), options);
+  if (steps == 0) return result;
+  const auto target = detail::target_of(result);
+  const double first = start.to<double>();
+  const double last = end.to<double>();
+  const double by = steps == 1 ? 0 : (last - first) / static_cast<double>(steps - 1);
+  // Two halves, each counted from its own end, so that both ends are exact.
+  const std::int64_t half = (steps + 1) / 2;
+  kernels::arange(target, result.narrow(0, 0, half).ref(), first, by);
+  if (steps > half) {
+    const double middle = last - by * static_cast<double>(steps - 1 - half);
+    kernels::arange(target, result.narrow(0, half, steps - half).ref(), middle, by);
+    kernels::fill(target, result.select(0, steps - 1).ref(), end);
+  }
+  return result;
+}
+
+Tensor logspace(const Scalar& start, const Scalar& end, std::int64_t steps, double base,
+                const TensorOptions& options) {
+  if (steps < 0) {
+    throw InvalidArgument(
+        fmt::format("logspace: number of steps must be non-negative, but got {}", steps));
+  }
+  const TensorOptions exponents{
+      .dtype = DType::f64, .device = options.device, .pinned = options.pinned};
+  return pow(base, linspace(start, end, steps, exponents)).to(options.dtype.value_or(DType::f32));
+}
+
+Tensor eye(std::int64_t n, const TensorOptions& options) { return eye(n, n, options); }
+
+Tensor eye(std::int64_t n, std::int64_t m, const TensorOptions& options) {
+  Tensor result = make_filled("eye", {n, m}, 0, options.dtype.value_or(DType::f32), options);
+  if (result.numel() > 0) {
+    kernels::fill(detail::target_of(result), result.diagonal().ref(), 1);
+  }
+  return result;
+}
+
+namespace {
+
+Tensor triangle(std::string_view op, const Tensor& self, bool lower, std::int64_t diagonal) {
+  detail::check_defined(op, "self", self);
+  if (self.dim() < 2) {
+    throw ShapeError(fmt::format("{}: input tensor must have at least 2 dimensions, but got {}", op,
+                                 self.sizes().str()));
+  }
+  Tensor result = empty_like(self);
+  if (self.numel() > 0) {
+    kernels::triangle(detail::target_of(self), result.ref(), self.ref(), lower, diagonal);
+  }
+  return result;
+}
+
+}  // namespace
+
+Tensor tril(const Tensor& self, std::int64_t diagonal) {
+  return triangle("tril", self, true, diagonal);
+}
+Tensor triu(const Tensor& self, std::int64_t diagonal) {
+  return triangle("triu", self, false, diagonal);
+}
+Tensor Tensor::tril(std::int64_t diagonal) const { return gantry::tril(*this, diagonal); }
+Tensor Tensor::triu(std::int64_t diagonal) const { return gantry::triu(*this, diagonal); }
+
+Tensor from_blob(void* data, const Shape& sizes, const TensorOptions& options) {
+  detail::check_sizes("from_blob", sizes);
+  static_cast<void>(detail::checked_numel("from_blob", sizes));
+  return from_blob(data, sizes, detail::contiguous_strides(sizes), {}, options);
+}
+
+Tensor from_blob(void* data, const Shape& sizes, const Dims& strides,
+                 std::function<void(void*)> deleter, const TensorOptions& options) {
+  const DType dtype = options.dtype.value_or(DType::f32);
+  detail::check_layout("from_blob", sizes, strides, 0, dtype, static_cast<std::size_t>(INT64_MAX));
+  const std::int64_t extent = detail::checked_extent("from_blob", sizes, strides, dtype);
+  const Device device = options.device.value_or(Device::cpu()).resolved();
+  if (data == nullptr && extent > 0) {
+    throw InvalidArgument(
+        fmt::format("from_blob: expected memory for {} elements, but got a null pointer", extent));
+  }
+  const std::size_t bytes = static_cast<std::size_t>(extent) * element_size(dtype);
+  return Tensor::from_storage(Storage::foreign(data, bytes, device, std::move(deleter)), sizes,
+                              strides, 0, dtype);
+}
+
+namespace detail {
+
+Tensor tensor_from_host(const void* data, DType source, const Shape& sizes,
+                        const TensorOptions& options) {
+  const DType by_category = category(source) == DTypeCategory::boolean    ? DType::bool_
+                            : category(source) == DTypeCategory::integral ? DType::i64
+                                                                          : DType::f32;
+  Tensor result = make("tensor", sizes, options.dtype.value_or(by_category), options);
+  if (result.numel() > 0) {
+    result.copy_(from_blob(const_cast<void*>(data), sizes, {.dtype = source}));
+  }
+  return result;
+}
+
+void check_row(std::size_t row, std::size_t size, std::size_t expected) {
+  if (size == expected) return;
+  throw ShapeError(fmt::format("tensor: expected sequence of length {} at dim 1 (got {}) in row {}",
+                               expected, size, row));
+}
+
+}  // namespace detail
+
+}  // namespace gantry

@@ -1,0 +1,89 @@
+// The members of Tensor that are the functions of reductions.hpp, linalg.hpp and indexing.hpp with
+// the tensor as first argument.
+#include <gantry/tensor/indexing.hpp>
+#include <gantry/tensor/linalg.hpp>
+#include <gantry/tensor/reductions.hpp>
+
+namespace gantry {
+
+Tensor Tensor::sum(const Axes& dims, bool keepdim, std::optional<DType> dtype) const {
+  return gantry::sum(*this, dims, keepdim, dtype);
+}
+Tensor Tensor::mean(const Axes& dims, bool keepdim, std::optional<DType> dtype) const {
+  return gantry::mean(*this, dims, keepdim, dtype);
+}
+Tensor Tensor::prod(const Axes& dims, bool keepdim, std::optional<DType> dtype) const {
+  return gantry::prod(*this, dims, keepdim, dtype);
+}
+Tensor Tensor::amax(const Axes& dims, bool keepdim) const {
+  return gantry::amax(*this, dims, keepdim);
+}
+Tensor Tensor::amin(const Axes& dims, bool keepdim) const {
+  return gantry::amin(*this, dims, keepdim);
+}
+Tensor Tensor::max() const { return gantry::max(*this); }
+ValuesAndIndices Tensor::max(int dim, bool keepdim) const {
+  return gantry::max(*this, dim, keepdim);
+}
+Tensor Tensor::min() const { return gantry::min(*this); }
+ValuesAndIndices Tensor::min(int dim, bool keepdim) const {
+  return gantry::min(*this, dim, keepdim);
+}
+Tensor Tensor::argmax(std::optional<int> dim, bool keepdim) const {
+  return gantry::argmax(*this, dim, keepdim);
+}
+Tensor Tensor::argmin(std::optional<int> dim, bool keepdim) const {
+  return gantry::argmin(*this, dim, keepdim);
+}
+Tensor Tensor::any(const Axes& dims, bool keepdim) const {
+  return gantry::any(*this, dims, keepdim);
+}
+Tensor Tensor::all(const Axes& dims, bool keepdim) const {
+  return gantry::all(*this, dims, keepdim);
+}
+Tensor Tensor::count_nonzero(const Axes& dims) const { return gantry::count_nonzero(*this, dims); }
+Tensor Tensor::norm(double p, const Axes& dims, bool keepdim) const {
+  return gantry::norm(*this, p, dims, keepdim);
+}
+Tensor Tensor::var(const Axes& dims, double correction, bool keepdim) const {
+  return gantry::var(*this, dims, correction, keepdim);
+}
+Tensor Tensor::std(const Axes& dims, double correction, bool keepdim) const {
+  return gantry::std(*this, dims, correction, keepdim);
+}
+Tensor Tensor::logsumexp(const Axes& dims, bool keepdim) const {
+  return gantry::logsumexp(*this, dims, keepdim);
+}
+Tensor Tensor::cumsum(int dim, std::optional<DType> dtype) const {
+  return gantry::cumsum(*this, dim, dtype);
+}
+Tensor Tensor::cumprod(int dim, std::optional<DType> dtype) const {
+  return gantry::cumprod(*this, dim, dtype);
+}
+Tensor Tensor::softmax(int dim, std::optional<DType> dtype) const {
+  return gantry::softmax(*this, dim, dtype);
+}
+Tensor Tensor::log_softmax(int dim, std::optional<DType> dtype) const {
+  return gantry::log_softmax(*this, dim, dtype);
+}
+Tensor Tensor::matmul(const Tensor& other) const { return gantry::matmul(*this, other); }
+Tensor Tensor::mm(const Tensor& other) const { return gantry::mm(*this, other); }
+Tensor Tensor::bmm(const Tensor& other) const { return gantry::bmm(*this, other); }
+Tensor Tensor::mv(const Tensor& vector) const { return gantry::mv(*this, vector); }
+Tensor Tensor::dot(const Tensor& other) const { return gantry::dot(*this, other); }
+Tensor Tensor::outer(const Tensor& other) const { return gantry::outer(*this, other); }
+Tensor Tensor::addmm(const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
+                     const Scalar& alpha) const {
+  return gantry::addmm(*this, mat1, mat2, beta, alpha);
+}
+Tensor Tensor::index_select(int dim, const Tensor& index) const {
+  return gantry::index_select(*this, dim, index);
+}
+Tensor Tensor::gather(int dim, const Tensor& index) const {
+  return gantry::gather(*this, dim, index);
+}
+Tensor Tensor::scatter(int dim, const Tensor& index, const Operand& source) const {
+  return gantry::scatter(*this, dim, index, source);
+}
+
+}  // namespace gantry

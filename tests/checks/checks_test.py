@@ -1,0 +1,90 @@
+"""Proves that every check of this folder can fail, and passes where nothing is wrong."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).parent
+COMPILER = sys.argv[1:] or ["c++"]
+CLEAN = {
+    "include/gantry/core/error.hpp": "#pragma once\n#include <string>\n",
+    "include/gantry/device/device.hpp": "#pragma once\n#include <gantry/core/error.hpp>\n",
+    "include/gantry/gantry.hpp": "#pragma once\n#include <gantry/device/device.hpp>\n",
+    "memory/heap.cpp": '#include "memory/heap.hpp"\n#include <fmt/format.h>\n#include <gantry/core/error.hpp>\n',
+    "memory/heap.hpp": "#pragma once\n",
+    "launcher/main.cpp": '#include <gantry/core/error.hpp>\n#include "device/topology/tree.hpp"\n'
+                         "#include <gantry/device/visible_devices.hpp>\n",
+}
+
+
+class CheckTest(unittest.TestCase):
+    def run_check(self, name, changes, *arguments):
+        """Exit code and output of a check over the clean tree with some files added or replaced."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for path, text in {**CLEAN, **changes}.items():
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_text(text, encoding="utf-8")
+            target = root / "include" if arguments else root
+            command = [sys.executable, HERE / f"{name}.py", target, *arguments]
+            result = subprocess.run(command, capture_output=True, text=True, check=False)
+            return result.returncode, result.stdout + result.stderr
+
+    def assert_passes(self, name, changes=None, *arguments):
+        code, output = self.run_check(name, changes or {}, *arguments)
+        self.assertEqual(code, 0, output)
+
+    def assert_fails(self, name, changes, text, *arguments):
+        code, output = self.run_check(name, changes, *arguments)
+        self.assertEqual(code, 1, output)
+        self.assertIn(text, output)
+
+    def test_layering(self):
+        self.assert_passes("layering")
+        wrong = {
+            '#include <gantry/tensor/tensor.hpp>': "memory must not know tensor",
+            '#include "kernels/launch.hpp"': "memory must not know kernels",
+            '#include "launcher/worker.hpp"': "memory must not know launcher",
+            '  #  include "tensor/x.hpp"  // why': "memory must not know tensor",
+            '#include "../core/x.hpp"': "an include of the project is written from the repository root",
+            '#include "heap.hpp"': "an include of the project is written from the repository root",
+            '#include <gantry/gantry.hpp>': "the umbrella header is for users",
+        }
+        for line, text in wrong.items():
+            self.assert_fails("layering", {"memory/stats.cpp": f"int a;\n{line}\n"}, f"memory/stats.cpp:2: {line.strip()}: {text}")
+        self.assert_fails("layering", {"include/gantry/core/up.hpp": "#include <gantry/device/device.hpp>\n"},
+                          "core must not know device")
+        self.assert_fails("layering", {"launcher/a.cpp": "#include <gantry/device/device.hpp>\n"},
+                          "the launcher uses core, device/topology and device/visible_devices only")
+
+    def test_file_size(self):
+        self.assert_passes("file_size", {"memory/long.cpp": "\n" * 500})
+        self.assert_fails("file_size", {"memory/long.cpp": "\n" * 501}, "memory/long.cpp: 501 lines")
+        self.assert_fails("file_size", {"tests/memory/long_test.cpp": "\n" * 501}, "long_test.cpp: 501 lines")
+        self.assert_fails("file_size", {"scripts/test": "\n" * 501}, "scripts/test: 501 lines")
+
+    def test_public_headers(self):
+        self.assert_passes("public_headers", {"include/gantry/core/macros.hpp": "#pragma once\n#ifdef __CUDACC__\n#endif\n"})
+        for line in ["#include <cuda_runtime.h>", "#include <fmt/format.h>", '#include "memory/heap.hpp"', "#include <mpi.h>"]:
+            self.assert_fails("public_headers", {"include/gantry/core/bad.hpp": f"#pragma once\n{line}\n"}, f"bad.hpp:2: {line}")
+        self.assert_fails("public_headers", {"include/gantry/core/bad.hpp": "int a;\n"}, "#pragma once is missing")
+        self.assert_fails("public_headers", {"memory/heap.hpp": "#ifdef GANTRY_WITH_CUDA\n#endif\n"}, "memory/heap.hpp:1: #ifdef")
+        self.assert_fails("public_headers", {"memory/heap.hpp": "# if X\n#endif\n"}, "memory/heap.hpp:1: # if X")
+
+    def test_self_contained(self):
+        self.assert_passes("self_contained", None, *COMPILER)
+        bad = {"include/gantry/core/bad.hpp": "#pragma once\ninline std::string name() { return {}; }\n"}
+        self.assert_fails("self_contained", bad, "--- gantry/core/bad.hpp", *COMPILER)
+
+    def test_a_tree_without_code_is_no_success(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ["layering", "file_size", "public_headers"]:
+                result = subprocess.run([sys.executable, HERE / f"{name}.py", folder], capture_output=True, text=True, check=False)
+                self.assertIn("no code file was found", result.stderr)
+                self.assertEqual(result.returncode, 1)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

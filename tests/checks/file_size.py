@@ -1,0 +1,19 @@
+"""Fails on a code file of more than 500 lines: a file is one noun."""
+
+from source_tree import CODE_FOLDERS, CODE_SUFFIXES, code_files, read_lines, run_check
+
+MAX_LINES = 500
+
+
+def violations(root):
+    found = []
+    folders = [*CODE_FOLDERS, "cmake", "scripts"]
+    for path in code_files(root, folders, CODE_SUFFIXES | {".py", ".cmake", ".txt", ".sh", ".html", ".js", ""}):
+        lines = len(read_lines(root / path))
+        if lines > MAX_LINES:
+            found.append(f"{path}: {lines} lines, at most {MAX_LINES} are allowed")
+    return found
+
+
+if __name__ == "__main__":
+    run_check(__doc__, violations)

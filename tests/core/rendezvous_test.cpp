@@ -1,0 +1,354 @@
+#include <gantry/core/rendezvous.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <future>
+#include <random>
+#include <thread>
+
+#include <gantry/core/error.hpp>
+
+#include "core/store_wire.hpp"
+
+namespace gantry {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr milliseconds kLong{20'000};
+
+std::string unique_name(const char* what) {
+  static std::atomic<int> counter{0};
+  return "gantry-test-" + std::to_string(getpid()) + "-" + what + std::to_string(counter++);
+}
+
+template <class E, class F>
+std::string error_text(F&& f) {
+  try {
+    f();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "(nothing was thrown)";
+}
+
+class StoreTest : public testing::TestWithParam<const char*> {
+ protected:
+  StoreTest() : server_(StoreServerOptions{.address = address()}) {}
+
+  static std::string address() {
+    const std::string kind = GetParam();
+    if (kind == "abstract") return "unix:@" + unique_name("store");
+    if (kind == "path") return "unix:/tmp/" + unique_name("store");
+    return "tcp:127.0.0.1:0";
+  }
+  std::unique_ptr<StoreClient> connect(int rank) {
+    return std::make_unique<StoreClient>(server_.address(), rank);
+  }
+
+  StoreServer server_;
+};
+
+TEST_P(StoreTest, KeepsWhatWasSet) {
+  const auto a = connect(0);
+  const auto b = connect(1);
+  const std::string binary("\0\xff\n\0", 4);
+  a->set("key", binary);
+  EXPECT_EQ(b->get("key", kLong), binary);
+  b->set("key", "");
+  EXPECT_EQ(a->get("key", kLong), "");
+  EXPECT_EQ(a->try_get("other"), std::nullopt);
+  EXPECT_EQ(a->try_get("key"), "");
+  EXPECT_TRUE(a->erase("key"));
+  EXPECT_FALSE(a->erase("key"));
+  EXPECT_EQ(b->try_get("key"), std::nullopt);
+  const std::string large(kStoreMaxValueBytes, 'x');
+  a->set("large", large);
+  EXPECT_EQ(b->get("large", kLong), large);
+}
+
+TEST_P(StoreTest, GetWaitsForTheWriterWithoutBlockingOtherCalls) {
+  const auto client = connect(0);
+  auto value = std::async(std::launch::async, [&] { return client->get("late", kLong); });
+  // The same connection serves other calls while one waits.
+  client->set("early", "1");
+  EXPECT_EQ(client->get("early", kLong), "1");
+  const auto other = connect(1);
+  other->set("late", "now");
+  EXPECT_EQ(value.get(), "now");
+}
+
+TEST_P(StoreTest, AddSumsOverAllClients) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto client = connect(rank);
+      for (int i = 0; i < 50; ++i) client->add("sum", rank + 1);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  const auto client = connect(0);
+  EXPECT_EQ(client->add("sum", -1), 50 * (1 + 2 + 3 + 4) - 1);
+  EXPECT_EQ(client->get("sum", kLong), "499");
+  client->set("text", "abc");
+  EXPECT_EQ(error_text<InvalidArgument>([&] { client->add("text", 1); }),
+            "Store::add: expected a number under key 'text', but the value is not a whole number");
+  client->set("most", "9223372036854775807");
+  EXPECT_THAT(error_text<InvalidArgument>([&] { client->add("most", 1); }),
+              HasSubstr("the sum overflows"));
+}
+
+TEST_P(StoreTest, CompareAndSetHasOneWinner) {
+  std::atomic<int> winners{0};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto client = connect(rank);
+      const std::string mine = std::to_string(rank);
+      if (client->compare_and_set("leader", "", mine) == mine) ++winners;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(winners, 1);
+}
+
+TEST_P(StoreTest, WaitAndBarrierLetEverybodyThroughTogether) {
+  constexpr int kRanks = 5;
+  std::atomic<int> arrived{0};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto client = connect(rank);
+      client->set("here/" + std::to_string(rank), "yes");
+      std::vector<std::string> keys;
+      for (int other = 0; other < kRanks; ++other) keys.push_back("here/" + std::to_string(other));
+      client->wait(keys, kLong);
+      ++arrived;
+      client->barrier("end", kRanks, kLong);
+      EXPECT_EQ(arrived, kRanks);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+TEST_P(StoreTest, TimeoutsNameTheKey) {
+  const auto client = connect(3);
+  EXPECT_EQ(error_text<TimeoutError>([&] { (void)client->get("nobody", milliseconds(20)); }),
+            "Store::get: expected key 'nobody' within 20 ms, but got no answer (rank 3, store at " +
+                server_.address() + ")");
+  EXPECT_EQ(error_text<TimeoutError>([&] { client->barrier("b", 2, milliseconds(20)); }),
+            "Store::barrier: expected 2 callers at barrier 'b' within 20 ms, but got 1");
+  // A wait that was given up is forgotten: the late value goes to whoever asks next.
+  client->set("nobody", "late");
+  EXPECT_EQ(client->get("nobody", kLong), "late");
+}
+
+TEST_P(StoreTest, NamesARankThatLeftWithoutGoodbye) {
+  const auto survivor = connect(0);
+  const auto victim = connect(3);
+  survivor->set("there", "value");
+  auto waiting = std::async(std::launch::async, [&] { return survivor->get("never", kLong); });
+  victim->abandon();
+  try {
+    waiting.get();
+    FAIL() << "get returned although the writer is gone";
+  } catch (const PeerLostError& error) {
+    EXPECT_EQ(error.rank(), 3);
+    EXPECT_STREQ(error.what(), "Store::get: expected key 'never', but rank 3 left the job");
+  }
+  EXPECT_EQ(survivor->lost_rank(), 3);
+  EXPECT_THAT(server_.lost_ranks(), ElementsAre(3));
+  // What is there stays readable; what is not fails at once.
+  EXPECT_EQ(survivor->get("there", kLong), "value");
+  EXPECT_THROW((void)survivor->get("never", kLong), PeerLostError);
+  const auto late = connect(5);
+  EXPECT_THROW((void)late->get("never", kLong), PeerLostError);
+}
+
+TEST_P(StoreTest, AGoodbyeIsNoLoss) {
+  const auto survivor = connect(0);
+  for (int rank = 1; rank < 20; ++rank) connect(rank)->set("left", "clean");
+  EXPECT_EQ(survivor->get("left", kLong), "clean");
+  EXPECT_THROW((void)survivor->get("never", milliseconds(20)), TimeoutError);
+  EXPECT_TRUE(server_.lost_ranks().empty());
+  connect(-1)->abandon();  // an observer's end means nothing
+  EXPECT_THROW((void)survivor->get("never", milliseconds(20)), TimeoutError);
+}
+
+TEST_P(StoreTest, TheServersOwnerCanDeclareALoss) {
+  const auto client = connect(0);
+  server_.mark_lost(7);
+  try {
+    (void)client->get("never", kLong);
+    FAIL();
+  } catch (const PeerLostError& error) {
+    EXPECT_EQ(error.rank(), 7);
+  }
+}
+
+TEST_P(StoreTest, RefusesBadKeysAndValues) {
+  const auto client = connect(0);
+  EXPECT_EQ(error_text<InvalidArgument>([&] { client->set("", "x"); }),
+            "Store::set: expected a key of 1 to 1024 bytes, but got 0");
+  EXPECT_EQ(error_text<InvalidArgument>([&] { (void)client->get(std::string(1025, 'k'), kLong); }),
+            "Store::get: expected a key of 1 to 1024 bytes, but got 1025");
+  EXPECT_EQ(error_text<InvalidArgument>(
+                [&] { client->set("k", std::string(kStoreMaxValueBytes + 1, 'v')); }),
+            "Store::set: expected a value of at most 16777216 bytes, but got 16777217");
+  client->set(std::string(1024, 'k'), "fits");
+  EXPECT_EQ(client->get(std::string(1024, 'k'), kLong), "fits");
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, StoreTest, testing::Values("abstract", "path", "tcp"));
+
+TEST(StoreClientTest, WaitsForAServerThatComesLater) {
+  const std::string address = "unix:@" + unique_name("later");
+  auto value = std::async(std::launch::async, [&] {
+    StoreClient client(address, 0);
+    return client.get("key", kLong);
+  });
+  EXPECT_THROW(StoreClient(address, 1, milliseconds(10)), TimeoutError);
+  StoreServer server(StoreServerOptions{.address = address});
+  StoreClient(address, 1).set("key", "value");
+  EXPECT_EQ(value.get(), "value");
+}
+
+TEST(StoreClientTest, NoticesThatTheServerIsGone) {
+  auto server =
+      std::make_unique<StoreServer>(StoreServerOptions{.address = "unix:@" + unique_name("gone")});
+  StoreClient client(server->address(), 0);
+  auto waiting = std::async(std::launch::async, [&] { return client.get("never", kLong); });
+  client.set("sent", "yes");
+  server.reset();
+  try {
+    waiting.get();
+    FAIL();
+  } catch (const PeerLostError& error) {
+    EXPECT_EQ(error.rank(), -1);
+    EXPECT_THAT(error.what(), HasSubstr("is gone: the process that served it has ended"));
+  }
+  EXPECT_THROW(client.set("key", "value"), PeerLostError);
+  EXPECT_FALSE(client.connected());
+}
+
+TEST(StoreClientTest, PresentsTheToken) {
+  StoreServer server(StoreServerOptions{.address = "tcp:127.0.0.1:0", .token = "secret"});
+  const StoreClientOptions right{.address = server.address(), .rank = 0, .token = "secret"};
+  StoreClient(right).set("key", "value");
+  EXPECT_THAT(error_text<PeerLostError>([&] { StoreClient(server.address(), 1); }),
+              HasSubstr("turned rank 1 away: its token is not this job's"));
+  EXPECT_TRUE(server.lost_ranks().empty());
+}
+
+TEST(StoreServerTest, RejectsMalformedAddresses) {
+  for (const char* bad : {"", "unix:", "unix:@", "unix:name", "tcp:", "tcp:host", "tcp:host:",
+                          "tcp:host:x", "tcp:host:65536", "tcp::1", "tcp:::1:80", "udp:h:1"}) {
+    EXPECT_THROW(StoreServer(StoreServerOptions{.address = bad}), InvalidArgument) << bad;
+  }
+  EXPECT_THAT(error_text<InvalidArgument>([] { StoreClient("nowhere", 0); }),
+              HasSubstr("expected unix:@name, unix:/path or tcp:host:port, but got 'nowhere'"));
+  EXPECT_THROW(StoreServer(StoreServerOptions{.address = "unix:@" + std::string(200, 'x')}),
+               InvalidArgument);
+}
+
+TEST(StoreServerTest, ReplacesADeadServersSocketFileButNotALiveOnes) {
+  const std::string address = "unix:/tmp/" + unique_name("stale");
+  {
+    // What a killed server leaves: a bound socket file without a listener.
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    std::strcpy(name.sun_path, address.c_str() + 5);
+    ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&name), sizeof name), 0);
+    close(fd);
+  }
+  StoreServer server(StoreServerOptions{.address = address});
+  StoreClient(address, 0).set("key", "value");
+  EXPECT_THROW(StoreServer(StoreServerOptions{.address = address}), Error);
+  EXPECT_EQ(StoreClient(address, 0).get("key", kLong), "value");
+}
+
+class HostileClient {
+ public:
+  explicit HostileClient(const std::string& address) : address_(store::parse_address(address)) {
+    fd_ = std::move(*store::connect_to(address_, std::chrono::steady_clock::now()));
+  }
+  void send(std::string_view bytes) { ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  // Waits until the server has hung up.
+  void expect_disconnect() {
+    char chunk[4096];
+    pollfd entry{fd_.get(), POLLIN, 0};
+    for (;;) {
+      ASSERT_GT(poll(&entry, 1, 20'000), 0) << "the server keeps the connection";
+      if (recv(fd_.get(), chunk, sizeof chunk, 0) <= 0) return;
+    }
+  }
+
+ private:
+  store::Address address_;
+  store::Descriptor fd_;
+};
+
+TEST(StoreServerTest, SurvivesHostileClients) {
+  StoreServer server(StoreServerOptions{.address = "unix:@" + unique_name("hostile")});
+  StoreClient good(server.address(), 0);
+  using store::Message;
+  using store::Writer;
+  const std::string hello = Writer(Message::hello, 1).u32(store::kMagic).i64(-1).text("").finish();
+  const std::string huge("\xff\xff\xff\x7f", 4);
+  const std::string empty(4, '\0');
+  const std::vector<std::string> attacks{
+      huge,
+      empty,
+      "GET / HTTP/1.1\r\n\r\n",
+      Writer(Message::set, 1).text("key").text("without hello").finish(),
+      Writer(Message::hello, 1).u32(7).i64(0).text("").finish(),
+      Writer(Message::hello, 1).u32(store::kMagic).i64(-2).text("").finish(),
+      Writer(Message::hello, 1).u32(store::kMagic).i64(std::int64_t{1} << 40).text("").finish(),
+      hello + hello,
+      hello + huge,
+      hello + Writer(Message::set, 2).u32(0xffffffff).finish(),
+      hello + Writer(Message::set, 2).text("").text("empty key").finish(),
+      hello + Writer(Message::set, 2).text("k").text("v").text("left over").finish(),
+      hello + Writer(Message::wait, 2).u32(0xffffffff).text("k").finish(),
+      hello + Writer(static_cast<Message>(200), 2).finish(),
+      hello + Writer(Message::ok, 2).finish(),
+  };
+  for (const std::string& attack : attacks) {
+    HostileClient client(server.address());
+    client.send(attack);
+    client.expect_disconnect();
+  }
+  {
+    HostileClient many_waits(server.address());
+    std::string messages = hello;
+    for (std::uint64_t id = 2; id < 1030; ++id) {
+      messages += Writer(Message::get, id).text("never").finish();
+    }
+    many_waits.send(messages);
+    many_waits.expect_disconnect();
+  }
+  std::mt19937 random(1);
+  for (int i = 0; i < 50; ++i) {
+    HostileClient client(server.address());
+    std::string noise = i % 2 ? hello : "";
+    for (int n = 0; n < 200; ++n) noise.push_back(static_cast<char>(random()));
+    client.send(noise);
+  }
+  good.set("key", "still here");
+  EXPECT_EQ(good.get("key", kLong), "still here");
+  EXPECT_TRUE(server.lost_ranks().empty());
+  EXPECT_THAT(server.connected_ranks(), ElementsAre(0));
+}
+
+}  // namespace
+}  // namespace gantry

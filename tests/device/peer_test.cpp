@@ -1,0 +1,68 @@
+#include <gantry/device/peer.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include <gantry/core/error.hpp>
+#include <gantry/device/driver.hpp>
+
+#include "tests/support/device_fixture.hpp"
+
+namespace gantry {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PeerTest : public testing::DeviceTest {};
+
+TEST_F(PeerTest, EveryDeviceReachesItself) {
+  for (int i = 0; i < device_count(); ++i) {
+    EXPECT_TRUE(can_access_peer(Device::cuda(i), Device::cuda(i)));
+    EXPECT_NO_THROW(enable_peer_access(Device::cuda(i), Device::cuda(i)));
+  }
+}
+
+TEST_F(PeerTest, MatrixAgreesWithTheDriver) {
+  const PeerMatrix matrix = peer_matrix();
+  ASSERT_EQ(matrix.count, device_count());
+  for (int from = 0; from < matrix.count; ++from) {
+    for (int to = 0; to < matrix.count; ++to) {
+      const bool expected = from == to || driver().can_access_peer(from, to);
+      EXPECT_EQ(matrix.can_access(from, to), expected) << from << " -> " << to;
+      EXPECT_EQ(can_access_peer(Device::cuda(from), Device::cuda(to)), expected);
+    }
+  }
+}
+
+TEST_F(PeerTest, EnablingTwiceIsFineAndKeepsTheCurrentDevice) {
+  GANTRY_REQUIRE_DEVICES(2);
+  if (!can_access_peer(Device::cuda(0), Device::cuda(1))) GTEST_SKIP() << "no peer access 0 -> 1";
+  enable_peer_access(Device::cuda(0), Device::cuda(1));
+  enable_peer_access(Device::cuda(0), Device::cuda(1));
+  EXPECT_EQ(current_device(), Device::cuda(0));
+}
+
+TEST_F(PeerTest, RejectsWhatIsNoDevice) {
+  const Device past = Device::cuda(device_count());
+  EXPECT_THROW((void)can_access_peer(Device::cpu(), Device::cuda(0)), InvalidArgument);
+  EXPECT_THROW((void)can_access_peer(Device::cuda(0), past), InvalidArgument);
+  EXPECT_THROW((void)can_access_peer(past, Device::cuda(0)), InvalidArgument);
+  EXPECT_THROW(enable_peer_access(Device::cuda(0), past), InvalidArgument);
+  EXPECT_THROW(enable_peer_access(Device::cuda(0), Device::cpu()), InvalidArgument);
+}
+
+TEST(PeerMatrixTest, PrintsOneRowADevice) {
+  PeerMatrix matrix{.count = 2, .access = {true, false, true, true}};
+  std::ostringstream out;
+  out << matrix;
+  const std::string text = out.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+  EXPECT_THAT(text, HasSubstr("cuda:0      self      no"));
+  EXPECT_THAT(text, HasSubstr("cuda:1       yes    self"));
+}
+
+}  // namespace
+}  // namespace gantry

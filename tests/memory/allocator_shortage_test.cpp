@@ -1,0 +1,249 @@
+// What the caching allocator does when memory is short, step by step.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gantry/memory/caching_allocator.hpp>
+
+#include "memory/device_heap.hpp"
+#include "memory/oom_report.hpp"
+#include "tests/memory/heap_fixture.hpp"
+#include "tests/support/stream_hold.hpp"
+
+namespace gantry::memory {
+namespace {
+
+using gantry::testing::FaultDriver;
+using gantry::testing::kMib;
+using gantry::testing::StreamHold;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ShortageTest : public gantry::testing::HeapTest {};
+
+TEST_F(ShortageTest, GivesCachedSegmentsBackAndTriesAgain) {
+  const Stream stream = Stream::current();
+  const Stream other = Stream::from_pool();
+  { const Buffer cached = allocate(30 * kMib, other); }
+  limit_to(40 * kMib);
+  const Buffer buffer = allocate(32 * kMib, stream);
+  EXPECT_EQ(reserved(), 32 * kMib);
+  EXPECT_EQ(stats().num_alloc_retries, 1);
+  EXPECT_EQ(stats().num_ooms, 0);
+}
+
+TEST_F(ShortageTest, TriesAgainWhenTheDriverIsOutOfMemory) {
+  const Stream stream = Stream::current();
+  { const Buffer cached = allocate(30 * kMib, Stream::from_pool()); }
+  FaultDriver driver;
+  driver.fail_on("allocate", 1, gantry::testing::kOutOfMemory);
+  const Buffer buffer = allocate(32 * kMib, stream);
+  EXPECT_EQ(driver.calls("allocate"), 2u);
+  EXPECT_EQ(driver.calls("deallocate"), 1u);
+}
+
+TEST_F(ShortageTest, WaitsForRecordedStreamsAndSearchesAgain) {
+  const Stream own = Stream::current();
+  const Stream user = Stream::from_pool();
+  limit_to(34 * kMib);
+  Buffer buffer = allocate(32 * kMib, own);
+  void* data = buffer.data();
+  std::optional<StreamHold> hold(user);
+  allocator(Device::cuda(0)).record_stream(buffer.block(), user);
+  buffer.reset();
+  FaultDriver driver;
+  std::thread releaser([&] {
+    // Lets go only when the allocator is seen to wait.
+    while (driver.calls("synchronize_event") == 0) std::this_thread::yield();
+    hold->release();
+  });
+  const Buffer again = allocate(32 * kMib, own);
+  releaser.join();
+  EXPECT_EQ(again.data(), data);
+  EXPECT_EQ(driver.calls("deallocate"), 0u) << "a fitting block was thrown away";
+  EXPECT_EQ(stats().num_sync_all_streams, 1);
+}
+
+TEST_F(ShortageTest, OtherThreadsAllocateWhileOneWaits) {
+  const Stream own = Stream::current();
+  const Stream user = Stream::from_pool();
+  limit_to(34 * kMib);
+  Buffer small = allocate(1000, own);
+  Buffer buffer = allocate(32 * kMib, own);
+  std::optional<StreamHold> hold(user);
+  allocator(Device::cuda(0)).record_stream(buffer.block(), user);
+  buffer.reset();
+  FaultDriver driver;
+  std::thread other([&] {
+    while (driver.calls("synchronize_event") == 0) std::this_thread::yield();
+    small = allocate(2000, own);  // the wait ends only after this
+    hold->release();
+  });
+  const Buffer again = allocate(32 * kMib, own);
+  other.join();
+  EXPECT_NE(again.data(), nullptr);
+}
+
+TEST_F(ShortageTest, ReportsWhatIsHeldAndStaysUsable) {
+  const Stream stream = Stream::current();
+  limit_to(64 * kMib);
+  const Buffer live = allocate(40 * kMib, stream);
+  const std::int64_t ooms = stats().num_ooms;
+  try {
+    static_cast<void>(allocate(30 * kMib, stream));
+    FAIL() << "more than the limit was allocated";
+  } catch (const OutOfMemoryError& error) {
+    const MemoryBreakdown& breakdown = error.breakdown();
+    EXPECT_EQ(breakdown.requested, static_cast<std::int64_t>(30 * kMib));
+    EXPECT_EQ(breakdown.allocated, static_cast<std::int64_t>(40 * kMib));
+    EXPECT_EQ(breakdown.reserved, static_cast<std::int64_t>(40 * kMib));
+    EXPECT_EQ(breakdown.limit, static_cast<std::int64_t>(64 * kMib));
+    EXPECT_EQ(breakdown.total, static_cast<std::int64_t>(mem_get_info().total));
+    EXPECT_EQ(error.device(), "cuda:0");
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("CUDA out of memory. Tried to allocate 30.00 MiB. GPU 0 has a "
+                                "total capacity of "),
+                      HasSubstr(" is free. 64.00 MiB allowed; Of the allocated memory 40.00 MiB is "
+                                "allocated by gantry, and 0 bytes is reserved by gantry but "
+                                "unallocated."),
+                      HasSubstr("set_fraction")));
+  }
+  EXPECT_EQ(stats().num_ooms, ooms + 1);
+  const Buffer fits = allocate(20 * kMib, stream);
+  EXPECT_EQ(allocated(), 60 * kMib);
+}
+
+TEST_F(ShortageTest, RunsOutOfRealMemory) {
+  GANTRY_REQUIRE_SIM();
+  const Stream stream = Stream::current();
+  std::vector<Buffer> live;
+  EXPECT_THROW(
+      {
+        while (true) live.push_back(allocate(100 * kMib, stream));
+      },
+      OutOfMemoryError);
+  EXPECT_EQ(live.size(), mem_get_info().total / (100 * kMib));
+  live.clear();
+  const Buffer again = allocate(100 * kMib * (mem_get_info().total / (100 * kMib)), stream);
+}
+
+TEST_F(ShortageTest, FractionCountsWhatIsCached) {
+  const Stream stream = Stream::current();
+  limit_to(22 * kMib);
+  const Buffer small = allocate(1000, stream);
+  const Buffer large = allocate(2 * kMib, stream);
+  EXPECT_EQ(reserved(), 22 * kMib);
+  EXPECT_THROW(static_cast<void>(allocate(19 * kMib, stream)), OutOfMemoryError);
+  const Buffer inside = allocate(18 * kMib, stream);
+  EXPECT_EQ(reserved(), 22 * kMib);
+}
+
+TEST_F(ShortageTest, ObserversHearOfEachShortage) {
+  static std::vector<std::pair<Device, MemoryBreakdown>> heard;
+  add_oom_observer([](Device device, const MemoryBreakdown& breakdown) {
+    heard.emplace_back(device, breakdown);
+    // The lock is not held: the allocator can be asked.
+    static_cast<void>(stats(device));
+  });
+  add_oom_observer([](Device, const MemoryBreakdown&) { throw std::runtime_error("ignored"); });
+  limit_to(4 * kMib);
+  EXPECT_THROW(static_cast<void>(allocate(30 * kMib, Stream::current())), OutOfMemoryError);
+  ASSERT_EQ(heard.size(), 1u);
+  EXPECT_EQ(heard[0].first, Device::cuda(0));
+  EXPECT_EQ(heard[0].second.requested, static_cast<std::int64_t>(30 * kMib));
+}
+
+TEST_F(ShortageTest, PassesOtherDriverErrorsOn) {
+  FaultDriver driver;
+  driver.fail_on("allocate", 1, gantry::testing::kIllegalAddress);
+  EXPECT_THROW(static_cast<void>(allocate(1000, Stream::current())), CudaError);
+  EXPECT_EQ(reserved(), 0u);
+}
+
+TEST_F(ShortageTest, CollectsOldSegmentsAboveTheThreshold) {
+  const auto total = static_cast<double>(device_properties(Device::cuda(0)).total_memory);
+  DeviceHeap heap(0, {.gc_threshold = 0.5, .fraction = (400.0 * kMib + 0.5) / total});
+  const NativeStream stream{0, nullptr};
+  const auto cycle = [&](std::size_t bytes) { heap.deallocate(heap.allocate(bytes, stream)); };
+  cycle(100 * kMib);
+  cycle(150 * kMib);
+  EXPECT_EQ(heap.stats().reserved_bytes.all.current, static_cast<std::int64_t>(250 * kMib));
+  for (int i = 0; i < 10; ++i) cycle(150 * kMib);
+  cycle(160 * kMib);  // above 200 MiB: the oldest goes, which is enough
+  EXPECT_EQ(heap.stats().reserved_bytes.all.current, static_cast<std::int64_t>(310 * kMib));
+  EXPECT_EQ(heap.stats().num_alloc_retries, 0);
+  heap.empty_cache();
+  EXPECT_EQ(heap.stats().reserved_bytes.all.current, 0);
+}
+
+TEST_F(ShortageTest, BlocksAboveMaxSplitSizeStayWhole) {
+  DeviceHeap heap(0, {.max_split_bytes = 40 * kMib});
+  const NativeStream stream{0, nullptr};
+  BlockNode& large = heap.allocate(100 * kMib, stream);
+  void* place = large.data;
+  heap.deallocate(large);
+  BlockNode& small = heap.allocate(20 * kMib, stream);
+  EXPECT_NE(small.data, place) << "a small request took a block above max_split_size";
+  BlockNode& similar = heap.allocate(90 * kMib, stream);
+  EXPECT_EQ(similar.data, place);
+  EXPECT_EQ(similar.bytes, 100 * kMib) << "it was cut";
+  heap.deallocate(similar);
+  BlockNode& half = heap.allocate(50 * kMib, stream);
+  EXPECT_NE(half.data, place) << "twice as large a block was taken whole";
+  EXPECT_EQ(heap.stats().oversize_segments.current, 2);
+  EXPECT_EQ(heap.stats().oversize_allocations.current, 1);
+  EXPECT_EQ(heap.stats().max_split_size, static_cast<std::int64_t>(40 * kMib));
+  heap.deallocate(small);
+  heap.deallocate(half);
+  heap.empty_cache();
+  EXPECT_EQ(heap.stats().oversize_segments.current, 0);
+}
+
+TEST(OomReportTest, SaysWhatTorchSays) {
+  constexpr std::int64_t kGib = std::int64_t{1} << 30;
+  const auto mib = static_cast<std::int64_t>(kMib);
+  const MemoryBreakdown breakdown{.requested = 1997 * mib,
+                                  .total = 14920 * mib,
+                                  .free = 1618 * mib,
+                                  .allocated = kGib,
+                                  .reserved = kGib + 512 * mib,
+                                  .limit = 14920 * mib};
+  EXPECT_EQ(out_of_memory_text(0, breakdown, true),
+            "CUDA out of memory. Tried to allocate 1.95 GiB. GPU 0 has a total capacity of 14.57 "
+            "GiB of which 1.58 GiB is free. Of the allocated memory 1.00 GiB is allocated by gantry, "
+            "and 512.00 MiB is reserved by gantry but unallocated. 11.49 GiB is used by other "
+            "processes or outside of this allocator.");
+}
+
+TEST(OomReportTest, GivesAdviceThatFits) {
+  const auto mib = static_cast<std::int64_t>(kMib);
+  MemoryBreakdown breakdown{.requested = 100 * mib,
+                            .total = 1000 * mib,
+                            .free = 10 * mib,
+                            .allocated = 500 * mib,
+                            .reserved = 990 * mib,
+                            .limit = 1000 * mib};
+  EXPECT_THAT(out_of_memory_text(1, breakdown, true), HasSubstr("max_split_size_mb"));
+  EXPECT_THAT(out_of_memory_text(1, breakdown, false),
+              AllOf(Not(HasSubstr("max_split_size_mb")), HasSubstr("in pieces")));
+  breakdown.allocated = breakdown.reserved;
+  EXPECT_THAT(out_of_memory_text(1, breakdown, true),
+              AllOf(Not(HasSubstr("max_split_size_mb")), Not(HasSubstr("set_fraction"))));
+}
+
+TEST(OomReportTest, FormatsBytesForPeople) {
+  EXPECT_EQ(format_bytes(0), "0 bytes");
+  EXPECT_EQ(format_bytes(1024), "1024 bytes");
+  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
+  EXPECT_EQ(format_bytes(20 << 20), "20.00 MiB");
+  EXPECT_EQ(format_bytes(std::int64_t{3} << 29), "1.50 GiB");
+}
+
+}  // namespace
+}  // namespace gantry::memory

@@ -1,0 +1,85 @@
+// Starts and ends each test with an empty caching allocator.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <vector>
+
+#include <gantry/device/driver.hpp>
+#include <gantry/device/properties.hpp>
+#include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/stats.hpp>
+#include <gantry/streams/stream.hpp>
+
+#include "tests/support/device_fixture.hpp"
+#include "tests/support/fault_driver.hpp"
+
+namespace gantry::testing {
+
+inline constexpr std::size_t kKib = 1024;
+inline constexpr std::size_t kMib = 1024 * kKib;
+
+/// What holds for the statistics at every moment.
+inline void expect_stats_add_up(const memory::Stats& stats) {
+  const auto adds_up = [](const memory::PoolStat& stat, const char* name) {
+    for (auto member : {&memory::Stat::current, &memory::Stat::allocated, &memory::Stat::freed}) {
+      EXPECT_EQ(stat.all.*member, stat.small_pool.*member + stat.large_pool.*member) << name;
+    }
+    for (const memory::Stat& one : {stat.all, stat.small_pool, stat.large_pool}) {
+      EXPECT_EQ(one.current, one.allocated - one.freed) << name;
+      EXPECT_GE(one.current, 0) << name;
+      EXPECT_GE(one.peak, one.current) << name;
+    }
+  };
+  adds_up(stats.allocation, "allocation");
+  adds_up(stats.segment, "segment");
+  adds_up(stats.active, "active");
+  adds_up(stats.inactive_split, "inactive_split");
+  adds_up(stats.allocated_bytes, "allocated_bytes");
+  adds_up(stats.reserved_bytes, "reserved_bytes");
+  adds_up(stats.active_bytes, "active_bytes");
+  adds_up(stats.inactive_split_bytes, "inactive_split_bytes");
+  adds_up(stats.requested_bytes, "requested_bytes");
+  EXPECT_LE(stats.requested_bytes.all.current, stats.active_bytes.all.current);
+  EXPECT_LE(stats.allocated_bytes.all.current, stats.active_bytes.all.current);
+  EXPECT_LE(stats.active_bytes.all.current + stats.inactive_split_bytes.all.current,
+            stats.reserved_bytes.all.current);
+  EXPECT_EQ(stats.num_device_alloc, stats.segment.all.allocated);
+  EXPECT_EQ(stats.num_device_free, stats.segment.all.freed);
+}
+
+/// A fixture that begins with no segment held and checks that nothing leaked.
+class HeapTest : public DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    if (IsSkipped()) return;
+    memory::empty_cache();
+    for (int i = 0; i < device_count(); ++i) {
+      ASSERT_EQ(memory::reserved(Device::cuda(i)), 0u) << "an earlier test leaked";
+      memory::reset_peak_stats(Device::cuda(i));
+    }
+  }
+  void TearDown() override {
+    for (int i = 0; i < device_count(); ++i) {
+      memory::set_fraction(1, Device::cuda(i));
+      EXPECT_EQ(memory::allocated(Device::cuda(i)), 0u);
+      expect_stats_add_up(memory::stats(Device::cuda(i)));
+    }
+    DeviceTest::TearDown();
+  }
+
+  /// Limits cuda:0 to `bytes`.
+  static void limit_to(std::size_t bytes) {
+    const auto total = static_cast<double>(device_properties(Device::cuda(0)).total_memory);
+    memory::set_fraction((static_cast<double>(bytes) + 0.5) / total, Device::cuda(0));
+  }
+};
+
+/// Driver calls that the allocator made; what AddressSanitizer builds submit is not counted.
+inline std::uint64_t allocator_calls(const FaultDriver& driver) {
+  return driver.total_calls() - driver.calls("launch_host_function");
+}
+
+}  // namespace gantry::testing
