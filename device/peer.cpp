@@ -21,7 +21,7 @@ int checked_index(Device device, const char* operation) {
 }
 
 const PeerMatrix& cached_matrix() {
-  static const PeerMatrix& matrix = [&]() -> const PeerMatrix& {
+  static const PeerMatrix* const matrix = [] {
     Driver& active = driver();
     auto* made = new PeerMatrix;  // never destroyed: read until the process ends
     made->count = device_count();
@@ -30,9 +30,9 @@ const PeerMatrix& cached_matrix() {
         made->access.push_back(from == to || active.can_access_peer(from, to));
       }
     }
-    return *made;
+    return made;
   }();
-  return matrix;
+  return *matrix;
 }
 
 }  // namespace

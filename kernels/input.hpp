@@ -125,6 +125,13 @@ Input<ElementSource<T>> operand_input(const Operand& operand) {
                            : tensor_input<T>(operand.tensor);
 }
 
+// As operand_input; a number is a bound that saturates.
+template <class T>
+Input<ElementSource<T>> bound_input(const Operand& operand) {
+  return operand.is_number ? number_input<T>(bound_as<T>(operand.number))
+                           : tensor_input<T>(operand.tensor);
+}
+
 // The row-major index of each element of `out`.
 inline Input<Counter> index_input(const TensorRef& out) {
   Input<Counter> result{{0}, {}};

@@ -47,7 +47,7 @@ struct ReducePlan {
 [[nodiscard]] DType accumulator_dtype(Reduction op, DType dtype);
 
 // The reduction that combines the segment results of `op`.
-[[nodiscard]] constexpr Reduction merging_reduction(Reduction op) {
+[[nodiscard]] GANTRY_HD constexpr Reduction merging_reduction(Reduction op) {
   switch (op) {
     case Reduction::sum:
     case Reduction::sum_squares:

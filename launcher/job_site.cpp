@@ -50,7 +50,6 @@ JobSite::JobSite(const Options& options) {
   if (mkdtemp(scratch_.data()) == nullptr) fail("cannot make a directory " + scratch_);
   error_prefix_ = scratch_ + "/rank";
   if (options.log_dir) {
-    std::filesystem::create_directories(*options.log_dir);
     error_prefix_ = std::filesystem::absolute(*options.log_dir).string() + "/rank";
   }
   std::array<int, 2> ends{};

@@ -302,7 +302,7 @@ std::vector<pid_t> Supervisor::orphans() const {
   for (const pid_t pid : child_processes()) {
     const bool is_rank = std::any_of(ranks_.begin(), ranks_.end(),
                                      [&](const Rank& rank) { return rank.pid == pid; });
-    if (!is_rank && !is_guard(pid)) result.push_back(pid);
+    if (!is_rank && pid != guard_.pid() && !is_guard(pid)) result.push_back(pid);
   }
   return result;
 }

@@ -45,10 +45,10 @@ Block allocate_cpu(std::size_t bytes) {
                    : ::operator new (bytes, std::align_val_t{kCpuAlignment}, std::nothrow);
   if (block.data == nullptr) {
     MemoryBreakdown breakdown;
-    breakdown.requested = static_cast<std::int64_t>(bytes);
-    throw OutOfMemoryError(fmt::format("CPU out of memory. Tried to allocate {}.",
-                                       format_bytes(static_cast<std::int64_t>(bytes))),
-                           breakdown, "cpu");
+    breakdown.requested = signed_bytes(bytes);
+    throw OutOfMemoryError(
+        fmt::format("CPU out of memory. Tried to allocate {}.", format_bytes(breakdown.requested)),
+        breakdown, "cpu");
   }
   block.allocator = &cpu_allocator();
   return block;

@@ -154,7 +154,7 @@ std::size_t DeviceHeap::limit() const {
 void DeviceHeap::report_out_of_memory(Lock& lock, std::size_t bytes) {
   ++stats_.num_ooms;
   MemoryBreakdown breakdown;
-  breakdown.requested = static_cast<std::int64_t>(bytes);
+  breakdown.requested = signed_bytes(bytes);
   breakdown.allocated = stats_.allocated_bytes.all.current;
   breakdown.reserved = stats_.reserved_bytes.all.current;
   const std::size_t limit_bytes = limit();

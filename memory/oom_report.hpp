@@ -1,14 +1,22 @@
 // What a caller learns when device memory is exhausted.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
 
 namespace gantry::memory {
+
+/// `bytes` as a signed count; the largest one for sizes beyond it.
+[[nodiscard]] constexpr std::int64_t signed_bytes(std::size_t bytes) {
+  constexpr auto kLargest = std::numeric_limits<std::int64_t>::max();
+  return bytes > static_cast<std::size_t>(kLargest) ? kLargest : static_cast<std::int64_t>(bytes);
+}
 
 /// `bytes` for people: "512 bytes", "1.50 KiB", "20.00 MiB", "1.95 GiB".
 [[nodiscard]] std::string format_bytes(std::int64_t bytes);

@@ -181,9 +181,9 @@ PinnedNode& PinnedAllocator::find_memory(Lock& lock, std::size_t size, std::size
   release_all();
   if (PinnedNode* node = make(size)) return *node;
   MemoryBreakdown breakdown;
-  breakdown.requested = static_cast<std::int64_t>(size);
+  breakdown.requested = signed_bytes(size);
   throw OutOfMemoryError(fmt::format("Page-locked host memory is exhausted. Tried to allocate {}.",
-                                     format_bytes(static_cast<std::int64_t>(bytes))),
+                                     format_bytes(signed_bytes(bytes))),
                          breakdown, "cpu");
 }
 

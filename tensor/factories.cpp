@@ -171,7 +171,13 @@ Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
     throw InvalidArgument(
         fmt::format("linspace: number of steps must be non-negative, but got {}", steps));
   }
-  Tensor result = make("linspace", {steps}, options.dtype.value_or(DType::f32), options);
+  const DType dtype = options.dtype.value_or(DType::f32);
+  if (!is_floating_point(dtype)) {
+    const TensorOptions real{
+        .dtype = DType::f64, .device = options.device, .pinned = options.pinned};
+    return linspace(start, end, steps, real).to(dtype);
+  }
+  Tensor result = make("linspace", {steps}, dtype, options);
   if (steps == 0) return result;
   const auto target = detail::target_of(result);
   const double first = start.to<double>();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -13,17 +12,15 @@ namespace gantry::detail {
 
 bool has_internal_overlap(const Tensor& tensor) {
   if (tensor.is_contiguous()) return false;
-  std::array<int, kMaxDims> order{};
-  int count = 0;
+  std::vector<int> order;
   for (int d = 0; d < tensor.dim(); ++d) {
-    if (tensor.sizes()[d] != 1) order[static_cast<std::size_t>(count++)] = d;
+    if (tensor.sizes()[d] != 1) order.push_back(d);
   }
-  std::sort(order.begin(), order.begin() + count,
+  std::sort(order.begin(), order.end(),
             [&](int a, int b) { return tensor.strides()[a] < tensor.strides()[b]; });
   // Each dim must step over all that the smaller-strided dims span.
   std::int64_t span = 0;
-  for (int i = 0; i < count; ++i) {
-    const int d = order[static_cast<std::size_t>(i)];
+  for (const int d : order) {
     if (tensor.strides()[d] <= span) return true;
     span += (tensor.sizes()[d] - 1) * tensor.strides()[d];
   }

@@ -23,6 +23,11 @@ namespace {
 
 Device common_device(std::string_view op, std::initializer_list<NamedTensor> arguments,
                      CpuScalars cpu_scalars) {
+  return common_device(op, std::span(arguments.begin(), arguments.size()), cpu_scalars);
+}
+
+Device common_device(std::string_view op, std::span<const NamedTensor> arguments,
+                     CpuScalars cpu_scalars) {
   Device common = Device::cpu();
   for (const NamedTensor& argument : arguments) {
     check_defined(op, argument.name, argument.tensor);

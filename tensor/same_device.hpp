@@ -28,6 +28,8 @@ enum class CpuScalars { refused, allowed };
 // devices, cuda:0 and cuda:1! (when checking argument other in add)".
 Device common_device(std::string_view op, std::initializer_list<NamedTensor> arguments,
                      CpuScalars cpu_scalars = CpuScalars::refused);
+Device common_device(std::string_view op, std::span<const NamedTensor> arguments,
+                     CpuScalars cpu_scalars);
 // The device of a list of tensors; they are called "tensors[i]".
 Device common_device(std::string_view op, std::span<const Tensor> tensors);
 

@@ -19,7 +19,7 @@ std::array<std::atomic<CUcontext>, kMaxDevices> retained{};
 /// Note [Pending device]
 /// restore_device may have to go back to a device without a context. CUDA's own current device then
 /// stays where it is and the wanted one is remembered here: current_device reports it as long as
-/// CUDA's device is the one it was at that moment, that is, until someone sets a device.
+/// CUDA's device is the one it was at that moment, that is, until someone sets another device.
 struct PendingDevice {
   int device = -1;
   int actual = -1;
@@ -59,8 +59,9 @@ ContextScope::ContextScope(NativeStream stream) {
 
 ContextScope::ContextScope() {
   CUcontext current = nullptr;
-  GANTRY_CUDA_CHECK(api().cuCtxGetCurrent(&current), "reading the current context");
-  if (current != nullptr) return;
+  const auto status = static_cast<cudaError_t>(api().cuCtxGetCurrent(&current));
+  if (current != nullptr || is_shutting_down(status)) return;
+  GANTRY_CUDA_CHECK_STATUS(status, "cuCtxGetCurrent", "reading the current context");
   for (const std::atomic<CUcontext>& slot : retained) {
     if (CUcontext known = slot.load(std::memory_order_acquire)) {
       enter(known);
@@ -72,8 +73,10 @@ ContextScope::ContextScope() {
 
 void ContextScope::enter(CUcontext wanted) {
   CUcontext current = nullptr;
-  GANTRY_CUDA_CHECK(api().cuCtxGetCurrent(&current), "reading the current context");
-  if (current == wanted) return;
+  const auto status = static_cast<cudaError_t>(api().cuCtxGetCurrent(&current));
+  // While the process ends there is no context any more; what is called next says so if it matters.
+  if (current == wanted || is_shutting_down(status)) return;
+  GANTRY_CUDA_CHECK_STATUS(status, "cuCtxGetCurrent", "reading the current context");
   GANTRY_CUDA_CHECK(api().cuCtxPushCurrent(wanted), "making a context current");
   pushed_ = true;
 }

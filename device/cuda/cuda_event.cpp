@@ -27,23 +27,23 @@ EventOwners& owners() {
   return instance;
 }
 
-int owner(NativeEvent event) {
-  EventOwners& all = owners();
-  const std::lock_guard lock(all.mutex);
-  const auto found = all.devices.find(event);
-  return found == all.devices.end() ? -1 : found->second;
-}
-
 void raise_fault_of(NativeEvent event) {
   if (!any_fault()) [[likely]] {
     return;
   }
-  if (const int device = owner(event); device >= 0) raise_fault(device);
+  if (const int device = event_owner(event); device >= 0) raise_fault(device);
 }
 
 CUevent native(NativeEvent event) { return static_cast<CUevent>(event); }
 
 }  // namespace
+
+int event_owner(NativeEvent event) {
+  EventOwners& all = owners();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.devices.find(event);
+  return found == all.devices.end() ? -1 : found->second;
+}
 
 void own_event(NativeEvent event, int device) {
   EventOwners& all = owners();

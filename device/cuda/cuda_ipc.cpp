@@ -73,7 +73,8 @@ void CudaDriver::close_memory(void* base) {
 }
 
 NativeEventHandle CudaDriver::export_event(NativeEvent event) {
-  const cuda::ContextScope scope;
+  const int owner = cuda::event_owner(event);
+  const cuda::ContextScope scope(owner >= 0 ? owner : current_device());
   cudaIpcEventHandle_t handle{};
   GANTRY_CUDA_CHECK(cudaIpcGetEventHandle(&handle, static_cast<cudaEvent_t>(event)),
                     "exporting an event");

@@ -5,7 +5,6 @@
 
 #include <csignal>
 #include <memory>
-#include <thread>
 
 namespace gantry::sim {
 
@@ -47,12 +46,11 @@ std::uint64_t SimStream::submit(Task task, Options options) {
   return queue_.push(new Item{std::move(task), options});
 }
 
-// The thread is detached: a process may exit with work in flight, as with a GPU.
 void SimStream::start() {
   if (running_.load(std::memory_order_relaxed)) return;
   std::call_once(started_, [this] {
     const BlockedSignals blocked;
-    std::thread([this] { run(); }).detach();
+    thread_ = std::thread([this] { run(); });
     running_.store(true, std::memory_order_relaxed);
   });
 }
@@ -70,11 +68,8 @@ void SimStream::run() {
     completed_.store(ticket, std::memory_order_release);
     full_fence();
     if (waiters_.load(std::memory_order_relaxed) != 0) futex_wake_all(&completed_);
-    if (last) break;
+    if (last) return;
   }
-  const void* const exited = &exited_;
-  exited_.store(1, std::memory_order_release);
-  futex_wake_all(exited);  // the stream may be gone; its address is only a name here
 }
 
 void SimStream::execute(Item& item, std::uint64_t ticket) {
@@ -150,7 +145,7 @@ void SimStream::clear_error() noexcept { (void)take_error(UINT64_MAX); }
 void SimStream::stop() {
   if (!running_.load(std::memory_order_relaxed)) return;
   queue_.push(new Item{Task{}, Options{}, true});
-  while (exited_.load(std::memory_order_acquire) == 0) futex_wait(exited_, 0);
+  thread_.join();
   running_.store(false, std::memory_order_relaxed);
 }
 

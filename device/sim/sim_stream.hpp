@@ -7,6 +7,7 @@
 #include <exception>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "device/sim/sim_launch.hpp"
 #include "device/sim/sim_queue.hpp"
@@ -91,7 +92,7 @@ class SimStream {
   const int number_;
   std::once_flag started_;
   std::atomic<bool> running_{false};
-  std::atomic<std::uint32_t> exited_{0};
+  std::thread thread_;  ///< joined by stop(); a process may exit while it runs, as with a GPU
   TaskQueue<Item> queue_;
 
   mutable std::atomic<std::uint32_t> waiters_{0};

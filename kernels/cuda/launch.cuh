@@ -144,6 +144,27 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+template <class Out, class Op>
+__global__ void __launch_bounds__(kThreads)
+    blocks_kernel(std::int64_t n, bool aligned, Op op, Out* out) {
+  constexpr int V = Op::kSize;
+  const std::int64_t blocks = (n + V - 1) / V;
+  for (std::int64_t b = first_index(); b < blocks; b += index_step()) {
+    const auto block = op.block(static_cast<std::uint64_t>(b));
+    StoredPack<Out, V> result;
+#pragma unroll
+    for (int i = 0; i < V; ++i) result.values[i] = convert<Out>(block.values[i]);
+    if (aligned && (b + 1) * V <= n) {
+      *reinterpret_cast<StoredPack<Out, V>*>(out + b * V) = result;
+    } else {
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        if (b * V + i < n) out[b * V + i] = result.values[i];
+      }
+    }
+  }
+}
+
 }  // namespace detail
 
 // The GPU's skeleton of elementwise kernels; the same interface as host::Loop.
@@ -177,6 +198,20 @@ class Loop {
                       inputs.source...);
         },
         begin);
+  }
+
+  template <class Out, class Op>
+  void run_blocks(const char* name, const Op& op, const TensorRef& out) const {
+    if (!out.is_contiguous()) {
+      run<Out>(name, op, out, index_input(out));
+      return;
+    }
+    const std::int64_t n = out.numel();
+    const bool aligned = reinterpret_cast<std::uintptr_t>(out.data) %
+                             alignof(StoredPack<Out, Op::kSize>) ==
+                         0;
+    launch(name, stream_, blocks_for((n + Op::kSize - 1) / Op::kSize), kThreads, 0,
+           detail::blocks_kernel<Out, Op>, n, aligned, op, static_cast<Out*>(out.data));
   }
 
  private:

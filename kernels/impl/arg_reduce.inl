@@ -17,8 +17,8 @@ GANTRY_HD bool beats(bool largest, T a, T b) {
 // An element on its way to the end; index -1 is none.
 template <class T>
 struct Champion {
-  T value = T(0);
-  std::int64_t index = -1;
+  T value;
+  std::int64_t index;
 };
 
 // The one of two that goes first; of equal ones, that with the lower index.

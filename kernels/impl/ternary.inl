@@ -44,7 +44,10 @@ void run_ternary(const Loop& loop, TernaryOp op, const TensorRef& out, const Ope
       loop.template run<T>("ternary", functor, out, operand_input<T>(a), operand_input<T>(b),
                            operand_input<T>(c));
     };
-    if (op == TernaryOp::clamp) return run(functors::Clamp<C>{});
+    if (op == TernaryOp::clamp) {
+      return loop.template run<T>("ternary", functors::Clamp<C>{}, out, operand_input<T>(a),
+                                  bound_input<T>(b), bound_input<T>(c));
+    }
     if constexpr (std::is_floating_point_v<C>) {
       switch (op) {
         case TernaryOp::lerp: return run(functors::Lerp<C>{});

@@ -32,7 +32,7 @@ struct Sign {
   static constexpr Domain kFor = Domain::all;
   template <class C>
   GANTRY_HD C operator()(C x) const {
-    return static_cast<C>((C(0) < x) - (x < C(0)));
+    return x != x ? x : static_cast<C>((C(0) < x) - (x < C(0)));
   }
 };
 struct Square {

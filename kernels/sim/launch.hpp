@@ -118,6 +118,23 @@ struct Loop {
       }
     }
   }
+
+  // out[i] = convert(op(i)), i in row-major order, where op makes Op::kSize neighbours at once:
+  // op.block(b) gives those from b * Op::kSize on.
+  template <class Out, class Op>
+  void run_blocks(const char* name, const Op& op, const TensorRef& out) const {
+    if (!out.is_contiguous()) {
+      run<Out>(name, op, out, index_input(out));
+      return;
+    }
+    auto* data = static_cast<Out*>(out.data);
+    const std::int64_t n = out.numel();
+    for (std::int64_t first = 0; first < n; first += Op::kSize) {
+      const auto block = op.block(static_cast<std::uint64_t>(first / Op::kSize));
+      const std::int64_t count = n - first < Op::kSize ? n - first : Op::kSize;
+      for (std::int64_t i = 0; i < count; ++i) data[first + i] = convert<Out>(block.values[i]);
+    }
+  }
 };
 
 }  // namespace gantry::kernels::host

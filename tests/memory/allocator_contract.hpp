@@ -120,8 +120,8 @@ TEST_P(AllocatorContract, LiveBlocksDoNotOverlap) {
     const memory::Block block = allocator().allocate(bytes, stream);
     const auto begin = reinterpret_cast<std::uintptr_t>(block.data);
     const auto after = live.upper_bound(begin);
-    if (after != live.end()) ASSERT_LE(begin + bytes, after->first);
-    if (after != live.begin()) ASSERT_LE(std::prev(after)->second.first, begin);
+    ASSERT_TRUE(after == live.end() || begin + bytes <= after->first);
+    ASSERT_TRUE(after == live.begin() || std::prev(after)->second.first <= begin);
     live.emplace(begin, std::pair(begin + bytes, block));
   }
   for (auto& [begin, entry] : live) allocator().deallocate(entry.second);
@@ -143,9 +143,8 @@ TEST_P(AllocatorContract, BuffersGiveBackOnce) {
 
 TEST_P(AllocatorContract, ReportsImpossibleRequestsAndStaysUsable) {
   const Stream stream = Stream::current();
-  for (const std::size_t bytes :
-       {std::size_t{1} << 60, std::numeric_limits<std::size_t>::max(),
-        std::numeric_limits<std::size_t>::max() - 511}) {
+  for (const std::size_t bytes : {std::size_t{1} << 60, std::numeric_limits<std::size_t>::max(),
+                                  std::numeric_limits<std::size_t>::max() - 511}) {
     try {
       memory::Block block = allocator().allocate(bytes, stream);
       allocator().deallocate(block);

@@ -125,8 +125,8 @@ TEST_F(AllocatorOracleTest, ThreadsAndStreamsNeverShareMemory) {
         live.push_back(allocate(random_bytes(random), stream));
         const Block& block = live.back().block();
         ASSERT_TRUE(ranges.insert(block)) << "two live blocks overlap";
-        driver().fill(block.data, static_cast<std::uint8_t>(seed), std::min<std::size_t>(
-                      block.bytes, 4096), stream.native());
+        driver().fill(block.data, static_cast<std::uint8_t>(seed),
+                      std::min<std::size_t>(block.bytes, 4096), stream.native());
         if (random() % 4 == 0) {
           const Stream& user = stream == own ? other : own;
           user.wait(stream);

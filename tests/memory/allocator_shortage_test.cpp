@@ -214,11 +214,12 @@ TEST(OomReportTest, SaysWhatTorchSays) {
                                   .allocated = kGib,
                                   .reserved = kGib + 512 * mib,
                                   .limit = 14920 * mib};
-  EXPECT_EQ(out_of_memory_text(0, breakdown, true),
-            "CUDA out of memory. Tried to allocate 1.95 GiB. GPU 0 has a total capacity of 14.57 "
-            "GiB of which 1.58 GiB is free. Of the allocated memory 1.00 GiB is allocated by gantry, "
-            "and 512.00 MiB is reserved by gantry but unallocated. 11.49 GiB is used by other "
-            "processes or outside of this allocator.");
+  EXPECT_EQ(
+      out_of_memory_text(0, breakdown, true),
+      "CUDA out of memory. Tried to allocate 1.95 GiB. GPU 0 has a total capacity of 14.57 "
+      "GiB of which 1.58 GiB is free. Of the allocated memory 1.00 GiB is allocated by gantry, "
+      "and 512.00 MiB is reserved by gantry but unallocated. 11.49 GiB is used by other "
+      "processes or outside of this allocator.");
 }
 
 TEST(OomReportTest, GivesAdviceThatFits) {
@@ -239,7 +240,8 @@ TEST(OomReportTest, GivesAdviceThatFits) {
 
 TEST(OomReportTest, FormatsBytesForPeople) {
   EXPECT_EQ(format_bytes(0), "0 bytes");
-  EXPECT_EQ(format_bytes(1024), "1024 bytes");
+  EXPECT_EQ(format_bytes(1023), "1023 bytes");
+  EXPECT_EQ(format_bytes(1024), "1.00 KiB");
   EXPECT_EQ(format_bytes(1536), "1.50 KiB");
   EXPECT_EQ(format_bytes(20 << 20), "20.00 MiB");
   EXPECT_EQ(format_bytes(std::int64_t{3} << 29), "1.50 GiB");

@@ -12,12 +12,13 @@ namespace gantry::testing {
 
 INSTANTIATE_TEST_SUITE_P(
     Memory, AllocatorContract,
-    ::testing::Values(
-        AllocatorProvider{
-            "caching", []() -> memory::Allocator& { return memory::allocator(Device::cuda(0)); },
-            Device::cuda(0), true},
-        AllocatorProvider{"pinned", memory::pinned_allocator, Device::cpu(), true},
-        AllocatorProvider{"cpu", memory::cpu_allocator, Device::cpu(), false}),
+    ::testing::Values(AllocatorProvider{"caching",
+                                        []() -> memory::Allocator& {
+                                          return memory::allocator(Device::cuda(0));
+                                        },
+                                        Device::cuda(0), true},
+                      AllocatorProvider{"pinned", memory::pinned_allocator, Device::cpu(), true},
+                      AllocatorProvider{"cpu", memory::cpu_allocator, Device::cpu(), false}),
     [](const auto& info) { return info.param.label; });
 
 }  // namespace gantry::testing

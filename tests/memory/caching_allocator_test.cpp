@@ -242,15 +242,15 @@ TEST_F(CachingAllocatorTest, SecondFreeIsIgnored) {
 
 TEST_F(CachingAllocatorTest, RawPointersGoBackByAddress) {
   EXPECT_EQ(alloc(0), nullptr);
-  free(nullptr);
+  memory::free(nullptr);
   void* data = alloc(1000);
   EXPECT_EQ(allocated(), 1024u);
-  EXPECT_THAT([&] { free(static_cast<std::byte*>(data) + 512); },
-              ThrowsMessage<InvalidArgument>(
-                  HasSubstr("free: a pointer from gantry::memory::alloc was expected, but got 0x")));
-  free(data);
+  EXPECT_THAT([&] { memory::free(static_cast<std::byte*>(data) + 512); },
+              ThrowsMessage<InvalidArgument>(HasSubstr(
+                  "free: a pointer from gantry::memory::alloc was expected, but got 0x")));
+  memory::free(data);
   EXPECT_EQ(allocated(), 0u);
-  EXPECT_THROW(free(data), InvalidArgument);
+  EXPECT_THROW(memory::free(data), InvalidArgument);
 }
 
 class CountingAllocator final : public Allocator {
@@ -285,7 +285,7 @@ TEST_F(CachingAllocatorTest, CanBeReplacedPerDevice) {
   void* raw = alloc(1000);
   EXPECT_EQ(counting.count, 2);
   EXPECT_EQ(set_allocator(Device::cuda(0), nullptr), &counting);
-  free(raw);
+  memory::free(raw);
   buffer.reset();
   EXPECT_EQ(counting.count, 0) << "blocks did not return to the allocator that made them";
   EXPECT_EQ(&allocator(Device::cuda(0)), before);

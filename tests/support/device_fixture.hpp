@@ -33,7 +33,7 @@ class DeviceTest : public ::testing::Test {
     set_device(Device::cuda(0));
   }
   void TearDown() override {
-    if (before_.index >= 0) set_device(before_);
+    if (before_.is_cuda()) set_device(before_);
   }
 
  private:

@@ -32,7 +32,7 @@ class Scalar {
   [[nodiscard]] DTypeCategory category() const { return category_; }
   /// The type that a 0-dim tensor made of this number gets: bool, i64 or f32.
   [[nodiscard]] DType default_dtype() const;
-  /// The value converted to T with C++'s rules (a float16 or bfloat16 is rounded once).
+  /// The value converted to T with C++'s rules; to float16 and bfloat16 by way of float, as PyTorch.
   template <class T>
   [[nodiscard]] T to() const {
     if constexpr (std::same_as<T, float16> || std::same_as<T, bfloat16>) {

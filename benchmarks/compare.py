@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""Puts bench's JSON beside peer_torch.py's and prints a Markdown table of ratios.
+
+Usage: bench --benchmark_format=json > gantry.json; peer_torch.py > torch.json; compare.py gantry.json torch.json
+"""
+import json
+import sys
+
+UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    with open(sys.argv[1], encoding="utf-8") as file:
+        ours = json.load(file)
+    with open(sys.argv[2], encoding="utf-8") as file:
+        peer = json.load(file)
+    context = ours["context"]
+    print(f"{context.get('devices')} x {context.get('device')}, PyTorch {peer['torch']}\n")
+    print("| measurement | gantry µs | PyTorch µs | PyTorch / gantry |")
+    print("| --- | ---: | ---: | ---: |")
+    for run in ours["benchmarks"]:
+        name = run["name"].removesuffix("/manual_time")
+        if run.get("run_type") == "aggregate" or name not in peer["results"]:
+            continue
+        microseconds = run["real_time"] * UNITS[run["time_unit"]]
+        theirs = peer["results"][name]
+        print(f"| {name} | {microseconds:.2f} | {theirs:.2f} | {theirs / microseconds:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+// PyTorch's side of dispatch, allocation and copies, through its C++ API. Built by peer_torch.py.
+// Prints one line "name microseconds" per measurement.
+
+#include <torch/extension.h>
+
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void synchronize() {
+  for (int i = 0; i < c10::cuda::device_count(); ++i) {
+    at::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(i));
+    c10::cuda::device_synchronize();
+  }
+}
+
+void report(const std::string& name, double seconds) {
+  std::printf("%s %.4f\n", name.c_str(), seconds * 1e6);
+  std::fflush(stdout);
+}
+
+void host(const std::string& name, const std::function<void()>& call) {
+  constexpr int kBatch = 200;
+  for (int i = 0; i < kBatch; ++i) call();
+  synchronize();
+  std::vector<double> times;
+  for (int round = 0; round < 50; ++round) {
+    const auto start = Clock::now();
+    for (int i = 0; i < kBatch; ++i) call();
+    times.push_back(std::chrono::duration<double>(Clock::now() - start).count() / kBatch);
+    synchronize();
+  }
+  report(name, median(times));
+}
+
+void completion(const std::string& name, int calls, const std::function<void()>& call) {
+  for (int i = 0; i < 3; ++i) call();
+  synchronize();
+  std::vector<double> times;
+  for (int round = 0; round < 20; ++round) {
+    const auto start = Clock::now();
+    for (int i = 0; i < calls; ++i) call();
+    synchronize();
+    times.push_back(std::chrono::duration<double>(Clock::now() - start).count() / calls);
+  }
+  report(name, median(times));
+}
+
+void dispatch() {
+  const auto f = torch::dtype(torch::kFloat32).device(torch::kCUDA, 0);
+  auto a = torch::ones({16}, f);
+  auto b = torch::ones({16}, f);
+  auto matrix = torch::ones({16, 4}, f);
+  auto square = torch::ones({64, 64}, f);
+  auto scalar = torch::ones({}, f);
+  host("dispatch/add", [&] { auto c = a.add(b); });
+  host("dispatch/add_", [&] { a.add_(b); });
+  host("dispatch/fill_", [&] { a.fill_(2.0); });
+  host("dispatch/sum", [&] { auto c = a.sum(); });
+  host("dispatch/normal_", [&] { a.normal_(); });
+  host("dispatch/empty", [&] { auto c = torch::empty({16}, f); });
+  host("dispatch/view", [&] { auto c = a.view({4, 4}); });
+  host("dispatch/select", [&] { auto c = matrix.select(0, 1); });
+  host("dispatch/mm_64", [&] { auto c = square.mm(square); });
+  host("dispatch/item", [&] { (void)scalar.item<float>(); });
+}
+
+void allocation() {
+  auto* allocator = c10::cuda::CUDACachingAllocator::get();
+  for (const std::size_t bytes : {std::size_t{512}, std::size_t{4096}, std::size_t{1} << 20,
+                                  std::size_t{64} << 20}) {
+    host("alloc/pair/" + std::to_string(bytes),
+         [&] { allocator->raw_delete(allocator->raw_alloc(bytes)); });
+  }
+  std::mt19937_64 random(1);
+  std::uniform_real_distribution<double> exponent(9.0, 23.0);
+  std::vector<std::size_t> sizes(8192);
+  for (auto& size : sizes) size = static_cast<std::size_t>(std::exp2(exponent(random)));
+  std::vector<void*> live(1000);
+  std::size_t next = 0;
+  for (void*& block : live) block = allocator->raw_alloc(sizes[next++ % sizes.size()]);
+  std::size_t victim = 0;
+  host("alloc/live_set", [&] {
+    victim = (victim * 5 + 7) % live.size();
+    allocator->raw_delete(live[victim]);
+    live[victim] = allocator->raw_alloc(sizes[next++ % sizes.size()]);
+  });
+  for (void* block : live) allocator->raw_delete(block);
+  const auto pinned = torch::dtype(torch::kUInt8).pinned_memory(true);
+  host("alloc/pinned_pair/1048576", [&] { auto t = torch::empty({1 << 20}, pinned); });
+}
+
+void copies() {
+  const auto f = torch::dtype(torch::kFloat32);
+  const auto device = f.device(torch::kCUDA, 0);
+  for (const std::int64_t bytes : {std::int64_t{4096}, std::int64_t{1} << 20, std::int64_t{256} << 20}) {
+    const std::string size = std::to_string(bytes);
+    auto here = torch::zeros({bytes / 4}, device);
+    auto there = torch::zeros({bytes / 4}, device);
+    auto pinned = torch::zeros({bytes / 4}, f.pinned_memory(true));
+    auto half = torch::zeros({bytes / 4}, device.dtype(torch::kFloat16));
+    completion("copy/h2d_pinned/" + size, 20, [&] { here.copy_(pinned, true); });
+    completion("copy/d2h_pinned/" + size, 20, [&] { pinned.copy_(here, true); });
+    completion("copy/d2d/" + size, 20, [&] { there.copy_(here, true); });
+    if (c10::cuda::device_count() > 1) {
+      auto peer = torch::zeros({bytes / 4}, f.device(torch::kCUDA, 1));
+      completion("copy/peer/" + size, 20, [&] { peer.copy_(here, true); });
+    }
+    completion("copy/cast_f32_f16/" + size, 20, [&] { half.copy_(here, true); });
+  }
+  auto square = torch::zeros({8192, 8192}, device);
+  auto target = torch::empty({8192, 8192}, device);
+  completion("copy/transposed/8192", 20, [&] { target.copy_(square.t(), true); });
+  const std::int64_t large = std::int64_t{256} << 20;
+  auto a = torch::ones({large / 4}, device);
+  auto b = torch::ones({large / 4}, device);
+  completion("kernel/add/" + std::to_string(large), 20, [&] { auto c = a.add(b); });
+  completion("kernel/exp/" + std::to_string(large), 20, [&] { auto c = a.exp(); });
+  completion("kernel/sum/" + std::to_string(large), 20, [&] { auto c = a.sum(); });
+}
+
+void run() {
+  torch::NoGradGuard no_grad;
+  dispatch();
+  allocation();
+  copies();
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) { module.def("run", &run); }

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Measures PyTorch where bench measures gantry; prints JSON {name: microseconds}.
+
+Dispatch, allocation and copies go through PyTorch's C++ API (compiled here from peer_torch.cpp), torch.cuda.comm through Python.
+"""
+import contextlib
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+import torch.cuda.comm as comm
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def synchronize():
+    for index in range(torch.cuda.device_count()):
+        torch.cuda.synchronize(index)
+
+
+def completion(results, name, calls, call):
+    for _ in range(3):
+        call()
+    synchronize()
+    times = []
+    for _ in range(20):
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        synchronize()
+        times.append((time.perf_counter() - start) / calls)
+    results[name] = statistics.median(times) * 1e6
+
+
+def measure_comm(results):
+    devices = list(range(torch.cuda.device_count()))
+    count = len(devices)
+    for size in (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20):
+        calls = 10 if size > 1 << 20 else 50
+        source = torch.ones(size // 4, device=0)
+        inputs = [torch.ones(size // 4, device=d) for d in devices]
+        parts = [torch.ones(size // 4 // count, device=d) for d in devices]
+        completion(results, f"comm/broadcast/{size}", calls, lambda: comm.broadcast(source, devices))
+        completion(results, f"comm/reduce_add/{size}", calls, lambda: comm.reduce_add(inputs, 0))
+        completion(results, f"comm/scatter/{size}", calls, lambda: comm.scatter(source, devices))
+        completion(results, f"comm/gather/{size}", calls, lambda: comm.gather(parts, destination=0))
+    lists = [[torch.ones(1000 + i, device=d) for i in range(200)] for d in devices]
+    completion(results, "comm/broadcast_coalesced/200x4KB", 5, lambda: comm.broadcast_coalesced(lists[0], devices))
+    completion(results, "comm/reduce_add_coalesced/200x4KB", 5, lambda: comm.reduce_add_coalesced(lists, 0))
+
+
+def measure_cpp(results):
+    from torch.utils import cpp_extension
+
+    with contextlib.redirect_stdout(sys.stderr):
+        module = cpp_extension.load(
+            name="gantry_peer_torch", sources=[str(HERE / "peer_torch.cpp")], extra_cflags=["-O2"],
+            extra_include_paths=["/usr/local/cuda/include"], extra_ldflags=["-L/usr/local/cuda/lib64", "-lcudart", "-lc10_cuda", "-ltorch_cuda"])
+    # The extension prints to the process's standard output: catch it through a pipe in a child.
+    child = os.environ.get("GANTRY_PEER_CHILD")
+    if child:
+        module.run()
+        return
+    text = subprocess.run([sys.executable, __file__], env={**os.environ, "GANTRY_PEER_CHILD": "1"}, check=True,
+                          stdout=subprocess.PIPE, text=True).stdout
+    for line in text.splitlines():
+        name, microseconds = line.split()
+        results[name] = float(microseconds)
+
+
+def main():
+    results = {}
+    measure_cpp(results)
+    if os.environ.get("GANTRY_PEER_CHILD"):
+        return
+    if torch.cuda.device_count() > 1:
+        measure_comm(results)
+    json.dump({"torch": torch.__version__, "results": results}, sys.stdout, indent=1)
+
+
+if __name__ == "__main__":
+    main()

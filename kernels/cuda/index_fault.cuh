@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/indexing_plan.hpp"
+
+namespace gantry::kernels::cuda {
+
+// Puts an index that is out of range into the device's fault record, which lies in pinned host
+// memory, unless it holds one already. The host reads it after the kernel's end, so the order of
+// these writes does not matter. Note [Index faults].
+__device__ inline void report_fault(const IndexingPlan& plan, std::int64_t index) {
+  if (atomicCAS(&plan.fault->raised, 0u, 1u) != 0u) return;
+  plan.fault->dim = plan.dim;
+  plan.fault->index = index;
+  plan.fault->size = plan.index_size;
+  __threadfence_system();
+}
+
+}  // namespace gantry::kernels::cuda

@@ -1,0 +1,54 @@
+#include "kernels/random.hpp"
+
+#include <gantry/memory/caching_allocator.hpp>
+
+#include "kernels/cuda/random.hpp"
+#include "kernels/dispatch.hpp"
+#include "kernels/sim/random.hpp"
+
+namespace gantry::kernels {
+
+void uniform(const Target& target, const TensorRef& out, RandomPosition at, double low,
+             double high) {
+  if (out.numel() == 0) return;
+  submit(
+      target, {&out}, [=] { host::uniform(out, at, low, high); },
+      [&](void* stream) { cuda::uniform(stream, out, at, low, high); });
+}
+
+void normal(const Target& target, const TensorRef& out, RandomPosition at, double mean,
+            double standard_deviation) {
+  if (out.numel() == 0) return;
+  submit(
+      target, {&out}, [=] { host::normal(out, at, mean, standard_deviation); },
+      [&](void* stream) { cuda::normal(stream, out, at, mean, standard_deviation); });
+}
+
+void randint(const Target& target, const TensorRef& out, RandomPosition at, std::int64_t low,
+             std::int64_t high) {
+  if (out.numel() == 0) return;
+  submit(
+      target, {&out}, [=] { host::randint(out, at, low, high); },
+      [&](void* stream) { cuda::randint(stream, out, at, low, high); });
+}
+
+void bernoulli(const Target& target, const TensorRef& out, const TensorRef& probability,
+               RandomPosition at) {
+  if (out.numel() == 0) return;
+  submit(
+      target, {&out, &probability}, [=] { host::bernoulli(out, probability, at); },
+      [&](void* stream) { cuda::bernoulli(stream, out, probability, at); });
+}
+
+void randperm(const Target& target, const TensorRef& out, RandomPosition at) {
+  if (out.numel() == 0) return;
+  submit(
+      target, {&out}, [=] { host::randperm(out, at); },
+      [&](void* stream) {
+        const memory::Buffer workspace =
+            memory::allocate(cuda::randperm_workspace(out.numel()), target.stream());
+        cuda::randperm(stream, out, at, workspace.data());
+      });
+}
+
+}  // namespace gantry::kernels

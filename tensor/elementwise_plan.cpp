@@ -1,0 +1,93 @@
+#include "tensor/elementwise_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include <gantry/core/error.hpp>
+#include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/promote.hpp>
+
+#include "tensor/broadcast.hpp"
+#include "tensor/check.hpp"
+#include "tensor/overlap.hpp"
+#include "tensor/same_device.hpp"
+#include "tensor/target_of.hpp"
+
+namespace gantry::detail {
+
+ElementwisePlan::ElementwisePlan(std::string_view op, Tensor* out,
+                                 std::initializer_list<Argument> arguments)
+    : op_(op), out_(out) {
+  std::vector<NamedTensor> tensors;
+  std::vector<Operand> operands;
+  if (out != nullptr) tensors.push_back({"out", *out, true});
+  bool any_tensor = false;
+  for (const Argument& argument : arguments) {
+    is_condition_[static_cast<std::size_t>(count_)] = argument.is_condition;
+    operands_[static_cast<std::size_t>(count_++)] = &argument.operand;
+    operands.push_back(argument.operand);
+    if (!argument.operand.is_tensor()) continue;
+    any_tensor = true;
+    tensors.push_back({argument.name, argument.operand.tensor()});
+  }
+  if (!any_tensor) {
+    throw InvalidArgument(fmt::format("{}: expected at least one tensor, but got only numbers", op));
+  }
+  device_ = common_device(op, tensors, CpuScalars::allowed);
+  for (const Operand& operand : operands) {
+    if (operand.is_tensor()) shape_ = common_shape(op, {&shape_, &operand.tensor().sizes()});
+  }
+  promoted_ = result_type(operands);
+}
+
+void ElementwisePlan::check_out(DType result) const {
+  if (!can_cast(result, out_->dtype())) {
+    throw DTypeError(fmt::format("{}: result type {} can't be cast to the desired output type {}",
+                                 op_, torch_name(result), torch_name(out_->dtype())));
+  }
+  check_out_shape(op_, *out_, shape_);
+  check_writable(op_, *out_);
+  for (int i = 0; i < count_; ++i) {
+    if (operand(i).is_tensor()) check_no_partial_overlap(op_, *out_, operand(i).tensor());
+  }
+}
+
+void ElementwisePlan::set_types(DType compute, DType result) {
+  if (out_ != nullptr) check_out(result);
+  for (int i = 0; i < count_; ++i) {
+    if (!operand(i).is_tensor()) continue;
+    const Tensor& tensor = operand(i).tensor();
+    // A 0-dim CPU tensor beside a GPU tensor stays: its value goes into the launch.
+    const bool stays = tensor.device() != device_ || is_condition_[static_cast<std::size_t>(i)];
+    converted_[static_cast<std::size_t>(i)] = stays ? tensor : tensor.to(compute);
+  }
+  if (out_ != nullptr && out_->dtype() == result) {
+    output_ = *out_;
+  } else {
+    output_ = empty(shape_, {.dtype = result, .device = device_});
+  }
+}
+
+kernels::Target ElementwisePlan::target() const { return target_of(device_); }
+
+kernels::Operand ElementwisePlan::input(int i) const {
+  if (!operand(i).is_tensor()) return operand(i).number();
+  const Tensor& tensor = converted_[static_cast<std::size_t>(i)];
+  if (tensor.device() != device_) return tensor.item();
+  return broadcast_ref(tensor, shape_);
+}
+
+TensorRef ElementwisePlan::tensor_input(int i) {
+  Tensor& tensor = converted_[static_cast<std::size_t>(i)];
+  if (tensor.device() != device_) tensor = tensor.to(device_);
+  return broadcast_ref(tensor, shape_);
+}
+
+Tensor ElementwisePlan::finish() {
+  if (out_ == nullptr) return output_;
+  if (out_->dtype() != output_.dtype()) out_->copy_(output_);
+  return *out_;
+}
+
+}  // namespace gantry::detail

@@ -1,0 +1,53 @@
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include <gantry/core/error.hpp>
+#include <gantry/device/driver.hpp>
+#include <gantry/memory/pinned_allocator.hpp>
+#include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/tensor.hpp>
+
+#include "tensor/check.hpp"
+
+namespace gantry {
+
+namespace {
+
+// Larger tensors go straight to ordinary memory: pinning as much again would cost more.
+constexpr std::size_t kLargestBounceBytes = std::size_t{16} << 20;
+
+Scalar scalar_at(const void* data, DType dtype) {
+  return dispatch(dtype, [&]<class T>(TypeTag<T>) {
+    T value;
+    std::memcpy(&value, data, sizeof value);
+    return Scalar(value);
+  });
+}
+
+}  // namespace
+
+Scalar Tensor::item() const {
+  detail::check_defined("item", "self", *this);
+  if (numel() != 1) {
+    throw InvalidArgument(
+        fmt::format("item: a Tensor with {} elements cannot be converted to Scalar", numel()));
+  }
+  if (is_cpu()) return scalar_at(data(), dtype());
+  const Stream stream = Stream::current(device());
+  const memory::Buffer bounce = memory::pinned(element_size());
+  driver().copy(bounce.data(), data(), element_size(), stream.native());
+  stream.synchronize();
+  return scalar_at(bounce.data(), dtype());
+}
+
+Tensor Tensor::to_host(DType dtype) const {
+  detail::check_defined("to_vector", "self", *this);
+  if (is_cpu()) return to(dtype).contiguous();
+  const std::size_t bytes = static_cast<std::size_t>(numel()) * gantry::element_size(dtype);
+  Tensor host = empty(sizes(), {.dtype = dtype, .pinned = bytes <= kLargestBounceBytes});
+  host.copy_(*this);
+  return host;
+}
+
+}  // namespace gantry

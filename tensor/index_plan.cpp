@@ -1,0 +1,171 @@
+#include "tensor/index_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <gantry/core/error.hpp>
+#include <gantry/tensor/tensor.hpp>
+
+#include "tensor/check.hpp"
+
+namespace gantry {
+
+Index::Index(const char* text) : value_(EllipsisType{}) {
+  if (text == nullptr || std::string_view(text) != "...") {
+    throw InvalidArgument(
+        fmt::format("Index: expected \"...\", but got \"{}\"", text == nullptr ? "(null)" : text));
+  }
+}
+
+namespace {
+
+struct IndexText {
+  std::string operator()(std::int64_t position) const { return std::to_string(position); }
+  std::string operator()(const Slice& slice) const {
+    const auto bound = [](const std::optional<std::int64_t>& value) {
+      return value ? std::to_string(*value) : std::string();
+    };
+    const std::string range = bound(slice.start) + ":" + bound(slice.stop);
+    return slice.step == 1 ? range : range + ":" + std::to_string(slice.step);
+  }
+  std::string operator()(std::nullopt_t) const { return "None"; }
+  std::string operator()(EllipsisType) const { return "..."; }
+};
+
+}  // namespace
+
+std::string Index::str() const { return std::visit(IndexText{}, value_); }
+
+namespace detail {
+
+namespace {
+
+// Walks over the source dims and appends to the plan.
+class Planner {
+ public:
+  Planner(std::string_view op, const ViewPlan& layout, int ellipsis_dims)
+      : op_(op), layout_(layout), ellipsis_dims_(ellipsis_dims) {
+    plan_.offset = layout.offset;
+  }
+
+  void operator()(std::int64_t position) {
+    const std::int64_t size = layout_.sizes[dim_];
+    if (position < -size || position >= size) {
+      throw IndexError(fmt::format("{}: index {} is out of bounds for dimension {} with size {}",
+                                   op_, position, dim_, size));
+    }
+    plan_.offset += (position < 0 ? position + size : position) * layout_.strides[dim_];
+    ++dim_;
+  }
+
+  void operator()(const Slice& slice) {
+    if (slice.step == 0) throw IndexError(fmt::format("{}: slice step cannot be zero", op_));
+    if (slice.step < 0) {
+      throw IndexError(
+          fmt::format("{}: step must be greater than zero, but got {}", op_, slice.step));
+    }
+    const std::int64_t size = layout_.sizes[dim_];
+    const std::int64_t stride = layout_.strides[dim_];
+    const auto clamped = [size](std::int64_t bound) {
+      return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, 0, size);
+    };
+    const std::int64_t first = clamped(slice.start.value_or(0));
+    const std::int64_t length =
+        std::max<std::int64_t>(clamped(slice.stop.value_or(size)) - first, 0);
+    const std::int64_t count = length / slice.step + (length % slice.step != 0 ? 1 : 0);
+    plan_.offset += first * stride;
+    // With one element or none the stride is never used, and the product might overflow.
+    append(count, count <= 1 ? stride : stride * slice.step);
+    ++dim_;
+  }
+
+  void operator()(std::nullopt_t) { append(1, 0); }
+
+  void operator()(EllipsisType) { keep(ellipsis_dims_); }
+
+  ViewPlan finish() {
+    keep(layout_.sizes.size() - dim_);
+    return plan_;
+  }
+
+ private:
+  void append(std::int64_t size, std::int64_t stride) {
+    plan_.sizes.push_back(size);
+    plan_.strides.push_back(stride);
+  }
+
+  void keep(int count) {
+    for (int i = 0; i < count; ++i, ++dim_) append(layout_.sizes[dim_], layout_.strides[dim_]);
+  }
+
+  std::string_view op_;
+  const ViewPlan& layout_;
+  int ellipsis_dims_;
+  int dim_ = 0;
+  ViewPlan plan_;
+};
+
+}  // namespace
+
+ViewPlan plan_index(std::string_view op, const ViewPlan& layout, std::span<const Index> indices) {
+  const int ndim = layout.sizes.size();
+  int consumed = 0;
+  int ellipses = 0;
+  for (const Index& index : indices) {
+    const bool number = std::holds_alternative<std::int64_t>(index.value());
+    if (number && ndim == 0) {
+      throw IndexError(fmt::format(
+          "{}: invalid index of a 0-dim tensor. Use `tensor.item<T>()` to convert a 0-dim tensor "
+          "to a number",
+          op));
+    }
+    if (number || std::holds_alternative<Slice>(index.value())) ++consumed;
+    if (std::holds_alternative<EllipsisType>(index.value())) ++ellipses;
+  }
+  if (ellipses > 1) {
+    throw IndexError(fmt::format("{}: an index can only have a single ellipsis ('...')", op));
+  }
+  if (consumed > ndim) {
+    throw IndexError(fmt::format("{}: too many indices for tensor of dimension {}", op, ndim));
+  }
+  Planner planner(op, layout, ndim - consumed);
+  for (const Index& index : indices) std::visit(planner, index.value());
+  return planner.finish();
+}
+
+}  // namespace detail
+
+Tensor Tensor::index(std::span<const Index> indices) const {
+  detail::check_defined("index", "self", *this);
+  const detail::ViewPlan plan =
+      detail::plan_index("index", {sizes(), strides(), storage_offset()}, indices);
+  return restride(plan.sizes, plan.strides, plan.offset);
+}
+
+Tensor Tensor::index(std::initializer_list<Index> indices) const {
+  return index(std::span<const Index>(indices.begin(), indices.size()));
+}
+
+Tensor& Tensor::index_put_(std::span<const Index> indices, const Operand& value, bool accumulate) {
+  detail::check_defined("index_put_", "self", *this);
+  detail::check_defined("index_put_", "value", value);
+  const detail::ViewPlan plan =
+      detail::plan_index("index_put_", {sizes(), strides(), storage_offset()}, indices);
+  Tensor place = restride(plan.sizes, plan.strides, plan.offset);
+  if (accumulate) {
+    place.add_(value);
+  } else if (value.is_tensor()) {
+    place.copy_(value.tensor());
+  } else {
+    place.fill_(value);
+  }
+  return *this;
+}
+
+Tensor& Tensor::index_put_(std::initializer_list<Index> indices, const Operand& value,
+                           bool accumulate) {
+  return index_put_(std::span<const Index>(indices.begin(), indices.size()), value, accumulate);
+}
+
+}  // namespace gantry

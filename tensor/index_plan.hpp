@@ -1,0 +1,24 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include <gantry/core/dims.hpp>
+#include <gantry/tensor/index.hpp>
+
+namespace gantry::detail {
+
+// A view of a tensor: what integers, slices, None and Ellipsis always come to.
+struct ViewPlan {
+  Shape sizes;
+  Dims strides;
+  std::int64_t offset = 0;
+};
+
+// What an index list means for a layout. Pure: knows neither elements nor device.
+// Throws: IndexError "index 5 is out of bounds for dimension 0 with size 3", "too many indices for
+// tensor of dimension 2", …
+[[nodiscard]] ViewPlan plan_index(std::string_view op, const ViewPlan& layout,
+                                  std::span<const Index> indices);
+
+}  // namespace gantry::detail

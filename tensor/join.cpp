@@ -1,0 +1,133 @@
+#include <fmt/format.h>
+
+#include <gantry/core/error.hpp>
+#include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/promote.hpp>
+#include <gantry/tensor/shape_ops.hpp>
+
+#include "tensor/broadcast.hpp"
+#include "tensor/check.hpp"
+#include "tensor/same_device.hpp"
+
+namespace gantry {
+
+namespace {
+
+void check_list(std::string_view op, const std::vector<Tensor>& tensors) {
+  if (tensors.empty()) {
+    throw InvalidArgument(fmt::format("{}: expected a non-empty list of Tensors", op));
+  }
+}
+
+// PyTorch's old empty tensor, which joins anything.
+bool is_skipped(const Tensor& tensor) { return tensor.dim() == 1 && tensor.numel() == 0; }
+
+DType promoted(const std::vector<Tensor>& tensors) {
+  const std::vector<Operand> operands(tensors.begin(), tensors.end());
+  return result_type(operands);
+}
+
+// Shape of the joined tensor, and `dim` counted from 0.
+Shape joined_shape(std::string_view op, const std::vector<Tensor>& tensors, int dim, int& at) {
+  const Tensor* first = nullptr;
+  Shape shape{0};
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    if (tensor.dim() == 0) {
+      throw ShapeError(fmt::format(
+          "{}: zero-dimensional tensor (at position {}) cannot be concatenated", op, i));
+    }
+    if (is_skipped(tensor)) continue;
+    if (first == nullptr) {
+      first = &tensor;
+      shape = tensor.sizes();
+      at = detail::wrap_dim(op, dim, tensor.dim());
+      continue;
+    }
+    if (tensor.dim() != first->dim()) {
+      throw ShapeError(fmt::format("{}: Tensors must have same number of dimensions: got {} and {}",
+                                   op, first->dim(), tensor.dim()));
+    }
+    for (int d = 0; d < tensor.dim(); ++d) {
+      if (d == at || tensor.sizes()[d] == shape[d]) continue;
+      throw ShapeError(
+          fmt::format("{}: Sizes of tensors must match except in dimension {}. Expected size {} "
+                      "but got size {} for tensor number {} in the list.",
+                      op, at, shape[d], tensor.sizes()[d], i));
+    }
+    shape[at] += tensor.sizes()[at];
+  }
+  if (first == nullptr) at = detail::wrap_dim(op, dim, 1);
+  return shape;
+}
+
+Tensor join(std::string_view op, const std::vector<Tensor>& tensors, int dim) {
+  check_list(op, tensors);
+  const Device device = detail::common_device(op, tensors);
+  int at = 0;
+  const Shape shape = joined_shape(op, tensors, dim, at);
+  Tensor result = empty(shape, {.dtype = promoted(tensors), .device = device});
+  std::int64_t start = 0;
+  for (const Tensor& tensor : tensors) {
+    if (is_skipped(tensor)) continue;
+    const std::int64_t size = tensor.sizes()[at];
+    result.narrow(at, start, size).copy_(tensor);
+    start += size;
+  }
+  return result;
+}
+
+}  // namespace
+
+Tensor cat(const std::vector<Tensor>& tensors, int dim) { return join("cat", tensors, dim); }
+
+Tensor stack(const std::vector<Tensor>& tensors, int dim) {
+  check_list("stack", tensors);
+  detail::common_device("stack", tensors);
+  const Shape& shape = tensors[0].sizes();
+  const int at = detail::wrap_dim("stack", dim, shape.size() + 1);
+  std::vector<Tensor> pieces;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].sizes() != shape) {
+      throw ShapeError(fmt::format(
+          "stack: stack expects each tensor to be equal size, but got {} at entry 0 and {} at "
+          "entry {}",
+          shape.str(), tensors[i].sizes().str(), i));
+    }
+    pieces.push_back(tensors[i].unsqueeze(at));
+  }
+  return join("stack", pieces, at);
+}
+
+Tensor hstack(const std::vector<Tensor>& tensors) {
+  check_list("hstack", tensors);
+  detail::common_device("hstack", tensors);
+  std::vector<Tensor> pieces;
+  for (const Tensor& tensor : tensors) {
+    pieces.push_back(tensor.dim() == 0 ? tensor.reshape({1}) : tensor);
+  }
+  return join("hstack", pieces, pieces[0].dim() == 1 ? 0 : 1);
+}
+
+Tensor vstack(const std::vector<Tensor>& tensors) {
+  check_list("vstack", tensors);
+  detail::common_device("vstack", tensors);
+  std::vector<Tensor> pieces;
+  for (const Tensor& tensor : tensors) {
+    pieces.push_back(tensor.dim() < 2 ? tensor.reshape({1, tensor.numel()}) : tensor);
+  }
+  return join("vstack", pieces, 0);
+}
+
+std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors) {
+  Shape shape;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    detail::check_defined("broadcast_tensors", fmt::format("tensors[{}]", i), tensors[i]);
+    shape = detail::common_shape("broadcast_tensors", {&shape, &tensors[i].sizes()});
+  }
+  std::vector<Tensor> views;
+  for (const Tensor& tensor : tensors) views.push_back(tensor.expand(shape));
+  return views;
+}
+
+}  // namespace gantry

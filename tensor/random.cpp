@@ -1,0 +1,224 @@
+// Random tensors and in-place draws.
+#include <gantry/tensor/random.hpp>
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <string_view>
+
+#include <gantry/core/error.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "kernels/random.hpp"
+#include "tensor/broadcast.hpp"
+#include "tensor/check.hpp"
+#include "tensor/overlap.hpp"
+#include "tensor/target_of.hpp"
+
+namespace gantry {
+
+namespace {
+
+// The generator to draw from for tensors of `device`. Throws InvalidArgument for another device's.
+Generator& generator_for(std::string_view op, Device device, Generator* generator) {
+  if (generator == nullptr) return default_generator(device);
+  if (generator->device() != device) {
+    throw InvalidArgument(
+        fmt::format("{}: Expected a '{}' device type for generator but found '{}'", op,
+                    device.str(), generator->device().str()));
+  }
+  return *generator;
+}
+
+kernels::RandomPosition draw_from(Generator& generator) {
+  return {generator.initial_seed(), generator.advance()};
+}
+
+void check_floating(std::string_view op, DType dtype) {
+  if (is_floating_point(dtype)) return;
+  throw DTypeError(fmt::format("{}: expected a floating type, but got {}", op, torch_name(dtype)));
+}
+
+// Smallest and largest integer up to which `dtype` holds every integer.
+struct IntegerRange {
+  std::int64_t low;
+  std::int64_t high;
+};
+
+IntegerRange exact_integers(DType dtype) {
+  const auto symmetric = [](int bits) {
+    return IntegerRange{-(std::int64_t{1} << bits), std::int64_t{1} << bits};
+  };
+  switch (dtype) {
+    case DType::bool_: return {0, 1};
+    case DType::u8: return {0, 255};
+    case DType::i8: return {-128, 127};
+    case DType::i16: return {-32768, 32767};
+    case DType::i32:
+      return {std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max()};
+    case DType::i64:
+      return {std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()};
+    case DType::f16: return symmetric(11);
+    case DType::bf16: return symmetric(8);
+    case DType::f32: return symmetric(24);
+    case DType::f64: return symmetric(53);
+  }
+  __builtin_unreachable();
+}
+
+void check_bounds(std::string_view op, DType dtype, std::int64_t low, std::int64_t high) {
+  if (low >= high) {
+    throw InvalidArgument(fmt::format(
+        "{}: random_ expects 'from' to be less than 'to', but got from={} >= to={}", op, low, high));
+  }
+  const IntegerRange range = exact_integers(dtype);
+  if (low < range.low || low > range.high) {
+    throw InvalidArgument(
+        fmt::format("{}: from is out of bounds for {}, got {}", op, torch_name(dtype), low));
+  }
+  if (high - 1 > range.high || high - 1 < range.low) {
+    throw InvalidArgument(
+        fmt::format("{}: to - 1 is out of bounds for {}, got {}", op, torch_name(dtype), high - 1));
+  }
+}
+
+// Where a factory makes its tensor and where it draws; checks before anything is made.
+Device device_of(const TensorOptions& options) {
+  return options.device.value_or(Device::cpu()).resolved();
+}
+
+TensorOptions like(const Tensor& other, TensorOptions options) {
+  if (!options.dtype) options.dtype = other.dtype();
+  if (!options.device) options.device = other.device();
+  return options;
+}
+
+}  // namespace
+
+Tensor rand(const Shape& sizes, const TensorOptions& options, Generator* generator) {
+  check_floating("rand", options.dtype.value_or(DType::f32));
+  Generator& source = generator_for("rand", device_of(options), generator);
+  Tensor result = empty(sizes, options);
+  kernels::uniform(detail::target_of(result), result.ref(), draw_from(source), 0, 1);
+  return result;
+}
+
+Tensor randn(const Shape& sizes, const TensorOptions& options, Generator* generator) {
+  check_floating("randn", options.dtype.value_or(DType::f32));
+  Generator& source = generator_for("randn", device_of(options), generator);
+  Tensor result = empty(sizes, options);
+  kernels::normal(detail::target_of(result), result.ref(), draw_from(source), 0, 1);
+  return result;
+}
+
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes,
+               const TensorOptions& options, Generator* generator) {
+  TensorOptions typed = options;
+  typed.dtype = options.dtype.value_or(DType::i64);
+  check_bounds("randint", *typed.dtype, low, high);
+  Generator& source = generator_for("randint", device_of(options), generator);
+  Tensor result = empty(sizes, typed);
+  kernels::randint(detail::target_of(result), result.ref(), draw_from(source), low, high);
+  return result;
+}
+
+Tensor randint(std::int64_t high, const Shape& sizes, const TensorOptions& options,
+               Generator* generator) {
+  return randint(0, high, sizes, options, generator);
+}
+
+Tensor randperm(std::int64_t n, const TensorOptions& options, Generator* generator) {
+  if (n < 0) throw InvalidArgument(fmt::format("randperm: n must be non-negative, got {}", n));
+  const DType dtype = options.dtype.value_or(DType::i64);
+  if (n > 0 && n - 1 > exact_integers(dtype).high) {
+    throw InvalidArgument(fmt::format("randperm: n is too large for result tensor type: '{}'",
+                                      torch_name(dtype)));
+  }
+  Generator& source = generator_for("randperm", device_of(options), generator);
+  TensorOptions drawn = options;
+  drawn.dtype = DType::i64;
+  const Tensor result = empty({n}, drawn);
+  kernels::randperm(detail::target_of(result), result.ref(), draw_from(source));
+  return result.to(dtype);
+}
+
+Tensor bernoulli(const Tensor& probability, Generator* generator) {
+  detail::check_defined("bernoulli", "probability", probability);
+  check_floating("bernoulli", probability.dtype());
+  Generator& source = generator_for("bernoulli", probability.device(), generator);
+  Tensor result = empty_like(probability);
+  kernels::bernoulli(detail::target_of(result), result.ref(), probability.ref(),
+                     draw_from(source));
+  return result;
+}
+
+Tensor rand_like(const Tensor& other, const TensorOptions& options, Generator* generator) {
+  return rand(other.sizes(), like(other, options), generator);
+}
+
+Tensor randn_like(const Tensor& other, const TensorOptions& options, Generator* generator) {
+  return randn(other.sizes(), like(other, options), generator);
+}
+
+Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
+                    const TensorOptions& options, Generator* generator) {
+  return randint(low, high, other.sizes(), like(other, options), generator);
+}
+
+Tensor& Tensor::normal_(double mean, double std, Generator* generator) {
+  check_floating("normal_", dtype());
+  if (!(std >= 0)) {
+    throw InvalidArgument(
+        fmt::format("normal_: normal expects std >= 0.0, but found std {}", std));
+  }
+  detail::check_writable("normal_", *this);
+  Generator& source = generator_for("normal_", device(), generator);
+  kernels::normal(detail::target_of(*this), ref(), draw_from(source), mean, std);
+  return *this;
+}
+
+Tensor& Tensor::uniform_(double low, double high, Generator* generator) {
+  check_floating("uniform_", dtype());
+  if (!(low <= high)) {
+    throw InvalidArgument(fmt::format(
+        "uniform_: uniform_ expects to return a [from, to) range, but found from={} > to={}", low,
+        high));
+  }
+  detail::check_writable("uniform_", *this);
+  Generator& source = generator_for("uniform_", device(), generator);
+  kernels::uniform(detail::target_of(*this), ref(), draw_from(source), low, high);
+  return *this;
+}
+
+Tensor& Tensor::random_(std::int64_t low, std::int64_t high, Generator* generator) {
+  check_bounds("random_", dtype(), low, high);
+  detail::check_writable("random_", *this);
+  Generator& source = generator_for("random_", device(), generator);
+  kernels::randint(detail::target_of(*this), ref(), draw_from(source), low, high);
+  return *this;
+}
+
+Tensor& Tensor::random_(Generator* generator) {
+  const std::int64_t highest = exact_integers(dtype()).high;
+  detail::check_writable("random_", *this);
+  Generator& source = generator_for("random_", device(), generator);
+  // The kernel takes the bounds modulo 2^64, so one past the largest i64 is fine.
+  const auto past = static_cast<std::int64_t>(static_cast<std::uint64_t>(highest) + 1);
+  kernels::randint(detail::target_of(*this), ref(), draw_from(source), 0, past);
+  return *this;
+}
+
+Tensor& Tensor::bernoulli_(double probability, Generator* generator) {
+  if (!(probability >= 0 && probability <= 1)) {
+    throw InvalidArgument(fmt::format(
+        "bernoulli_: bernoulli_ expects p to be in [0, 1], but got p={}", probability));
+  }
+  detail::check_writable("bernoulli_", *this);
+  Generator& source = generator_for("bernoulli_", device(), generator);
+  const Tensor p = full({}, probability, {.dtype = DType::f64, .device = device()});
+  kernels::bernoulli(detail::target_of(*this), ref(), detail::broadcast_ref(p, sizes()),
+                     draw_from(source));
+  return *this;
+}
+
+}  // namespace gantry

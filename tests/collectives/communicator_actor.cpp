@@ -1,0 +1,285 @@
+// One rank of the communicator tests. The first argument says what to do; the exit code is 0 if all
+// went as it must, and the last line of output says what happened.
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include <gantry/collectives/communicator.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/streams/stream_guard.hpp>
+#include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/random.hpp>
+#include <gantry/tensor/shape_ops.hpp>
+
+#include "tests/collectives/fold_oracle.hpp"
+
+using namespace gantry;
+
+namespace {
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error("check failed: " + what);
+}
+
+// What rank `rank` contributes: any process can make it.
+Tensor contribution(int rank, std::int64_t length, DType dtype) {
+  Generator generator(Device::cpu(), 1000 + static_cast<std::uint64_t>(rank));
+  if (is_floating_point(dtype)) return rand({length}, {}, &generator).sub(0.5).mul(300).to(dtype);
+  return randint(0, dtype == bool_ ? 2 : 100, {length}, {.dtype = dtype}, &generator);
+}
+
+std::vector<double> expected_sum(int ranks, std::int64_t length, DType dtype) {
+  std::vector<std::vector<double>> all;
+  for (int rank = 0; rank < ranks; ++rank) {
+    all.push_back(contribution(rank, length, dtype).to_vector<double>());
+  }
+  return gantry::testing::fold_sum(all, dtype);
+}
+
+void check_all_reduce(Communicator& world) {
+  for (const DType dtype : {bool_, u8, i16, i32, i64, f16, bf16, f32, f64}) {
+    // One slot, several slots, and both sides of the change from one step to two.
+    for (const std::int64_t length : {0, 1, 255, 65'537, 300'000}) {
+      Tensor tensor = contribution(world.rank(), length, dtype).to(world.device());
+      world.all_reduce(tensor);
+      require(tensor.to_vector<double>() == expected_sum(world.size(), length, dtype),
+              fmt::format("all_reduce {} x {}", name(dtype), length));
+    }
+  }
+  const std::int64_t large = (20 << 20) / 4 + 77;
+  Tensor tensor = contribution(world.rank(), large, f32).to(world.device());
+  world.all_reduce(tensor);
+  require(tensor.to_vector<double>() == expected_sum(world.size(), large, f32), "large all_reduce");
+
+  Tensor extreme = full({3}, world.rank(), {.dtype = i32, .device = world.device()});
+  world.all_reduce(extreme, ReduceOp::max);
+  require(extreme.amin().item<int>() == world.size() - 1, "max");
+  Tensor average = full({3}, world.rank(), {.device = world.device()});
+  world.all_reduce(average, ReduceOp::avg);
+  require(average[0].item<float>() == static_cast<float>(world.size() - 1) / 2, "avg");
+
+  Tensor strided = zeros({4, 6}, {.device = world.device()}).t();
+  strided.fill_(world.rank() + 1);
+  world.all_reduce(strided);
+  require(strided.amin().item<int>() == world.size() * (world.size() + 1) / 2, "strided");
+}
+
+void check_coalesced(Communicator& world) {
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < 40; ++i) {
+    tensors.push_back(
+        contribution(world.rank(), i * 7, i % 3 == 0 ? f16 : f32).to(world.device()));
+  }
+  world.all_reduce_coalesced(tensors);
+  for (int i = 0; i < 40; ++i) {
+    require(tensors[static_cast<std::size_t>(i)].to_vector<double>() ==
+                expected_sum(world.size(), i * 7, i % 3 == 0 ? f16 : f32),
+            "all_reduce_coalesced");
+  }
+}
+
+void check_movement(Communicator& world) {
+  for (const std::int64_t length : {1, 1000, 500'000, 5'000'000}) {
+    for (int root = 0; root < world.size(); root += std::max(1, world.size() - 1)) {
+      Tensor tensor = contribution(world.rank(), length, f32).to(world.device());
+      world.broadcast(tensor, root);
+      require(tensor.cpu().equal(contribution(root, length, f32)), "broadcast");
+      if (world.size() == 1) break;
+    }
+    const Tensor mine = contribution(world.rank(), length, i32).to(world.device());
+    Tensor joined = empty({length * world.size()}, {.dtype = i32, .device = world.device()});
+    world.all_gather(joined, mine);
+    std::vector<Tensor> all;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      all.push_back(contribution(rank, length, i32));
+    }
+    require(joined.cpu().equal(cat(all)), "all_gather");
+
+    const Tensor input = contribution(world.rank(), length * world.size(), f32).to(world.device());
+    Tensor output = empty({length}, {.device = world.device()});
+    world.reduce_scatter(output, input);
+    const std::vector<double> sum = expected_sum(world.size(), length * world.size(), f32);
+    const auto begin = sum.begin() + world.rank() * length;
+    require(output.to_vector<double>() == std::vector<double>(begin, begin + length),
+            "reduce_scatter");
+  }
+}
+
+// Operations on changing streams, without waiting in between: order must come from events alone.
+void check_streams(Communicator& world) {
+  Tensor tensor = ones({1 << 15}, {.device = world.device()});
+  double expected = 1;
+  for (int round = 0; round < 12; ++round) {
+    const Stream before = Stream::current(world.device());
+    const Stream stream = Stream::from_pool(world.device());
+    stream.wait(before);
+    const StreamGuard guard(stream);
+    tensor.mul_(0.5);
+    const Work work = world.all_reduce(tensor);
+    expected = expected * 0.5 * world.size();
+    work.synchronize();
+    require(work.query(), "query after synchronize");
+    before.wait(stream);
+  }
+  require(tensor.amax().item<double>() == expected, "streams max");
+  require(tensor.amin().item<double>() == expected, "streams min");
+}
+
+int run_all(Communicator& world) {
+  check_all_reduce(world);
+  check_coalesced(world);
+  check_movement(world);
+  check_streams(world);
+  world.barrier();
+  const auto texts = world.all_gather_bytes(fmt::format("rank {}", world.rank()));
+  for (int rank = 0; rank < world.size(); ++rank) {
+    require(texts[static_cast<std::size_t>(rank)] == fmt::format("rank {}", rank), "bytes");
+  }
+  fmt::print("rank {} of {} ok by {} over {}\n", world.rank(), world.size(), world.launched_by(),
+             world.transport());
+  return 0;
+}
+
+// Rank 1 makes another call than the rest; all must get the error, and the group must go on.
+int run_mismatch(Communicator& world, const std::string& field) {
+  Tensor tensor = ones({8}, {.dtype = i32, .device = world.device()});
+  Tensor longer = ones({9}, {.dtype = i32, .device = world.device()});
+  Tensor real = ones({8}, {.dtype = f32, .device = world.device()});
+  Tensor joined = ones({8 * world.size()}, {.dtype = i32, .device = world.device()});
+  const bool odd = world.rank() == 1;
+  try {
+    if (field == "count") world.all_reduce(odd ? longer : tensor);
+    if (field == "dtype") world.all_reduce(odd ? real : tensor);
+    if (field == "op") world.all_reduce(tensor, odd ? ReduceOp::max : ReduceOp::sum);
+    if (field == "root") world.broadcast(tensor, odd ? 1 : 0);
+    if (field == "kind") odd ? world.all_gather(joined, tensor) : world.all_reduce(tensor);
+    if (field == "barrier") odd ? world.barrier() : world.all_reduce(tensor);
+    fmt::print("no error\n");
+    return 1;
+  } catch (const InvalidArgument& error) {
+    require(tensor.amax().item<int>() == 1, "a mismatch changes nothing");
+    world.all_reduce(tensor);
+    require(tensor.amax().item<int>() == world.size(), "the group goes on");
+    fmt::print("{}\n", error.what());
+    return 0;
+  }
+}
+
+// Rank 1 goes away in the way named; everyone else must get PeerLostError soon.
+int run_loss(Communicator& world, const std::string& how) {
+  Tensor tensor = ones({1 << 20}, {.device = world.device()});
+  for (int i = 0; i < 5; ++i) world.all_reduce(tensor, ReduceOp::max);
+  if (world.rank() == 1) {
+    if (how == "kill") kill(getpid(), SIGKILL);
+    if (how == "exit") _exit(0);
+    if (how == "return") return 0;
+    if (how == "abort") {
+      world.abort();
+      return 0;
+    }
+  }
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    for (int i = 0; i < 1000; ++i) world.all_reduce(tensor, ReduceOp::max).synchronize();
+    fmt::print("no error\n");
+    return 1;
+  } catch (const PeerLostError& error) {
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    require(error.rank() >= 0, "the error names a rank");
+    try {
+      world.barrier();
+      return 1;
+    } catch (const PeerLostError&) {
+      fmt::print("lost rank {} after {} s: {}\n", error.rank(), waited.count() < 5 ? "few" : "many",
+                 error.what());
+      return 0;
+    }
+  }
+}
+
+int run_timeout(Communicator& world) {
+  Tensor tensor = ones({8}, {.device = world.device()});
+  if (world.rank() == 1) {
+    // Comes when the others have given up.
+    std::string line;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    try {
+      world.all_reduce(tensor);
+      return 1;
+    } catch (const PeerLostError& error) {
+      fmt::print("late: {}\n", error.what());
+      return 0;
+    }
+  }
+  try {
+    world.all_reduce(tensor);
+    return 1;
+  } catch (const TimeoutError& error) {
+    fmt::print("timeout: {}\n", error.what());
+    return 0;
+  } catch (const PeerLostError& error) {
+    fmt::print("given up: {}\n", error.what());
+    return 0;
+  }
+}
+
+template <class Exception, class Action>
+void must_throw(Action action, const char* phrase) {
+  try {
+    action();
+  } catch (const Exception& error) {
+    require(std::strstr(error.what(), phrase) != nullptr, error.what());
+    return;
+  }
+  throw std::runtime_error(std::string("nothing thrown: ") + phrase);
+}
+
+// Local errors come before anything is announced, so the group stays in step.
+int run_bad_input(Communicator& world) {
+  Tensor good = ones({4}, {.device = world.device()});
+  Tensor host = ones({4});
+  Tensor undefined;
+  Tensor wrong = ones({5}, {.device = world.device()});
+  if (world.rank() == 0) {
+    must_throw<DeviceMismatchError>([&] { world.all_reduce(host); },
+                                    "expected argument 'tensor' on the communicator's device");
+    must_throw<InvalidArgument>([&] { world.all_reduce(undefined); }, "undefined tensor");
+    must_throw<InvalidArgument>([&] { world.broadcast(good, world.size()); }, "expected a root");
+    must_throw<InvalidArgument>([&] { world.broadcast(good, -1); }, "but got -1");
+    must_throw<ShapeError>([&] { world.all_gather(wrong, good); }, "all_gather: expected 'output'");
+    must_throw<ShapeError>([&] { world.reduce_scatter(good, wrong); }, "expected 'input'");
+    must_throw<DTypeError>([&] { world.all_reduce(good, ReduceOp::band); }, "integer dtype");
+    std::vector<Tensor> none;
+    must_throw<InvalidArgument>([&] { world.all_reduce_coalesced(none); }, "at least one tensor");
+  }
+  world.all_reduce(good);
+  require(good[0].item<int>() == world.size(), "in step");
+  fmt::print("in step\n");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  try {
+    Communicator world = Communicator::world();
+    if (what == "all") return run_all(world);
+    if (what == "mismatch") return run_mismatch(world, argv[2]);
+    if (what == "loss") return run_loss(world, argv[2]);
+    if (what == "timeout") return run_timeout(world);
+    if (what == "bad-input") return run_bad_input(world);
+    fmt::print(stderr, "unknown command '{}'\n", what);
+    return 2;
+  } catch (const std::exception& error) {
+    fmt::print("failed: {}\n", error.what());
+    return 1;
+  }
+}

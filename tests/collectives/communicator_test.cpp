@@ -1,0 +1,148 @@
+// The communicator with real processes: the actor is one rank, started in every way there is.
+
+#include <gantry/collectives/communicator.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include <gantry/core/error.hpp>
+
+#include "tests/collectives/throws.hpp"
+#include "tests/support/device_fixture.hpp"
+#include "tests/support/subprocess.hpp"
+
+namespace gantry {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::run_command;
+
+const std::string kActor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/communicator_actor";
+
+class CommunicatorTest : public testing::DeviceTest {
+ protected:
+  static int ranks() { return std::min(device_count(), 8); }
+
+  static Outcome glaunch(std::vector<std::string> arguments, int count = ranks(),
+                         const std::map<std::string, std::optional<std::string>>& environment = {},
+                         bool keep_going = false) {
+    std::vector<std::string> argv{GLAUNCH_PROGRAM, "-n", std::to_string(count)};
+    if (keep_going) argv.emplace_back("--keep-going");
+    argv.insert(argv.end(), {"--", kActor});
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    return run_command({.argv = argv, .environment = environment, .timeout = std::chrono::seconds(240)});
+  }
+};
+
+int count_of(const std::string& text, const std::string& phrase) {
+  int count = 0;
+  for (auto at = text.find(phrase); at != std::string::npos; at = text.find(phrase, at + 1)) ++count;
+  return count;
+}
+
+TEST_F(CommunicatorTest, EveryOperationUnderGlaunch) {
+  const Outcome outcome = glaunch({"all"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  const std::string transport = ranks() > 1 ? "p2p" : "none";
+  EXPECT_EQ(count_of(outcome.out, "ok by glaunch over " + transport), ranks()) << outcome.out;
+}
+
+TEST_F(CommunicatorTest, EveryOperationWithTwoRanks) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const Outcome outcome = glaunch({"all"}, 2);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+}
+
+TEST_F(CommunicatorTest, EveryOperationUnderMpirun) {
+  if (std::string(MPIRUN_PROGRAM).empty()) GTEST_SKIP() << "needs mpirun, but there is none";
+  const Outcome outcome =
+      run_command({.argv = {MPIRUN_PROGRAM, "--oversubscribe", "-n", std::to_string(ranks()), kActor,
+                            "all"},
+                   .timeout = std::chrono::seconds(240)});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_EQ(count_of(outcome.out, "ok by openmpi"), ranks()) << outcome.describe();
+}
+
+TEST_F(CommunicatorTest, EveryOperationWithTorchrunStyleVariables) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const std::string address = "unix:@gantry-test-" + std::to_string(getpid());
+  std::vector<testing::Subprocess> processes;
+  for (int rank = 0; rank < 2; ++rank) {
+    processes.emplace_back(testing::Command{
+        .argv = {kActor, "all"},
+        .environment = {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"},
+                        {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", "2"},
+                        {"GANTRY_RDZV", address}},
+        .timeout = std::chrono::seconds(240)});
+  }
+  for (testing::Subprocess& process : processes) {
+    const Outcome outcome = process.wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    EXPECT_THAT(outcome.out, HasSubstr("ok by torchrun"));
+  }
+}
+
+TEST_F(CommunicatorTest, OneProcessIsAGroupOfOne) {
+  const Outcome outcome = run_command({.argv = {kActor, "all"}, .timeout = std::chrono::seconds(240)});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(outcome.out, HasSubstr("rank 0 of 1 ok by single over none"));
+}
+
+TEST_F(CommunicatorTest, DifferentCallsAreAnErrorThatNamesBoth) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const std::pair<const char*, const char*> cases[] = {
+      {"count", "rank 0 called all_reduce sum i32[8] and rank 1 called all_reduce sum i32[9]"},
+      {"dtype", "rank 0 called all_reduce sum i32[8] and rank 1 called all_reduce sum f32[8]"},
+      {"op", "rank 0 called all_reduce sum i32[8] and rank 1 called all_reduce max i32[8]"},
+      {"root", "rank 0 called broadcast i32[8] root=0 and rank 1 called broadcast i32[8] root=1"},
+      {"kind", "rank 0 called all_reduce sum i32[8] and rank 1 called all_gather i32[8]"},
+      {"barrier", "rank 0 called all_reduce sum i32[8] and rank 1 called barrier"}};
+  for (const auto& [field, text] : cases) {
+    const Outcome outcome = glaunch({"mismatch", field});
+    EXPECT_EQ(outcome.exit_code, 0) << field << outcome.describe();
+    EXPECT_EQ(count_of(outcome.out, text), ranks()) << field << "\n" << outcome.out;
+  }
+}
+
+TEST_F(CommunicatorTest, EverySurvivorHearsOfALostRank) {
+  GANTRY_REQUIRE_DEVICES(2);
+  for (const char* how : {"kill", "exit", "return", "abort"}) {
+    const Outcome outcome = glaunch({"loss", how}, ranks(), {}, /*keep_going=*/true);
+    EXPECT_FALSE(outcome.timed_out) << how << outcome.describe();
+    EXPECT_EQ(count_of(outcome.out, "lost rank 1 after few s"), ranks() - 1)
+        << how << outcome.describe();
+  }
+}
+
+TEST_F(CommunicatorTest, ARankThatDoesNotComeIsATimeoutThatNamesIt) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const Outcome outcome = glaunch({"timeout"}, 2, {{"GANTRY_COLL_TIMEOUT", "1"}});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(outcome.out, HasSubstr("timeout: collective: rank 0 waited 1 s, but rank(s) 1 did not"));
+  EXPECT_THAT(outcome.out, HasSubstr("late: rank 0 aborted"));
+}
+
+TEST_F(CommunicatorTest, BadInputOnOneRankLeavesTheGroupInStep) {
+  const Outcome outcome = glaunch({"bad-input"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_EQ(count_of(outcome.out, "in step"), ranks()) << outcome.describe();
+}
+
+TEST_F(CommunicatorTest, MalformedSurroundingsAreErrors) {
+  const auto run = [](const std::map<std::string, std::optional<std::string>>& environment) {
+    return run_command({.argv = {kActor, "all"}, .environment = environment}).out;
+  };
+  EXPECT_THAT(run({{"GANTRY_COLL_ALGO", "fast"}}),
+              HasSubstr("GANTRY_COLL_ALGO: expected auto, p2p or nccl, but got 'fast'"));
+  EXPECT_THAT(run({{"GANTRY_COLL_TIMEOUT", "soon"}}), HasSubstr("GANTRY_COLL_TIMEOUT"));
+  EXPECT_THAT(run({{"RANK", "0"}, {"WORLD_SIZE", "two"}}), HasSubstr("WORLD_SIZE"));
+  EXPECT_THAT(run({{"GANTRY_RANK", "0"}, {"GANTRY_WORLD_SIZE", "1"}, {"GANTRY_LOCAL_RANK", "0"},
+                   {"GANTRY_LOCAL_SIZE", "1"}, {"GANTRY_DEVICE", "99"}}),
+              ::testing::AnyOf(HasSubstr("GANTRY_DEVICE is 99"), HasSubstr("ok by")));
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,149 @@
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/device/driver_fixture.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::cuda_error_of;
+using testing::DeviceBytes;
+using testing::PinnedBytes;
+using testing::TestEvent;
+using testing::TestStream;
+
+constexpr int kIllegalState = 401;
+constexpr int kCaptureUnsupported = 900;
+constexpr int kCaptureInvalidated = 901;
+constexpr int kCaptureUnjoined = 904;
+
+class DriverCaptureTest : public testing::DriverTest {
+ protected:
+  static void count(void* counter) { ++*static_cast<int*>(counter); }
+};
+
+TEST_F(DriverCaptureTest, CapturedWorkRunsAtEveryReplayAndNotBefore) {
+  const TestStream stream(0);
+  const DeviceBytes device(0, 256);
+  const PinnedBytes result(256);
+  int calls = 0;
+  driver().fill(device.data(), 1, 256, stream);
+  driver().synchronize_stream(stream);
+  EXPECT_FALSE(driver().is_capturing(stream));
+  driver().begin_capture(stream, CaptureMode::thread_local_);
+  EXPECT_TRUE(driver().is_capturing(stream));
+  driver().fill(device.data(), 2, 256, stream);
+  driver().launch_host_function(stream, count, &calls);
+  const NativeGraph graph = driver().end_capture(stream);
+  EXPECT_FALSE(driver().is_capturing(stream));
+  driver().copy(result.data(), device.data(), 256, stream);
+  driver().synchronize_stream(stream);
+  EXPECT_EQ(result.vec(), std::vector<std::uint8_t>(256, 1)) << "the capture ran its work";
+  EXPECT_EQ(calls, 0);
+  for (int replay = 1; replay <= 3; ++replay) {
+    driver().fill(device.data(), 1, 256, stream);
+    driver().launch_graph(graph, stream);
+    driver().copy(result.data(), device.data(), 256, stream);
+    driver().synchronize_stream(stream);
+    EXPECT_EQ(result.vec(), std::vector<std::uint8_t>(256, 2));
+    EXPECT_EQ(calls, replay);
+  }
+  driver().destroy_graph(graph);
+}
+
+TEST_F(DriverCaptureTest, ReplaysOnAnotherStream) {
+  const TestStream captured(0);
+  const TestStream replayed(0);
+  int calls = 0;
+  driver().begin_capture(captured, CaptureMode::thread_local_);
+  driver().launch_host_function(captured, count, &calls);
+  const NativeGraph graph = driver().end_capture(captured);
+  driver().launch_graph(graph, replayed);
+  driver().launch_graph(graph, replayed);
+  driver().synchronize_stream(replayed);
+  EXPECT_EQ(calls, 2);
+  driver().destroy_graph(graph);
+}
+
+TEST_F(DriverCaptureTest, StreamThatWaitsJoinsTheCapture) {
+  const TestStream first(0);
+  const TestStream second(0);
+  const TestEvent forked(0);
+  const TestEvent joined(0);
+  const DeviceBytes device(0, 64);
+  const PinnedBytes result(64);
+  driver().begin_capture(first, CaptureMode::thread_local_);
+  driver().fill(device.data(), 10, 64, first);
+  driver().record_event(forked, first);
+  driver().wait_event(second, forked);
+  EXPECT_TRUE(driver().is_capturing(second));
+  driver().fill(device.data(), 20, 32, second);
+  driver().record_event(joined, second);
+  driver().wait_event(first, joined);
+  driver().copy(result.data(), device.data(), 64, first);
+  const NativeGraph graph = driver().end_capture(first);
+  EXPECT_FALSE(driver().is_capturing(second));
+  driver().launch_graph(graph, first);
+  driver().synchronize_stream(first);
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(result.data()[i], i < 32 ? 20 : 10) << "byte " << i;
+  driver().destroy_graph(graph);
+}
+
+TEST_F(DriverCaptureTest, UnjoinedStreamIsAnError) {
+  const TestStream first(0);
+  const TestStream second(0);
+  const TestEvent forked(0);
+  const DeviceBytes device(0, 64);
+  driver().begin_capture(first, CaptureMode::thread_local_);
+  driver().record_event(forked, first);
+  driver().wait_event(second, forked);
+  driver().fill(device.data(), 1, 64, second);
+  EXPECT_EQ(cuda_error_of([&] { (void)driver().end_capture(first); }), kCaptureUnjoined);
+  EXPECT_FALSE(driver().is_capturing(first));
+  EXPECT_FALSE(driver().is_capturing(second));
+  driver().synchronize_stream(first);
+  driver().synchronize_stream(second);
+}
+
+TEST_F(DriverCaptureTest, SynchronizingSpoilsTheCapture) {
+  const TestStream stream(0);
+  driver().begin_capture(stream, CaptureMode::thread_local_);
+  EXPECT_EQ(cuda_error_of([&] { driver().synchronize_stream(stream); }), kCaptureUnsupported);
+  EXPECT_TRUE(driver().is_capturing(stream)) << "a spoilt capture must still be ended";
+  EXPECT_EQ(cuda_error_of([&] { (void)driver().end_capture(stream); }), kCaptureInvalidated);
+  EXPECT_FALSE(driver().is_capturing(stream));
+  int calls = 0;
+  driver().launch_host_function(stream, count, &calls);
+  driver().synchronize_stream(stream);
+  EXPECT_EQ(calls, 1) << "the stream is usable again";
+}
+
+TEST_F(DriverCaptureTest, DefaultStreamCannotBeCaptured) {
+  const NativeStream legacy{.device = 0, .handle = nullptr};
+  EXPECT_EQ(cuda_error_of([&] { driver().begin_capture(legacy, CaptureMode::thread_local_); }),
+            kCaptureUnsupported);
+  EXPECT_FALSE(driver().is_capturing(legacy));
+}
+
+TEST_F(DriverCaptureTest, CapturesDoNotNest) {
+  const TestStream stream(0);
+  driver().begin_capture(stream, CaptureMode::thread_local_);
+  EXPECT_EQ(cuda_error_of([&] { driver().begin_capture(stream, CaptureMode::thread_local_); }),
+            kIllegalState);
+  EXPECT_TRUE(driver().is_capturing(stream));
+  driver().destroy_graph(driver().end_capture(stream));
+  EXPECT_NE(cuda_error_of([&] { (void)driver().end_capture(stream); }), 0);
+}
+
+TEST_F(DriverCaptureTest, EmptyCaptureReplaysNothing) {
+  const TestStream stream(0);
+  driver().begin_capture(stream, CaptureMode::relaxed);
+  const NativeGraph graph = driver().end_capture(stream);
+  driver().launch_graph(graph, stream);
+  driver().synchronize_stream(stream);
+  driver().destroy_graph(graph);
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,216 @@
+#include "kernels/copy.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include <gantry/core/error.hpp>
+
+#include "tests/kernels/kernel_arrays.hpp"
+#include "tests/support/device_fixture.hpp"
+
+namespace gantry {
+namespace {
+
+using kernels::Target;
+using testing::Array;
+using testing::contiguous;
+using testing::kAllTypes;
+using testing::Layout;
+using testing::run_everywhere;
+
+// What `value` becomes as a T, by the rules of copy.hpp.
+template <class T, class From>
+T converted(From value) {
+  if constexpr (std::is_same_v<T, From>) {
+    return value;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return static_cast<double>(value) != 0;
+  } else if constexpr (is_floating_point(dtype_of<T>)) {
+    // Through f32 for 16-bit targets.
+    if constexpr (sizeof(T) == 2) return T(static_cast<float>(value));
+    else return static_cast<T>(value);
+  } else if constexpr (is_floating_point(dtype_of<From>)) {
+    const auto wide = static_cast<long double>(static_cast<double>(value));
+    if (std::isnan(wide)) return 0;
+    const long double low = std::numeric_limits<T>::lowest();
+    const long double high = std::numeric_limits<T>::max();
+    return static_cast<T>(std::trunc(wide) < low ? low : std::trunc(wide) > high ? high : std::trunc(wide));
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+TEST(CopyKernelTest, ConvertsEveryTypeToEveryOther) {
+  for (const DType to : kAllTypes) {
+    for (const DType from : kAllTypes) {
+      std::vector<Array> input{Array(to, contiguous({1027})), Array(from, contiguous({1027}))};
+      fill_random(input[1], 5);
+      // Floats at and around the integers' limits.
+      dispatch(from, [&]<class From>(TypeTag<From>) {
+        if constexpr (is_floating_point(dtype_of<From>)) {
+          std::int64_t i = 0;
+          for (const float limit : {127.f, 128.f, 255.f, 256.f, 32767.f, 32768.f, 2147483648.f,
+                                    9223372036854775808.f, 1e30f}) {
+            for (const float x : {limit, -limit, limit + 0.75f, -limit - 0.75f,
+                                  std::nextafter(limit, 0.f), -std::nextafter(limit, 0.f)}) {
+              input[1].set<From>(i++, static_cast<From>(x));
+            }
+          }
+        }
+      });
+      const auto arrays = run_everywhere(
+          input,
+          [](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::copy(target, t[0], t[1]);
+          },
+          "copy");
+      dispatch(to, [&]<class To>(TypeTag<To>) {
+        dispatch(from, [&]<class From>(TypeTag<From>) {
+          for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+            const auto source = arrays[1].get<From>(i);
+            const To expected = converted<To>(source);
+            const bool both_nan = std::isnan(static_cast<double>(expected)) &&
+                                  std::isnan(arrays[0].value(i));
+            if (both_nan) continue;
+            ASSERT_EQ(arrays[0].value(i), static_cast<double>(expected))
+                << from << " to " << to << ": " << arrays[1].value(i);
+            ASSERT_EQ(std::signbit(arrays[0].value(i)),
+                      std::signbit(static_cast<double>(expected)));
+          }
+        });
+      });
+    }
+  }
+}
+
+TEST(CopyKernelTest, KeepsBitsInEveryLayout) {
+  for (const Shape& sizes : {Shape{4, 5, 6}, Shape{}, Shape{3, 0}, Shape{2, 1, 2, 1, 2, 1, 2, 3}}) {
+    for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::i64}) {
+      for (const Layout& out : testing::output_layouts(sizes)) {
+        for (const Layout& in : testing::input_layouts(sizes)) {
+          std::vector<Array> input{Array(dtype, out), Array(dtype, in)};
+          fill_random(input[0], 1);
+          fill_random(input[1], 2);
+          const auto arrays = run_everywhere(
+              input,
+              [](const Target& target, const std::vector<TensorRef>& t) {
+                kernels::copy(target, t[0], t[1]);
+              },
+              "copy");
+          for (std::int64_t i = 0; i < sizes.product(); ++i) {
+            ASSERT_EQ(arrays[0].bits(i), arrays[1].bits(i)) << out.name << " from " << in.name;
+          }
+          EXPECT_TRUE(arrays[1].bytes() == input[1].bytes());
+        }
+      }
+    }
+  }
+}
+
+TEST(CopyKernelTest, LeavesTheHolesOfTheOutputAlone) {
+  std::vector<Array> input{Array(i32, testing::sliced({3, 4})), Array(i32, contiguous({3, 4}))};
+  fill_random(input[0], 1);
+  fill_random(input[1], 2);
+  const auto arrays = run_everywhere(
+      input,
+      [](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::copy(target, t[0], t[1]);
+      },
+      "copy");
+  const auto* before = reinterpret_cast<const std::int32_t*>(input[0].bytes().data());
+  const auto* after = reinterpret_cast<const std::int32_t*>(arrays[0].bytes().data());
+  for (int i = 1; i < 24; i += 2) EXPECT_EQ(after[i], before[i]);
+}
+
+TEST(FillKernelTest, ConvertsTheNumberOnce) {
+  struct Case {
+    DType dtype;
+    Scalar number;
+    double expected;
+  };
+  const Case cases[] = {
+      {DType::bool_, 2, 1},    {DType::bool_, 0.5, 1},  {DType::u8, -1, 255}, {DType::u8, 300.7, 255},
+      {DType::i8, -1e9, -128}, {DType::i16, 3.99, 3},   {DType::i32, NAN, 0}, {DType::i64, -7, -7},
+      {DType::f16, 1e6, INFINITY}, {DType::bf16, 1.5, 1.5}, {DType::f32, 0.1, 0.1f}, {DType::f64, 0.1, 0.1}};
+  for (const Case& c : cases) {
+    for (const Layout& layout : testing::output_layouts({3, 7})) {
+      const auto arrays = run_everywhere(
+          {Array(c.dtype, layout)},
+          [&](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::fill(target, t[0], c.number);
+          },
+          "fill");
+      for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+        ASSERT_EQ(arrays[0].value(i), c.expected) << c.dtype << " " << c.number << " " << layout.name;
+      }
+    }
+  }
+}
+
+TEST(ArangeKernelTest, CountsInF64OrI64) {
+  for (const DType dtype : kAllTypes) {
+    for (const Layout& layout : {contiguous({1001}), testing::sliced({1001})}) {
+      const auto arrays = run_everywhere(
+          {Array(dtype, layout)},
+          [](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::arange(target, t[0], -3, 2);
+          },
+          "arange");
+      dispatch(dtype, [&]<class T>(TypeTag<T>) {
+        for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+          ASSERT_EQ(arrays[0].value(i), static_cast<double>(converted<T>(2 * i - 3))) << dtype;
+        }
+      });
+    }
+  }
+  const auto arrays = run_everywhere(
+      {Array(f32, contiguous({1000}))},
+      [](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::arange(target, t[0], 0.1, 0.1);
+      },
+      "arange");
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    ASSERT_EQ(arrays[0].get<float>(i), static_cast<float>(0.1 + static_cast<double>(i) * 0.1));
+  }
+}
+
+TEST(TriangleKernelTest, KeepsOneSideOfADiagonal) {
+  const Shape sizes = {2, 5, 7};
+  for (const Layout& layout : testing::input_layouts(sizes)) {
+    for (const bool lower : {true, false}) {
+      for (const std::int64_t diagonal : {-6, -1, 0, 2, 8}) {
+        std::vector<Array> input{Array(f32, testing::transposed(sizes)), Array(f32, layout)};
+        fill_random(input[1], 3);
+        const auto arrays = run_everywhere(
+            input,
+            [&](const Target& target, const std::vector<TensorRef>& t) {
+              kernels::triangle(target, t[0], t[1], lower, diagonal);
+            },
+            "triangle");
+        for (std::int64_t i = 0; i < sizes.product(); ++i) {
+          const std::int64_t distance = i % 7 - i / 7 % 5;
+          const bool kept = lower ? distance <= diagonal : distance >= diagonal;
+          ASSERT_EQ(arrays[0].bits(i), kept ? arrays[1].bits(i) : 0u) << layout.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(DispatchTest, RefusesHostMemoryOnASimulatedDeviceBeforeItRuns) {
+  GANTRY_REQUIRE_SIM();
+  std::vector<float> host(8, 1.0f);
+  TensorRef tensor;
+  tensor.data = host.data();
+  tensor.ndim = 1;
+  tensor.sizes[0] = 8;
+  tensor.strides[0] = 1;
+  EXPECT_THROW(kernels::fill(Target::on(Stream::current(Device::cuda(0))), tensor, 2), CudaError);
+  EXPECT_EQ(host, std::vector<float>(8, 1.0f));
+}
+
+}  // namespace
+}  // namespace gantry

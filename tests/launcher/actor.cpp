@@ -1,0 +1,231 @@
+// A program that glaunch starts in tests; its first argument says what it does.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+#include <gantry/core/process_identity.hpp>
+#include <gantry/core/rendezvous.hpp>
+
+namespace {
+
+using gantry::ProcessIdentity;
+using gantry::StoreClient;
+using Arguments = std::vector<std::string>;
+
+constexpr std::chrono::seconds kLong{20};
+
+const ProcessIdentity& identity() {
+  static const ProcessIdentity kIdentity = gantry::detect_process_identity();
+  return kIdentity;
+}
+
+std::unique_ptr<StoreClient> connect() {
+  return std::make_unique<StoreClient>(identity().rendezvous, identity().rank);
+}
+
+// Returns when every rank has called it; says goodbye to the store.
+void meet(const std::string& name) { connect()->barrier(name, identity().world_size, kLong); }
+
+[[noreturn]] void wait_forever() {
+  for (;;) pause();
+}
+
+void say(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+// Prints "pid <who> <pid>" for the test to look at.
+void say_pid(const std::string& who) { say("pid " + who + " " + std::to_string(getpid()) + "\n"); }
+
+int write_environment(const Arguments& arguments) {
+  std::ofstream file(arguments[0] + "/" + std::to_string(identity().rank));
+  for (char** entry = environ; *entry != nullptr; ++entry) file << *entry << '\n';
+  return 0;
+}
+
+// fail <rank> <how>: that rank exits with a code or raises a signal, the others wait.
+int fail(const Arguments& arguments) {
+  say("line before the end\n");
+  std::fputs("complaint\n", stderr);
+  meet("all said");
+  if (identity().rank != std::stoi(arguments[0])) wait_forever();
+  if (arguments[1].starts_with("SIG")) {
+    const int number = arguments[1] == "SIGSEGV" ? SIGSEGV : SIGABRT;
+    signal(number, SIG_DFL);  // a sanitizer has a handler of its own
+    raise(number);
+  }
+  if (arguments.size() > 2) std::ofstream(std::getenv("GANTRY_ERROR_FILE")) << arguments[2];
+  return std::stoi(arguments[1]);
+}
+
+// Every rank exits with its own number.
+int exit_with_rank(const Arguments&) { return identity().rank; }
+
+int ignore_term(const Arguments&) {
+  signal(SIGTERM, SIG_IGN);
+  meet("ignoring");
+  if (identity().rank == 0) return 3;
+  wait_forever();
+}
+
+// Handles SIGTERM by ending well.
+int end_on_term(const Arguments&) {
+  signal(SIGTERM, [](int) { _exit(0); });
+  meet("handling");
+  if (identity().rank == 0) return 4;
+  wait_forever();
+}
+
+// Starts a child, and one that leaves its process group and its parent.
+int breed(const Arguments& arguments) {
+  if (fork() == 0) {
+    say_pid("child");
+    wait_forever();
+  }
+  if (fork() == 0) {
+    setsid();
+    if (fork() != 0) _exit(0);
+    say_pid("daemon");
+    wait_forever();
+  }
+  say_pid("rank");
+  if (arguments[0] == "stay") wait_forever();
+  // The children must have spoken before the end: the test knows them by what they say.
+  std::string line;
+  std::getline(std::cin, line);
+  return 0;
+}
+
+int flood(const Arguments& arguments) {
+  const std::string line = "rank " + std::to_string(identity().rank) + std::string(90, 'x') + "\n";
+  const int lines = std::stoi(arguments[0]);
+  for (int i = 0; i < lines; ++i) std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fflush(stdout);
+  std::fputs("done\n", stderr);
+  return 0;
+}
+
+int print(const Arguments& arguments) {
+  say(arguments[0]);
+  return 0;
+}
+
+// Prints half a line, waits for a line of input, prints the rest.
+int print_half(const Arguments&) {
+  say("first half");
+  std::string line;
+  std::getline(std::cin, line);
+  say(", second half\n");
+  return 0;
+}
+
+int close_outputs(const Arguments&) {
+  close(STDOUT_FILENO);
+  close(STDERR_FILENO);
+  meet("closed");
+  return identity().rank == 0 ? 5 : 0;
+}
+
+int echo_input(const Arguments&) {
+  std::string line;
+  while (std::getline(std::cin, line)) std::cout << "got " << line << '\n';
+  std::cout << "end of input" << std::endl;
+  return 0;
+}
+
+// Ends when the launcher is gone.
+int hold_lifeline(const Arguments& arguments) {
+  say_pid("rank");
+  char byte;
+  const int fd = std::atoi(std::getenv("GANTRY_LIFELINE_FD"));
+  if (read(fd, &byte, 1) == 0) std::ofstream(arguments[0]) << "cut";
+  return 0;
+}
+
+// Rank 1 dies without a goodbye; rank 0 tells what it learns, and how.
+int lose_peer(const Arguments&) {
+  const auto store = connect();
+  store->barrier("both here", identity().world_size, kLong);
+  if (identity().rank == 1) _exit(9);
+  try {
+    (void)store->get("never", kLong);
+  } catch (const gantry::PeerLostError& error) {
+    std::ofstream(std::getenv("GANTRY_ERROR_FILE"))
+        << R"({"kind": "peer_lost", "message": ")" << error.what() << R"("})";
+    return 6;
+  }
+  return 0;
+}
+
+int count_signal(const Arguments&) {
+  static volatile sig_atomic_t seen = 0;
+  signal(SIGUSR1, [](int) { seen = 1; });
+  sigset_t blocked, before;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGUSR1);
+  sigprocmask(SIG_BLOCK, &blocked, &before);
+  say("ready\n");
+  while (seen == 0) sigsuspend(&before);
+  say("got it\n");
+  return 0;
+}
+
+int wait_for_end(const Arguments&) {
+  meet("waiting");
+  say_pid("rank");
+  wait_forever();
+}
+
+// Outlives SIGINT and says so.
+int survive_interrupt(const Arguments&) {
+  signal(SIGINT, [](int) {
+    [[maybe_unused]] const auto written = write(STDOUT_FILENO, "interrupted\n", 12);
+  });
+  say_pid("rank");
+  wait_forever();
+}
+
+const std::map<std::string, std::function<int(const Arguments&)>> kActs{
+    {"write-environment", write_environment},
+    {"fail", fail},
+    {"exit-with-rank", exit_with_rank},
+    {"ignore-term", ignore_term},
+    {"end-on-term", end_on_term},
+    {"breed", breed},
+    {"flood", flood},
+    {"print", print},
+    {"print-half", print_half},
+    {"close-outputs", close_outputs},
+    {"echo-input", echo_input},
+    {"hold-lifeline", hold_lifeline},
+    {"lose-peer", lose_peer},
+    {"count-signal", count_signal},
+    {"survive-interrupt", survive_interrupt},
+    {"wait", wait_for_end},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto act = argc > 1 ? kActs.find(argv[1]) : kActs.end();
+  if (act == kActs.end()) {
+    std::fputs("launch_actor: unknown act\n", stderr);
+    return 99;
+  }
+  return act->second({argv + 2, argv + argc});
+}

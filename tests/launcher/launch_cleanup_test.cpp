@@ -1,0 +1,144 @@
+// Nothing of a job survives it, however it ends.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "tests/launcher/launch_fixture.hpp"
+
+namespace gantry::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class LaunchCleanupTest : public LaunchTest {
+ protected:
+  // Waits until every rank of a "breed" job has its child and its daemon.
+  static void wait_for_family(Subprocess& job, int ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::string prefix = "[" + std::to_string(rank) + "] pid ";
+      for (const char* who : {"rank", "child", "daemon"}) {
+        ASSERT_TRUE(job.wait_for_output(prefix + who)) << prefix << who;
+      }
+    }
+  }
+  static void expect_all_ended(const Outcome& outcome, std::size_t ranks) {
+    for (const char* who : {"rank", "child", "daemon"}) {
+      const std::vector<int> pids = pids_in(outcome.out, who);
+      EXPECT_THAT(pids, SizeIs(ranks)) << outcome.describe();
+      for (const int pid : pids) EXPECT_TRUE(ends(pid)) << who << " " << pid << " survived";
+    }
+  }
+};
+
+TEST_F(LaunchCleanupTest, AKilledLauncherLeavesNothing) {
+  Subprocess job(act({"-n", "2"}, {"breed", "stay"}));
+  wait_for_family(job, 2);
+  std::vector<int> guards;
+  for (const auto& [pid, name] : children_of(job.pid())) {
+    if (name == "glaunch-guard") guards.push_back(pid);
+  }
+  ASSERT_THAT(guards, SizeIs(1));
+  job.send_signal(SIGKILL);
+  const Outcome outcome = job.wait();
+  EXPECT_EQ(outcome.signal, SIGKILL);
+  EXPECT_FALSE(outcome.timed_out) << "somebody still holds glaunch's output";
+  expect_all_ended(outcome, 2);
+  EXPECT_TRUE(ends(guards[0]));
+  EXPECT_TRUE(scratch_is_clean());
+}
+
+TEST_F(LaunchCleanupTest, ALauncherWithoutItsGuardStillCleansUp) {
+  Subprocess job(act({"-n", "1"}, {"breed", "stay"}));
+  wait_for_family(job, 1);
+  for (const auto& [pid, name] : children_of(job.pid())) {
+    if (name == "glaunch-guard") kill(pid, SIGKILL);
+  }
+  job.send_signal(SIGTERM);
+  const Outcome outcome = job.wait();
+  EXPECT_EQ(outcome.exit_code, 143) << outcome.describe();
+  expect_all_ended(outcome, 1);
+}
+
+TEST_F(LaunchCleanupTest, WhatRanksLeaveBehindIsStopped) {
+  Command command = act({"-n", "1"}, {"breed", "leave"});
+  command.input = "";
+  Subprocess job(std::move(command));
+  const Outcome outcome = job.wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  for (const char* who : {"rank", "child", "daemon"}) {
+    for (const int pid : pids_in(outcome.out, who)) EXPECT_TRUE(ends(pid)) << who;
+  }
+  EXPECT_TRUE(scratch_is_clean());
+}
+
+TEST_F(LaunchCleanupTest, SigtermStopsTheJob) {
+  Subprocess job(act({"-n", "2"}, {"breed", "stay"}));
+  wait_for_family(job, 2);
+  job.send_signal(SIGTERM);
+  const Outcome outcome = job.wait();
+  EXPECT_EQ(outcome.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("glaunch: the job was stopped by SIGTERM"),
+                                 HasSubstr("stopped by glaunch: ranks 0, 1 (SIGTERM)")));
+  expect_all_ended(outcome, 2);
+}
+
+TEST_F(LaunchCleanupTest, CtrlCIs130) {
+  Subprocess job(act({"-n", "2"}, {"wait"}));
+  ASSERT_TRUE(job.wait_for_output("[0] pid rank"));
+  job.send_signal(SIGINT);
+  const Outcome outcome = job.wait();
+  EXPECT_EQ(outcome.exit_code, 130) << outcome.describe();
+  EXPECT_THAT(outcome.err, HasSubstr("stopped by glaunch: ranks 0, 1 (SIGINT)"));
+}
+
+TEST_F(LaunchCleanupTest, ASecondCtrlCKillsAtOnce) {
+  // The ranks survive SIGINT, and the grace time is longer than the test may take.
+  Subprocess job(act({"-n", "2", "--grace", "1h"}, {"survive-interrupt"}));
+  ASSERT_TRUE(job.wait_for_output("[0] pid rank"));
+  ASSERT_TRUE(job.wait_for_output("[1] pid rank"));
+  job.send_signal(SIGINT);
+  ASSERT_TRUE(job.wait_for_output("[0] interrupted"));
+  job.send_signal(SIGINT);
+  const Outcome outcome = job.wait();
+  EXPECT_EQ(outcome.exit_code, 130) << outcome.describe();
+  EXPECT_THAT(outcome.err, HasSubstr("stopped by glaunch: ranks 0, 1 (SIGKILL)"));
+  for (const int pid : pids_in(outcome.out, "rank")) EXPECT_TRUE(ends(pid));
+}
+
+TEST_F(LaunchCleanupTest, ForwardsTheSignalsThatWereAskedFor) {
+  Subprocess job(act({"--forward", "USR1", "-n", "2"}, {"count-signal"}));
+  ASSERT_TRUE(job.wait_for_output("[0] ready"));
+  ASSERT_TRUE(job.wait_for_output("[1] ready"));
+  job.send_signal(SIGUSR1);
+  const Outcome outcome = job.wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("[0] got it"), HasSubstr("[1] got it")));
+}
+
+TEST_F(LaunchCleanupTest, TheLifelineEndsWithTheLauncher) {
+  // A process that the kernel does not kill with its parent sees the end of the pipe.
+  Subprocess job(launch({"-n", "1", "sh", "-c",
+                         std::string("unset GANTRY_JOB_ID; setsid ") + GANTRY_TEST_PROGRAM_DIR +
+                             "/launch_actor hold-lifeline " + path("cut") + " & wait"}));
+  ASSERT_TRUE(job.wait_for_output("pid rank"));
+  job.send_signal(SIGKILL);
+  const Outcome outcome = job.wait();
+  for (const int pid : pids_in(outcome.out, "rank")) EXPECT_TRUE(ends(pid));
+  EXPECT_EQ(read_file(path("cut")), "cut");
+}
+
+TEST_F(LaunchCleanupTest, NestedLaunchersEndTogether) {
+  Command command = act({"-n", "1", GANTRY_TEST_GLAUNCH, "-n", "2"}, {"breed", "stay"});
+  Subprocess job(std::move(command));
+  for (const char* who : {"[0] [0] pid daemon", "[0] [1] pid daemon", "[0] [0] pid child",
+                          "[0] [1] pid child", "[0] [0] pid rank", "[0] [1] pid rank"}) {
+    ASSERT_TRUE(job.wait_for_output(who)) << who;
+  }
+  job.send_signal(SIGKILL);
+  const Outcome outcome = job.wait();
+  expect_all_ended(outcome, 2);
+}
+
+}  // namespace
+}  // namespace gantry::testing

@@ -1,0 +1,156 @@
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/launcher/launch_fixture.hpp"
+
+namespace gantry::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class LaunchFailureTest : public LaunchTest {};
+
+TEST_F(LaunchFailureTest, SuccessIsSilent) {
+  const Outcome outcome = run_command(launch({"true"}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_EQ(outcome.out + outcome.err, "");
+  EXPECT_TRUE(scratch_is_clean());
+}
+
+TEST_F(LaunchFailureTest, ExitCodeOfTheFirstFailureStopsTheOthers) {
+  const Outcome outcome = run_command(act({}, {"fail", "2", "7"}));
+  EXPECT_EQ(outcome.exit_code, 7) << outcome.describe();
+  EXPECT_THAT(outcome.err,
+              ContainsRegex("glaunch: rank 2 \\(pid [0-9]+, cuda:2\\) exited with code 7\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("glaunch: last 2 lines of rank 2:\n"));
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("\n  out| line before the end"), HasSubstr("\n  err| complaint")));
+  EXPECT_THAT(outcome.err, HasSubstr("glaunch: failed by itself: rank 2 (code 7)\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("glaunch: stopped by glaunch: ranks 0, 1, 3 (SIGTERM)\n"));
+}
+
+TEST_F(LaunchFailureTest, SignalsBecome128PlusTheirNumber) {
+  const Outcome segv = run_command(act({"-n", "2"}, {"fail", "1", "SIGSEGV"}));
+  EXPECT_EQ(segv.exit_code, 139) << segv.describe();
+  EXPECT_THAT(segv.err, HasSubstr("was killed by SIGSEGV"));
+  const Outcome abrt = run_command(act({"-n", "2"}, {"fail", "0", "SIGABRT"}));
+  EXPECT_EQ(abrt.exit_code, 134) << abrt.describe();
+  EXPECT_THAT(abrt.err, HasSubstr("failed by itself: rank 0 (SIGABRT)"));
+}
+
+TEST_F(LaunchFailureTest, ARankThatIgnoresSigtermIsKilledAfterTheGraceTime) {
+  const Outcome outcome = run_command(act({"--grace", "200ms"}, {"ignore-term"}));
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.describe();
+  EXPECT_THAT(outcome.err, HasSubstr("stopped by glaunch: ranks 1-3 (SIGKILL)"));
+}
+
+TEST_F(LaunchFailureTest, ARankMayEndWellWhenItIsStopped) {
+  const Outcome outcome = run_command(act({"-n", "2"}, {"end-on-term"}));
+  EXPECT_EQ(outcome.exit_code, 4) << outcome.describe();
+  EXPECT_THAT(outcome.err, HasSubstr("stopped by glaunch: rank 1 (code 0)"));
+}
+
+TEST_F(LaunchFailureTest, KeepGoingWaitsForEveryRank) {
+  const Outcome outcome = run_command(act({"--keep-going"}, {"exit-with-rank"}));
+  EXPECT_GE(outcome.exit_code, 1) << outcome.describe();
+  EXPECT_LE(outcome.exit_code, 3);
+  EXPECT_THAT(outcome.err,
+              HasSubstr("failed by itself: rank 1 (code 1), rank 2 (code 2), rank 3 (code 3)"));
+  EXPECT_THAT(outcome.err, Not(HasSubstr("stopped by glaunch")));
+}
+
+TEST_F(LaunchFailureTest, ShowsWhatTheRankWroteToItsErrorFile) {
+  const Outcome plain =
+      run_command(act({"-n", "2"}, {"fail", "1", "8", "step 12: NaN\nin loss\n"}));
+  EXPECT_EQ(plain.exit_code, 8);
+  EXPECT_THAT(plain.err, HasSubstr("glaunch: rank 1 says:\n  step 12: NaN\n  in loss\n"));
+  const Outcome json =
+      run_command(act({"-n", "2"}, {"fail", "1", "8", R"({"message": "all_reduce 7 timed out"})"}));
+  EXPECT_THAT(json.err, HasSubstr("glaunch: rank 1 says:\n  all_reduce 7 timed out\n"));
+}
+
+TEST_F(LaunchFailureTest, AVictimIsNotBlamed) {
+  // Rank 0 learns from the store that rank 1 died, and says so.
+  const Outcome outcome = run_command(act({"-n", "2"}, {"lose-peer"}));
+  EXPECT_EQ(outcome.exit_code, 9) << outcome.describe();
+  EXPECT_THAT(outcome.err, HasSubstr("failed by itself: rank 1 (code 9)"));
+  EXPECT_THAT(outcome.err, HasSubstr("failed because of another rank: rank 0 (code 6)"));
+}
+
+TEST_F(LaunchFailureTest, TailLimitsTheLinesShown) {
+  const Outcome outcome = run_command(act({"-n", "1", "--tail", "1"}, {"fail", "0", "7"}));
+  EXPECT_THAT(outcome.err, HasSubstr("glaunch: last line of rank 0:"));
+}
+
+TEST_F(LaunchFailureTest, TimeoutIs124) {
+  const Outcome outcome = run_command(act({"--timeout", "700ms", "-n", "2"}, {"wait"}));
+  EXPECT_EQ(outcome.exit_code, 124) << outcome.describe();
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("--timeout is over"),
+                                 HasSubstr("stopped by glaunch: ranks 0, 1 (SIGTERM)")));
+}
+
+TEST_F(LaunchFailureTest, ProgramsThatCannotStart) {
+  const Outcome absent = run_command(launch({"no-such-program"}));
+  EXPECT_EQ(absent.exit_code, 127);
+  EXPECT_EQ(absent.err,
+            "glaunch: cannot start 'no-such-program': No such file or directory in PATH\n");
+  const Outcome forbidden = run_command(launch({"/etc/passwd"}));
+  EXPECT_EQ(forbidden.exit_code, 126);
+  EXPECT_EQ(forbidden.err, "glaunch: cannot start '/etc/passwd': Permission denied\n");
+  EXPECT_EQ(run_command(launch({"/tmp"})).exit_code, 126);
+
+  std::ofstream(path("script")) << "#!/no/such/interpreter\n";
+  std::filesystem::permissions(path("script"), std::filesystem::perms::owner_all);
+  const Outcome interpreter = run_command(launch({path("script")}));
+  EXPECT_EQ(interpreter.exit_code, 127);
+  EXPECT_THAT(interpreter.err, HasSubstr("No such file or directory (its interpreter is missing)"));
+  std::ofstream(path("garbage")) << "not a program";
+  std::filesystem::permissions(path("garbage"), std::filesystem::perms::owner_all);
+  const Outcome garbage = run_command(launch({path("garbage")}));
+  EXPECT_EQ(garbage.exit_code, 126);
+  EXPECT_THAT(garbage.err, HasSubstr("Exec format error"));
+  EXPECT_TRUE(scratch_is_clean());
+}
+
+TEST_F(LaunchFailureTest, OwnErrorsAre125) {
+  const Outcome log = run_command(launch({"--log-dir", "/proc/none", "true"}));
+  EXPECT_EQ(log.exit_code, 125);
+  const Outcome report = run_command(launch({"--report", "/proc/none/file", "true"}));
+  EXPECT_EQ(report.exit_code, 125);
+  EXPECT_THAT(report.err, HasSubstr("glaunch: --report: cannot write '/proc/none/file'"));
+  const Outcome prefix = run_command(launch({"--prefix", "{colour}", "true"}));
+  EXPECT_EQ(prefix.exit_code, 125);
+  EXPECT_THAT(prefix.err, HasSubstr("but got '{colour}'"));
+  EXPECT_TRUE(scratch_is_clean());
+}
+
+TEST_F(LaunchFailureTest, ReportTellsProgramsTheSame) {
+  run_command(act({"--report", path("report.json"), "-n", "3"}, {"fail", "1", "SIGSEGV"}));
+  const auto report = nlohmann::json::parse(read_file(path("report.json")));
+  EXPECT_EQ(report["schema"], 1);
+  EXPECT_EQ(report["outcome"], "rank_failed");
+  EXPECT_EQ(report["exit_code"], 139);
+  EXPECT_EQ(report["first_failure"], 1);
+  ASSERT_EQ(report["ranks"].size(), 3U);
+  EXPECT_EQ(report["ranks"][1]["class"], "failed_by_itself");
+  EXPECT_EQ(report["ranks"][1]["signal"], "SIGSEGV");
+  EXPECT_EQ(report["ranks"][0]["class"], "stopped_by_glaunch");
+  EXPECT_EQ(report["ranks"][0]["device"], 0);
+  EXPECT_GT(report["ranks"][2]["pid"], 0);
+
+  run_command(launch({"--report", path("report.json"), "--cpu-only", "-n", "2", "true"}));
+  const auto good = nlohmann::json::parse(read_file(path("report.json")));
+  EXPECT_EQ(good["outcome"], "ok");
+  EXPECT_TRUE(good["first_failure"].is_null());
+  EXPECT_EQ(good["ranks"][1]["class"], "ok");
+  EXPECT_TRUE(good["ranks"][1]["device"].is_null());
+}
+
+}  // namespace
+}  // namespace gantry::testing

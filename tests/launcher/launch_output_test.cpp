@@ -1,0 +1,146 @@
+#include <fcntl.h>
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "tests/launcher/launch_fixture.hpp"
+
+namespace gantry::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+class LaunchOutputTest : public LaunchTest {};
+
+TEST_F(LaunchOutputTest, PrefixesEveryLineWithTheRank) {
+  Command command = act({}, {"print", "one\ntwo\n"});
+  command.environment["GANTRY_SIM_DEVICES"] = "12";
+  const Outcome outcome = run_command(std::move(command));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  const std::vector<std::string> lines = lines_of(outcome.out);
+  ASSERT_EQ(lines.size(), 24U);
+  for (int rank = 0; rank < 12; ++rank) {
+    const std::string prefix = "[" + std::to_string(rank) + "] ";
+    EXPECT_THAT(lines, ::testing::Contains(prefix + "one"));
+    EXPECT_THAT(lines, ::testing::Contains(prefix + "two"));
+  }
+}
+
+TEST_F(LaunchOutputTest, PrefixTemplates) {
+  EXPECT_THAT(
+      lines_of(run_command(act({"-n", "2", "--prefix", "r{rank}/{local_rank}: "}, {"print", "x\n"}))
+                   .out),
+      UnorderedElementsAre("r0/0: x", "r1/1: x"));
+  EXPECT_EQ(run_command(act({"-n", "1", "--no-prefix"}, {"print", "as it is"})).out, "as it is");
+  EXPECT_THAT(run_command(act({"-n", "1", "--prefix", "{host}|"}, {"print", "x\n"})).out,
+              ::testing::MatchesRegex(".+\\|x\n"));
+}
+
+TEST_F(LaunchOutputTest, KeepsTheTwoStreamsApart) {
+  const Outcome outcome = run_command(launch({"-n", "1", "sh", "-c", "echo out; echo err >&2"}));
+  EXPECT_EQ(outcome.out, "[0] out\n");
+  EXPECT_EQ(outcome.err, "[0] err\n");
+}
+
+TEST_F(LaunchOutputTest, EndsALastLineWithoutNewline) {
+  EXPECT_THAT(lines_of(run_command(act({"-n", "3"}, {"print", "no newline"})).out),
+              UnorderedElementsAre("[0] no newline", "[1] no newline", "[2] no newline"));
+}
+
+TEST_F(LaunchOutputTest, ShowsAPartialLineBeforeItsEnd) {
+  // cat keeps the rank's input open until the first half was seen.
+  Subprocess job(launch({"-n", "1", "sh", "-c",
+                         "mkfifo " + path("go") + "; exec " + GANTRY_TEST_PROGRAM_DIR +
+                             "/launch_actor print-half < " + path("go") + " "}));
+  // Opening the fifo for writing lets the rank go on to its first half.
+  int fd = -1;
+  for (int attempt = 0; attempt < 1000 && fd < 0; ++attempt) {
+    fd = open(path("go").c_str(), O_WRONLY);
+    if (fd < 0) usleep(10'000);
+  }
+  ASSERT_GE(fd, 0);
+  EXPECT_TRUE(job.wait_for_output("[0] first half"));
+  ASSERT_EQ(write(fd, "go\n", 3), 3);
+  close(fd);
+  const Outcome outcome = job.wait();
+  EXPECT_EQ(outcome.out, "[0] first half, second half\n");
+}
+
+TEST_F(LaunchOutputTest, LosesNothingOfALargeOutput) {
+  constexpr int kLines = 50'000;  // 100 bytes each, from 4 ranks: 20 MB
+  const Outcome outcome = run_command(
+      act({"--log-dir", path("logs"), "--only-rank", "1"}, {"flood", std::to_string(kLines)}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "[1] done\n");
+  const std::vector<std::string> shown = lines_of(outcome.out);
+  ASSERT_EQ(shown.size(), static_cast<std::size_t>(kLines));
+  for (const std::string& line : shown) ASSERT_EQ(line, "[1] rank 1" + std::string(90, 'x'));
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::string name = path("logs/rank" + std::to_string(rank));
+    EXPECT_EQ(std::filesystem::file_size(name + ".out"), kLines * 97U) << name;
+    EXPECT_EQ(read_file(name + ".err"), "done\n");
+  }
+}
+
+TEST_F(LaunchOutputTest, ASlowReaderBlocksNoRank) {
+  // Nobody reads glaunch's output until every rank has ended, and it is more than pipes and memory
+  // hold: the rest waits in a file.
+  constexpr int kLines = 40'000;
+  const std::string script = "{ " + std::string(GANTRY_TEST_GLAUNCH) + " -n 4 --no-prefix " +
+                             GANTRY_TEST_PROGRAM_DIR + "/launch_actor flood " +
+                             std::to_string(kLines) + " 2>" + path("err") +
+                             "; } | { while [ \"$(grep -c done " + path("err") +
+                             " 2>/dev/null)\" != 4 ]; do sleep 0.05; done; wc -lc; }";
+  Command command{.argv = {"sh", "-c", script},
+                  .environment = {{"GANTRY_SIM_DEVICES", "4"}, {"TMPDIR", directory_}}};
+  const Outcome outcome = run_command(std::move(command));
+  std::istringstream counts(outcome.out);
+  long lines = 0;
+  long bytes = 0;
+  counts >> lines >> bytes;
+  EXPECT_EQ(lines, 4L * kLines) << outcome.describe();
+  EXPECT_EQ(bytes, 4L * kLines * 97);
+}
+
+TEST_F(LaunchOutputTest, SurvivesAReaderThatGoesAway) {
+  Command command{
+      .argv = {"sh", "-c",
+               std::string(GANTRY_TEST_GLAUNCH) + " -n 2 --log-dir " + path("logs") + " " +
+                   GANTRY_TEST_PROGRAM_DIR + "/launch_actor flood 20000 | head -n 1; echo over"},
+      .environment = {{"GANTRY_SIM_DEVICES", "4"}, {"TMPDIR", directory_}}};
+  const Outcome outcome = run_command(std::move(command));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_EQ(lines_of(outcome.out).size(), 2U);
+  EXPECT_EQ(std::filesystem::file_size(path("logs/rank1.out")), 20'000 * 97U);
+}
+
+TEST_F(LaunchOutputTest, RanksMayCloseTheirOutput) {
+  const Outcome outcome = run_command(act({"-n", "2"}, {"close-outputs"}));
+  EXPECT_EQ(outcome.exit_code, 5) << outcome.describe();
+}
+
+TEST_F(LaunchOutputTest, GlaunchMayBeStartedWithClosedStreams) {
+  Command command{.argv = {"sh", "-c",
+                           std::string(GANTRY_TEST_GLAUNCH) + " -n 2 --log-dir " + path("logs") +
+                               " echo hello <&- >&- 2>&-"},
+                  .environment = {{"GANTRY_SIM_DEVICES", "4"}, {"TMPDIR", directory_}}};
+  EXPECT_EQ(run_command(std::move(command)).exit_code, 0);
+  EXPECT_EQ(read_file(path("logs/rank0.out")), "hello\n");
+  EXPECT_EQ(read_file(path("logs/rank1.out")), "hello\n");
+}
+
+TEST_F(LaunchOutputTest, StdinGoesToRankZero) {
+  Command command = act({"-n", "2"}, {"echo-input"});
+  command.input = "a\nb\n";
+  EXPECT_THAT(
+      lines_of(run_command(command).out),
+      UnorderedElementsAre("[0] got a", "[0] got b", "[0] end of input", "[1] end of input"));
+  Command none = act({"-n", "1", "--stdin", "none"}, {"echo-input"});
+  none.input = "a\n";
+  EXPECT_THAT(lines_of(run_command(none).out), ElementsAre("[0] end of input"));
+}
+
+}  // namespace
+}  // namespace gantry::testing

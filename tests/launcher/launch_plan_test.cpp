@@ -1,0 +1,316 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <gantry/core/error.hpp>
+
+#include "launcher/output.hpp"
+#include "launcher/plan.hpp"
+#include "launcher/report.hpp"
+#include "tests/launcher/launch_fixture.hpp"
+
+namespace gantry::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::read_file;
+
+Options options_for(std::vector<std::string> arguments) {
+  arguments.push_back("app");
+  return parse_options(std::move(arguments));
+}
+
+Machine simulated(int devices, int cpus = 8) {
+  Machine machine;
+  machine.host = "node";
+  machine.cpus = cpus;
+  machine.inventory.source = devices == 0 ? InventorySource::none : InventorySource::simulated;
+  machine.inventory.devices.assign(static_cast<std::size_t>(devices), {"Simulated GPU", "", ""});
+  machine.inventory.why_none = "reason";
+  return machine;
+}
+
+Machine gpus(const std::vector<std::string>& uuids) {
+  Machine machine = simulated(0);
+  machine.inventory.source = InventorySource::nvml;
+  for (std::size_t i = 0; i < uuids.size(); ++i) {
+    machine.inventory.devices.push_back(
+        {"NVIDIA H200", uuids[i], "0000:0" + std::to_string(i + 6) + ":00.0"});
+  }
+  return machine;
+}
+
+std::vector<int> devices_of(const Plan& plan) {
+  std::vector<int> devices;
+  for (const RankPlan& rank : plan.ranks) devices.push_back(rank.device.value_or(-1));
+  return devices;
+}
+
+std::string plan_error(std::vector<std::string> arguments, const Machine& machine) {
+  try {
+    (void)make_plan(options_for(std::move(arguments)), machine, {});
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "(nothing was thrown)";
+}
+
+TEST(LaunchPlanTest, OneRankPerDevice) {
+  EXPECT_THAT(devices_of(make_plan(options_for({}), simulated(4), {})), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(devices_of(make_plan(options_for({"-n", "2"}), simulated(4), {})), ElementsAre(0, 1));
+}
+
+TEST(LaunchPlanTest, SharingIsExplicitAndEven) {
+  EXPECT_THAT(devices_of(make_plan(options_for({"--ranks-per-device", "2"}), simulated(2), {})),
+              ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(
+      devices_of(make_plan(options_for({"--ranks-per-device", "2", "-n", "3"}), simulated(2), {})),
+      ElementsAre(0, 1, 0));
+  EXPECT_THAT(devices_of(make_plan(options_for({"--cpu-only", "-n", "2"}), simulated(0), {})),
+              ElementsAre(-1, -1));
+}
+
+TEST(LaunchPlanTest, ErrorsSayWhatToDo) {
+  EXPECT_EQ(plan_error({}, simulated(0)),
+            "no device is visible (reason); set GANTRY_SIM_DEVICES=N for N simulated devices, or "
+            "use --cpu-only -n N");
+  EXPECT_EQ(plan_error({"-n", "5"}, simulated(2)),
+            "-n 5: only 2 devices are visible; ranks share devices only with --ranks-per-device 3, "
+            "or use --cpu-only");
+  EXPECT_EQ(plan_error({"-n", "5", "--ranks-per-device", "2"}, simulated(2)),
+            "-n 5: 2 devices with --ranks-per-device 2 hold at most 4 ranks");
+  EXPECT_EQ(plan_error({"--only-rank", "2"}, simulated(2)),
+            "--only-rank 2: the job has ranks 0 to 1");
+}
+
+TEST(LaunchPlanTest, ThreadsAreTheRanksShareOfTheCores) {
+  EXPECT_EQ(make_plan(options_for({}), simulated(4, 8), {}).omp_threads, 2);
+  EXPECT_EQ(make_plan(options_for({}), simulated(4, 3), {}).omp_threads, 1);
+  EXPECT_EQ(make_plan(options_for({}), simulated(4, 8), {{"OMP_NUM_THREADS", "5"}}).omp_threads,
+            std::nullopt);
+}
+
+TEST(LaunchPlanTest, EveryRankSeesEveryGpu) {
+  const Plan plan = make_plan(options_for({"-n", "2"}), gpus({"GPU-a", "GPU-b", "GPU-c"}), {});
+  for (const RankPlan& rank : plan.ranks) EXPECT_EQ(rank.visible_devices, "GPU-a,GPU-b,GPU-c");
+  EXPECT_EQ(plan.ranks[1].device, 1);
+  EXPECT_EQ(plan.ranks[1].device_uuid, "GPU-b");
+  EXPECT_EQ(plan.ranks[1].device_bus_id, "0000:07:00.0");
+}
+
+TEST(LaunchPlanTest, AMigInstanceIsSeenByItsRankAlone) {
+  const Plan plan = make_plan(options_for({}), gpus({"MIG-a", "MIG-b"}), {});
+  EXPECT_THAT(devices_of(plan), ElementsAre(0, 0));
+  EXPECT_EQ(plan.ranks[1].visible_devices, "MIG-b");
+}
+
+TEST(LaunchPlanTest, TheEnvironmentIsExactlyTheContract) {
+  const Plan plan = make_plan(options_for({}), gpus({"GPU-a", "GPU-b"}), {});
+  const JobValues values{"job", "unix:@there", "9", "/tmp/x/rank", "1234"};
+  EXPECT_EQ(rank_variables_of(plan, plan.ranks[1], values),
+            (Environment{{"GANTRY_RANK", "1"},
+                         {"GANTRY_WORLD_SIZE", "2"},
+                         {"GANTRY_LOCAL_RANK", "1"},
+                         {"GANTRY_LOCAL_SIZE", "2"},
+                         {"GANTRY_NODE_RANK", "0"},
+                         {"GANTRY_NODE_COUNT", "1"},
+                         {"GANTRY_DEVICE", "1"},
+                         {"GANTRY_DEVICE_UUID", "GPU-b"},
+                         {"GANTRY_DEVICE_BUSID", "0000:07:00.0"},
+                         {"GANTRY_JOB_ID", "job"},
+                         {"GANTRY_RDZV", "unix:@there"},
+                         {"GANTRY_LIFELINE_FD", "9"},
+                         {"GANTRY_RESTART", "0"},
+                         {"GANTRY_ERROR_FILE", "/tmp/x/rank1.error"},
+                         {"RANK", "1"},
+                         {"WORLD_SIZE", "2"},
+                         {"LOCAL_RANK", "1"},
+                         {"LOCAL_WORLD_SIZE", "2"},
+                         {"MASTER_ADDR", "127.0.0.1"},
+                         {"MASTER_PORT", "1234"},
+                         {"CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b"},
+                         {"OMP_NUM_THREADS", "4"}}));
+  // Every variable that is set is documented, and the other way round.
+  std::vector<std::string> documented;
+  for (const RankVariable& variable : rank_variables()) documented.emplace_back(variable.name);
+  std::vector<std::string> set;
+  for (const auto& [name, value] : rank_variables_of(plan, plan.ranks[1], values)) {
+    set.push_back(name);
+  }
+  EXPECT_THAT(documented, ::testing::UnorderedElementsAreArray(set));
+}
+
+TEST(LaunchPlanTest, AnotherLaunchersIdentityIsNotInherited) {
+  const Environment inherited{{"PMIX_RANK", "0"},
+                              {"PMIX_NAMESPACE", "x"},
+                              {"PMI_RANK", "0"},
+                              {"PMI_FD", "3"},
+                              {"OMPI_COMM_WORLD_RANK", "0"},
+                              {"OMPI_MCA_ess_base_jobid", "1"},
+                              {"OMPI_MCA_orte_num_nodes", "1"},
+                              {"MPI_LOCALRANKID", "0"},
+                              {"MPI_LOCALNRANKS", "1"},
+                              {"MV2_COMM_WORLD_RANK", "0"},
+                              {"SLURM_PROCID", "0"},
+                              {"SLURM_STEP_NUM_TASKS", "2"},
+                              {"TORCHELASTIC_RUN_ID", "r"},
+                              {"GANTRY_DEVICE_UUID", "GPU-of-an-outer-job"},
+                              {"GANTRY_RANK", "3"},
+                              {"NCCL_NVLS_ENABLE", "0"},
+                              {"NCCL_DEBUG", "INFO"},
+                              {"OMPI_MCA_btl", "self"},
+                              {"SLURM_JOB_ID", "7"},
+                              {"CUDA_VISIBLE_DEVICES", "5"},
+                              {"GANTRY_LOG", "info"},
+                              {"OMP_NUM_THREADS", "3"},
+                              {"PATH", "/bin"}};
+  const Plan plan = make_plan(options_for({"--cpu-only", "-n", "1"}), simulated(0), inherited);
+  Environment got = rank_environment(inherited, plan, plan.ranks[0], {"j", "r", "1", "e", "2"});
+  for (const auto& [name, value] :
+       rank_variables_of(plan, plan.ranks[0], {"j", "r", "1", "e", "2"})) {
+    EXPECT_EQ(got[name], value) << name;
+    got.erase(name);
+  }
+  EXPECT_EQ(got, (Environment{{"NCCL_NVLS_ENABLE", "0"},
+                              {"NCCL_DEBUG", "INFO"},
+                              {"OMPI_MCA_btl", "self"},
+                              {"SLURM_JOB_ID", "7"},
+                              {"CUDA_VISIBLE_DEVICES", "5"},
+                              {"GANTRY_LOG", "info"},
+                              {"OMP_NUM_THREADS", "3"},
+                              {"PATH", "/bin"}}));
+}
+
+TEST(LaunchPlanTest, DryRunJsonEqualsTheGoldenFile) {
+  const Environment environment{{"PMIX_RANK", "0"}, {"PATH", "/bin"}};
+  const Options options = parse_options({"-n", "2", "--", "app", "--flag", "a b"});
+  Machine machine = gpus({"GPU-a", "GPU-b", "GPU-c"});
+  machine.inventory.warnings.push_back("something");
+  const Plan plan = make_plan(options, machine, environment);
+  EXPECT_EQ(describe_plan(plan, environment, true),
+            read_file(GANTRY_TEST_DATA_DIR "/dry_run.json"));
+  EXPECT_EQ(describe_plan(plan, environment, false),
+            "2 ranks on node, devices: nvml\n"
+            "command: app --flag a b\n"
+            "rank 0    cuda:0  GPU-a  0000:06:00.0\n"
+            "rank 1    cuda:1  GPU-b  0000:07:00.0\n"
+            "OMP_NUM_THREADS=4\n"
+            "not inherited: PMIX_RANK\n"
+            "warning: something\n");
+}
+
+TEST(LaunchOptionsTest, TheProgramsArgumentsAreItsOwn) {
+  const Options options = parse_options({"-n", "3", "app", "-n", "7", "--", "--dry-run"});
+  EXPECT_EQ(options.ranks, 3);
+  EXPECT_EQ(options.action, Action::run);
+  EXPECT_THAT(options.command, ElementsAre("app", "-n", "7", "--", "--dry-run"));
+  EXPECT_THAT(parse_options({"--", "--odd"}).command, ElementsAre("--odd"));
+  EXPECT_THAT(parse_options({"--", "env"}).command, ElementsAre("env"));
+  EXPECT_THAT(parse_options({"env", "A=1", "app"}).command, ElementsAre("env", "A=1", "app"));
+  EXPECT_EQ(parse_options({"env"}).action, Action::environment);
+}
+
+TEST(LaunchOptionsTest, ReadsEveryOption) {
+  const Options options = parse_options({"--ranks-per-device",
+                                         "2",
+                                         "--prefix",
+                                         "p",
+                                         "--only-rank",
+                                         "1",
+                                         "--log-dir",
+                                         "d",
+                                         "--tail",
+                                         "3",
+                                         "--stdin",
+                                         "none",
+                                         "--grace",
+                                         "2m",
+                                         "--timeout",
+                                         "90",
+                                         "--forward",
+                                         "USR1,SIGUSR2",
+                                         "--keep-going",
+                                         "--report",
+                                         "f",
+                                         "--dry-run",
+                                         "--json",
+                                         "app"});
+  EXPECT_EQ(options.ranks_per_device, 2);
+  EXPECT_EQ(options.prefix, "p");
+  EXPECT_EQ(options.only_rank, 1);
+  EXPECT_EQ(options.log_dir, "d");
+  EXPECT_EQ(options.tail, 3);
+  EXPECT_EQ(options.stdin_mode, StdinMode::none);
+  EXPECT_EQ(options.grace, std::chrono::minutes(2));
+  EXPECT_EQ(options.timeout, std::chrono::seconds(90));
+  EXPECT_THAT(options.forward, ElementsAre(SIGUSR1, SIGUSR2));
+  EXPECT_TRUE(options.keep_going);
+  EXPECT_EQ(options.report, "f");
+  EXPECT_EQ(options.action, Action::dry_run);
+  EXPECT_TRUE(options.json);
+  EXPECT_EQ(parse_options({"--no-prefix", "app"}).prefix, std::nullopt);
+}
+
+TEST(LaunchOptionsTest, MalformedOptionsAreErrors) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
+      {{}, "no program to start (see glaunch --help)"},
+      {{"--bogus", "app"}, "unknown option '--bogus'"},
+      {{"-x", "app"}, "unknown option '-x'"},
+      {{"-n", "0", "app"}, "Value 0 not in range 1 to 4096"},
+      {{"-n", "-3", "app"}, "Value -3 not in range 1 to 4096"},
+      {{"-n", "two", "app"}, "two"},
+      {{"-n"}, "--ranks: 1 required"},
+      {{"-n", "1", "-n", "2", "app"}, "--ranks: At Most 1 required but received 2"},
+      {{"--grace", "soon", "app"},
+       "--grace: expected a duration such as 300ms, 15s, 2m or 1h, but got 'soon'"},
+      {{"--grace", "-1s", "app"}, "but got '-1s'"},
+      {{"--grace", "99999999999h", "app"}, "but got '99999999999h'"},
+      {{"--timeout", "0", "app"}, "--timeout: expected more than 0"},
+      {{"--forward", "USR1,NOPE", "app"},
+       "--forward: expected signals such as USR1,USR2, but got 'NOPE'"},
+      {{"--forward", "KILL", "app"}, "but got 'KILL' (glaunch handles that one itself)"},
+      {{"--stdin", "all", "app"}, "all not in {rank0,none}"},
+      {{"--cpu-only", "app"}, "--cpu-only needs -n: there are no devices to count"},
+      {{"--cpu-only", "-n", "1", "--ranks-per-device", "2", "app"}, "contradict each other"},
+      {{"--prefix", "x", "--no-prefix", "app"}, "contradict each other"},
+      {{"--json", "app"}, "--json needs --dry-run"},
+      {{"--tail", "-1", "app"}, "Value -1 not in range"},
+  };
+  for (const auto& [arguments, text] : cases) {
+    try {
+      (void)parse_options(arguments);
+      ADD_FAILURE() << "accepted: " << ::testing::PrintToString(arguments);
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr(text));
+    }
+  }
+}
+
+TEST(LaunchOptionsTest, HelpAndVersionAreInformation) {
+  const Options help = parse_options({"--help"});
+  EXPECT_EQ(help.action, Action::inform);
+  EXPECT_THAT(help.text, HasSubstr("Usage: glaunch [options] [--] program [arguments…]"));
+  EXPECT_THAT(parse_options({"--version"}).text, ::testing::MatchesRegex("glaunch [0-9.]+\n"));
+}
+
+TEST(LaunchOptionsTest, PrefixFieldsAreFilledIn) {
+  RankPlan rank;
+  rank.rank = 12;
+  rank.local_rank = 3;
+  EXPECT_EQ(expand_prefix("{host}:{rank:>3}/{local_rank}| ", rank, "node"), "node: 12/3| ");
+  EXPECT_EQ(expand_prefix("{{}}", rank, "node"), "{}");
+  EXPECT_THROW((void)expand_prefix("{nobody}", rank, "node"), InvalidArgument);
+  EXPECT_THROW((void)expand_prefix("{rank", rank, "node"), InvalidArgument);
+}
+
+TEST(LaunchReportTest, ListsRanksAsRanges) {
+  EXPECT_EQ(rank_list({0, 1, 2, 5}), "0-2, 5");
+  EXPECT_EQ(rank_list({0, 1}), "0, 1");
+  EXPECT_EQ(rank_list({7}), "7");
+  EXPECT_EQ(rank_list({1, 3, 4, 5, 6}), "1, 3-6");
+}
+
+}  // namespace
+}  // namespace gantry::launcher

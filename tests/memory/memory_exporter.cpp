@@ -1,0 +1,42 @@
+// Exports a block that its stream has yet to fill, and obeys words on standard input: release (lets
+// the stream go), check (prints the first byte of the block), quit.
+#include <cstddef>
+#include <cstdint>
+#include <iostream>
+#include <string>
+
+#include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/ipc.hpp>
+#include <gantry/streams/stream_guard.hpp>
+
+#include "tests/memory/ipc_text.hpp"
+#include "tests/support/stream_hold.hpp"
+
+int main() {
+  constexpr std::size_t kBytes = 100000;
+  constexpr std::uint8_t kValue = 77;
+  gantry::set_device(gantry::Device::cuda(0));
+  const gantry::StreamGuard guard(gantry::Stream::from_pool());
+  const gantry::Stream& stream = guard.current_stream();
+  // Not the first block of its segment.
+  const gantry::memory::Buffer before = gantry::memory::allocate(5000, stream);
+  const gantry::memory::Buffer buffer = gantry::memory::allocate(kBytes, stream);
+  gantry::driver().fill(buffer.data(), 0, kBytes, stream.native());
+  gantry::testing::StreamHold hold(stream);
+  gantry::driver().fill(buffer.data(), kValue, kBytes, stream.native());
+  std::cout << gantry::testing::to_text(gantry::memory::export_ipc(buffer.block())) << std::endl;
+  std::cout << gantry::testing::to_text(gantry::memory::export_ipc(before.block())) << std::endl;
+
+  for (std::string word; std::cin >> word && word != "quit";) {
+    if (word == "release") {
+      hold.release();
+      stream.synchronize();
+      std::cout << "released" << std::endl;
+    } else if (word == "check") {
+      std::uint8_t first = 0;
+      gantry::driver().copy(&first, buffer.data(), 1, stream.native());
+      stream.synchronize();
+      std::cout << static_cast<int>(first) << std::endl;
+    }
+  }
+}

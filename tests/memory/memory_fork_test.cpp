@@ -1,0 +1,73 @@
+// Processes that end or fork while they hold device memory.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gantry/core/error.hpp>
+#include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/pinned_allocator.hpp>
+
+#include "tests/memory/heap_fixture.hpp"
+
+namespace gantry::memory {
+namespace {
+
+class MemoryForkTest : public gantry::testing::HeapTest {};
+
+template <class F>
+bool throws_fork_error(F&& f) {
+  try {
+    f();
+  } catch (const ForkError&) {
+    return true;
+  } catch (...) {
+  }
+  return false;
+}
+
+TEST_F(MemoryForkTest, ChildCannotAllocateAndItsFreesDoNothing) {
+  const Stream stream = Stream::current();
+  Buffer device = allocate(1000, stream);
+  Buffer host = pinned(1000);
+  void* raw = alloc(1000);
+  { const Buffer cached = allocate(2000, stream); }
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    int failed = 0;
+    if (!throws_fork_error([&] { static_cast<void>(allocate(1000, stream)); })) failed |= 1;
+    if (!throws_fork_error([&] { static_cast<void>(pinned(1000)); })) failed |= 2;
+    device.reset();
+    host.reset();
+    memory::free(raw);
+    if (device.data() != nullptr || host.data() != nullptr) failed |= 4;
+    _exit(failed);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(allocated(), 2048u) << "the child changed its parent";
+  memory::free(raw);
+}
+
+// Statics end after everything else; this one is part of every run of this binary.
+struct LateUser {
+  Buffer device;
+  Buffer host;
+};
+
+TEST_F(MemoryForkTest, BuffersMayOutliveMain) {
+  static LateUser& late = *[] {
+    static LateUser user;
+    return &user;
+  }();
+  // Not the heap that TearDown checks.
+  if (device_count() < 2) GTEST_SKIP() << "needs 2 devices";
+  const Device last = Device::cuda(device_count() - 1);
+  late.device = allocate(0, Stream::current(last));
+  late.host = pinned(1000);
+}
+
+}  // namespace
+}  // namespace gantry::memory

@@ -1,0 +1,89 @@
+#include <gantry/memory/stats.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/memory/heap_fixture.hpp"
+
+namespace gantry::memory {
+namespace {
+
+using gantry::testing::kMib;
+using ::testing::HasSubstr;
+
+class MemoryStatsTest : public gantry::testing::HeapTest {};
+
+TEST_F(MemoryStatsTest, HasExactlyTheKeysOfTorch) {
+  std::set<std::string> expected = {"num_alloc_retries",    "num_ooms",         "max_split_size",
+                                    "num_sync_all_streams", "num_device_alloc", "num_device_free"};
+  const std::vector<std::string> metrics = {"current", "peak", "allocated", "freed"};
+  for (const char* stat :
+       {"allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes",
+        "active_bytes", "inactive_split_bytes", "requested_bytes"}) {
+    for (const char* pool : {"all", "small_pool", "large_pool"}) {
+      for (const std::string& metric : metrics) {
+        expected.insert(std::string(stat) + "." + pool + "." + metric);
+      }
+    }
+  }
+  for (const std::string& metric : metrics) {
+    expected.insert("oversize_allocations." + metric);
+    expected.insert("oversize_segments." + metric);
+  }
+  ASSERT_EQ(expected.size(), 122u);
+  std::set<std::string> keys;
+  for (const auto& [key, value] : stats_map()) keys.insert(key);
+  EXPECT_EQ(keys, expected);
+}
+
+TEST_F(MemoryStatsTest, MapHoldsTheNumbersOfStats) {
+  const Buffer small = allocate(1000, Stream::current());
+  const Buffer large = allocate(3 * kMib, Stream::current());
+  const Stats now = stats();
+  const auto map = stats_map();
+  EXPECT_EQ(map.at("allocation.all.current"), 2);
+  EXPECT_EQ(map.at("allocated_bytes.small_pool.current"), 1024);
+  EXPECT_EQ(map.at("allocated_bytes.large_pool.current"), static_cast<std::int64_t>(3 * kMib));
+  EXPECT_EQ(map.at("requested_bytes.all.current"), static_cast<std::int64_t>(3 * kMib + 1000));
+  EXPECT_EQ(map.at("reserved_bytes.all.current"), static_cast<std::int64_t>(22 * kMib));
+  EXPECT_EQ(map.at("inactive_split.all.current"), 2);
+  EXPECT_EQ(map.at("inactive_split_bytes.all.current"),
+            static_cast<std::int64_t>(22 * kMib - 3 * kMib - 1024));
+  EXPECT_EQ(map.at("segment.all.allocated"), now.segment.all.allocated);
+  EXPECT_EQ(map.at("num_device_alloc"), now.num_device_alloc);
+  EXPECT_EQ(map.at("max_split_size"), -1);
+}
+
+TEST_F(MemoryStatsTest, PeaksStayUntilReset) {
+  { const Buffer buffer = allocate(30 * kMib, Stream::current()); }
+  const Buffer small = allocate(1000, Stream::current());
+  EXPECT_EQ(max_allocated(), 30 * kMib);
+  EXPECT_EQ(max_reserved(), 32 * kMib);
+  reset_peak_stats();
+  EXPECT_EQ(max_allocated(), 1024u);
+  EXPECT_EQ(max_allocated(), allocated());
+  EXPECT_EQ(max_reserved(), reserved());
+}
+
+TEST_F(MemoryStatsTest, SummaryIsATable) {
+  const Buffer buffer = allocate(3 * kMib, Stream::current());
+  const std::string text = summary();
+  EXPECT_THAT(text, HasSubstr("Memory of cuda:0"));
+  EXPECT_THAT(text, HasSubstr("| reserved_bytes         |    20.00 MiB |"));
+  EXPECT_THAT(text, HasSubstr("| allocation             |            1 |"));
+}
+
+TEST_F(MemoryStatsTest, MemGetInfoCountsSegments) {
+  const MemInfo before = mem_get_info();
+  const Buffer buffer = allocate(40 * kMib, Stream::current());
+  const MemInfo after = mem_get_info();
+  EXPECT_EQ(after.total, before.total);
+  EXPECT_GE(before.free - after.free, 40 * kMib);
+}
+
+}  // namespace
+}  // namespace gantry::memory
