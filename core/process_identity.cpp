@@ -224,7 +224,7 @@ void derive_rendezvous(const Variables& variables, ProcessIdentity& identity) {
   } else if (identity.source == "openmpi") {
     identity.job_id = variables.text("PMIX_NAMESPACE");
     if (one_node && !identity.job_id.empty()) identity.rendezvous = local_address(identity.job_id);
-  } else if (identity.source == "slurm") {
+  } else if (identity.source == "slurm" || (identity.source == "pmi" && !identity.job_id.empty())) {
     if (one_node) {
       identity.rendezvous = local_address("slurm-" + identity.job_id);
     } else {
@@ -273,10 +273,18 @@ ProcessIdentity detect_process_identity(const EnvironmentReader& environment) {
       claims.push_back(std::move(*claim));
     }
   }
-  // Inside a Slurm job, mpirun starts its daemons with srun: the step its processes see is the
-  // daemons', one task a node, and contradicts nothing.
-  if (!under_mpi) {
-    if (auto claim = read_slurm(variables)) claims.push_back(std::move(*claim));
+  if (auto slurm = read_slurm(variables)) {
+    // Inside a Slurm job, mpirun starts its daemons with srun: the step its processes see is the
+    // daemons', one task a node, and contradicts nothing.
+    if (!under_mpi) {
+      claims.push_back(std::move(*slurm));
+    } else if (ProcessIdentity& pmi = claims.front().identity;
+               pmi.source == "pmi" && pmi.rank == slurm->identity.rank &&
+               pmi.world_size == slurm->identity.world_size) {
+      // srun --mpi=pmi2: PMI tells the rank, Slurm the rest.
+      pmi = std::move(slurm->identity);
+      pmi.source = "pmi";
+    }
   }
   if (claims.empty()) {
     ProcessIdentity single;

@@ -93,7 +93,8 @@ GANTRY_HD inline To convert(From value) {
   } else if constexpr (std::is_floating_point_v<From>) {
     constexpr int kBits = static_cast<int>(sizeof(To)) * 8 - (std::is_signed_v<To> ? 1 : 0);
     constexpr From kLimit = detail::power_of_two<From>(kBits);
-    constexpr To kLowest = std::is_signed_v<To> ? static_cast<To>(To(1) << (sizeof(To) * 8 - 1)) : To(0);
+    constexpr To kLowest =
+        std::is_signed_v<To> ? static_cast<To>(To(1) << (sizeof(To) * 8 - 1)) : To(0);
     constexpr To kHighest = static_cast<To>(~kLowest);
     const bool high = value >= kLimit;
     const bool low = std::is_signed_v<To> ? value <= -kLimit : value <= From(0);

@@ -16,8 +16,8 @@ namespace gantry::kernels {
 // `device`. Empty and null operands are fine.
 void check_sim_operand(int device, const TensorRef& operand);
 
-// Runs one kernel where `target` says: `host()` on the calling thread for CPU tensors, `host()` as a
-// task of the stream on simulated devices, `gpu(stream handle)` with the device current on CUDA.
+// Runs one kernel where `target` says: `host()` on the calling thread for CPU tensors, `host()` as
+// a task of the stream on simulated devices, `gpu(stream handle)` with the device current on CUDA.
 //
 // `host` outlives the call on simulated devices: it captures by value. Operands are checked before
 // anything is submitted; null entries are skipped.

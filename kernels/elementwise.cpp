@@ -60,8 +60,8 @@ void ternary(const Target& target, TernaryOp op, const TensorRef& out, const Ope
       [&](void* stream) { cuda::ternary(stream, op, out, a, b, c, value); });
 }
 
-void where(const Target& target, const TensorRef& out, const TensorRef& condition,
-           const Operand& a, const Operand& b) {
+void where(const Target& target, const TensorRef& out, const TensorRef& condition, const Operand& a,
+           const Operand& b) {
   if (out.numel() == 0) return;
   submit(
       target, {&out, &condition, tensor_of(a), tensor_of(b)},

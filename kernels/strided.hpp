@@ -67,7 +67,8 @@ struct FastDivisor {
   }
 
   GANTRY_HD std::uint32_t divide(std::uint32_t n) const {
-    const auto high = static_cast<std::uint32_t>((static_cast<std::uint64_t>(multiplier) * n) >> 32);
+    const auto high =
+        static_cast<std::uint32_t>((static_cast<std::uint64_t>(multiplier) * n) >> 32);
     return (high + n) >> shift;
   }
 };

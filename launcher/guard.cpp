@@ -132,13 +132,21 @@ void Guard::add_group(pid_t group) const noexcept { send(pipe_, {Word::add, grou
 
 void Guard::remove_group(pid_t group) const noexcept { send(pipe_, {Word::remove, group}); }
 
+void Guard::clean_up() noexcept {
+  if (pipe_ < 0) return;
+  close(std::exchange(pipe_, -1));
+  wait_for_end();
+}
+
 void Guard::dismiss() noexcept {
   if (pipe_ < 0) return;
   send(pipe_, {Word::dismiss, 0});
   close(std::exchange(pipe_, -1));
-  if (pid_ > 0) {
-    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-    }
+  wait_for_end();
+}
+
+void Guard::wait_for_end() noexcept {
+  while (pid_ > 0 && waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
   pid_ = -1;
 }

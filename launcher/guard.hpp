@@ -30,12 +30,16 @@ class Guard {
   void add_group(pid_t group) const noexcept;
   /// Tells the guard that `group` is empty and its number may come to mean something else.
   void remove_group(pid_t group) const noexcept;
+  /// Has the guard kill everything that belongs to the job, now, and waits for its end.
+  void clean_up() noexcept;
   /// Sends the guard home: the launcher has cleaned up itself.
   void dismiss() noexcept;
   /// To be called when somebody else has reaped the guard's process.
   void mark_reaped() noexcept { pid_ = -1; }
 
  private:
+  void wait_for_end() noexcept;
+
   int pipe_ = -1;
   pid_t pid_ = -1;
 };

@@ -130,6 +130,7 @@ std::variant<Process, ExecFailure> spawn(const SpawnRequest& request, const Guar
   const Pipe err = open_pipe();
   const Pipe status = open_pipe();
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null < 0) throw std::system_error(errno, std::generic_category(), "/dev/null");
   const ChildPlan plan{request.executable.c_str(),
                        argument_pointers.data(),
                        variable_pointers.data(),

@@ -73,7 +73,11 @@ Supervisor::Supervisor(const Options& options, const Plan& plan, const Environme
   loop_.watch_input(signal_fd_, [this] { take_signals(); });
 }
 
-Supervisor::~Supervisor() { close(signal_fd_); }
+Supervisor::~Supervisor() {
+  // After an exception (no descriptors left, say) ranks may be running.
+  if (!over_) guard_.clean_up();
+  close(signal_fd_);
+}
 
 JobResult Supervisor::run() {
   result_.job_id = site_.job_id();
@@ -121,6 +125,7 @@ bool Supervisor::start_ranks() {
   const JobValues values = site_.values();
   if (options_.stdin_mode == StdinMode::rank0) stdin_.emplace(loop_);
   for (const RankPlan& rank : plan_.ranks) {
+    unlink(site_.error_file(rank.rank).c_str());  // of an earlier job with the same --log-dir
     SpawnRequest request{std::get<std::string>(program), plan_.command,
                          rank_environment(environment_, plan_, rank, values), -1,
                          site_.lifeline_fd()};

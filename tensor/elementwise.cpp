@@ -32,7 +32,8 @@ void check_domain(std::string_view op, Domain domain, DType dtype) {
   };
   switch (domain) {
     case Domain::any:
-    case Domain::real: return;
+    case Domain::real:
+      return;
     case Domain::numbers:
       if (dtype == DType::bool_) refuse("numbers");
       return;
@@ -70,7 +71,8 @@ Tensor run(std::string_view name, BinaryOp op, Domain domain, Tensor* out, const
   return plan.finish();
 }
 
-// A number that an integer type cannot hold is compared in i64, where it differs from every element.
+// A number that an integer type cannot hold is compared in i64, where it differs from every
+// element.
 DType compared_type(DType promoted, const Operand& operand) {
   if (operand.is_tensor() || is_floating_point(promoted)) return promoted;
   const auto number = operand.number().to<std::int64_t>();
@@ -98,9 +100,12 @@ Tensor run_sub(Tensor* out, const Operand& a, const Operand& b, const Scalar& al
 
 Tensor run_div(Tensor* out, const Operand& a, const Operand& b, RoundingMode mode) {
   switch (mode) {
-    case RoundingMode::none: return run("div", BinaryOp::div, Domain::real, out, a, b);
-    case RoundingMode::trunc: return run("div", BinaryOp::div_trunc, Domain::numbers, out, a, b);
-    case RoundingMode::floor: return run("div", BinaryOp::div_floor, Domain::numbers, out, a, b);
+    case RoundingMode::none:
+      return run("div", BinaryOp::div, Domain::real, out, a, b);
+    case RoundingMode::trunc:
+      return run("div", BinaryOp::div_trunc, Domain::numbers, out, a, b);
+    case RoundingMode::floor:
+      return run("div", BinaryOp::div_floor, Domain::numbers, out, a, b);
   }
   __builtin_unreachable();
 }
@@ -129,13 +134,13 @@ Tensor& div_out(Tensor& out, const Operand& a, const Operand& b, RoundingMode mo
   return out;
 }
 
-#define GANTRY_BINARY(name, op, domain)                               \
-  Tensor name(const Operand& a, const Operand& b) {                   \
-    return run(#name, BinaryOp::op, Domain::domain, nullptr, a, b);   \
-  }                                                                   \
+#define GANTRY_BINARY(name, op, domain)                                 \
+  Tensor name(const Operand& a, const Operand& b) {                     \
+    return run(#name, BinaryOp::op, Domain::domain, nullptr, a, b);     \
+  }                                                                     \
   Tensor& name##_out(Tensor& out, const Operand& a, const Operand& b) { \
-    run(#name, BinaryOp::op, Domain::domain, &out, a, b);             \
-    return out;                                                       \
+    run(#name, BinaryOp::op, Domain::domain, &out, a, b);               \
+    return out;                                                         \
   }
 
 GANTRY_BINARY(mul, mul, any)

@@ -32,7 +32,8 @@ ElementwisePlan::ElementwisePlan(std::string_view op, Tensor* out,
     tensors.push_back({argument.name, argument.operand.tensor()});
   }
   if (!any_tensor) {
-    throw InvalidArgument(fmt::format("{}: expected at least one tensor, but got only numbers", op));
+    throw InvalidArgument(
+        fmt::format("{}: expected at least one tensor, but got only numbers", op));
   }
   device_ = common_device(op, tensors, CpuScalars::allowed);
   for (const Operand& operand : operands) {

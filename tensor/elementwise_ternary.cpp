@@ -55,7 +55,8 @@ Tensor run_clamp(Tensor* out, const Tensor& self, const std::optional<Operand>& 
                  const std::optional<Operand>& high) {
   const Operand operand(self);
   if (low && high) {
-    return run("clamp", TernaryOp::clamp, out, {{{"self", operand}, {"min", *low}, {"max", *high}}});
+    return run("clamp", TernaryOp::clamp, out,
+               {{{"self", operand}, {"min", *low}, {"max", *high}}});
   }
   if (low) return run_bound(kernels::BinaryOp::maximum, out, operand, *low);
   if (high) return run_bound(kernels::BinaryOp::minimum, out, operand, *high);
@@ -69,8 +70,8 @@ Tensor run_lerp(Tensor* out, const Tensor& start, const Tensor& end, const Opera
 
 Tensor run_addc(std::string_view name, TernaryOp op, Tensor* out, const Tensor& self,
                 const Tensor& a, const Tensor& b, const Scalar& value) {
-  return run(name, op, out, {{{"self", Operand(self)}, {"tensor1", Operand(a)}, {"tensor2", Operand(b)}}},
-             value);
+  return run(name, op, out,
+             {{{"self", Operand(self)}, {"tensor1", Operand(a)}, {"tensor2", Operand(b)}}}, value);
 }
 
 bool all_integral(const Tensor& self, const Tensor& a, const Tensor& b) {
@@ -94,16 +95,21 @@ Tensor run_where(Tensor* out, const Tensor& condition, const Operand& a, const O
 
 double largest(DType dtype) {
   switch (dtype) {
-    case DType::f16: return 65504;
-    case DType::bf16: return static_cast<double>(bfloat16::from_bits(0x7f7f));
-    case DType::f32: return std::numeric_limits<float>::max();
-    case DType::f64: return std::numeric_limits<double>::max();
+    case DType::f16:
+      return 65504;
+    case DType::bf16:
+      return static_cast<double>(bfloat16::from_bits(0x7f7f));
+    case DType::f32:
+      return std::numeric_limits<float>::max();
+    case DType::f64:
+      return std::numeric_limits<double>::max();
     case DType::bool_:
     case DType::u8:
     case DType::i8:
     case DType::i16:
     case DType::i32:
-    case DType::i64: break;
+    case DType::i64:
+      break;
   }
   return 0;
 }

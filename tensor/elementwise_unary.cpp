@@ -16,12 +16,12 @@ using kernels::UnaryOp;
 
 // What an operation makes of integers and bool.
 enum class Domain {
-  any,                // computes in the operand's own type
-  numbers,            // as any; bool is refused
-  real,               // turns integers and bool into f32
-  rounding,           // leaves integers and bool as they are
-  floating_only,      // refuses integers and bool
-  integral_or_bool,   // refuses floating types
+  any,               // computes in the operand's own type
+  numbers,           // as any; bool is refused
+  real,              // turns integers and bool into f32
+  rounding,          // leaves integers and bool as they are
+  floating_only,     // refuses integers and bool
+  integral_or_bool,  // refuses floating types
 };
 
 [[noreturn]] void refuse(std::string_view op, std::string_view expected, DType dtype) {
@@ -33,7 +33,8 @@ void check_domain(std::string_view op, Domain domain, DType dtype) {
   switch (domain) {
     case Domain::any:
     case Domain::real:
-    case Domain::rounding: return;
+    case Domain::rounding:
+      return;
     case Domain::numbers:
       if (dtype == DType::bool_) refuse(op, "numbers", dtype);
       return;
@@ -77,13 +78,11 @@ Tensor run(std::string_view name, PredicateOp op, Tensor* out, const Tensor& sel
 
 }  // namespace
 
-#define GANTRY_UNARY(op, domain)                                  \
-  Tensor op(const Tensor& self) {                                 \
-    return run(#op, UnaryOp::op, Domain::domain, nullptr, self);  \
-  }                                                               \
-  Tensor& op##_out(Tensor& out, const Tensor& self) {             \
-    run(#op, UnaryOp::op, Domain::domain, &out, self);            \
-    return out;                                                   \
+#define GANTRY_UNARY(op, domain)                                                                 \
+  Tensor op(const Tensor& self) { return run(#op, UnaryOp::op, Domain::domain, nullptr, self); } \
+  Tensor& op##_out(Tensor& out, const Tensor& self) {                                            \
+    run(#op, UnaryOp::op, Domain::domain, &out, self);                                           \
+    return out;                                                                                  \
   }
 
 GANTRY_UNARY(neg, any)

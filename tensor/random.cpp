@@ -50,26 +50,35 @@ IntegerRange exact_integers(DType dtype) {
     return IntegerRange{-(std::int64_t{1} << bits), std::int64_t{1} << bits};
   };
   switch (dtype) {
-    case DType::bool_: return {0, 1};
-    case DType::u8: return {0, 255};
-    case DType::i8: return {-128, 127};
-    case DType::i16: return {-32768, 32767};
+    case DType::bool_:
+      return {0, 1};
+    case DType::u8:
+      return {0, 255};
+    case DType::i8:
+      return {-128, 127};
+    case DType::i16:
+      return {-32768, 32767};
     case DType::i32:
       return {std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max()};
     case DType::i64:
       return {std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()};
-    case DType::f16: return symmetric(11);
-    case DType::bf16: return symmetric(8);
-    case DType::f32: return symmetric(24);
-    case DType::f64: return symmetric(53);
+    case DType::f16:
+      return symmetric(11);
+    case DType::bf16:
+      return symmetric(8);
+    case DType::f32:
+      return symmetric(24);
+    case DType::f64:
+      return symmetric(53);
   }
   __builtin_unreachable();
 }
 
 void check_bounds(std::string_view op, DType dtype, std::int64_t low, std::int64_t high) {
   if (low >= high) {
-    throw InvalidArgument(fmt::format(
-        "{}: random_ expects 'from' to be less than 'to', but got from={} >= to={}", op, low, high));
+    throw InvalidArgument(
+        fmt::format("{}: random_ expects 'from' to be less than 'to', but got from={} >= to={}", op,
+                    low, high));
   }
   const IntegerRange range = exact_integers(dtype);
   if (low < range.low || low > range.high) {
@@ -131,8 +140,8 @@ Tensor randperm(std::int64_t n, const TensorOptions& options, Generator* generat
   if (n < 0) throw InvalidArgument(fmt::format("randperm: n must be non-negative, got {}", n));
   const DType dtype = options.dtype.value_or(DType::i64);
   if (n > 0 && n - 1 > exact_integers(dtype).high) {
-    throw InvalidArgument(fmt::format("randperm: n is too large for result tensor type: '{}'",
-                                      torch_name(dtype)));
+    throw InvalidArgument(
+        fmt::format("randperm: n is too large for result tensor type: '{}'", torch_name(dtype)));
   }
   Generator& source = generator_for("randperm", device_of(options), generator);
   TensorOptions drawn = options;
@@ -147,8 +156,7 @@ Tensor bernoulli(const Tensor& probability, Generator* generator) {
   check_floating("bernoulli", probability.dtype());
   Generator& source = generator_for("bernoulli", probability.device(), generator);
   Tensor result = empty_like(probability);
-  kernels::bernoulli(detail::target_of(result), result.ref(), probability.ref(),
-                     draw_from(source));
+  kernels::bernoulli(detail::target_of(result), result.ref(), probability.ref(), draw_from(source));
   return result;
 }
 
@@ -168,8 +176,7 @@ Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
 Tensor& Tensor::normal_(double mean, double std, Generator* generator) {
   check_floating("normal_", dtype());
   if (!(std >= 0)) {
-    throw InvalidArgument(
-        fmt::format("normal_: normal expects std >= 0.0, but found std {}", std));
+    throw InvalidArgument(fmt::format("normal_: normal expects std >= 0.0, but found std {}", std));
   }
   detail::check_writable("normal_", *this);
   Generator& source = generator_for("normal_", device(), generator);
@@ -210,8 +217,8 @@ Tensor& Tensor::random_(Generator* generator) {
 
 Tensor& Tensor::bernoulli_(double probability, Generator* generator) {
   if (!(probability >= 0 && probability <= 1)) {
-    throw InvalidArgument(fmt::format(
-        "bernoulli_: bernoulli_ expects p to be in [0, 1], but got p={}", probability));
+    throw InvalidArgument(
+        fmt::format("bernoulli_: bernoulli_ expects p to be in [0, 1], but got p={}", probability));
   }
   detail::check_writable("bernoulli_", *this);
   Generator& source = generator_for("bernoulli_", device(), generator);

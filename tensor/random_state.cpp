@@ -127,8 +127,7 @@ class DefaultGenerators {
   Generator& of(Device device) {
     const Device resolved = device.resolved();
     const std::lock_guard lock(mutex_);
-    const std::size_t slot =
-        resolved.is_cpu() ? 0 : static_cast<std::size_t>(resolved.index) + 1;
+    const std::size_t slot = resolved.is_cpu() ? 0 : static_cast<std::size_t>(resolved.index) + 1;
     if (generators_.size() <= slot) generators_.resize(slot + 1);
     if (generators_[slot] == nullptr) generators_[slot] = std::make_unique<Generator>(resolved);
     return *generators_[slot];

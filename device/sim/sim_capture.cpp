@@ -190,7 +190,7 @@ bool SimDriver::is_capturing(NativeStream stream) {
   return is_captured(stream_of(stream, "asking for a capture"));
 }
 
-SimGraph& SimDriver::graph_of(NativeGraph graph, const std::string& doing) const {
+SimGraph& SimDriver::graph_of(NativeGraph graph, std::string_view doing) const {
   if (!captures_.contains(graph)) fail(kInvalidValue, doing, -1, "there is no such graph");
   return *static_cast<SimGraph*>(graph);
 }

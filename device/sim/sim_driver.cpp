@@ -65,7 +65,7 @@ SimDriver& SimDriver::active() {
   return *driver;
 }
 
-SimDevice& SimDriver::device_of(int device, const std::string& doing) const {
+SimDevice& SimDriver::device_of(int device, std::string_view doing) const {
   if (on_stream_thread()) {
     fail(kNotPermitted, doing, device, "a task on a stream called the driver");
   }
@@ -76,7 +76,7 @@ SimDevice& SimDriver::device_of(int device, const std::string& doing) const {
   return *devices_[static_cast<std::size_t>(device)];
 }
 
-SimStream& SimDriver::stream_of(NativeStream stream, const std::string& doing) const {
+SimStream& SimDriver::stream_of(NativeStream stream, std::string_view doing) const {
   SimDevice& device = device_of(stream.device, doing);
   if (stream.handle == nullptr) return device.default_stream();
   if (!device.has_stream(stream.handle)) {

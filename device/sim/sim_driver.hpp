@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gantry/device/driver.hpp>
@@ -104,11 +106,11 @@ class SimDriver final : public Driver {
 
  private:
   /// Throws: CudaError 101 if there is no such device, 800 on a stream's thread.
-  SimDevice& device_of(int device, const std::string& doing) const;
+  SimDevice& device_of(int device, std::string_view doing) const;
   /// Throws: as device_of; CudaError 400 if there is no such stream.
-  SimStream& stream_of(NativeStream stream, const std::string& doing) const;
-  SimEvent& event_of(NativeEvent event, const std::string& doing) const;
-  SimGraph& graph_of(NativeGraph graph, const std::string& doing) const;
+  SimStream& stream_of(NativeStream stream, std::string_view doing) const;
+  SimEvent& event_of(NativeEvent event, std::string_view doing) const;
+  SimGraph& graph_of(NativeGraph graph, std::string_view doing) const;
 
   /// Enqueues or captures.
   void submit(SimStream& stream, Task task);

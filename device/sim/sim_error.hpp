@@ -59,10 +59,10 @@ inline constexpr ErrorCode kCaptureWrongThread{
 
 /// Throws CudaError "Failed <doing>: <name> (<number>): <text>[; <why>]". `device` is -1 if none is
 /// concerned.
-[[noreturn]] inline void fail(const ErrorCode& code, const std::string& doing, int device = -1,
+[[noreturn]] inline void fail(const ErrorCode& code, std::string_view doing, int device = -1,
                               const std::string& why = {},
                               std::source_location where = std::source_location::current()) {
-  std::string message = "Failed " + doing + ": " + std::string(code.name) + " (" +
+  std::string message = "Failed " + std::string(doing) + ": " + std::string(code.name) + " (" +
                         std::to_string(code.number) + "): " + std::string(code.text);
   if (!why.empty()) message += "; " + why;
   throw CudaError(message, code.number, code.name,

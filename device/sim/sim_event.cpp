@@ -72,7 +72,7 @@ bool EventTable::destroy(SimEvent* event) {
   return true;
 }
 
-SimEvent& SimDriver::event_of(NativeEvent event, const std::string& doing) const {
+SimEvent& SimDriver::event_of(NativeEvent event, std::string_view doing) const {
   if (on_stream_thread()) fail(kNotPermitted, doing, -1, "a task on a stream called the driver");
   if (!events_.contains(event)) {
     fail(kInvalidResourceHandle, doing, -1, "there is no such event");

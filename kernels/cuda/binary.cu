@@ -1,6 +1,6 @@
-#include "kernels/impl/binary.inl"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/impl/binary.inl"
 
 namespace gantry::kernels::cuda {
 

@@ -1,6 +1,6 @@
-#include "kernels/impl/compare.inl"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/impl/compare.inl"
 
 namespace gantry::kernels::cuda {
 

@@ -181,7 +181,8 @@ class Loop {
     auto* data = static_cast<Out*>(out.data);
     if constexpr (!detail::IsSlow<Op>::value) {
       constexpr int V = detail::pack_size<Out, typename detail::StoredTypeOf<Sources>::type...>();
-      const bool aligned = reinterpret_cast<std::uintptr_t>(data) % alignof(StoredPack<Out, V>) == 0;
+      const bool aligned =
+          reinterpret_cast<std::uintptr_t>(data) % alignof(StoredPack<Out, V>) == 0;
       int k = 0;
       if (plan.is_dense(0) && aligned && (is_dense<V>(plan, ++k, inputs.source) && ...)) {
         launch(name, stream_, blocks_for((plan.numel + V - 1) / V), kThreads, 0,
@@ -193,7 +194,7 @@ class Loop {
     const std::int64_t begin[N] = {};
     for_each_piece(
         plan,
-        [&](const StridedPlan<N>& piece, const std::int64_t (&offsets)[N]) {
+        [&](const StridedPlan<N>& piece, const std::int64_t(&offsets)[N]) {
           run_strided(name, op, data, piece, offsets, std::index_sequence_for<Sources...>{},
                       inputs.source...);
         },
@@ -207,9 +208,8 @@ class Loop {
       return;
     }
     const std::int64_t n = out.numel();
-    const bool aligned = reinterpret_cast<std::uintptr_t>(out.data) %
-                             alignof(StoredPack<Out, Op::kSize>) ==
-                         0;
+    const bool aligned =
+        reinterpret_cast<std::uintptr_t>(out.data) % alignof(StoredPack<Out, Op::kSize>) == 0;
     launch(name, stream_, blocks_for((n + Op::kSize - 1) / Op::kSize), kThreads, 0,
            detail::blocks_kernel<Out, Op>, n, aligned, op, static_cast<Out*>(out.data));
   }
@@ -229,8 +229,7 @@ class Loop {
                    const Sources&... sources) const {
     launch(name, stream_, blocks_for(plan.numel), kThreads, 0,
            detail::strided_kernel<Out, Op, N, Sources...>, static_cast<std::uint32_t>(plan.numel),
-           OffsetCalculator<N>(plan), op, out + offsets[0],
-           advanced(sources, offsets[K + 1])...);
+           OffsetCalculator<N>(plan), op, out + offsets[0], advanced(sources, offsets[K + 1])...);
   }
 
   template <class Source>

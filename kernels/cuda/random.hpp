@@ -12,8 +12,7 @@ void normal(void* stream, const TensorRef& out, RandomPosition at, double mean,
             double standard_deviation);
 void randint(void* stream, const TensorRef& out, RandomPosition at, std::int64_t low,
              std::int64_t high);
-void bernoulli(void* stream, const TensorRef& out, const TensorRef& probability,
-               RandomPosition at);
+void bernoulli(void* stream, const TensorRef& out, const TensorRef& probability, RandomPosition at);
 
 // Bytes of scratch memory that randperm of n elements needs.
 std::size_t randperm_workspace(std::int64_t n);

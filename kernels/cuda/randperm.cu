@@ -29,10 +29,11 @@ std::size_t array_bytes(std::int64_t n) {
 
 std::size_t sort_bytes(std::int64_t n) {
   std::size_t bytes = 0;
-  check(nullptr, cub::DeviceRadixSort::SortPairs(
-                     nullptr, bytes, static_cast<const std::uint64_t*>(nullptr),
-                     static_cast<std::uint64_t*>(nullptr), static_cast<const std::int64_t*>(nullptr),
-                     static_cast<std::int64_t*>(nullptr), n));
+  check(nullptr,
+        cub::DeviceRadixSort::SortPairs(nullptr, bytes, static_cast<const std::uint64_t*>(nullptr),
+                                        static_cast<std::uint64_t*>(nullptr),
+                                        static_cast<const std::int64_t*>(nullptr),
+                                        static_cast<std::int64_t*>(nullptr), n));
   return bytes;
 }
 
@@ -46,14 +47,14 @@ void randperm(void* stream, const TensorRef& out, RandomPosition at, void* works
   auto* keys = reinterpret_cast<std::uint64_t*>(base);
   auto* sorted_keys = reinterpret_cast<std::uint64_t*>(base + array_bytes(n));
   auto* positions = reinterpret_cast<std::int64_t*>(base + 2 * array_bytes(n));
-  launch("randperm", stream, blocks_for(n), kThreads, 0, key_kernel, n, functors::SortKey(at),
-         keys, positions);
+  launch("randperm", stream, blocks_for(n), kThreads, 0, key_kernel, n, functors::SortKey(at), keys,
+         positions);
   std::size_t bytes = sort_bytes(n);
-  check(stream, cub::DeviceRadixSort::SortPairs(
-                    base + 3 * array_bytes(n), bytes, static_cast<const std::uint64_t*>(keys),
-                    sorted_keys, static_cast<const std::int64_t*>(positions),
-                    static_cast<std::int64_t*>(out.data), n, 0, 64,
-                    static_cast<cudaStream_t>(stream)));
+  check(stream,
+        cub::DeviceRadixSort::SortPairs(
+            base + 3 * array_bytes(n), bytes, static_cast<const std::uint64_t*>(keys), sorted_keys,
+            static_cast<const std::int64_t*>(positions), static_cast<std::int64_t*>(out.data), n, 0,
+            64, static_cast<cudaStream_t>(stream)));
 }
 
 }  // namespace gantry::kernels::cuda

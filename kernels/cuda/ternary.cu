@@ -1,6 +1,6 @@
-#include "kernels/impl/ternary.inl"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/impl/ternary.inl"
 
 namespace gantry::kernels::cuda {
 
@@ -9,7 +9,8 @@ void ternary(void* stream, TernaryOp op, const TensorRef& out, const Operand& a,
   run_ternary(Loop(stream), op, out, a, b, c, value);
 }
 
-void where(void* stream, const TensorRef& out, const TensorRef& condition, const Operand& a, const Operand& b) {
+void where(void* stream, const TensorRef& out, const TensorRef& condition, const Operand& a,
+           const Operand& b) {
   run_where(Loop(stream), out, condition, a, b);
 }
 

@@ -1,6 +1,6 @@
-#include "kernels/impl/unary.inl"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/impl/unary.inl"
 
 namespace gantry::kernels::cuda {
 

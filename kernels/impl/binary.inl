@@ -30,8 +30,10 @@ template <class C>
 struct DivTrunc {
   static constexpr bool kSlow = true;
   GANTRY_HD C operator()(C a, C b) const {
-    if constexpr (std::is_integral_v<C>) return math::quotient(a, b);
-    else return math::trunc(a / b);
+    if constexpr (std::is_integral_v<C>)
+      return math::quotient(a, b);
+    else
+      return math::trunc(a / b);
   }
 };
 template <class C>
@@ -70,16 +72,20 @@ template <class C>
 struct Fmod {
   static constexpr bool kSlow = true;
   GANTRY_HD C operator()(C a, C b) const {
-    if constexpr (std::is_integral_v<C>) return math::rest(a, b);
-    else return math::fmod(a, b);
+    if constexpr (std::is_integral_v<C>)
+      return math::rest(a, b);
+    else
+      return math::fmod(a, b);
   }
 };
 template <class C>
 struct Pow {
   static constexpr bool kSlow = true;
   GANTRY_HD C operator()(C a, C b) const {
-    if constexpr (std::is_integral_v<C>) return math::integer_power(a, b);
-    else return math::pow(a, b);
+    if constexpr (std::is_integral_v<C>)
+      return math::integer_power(a, b);
+    else
+      return math::pow(a, b);
   }
 };
 template <class C>
@@ -143,23 +149,40 @@ bool with_binary(BinaryOp op, const Scalar& alpha, const F& f) {
     return std::is_floating_point_v<C>;
   };
   switch (op) {
-    case BinaryOp::add: return f(Add<C>{number_as<T>(alpha)}), true;
-    case BinaryOp::sub: return f(Sub<C>{number_as<T>(alpha)}), true;
-    case BinaryOp::mul: return f(Mul<C>{}), true;
-    case BinaryOp::div: return floating(Div<C>{});
-    case BinaryOp::div_trunc: return f(DivTrunc<C>{}), true;
-    case BinaryOp::div_floor: return f(DivFloor<C>{}), true;
-    case BinaryOp::remainder: return f(Remainder<C>{}), true;
-    case BinaryOp::fmod: return f(Fmod<C>{}), true;
-    case BinaryOp::pow: return f(Pow<C>{}), true;
-    case BinaryOp::atan2: return floating(Atan2<C>{});
-    case BinaryOp::minimum: return f(Minimum<C>{}), true;
-    case BinaryOp::maximum: return f(Maximum<C>{}), true;
-    case BinaryOp::bitwise_and: return integral([](auto) { return BitwiseAnd<C>{}; });
-    case BinaryOp::bitwise_or: return integral([](auto) { return BitwiseOr<C>{}; });
-    case BinaryOp::bitwise_xor: return integral([](auto) { return BitwiseXor<C>{}; });
-    case BinaryOp::shift_left: return integral([](auto width) { return ShiftLeft<C>{width}; });
-    case BinaryOp::shift_right: return integral([](auto width) { return ShiftRight<C>{width}; });
+    case BinaryOp::add:
+      return f(Add<C>{number_as<T>(alpha)}), true;
+    case BinaryOp::sub:
+      return f(Sub<C>{number_as<T>(alpha)}), true;
+    case BinaryOp::mul:
+      return f(Mul<C>{}), true;
+    case BinaryOp::div:
+      return floating(Div<C>{});
+    case BinaryOp::div_trunc:
+      return f(DivTrunc<C>{}), true;
+    case BinaryOp::div_floor:
+      return f(DivFloor<C>{}), true;
+    case BinaryOp::remainder:
+      return f(Remainder<C>{}), true;
+    case BinaryOp::fmod:
+      return f(Fmod<C>{}), true;
+    case BinaryOp::pow:
+      return f(Pow<C>{}), true;
+    case BinaryOp::atan2:
+      return floating(Atan2<C>{});
+    case BinaryOp::minimum:
+      return f(Minimum<C>{}), true;
+    case BinaryOp::maximum:
+      return f(Maximum<C>{}), true;
+    case BinaryOp::bitwise_and:
+      return integral([](auto) { return BitwiseAnd<C>{}; });
+    case BinaryOp::bitwise_or:
+      return integral([](auto) { return BitwiseOr<C>{}; });
+    case BinaryOp::bitwise_xor:
+      return integral([](auto) { return BitwiseXor<C>{}; });
+    case BinaryOp::shift_left:
+      return integral([](auto width) { return ShiftLeft<C>{width}; });
+    case BinaryOp::shift_right:
+      return integral([](auto width) { return ShiftRight<C>{width}; });
   }
   return false;
 }

@@ -133,8 +133,8 @@ GANTRY_HD inline NormalPair<double> box_muller(std::uint64_t radius_draw,
   const auto rest = static_cast<std::int64_t>(angle_draw - (quarters << 62));
   double sine;
   double cosine;
-  detail::portable_sincos(
-      static_cast<double>(rest) * 3.40612158008655458e-19 /* 2 pi 2^-64 */, sine, cosine);
+  detail::portable_sincos(static_cast<double>(rest) * 3.40612158008655458e-19 /* 2 pi 2^-64 */,
+                          sine, cosine);
   return detail::turned(radius, cosine, sine, static_cast<unsigned>(quarters));
 }
 

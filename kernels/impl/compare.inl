@@ -54,15 +54,24 @@ void run_compare(const Loop& loop, CompareOp op, const TensorRef& out, const Ope
       loop.template run<bool>("compare", functor, out, right, left);
     };
     switch (op) {
-      case CompareOp::eq: return run(functors::Equal{});
-      case CompareOp::ne: return run(functors::NotEqual{});
-      case CompareOp::lt: return run(functors::Less{});
-      case CompareOp::le: return run(functors::LessEqual{});
-      case CompareOp::gt: return run_swapped(functors::Less{});
-      case CompareOp::ge: return run_swapped(functors::LessEqual{});
-      case CompareOp::logical_and: return run(functors::LogicalAnd{});
-      case CompareOp::logical_or: return run(functors::LogicalOr{});
-      case CompareOp::logical_xor: return run(functors::LogicalXor{});
+      case CompareOp::eq:
+        return run(functors::Equal{});
+      case CompareOp::ne:
+        return run(functors::NotEqual{});
+      case CompareOp::lt:
+        return run(functors::Less{});
+      case CompareOp::le:
+        return run(functors::LessEqual{});
+      case CompareOp::gt:
+        return run_swapped(functors::Less{});
+      case CompareOp::ge:
+        return run_swapped(functors::LessEqual{});
+      case CompareOp::logical_and:
+        return run(functors::LogicalAnd{});
+      case CompareOp::logical_or:
+        return run(functors::LogicalOr{});
+      case CompareOp::logical_xor:
+        return run(functors::LogicalXor{});
     }
   });
 }

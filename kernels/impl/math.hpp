@@ -10,8 +10,8 @@
 // Scalar functions that the elementwise functors share, with the same overloads on host and device.
 namespace gantry::kernels::math {
 
-#define GANTRY_MATH_FUNCTION(name)                                   \
-  GANTRY_HD inline float name(float x) { return ::name##f(x); }      \
+#define GANTRY_MATH_FUNCTION(name)                              \
+  GANTRY_HD inline float name(float x) { return ::name##f(x); } \
   GANTRY_HD inline double name(double x) { return ::name(x); }
 
 // Note [Accuracy of f32 functions]
@@ -39,9 +39,11 @@ GANTRY_MATH_FUNCTION(trunc)
 GANTRY_MATH_FUNCTION(fabs)
 #undef GANTRY_MATH_FUNCTION
 
-#define GANTRY_MATH_FUNCTION(name)                                                       \
-  GANTRY_HD inline double name(double x) { return ::name(x); }                           \
-  GANTRY_HD inline float name(float x) { return static_cast<float>(::name(static_cast<double>(x))); }
+#define GANTRY_MATH_FUNCTION(name)                             \
+  GANTRY_HD inline double name(double x) { return ::name(x); } \
+  GANTRY_HD inline float name(float x) {                       \
+    return static_cast<float>(::name(static_cast<double>(x))); \
+  }
 GANTRY_MATH_FUNCTION(tan)
 GANTRY_MATH_FUNCTION(sinh)
 GANTRY_MATH_FUNCTION(cosh)

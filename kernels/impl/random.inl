@@ -25,7 +25,8 @@ struct BlockFunctor {
   using Value = C;
 
   GANTRY_HD C operator()(std::int64_t i) const {
-    const Pack<C, V> all = static_cast<const Derived&>(*this).block(static_cast<std::uint64_t>(i) / V);
+    const Pack<C, V> all =
+        static_cast<const Derived&>(*this).block(static_cast<std::uint64_t>(i) / V);
     C result = all.values[0];
     for (int k = 1; k < V; ++k) result = i % V == k ? all.values[k] : result;
     return result;
@@ -53,8 +54,7 @@ inline constexpr int kUniformBits = std::is_same_v<T, double>    ? 53
                                                                  : 8;
 
 template <class T>
-struct Uniform
-    : BlockFunctor<Uniform<T>, ComputeType<T>, std::is_same_v<T, double> ? 2 : 4> {
+struct Uniform : BlockFunctor<Uniform<T>, ComputeType<T>, std::is_same_v<T, double> ? 2 : 4> {
   using C = ComputeType<T>;
   RandomPosition at;
   C low;
@@ -167,16 +167,21 @@ namespace detail {
 template <class F>
 void dispatch_floating(const char* family, DType dtype, const F& f) {
   switch (dtype) {
-    case DType::f16: return f(TypeTag<float16>{});
-    case DType::bf16: return f(TypeTag<bfloat16>{});
-    case DType::f32: return f(TypeTag<float>{});
-    case DType::f64: return f(TypeTag<double>{});
+    case DType::f16:
+      return f(TypeTag<float16>{});
+    case DType::bf16:
+      return f(TypeTag<bfloat16>{});
+    case DType::f32:
+      return f(TypeTag<float>{});
+    case DType::f64:
+      return f(TypeTag<double>{});
     case DType::bool_:
     case DType::u8:
     case DType::i8:
     case DType::i16:
     case DType::i32:
-    case DType::i64: break;
+    case DType::i64:
+      break;
   }
   throw_undefined(family, 0, dtype);
 }

@@ -12,10 +12,14 @@ namespace gantry::kernels {
 template <class F>
 void dispatch_words(DType dtype, const F& f) {
   switch (element_size(dtype)) {
-    case 1: return f(TypeTag<std::uint8_t>{});
-    case 2: return f(TypeTag<std::uint16_t>{});
-    case 4: return f(TypeTag<std::uint32_t>{});
-    case 8: return f(TypeTag<std::uint64_t>{});
+    case 1:
+      return f(TypeTag<std::uint8_t>{});
+    case 2:
+      return f(TypeTag<std::uint16_t>{});
+    case 4:
+      return f(TypeTag<std::uint32_t>{});
+    case 8:
+      return f(TypeTag<std::uint64_t>{});
   }
 }
 

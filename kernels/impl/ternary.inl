@@ -50,10 +50,14 @@ void run_ternary(const Loop& loop, TernaryOp op, const TensorRef& out, const Ope
     }
     if constexpr (std::is_floating_point_v<C>) {
       switch (op) {
-        case TernaryOp::lerp: return run(functors::Lerp<C>{});
-        case TernaryOp::addcmul: return run(functors::Addcmul<C>{number_as<T>(value)});
-        case TernaryOp::addcdiv: return run(functors::Addcdiv<C>{number_as<T>(value)});
-        case TernaryOp::clamp: return;
+        case TernaryOp::lerp:
+          return run(functors::Lerp<C>{});
+        case TernaryOp::addcmul:
+          return run(functors::Addcmul<C>{number_as<T>(value)});
+        case TernaryOp::addcdiv:
+          return run(functors::Addcdiv<C>{number_as<T>(value)});
+        case TernaryOp::clamp:
+          return;
       }
     } else {
       detail::throw_undefined("ternary", static_cast<int>(op), out.dtype);
@@ -62,8 +66,8 @@ void run_ternary(const Loop& loop, TernaryOp op, const TensorRef& out, const Ope
 }
 
 template <class Loop>
-void run_where(const Loop& loop, const TensorRef& out, const TensorRef& condition,
-               const Operand& a, const Operand& b) {
+void run_where(const Loop& loop, const TensorRef& out, const TensorRef& condition, const Operand& a,
+               const Operand& b) {
   dispatch_words(out.dtype, [&](auto tag) {
     using W = typename decltype(tag)::type;
     const auto input = [&](const Operand& operand) {

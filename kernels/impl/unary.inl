@@ -16,16 +16,20 @@ struct Neg {
   static constexpr Domain kFor = Domain::all;
   template <class C>
   GANTRY_HD C operator()(C x) const {
-    if constexpr (std::is_integral_v<C>) return math::sub(C(0), x);
-    else return -x;
+    if constexpr (std::is_integral_v<C>)
+      return math::sub(C(0), x);
+    else
+      return -x;
   }
 };
 struct Abs {
   static constexpr Domain kFor = Domain::all;
   template <class C>
   GANTRY_HD C operator()(C x) const {
-    if constexpr (std::is_integral_v<C>) return x < 0 ? math::sub(C(0), x) : x;
-    else return math::fabs(x);
+    if constexpr (std::is_integral_v<C>)
+      return x < 0 ? math::sub(C(0), x) : x;
+    else
+      return math::fabs(x);
   }
 };
 struct Sign {
@@ -57,14 +61,14 @@ struct BitwiseNot {
   }
 };
 
-#define GANTRY_UNARY_FUNCTOR(Name, slow, expression)     \
-  struct Name {                                          \
-    static constexpr Domain kFor = Domain::floating;     \
-    static constexpr bool kSlow = slow;                  \
-    template <class C>                                   \
-    GANTRY_HD C operator()(C x) const {                  \
-      return expression;                                 \
-    }                                                    \
+#define GANTRY_UNARY_FUNCTOR(Name, slow, expression) \
+  struct Name {                                      \
+    static constexpr Domain kFor = Domain::floating; \
+    static constexpr bool kSlow = slow;              \
+    template <class C>                               \
+    GANTRY_HD C operator()(C x) const {              \
+      return expression;                             \
+    }                                                \
   };
 
 GANTRY_UNARY_FUNCTOR(Reciprocal, false, C(1) / x)
@@ -87,8 +91,7 @@ GANTRY_UNARY_FUNCTOR(Cosh, true, math::cosh(x))
 GANTRY_UNARY_FUNCTOR(Tanh, false, math::tanh(x))
 GANTRY_UNARY_FUNCTOR(Sigmoid, false, C(1) / (C(1) + math::exp(-x)))
 // The exact form x * P(X < x) of the normal distribution; erfc keeps the negative tail accurate.
-GANTRY_UNARY_FUNCTOR(Gelu, false,
-                     C(0.5) * x * math::erfc(x * C(-0.70710678118654752440)))
+GANTRY_UNARY_FUNCTOR(Gelu, false, C(0.5) * x * math::erfc(x * C(-0.70710678118654752440)))
 GANTRY_UNARY_FUNCTOR(Silu, false, x / (C(1) + math::exp(-x)))
 GANTRY_UNARY_FUNCTOR(Erf, true, math::erf(x))
 GANTRY_UNARY_FUNCTOR(Floor, false, math::floor(x))
@@ -114,15 +117,19 @@ struct IsNan {
 struct IsInf {
   template <class C>
   GANTRY_HD bool operator()(C x) const {
-    if constexpr (std::is_integral_v<C>) return false;
-    else return x == x && !(x - x == C(0));
+    if constexpr (std::is_integral_v<C>)
+      return false;
+    else
+      return x == x && !(x - x == C(0));
   }
 };
 struct IsFinite {
   template <class C>
   GANTRY_HD bool operator()(C x) const {
-    if constexpr (std::is_integral_v<C>) return true;
-    else return x - x == C(0);
+    if constexpr (std::is_integral_v<C>)
+      return true;
+    else
+      return x - x == C(0);
   }
 };
 
@@ -135,39 +142,72 @@ template <class F>
 void with_unary(UnaryOp op, const F& f) {
   using namespace functors;
   switch (op) {
-    case UnaryOp::neg: return f(Neg{});
-    case UnaryOp::abs: return f(Abs{});
-    case UnaryOp::sign: return f(Sign{});
-    case UnaryOp::square: return f(Square{});
-    case UnaryOp::reciprocal: return f(Reciprocal{});
-    case UnaryOp::sqrt: return f(Sqrt{});
-    case UnaryOp::rsqrt: return f(Rsqrt{});
-    case UnaryOp::exp: return f(Exp{});
-    case UnaryOp::expm1: return f(Expm1{});
-    case UnaryOp::log: return f(Log{});
-    case UnaryOp::log2: return f(Log2{});
-    case UnaryOp::log10: return f(Log10{});
-    case UnaryOp::log1p: return f(Log1p{});
-    case UnaryOp::sin: return f(Sin{});
-    case UnaryOp::cos: return f(Cos{});
-    case UnaryOp::tan: return f(Tan{});
-    case UnaryOp::asin: return f(Asin{});
-    case UnaryOp::acos: return f(Acos{});
-    case UnaryOp::atan: return f(Atan{});
-    case UnaryOp::sinh: return f(Sinh{});
-    case UnaryOp::cosh: return f(Cosh{});
-    case UnaryOp::tanh: return f(Tanh{});
-    case UnaryOp::sigmoid: return f(Sigmoid{});
-    case UnaryOp::relu: return f(Relu{});
-    case UnaryOp::gelu: return f(Gelu{});
-    case UnaryOp::silu: return f(Silu{});
-    case UnaryOp::erf: return f(Erf{});
-    case UnaryOp::floor: return f(Floor{});
-    case UnaryOp::ceil: return f(Ceil{});
-    case UnaryOp::round: return f(Round{});
-    case UnaryOp::trunc: return f(Trunc{});
-    case UnaryOp::frac: return f(Frac{});
-    case UnaryOp::bitwise_not: return f(BitwiseNot{});
+    case UnaryOp::neg:
+      return f(Neg{});
+    case UnaryOp::abs:
+      return f(Abs{});
+    case UnaryOp::sign:
+      return f(Sign{});
+    case UnaryOp::square:
+      return f(Square{});
+    case UnaryOp::reciprocal:
+      return f(Reciprocal{});
+    case UnaryOp::sqrt:
+      return f(Sqrt{});
+    case UnaryOp::rsqrt:
+      return f(Rsqrt{});
+    case UnaryOp::exp:
+      return f(Exp{});
+    case UnaryOp::expm1:
+      return f(Expm1{});
+    case UnaryOp::log:
+      return f(Log{});
+    case UnaryOp::log2:
+      return f(Log2{});
+    case UnaryOp::log10:
+      return f(Log10{});
+    case UnaryOp::log1p:
+      return f(Log1p{});
+    case UnaryOp::sin:
+      return f(Sin{});
+    case UnaryOp::cos:
+      return f(Cos{});
+    case UnaryOp::tan:
+      return f(Tan{});
+    case UnaryOp::asin:
+      return f(Asin{});
+    case UnaryOp::acos:
+      return f(Acos{});
+    case UnaryOp::atan:
+      return f(Atan{});
+    case UnaryOp::sinh:
+      return f(Sinh{});
+    case UnaryOp::cosh:
+      return f(Cosh{});
+    case UnaryOp::tanh:
+      return f(Tanh{});
+    case UnaryOp::sigmoid:
+      return f(Sigmoid{});
+    case UnaryOp::relu:
+      return f(Relu{});
+    case UnaryOp::gelu:
+      return f(Gelu{});
+    case UnaryOp::silu:
+      return f(Silu{});
+    case UnaryOp::erf:
+      return f(Erf{});
+    case UnaryOp::floor:
+      return f(Floor{});
+    case UnaryOp::ceil:
+      return f(Ceil{});
+    case UnaryOp::round:
+      return f(Round{});
+    case UnaryOp::trunc:
+      return f(Trunc{});
+    case UnaryOp::frac:
+      return f(Frac{});
+    case UnaryOp::bitwise_not:
+      return f(BitwiseNot{});
   }
 }
 
@@ -214,10 +254,14 @@ void run_predicate(const Loop& loop, PredicateOp op, const TensorRef& out, const
       loop.template run<bool>("predicate", functor, out, tensor_input<T>(in));
     };
     switch (op) {
-      case PredicateOp::logical_not: return run(functors::LogicalNot{});
-      case PredicateOp::is_nan: return run(functors::IsNan{});
-      case PredicateOp::is_inf: return run(functors::IsInf{});
-      case PredicateOp::is_finite: return run(functors::IsFinite{});
+      case PredicateOp::logical_not:
+        return run(functors::LogicalNot{});
+      case PredicateOp::is_nan:
+        return run(functors::IsNan{});
+      case PredicateOp::is_inf:
+        return run(functors::IsInf{});
+      case PredicateOp::is_finite:
+        return run(functors::IsFinite{});
     }
   });
 }

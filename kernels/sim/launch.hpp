@@ -74,9 +74,10 @@ bool try_dense_row(const Op& op, std::int64_t n, Out* out, const std::int64_t (&
                              ConstantRow<typename Source::Value>{source.load(offsets[k + 1])});
       }
       if (strides[k + 1] != 1) return false;
-      return try_dense_row(op, n, out, strides, offsets, sources, rows...,
-                           DenseRow<std::remove_const_t<std::remove_pointer_t<decltype(source.data)>>>{
-                               source.data + offsets[k + 1]});
+      return try_dense_row(
+          op, n, out, strides, offsets, sources, rows...,
+          DenseRow<std::remove_const_t<std::remove_pointer_t<decltype(source.data)>>>{
+              source.data + offsets[k + 1]});
     }
   }
 }

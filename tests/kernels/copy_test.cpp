@@ -30,14 +30,18 @@ T converted(From value) {
     return static_cast<double>(value) != 0;
   } else if constexpr (is_floating_point(dtype_of<T>)) {
     // Through f32 for 16-bit targets.
-    if constexpr (sizeof(T) == 2) return T(static_cast<float>(value));
-    else return static_cast<T>(value);
+    if constexpr (sizeof(T) == 2)
+      return T(static_cast<float>(value));
+    else
+      return static_cast<T>(value);
   } else if constexpr (is_floating_point(dtype_of<From>)) {
     const auto wide = static_cast<long double>(static_cast<double>(value));
     if (std::isnan(wide)) return 0;
     const long double low = std::numeric_limits<T>::lowest();
     const long double high = std::numeric_limits<T>::max();
-    return static_cast<T>(std::trunc(wide) < low ? low : std::trunc(wide) > high ? high : std::trunc(wide));
+    return static_cast<T>(std::trunc(wide) < low    ? low
+                          : std::trunc(wide) > high ? high
+                                                    : std::trunc(wide));
   } else {
     return static_cast<T>(value);
   }
@@ -61,7 +65,7 @@ TEST(CopyKernelTest, ConvertsEveryTypeToEveryOther) {
           }
         }
       });
-      const auto arrays = run_everywhere(
+      const std::vector<Array> arrays = run_everywhere(
           input,
           [](const Target& target, const std::vector<TensorRef>& t) {
             kernels::copy(target, t[0], t[1]);
@@ -72,8 +76,8 @@ TEST(CopyKernelTest, ConvertsEveryTypeToEveryOther) {
           for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
             const auto source = arrays[1].get<From>(i);
             const To expected = converted<To>(source);
-            const bool both_nan = std::isnan(static_cast<double>(expected)) &&
-                                  std::isnan(arrays[0].value(i));
+            const bool both_nan =
+                std::isnan(static_cast<double>(expected)) && std::isnan(arrays[0].value(i));
             if (both_nan) continue;
             ASSERT_EQ(arrays[0].value(i), static_cast<double>(expected))
                 << from << " to " << to << ": " << arrays[1].value(i);
@@ -94,7 +98,7 @@ TEST(CopyKernelTest, KeepsBitsInEveryLayout) {
           std::vector<Array> input{Array(dtype, out), Array(dtype, in)};
           fill_random(input[0], 1);
           fill_random(input[1], 2);
-          const auto arrays = run_everywhere(
+          const std::vector<Array> arrays = run_everywhere(
               input,
               [](const Target& target, const std::vector<TensorRef>& t) {
                 kernels::copy(target, t[0], t[1]);
@@ -114,7 +118,7 @@ TEST(CopyKernelTest, LeavesTheHolesOfTheOutputAlone) {
   std::vector<Array> input{Array(i32, testing::sliced({3, 4})), Array(i32, contiguous({3, 4}))};
   fill_random(input[0], 1);
   fill_random(input[1], 2);
-  const auto arrays = run_everywhere(
+  const std::vector<Array> arrays = run_everywhere(
       input,
       [](const Target& target, const std::vector<TensorRef>& t) {
         kernels::copy(target, t[0], t[1]);
@@ -132,19 +136,21 @@ TEST(FillKernelTest, ConvertsTheNumberOnce) {
     double expected;
   };
   const Case cases[] = {
-      {DType::bool_, 2, 1},    {DType::bool_, 0.5, 1},  {DType::u8, -1, 255}, {DType::u8, 300.7, 255},
-      {DType::i8, -1e9, -128}, {DType::i16, 3.99, 3},   {DType::i32, NAN, 0}, {DType::i64, -7, -7},
-      {DType::f16, 1e6, INFINITY}, {DType::bf16, 1.5, 1.5}, {DType::f32, 0.1, 0.1f}, {DType::f64, 0.1, 0.1}};
+      {DType::bool_, 2, 1},    {DType::bool_, 0.5, 1},  {DType::u8, -1, 255},
+      {DType::u8, 300.7, 255}, {DType::i8, -1e9, -128}, {DType::i16, 3.99, 3},
+      {DType::i32, NAN, 0},    {DType::i64, -7, -7},    {DType::f16, 1e6, INFINITY},
+      {DType::bf16, 1.5, 1.5}, {DType::f32, 0.1, 0.1f}, {DType::f64, 0.1, 0.1}};
   for (const Case& c : cases) {
     for (const Layout& layout : testing::output_layouts({3, 7})) {
-      const auto arrays = run_everywhere(
+      const std::vector<Array> arrays = run_everywhere(
           {Array(c.dtype, layout)},
           [&](const Target& target, const std::vector<TensorRef>& t) {
             kernels::fill(target, t[0], c.number);
           },
           "fill");
       for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
-        ASSERT_EQ(arrays[0].value(i), c.expected) << c.dtype << " " << c.number << " " << layout.name;
+        ASSERT_EQ(arrays[0].value(i), c.expected)
+            << c.dtype << " " << c.number << " " << layout.name;
       }
     }
   }
@@ -153,7 +159,7 @@ TEST(FillKernelTest, ConvertsTheNumberOnce) {
 TEST(ArangeKernelTest, CountsInF64OrI64) {
   for (const DType dtype : kAllTypes) {
     for (const Layout& layout : {contiguous({1001}), testing::sliced({1001})}) {
-      const auto arrays = run_everywhere(
+      const std::vector<Array> arrays = run_everywhere(
           {Array(dtype, layout)},
           [](const Target& target, const std::vector<TensorRef>& t) {
             kernels::arange(target, t[0], -3, 2);
@@ -166,7 +172,7 @@ TEST(ArangeKernelTest, CountsInF64OrI64) {
       });
     }
   }
-  const auto arrays = run_everywhere(
+  const std::vector<Array> arrays = run_everywhere(
       {Array(f32, contiguous({1000}))},
       [](const Target& target, const std::vector<TensorRef>& t) {
         kernels::arange(target, t[0], 0.1, 0.1);
@@ -184,7 +190,7 @@ TEST(TriangleKernelTest, KeepsOneSideOfADiagonal) {
       for (const std::int64_t diagonal : {-6, -1, 0, 2, 8}) {
         std::vector<Array> input{Array(f32, testing::transposed(sizes)), Array(f32, layout)};
         fill_random(input[1], 3);
-        const auto arrays = run_everywhere(
+        const std::vector<Array> arrays = run_everywhere(
             input,
             [&](const Target& target, const std::vector<TensorRef>& t) {
               kernels::triangle(target, t[0], t[1], lower, diagonal);

@@ -107,8 +107,8 @@ double Array::value(std::int64_t i) const {
 
 TensorRef Array::ref(void* base) const {
   TensorRef result;
-  result.data = static_cast<char*>(base) +
-                layout_.offset * static_cast<std::int64_t>(element_size(dtype_));
+  result.data =
+      static_cast<char*>(base) + layout_.offset * static_cast<std::int64_t>(element_size(dtype_));
   result.dtype = dtype_;
   result.ndim = layout_.sizes.size();
   for (int dim = 0; dim < result.ndim; ++dim) {
@@ -154,8 +154,8 @@ std::vector<Array> run_everywhere(std::vector<Array> arrays, const KernelCall& c
     run_on_device(on_device, call);
     for (std::size_t k = 0; k < arrays.size(); ++k) {
       EXPECT_EQ(arrays[k].bytes() == on_device[k].bytes(), true)
-          << what << ": array " << k << " (" << arrays[k].dtype() << ", "
-          << arrays[k].layout().name << ") differs between the CPU and the device";
+          << what << ": array " << k << " (" << arrays[k].dtype() << ", " << arrays[k].layout().name
+          << ") differs between the CPU and the device";
     }
   }
   return arrays;
@@ -199,7 +199,8 @@ void fill_random(Array& array, std::uint32_t seed) {
   std::mt19937_64 random(seed);
   dispatch(array.dtype(), [&]<class T>(TypeTag<T>) {
     auto* elements = reinterpret_cast<T*>(array.bytes().data());
-    for (std::int64_t i = 0; i < array.layout().elements; ++i) elements[i] = random_value<T>(random);
+    for (std::int64_t i = 0; i < array.layout().elements; ++i)
+      elements[i] = random_value<T>(random);
   });
 }
 

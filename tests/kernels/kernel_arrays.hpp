@@ -98,8 +98,8 @@ void fill_range(Array& array, std::uint32_t seed, double low, double high);
 /// NaNs.
 std::uint64_t ulp_distance(std::uint64_t a, std::uint64_t b, DType dtype);
 
-inline constexpr DType kAllTypes[] = {DType::bool_, DType::u8,  DType::i8,   DType::i16,
-                                      DType::i32,   DType::i64, DType::f16,  DType::bf16,
+inline constexpr DType kAllTypes[] = {DType::bool_, DType::u8,  DType::i8,  DType::i16,
+                                      DType::i32,   DType::i64, DType::f16, DType::bf16,
                                       DType::f32,   DType::f64};
 inline constexpr DType kFloatingTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
 inline constexpr DType kIntegerTypes[] = {DType::u8, DType::i8, DType::i16, DType::i32, DType::i64};

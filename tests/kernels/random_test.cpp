@@ -65,7 +65,8 @@ TEST(UniformKernelTest, TakesTheStatedBits) {
 
 TEST(UniformKernelTest, StaysBelowTheUpperBoundInEveryType) {
   for (const DType dtype : kFloatingTypes) {
-    for (const auto& [low, high] : {std::pair(0.0, 1.0), std::pair(-3.0, 5.0), std::pair(1000.0, 1001.0)}) {
+    for (const auto& [low, high] :
+         {std::pair(0.0, 1.0), std::pair(-3.0, 5.0), std::pair(1000.0, 1001.0)}) {
       const Array numbers = uniform(Array(dtype, contiguous({40000})), low, high);
       double sum = 0;
       for (std::int64_t i = 0; i < numbers.numel(); ++i) {
@@ -74,7 +75,9 @@ TEST(UniformKernelTest, StaysBelowTheUpperBoundInEveryType) {
         sum += (numbers.value(i) - low) / (high - low);
       }
       // bf16 and f16 hold few numbers, or none but the bound, in the last interval.
-      if (high < 1000) EXPECT_NEAR(sum / 40000, 0.5, 0.01) << dtype;
+      if (high < 1000) {
+        EXPECT_NEAR(sum / 40000, 0.5, 0.01) << dtype;
+      }
     }
   }
 }
@@ -113,8 +116,10 @@ TEST(NormalKernelTest, HasTheMomentsOfTheNormalDistribution) {
 }
 
 TEST(RandintKernelTest, ScalesA64BitDraw) {
-  for (const auto& [low, high] :
-       {std::pair<std::int64_t, std::int64_t>(-7, 120), {0, 1}, {INT64_MIN, INT64_MAX}, {-1000000007, 1000000007}}) {
+  for (const auto& [low, high] : {std::pair<std::int64_t, std::int64_t>(-7, 120),
+                                  {0, 1},
+                                  {INT64_MIN, INT64_MAX},
+                                  {-1000000007, 1000000007}}) {
     for (const DType dtype : kAllTypes) {
       const Array numbers = run_everywhere(
           {Array(dtype, contiguous({1001}))},
@@ -126,7 +131,8 @@ TEST(RandintKernelTest, ScalesA64BitDraw) {
       for (std::int64_t i = 0; i < numbers.numel(); ++i) {
         const auto range = static_cast<unsigned __int128>(static_cast<__int128>(high) - low);
         const auto offset = static_cast<std::uint64_t>(draw64(i) * range >> 64);
-        ASSERT_EQ(numbers.get<std::int64_t>(i), static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + offset));
+        ASSERT_EQ(numbers.get<std::int64_t>(i),
+                  static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + offset));
       }
     }
   }
@@ -142,7 +148,7 @@ TEST(BernoulliKernelTest, ComparesADrawWithTheProbability) {
           input[1].set<T>(0, T(0.0f));
           input[1].set<T>(1, T(1.0f));
         });
-        const auto arrays = run_everywhere(
+        const std::vector<Array> arrays = run_everywhere(
             input,
             [](const Target& target, const std::vector<TensorRef>& t) {
               kernels::bernoulli(target, t[0], t[1], kAt);

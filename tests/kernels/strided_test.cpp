@@ -87,7 +87,8 @@ TEST(FastDivisorTest, DividesLikeTheProcessor) {
     for (const std::uint32_t n : {0u, 1u, 2u, 6u, 255u, 65536u, 0x3fffffffu, limit - 1, limit}) {
       EXPECT_EQ(fast.divide(n), n / divisor) << n << " / " << divisor;
     }
-    for (std::uint64_t multiple = divisor; multiple <= limit; multiple += (limit / 7 / divisor + 1) * std::uint64_t{divisor}) {
+    for (std::uint64_t multiple = divisor; multiple <= limit;
+         multiple += (limit / 7 / divisor + 1) * std::uint64_t{divisor}) {
       const auto n = static_cast<std::uint32_t>(multiple);
       EXPECT_EQ(fast.divide(n), n / divisor) << n << " / " << divisor;
       EXPECT_EQ(fast.divide(n - 1), (n - 1) / divisor) << n - 1 << " / " << divisor;
@@ -101,14 +102,13 @@ TEST(ForEachPieceTest, SplitsBelowTheIndexLimitAndCoversAll) {
   const StridedPlan<1> plan = make_plan<1>(2, sizes, {strides});
   std::int64_t covered = 0;
   std::vector<std::int64_t> begins;
-  for_each_piece(
-      plan,
-      [&](const StridedPlan<1>& piece, const std::int64_t (&begin)[1]) {
-        EXPECT_LT(piece.numel, std::int64_t{1} << 31);
-        covered += piece.numel;
-        begins.push_back(begin[0]);
-      },
-      {0});
+  for_each_piece(plan,
+                 [&](const StridedPlan<1>& piece, const std::int64_t(&begin)[1]) {
+                   EXPECT_LT(piece.numel, std::int64_t{1} << 31);
+                   covered += piece.numel;
+                   begins.push_back(begin[0]);
+                 },
+                 {0});
   EXPECT_EQ(covered, plan.numel);
   EXPECT_EQ(begins.front(), 0);
   EXPECT_EQ(std::set<std::int64_t>(begins.begin(), begins.end()).size(), begins.size());

@@ -78,8 +78,10 @@ TEST_P(UnaryAccuracyTest, IsCloseToTheExactValueAndAlikeOnEveryPlatform) {
     dispatch(dtype, [&]<class T>(TypeTag<T>) {
       for (std::int64_t i = 0; i < exact.numel(); ++i) {
         const long double value = function.exact(arrays[1].value(i));
-        if constexpr (sizeof(T) == 2) exact.set<T>(i, T(static_cast<float>(value)));
-        else exact.set<T>(i, static_cast<T>(value));
+        if constexpr (sizeof(T) == 2)
+          exact.set<T>(i, T(static_cast<float>(value)));
+        else
+          exact.set<T>(i, static_cast<T>(value));
       }
     });
     // 16-bit types compute in f32: at most the last bit differs after rounding.
@@ -120,8 +122,10 @@ TEST(BinaryAccuracyTest, PowAndAtan2AreCloseToTheExactValue) {
         const long double b = arrays[2].value(i);
         const long double value = op == BinaryOp::pow ? powl(a, b) : atan2l(a, b);
         dispatch(dtype, [&]<class T>(TypeTag<T>) {
-          if constexpr (sizeof(T) == 2) exact.set<T>(i, T(static_cast<float>(value)));
-          else exact.set<T>(i, static_cast<T>(value));
+          if constexpr (sizeof(T) == 2)
+            exact.set<T>(i, T(static_cast<float>(value)));
+          else
+            exact.set<T>(i, static_cast<T>(value));
         });
         ASSERT_LE(ulp_distance(arrays[0].bits(i), exact.bits(i), dtype), 2u) << dtype;
         if (device_count() > 0) {
@@ -136,7 +140,7 @@ TEST(BinaryAccuracyTest, PowersWithOwnFunctionsAreExact) {
   std::vector<Array> input(2, Array(f32, contiguous({1027})));
   fill_range(input[1], 3, 0.001, 1000);
   for (const double exponent : {2.0, 0.5, -1.0}) {
-    const auto arrays = testing::run_everywhere(
+    const std::vector<Array> arrays = testing::run_everywhere(
         input,
         [&](const Target& target, const std::vector<TensorRef>& t) {
           kernels::binary(target, BinaryOp::pow, t[0], t[1], Scalar(exponent));

@@ -1,7 +1,7 @@
 // A library with NVML's C interface whose devices come from FAKE_NVML: "name,uuid,bus id;…". A
 // device "name,uuid,bus id,MIG-a,MIG-b" is divided into instances.
-#include <cstdlib>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <sstream>
 #include <string>

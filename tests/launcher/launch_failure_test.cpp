@@ -75,6 +75,35 @@ TEST_F(LaunchFailureTest, ShowsWhatTheRankWroteToItsErrorFile) {
   EXPECT_THAT(json.err, HasSubstr("glaunch: rank 1 says:\n  all_reduce 7 timed out\n"));
 }
 
+TEST_F(LaunchFailureTest, AnEarlierJobsErrorFileIsNotRead) {
+  run_command(act({"-n", "1", "--log-dir", path("logs")}, {"fail", "0", "8", "old news"}));
+  EXPECT_EQ(read_file(path("logs/rank0.error")), "old news");
+  const Outcome outcome =
+      run_command(act({"-n", "1", "--log-dir", path("logs")}, {"fail", "0", "8"}));
+  EXPECT_THAT(outcome.err, Not(HasSubstr("old news")));
+}
+
+TEST_F(LaunchFailureTest, RunningOutOfDescriptorsLeavesNoRank) {
+  // The limit is such that it is met in the middle of the ranks, at one call or the next.
+  for (const int limit : {60, 61, 62, 63}) {
+    Command command{
+        .argv = {"sh", "-c",
+                 "ulimit -n " + std::to_string(limit) + "; exec " + GANTRY_TEST_GLAUNCH +
+                     " --cpu-only -n 64 sh -c 'echo pid rank $$ >" + path("pid.$GANTRY_RANK") +
+                     "; sleep 1000'"},
+        .environment = {{"TMPDIR", directory_}}};
+    const Outcome outcome = run_command(std::move(command));
+    EXPECT_EQ(outcome.exit_code, 125) << outcome.describe();
+    EXPECT_THAT(outcome.err, HasSubstr("Too many open files"));
+    for (int rank = 0; rank < 64; ++rank) {
+      for (const int pid : pids_in(read_file(path("pid." + std::to_string(rank))), "rank")) {
+        EXPECT_TRUE(ends(pid));
+      }
+    }
+    EXPECT_TRUE(scratch_is_clean());
+  }
+}
+
 TEST_F(LaunchFailureTest, AVictimIsNotBlamed) {
   // Rank 0 learns from the store that rank 1 died, and says so.
   const Outcome outcome = run_command(act({"-n", "2"}, {"lose-peer"}));

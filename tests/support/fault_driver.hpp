@@ -33,7 +33,7 @@ inline constexpr Failure kUnknown{999, "cudaErrorUnknown"};
 ///   EXPECT_EQ(faults.calls("record_event"), 2);
 ///
 /// Make and destroy it only while no device work is in flight. Thread safety: all members.
-class FaultDriver final : public Driver {
+class FaultDriver : public Driver {
  public:
   FaultDriver() : wrapped_(*exchange_driver(this)) {}
   ~FaultDriver() override { exchange_driver(&wrapped_); }

@@ -14,10 +14,10 @@
 namespace gantry {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 using testing::from_text;
+using ::testing::HasSubstr;
 using testing::PipeProcess;
+using ::testing::ThrowsMessage;
 
 class TensorIpcTest : public testing::DeviceTest {
  protected:
@@ -74,8 +74,9 @@ TEST_F(TensorIpcTest, RefusesWhatCannotBeShared) {
                                           "got a CPU tensor"));
   const Tensor own = zeros({2}, {.device = "cuda"});
   const Tensor foreign = from_blob(own.data(), {2}, {.device = "cuda:0"});
-  EXPECT_THAT([&] { static_cast<void>(foreign.ipc_handle()); },
-              ThrowsMessage<NotSupported>(HasSubstr("but got foreign or imported memory on cuda:0")));
+  EXPECT_THAT(
+      [&] { static_cast<void>(foreign.ipc_handle()); },
+      ThrowsMessage<NotSupported>(HasSubstr("but got foreign or imported memory on cuda:0")));
 }
 
 TEST_F(TensorIpcTest, RefusesBytesThatAreNoHandle) {

@@ -1,0 +1,237 @@
+#include <gantry/tensor/linalg.hpp>
+
+#include <fmt/format.h>
+
+#include <gantry/core/error.hpp>
+#include <gantry/tensor/elementwise.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "kernels/gemm.hpp"
+#include "tensor/broadcast.hpp"
+#include "tensor/check.hpp"
+#include "tensor/same_device.hpp"
+#include "tensor/target_of.hpp"
+
+namespace gantry {
+
+namespace {
+
+using detail::NamedTensor;
+
+// An element type as the error text of dtype mismatches spells it.
+std::string_view cpp_name(DType dtype) {
+  switch (dtype) {
+    case DType::bool_:
+      return "bool";
+    case DType::u8:
+      return "unsigned char";
+    case DType::i8:
+      return "signed char";
+    case DType::i16:
+      return "short";
+    case DType::i32:
+      return "int";
+    case DType::i64:
+      return "long";
+    case DType::f16:
+      return "half";
+    case DType::bf16:
+      return "bfloat16";
+    case DType::f32:
+      return "float";
+    case DType::f64:
+      return "double";
+  }
+  return "";
+}
+
+// One device, one floating dtype.
+void check_operands(std::string_view op, const NamedTensor& a, const NamedTensor& b) {
+  detail::common_device(op, {a, b});
+  if (a.tensor.dtype() != b.tensor.dtype()) {
+    throw DTypeError(fmt::format("{}: expected m1 and m2 to have the same dtype, but got: {} != {}",
+                                 op, cpp_name(a.tensor.dtype()), cpp_name(b.tensor.dtype())));
+  }
+  if (!is_floating_point(a.tensor.dtype())) {
+    throw DTypeError(fmt::format("{}: expected tensors of a floating type, but got {}", op,
+                                 torch_name(a.tensor.dtype())));
+  }
+}
+
+void check_dim(std::string_view op, const NamedTensor& operand, int ndim, std::string_view what) {
+  if (operand.tensor.dim() != ndim) {
+    throw ShapeError(fmt::format("{}: {} must be a {}, but got {}-D", op, operand.name, what,
+                                 operand.tensor.dim()));
+  }
+}
+
+void check_inner(std::string_view op, std::int64_t m, std::int64_t k1, std::int64_t k2,
+                 std::int64_t n) {
+  if (k1 != k2) {
+    throw ShapeError(fmt::format("{}: mat1 and mat2 shapes cannot be multiplied ({}x{} and {}x{})",
+                                 op, m, k1, k2, n));
+  }
+}
+
+void check_addend(std::string_view op, const Tensor& self, const Tensor& product) {
+  detail::common_device(op, {{"self", self}, {"mat1", product}});
+  if (self.dtype() != product.dtype()) {
+    throw DTypeError(
+        fmt::format("{}: expected self and mat1 to have the same dtype, but got: {} != {}", op,
+                    cpp_name(self.dtype()), cpp_name(product.dtype())));
+  }
+}
+
+// beta * c + alpha * a b of 3-D tensors that fit; c is undefined for beta 0.
+Tensor multiply(const Tensor& a, const Tensor& b, const Tensor& c = {}, double beta = 0,
+                double alpha = 1) {
+  const Tensor out =
+      empty({a.size(0), a.size(1), b.size(2)}, {.dtype = a.dtype(), .device = a.device()});
+  kernels::gemm(detail::target_of(a), out.ref(), a.ref(), b.ref(),
+                c.defined() ? c.ref() : TensorRef{}, alpha, beta);
+  return out;
+}
+
+// beta * self + alpha * a b in the shape `sizes`, to which self is broadcast; a and b are 3-D.
+Tensor add_product(const Tensor& self, const Tensor& a, const Tensor& b, const Shape& sizes,
+                   const Scalar& beta, const Scalar& alpha) {
+  Tensor addend = self.expand(sizes);  // also for beta 0: a shape that does not fit is an error
+  if (sizes.size() == 2) addend = addend.unsqueeze(0);
+  const double keep = beta.to<double>();
+  return multiply(a, b, keep == 0 ? Tensor() : addend, keep, alpha.to<double>()).view(sizes);
+}
+
+// The dims before the last two.
+Shape batch_of(const Tensor& tensor) {
+  Shape batch;
+  for (int d = 0; d + 2 < tensor.dim(); ++d) batch.push_back(tensor.size(d));
+  return batch;
+}
+
+Tensor batched(const Tensor& tensor, const Shape& batch) {
+  Shape sizes = batch;
+  sizes.push_back(tensor.size(-2));
+  sizes.push_back(tensor.size(-1));
+  return tensor.expand(sizes).reshape({batch.product(), tensor.size(-2), tensor.size(-1)});
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  check_operands("matmul", {"self", a}, {"other", b});
+  if (a.dim() == 0 || b.dim() == 0) {
+    throw ShapeError(fmt::format(
+        "matmul: both arguments to matmul need to be at least 1D, but they are {}D and {}D",
+        a.dim(), b.dim()));
+  }
+  // Vectors become matrices for the product, and their dim leaves the result again.
+  const Tensor left = a.dim() == 1 ? a.unsqueeze(0) : a;
+  const Tensor right = b.dim() == 1 ? b.unsqueeze(1) : b;
+  check_inner("matmul", left.size(-2), left.size(-1), right.size(-2), right.size(-1));
+  const Shape left_batch = batch_of(left);
+  const Shape right_batch = batch_of(right);
+  const Shape batch = detail::common_shape("matmul", {&left_batch, &right_batch});
+
+  Shape sizes = batch;
+  if (a.dim() > 1) sizes.push_back(left.size(-2));
+  if (b.dim() > 1) sizes.push_back(right.size(-1));
+  if (right_batch.empty()) {
+    // One matrix on the right: the batches of the left are just more rows.
+    const Tensor rows = left.reshape({batch.product() * left.size(-2), left.size(-1)});
+    return multiply(rows.unsqueeze(0), right.unsqueeze(0)).view(sizes);
+  }
+  return multiply(batched(left, batch), batched(right, batch)).view(sizes);
+}
+
+Tensor mm(const Tensor& a, const Tensor& b) {
+  check_operands("mm", {"self", a}, {"mat2", b});
+  check_dim("mm", {"self", a}, 2, "matrix");
+  check_dim("mm", {"mat2", b}, 2, "matrix");
+  check_inner("mm", a.size(0), a.size(1), b.size(0), b.size(1));
+  return multiply(a.unsqueeze(0), b.unsqueeze(0)).view({a.size(0), b.size(1)});
+}
+
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  check_operands("bmm", {"batch1", a}, {"batch2", b});
+  check_dim("bmm", {"batch1", a}, 3, "3D tensor");
+  check_dim("bmm", {"batch2", b}, 3, "3D tensor");
+  if (b.size(0) != a.size(0) || b.size(1) != a.size(2)) {
+    throw ShapeError(fmt::format(
+        "bmm: Expected size for first two dimensions of batch2 tensor to be: [{}, {}] but got: "
+        "[{}, {}].",
+        a.size(0), a.size(2), b.size(0), b.size(1)));
+  }
+  return multiply(a, b);
+}
+
+Tensor mv(const Tensor& matrix, const Tensor& vector) {
+  check_operands("mv", {"self", matrix}, {"vec", vector});
+  check_dim("mv", {"self", matrix}, 2, "matrix");
+  check_dim("mv", {"vec", vector}, 1, "vector");
+  check_inner("mv", matrix.size(0), matrix.size(1), vector.size(0), 1);
+  return multiply(matrix.unsqueeze(0), vector.unsqueeze(0).unsqueeze(2)).view({matrix.size(0)});
+}
+
+Tensor dot(const Tensor& a, const Tensor& b) {
+  check_operands("dot", {"self", a}, {"tensor", b});
+  if (a.dim() != 1 || b.dim() != 1) {
+    throw ShapeError(
+        fmt::format("dot: 1D tensors expected, but got {}D and {}D tensors", a.dim(), b.dim()));
+  }
+  if (a.numel() != b.numel()) {
+    throw ShapeError(fmt::format(
+        "dot: inconsistent tensor size, expected tensor [{}] and src [{}] to have the same number "
+        "of elements, but got {} and {} elements respectively",
+        a.numel(), b.numel(), a.numel(), b.numel()));
+  }
+  return multiply(a.unsqueeze(0).unsqueeze(0), b.unsqueeze(0).unsqueeze(2)).view(Shape{});
+}
+
+Tensor outer(const Tensor& a, const Tensor& b) {
+  detail::common_device("outer", {{"self", a}, {"vec2", b}});
+  check_dim("outer", {"self", a}, 1, "vector");
+  check_dim("outer", {"vec2", b}, 1, "vector");
+  return mul(a.unsqueeze(1), b.unsqueeze(0));
+}
+
+Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
+             const Scalar& alpha) {
+  check_operands("addmm", {"mat1", mat1}, {"mat2", mat2});
+  check_dim("addmm", {"mat1", mat1}, 2, "matrix");
+  check_dim("addmm", {"mat2", mat2}, 2, "matrix");
+  check_inner("addmm", mat1.size(0), mat1.size(1), mat2.size(0), mat2.size(1));
+  check_addend("addmm", self, mat1);
+  const Shape sizes = {mat1.size(0), mat2.size(1)};
+  return add_product(self, mat1.unsqueeze(0), mat2.unsqueeze(0), sizes, beta, alpha);
+}
+
+Tensor baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
+               const Scalar& alpha) {
+  check_operands("baddbmm", {"batch1", batch1}, {"batch2", batch2});
+  check_dim("baddbmm", {"batch1", batch1}, 3, "3D tensor");
+  check_dim("baddbmm", {"batch2", batch2}, 3, "3D tensor");
+  if (batch2.size(0) != batch1.size(0) || batch2.size(1) != batch1.size(2)) {
+    throw ShapeError(fmt::format(
+        "baddbmm: Expected size for first two dimensions of batch2 tensor to be: [{}, {}] but got: "
+        "[{}, {}].",
+        batch1.size(0), batch1.size(2), batch2.size(0), batch2.size(1)));
+  }
+  check_addend("baddbmm", self, batch1);
+  const Shape sizes = {batch1.size(0), batch1.size(1), batch2.size(2)};
+  return add_product(self, batch1, batch2, sizes, beta, alpha);
+}
+
+Tensor addmv(const Tensor& self, const Tensor& matrix, const Tensor& vector, const Scalar& beta,
+             const Scalar& alpha) {
+  check_operands("addmv", {"mat", matrix}, {"vec", vector});
+  check_dim("addmv", {"mat", matrix}, 2, "matrix");
+  check_dim("addmv", {"vec", vector}, 1, "vector");
+  check_inner("addmv", matrix.size(0), matrix.size(1), vector.size(0), 1);
+  check_addend("addmv", self, matrix);
+  const Tensor column = self.expand({matrix.size(0)}).unsqueeze(1);
+  return add_product(column, matrix.unsqueeze(0), vector.unsqueeze(0).unsqueeze(2),
+                     {matrix.size(0), 1}, beta, alpha)
+      .view({matrix.size(0)});
+}
+
+}  // namespace gantry

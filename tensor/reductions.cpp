@@ -1,0 +1,307 @@
+#include <gantry/tensor/reductions.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <gantry/core/error.hpp>
+#include <gantry/tensor/elementwise.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "kernels/reduce.hpp"
+#include "tensor/check.hpp"
+#include "tensor/target_of.hpp"
+
+namespace gantry {
+
+namespace {
+
+using kernels::Reduction;
+
+// Which dims of a tensor a reduction removes.
+struct ReducedDims {
+  Shape kept;     // sizes with 1 in place of the reduced ones
+  Shape removed;  // sizes without them
+  std::int64_t length = 1;
+  Dims dims;
+};
+
+ReducedDims reduced_dims(std::string_view op, const Tensor& self, const Axes& axes) {
+  ReducedDims result;
+  result.dims = detail::wrap_dims(op, axes, self.dim());
+  if (self.dim() == 0) return result;
+  for (int d = 0; d < self.dim(); ++d) {
+    const bool is_reduced =
+        std::find(result.dims.begin(), result.dims.end(), d) != result.dims.end();
+    result.kept.push_back(is_reduced ? 1 : self.size(d));
+    if (is_reduced) {
+      result.length *= self.size(d);
+    } else {
+      result.removed.push_back(self.size(d));
+    }
+  }
+  return result;
+}
+
+Tensor run(Reduction op, const Tensor& self, const ReducedDims& how, bool keepdim, DType dtype,
+           double divisor = 1) {
+  const Tensor out = empty(how.kept, {.dtype = dtype, .device = self.device()});
+  kernels::reduce(detail::target_of(self), op, out.ref(), self.ref(), divisor);
+  return keepdim ? out : out.view(how.removed);
+}
+
+// The type in which sums and products of `dtype` are returned.
+DType summed(DType dtype) { return is_floating_point(dtype) ? dtype : DType::i64; }
+
+// f32 for 16-bit types: where a result is computed further before it is rounded.
+DType computing(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+// sum and prod, whose result has the asked type. Floating types are converted by the kernel.
+Tensor run_typed(std::string_view name, Reduction op, const Tensor& self, const Axes& axes,
+                 bool keepdim, std::optional<DType> dtype) {
+  detail::check_defined(name, "self", self);
+  const ReducedDims how = reduced_dims(name, self, axes);
+  if (!dtype) return run(op, self, how, keepdim, summed(self.dtype()));
+  const Tensor source = is_floating_point(*dtype) ? self : self.to(*dtype);
+  return run(op, source, how, keepdim, *dtype);
+}
+
+void check_floating(std::string_view op, const Tensor& self) {
+  detail::check_defined(op, "self", self);
+  if (!is_floating_point(self.dtype())) {
+    throw DTypeError(fmt::format("{}: expected a tensor of a floating type, but got {}", op,
+                                 torch_name(self.dtype())));
+  }
+}
+
+[[noreturn]] void refuse_empty(std::string_view op) {
+  throw ShapeError(fmt::format(
+      "{}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction "
+      "dim with the 'dim' argument.",
+      op));
+}
+
+// For reductions without a result for no elements.
+void check_not_empty(std::string_view op, const Tensor& self, const Axes& axes, const Dims& dims) {
+  if (self.numel() != 0) return;
+  if (axes.all()) refuse_empty(op);
+  for (const std::int64_t d : dims) {
+    if (self.size(static_cast<int>(d)) == 0) {
+      throw ShapeError(
+          fmt::format("{}(): Expected reduction dim {} to have non-zero size.", op, d));
+    }
+  }
+}
+
+Tensor extremum(std::string_view name, Reduction op, const Tensor& self, const Axes& axes,
+                bool keepdim) {
+  detail::check_defined(name, "self", self);
+  const ReducedDims how = reduced_dims(name, self, axes);
+  check_not_empty(name, self, axes, how.dims);
+  return run(op, self, how, keepdim, self.dtype());
+}
+
+// Values (if wanted) and positions along one dim.
+ValuesAndIndices run_arg(std::string_view name, bool largest, const Tensor& self, int dim,
+                         bool keepdim, bool wants_values) {
+  detail::check_defined(name, "self", self);
+  const int axis = detail::wrap_dim(name, dim, self.dim());
+  const Tensor source = self.dim() == 0 ? self.view({1}) : self;
+  check_not_empty(name, source, axis, Dims{axis});
+  Shape sizes = source.sizes();
+  sizes[axis] = 1;
+  ValuesAndIndices result;
+  result.indices = empty(sizes, {.dtype = DType::i64, .device = self.device()});
+  if (wants_values) {
+    result.values = empty(sizes, {.dtype = self.dtype(), .device = self.device()});
+  }
+  TensorRef values = result.indices.ref();
+  values.data = nullptr;
+  values.dtype = self.dtype();
+  if (wants_values) values = result.values.ref();
+  kernels::arg_reduce(detail::target_of(self), largest, values, result.indices.ref(), source.ref(),
+                      axis);
+  if (!keepdim || self.dim() == 0) {
+    sizes.erase(axis);
+    result.indices = result.indices.view(sizes);
+    if (wants_values) result.values = result.values.view(sizes);
+  }
+  return result;
+}
+
+Tensor run_arg_index(std::string_view name, bool largest, const Tensor& self,
+                     std::optional<int> dim, bool keepdim) {
+  detail::check_defined(name, "self", self);
+  if (dim) return run_arg(name, largest, self, *dim, keepdim, false).indices;
+  if (self.numel() == 0) refuse_empty(name);
+  const Tensor index = run_arg(name, largest, self.reshape({-1}), 0, false, false).indices;
+  return keepdim ? index.view(Dims::filled(self.dim(), 1)) : index;
+}
+
+Tensor run_cumulate(std::string_view name, bool product, const Tensor& self, int dim,
+                    std::optional<DType> dtype) {
+  detail::check_defined(name, "self", self);
+  const int axis = detail::wrap_dim(name, dim, self.dim());
+  const DType wanted = dtype.value_or(summed(self.dtype()));
+  const Tensor converted = dtype ? self.to(*dtype) : self;
+  const Tensor source = self.dim() == 0 ? converted.view({1}) : converted;
+  const Tensor out =
+      empty(source.sizes(), {.dtype = summed(source.dtype()), .device = self.device()});
+  kernels::cumulate(detail::target_of(self), product, out.ref(), source.ref(), axis);
+  return out.view(self.sizes()).to(wanted);
+}
+
+Tensor run_softmax(std::string_view name, bool logarithm, const Tensor& self, int dim,
+                   std::optional<DType> dtype) {
+  detail::check_defined(name, "self", self);
+  const int axis = detail::wrap_dim(name, dim, self.dim());
+  const Tensor converted = dtype ? self.to(*dtype) : self;
+  check_floating(name, converted);
+  const Tensor source = self.dim() == 0 ? converted.view({1}) : converted;
+  const Tensor out = empty(source.sizes(), {.dtype = source.dtype(), .device = self.device()});
+  kernels::softmax(detail::target_of(self), logarithm, out.ref(), source.ref(), axis);
+  return out.view(self.sizes());
+}
+
+// The variance, in the type that it is computed in.
+Tensor run_var(std::string_view name, const Tensor& self, const Axes& axes, double correction,
+               bool keepdim) {
+  check_floating(name, self);
+  const ReducedDims how = reduced_dims(name, self, axes);
+  const DType dtype = computing(self.dtype());
+  const Tensor source = self.to(dtype);
+  const auto length = static_cast<double>(how.length);
+  const Tensor center = run(Reduction::sum, source, how, true, dtype, length);
+  return run(Reduction::sum_squares, source.sub(center), how, keepdim, dtype,
+             std::max(0.0, length - correction));
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& self, const Axes& dims, bool keepdim, std::optional<DType> dtype) {
+  return run_typed("sum", Reduction::sum, self, dims, keepdim, dtype);
+}
+
+Tensor prod(const Tensor& self, const Axes& dims, bool keepdim, std::optional<DType> dtype) {
+  return run_typed("prod", Reduction::prod, self, dims, keepdim, dtype);
+}
+
+Tensor mean(const Tensor& self, const Axes& dims, bool keepdim, std::optional<DType> dtype) {
+  detail::check_defined("mean", "self", self);
+  const DType result = dtype.value_or(self.dtype());
+  if (!is_floating_point(result)) {
+    throw DTypeError(fmt::format(
+        "mean(): could not infer output dtype. {} dtype must be either a floating point or complex "
+        "dtype. Got: {}",
+        dtype ? "Optional" : "Input", torch_name(result)));
+  }
+  const ReducedDims how = reduced_dims("mean", self, dims);
+  return run(Reduction::sum, self, how, keepdim, result, static_cast<double>(how.length));
+}
+
+Tensor amax(const Tensor& self, const Axes& dims, bool keepdim) {
+  return extremum("amax", Reduction::max, self, dims, keepdim);
+}
+
+Tensor amin(const Tensor& self, const Axes& dims, bool keepdim) {
+  return extremum("amin", Reduction::min, self, dims, keepdim);
+}
+
+Tensor max(const Tensor& self) { return extremum("max", Reduction::max, self, {}, false); }
+
+Tensor min(const Tensor& self) { return extremum("min", Reduction::min, self, {}, false); }
+
+ValuesAndIndices max(const Tensor& self, int dim, bool keepdim) {
+  return run_arg("max", true, self, dim, keepdim, true);
+}
+
+ValuesAndIndices min(const Tensor& self, int dim, bool keepdim) {
+  return run_arg("min", false, self, dim, keepdim, true);
+}
+
+Tensor argmax(const Tensor& self, std::optional<int> dim, bool keepdim) {
+  return run_arg_index("argmax", true, self, dim, keepdim);
+}
+
+Tensor argmin(const Tensor& self, std::optional<int> dim, bool keepdim) {
+  return run_arg_index("argmin", false, self, dim, keepdim);
+}
+
+Tensor any(const Tensor& self, const Axes& dims, bool keepdim) {
+  detail::check_defined("any", "self", self);
+  return run(Reduction::any, self, reduced_dims("any", self, dims), keepdim, DType::bool_);
+}
+
+Tensor all(const Tensor& self, const Axes& dims, bool keepdim) {
+  detail::check_defined("all", "self", self);
+  return run(Reduction::all, self, reduced_dims("all", self, dims), keepdim, DType::bool_);
+}
+
+Tensor count_nonzero(const Tensor& self, const Axes& dims) {
+  detail::check_defined("count_nonzero", "self", self);
+  return run(Reduction::count_nonzero, self, reduced_dims("count_nonzero", self, dims), false,
+             DType::i64);
+}
+
+Tensor norm(const Tensor& self, double p, const Axes& dims, bool keepdim) {
+  check_floating("norm", self);
+  const ReducedDims how = reduced_dims("norm", self, dims);
+  const DType dtype = computing(self.dtype());
+  if (std::isinf(p)) {
+    check_not_empty("norm", self, dims, how.dims);
+    return run(p > 0 ? Reduction::max : Reduction::min, self.abs(), how, keepdim, self.dtype());
+  }
+  if (p == 0) {
+    return run(Reduction::count_nonzero, self, how, keepdim, DType::i64).to(self.dtype());
+  }
+  if (p == 1) return run(Reduction::sum_abs, self, how, keepdim, self.dtype());
+  if (p == 2) {
+    return run(Reduction::sum_squares, self, how, keepdim, dtype).sqrt().to(self.dtype());
+  }
+  const Tensor powers = self.to(dtype).abs().pow(p);
+  return run(Reduction::sum, powers, how, keepdim, dtype).pow(1 / p).to(self.dtype());
+}
+
+Tensor var(const Tensor& self, const Axes& dims, double correction, bool keepdim) {
+  return run_var("var", self, dims, correction, keepdim).to(self.dtype());
+}
+
+Tensor std(const Tensor& self, const Axes& dims, double correction, bool keepdim) {
+  return run_var("std", self, dims, correction, keepdim).sqrt().to(self.dtype());
+}
+
+Tensor logsumexp(const Tensor& self, const Axes& dims, bool keepdim) {
+  detail::check_defined("logsumexp", "self", self);
+  const DType result = is_floating_point(self.dtype()) ? self.dtype() : DType::f32;
+  const ReducedDims how = reduced_dims("logsumexp", self, dims);
+  const Shape& sizes = keepdim ? how.kept : how.removed;
+  if (how.length == 0) {
+    return full(sizes, -INFINITY, {.dtype = result, .device = self.device()});
+  }
+  const DType dtype = computing(result);
+  const Tensor source = self.to(dtype);
+  const Tensor largest = run(Reduction::max, source, how, true, dtype);
+  // An infinite maximum would turn the exponents into NaN.
+  const Tensor shift = where(largest.isinf(), 0, largest);
+  const Tensor total = run(Reduction::sum, source.sub(shift).exp_(), how, true, dtype);
+  return total.log().add(shift).view(sizes).to(result);
+}
+
+Tensor cumsum(const Tensor& self, int dim, std::optional<DType> dtype) {
+  return run_cumulate("cumsum", false, self, dim, dtype);
+}
+
+Tensor cumprod(const Tensor& self, int dim, std::optional<DType> dtype) {
+  return run_cumulate("cumprod", true, self, dim, dtype);
+}
+
+Tensor softmax(const Tensor& self, int dim, std::optional<DType> dtype) {
+  return run_softmax("softmax", false, self, dim, dtype);
+}
+
+Tensor log_softmax(const Tensor& self, int dim, std::optional<DType> dtype) {
+  return run_softmax("log_softmax", true, self, dim, dtype);
+}
+
+}  // namespace gantry

@@ -1,0 +1,220 @@
+#include "kernels/fold.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include <gantry/core/error.hpp>
+
+#include "tests/kernels/kernel_arrays.hpp"
+
+namespace gantry {
+namespace {
+
+using kernels::FoldOp;
+using kernels::Target;
+using testing::Array;
+using testing::contiguous;
+using testing::Layout;
+
+constexpr FoldOp kOps[] = {FoldOp::sum,  FoldOp::prod, FoldOp::min, FoldOp::max,
+                           FoldOp::band, FoldOp::bor,  FoldOp::bxor};
+
+bool is_bitwise(FoldOp op) { return op == FoldOp::band || op == FoldOp::bor || op == FoldOp::bxor; }
+
+// One step of the fold, written out plainly.
+template <class Acc>
+Acc float_step(FoldOp op, Acc a, Acc b) {
+  switch (op) {
+    case FoldOp::sum:
+      return a + b;
+    case FoldOp::prod:
+      return a * b;
+    case FoldOp::min:
+      if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<Acc>::quiet_NaN();
+      if (a == 0 && b == 0) return std::signbit(a) ? a : b;
+      return std::min(a, b);
+    case FoldOp::max:
+      if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<Acc>::quiet_NaN();
+      if (a == 0 && b == 0) return std::signbit(a) ? b : a;
+      return std::max(a, b);
+    default:
+      ADD_FAILURE();
+      return a;
+  }
+}
+
+template <class T>
+T integer_step(FoldOp op, T a, T b) {
+  constexpr bool is_bool = std::is_same_v<T, bool>;
+  const auto x = static_cast<std::uint64_t>(a);
+  const auto y = static_cast<std::uint64_t>(b);
+  switch (op) {
+    case FoldOp::sum:
+      return is_bool ? static_cast<T>(a || b) : static_cast<T>(x + y);
+    case FoldOp::prod:
+      return is_bool ? static_cast<T>(a && b) : static_cast<T>(x * y);
+    case FoldOp::min:
+      return std::min(a, b);
+    case FoldOp::max:
+      return std::max(a, b);
+    case FoldOp::band:
+      return static_cast<T>(x & y);
+    case FoldOp::bor:
+      return static_cast<T>(x | y);
+    case FoldOp::bxor:
+      return static_cast<T>(x ^ y);
+  }
+  return a;
+}
+
+// Bits of the folded element.
+template <class T>
+T folded(FoldOp op, const std::vector<Array>& arrays, std::int64_t i, double divisor) {
+  if constexpr (is_floating_point(dtype_of<T>)) {
+    using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    Acc result = static_cast<Acc>(arrays[1].get<T>(i));
+    for (std::size_t k = 2; k < arrays.size(); ++k) {
+      result = float_step(op, result, static_cast<Acc>(arrays[k].get<T>(i)));
+    }
+    if (divisor != 1) result = result / static_cast<Acc>(divisor);
+    if (std::isnan(result)) result = std::numeric_limits<Acc>::quiet_NaN();
+    return static_cast<T>(result);
+  } else {
+    T result = arrays[1].get<T>(i);
+    for (std::size_t k = 2; k < arrays.size(); ++k) {
+      result = integer_step(op, result, arrays[k].get<T>(i));
+    }
+    return result;
+  }
+}
+
+std::vector<Array> run_fold(FoldOp op, const std::vector<Array>& arrays, double divisor = 1) {
+  return testing::run_everywhere(
+      arrays,
+      [&](const Target& target, const std::vector<TensorRef>& t) {
+        std::vector<const void*> inputs;
+        for (std::size_t k = 1; k < t.size(); ++k) inputs.push_back(t[k].data);
+        kernels::fold(target, op, t[0].data, inputs, t[0].sizes[0], t[0].dtype, divisor);
+      },
+      "fold");
+}
+
+template <class T>
+void expect_folded(FoldOp op, const std::vector<Array>& arrays, double divisor = 1) {
+  const auto after = run_fold(op, arrays, divisor);
+  for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+    const T expected = folded<T>(op, arrays, i, divisor);
+    const T got = after[0].get<T>(i);
+    ASSERT_EQ(std::memcmp(&expected, &got, sizeof got), 0)
+        << static_cast<int>(op) << " of " << arrays.size() - 1 << " " << dtype_of<T> << " at " << i
+        << ": expected " << static_cast<double>(expected) << ", but got "
+        << static_cast<double>(got);
+  }
+}
+
+TEST(FoldKernelTest, FoldsInTheGivenOrderWithEveryTypeAndOperation) {
+  for (const DType dtype : testing::kAllTypes) {
+    for (const FoldOp op : kOps) {
+      if (is_bitwise(op) && is_floating_point(dtype)) continue;
+      for (const int inputs : {1, 2, 7, 8, 9, 64}) {
+        std::vector<Array> arrays(static_cast<std::size_t>(inputs) + 1,
+                                  Array(dtype, contiguous({157})));
+        for (std::size_t k = 0; k < arrays.size(); ++k) {
+          fill_random(arrays[k], static_cast<std::uint32_t>(k + 1));
+        }
+        dispatch(dtype, [&](auto tag) { expect_folded<typename decltype(tag)::type>(op, arrays); });
+      }
+    }
+  }
+}
+
+TEST(FoldKernelTest, TakesEveryAlignmentAndLength) {
+  for (const DType dtype : {u8, f16, f32, f64}) {
+    for (const std::int64_t count : {0, 1, 3, 15, 16, 17, 2049}) {
+      for (std::int64_t offset = 0; offset < 16; offset += 3) {
+        for (const std::int64_t other : {std::int64_t{0}, offset}) {
+          std::vector<Array> arrays{Array(dtype, testing::shifted({count}, offset)),
+                                    Array(dtype, testing::shifted({count}, offset)),
+                                    Array(dtype, testing::shifted({count}, other))};
+          fill_range(arrays[1], 1, 0, 100);
+          fill_range(arrays[2], 2, 0, 100);
+          dispatch(dtype, [&](auto tag) {
+            expect_folded<typename decltype(tag)::type>(FoldOp::sum, arrays);
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST(FoldKernelTest, DividesTheAccumulatorBeforeTheOneRounding) {
+  for (const DType dtype : testing::kFloatingTypes) {
+    std::vector<Array> arrays(4, Array(dtype, contiguous({1000})));
+    for (std::size_t k = 1; k < arrays.size(); ++k) {
+      fill_range(arrays[k], static_cast<std::uint32_t>(k), -1, 1);
+    }
+    dispatch(dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      if constexpr (is_floating_point(dtype_of<T>)) expect_folded<T>(FoldOp::sum, arrays, 3);
+    });
+  }
+}
+
+TEST(FoldKernelTest, OrdersSpecialValues) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float tiny = std::numeric_limits<float>::denorm_min();
+  const float values[] = {0.0f, -0.0f, 1.0f, inf, -inf, NAN, -NAN, tiny, -tiny, 3e38f};
+  const std::int64_t count = std::size(values);
+  std::vector<Array> arrays(3, Array(f32, contiguous({count * count})));
+  for (std::int64_t i = 0; i < count * count; ++i) {
+    arrays[1].set(i, values[i / count]);
+    arrays[2].set(i, values[i % count]);
+  }
+  for (const FoldOp op : {FoldOp::sum, FoldOp::prod, FoldOp::min, FoldOp::max}) {
+    expect_folded<float>(op, arrays);
+  }
+}
+
+TEST(FoldKernelTest, MayWriteOverAnInput) {
+  std::vector<Array> arrays(3, Array(f32, contiguous({3000})));
+  for (std::size_t k = 0; k < 3; ++k) fill_range(arrays[k], static_cast<std::uint32_t>(k), -1, 1);
+  const auto after = testing::run_everywhere(
+      arrays,
+      [](const Target& target, const std::vector<TensorRef>& t) {
+        const void* inputs[] = {t[1].data, t[0].data, t[2].data};
+        kernels::fold(target, FoldOp::sum, t[0].data, inputs, 3000, f32);
+      },
+      "fold in place");
+  for (std::int64_t i = 0; i < 3000; ++i) {
+    ASSERT_EQ(after[0].get<float>(i),
+              (arrays[1].get<float>(i) + arrays[0].get<float>(i)) + arrays[2].get<float>(i));
+  }
+}
+
+TEST(FoldKernelTest, RefusesWhatItCannotDo) {
+  float value = 1;
+  std::vector<const void*> inputs(65, &value);
+  const auto message = [&](std::span<const void* const> given, FoldOp op) -> std::string {
+    try {
+      kernels::fold(Target::cpu(), op, &value, given, 1, f32);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing thrown";
+  };
+  EXPECT_THAT(message(inputs, FoldOp::sum),
+              ::testing::HasSubstr("fold: 1 to 64 inputs expected, but got 65"));
+  EXPECT_THAT(message({}, FoldOp::sum),
+              ::testing::HasSubstr("fold: 1 to 64 inputs expected, but got 0"));
+  EXPECT_THAT(message({inputs.data(), 2}, FoldOp::bxor),
+              ::testing::HasSubstr(
+                  "fold: bitwise operations expect an integer or bool dtype, but got f32"));
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,422 @@
+#include "kernels/reduce.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <type_traits>
+
+#include "tests/kernels/kernel_arrays.hpp"
+
+namespace gantry {
+namespace {
+
+using kernels::Reduction;
+using kernels::Target;
+using testing::Array;
+using testing::contiguous;
+using testing::Layout;
+using testing::run_everywhere;
+
+// What an element is accumulated in.
+template <class T>
+using Accumulator =
+    std::conditional_t<std::is_same_v<T, double>, double,
+                       std::conditional_t<is_floating_point(dtype_of<T>), float, std::int64_t>>;
+
+// One operation, written out plainly.
+template <class Acc>
+struct Operation {
+  std::function<Acc(Acc)> load;
+  std::function<Acc(Acc, Acc)> combine;
+};
+
+template <class Acc>
+Acc add(Acc a, Acc b) {
+  if constexpr (std::is_same_v<Acc, std::int64_t>) {
+    return static_cast<Acc>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+  } else {
+    return a + b;
+  }
+}
+
+template <class Acc>
+Acc multiply(Acc a, Acc b) {
+  if constexpr (std::is_same_v<Acc, std::int64_t>) {
+    return static_cast<Acc>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+  } else {
+    return a * b;
+  }
+}
+
+template <class Acc>
+Acc larger(Acc a, Acc b) {
+  if (a != a) return a;
+  if (b != b) return b;
+  return a > b ? a : b;
+}
+
+template <class Acc>
+Operation<Acc> operation(Reduction op) {
+  const auto same = [](Acc x) { return x; };
+  switch (op) {
+    case Reduction::sum:
+      return {same, add<Acc>};
+    case Reduction::prod:
+      return {same, multiply<Acc>};
+    case Reduction::max:
+      return {same, larger<Acc>};
+    case Reduction::min:
+      return {same, [](Acc a, Acc b) { return -larger<Acc>(-a, -b); }};
+    case Reduction::sum_squares:
+      return {[](Acc x) { return x * x; }, add<Acc>};
+    case Reduction::sum_abs:
+      return {[](Acc x) { return std::abs(x); }, add<Acc>};
+    case Reduction::any:
+      return {[](Acc x) { return Acc(x != 0); }, larger<Acc>};
+    case Reduction::all:
+      return {[](Acc x) { return Acc(x != 0); }, [](Acc a, Acc b) { return a < b ? a : b; }};
+    case Reduction::count_nonzero:
+      return {[](Acc x) { return Acc(x != 0); }, add<Acc>};
+  }
+  return {};
+}
+
+// Note [Reduction order], as it reads.
+template <class Acc>
+Acc in_order(const std::vector<Acc>& elements, const std::function<Acc(Acc, Acc)>& combine) {
+  if (elements.size() == 1) return elements[0];
+  std::vector<Acc> results;
+  for (std::size_t first = 0; first < elements.size(); first += 16384) {
+    std::vector<std::optional<Acc>> lanes(128);
+    const auto take_in = [&](std::optional<Acc>& into, const std::optional<Acc>& from) {
+      if (from) into = into ? combine(*into, *from) : *from;
+    };
+    for (std::size_t k = first; k < std::min(first + 16384, elements.size()); ++k) {
+      take_in(lanes[k % 128], elements[k]);
+    }
+    for (std::size_t half = 64; half > 0; half /= 2) {
+      for (std::size_t j = 0; j < half; ++j) take_in(lanes[j], lanes[j + half]);
+    }
+    results.push_back(*lanes[0]);
+  }
+  return in_order(results, combine);
+}
+
+// The sizes of the output: 1 along the dims that `mask` names.
+Shape reduced_sizes(const Shape& sizes, unsigned mask) {
+  Shape result = sizes;
+  for (int d = 0; d < sizes.size(); ++d) {
+    if (mask >> d & 1) result[d] = 1;
+  }
+  return result;
+}
+
+// For every output, the row-major indices of the elements that it is made of, in order.
+std::vector<std::vector<std::int64_t>> members(const Shape& sizes, unsigned mask) {
+  const Shape out = reduced_sizes(sizes, mask);
+  std::vector<std::vector<std::int64_t>> result(static_cast<std::size_t>(out.product()));
+  for (std::int64_t i = 0; i < sizes.product(); ++i) {
+    std::int64_t rest = i;
+    std::int64_t output = 0;
+    std::int64_t stride = 1;
+    for (int d = sizes.size() - 1; d >= 0; --d) {
+      if (!(mask >> d & 1)) {
+        output += rest % sizes[d] * stride;
+        stride *= sizes[d];
+      }
+      rest /= sizes[d];
+    }
+    result[static_cast<std::size_t>(output)].push_back(i);
+  }
+  return result;
+}
+
+std::vector<Array> run_reduce(Reduction op, DType out, const Array& in, unsigned mask,
+                              double divisor = 1) {
+  return run_everywhere(
+      {Array(out, contiguous(reduced_sizes(in.layout().sizes, mask))), in},
+      [&](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::reduce(target, op, t[0], t[1], divisor);
+      },
+      in.layout().name);
+}
+
+// Asserts the exact bits of every output (any NaN for a NaN).
+template <class T, class Out>
+void expect_in_order(Reduction op, const Array& in, unsigned mask, double divisor = 1) {
+  using Acc = Accumulator<T>;
+  const auto arrays = run_reduce(op, dtype_of<Out>, in, mask, divisor);
+  const auto outputs = members(in.layout().sizes, mask);
+  const Operation<Acc> how = operation<Acc>(op);
+  for (std::size_t o = 0; o < outputs.size(); ++o) {
+    std::vector<Acc> elements;
+    for (const std::int64_t i : outputs[o]) {
+      elements.push_back(how.load(static_cast<Acc>(in.get<T>(i))));
+    }
+    Acc expected = in_order<Acc>(elements, how.combine);
+    if constexpr (is_floating_point(dtype_of<Out>)) {
+      if (divisor != 1) expected = expected / static_cast<Acc>(divisor);
+    }
+    const Out rounded = static_cast<Out>(expected);
+    const Out got = arrays[0].get<Out>(static_cast<std::int64_t>(o));
+    if constexpr (is_floating_point(dtype_of<Out>)) {
+      if (std::isnan(static_cast<double>(rounded))) {
+        ASSERT_TRUE(std::isnan(static_cast<double>(got)));
+        continue;
+      }
+    }
+    ASSERT_EQ(std::memcmp(&rounded, &got, sizeof got), 0)
+        << "operation " << static_cast<int>(op) << " of " << in.dtype() << " " << in.layout().name
+        << " " << in.layout().sizes << " mask " << mask << " output " << o << ": expected "
+        << static_cast<double>(rounded) << ", but got " << static_cast<double>(got);
+  }
+}
+
+struct Case {
+  Shape sizes;
+  unsigned mask;
+};
+
+const Case kCases[] = {{{1}, 1},
+                       {{5}, 1},
+                       {{127}, 1},
+                       {{129}, 1},
+                       {{1025}, 1},
+                       {{40001}, 1},
+                       {{17, 300}, 2},
+                       {{17, 300}, 1},
+                       {{3, 33000}, 2},
+                       {{17000, 3}, 1},
+                       {{9, 70}, 1},
+                       {{40, 33}, 1},
+                       {{4, 5, 6}, 0b101},
+                       {{4, 50, 6}, 0b010},
+                       {{2, 3, 4, 50}, 0b0101},
+                       {{6, 7}, 0b11},
+                       {{2, 3}, 0},
+                       {{}, 0},
+                       {{300, 2, 70}, 0b101}};
+
+TEST(ReduceKernelTest, SumsInTheDocumentedOrderWhateverTheLayout) {
+  for (const Case& c : kCases) {
+    for (const Layout& layout : testing::input_layouts(c.sizes)) {
+      Array in(f32, layout);
+      fill_range(in, 3, -1, 1);
+      expect_in_order<float, float>(Reduction::sum, in, c.mask);
+    }
+  }
+}
+
+template <class T>
+void expect_every_operation() {
+  for (const Shape& sizes : {Shape{3, 300}, Shape{20001}, Shape{140, 40}}) {
+    for (const unsigned mask : {1u, 2u}) {
+      if (sizes.size() == 1 && mask == 2) continue;
+      Array in(dtype_of<T>, contiguous(sizes));
+      fill_range(in, 7, is_floating_point(dtype_of<T>) ? -2 : 0, 3);
+      using Sum = std::conditional_t<is_floating_point(dtype_of<T>), T, std::int64_t>;
+      expect_in_order<T, Sum>(Reduction::sum, in, mask);
+      expect_in_order<T, Sum>(Reduction::prod, in, mask);
+      expect_in_order<T, T>(Reduction::min, in, mask);
+      expect_in_order<T, T>(Reduction::max, in, mask);
+      expect_in_order<T, bool>(Reduction::any, in, mask);
+      expect_in_order<T, bool>(Reduction::all, in, mask);
+      expect_in_order<T, std::int64_t>(Reduction::count_nonzero, in, mask);
+      if constexpr (is_floating_point(dtype_of<T>)) {
+        expect_in_order<T, T>(Reduction::sum_squares, in, mask);
+        expect_in_order<T, T>(Reduction::sum_abs, in, mask);
+        expect_in_order<T, T>(Reduction::sum, in, mask, 7);
+      }
+    }
+  }
+}
+
+TEST(ReduceKernelTest, ComputesEveryOperationOfEveryType) {
+  for (const DType dtype : testing::kAllTypes) {
+    dispatch(dtype, [](auto tag) { expect_every_operation<typename decltype(tag)::type>(); });
+  }
+}
+
+TEST(ReduceKernelTest, AccumulatesSixteenBitTypesInF32AndRoundsOnce) {
+  Array in(f16, contiguous({4096}));
+  for (std::int64_t i = 0; i < 4096; ++i) in.set(i, float16(1.0f));
+  // In f16 the sum would stop at 2048.
+  EXPECT_EQ(run_reduce(Reduction::sum, f16, in, 1)[0].value(0), 4096);
+  EXPECT_EQ(run_reduce(Reduction::sum, f32, in, 1)[0].value(0), 4096);
+}
+
+TEST(ReduceKernelTest, ConvertsToTheTypeOfTheResult) {
+  Array in(i32, contiguous({2, 1000}));
+  fill_range(in, 3, -1000, 1000);
+  const auto sums = run_reduce(Reduction::sum, f64, in, 2);
+  for (std::int64_t row = 0; row < 2; ++row) {
+    double expected = 0;
+    for (std::int64_t i = 0; i < 1000; ++i) expected += in.get<std::int32_t>(row * 1000 + i);
+    EXPECT_EQ(sums[0].get<double>(row), expected);
+  }
+  Array floats(f32, contiguous({100}));
+  for (std::int64_t i = 0; i < 100; ++i) floats.set(i, 16777217.0f);
+  EXPECT_EQ(run_reduce(Reduction::sum, f64, floats, 1)[0].get<double>(0), 1677721600.0);
+}
+
+TEST(ReduceKernelTest, IntegersWrap) {
+  Array in(i64, contiguous({3}));
+  in.set(0, std::numeric_limits<std::int64_t>::max());
+  in.set<std::int64_t>(1, 1);
+  in.set<std::int64_t>(2, 1);
+  EXPECT_EQ(run_reduce(Reduction::sum, i64, in, 1)[0].get<std::int64_t>(0),
+            std::numeric_limits<std::int64_t>::min() + 1);
+}
+
+TEST(ReduceKernelTest, NaNWinsAndIsCanonical) {
+  for (const Reduction op : {Reduction::sum, Reduction::min, Reduction::max, Reduction::prod}) {
+    for (const std::int64_t at : {0, 77, 999}) {
+      Array in(f32, contiguous({1000}));
+      fill_range(in, 1, -1, 1);
+      in.set(at, -std::numeric_limits<float>::quiet_NaN());
+      EXPECT_EQ(run_reduce(op, f32, in, 1)[0].bits(0), 0x7fc00000u);
+    }
+  }
+  Array in(f32, contiguous({2}));
+  in.set(0, std::numeric_limits<float>::infinity());
+  in.set(1, -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(run_reduce(Reduction::sum, f32, in, 1)[0].bits(0), 0x7fc00000u);
+}
+
+TEST(ReduceKernelTest, KeepsTheSignOfZero) {
+  Array in(f32, contiguous({200}));
+  for (std::int64_t i = 0; i < 200; ++i) in.set(i, -0.0f);
+  EXPECT_EQ(run_reduce(Reduction::sum, f32, in, 1)[0].bits(0), 0x80000000u);
+}
+
+TEST(ReduceKernelTest, NothingReducesToTheIdentity) {
+  const Array in(f32, contiguous({2, 0}));
+  const Array integers(i8, contiguous({0}));
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(run_reduce(Reduction::sum, f32, in, 2)[0].value(1), 0);
+  EXPECT_EQ(run_reduce(Reduction::prod, f32, in, 2)[0].value(1), 1);
+  EXPECT_EQ(run_reduce(Reduction::min, f32, in, 2)[0].value(1), infinity);
+  EXPECT_EQ(run_reduce(Reduction::max, f32, in, 2)[0].value(1), -infinity);
+  EXPECT_EQ(run_reduce(Reduction::any, bool_, in, 2)[0].value(1), 0);
+  EXPECT_EQ(run_reduce(Reduction::all, bool_, in, 2)[0].value(1), 1);
+  EXPECT_EQ(run_reduce(Reduction::count_nonzero, i64, in, 2)[0].value(1), 0);
+  EXPECT_EQ(run_reduce(Reduction::max, i8, integers, 1)[0].value(0), -128);
+  EXPECT_EQ(run_reduce(Reduction::min, i8, integers, 1)[0].value(0), 127);
+  EXPECT_TRUE(std::isnan(run_reduce(Reduction::sum, f32, in, 2, 0)[0].value(0)));
+  EXPECT_EQ(run_reduce(Reduction::sum, f32, in, 1)[0].numel(), 0);
+}
+
+TEST(ReduceKernelTest, WritesThroughTheStridesOfTheOutput) {
+  Array in(f32, contiguous({5, 7, 3}));
+  fill_range(in, 2, -1, 1);
+  const auto dense = run_reduce(Reduction::sum, f32, in, 0b010);
+  for (const Layout& layout : testing::output_layouts({5, 1, 3})) {
+    const auto arrays = run_everywhere(
+        {Array(f32, layout), in},
+        [](const Target& target, const std::vector<TensorRef>& t) {
+          kernels::reduce(target, Reduction::sum, t[0], t[1]);
+        },
+        layout.name);
+    for (std::int64_t i = 0; i < 15; ++i) ASSERT_EQ(arrays[0].bits(i), dense[0].bits(i));
+  }
+}
+
+// --- arg_reduce ---
+
+std::vector<Array> run_arg(bool largest, const Array& in, int dim) {
+  const Shape sizes = reduced_sizes(in.layout().sizes, 1u << dim);
+  return run_everywhere(
+      {Array(in.dtype(), contiguous(sizes)), Array(i64, contiguous(sizes)), in},
+      [&](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::arg_reduce(target, largest, t[0], t[1], t[2], dim);
+      },
+      in.layout().name);
+}
+
+TEST(ArgReduceKernelTest, FindsTheFirstOfTheLargest) {
+  for (const DType dtype : testing::kAllTypes) {
+    for (const Shape& sizes : {Shape{4, 37}, Shape{37, 40}, Shape{2, 9000}, Shape{17000, 2}}) {
+      for (int dim = 0; dim < 2; ++dim) {
+        for (const bool largest : {true, false}) {
+          Array in(dtype, sizes.product() < 2000 ? testing::transposed(sizes) : contiguous(sizes));
+          fill_range(in, 5, 0, 9);  // many ties
+          const auto arrays = run_arg(largest, in, dim);
+          const auto outputs = members(sizes, 1u << dim);
+          for (std::size_t o = 0; o < outputs.size(); ++o) {
+            std::int64_t best = 0;
+            for (std::size_t k = 1; k < outputs[o].size(); ++k) {
+              const double a = in.value(outputs[o][k]);
+              const double b = in.value(outputs[o][static_cast<std::size_t>(best)]);
+              if (largest ? a > b : a < b) best = static_cast<std::int64_t>(k);
+            }
+            const auto at = static_cast<std::int64_t>(o);
+            ASSERT_EQ(arrays[1].get<std::int64_t>(at), best) << dtype << sizes << dim;
+            ASSERT_EQ(arrays[0].bits(at), in.bits(outputs[o][static_cast<std::size_t>(best)]));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ArgReduceKernelTest, TheFirstNaNWins) {
+  Array in(f32, contiguous({20000}));
+  fill_range(in, 5, -1, 1);
+  in.set(12345, NAN);
+  in.set(400, NAN);
+  in.set(3, static_cast<float>(INFINITY));
+  for (const bool largest : {true, false}) {
+    const auto arrays = run_arg(largest, in, 0);
+    EXPECT_EQ(arrays[1].get<std::int64_t>(0), 400);
+    EXPECT_TRUE(std::isnan(arrays[0].value(0)));
+  }
+}
+
+// --- cumulate ---
+
+template <class T>
+void expect_running(bool product, const Layout& layout, int dim) {
+  using Out = std::conditional_t<is_floating_point(dtype_of<T>), T, std::int64_t>;
+  using Acc = Accumulator<T>;
+  Array in(dtype_of<T>, layout);
+  fill_range(in, 4, is_floating_point(dtype_of<T>) ? -1.5 : 0, 1.5);
+  const auto arrays = run_everywhere(
+      {Array(dtype_of<Out>, contiguous(layout.sizes)), in},
+      [&](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::cumulate(target, product, t[0], t[1], dim);
+      },
+      layout.name);
+  for (const auto& line : members(layout.sizes, 1u << dim)) {
+    std::optional<Acc> running;
+    for (const std::int64_t i : line) {
+      const Acc value = static_cast<Acc>(in.get<T>(i));
+      running = !running ? value : product ? multiply(*running, value) : add(*running, value);
+      const Out expected = static_cast<Out>(*running);
+      const Out got = arrays[0].get<Out>(i);
+      ASSERT_EQ(std::memcmp(&expected, &got, sizeof got), 0) << layout.name << " at " << i;
+    }
+  }
+}
+
+TEST(CumulateKernelTest, RunsLeftToRight) {
+  for (const DType dtype : testing::kAllTypes) {
+    dispatch(dtype, [](auto tag) {
+      using T = typename decltype(tag)::type;
+      for (const bool product : {false, true}) {
+        for (int dim = 0; dim < 2; ++dim) {
+          for (const Layout& layout : testing::input_layouts({9, 40})) {
+            expect_running<T>(product, layout, dim);
+          }
+          expect_running<T>(product, contiguous({2, 3000}), dim);
+        }
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,290 @@
+#include <gantry/tensor/elementwise.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include <gantry/core/error.hpp>
+#include <gantry/device/guard.hpp>
+#include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/random.hpp>
+
+#include "tests/support/device_fixture.hpp"
+
+namespace gantry {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+#define EXPECT_ERROR(statement, Type, text)              \
+  try {                                                  \
+    static_cast<void>(statement);                        \
+    ADD_FAILURE() << "no error, but expected: " << text; \
+  } catch (const Type& error) {                          \
+    EXPECT_THAT(error.what(), HasSubstr(text));          \
+  }
+
+// Runs once on the CPU and once on a device.
+class ElementwiseTest : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (!GetParam()) return;
+    GANTRY_REQUIRE_DEVICES(1);
+    device_ = Device::cuda(0);
+  }
+  Tensor on(const Tensor& tensor) const { return tensor.to(device_); }
+  TensorOptions of(DType dtype) const { return {.dtype = dtype, .device = device_}; }
+
+  Device device_ = Device::cpu();
+};
+
+INSTANTIATE_TEST_SUITE_P(Places, ElementwiseTest, ::testing::Values(false, true),
+                         [](const auto& test) { return test.param ? "device" : "cpu"; });
+
+TEST_P(ElementwiseTest, BroadcastsOperands) {
+  const Tensor column = on(arange(3)).unsqueeze(1);
+  const Tensor row = on(arange(10, 14));
+  const Tensor sum = column + row;
+  EXPECT_EQ(sum.sizes(), (Shape{3, 4}));
+  EXPECT_EQ(sum.device(), device_);
+  EXPECT_THAT(sum.to_vector<int64_t>(),
+              ElementsAre(10, 11, 12, 13, 11, 12, 13, 14, 12, 13, 14, 15));
+  EXPECT_ERROR(
+      on(zeros({2, 16})) + on(zeros({2, 3})), ShapeError,
+      "add: The size of tensor a (16) must match the size of tensor b (3) at non-singleton "
+      "dimension 1");
+}
+
+TEST_P(ElementwiseTest, WorksOnViews) {
+  const Tensor base = on(arange(12)).view({3, 4});
+  EXPECT_THAT((base.t() * 2).slice(0, 1, 3).contiguous().to_vector<int64_t>(),
+              ElementsAre(2, 10, 18, 4, 12, 20));
+  Tensor target = on(zeros({3, 4}, {.dtype = i64}));
+  target.select(1, 2).add_(base.select(1, 1));
+  EXPECT_THAT(target.to_vector<int64_t>(), ElementsAre(0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 9, 0));
+}
+
+TEST_P(ElementwiseTest, PromotesOperands) {
+  const Tensor ints = on(arange(3, {.dtype = i32}));
+  EXPECT_EQ((ints + 2).dtype(), i32);
+  EXPECT_EQ((ints + 2.5).dtype(), f32);
+  EXPECT_EQ((ints / ints).dtype(), f32);
+  EXPECT_EQ(floor_divide(ints, 2).dtype(), i32);
+  EXPECT_EQ(exp(ints).dtype(), f32);
+  EXPECT_EQ((ints < 2).dtype(), bool_);
+  EXPECT_EQ((on(zeros({2}, {.dtype = f16})) + on(zeros({2}, {.dtype = bf16}))).dtype(), f32);
+  EXPECT_EQ((on(zeros({2}, {.dtype = u8})) * on(ones({2}, {.dtype = i8}))).dtype(), i16);
+  EXPECT_THAT((ints + on(tensor({0.5, 1.5, 2.5}))).to_vector<float>(),
+              ElementsAre(0.5f, 2.5f, 4.5f));
+}
+
+TEST_P(ElementwiseTest, ComparesNumbersThatTheTypeCannotHold) {
+  const Tensor ints = on(tensor({2147483647, -2147483647}).to(i32));
+  EXPECT_THAT((ints < int64_t{1} << 40).to_vector<bool>(), ElementsAre(true, true));
+  EXPECT_THAT((ints == (int64_t{1} << 32) - 1).to_vector<bool>(), ElementsAre(false, false));
+}
+
+TEST_P(ElementwiseTest, ScalesByAlpha) {
+  const Tensor a = on(arange(3));
+  EXPECT_THAT(add(a, a, 3).to_vector<int64_t>(), ElementsAre(0, 4, 8));
+  EXPECT_THAT(sub(10, a, 2).to_vector<int64_t>(), ElementsAre(10, 8, 6));
+  EXPECT_ERROR(
+      add(a, a, 0.5), DTypeError,
+      "add: For integral input tensors, argument alpha must not be a floating point number.");
+}
+
+TEST_P(ElementwiseTest, WorksInPlace) {
+  Tensor a = on(tensor({1.0f, 4.0f, 9.0f}));
+  const void* memory = a.data();
+  a.sqrt_().add_(1).mul_(a);
+  a -= 1;
+  EXPECT_EQ(a.data(), memory);
+  EXPECT_THAT(a.to_vector<float>(), ElementsAre(3, 8, 15));
+  Tensor half = on(ones({2}, {.dtype = f16}));
+  half.add_(on(full({2}, 0.25, {.dtype = f64})));
+  EXPECT_EQ(half.dtype(), f16);
+  EXPECT_THAT(half.to_vector<float>(), ElementsAre(1.25f, 1.25f));
+}
+
+TEST_P(ElementwiseTest, RefusesBadOutputsAndChangesNothing) {
+  Tensor ints = on(arange(3));
+  EXPECT_ERROR(ints.add_(0.5), DTypeError,
+               "add: result type Float can't be cast to the desired output type Long");
+  EXPECT_ERROR(ints.exp_(), DTypeError,
+               "exp: result type Float can't be cast to the desired output type Long");
+  EXPECT_ERROR(ints.add_(on(zeros({2, 3}, {.dtype = i64}))), ShapeError,
+               "add: output with shape [3] doesn't match the broadcast shape [2, 3]");
+  Tensor expanded = on(zeros({1}, {.dtype = i64})).expand({3});
+  EXPECT_ERROR(expanded.add_(1), InvalidArgument,
+               "unsupported operation: more than one element of the written-to tensor refers to a "
+               "single memory location.");
+  Tensor front = ints.slice(0, 0, 2);
+  EXPECT_ERROR(front.add_(ints.slice(0, 1, 3)), InvalidArgument,
+               "some elements of the input tensor and the written-to tensor refer to a single "
+               "memory location.");
+  EXPECT_THAT(ints.to_vector<int64_t>(), ElementsAre(0, 1, 2));
+}
+
+TEST_P(ElementwiseTest, WritesToGivenOutputs) {
+  Tensor out = on(empty({2, 2}, {.dtype = f64}));
+  Tensor transposed = out.t();
+  const Tensor a = on(tensor({1.0f, 2.0f, 3.0f, 4.0f})).view({2, 2});
+  EXPECT_EQ(&mul_out(transposed, a, 2), &transposed);
+  EXPECT_THAT(out.to_vector<double>(), ElementsAre(2, 6, 4, 8));
+  Tensor flags = on(empty({2, 2}, {.dtype = f32}));
+  gt_out(flags, a, 2);
+  EXPECT_THAT(flags.to_vector<float>(), ElementsAre(0, 0, 1, 1));
+}
+
+TEST_P(ElementwiseTest, RefusesTypesThatAnOperationLacks) {
+  const Tensor flags = on(ones({2}, {.dtype = bool_}));
+  const Tensor reals = on(ones({2}));
+  EXPECT_ERROR(neg(flags), DTypeError,
+               "Negation, the `-` operator, on a bool tensor is not supported.");
+  EXPECT_ERROR(flags - flags, DTypeError,
+               "Subtraction, the `-` operator, with two bool tensors is not supported.");
+  EXPECT_ERROR(bitwise_and(reals, reals), DTypeError,
+               "bitwise_and: expected operands of an integral type or bool, but got Float");
+  EXPECT_ERROR(~reals, DTypeError,
+               "bitwise_not: expected a tensor of an integral type or bool, but got Float");
+  EXPECT_ERROR(bitwise_left_shift(flags, flags), DTypeError,
+               "bitwise_left_shift: expected operands of an integral type, but got Bool");
+  EXPECT_ERROR(frac(on(arange(2))), DTypeError,
+               "frac: expected a tensor of a floating type, but got Long");
+  EXPECT_ERROR(clamp(flags, 0), DTypeError, "clamp: expected a tensor of numbers, but got Bool");
+  EXPECT_ERROR(lerp(on(arange(2)), on(arange(2)), 0), DTypeError,
+               "lerp: expected operands of a floating type");
+  EXPECT_ERROR(
+      where(reals, reals, reals), DTypeError,
+      "where: expected condition to be a boolean tensor, but got a tensor with dtype Float");
+  EXPECT_ERROR(clamp(reals, std::nullopt), InvalidArgument,
+               "At least one of 'min' or 'max' must not be None");
+  EXPECT_ERROR(add(1, 2), InvalidArgument,
+               "add: expected at least one tensor, but got only numbers");
+  EXPECT_ERROR(add(reals, Tensor()), InvalidArgument, "add");
+}
+
+TEST_P(ElementwiseTest, RoundingLeavesIntegersAlone) {
+  const Tensor ints = on(tensor({-3, 7}));
+  for (const Tensor& result : {floor(ints), ceil(ints), round(ints), trunc(ints)}) {
+    EXPECT_EQ(result.dtype(), ints.dtype());
+    EXPECT_FALSE(result.is_view_of(ints));
+    EXPECT_THAT(result.to_vector<int64_t>(), ElementsAre(-3, 7));
+  }
+}
+
+TEST_P(ElementwiseTest, DividesByRoundingMode) {
+  const Tensor a = on(tensor({7, -7}));
+  EXPECT_THAT(div(a, 2).to_vector<float>(), ElementsAre(3.5f, -3.5f));
+  EXPECT_THAT(div(a, 2, RoundingMode::trunc).to_vector<int64_t>(), ElementsAre(3, -3));
+  EXPECT_THAT(div(a, 2, RoundingMode::floor).to_vector<int64_t>(), ElementsAre(3, -4));
+  EXPECT_THAT(floor_divide(a, 0).to_vector<int64_t>(), ElementsAre(0, 0));
+  EXPECT_THAT(remainder(a, 4).to_vector<int64_t>(), ElementsAre(3, 1));
+  EXPECT_THAT(fmod(a, 4).to_vector<int64_t>(), ElementsAre(3, -3));
+  EXPECT_THAT(pow(2, on(tensor({0, 5}))).to_vector<int64_t>(), ElementsAre(1, 32));
+}
+
+TEST_P(ElementwiseTest, ClampsBetweenTensorsAndNumbers) {
+  const Tensor a = on(tensor({-5, 0, 5}));
+  EXPECT_THAT(clamp(a, -1, 1).to_vector<int64_t>(), ElementsAre(-1, 0, 1));
+  EXPECT_THAT(clamp(a, 1).to_vector<int64_t>(), ElementsAre(1, 1, 5));
+  EXPECT_THAT(clamp(a, std::nullopt, 1).to_vector<int64_t>(), ElementsAre(-5, 0, 1));
+  EXPECT_THAT(clamp(a, Operand(on(tensor({-9, 2, 2}))), Operand(3)).to_vector<int64_t>(),
+              ElementsAre(-5, 2, 3));
+  EXPECT_EQ(clamp(a, 0.5).dtype(), f32);
+}
+
+TEST_P(ElementwiseTest, CombinesThreeOperands) {
+  const Tensor a = on(tensor({1.0f, 2.0f}));
+  const Tensor b = on(tensor({3.0f, 6.0f}));
+  EXPECT_THAT(lerp(a, b, 0.5).to_vector<float>(), ElementsAre(2, 4));
+  EXPECT_THAT(addcmul(a, a, b, 2).to_vector<float>(), ElementsAre(7, 26));
+  EXPECT_THAT(addcdiv(a, b, a, 10).to_vector<float>(), ElementsAre(31, 32));
+  const Tensor ints = on(tensor({2, 3}));
+  EXPECT_THAT(addcmul(ints, ints, ints, 2).to_vector<int64_t>(), ElementsAre(10, 21));
+}
+
+TEST_P(ElementwiseTest, SelectsByACondition) {
+  const Tensor a = on(arange(4));
+  EXPECT_THAT(where(a > 1, a, -1).to_vector<int64_t>(), ElementsAre(-1, -1, 2, 3));
+  EXPECT_THAT(where(a > 1, a, 0.5).to_vector<float>(), ElementsAre(0.5f, 0.5f, 2, 3));
+  EXPECT_EQ(where(a > 1, 1, 2).dtype(), i64);
+  EXPECT_EQ(where(a.unsqueeze(1) > 1, a, 0).sizes(), (Shape{4, 4}));
+}
+
+TEST_P(ElementwiseTest, ReplacesNanAndInfinities) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const Tensor a = on(tensor({NAN, kInf, -kInf, 1.5f}));
+  EXPECT_THAT(nan_to_num(a).to_vector<float>(),
+              ElementsAre(0, std::numeric_limits<float>::max(),
+                          std::numeric_limits<float>::lowest(), 1.5f));
+  EXPECT_THAT(nan_to_num(a.to(f16), 1, 2, 3).to_vector<float>(), ElementsAre(1, 2, 3, 1.5f));
+  EXPECT_THAT(isnan(a).to_vector<bool>(), ElementsAre(true, false, false, false));
+  EXPECT_THAT(isinf(a).to_vector<bool>(), ElementsAre(false, true, true, false));
+  EXPECT_THAT(isfinite(a).to_vector<bool>(), ElementsAre(false, false, false, true));
+}
+
+TEST_P(ElementwiseTest, AcceptsEmptyTensors) {
+  const Tensor none = on(zeros({0, 3}));
+  EXPECT_EQ((none + 1).sizes(), (Shape{0, 3}));
+  EXPECT_EQ((none + on(zeros({3}))).sizes(), (Shape{0, 3}));
+  EXPECT_EQ(exp(none).numel(), 0);
+}
+
+class ElementwiseDeviceTest : public testing::DeviceTest {};
+
+TEST_F(ElementwiseDeviceTest, TakesOneCpuScalarTensor) {
+  const Tensor a = arange(3).cuda(0);
+  const Tensor sum = a + scalar_tensor(10);
+  EXPECT_EQ(sum.device(), Device::cuda(0));
+  EXPECT_THAT(sum.to_vector<int64_t>(), ElementsAre(10, 11, 12));
+  EXPECT_THAT(sub(scalar_tensor(2.5), a).to_vector<float>(), ElementsAre(2.5f, 1.5f, 0.5f));
+  EXPECT_EQ((a + scalar_tensor(2.5, {.dtype = f64})).dtype(), f64);
+  EXPECT_THAT(where(scalar_tensor(true), a, -1).to_vector<int64_t>(), ElementsAre(0, 1, 2));
+  EXPECT_ERROR(clamp(a, scalar_tensor(0), scalar_tensor(1)), DeviceMismatchError,
+               "Trying to pass too many CPU scalars to non-CPU kernel!");
+}
+
+TEST_F(ElementwiseDeviceTest, RefusesOperandsOfTwoDevices) {
+  const Tensor a = arange(3).cuda(0);
+  EXPECT_ERROR(a + arange(3), DeviceMismatchError,
+               "Expected all tensors to be on the same device, but found at least two devices, "
+               "cuda:0 and cpu!");
+  Tensor host = arange(3);
+  EXPECT_ERROR(host.add_(scalar_tensor(1).cuda(0)), DeviceMismatchError,
+               "Expected all tensors to be on the same device");
+  GANTRY_REQUIRE_DEVICES(2);
+  EXPECT_ERROR(a + arange(3).cuda(1), DeviceMismatchError,
+               "Expected all tensors to be on the same device, but found at least two devices, "
+               "cuda:0 and cuda:1!");
+}
+
+TEST_F(ElementwiseDeviceTest, PlacesResultsWithTheOperands) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const Tensor a = arange(3).cuda(1);
+  const DeviceGuard guard(Device::cuda(0));
+  const Tensor sum = a * 2 + 1.5;
+  EXPECT_EQ(sum.device(), Device::cuda(1));
+  EXPECT_EQ(current_device(), Device::cuda(0));
+  EXPECT_THAT(sum.to_vector<float>(), ElementsAre(1.5f, 3.5f, 5.5f));
+}
+
+TEST_F(ElementwiseDeviceTest, GivesTheSameBitsAsTheCpu) {
+  const Tensor a = randn({257, 33});
+  const Tensor b = rand({33});
+  const auto both = [](auto function, const Tensor& x, const Tensor& y) {
+    return function(x, y).equal(function(x.cuda(0), y.cuda(0)).cpu());
+  };
+  EXPECT_TRUE(both([](const Tensor& x, const Tensor& y) { return x + y; }, a, b));
+  EXPECT_TRUE(both([](const Tensor& x, const Tensor& y) { return x / y; }, a, b));
+  EXPECT_TRUE(both([](const Tensor& x, const Tensor& y) { return sqrt(abs(x)) * y; }, a, b));
+  EXPECT_TRUE(both([](const Tensor& x, const Tensor& y) { return floor_divide(x, y); }, a, b));
+  EXPECT_TRUE(both(
+      [](const Tensor& x, const Tensor& y) { return (x.to(f16) - y.to(bf16)).to(i16); }, a, b));
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,183 @@
+#include <gantry/tensor/factories.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <gantry/core/error.hpp>
+
+#include "tests/support/device_fixture.hpp"
+#include "tests/tensor/raw_tensor.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::all_dtypes;
+using testing::all_places;
+using testing::elements;
+using Numbers = std::vector<double>;
+
+TEST(FactoriesTest, FillWithOneValueInEveryType) {
+  for (const Device place : all_places()) {
+    for (const DType dtype : all_dtypes()) {
+      const TensorOptions options{.dtype = dtype, .device = place};
+      EXPECT_EQ(elements(zeros({2, 3}, options)), Numbers(6, 0));
+      EXPECT_EQ(elements(ones({2, 3}, options)), Numbers(6, 1));
+      EXPECT_EQ(elements(full({3}, 1, options)), Numbers(3, 1));
+      const Tensor made = empty({2, 3}, options);
+      EXPECT_EQ(made.dtype(), dtype);
+      EXPECT_EQ(made.device(), place);
+      EXPECT_TRUE(made.is_contiguous());
+    }
+  }
+}
+
+TEST(FactoriesTest, DefaultToF32OnTheCpu) {
+  const Tensor made = zeros({2});
+  EXPECT_EQ(made.dtype(), f32);
+  EXPECT_EQ(made.device(), Device::cpu());
+  EXPECT_EQ(full({2}, 3).dtype(), i64);
+  EXPECT_EQ(full({2}, 3.5).dtype(), f32);
+  EXPECT_EQ(full({2}, true).dtype(), bool_);
+  EXPECT_EQ(scalar_tensor(3.5).dtype(), f32);
+  EXPECT_EQ(scalar_tensor(3.5).dim(), 0);
+  EXPECT_EQ(zeros({}).numel(), 1);
+  EXPECT_EQ(zeros({0, 5}).numel(), 0);
+}
+
+TEST(FactoriesTest, LikeTakesOverTypeAndDevice) {
+  for (const Device place : all_places()) {
+    const Tensor other = zeros({2, 3}, {.dtype = i16, .device = place}).t();
+    for (const Tensor& made :
+         {empty_like(other), zeros_like(other), ones_like(other), full_like(other, 7),
+          other.new_empty({3, 2}), other.new_zeros({3, 2}), other.new_ones({3, 2}),
+          other.new_full({3, 2}, 2)}) {
+      EXPECT_EQ(made.dtype(), i16);
+      EXPECT_EQ(made.device(), place);
+      EXPECT_EQ(made.sizes(), (Shape{3, 2}));
+      EXPECT_TRUE(made.is_contiguous());
+    }
+    EXPECT_EQ(zeros_like(other, {.dtype = f64}).dtype(), f64);
+    EXPECT_EQ(zeros_like(other, {.device = "cpu"}).device(), Device::cpu());
+    EXPECT_EQ(elements(full_like(other, 7)), Numbers(6, 7));
+    EXPECT_EQ(elements(other.new_ones({2})), Numbers(2, 1));
+  }
+}
+
+TEST(FactoriesTest, ArangeCountsFromStartToEnd) {
+  for (const Device place : all_places()) {
+    const TensorOptions options{.device = place};
+    EXPECT_EQ(elements(arange(4, options)), (Numbers{0, 1, 2, 3}));
+    EXPECT_EQ(arange(4, options).dtype(), i64);
+    EXPECT_EQ(arange(4.0, options).dtype(), f32);
+    EXPECT_EQ(elements(arange(5, -1, -2, options)), (Numbers{5, 3, 1}));
+    EXPECT_EQ(elements(arange(1, 8, 3, options)), (Numbers{1, 4, 7}));
+    EXPECT_EQ(elements(arange(0, 1, 0.25, options)), (Numbers{0, 0.25, 0.5, 0.75}));
+    EXPECT_EQ(elements(arange(3, {.dtype = f16, .device = place})), (Numbers{0, 1, 2}));
+    EXPECT_EQ(arange(2, 2, 1, options).numel(), 0);
+    EXPECT_EQ(arange(0, INT64_MAX, INT64_MAX, options).numel(), 1);
+  }
+}
+
+TEST(FactoriesTest, LinspaceReachesBothEndsExactly) {
+  for (const Device place : all_places()) {
+    EXPECT_EQ(elements(linspace(0, 1, 5, {.device = place})), (Numbers{0, 0.25, 0.5, 0.75, 1}));
+    EXPECT_EQ(elements(linspace(3, 9, 1, {.device = place})), (Numbers{3}));
+    EXPECT_EQ(linspace(3, 9, 0, {.device = place}).numel(), 0);
+    EXPECT_EQ(elements(linspace(0, 10, 4, {.dtype = i64, .device = place})),
+              (Numbers{0, 3, 6, 10}));
+    for (const std::int64_t steps : {2, 3, 10, 101}) {
+      const Numbers values = elements(linspace(0.1, 0.7, steps, {.dtype = f64, .device = place}));
+      EXPECT_EQ(values.front(), 0.1);
+      EXPECT_EQ(values.back(), 0.7);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        EXPECT_NEAR(values[i], 0.1 + 0.6 * static_cast<double>(i) / static_cast<double>(steps - 1),
+                    1e-15);
+      }
+    }
+    const Numbers powers = elements(logspace(0, 3, 4, 10, {.dtype = f64, .device = place}));
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_NEAR(powers[static_cast<std::size_t>(i)], std::pow(10, i), 1e-9);
+    }
+  }
+}
+
+TEST(FactoriesTest, EyeAndTriangles) {
+  for (const Device place : all_places()) {
+    EXPECT_EQ(elements(eye(2, 3, {.device = place})), (Numbers{1, 0, 0, 0, 1, 0}));
+    EXPECT_EQ(elements(eye(2, {.dtype = bool_, .device = place})), (Numbers{1, 0, 0, 1}));
+    EXPECT_EQ(eye(0).sizes(), (Shape{0, 0}));
+    const Tensor t = arange(1, 7, 1, {.device = place}).view({2, 3});
+    EXPECT_EQ(elements(tril(t)), (Numbers{1, 0, 0, 4, 5, 0}));
+    EXPECT_EQ(elements(t.triu(1)), (Numbers{0, 2, 3, 0, 0, 6}));
+    EXPECT_EQ(elements(t.t().tril()), (Numbers{1, 0, 2, 5, 3, 6}));
+    EXPECT_EQ(elements(t.tril(-9)), Numbers(6, 0));
+  }
+}
+
+TEST(FactoriesTest, TensorTakesListsAndVectors) {
+  for (const Device place : all_places()) {
+    const TensorOptions options{.device = place};
+    EXPECT_EQ(elements(tensor({1, 2, 3}, options)), (Numbers{1, 2, 3}));
+    EXPECT_EQ(tensor({1, 2, 3}, options).dtype(), i64);
+    EXPECT_EQ(tensor({1.5, 2.5}, options).dtype(), f32);
+    EXPECT_EQ(tensor({true, false}, options).dtype(), bool_);
+    EXPECT_EQ(tensor(std::vector<std::uint8_t>{1, 2}, options).dtype(), i64);
+    EXPECT_EQ(elements(tensor(std::vector<bool>{true, false}, options)), (Numbers{1, 0}));
+    EXPECT_EQ(tensor({1, 2}, {.dtype = f64, .device = place}).dtype(), f64);
+    const Tensor matrix = tensor({{1, 2, 3}, {4, 5, 6}}, options);
+    EXPECT_EQ(matrix.sizes(), (Shape{2, 3}));
+    EXPECT_EQ(elements(matrix), (Numbers{1, 2, 3, 4, 5, 6}));
+    EXPECT_EQ(tensor(std::vector<float>{}, options).sizes(), (Shape{0}));
+  }
+}
+
+TEST(FactoriesTest, EmptyStridedTakesAnyLayout) {
+  const Tensor made = empty_strided({2, 3}, {1, 4}, {.dtype = i32});
+  EXPECT_EQ(made.strides(), (Dims{1, 4}));
+  EXPECT_EQ(made.storage().bytes(), 40U);
+  EXPECT_EQ(empty_strided({2, 3}, {0, 0}).storage().bytes(), 4U);
+}
+
+TEST(FactoriesTest, FromBlobSharesMemoryAndCallsTheDeleterOnce) {
+  std::vector<float> memory{1, 2, 3, 4, 5, 6};
+  int deleted = 0;
+  {
+    Tensor view = from_blob(memory.data(), {2, 2}, {1, 3}, [&](void* data) {
+      EXPECT_EQ(data, memory.data());
+      ++deleted;
+    });
+    EXPECT_EQ(elements(view), (Numbers{1, 4, 2, 5}));
+    const Tensor row = view[0];
+    view = Tensor();
+    EXPECT_EQ(deleted, 0);
+    Tensor(row).fill_(9);
+  }
+  EXPECT_EQ(deleted, 1);
+  EXPECT_EQ(memory, (std::vector<float>{9, 2, 3, 9, 5, 6}));
+  EXPECT_EQ(from_blob(nullptr, {0}).numel(), 0);
+}
+
+class FactoriesDeviceTest : public testing::DeviceTest {};
+
+TEST_F(FactoriesDeviceTest, ResolveTheCurrentDevice) {
+  set_device(Device::cuda(device_count() - 1));
+  EXPECT_EQ(zeros({2}, {.device = "cuda"}).device(), Device::cuda(device_count() - 1));
+  EXPECT_EQ(zeros({2}).cuda().device(), Device::cuda(device_count() - 1));
+  EXPECT_EQ(zeros({2}, {.device = "cuda:0"}).device(), Device::cuda(0));
+}
+
+TEST_F(FactoriesDeviceTest, PinnedMemoryIsPinned) {
+  const Tensor made = zeros({4}, {.pinned = true});
+  EXPECT_TRUE(made.is_pinned());
+  EXPECT_TRUE(made.is_cpu());
+  EXPECT_FALSE(zeros({4}).is_pinned());
+  EXPECT_TRUE(zeros({4}).pin_memory().is_pinned());
+  EXPECT_TRUE(made.pin_memory().is_view_of(made));
+  EXPECT_TRUE(made.options().pinned);
+  EXPECT_TRUE(from_blob(made.data(), {4}).is_pinned());
+}
+
+}  // namespace
+}  // namespace gantry

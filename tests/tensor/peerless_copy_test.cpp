@@ -1,0 +1,53 @@
+// Copies between devices that cannot reach each other's memory.
+#include <gtest/gtest.h>
+
+#include <gantry/device/peer.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "tests/support/device_fixture.hpp"
+#include "tests/support/fault_driver.hpp"
+#include "tests/tensor/raw_tensor.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::elements;
+using testing::Layout;
+
+// A machine without peer access. The simulator itself refuses every access to another device's
+// memory that was not enabled, so a copy that goes the direct way fails.
+class PeerlessDriver final : public testing::FaultDriver {
+ public:
+  bool can_access_peer(int from, int to) override { return from == to; }
+};
+
+TEST(PeerlessCopyTest, StagesWhatIsNotOneDenseBlock) {
+  GANTRY_REQUIRE_DEVICES(2);
+  init();
+  PeerlessDriver driver;  // before the first question for peers, whose answers are kept
+  ASSERT_FALSE(can_access_peer(Device::cuda(0), Device::cuda(1)));
+  for (const Layout from :
+       {Layout::contiguous, Layout::transposed, Layout::sliced, Layout::offset, Layout::expanded}) {
+    for (const Layout to :
+         {Layout::contiguous, Layout::transposed, Layout::sliced, Layout::offset}) {
+      for (const DType dtype : {f32, i32, f16}) {
+        const Tensor source = testing::patterned(from, f32, Device::cuda(0));
+        Tensor out = testing::patterned(to, dtype, Device::cuda(1));
+        out.copy_(source);
+        std::vector<double> wanted;
+        for (const double value : elements(source)) {
+          wanted.push_back(testing::converted(value, f32, dtype));
+        }
+        EXPECT_EQ(elements(out), wanted) << from << " to " << to << " " << dtype;
+      }
+    }
+  }
+  Tensor wide = zeros({2, 3}, {.device = "cuda:1"});
+  wide.copy_(tensor({1, 2, 3}, {.device = "cuda:0"}));
+  EXPECT_EQ(elements(wide), (std::vector<double>{1, 2, 3, 1, 2, 3}));
+  synchronize(Device::cuda(0));
+  synchronize(Device::cuda(1));
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,91 @@
+#include <gantry/tensor/shape_ops.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <gantry/core/error.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "tests/tensor/raw_tensor.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::all_places;
+using testing::elements;
+using ::testing::ThrowsMessage;
+using Numbers = std::vector<double>;
+
+TEST(ShapeOpsTest, CatJoinsAlongADim) {
+  for (const Device place : all_places()) {
+    const Tensor a = arange(6, {.dtype = i32, .device = place}).view({2, 3});
+    const Tensor b = full({2, 1}, 9, {.dtype = i32, .device = place});
+    EXPECT_EQ(elements(cat({a, b}, 1)), (Numbers{0, 1, 2, 9, 3, 4, 5, 9}));
+    EXPECT_EQ(elements(cat({a, a.flip(0)})), (Numbers{0, 1, 2, 3, 4, 5, 3, 4, 5, 0, 1, 2}));
+    EXPECT_EQ(elements(cat({a.t(), b.expand({2, 2})}, -2)),
+              (Numbers{0, 3, 1, 4, 2, 5, 9, 9, 9, 9}));
+    EXPECT_EQ(cat({zeros({0}, {.device = place}), a.to(f32)}, 1).sizes(), (Shape{2, 3}));
+    EXPECT_EQ(cat({zeros({0}, {.device = place})}).sizes(), (Shape{0}));
+  }
+}
+
+TEST(ShapeOpsTest, CatPromotes) {
+  const Tensor integers = tensor({1, 2});
+  const Tensor halves = tensor({0.5}, {.dtype = f16});
+  const Tensor joined = cat({integers, halves, tensor({true})});
+  EXPECT_EQ(joined.dtype(), f16);
+  EXPECT_EQ(elements(joined), (Numbers{1, 2, 0.5, 1}));
+}
+
+TEST(ShapeOpsTest, StackAddsADim) {
+  for (const Device place : all_places()) {
+    const Tensor a = tensor({1, 2}, {.device = place});
+    const Tensor b = tensor({3, 4}, {.device = place});
+    EXPECT_EQ(elements(stack({a, b})), (Numbers{1, 2, 3, 4}));
+    EXPECT_EQ(elements(stack({a, b}, -1)), (Numbers{1, 3, 2, 4}));
+    EXPECT_EQ(stack({a[0], b[0]}).sizes(), (Shape{2}));
+    EXPECT_EQ(elements(hstack({a, b})), (Numbers{1, 2, 3, 4}));
+    EXPECT_EQ(hstack({a.view({2, 1}), b.view({2, 1})}).sizes(), (Shape{2, 2}));
+    EXPECT_EQ(vstack({a, b}).sizes(), (Shape{2, 2}));
+    EXPECT_EQ(vstack({a[0], b[1]}).sizes(), (Shape{2, 1}));
+  }
+}
+
+TEST(ShapeOpsTest, BroadcastTensorsAreViews) {
+  const Tensor a = tensor({1, 2});
+  const Tensor b = tensor({{5}, {6}});
+  const std::vector<Tensor> views = broadcast_tensors({a, b});
+  EXPECT_EQ(elements(views[0]), (Numbers{1, 2, 1, 2}));
+  EXPECT_EQ(elements(views[1]), (Numbers{5, 5, 6, 6}));
+  EXPECT_TRUE(views[0].is_view_of(a));
+}
+
+TEST(ShapeOpsTest, ExplainsWhatDoesNotFit) {
+  const auto joining = [](std::vector<Tensor> tensors, int dim = 0) {
+    return [=] { static_cast<void>(cat(tensors, dim)); };
+  };
+  EXPECT_THAT(joining({}),
+              ThrowsMessage<InvalidArgument>("cat: expected a non-empty list of Tensors"));
+  EXPECT_THAT(joining({zeros({2, 3}), zeros({2, 4})}),
+              ThrowsMessage<ShapeError>(
+                  "cat: Sizes of tensors must match except in dimension 0. Expected size 3 but got "
+                  "size 4 for tensor number 1 in the list."));
+  EXPECT_THAT(
+      joining({zeros({2, 3}), zeros({2})}),
+      ThrowsMessage<ShapeError>("cat: Tensors must have same number of dimensions: got 2 and 1"));
+  EXPECT_THAT(joining({zeros({})}),
+              ThrowsMessage<ShapeError>(
+                  "cat: zero-dimensional tensor (at position 0) cannot be concatenated"));
+  EXPECT_THAT(joining({zeros({2})}, 1),
+              ThrowsMessage<IndexError>("cat: Dimension out of range (expected to be in range of "
+                                        "[-1, 0], but got 1)"));
+  EXPECT_THAT(
+      [] {
+        static_cast<void>(stack({zeros({2}), zeros({3})}));
+      },
+      ThrowsMessage<ShapeError>("stack: stack expects each tensor to be equal size, but got "
+                                "[2] at entry 0 and [3] at entry 1"));
+}
+
+}  // namespace
+}  // namespace gantry

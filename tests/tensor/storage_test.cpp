@@ -1,0 +1,85 @@
+#include <gantry/tensor/storage.hpp>
+
+#include <gtest/gtest.h>
+
+#include <gantry/memory/stats.hpp>
+#include <gantry/streams/stream_guard.hpp>
+#include <gantry/tensor/elementwise.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "tests/support/device_fixture.hpp"
+#include "tests/support/stream_hold.hpp"
+#include "tests/tensor/raw_tensor.hpp"
+
+namespace gantry {
+namespace {
+
+TEST(StorageTest, IsSharedAndGivenBackWithTheLastHandle) {
+  for (const Device place : testing::all_places()) {
+    Storage first = Storage::allocate(100, place);
+    EXPECT_EQ(first.bytes(), 100U);
+    EXPECT_EQ(first.device(), place);
+    EXPECT_NE(first.data(), nullptr);
+    EXPECT_NE(first.block(), nullptr);
+    const Storage second = first;
+    EXPECT_EQ(first, second);
+    EXPECT_EQ(first.use_count(), 2);
+    EXPECT_FALSE(first == Storage::allocate(100, place));
+    first = Storage();
+    EXPECT_FALSE(first.defined());
+    EXPECT_TRUE(second.defined());
+  }
+}
+
+TEST(StorageTest, MayBeEmpty) {
+  for (const Device place : testing::all_places()) {
+    const Storage none = Storage::allocate(0, place);
+    EXPECT_TRUE(none.defined());
+    EXPECT_EQ(none.data(), nullptr);
+    EXPECT_EQ(none.device(), place);
+  }
+  EXPECT_EQ(Storage().data(), nullptr);
+  EXPECT_EQ(Storage().bytes(), 0U);
+}
+
+class StorageDeviceTest : public testing::DeviceTest {};
+
+TEST_F(StorageDeviceTest, AllocatorBytesBalance) {
+  const Device device = Device::cuda(0);
+  const std::size_t before = memory::allocated(device);
+  {
+    const Tensor t = zeros({1000}, {.device = device});
+    const Tensor view = t.narrow(0, 10, 20);
+    EXPECT_GE(memory::allocated(device), before + 4000);
+    const Tensor sum = t + t;
+  }
+  EXPECT_EQ(memory::allocated(device), before);
+}
+
+TEST_F(StorageDeviceTest, RecordedMemoryIsNotReusedBeforeTheStreamIsDone) {
+  const Stream side = Stream::from_pool();
+  void* address = nullptr;
+  {
+    testing::StreamHold hold(side);
+    {
+      const Tensor t = zeros({1000}, {.device = "cuda:0"});
+      address = t.data();
+      t.record_stream(side);
+    }
+    const Tensor next = zeros({1000}, {.device = "cuda:0"});
+    EXPECT_NE(next.data(), address);
+  }
+  side.synchronize();
+}
+
+TEST_F(StorageDeviceTest, FreedMemoryIsReusedOnItsStream) {
+  void* address = nullptr;
+  {
+    const Tensor t = zeros({1000}, {.device = "cuda:0"});
+    address = t.data();
+  }
+  EXPECT_EQ(zeros({1000}, {.device = "cuda:0"}).data(), address);
+}
+
+}  // namespace
+}  // namespace gantry
