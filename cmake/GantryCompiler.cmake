@@ -52,7 +52,7 @@ if(GANTRY_WERROR)
   # GCC 13 sees overruns in inlined std::string code that are not there.
   target_compile_options(gantry_flags INTERFACE
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=array-bounds> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=stringop-overflow>
-    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=restrict>)
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=restrict> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=maybe-uninitialized>)
 endif()
 
 if(GANTRY_SANITIZE)

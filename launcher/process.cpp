@@ -18,6 +18,8 @@
 #include <sstream>
 #include <system_error>
 
+#include <gantry/core/error.hpp>
+
 namespace gantry::launcher {
 namespace {
 
@@ -51,6 +53,7 @@ struct ChildPlan {
   int lifeline_fd;
   int status_fd;
   pid_t parent;
+  rlimit descriptors;
 };
 
 // Runs in the child. Async-signal-safe calls only.
@@ -70,6 +73,7 @@ struct ChildPlan {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
 
+  setrlimit(RLIMIT_NOFILE, &plan.descriptors);
   const bool placed = dup2(plan.stdin_fd, STDIN_FILENO) >= 0 &&
                       dup2(plan.stdout_fd, STDOUT_FILENO) >= 0 &&
                       dup2(plan.stderr_fd, STDERR_FILENO) >= 0;
@@ -88,6 +92,23 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }
 
 }  // namespace
+
+rlimit reserve_descriptors(int ranks) {
+  // Two pipes a rank and two log files, and what glaunch, its store and a spawn need themselves.
+  const rlim_t needed = 5 * static_cast<rlim_t>(ranks) + 48;
+  rlimit before{};
+  if (getrlimit(RLIMIT_NOFILE, &before) != 0) {
+    throw std::system_error(errno, std::generic_category(), "getrlimit");
+  }
+  if (before.rlim_cur >= needed) return before;
+  if (before.rlim_max < needed) {
+    throw Error(fmt::format("{} ranks need {} open files, but the limit is {} (ulimit -n)", ranks,
+                            needed, before.rlim_max));
+  }
+  const rlimit raised{needed, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &raised);
+  return before;
+}
 
 int ExecFailure::exit_code() const { return error == ENOENT || error == ENOTDIR ? 127 : 126; }
 
@@ -139,7 +160,8 @@ std::variant<Process, ExecFailure> spawn(const SpawnRequest& request, const Guar
                        err.write_end,
                        request.lifeline_fd,
                        status.write_end,
-                       getpid()};
+                       getpid(),
+                       request.descriptors};
   const pid_t pid = fork();
   if (pid == 0) become(plan, guard);
   int error = pid < 0 ? errno : 0;

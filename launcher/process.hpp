@@ -1,5 +1,6 @@
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <string>
@@ -31,7 +32,12 @@ struct SpawnRequest {
   Environment environment;
   int stdin_fd = -1;     ///< becomes descriptor 0; -1: /dev/null
   int lifeline_fd = -1;  ///< stays open in the child under the same number
+  rlimit descriptors{};  ///< the limit of open files that the child gets
 };
+
+/// Raises this process's limit of open files to what `ranks` ranks need; returns the limit before.
+/// Throws: gantry::Error if the hard limit is lower.
+[[nodiscard]] rlimit reserve_descriptors(int ranks);
 
 /// A started process: leader of a process group of its own.
 struct Process {

@@ -60,6 +60,7 @@ Supervisor::Supervisor(const Options& options, const Plan& plan, const Environme
     : options_(options),
       plan_(plan),
       environment_(environment),
+      descriptors_(reserve_descriptors(static_cast<int>(plan.ranks.size()))),
       signal_fd_(open_signal_fd(options.forward)),
       site_(options),
       guard_(site_.job_id(), site_.scratch_directory()),
@@ -74,7 +75,7 @@ Supervisor::Supervisor(const Options& options, const Plan& plan, const Environme
 }
 
 Supervisor::~Supervisor() {
-  // After an exception (no descriptors left, say) ranks may be running.
+  // After an exception (no memory for a process, say) ranks may be running.
   if (!over_) guard_.clean_up();
   close(signal_fd_);
 }
@@ -126,9 +127,12 @@ bool Supervisor::start_ranks() {
   if (options_.stdin_mode == StdinMode::rank0) stdin_.emplace(loop_);
   for (const RankPlan& rank : plan_.ranks) {
     unlink(site_.error_file(rank.rank).c_str());  // of an earlier job with the same --log-dir
-    SpawnRequest request{std::get<std::string>(program), plan_.command,
-                         rank_environment(environment_, plan_, rank, values), -1,
-                         site_.lifeline_fd()};
+    SpawnRequest request{std::get<std::string>(program),
+                         plan_.command,
+                         rank_environment(environment_, plan_, rank, values),
+                         -1,
+                         site_.lifeline_fd(),
+                         descriptors_};
     if (rank.rank == 0 && stdin_) request.stdin_fd = stdin_->source();
     const auto started = spawn(request, guard_);
     if (rank.rank == 0 && stdin_) stdin_->handed_over();

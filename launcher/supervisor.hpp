@@ -70,6 +70,7 @@ class Supervisor {
   const Options& options_;
   const Plan& plan_;
   const Environment& environment_;
+  rlimit descriptors_;
   int signal_fd_;
   JobSite site_;
   Guard guard_;  // before anything that starts a thread

@@ -72,7 +72,7 @@ void SimDevice::raise_fault() {
   if (raised.load(std::memory_order_relaxed) == 0) return;
   (void)raised.load(std::memory_order_acquire);
   const FaultRecord fault = fault_;
-  raised.store(0, std::memory_order_relaxed);
+  raised.store(0, std::memory_order_release);  // the next kernel writes after this read
   throw IndexError(fmt::format("index {} is out of bounds for dimension {} with size {}",
                                fault.index, fault.dim, fault.size),
                    fmt::format("cuda:{}", index_));

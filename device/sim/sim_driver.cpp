@@ -96,6 +96,7 @@ void SimDriver::submit_blocking(SimStream& stream, Task task) {
   stream.wait(ticket);
   stream.acquire(ticket);
   stream.rethrow_error_before(ticket);
+  devices_[static_cast<std::size_t>(stream.device())]->raise_fault();
 }
 
 void launch(NativeStream stream, Task task) { SimDriver::active().launch(stream, std::move(task)); }

@@ -210,6 +210,7 @@ void SimDriver::synchronize_event(NativeEvent event) {
   record.stream->wait(record.ticket);
   record.stream->acquire(record.ticket);
   record.stream->rethrow_error_before(record.ticket);
+  devices_[static_cast<std::size_t>(e.device)]->raise_fault();
 }
 
 float SimDriver::elapsed_ms(NativeEvent begin, NativeEvent end) {

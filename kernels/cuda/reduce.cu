@@ -40,7 +40,7 @@ class DeviceReducer {
       return nonzero_mask_ == 0 ? value : (value & nonzero_mask_) != 0;
     } else {
       if (op_ == Reduction::sum_squares) return value * value;
-      if (op_ == Reduction::sum_abs) return value < 0 ? -value : value;
+      if (op_ == Reduction::sum_abs) return value <= 0 ? Acc(0) - value : value;
       return value;
     }
   }

@@ -65,7 +65,7 @@ struct Reducer {
       if constexpr (op == Reduction::sum_squares)
         return value * value;
       else if constexpr (op == Reduction::sum_abs)
-        return value < 0 ? -value : value;
+        return value <= 0 ? Acc(0) - value : value;
       else
         return value;
     }

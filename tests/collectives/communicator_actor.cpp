@@ -61,7 +61,7 @@ void check_all_reduce(Communicator& world) {
   Tensor extreme = full({3}, world.rank(), {.dtype = i32, .device = world.device()});
   world.all_reduce(extreme, ReduceOp::max);
   require(extreme.amin().item<int>() == world.size() - 1, "max");
-  Tensor average = full({3}, world.rank(), {.device = world.device()});
+  Tensor average = full({3}, world.rank(), {.dtype = f32, .device = world.device()});
   world.all_reduce(average, ReduceOp::avg);
   require(average[0].item<float>() == static_cast<float>(world.size() - 1) / 2, "avg");
 

@@ -21,7 +21,8 @@ using testing::TestStream;
 class DriverIpcTest : public testing::DriverTest {
  protected:
   static testing::Outcome run_child(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), GANTRY_TEST_PROGRAM_DIR "/driver_ipc_child");
+    static const std::string kProgram = GANTRY_TEST_PROGRAM_DIR "/driver_ipc_child";
+    arguments.insert(arguments.begin(), kProgram);
     return testing::run_command({.argv = std::move(arguments)});
   }
 };

@@ -218,6 +218,21 @@ TEST_F(SimStreamTest, FaultRecordIsRaisedOnceAsIndexError) {
   EXPECT_NO_THROW(driver_.synchronize_device(2));
 }
 
+TEST_F(SimStreamTest, EventsAndBlockingCopiesRaiseTheFaultRecordToo) {
+  void* data = driver_.allocate(0, kBytes);
+  const NativeEvent event = driver_.create_event(0, {});
+  driver_.record_event(event, stream_);
+  driver_.fault_record(0)->raised = 1;
+  EXPECT_THROW(driver_.synchronize_event(event), IndexError);
+  EXPECT_NO_THROW(driver_.synchronize_event(event));
+  driver_.fault_record(0)->raised = 1;
+  char host[4];
+  EXPECT_THROW(driver_.copy(host, data, sizeof host, stream_), IndexError);
+  EXPECT_NO_THROW(driver_.copy(host, data, sizeof host, stream_));
+  driver_.destroy_event(event);
+  driver_.deallocate(0, data);
+}
+
 TEST_F(SimStreamTest, CurrentDeviceIsPerThread) {
   driver_.set_device(3);
   EXPECT_EQ(driver_.current_device(), 3);

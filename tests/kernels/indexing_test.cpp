@@ -64,7 +64,7 @@ TEST(IndexSelectKernelTest, PicksSlicesInEveryLayout) {
           fill_indices(index, 2, -sizes[dim], sizes[dim]);
           Shape out_sizes = sizes;
           out_sizes[dim] = 11;
-          const auto arrays = run_everywhere(
+          const std::vector<Array> arrays = run_everywhere(
               {Array(dtype, contiguous(out_sizes)), in, index},
               [&](const Target& target, const std::vector<TensorRef>& t) {
                 kernels::index_select(target, t[0], t[1], dim, t[2]);
@@ -89,7 +89,7 @@ TEST(IndexSelectKernelTest, MovesLongRowsInWideWords) {
       fill_random(in, 4);
       Array index(i64, contiguous({30}));
       fill_indices(index, 5, 0, 20);
-      const auto arrays = run_everywhere(
+      const std::vector<Array> arrays = run_everywhere(
           {Array(dtype, contiguous({30, columns})), in, index},
           [](const Target& target, const std::vector<TensorRef>& t) {
             kernels::index_select(target, t[0], t[1], 0, t[2]);
@@ -114,7 +114,7 @@ TEST(GatherKernelTest, TakesElementsAlongADim) {
         fill_random(in, 1);
         Array index(i64, testing::transposed(wanted));
         fill_indices(index, 3, -sizes[dim], sizes[dim]);
-        const auto arrays = run_everywhere(
+        const std::vector<Array> arrays = run_everywhere(
             {Array(i16, contiguous(wanted)), in, index},
             [&](const Target& target, const std::vector<TensorRef>& t) {
               kernels::gather(target, t[0], t[1], dim, t[2]);
@@ -160,7 +160,7 @@ void expect_scattered(const Layout& out_layout, const Layout& index_layout, int 
     const auto to = static_cast<std::size_t>(row_major(out_layout.sizes, at));
     expected[to] = accumulate ? plus<T>(expected[to], in.get<T>(i)) : in.get<T>(i);
   }
-  const auto arrays = run_everywhere(
+  const std::vector<Array> arrays = run_everywhere(
       {out, index, in},
       [&](const Target& target, const std::vector<TensorRef>& t) {
         kernels::scatter(target, t[0], dim, t[1], t[2], accumulate);
@@ -258,7 +258,7 @@ TEST(IndexFaultTest, IsThrownAtTheNextSynchronizationOfADevice) {
   }
   // The device goes on.
   index.set(1, 2);
-  const auto arrays = run_everywhere(
+  const std::vector<Array> arrays = run_everywhere(
       {Array(f32, contiguous({2, 4})), in, index},
       [](const Target& target, const std::vector<TensorRef>& t) {
         kernels::index_select(target, t[0], t[1], 0, t[2]);
@@ -279,7 +279,6 @@ TEST(IndexFaultTest, LeavesTheOtherElementsRight) {
     }
     arrays[2].set<std::int64_t>(1, 99);
     EXPECT_EQ(message_of([&] {
-                const Stream stream = Stream::current(Device::cuda(0));
                 testing::run_on_device(
                     arrays, [&](const Target& target, const std::vector<TensorRef>& t) {
                       if (gathers)

@@ -149,7 +149,7 @@ std::vector<Array> run_reduce(Reduction op, DType out, const Array& in, unsigned
 template <class T, class Out>
 void expect_in_order(Reduction op, const Array& in, unsigned mask, double divisor = 1) {
   using Acc = Accumulator<T>;
-  const auto arrays = run_reduce(op, dtype_of<Out>, in, mask, divisor);
+  const std::vector<Array> arrays = run_reduce(op, dtype_of<Out>, in, mask, divisor);
   const auto outputs = members(in.layout().sizes, mask);
   const Operation<Acc> how = operation<Acc>(op);
   for (std::size_t o = 0; o < outputs.size(); ++o) {
@@ -315,7 +315,7 @@ TEST(ReduceKernelTest, WritesThroughTheStridesOfTheOutput) {
   fill_range(in, 2, -1, 1);
   const auto dense = run_reduce(Reduction::sum, f32, in, 0b010);
   for (const Layout& layout : testing::output_layouts({5, 1, 3})) {
-    const auto arrays = run_everywhere(
+    const std::vector<Array> arrays = run_everywhere(
         {Array(f32, layout), in},
         [](const Target& target, const std::vector<TensorRef>& t) {
           kernels::reduce(target, Reduction::sum, t[0], t[1]);
@@ -344,7 +344,7 @@ TEST(ArgReduceKernelTest, FindsTheFirstOfTheLargest) {
         for (const bool largest : {true, false}) {
           Array in(dtype, sizes.product() < 2000 ? testing::transposed(sizes) : contiguous(sizes));
           fill_range(in, 5, 0, 9);  // many ties
-          const auto arrays = run_arg(largest, in, dim);
+          const std::vector<Array> arrays = run_arg(largest, in, dim);
           const auto outputs = members(sizes, 1u << dim);
           for (std::size_t o = 0; o < outputs.size(); ++o) {
             std::int64_t best = 0;
@@ -370,7 +370,7 @@ TEST(ArgReduceKernelTest, TheFirstNaNWins) {
   in.set(400, NAN);
   in.set(3, static_cast<float>(INFINITY));
   for (const bool largest : {true, false}) {
-    const auto arrays = run_arg(largest, in, 0);
+    const std::vector<Array> arrays = run_arg(largest, in, 0);
     EXPECT_EQ(arrays[1].get<std::int64_t>(0), 400);
     EXPECT_TRUE(std::isnan(arrays[0].value(0)));
   }
@@ -384,7 +384,7 @@ void expect_running(bool product, const Layout& layout, int dim) {
   using Acc = Accumulator<T>;
   Array in(dtype_of<T>, layout);
   fill_range(in, 4, is_floating_point(dtype_of<T>) ? -1.5 : 0, 1.5);
-  const auto arrays = run_everywhere(
+  const std::vector<Array> arrays = run_everywhere(
       {Array(dtype_of<Out>, contiguous(layout.sizes)), in},
       [&](const Target& target, const std::vector<TensorRef>& t) {
         kernels::cumulate(target, product, t[0], t[1], dim);

@@ -12,6 +12,7 @@
 #include <gantry/memory/pinned_allocator.hpp>
 
 #include "tests/memory/heap_fixture.hpp"
+#include "tests/support/stream_hold.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -132,10 +133,13 @@ TEST_F(AllocatorFaultsTest, UnmarkedBlocksAreNotReused) {
   allocator(Device::cuda(0)).record_stream(buffer.block(), user);
   FaultDriver driver;
   driver.fail_on("record_event", 1, gantry::testing::kUnknown, 2);
+  gantry::testing::StreamHold hold(user);
   buffer.reset();  // cannot be marked now, nor at the next miss
   const Buffer other = allocate(30 * kMib, own);
   EXPECT_NE(other.data(), data);
   const Buffer third = allocate(30 * kMib, own);  // marks it
+  EXPECT_NE(third.data(), data) << "reused before the mark was reached";
+  hold.release();
   user.synchronize();
   const Buffer again = allocate(30 * kMib, own);
   EXPECT_EQ(again.data(), data) << "lost after it could be marked";

@@ -134,7 +134,9 @@ TEST(PinnedAllocatorWithoutPlatformTest, GivesOrdinaryMemory) {
     const auto outcome = gantry::testing::run_command(
         {.argv = {std::filesystem::read_symlink("/proc/self/exe").string(),
                   "--gtest_filter=PinnedAllocatorWithoutPlatformTest.*"},
-         .environment = {{"GANTRY_SIM_DEVICES", std::nullopt}, {"CUDA_VISIBLE_DEVICES", ""}}});
+         .environment = {{"GANTRY_SIM_DEVICES", std::nullopt},
+                         {"GANTRY_TEST_PLATFORM", std::nullopt},
+                         {"CUDA_VISIBLE_DEVICES", ""}}});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
     EXPECT_THAT(outcome.out, ::testing::HasSubstr("1 test"));
     return;

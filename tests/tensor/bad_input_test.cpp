@@ -1,1 +1,87 @@
+// Every public function with arguments that it must refuse: asserts the kind and text of the error,
+// and that neither operands nor the allocator changed.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <functional>
+
+#include <gantry/core/error.hpp>
+#include <gantry/memory/stats.hpp>
+
+#include "tests/tensor/bad_inputs.hpp"
+#include "tests/tensor/raw_tensor.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::all_places;
+using testing::BadInput;
+using testing::Operands;
+
+class BadInputTest : public ::testing::TestWithParam<BadInput> {};
+
+std::size_t live_bytes(Device place) { return place.is_cpu() ? 0 : memory::allocated(place); }
+
+// Kind and text of what `call` throws; empty if it throws nothing.
+std::pair<std::string, std::string> refusal(const std::function<void()>& call) {
+  const auto text = [](const char* kind, const Error& error) {
+    return std::pair<std::string, std::string>(kind, error.what());
+  };
+  try {
+    call();
+  } catch (const ShapeError& error) {
+    return text("ShapeError", error);
+  } catch (const IndexError& error) {
+    return text("IndexError", error);
+  } catch (const DTypeError& error) {
+    return text("DTypeError", error);
+  } catch (const DeviceMismatchError& error) {
+    return text("DeviceMismatchError", error);
+  } catch (const InvalidArgument& error) {
+    return text("InvalidArgument", error);
+  } catch (const NotSupported& error) {
+    return text("NotSupported", error);
+  } catch (const Error& error) {
+    return text("Error", error);
+  }
+  return {};
+}
+
+TEST_P(BadInputTest, IsRefusedAndChangesNothing) {
+  const BadInput& row = GetParam();
+  for (const Device place : all_places()) {
+    if (place.is_cuda() && place.index > 0) continue;
+    if (row.needs_devices > device_count()) continue;
+    if (row.needs_devices > 0 && place.is_cpu()) continue;
+    SCOPED_TRACE(place);
+    Operands operands(place);
+    const std::vector<Tensor> watched = operands.all();
+    std::vector<std::vector<double>> before;
+    for (const Tensor& tensor : watched) before.push_back(testing::elements(tensor));
+    const std::size_t bytes = live_bytes(place);
+    const auto [kind, text] = refusal([&] { row.call(operands); });
+    EXPECT_EQ(kind, row.kind);
+    EXPECT_THAT(text, ::testing::HasSubstr(row.text));
+    EXPECT_EQ(live_bytes(place), bytes);
+    for (std::size_t i = 0; i < watched.size(); ++i) {
+      EXPECT_EQ(testing::elements(watched[i]), before[i]) << "operand " << i;
+    }
+  }
+}
+
+std::vector<BadInput> all_rows() {
+  std::vector<BadInput> rows;
+  for (const auto& part : {testing::bad_factory_inputs(), testing::bad_view_inputs(),
+                           testing::bad_copy_inputs(), testing::bad_math_inputs()}) {
+    rows.insert(rows.end(), part.begin(), part.end());
+  }
+  return rows;
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, BadInputTest, ::testing::ValuesIn(all_rows()),
+                         [](const auto& info) {
+                           return std::to_string(info.index) + "_" + info.param.function;
+                         });
+
+}  // namespace
+}  // namespace gantry

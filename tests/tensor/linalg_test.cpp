@@ -1,0 +1,183 @@
+#include <gantry/tensor/linalg.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include <gantry/core/error.hpp>
+#include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/random.hpp>
+
+#include "tests/support/device_fixture.hpp"
+
+namespace gantry {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// On the CPU and on the devices.
+class LinalgTest : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (GetParam() && device_count() == 0) GTEST_SKIP() << "needs a device";
+  }
+  TensorOptions options(DType dtype = f32) const {
+    return {.dtype = dtype,
+            .device = GetParam() ? Device::cuda(device_count() - 1) : Device::cpu()};
+  }
+  Tensor numbers(const Shape& sizes, DType dtype = f32) const {
+    return arange(sizes.product(), options(dtype)).view(sizes);
+  }
+  Tensor random(const Shape& sizes, DType dtype = f64) const {
+    return randn(sizes, {.dtype = dtype}).to(*options().device);
+  }
+};
+
+template <class E>
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "no such error";
+}
+
+// The product by the definition: broadcast, multiply, sum.
+Tensor by_definition(const Tensor& a, const Tensor& b) {
+  return a.unsqueeze(-1).mul(b.unsqueeze(-3)).sum(-2);
+}
+
+TEST_P(LinalgTest, MatmulFollowsTheDimsOfItsOperands) {
+  const Tensor vector = numbers({3});
+  const Tensor matrix = numbers({2, 3});
+  EXPECT_EQ(matmul(vector, vector).item<float>(), 5);
+  EXPECT_EQ(matmul(vector, vector).sizes(), Shape{});
+  EXPECT_THAT(matmul(matrix, vector).to_vector<float>(), ElementsAre(5, 14));
+  EXPECT_THAT(matmul(vector, matrix.t()).to_vector<float>(), ElementsAre(5, 14));
+  EXPECT_THAT(matmul(matrix, matrix.t()).to_vector<float>(), ElementsAre(5, 14, 14, 50));
+  const Tensor batch = numbers({4, 2, 3});
+  EXPECT_EQ(matmul(batch, vector).sizes(), Shape({4, 2}));
+  EXPECT_EQ(matmul(numbers({2}), batch).sizes(), Shape({4, 3}));
+  EXPECT_EQ(matmul(batch, numbers({3, 5})).sizes(), Shape({4, 2, 5}));
+  EXPECT_EQ(matmul(numbers({7, 2}), batch).sizes(), Shape({4, 7, 3}));
+  EXPECT_EQ(matmul(matrix, matrix.t()).device(), matrix.device());
+}
+
+TEST_P(LinalgTest, MatmulBroadcastsBatches) {
+  const Shape cases[][2] = {{{2, 3}, {3, 4}},          {{5, 2, 3}, {5, 3, 4}},
+                            {{5, 2, 3}, {3, 4}},       {{2, 3}, {5, 3, 4}},
+                            {{6, 1, 2, 3}, {5, 3, 4}}, {{1, 5, 2, 3}, {6, 1, 3, 4}},
+                            {{0, 2, 3}, {3, 4}},       {{2, 3}, {0, 3, 4}}};
+  for (const auto& [left, right] : cases) {
+    const Tensor a = random(left);
+    const Tensor b = random(right);
+    EXPECT_TRUE(matmul(a, b).allclose(by_definition(a, b), 1e-12, 1e-12)) << left << right;
+    const Tensor a_strided = a.transpose(-1, -2).contiguous().transpose(-1, -2);
+    const Tensor b_strided = b.transpose(-1, -2).contiguous().transpose(-1, -2);
+    EXPECT_TRUE(matmul(a_strided, b_strided).allclose(by_definition(a, b), 1e-12, 1e-12));
+  }
+}
+
+TEST_P(LinalgTest, AnEmptyInnerDimGivesZeros) {
+  EXPECT_THAT(matmul(zeros({2, 0}, options()), zeros({0, 2}, options())).to_vector<float>(),
+              ElementsAre(0, 0, 0, 0));
+  EXPECT_EQ(dot(zeros({0}, options()), zeros({0}, options())).item<float>(), 0);
+}
+
+TEST_P(LinalgTest, MatmulRefusesShapesThatDoNotFit) {
+  EXPECT_THAT(message_of<ShapeError>([&] {
+                (void)mm(numbers({2, 3}), numbers({5, 4}));
+              }),
+              HasSubstr("mat1 and mat2 shapes cannot be multiplied (2x3 and 5x4)"));
+  EXPECT_THAT(message_of<ShapeError>([&] {
+                (void)matmul(numbers({2, 3}), numbers({5, 4}));
+              }),
+              HasSubstr("mat1 and mat2 shapes cannot be multiplied (2x3 and 5x4)"));
+  EXPECT_THAT(
+      message_of<ShapeError>([&] {
+        (void)matmul(numbers({3, 2, 3}), numbers({2, 3, 4}));
+      }),
+      HasSubstr("The size of tensor a (3) must match the size of tensor b (2) at non-singleton "
+                "dimension 0"));
+  EXPECT_THAT(message_of<ShapeError>([&] { (void)matmul(numbers({}), numbers({2})); }),
+              HasSubstr("both arguments to matmul need to be at least 1D, but they are 0D and 1D"));
+  EXPECT_THAT(message_of<ShapeError>([&] {
+                (void)mm(numbers({2}), numbers({2, 2}));
+              }),
+              HasSubstr("mm: self must be a matrix, but got 1-D"));
+  EXPECT_THAT(message_of<ShapeError>([&] {
+                (void)bmm(numbers({2, 2, 3}), numbers({2, 4, 3}));
+              }),
+              HasSubstr("Expected size for first two dimensions of batch2 tensor to be: [2, 3] but "
+                        "got: [2, 4]."));
+  EXPECT_THAT(message_of<ShapeError>([&] { (void)dot(numbers({2}), numbers({3})); }),
+              HasSubstr("inconsistent tensor size, expected tensor [2] and src [3] to have the "
+                        "same number of elements, but got 2 and 3 elements respectively"));
+}
+
+TEST_P(LinalgTest, RefusesMixedAndIntegerTypes) {
+  EXPECT_THAT(message_of<DTypeError>([&] {
+                (void)mm(numbers({2, 2}), numbers({2, 2}, f64));
+              }),
+              HasSubstr("expected m1 and m2 to have the same dtype, but got: float != double"));
+  EXPECT_THAT(message_of<DTypeError>([&] {
+                (void)mm(numbers({2, 2}, i64), numbers({2, 2}, i64));
+              }),
+              HasSubstr("mm: expected tensors of a floating type, but got Long"));
+}
+
+TEST_P(LinalgTest, SmallProducts) {
+  const Tensor matrix = numbers({2, 3});
+  const Tensor vector = numbers({3});
+  EXPECT_THAT(mv(matrix, vector).to_vector<float>(), ElementsAre(5, 14));
+  EXPECT_EQ(dot(vector, vector).item<float>(), 5);
+  EXPECT_EQ(dot(numbers({6}).slice(0, {}, {}, 2), vector).item<float>(), 10);
+  EXPECT_THAT(outer(numbers({2}).add(1), vector).to_vector<float>(), ElementsAre(0, 1, 2, 0, 2, 4));
+  EXPECT_EQ(bmm(numbers({2, 2, 3}), numbers({2, 3, 1})).sizes(), Shape({2, 2, 1}));
+}
+
+TEST_P(LinalgTest, AddmmScalesProductAndBroadcastAddend) {
+  const Tensor a = numbers({2, 2});
+  const Tensor bias = tensor({10.0f, 20.0f}, options());
+  EXPECT_THAT(addmm(bias, a, a).to_vector<float>(), ElementsAre(12, 23, 16, 31));
+  EXPECT_THAT(addmm(bias, a, a, 0.5, 2).to_vector<float>(), ElementsAre(9, 16, 17, 32));
+  const Tensor nan = full({2, 2}, NAN, options());
+  EXPECT_THAT(addmm(nan, a, a, 0).to_vector<float>(), ElementsAre(2, 3, 6, 11));
+  EXPECT_THAT(addmv(bias, a, numbers({2})).to_vector<float>(), ElementsAre(11, 23));
+  const Tensor batch = numbers({2, 2, 2});
+  EXPECT_TRUE(baddbmm(bias, batch, batch).equal(bmm(batch, batch).add(bias)));
+  EXPECT_THROW((void)addmm(numbers({3}), a, a), ShapeError);
+  EXPECT_THROW((void)addmm(numbers({2, 2}, f64), a, a), DTypeError);
+}
+
+TEST_P(LinalgTest, SixteenBitTypesRoundOnce) {
+  for (const DType dtype : {f16, bf16}) {
+    const Tensor a = random({9, 40}, dtype);
+    const Tensor b = random({40, 5}, dtype);
+    const Tensor exact = by_definition(a.to(f64), b.to(f64));
+    EXPECT_TRUE(mm(a, b).to(f64).allclose(exact, dtype == f16 ? 2e-3 : 1.6e-2, 1e-3));
+    EXPECT_EQ(mm(a, b).dtype(), dtype);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, LinalgTest, ::testing::Bool(), [](const auto& info) {
+  return info.param ? std::string("Device") : std::string("Cpu");
+});
+
+TEST(LinalgDeviceTest, OperandsLiveOnOneDeviceWithoutExceptionForScalars) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const Tensor a = zeros({2, 2}, {.device = Device::cuda(0)});
+  const Tensor b = zeros({2, 2}, {.device = Device::cuda(1)});
+  EXPECT_THAT(message_of<DeviceMismatchError>([&] { (void)mm(a, b); }),
+              HasSubstr("Expected all tensors to be on the same device, but found at least two "
+                        "devices, cuda:0 and cuda:1!"));
+  EXPECT_THAT(message_of<DeviceMismatchError>([&] { (void)addmm(zeros({}), a, a); }),
+              HasSubstr("Expected all tensors to be on the same device"));
+  EXPECT_THROW((void)outer(a[0], zeros({2})), DeviceMismatchError);
+}
+
+}  // namespace
+}  // namespace gantry
