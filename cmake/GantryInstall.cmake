@@ -4,14 +4,7 @@ include(CMakePackageConfigHelpers)
 get_property(_targets GLOBAL PROPERTY GANTRY_EXPORTED_TARGETS)
 set(_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/gantry")
 
-foreach(_target IN LISTS _targets)
-  get_target_property(_header_sets ${_target} INTERFACE_HEADER_SETS)
-  set(_file_set "")
-  if(_header_sets)
-    set(_file_set FILE_SET HEADERS)
-  endif()
-  install(TARGETS ${_target} EXPORT gantryTargets ${_file_set})
-endforeach()
+install(TARGETS ${_targets} EXPORT gantryTargets FILE_SET HEADERS)
 
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/gantryConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/gantryConfig.cmake" INSTALL_DESTINATION "${_package_dir}")

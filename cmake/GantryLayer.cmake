@@ -10,17 +10,6 @@ function(gantry_add_layer name)
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "gantry_add_layer(${name}): SOURCES expected, but got '${ARGN}'")
   endif()
-  foreach(list arg_SOURCES arg_CUDA_SOURCES)  # BRING-UP
-    foreach(source IN LISTS ${list})  # BRING-UP
-      if(NOT IS_ABSOLUTE "${source}" AND NOT EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${source}")  # BRING-UP
-        message(WARNING "gantry_${name}: ${source} is not there yet")  # BRING-UP
-        list(REMOVE_ITEM ${list} "${source}")  # BRING-UP
-      endif()  # BRING-UP
-    endforeach()  # BRING-UP
-  endforeach()  # BRING-UP
-  if(NOT arg_SOURCES)  # BRING-UP
-    return()  # BRING-UP
-  endif()  # BRING-UP
   set(target gantry_${name})
   add_library(${target} ${arg_SOURCES})
   add_library(gantry::${name} ALIAS ${target})
@@ -55,28 +44,10 @@ function(gantry_add_umbrella)
   add_library(gantry_gantry INTERFACE)
   add_library(gantry::gantry ALIAS gantry_gantry)
   foreach(layer IN LISTS ARGN)
-    if(TARGET gantry_${layer})
-      target_link_libraries(gantry_gantry INTERFACE gantry_${layer})
-    endif()
+    target_link_libraries(gantry_gantry INTERFACE gantry_${layer})
   endforeach()
-  if(EXISTS "${PROJECT_SOURCE_DIR}/include/gantry/gantry.hpp")
-    target_sources(gantry_gantry INTERFACE FILE_SET HEADERS
-      BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES "${PROJECT_SOURCE_DIR}/include/gantry/gantry.hpp")
-  else()
-    target_include_directories(gantry_gantry INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
-  endif()
+  target_sources(gantry_gantry INTERFACE FILE_SET HEADERS
+    BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES "${PROJECT_SOURCE_DIR}/include/gantry/gantry.hpp")
   set_target_properties(gantry_gantry PROPERTIES EXPORT_NAME gantry)
   set_property(GLOBAL APPEND PROPERTY GANTRY_EXPORTED_TARGETS gantry_gantry)
-endfunction()
-
-# gantry_add_tool(<name> SOURCES … [LIBS …]): a program that is installed in bin/.
-function(gantry_add_tool name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
-  if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
-    message(FATAL_ERROR "gantry_add_tool(${name}): SOURCES expected, but got '${ARGN}'")
-  endif()
-  add_executable(${name} ${arg_SOURCES})
-  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
-  target_link_libraries(${name} PRIVATE gantry_flags Threads::Threads ${arg_LIBS})
-  install(TARGETS ${name} RUNTIME)
 endfunction()

@@ -31,12 +31,6 @@ function(gantry_add_program name)
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "gantry_add_program(${name}): SOURCES expected, but got '${ARGN}'")
   endif()
-  foreach(source IN LISTS arg_SOURCES)  # BRING-UP
-    if(NOT IS_ABSOLUTE "${source}" AND NOT EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${source}")  # BRING-UP
-      message(WARNING "program ${name}: ${source} is not there yet")  # BRING-UP
-      return()  # BRING-UP
-    endif()  # BRING-UP
-  endforeach()  # BRING-UP
   _gantry_tested_layer(tested "${arg_LAYER}")
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
@@ -68,12 +62,6 @@ function(gantry_add_test noun)
   endif()
   math(EXPR timeout "${arg_TIMEOUT} * ${GANTRY_TEST_TIMEOUT_FACTOR}")
 
-  foreach(source IN LISTS arg_SOURCES)  # BRING-UP
-    if(NOT IS_ABSOLUTE "${source}" AND NOT EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${source}")  # BRING-UP
-      message(WARNING "test ${noun}: ${source} is not there yet")  # BRING-UP
-      return()  # BRING-UP
-    endif()  # BRING-UP
-  endforeach()  # BRING-UP
   _gantry_tested_layer(tested "${arg_LAYER}")
   set(main gantry_test_main)
   if(tested STREQUAL "gantry::core")  # which knows no devices
@@ -88,11 +76,6 @@ function(gantry_add_test noun)
   target_compile_definitions(${target} PRIVATE GANTRY_TEST_PROGRAM_DIR="${GANTRY_TEST_BIN_DIR}")
   target_precompile_headers(${target} REUSE_FROM gantry_test_pch)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${GANTRY_TEST_BIN_DIR}")
-  foreach(program IN LISTS arg_PROGRAMS)  # BRING-UP
-    if(NOT TARGET ${program})  # BRING-UP
-      list(REMOVE_ITEM arg_PROGRAMS ${program})  # BRING-UP
-    endif()  # BRING-UP
-  endforeach()  # BRING-UP
   if(arg_PROGRAMS)
     add_dependencies(${target} ${arg_PROGRAMS})
   endif()

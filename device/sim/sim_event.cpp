@@ -203,13 +203,13 @@ void SimDriver::synchronize_event(NativeEvent event) {
   SimEvent& e = event_of(event, doing);
   captures_.refuse_unsafe(doing);
   const EventRecord record = record_of(e, doing);
-  if (record.stream == nullptr) {
-    if (record.shared_ticket != 0) e.shared->wait(record.shared_ticket);
-    return;
+  if (record.stream != nullptr) {
+    record.stream->wait(record.ticket);
+    record.stream->acquire(record.ticket);
+    record.stream->rethrow_error_before(record.ticket);
+  } else if (record.shared_ticket != 0) {
+    e.shared->wait(record.shared_ticket);
   }
-  record.stream->wait(record.ticket);
-  record.stream->acquire(record.ticket);
-  record.stream->rethrow_error_before(record.ticket);
   devices_[static_cast<std::size_t>(e.device)]->raise_fault();
 }
 

@@ -291,6 +291,7 @@ TEST(ReduceKernelTest, KeepsTheSignOfZero) {
   Array in(f32, contiguous({200}));
   for (std::int64_t i = 0; i < 200; ++i) in.set(i, -0.0f);
   EXPECT_EQ(run_reduce(Reduction::sum, f32, in, 1)[0].bits(0), 0x80000000u);
+  EXPECT_EQ(run_reduce(Reduction::sum_abs, f32, in, 1)[0].bits(0), 0u);
 }
 
 TEST(ReduceKernelTest, NothingReducesToTheIdentity) {

@@ -71,8 +71,9 @@ TEST_P(BadInputTest, IsRefusedAndChangesNothing) {
 
 std::vector<BadInput> all_rows() {
   std::vector<BadInput> rows;
-  for (const auto& part : {testing::bad_factory_inputs(), testing::bad_view_inputs(),
-                           testing::bad_copy_inputs(), testing::bad_math_inputs()}) {
+  for (const auto& part :
+       {testing::bad_factory_inputs(), testing::bad_view_inputs(), testing::bad_copy_inputs(),
+        testing::bad_elementwise_inputs(), testing::bad_math_inputs()}) {
     rows.insert(rows.end(), part.begin(), part.end());
   }
   return rows;

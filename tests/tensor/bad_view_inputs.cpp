@@ -1,5 +1,3 @@
-#include <limits>
-
 #include "tests/tensor/bad_inputs.hpp"
 
 namespace gantry::testing {
