@@ -21,7 +21,7 @@ def main():
     print("| measurement | gantry µs | PyTorch µs | PyTorch / gantry |")
     print("| --- | ---: | ---: | ---: |")
     for run in ours["benchmarks"]:
-        name = run["name"].removesuffix("/manual_time")
+        name = run["name"].split("/iterations:")[0]
         if run.get("run_type") == "aggregate" or name not in peer["results"]:
             continue
         microseconds = run["real_time"] * UNITS[run["time_unit"]]

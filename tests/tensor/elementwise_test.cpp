@@ -154,7 +154,8 @@ TEST_P(ElementwiseTest, RefusesTypesThatAnOperationLacks) {
                "bitwise_left_shift: expected operands of an integral type, but got Bool");
   EXPECT_ERROR(frac(on(arange(2))), DTypeError,
                "frac: expected a tensor of a floating type, but got Long");
-  EXPECT_ERROR(clamp(flags, 0), DTypeError, "clamp: expected a tensor of numbers, but got Bool");
+  EXPECT_ERROR(clamp(flags, false), DTypeError,
+               "clamp: expected a tensor of numbers, but got Bool");
   EXPECT_ERROR(lerp(on(arange(2)), on(arange(2)), 0), DTypeError,
                "lerp: expected operands of a floating type");
   EXPECT_ERROR(
