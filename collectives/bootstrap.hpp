@@ -20,6 +20,8 @@ class Bootstrap {
   virtual std::vector<std::string> all_gather(const std::string& bytes) = 0;
   // First rank known to have left the job without a goodbye, else -1. Cheap.
   virtual int lost_rank() const noexcept = 0;
+  // Says goodbye: this rank's end is no loss. Nothing but lost_rank() may be called afterwards.
+  virtual void leave() noexcept {}
 };
 
 // The bootstrap that fits the launcher: glaunch's or a user's store, MPI, or nothing for one process.

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <atomic>
+
 #include <gantry/core/rendezvous.hpp>
 
 #include "collectives/bootstrap.hpp"
@@ -28,7 +30,12 @@ class StoreBootstrap final : public Bootstrap {
     return all;
   }
 
-  int lost_rank() const noexcept override { return client_->lost_rank(); }
+  int lost_rank() const noexcept override { return left_ ? -1 : client_->lost_rank(); }
+
+  void leave() noexcept override {
+    left_ = true;
+    client_.reset();
+  }
 
  private:
   static std::string key(std::int64_t round, int rank) {
@@ -39,6 +46,7 @@ class StoreBootstrap final : public Bootstrap {
   int size_;
   std::chrono::milliseconds timeout_;
   std::int64_t round_ = 0;
+  std::atomic<bool> left_ = false;
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<StoreClient> client_;
 };

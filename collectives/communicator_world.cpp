@@ -163,6 +163,7 @@ void Communicator::Impl::finish() noexcept {
     logging::debug(fmt::format("leaving the communicator: {}", error.what()));
   }
   if (control) control->finish(kFinishPatience);
+  bootstrap->leave();
 }
 
 Communicator Communicator::world() {

@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <new>
 #include <thread>
 
+#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
 namespace gantry {
@@ -36,6 +38,13 @@ std::string_view kind_name(CollectiveKind kind) {
       return "barrier";
   }
   __builtin_unreachable();
+}
+
+// Marks this rank as a victim in glaunch's report, so that the rank that failed first is blamed.
+void tell_launcher(const std::string& message) {
+  const auto path = env::get("GANTRY_ERROR_FILE");
+  if (!path || path->empty()) return;
+  std::ofstream(*path) << R"({"kind":"peer_lost","message":")" << message << "\"}\n";
 }
 
 // What each rank tells the others so that they can watch it and open rank 0's memory.
@@ -146,9 +155,10 @@ std::uint64_t ControlBlock::announce() {
 void ControlBlock::lose(int rank, const char* how) const {
   std::int32_t nobody = -1;
   shared_->culprit.compare_exchange_strong(nobody, rank);
-  throw PeerLostError(fmt::format("rank {} {}; the communicator of {} ranks is unusable", rank, how,
-                                  size_),
-                      rank);
+  const std::string message =
+      fmt::format("rank {} {}; the communicator of {} ranks is unusable", rank, how, size_);
+  tell_launcher(message);
+  throw PeerLostError(message, rank);
 }
 
 void ControlBlock::check_peers(std::uint64_t fence) const {
