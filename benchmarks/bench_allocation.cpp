@@ -7,8 +7,8 @@ namespace gantry::benchmarks {
 
 void register_allocation() {
   // A block that comes back at once: the hit path.
-  for (const std::size_t bytes : {std::size_t{512}, std::size_t{4096}, std::size_t{1} << 20,
-                                  std::size_t{64} << 20}) {
+  for (const std::size_t bytes :
+       {std::size_t{512}, std::size_t{4096}, std::size_t{1} << 20, std::size_t{64} << 20}) {
     add("alloc/pair/" + std::to_string(bytes), [bytes](benchmark::State& state) {
       const Stream stream = Stream::current(Device::cuda(0));
       time_host(state, [&] { benchmark::DoNotOptimize(memory::allocate(bytes, stream)); });

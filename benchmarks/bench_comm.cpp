@@ -6,9 +6,9 @@ void register_comm() {
   const std::vector<Device> devices = all_devices();
   const auto n = static_cast<std::int64_t>(devices.size());
   const bool simulated = platform() == Platform::simulated;
-  for (const std::int64_t bytes : {std::int64_t{4} << 10, std::int64_t{64} << 10,
-                                   std::int64_t{1} << 20, std::int64_t{16} << 20,
-                                   std::int64_t{256} << 20}) {
+  for (const std::int64_t bytes :
+       {std::int64_t{4} << 10, std::int64_t{64} << 10, std::int64_t{1} << 20,
+        std::int64_t{16} << 20, std::int64_t{256} << 20}) {
     if (simulated && bytes > (16 << 20)) continue;
     const int calls = bytes > (1 << 20) ? 10 : 50;
     const std::string size = std::to_string(bytes);
@@ -31,9 +31,8 @@ void register_comm() {
       for (const Device device : devices) {
         inputs.push_back(ones({bytes / 4 / n}, {.device = device}));
       }
-      time_completion(state, calls, [&] {
-        (void)comm::gather(inputs, {.destination = devices[0]});
-      });
+      time_completion(state, calls,
+                      [&] { (void)comm::gather(inputs, {.destination = devices[0]}); });
     });
   }
   // 200 tensors of about 4 KB, as the gradients of a deep model's small layers.

@@ -85,8 +85,8 @@ void dispatch() {
 
 void allocation() {
   auto* allocator = c10::cuda::CUDACachingAllocator::get();
-  for (const std::size_t bytes : {std::size_t{512}, std::size_t{4096}, std::size_t{1} << 20,
-                                  std::size_t{64} << 20}) {
+  for (const std::size_t bytes :
+       {std::size_t{512}, std::size_t{4096}, std::size_t{1} << 20, std::size_t{64} << 20}) {
     host("alloc/pair/" + std::to_string(bytes),
          [&] { allocator->raw_delete(allocator->raw_alloc(bytes)); });
   }
@@ -111,7 +111,8 @@ void allocation() {
 void copies() {
   const auto f = torch::dtype(torch::kFloat32);
   const auto device = f.device(torch::kCUDA, 0);
-  for (const std::int64_t bytes : {std::int64_t{4096}, std::int64_t{1} << 20, std::int64_t{256} << 20}) {
+  for (const std::int64_t bytes :
+       {std::int64_t{4096}, std::int64_t{1} << 20, std::int64_t{256} << 20}) {
     const std::string size = std::to_string(bytes);
     auto here = torch::zeros({bytes / 4}, device);
     auto there = torch::zeros({bytes / 4}, device);

@@ -22,7 +22,8 @@ std::unique_ptr<Bootstrap> make_bootstrap(const ProcessIdentity& identity,
   if (identity.source == "openmpi" && has_mpi()) return make_mpi_bootstrap();
   if (!identity.rendezvous.empty()) return make_store_bootstrap(identity, timeout);
   throw NotSupported(fmt::format(
-      "Communicator::world: rank {} of {} was started by {}, which gives no address where the ranks "
+      "Communicator::world: rank {} of {} was started by {}, which gives no address where the "
+      "ranks "
       "can meet. Set GANTRY_RDZV (for example tcp:HOST:PORT, the same on all ranks), or start the "
       "job with glaunch or mpirun",
       identity.rank, identity.world_size, identity.source));

@@ -24,8 +24,8 @@ class Bootstrap {
   virtual void leave() noexcept {}
 };
 
-// The bootstrap that fits the launcher: glaunch's or a user's store, MPI, or nothing for one process.
-// Throws: NotSupported if this build cannot serve the launcher.
+// The bootstrap that fits the launcher: glaunch's or a user's store, MPI, or nothing for one
+// process. Throws: NotSupported if this build cannot serve the launcher.
 std::unique_ptr<Bootstrap> make_bootstrap(const ProcessIdentity& identity,
                                           std::chrono::milliseconds timeout);
 

@@ -14,10 +14,9 @@ std::vector<Bucket> make_buckets(std::span<const Tensor> tensors, std::size_t by
     const Tensor& tensor = tensors[i];
     std::ptrdiff_t& current = open[static_cast<std::size_t>(tensor.dtype())];
     const std::size_t width = tensor.element_size();
-    const bool fits =
-        current >= 0 &&
-        static_cast<std::size_t>(buckets[static_cast<std::size_t>(current)].elements +
-                                 tensor.numel()) <= bytes / width;
+    const bool fits = current >= 0 &&
+                      static_cast<std::size_t>(buckets[static_cast<std::size_t>(current)].elements +
+                                               tensor.numel()) <= bytes / width;
     if (!fits) {
       current = static_cast<std::ptrdiff_t>(buckets.size());
       buckets.push_back({.dtype = tensor.dtype(), .elements = 0, .members = {}});
@@ -31,8 +30,7 @@ std::vector<Bucket> make_buckets(std::span<const Tensor> tensors, std::size_t by
 
 Tensor flatten_bucket(const Bucket& bucket, std::span<const Tensor> tensors) {
   const Tensor& first = tensors[bucket.members.front()];
-  const Tensor flat =
-      empty({bucket.elements}, {.dtype = bucket.dtype, .device = first.device()});
+  const Tensor flat = empty({bucket.elements}, {.dtype = bucket.dtype, .device = first.device()});
   std::vector<Tensor> views = views_of_bucket(bucket, flat, tensors);
   for (std::size_t i = 0; i < views.size(); ++i) views[i].copy_(tensors[bucket.members[i]]);
   return flat;

@@ -170,8 +170,7 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(const std::vector<Tensor>& 
   result[0] = tensors;
   for (const Bucket& bucket : make_buckets(tensors, buffer_bytes)) {
     const bool alone = bucket.members.size() == 1;
-    const Tensor flat =
-        alone ? tensors[bucket.members.front()] : flatten_bucket(bucket, tensors);
+    const Tensor flat = alone ? tensors[bucket.members.front()] : flatten_bucket(bucket, tensors);
     const std::vector<Tensor> copies = broadcast(flat, resolved);
     for (std::size_t d = 1; d < resolved.size(); ++d) {
       // A repeated devices[0] gets the inputs themselves, as broadcast gives them.

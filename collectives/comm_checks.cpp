@@ -31,14 +31,15 @@ void require_defined(std::string_view op, const Tensor& tensor, std::string_view
 void require_device_tensors(std::string_view op, std::span<const Tensor> tensors,
                             std::string_view what) {
   if (tensors.empty()) {
-    throw InvalidArgument(fmt::format("{}: Expected at least one {} tensor, but got none", op, what));
+    throw InvalidArgument(
+        fmt::format("{}: Expected at least one {} tensor, but got none", op, what));
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     require_defined(op, tensors[i], fmt::format("{} tensor at index {}", what, i));
     if (!tensors[i].is_cuda()) {
       throw InvalidArgument(fmt::format(
-          "{}: Expected all {} tensors to be CUDA tensors, but tensor at index {} has device {}", op,
-          what, i, tensors[i].device().str()));
+          "{}: Expected all {} tensors to be CUDA tensors, but tensor at index {} has device {}",
+          op, what, i, tensors[i].device().str()));
     }
   }
 }
@@ -46,8 +47,9 @@ void require_device_tensors(std::string_view op, std::span<const Tensor> tensors
 void require_alike(std::string_view op, std::span<const Tensor> tensors, std::string_view what) {
   for (std::size_t i = 1; i < tensors.size(); ++i) {
     if (tensors[i].sizes() != tensors[0].sizes()) {
-      throw ShapeError(fmt::format("{}: {} tensor at index {} has invalid shape {}, but expected {}",
-                                   op, what, i, tensors[i].sizes().str(), tensors[0].sizes().str()));
+      throw ShapeError(
+          fmt::format("{}: {} tensor at index {} has invalid shape {}, but expected {}", op, what,
+                      i, tensors[i].sizes().str(), tensors[0].sizes().str()));
     }
     if (tensors[i].dtype() != tensors[0].dtype()) {
       throw DTypeError(fmt::format("{}: {} tensor at index {} has dtype {}, but expected {}", op,
@@ -61,8 +63,8 @@ void require_distinct_devices(std::string_view op, std::span<const Tensor> tenso
     for (std::size_t j = 0; j < i; ++j) {
       if (tensors[i].device() != tensors[j].device()) continue;
       throw InvalidArgument(
-          fmt::format("{}: expected one tensor per device, but tensors {} and {} are both on {}", op,
-                      j, i, tensors[i].device().str()));
+          fmt::format("{}: expected one tensor per device, but tensors {} and {} are both on {}",
+                      op, j, i, tensors[i].device().str()));
     }
   }
 }

@@ -81,9 +81,7 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
     for (std::size_t d = 0; d < outputs.size(); ++d) {
       // Every round pairs each sender with another receiver.
       const std::size_t source = (d + step) % inputs.size();
-      outputs[d]
-          .narrow(0, static_cast<std::int64_t>(source) * rows, rows)
-          .copy_(inputs[source]);
+      outputs[d].narrow(0, static_cast<std::int64_t>(source) * rows, rows).copy_(inputs[source]);
     }
   }
 }

@@ -30,9 +30,9 @@ Shape joined_shape(const std::vector<Tensor>& tensors, int dim) {
     Shape expected = first.sizes();
     expected[dim] = tensor.size(dim);
     if (tensor.sizes() != expected) {
-      throw ShapeError(fmt::format(
-          "gather: Input tensor at index {} has invalid shape {}, but expected {}", i,
-          tensor.sizes().str(), expected.str()));
+      throw ShapeError(
+          fmt::format("gather: Input tensor at index {} has invalid shape {}, but expected {}", i,
+                      tensor.sizes().str(), expected.str()));
     }
     if (tensor.dtype() != first.dtype()) {
       throw DTypeError(fmt::format("gather: input tensor at index {} has dtype {}, but expected {}",
@@ -65,9 +65,9 @@ Tensor gather(const std::vector<Tensor>& tensors, const GatherOptions& options) 
   const int dim = gather_dim(tensors, options.dim);
   const Shape shape = joined_shape(tensors, dim);
   const Device destination = options.destination.value_or(Device::cuda()).resolved();
-  const Tensor out = empty(shape, {.dtype = tensors.front().dtype(),
-                                   .device = destination,
-                                   .pinned = destination.is_cpu()});
+  const Tensor out = empty(
+      shape,
+      {.dtype = tensors.front().dtype(), .device = destination, .pinned = destination.is_cpu()});
   join(tensors, out, dim);
   return out;
 }

@@ -23,8 +23,8 @@ Tensor sum_onto(const std::vector<Tensor>& tensors, Device destination) {
     host.copy_(sum, {.non_blocking = true});
     return host;
   }
-  Tensor out = empty(tensors.front().sizes(),
-                     {.dtype = tensors.front().dtype(), .device = destination});
+  Tensor out =
+      empty(tensors.front().sizes(), {.dtype = tensors.front().dtype(), .device = destination});
   if (out.numel() == 0) return out;
   std::vector<Tensor> dense;
   int root = -1;
@@ -68,8 +68,8 @@ std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>&
   for (std::size_t d = 0; d < inputs.size(); ++d) {
     if (inputs[d].size() != length) {
       throw ShapeError(fmt::format(
-          "{}: expected lists of equal length, but list {} has {} tensors and list 0 has {}", kOp, d,
-          inputs[d].size(), length));
+          "{}: expected lists of equal length, but list {} has {} tensors and list 0 has {}", kOp,
+          d, inputs[d].size(), length));
     }
   }
   for (std::size_t i = 0; i < length; ++i) {
@@ -96,9 +96,9 @@ std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>&
                                                  : flatten_bucket(bucket, list));
     }
     const Tensor sum = sum_onto(flats, target);
-    const std::vector<Tensor> views =
-        bucket.members.size() == 1 ? std::vector<Tensor>{sum}
-                                   : views_of_bucket(bucket, sum, inputs.front());
+    const std::vector<Tensor> views = bucket.members.size() == 1
+                                          ? std::vector<Tensor>{sum}
+                                          : views_of_bucket(bucket, sum, inputs.front());
     for (std::size_t i = 0; i < views.size(); ++i) result[bucket.members[i]] = views[i];
   }
   return result;

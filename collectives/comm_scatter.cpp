@@ -36,8 +36,7 @@ void check_extents(const Tensor& tensor, int dim, const std::vector<std::int64_t
   std::int64_t total = 0;
   for (const std::int64_t size : sizes) {
     if (size < 0) {
-      throw InvalidArgument(
-          fmt::format("scatter: expected chunk_sizes >= 0, but got {}", size));
+      throw InvalidArgument(fmt::format("scatter: expected chunk_sizes >= 0, but got {}", size));
     }
     total += size;
   }
@@ -81,8 +80,7 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     std::optional<StreamGuard> guard;
     if (i < options.streams.size() && options.streams[i]) guard.emplace(*options.streams[i]);
-    pieces.push_back(
-        tensor.narrow(dim, begin, sizes[i]).to(resolved[i], {.non_blocking = true}));
+    pieces.push_back(tensor.narrow(dim, begin, sizes[i]).to(resolved[i], {.non_blocking = true}));
     begin += sizes[i];
   }
   return pieces;

@@ -45,9 +45,9 @@ namespace {
 void require_tensor(const Tensor& tensor, Device device, std::string_view op,
                     std::string_view argument) {
   if (!tensor.defined()) {
-    throw InvalidArgument(fmt::format(
-        "{}: expected a defined tensor for argument '{}', but got an undefined tensor", op,
-        argument));
+    throw InvalidArgument(
+        fmt::format("{}: expected a defined tensor for argument '{}', but got an undefined tensor",
+                    op, argument));
   }
   if (tensor.device() != device) {
     throw DeviceMismatchError(
@@ -70,10 +70,9 @@ void require_rows(const Tensor& large, const Tensor& small, int ranks, std::stri
   const Shape& got = large.sizes();
   if (small.dim() > 0) expected[0] *= ranks;
   if (small.dim() == 0 || got != expected) {
-    throw ShapeError(fmt::format("{}: expected '{}' of shape {}, but got {}", op, argument,
-                                 small.dim() == 0 ? std::string("with at least one dimension")
-                                                  : expected.str(),
-                                 got.str()));
+    throw ShapeError(fmt::format(
+        "{}: expected '{}' of shape {}, but got {}", op, argument,
+        small.dim() == 0 ? std::string("with at least one dimension") : expected.str(), got.str()));
   }
 }
 
@@ -175,9 +174,8 @@ Work Communicator::all_gather(Tensor& output, const Tensor& input) {
   require_rows(output, input, size(), "all_gather", "output");
   const Tensor source = input.contiguous();
   Tensor dense = output.is_contiguous() ? output : output.new_empty(output.sizes());
-  const Descriptor call{.count = source.numel(),
-                        .kind = CollectiveKind::all_gather,
-                        .dtype = source.dtype()};
+  const Descriptor call{
+      .count = source.numel(), .kind = CollectiveKind::all_gather, .dtype = source.dtype()};
   Work work = submit(call, static_cast<std::int64_t>(source.nbytes()),
                      [&](Transport& transport, const Descriptor& numbered, const Stream& stream) {
                        transport.all_gather(dense.data(), source.data(), numbered, stream);

@@ -52,9 +52,9 @@ Device choose_device(const ProcessIdentity& identity) {
   if (count == 1) return Device::cuda(0);
   if (const auto named = env::get_int("GANTRY_DEVICE", 0, 1023)) {
     if (*named >= count) {
-      throw InvalidArgument(fmt::format(
-          "Communicator::world: GANTRY_DEVICE is {}, but rank {} sees only {} devices", *named,
-          identity.rank, count));
+      throw InvalidArgument(
+          fmt::format("Communicator::world: GANTRY_DEVICE is {}, but rank {} sees only {} devices",
+                      *named, identity.rank, count));
     }
     return Device::cuda(static_cast<int>(*named));
   }
@@ -68,8 +68,8 @@ Device choose_device(const ProcessIdentity& identity) {
 }
 
 std::chrono::milliseconds timeout() {
-  return std::chrono::seconds(env::get_int("GANTRY_COLL_TIMEOUT", 1, 1'000'000)
-                                  .value_or(kDefaultTimeoutSeconds));
+  return std::chrono::seconds(
+      env::get_int("GANTRY_COLL_TIMEOUT", 1, 1'000'000).value_or(kDefaultTimeoutSeconds));
 }
 
 }  // namespace
@@ -119,13 +119,13 @@ Communicator::Impl::Impl(ProcessIdentity who) : identity(std::move(who)) {
           rank, identity.rank));
     }
     one_machine = one_machine && std::strcmp(facts.boot, mine.boot) == 0;
-    device_map.push_back(
-        fmt::format("rank {}: {} pid {} {} {}", rank, facts.host, facts.pid, facts.device, facts.uuid));
+    device_map.push_back(fmt::format("rank {}: {} pid {} {} {}", rank, facts.host, facts.pid,
+                                     facts.device, facts.uuid));
   }
   if (membership.size > 1) {
     if (one_machine) {
-      control = std::make_unique<ControlBlock>(*bootstrap, membership.rank, membership.size,
-                                               timeout());
+      control =
+          std::make_unique<ControlBlock>(*bootstrap, membership.rank, membership.size, timeout());
       if (algorithm_ != Algorithm::nccl) p2p = make_p2p_transport(membership, *bootstrap, *control);
     }
     if (p2p == nullptr) {

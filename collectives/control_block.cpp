@@ -117,9 +117,9 @@ ControlBlock::ControlBlock(Bootstrap& bootstrap, int rank, int size,
     const std::string path = fmt::format("/proc/{}/fd/{}", peers[0].pid, peers[0].descriptor);
     descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
   }
-  void* mapped = descriptor < 0 ? MAP_FAILED
-                                : mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED,
-                                       descriptor, 0);
+  void* mapped = descriptor < 0
+                     ? MAP_FAILED
+                     : mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   const int error = errno;
   bootstrap.all_gather("mapped");  // Rank 0's descriptor must stay open until here.
   if (descriptor >= 0) close(descriptor);
@@ -163,8 +163,7 @@ void ControlBlock::lose(int rank, const char* how) const {
 
 void ControlBlock::check_peers(std::uint64_t fence) const {
   if (const int culprit = shared_->culprit.load(std::memory_order_acquire); culprit >= 0) {
-    const bool on_purpose =
-        shared_->slot(culprit).state.load(std::memory_order_acquire) == aborted;
+    const bool on_purpose = shared_->slot(culprit).state.load(std::memory_order_acquire) == aborted;
     lose(culprit, on_purpose ? "aborted" : "was lost");
   }
   for (int i = 0; i < size_; ++i) {
@@ -191,8 +190,7 @@ void ControlBlock::await(std::uint64_t fence) {
   Clock::time_point next_check = start + kLivenessPeriod;
   int next = 0;
   for (std::uint64_t spins = 0;; ++spins) {
-    while (next < size_ &&
-           shared_->slot(next).fence.load(std::memory_order_acquire) >= fence) {
+    while (next < size_ && shared_->slot(next).fence.load(std::memory_order_acquire) >= fence) {
       ++next;
     }
     if (next == size_) return;
@@ -214,11 +212,11 @@ void ControlBlock::await(std::uint64_t fence) {
         if (shared_->slot(i).fence.load(std::memory_order_acquire) < fence) missing.push_back(i);
       }
       abort();
-      throw TimeoutError(fmt::format(
-          "collective: rank {} waited {} s, but rank(s) {} did not enter the operation "
-          "(GANTRY_COLL_TIMEOUT sets the deadline)",
-          rank_, std::chrono::duration_cast<std::chrono::seconds>(timeout_).count(),
-          fmt::join(missing, ", ")));
+      throw TimeoutError(
+          fmt::format("collective: rank {} waited {} s, but rank(s) {} did not enter the operation "
+                      "(GANTRY_COLL_TIMEOUT sets the deadline)",
+                      rank_, std::chrono::duration_cast<std::chrono::seconds>(timeout_).count(),
+                      fmt::join(missing, ", ")));
     }
   }
 }

@@ -9,8 +9,8 @@ namespace gantry {
 Folding folding(ReduceOp op, DType dtype, int count, std::string_view where) {
   const auto require = [&](bool allowed, std::string_view wanted) {
     if (!allowed) {
-      throw DTypeError(fmt::format("{}: expected {} for {}, but got {}", where, wanted, name(op),
-                                   name(dtype)));
+      throw DTypeError(
+          fmt::format("{}: expected {} for {}, but got {}", where, wanted, name(op), name(dtype)));
     }
   };
   switch (op) {

@@ -4,8 +4,8 @@
 
 #include <source_location>
 
-#include <gantry/core/dtype.hpp>
 #include <gantry/collectives/reduce_op.hpp>
+#include <gantry/core/dtype.hpp>
 
 namespace gantry {
 

@@ -58,18 +58,17 @@ class NcclTransport final : public Transport {
   void broadcast(void* data, const Descriptor& call, const Stream& stream) override {
     enter(call);
     const DeviceGuard guard(device_);
-    GANTRY_NCCL_CHECK(ncclBroadcast(data, data, bytes_of(call), ncclUint8, call.root, comm_,
-                                    cuda_stream(stream)),
-                      "broadcasting");
+    GANTRY_NCCL_CHECK(
+        ncclBroadcast(data, data, bytes_of(call), ncclUint8, call.root, comm_, cuda_stream(stream)),
+        "broadcasting");
   }
 
   void all_gather(void* out, const void* in, const Descriptor& call,
                   const Stream& stream) override {
     enter(call);
     const DeviceGuard guard(device_);
-    GANTRY_NCCL_CHECK(
-        ncclAllGather(in, out, bytes_of(call), ncclUint8, comm_, cuda_stream(stream)),
-        "gathering from all ranks");
+    GANTRY_NCCL_CHECK(ncclAllGather(in, out, bytes_of(call), ncclUint8, comm_, cuda_stream(stream)),
+                      "gathering from all ranks");
   }
 
   void reduce_scatter(void* out, const void* in, const Descriptor& call,
@@ -101,9 +100,9 @@ class NcclTransport final : public Transport {
  private:
   // NCCL's order of summation depends on size and algorithm.
   static void require_any_order(const Descriptor& call) {
-    const bool rounds = is_floating_point(call.dtype) &&
-                        (call.op == ReduceOp::sum || call.op == ReduceOp::prod ||
-                         call.op == ReduceOp::avg);
+    const bool rounds =
+        is_floating_point(call.dtype) &&
+        (call.op == ReduceOp::sum || call.op == ReduceOp::prod || call.op == ReduceOp::avg);
     if (rounds && call.reproducible != 0) {
       throw NotSupported(
           "all_reduce: NCCL cannot add in rank order; pass {.reproducible = false} to accept its "

@@ -106,7 +106,8 @@ class P2pTransport final : public Transport {
     const Folding how = folding(call.op, call.dtype, membership_.size, "reduce_scatter");
     const auto width = static_cast<std::int64_t>(element_size(call.dtype));
     // A slot holds the same rows of every destination, one after the other.
-    const std::int64_t per_turn = std::max<std::int64_t>(1, slot_elements(width) / size() / 16 * 16);
+    const std::int64_t per_turn =
+        std::max<std::int64_t>(1, slot_elements(width) / size() / 16 * 16);
     operation.for_each_turn(call.count, per_turn, [&](Part piece, int slot) {
       for (int peer = 0; peer < size(); ++peer) {
         copy(at(workspace_.staging(rank(), slot), peer * per_turn * width),
@@ -219,8 +220,7 @@ class P2pTransport final : public Transport {
     for (int step = 0; step < size(); ++step) {
       const int peer = (rank() + step) % size();
       const Part theirs = partition(count, size(), peer);
-      copy(out + theirs.begin * width, workspace_.result(peer, slot), theirs.count * width,
-           stream);
+      copy(out + theirs.begin * width, workspace_.result(peer, slot), theirs.count * width, stream);
     }
   }
 

@@ -22,7 +22,8 @@ const std::vector<Variable>& variables() {
       {"GANTRY_LOCAL_SIZE", "1..", "number of processes on this node, set by glaunch"},
       {"GANTRY_NODE_RANK", "0..", "index of this node, set by glaunch"},
       {"GANTRY_NODE_COUNT", "1..", "number of nodes, set by glaunch"},
-      {"GANTRY_DEVICE", "0..", "index of this rank's device among the visible ones, set by glaunch"},
+      {"GANTRY_DEVICE", "0..",
+       "index of this rank's device among the visible ones, set by glaunch"},
       {"GANTRY_DEVICE_UUID", "text", "UUID of this rank's device, set by glaunch"},
       {"GANTRY_DEVICE_BUSID", "text", "PCI bus id of this rank's device, set by glaunch"},
       {"GANTRY_NVML_PATH", "path", "libnvidia-ml.so.1 that glaunch loads instead of the system's"},
@@ -107,8 +108,8 @@ bool get_bool(const char* name, bool fallback) {
   if (!text || text->empty()) return fallback;
   if (*text == "1" || *text == "true" || *text == "on" || *text == "yes") return true;
   if (*text == "0" || *text == "false" || *text == "off" || *text == "no") return false;
-  throw InvalidArgument(std::string(name) + ": expected 1/0, true/false, on/off or yes/no, but got '" +
-                        *text + "'");
+  throw InvalidArgument(std::string(name) +
+                        ": expected 1/0, true/false, on/off or yes/no, but got '" + *text + "'");
 }
 
 }  // namespace gantry::env

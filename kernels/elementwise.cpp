@@ -1,7 +1,9 @@
 #include "kernels/elementwise.hpp"
 
+#include "kernels/copy.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/input.hpp"
 #include "kernels/sim/elementwise.hpp"
 
 namespace gantry::kernels {
@@ -12,10 +14,20 @@ const TensorRef* tensor_of(const Operand& operand) {
   return operand.is_number ? nullptr : &operand.tensor;
 }
 
+// Unary ops on bool, where neg, abs, sign, square and relu change nothing.
+void unary_bool(const Target& target, UnaryOp op, const TensorRef& out, const TensorRef& in) {
+  if (op == UnaryOp::bitwise_not) return predicate(target, PredicateOp::logical_not, out, in);
+  const bool keeps = op == UnaryOp::neg || op == UnaryOp::abs || op == UnaryOp::sign ||
+                     op == UnaryOp::square || op == UnaryOp::relu;
+  if (!keeps) detail::throw_undefined("unary", static_cast<int>(op), in.dtype);
+  copy(target, out, in);
+}
+
 }  // namespace
 
 void unary(const Target& target, UnaryOp op, const TensorRef& out, const TensorRef& in) {
   if (out.numel() == 0) return;
+  if (in.dtype == DType::bool_) return unary_bool(target, op, out, in);
   submit(
       target, {&out, &in}, [=] { host::unary(op, out, in); },
       [&](void* stream) { cuda::unary(stream, op, out, in); });
@@ -23,6 +35,11 @@ void unary(const Target& target, UnaryOp op, const TensorRef& out, const TensorR
 
 void predicate(const Target& target, PredicateOp op, const TensorRef& out, const TensorRef& in) {
   if (out.numel() == 0) return;
+  if (op == PredicateOp::logical_not) {
+    return compare(target, CompareOp::eq, out, in, Scalar(0), in.dtype);
+  }
+  if (op == PredicateOp::is_nan) return compare(target, CompareOp::ne, out, in, in, in.dtype);
+  if (!is_floating_point(in.dtype)) return fill(target, out, op == PredicateOp::is_finite);
   submit(
       target, {&out, &in}, [=] { host::predicate(op, out, in); },
       [&](void* stream) { cuda::predicate(stream, op, out, in); });

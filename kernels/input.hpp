@@ -20,6 +20,29 @@ namespace detail {
 
 }  // namespace detail
 
+// Calls f(TypeTag<T>{}) with the C++ type of a floating dtype.
+template <class F>
+void dispatch_floating(const char* family, DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f16:
+      return f(TypeTag<float16>{});
+    case DType::bf16:
+      return f(TypeTag<bfloat16>{});
+    case DType::f32:
+      return f(TypeTag<float>{});
+    case DType::f64:
+      return f(TypeTag<double>{});
+    case DType::bool_:
+    case DType::u8:
+    case DType::i8:
+    case DType::i16:
+    case DType::i32:
+    case DType::i64:
+      break;
+  }
+  detail::throw_undefined(family, 0, dtype);
+}
+
 // `V` values of one operand, side by side.
 template <class C, int V>
 struct Pack {
@@ -98,6 +121,11 @@ struct Counter {
   void advance(std::int64_t offset) { begin += offset; }
   bool is_aligned(std::size_t) const { return true; }
 };
+
+// Ops that declare `kSlow` get no loop of their own for dense operands: no vector instruction or
+// wide memory access would serve them.
+template <class Op>
+concept SlowOp = Op::kSlow;
 
 // A source and its strides, in the dim order of the output.
 template <class Source>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <gantry/core/dims.hpp>
 #include <gantry/core/macros.hpp>
@@ -39,8 +40,8 @@ int coalesce(int operands, int ndim, std::int64_t* sizes, std::int64_t* strides)
 
 // Plans a loop over `sizes`; operand k has strides[k], listed in the order of `sizes`.
 template <int N>
-StridedPlan<N> make_plan(int ndim, const std::int64_t* sizes,
-                         const std::int64_t* const (&strides)[N]) {
+[[gnu::noinline]] StridedPlan<N> make_plan(int ndim, const std::int64_t* sizes,
+                                           const std::int64_t* const (&strides)[N]) {
   StridedPlan<N> plan;
   for (int dim = 0; dim < ndim; ++dim) {
     plan.sizes[dim] = sizes[dim];
@@ -96,6 +97,29 @@ void for_each_piece(const StridedPlan<N>& plan, const F& f, const std::int64_t (
   std::int64_t middle[N];
   for (int k = 0; k < N; ++k) middle[k] = begin[k] + half * plan.strides[widest][k];
   for_each_piece(piece, f, middle);
+}
+
+// A part of a plan with fewer than 2^31 elements; offsets[k] is where operand k begins.
+template <int N>
+struct PlanPiece {
+  StridedPlan<N> plan;
+  std::int64_t offsets[N];
+};
+
+// for_each_piece's pieces, as a list.
+template <int N>
+[[gnu::noinline]] std::vector<PlanPiece<N>> pieces_of(const StridedPlan<N>& plan) {
+  std::vector<PlanPiece<N>> pieces;
+  const std::int64_t begin[N] = {};
+  for_each_piece(
+      plan,
+      [&](const StridedPlan<N>& part, const std::int64_t(&offsets)[N]) {
+        PlanPiece<N>& piece = pieces.emplace_back();
+        piece.plan = part;
+        for (int k = 0; k < N; ++k) piece.offsets[k] = offsets[k];
+      },
+      begin);
+  return pieces;
 }
 
 }  // namespace gantry::kernels

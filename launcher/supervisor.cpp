@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -143,10 +144,22 @@ bool Supervisor::start_ranks() {
     result_.ranks[index].pid = process.pid;
     result_.ranks[index].started = true;
     ++running_;
+    watch_end(process.pid);
     watch_output(rank.rank, Stream::out, process.stdout_fd);
     watch_output(rank.rank, Stream::err, process.stderr_fd);
   }
   return true;
+}
+
+// SIGCHLD alone is not enough: a thread that some library started may take it away from us.
+void Supervisor::watch_end(pid_t pid) {
+  const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (fd < 0) return;
+  loop_.watch_input(fd, [this, fd] {
+    loop_.forget(fd);
+    close(fd);
+    reap();
+  });
 }
 
 void Supervisor::watch_output(int rank, Stream stream, int fd) {

@@ -49,6 +49,7 @@ class Supervisor {
   };
 
   bool start_ranks();
+  void watch_end(pid_t pid);
   void watch_output(int rank, Stream stream, int fd);
   void read_output(int rank, Stream stream);
   void close_output(int rank, Stream stream);

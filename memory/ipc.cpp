@@ -49,17 +49,12 @@ void* own_segment(Device owner, const IpcMessage& message) {
       "import_ipc: live memory of this process was expected, but got memory that was given back");
 }
 
-void wait_for_export(const IpcMessage& message, Device owner, Device device, bool own_process) {
+void wait_for_own_export(const IpcMessage& message, Device owner, const Stream& stream) {
   if (!message.event) return;
-  const NativeStream stream = Stream::current(device).native();
-  if (own_process) {
-    // No longer among the events in use: the work before the export is done.
-    if (NativeEvent event = IpcEvents::of(owner.index).find(*message.event)) {
-      driver().wait_event(stream, event);
-    }
-    return;
+  // No longer among the events in use: the work before the export is done.
+  if (NativeEvent event = IpcEvents::of(owner.index).find(*message.event)) {
+    driver().wait_event(stream.native(), event);
   }
-  Event::from_ipc(*message.event, owner).wait(Stream::current(device));
 }
 
 }  // namespace
@@ -99,14 +94,16 @@ ImportedBlock import_ipc(const IpcHandle& handle, Device device) {
   reach(block.device_, owner);
   void* base = nullptr;
   try {
+    const Stream stream = Stream::current(block.device_);
     if (own_process) {
       base = own_segment(owner, message);
+      wait_for_own_export(message, owner, stream);
     } else {
       auto segment = import_segment(block.device_.index, message.segment);
+      if (message.event) segment->wait_for(*message.event, stream.native());
       base = segment->base();
       block.mapping_ = std::move(segment);
     }
-    wait_for_export(message, owner, block.device_, own_process);
   } catch (const CudaError&) {
     // It may have ended between the check and the call.
     if (!own_process) throw_if_gone(message.exporter);

@@ -32,11 +32,22 @@ ImportedSegment::~ImportedSegment() {
   } catch (...) {
     // The work has ended, though not well; whoever synchronizes next hears about it.
   }
+  for (const auto& [handle, event] : events_) driver().destroy_event(event);
   try {
     driver().close_memory(base_);
   } catch (...) {
     // The platform is shutting down; it takes the mapping with it.
   }
+}
+
+void ImportedSegment::wait_for(const NativeEventHandle& event, NativeStream stream) {
+  const std::lock_guard lock(mutex_);
+  const auto found = events_.find(event.bytes);
+  const NativeEvent opened =
+      found != events_.end()
+          ? found->second
+          : events_.emplace(event.bytes, driver().open_event(device_, event)).first->second;
+  driver().wait_event(stream, opened);
 }
 
 std::shared_ptr<ImportedSegment> import_segment(int device, const NativeMemoryHandle& name) {

@@ -66,8 +66,6 @@ Tensor Tensor::to(const TensorOptions& options, ToOptions how) const {
   return result;
 }
 
-Tensor Tensor::to(DType dtype, ToOptions how) const { return to({.dtype = dtype}, how); }
-
 Tensor Tensor::to(Device device, ToOptions how) const { return to({.device = device}, how); }
 
 Tensor Tensor::type_as(const Tensor& other) const {

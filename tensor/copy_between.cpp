@@ -39,8 +39,8 @@ void copy_to_device(const Tensor& out, const Tensor& in, bool non_blocking) {
   const Tensor host = packed(in, out.dtype());
   const bool direct = same_dense_shape(out, host);
   const Tensor dense = direct ? out : out.new_empty(host.sizes());
-  driver().copy(dense.data(), host.data(), host.nbytes(), stream.native());
   if (host.is_pinned()) host.record_stream(stream);
+  driver().copy(dense.data(), host.data(), host.nbytes(), stream.native());
   if (!direct) {
     kernels::copy(kernels::Target::on(stream), out.ref(), broadcast_ref(dense, out.sizes()));
   }
@@ -52,8 +52,8 @@ void copy_to_host(const Tensor& out, const Tensor& in, bool non_blocking) {
   const Tensor device = packed(in, out.dtype());
   const bool direct = same_dense_shape(out, device);
   const Tensor dense = direct ? out : empty(device.sizes(), {.dtype = out.dtype(), .pinned = true});
-  driver().copy(dense.data(), device.data(), device.nbytes(), stream.native());
   if (dense.is_pinned()) dense.record_stream(stream);
+  driver().copy(dense.data(), device.data(), device.nbytes(), stream.native());
   if (!direct || !non_blocking || !dense.is_pinned()) stream.synchronize();
   if (!direct) {
     kernels::copy(kernels::Target::cpu(), out.ref(), broadcast_ref(dense, out.sizes()));
@@ -67,6 +67,21 @@ void copy_to_host(const Tensor& out, const Tensor& in, bool non_blocking) {
 // the call, and temporaries need no record_stream: whatever side they were allocated on, that
 // side's stream is ordered after their last use.
 
+namespace {
+
+// Lets `destination` go on when `source` has written to `out`. If that fails, the memory must not
+// be reused while the copy may still run.
+void finish_copy(const Stream& destination, const Stream& source, const Tensor& out) {
+  try {
+    destination.wait(source);
+  } catch (...) {
+    out.record_stream(source);
+    throw;
+  }
+}
+
+}  // namespace
+
 void copy_across(const Tensor& out, const Tensor& in) {
   const Stream source = Stream::current(in.device());
   const Stream destination = Stream::current(out.device());
@@ -79,7 +94,7 @@ void copy_across(const Tensor& out, const Tensor& in) {
   if (!same_bytes && peers) {
     source.wait(destination);
     kernels::copy(kernels::Target::on(source), out.ref(), broadcast_ref(in, out.sizes()));
-    destination.wait(source);
+    finish_copy(destination, source, out);
     return;
   }
   const Tensor packed_in = packed(in, out.dtype());
@@ -88,7 +103,7 @@ void copy_across(const Tensor& out, const Tensor& in) {
   source.wait(destination);
   driver().copy_peer(dense.data(), to.index, packed_in.data(), from.index, packed_in.nbytes(),
                      source.native());
-  destination.wait(source);
+  finish_copy(destination, source, dense);
   if (!direct) {
     kernels::copy(kernels::Target::on(destination), out.ref(), broadcast_ref(dense, out.sizes()));
   }

@@ -11,9 +11,6 @@ namespace gantry {
   Tensor Tensor::op(const Operand& other) const { return gantry::op(*this, other); } \
   Tensor& Tensor::op##_(const Operand& other) { return op##_out(*this, *this, other); }
 
-#define GANTRY_COMPARISON(op) \
-  Tensor Tensor::op(const Operand& other) const { return gantry::op(*this, other); }
-
 GANTRY_UNARY(neg)
 GANTRY_UNARY(abs)
 GANTRY_UNARY(sign)
@@ -66,16 +63,15 @@ GANTRY_BINARY(logical_and)
 GANTRY_BINARY(logical_or)
 GANTRY_BINARY(logical_xor)
 
-GANTRY_COMPARISON(eq)
-GANTRY_COMPARISON(ne)
-GANTRY_COMPARISON(lt)
-GANTRY_COMPARISON(le)
-GANTRY_COMPARISON(gt)
-GANTRY_COMPARISON(ge)
+GANTRY_BINARY(eq)
+GANTRY_BINARY(ne)
+GANTRY_BINARY(lt)
+GANTRY_BINARY(le)
+GANTRY_BINARY(gt)
+GANTRY_BINARY(ge)
 
 #undef GANTRY_UNARY
 #undef GANTRY_BINARY
-#undef GANTRY_COMPARISON
 
 Tensor Tensor::isnan() const { return gantry::isnan(*this); }
 Tensor Tensor::isinf() const { return gantry::isinf(*this); }

@@ -150,7 +150,7 @@ Tensor Tensor::reshape(const Shape& sizes) const {
   return clone().view(target);
 }
 
-Tensor Tensor::view(DType dtype) const {
+Tensor Tensor::view_dtype(DType dtype) const {
   detail::check_defined("view", "self", *this);
   const auto from = static_cast<std::int64_t>(element_size());
   const auto to = static_cast<std::int64_t>(gantry::element_size(dtype));

@@ -45,8 +45,9 @@ bool report(const digits::Trainer& trainer, digits::Exchange& exchange) {
   std::vector<std::string> memory;
   std::vector<std::string> checksums;
   for (const digits::Model& model : trainer.models()) {
-    memory.push_back(fmt::format(
-        "{:.2f} MiB", static_cast<double>(gantry::memory::max_allocated(model.device())) / 1048576));
+    memory.push_back(
+        fmt::format("{:.2f} MiB",
+                    static_cast<double>(gantry::memory::max_allocated(model.device())) / 1048576));
     checksums.push_back(fmt::format("{:016x}", model.checksum()));
   }
   memory = exchange.all_gather(memory);

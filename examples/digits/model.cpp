@@ -11,7 +11,8 @@ namespace {
 constexpr std::int64_t kInputs = 64;
 constexpr std::int64_t kClasses = 10;
 
-// Uniform on ±sqrt(6 / inputs), the range that keeps the variance of a ReLU layer (He et al., 2015).
+// Uniform on ±sqrt(6 / inputs), the range that keeps the variance of a ReLU layer (He et al.,
+// 2015).
 Tensor initial_weights(std::int64_t inputs, std::int64_t outputs, gantry::Generator& generator) {
   const double bound = std::sqrt(6.0 / static_cast<double>(inputs));
   return gantry::empty({inputs, outputs}).uniform_(-bound, bound, &generator);
@@ -44,11 +45,10 @@ Step Model::backward(const Tensor& pixels, const Tensor& labels, std::int64_t ba
   const Tensor truth = labels.unsqueeze(1).eq(classes).to(gantry::f32);
 
   const Tensor d_scores = (log_probabilities.exp() - truth) * weight;
-  const Tensor d_hidden =
-      d_scores.matmul(parameters_[2].t()) * hidden.gt(0).to(gantry::f32);
-  return {{pixels.t().matmul(d_hidden), d_hidden.sum(0), hidden.t().matmul(d_scores),
-           d_scores.sum(0)},
-          picked.sum() * -weight};
+  const Tensor d_hidden = d_scores.matmul(parameters_[2].t()) * hidden.gt(0).to(gantry::f32);
+  return {
+      {pixels.t().matmul(d_hidden), d_hidden.sum(0), hidden.t().matmul(d_scores), d_scores.sum(0)},
+      picked.sum() * -weight};
 }
 
 void Model::update(const std::vector<Tensor>& gradients, double rate, double momentum) {

@@ -12,7 +12,7 @@ namespace digits {
 // Choices of one training run; equal on all processes.
 struct Settings {
   int epochs = 30;
-  std::int64_t batch = 128;   // of all replicas together
+  std::int64_t batch = 128;  // of all replicas together
   std::int64_t hidden = 256;
   double rate = 0.1;
   double momentum = 0.9;

@@ -1,4 +1,4 @@
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 #include <fmt/format.h>
 
 #include <gantry/core/error.hpp>
@@ -15,6 +15,19 @@ namespace gantry::kernels::cuda {
                               kernel, fmt::ptr(stream), where, name, static_cast<int>(status),
                               cudaGetErrorString(status)),
                   static_cast<int>(status), name, where);
+}
+
+void launch_untyped(const char* name, void* stream, dim3 blocks, dim3 threads, const void* kernel,
+                    void** arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.stream = static_cast<cudaStream_t>(stream);
+  const cudaError_t status = cudaLaunchKernelExC(&config, kernel, arguments);
+  if (status != cudaSuccess) {
+    (void)cudaGetLastError();
+    throw_launch_error(name, stream, status);
+  }
 }
 
 }  // namespace gantry::kernels::cuda

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -13,6 +14,11 @@ namespace gantry::kernels::cuda {
 
 // Throws CudaError that names the kernel, the current device and the stream.
 [[noreturn]] void throw_launch_error(const char* kernel, void* stream, cudaError_t status);
+
+// Launches the kernel at `kernel` with the arguments at `arguments`, which must have exactly the
+// types of its parameters. Not a template: callers that instantiate many kernels stay small.
+void launch_untyped(const char* name, void* stream, dim3 blocks, dim3 threads, const void* kernel,
+                    void** arguments);
 
 // Launches `kernel` on `stream` of the current device; arguments are converted to the kernel's
 // parameter types.
@@ -82,11 +88,6 @@ struct OffsetCalculator {
 };
 
 namespace detail {
-
-template <class Op, class = void>
-struct IsSlow : std::false_type {};
-template <class Op>
-struct IsSlow<Op, std::void_t<decltype(Op::kSlow)>> : std::bool_constant<Op::kSlow> {};
 
 // Elements of one thread's access: 16 bytes of the widest operand, at least 4 elements and at most
 // 8.
@@ -179,26 +180,23 @@ class Loop {
     const std::int64_t* const strides[N] = {out.strides, inputs.strides...};
     const StridedPlan<N> plan = make_plan<N>(out.ndim, out.sizes, strides);
     auto* data = static_cast<Out*>(out.data);
-    if constexpr (!detail::IsSlow<Op>::value) {
+    if constexpr (!SlowOp<Op>) {
       constexpr int V = detail::pack_size<Out, typename detail::StoredTypeOf<Sources>::type...>();
       const bool aligned =
           reinterpret_cast<std::uintptr_t>(data) % alignof(StoredPack<Out, V>) == 0;
       int k = 0;
       if (plan.is_dense(0) && aligned && (is_dense<V>(plan, ++k, inputs.source) && ...)) {
-        launch(name, stream_, blocks_for((plan.numel + V - 1) / V), kThreads, 0,
-               detail::dense_kernel<V, Out, Op, Sources...>, plan.numel, op, data,
-               inputs.source...);
+        void* arguments[] = {address(plan.numel), address(op), address(data),
+                             address(inputs.source)...};
+        launch_untyped(name, stream_, blocks_for((plan.numel + V - 1) / V), kThreads,
+                       kernel_address(detail::dense_kernel<V, Out, Op, Sources...>), arguments);
         return;
       }
     }
-    const std::int64_t begin[N] = {};
-    for_each_piece(
-        plan,
-        [&](const StridedPlan<N>& piece, const std::int64_t(&offsets)[N]) {
-          run_strided(name, op, data, piece, offsets, std::index_sequence_for<Sources...>{},
-                      inputs.source...);
-        },
-        begin);
+    for (const PlanPiece<N>& piece : pieces_of(plan)) {
+      run_strided(name, op, data + piece.offsets[0], piece, std::index_sequence_for<Sources...>{},
+                  inputs.source...);
+    }
   }
 
   template <class Out, class Op>
@@ -210,8 +208,10 @@ class Loop {
     const std::int64_t n = out.numel();
     const bool aligned =
         reinterpret_cast<std::uintptr_t>(out.data) % alignof(StoredPack<Out, Op::kSize>) == 0;
-    launch(name, stream_, blocks_for((n + Op::kSize - 1) / Op::kSize), kThreads, 0,
-           detail::blocks_kernel<Out, Op>, n, aligned, op, static_cast<Out*>(out.data));
+    auto* data = static_cast<Out*>(out.data);
+    void* arguments[] = {address(n), address(aligned), address(op), address(data)};
+    launch_untyped(name, stream_, blocks_for((n + Op::kSize - 1) / Op::kSize), kThreads,
+                   kernel_address(detail::blocks_kernel<Out, Op>), arguments);
   }
 
  private:
@@ -224,12 +224,24 @@ class Loop {
   }
 
   template <class Out, class Op, int N, std::size_t... K, class... Sources>
-  void run_strided(const char* name, const Op& op, Out* out, const StridedPlan<N>& plan,
-                   const std::int64_t (&offsets)[N], std::index_sequence<K...>,
-                   const Sources&... sources) const {
-    launch(name, stream_, blocks_for(plan.numel), kThreads, 0,
-           detail::strided_kernel<Out, Op, N, Sources...>, static_cast<std::uint32_t>(plan.numel),
-           OffsetCalculator<N>(plan), op, out + offsets[0], advanced(sources, offsets[K + 1])...);
+  void run_strided(const char* name, const Op& op, Out* out, const PlanPiece<N>& piece,
+                   std::index_sequence<K...>, const Sources&... sources) const {
+    const auto n = static_cast<std::uint32_t>(piece.plan.numel);
+    const OffsetCalculator<N> calculator(piece.plan);
+    const std::tuple<Sources...> moved(advanced(sources, piece.offsets[K + 1])...);
+    void* arguments[] = {address(n), address(calculator), address(op), address(out),
+                         address(std::get<K>(moved))...};
+    launch_untyped(name, stream_, blocks_for(n), kThreads,
+                   kernel_address(detail::strided_kernel<Out, Op, N, Sources...>), arguments);
+  }
+
+  template <class T>
+  static void* address(const T& value) {
+    return const_cast<void*>(static_cast<const void*>(&value));
+  }
+  template <class... Parameters>
+  static const void* kernel_address(void (*kernel)(Parameters...)) {
+    return reinterpret_cast<const void*>(kernel);
   }
 
   template <class Source>

@@ -116,6 +116,7 @@ struct BitwiseXor {
 // A distance that is negative or not below the width shifts everything out.
 template <class C>
 struct ShiftLeft {
+  static constexpr bool kSlow = true;
   C width;
   GANTRY_HD C operator()(C a, C b) const {
     using U = std::make_unsigned_t<C>;
@@ -124,6 +125,7 @@ struct ShiftLeft {
 };
 template <class C>
 struct ShiftRight {
+  static constexpr bool kSlow = true;
   C width;
   GANTRY_HD C operator()(C a, C b) const {
     return b < 0 || b >= width ? (a < 0 ? C(-1) : C(0)) : static_cast<C>(a >> b);

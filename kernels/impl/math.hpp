@@ -10,13 +10,12 @@
 // Scalar functions that the elementwise functors share, with the same overloads on host and device.
 namespace gantry::kernels::math {
 
-#define GANTRY_MATH_FUNCTION(name)                              \
-  GANTRY_HD inline float name(float x) { return ::name##f(x); } \
-  GANTRY_HD inline double name(double x) { return ::name(x); }
-
 // Note [Accuracy of f32 functions]
 // The CUDA library's f32 functions in the first list are within 2 ulp. Those in the second are not,
 // so their f32 version rounds the f64 function, on both sides.
+#define GANTRY_MATH_FUNCTION(name)                              \
+  GANTRY_HD inline float name(float x) { return ::name##f(x); } \
+  GANTRY_HD inline double name(double x) { return ::name(x); }
 GANTRY_MATH_FUNCTION(sqrt)
 GANTRY_MATH_FUNCTION(exp)
 GANTRY_MATH_FUNCTION(expm1)

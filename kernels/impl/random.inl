@@ -161,37 +161,10 @@ struct Bernoulli {
 
 }  // namespace functors
 
-namespace detail {
-
-// Calls f(TypeTag<T>{}) with the C++ type of a floating dtype.
-template <class F>
-void dispatch_floating(const char* family, DType dtype, const F& f) {
-  switch (dtype) {
-    case DType::f16:
-      return f(TypeTag<float16>{});
-    case DType::bf16:
-      return f(TypeTag<bfloat16>{});
-    case DType::f32:
-      return f(TypeTag<float>{});
-    case DType::f64:
-      return f(TypeTag<double>{});
-    case DType::bool_:
-    case DType::u8:
-    case DType::i8:
-    case DType::i16:
-    case DType::i32:
-    case DType::i64:
-      break;
-  }
-  throw_undefined(family, 0, dtype);
-}
-
-}  // namespace detail
-
 template <class Loop>
 void run_uniform(const Loop& loop, const TensorRef& out, RandomPosition at, double low,
                  double high) {
-  detail::dispatch_floating("uniform", out.dtype, [&](auto tag) {
+  dispatch_floating("uniform", out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     loop.template run_blocks<T>("uniform", functors::Uniform<T>(at, low, high), out);
   });
@@ -200,7 +173,7 @@ void run_uniform(const Loop& loop, const TensorRef& out, RandomPosition at, doub
 template <class Loop>
 void run_normal(const Loop& loop, const TensorRef& out, RandomPosition at, double mean,
                 double standard_deviation) {
-  detail::dispatch_floating("normal", out.dtype, [&](auto tag) {
+  dispatch_floating("normal", out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     loop.template run_blocks<T>(
         "normal", functors::Normal<ComputeType<T>>(at, mean, standard_deviation), out);
@@ -222,7 +195,7 @@ void run_bernoulli(const Loop& loop, const TensorRef& out, const TensorRef& prob
   dispatch_words(out.dtype, [&](auto tag) {
     using W = typename decltype(tag)::type;
     const functors::Bernoulli<W> draw{at, number_word<W>(true, out.dtype)};
-    detail::dispatch_floating("bernoulli", probability.dtype, [&](auto probability_tag) {
+    dispatch_floating("bernoulli", probability.dtype, [&](auto probability_tag) {
       loop.template run<W>("bernoulli", draw, out,
                            tensor_input<typename decltype(probability_tag)::type>(probability),
                            index_input(out));

@@ -61,75 +61,67 @@ struct BitwiseNot {
   }
 };
 
-#define GANTRY_UNARY_FUNCTOR(Name, slow, expression) \
-  struct Name {                                      \
-    static constexpr Domain kFor = Domain::floating; \
-    static constexpr bool kSlow = slow;              \
-    template <class C>                               \
-    GANTRY_HD C operator()(C x) const {              \
-      return expression;                             \
-    }                                                \
+// What a function costs. Expensive ones hide behind memory without the vectorised loop, which is
+// left out to keep builds short: always (slow), or in f64 only (hot).
+enum class Cost { cheap, hot, slow };
+
+#define GANTRY_UNARY_FUNCTOR(Name, cost, expression)        \
+  struct Name {                                             \
+    static constexpr Domain kFor = Domain::floating;        \
+    static constexpr bool kSlow = Cost::cost == Cost::slow; \
+    static constexpr bool kHot = Cost::cost == Cost::hot;   \
+    template <class C>                                      \
+    GANTRY_HD C operator()(C x) const {                     \
+      return expression;                                    \
+    }                                                       \
   };
 
-GANTRY_UNARY_FUNCTOR(Reciprocal, false, C(1) / x)
-GANTRY_UNARY_FUNCTOR(Sqrt, false, math::sqrt(x))
-GANTRY_UNARY_FUNCTOR(Rsqrt, false, C(1) / math::sqrt(x))
-GANTRY_UNARY_FUNCTOR(Exp, false, math::exp(x))
-GANTRY_UNARY_FUNCTOR(Expm1, true, math::expm1(x))
-GANTRY_UNARY_FUNCTOR(Log, false, math::log(x))
-GANTRY_UNARY_FUNCTOR(Log2, true, math::log2(x))
-GANTRY_UNARY_FUNCTOR(Log10, true, math::log10(x))
-GANTRY_UNARY_FUNCTOR(Log1p, true, math::log1p(x))
-GANTRY_UNARY_FUNCTOR(Sin, true, math::sin(x))
-GANTRY_UNARY_FUNCTOR(Cos, true, math::cos(x))
-GANTRY_UNARY_FUNCTOR(Tan, true, math::tan(x))
-GANTRY_UNARY_FUNCTOR(Asin, true, math::asin(x))
-GANTRY_UNARY_FUNCTOR(Acos, true, math::acos(x))
-GANTRY_UNARY_FUNCTOR(Atan, true, math::atan(x))
-GANTRY_UNARY_FUNCTOR(Sinh, true, math::sinh(x))
-GANTRY_UNARY_FUNCTOR(Cosh, true, math::cosh(x))
-GANTRY_UNARY_FUNCTOR(Tanh, false, math::tanh(x))
-GANTRY_UNARY_FUNCTOR(Sigmoid, false, C(1) / (C(1) + math::exp(-x)))
+GANTRY_UNARY_FUNCTOR(Reciprocal, cheap, C(1) / x)
+GANTRY_UNARY_FUNCTOR(Sqrt, cheap, math::sqrt(x))
+GANTRY_UNARY_FUNCTOR(Rsqrt, cheap, C(1) / math::sqrt(x))
+GANTRY_UNARY_FUNCTOR(Exp, hot, math::exp(x))
+GANTRY_UNARY_FUNCTOR(Expm1, slow, math::expm1(x))
+GANTRY_UNARY_FUNCTOR(Log, hot, math::log(x))
+GANTRY_UNARY_FUNCTOR(Log2, slow, math::log2(x))
+GANTRY_UNARY_FUNCTOR(Log10, slow, math::log10(x))
+GANTRY_UNARY_FUNCTOR(Log1p, slow, math::log1p(x))
+GANTRY_UNARY_FUNCTOR(Sin, slow, math::sin(x))
+GANTRY_UNARY_FUNCTOR(Cos, slow, math::cos(x))
+GANTRY_UNARY_FUNCTOR(Tan, slow, math::tan(x))
+GANTRY_UNARY_FUNCTOR(Asin, slow, math::asin(x))
+GANTRY_UNARY_FUNCTOR(Acos, slow, math::acos(x))
+GANTRY_UNARY_FUNCTOR(Atan, slow, math::atan(x))
+GANTRY_UNARY_FUNCTOR(Sinh, slow, math::sinh(x))
+GANTRY_UNARY_FUNCTOR(Cosh, slow, math::cosh(x))
+GANTRY_UNARY_FUNCTOR(Tanh, hot, math::tanh(x))
+GANTRY_UNARY_FUNCTOR(Sigmoid, hot, C(1) / (C(1) + math::exp(-x)))
 // The exact form x * P(X < x) of the normal distribution; erfc keeps the negative tail accurate.
-GANTRY_UNARY_FUNCTOR(Gelu, false, C(0.5) * x * math::erfc(x * C(-0.70710678118654752440)))
-GANTRY_UNARY_FUNCTOR(Silu, false, x / (C(1) + math::exp(-x)))
-GANTRY_UNARY_FUNCTOR(Erf, true, math::erf(x))
-GANTRY_UNARY_FUNCTOR(Floor, false, math::floor(x))
-GANTRY_UNARY_FUNCTOR(Ceil, false, math::ceil(x))
-GANTRY_UNARY_FUNCTOR(Round, false, math::rint(x))
-GANTRY_UNARY_FUNCTOR(Trunc, false, math::trunc(x))
-GANTRY_UNARY_FUNCTOR(Frac, false, x - math::trunc(x))
+GANTRY_UNARY_FUNCTOR(Gelu, hot, C(0.5) * x * math::erfc(x * C(-0.70710678118654752440)))
+GANTRY_UNARY_FUNCTOR(Silu, hot, x / (C(1) + math::exp(-x)))
+GANTRY_UNARY_FUNCTOR(Erf, slow, math::erf(x))
+GANTRY_UNARY_FUNCTOR(Floor, cheap, math::floor(x))
+GANTRY_UNARY_FUNCTOR(Ceil, cheap, math::ceil(x))
+GANTRY_UNARY_FUNCTOR(Round, cheap, math::rint(x))
+GANTRY_UNARY_FUNCTOR(Trunc, cheap, math::trunc(x))
+GANTRY_UNARY_FUNCTOR(Frac, cheap, x - math::trunc(x))
 #undef GANTRY_UNARY_FUNCTOR
 
-struct LogicalNot {
-  template <class C>
-  GANTRY_HD bool operator()(C x) const {
-    return x == C(0);
-  }
+template <class Op>
+struct Slow : Op {
+  static constexpr bool kSlow = true;
 };
-struct IsNan {
-  template <class C>
-  GANTRY_HD bool operator()(C x) const {
-    return x != x;
-  }
-};
-// x - x is NaN for infinities and NaN, 0 otherwise; an integer is neither.
+
+// x - x is NaN for infinities and NaN, 0 otherwise.
 struct IsInf {
   template <class C>
   GANTRY_HD bool operator()(C x) const {
-    if constexpr (std::is_integral_v<C>)
-      return false;
-    else
-      return x == x && !(x - x == C(0));
+    return x == x && !(x - x == C(0));
   }
 };
 struct IsFinite {
   template <class C>
   GANTRY_HD bool operator()(C x) const {
-    if constexpr (std::is_integral_v<C>)
-      return true;
-    else
-      return x - x == C(0);
+    return x - x == C(0);
   }
 };
 
@@ -217,51 +209,44 @@ constexpr bool is_in(functors::Domain domain) {
          (domain == functors::Domain::floating) == std::is_floating_point_v<C>;
 }
 
-}  // namespace detail
-
-namespace detail {
+template <class Op>
+concept IsHot = Op::kHot;
 
 // A function of its own: g++ 12 cannot see the type of an outer generic lambda from an inner one.
 template <class T, class Loop>
 void run_unary_as(const Loop& loop, UnaryOp op, const TensorRef& out, const TensorRef& in) {
   with_unary(op, [&](auto functor) {
-    if constexpr (is_in<ComputeType<T>>(decltype(functor)::kFor)) {
-      loop.template run<T>("unary", functor, out, tensor_input<T>(in));
-    } else {
+    using Op = decltype(functor);
+    if constexpr (!is_in<ComputeType<T>>(Op::kFor)) {
       throw_undefined("unary", static_cast<int>(op), in.dtype);
+    } else if constexpr (std::is_same_v<T, double> && IsHot<Op>) {
+      loop.template run<T>("unary", functors::Slow<Op>{}, out, tensor_input<T>(in));
+    } else {
+      loop.template run<T>("unary", functor, out, tensor_input<T>(in));
     }
   });
 }
 
 }  // namespace detail
 
+// `in` is not bool.
 template <class Loop>
 void run_unary(const Loop& loop, UnaryOp op, const TensorRef& out, const TensorRef& in) {
-  if (op == UnaryOp::bitwise_not && in.dtype == DType::bool_) {
-    loop.template run<bool>("unary", functors::LogicalNot{}, out, tensor_input<bool>(in));
-    return;
-  }
   dispatch(in.dtype, [&](auto tag) {
-    detail::run_unary_as<typename decltype(tag)::type>(loop, op, out, in);
+    using T = typename decltype(tag)::type;
+    if constexpr (!std::is_same_v<T, bool>) detail::run_unary_as<T>(loop, op, out, in);
   });
 }
 
+// `in` is floating; op is is_inf or is_finite.
 template <class Loop>
 void run_predicate(const Loop& loop, PredicateOp op, const TensorRef& out, const TensorRef& in) {
-  dispatch(in.dtype, [&](auto tag) {
+  dispatch_floating("predicate", in.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const auto run = [&](auto functor) {
-      loop.template run<bool>("predicate", functor, out, tensor_input<T>(in));
-    };
-    switch (op) {
-      case PredicateOp::logical_not:
-        return run(functors::LogicalNot{});
-      case PredicateOp::is_nan:
-        return run(functors::IsNan{});
-      case PredicateOp::is_inf:
-        return run(functors::IsInf{});
-      case PredicateOp::is_finite:
-        return run(functors::IsFinite{});
+    if (op == PredicateOp::is_inf) {
+      loop.template run<bool>("predicate", functors::IsInf{}, out, tensor_input<T>(in));
+    } else {
+      loop.template run<bool>("predicate", functors::IsFinite{}, out, tensor_input<T>(in));
     }
   });
 }

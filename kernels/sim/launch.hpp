@@ -35,12 +35,6 @@ void dense_row(const Op& op, std::int64_t n, Out* out, const Rows&... rows) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = convert<Out>(op(rows(i)...));
 }
 
-// Ops that no vector instruction serves declare `kSlow` and get the general loop only.
-template <class Op, class = void>
-struct IsSlow : std::false_type {};
-template <class Op>
-struct IsSlow<Op, std::void_t<decltype(Op::kSlow)>> : std::bool_constant<Op::kSlow> {};
-
 template <class Out, class Op, int N, class... Sources, std::size_t... K>
 void strided_row(const Op& op, std::int64_t n, Out* out, const std::int64_t (&strides)[N],
                  const std::int64_t (&offsets)[N], const std::tuple<Sources...>& sources,
@@ -103,7 +97,7 @@ struct Loop {
     std::int64_t offsets[N] = {};
     for (std::int64_t done = 0; done < plan.numel; done += row) {
       bool dense = false;
-      if constexpr (!detail::IsSlow<Op>::value) {
+      if constexpr (!SlowOp<Op>) {
         dense = plan.strides[0][0] == 1 &&
                 detail::try_dense_row(op, row, data, plan.strides[0], offsets, sources);
       }

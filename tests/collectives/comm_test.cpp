@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-
 #include <gantry/core/error.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/elementwise.hpp>
@@ -150,8 +149,8 @@ TEST_F(CommTest, CoalescedFormsEqualTheSingleOnes) {
     std::vector<std::vector<Tensor>> lists(devices.size());
     for (std::size_t r = 0; r < devices.size(); ++r) {
       const int rank = static_cast<int>(r);
-      lists[r] = {ramp({3, 4}, devices[r], rank), ramp({5}, devices[r], rank, i32),
-                  ramp({}, devices[r], rank), ramp({0, 2}, devices[r], rank, f16),
+      lists[r] = {ramp({3, 4}, devices[r], rank),       ramp({5}, devices[r], rank, i32),
+                  ramp({}, devices[r], rank),           ramp({0, 2}, devices[r], rank, f16),
                   ramp({40, 30}, devices[r], rank).t(), ramp({9}, devices[r], rank, i32)};
     }
     const std::vector<Tensor> sums = comm::reduce_add_coalesced(lists, devices[0], buffer);
@@ -205,16 +204,15 @@ TEST_F(CommTest, ScatterHonoursChunkSizesStreamsAndTorchChunking) {
   const std::vector<Device> devices{Device::cuda(0), Device::cuda(1), Device::cuda(0)};
   const Tensor source = ramp({7, 2}, Device::cuda(0), 0);
   const Stream side = Stream::from_pool(Device::cuda(1));
-  const std::vector<Tensor> pieces = comm::scatter(
-      source, devices, {.chunk_sizes = {1, 4, 2}, .streams = {std::nullopt, side}});
+  const std::vector<Tensor> pieces =
+      comm::scatter(source, devices, {.chunk_sizes = {1, 4, 2}, .streams = {std::nullopt, side}});
   EXPECT_EQ(pieces[0].sizes(), Shape({1, 2}));
   EXPECT_EQ(pieces[1].sizes(), Shape({4, 2}));
   EXPECT_TRUE(pieces[2].is_view_of(source)) << "a piece on the source's device is a view";
   side.synchronize();
   EXPECT_EQ(values(pieces[1]), values(source.narrow(0, 1, 4)));
-  const auto torch_like =
-      comm::scatter(ramp({4}, Device::cpu(), 0), {"cuda:0", "cuda:1", "cuda:0"},
-                    {.torch_chunking = true});
+  const auto torch_like = comm::scatter(ramp({4}, Device::cpu(), 0), {"cuda:0", "cuda:1", "cuda:0"},
+                                        {.torch_chunking = true});
   ASSERT_EQ(torch_like.size(), 2u) << "pieces of ceil(4/3) = 2 leave nothing for the third";
 }
 
@@ -253,8 +251,9 @@ TEST_F(CommTest, AllReduceLeavesTheFoldOnEveryDevice) {
       std::vector<double> expected(static_cast<std::size_t>(length));
       for (std::size_t i = 0; i < expected.size(); ++i) {
         for (std::size_t r = 0; r < host.size(); ++r) {
-          expected[i] = op == ReduceOp::max ? std::max(r == 0 ? host[r][i] : expected[i], host[r][i])
-                                            : expected[i] + host[r][i];
+          expected[i] = op == ReduceOp::max
+                            ? std::max(r == 0 ? host[r][i] : expected[i], host[r][i])
+                            : expected[i] + host[r][i];
         }
         if (op == ReduceOp::avg) {
           expected[i] = static_cast<float>(expected[i]) / static_cast<float>(host.size());
@@ -314,19 +313,34 @@ TEST_F(CommTest, BadInputIsAClearErrorAndChangesNothing) {
                                  "undefined tensor");
   expect_throws<ShapeError>([&] { comm::broadcast(a, outs); },
                             "output tensor at index 0 has shape [9]");
-  expect_throws<InvalidArgument>([&] { (void)comm::reduce_add(std::vector<Tensor>{}); }, "Expected at least one input");
-  expect_throws<InvalidArgument>([&] { (void)comm::reduce_add({a, host}); },
-                                 "tensor at index 1 has device cpu");
-  expect_throws<ShapeError>([&] { (void)comm::reduce_add({a, a.t()}); },
-                            "input tensor at index 1 has invalid shape [3, 2], but expected [2, 3]");
-  expect_throws<DTypeError>([&] { (void)comm::reduce_add({a, a.to(f64)}); },
-                            "input tensor at index 1 has dtype f64, but expected f32");
-  expect_throws<ShapeError>([&] { (void)comm::reduce_add_coalesced({{a, a}, {a}}); },
-                            "list 1 has 1 tensors and list 0 has 2");
+  expect_throws<InvalidArgument>([&] { (void)comm::reduce_add(std::vector<Tensor>{}); },
+                                 "Expected at least one input");
+  expect_throws<InvalidArgument>(
+      [&] {
+        (void)comm::reduce_add({a, host});
+      },
+      "tensor at index 1 has device cpu");
+  expect_throws<ShapeError>(
+      [&] {
+        (void)comm::reduce_add({a, a.t()});
+      },
+      "input tensor at index 1 has invalid shape [3, 2], but expected [2, 3]");
+  expect_throws<DTypeError>(
+      [&] {
+        (void)comm::reduce_add({a, a.to(f64)});
+      },
+      "input tensor at index 1 has dtype f64, but expected f32");
+  expect_throws<ShapeError>(
+      [&] {
+        (void)comm::reduce_add_coalesced({{a, a}, {a}});
+      },
+      "list 1 has 1 tensors and list 0 has 2");
   expect_throws<InvalidArgument>([&] { (void)comm::scatter(a, std::vector<Device>{}); },
                                  "Expected at least one device to scatter to");
   expect_throws<InvalidArgument>(
-      [&] { (void)comm::scatter(a, {Device::cuda(0)}, {.chunk_sizes = {1, 1}}); },
+      [&] {
+        (void)comm::scatter(a, {Device::cuda(0)}, {.chunk_sizes = {1, 1}});
+      },
       "Expected devices and chunk_sizes to be of same length, but got len(devices) = 1 and "
       "len(chunk_sizes) = 2");
   expect_throws<ShapeError>(
@@ -343,8 +357,11 @@ TEST_F(CommTest, BadInputIsAClearErrorAndChangesNothing) {
                                  "Expected at least one tensor to gather from");
   expect_throws<InvalidArgument>([&] { (void)comm::gather({host}); },
                                  "tensor at index 0 has device cpu");
-  expect_throws<ShapeError>([&] { (void)comm::gather({a, ramp({2, 4}, Device::cuda(0), 0)}); },
-                            "Input tensor at index 1 has invalid shape [2, 4], but expected [2, 3]");
+  expect_throws<ShapeError>(
+      [&] {
+        (void)comm::gather({a, ramp({2, 4}, Device::cuda(0), 0)});
+      },
+      "Input tensor at index 1 has invalid shape [2, 4], but expected [2, 3]");
   expect_throws<ShapeError>([&] { comm::gather({a}, out); },
                             "Expected out tensor to have shape [2, 3], but got [9]");
   std::vector<Tensor> twice{a, a};

@@ -74,8 +74,7 @@ void check_all_reduce(Communicator& world) {
 void check_coalesced(Communicator& world) {
   std::vector<Tensor> tensors;
   for (int i = 0; i < 40; ++i) {
-    tensors.push_back(
-        contribution(world.rank(), i * 7, i % 3 == 0 ? f16 : f32).to(world.device()));
+    tensors.push_back(contribution(world.rank(), i * 7, i % 3 == 0 ? f16 : f32).to(world.device()));
   }
   world.all_reduce_coalesced(tensors);
   for (int i = 0; i < 40; ++i) {

@@ -33,13 +33,15 @@ class CommunicatorTest : public testing::DeviceTest {
     if (keep_going) argv.emplace_back("--keep-going");
     argv.insert(argv.end(), {"--", kActor});
     argv.insert(argv.end(), arguments.begin(), arguments.end());
-    return run_command({.argv = argv, .environment = environment, .timeout = std::chrono::seconds(240)});
+    return run_command(
+        {.argv = argv, .environment = environment, .timeout = std::chrono::seconds(240)});
   }
 };
 
 int count_of(const std::string& text, const std::string& phrase) {
   int count = 0;
-  for (auto at = text.find(phrase); at != std::string::npos; at = text.find(phrase, at + 1)) ++count;
+  for (auto at = text.find(phrase); at != std::string::npos; at = text.find(phrase, at + 1))
+    ++count;
   return count;
 }
 
@@ -58,10 +60,9 @@ TEST_F(CommunicatorTest, EveryOperationWithTwoRanks) {
 
 TEST_F(CommunicatorTest, EveryOperationUnderMpirun) {
   if (std::string(MPIRUN_PROGRAM).empty()) GTEST_SKIP() << "needs mpirun, but there is none";
-  const Outcome outcome =
-      run_command({.argv = {MPIRUN_PROGRAM, "--oversubscribe", "-n", std::to_string(ranks()), kActor,
-                            "all"},
-                   .timeout = std::chrono::seconds(240)});
+  const Outcome outcome = run_command(
+      {.argv = {MPIRUN_PROGRAM, "--oversubscribe", "-n", std::to_string(ranks()), kActor, "all"},
+       .timeout = std::chrono::seconds(240)});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
   EXPECT_EQ(count_of(outcome.out, "ok by openmpi"), ranks()) << outcome.describe();
 }
@@ -71,12 +72,13 @@ TEST_F(CommunicatorTest, EveryOperationWithTorchrunStyleVariables) {
   const std::string address = "unix:@gantry-test-" + std::to_string(getpid());
   std::vector<testing::Subprocess> processes;
   for (int rank = 0; rank < 2; ++rank) {
-    processes.emplace_back(testing::Command{
-        .argv = {kActor, "all"},
-        .environment = {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"},
-                        {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", "2"},
-                        {"GANTRY_RDZV", address}},
-        .timeout = std::chrono::seconds(240)});
+    processes.emplace_back(testing::Command{.argv = {kActor, "all"},
+                                            .environment = {{"RANK", std::to_string(rank)},
+                                                            {"WORLD_SIZE", "2"},
+                                                            {"LOCAL_RANK", std::to_string(rank)},
+                                                            {"LOCAL_WORLD_SIZE", "2"},
+                                                            {"GANTRY_RDZV", address}},
+                                            .timeout = std::chrono::seconds(240)});
   }
   for (testing::Subprocess& process : processes) {
     const Outcome outcome = process.wait();
@@ -86,7 +88,8 @@ TEST_F(CommunicatorTest, EveryOperationWithTorchrunStyleVariables) {
 }
 
 TEST_F(CommunicatorTest, OneProcessIsAGroupOfOne) {
-  const Outcome outcome = run_command({.argv = {kActor, "all"}, .timeout = std::chrono::seconds(240)});
+  const Outcome outcome =
+      run_command({.argv = {kActor, "all"}, .timeout = std::chrono::seconds(240)});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
   EXPECT_THAT(outcome.out, HasSubstr("rank 0 of 1 ok by single over none"));
 }
@@ -121,7 +124,8 @@ TEST_F(CommunicatorTest, ARankThatDoesNotComeIsATimeoutThatNamesIt) {
   GANTRY_REQUIRE_DEVICES(2);
   const Outcome outcome = glaunch({"timeout"}, 2, {{"GANTRY_COLL_TIMEOUT", "1"}});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-  EXPECT_THAT(outcome.out, HasSubstr("timeout: collective: rank 0 waited 1 s, but rank(s) 1 did not"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("timeout: collective: rank 0 waited 1 s, but rank(s) 1 did not"));
   EXPECT_THAT(outcome.out, HasSubstr("late: rank 0 aborted"));
 }
 
@@ -139,8 +143,11 @@ TEST_F(CommunicatorTest, MalformedSurroundingsAreErrors) {
               HasSubstr("GANTRY_COLL_ALGO: expected auto, p2p or nccl, but got 'fast'"));
   EXPECT_THAT(run({{"GANTRY_COLL_TIMEOUT", "soon"}}), HasSubstr("GANTRY_COLL_TIMEOUT"));
   EXPECT_THAT(run({{"RANK", "0"}, {"WORLD_SIZE", "two"}}), HasSubstr("WORLD_SIZE"));
-  EXPECT_THAT(run({{"GANTRY_RANK", "0"}, {"GANTRY_WORLD_SIZE", "1"}, {"GANTRY_LOCAL_RANK", "0"},
-                   {"GANTRY_LOCAL_SIZE", "1"}, {"GANTRY_DEVICE", "99"}}),
+  EXPECT_THAT(run({{"GANTRY_RANK", "0"},
+                   {"GANTRY_WORLD_SIZE", "1"},
+                   {"GANTRY_LOCAL_RANK", "0"},
+                   {"GANTRY_LOCAL_SIZE", "1"},
+                   {"GANTRY_DEVICE", "99"}}),
               ::testing::AnyOf(HasSubstr("GANTRY_DEVICE is 99"), HasSubstr("ok by")));
 }
 

@@ -16,8 +16,8 @@ void expect_throws(Action action, const std::string& phrase) {
   } catch (const Exception& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr(phrase));
   } catch (const std::exception& error) {
-    ADD_FAILURE() << "expected another type of exception with '" << phrase << "', but got: "
-                  << error.what();
+    ADD_FAILURE() << "expected another type of exception with '" << phrase
+                  << "', but got: " << error.what();
   }
 }
 

@@ -15,64 +15,112 @@ namespace {
 
 using namespace gantry;
 
-void report() {
+// Whether a context exists on `device`, asked without creating one.
+bool has_context(int device) {
   using GetState = CUresult(CUdevice, unsigned*, int*);
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  if (cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &function, 12000,
-                                       cudaEnableDefault, &found) != cudaSuccess) {
-    std::printf("contexts unknown");
-    return;
-  }
+  static GetState* const get_state = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &function, 12000,
+                                     cudaEnableDefault, &found);
+    return reinterpret_cast<GetState*>(function);
+  }();
+  unsigned flags = 0;
+  int active = 0;
+  return get_state != nullptr && get_state(device, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+void report() {
   std::printf("contexts");
   for (int device = 0; device < device_count(); ++device) {
-    unsigned flags = 0;
-    int active = 0;
-    reinterpret_cast<GetState*>(function)(device, &flags, &active);
-    if (active != 0) std::printf(" %d", device);
+    if (has_context(device)) std::printf(" %d", device);
   }
   std::printf("\n");
 }
 
 // Every kind of work on one device, from whatever thread this is.
 void use(int device) {
+  bool blamed = false;
+  // Names the first call after which another device has a context.
+  const auto after = [&](const char* call) {
+    for (int other = 0; other < device_count() && !blamed; ++other) {
+      if (other == device || !has_context(other)) continue;
+      std::printf("%s created a context on %d\n", call, other);
+      blamed = true;
+    }
+  };
   Driver& native = driver();
   const NativeStream stream = native.create_stream(device, 0);
+  after("create_stream");
   const NativeStream legacy{.device = device, .handle = nullptr};
   const NativeEvent event = native.create_event(device, {});
+  after("create_event");
   void* const data = native.allocate(device, 4096);
+  after("allocate");
   native.fill(data, 1, 4096, stream);
+  after("fill");
   native.record_event(event, stream);
+  after("record_event");
   native.wait_event(legacy, event);
+  after("wait_event");
   native.fill(data, 2, 4096, legacy);
+  after("fill");
   native.synchronize_event(event);
+  after("synchronize_event");
   (void)native.query_event(event);
+  after("query_event");
   (void)native.query_stream(stream);
+  after("query_stream");
   native.synchronize_stream(stream);
+  after("synchronize_stream");
   native.synchronize_stream(legacy);
+  after("synchronize_stream");
   (void)native.pointer_info(data);
+  after("pointer_info");
   (void)native.fault_record(device);
+  after("fault_record");
   (void)native.memory_info(device);
+  after("memory_info");
   void* const pinned = native.allocate_pinned(4096);
+  after("allocate_pinned");
   native.copy(pinned, data, 4096, stream);
+  after("copy");
   const std::size_t grain = native.chunk_granularity(device);
+  after("chunk_granularity");
   void* const address = native.reserve_address(grain, grain);
+  after("reserve_address");
   const NativeChunk chunk = native.create_chunk(device, grain);
+  after("create_chunk");
   native.map_chunk(address, grain, chunk);
+  after("map_chunk");
   native.set_access(address, grain, std::span(&device, 1));
+  after("set_access");
   native.unmap(address, grain);
+  after("unmap");
   native.release_chunk(chunk);
+  after("release_chunk");
   native.free_address(address, grain);
+  after("free_address");
   native.begin_capture(stream, CaptureMode::thread_local_);
+  after("begin_capture");
   native.fill(data, 3, 4096, stream);
+  after("fill");
   const NativeGraph graph = native.end_capture(stream);
+  after("end_capture");
   native.launch_graph(graph, stream);
+  after("launch_graph");
   native.synchronize_device(device);
+  after("synchronize_device");
   native.destroy_graph(graph);
+  after("destroy_graph");
   native.deallocate_pinned(pinned);
+  after("deallocate_pinned");
   native.deallocate(device, data);
+  after("deallocate");
   native.destroy_event(event);
+  after("destroy_event");
   native.destroy_stream(stream);
+  after("destroy_stream");
 }
 
 int cuda_current() {

@@ -92,7 +92,7 @@ TEST_F(LaunchFailureTest, ManyRanksNeedManyDescriptors) {
   };
   const Outcome hard = limited("ulimit -n 100");
   EXPECT_EQ(hard.exit_code, 125) << hard.describe();
-  EXPECT_EQ(hard.err, "glaunch: 12 ranks need 108 open files, but the limit is 100 (ulimit -n)\n");
+  EXPECT_EQ(hard.err, "glaunch: 12 ranks need 120 open files, but the limit is 100 (ulimit -n)\n");
   // A soft limit is raised for glaunch, but not for the ranks.
   const Outcome soft = limited("ulimit -Sn 40");
   EXPECT_EQ(soft.exit_code, 0) << soft.describe();

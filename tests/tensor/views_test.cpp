@@ -236,6 +236,11 @@ TEST(ViewTest, AsAnotherTypeReinterpretsTheBytes) {
   }
 }
 
+TEST(ViewTest, EmptyBracesMeanAShape) {
+  EXPECT_EQ(zeros({1, 1}).view({}).sizes(), Shape{});
+  EXPECT_EQ(zeros({1, 1}).reshape({}).dtype(), f32);
+}
+
 TEST(ViewTest, AsStridedCountsFromTheStorage) {
   const Tensor base = arange(10, {.dtype = i32});
   const Tensor view = base.narrow(0, 3, 4).as_strided({2, 2}, {4, 1});

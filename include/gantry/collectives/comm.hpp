@@ -66,8 +66,8 @@ struct ScatterOptions {
   bool torch_chunking = false;  ///< pieces of ceil(size/n), and none where nothing is left
 };
 
-/// Cuts `tensor` (CPU or device) along `dim` and sends piece i to devices[i]. Equal pieces differ by
-/// at most one; there are always devices.size() pieces (empty ones if need be) unless
+/// Cuts `tensor` (CPU or device) along `dim` and sends piece i to devices[i]. Equal pieces differ
+/// by at most one; there are always devices.size() pieces (empty ones if need be) unless
 /// torch_chunking.
 /// Aliasing: a piece for the tensor's own device is a view.
 [[nodiscard]] std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
@@ -78,7 +78,7 @@ void scatter(const Tensor& tensor, std::span<Tensor> out, int dim = 0);
 
 /// How gather joins and where to.
 struct GatherOptions {
-  int dim = 0;                                     ///< dimension to join; negative from the end
+  int dim = 0;                                       ///< dimension to join; negative from the end
   std::optional<Device> destination = std::nullopt;  ///< default: the current device
 };
 

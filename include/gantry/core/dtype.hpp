@@ -54,7 +54,7 @@ enum class DTypeCategory : std::uint8_t { boolean, integral, floating };
 
 /// Category of `dtype`.
 [[nodiscard]] GANTRY_HD constexpr DTypeCategory category(DType dtype) {
-  return dtype == DType::bool_  ? DTypeCategory::boolean
+  return dtype == DType::bool_ ? DTypeCategory::boolean
          : dtype <= DType::i64 ? DTypeCategory::integral
                                : DTypeCategory::floating;
 }
@@ -78,17 +78,28 @@ std::ostream& operator<<(std::ostream& out, DType dtype);
 /// Maps a C++ type to its DType: `dtype_of<float> == DType::f32`.
 template <class T>
 inline constexpr DType dtype_of = [] {
-  if constexpr (std::is_same_v<T, bool>) return DType::bool_;
-  else if constexpr (std::is_same_v<T, float16>) return DType::f16;
-  else if constexpr (std::is_same_v<T, bfloat16>) return DType::bf16;
-  else if constexpr (std::is_same_v<T, float>) return DType::f32;
-  else if constexpr (std::is_same_v<T, double>) return DType::f64;
-  else if constexpr (std::is_integral_v<T> && std::is_unsigned_v<T> && sizeof(T) == 1) return DType::u8;
-  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 1) return DType::i8;
-  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 2) return DType::i16;
-  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 4) return DType::i32;
-  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 8) return DType::i64;
-  else static_assert(sizeof(T) == 0, "gantry has no element type for this C++ type");
+  if constexpr (std::is_same_v<T, bool>)
+    return DType::bool_;
+  else if constexpr (std::is_same_v<T, float16>)
+    return DType::f16;
+  else if constexpr (std::is_same_v<T, bfloat16>)
+    return DType::bf16;
+  else if constexpr (std::is_same_v<T, float>)
+    return DType::f32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::f64;
+  else if constexpr (std::is_integral_v<T> && std::is_unsigned_v<T> && sizeof(T) == 1)
+    return DType::u8;
+  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 1)
+    return DType::i8;
+  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 2)
+    return DType::i16;
+  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 4)
+    return DType::i32;
+  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 8)
+    return DType::i64;
+  else
+    static_assert(sizeof(T) == 0, "gantry has no element type for this C++ type");
 }();
 
 /// Tag that carries an element type through `dispatch`.
@@ -101,16 +112,26 @@ struct TypeTag {
 template <class F>
 decltype(auto) dispatch(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::bool_: return f(TypeTag<bool>{});
-    case DType::u8: return f(TypeTag<std::uint8_t>{});
-    case DType::i8: return f(TypeTag<std::int8_t>{});
-    case DType::i16: return f(TypeTag<std::int16_t>{});
-    case DType::i32: return f(TypeTag<std::int32_t>{});
-    case DType::i64: return f(TypeTag<std::int64_t>{});
-    case DType::f16: return f(TypeTag<float16>{});
-    case DType::bf16: return f(TypeTag<bfloat16>{});
-    case DType::f32: return f(TypeTag<float>{});
-    case DType::f64: return f(TypeTag<double>{});
+    case DType::bool_:
+      return f(TypeTag<bool>{});
+    case DType::u8:
+      return f(TypeTag<std::uint8_t>{});
+    case DType::i8:
+      return f(TypeTag<std::int8_t>{});
+    case DType::i16:
+      return f(TypeTag<std::int16_t>{});
+    case DType::i32:
+      return f(TypeTag<std::int32_t>{});
+    case DType::i64:
+      return f(TypeTag<std::int64_t>{});
+    case DType::f16:
+      return f(TypeTag<float16>{});
+    case DType::bf16:
+      return f(TypeTag<bfloat16>{});
+    case DType::f32:
+      return f(TypeTag<float>{});
+    case DType::f64:
+      return f(TypeTag<double>{});
   }
   __builtin_unreachable();
 }

@@ -34,8 +34,8 @@ struct Variable {
 
 /// Parses a whole decimal number in [min, max]; `what` names it in the error.
 /// Throws: InvalidArgument.
-[[nodiscard]] std::int64_t parse_int(std::string_view text, std::string_view what,
-                                     std::int64_t min, std::int64_t max);
+[[nodiscard]] std::int64_t parse_int(std::string_view text, std::string_view what, std::int64_t min,
+                                     std::int64_t max);
 /// Parses a byte count as get_bytes does; `what` names it in the error. Throws: InvalidArgument.
 [[nodiscard]] std::size_t parse_bytes(std::string_view text, std::string_view what);
 

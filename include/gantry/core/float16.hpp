@@ -49,7 +49,8 @@ GANTRY_HD inline std::uint16_t float_to_half_bits(float value) {
 GANTRY_HD inline float half_bits_to_float(std::uint16_t half) {
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
   const std::uint32_t magnitude = half & 0x7fffu;
-  if (magnitude >= 0x7c00u) return float_from_bits(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+  if (magnitude >= 0x7c00u)
+    return float_from_bits(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
   if (magnitude >= 0x400u) return float_from_bits(sign | ((magnitude << 13) + 0x38000000u));
   const float subnormal = static_cast<float>(magnitude) * 5.9604644775390625e-8f;
   return float_from_bits(sign | float_bits(subnormal));

@@ -17,8 +17,7 @@ class Scalar {
   Scalar() : Scalar(0) {}
   Scalar(bool value) : category_(DTypeCategory::boolean), integer_(value), real_(value) {}
   template <std::integral T>
-    requires(!std::same_as<T, bool>)
-  Scalar(T value)
+  requires(!std::same_as<T, bool>) Scalar(T value)
       : category_(DTypeCategory::integral),
         integer_(static_cast<std::int64_t>(value)),
         real_(static_cast<double>(value)) {}
@@ -32,7 +31,8 @@ class Scalar {
   [[nodiscard]] DTypeCategory category() const { return category_; }
   /// The type that a 0-dim tensor made of this number gets: bool, i64 or f32.
   [[nodiscard]] DType default_dtype() const;
-  /// The value converted to T with C++'s rules; to float16 and bfloat16 by way of float, as PyTorch.
+  /// The value converted to T with C++'s rules; to float16 and bfloat16 by way of float, as
+  /// PyTorch.
   template <class T>
   [[nodiscard]] T to() const {
     if constexpr (std::same_as<T, float16> || std::same_as<T, bfloat16>) {

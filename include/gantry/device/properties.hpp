@@ -11,10 +11,10 @@ namespace gantry {
 
 /// Fixed facts about one device.
 struct DeviceProperties {
-  std::string name;         ///< "NVIDIA H200", or "Simulated GPU"
-  std::string uuid;         ///< "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
-  std::string pci_bus_id;   ///< "0000:1b:00.0"
-  int major = 0;            ///< compute capability
+  std::string name;        ///< "NVIDIA H200", or "Simulated GPU"
+  std::string uuid;        ///< "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+  std::string pci_bus_id;  ///< "0000:1b:00.0"
+  int major = 0;           ///< compute capability
   int minor = 0;
   std::size_t total_memory = 0;  ///< bytes
   int multiprocessors = 0;
@@ -22,7 +22,7 @@ struct DeviceProperties {
   int warp_size = 32;
   int max_threads_per_block = 0;
   int max_threads_per_multiprocessor = 0;
-  std::size_t shared_memory_per_block = 0;       ///< bytes
+  std::size_t shared_memory_per_block = 0;        ///< bytes
   std::size_t shared_memory_per_block_optin = 0;  ///< bytes
   bool integrated = false;
   bool can_map_host_memory = false;

@@ -19,6 +19,8 @@ struct IpcHandle {
 
 namespace memory {
 
+using gantry::IpcHandle;
+
 /// Another process's block, mapped here. The mapping ends with the last copy.
 class ImportedBlock {
  public:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -31,6 +32,9 @@ class StreamGuard {
 class MultiStreamGuard {
  public:
   explicit MultiStreamGuard(std::span<const Stream> streams);
+  /// As above for a list: `MultiStreamGuard guard({first, second})`.
+  explicit MultiStreamGuard(std::initializer_list<Stream> streams)
+      : MultiStreamGuard(std::span<const Stream>(streams.begin(), streams.size())) {}
   ~MultiStreamGuard();
   MultiStreamGuard(const MultiStreamGuard&) = delete;
   MultiStreamGuard& operator=(const MultiStreamGuard&) = delete;

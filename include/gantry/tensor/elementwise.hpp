@@ -236,6 +236,13 @@ Tensor& where_out(Tensor& out, const Tensor& condition, const Operand& a, const 
 /// True where |a - b| <= atol + rtol * |b|; infinities are close if equal, NaN only by equal_nan.
 [[nodiscard]] Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5,
                              double atol = 1e-8, bool equal_nan = false);
+/// As Tensor::allclose. Device/stream: blocks the host.
+[[nodiscard]] inline bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5,
+                                   double atol = 1e-8, bool equal_nan = false) {
+  return a.allclose(b, rtol, atol, equal_nan);
+}
+/// As Tensor::equal. Device/stream: blocks the host.
+[[nodiscard]] inline bool equal(const Tensor& a, const Tensor& b) { return a.equal(b); }
 
 // Operators.
 [[nodiscard]] inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
@@ -268,11 +275,28 @@ Tensor& where_out(Tensor& out, const Tensor& condition, const Operand& a, const 
 [[nodiscard]] inline Tensor operator>=(const Tensor& a, const Tensor& b) { return ge(a, b); }
 [[nodiscard]] inline Tensor operator>=(const Tensor& a, const Scalar& b) { return ge(a, b); }
 [[nodiscard]] inline Tensor operator>=(const Scalar& a, const Tensor& b) { return ge(a, b); }
+[[nodiscard]] inline Tensor operator%(const Tensor& a, const Tensor& b) { return remainder(a, b); }
+[[nodiscard]] inline Tensor operator%(const Tensor& a, const Scalar& b) { return remainder(a, b); }
+[[nodiscard]] inline Tensor operator%(const Scalar& a, const Tensor& b) { return remainder(a, b); }
 [[nodiscard]] inline Tensor operator&(const Tensor& a, const Tensor& b) {
   return bitwise_and(a, b);
 }
+[[nodiscard]] inline Tensor operator&(const Tensor& a, const Scalar& b) {
+  return bitwise_and(a, b);
+}
+[[nodiscard]] inline Tensor operator&(const Scalar& a, const Tensor& b) {
+  return bitwise_and(a, b);
+}
 [[nodiscard]] inline Tensor operator|(const Tensor& a, const Tensor& b) { return bitwise_or(a, b); }
+[[nodiscard]] inline Tensor operator|(const Tensor& a, const Scalar& b) { return bitwise_or(a, b); }
+[[nodiscard]] inline Tensor operator|(const Scalar& a, const Tensor& b) { return bitwise_or(a, b); }
 [[nodiscard]] inline Tensor operator^(const Tensor& a, const Tensor& b) {
+  return bitwise_xor(a, b);
+}
+[[nodiscard]] inline Tensor operator^(const Tensor& a, const Scalar& b) {
+  return bitwise_xor(a, b);
+}
+[[nodiscard]] inline Tensor operator^(const Scalar& a, const Tensor& b) {
   return bitwise_xor(a, b);
 }
 [[nodiscard]] inline Tensor operator~(const Tensor& self) { return bitwise_not(self); }

@@ -39,6 +39,11 @@ namespace gantry {
 /// start, start + step, … before `end`. Throws: InvalidArgument if step is 0 or leads away.
 [[nodiscard]] Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step = 1,
                             const TensorOptions& options = {});
+/// As above with step 1: `arange(0, 6, {.dtype = f32})`.
+[[nodiscard]] inline Tensor arange(const Scalar& start, const Scalar& end,
+                                   const TensorOptions& options) {
+  return arange(start, end, 1, options);
+}
 /// `steps` numbers from start to end, both included. DTypes: f32.
 [[nodiscard]] Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
                               const TensorOptions& options = {});

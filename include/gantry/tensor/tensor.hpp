@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -98,7 +99,10 @@ class Tensor {
   /// The same elements in another shape; one size may be -1. Throws: ShapeError if strides forbid.
   [[nodiscard]] Tensor view(const Shape& sizes) const;
   /// The same bytes as another element type; the last dim is scaled by the ratio of sizes.
-  [[nodiscard]] Tensor view(DType dtype) const;
+  template <std::same_as<DType> T>  // a template, so that view({}) means a shape
+  [[nodiscard]] Tensor view(T dtype) const {
+    return view_dtype(dtype);
+  }
   /// view(sizes) if possible, else a copy in that shape.
   [[nodiscard]] Tensor reshape(const Shape& sizes) const;
   [[nodiscard]] Tensor transpose(int dim0, int dim1) const;
@@ -169,8 +173,14 @@ class Tensor {
   /// Device/stream: between two devices, ordered with both devices' current streams; the host
   /// blocks for host-device copies unless non_blocking and the host memory is pinned.
   [[nodiscard]] Tensor to(const TensorOptions& options, ToOptions how = {}) const;
-  [[nodiscard]] Tensor to(DType dtype, ToOptions how = {}) const;
+  template <std::same_as<DType> T>
+  [[nodiscard]] Tensor to(T dtype, ToOptions how = {}) const {
+    return to(TensorOptions{.dtype = dtype}, how);
+  }
   [[nodiscard]] Tensor to(Device device, ToOptions how = {}) const;
+  [[nodiscard]] Tensor to(Device device, DType dtype, ToOptions how = {}) const {
+    return to(TensorOptions{.dtype = dtype, .device = device}, how);
+  }
   [[nodiscard]] Tensor cuda(int index = -1) const { return to(Device::cuda(index)); }
   [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }
   /// to(other's dtype and device).
@@ -343,11 +353,17 @@ class Tensor {
   [[nodiscard]] Tensor logical_xor(const Operand& other) const;
   Tensor& logical_xor_(const Operand& other);
   [[nodiscard]] Tensor eq(const Operand& other) const;
+  Tensor& eq_(const Operand& other);
   [[nodiscard]] Tensor ne(const Operand& other) const;
+  Tensor& ne_(const Operand& other);
   [[nodiscard]] Tensor lt(const Operand& other) const;
+  Tensor& lt_(const Operand& other);
   [[nodiscard]] Tensor le(const Operand& other) const;
+  Tensor& le_(const Operand& other);
   [[nodiscard]] Tensor gt(const Operand& other) const;
+  Tensor& gt_(const Operand& other);
   [[nodiscard]] Tensor ge(const Operand& other) const;
+  Tensor& ge_(const Operand& other);
   [[nodiscard]] Tensor clamp(std::optional<Operand> low, std::optional<Operand> high = {}) const;
   Tensor& clamp_(std::optional<Operand> low, std::optional<Operand> high = {});
   [[nodiscard]] Tensor lerp(const Tensor& end, const Operand& weight) const;
@@ -366,6 +382,9 @@ class Tensor {
   Tensor& operator-=(const Operand& other) { return sub_(other); }
   Tensor& operator*=(const Operand& other) { return mul_(other); }
   Tensor& operator/=(const Operand& other) { return div_(other); }
+  Tensor& operator&=(const Operand& other) { return bitwise_and_(other); }
+  Tensor& operator|=(const Operand& other) { return bitwise_or_(other); }
+  Tensor& operator^=(const Operand& other) { return bitwise_xor_(other); }
 
   // Reductions (reductions.hpp).
   [[nodiscard]] Tensor sum(const Axes& dims = {}, bool keepdim = false,
@@ -423,6 +442,7 @@ class Tensor {
   // Throws InvalidArgument for an undefined tensor.
   [[nodiscard]] const Impl& impl() const;
   [[nodiscard]] void* typed_data(DType dtype) const;
+  [[nodiscard]] Tensor view_dtype(DType dtype) const;
   // A contiguous CPU copy, complete on return.
   [[nodiscard]] Tensor to_host(DType dtype) const;
   // A view of the same storage; no check.
