@@ -24,14 +24,15 @@ set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/${_bin_to_lib}")
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 
-# ccache refuses precompiled headers (the tests use one) unless it is told that they are fine.
+# ccache refuses precompiled headers (the tests use one) unless it is told that they are fine, and finds what another clone compiled only if
+# paths below the source folder do not count.
 find_program(GANTRY_CCACHE ccache)
 mark_as_advanced(GANTRY_CCACHE)
 if(GANTRY_CCACHE)
   foreach(_language CXX CUDA)
     if(NOT CMAKE_${_language}_COMPILER_LAUNCHER OR CMAKE_${_language}_COMPILER_LAUNCHER MATCHES "(^|/)ccache$")
       set(CMAKE_${_language}_COMPILER_LAUNCHER
-          "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${GANTRY_CCACHE}")
+          "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;CCACHE_BASEDIR=${PROJECT_SOURCE_DIR};CCACHE_NOHASHDIR=1;${GANTRY_CCACHE}")
     endif()
   endforeach()
 endif()

@@ -228,7 +228,7 @@ class Loop {
                    std::index_sequence<K...>, const Sources&... sources) const {
     const auto n = static_cast<std::uint32_t>(piece.plan.numel);
     const OffsetCalculator<N> calculator(piece.plan);
-    const std::tuple<Sources...> moved(advanced(sources, piece.offsets[K + 1])...);
+    [[maybe_unused]] const std::tuple<Sources...> moved(advanced(sources, piece.offsets[K + 1])...);
     void* arguments[] = {address(n), address(calculator), address(op), address(out),
                          address(std::get<K>(moved))...};
     launch_untyped(name, stream_, blocks_for(n), kThreads,
