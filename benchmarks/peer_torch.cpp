@@ -6,6 +6,7 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
 #include <chrono>
@@ -27,7 +28,7 @@ double median(std::vector<double> values) {
 
 void synchronize() {
   for (int i = 0; i < c10::cuda::device_count(); ++i) {
-    at::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(i));
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(i));
     c10::cuda::device_synchronize();
   }
 }

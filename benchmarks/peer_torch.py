@@ -2,10 +2,10 @@
 """Measures PyTorch where bench measures gantry; prints JSON {name: microseconds}.
 
 Dispatch, allocation and copies go through PyTorch's C++ API (compiled here from peer_torch.cpp), torch.cuda.comm through Python.
+--build-only compiles and measures nothing.
 """
 import contextlib
 import json
-import os
 import pathlib
 import statistics
 import subprocess
@@ -54,30 +54,31 @@ def measure_comm(results):
     completion(results, "comm/reduce_add_coalesced/200x4KB", 5, lambda: comm.reduce_add_coalesced(lists, 0))
 
 
-def measure_cpp(results):
+def load_cpp():
     from torch.utils import cpp_extension
 
     with contextlib.redirect_stdout(sys.stderr):
-        module = cpp_extension.load(
-            name="gantry_peer_torch", sources=[str(HERE / "peer_torch.cpp")], extra_cflags=["-O2"],
-            extra_include_paths=["/usr/local/cuda/include"], extra_ldflags=["-L/usr/local/cuda/lib64", "-lcudart", "-lc10_cuda", "-ltorch_cuda"])
-    # The extension prints to the process's standard output: catch it through a pipe in a child.
-    child = os.environ.get("GANTRY_PEER_CHILD")
-    if child:
-        module.run()
-        return
-    text = subprocess.run([sys.executable, __file__], env={**os.environ, "GANTRY_PEER_CHILD": "1"}, check=True,
-                          stdout=subprocess.PIPE, text=True).stdout
+        return cpp_extension.load(name="gantry_peer_torch", sources=[str(HERE / "peer_torch.cpp")],
+                                  extra_cflags=["-O2"], with_cuda=True)
+
+
+def measure_cpp(results):
+    # The extension prints to the process's standard output: it is caught through a child.
+    text = subprocess.run([sys.executable, __file__, "--cpp-only"], check=True, stdout=subprocess.PIPE, text=True).stdout
     for line in text.splitlines():
         name, microseconds = line.split()
         results[name] = float(microseconds)
 
 
 def main():
+    if "--build-only" in sys.argv:
+        load_cpp()
+        return
+    if "--cpp-only" in sys.argv:
+        load_cpp().run()
+        return
     results = {}
     measure_cpp(results)
-    if os.environ.get("GANTRY_PEER_CHILD"):
-        return
     if torch.cuda.device_count() > 1:
         measure_comm(results)
     json.dump({"torch": torch.__version__, "results": results}, sys.stdout, indent=1)
