@@ -19,8 +19,8 @@ void fill(const Target& target, const TensorRef& out, const Scalar& value);
 // converted once. `out` is 1-D.
 void arange(const Target& target, const TensorRef& out, const Scalar& start, const Scalar& step);
 
-// Keeps the elements on and below diagonal `diagonal` (lower) or on and above it (upper) of the last
-// two dims and writes 0 elsewhere.
+// Keeps the elements on and below diagonal `diagonal` (lower) or on and above it (upper) of the
+// last two dims and writes 0 elsewhere.
 void triangle(const Target& target, const TensorRef& out, const TensorRef& in, bool lower,
               std::int64_t diagonal);
 

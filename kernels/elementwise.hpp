@@ -21,22 +21,75 @@ struct Operand {
 };
 
 enum class UnaryOp : std::uint8_t {
-  neg, abs, sign, square, reciprocal, sqrt, rsqrt, exp, expm1, log, log2, log10, log1p,
-  sin, cos, tan, asin, acos, atan, sinh, cosh, tanh, sigmoid, relu, gelu, silu, erf,
-  floor, ceil, round, trunc, frac, bitwise_not,
+  neg,
+  abs,
+  sign,
+  square,
+  reciprocal,
+  sqrt,
+  rsqrt,
+  exp,
+  expm1,
+  log,
+  log2,
+  log10,
+  log1p,
+  sin,
+  cos,
+  tan,
+  asin,
+  acos,
+  atan,
+  sinh,
+  cosh,
+  tanh,
+  sigmoid,
+  relu,
+  gelu,
+  silu,
+  erf,
+  floor,
+  ceil,
+  round,
+  trunc,
+  frac,
+  bitwise_not,
 };
 
 // Tests with a bool result.
 enum class PredicateOp : std::uint8_t { logical_not, is_nan, is_inf, is_finite };
 
 enum class BinaryOp : std::uint8_t {
-  add, sub, mul, div, div_trunc, div_floor, remainder, fmod, pow, atan2, minimum, maximum,
-  bitwise_and, bitwise_or, bitwise_xor, shift_left, shift_right,
+  add,
+  sub,
+  mul,
+  div,
+  div_trunc,
+  div_floor,
+  remainder,
+  fmod,
+  pow,
+  atan2,
+  minimum,
+  maximum,
+  bitwise_and,
+  bitwise_or,
+  bitwise_xor,
+  shift_left,
+  shift_right,
 };
 
 // Comparisons and logic with a bool result.
 enum class CompareOp : std::uint8_t {
-  eq, ne, lt, le, gt, ge, logical_and, logical_or, logical_xor,
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge,
+  logical_and,
+  logical_or,
+  logical_xor,
 };
 
 enum class TernaryOp : std::uint8_t {
@@ -68,7 +121,7 @@ void ternary(const Target& target, TernaryOp op, const TensorRef& out, const Ope
              const Operand& b, const Operand& c, const Scalar& value = 1);
 
 // out = condition ? a : b; condition is bool, a and b have out's dtype.
-void where(const Target& target, const TensorRef& out, const TensorRef& condition,
-           const Operand& a, const Operand& b);
+void where(const Target& target, const TensorRef& out, const TensorRef& condition, const Operand& a,
+           const Operand& b);
 
 }  // namespace gantry::kernels

@@ -15,7 +15,8 @@ struct RandomPosition {
   std::uint64_t offset = 0;
 };
 
-// Uniform on [low, high), floating dtypes. f32 uses the upper 24 bits of a word, f64 53 bits of two.
+// Uniform on [low, high), floating dtypes. f32 uses the upper 24 bits of a word, f64 53 bits of
+// two.
 void uniform(const Target& target, const TensorRef& out, RandomPosition at, double low,
              double high);
 
@@ -23,7 +24,8 @@ void uniform(const Target& target, const TensorRef& out, RandomPosition at, doub
 void normal(const Target& target, const TensorRef& out, RandomPosition at, double mean,
             double standard_deviation);
 
-// Uniform integers on [low, high) by the multiply-high of a 64-bit draw; integer, floating and bool.
+// Uniform integers on [low, high) by the multiply-high of a 64-bit draw; integer, floating and
+// bool.
 void randint(const Target& target, const TensorRef& out, RandomPosition at, std::int64_t low,
              std::int64_t high);
 

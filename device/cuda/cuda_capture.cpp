@@ -1,6 +1,8 @@
+#include <exception>
 #include <memory>
 
 #include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
 
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
@@ -67,7 +69,14 @@ void CudaDriver::launch_graph(NativeGraph graph, NativeStream stream) {
 
 void CudaDriver::destroy_graph(NativeGraph graph) noexcept {
   if (graph == nullptr) return;
-  GANTRY_CUDA_WARN(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)), "destroying a graph");
+  try {
+    // The runtime would make a context on device 0 if none were current.
+    const cuda::ContextScope scope;
+    GANTRY_CUDA_WARN(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)),
+                     "destroying a graph");
+  } catch (const std::exception& error) {
+    logging::warn(error.what());
+  }
 }
 
 }  // namespace gantry

@@ -28,7 +28,6 @@ GANTRY_MATH_FUNCTION(cos)
 GANTRY_MATH_FUNCTION(asin)
 GANTRY_MATH_FUNCTION(acos)
 GANTRY_MATH_FUNCTION(atan)
-GANTRY_MATH_FUNCTION(tanh)
 GANTRY_MATH_FUNCTION(erf)
 GANTRY_MATH_FUNCTION(erfc)
 GANTRY_MATH_FUNCTION(floor)
@@ -46,7 +45,24 @@ GANTRY_MATH_FUNCTION(fabs)
 GANTRY_MATH_FUNCTION(tan)
 GANTRY_MATH_FUNCTION(sinh)
 GANTRY_MATH_FUNCTION(cosh)
+GANTRY_MATH_FUNCTION(tanh)
 #undef GANTRY_MATH_FUNCTION
+
+// Compositions, whose errors would add up in f32.
+template <class C>
+GANTRY_HD C sigmoid(C x) {
+  return static_cast<C>(1.0 / (1.0 + ::exp(-static_cast<double>(x))));
+}
+template <class C>
+GANTRY_HD C silu(C x) {
+  return static_cast<C>(static_cast<double>(x) / (1.0 + ::exp(-static_cast<double>(x))));
+}
+// The exact form x * P(X < x) of the normal distribution; erfc keeps the negative tail accurate.
+template <class C>
+GANTRY_HD C gelu(C x) {
+  const double wide = static_cast<double>(x);
+  return static_cast<C>(0.5 * wide * ::erfc(wide * -0.70710678118654752440));
+}
 
 GANTRY_HD inline double pow(double x, double y) { return ::pow(x, y); }
 GANTRY_HD inline float pow(float x, float y) {
