@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -27,6 +28,9 @@ struct Device {
   Device(std::string_view text);
   Device(const char* text) : Device(std::string_view(text)) {}
   Device(const std::string& text) : Device(std::string_view(text)) {}
+  /// A bare number names no device, and 0 must not pass for a null string: write Device::cuda(0).
+  template <std::integral T>
+  Device(T) = delete;
 
   /// The CPU.
   [[nodiscard]] static constexpr Device cpu() { return {DeviceType::cpu, 0}; }
