@@ -54,10 +54,10 @@ if(GANTRY_WERROR)
   target_compile_options(gantry_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Werror>
     $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Werror>)
-  # GCC 13 sees overruns in inlined std::string code that are not there.
-  target_compile_options(gantry_flags INTERFACE
-    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=array-bounds> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=stringop-overflow>
-    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=restrict> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=maybe-uninitialized>)
+  # With optimization GCC sees faults in the standard library's inlined code that are not there.
+  foreach(_warning array-bounds free-nonheap-object maybe-uninitialized restrict stringop-overflow)
+    target_compile_options(gantry_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=${_warning}>)
+  endforeach()
 endif()
 
 if(GANTRY_SANITIZE)

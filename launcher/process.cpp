@@ -94,7 +94,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }  // namespace
 
 rlimit reserve_descriptors(int ranks) {
-  // Two pipes, a process descriptor and two log files a rank, and what glaunch, its store and a spawn need themselves.
+  // Two pipes, a process descriptor and two log files a rank, and what glaunch, its store and a
+  // spawn need themselves.
   const rlim_t needed = 6 * static_cast<rlim_t>(ranks) + 48;
   rlimit before{};
   if (getrlimit(RLIMIT_NOFILE, &before) != 0) {

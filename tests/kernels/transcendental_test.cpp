@@ -27,7 +27,8 @@ struct Function {
   double low;
   double high;
   std::function<long double(long double)> exact;
-  std::uint64_t ulps = 2;  // allowed distance from the exact value
+  std::uint64_t ulps = 2;     // allowed distance from the exact value
+  std::uint64_t f64_gap = 2;  // allowed distance between platforms in f64
 };
 
 std::ostream& operator<<(std::ostream& out, const Function& function) {
@@ -58,7 +59,9 @@ std::vector<Function> functions() {
       {"sigmoid", UnaryOp::sigmoid, -30, 30, [](L x) { return 1 / (1 + expl(-x)); }, 3},
       {"silu", UnaryOp::silu, -30, 30, [](L x) { return x / (1 + expl(-x)); }, 3},
       // The rounding of x / sqrt(2) counts 2 z^2 times in the tail of erfc(z).
-      {"gelu", UnaryOp::gelu, -4, 4, [](L x) { return x * normal_cdf(x); }, 24},
+      {"gelu", UnaryOp::gelu, -4, 4, [](L x) { return x * normal_cdf(x); }, 24,
+       // CUDA's erfc of f64 is itself within 5 ulp only.
+       8},
   };
 }
 
@@ -93,8 +96,9 @@ TEST_P(UnaryAccuracyTest, IsCloseToTheExactValueAndAlikeOnEveryPlatform) {
     }
     if (device_count() == 0) continue;
     testing::run_on_device(on_device, call);
+    const std::uint64_t gap = dtype == DType::f64 ? function.f64_gap : 2;
     for (std::int64_t i = 0; i < exact.numel(); ++i) {
-      ASSERT_LE(ulp_distance(arrays[0].bits(i), on_device[0].bits(i), dtype), 2u)
+      ASSERT_LE(ulp_distance(arrays[0].bits(i), on_device[0].bits(i), dtype), gap)
           << dtype << " " << function.name << "(" << arrays[1].value(i) << ") is "
           << arrays[0].value(i) << " on the CPU, but " << on_device[0].value(i) << " on the device";
     }
