@@ -93,8 +93,8 @@ ControlBlock::ControlBlock(Bootstrap& bootstrap, int rank, int size,
       timeout_(timeout),
       bytes_(sizeof(Layout) + sizeof(Slot) * static_cast<std::size_t>(size)) {
   Introduction mine;
-  mine.pid = getpid();
-  mine.start_time = process_start_time(mine.pid);
+  mine.pid = this_process().pid;
+  mine.start_time = this_process().start_time;
   if (rank == 0) {
     mine.descriptor = memfd_create("gantry-control", MFD_CLOEXEC);
     if (mine.descriptor < 0 || ftruncate(mine.descriptor, static_cast<off_t>(bytes_)) != 0) {
@@ -134,8 +134,8 @@ ControlBlock::ControlBlock(Bootstrap& bootstrap, int rank, int size,
   }
   bootstrap.all_gather("ready");
   for (int i = 0; i < size; ++i) {
-    processes_.emplace_back(peers[static_cast<std::size_t>(i)].pid,
-                            peers[static_cast<std::size_t>(i)].start_time);
+    const Introduction& peer = peers[static_cast<std::size_t>(i)];
+    processes_.emplace_back(ProcessStamp{peer.pid, peer.start_time});
   }
 }
 

@@ -1,13 +1,10 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 
-namespace gantry {
+#include "core/process_stamp.hpp"
 
-// Start time of process `pid` in clock ticks since boot, 0 if there is none: with the pid it names
-// a process for good, although pids are reused.
-std::uint64_t process_start_time(int pid);
+namespace gantry {
 
 // This machine's boot: two processes with the same text run on the same kernel.
 std::string boot_id();
@@ -16,7 +13,7 @@ std::string boot_id();
 class PeerProcess {
  public:
   PeerProcess() = default;
-  PeerProcess(int pid, std::uint64_t start_time);
+  explicit PeerProcess(const ProcessStamp& process);
   ~PeerProcess();
   PeerProcess(PeerProcess&& other) noexcept;
   PeerProcess& operator=(PeerProcess&& other) noexcept;
@@ -25,8 +22,7 @@ class PeerProcess {
   bool alive() const noexcept;
 
  private:
-  int pid_ = 0;
-  std::uint64_t start_time_ = 0;
+  ProcessStamp process_;
   int descriptor_ = -1;
 };
 

@@ -94,7 +94,7 @@ IpcHandle encode(const IpcMessage& message) {
   Writer writer;
   writer.raw(kMagic);
   writer.number(kVersion);
-  writer.number(message.exporter.pid);
+  writer.number(static_cast<std::uint32_t>(message.exporter.pid));
   writer.number(message.exporter.start_time);
   writer.text(message.device_uuid, kUuidBytes);
   writer.raw(message.segment.bytes);
@@ -120,7 +120,7 @@ IpcMessage decode(const IpcHandle& handle) {
     reject("damaged ones (the checksum does not match)");
   }
   IpcMessage message;
-  message.exporter.pid = reader.number<std::uint32_t>();
+  message.exporter.pid = static_cast<std::int32_t>(reader.number<std::uint32_t>());
   message.exporter.start_time = reader.number<std::uint64_t>();
   message.device_uuid = reader.text(kUuidBytes);
   std::ranges::copy(reader.raw(kNativeBytes), message.segment.bytes.begin());

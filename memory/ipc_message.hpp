@@ -8,7 +8,7 @@
 #include <gantry/device/driver.hpp>
 #include <gantry/memory/ipc.hpp>
 
-#include "memory/process_stamp.hpp"
+#include "core/process_stamp.hpp"
 
 namespace gantry::memory {
 

@@ -7,14 +7,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <optional>
-#include <sstream>
 #include <type_traits>
-#include <vector>
 
 #include "device/sim/sim_error.hpp"
 #include "device/sim/sim_futex.hpp"
@@ -54,22 +49,8 @@ std::optional<MemoryName> unpack(std::uint64_t magic, const Handle& handle) {
   HandleBytes content{};
   std::memcpy(&content, handle.bytes.data(), sizeof content);
   if (content.magic != magic) return std::nullopt;
-  return MemoryName{{{content.start_time, content.pid}, content.descriptor, content.inode},
+  return MemoryName{{{content.pid, content.start_time}, content.descriptor, content.inode},
                     content.bytes};
-}
-
-// Start time of a process that still runs; none for one that has ended, reaped or not.
-std::optional<std::uint64_t> start_time_of(int pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string line;
-  if (!std::getline(file, line)) return std::nullopt;
-  // The command's name, in parentheses, may contain anything; fields 3 and 22 lie behind it.
-  const auto close = line.rfind(')');
-  if (close == std::string::npos) return std::nullopt;
-  std::istringstream rest(line.substr(close + 1));
-  std::vector<std::string> fields{std::istream_iterator<std::string>(rest), {}};
-  if (fields.size() < 20 || fields[0] == "Z" || fields[0] == "X") return std::nullopt;
-  return std::strtoull(fields[19].c_str(), nullptr, 10);
 }
 
 std::optional<std::uint64_t> inode_of(int descriptor) {
@@ -80,37 +61,25 @@ std::optional<std::uint64_t> inode_of(int descriptor) {
 
 }  // namespace
 
-ProcessName this_process() {
-  // A fork changes the number, so the cache is checked.
-  thread_local ProcessName known;
-  const int pid = ::getpid();
-  if (known.pid != pid) known = {start_time_of(pid).value_or(0), pid};
-  return known;
-}
-
-bool is_alive(const ProcessName& process) {
-  return start_time_of(process.pid) == process.start_time;
-}
-
 FileName name_file(int descriptor) {
   return {this_process(), descriptor, inode_of(descriptor).value_or(0)};
 }
 
 int open_file(const FileName& file, const std::string& doing, int device) {
   const auto gone = [&](const char* why) -> int {
-    const bool alive = is_alive(file.process);
+    const bool alive = is_running(file.process);
     fail(kInvalidResourceHandle, doing, device,
          alive ? std::string(why)
                : fmt::format("the process that exported it ({}) is gone", file.process.pid));
   };
-  if (!is_alive(file.process)) return gone("");
+  if (!is_running(file.process)) return gone("");
   const std::string path = fmt::format("/proc/{}/fd/{}", file.process.pid, file.descriptor);
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) {
     if (errno == ENOENT) return gone("the exporter has freed it");
     return gone(std::strerror(errno));
   }
-  if (inode_of(descriptor) != file.inode || !is_alive(file.process)) {
+  if (inode_of(descriptor) != file.inode || !is_running(file.process)) {
     ::close(descriptor);
     return gone("the exporter has freed it");
   }
@@ -188,7 +157,7 @@ NativeEventHandle SharedEvent::handle() const {
 
 std::uint64_t SharedEvent::begin_record() {
   const std::uint64_t ticket = page_->next.fetch_add(1) + 1;
-  const ProcessName self = this_process();
+  const ProcessStamp self = this_process();
   Page::Slot& slot = page_->slot(ticket);
   slot.start_time.store(self.start_time);
   slot.pid.store(self.pid);
@@ -213,9 +182,10 @@ std::uint64_t SharedEvent::recorded() const { return page_->recorded.load(); }
 bool SharedEvent::query(std::uint64_t ticket) const {
   const Page::Slot& slot = page_->slot(ticket);
   if (slot.completed.load() >= ticket) return true;
-  const ProcessName recorder{slot.start_time.load(), slot.pid.load()};
+  const ProcessStamp recorder{slot.pid.load(), slot.start_time.load()};
   // A slot that was taken over belongs to a record 64 later; its process answers for both.
-  if (is_alive(recorder) || slot.completed.load() >= ticket) return slot.completed.load() >= ticket;
+  if (is_running(recorder) || slot.completed.load() >= ticket)
+    return slot.completed.load() >= ticket;
   fail(kLaunchFailure, "waiting for an event of another process", -1,
        fmt::format("the process that recorded the event ({}) is gone", recorder.pid));
 }

@@ -12,23 +12,13 @@
 
 #include <gantry/device/driver.hpp>
 
+#include "core/process_stamp.hpp"
+
 namespace gantry::sim {
-
-/// A process of this machine; the start time tells it from a later one with the same number.
-struct ProcessName {
-  std::uint64_t start_time = 0;  ///< clock ticks since boot
-  std::int32_t pid = 0;
-
-  friend bool operator==(const ProcessName&, const ProcessName&) = default;
-};
-
-[[nodiscard]] ProcessName this_process();
-/// False once the process has ended, also if nobody has waited for it yet.
-[[nodiscard]] bool is_alive(const ProcessName& process);
 
 /// A file descriptor of some process, and the file that it must still name.
 struct FileName {
-  ProcessName process;
+  ProcessStamp process;
   std::int32_t descriptor = -1;
   std::uint64_t inode = 0;
 

@@ -1,4 +1,4 @@
-#include "memory/process_stamp.hpp"
+#include "core/process_stamp.hpp"
 
 #include <unistd.h>
 
@@ -8,11 +8,11 @@
 #include <sstream>
 #include <string>
 
-namespace gantry::memory {
+namespace gantry {
 namespace {
 
 // Start time from /proc/<pid>/stat; none if there is no such process or it is dead but not reaped.
-std::optional<std::uint64_t> start_time(std::uint32_t pid) {
+std::optional<std::uint64_t> start_time(std::int32_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   // The command name in parentheses may contain anything, also parentheses.
@@ -33,12 +33,15 @@ std::optional<std::uint64_t> start_time(std::uint32_t pid) {
 }  // namespace
 
 ProcessStamp this_process() {
-  const auto pid = static_cast<std::uint32_t>(getpid());
-  return {pid, start_time(pid).value_or(0)};
+  // A fork changes the number, so the cache is checked.
+  thread_local ProcessStamp known;
+  const std::int32_t pid = getpid();
+  if (known.pid != pid) known = {pid, start_time(pid).value_or(0)};
+  return known;
 }
 
 bool is_running(const ProcessStamp& process) {
   return start_time(process.pid) == process.start_time;
 }
 
-}  // namespace gantry::memory
+}  // namespace gantry
