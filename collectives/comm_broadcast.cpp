@@ -125,6 +125,7 @@ std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& d
 void broadcast(const Tensor& tensor, std::span<Tensor> out) {
   require_defined("broadcast", tensor, "argument 'tensor'");
   require_device_tensors("broadcast", out, "output");
+  require_writable("broadcast", out);
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (out[i].sizes() != tensor.sizes()) {
       throw ShapeError(fmt::format(

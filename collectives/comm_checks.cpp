@@ -4,6 +4,8 @@
 
 #include <gantry/core/error.hpp>
 
+#include "tensor/overlap.hpp"
+
 namespace gantry::comm {
 
 std::vector<Device> checked_devices(std::string_view op, const std::vector<Device>& devices) {
@@ -65,6 +67,28 @@ void require_distinct_devices(std::string_view op, std::span<const Tensor> tenso
       throw InvalidArgument(
           fmt::format("{}: expected one tensor per device, but tensors {} and {} are both on {}",
                       op, j, i, tensors[i].device().str()));
+    }
+  }
+}
+
+void require_writable(std::string_view op, std::span<const Tensor> outputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!detail::has_internal_overlap(outputs[i])) continue;
+    throw InvalidArgument(fmt::format(
+        "{}: expected output {} to have a place for each element, but several share one (an "
+        "expanded tensor?); clone() it first",
+        op, i));
+  }
+}
+
+void require_apart(std::string_view op, std::span<const Tensor> outputs,
+                   std::span<const Tensor> inputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    for (std::size_t j = 0; j < inputs.size(); ++j) {
+      if (!outputs[i].is_view_of(inputs[j])) continue;
+      throw InvalidArgument(fmt::format(
+          "{}: expected outputs that share no memory with inputs, but output {} shares input {}'s",
+          op, i, j));
     }
   }
 }

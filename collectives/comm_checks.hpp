@@ -23,6 +23,12 @@ void require_alike(std::string_view op, std::span<const Tensor> tensors, std::st
 // Throws: InvalidArgument if two tensors live on one device.
 void require_distinct_devices(std::string_view op, std::span<const Tensor> tensors);
 
+// Throws: InvalidArgument if elements of an output share a place, or an output shares memory with
+// an input.
+void require_writable(std::string_view op, std::span<const Tensor> outputs);
+void require_apart(std::string_view op, std::span<const Tensor> outputs,
+                   std::span<const Tensor> inputs);
+
 // Throws: InvalidArgument for an undefined tensor.
 void require_defined(std::string_view op, const Tensor& tensor, std::string_view what);
 

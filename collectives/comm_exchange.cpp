@@ -18,6 +18,8 @@ void require_pairs(std::string_view op, std::span<const Tensor> outputs,
   require_device_tensors(op, outputs, "output");
   require_alike(op, inputs, "input");
   require_alike(op, outputs, "output");
+  require_writable(op, outputs);
+  require_apart(op, outputs, inputs);
   if (outputs.size() != inputs.size()) {
     throw InvalidArgument(fmt::format("{}: expected one output per input ({}), but got {}", op,
                                       inputs.size(), outputs.size()));
@@ -58,11 +60,13 @@ std::vector<Tensor> dense_copies(std::span<const Tensor> tensors) {
 void all_reduce(std::span<Tensor> tensors, ReduceOp op) {
   require_device_tensors("all_reduce", tensors, "input");
   require_alike("all_reduce", tensors, "input");
+  require_writable("all_reduce", tensors);
   require_distinct_devices("all_reduce", tensors);
   const DType dtype = tensors.front().dtype();
   const Folding how = folding(op, dtype, static_cast<int>(tensors.size()), "all_reduce");
   const std::vector<Tensor> dense = dense_copies(tensors);
-  const bool same_bits = !is_floating_point(dtype) || op == ReduceOp::min || op == ReduceOp::max;
+  // Floating minima differ, too: NCCL does not promise what NaN and -0 give.
+  const bool same_bits = !is_floating_point(dtype) && nccl_supports(op, dtype);
   if (wants_nccl(devices_of(dense), dense.front().nbytes(), same_bits)) {
     nccl_all_reduce(dense, op);
   } else {

@@ -76,6 +76,7 @@ void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim) {
   const int axis = gather_dim(tensors, dim);
   const Shape shape = joined_shape(tensors, axis);
   require_defined("gather", out, "argument 'out'");
+  require_writable("gather", std::span(&out, 1));
   if (out.sizes() != shape) {
     throw ShapeError(fmt::format("gather: Expected out tensor to have shape {}, but got {}",
                                  shape.str(), out.sizes().str()));

@@ -33,7 +33,8 @@ Tensor sum_onto(const std::vector<Tensor>& tensors, Device destination) {
     dense.push_back(tensor.contiguous());
   }
   // Integer sums have the same bits in any order.
-  const bool same_bits = !is_floating_point(out.dtype());
+  const bool same_bits =
+      !is_floating_point(out.dtype()) && nccl_supports(ReduceOp::sum, out.dtype());
   if (root >= 0 && wants_nccl(devices_of(dense), out.nbytes(), same_bits)) {
     nccl_reduce(dense, out, root, ReduceOp::sum);
   } else {

@@ -92,6 +92,7 @@ void scatter(const Tensor& tensor, std::span<Tensor> out, int dim) {
     throw InvalidArgument("scatter: Expected at least one output tensor to scatter to");
   }
   require_device_tensors("scatter", out, "output");
+  require_writable("scatter", out);
   const int axis = checked_dim("scatter", dim, tensor.dim());
   std::int64_t total = 0;
   for (std::size_t i = 0; i < out.size(); ++i) {

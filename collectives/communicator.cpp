@@ -11,6 +11,7 @@
 
 #include "collectives/coalesce.hpp"
 #include "collectives/communicator_impl.hpp"
+#include "tensor/overlap.hpp"
 
 namespace gantry {
 
@@ -63,6 +64,15 @@ void require_same_dtype(const Tensor& output, const Tensor& input, std::string_v
                                name(input.dtype()), name(output.dtype())));
 }
 
+// A result can only be written where each element has a place of its own.
+void require_writable(const Tensor& tensor, std::string_view op, std::string_view argument) {
+  if (!detail::has_internal_overlap(tensor)) return;
+  throw InvalidArgument(fmt::format(
+      "{}: expected '{}' to have a place for each element, but several share one (an expanded "
+      "tensor?); clone() it first",
+      op, argument));
+}
+
 // `large` must be `small` with size() times the rows.
 void require_rows(const Tensor& large, const Tensor& small, int ranks, std::string_view op,
                   std::string_view argument) {
@@ -97,8 +107,18 @@ Work Communicator::submit(Descriptor call, std::int64_t bytes, Run run) {
   const std::lock_guard lock(impl_->mutex);
   const Stream stream = Stream::current(device());
   if (size() > 1) {
+    if (impl_->control) impl_->control->require_intact();
     call.sequence = ++impl_->sequence;
-    run(impl_->transport_for(call, bytes), call, stream);
+    try {
+      run(impl_->transport_for(call, bytes), call, stream);
+    } catch (const CollectiveMismatch&) {
+      if (impl_->p2p) impl_->p2p->restart();
+      throw;
+    } catch (...) {
+      // The others wait for this rank's part of the operation.
+      if (impl_->control) impl_->control->abort();
+      throw;
+    }
   }
   auto state = std::make_shared<Work::State>();
   state->device = device();
@@ -110,6 +130,7 @@ Work Communicator::submit(Descriptor call, std::int64_t bytes, Run run) {
 
 Work Communicator::all_reduce(Tensor& tensor, ReduceOp op, CollectiveOptions options) {
   require_tensor(tensor, device(), "all_reduce", "tensor");
+  require_writable(tensor, "all_reduce", "tensor");
   (void)folding(op, tensor.dtype(), size(), "all_reduce");
   Tensor dense = tensor.contiguous();
   const Descriptor call{.count = dense.numel(),
@@ -134,6 +155,7 @@ Work Communicator::all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op,
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     require_tensor(tensors[i], device(), "all_reduce_coalesced", fmt::format("tensors[{}]", i));
+    require_writable(tensors[i], "all_reduce_coalesced", fmt::format("tensors[{}]", i));
     (void)folding(op, tensors[i].dtype(), size(), "all_reduce_coalesced");
   }
   std::optional<Work> last;
@@ -148,6 +170,7 @@ Work Communicator::all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op,
 
 Work Communicator::broadcast(Tensor& tensor, int root) {
   require_tensor(tensor, device(), "broadcast", "tensor");
+  require_writable(tensor, "broadcast", "tensor");
   if (root < 0 || root >= size()) {
     throw InvalidArgument(
         fmt::format("broadcast: expected a root from 0 to {}, but got {}", size() - 1, root));
@@ -170,6 +193,7 @@ Work Communicator::broadcast(Tensor& tensor, int root) {
 Work Communicator::all_gather(Tensor& output, const Tensor& input) {
   require_tensor(output, device(), "all_gather", "output");
   require_tensor(input, device(), "all_gather", "input");
+  require_writable(output, "all_gather", "output");
   require_same_dtype(output, input, "all_gather");
   require_rows(output, input, size(), "all_gather", "output");
   const Tensor source = input.contiguous();
@@ -190,6 +214,7 @@ Work Communicator::reduce_scatter(Tensor& output, const Tensor& input, ReduceOp 
                                   CollectiveOptions options) {
   require_tensor(output, device(), "reduce_scatter", "output");
   require_tensor(input, device(), "reduce_scatter", "input");
+  require_writable(output, "reduce_scatter", "output");
   require_same_dtype(output, input, "reduce_scatter");
   require_rows(input, output, size(), "reduce_scatter", "input");
   (void)folding(op, input.dtype(), size(), "reduce_scatter");

@@ -12,6 +12,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/communicator_impl.hpp"
+#include "collectives/nccl_clique.hpp"
 
 namespace gantry {
 
@@ -147,7 +148,13 @@ Transport& Communicator::Impl::transport_for(const Descriptor& call, std::int64_
       call.kind == CollectiveKind::all_reduce || call.kind == CollectiveKind::reduce_scatter;
   if (algorithm_ == Algorithm::automatic && reduces && !order_matters && bytes >= kNcclSumBytes &&
       platform() == Platform::cuda && has_nccl() && nccl_supports(call.op, call.dtype)) {
-    if (nccl == nullptr) nccl = make_nccl_transport(membership, *bootstrap, control.get());
+    if (nccl == nullptr) {
+      // Starting NCCL waits for all ranks, so calls are compared first.
+      control->describe(call);
+      control->await(control->announce());
+      control->verify(call.sequence);
+      nccl = make_nccl_transport(membership, *bootstrap, control.get());
+    }
     return *nccl;
   }
   return *p2p;
@@ -158,7 +165,9 @@ void Communicator::Impl::finish() noexcept {
   if (finished_) return;
   finished_ = true;
   try {
-    if (!in_bad_fork()) synchronize(membership.device);
+    // After a loss the device may wait for an event that nobody will reach.
+    const bool lost = control && control->broken();
+    if (!in_bad_fork() && !lost) synchronize(membership.device);
   } catch (const std::exception& error) {
     logging::debug(fmt::format("leaving the communicator: {}", error.what()));
   }

@@ -183,8 +183,16 @@ void ControlBlock::check_peers(std::uint64_t fence) const {
   if (const int lost = bootstrap_.lost_rank(); lost >= 0) lose(lost, "left the job");
 }
 
+bool ControlBlock::broken() const noexcept {
+  return shared_->culprit.load(std::memory_order_acquire) >= 0;
+}
+
+void ControlBlock::require_intact() const {
+  if (broken()) check_peers(fence_);
+}
+
 void ControlBlock::await(std::uint64_t fence) {
-  if (shared_->culprit.load(std::memory_order_acquire) >= 0) check_peers(fence);
+  require_intact();
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   Clock::time_point next_check = start + kLivenessPeriod;
@@ -226,7 +234,7 @@ void ControlBlock::verify(std::int64_t sequence) const {
   for (int i = 1; i < size_; ++i) {
     const Descriptor& other = shared_->slot(i).ring[sequence % kDescriptorRing];
     if (other == reference) continue;
-    throw InvalidArgument(fmt::format(
+    throw CollectiveMismatch(fmt::format(
         "collective #{}: expected the same call on every rank, but rank 0 called {} and rank {} "
         "called {}",
         sequence, reference.str(), i, other.str()));

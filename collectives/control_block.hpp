@@ -10,6 +10,7 @@
 
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/core/dtype.hpp>
+#include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap.hpp"
 #include "collectives/peer_process.hpp"
@@ -40,6 +41,12 @@ struct Descriptor {
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };
 
+// Ranks made different calls. Every rank throws it at the same fence, so the group stays usable.
+class CollectiveMismatch : public InvalidArgument {
+ public:
+  using InvalidArgument::InvalidArgument;
+};
+
 // Shared memory of all ranks of one machine: who has entered what, and who is still there.
 //
 // A fence counts one step of one operation. A rank announces it when its device work up to the step
@@ -59,8 +66,12 @@ class ControlBlock {
   // Blocks the host until every rank announced `fence`.
   // Throws: PeerLostError if a rank died, left or aborted; TimeoutError naming who did not come.
   void await(std::uint64_t fence);
+  // Throws PeerLostError if the group is unusable; costs one load.
+  void require_intact() const;
+  // True once a rank was lost or aborted.
+  bool broken() const noexcept;
   // Compares all ranks' descriptors of operation `sequence` after its first fence.
-  // Throws: InvalidArgument naming rank 0 and the first rank that differs.
+  // Throws: CollectiveMismatch naming rank 0 and the first rank that differs.
   void verify(std::int64_t sequence) const;
   // Throws PeerLostError if a rank died, aborted, or left before `fence`; one system call a rank.
   void check_peers(std::uint64_t fence) const;

@@ -6,7 +6,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/transport.hpp"
+#include "collectives/nccl_clique.hpp"
 
 namespace gantry {
 

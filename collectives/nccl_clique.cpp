@@ -8,7 +8,6 @@
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
-#include <gantry/device/guard.hpp>
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/nccl_check.hpp"
@@ -52,13 +51,15 @@ template <class Call>
 void grouped(std::span<const Tensor> tensors, Call call) {
   Clique& clique = clique_of(tensors);
   const std::lock_guard lock(clique.mutex);
+  // Nothing but NCCL's own calls between start and end: an exception would leave the group open.
+  std::vector<cudaStream_t> streams;
+  for (const Tensor& tensor : tensors) {
+    streams.push_back(static_cast<cudaStream_t>(Stream::current(tensor.device()).native_handle()));
+  }
   GANTRY_NCCL_CHECK(ncclGroupStart(), "opening an NCCL group");
   ncclResult_t first_failure = ncclSuccess;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const DeviceGuard guard(tensors[i].device());
-    const Stream stream = Stream::current(tensors[i].device());
-    const ncclResult_t status =
-        call(i, clique.comms[i], static_cast<cudaStream_t>(stream.native_handle()));
+    const ncclResult_t status = call(i, clique.comms[i], streams[i]);
     if (first_failure == ncclSuccess) first_failure = status;
   }
   const ncclResult_t end = ncclGroupEnd();

@@ -12,6 +12,9 @@ namespace gantry {
 // NCCL among devices of this process; communicators are made at the first use of a device list and
 // kept. `wants_nccl` tells when comm::* takes it.
 
+// True if NCCL knows the dtype and the op for it.
+bool nccl_supports(ReduceOp op, DType dtype);
+
 // True if this call should go through NCCL: GANTRY_COLL_ALGO=nccl, or bytes so large that NCCL's
 // ring outruns ours and the result's bits are the same; never on simulated devices, for devices
 // that occur twice, or in a build without NCCL.

@@ -24,6 +24,10 @@ class NcclTransport final : public Transport {
   NcclTransport(const Membership& membership, Bootstrap& bootstrap, ControlBlock* control)
       : device_(membership.device), control_(control) {
     prepare_nccl_environment();
+    barrier_word_ = driver().allocate(device_.index, sizeof(std::int32_t));
+    if (barrier_word_ == nullptr) {
+      throw OutOfMemoryError("Failed allocating the barrier's word of 4 bytes", {}, device_.str());
+    }
     ncclUniqueId id{};
     if (membership.rank == 0) {
       GANTRY_NCCL_CHECK(ncclGetUniqueId(&id), "making an NCCL id");
@@ -85,13 +89,6 @@ class NcclTransport final : public Transport {
   void barrier(const Descriptor& call, const Stream& stream) override {
     enter(call);
     const DeviceGuard guard(device_);
-    if (barrier_word_ == nullptr) {
-      barrier_word_ = driver().allocate(device_.index, sizeof(std::int32_t));
-      if (barrier_word_ == nullptr) {
-        throw OutOfMemoryError("Failed allocating the barrier's word of 4 bytes", {},
-                               device_.str());
-      }
-    }
     GANTRY_NCCL_CHECK(ncclAllReduce(barrier_word_, barrier_word_, 1, ncclInt32, ncclSum, comm_,
                                     cuda_stream(stream)),
                       "passing a barrier");

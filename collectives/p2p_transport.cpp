@@ -43,6 +43,8 @@ class P2pTransport final : public Transport {
 
   std::string_view name() const override { return "p2p"; }
 
+  void restart() override { turn_ = 0; }
+
   void all_reduce(void* data, const Descriptor& call, const Stream& stream) override {
     Operation operation(*this, call, stream);
     const Folding how = folding(call.op, call.dtype, membership_.size, "all_reduce");
@@ -126,8 +128,8 @@ class P2pTransport final : public Transport {
   }
 
  private:
-  // One call: announces what it is, orders it with the call before, and blames this rank if it
-  // throws half-way, because the others would wait for it.
+  // One call: says what it is and orders it with the call before. Whoever made the call aborts the
+  // group if it throws half-way, because the others would wait for it.
   class Operation {
    public:
     Operation(P2pTransport& transport, const Descriptor& call, const Stream& stream)
@@ -136,14 +138,7 @@ class P2pTransport final : public Transport {
       driver().wait_event(stream_.native(), transport_.lane_);
     }
 
-    // Every rank throws at a mismatch, after it was ordered behind all earlier reads: the group
-    // stays usable, and the slots begin anew because calls take turns differently.
     ~Operation() {
-      if (mismatch_) transport_.turn_ = 0;
-      if (std::uncaught_exceptions() > exceptions_ && !mismatch_) {
-        transport_.control_.abort();
-        return;
-      }
       try {
         driver().record_event(transport_.lane_, stream_.native());
       } catch (...) {
@@ -163,9 +158,7 @@ class P2pTransport final : public Transport {
       }
       if (verified_) return;
       verified_ = true;
-      mismatch_ = true;
       transport_.control_.verify(call_.sequence);
-      mismatch_ = false;
     }
 
     template <class Turn>
@@ -180,9 +173,7 @@ class P2pTransport final : public Transport {
     P2pTransport& transport_;
     const Descriptor& call_;
     const Stream& stream_;
-    int exceptions_ = std::uncaught_exceptions();
     bool verified_ = false;
-    bool mismatch_ = false;
   };
 
   int rank() const { return membership_.rank; }

@@ -29,6 +29,9 @@ class Transport {
   virtual ~Transport() = default;
 
   virtual std::string_view name() const = 0;
+  // Brings all ranks back in step after a mismatch: they may have taken different turns. The fence
+  // that found it ordered every rank behind all earlier reads.
+  virtual void restart() {}
   virtual void all_reduce(void* data, const Descriptor& call, const Stream& stream) = 0;
   virtual void broadcast(void* data, const Descriptor& call, const Stream& stream) = 0;
   // `call.count` elements from every rank.
@@ -51,7 +54,4 @@ bool has_nccl();
 // Throws: NotSupported in a build without NCCL; NcclError.
 std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Bootstrap& bootstrap,
                                                ControlBlock* control);
-// True if NCCL knows the dtype and the op for it.
-bool nccl_supports(ReduceOp op, DType dtype);
-
 }  // namespace gantry

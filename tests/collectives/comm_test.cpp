@@ -370,6 +370,11 @@ TEST_F(CommTest, BadInputIsAClearErrorAndChangesNothing) {
   std::vector<Tensor> one{a};
   expect_throws<DTypeError>([&] { comm::all_reduce(one, ReduceOp::bxor); },
                             "expected an integer dtype or bool for bxor, but got f32");
+  std::vector<Tensor> expanded{ones({1, 3}, {.device = "cuda:0"}).expand({2, 3})};
+  expect_throws<InvalidArgument>([&] { comm::broadcast(a, expanded); }, "a place for each element");
+  expect_throws<InvalidArgument>([&] { comm::gather({a.narrow(0, 0, 2)}, expanded[0]); },
+                                 "a place for each element");
+  expect_throws<InvalidArgument>([&] { comm::all_to_all(one, one); }, "share no memory");
   EXPECT_EQ(values(a), values(host));
   EXPECT_EQ(values(out), std::vector<double>(9, 0.0));
 }

@@ -113,24 +113,26 @@ void check_movement(Communicator& world) {
   }
 }
 
-// Operations on changing streams, without waiting in between: order must come from events alone.
+// Operations on streams that nobody orders, and no waiting in between: slots are filled and read in
+// turn only because the communicator orders its own calls.
 void check_streams(Communicator& world) {
-  Tensor tensor = ones({1 << 15}, {.device = world.device()});
-  double expected = 1;
-  for (int round = 0; round < 12; ++round) {
-    const Stream before = Stream::current(world.device());
-    const Stream stream = Stream::from_pool(world.device());
-    stream.wait(before);
-    const StreamGuard guard(stream);
-    tensor.mul_(0.5);
-    const Work work = world.all_reduce(tensor);
-    expected = expected * 0.5 * world.size();
-    work.synchronize();
-    require(work.query(), "query after synchronize");
-    before.wait(stream);
+  std::vector<Tensor> tensors;
+  std::vector<Work> works;
+  for (int round = 0; round < 24; ++round) {
+    const StreamGuard guard(Stream::from_pool(world.device()));
+    tensors.push_back(
+        full({150'000}, 100 * round + world.rank(), {.dtype = f32, .device = world.device()}));
+    works.push_back(world.all_reduce(tensors.back()));
   }
-  require(tensor.amax().item<double>() == expected, "streams max");
-  require(tensor.amin().item<double>() == expected, "streams min");
+  for (int round = 0; round < 24; ++round) {
+    works[static_cast<std::size_t>(round)].synchronize();
+    require(works[static_cast<std::size_t>(round)].query(), "query after synchronize");
+    works[static_cast<std::size_t>(round)].wait();
+    const double expected = world.size() * 100.0 * round + world.size() * (world.size() - 1) / 2.0;
+    const Tensor& tensor = tensors[static_cast<std::size_t>(round)];
+    require(tensor.amax().item<double>() == expected, "streams max");
+    require(tensor.amin().item<double>() == expected, "streams min");
+  }
 }
 
 int run_all(Communicator& world) {
@@ -195,7 +197,7 @@ int run_loss(Communicator& world, const std::string& how) {
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     require(error.rank() >= 0, "the error names a rank");
     try {
-      world.barrier();
+      world.all_reduce(tensor);
       return 1;
     } catch (const PeerLostError&) {
       fmt::print("lost rank {} after {} s: {}\n", error.rank(), waited.count() < 5 ? "few" : "many",
@@ -257,6 +259,9 @@ int run_bad_input(Communicator& world) {
     must_throw<ShapeError>([&] { world.all_gather(wrong, good); }, "all_gather: expected 'output'");
     must_throw<ShapeError>([&] { world.reduce_scatter(good, wrong); }, "expected 'input'");
     must_throw<DTypeError>([&] { world.all_reduce(good, ReduceOp::band); }, "integer dtype");
+    Tensor expanded = ones({1}, {.device = world.device()}).expand({4});
+    must_throw<InvalidArgument>([&] { world.all_reduce(expanded); }, "a place for each element");
+    must_throw<InvalidArgument>([&] { world.broadcast(expanded); }, "a place for each element");
     std::vector<Tensor> none;
     must_throw<InvalidArgument>([&] { world.all_reduce_coalesced(none); }, "at least one tensor");
   }

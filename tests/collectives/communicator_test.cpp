@@ -148,7 +148,7 @@ TEST_F(CommunicatorTest, MalformedSurroundingsAreErrors) {
                    {"GANTRY_LOCAL_RANK", "0"},
                    {"GANTRY_LOCAL_SIZE", "1"},
                    {"GANTRY_DEVICE", "99"}}),
-              ::testing::AnyOf(HasSubstr("GANTRY_DEVICE is 99"), HasSubstr("ok by")));
+              HasSubstr(device_count() > 1 ? "GANTRY_DEVICE is 99" : "ok by"));
 }
 
 }  // namespace

@@ -43,7 +43,9 @@ void broadcast(const Tensor& tensor, std::span<Tensor> out);
     std::size_t buffer_bytes = kDefaultBufferBytes);
 
 /// Sums tensors of one shape and dtype onto `destination` (default: the current device; may be a
-/// device without an input, or the CPU), as the left fold in list order.
+/// device without an input, or the CPU), as the left fold in list order. On the CPU the result is
+/// pinned and the copy does not block: synchronize the first input's stream before reading it.
+/// GANTRY_COLL_ALGO=nccl gives up the order, and knows no i16.
 /// Aliasing: always a new tensor.
 [[nodiscard]] Tensor reduce_add(const std::vector<Tensor>& tensors,
                                 std::optional<Device> destination = std::nullopt);
@@ -87,7 +89,8 @@ struct GatherOptions {
 /// Aliasing: always a new tensor.
 [[nodiscard]] Tensor gather(const std::vector<Tensor>& tensors, const GatherOptions& options = {});
 
-/// Joins device tensors along `dim` into `out` (any device or the CPU).
+/// Joins device tensors along `dim` into `out` (any device or the CPU). As above for a pinned
+/// `out`; into pageable memory the host blocks.
 void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim = 0);
 
 /// Reduces tensors of one shape and dtype, one per device, and leaves the result in every one.

@@ -25,8 +25,8 @@ struct CollectiveOptions {
 /// A group of processes with one device each that run collectives together.
 ///
 /// A cheap handle; copies name the same group. Every rank calls the same operations in the same
-/// order with matching arguments; a mismatch is an InvalidArgument on the ranks that disagree with
-/// rank 0, naming both calls.
+/// order with matching arguments; a mismatch is an InvalidArgument on every rank, naming rank 0's
+/// call and the first that differs. It changes nothing, and the group goes on.
 ///
 /// Device/stream: an operation runs in order with the current stream of the communicator's device.
 /// The host waits until every rank has entered the same operation, but not for the device.
@@ -34,7 +34,8 @@ struct CollectiveOptions {
 ///
 /// Failure: a rank that dies or leaves makes every other rank's call throw PeerLostError within a
 /// second; the communicator is unusable from then on. A rank that does not come is a TimeoutError
-/// after GANTRY_COLL_TIMEOUT seconds, naming it.
+/// after GANTRY_COLL_TIMEOUT seconds, naming it. Between machines NCCL alone decides what happens:
+/// mismatches and losses are not noticed there yet.
 ///
 /// Thread safety: one thread at a time enters an operation; others wait.
 class Communicator {
@@ -80,7 +81,7 @@ class Communicator {
   /// Joins one byte string of every rank, in rank order, on the host.
   [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes);
 
-  /// Makes every rank's pending and later calls throw PeerLostError.
+  /// Makes every rank's pending and later calls throw PeerLostError (ranks of one machine).
   void abort() noexcept;
 
  private:

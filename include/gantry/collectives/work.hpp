@@ -17,7 +17,7 @@ class Work {
   /// True if the operation is done. Does not block. Throws: PeerLostError if it can no longer end.
   [[nodiscard]] bool query() const;
   /// Blocks the host until the operation is done. Throws: PeerLostError if a rank was lost
-  /// meanwhile; TimeoutError past the communicator's deadline.
+  /// meanwhile.
   void synchronize() const;
 
  private:
