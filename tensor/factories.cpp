@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include <gantry/core/error.hpp>
+#include <gantry/device/driver.hpp>
 #include <gantry/tensor/elementwise.hpp>
 
 #include "kernels/copy.hpp"
@@ -256,6 +257,16 @@ Tensor from_blob(void* data, const Shape& sizes, const Dims& strides,
   if (data == nullptr && extent > 0) {
     throw InvalidArgument(
         fmt::format("from_blob: expected memory for {} elements, but got a null pointer", extent));
+  }
+  if (device.is_cuda() && extent > 0) {
+    // A wrong address would only show in a kernel, which ends the context.
+    const PointerInfo info = driver().pointer_info(data);
+    if (info.kind != PointerKind::device || info.device != device.index) {
+      throw InvalidArgument(fmt::format(
+          "from_blob: expected memory of {}, but got {}", device.str(),
+          info.kind == PointerKind::device ? "memory of " + Device::cuda(info.device).str()
+                                           : std::string("a host address")));
+    }
   }
   const std::size_t bytes = static_cast<std::size_t>(extent) * element_size(dtype);
   return Tensor::from_storage(Storage::foreign(data, bytes, device, std::move(deleter)), sizes,

@@ -22,12 +22,14 @@ struct Tensor::Impl {
 };
 
 Tensor Tensor::restride(const Shape& sizes, const Dims& strides, std::int64_t offset) const {
+  // Dims of stride 0 can have more elements than an index can count.
+  const std::int64_t numel = detail::checked_numel("view", sizes);
   auto made = std::make_shared<Impl>();
   made->storage = impl_->storage;
   made->sizes = sizes;
   made->strides = strides;
   made->offset = offset;
-  made->numel = sizes.product();
+  made->numel = numel;
   made->dtype = impl_->dtype;
   made->contiguous = detail::is_contiguous(sizes, strides);
   return Tensor(std::move(made));

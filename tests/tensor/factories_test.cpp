@@ -179,5 +179,24 @@ TEST_F(FactoriesDeviceTest, PinnedMemoryIsPinned) {
   EXPECT_TRUE(from_blob(made.data(), {4}).is_pinned());
 }
 
+TEST(FactoriesTest, ForeignDeviceMemoryMustBeThatDevices) {
+  GANTRY_REQUIRE_DEVICES(1);
+  std::vector<float> host(4);
+  try {
+    static_cast<void>(from_blob(host.data(), {4}, {.device = "cuda:0"}));
+    FAIL() << "a host address passed for device memory";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), "from_blob: expected memory of cuda:0, but got a host address");
+  }
+  const Tensor owner = ones({4}, {.device = "cuda:0"});
+  EXPECT_TRUE(from_blob(owner.data(), {4}, {.device = "cuda:0"}).equal(owner));
+}
+
+TEST(FactoriesTest, ViewsCannotHaveMoreElementsThanAnIndexCounts) {
+  const std::int64_t large = std::int64_t{1} << 32;
+  EXPECT_THROW(static_cast<void>(ones({1}).expand({large, large})), ShapeError);
+  EXPECT_EQ(ones({1}).expand({large, 2}).numel(), 2 * large);
+}
+
 }  // namespace
 }  // namespace gantry
