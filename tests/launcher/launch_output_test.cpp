@@ -100,8 +100,9 @@ TEST_F(LaunchOutputTest, ASlowReaderBlocksNoRank) {
   long lines = 0;
   long bytes = 0;
   counts >> lines >> bytes;
-  EXPECT_EQ(lines, 4L * kLines) << outcome.describe();
-  EXPECT_EQ(bytes, 4L * kLines * 97);
+  // On a crowded machine the rest of a line may come late: then its first part is shown as a line.
+  EXPECT_GE(lines, 4L * kLines) << outcome.describe();
+  EXPECT_EQ(bytes - lines, 4L * kLines * 96) << "characters besides line ends";
 }
 
 TEST_F(LaunchOutputTest, SurvivesAReaderThatGoesAway) {
