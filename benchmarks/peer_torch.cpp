@@ -8,12 +8,12 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include "alloc/steps.hpp"
+
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <functional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -86,23 +86,18 @@ void dispatch() {
 
 void allocation() {
   auto* allocator = c10::cuda::CUDACachingAllocator::get();
-  for (const std::size_t bytes :
-       {std::size_t{512}, std::size_t{4096}, std::size_t{1} << 20, std::size_t{64} << 20}) {
+  for (const std::size_t bytes : gantry::benchmarks::pair_sizes()) {
     host("alloc/pair/" + std::to_string(bytes),
          [&] { allocator->raw_delete(allocator->raw_alloc(bytes)); });
   }
-  std::mt19937_64 random(1);
-  std::uniform_real_distribution<double> exponent(9.0, 23.0);
-  std::vector<std::size_t> sizes(8192);
-  for (auto& size : sizes) size = static_cast<std::size_t>(std::exp2(exponent(random)));
+  const gantry::benchmarks::LiveSetSteps steps = gantry::benchmarks::live_set_steps();
   std::vector<void*> live(1000);
-  std::size_t next = 0;
-  for (void*& block : live) block = allocator->raw_alloc(sizes[next++ % sizes.size()]);
-  std::size_t victim = 0;
+  std::size_t step = 0;
+  for (void*& block : live) block = allocator->raw_alloc(steps.bytes(step++));
   host("alloc/live_set", [&] {
-    victim = (victim * 5 + 7) % live.size();
-    allocator->raw_delete(live[victim]);
-    live[victim] = allocator->raw_alloc(sizes[next++ % sizes.size()]);
+    void*& block = live[steps.victim(step)];
+    allocator->raw_delete(block);
+    block = allocator->raw_alloc(steps.bytes(step++));
   });
   for (void* block : live) allocator->raw_delete(block);
   const auto pinned = torch::dtype(torch::kUInt8).pinned_memory(true);

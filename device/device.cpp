@@ -2,15 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <charconv>
 
 #include <gantry/core/error.hpp>
 
 #include "device/platform.hpp"
+#include "device/synchronizer.hpp"
 
 namespace gantry {
 
 namespace {
+
+std::atomic<DeviceSynchronizer> synchronizer{nullptr};
 
 [[noreturn]] void invalid_string(std::string_view text) {
   throw InvalidArgument(
@@ -78,7 +82,15 @@ void synchronize(Device device) {
     throw InvalidArgument("synchronize: expected a CUDA device, but got " + device.str());
   }
   const int index = device.resolved().index;
-  driver().synchronize_device(index);
+  if (const DeviceSynchronizer set = synchronizer.load(std::memory_order_acquire)) {
+    set(index);
+  } else {
+    driver().synchronize_device(index);
+  }
+}
+
+void set_device_synchronizer(DeviceSynchronizer function) noexcept {
+  synchronizer.store(function, std::memory_order_release);
 }
 
 }  // namespace gantry

@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+#include <mutex>
 #include <ostream>
+#include <set>
+#include <utility>
 
 #include <gantry/core/error.hpp>
 
+#include "device/peer_access.hpp"
 #include "device/platform.hpp"
 
 namespace gantry {
@@ -35,6 +40,18 @@ const PeerMatrix& cached_matrix() {
   return *matrix;
 }
 
+// What enable_peer_access was called for.
+struct EnabledPeers {
+  std::mutex mutex;
+  std::set<std::pair<int, int>> pairs;
+  std::vector<std::function<void(int, int)>> listeners;
+};
+
+EnabledPeers& enabled_peers() {
+  static auto& instance = *new EnabledPeers();
+  return instance;
+}
+
 }  // namespace
 
 bool can_access_peer(Device from, Device to) {
@@ -53,6 +70,30 @@ void enable_peer_access(Device from, Device to) {
         Device::cuda(source).str());
   }
   driver().enable_peer_access(source, target);
+  EnabledPeers& enabled = enabled_peers();
+  std::vector<std::function<void(int, int)>> listeners;
+  {
+    const std::lock_guard lock(enabled.mutex);
+    if (!enabled.pairs.emplace(source, target).second) return;
+    listeners = enabled.listeners;
+  }
+  for (const auto& listener : listeners) listener(source, target);
+}
+
+std::vector<int> devices_with_access_to(int owner) {
+  EnabledPeers& enabled = enabled_peers();
+  const std::lock_guard lock(enabled.mutex);
+  std::vector<int> devices;
+  for (const auto& [from, to] : enabled.pairs) {
+    if (to == owner) devices.push_back(from);
+  }
+  return devices;
+}
+
+void on_peer_access(std::function<void(int from, int to)> listener) {
+  EnabledPeers& enabled = enabled_peers();
+  const std::lock_guard lock(enabled.mutex);
+  enabled.listeners.push_back(std::move(listener));
 }
 
 PeerMatrix peer_matrix() {

@@ -12,8 +12,10 @@
 #include <gantry/core/error.hpp>
 #include <gantry/memory/cpu_allocator.hpp>
 
-#include "memory/native_allocator.hpp"
+#include "memory/backends.hpp"
+#include "memory/heap_allocator.hpp"
 #include "memory/oom_report.hpp"
+#include "memory/pointer_table.hpp"
 #include "streams/require_cuda.hpp"
 
 namespace gantry::memory {
@@ -36,10 +38,11 @@ Replacements& replacements() {
   return instance;
 }
 
-// The pointers that alloc() gave out; only the raw API pays for this map.
+// What alloc() gave out. Blocks of heaps are found by address; the map is for other allocators'.
 struct RawBlocks {
+  PointerTable heap_blocks;
   std::mutex mutex;
-  std::unordered_map<void*, Block> blocks;
+  std::unordered_map<void*, Block> others;
 };
 
 RawBlocks& raw_blocks() {
@@ -47,18 +50,39 @@ RawBlocks& raw_blocks() {
   return instance;
 }
 
+// The block of a pointer from alloc(), which is forgotten. Throws: InvalidArgument.
+Block take_raw(void* data) {
+  RawBlocks& raw = raw_blocks();
+  if (HeapBlock* found = raw.heap_blocks.take(data)) {
+    return {.data = data,
+            .bytes = found->requested.load(std::memory_order_relaxed),
+            .device = Device::cuda(found->arena->owner().heap->device()),
+            .allocator = &heap_allocator(),
+            .handle = found};
+  }
+  const std::lock_guard lock(raw.mutex);
+  const auto found = raw.others.find(data);
+  if (found == raw.others.end()) {
+    throw InvalidArgument(
+        fmt::format("free: a pointer from gantry::memory::alloc was expected, but got {}", data));
+  }
+  const Block block = found->second;
+  raw.others.erase(found);
+  return block;
+}
+
 Device checked(Device device, std::string_view op) {
   return device.is_cpu() ? device : Device::cuda(require_cuda(device, op));
 }
 
-Allocator& standard_allocator(Device device) {
-  return device.is_cpu() ? cpu_allocator() : NativeAllocator::instance();
+Allocator& allocator_without_replacement(Device device) {
+  return device.is_cpu() ? cpu_allocator() : standard_allocator();
 }
 
 // `device` is checked.
 Allocator& allocator_of(Device device) {
   Allocator* replacement = replacements().slot(device).load(std::memory_order_acquire);
-  return replacement != nullptr ? *replacement : standard_allocator(device);
+  return replacement != nullptr ? *replacement : allocator_without_replacement(device);
 }
 
 }  // namespace
@@ -68,12 +92,11 @@ Allocator& allocator(Device device) { return allocator_of(checked(device, "alloc
 Allocator* set_allocator(Device device, Allocator* replacement) {
   const Device place = checked(device, "set_allocator");
   Allocator* before = replacements().slot(place).exchange(replacement, std::memory_order_acq_rel);
-  return before != nullptr ? before : &standard_allocator(place);
+  return before != nullptr ? before : &allocator_without_replacement(place);
 }
 
 std::string allocator_backend() {
-  static_cast<void>(alloc_config());
-  return "native";
+  return standard_allocator().name();
 }
 
 Buffer allocate(std::size_t bytes, const Stream& stream) {
@@ -84,25 +107,18 @@ void* alloc(std::size_t bytes, const Stream& stream) {
   Buffer buffer = allocate(bytes, stream);
   if (buffer.data() == nullptr) return nullptr;
   RawBlocks& raw = raw_blocks();
-  const std::lock_guard lock(raw.mutex);
-  raw.blocks.insert_or_assign(buffer.data(), buffer.block());
+  if (buffer.block().allocator == &heap_allocator()) {
+    raw.heap_blocks.insert(buffer.data(), *static_cast<HeapBlock*>(buffer.block().handle));
+  } else {
+    const std::lock_guard lock(raw.mutex);
+    raw.others.insert_or_assign(buffer.data(), buffer.block());
+  }
   return buffer.release().data;
 }
 
 void free(void* data) {
   if (data == nullptr || in_bad_fork()) return;
-  RawBlocks& raw = raw_blocks();
-  Block block;
-  {
-    const std::lock_guard lock(raw.mutex);
-    const auto found = raw.blocks.find(data);
-    if (found == raw.blocks.end()) {
-      throw InvalidArgument(
-          fmt::format("free: a pointer from gantry::memory::alloc was expected, but got {}", data));
-    }
-    block = found->second;
-    raw.blocks.erase(found);
-  }
+  Block block = take_raw(data);
   block.allocator->deallocate(block);
 }
 
@@ -116,7 +132,8 @@ void set_fraction(double fraction, Device device) {
     throw InvalidArgument(fmt::format(
         "set_fraction: a number above 0 and at most 1 was expected, but got {}", fraction));
   }
-  NativeAllocator::instance().heap(require_cuda(device, "set_fraction")).set_fraction(fraction);
+  const int index = require_cuda(device, "set_fraction");
+  set_fraction_of(standard_allocator(), index, fraction);
 }
 
 void add_oom_observer(std::function<void(Device, const MemoryBreakdown&)> observer) {

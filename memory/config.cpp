@@ -35,10 +35,11 @@ std::size_t parse_split_limit(std::string_view key, std::string_view text) {
 
 void apply(AllocConfig& config, std::string_view key, std::string_view value) {
   if (key == "backend") {
-    if (value != "native") {
-      throw InvalidArgument(
-          fmt::format("{}: backend: 'native' was expected, but got '{}'", kVariable, value));
+    if (value != "vmm" && value != "native" && value != "async") {
+      throw InvalidArgument(fmt::format(
+          "{}: backend: one of vmm, native, async was expected, but got '{}'", kVariable, value));
     }
+    config.backend = value;
   } else if (key == "fraction") {
     config.fraction = parse_share(key, value);
   } else if (key == "gc_threshold") {

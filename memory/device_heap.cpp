@@ -1,175 +1,219 @@
 #include "memory/device_heap.hpp"
 
+#include <new>
+
 #include <gantry/core/log.hpp>
 
-#include "memory/counters.hpp"
+#include "memory/history.hpp"
 #include "memory/poison.hpp"
-#include "memory/size_policy.hpp"
+#include "memory/segment_arena.hpp"
+#include "memory/vmm_arena.hpp"
 
 namespace gantry::memory {
 
-DeviceHeap::DeviceHeap(int device, const AllocConfig& config)
-    : device_(device), config_(config), fraction_(config.fraction) {
+DeviceHeap::DeviceHeap(int device, const AllocConfig& config, HeapBacking backing)
+    : core_(device, config), backing_(backing) {
   if (config.max_split_bytes != AllocConfig{}.max_split_bytes) {
-    stats_.max_split_size = static_cast<std::int64_t>(config.max_split_bytes);
+    core_.stats.max_split_size = static_cast<std::int64_t>(config.max_split_bytes);
   }
+  static_cast<void>(make_pool({.use_on_oom = true}));
 }
 
-BlockNode& DeviceHeap::allocate(std::size_t bytes, NativeStream stream) {
+std::unique_ptr<Arena> DeviceHeap::make_arena(Pool& pool, bool small) {
+  if (backing_ == HeapBacking::vmm) return std::make_unique<VmmArena>(core_, pool, small);
+  return std::make_unique<SegmentArena>(core_, pool, small);
+}
+
+HeapBlock& DeviceHeap::allocate(std::size_t bytes, const Stream& stream, Pool& pool) {
   const std::size_t size = block_bytes(bytes);
-  Lock lock(mutex_);
-  ++clock_;
-  nodes_.reserve();
-  BlockNode* found = take_free(size, stream);
-  if (found == nullptr) found = &find_memory(lock, size, stream);
-  BlockNode& node = *found;
-  cut(node, size);
-  node.live = true;
-  node.requested = bytes;
-  count_allocation(node);
+  ThreadCache* cache = ThreadCache::mine();
+  HeapLock lock(core_.mutex);
+  if (pool.parked) {
+    throw InvalidArgument("allocate: a pool with memory was expected, but got one that is parked");
+  }
+  if (cache != nullptr) return_cached(cache->settle(*this));
+  Arena& arena = pool.arena(is_small(size));
+  StreamBlocks& own = arena.free.of(stream);
+  HeapBlock* found = take_free(arena, size, own);
+  if (found == nullptr) found = &find_memory(lock, {pool, arena, size, own});
+  HeapBlock& block = *found;
+  cut(pool, block, size);
+  block.stream = &own;
+  block.requested.store(bytes, std::memory_order_relaxed);
+  block.use.store(BlockUse::live, std::memory_order_relaxed);
+  ++pool.live_blocks;
+  count_allocation(block);
+  block.call_site = 0;
+  if (recording_history()) {
+    block.call_site = capture_call_site();
+    record_trace(core_.device, TraceAction::alloc, reinterpret_cast<std::uintptr_t>(block.data),
+                 block.bytes, own.clock.id(), block.call_site);
+  }
   lock.unlock();
   // Only what was asked for: the rounding stays forbidden.
-  unpoison(node.data, bytes, stream);
-  return node;
+  unpoison(block.data, bytes, own.clock.native());
+  return block;
 }
 
-void DeviceHeap::deallocate(BlockNode& node) noexcept {
-  const Lock lock(mutex_);
-  if (!node.live) {
+void DeviceHeap::deallocate(HeapBlock& block) noexcept {
+  ThreadCache* cache = ThreadCache::mine();
+  const HeapLock lock(core_.mutex);
+  if (cache != nullptr) return_cached(cache->settle(*this));
+  if (begin_free(block)) finish_free(block);
+}
+
+void DeviceHeap::put_in_limbo(HeapBlock& block) noexcept {
+  const HeapLock lock(core_.mutex);
+  if (!begin_free(block)) return;
+  block.use.store(BlockUse::limbo, std::memory_order_relaxed);
+  limbo_bytes_ += static_cast<std::int64_t>(block.bytes);
+}
+
+void DeviceHeap::reclaim(HeapBlock& block) noexcept {
+  const HeapLock lock(core_.mutex);
+  limbo_bytes_ -= static_cast<std::int64_t>(block.bytes);
+  finish_free(block);
+}
+
+// Counts the caller's part of a free; false if the block was free already.
+bool DeviceHeap::begin_free(HeapBlock& block) noexcept {
+  if (block.use.load(std::memory_order_relaxed) != BlockUse::live) {
     logging::error("a device block was freed twice; the second free is ignored");
-    return;
+    return false;
   }
-  const bool small = node.segment->small;
-  node.live = false;
-  decrease(stats_.allocation, small, 1);
-  decrease(stats_.allocated_bytes, small, node.bytes);
-  if (node.bytes >= config_.max_split_bytes) decrease(stats_.oversize_allocations, 1);
-  if (!pending_.defer(node)) release(node);
+  block.use.store(BlockUse::moving, std::memory_order_relaxed);
+  const bool small = block.arena->is_small();
+  --block.arena->owner().live_blocks;
+  decrease(core_.stats.allocation, small, 1);
+  decrease(core_.stats.allocated_bytes, small, block.bytes);
+  if (block.bytes >= core_.config.max_split_bytes) decrease(core_.stats.oversize_allocations, 1);
+  if (recording_history()) {
+    const std::uint32_t site = capture_call_site(TraceAction::free_requested);
+    record_trace(core_.device, TraceAction::free_requested,
+                 reinterpret_cast<std::uintptr_t>(block.data), block.bytes,
+                 block.stream->clock.id(), site != 0 ? site : block.call_site);
+  }
+  return true;
 }
 
-void DeviceHeap::record_stream(BlockNode& node, NativeStream stream) {
-  const Lock lock(mutex_);
-  if (node.live && stream != node.segment->stream) node.add(stream);
+void DeviceHeap::finish_free(HeapBlock& block) noexcept {
+  block.exported.store(false, std::memory_order_relaxed);
+  if (block.uses.empty() || !block.arena->owner().pending.defer(block)) release(block);
+}
+
+void DeviceHeap::record_use(HeapBlock& block, const Stream& stream, bool until_free) {
+  StreamClock& clock = StreamClock::of(stream);
+  const HeapLock lock(core_.mutex);
+  const BlockUse use = block.use.load(std::memory_order_relaxed);
+  if (use != BlockUse::live && use != BlockUse::limbo) return;
+  if (&clock == &block.stream->clock) return;
+  block.arena->owner().pending.note(block, clock, until_free ? 0 : clock.ticket());
+}
+
+// A free block for the request, if its arena lets it serve; else it stays free.
+HeapBlock* DeviceHeap::accept(Arena& arena, std::size_t bytes, HeapBlock* block) noexcept {
+  if (block == nullptr) return nullptr;
+  if (!arena.may_serve(block->bytes, bytes)) {
+    arena.free.insert(*block);
+    return nullptr;
+  }
+  return block;
+}
+
+HeapBlock* DeviceHeap::take_free(Arena& arena, std::size_t bytes, StreamBlocks& stream) noexcept {
+  return accept(arena, bytes, arena.free.take(bytes, stream));
+}
+
+void DeviceHeap::cut(Pool& pool, HeapBlock& block, std::size_t bytes) noexcept {
+  if (pool.options.no_split || block.bytes == bytes) return;
+  Arena& arena = *block.arena;
+  if (!arena.may_cut(block.bytes, bytes)) return;
+  try {
+    core_.slab.reserve(1);
+  } catch (const std::bad_alloc&) {
+    return;  // the whole block serves as well
+  }
+  HeapBlock& rest = core_.slab.take();
+  cut_block(block, bytes, rest);
+  arena.free.insert(rest);
+}
+
+void DeviceHeap::count_allocation(const HeapBlock& block) noexcept {
+  const bool small = block.arena->is_small();
+  increase(core_.stats.allocation, small, 1);
+  increase(core_.stats.allocated_bytes, small, block.bytes);
+  increase(core_.stats.active, small, 1);
+  increase(core_.stats.active_bytes, small, block.bytes);
+  increase(core_.stats.requested_bytes, small, block.requested.load(std::memory_order_relaxed));
+  if (block.bytes >= core_.config.max_split_bytes) increase(core_.stats.oversize_allocations, 1);
+}
+
+// Makes a block free that no other stream uses any more.
+void DeviceHeap::release(HeapBlock& block) noexcept {
+  const bool small = block.arena->is_small();
+  decrease(core_.stats.active, small, 1);
+  decrease(core_.stats.active_bytes, small, block.bytes);
+  decrease(core_.stats.requested_bytes, small, block.requested.load(std::memory_order_relaxed));
+  block.uses.clear();
+  if (recording_history()) {
+    record_trace(core_.device, TraceAction::free_completed,
+                 reinterpret_cast<std::uintptr_t>(block.data), block.bytes,
+                 block.stream->clock.id(), block.call_site);
+  }
+  StreamClock& clock = block.stream->clock;
+  // Submitted before the mark is asked for, so whoever waits for the mark runs after it.
+  poison(block.data, block.bytes, clock.native());
+  block.mark = clock.ticket();
+  block.arena->free.insert(block);
+}
+
+// Blocks that come out of threads' caches; their frees were counted and marked.
+void DeviceHeap::return_cached(HeapBlock* blocks) noexcept {
+  while (blocks != nullptr) {
+    HeapBlock& block = *blocks;
+    blocks = block.next_in_bin;
+    block.arena->free.insert(block);
+  }
+}
+
+void DeviceHeap::add(Pool& pool, bool small, UsageAccount& account) noexcept {
+  if (account.allocations == 0 && account.frees == 0) return;
+  pool.live_blocks += account.allocations - account.frees;
+  const auto apply = [](Stat& stat, std::int64_t in, std::int64_t out, std::int64_t most) {
+    stat.peak = std::max(stat.peak, stat.current + most);
+    stat.current += in - out;
+    stat.allocated += in;
+    stat.freed += out;
+  };
+  const auto apply_both = [&](PoolStat& stat, std::int64_t in, std::int64_t out,
+                              std::int64_t most) {
+    apply(stat.all, in, out, most);
+    apply(small ? stat.small_pool : stat.large_pool, in, out, most);
+  };
+  const UsageAccount& a = account;
+  apply_both(core_.stats.allocation, a.allocations, a.frees, a.most_blocks);
+  apply_both(core_.stats.active, a.allocations, a.frees, a.most_blocks);
+  apply_both(core_.stats.allocated_bytes, a.bytes_out, a.bytes_in, a.most_bytes);
+  apply_both(core_.stats.active_bytes, a.bytes_out, a.bytes_in, a.most_bytes);
+  apply_both(core_.stats.requested_bytes, a.requested_out, a.requested_in, a.most_requested);
+  account = {};
 }
 
 void DeviceHeap::empty_cache() {
-  Lock lock(mutex_);
-  wait_for_pending(lock);
-  release_all();
+  HeapLock lock(core_.mutex);
+  flush_magazines();
+  while (wait_for_oldest(lock)) {
+  }
+  harvest(lock, ~std::size_t{0}, nullptr);
+  lock.unlock();
+  core_.chunks.release_spare();
+  lock.lock();
+  core_.refresh_reserved();
 }
 
 void DeviceHeap::set_fraction(double fraction) {
-  const Lock lock(mutex_);
-  fraction_ = fraction;
-}
-
-Stats DeviceHeap::stats() const {
-  const Lock lock(mutex_);
-  return stats_;
-}
-
-void DeviceHeap::reset_peak_stats() {
-  const Lock lock(mutex_);
-  for (PoolStat* stat :
-       {&stats_.allocation, &stats_.segment, &stats_.active, &stats_.inactive_split,
-        &stats_.allocated_bytes, &stats_.reserved_bytes, &stats_.active_bytes,
-        &stats_.inactive_split_bytes, &stats_.requested_bytes}) {
-    reset_peak(*stat);
-  }
-  reset_peak(stats_.oversize_allocations);
-  reset_peak(stats_.oversize_segments);
-}
-
-DeviceHeap::Export DeviceHeap::export_block(const BlockNode& node) {
-  const Lock lock(mutex_);
-  if (!node.live) {
-    throw InvalidArgument("export_ipc: a live block was expected, but got one that was freed");
-  }
-  Segment& segment = *node.segment;
-  if (!segment.exported) segment.exported = driver().export_memory(segment.base);
-  return {*segment.exported, static_cast<std::size_t>(static_cast<std::byte*>(node.data) -
-                                                      static_cast<std::byte*>(segment.base))};
-}
-
-void* DeviceHeap::find_exported(const NativeMemoryHandle& name) const {
-  const Lock lock(mutex_);
-  for (const Segment& segment : segments_) {
-    if (segment.exported && segment.exported->bytes == name.bytes) return segment.base;
-  }
-  return nullptr;
-}
-
-// A free block of `bytes` or more; nullptr if there is none.
-BlockNode* DeviceHeap::take_free(std::size_t bytes, NativeStream stream) noexcept {
-  const bool small = is_small(bytes);
-  BlockNode* node = pool(small).take_best_fit(stream, bytes, config_.max_split_bytes);
-  if (node != nullptr) count_split(*node, false);
-  return node;
-}
-
-void DeviceHeap::cut(BlockNode& node, std::size_t bytes) noexcept {
-  const bool small = node.segment->small;
-  if (!should_split(node.bytes, bytes, small, config_.max_split_bytes)) return;
-  BlockNode& rest = nodes_.take();
-  split_block(node, bytes, rest);
-  rest.freed_at = node.freed_at;
-  count_split(rest, true);
-  pool(small).insert(rest);
-}
-
-void DeviceHeap::count_allocation(const BlockNode& node) noexcept {
-  const bool small = node.segment->small;
-  increase(stats_.allocation, small, 1);
-  increase(stats_.allocated_bytes, small, node.bytes);
-  increase(stats_.active, small, 1);
-  increase(stats_.active_bytes, small, node.bytes);
-  increase(stats_.requested_bytes, small, node.requested);
-  if (node.bytes >= config_.max_split_bytes) increase(stats_.oversize_allocations, 1);
-}
-
-// Puts a block that no stream uses any more into its pool.
-void DeviceHeap::release(BlockNode& node) noexcept {
-  const bool small = node.segment->small;
-  decrease(stats_.active, small, 1);
-  decrease(stats_.active_bytes, small, node.bytes);
-  decrease(stats_.requested_bytes, small, node.requested);
-  node.requested = 0;
-  poison(node.data, node.bytes, node.segment->stream);
-  BlockNode& whole = join_neighbours(node);
-  whole.freed_at = clock_;
-  count_split(whole, true);
-  pool(small).insert(whole);
-}
-
-BlockNode& DeviceHeap::join_neighbours(BlockNode& node) noexcept {
-  BlockNode* whole = &node;
-  BlockPool& own = pool(node.segment->small);
-  if (BlockNode* next = node.next; next != nullptr && next->free) {
-    count_split(*next, false);
-    own.remove(*next);
-    join_with_next(node);
-    nodes_.give_back(*next);
-  }
-  if (BlockNode* previous = node.previous; previous != nullptr && previous->free) {
-    count_split(*previous, false);
-    own.remove(*previous);
-    join_with_next(*previous);
-    nodes_.give_back(node);
-    whole = previous;
-  }
-  return *whole;
-}
-
-void DeviceHeap::count_split(const BlockNode& node, bool appears) noexcept {
-  if (!node.is_split()) return;
-  const bool small = node.segment->small;
-  if (appears) {
-    increase(stats_.inactive_split, small, 1);
-    increase(stats_.inactive_split_bytes, small, node.bytes);
-  } else {
-    decrease(stats_.inactive_split, small, 1);
-    decrease(stats_.inactive_split_bytes, small, node.bytes);
-  }
+  const HeapLock lock(core_.mutex);
+  core_.fraction = fraction;
 }
 
 }  // namespace gantry::memory

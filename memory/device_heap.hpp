@@ -1,89 +1,144 @@
-// The caching allocator of one device.
+// All memory that this process holds on one device.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <list>
-#include <mutex>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/memory/stats.hpp>
 
-#include "memory/block_pool.hpp"
-#include "memory/config.hpp"
+#include "memory/arena.hpp"
+#include "memory/pending_blocks.hpp"
+#include "memory/thread_cache.hpp"
 
 namespace gantry::memory {
 
-/// All memory that this process holds on one device: segments from the driver, cut into blocks.
+/// How a pool treats memory.
+struct PoolOptions {
+  bool use_on_oom = false;  ///< others may take its free memory rather than run out
+  bool no_split = false;    ///< blocks are not cut
+};
+
+/// Blocks that are never mixed with another pool's.
+struct Pool {
+  DeviceHeap* heap = nullptr;
+  std::uint64_t id = 0;  ///< 0: the common pool
+  PoolOptions options;
+  std::unique_ptr<Arena> small;
+  std::unique_ptr<Arena> large;
+  PendingBlocks pending;
+  std::int64_t live_blocks = 0;  ///< without what the accounts of magazines still hold
+  bool parked = false;
+  bool abandoned = false;  ///< nobody's; used again once it has no live blocks
+
+  [[nodiscard]] Arena& arena(bool is_small) const { return is_small ? *small : *large; }
+};
+
+/// What keeps a heap's memory together: chunks mapped into address ranges, or driver allocations.
+enum class HeapBacking : std::uint8_t { vmm, segments };
+
+/// The heap of one device: pools of blocks over one stock of physical memory.
 ///
-/// A hit calls the driver not at all. A block belongs to one stream for good; see
-/// Note [Poison in stream order] and Note [What a shortage costs].
-/// Thread safety: every member may be called from any thread; one lock, not held while waiting for
-/// other streams.
+/// Magazines (memory/thread_cache.hpp) stand in front of it; what comes here takes the lock. A hit
+/// calls the driver not at all. See Note [Who may reuse a free block] and Note [What a shortage
+/// costs].
+/// Thread safety: every member may be called from any thread; the lock is not held while waiting
+/// for devices, nor while the driver makes or takes memory.
 class DeviceHeap {
  public:
-  DeviceHeap(int device, const AllocConfig& config);
+  DeviceHeap(int device, const AllocConfig& config, HeapBacking backing);
   DeviceHeap(const DeviceHeap&) = delete;
   DeviceHeap& operator=(const DeviceHeap&) = delete;
 
+  [[nodiscard]] int device() const { return core_.device; }
+  [[nodiscard]] HeapBacking backing() const { return backing_; }
+  [[nodiscard]] Pool& common_pool() { return *pools_.front(); }
+
   /// A block of at least `bytes` > 0. Throws: OutOfMemoryError.
-  [[nodiscard]] BlockNode& allocate(std::size_t bytes, NativeStream stream);
-  void deallocate(BlockNode& node) noexcept;
-  void record_stream(BlockNode& node, NativeStream stream);
-  /// Waits for blocks that other streams use, then gives every unused segment to the driver.
+  [[nodiscard]] HeapBlock& allocate(std::size_t bytes, const Stream& stream, Pool& pool);
+  void deallocate(HeapBlock& block) noexcept;
+  /// The block is used by `stream`: by all work submitted before its free, or only by that
+  /// submitted so far.
+  void record_use(HeapBlock& block, const Stream& stream, bool until_free);
+  /// Waits for blocks that streams still use, then gives all unused memory to the driver.
   void empty_cache();
 
   /// Limits the memory held to a share of the device's.
   void set_fraction(double fraction);
-  [[nodiscard]] Stats stats() const;
+  [[nodiscard]] Stats stats();
   void reset_peak_stats();
+  [[nodiscard]] std::vector<SegmentInfo> segments();
 
-  /// A segment's name for other processes, and where a block lies in it.
-  struct Export {
-    NativeMemoryHandle segment;
-    std::size_t offset = 0;
-  };
-  /// Exports the segment of a live block. Throws: InvalidArgument if it is not live.
-  [[nodiscard]] Export export_block(const BlockNode& node);
-  /// Address of the segment that was exported under this name, nullptr if there is none now.
-  [[nodiscard]] void* find_exported(const NativeMemoryHandle& segment) const;
+  /// A pool of its own; shells of destroyed ones are used again.
+  [[nodiscard]] Pool& make_pool(const PoolOptions& options);
+  /// Gives the pool's unused memory back. Live blocks stay valid; the shell waits for them.
+  void destroy_pool(Pool& pool);
+  [[nodiscard]] std::int64_t live_blocks(Pool& pool);
+  /// Takes the physical memory from a pool / puts it back; see MemPool::park.
+  void park(Pool& pool);
+  void unpark(Pool& pool);
+  [[nodiscard]] bool is_parked(const Pool& pool) const;
+
+  /// As deallocate, for a block that other processes still use: it is kept until reclaim().
+  void put_in_limbo(HeapBlock& block) noexcept;
+  void reclaim(HeapBlock& block) noexcept;
+  [[nodiscard]] HeapLock lock() const { return HeapLock(core_.mutex); }
+
+  // For ThreadCache; the lock is held in add().
+  void add(Pool& pool, bool small, UsageAccount& account) noexcept;
+  template <class Empty>
+  void take_back(Empty&& empty) noexcept {
+    const HeapLock lock(core_.mutex);
+    HeapBlock* blocks = nullptr;
+    empty(&blocks);
+    return_cached(blocks);
+  }
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
+  [[nodiscard]] std::unique_ptr<Arena> make_arena(Pool& pool, bool small);
+  [[nodiscard]] HeapBlock* take_free(Arena& arena, std::size_t bytes, StreamBlocks& stream) noexcept;
+  [[nodiscard]] HeapBlock* accept(Arena& arena, std::size_t bytes, HeapBlock* block) noexcept;
+  void cut(Pool& pool, HeapBlock& block, std::size_t bytes) noexcept;
+  void count_allocation(const HeapBlock& block) noexcept;
+  void release(HeapBlock& block) noexcept;
+  [[nodiscard]] bool begin_free(HeapBlock& block) noexcept;
+  void finish_free(HeapBlock& block) noexcept;
+  void return_cached(HeapBlock* blocks) noexcept;
 
-  [[nodiscard]] BlockPool& pool(bool small) { return small ? small_ : large_; }
-  [[nodiscard]] BlockNode* take_free(std::size_t bytes, NativeStream stream) noexcept;
-  void cut(BlockNode& node, std::size_t bytes) noexcept;
-  void count_allocation(const BlockNode& node) noexcept;
-  void release(BlockNode& node) noexcept;
-  BlockNode& join_neighbours(BlockNode& node) noexcept;
-  void count_split(const BlockNode& node, bool appears) noexcept;
+  // Shortage; see device_heap_shortage.cpp.
+  struct Request {
+    Pool& pool;
+    Arena& arena;
+    std::size_t bytes;
+    StreamBlocks& stream;
+  };
+  [[nodiscard]] HeapBlock& find_memory(HeapLock& lock, const Request& request);
+  [[nodiscard]] HeapBlock* take_any(const Request& request) noexcept;
+  [[nodiscard]] HeapBlock* take_with_wait(const Request& request);
+  [[nodiscard]] HeapBlock* harvest_and_grow(HeapLock& lock, const Request& request);
+  [[nodiscard]] HeapBlock* wait_and_take(HeapLock& lock, const Request& request);
+  void flush_magazines() noexcept;
+  bool settle() noexcept;
+  void poll() noexcept;
+  bool wait_for_oldest(HeapLock& lock);
+  void collect_garbage(HeapLock& lock);
+  std::size_t harvest(HeapLock& lock, std::size_t bytes, const Pool* only);
+  [[noreturn]] void report_out_of_memory(HeapLock& lock, const Request& request);
+  [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> top_call_sites();
+  [[noreturn]] void throw_shortage(MemoryBreakdown told) const;
+  void unpark(HeapLock& lock, Pool& pool);
+  [[nodiscard]] bool pool_waits(const Pool& pool) const noexcept;
+  [[nodiscard]] MemoryBreakdown breakdown() const;
 
-  [[nodiscard]] BlockNode& find_memory(Lock& lock, std::size_t bytes, NativeStream stream);
-  [[nodiscard]] BlockNode* new_segment(std::size_t bytes, NativeStream stream);
-  void poll_pending();
-  void wait_for_pending(Lock& lock);
-  template <class Condition>
-  void release_segments(BlockPool& pool, Condition&& condition);
-  void release_segment(BlockNode& node);
-  void release_oversize();
-  void collect_garbage();
-  void release_all();
-  [[nodiscard]] std::size_t limit() const;
-  [[noreturn]] void report_out_of_memory(Lock& lock, std::size_t bytes);
-
-  const int device_;
-  const AllocConfig config_;
-
-  mutable std::mutex mutex_;
-  double fraction_;
-  std::uint64_t clock_ = 0;  ///< allocations so far
-  BlockNodes nodes_;
-  BlockPool small_;
-  BlockPool large_;
-  std::list<Segment> segments_;
-  PendingFrees pending_;
-  Stats stats_;
+  HeapCore core_;
+  const HeapBacking backing_;
+  std::vector<std::unique_ptr<Pool>> pools_;
+  std::int64_t limbo_bytes_ = 0;
+  std::int64_t stream_waits_ = 0;
 };
 
 }  // namespace gantry::memory

@@ -1,170 +1,268 @@
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
 
 #include <gantry/device/properties.hpp>
+#include <gantry/memory/ipc.hpp>
 
-#include "memory/counters.hpp"
 #include "memory/device_heap.hpp"
+#include "memory/heap_export.hpp"
+#include "memory/history.hpp"
 #include "memory/oom_report.hpp"
-#include "memory/poison.hpp"
-#include "memory/size_policy.hpp"
 
 namespace gantry::memory {
 
 // Note [What a shortage costs]
-// When no free block fits, the steps go from cheap to dear: blocks whose other streams are done
-// (asks the driver, waits for nothing), a new segment, then waiting for the other streams and
-// looking again, and last giving unused segments back, which makes the driver wait for the device.
-// The lock is not held while waiting for streams: their work may depend on threads that allocate.
-BlockNode& DeviceHeap::find_memory(Lock& lock, std::size_t bytes, NativeStream stream) {
-  const auto grow = [&] { return new_segment(bytes, stream); };
-  const auto search = [&] { return take_free(bytes, stream); };
-  if (!pending_.empty()) {
-    poll_pending();
-    if (BlockNode* node = search()) return *node;
+// When nothing that the stream may use at once fits, the steps go from cheap to dear:
+//   1. blocks of other streams that this one runs after anyway (asks nobody);
+//   2. blocks whose streams turn out to be done (asks the driver, waits for nothing);
+//   3. new memory;
+//   4. what threads keep in magazines;
+//   5. another stream's free block, behind a wait that is inserted into this stream;
+//   6. chunks of free blocks, mapped where they are needed, and then other pools' that allow it;
+//   7. memory that other processes have given back;
+//   8. waiting on the host, oldest use first, until enough is there;
+//   9. an OutOfMemoryError.
+// The lock is not held while waiting: the work may depend on threads that allocate.
+HeapBlock& DeviceHeap::find_memory(HeapLock& lock, const Request& request) {
+  if (HeapBlock* block = accept(request.arena, request.bytes,
+                                request.arena.free.take_ordered(request.bytes, request.stream))) {
+    return *block;
   }
-  collect_garbage();
-  if (BlockNode* node = grow()) return *node;
-  ++stats_.num_alloc_retries;
-  if (!pending_.empty()) {
-    wait_for_pending(lock);
-    if (BlockNode* node = search()) return *node;
+  poll();
+  if (HeapBlock* block = take_any(request)) return *block;
+  collect_garbage(lock);
+  if (HeapBlock* block = request.arena.grow(lock, request.bytes, request.stream, {})) return *block;
+
+  ++core_.stats.num_alloc_retries;
+  flush_magazines();
+  poll();
+  if (HeapBlock* block = take_any(request)) return *block;
+  if (HeapBlock* block = take_with_wait(request)) return *block;
+  if (HeapBlock* block = harvest_and_grow(lock, request)) return *block;
+  lock.unlock();
+  const std::size_t swept = ipc_sweep();
+  lock.lock();
+  if (swept > 0) {
+    if (HeapBlock* block = take_any(request)) return *block;
   }
-  if (config_.max_split_bytes <= bytes) {
-    release_oversize();
-    if (BlockNode* node = grow()) return *node;
-  }
-  release_all();
-  if (BlockNode* node = grow()) return *node;
-  report_out_of_memory(lock, bytes);
+  if (HeapBlock* block = wait_and_take(lock, request)) return *block;
+  report_out_of_memory(lock, request);
 }
 
-// A segment for a block of `bytes` as one free block in no pool; nullptr if the limit is reached or
-// the device is full.
-BlockNode* DeviceHeap::new_segment(std::size_t bytes, NativeStream stream) {
-  const std::size_t size = segment_bytes(bytes);
-  const auto held = static_cast<std::size_t>(stats_.reserved_bytes.all.current);
-  if (size > limit() || held > limit() - size) return nullptr;
-  nodes_.reserve();
-  const bool small = is_small(bytes);
-  segments_.push_front(
-      {.base = nullptr, .bytes = size, .stream = stream, .small = small, .exported = {}});
-  void* base = nullptr;
+HeapBlock* DeviceHeap::take_any(const Request& request) noexcept {
+  if (HeapBlock* block = take_free(request.arena, request.bytes, request.stream)) return block;
+  return accept(request.arena, request.bytes,
+                request.arena.free.take_ordered(request.bytes, request.stream));
+}
+
+HeapBlock* DeviceHeap::take_with_wait(const Request& request) {
+  FreeBlocks& free = request.arena.free;
+  HeapBlock* block = free.find_other(request.bytes, request.stream);
+  if (block == nullptr || !request.arena.may_serve(block->bytes, request.bytes)) return nullptr;
+  // Retired streams can only be waited for by the host.
+  if (!block->stream->clock.order_before(request.stream.clock, block->mark)) return nullptr;
+  ++stream_waits_;
+  free.remove(*block);
+  return block;
+}
+
+HeapBlock* DeviceHeap::harvest_and_grow(HeapLock& lock, const Request& request) {
+  const Pool* const everyone = nullptr;
+  // First only what is missing beside free blocks, which stay; then from everywhere.
+  for (const Pool* only : {static_cast<const Pool*>(&request.pool), everyone}) {
+    if (backing_ == HeapBacking::segments) break;  // they cannot be put beside each other
+    const auto fill_up = [&](HeapLock& held, std::size_t bytes) {
+      const std::size_t spare = core_.chunks.spare();
+      if (spare < bytes) harvest(held, bytes - spare, only);
+    };
+    if (HeapBlock* block = request.arena.grow(lock, request.bytes, request.stream, fill_up)) {
+      return block;
+    }
+  }
+  const std::size_t wanted = round_up(request.bytes, kFineChunkBytes);
+  const std::size_t spare = core_.chunks.spare();
+  if (spare < wanted && harvest(lock, wanted - spare, everyone) == 0) return nullptr;
+  if (HeapBlock* block = request.arena.grow(lock, request.bytes, request.stream, {})) return block;
+  return take_any(request);
+}
+
+HeapBlock* DeviceHeap::wait_and_take(HeapLock& lock, const Request& request) {
+  bool waited = false;
+  while (wait_for_oldest(lock)) {
+    if (!waited) ++core_.stats.num_sync_all_streams;
+    waited = true;
+    if (HeapBlock* block = take_any(request)) return block;
+    if (HeapBlock* block = harvest_and_grow(lock, request)) return block;
+  }
+  // Everything is free now that can be; what is spare may be cut too coarsely, and the driver may
+  // have what is needed in pieces.
+  harvest(lock, ~std::size_t{0}, nullptr);
+  lock.unlock();
+  core_.chunks.release_spare();
+  lock.lock();
+  core_.refresh_reserved();
+  return request.arena.grow(lock, request.bytes, request.stream, {});
+}
+
+// Waits for the use that began to end first; false if there is none, so that nothing is left to
+// wait for.
+bool DeviceHeap::wait_for_oldest(HeapLock& lock) {
+  StreamUse use;
+  for (const auto& pool : pools_) {
+    if (use.clock == nullptr) use = pool->pending.oldest();
+  }
+  for (const auto& pool : pools_) {
+    for (Arena* arena : {pool->small.get(), pool->large.get()}) {
+      if (use.clock != nullptr) break;
+      if (StreamBlocks* stream = arena->free.unsettled()) {
+        use = {&stream->clock, stream->oldest->mark};
+      }
+    }
+  }
+  if (use.clock == nullptr) return false;
+  lock.unlock();
   try {
-    base = driver().allocate(device_, size);
+    if (use.clock->is_retired() && use.clock->completed() < use.mark) {
+      synchronize_device_clocks(core_.device);
+    } else {
+      use.clock->wait_for(use.mark);
+    }
   } catch (...) {
-    segments_.pop_front();
+    lock.lock();
     throw;
   }
-  if (base == nullptr) {
-    segments_.pop_front();
-    return nullptr;
-  }
-  segments_.front().base = base;
-  if (poisons_device_memory()) poison_now(base, size);
-  BlockNode& node = nodes_.take();
-  node.data = base;
-  node.bytes = size;
-  node.freed_at = clock_;
-  node.segment = segments_.begin();
-  ++stats_.num_device_alloc;
-  increase(stats_.segment, small, 1);
-  increase(stats_.reserved_bytes, small, size);
-  if (size >= config_.max_split_bytes) increase(stats_.oversize_segments, 1);
-  return &node;
-}
-
-void DeviceHeap::poll_pending() {
-  pending_.poll([this](StreamUses& block) { release(static_cast<BlockNode&>(block)); });
-}
-
-void DeviceHeap::wait_for_pending(Lock& lock) {
-  const PendingFrees::Waits waits = pending_.waits();
-  if (waits.empty()) return;
-  ++stats_.num_sync_all_streams;
-  lock.unlock();
-  // Events are pooled, never destroyed: one that is used again meanwhile only makes the wait
-  // longer.
-  waits.synchronize();
   lock.lock();
-  poll_pending();
-  nodes_.reserve();
+  settle();
+  return true;
 }
 
-template <class Condition>
-void DeviceHeap::release_segments(BlockPool& pool, Condition&& condition) {
-  for (auto it = pool.blocks().begin(); it != pool.blocks().end();) {
-    BlockNode& node = **it++;
-    if (!node.is_split() && condition(node)) release_segment(node);
-  }
+void DeviceHeap::flush_magazines() noexcept {
+  HeapBlock* blocks = nullptr;
+  ThreadCache::visit_all(*this, &blocks);
+  return_cached(blocks);
 }
 
-void DeviceHeap::release_segment(BlockNode& node) {
-  Segment& segment = *node.segment;
-  const bool small = segment.small;
-  driver().deallocate(device_, segment.base);
-  if (poisons_device_memory()) unpoison_now(segment.base, segment.bytes);
-  ++stats_.num_device_free;
-  decrease(stats_.segment, small, 1);
-  decrease(stats_.reserved_bytes, small, segment.bytes);
-  if (segment.bytes >= config_.max_split_bytes) decrease(stats_.oversize_segments, 1);
-  pool(small).remove(node);
-  segments_.erase(node.segment);
-  nodes_.give_back(node);
-}
-
-void DeviceHeap::release_oversize() {
-  release_segments(large_,
-                   [this](const BlockNode& node) { return node.bytes >= config_.max_split_bytes; });
-}
-
-// Above the threshold, gives back large segments that have been free for longer than the average.
-void DeviceHeap::collect_garbage() {
-  if (config_.gc_threshold <= 0) return;
-  const auto total =
-      static_cast<double>(std::min(limit(), device_properties(Device::cuda(device_)).total_memory));
-  const auto target = static_cast<std::int64_t>(config_.gc_threshold * total);
-  const auto over_target = [&] { return stats_.reserved_bytes.all.current > target; };
-  while (over_target()) {
-    std::uint64_t age_sum = 0;
-    std::uint64_t count = 0;
-    for (const BlockNode* node : large_.blocks()) {
-      if (node->is_split()) continue;
-      age_sum += clock_ - node->freed_at;
-      ++count;
-    }
-    if (count == 0) return;
-    release_segments(large_, [&](const BlockNode& node) {
-      return over_target() && (clock_ - node.freed_at) * count >= age_sum;
+bool DeviceHeap::settle() noexcept {
+  bool any = false;
+  for (const auto& pool : pools_) {
+    pool->pending.settle([&](HeapBlock& block) {
+      release(block);
+      any = true;
     });
+    any |= pool->small->free.settle();
+    any |= pool->large->free.settle();
+  }
+  return any;
+}
+
+void DeviceHeap::poll() noexcept {
+  for (const auto& pool : pools_) {
+    pool->pending.poll();
+    pool->pending.settle([&](HeapBlock& block) { release(block); });
+    pool->small->free.poll();
+    pool->large->free.poll();
   }
 }
 
-void DeviceHeap::release_all() {
-  for (BlockPool* own : {&large_, &small_}) {
-    release_segments(*own, [](const BlockNode&) { return true; });
+// Takes chunks or segments from unused blocks: of `only` if it is there, else of all pools that
+// allow it, the common one first.
+std::size_t DeviceHeap::harvest(HeapLock& lock, std::size_t bytes, const Pool* only) {
+  std::size_t taken = 0;
+  for (std::size_t i = 0; i < pools_.size() && taken < bytes; ++i) {
+    Pool& pool = *pools_[i];
+    if (pool.parked || (only != nullptr ? only != &pool : !pool.options.use_on_oom)) continue;
+    taken += pool.large->harvest(lock, bytes - taken);
+    if (taken < bytes) taken += pool.small->harvest(lock, bytes - taken);
   }
+  return taken;
 }
 
-std::size_t DeviceHeap::limit() const {
-  if (fraction_ >= 1) return AllocConfig{}.max_split_bytes;
-  const std::size_t total = device_properties(Device::cuda(device_)).total_memory;
-  return static_cast<std::size_t>(fraction_ * static_cast<double>(total));
-}
-
-void DeviceHeap::report_out_of_memory(Lock& lock, std::size_t bytes) {
-  ++stats_.num_ooms;
-  MemoryBreakdown breakdown;
-  breakdown.requested = signed_bytes(bytes);
-  breakdown.allocated = stats_.allocated_bytes.all.current;
-  breakdown.reserved = stats_.reserved_bytes.all.current;
-  const std::size_t limit_bytes = limit();
-  const bool may_split_less = stats_.max_split_size < 0;
+// Above the threshold, gives what nobody uses back until the threshold is met.
+void DeviceHeap::collect_garbage(HeapLock& lock) {
+  if (core_.config.gc_threshold <= 0) return;
+  const std::size_t total = device_properties(Device::cuda(core_.device)).total_memory;
+  const auto target = static_cast<std::size_t>(
+      core_.config.gc_threshold * static_cast<double>(std::min(core_.limit(), total)));
+  const std::size_t held = core_.chunks.held() + core_.segment_bytes;
+  if (held <= target) return;
+  harvest(lock, held - target, nullptr);
   lock.unlock();
-  const NativeMemoryInfo info = driver().memory_info(device_);
-  breakdown.total = static_cast<std::int64_t>(info.total);
-  breakdown.free = static_cast<std::int64_t>(info.free);
-  breakdown.limit = static_cast<std::int64_t>(std::min(limit_bytes, info.total));
-  throw_out_of_memory(device_, breakdown, may_split_less);
+  core_.chunks.release_spare(held - target);
+  lock.lock();
+  core_.refresh_reserved();
+}
+
+MemoryBreakdown DeviceHeap::breakdown() const {
+  MemoryBreakdown breakdown;
+  breakdown.allocated = core_.stats.allocated_bytes.all.current;
+  breakdown.reserved = core_.stats.reserved_bytes.all.current;
+  breakdown.limbo = limbo_bytes_;
+  breakdown.pending =
+      core_.stats.active_bytes.all.current - breakdown.allocated - breakdown.limbo;
+  breakdown.limit = signed_bytes(core_.limit());
+  for (const auto& pool : pools_) {
+    for (const auto& [clock, bytes] : pool->pending.waiting()) {
+      breakdown.pending_by_stream.emplace_back(clock->id(), signed_bytes(bytes));
+    }
+    for (Arena* arena : {pool->small.get(), pool->large.get()}) {
+      breakdown.largest_free =
+          std::max(breakdown.largest_free, signed_bytes(arena->free.largest()));
+      if (pool->options.use_on_oom) continue;
+      for (const SegmentInfo& segment : arena->describe()) {
+        breakdown.private_pools += signed_bytes(segment.total_bytes);
+      }
+    }
+  }
+  return breakdown;
+}
+
+void DeviceHeap::report_out_of_memory(HeapLock& lock, const Request& request) {
+  ++core_.stats.num_ooms;
+  MemoryBreakdown told = breakdown();
+  told.requested = signed_bytes(request.bytes);
+  const std::uint64_t stream = request.stream.clock.id();
+  lock.unlock();
+  if (recording_history()) {
+    const std::size_t free = driver().memory_info(core_.device).free;
+    record_trace(core_.device, TraceAction::oom, free, request.bytes, stream, capture_call_site());
+    told.top_call_sites = top_call_sites();
+  }
+  throw_shortage(std::move(told));
+}
+
+void DeviceHeap::throw_shortage(MemoryBreakdown told) const {
+  const NativeMemoryInfo info = driver().memory_info(core_.device);
+  told.total = static_cast<std::int64_t>(info.total);
+  told.free = static_cast<std::int64_t>(info.free);
+  told.limit = std::min(told.limit, told.total);
+  for (const auto& [process, bytes] : ipc_stats(Device::cuda(core_.device)).limbo_by_consumer) {
+    told.limbo_by_process.emplace_back(process, signed_bytes(bytes));
+  }
+  throw_out_of_memory(core_.device, told,
+                      backing_ == HeapBacking::segments && core_.stats.max_split_size < 0);
+}
+
+// Who asked for most of what is in use.
+std::vector<std::pair<std::string, std::int64_t>> DeviceHeap::top_call_sites() {
+  constexpr std::size_t kTop = 5;
+  std::map<std::string, std::int64_t> by_site;
+  for (const SegmentInfo& segment : segments()) {
+    for (const BlockInfo& block : segment.blocks) {
+      if (block.state == BlockState::inactive || block.frames.empty()) continue;
+      const Frame& frame = block.frames.front();
+      by_site[fmt::format("{} ({}:{})", frame.name, frame.filename, frame.line)] +=
+          signed_bytes(block.bytes);
+    }
+  }
+  std::vector<std::pair<std::string, std::int64_t>> top(by_site.begin(), by_site.end());
+  std::ranges::sort(top, std::ranges::greater(), [](const auto& site) { return site.second; });
+  if (top.size() > kTop) top.resize(kTop);
+  return top;
 }
 
 }  // namespace gantry::memory

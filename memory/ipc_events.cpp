@@ -12,10 +12,19 @@ IpcEvents& IpcEvents::of(int device) {
 std::optional<NativeEventHandle> IpcEvents::mark(NativeStream stream) {
   if (driver().query_stream(stream)) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  const Slot slot = slots_.size() < kCapacity ? make() : oldest();
-  slots_.push_back(slot);
-  driver().record_event(slot.event, stream);
-  return slot.handle;
+  Slots& slots = streams_[stream.handle];
+  std::optional<Slot> slot = take_reached(slots);
+  if (!slot && count_ >= kMost && !slots.empty()) {
+    slot = slots.back();
+    slots.pop_back();
+  }
+  if (!slot) {
+    slot = make();
+    ++count_;
+  }
+  slots.push_back(*slot);
+  driver().record_event(slot->event, stream);
+  return slot->handle;
 }
 
 IpcEvents::Slot IpcEvents::make() const {
@@ -29,17 +38,20 @@ IpcEvents::Slot IpcEvents::make() const {
   }
 }
 
-IpcEvents::Slot IpcEvents::oldest() {
-  const Slot slot = slots_.front();
-  driver().synchronize_event(slot.event);
-  slots_.pop_front();
+// The oldest event, if there are enough to go round and nobody in this process waits for it.
+std::optional<IpcEvents::Slot> IpcEvents::take_reached(Slots& slots) const {
+  if (slots.size() < kKept || !driver().event_reached(slots.front().event)) return std::nullopt;
+  const Slot slot = slots.front();
+  slots.pop_front();
   return slot;
 }
 
 NativeEvent IpcEvents::find(const NativeEventHandle& handle) const {
   const std::lock_guard lock(mutex_);
-  for (const Slot& slot : slots_) {
-    if (slot.handle.bytes == handle.bytes) return slot.event;
+  for (const auto& [stream, slots] : streams_) {
+    for (const Slot& slot : slots) {
+      if (slot.handle.bytes == handle.bytes) return slot.event;
+    }
   }
   return nullptr;
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
 
@@ -12,13 +13,17 @@ namespace gantry::memory {
 
 /// The interprocess events of one device that exports have recorded.
 ///
-/// An exporter cannot know when an importer has opened its event, so events are not destroyed: the
-/// last kCapacity exports each keep theirs, and then the oldest is used again. An importer that is
-/// later still waits for the newer record, which is too long but never too short.
+/// An exporter cannot know when an importer has opened its event, so events are not destroyed. Each
+/// stream has its own; once it has kKept of them, the oldest is used again if it is reached. The
+/// host never waits. An importer that is later still waits for the newer record, which is too long
+/// but never too short.
 /// Thread safety: every member may be called from any thread.
 class IpcEvents {
  public:
-  static constexpr std::size_t kCapacity = 256;
+  static constexpr std::size_t kKept = 64;
+  /// Of one device. Above this, which is below the driver's own limit of about 22,000 a process, a
+  /// stream records its newest event once more instead of making another.
+  static constexpr std::size_t kMost = 8192;
 
   /// The events of `device`, an index that was checked.
   [[nodiscard]] static IpcEvents& of(int device);
@@ -33,14 +38,16 @@ class IpcEvents {
     NativeEvent event;
     NativeEventHandle handle;
   };
+  using Slots = std::deque<Slot>;  ///< oldest first
 
   explicit IpcEvents(int device) : device_(device) {}
   [[nodiscard]] Slot make() const;
-  [[nodiscard]] Slot oldest();
+  [[nodiscard]] std::optional<Slot> take_reached(Slots& slots) const;
 
   const int device_;
   mutable std::mutex mutex_;
-  std::deque<Slot> slots_;  ///< oldest first
+  std::map<void*, Slots> streams_;  ///< by the stream's native handle
+  std::size_t count_ = 0;
 };
 
 }  // namespace gantry::memory

@@ -1,43 +1,51 @@
-// Segments of other processes that are mapped here.
+// Other processes' memory that is mapped here.
 #pragma once
 
-#include <array>
 #include <cstddef>
-#include <map>
 #include <memory>
-#include <mutex>
 
 #include <gantry/device/driver.hpp>
 
+#include "memory/ipc_peer.hpp"
+
 namespace gantry::memory {
 
-/// Another process's segment, mapped for one device, and the events that its exports came with. The
-/// destructor waits for that device's work, then unmaps.
-///
-/// Events are opened for the mapping's device and stay open as long as it: CUDA does not take
-/// kindly to an imported event that is closed while a stream of another device still waits for it.
-class ImportedSegment {
+/// Another process's extent, mapped for one device. The destructor unmaps; by then no work may use
+/// it any more. Only the extent's own size is reserved as addresses.
+class ImportedExtent {
  public:
-  ImportedSegment(int device, const NativeMemoryHandle& name);
-  ~ImportedSegment();
-  ImportedSegment(const ImportedSegment&) = delete;
-  ImportedSegment& operator=(const ImportedSegment&) = delete;
+  /// Maps the extent of `message`, to which a reference is held; `owner` is the device that it
+  /// lives on. Throws: CudaError, and what IpcPeer::fetch throws.
+  ImportedExtent(IpcPeer& peer, const IpcMessage& message, int device, int owner);
+  ~ImportedExtent();
+  ImportedExtent(const ImportedExtent&) = delete;
+  ImportedExtent& operator=(const ImportedExtent&) = delete;
 
-  [[nodiscard]] void* base() const { return base_; }
-  /// Makes later work on `stream`, of the mapping's device, wait for the exporter's event.
-  /// Thread safety: any thread. Throws: CudaError.
-  void wait_for(const NativeEventHandle& event, NativeStream stream);
+  [[nodiscard]] std::byte* base() const { return base_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] int device() const { return device_; }
+  /// Lets another device use it, if that can reach the memory. Throws: CudaError.
+  void open_to(int device);
 
  private:
-  int device_;
-  void* base_;
-  std::mutex mutex_;
-  std::map<std::array<std::byte, 64>, NativeEvent> events_;
+  void map_chunks(IpcPeer& peer, const IpcMessage& message);
+  void unmap_chunks() noexcept;
+
+  const int device_;
+  const int owner_;
+  const std::size_t bytes_;
+  std::byte* base_ = nullptr;
+  bool is_segment_ = false;
+  std::size_t mapped_ = 0;  ///< of the chunks, in bytes from the base
 };
 
-/// The mapping of a segment for `device`: the one in use if there is one, else a new one.
-/// Thread safety: any thread. Throws: CudaError.
-[[nodiscard]] std::shared_ptr<ImportedSegment> import_segment(int device,
-                                                              const NativeMemoryHandle& name);
+/// The mapping of `message`'s extent for `device`: the one in use if there is one, else a new one.
+/// Thread safety: any thread. Throws: as ImportedExtent.
+[[nodiscard]] std::shared_ptr<ImportedExtent> import_extent(IpcPeer& peer,
+                                                            const IpcMessage& message, int device,
+                                                            int owner);
+
+/// Bytes that are mapped for `device`. Thread safety: any thread.
+[[nodiscard]] std::size_t imported_bytes(int device);
 
 }  // namespace gantry::memory

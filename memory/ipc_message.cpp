@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <limits>
 #include <span>
 #include <string_view>
 
@@ -15,11 +14,12 @@ namespace gantry::memory {
 namespace {
 
 constexpr std::array kMagic = {std::byte{'G'}, std::byte{'I'}, std::byte{'P'}, std::byte{'C'}};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kUuidBytes = 48;
 constexpr std::size_t kNativeBytes = 64;
-constexpr std::size_t kMessageBytes =
-    kMagic.size() + 4 + 4 + 8 + kUuidBytes + kNativeBytes + 8 + 8 + 1 + kNativeBytes + 8;
+constexpr std::size_t kOriginBytes = 4 + 8 + 8 + 8 + 8 + 4;
+constexpr std::size_t kMessageBytes = kMagic.size() + 4 + 1 + kOriginBytes + kUuidBytes + 8 + 4 +
+                                      5 * 8 + kNativeBytes + 1 + kNativeBytes + 8;
 
 // FNV-1a: finds accidents on the way, not malice.
 std::uint64_t checksum(std::span<const std::byte> bytes) {
@@ -94,12 +94,21 @@ IpcHandle encode(const IpcMessage& message) {
   Writer writer;
   writer.raw(kMagic);
   writer.number(kVersion);
-  writer.number(static_cast<std::uint32_t>(message.exporter.pid));
-  writer.number(message.exporter.start_time);
+  writer.number(static_cast<std::uint8_t>(message.kind));
+  writer.number(static_cast<std::uint32_t>(message.exporter.process.pid));
+  writer.number(message.exporter.process.start_time);
+  writer.number(message.exporter.machine);
+  writer.number(message.exporter.pid_namespace);
+  writer.number(message.exporter.net_namespace);
+  writer.number(message.exporter.user);
   writer.text(message.device_uuid, kUuidBytes);
+  writer.number(message.nonce);
+  writer.number(message.slot);
+  for (const std::uint64_t value : {message.generation, message.extent_id, message.extent_bytes,
+                                    message.offset, message.bytes}) {
+    writer.number(value);
+  }
   writer.raw(message.segment.bytes);
-  writer.number(message.offset);
-  writer.number(message.bytes);
   writer.number(static_cast<std::uint8_t>(message.event ? 1 : 0));
   writer.raw(message.event.value_or(NativeEventHandle{}).bytes);
   writer.number(checksum(writer.bytes()));
@@ -107,27 +116,47 @@ IpcHandle encode(const IpcMessage& message) {
 }
 
 IpcMessage decode(const IpcHandle& handle) {
-  if (handle.bytes.size() != kMessageBytes) {
+  // The version says how long the rest is, so it is looked at first.
+  constexpr std::size_t kHeadBytes = kMagic.size() + 4;
+  if (handle.bytes.size() < kHeadBytes) {
     reject(fmt::format("{} bytes instead of {}", handle.bytes.size(), kMessageBytes));
   }
   Reader reader(handle.bytes);
   if (!std::ranges::equal(reader.raw(kMagic.size()), kMagic)) reject("bytes without its magic");
   if (const auto version = reader.number<std::uint32_t>(); version != kVersion) {
-    reject(fmt::format("version {} instead of {}", version, kVersion));
+    reject(fmt::format("version {} instead of {}; both processes need the same gantry", version,
+                       kVersion));
+  }
+  if (handle.bytes.size() != kMessageBytes) {
+    reject(fmt::format("{} bytes instead of {}", handle.bytes.size(), kMessageBytes));
   }
   const auto body = std::span(handle.bytes).first(kMessageBytes - 8);
   if (Reader(std::span(handle.bytes).last(8)).number<std::uint64_t>() != checksum(body)) {
     reject("damaged ones (the checksum does not match)");
   }
   IpcMessage message;
-  message.exporter.pid = static_cast<std::int32_t>(reader.number<std::uint32_t>());
-  message.exporter.start_time = reader.number<std::uint64_t>();
+  const auto kind = reader.number<std::uint8_t>();
+  message.kind = static_cast<IpcKind>(kind);
+  message.exporter.process.pid = static_cast<std::int32_t>(reader.number<std::uint32_t>());
+  message.exporter.process.start_time = reader.number<std::uint64_t>();
+  message.exporter.machine = reader.number<std::uint64_t>();
+  message.exporter.pid_namespace = reader.number<std::uint64_t>();
+  message.exporter.net_namespace = reader.number<std::uint64_t>();
+  message.exporter.user = reader.number<std::uint32_t>();
   message.device_uuid = reader.text(kUuidBytes);
+  message.nonce = reader.number<std::uint64_t>();
+  message.slot = reader.number<std::uint32_t>();
+  for (std::uint64_t* value : {&message.generation, &message.extent_id, &message.extent_bytes,
+                               &message.offset, &message.bytes}) {
+    *value = reader.number<std::uint64_t>();
+  }
   std::ranges::copy(reader.raw(kNativeBytes), message.segment.bytes.begin());
-  message.offset = reader.number<std::uint64_t>();
-  message.bytes = reader.number<std::uint64_t>();
   const auto has_event = reader.number<std::uint8_t>();
-  if (has_event > 1 || message.bytes > std::numeric_limits<std::uint64_t>::max() - message.offset) {
+  const bool fits = message.offset <= message.extent_bytes &&
+                    message.bytes <= message.extent_bytes - message.offset;
+  const bool is_empty = message.kind == IpcKind::empty;
+  if (kind > static_cast<std::uint8_t>(IpcKind::segment) || has_event > 1 || !fits ||
+      is_empty != (message.bytes == 0)) {
     reject("fields out of range");
   }
   if (has_event == 1) {

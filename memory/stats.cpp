@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "memory/native_allocator.hpp"
+#include "memory/backends.hpp"
 #include "memory/oom_report.hpp"
 #include "streams/require_cuda.hpp"
 
@@ -30,8 +30,26 @@ constexpr std::array kPoolStats = {
     NamedPoolStat{"requested_bytes", &Stats::requested_bytes},
 };
 
-DeviceHeap& heap_of(Device device, std::string_view op) {
-  return NativeAllocator::instance().heap(require_cuda(device, op));
+// What torch has no name for.
+struct NamedNumber {
+  std::string_view name;
+  std::int64_t Stats::*member;
+  bool bytes;
+};
+
+constexpr std::array kNumbers = {
+    NamedNumber{"pending_bytes", &Stats::pending_bytes, true},
+    NamedNumber{"limbo_bytes", &Stats::limbo_bytes, true},
+    NamedNumber{"cached_bytes", &Stats::cached_bytes, true},
+    NamedNumber{"spare_bytes", &Stats::spare_bytes, true},
+    NamedNumber{"harvested_bytes", &Stats::harvested_bytes, true},
+    NamedNumber{"largest_free", &Stats::largest_free, true},
+    NamedNumber{"num_stream_waits", &Stats::num_stream_waits, false},
+    NamedNumber{"num_pools", &Stats::num_pools, false},
+};
+
+Stats stats_for(Device device, std::string_view op) {
+  return stats_of(standard_allocator(), require_cuda(device, op));
 }
 
 void add(std::map<std::string, std::int64_t>& map, const std::string& prefix, const Stat& stat) {
@@ -51,10 +69,10 @@ std::string row(std::string_view title, const Stat& stat, bool bytes) {
 
 }  // namespace
 
-Stats stats(Device device) { return heap_of(device, "stats").stats(); }
+Stats stats(Device device) { return stats_for(device, "stats"); }
 
 std::map<std::string, std::int64_t> stats_map(Device device) {
-  const Stats stats = heap_of(device, "stats_map").stats();
+  const Stats stats = stats_for(device, "stats_map");
   std::map<std::string, std::int64_t> map;
   for (const NamedPoolStat& entry : kPoolStats) {
     const PoolStat& stat = stats.*entry.member;
@@ -71,12 +89,13 @@ std::map<std::string, std::int64_t> stats_map(Device device) {
   map["num_sync_all_streams"] = stats.num_sync_all_streams;
   map["num_device_alloc"] = stats.num_device_alloc;
   map["num_device_free"] = stats.num_device_free;
+  for (const NamedNumber& entry : kNumbers) map[std::string(entry.name)] = stats.*entry.member;
   return map;
 }
 
 std::string summary(Device device) {
   const int index = require_cuda(device, "summary");
-  const Stats stats = heap_of(Device::cuda(index), "summary").stats();
+  const Stats stats = stats_for(Device::cuda(index), "summary");
   std::string text = fmt::format(
       "Memory of cuda:{}: {} out of memory, {} allocations retried\n"
       "| {:<22} | {:>12} | {:>12} | {:>12} | {:>12} |\n",
@@ -88,27 +107,34 @@ std::string summary(Device device) {
     text += row("  small blocks", stat.small_pool, bytes);
     text += row("  large blocks", stat.large_pool, bytes);
   }
+  for (const NamedNumber& entry : kNumbers) {
+    const std::int64_t value = stats.*entry.member;
+    text += fmt::format("| {:<22} | {:>12} |\n", entry.name,
+                        entry.bytes ? format_bytes(value) : fmt::format("{}", value));
+  }
   return text;
 }
 
 std::size_t allocated(Device device) {
-  return static_cast<std::size_t>(heap_of(device, "allocated").stats().allocated_bytes.all.current);
+  return static_cast<std::size_t>(stats_for(device, "allocated").allocated_bytes.all.current);
 }
 
 std::size_t max_allocated(Device device) {
   return static_cast<std::size_t>(
-      heap_of(device, "max_allocated").stats().allocated_bytes.all.peak);
+      stats_for(device, "max_allocated").allocated_bytes.all.peak);
 }
 
 std::size_t reserved(Device device) {
-  return static_cast<std::size_t>(heap_of(device, "reserved").stats().reserved_bytes.all.current);
+  return static_cast<std::size_t>(stats_for(device, "reserved").reserved_bytes.all.current);
 }
 
 std::size_t max_reserved(Device device) {
-  return static_cast<std::size_t>(heap_of(device, "max_reserved").stats().reserved_bytes.all.peak);
+  return static_cast<std::size_t>(stats_for(device, "max_reserved").reserved_bytes.all.peak);
 }
 
-void reset_peak_stats(Device device) { heap_of(device, "reset_peak_stats").reset_peak_stats(); }
+void reset_peak_stats(Device device) {
+  reset_peak_stats_of(standard_allocator(), require_cuda(device, "reset_peak_stats"));
+}
 
 MemInfo mem_get_info(Device device) {
   const NativeMemoryInfo info = driver().memory_info(require_cuda(device, "mem_get_info"));

@@ -7,6 +7,7 @@
 
 #include "streams/event_pool.hpp"
 #include "streams/require_cuda.hpp"
+#include "streams/stream_clock.hpp"
 
 namespace gantry {
 namespace {
@@ -52,7 +53,8 @@ Event::Event(Event&& other) noexcept
     : options_(other.options_),
       device_(std::exchange(other.device_, -1)),
       event_(std::exchange(other.event_, nullptr)),
-      recorded_(std::exchange(other.recorded_, false)) {}
+      recorded_(std::exchange(other.recorded_, false)),
+      mark_(std::move(other.mark_)) {}
 
 Event& Event::operator=(Event&& other) noexcept {
   if (this != &other) {
@@ -61,6 +63,7 @@ Event& Event::operator=(Event&& other) noexcept {
     std::swap(device_, taken.device_);
     std::swap(event_, taken.event_);
     std::swap(recorded_, taken.recorded_);
+    std::swap(mark_, taken.mark_);
   }
   return *this;
 }
@@ -84,7 +87,14 @@ void Event::record(const Stream& stream) {
                           stream.device().str());
   }
   if (!is_created()) create(stream.native().device);
-  driver().record_event(event_, stream.native());
+  if (options_.interprocess) {  // another process may record it anew, so it marks nothing
+    driver().record_event(event_, stream.native());
+  } else {
+    // The old mark stays if the record fails, as does the driver's old record.
+    auto mark = borrow_mark();
+    StreamClock::of(stream).record(event_, *mark);
+    mark_ = std::move(mark);
+  }
   recorded_ = true;
 }
 
@@ -93,15 +103,24 @@ void Event::record() {
 }
 
 void Event::wait(const Stream& stream) const {
-  if (recorded_) driver().wait_event(stream.native(), event_);
+  if (!recorded_) return;
+  driver().wait_event(stream.native(), event_);
+  if (mark_ != nullptr) StreamClock::of(stream).join(*mark_);
 }
 
 void Event::wait() const { wait(Stream::current()); }
 
-bool Event::query() const { return !recorded_ || driver().query_event(event_); }
+bool Event::query() const {
+  if (!recorded_) return true;
+  if (!driver().query_event(event_)) return false;
+  if (mark_ != nullptr) StreamClock::complete(*mark_);
+  return true;
+}
 
 void Event::synchronize() const {
-  if (recorded_) driver().synchronize_event(event_);
+  if (!recorded_) return;
+  driver().synchronize_event(event_);
+  if (mark_ != nullptr) StreamClock::complete(*mark_);
 }
 
 float Event::elapsed_ms(const Event& end) const {

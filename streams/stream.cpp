@@ -6,6 +6,7 @@
 
 #include "streams/event_pool.hpp"
 #include "streams/require_cuda.hpp"
+#include "streams/stream_clock.hpp"
 #include "streams/stream_pool.hpp"
 
 namespace gantry {
@@ -34,6 +35,12 @@ StreamTable& own_table() {
   return *current_streams;
 }
 
+// Marks what the host is about to wait for. The handle of a retired clock is another stream's.
+void mark_if_live(const Stream& stream, ClockMark& mark) {
+  StreamClock& clock = StreamClock::of(stream);
+  if (!clock.is_retired()) clock.begin_mark(mark);
+}
+
 }  // namespace
 
 Stream Stream::current(Device device) {
@@ -60,17 +67,30 @@ Stream Stream::external(void* native_handle, Device device) {
   return {{index, native_handle}, identity.id, identity.priority};
 }
 
-bool Stream::query() const { return driver().query_stream(native_); }
+bool Stream::query() const {
+  const auto mark = borrow_mark();
+  mark_if_live(*this, *mark);
+  if (!driver().query_stream(native_)) return false;
+  StreamClock::complete(*mark);
+  return true;
+}
 
-void Stream::synchronize() const { driver().synchronize_stream(native_); }
+void Stream::synchronize() const {
+  const auto mark = borrow_mark();
+  mark_if_live(*this, *mark);
+  driver().synchronize_stream(native_);
+  StreamClock::complete(*mark);
+}
 
 void Stream::wait(const Event& event) const { event.wait(*this); }
 
 void Stream::wait(const Stream& other) const {
   if (*this == other) return;
   const PooledEvent event(other.native_.device);
-  driver().record_event(event.get(), other.native_);
+  const auto mark = borrow_mark();
+  StreamClock::of(other).record(event.get(), *mark);
   driver().wait_event(native_, event.get());
+  StreamClock::of(*this).join(*mark);
 }
 
 Event Stream::record() const {

@@ -1,6 +1,7 @@
 #include "streams/stream_pool.hpp"
 
 #include "streams/per_device.hpp"
+#include "streams/stream_clock.hpp"
 
 namespace gantry {
 
@@ -28,18 +29,35 @@ void* StreamPool::create(Lane& lane, int index, Identity identity) {
   const Driver::PriorityRange range = driver().priority_range(device_);
   const NativeStream made = driver().create_stream(
       device_, identity.priority == StreamPriority::high ? range.greatest : range.least);
-  identities_.insert_or_assign(made.handle, identity);
+  identities_.insert_or_assign(made.handle, Known{identity});
   slot.store(made.handle, std::memory_order_release);
   return made.handle;
 }
 
 StreamPool::Identity StreamPool::identify(void* handle) {
   if (handle == nullptr) return {};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = identities_.find(handle);
+    if (known != identities_.end() && owns(known->second.identity.id)) {
+      return known->second.identity;
+    }
+  }
+  const std::uint64_t native = driver().stream_identity({device_, handle});
   const std::lock_guard lock(mutex_);
-  const auto [entry, is_new] =
-      identities_.try_emplace(handle, Identity{next_external_id_, StreamPriority::normal});
-  if (is_new) ++next_external_id_;
-  return entry->second;
+  if (is_per_thread(handle)) {
+    const auto [entry, is_new] = per_thread_.try_emplace(native, Identity{next_external_id_});
+    if (is_new) ++next_external_id_;
+    return entry->second;
+  }
+  const auto [entry, is_new] = identities_.try_emplace(handle);
+  Known& known = entry->second;
+  if (!is_new && known.native == native) return known.identity;
+  if (!is_new) {
+    if (StreamClock* clock = StreamClock::find(device_, known.identity.id)) clock->retire();
+  }
+  known = {{next_external_id_++, StreamPriority::normal}, native};
+  return known.identity;
 }
 
 }  // namespace gantry

@@ -15,7 +15,8 @@ namespace gantry {
 /// The pooled streams of one device, and the identity of every stream handle on it.
 ///
 /// Ids: 0 the default stream, 1…32 normal and 33…64 high priority pooled streams, above that
-/// external ones in the order they were first seen. Streams are never destroyed.
+/// external ones in the order they were first seen. Streams are never destroyed; an external one
+/// may be, by its owner, and if its handle is seen again with another identity, it gets a new id.
 /// Thread safety: every member may be called from any thread.
 class StreamPool {
  public:
@@ -36,8 +37,14 @@ class StreamPool {
 
   /// The next stream, round-robin; made now if its turn comes for the first time.
   [[nodiscard]] Entry next(StreamPriority priority);
-  /// The identity of any stream handle of this device.
+  /// The identity of any stream handle of this device. Throws: CudaError.
   [[nodiscard]] Identity identify(void* handle);
+  /// True for the id of a default or pooled stream.
+  [[nodiscard]] static bool owns(std::uint64_t id) { return id <= 2 * kStreamsPerPriority; }
+  /// True for cudaStreamPerThread: one handle, but a stream for each thread.
+  [[nodiscard]] static bool is_per_thread(const void* handle) {
+    return reinterpret_cast<std::uintptr_t>(handle) == 2;
+  }
 
  private:
   struct Lane {
@@ -51,8 +58,14 @@ class StreamPool {
   const int device_;
   std::array<Lane, 2> lanes_;
   std::mutex mutex_;
+  struct Known {
+    Identity identity;
+    std::uint64_t native = 0;  ///< the driver's number of an external stream
+  };
+
   std::uint64_t next_external_id_ = 2 * kStreamsPerPriority + 1;
-  std::unordered_map<void*, Identity> identities_;
+  std::unordered_map<void*, Known> identities_;
+  std::unordered_map<std::uint64_t, Identity> per_thread_;  ///< by the driver's number
 };
 
 }  // namespace gantry

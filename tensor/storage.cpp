@@ -74,6 +74,7 @@ const memory::Block* Storage::block() const {
 void Storage::record_stream(const Stream& stream) const {
   const memory::Block* own = block();
   if (own != nullptr) own->allocator->record_stream(*own, stream);
+  if (impl_ && impl_->imported) impl_->imported->record_stream(stream);
 }
 
 }  // namespace gantry

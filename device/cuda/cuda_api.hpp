@@ -9,6 +9,7 @@ namespace gantry::cuda {
   X(cuCtxGetCurrent)                    \
   X(cuCtxPopCurrent)                    \
   X(cuCtxPushCurrent)                   \
+  X(cuDeviceGetAttribute)               \
   X(cuDevicePrimaryCtxGetState)         \
   X(cuDevicePrimaryCtxRetain)           \
   X(cuEventCreate)                      \
@@ -31,6 +32,7 @@ namespace gantry::cuda {
   X(cuPointerGetAttributes)             \
   X(cuStreamCreateWithPriority)         \
   X(cuStreamDestroy)                    \
+  X(cuStreamGetId)                      \
   X(cuStreamIsCapturing)                \
   X(cuStreamQuery)                      \
   X(cuStreamSynchronize)                \

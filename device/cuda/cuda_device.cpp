@@ -4,6 +4,7 @@
 #include "device/cuda/cuda_context.hpp"
 #include "device/cuda/cuda_driver.hpp"
 #include "device/cuda/cuda_fault.hpp"
+#include "device/cuda/cuda_pool.hpp"
 
 namespace gantry {
 
@@ -72,9 +73,13 @@ bool CudaDriver::can_access_peer(int from, int to) {
 void CudaDriver::enable_peer_access(int from, int to) {
   const cuda::ContextScope scope(from);
   const cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);
-  if (status == cudaErrorPeerAccessAlreadyEnabled) return cuda::clear_error();
-  GANTRY_CUDA_CHECK_STATUS(status, "cudaDeviceEnablePeerAccess",
-                           fmt::format("enabling peer access to cuda:{}", to), from);
+  if (status == cudaErrorPeerAccessAlreadyEnabled) {
+    cuda::clear_error();
+  } else {
+    GANTRY_CUDA_CHECK_STATUS(status, "cudaDeviceEnablePeerAccess",
+                             fmt::format("enabling peer access to cuda:{}", to), from);
+  }
+  cuda::open_pool(to, from);
 }
 
 }  // namespace gantry

@@ -29,9 +29,20 @@ class CudaDriver final : public Driver {
   void deallocate(int device, void* data) override;
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
   void deallocate_pinned(void* data) override;
+  [[nodiscard]] bool register_host(void* data, std::size_t bytes) override;
+  void unregister_host(void* data) override;
   [[nodiscard]] PointerInfo pointer_info(const void* data) override;
 
+  // cuda_pool.cpp
+  [[nodiscard]] bool supports_memory_pools(int device) override;
+  [[nodiscard]] void* allocate_async(NativeStream stream, std::size_t bytes) override;
+  void deallocate_async(void* data, NativeStream stream) override;
+  void trim_pool(int device, std::size_t bytes_to_keep) override;
+  [[nodiscard]] NativePoolMemory pool_memory(int device) override;
+  void reset_pool_peaks(int device) override;
+
   // cuda_vmm.cpp
+  [[nodiscard]] bool supports_virtual_memory(int device) override;
   [[nodiscard]] std::size_t chunk_granularity(int device) override;
   [[nodiscard]] void* reserve_address(std::size_t bytes, std::size_t alignment) override;
   void free_address(void* address, std::size_t bytes) override;
@@ -53,6 +64,7 @@ class CudaDriver final : public Driver {
   [[nodiscard]] PriorityRange priority_range(int device) override;
   [[nodiscard]] NativeStream create_stream(int device, int priority) override;
   void destroy_stream(NativeStream stream) noexcept override;
+  [[nodiscard]] std::uint64_t stream_identity(NativeStream stream) override;
   [[nodiscard]] bool query_stream(NativeStream stream) override;
   void synchronize_stream(NativeStream stream) override;
   void wait_event(NativeStream stream, NativeEvent event) override;
@@ -63,6 +75,7 @@ class CudaDriver final : public Driver {
   void destroy_event(NativeEvent event) noexcept override;
   void record_event(NativeEvent event, NativeStream stream) override;
   [[nodiscard]] bool query_event(NativeEvent event) override;
+  [[nodiscard]] bool event_reached(NativeEvent event) noexcept override;
   void synchronize_event(NativeEvent event) override;
   [[nodiscard]] float elapsed_ms(NativeEvent begin, NativeEvent end) override;
 

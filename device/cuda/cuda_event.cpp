@@ -91,6 +91,11 @@ bool CudaDriver::query_event(NativeEvent event) {
   return true;
 }
 
+bool CudaDriver::event_reached(NativeEvent event) noexcept {
+  const cuda::RelaxedCaptureScope relaxed;
+  return cuda::api().cuEventQuery(cuda::native(event)) == CUDA_SUCCESS;
+}
+
 void CudaDriver::synchronize_event(NativeEvent event) {
   GANTRY_CUDA_CHECK(cuda::api().cuEventSynchronize(cuda::native(event)),
                     "synchronizing with an event");

@@ -54,6 +54,24 @@ void CudaDriver::deallocate_pinned(void* data) {
   GANTRY_CUDA_CHECK_FREE(cudaFreeHost(data), fmt::format("freeing pinned {}", fmt::ptr(data)));
 }
 
+bool CudaDriver::register_host(void* data, std::size_t bytes) {
+  const cuda::ContextScope scope;
+  const cuda::RelaxedCaptureScope relaxed;
+  const cudaError_t status =
+      cudaHostRegister(data, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+  if (is_out_of_memory(status)) return false;
+  GANTRY_CUDA_CHECK_STATUS(status, "cudaHostRegister",
+                           fmt::format("page-locking {} bytes at {}", bytes, fmt::ptr(data)));
+  return true;
+}
+
+void CudaDriver::unregister_host(void* data) {
+  const cuda::ContextScope scope;
+  const cuda::RelaxedCaptureScope relaxed;
+  GANTRY_CUDA_CHECK_FREE(cudaHostUnregister(data),
+                         fmt::format("unlocking the pages at {}", fmt::ptr(data)));
+}
+
 PointerInfo CudaDriver::pointer_info(const void* data) {
   // Unlike cudaPointerGetAttributes this creates no context and takes any pointer.
   unsigned type = 0;

@@ -34,6 +34,15 @@ void CudaDriver::destroy_stream(NativeStream stream) noexcept {
   GANTRY_CUDA_WARN(cuda::api().cuStreamDestroy(native(stream)), "destroying a stream");
 }
 
+std::uint64_t CudaDriver::stream_identity(NativeStream stream) {
+  if (stream.handle == nullptr) return 0;
+  const cuda::ContextScope scope(stream);
+  unsigned long long identity = 0;
+  GANTRY_CUDA_CHECK(cuda::api().cuStreamGetId(native(stream), &identity), "identifying a stream",
+                    stream);
+  return identity;
+}
+
 bool CudaDriver::query_stream(NativeStream stream) {
   const cuda::ContextScope scope(stream);
   const CUresult status = cuda::api().cuStreamQuery(native(stream));

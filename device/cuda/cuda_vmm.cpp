@@ -35,6 +35,21 @@ std::string range_text(const char* doing, const void* address, std::size_t bytes
 
 }  // namespace
 
+bool CudaDriver::supports_virtual_memory(int device) {
+  const cuda::ContextScope scope(device);
+  int supported = 0;
+  int exportable = 0;
+  GANTRY_CUDA_CHECK(
+      cuda::api().cuDeviceGetAttribute(
+          &supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device),
+      "asking for virtual memory calls", device);
+  GANTRY_CUDA_CHECK(
+      cuda::api().cuDeviceGetAttribute(
+          &exportable, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device),
+      "asking for chunks that can be exported", device);
+  return supported != 0 && exportable != 0;
+}
+
 std::size_t CudaDriver::chunk_granularity(int device) {
   const cuda::ContextScope scope(device);
   const CUmemAllocationProp properties = chunk_properties(device);

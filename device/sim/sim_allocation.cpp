@@ -40,7 +40,29 @@ void SimDriver::deallocate_pinned(void* data) {
   memory_->deallocate_pinned(data);
 }
 
+bool SimDriver::register_host(void* data, std::size_t bytes) {
+  const std::string doing = fmt::format("page-locking {} bytes at {}", bytes, data);
+  (void)device_of(0, doing);
+  captures_.refuse_unsafe(doing);
+  memory_->register_host(data, bytes);
+  return true;
+}
+
+void SimDriver::unregister_host(void* data) {
+  const std::string doing = fmt::format("unlocking the pages at {}", data);
+  (void)device_of(0, doing);
+  captures_.refuse_unsafe(doing);
+  memory_->check_registered(data);
+  for (const auto& device : devices_) device->drain();
+  memory_->unregister_host(data);
+}
+
 PointerInfo SimDriver::pointer_info(const void* data) { return memory_->info(data); }
+
+bool SimDriver::supports_virtual_memory(int device) {
+  (void)device_of(device, "asking for virtual memory calls");
+  return true;
+}
 
 std::size_t SimDriver::chunk_granularity(int device) {
   (void)device_of(device, "reading the chunk granularity");

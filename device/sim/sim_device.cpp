@@ -103,6 +103,9 @@ SimStream& SimDevice::create_stream() {
     streams_.push_back(std::make_unique<SimStream>(index_, static_cast<int>(streams_.size()) + 1));
     stream = streams_.back().get();
   }
+  static std::atomic<std::uint64_t> identities{0};
+  stream->identity.store(identities.fetch_add(1, std::memory_order_relaxed) + 1,
+                         std::memory_order_relaxed);
   live_.insert(stream);
   return *stream;
 }

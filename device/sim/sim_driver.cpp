@@ -49,6 +49,9 @@ SimDriver::SimDriver(const std::vector<int>& visible) {
     devices_.push_back(std::make_unique<SimDevice>(static_cast<int>(i), visible[i], capacity));
   }
   memory_ = std::make_unique<AddressSpace>(devices_, peers_);
+  for (const auto& device : devices_) {
+    pools_.push_back(std::make_unique<MemoryPool>(*device, *memory_));
+  }
   g_active.store(this, std::memory_order_release);
 }
 
@@ -163,6 +166,10 @@ void SimDriver::destroy_stream(NativeStream stream) noexcept {
   auto* s = static_cast<SimStream*>(stream.handle);
   captures_.forget(*s);
   device.retire_stream(s);
+}
+
+std::uint64_t SimDriver::stream_identity(NativeStream stream) {
+  return stream_of(stream, "identifying a stream").identity.load(std::memory_order_relaxed);
 }
 
 bool SimDriver::query_stream(NativeStream stream) {

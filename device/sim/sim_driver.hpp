@@ -13,6 +13,7 @@
 #include "device/sim/sim_device.hpp"
 #include "device/sim/sim_event.hpp"
 #include "device/sim/sim_memory.hpp"
+#include "device/sim/sim_pool.hpp"
 
 namespace gantry {
 
@@ -56,8 +57,18 @@ class SimDriver final : public Driver {
   void deallocate(int device, void* data) override;
   void* allocate_pinned(std::size_t bytes) override;
   void deallocate_pinned(void* data) override;
+  bool register_host(void* data, std::size_t bytes) override;
+  void unregister_host(void* data) override;
   PointerInfo pointer_info(const void* data) override;
 
+  bool supports_memory_pools(int device) override;
+  void* allocate_async(NativeStream stream, std::size_t bytes) override;
+  void deallocate_async(void* data, NativeStream stream) override;
+  void trim_pool(int device, std::size_t bytes_to_keep) override;
+  NativePoolMemory pool_memory(int device) override;
+  void reset_pool_peaks(int device) override;
+
+  bool supports_virtual_memory(int device) override;
   std::size_t chunk_granularity(int device) override;
   void* reserve_address(std::size_t bytes, std::size_t alignment) override;
   void free_address(void* address, std::size_t bytes) override;
@@ -77,6 +88,7 @@ class SimDriver final : public Driver {
   PriorityRange priority_range(int device) override;
   NativeStream create_stream(int device, int priority) override;
   void destroy_stream(NativeStream stream) noexcept override;
+  std::uint64_t stream_identity(NativeStream stream) override;
   bool query_stream(NativeStream stream) override;
   void synchronize_stream(NativeStream stream) override;
   void wait_event(NativeStream stream, NativeEvent event) override;
@@ -86,6 +98,7 @@ class SimDriver final : public Driver {
   void destroy_event(NativeEvent event) noexcept override;
   void record_event(NativeEvent event, NativeStream stream) override;
   bool query_event(NativeEvent event) override;
+  bool event_reached(NativeEvent event) noexcept override;
   void synchronize_event(NativeEvent event) override;
   float elapsed_ms(NativeEvent begin, NativeEvent end) override;
 
@@ -124,6 +137,7 @@ class SimDriver final : public Driver {
   std::vector<std::unique_ptr<SimDevice>> devices_;
   PeerTable peers_;
   std::unique_ptr<AddressSpace> memory_;
+  std::vector<std::unique_ptr<MemoryPool>> pools_;
   EventTable events_;
   CaptureTable captures_;
 };

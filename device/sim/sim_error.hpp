@@ -32,6 +32,12 @@ inline constexpr ErrorCode kIllegalState{401, "cudaErrorIllegalState",
 inline constexpr ErrorCode kNotReady{600, "cudaErrorNotReady", "device not ready"};
 inline constexpr ErrorCode kIllegalAddress{700, "cudaErrorIllegalAddress",
                                            "an illegal memory access was encountered"};
+inline constexpr ErrorCode kAlreadyRegistered{
+    712, "cudaErrorHostMemoryAlreadyRegistered",
+    "part or all of the requested memory range is already mapped"};
+inline constexpr ErrorCode kNotRegistered{
+    713, "cudaErrorHostMemoryNotRegistered",
+    "pointer does not correspond to a registered memory region"};
 inline constexpr ErrorCode kLaunchFailure{719, "cudaErrorLaunchFailure",
                                           "unspecified launch failure"};
 inline constexpr ErrorCode kNotPermitted{800, "cudaErrorNotPermitted", "operation not permitted"};

@@ -198,6 +198,28 @@ bool SimDriver::query_event(NativeEvent event) {
   return true;
 }
 
+bool SimDriver::event_reached(NativeEvent event) noexcept {
+  if (on_stream_thread() || !events_.contains(event)) return false;
+  auto& e = *static_cast<SimEvent*>(event);
+  const std::lock_guard lock(e.mutex);
+  const EventRecord& record = e.record;
+  if (record.capture) return false;
+  if (e.shared) {
+    const std::uint64_t last = e.shared->recorded();
+    if (last != record.shared_ticket || record.stream == nullptr) {
+      try {
+        return last == 0 || e.shared->query(last);
+      } catch (...) {  // the process that made the record is gone
+        return false;
+      }
+    }
+  }
+  if (record.stream == nullptr) return true;
+  if (!record.stream->done(record.ticket)) return false;
+  record.stream->acquire(record.ticket);
+  return !record.stream->failed_before(record.ticket);
+}
+
 void SimDriver::synchronize_event(NativeEvent event) {
   const std::string doing = "synchronizing with an event";
   SimEvent& e = event_of(event, doing);

@@ -50,6 +50,7 @@ int create_memory_file(const char* name, std::size_t bytes, const std::string& d
 AddressSpace::~AddressSpace() {
   for (const auto& [base, mapping] : mappings_) ::munmap(as_pointer(base), mapping.bytes);
   for (const auto& [base, extent] : extents_) {
+    if (extent.foreign) continue;
     ::munmap(as_pointer(base), extent.bytes);
     if (extent.descriptor >= 0) ::close(extent.descriptor);
   }
@@ -121,7 +122,10 @@ void AddressSpace::check_allocation(int device, const void* data) const {
 
 void AddressSpace::check_pinned(const void* data) const {
   const std::shared_lock lock(mutex_);
-  (void)find_base(data, Kind::pinned, "freeing pinned host memory at " + text_of(data));
+  const std::string doing = "freeing pinned host memory at " + text_of(data);
+  if (find_base(data, Kind::pinned, doing)->second.foreign) {
+    fail(kInvalidValue, doing, -1, "the memory was page-locked by register_host");
+  }
 }
 
 void AddressSpace::deallocate(int device, void* data) {
@@ -167,6 +171,7 @@ PointerInfo AddressSpace::info(const void* data) const {
   switch (it->second.kind) {
     case Kind::allocation:
     case Kind::imported:
+    case Kind::pooled:
       return {PointerKind::device, it->second.device};
     case Kind::pinned:
       return {PointerKind::pinned, -1};
@@ -218,6 +223,7 @@ void AddressSpace::check_access(int device, const void* data, std::size_t bytes,
   }
   switch (extent.kind) {
     case Kind::allocation:
+    case Kind::pooled:
       if (!peers_.enabled(device, extent.device)) {
         fail(kIllegalAddress, doing, device,
              fmt::format("{} belong to cuda:{}, and peer access from cuda:{} is not enabled",

@@ -44,6 +44,19 @@ class AddressSpace {
   void deallocate(int device, void* data);
   void deallocate_pinned(void* data);
 
+  // Host memory of the caller
+  /// Throws: CudaError 1 unless these are whole pages, 712 if part of them is known already.
+  void register_host(void* data, std::size_t bytes);
+  /// Throws: CudaError 713.
+  void check_registered(const void* data) const;
+  void unregister_host(const void* data);
+
+  // Pieces of the pools, which map them
+  void add_pooled(void* data, std::size_t bytes, int device);
+  /// A piece that is not live may not be named in a call.
+  void set_pooled(const void* data, bool live);
+  void remove_pooled(const void* data);
+
   [[nodiscard]] PointerInfo info(const void* data) const;
   /// Where [data, data + bytes) lies. Throws: CudaError 1 for a range that is freed, not mapped or
   /// too short.
@@ -72,7 +85,7 @@ class AddressSpace {
   void close_memory(void* base);
 
  private:
-  enum class Kind : std::uint8_t { allocation, imported, pinned, reserved, freed };
+  enum class Kind : std::uint8_t { allocation, imported, pooled, pinned, reserved, freed };
   struct Extent {
     Kind kind;
     std::size_t bytes;
@@ -80,6 +93,7 @@ class AddressSpace {
     int descriptor = -1;
     int references = 1;      ///< of imported memory
     MemoryName source = {};  ///< of imported memory
+    bool foreign = false;    ///< pinned by register_host: the pages are the caller's
   };
   struct Chunk {
     int device;

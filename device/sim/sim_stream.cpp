@@ -140,6 +140,11 @@ void SimStream::rethrow_error_before(std::uint64_t ticket) {
   if (std::exception_ptr error = take_error(ticket)) std::rethrow_exception(std::move(error));
 }
 
+bool SimStream::failed_before(std::uint64_t ticket) const {
+  return state_.load(std::memory_order_acquire) != kHealthy &&
+         failed_ticket_.load(std::memory_order_relaxed) <= ticket;
+}
+
 void SimStream::clear_error() noexcept { (void)take_error(UINT64_MAX); }
 
 void SimStream::stop() {

@@ -64,11 +64,16 @@ class SimStream {
   void rethrow_error() { rethrow_error_before(UINT64_MAX); }
   /// As rethrow_error, but leaves an error alone that arose behind task `ticket`.
   void rethrow_error_before(std::uint64_t ticket);
+  /// True while an error that arose before task `ticket` waits to be reported.
+  [[nodiscard]] bool failed_before(std::uint64_t ticket) const;
   /// Forgets the sticky error.
   void clear_error() noexcept;
 
   /// Runs what is queued, then ends the thread; no task may follow.
   void stop();
+
+  /// Number of this use of the object; see Driver::stream_identity.
+  std::atomic<std::uint64_t> identity{0};
 
   /// The capture that this stream takes part in, or nullptr. Set under the capture table's lock.
   std::atomic<CaptureSession*> capture{nullptr};

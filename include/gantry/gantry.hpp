@@ -28,8 +28,10 @@
 #include <gantry/memory/buffer.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/cpu_allocator.hpp>
+#include <gantry/memory/history.hpp>
 #include <gantry/memory/ipc.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
+#include <gantry/memory/snapshot.hpp>
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/event.hpp>
 #include <gantry/streams/stream.hpp>

@@ -1,6 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
+#include "device/sim/sim_launch.hpp"
 #include "tests/device/driver_fixture.hpp"
 
 namespace gantry {
@@ -38,6 +42,75 @@ TEST_F(DriverEventTest, QueryIsFalseUntilTheRecordIsReached) {
   gate.open();
   driver().synchronize_event(event);
   EXPECT_TRUE(driver().query_event(event));
+}
+
+TEST_F(DriverEventTest, ReachedIsFalseUntilTheRecordIsReached) {
+  const TestStream stream(0);
+  const TestEvent event(0);
+  EXPECT_TRUE(driver().event_reached(event));
+  Gate gate(stream);
+  driver().record_event(event, stream);
+  EXPECT_FALSE(driver().event_reached(event));
+  gate.open();
+  driver().synchronize_stream(stream);
+  EXPECT_TRUE(driver().event_reached(event));
+}
+
+TEST_F(DriverEventTest, ReachedLeavesFaultsAlone) {
+  const TestStream stream(0);
+  const TestEvent event(0);
+  FaultRecord* const record = driver().fault_record(0);
+  record->dim = 0;
+  record->index = 7;
+  record->size = 2;
+  std::atomic_ref(record->raised).store(1, std::memory_order_release);
+  driver().record_event(event, stream);
+  while (!driver().event_reached(event)) std::this_thread::yield();
+  EXPECT_THROW(driver().synchronize_stream(stream), IndexError);
+}
+
+TEST_F(DriverEventTest, ReachedLeavesErrorsOfTheStreamAlone) {
+  GANTRY_REQUIRE_SIM();
+  const TestStream stream(0);
+  const TestEvent before(0);
+  const TestEvent behind(0);
+  driver().record_event(before, stream);
+  sim::launch(stream, [] { throw InvalidArgument("on purpose"); });
+  driver().record_event(behind, stream);
+  while (!driver().event_reached(before)) std::this_thread::yield();
+  EXPECT_THROW(driver().synchronize_event(behind), InvalidArgument);
+  EXPECT_TRUE(driver().event_reached(behind)) << "the error was reported";
+
+  sim::launch(stream, [] { throw InvalidArgument("on purpose"); });
+  std::atomic<bool> arrived = false;
+  const TestEvent later(0);
+  const TestStream other(0);
+  driver().record_event(later, stream);
+  driver().wait_event(other, later);
+  driver().launch_host_function(
+      other, [](void* flag) { static_cast<std::atomic<bool>*>(flag)->store(true); }, &arrived);
+  driver().synchronize_stream(other);
+  EXPECT_TRUE(arrived.load());
+  EXPECT_FALSE(driver().event_reached(later)) << "work before it failed";
+  EXPECT_THROW(driver().synchronize_stream(stream), InvalidArgument);
+}
+
+TEST_F(DriverEventTest, ReachedIsAllowedWhileThisThreadCaptures) {
+  const TestStream captured(0);
+  const TestStream stream(0);
+  const TestEvent outside(0);
+  const TestEvent inside(0);
+  driver().record_event(outside, stream);
+  driver().synchronize_stream(stream);
+  driver().begin_capture(captured, CaptureMode::global);
+  driver().record_event(inside, captured);
+  EXPECT_TRUE(driver().event_reached(outside));
+  // CUDA does not take kindly to questions about events of a capture.
+  if (driver().platform() == Platform::simulated) {
+    EXPECT_FALSE(driver().event_reached(inside));
+  }
+  const NativeGraph graph = driver().end_capture(captured);  // throws if the capture was spoilt
+  driver().destroy_graph(graph);
 }
 
 TEST_F(DriverEventTest, RecordDoesNotWaitForLaterWork) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <numeric>
+#include <set>
 #include <vector>
 
 #include "tests/device/driver_fixture.hpp"
@@ -118,6 +119,19 @@ TEST_F(DriverStreamTest, TakesEveryPriorityOfItsRange) {
     EXPECT_NE(stream.handle, nullptr);
     EXPECT_TRUE(driver().query_stream(stream));
     driver().destroy_stream(stream);
+  }
+}
+
+TEST_F(DriverStreamTest, NoTwoStreamsEverHaveOneIdentity) {
+  EXPECT_EQ(driver().stream_identity({.device = 0, .handle = nullptr}), 0u);
+  std::set<std::uint64_t> identities{0};
+  for (int i = 0; i < 20; ++i) {
+    const TestStream kept(0);
+    const TestStream other(device_count() - 1);
+    const std::uint64_t identity = driver().stream_identity(kept);
+    EXPECT_TRUE(identities.insert(identity).second) << "stream " << i;
+    EXPECT_TRUE(identities.insert(driver().stream_identity(other)).second) << "stream " << i;
+    EXPECT_EQ(driver().stream_identity(kept), identity);
   }
 }
 

@@ -28,7 +28,11 @@ class LaunchTest : public ::testing::Test {
     std::string name = (std::filesystem::temp_directory_path() / "launch-test-XXXXXX").string();
     directory_ = mkdtemp(name.data());
   }
-  ~LaunchTest() override { std::filesystem::remove_all(directory_); }
+  ~LaunchTest() override {
+    // A guard that is still cleaning up may remove entries at the same time.
+    std::error_code raced;
+    while (std::filesystem::exists(directory_)) std::filesystem::remove_all(directory_, raced);
+  }
 
   /// glaunch with these arguments, on 4 simulated devices, with its scratch files in the directory.
   Command launch(std::vector<std::string> arguments) const {

@@ -18,6 +18,7 @@ TEST(AllocConfigTest, HasDefaults) {
   EXPECT_EQ(config.max_split_bytes, AllocConfig{}.max_split_bytes);
   EXPECT_EQ(config.gc_threshold, 0);
   EXPECT_EQ(config.fraction, 1);
+  EXPECT_EQ(config.backend, "vmm");
 }
 
 TEST(AllocConfigTest, ReadsEveryKey) {
@@ -37,7 +38,9 @@ TEST(AllocConfigTest, NamesWhatIsWrong) {
            Case{"foo:1",
                 "GANTRY_ALLOC_CONF: one of the keys backend, fraction, gc_threshold, "
                 "max_split_size_mb was expected, but got 'foo'"},
-           Case{"backend:vmm", "GANTRY_ALLOC_CONF: backend: 'native' was expected, but got 'vmm'"},
+           Case{"backend:none",
+                "GANTRY_ALLOC_CONF: backend: one of vmm, native, async was expected, but got "
+                "'none'"},
            Case{"fraction", "GANTRY_ALLOC_CONF: key:value was expected, but got 'fraction'"},
            Case{"fraction:0.5,,gc_threshold:0.5",
                 "GANTRY_ALLOC_CONF: key:value was expected, but got ''"},

@@ -86,13 +86,12 @@ TEST_F(AllocatorOracleTest, StatisticsAgreeWithTheModel) {
     ASSERT_EQ(now.active_bytes.all.current, now.allocated_bytes.all.current);
     ASSERT_GE(now.allocated_bytes.all.current, rounded);
     ASSERT_LE(now.allocated_bytes.all.current,
-              rounded + static_cast<std::int64_t>(live.size() * kSmallBlockLimit));
+              rounded + static_cast<std::int64_t>(live.size() * kBlockGrain));
     if (step % 100 == 0) expect_stats_add_up(now);
   }
   EXPECT_EQ(stats().allocation.all.allocated - before.allocation.all.allocated, allocations);
   EXPECT_EQ(max_allocated(), static_cast<std::size_t>(peak));
   for (Block& block : live) block.allocator->deallocate(block);
-  EXPECT_EQ(stats().inactive_split.all.current, 0) << "free neighbours were not joined";
   empty_cache();
   EXPECT_EQ(reserved(), 0u);
   EXPECT_GT(max_reserved(), 0u);

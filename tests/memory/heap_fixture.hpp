@@ -45,8 +45,13 @@ inline void expect_stats_add_up(const memory::Stats& stats) {
   EXPECT_LE(stats.allocated_bytes.all.current, stats.active_bytes.all.current);
   EXPECT_LE(stats.active_bytes.all.current + stats.inactive_split_bytes.all.current,
             stats.reserved_bytes.all.current);
-  EXPECT_EQ(stats.num_device_alloc, stats.segment.all.allocated);
-  EXPECT_EQ(stats.num_device_free, stats.segment.all.freed);
+  EXPECT_GE(stats.pending_bytes, 0);
+  EXPECT_GE(stats.limbo_bytes, 0);
+  EXPECT_EQ(stats.active_bytes.all.current,
+            stats.allocated_bytes.all.current + stats.pending_bytes + stats.limbo_bytes);
+  EXPECT_LE(stats.active_bytes.all.current + stats.cached_bytes + stats.spare_bytes,
+            stats.reserved_bytes.all.current);
+  EXPECT_LE(stats.largest_free, stats.reserved_bytes.all.current);
 }
 
 /// A fixture that begins with no segment held and checks that nothing leaked.

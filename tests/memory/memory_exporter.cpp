@@ -1,8 +1,10 @@
 // Exports a block that its stream has yet to fill, and obeys words on standard input: release (lets
-// the stream go), check (prints the first byte of the block), quit.
+// the stream go), check (prints the first byte of the block), quit. With the argument "chunks" the
+// memory does not come from the caching allocator.
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
+#include <memory>
 #include <string>
 
 #include <gantry/memory/caching_allocator.hpp>
@@ -10,17 +12,24 @@
 #include <gantry/streams/stream_guard.hpp>
 
 #include "tests/memory/ipc_text.hpp"
+#include "tests/memory/vmm_source.hpp"
 #include "tests/support/stream_hold.hpp"
 
-int main() {
+int main(int argc, char** argv) {
   constexpr std::size_t kBytes = 100000;
   constexpr std::uint8_t kValue = 77;
   gantry::set_device(gantry::Device::cuda(0));
   const gantry::StreamGuard guard(gantry::Stream::from_pool());
   const gantry::Stream& stream = guard.current_stream();
-  // Not the first block of its segment.
-  const gantry::memory::Buffer before = gantry::memory::allocate(5000, stream);
-  const gantry::memory::Buffer buffer = gantry::memory::allocate(kBytes, stream);
+  const bool chunks = argc > 1 && std::string(argv[1]) == "chunks";
+  gantry::testing::VmmSource* source = chunks ? new gantry::testing::VmmSource(0, 2) : nullptr;
+  const auto allocate = [&](std::size_t bytes) {
+    return source != nullptr ? gantry::memory::Buffer(source->allocate(bytes, stream))
+                             : gantry::memory::allocate(bytes, stream);
+  };
+  // Not the first block of its extent.
+  const gantry::memory::Buffer before = allocate(5000);
+  const gantry::memory::Buffer buffer = allocate(kBytes);
   gantry::driver().fill(buffer.data(), 0, kBytes, stream.native());
   gantry::testing::StreamHold hold(stream);
   gantry::driver().fill(buffer.data(), kValue, kBytes, stream.native());

@@ -41,7 +41,7 @@ class FaultDriver : public Driver {
   FaultDriver& operator=(const FaultDriver&) = delete;
 
   /// Lets the `nth` call of `call` from now on (1 is the next one) and the `times` - 1 after it
-  /// fail with `failure`. allocate, allocate_pinned and create_chunk answer kOutOfMemory with
+  /// fail with `failure`. The calls that allocate and register_host answer kOutOfMemory with
   /// nothing, as drivers do. Calls that are noexcept cannot fail.
   void fail_on(std::string_view call, std::uint64_t nth, Failure failure = kUnknown,
                std::uint64_t times = 1) {
@@ -132,11 +132,47 @@ class FaultDriver : public Driver {
     enter("deallocate_pinned");
     wrapped_.deallocate_pinned(data);
   }
+  bool register_host(void* data, std::size_t bytes) override {
+    return !is_out_of_memory("register_host") && wrapped_.register_host(data, bytes);
+  }
+  void unregister_host(void* data) override {
+    enter("unregister_host");
+    wrapped_.unregister_host(data);
+  }
   PointerInfo pointer_info(const void* data) override {
     enter("pointer_info");
     return wrapped_.pointer_info(data);
   }
 
+  bool supports_memory_pools(int device) override {
+    enter("supports_memory_pools");
+    return wrapped_.supports_memory_pools(device);
+  }
+  void* allocate_async(NativeStream stream, std::size_t bytes) override {
+    if (is_out_of_memory("allocate_async")) return nullptr;
+    return wrapped_.allocate_async(stream, bytes);
+  }
+  void deallocate_async(void* data, NativeStream stream) override {
+    enter("deallocate_async");
+    wrapped_.deallocate_async(data, stream);
+  }
+  void trim_pool(int device, std::size_t bytes_to_keep) override {
+    enter("trim_pool");
+    wrapped_.trim_pool(device, bytes_to_keep);
+  }
+  NativePoolMemory pool_memory(int device) override {
+    enter("pool_memory");
+    return wrapped_.pool_memory(device);
+  }
+  void reset_pool_peaks(int device) override {
+    enter("reset_pool_peaks");
+    wrapped_.reset_pool_peaks(device);
+  }
+
+  bool supports_virtual_memory(int device) override {
+    enter("supports_virtual_memory");
+    return wrapped_.supports_virtual_memory(device);
+  }
   std::size_t chunk_granularity(int device) override {
     enter("chunk_granularity");
     return wrapped_.chunk_granularity(device);
@@ -204,6 +240,10 @@ class FaultDriver : public Driver {
     count("destroy_stream");
     wrapped_.destroy_stream(stream);
   }
+  std::uint64_t stream_identity(NativeStream stream) override {
+    enter("stream_identity");
+    return wrapped_.stream_identity(stream);
+  }
   bool query_stream(NativeStream stream) override {
     enter("query_stream");
     return wrapped_.query_stream(stream);
@@ -236,6 +276,9 @@ class FaultDriver : public Driver {
   bool query_event(NativeEvent event) override {
     enter("query_event");
     return wrapped_.query_event(event);
+  }
+  bool event_reached(NativeEvent event) noexcept override {
+    return !count("event_reached") && wrapped_.event_reached(event);
   }
   void synchronize_event(NativeEvent event) override {
     enter("synchronize_event");

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace gantry {
 
@@ -56,6 +58,16 @@ struct MemoryBreakdown {
   std::int64_t allocated = 0;  ///< live blocks of this process's allocator
   std::int64_t reserved = 0;   ///< memory that the allocator holds from the driver
   std::int64_t limit = 0;      ///< set_fraction limit, or total
+  std::int64_t pending = 0;        ///< freed, but streams still use it
+  std::int64_t limbo = 0;          ///< freed, but other processes still use it
+  std::int64_t private_pools = 0;  ///< of `reserved`, in pools that others may not use
+  std::int64_t largest_free = 0;   ///< largest free block; a request may not exceed it
+  /// Stream id and bytes of what is pending on it.
+  std::vector<std::pair<std::uint64_t, std::int64_t>> pending_by_stream{};
+  /// Process id and bytes of what other processes hold in limbo.
+  std::vector<std::pair<std::int32_t, std::int64_t>> limbo_by_process{};
+  /// Call site and live bytes of the largest consumers, while history is recorded.
+  std::vector<std::pair<std::string, std::int64_t>> top_call_sites{};
 };
 
 /// Device memory is exhausted, after the allocator gave back all that it could.

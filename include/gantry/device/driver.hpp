@@ -53,6 +53,14 @@ struct NativeMemoryInfo {
   std::size_t total = 0;
 };
 
+/// Memory of a device's stream-ordered pool, in bytes.
+struct NativePoolMemory {
+  std::size_t used = 0;           ///< allocated and not freed yet, in stream order
+  std::size_t reserved = 0;       ///< held from the device
+  std::size_t used_high = 0;      ///< the most that was used
+  std::size_t reserved_high = 0;  ///< the most that was held
+};
+
 /// What kind of memory a pointer points to.
 enum class PointerKind : std::uint8_t { unregistered, pinned, device };
 
@@ -106,9 +114,31 @@ class Driver {
   /// Page-locked host memory that every device can access, or nullptr if there is none left.
   [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void deallocate_pinned(void* data) = 0;
+  /// Page-locks ordinary host memory, whole pages, for every device; false if the system allows no
+  /// more of it. The memory stays the caller's.
+  [[nodiscard]] virtual bool register_host(void* data, std::size_t bytes) = 0;
+  /// Takes register_host back; `data` is what was given there and no work uses it any more.
+  virtual void unregister_host(void* data) = 0;
   [[nodiscard]] virtual PointerInfo pointer_info(const void* data) = 0;
 
+  // Stream-ordered memory, from a pool per device that is gantry's own and keeps what is freed.
+  // Not on a stream that is being captured.
+  [[nodiscard]] virtual bool supports_memory_pools(int device) = 0;
+  /// Memory for work submitted to `stream` from now on, and for work ordered behind this call, or
+  /// nullptr if the device is out of memory. Peers that were given access reach it too.
+  [[nodiscard]] virtual void* allocate_async(NativeStream stream, std::size_t bytes) = 0;
+  /// Frees memory of allocate_async behind the work submitted to `stream`, of the same device.
+  virtual void deallocate_async(void* data, NativeStream stream) = 0;
+  /// Gives memory whose free is done back to the device until the pool holds `bytes_to_keep`.
+  virtual void trim_pool(int device, std::size_t bytes_to_keep) = 0;
+  /// All zero before the first allocation.
+  [[nodiscard]] virtual NativePoolMemory pool_memory(int device) = 0;
+  /// Sets used_high and reserved_high to what is used and reserved now.
+  virtual void reset_pool_peaks(int device) = 0;
+
   // Virtual memory
+  /// True if the calls of this section work on `device`.
+  [[nodiscard]] virtual bool supports_virtual_memory(int device) = 0;
   /// Smallest chunk and mapping grain, in bytes.
   [[nodiscard]] virtual std::size_t chunk_granularity(int device) = 0;
   [[nodiscard]] virtual void* reserve_address(std::size_t bytes, std::size_t alignment) = 0;
@@ -141,6 +171,9 @@ class Driver {
   /// A stream that does not synchronize with the legacy default stream.
   [[nodiscard]] virtual NativeStream create_stream(int device, int priority) = 0;
   virtual void destroy_stream(NativeStream stream) noexcept = 0;
+  /// A number that no other stream of this process ever has, though handles are used again; 0 for
+  /// the default stream.
+  [[nodiscard]] virtual std::uint64_t stream_identity(NativeStream stream) = 0;
   /// True if all work submitted so far is done; rethrows the stream's error.
   [[nodiscard]] virtual bool query_stream(NativeStream stream) = 0;
   virtual void synchronize_stream(NativeStream stream) = 0;
@@ -155,6 +188,10 @@ class Driver {
   virtual void record_event(NativeEvent event, NativeStream stream) = 0;
   /// True if the last record is reached, or none was made.
   [[nodiscard]] virtual bool query_event(NativeEvent event) = 0;
+  /// True if the last record is reached, or none was made. Unlike query_event it raises nothing and
+  /// consumes nothing, neither faults nor errors, and is allowed in captures; an event behind failed
+  /// work, or one that cannot be asked, is not reached.
+  [[nodiscard]] virtual bool event_reached(NativeEvent event) noexcept = 0;
   virtual void synchronize_event(NativeEvent event) = 0;
   [[nodiscard]] virtual float elapsed_ms(NativeEvent begin, NativeEvent end) = 0;
 

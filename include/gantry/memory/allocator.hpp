@@ -38,6 +38,11 @@ class Allocator {
   virtual void deallocate(Block& block) noexcept = 0;
   /// Tells that work on `stream` uses the block: it is not reused before that work is done.
   virtual void record_stream(const Block& block, const Stream& stream) = 0;
+  /// As record_stream, but tells the end too: only work submitted to `stream` so far uses the
+  /// block, so it need not wait for what is submitted between now and the free.
+  virtual void record_use(const Block& block, const Stream& stream) {
+    record_stream(block, stream);
+  }
   /// Gives cached memory of `device` that nothing uses back to the driver.
   virtual void empty_cache(Device device) = 0;
   /// "caching", "native", …

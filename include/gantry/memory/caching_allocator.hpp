@@ -15,7 +15,7 @@ namespace gantry::memory {
 /// Makes `replacement` the allocator of `device` and returns the one before; nullptr restores the
 /// caching allocator. Blocks return to the allocator that made them.
 Allocator* set_allocator(Device device, Allocator* replacement);
-/// Name of the backend in use: "native".
+/// Name of the backend in use: "vmm", "native" or "async", as GANTRY_ALLOC_CONF=backend:… says.
 [[nodiscard]] std::string allocator_backend();
 
 /// `bytes` of device memory for work on `stream`. Throws: OutOfMemoryError.

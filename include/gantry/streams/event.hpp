@@ -8,6 +8,12 @@
 namespace gantry {
 
 class Stream;
+struct ClockMark;
+
+/// Takes the mark of an event back; internal.
+struct ClockMarkReturn {
+  void operator()(ClockMark* mark) const noexcept;
+};
 
 /// How an Event is made.
 struct EventOptions {
@@ -69,6 +75,7 @@ class Event {
   int device_ = -1;
   NativeEvent event_ = nullptr;
   bool recorded_ = false;
+  std::unique_ptr<ClockMark, ClockMarkReturn> mark_;  ///< of the last record, if it was marked
 };
 
 }  // namespace gantry

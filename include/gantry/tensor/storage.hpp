@@ -40,7 +40,8 @@ class Storage {
   [[nodiscard]] bool is_pinned() const;
   /// The allocator's block, null for foreign and imported memory.
   [[nodiscard]] const memory::Block* block() const;
-  /// Tells the allocator that work on `stream` uses the memory; nothing for foreign memory.
+  /// Tells the allocator, or the exporter of imported memory, that work on `stream` uses the
+  /// memory; nothing for foreign memory.
   void record_stream(const Stream& stream) const;
   /// Number of handles to this memory.
   [[nodiscard]] long use_count() const { return impl_.use_count(); }

@@ -1,0 +1,170 @@
+#include "device/cuda/cuda_pool.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "device/cuda/cuda_check.hpp"
+#include "device/cuda/cuda_context.hpp"
+#include "device/cuda/cuda_driver.hpp"
+
+namespace gantry {
+
+namespace {
+
+constexpr int kMaxDevices = 64;
+
+/// Note [Own pools]
+/// The device's default pool belongs to everybody in the process: other libraries trim it and set
+/// its threshold. These pools are gantry's, keep what is freed until it is trimmed, and are never
+/// destroyed: CUDA does it at the end of the process. Peer access of a pool is its own matter, the
+/// context's (cudaDeviceEnablePeerAccess) does not reach it.
+struct Pools {
+  std::array<std::atomic<cudaMemPool_t>, kMaxDevices> pools{};
+  std::mutex mutex;                                  ///< guards what follows, and the making
+  std::array<std::uint64_t, kMaxDevices> readers{};  ///< one bit per peer
+};
+
+Pools& pools() {
+  static Pools& instance = *new Pools;
+  return instance;
+}
+
+std::size_t slot_of(int device) { return static_cast<std::size_t>(device); }
+
+cudaMemPool_t existing_pool(int device) {
+  return pools().pools.at(slot_of(device)).load(std::memory_order_acquire);
+}
+
+void set_access(cudaMemPool_t pool, int owner, int peer) {
+  cudaMemAccessDesc access{};
+  access.location.type = cudaMemLocationTypeDevice;
+  access.location.id = peer;
+  access.flags = cudaMemAccessFlagsProtReadWrite;
+  GANTRY_CUDA_CHECK(cudaMemPoolSetAccess(pool, &access, 1),
+                    fmt::format("opening the memory pool to cuda:{}", peer), owner);
+}
+
+cudaMemPool_t make_pool(int device) {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.handleTypes = cudaMemHandleTypeNone;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device;
+  cudaMemPool_t pool = nullptr;
+  GANTRY_CUDA_CHECK(cudaMemPoolCreate(&pool, &properties), "creating a memory pool", device);
+  try {
+    std::uint64_t threshold = UINT64_MAX;
+    GANTRY_CUDA_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
+                      "setting the release threshold of a memory pool", device);
+    const std::uint64_t readers = pools().readers.at(slot_of(device));
+    for (int peer = 0; peer < kMaxDevices; ++peer) {
+      if ((readers >> static_cast<unsigned>(peer) & 1U) != 0) set_access(pool, device, peer);
+    }
+  } catch (...) {
+    GANTRY_CUDA_WARN(cudaMemPoolDestroy(pool), "destroying a memory pool");
+    throw;
+  }
+  return pool;
+}
+
+cudaMemPool_t pool_of(int device) {
+  if (cudaMemPool_t known = existing_pool(device)) return known;
+  const std::lock_guard lock(pools().mutex);
+  if (cudaMemPool_t known = existing_pool(device)) return known;
+  const cuda::RelaxedCaptureScope relaxed;
+  cudaMemPool_t made = make_pool(device);
+  pools().pools.at(slot_of(device)).store(made, std::memory_order_release);
+  return made;
+}
+
+std::size_t attribute(cudaMemPool_t pool, cudaMemPoolAttr which, int device) {
+  std::uint64_t value = 0;
+  GANTRY_CUDA_CHECK(cudaMemPoolGetAttribute(pool, which, &value),
+                    "reading an attribute of the memory pool", device);
+  return static_cast<std::size_t>(value);
+}
+
+}  // namespace
+
+namespace cuda {
+
+void open_pool(int owner, int peer) {
+  if (owner == peer) return;
+  const std::lock_guard lock(pools().mutex);
+  std::uint64_t& readers = pools().readers.at(slot_of(owner));
+  const std::uint64_t bit = std::uint64_t{1} << static_cast<unsigned>(peer);
+  if ((readers & bit) != 0) return;
+  if (cudaMemPool_t pool = existing_pool(owner)) {
+    const ContextScope scope(owner);
+    const RelaxedCaptureScope relaxed;
+    set_access(pool, owner, peer);
+  }
+  readers |= bit;
+}
+
+}  // namespace cuda
+
+bool CudaDriver::supports_memory_pools(int device) {
+  int supported = 0;
+  GANTRY_CUDA_CHECK(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device),
+                    "asking for memory pools", device);
+  return supported != 0;
+}
+
+void* CudaDriver::allocate_async(NativeStream stream, std::size_t bytes) {
+  const cuda::ContextScope scope(stream.device);
+  cudaMemPool_t pool = pool_of(stream.device);
+  void* data = nullptr;
+  const cudaError_t status =
+      cudaMallocFromPoolAsync(&data, bytes, pool, static_cast<cudaStream_t>(stream.handle));
+  if (status == cudaErrorMemoryAllocation) {
+    cuda::clear_error();
+    return nullptr;
+  }
+  GANTRY_CUDA_CHECK_STATUS(status, "cudaMallocFromPoolAsync",
+                           fmt::format("allocating {} bytes", bytes), stream);
+  return data;
+}
+
+void CudaDriver::deallocate_async(void* data, NativeStream stream) {
+  if (data == nullptr) return;
+  const cuda::ContextScope scope(stream.device);
+  GANTRY_CUDA_CHECK_FREE(cudaFreeAsync(data, static_cast<cudaStream_t>(stream.handle)),
+                         fmt::format("freeing {}", fmt::ptr(data)), stream);
+}
+
+void CudaDriver::trim_pool(int device, std::size_t bytes_to_keep) {
+  cudaMemPool_t pool = existing_pool(device);
+  if (pool == nullptr) return;
+  const cuda::ContextScope scope(device);
+  const cuda::RelaxedCaptureScope relaxed;
+  GANTRY_CUDA_CHECK_FREE(cudaMemPoolTrimTo(pool, bytes_to_keep), "trimming the memory pool",
+                         device);
+}
+
+NativePoolMemory CudaDriver::pool_memory(int device) {
+  cudaMemPool_t pool = existing_pool(device);
+  if (pool == nullptr) return {};
+  const cuda::ContextScope scope(device);
+  return {.used = attribute(pool, cudaMemPoolAttrUsedMemCurrent, device),
+          .reserved = attribute(pool, cudaMemPoolAttrReservedMemCurrent, device),
+          .used_high = attribute(pool, cudaMemPoolAttrUsedMemHigh, device),
+          .reserved_high = attribute(pool, cudaMemPoolAttrReservedMemHigh, device)};
+}
+
+void CudaDriver::reset_pool_peaks(int device) {
+  cudaMemPool_t pool = existing_pool(device);
+  if (pool == nullptr) return;
+  const cuda::ContextScope scope(device);
+  for (const cudaMemPoolAttr which : {cudaMemPoolAttrUsedMemHigh, cudaMemPoolAttrReservedMemHigh}) {
+    std::uint64_t zero = 0;  // the only value that may be set
+    GANTRY_CUDA_CHECK(cudaMemPoolSetAttribute(pool, which, &zero),
+                      "resetting the peaks of the memory pool", device);
+  }
+}
+
+}  // namespace gantry

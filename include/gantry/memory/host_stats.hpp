@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include <gantry/memory/stats.hpp>
+
+namespace gantry::memory {
+
+/// Durations of one kind of call, in microseconds.
+struct HostTimes {
+  std::int64_t total = 0;
+  std::int64_t max = 0;
+  std::int64_t min = 0;  ///< 0 before the first call
+  std::int64_t count = 0;
+
+  [[nodiscard]] std::int64_t avg() const { return count == 0 ? 0 : total / count; }
+};
+
+/// Counters of the allocator of page-locked host memory, with the meaning of
+/// torch.cuda.host_memory_stats.
+struct HostStats {
+  Stat allocations;                 ///< number of segments held from the system
+  Stat allocated_bytes;             ///< bytes of these segments, used or not
+  Stat active_requests;             ///< number of blocks live or waiting for a stream
+  Stat active_bytes;                ///< bytes of these blocks
+  std::int64_t num_host_alloc = 0;  ///< segments ever asked of the system and got
+  std::int64_t num_host_free = 0;   ///< segments ever given back
+  HostTimes host_alloc_time;        ///< of getting segments, page-locking included
+  HostTimes host_free_time;         ///< of giving segments back
+};
+
+/// The counters of this process. Thread safety: any thread.
+[[nodiscard]] HostStats host_memory_stats();
+/// The same under the keys of torch.cuda.host_memory_stats ("active_bytes.current",
+/// "host_alloc_time.avg", …).
+[[nodiscard]] std::map<std::string, std::int64_t> host_stats_map();
+/// Sets every peak to the current value.
+void reset_peak_host_stats();
+
+}  // namespace gantry::memory

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <gantry/device/device.hpp>
+#include <gantry/memory/buffer.hpp>
+#include <gantry/streams/stream.hpp>
+
+namespace gantry::memory {
+
+struct Pool;
+
+/// How a MemPool treats memory.
+struct MemPoolOptions {
+  bool use_on_oom = false;  ///< the rest of the device may take its free memory rather than run out
+  bool no_split = false;    ///< a block is never cut: it serves only requests that fit it
+};
+
+/// Blocks of one device that share no memory with anybody else's: for graphs whose addresses must
+/// stay, for memory that is parked, for keeping what lives long apart.
+///
+/// Its blocks are the caching allocator's in every other respect, and count in its statistics.
+/// Move-only. Destroying it gives its unused memory back; live blocks stay valid until they are
+/// freed. Thread safety: every member may be called from any thread.
+class MemPool {
+ public:
+  /// Throws: InvalidArgument for the CPU; NotSupported if the device's allocator has no pools
+  /// (set_allocator, backend async).
+  explicit MemPool(Device device = Device::cuda(), MemPoolOptions options = {});
+  ~MemPool();
+  MemPool(MemPool&& other) noexcept;
+  MemPool& operator=(MemPool&& other) noexcept;
+
+  /// `bytes` for work on `stream`, of the pool's device. Throws: OutOfMemoryError; InvalidArgument
+  /// while the pool is parked.
+  [[nodiscard]] Buffer allocate(std::size_t bytes, const Stream& stream);
+
+  /// Number that no other pool of its device has at the same time, from 1 on.
+  [[nodiscard]] std::uint64_t id() const;
+  [[nodiscard]] Device device() const;
+  /// Blocks that are live.
+  [[nodiscard]] std::size_t use_count() const;
+
+  /// Gives the physical memory of all blocks to the driver, also of live ones: they keep their
+  /// addresses, and lose their contents. Waits for the device. Until unpark(), using them is an
+  /// error that the device reports.
+  /// Throws: NotSupported with backend native; InvalidArgument if another process shares a block.
+  void park();
+  /// Puts memory behind the addresses again; the contents are undefined.
+  /// Throws: OutOfMemoryError, and the pool is still parked.
+  void unpark();
+  [[nodiscard]] bool is_parked() const;
+
+ private:
+  friend class MemPoolGuard;
+  Pool* pool_ = nullptr;
+};
+
+/// Makes the calling thread's allocations on the pool's device come from the pool, for a scope.
+/// Guards nest; the inner one counts.
+class MemPoolGuard {
+ public:
+  explicit MemPoolGuard(MemPool& pool);
+  ~MemPoolGuard();
+  MemPoolGuard(const MemPoolGuard&) = delete;
+  MemPoolGuard& operator=(const MemPoolGuard&) = delete;
+
+ private:
+  int device_;
+  Pool* before_;
+};
+
+}  // namespace gantry::memory

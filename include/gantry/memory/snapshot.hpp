@@ -1,0 +1,163 @@
+// What the allocators of all devices hold and did, as data and as files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace gantry::memory {
+
+/// One function of a call stack.
+struct Frame {
+  std::string filename;  ///< source file; the module's file where there is no debug information
+  int line = 0;          ///< 0: unknown
+  std::string name;      ///< the function, demangled
+
+  bool operator==(const Frame&) const = default;
+};
+
+/// A call stack, innermost function first. Copies share the frames, so that a hundred thousand
+/// entries of a trace cost no more than their distinct stacks.
+class Frames {
+ public:
+  Frames() = default;
+  Frames(std::vector<Frame> frames)  // NOLINT(google-explicit-constructor): a list of frames
+      : frames_(frames.empty() ? nullptr
+                               : std::make_shared<const std::vector<Frame>>(std::move(frames))) {}
+
+  [[nodiscard]] std::size_t size() const { return list().size(); }
+  [[nodiscard]] bool empty() const { return list().empty(); }
+  [[nodiscard]] const Frame& operator[](std::size_t i) const { return list()[i]; }
+  [[nodiscard]] const Frame& front() const { return list().front(); }
+  [[nodiscard]] auto begin() const { return list().begin(); }
+  [[nodiscard]] auto end() const { return list().end(); }
+  /// Equal for copies of one list, nullptr for an empty one: a cheap key.
+  [[nodiscard]] const void* identity() const { return frames_.get(); }
+
+  bool operator==(const Frames& other) const {
+    return frames_ == other.frames_ || list() == other.list();
+  }
+
+ private:
+  [[nodiscard]] const std::vector<Frame>& list() const {
+    static const std::vector<Frame> kEmpty;
+    return frames_ != nullptr ? *frames_ : kEmpty;
+  }
+
+  std::shared_ptr<const std::vector<Frame>> frames_;
+};
+
+/// What a piece of a segment is used for.
+enum class BlockState : std::uint8_t {
+  active_allocated,     ///< live
+  active_pending_free,  ///< freed, but other streams or processes still use it
+  inactive,             ///< free
+};
+
+/// A piece of a segment. All sizes in bytes.
+struct BlockInfo {
+  std::uintptr_t address = 0;
+  std::size_t bytes = 0;
+  std::size_t requested = 0;  ///< what the caller asked for; 0 if the block is free
+  BlockState state = BlockState::inactive;
+  std::uint64_t stream = 0;  ///< the stream it belongs to
+  Frames frames{};           ///< who asked for it, if history was recorded then
+
+  bool operator==(const BlockInfo&) const = default;
+};
+
+/// Memory held from the driver: one allocation, or one contiguous mapped range of addresses.
+struct SegmentInfo {
+  int device = 0;
+  std::uintptr_t address = 0;
+  std::size_t total_bytes = 0;
+  std::size_t allocated_bytes = 0;  ///< in live blocks
+  std::size_t active_bytes = 0;     ///< in live blocks and those waiting to become free
+  std::size_t requested_bytes = 0;  ///< what callers asked for, in the active blocks
+  std::uint64_t stream = 0;
+  bool small = false;                               ///< serves blocks up to 1 MiB only
+  std::pair<std::int64_t, std::int64_t> pool_id{};  ///< {0, 0}: the common pool
+  bool is_expandable = false;                       ///< grows and shrinks by mapping
+  Frames frames{};                                  ///< who made it necessary
+  std::vector<BlockInfo> blocks{};                  ///< by address, without gaps
+
+  bool operator==(const SegmentInfo&) const = default;
+};
+
+/// What happened.
+enum class TraceAction : std::uint8_t {
+  alloc,           ///< a block was handed out
+  free_requested,  ///< its user gave it back
+  free_completed,  ///< nothing uses it any more; it may be reused
+  segment_alloc,   ///< memory was allocated from the driver
+  segment_free,    ///< and given back
+  segment_map,     ///< memory was mapped into a range of addresses
+  segment_unmap,   ///< and unmapped
+  snapshot,        ///< snapshot() was called
+  oom,             ///< OutOfMemoryError was thrown
+};
+
+/// One event.
+struct TraceEntry {
+  TraceAction action = TraceAction::alloc;
+  std::uintptr_t address = 0;  ///< for oom: bytes that the driver still had
+  std::size_t bytes = 0;
+  std::uint64_t stream = 0;
+  std::int64_t time_us = 0;  ///< microseconds since 1970
+  Frames frames{};
+  std::string user_metadata{};  ///< set_history_metadata() of the thread
+
+  bool operator==(const TraceEntry&) const = default;
+};
+
+/// Something that the program said about itself, beside the trace; see HistoryAnnotation.
+struct Annotation {
+  int device = 0;
+  std::int64_t time_us = 0;  ///< microseconds since 1970
+  std::map<std::string, std::string> values{};
+
+  bool operator==(const Annotation&) const = default;
+};
+
+/// One setting of the allocator; the map is roundup_power2_divisions (megabytes to divisions).
+using SettingValue =
+    std::variant<bool, std::int64_t, double, std::string, std::map<std::string, std::int64_t>>;
+
+/// Everything that the allocators hold, and what they did while record_history was on.
+struct Snapshot {
+  std::vector<SegmentInfo> segments;                   ///< by device and address
+  std::vector<std::vector<TraceEntry>> device_traces;  ///< one list per device, oldest first
+  std::map<std::string, SettingValue> settings;        ///< torch's names, and "backend"
+  std::vector<Annotation> annotations;                 ///< oldest first
+
+  bool operator==(const Snapshot&) const = default;
+};
+
+/// What all devices' allocators hold now, and the recorded history.
+///
+/// Blocks are known whether history is recorded or not; their frames and the traces only if it is.
+/// Device/stream: does not wait for devices.
+/// Thread safety: any thread; an event that another thread records at the same time may be missing.
+[[nodiscard]] Snapshot snapshot();
+
+/// Writes snapshot() to a file; its extension decides how.
+///
+///   .pickle  what torch.cuda.memory._dump_snapshot writes: for torch's memory_viz and its tools
+///   .json    the same for other programs, and for load_snapshot
+///   .html    a page that shows it, complete in one file
+/// Throws: InvalidArgument for another extension; Error if the file cannot be written.
+void save_snapshot(const std::filesystem::path& path);
+/// The same for a snapshot taken before.
+void save_snapshot(const Snapshot& snapshot, const std::filesystem::path& path);
+
+/// Reads what save_snapshot wrote as .json.
+/// Throws: InvalidArgument for another extension or content; Error if the file cannot be read.
+[[nodiscard]] Snapshot load_snapshot(const std::filesystem::path& path);
+
+}  // namespace gantry::memory

@@ -1,0 +1,121 @@
+// Where a heap's blocks come from: blocks of one size class, cut from memory that grows and shrinks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include <gantry/memory/snapshot.hpp>
+
+#include "memory/chunk_store.hpp"
+#include "memory/config.hpp"
+#include "memory/counters.hpp"
+#include "memory/free_blocks.hpp"
+#include "memory/heap_export.hpp"
+
+namespace gantry::memory {
+
+struct Pool;
+
+/// What all arenas of a device share. The mutex protects everything but `chunks`.
+struct HeapCore {
+  HeapCore(int device_index, const AllocConfig& configuration)
+      : device(device_index),
+        config(configuration),
+        chunks(device_index),
+        fraction(configuration.fraction) {}
+
+  const int device;
+  const AllocConfig config;
+  mutable std::mutex mutex;
+  BlockSlab slab;
+  ChunkStore chunks;
+  Stats stats;
+  double fraction;
+  std::size_t small_bytes = 0;    ///< from the driver, behind arenas of small blocks
+  std::size_t segment_bytes = 0;  ///< from the driver, not in chunks
+  std::int64_t segments_made = 0;
+  std::int64_t segments_freed = 0;
+  std::size_t harvested_bytes = 0;  ///< taken from free blocks to be used elsewhere
+
+  /// Bytes that this process may hold on the device.
+  [[nodiscard]] std::size_t limit() const;
+  /// Brings the statistics of reserved memory up to date.
+  void refresh_reserved();
+};
+
+using HeapLock = std::unique_lock<std::mutex>;
+
+/// The blocks of one pool up to kSmallBlockLimit, or those above it.
+///
+/// Members that take the lock let go of it while they call the driver; what they work on is
+/// `moving` meanwhile, so nobody else touches it.
+class Arena {
+ public:
+  /// `counts_splits`: pieces of cut memory are of no use elsewhere, so the statistics tell them.
+  Arena(HeapCore& core, Pool& pool, bool small, bool counts_splits)
+      : splits_{&core.stats.inactive_split, &core.stats.inactive_split_bytes, small},
+        free(core.slab, counts_splits ? &splits_ : nullptr),
+        core_(core),
+        pool_(pool),
+        small_(small) {}
+  virtual ~Arena() = default;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  /// New memory: a `moving` block of at least `bytes` that work of `stream` may use at once, or
+  /// nullptr if limit or device do not allow it. Throws: CudaError; nothing has changed then.
+  /// `harvest(lock, bytes)` is asked to make chunks spare first; an empty one: new memory only.
+  using Harvest = std::function<void(HeapLock& lock, std::size_t bytes)>;
+  [[nodiscard]] virtual HeapBlock* grow(HeapLock& lock, std::size_t bytes, StreamBlocks& stream,
+                                        const Harvest& harvest) = 0;
+  /// Takes memory from common free blocks until `bytes` of it are chunks or segments without a
+  /// block; tells how many there were. Throws: CudaError.
+  virtual std::size_t harvest(HeapLock& lock, std::size_t bytes) = 0;
+  /// True if a free block of `have` bytes may serve `want` bytes.
+  [[nodiscard]] virtual bool may_serve(std::size_t have, std::size_t want) const = 0;
+  /// True if a block of `have` bytes is cut when `want` bytes of it are taken.
+  [[nodiscard]] virtual bool may_cut(std::size_t have, std::size_t want) const = 0;
+
+  /// True if a freed block of `bytes` may stay with a thread: oversize ones are counted one by one.
+  [[nodiscard]] bool may_be_kept(std::size_t bytes) const {
+    return bytes < core_.config.max_split_bytes;
+  }
+
+  /// The memory of a live block, for other processes; it stays where it is until unpin().
+  [[nodiscard]] virtual BlockExtent pin(HeapLock& lock, const HeapBlock& block) = 0;
+  virtual void unpin(const HeapBlock& block) noexcept = 0;
+
+  /// The ranges without gap, with their blocks in address order. Call with the lock held.
+  [[nodiscard]] virtual std::vector<SegmentInfo> describe() const = 0;
+
+  [[nodiscard]] bool is_small() const { return small_; }
+  [[nodiscard]] Pool& owner() const { return pool_; }
+
+ private:
+  SplitCounter splits_;
+
+ public:
+  FreeBlocks free;
+
+ protected:
+  /// Counts segments that appeared or went.
+  void count_segments(std::size_t before, std::size_t after);
+  /// A segment without blocks, and one block of it.
+  [[nodiscard]] SegmentInfo describe_segment(const void* base, std::size_t bytes) const;
+  static void describe_block(const HeapBlock& block, SegmentInfo& segment);
+  /// The caller's stack, for an event of a segment; 0 while no history is recorded.
+  [[nodiscard]] static std::uint32_t segment_call_site(TraceAction action) noexcept;
+  /// A number for pinned memory that no other of this process ever gets.
+  [[nodiscard]] static std::uint64_t new_extent_id();
+
+  HeapCore& core_;
+
+ private:
+  Pool& pool_;
+  const bool small_;
+};
+
+}  // namespace gantry::memory

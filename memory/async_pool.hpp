@@ -1,0 +1,78 @@
+// What the backend "async" knows about one device.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+#include <gantry/device/driver.hpp>
+#include <gantry/memory/stats.hpp>
+
+namespace gantry::memory {
+
+/// A block of the driver's pool.
+struct AsyncBlock {
+  void* data = nullptr;
+  std::size_t requested = 0;
+  NativeStream stream;              ///< the one it was allocated on
+  std::vector<NativeStream> users;  ///< other streams that it was recorded on
+  bool live = false;
+  AsyncBlock* next = nullptr;  ///< in the list of spare or deferred blocks
+};
+
+/// Note [Frees of recorded blocks]
+/// A block that other streams use is freed on a stream of this pool's own, which waits for all of
+/// them: its own stream would have to stand still until they are done. The driver reuses it when
+/// that free is reached. A free that cannot be ordered now, because a stream is being captured or
+/// the driver refuses, is made up for at the next allocation; until then the memory is kept.
+///
+/// Thread safety: every member may be called from any thread; no lock is held over driver calls.
+class AsyncPool {
+ public:
+  /// Throws: NotSupported if the device has no memory pools.
+  AsyncPool(int device, double fraction);
+  ~AsyncPool();
+  AsyncPool(const AsyncPool&) = delete;
+  AsyncPool& operator=(const AsyncPool&) = delete;
+
+  /// Throws: OutOfMemoryError; CaptureError on a stream that is being captured.
+  [[nodiscard]] AsyncBlock& allocate(std::size_t bytes, NativeStream stream);
+  void deallocate(AsyncBlock& block) noexcept;
+  void record_stream(AsyncBlock& block, NativeStream stream);
+  /// Waits for the device, then gives back what is not in use.
+  void empty_cache();
+
+  [[nodiscard]] Stats stats();
+  void reset_peak_stats();
+  void set_fraction(double fraction);
+
+ private:
+  [[nodiscard]] AsyncBlock& take_blank();
+  void give_blank(AsyncBlock& block) noexcept;
+  [[nodiscard]] void* find_memory(std::size_t bytes, NativeStream stream);
+  [[nodiscard]] bool fits_limit(std::size_t bytes);
+  [[noreturn]] void throw_shortage(std::size_t bytes);
+  /// Frees in the right order; throws without having freed.
+  void free_in_order(AsyncBlock& block);
+  [[nodiscard]] bool is_captured(const AsyncBlock& block) const;
+  void retry_deferred() noexcept;
+  [[nodiscard]] NativeStream free_stream();
+
+  const int device_;
+  const std::size_t total_;
+  std::atomic<std::size_t> limit_;
+
+  std::mutex mutex_;
+  std::deque<AsyncBlock> blocks_;
+  AsyncBlock* blank_ = nullptr;
+  AsyncBlock* deferred_ = nullptr;  ///< freed by their owners, not by the driver
+  std::optional<NativeStream> free_stream_;
+  Stats stats_;
+};
+
+}  // namespace gantry::memory

@@ -1,0 +1,74 @@
+#include "memory/backends.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+
+#include "memory/async_allocator.hpp"
+#include "memory/heap_allocator.hpp"
+#include "memory/history.hpp"
+
+namespace gantry::memory {
+namespace {
+
+std::vector<SegmentInfo> standard_segments() {
+  std::vector<SegmentInfo> all;
+  for (int i = 0; i < device_count(); ++i) {
+    DeviceHeap* heap = heap_allocator().find_heap(i);
+    if (heap == nullptr) continue;
+    for (SegmentInfo& segment : heap->segments()) all.push_back(std::move(segment));
+  }
+  return all;
+}
+
+}  // namespace
+
+HeapAllocator& heap_allocator() {
+  static auto& allocator = *[] {
+    auto* made = new HeapAllocator(alloc_config());
+    set_segment_source(standard_segments);
+    return made;
+  }();
+  return allocator;
+}
+
+Allocator& standard_allocator() {
+  static Allocator& chosen =
+      alloc_config().backend == "async" ? static_cast<Allocator&>(AsyncAllocator::instance())
+                                        : heap_allocator();
+  return chosen;
+}
+
+std::unique_ptr<Allocator> make_allocator(std::string_view backend, AllocConfig config) {
+  config.backend = backend;
+  if (backend == "async") return std::make_unique<AsyncAllocator>(config);
+  if (backend == "vmm" || backend == "native") return std::make_unique<HeapAllocator>(config);
+  throw InvalidArgument(fmt::format(
+      "make_allocator: one of vmm, native, async was expected, but got '{}'", backend));
+}
+
+Stats stats_of(Allocator& allocator, int device) {
+  if (auto* async = dynamic_cast<AsyncAllocator*>(&allocator)) return async->stats(device);
+  return dynamic_cast<HeapAllocator&>(allocator).heap(device).stats();
+}
+
+void reset_peak_stats_of(Allocator& allocator, int device) {
+  if (auto* async = dynamic_cast<AsyncAllocator*>(&allocator)) {
+    async->reset_peak_stats(device);
+  } else {
+    dynamic_cast<HeapAllocator&>(allocator).heap(device).reset_peak_stats();
+  }
+}
+
+void set_fraction_of(Allocator& allocator, int device, double fraction) {
+  if (auto* async = dynamic_cast<AsyncAllocator*>(&allocator)) {
+    async->set_fraction(fraction, device);
+  } else {
+    dynamic_cast<HeapAllocator&>(allocator).heap(device).set_fraction(fraction);
+  }
+}
+
+}  // namespace gantry::memory

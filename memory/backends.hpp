@@ -1,0 +1,32 @@
+// The allocators that GANTRY_ALLOC_CONF=backend:… chooses from.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include <gantry/memory/allocator.hpp>
+#include <gantry/memory/stats.hpp>
+
+#include "memory/config.hpp"
+
+namespace gantry::memory {
+
+class HeapAllocator;
+
+/// The device allocator of this process, which GANTRY_ALLOC_CONF chose.
+/// Throws: InvalidArgument if that is malformed; NotSupported if `device` cannot.
+[[nodiscard]] Allocator& standard_allocator();
+/// The heap allocator of this process. With backend async it serves private purposes only.
+[[nodiscard]] HeapAllocator& heap_allocator();
+
+/// A separate allocator: "vmm", "native" or "async". It must outlive its blocks.
+/// Throws: InvalidArgument for another name.
+[[nodiscard]] std::unique_ptr<Allocator> make_allocator(std::string_view backend,
+                                                        AllocConfig config);
+/// Statistics of `device` of an allocator that make_allocator made, or of the standard one.
+[[nodiscard]] Stats stats_of(Allocator& allocator, int device);
+void reset_peak_stats_of(Allocator& allocator, int device);
+/// Limits it to a share of the device's memory.
+void set_fraction_of(Allocator& allocator, int device, double fraction);
+
+}  // namespace gantry::memory

@@ -1,0 +1,112 @@
+#include <algorithm>
+
+#include "memory/device_heap.hpp"
+#include "memory/oom_report.hpp"
+#include "memory/vmm_arena.hpp"
+
+namespace gantry::memory {
+
+Pool& DeviceHeap::make_pool(const PoolOptions& options) {
+  const HeapLock lock(core_.mutex);
+  for (const auto& shell : pools_) {
+    if (!shell->abandoned || shell->live_blocks != 0) continue;
+    shell->abandoned = false;
+    shell->options = options;
+    return *shell;
+  }
+  auto pool = std::make_unique<Pool>();
+  pool->heap = this;
+  pool->id = pools_.size();
+  pool->options = options;
+  pool->small = make_arena(*pool, true);
+  pool->large = make_arena(*pool, false);
+  pools_.push_back(std::move(pool));
+  return *pools_.back();
+}
+
+void DeviceHeap::destroy_pool(Pool& pool) {
+  HeapLock lock(core_.mutex);
+  flush_magazines();
+  pool.abandoned = true;
+  // What becomes free later is anybody's.
+  pool.options = {.use_on_oom = true, .no_split = pool.options.no_split};
+  if (pool.parked) unpark(lock, pool);
+  poll();
+  while (pool_waits(pool) && wait_for_oldest(lock)) {
+  }
+  harvest(lock, ~std::size_t{0}, &pool);
+  lock.unlock();
+  core_.chunks.release_spare();
+  lock.lock();
+  core_.refresh_reserved();
+}
+
+bool DeviceHeap::pool_waits(const Pool& pool) const noexcept {
+  return !pool.pending.empty() || pool.small->free.unsettled() != nullptr ||
+         pool.large->free.unsettled() != nullptr;
+}
+
+std::int64_t DeviceHeap::live_blocks(Pool& pool) {
+  const HeapLock lock(core_.mutex);
+  ThreadCache::visit_all(*this, nullptr);
+  return pool.live_blocks;
+}
+
+bool DeviceHeap::is_parked(const Pool& pool) const {
+  const HeapLock lock(core_.mutex);
+  return pool.parked;
+}
+
+void DeviceHeap::park(Pool& pool) {
+  if (backing_ != HeapBacking::vmm) {
+    throw NotSupported("MemPool::park: backend vmm was expected, but got native, whose memory "
+                       "cannot leave its addresses",
+                       Device::cuda(core_.device).str());
+  }
+  HeapLock lock(core_.mutex);
+  if (pool.parked) return;
+  if (static_cast<const VmmArena&>(*pool.small).is_pinned() ||
+      static_cast<const VmmArena&>(*pool.large).is_pinned()) {
+    throw InvalidArgument("MemPool::park: a pool whose blocks no other process shares was "
+                          "expected, but got one with an exported block",
+                          Device::cuda(core_.device).str());
+  }
+  pool.parked = true;  // refuses allocations from now on
+  flush_magazines();
+  lock.unlock();
+  try {
+    synchronize_device_clocks(core_.device);
+    lock.lock();
+    static_cast<VmmArena&>(*pool.large).park(lock);
+    static_cast<VmmArena&>(*pool.small).park(lock);
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    unpark(lock, pool);
+    throw;
+  }
+}
+
+void DeviceHeap::unpark(Pool& pool) {
+  HeapLock lock(core_.mutex);
+  if (pool.parked) unpark(lock, pool);
+}
+
+void DeviceHeap::unpark(HeapLock& lock, Pool& pool) {
+  for (Arena* arena : {pool.large.get(), pool.small.get()}) {
+    auto& parked = static_cast<VmmArena&>(*arena);
+    while (!parked.unpark(lock)) {
+      const std::size_t missing = parked.parked_bytes();
+      flush_magazines();
+      poll();
+      if (harvest(lock, missing, nullptr) == 0 && !wait_for_oldest(lock)) {
+        MemoryBreakdown told = breakdown();
+        told.requested = signed_bytes(missing);
+        lock.unlock();
+        throw_shortage(told);
+      }
+    }
+  }
+  pool.parked = false;
+}
+
+}  // namespace gantry::memory

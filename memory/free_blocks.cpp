@@ -1,0 +1,155 @@
+#include "memory/free_blocks.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "memory/counters.hpp"
+
+namespace gantry::memory {
+namespace {
+
+void append(StreamBlocks& stream, HeapBlock& block) noexcept {
+  block.newer = nullptr;
+  block.older = std::exchange(stream.newest, &block);
+  (block.older != nullptr ? block.older->newer : stream.oldest) = &block;
+}
+
+void unlink(StreamBlocks& stream, HeapBlock& block) noexcept {
+  (block.older != nullptr ? block.older->newer : stream.oldest) = block.newer;
+  (block.newer != nullptr ? block.newer->older : stream.newest) = block.older;
+}
+
+bool is_free(const HeapBlock* block) noexcept {
+  return block != nullptr && block->use.load(std::memory_order_relaxed) == BlockUse::free;
+}
+
+bool joins(const HeapBlock& block, const HeapBlock& neighbour) noexcept {
+  return neighbour.stream == block.stream || neighbour.stream == nullptr;
+}
+
+}  // namespace
+
+StreamBlocks& FreeBlocks::of(const Stream& stream) {
+  const auto id = static_cast<std::size_t>(stream.id());
+  if (id >= streams_.size()) streams_.resize(id + 1);
+  if (streams_[id] == nullptr) streams_[id] = std::make_unique<StreamBlocks>(StreamClock::of(stream));
+  return *streams_[id];
+}
+
+HeapBlock* FreeBlocks::take(std::size_t bytes, StreamBlocks& stream) noexcept {
+  HeapBlock* own = stream.free.find(bytes);
+  HeapBlock* common = common_.find(bytes);
+  HeapBlock* best = own;
+  if (own == nullptr || (common != nullptr && common->bytes < own->bytes)) best = common;
+  if (best != nullptr) remove(*best);
+  return best;
+}
+
+HeapBlock* FreeBlocks::take_ordered(std::size_t bytes, const StreamBlocks& stream) noexcept {
+  HeapBlock* best = nullptr;
+  for (const auto& other : streams_) {
+    if (other == nullptr || other.get() == &stream || other->free.empty()) continue;
+    HeapBlock* found = other->free.find_if(bytes, [&](const HeapBlock& block) {
+      return stream.clock.is_after(other->clock, block.mark);
+    });
+    if (found != nullptr && (best == nullptr || found->bytes < best->bytes)) best = found;
+  }
+  if (best != nullptr) remove(*best);
+  return best;
+}
+
+HeapBlock* FreeBlocks::find_other(std::size_t bytes, const StreamBlocks& stream) const noexcept {
+  HeapBlock* best = nullptr;
+  for (const auto& other : streams_) {
+    if (other == nullptr || other.get() == &stream || other->clock.is_retired()) continue;
+    HeapBlock* found = other->free.find(bytes);
+    if (found != nullptr && (best == nullptr || found->bytes < best->bytes)) best = found;
+  }
+  return best;
+}
+
+HeapBlock& FreeBlocks::insert(HeapBlock& block) noexcept {
+  HeapBlock* whole = &block;
+  if (HeapBlock* next = block.next; is_free(next) && joins(block, *next)) {
+    remove(*next);
+    if (next->stream != nullptr) block.mark = std::max(block.mark, next->mark);
+    absorb_next(block);
+    slab_.give_back(*next);
+  }
+  if (HeapBlock* previous = block.previous; is_free(previous) && joins(block, *previous)) {
+    remove(*previous);
+    if (previous->stream != nullptr) block.mark = std::max(block.mark, previous->mark);
+    previous->stream = block.stream;
+    previous->mark = block.mark;
+    absorb_next(*previous);
+    slab_.give_back(block);
+    whole = previous;
+  }
+  whole->use.store(BlockUse::free, std::memory_order_relaxed);
+  index_of(*whole).insert(*whole);
+  if (whole->stream != nullptr) append(*whole->stream, *whole);
+  count(*whole, true);
+  return *whole;
+}
+
+void FreeBlocks::count(const HeapBlock& block, bool appears) noexcept {
+  if (splits_ == nullptr || (block.previous == nullptr && block.next == nullptr)) return;
+  if (appears) {
+    increase(*splits_->number, splits_->small, 1);
+    increase(*splits_->bytes, splits_->small, block.bytes);
+  } else {
+    decrease(*splits_->number, splits_->small, 1);
+    decrease(*splits_->bytes, splits_->small, block.bytes);
+  }
+}
+
+void FreeBlocks::remove(HeapBlock& block) noexcept {
+  count(block, false);
+  index_of(block).remove(block);
+  if (block.stream != nullptr) unlink(*block.stream, block);
+  block.use.store(BlockUse::moving, std::memory_order_relaxed);
+}
+
+bool FreeBlocks::settle() noexcept {
+  bool any = false;
+  for (const auto& stream : streams_) {
+    if (stream == nullptr) continue;
+    const std::uint64_t reached = stream->clock.completed();
+    while (stream->oldest != nullptr && stream->oldest->mark <= reached) {
+      HeapBlock& block = *stream->oldest;
+      remove(block);
+      block.stream = nullptr;
+      insert(block);
+      any = true;
+    }
+  }
+  return any;
+}
+
+bool FreeBlocks::poll() noexcept {
+  for (const auto& stream : streams_) {
+    if (stream != nullptr && stream->oldest != nullptr) stream->clock.poll(stream->oldest->mark);
+  }
+  return settle();
+}
+
+StreamBlocks* FreeBlocks::unsettled() const noexcept {
+  for (const auto& stream : streams_) {
+    if (stream != nullptr && stream->oldest != nullptr) return stream.get();
+  }
+  return nullptr;
+}
+
+std::size_t FreeBlocks::largest() const noexcept {
+  std::size_t bytes = 0;
+  const auto consider = [&bytes](const HeapBlock* block) {
+    if (block != nullptr && block->bytes > bytes) bytes = block->bytes;
+  };
+  consider(common_.largest());
+  for (const auto& stream : streams_) {
+    if (stream != nullptr) consider(stream->free.largest());
+  }
+  return bytes;
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,168 @@
+#include "memory/heap_allocator.hpp"
+
+#include <utility>
+#include <vector>
+
+#include "memory/history.hpp"
+#include "memory/poison.hpp"
+#include "streams/require_cuda.hpp"
+
+namespace gantry::memory {
+namespace {
+
+using ActivePools = std::vector<Pool*>;
+
+// nullptr in threads that never used a guard; freed with the thread by its owner below.
+thread_local ActivePools* active_pools [[gnu::tls_model("initial-exec")]] = nullptr;
+
+struct ActivePoolsOwner {
+  ~ActivePoolsOwner() {
+    delete active_pools;
+    active_pools = nullptr;
+  }
+};
+
+HeapBlock& block_of(const Block& block) { return *static_cast<HeapBlock*>(block.handle); }
+
+// Leaves a block that is freed to the thread's cache; false if it has to go to its heap.
+bool keep(HeapBlock& block) noexcept {
+  if (!block.uses.empty() || block.use.load(std::memory_order_relaxed) != BlockUse::live ||
+      !block.arena->may_be_kept(block.bytes)) {
+    return false;
+  }
+  ThreadCache* cache = ThreadCache::mine();
+  if (cache == nullptr) return false;
+  return cache->put(block, [&block]() noexcept {
+    const StreamClock& clock = block.stream->clock;
+    poison(block.data, block.bytes, clock.native());
+    if (!recording_history()) return;
+    const std::uint32_t site = capture_call_site(TraceAction::free_requested);
+    for (const TraceAction action : {TraceAction::free_requested, TraceAction::free_completed}) {
+      record_trace(clock.device(), action, reinterpret_cast<std::uintptr_t>(block.data),
+                   block.bytes, clock.id(), site != 0 ? site : block.call_site);
+    }
+  });
+}
+
+}  // namespace
+
+Pool* active_pool(int device) noexcept {
+  return active_pools == nullptr ? nullptr : (*active_pools)[static_cast<std::size_t>(device)];
+}
+
+Pool* exchange_active_pool(int device, Pool* pool) {
+  thread_local ActivePoolsOwner owner;
+  static_cast<void>(owner);
+  if (active_pools == nullptr) {
+    active_pools = new ActivePools(static_cast<std::size_t>(device_count()));
+  }
+  return std::exchange((*active_pools)[static_cast<std::size_t>(device)], pool);
+}
+
+DeviceHeap& HeapAllocator::heap(int device) {
+  return heaps_.get(device, [this](int index) {
+    const bool vmm =
+        config_.backend != "native" && driver().supports_virtual_memory(index);
+    return new DeviceHeap(index, config_, vmm ? HeapBacking::vmm : HeapBacking::segments);
+  });
+}
+
+Block HeapAllocator::allocate(std::size_t bytes, const Stream& stream) {
+  // A hit asks the driver nothing, so it would not notice; driver() throws.
+  if (in_bad_fork()) static_cast<void>(driver());
+  const int device = stream.native().device;
+  if (Pool* pool = active_pool(device); pool != nullptr) {
+    return allocate_from(*pool, bytes, stream);
+  }
+  return allocate_from(heap(device).common_pool(), bytes, stream);
+}
+
+Block HeapAllocator::allocate_from(Pool& pool, std::size_t bytes, const Stream& stream) {
+  const NativeStream& native = stream.native();
+  Block block{.data = nullptr,
+              .bytes = bytes,
+              .device = Device::cuda(native.device),
+              .allocator = nullptr,
+              .handle = nullptr};
+  if (bytes == 0) return block;
+  ThreadCache* cache = ThreadCache::mine();
+  HeapBlock* found =
+      cache != nullptr ? cache->take(pool, stream.id(), block_bytes(bytes), bytes) : nullptr;
+  if (found != nullptr) {
+    found->requested.store(bytes, std::memory_order_relaxed);
+    found->use.store(BlockUse::live, std::memory_order_relaxed);
+    if (recording_history()) {
+      found->call_site = capture_call_site();
+      record_trace(native.device, TraceAction::alloc,
+                   reinterpret_cast<std::uintptr_t>(found->data), found->bytes, stream.id(),
+                   found->call_site);
+    }
+    unpoison(found->data, bytes, native);
+  } else {
+    found = &pool.heap->allocate(bytes, stream, pool);
+  }
+  block.data = found->data;
+  block.allocator = this;
+  block.handle = found;
+  return block;
+}
+
+void HeapAllocator::deallocate(Block& block) noexcept {
+  if (block.handle == nullptr || in_bad_fork()) {
+    block = {};
+    return;
+  }
+  HeapBlock& freed = block_of(block);
+  Pool& pool = freed.arena->owner();
+  if (freed.exported.load(std::memory_order_relaxed)) {
+    // In limbo first: another thread may reclaim it as soon as it is deferred.
+    pool.heap->put_in_limbo(freed);
+    Block copy = block;
+    if (!ipc_defer_free(copy)) pool.heap->reclaim(freed);
+  } else if (!keep(freed)) {
+    pool.heap->deallocate(freed);
+  }
+  block = {};
+}
+
+void HeapAllocator::record_stream(const Block& block, const Stream& stream) {
+  if (block.handle == nullptr) return;
+  block_of(block).arena->owner().heap->record_use(block_of(block), stream, true);
+}
+
+void HeapAllocator::record_use(const Block& block, const Stream& stream) {
+  if (block.handle == nullptr) return;
+  block_of(block).arena->owner().heap->record_use(block_of(block), stream, false);
+}
+
+void HeapAllocator::empty_cache(Device device) {
+  const int index = require_cuda(device, "empty_cache");
+  if (DeviceHeap* made = heaps_.find(index)) made->empty_cache();
+}
+
+std::string HeapAllocator::name() const { return config_.backend; }
+
+BlockExtent HeapAllocator::pin(const Block& block) {
+  HeapBlock& pinned = block_of(block);
+  HeapLock lock = pinned.arena->owner().heap->lock();
+  if (pinned.use.load(std::memory_order_relaxed) != BlockUse::live) {
+    throw InvalidArgument("export_ipc: a live block was expected, but got one that was freed");
+  }
+  BlockExtent extent = pinned.arena->pin(lock, pinned);
+  pinned.exported.store(true, std::memory_order_relaxed);
+  return extent;
+}
+
+void HeapAllocator::unpin(const Block& block) noexcept {
+  HeapBlock& pinned = block_of(block);
+  const HeapLock lock = pinned.arena->owner().heap->lock();
+  pinned.arena->unpin(pinned);
+}
+
+void HeapAllocator::reclaim(Block& block) noexcept {
+  HeapBlock& freed = block_of(block);
+  freed.arena->owner().heap->reclaim(freed);
+  block = {};
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,52 @@
+// The caching allocator: one heap per device, with magazines in front.
+#pragma once
+
+#include <memory>
+
+#include <gantry/memory/allocator.hpp>
+
+#include "memory/device_heap.hpp"
+#include "memory/heap_export.hpp"
+#include "streams/per_device.hpp"
+
+namespace gantry::memory {
+
+/// Backends "vmm" and "native".
+///
+/// Never destroyed: static destructors of the user's program may still free device memory. In a bad
+/// fork frees do nothing.
+/// Thread safety: every member may be called from any thread.
+class HeapAllocator final : public Allocator, public ExportSource {
+ public:
+  explicit HeapAllocator(const AllocConfig& config) : config_(config) {}
+
+  [[nodiscard]] Block allocate(std::size_t bytes, const Stream& stream) override;
+  void deallocate(Block& block) noexcept override;
+  void record_stream(const Block& block, const Stream& stream) override;
+  void record_use(const Block& block, const Stream& stream) override;
+  void empty_cache(Device device) override;
+  [[nodiscard]] std::string name() const override;
+
+  [[nodiscard]] BlockExtent pin(const Block& block) override;
+  void unpin(const Block& block) noexcept override;
+  void reclaim(Block& block) noexcept override;
+
+  /// As allocate, from one pool.
+  [[nodiscard]] Block allocate_from(Pool& pool, std::size_t bytes, const Stream& stream);
+  /// The heap of `device`, an index that was checked; find_heap: nullptr if it was never used.
+  [[nodiscard]] DeviceHeap& heap(int device);
+  [[nodiscard]] DeviceHeap* find_heap(int device) const { return heaps_.find(device); }
+  [[nodiscard]] const AllocConfig& config() const { return config_; }
+
+ private:
+  const AllocConfig config_;
+  PerDevice<DeviceHeap> heaps_;
+};
+
+/// The pool from which the calling thread's allocations on `device` come, nullptr: the common one;
+/// see MemPoolGuard.
+[[nodiscard]] Pool* active_pool(int device) noexcept;
+/// Replaces it and returns the one before. Throws: std::bad_alloc.
+Pool* exchange_active_pool(int device, Pool* pool);
+
+}  // namespace gantry::memory

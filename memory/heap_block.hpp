@@ -1,0 +1,116 @@
+// One block of a heap; its bookkeeping is out of line, because device memory cannot hold headers.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "streams/stream_clock.hpp"
+
+namespace gantry::memory {
+
+class Arena;
+struct StreamBlocks;
+
+/// What a block is at the moment.
+enum class BlockUse : std::uint8_t {
+  blank,    ///< a descriptor without memory
+  hole,     ///< addresses without memory
+  moving,   ///< being mapped or unmapped; nobody else may touch it
+  free,     ///< in the index of free blocks
+  cached,   ///< in a thread's magazine
+  live,     ///< in the hands of a caller
+  pending,  ///< freed, waits for other streams
+  limbo,    ///< freed, waits for other processes
+};
+
+/// Work of another stream that uses a block.
+struct StreamUse {
+  StreamClock* clock = nullptr;
+  std::uint64_t mark = 0;  ///< reached when the use is over; 0: decided when the block is freed
+};
+
+/// A descriptor. Neighbours are those next to it in address order in the same range of addresses.
+struct HeapBlock {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  Arena* arena = nullptr;
+  /// Live: the stream it belongs to. Free: the stream that may reuse it at once; nullptr: any may.
+  StreamBlocks* stream = nullptr;
+  HeapBlock* previous = nullptr;
+  HeapBlock* next = nullptr;
+  HeapBlock* previous_in_bin = nullptr;
+  HeapBlock* next_in_bin = nullptr;
+  HeapBlock* older = nullptr;
+  HeapBlock* newer = nullptr;
+  /// Free: other streams may reuse it once its stream has reached this mark.
+  std::uint64_t mark = 0;
+  std::atomic<std::size_t> requested{0};  ///< what the caller asked for
+  std::atomic<BlockUse> use{BlockUse::blank};
+  std::atomic<bool> exported{false};  ///< other processes may know it
+  std::uint32_t call_site = 0;        ///< who asked for it, while history is recorded
+  std::vector<StreamUse> uses;        ///< other streams, while live or pending
+
+  [[nodiscard]] std::byte* end() const { return data + bytes; }
+};
+
+/// Descriptors that are used again and again; they never move and are never given back.
+class BlockSlab {
+ public:
+  /// Makes sure that the next `count` take() cannot fail. Throws: std::bad_alloc.
+  void reserve(std::size_t count) {
+    while (spare_count_ < count) {
+      give_back(blocks_.emplace_back());
+    }
+  }
+  /// A blank descriptor. Call reserve() first.
+  [[nodiscard]] HeapBlock& take() noexcept {
+    HeapBlock& block = *spare_;
+    spare_ = block.next;
+    --spare_count_;
+    block.next = nullptr;
+    return block;
+  }
+  void give_back(HeapBlock& block) noexcept {
+    block.use.store(BlockUse::blank, std::memory_order_relaxed);
+    block.data = nullptr;
+    block.bytes = 0;
+    block.arena = nullptr;
+    block.stream = nullptr;
+    block.previous = nullptr;
+    block.next = spare_;
+    spare_ = &block;
+    ++spare_count_;
+  }
+
+ private:
+  std::deque<HeapBlock> blocks_;
+  HeapBlock* spare_ = nullptr;  ///< linked through next
+  std::size_t spare_count_ = 0;
+};
+
+/// Cuts `block` after `bytes`; the rest becomes `rest`, a blank descriptor, which follows it.
+inline void cut_block(HeapBlock& block, std::size_t bytes, HeapBlock& rest) noexcept {
+  rest.data = block.data + bytes;
+  rest.bytes = block.bytes - bytes;
+  rest.arena = block.arena;
+  rest.stream = block.stream;
+  rest.mark = block.mark;
+  rest.previous = &block;
+  rest.next = block.next;
+  if (rest.next != nullptr) rest.next->previous = &rest;
+  block.next = &rest;
+  block.bytes = bytes;
+}
+
+/// Joins `block` with its right neighbour, whose descriptor the caller gives back.
+inline void absorb_next(HeapBlock& block) noexcept {
+  HeapBlock& gone = *block.next;
+  block.bytes += gone.bytes;
+  block.next = gone.next;
+  if (block.next != nullptr) block.next->previous = &block;
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,45 @@
+// Page-locked host memory from the system, near a device.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace gantry::memory {
+
+/// How a piece of host memory was got, and so how it is given back.
+enum class HostSource : unsigned char {
+  ordinary,    ///< operator new: there is no platform
+  driver,      ///< Driver::allocate_pinned
+  registered,  ///< own pages, page-locked with Driver::register_host
+};
+
+/// Where pages are wanted.
+struct HostPlacement {
+  HostSource source = HostSource::ordinary;
+  int node = -1;  ///< NUMA node; -1: anywhere. For registered pages only
+};
+
+struct HostPages {
+  std::byte* data = nullptr;  ///< nullptr: the system has none left
+  std::size_t bytes = 0;
+  HostSource source = HostSource::ordinary;
+};
+
+/// The NUMA node of the PCI device "0000:3b:00.0" according to `root`; -1 if it has none.
+[[nodiscard]] int numa_node_of(const std::string& pci_bus_id,
+                               const std::string& root = "/sys/bus/pci/devices");
+
+/// Note [Getting page-locked memory]
+/// The driver's own call faults pages in on one thread, which takes seconds for some GiB, and puts
+/// them near the calling thread. So large pieces, and all pieces of machines with more than one
+/// NUMA node, are mapped here, bound to the node of the device, faulted in by several threads and
+/// then registered. Mapped shared: a fork must not move the parent's pages away from the device.
+/// Simulated devices take the driver's memory, which costs nothing until it is used.
+[[nodiscard]] HostPlacement host_placement(int node, bool several_nodes, std::size_t bytes);
+
+/// Memory of `bytes`, whole pages except for an ordinary source. Throws: CudaError.
+[[nodiscard]] HostPages allocate_host_pages(std::size_t bytes, HostPlacement placement);
+/// Throws: CudaError; then the pages are still there.
+void release_host_pages(const HostPages& pages);
+
+}  // namespace gantry::memory

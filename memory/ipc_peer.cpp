@@ -1,0 +1,182 @@
+#include "memory/ipc_peer.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <span>
+
+#include <gantry/core/error.hpp>
+
+namespace gantry::memory {
+namespace {
+
+struct Peers {
+  using Key = std::pair<std::int32_t, std::uint64_t>;
+
+  std::mutex mutex;
+  std::map<Key, std::shared_ptr<IpcPeer>> peers;
+};
+
+Peers& peers() {
+  static auto& instance = *new Peers();
+  return instance;
+}
+
+Peers::Key key_of(const ProcessStamp& process) { return {process.pid, process.start_time}; }
+
+[[noreturn]] void throw_refused(const ProcessStamp& exporter, const std::string& why) {
+  check_running(exporter);
+  throw NotSupported(
+      fmt::format("import_ipc: a connection to process {}, which exported the memory, was "
+                  "expected, but got '{}'; both processes must be of one user, and in one pid and "
+                  "network namespace",
+                  exporter.pid, why));
+}
+
+}  // namespace
+
+std::shared_ptr<IpcPeer> IpcPeer::of(const IpcMessage& message) {
+  Peers& all = peers();
+  const Peers::Key key = key_of(message.exporter.process);
+  // Held while connecting, so that there is one connection; exporters answer at once.
+  const std::lock_guard lock(all.mutex);
+  if (const auto found = all.peers.find(key); found != all.peers.end()) {
+    if (!found->second->is_lost()) return found->second;
+    all.peers.erase(found);
+  }
+  auto made = std::make_shared<IpcPeer>(message);
+  all.peers.emplace(key, made);
+  return made;
+}
+
+void IpcPeer::forget_lost() noexcept {
+  std::vector<std::shared_ptr<IpcPeer>> gone;
+  Peers& all = peers();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.peers, [&](const auto& entry) {
+    if (!entry.second->is_lost()) return false;
+    gone.push_back(entry.second);
+    return true;
+  });
+}
+
+IpcPeer::IpcPeer(const IpcMessage& message) : process_(message.exporter.process) {
+  check_reachable(message.exporter);
+  socket_ = connect_ipc(ipc_socket_name(process_, message.nonce));
+  if (!socket_) throw_refused(process_, std::strerror(errno));
+  const auto credentials = credentials_of(socket_);
+  if (!credentials || credentials->pid != process_.pid) {
+    throw_refused(process_, "another process behind its socket");
+  }
+  watched_ = watch_process(process_);
+  IpcReply reply;
+  IpcRequest hello;
+  hello.nonce = message.nonce;
+  hello.process = this_process();
+  IpcPacket packet = ask(hello, reply);
+  if (!reply.ok || packet.descriptors.size() != 2) {
+    throw_refused(process_, reply.ok ? "an answer without tables" : reply.problem);
+  }
+  slots_ = std::make_unique<SlotTable>(std::move(packet.descriptors[0]));
+  references_ = std::make_unique<ReferenceTable>(std::move(packet.descriptors[1]));
+}
+
+IpcPeer::~IpcPeer() {
+  if (in_bad_fork()) return;
+  try {
+    for (const auto& [key, event] : events_) driver().destroy_event(event);
+  } catch (...) {
+    // The platform is shutting down; it takes the events with it.
+  }
+}
+
+bool IpcPeer::acquire(std::uint32_t slot, std::uint64_t generation) {
+  if (slot >= kIpcSlots) return false;
+  (*references_)[slot].fetch_add(1);
+  const SlotState state = SlotState::of((*slots_)[slot].load());
+  if (state.is_open && state.generation == generation) return true;
+  release(slot);
+  return false;
+}
+
+void IpcPeer::release(std::uint32_t slot) noexcept {
+  if ((*references_)[slot].fetch_sub(1) != 1) return;
+  if (!SlotState::of((*slots_)[slot].load()).in_limbo) return;
+  IpcRequest request;
+  request.kind = IpcRequest::Kind::released;
+  request.slot = slot;
+  // If it does not get through, the exporter's next sweep sees the table.
+  static_cast<void>(send_packet(socket_, std::as_bytes(std::span(&request, 1))));
+}
+
+IpcPacket IpcPeer::ask(const IpcRequest& request, IpcReply& reply) {
+  const std::lock_guard lock(asking_);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto lost = [this](const char* what) {
+    check_running(process_);
+    throw PeerLostError(fmt::format(
+        "import_ipc: an answer of process {}, which exported the memory, was expected, but it {}",
+        process_.pid, what));
+  };
+  if (!send_packet(socket_, std::as_bytes(std::span(&request, 1)))) lost("closed the connection");
+  for (;;) {
+    if (!wait_readable(socket_, watched_, deadline)) {
+      throw TimeoutError(fmt::format(
+          "import_ipc: an answer of process {}, which exported the memory, was expected, but none "
+          "came within {} s; it may be stopped",
+          process_.pid, kPatience.count()));
+    }
+    auto packet = receive_packet(socket_, sizeof reply);
+    if (packet && packet->bytes.size() == sizeof reply) {
+      std::memcpy(&reply, packet->bytes.data(), sizeof reply);
+      reply.problem[sizeof reply.problem - 1] = '\0';
+      return std::move(*packet);
+    }
+    if (packet) lost("closed the connection");
+    if (has_ended(watched_)) lost("ended");
+  }
+}
+
+std::vector<IpcPeer::Chunk> IpcPeer::fetch(std::uint32_t slot, std::uint64_t generation,
+                                           std::size_t first, std::size_t& total) {
+  IpcReply reply;
+  IpcRequest request;
+  request.kind = IpcRequest::Kind::chunks;
+  request.slot = slot;
+  request.first = static_cast<std::uint32_t>(first);
+  request.generation = generation;
+  IpcPacket packet = ask(request, reply);
+  if (!reply.ok) {
+    throw Error(
+        fmt::format("import_ipc: the chunks of a block of process {} were expected, but "
+                    "got '{}'",
+                    process_.pid, reply.problem));
+  }
+  if (reply.count != packet.descriptors.size() || reply.count > IpcReply::kChunks ||
+      reply.count == 0) {
+    throw Error(fmt::format(
+        "import_ipc: {} descriptors of process {} were expected, but got {}; this process may have "
+        "too many open files (ulimit -n)",
+        reply.count, process_.pid, packet.descriptors.size()));
+  }
+  total = reply.total;
+  std::vector<Chunk> chunks;
+  for (std::size_t i = 0; i < reply.count; ++i) {
+    chunks.push_back({std::move(packet.descriptors[i]), reply.bytes[i]});
+  }
+  return chunks;
+}
+
+void IpcPeer::wait_for(const NativeEventHandle& event, NativeStream stream) {
+  const std::lock_guard lock(events_mutex_);
+  const std::pair key(stream.device, event.bytes);
+  auto found = events_.find(key);
+  if (found == events_.end()) {
+    const NativeEvent opened = driver().open_event(stream.device, event);
+    found = events_.emplace(key, opened).first;
+  }
+  driver().wait_event(stream, found->second);
+}
+
+}  // namespace gantry::memory

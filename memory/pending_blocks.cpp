@@ -1,0 +1,79 @@
+#include "memory/pending_blocks.hpp"
+
+#include <algorithm>
+
+#include "memory/free_blocks.hpp"
+
+namespace gantry::memory {
+
+void PendingBlocks::note(HeapBlock& block, StreamClock& clock, std::uint64_t mark) {
+  const auto same_clock = [&clock](const auto& entry) { return entry.clock == &clock; };
+  // The queue is made here, where running out of memory may still be reported.
+  if (std::ranges::none_of(queues_, same_clock)) queues_.push_back({.clock = &clock});
+  const auto known = std::ranges::find_if(block.uses, same_clock);
+  if (known == block.uses.end()) {
+    block.uses.push_back({&clock, mark});
+  } else if (known->mark != 0) {
+    known->mark = mark == 0 ? 0 : std::max(known->mark, mark);
+  }
+}
+
+bool PendingBlocks::defer(HeapBlock& block) noexcept {
+  for (StreamUse& use : block.uses) {
+    if (use.mark == 0) use.mark = use.clock->ticket();
+  }
+  return enqueue(block);
+}
+
+// Puts the block into the queue of its last use; false if it has none.
+bool PendingBlocks::enqueue(HeapBlock& block) noexcept {
+  while (!block.uses.empty() && is_over(block)) block.uses.pop_back();
+  if (block.uses.empty()) return false;
+  block.use.store(BlockUse::pending, std::memory_order_relaxed);
+  Queue& queue = *std::ranges::find(queues_, block.uses.back().clock, &Queue::clock);
+  block.newer = nullptr;
+  (queue.newest != nullptr ? queue.newest->newer : queue.oldest) = &block;
+  queue.newest = &block;
+  ++count_;
+  return true;
+}
+
+bool PendingBlocks::is_over(const HeapBlock& block) noexcept {
+  const StreamUse& use = block.uses.back();
+  return block.stream->clock.is_after(*use.clock, use.mark);
+}
+
+HeapBlock& PendingBlocks::pop(Queue& queue) noexcept {
+  HeapBlock& block = *queue.oldest;
+  queue.oldest = block.newer;
+  if (queue.oldest == nullptr) queue.newest = nullptr;
+  --count_;
+  return block;
+}
+
+void PendingBlocks::poll() noexcept {
+  for (const Queue& queue : queues_) {
+    if (queue.oldest != nullptr) queue.clock->poll(queue.oldest->uses.back().mark);
+  }
+}
+
+StreamUse PendingBlocks::oldest() const noexcept {
+  for (const Queue& queue : queues_) {
+    if (queue.oldest != nullptr) return queue.oldest->uses.back();
+  }
+  return {};
+}
+
+std::vector<PendingBlocks::Waiting> PendingBlocks::waiting() const {
+  std::vector<Waiting> waiting;
+  for (const Queue& queue : queues_) {
+    std::size_t bytes = 0;
+    for (const HeapBlock* block = queue.oldest; block != nullptr; block = block->newer) {
+      bytes += block->bytes;
+    }
+    if (bytes > 0) waiting.push_back({queue.clock, bytes});
+  }
+  return waiting;
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,60 @@
+// Freed blocks that other streams still use.
+#pragma once
+
+#include <vector>
+
+#include "memory/heap_block.hpp"
+
+namespace gantry::memory {
+
+/// Every using stream has a queue of its own, so one that is late holds back only blocks that it
+/// uses itself; a block with several users waits in one queue after the other.
+///
+/// Not thread-safe: the heap's lock protects it.
+class PendingBlocks {
+ public:
+  /// Notes that `block` is used by `clock`'s stream up to `mark`, 0: up to its free.
+  /// Throws: std::bad_alloc.
+  void note(HeapBlock& block, StreamClock& clock, std::uint64_t mark);
+  /// Fixes the marks of a block that is freed now. True if it has to wait; it is here then.
+  bool defer(HeapBlock& block) noexcept;
+  /// Calls `release(HeapBlock&)` for blocks that nobody uses any more, or only after whom their own
+  /// stream runs anyway.
+  template <class Release>
+  void settle(Release&& release) noexcept {
+    for (Queue& queue : queues_) {
+      while (queue.oldest != nullptr && is_over(*queue.oldest)) {
+        HeapBlock& block = pop(queue);
+        block.uses.pop_back();
+        if (!enqueue(block)) release(block);
+      }
+    }
+  }
+  /// Asks the streams that are waited for how far they are.
+  void poll() noexcept;
+  /// A use that is waited for; its clock is nullptr if there is none.
+  [[nodiscard]] StreamUse oldest() const noexcept;
+  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+  /// Bytes of the blocks that wait for `clock`'s stream, by clock.
+  struct Waiting {
+    const StreamClock* clock;
+    std::size_t bytes;
+  };
+  [[nodiscard]] std::vector<Waiting> waiting() const;
+
+ private:
+  struct Queue {
+    StreamClock* clock = nullptr;
+    HeapBlock* oldest = nullptr;  ///< linked through newer
+    HeapBlock* newest = nullptr;
+  };
+
+  [[nodiscard]] static bool is_over(const HeapBlock& block) noexcept;
+  HeapBlock& pop(Queue& queue) noexcept;
+  bool enqueue(HeapBlock& block) noexcept;
+
+  std::vector<Queue> queues_;  ///< one for each clock that was ever noted
+  std::size_t count_ = 0;
+};
+
+}  // namespace gantry::memory

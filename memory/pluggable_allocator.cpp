@@ -1,0 +1,261 @@
+#include <gantry/memory/pluggable_allocator.hpp>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/device/guard.hpp>
+
+#include "memory/oom_report.hpp"
+#include "streams/event_pool.hpp"
+#include "streams/require_cuda.hpp"
+
+namespace gantry::memory {
+namespace {
+
+using InitHook = void (*)(int device_count);
+using EmptyCacheHook = void (*)();
+using RecordStreamHook = void (*)(void* data, void* stream);
+
+struct CloseLibrary {
+  void operator()(void* handle) const noexcept { ::dlclose(handle); }
+};
+
+std::string loader_error() {
+  const char* text = ::dlerror();
+  return text != nullptr ? text : "the loader gives no reason";
+}
+
+template <class Function>
+Function find_function(void* handle, const std::string& path, const std::string& symbol) {
+  static_cast<void>(::dlerror());
+  void* found = ::dlsym(handle, symbol.c_str());
+  if (found == nullptr) {
+    throw InvalidArgument(fmt::format("load_allocator: a function '{}' was expected in {}, but {}",
+                                      symbol, path, loader_error()));
+  }
+  return reinterpret_cast<Function>(found);
+}
+
+// The text of the exception that is being handled.
+std::string current_exception_text() {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+// Turns whatever `function` throws into Error; `what` is the function's part.
+template <class Function>
+auto call(const std::string& path, const char* what, Function&& function) {
+  try {
+    return function();
+  } catch (...) {
+    throw Error(
+        fmt::format("the {} function of {} failed: {}", what, path, current_exception_text()));
+  }
+}
+
+// Orders what comes on `stream` behind the work of `user`. A stream that has failed does no work.
+void wait_for_user(NativeStream stream, NativeStream user) noexcept {
+  try {
+    const PooledEvent event(user.device);
+    driver().record_event(event.get(), user);
+    driver().wait_event(stream, event.get());
+    return;
+  } catch (...) {
+  }
+  try {
+    driver().synchronize_stream(user);
+  } catch (const std::exception& error) {
+    logging::warn(fmt::format("freeing memory of a pluggable allocator: {}", error.what()));
+  }
+}
+
+}  // namespace
+
+class PluggableAllocator::Library final : public Allocator,
+                                          public std::enable_shared_from_this<Library> {
+ public:
+  Library(const std::filesystem::path& path, const std::string& alloc_symbol,
+          const std::string& free_symbol, const PluggableHooks& hooks)
+      : path_(path.string()), handle_(::dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    if (handle_ == nullptr) {
+      throw InvalidArgument(fmt::format(
+          "load_allocator: a shared object that can be loaded was expected, but got '{}': {}",
+          path_, loader_error()));
+    }
+    alloc_ = find<PluggableAlloc>(alloc_symbol);
+    free_ = find<PluggableFree>(free_symbol);
+    if (!hooks.empty_cache.empty()) empty_cache_ = find<EmptyCacheHook>(hooks.empty_cache);
+    if (!hooks.record_stream.empty()) record_stream_ = find<RecordStreamHook>(hooks.record_stream);
+    if (!hooks.init.empty()) {
+      const auto init = find<InitHook>(hooks.init);
+      call(path_, "init", [init] { init(device_count()); });
+    }
+  }
+
+  [[nodiscard]] Block allocate(std::size_t bytes, const Stream& stream) override;
+  void deallocate(Block& block) noexcept override;
+  void record_stream(const Block& block, const Stream& stream) override;
+  void empty_cache(Device device) override;
+  [[nodiscard]] std::string name() const override { return "pluggable"; }
+
+  [[nodiscard]] std::size_t live_blocks() const { return live_blocks_.load(); }
+  [[nodiscard]] std::size_t live_bytes() const { return live_bytes_.load(); }
+
+ private:
+  // What a free needs; it keeps the library's code loaded.
+  struct LiveBlock {
+    std::shared_ptr<Library> library;
+    void* data = nullptr;
+    std::size_t bytes = 0;
+    NativeStream stream;
+    std::mutex mutex;  ///< guards users
+    std::vector<NativeStream> users;
+  };
+
+  template <class Function>
+  [[nodiscard]] Function find(const std::string& symbol) const {
+    return find_function<Function>(handle_.get(), path_, symbol);
+  }
+  [[noreturn]] void throw_shortage(std::size_t bytes, int device) const;
+
+  const std::string path_;
+  const std::unique_ptr<void, CloseLibrary> handle_;
+  PluggableAlloc alloc_ = nullptr;
+  PluggableFree free_ = nullptr;
+  EmptyCacheHook empty_cache_ = nullptr;
+  RecordStreamHook record_stream_ = nullptr;
+  std::atomic<std::size_t> live_blocks_{0};
+  std::atomic<std::size_t> live_bytes_{0};
+};
+
+void PluggableAllocator::Library::throw_shortage(std::size_t bytes, int device) const {
+  const NativeMemoryInfo info = driver().memory_info(device);
+  MemoryBreakdown breakdown;
+  breakdown.requested = signed_bytes(bytes);
+  breakdown.total = signed_bytes(info.total);
+  breakdown.free = signed_bytes(info.free);
+  breakdown.allocated = signed_bytes(live_bytes());
+  breakdown.reserved = breakdown.allocated;
+  breakdown.limit = breakdown.total;
+  throw_out_of_memory(device, breakdown, false);
+}
+
+Block PluggableAllocator::Library::allocate(std::size_t bytes, const Stream& stream) {
+  // The library may ask the driver nothing; driver() throws.
+  if (in_bad_fork()) static_cast<void>(driver());
+  const NativeStream native = stream.native();
+  Block block{.data = nullptr,
+              .bytes = bytes,
+              .device = Device::cuda(native.device),
+              .allocator = nullptr,
+              .handle = nullptr};
+  if (bytes == 0) return block;
+  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX)) throw_shortage(bytes, native.device);
+  auto live = std::make_unique<LiveBlock>();
+  live->library = shared_from_this();
+  live->bytes = bytes;
+  live->stream = native;
+  {
+    const DeviceGuard guard(block.device);
+    live->data = call(path_, "alloc", [&] {
+      return alloc_(static_cast<std::ptrdiff_t>(bytes), native.device, native.handle);
+    });
+  }
+  if (live->data == nullptr) throw_shortage(bytes, native.device);
+  live_blocks_.fetch_add(1);
+  live_bytes_.fetch_add(bytes);
+  block.data = live->data;
+  block.allocator = this;
+  block.handle = live.release();
+  return block;
+}
+
+void PluggableAllocator::Library::deallocate(Block& block) noexcept {
+  if (block.handle != nullptr && !in_bad_fork()) {
+    // This may be the last owner of the library: it ends behind everything else here.
+    const std::unique_ptr<LiveBlock> live(static_cast<LiveBlock*>(block.handle));
+    for (const NativeStream& user : live->users) wait_for_user(live->stream, user);
+    try {
+      const DeviceGuard guard(Device::cuda(live->stream.device));
+      free_(live->data, static_cast<std::ptrdiff_t>(live->bytes), live->stream.device,
+            live->stream.handle);
+    } catch (...) {
+      logging::warn("the function of a pluggable allocator that frees memory failed: " +
+                    current_exception_text());
+    }
+    live_blocks_.fetch_sub(1);
+    live_bytes_.fetch_sub(live->bytes);
+  }
+  block = {};
+}
+
+void PluggableAllocator::Library::record_stream(const Block& block, const Stream& stream) {
+  if (block.handle == nullptr) return;
+  auto& live = *static_cast<LiveBlock*>(block.handle);
+  const NativeStream native = stream.native();
+  if (native == live.stream) return;
+  if (record_stream_ != nullptr) {
+    const DeviceGuard guard(block.device);
+    call(path_, "record_stream", [&] { record_stream_(live.data, native.handle); });
+    return;
+  }
+  const std::lock_guard lock(live.mutex);
+  if (std::find(live.users.begin(), live.users.end(), native) == live.users.end()) {
+    live.users.push_back(native);
+  }
+}
+
+void PluggableAllocator::Library::empty_cache(Device device) {
+  const int index = require_cuda(device, "empty_cache");
+  if (empty_cache_ == nullptr) return;
+  const DeviceGuard guard(Device::cuda(index));
+  call(path_, "empty_cache", [this] { empty_cache_(); });
+}
+
+PluggableAllocator::PluggableAllocator(std::shared_ptr<Library> library)
+    : library_(std::move(library)) {}
+
+Block PluggableAllocator::allocate(std::size_t bytes, const Stream& stream) {
+  return library_->allocate(bytes, stream);
+}
+
+void PluggableAllocator::deallocate(Block& block) noexcept {
+  if (block.allocator != nullptr) block.allocator->deallocate(block);
+  block = {};
+}
+
+void PluggableAllocator::record_stream(const Block& block, const Stream& stream) {
+  library_->record_stream(block, stream);
+}
+
+void PluggableAllocator::empty_cache(Device device) { library_->empty_cache(device); }
+
+std::string PluggableAllocator::name() const { return library_->name(); }
+
+std::size_t PluggableAllocator::live_blocks() const { return library_->live_blocks(); }
+
+std::size_t PluggableAllocator::live_bytes() const { return library_->live_bytes(); }
+
+PluggableAllocator load_allocator(const std::filesystem::path& shared_object,
+                                  const std::string& alloc_symbol, const std::string& free_symbol,
+                                  const PluggableHooks& hooks) {
+  return PluggableAllocator(std::make_shared<PluggableAllocator::Library>(
+      shared_object, alloc_symbol, free_symbol, hooks));
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,56 @@
+// The distinct call stacks of a snapshot, numbered.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include <gantry/memory/snapshot.hpp>
+
+namespace gantry::memory {
+
+/// Numbers of stacks and frames; stack 0 is the empty one.
+class SnapshotStacks {
+ public:
+  [[nodiscard]] std::uint32_t number_of(const Frames& frames) {
+    if (frames.empty()) return 0;
+    const auto [known, is_new] = by_identity_.try_emplace(frames.identity(), 0);
+    if (is_new) known->second = number_of_content(frames);
+    return known->second;
+  }
+
+  /// Frame numbers of each stack.
+  [[nodiscard]] const std::vector<std::vector<std::uint32_t>>& stacks() const { return stacks_; }
+  [[nodiscard]] const std::vector<const Frame*>& frames() const { return frames_; }
+
+ private:
+  std::uint32_t number_of_content(const Frames& frames) {
+    std::vector<std::uint32_t> numbers;
+    for (const Frame& frame : frames) {
+      const auto next = static_cast<std::uint32_t>(frames_.size());
+      const auto [known, is_new] =
+          frame_numbers_.try_emplace(std::tie(frame.name, frame.filename, frame.line), next);
+      if (is_new) frames_.push_back(&frame);
+      numbers.push_back(known->second);
+    }
+    const auto next = static_cast<std::uint32_t>(stacks_.size());
+    const auto [known, is_new] = stack_numbers_.try_emplace(numbers, next);
+    if (is_new) stacks_.push_back(std::move(numbers));
+    return known->second;
+  }
+
+  std::unordered_map<const void*, std::uint32_t> by_identity_;
+  std::map<std::tuple<std::string, std::string, int>, std::uint32_t> frame_numbers_;
+  std::map<std::vector<std::uint32_t>, std::uint32_t> stack_numbers_{{{}, 0}};
+  std::vector<const Frame*> frames_;
+  std::vector<std::vector<std::uint32_t>> stacks_{{}};
+};
+
+/// Numbers all stacks of a snapshot, which must outlive the result.
+[[nodiscard]] SnapshotStacks number_stacks(const Snapshot& snapshot);
+
+}  // namespace gantry::memory

@@ -1,0 +1,190 @@
+// Blocks that a thread freed and will take again, without lock and without driver call.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "memory/heap_block.hpp"
+#include "memory/size_policy.hpp"
+
+namespace gantry::memory {
+
+class DeviceHeap;
+struct Pool;
+
+/// Blocks up to this size may be kept in magazines.
+inline constexpr std::size_t kMagazineBlockLimit = std::size_t{256} << 10;
+/// Bytes that one thread keeps at most.
+inline constexpr std::size_t kMagazineBytes = std::size_t{4} << 20;
+
+/// What magazines gave and took since the heap's statistics heard of it.
+struct UsageAccount {
+  std::int64_t allocations = 0;
+  std::int64_t frees = 0;
+  std::int64_t bytes_out = 0;  ///< handed to callers
+  std::int64_t bytes_in = 0;
+  std::int64_t requested_out = 0;
+  std::int64_t requested_in = 0;
+  std::int64_t most_blocks = 0;  ///< highest surplus of allocations over frees
+  std::int64_t most_bytes = 0;
+  std::int64_t most_requested = 0;
+};
+
+/// One thread's blocks of one pool and stream, by size.
+struct Magazines {
+  static constexpr std::size_t kDepth = 8;
+  struct Magazine {
+    std::size_t count = 0;
+    std::array<HeapBlock*, kDepth> blocks;
+  };
+
+  Pool* pool = nullptr;
+  StreamBlocks* stream = nullptr;
+  const StreamClock* clock = nullptr;
+  std::uint64_t stream_id = 0;
+  UsageAccount small_account;
+  UsageAccount large_account;
+  /// The last block above kMagazineBlockLimit that was freed, until anything else is asked of the
+  /// heap: keeping more of them would waste what others need.
+  HeapBlock* last_large = nullptr;
+  std::array<Magazine, kMagazineBlockLimit / kBlockGrain + 1> by_grains;
+};
+
+// Note [Magazines without locks]
+// A thread's cache is used by that thread, and now and then emptied by another one that is short of
+// memory or asks for statistics. The owner announces itself with a plain store to busy_ and then
+// looks at claimed_; who wants in stores claimed_ and then looks at busy_. One of both must see the
+// other, which takes a full barrier on both sides; the rare side pays for it with membarrier(2),
+// which puts one into every running thread of the process. Where the kernel lacks it, the owner
+// pays with a fence.
+
+/// The magazines of one thread.
+class ThreadCache {
+ public:
+  /// The calling thread's; nullptr while a thread ends, or without memory for one.
+  [[nodiscard]] static ThreadCache* mine() noexcept {
+    ThreadCache* cache = current_;
+    return cache != nullptr ? cache : make();
+  }
+
+  /// A block of exactly `bytes`, a multiple of kBlockGrain, that was freed by this thread on that
+  /// stream; nullptr if there is none.
+  [[nodiscard]] HeapBlock* take(const Pool& pool, std::uint64_t stream_id, std::size_t bytes,
+                                std::size_t requested) noexcept;
+  /// Keeps a freed block without other users, after `before_it_is_free()`. False, and nothing
+  /// happened, if there is no room.
+  template <class Before>
+  [[nodiscard]] bool put(HeapBlock& block, Before&& before_it_is_free) noexcept;
+  /// Adds this thread's accounts to the statistics of `heap`, whose lock is held, and gives the
+  /// large blocks back, linked through next_in_bin.
+  [[nodiscard]] HeapBlock* settle(DeviceHeap& heap) noexcept;
+  /// Adds the accounts of all threads, takes all blocks of `heap` out if `blocks` is there (linked
+  /// through next_in_bin), and tells how many bytes they keep. The lock of `heap` is held.
+  static std::size_t visit_all(DeviceHeap& heap, HeapBlock** blocks) noexcept;
+
+ private:
+  friend struct ThreadCacheOwner;
+
+  ThreadCache() = default;
+  ~ThreadCache();
+  static ThreadCache* make() noexcept;
+
+  [[nodiscard]] bool enter() noexcept {
+    busy_.store(true, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (owner_fences_) std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!claimed_.load(std::memory_order_acquire)) return true;
+    leave();
+    return false;
+  }
+  void leave() noexcept { busy_.store(false, std::memory_order_release); }
+  void claim() noexcept;
+  void unclaim() noexcept { claimed_.store(false, std::memory_order_release); }
+  [[nodiscard]] Magazines* find(const Pool& pool, std::uint64_t stream_id) noexcept;
+  [[nodiscard]] Magazines* find_or_open(const HeapBlock& block) noexcept;
+  std::size_t empty(DeviceHeap& heap, HeapBlock** blocks) noexcept;
+
+  static thread_local ThreadCache* current_ [[gnu::tls_model("initial-exec")]];
+  static bool owner_fences_;
+
+  std::atomic<bool> busy_{false};
+  std::atomic<bool> claimed_{false};
+  Magazines* last_ = nullptr;
+  std::size_t kept_bytes_ = 0;
+  std::vector<Magazines*> tables_;
+};
+
+inline void count_take(UsageAccount& account, std::size_t bytes, std::size_t requested) noexcept {
+  ++account.allocations;
+  account.bytes_out += static_cast<std::int64_t>(bytes);
+  account.requested_out += static_cast<std::int64_t>(requested);
+  account.most_blocks = std::max(account.most_blocks, account.allocations - account.frees);
+  account.most_bytes = std::max(account.most_bytes, account.bytes_out - account.bytes_in);
+  account.most_requested =
+      std::max(account.most_requested, account.requested_out - account.requested_in);
+}
+
+inline HeapBlock* ThreadCache::take(const Pool& pool, std::uint64_t stream_id, std::size_t bytes,
+                                    std::size_t requested) noexcept {
+  Magazines* table = last_;
+  if (table == nullptr || table->pool != &pool || table->stream_id != stream_id) {
+    table = find(pool, stream_id);
+    if (table == nullptr) return nullptr;
+    last_ = table;
+  }
+  if (!enter()) return nullptr;
+  HeapBlock* block = nullptr;
+  if (bytes > kMagazineBlockLimit) {
+    if (table->last_large != nullptr && table->last_large->bytes == bytes) {
+      block = table->last_large;
+      table->last_large = nullptr;
+      count_take(is_small(bytes) ? table->small_account : table->large_account, bytes, requested);
+    }
+  } else if (Magazines::Magazine& magazine = table->by_grains[bytes / kBlockGrain];
+             magazine.count > 0) {
+    block = magazine.blocks[--magazine.count];
+    kept_bytes_ -= bytes;
+    count_take(table->small_account, bytes, requested);
+  }
+  leave();
+  return block;
+}
+
+template <class Before>
+inline bool ThreadCache::put(HeapBlock& block, Before&& before_it_is_free) noexcept {
+  Magazines* table = last_;
+  if (table == nullptr || table->stream != block.stream) {
+    table = find_or_open(block);
+    if (table == nullptr) return false;
+    last_ = table;
+  }
+  if (!enter()) return false;
+  const std::size_t bytes = block.bytes;
+  HeapBlock** place = nullptr;
+  if (bytes > kMagazineBlockLimit) {
+    if (table->last_large == nullptr) place = &table->last_large;
+  } else if (Magazines::Magazine& magazine = table->by_grains[bytes / kBlockGrain];
+             magazine.count < Magazines::kDepth && kept_bytes_ + bytes <= kMagazineBytes) {
+    place = &magazine.blocks[magazine.count++];
+    kept_bytes_ += bytes;
+  }
+  if (place != nullptr) {
+    before_it_is_free();
+    block.mark = table->clock->next_mark();
+    block.use.store(BlockUse::cached, std::memory_order_relaxed);
+    *place = &block;
+    UsageAccount& account = is_small(bytes) ? table->small_account : table->large_account;
+    ++account.frees;
+    account.bytes_in += static_cast<std::int64_t>(bytes);
+    account.requested_in +=
+        static_cast<std::int64_t>(block.requested.load(std::memory_order_relaxed));
+  }
+  leave();
+  return place != nullptr;
+}
+
+}  // namespace gantry::memory

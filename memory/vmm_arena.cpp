@@ -1,0 +1,371 @@
+#include "memory/vmm_arena.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+#include <gantry/device/properties.hpp>
+
+#include "memory/history.hpp"
+#include "memory/poison.hpp"
+
+namespace gantry::memory {
+namespace {
+
+// Blocks keep their places while memory moves, so free addresses can be scattered; see the replays in
+// docs/memory.md.
+constexpr std::size_t kRangePerMemory = 4;
+constexpr int kCudaOutOfMemory = 2;
+
+bool is_use(const HeapBlock* block, BlockUse use) {
+  return block != nullptr && block->use.load(std::memory_order_relaxed) == use;
+}
+
+}  // namespace
+
+void VmmArena::open_range() {
+  if (range_ != nullptr) return;
+  const std::size_t memory = device_properties(Device::cuda(core_.device)).total_memory;
+  range_ = std::make_unique<AddressRange>(core_.device,
+                                          round_up(kRangePerMemory * memory, kCoarseChunkBytes));
+  core_.slab.reserve(1);
+  HeapBlock& all = core_.slab.take();
+  all.data = range_->base();
+  all.bytes = range_->bytes();
+  all.arena = this;
+  first_ = &all;
+  return_hole(all);
+}
+
+// Joins a block without memory with holes beside it.
+void VmmArena::return_hole(HeapBlock& block) noexcept {
+  HeapBlock* whole = &block;
+  block.stream = nullptr;
+  if (HeapBlock* next = block.next; is_use(next, BlockUse::hole)) {
+    holes_.remove(*next);
+    absorb_next(block);
+    core_.slab.give_back(*next);
+  }
+  if (HeapBlock* previous = block.previous; is_use(previous, BlockUse::hole)) {
+    holes_.remove(*previous);
+    absorb_next(*previous);
+    core_.slab.give_back(block);
+    whole = previous;
+  }
+  whole->use.store(BlockUse::hole, std::memory_order_relaxed);
+  holes_.insert(*whole);
+}
+
+HeapBlock* VmmArena::grow(HeapLock& lock, std::size_t bytes, StreamBlocks& stream,
+                          const Harvest& harvest) {
+  open_range();
+  if (bytes > range_->bytes()) return nullptr;
+  const auto try_growing = [&](std::size_t wanted, bool coarse) -> HeapBlock* {
+    core_.slab.reserve(4);
+    const Place place = find_place(wanted, stream);
+    return place.hole == nullptr ? nullptr : grow_at(lock, place, coarse, harvest);
+  };
+  if (is_roomy()) {
+    if (HeapBlock* block = try_growing(round_up(bytes, kCoarseChunkBytes), true)) return block;
+  }
+  return try_growing(bytes, bytes >= kCoarseBlockBytes);
+}
+
+// Mapping costs the same for any chunk size, so large blocks come in coarse chunks while nobody set
+// a limit and the device is less than half full. What fine chunks save is needed later.
+bool VmmArena::is_roomy() const {
+  const std::size_t total = device_properties(Device::cuda(core_.device)).total_memory;
+  return !is_small() && core_.fraction >= 1 && total >= 512 * kCoarseChunkBytes &&
+         core_.chunks.held() < total / 2;
+}
+
+bool VmmArena::may_use(const HeapBlock* block, const StreamBlocks& stream) const noexcept {
+  return is_use(block, BlockUse::free) &&
+         (block->stream == nullptr || block->stream == &stream);
+}
+
+// The place where the least has to be mapped: in a hole that is large enough by itself, or between
+// free blocks that this stream may use.
+VmmArena::Place VmmArena::find_place(std::size_t bytes, const StreamBlocks& stream) const noexcept {
+  Place best;
+  best.bytes = round_up(bytes, kFineChunkBytes);
+  best.hole = holes_.find(best.bytes);
+  if (best.hole != nullptr && may_use(best.hole->previous, stream)) {
+    improve(best, *best.hole->previous, bytes, stream);
+  }
+  // Smaller blocks save too little to look at all of them.
+  constexpr int kCandidates = 64;
+  int candidates = 0;
+  const auto consider = [&](HeapBlock& block) {
+    improve(best, block, bytes, stream);
+    return ++candidates < kCandidates;
+  };
+  free.for_each_common(bytes / 2, consider);
+  candidates = 0;
+  stream.free.for_each(bytes / 2, consider);
+  return best;
+}
+
+// Takes `block`, which the stream may use, and the holes beside it if that is better than `best`.
+void VmmArena::improve(Place& best, HeapBlock& block, std::size_t bytes,
+                       const StreamBlocks& stream) const noexcept {
+  const auto consider = [&](const Place& place) {
+    const std::size_t there = (place.left != nullptr ? place.left->bytes : 0) +
+                              (place.right != nullptr ? place.right->bytes : 0);
+    const std::size_t need = there >= bytes ? kFineChunkBytes
+                                            : round_up(bytes - there, kFineChunkBytes);
+    // With a block on both sides, everything between them has to be mapped.
+    const bool both = place.left != nullptr && place.right != nullptr;
+    const std::size_t mapped = both ? place.hole->bytes : need;
+    if (need > place.hole->bytes || (best.hole != nullptr && mapped >= best.bytes)) return;
+    best = place;
+    best.bytes = mapped;
+    best.at_the_end = place.left == nullptr;
+  };
+  if (HeapBlock* hole = block.next; is_use(hole, BlockUse::hole)) {
+    consider({.left = &block, .hole = hole});
+    if (may_use(hole->next, stream)) consider({.left = &block, .hole = hole, .right = hole->next});
+  }
+  if (HeapBlock* hole = block.previous; is_use(hole, BlockUse::hole)) {
+    consider({.hole = hole, .right = &block});
+  }
+}
+
+HeapBlock* VmmArena::grow_at(HeapLock& lock, const Place& place, bool coarse,
+                             const Harvest& harvest) {
+  HeapBlock* hole = place.hole;
+  holes_.remove(*hole);
+  if (hole->bytes > place.bytes) {
+    HeapBlock& rest = core_.slab.take();
+    cut_block(*hole, place.at_the_end ? hole->bytes - place.bytes : place.bytes, rest);
+    HeapBlock& kept = place.at_the_end ? *std::exchange(hole, &rest) : rest;
+    kept.use.store(BlockUse::hole, std::memory_order_relaxed);
+    holes_.insert(kept);
+  }
+  hole->use.store(BlockUse::moving, std::memory_order_relaxed);
+  if (place.left != nullptr) free.remove(*place.left);
+  if (place.right != nullptr) free.remove(*place.right);
+
+  const std::size_t limit = core_.limit();
+  std::vector<Chunk> chunks;
+  std::exception_ptr failure;
+  bool mapped = false;
+  try {
+    if (harvest) harvest(lock, place.bytes);
+    lock.unlock();
+    chunks = core_.chunks.acquire(place.bytes, limit, coarse);
+    if (!chunks.empty()) {
+      range_->map(offset_of(hole->data), chunks);
+      mapped = true;
+    }
+  } catch (const CudaError& error) {
+    if (error.code() != kCudaOutOfMemory) failure = std::current_exception();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (mapped && poisons_device_memory()) poison_now(hole->data, place.bytes);
+  if (!mapped) core_.chunks.give_back(std::move(chunks));
+  if (!lock.owns_lock()) lock.lock();
+  recount();
+  if (!mapped) {
+    return_hole(*hole);
+    if (place.left != nullptr) free.insert(*place.left);
+    if (place.right != nullptr) free.insert(*place.right);
+    if (failure) std::rethrow_exception(failure);
+    return nullptr;
+  }
+  record_trace(core_.device, TraceAction::segment_map, reinterpret_cast<std::uintptr_t>(hole->data),
+               place.bytes, 0, segment_call_site(TraceAction::segment_map));
+  return join(place.left, *hole, place.right);
+}
+
+// One block of neighbours that are all `moving`, safe for the stream that they were taken for.
+HeapBlock* VmmArena::join(HeapBlock* left, HeapBlock& middle, HeapBlock* right) noexcept {
+  HeapBlock* whole = left != nullptr ? left : &middle;
+  if (left == nullptr) middle.stream = nullptr;
+  const auto absorb = [&](HeapBlock& next) {
+    if (next.stream != nullptr) {
+      whole->mark = whole->stream != nullptr ? std::max(whole->mark, next.mark) : next.mark;
+      whole->stream = next.stream;
+    }
+    absorb_next(*whole);
+    core_.slab.give_back(next);
+  };
+  if (left != nullptr) {
+    middle.stream = nullptr;
+    absorb(middle);
+  }
+  if (right != nullptr) absorb(*right);
+  return whole;
+}
+
+// The common block to harvest next and the chunks of it: the smallest that has enough, else the one
+// that has most.
+HeapBlock* VmmArena::next_victim(std::size_t bytes, std::pair<std::size_t, std::size_t>& run) {
+  HeapBlock* victim = nullptr;
+  run = {0, 0};
+  free.for_each_common(kFineChunkBytes, [&](HeapBlock& block) {
+    const auto found = range_->whole_chunks(offset_of(block.data), offset_of(block.end()), bytes);
+    if (found.second - found.first > run.second - run.first) {
+      victim = &block;
+      run = found;
+    }
+    return run.second - run.first < bytes;
+  });
+  return victim;
+}
+
+std::size_t VmmArena::harvest(HeapLock& lock, std::size_t bytes) {
+  if (range_ == nullptr) return 0;
+  std::size_t taken = 0;
+  while (taken < bytes) {
+    core_.slab.reserve(2);
+    std::pair<std::size_t, std::size_t> run;
+    HeapBlock* block = next_victim(bytes - taken, run);
+    if (block == nullptr) break;
+    free.remove(*block);
+    if (const std::size_t head = run.first - offset_of(block->data); head > 0) {
+      HeapBlock& rest = core_.slab.take();
+      cut_block(*block, head, rest);
+      free.insert(*std::exchange(block, &rest));
+    }
+    const std::size_t size = run.second - run.first;
+    if (block->bytes > size) {
+      HeapBlock& rest = core_.slab.take();
+      cut_block(*block, size, rest);
+      block->use.store(BlockUse::moving, std::memory_order_relaxed);
+      free.insert(rest);
+    }
+    block->use.store(BlockUse::moving, std::memory_order_relaxed);
+    lock.unlock();
+    try {
+      core_.chunks.give_back(range_->unmap(run.first, size));
+    } catch (...) {
+      lock.lock();
+      free.insert(*block);
+      throw;
+    }
+    lock.lock();
+    record_trace(core_.device, TraceAction::segment_unmap,
+                 reinterpret_cast<std::uintptr_t>(block->data), size, 0,
+                 segment_call_site(TraceAction::segment_unmap));
+    return_hole(*block);
+    recount();
+    core_.harvested_bytes += size;
+    taken += size;
+  }
+  return taken;
+}
+
+void VmmArena::recount() {
+  const std::size_t bytes = range_->mapped();
+  const std::size_t runs = range_->runs();
+  if (is_small()) core_.small_bytes += bytes - counted_bytes_;
+  count_segments(counted_runs_, runs);
+  counted_bytes_ = bytes;
+  counted_runs_ = runs;
+  core_.refresh_reserved();
+}
+
+std::vector<SegmentInfo> VmmArena::describe() const {
+  std::vector<SegmentInfo> segments;
+  const HeapBlock* block = first_;
+  while (block != nullptr) {
+    if (is_use(block, BlockUse::hole)) {
+      block = block->next;
+      continue;
+    }
+    const HeapBlock* begin = block;
+    std::size_t bytes = 0;
+    for (; block != nullptr && !is_use(block, BlockUse::hole); block = block->next) {
+      bytes += block->bytes;
+    }
+    SegmentInfo segment = describe_segment(begin->data, bytes);
+    segment.is_expandable = true;
+    for (const HeapBlock* part = begin; part != block; part = part->next) {
+      describe_block(*part, segment);
+    }
+    segments.push_back(std::move(segment));
+  }
+  return segments;
+}
+
+BlockExtent VmmArena::pin(HeapLock&, const HeapBlock& block) {
+  const std::size_t begin = offset_of(block.data);
+  const AddressRange::Extent memory = range_->extent(begin, begin + block.bytes);
+  BlockExtent extent;
+  extent.offset = begin - memory.offset;
+  for (const Chunk& chunk : memory.chunks) {
+    extent.chunks.push_back({chunk.native, chunk.bytes});
+    extent.bytes += chunk.bytes;
+  }
+  PinnedExtent& known = pinned_[{memory.offset, memory.offset + extent.bytes}];
+  if (known.pins == 0) known.id = new_extent_id();
+  extent.extent_id = known.id;
+  range_->pin(begin, begin + block.bytes);
+  ++known.pins;
+  return extent;
+}
+
+void VmmArena::unpin(const HeapBlock& block) noexcept {
+  const std::size_t begin = offset_of(block.data);
+  const auto [first, last] = range_->bounds(begin, begin + block.bytes);
+  if (const auto known = pinned_.find({first, last}); known != pinned_.end()) {
+    if (--known->second.pins == 0) pinned_.erase(known);
+  }
+  range_->unpin(begin, begin + block.bytes);
+}
+
+void VmmArena::park(HeapLock& lock) {
+  if (range_ == nullptr || is_parked()) return;
+  const auto runs = range_->mapped_runs();
+  lock.unlock();
+  std::vector<std::pair<std::size_t, std::size_t>> done;
+  done.reserve(runs.size());
+  std::exception_ptr failure;
+  for (const auto& [offset, bytes] : runs) {
+    try {
+      core_.chunks.give_back(range_->unmap(offset, bytes));
+      done.emplace_back(offset, bytes);
+    } catch (...) {
+      failure = std::current_exception();
+      break;
+    }
+  }
+  core_.chunks.release_spare();
+  lock.lock();
+  parked_ = std::move(done);
+  recount();
+  if (failure) std::rethrow_exception(failure);
+}
+
+std::size_t VmmArena::parked_bytes() const {
+  std::size_t sum = 0;
+  for (const auto& [offset, bytes] : parked_) sum += bytes;
+  return sum;
+}
+
+bool VmmArena::unpark(HeapLock& lock) {
+  const std::size_t limit = core_.limit();
+  while (!parked_.empty()) {
+    const auto [offset, bytes] = parked_.back();
+    lock.unlock();
+    std::vector<Chunk> chunks;
+    try {
+      chunks = core_.chunks.acquire(bytes, limit, bytes >= kCoarseBlockBytes);
+      if (!chunks.empty()) range_->map(offset, chunks);
+    } catch (...) {
+      core_.chunks.give_back(std::move(chunks));
+      lock.lock();
+      throw;
+    }
+    lock.lock();
+    recount();
+    if (chunks.empty()) return false;
+    parked_.pop_back();
+  }
+  return true;
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,125 @@
+// Small blocks that threads keep to themselves.
+#include "memory/thread_cache.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <gantry/memory/caching_allocator.hpp>
+
+#include "tests/memory/heap_fixture.hpp"
+
+namespace gantry::memory {
+namespace {
+
+using gantry::testing::expect_stats_add_up;
+using gantry::testing::kKib;
+using gantry::testing::kMib;
+
+class MagazinesTest : public gantry::testing::HeapTest {};
+
+TEST_F(MagazinesTest, KeepABlockForTheSameSizeAndStream) {
+  const Stream stream = Stream::current();
+  const Stream other = Stream::from_pool();
+  Buffer buffer = allocate(4 * kKib, stream);
+  void* data = buffer.data();
+  buffer.reset();
+  EXPECT_EQ(stats().cached_bytes, static_cast<std::int64_t>(4 * kKib));
+  EXPECT_EQ(allocated(), 0u);
+  const Buffer elsewhere = allocate(4 * kKib, other);
+  EXPECT_NE(elsewhere.data(), data);
+  const Buffer again = allocate(4 * kKib - 511, stream);
+  EXPECT_EQ(again.data(), data);
+  EXPECT_EQ(stats().requested_bytes.all.current, static_cast<std::int64_t>(8 * kKib - 511));
+}
+
+TEST_F(MagazinesTest, AreBounded) {
+  const Stream stream = Stream::current();
+  {
+    std::vector<Buffer> many;
+    for (int i = 0; i < 100; ++i) many.push_back(allocate(512, stream));
+  }
+  EXPECT_EQ(stats().cached_bytes, static_cast<std::int64_t>(Magazines::kDepth * 512));
+  {
+    std::vector<Buffer> many;
+    for (std::size_t i = 0; i < 300; ++i) {
+      many.push_back(allocate(kMagazineBlockLimit - i / 8 * 512, stream));
+    }
+  }
+  EXPECT_LE(stats().cached_bytes, static_cast<std::int64_t>(kMagazineBytes));
+  EXPECT_GT(stats().cached_bytes, static_cast<std::int64_t>(kMagazineBytes / 2));
+}
+
+TEST_F(MagazinesTest, LeaveWithTheirThread) {
+  const Stream stream = Stream::current();
+  std::thread([&] { const Buffer buffer = allocate(4 * kKib, stream); }).join();
+  EXPECT_EQ(stats().cached_bytes, 0);
+  empty_cache();
+  EXPECT_EQ(reserved(), 0u);
+}
+
+TEST_F(MagazinesTest, AreEmptiedByOtherThreads) {
+  const Stream stream = Stream::current();
+  { const Buffer buffer = allocate(4 * kKib, stream); }
+  std::thread([] { empty_cache(); }).join();
+  EXPECT_EQ(reserved(), 0u);
+}
+
+TEST_F(MagazinesTest, PeaksOfOneThreadAreExact) {
+  const Stream stream = Stream::current();
+  std::mt19937 random(3);
+  std::vector<Buffer> live;
+  std::int64_t now = 0;
+  std::int64_t peak = 0;
+  for (int step = 0; step < 20000; ++step) {
+    if (live.size() > 50 || (!live.empty() && random() % 2 == 0)) {
+      std::swap(live[random() % live.size()], live.back());
+      now -= static_cast<std::int64_t>((live.back().bytes() + 511) / 512 * 512);
+      live.pop_back();
+    } else {
+      live.push_back(allocate(1 + random() % (8 * kKib), stream));
+      now += static_cast<std::int64_t>((live.back().bytes() + 511) / 512 * 512);
+      peak = std::max(peak, now);
+    }
+  }
+  EXPECT_EQ(static_cast<std::int64_t>(allocated()), now);
+  EXPECT_EQ(static_cast<std::int64_t>(max_allocated()), peak);
+}
+
+// Owners and a visitor that empties their magazines never hold the same block.
+TEST_F(MagazinesTest, SurviveVisitorsAtAnyMoment) {
+  constexpr int kThreads = 4;
+  std::atomic<int> running{kThreads};
+  std::vector<std::thread> owners;
+  const Stream stream = Stream::current();
+  std::array<std::atomic<int>, 1> collisions{};
+  for (unsigned seed = 0; seed < kThreads; ++seed) {
+    owners.emplace_back([&, seed] {
+      std::mt19937 random(seed);
+      for (int round = 0; round < 3000; ++round) {
+        std::vector<Buffer> mine;
+        std::set<void*> places;
+        for (int i = 0; i < 8; ++i) {
+          mine.push_back(allocate(1 + random() % (4 * kKib), stream));
+          if (!places.insert(mine.back().data()).second) ++collisions[0];
+        }
+      }
+      --running;
+    });
+  }
+  while (running > 0) {
+    empty_cache();
+    expect_stats_add_up(stats());
+  }
+  for (std::thread& owner : owners) owner.join();
+  EXPECT_EQ(collisions[0], 0);
+  EXPECT_EQ(allocated(), 0u);
+}
+
+}  // namespace
+}  // namespace gantry::memory

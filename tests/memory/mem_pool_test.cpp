@@ -1,0 +1,168 @@
+#include <gantry/memory/mem_pool.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/snapshot.hpp>
+
+#include "tests/memory/heap_fixture.hpp"
+
+namespace gantry::memory {
+namespace {
+
+using gantry::testing::kMib;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+class MemPoolTest : public gantry::testing::HeapTest {};
+
+TEST_F(MemPoolTest, SharesNoMemoryWithOthers) {
+  const Stream stream = Stream::current();
+  MemPool pool;
+  Buffer inside = pool.allocate(3 * kMib, stream);
+  void* data = inside.data();
+  inside.reset();
+  EXPECT_NE(allocate(3 * kMib, stream).data(), data);
+  EXPECT_EQ(pool.allocate(3 * kMib, stream).data(), data);
+}
+
+TEST_F(MemPoolTest, AGuardSendsAThreadsAllocationsThere) {
+  const Stream stream = Stream::current();
+  MemPool outer;
+  MemPool inner;
+  std::vector<Buffer> buffers;
+  {
+    const MemPoolGuard guard(outer);
+    buffers.push_back(allocate(1000, stream));
+    {
+      const MemPoolGuard nested(inner);
+      buffers.push_back(allocate(1000, stream));
+      std::thread([&] { buffers.push_back(allocate(1000, stream)); }).join();
+    }
+    buffers.push_back(allocate(1000, stream));
+  }
+  buffers.push_back(allocate(1000, stream));
+  EXPECT_EQ(outer.use_count(), 2u);
+  EXPECT_EQ(inner.use_count(), 1u);
+  buffers.clear();
+  EXPECT_EQ(outer.use_count(), 0u);
+}
+
+TEST_F(MemPoolTest, GivesItsMemoryBackWhenItEnds) {
+  const Stream stream = Stream::current();
+  Buffer left;
+  {
+    MemPool pool;
+    left = pool.allocate(3 * kMib, stream);
+    { const Buffer cached = pool.allocate(30 * kMib, stream); }
+    EXPECT_GE(reserved(), 34 * kMib);
+  }
+  EXPECT_EQ(reserved(), 4 * kMib) << "only the live block's chunks stay";
+  driver().fill(left.data(), 1, left.bytes(), stream.native());
+  stream.synchronize();
+  left.reset();
+  empty_cache();
+  EXPECT_EQ(reserved(), 0u);
+}
+
+TEST_F(MemPoolTest, OthersTakeItsFreeMemoryOnlyIfItAllows) {
+  const Stream stream = Stream::current();
+  limit_to(40 * kMib);
+  {
+    MemPool pool;
+    { const Buffer cached = pool.allocate(30 * kMib, stream); }
+    EXPECT_THROW(static_cast<void>(allocate(20 * kMib, stream)), OutOfMemoryError);
+  }
+  MemPool generous(Device::cuda(0), {.use_on_oom = true});
+  { const Buffer cached = generous.allocate(30 * kMib, stream); }
+  const Buffer large = allocate(20 * kMib, stream);
+  EXPECT_EQ(large.bytes(), 20 * kMib);
+}
+
+TEST_F(MemPoolTest, ADriverCallIsNotNeededForAHit) {
+  const Stream stream = Stream::current();
+  MemPool pool;
+  { const Buffer warm = pool.allocate(1000, stream); }
+  const gantry::testing::FaultDriver driver;
+  for (int i = 0; i < 10; ++i) { const Buffer hit = pool.allocate(1000, stream); }
+  EXPECT_EQ(gantry::testing::allocator_calls(driver), 0u);
+}
+
+TEST_F(MemPoolTest, BlocksThatMayNotBeCutStayWhole) {
+  const Stream stream = Stream::current();
+  MemPool pool(Device::cuda(0), {.no_split = true});
+  { const Buffer cached = pool.allocate(30 * kMib, stream); }
+  const Buffer part = pool.allocate(20 * kMib, stream);
+  EXPECT_EQ(allocated(), 30 * kMib);
+}
+
+TEST_F(MemPoolTest, ParkedBlocksKeepTheirAddressesAndGiveTheirMemory) {
+  const Stream stream = Stream::current();
+  const std::size_t free_before = mem_get_info().free;
+  MemPool pool;
+  const Buffer large = pool.allocate(40 * kMib, stream);
+  const Buffer small = pool.allocate(1000, stream);
+  void* data = large.data();
+  pool.park();
+  EXPECT_TRUE(pool.is_parked());
+  EXPECT_EQ(reserved(), 0u);
+  EXPECT_GE(mem_get_info().free + kMib, free_before);
+  EXPECT_THAT([&] { static_cast<void>(pool.allocate(1000, stream)); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("parked")));
+  pool.unpark();
+  EXPECT_FALSE(pool.is_parked());
+  EXPECT_EQ(large.data(), data);
+  for (const Buffer* buffer : {&large, &small}) {
+    driver().fill(buffer->data(), 5, buffer->bytes(), stream.native());
+    std::vector<std::uint8_t> seen(buffer->bytes());
+    driver().copy(seen.data(), buffer->data(), seen.size(), stream.native());
+    stream.synchronize();
+    EXPECT_EQ(seen, std::vector<std::uint8_t>(buffer->bytes(), 5));
+  }
+}
+
+TEST_F(MemPoolTest, UnparkWithoutMemoryLeavesItParked) {
+  const Stream stream = Stream::current();
+  limit_to(40 * kMib);
+  MemPool pool;
+  const Buffer large = pool.allocate(30 * kMib, stream);
+  pool.park();
+  std::optional<Buffer> other = allocate(30 * kMib, stream);
+  EXPECT_THROW(pool.unpark(), OutOfMemoryError);
+  EXPECT_TRUE(pool.is_parked());
+  other.reset();
+  pool.unpark();
+  EXPECT_FALSE(pool.is_parked());
+}
+
+TEST_F(MemPoolTest, AppearsInTheSnapshot) {
+  const Stream stream = Stream::current();
+  MemPool pool;
+  const Buffer inside = pool.allocate(3 * kMib, stream);
+  bool found = false;
+  for (const SegmentInfo& segment : snapshot().segments) {
+    if (segment.pool_id.second != static_cast<std::int64_t>(pool.id())) continue;
+    found = true;
+    EXPECT_EQ(segment.allocated_bytes, 3 * kMib);
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST_F(MemPoolTest, RefusesBadArguments) {
+  EXPECT_THROW(MemPool(Device::cpu()), InvalidArgument);
+  if (device_count() < 2) return;
+  MemPool pool(Device::cuda(0));
+  EXPECT_THAT([&] { static_cast<void>(pool.allocate(1, Stream::current(Device::cuda(1)))); },
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("MemPool::allocate: a stream of cuda:0 was expected, but got one of "
+                            "cuda:1")));
+}
+
+}  // namespace
+}  // namespace gantry::memory

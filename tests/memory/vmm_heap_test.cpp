@@ -1,0 +1,240 @@
+// Backend vmm: chunks mapped into one range of addresses, blocks reused across streams.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+#include <vector>
+
+#include <gantry/device/peer.hpp>
+#include <gantry/memory/caching_allocator.hpp>
+
+#include "tests/memory/heap_fixture.hpp"
+#include "tests/support/stream_hold.hpp"
+
+namespace gantry::memory {
+namespace {
+
+using gantry::testing::allocator_calls;
+using gantry::testing::FaultDriver;
+using gantry::testing::kKib;
+using gantry::testing::kMib;
+using gantry::testing::StreamHold;
+
+std::byte* at(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data()); }
+
+class VmmHeapTest : public gantry::testing::HeapTest {};
+
+TEST_F(VmmHeapTest, TakesNoMoreChunksThanBlocksNeed) {
+  struct Case {
+    std::size_t request;
+    std::size_t reserved;
+  };
+  const Stream stream = Stream::current();
+  for (const Case& c : {Case{1, 2 * kMib}, Case{kMib, 2 * kMib}, Case{kMib + 1, 2 * kMib},
+                        Case{10 * kMib, 10 * kMib}, Case{10 * kMib + 1, 12 * kMib},
+                        Case{129 * kMib, 130 * kMib}}) {
+    Buffer buffer = allocate(c.request, stream);
+    EXPECT_EQ(reserved(), c.reserved) << c.request;
+    EXPECT_EQ(stats().segment.all.current, 1);
+    buffer.reset();
+    EXPECT_EQ(reserved(), c.reserved) << "not cached";
+    empty_cache();
+    EXPECT_EQ(reserved(), 0u);
+    EXPECT_EQ(stats().segment.all.current, 0);
+  }
+}
+
+TEST_F(VmmHeapTest, ABlockGrowsOutOfTheFreeOneBeforeIt) {
+  const Stream stream = Stream::current();
+  Buffer first = allocate(3 * kMib, stream);
+  std::byte* place = at(first);
+  EXPECT_EQ(reserved(), 4 * kMib);
+  first.reset();
+  const Buffer second = allocate(7 * kMib, stream);
+  EXPECT_EQ(at(second), place);
+  EXPECT_EQ(reserved(), 8 * kMib) << "4 MiB were there already";
+}
+
+TEST_F(VmmHeapTest, HitsCallTheDriverNotAtAll) {
+  const Stream stream = Stream::current();
+  const Stream other = Stream::from_pool();
+  constexpr std::array<std::size_t, 5> kSizes = {1, 100 * kKib, 700 * kKib, 3 * kMib, 40 * kMib};
+  const auto round = [&] {
+    std::vector<Buffer> live;
+    for (const Stream& s : {stream, other}) {
+      for (const std::size_t bytes : kSizes) live.push_back(allocate(bytes, s));
+    }
+  };
+  round();
+  round();
+  const FaultDriver driver;
+  for (int i = 0; i < 50; ++i) round();
+  EXPECT_EQ(allocator_calls(driver), 0u);
+}
+
+TEST_F(VmmHeapTest, JoinsFreeNeighboursInAnyOrder) {
+  const Stream stream = Stream::current();
+  std::array<int, 4> order = {0, 1, 2, 3};
+  do {
+    std::vector<Buffer> buffers;
+    for (int i = 0; i < 4; ++i) buffers.push_back(allocate(5 * kMib, stream));
+    EXPECT_EQ(reserved(), 20 * kMib);
+    for (const int i : order) buffers[static_cast<std::size_t>(i)].reset();
+    const Buffer whole = allocate(20 * kMib, stream);
+    EXPECT_EQ(reserved(), 20 * kMib) << "the pieces were not joined";
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_F(VmmHeapTest, ReusesAFreedBlockOnItsStreamAtOnce) {
+  const Stream stream = Stream::from_pool();
+  const StreamHold hold(stream);
+  Buffer buffer = allocate(3 * kMib, stream);
+  void* data = buffer.data();
+  buffer.reset();
+  EXPECT_EQ(allocate(3 * kMib, stream).data(), data);
+}
+
+TEST_F(VmmHeapTest, AnotherStreamGetsABlockOnlyWhenItsOwnIsDone) {
+  const Stream own = Stream::from_pool();
+  const Stream other = Stream::from_pool();
+  StreamHold hold(own);
+  Buffer buffer = allocate(3 * kMib, own);
+  void* data = buffer.data();
+  buffer.reset();
+  EXPECT_NE(allocate(3 * kMib, other).data(), data);
+  hold.release();
+  own.synchronize();
+  EXPECT_EQ(allocate(3 * kMib, own).data(), data);
+}
+
+TEST_F(VmmHeapTest, AnotherStreamThatWaitedGetsABlockWithoutADriverCall) {
+  const Stream own = Stream::from_pool();
+  const Stream other = Stream::from_pool();
+  const StreamHold hold(own);
+  Buffer buffer = allocate(3 * kMib, own);
+  void* data = buffer.data();
+  buffer.reset();
+  other.wait(own);
+  const FaultDriver driver;
+  EXPECT_EQ(allocate(3 * kMib, other).data(), data);
+  EXPECT_EQ(allocator_calls(driver), 0u);
+}
+
+TEST_F(VmmHeapTest, AWaitBeforeTheFreeOrdersNothing) {
+  const Stream own = Stream::from_pool();
+  const Stream other = Stream::from_pool();
+  const StreamHold hold(own);
+  Buffer buffer = allocate(3 * kMib, own);
+  void* data = buffer.data();
+  other.wait(own);
+  buffer.reset();
+  EXPECT_NE(allocate(3 * kMib, other).data(), data);
+}
+
+TEST_F(VmmHeapTest, OrderIsFollowedOverSeveralStreams) {
+  const Stream a = Stream::from_pool();
+  const Stream b = Stream::from_pool();
+  const Stream c = Stream::from_pool();
+  const StreamHold hold(a);
+  Buffer buffer = allocate(3 * kMib, a);
+  void* data = buffer.data();
+  buffer.reset();
+  b.wait(a);
+  c.wait(b);
+  EXPECT_EQ(allocate(3 * kMib, c).data(), data);
+}
+
+TEST_F(VmmHeapTest, RecordStreamHoldsTheBlockUntilTheStreamIsDone) {
+  const Stream own = Stream::current();
+  const Stream user = Stream::from_pool();
+  Buffer buffer = allocate(12 * kMib, own);
+  void* data = buffer.data();
+  StreamHold hold(user);
+  allocator(Device::cuda(0)).record_stream(buffer.block(), user);
+  buffer.reset();
+  EXPECT_EQ(allocated(), 0u);
+  EXPECT_EQ(stats().pending_bytes, static_cast<std::int64_t>(12 * kMib));
+  const Buffer other = allocate(12 * kMib, own);
+  EXPECT_NE(other.data(), data);
+  hold.release();
+  user.synchronize();
+  EXPECT_EQ(allocate(12 * kMib, own).data(), data);
+  EXPECT_EQ(stats().pending_bytes, 0);
+}
+
+TEST_F(VmmHeapTest, ABlockWhoseStreamWaitedForTheUserIsNotHeld) {
+  const Stream own = Stream::from_pool();
+  const Stream user = Stream::from_pool();
+  Buffer buffer = allocate(12 * kMib, own);
+  void* data = buffer.data();
+  const StreamHold hold(user);
+  allocator(Device::cuda(0)).record_use(buffer.block(), user);
+  own.wait(user);
+  buffer.reset();
+  EXPECT_EQ(stats().pending_bytes, 0);
+  EXPECT_EQ(allocate(12 * kMib, own).data(), data);
+}
+
+TEST_F(VmmHeapTest, RecordUseEndsWithWhatWasSubmitted) {
+  const Stream own = Stream::current();
+  const Stream user = Stream::from_pool();
+  Buffer precise = allocate(12 * kMib, own);
+  Buffer until_free = allocate(14 * kMib, own);
+  allocator(Device::cuda(0)).record_use(precise.block(), user);
+  allocator(Device::cuda(0)).record_stream(until_free.block(), user);
+  user.synchronize();
+  const StreamHold hold(user);  // later work that does not use the first block
+  precise.reset();
+  until_free.reset();
+  EXPECT_EQ(stats().pending_bytes, static_cast<std::int64_t>(14 * kMib));
+}
+
+TEST_F(VmmHeapTest, LateStreamDoesNotHoldBackTheBlocksOfAnother) {
+  const Stream own = Stream::current();
+  const Stream late = Stream::from_pool();
+  const Stream quick = Stream::from_pool();
+  const StreamHold hold(late);
+  Buffer first = allocate(12 * kMib, own);
+  Buffer second = allocate(14 * kMib, own);
+  void* data = second.data();
+  allocator(Device::cuda(0)).record_stream(first.block(), late);
+  allocator(Device::cuda(0)).record_stream(second.block(), quick);
+  first.reset();
+  second.reset();
+  quick.synchronize();
+  EXPECT_EQ(allocate(14 * kMib, own).data(), data);
+}
+
+TEST_F(VmmHeapTest, PeersSeeMemoryThatWasMappedBeforeAndAfterTheyCould) {
+  GANTRY_REQUIRE_DEVICES(2);
+  if (!can_access_peer(Device::cuda(1), Device::cuda(0))) GTEST_SKIP() << "no peer access";
+  const Stream own = Stream::current(Device::cuda(0));
+  const Stream peer = Stream::current(Device::cuda(1));
+  const Buffer before = allocate(3 * kMib, own);
+  enable_peer_access(Device::cuda(1), Device::cuda(0));
+  const Buffer after = allocate(30 * kMib, own);
+  const Buffer target = allocate(30 * kMib, peer);
+  for (const Buffer* source : {&before, &after}) {
+    driver().fill(source->data(), 7, source->bytes(), own.native());
+    peer.wait(own);
+    driver().copy(target.data(), source->data(), source->bytes(), peer.native());
+    std::vector<std::uint8_t> seen(source->bytes());
+    driver().copy(seen.data(), target.data(), seen.size(), peer.native());
+    peer.synchronize();
+    EXPECT_EQ(std::ranges::count(seen, 7), static_cast<std::ptrdiff_t>(seen.size()));
+  }
+}
+
+TEST_F(VmmHeapTest, DevicesAreIndependent) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const Buffer buffer = allocate(1000, Stream::current(Device::cuda(1)));
+  EXPECT_EQ(buffer.device(), Device::cuda(1));
+  EXPECT_EQ(reserved(Device::cuda(0)), 0u);
+  EXPECT_EQ(reserved(Device::cuda(1)), 2 * kMib);
+  EXPECT_EQ(driver().pointer_info(buffer.data()).device, 1);
+}
+
+}  // namespace
+}  // namespace gantry::memory

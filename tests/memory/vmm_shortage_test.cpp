@@ -1,0 +1,194 @@
+// What backend vmm does when memory is short, step by step.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gantry/memory/caching_allocator.hpp>
+
+#include "tests/memory/heap_fixture.hpp"
+#include "tests/support/stream_hold.hpp"
+
+namespace gantry::memory {
+namespace {
+
+using gantry::testing::FaultDriver;
+using gantry::testing::kKib;
+using gantry::testing::kMib;
+using gantry::testing::StreamHold;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class VmmShortageTest : public gantry::testing::HeapTest {};
+
+TEST_F(VmmShortageTest, PiecesOfFreeMemoryServeALargeBlock) {
+  const Stream stream = Stream::current();
+  limit_to(80 * kMib);
+  std::vector<Buffer> buffers;
+  for (int i = 0; i < 8; ++i) buffers.push_back(allocate(10 * kMib, stream));
+  for (std::size_t i = 0; i < 8; i += 2) buffers[i].reset();
+  const Buffer large = allocate(40 * kMib, stream);
+  EXPECT_EQ(reserved(), 80 * kMib);
+  EXPECT_EQ(allocated(), 80 * kMib);
+  EXPECT_EQ(stats().harvested_bytes, static_cast<std::int64_t>(40 * kMib));
+  EXPECT_EQ(stats().num_ooms, 0);
+}
+
+TEST_F(VmmShortageTest, SmallAndLargeBlocksShareTheSameMemory) {
+  const Stream stream = Stream::current();
+  limit_to(40 * kMib);
+  {
+    std::vector<Buffer> small;
+    for (int i = 0; i < 36; ++i) small.push_back(allocate(kMib, stream));
+  }
+  { const Buffer large = allocate(40 * kMib, stream); }
+  std::vector<Buffer> small;
+  for (int i = 0; i < 40; ++i) small.push_back(allocate(kMib, stream));
+  EXPECT_EQ(reserved(), 40 * kMib);
+}
+
+TEST_F(VmmShortageTest, AnotherStreamsBlockIsTakenBehindAWait) {
+  const Stream own = Stream::from_pool();
+  const Stream other = Stream::from_pool();
+  limit_to(32 * kMib);
+  Buffer buffer = allocate(32 * kMib, own);
+  void* data = buffer.data();
+  const StreamHold hold(own);
+  driver().fill(data, 1, 1000, own.native());
+  buffer.reset();
+  const std::int64_t waits = stats().num_stream_waits;
+  FaultDriver driver;
+  const Buffer taken = allocate(30 * kMib, other);  // the host does not wait for the hold
+  EXPECT_EQ(taken.data(), data);
+  EXPECT_EQ(driver.calls("wait_event"), 1u);
+  EXPECT_EQ(driver.calls("synchronize_event"), 0u);
+  EXPECT_EQ(stats().num_stream_waits, waits + 1);
+}
+
+TEST_F(VmmShortageTest, WaitsForRecordedStreamsOnlyWhenNothingElseHelps) {
+  const Stream own = Stream::current();
+  const Stream user = Stream::from_pool();
+  limit_to(32 * kMib);
+  Buffer buffer = allocate(32 * kMib, own);
+  std::optional<StreamHold> hold(user);
+  allocator(Device::cuda(0)).record_stream(buffer.block(), user);
+  buffer.reset();
+  FaultDriver driver;
+  std::thread releaser([&] {
+    // Lets go only when the allocator is seen to wait.
+    while (driver.calls("synchronize_event") == 0) std::this_thread::yield();
+    hold->release();
+  });
+  const Buffer again = allocate(32 * kMib, own);
+  releaser.join();
+  EXPECT_EQ(driver.calls("unmap"), 0u) << "a fitting block was taken apart";
+}
+
+TEST_F(VmmShortageTest, OtherThreadsAllocateWhileOneWaits) {
+  const Stream own = Stream::current();
+  const Stream user = Stream::from_pool();
+  limit_to(34 * kMib);
+  Buffer small = allocate(300 * kKib, own);
+  Buffer buffer = allocate(32 * kMib, own);
+  std::optional<StreamHold> hold(user);
+  allocator(Device::cuda(0)).record_stream(buffer.block(), user);
+  buffer.reset();
+  FaultDriver driver;
+  std::thread other([&] {
+    while (driver.calls("synchronize_event") == 0) std::this_thread::yield();
+    small = allocate(400 * kKib, own);  // the wait ends only after this
+    hold->release();
+  });
+  const Buffer again = allocate(32 * kMib, own);
+  other.join();
+  EXPECT_NE(again.data(), nullptr);
+}
+
+TEST_F(VmmShortageTest, MagazinesOfOtherThreadsAreEmptied) {
+  const Stream stream = Stream::current();
+  limit_to(4 * kMib);
+  std::vector<Buffer> small;
+  for (int i = 0; i < 16; ++i) small.push_back(allocate(256 * kKib, stream));
+  std::optional<Buffer> large;
+  std::thread other([&] {
+    small.clear();  // into this thread's magazines
+    std::thread third([&] { large = allocate(4 * kMib, stream); });
+    third.join();
+  });
+  other.join();
+  EXPECT_EQ(large->bytes(), 4 * kMib);
+  EXPECT_EQ(reserved(), 4 * kMib);
+}
+
+TEST_F(VmmShortageTest, ReportsWhatIsHeldAndStaysUsable) {
+  const Stream stream = Stream::current();
+  limit_to(64 * kMib);
+  const Buffer live = allocate(40 * kMib, stream);
+  const std::int64_t ooms = stats().num_ooms;
+  try {
+    static_cast<void>(allocate(30 * kMib, stream));
+    FAIL() << "more than the limit was allocated";
+  } catch (const OutOfMemoryError& error) {
+    const MemoryBreakdown& breakdown = error.breakdown();
+    EXPECT_EQ(breakdown.requested, static_cast<std::int64_t>(30 * kMib));
+    EXPECT_EQ(breakdown.allocated, static_cast<std::int64_t>(40 * kMib));
+    EXPECT_EQ(breakdown.limit, static_cast<std::int64_t>(64 * kMib));
+    EXPECT_EQ(breakdown.total, static_cast<std::int64_t>(mem_get_info().total));
+    EXPECT_EQ(breakdown.pending, 0);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("CUDA out of memory. Tried to allocate 30.00 MiB."),
+                                    HasSubstr("64.00 MiB allowed"), HasSubstr("set_fraction"),
+                                    Not(HasSubstr("max_split_size_mb"))));
+  }
+  EXPECT_EQ(stats().num_ooms, ooms + 1);
+  const Buffer fits = allocate(20 * kMib, stream);
+  EXPECT_EQ(allocated(), 60 * kMib);
+}
+
+TEST_F(VmmShortageTest, RunsOutOfRealMemory) {
+  GANTRY_REQUIRE_SIM();
+  const Stream stream = Stream::current();
+  std::vector<Buffer> live;
+  EXPECT_THROW(
+      {
+        while (true) live.push_back(allocate(100 * kMib, stream));
+      },
+      OutOfMemoryError);
+  EXPECT_EQ(live.size(), mem_get_info().total / (100 * kMib));
+  live.clear();
+  const Buffer again = allocate(100 * kMib * (mem_get_info().total / (100 * kMib)), stream);
+}
+
+TEST_F(VmmShortageTest, AFailedGrowthLeavesNothingBehind) {
+  const Stream stream = Stream::current();
+  for (const char* call : {"create_chunk", "map_chunk", "set_access"}) {
+    for (std::uint64_t nth = 1; nth <= 3; ++nth) {
+      FaultDriver faults;
+      faults.fail_on(call, nth, gantry::testing::kUnknown);
+      try {
+        static_cast<void>(allocate(6 * kMib, stream));
+      } catch (const Error&) {
+      }
+      faults.fail_nothing();
+      EXPECT_EQ(stats().segment.all.current, stats().spare_bytes == static_cast<std::int64_t>(reserved()) ? 0 : 1);
+      const Buffer works = allocate(6 * kMib, stream);
+      EXPECT_EQ(reserved(), 6 * kMib) << call << " " << nth;
+    }
+    empty_cache();
+  }
+}
+
+TEST_F(VmmShortageTest, PassesOtherDriverErrorsOn) {
+  FaultDriver faults;
+  faults.fail_on("map_chunk", 1, gantry::testing::kIllegalAddress);
+  EXPECT_THROW(static_cast<void>(allocate(1000, Stream::current())), CudaError);
+  faults.fail_nothing();
+  empty_cache();
+  EXPECT_EQ(reserved(), 0u);
+}
+
+}  // namespace
+}  // namespace gantry::memory

@@ -1,0 +1,105 @@
+// The program gantry-replay, from outside.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/support/subprocess.hpp"
+#include "tools/replay/worker.hpp"
+
+namespace gantry::replay {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+testing::Outcome replay(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), GANTRY_TEST_REPLAY);
+  return testing::run_command({.argv = std::move(arguments),
+                               .environment = {{"GANTRY_SIM_DEVICES", "1"},
+                                               {"GANTRY_SIM_MEMORY", "16G"},
+                                               {"GANTRY_ALLOC_CONF", std::nullopt}}});
+}
+
+Json json_of(const std::string& path) {
+  std::ifstream file(path);
+  return Json::parse(file);
+}
+
+TEST(ReplayCommandTest, ComparesAllBackends) {
+  const TemporaryFile json(".json");
+  const TemporaryFile picture(".svg");
+  const testing::Outcome outcome = replay({"--workload", "rmm:300,16", "--compare", "--repeat", "1",
+                                           "--json", json.path(), "--picture", picture.path()});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  const Json report = json_of(json.path());
+  std::vector<std::string> names;
+  for (const Json& result : report["results"]) {
+    const std::string name = result["backend"];
+    names.push_back(name);
+    EXPECT_THAT(outcome.out, HasSubstr("\n  " + name));
+    if (result["error"] != "") continue;
+    EXPECT_TRUE(result["completed"]) << name;
+    EXPECT_EQ(result["leaked_bytes"], 0) << name;
+    EXPECT_EQ(result["peak_live"], report["sequence"]["peak_live_bytes"]) << name;
+    EXPECT_GE(result["peak_reserved"], result["peak_live"]) << name;
+    EXPECT_LT(result["waste"], 0.9) << name;
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"vmm", "native", "async", "cuda", "bump"}));
+  EXPECT_EQ(report["results"][1]["error"], "") << "native is always there";
+  EXPECT_THAT(outcome.out, HasSubstr("\n→ "));
+  std::ifstream svg(picture.path());
+  std::ostringstream text;
+  text << svg.rdbuf();
+  EXPECT_THAT(text.str(), HasSubstr("<svg xmlns"));
+  EXPECT_THAT(text.str(), HasSubstr("</svg>"));
+}
+
+TEST(ReplayCommandTest, DumpsReplayLikeTheirWorkload) {
+  const TemporaryFile dump(".gantseq");
+  ASSERT_EQ(replay({"-w", "liveset:50,replacements=500", "--dump", dump.path()}).exit_code, 0);
+  const TemporaryFile json(".json");
+  const testing::Outcome outcome =
+      replay({dump.path(), "-b", "native", "-r", "0", "-q", "-j", json.path()});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_EQ(outcome.out, "");
+  const Json report = json_of(json.path());
+  EXPECT_EQ(report["sequence"]["operations"], 1050);
+  EXPECT_EQ(report["sequence"]["live_blocks_at_end"], 50);
+  EXPECT_EQ(report["results"][0]["completed"], true);
+}
+
+TEST(ReplayCommandTest, OutOfMemoryIsExitCode1) {
+  const testing::Outcome outcome =
+      replay({"-w", "liveset:50,replacements=100", "-b", "cuda", "--limit", "8M"});
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.describe();
+  EXPECT_THAT(outcome.out, HasSubstr("cuda runs out of memory at operation"));
+}
+
+TEST(ReplayCommandTest, RefusesBadInputWithCode2) {
+  const TemporaryFile file(".csv");
+  std::ofstream(file.path()) << "Thread,Time,Action,Pointer,Size,Stream\n1,2,jump,0x1,5,0\n";
+  testing::Outcome outcome = replay({file.path(), "-b", "bump"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("line 2: expected the action allocate or free"));
+  EXPECT_THAT(outcome.err, HasSubstr(file.path()));
+  outcome = replay({"-w", "rmm:10,1", "--device", "3", "-b", "bump"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--device: expected a device below 1, but got 3"));
+  outcome = replay({"--help"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("--compare"));
+}
+
+TEST(ReplayCommandTest, SimulatesOnRequest) {
+  const testing::Outcome outcome = testing::run_command(
+      {.argv = {GANTRY_TEST_REPLAY, "-w", "rmm:100,64", "-b", "native", "--simulate", "8GiB"},
+       .environment = {{"GANTRY_SIM_DEVICES", std::nullopt}}});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(outcome.out, HasSubstr("Simulated GPU (cuda:0, 8.00 GiB)"));
+}
+
+}  // namespace
+}  // namespace gantry::replay

@@ -1,0 +1,293 @@
+// The readers of logs: pickles, JSON snapshots, RMM's CSV.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <gantry/core/error.hpp>
+#include <system_error>
+
+#include "tests/support/subprocess.hpp"
+#include "tools/replay/log_file.hpp"
+#include "tools/replay/pickle_reader.hpp"
+#include "tools/replay/worker.hpp"
+
+namespace gantry::replay {
+namespace {
+
+using namespace std::string_literals;
+using ::testing::HasSubstr;
+
+template <class Call>
+std::string error_of(Call call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string pickle_error(const std::string& bytes) {
+  return error_of([&] { (void)read_pickle(bytes); });
+}
+
+// Two live blocks from before, of which one is freed, and a history with a stream.
+constexpr const char* kSnapshot = R"({
+  "segments": [
+    {"device": 0, "address": 4096, "total_size": 4096, "stream": 0, "segment_type": "small",
+     "blocks": [
+       {"address": 4096, "size": 1024, "requested_size": 1000, "state": "active_allocated"},
+       {"address": 5120, "size": 2048, "requested_size": 2000, "state": "active_allocated"},
+       {"address": 7168, "size": 1024, "state": "inactive"}]},
+    {"device": 1, "address": 9999, "stream": 0, "blocks": []}],
+  "device_traces": [[
+    {"action": "segment_alloc", "addr": 4096, "size": 4096, "stream": 0},
+    {"action": "free_requested", "addr": 7168, "size": 512, "stream": 0},
+    {"action": "free_completed", "addr": 7168, "size": 512, "stream": 0},
+    {"action": "alloc", "addr": 5120, "size": 2000, "stream": 77},
+    {"action": "alloc", "addr": 7168, "size": 300, "stream": 0},
+    {"action": "oom", "device_free": 12, "size": 300, "stream": 0},
+    {"action": "free_requested", "addr": 7168, "size": 300, "stream": 0},
+    {"action": "snapshot", "addr": 0, "size": 0, "stream": 0}], []]
+})";
+
+AllocationSequence expected_of_snapshot() {
+  AllocationSequence expected;
+  expected.name = "snap";
+  const auto freed = expected.allocate(512);  // was live before, freed in the history
+  expected.allocate(1000);                    // was live before and stays
+  expected.free(freed);
+  expected.allocate(2000, 1);
+  const auto last = expected.allocate(300);
+  expected.free(last);
+  return expected;
+}
+
+TEST(SnapshotTest, HistoryBecomesASequence) {
+  EXPECT_EQ(read_snapshot(parse_json(kSnapshot), "snap"), expected_of_snapshot());
+}
+
+TEST(SnapshotTest, ChoosesTheDeviceWithAHistory) {
+  EXPECT_THAT(error_of([] { (void)read_snapshot(parse_json(kSnapshot), "s", 7); }),
+              HasSubstr("it has 2 devices, but not device 7"));
+  EXPECT_TRUE(read_snapshot(parse_json(kSnapshot), "s", 1).ops.empty());
+  EXPECT_THAT(
+      error_of([] { (void)read_snapshot(parse_json(R"({"device_traces": [[], []]})"), "s"); }),
+      HasSubstr("no device has a history; start it with record_history"));
+}
+
+TEST(SnapshotTest, RefusesWhatIsNoSnapshot) {
+  const auto refused = [](const std::string& text) {
+    return error_of([&] { (void)read_snapshot(parse_json(text), "s"); });
+  };
+  EXPECT_THAT(refused("[1, 2]"), HasSubstr("a dictionary with a list 'device_traces'"));
+  EXPECT_THAT(refused(R"({"device_traces": [[{"action": "alloc", "addr": "x", "size": 1}]]})"),
+              HasSubstr("expected a whole number 'addr', but got a text"));
+  EXPECT_THAT(refused(R"({"device_traces": [[{"addr": 1}]]})"),
+              HasSubstr("expected a text 'action', but got none"));
+  EXPECT_THAT(refused(R"({"device_traces": [[{"action": "alloc", "addr": 1, "size": -4,
+                         "stream": 0}]]})"),
+              HasSubstr("a size is at least 0, but got -4"));
+  EXPECT_THAT(refused(R"({"device_traces": [[
+        {"action": "alloc", "addr": 16, "size": 4, "stream": 0},
+        {"action": "alloc", "addr": 16, "size": 4, "stream": 0}]]})"),
+              HasSubstr("allocates 0x10 twice without a free between"));
+  EXPECT_THAT(refused("{\"device_traces\": "), HasSubstr("JSON"));
+  EXPECT_THAT(refused(std::string(100'000, '[')), HasSubstr("JSON"));
+}
+
+// Python writes the same data in every protocol.
+constexpr const char* kWritePickle = R"(
+import json, pickle, sys
+data = json.load(open(sys.argv[1]))
+protocol = int(sys.argv[3])
+data['more'] = [None, True, False, -1, 70000, -2**40, 2**63 - 1, 1.5, (), (1,), (1, 2), (1, 2, 3),
+                (1, 2, 3, 4), 'ü' * 300, {3: 4}] + ([b'bytes', {1, 2}] if protocol > 3 else [])
+data['shared'] = [data['segments']] * 3
+pickle.dump(data, open(sys.argv[2], 'wb'), protocol=protocol)
+)";
+
+TEST(PickleTest, ReadsWhatPythonWrites) {
+  const TemporaryFile json(".json");
+  std::ofstream(json.path()) << kSnapshot;
+  for (int protocol = 2; protocol <= 5; ++protocol) {
+    const TemporaryFile pickle(".pickle");
+    testing::Outcome outcome;
+    try {
+      outcome = testing::run_command({.argv = {"python3", "-c", kWritePickle, json.path(),
+                                               pickle.path(), std::to_string(protocol)}});
+    } catch (const std::system_error&) {
+      GTEST_SKIP() << "python3 was not found";
+    }
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+    AllocationSequence sequence = read_log(pickle.path());
+    sequence.name = "snap";
+    EXPECT_EQ(sequence, expected_of_snapshot()) << "protocol " << protocol;
+  }
+}
+
+TEST(PickleTest, ReadsHandWrittenProtocol2) {
+  // {"a": [1, -2, 2**40, "x"], "t": (True, None)}, with the memo in use.
+  const std::string bytes =
+      "\x80\x02}q\x00(X\x01\x00\x00\x00"
+      "aq\x01]("
+      "K\x01J\xfe\xff\xff\xff\x8a\x06\x00\x00\x00\x00\x00\x01X\x01\x00\x00\x00xeX\x01\x00\x00"
+      "\x00t\x88N\x86u."s;
+  const ValueTree tree = read_pickle(bytes);
+  const ValueTree::Value& root = tree.at(tree.root());
+  const ValueTree::List* a = tree.list(tree.find(root, "a"));
+  ASSERT_NE(a, nullptr);
+  ASSERT_EQ(a->size(), 4U);
+  EXPECT_EQ(std::get<std::int64_t>(tree.at((*a)[0])), 1);
+  EXPECT_EQ(std::get<std::int64_t>(tree.at((*a)[1])), -2);
+  EXPECT_EQ(std::get<std::int64_t>(tree.at((*a)[2])), std::int64_t{1} << 40);
+  EXPECT_EQ(std::get<std::string>(tree.at((*a)[3])), "x");
+  const ValueTree::List* t = tree.list(tree.find(root, "t"));
+  ASSERT_NE(t, nullptr);
+  EXPECT_TRUE(std::get<bool>(tree.at((*t)[0])));
+  EXPECT_EQ(kind_of(tree.at((*t)[1])), "None");
+}
+
+TEST(PickleTest, NeverExecutes) {
+  struct Case {
+    const char* name;
+    std::string bytes;
+  };
+  for (const Case& test :
+       std::vector<Case>{{"GLOBAL", "\x80\x02"s + "cos\nsystem\n."},
+                         {"STACK_GLOBAL", "\x80\x04\x8c\x02os\x8c\x06system\x93."s},
+                         {"REDUCE", "\x80\x02)R."s},
+                         {"BUILD", "\x80\x02}}b."s},
+                         {"INST", "\x80\x02("s + "ios\nsystem\n."},
+                         {"OBJ", "\x80\x02(o."s},
+                         {"NEWOBJ", "\x80\x02))\x81."s},
+                         {"NEWOBJ_EX", "\x80\x04))\x92."s},
+                         {"EXT1", "\x80\x02\x82\x01."s},
+                         {"EXT2", "\x80\x02\x83\x01\x01."s},
+                         {"EXT4", "\x80\x02\x84\x01\x01\x01\x01."s},
+                         {"PERSID", "\x80\x02P1\n."s},
+                         {"BINPERSID", "\x80\x02NQ."s},
+                         {"NEXT_BUFFER", "\x80\x05\x97."s}}) {
+    EXPECT_THAT(pickle_error(test.bytes),
+                HasSubstr(fmt::format("opcode {} would make", test.name)));
+  }
+}
+
+TEST(PickleTest, RefusesDamage) {
+  EXPECT_THAT(pickle_error("hello"), HasSubstr("protocol 2 to 5"));
+  EXPECT_THAT(pickle_error("\x80\x06."s), HasSubstr("protocol 2 to 5"));
+  EXPECT_THAT(pickle_error("\x80\x02"s), HasSubstr("ends within an entry at byte 2"));
+  EXPECT_THAT(pickle_error("\x80\x02X\xff\xff\xff\xff"
+                           "abc."s),
+              HasSubstr("ends within an entry"));
+  EXPECT_THAT(pickle_error("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff."s),
+              HasSubstr("ends within an entry"));
+  EXPECT_THAT(pickle_error("\x80\x02."s), HasSubstr("the stack is empty"));
+  EXPECT_THAT(pickle_error("\x80\x02Ne."s), HasSubstr("a mark is missing"));
+  EXPECT_THAT(pickle_error("\x80\x02N(K\x01"
+                           "e."s),
+              HasSubstr("no list"));
+  EXPECT_THAT(pickle_error("\x80\x02](K\x01u."s), HasSubstr("no dictionary"));
+  EXPECT_THAT(pickle_error("\x80\x02(K\x01"
+                           "d."s),
+              HasSubstr("has no value"));
+  EXPECT_THAT(pickle_error("\x80\x02h\x05."s), HasSubstr("memo entry 5 does not exist"));
+  EXPECT_THAT(pickle_error("\x80\x02(0."s), HasSubstr("the stack is empty"));
+  EXPECT_THAT(pickle_error("\x80\x02\xff."s), HasSubstr("unknown opcode 0xff"));
+  EXPECT_THAT(pickle_error("\x80\x02\x8a\x0a\x01\x02\x03\x04\x05\x06\x07\x08\x09\x01."s),
+              HasSubstr("more than 64 bits"));
+}
+
+TEST(PickleTest, EveryCutIsAnErrorAndNoCrash) {
+  const std::string bytes =
+      "\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01"
+      "a\x94]\x94(K\x01\x8a\x02\xff\x00"
+      "G?\xf8\x00\x00\x00\x00\x00\x00"
+      "e\x8c\x01"
+      "b\x94h\x02u."s;
+  EXPECT_EQ(pickle_error(bytes), "no error");
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_NE(pickle_error(bytes.substr(0, length)), "no error") << length;
+  }
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    for (int value = 0; value < 256; ++value) {
+      std::string damaged = bytes;
+      damaged[i] = static_cast<char>(value);
+      (void)pickle_error(damaged);  // whatever it says, it says it
+    }
+  }
+}
+
+TEST(PickleTest, ListsMayHoldThemselves) {
+  // memo 0 is the list, appended to itself
+  const ValueTree tree = read_pickle(
+      "\x80\x02]q\x00h\x00"
+      "a."s);
+  const auto& list = std::get<ValueTree::List>(tree.at(tree.root()));
+  ASSERT_EQ(list.size(), 1U);
+  EXPECT_EQ(list[0], tree.root());
+}
+
+// A log of these lines.
+std::string log_of(std::string_view lines) {
+  std::string log = "Thread,Time,Action,Pointer,Size,Stream\n";
+  log.append(lines);
+  return log;
+}
+
+TEST(RmmLogTest, ReadsThreadsAndStreams) {
+  const AllocationSequence sequence =
+      read_rmm_log(log_of("140,10:00:00.000001,allocate,0x7f0000000000,1000,0x0\r\n"
+                          "141,10:00:00.000002,allocate,0x7f0000001000,2000,0x55aa\n"
+                          "141,10:00:00.000003,allocate failure,(nil),999999,0x0\n"
+                          "141,10:00:00.000003,free,0x7f0000000000,1000,0x0\n"
+                          "140,10:00:00.000004,allocate,0x7f0000000000,3000,0\n"
+                          "140,10:00:00.000005,free,0x7fdead,1,0\n"
+                          "\n"
+                          "140,10:00:00.000006,free,0x7f0000001000,2000,0x55aa\n"),
+                   "log");
+  AllocationSequence expected;
+  expected.name = "log";
+  const auto a = expected.allocate(1000, 0, 0);
+  const auto b = expected.allocate(2000, 1, 1);
+  expected.free(a, 0, 1);
+  expected.allocate(3000, 0, 0);
+  expected.free(b, 1, 0);
+  expected.unmatched_frees = 1;
+  EXPECT_EQ(sequence, expected);
+}
+
+TEST(RmmLogTest, ErrorsNameTheLine) {
+  const auto refused = [](const std::string& lines) {
+    return error_of([&] { (void)read_rmm_log(log_of(lines), "log"); });
+  };
+  EXPECT_THAT(error_of([] { (void)read_rmm_log("", "log"); }), HasSubstr("the file is empty"));
+  EXPECT_THAT(error_of([] { (void)read_rmm_log("a,b,c,d,e,f\n", "log"); }),
+              HasSubstr("line 1: expected the header"));
+  EXPECT_THAT(refused("1,2,allocate,0x1,5\n"), HasSubstr("line 2: expected 6 columns, but got 5"));
+  EXPECT_THAT(refused("1,2,allocate,0x1,5,0,9\n"),
+              HasSubstr("line 2: expected 6 columns, but got"));
+  EXPECT_THAT(refused("1,2,resize,0x1,5,0\n"), HasSubstr("allocate or free, but got 'resize'"));
+  EXPECT_THAT(refused("1,2,allocate,0xzz,5,0\n"), HasSubstr("a number as pointer, but got '0xzz'"));
+  EXPECT_THAT(refused("1,2,allocate,0x1,5x,0\n"), HasSubstr("a number as size, but got '5x'"));
+  EXPECT_THAT(refused("1,2,allocate,0x1,5,0\n1,2,allocate,0x1,5,0\n"),
+              HasSubstr("line 3: 0x1 is allocated, but was not freed"));
+}
+
+TEST(LogFileTest, TellsKindsApart) {
+  const TemporaryFile file(".log");
+  const auto read = [&](const std::string& content) {
+    std::ofstream(file.path(), std::ios::trunc | std::ios::binary) << content;
+    return read_log(file.path());
+  };
+  EXPECT_EQ(read(kSnapshot).ops, expected_of_snapshot().ops);
+  EXPECT_EQ(read(log_of("1,2,allocate,0x1,5,0\n")).ops.size(), 1U);
+  EXPECT_THAT(error_of([&] { read("MZ whatever"); }), HasSubstr("the file begins otherwise"));
+  EXPECT_THAT(error_of([&] { read(""); }), HasSubstr("the file begins otherwise"));
+  EXPECT_THROW((void)read_log("/nonexistent/file"), Error);
+}
+
+}  // namespace
+}  // namespace gantry::replay

@@ -1,0 +1,28 @@
+// Logs of allocations that other programs wrote.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tools/replay/allocation_sequence.hpp"
+#include "tools/replay/value_tree.hpp"
+
+namespace gantry::replay {
+
+/// Reads the CSV log of RMM's logging adaptor: Thread,Time,Action,Pointer,Size,Stream with the
+/// actions allocate, free and "allocate failure" (ignored). Throws: InvalidArgument with the line.
+[[nodiscard]] AllocationSequence read_rmm_log(std::string_view text, const std::string& name);
+
+/// The history of one device of a memory snapshot (torch's schema). Blocks that were live before
+/// the history began are allocated first. Without `device`: the first one that has a history.
+/// Throws: InvalidArgument that says what is missing.
+[[nodiscard]] AllocationSequence read_snapshot(const ValueTree& snapshot, const std::string& name,
+                                               std::optional<int> device = std::nullopt);
+
+/// Reads a log of any known kind, told apart by its first bytes: a dump of ours, a snapshot as
+/// pickle or JSON, a RMM log. Throws: InvalidArgument; Error if the file cannot be read.
+[[nodiscard]] AllocationSequence read_log(const std::string& path,
+                                          std::optional<int> device = std::nullopt);
+
+}  // namespace gantry::replay
