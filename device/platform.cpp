@@ -35,13 +35,15 @@ struct Selection {
 /// CUDA and the simulator's threads do not survive fork(). The handler that runs in the child
 /// forgets the driver, so that the hot path pays nothing: it finds no driver and learns the reason
 /// on the slow path. CUDA is touched by counting its devices, the simulator by making its driver.
+// Outside of the state, so that hot paths read it without a guard.
+constinit std::atomic<bool> bad_fork{false};
+
 struct State {
   std::atomic<Driver*> active{nullptr};
   std::atomic<const Selection*> selection{nullptr};
   std::atomic<bool> touched{false};  ///< a fork from now on makes a bad child
-  std::atomic<bool> bad_fork{false};
-  std::mutex mutex;          ///< guards what follows and the making of the above
-  Driver* native = nullptr;  ///< the platform's own driver
+  std::mutex mutex;                  ///< guards what follows and the making of the above
+  Driver* native = nullptr;          ///< the platform's own driver
 };
 
 // Leaked on purpose: static destructors of the user's program may still free device memory.
@@ -53,7 +55,7 @@ State& state() {
 void mark_child() {
   State& s = state();
   if (!s.touched.load(std::memory_order_relaxed)) return;
-  s.bad_fork.store(true, std::memory_order_relaxed);
+  bad_fork.store(true, std::memory_order_relaxed);
   s.active.store(nullptr, std::memory_order_release);
 }
 
@@ -135,7 +137,7 @@ const Selection& selection() {
 
 [[gnu::noinline]] Driver& initialize() {
   State& s = state();
-  if (s.bad_fork.load(std::memory_order_relaxed)) throw_bad_fork();
+  if (bad_fork.load(std::memory_order_relaxed)) throw_bad_fork();
   const std::lock_guard lock(s.mutex);
   if (Driver* ready = s.active.load(std::memory_order_relaxed)) return *ready;
   const Selection& selected = selection_locked(s);
@@ -169,7 +171,7 @@ bool is_initialized() { return active_driver() != nullptr; }
 
 void init() { (void)driver(); }
 
-bool in_bad_fork() { return state().bad_fork.load(std::memory_order_relaxed); }
+bool in_bad_fork() { return bad_fork.load(std::memory_order_relaxed); }
 
 Driver* active_driver() noexcept { return state().active.load(std::memory_order_acquire); }
 

@@ -118,8 +118,7 @@ AddressRange::Mappings::const_iterator AddressRange::at_or_before(std::size_t of
   return found == mappings_.begin() ? found : std::prev(found);
 }
 
-std::pair<std::size_t, std::size_t> AddressRange::whole_chunks(std::size_t begin,
-                                                               std::size_t end,
+std::pair<std::size_t, std::size_t> AddressRange::whole_chunks(std::size_t begin, std::size_t end,
                                                                std::size_t enough) const {
   const std::lock_guard lock(mutex_);
   std::pair<std::size_t, std::size_t> best{begin, begin};

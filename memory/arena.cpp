@@ -22,14 +22,17 @@ void set(Stat& stat, std::size_t value) {
 
 BlockState state_of(BlockUse use) {
   switch (use) {
-    case BlockUse::live: return BlockState::active_allocated;
+    case BlockUse::live:
+      return BlockState::active_allocated;
     case BlockUse::pending:
-    case BlockUse::limbo: return BlockState::active_pending_free;
+    case BlockUse::limbo:
+      return BlockState::active_pending_free;
     case BlockUse::blank:
     case BlockUse::hole:
     case BlockUse::moving:
     case BlockUse::free:
-    case BlockUse::cached: return BlockState::inactive;
+    case BlockUse::cached:
+      return BlockState::inactive;
   }
   return BlockState::inactive;
 }

@@ -1,4 +1,5 @@
-// Where a heap's blocks come from: blocks of one size class, cut from memory that grows and shrinks.
+// Where a heap's blocks come from: blocks of one size class, cut from memory that grows and
+// shrinks.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +15,7 @@
 #include "memory/counters.hpp"
 #include "memory/free_blocks.hpp"
 #include "memory/heap_export.hpp"
+#include "memory/usage_account.hpp"
 
 namespace gantry::memory {
 
@@ -30,6 +32,7 @@ struct HeapCore {
   const int device;
   const AllocConfig config;
   mutable std::mutex mutex;
+  UsageAccount account;  ///< what `stats` has not heard of yet
   BlockSlab slab;
   ChunkStore chunks;
   Stats stats;
@@ -48,7 +51,7 @@ struct HeapCore {
 
 using HeapLock = std::unique_lock<std::mutex>;
 
-/// The blocks of one pool up to kSmallBlockLimit, or those above it.
+/// The small blocks of one pool, or the others; see Arena::is_small.
 ///
 /// Members that take the lock let go of it while they call the driver; what they work on is
 /// `moving` meanwhile, so nobody else touches it.
@@ -91,6 +94,7 @@ class Arena {
   /// The ranges without gap, with their blocks in address order. Call with the lock held.
   [[nodiscard]] virtual std::vector<SegmentInfo> describe() const = 0;
 
+  /// True if it is for blocks that are small beside what the driver gives at once.
   [[nodiscard]] bool is_small() const { return small_; }
   [[nodiscard]] Pool& owner() const { return pool_; }
 

@@ -36,9 +36,9 @@ HeapAllocator& heap_allocator() {
 }
 
 Allocator& standard_allocator() {
-  static Allocator& chosen =
-      alloc_config().backend == "async" ? static_cast<Allocator&>(AsyncAllocator::instance())
-                                        : heap_allocator();
+  static Allocator& chosen = alloc_config().backend == "async"
+                                 ? static_cast<Allocator&>(AsyncAllocator::instance())
+                                 : heap_allocator();
   return chosen;
 }
 
@@ -46,8 +46,8 @@ std::unique_ptr<Allocator> make_allocator(std::string_view backend, AllocConfig 
   config.backend = backend;
   if (backend == "async") return std::make_unique<AsyncAllocator>(config);
   if (backend == "vmm" || backend == "native") return std::make_unique<HeapAllocator>(config);
-  throw InvalidArgument(fmt::format(
-      "make_allocator: one of vmm, native, async was expected, but got '{}'", backend));
+  throw InvalidArgument(
+      fmt::format("make_allocator: one of vmm, native, async was expected, but got '{}'", backend));
 }
 
 Stats stats_of(Allocator& allocator, int device) {

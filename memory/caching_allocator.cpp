@@ -95,9 +95,7 @@ Allocator* set_allocator(Device device, Allocator* replacement) {
   return before != nullptr ? before : &allocator_without_replacement(place);
 }
 
-std::string allocator_backend() {
-  return standard_allocator().name();
-}
+std::string allocator_backend() { return standard_allocator().name(); }
 
 Buffer allocate(std::size_t bytes, const Stream& stream) {
   return Buffer(allocator_of(stream.device()).allocate(bytes, stream));

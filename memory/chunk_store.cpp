@@ -130,15 +130,6 @@ std::size_t ChunkStore::release_spare(std::size_t bytes) noexcept {
   return gone;
 }
 
-void ChunkStore::stock_up(std::size_t bytes, std::size_t limit) noexcept {
-  try {
-    std::vector<Chunk> made;
-    while (spare() < bytes && create(kFineChunkBytes, limit, made)) give_back(std::move(made));
-  } catch (...) {
-    // Whoever needs the memory meets the error again.
-  }
-}
-
 std::size_t ChunkStore::spare() const {
   const std::lock_guard lock(mutex_);
   return fine_.size() * kFineChunkBytes + coarse_.size() * kCoarseChunkBytes;

@@ -16,7 +16,7 @@ namespace gantry::memory {
 inline constexpr std::size_t kFineChunkBytes = std::size_t{2} << 20;
 inline constexpr std::size_t kCoarseChunkBytes = std::size_t{32} << 20;
 /// Blocks from this size on are made of coarse chunks in any case.
-inline constexpr std::size_t kCoarseBlockBytes = std::size_t{128} << 20;
+inline constexpr std::size_t kCoarseBlockBytes = std::size_t{512} << 20;
 
 /// One piece of physical memory.
 struct Chunk {
@@ -44,8 +44,6 @@ class ChunkStore {
   /// Gives spare chunks back to the driver until `bytes` of them went or none is left; tells how
   /// many bytes went. Never throws: a chunk that the driver does not take stays spare.
   std::size_t release_spare(std::size_t bytes = ~std::size_t{0}) noexcept;
-  /// Makes chunks until `bytes` are spare, as far as `limit` and the device allow.
-  void stock_up(std::size_t bytes, std::size_t limit) noexcept;
 
   /// Bytes that the driver counts as this process's.
   [[nodiscard]] std::size_t held() const { return held_.load(std::memory_order_relaxed); }

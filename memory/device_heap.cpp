@@ -24,6 +24,12 @@ std::unique_ptr<Arena> DeviceHeap::make_arena(Pool& pool, bool small) {
   return std::make_unique<SegmentArena>(core_, pool, small);
 }
 
+// Chunks can be mapped elsewhere when their neighbours are free, so keeping small blocks apart
+// would only leave more chunks partly used. Segments go back whole: there it pays.
+Arena& DeviceHeap::arena_for(Pool& pool, std::size_t bytes) const noexcept {
+  return backing_ == HeapBacking::segments && is_small(bytes) ? *pool.small : *pool.large;
+}
+
 HeapBlock& DeviceHeap::allocate(std::size_t bytes, const Stream& stream, Pool& pool) {
   const std::size_t size = block_bytes(bytes);
   ThreadCache* cache = ThreadCache::mine();
@@ -32,7 +38,7 @@ HeapBlock& DeviceHeap::allocate(std::size_t bytes, const Stream& stream, Pool& p
     throw InvalidArgument("allocate: a pool with memory was expected, but got one that is parked");
   }
   if (cache != nullptr) return_cached(cache->settle(*this));
-  Arena& arena = pool.arena(is_small(size));
+  Arena& arena = arena_for(pool, size);
   StreamBlocks& own = arena.free.of(stream);
   HeapBlock* found = take_free(arena, size, own);
   if (found == nullptr) found = &find_memory(lock, {pool, arena, size, own});
@@ -42,7 +48,9 @@ HeapBlock& DeviceHeap::allocate(std::size_t bytes, const Stream& stream, Pool& p
   block.requested.store(bytes, std::memory_order_relaxed);
   block.use.store(BlockUse::live, std::memory_order_relaxed);
   ++pool.live_blocks;
-  count_allocation(block);
+  core_.account.take(is_small(block.bytes), block.bytes, bytes);
+  if (block.bytes >= core_.config.max_split_bytes) increase(core_.stats.oversize_allocations, 1);
+  if (deferred_[0].blocks + deferred_[1].blocks != 0) count_up();
   block.call_site = 0;
   if (recording_history()) {
     block.call_site = capture_call_site();
@@ -65,6 +73,7 @@ void DeviceHeap::deallocate(HeapBlock& block) noexcept {
 void DeviceHeap::put_in_limbo(HeapBlock& block) noexcept {
   const HeapLock lock(core_.mutex);
   if (!begin_free(block)) return;
+  count_deferred(block, true);
   block.use.store(BlockUse::limbo, std::memory_order_relaxed);
   limbo_bytes_ += static_cast<std::int64_t>(block.bytes);
 }
@@ -72,6 +81,7 @@ void DeviceHeap::put_in_limbo(HeapBlock& block) noexcept {
 void DeviceHeap::reclaim(HeapBlock& block) noexcept {
   const HeapLock lock(core_.mutex);
   limbo_bytes_ -= static_cast<std::int64_t>(block.bytes);
+  count_deferred(block, false);
   finish_free(block);
 }
 
@@ -82,10 +92,7 @@ bool DeviceHeap::begin_free(HeapBlock& block) noexcept {
     return false;
   }
   block.use.store(BlockUse::moving, std::memory_order_relaxed);
-  const bool small = block.arena->is_small();
-  --block.arena->owner().live_blocks;
-  decrease(core_.stats.allocation, small, 1);
-  decrease(core_.stats.allocated_bytes, small, block.bytes);
+  count_free(block);
   if (block.bytes >= core_.config.max_split_bytes) decrease(core_.stats.oversize_allocations, 1);
   if (recording_history()) {
     const std::uint32_t site = capture_call_site(TraceAction::free_requested);
@@ -98,7 +105,11 @@ bool DeviceHeap::begin_free(HeapBlock& block) noexcept {
 
 void DeviceHeap::finish_free(HeapBlock& block) noexcept {
   block.exported.store(false, std::memory_order_relaxed);
-  if (block.uses.empty() || !block.arena->owner().pending.defer(block)) release(block);
+  if (block.uses.empty() || !block.arena->owner().pending.defer(block)) {
+    release(block);
+  } else {
+    count_deferred(block, true);
+  }
 }
 
 void DeviceHeap::record_use(HeapBlock& block, const Stream& stream, bool until_free) {
@@ -138,22 +149,8 @@ void DeviceHeap::cut(Pool& pool, HeapBlock& block, std::size_t bytes) noexcept {
   arena.free.insert(rest);
 }
 
-void DeviceHeap::count_allocation(const HeapBlock& block) noexcept {
-  const bool small = block.arena->is_small();
-  increase(core_.stats.allocation, small, 1);
-  increase(core_.stats.allocated_bytes, small, block.bytes);
-  increase(core_.stats.active, small, 1);
-  increase(core_.stats.active_bytes, small, block.bytes);
-  increase(core_.stats.requested_bytes, small, block.requested.load(std::memory_order_relaxed));
-  if (block.bytes >= core_.config.max_split_bytes) increase(core_.stats.oversize_allocations, 1);
-}
-
 // Makes a block free that no other stream uses any more.
 void DeviceHeap::release(HeapBlock& block) noexcept {
-  const bool small = block.arena->is_small();
-  decrease(core_.stats.active, small, 1);
-  decrease(core_.stats.active_bytes, small, block.bytes);
-  decrease(core_.stats.requested_bytes, small, block.requested.load(std::memory_order_relaxed));
   block.uses.clear();
   if (recording_history()) {
     record_trace(core_.device, TraceAction::free_completed,
@@ -174,29 +171,6 @@ void DeviceHeap::return_cached(HeapBlock* blocks) noexcept {
     blocks = block.next_in_bin;
     block.arena->free.insert(block);
   }
-}
-
-void DeviceHeap::add(Pool& pool, bool small, UsageAccount& account) noexcept {
-  if (account.allocations == 0 && account.frees == 0) return;
-  pool.live_blocks += account.allocations - account.frees;
-  const auto apply = [](Stat& stat, std::int64_t in, std::int64_t out, std::int64_t most) {
-    stat.peak = std::max(stat.peak, stat.current + most);
-    stat.current += in - out;
-    stat.allocated += in;
-    stat.freed += out;
-  };
-  const auto apply_both = [&](PoolStat& stat, std::int64_t in, std::int64_t out,
-                              std::int64_t most) {
-    apply(stat.all, in, out, most);
-    apply(small ? stat.small_pool : stat.large_pool, in, out, most);
-  };
-  const UsageAccount& a = account;
-  apply_both(core_.stats.allocation, a.allocations, a.frees, a.most_blocks);
-  apply_both(core_.stats.active, a.allocations, a.frees, a.most_blocks);
-  apply_both(core_.stats.allocated_bytes, a.bytes_out, a.bytes_in, a.most_bytes);
-  apply_both(core_.stats.active_bytes, a.bytes_out, a.bytes_in, a.most_bytes);
-  apply_both(core_.stats.requested_bytes, a.requested_out, a.requested_in, a.most_requested);
-  account = {};
 }
 
 void DeviceHeap::empty_cache() {

@@ -1,6 +1,7 @@
 // All memory that this process holds on one device.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -34,8 +35,6 @@ struct Pool {
   std::int64_t live_blocks = 0;  ///< without what the accounts of magazines still hold
   bool parked = false;
   bool abandoned = false;  ///< nobody's; used again once it has no live blocks
-
-  [[nodiscard]] Arena& arena(bool is_small) const { return is_small ? *small : *large; }
 };
 
 /// What keeps a heap's memory together: chunks mapped into address ranges, or driver allocations.
@@ -88,8 +87,15 @@ class DeviceHeap {
   void reclaim(HeapBlock& block) noexcept;
   [[nodiscard]] HeapLock lock() const { return HeapLock(core_.mutex); }
 
-  // For ThreadCache; the lock is held in add().
-  void add(Pool& pool, bool small, UsageAccount& account) noexcept;
+  // For ThreadCache; the lock is held.
+  void add(Pool& pool, UsageAccount& account) noexcept {
+    if (account.is_used) append(pool, account);
+  }
+  void count_free(const HeapBlock& block) noexcept {
+    --block.arena->owner().live_blocks;
+    core_.account.give(is_small(block.bytes), block.bytes,
+                       block.requested.load(std::memory_order_relaxed));
+  }
   template <class Empty>
   void take_back(Empty&& empty) noexcept {
     const HeapLock lock(core_.mutex);
@@ -100,10 +106,15 @@ class DeviceHeap {
 
  private:
   [[nodiscard]] std::unique_ptr<Arena> make_arena(Pool& pool, bool small);
-  [[nodiscard]] HeapBlock* take_free(Arena& arena, std::size_t bytes, StreamBlocks& stream) noexcept;
+  [[nodiscard]] HeapBlock* take_free(Arena& arena, std::size_t bytes,
+                                     StreamBlocks& stream) noexcept;
   [[nodiscard]] HeapBlock* accept(Arena& arena, std::size_t bytes, HeapBlock* block) noexcept;
   void cut(Pool& pool, HeapBlock& block, std::size_t bytes) noexcept;
-  void count_allocation(const HeapBlock& block) noexcept;
+  [[nodiscard]] Arena& arena_for(Pool& pool, std::size_t bytes) const noexcept;
+  void append(Pool& pool, UsageAccount& account) noexcept;
+  void fold(UsageAccount& account) noexcept;
+  void count_up() noexcept;
+  void count_deferred(const HeapBlock& block, bool begins) noexcept;
   void release(HeapBlock& block) noexcept;
   [[nodiscard]] bool begin_free(HeapBlock& block) noexcept;
   void finish_free(HeapBlock& block) noexcept;
@@ -132,11 +143,14 @@ class DeviceHeap {
   [[noreturn]] void throw_shortage(MemoryBreakdown told) const;
   void unpark(HeapLock& lock, Pool& pool);
   [[nodiscard]] bool pool_waits(const Pool& pool) const noexcept;
-  [[nodiscard]] MemoryBreakdown breakdown() const;
+  [[nodiscard]] MemoryBreakdown breakdown();
 
   HeapCore core_;
   const HeapBacking backing_;
   std::vector<std::unique_ptr<Pool>> pools_;
+  /// Blocks that were freed and are still used, by streams or processes: large ones, small ones.
+  std::array<UsageAccount::Most, 2> deferred_{};
+  PoolStat requested_;  ///< bytes that callers of live blocks asked for
   std::int64_t limbo_bytes_ = 0;
   std::int64_t stream_waits_ = 0;
 };

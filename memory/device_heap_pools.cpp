@@ -59,17 +59,19 @@ bool DeviceHeap::is_parked(const Pool& pool) const {
 
 void DeviceHeap::park(Pool& pool) {
   if (backing_ != HeapBacking::vmm) {
-    throw NotSupported("MemPool::park: backend vmm was expected, but got native, whose memory "
-                       "cannot leave its addresses",
-                       Device::cuda(core_.device).str());
+    throw NotSupported(
+        "MemPool::park: backend vmm was expected, but got native, whose memory "
+        "cannot leave its addresses",
+        Device::cuda(core_.device).str());
   }
   HeapLock lock(core_.mutex);
   if (pool.parked) return;
   if (static_cast<const VmmArena&>(*pool.small).is_pinned() ||
       static_cast<const VmmArena&>(*pool.large).is_pinned()) {
-    throw InvalidArgument("MemPool::park: a pool whose blocks no other process shares was "
-                          "expected, but got one with an exported block",
-                          Device::cuda(core_.device).str());
+    throw InvalidArgument(
+        "MemPool::park: a pool whose blocks no other process shares was "
+        "expected, but got one with an exported block",
+        Device::cuda(core_.device).str());
   }
   pool.parked = true;  // refuses allocations from now on
   flush_magazines();

@@ -120,7 +120,7 @@ bool DeviceHeap::wait_for_oldest(HeapLock& lock) {
     for (Arena* arena : {pool->small.get(), pool->large.get()}) {
       if (use.clock != nullptr) break;
       if (StreamBlocks* stream = arena->free.unsettled()) {
-        use = {&stream->clock, stream->oldest->mark};
+        use = {&stream->clock, stream->earliest};
       }
     }
   }
@@ -151,6 +151,7 @@ bool DeviceHeap::settle() noexcept {
   bool any = false;
   for (const auto& pool : pools_) {
     pool->pending.settle([&](HeapBlock& block) {
+      count_deferred(block, false);
       release(block);
       any = true;
     });
@@ -163,7 +164,10 @@ bool DeviceHeap::settle() noexcept {
 void DeviceHeap::poll() noexcept {
   for (const auto& pool : pools_) {
     pool->pending.poll();
-    pool->pending.settle([&](HeapBlock& block) { release(block); });
+    pool->pending.settle([&](HeapBlock& block) {
+      count_deferred(block, false);
+      release(block);
+    });
     pool->small->free.poll();
     pool->large->free.poll();
   }
@@ -186,8 +190,8 @@ std::size_t DeviceHeap::harvest(HeapLock& lock, std::size_t bytes, const Pool* o
 void DeviceHeap::collect_garbage(HeapLock& lock) {
   if (core_.config.gc_threshold <= 0) return;
   const std::size_t total = device_properties(Device::cuda(core_.device)).total_memory;
-  const auto target = static_cast<std::size_t>(
-      core_.config.gc_threshold * static_cast<double>(std::min(core_.limit(), total)));
+  const auto target = static_cast<std::size_t>(core_.config.gc_threshold *
+                                               static_cast<double>(std::min(core_.limit(), total)));
   const std::size_t held = core_.chunks.held() + core_.segment_bytes;
   if (held <= target) return;
   harvest(lock, held - target, nullptr);
@@ -197,13 +201,13 @@ void DeviceHeap::collect_garbage(HeapLock& lock) {
   core_.refresh_reserved();
 }
 
-MemoryBreakdown DeviceHeap::breakdown() const {
+MemoryBreakdown DeviceHeap::breakdown() {
+  count_up();
   MemoryBreakdown breakdown;
   breakdown.allocated = core_.stats.allocated_bytes.all.current;
   breakdown.reserved = core_.stats.reserved_bytes.all.current;
   breakdown.limbo = limbo_bytes_;
-  breakdown.pending =
-      core_.stats.active_bytes.all.current - breakdown.allocated - breakdown.limbo;
+  breakdown.pending = core_.stats.active_bytes.all.current - breakdown.allocated - breakdown.limbo;
   breakdown.limit = signed_bytes(core_.limit());
   for (const auto& pool : pools_) {
     for (const auto& [clock, bytes] : pool->pending.waiting()) {

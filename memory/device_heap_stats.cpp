@@ -5,9 +5,79 @@
 
 namespace gantry::memory {
 
+namespace {
+
+void apply(Stat& stat, std::int64_t in, std::int64_t out, std::int64_t most) {
+  stat.peak = std::max(stat.peak, stat.current + most);
+  stat.current += in - out;
+  stat.allocated += in;
+  stat.freed += out;
+}
+
+// `active` is what is allocated and what is deferred.
+void derive(Stat& active, const Stat& allocated, std::int64_t deferred) {
+  active.current = allocated.current + deferred;
+  active.allocated = allocated.allocated;
+  active.freed = active.allocated - active.current;
+  active.peak = std::max({active.peak, active.current, allocated.peak});
+}
+
+}  // namespace
+
+void DeviceHeap::append(Pool& pool, UsageAccount& account) noexcept {
+  pool.live_blocks += account.sides[0].blocks() + account.sides[1].blocks();
+  core_.account.append(account);
+  account = {};
+}
+
+// The heap's own account enters the statistics.
+void DeviceHeap::fold(UsageAccount& account) noexcept {
+  const UsageAccount::Side& large = account.sides[0];
+  const UsageAccount::Side& small = account.sides[1];
+  const auto fold_one = [&](PoolStat& stat, auto in, auto out, auto most) {
+    apply(stat.large_pool, large.*in, large.*out, account.mosts[0].*most);
+    apply(stat.small_pool, small.*in, small.*out, account.mosts[1].*most);
+    apply(stat.all, large.*in + small.*in, large.*out + small.*out, account.most.*most);
+  };
+  using Side = UsageAccount::Side;
+  using Most = UsageAccount::Most;
+  fold_one(core_.stats.allocation, &Side::allocations, &Side::frees, &Most::blocks);
+  fold_one(core_.stats.allocated_bytes, &Side::bytes_out, &Side::bytes_in, &Most::bytes);
+  fold_one(requested_, &Side::requested_out, &Side::requested_in, &Most::requested);
+  account = {};
+}
+
+// Brings the statistics up to date with the heap's own account and with what is deferred.
+void DeviceHeap::count_up() noexcept {
+  if (core_.account.is_used) fold(core_.account);
+  Stats& stats = core_.stats;
+  const auto derive_all = [&](PoolStat& active, const PoolStat& from, auto member) {
+    const std::int64_t large = deferred_[0].*member;
+    const std::int64_t small = deferred_[1].*member;
+    derive(active.large_pool, from.large_pool, large);
+    derive(active.small_pool, from.small_pool, small);
+    derive(active.all, from.all, large + small);
+  };
+  using Most = UsageAccount::Most;
+  derive_all(stats.active, stats.allocation, &Most::blocks);
+  derive_all(stats.active_bytes, stats.allocated_bytes, &Most::bytes);
+  derive_all(stats.requested_bytes, requested_, &Most::requested);
+}
+
+void DeviceHeap::count_deferred(const HeapBlock& block, bool begins) noexcept {
+  UsageAccount::Most& side = deferred_[is_small(block.bytes) ? 1 : 0];
+  const std::int64_t sign = begins ? 1 : -1;
+  side.blocks += sign;
+  side.bytes += sign * static_cast<std::int64_t>(block.bytes);
+  side.requested +=
+      sign * static_cast<std::int64_t>(block.requested.load(std::memory_order_relaxed));
+  count_up();
+}
+
 Stats DeviceHeap::stats() {
   const HeapLock lock(core_.mutex);
   const std::size_t cached = ThreadCache::visit_all(*this, nullptr);
+  count_up();
   core_.refresh_reserved();
   std::size_t largest = 0;
   for (const auto& pool : pools_) {
@@ -33,7 +103,11 @@ Stats DeviceHeap::stats() {
 void DeviceHeap::reset_peak_stats() {
   const HeapLock lock(core_.mutex);
   ThreadCache::visit_all(*this, nullptr);
+  count_up();
   core_.refresh_reserved();
+  for (Stat* stat : {&requested_.all, &requested_.small_pool, &requested_.large_pool}) {
+    reset_peak(*stat);
+  }
   Stats& stats = core_.stats;
   for (PoolStat* stat : {&stats.allocation, &stats.segment, &stats.active, &stats.inactive_split,
                          &stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes,

@@ -8,17 +8,6 @@
 namespace gantry::memory {
 namespace {
 
-void append(StreamBlocks& stream, HeapBlock& block) noexcept {
-  block.newer = nullptr;
-  block.older = std::exchange(stream.newest, &block);
-  (block.older != nullptr ? block.older->newer : stream.oldest) = &block;
-}
-
-void unlink(StreamBlocks& stream, HeapBlock& block) noexcept {
-  (block.older != nullptr ? block.older->newer : stream.oldest) = block.newer;
-  (block.newer != nullptr ? block.newer->older : stream.newest) = block.older;
-}
-
 bool is_free(const HeapBlock* block) noexcept {
   return block != nullptr && block->use.load(std::memory_order_relaxed) == BlockUse::free;
 }
@@ -32,13 +21,14 @@ bool joins(const HeapBlock& block, const HeapBlock& neighbour) noexcept {
 StreamBlocks& FreeBlocks::of(const Stream& stream) {
   const auto id = static_cast<std::size_t>(stream.id());
   if (id >= streams_.size()) streams_.resize(id + 1);
-  if (streams_[id] == nullptr) streams_[id] = std::make_unique<StreamBlocks>(StreamClock::of(stream));
+  if (streams_[id] == nullptr)
+    streams_[id] = std::make_unique<StreamBlocks>(StreamClock::of(stream));
   return *streams_[id];
 }
 
 HeapBlock* FreeBlocks::take(std::size_t bytes, StreamBlocks& stream) noexcept {
   HeapBlock* own = stream.free.find(bytes);
-  HeapBlock* common = common_.find(bytes);
+  HeapBlock* common = common_.empty() ? nullptr : common_.find(bytes);
   HeapBlock* best = own;
   if (own == nullptr || (common != nullptr && common->bytes < own->bytes)) best = common;
   if (best != nullptr) remove(*best);
@@ -87,7 +77,9 @@ HeapBlock& FreeBlocks::insert(HeapBlock& block) noexcept {
   }
   whole->use.store(BlockUse::free, std::memory_order_relaxed);
   index_of(*whole).insert(*whole);
-  if (whole->stream != nullptr) append(*whole->stream, *whole);
+  if (whole->stream != nullptr) {
+    whole->stream->earliest = std::min(whole->stream->earliest, whole->mark);
+  }
   count(*whole, true);
   return *whole;
 }
@@ -106,7 +98,6 @@ void FreeBlocks::count(const HeapBlock& block, bool appears) noexcept {
 void FreeBlocks::remove(HeapBlock& block) noexcept {
   count(block, false);
   index_of(block).remove(block);
-  if (block.stream != nullptr) unlink(*block.stream, block);
   block.use.store(BlockUse::moving, std::memory_order_relaxed);
 }
 
@@ -115,27 +106,34 @@ bool FreeBlocks::settle() noexcept {
   for (const auto& stream : streams_) {
     if (stream == nullptr) continue;
     const std::uint64_t reached = stream->clock.completed();
-    while (stream->oldest != nullptr && stream->oldest->mark <= reached) {
-      HeapBlock& block = *stream->oldest;
+    if (stream->earliest > reached) continue;
+    std::uint64_t earliest = StreamBlocks::kNoMark;
+    stream->free.for_each(0, [&](HeapBlock& block) {
+      if (block.mark > reached) {
+        earliest = std::min(earliest, block.mark);
+        return true;
+      }
       remove(block);
       block.stream = nullptr;
       insert(block);
       any = true;
-    }
+      return true;
+    });
+    stream->earliest = earliest;
   }
   return any;
 }
 
 bool FreeBlocks::poll() noexcept {
   for (const auto& stream : streams_) {
-    if (stream != nullptr && stream->oldest != nullptr) stream->clock.poll(stream->oldest->mark);
+    if (stream != nullptr && !stream->free.empty()) stream->clock.poll(stream->earliest);
   }
   return settle();
 }
 
 StreamBlocks* FreeBlocks::unsettled() const noexcept {
   for (const auto& stream : streams_) {
-    if (stream != nullptr && stream->oldest != nullptr) return stream.get();
+    if (stream != nullptr && !stream->free.empty()) return stream.get();
   }
   return nullptr;
 }

@@ -20,14 +20,15 @@ struct SplitCounter {
   bool small = false;
 };
 
-/// The free blocks that work of one stream may still use, oldest free first.
+/// The free blocks that work of one stream may still use.
 struct StreamBlocks {
   explicit StreamBlocks(StreamClock& stream_clock) : clock(stream_clock) {}
 
   StreamClock& clock;
   TlsfIndex free;
-  HeapBlock* oldest = nullptr;
-  HeapBlock* newest = nullptr;
+  std::uint64_t earliest = kNoMark;  ///< no block's mark is lower
+
+  static constexpr std::uint64_t kNoMark = ~std::uint64_t{0};
 };
 
 // Note [Who may reuse a free block]
@@ -64,7 +65,7 @@ class FreeBlocks {
   bool settle() noexcept;
   /// As settle(), after asking the streams how far they are.
   bool poll() noexcept;
-  /// The stream whose oldest free block is waited for, nullptr if no block waits.
+  /// A stream whose free blocks wait for it, nullptr if there is none.
   [[nodiscard]] StreamBlocks* unsettled() const noexcept;
 
   /// Calls `visit(HeapBlock&)` for common blocks of at least `bytes`, from small to large, until it

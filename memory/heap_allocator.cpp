@@ -61,8 +61,7 @@ Pool* exchange_active_pool(int device, Pool* pool) {
 
 DeviceHeap& HeapAllocator::heap(int device) {
   return heaps_.get(device, [this](int index) {
-    const bool vmm =
-        config_.backend != "native" && driver().supports_virtual_memory(index);
+    const bool vmm = config_.backend != "native" && driver().supports_virtual_memory(index);
     return new DeviceHeap(index, config_, vmm ? HeapBacking::vmm : HeapBacking::segments);
   });
 }
@@ -93,9 +92,8 @@ Block HeapAllocator::allocate_from(Pool& pool, std::size_t bytes, const Stream& 
     found->use.store(BlockUse::live, std::memory_order_relaxed);
     if (recording_history()) {
       found->call_site = capture_call_site();
-      record_trace(native.device, TraceAction::alloc,
-                   reinterpret_cast<std::uintptr_t>(found->data), found->bytes, stream.id(),
-                   found->call_site);
+      record_trace(native.device, TraceAction::alloc, reinterpret_cast<std::uintptr_t>(found->data),
+                   found->bytes, stream.id(), found->call_site);
     }
     unpoison(found->data, bytes, native);
   } else {

@@ -33,25 +33,25 @@ struct StreamUse {
 };
 
 /// A descriptor. Neighbours are those next to it in address order in the same range of addresses.
-struct HeapBlock {
+/// What the index looks at is in the first cache line.
+struct alignas(64) HeapBlock {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
-  Arena* arena = nullptr;
-  /// Live: the stream it belongs to. Free: the stream that may reuse it at once; nullptr: any may.
-  StreamBlocks* stream = nullptr;
   HeapBlock* previous = nullptr;
   HeapBlock* next = nullptr;
   HeapBlock* previous_in_bin = nullptr;
-  HeapBlock* next_in_bin = nullptr;
-  HeapBlock* older = nullptr;
-  HeapBlock* newer = nullptr;
-  /// Free: other streams may reuse it once its stream has reached this mark.
-  std::uint64_t mark = 0;
-  std::atomic<std::size_t> requested{0};  ///< what the caller asked for
+  HeapBlock* next_in_bin = nullptr;  ///< also links blocks in lists while they are in no bin
+  /// Live: the stream it belongs to. Free: the stream that may reuse it at once; nullptr: any may.
+  StreamBlocks* stream = nullptr;
+  std::uint32_t call_site = 0;  ///< who asked for it, while history is recorded
   std::atomic<BlockUse> use{BlockUse::blank};
   std::atomic<bool> exported{false};  ///< other processes may know it
-  std::uint32_t call_site = 0;        ///< who asked for it, while history is recorded
-  std::vector<StreamUse> uses;        ///< other streams, while live or pending
+
+  /// Free: other streams may reuse it once its stream has reached this mark.
+  std::uint64_t mark = 0;
+  Arena* arena = nullptr;
+  std::atomic<std::size_t> requested{0};  ///< what the caller asked for
+  std::vector<StreamUse> uses;            ///< other streams, while live or pending
 
   [[nodiscard]] std::byte* end() const { return data + bytes; }
 };

@@ -16,10 +16,9 @@ MemPool::MemPool(Device device, MemPoolOptions options) {
   const int index = require_cuda(device, "MemPool");
   auto* allocator = dynamic_cast<HeapAllocator*>(&memory::allocator(Device::cuda(index)));
   if (allocator == nullptr) {
-    throw NotSupported(
-        "MemPool: the caching allocator was expected, but got allocator '" +
-            memory::allocator(Device::cuda(index)).name() + "', which has no pools",
-        Device::cuda(index).str());
+    throw NotSupported("MemPool: the caching allocator was expected, but got allocator '" +
+                           memory::allocator(Device::cuda(index)).name() + "', which has no pools",
+                       Device::cuda(index).str());
   }
   pool_ = &allocator->heap(index).make_pool(
       {.use_on_oom = options.use_on_oom, .no_split = options.no_split});

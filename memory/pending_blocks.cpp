@@ -31,8 +31,8 @@ bool PendingBlocks::enqueue(HeapBlock& block) noexcept {
   if (block.uses.empty()) return false;
   block.use.store(BlockUse::pending, std::memory_order_relaxed);
   Queue& queue = *std::ranges::find(queues_, block.uses.back().clock, &Queue::clock);
-  block.newer = nullptr;
-  (queue.newest != nullptr ? queue.newest->newer : queue.oldest) = &block;
+  block.next_in_bin = nullptr;
+  (queue.newest != nullptr ? queue.newest->next_in_bin : queue.oldest) = &block;
   queue.newest = &block;
   ++count_;
   return true;
@@ -45,7 +45,7 @@ bool PendingBlocks::is_over(const HeapBlock& block) noexcept {
 
 HeapBlock& PendingBlocks::pop(Queue& queue) noexcept {
   HeapBlock& block = *queue.oldest;
-  queue.oldest = block.newer;
+  queue.oldest = block.next_in_bin;
   if (queue.oldest == nullptr) queue.newest = nullptr;
   --count_;
   return block;
@@ -68,7 +68,7 @@ std::vector<PendingBlocks::Waiting> PendingBlocks::waiting() const {
   std::vector<Waiting> waiting;
   for (const Queue& queue : queues_) {
     std::size_t bytes = 0;
-    for (const HeapBlock* block = queue.oldest; block != nullptr; block = block->newer) {
+    for (const HeapBlock* block = queue.oldest; block != nullptr; block = block->next_in_bin) {
       bytes += block->bytes;
     }
     if (bytes > 0) waiting.push_back({queue.clock, bytes});

@@ -45,7 +45,7 @@ class PendingBlocks {
  private:
   struct Queue {
     StreamClock* clock = nullptr;
-    HeapBlock* oldest = nullptr;  ///< linked through newer
+    HeapBlock* oldest = nullptr;  ///< linked through next_in_bin
     HeapBlock* newest = nullptr;
   };
 

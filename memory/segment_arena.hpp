@@ -18,7 +18,8 @@ struct Segment {
   std::optional<NativeMemoryHandle> name;  ///< for other processes, once asked for
 };
 
-/// Segments of PyTorch's sizes; see memory/size_policy.hpp. A segment goes back to the driver whole.
+/// Segments of PyTorch's sizes; see memory/size_policy.hpp. A segment goes back to the driver
+/// whole.
 class SegmentArena final : public Arena {
  public:
   SegmentArena(HeapCore& core, Pool& pool, bool small) : Arena(core, pool, small, true) {}

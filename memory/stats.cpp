@@ -120,8 +120,7 @@ std::size_t allocated(Device device) {
 }
 
 std::size_t max_allocated(Device device) {
-  return static_cast<std::size_t>(
-      stats_for(device, "max_allocated").allocated_bytes.all.peak);
+  return static_cast<std::size_t>(stats_for(device, "max_allocated").allocated_bytes.all.peak);
 }
 
 std::size_t reserved(Device device) {

@@ -49,9 +49,12 @@ namespace {
 
 thread_local ThreadCacheOwner owner;
 
-void add_accounts(DeviceHeap& heap, Magazines& table) noexcept {
-  heap.add(*table.pool, true, table.small_account);
-  heap.add(*table.pool, false, table.large_account);
+void count_large(Magazines& table) noexcept {
+  if (table.last_large == nullptr || table.last_large_is_counted) return;
+  const HeapBlock& block = *table.last_large;
+  table.account.give(is_small(block.bytes), block.bytes,
+                     block.requested.load(std::memory_order_relaxed));
+  table.last_large_is_counted = true;
 }
 
 void take_large(Magazines& table, HeapBlock*& blocks) noexcept {
@@ -104,16 +107,23 @@ Magazines* ThreadCache::find(const Pool& pool, std::uint64_t stream_id) noexcept
 // does not own: when the block leaves the magazine, such a stream may be gone.
 Magazines* ThreadCache::find_or_open(const HeapBlock& block) noexcept {
   StreamBlocks& stream = *block.stream;
-  for (Magazines* table : tables_) {
-    if (table->stream == &stream) return table;
+  Pool& pool = block.arena->owner();
+  Magazines* table = find(pool, stream.clock.id());
+  if (table == nullptr) {
+    if (stream.clock.is_external()) return nullptr;
+    table = open(pool, stream.clock);
+    if (table == nullptr) return nullptr;
   }
-  if (stream.clock.is_external()) return nullptr;
+  (table->streams[0] == nullptr ? table->streams[0] : table->streams[1]) = &stream;
+  return table;
+}
+
+Magazines* ThreadCache::open(Pool& pool, const StreamClock& clock) noexcept {
   try {
     auto table = std::make_unique<Magazines>();
-    table->pool = &block.arena->owner();
-    table->stream = &stream;
-    table->clock = &stream.clock;
-    table->stream_id = stream.clock.id();
+    table->pool = &pool;
+    table->clock = &clock;
+    table->stream_id = clock.id();
     std::vector<Magazines*> grown = tables_;
     grown.push_back(table.get());
     while (!enter()) std::this_thread::yield();
@@ -130,8 +140,11 @@ HeapBlock* ThreadCache::settle(DeviceHeap& heap) noexcept {
   while (!enter()) std::this_thread::yield();
   for (Magazines* table : tables_) {
     if (table->pool->heap != &heap) continue;
-    add_accounts(heap, *table);
-    take_large(*table, blocks);
+    heap.add(*table->pool, table->account);
+    if (HeapBlock* large = table->last_large) {
+      if (!table->last_large_is_counted) heap.count_free(*large);
+      take_large(*table, blocks);
+    }
   }
   leave();
   return blocks;
@@ -142,7 +155,8 @@ std::size_t ThreadCache::empty(DeviceHeap& heap, HeapBlock** blocks) noexcept {
   std::size_t kept = 0;
   for (Magazines* table : tables_) {
     if (table->pool->heap != &heap) continue;
-    add_accounts(heap, *table);
+    count_large(*table);
+    heap.add(*table->pool, table->account);
     if (table->last_large != nullptr) kept += table->last_large->bytes;
     if (blocks != nullptr) take_large(*table, *blocks);
     for (Magazines::Magazine& magazine : table->by_grains) {

@@ -1,7 +1,6 @@
 // Blocks that a thread freed and will take again, without lock and without driver call.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -10,6 +9,7 @@
 
 #include "memory/heap_block.hpp"
 #include "memory/size_policy.hpp"
+#include "memory/usage_account.hpp"
 
 namespace gantry::memory {
 
@@ -17,22 +17,9 @@ class DeviceHeap;
 struct Pool;
 
 /// Blocks up to this size may be kept in magazines.
-inline constexpr std::size_t kMagazineBlockLimit = std::size_t{256} << 10;
+inline constexpr std::size_t kMagazineBlockLimit = std::size_t{32} << 10;
 /// Bytes that one thread keeps at most.
 inline constexpr std::size_t kMagazineBytes = std::size_t{4} << 20;
-
-/// What magazines gave and took since the heap's statistics heard of it.
-struct UsageAccount {
-  std::int64_t allocations = 0;
-  std::int64_t frees = 0;
-  std::int64_t bytes_out = 0;  ///< handed to callers
-  std::int64_t bytes_in = 0;
-  std::int64_t requested_out = 0;
-  std::int64_t requested_in = 0;
-  std::int64_t most_blocks = 0;  ///< highest surplus of allocations over frees
-  std::int64_t most_bytes = 0;
-  std::int64_t most_requested = 0;
-};
 
 /// One thread's blocks of one pool and stream, by size.
 struct Magazines {
@@ -43,14 +30,17 @@ struct Magazines {
   };
 
   Pool* pool = nullptr;
-  StreamBlocks* stream = nullptr;
+  /// Its blocks below and above the border between the pool's arenas, once it had any.
+  std::array<StreamBlocks*, 2> streams{};
   const StreamClock* clock = nullptr;
   std::uint64_t stream_id = 0;
-  UsageAccount small_account;
-  UsageAccount large_account;
+  UsageAccount account;
   /// The last block above kMagazineBlockLimit that was freed, until anything else is asked of the
   /// heap: keeping more of them would waste what others need.
   HeapBlock* last_large = nullptr;
+  /// Its free is in an account already. Until somebody has to know, it may as well not have
+  /// happened.
+  bool last_large_is_counted = false;
   std::array<Magazine, kMagazineBlockLimit / kBlockGrain + 1> by_grains;
 };
 
@@ -106,6 +96,7 @@ class ThreadCache {
   void unclaim() noexcept { claimed_.store(false, std::memory_order_release); }
   [[nodiscard]] Magazines* find(const Pool& pool, std::uint64_t stream_id) noexcept;
   [[nodiscard]] Magazines* find_or_open(const HeapBlock& block) noexcept;
+  [[nodiscard]] Magazines* open(Pool& pool, const StreamClock& clock) noexcept;
   std::size_t empty(DeviceHeap& heap, HeapBlock** blocks) noexcept;
 
   static thread_local ThreadCache* current_ [[gnu::tls_model("initial-exec")]];
@@ -117,16 +108,6 @@ class ThreadCache {
   std::size_t kept_bytes_ = 0;
   std::vector<Magazines*> tables_;
 };
-
-inline void count_take(UsageAccount& account, std::size_t bytes, std::size_t requested) noexcept {
-  ++account.allocations;
-  account.bytes_out += static_cast<std::int64_t>(bytes);
-  account.requested_out += static_cast<std::int64_t>(requested);
-  account.most_blocks = std::max(account.most_blocks, account.allocations - account.frees);
-  account.most_bytes = std::max(account.most_bytes, account.bytes_out - account.bytes_in);
-  account.most_requested =
-      std::max(account.most_requested, account.requested_out - account.requested_in);
-}
 
 inline HeapBlock* ThreadCache::take(const Pool& pool, std::uint64_t stream_id, std::size_t bytes,
                                     std::size_t requested) noexcept {
@@ -142,14 +123,17 @@ inline HeapBlock* ThreadCache::take(const Pool& pool, std::uint64_t stream_id, s
     if (table->last_large != nullptr && table->last_large->bytes == bytes) {
       block = table->last_large;
       table->last_large = nullptr;
-      count_take(is_small(bytes) ? table->small_account : table->large_account, bytes, requested);
+      if (!table->last_large_is_counted) {
+        table->account.give(is_small(bytes), bytes,
+                            block->requested.load(std::memory_order_relaxed));
+      }
     }
   } else if (Magazines::Magazine& magazine = table->by_grains[bytes / kBlockGrain];
              magazine.count > 0) {
     block = magazine.blocks[--magazine.count];
     kept_bytes_ -= bytes;
-    count_take(table->small_account, bytes, requested);
   }
+  if (block != nullptr) table->account.take(is_small(bytes), bytes, requested);
   leave();
   return block;
 }
@@ -157,7 +141,8 @@ inline HeapBlock* ThreadCache::take(const Pool& pool, std::uint64_t stream_id, s
 template <class Before>
 inline bool ThreadCache::put(HeapBlock& block, Before&& before_it_is_free) noexcept {
   Magazines* table = last_;
-  if (table == nullptr || table->stream != block.stream) {
+  if (table == nullptr ||
+      (table->streams[0] != block.stream && table->streams[1] != block.stream)) {
     table = find_or_open(block);
     if (table == nullptr) return false;
     last_ = table;
@@ -177,11 +162,11 @@ inline bool ThreadCache::put(HeapBlock& block, Before&& before_it_is_free) noexc
     block.mark = table->clock->next_mark();
     block.use.store(BlockUse::cached, std::memory_order_relaxed);
     *place = &block;
-    UsageAccount& account = is_small(bytes) ? table->small_account : table->large_account;
-    ++account.frees;
-    account.bytes_in += static_cast<std::int64_t>(bytes);
-    account.requested_in +=
-        static_cast<std::int64_t>(block.requested.load(std::memory_order_relaxed));
+    if (place == &table->last_large) {
+      table->last_large_is_counted = false;
+    } else {
+      table->account.give(true, bytes, block.requested.load(std::memory_order_relaxed));
+    }
   }
   leave();
   return place != nullptr;

@@ -67,8 +67,8 @@ class TlsfIndex {
     return nullptr;
   }
 
-  /// Calls `visit(HeapBlock&)` for every block of at least `bytes`, rounded down to a bin, from small
-  /// to large; stops when it returns false. `visit` may remove the block that it was given.
+  /// Calls `visit(HeapBlock&)` for every block of at least `bytes`, rounded down to a bin, from
+  /// small to large; stops when it returns false. `visit` may remove the block that it was given.
   template <class Visit>
   void for_each(std::size_t bytes, Visit&& visit) const {
     Bin bin = bin_of(bytes);

@@ -7,14 +7,15 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
+#include "memory/device_heap.hpp"
 #include "memory/history.hpp"
 #include "memory/poison.hpp"
 
 namespace gantry::memory {
 namespace {
 
-// Blocks keep their places while memory moves, so free addresses can be scattered; see the replays in
-// docs/memory.md.
+// Blocks keep their places while memory moves, so free addresses can be scattered; see the replays
+// in docs/memory.md.
 constexpr std::size_t kRangePerMemory = 4;
 constexpr int kCudaOutOfMemory = 2;
 
@@ -76,13 +77,12 @@ HeapBlock* VmmArena::grow(HeapLock& lock, std::size_t bytes, StreamBlocks& strea
 // a limit and the device is less than half full. What fine chunks save is needed later.
 bool VmmArena::is_roomy() const {
   const std::size_t total = device_properties(Device::cuda(core_.device)).total_memory;
-  return !is_small() && core_.fraction >= 1 && total >= 512 * kCoarseChunkBytes &&
+  return !owner().options.no_split && core_.fraction >= 1 && total >= 512 * kCoarseChunkBytes &&
          core_.chunks.held() < total / 2;
 }
 
 bool VmmArena::may_use(const HeapBlock* block, const StreamBlocks& stream) const noexcept {
-  return is_use(block, BlockUse::free) &&
-         (block->stream == nullptr || block->stream == &stream);
+  return is_use(block, BlockUse::free) && (block->stream == nullptr || block->stream == &stream);
 }
 
 // The place where the least has to be mapped: in a hole that is large enough by itself, or between
@@ -113,8 +113,8 @@ void VmmArena::improve(Place& best, HeapBlock& block, std::size_t bytes,
   const auto consider = [&](const Place& place) {
     const std::size_t there = (place.left != nullptr ? place.left->bytes : 0) +
                               (place.right != nullptr ? place.right->bytes : 0);
-    const std::size_t need = there >= bytes ? kFineChunkBytes
-                                            : round_up(bytes - there, kFineChunkBytes);
+    const std::size_t need =
+        there >= bytes ? kFineChunkBytes : round_up(bytes - there, kFineChunkBytes);
     // With a block on both sides, everything between them has to be mapped.
     const bool both = place.left != nullptr && place.right != nullptr;
     const std::size_t mapped = both ? place.hole->bytes : need;

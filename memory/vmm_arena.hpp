@@ -14,9 +14,10 @@ namespace gantry::memory {
 // Note [Holes]
 // Addresses are plenty, memory is not. The range of an arena is a multiple of the device's memory
 // and is kept for good; what has no memory behind it is a block too, a hole, between its neighbours
-// in the chain. Growing maps chunks in a hole, beside free blocks that save most; harvesting unmaps whole chunks from the
-// middle of free blocks, which leaves a hole there. So fragments of free memory are not stuck where
-// they are: their chunks move to where a block has to be, without a copy.
+// in the chain. Growing maps chunks in a hole, beside free blocks that save most; harvesting unmaps
+// whole chunks from the middle of free blocks, which leaves a hole there. So fragments of free
+// memory are not stuck where they are: their chunks move to where a block has to be, without a
+// copy.
 class VmmArena final : public Arena {
  public:
   // Pieces of mapped memory can be mapped elsewhere, so they are not stuck and not counted.

@@ -53,10 +53,10 @@ TEST_F(MemoryStatsTest, MapHoldsTheNumbersOfStats) {
   EXPECT_EQ(map.at("allocated_bytes.small_pool.current"), 1024);
   EXPECT_EQ(map.at("allocated_bytes.large_pool.current"), static_cast<std::int64_t>(3 * kMib));
   EXPECT_EQ(map.at("requested_bytes.all.current"), static_cast<std::int64_t>(3 * kMib + 1000));
-  EXPECT_EQ(map.at("reserved_bytes.all.current"), static_cast<std::int64_t>(6 * kMib));
+  EXPECT_EQ(map.at("reserved_bytes.all.current"), static_cast<std::int64_t>(4 * kMib));
   EXPECT_EQ(map.at("inactive_split.all.current"), 0) << "pieces that can be mapped elsewhere";
-  EXPECT_EQ(map.at("segment.all.current"), 2);
-  EXPECT_EQ(map.at("largest_free"), static_cast<std::int64_t>(2 * kMib - 1024));
+  EXPECT_EQ(map.at("segment.all.current"), 1);
+  EXPECT_EQ(map.at("largest_free"), static_cast<std::int64_t>(kMib - 1024));
   EXPECT_EQ(map.at("segment.all.allocated"), now.segment.all.allocated);
   EXPECT_EQ(map.at("num_device_alloc"), now.num_device_alloc);
   EXPECT_EQ(map.at("max_split_size"), -1);

@@ -112,7 +112,7 @@ TEST_F(VmmShortageTest, MagazinesOfOtherThreadsAreEmptied) {
   const Stream stream = Stream::current();
   limit_to(4 * kMib);
   std::vector<Buffer> small;
-  for (int i = 0; i < 16; ++i) small.push_back(allocate(256 * kKib, stream));
+  for (int i = 0; i < 128; ++i) small.push_back(allocate(32 * kKib, stream));
   std::optional<Buffer> large;
   std::thread other([&] {
     small.clear();  // into this thread's magazines
@@ -164,6 +164,7 @@ TEST_F(VmmShortageTest, RunsOutOfRealMemory) {
 
 TEST_F(VmmShortageTest, AFailedGrowthLeavesNothingBehind) {
   const Stream stream = Stream::current();
+  limit_to(500 * kMib);  // memory is taken in the smallest pieces, also on a large device
   for (const char* call : {"create_chunk", "map_chunk", "set_access"}) {
     for (std::uint64_t nth = 1; nth <= 3; ++nth) {
       FaultDriver faults;
@@ -173,7 +174,8 @@ TEST_F(VmmShortageTest, AFailedGrowthLeavesNothingBehind) {
       } catch (const Error&) {
       }
       faults.fail_nothing();
-      EXPECT_EQ(stats().segment.all.current, stats().spare_bytes == static_cast<std::int64_t>(reserved()) ? 0 : 1);
+      EXPECT_EQ(stats().segment.all.current,
+                stats().spare_bytes == static_cast<std::int64_t>(reserved()) ? 0 : 1);
       const Buffer works = allocate(6 * kMib, stream);
       EXPECT_EQ(reserved(), 6 * kMib) << call << " " << nth;
     }

@@ -83,7 +83,8 @@ TEST_F(TensorIpcTest, RefusesBytesThatAreNoHandle) {
   EXPECT_THAT([] { static_cast<void>(Tensor::from_ipc({})); },
               ThrowsMessage<InvalidArgument>(
                   "from_ipc: expected a handle made by Tensor::ipc_handle, but got 0 bytes"));
-  IpcHandle handle = zeros({2}, {.device = "cuda"}).ipc_handle();
+  const Tensor exported = zeros({2}, {.device = "cuda"});
+  const IpcHandle handle = exported.ipc_handle();
   IpcHandle other_magic = handle;
   other_magic.bytes[0] ^= std::byte{1};
   EXPECT_THAT([&] { static_cast<void>(Tensor::from_ipc(other_magic)); },

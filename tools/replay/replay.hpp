@@ -17,11 +17,11 @@ namespace gantry::replay {
 /// How a sequence is replayed.
 struct ReplayOptions {
   Device device = Device::cuda(0);
-  int repeat = 5;                            ///< timed passes after the first one
+  int repeat = 5;                              ///< timed passes after the first one
   std::optional<std::uint64_t> limit_bytes{};  ///< the allocator may hold no more
-  bool threads_as_logged = false;            ///< else one thread makes every call
-  int samples = 400;                         ///< points of the curves, at most
-  double max_seconds = 60;                   ///< a pass that lasts longer is given up
+  bool threads_as_logged = false;              ///< else one thread makes every call
+  int samples = 400;                           ///< points of the curves, at most
+  double max_seconds = 60;                     ///< a pass that lasts longer is given up
 };
 
 /// Memory at one moment of the first pass.

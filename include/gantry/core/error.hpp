@@ -52,12 +52,12 @@ class CudaError : public Error {
 
 /// Byte counts that explain an OutOfMemoryError. All in bytes.
 struct MemoryBreakdown {
-  std::int64_t requested = 0;  ///< what the caller asked for, rounded to the allocator's grain
-  std::int64_t total = 0;      ///< capacity of the device
-  std::int64_t free = 0;       ///< what the driver still had
-  std::int64_t allocated = 0;  ///< live blocks of this process's allocator
-  std::int64_t reserved = 0;   ///< memory that the allocator holds from the driver
-  std::int64_t limit = 0;      ///< set_fraction limit, or total
+  std::int64_t requested = 0;      ///< what the caller asked for, rounded to the allocator's grain
+  std::int64_t total = 0;          ///< capacity of the device
+  std::int64_t free = 0;           ///< what the driver still had
+  std::int64_t allocated = 0;      ///< live blocks of this process's allocator
+  std::int64_t reserved = 0;       ///< memory that the allocator holds from the driver
+  std::int64_t limit = 0;          ///< set_fraction limit, or total
   std::int64_t pending = 0;        ///< freed, but streams still use it
   std::int64_t limbo = 0;          ///< freed, but other processes still use it
   std::int64_t private_pools = 0;  ///< of `reserved`, in pools that others may not use

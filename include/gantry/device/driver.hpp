@@ -189,8 +189,8 @@ class Driver {
   /// True if the last record is reached, or none was made.
   [[nodiscard]] virtual bool query_event(NativeEvent event) = 0;
   /// True if the last record is reached, or none was made. Unlike query_event it raises nothing and
-  /// consumes nothing, neither faults nor errors, and is allowed in captures; an event behind failed
-  /// work, or one that cannot be asked, is not reached.
+  /// consumes nothing, neither faults nor errors, and is allowed in captures; an event behind
+  /// failed work, or one that cannot be asked, is not reached.
   [[nodiscard]] virtual bool event_reached(NativeEvent event) noexcept = 0;
   virtual void synchronize_event(NativeEvent event) = 0;
   [[nodiscard]] virtual float elapsed_ms(NativeEvent begin, NativeEvent end) = 0;
