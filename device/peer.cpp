@@ -42,6 +42,7 @@ const PeerMatrix& cached_matrix() {
 
 // What enable_peer_access was called for.
 struct EnabledPeers {
+  std::mutex turn;  ///< held over a whole call; taken before `mutex`
   std::mutex mutex;
   std::set<std::pair<int, int>> pairs;
   std::vector<std::function<void(int, int)>> listeners;
@@ -71,13 +72,21 @@ void enable_peer_access(Device from, Device to) {
   }
   driver().enable_peer_access(source, target);
   EnabledPeers& enabled = enabled_peers();
+  // One caller at a time: the second one may use the access only after the listeners acted on it.
+  const std::lock_guard turn(enabled.turn);
   std::vector<std::function<void(int, int)>> listeners;
   {
     const std::lock_guard lock(enabled.mutex);
     if (!enabled.pairs.emplace(source, target).second) return;
     listeners = enabled.listeners;
   }
-  for (const auto& listener : listeners) listener(source, target);
+  try {
+    for (const auto& listener : listeners) listener(source, target);
+  } catch (...) {
+    const std::lock_guard lock(enabled.mutex);
+    enabled.pairs.erase({source, target});
+    throw;
+  }
 }
 
 std::vector<int> devices_with_access_to(int owner) {

@@ -38,8 +38,8 @@ AddressRange::AddressRange(int device, std::size_t bytes)
       bytes_(bytes) {
   Ranges& known = ranges();
   const std::lock_guard lock(known.mutex);
-  known.all.push_back(this);
   for (const int peer : devices_with_access_to(device)) devices_.push_back(peer);
+  known.all.push_back(this);
 }
 
 AddressRange::~AddressRange() {

@@ -82,7 +82,7 @@ void Arena::describe_block(const HeapBlock& block, SegmentInfo& segment) {
   info.stream = block.stream != nullptr ? block.stream->clock.id() : 0;
   if (info.state != BlockState::inactive) {
     info.requested = block.requested.load(std::memory_order_relaxed);
-    info.frames = frames_of(block.call_site);
+    info.frames = frames_of(block.call_site.load(std::memory_order_relaxed));
     segment.active_bytes += info.bytes;
     segment.requested_bytes += info.requested;
   }

@@ -77,7 +77,8 @@ bool ChunkStore::create(std::size_t bytes, std::size_t limit, std::vector<Chunk>
     if (coarse_.capacity() < held / kCoarseChunkBytes) {
       coarse_.reserve(2 * held / kCoarseChunkBytes);
     }
-    held_.store(held, std::memory_order_relaxed);
+    // Others may subtract without the lock.
+    held_.fetch_add(bytes, std::memory_order_relaxed);
   }
   NativeChunk native = NativeChunk::none;
   try {

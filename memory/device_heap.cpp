@@ -34,9 +34,7 @@ HeapBlock& DeviceHeap::allocate(std::size_t bytes, const Stream& stream, Pool& p
   const std::size_t size = block_bytes(bytes);
   ThreadCache* cache = ThreadCache::mine();
   HeapLock lock(core_.mutex);
-  if (pool.parked) {
-    throw InvalidArgument("allocate: a pool with memory was expected, but got one that is parked");
-  }
+  check_is_not_parked(pool);
   if (cache != nullptr) return_cached(cache->settle(*this));
   Arena& arena = arena_for(pool, size);
   StreamBlocks& own = arena.free.of(stream);
@@ -51,11 +49,11 @@ HeapBlock& DeviceHeap::allocate(std::size_t bytes, const Stream& stream, Pool& p
   core_.account.take(is_small(block.bytes), block.bytes, bytes);
   if (block.bytes >= core_.config.max_split_bytes) increase(core_.stats.oversize_allocations, 1);
   if (deferred_[0].blocks + deferred_[1].blocks != 0) count_up();
-  block.call_site = 0;
+  const std::uint32_t site = recording_history() ? capture_call_site() : 0;
+  block.call_site.store(site, std::memory_order_relaxed);
   if (recording_history()) {
-    block.call_site = capture_call_site();
     record_trace(core_.device, TraceAction::alloc, reinterpret_cast<std::uintptr_t>(block.data),
-                 block.bytes, own.clock.id(), block.call_site);
+                 block.bytes, own.clock.id(), site);
   }
   lock.unlock();
   // Only what was asked for: the rounding stays forbidden.
@@ -70,12 +68,13 @@ void DeviceHeap::deallocate(HeapBlock& block) noexcept {
   if (begin_free(block)) finish_free(block);
 }
 
-void DeviceHeap::put_in_limbo(HeapBlock& block) noexcept {
+bool DeviceHeap::put_in_limbo(HeapBlock& block) noexcept {
   const HeapLock lock(core_.mutex);
-  if (!begin_free(block)) return;
+  if (!begin_free(block)) return false;
   count_deferred(block, true);
   block.use.store(BlockUse::limbo, std::memory_order_relaxed);
   limbo_bytes_ += static_cast<std::int64_t>(block.bytes);
+  return true;
 }
 
 void DeviceHeap::reclaim(HeapBlock& block) noexcept {
@@ -98,7 +97,8 @@ bool DeviceHeap::begin_free(HeapBlock& block) noexcept {
     const std::uint32_t site = capture_call_site(TraceAction::free_requested);
     record_trace(core_.device, TraceAction::free_requested,
                  reinterpret_cast<std::uintptr_t>(block.data), block.bytes,
-                 block.stream->clock.id(), site != 0 ? site : block.call_site);
+                 block.stream->clock.id(),
+                 site != 0 ? site : block.call_site.load(std::memory_order_relaxed));
   }
   return true;
 }
@@ -155,7 +155,7 @@ void DeviceHeap::release(HeapBlock& block) noexcept {
   if (recording_history()) {
     record_trace(core_.device, TraceAction::free_completed,
                  reinterpret_cast<std::uintptr_t>(block.data), block.bytes,
-                 block.stream->clock.id(), block.call_site);
+                 block.stream->clock.id(), block.call_site.load(std::memory_order_relaxed));
   }
   StreamClock& clock = block.stream->clock;
   // Submitted before the mark is asked for, so whoever waits for the mark runs after it.
@@ -176,8 +176,9 @@ void DeviceHeap::return_cached(HeapBlock* blocks) noexcept {
 void DeviceHeap::empty_cache() {
   HeapLock lock(core_.mutex);
   flush_magazines();
-  while (wait_for_oldest(lock)) {
-  }
+  // What other streams used is its own stream's afterwards, and waited for in the second round.
+  wait_for_all(lock);
+  wait_for_all(lock);
   harvest(lock, ~std::size_t{0}, nullptr);
   lock.unlock();
   core_.chunks.release_spare();

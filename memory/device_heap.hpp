@@ -2,9 +2,11 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,12 +31,13 @@ struct Pool {
   DeviceHeap* heap = nullptr;
   std::uint64_t id = 0;  ///< 0: the common pool
   PoolOptions options;
+  std::atomic<bool> parked{false};  ///< written under the heap's lock
   std::unique_ptr<Arena> small;
   std::unique_ptr<Arena> large;
   PendingBlocks pending;
   std::int64_t live_blocks = 0;  ///< without what the accounts of magazines still hold
-  bool parked = false;
-  bool abandoned = false;  ///< nobody's; used again once it has no live blocks
+  bool abandoned = false;        ///< nobody's; used again once it has no live blocks
+  std::mutex parking;            ///< one at a time parks or unparks; taken before the heap's lock
 };
 
 /// What keeps a heap's memory together: chunks mapped into address ranges, or driver allocations.
@@ -82,8 +85,9 @@ class DeviceHeap {
   void unpark(Pool& pool);
   [[nodiscard]] bool is_parked(const Pool& pool) const;
 
-  /// As deallocate, for a block that other processes still use: it is kept until reclaim().
-  void put_in_limbo(HeapBlock& block) noexcept;
+  /// As deallocate, for a block that other processes still use: it is kept until reclaim(). False
+  /// if it was free already.
+  [[nodiscard]] bool put_in_limbo(HeapBlock& block) noexcept;
   void reclaim(HeapBlock& block) noexcept;
   [[nodiscard]] HeapLock lock() const { return HeapLock(core_.mutex); }
 
@@ -135,13 +139,15 @@ class DeviceHeap {
   void flush_magazines() noexcept;
   bool settle() noexcept;
   void poll() noexcept;
-  bool wait_for_oldest(HeapLock& lock);
+  bool wait_for_oldest(HeapLock& lock, const Pool* only = nullptr);
+  void wait_for_all(HeapLock& lock);
   void collect_garbage(HeapLock& lock);
   std::size_t harvest(HeapLock& lock, std::size_t bytes, const Pool* only);
   [[noreturn]] void report_out_of_memory(HeapLock& lock, const Request& request);
   [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> top_call_sites();
   [[noreturn]] void throw_shortage(MemoryBreakdown told) const;
   void unpark(HeapLock& lock, Pool& pool);
+  static void check_is_not_parked(const Pool& pool);
   [[nodiscard]] bool pool_waits(const Pool& pool) const noexcept;
   [[nodiscard]] MemoryBreakdown breakdown();
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "device/peer_access.hpp"
 #include "memory/device_heap.hpp"
 #include "memory/oom_report.hpp"
 #include "memory/vmm_arena.hpp"
@@ -9,7 +10,8 @@ namespace gantry::memory {
 Pool& DeviceHeap::make_pool(const PoolOptions& options) {
   const HeapLock lock(core_.mutex);
   for (const auto& shell : pools_) {
-    if (!shell->abandoned || shell->live_blocks != 0) continue;
+    // One that could not be unparked has no memory.
+    if (!shell->abandoned || shell->live_blocks != 0 || shell->parked) continue;
     shell->abandoned = false;
     shell->options = options;
     return *shell;
@@ -25,6 +27,7 @@ Pool& DeviceHeap::make_pool(const PoolOptions& options) {
 }
 
 void DeviceHeap::destroy_pool(Pool& pool) {
+  const std::lock_guard parking(pool.parking);
   HeapLock lock(core_.mutex);
   flush_magazines();
   pool.abandoned = true;
@@ -32,7 +35,7 @@ void DeviceHeap::destroy_pool(Pool& pool) {
   pool.options = {.use_on_oom = true, .no_split = pool.options.no_split};
   if (pool.parked) unpark(lock, pool);
   poll();
-  while (pool_waits(pool) && wait_for_oldest(lock)) {
+  while (pool_waits(pool) && wait_for_oldest(lock, &pool)) {
   }
   harvest(lock, ~std::size_t{0}, &pool);
   lock.unlock();
@@ -52,6 +55,11 @@ std::int64_t DeviceHeap::live_blocks(Pool& pool) {
   return pool.live_blocks;
 }
 
+void DeviceHeap::check_is_not_parked(const Pool& pool) {
+  if (!pool.parked) return;
+  throw InvalidArgument("allocate: a pool with memory was expected, but got one that is parked");
+}
+
 bool DeviceHeap::is_parked(const Pool& pool) const {
   const HeapLock lock(core_.mutex);
   return pool.parked;
@@ -64,6 +72,7 @@ void DeviceHeap::park(Pool& pool) {
         "cannot leave its addresses",
         Device::cuda(core_.device).str());
   }
+  const std::lock_guard parking(pool.parking);
   HeapLock lock(core_.mutex);
   if (pool.parked) return;
   if (static_cast<const VmmArena&>(*pool.small).is_pinned() ||
@@ -78,6 +87,7 @@ void DeviceHeap::park(Pool& pool) {
   lock.unlock();
   try {
     synchronize_device_clocks(core_.device);
+    for (const int peer : devices_with_access_to(core_.device)) synchronize_device_clocks(peer);
     lock.lock();
     static_cast<VmmArena&>(*pool.large).park(lock);
     static_cast<VmmArena&>(*pool.small).park(lock);
@@ -89,6 +99,7 @@ void DeviceHeap::park(Pool& pool) {
 }
 
 void DeviceHeap::unpark(Pool& pool) {
+  const std::lock_guard parking(pool.parking);
   HeapLock lock(core_.mutex);
   if (pool.parked) unpark(lock, pool);
 }

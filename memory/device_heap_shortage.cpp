@@ -51,6 +51,7 @@ HeapBlock& DeviceHeap::find_memory(HeapLock& lock, const Request& request) {
     if (HeapBlock* block = take_any(request)) return *block;
   }
   if (HeapBlock* block = wait_and_take(lock, request)) return *block;
+  check_is_not_parked(request.pool);  // meanwhile
   report_out_of_memory(lock, request);
 }
 
@@ -93,7 +94,10 @@ HeapBlock* DeviceHeap::harvest_and_grow(HeapLock& lock, const Request& request) 
 
 HeapBlock* DeviceHeap::wait_and_take(HeapLock& lock, const Request& request) {
   bool waited = false;
-  while (wait_for_oldest(lock)) {
+  for (;;) {
+    // What others freed since the last look may be with their threads.
+    flush_magazines();
+    if (!wait_for_oldest(lock)) break;
     if (!waited) ++core_.stats.num_sync_all_streams;
     waited = true;
     if (HeapBlock* block = take_any(request)) return block;
@@ -106,17 +110,20 @@ HeapBlock* DeviceHeap::wait_and_take(HeapLock& lock, const Request& request) {
   core_.chunks.release_spare();
   lock.lock();
   core_.refresh_reserved();
-  return request.arena.grow(lock, request.bytes, request.stream, {});
+  if (HeapBlock* block = request.arena.grow(lock, request.bytes, request.stream, {})) return block;
+  return take_any(request);
 }
 
-// Waits for the use that began to end first; false if there is none, so that nothing is left to
-// wait for.
-bool DeviceHeap::wait_for_oldest(HeapLock& lock) {
+// Waits for the use that began to end first, of `only` if it is there; false if there is none, so
+// that nothing is left to wait for.
+bool DeviceHeap::wait_for_oldest(HeapLock& lock, const Pool* only) {
   StreamUse use;
   for (const auto& pool : pools_) {
+    if (only != nullptr && only != pool.get()) continue;
     if (use.clock == nullptr) use = pool->pending.oldest();
   }
   for (const auto& pool : pools_) {
+    if (only != nullptr && only != pool.get()) continue;
     for (Arena* arena : {pool->small.get(), pool->large.get()}) {
       if (use.clock != nullptr) break;
       if (StreamBlocks* stream = arena->free.unsettled()) {
@@ -127,11 +134,7 @@ bool DeviceHeap::wait_for_oldest(HeapLock& lock) {
   if (use.clock == nullptr) return false;
   lock.unlock();
   try {
-    if (use.clock->is_retired() && use.clock->completed() < use.mark) {
-      synchronize_device_clocks(core_.device);
-    } else {
-      use.clock->wait_for(use.mark);
-    }
+    use.clock->wait_for(use.mark);
   } catch (...) {
     lock.lock();
     throw;
@@ -139,6 +142,26 @@ bool DeviceHeap::wait_for_oldest(HeapLock& lock) {
   lock.lock();
   settle();
   return true;
+}
+
+// Waits for everything that is under way now, but not for what other threads start meanwhile: with
+// them busy, that would never end.
+void DeviceHeap::wait_for_all(HeapLock& lock) {
+  std::vector<StreamUse> uses;
+  for (const auto& pool : pools_) {
+    pool->pending.list(uses);
+    pool->small->free.list(uses);
+    pool->large->free.list(uses);
+  }
+  lock.unlock();
+  try {
+    for (const StreamUse& use : uses) use.clock->wait_for(use.mark);
+  } catch (...) {
+    lock.lock();
+    throw;
+  }
+  lock.lock();
+  settle();
 }
 
 void DeviceHeap::flush_magazines() noexcept {

@@ -51,7 +51,9 @@ HeapBlock* FreeBlocks::take_ordered(std::size_t bytes, const StreamBlocks& strea
 HeapBlock* FreeBlocks::find_other(std::size_t bytes, const StreamBlocks& stream) const noexcept {
   HeapBlock* best = nullptr;
   for (const auto& other : streams_) {
-    if (other == nullptr || other.get() == &stream || other->clock.is_retired()) continue;
+    if (other == nullptr || other.get() == &stream) continue;
+    // Only the host could wait for these.
+    if (other->clock.is_retired() || other->clock.is_external()) continue;
     HeapBlock* found = other->free.find(bytes);
     if (found != nullptr && (best == nullptr || found->bytes < best->bytes)) best = found;
   }
@@ -136,6 +138,18 @@ StreamBlocks* FreeBlocks::unsettled() const noexcept {
     if (stream != nullptr && !stream->free.empty()) return stream.get();
   }
   return nullptr;
+}
+
+void FreeBlocks::list(std::vector<StreamUse>& uses) const {
+  for (const auto& stream : streams_) {
+    if (stream == nullptr || stream->free.empty()) continue;
+    std::uint64_t last = 0;
+    stream->free.for_each(0, [&last](const HeapBlock& block) {
+      last = std::max(last, block.mark);
+      return true;
+    });
+    uses.push_back({&stream->clock, last});
+  }
 }
 
 std::size_t FreeBlocks::largest() const noexcept {

@@ -67,6 +67,8 @@ class FreeBlocks {
   bool poll() noexcept;
   /// A stream whose free blocks wait for it, nullptr if there is none.
   [[nodiscard]] StreamBlocks* unsettled() const noexcept;
+  /// Adds the last mark of every stream whose free blocks wait for it.
+  void list(std::vector<StreamUse>& uses) const;
 
   /// Calls `visit(HeapBlock&)` for common blocks of at least `bytes`, from small to large, until it
   /// returns false; it may remove the block that it was given.

@@ -1,7 +1,12 @@
 #include "memory/heap_allocator.hpp"
 
+#include <exception>
+#include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include <gantry/core/log.hpp>
 
 #include "memory/history.hpp"
 #include "memory/poison.hpp"
@@ -24,6 +29,14 @@ struct ActivePoolsOwner {
 
 HeapBlock& block_of(const Block& block) { return *static_cast<HeapBlock*>(block.handle); }
 
+// Heaps whose allocators ended: magazines of threads may still point to them.
+void leave(DeviceHeap& heap) {
+  static auto& mutex = *new std::mutex();
+  static auto& left = *new std::vector<DeviceHeap*>();
+  const std::lock_guard lock(mutex);
+  left.push_back(&heap);
+}
+
 // Leaves a block that is freed to the thread's cache; false if it has to go to its heap.
 bool keep(HeapBlock& block) noexcept {
   if (!block.uses.empty() || block.use.load(std::memory_order_relaxed) != BlockUse::live ||
@@ -39,7 +52,8 @@ bool keep(HeapBlock& block) noexcept {
     const std::uint32_t site = capture_call_site(TraceAction::free_requested);
     for (const TraceAction action : {TraceAction::free_requested, TraceAction::free_completed}) {
       record_trace(clock.device(), action, reinterpret_cast<std::uintptr_t>(block.data),
-                   block.bytes, clock.id(), site != 0 ? site : block.call_site);
+                   block.bytes, clock.id(),
+                   site != 0 ? site : block.call_site.load(std::memory_order_relaxed));
     }
   });
 }
@@ -57,6 +71,20 @@ Pool* exchange_active_pool(int device, Pool* pool) {
     active_pools = new ActivePools(static_cast<std::size_t>(device_count()));
   }
   return std::exchange((*active_pools)[static_cast<std::size_t>(device)], pool);
+}
+
+HeapAllocator::~HeapAllocator() {
+  if (in_bad_fork()) return;
+  for (int device = 0; device < heaps_.size(); ++device) {
+    DeviceHeap* heap = heaps_.find(device);
+    if (heap == nullptr) continue;
+    try {
+      leave(*heap);
+      heap->empty_cache();
+    } catch (const std::exception& error) {
+      logging::warn(std::string("an allocator kept its memory: ") + error.what());
+    }
+  }
 }
 
 DeviceHeap& HeapAllocator::heap(int device) {
@@ -85,15 +113,17 @@ Block HeapAllocator::allocate_from(Pool& pool, std::size_t bytes, const Stream& 
               .handle = nullptr};
   if (bytes == 0) return block;
   ThreadCache* cache = ThreadCache::mine();
-  HeapBlock* found =
-      cache != nullptr ? cache->take(pool, stream.id(), block_bytes(bytes), bytes) : nullptr;
+  HeapBlock* found = cache != nullptr && !pool.parked.load(std::memory_order_relaxed)
+                         ? cache->take(pool, stream.id(), block_bytes(bytes), bytes)
+                         : nullptr;
   if (found != nullptr) {
     found->requested.store(bytes, std::memory_order_relaxed);
     found->use.store(BlockUse::live, std::memory_order_relaxed);
+    const std::uint32_t site = recording_history() ? capture_call_site() : 0;
+    found->call_site.store(site, std::memory_order_relaxed);
     if (recording_history()) {
-      found->call_site = capture_call_site();
       record_trace(native.device, TraceAction::alloc, reinterpret_cast<std::uintptr_t>(found->data),
-                   found->bytes, stream.id(), found->call_site);
+                   found->bytes, stream.id(), site);
     }
     unpoison(found->data, bytes, native);
   } else {
@@ -114,9 +144,8 @@ void HeapAllocator::deallocate(Block& block) noexcept {
   Pool& pool = freed.arena->owner();
   if (freed.exported.load(std::memory_order_relaxed)) {
     // In limbo first: another thread may reclaim it as soon as it is deferred.
-    pool.heap->put_in_limbo(freed);
     Block copy = block;
-    if (!ipc_defer_free(copy)) pool.heap->reclaim(freed);
+    if (pool.heap->put_in_limbo(freed) && !ipc_defer_free(copy)) pool.heap->reclaim(freed);
   } else if (!keep(freed)) {
     pool.heap->deallocate(freed);
   }
@@ -124,17 +153,18 @@ void HeapAllocator::deallocate(Block& block) noexcept {
 }
 
 void HeapAllocator::record_stream(const Block& block, const Stream& stream) {
-  if (block.handle == nullptr) return;
+  if (block.handle == nullptr || in_bad_fork()) return;
   block_of(block).arena->owner().heap->record_use(block_of(block), stream, true);
 }
 
 void HeapAllocator::record_use(const Block& block, const Stream& stream) {
-  if (block.handle == nullptr) return;
+  if (block.handle == nullptr || in_bad_fork()) return;
   block_of(block).arena->owner().heap->record_use(block_of(block), stream, false);
 }
 
 void HeapAllocator::empty_cache(Device device) {
   const int index = require_cuda(device, "empty_cache");
+  if (in_bad_fork()) return;
   if (DeviceHeap* made = heaps_.find(index)) made->empty_cache();
 }
 

@@ -13,12 +13,16 @@ namespace gantry::memory {
 
 /// Backends "vmm" and "native".
 ///
-/// Never destroyed: static destructors of the user's program may still free device memory. In a bad
-/// fork frees do nothing.
+/// That of the process is never destroyed: static destructors of the user's program may still free
+/// device memory. In a bad fork frees do nothing.
 /// Thread safety: every member may be called from any thread.
 class HeapAllocator final : public Allocator, public ExportSource {
  public:
   explicit HeapAllocator(const AllocConfig& config) : config_(config) {}
+  /// Gives unused memory back. Its heaps stay: magazines of threads may point to them.
+  ~HeapAllocator() override;
+  HeapAllocator(const HeapAllocator&) = delete;
+  HeapAllocator& operator=(const HeapAllocator&) = delete;
 
   [[nodiscard]] Block allocate(std::size_t bytes, const Stream& stream) override;
   void deallocate(Block& block) noexcept override;

@@ -43,7 +43,7 @@ struct alignas(64) HeapBlock {
   HeapBlock* next_in_bin = nullptr;  ///< also links blocks in lists while they are in no bin
   /// Live: the stream it belongs to. Free: the stream that may reuse it at once; nullptr: any may.
   StreamBlocks* stream = nullptr;
-  std::uint32_t call_site = 0;  ///< who asked for it, while history is recorded
+  std::atomic<std::uint32_t> call_site{0};  ///< who asked for it, while history is recorded
   std::atomic<BlockUse> use{BlockUse::blank};
   std::atomic<bool> exported{false};  ///< other processes may know it
 

@@ -64,6 +64,24 @@ StreamUse PendingBlocks::oldest() const noexcept {
   return {};
 }
 
+void PendingBlocks::list(std::vector<StreamUse>& uses) const {
+  const std::size_t before = uses.size();
+  for (const Queue& queue : queues_) {
+    for (const HeapBlock* block = queue.oldest; block != nullptr; block = block->next_in_bin) {
+      for (const StreamUse& use : block->uses) {
+        const auto known =
+            std::find_if(uses.begin() + static_cast<std::ptrdiff_t>(before), uses.end(),
+                         [&use](const StreamUse& listed) { return listed.clock == use.clock; });
+        if (known == uses.end()) {
+          uses.push_back(use);
+        } else {
+          known->mark = std::max(known->mark, use.mark);
+        }
+      }
+    }
+  }
+}
+
 std::vector<PendingBlocks::Waiting> PendingBlocks::waiting() const {
   std::vector<Waiting> waiting;
   for (const Queue& queue : queues_) {

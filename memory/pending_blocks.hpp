@@ -34,6 +34,8 @@ class PendingBlocks {
   void poll() noexcept;
   /// A use that is waited for; its clock is nullptr if there is none.
   [[nodiscard]] StreamUse oldest() const noexcept;
+  /// Adds the last use of every stream that is waited for.
+  void list(std::vector<StreamUse>& uses) const;
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
   /// Bytes of the blocks that wait for `clock`'s stream, by clock.
   struct Waiting {

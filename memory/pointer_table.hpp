@@ -2,69 +2,91 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "memory/heap_block.hpp"
-#include "memory/size_policy.hpp"
 
 namespace gantry::memory {
 
-/// A radix tree over 48-bit addresses in steps of kBlockGrain, like a page table: three loads for a
-/// look-up, no lock. A leaf covers 2 MiB.
+/// A hash table with open addressing, in shards with a lock each: dense, so that it stays in the
+/// cache, and without an allocation per entry.
 /// Thread safety: every member may be called from any thread.
 class PointerTable {
  public:
   /// Throws: std::bad_alloc.
-  void insert(const void* data, HeapBlock& block) {
-    leaf_of(data)[low(data)].store(&block, std::memory_order_relaxed);
+  void insert(void* data, HeapBlock& block) {
+    Shard& shard = shard_of(data);
+    const std::lock_guard lock(shard.mutex);
+    if (2 * (shard.count + 1) > shard.entries.size()) shard.grow();
+    shard.put({data, &block});
+    ++shard.count;
   }
   /// The block that was inserted for `data`, which is forgotten; nullptr if there is none.
-  [[nodiscard]] HeapBlock* take(const void* data) noexcept {
-    if (reinterpret_cast<std::uintptr_t>(data) % kBlockGrain != 0) return nullptr;
-    const Middle* middle = top_[high(data)].load(std::memory_order_acquire);
-    if (middle == nullptr) return nullptr;
-    Leaf* leaf = (*middle)[mid(data)].load(std::memory_order_acquire);
-    if (leaf == nullptr) return nullptr;
-    return (*leaf)[low(data)].exchange(nullptr, std::memory_order_relaxed);
+  [[nodiscard]] HeapBlock* take(void* data) noexcept {
+    Shard& shard = shard_of(data);
+    const std::lock_guard lock(shard.mutex);
+    if (shard.entries.empty()) return nullptr;
+    std::size_t at = shard.home(data);
+    while (shard.entries[at].data != data) {
+      if (shard.entries[at].data == nullptr) return nullptr;
+      at = shard.next(at);
+    }
+    HeapBlock* block = shard.entries[at].block;
+    shard.erase(at);
+    --shard.count;
+    return block;
   }
 
  private:
-  static constexpr std::size_t kLowBits = 12;
-  static constexpr std::size_t kMiddleBits = 13;
-  static constexpr std::size_t kHighBits = 48 - 9 - kLowBits - kMiddleBits;
-  static_assert(kBlockGrain == std::size_t{1} << 9);
+  struct Entry {
+    void* data = nullptr;
+    HeapBlock* block = nullptr;
+  };
+  struct alignas(64) Shard {
+    std::mutex mutex;
+    std::vector<Entry> entries;  ///< a power of two of them
+    std::size_t count = 0;
 
-  using Leaf = std::array<std::atomic<HeapBlock*>, std::size_t{1} << kLowBits>;
-  using Middle = std::array<std::atomic<Leaf*>, std::size_t{1} << kMiddleBits>;
+    [[nodiscard]] std::size_t next(std::size_t at) const { return (at + 1) & (entries.size() - 1); }
+    [[nodiscard]] std::size_t home(const void* data) const {
+      return (hash(data) >> 8) & (entries.size() - 1);
+    }
+    void put(Entry entry) {
+      std::size_t at = home(entry.data);
+      while (entries[at].data != nullptr) at = next(at);
+      entries[at] = entry;
+    }
+    // Moves later entries of the run back, so that no gap hides them.
+    void erase(std::size_t hole) {
+      const std::size_t mask = entries.size() - 1;
+      for (std::size_t at = next(hole); entries[at].data != nullptr; at = next(at)) {
+        if (((at - home(entries[at].data)) & mask) < ((at - hole) & mask)) continue;
+        entries[hole] = entries[at];
+        hole = at;
+      }
+      entries[hole] = {};
+    }
+    void grow() {
+      constexpr std::size_t kFirst = 64;
+      std::vector<Entry> before(entries.empty() ? kFirst : 2 * entries.size());
+      before.swap(entries);
+      for (const Entry& entry : before) {
+        if (entry.data != nullptr) put(entry);
+      }
+    }
+  };
 
-  static std::size_t grain(const void* data) {
-    return reinterpret_cast<std::uintptr_t>(data) / kBlockGrain;
+  // Fibonacci hashing: addresses differ in their middle bits.
+  static std::uint64_t hash(const void* data) {
+    return (reinterpret_cast<std::uintptr_t>(data) >> 8) * 0x9e3779b97f4a7c15u >> 16;
   }
-  static std::size_t low(const void* data) {
-    return grain(data) & ((std::size_t{1} << kLowBits) - 1);
-  }
-  static std::size_t mid(const void* data) {
-    return (grain(data) >> kLowBits) & ((std::size_t{1} << kMiddleBits) - 1);
-  }
-  static std::size_t high(const void* data) {
-    return (grain(data) >> (kLowBits + kMiddleBits)) & ((std::size_t{1} << kHighBits) - 1);
-  }
+  [[nodiscard]] Shard& shard_of(const void* data) { return shards_[hash(data) % shards_.size()]; }
 
-  // Tables are never freed: another thread may be reading, and addresses come again.
-  template <class Table>
-  static Table& child(std::atomic<Table*>& slot) {
-    if (Table* made = slot.load(std::memory_order_acquire)) return *made;
-    auto* fresh = new Table();
-    Table* expected = nullptr;
-    if (slot.compare_exchange_strong(expected, fresh, std::memory_order_acq_rel)) return *fresh;
-    delete fresh;
-    return *expected;
-  }
-  Leaf& leaf_of(const void* data) { return child(child(top_[high(data)])[mid(data)]); }
-
-  std::array<std::atomic<Middle*>, std::size_t{1} << kHighBits> top_{};
+  std::array<Shard, 64> shards_;
 };
 
 }  // namespace gantry::memory

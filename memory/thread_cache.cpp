@@ -79,15 +79,15 @@ ThreadCache* ThreadCache::make() noexcept {
 }
 
 ThreadCache::~ThreadCache() {
-  if (!in_bad_fork()) {
-    for (Magazines* table : tables_) {
-      DeviceHeap& heap = *table->pool->heap;
-      heap.take_back([&](HeapBlock** blocks) {
-        while (!enter()) std::this_thread::yield();
-        empty(heap, blocks);
-        leave();
-      });
-    }
+  // Another thread of the parent may have held the locks at the fork.
+  if (in_bad_fork()) return;
+  for (Magazines* table : tables_) {
+    DeviceHeap& heap = *table->pool->heap;
+    heap.take_back([&](HeapBlock** blocks) {
+      while (!enter()) std::this_thread::yield();
+      empty(heap, blocks);
+      leave();
+    });
   }
   {
     const std::lock_guard lock(registry().mutex);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include <gantry/core/error.hpp>
@@ -28,9 +29,9 @@ bool is_use(const HeapBlock* block, BlockUse use) {
 void VmmArena::open_range() {
   if (range_ != nullptr) return;
   const std::size_t memory = device_properties(Device::cuda(core_.device)).total_memory;
+  core_.slab.reserve(1);
   range_ = std::make_unique<AddressRange>(core_.device,
                                           round_up(kRangePerMemory * memory, kCoarseChunkBytes));
-  core_.slab.reserve(1);
   HeapBlock& all = core_.slab.take();
   all.data = range_->base();
   all.bytes = range_->bytes();
@@ -61,7 +62,7 @@ void VmmArena::return_hole(HeapBlock& block) noexcept {
 HeapBlock* VmmArena::grow(HeapLock& lock, std::size_t bytes, StreamBlocks& stream,
                           const Harvest& harvest) {
   open_range();
-  if (bytes > range_->bytes()) return nullptr;
+  if (bytes > range_->bytes() || owner().parked) return nullptr;
   const auto try_growing = [&](std::size_t wanted, bool coarse) -> HeapBlock* {
     core_.slab.reserve(4);
     const Place place = find_place(wanted, stream);
@@ -147,6 +148,7 @@ HeapBlock* VmmArena::grow_at(HeapLock& lock, const Place& place, bool coarse,
   if (place.left != nullptr) free.remove(*place.left);
   if (place.right != nullptr) free.remove(*place.right);
 
+  ++movements_;
   const std::size_t limit = core_.limit();
   std::vector<Chunk> chunks;
   std::exception_ptr failure;
@@ -167,6 +169,7 @@ HeapBlock* VmmArena::grow_at(HeapLock& lock, const Place& place, bool coarse,
   if (mapped && poisons_device_memory()) poison_now(hole->data, place.bytes);
   if (!mapped) core_.chunks.give_back(std::move(chunks));
   if (!lock.owns_lock()) lock.lock();
+  --movements_;
   recount();
   if (!mapped) {
     return_hole(*hole);
@@ -211,7 +214,8 @@ HeapBlock* VmmArena::next_victim(std::size_t bytes, std::pair<std::size_t, std::
       victim = &block;
       run = found;
     }
-    return run.second - run.first < bytes;
+    // Whoever wants everything takes it in any order, without looking at all blocks each time.
+    return bytes >= range_->bytes() ? victim == nullptr : run.second - run.first < bytes;
   });
   return victim;
 }
@@ -219,7 +223,7 @@ HeapBlock* VmmArena::next_victim(std::size_t bytes, std::pair<std::size_t, std::
 std::size_t VmmArena::harvest(HeapLock& lock, std::size_t bytes) {
   if (range_ == nullptr) return 0;
   std::size_t taken = 0;
-  while (taken < bytes) {
+  while (taken < bytes && !owner().parked) {
     core_.slab.reserve(2);
     std::pair<std::size_t, std::size_t> run;
     HeapBlock* block = next_victim(bytes - taken, run);
@@ -238,15 +242,18 @@ std::size_t VmmArena::harvest(HeapLock& lock, std::size_t bytes) {
       free.insert(rest);
     }
     block->use.store(BlockUse::moving, std::memory_order_relaxed);
+    ++movements_;
     lock.unlock();
     try {
       core_.chunks.give_back(range_->unmap(run.first, size));
     } catch (...) {
       lock.lock();
+      --movements_;
       free.insert(*block);
       throw;
     }
     lock.lock();
+    --movements_;
     record_trace(core_.device, TraceAction::segment_unmap,
                  reinterpret_cast<std::uintptr_t>(block->data), size, 0,
                  segment_call_site(TraceAction::segment_unmap));
@@ -292,6 +299,11 @@ std::vector<SegmentInfo> VmmArena::describe() const {
 }
 
 BlockExtent VmmArena::pin(HeapLock&, const HeapBlock& block) {
+  if (owner().parked) {
+    throw InvalidArgument(
+        "export_ipc: a block of a pool with memory was expected, but got one of a pool that is "
+        "parked");
+  }
   const std::size_t begin = offset_of(block.data);
   const AddressRange::Extent memory = range_->extent(begin, begin + block.bytes);
   BlockExtent extent;
@@ -319,6 +331,12 @@ void VmmArena::unpin(const HeapBlock& block) noexcept {
 
 void VmmArena::park(HeapLock& lock) {
   if (range_ == nullptr || is_parked()) return;
+  // The pool is marked, so nobody begins anew.
+  while (movements_ != 0) {
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  }
   const auto runs = range_->mapped_runs();
   lock.unlock();
   std::vector<std::pair<std::size_t, std::size_t>> done;

@@ -85,6 +85,7 @@ class VmmArena final : public Arena {
   HeapBlock* first_ = nullptr;  ///< the chain in address order; covers the range
   TlsfIndex holes_;
   std::map<std::pair<std::size_t, std::size_t>, PinnedExtent> pinned_;  ///< by begin and end
+  int movements_ = 0;  ///< threads that map or unmap here without the lock
   std::size_t counted_bytes_ = 0;
   std::size_t counted_runs_ = 0;
   std::vector<std::pair<std::size_t, std::size_t>> parked_;  ///< runs to map again

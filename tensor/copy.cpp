@@ -101,6 +101,11 @@ void Tensor::record_stream(const Stream& stream) const {
   storage().record_stream(stream);
 }
 
+void Tensor::record_use(const Stream& stream) const {
+  detail::check_defined("record_use", "self", *this);
+  storage().record_use(stream);
+}
+
 Tensor& Tensor::zero_() { return fill_(0); }
 
 Tensor& Tensor::fill_(const Operand& value) {

@@ -77,4 +77,10 @@ void Storage::record_stream(const Stream& stream) const {
   if (impl_ && impl_->imported) impl_->imported->record_stream(stream);
 }
 
+void Storage::record_use(const Stream& stream) const {
+  const memory::Block* own = block();
+  if (own != nullptr) own->allocator->record_use(*own, stream);
+  if (impl_ && impl_->imported) impl_->imported->record_stream(stream);
+}
+
 }  // namespace gantry

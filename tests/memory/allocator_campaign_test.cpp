@@ -162,8 +162,8 @@ TEST_P(BackendCampaignTest, NothingIsReusedTooEarlyAndAllComesBack) {
   // Less than what the blocks would take, so that every step of a shortage is taken.
   const auto total = static_cast<double>(device_properties(Device::cuda(0)).total_memory);
   config.fraction = 96.0 * kMib / total;
-  // Freed with the process: a thread's magazines may still point to its heaps.
-  Allocator& allocator = *make_allocator(GetParam(), config).release();
+  const std::unique_ptr<Allocator> owner = make_allocator(GetParam(), config);
+  Allocator& allocator = *owner;
   Campaign campaign(allocator, some_streams());
   campaign.run(steps());
   EXPECT_EQ(campaign.shadow().violations(), 0);

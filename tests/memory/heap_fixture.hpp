@@ -64,6 +64,13 @@ class HeapTest : public DeviceTest {
     for (int i = 0; i < device_count(); ++i) {
       ASSERT_EQ(memory::reserved(Device::cuda(i)), 0u) << "an earlier test leaked";
       memory::reset_peak_stats(Device::cuda(i));
+      // Under a limit, memory is taken in the smallest pieces, on a large device as on a small one.
+      const std::size_t total = device_properties(Device::cuda(i)).total_memory;
+      constexpr std::size_t kLimit = 8192 * kMib;
+      if (total > kLimit) {
+        memory::set_fraction(static_cast<double>(kLimit) / static_cast<double>(total),
+                             Device::cuda(i));
+      }
     }
   }
   void TearDown() override {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -20,14 +21,7 @@ using gantry::testing::kMib;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-class MemPoolTest : public gantry::testing::HeapTest {
- protected:
-  void SetUp() override {
-    HeapTest::SetUp();
-    // Under a limit, memory is taken in the smallest pieces also on a large device.
-    if (!IsSkipped()) limit_to(900 * kMib);
-  }
-};
+class MemPoolTest : public gantry::testing::HeapTest {};
 
 TEST_F(MemPoolTest, SharesNoMemoryWithOthers) {
   const Stream stream = Stream::current();
@@ -134,6 +128,52 @@ TEST_F(MemPoolTest, ParkedBlocksKeepTheirAddressesAndGiveTheirMemory) {
     stream.synchronize();
     EXPECT_EQ(seen, std::vector<std::uint8_t>(buffer->bytes(), 5));
   }
+}
+
+TEST_F(MemPoolTest, AParkedPoolRefusesAlsoWhatAThreadHasJustFreed) {
+  const Stream stream = Stream::current();
+  MemPool pool;
+  std::optional<Buffer> small = pool.allocate(1000, stream);
+  pool.park();
+  small.reset();
+  EXPECT_THROW(static_cast<void>(pool.allocate(1000, stream)), InvalidArgument);
+  pool.unpark();
+}
+
+TEST_F(MemPoolTest, ThreadsParkAndUnparkAtTheSameTime) {
+  const Stream stream = Stream::current();
+  MemPool pool(Device::cuda(0), {.use_on_oom = true});
+  std::vector<Buffer> kept;
+  for (int i = 0; i < 6; ++i) kept.push_back(pool.allocate(5 * kMib, stream));
+  std::vector<std::thread> parkers;
+  for (int seed = 0; seed < 4; ++seed) {
+    parkers.emplace_back([&pool, seed] {
+      for (int i = 0; i < 50; ++i) {
+        if ((i + seed) % 2 == 0) {
+          pool.unpark();
+        } else {
+          pool.park();
+        }
+      }
+    });
+  }
+  std::atomic<bool> stop{false};
+  std::thread user([&] {
+    while (!stop) {
+      try {
+        const Buffer buffer = pool.allocate(3 * kMib, stream);
+      } catch (const InvalidArgument&) {
+      }
+      empty_cache();
+    }
+  });
+  for (std::thread& parker : parkers) parker.join();
+  stop = true;
+  user.join();
+  pool.unpark();
+  for (const Buffer& buffer : kept)
+    driver().fill(buffer.data(), 5, buffer.bytes(), stream.native());
+  stream.synchronize();
 }
 
 TEST_F(MemPoolTest, UnparkWithoutMemoryLeavesItParked) {

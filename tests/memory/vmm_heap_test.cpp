@@ -24,14 +24,7 @@ using gantry::testing::StreamHold;
 
 std::byte* at(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data()); }
 
-class VmmHeapTest : public gantry::testing::HeapTest {
- protected:
-  void SetUp() override {
-    HeapTest::SetUp();
-    // Under a limit, memory is taken in the smallest pieces also on a large device.
-    if (!IsSkipped()) limit_to(900 * kMib);
-  }
-};
+class VmmHeapTest : public gantry::testing::HeapTest {};
 
 TEST_F(VmmHeapTest, TakesNoMoreChunksThanBlocksNeed) {
   struct Case {

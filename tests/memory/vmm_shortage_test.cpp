@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -164,7 +165,6 @@ TEST_F(VmmShortageTest, RunsOutOfRealMemory) {
 
 TEST_F(VmmShortageTest, AFailedGrowthLeavesNothingBehind) {
   const Stream stream = Stream::current();
-  limit_to(500 * kMib);  // memory is taken in the smallest pieces, also on a large device
   for (const char* call : {"create_chunk", "map_chunk", "set_access"}) {
     for (std::uint64_t nth = 1; nth <= 3; ++nth) {
       FaultDriver faults;
@@ -181,6 +181,22 @@ TEST_F(VmmShortageTest, AFailedGrowthLeavesNothingBehind) {
     }
     empty_cache();
   }
+}
+
+TEST_F(VmmShortageTest, EmptyCacheEndsWhileOthersWork) {
+  std::atomic<bool> stop{false};
+  std::thread worker([&] {
+    const Stream stream = Stream::from_pool(Device::cuda(0));
+    while (!stop) {
+      const Buffer first = allocate(3 * kMib, stream);
+      const Buffer second = allocate(2 * kMib, stream);
+      driver().fill(first.data(), 1, first.bytes(), stream.native());
+      driver().fill(second.data(), 1, second.bytes(), stream.native());
+    }
+  });
+  for (int i = 0; i < 50; ++i) empty_cache();
+  stop = true;
+  worker.join();
 }
 
 TEST_F(VmmShortageTest, PassesOtherDriverErrorsOn) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/elementwise.hpp>
@@ -70,6 +72,20 @@ TEST_F(StorageDeviceTest, RecordedMemoryIsNotReusedBeforeTheStreamIsDone) {
     EXPECT_NE(next.data(), address);
   }
   side.synchronize();
+}
+
+TEST_F(StorageDeviceTest, LaterWorkOfAStreamDoesNotHoldMemoryThatItUsedBefore) {
+  const Stream side = Stream::from_pool();
+  std::optional<Tensor> used = zeros({1000}, {.device = "cuda:0"});
+  std::optional<Tensor> recorded = zeros({1000}, {.device = "cuda:0"});
+  used->record_use(side);
+  recorded->record_stream(side);
+  side.synchronize();
+  const testing::StreamHold hold(side);
+  used.reset();
+  EXPECT_EQ(memory::stats(Device::cuda(0)).pending_bytes, 0);
+  recorded.reset();
+  EXPECT_EQ(memory::stats(Device::cuda(0)).pending_bytes, 4096);
 }
 
 TEST_F(StorageDeviceTest, FreedMemoryIsReusedOnItsStream) {

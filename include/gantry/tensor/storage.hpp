@@ -43,6 +43,8 @@ class Storage {
   /// Tells the allocator, or the exporter of imported memory, that work on `stream` uses the
   /// memory; nothing for foreign memory.
   void record_stream(const Stream& stream) const;
+  /// As record_stream, for work submitted to `stream` until now only.
+  void record_use(const Stream& stream) const;
   /// Number of handles to this memory.
   [[nodiscard]] long use_count() const { return impl_.use_count(); }
 

@@ -191,6 +191,9 @@ class Tensor {
   [[nodiscard]] Tensor pin_memory() const;
   /// Tells the allocator that work on `stream` uses the memory: it is reused only after that work.
   void record_stream(const Stream& stream) const;
+  /// As record_stream, but only work submitted to `stream` until now uses the memory: what comes
+  /// between now and the last reference to it does not hold it back.
+  void record_use(const Stream& stream) const;
 
   // Elements on the host. Blocks.
   /// The one element. Throws: InvalidArgument if there is not exactly one.
