@@ -2,10 +2,11 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <utility>
+#include <thread>
 #include <vector>
 
 #include "memory/heap_block.hpp"
@@ -13,7 +14,8 @@
 namespace gantry::memory {
 
 /// A hash table with open addressing, in shards with a lock each: dense, so that it stays in the
-/// cache, and without an allocation per entry.
+/// cache, and without an allocation per entry. The locks are held for some nanoseconds, so waiting
+/// for one spins.
 /// Thread safety: every member may be called from any thread.
 class PointerTable {
  public:
@@ -46,8 +48,22 @@ class PointerTable {
     void* data = nullptr;
     HeapBlock* block = nullptr;
   };
+  class SpinLock {
+   public:
+    void lock() noexcept {
+      while (flag_.test_and_set(std::memory_order_acquire)) {
+        for (int i = 0; i < 64 && flag_.test(std::memory_order_relaxed); ++i) {
+        }
+        if (flag_.test(std::memory_order_relaxed)) std::this_thread::yield();
+      }
+    }
+    void unlock() noexcept { flag_.clear(std::memory_order_release); }
+
+   private:
+    std::atomic_flag flag_;
+  };
   struct alignas(64) Shard {
-    std::mutex mutex;
+    SpinLock mutex;
     std::vector<Entry> entries;  ///< a power of two of them
     std::size_t count = 0;
 
@@ -71,7 +87,7 @@ class PointerTable {
       entries[hole] = {};
     }
     void grow() {
-      constexpr std::size_t kFirst = 64;
+      constexpr std::size_t kFirst = 16;
       std::vector<Entry> before(entries.empty() ? kFirst : 2 * entries.size());
       before.swap(entries);
       for (const Entry& entry : before) {
@@ -86,7 +102,7 @@ class PointerTable {
   }
   [[nodiscard]] Shard& shard_of(const void* data) { return shards_[hash(data) % shards_.size()]; }
 
-  std::array<Shard, 64> shards_;
+  std::array<Shard, 256> shards_;
 };
 
 }  // namespace gantry::memory

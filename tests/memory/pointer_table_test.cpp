@@ -1,0 +1,61 @@
+#include "memory/pointer_table.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "memory/size_policy.hpp"
+
+namespace gantry::memory {
+namespace {
+
+void* address(std::uintptr_t value) { return reinterpret_cast<void*>(value * kBlockGrain); }
+
+TEST(PointerTableTest, AgreesWithAMap) {
+  PointerTable table;
+  BlockSlab slab;
+  slab.reserve(1000);
+  std::map<void*, HeapBlock*> model;
+  std::mt19937 random(1);
+  for (int step = 0; step < 100000; ++step) {
+    void* data = address(1 + random() % 3000);
+    if (model.size() < 900 && !model.contains(data) && random() % 2 == 0) {
+      HeapBlock& block = slab.take();
+      table.insert(data, block);
+      model.emplace(data, &block);
+      continue;
+    }
+    const auto known = model.find(data);
+    HeapBlock* found = table.take(data);
+    ASSERT_EQ(found, known == model.end() ? nullptr : known->second);
+    if (found == nullptr) continue;
+    model.erase(known);
+    slab.give_back(*found);
+  }
+  for (const auto& [data, block] : model) EXPECT_EQ(table.take(data), block);
+}
+
+TEST(PointerTableTest, ServesManyThreads) {
+  PointerTable table;
+  std::vector<HeapBlock> blocks(4);
+  std::vector<std::thread> threads;
+  for (std::uintptr_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      HeapBlock& own = blocks[thread];
+      for (std::uintptr_t i = 0; i < 20000; ++i) {
+        void* data = address(1 + 4 * (i % 500) + thread);
+        table.insert(data, own);
+        ASSERT_EQ(table.take(data), &own);
+        ASSERT_EQ(table.take(data), nullptr);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace gantry::memory
