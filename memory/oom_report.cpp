@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <mutex>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,39 @@ Observers& observers() {
   return instance;
 }
 
+// "2.00 MiB by stream 3, 1.00 MiB by stream 5"
+template <class List>
+std::string listed(const List& list, std::string_view what) {
+  std::string text;
+  for (const auto& [key, bytes] : list) {
+    text += fmt::format("{}{} {} {}", text.empty() ? "" : ", ", format_bytes(bytes), what, key);
+  }
+  return text;
+}
+
+// Memory that nobody holds any more and that still cannot be given to the caller, and who holds
+// most.
+std::string still_used(const MemoryBreakdown& breakdown) {
+  std::string text;
+  if (breakdown.pending > 0) {
+    text += fmt::format(" {} is freed but still used: {}.", format_bytes(breakdown.pending),
+                        listed(breakdown.pending_by_stream, "by stream"));
+  }
+  if (breakdown.limbo > 0) {
+    text += fmt::format(" {} is freed here but other processes have it imported: {}.",
+                        format_bytes(breakdown.limbo),
+                        listed(breakdown.limbo_by_process, "by process"));
+  }
+  if (breakdown.private_pools > 0) {
+    text += fmt::format(" {} is reserved by private pools without use_on_oom.",
+                        format_bytes(breakdown.private_pools));
+  }
+  if (!breakdown.top_call_sites.empty()) {
+    text += fmt::format(" Most is used by: {}.", listed(breakdown.top_call_sites, "from"));
+  }
+  return text;
+}
+
 std::string advice(const MemoryBreakdown& breakdown, bool may_split_less) {
   const std::int64_t unallocated = breakdown.reserved - breakdown.allocated;
   const std::int64_t elsewhere = breakdown.total - breakdown.free - breakdown.reserved;
@@ -42,6 +76,7 @@ std::string advice(const MemoryBreakdown& breakdown, bool may_split_less) {
     text += fmt::format(" {} is used by other processes or outside of this allocator.",
                         format_bytes(elsewhere));
   }
+  text += still_used(breakdown);
   if (breakdown.requested > breakdown.total && platform() == Platform::simulated) {
     text += " Set GANTRY_SIM_MEMORY for simulated devices with more memory.";
   }

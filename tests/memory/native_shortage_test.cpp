@@ -247,6 +247,31 @@ TEST(OomReportTest, GivesAdviceThatFits) {
               AllOf(Not(HasSubstr("max_split_size_mb")), Not(HasSubstr("set_fraction"))));
 }
 
+TEST(OomReportTest, NamesWhoStillUsesWhatIsFreed) {
+  const auto mib = static_cast<std::int64_t>(kMib);
+  MemoryBreakdown breakdown{.requested = 100 * mib,
+                            .total = 1000 * mib,
+                            .free = 10 * mib,
+                            .allocated = 900 * mib,
+                            .reserved = 990 * mib,
+                            .limit = 1000 * mib};
+  EXPECT_THAT(out_of_memory_text(0, breakdown, false), Not(HasSubstr("still used")));
+  breakdown.pending = 3 * mib;
+  breakdown.pending_by_stream = {{3, 2 * mib}, {5, mib}};
+  breakdown.limbo = 4 * mib;
+  breakdown.limbo_by_process = {{4711, 4 * mib}};
+  breakdown.private_pools = 5 * mib;
+  breakdown.top_call_sites = {{"train (train.cpp:7)", 6 * mib}};
+  EXPECT_THAT(
+      out_of_memory_text(0, breakdown, false),
+      AllOf(HasSubstr("3.00 MiB is freed but still used: 2.00 MiB by stream 3, 1.00 MiB by stream "
+                      "5."),
+            HasSubstr("4.00 MiB is freed here but other processes have it imported: 4.00 MiB by "
+                      "process 4711."),
+            HasSubstr("5.00 MiB is reserved by private pools"),
+            HasSubstr("Most is used by: 6.00 MiB from train (train.cpp:7).")));
+}
+
 TEST(OomReportTest, FormatsBytesForPeople) {
   EXPECT_EQ(format_bytes(0), "0 bytes");
   EXPECT_EQ(format_bytes(1023), "1023 bytes");

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/history.hpp>
+#include <gantry/memory/mem_pool.hpp>
 
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/stream_hold.hpp"
@@ -147,6 +149,25 @@ TEST_F(VmmShortageTest, ReportsWhatIsHeldAndStaysUsable) {
   EXPECT_EQ(stats().num_ooms, ooms + 1);
   const Buffer fits = allocate(20 * kMib, stream);
   EXPECT_EQ(allocated(), 60 * kMib);
+}
+
+TEST_F(VmmShortageTest, ReportsPrivatePoolsAndCallSites) {
+  const Stream stream = Stream::current();
+  limit_to(64 * kMib);
+  record_history();
+  MemPool pool;
+  const Buffer own = pool.allocate(10 * kMib, stream);
+  const Buffer live = allocate(40 * kMib, stream);
+  try {
+    static_cast<void>(allocate(30 * kMib, stream));
+    ADD_FAILURE() << "more than the limit was allocated";
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_EQ(error.breakdown().private_pools, static_cast<std::int64_t>(10 * kMib));
+    ASSERT_FALSE(error.breakdown().top_call_sites.empty());
+    EXPECT_EQ(error.breakdown().top_call_sites[0].second, static_cast<std::int64_t>(40 * kMib));
+    EXPECT_THAT(error.what(), HasSubstr("10.00 MiB is reserved by private pools"));
+  }
+  record_history({.enabled = false});
 }
 
 TEST_F(VmmShortageTest, RunsOutOfRealMemory) {
