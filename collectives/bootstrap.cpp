@@ -12,13 +12,19 @@ class SingleBootstrap final : public Bootstrap {
  public:
   std::vector<std::string> all_gather(const std::string& bytes) override { return {bytes}; }
   int lost_rank() const noexcept override { return -1; }
+  std::unique_ptr<Bootstrap> subset(const std::vector<int>& /*members*/,
+                                    std::string_view /*name*/) override {
+    return make_single_bootstrap();
+  }
 };
 
 }  // namespace
 
+std::unique_ptr<Bootstrap> make_single_bootstrap() { return std::make_unique<SingleBootstrap>(); }
+
 std::unique_ptr<Bootstrap> make_bootstrap(const ProcessIdentity& identity,
                                           std::chrono::milliseconds timeout) {
-  if (identity.world_size == 1) return std::make_unique<SingleBootstrap>();
+  if (identity.world_size == 1) return make_single_bootstrap();
   if (identity.source == "openmpi" && has_mpi()) return make_mpi_bootstrap();
   if (!identity.rendezvous.empty()) return make_store_bootstrap(identity, timeout);
   throw NotSupported(fmt::format(

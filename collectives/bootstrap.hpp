@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,6 +21,11 @@ class Bootstrap {
   virtual std::vector<std::string> all_gather(const std::string& bytes) = 0;
   // First rank known to have left the job without a goodbye, else -1. Cheap.
   virtual int lost_rank() const noexcept = 0;
+  // A bootstrap of these ranks, in this order; called by them alone, with the same arguments. This
+  // one stays usable. Losses of other ranks do not disturb it if it can be helped.
+  // Throws: PeerLostError, TimeoutError.
+  virtual std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
+                                            std::string_view name) = 0;
   // Says goodbye: this rank's end is no loss. Nothing but lost_rank() may be called afterwards.
   virtual void leave() noexcept {}
 };
@@ -28,6 +34,24 @@ class Bootstrap {
 // process. Throws: NotSupported if this build cannot serve the launcher.
 std::unique_ptr<Bootstrap> make_bootstrap(const ProcessIdentity& identity,
                                           std::chrono::milliseconds timeout);
+
+// A bootstrap of one.
+std::unique_ptr<Bootstrap> make_single_bootstrap();
+
+// Bootstraps of `size` ranks in this process, in rank order, each for a thread of its own. A rank
+// whose bootstrap is destroyed is lost to those that wait for it.
+std::vector<std::unique_ptr<Bootstrap>> make_local_bootstraps(
+    int size, std::chrono::milliseconds timeout = std::chrono::minutes(10));
+
+class ControlBlock;
+
+// A bootstrap of `members` of a group, in this order, through the group's shared memory: for when a
+// rank was lost and other ways throw. Called by the members alone; `generation` tells one such
+// bootstrap of the group from the next. It outlives `control`. Throws: PeerLostError for a lost
+// member; TimeoutError.
+std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlBlock& control,
+                                                        const std::vector<int>& members,
+                                                        std::uint64_t generation);
 
 // A bootstrap over a key/value store; serves the store if the identity says so.
 std::unique_ptr<Bootstrap> make_store_bootstrap(const ProcessIdentity& identity,

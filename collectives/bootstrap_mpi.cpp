@@ -1,6 +1,7 @@
 #include <mpi.h>
 
 #include <cstdlib>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -28,7 +29,8 @@ void finalize_at_exit() {
 
 class MpiBootstrap final : public Bootstrap {
  public:
-  MpiBootstrap() {
+  // A bootstrap over all ranks of the program.
+  static std::unique_ptr<MpiBootstrap> make_world() {
     int initialized = 0;
     check(MPI_Initialized(&initialized), "MPI_Initialized");
     if (initialized == 0) {
@@ -37,7 +39,13 @@ class MpiBootstrap final : public Bootstrap {
       std::atexit(finalize_at_exit);
     }
     // A communicator of our own: messages never meet those of the program.
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+    MPI_Comm comm = MPI_COMM_NULL;
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
+    return std::make_unique<MpiBootstrap>(comm);
+  }
+
+  // Keeps `comm` until MPI ends: to free it, all members would have to come together again.
+  explicit MpiBootstrap(MPI_Comm comm) : comm_(comm) {
     check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
   }
@@ -68,6 +76,23 @@ class MpiBootstrap final : public Bootstrap {
   // mpirun itself ends the job when a rank dies.
   int lost_rank() const noexcept override { return -1; }
 
+  std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
+                                    std::string_view name) override {
+    constexpr std::size_t kTags = 32'768;  // every MPI has as many
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Group some = MPI_GROUP_NULL;
+    MPI_Comm comm = MPI_COMM_NULL;
+    check(MPI_Comm_group(comm_, &all), "MPI_Comm_group");
+    int status = MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &some);
+    MPI_Group_free(&all);
+    check(status, "MPI_Group_incl");
+    const auto tag = static_cast<int>(std::hash<std::string_view>{}(name) % kTags);
+    status = MPI_Comm_create_group(comm_, some, tag, &comm);
+    MPI_Group_free(&some);
+    check(status, "MPI_Comm_create_group");
+    return std::make_unique<MpiBootstrap>(comm);
+  }
+
  private:
   MPI_Comm comm_ = MPI_COMM_NULL;
   int size_ = 0;
@@ -77,6 +102,6 @@ class MpiBootstrap final : public Bootstrap {
 
 bool has_mpi() { return true; }
 
-std::unique_ptr<Bootstrap> make_mpi_bootstrap() { return std::make_unique<MpiBootstrap>(); }
+std::unique_ptr<Bootstrap> make_mpi_bootstrap() { return MpiBootstrap::make_world(); }
 
 }  // namespace gantry

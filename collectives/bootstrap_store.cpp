@@ -1,7 +1,14 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <atomic>
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <thread>
+#include <utility>
 
+#include <gantry/core/error.hpp>
 #include <gantry/core/rendezvous.hpp>
 
 #include "collectives/bootstrap.hpp"
@@ -10,52 +17,149 @@ namespace gantry {
 
 namespace {
 
-class StoreBootstrap final : public Bootstrap {
+// The connection that a world and its subsets share.
+class Connection {
  public:
-  StoreBootstrap(const ProcessIdentity& identity, std::chrono::milliseconds timeout)
-      : rank_(identity.rank), size_(identity.world_size), timeout_(timeout) {
+  Connection(const ProcessIdentity& identity, std::chrono::milliseconds timeout)
+      : timeout_(timeout) {
     if (identity.serves_rendezvous()) {
       server_ = std::make_unique<StoreServer>(StoreServerOptions{.address = identity.rendezvous});
     }
-    client_ = std::make_unique<StoreClient>(identity.rendezvous, identity.rank, timeout);
+    client_ = std::make_shared<StoreClient>(identity.rendezvous, identity.rank, timeout);
   }
 
-  std::vector<std::string> all_gather(const std::string& bytes) override {
-    const std::int64_t round = round_++;
-    client_->set(key(round, rank_), bytes);
-    std::vector<std::string> all;
-    for (int rank = 0; rank < size_; ++rank) {
-      all.push_back(rank == rank_ ? bytes : client_->get(key(round, rank), timeout_));
-    }
-    return all;
+  std::chrono::milliseconds timeout() const { return timeout_; }
+
+  std::shared_ptr<StoreClient> client() const {
+    std::shared_ptr<StoreClient> client = find();
+    if (!client) throw PeerLostError("Communicator: this rank has left the job's store");
+    return client;
   }
 
-  int lost_rank() const noexcept override { return left_ ? -1 : client_->lost_rank(); }
+  // Rank of the world; -1: none.
+  int lost_rank() const noexcept {
+    const std::shared_ptr<StoreClient> client = find();
+    return client ? client->lost_rank() : -1;
+  }
 
-  void leave() noexcept override {
-    left_ = true;
+  void leave() noexcept {
+    const std::lock_guard lock(mutex_);
     client_.reset();
   }
 
  private:
-  static std::string key(std::int64_t round, int rank) {
-    return fmt::format("gantry/bootstrap/{}/{}", round, rank);
+  std::shared_ptr<StoreClient> find() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return client_;
   }
 
-  int rank_;
-  int size_;
-  std::chrono::milliseconds timeout_;
-  std::int64_t round_ = 0;
-  std::atomic<bool> left_ = false;
+  const std::chrono::milliseconds timeout_;
   std::unique_ptr<StoreServer> server_;
-  std::unique_ptr<StoreClient> client_;
+  mutable std::mutex mutex_;  // guards client_
+  std::shared_ptr<StoreClient> client_;
+};
+
+class StoreBootstrap final : public Bootstrap {
+ public:
+  // `members` are ranks of the world; `me` is an index of it.
+  StoreBootstrap(std::shared_ptr<Connection> connection, std::vector<int> members, int me,
+                 std::string prefix)
+      : connection_(std::move(connection)),
+        members_(std::move(members)),
+        me_(me),
+        prefix_(std::move(prefix)) {}
+
+  std::vector<std::string> all_gather(const std::string& bytes) override {
+    const std::int64_t round = round_++;
+    const std::shared_ptr<StoreClient> client = connection_->client();
+    client->set(key(round, me_), bytes);
+    std::vector<std::string> all;
+    for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
+      all.push_back(rank == me_ ? bytes : get(*client, key(round, rank)));
+    }
+    // Whoever wrote this round has read the one before it.
+    if (round > 0) client->erase(key(round - 1, me_));
+    return all;
+  }
+
+  int lost_rank() const noexcept override { return index_of(connection_->lost_rank()); }
+
+  std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
+                                    std::string_view name) override {
+    std::vector<int> of_world;
+    for (const int member : members)
+      of_world.push_back(members_.at(static_cast<std::size_t>(member)));
+    std::string prefix = fmt::format("{}/{}/{}", prefix_, name, fmt::join(members, "-"));
+    // A long list would not fit into a key.
+    if (prefix.size() > kStoreMaxKeyBytes / 2) {
+      prefix = fmt::format("{}/{:x}", prefix.substr(0, kStoreMaxKeyBytes / 4),
+                           std::hash<std::string>{}(prefix));
+    }
+    const int times = subsets_[prefix]++;
+    const auto me = std::find(members.begin(), members.end(), me_) - members.begin();
+    return std::make_unique<StoreBootstrap>(connection_, std::move(of_world), static_cast<int>(me),
+                                            fmt::format("{}#{}", prefix, times));
+  }
+
+  void leave() noexcept override {
+    // A subset ends with no word to the store, where only ranks of the world are known.
+    if (prefix_ == kWorldPrefix) connection_->leave();
+  }
+
+  static constexpr const char* kWorldPrefix = "gantry/bootstrap";
+
+ private:
+  std::string key(std::int64_t round, int rank) const {
+    return fmt::format("{}/{}/{}", prefix_, round, rank);
+  }
+
+  int index_of(int of_world) const noexcept {
+    const auto found = std::find(members_.begin(), members_.end(), of_world);
+    return of_world < 0 || found == members_.end() ? -1
+                                                   : static_cast<int>(found - members_.begin());
+  }
+
+  // Waits for a key. The store gives up on it when any rank is lost; this only when a member is.
+  std::string get(StoreClient& client, const std::string& key) const {
+    const auto deadline = std::chrono::steady_clock::now() + connection_->timeout();
+    try {
+      return client.get(key, connection_->timeout());
+    } catch (const PeerLostError& error) {
+      if (error.rank() < 0) throw;
+      if (const int lost = index_of(error.rank()); lost >= 0) {
+        throw PeerLostError(error.what(), lost);
+      }
+    }
+    for (;;) {
+      if (const auto value = client.try_get(key)) return *value;
+      if (const int lost = lost_rank(); lost >= 0) {
+        throw PeerLostError(fmt::format("Communicator: rank {} left the job", lost), lost);
+      }
+      if (std::chrono::steady_clock::now() >= deadline) {
+        throw TimeoutError(fmt::format("Communicator: expected '{}' from its rank within {} ms",
+                                       key, connection_->timeout().count()));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  std::shared_ptr<Connection> connection_;
+  std::vector<int> members_;
+  int me_;
+  std::string prefix_;
+  std::int64_t round_ = 0;
+  std::map<std::string, int> subsets_;
 };
 
 }  // namespace
 
 std::unique_ptr<Bootstrap> make_store_bootstrap(const ProcessIdentity& identity,
                                                 std::chrono::milliseconds timeout) {
-  return std::make_unique<StoreBootstrap>(identity, timeout);
+  std::vector<int> members(static_cast<std::size_t>(identity.world_size));
+  std::iota(members.begin(), members.end(), 0);
+  return std::make_unique<StoreBootstrap>(std::make_shared<Connection>(identity, timeout),
+                                          std::move(members), identity.rank,
+                                          StoreBootstrap::kWorldPrefix);
 }
 
 }  // namespace gantry

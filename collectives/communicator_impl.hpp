@@ -1,5 +1,10 @@
 #pragma once
 
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,35 +15,86 @@
 
 #include "collectives/bootstrap.hpp"
 #include "collectives/control_block.hpp"
+#include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
+#include "device/fault_source.hpp"
 
 namespace gantry {
 
 // The members of one group on this rank, and what carries their data.
-class Communicator::Impl {
+class Communicator::Impl final : public FaultSource {
  public:
-  explicit Impl(ProcessIdentity identity);
+  // What a group is made of.
+  struct Seed {
+    ProcessIdentity identity;
+    Device device;
+    std::unique_ptr<Bootstrap> bootstrap;
+    std::string name;
+  };
 
-  // The transport for a call. NCCL is started at its first use, on all ranks by the same call.
-  Transport& transport_for(const Descriptor& call, std::int64_t bytes);
-  // Waits until no rank needs this one's memory, then gives it up; at process exit.
+  // Collective. Throws: see Communicator::world().
+  explicit Impl(Seed seed);
+  ~Impl() override;
+
+  // Numbers the call and enqueues it; returns its number. `mutex` is held.
+  std::uint64_t run(CollectiveCall& call, const Stream& stream);
+  // The group of some of this one's ranks, this one's among them. Collective among them.
+  std::shared_ptr<Impl> subgroup(const std::vector<int>& ranks, const std::string& group,
+                                 std::unique_ptr<Bootstrap> boot) const;
+  // Throws what became of a call up to `call` if it failed, or if the group is broken and `pending`.
+  void check(std::uint64_t call, bool pending);
+  // The caller gives the group up: if it is lost, that is raised no more by calls of the device.
+  void abandon() noexcept { loss_is_known_ = true; }
+  // Waits until no rank needs this one's memory, then gives it up.
   void finish() noexcept;
+
+  int fault_device() const noexcept override { return membership.device.index; }
+  // Once the caller knows that the group is lost, calls that still end without a result are no news.
+  bool has_fault() const noexcept override {
+    return control && control->has_fault() && !(loss_is_known_ && control->broken());
+  }
+  void raise_fault() override;
 
   ProcessIdentity identity;
   Membership membership;
+  std::string name;
   std::vector<std::string> device_map;
   std::unique_ptr<Bootstrap> bootstrap;
   std::unique_ptr<ControlBlock> control;  // null with one rank, or ranks on several machines
   std::unique_ptr<Transport> p2p;         // null if ranks cannot reach each other's memory
   std::unique_ptr<Transport> nccl;
+  std::unique_ptr<Transport> host;
   std::mutex mutex;
-  std::int64_t sequence = 0;
+  int generations = 0;  // groups made of this one
 
  private:
-  enum class Algorithm : std::uint8_t { automatic, p2p, nccl };
+  // What ranks agree on before they share anything. Throws: InvalidArgument.
+  void exchange_facts();
+  void make_transports();
+  // Throws if the group is lost.
+  void require_intact();
+  Transport& transport_for(const CollectiveCall& call);
+  Transport& start(std::unique_ptr<Transport>& transport, const CollectiveCall& call);
+  // Writes the call into the flight record, once.
+  void record(const CollectiveCall& call, Algorithm algorithm);
 
-  Algorithm algorithm_ = Algorithm::automatic;
+  std::chrono::milliseconds timeout_;
+  Selector selector_;
+  bool one_machine_ = true;
+  bool listed_ = false;
   bool finished_ = false;
+  std::atomic<bool> loss_is_known_{false};
+  std::uint64_t calls_ = 0;
+  std::uint64_t messages_ = 0;
+  std::int64_t recorded_ = 0;
+  std::mutex faults_mutex_;
+  std::map<std::uint64_t, std::exception_ptr> faults_;  // by call
 };
+
+// The device of a process with this identity: the only visible one, the one that the launcher
+// named, or by local rank. Throws: InvalidArgument.
+Device choose_device(const ProcessIdentity& identity);
+// GANTRY_COLL_TIMEOUT.
+std::chrono::milliseconds collective_timeout();
 
 }  // namespace gantry

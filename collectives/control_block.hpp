@@ -1,103 +1,137 @@
 #pragma once
 
-#include <atomic>
+#include <array>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include <gantry/collectives/reduce_op.hpp>
-#include <gantry/core/dtype.hpp>
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap.hpp"
+#include "collectives/control_file.hpp"
+#include "collectives/descriptor.hpp"
+#include "collectives/device_words.hpp"
 #include "collectives/peer_process.hpp"
 
 namespace gantry {
 
-// Kinds of collective operation.
-enum class CollectiveKind : std::uint8_t {
-  all_reduce,
-  broadcast,
-  all_gather,
-  reduce_scatter,
-  barrier,
-};
-
-// What a rank says it is doing; all ranks must say the same. No padding: compared as bytes.
-struct Descriptor {
-  std::int64_t sequence = 0;
-  std::int64_t count = 0;  // elements, as the operation counts them
-  std::int32_t root = 0;
-  CollectiveKind kind = CollectiveKind::barrier;
-  ReduceOp op = ReduceOp::sum;
-  DType dtype = DType::u8;
-  std::uint8_t reproducible = 1;
-
-  // "all_reduce sum f32[4096]".
-  std::string str() const;
-  friend bool operator==(const Descriptor&, const Descriptor&) = default;
-};
-
-// Ranks made different calls. Every rank throws it at the same fence, so the group stays usable.
+// Ranks made different calls. Every rank throws it for the same call, so the group stays usable.
 class CollectiveMismatch : public InvalidArgument {
  public:
   using InvalidArgument::InvalidArgument;
 };
 
-// Shared memory of all ranks of one machine: who has entered what, and who is still there.
+// Shared memory of a group's ranks on one machine: who enqueued, started and finished what, and who
+// is still there.
 //
-// A fence counts one step of one operation. A rank announces it when its device work up to the step
-// is enqueued and its event recorded; await() returns when all ranks announced it.
+// A group has at most one culprit, whom all ranks blame: who died, left, aborted, or did not come
+// in time. Once there is one the group is broken for good, and the abort words of all its ranks
+// are set.
+//
+// Thread safety: record(), announce() and finish() by one thread at a time; the rest by any.
 class ControlBlock {
  public:
-  // Collective over `bootstrap`. Throws: PeerLostError, TimeoutError, Error.
-  ControlBlock(Bootstrap& bootstrap, int rank, int size, std::chrono::milliseconds timeout);
+  // Collective over `bootstrap`; page-locks this rank's words. The process's watchdog watches the
+  // group from then on. Throws: PeerLostError, TimeoutError, Error.
+  ControlBlock(Bootstrap& bootstrap, int rank, int size, std::chrono::milliseconds timeout,
+               std::string_view group = "world");
   ~ControlBlock();
   ControlBlock(const ControlBlock&) = delete;
   ControlBlock& operator=(const ControlBlock&) = delete;
 
-  // Says what the operation that is about to begin is; announced by its first fence.
-  void describe(const Descriptor& descriptor);
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  const flight::View& view() const { return file_->view(); }
+  const std::shared_ptr<ControlFile>& file() const { return file_; }
+  // Named by `glaunch dump`.
+  void describe_device(std::string_view text);
+
+  // Says what this rank is about to enqueue.
+  void record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes,
+              std::uint64_t stream) noexcept;
+  // A rank's words as this process maps them.
+  DeviceWords* words(int rank) const;
+  // This rank's, which its device may read and write at the same address.
+  DeviceWords* device_words() const { return words(rank_); }
+
   // Announces this rank's next fence and returns its number.
   std::uint64_t announce();
   // Blocks the host until every rank announced `fence`.
   // Throws: PeerLostError if a rank died, left or aborted; TimeoutError naming who did not come.
   void await(std::uint64_t fence);
-  // Throws PeerLostError if the group is unusable; costs one load.
-  void require_intact() const;
-  // True once a rank was lost or aborted.
-  bool broken() const noexcept;
-  // Compares all ranks' descriptors of operation `sequence` after its first fence.
-  // Throws: CollectiveMismatch naming rank 0 and the first rank that differs.
-  void verify(std::int64_t sequence) const;
-  // Throws PeerLostError if a rank died, aborted, or left before `fence`; one system call a rank.
-  void check_peers(std::uint64_t fence) const;
   // The last fence that this rank announced.
   std::uint64_t last_fence() const { return fence_; }
+
+  // Throws PeerLostError or TimeoutError if the group is broken; else costs one load.
+  void require_intact() const;
+  bool broken() const noexcept;
+  // Who is blamed, −1 while nobody is.
+  int culprit() const noexcept;
+  // Throws PeerLostError if a rank died, aborted, or left before `fence`; one system call a rank.
+  void check_peers(std::uint64_t fence) const;
+
+  // Compares what the ranks recorded as collective `call`, of those that did.
+  // Throws: CollectiveMismatch naming the first that has it and the first that differs.
+  void verify(std::uint64_t call) const;
+  // True if a kernel of this rank reported a fault that nobody took; one load.
+  bool has_fault() const noexcept;
+  // Takes a fault of a call up to `up_to_call`, if there is one, and throws what it means:
+  // CollectiveMismatch naming two ranks and their calls, or as require_intact().
+  void take_fault(std::uint64_t up_to_call);
 
   // Makes pending and later calls of every rank throw PeerLostError that blames this rank.
   void abort() noexcept;
   // Says that this rank enters nothing more, then waits up to `patience` until all others said so
-  // too or are dead.
+  // too or are dead; ranks of this process are not waited for.
   void finish(std::chrono::milliseconds patience) noexcept;
 
- private:
-  struct Slot;
-  struct Layout;
+  // For the watchdog.
 
-  [[noreturn]] void lose(int rank, const char* how) const;
+  // Looks after the group once: blames ranks that left or, with a call under way for too long, that
+  // did not come, and wakes kernels once somebody is blamed. True while a call is under way.
+  bool watch() noexcept;
+  // Blames `rank`, whose process has ended, unless it had left in order.
+  void note_death(int rank) noexcept;
+  const std::vector<std::shared_ptr<const PeerProcess>>& peers() const { return peers_; }
+
+ private:
+  void blame(int rank, flight::Reason reason, std::string_view detail = {}) const noexcept;
+  void wake_kernels() const noexcept;
+  [[noreturn]] void raise() const;
+  // False in a child of a fork, whose end says nothing about the rank.
+  bool is_mine() const noexcept;
+  [[noreturn]] void raise_mismatch(std::uint64_t call, int peer) const;
+  void raise_different_messages(std::uint64_t call, int peer) const;
+  std::string describe_verdict(const flight::Verdict& verdict) const;
+  std::string timeout_text(const std::vector<int>& missing, std::string_view verb,
+                           std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;
+  // " #41 all_reduce sum f32[4096]"; empty for 0.
+  std::string call_suffix(std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;
+  // True while a kernel of `rank` has begun and not ended.
+  bool is_busy(int rank) const noexcept;
+  // The latest collective that some rank has started and not finished, else 0.
+  std::uint64_t call_under_way() const noexcept;
+  void look_for_absent_ranks(flight::Lane lane, std::uint64_t call, std::int64_t waited_ns);
 
   Bootstrap& bootstrap_;
   int rank_;
   int size_;
   std::chrono::milliseconds timeout_;
-  Layout* shared_ = nullptr;
-  std::size_t bytes_ = 0;
+  std::shared_ptr<ControlFile> file_;
   std::uint64_t fence_ = 0;
-  std::vector<PeerProcess> processes_;
+  bool departed_ = false;
+  std::vector<std::shared_ptr<const PeerProcess>> peers_;  // null for ranks of this process
+  // The watchdog's: the calls that were seen under way, and for how long.
+  struct Watched {
+    std::uint64_t call = 0;
+    std::int64_t waited_ns = 0;
+  };
+  std::array<Watched, flight::kLanes> watched_;
+  std::int64_t last_look_ns_ = 0;
 };
 
 }  // namespace gantry

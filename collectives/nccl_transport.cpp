@@ -4,7 +4,9 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/guard.hpp>
 
+#include "collectives/control_block.hpp"
 #include "collectives/nccl_check.hpp"
+#include "collectives/nccl_clique.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
@@ -15,14 +17,13 @@ cudaStream_t cuda_stream(const Stream& stream) {
   return static_cast<cudaStream_t>(stream.native_handle());
 }
 
-std::size_t bytes_of(const Descriptor& call) {
-  return static_cast<std::size_t>(call.count) * element_size(call.dtype);
-}
-
 class NcclTransport final : public Transport {
  public:
   NcclTransport(const Membership& membership, Bootstrap& bootstrap, ControlBlock* control)
-      : device_(membership.device), control_(control) {
+      : rank_(membership.rank),
+        size_(membership.size),
+        device_(membership.device),
+        control_(control) {
     prepare_nccl_environment();
     barrier_word_ = driver().allocate(device_.index, sizeof(std::int32_t));
     if (barrier_word_ == nullptr) {
@@ -49,74 +50,121 @@ class NcclTransport final : public Transport {
 
   std::string_view name() const override { return "nccl"; }
 
-  void all_reduce(void* data, const Descriptor& call, const Stream& stream) override {
-    require_any_order(call);
-    enter(call);
-    const DeviceGuard guard(device_);
-    GANTRY_NCCL_CHECK(
-        ncclAllReduce(data, data, static_cast<std::size_t>(call.count), nccl_dtype(call.dtype),
-                      nccl_op(call.op, call.dtype), comm_, cuda_stream(stream)),
-        "reducing over all ranks");
+  bool supports(const Descriptor& what) const override {
+    if (!reduces(what.kind)) return true;
+    const bool rounds =
+        is_floating_point(what.dtype) &&
+        (what.op == ReduceOp::sum || what.op == ReduceOp::prod || what.op == ReduceOp::avg);
+    // NCCL's order of summation depends on size and algorithm.
+    if (rounds && what.reproducible != 0) return false;
+    return what.scale == 1 && nccl_supports(what.op, what.dtype);
   }
 
-  void broadcast(void* data, const Descriptor& call, const Stream& stream) override {
-    enter(call);
+  void run(const CollectiveCall& call, const Stream& stream) override {
+    enter(call.what);
     const DeviceGuard guard(device_);
-    GANTRY_NCCL_CHECK(
-        ncclBroadcast(data, data, bytes_of(call), ncclUint8, call.root, comm_, cuda_stream(stream)),
-        "broadcasting");
-  }
-
-  void all_gather(void* out, const void* in, const Descriptor& call,
-                  const Stream& stream) override {
-    enter(call);
-    const DeviceGuard guard(device_);
-    GANTRY_NCCL_CHECK(ncclAllGather(in, out, bytes_of(call), ncclUint8, comm_, cuda_stream(stream)),
-                      "gathering from all ranks");
-  }
-
-  void reduce_scatter(void* out, const void* in, const Descriptor& call,
-                      const Stream& stream) override {
-    require_any_order(call);
-    enter(call);
-    const DeviceGuard guard(device_);
-    GANTRY_NCCL_CHECK(
-        ncclReduceScatter(in, out, static_cast<std::size_t>(call.count), nccl_dtype(call.dtype),
-                          nccl_op(call.op, call.dtype), comm_, cuda_stream(stream)),
-        "reducing and scattering");
-  }
-
-  void barrier(const Descriptor& call, const Stream& stream) override {
-    enter(call);
-    const DeviceGuard guard(device_);
-    GANTRY_NCCL_CHECK(ncclAllReduce(barrier_word_, barrier_word_, 1, ncclInt32, ncclSum, comm_,
-                                    cuda_stream(stream)),
-                      "passing a barrier");
+    const auto count = static_cast<std::size_t>(call.what.count);
+    const std::size_t bytes = count * element_size(call.what.dtype);
+    const int root = call.what.root;
+    cudaStream_t const on = cuda_stream(stream);
+    switch (call.what.kind) {
+      case CollectiveKind::barrier:
+        GANTRY_NCCL_CHECK(
+            ncclAllReduce(barrier_word_, barrier_word_, 1, ncclInt32, ncclSum, comm_, on),
+            "passing a barrier");
+        return;
+      case CollectiveKind::all_reduce:
+        GANTRY_NCCL_CHECK(ncclAllReduce(call.in, call.out, count, nccl_dtype(call.what.dtype),
+                                        nccl_op(call.what.op, call.what.dtype), comm_, on),
+                          "reducing over all ranks");
+        return;
+      case CollectiveKind::reduce:
+        GANTRY_NCCL_CHECK(ncclReduce(call.in, call.out, count, nccl_dtype(call.what.dtype),
+                                     nccl_op(call.what.op, call.what.dtype), root, comm_, on),
+                          "reducing to one rank");
+        return;
+      case CollectiveKind::broadcast:
+        GANTRY_NCCL_CHECK(ncclBroadcast(call.in, call.in != nullptr ? const_cast<void*>(call.in)
+                                                                    : call.out,
+                                        bytes, ncclUint8, root, comm_, on),
+                          "broadcasting");
+        return;
+      case CollectiveKind::all_gather:
+        GANTRY_NCCL_CHECK(ncclAllGather(call.in, call.out, bytes, ncclUint8, comm_, on),
+                          "gathering from all ranks");
+        return;
+      case CollectiveKind::reduce_scatter:
+        GANTRY_NCCL_CHECK(ncclReduceScatter(call.in, call.out, count, nccl_dtype(call.what.dtype),
+                                            nccl_op(call.what.op, call.what.dtype), comm_, on),
+                          "reducing and scattering");
+        return;
+      case CollectiveKind::gather:
+      case CollectiveKind::scatter:
+      case CollectiveKind::all_to_all:
+      case CollectiveKind::send:
+      case CollectiveKind::recv:
+        exchange(call, on);
+        return;
+    }
   }
 
  private:
-  // NCCL's order of summation depends on size and algorithm.
-  static void require_any_order(const Descriptor& call) {
-    const bool rounds =
-        is_floating_point(call.dtype) &&
-        (call.op == ReduceOp::sum || call.op == ReduceOp::prod || call.op == ReduceOp::avg);
-    if (rounds && call.reproducible != 0) {
-      throw NotSupported(
-          "all_reduce: NCCL cannot add in rank order; pass {.reproducible = false} to accept its "
-          "order, or use the p2p transport (one machine, GANTRY_COLL_ALGO=auto)");
-    }
-    (void)nccl_dtype(call.dtype);
-    (void)nccl_op(call.op, call.dtype);
-  }
-
-  // On one machine calls are compared and missing ranks noticed before NCCL could hang.
-  void enter(const Descriptor& call) {
-    if (control_ == nullptr) return;
-    control_->describe(call);
+  // On one machine calls are compared and missing ranks noticed before NCCL could hang. Sends and
+  // receives are between two ranks, which the others know nothing about.
+  void enter(const Descriptor& what) {
+    if (control_ == nullptr || is_message(what.kind)) return;
     control_->await(control_->announce());
-    control_->verify(call.sequence);
+    control_->verify(static_cast<std::uint64_t>(what.call));
   }
 
+  static bool is_message(CollectiveKind kind) {
+    return kind == CollectiveKind::send || kind == CollectiveKind::recv;
+  }
+
+  // One message from every rank to every rank, of which most may be empty.
+  void exchange(const CollectiveCall& call, cudaStream_t on) {
+    const CollectiveKind kind = call.what.kind;
+    const std::size_t width = element_size(call.what.dtype);
+    const std::size_t bytes = static_cast<std::size_t>(call.what.count) * width;
+    const int root = call.what.root;
+    const auto* in = static_cast<const std::byte*>(call.in);
+    auto* out = static_cast<std::byte*>(call.out);
+    std::size_t sent = 0;
+    std::size_t received = 0;
+    GANTRY_NCCL_CHECK(ncclGroupStart(), "beginning messages");
+    for (int p = 0; p < size_; ++p) {
+      const auto at = static_cast<std::size_t>(p);
+      std::size_t send = 0;
+      std::size_t receive = 0;
+      if (call.is_uneven()) {
+        send = static_cast<std::size_t>(call.send_counts[at]) * width;
+        receive = static_cast<std::size_t>(call.recv_counts[at]) * width;
+      } else if (kind == CollectiveKind::all_to_all) {
+        send = receive = bytes;
+      } else if (kind == CollectiveKind::gather) {
+        send = p == root ? bytes : 0;
+        receive = rank_ == root ? bytes : 0;
+      } else if (kind == CollectiveKind::scatter) {
+        send = rank_ == root ? bytes : 0;
+        receive = p == root ? bytes : 0;
+      } else if (p == root) {
+        (kind == CollectiveKind::send ? send : receive) = bytes;
+      }
+      if (send > 0) {
+        GANTRY_NCCL_CHECK(ncclSend(in + sent, send, ncclUint8, p, comm_, on), "sending");
+      }
+      if (receive > 0) {
+        GANTRY_NCCL_CHECK(ncclRecv(out + received, receive, ncclUint8, p, comm_, on), "receiving");
+      }
+      // Where one block serves all, or there is but one, it stays.
+      if (kind == CollectiveKind::all_to_all || kind == CollectiveKind::scatter) sent += send;
+      if (kind == CollectiveKind::all_to_all || kind == CollectiveKind::gather) received += receive;
+    }
+    GANTRY_NCCL_CHECK(ncclGroupEnd(), "passing messages");
+  }
+
+  int rank_;
+  int size_;
   Device device_;
   ControlBlock* control_;
   ncclComm_t comm_ = nullptr;

@@ -5,11 +5,16 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <utility>
+
+#include <gantry/core/env.hpp>
 
 namespace gantry {
 
 std::string boot_id() {
+  if (const auto pretended = env::get("GANTRY_BOOT_ID")) return *pretended;
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
   std::getline(file, id);
@@ -42,6 +47,21 @@ bool PeerProcess::alive() const noexcept {
   if (descriptor_ < 0) return is_running(process_);
   pollfd watched{descriptor_, POLLIN, 0};
   return poll(&watched, 1, 0) == 0;
+}
+
+std::shared_ptr<const PeerProcess> share_peer(const ProcessStamp& process) {
+  using Key = std::pair<std::int32_t, std::uint64_t>;
+  struct Known {
+    std::mutex mutex;
+    std::map<Key, std::weak_ptr<const PeerProcess>> peers;
+  };
+  static auto* const known = new Known;  // never destroyed: groups may end after static objects
+  const std::lock_guard lock(known->mutex);
+  std::erase_if(known->peers, [](const auto& entry) { return entry.second.expired(); });
+  auto& place = known->peers[{process.pid, process.start_time}];
+  std::shared_ptr<const PeerProcess> peer = place.lock();
+  if (!peer) place = peer = std::make_shared<const PeerProcess>(process);
+  return peer;
 }
 
 }  // namespace gantry

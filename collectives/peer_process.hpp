@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "core/process_stamp.hpp"
@@ -20,10 +21,16 @@ class PeerProcess {
 
   // False once the process is gone, also as a zombie. One system call.
   bool alive() const noexcept;
+  const ProcessStamp& stamp() const { return process_; }
+  // Readable once the process is gone; -1 if it must be asked for with alive().
+  int descriptor() const { return descriptor_; }
 
  private:
   ProcessStamp process_;
   int descriptor_ = -1;
 };
+
+// The watch on `process` that this process has already, or a new one.
+std::shared_ptr<const PeerProcess> share_peer(const ProcessStamp& process);
 
 }  // namespace gantry

@@ -2,16 +2,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 
-#include <gantry/core/dtype.hpp>
+#include <gantry/device/device.hpp>
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/bootstrap.hpp"
-#include "collectives/control_block.hpp"
-#include "collectives/folding.hpp"
+#include "collectives/descriptor.hpp"
 
 namespace gantry {
+
+class ControlBlock;
 
 // Who takes part in a transport.
 struct Membership {
@@ -20,33 +22,53 @@ struct Membership {
   Device device;
 };
 
-// Carries contiguous arrays between the ranks of a communicator, in stream order.
+// One operation with its arrays: contiguous, on the membership's device, checked by the
+// communicator. `count` is the descriptor's.
 //
-// Every rank makes the same calls; the communicator has checked arguments. Throws: PeerLostError,
-// TimeoutError; InvalidArgument for calls that differ between ranks.
+//   kind            in                      out
+//   all_reduce      count                   count (may be in)
+//   reduce          count                   count on root (may be in), else null
+//   broadcast       count on root           count on every rank (root: may be in)
+//   all_gather      count                   size·count
+//   reduce_scatter  size·count              count
+//   gather          count                   size·count on root, else null
+//   scatter         size·count on root      count
+//   all_to_all      size·count, or blocks of send_counts     likewise recv_counts
+//   send, recv      count (send)            count (recv)
+//   barrier         null                    null
+struct CollectiveCall {
+  Descriptor what;
+  const void* in = nullptr;
+  void* out = nullptr;
+  // Elements to and from each rank, in rank order without gaps: all_to_all with blocks of unequal
+  // size, else empty.
+  std::span<const std::int64_t> send_counts = {};
+  std::span<const std::int64_t> recv_counts = {};
+
+  bool is_uneven() const { return !send_counts.empty(); }
+};
+
+// Carries contiguous arrays between the ranks of a communicator, in stream order. Every rank makes
+// the same calls, but for send and recv.
+// Throws: PeerLostError, TimeoutError; NotSupported for what supports() denies.
 class Transport {
  public:
   virtual ~Transport() = default;
 
   virtual std::string_view name() const = 0;
-  // Brings all ranks back in step after a mismatch: they may have taken different turns. The fence
-  // that found it ordered every rank behind all earlier reads.
-  virtual void restart() {}
-  virtual void all_reduce(void* data, const Descriptor& call, const Stream& stream) = 0;
-  virtual void broadcast(void* data, const Descriptor& call, const Stream& stream) = 0;
-  // `call.count` elements from every rank.
-  virtual void all_gather(void* out, const void* in, const Descriptor& call,
-                          const Stream& stream) = 0;
-  // `call.count` elements to every rank.
-  virtual void reduce_scatter(void* out, const void* in, const Descriptor& call,
-                              const Stream& stream) = 0;
-  virtual void barrier(const Descriptor& call, const Stream& stream) = 0;
+  // Depends only on the descriptor, so that all ranks agree.
+  virtual bool supports(const Descriptor& what) const = 0;
+  virtual void run(const CollectiveCall& call, const Stream& stream) = 0;
+  // True while kernels that may wait for other ranks are enqueued.
+  virtual bool is_waiting() const { return false; }
 };
 
-// Kernels and copy engines over memory and events that the ranks of one machine opened from each
-// other. Collective.
+class Selector;
+
+// Kernels and copy engines over memory that the ranks of one machine opened from each other.
+// Collective. The host never waits for other ranks.
 std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Bootstrap& bootstrap,
-                                              ControlBlock& control);
+                                              ControlBlock& control, const Selector& selector);
 
 // True if this build holds NCCL.
 bool has_nccl();
@@ -54,4 +76,9 @@ bool has_nccl();
 // Throws: NotSupported in a build without NCCL; NcclError.
 std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Bootstrap& bootstrap,
                                                ControlBlock* control);
+
+// Host memory and messages between hosts (MPI, or the bootstrap's store where there is none).
+// Collective. The host takes part in every operation, in stream order.
+std::unique_ptr<Transport> make_host_transport(const Membership& membership, Bootstrap& bootstrap);
+
 }  // namespace gantry

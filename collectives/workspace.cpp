@@ -1,128 +1,127 @@
 #include "collectives/workspace.hpp"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <exception>
 
-#include <fmt/format.h>
-
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
+#include <gantry/device/driver.hpp>
+#include <gantry/streams/stream.hpp>
+
+#include "collectives/peer_reach.hpp"
+#include "core/process_stamp.hpp"
 
 namespace gantry {
 
-namespace {
+struct Workspace::Memory {
+  Memory(int device, std::byte* data, bool owned) : device(device), data(data), owned(owned) {}
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() {
+    try {
+      if (owned) {
+        driver().deallocate(device, data);
+      } else {
+        driver().close_memory(data);
+      }
+    } catch (const std::exception& error) {
+      logging::warn(fmt::format("releasing a communicator's workspace: {}", error.what()));
+    }
+  }
 
-constexpr std::size_t kTotalBytes =
-    Workspace::kSlots * (Workspace::kSlotBytes + Workspace::kResultBytes);
-
-// What a rank sends about its part; all fields are bytes or fixed-width, so there is no padding.
-struct Offer {
-  NativeMemoryHandle memory;
-  NativeEventHandle events[Workspace::kEvents];
+  int device;
+  std::byte* data;
+  bool owned;
 };
 
-}  // namespace
+// Bytes and fixed-width numbers only, so that there is no padding.
+struct Workspace::Offer {
+  NativeMemoryHandle handle;
+  std::uint64_t start_time = 0;
+  std::uint64_t address = 0;  // of a shared_ptr<Memory>, for ranks of the same process
+  std::int32_t pid = 0;
+  std::int32_t device = 0;
+};
 
-Workspace::Workspace(Bootstrap& bootstrap, int rank, int size, int device)
-    : rank_(rank),
-      device_(device),
-      memory_(static_cast<std::size_t>(size), nullptr),
-      events_(static_cast<std::size_t>(size)) {
+Workspace::Workspace(Bootstrap& bootstrap, int rank, int size, int device, std::size_t bytes)
+    : memory_(static_cast<std::size_t>(size)) {
   const auto mine = static_cast<std::size_t>(rank);
   // A failure on one rank must reach the others: they wait in the exchange.
   std::string offer_bytes;
   std::exception_ptr failure;
   try {
-    memory_[mine] = driver().allocate(device, kTotalBytes);
-    if (memory_[mine] == nullptr) {
+    void* data = driver().allocate(device, bytes);
+    if (data == nullptr) {
       throw OutOfMemoryError(
           fmt::format("Failed allocating the communicator's workspace of {} MiB on cuda:{}",
-                      kTotalBytes >> 20, device),
-          MemoryBreakdown{.requested = static_cast<std::int64_t>(kTotalBytes)},
+                      bytes >> 20, device),
+          MemoryBreakdown{.requested = static_cast<std::int64_t>(bytes)},
           Device::cuda(device).str());
     }
+    memory_[mine] = std::make_shared<Memory>(device, static_cast<std::byte*>(data), true);
+    const Stream stream = Stream::from_pool(Device::cuda(device));
+    driver().fill(data, 0, bytes, stream.native());
+    stream.synchronize();
     Offer offer;
-    offer.memory = driver().export_memory(memory_[mine]);
-    for (int i = 0; i < kEvents; ++i) {
-      events_[mine].push_back(driver().create_event(device, {.interprocess = true}));
-      offer.events[i] = driver().export_event(events_[mine].back());
-    }
+    offer.handle = driver().export_memory(data);
+    offer.pid = this_process().pid;
+    offer.start_time = this_process().start_time;
+    offer.address = reinterpret_cast<std::uintptr_t>(&memory_[mine]);
+    offer.device = device;
     offer_bytes.assign(reinterpret_cast<const char*>(&offer), sizeof offer);
   } catch (...) {
     failure = std::current_exception();
   }
   const std::vector<std::string> offers = bootstrap.all_gather(offer_bytes);
-  std::string opened = "opened";
   if (!failure) {
     try {
-      for (int peer = 0; peer < size; ++peer) {
-        const auto at = static_cast<std::size_t>(peer);
-        if (peer == rank) continue;
-        if (offers[at].size() != sizeof(Offer)) {
-          throw PeerLostError(fmt::format("rank {} could not make its workspace", peer), peer);
+      for (std::size_t peer = 0; peer < offers.size(); ++peer) {
+        if (peer == mine) continue;
+        if (offers[peer].size() != sizeof(Offer)) {
+          throw PeerLostError(fmt::format("rank {} could not make its workspace", peer),
+                              static_cast<int>(peer));
         }
         Offer offer;
-        std::memcpy(&offer, offers[at].data(), sizeof offer);
-        memory_[at] = driver().open_memory(device, offer.memory);
-        for (const NativeEventHandle& handle : offer.events) {
-          events_[at].push_back(driver().open_event(device, handle));
-        }
+        std::memcpy(&offer, offers[peer].data(), sizeof offer);
+        memory_[peer] = open(offer, device);
       }
     } catch (...) {
       failure = std::current_exception();
-      opened = "failed";
     }
-  } else {
-    opened = "failed";
   }
   // Nobody uses, or takes away, memory before everyone has opened everything.
-  const std::vector<std::string> states = bootstrap.all_gather(opened);
+  const std::vector<std::string> states = bootstrap.all_gather(failure ? "failed" : "opened");
   if (!failure) {
-    for (int peer = 0; peer < size; ++peer) {
-      if (states[static_cast<std::size_t>(peer)] == "opened") continue;
-      failure = std::make_exception_ptr(PeerLostError(
-          fmt::format("rank {} could not open the workspaces of the other ranks", peer), peer));
+    for (std::size_t peer = 0; peer < states.size(); ++peer) {
+      if (states[peer] == "opened") continue;
+      failure = std::make_exception_ptr(
+          PeerLostError(fmt::format("rank {} could not open the workspaces of the other ranks",
+                                    peer),
+                        static_cast<int>(peer)));
       break;
     }
   }
-  if (failure) {
-    release();
-    std::rethrow_exception(failure);
+  if (failure) std::rethrow_exception(failure);
+}
+
+std::shared_ptr<Workspace::Memory> Workspace::open(const Offer& offer, int device) const {
+  const bool same_process =
+      offer.pid == this_process().pid && offer.start_time == this_process().start_time;
+  if (!same_process) {
+    void* data = driver().open_memory(device, offer.handle);
+    return std::make_shared<Memory>(device, static_cast<std::byte*>(data), false);
   }
-}
-
-Workspace::~Workspace() { release(); }
-
-void Workspace::release() noexcept {
-  try {
-    for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
-      for (const NativeEvent event : events_[rank]) driver().destroy_event(event);
-      events_[rank].clear();
-      if (memory_[rank] == nullptr) continue;
-      if (static_cast<int>(rank) == rank_) {
-        driver().deallocate(device_, memory_[rank]);
-      } else {
-        driver().close_memory(memory_[rank]);
-      }
-      memory_[rank] = nullptr;
-    }
-  } catch (const std::exception& error) {
-    logging::warn(fmt::format("releasing a communicator's workspace: {}", error.what()));
+  if (!reaches(Device::cuda(device), Device::cuda(offer.device))) {
+    throw NotSupported(fmt::format(
+        "a communicator needs peer access between its devices, but cuda:{} cannot reach cuda:{}",
+        device, offer.device));
   }
+  return *reinterpret_cast<const std::shared_ptr<Memory>*>(
+      static_cast<std::uintptr_t>(offer.address));
 }
 
-void* Workspace::staging(int rank, int slot) const {
-  return static_cast<std::byte*>(memory_[static_cast<std::size_t>(rank)]) +
-         static_cast<std::size_t>(slot) * kSlotBytes;
-}
-
-void* Workspace::result(int rank, int slot) const {
-  return static_cast<std::byte*>(memory_[static_cast<std::size_t>(rank)]) + kSlots * kSlotBytes +
-         static_cast<std::size_t>(slot) * kResultBytes;
-}
-
-NativeEvent Workspace::event(int rank, int index) const {
-  return events_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(index)];
-}
+std::byte* Workspace::of(int rank) const { return memory_[static_cast<std::size_t>(rank)]->data; }
 
 }  // namespace gantry

@@ -1,44 +1,35 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
-
 #include "collectives/bootstrap.hpp"
+#include "collectives/protocol/layout.hpp"
 
 namespace gantry {
 
-// Device memory of one size on every rank, each open on every other rank, and events likewise.
-//
-// Two staging slots take turns, so that a rank may fill one while peers still read the other; each
-// has a result area for algorithms of two steps.
+// Device memory of one size on every rank, zeroed, and each open on every other rank.
 class Workspace {
  public:
-  static constexpr std::size_t kSlotBytes = std::size_t{8} << 20;
-  static constexpr std::size_t kResultBytes = std::size_t{4} << 20;
-  static constexpr int kSlots = 2;
-  static constexpr int kEvents = 2;
+  // Collective over `bootstrap`; blocks the host until every rank has opened everything.
+  // Throws: OutOfMemoryError, CudaError, PeerLostError.
+  Workspace(Bootstrap& bootstrap, int rank, int size, int device,
+            std::size_t bytes = protocol::kWorkspaceBytes);
 
-  // Collective over `bootstrap`. Throws: OutOfMemoryError, CudaError, PeerLostError.
-  Workspace(Bootstrap& bootstrap, int rank, int size, int device);
-  ~Workspace();
-  Workspace(const Workspace&) = delete;
-  Workspace& operator=(const Workspace&) = delete;
-
-  // Addresses that this rank's device can use.
-  void* staging(int rank, int slot) const;
-  void* result(int rank, int slot) const;
-  // Events alternate between fences.
-  NativeEvent event(int rank, int index) const;
+  // A rank's memory, as this rank's device addresses it.
+  std::byte* of(int rank) const;
 
  private:
-  void release() noexcept;
+  // A rank's memory as one process has it: its own, or opened from another process. Ranks of one
+  // process share it, because a peer may still read when its owner is gone.
+  struct Memory;
+  // What a rank tells the others.
+  struct Offer;
 
-  int rank_;
-  int device_;
-  std::vector<void*> memory_;
-  std::vector<std::vector<NativeEvent>> events_;
+  std::shared_ptr<Memory> open(const Offer& offer, int device) const;
+
+  std::vector<std::shared_ptr<Memory>> memory_;
 };
 
 }  // namespace gantry

@@ -12,6 +12,7 @@
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"
 #include "device/cuda/cuda_driver.hpp"
+#include "device/fault_source.hpp"
 
 namespace gantry {
 
@@ -35,6 +36,7 @@ bool is_raised(FaultRecord& record) {
 void raise_fault(int device) {
   FaultRecord* record = records[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
   if (record == nullptr || !is_raised(*record)) [[likely]] {
+    raise_source_faults(device);
     return;
   }
   const FaultRecord seen = *record;
@@ -51,7 +53,7 @@ bool any_fault() noexcept {
     FaultRecord* record = records[device].load(std::memory_order_acquire);
     if (record != nullptr && is_raised(*record)) return true;
   }
-  return false;
+  return any_source_fault();
 }
 
 }  // namespace cuda

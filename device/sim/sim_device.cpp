@@ -7,6 +7,8 @@
 
 #include <gantry/core/error.hpp>
 
+#include "device/fault_source.hpp"
+
 namespace gantry {
 
 namespace {
@@ -69,7 +71,10 @@ DeviceProperties SimDevice::properties() const {
 
 void SimDevice::raise_fault() {
   std::atomic_ref<std::uint32_t> raised(fault_.raised);
-  if (raised.load(std::memory_order_relaxed) == 0) return;
+  if (raised.load(std::memory_order_relaxed) == 0) {
+    raise_source_faults(index_);
+    return;
+  }
   (void)raised.load(std::memory_order_acquire);
   const FaultRecord fault = fault_;
   raised.store(0, std::memory_order_release);  // the next kernel writes after this read

@@ -6,10 +6,15 @@
 #include <array>
 #include <cmath>
 
+#include "tools/plot/svg.hpp"
 #include "tools/replay/quantity.hpp"
 
 namespace gantry::replay {
 namespace {
+
+using plot::escaped;
+using plot::line_at;
+using plot::text_at;
 
 constexpr double kWidth = 1040;
 constexpr double kHeadHeight = 118;
@@ -38,42 +43,6 @@ constexpr const char* kStyle = R"(
   .bar { fill: #48a68a }
   .loop { fill: #b8c2cc }
 )";
-
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        // Other control characters are not XML.
-        result += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
-    }
-  }
-  return result;
-}
-
-std::string text_at(double x, double y, std::string_view css, std::string_view content,
-                    std::string_view anchor = "start") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\" text-anchor=\"{}\">{}</text>\n",
-                     x, y, css, anchor, escaped(content));
-}
-
-std::string line_at(double x1, double y1, double x2, double y2, std::string_view css) {
-  return fmt::format(
-      "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"{}\"/>\n", x1, y1, x2,
-      y2, css);
-}
 
 // A round step that divides [0, top] into 2 to 4 parts.
 double round_step(double top) {
@@ -125,18 +94,13 @@ class Picture {
   [[nodiscard]] std::string draw() const {
     double height = kHeadHeight + 12;
     for (const ReplayResult& result : report_.results) height += row_height(result);
-    std::string svg = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-        "viewBox=\"0 0 {0:.0f} {1:.0f}\">\n<style>{2}</style>\n"
-        "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
-        kWidth, height, kStyle);
-    svg += draw_head();
+    std::string svg = draw_head();
     double y = kHeadHeight;
     for (const ReplayResult& result : report_.results) {
       svg += draw_row(result, y);
       y += row_height(result);
     }
-    return svg + "</svg>\n";
+    return plot::document(kWidth, height, kStyle, svg);
   }
 
  private:

@@ -13,13 +13,16 @@
 
 namespace gantry {
 
-struct Descriptor;
+struct CollectiveCall;
 
 /// Choices for one collective call; equal on all ranks.
 struct CollectiveOptions {
   /// Sums are the left fold over ranks. False lets large floating sums take NCCL, whose order
   /// differs.
   bool reproducible = true;
+  /// Every input of a floating sum or avg is multiplied by it first, rounded in the accumulator's
+  /// type.
+  double scale = 1;
 };
 
 /// A group of processes with one device each that run collectives together.
@@ -29,13 +32,18 @@ struct CollectiveOptions {
 /// call and the first that differs. It changes nothing, and the group goes on.
 ///
 /// Device/stream: an operation runs in order with the current stream of the communicator's device.
-/// The host waits until every rank has entered the same operation, but not for the device.
-/// Results have the same bits on every rank, and as comm::* gives.
+/// The host neither waits for other ranks nor for the device, but when it starts NCCL or passes
+/// messages itself (ranks that cannot reach each other's memory). Operations of one communicator
+/// run one after the other, sends and receives each among themselves; in a graph capture that is
+/// up to whoever launches the graph. Results have the same bits on every rank, and as comm::*
+/// gives.
 ///
-/// Failure: a rank that dies or leaves makes every other rank's call throw PeerLostError within a
-/// second; the communicator is unusable from then on. A rank that does not come is a TimeoutError
-/// after GANTRY_COLL_TIMEOUT seconds, naming it. Between machines NCCL alone decides what happens:
-/// mismatches and losses are not noticed there yet.
+/// Failure: what goes wrong is found out by the device and thrown by Work, by the next call, or by
+/// the next synchronizing call of the device, whichever comes first. A rank that dies or leaves is
+/// a PeerLostError on every other rank within a second; the communicator is unusable from then on,
+/// shrink() makes a new one. A rank that does not come is a TimeoutError after GANTRY_COLL_TIMEOUT
+/// seconds, naming it. A send and its recv that differ break the communicator. Between machines
+/// NCCL alone decides what happens: mismatches and losses are not noticed there yet.
 ///
 /// Thread safety: one thread at a time enters an operation; others wait.
 class Communicator {
@@ -46,6 +54,12 @@ class Communicator {
   /// Throws: InvalidArgument for contradictory variables or a rank without a device;
   /// TimeoutError; PeerLostError; NotSupported.
   static Communicator world();
+  /// A group inside this process: one communicator per device, in rank order. Each may be used by a
+  /// thread of its own, or all by one, since no operation waits on the host for other ranks.
+  /// Throws: InvalidArgument for no device, the CPU, or a device that occurs twice.
+  [[nodiscard]] static std::vector<Communicator> local(const std::vector<Device>& devices);
+  /// Undefined: names no group.
+  Communicator() = default;
 
   [[nodiscard]] int rank() const;
   [[nodiscard]] int size() const;
@@ -56,7 +70,7 @@ class Communicator {
   [[nodiscard]] Device device() const;
   /// How this process was started: "glaunch", "openmpi", …, "single".
   [[nodiscard]] const std::string& launched_by() const;
-  /// What carries data between ranks: "p2p", "nccl" or "none" (one rank).
+  /// What carries data between ranks: "p2p", "nccl", "host" or "none" (one rank).
   [[nodiscard]] std::string transport() const;
   /// One line per rank: rank, host, process, device. The same on every rank.
   [[nodiscard]] const std::vector<std::string>& device_map() const;
@@ -66,20 +80,56 @@ class Communicator {
   /// Reduces several tensors in place as one transfer per dtype; bits equal those of all_reduce.
   Work all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum,
                             CollectiveOptions options = {});
+  /// Reduces `tensor` over all ranks into that of rank `root`; the others' stay as they are.
+  Work reduce(Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum,
+              CollectiveOptions options = {});
   /// Overwrites `tensor` with that of rank `root`.
-  Work broadcast(Tensor& tensor, int root = 0);
+  Work broadcast(Tensor& tensor, int root = 0, CollectiveOptions options = {});
   /// Writes every rank's `input` into `output`, joined along dim 0 in rank order.
   /// Shapes: output has size() times the rows of input; inputs are equal on all ranks.
-  Work all_gather(Tensor& output, const Tensor& input);
+  Work all_gather(Tensor& output, const Tensor& input, CollectiveOptions options = {});
   /// Reduces `input` and leaves rows rank·m … (rank+1)·m-1 of the result in `output`.
   /// Shapes: output has m rows, input size()·m.
   Work reduce_scatter(Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
                       CollectiveOptions options = {});
-  /// Work submitted later on any rank runs after all work submitted earlier on every rank; on
-  /// return every rank has entered. Moves no data.
-  Work barrier();
+  /// As all_gather, into `output` of rank `root` alone; elsewhere `output` is ignored and may be
+  /// undefined.
+  Work gather(Tensor& output, const Tensor& input, int root = 0, CollectiveOptions options = {});
+  /// Sends rows r·m … (r+1)·m-1 of `root`'s `input` to `output` of rank r; elsewhere `input` is
+  /// ignored and may be undefined.
+  Work scatter(Tensor& output, const Tensor& input, int root = 0, CollectiveOptions options = {});
+  /// Sends block r of `input` to rank r, where it becomes block rank() of `output`; blocks are
+  /// equal parts of dim 0.
+  Work all_to_all(Tensor& output, const Tensor& input, CollectiveOptions options = {});
+  /// As above with blocks of `input_rows[r]` rows to rank r and `output_rows[r]` rows from it.
+  /// Throws: ShapeError also unless the rows add up to those of the tensors. What a rank sends and
+  /// what its peer expects must be equal: else both throw InvalidArgument.
+  Work all_to_all(Tensor& output, const Tensor& input, std::span<const std::int64_t> output_rows,
+                  std::span<const std::int64_t> input_rows, CollectiveOptions options = {});
+  /// Sends `tensor` to `destination`, which receives it by its next recv() from this rank. Small
+  /// messages go out at once, larger ones when they are received: two ranks that send to each
+  /// other first need two streams.
+  Work send(const Tensor& tensor, int destination, CollectiveOptions options = {});
+  /// Overwrites `tensor` with what `source` sends next to this rank; shapes may differ, dtype and
+  /// number of elements must not.
+  Work recv(Tensor& tensor, int source, CollectiveOptions options = {});
+  /// Work submitted later on any rank runs after all work submitted earlier on every rank. Moves
+  /// no data; the host does not wait.
+  Work barrier(CollectiveOptions options = {});
+  /// Blocks the host until every rank has called it. Touches no device.
+  void host_barrier();
   /// Joins one byte string of every rank, in rank order, on the host.
   [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes);
+
+  /// One group per `color` (0 or more) of the ranks that gave it, ordered by `key`, then rank. A
+  /// negative color takes part and gets an undefined communicator. Collective.
+  [[nodiscard]] Communicator split(int color, int key = 0);
+  /// The group of all ranks but `failed`, in their order, with new workspaces; every survivor calls
+  /// it with the same list, also after a PeerLostError. Inputs of the operation that failed are
+  /// untouched unless it was in place.
+  [[nodiscard]] Communicator shrink(const std::vector<int>& failed);
+  /// False for the result of split() with a negative color and for a default-made one.
+  [[nodiscard]] bool defined() const { return impl_ != nullptr; }
 
   /// Makes every rank's pending and later calls throw PeerLostError (ranks of one machine).
   void abort() noexcept;
@@ -87,8 +137,9 @@ class Communicator {
  private:
   class Impl;
   explicit Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
-  template <class Run>
-  Work submit(Descriptor call, std::int64_t bytes, Run run);
+  Work submit(CollectiveCall& call, const CollectiveOptions& options);
+  Work move_between(CollectiveCall& call, Tensor* output, const Tensor* input,
+                    const CollectiveOptions& options);
 
   std::shared_ptr<Impl> impl_;
 };

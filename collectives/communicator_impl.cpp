@@ -1,0 +1,297 @@
+#include "collectives/communicator_impl.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/device/driver.hpp>
+#include <gantry/device/properties.hpp>
+#include <gantry/streams/stream.hpp>
+
+#include "collectives/p2p_plans.hpp"
+#include "collectives/protocol/layout.hpp"
+#include "core/flight_file.hpp"
+
+namespace gantry {
+
+namespace {
+
+constexpr std::int64_t kDefaultTimeoutSeconds = 600;
+// How long a rank that ends stays for the others to finish reading its memory.
+constexpr auto kFinishPatience = std::chrono::seconds(10);
+// Faults that are kept for Work objects that nobody asked yet.
+constexpr std::size_t kKeptFaults = 64;
+
+// Facts that every rank tells the others first; fixed-width text, zero-filled.
+struct Facts {
+  char version[16] = "gantry-2";
+  char boot[48] = {};
+  char host[72] = {};
+  char device[64] = {};
+  char uuid[64] = {};
+  std::int32_t pid = 0;
+  std::int32_t platform = 0;
+  std::int32_t algorithm = 0;
+  std::uint32_t table = 0;
+};
+
+void put(char* field, std::size_t size, std::string_view text) {
+  std::memcpy(field, text.data(), std::min(size - 1, text.size()));
+}
+
+std::string host_name() {
+  char buffer[72] = {};
+  gethostname(buffer, sizeof buffer - 1);
+  return buffer;
+}
+
+}  // namespace
+
+std::chrono::milliseconds collective_timeout() {
+  return std::chrono::seconds(
+      env::get_int("GANTRY_COLL_TIMEOUT", 1, 1'000'000).value_or(kDefaultTimeoutSeconds));
+}
+
+Device choose_device(const ProcessIdentity& identity) {
+  init();
+  const int count = device_count();
+  if (count == 1) return Device::cuda(0);
+  if (const auto named = env::get_int("GANTRY_DEVICE", 0, 1023)) {
+    if (*named >= count) {
+      throw InvalidArgument(
+          fmt::format("Communicator::world: GANTRY_DEVICE is {}, but rank {} sees only {} devices",
+                      *named, identity.rank, count));
+    }
+    return Device::cuda(static_cast<int>(*named));
+  }
+  if (identity.local_rank >= count) {
+    throw InvalidArgument(fmt::format(
+        "Communicator::world: local rank {} needs a device of its own, but this node shows only {} "
+        "device(s); start at most {} ranks per node",
+        identity.local_rank, count, count));
+  }
+  return Device::cuda(identity.local_rank);
+}
+
+Communicator::Impl::Impl(Seed seed)
+    : identity(std::move(seed.identity)),
+      membership{identity.rank, identity.world_size, seed.device},
+      name(std::move(seed.name)),
+      bootstrap(std::move(seed.bootstrap)),
+      timeout_(collective_timeout()) {
+  const DeviceProperties& properties = device_properties(membership.device);
+  selector_ = Selector::load(membership.size, properties.name);
+  if (selector_.forced() == Algorithm::nccl && (!has_nccl() || platform() != Platform::cuda)) {
+    throw NotSupported(
+        "GANTRY_COLL_ALGO: nccl needs real GPUs and a build with NCCL; use auto or p2p");
+  }
+  exchange_facts();
+  if (membership.size > 1) make_transports();
+  add_fault_source(*this);
+  listed_ = true;
+  if (logging::enabled(logging::Level::info)) {
+    logging::info(fmt::format("{}: rank {} of {} on {} ({}), started by {}, transport {}", name,
+                              membership.rank, membership.size, membership.device.str(),
+                              properties.name, identity.source,
+                              p2p ? "p2p" : (nccl ? "nccl" : (host ? "host" : "none"))));
+  }
+}
+
+Communicator::Impl::~Impl() {
+  finish();
+  if (listed_) remove_fault_source(*this);
+}
+
+void Communicator::Impl::exchange_facts() {
+  Facts mine;
+  const DeviceProperties& properties = device_properties(membership.device);
+  put(mine.boot, sizeof mine.boot, boot_id());
+  put(mine.host, sizeof mine.host, host_name());
+  put(mine.device, sizeof mine.device, properties.name);
+  put(mine.uuid, sizeof mine.uuid, properties.uuid);
+  mine.pid = getpid();
+  mine.platform = static_cast<std::int32_t>(platform());
+  mine.algorithm = static_cast<std::int32_t>(selector_.forced()) + (selector_.is_p2p_only() ? 100 : 0);
+  mine.table = selector_.hash();
+  const std::vector<std::string> all =
+      bootstrap->all_gather(std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
+  int local_rank = 0;
+  int local_size = 0;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    Facts facts;
+    if (all[rank].size() != sizeof facts) {
+      throw InvalidArgument(
+          fmt::format("Communicator::{}: rank {} runs another version of gantry", name, rank));
+    }
+    std::memcpy(&facts, all[rank].data(), sizeof facts);
+    if (facts.platform != mine.platform || facts.algorithm != mine.algorithm ||
+        facts.table != mine.table) {
+      throw InvalidArgument(fmt::format(
+          "Communicator::{}: expected one platform, one GANTRY_COLL_ALGO and one table of "
+          "algorithms on all ranks, but rank {} differs from rank {}",
+          name, rank, membership.rank));
+    }
+    const bool here = std::strcmp(facts.boot, mine.boot) == 0;
+    one_machine_ = one_machine_ && here;
+    local_size += here ? 1 : 0;
+    local_rank += here && static_cast<int>(rank) < membership.rank ? 1 : 0;
+    device_map.push_back(fmt::format("rank {}: {} pid {} {} {}", rank, facts.host, facts.pid,
+                                     facts.device, facts.uuid));
+  }
+  if (name == "world") return;  // The launcher has said it.
+  identity.local_rank = local_rank;
+  identity.local_size = local_size;
+}
+
+std::shared_ptr<Communicator::Impl> Communicator::Impl::subgroup(
+    const std::vector<int>& ranks, const std::string& group, std::unique_ptr<Bootstrap> boot) const {
+  ProcessIdentity who = identity;
+  who.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), membership.rank) -
+                              ranks.begin());
+  who.world_size = static_cast<int>(ranks.size());
+  return std::make_shared<Impl>(Seed{.identity = std::move(who),
+                                     .device = membership.device,
+                                     .bootstrap = std::move(boot),
+                                     .name = group});
+}
+
+void Communicator::Impl::make_transports() {
+  if (one_machine_) {
+    control = std::make_unique<ControlBlock>(*bootstrap, membership.rank, membership.size, timeout_,
+                                             name);
+    control->describe_device(device_map[static_cast<std::size_t>(membership.rank)]);
+  }
+  const Algorithm wanted = selector_.forced();
+  const bool wants_peers = wanted != Algorithm::nccl && wanted != Algorithm::host;
+  if (one_machine_ && wants_peers && membership.size <= protocol::kMaxRanks) {
+    p2p = make_p2p_transport(membership, *bootstrap, *control, selector_);
+  } else if (wanted != Algorithm::host && platform() == Platform::cuda && has_nccl()) {
+    nccl = make_nccl_transport(membership, *bootstrap, control.get());
+  } else {
+    host = make_host_transport(membership, *bootstrap);
+  }
+}
+
+// Starting a transport waits for all ranks, so calls are compared first.
+Transport& Communicator::Impl::start(std::unique_ptr<Transport>& transport,
+                                     const CollectiveCall& call) {
+  if (transport) return *transport;
+  if (control) {
+    record(call, &transport == &nccl ? Algorithm::nccl : Algorithm::host);
+    control->await(control->announce());
+    control->verify(static_cast<std::uint64_t>(call.what.call));
+  }
+  if (&transport == &nccl) {
+    transport = make_nccl_transport(membership, *bootstrap, control.get());
+  } else {
+    transport = make_host_transport(membership, *bootstrap);
+  }
+  return *transport;
+}
+
+Transport& Communicator::Impl::transport_for(const CollectiveCall& call) {
+  if (p2p == nullptr) {
+    if (nccl && nccl->supports(call.what)) return *nccl;
+    return start(host, call);
+  }
+  if (selector_.is_p2p_only() || call.is_uneven() || platform() != Platform::cuda || !has_nccl()) return *p2p;
+  const Choice choice = selector_.choose(call.what, message_bytes(call.what, membership.size));
+  if (choice.algorithm != Algorithm::nccl) return *p2p;
+  Transport& transport = start(nccl, call);
+  return transport.supports(call.what) ? transport : *p2p;
+}
+
+std::uint64_t Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
+  if (control) {
+    if (control->has_fault()) raise_fault();
+    require_intact();
+  }
+  // Ranks send and receive at times of their own, so messages are counted by themselves.
+  const CollectiveKind kind = call.what.kind;
+  const bool is_message = kind == CollectiveKind::send || kind == CollectiveKind::recv;
+  const std::uint64_t number = is_message ? flight::kMessageBit | ++messages_ : ++calls_;
+  call.what.call = static_cast<std::int64_t>(number);
+  try {
+    Transport& transport = transport_for(call);
+    if (&transport == nccl.get()) record(call, Algorithm::nccl);
+    if (&transport == host.get()) record(call, Algorithm::host);
+    transport.run(call, stream);
+  } catch (const CollectiveMismatch&) {
+    throw;
+  } catch (...) {
+    // The others wait for this rank's part of the operation.
+    if (control) control->abort();
+    throw;
+  }
+  return number;
+}
+
+void Communicator::Impl::record(const CollectiveCall& call, Algorithm algorithm) {
+  if (!control || recorded_ == call.what.call) return;
+  recorded_ = call.what.call;
+  control->record(call.what, algorithm, message_bytes(call.what, membership.size),
+                  Stream::current(membership.device).id());
+}
+
+void Communicator::Impl::raise_fault() {
+  const std::uint64_t call = control->words(membership.rank)->fault_call;
+  try {
+    control->take_fault(UINT64_MAX);
+  } catch (...) {
+    if (control->broken()) loss_is_known_ = true;
+    const std::lock_guard lock(faults_mutex_);
+    faults_.emplace(call, std::current_exception());
+    if (faults_.size() > kKeptFaults) faults_.erase(faults_.begin());
+    throw;
+  }
+}
+
+void Communicator::Impl::check(std::uint64_t call, bool pending) {
+  if (!control) return;
+  if (control->has_fault()) raise_fault();
+  {
+    const std::lock_guard lock(faults_mutex_);
+    if (const auto found = faults_.find(call); found != faults_.end()) {
+      std::rethrow_exception(found->second);
+    }
+  }
+  if (pending) require_intact();
+}
+
+void Communicator::Impl::require_intact() {
+  if (!control->broken()) return;
+  loss_is_known_ = true;
+  control->require_intact();
+}
+
+void Communicator::Impl::finish() noexcept {
+  const std::lock_guard lock(mutex);
+  if (finished_) return;
+  finished_ = true;
+  if (in_bad_fork()) return;
+  try {
+    if (control) {
+      // A kernel that waits for a rank that never comes must not hold this process back.
+      const auto deadline = std::chrono::steady_clock::now() + kFinishPatience;
+      while (p2p && p2p->is_waiting() && !control->broken() &&
+             std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
+      if (p2p && p2p->is_waiting()) control->abort();
+    }
+    synchronize(membership.device);
+  } catch (const std::exception& error) {
+    logging::debug(fmt::format("leaving the communicator: {}", error.what()));
+  }
+  if (control) control->finish(kFinishPatience);
+  bootstrap->leave();
+}
+
+}  // namespace gantry

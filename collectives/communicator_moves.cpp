@@ -1,0 +1,155 @@
+// Operations of a communicator that move elements and combine none.
+
+#include <gantry/collectives/communicator.hpp>
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include <gantry/core/error.hpp>
+
+#include "collectives/communicator_checks.hpp"
+#include "collectives/communicator_impl.hpp"
+#include "collectives/transport.hpp"
+
+namespace gantry {
+
+namespace {
+
+// Elements of `rows` rows of `tensor` for every rank.
+std::vector<std::int64_t> elements_of(std::span<const std::int64_t> rows, const Tensor& tensor) {
+  std::int64_t width = 1;
+  for (int dim = 1; dim < tensor.dim(); ++dim) width *= tensor.size(dim);
+  std::vector<std::int64_t> counts(rows.begin(), rows.end());
+  for (std::int64_t& count : counts) count *= width;
+  return counts;
+}
+
+}  // namespace
+
+Work Communicator::broadcast(Tensor& tensor, int root, CollectiveOptions options) {
+  require_tensor(tensor, device(), "broadcast", "tensor");
+  require_writable(tensor, "broadcast", "tensor");
+  require_root(root, size(), "broadcast");
+  CollectiveCall call{.what = {.count = tensor.numel(),
+                               .root = root,
+                               .kind = CollectiveKind::broadcast,
+                               .dtype = tensor.dtype()}};
+  return rank() == root ? move_between(call, nullptr, &tensor, options)
+                        : move_between(call, &tensor, nullptr, options);
+}
+
+Work Communicator::all_gather(Tensor& output, const Tensor& input, CollectiveOptions options) {
+  require_tensor(output, device(), "all_gather", "output");
+  require_tensor(input, device(), "all_gather", "input");
+  require_writable(output, "all_gather", "output");
+  require_same_dtype(output, input, "all_gather");
+  require_rows(output, input, size(), "all_gather", "output");
+  CollectiveCall call{.what = {.count = input.numel(),
+                               .kind = CollectiveKind::all_gather,
+                               .dtype = input.dtype()}};
+  return move_between(call, &output, &input, options);
+}
+
+Work Communicator::gather(Tensor& output, const Tensor& input, int root,
+                          CollectiveOptions options) {
+  require_tensor(input, device(), "gather", "input");
+  require_root(root, size(), "gather");
+  const bool receives = rank() == root;
+  if (receives) {
+    require_tensor(output, device(), "gather", "output");
+    require_writable(output, "gather", "output");
+    require_same_dtype(output, input, "gather");
+    require_rows(output, input, size(), "gather", "output");
+  }
+  CollectiveCall call{.what = {.count = input.numel(),
+                               .root = root,
+                               .kind = CollectiveKind::gather,
+                               .dtype = input.dtype()}};
+  return move_between(call, receives ? &output : nullptr, &input, options);
+}
+
+Work Communicator::scatter(Tensor& output, const Tensor& input, int root,
+                           CollectiveOptions options) {
+  require_tensor(output, device(), "scatter", "output");
+  require_writable(output, "scatter", "output");
+  require_root(root, size(), "scatter");
+  const bool sends = rank() == root;
+  if (sends) {
+    require_tensor(input, device(), "scatter", "input");
+    require_same_dtype(output, input, "scatter");
+    require_rows(input, output, size(), "scatter", "input");
+  }
+  CollectiveCall call{.what = {.count = output.numel(),
+                               .root = root,
+                               .kind = CollectiveKind::scatter,
+                               .dtype = output.dtype()}};
+  return move_between(call, &output, sends ? &input : nullptr, options);
+}
+
+Work Communicator::all_to_all(Tensor& output, const Tensor& input, CollectiveOptions options) {
+  require_tensor(output, device(), "all_to_all", "output");
+  require_tensor(input, device(), "all_to_all", "input");
+  require_writable(output, "all_to_all", "output");
+  require_same_dtype(output, input, "all_to_all");
+  require_same_row_shape(output, input, "all_to_all");
+  const std::vector<std::int64_t> rows(static_cast<std::size_t>(size()),
+                                       input.size(0) / size());
+  require_row_counts(rows, input, size(), "all_to_all", "input");
+  require_row_counts(rows, output, size(), "all_to_all", "output");
+  CollectiveCall call{.what = {.count = input.numel() / size(),
+                               .kind = CollectiveKind::all_to_all,
+                               .dtype = input.dtype()}};
+  return move_between(call, &output, &input, options);
+}
+
+Work Communicator::all_to_all(Tensor& output, const Tensor& input,
+                              std::span<const std::int64_t> output_rows,
+                              std::span<const std::int64_t> input_rows,
+                              CollectiveOptions options) {
+  require_tensor(output, device(), "all_to_all", "output");
+  require_tensor(input, device(), "all_to_all", "input");
+  require_writable(output, "all_to_all", "output");
+  require_same_dtype(output, input, "all_to_all");
+  require_same_row_shape(output, input, "all_to_all");
+  require_row_counts(output_rows, output, size(), "all_to_all", "output_rows");
+  require_row_counts(input_rows, input, size(), "all_to_all", "input_rows");
+  const auto self = static_cast<std::size_t>(rank());
+  if (input_rows[self] != output_rows[self]) {
+    throw InvalidArgument(
+        fmt::format("all_to_all: expected as many rows from this rank as it sends to itself, {}, "
+                    "but got {} in 'output_rows'",
+                    input_rows[self], output_rows[self]));
+  }
+  const std::vector<std::int64_t> sent = elements_of(input_rows, input);
+  const std::vector<std::int64_t> received = elements_of(output_rows, output);
+  // What travels differs from rank to rank, so the descriptor says only that it does.
+  CollectiveCall call{
+      .what = {.count = -1, .kind = CollectiveKind::all_to_all, .dtype = input.dtype()},
+      .send_counts = sent,
+      .recv_counts = received};
+  return move_between(call, &output, &input, options);
+}
+
+Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions options) {
+  require_tensor(tensor, device(), "send", "tensor");
+  require_peer(destination, rank(), size(), "send");
+  CollectiveCall call{.what = {.count = tensor.numel(),
+                               .root = destination,
+                               .kind = CollectiveKind::send,
+                               .dtype = tensor.dtype()}};
+  return move_between(call, nullptr, &tensor, options);
+}
+
+Work Communicator::recv(Tensor& tensor, int source, CollectiveOptions options) {
+  require_tensor(tensor, device(), "recv", "tensor");
+  require_writable(tensor, "recv", "tensor");
+  require_peer(source, rank(), size(), "recv");
+  CollectiveCall call{.what = {.count = tensor.numel(),
+                               .root = source,
+                               .kind = CollectiveKind::recv,
+                               .dtype = tensor.dtype()}};
+  return move_between(call, &tensor, nullptr, options);
+}
+
+}  // namespace gantry

@@ -1,0 +1,19 @@
+// What a build without CUDA has instead of collective kernels: nothing calls them, because there is
+// no CUDA platform.
+#include <cstdlib>
+
+#include "collectives/protocol/launch.hpp"
+
+namespace gantry::protocol::cuda {
+
+void exchange(void*, const Exchange&, int) { std::abort(); }
+void packets(void*, const Exchange&, int) { std::abort(); }
+void relay(void*, const Relay&, int) { std::abort(); }
+void send(void*, const Message&) { std::abort(); }
+void receive(void*, const Message&) { std::abort(); }
+void preload_exchange() { std::abort(); }
+void preload_packets() { std::abort(); }
+void preload_relay() { std::abort(); }
+void preload_message() { std::abort(); }
+
+}  // namespace gantry::protocol::cuda

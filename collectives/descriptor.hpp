@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <gantry/collectives/reduce_op.hpp>
+#include <gantry/core/dtype.hpp>
+
+namespace gantry {
+
+// Kinds of collective operation.
+enum class CollectiveKind : std::uint8_t {
+  barrier,
+  all_reduce,
+  reduce,
+  broadcast,
+  all_gather,
+  reduce_scatter,
+  gather,
+  scatter,
+  all_to_all,
+  send,
+  recv,
+};
+inline constexpr int kCollectiveKinds = 11;
+
+std::string_view name(CollectiveKind kind);
+
+// True for kinds that combine elements.
+constexpr bool reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
+         kind == CollectiveKind::reduce_scatter;
+}
+
+// What carries out an operation between ranks of one machine, or across machines.
+enum class Algorithm : std::uint8_t {
+  automatic,
+  ll,      // small: data and flag travel in one packet, no barrier
+  direct,  // stage, then everyone reads what it needs from whoever has it
+  relay,   // stage, owners fold or fetch one part each, everyone reads the parts from the owners
+  copy,    // as direct, by copy engines; moves data only
+  nccl,
+  host,    // through host memory and messages between hosts
+};
+
+std::string_view name(Algorithm algorithm);
+
+// What a rank says it is doing; all ranks must say the same. No padding: compared as bytes.
+struct Descriptor {
+  std::int64_t call = 0;   // number of the call in its group, from 1
+  std::int64_t count = 0;  // elements, as the operation counts them
+  double scale = 1;        // factor of every input before a sum
+  std::int32_t root = -1;  // or the peer of a send or recv; -1: there is none
+  CollectiveKind kind = CollectiveKind::barrier;
+  ReduceOp op = ReduceOp::sum;
+  DType dtype = DType::u8;
+  std::uint8_t reproducible = 1;
+
+  // "all_reduce sum f32[4096]".
+  std::string str() const;
+  // A digest of all fields but the number.
+  std::uint32_t hash() const;
+  friend bool operator==(const Descriptor&, const Descriptor&) = default;
+};
+static_assert(sizeof(Descriptor) == 32);
+
+}  // namespace gantry

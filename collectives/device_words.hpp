@@ -1,0 +1,35 @@
+// The words through which kernels and host talk during a collective.
+#pragma once
+
+#include <cstdint>
+
+namespace gantry {
+
+// Why an operation ended without a result.
+enum class OperationFault : std::uint32_t {
+  none = 0,
+  aborted = 1,   // the host told kernels to give up: a rank was lost, came too late, or aborted
+  mismatch = 2,  // `peer` made another call
+};
+
+// One rank's words, in host memory that its device reads and writes and all local ranks map. Each
+// half has one writer. Lives in shared memory, so that it can be read after the rank is gone.
+struct alignas(64) DeviceWords {
+  // Host to kernels: not 0 makes every waiting kernel of the rank return.
+  std::uint32_t abort = 0;
+  std::uint32_t reserved = 0;
+
+  // Kernels to host: call numbers of the operation that began, and that ended, last; likewise of
+  // sends [0] and receives [1], which run beside the others.
+  alignas(64) std::uint64_t started = 0;
+  std::uint64_t finished = 0;
+  std::uint64_t message_started[2] = {};
+  std::uint64_t message_finished[2] = {};
+  // The first fault that nobody has taken yet; `fault` is written last.
+  std::uint64_t fault_call = 0;
+  std::int32_t fault_peer = -1;
+  std::uint32_t fault = 0;  // OperationFault
+};
+static_assert(sizeof(DeviceWords) == 128);
+
+}  // namespace gantry

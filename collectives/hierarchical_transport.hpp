@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include <gantry/tensor/tensor.hpp>
+
+#include "collectives/host_transport.hpp"
+#include "collectives/node_map.hpp"
+#include "collectives/transport.hpp"
+
+namespace gantry {
+
+// Note [Layers]
+// Ranks stand in a grid: K nodes (rows) of L ranks each. What can be moved inside a node does not
+// cross the network. Bytes that one rank receives over the network, for an array of S bytes per
+// rank (N = K·L), against S'(K) = S·(K-1)/K for the same with one rank per node:
+//
+//   operation                               here                       by all ranks directly
+//   all_reduce in free order                2·S'/L                     2·S'
+//   all_reduce in rank order                S' + S'/L                  2·S'
+//   reduce_scatter (of S) free, ordered     S'/L, S'                   S'
+//   all_gather (of S)                       S'/L                       S'
+//   broadcast                               at most 2·S/L              at most 2·S
+//   all_to_all (of S)                       S'                         S', in L times the messages
+//
+// A sum in rank order is a left fold over ranks 0 … N-1: a node's partial sum is of no use unless
+// its ranks come first, so contributions travel whole. An array is dealt to N owners; all L
+// contributions of a node to the parts of column l are collected by its rank l (an all_to_all, no
+// arithmetic), sent on within the column, and folded by the owner. Integers wrap, and min, max and
+// bitwise operations round nothing: their order is free, as is that of sums for which the caller
+// gives it up; nodes then reduce first.
+//
+// What is too small to be dealt, uneven, or between two ranks goes by all ranks directly.
+
+// What a hierarchical transport is made of.
+struct Layers {
+  Membership everyone;
+  NodeMap map;                         // has_layers()
+  std::unique_ptr<HostTransport> all;  // over everyone
+  std::unique_ptr<Transport> node;     // over map.members(node of this rank), in that order
+  std::unique_ptr<Transport> column =
+      {};  // over map.column(index of this rank); null: `all` serves
+};
+
+// Ranks on several machines, several on each: one transport inside a machine and one between.
+//
+// Every operation first compares the calls of all ranks, on the host, so that a mismatch or a loss
+// is noticed by all before anything is enqueued. If `column` is the host's, the host takes part.
+class HierarchicalTransport final : public Transport {
+ public:
+  explicit HierarchicalTransport(Layers layers);
+
+  std::string_view name() const override { return "hierarchical"; }
+  bool supports(const Descriptor&) const override { return true; }
+  // Throws as HostTransport::run().
+  void run(const CollectiveCall& call, const Stream& stream) override;
+  bool is_waiting() const override { return node_->is_waiting() || column_->is_waiting(); }
+
+  // As Communicator::abort, across machines. Any thread.
+  void abort() noexcept { all_->abort(); }
+
+ private:
+  // One operation.
+  struct Run;
+
+  Membership everyone_;
+  NodeMap map_;
+  std::unique_ptr<HostTransport> all_;
+  std::unique_ptr<Transport> node_;
+  std::unique_ptr<Transport> column_;
+};
+
+// True if the order in which ranks' elements are combined cannot be seen in the result, or was
+// given up.
+bool is_free_order(const Descriptor& what);
+
+// out = fold over `count` arrays of out's shape in `contributions`, one after the other, taken in
+// the order of `order`, on out's device and current stream. Any number of arrays; bits as
+// fold_on_host.
+void fold_ordered(const Tensor& out, const Tensor& contributions, std::span<const int> order,
+                  const Descriptor& what);
+
+}  // namespace gantry

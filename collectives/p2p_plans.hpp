@@ -1,0 +1,20 @@
+// Operations as plans for the kernels of one group.
+#pragma once
+
+#include "collectives/protocol/plan.hpp"
+#include "collectives/transport.hpp"
+
+namespace gantry {
+
+// The plan that moves every offer straight to its taker, in `blocks` blocks. Any kind but send and
+// recv.
+protocol::Exchange plan_exchange(const protocol::Group& group, const CollectiveCall& call,
+                                 int blocks);
+// The plan by way of owners: all_reduce, reduce, broadcast among three ranks or more.
+protocol::Relay plan_relay(const protocol::Group& group, const CollectiveCall& call, int blocks);
+protocol::Message plan_message(const protocol::Group& group, const CollectiveCall& call);
+
+// Bytes of one rank's message as nccl-tests count them: the larger of what a rank gives and gets.
+std::int64_t message_bytes(const Descriptor& what, int ranks);
+
+}  // namespace gantry

@@ -1,0 +1,45 @@
+#include "collectives/protocol/launch.hpp"
+
+#include "kernels/dispatch.hpp"
+
+namespace gantry::protocol {
+
+void launch_exchange(const Exchange& plan, int blocks, const Stream& stream) {
+  kernels::submit(
+      kernels::Target::on(stream), {}, [plan, blocks] { sim::exchange(plan, blocks); },
+      [&](void* handle) { cuda::exchange(handle, plan, blocks); });
+}
+
+void launch_packets(const Exchange& plan, int blocks, const Stream& stream) {
+  kernels::submit(
+      kernels::Target::on(stream), {}, [plan, blocks] { sim::packets(plan, blocks); },
+      [&](void* handle) { cuda::packets(handle, plan, blocks); });
+}
+
+void launch_relay(const Relay& plan, int blocks, const Stream& stream) {
+  kernels::submit(
+      kernels::Target::on(stream), {}, [plan, blocks] { sim::relay(plan, blocks); },
+      [&](void* handle) { cuda::relay(handle, plan, blocks); });
+}
+
+void launch_send(const Message& plan, const Stream& stream) {
+  kernels::submit(
+      kernels::Target::on(stream), {}, [plan] { sim::send(plan); },
+      [&](void* handle) { cuda::send(handle, plan); });
+}
+
+void launch_receive(const Message& plan, const Stream& stream) {
+  kernels::submit(
+      kernels::Target::on(stream), {}, [plan] { sim::receive(plan); },
+      [&](void* handle) { cuda::receive(handle, plan); });
+}
+
+void preload() {
+  if (platform() != Platform::cuda) return;
+  cuda::preload_exchange();
+  cuda::preload_packets();
+  cuda::preload_relay();
+  cuda::preload_message();
+}
+
+}  // namespace gantry::protocol

@@ -1,0 +1,42 @@
+// How an operation's kernel is launched, on either platform.
+#pragma once
+
+#include <gantry/streams/stream.hpp>
+
+#include "collectives/protocol/plan.hpp"
+
+namespace gantry::protocol {
+
+// Each enqueues one kernel of `blocks` blocks on `stream`, of the rank's device; arguments were
+// checked. The kernel waits for the kernels of the other ranks.
+void launch_exchange(const Exchange& plan, int blocks, const Stream& stream);
+void launch_packets(const Exchange& plan, int blocks, const Stream& stream);
+void launch_relay(const Relay& plan, int blocks, const Stream& stream);
+void launch_send(const Message& plan, const Stream& stream);
+void launch_receive(const Message& plan, const Stream& stream);
+
+// Loads all kernels for the current device: a first launch may wait for the device, and with it for
+// a kernel that waits for that launch.
+void preload();
+
+namespace cuda {
+void exchange(void* stream, const Exchange& plan, int blocks);
+void packets(void* stream, const Exchange& plan, int blocks);
+void relay(void* stream, const Relay& plan, int blocks);
+void send(void* stream, const Message& plan);
+void receive(void* stream, const Message& plan);
+void preload_exchange();
+void preload_packets();
+void preload_relay();
+void preload_message();
+}  // namespace cuda
+
+namespace sim {
+void exchange(const Exchange& plan, int blocks);
+void packets(const Exchange& plan, int blocks);
+void relay(const Relay& plan, int blocks);
+void send(const Message& plan);
+void receive(const Message& plan);
+}  // namespace sim
+
+}  // namespace gantry::protocol

@@ -1,0 +1,84 @@
+// How a rank's workspace is divided, and the words by which ranks signal each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gantry::protocol {
+
+inline constexpr int kMaxRanks = 32;
+inline constexpr int kMaxBlocks = 64;
+// Device memory that a communicator takes on each rank.
+inline constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+// Largest part for one peer that travels in packets.
+inline constexpr std::int64_t kMaxPacketPayload = 64 << 10;
+// Steps of one operation whose staging is in use at once; see Note [Steps].
+inline constexpr int kRing = 4;
+// Blocks that move one message between two ranks, and slots that each has in the channel.
+inline constexpr int kChannelBlocks = 8;
+inline constexpr int kChannelSlots = 2;
+
+// Note [Signals]
+// A word in a rank's pad has one writer, the peer of its last index (or the rank itself), so that
+// no atomic operation crosses a link. Its upper half is the number of the operation, `sequence`,
+// which every rank counts in its own device memory: a kernel that runs again in a graph takes the
+// next number without the host. Words only rise; compared modulo 2^32 they may wrap.
+//
+// Every operation begins with an entry: a rank writes {sequence, digest of its call} to all peers,
+// and block 0 ends after it has seen all peers' entries. So a rank that is past operation e knows
+// that all ranks began e and, because kernels of one rank run one after the other, ended e-1: what
+// e-1 used of their memory is free for e+1. Staging and packets come twice, for even and odd
+// operations, and no operation ends with a barrier. So do entries: a rank that leaves an operation
+// because of a mismatch does not take away what tells the others.
+struct SignalPad {
+  std::uint64_t entry[2][kMaxBlocks][kMaxRanks];  // [parity] {sequence, digest}
+  std::uint64_t staged[kMaxBlocks][kMaxRanks];  // {sequence, steps staged}
+  std::uint64_t ready[kMaxBlocks][kMaxRanks];   // {sequence, steps whose parts are made}
+  // Slots of a channel ever filled by a peer, and ever emptied by it.
+  std::uint64_t filled[kChannelBlocks][kMaxRanks];
+  std::uint64_t emptied[kChannelBlocks][kMaxRanks];
+
+  // The rest is the rank's own: nobody else reads or writes it.
+  std::uint64_t fills[kChannelBlocks][kMaxRanks];    // of its own making, in a peer's channel
+  std::uint64_t empties[kChannelBlocks][kMaxRanks];  // of a peer's making, in its channel
+  std::uint32_t sequence;                            // number of the last operation that ended
+  std::uint32_t blocks_done;                         // of the operation that runs
+};
+
+// 8 bytes of payload, each half with a flag: a half is there when its flag is the operation's.
+struct alignas(16) Packet {
+  std::uint32_t low;
+  std::uint32_t low_flag;  // sequence
+  std::uint32_t high;
+  std::uint32_t high_flag;  // half of the digest, half of the sequence
+};
+
+// Where things lie in each rank's workspace; equal on all ranks.
+struct Layout {
+  std::uint32_t packets = 0;          // [parity][sender]: kMaxPacketPayload / 8 packets each
+  std::uint32_t packet_stride = 0;    // bytes of one sender's
+  std::uint32_t channels = 0;         // [sender]: what is sent to this rank
+  std::uint32_t channel_bytes = 0;    // of one sender's
+  std::uint32_t staging = 0;          // [parity]
+  std::uint32_t staging_bytes = 0;    // of one parity
+};
+
+constexpr std::uint32_t round_down(std::size_t bytes, std::size_t grain) {
+  return static_cast<std::uint32_t>(bytes / grain * grain);
+}
+
+constexpr Layout layout_for(int ranks) {
+  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kChannels = std::size_t{4} << 20;
+  const auto n = static_cast<std::size_t>(ranks);
+  Layout layout;
+  layout.packets = round_down(sizeof(SignalPad) + kPage - 1, kPage);
+  layout.packet_stride = static_cast<std::uint32_t>(kMaxPacketPayload * 2);
+  layout.channels = layout.packets + static_cast<std::uint32_t>(2 * n * layout.packet_stride);
+  layout.channel_bytes = round_down(kChannels / n, kPage);
+  layout.staging = layout.channels + static_cast<std::uint32_t>(n * layout.channel_bytes);
+  layout.staging_bytes = round_down((kWorkspaceBytes - layout.staging) / 2, kPage);
+  return layout;
+}
+
+}  // namespace gantry::protocol

@@ -1,0 +1,84 @@
+// What the kernels of collectives are told.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <gantry/core/dtype.hpp>
+
+#include "collectives/device_words.hpp"
+#include "collectives/protocol/layout.hpp"
+#include "kernels/fold.hpp"
+
+namespace gantry::protocol {
+
+// The ranks of one machine and their memory; the same for every operation of a communicator.
+struct Group {
+  std::byte* workspaces[kMaxRanks] = {};  // as this rank's device addresses them
+  DeviceWords* words = nullptr;           // this rank's
+  std::int32_t rank = 0;
+  std::int32_t size = 1;
+  Layout layout;
+};
+
+// How taken elements are combined; `copies` means that they are not.
+struct Combination {
+  DType dtype = DType::u8;
+  kernels::FoldOp op = kernels::FoldOp::sum;
+  bool copies = true;
+  double divisor = 1;
+  double scale = 1;
+};
+
+// An operation in which every rank offers bytes to each peer and takes what each offers to it.
+//
+// This rank offers in[offer_at[p], + offer_bytes[p]) to rank p, itself included; `offers_one` says
+// that it offers all peers the same bytes. It takes take_bytes[p] from p: copied to
+// out[take_at[p]), or, if it combines, all of equal size and folded in rank order to out[0).
+struct Exchange {
+  Group group;
+  std::uint64_t call = 0;
+  Combination how;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  bool offers_one = false;
+  bool uneven = false;             // ranks make different numbers of steps
+  std::int64_t step_bytes = 0;     // of each offer that one block moves in one step
+  std::uint32_t digests[kMaxRanks] = {};   // of what this rank calls, as peer p shall see it
+  std::uint32_t expected[kMaxRanks] = {};  // what peer p must write
+  std::int64_t offer_at[kMaxRanks] = {};
+  std::int64_t offer_bytes[kMaxRanks] = {};
+  std::int64_t take_at[kMaxRanks] = {};
+  std::int64_t take_bytes[kMaxRanks] = {};
+};
+
+// An operation on one array of `bytes` in which ranks own parts: sources stage the array, every
+// owner makes its part of the result from all sources' (a fold, or a copy of the only one's), and
+// takers read all parts.
+struct Relay {
+  Group group;
+  std::uint64_t call = 0;
+  std::uint32_t digest = 0;
+  Combination how;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::int64_t bytes = 0;
+  std::int64_t step_bytes = 0;  // of the array that one block moves in one step
+  std::int64_t part_bytes = 0;  // of these that one owner makes
+  // Ranks, one bit each.
+  std::uint32_t sources = 0;
+  std::uint32_t owners = 0;
+  std::uint32_t takers = 0;
+};
+
+// One side of a message between two ranks, in slots of the receiver's channel.
+struct Message {
+  Group group;
+  std::uint64_t call = 0;
+  std::uint32_t digest = 0;
+  std::int32_t peer = 0;
+  std::byte* data = nullptr;  // read by the sender, written by the receiver
+  std::int64_t bytes = 0;
+};
+
+}  // namespace gantry::protocol

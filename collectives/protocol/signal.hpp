@@ -1,0 +1,144 @@
+// Waiting for peers, and the beginning and end of every operation; for any kind of Block.
+#pragma once
+
+#include "collectives/protocol/plan.hpp"
+
+namespace gantry::protocol {
+
+// Note [Blocks]
+// Algorithms are written once, on a Block: the threads that work together on one share of an
+// operation. On the GPU it is a thread block, on simulated devices one host thread that takes the
+// threads' turns. Block b of a rank waits for nobody but blocks b of other ranks (and, when they
+// do not come, for what block 0 says about their call), so that blocks may also run one after the
+// other.
+//
+//   index() count()          which block of how many
+//   is_leader()              true for one thread
+//   for_each(n, f)           f(i) for i in [0, n), by all threads
+//   for_each_rank(n, f)      as for_each; a thread per rank, so that waits overlap
+//   sync(), any(flag)        barrier; any: true for all if true for one
+//   acquire(word), release(word, value)     64-bit signals, ordered for all ranks
+//   read(packet) write(packet, …)           16 bytes with flags
+//   pause(spins)             between polls
+//   copy(to, from, bytes)    any alignment; source in any rank's workspace
+//   fold(how, to, sources…)  see there
+
+constexpr std::uint64_t signal(std::uint32_t sequence, std::uint32_t value) {
+  return static_cast<std::uint64_t>(sequence) << 32 | value;
+}
+
+enum class Outcome : std::uint32_t { done, mismatch, aborted };
+
+// Polls between looks at what is slow to read.
+inline constexpr std::uint32_t kPollsPerLook = 128;
+
+GANTRY_HD inline SignalPad& pad_of(const Group& group, int rank) {
+  return *reinterpret_cast<SignalPad*>(group.workspaces[rank]);
+}
+
+// How `word` stands to step `step` of operation `sequence`: negative if before it.
+GANTRY_HD inline std::int32_t progress(std::uint64_t word, std::uint32_t sequence,
+                                       std::uint32_t step) {
+  const auto ahead = static_cast<std::int32_t>(static_cast<std::uint32_t>(word >> 32) - sequence);
+  if (ahead != 0) return ahead;
+  return static_cast<std::uint32_t>(word) >= step ? 0 : -1;
+}
+
+// What block 0 of `peer` says about operation `sequence`: mismatch if it entered another call.
+template <class Block>
+GANTRY_HD Outcome look(Block& block, const Group& group, int peer, std::uint32_t sequence,
+                       std::uint32_t expected) {
+  const std::uint64_t word =
+      block.acquire(&pad_of(group, group.rank).entry[sequence & 1][0][peer]);
+  const bool entered = static_cast<std::uint32_t>(word >> 32) == sequence;
+  if (entered && static_cast<std::uint32_t>(word) != expected) return Outcome::mismatch;
+  return block.is_aborted(group.words) ? Outcome::aborted : Outcome::done;
+}
+
+// Waits until block `theirs` of `peer` entered operation `sequence` with the digest `expected`.
+template <class Block>
+GANTRY_HD Outcome await_entry(Block& block, const Group& group, int peer, int theirs,
+                              std::uint32_t sequence, std::uint32_t expected) {
+  const std::uint64_t* word =
+      &pad_of(group, group.rank).entry[sequence & 1][theirs][peer];
+  for (std::uint32_t spins = 1;; ++spins) {
+    const std::uint64_t seen = block.acquire(word);
+    if (static_cast<std::uint32_t>(seen >> 32) == sequence) {
+      return static_cast<std::uint32_t>(seen) == expected ? Outcome::done : Outcome::mismatch;
+    }
+    if (spins % kPollsPerLook == 0) {
+      const Outcome outcome = look(block, group, peer, sequence, expected);
+      if (outcome != Outcome::done) return outcome;
+    }
+    block.pause(spins);
+  }
+}
+
+// Waits until `word` has come to step `step` of operation `sequence`.
+template <class Block>
+GANTRY_HD Outcome await_step(Block& block, const Group& group, const std::uint64_t* word,
+                             std::uint32_t sequence, std::uint32_t step) {
+  for (std::uint32_t spins = 1;; ++spins) {
+    if (progress(block.acquire(word), sequence, step) >= 0) return Outcome::done;
+    if (spins % kPollsPerLook == 0 && block.is_aborted(group.words)) return Outcome::aborted;
+    block.pause(spins);
+  }
+}
+
+// The number of the operation that begins, after telling the host about it.
+template <class Block>
+GANTRY_HD std::uint32_t begin(Block& block, const Group& group, std::uint64_t call) {
+  if (block.index() == 0 && block.is_leader()) block.publish(&group.words->started, call);
+  return block.own(&pad_of(group, group.rank).sequence) + 1;
+}
+
+// Ends this block's share; the last block ends the operation. Every block comes here, whatever
+// happened, so that ranks stay in step after a mismatch.
+template <class Block>
+GANTRY_HD void end(Block& block, const Group& group, std::uint64_t call, std::uint32_t sequence) {
+  block.sync();
+  if (!block.is_leader()) return;
+  SignalPad& pad = pad_of(group, group.rank);
+  if (!block.is_last(&pad.blocks_done)) return;
+  block.set_own(&pad.sequence, sequence);
+  block.publish(&group.words->finished, call);
+}
+
+// Waits for the entries of block `theirs` of all peers; false, with the fault reported, if the
+// operation cannot go on.
+template <class Block, class Expected>
+GANTRY_HD bool await_entries(Block& block, const Group& group, std::uint64_t call, int theirs,
+                             std::uint32_t sequence, const Expected& expected) {
+  bool failed = false;
+  block.for_each_rank(group.size, [&](int peer) {
+    if (peer == group.rank) return;
+    const Outcome outcome = await_entry(block, group, peer, theirs, sequence, expected(peer));
+    if (outcome == Outcome::done) return;
+    block.report(group.words, outcome, peer, call);
+    failed = true;
+  });
+  return !block.any(failed);
+}
+
+// Waits until row `words` has come to `step` for all peers; false if the operation is aborted.
+template <class Block>
+GANTRY_HD bool await_steps(Block& block, const Group& group, const std::uint64_t* words,
+                           std::uint64_t call, std::uint32_t sequence, std::uint32_t step) {
+  bool failed = false;
+  block.for_each_rank(group.size, [&](int peer) {
+    if (peer == group.rank) return;
+    const Outcome outcome = await_step(block, group, &words[peer], sequence, step);
+    if (outcome == Outcome::done) return;
+    block.report(group.words, outcome, peer, call);
+    failed = true;
+  });
+  return !block.any(failed);
+}
+
+// Bytes of a run of `bytes` that begin at `begin`, at most `most`.
+GANTRY_HD inline std::int64_t clipped(std::int64_t bytes, std::int64_t begin, std::int64_t most) {
+  const std::int64_t rest = bytes - begin;
+  return rest < 0 ? 0 : rest < most ? rest : most;
+}
+
+}  // namespace gantry::protocol

@@ -1,0 +1,170 @@
+#include "collectives/selector.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include <gantry/core/error.hpp>
+
+namespace gantry {
+
+namespace {
+
+constexpr Choice kFallback{Algorithm::direct, 16};
+
+bool moves_elements_between_all(CollectiveKind kind) {
+  return kind != CollectiveKind::barrier && kind != CollectiveKind::send &&
+         kind != CollectiveKind::recv;
+}
+
+// NCCL knows neither the bitwise operations nor 16-bit integers, and its order of sums is its own.
+bool nccl_may(const Descriptor& what) {
+  if (!reduces(what.kind)) return true;
+  const bool known = what.dtype != DType::i16 && what.op != ReduceOp::band &&
+                     what.op != ReduceOp::bor && what.op != ReduceOp::bxor && what.scale == 1;
+  return known && (!is_floating_point(what.dtype) || what.reproducible == 0);
+}
+
+std::size_t index_of(CollectiveKind kind) { return static_cast<std::size_t>(kind); }
+
+// The first row that holds for `bytes`; rows are in order of size.
+std::size_t row_for(const std::vector<SelectorRow>& rows, std::int64_t bytes) {
+  const auto at = std::find_if(rows.begin(), rows.end(),
+                               [&](const SelectorRow& row) { return bytes <= row.up_to_bytes; });
+  return static_cast<std::size_t>(at - rows.begin());
+}
+
+// One step of a 64-bit mix whose every input bit reaches every output bit.
+std::uint64_t mix(std::uint64_t state, std::uint64_t value) {
+  state = (state * 31 + value + 1) * 0x9e3779b97f4a7c15U;
+  state ^= state >> 32;
+  state *= 0xd6e8feb86659fd93U;
+  return state ^ (state >> 29);
+}
+
+}  // namespace
+
+bool can_serve(Algorithm algorithm, CollectiveKind kind) {
+  switch (algorithm) {
+    case Algorithm::automatic:
+      return false;
+    case Algorithm::ll:
+      return moves_elements_between_all(kind);
+    case Algorithm::relay:
+      return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
+             kind == CollectiveKind::broadcast;
+    case Algorithm::copy:
+      return kind == CollectiveKind::all_gather || kind == CollectiveKind::all_to_all ||
+             kind == CollectiveKind::gather || kind == CollectiveKind::scatter ||
+             kind == CollectiveKind::broadcast;
+    case Algorithm::direct:
+    case Algorithm::nccl:
+    case Algorithm::host:
+      return true;
+  }
+  __builtin_unreachable();
+}
+
+bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes) {
+  if (!can_serve(algorithm, what.kind)) return false;
+  const bool uneven = what.kind == CollectiveKind::all_to_all && what.count < 1;
+  if (algorithm == Algorithm::ll) {
+    // The count is what one peer gets, whatever the kind.
+    const auto peer_bytes = what.count * static_cast<std::int64_t>(element_size(what.dtype));
+    return !uneven && std::min(peer_bytes, message_bytes) <= kLlLimitBytes;
+  }
+  if (algorithm == Algorithm::copy) return !uneven;
+  return algorithm != Algorithm::nccl || nccl_may(what);
+}
+
+bool Selector::serves(Algorithm algorithm, const Descriptor& what,
+                      std::int64_t message_bytes) const {
+  if (algorithm == Algorithm::relay && group_ranks_ < 3) return false;
+  return can_serve(algorithm, what, message_bytes);
+}
+
+Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes) const {
+  const std::vector<SelectorRow>& rows = rows_[index_of(what.kind)];
+  const std::size_t first = row_for(rows, message_bytes);
+  // The nearest row that is allowed and fits: at this size, then above it, then below.
+  const auto nearest = [&](auto allowed) -> const SelectorRow* {
+    const auto fits = [&](const SelectorRow& row) {
+      return allowed(row.choice.algorithm) && serves(row.choice.algorithm, what, message_bytes);
+    };
+    for (std::size_t i = first; i < rows.size(); ++i) {
+      if (fits(rows[i])) return &rows[i];
+    }
+    for (std::size_t i = std::min(first, rows.size()); i-- > 0;) {
+      if (fits(rows[i])) return &rows[i];
+    }
+    return nullptr;
+  };
+  if (forced_ != Algorithm::automatic && serves(forced_, what, message_bytes)) {
+    const SelectorRow* row = nearest([&](Algorithm algorithm) { return algorithm == forced_; });
+    return {forced_, row != nullptr ? row->choice.blocks : kFallback.blocks};
+  }
+  const SelectorRow* row = nearest([&](Algorithm algorithm) {
+    return !p2p_only_ || (algorithm != Algorithm::nccl && algorithm != Algorithm::host);
+  });
+  return row != nullptr ? row->choice : kFallback;
+}
+
+void Selector::rule(std::string_view text) {
+  forced_ = Algorithm::automatic;
+  p2p_only_ = text == "p2p";
+  if (text.empty() || text == "auto" || p2p_only_) return;
+  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::direct, Algorithm::relay,
+                                    Algorithm::copy, Algorithm::nccl, Algorithm::host}) {
+    if (text == name(algorithm)) {
+      forced_ = algorithm;
+      return;
+    }
+  }
+  throw InvalidArgument(fmt::format(
+      "GANTRY_COLL_ALGO: expected auto, p2p, ll, direct, relay, copy, nccl or host, but got '{}'",
+      text));
+}
+
+void Selector::set(CollectiveKind kind, std::vector<SelectorRow> rows) {
+  std::int64_t below = -1;
+  for (const SelectorRow& row : rows) {
+    const bool last = &row == &rows.back();
+    if (row.up_to_bytes <= below || last != (row.up_to_bytes == INT64_MAX)) {
+      throw InvalidArgument(
+          fmt::format("{}: expected rows of growing sizes, the last one for every size, but got {}",
+                      name(kind), row.up_to_bytes));
+    }
+    below = row.up_to_bytes;
+    if (!can_serve(row.choice.algorithm, kind)) {
+      throw InvalidArgument(fmt::format("{}: expected an algorithm that can do it, but got {}",
+                                        name(kind), name(row.choice.algorithm)));
+    }
+    if (row.choice.blocks < 1 || row.choice.blocks > kMostTableBlocks) {
+      throw InvalidArgument(fmt::format("{}: expected 1 to {} blocks, but got {}", name(kind),
+                                        kMostTableBlocks, row.choice.blocks));
+    }
+  }
+  rows_[index_of(kind)] = std::move(rows);
+}
+
+const std::vector<SelectorRow>& Selector::rows(CollectiveKind kind) const {
+  return rows_[index_of(kind)];
+}
+
+std::uint32_t Selector::hash() const {
+  std::uint64_t state = mix(1, static_cast<std::uint64_t>(forced_));
+  state = mix(state, p2p_only_ ? 1 : 0);
+  state = mix(state, static_cast<std::uint64_t>(group_ranks_));
+  for (const std::vector<SelectorRow>& rows : rows_) {
+    state = mix(state, rows.size());
+    for (const SelectorRow& row : rows) {
+      state = mix(state, std::bit_cast<std::uint64_t>(row.up_to_bytes));
+      state =
+          mix(state, static_cast<std::uint64_t>(row.choice.algorithm) << 16 | row.choice.blocks);
+    }
+  }
+  return static_cast<std::uint32_t>(state ^ (state >> 32));
+}
+
+}  // namespace gantry

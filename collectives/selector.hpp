@@ -1,0 +1,83 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/descriptor.hpp"
+
+namespace gantry {
+
+// The most bytes for each peer that ll carries.
+inline constexpr std::int64_t kLlLimitBytes = std::int64_t{64} << 10;
+inline constexpr int kMostTableBlocks = 64;
+
+// How an operation is carried out.
+struct Choice {
+  Algorithm algorithm = Algorithm::direct;
+  std::uint16_t blocks = 16;  // thread blocks of the kernel, at most kMaxBlocks of the protocol
+
+  friend bool operator==(const Choice&, const Choice&) = default;
+};
+
+// Up to this many bytes of one rank's message (the larger of in and out per rank, as nccl-tests
+// count it for the operation) the choice holds.
+struct SelectorRow {
+  std::int64_t up_to_bytes = INT64_MAX;
+  Choice choice;
+};
+
+// Which algorithm serves an operation: a table of sizes per kind for one number of ranks and one
+// kind of machine. Depends on nothing but the descriptor, so ranks with equal tables agree.
+class Selector {
+ public:
+  // The table for `ranks` devices called `device_name`: GANTRY_COLL_TABLE's file, else the one
+  // that is shipped for the nearest machine and number of ranks; ruled by GANTRY_COLL_ALGO. Both
+  // variables are read anew. Throws: InvalidArgument for a file that is none, with its line or
+  // field.
+  static Selector load(int ranks, std::string_view device_name);
+  // From the text of to_json(), or of a list of such. The tables of this device are taken, else
+  // those of device "*", else the first device's; of those the largest one that is not for more
+  // ranks than `ranks`, else the smallest. Throws: InvalidArgument.
+  static Selector parse(std::string_view json, int ranks, std::string_view device_name);
+
+  // `message_bytes` as in SelectorRow. A forced algorithm is taken wherever it can serve `what`.
+  Choice choose(const Descriptor& what, std::int64_t message_bytes) const;
+  // Makes choose() take `algorithm` wherever it can serve; automatic undoes it.
+  void force(Algorithm algorithm) { forced_ = algorithm; }
+  Algorithm forced() const { return forced_; }
+  // As GANTRY_COLL_ALGO says it: auto, an algorithm to force, or p2p (all but nccl and host).
+  // Throws: InvalidArgument.
+  void rule(std::string_view text);
+  // True if neither nccl nor host is taken.
+  bool is_p2p_only() const { return p2p_only_; }
+
+  void set(CollectiveKind kind, std::vector<SelectorRow> rows);
+  const std::vector<SelectorRow>& rows(CollectiveKind kind) const;
+  std::string to_json() const;
+  // Equal on ranks that choose alike.
+  std::uint32_t hash() const;
+
+ private:
+  bool serves(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes) const;
+
+  std::array<std::vector<SelectorRow>, kCollectiveKinds> rows_;
+  std::string device_ = "*";
+  int ranks_ = 2;        // of the table
+  int group_ranks_ = 2;  // of the group that chooses
+  Algorithm forced_ = Algorithm::automatic;
+  bool p2p_only_ = false;
+};
+
+// The tables that are shipped, as a JSON list.
+extern const std::string_view kShippedTables;
+
+// True if `algorithm` can carry out operations of `kind` at all; relay needs three ranks besides.
+bool can_serve(Algorithm algorithm, CollectiveKind kind);
+// True if it can carry out `what`: ll up to kLlLimitBytes per peer; nccl only operations that it
+// knows and whose bits are not promised. An all_to_all of unequal blocks has a count below 1.
+bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes);
+
+}  // namespace gantry

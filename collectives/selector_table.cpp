@@ -1,0 +1,244 @@
+// The tables of a Selector as JSON.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+
+#include "collectives/selector.hpp"
+
+namespace gantry {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+[[noreturn]] void fail(const std::string& where, std::string_view expected,
+                       const std::string& got) {
+  throw InvalidArgument(
+      fmt::format("collective table: {}: expected {}, but got {}", where, expected, got));
+}
+
+// A value as an error text shows it.
+std::string shown(const Json& value) {
+  std::string text = value.dump();
+  return text.size() > 60 ? text.substr(0, 57) + "…" : text;
+}
+
+const Json& required(const Json& object, const char* key, const std::string& where) {
+  const auto at = object.find(key);
+  if (at == object.end()) fail(where, fmt::format("a field \"{}\"", key), shown(object));
+  return *at;
+}
+
+void require_only(const Json& object, std::initializer_list<std::string_view> known,
+                  const std::string& where) {
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      fail(where, fmt::format("only the fields {}", fmt::join(known, ", ")), '"' + key + '"');
+    }
+  }
+}
+
+std::int64_t whole_number(const Json& value, std::int64_t least, std::int64_t most,
+                          const std::string& where) {
+  const bool fits = value.is_number_integer() &&
+                    !(value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX) &&
+                    value.get<std::int64_t>() >= least && value.get<std::int64_t>() <= most;
+  if (!fits) fail(where, fmt::format("a whole number from {} to {}", least, most), shown(value));
+  return value.get<std::int64_t>();
+}
+
+Algorithm algorithm_of(const Json& value, CollectiveKind kind, const std::string& where) {
+  std::vector<std::string_view> allowed;
+  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::direct, Algorithm::relay,
+                                    Algorithm::copy, Algorithm::nccl, Algorithm::host}) {
+    if (!can_serve(algorithm, kind)) continue;
+    if (value.is_string() && value.get<std::string>() == name(algorithm)) return algorithm;
+    allowed.push_back(name(algorithm));
+  }
+  fail(where, fmt::format("one of {}", fmt::join(allowed, ", ")), shown(value));
+}
+
+std::optional<CollectiveKind> kind_of(std::string_view text) {
+  for (int i = 0; i < kCollectiveKinds; ++i) {
+    const auto kind = static_cast<CollectiveKind>(i);
+    if (kind != CollectiveKind::barrier && text == name(kind)) return kind;
+  }
+  return std::nullopt;
+}
+
+std::vector<SelectorRow> read_rows(const Json& list, CollectiveKind kind,
+                                   const std::string& where) {
+  if (!list.is_array() || list.empty()) fail(where, "a list of rows", shown(list));
+  std::vector<SelectorRow> rows;
+  std::int64_t below = -1;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const std::string here = fmt::format("{}[{}]", where, i);
+    const Json& row = list[i];
+    if (!row.is_object()) fail(here, "a row {…}", shown(row));
+    require_only(row, {"up_to_bytes", "algorithm", "blocks"}, here);
+    SelectorRow read;
+    if (i + 1 < list.size()) {
+      read.up_to_bytes = whole_number(required(row, "up_to_bytes", here), below + 1, INT64_MAX - 1,
+                                      here + ".up_to_bytes");
+    } else if (row.contains("up_to_bytes")) {
+      fail(here, "a last row for every size, without up_to_bytes", shown(row));
+    }
+    below = read.up_to_bytes;
+    read.choice.algorithm =
+        algorithm_of(required(row, "algorithm", here), kind, here + ".algorithm");
+    if (row.contains("blocks")) {
+      read.choice.blocks = static_cast<std::uint16_t>(
+          whole_number(row["blocks"], 1, kMostTableBlocks, here + ".blocks"));
+    }
+    rows.push_back(read);
+  }
+  return rows;
+}
+
+// One table of the file, checked.
+struct Table {
+  std::string device;
+  int ranks = 0;
+  std::vector<std::pair<CollectiveKind, std::vector<SelectorRow>>> rows;
+};
+
+Table read_table(const Json& object, const std::string& where) {
+  if (!object.is_object()) fail(where, "a table {…}", shown(object));
+  require_only(object, {"device", "ranks", "tables"}, where);
+  Table table;
+  const Json& device = required(object, "device", where);
+  if (!device.is_string() || device.get<std::string>().empty()) {
+    fail(where + ".device", "a device's name, or \"*\"", shown(device));
+  }
+  table.device = device.get<std::string>();
+  table.ranks = static_cast<int>(
+      whole_number(required(object, "ranks", where), 2, 1 << 20, where + ".ranks"));
+  const Json& kinds = required(object, "tables", where);
+  if (!kinds.is_object()) fail(where + ".tables", "operations with their rows", shown(kinds));
+  for (const auto& [key, rows] : kinds.items()) {
+    const std::optional<CollectiveKind> kind = kind_of(key);
+    if (!kind) fail(where + ".tables", "the name of an operation", '"' + key + '"');
+    table.rows.emplace_back(*kind, read_rows(rows, *kind, where + ".tables." + key));
+  }
+  return table;
+}
+
+std::vector<Table> read_tables(std::string_view text) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    // "…: parse error at line 3, column 7: …" without the library's number before it.
+    std::string what = error.what();
+    if (const auto at = what.find("parse error"); at != std::string::npos) what.erase(0, at);
+    throw InvalidArgument("collective table: expected JSON, but got a " + what);
+  }
+  std::vector<Table> tables;
+  if (!json.is_array()) return {read_table(json, "$")};
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    tables.push_back(read_table(json[i], fmt::format("$[{}]", i)));
+  }
+  if (tables.empty()) fail("$", "at least one table", "[]");
+  return tables;
+}
+
+const Table& nearest(const std::vector<Table>& tables, int ranks, std::string_view device) {
+  const auto holds = [&](std::string_view wanted) {
+    return std::any_of(tables.begin(), tables.end(),
+                       [&](const Table& table) { return table.device == wanted; });
+  };
+  const std::string wanted(holds(device) ? device
+                                         : (holds("*") ? "*" : std::string_view(tables[0].device)));
+  const Table* best = nullptr;
+  for (const Table& table : tables) {
+    if (table.device != wanted) continue;
+    const bool better = best == nullptr || (table.ranks <= ranks && best->ranks > ranks) ||
+                        (table.ranks <= ranks ? table.ranks > best->ranks
+                                              : best->ranks > ranks && table.ranks < best->ranks);
+    if (better) best = &table;
+  }
+  return *best;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file || !text) {
+    throw InvalidArgument(
+        fmt::format("GANTRY_COLL_TABLE: expected a readable file, but got '{}': {}", path,
+                    std::strerror(errno)));
+  }
+  return text.str();
+}
+
+}  // namespace
+
+Selector Selector::parse(std::string_view json, int ranks, std::string_view device_name) {
+  const std::vector<Table> tables = read_tables(json);
+  const Table& table = nearest(tables, ranks, device_name);
+  Selector selector;
+  selector.device_ = table.device;
+  selector.ranks_ = table.ranks;
+  selector.group_ranks_ = ranks;
+  for (const auto& [kind, rows] : table.rows) selector.set(kind, rows);
+  return selector;
+}
+
+Selector Selector::load(int ranks, std::string_view device_name) {
+  const std::string path = env::get("GANTRY_COLL_TABLE").value_or("");
+  Selector selector;
+  if (path.empty()) {
+    selector = parse(kShippedTables, ranks, device_name);
+  } else {
+    const std::string text = read_file(path);
+    try {
+      selector = parse(text, ranks, device_name);
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(fmt::format("GANTRY_COLL_TABLE={}: {}", path, error.what()));
+    }
+  }
+  selector.rule(env::get("GANTRY_COLL_ALGO").value_or("auto"));
+  return selector;
+}
+
+std::string Selector::to_json() const {
+  Json kinds = Json::object();
+  for (int i = 0; i < kCollectiveKinds; ++i) {
+    const auto kind = static_cast<CollectiveKind>(i);
+    if (rows(kind).empty()) continue;
+    Json list = Json::array();
+    for (const SelectorRow& row : rows(kind)) {
+      Json entry = Json::object();
+      if (row.up_to_bytes != INT64_MAX) entry["up_to_bytes"] = row.up_to_bytes;
+      entry["algorithm"] = name(row.choice.algorithm);
+      entry["blocks"] = row.choice.blocks;
+      list.push_back(std::move(entry));
+    }
+    kinds[std::string(name(kind))] = std::move(list);
+  }
+  // One row a line: these files are read and compared by people.
+  std::string text =
+      fmt::format("{{\"device\": {}, \"ranks\": {}, \"tables\": {{", Json(device_).dump(), ranks_);
+  const char* between = "\n";
+  for (const auto& [kind, list] : kinds.items()) {
+    text += fmt::format("{}  \"{}\": [", between, kind);
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      text += fmt::format("{}\n    {}", i == 0 ? "" : ",", list[i].dump());
+    }
+    text += "]";
+    between = ",\n";
+  }
+  return text + "\n}}\n";
+}
+
+}  // namespace gantry

@@ -1,0 +1,188 @@
+// The threads of a block as one host thread; see Note [Blocks].
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <vector>
+
+#include "collectives/protocol/launch.hpp"
+#include "collectives/protocol/signal.hpp"
+#include "collectives/sim/schedule.hpp"
+#include "kernels/fold_plan.hpp"
+#include "kernels/impl/fold.inl"
+
+namespace gantry::protocol {
+
+class SimBlock {
+ public:
+  SimBlock(int index, int count) : index_(index), count_(count) {}
+
+  int index() const { return index_; }
+  int count() const { return count_; }
+  bool is_leader() const { return true; }
+
+  template <class F>
+  void for_each(std::int64_t n, F f) {
+    for (std::int64_t i = 0; i < n; ++i) f(i);
+  }
+  template <class F>
+  void for_each_rank(int n, F f) {
+    for (int p = 0; p < n; ++p) f(p);
+  }
+  void sync() {}
+  bool any(bool flag) { return flag; }
+
+  std::uint64_t acquire(const std::uint64_t* word) {
+    schedule::point();
+    return std::atomic_ref(*const_cast<std::uint64_t*>(word)).load(std::memory_order_acquire);
+  }
+  void release(std::uint64_t* word, std::uint64_t value) {
+    schedule::point();
+    std::atomic_ref(*word).store(value, std::memory_order_release);
+  }
+
+  // The low half is written last and read first, so that both halves belong together.
+  Packet read(const Packet* packet) {
+    auto* words = reinterpret_cast<std::uint64_t*>(const_cast<Packet*>(packet));
+    const std::uint64_t low = std::atomic_ref(words[0]).load(std::memory_order_acquire);
+    const std::uint64_t high = std::atomic_ref(words[1]).load(std::memory_order_relaxed);
+    return {static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
+            static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32)};
+  }
+  void write(Packet* packet, const Packet& value) {
+    schedule::point();
+    auto* words = reinterpret_cast<std::uint64_t*>(packet);
+    std::atomic_ref(words[1]).store(std::uint64_t{value.high_flag} << 32 | value.high,
+                                    std::memory_order_relaxed);
+    std::atomic_ref(words[0]).store(std::uint64_t{value.low_flag} << 32 | value.low,
+                                    std::memory_order_release);
+  }
+
+  template <class Word>
+  Word own(const Word* word) {
+    return *word;
+  }
+  template <class Word>
+  void set_own(Word* word, Word value) {
+    *word = value;
+  }
+  bool is_last(const std::uint32_t*) { return index_ + 1 == count_; }
+
+  void publish(std::uint64_t* host_word, std::uint64_t value) {
+    std::atomic_ref(*host_word).store(value, std::memory_order_release);
+  }
+  bool is_aborted(const DeviceWords* words) {
+    return std::atomic_ref(const_cast<DeviceWords*>(words)->abort)
+               .load(std::memory_order_acquire) != 0;
+  }
+  void report(DeviceWords* words, Outcome outcome, int peer, std::uint64_t call) {
+    const auto fault =
+        outcome == Outcome::mismatch ? OperationFault::mismatch : OperationFault::aborted;
+    std::atomic_ref(words->fault_peer).store(peer, std::memory_order_relaxed);
+    std::atomic_ref(words->fault_call).store(call, std::memory_order_relaxed);
+    std::atomic_ref(words->fault)
+        .store(static_cast<std::uint32_t>(fault), std::memory_order_release);
+  }
+  void pause(std::uint32_t spins) { schedule::pause(spins); }
+
+  void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+
+  template <class T, class Source>
+  void fold(const Combination& how, std::byte* to, std::int64_t bytes, int ranks,
+            const Source& source) {
+    using Element = typename kernels::Folder<T, kernels::FoldOp::sum>::Stored;
+    const std::int64_t count = bytes / static_cast<std::int64_t>(sizeof(Element));
+    kernels::with_fold<T>(how.op, [&](auto folder) {
+      using F = typename decltype(folder)::type;
+      if constexpr (F::kIsDefined) {
+        std::vector<typename F::Acc> acc(static_cast<std::size_t>(count));
+        for (int rank = 0; rank < ranks; ++rank) {
+          const auto* in = reinterpret_cast<const Element*>(source(rank));
+          for (std::size_t i = 0; i < acc.size(); ++i) {
+            const auto value = scaled(F::load(in[i]), how.scale);
+            acc[i] = rank == 0 ? value : F::combine(acc[i], value);
+          }
+        }
+        auto* out = reinterpret_cast<Element*>(to);
+        for (std::size_t i = 0; i < acc.size(); ++i) out[i] = F::finish(acc[i], how.divisor);
+      }
+    });
+  }
+
+  template <class T>
+  class WordFold {
+   public:
+    using Element = typename kernels::Folder<T, kernels::FoldOp::sum>::Stored;
+    using Acc = typename kernels::Folder<T, kernels::FoldOp::sum>::Acc;
+    static constexpr int kElements = 8 / sizeof(Element);
+
+    explicit WordFold(const Combination& how) : how_(how) {}
+    void add(std::uint64_t word) {
+      Element elements[kElements];
+      std::memcpy(static_cast<void*>(elements), &word, sizeof word);
+      kernels::with_fold<T>(how_.op, [&](auto folder) {
+        using F = typename decltype(folder)::type;
+        if constexpr (F::kIsDefined) {
+          for (int i = 0; i < kElements; ++i) {
+            const Acc value = scaled(F::load(elements[i]), how_.scale);
+            acc_[i] = first_ ? value : F::combine(acc_[i], value);
+          }
+        }
+      });
+      first_ = false;
+    }
+    std::uint64_t result() const {
+      Element elements[kElements];
+      for (int i = 0; i < kElements; ++i) {
+        elements[i] = kernels::Folder<T, kernels::FoldOp::sum>::finish(acc_[i], how_.divisor);
+      }
+      std::uint64_t word;
+      std::memcpy(&word, elements, sizeof word);
+      return word;
+    }
+
+   private:
+    const Combination& how_;
+    Acc acc_[kElements] = {};
+    bool first_ = true;
+  };
+
+ private:
+  template <class Acc>
+  static Acc scaled(Acc value, double scale) {
+    if constexpr (std::is_floating_point_v<Acc>) {
+      // volatile: the compiler must not fuse the product into the sum.
+      if (scale == 1) return value;
+      volatile Acc product = value * static_cast<Acc>(scale);
+      return product;
+    } else {
+      return value;
+    }
+  }
+
+  int index_;
+  int count_;
+};
+
+namespace sim {
+
+// Runs the blocks of a kernel one after the other.
+template <class Run>
+void for_each_block(int blocks, Run run) {
+  for (int index = 0; index < blocks; ++index) {
+    SimBlock block(index, blocks);
+    run(block);
+  }
+}
+
+// Calls run(TypeTag<T>) for the elements that are combined; bytes if they are only moved.
+template <class Run>
+void with_element(const Combination& how, Run&& run) {
+  dispatch(how.copies ? DType::u8 : how.dtype, run);
+}
+
+}  // namespace sim
+
+}  // namespace gantry::protocol

@@ -1,0 +1,14 @@
+#include "collectives/algorithms/message.inl"
+#include "collectives/sim/block.hpp"
+
+namespace gantry::protocol::sim {
+
+void send(const Message& plan) {
+  for_each_block(kChannelBlocks, [&](SimBlock& block) { send_message(block, plan); });
+}
+
+void receive(const Message& plan) {
+  for_each_block(kChannelBlocks, [&](SimBlock& block) { receive_message(block, plan); });
+}
+
+}  // namespace gantry::protocol::sim

@@ -1,0 +1,35 @@
+#include "collectives/sim/schedule.hpp"
+
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace gantry::protocol::schedule {
+
+namespace {
+
+constexpr std::uint32_t kEagerPolls = 64;
+constexpr std::uint32_t kYields = 2048;
+
+std::atomic<Hook> hook{nullptr};
+
+}  // namespace
+
+void set_hook(Hook replacement) noexcept { hook.store(replacement, std::memory_order_release); }
+
+void point() {
+  if (const Hook call = hook.load(std::memory_order_acquire)) call();
+}
+
+void pause(std::uint32_t spins) {
+  if (spins < kEagerPolls) return;
+  if (spins < kYields) {
+    sched_yield();
+  } else {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+}  // namespace gantry::protocol::schedule

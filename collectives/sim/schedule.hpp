@@ -1,0 +1,21 @@
+// When simulated kernels give way to others.
+#pragma once
+
+#include <cstdint>
+
+namespace gantry::protocol::schedule {
+
+// Called before every signal that a simulated kernel reads or writes, by the thread that runs it.
+using Hook = void (*)();
+
+// Makes every kernel call `hook` from now on; nullptr for none. For tests: to try other orders, or
+// to die at a chosen step.
+void set_hook(Hook hook) noexcept;
+
+// Calls the hook.
+void point();
+// Between two polls of a word: first at once, then giving way, then sleeping, because there may be
+// fewer cores than ranks.
+void pause(std::uint32_t spins);
+
+}  // namespace gantry::protocol::schedule

@@ -1,0 +1,34 @@
+#include <gantry/collectives/work.hpp>
+
+#include <chrono>
+#include <thread>
+
+#include <gantry/streams/stream.hpp>
+
+#include "collectives/work_state.hpp"
+
+namespace gantry {
+
+void Work::wait() const {
+  if (state_->done) state_->done->wait(Stream::current(state_->device));
+}
+
+bool Work::query() const {
+  const bool done = !state_->done || state_->done->query();
+  if (state_->check) state_->check(!done);
+  return done;
+}
+
+void Work::synchronize() const {
+  // Polls rather than blocks: on a transport without kernels of our own the device may wait for
+  // somebody who is gone.
+  for (int polls = 0; !query(); ++polls) {
+    if (polls < 1000) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+}
+
+}  // namespace gantry

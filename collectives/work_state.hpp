@@ -1,0 +1,18 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include <gantry/collectives/work.hpp>
+#include <gantry/streams/event.hpp>
+
+namespace gantry {
+
+struct Work::State {
+  Device device;
+  std::optional<Event> done;  // none for a call that was captured into a graph
+  // Throws what became of the call; told whether it still runs. May be empty.
+  std::function<void(bool pending)> check;
+};
+
+}  // namespace gantry

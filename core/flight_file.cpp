@@ -1,0 +1,184 @@
+#include "core/flight_file.hpp"
+
+#include <fmt/format.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <gantry/core/dtype.hpp>
+#include <gantry/core/env.hpp>
+
+namespace gantry::flight {
+
+namespace {
+
+constexpr int kMaxRanks = 4096;
+
+std::size_t round_up(std::size_t value, std::size_t grain) {
+  return (value + grain - 1) / grain * grain;
+}
+
+template <std::size_t Count>
+std::string name_of(const Name (&names)[Count], std::uint8_t index) {
+  if (index >= Count || names[index].text[0] == '\0') return fmt::format("<{}>", index);
+  return {names[index].text, strnlen(names[index].text, sizeof names[index].text)};
+}
+
+}  // namespace
+
+// Note [Reading an entry while it is written]
+// The ticket is 0 while words change, and readers look at it before and after. Words are copied one
+// by one as relaxed atomics, so that a reader that loses the race reads nonsense but does nothing
+// undefined, and then drops it.
+void Entry::put(std::uint64_t ticket, const Record& record) noexcept {
+  std::uint64_t words[sizeof(Record) / 8];
+  std::memcpy(words, &record, sizeof record);
+  ticket_.store(0, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  for (std::size_t i = 0; i < std::size(words); ++i) {
+    words_[i].store(words[i], std::memory_order_release);
+  }
+  ticket_.store(ticket, std::memory_order_release);
+}
+
+std::optional<Record> Entry::get(std::uint64_t ticket) const noexcept {
+  if (ticket_.load(std::memory_order_acquire) != ticket) return std::nullopt;
+  std::uint64_t words[sizeof(Record) / 8];
+  for (std::size_t i = 0; i < std::size(words); ++i) {
+    words[i] = words_[i].load(std::memory_order_acquire);
+  }
+  if (ticket_.load(std::memory_order_relaxed) != ticket) return std::nullopt;
+  Record record;
+  std::memcpy(&record, words, sizeof record);
+  return record;
+}
+
+Progress Words::progress(Lane lane) const noexcept {
+  const auto load = [](const std::uint64_t& word) {
+    return __atomic_load_n(&word, __ATOMIC_ACQUIRE);
+  };
+  // The end first: a call that ends between the looks counts as under way.
+  Progress progress;
+  switch (lane) {
+    case Lane::collective:
+      progress.finished = load(finished);
+      progress.started = load(started);
+      break;
+    case Lane::send:
+    case Lane::recv: {
+      const int direction = lane == Lane::send ? 0 : 1;
+      progress.finished = load(message_finished[direction]);
+      progress.started = load(message_started[direction]);
+    }
+  }
+  return progress;
+}
+
+std::uint64_t Verdict::pack() const {
+  return static_cast<std::uint64_t>(reason) |
+         static_cast<std::uint64_t>(static_cast<std::uint16_t>(rank)) << 8 | call << 24;
+}
+
+Verdict Verdict::unpack(std::uint64_t word) {
+  if (word == 0) return {};
+  return {static_cast<Reason>(word & 0xff), static_cast<int>(word >> 8 & 0xffff), word >> 24};
+}
+
+std::size_t View::lay_out(Header& header, int ranks, std::size_t page_bytes) {
+  const auto count = static_cast<std::size_t>(ranks);
+  header.ranks = ranks;
+  header.page_bytes = page_bytes;
+  header.ranks_at = sizeof(Header);
+  header.words_at = round_up(header.ranks_at + count * sizeof(Rank), page_bytes);
+  header.rings_at = header.words_at + count * page_bytes;
+  header.mailboxes_at = round_up(header.rings_at + count * kRing * sizeof(Entry), alignof(Mailbox));
+  header.bytes = round_up(header.mailboxes_at + count * sizeof(Mailbox), page_bytes);
+  return header.bytes;
+}
+
+bool View::is_valid(const void* base, std::size_t bytes) {
+  if (bytes < sizeof(Header)) return false;
+  const auto& header = *static_cast<const Header*>(base);
+  if (header.magic.load(std::memory_order_acquire) != kMagic || header.version != kVersion ||
+      header.ranks < 1 || header.ranks > kMaxRanks || header.page_bytes < sizeof(Words) ||
+      header.page_bytes > (std::uint64_t{1} << 24)) {
+    return false;
+  }
+  Header expected;
+  const std::size_t total = lay_out(expected, header.ranks, header.page_bytes);
+  return header.bytes == total && bytes >= total && header.ranks_at == expected.ranks_at &&
+         header.words_at == expected.words_at && header.rings_at == expected.rings_at &&
+         header.mailboxes_at == expected.mailboxes_at;
+}
+
+template <class Matches>
+std::optional<Record> View::find_newest(int which, Matches matches) const {
+  const std::uint64_t newest = rank(which).recorded.load(std::memory_order_acquire);
+  for (std::uint64_t back = 0; back < std::min<std::uint64_t>(newest, kRing); ++back) {
+    const std::uint64_t ticket = newest - back;
+    const std::optional<Record> record = ring(which)[ticket % kRing].get(ticket);
+    if (record && matches(record->call)) return record;
+  }
+  return std::nullopt;
+}
+
+std::optional<Record> View::newest(int which) const {
+  return find_newest(which, [](const Call&) { return true; });
+}
+
+std::optional<Record> View::find(int which, Lane wanted, std::uint64_t number) const {
+  return find_newest(which, [&](const Call& call) {
+    return static_cast<std::uint64_t>(call.number) == number && lane(call) == wanted;
+  });
+}
+
+std::optional<Record> View::find_message(int which, Lane wanted, int peer) const {
+  return find_newest(which,
+                     [&](const Call& call) { return lane(call) == wanted && call.root == peer; });
+}
+
+Lane View::lane(const Call& call) const {
+  const std::uint8_t bits = style(call);
+  return (bits & kTo) != 0 ? Lane::send : (bits & kFrom) != 0 ? Lane::recv : Lane::collective;
+}
+
+std::uint8_t View::style(const Call& call) const {
+  const Header& names = header();
+  return call.kind < std::size(names.kinds) ? names.kinds[call.kind].style : std::uint8_t{kTyped};
+}
+
+std::string View::text(const Call& call) const {
+  const Header& names = header();
+  return call_text(name_of(names.kinds, call.kind), style(call), name_of(names.ops, call.op), call);
+}
+
+std::string call_text(std::string_view kind, std::uint8_t style, std::string_view op,
+                      const Call& call) {
+  std::string text(kind);
+  if ((style & kReduces) != 0) text += fmt::format(" {}", op);
+  if ((style & kTyped) != 0) {
+    const bool known = call.dtype < static_cast<std::uint8_t>(kDTypeCount);
+    text += fmt::format(" {}[{}]", known ? name(static_cast<DType>(call.dtype)) : "?", call.count);
+  }
+  if ((style & kRooted) != 0) text += fmt::format(" root={}", call.root);
+  if ((style & kTo) != 0) text += fmt::format(" to {}", call.root);
+  if ((style & kFrom) != 0) text += fmt::format(" from {}", call.root);
+  if (call.scale != 1) text += fmt::format(" scale={}", call.scale);
+  if (call.reproducible == 0) text += " reproducible=false";
+  return text;
+}
+
+std::string folder() {
+  const std::string parent = env::get("GANTRY_FLIGHT_DIR").value_or("");
+  return fmt::format("{}/gantry-{}", parent.empty() ? "/dev/shm" : parent, geteuid());
+}
+
+std::int64_t monotonic_ns() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+}  // namespace gantry::flight

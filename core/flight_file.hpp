@@ -1,0 +1,223 @@
+// The file in shared memory through which the ranks of one machine watch each other. It outlives
+// them, so that glaunch can tell what each was doing.
+//
+//   Header | Rank × ranks | one page of Words per rank | Entry × kRing per rank | Mailbox per rank
+//
+// Plain words only; other versions of the project read it as long as kVersion stays.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace gantry::flight {
+
+inline constexpr std::uint64_t kMagic = 0x3154'4847'494c'4647;  // "GFLIGHT1"
+inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::size_t kRing = 1024;
+inline constexpr std::size_t kPieceBytes = 4032;
+inline constexpr const char* kSuffix = ".flight";
+
+/// What a rank does in the group.
+enum class State : std::uint32_t { running, finished, aborted };
+
+/// Why a group is unusable.
+enum class Reason : std::uint8_t { none, died, left, aborted, timed_out, lost };
+
+/// How the text of a call is built; bits.
+enum Style : std::uint8_t { kBare = 0, kTyped = 1, kReduces = 2, kRooted = 4, kTo = 8, kFrom = 16 };
+
+/// The names that numbers in this file stand for.
+struct Name {
+  char text[15];
+  std::uint8_t style;
+};
+
+/// One call of a collective, laid out as collectives' Descriptor.
+struct Call {
+  std::int64_t number;
+  std::int64_t count;
+  double scale;
+  std::int32_t root;
+  std::uint8_t kind;
+  std::uint8_t op;
+  std::uint8_t dtype;
+  std::uint8_t reproducible;
+};
+static_assert(sizeof(Call) == 32);
+
+/// One call with its circumstances.
+struct Record {
+  Call call;
+  std::int64_t bytes;
+  std::uint64_t stream;
+  std::int64_t enqueued_ns;  ///< CLOCK_MONOTONIC
+  std::uint8_t algorithm;
+  std::uint8_t reserved[7];
+};
+static_assert(sizeof(Record) == 64);
+
+/// A place for a Record that one thread writes while others may read.
+class Entry {
+ public:
+  /// Overwrites the entry; `ticket` is 1 or more.
+  void put(std::uint64_t ticket, const Record& record) noexcept;
+  /// The record, unless `ticket` is not or no longer here.
+  [[nodiscard]] std::optional<Record> get(std::uint64_t ticket) const noexcept;
+
+ private:
+  std::atomic<std::uint64_t> ticket_;
+  std::atomic<std::uint64_t> words_[sizeof(Record) / 8];
+};
+
+/// Numbers of sends and receives carry this bit: the others' stay in step on all ranks.
+inline constexpr std::uint64_t kMessageBit = std::uint64_t{1} << 40;
+
+/// Calls of one lane run one after the other; those of different lanes side by side.
+enum class Lane : std::uint8_t { collective, send, recv };
+inline constexpr int kLanes = 3;
+
+/// Numbers of the calls that began and ended last in a lane; equal when none is under way.
+struct Progress {
+  std::uint64_t started = 0;
+  std::uint64_t finished = 0;
+
+  [[nodiscard]] bool is_under_way() const { return started != finished; }
+};
+
+/// One rank's words that its device writes, laid out as collectives' DeviceWords.
+struct Words {
+  std::uint32_t abort;
+  std::uint32_t reserved[15];
+  std::uint64_t started;
+  std::uint64_t finished;
+  std::uint64_t message_started[2];
+  std::uint64_t message_finished[2];
+  std::uint64_t fault_call;
+  std::int32_t fault_peer;
+  std::uint32_t fault;
+
+  [[nodiscard]] Progress progress(Lane lane) const noexcept;
+};
+static_assert(sizeof(Words) == 128);
+
+/// One rank's words that its host writes.
+struct alignas(64) Rank {
+  std::int32_t pid;
+  std::uint32_t reserved;
+  std::uint64_t start_time;
+  char host[72];
+  char device[96];
+  std::atomic<std::int64_t> heartbeat_ns;  ///< CLOCK_MONOTONIC; written by its watchdog
+  std::atomic<std::int64_t> died_ns;       ///< when somebody saw its end; 0: nobody did
+  alignas(64) std::atomic<std::uint64_t> fence;
+  std::atomic<std::uint64_t> recorded;  ///< ticket of its newest entry
+  std::atomic<std::uint32_t> state;
+};
+
+/// One rank's place for messages to others, which go in pieces.
+struct alignas(64) Mailbox {
+  /// Which piece lies here (48 bits), and how many have read it (16 bits).
+  std::atomic<std::uint64_t> piece;
+  std::uint64_t total_bytes;
+  std::byte reserved[48];
+  std::byte data[kPieceBytes];
+};
+static_assert(sizeof(Mailbox) == 4096);
+
+struct alignas(64) Header {
+  std::atomic<std::uint64_t> magic;  ///< written last
+  std::uint32_t version;
+  std::int32_t ranks;
+  std::uint64_t bytes;
+  std::uint64_t page_bytes;
+  std::uint64_t ranks_at, words_at, rings_at, mailboxes_at;
+  std::int64_t created_ns;  ///< CLOCK_REALTIME
+  std::int64_t timeout_ms;
+  char boot[40];
+  char job[64];
+  char group[64];
+  char path[160];  ///< empty: the file has no name
+  Name kinds[16];
+  Name ops[16];
+  Name algorithms[16];
+  alignas(64) std::atomic<std::uint64_t> verdict;  ///< see Verdict
+  std::atomic<std::uint32_t> author;               ///< rank + 1 of who writes `detail`
+  std::atomic<std::uint32_t> finished;             ///< ranks that left in order
+  char detail[448];
+};
+
+/// Who made the group unusable, decided once by an exchange of one word.
+struct Verdict {
+  Reason reason = Reason::none;
+  int rank = -1;
+  std::uint64_t call = 0;  ///< collective under way somewhere at that time; 0: none
+
+  [[nodiscard]] std::uint64_t pack() const;
+  [[nodiscard]] static Verdict unpack(std::uint64_t word);
+};
+
+/// A mapped file.
+class View {
+ public:
+  View() = default;
+  explicit View(void* base) : base_(static_cast<std::byte*>(base)) {}
+
+  /// Writes the offsets for `ranks` ranks and pages of `page_bytes`; returns the file's size.
+  static std::size_t lay_out(Header& header, int ranks, std::size_t page_bytes);
+  /// True if `bytes` mapped bytes hold a whole file of this version.
+  static bool is_valid(const void* base, std::size_t bytes);
+
+  [[nodiscard]] Header& header() const { return *reinterpret_cast<Header*>(base_); }
+  [[nodiscard]] Rank& rank(int rank) const { return at<Rank>(header().ranks_at, rank); }
+  [[nodiscard]] Words& words(int rank) const {
+    return *reinterpret_cast<Words*>(base_ + header().words_at +
+                                     static_cast<std::size_t>(rank) * header().page_bytes);
+  }
+  [[nodiscard]] Entry* ring(int rank) const {
+    return &at<Entry>(header().rings_at, rank * static_cast<int>(kRing));
+  }
+  [[nodiscard]] Mailbox& mailbox(int rank) const {
+    return at<Mailbox>(header().mailboxes_at, rank);
+  }
+
+  /// The newest record of `rank`.
+  [[nodiscard]] std::optional<Record> newest(int rank) const;
+  /// The newest record of `rank` with this number in a lane.
+  [[nodiscard]] std::optional<Record> find(int rank, Lane lane, std::uint64_t number) const;
+  /// The newest record of `rank` in a lane of messages with `peer`.
+  [[nodiscard]] std::optional<Record> find_message(int rank, Lane lane, int peer) const;
+  /// "all_reduce sum f32[4096]".
+  [[nodiscard]] std::string text(const Call& call) const;
+  [[nodiscard]] Lane lane(const Call& call) const;
+
+ private:
+  template <class Matches>
+  [[nodiscard]] std::optional<Record> find_newest(int rank, Matches matches) const;
+  [[nodiscard]] std::uint8_t style(const Call& call) const;
+  template <class T>
+  [[nodiscard]] T& at(std::uint64_t offset, int index) const {
+    return reinterpret_cast<T*>(base_ + offset)[index];
+  }
+
+  std::byte* base_ = nullptr;
+};
+
+/// "all_reduce sum f32[4096]" from the names of kind and op.
+[[nodiscard]] std::string call_text(std::string_view kind, std::uint8_t style, std::string_view op,
+                                    const Call& call);
+
+/// A call's number as people count.
+[[nodiscard]] constexpr std::uint64_t plain_number(std::uint64_t number) {
+  return number & ~kMessageBit;
+}
+
+/// Where this user's files are: a folder in GANTRY_FLIGHT_DIR, by default /dev/shm.
+[[nodiscard]] std::string folder();
+/// CLOCK_MONOTONIC.
+[[nodiscard]] std::int64_t monotonic_ns() noexcept;
+
+}  // namespace gantry::flight

@@ -1,0 +1,163 @@
+#include "collectives/bootstrap.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include <gantry/core/error.hpp>
+#include <gantry/core/rendezvous.hpp>
+
+#include "tests/collectives/control_group.hpp"
+
+namespace gantry {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ControlGroup;
+using testing::FlightFolder;
+using ::testing::HasSubstr;
+using testing::rank_threads;
+using testing::text_of;
+
+// What rank `rank` says in round `round`; now and then nothing, or more than fits into one piece.
+std::string speech(int rank, int round) {
+  const std::size_t lengths[] = {5, 0, 4031, 4032, 4033, 20'000};
+  return std::string(lengths[static_cast<std::size_t>(rank + round) % 6],
+                     static_cast<char>('a' + rank)) +
+         fmt::format("{}", round);
+}
+
+void expect_exchange(Bootstrap& bootstrap, int rank, int size, int rounds = 12) {
+  for (int round = 0; round < rounds; ++round) {
+    const std::vector<std::string> all = bootstrap.all_gather(speech(rank, round));
+    ASSERT_EQ(all.size(), static_cast<std::size_t>(size));
+    for (int other = 0; other < size; ++other) {
+      EXPECT_EQ(all[static_cast<std::size_t>(other)], speech(other, round)) << rank << " " << round;
+    }
+  }
+}
+
+// Members in an order that is not that of their ranks, twice by the same name, beside the whole.
+void expect_subsets(Bootstrap& bootstrap, int rank) {
+  const std::vector<int> members{3, 0, 2};
+  for (int times = 0; times < 2; ++times) {
+    if (rank != 1) {
+      const auto part = bootstrap.subset(members, "some");
+      const int index = rank == 3 ? 0 : rank == 0 ? 1 : 2;
+      expect_exchange(*part, index, 3);
+      if (rank != 2) {
+        const auto pair = part->subset({1, 0}, "pair");
+        expect_exchange(*pair, rank == 0 ? 0 : 1, 2);
+      }
+    }
+    expect_exchange(bootstrap, rank, 4, 3);
+  }
+}
+
+TEST(LocalBootstrapTest, ExchangesBetweenThreads) {
+  auto all = make_local_bootstraps(4);
+  rank_threads(4, [&](int rank) {
+    Bootstrap& mine = *all[static_cast<std::size_t>(rank)];
+    expect_exchange(mine, rank, 4);
+    expect_subsets(mine, rank);
+  });
+}
+
+TEST(LocalBootstrapTest, ARankThatDoesNotComeIsATimeout) {
+  auto all = make_local_bootstraps(2, milliseconds(20));
+  EXPECT_THAT(text_of<TimeoutError>([&] { (void)all[0]->all_gather("x"); }),
+              HasSubstr("but rank 1 of this process did not come"));
+}
+
+ProcessIdentity member(int rank, int size, const std::string& address) {
+  ProcessIdentity identity;
+  identity.rank = rank;
+  identity.world_size = size;
+  identity.source = "torchrun";
+  identity.rendezvous = address;
+  return identity;
+}
+
+TEST(StoreBootstrapTest, ExchangesAndDividesOverAStore) {
+  const std::string address = fmt::format("unix:@gantry-bootstrap-{}", getpid());
+  rank_threads(4, [&](int rank) {
+    const auto mine = make_store_bootstrap(member(rank, 4, address), milliseconds(20'000));
+    expect_exchange(*mine, rank, 4);
+    expect_subsets(*mine, rank);
+    mine->leave();
+    EXPECT_THROW((void)mine->all_gather(""), PeerLostError);
+    EXPECT_EQ(mine->lost_rank(), -1);
+  });
+}
+
+TEST(StoreBootstrapTest, ALostRankDoesNotDisturbASubsetWithoutIt) {
+  StoreServer server({.address = fmt::format("unix:@gantry-bootstrap-lost-{}", getpid())});
+  rank_threads(4, [&](int rank) {
+    ProcessIdentity identity = member(rank, 4, server.address());
+    identity.source = "glaunch";
+    const auto mine = make_store_bootstrap(identity, milliseconds(20'000));
+    (void)mine->all_gather("here");
+    if (rank == 1) server.mark_lost(1);
+    if (rank != 1) {
+      while (mine->lost_rank() < 0) usleep(100);
+      EXPECT_EQ(mine->lost_rank(), 1);
+      const auto part = mine->subset({0, 2, 3}, "survivors");
+      EXPECT_EQ(part->lost_rank(), -1);
+      expect_exchange(*part, rank == 0 ? 0 : rank - 1, 3);
+      const auto with_it = mine->subset({0, 1, 2, 3}, "all");
+      try {
+        (void)with_it->all_gather("x");
+        ADD_FAILURE() << "the lost rank said nothing";
+      } catch (const PeerLostError& error) {
+        EXPECT_EQ(error.rank(), 1);
+      }
+    }
+  });
+}
+
+TEST(SharedMemoryBootstrapTest, ExchangesWhenTheGroupIsBroken) {
+  const FlightFolder folder;
+  ControlGroup group(5);
+  group[1].abort();
+  rank_threads(5, [&](int rank) {
+    if (rank == 1) return;
+    const auto all = make_shared_memory_bootstrap(group[rank], {0, 2, 3, 4}, 1);
+    const int index = rank == 0 ? 0 : rank - 1;
+    expect_exchange(*all, index, 4);
+    expect_subsets(*all, index);
+    // A second one takes over the same mailboxes, in another order.
+    if (rank == 0) return;
+    const auto some = make_shared_memory_bootstrap(group[rank], {4, 3, 2}, 2);
+    expect_exchange(*some, 4 - rank, 3);
+  });
+}
+
+TEST(SharedMemoryBootstrapTest, OutlivesItsGroup) {
+  const FlightFolder folder;
+  ControlGroup group(3);
+  std::vector<std::unique_ptr<Bootstrap>> all;
+  for (int rank = 0; rank < 3; ++rank) {
+    all.push_back(make_shared_memory_bootstrap(group[rank], {0, 1, 2}, 7));
+  }
+  group.reset();
+  rank_threads(3,
+               [&](int rank) { expect_exchange(*all[static_cast<std::size_t>(rank)], rank, 3); });
+}
+
+TEST(SharedMemoryBootstrapTest, AMemberThatDoesNotComeIsATimeoutAndDisturbsNoLaterExchange) {
+  const FlightFolder folder;
+  ControlGroup group(2, milliseconds(50));
+  const auto first = make_shared_memory_bootstrap(group[0], {0, 1}, 1);
+  EXPECT_THAT(text_of<TimeoutError>([&] { (void)first->all_gather("x"); }),
+              HasSubstr("rank 0 waited 50 ms, but rank 1 did not come"));
+  rank_threads(2, [&](int rank) {
+    const auto second = make_shared_memory_bootstrap(group[rank], {0, 1}, 2);
+    expect_exchange(*second, rank, 2);
+  });
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,217 @@
+// Every operation of a communicator against the oracle, as one rank sees it.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gantry/collectives/communicator.hpp>
+
+#include "tests/collectives/collective_oracle.hpp"
+
+namespace gantry::testing {
+
+/// Runs operations on one rank of a group and throws std::runtime_error that says what differs.
+/// All ranks make the same calls. `skew` makes addresses odd; see tensor_of.
+class CollectiveSuite {
+ public:
+  explicit CollectiveSuite(Communicator& group, std::uint32_t seed = 1)
+      : group_(group), seed_(seed) {}
+
+  void all_reduce(ReduceOp op, DType dtype, std::int64_t count, std::int64_t skew = 0,
+                  CollectiveOptions options = {}) {
+    Tensor tensor = mine(dtype, count, skew);
+    group_.all_reduce(tensor, op, options);
+    expect(tensor, fold_elements(op, dtype, everyones(dtype, count), options.scale), "all_reduce",
+           op, dtype, count);
+  }
+
+  void reduce(ReduceOp op, DType dtype, std::int64_t count, int root, std::int64_t skew = 0) {
+    Tensor tensor = mine(dtype, count, skew);
+    group_.reduce(tensor, root, op);
+    const Bytes expected = group_.rank() == root ? fold_elements(op, dtype, everyones(dtype, count))
+                                                 : elements(group_.rank(), dtype, count);
+    expect(tensor, expected, "reduce", op, dtype, count);
+  }
+
+  void reduce_scatter(ReduceOp op, DType dtype, std::int64_t count, std::int64_t skew = 0) {
+    const Tensor input = mine(dtype, count * group_.size(), skew);
+    Tensor output = blank(dtype, count, skew);
+    group_.reduce_scatter(output, input, op);
+    const Bytes all = fold_elements(op, dtype, everyones(dtype, count * group_.size()));
+    expect(output, block(all, group_.rank(), group_.size()), "reduce_scatter", op, dtype, count);
+  }
+
+  void broadcast(DType dtype, std::int64_t count, int root, std::int64_t skew = 0) {
+    Tensor tensor = mine(dtype, count, skew);
+    group_.broadcast(tensor, root);
+    expect(tensor, elements(root, dtype, count), "broadcast", ReduceOp::sum, dtype, count);
+  }
+
+  void all_gather(DType dtype, std::int64_t count, std::int64_t skew = 0) {
+    const Tensor input = mine(dtype, count, skew);
+    Tensor output = blank(dtype, count * group_.size(), skew);
+    group_.all_gather(output, input);
+    expect(output, joined(dtype, count), "all_gather", ReduceOp::sum, dtype, count);
+  }
+
+  void gather(DType dtype, std::int64_t count, int root, std::int64_t skew = 0) {
+    const Tensor input = mine(dtype, count, skew);
+    Tensor output;
+    if (group_.rank() == root) output = blank(dtype, count * group_.size(), skew);
+    group_.gather(output, input, root);
+    if (group_.rank() != root) return;
+    expect(output, joined(dtype, count), "gather", ReduceOp::sum, dtype, count);
+  }
+
+  void scatter(DType dtype, std::int64_t count, int root, std::int64_t skew = 0) {
+    Tensor input;
+    if (group_.rank() == root) input = mine(dtype, count * group_.size(), skew);
+    Tensor output = blank(dtype, count, skew);
+    group_.scatter(output, input, root);
+    const Bytes all = elements(root, dtype, count * group_.size());
+    expect(output, block(all, group_.rank(), group_.size()), "scatter", ReduceOp::sum, dtype,
+           count);
+  }
+
+  void all_to_all(DType dtype, std::int64_t count, std::int64_t skew = 0) {
+    const Tensor input = mine(dtype, count * group_.size(), skew);
+    Tensor output = blank(dtype, count * group_.size(), skew);
+    group_.all_to_all(output, input);
+    Bytes expected;
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      append(expected, block(elements(rank, dtype, count * group_.size()), group_.rank(),
+                             group_.size()));
+    }
+    expect(output, expected, "all_to_all", ReduceOp::sum, dtype, count);
+  }
+
+  /// Rank i sends (i + 2 j) % 5 * `unit` elements to rank j.
+  void uneven_all_to_all(DType dtype, std::int64_t unit) {
+    const int n = group_.size();
+    const auto count = [&](int from, int to) { return (from + 2 * to) % 5 * unit; };
+    std::vector<std::int64_t> sent;
+    std::vector<std::int64_t> received;
+    for (int p = 0; p < n; ++p) {
+      sent.push_back(count(group_.rank(), p));
+      received.push_back(count(p, group_.rank()));
+    }
+    const Tensor input = mine(dtype, std::accumulate(sent.begin(), sent.end(), std::int64_t{0}), 0);
+    Tensor output =
+        blank(dtype, std::accumulate(received.begin(), received.end(), std::int64_t{0}), 0);
+    group_.all_to_all(output, input, received, sent);
+    Bytes expected;
+    for (int p = 0; p < n; ++p) {
+      std::int64_t before = 0;
+      std::int64_t total = 0;
+      for (int q = 0; q < n; ++q) {
+        if (q < group_.rank()) before += count(p, q);
+        total += count(p, q);
+      }
+      const Bytes theirs = elements(p, dtype, total);
+      const auto width = static_cast<std::int64_t>(element_size(dtype));
+      append(expected, Bytes(theirs.begin() + before * width,
+                             theirs.begin() + (before + count(p, group_.rank())) * width));
+    }
+    expect(output, expected, "uneven all_to_all", ReduceOp::sum, dtype, unit);
+  }
+
+  /// Every rank sends to the next one, the even ones first.
+  void ring(DType dtype, std::int64_t count) {
+    const int n = group_.size();
+    if (n == 1) return;
+    const int next = (group_.rank() + 1) % n;
+    const int previous = (group_.rank() + n - 1) % n;
+    const Tensor out = mine(dtype, count, 0);
+    Tensor in = blank(dtype, count, 0);
+    if (group_.rank() % 2 == 0) {
+      group_.send(out, next);
+      group_.recv(in, previous);
+    } else {
+      group_.recv(in, previous);
+      group_.send(out, next);
+    }
+    expect(in, elements(previous, dtype, count), "send and recv", ReduceOp::sum, dtype, count);
+  }
+
+  /// All operations once, for one dtype and size.
+  void all(DType dtype, std::int64_t count, std::int64_t skew = 0) {
+    ++seed_;
+    const int last = group_.size() - 1;
+    const bool floating = is_floating_point(dtype);
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max}) {
+      all_reduce(op, dtype, count, skew);
+    }
+    for (const ReduceOp op : {ReduceOp::band, ReduceOp::bor, ReduceOp::bxor}) {
+      if (!floating) all_reduce(op, dtype, count, skew);
+    }
+    if (floating) {
+      all_reduce(ReduceOp::avg, dtype, count, skew);
+      all_reduce(ReduceOp::sum, dtype, count, skew, {.scale = 0.3});
+    }
+    reduce(ReduceOp::sum, dtype, count, 0, skew);
+    reduce(ReduceOp::max, dtype, count, last, skew);
+    reduce_scatter(ReduceOp::sum, dtype, count, skew);
+    moves(dtype, count, skew);
+  }
+
+  void moves(DType dtype, std::int64_t count, std::int64_t skew = 0) {
+    const int last = group_.size() - 1;
+    broadcast(dtype, count, 0, skew);
+    broadcast(dtype, count, last, skew);
+    all_gather(dtype, count, skew);
+    gather(dtype, count, last, skew);
+    scatter(dtype, count, 0, skew);
+    all_to_all(dtype, count, skew);
+    group_.barrier();
+    uneven_all_to_all(dtype, count);
+    ring(dtype, count);
+  }
+
+ private:
+  Bytes elements(int rank, DType dtype, std::int64_t count) const {
+    return make_elements(rank, count, dtype, seed_);
+  }
+  Tensor mine(DType dtype, std::int64_t count, std::int64_t skew) const {
+    return tensor_of(elements(group_.rank(), dtype, count), dtype, group_.device(), skew);
+  }
+  Tensor blank(DType dtype, std::int64_t count, std::int64_t skew) const {
+    const Bytes zeros(static_cast<std::size_t>(count) * element_size(dtype));
+    return tensor_of(zeros, dtype, group_.device(), skew);
+  }
+  std::vector<Bytes> everyones(DType dtype, std::int64_t count) const {
+    std::vector<Bytes> all;
+    for (int rank = 0; rank < group_.size(); ++rank) all.push_back(elements(rank, dtype, count));
+    return all;
+  }
+  Bytes joined(DType dtype, std::int64_t count) const {
+    Bytes all;
+    for (const Bytes& one : everyones(dtype, count)) append(all, one);
+    return all;
+  }
+  static Bytes block(const Bytes& all, int index, int blocks) {
+    const auto size = static_cast<std::ptrdiff_t>(all.size()) / blocks;
+    return Bytes(all.begin() + index * size, all.begin() + (index + 1) * size);
+  }
+  static void append(Bytes& to, const Bytes& from) { to.insert(to.end(), from.begin(), from.end()); }
+
+  void expect(const Tensor& tensor, const Bytes& expected, std::string_view what, ReduceOp op,
+              DType dtype, std::int64_t count) const {
+    const Bytes got = bytes_of(tensor);
+    if (got == expected) return;
+    std::size_t at = 0;
+    while (at < got.size() && at < expected.size() && got[at] == expected[at]) ++at;
+    throw std::runtime_error(
+        fmt::format("rank {} of {}: {} {} {}[{}] differs at byte {} of {}", group_.rank(),
+                    group_.size(), what, name(op), name(dtype), count, at, expected.size()));
+  }
+
+  Communicator& group_;
+  std::uint32_t seed_;
+};
+
+}  // namespace gantry::testing

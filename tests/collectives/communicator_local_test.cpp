@@ -1,0 +1,294 @@
+// Groups inside one process: every operation, algorithm and dtype against the oracle.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+#include <gantry/collectives/communicator.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/device/guard.hpp>
+#include <gantry/streams/stream_guard.hpp>
+
+#include "tests/collectives/collective_suite.hpp"
+#include "tests/collectives/throws.hpp"
+#include "tests/support/device_fixture.hpp"
+#include "tests/support/rank_threads.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::CollectiveSuite;
+using testing::expect_throws;
+using testing::rank_threads;
+
+class CommunicatorLocalTest : public testing::DeviceTest {
+ protected:
+  void TearDown() override {
+    unsetenv("GANTRY_COLL_ALGO");
+    DeviceTest::TearDown();
+  }
+
+  static std::vector<Device> devices(int count) {
+    std::vector<Device> result;
+    for (int i = 0; i < count; ++i) result.push_back(Device::cuda(i));
+    return result;
+  }
+
+  // Runs `body(suite, group)` on every rank of a group of `count`.
+  template <class Body>
+  static void on_ranks(int count, Body body) {
+    std::vector<Communicator> group = Communicator::local(devices(count));
+    rank_threads(
+        count,
+        [&](int rank) {
+          Communicator& mine = group[static_cast<std::size_t>(rank)];
+          const DeviceGuard guard(mine.device());
+          CollectiveSuite suite(mine);
+          body(suite, mine);
+        },
+        std::chrono::seconds(240), [&] { group.front().abort(); });
+  }
+};
+
+class EveryAlgorithm : public CommunicatorLocalTest,
+                       public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(EveryAlgorithm, GivesTheDefinedBitsForEveryOperation) {
+  setenv("GANTRY_COLL_ALGO", GetParam(), 1);
+  for (const int ranks : {2, 3, std::min(device_count(), 8)}) {
+    if (ranks > device_count()) continue;
+    on_ranks(ranks, [](CollectiveSuite& suite, Communicator&) {
+      for (const DType dtype : {bool_, u8, i8, i16, i32, i64, f16, bf16, f32, f64}) {
+        suite.all(dtype, 33);
+      }
+      for (const std::int64_t count : {0, 1, 3, 7, 8, 255, 4097}) {
+        suite.all(f32, count);
+        suite.all(bf16, count, 1);
+      }
+      suite.all(u8, 1001, 3);
+    });
+  }
+}
+
+TEST_P(EveryAlgorithm, GivesTheDefinedBitsForManySteps) {
+  setenv("GANTRY_COLL_ALGO", GetParam(), 1);
+  const int ranks = std::min(device_count(), 4);
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(ranks, [](CollectiveSuite& suite, Communicator&) {
+    // More than all slots of staging hold, and not a multiple of anything.
+    const std::int64_t large = (4 << 20) + 77;
+    suite.all_reduce(ReduceOp::sum, f32, large);
+    suite.reduce(ReduceOp::sum, f32, large, 1);
+    suite.broadcast(f32, large, 1);
+    suite.reduce(ReduceOp::sum, bf16, large / 4, 1, 1);
+    suite.broadcast(u8, large, 1, 5);
+    suite.reduce_scatter(ReduceOp::sum, f64, large / 8);
+    suite.all_gather(i64, large / 4);
+    suite.all_to_all(i64, large / 8, 1);
+    suite.uneven_all_to_all(f32, large / 16);
+    suite.ring(f32, large / 4);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Algorithms, EveryAlgorithm,
+                         ::testing::Values("auto", "ll", "direct", "relay", "copy", "host"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(CommunicatorLocalTest, OneThreadDrivesAllRanks) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const int ranks = std::min(device_count(), 4);
+  std::vector<Communicator> group = Communicator::local(devices(ranks));
+  std::vector<Tensor> tensors;
+  for (int rank = 0; rank < ranks; ++rank) {
+    tensors.push_back(full({100'000}, rank + 1, {.device = Device::cuda(rank)}));
+  }
+  for (int round = 0; round < 20; ++round) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      group[static_cast<std::size_t>(rank)].all_reduce(tensors[static_cast<std::size_t>(rank)],
+                                                       ReduceOp::max);
+    }
+  }
+  for (const Tensor& tensor : tensors) EXPECT_EQ(tensor.amin().item<int>(), ranks);
+}
+
+TEST_F(CommunicatorLocalTest, OneRankNeedsNobody) {
+  std::vector<Communicator> group = Communicator::local(devices(1));
+  CollectiveSuite suite(group.front());
+  suite.all(f32, 100);
+  EXPECT_EQ(group.front().transport(), "none");
+}
+
+TEST_F(CommunicatorLocalTest, OperationsOnStreamsThatNobodyOrders) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite&, Communicator& group) {
+    std::vector<Tensor> tensors;
+    std::vector<Work> works;
+    for (int i = 0; i < 40; ++i) {
+      const StreamGuard guard(Stream::from_pool(group.device()));
+      tensors.push_back(full({1 + i * 997}, i + group.rank(), {.device = group.device()}));
+      works.push_back(group.all_reduce(tensors.back()));
+    }
+    for (int i = 0; i < 40; ++i) {
+      works[static_cast<std::size_t>(i)].synchronize();
+      const Tensor& tensor = tensors[static_cast<std::size_t>(i)];
+      if (tensor.amin().item<int>() != 2 * i + 1 || tensor.amax().item<int>() != 2 * i + 1) {
+        throw std::runtime_error("an operation overtook another");
+      }
+    }
+  });
+}
+
+TEST_F(CommunicatorLocalTest, MismatchesNameBothCallsAndTheGroupGoesOn) {
+  GANTRY_REQUIRE_DEVICES(2);
+  struct Case {
+    std::function<Work(Communicator&, Tensor&)> usual;
+    std::function<Work(Communicator&, Tensor&)> odd;
+    std::string texts[2];
+  };
+  const std::vector<Case> cases{
+      {[](Communicator& c, Tensor& t) { return c.all_reduce(t); },
+       [](Communicator& c, Tensor& t) { return c.all_reduce(t, ReduceOp::max); },
+       {"all_reduce sum f32[64]", "all_reduce max f32[64]"}},
+      {[](Communicator& c, Tensor& t) { return c.all_reduce(t); },
+       [](Communicator& c, Tensor& t) {
+         Tensor half = t.to(f16);
+         return c.all_reduce(half);
+       },
+       {"all_reduce sum f32[64]", "all_reduce sum f16[64]"}},
+      {[](Communicator& c, Tensor& t) { return c.all_reduce(t); },
+       [](Communicator& c, Tensor& t) {
+         Tensor part = t.narrow(0, 0, 63);
+         return c.all_reduce(part);
+       },
+       {"all_reduce sum f32[64]", "all_reduce sum f32[63]"}},
+      {[](Communicator& c, Tensor& t) { return c.broadcast(t, 0); },
+       [](Communicator& c, Tensor& t) { return c.broadcast(t, 1); },
+       {"broadcast f32[64] root=0", "broadcast f32[64] root=1"}},
+      {[](Communicator& c, Tensor& t) { return c.broadcast(t, 0); },
+       [](Communicator& c, Tensor& t) { return c.all_reduce(t); },
+       {"broadcast f32[64] root=0", "all_reduce sum f32[64]"}},
+      {[](Communicator& c, Tensor& t) { return c.all_reduce(t); },
+       [](Communicator& c, Tensor&) { return c.barrier(); },
+       {"all_reduce sum f32[64]", "barrier"}},
+      {[](Communicator& c, Tensor& t) { return c.all_reduce(t); },
+       [](Communicator& c, Tensor& t) {
+         return c.all_reduce(t, ReduceOp::sum, {.scale = 0.5});
+       },
+       {"all_reduce sum f32[64]", "scale=0.5"}},
+  };
+  const int ranks = std::min(device_count(), 4);
+  for (const char* algorithm : {"ll", "direct", "relay"}) {
+    setenv("GANTRY_COLL_ALGO", algorithm, 1);
+    on_ranks(ranks, [&](CollectiveSuite& suite, Communicator& group) {
+      for (const Case& one : cases) {
+        Tensor tensor = full({64}, group.rank(), {.dtype = f32, .device = group.device()});
+        std::string text;
+        try {
+          const bool odd = group.rank() == group.size() - 1;
+          (odd ? one.odd : one.usual)(group, tensor).synchronize();
+        } catch (const InvalidArgument& error) {
+          text = error.what();
+        }
+        for (const std::string& part : one.texts) {
+          if (text.find(part) == std::string::npos) {
+            throw std::runtime_error("expected '" + part + "' in '" + text + "'");
+          }
+        }
+        if (tensor.amin().item<int>() != group.rank() ||
+            tensor.amax().item<int>() != group.rank()) {
+          throw std::runtime_error("a call that failed changed its tensor: " + text);
+        }
+        suite.all_reduce(ReduceOp::sum, f32, 1000);
+      }
+    });
+  }
+}
+
+TEST_F(CommunicatorLocalTest, UnevenCountsThatDifferAreAMismatch) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite& suite, Communicator& group) {
+    const Tensor input = zeros({4}, {.device = group.device()});
+    Tensor output = zeros({4}, {.device = group.device()});
+    // Rank 1 sends one to rank 0, which expects two.
+    const std::vector<std::int64_t> rows = group.rank() == 0 ? std::vector<std::int64_t>{2, 2}
+                                                             : std::vector<std::int64_t>{1, 3};
+    bool thrown = false;
+    try {
+      group.all_to_all(output, input, rows, rows).synchronize();
+    } catch (const InvalidArgument&) {
+      thrown = true;
+    }
+    if (!thrown) throw std::runtime_error("nobody noticed");
+    suite.uneven_all_to_all(f32, 10);
+  });
+}
+
+TEST_F(CommunicatorLocalTest, AnAbortWakesKernelsThatWait) {
+  GANTRY_REQUIRE_DEVICES(2);
+  std::vector<Communicator> group = Communicator::local(devices(2));
+  Tensor tensor = ones({1000}, {.device = Device::cuda(0)});
+  const Work work = group[0].all_reduce(tensor);
+  group[1].abort();
+  EXPECT_THROW(work.synchronize(), PeerLostError);
+  EXPECT_THROW((void)group[0].all_reduce(tensor), PeerLostError);
+}
+
+TEST_F(CommunicatorLocalTest, AFaultReachesWhoeverSynchronizes) {
+  GANTRY_REQUIRE_DEVICES(2);
+  std::vector<Communicator> group = Communicator::local(devices(2));
+  Tensor tensor = ones({1000}, {.device = Device::cuda(0)});
+  (void)group[0].all_reduce(tensor);
+  group[1].abort();
+  EXPECT_THROW((void)tensor.sum().item<float>(), PeerLostError);
+}
+
+TEST_F(CommunicatorLocalTest, SplitMakesGroupsByColorAndKey) {
+  GANTRY_REQUIRE_DEVICES(4);
+  on_ranks(4, [](CollectiveSuite&, Communicator& group) {
+    Communicator half = group.split(group.rank() % 2, -group.rank());
+    if (half.size() != 2 || half.rank() != (group.rank() < 2 ? 1 : 0)) {
+      throw std::runtime_error("wrong group");
+    }
+    CollectiveSuite suite(half);
+    suite.all(f32, 1000);
+    const Communicator none = group.split(group.rank() == 0 ? -1 : 0);
+    if (none.defined() == (group.rank() == 0)) throw std::runtime_error("wrong membership");
+  });
+}
+
+TEST_F(CommunicatorLocalTest, ShrinkGoesOnWithoutTheLost) {
+  GANTRY_REQUIRE_DEVICES(3);
+  std::vector<Communicator> group = Communicator::local(devices(3));
+  group[2].abort();
+  rank_threads(2, [&](int rank) {
+    Communicator& mine = group[static_cast<std::size_t>(rank)];
+    const DeviceGuard guard(mine.device());
+    EXPECT_THROW(mine.barrier().synchronize(), PeerLostError);
+    Communicator rest = mine.shrink({2});
+    CollectiveSuite suite(rest);
+    suite.all(f32, 1000);
+  });
+}
+
+TEST_F(CommunicatorLocalTest, BadInputIsRefusedBeforeAnythingHappens) {
+  GANTRY_REQUIRE_DEVICES(2);
+  expect_throws<InvalidArgument>([] { (void)Communicator::local({}); }, "at least one device");
+  expect_throws<InvalidArgument>([] { (void)Communicator::local({Device::cuda(0), Device::cuda(0)}); }, "every device once");
+  expect_throws<InvalidArgument>([] { (void)Communicator::local({Device::cpu()}); }, "expected devices");
+  std::vector<Communicator> group = Communicator::local(devices(2));
+  Tensor tensor = ones({4}, {.device = Device::cuda(0)});
+  Tensor foreign = ones({4}, {.device = Device::cuda(1)});
+  expect_throws<InvalidArgument>([&] { (void)group[0].reduce(tensor, 2); }, "expected a root from 0 to 1");
+  expect_throws<InvalidArgument>([&] { (void)group[0].send(tensor, 0); }, "this rank itself");
+  expect_throws<DeviceMismatchError>([&] { (void)group[0].all_reduce(foreign); }, "cuda:0");
+  expect_throws<ShapeError>([&] { (void)group[0].all_to_all(tensor, tensor.narrow(0, 0, 3)); }, "rows");
+  Tensor whole = ones({4}, {.dtype = i32, .device = Device::cuda(0)});
+  expect_throws<DTypeError>([&] { (void)group[0].all_reduce(whole, ReduceOp::avg); }, "a floating dtype");
+  expect_throws<DTypeError>([&] { (void)group[0].all_reduce(whole, ReduceOp::sum, {.scale = 2}); }, "scale 1");
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,268 @@
+#include "collectives/control_block.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <set>
+
+#include <gantry/device/driver.hpp>
+
+#include "core/flight_folder.hpp"
+#include "tests/collectives/control_group.hpp"
+
+namespace gantry {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ControlGroup;
+using testing::FlightFolder;
+using ::testing::HasSubstr;
+using testing::rank_threads;
+using ::testing::StartsWith;
+using testing::text_of;
+
+Descriptor sum_of(std::int64_t call, std::int64_t count) {
+  return {.call = call, .count = count, .kind = CollectiveKind::all_reduce, .dtype = f32};
+}
+
+void record(ControlBlock& block, const Descriptor& what) {
+  block.record(what, Algorithm::direct, what.count * 4, 7);
+}
+
+TEST(DescriptorTest, SaysWhatIsCalled) {
+  EXPECT_EQ(sum_of(1, 4096).str(), "all_reduce sum f32[4096]");
+  Descriptor call{.count = 16, .root = 1, .kind = CollectiveKind::broadcast, .dtype = f16};
+  EXPECT_EQ(call.str(), "broadcast f16[16] root=1");
+  call.kind = CollectiveKind::reduce;
+  call.op = ReduceOp::max;
+  call.scale = 0.5;
+  call.reproducible = 0;
+  EXPECT_EQ(call.str(), "reduce max f16[16] root=1 scale=0.5 reproducible=false");
+  call = {.count = 4, .root = 3, .kind = CollectiveKind::send, .dtype = f32};
+  EXPECT_EQ(call.str(), "send f32[4] to 3");
+  call.kind = CollectiveKind::recv;
+  EXPECT_EQ(call.str(), "recv f32[4] from 3");
+  EXPECT_EQ(Descriptor{}.str(), "barrier");
+  EXPECT_EQ(name(Algorithm::automatic), "auto");
+}
+
+TEST(DescriptorTest, HashTellsEveryFieldButTheNumberApart) {
+  const Descriptor base = sum_of(1, 8);
+  std::set<std::uint32_t> hashes{base.hash()};
+  const auto add = [&](auto change) {
+    Descriptor other = base;
+    change(other);
+    EXPECT_TRUE(hashes.insert(other.hash()).second) << other.str();
+  };
+  add([](Descriptor& d) { d.count = 9; });
+  add([](Descriptor& d) { d.scale = 0.5; });
+  add([](Descriptor& d) { d.root = 0; });
+  add([](Descriptor& d) { d.kind = CollectiveKind::reduce_scatter; });
+  add([](Descriptor& d) { d.op = ReduceOp::max; });
+  add([](Descriptor& d) { d.dtype = f16; });
+  add([](Descriptor& d) { d.reproducible = 0; });
+  EXPECT_EQ(sum_of(2, 8).hash(), base.hash());
+
+  // Well mixed: counts 0 … 99,999 collide about once among 2^32.
+  hashes.clear();
+  for (int count = 0; count < 100'000; ++count) hashes.insert(sum_of(1, count).hash());
+  EXPECT_GT(hashes.size(), 99'980U);
+  EXPECT_FALSE(hashes.contains(0));
+}
+
+TEST(ControlBlockTest, AwaitReturnsWhenEveryRankAnnounced) {
+  const FlightFolder folder;
+  ControlGroup group(3);
+  std::atomic<int> entered{0};
+  rank_threads(3, [&](int rank) {
+    for (int round = 1; round <= 50; ++round) {
+      ++entered;
+      const std::uint64_t fence = group[rank].announce();
+      EXPECT_EQ(fence, static_cast<std::uint64_t>(round));
+      group[rank].await(fence);
+      EXPECT_GE(entered.load(), 3 * round);
+    }
+  });
+}
+
+TEST(ControlBlockTest, ARankThatDoesNotAnnounceIsATimeoutForAll) {
+  const FlightFolder folder;
+  ControlGroup group(3, milliseconds(50));
+  const std::uint64_t fence = group[0].announce();
+  (void)group[2].announce();
+  const std::string text = text_of<TimeoutError>([&] { group[0].await(fence); });
+  EXPECT_EQ(text,
+            "collective: rank 0 waited 50 ms, but rank(s) 1 did not enter the operation "
+            "(GANTRY_COLL_TIMEOUT sets the deadline)");
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(text_of<TimeoutError>([&] { group[rank].require_intact(); }), text);
+    EXPECT_EQ(group[rank].culprit(), 1);
+    EXPECT_EQ(group[rank].device_words()->abort, 1U);
+  }
+}
+
+TEST(ControlBlockTest, AnAbortBreaksTheGroupForAllAndIsNotUndone) {
+  const FlightFolder folder;
+  ControlGroup group(4);
+  EXPECT_FALSE(group[0].broken());
+  EXPECT_EQ(group[0].culprit(), -1);
+  group[0].require_intact();
+  group[2].abort();
+  group[1].abort();
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_TRUE(group[rank].broken());
+    EXPECT_EQ(group[rank].culprit(), 2) << "whoever came first is blamed by all";
+    EXPECT_EQ(text_of<PeerLostError>([&] { group[rank].require_intact(); }),
+              "rank 2 aborted; the communicator of 4 ranks is unusable");
+    EXPECT_EQ(group[rank].words(rank)->abort, 1U);
+  }
+}
+
+TEST(ControlBlockTest, ALossNamesTheCallThatWasUnderWay) {
+  const FlightFolder folder;
+  ControlGroup group(2);
+  record(group[0], sum_of(41, 4096));
+  group.start(0, 41);
+  group[1].abort();
+  EXPECT_EQ(text_of<PeerLostError>([&] { group[0].require_intact(); }),
+            "rank 1 aborted; the communicator of 2 ranks is unusable (during collective #41 "
+            "all_reduce sum f32[4096])");
+}
+
+TEST(ControlBlockTest, ARankThatLeftIsMissedOnlyByWhatItDidNotEnter) {
+  const FlightFolder folder;
+  ControlGroup group(2);
+  const std::uint64_t fence = group[0].announce();
+  (void)group[1].announce();
+  group[1].finish(milliseconds(0));
+  group[0].await(fence);
+  group[0].check_peers(fence);
+  const std::uint64_t next = group[0].announce();
+  EXPECT_THAT(text_of<PeerLostError>([&] { group[0].await(next); }),
+              StartsWith("rank 1 has left the job; the communicator of 2 ranks is unusable"));
+}
+
+TEST(ControlBlockTest, AMismatchNamesTheFirstRankThatDiffersFromRank0) {
+  const FlightFolder folder;
+  ControlGroup group(4);
+  for (int rank = 0; rank < 4; ++rank) {
+    record(group[rank], sum_of(17, rank < 2 ? 8 : 9));
+    group.start(rank, 17);
+    group.report(rank, OperationFault::mismatch, 17, (rank + 2) % 4);
+    EXPECT_TRUE(group[rank].has_fault());
+    group[rank].take_fault(17);  // still under way: other threads may report the same
+    EXPECT_TRUE(group[rank].has_fault());
+    group.end(rank, 17);
+  }
+  for (int rank = 0; rank < 4; ++rank) {
+    group[rank].take_fault(16);
+    EXPECT_EQ(text_of<CollectiveMismatch>([&] { group[rank].take_fault(17); }),
+              "collective #17: expected the same call on every rank, but rank 0 called all_reduce "
+              "sum f32[8] and rank 2 called all_reduce sum f32[9]");
+    EXPECT_FALSE(group[rank].has_fault());
+    group[rank].take_fault(18);
+    group[rank].require_intact();
+  }
+}
+
+TEST(ControlBlockTest, AMismatchOfAMessageNamesBothSides) {
+  const FlightFolder folder;
+  ControlGroup group(3);
+  Descriptor send{.call = 1, .count = 4, .root = 2, .kind = CollectiveKind::send, .dtype = f32};
+  Descriptor recv{.call = 9, .count = 5, .root = 0, .kind = CollectiveKind::recv, .dtype = f32};
+  record(group[0], send);
+  record(group[2], recv);
+  record(group[2], sum_of(1, 77));
+  group.report(0, OperationFault::mismatch, 1, 2);
+  group.report(2, OperationFault::mismatch, 9, 0);
+  const std::string text =
+      "expected a recv of what is sent, but rank 0 called send f32[4] to 2 and rank 2 called recv "
+      "f32[5] from 0";
+  EXPECT_EQ(text_of<CollectiveMismatch>([&] { group[0].take_fault(1); }), "message #1: " + text);
+  EXPECT_EQ(text_of<CollectiveMismatch>([&] { group[2].take_fault(9); }), "message #9: " + text);
+}
+
+TEST(ControlBlockTest, AnAbortedCallThrowsWhatBrokeTheGroup) {
+  const FlightFolder folder;
+  ControlGroup group(2);
+  group.start(0, 3);
+  group[1].abort();
+  group.report(0, OperationFault::aborted, 3, 1);
+  EXPECT_THAT(text_of<PeerLostError>([&] { group[0].take_fault(3); }),
+              StartsWith("rank 1 aborted; the communicator of 2 ranks is unusable"));
+}
+
+TEST(ControlBlockTest, WordsAreWhereTheDeviceMayReadThem) {
+  const FlightFolder folder;
+  ControlGroup group(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(driver().pointer_info(group[rank].device_words()).kind, PointerKind::pinned);
+  }
+  // One memory, mapped by both.
+  group.start(1, 5);
+  EXPECT_EQ(group[0].words(1)->started, 5U);
+}
+
+TEST(ControlBlockTest, TheRingKeepsTheNewestCalls) {
+  const FlightFolder folder;
+  ControlGroup group(1);
+  for (int call = 1; call <= 1500; ++call) record(group[0], sum_of(call, call));
+  const flight::View& view = group[0].view();
+  EXPECT_FALSE(view.find(0, flight::Lane::collective, 1500 - 1024));
+  const auto kept = view.find(0, flight::Lane::collective, 1500 - 1023);
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(view.text(kept->call), "all_reduce sum f32[477]");
+  EXPECT_EQ(kept->bytes, 477 * 4);
+  EXPECT_EQ(kept->stream, 7U);
+  EXPECT_GT(kept->enqueued_ns, 0);
+  ASSERT_TRUE(view.newest(0));
+  EXPECT_EQ(view.newest(0)->call.number, 1500);
+}
+
+TEST(ControlBlockTest, TheFileGoesWithTheLastRankAndStaysAfterALoss) {
+  const FlightFolder folder;
+  {
+    ControlGroup group(2);
+    const std::vector<std::string> files = flight::list_files();
+    ASSERT_EQ(files.size(), 1U);
+    struct stat facts {};
+    ASSERT_EQ(stat(std::filesystem::path(files[0]).parent_path().c_str(), &facts), 0);
+    EXPECT_EQ(facts.st_mode & 0777, 0700U);
+    const auto file = flight::OpenFile::open(files[0]);
+    ASSERT_TRUE(file);
+    EXPECT_EQ(file->view().rank(1).pid, getpid());
+    EXPECT_FALSE(file->is_over());
+    group[0].finish(milliseconds(0));
+    EXPECT_EQ(flight::list_files().size(), 1U);
+    group[1].finish(milliseconds(0));
+    EXPECT_TRUE(flight::list_files().empty());
+  }
+  {
+    ControlGroup group(2);
+    group[0].abort();
+  }
+  EXPECT_EQ(flight::list_files().size(), 1U);
+}
+
+TEST(ControlBlockTest, WithoutAFolderTheGroupWorksAllTheSame) {
+  const FlightFolder folder;
+  ASSERT_EQ(mkdir(flight::folder().c_str(), 0755), 0);  // which others may read: not trusted
+  ControlGroup group(2);
+  EXPECT_TRUE(flight::list_files().empty());
+  rank_threads(2, [&](int rank) { group[rank].await(group[rank].announce()); });
+}
+
+TEST(ControlBlockTest, AFailureOfOneRankIsOneOfAll) {
+  // A rank that cannot come leaves the others with an error instead of a wait.
+  const FlightFolder folder;
+  auto bootstraps = make_local_bootstraps(2);
+  bootstraps[1].reset();
+  EXPECT_THAT(
+      text_of<PeerLostError>([&] { ControlBlock(*bootstraps[0], 0, 2, milliseconds(1000)); }),
+      HasSubstr("rank 1 of this process gave up"));
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,305 @@
+// Collectives in two layers, with ranks as threads and machines that are names only.
+#include "collectives/hierarchical_transport.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include <gantry/core/error.hpp>
+
+#include "collectives/control_block.hpp"
+#include "tests/collectives/host_group.hpp"
+#include "tests/collectives/throws.hpp"
+#include "tests/support/device_fixture.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::Bytes;
+using testing::fold_scalars;
+using testing::HostRank;
+using testing::random_elements;
+
+// Where each rank runs.
+using Machines = std::vector<std::string>;
+const Machines kTwoByTwo{"a", "a", "b", "b"};
+const Machines kTwoByThree{"a", "a", "a", "b", "b", "b"};
+const Machines kDealt{"a", "b", "c", "a", "b", "c"};
+const Machines kMixed{"a", "b", "b", "a"};
+
+// Elements of 4 bytes that do not fit into the first message, and are no multiple of anything.
+constexpr std::size_t kCount = 8'209;
+
+void layered_ranks(const Machines& machines,
+                   const std::function<void(HostRank&, HierarchicalTransport&)>& fn) {
+  const NodeMap map(machines);
+  testing::host_ranks(map.ranks(), [&](HostRank& self) {
+    auto node = self.transport->among(map.members(map.node_of(self.rank)));
+    HierarchicalTransport layered({.everyone = {self.rank, self.size, self.device},
+                                   .map = map,
+                                   .all = std::move(self.transport),
+                                   .node = std::move(node)});
+    fn(self, layered);
+  });
+}
+
+Descriptor describe(CollectiveKind kind, std::size_t count, DType dtype, int root = -1,
+                    ReduceOp op = ReduceOp::sum) {
+  return {.count = static_cast<std::int64_t>(count),
+          .root = root,
+          .kind = kind,
+          .op = op,
+          .dtype = dtype};
+}
+
+Bytes slice(const Bytes& bytes, std::size_t first, std::size_t count) {
+  const auto begin = bytes.begin() + static_cast<std::ptrdiff_t>(first);
+  return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+}
+
+std::vector<Bytes> inputs_of(int ranks, DType dtype, std::size_t count) {
+  std::vector<Bytes> inputs;
+  for (int r = 0; r < ranks; ++r) {
+    inputs.push_back(random_elements(dtype, count, static_cast<std::uint32_t>(r + 70)));
+  }
+  return inputs;
+}
+
+void check_reductions(HostRank& self, Transport& layered, DType dtype, ReduceOp op,
+                      std::size_t count, double scale = 1) {
+  const auto ranks = static_cast<std::size_t>(self.size);
+  const auto own = static_cast<std::size_t>(self.rank);
+  const std::size_t width = element_size(dtype);
+  const auto inputs = inputs_of(self.size, dtype, count * ranks);
+  std::vector<Bytes> heads;
+  for (const Bytes& input : inputs) heads.push_back(slice(input, 0, count * width));
+  const Bytes expected = fold_scalars(op, dtype, heads, 0, count, scale);
+  const auto run = [&](CollectiveKind kind, int root, const Bytes& in, std::size_t out_bytes) {
+    Descriptor what = describe(kind, count, dtype, root, op);
+    what.scale = scale;
+    return self.run_on(layered, what, in, out_bytes);
+  };
+  SCOPED_TRACE(describe(CollectiveKind::all_reduce, count, dtype, -1, op).str());
+  EXPECT_EQ(run(CollectiveKind::all_reduce, -1, heads[own], count * width), expected);
+  const int root = self.size - 2;
+  const bool is_root = self.rank == root;
+  const Bytes untouched(16, std::byte{0x5a});
+  EXPECT_EQ(run(CollectiveKind::reduce, root, heads[own], is_root ? count * width : 16),
+            is_root ? expected : untouched);
+  EXPECT_EQ(run(CollectiveKind::reduce_scatter, -1, inputs[own], count * width),
+            fold_scalars(op, dtype, inputs, own * count, count, scale));
+}
+
+TEST(HierarchicalTransportTest, ReducesEveryDTypeByEveryOpToTheBitsOfTheDefinition) {
+  GANTRY_REQUIRE_DEVICES(1);
+  layered_ranks(kTwoByTwo, [](HostRank& self, Transport& layered) {
+    for (const DType dtype : testing::kAllDTypes) {
+      const std::size_t count = kCount * 4 / element_size(dtype);
+      for (const ReduceOp op : testing::kAllOps) {
+        if (testing::is_defined(op, dtype)) check_reductions(self, layered, dtype, op, count);
+      }
+    }
+  });
+}
+
+TEST(HierarchicalTransportTest, BitsDoNotDependOnWhereRanksRun) {
+  GANTRY_REQUIRE_DEVICES(1);
+  for (const Machines& machines : {kTwoByThree, kDealt, kMixed}) {
+    layered_ranks(machines, [](HostRank& self, Transport& layered) {
+      for (const std::size_t count : {std::size_t{3}, kCount * 2, std::size_t{40'000}}) {
+        check_reductions(self, layered, DType::bf16, ReduceOp::sum, count);
+        check_reductions(self, layered, DType::f32, ReduceOp::avg, count);
+        check_reductions(self, layered, DType::i64, ReduceOp::sum, count);
+      }
+    });
+  }
+}
+
+TEST(HierarchicalTransportTest, ReducesArraysOfSeveralPieces) {
+  GANTRY_REQUIRE_DEVICES(1);
+  layered_ranks(kMixed, [](HostRank& self, Transport& layered) {
+    const std::size_t count = (std::size_t{17} << 20) / 8 + 5;
+    const auto inputs = inputs_of(self.size, DType::f64, count);
+    for (const bool reproducible : {true, false}) {
+      Descriptor what = describe(CollectiveKind::all_reduce, count, DType::f64, -1,
+                                 reproducible ? ReduceOp::sum : ReduceOp::max);
+      what.reproducible = reproducible ? 1 : 0;
+      EXPECT_EQ(self.run_on(layered, what, inputs[static_cast<std::size_t>(self.rank)], count * 8),
+                fold_scalars(what.op, DType::f64, inputs, 0, count));
+    }
+  });
+}
+
+TEST(HierarchicalTransportTest, ScalesInRankOrder) {
+  GANTRY_REQUIRE_DEVICES(1);
+  layered_ranks(kTwoByTwo, [](HostRank& self, Transport& layered) {
+    for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
+      const std::size_t count = kCount * 4 / element_size(dtype);
+      check_reductions(self, layered, dtype, ReduceOp::sum, count, 0.3);
+      check_reductions(self, layered, dtype, ReduceOp::avg, count, 0.3);
+    }
+  });
+}
+
+TEST(HierarchicalTransportTest, SumsInFreeOrderAreSums) {
+  GANTRY_REQUIRE_DEVICES(1);
+  layered_ranks(kTwoByThree, [](HostRank& self, Transport& layered) {
+    // Numbers whose sums are exact in any order.
+    std::vector<float> values(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      values[i] = static_cast<float>(static_cast<int>(i) * (self.rank + 1));
+    }
+    Bytes in(kCount * 4);
+    std::memcpy(in.data(), values.data(), in.size());
+    Descriptor what = describe(CollectiveKind::all_reduce, kCount, DType::f32);
+    what.reproducible = 0;
+    what.scale = 0.5;
+    const Bytes out = self.run_on(layered, what, in, in.size());
+    std::memcpy(values.data(), out.data(), out.size());
+    for (std::size_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(values[i], static_cast<float>(i) * 21 * 0.5f) << i;
+    }
+  });
+}
+
+TEST(HierarchicalTransportTest, MovesArrays) {
+  GANTRY_REQUIRE_DEVICES(1);
+  for (const Machines& machines : {kTwoByTwo, kTwoByThree, kDealt, kMixed}) {
+    const bool is_dealt = machines == kDealt;
+    layered_ranks(machines, [&](HostRank& self, Transport& layered) {
+      const auto ranks = static_cast<std::size_t>(self.size);
+      const auto own = static_cast<std::size_t>(self.rank);
+      const std::size_t root = 1;
+      const bool is_root = own == root;
+      // The last one takes several pieces of scratch memory among six ranks.
+      std::vector<std::size_t> counts{5, kCount};
+      if (self.size == 6 && is_dealt) counts.push_back(710'001);
+      for (const std::size_t count : counts) {
+        SCOPED_TRACE(count);
+        const std::size_t bytes = count * 4;
+        const auto inputs = inputs_of(self.size, DType::i32, count * ranks);
+        Bytes gathered, transposed;
+        for (std::size_t r = 0; r < ranks; ++r) {
+          const Bytes head = slice(inputs[r], 0, bytes);
+          gathered.insert(gathered.end(), head.begin(), head.end());
+          const Bytes block = slice(inputs[r], own * bytes, bytes);
+          transposed.insert(transposed.end(), block.begin(), block.end());
+        }
+        const auto run = [&](CollectiveKind kind, int to, const Bytes& in, std::size_t out_bytes) {
+          return self.run_on(layered, describe(kind, count, DType::i32, to), in, out_bytes);
+        };
+        const Bytes head = slice(inputs[own], 0, bytes);
+        EXPECT_EQ(run(CollectiveKind::broadcast, 1, head, bytes), slice(inputs[root], 0, bytes));
+        EXPECT_EQ(run(CollectiveKind::all_gather, -1, head, bytes * ranks), gathered);
+        EXPECT_EQ(run(CollectiveKind::gather, 1, head, is_root ? bytes * ranks : 8),
+                  is_root ? gathered : Bytes(8, std::byte{0x5a}));
+        EXPECT_EQ(run(CollectiveKind::scatter, 1, inputs[own], bytes),
+                  slice(inputs[root], own * bytes, bytes));
+        EXPECT_EQ(run(CollectiveKind::all_to_all, -1, inputs[own], bytes * ranks), transposed);
+      }
+    });
+  }
+}
+
+TEST(HierarchicalTransportTest, MismatchesAreNamedOnEveryRankAndTheGroupGoesOn) {
+  GANTRY_REQUIRE_DEVICES(1);
+  layered_ranks(kTwoByTwo, [](HostRank& self, Transport& layered) {
+    const std::size_t count = self.rank == 3 ? kCount * 2 : kCount;
+    const Bytes in(kCount * 8);
+    testing::expect_throws<CollectiveMismatch>(
+        [&] {
+          self.run_on(layered, describe(CollectiveKind::all_reduce, count, DType::f32), in,
+                      kCount * 8);
+        },
+        "rank 0 called all_reduce sum f32[8209] and rank 3 called all_reduce sum f32[16418]");
+    check_reductions(self, layered, DType::f32, ReduceOp::sum, kCount);
+  });
+}
+
+// Works until it is told to fail.
+class FailingTransport final : public Transport {
+ public:
+  explicit FailingTransport(std::unique_ptr<Transport> wrapped) : wrapped_(std::move(wrapped)) {}
+  std::string_view name() const override { return "failing"; }
+  bool supports(const Descriptor& what) const override { return wrapped_->supports(what); }
+  void run(const CollectiveCall& call, const Stream& stream) override {
+    if (fails) throw OutOfMemoryError("no scratch memory", {});
+    wrapped_->run(call, stream);
+  }
+
+  bool fails = false;
+
+ private:
+  std::unique_ptr<Transport> wrapped_;
+};
+
+TEST(HierarchicalTransportTest, AFailureInsideOneNodeReachesAllOthers) {
+  GANTRY_REQUIRE_DEVICES(1);
+  const NodeMap map(kTwoByTwo);
+  testing::host_ranks(map.ranks(), [&](HostRank& self) {
+    auto node = std::make_unique<FailingTransport>(
+        self.transport->among(map.members(map.node_of(self.rank))));
+    node->fails = self.rank == 1;
+    HierarchicalTransport layered({.everyone = {self.rank, self.size, self.device},
+                                   .map = map,
+                                   .all = std::move(self.transport),
+                                   .node = std::move(node)});
+    const auto run = [&] {
+      self.run_on(layered, describe(CollectiveKind::all_reduce, kCount, DType::f32),
+                  Bytes(kCount * 4), kCount * 4);
+    };
+    if (self.rank == 1) {
+      EXPECT_THROW(run(), OutOfMemoryError);
+    } else {
+      testing::expect_throws<PeerLostError>(run, "rank 1 aborted");
+    }
+  });
+}
+
+TEST(NodeMapTest, CountsNodesAndIndicesInRankOrder) {
+  const NodeMap map(kDealt);
+  EXPECT_EQ(map.nodes(), 3);
+  EXPECT_EQ(map.width(), 2);
+  EXPECT_EQ(map.node_of(4), 1);
+  EXPECT_EQ(map.index_of(4), 1);
+  EXPECT_EQ(map.members(2), (std::vector<int>{2, 5}));
+  EXPECT_EQ(map.column(1), (std::vector<int>{3, 4, 5}));
+  EXPECT_TRUE(map.has_layers());
+  EXPECT_FALSE(NodeMap(Machines{"a", "a", "b"}).has_layers());
+  EXPECT_FALSE(NodeMap(Machines{"a", "b", "c"}).has_layers());
+  EXPECT_FALSE(NodeMap(Machines{"a", "a"}).has_layers());
+}
+
+TEST(HierarchicalFoldTest, FoldsMoreArraysThanAKernelTakes) {
+  GANTRY_REQUIRE_DEVICES(1);
+  constexpr int kRanks = 150;
+  constexpr std::size_t kElements = 37;
+  for (const DType dtype : {DType::f16, DType::f32, DType::i16}) {
+    const auto inputs = inputs_of(kRanks, dtype, kElements);
+    std::vector<int> order(kRanks);
+    Bytes all(kRanks * inputs[0].size());
+    for (int r = 0; r < kRanks; ++r) {
+      order[static_cast<std::size_t>(r)] = (r * 7) % kRanks;
+      std::copy(
+          inputs[static_cast<std::size_t>(r)].begin(), inputs[static_cast<std::size_t>(r)].end(),
+          all.begin() +
+              static_cast<std::ptrdiff_t>(
+                  static_cast<std::size_t>(order[static_cast<std::size_t>(r)]) * inputs[0].size()));
+    }
+    const ReduceOp op = dtype == DType::i16 ? ReduceOp::sum : ReduceOp::avg;
+    const Tensor contributions = empty({static_cast<std::int64_t>(kRanks * kElements)},
+                                       {.dtype = dtype, .device = Device::cuda(0)});
+    const Tensor out =
+        empty({static_cast<std::int64_t>(kElements)}, {.dtype = dtype, .device = Device::cuda(0)});
+    const Stream stream = Stream::current(Device::cuda(0));
+    driver().copy(contributions.data(), all.data(), all.size(), stream.native());
+    fold_ordered(out, contributions, order, describe(CollectiveKind::all_reduce, 1, dtype, -1, op));
+    Bytes result(out.nbytes());
+    driver().copy(result.data(), out.data(), result.size(), stream.native());
+    stream.synchronize();
+    EXPECT_EQ(result, fold_scalars(op, dtype, inputs, 0, kElements)) << name(dtype);
+  }
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,63 @@
+// Ranks as processes of their own that meet without a launcher.
+#pragma once
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/support/flight_folder.hpp"
+#include "tests/support/subprocess.hpp"
+
+namespace gantry::testing {
+
+/// What ranks run and where they meet.
+struct RankCommand {
+  int ranks = 2;
+  std::vector<std::string> argv = {};
+  std::map<std::string, std::optional<std::string>> environment = {};
+  std::string address = {};  ///< empty: a socket of this group's own
+  std::chrono::milliseconds timeout = std::chrono::seconds(100);
+};
+
+/// Started ranks, which end with this object. Each has one simulated device.
+class RankProcesses {
+ public:
+  explicit RankProcesses(RankCommand command) {
+    static int groups = 0;
+    if (command.address.empty()) {
+      command.address =
+          "unix:@gantry-ranks-" + std::to_string(getpid()) + "-" + std::to_string(groups);
+    }
+    ++groups;
+    std::map<std::string, std::optional<std::string>>& environment = command.environment;
+    environment["GANTRY_RDZV"] = command.address;
+    environment["GANTRY_SIM_DEVICES"] = std::to_string(command.ranks);
+    environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(command.ranks);
+    for (int rank = 0; rank < command.ranks; ++rank) {
+      environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
+      processes_.emplace_back(
+          Command{.argv = command.argv, .environment = environment, .timeout = command.timeout});
+    }
+  }
+
+  Subprocess& operator[](int rank) { return processes_[static_cast<std::size_t>(rank)]; }
+  int size() const { return static_cast<int>(processes_.size()); }
+  /// Lets a rank go on that waits for it.
+  void go(int rank) { (*this)[rank].send_signal(SIGUSR1); }
+  void kill(int rank) { (*this)[rank].send_signal(SIGKILL); }
+  /// As Subprocess::wait_for_output(), with a bound for what must come soon.
+  bool says(int rank, const std::string& text,
+            std::chrono::milliseconds within = std::chrono::seconds(20)) {
+    return (*this)[rank].wait_for_output(text, within);
+  }
+
+ private:
+  std::vector<Subprocess> processes_;
+};
+
+}  // namespace gantry::testing

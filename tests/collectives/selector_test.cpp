@@ -1,0 +1,317 @@
+#include "collectives/selector.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <fstream>
+#include <set>
+
+#include <gantry/core/error.hpp>
+
+#include "tests/collectives/throws.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::expect_throws;
+using ::testing::HasSubstr;
+
+constexpr std::string_view kTable = R"({"device": "Test GPU", "ranks": 4, "tables": {
+  "all_reduce": [
+    {"up_to_bytes": 1024, "algorithm": "ll", "blocks": 8},
+    {"up_to_bytes": 8192, "algorithm": "direct", "blocks": 16},
+    {"up_to_bytes": 1048576, "algorithm": "relay", "blocks": 64},
+    {"algorithm": "nccl", "blocks": 1}],
+  "all_gather": [
+    {"up_to_bytes": 524288, "algorithm": "ll", "blocks": 4},
+    {"algorithm": "copy", "blocks": 2}]
+}})";
+
+Descriptor call(CollectiveKind kind, std::int64_t count, DType dtype = DType::f32) {
+  return {.count = count, .kind = kind, .dtype = dtype};
+}
+
+// What is chosen for an all_reduce of so many bytes.
+Choice all_reduce(const Selector& selector, std::int64_t bytes) {
+  return selector.choose(call(CollectiveKind::all_reduce, bytes, DType::u8), bytes);
+}
+
+// Sets an environment variable for one scope.
+class Setting {
+ public:
+  Setting(const char* name, const std::string& value) : name_(name) {
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Setting() { ::unsetenv(name_); }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(SelectorTest, ThresholdsAreInclusive) {
+  const Selector selector = Selector::parse(kTable, 4, "Test GPU");
+  EXPECT_EQ(all_reduce(selector, 0), (Choice{Algorithm::ll, 8}));
+  EXPECT_EQ(all_reduce(selector, 1024), (Choice{Algorithm::ll, 8}));
+  EXPECT_EQ(all_reduce(selector, 1025), (Choice{Algorithm::direct, 16}));
+  EXPECT_EQ(all_reduce(selector, 8192), (Choice{Algorithm::direct, 16}));
+  EXPECT_EQ(all_reduce(selector, 8193), (Choice{Algorithm::relay, 64}));
+  EXPECT_EQ(all_reduce(selector, 1 << 20), (Choice{Algorithm::relay, 64}));
+  EXPECT_EQ(all_reduce(selector, (1 << 20) + 1), (Choice{Algorithm::nccl, 1}));
+}
+
+TEST(SelectorTest, RowsThatCannotServeGiveWayToTheNearest) {
+  const Selector selector = Selector::parse(kTable, 4, "Test GPU");
+  Descriptor sum = call(CollectiveKind::all_reduce, 1 << 20);
+  EXPECT_EQ(selector.choose(sum, 4 << 20), (Choice{Algorithm::relay, 64})) << "order is promised";
+  sum.reproducible = 0;
+  EXPECT_EQ(selector.choose(sum, 4 << 20), (Choice{Algorithm::nccl, 1}));
+  sum.op = ReduceOp::bxor;
+  EXPECT_EQ(selector.choose(sum, 4 << 20), (Choice{Algorithm::relay, 64})) << "unknown to NCCL";
+  // 512 KiB of 4 ranks are 128 KiB each: too much for ll.
+  EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 32 << 10), 512 << 10),
+            (Choice{Algorithm::copy, 2}));
+  EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 16 << 10), 256 << 10),
+            (Choice{Algorithm::ll, 4}));
+  const Selector pair = Selector::parse(kTable, 2, "Test GPU");
+  EXPECT_EQ(all_reduce(pair, 9000).algorithm, Algorithm::nccl) << "relay needs a third rank";
+}
+
+TEST(SelectorTest, KindsWithoutRowsAreDirect) {
+  const Selector selector = Selector::parse(kTable, 4, "Test GPU");
+  for (const CollectiveKind kind : {CollectiveKind::barrier, CollectiveKind::send,
+                                    CollectiveKind::recv, CollectiveKind::scatter}) {
+    EXPECT_EQ(selector.choose(call(kind, 4), 16).algorithm, Algorithm::direct) << name(kind);
+  }
+}
+
+TEST(SelectorTest, ForcedAlgorithmIsTakenWhereItCanServe) {
+  Selector selector = Selector::parse(kTable, 4, "Test GPU");
+  selector.force(Algorithm::relay);
+  EXPECT_EQ(all_reduce(selector, 8), (Choice{Algorithm::relay, 64})) << "the blocks of its own row";
+  EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 4), 64), (Choice{Algorithm::ll, 4}));
+  selector.force(Algorithm::copy);
+  EXPECT_EQ(all_reduce(selector, 8), (Choice{Algorithm::ll, 8}));
+  EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 4), 64), (Choice{Algorithm::copy, 2}));
+  selector.force(Algorithm::ll);
+  EXPECT_EQ(all_reduce(selector, kLlLimitBytes), (Choice{Algorithm::ll, 8}));
+  EXPECT_EQ(all_reduce(selector, kLlLimitBytes + 1), (Choice{Algorithm::relay, 64}));
+  selector.force(Algorithm::host);
+  EXPECT_EQ(all_reduce(selector, 8).algorithm, Algorithm::host);
+  EXPECT_EQ(selector.choose(call(CollectiveKind::barrier, 0), 0).algorithm, Algorithm::host);
+  selector.force(Algorithm::automatic);
+  EXPECT_EQ(all_reduce(selector, 8), (Choice{Algorithm::ll, 8}));
+}
+
+TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
+  Selector selector = Selector::parse(kTable, 4, "Test GPU");
+  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::direct, Algorithm::relay,
+                                    Algorithm::copy, Algorithm::nccl, Algorithm::host}) {
+    selector.rule(name(algorithm));
+    EXPECT_EQ(selector.forced(), algorithm);
+    EXPECT_FALSE(selector.is_p2p_only());
+  }
+  selector.rule("p2p");
+  EXPECT_EQ(selector.forced(), Algorithm::automatic);
+  EXPECT_TRUE(selector.is_p2p_only());
+  EXPECT_EQ(all_reduce(selector, 4 << 20), (Choice{Algorithm::relay, 64}));
+  selector.rule("auto");
+  EXPECT_FALSE(selector.is_p2p_only());
+  EXPECT_EQ(all_reduce(selector, 4 << 20), (Choice{Algorithm::nccl, 1}));
+  expect_throws<InvalidArgument>([&] { selector.rule("fast"); },
+                                 "GANTRY_COLL_ALGO: expected auto, p2p, ll, direct, relay, copy, "
+                                 "nccl or host, but got 'fast'");
+}
+
+TEST(SelectorTest, EqualBlocksAreWhatSelectionDependsOn) {
+  // Ranks send different sizes: none of them may decide.
+  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::copy, Algorithm::relay}) {
+    EXPECT_FALSE(can_serve(algorithm, call(CollectiveKind::all_to_all, -1), 64)) << name(algorithm);
+  }
+  EXPECT_TRUE(can_serve(Algorithm::direct, call(CollectiveKind::all_to_all, -1), 64));
+  EXPECT_TRUE(can_serve(Algorithm::host, call(CollectiveKind::all_to_all, -1), 64));
+}
+
+TEST(SelectorTest, TakesTheTableOfTheNearestMachine) {
+  const auto table = [](std::string_view device, int ranks, int blocks) {
+    return "{\"device\": \"" + std::string(device) + "\", \"ranks\": " + std::to_string(ranks) +
+           ", \"tables\": {\"all_reduce\": [{\"algorithm\": \"direct\", \"blocks\": " +
+           std::to_string(blocks) + "}]}}";
+  };
+  const std::string list = "[" + table("A", 4, 4) + "," + table("A", 8, 8) + "," +
+                           table("B", 2, 20) + "," + table("A", 3, 3) + "]";
+  const auto blocks = [](const std::string& json, int ranks, std::string_view device) {
+    return all_reduce(Selector::parse(json, ranks, device), 8).blocks;
+  };
+  EXPECT_EQ(blocks(list, 4, "A"), 4);
+  EXPECT_EQ(blocks(list, 7, "A"), 4) << "the nearest lower";
+  EXPECT_EQ(blocks(list, 64, "A"), 8);
+  EXPECT_EQ(blocks(list, 2, "A"), 3) << "none is lower";
+  EXPECT_EQ(blocks(list, 8, "B"), 20) << "the device counts more than the ranks";
+  EXPECT_EQ(blocks(list, 8, "C"), 8) << "an unknown device is taken for the first";
+  EXPECT_EQ(blocks("[" + table("A", 4, 4) + "," + table("*", 4, 7) + "]", 4, "C"), 7);
+}
+
+TEST(SelectorTest, JsonMakesTheRoundTrip) {
+  const Selector selector = Selector::parse(kTable, 4, "Test GPU");
+  const std::string text = selector.to_json();
+  const Selector again = Selector::parse(text, 4, "Test GPU");
+  EXPECT_EQ(again.to_json(), text);
+  EXPECT_EQ(again.hash(), selector.hash());
+  EXPECT_THAT(text, HasSubstr("\"device\": \"Test GPU\", \"ranks\": 4"));
+}
+
+TEST(SelectorTest, HashChangesWithEveryRow) {
+  const Selector base = Selector::parse(kTable, 4, "Test GPU");
+  std::set<std::uint32_t> hashes{base.hash()};
+  std::size_t variants = 1;
+  const auto add = [&](const Selector& variant) {
+    hashes.insert(variant.hash());
+    EXPECT_EQ(hashes.size(), ++variants);
+  };
+  for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::all_gather}) {
+    for (std::size_t i = 0; i < base.rows(kind).size(); ++i) {
+      auto rows = base.rows(kind);
+      Selector variant = base;
+      rows[i].choice.blocks += i == 2 ? -1 : 1;
+      variant.set(kind, rows);
+      add(variant);
+      rows = base.rows(kind);
+      rows[i].choice.algorithm = Algorithm::host;
+      variant.set(kind, rows);
+      add(variant);
+      rows = base.rows(kind);
+      if (i + 1 == rows.size()) continue;
+      rows[i].up_to_bytes += 1;
+      variant.set(kind, rows);
+      add(variant);
+      rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(i));
+      variant.set(kind, rows);
+      add(variant);
+    }
+  }
+  for (const char* rule : {"p2p", "ll", "direct", "relay", "copy", "nccl", "host"}) {
+    Selector variant = base;
+    variant.rule(rule);
+    add(variant);
+  }
+}
+
+TEST(SelectorTest, RefusesRowsThatAreNone) {
+  Selector selector;
+  using Rows = std::vector<SelectorRow>;
+  const auto refused = [&](const Rows& rows, const std::string& phrase) {
+    expect_throws<InvalidArgument>([&] { selector.set(CollectiveKind::reduce, rows); }, phrase);
+  };
+  const Choice direct;
+  refused(Rows{{64, direct}}, "growing sizes");
+  refused(Rows{{64, direct}, {64, direct}, {INT64_MAX, direct}}, "growing sizes");
+  refused(Rows{{INT64_MAX, {Algorithm::copy, 1}}},
+          "reduce: expected an algorithm that can do it, but got copy");
+  refused(Rows{{INT64_MAX, {Algorithm::ll, 65}}}, "expected 1 to 64 blocks, but got 65");
+  EXPECT_TRUE(selector.rows(CollectiveKind::reduce).empty());
+}
+
+TEST(SelectorTest, MalformedTablesAreNamed) {
+  const auto rows = [](const std::string& list) {
+    return "{\"device\": \"A\", \"ranks\": 2, \"tables\": {\"all_reduce\": " + list + "}}";
+  };
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"", "parse error at line 1"},
+      {"{\"device\": \"A\",\n \"ranks\": 2,\n \"tables\": }", "parse error at line 3"},
+      {"3", "$: expected a table {…}, but got 3"},
+      {"[]", "$: expected at least one table, but got []"},
+      {"{\"device\": \"A\", \"tables\": {}}", "$: expected a field \"ranks\""},
+      {"{\"device\": 7, \"ranks\": 2, \"tables\": {}}", "$.device: expected a device's name"},
+      {"{\"device\": \"A\", \"ranks\": 1, \"tables\": {}}",
+       "$.ranks: expected a whole number from 2"},
+      {"{\"device\": \"A\", \"ranks\": 2.5, \"tables\": {}}", "but got 2.5"},
+      {"{\"device\": \"A\", \"ranks\": 2, \"tables\": []}", "$.tables: expected operations"},
+      {"{\"device\": \"A\", \"ranks\": 2, \"tables\": {}, \"x\": 1}",
+       "$: expected only the fields device, ranks, tables, but got \"x\""},
+      {"{\"device\": \"A\", \"ranks\": 2, \"tables\": {\"sum\": []}}",
+       "$.tables: expected the name of an operation, but got \"sum\""},
+      {"[" + rows("[{\"algorithm\": \"ll\"}]") + ", 4]", "$[1]: expected a table"},
+      {rows("[]"), "$.tables.all_reduce: expected a list of rows, but got []"},
+      {rows("[4]"), "$.tables.all_reduce[0]: expected a row {…}, but got 4"},
+      {rows("[{\"blocks\": 4}]"), "$.tables.all_reduce[0]: expected a field \"algorithm\""},
+      {rows("[{\"algorithm\": \"copy\"}]"),
+       "$.tables.all_reduce[0].algorithm: expected one of ll, direct, relay, nccl, host, but got "
+       "\"copy\""},
+      {rows("[{\"algorithm\": \"ll\", \"blocks\": 0}]"),
+       "$.tables.all_reduce[0].blocks: expected a whole number from 1 to 64, but got 0"},
+      {rows("[{\"algorithm\": \"ll\", \"blocks\": \"8\"}]"), "but got \"8\""},
+      {rows("[{\"algorithm\": \"ll\", \"block\": 8}]"), "but got \"block\""},
+      {rows("[{\"algorithm\": \"ll\"}, {\"algorithm\": \"direct\"}]"),
+       "$.tables.all_reduce[0]: expected a field \"up_to_bytes\""},
+      {rows("[{\"up_to_bytes\": 9, \"algorithm\": \"ll\"}]"),
+       "$.tables.all_reduce[0]: expected a last row for every size"},
+      {rows("[{\"up_to_bytes\": 9, \"algorithm\": \"ll\"}, {\"up_to_bytes\": 9, \"algorithm\": "
+            "\"ll\"}, {\"algorithm\": \"direct\"}]"),
+       "$.tables.all_reduce[1].up_to_bytes: expected a whole number from 10"},
+      {rows("[{\"up_to_bytes\": 18446744073709551615, \"algorithm\": \"ll\"}, {\"algorithm\": "
+            "\"direct\"}]"),
+       "up_to_bytes: expected a whole number"},
+  };
+  for (const auto& [json, expected] : cases) {
+    SCOPED_TRACE(json);
+    expect_throws<InvalidArgument>([&] { (void)Selector::parse(json, 2, "A"); }, expected);
+  }
+}
+
+TEST(SelectorTest, LoadsTheFileThatIsNamed) {
+  const std::string path = ::testing::TempDir() + "selector_table.json";
+  std::ofstream(path) << kTable;
+  const Setting file("GANTRY_COLL_TABLE", path);
+  EXPECT_EQ(all_reduce(Selector::load(4, "Test GPU"), 5000), (Choice{Algorithm::direct, 16}));
+  {
+    const Setting algorithm("GANTRY_COLL_ALGO", "ll");
+    EXPECT_EQ(all_reduce(Selector::load(4, "Test GPU"), 5000), (Choice{Algorithm::ll, 8}));
+  }
+  std::ofstream(path) << "{\n\"device\"";
+  expect_throws<InvalidArgument>(
+      [] { (void)Selector::load(4, "Test GPU"); },
+      "GANTRY_COLL_TABLE=" + path + ": collective table: expected JSON, but got");
+  const Setting missing("GANTRY_COLL_TABLE", path + ".none");
+  expect_throws<InvalidArgument>([] { (void)Selector::load(4, "Test GPU"); },
+                                 "No such file or directory");
+}
+
+TEST(SelectorTest, ShippedTablesServeEveryOperationAtEverySize) {
+  for (const std::string_view device : {"NVIDIA H200", "Simulated GPU", "NVIDIA H100 80GB HBM3"}) {
+    for (int ranks = 2; ranks <= 9; ++ranks) {
+      const Selector selector = Selector::load(ranks, device);
+      for (int k = 0; k < kCollectiveKinds; ++k) {
+        const auto kind = static_cast<CollectiveKind>(k);
+        int before = 0;
+        for (std::int64_t bytes = 1; bytes <= std::int64_t{1} << 31; bytes *= 2) {
+          const Descriptor what = call(kind, bytes, DType::u8);
+          const Choice choice = selector.choose(what, bytes);
+          EXPECT_TRUE(can_serve(choice.algorithm, what, bytes)) << what.str();
+          EXPECT_TRUE(ranks > 2 || choice.algorithm != Algorithm::relay);
+          EXPECT_GE(static_cast<int>(choice.algorithm), before)
+              << "sizes go ll, direct, relay, copy";
+          before = static_cast<int>(choice.algorithm);
+        }
+      }
+    }
+  }
+}
+
+TEST(SelectorTest, SimulatedDevicesReachEveryAlgorithmOfOneMachine) {
+  const Selector selector = Selector::load(4, "Simulated GPU");
+  std::set<Algorithm> met;
+  for (int k = 0; k < kCollectiveKinds; ++k) {
+    for (std::int64_t bytes = 1; bytes <= 1 << 20; bytes *= 2) {
+      met.insert(
+          selector.choose(call(static_cast<CollectiveKind>(k), bytes, DType::u8), bytes).algorithm);
+    }
+  }
+  EXPECT_EQ(met, (std::set<Algorithm>{Algorithm::ll, Algorithm::direct, Algorithm::relay,
+                                      Algorithm::copy}));
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,245 @@
+// One rank of the tests of what happens when others die, stop, leave or do not come. The first
+// argument says what to do; SIGUSR1 lets a rank go on that waits for it.
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <gantry/collectives/communicator.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/streams/stream_guard.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "collectives/sim/schedule.hpp"
+
+using namespace gantry;
+
+namespace {
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error("check failed: " + what);
+}
+
+void say(const std::string& text) {
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
+void await_go() {
+  sigset_t go;
+  sigemptyset(&go);
+  sigaddset(&go, SIGUSR1);
+  int signal = 0;
+  sigwait(&go, &signal);
+}
+
+// Signals that this rank's kernels have read or written.
+std::atomic<std::int64_t> points{0};
+// The process ends by SIGKILL at this one; 0: at none.
+std::atomic<std::int64_t> last_point{0};
+
+void count_point() {
+  if (points.fetch_add(1) + 1 == last_point.load()) kill(getpid(), SIGKILL);
+}
+
+// Returns once a kernel has polled in vain for a while.
+void await_polls() {
+  const std::int64_t begin = points.load();
+  while (points.load() < begin + 1000) std::this_thread::yield();
+}
+
+Tensor values(const Communicator& group, std::int64_t length, double value) {
+  return full({length}, value, {.dtype = f32, .device = group.device()});
+}
+
+// Sum of rank + 1.
+double sum_of(const Communicator& group) { return group.size() * (group.size() + 1) / 2.0; }
+
+void check_all_reduce(Communicator& group, std::int64_t length) {
+  Tensor tensor = values(group, length, group.rank() + 1);
+  group.all_reduce(tensor).synchronize();
+  require(tensor.amin().item<double>() == sum_of(group) &&
+              tensor.amax().item<double>() == sum_of(group),
+          "all_reduce");
+}
+
+void check_all_gather(Communicator& group, std::int64_t length) {
+  const Tensor mine = values(group, length, group.rank() + 1);
+  Tensor all = values(group, length * group.size(), 0);
+  group.all_gather(all, mine).synchronize();
+  for (int rank = 0; rank < group.size(); ++rank) {
+    require(all[rank * length].item<double>() == rank + 1 &&
+                all[(rank + 1) * length - 1].item<double>() == rank + 1,
+            "all_gather");
+  }
+}
+
+// Everybody sends to the next rank.
+void check_messages(Communicator& group, std::int64_t length) {
+  const int next = (group.rank() + 1) % group.size();
+  const int previous = (group.rank() + group.size() - 1) % group.size();
+  const Tensor mine = values(group, length, group.rank() + 1);
+  Tensor theirs = values(group, length, 0);
+  synchronize(group.device());
+  std::optional<Work> sent;
+  {
+    const StreamGuard guard(Stream::from_pool(group.device()));
+    sent = group.send(mine, next);
+  }
+  group.recv(theirs, previous).synchronize();
+  sent->synchronize();
+  require(
+      theirs.amin().item<double>() == previous + 1 && theirs.amax().item<double>() == previous + 1,
+      "messages");
+}
+
+void check(const std::string& operation, Communicator& group, std::int64_t length) {
+  if (operation == "all_gather") return check_all_gather(group, length);
+  if (operation == "messages") return check_messages(group, length);
+  check_all_reduce(group, length);
+}
+
+// Runs `action`, which must end in an error of the group, and says which.
+template <class Action>
+void report(Action action) {
+  try {
+    action();
+    say("no error");
+  } catch (const PeerLostError& error) {
+    say(fmt::format("lost rank {}: {}", error.rank(), error.what()));
+  } catch (const TimeoutError& error) {
+    say(fmt::format("timeout: {}", error.what()));
+  }
+}
+
+// Calls all_reduce, says "waiting" when its kernel waits for others, and then what became of it.
+void wait_in_vain(Communicator& world) {
+  report([&] {
+    Tensor tensor = values(world, 1000, 1);
+    const Work work = world.all_reduce(tensor);
+    await_polls();
+    say("waiting");
+    work.synchronize();
+  });
+}
+
+// The ranks named wait for the others, who say "ready", await SIGUSR1 and then do as `how` says.
+int run_absence(Communicator& world, const std::string& absent, const std::string& how) {
+  check_all_reduce(world, 10);
+  if (absent.find(static_cast<char>('0' + world.rank())) == std::string::npos) {
+    wait_in_vain(world);
+  } else {
+    say("ready");
+    await_go();
+    if (how == "leave") return 0;
+    if (how == "abort") world.abort();
+    report([&] { check_all_reduce(world, 1000); });
+  }
+  // A second one would be somebody else's fault.
+  report([&] { check_all_reduce(world, 1000); });
+  await_go();
+  return 0;
+}
+
+// Rank 1 stops itself before its call.
+int run_stop(Communicator& world) {
+  check_all_reduce(world, 10);
+  Tensor tensor = values(world, 1000, world.rank() + 1);
+  if (world.rank() == 1) raise(SIGSTOP);
+  const Work work = world.all_reduce(tensor);
+  if (world.rank() != 1) {
+    await_polls();
+    say("waiting");
+  }
+  work.synchronize();
+  require(tensor.amin().item<double>() == sum_of(world), "all_reduce after a stop");
+  say("all came");
+  return 0;
+}
+
+// Rank 0 sends more than a channel holds to rank 1, who receives nothing.
+int run_unreceived(Communicator& world) {
+  check_all_reduce(world, 10);
+  if (world.rank() == 0) {
+    report([&] { world.send(values(world, 8 << 20, 1), 1).synchronize(); });
+  } else {
+    await_go();
+  }
+  report([&] { check_all_reduce(world, 10); });
+  return 0;
+}
+
+// Even and odd ranks have a group each; one rank dies.
+int run_groups(Communicator& world) {
+  Communicator part = world.split(world.rank() % 2);
+  check_all_reduce(part, 1000);
+  say("ready");
+  await_go();
+  report([&] { check_all_reduce(world, 1000); });
+  report([&] { check_all_reduce(part, 1000); });
+  return 0;
+}
+
+// Rank `victim` dies at its `point`th signal from now; the others go on without it.
+int run_step(Communicator& world, const std::string& operation, int victim, std::int64_t point,
+             std::int64_t length) {
+  // Who is done with world() earlier must not take the store away from the others.
+  world.host_barrier();
+  if (world.rank() == victim) last_point = points.load() + point;
+  try {
+    for (;;) check(operation, world, length);
+  } catch (const PeerLostError& error) {
+    require(error.rank() == victim, error.what());
+  }
+  try {
+    check(operation, world, length);
+    require(false, "a call of a broken group");
+  } catch (const PeerLostError& error) {
+    require(error.rank() == victim, error.what());
+  }
+  Communicator rest = world.shrink({victim});
+  require(rest.size() == world.size() - 1, "size after shrink");
+  check(operation, rest, length);
+  check_all_reduce(rest, length);
+  say("survived");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  sigset_t go;
+  sigemptyset(&go);
+  sigaddset(&go, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &go, nullptr);
+  protocol::schedule::set_hook(count_point);
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  arguments.resize(6);
+  try {
+    Communicator world = Communicator::world();
+    const std::string& what = arguments[0];
+    if (what == "absence") return run_absence(world, arguments[1], arguments[2]);
+    if (what == "stop") return run_stop(world);
+    if (what == "unreceived") return run_unreceived(world);
+    if (what == "groups") return run_groups(world);
+    if (what == "step") {
+      return run_step(world, arguments[1], std::stoi(arguments[2]), std::stoll(arguments[3]),
+                      std::stoll(arguments[4]));
+    }
+    fmt::print(stderr, "unknown command '{}'\n", what);
+    return 2;
+  } catch (const std::exception& error) {
+    say(fmt::format("failed: {}", error.what()));
+    return 1;
+  }
+}

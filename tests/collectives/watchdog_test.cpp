@@ -1,0 +1,224 @@
+// What ranks, as processes of their own, learn of one that dies, stops, leaves or does not come.
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <thread>
+
+#include <gantry/core/env.hpp>
+
+#include "core/flight_folder.hpp"
+#include "tests/collectives/rank_processes.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::FlightFolder;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::RankCommand;
+using testing::RankProcesses;
+
+// Within which a loss must be heard of; generous, since machines that test are busy.
+constexpr auto kSoon = std::chrono::seconds(5);
+
+const std::string kActor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/watchdog_actor";
+
+RankProcesses start(int ranks, std::vector<std::string> arguments,
+                    std::map<std::string, std::optional<std::string>> environment = {}) {
+  arguments.insert(arguments.begin(), kActor);
+  return RankProcesses(RankCommand{
+      .ranks = ranks, .argv = std::move(arguments), .environment = std::move(environment)});
+}
+
+// The rest of a rank's output, after it was let go.
+std::string output_of(RankProcesses& ranks, int rank) {
+  ranks.go(rank);
+  const Outcome outcome = ranks[rank].wait();
+  EXPECT_EQ(outcome.exit_code, 0) << rank << outcome.describe();
+  return outcome.out;
+}
+
+int count_of(const std::string& text, const std::string& phrase) {
+  int count = 0;
+  for (auto at = text.find(phrase); at != std::string::npos; at = text.find(phrase, at + 1))
+    ++count;
+  return count;
+}
+
+// Returns once the file shows that the watchdogs of these ranks have looked `times` times.
+void await_looks(const std::vector<int>& ranks, int times) {
+  const std::vector<std::string> files = flight::list_files();
+  ASSERT_EQ(files.size(), 1U);
+  const auto file = flight::OpenFile::open(files[0]);
+  ASSERT_TRUE(file);
+  for (const int rank : ranks) {
+    const auto& heartbeat = file->view().rank(rank).heartbeat_ns;
+    for (int i = 0; i < times; ++i) {
+      for (const std::int64_t before = heartbeat.load(); heartbeat.load() == before;) {
+        std::this_thread::yield();
+      }
+    }
+  }
+}
+
+char state_of(int pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const auto name_end = text.rfind(") ");
+  return name_end == std::string::npos ? '?' : text[name_end + 2];
+}
+
+TEST(WatchdogTest, ADeathWakesKernelsThatWaitOnEveryRank) {
+  const FlightFolder folder;
+  RankProcesses ranks = start(4, {"absence", "1", "call"});
+  for (const int rank : {0, 2, 3}) ASSERT_TRUE(ranks.says(rank, "waiting")) << rank;
+  ASSERT_TRUE(ranks.says(1, "ready"));
+  ranks.kill(1);
+  const std::string text =
+      "lost rank 1: rank 1 died; the communicator of 4 ranks is unusable (during collective #2 "
+      "all_reduce sum f32[1000])";
+  for (const int rank : {0, 2, 3}) EXPECT_TRUE(ranks.says(rank, text, kSoon)) << rank;
+  for (const int rank : {0, 2, 3}) {
+    const std::string output = output_of(ranks, rank);
+    EXPECT_EQ(count_of(output, text), 2) << "the next call says so too: " << output;
+  }
+}
+
+TEST(WatchdogTest, AStoppedRankIsNotDead) {
+  const FlightFolder folder;
+  RankProcesses ranks = start(3, {"stop"});
+  for (const int rank : {0, 2}) ASSERT_TRUE(ranks.says(rank, "waiting")) << rank;
+  while (state_of(ranks[1].pid()) != 'T') std::this_thread::yield();
+  await_looks({0, 2}, 20);
+  ranks[1].send_signal(SIGCONT);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(output_of(ranks, rank), HasSubstr("all came")) << rank;
+  }
+}
+
+TEST(WatchdogTest, ATimeoutNamesTheMissingRanksOnAllRanks) {
+  const FlightFolder folder;
+  RankProcesses ranks = start(4, {"absence", "13", "call"}, {{"GANTRY_COLL_TIMEOUT", "1"}});
+  for (const int rank : {0, 2}) ASSERT_TRUE(ranks.says(rank, "timeout: ")) << rank;
+  const std::string text =
+      "waited 1 s, but rank(s) 1, 3 did not enter the operation #2 all_reduce sum f32[1000] "
+      "(GANTRY_COLL_TIMEOUT sets the deadline)";
+  for (const int rank : {1, 3}) {
+    ASSERT_TRUE(ranks.says(rank, "ready"));
+    ranks.go(rank);
+    ASSERT_TRUE(ranks.says(rank, "timeout: ", kSoon)) << rank;
+  }
+  std::string first;
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::string output = output_of(ranks, rank);
+    EXPECT_EQ(count_of(output, text), 2) << output;
+    const std::string line = output.substr(output.rfind("timeout: "));
+    if (rank == 0) first = line;
+    EXPECT_EQ(line, first) << "all ranks say the same";
+  }
+}
+
+TEST(WatchdogTest, ARankThatLeavesInOrderIsMissedByThoseThatStillCall) {
+  const FlightFolder folder;
+  RankProcesses ranks = start(3, {"absence", "2", "leave"});
+  for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "waiting")) << rank;
+  ASSERT_TRUE(ranks.says(2, "ready"));
+  ranks.go(2);
+  const std::string text =
+      "lost rank 2: rank 2 has left the job; the communicator of 3 ranks is unusable";
+  for (const int rank : {0, 1}) EXPECT_TRUE(ranks.says(rank, text, kSoon)) << rank;
+  for (int rank = 0; rank < 3; ++rank) output_of(ranks, rank);
+}
+
+TEST(WatchdogTest, AnAbortWakesKernelsThatWaitOnEveryRank) {
+  const FlightFolder folder;
+  RankProcesses ranks = start(3, {"absence", "0", "abort"});
+  for (const int rank : {1, 2}) ASSERT_TRUE(ranks.says(rank, "waiting")) << rank;
+  ASSERT_TRUE(ranks.says(0, "ready"));
+  ranks.go(0);
+  const std::string text = "lost rank 0: rank 0 aborted; the communicator of 3 ranks is unusable";
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(ranks.says(rank, text, kSoon)) << rank;
+  for (int rank = 0; rank < 3; ++rank) output_of(ranks, rank);
+}
+
+TEST(WatchdogTest, AMessageThatNobodyReceivesIsATimeout) {
+  const FlightFolder folder;
+  RankProcesses ranks = start(2, {"unreceived"}, {{"GANTRY_COLL_TIMEOUT", "1"}});
+  ASSERT_TRUE(ranks.says(0, "timeout: "));
+  const std::string text =
+      "timeout: collective: rank 0 waited 1 s, but rank(s) 1 did not enter the operation #1 send "
+      "f32[8388608] to 1";
+  ranks.go(1);
+  EXPECT_EQ(count_of(output_of(ranks, 0), text), 2);
+  EXPECT_EQ(count_of(output_of(ranks, 1), text), 1);
+}
+
+TEST(WatchdogTest, ADeathBreaksEveryGroupOfTheRankAndNoOther) {
+  const FlightFolder folder;
+  RankProcesses ranks = start(4, {"groups"});
+  for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(ranks.says(rank, "ready")) << rank;
+  ranks.kill(3);
+  ranks[3].wait();
+  const std::string of_world = "lost rank 3: rank 3 died; the communicator of 4 ranks is unusable";
+  const std::string of_part = "lost rank 1: rank 1 died; the communicator of 2 ranks is unusable";
+  // Both members of the group without it must call.
+  for (const int rank : {0, 1, 2}) ranks.go(rank);
+  for (const int rank : {0, 1, 2}) {
+    const std::string output = ranks[rank].wait().out;
+    EXPECT_THAT(output, HasSubstr(of_world)) << rank;
+    EXPECT_THAT(output, HasSubstr(rank == 1 ? of_part : "no error")) << rank;
+  }
+}
+
+// One rank is killed at a chosen signal, in whatever it does by then; all others must hear of it,
+// and then go on without it.
+TEST(WatchdogTest, SurvivorsGoOnWhereverARankWasKilled) {
+  struct Kind {
+    const char* operation;
+    const char* algorithm;
+  };
+  const Kind kinds[] = {{"all_reduce", "ll"},
+                        {"all_reduce", "direct"},
+                        {"all_reduce", "relay"},
+                        {"all_gather", "auto"},
+                        {"messages", "auto"}};
+  const std::int64_t rounds = env::get_int("GANTRY_TEST_ROUNDS", 1, 1'000'000).value_or(40);
+  std::mt19937 random(
+      static_cast<unsigned>(env::get_int("GANTRY_TEST_SEED", 0, 1 << 30).value_or(20)));
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    const Kind& kind = kinds[static_cast<std::size_t>(round) % std::size(kinds)];
+    const int victim = static_cast<int>(random() % 3);
+    // Every step of the first operation, and some of later ones: from 1 to 4,000.
+    const auto point = std::int64_t(std::exp(std::uniform_real_distribution(0.0, 8.3)(random)));
+    const std::int64_t lengths[] = {1, 100, 5000, 40'000};
+    const std::int64_t length = lengths[random() % std::size(lengths)];
+    const std::string what =
+        fmt::format("round {}: {} {} of {} elements, rank {} at point {}", round, kind.operation,
+                    kind.algorithm, length, victim, point);
+    const FlightFolder folder;
+    RankProcesses ranks = start(3,
+                                {"step", kind.operation, std::to_string(victim),
+                                 std::to_string(point), std::to_string(length)},
+                                {{"GANTRY_COLL_ALGO", kind.algorithm}});
+    for (int rank = 0; rank < 3; ++rank) {
+      const Outcome outcome = ranks[rank].wait();
+      if (rank == victim) {
+        EXPECT_EQ(outcome.signal, SIGKILL) << what << outcome.describe();
+      } else {
+        EXPECT_THAT(outcome.out, HasSubstr("survived"))
+            << what << " on " << rank << outcome.describe();
+        EXPECT_EQ(outcome.exit_code, 0) << what << " on " << rank << outcome.describe();
+      }
+    }
+    if (HasFailure()) break;
+  }
+}
+
+}  // namespace
+}  // namespace gantry

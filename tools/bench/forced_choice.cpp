@@ -1,0 +1,68 @@
+#include "tools/bench/forced_choice.hpp"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+
+namespace gantry::bench {
+
+namespace {
+
+constexpr const char* kAlgorithm = "GANTRY_COLL_ALGO";
+constexpr const char* kTable = "GANTRY_COLL_TABLE";
+
+void restore(const char* name, const std::optional<std::string>& value) {
+  if (value) {
+    ::setenv(name, value->c_str(), 1);
+  } else {
+    ::unsetenv(name);
+  }
+}
+
+// A table in which every operation that can takes `algorithm`.
+Selector one_choice(Algorithm algorithm, int blocks) {
+  Selector selector;
+  for (int i = 0; i < kCollectiveKinds; ++i) {
+    const auto kind = static_cast<CollectiveKind>(i);
+    if (kind == CollectiveKind::barrier || !can_serve(algorithm, kind)) continue;
+    selector.set(kind, {{INT64_MAX, {algorithm, static_cast<std::uint16_t>(blocks)}}});
+  }
+  return selector;
+}
+
+}  // namespace
+
+ForcedChoice::ForcedChoice(const std::string& algorithm, std::optional<int> blocks)
+    : algorithm_before_(env::get(kAlgorithm)), table_before_(env::get(kTable)) {
+  Selector selector;
+  selector.rule(algorithm);
+  if (blocks) {
+    if (selector.forced() == Algorithm::automatic) {
+      throw InvalidArgument(fmt::format(
+          "--blocks: expected one algorithm beside it (--algo), but got {}", algorithm));
+    }
+    const std::string json = one_choice(selector.forced(), *blocks).to_json();
+    std::string path = (std::filesystem::temp_directory_path() / "gantry-table-XXXXXX").string();
+    const int descriptor = ::mkstemp(path.data());
+    if (descriptor < 0) throw Error(fmt::format("cannot write '{}'", path));
+    ::close(descriptor);
+    table_path_ = path;
+    std::ofstream(path) << json;
+    ::setenv(kTable, path.c_str(), 1);
+  }
+  ::setenv(kAlgorithm, algorithm.c_str(), 1);
+}
+
+ForcedChoice::~ForcedChoice() {
+  restore(kAlgorithm, algorithm_before_);
+  restore(kTable, table_before_);
+  if (!table_path_.empty()) ::unlink(table_path_.c_str());
+}
+
+}  // namespace gantry::bench

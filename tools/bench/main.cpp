@@ -1,0 +1,200 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+#include <gantry/device/properties.hpp>
+
+#include "tools/bench/comm_bench.hpp"
+#include "tools/bench/forced_choice.hpp"
+#include "tools/bench/options.hpp"
+#include "tools/bench/pictures.hpp"
+#include "tools/bench/rank_bench.hpp"
+#include "tools/bench/rank_group.hpp"
+#include "tools/bench/report.hpp"
+
+namespace gantry::bench {
+namespace {
+
+constexpr int kWrong = 1;
+constexpr int kOwnError = 2;
+
+void write_text(const std::string& path, const std::string& text) {
+  if (path == "-") {
+    fmt::print("{}", text);
+    return;
+  }
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) throw Error(fmt::format("cannot write '{}'", path));
+}
+
+// Where the table goes: beside JSON on stdout, to stderr.
+class Table {
+ public:
+  Table(const Options& options, bool reports)
+      : out_(options.json == "-" ? stderr : stdout), shown_(reports && !options.quiet) {}
+
+  void print(const std::string& text) const {
+    if (!shown_) return;
+    fmt::print(out_, "{}", text);
+    std::fflush(out_);
+  }
+
+ private:
+  std::FILE* out_;
+  bool shown_;
+};
+
+Row row_of(const Case& what, const std::string& variant, const std::string& algorithm) {
+  Row row;
+  row.operation = operation_name(what.kind);
+  row.dtype = name(what.dtype);
+  row.redop = reduces(what.kind) ? name(what.op) : "-";
+  row.root = what.root;
+  row.bytes = what.bytes;
+  row.count = what.count;
+  row.variant = variant;
+  row.algorithm = algorithm;
+  row.mode = what.graph_calls > 0 ? "graph" : "eager";
+  row.in_place = is_in_place(what.kind);
+  return row;
+}
+
+// The different sizes of one operation.
+std::vector<Case> cases_of(CollectiveKind kind, const Options& options, int ranks) {
+  std::vector<Case> cases;
+  for (const std::int64_t bytes : options.sizes) {
+    const Case made = make_case(kind, options.dtype, options.op, options.root, bytes, ranks);
+    if (cases.empty() || made.count != cases.back().count) cases.push_back(made);
+  }
+  return cases;
+}
+
+// All sizes of all operations with one algorithm, as one rank. `add` is called on rank 0.
+template <class Add>
+void run_rank(const Communicator& communicator, const Options& options, const std::string& variant,
+              const std::string& device_name, Add add) {
+  RankBench bench(communicator);
+  const int ranks = communicator.size();
+  const Selector selector = Selector::load(ranks, device_name);
+  const std::string transport = communicator.transport();
+  for (const CollectiveKind kind : options.operations) {
+    for (Case what : cases_of(kind, options, ranks)) {
+      const Choice choice = selector.choose(describe(what), what.bytes);
+      // A curve of an algorithm holds no other.
+      if (selector.forced() != Algorithm::automatic && choice.algorithm != selector.forced()) {
+        continue;
+      }
+      for (const bool graph : {false, true}) {
+        if (graph ? options.graph_calls == 0 : !options.eager) continue;
+        what.graph_calls = graph ? options.graph_calls : 0;
+        const CaseResult result = bench.run(what, options.repetitions, options.check);
+        if (communicator.rank() != 0) continue;
+        Row row = row_of(what, variant,
+                         transport == "p2p" ? std::string(name(choice.algorithm)) : transport);
+        row.wrong = result.wrong;
+        row.note = result.skipped;
+        if (result.timing.batches > 0) {
+          row.set_timing(result.timing, bus_factor(kind, ranks));
+        }
+        add(std::move(row));
+      }
+    }
+  }
+}
+
+Report measure_group(const Options& options) {
+  RankGroup group(options.devices);
+  if (options.root >= group.ranks()) {
+    throw InvalidArgument(
+        fmt::format("--root: expected a rank below {}, but got {}", group.ranks(), options.root));
+  }
+  Report report{.library = fmt::format("gantry {}", GANTRY_VERSION),
+                .device = group.device_name(),
+                .ranks = group.ranks(),
+                .launched_by = group.launched_by(),
+                .rows = {}};
+  const Table table(options, group.reports());
+  table.print(head_text(report));
+  for (const std::string& algorithm : options.algorithms) {
+    const ForcedChoice forced(algorithm, options.blocks);
+    const std::string variant =
+        options.blocks ? fmt::format("{}×{}", algorithm, *options.blocks) : algorithm;
+    group.run([&](const Communicator& communicator) {
+      run_rank(communicator, options, variant, group.device_name(), [&](Row row) {
+        table.print(row_text(row));
+        report.rows.push_back(std::move(row));
+      });
+    });
+  }
+  table.print(tail_text(report));
+  if (!group.reports()) report.ranks = 0;
+  return report;
+}
+
+Report measure_comm(const Options& options) {
+  const int visible = device_count();
+  if (visible == 0) throw NotSupported("there is no device; GANTRY_SIM_DEVICES=4 simulates some");
+  if (options.devices > visible) {
+    throw InvalidArgument(fmt::format("--gpus: expected at most the {} visible devices, but got {}",
+                                      visible, options.devices));
+  }
+  std::vector<Device> devices;
+  for (int i = 0; i < (options.devices == 0 ? visible : options.devices); ++i) {
+    devices.push_back(Device::cuda(i));
+  }
+  Report report{.library = fmt::format("gantry {}", GANTRY_VERSION),
+                .device = device_properties(devices.front()).name,
+                .ranks = static_cast<int>(devices.size()),
+                .launched_by = "one process",
+                .rows = {}};
+  const Table table(options, true);
+  table.print(head_text(report));
+  const ForcedChoice forced(options.algorithms.front(), std::nullopt);
+  for (const std::string& form : options.forms) {
+    std::int64_t before = -1;
+    for (const std::int64_t bytes : options.sizes) {
+      const CommCase what{form, options.dtype, options.op, bytes, options.tensors};
+      Row row = run_comm(what, devices, options.repetitions, options.check);
+      if (row.count == before) continue;
+      before = row.count;
+      table.print(row_text(row));
+      report.rows.push_back(std::move(row));
+    }
+  }
+  table.print(tail_text(report));
+  return report;
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const Options options = parse_options(arguments);
+  if (!options.text.empty()) {
+    fmt::print("{}", options.text);
+    return 0;
+  }
+  std::vector<Report> others;
+  for (const std::string& path : options.compare) others.push_back(read_report(path));
+  const Report report = options.forms.empty() ? measure_group(options) : measure_comm(options);
+  if (report.ranks == 0) return 0;  // another process reports
+  if (!options.json.empty()) write_text(options.json, report_json(report));
+  if (!options.svg.empty()) write_text(options.svg, report_svg(report, others));
+  return wrong_elements(report) == 0 ? 0 : kWrong;
+}
+
+}  // namespace
+}  // namespace gantry::bench
+
+int main(int argc, char** argv) {
+  try {
+    return gantry::bench::run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "gantry-bench: {}\n", error.what());
+    return gantry::bench::kOwnError;
+  }
+}

@@ -1,0 +1,110 @@
+#include "tools/bench/operation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <gantry/core/error.hpp>
+
+namespace gantry::bench {
+
+const std::vector<CollectiveKind>& operations() {
+  static const std::vector<CollectiveKind> kOperations{
+      CollectiveKind::all_reduce, CollectiveKind::reduce,         CollectiveKind::broadcast,
+      CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::gather,
+      CollectiveKind::scatter,    CollectiveKind::all_to_all,     CollectiveKind::send,
+      CollectiveKind::barrier};
+  return kOperations;
+}
+
+std::string_view operation_name(CollectiveKind kind) {
+  return kind == CollectiveKind::send ? "send_recv" : name(kind);
+}
+
+CollectiveKind parse_operation(std::string_view text) {
+  std::vector<std::string_view> names;
+  for (const CollectiveKind kind : operations()) {
+    if (text == operation_name(kind)) return kind;
+    names.push_back(operation_name(kind));
+  }
+  throw InvalidArgument(
+      fmt::format("--op: expected all or some of {}, but got '{}'", fmt::join(names, ", "), text));
+}
+
+ReduceOp parse_reduce_op(std::string_view text) {
+  std::vector<std::string_view> names;
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max,
+                            ReduceOp::avg, ReduceOp::band, ReduceOp::bor, ReduceOp::bxor}) {
+    if (text == name(op)) return op;
+    names.push_back(name(op));
+  }
+  throw InvalidArgument(
+      fmt::format("--redop: expected one of {}, but got '{}'", fmt::join(names, ", "), text));
+}
+
+bool is_sized_by_all_ranks(CollectiveKind kind) {
+  return kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter ||
+         kind == CollectiveKind::gather || kind == CollectiveKind::scatter ||
+         kind == CollectiveKind::all_to_all;
+}
+
+bool is_in_place(CollectiveKind kind) {
+  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
+         kind == CollectiveKind::broadcast;
+}
+
+bool has_root(CollectiveKind kind) {
+  return kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast ||
+         kind == CollectiveKind::gather || kind == CollectiveKind::scatter;
+}
+
+double bus_factor(CollectiveKind kind, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  if (kind == CollectiveKind::all_reduce) return 2 * others;
+  return is_sized_by_all_ranks(kind) ? others : 1;
+}
+
+Case make_case(CollectiveKind kind, DType dtype, ReduceOp op, int root, std::int64_t bytes,
+               int ranks) {
+  const auto element = static_cast<std::int64_t>(element_size(dtype));
+  const std::int64_t parts = is_sized_by_all_ranks(kind) ? ranks : 1;
+  Case made{.kind = kind, .dtype = dtype, .op = op, .root = has_root(kind) ? root : -1};
+  if (kind == CollectiveKind::barrier) return made;
+  made.count = std::max<std::int64_t>(1, bytes / element / parts);
+  made.bytes = made.count * element * parts;
+  return made;
+}
+
+Descriptor describe(const Case& what) {
+  Descriptor call;
+  call.count = what.count;
+  call.root = what.root;
+  call.kind = what.kind;
+  if (reduces(what.kind)) call.op = what.op;
+  if (what.kind != CollectiveKind::barrier) call.dtype = what.dtype;
+  return call;
+}
+
+std::vector<std::int64_t> sizes_between(std::int64_t begin, std::int64_t end, double factor,
+                                        std::int64_t step) {
+  if (begin < 0 || end < begin) {
+    throw InvalidArgument(
+        fmt::format("--begin, --end: expected a range of sizes, but got {} to {}", begin, end));
+  }
+  if (step == 0 && !(factor > 1)) {
+    throw InvalidArgument(
+        fmt::format("--factor: expected a number greater than 1, but got {}", factor));
+  }
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t bytes = begin; bytes <= end;) {
+    sizes.push_back(bytes);
+    const std::int64_t next =
+        step != 0 ? bytes + step
+                  : static_cast<std::int64_t>(std::llround(static_cast<double>(bytes) * factor));
+    bytes = std::max(next, bytes + 1);
+  }
+  return sizes;
+}
+
+}  // namespace gantry::bench

@@ -1,0 +1,179 @@
+#include "tools/bench/options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+
+#include "collectives/selector.hpp"
+#include "tools/bench/comm_bench.hpp"
+
+namespace gantry::bench {
+
+namespace {
+
+constexpr const char* kFooter = R"(
+Alone, it makes one rank of every visible device, each in a thread; under glaunch, mpirun and the
+like every process is one rank, with one device.
+
+  gantry-bench -o all_reduce -b 8 -e 128M -f 2
+  gantry-bench -o all -d bf16 --algo auto,ll,direct -G 20 -J results.json --svg results.svg
+  mpirun -n 8 gantry-bench -o all_gather -J gantry.json --svg both.svg --compare nccl.json
+  gantry-bench --comm -o broadcast,reduce_add -e 256M
+
+Exit code: 0; 1 if an element was wrong; 2 for errors.)";
+
+// What the texts of the command line say, before they are looked at.
+struct Words {
+  std::vector<std::string> operations{"all_reduce"};
+  std::vector<std::string> algorithms;
+  std::string transport;
+  std::string begin = "8";
+  std::string end = "128M";
+  std::string step;
+  double factor = 2;
+  std::string dtype = "f32";
+  std::string redop = "sum";
+  bool comm = false;
+  bool graph_only = false;
+};
+
+void add_options(CLI::App& app, Options& options, Words& words) {
+  app.add_option("-o,--op", words.operations,
+                 "operations, or all: all_reduce reduce broadcast all_gather reduce_scatter gather "
+                 "scatter all_to_all send_recv barrier (all_reduce)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_flag("--comm", words.comm, "the single-process operations, gantry::comm, instead");
+  app.add_option("-b,--begin", words.begin, "least size of a message (8)");
+  app.add_option("-e,--end", words.end, "greatest size (128M)");
+  auto* factor = app.add_option("-f,--factor", words.factor, "from one size to the next (2)");
+  app.add_option("-i,--step", words.step, "the same, in bytes")->excludes(factor);
+  app.add_option("-d,--dtype", words.dtype, "element type: f32 bf16 i64 … (f32)");
+  app.add_option("-r,--redop", words.redop, "sum prod min max avg band bor bxor (sum)");
+  app.add_option("--root", options.root, "root rank (0)")->check(CLI::NonNegativeNumber);
+  app.add_option("-g,--gpus", options.devices, "devices of this process (all; 1 per process)")
+      ->check(CLI::Range(1, 64));
+  app.add_option("-n,--iters", options.repetitions.calls, "calls timed together (20)")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--batches", options.repetitions.batches, "such batches; p50, p99 are theirs (10)")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("-w,--warmup", options.repetitions.warm_up, "calls before (5)")
+      ->check(CLI::Range(0, 1'000'000));
+  app.add_option("--max-seconds", options.repetitions.max_seconds,
+                 "of one size: fewer calls if they would last longer (2)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("-z,--blocking", options.repetitions.blocking,
+                 "1: the host waits for each call (0)");
+  app.add_option("-c,--check", options.check, "0: does not compare results (1)");
+  app.add_option("-G,--graph", options.graph_calls, "measures graphs of so many calls, too")
+      ->check(CLI::Range(1, 10'000));
+  app.add_flag("--graph-only", words.graph_only, "no eager calls beside --graph");
+  app.add_option("-a,--algo", words.algorithms,
+                 "auto p2p ll direct relay copy nccl host; several give a curve each (auto, or "
+                 "GANTRY_COLL_ALGO)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--transport", words.transport, "auto p2p nccl host")
+      ->check(CLI::IsMember({"auto", "p2p", "nccl", "host"}));
+  app.add_option("--blocks", options.blocks, "thread blocks of the kernels, with one --algo")
+      ->check(CLI::Range(1, kMostTableBlocks));
+  app.add_option("--tensors", options.tensors, "tensors of a coalesced form (200)")
+      ->check(CLI::Range(1, 100'000));
+  app.add_option("-J,--json", options.json, "writes the results, - for stdout");
+  app.add_option("--svg", options.svg, "draws latency and bandwidth");
+  app.add_option("--compare", options.compare, "results of other runs, drawn beside; repeatable")
+      ->allow_extra_args(false);
+  app.add_flag("-q,--quiet", options.quiet, "no table");
+}
+
+bool is_all(const std::vector<std::string>& names) {
+  return std::find(names.begin(), names.end(), "all") != names.end();
+}
+
+void read_operations(Options& options, const Words& words) {
+  if (words.comm) {
+    options.forms = is_all(words.operations) ? comm_forms() : words.operations;
+    for (const std::string& form : options.forms) {
+      if (std::find(comm_forms().begin(), comm_forms().end(), form) == comm_forms().end()) {
+        throw InvalidArgument(fmt::format("--op: expected all or some of {}, but got '{}'",
+                                          fmt::join(comm_forms(), ", "), form));
+      }
+    }
+    if (options.graph_calls > 0 || !words.transport.empty() || words.algorithms.size() > 1) {
+      throw InvalidArgument("--comm: expected neither --graph nor --transport nor several --algo");
+    }
+    return;
+  }
+  if (is_all(words.operations)) {
+    options.operations = operations();
+    return;
+  }
+  for (const std::string& text : words.operations) {
+    options.operations.push_back(parse_operation(text));
+  }
+}
+
+void read_algorithms(Options& options, const Words& words) {
+  options.algorithms = words.algorithms;
+  if (!words.transport.empty()) {
+    if (!words.algorithms.empty()) {
+      throw InvalidArgument("--transport: expected no --algo beside it");
+    }
+    options.algorithms = {words.transport};
+  }
+  if (options.algorithms.empty()) {
+    options.algorithms = {env::get("GANTRY_COLL_ALGO").value_or("auto")};
+  }
+  for (const std::string& text : options.algorithms) {
+    Selector selector;
+    selector.rule(text);
+    if (options.blocks && selector.forced() == Algorithm::automatic) {
+      throw InvalidArgument(
+          fmt::format("--blocks: expected an algorithm beside it (--algo), but got {}", text));
+    }
+  }
+}
+
+}  // namespace
+
+Options parse_options(const std::vector<std::string>& arguments) {
+  Options options;
+  Words words;
+  CLI::App app("Measures collective operations, as nccl-tests does, and checks their results.",
+               "gantry-bench");
+  app.footer(kFooter);
+  add_options(app, options, words);
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    options.text = app.help();
+    return options;
+  } catch (const CLI::ParseError& error) {
+    throw InvalidArgument(error.what());
+  }
+  options.dtype = parse_dtype(words.dtype);
+  options.op = parse_reduce_op(words.redop);
+  options.eager = !words.graph_only;
+  if (words.graph_only && options.graph_calls == 0) {
+    throw InvalidArgument("--graph-only: expected --graph beside it");
+  }
+  read_operations(options, words);
+  read_algorithms(options, words);
+  const auto bytes = [](const std::string& text, const char* what) {
+    return static_cast<std::int64_t>(env::parse_bytes(text, what));
+  };
+  const std::int64_t step = words.step.empty() ? 0 : bytes(words.step, "--step");
+  if (!words.step.empty() && step == 0) {
+    throw InvalidArgument("--step: expected a number of bytes greater than 0, but got 0");
+  }
+  options.sizes =
+      sizes_between(bytes(words.begin, "--begin"), bytes(words.end, "--end"), words.factor, step);
+  return options;
+}
+
+}  // namespace gantry::bench

@@ -1,0 +1,40 @@
+// The command line of gantry-bench.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/bench/operation.hpp"
+#include "tools/bench/timing.hpp"
+
+namespace gantry::bench {
+
+/// What was asked for.
+struct Options {
+  std::string text;  ///< not empty: print this and end (--help)
+  std::vector<CollectiveKind> operations;
+  std::vector<std::string> forms;       ///< of gantry::comm, instead of operations
+  std::vector<std::string> algorithms;  ///< as GANTRY_COLL_ALGO has them
+  std::vector<std::int64_t> sizes;
+  DType dtype = f32;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  int devices = 0;  ///< 0: all
+  std::optional<int> blocks;
+  int tensors = 200;
+  int graph_calls = 0;
+  bool eager = true;
+  bool check = true;
+  Repetitions repetitions;
+  std::string json;
+  std::string svg;
+  std::vector<std::string> compare;
+  bool quiet = false;
+};
+
+/// Parses the arguments behind the program's name. Throws: InvalidArgument.
+[[nodiscard]] Options parse_options(const std::vector<std::string>& arguments);
+
+}  // namespace gantry::bench

@@ -1,0 +1,32 @@
+// What ranks send, and what the definition of an operation makes of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <gantry/collectives/reduce_op.hpp>
+#include <gantry/core/dtype.hpp>
+
+namespace gantry::bench {
+
+/// Elements that repeat without end; element i is period[i mod kPatternPeriod].
+using Pattern = std::vector<std::byte>;
+
+/// A prime, so that no part of a message begins where another one does.
+inline constexpr std::int64_t kPatternPeriod = 4093;
+
+/// The data of one rank: small random numbers of either sign, other ones for each rank.
+[[nodiscard]] Pattern source_pattern(int rank, DType dtype);
+/// The left fold over the data of ranks 0 … ranks-1, as ReduceOp defines it, one element at a time.
+[[nodiscard]] Pattern reduced_pattern(int ranks, DType dtype, ReduceOp op);
+
+/// Writes elements first … first + count - 1 to `out`.
+void write_pattern(const Pattern& pattern, DType dtype, std::int64_t first, std::int64_t count,
+                   std::byte* out);
+/// How many of `count` elements at `got` differ in any bit from elements first … of the pattern.
+[[nodiscard]] std::int64_t count_wrong(const Pattern& pattern, DType dtype, std::int64_t first,
+                                       std::int64_t count, const std::byte* got);
+
+}  // namespace gantry::bench

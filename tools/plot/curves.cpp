@@ -1,0 +1,208 @@
+#include "tools/plot/curves.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "tools/plot/svg.hpp"
+
+namespace gantry::plot {
+
+namespace {
+
+constexpr double kWidth = 1080;
+constexpr double kMargin = 28;
+constexpr double kLegendLine = 20;
+constexpr double kColumnWidth = 512;
+constexpr double kRowHeight = 330;
+constexpr double kPlotLeft = 58;  // of a panel: room for the values
+constexpr double kPlotTop = 40;
+constexpr double kPlotWidth = kColumnWidth - kPlotLeft - 20;
+constexpr double kPlotHeight = kRowHeight - kPlotTop - 56;
+
+constexpr const char* kStyle = R"(
+  text { font-family: system-ui, "Segoe UI", "Noto Sans", "DejaVu Sans", sans-serif; fill: #1f2933 }
+  .title { font-size: 19px; font-weight: 600 }
+  .note { font-size: 12px; fill: #616e7c }
+  .panel { font-size: 14px; font-weight: 600 }
+  .axis { font-size: 11px; fill: #7b8794 }
+  .legend { font-size: 12.5px }
+  .grid { stroke: #e4e7eb; stroke-width: 1 }
+  .base { stroke: #9aa5b1; stroke-width: 1 }
+  polyline { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round }
+)";
+
+// Told apart also by readers who do not see all colours; later turns are dashed.
+constexpr std::array<const char*, 8> kColours{"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                              "#e69f00", "#56b4e9", "#7b5ea7", "#4d4d4d"};
+constexpr std::array<const char*, 3> kDashes{"", "7 4", "2 4"};
+
+// "8", "64K", "1M".
+std::string size_text(double bytes) {
+  for (const char* unit : {"", "K", "M", "G"}) {
+    if (bytes < 1024) return fmt::format("{:.4g}{}", bytes, unit);
+    bytes /= 1024;
+  }
+  return fmt::format("{:.4g}T", bytes);
+}
+
+// One axis: values to positions from 0 to 1, and where its lines are.
+class Axis {
+ public:
+  Axis(double low, double high, bool logarithmic, double base)
+      : logarithmic_(logarithmic), base_(base) {
+    if (!logarithmic_) {
+      low_ = 0;
+      const double rough = std::max(high, 1e-9) / 5;
+      const double power = std::pow(10, std::floor(std::log10(rough)));
+      step_ = 10 * power;
+      for (const double factor : {5.0, 2.5, 2.0, 1.0}) {
+        if (factor * power >= rough) step_ = factor * power;
+      }
+      high_ = std::ceil(high / step_ - 1e-9) * step_;
+      if (!(high_ > 0)) high_ = step_;
+      return;
+    }
+    low_ = std::floor(log(low) + 1e-9);
+    high_ = std::max(std::ceil(log(high) - 1e-9), low_ + 1);
+    step_ = std::max(1.0, std::ceil((high_ - low_) / 9));
+  }
+
+  double position(double value) const {
+    const double at = logarithmic_ ? log(value) : value;
+    return (at - low_) / (high_ - low_);
+  }
+  std::vector<double> ticks() const {
+    std::vector<double> values;
+    for (double at = low_; at <= high_ + 1e-9; at += step_) {
+      values.push_back(logarithmic_ ? std::pow(base_, at) : at);
+    }
+    return values;
+  }
+
+ private:
+  double log(double value) const { return std::log(value) / std::log(base_); }
+
+  bool logarithmic_;
+  double base_;
+  double low_ = 0;
+  double high_ = 1;
+  double step_ = 1;
+};
+
+bool drawable(const Panel& panel, const std::pair<double, double>& point) {
+  return point.first > 0 && std::isfinite(point.second) &&
+         (panel.logarithmic ? point.second > 0 : point.second >= 0);
+}
+
+class Drawing {
+ public:
+  explicit Drawing(const Picture& picture) : picture_(picture) {
+    for (const Panel& panel : picture.panels) {
+      for (const Curve& curve : panel.curves) {
+        if (std::find(names_.begin(), names_.end(), curve.name) == names_.end()) {
+          names_.push_back(curve.name);
+        }
+      }
+    }
+  }
+
+  std::string draw() const {
+    std::string svg = text_at(kMargin, 36, "title", picture_.title);
+    svg += text_at(kMargin, 57, "note", picture_.note);
+    double y = 82;
+    svg += draw_legend(y);
+    for (std::size_t i = 0; i < picture_.panels.size(); ++i) {
+      const double x = kMargin + (i % 2 == 0 ? 0 : kColumnWidth);
+      svg += draw_panel(picture_.panels[i], x, y + static_cast<double>(i / 2) * kRowHeight);
+    }
+    const double rows = std::ceil(static_cast<double>(picture_.panels.size()) / 2);
+    return document(kWidth, y + rows * kRowHeight + 12, kStyle, svg);
+  }
+
+ private:
+  std::string stroke(const std::string& name) const {
+    const auto i =
+        static_cast<std::size_t>(std::find(names_.begin(), names_.end(), name) - names_.begin());
+    const char* dash = kDashes[i / kColours.size() % kDashes.size()];
+    return fmt::format("stroke=\"{}\"{}", kColours[i % kColours.size()],
+                       *dash == 0 ? "" : fmt::format(" stroke-dasharray=\"{}\"", dash));
+  }
+
+  // The names in lines as wide as the picture; `y` moves below them.
+  std::string draw_legend(double& y) const {
+    std::string svg;
+    double x = kMargin;
+    for (const std::string& name : names_) {
+      const double width = 46 + 7.1 * static_cast<double>(name.size());
+      if (x > kMargin && x + width > kWidth - kMargin) {
+        x = kMargin;
+        y += kLegendLine;
+      }
+      svg += fmt::format("<polyline points=\"{:.1f},{:.1f} {:.1f},{:.1f}\" {}/>\n", x, y - 4,
+                         x + 24, y - 4, stroke(name));
+      svg += text_at(x + 30, y, "legend", name);
+      x += width;
+    }
+    y += kLegendLine;
+    return svg;
+  }
+
+  std::string draw_panel(const Panel& panel, double left, double top) const {
+    std::string svg = text_at(left, top + 22, "panel", panel.title);
+    svg += text_at(left + kPlotLeft + kPlotWidth, top + 22, "axis", panel.unit, "end");
+    double least_x = std::numeric_limits<double>::infinity();
+    double least_y = least_x;
+    double most_x = 0;
+    double most_y = 0;
+    for (const Curve& curve : panel.curves) {
+      for (const auto& point : curve.points) {
+        if (!drawable(panel, point)) continue;
+        least_x = std::min(least_x, point.first);
+        most_x = std::max(most_x, point.first);
+        least_y = std::min(least_y, point.second);
+        most_y = std::max(most_y, point.second);
+      }
+    }
+    if (!(most_x > 0)) return svg;
+    const Axis sizes(least_x, most_x, true, 2);
+    const Axis values(least_y, most_y, panel.logarithmic, 10);
+    const double x0 = left + kPlotLeft;
+    const double bottom = top + kPlotTop + kPlotHeight;
+    for (const double tick : values.ticks()) {
+      const double y = bottom - values.position(tick) * kPlotHeight;
+      svg += line_at(x0, y, x0 + kPlotWidth, y, "grid");
+      svg += text_at(x0 - 8, y + 4, "axis", fmt::format("{:g}", tick), "end");
+    }
+    for (const double tick : sizes.ticks()) {
+      const double x = x0 + sizes.position(tick) * kPlotWidth;
+      svg += line_at(x, bottom, x, bottom + 4, "base");
+      svg += text_at(x, bottom + 18, "axis", size_text(tick), "middle");
+    }
+    svg += line_at(x0, bottom, x0 + kPlotWidth, bottom, "base");
+    svg += text_at(x0 + kPlotWidth / 2, bottom + 36, "axis", "bytes", "middle");
+    for (const Curve& curve : panel.curves) {
+      std::string points;
+      for (const auto& point : curve.points) {
+        if (!drawable(panel, point)) continue;
+        points += fmt::format("{:.1f},{:.1f} ", x0 + sizes.position(point.first) * kPlotWidth,
+                              bottom - values.position(point.second) * kPlotHeight);
+      }
+      svg += fmt::format("<g><title>{}</title><polyline points=\"{}\" {}/></g>\n",
+                         escaped(curve.name), points, stroke(curve.name));
+    }
+    return svg;
+  }
+
+  const Picture& picture_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace
+
+std::string curves_svg(const Picture& picture) { return Drawing(picture).draw(); }
+
+}  // namespace gantry::plot

@@ -1,0 +1,71 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+
+#include "tools/tune/options.hpp"
+#include "tools/tune/sweep.hpp"
+
+namespace gantry::tune {
+namespace {
+
+constexpr int kWrong = 1;
+constexpr int kOwnError = 2;
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) throw Error(fmt::format("cannot write '{}'", path));
+}
+
+// The text of a file, empty if there is none.
+std::string present_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  return text.str();
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const Options options = parse_options(arguments);
+  if (!options.text.empty()) {
+    fmt::print("{}", options.text);
+    return 0;
+  }
+  bench::RankGroup group(options.devices);
+  if (group.ranks() < 2) {
+    throw InvalidArgument("expected at least two ranks, but got one: there is nothing to choose");
+  }
+  const Findings findings = sweep(group, options, [&](const std::string& text) {
+    if (!options.quiet) fmt::print(stderr, "{}\n", text);
+  });
+  if (!group.reports()) return 0;
+  const std::string text =
+      table_text(findings, options.merge ? present_text(options.output) : std::string());
+  if (options.output.empty()) {
+    fmt::print("{}", text);
+  } else {
+    write_text(options.output, text);
+  }
+  if (!options.samples.empty()) write_text(options.samples, report_json(findings.report));
+  return wrong_elements(findings.report) == 0 ? 0 : kWrong;
+}
+
+}  // namespace
+}  // namespace gantry::tune
+
+int main(int argc, char** argv) {
+  try {
+    return gantry::tune::run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "gantry-tune: {}\n", error.what());
+    return gantry::tune::kOwnError;
+  }
+}

@@ -1,0 +1,130 @@
+#include "tools/tune/options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+
+#include "tools/bench/operation.hpp"
+
+namespace gantry::tune {
+
+namespace {
+
+constexpr const char* kFooter = R"(
+  gantry-tune --output table.json              # every visible device, in this process
+  mpirun -n 8 gantry-tune --output table.json  # one process per device
+  GANTRY_COLL_TABLE=table.json program         # takes what was found
+
+Exit code: 0; 1 if a result was wrong, which is then left out; 2 for errors.)";
+
+bool is_tunable(CollectiveKind kind) {
+  return kind != CollectiveKind::barrier && kind != CollectiveKind::send;
+}
+
+std::vector<CollectiveKind> read_operations(const std::vector<std::string>& names) {
+  std::vector<CollectiveKind> kinds;
+  for (const std::string& text : names) {
+    if (text == "all") {
+      for (const CollectiveKind kind : bench::operations()) {
+        if (is_tunable(kind)) kinds.push_back(kind);
+      }
+      continue;
+    }
+    const CollectiveKind kind = bench::parse_operation(text);
+    if (!is_tunable(kind)) {
+      throw InvalidArgument(fmt::format(
+          "--op: expected an operation with a choice of algorithms, but got '{}'", text));
+    }
+    kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+std::vector<Algorithm> read_algorithms(const std::vector<std::string>& names) {
+  std::vector<Algorithm> algorithms;
+  for (const std::string& text : names) {
+    Selector selector;
+    selector.rule(text);
+    if (selector.forced() == Algorithm::automatic) {
+      throw InvalidArgument(fmt::format("--algo: expected algorithms, but got '{}'", text));
+    }
+    algorithms.push_back(selector.forced());
+  }
+  return algorithms;
+}
+
+}  // namespace
+
+Options parse_options(const std::vector<std::string>& arguments) {
+  Options options;
+  options.repetitions = {.calls = 20, .batches = 7, .warm_up = 5, .max_seconds = 0.2};
+  std::vector<std::string> operations{"all"};
+  std::vector<std::string> algorithms{"ll", "direct", "relay", "copy"};
+  std::string begin = "64";
+  std::string end = "64M";
+  std::string dtype = "f32";
+  double factor = 2;
+  bool quick = false;
+  CLI::App app("Measures the algorithms of collectives and writes the table that chooses them.",
+               "gantry-tune");
+  app.footer(kFooter);
+  app.add_option("-o,--op", operations, "operations (all)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("-a,--algo", algorithms, "algorithms (ll,direct,relay,copy)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--blocks", options.blocks, "thread blocks (4,8,16,32,64)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, kMostTableBlocks));
+  auto* begins = app.add_option("-b,--begin", begin, "least size of a message (64)");
+  auto* ends = app.add_option("-e,--end", end, "greatest size (64M)");
+  auto* factors = app.add_option("-f,--factor", factor, "from one size to the next (2)");
+  app.add_option("-d,--dtype", dtype, "element type (f32)");
+  app.add_option("-g,--gpus", options.devices, "devices of this process (all; 1 per process)")
+      ->check(CLI::Range(1, 64));
+  app.add_option("-n,--iters", options.repetitions.calls, "calls timed together (20)")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--batches", options.repetitions.batches, "such batches; their median counts (7)")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--max-seconds", options.repetitions.max_seconds, "of one measurement (0.2)")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--eager", options.eager, "times calls, not graphs of them");
+  app.add_flag("--quick", quick, "fewer sizes, blocks and calls: up to 16M by 4, 8 and 32 blocks");
+  app.add_option("-O,--output", options.output, "the file to write (stdout)");
+  app.add_flag("--merge", options.merge, "keeps the file's tables for other machines")
+      ->needs(app.get_option("--output"));
+  app.add_option("-J,--samples", options.samples, "writes every measurement as JSON");
+  app.add_flag("-q,--quiet", options.quiet, "no progress");
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    options.text = app.help();
+    return options;
+  } catch (const CLI::ParseError& error) {
+    throw InvalidArgument(error.what());
+  }
+  if (quick) {
+    if (begins->count() == 0) begin = "256";
+    if (ends->count() == 0) end = "16M";
+    if (factors->count() == 0) factor = 4;
+    if (options.blocks.empty()) options.blocks = {8, 32};
+    options.repetitions.batches = std::min(options.repetitions.batches, 3);
+    options.repetitions.max_seconds = std::min(options.repetitions.max_seconds, 0.05);
+  }
+  if (options.blocks.empty()) options.blocks = {4, 8, 16, 32, 64};
+  options.dtype = parse_dtype(dtype);
+  options.operations = read_operations(operations);
+  options.algorithms = read_algorithms(algorithms);
+  options.sizes =
+      bench::sizes_between(static_cast<std::int64_t>(env::parse_bytes(begin, "--begin")),
+                           static_cast<std::int64_t>(env::parse_bytes(end, "--end")), factor, 0);
+  return options;
+}
+
+}  // namespace gantry::tune
