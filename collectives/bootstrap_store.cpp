@@ -12,6 +12,7 @@
 #include <gantry/core/rendezvous.hpp>
 
 #include "collectives/bootstrap.hpp"
+#include "core/store_wire.hpp"
 
 namespace gantry {
 
@@ -22,6 +23,11 @@ class Connection {
  public:
   Connection(const ProcessIdentity& identity, std::chrono::milliseconds timeout)
       : timeout_(timeout) {
+    const store::Address address = store::parse_address(identity.rendezvous);
+    if (address.kind == store::Address::Kind::tcp && address.port == 0) {
+      throw InvalidArgument(fmt::format(
+          "GANTRY_RDZV: expected a port that all ranks know, but got '{}'", identity.rendezvous));
+    }
     if (identity.serves_rendezvous()) {
       server_ = std::make_unique<StoreServer>(StoreServerOptions{.address = identity.rendezvous});
     }

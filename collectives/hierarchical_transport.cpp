@@ -13,7 +13,8 @@ HierarchicalTransport::HierarchicalTransport(Layers layers)
       map_(std::move(layers.map)),
       all_(std::move(layers.all)),
       node_(std::move(layers.node)),
-      column_(std::move(layers.column)) {
+      column_(std::move(layers.column)),
+      check_node_(std::move(layers.check_node)) {
   if (!map_.has_layers() || map_.ranks() != everyone_.size) {
     throw InvalidArgument(
         "hierarchical transport: expected several nodes of equally many ranks, more than one each");
@@ -31,6 +32,11 @@ void HierarchicalTransport::run(const CollectiveCall& call, const Stream& stream
     all_->verify(call, stream);
     try {
       (run.*operation)();
+      if (check_node_) {
+        // Kernels of a node that lost a rank end without a result: nobody may take it for one.
+        stream.record().synchronize();
+        check_node_();
+      }
     } catch (...) {
       all_->abort();  // The others wait for this rank's part.
       throw;

@@ -1,7 +1,10 @@
 #pragma once
 
-#include <cstddef>
+#include <chrono>
+#include <functional>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <gantry/tensor/tensor.hpp>
@@ -39,9 +42,13 @@ struct Layers {
   Membership everyone;
   NodeMap map;                         // has_layers()
   std::unique_ptr<HostTransport> all;  // over everyone
-  std::unique_ptr<Transport> node;     // over map.members(node of this rank), in that order
-  std::unique_ptr<Transport> column =
-      {};  // over map.column(index of this rank); null: `all` serves
+  // Over map.members(node of this rank), in that order.
+  std::unique_ptr<Transport> node;
+  // Over map.column(index of this rank); null: `all` serves.
+  std::unique_ptr<Transport> column = {};
+  // Throws what became of work inside the node that is done, if its host is told later than
+  // run().
+  std::function<void()> check_node = {};
 };
 
 // Ranks on several machines, several on each: one transport inside a machine and one between.
@@ -70,7 +77,18 @@ class HierarchicalTransport final : public Transport {
   std::unique_ptr<HostTransport> all_;
   std::unique_ptr<Transport> node_;
   std::unique_ptr<Transport> column_;
+  std::function<void()> check_node_;
 };
+
+// The transport of ranks on several machines: in layers if `machines`, one text per rank, allow it
+// and the ranks of every machine reach each other's memory; else the host's alone. `group` names
+// the flight recorder, `device_name` the table of algorithms inside a machine. Collective.
+// Throws: Error, PeerLostError, TimeoutError.
+std::unique_ptr<Transport> make_layered_transport(const Membership& everyone, Bootstrap& bootstrap,
+                                                  std::span<const std::string> machines,
+                                                  std::string_view device_name,
+                                                  std::chrono::milliseconds timeout,
+                                                  std::string_view group);
 
 // True if the order in which ranks' elements are combined cannot be seen in the result, or was
 // given up.

@@ -41,7 +41,8 @@ class HostLinks {
   // nobody receives it yet; a larger one may wait for its receiver.
   // Throws: PeerLostError as soon as any rank of the group is known to be lost, also one that is
   // not concerned; TimeoutError naming the ranks that moved nothing within the deadline. Then every
-  // rank of the group throws, and does so at each later call.
+  // rank of the group throws, and does so at each later call; by MPI, which tells nobody, each when
+  // its own deadline is over.
   virtual void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) = 0;
   // Makes exchange() throw PeerLostError that blames this rank, on all ranks, for good.
   virtual void abort() noexcept = 0;

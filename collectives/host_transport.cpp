@@ -5,6 +5,7 @@
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
 #include <gantry/device/driver.hpp>
 
 #include "collectives/control_block.hpp"
@@ -206,8 +207,12 @@ HostStaging& HostTransport::staging(std::int64_t step) {
 std::unique_ptr<HostTransport> make_host_transport_over_links(const Membership& membership,
                                                               Bootstrap& bootstrap,
                                                               std::chrono::milliseconds timeout) {
-  return std::make_unique<HostTransport>(
-      membership, make_host_links(bootstrap, {membership.rank, membership.size, timeout}));
+  auto links = make_host_links(bootstrap, {membership.rank, membership.size, timeout});
+  if (membership.rank == 0) {
+    logging::info("messages between " + std::to_string(membership.size) + " ranks' hosts go by " +
+                  std::string(links->name()));
+  }
+  return std::make_unique<HostTransport>(membership, std::move(links));
 }
 
 std::unique_ptr<Transport> make_host_transport(const Membership& membership, Bootstrap& bootstrap) {

@@ -5,6 +5,7 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/driver.hpp>
+#include <gantry/device/guard.hpp>
 
 #include "collectives/control_block.hpp"
 #include "collectives/p2p_plans.hpp"
@@ -143,6 +144,7 @@ std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Boot
                                               ControlBlock& control, const Selector& selector) {
   static std::array<std::once_flag, 64> loaded;
   const auto device = static_cast<std::size_t>(membership.device.index);
+  const DeviceGuard guard(membership.device);
   if (device < loaded.size()) std::call_once(loaded[device], protocol::preload);
   return std::make_unique<P2pTransport>(membership, bootstrap, control, selector);
 }

@@ -4,22 +4,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <utility>
 
-#include <gantry/core/env.hpp>
-
 namespace gantry {
-
-std::string boot_id() {
-  if (const auto pretended = env::get("GANTRY_BOOT_ID")) return *pretended;
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
 
 PeerProcess::PeerProcess(const ProcessStamp& process)
     : process_(process), descriptor_(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0))) {

@@ -1,14 +1,10 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "core/process_stamp.hpp"
 
 namespace gantry {
-
-// This machine's boot: two processes with the same text run on the same kernel.
-std::string boot_id();
 
 // Watches a process of this machine.
 class PeerProcess {

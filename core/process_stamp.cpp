@@ -8,25 +8,31 @@
 #include <sstream>
 #include <string>
 
+#include <gantry/core/env.hpp>
+
 namespace gantry {
 namespace {
 
-// Start time from /proc/<pid>/stat; none if there is no such process or it is dead but not reaped.
-std::optional<std::uint64_t> start_time(std::int32_t pid) {
+struct Stat {
+  char state = 'X';
+  std::uint64_t start_time = 0;
+};
+
+// From /proc/<pid>/stat; none if there is no such process or it is dead but not reaped.
+std::optional<Stat> look_up(std::int32_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   // The command name in parentheses may contain anything, also parentheses.
   const auto name_end = text.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(name_end + 1));
-  std::string state;
-  fields >> state;
-  if (state == "Z" || state == "X") return std::nullopt;
+  Stat result;
+  fields >> result.state;
+  if (result.state == 'Z' || result.state == 'X') return std::nullopt;
   constexpr int kFieldsBetweenStateAndStart = 18;
   std::string skipped;
   for (int i = 0; i < kFieldsBetweenStateAndStart; ++i) fields >> skipped;
-  std::uint64_t result = 0;
-  if (!(fields >> result)) return std::nullopt;
+  if (!(fields >> result.start_time)) return std::nullopt;
   return result;
 }
 
@@ -36,12 +42,27 @@ ProcessStamp this_process() {
   // A fork changes the number, so the cache is checked.
   thread_local ProcessStamp known;
   const std::int32_t pid = getpid();
-  if (known.pid != pid) known = {pid, start_time(pid).value_or(0)};
+  if (known.pid != pid) known = {pid, look_up(pid).value_or(Stat{}).start_time};
   return known;
 }
 
 bool is_running(const ProcessStamp& process) {
-  return start_time(process.pid) == process.start_time;
+  const std::optional<Stat> stat = look_up(process.pid);
+  return stat && stat->start_time == process.start_time;
+}
+
+bool is_stopped(const ProcessStamp& process) {
+  const std::optional<Stat> stat = look_up(process.pid);
+  return stat && stat->start_time == process.start_time &&
+         (stat->state == 'T' || stat->state == 't');
+}
+
+std::string boot_id() {
+  if (const auto pretended = env::get("GANTRY_BOOT_ID")) return *pretended;
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
 }
 
 }  // namespace gantry

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace gantry {
 
@@ -17,5 +18,10 @@ struct ProcessStamp {
 [[nodiscard]] ProcessStamp this_process();
 /// True if that very process still runs; false once it has ended, reaped or not.
 [[nodiscard]] bool is_running(const ProcessStamp& process);
+/// True if that very process is stopped, by a signal or a debugger.
+[[nodiscard]] bool is_stopped(const ProcessStamp& process);
+
+/// This machine's boot: two processes with the same text run on the same kernel.
+[[nodiscard]] std::string boot_id();
 
 }  // namespace gantry

@@ -15,6 +15,7 @@
 #include <gantry/core/error.hpp>
 
 #include "launcher/cgroup.hpp"
+#include "launcher/dump.hpp"
 #include "launcher/options.hpp"
 #include "launcher/plan.hpp"
 #include "launcher/report.hpp"
@@ -79,6 +80,9 @@ int run(const std::vector<std::string>& arguments) {
       return 0;
     case Action::environment:
       fmt::print("{}", describe_environment(environment, options.json));
+      return 0;
+    case Action::dump:
+      fmt::print("{}", dump(options.target, options.clear, options.json));
       return 0;
     case Action::dry_run:
       try {

@@ -23,10 +23,41 @@ Without -n, one rank is started per visible device: the GPUs that NVML shows, fi
 CUDA_VISIBLE_DEVICES, or GANTRY_SIM_DEVICES=N simulated ones.
 
   glaunch env                  print the variables that ranks get
+  glaunch dump [--clear] [--json] [JOB|PID|FILE]
+                               print what the ranks of jobs, also of jobs that hang or were killed,
+                               are at in their collectives; see glaunch dump --help
   glaunch -n 2 -- ./app -v     everything behind the program's name belongs to the program
 
 Exit code: that of the first rank that failed, 128+N if signal N ended it, 124 after --timeout,
 125 for glaunch's own errors, 126/127 if the program cannot be started, 130 after Ctrl-C.)";
+
+constexpr const char* kDumpFooter = R"(
+Ranks of one machine write down every collective call in shared memory, where it stays when they
+hang or are killed. For each group: its ranks, their newest calls, and who waits for whom.
+To start a program called dump: glaunch -- dump)";
+
+Options parse_dump(std::vector<std::string> arguments) {
+  Options options;
+  options.action = Action::dump;
+  CLI::App app("Prints what the ranks of this user's jobs are at in their collectives.",
+               "glaunch dump");
+  app.footer(kDumpFooter);
+  app.add_flag("--clear", options.clear, "remove the records of groups whose ranks have all ended");
+  app.add_flag("--json", options.json, "print JSON");
+  app.add_option("target", options.target,
+                 "a job (GANTRY_JOB_ID), the process id of a rank, or a file with a slash");
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  try {
+    app.parse(arguments);
+  } catch (const CLI::CallForHelp&) {
+    options.action = Action::inform;
+    options.text = app.help();
+  } catch (const CLI::ParseError& error) {
+    throw InvalidArgument(
+        fmt::format("dump: {} (to start a program called dump: glaunch -- dump)", error.what()));
+  }
+  return options;
+}
 
 }  // namespace
 
@@ -88,6 +119,10 @@ Options parse_options(std::vector<std::string> arguments) {
     options.action = Action::environment;
     options.json = arguments.size() == 2;
     return options;
+  }
+
+  if (!arguments.empty() && arguments[0] == "dump") {
+    return parse_dump({arguments.begin() + 1, arguments.end()});
   }
 
   CLI::App app("Starts one process per device, merges their output and stops them together.",

@@ -13,6 +13,7 @@ enum class Action {
   run,          ///< start the command
   dry_run,      ///< print the plan
   environment,  ///< print the variables that ranks get
+  dump,         ///< print what the ranks of jobs are at
   inform,       ///< print `text` (help, version)
 };
 
@@ -24,6 +25,8 @@ struct Options {
   Action action = Action::run;
   std::string text;  ///< for Action::inform
   bool json = false;
+  std::string target;  ///< for Action::dump: a job, a process id, a file, or all if empty
+  bool clear = false;  ///< for Action::dump: remove the records of jobs that have ended
 
   std::vector<std::string> command;
   std::optional<int> ranks;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <functional>
@@ -11,6 +13,7 @@
 #include <gantry/core/rendezvous.hpp>
 
 #include "tests/collectives/control_group.hpp"
+#include "tests/support/rank_processes.hpp"
 
 namespace gantry {
 namespace {
@@ -19,7 +22,10 @@ using std::chrono::milliseconds;
 using testing::ControlGroup;
 using testing::FlightFolder;
 using ::testing::HasSubstr;
+using testing::Outcome;
 using testing::rank_threads;
+using testing::RankCommand;
+using testing::RankProcesses;
 using testing::text_of;
 
 // What rank `rank` says in round `round`; now and then nothing, or more than fits into one piece.
@@ -91,6 +97,41 @@ TEST(StoreBootstrapTest, ExchangesAndDividesOverAStore) {
     EXPECT_THROW((void)mine->all_gather(""), PeerLostError);
     EXPECT_EQ(mine->lost_rank(), -1);
   });
+}
+
+// A TCP port of this machine that nobody listens at.
+int free_port() {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  EXPECT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
+  EXPECT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  close(listener);
+  return ntohs(address.sin_port);
+}
+
+TEST(StoreBootstrapTest, ProcessesMeetAtATcpAddressWithoutALauncher) {
+  const FlightFolder folder;
+  RankProcesses ranks(
+      RankCommand{.ranks = 3,
+                  .argv = {std::string(GANTRY_TEST_PROGRAM_DIR) + "/watchdog_actor", "check"},
+                  .address = fmt::format("tcp:127.0.0.1:{}", free_port())});
+  for (int rank = 0; rank < 3; ++rank) {
+    const Outcome outcome = ranks[rank].wait();
+    EXPECT_EQ(outcome.exit_code, 0) << rank << outcome.describe();
+    EXPECT_THAT(outcome.out, HasSubstr(fmt::format("rank {} of 3 by torchrun", rank)));
+  }
+}
+
+TEST(StoreBootstrapTest, APortThatNobodyKnowsIsAnError) {
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(text_of<InvalidArgument>([&] {
+                (void)make_store_bootstrap(member(rank, 2, "tcp:127.0.0.1:0"), milliseconds(10));
+              }),
+              "GANTRY_RDZV: expected a port that all ranks know, but got 'tcp:127.0.0.1:0'");
+  }
 }
 
 TEST(StoreBootstrapTest, ALostRankDoesNotDisturbASubsetWithoutIt) {

@@ -201,6 +201,37 @@ TEST(HierarchicalTransportTest, MovesArrays) {
   }
 }
 
+TEST(HierarchicalTransportTest, RanksOfOneMachineUseItsPeerMemory) {
+  GANTRY_REQUIRE_DEVICES(4);
+  for (const Machines& machines : {kTwoByTwo, kMixed}) {
+    testing::host_ranks(4, [&](HostRank& self) {
+      self.transport.reset();
+      const auto layered =
+          make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, machines,
+                                 "Simulated GPU", std::chrono::seconds(60), "layered-test");
+      ASSERT_EQ(layered->name(), "hierarchical");
+      for (const std::size_t count : {std::size_t{3}, kCount * 2, std::size_t{70'000}}) {
+        check_reductions(self, *layered, DType::bf16, ReduceOp::sum, count);
+        check_reductions(self, *layered, DType::f32, ReduceOp::avg, count);
+        check_reductions(self, *layered, DType::i64, ReduceOp::max, count);
+      }
+    });
+  }
+}
+
+TEST(HierarchicalTransportTest, UnevenMachinesGoThroughHostMemory) {
+  GANTRY_REQUIRE_DEVICES(1);
+  const Machines machines{"a", "a", "b"};
+  testing::host_ranks(3, [&](HostRank& self) {
+    self.transport.reset();
+    const auto flat =
+        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, machines,
+                               "Simulated GPU", std::chrono::seconds(60), "layered-test");
+    EXPECT_EQ(flat->name(), "host");
+    check_reductions(self, *flat, DType::f32, ReduceOp::sum, kCount);
+  });
+}
+
 TEST(HierarchicalTransportTest, MismatchesAreNamedOnEveryRankAndTheGroupGoesOn) {
   GANTRY_REQUIRE_DEVICES(1);
   layered_ranks(kTwoByTwo, [](HostRank& self, Transport& layered) {

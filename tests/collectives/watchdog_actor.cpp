@@ -179,6 +179,21 @@ int run_unreceived(Communicator& world) {
   return 0;
 }
 
+// Rank 1 makes another call than the rest.
+int run_mismatch(Communicator& world) {
+  check_all_reduce(world, 10);
+  try {
+    check_all_reduce(world, world.rank() == 1 ? 20 : 30);
+    say("no error");
+  } catch (const InvalidArgument& error) {
+    say(error.what());
+  }
+  say("ready");
+  await_go();
+  check_all_reduce(world, 10);
+  return 0;
+}
+
 // Even and odd ranks have a group each; one rank dies.
 int run_groups(Communicator& world) {
   Communicator part = world.split(world.rank() % 2);
@@ -228,9 +243,15 @@ int main(int argc, char** argv) {
   try {
     Communicator world = Communicator::world();
     const std::string& what = arguments[0];
+    if (what == "check") {
+      check_all_reduce(world, 1000);
+      say(fmt::format("rank {} of {} by {}", world.rank(), world.size(), world.launched_by()));
+      return 0;
+    }
     if (what == "absence") return run_absence(world, arguments[1], arguments[2]);
     if (what == "stop") return run_stop(world);
     if (what == "unreceived") return run_unreceived(world);
+    if (what == "mismatch") return run_mismatch(world);
     if (what == "groups") return run_groups(world);
     if (what == "step") {
       return run_step(world, arguments[1], std::stoi(arguments[2]), std::stoll(arguments[3]),

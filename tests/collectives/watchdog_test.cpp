@@ -13,7 +13,7 @@
 #include <gantry/core/env.hpp>
 
 #include "core/flight_folder.hpp"
-#include "tests/collectives/rank_processes.hpp"
+#include "tests/support/rank_processes.hpp"
 
 namespace gantry {
 namespace {

@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <exception>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -12,69 +10,16 @@
 #include "tools/bench/comm_bench.hpp"
 #include "tools/bench/forced_choice.hpp"
 #include "tools/bench/options.hpp"
-#include "tools/bench/pictures.hpp"
 #include "tools/bench/rank_bench.hpp"
 #include "tools/bench/rank_group.hpp"
 #include "tools/bench/report.hpp"
+#include "tools/bench/results.hpp"
 
 namespace gantry::bench {
 namespace {
 
 constexpr int kWrong = 1;
 constexpr int kOwnError = 2;
-
-void write_text(const std::string& path, const std::string& text) {
-  if (path == "-") {
-    fmt::print("{}", text);
-    return;
-  }
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) throw Error(fmt::format("cannot write '{}'", path));
-}
-
-// Where the table goes: beside JSON on stdout, to stderr.
-class Table {
- public:
-  Table(const Options& options, bool reports)
-      : out_(options.json == "-" ? stderr : stdout), shown_(reports && !options.quiet) {}
-
-  void print(const std::string& text) const {
-    if (!shown_) return;
-    fmt::print(out_, "{}", text);
-    std::fflush(out_);
-  }
-
- private:
-  std::FILE* out_;
-  bool shown_;
-};
-
-Row row_of(const Case& what, const std::string& variant, const std::string& algorithm) {
-  Row row;
-  row.operation = operation_name(what.kind);
-  row.dtype = name(what.dtype);
-  row.redop = reduces(what.kind) ? name(what.op) : "-";
-  row.root = what.root;
-  row.bytes = what.bytes;
-  row.count = what.count;
-  row.variant = variant;
-  row.algorithm = algorithm;
-  row.mode = what.graph_calls > 0 ? "graph" : "eager";
-  row.in_place = is_in_place(what.kind);
-  return row;
-}
-
-// The different sizes of one operation.
-std::vector<Case> cases_of(CollectiveKind kind, const Options& options, int ranks) {
-  std::vector<Case> cases;
-  for (const std::int64_t bytes : options.sizes) {
-    const Case made = make_case(kind, options.dtype, options.op, options.root, bytes, ranks);
-    if (cases.empty() || made.count != cases.back().count) cases.push_back(made);
-  }
-  return cases;
-}
 
 // All sizes of all operations with one algorithm, as one rank. `add` is called on rank 0.
 template <class Add>
@@ -85,7 +30,7 @@ void run_rank(const Communicator& communicator, const Options& options, const st
   const Selector selector = Selector::load(ranks, device_name);
   const std::string transport = communicator.transport();
   for (const CollectiveKind kind : options.operations) {
-    for (Case what : cases_of(kind, options, ranks)) {
+    for (Case what : cases_of(options, kind, ranks)) {
       const Choice choice = selector.choose(describe(what), what.bytes);
       // A curve of an algorithm holds no other.
       if (selector.forced() != Algorithm::automatic && choice.algorithm != selector.forced()) {
@@ -182,8 +127,7 @@ int run(const std::vector<std::string>& arguments) {
   for (const std::string& path : options.compare) others.push_back(read_report(path));
   const Report report = options.forms.empty() ? measure_group(options) : measure_comm(options);
   if (report.ranks == 0) return 0;  // another process reports
-  if (!options.json.empty()) write_text(options.json, report_json(report));
-  if (!options.svg.empty()) write_text(options.svg, report_svg(report, others));
+  write_results(options, report, others);
   return wrong_elements(report) == 0 ? 0 : kWrong;
 }
 

@@ -176,4 +176,13 @@ Options parse_options(const std::vector<std::string>& arguments) {
   return options;
 }
 
+std::vector<Case> cases_of(const Options& options, CollectiveKind kind, int ranks) {
+  std::vector<Case> cases;
+  for (const std::int64_t bytes : options.sizes) {
+    const Case made = make_case(kind, options.dtype, options.op, options.root, bytes, ranks);
+    if (cases.empty() || made.count != cases.back().count) cases.push_back(made);
+  }
+  return cases;
+}
+
 }  // namespace gantry::bench

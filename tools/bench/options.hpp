@@ -37,4 +37,7 @@ struct Options {
 /// Parses the arguments behind the program's name. Throws: InvalidArgument.
 [[nodiscard]] Options parse_options(const std::vector<std::string>& arguments);
 
+/// The different sizes of one operation that were asked for.
+[[nodiscard]] std::vector<Case> cases_of(const Options& options, CollectiveKind kind, int ranks);
+
 }  // namespace gantry::bench

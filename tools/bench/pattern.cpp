@@ -168,4 +168,34 @@ std::int64_t count_wrong(const Pattern& pattern, DType dtype, std::int64_t first
   return wrong;
 }
 
+std::int64_t count_far(const Pattern& pattern, DType dtype, std::int64_t first, std::int64_t count,
+                       const std::byte* got, double tolerance) {
+  std::int64_t far = 0;
+  dispatch(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using A = Accumulator<T>;
+    for (std::int64_t i = 0; i < count; ++i) {
+      T actual;
+      std::memcpy(&actual, got + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
+      const T expected = element_at<T>(pattern, (first + i) % kPatternPeriod);
+      const double difference = static_cast<double>(static_cast<A>(actual)) -
+                                static_cast<double>(static_cast<A>(expected));
+      if (!(std::abs(difference) <= tolerance)) ++far;
+    }
+  });
+  return far;
+}
+
+double order_tolerance(int ranks, DType dtype, ReduceOp op) {
+  const bool rounds = op == ReduceOp::sum || op == ReduceOp::prod || op == ReduceOp::avg;
+  if (!rounds || !is_floating_point(dtype)) return 0;
+  const int fraction_bits = dtype == DType::f64   ? 52
+                            : dtype == DType::f32 ? 23
+                            : dtype == DType::f16 ? 10
+                                                  : 7;
+  // Every partial result may be rounded once per rank; none is greater than these.
+  const double greatest = op == ReduceOp::prod ? std::pow(4.0, ranks) : 4.0 * ranks;
+  return ranks * greatest * std::ldexp(1.0, -fraction_bits - 1);
+}
+
 }  // namespace gantry::bench

@@ -28,5 +28,11 @@ void write_pattern(const Pattern& pattern, DType dtype, std::int64_t first, std:
 /// How many of `count` elements at `got` differ in any bit from elements first … of the pattern.
 [[nodiscard]] std::int64_t count_wrong(const Pattern& pattern, DType dtype, std::int64_t first,
                                        std::int64_t count, const std::byte* got);
+/// The same for floating elements that differ by more than `tolerance`, or are not numbers.
+[[nodiscard]] std::int64_t count_far(const Pattern& pattern, DType dtype, std::int64_t first,
+                                     std::int64_t count, const std::byte* got, double tolerance);
+/// How far a sum, product or average of `ranks` ranks' data in another order may be from
+/// reduced_pattern; 0 where every order gives the same bits.
+[[nodiscard]] double order_tolerance(int ranks, DType dtype, ReduceOp op);
 
 }  // namespace gantry::bench

@@ -9,6 +9,7 @@
 #include <gantry/tensor/factories.hpp>
 
 #include "tools/bench/captured_calls.hpp"
+#include "tools/bench/rank_part.hpp"
 
 namespace gantry::bench {
 
@@ -18,21 +19,6 @@ struct RankBench::Buffers {
   Tensor output;
 };
 
-namespace {
-
-// This rank's part in pairs of sender and receiver; the last rank of an odd number has none.
-struct Pair {
-  int peer = -1;
-  bool sends = false;
-};
-
-Pair pair_of(int rank, int ranks) {
-  if ((rank ^ 1) >= ranks) return {};
-  return {rank ^ 1, rank % 2 == 0};
-}
-
-}  // namespace
-
 RankBench::RankBench(Communicator communicator)
     : communicator_(std::move(communicator)),
       stream_(Stream::from_pool(communicator_.device(), StreamPriority::high)) {
@@ -41,41 +27,12 @@ RankBench::RankBench(Communicator communicator)
 }
 
 RankBench::Buffers RankBench::make_buffers(const Case& what) const {
-  const int ranks = communicator_.size();
-  const bool root = communicator_.rank() == what.root;
-  const auto make = [&](std::int64_t parts) {
-    return empty({parts * what.count}, {.dtype = what.dtype, .device = communicator_.device()});
+  const Parts parts = parts_of(what, communicator_.rank(), communicator_.size());
+  const auto make = [&](int count) {
+    if (count == 0) return Tensor();
+    return empty({count * what.count}, {.dtype = what.dtype, .device = communicator_.device()});
   };
-  Buffers buffers;
-  switch (what.kind) {
-    case CollectiveKind::barrier:
-      break;
-    case CollectiveKind::all_reduce:
-    case CollectiveKind::reduce:
-    case CollectiveKind::broadcast:
-      buffers.output = make(1);
-      break;
-    case CollectiveKind::all_gather:
-      buffers = {make(1), make(ranks)};
-      break;
-    case CollectiveKind::reduce_scatter:
-      buffers = {make(ranks), make(1)};
-      break;
-    case CollectiveKind::gather:
-      buffers = {make(1), root ? make(ranks) : Tensor()};
-      break;
-    case CollectiveKind::scatter:
-      buffers = {root ? make(ranks) : Tensor(), make(1)};
-      break;
-    case CollectiveKind::all_to_all:
-      buffers = {make(ranks), make(ranks)};
-      break;
-    case CollectiveKind::send:
-    case CollectiveKind::recv:
-      (pair_of(communicator_.rank(), ranks).sends ? buffers.input : buffers.output) = make(1);
-      break;
-  }
-  return buffers;
+  return {make(parts.input), make(parts.output)};
 }
 
 void RankBench::fill(const Case& what, Buffers& buffers) const {
@@ -134,43 +91,9 @@ void RankBench::submit(const Case& what, Buffers& buffers) {
 
 std::int64_t RankBench::wrong_elements(const Case& what, const Buffers& buffers) const {
   if (!buffers.output.defined()) return 0;
-  const int rank = communicator_.rank();
-  const int ranks = communicator_.size();
   const Tensor host = buffers.output.cpu();
-  const auto* got = static_cast<const std::byte*>(host.data());
-  const std::size_t part_bytes = static_cast<std::size_t>(what.count) * element_size(what.dtype);
-  const auto compare = [&](const Pattern& expected, std::int64_t first, int part = 0) {
-    return count_wrong(expected, what.dtype, first, what.count,
-                       got + part_bytes * static_cast<std::size_t>(part));
-  };
-  std::int64_t wrong = 0;
-  switch (what.kind) {
-    case CollectiveKind::barrier:
-      return 0;
-    case CollectiveKind::reduce:
-      if (rank != what.root) return compare(source_pattern(rank, what.dtype), 0);
-      [[fallthrough]];
-    case CollectiveKind::all_reduce:
-      return compare(reduced_pattern(ranks, what.dtype, what.op), 0);
-    case CollectiveKind::reduce_scatter:
-      return compare(reduced_pattern(ranks, what.dtype, what.op), rank * what.count);
-    case CollectiveKind::broadcast:
-      return compare(source_pattern(what.root, what.dtype), 0);
-    case CollectiveKind::scatter:
-      return compare(source_pattern(what.root, what.dtype), rank * what.count);
-    case CollectiveKind::send:
-    case CollectiveKind::recv:
-      return compare(source_pattern(pair_of(rank, ranks).peer, what.dtype), 0);
-    case CollectiveKind::all_gather:
-    case CollectiveKind::gather:
-    case CollectiveKind::all_to_all:
-      for (int peer = 0; peer < ranks; ++peer) {
-        const std::int64_t first = what.kind == CollectiveKind::all_to_all ? rank * what.count : 0;
-        wrong += compare(source_pattern(peer, what.dtype), first, peer);
-      }
-      return wrong;
-  }
-  __builtin_unreachable();
+  return count_wrong_output(what, communicator_.rank(), communicator_.size(),
+                            static_cast<const std::byte*>(host.data()));
 }
 
 Timing RankBench::measure(const Case& what, Buffers& buffers, const Repetitions& repetitions) {
@@ -180,31 +103,17 @@ Timing RankBench::measure(const Case& what, Buffers& buffers, const Repetitions&
       for (int i = 0; i < what.graph_calls; ++i) submit(what, buffers);
     });
   }
-  const int calls_at_once = graph.defined() ? what.graph_calls : 1;
-  // Seconds for at least `calls` calls, begun by all ranks together.
-  const auto batch = [&](int launches) {
-    communicator_.host_barrier();
-    const StopWatch watch;
-    for (int i = 0; i < launches; ++i) {
-      if (graph.defined()) {
-        graph.launch(stream_);
-      } else {
-        submit(what, buffers);
-      }
-      if (repetitions.blocking) stream_.synchronize();
-    }
-    stream_.synchronize();
-    return watch.seconds();
-  };
-  if (repetitions.warm_up > 0)
-    (void)batch((repetitions.warm_up + calls_at_once - 1) / calls_at_once);
-  const double probe = maximum({batch(1) / calls_at_once}).front();
-  const Repetitions fitted = repetitions.fitted(probe);
-  const int launches = (fitted.calls + calls_at_once - 1) / calls_at_once;
-  const int calls = launches * calls_at_once;
-  std::vector<double> batch_us;
-  for (int i = 0; i < fitted.batches; ++i) batch_us.push_back(batch(launches) * 1e6 / calls);
-  return summarize(maximum(batch_us), calls);
+  TimedCalls timed;
+  timed.begin = [&] { communicator_.host_barrier(); };
+  timed.wait = [&] { stream_.synchronize(); };
+  timed.maximum = [&](const std::vector<double>& mine) { return maximum(mine); };
+  if (graph.defined()) {
+    timed.calls_at_once = what.graph_calls;
+    timed.launch = [&] { graph.launch(stream_); };
+  } else {
+    timed.launch = [&] { submit(what, buffers); };
+  }
+  return bench::measure(timed, repetitions);
 }
 
 std::vector<double> RankBench::maximum(const std::vector<double>& mine) {

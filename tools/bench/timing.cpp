@@ -42,4 +42,28 @@ Timing summarize(std::vector<double> batch_us, int calls) {
   return timing;
 }
 
+Timing measure(const TimedCalls& timed, const Repetitions& repetitions) {
+  const int at_once = timed.calls_at_once;
+  const auto launches_of = [&](int calls) { return (calls + at_once - 1) / at_once; };
+  // Seconds, from when all ranks began.
+  const auto batch = [&](int launches) {
+    timed.begin();
+    const StopWatch watch;
+    for (int i = 0; i < launches; ++i) {
+      timed.launch();
+      if (repetitions.blocking) timed.wait();
+    }
+    timed.wait();
+    return watch.seconds();
+  };
+  if (repetitions.warm_up > 0) (void)batch(launches_of(repetitions.warm_up));
+  const double probe = timed.maximum({batch(1) / at_once}).front();
+  const Repetitions fitted = repetitions.fitted(probe);
+  const int launches = launches_of(fitted.calls);
+  const int calls = launches * at_once;
+  std::vector<double> batch_us;
+  for (int i = 0; i < fitted.batches; ++i) batch_us.push_back(batch(launches) * 1e6 / calls);
+  return summarize(timed.maximum(batch_us), calls);
+}
+
 }  // namespace gantry::bench

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <vector>
 
 namespace gantry::bench {
@@ -41,5 +42,18 @@ class StopWatch {
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
+
+/// What is timed, on one rank of a group.
+struct TimedCalls {
+  int calls_at_once = 1;         ///< of a launch
+  std::function<void()> begin;   ///< returns on all ranks at about the same time
+  std::function<void()> launch;  ///< submits the calls
+  std::function<void()> wait;    ///< until what was submitted has completed
+  /// The greatest of all ranks' values, position by position.
+  std::function<std::vector<double>(const std::vector<double>&)> maximum;
+};
+
+/// Times batches of calls on all ranks; the slowest rank's times.
+[[nodiscard]] Timing measure(const TimedCalls& timed, const Repetitions& repetitions);
 
 }  // namespace gantry::bench

@@ -1,0 +1,283 @@
+#include "launcher/dump.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include <gantry/core/error.hpp>
+
+#include "core/process_stamp.hpp"
+#include "launcher/report.hpp"
+
+namespace gantry::launcher {
+
+using flight::Lane;
+using flight::OpenFile;
+using flight::Record;
+using flight::View;
+
+namespace {
+
+constexpr Lane kAllLanes[] = {Lane::collective, Lane::send, Lane::recv};
+constexpr const char* kLaneNames[] = {"collectives", "sends", "receives"};
+// Calls of a rank in JSON.
+constexpr std::size_t kListedCalls = 16;
+// Files that cannot be read and are younger may be groups that are being made.
+constexpr auto kUnreadableAge = std::chrono::hours(24);
+
+template <std::size_t Size>
+std::string text_of(const char (&field)[Size]) {
+  return {field, strnlen(field, Size)};
+}
+
+ProcessState process_state(const ProcessStamp& process, bool same_boot) {
+  if (process.pid <= 0) return ProcessState::absent;
+  if (!same_boot || !is_running(process)) return ProcessState::ended;
+  return is_stopped(process) ? ProcessState::stopped : ProcessState::alive;
+}
+
+std::vector<Record> calls_of(const View& view, int rank) {
+  std::vector<Record> calls;
+  const std::uint64_t newest = view.rank(rank).recorded.load(std::memory_order_acquire);
+  for (std::uint64_t back = 0; back < std::min<std::uint64_t>(newest, flight::kRing); ++back) {
+    const std::uint64_t ticket = newest - back;
+    if (const auto record = view.ring(rank)[ticket % flight::kRing].get(ticket)) {
+      calls.push_back(*record);
+    }
+  }
+  return calls;
+}
+
+LaneReport look_at_lane(const View& view, Lane lane, int rank, const std::vector<Record>& calls) {
+  LaneReport report;
+  const flight::Progress progress = view.words(rank).progress(lane);
+  report.started = progress.started;
+  report.finished = progress.finished;
+  for (const Record& record : calls) {
+    if (view.lane(record.call) != lane) continue;
+    const auto number = static_cast<std::uint64_t>(record.call.number);
+    if (report.enqueued == 0) report.enqueued = number;
+    if (!progress.is_under_way() || number == progress.started) {
+      report.current = record;
+      break;
+    }
+  }
+  return report;
+}
+
+RankReport look_at_rank(const View& view, int rank, bool same_boot) {
+  const flight::Rank& facts = view.rank(rank);
+  RankReport report;
+  report.rank = rank;
+  report.pid = facts.pid;
+  report.host = text_of(facts.host);
+  report.device = text_of(facts.device);
+  report.process = process_state({facts.pid, facts.start_time}, same_boot);
+  report.state = static_cast<flight::State>(facts.state.load(std::memory_order_acquire));
+  const std::int64_t died = facts.died_ns.load(std::memory_order_acquire);
+  if (died != 0 && same_boot) report.ended_ns_ago = flight::monotonic_ns() - died;
+  report.calls = calls_of(view, rank);
+  for (const Lane lane : kAllLanes) {
+    report.lanes[static_cast<std::size_t>(lane)] = look_at_lane(view, lane, rank, report.calls);
+  }
+  return report;
+}
+
+std::string_view name(ProcessState state) {
+  switch (state) {
+    case ProcessState::absent:
+      return "absent";
+    case ProcessState::alive:
+      return "alive";
+    case ProcessState::stopped:
+      return "stopped";
+    case ProcessState::ended:
+      return "ended";
+  }
+  return "unknown";
+}
+
+std::string_view name(flight::State state) {
+  switch (state) {
+    case flight::State::running:
+      return "running";
+    case flight::State::finished:
+      return "left";
+    case flight::State::aborted:
+      return "aborted";
+  }
+  return "unknown";
+}
+
+std::string algorithm_of(const View& view, const Record& record) {
+  const auto& names = view.header().algorithms;
+  return record.algorithm < std::size(names) ? text_of(names[record.algorithm].text) : "?";
+}
+
+// "250 ms", "3.2 s", "7 min", "2 h".
+std::string duration(std::int64_t ns) {
+  const double seconds = static_cast<double>(ns) / 1e9;
+  if (seconds < 1) return fmt::format("{} ms", ns / 1'000'000);
+  if (seconds < 100) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 5400) return fmt::format("{:.0f} min", seconds / 60);
+  return fmt::format("{:.0f} h", seconds / 3600);
+}
+
+std::string presence(const RankReport& rank) {
+  std::string text(name(rank.process));
+  if (rank.state != flight::State::running) text += fmt::format(", {}", name(rank.state));
+  if (rank.ended_ns_ago) text += fmt::format(" {} ago", duration(*rank.ended_ns_ago));
+  return text;
+}
+
+nlohmann::json to_json(const Record& record, const View& view, std::int64_t now_ns) {
+  nlohmann::json call{
+      {"number", flight::plain_number(static_cast<std::uint64_t>(record.call.number))},
+      {"lane", kLaneNames[static_cast<std::size_t>(view.lane(record.call))]},
+      {"call", view.text(record.call)},
+      {"algorithm", algorithm_of(view, record)},
+      {"bytes", record.bytes},
+      {"stream", record.stream}};
+  if (now_ns != 0) call["age_s"] = static_cast<double>(now_ns - record.enqueued_ns) / 1e9;
+  return call;
+}
+
+nlohmann::json to_json(const GroupReport& report, const View& view) {
+  nlohmann::json ranks = nlohmann::json::array();
+  for (const RankReport& rank : report.ranks) {
+    nlohmann::json entry{{"rank", rank.rank},
+                         {"pid", rank.pid},
+                         {"host", rank.host},
+                         {"device", rank.device},
+                         {"process", name(rank.process)},
+                         {"state", name(rank.state)}};
+    if (rank.ended_ns_ago) entry["ended_s_ago"] = static_cast<double>(*rank.ended_ns_ago) / 1e9;
+    for (const Lane lane : kAllLanes) {
+      const LaneReport& progress = rank.lane(lane);
+      entry[kLaneNames[static_cast<std::size_t>(lane)]] = {
+          {"enqueued", flight::plain_number(progress.enqueued)},
+          {"started", flight::plain_number(progress.started)},
+          {"finished", flight::plain_number(progress.finished)}};
+    }
+    nlohmann::json calls = nlohmann::json::array();
+    for (std::size_t i = 0; i < std::min(rank.calls.size(), kListedCalls); ++i) {
+      calls.push_back(to_json(rank.calls[i], view, report.now_ns));
+    }
+    entry["calls"] = std::move(calls);
+    ranks.push_back(std::move(entry));
+  }
+  return {{"file", report.path},       {"job", report.job},
+          {"group", report.group},     {"created_s", static_cast<double>(report.created_ns) / 1e9},
+          {"ranks", std::move(ranks)}, {"verdict", report.verdict}};
+}
+
+// Removes the file if all ranks have ended.
+bool clear_file(const OpenFile& file) { return file.is_over() && unlink(file.path().c_str()) == 0; }
+
+}  // namespace
+
+std::vector<OpenFile> find_flights(const std::string& target) {
+  std::vector<OpenFile> found;
+  if (target.find('/') != std::string::npos) {
+    std::optional<OpenFile> file = OpenFile::open(target);
+    if (!file) {
+      throw InvalidArgument(fmt::format("dump: expected a flight file, but got '{}'", target));
+    }
+    found.push_back(std::move(*file));
+    return found;
+  }
+  for (const std::string& path : flight::list_files()) {
+    std::optional<OpenFile> file = OpenFile::open(path);
+    if (!file) continue;
+    const View& view = file->view();
+    bool matches = target.empty() || target == text_of(view.header().job);
+    for (int rank = 0; rank < view.header().ranks; ++rank) {
+      matches = matches || target == std::to_string(view.rank(rank).pid);
+    }
+    if (matches) found.push_back(std::move(*file));
+  }
+  if (found.empty() && !target.empty()) {
+    throw InvalidArgument(fmt::format(
+        "dump: expected a job, a process or a file with a group of ranks, but found none of '{}' "
+        "in {}",
+        target, flight::folder()));
+  }
+  return found;
+}
+
+GroupReport look_at(const OpenFile& file) {
+  const View& view = file.view();
+  const flight::Header& header = view.header();
+  const bool same_boot = text_of(header.boot) == boot_id();
+  GroupReport report;
+  report.path = file.path();
+  report.job = text_of(header.job);
+  report.group = text_of(header.group);
+  report.created_ns = header.created_ns;
+  for (int rank = 0; rank < header.ranks; ++rank) {
+    report.ranks.push_back(look_at_rank(view, rank, same_boot));
+  }
+  report.now_ns = same_boot ? flight::monotonic_ns() : 0;
+  report.verdict = judge(view, report.ranks);
+  return report;
+}
+
+std::string describe_group(const GroupReport& report, const View& view) {
+  std::string text = fmt::format("group {} of {} rank(s)", report.group, report.ranks.size());
+  if (!report.job.empty()) text += fmt::format(", job {}", report.job);
+  text += fmt::format("\n  {}\n", report.path);
+  for (const RankReport& rank : report.ranks) {
+    text += fmt::format("  rank {}: pid {}, {}", rank.rank, rank.pid, presence(rank));
+    bool called = false;
+    for (const Lane lane : kAllLanes) {
+      const LaneReport& progress = rank.lane(lane);
+      if (progress.enqueued == 0) continue;
+      called = true;
+      text += fmt::format(
+          "\n    {}: enqueued #{}, started #{}, finished #{}",
+          kLaneNames[static_cast<std::size_t>(lane)], flight::plain_number(progress.enqueued),
+          flight::plain_number(progress.started), flight::plain_number(progress.finished));
+      if (!progress.current) continue;
+      const Record& record = *progress.current;
+      text += fmt::format("; {} #{} {} by {}", progress.is_under_way() ? "now" : "last",
+                          flight::plain_number(static_cast<std::uint64_t>(record.call.number)),
+                          view.text(record.call), algorithm_of(view, record));
+      if (report.now_ns != 0) {
+        text += fmt::format(", called {} ago", duration(report.now_ns - record.enqueued_ns));
+      }
+    }
+    text += called ? "\n" : ", no calls\n";
+  }
+  for (const std::string& line : report.verdict) text += fmt::format("  => {}\n", line);
+  return text;
+}
+
+std::string dump(const std::string& target, bool clear, bool json) {
+  std::string text;
+  nlohmann::json groups = nlohmann::json::array();
+  std::size_t cleared = 0;
+  for (const OpenFile& file : find_flights(target)) {
+    const GroupReport report = look_at(file);
+    if (json) {
+      groups.push_back(to_json(report, file.view()));
+    } else {
+      text += (text.empty() ? "" : "\n") + describe_group(report, file.view());
+    }
+    if (clear && clear_file(file)) ++cleared;
+  }
+  if (clear && target.empty()) cleared += flight::remove_stale_files(0, kUnreadableAge);
+  if (json) {
+    return groups.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  }
+  if (text.empty())
+    text = fmt::format("no group of ranks has left a record in {}\n", flight::folder());
+  if (clear)
+    text += fmt::format("removed {} file(s) of groups whose ranks have all ended\n", cleared);
+  return text;
+}
+
+}  // namespace gantry::launcher

@@ -1,0 +1,74 @@
+// What the ranks of this user's jobs are at, from the flight files that they write.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/flight_folder.hpp"
+
+namespace gantry::launcher {
+
+/// Whether a rank's process is there.
+enum class ProcessState { absent, alive, stopped, ended };
+
+/// How far a rank is with the calls of one lane.
+struct LaneReport {
+  std::uint64_t enqueued = 0;  ///< number of the newest call
+  std::uint64_t started = 0;
+  std::uint64_t finished = 0;
+  /// The call under way, else the newest.
+  std::optional<flight::Record> current = {};
+
+  [[nodiscard]] bool is_under_way() const { return started != finished; }
+};
+
+struct RankReport {
+  int rank = 0;
+  int pid = 0;
+  std::string host;
+  std::string device;
+  ProcessState process = ProcessState::absent;
+  flight::State state = flight::State::running;
+  std::optional<std::int64_t> ended_ns_ago = {};  ///< if somebody saw it
+  std::array<LaneReport, flight::kLanes> lanes;
+  std::vector<flight::Record> calls;  ///< newest first
+
+  [[nodiscard]] bool is_alive() const {
+    return process == ProcessState::alive || process == ProcessState::stopped;
+  }
+  [[nodiscard]] const LaneReport& lane(flight::Lane which) const {
+    return lanes[static_cast<std::size_t>(which)];
+  }
+};
+
+struct GroupReport {
+  std::string path;
+  std::string job;
+  std::string group;
+  std::int64_t created_ns = 0;  ///< since 1970
+  std::int64_t now_ns = 0;      ///< when it was looked at; 0: the file is of another boot
+  std::vector<RankReport> ranks;
+  std::vector<std::string> verdict;
+};
+
+/// The flight files that `target` names: a job, a process id, a file (with a slash), or all of this
+/// user if empty; newest first. Throws: InvalidArgument if it names none.
+[[nodiscard]] std::vector<flight::OpenFile> find_flights(const std::string& target);
+
+/// What a group is at, and what that means.
+[[nodiscard]] GroupReport look_at(const flight::OpenFile& file);
+/// What the calls of a group's ranks mean: who waits for whom, who made different calls.
+[[nodiscard]] std::vector<std::string> judge(const flight::View& view,
+                                             const std::vector<RankReport>& ranks);
+
+/// For people; `view` is the one that `report` was made from.
+[[nodiscard]] std::string describe_group(const GroupReport& report, const flight::View& view);
+
+/// What `glaunch dump` prints, after it removed the files of ended groups if `clear`.
+/// Throws: InvalidArgument.
+[[nodiscard]] std::string dump(const std::string& target, bool clear, bool json);
+
+}  // namespace gantry::launcher

@@ -1,0 +1,200 @@
+// What the calls of a group's ranks mean.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "launcher/dump.hpp"
+#include "launcher/report.hpp"
+
+namespace gantry::launcher {
+
+using flight::Lane;
+using flight::Reason;
+using flight::Record;
+using flight::View;
+
+namespace {
+
+// Calls before the newest that are searched for differences.
+constexpr std::uint64_t kSearchedCalls = 64;
+
+const Record* find(const RankReport& rank, const View& view, Lane lane, std::uint64_t number) {
+  const auto at = std::find_if(rank.calls.begin(), rank.calls.end(), [&](const Record& record) {
+    return static_cast<std::uint64_t>(record.call.number) == number &&
+           view.lane(record.call) == lane;
+  });
+  return at == rank.calls.end() ? nullptr : &*at;
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", rank_list(ranks));
+}
+
+const char* plural(const std::vector<int>& ranks, const char* one, const char* many) {
+  return ranks.size() == 1 ? one : many;
+}
+
+// "#41 all_reduce sum f32[4096]".
+std::string call_text(const View& view, const std::vector<RankReport>& ranks,
+                      std::uint64_t number) {
+  for (const RankReport& rank : ranks) {
+    if (const Record* record = find(rank, view, Lane::collective, number)) {
+      return fmt::format("#{} {}", number, view.text(record->call));
+    }
+  }
+  return fmt::format("#{}", number);
+}
+
+// Why the group is of no use any more, if it is.
+std::string loss_text(const View& view, const std::vector<RankReport>& ranks) {
+  const flight::Header& header = view.header();
+  const auto verdict = flight::Verdict::unpack(header.verdict.load(std::memory_order_acquire));
+  std::string text;
+  switch (verdict.reason) {
+    case Reason::none:
+      return {};
+    case Reason::died:
+      text = fmt::format("rank {} died", verdict.rank);
+      break;
+    case Reason::left:
+      text = fmt::format("rank {} left while others still called", verdict.rank);
+      break;
+    case Reason::aborted:
+      text = fmt::format("rank {} aborted", verdict.rank);
+      break;
+    case Reason::timed_out: {
+      const std::string detail(header.detail, strnlen(header.detail, sizeof header.detail));
+      return detail.empty() ? fmt::format("rank {} did not come in time", verdict.rank) : detail;
+    }
+    case Reason::lost:
+      text = fmt::format("rank {} was lost", verdict.rank);
+      break;
+  }
+  if (verdict.call != 0) {
+    text += fmt::format(" during {}", call_text(view, ranks, verdict.call));
+  }
+  return text + "; the group is broken";
+}
+
+// The newest collective of which two ranks say different things.
+void judge_differences(const View& view, const std::vector<RankReport>& ranks,
+                       std::vector<std::string>& lines) {
+  std::uint64_t newest = 0;
+  for (const RankReport& rank : ranks) {
+    newest = std::max(newest, rank.lane(Lane::collective).enqueued);
+  }
+  for (std::uint64_t back = 0; back < std::min(newest, kSearchedCalls); ++back) {
+    const std::uint64_t number = newest - back;
+    const Record* first = nullptr;
+    int first_rank = 0;
+    for (const RankReport& rank : ranks) {
+      const Record* record = find(rank, view, Lane::collective, number);
+      if (record == nullptr) continue;
+      if (first == nullptr) {
+        first = record;
+        first_rank = rank.rank;
+      } else if (std::memcmp(&first->call, &record->call, sizeof first->call) != 0) {
+        lines.push_back(fmt::format(
+            "ranks {} and {} made different calls as #{}: rank {} called {}, rank {} called {}",
+            first_rank, rank.rank, number, first_rank, view.text(first->call), rank.rank,
+            view.text(record->call)));
+        return;
+      }
+    }
+  }
+}
+
+// Who of the ranks that are there waits for whom in the furthest collective.
+void judge_collectives(const View& view, const std::vector<RankReport>& ranks,
+                       std::vector<std::string>& lines) {
+  std::uint64_t furthest = 0;
+  for (const RankReport& rank : ranks) {
+    if (rank.is_alive() && rank.lane(Lane::collective).is_under_way()) {
+      furthest = std::max(furthest, rank.lane(Lane::collective).started);
+    }
+  }
+  if (furthest == 0) return;
+  std::vector<int> inside, outside, queued, stopped, gone, past;
+  for (const RankReport& rank : ranks) {
+    const LaneReport& progress = rank.lane(Lane::collective);
+    if (progress.started > furthest || progress.finished >= furthest) {
+      past.push_back(rank.rank);
+    } else if (!rank.is_alive()) {
+      gone.push_back(rank.rank);
+    } else if (progress.started == furthest) {
+      inside.push_back(rank.rank);
+    } else if (rank.process == ProcessState::stopped) {
+      stopped.push_back(rank.rank);
+    } else {
+      (progress.enqueued >= furthest ? queued : outside).push_back(rank.rank);
+    }
+  }
+  const std::string call = call_text(view, ranks, furthest);
+  const auto add = [&](const std::vector<int>& missing, const std::string& what) {
+    if (missing.empty()) return;
+    lines.push_back(fmt::format("{} {}; {} {} for {}", ranks_text(missing), what,
+                                ranks_text(inside), plural(inside, "waits", "wait"),
+                                plural(missing, "it", "them")));
+  };
+  add(outside, fmt::format("{} not called {}", plural(outside, "has", "have"), call));
+  add(queued, fmt::format("{} called {}, but {} not started it: other work comes first",
+                          plural(queued, "has", "have"), call,
+                          plural(queued, "its device has", "their devices have")));
+  add(stopped, fmt::format("{} stopped and {} not started {}", plural(stopped, "is", "are"),
+                           plural(stopped, "has", "have"), call));
+  add(gone, fmt::format("ended without {}", call));
+  if (outside.empty() && queued.empty() && stopped.empty() && gone.empty()) {
+    lines.push_back(past.empty()
+                        ? fmt::format("all ranks are in {}", call)
+                        : fmt::format("{} {} still in {}, which {} finished", ranks_text(inside),
+                                      plural(inside, "is", "are"), call,
+                                      ranks_text(past) + plural(past, " has", " have")));
+  }
+}
+
+// Sends and receives whose other side is not there.
+void judge_messages(const View& view, const std::vector<RankReport>& ranks,
+                    std::vector<std::string>& lines) {
+  for (const RankReport& rank : ranks) {
+    if (!rank.is_alive()) continue;
+    for (const auto& [mine, theirs] :
+         {std::pair(Lane::send, Lane::recv), std::pair(Lane::recv, Lane::send)}) {
+      const LaneReport& progress = rank.lane(mine);
+      if (!progress.is_under_way() || !progress.current) continue;
+      const flight::Call& call = progress.current->call;
+      if (call.root < 0 || call.root >= static_cast<int>(ranks.size())) continue;
+      const RankReport& peer = ranks[static_cast<std::size_t>(call.root)];
+      const LaneReport& other = peer.lane(theirs);
+      const bool meets =
+          other.is_under_way() && other.current && other.current->call.root == rank.rank;
+      if (meets) continue;
+      lines.push_back(fmt::format("rank {} waits in #{} {}; rank {} {}", rank.rank,
+                                  flight::plain_number(progress.started), view.text(call),
+                                  peer.rank,
+                                  !peer.is_alive()     ? "has ended"
+                                  : mine == Lane::send ? "is not receiving from it"
+                                                       : "is not sending to it"));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> judge(const View& view, const std::vector<RankReport>& ranks) {
+  std::vector<std::string> lines;
+  if (std::string loss = loss_text(view, ranks); !loss.empty()) lines.push_back(std::move(loss));
+  judge_differences(view, ranks, lines);
+  judge_collectives(view, ranks, lines);
+  judge_messages(view, ranks, lines);
+  if (!lines.empty()) return lines;
+  if (std::none_of(ranks.begin(), ranks.end(),
+                   [](const RankReport& rank) { return rank.is_alive(); })) {
+    lines.emplace_back("every rank has ended");
+  } else {
+    lines.emplace_back("no call is under way");
+  }
+  return lines;
+}
+
+}  // namespace gantry::launcher

@@ -1,0 +1,115 @@
+// Jobs on several hosts, which are network namespaces of this one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gantry/core/env.hpp>
+
+#include "tests/support/subprocess.hpp"
+
+namespace gantry::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kActor = GANTRY_TEST_PROGRAM_DIR "/hosts_actor";
+
+// How to get a network of one's own; nothing if the system lets nobody.
+std::optional<std::vector<std::string>> own_network() {
+  for (const char* flags : {"-n", "-Urn"}) {
+    // What the script needs: links, and namespaces inside.
+    const Outcome outcome =
+        run_command({{"unshare", flags, "sh", "-c",
+                      "ip link add br0 type bridge && ip link add v0 type veth peer name v1 && "
+                      "unshare -n true && command -v nsenter"}});
+    if (outcome.exit_code == 0) return std::vector<std::string>{"unshare", flags};
+  }
+  return std::nullopt;
+}
+
+Command on_hosts(const std::vector<std::string>& network, int hosts, int ranks,
+                 const std::string& mode) {
+  std::vector<std::string> argv = network;
+  argv.insert(argv.end(), {"bash", SEVERAL_HOSTS_SCRIPT, std::to_string(hosts),
+                           std::to_string(ranks), kActor, mode});
+  return {.argv = std::move(argv),
+          .environment = {{"GANTRY_COLL_TIMEOUT", "60"}},
+          .timeout = std::chrono::seconds(100)};
+}
+
+#define REQUIRE_NETWORK(name)      \
+  const auto name = own_network(); \
+  if (!name) GTEST_SKIP() << "needs network namespaces (root or user namespaces, and iproute2)"
+
+TEST(HostsTest, RanksOnSeveralHostsReduceAndGather) {
+  REQUIRE_NETWORK(network);
+  for (const int ranks : {1, 2}) {
+    const Outcome outcome = run_command(on_hosts(*network, 3, ranks, "check"));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+    for (int rank = 0; rank < 3 * ranks; ++rank) {
+      EXPECT_THAT(outcome.out, HasSubstr("rank " + std::to_string(rank) + ": ok"))
+          << outcome.describe();
+    }
+  }
+}
+
+TEST(HostsTest, ARankThatDiesIsAnErrorOnEveryOther) {
+  REQUIRE_NETWORK(network);
+  const Outcome outcome = run_command(on_hosts(*network, 2, 2, "die"));
+  ASSERT_FALSE(outcome.timed_out) << outcome.describe();
+  for (const int rank : {0, 2, 3}) {
+    EXPECT_THAT(outcome.out, HasSubstr("rank " + std::to_string(rank) +
+                                       ": PeerLostError rank 1 died or was cut off"))
+        << outcome.describe();
+  }
+  EXPECT_THAT(outcome.out, HasSubstr("rank 1 ended with 137"));
+}
+
+TEST(HostsTest, AHostThatIsCutOffIsAnErrorOnEveryRank) {
+  REQUIRE_NETWORK(network);
+  Subprocess job(on_hosts(*network, 3, 2, "loop"));
+  for (int rank = 0; rank < 6; ++rank) {
+    ASSERT_TRUE(job.wait_for_output("rank " + std::to_string(rank) + ": sums"))
+        << job.wait().describe();
+  }
+  job.send_signal(SIGUSR1);
+  const Outcome outcome = job.wait();
+  ASSERT_FALSE(outcome.timed_out) << outcome.describe();
+  EXPECT_THAT(outcome.out, HasSubstr("cut off"));
+  for (int rank = 0; rank < 6; ++rank) {
+    const std::string name = "rank " + std::to_string(rank);
+    EXPECT_THAT(outcome.out, HasSubstr(name + ": PeerLostError")) << outcome.describe();
+    EXPECT_THAT(outcome.out, HasSubstr(name + " ended with 3"));
+  }
+  // Those that can still talk to each other blame one of the two that are gone.
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(outcome.out,
+                ::testing::ContainsRegex("rank " + std::to_string(rank) +
+                                         ": PeerLostError rank [45] died or was cut off"));
+  }
+}
+
+TEST(HostsTest, MessagesGoByMpiOrTcpUnderMpirun) {
+  if (std::string(MPIRUN_PROGRAM).empty()) GTEST_SKIP() << "needs mpirun, but there is none";
+  for (const char* links : {"mpi", "tcp"}) {
+    const Outcome outcome = run_command(
+        {.argv = {MPIRUN_PROGRAM, "--oversubscribe", "-n", "4", kActor, "check"},
+         .environment = {
+             {"GANTRY_COLL_ALGO", "host"}, {"GANTRY_HOST_LINKS", links}, {"GANTRY_LOG", "info"}}});
+    if (outcome.err.find("GANTRY_MPI=OFF") != std::string::npos) {
+      GTEST_SKIP() << "needs a build with MPI";
+    }
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+    EXPECT_THAT(outcome.err, HasSubstr(std::string("ranks' hosts go by ") + links));
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_THAT(outcome.out, HasSubstr("rank " + std::to_string(rank) + ": ok"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing

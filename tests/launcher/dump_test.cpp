@@ -1,0 +1,169 @@
+#include "launcher/dump.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include <gantry/core/error.hpp>
+
+#include "launcher/options.hpp"
+#include "tests/support/rank_processes.hpp"
+
+namespace gantry::launcher {
+namespace {
+
+using testing::FlightFolder;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::Outcome;
+using testing::RankCommand;
+using testing::RankProcesses;
+using testing::run_command;
+
+RankProcesses start(int ranks, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), std::string(GANTRY_TEST_PROGRAM_DIR) + "/watchdog_actor");
+  return RankProcesses(RankCommand{
+      .ranks = ranks, .argv = std::move(arguments), .environment = {{"GANTRY_JOB_ID", "train-7"}}});
+}
+
+std::string glaunch_dump(std::vector<std::string> arguments = {}) {
+  arguments.insert(arguments.begin(), {std::string(GANTRY_TEST_GLAUNCH), std::string("dump")});
+  const Outcome outcome = run_command({.argv = std::move(arguments)});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  return outcome.out;
+}
+
+nlohmann::json only_group(const std::string& text) {
+  nlohmann::json groups = nlohmann::json::parse(text);
+  EXPECT_EQ(groups.size(), 1U) << text;
+  return groups.empty() ? nlohmann::json::object() : groups[0];
+}
+
+TEST(DumpTest, TellsWhoWaitsForWhomWhileRanksHang) {
+  const FlightFolder folder;
+  RankProcesses ranks = start(4, {"absence", "3", "call"});
+  for (const int rank : {0, 1, 2}) ASSERT_TRUE(ranks.says(rank, "waiting")) << rank;
+  ASSERT_TRUE(ranks.says(3, "ready"));
+  const std::string text = glaunch_dump();
+  EXPECT_THAT(text, HasSubstr("group world of 4 rank(s), job train-7\n"));
+  EXPECT_THAT(text, HasSubstr(fmt::format(
+                        "rank 0: pid {}, alive\n    collectives: enqueued #2, started #2, finished "
+                        "#1; now #2 all_reduce sum f32[1000] by ",
+                        ranks[0].pid())));
+  EXPECT_THAT(text, HasSubstr(fmt::format("rank 3: pid {}, alive\n    collectives: enqueued #1, "
+                                          "started #1, finished #1; last #1 all_reduce sum f32[10]",
+                                          ranks[3].pid())));
+  EXPECT_THAT(text, HasSubstr("=> rank 3 has not called #2 all_reduce sum f32[1000]; ranks 0-2 "
+                              "wait for it\n"));
+
+  // By job and by process, in JSON.
+  const nlohmann::json group = only_group(glaunch_dump({"--json", "train-7"}));
+  EXPECT_EQ(group["ranks"][1]["collectives"]["started"], 2);
+  EXPECT_EQ(group["ranks"][1]["collectives"]["finished"], 1);
+  EXPECT_EQ(group["ranks"][1]["calls"][0]["call"], "all_reduce sum f32[1000]");
+  EXPECT_GE(group["ranks"][1]["calls"][0]["age_s"].get<double>(), 0);
+  EXPECT_EQ(group["ranks"][3]["pid"], ranks[3].pid());
+  EXPECT_EQ(only_group(glaunch_dump({"--json", std::to_string(ranks[2].pid())}))["file"],
+            group["file"]);
+  EXPECT_EQ(only_group(glaunch_dump({group["file"], "--json"}))["verdict"], group["verdict"]);
+  // Nothing of a job that runs is removed.
+  EXPECT_THAT(glaunch_dump({"--clear"}), HasSubstr("\nremoved 0 file(s)"));
+  EXPECT_EQ(flight::list_files().size(), 1U);
+}
+
+TEST(DumpTest, TellsWhoDiedAfterItWasKilledAndAfterAllHaveEnded) {
+  const FlightFolder folder;
+  RankProcesses ranks = start(3, {"absence", "1", "call"});
+  for (const int rank : {0, 2}) ASSERT_TRUE(ranks.says(rank, "waiting")) << rank;
+  ASSERT_TRUE(ranks.says(1, "ready"));
+  ranks.kill(1);
+  ranks[1].wait();
+  for (const int rank : {0, 2}) ASSERT_TRUE(ranks.says(rank, "lost rank 1")) << rank;
+  const std::string verdict =
+      "=> rank 1 died during #2 all_reduce sum f32[1000]; the group is broken\n";
+  std::string text = glaunch_dump();
+  EXPECT_THAT(text, ::testing::ContainsRegex("rank 1: pid [0-9]+, ended [0-9.]+ m?s ago\n"));
+  EXPECT_THAT(text, HasSubstr(verdict));
+  for (const int rank : {0, 2}) {
+    ranks.go(rank);
+    ranks[rank].wait();
+  }
+  text = glaunch_dump({"train-7"});
+  EXPECT_THAT(text, HasSubstr(verdict));
+  EXPECT_THAT(text, HasSubstr(fmt::format("rank 0: pid {}, ended, left", ranks[0].pid())));
+  EXPECT_THAT(glaunch_dump({"--clear"}), HasSubstr("removed 1 file(s)"));
+  EXPECT_THAT(flight::list_files(), IsEmpty());
+  EXPECT_THAT(glaunch_dump(), HasSubstr("no group of ranks has left a record in " + folder.path()));
+}
+
+TEST(DumpTest, NamesDifferentCallsAfterTheError) {
+  const FlightFolder folder;
+  RankProcesses ranks = start(2, {"mismatch"});
+  for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "ready")) << rank;
+  EXPECT_THAT(glaunch_dump(),
+              HasSubstr("=> ranks 0 and 1 made different calls as #2: rank 0 called all_reduce sum "
+                        "f32[30], rank 1 called all_reduce sum f32[20]\n"));
+}
+
+TEST(DumpTest, TellsAStoppedRankFromADeadOne) {
+  const FlightFolder folder;
+  RankProcesses ranks = start(2, {"stop"});
+  ASSERT_TRUE(ranks.says(0, "waiting"));
+  const std::string stopped = fmt::format("rank 1: pid {}, stopped\n", ranks[1].pid());
+  std::string text;
+  do {
+    text = glaunch_dump();
+  } while (text.find(stopped) == std::string::npos && !HasFailure());
+  EXPECT_THAT(text, HasSubstr("=> rank 1 is stopped and has not started #2 all_reduce sum "
+                              "f32[1000]; rank 0 waits for it\n"));
+}
+
+TEST(DumpTest, NamesTheOtherSideOfAMessage) {
+  const FlightFolder folder;
+  RankProcesses ranks = start(2, {"unreceived"});
+  std::string text;
+  do {
+    text = glaunch_dump();
+  } while (text.find("sends: enqueued #1, started #1, finished #0") == std::string::npos &&
+           !HasFailure());
+  EXPECT_THAT(text, HasSubstr("=> rank 0 waits in #1 send f32[8388608] to 1; rank 1 is not "
+                              "receiving from it\n"));
+}
+
+TEST(DumpTest, WhatIsNotThereIsAnError) {
+  const FlightFolder folder;
+  try {
+    (void)find_flights("nobody");
+    ADD_FAILURE() << "found something";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "dump: expected a job, a process or a file with a group of ranks, but found none of "
+              "'nobody' in " +
+                  flight::folder());
+  }
+  const std::string path = folder.path() + "/noise";
+  std::ofstream(path) << std::string(100'000, 'x');
+  EXPECT_THROW((void)find_flights(path), InvalidArgument);
+  EXPECT_THROW((void)find_flights(folder.path() + "/missing"), InvalidArgument);
+  EXPECT_THAT(find_flights(""), IsEmpty());
+  EXPECT_EQ(nlohmann::json::parse(dump("", false, true)), nlohmann::json::array());
+}
+
+TEST(DumpTest, TheCommandLineIsChecked) {
+  const Options options = parse_options({"dump", "--json", "--clear", "4711"});
+  EXPECT_EQ(options.action, Action::dump);
+  EXPECT_TRUE(options.json);
+  EXPECT_TRUE(options.clear);
+  EXPECT_EQ(options.target, "4711");
+  EXPECT_EQ(parse_options({"dump"}).target, "");
+  EXPECT_EQ(parse_options({"--", "dump", "x"}).command, (std::vector<std::string>{"dump", "x"}));
+  EXPECT_THAT(parse_options({"dump", "--help"}).text, HasSubstr("--clear"));
+  EXPECT_THROW((void)parse_options({"dump", "--fast"}), InvalidArgument);
+  EXPECT_THROW((void)parse_options({"dump", "one", "two"}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace gantry::launcher
