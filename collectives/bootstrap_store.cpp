@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
 #include <gantry/core/rendezvous.hpp>
 
 #include "collectives/bootstrap.hpp"
@@ -22,7 +23,7 @@ namespace {
 class Connection {
  public:
   Connection(const ProcessIdentity& identity, std::chrono::milliseconds timeout)
-      : timeout_(timeout) {
+      : timeout_(timeout), rank_(identity.rank), size_(identity.world_size) {
     const store::Address address = store::parse_address(identity.rendezvous);
     if (address.kind == store::Address::Kind::tcp && address.port == 0) {
       throw InvalidArgument(fmt::format(
@@ -48,7 +49,23 @@ class Connection {
     return client ? client->lost_rank() : -1;
   }
 
+  // A rank that serves the store stays until the others, who may still read from it, have left too,
+  // unless one is lost or does not come.
   void leave() noexcept {
+    try {
+      if (const std::shared_ptr<StoreClient> client = find()) {
+        client->set(left_key(rank_), "");
+        const auto deadline = std::chrono::steady_clock::now() + kLeavePatience;
+        for (int rank = 0; server_ && rank < size_; ++rank) {
+          (void)client->get(left_key(rank),
+                            std::chrono::duration_cast<std::chrono::milliseconds>(
+                                std::max(deadline - std::chrono::steady_clock::now(),
+                                         std::chrono::steady_clock::duration(0))));
+        }
+      }
+    } catch (const std::exception& error) {
+      logging::debug(fmt::format("leaving the job's store: {}", error.what()));
+    }
     const std::lock_guard lock(mutex_);
     client_.reset();
   }
@@ -59,7 +76,13 @@ class Connection {
     return client_;
   }
 
+  static constexpr auto kLeavePatience = std::chrono::seconds(10);
+
+  static std::string left_key(int rank) { return fmt::format("gantry/left/{}", rank); }
+
   const std::chrono::milliseconds timeout_;
+  const int rank_;
+  const int size_;
   std::unique_ptr<StoreServer> server_;
   mutable std::mutex mutex_;  // guards client_
   std::shared_ptr<StoreClient> client_;

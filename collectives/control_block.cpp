@@ -121,9 +121,10 @@ void ControlBlock::await(std::uint64_t fence) {
   };
   int next = 0;
   for (std::uint64_t spins = 0;; ++spins) {
-    require_intact();
+    // Who dies after it came leaves nothing undone here.
     while (next < size_ && has_come(next)) ++next;
     if (next == size_) return;
+    require_intact();
     // A short spin serves ranks with a core each; yielding serves crowded machines.
     if (spins < 200) continue;
     if (spins < 20'000) {
@@ -179,14 +180,13 @@ void ControlBlock::check_peers(std::uint64_t fence) const {
     // It may have left in order between the two looks.
     if (peer && !peer->alive() && state_of(other) != State::finished) blame(i, Reason::died);
   }
-  const int lost = bootstrap_.lost_rank();
-  if (lost >= 0 && state_of(view().rank(lost)) != State::finished) blame(lost, Reason::lost);
+  look_for_lost_rank();
   require_intact();
 }
 
 void ControlBlock::abort() noexcept {
   if (!is_mine()) return;
-  view().rank(rank_).state.store(static_cast<std::uint32_t>(State::aborted));
+  if (!broken()) view().rank(rank_).state.store(static_cast<std::uint32_t>(State::aborted));
   blame(rank_, Reason::aborted);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -111,6 +112,8 @@ class ControlBlock {
                            std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;
   // " #41 all_reduce sum f32[4096]"; empty for 0.
   std::string call_suffix(std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;
+  // Blames a rank whom the bootstrap has lost.
+  void look_for_lost_rank() const noexcept;
   // True while a kernel of `rank` has begun and not ended.
   bool is_busy(int rank) const noexcept;
   // The latest collective that some rank has started and not finished, else 0.
@@ -132,6 +135,7 @@ class ControlBlock {
   };
   std::array<Watched, flight::kLanes> watched_;
   std::int64_t last_look_ns_ = 0;
+  mutable std::atomic<std::int64_t> lost_since_ns_{0};  // 0: nobody is lost
 };
 
 }  // namespace gantry

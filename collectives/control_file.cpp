@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,6 +20,7 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
+#include <gantry/device/device.hpp>
 
 #include "collectives/call_style.hpp"
 #include "collectives/peer_process.hpp"
@@ -82,6 +85,14 @@ void fill_header(flight::Header& header, std::chrono::milliseconds timeout, std:
   }
 }
 
+// False if the system may refuse to page-lock the file: it must be able to write pages of a disk.
+bool is_lockable(int descriptor) {
+  struct statfs facts {};
+  return platform() != Platform::cuda ||
+         (fstatfs(descriptor, &facts) == 0 &&
+          (facts.f_type == TMPFS_MAGIC || facts.f_type == RAMFS_MAGIC));
+}
+
 // Rank 0's part before the others come: a file with a complete header.
 Introduction create(int size, std::chrono::milliseconds timeout, std::string_view group) {
   static std::atomic<int> groups{0};
@@ -93,6 +104,11 @@ Introduction create(int size, std::chrono::milliseconds timeout, std::string_vie
   const std::string name =
       fmt::format("{}.{}.{}.{}", job_name(), self.pid, self.start_time, groups.fetch_add(1));
   flight::NewFile file = flight::create_file(name, mine.bytes);
+  if (file.descriptor >= 0 && !is_lockable(file.descriptor)) {
+    unlink(file.path.c_str());
+    close(std::exchange(file.descriptor, -1));
+    file.failure = fmt::format("{} is on a disk, and devices need it in memory", file.path);
+  }
   if (file.descriptor < 0 || file.path.size() >= sizeof mine.path) {
     logging::info(fmt::format("no flight recorder for glaunch dump: {}", file.failure));
     file.path.clear();

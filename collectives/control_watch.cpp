@@ -19,6 +19,8 @@ namespace {
 // A rank that left has completed its own work. If a call of others still runs this much later, it
 // waits for one that the rank never made.
 constexpr std::int64_t kLeftBehindNs = 5'000'000'000;
+// A process that dies loses its connections first; why is known when it is gone.
+constexpr std::int64_t kLostPatienceNs = 500'000'000;
 // Counted of the time between two looks: a job that was stopped and goes on has not timed out.
 constexpr std::int64_t kLongestLookNs = 1'000'000'000;
 
@@ -41,6 +43,18 @@ std::uint64_t ControlBlock::call_under_way() const noexcept {
     if (progress.is_under_way()) call = std::max(call, progress.started);
   }
   return call;
+}
+
+void ControlBlock::look_for_lost_rank() const noexcept {
+  const int lost = bootstrap_.lost_rank();
+  if (lost < 0 || state_of(view().rank(lost)) != State::running) return;
+  const std::int64_t now = flight::monotonic_ns();
+  std::int64_t since = 0;
+  if (lost_since_ns_.compare_exchange_strong(since, now)) since = now;
+  const auto& peer = peers_[static_cast<std::size_t>(lost)];
+  const bool dead = peer && !peer->alive();
+  if (dead && state_of(view().rank(lost)) == State::running) return blame(lost, Reason::died);
+  if (now - since > kLostPatienceNs) blame(lost, Reason::lost);
 }
 
 bool ControlBlock::is_busy(int rank) const noexcept {
@@ -132,8 +146,7 @@ bool ControlBlock::watch() noexcept {
   const std::int64_t look_ns = std::min(now - std::exchange(last_look_ns_, now), kLongestLookNs);
   bool under_way = false;
   try {
-    const int lost = bootstrap_.lost_rank();
-    if (lost >= 0 && state_of(view().rank(lost)) == State::running) blame(lost, Reason::lost);
+    look_for_lost_rank();
     for (const Lane lane : kAllLanes) {
       Watched& watched = watched_[static_cast<std::size_t>(lane)];
       const flight::Progress progress = view().words(rank_).progress(lane);

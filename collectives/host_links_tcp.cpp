@@ -128,6 +128,7 @@ class TcpLinks final : public HostLinks {
     if (notice.kind != Notice::Kind::left || notice.culprit != rank) give_up(notice, {}, rank);
     // It needs nobody any more, but what it sent before may still be on its way.
     left_[static_cast<std::size_t>(rank)] = true;
+    const std::lock_guard lock(notify_mutex_);  // abort() may be about to write to it
     socket.reset();
   }
 

@@ -23,7 +23,7 @@ namespace gantry::protocol {
 //   copy(to, from, bytes)    any alignment; source in any rank's workspace
 //   fold(how, to, sources…)  see there
 
-constexpr std::uint64_t signal(std::uint32_t sequence, std::uint32_t value) {
+GANTRY_HD constexpr std::uint64_t signal(std::uint32_t sequence, std::uint32_t value) {
   return static_cast<std::uint64_t>(sequence) << 32 | value;
 }
 

@@ -201,6 +201,71 @@ TEST(HierarchicalTransportTest, MovesArrays) {
   }
 }
 
+// Counts what arrives from ranks of other machines.
+class CountingLinks final : public HostLinks {
+ public:
+  CountingLinks(std::unique_ptr<HostLinks> wrapped, const NodeMap& map, int rank)
+      : wrapped_(std::move(wrapped)), map_(map), rank_(rank) {}
+
+  std::string_view name() const override { return wrapped_->name(); }
+  void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) override {
+    wrapped_->exchange(sends, receives);
+    for (const Incoming& message : receives) {
+      const bool is_far = map_.node_of(message.rank) != map_.node_of(rank_);
+      // Calls are counted by nobody.
+      if (is_far && message.bytes > sizeof(HostFrame)) bytes += static_cast<double>(message.bytes);
+    }
+  }
+  void abort() noexcept override { wrapped_->abort(); }
+
+  double bytes = 0;
+
+ private:
+  std::unique_ptr<HostLinks> wrapped_;
+  const NodeMap& map_;
+  int rank_;
+};
+
+TEST(HierarchicalTransportTest, BytesOverTheNetworkAreThoseOfTheModel) {
+  GANTRY_REQUIRE_DEVICES(1);
+  const NodeMap map(kTwoByThree);
+  testing::host_ranks(map.ranks(), [&](HostRank& self) {
+    auto links = std::make_shared<CountingLinks>(
+        make_tcp_links(*self.bootstrap, {self.rank, self.size}), map, self.rank);
+    const Membership everyone{self.rank, self.size, self.device};
+    auto all = std::make_unique<HostTransport>(everyone, links);
+    auto node = all->among(map.members(map.node_of(self.rank)));
+    HierarchicalTransport layered(
+        {.everyone = everyone, .map = map, .all = std::move(all), .node = std::move(node)});
+    // Note [Layers], with K = 2 nodes of L = 3 ranks. S is what one rank gives or gets.
+    const double s = 6 * 64 * 1000 * 4;
+    const double across = s / 2;
+    struct Case {
+      CollectiveKind kind;
+      bool reproducible;
+      double parts;  // of which `count` elements are one
+      double bytes;
+    };
+    const Case cases[] = {
+        {CollectiveKind::all_reduce, true, 1, across + across / 3},
+        {CollectiveKind::all_reduce, false, 1, 2 * across / 3},
+        {CollectiveKind::reduce_scatter, true, 6, across},
+        {CollectiveKind::reduce_scatter, false, 6, across / 3},
+        {CollectiveKind::all_gather, true, 6, across / 3},
+        {CollectiveKind::all_to_all, true, 6, across},
+    };
+    for (const Case& expected : cases) {
+      const auto bytes = static_cast<std::size_t>(s);
+      Descriptor what =
+          describe(expected.kind, static_cast<std::size_t>(s / expected.parts / 4), DType::f32);
+      what.reproducible = expected.reproducible ? 1 : 0;
+      links->bytes = 0;
+      self.run_on(layered, what, Bytes(bytes), bytes);
+      EXPECT_NEAR(links->bytes, expected.bytes, 0.01 * s) << what.str();
+    }
+  });
+}
+
 TEST(HierarchicalTransportTest, RanksOfOneMachineUseItsPeerMemory) {
   GANTRY_REQUIRE_DEVICES(4);
   for (const Machines& machines : {kTwoByTwo, kMixed}) {

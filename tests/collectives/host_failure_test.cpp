@@ -41,6 +41,12 @@ void expect_working(HostRank& self, std::size_t count) {
   EXPECT_EQ(values.back(), expected);
 }
 
+// The group works, and everybody is done: what a rank does next disturbs nobody's first operation.
+void begin_together(HostRank& self) {
+  expect_working(self, 10);
+  (void)self.bootstrap->all_gather("done");
+}
+
 // Runs `what` with arrays that are large enough for any kind.
 Bytes run(HostRank& self, const Descriptor& what, std::size_t out_bytes = 0) {
   const std::size_t bytes = static_cast<std::size_t>(what.count) * element_size(what.dtype);
@@ -174,7 +180,7 @@ TEST(HostFailureTest, ARankThatLeavesInTheMiddleIsLostToAll) {
   for (const Descriptor& what :
        {sum_of(kSmall), sum_of(kLarge), describe(CollectiveKind::recv, kLarge, 2)}) {
     host_ranks(3, [&](HostRank& self) {
-      expect_working(self, 10);
+      begin_together(self);
       if (self.rank == 2) {
         self.transport.reset();
         return;
@@ -194,7 +200,7 @@ TEST(HostFailureTest, ARankThatIsLateIsNamedByAll) {
   host_ranks(
       3,
       [&](HostRank& self) {
-        expect_working(self, 10);
+        begin_together(self);
         if (self.rank == 1) {
           given_up.await();
           expect_throws<TimeoutError>([&] { run(self, sum_of(kSmall)); },
@@ -211,7 +217,7 @@ TEST(HostFailureTest, ARankThatIsLateIsNamedByAll) {
 TEST(HostFailureTest, AbortReachesRanksThatWait) {
   GANTRY_REQUIRE_DEVICES(1);
   host_ranks(3, [](HostRank& self) {
-    expect_working(self, 10);
+    begin_together(self);
     if (self.rank == 0) self.transport->abort();
     expect_throws<PeerLostError>([&] { run(self, sum_of(kSmall)); },
                                  "rank 0 aborted; the communicator of 3 ranks is unusable");
@@ -222,7 +228,7 @@ TEST(HostFailureTest, ARankThatFailsBringsDownTheOthers) {
   GANTRY_REQUIRE_DEVICES(1);
   GANTRY_REQUIRE_SIM();
   host_ranks(3, [](HostRank& self) {
-    expect_working(self, 10);
+    begin_together(self);
     if (self.rank == 1) {
       void* const too_short = driver().allocate(self.device.index, 4096);
       EXPECT_THROW(self.transport->run({sum_of(kLarge), too_short, too_short}, self.stream),

@@ -1,0 +1,305 @@
+// The programs gantry-bench and gantry-tune, from outside, on simulated devices.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "collectives/selector.hpp"
+#include "tests/support/subprocess.hpp"
+#include "tools/bench/comm_bench.hpp"
+#include "tools/bench/operation.hpp"
+#include "tools/bench/report.hpp"
+#include "tools/replay/worker.hpp"
+
+namespace gantry::bench {
+namespace {
+
+using replay::TemporaryFile;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using Words = std::vector<std::string>;
+using Variables = std::map<std::string, std::optional<std::string>>;
+using Json = nlohmann::json;
+
+constexpr const char* kBench = GANTRY_TEST_BENCH;
+constexpr const char* kTune = GANTRY_TEST_TUNE;
+
+// Few sizes and calls: what is tested is the programs, not the speed of a simulation.
+const Words kShort{"-b",  "8", "-e", "32K", "-f", "64",        "-n", "2",
+                   "-w",  "1", "-G", "3",   "-q", "--batches", "3",  "--max-seconds",
+                   "0.05"};
+
+Words operator+(Words first, const Words& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+Outcome run(const Words& words, Variables environment = {}) {
+  environment.insert({{"GANTRY_SIM_DEVICES", "4"},
+                      {"GANTRY_COLL_ALGO", std::nullopt},
+                      {"GANTRY_COLL_TABLE", std::nullopt}});
+  return testing::run_command(
+      {.argv = words, .environment = environment, .timeout = std::chrono::seconds(100)});
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Every operation was measured eagerly and in graphs, was checked, and has sound figures.
+void expect_all_measured(const Report& report, int ranks) {
+  EXPECT_EQ(report.ranks, ranks);
+  EXPECT_EQ(report.device, "Simulated GPU");
+  EXPECT_THAT(report.library, HasSubstr("gantry "));
+  std::set<std::string> measured;
+  for (const Row& row : report.rows) {
+    SCOPED_TRACE(row_text(row));
+    EXPECT_EQ(row.note, "");
+    EXPECT_EQ(row.wrong, 0);
+    EXPECT_GT(row.time_us, 0);
+    EXPECT_LE(row.min_us, row.p50_us);
+    EXPECT_LE(row.p50_us, row.p99_us);
+    EXPECT_GE(row.calls, 1);
+    const double factor = bus_factor(parse_operation(row.operation), ranks);
+    EXPECT_NEAR(row.busbw_gbs, row.algbw_gbs * factor, 1e-9);
+    EXPECT_NEAR(row.algbw_gbs * row.time_us * 1e3, static_cast<double>(row.bytes), 1e-3);
+    measured.insert(row.operation + " " + row.mode);
+  }
+  std::set<std::string> expected;
+  for (const CollectiveKind kind : operations()) {
+    for (const char* mode : {" eager", " graph"}) {
+      expected.insert(std::string(operation_name(kind)) + mode);
+    }
+  }
+  EXPECT_EQ(measured, expected);
+}
+
+TEST(BenchTest, MeasuresEveryOperationInOneProcess) {
+  for (const int ranks : {2, 3, 4}) {
+    const TemporaryFile json(".json");
+    const Outcome outcome =
+        run(Words{kBench, "-o", "all", "-g", std::to_string(ranks), "-J", json.path()} + kShort);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+    EXPECT_EQ(outcome.out, "");
+    expect_all_measured(read_report(json.path()), ranks);
+  }
+}
+
+TEST(BenchTest, MeasuresEveryOperationUnderALauncher) {
+  const std::vector<Words> launchers{{GANTRY_TEST_GLAUNCH}, {MPIRUN_PROGRAM, "--oversubscribe"}};
+  for (const Words& launcher : launchers) {
+    // A build without MPI has no ranks there.
+    if (launcher.front().empty()) continue;
+    const TemporaryFile json(".json");
+    const Outcome outcome =
+        run(launcher + Words{"-n", "2", kBench, "-o", "all", "-J", json.path()} + kShort);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+    const Report report = read_report(json.path());
+    EXPECT_NE(report.launched_by, "threads");
+    expect_all_measured(report, 2);
+  }
+}
+
+TEST(BenchTest, EveryAlgorithmHasACurveOfItsOwn) {
+  const TemporaryFile json(".json");
+  const TemporaryFile svg(".svg");
+  const std::string algorithms = "auto,p2p,ll,direct,relay,copy,host";
+  const Outcome outcome = run(Words{kBench, "-o", "all", "-a", algorithms, "-d", "bf16", "-J",
+                                    json.path(), "--svg", svg.path()} +
+                              kShort);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+  std::map<std::string, std::set<std::string>> taken;
+  for (const Row& row : read_report(json.path()).rows) {
+    SCOPED_TRACE(row_text(row));
+    taken[row.variant].insert(row.algorithm);
+    if (row.variant == "host" && row.mode == "graph") {
+      EXPECT_THAT(row.note, HasSubstr("being captured"));
+      continue;
+    }
+    EXPECT_EQ(row.wrong, 0);
+    EXPECT_GT(row.time_us, 0);
+  }
+  const std::map<std::string, std::set<std::string>> expected{
+      {"auto", {"ll", "direct", "relay", "copy"}},
+      {"p2p", {"ll", "direct", "relay", "copy"}},
+      {"ll", {"ll"}},
+      {"direct", {"direct"}},
+      {"relay", {"relay"}},
+      {"copy", {"copy"}},
+      {"host", {"host"}}};
+  EXPECT_EQ(taken, expected);
+  const std::string picture = text_of(svg.path());
+  EXPECT_THAT(picture, AllOf(HasSubstr("<svg xmlns"), HasSubstr("</svg>")));
+  for (const std::string operation : {"all_reduce", "all_to_all", "send_recv"}) {
+    EXPECT_THAT(picture, HasSubstr(operation + ": median time"));
+    EXPECT_THAT(picture, HasSubstr(operation + ": bus bandwidth"));
+  }
+}
+
+TEST(BenchTest, EveryElementTypeIsReducedRight) {
+  for (const char* dtype : {"bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"}) {
+    for (const char* redop : {"sum", "prod", "max"}) {
+      const Outcome outcome =
+          run({kBench, "-o", "all_reduce,reduce_scatter", "-d", dtype, "-r", redop, "-b", "300",
+               "-e", "20000", "-f", "64", "-n", "1", "--batches", "1", "-w", "0"});
+      EXPECT_EQ(outcome.exit_code, 0) << dtype << " " << redop << "\n" << outcome.describe();
+      EXPECT_THAT(outcome.out, HasSubstr("# wrong elements: 0;"));
+    }
+  }
+}
+
+TEST(BenchTest, MeasuresTheFormsOfOneProcess) {
+  const TemporaryFile json(".json");
+  const Outcome outcome =
+      run({kBench, "--comm", "-o", "all", "-b", "4K", "-e", "64K", "-f", "16", "-n", "1",
+           "--batches", "2", "--tensors", "7", "-q", "-J", json.path()});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+  std::set<std::string> measured;
+  for (const Row& row : read_report(json.path()).rows) {
+    SCOPED_TRACE(row_text(row));
+    EXPECT_EQ(row.wrong, 0);
+    EXPECT_GT(row.time_us, 0);
+    measured.insert(row.operation);
+  }
+  std::set<std::string> expected;
+  for (const std::string& form : comm_forms()) expected.insert("comm." + form);
+  EXPECT_EQ(measured, expected);
+}
+
+TEST(BenchTest, DrawsOtherResultsBesideItsOwn) {
+  Report peer{.library = "Peer 1.2", .device = "x", .ranks = 4, .launched_by = "mpi", .rows = {}};
+  Row row;
+  row.operation = "broadcast";
+  row.variant = "symmetric";
+  row.mode = "eager";
+  row.bytes = 4096;
+  row.set_timing({.calls = 1, .batches = 1, .mean_us = 5, .min_us = 5, .p50_us = 5, .p99_us = 5},
+                 1);
+  peer.rows = {row};
+  const TemporaryFile other(".json");
+  const TemporaryFile svg(".svg");
+  std::ofstream(other.path()) << report_json(peer);
+  const Outcome outcome = run(
+      Words{kBench, "-o", "broadcast", "--compare", other.path(), "--svg", svg.path()} + kShort);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(text_of(svg.path()), HasSubstr("Peer 1.2 symmetric, eager"));
+}
+
+TEST(BenchTest, PrintsTheTableBesideJson) {
+  const Outcome outcome = run({kBench, "-o", "gather", "-b", "1K", "-e", "1K", "-n", "1", "-w", "0",
+                               "--root", "2", "--batches", "1", "-J", "-"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+  const Json json = Json::parse(outcome.out);
+  EXPECT_EQ(json["schema"], "gantry-collectives-1");
+  EXPECT_EQ(json["rows"][0]["root"], 2);
+  EXPECT_EQ(json["rows"][0]["count"], 64);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("gather"), HasSubstr("# wrong elements: 0;")));
+}
+
+struct Refusal {
+  const char* name;
+  const char* program;
+  Words words;
+  const char* text;
+};
+
+class BenchRefusalTest : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(BenchRefusalTest, SaysWhatIsWrong) {
+  const Outcome outcome = run(Words{GetParam().program} + GetParam().words);
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.describe();
+  EXPECT_THAT(outcome.err, HasSubstr(GetParam().text));
+  EXPECT_EQ(outcome.out, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Options, BenchRefusalTest,
+    ::testing::Values(
+        Refusal{"Operation", kBench, {"-o", "sort"}, "--op: expected all or some of all_reduce, "},
+        Refusal{"Form", kBench, {"--comm", "-o", "barrier"}, "but got 'barrier'"},
+        Refusal{"ReduceOp", kBench, {"-r", "mean"}, "--redop: expected one of sum, prod, "},
+        Refusal{"DType", kBench, {"-d", "f8"}, "f8"},
+        Refusal{"Algorithm", kBench, {"-a", "fast"}, "but got 'fast'"},
+        Refusal{"Range", kBench, {"-b", "2K", "-e", "1K"}, "--begin, --end: expected a range"},
+        Refusal{"Factor", kBench, {"-f", "1"}, "--factor: expected a number greater than 1"},
+        Refusal{"Step", kBench, {"-i", "0"}, "--step: expected a number of bytes greater than 0"},
+        Refusal{"StepAndFactor", kBench, {"-i", "8", "-f", "2"}, "excludes"},
+        Refusal{"Devices", kBench, {"-g", "5"}, "--gpus: expected at most the 4 visible devices"},
+        Refusal{"Root", kBench, {"--root", "4"}, "--root: expected a rank below 4, but got 4"},
+        Refusal{"Blocks", kBench, {"--blocks", "8"}, "--blocks: expected an algorithm beside it"},
+        Refusal{"Graph", kBench, {"--graph-only"}, "--graph-only: expected --graph beside it"},
+        Refusal{"Transport", kBench, {"-a", "ll", "--transport", "p2p"}, "--transport: expected"},
+        Refusal{"CommGraph", kBench, {"--comm", "-o", "gather", "-G", "2"}, "--comm: expected"},
+        Refusal{"Compare", kBench, {"--compare", "/no/such"}, "cannot read '/no/such'"},
+        Refusal{"TuneOperation", kTune, {"-o", "barrier"}, "with a choice of algorithms"},
+        Refusal{"TuneAlgorithm", kTune, {"-a", "auto"}, "--algo: expected algorithms"},
+        Refusal{"TuneMerge", kTune, {"--merge"}, "--output"},
+        Refusal{"TuneAlone", kTune, {"-g", "1"}, "expected at least two ranks, but got one"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(BenchTest, RefusesResultsOfAnotherProgram) {
+  const TemporaryFile other(".json");
+  std::ofstream(other.path()) << R"({"schema": "other"})";
+  const Outcome outcome = run({kBench, "--compare", other.path()});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err,
+              HasSubstr("expected the schema gantry-collectives-1, but got \"other\""));
+}
+
+TEST(TuneTest, WritesATableThatIsTaken) {
+  for (const Words& launcher : {Words{}, Words{GANTRY_TEST_GLAUNCH, "-n", "3"},
+                                Words{MPIRUN_PROGRAM, "--oversubscribe", "-n", "3"}}) {
+    if (!launcher.empty() && launcher.front().empty()) continue;
+    const Words ranks = launcher.empty() ? Words{"-g", "3"} : Words{};
+    const TemporaryFile table(".json");
+    const TemporaryFile samples(".json");
+    const Outcome outcome =
+        run(launcher +
+            Words{kTune, "--quick", "-e", "16K", "-q", "-O", table.path(), "-J", samples.path()} +
+            ranks);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+    const Json json = Json::parse(text_of(table.path()));
+    EXPECT_EQ(json["device"], "Simulated GPU");
+    EXPECT_EQ(json["ranks"], 3);
+    EXPECT_EQ(json["tables"].size(), 8U) << "every operation with a choice";
+    const Selector selector = Selector::parse(text_of(table.path()), 3, "Simulated GPU");
+    std::set<std::string> tried;
+    for (const Row& row : read_report(samples.path()).rows) {
+      EXPECT_EQ(row.wrong, 0) << row_text(row);
+      tried.insert(row.algorithm);
+    }
+    EXPECT_EQ(tried, (std::set<std::string>{"ll", "direct", "relay", "copy"}));
+    // The library accepts it, and says so by taking what it holds.
+    const TemporaryFile results(".json");
+    const Outcome used = run(Words{kBench, "-g", "3", "-J", results.path()} + kShort,
+                             {{"GANTRY_COLL_TABLE", table.path()}});
+    ASSERT_EQ(used.exit_code, 0) << used.describe();
+    for (const Row& row : read_report(results.path()).rows) {
+      const Case what = make_case(CollectiveKind::all_reduce, f32, ReduceOp::sum, 0, row.bytes, 3);
+      const Choice choice = selector.choose(describe(what), row.bytes);
+      EXPECT_EQ(row.algorithm, name(choice.algorithm)) << row_text(row);
+    }
+  }
+}
+
+TEST(TuneTest, KeepsTablesOfOtherMachines) {
+  const TemporaryFile table(".json");
+  for (const char* ranks : {"2", "4"}) {
+    const Outcome outcome = run({kTune, "--quick", "-o", "all_reduce", "-e", "1K", "-q", "-g",
+                                 ranks, "--merge", "-O", table.path()});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+  }
+  std::set<int> kept;
+  for (const Json& one : Json::parse(text_of(table.path()))) kept.insert(one["ranks"].get<int>());
+  EXPECT_EQ(kept, (std::set<int>{2, 4}));
+}
+
+}  // namespace
+}  // namespace gantry::bench
