@@ -23,11 +23,20 @@ std::vector<Bucket> make_buckets(std::span<const Tensor> tensors, std::size_t by
 // A new flat tensor with the bucket's members one after the other, on the first member's device.
 Tensor flatten_bucket(const Bucket& bucket, std::span<const Tensor> tensors);
 
-// Views of `flat` shaped like the bucket's members, in order.
-std::vector<Tensor> views_of_bucket(const Bucket& bucket, const Tensor& flat,
-                                    std::span<const Tensor> shapes);
-
 // Copies `flat` back into the bucket's members.
 void unflatten_bucket(const Bucket& bucket, const Tensor& flat, std::span<Tensor> tensors);
+
+// A bucket whose members begin at multiples of 16 bytes.
+struct PaddedBucket {
+  Bucket bucket;
+  std::vector<std::int64_t> offsets;  // of the members, in elements
+  std::int64_t elements = 0;          // with the gaps
+};
+
+PaddedBucket pad_bucket(Bucket bucket, std::span<const Tensor> tensors);
+
+// out[m] = the view of `flat` for each member m, shaped like shapes[m].
+void view_bucket(const PaddedBucket& padded, const Tensor& flat, std::span<const Tensor> shapes,
+                 std::span<Tensor> out);
 
 }  // namespace gantry

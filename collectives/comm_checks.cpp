@@ -46,17 +46,21 @@ void require_device_tensors(std::string_view op, std::span<const Tensor> tensors
   }
 }
 
-void require_alike(std::string_view op, std::span<const Tensor> tensors, std::string_view what) {
+void require_equal_shapes(std::string_view op, std::span<const Tensor> tensors,
+                          std::string_view what) {
   for (std::size_t i = 1; i < tensors.size(); ++i) {
-    if (tensors[i].sizes() != tensors[0].sizes()) {
-      throw ShapeError(
-          fmt::format("{}: {} tensor at index {} has invalid shape {}, but expected {}", op, what,
-                      i, tensors[i].sizes().str(), tensors[0].sizes().str()));
-    }
-    if (tensors[i].dtype() != tensors[0].dtype()) {
-      throw DTypeError(fmt::format("{}: {} tensor at index {} has dtype {}, but expected {}", op,
-                                   what, i, name(tensors[i].dtype()), name(tensors[0].dtype())));
-    }
+    if (tensors[i].sizes() == tensors[0].sizes()) continue;
+    throw ShapeError(fmt::format("{}: {} tensor at index {} has invalid shape {}, but expected {}",
+                                 op, what, i, tensors[i].sizes().str(), tensors[0].sizes().str()));
+  }
+}
+
+void require_alike(std::string_view op, std::span<const Tensor> tensors, std::string_view what) {
+  require_equal_shapes(op, tensors, what);
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    if (tensors[i].dtype() == tensors[0].dtype()) continue;
+    throw DTypeError(fmt::format("{}: {} tensor at index {} has dtype {}, but expected {}", op,
+                                 what, i, name(tensors[i].dtype()), name(tensors[0].dtype())));
   }
 }
 

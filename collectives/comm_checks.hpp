@@ -17,6 +17,10 @@ std::vector<Device> checked_devices(std::string_view op, const std::vector<Devic
 void require_device_tensors(std::string_view op, std::span<const Tensor> tensors,
                             std::string_view what);
 
+// Throws: ShapeError if a tensor's shape differs from tensors[0]'s.
+void require_equal_shapes(std::string_view op, std::span<const Tensor> tensors,
+                          std::string_view what);
+
 // Throws: ShapeError, DTypeError if a tensor differs from tensors[0].
 void require_alike(std::string_view op, std::span<const Tensor> tensors, std::string_view what);
 

@@ -5,7 +5,11 @@
 
 #include "collectives/comm_checks.hpp"
 #include "collectives/device_fold.hpp"
+#include "collectives/fan_out.hpp"
 #include "collectives/nccl_clique.hpp"
+#include "collectives/peer_reach.hpp"
+#include "collectives/pieces.hpp"
+#include "kernels/fan.hpp"
 
 namespace gantry::comm {
 
@@ -49,10 +53,50 @@ void require_rows(std::string_view op, const Tensor& large, const Tensor& small,
   }
 }
 
+// True if every device may copy between any input and any output, bytes as they are.
+bool are_plain(std::span<const Tensor> outputs, std::span<const Tensor> inputs) {
+  for (const Tensor& output : outputs) {
+    for (const Tensor& input : inputs) {
+      if (!is_plain(input, output, input.device())) return false;
+    }
+  }
+  return true;
+}
+
+std::byte* row(const Tensor& tensor, std::int64_t index) {
+  return static_cast<std::byte*>(tensor.data()) +
+         static_cast<std::size_t>(index * tensor.stride(0)) * tensor.element_size();
+}
+
+// Runs `step(d)`, which submits work to the current stream of inputs[d]'s device, for every d,
+// between orders of all streams. Every link then works both ways at once.
+template <class Step>
+void run_together(std::span<const Tensor> outputs, std::span<const Tensor> inputs, Step step) {
+  const std::vector<Stream> streams = current_streams(inputs);
+  try {
+    order_all(streams);
+    for (std::size_t d = 0; d < inputs.size(); ++d) step(d);
+    order_all(streams);
+  } catch (...) {
+    keep_after_failure(outputs, streams);
+    keep_after_failure(inputs, streams);
+    throw;
+  }
+}
+
 std::vector<Tensor> dense_copies(std::span<const Tensor> tensors) {
   std::vector<Tensor> dense;
   for (const Tensor& tensor : tensors) dense.push_back(tensor.contiguous());
   return dense;
+}
+
+// Contiguous tensors to write to: the outputs themselves, or new ones in their places.
+std::vector<Tensor> dense_targets(std::span<const Tensor> outputs) {
+  std::vector<Tensor> targets;
+  for (const Tensor& output : outputs) {
+    targets.push_back(output.is_contiguous() ? output : output.new_empty(output.sizes()));
+  }
+  return targets;
 }
 
 }  // namespace
@@ -81,6 +125,22 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
   require_pairs("all_gather", outputs, inputs);
   require_rows("all_gather", outputs.front(), inputs.front(), inputs.size(), "outputs");
   const std::int64_t rows = inputs.front().size(0);
+  if (inputs.front().numel() == 0) return;
+  if (are_plain(outputs, inputs) && outputs.size() <= kernels::kMaxFanCopies) {
+    std::vector<std::ptrdiff_t> shifts;
+    for (const Tensor& output : outputs.subspan(1)) {
+      shifts.push_back(static_cast<std::byte*>(output.data()) -
+                       static_cast<std::byte*>(outputs.front().data()));
+    }
+    run_together(outputs, inputs, [&](std::size_t d) {
+      const kernels::Run run{inputs[d].data(),
+                             row(outputs.front(), static_cast<std::int64_t>(d) * rows),
+                             inputs[d].nbytes()};
+      kernels::fan(kernels::Target::on(Stream::current(inputs[d].device())), std::span(&run, 1),
+                   shifts);
+    });
+    return;
+  }
   for (std::size_t step = 0; step < inputs.size(); ++step) {
     for (std::size_t d = 0; d < outputs.size(); ++d) {
       // Every round pairs each sender with another receiver.
@@ -95,17 +155,29 @@ void reduce_scatter(std::span<Tensor> outputs, std::span<const Tensor> inputs, R
   require_rows("reduce_scatter", inputs.front(), outputs.front(), inputs.size(), "inputs");
   const Folding how =
       folding(op, inputs.front().dtype(), static_cast<int>(inputs.size()), "reduce_scatter");
+  if (outputs.front().numel() == 0) return;
   const std::vector<Tensor> dense = dense_copies(inputs);
+  const std::vector<Tensor> results = dense_targets(outputs);
   const std::int64_t rows = outputs.front().size(0);
-  for (std::size_t d = 0; d < outputs.size(); ++d) {
+  const auto slices_for = [&](std::size_t d) {
     std::vector<Tensor> slices;
     for (const Tensor& input : dense) {
       slices.push_back(input.narrow(0, static_cast<std::int64_t>(d) * rows, rows));
     }
-    const bool direct = outputs[d].is_contiguous();
-    const Tensor out = direct ? outputs[d] : outputs[d].new_empty(outputs[d].sizes());
-    if (out.numel() > 0) fold_onto(out, slices, how);
-    if (!direct) outputs[d].copy_(out);
+    return slices;
+  };
+  if (are_plain(results, dense)) {
+    run_together(results, dense, [&](std::size_t d) {
+      std::vector<const void*> from;
+      for (const Tensor& slice : slices_for(d)) from.push_back(slice.data());
+      kernels::fold(kernels::Target::on(Stream::current(results[d].device())), how.op,
+                    results[d].data(), from, results[d].numel(), results[d].dtype(), how.divisor);
+    });
+  } else {
+    for (std::size_t d = 0; d < results.size(); ++d) fold_onto(results[d], slices_for(d), how);
+  }
+  for (std::size_t d = 0; d < outputs.size(); ++d) {
+    if (!outputs[d].is_contiguous()) outputs[d].copy_(results[d]);
   }
 }
 
@@ -122,6 +194,23 @@ void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
                     inputs.front().sizes().str()));
   }
   const std::int64_t rows = inputs.front().size(0) / count;
+  if (inputs.front().numel() == 0) return;
+  if (are_plain(outputs, inputs)) {
+    const std::size_t bytes = inputs.front().nbytes() / static_cast<std::size_t>(count);
+    run_together(outputs, inputs, [&](std::size_t d) {
+      std::vector<kernels::Run> runs;
+      for (std::int64_t step = 0; step < count; ++step) {
+        // Senders begin with different receivers.
+        const std::int64_t j = (static_cast<std::int64_t>(d) + step) % count;
+        runs.push_back(
+            {row(inputs[d], j * rows),
+             row(outputs[static_cast<std::size_t>(j)], static_cast<std::int64_t>(d) * rows),
+             bytes});
+      }
+      kernels::fan(kernels::Target::on(Stream::current(inputs[d].device())), runs);
+    });
+    return;
+  }
   for (std::int64_t step = 0; step < count; ++step) {
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t j = (i + step) % count;

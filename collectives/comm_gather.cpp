@@ -5,13 +5,14 @@
 #include <gantry/tensor/factories.hpp>
 
 #include "collectives/comm_checks.hpp"
+#include "collectives/pieces.hpp"
 
 namespace gantry::comm {
 
 namespace {
 
 // Shape of the joined tensor; checks that all tensors fit.
-Shape joined_shape(const std::vector<Tensor>& tensors, int dim) {
+Shape joined_shape(const std::vector<Tensor>& tensors, int dim, bool allow_cast) {
   if (tensors.empty()) {
     throw InvalidArgument("gather: Expected at least one tensor to gather from");
   }
@@ -34,7 +35,7 @@ Shape joined_shape(const std::vector<Tensor>& tensors, int dim) {
           fmt::format("gather: Input tensor at index {} has invalid shape {}, but expected {}", i,
                       tensor.sizes().str(), expected.str()));
     }
-    if (tensor.dtype() != first.dtype()) {
+    if (!allow_cast && tensor.dtype() != first.dtype()) {
       throw DTypeError(fmt::format("gather: input tensor at index {} has dtype {}, but expected {}",
                                    i, name(tensor.dtype()), name(first.dtype())));
     }
@@ -52,18 +53,26 @@ int gather_dim(const std::vector<Tensor>& tensors, int dim) {
 }
 
 void join(const std::vector<Tensor>& tensors, const Tensor& out, int dim) {
+  std::vector<Piece> plain;
+  plain.reserve(tensors.size());
   std::int64_t begin = 0;
   for (const Tensor& tensor : tensors) {
-    out.narrow(dim, begin, tensor.size(dim)).copy_(tensor, {.non_blocking = true});
+    Tensor place = out.narrow(dim, begin, tensor.size(dim));
     begin += tensor.size(dim);
+    if (out.is_cuda() && is_plain(tensor, place, out.device())) {
+      plain.push_back({tensor, place, Stream::current(tensor.device())});
+    } else {
+      place.copy_(tensor, {.non_blocking = true});
+    }
   }
+  if (!plain.empty()) collect_pieces(Stream::current(out.device()), plain);
 }
 
 }  // namespace
 
 Tensor gather(const std::vector<Tensor>& tensors, const GatherOptions& options) {
   const int dim = gather_dim(tensors, options.dim);
-  const Shape shape = joined_shape(tensors, dim);
+  const Shape shape = joined_shape(tensors, dim, options.allow_cast);
   const Device destination = options.destination.value_or(Device::cuda()).resolved();
   const Tensor out = empty(
       shape,
@@ -72,16 +81,16 @@ Tensor gather(const std::vector<Tensor>& tensors, const GatherOptions& options) 
   return out;
 }
 
-void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim) {
+void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim, CastOptions options) {
   const int axis = gather_dim(tensors, dim);
-  const Shape shape = joined_shape(tensors, axis);
+  const Shape shape = joined_shape(tensors, axis, options.allow_cast);
   require_defined("gather", out, "argument 'out'");
   require_writable("gather", std::span(&out, 1));
   if (out.sizes() != shape) {
     throw ShapeError(fmt::format("gather: Expected out tensor to have shape {}, but got {}",
                                  shape.str(), out.sizes().str()));
   }
-  if (out.dtype() != tensors.front().dtype()) {
+  if (!options.allow_cast && out.dtype() != tensors.front().dtype()) {
     throw DTypeError(fmt::format("gather: expected out of dtype {}, but got {}",
                                  name(tensors.front().dtype()), name(out.dtype())));
   }

@@ -5,9 +5,11 @@
 #include <gantry/collectives/comm.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/streams/stream_guard.hpp>
-#include <gantry/tensor/factories.hpp>
 
 #include "collectives/comm_checks.hpp"
+#include "collectives/fresh_outputs.hpp"
+#include "collectives/peer_reach.hpp"
+#include "collectives/pieces.hpp"
 
 namespace gantry::comm {
 
@@ -47,6 +49,15 @@ void check_extents(const Tensor& tensor, int dim, const std::vector<std::int64_t
   }
 }
 
+bool share_memory(std::span<const Tensor> tensors) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (tensors[i].is_view_of(tensors[j])) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
@@ -75,18 +86,35 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
   const std::vector<std::int64_t> sizes = extents(tensor.size(dim), devices.size(), options);
   check_extents(tensor, dim, sizes);
 
-  std::vector<Tensor> pieces;
+  std::vector<Tensor> result;
+  std::vector<Piece> plain;
+  result.reserve(sizes.size());
+  plain.reserve(sizes.size());
+  const Stream hub = Stream::current(tensor.is_cpu() ? resolved.front() : tensor.device());
+  FreshOutputs fresh(hub);
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    std::optional<StreamGuard> guard;
-    if (i < options.streams.size() && options.streams[i]) guard.emplace(*options.streams[i]);
-    pieces.push_back(tensor.narrow(dim, begin, sizes[i]).to(resolved[i], {.non_blocking = true}));
+    const Tensor piece = tensor.narrow(dim, begin, sizes[i]);
     begin += sizes[i];
+    if (piece.device() == resolved[i]) {
+      result.push_back(piece);
+      continue;
+    }
+    const bool has_stream = i < options.streams.size() && options.streams[i].has_value();
+    const Stream home = has_stream ? *options.streams[i] : Stream::current(resolved[i]);
+    if (piece.is_cuda() && piece.is_contiguous() && reaches(piece.device(), resolved[i])) {
+      result.push_back(fresh.make(piece.sizes(), piece.dtype(), home));
+      plain.push_back({piece, result.back(), home});
+    } else {
+      const StreamGuard guard(home);
+      result.push_back(piece.to(resolved[i], {.non_blocking = true}));
+    }
   }
-  return pieces;
+  send_pieces(hub, plain, &fresh);
+  return result;
 }
 
-void scatter(const Tensor& tensor, std::span<Tensor> out, int dim) {
+void scatter(const Tensor& tensor, std::span<Tensor> out, int dim, CastOptions options) {
   require_defined("scatter", tensor, "argument 'tensor'");
   if (out.empty()) {
     throw InvalidArgument("scatter: Expected at least one output tensor to scatter to");
@@ -104,7 +132,7 @@ void scatter(const Tensor& tensor, std::span<Tensor> out, int dim) {
           "for scatter dim {} as the source tensor: {}",
           i, out[i].sizes().str(), axis, tensor.sizes().str()));
     }
-    if (out[i].dtype() != tensor.dtype()) {
+    if (!options.allow_cast && out[i].dtype() != tensor.dtype()) {
       throw DTypeError(
           fmt::format("scatter: output tensor at index {} has dtype {}, but expected {}", i,
                       name(out[i].dtype()), name(tensor.dtype())));
@@ -117,11 +145,20 @@ void scatter(const Tensor& tensor, std::span<Tensor> out, int dim) {
         "tensor size at dim {}. Expected {}, but got total size {}",
         axis, axis, tensor.size(axis), total));
   }
+  // Outputs that may overlap get their pieces one after the other.
+  const bool in_turn = share_memory(out);
+  std::vector<Piece> plain;
   std::int64_t begin = 0;
-  for (Tensor& piece : out) {
-    piece.copy_(tensor.narrow(axis, begin, piece.size(axis)), {.non_blocking = true});
-    begin += piece.size(axis);
+  for (Tensor& to : out) {
+    const Tensor from = tensor.narrow(axis, begin, to.size(axis));
+    begin += to.size(axis);
+    if (!in_turn && tensor.is_cuda() && is_plain(from, to, tensor.device())) {
+      plain.push_back({from, to, Stream::current(to.device())});
+    } else {
+      to.copy_(from, {.non_blocking = true});
+    }
   }
+  if (!plain.empty()) send_pieces(Stream::current(tensor.device()), plain, nullptr);
 }
 
 }  // namespace gantry::comm

@@ -1,12 +1,12 @@
 #include "collectives/peer_reach.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
-#include <vector>
+#include <optional>
 
 #include <gantry/device/peer.hpp>
 #include <gantry/streams/event.hpp>
-#include <gantry/streams/stream.hpp>
 
 namespace gantry {
 
@@ -32,21 +32,36 @@ bool reaches(Device from, Device to) {
   return can;
 }
 
-void order_after(Device waiting, Device on) {
-  if (waiting == on) return;
-  Stream::current(waiting).wait(Stream::current(on));
+void add_stream(std::vector<Stream>& streams, const Stream& stream) {
+  if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
+    streams.push_back(stream);
+  }
 }
 
-void order_all(std::span<const Device> devices) {
-  std::vector<Event> reached;
-  reached.reserve(devices.size());
-  for (const Device device : devices) reached.push_back(Stream::current(device).record());
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    const Stream stream = Stream::current(devices[i]);
-    for (std::size_t j = 0; j < devices.size(); ++j) {
-      if (devices[i] != devices[j]) stream.wait(reached[j]);
-    }
+std::vector<Stream> current_streams(std::span<const Tensor> tensors) {
+  std::vector<Stream> streams;
+  streams.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) add_stream(streams, Stream::current(tensor.device()));
+  return streams;
+}
+
+void order_behind(const Stream& hub, std::span<const Stream> others) {
+  for (const Stream& other : others) hub.wait(other);
+}
+
+void release_behind(std::span<const Stream> others, const Stream& hub) {
+  std::optional<Event> reached;
+  for (const Stream& other : others) {
+    if (other == hub) continue;
+    if (!reached) reached = hub.record();
+    other.wait(*reached);
   }
+}
+
+void order_all(std::span<const Stream> streams) {
+  if (streams.empty()) return;
+  order_behind(streams.front(), streams.subspan(1));
+  release_behind(streams.subspan(1), streams.front());
 }
 
 }  // namespace gantry

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <vector>
 
 #include <gantry/memory/snapshot.hpp>
@@ -15,6 +14,7 @@
 #include "memory/counters.hpp"
 #include "memory/free_blocks.hpp"
 #include "memory/heap_export.hpp"
+#include "memory/heap_mutex.hpp"
 #include "memory/usage_account.hpp"
 
 namespace gantry::memory {
@@ -31,7 +31,7 @@ struct HeapCore {
 
   const int device;
   const AllocConfig config;
-  mutable std::mutex mutex;
+  mutable HeapMutex mutex;
   UsageAccount account;  ///< what `stats` has not heard of yet
   BlockSlab slab;
   ChunkStore chunks;
@@ -49,8 +49,6 @@ struct HeapCore {
   void refresh_reserved();
 };
 
-using HeapLock = std::unique_lock<std::mutex>;
-
 /// The small blocks of one pool, or the others; see Arena::is_small.
 ///
 /// Members that take the lock let go of it while they call the driver; what they work on is
@@ -63,7 +61,8 @@ class Arena {
         free(core.slab, counts_splits ? &splits_ : nullptr),
         core_(core),
         pool_(pool),
-        small_(small) {}
+        small_(small),
+        cuts_freely_(!counts_splits) {}
   virtual ~Arena() = default;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -82,11 +81,6 @@ class Arena {
   /// True if a block of `have` bytes is cut when `want` bytes of it are taken.
   [[nodiscard]] virtual bool may_cut(std::size_t have, std::size_t want) const = 0;
 
-  /// True if a freed block of `bytes` may stay with a thread: oversize ones are counted one by one.
-  [[nodiscard]] bool may_be_kept(std::size_t bytes) const {
-    return bytes < core_.config.max_split_bytes;
-  }
-
   /// The memory of a live block, for other processes; it stays where it is until unpin().
   [[nodiscard]] virtual BlockExtent pin(HeapLock& lock, const HeapBlock& block) = 0;
   virtual void unpin(const HeapBlock& block) noexcept = 0;
@@ -96,6 +90,8 @@ class Arena {
 
   /// True if it is for blocks that are small beside what the driver gives at once.
   [[nodiscard]] bool is_small() const { return small_; }
+  /// True if every free block may serve any request that it has room for, and is cut to its size.
+  [[nodiscard]] bool cuts_freely() const { return cuts_freely_; }
   [[nodiscard]] Pool& owner() const { return pool_; }
 
  private:
@@ -120,6 +116,7 @@ class Arena {
  private:
   Pool& pool_;
   const bool small_;
+  const bool cuts_freely_;
 };
 
 }  // namespace gantry::memory

@@ -16,7 +16,7 @@ DeviceHeap::DeviceHeap(int device, const AllocConfig& config, HeapBacking backin
   if (config.max_split_bytes != AllocConfig{}.max_split_bytes) {
     core_.stats.max_split_size = static_cast<std::int64_t>(config.max_split_bytes);
   }
-  static_cast<void>(make_pool({.use_on_oom = true}));
+  common_pool_ = &make_pool({.use_on_oom = true});
 }
 
 std::unique_ptr<Arena> DeviceHeap::make_arena(Pool& pool, bool small) {
@@ -30,12 +30,13 @@ Arena& DeviceHeap::arena_for(Pool& pool, std::size_t bytes) const noexcept {
   return backing_ == HeapBacking::segments && is_small(bytes) ? *pool.small : *pool.large;
 }
 
-HeapBlock& DeviceHeap::allocate(std::size_t bytes, const Stream& stream, Pool& pool) {
+[[gnu::flatten]] HeapBlock& DeviceHeap::allocate(std::size_t bytes, const Stream& stream,
+                                                 Pool& pool) {
   const std::size_t size = block_bytes(bytes);
   ThreadCache* cache = ThreadCache::mine();
   HeapLock lock(core_.mutex);
   check_is_not_parked(pool);
-  if (cache != nullptr) return_cached(cache->settle(*this));
+  if (cache != nullptr) settle_own(*cache);
   Arena& arena = arena_for(pool, size);
   StreamBlocks& own = arena.free.of(stream);
   HeapBlock* found = take_free(arena, size, own);
@@ -61,10 +62,22 @@ HeapBlock& DeviceHeap::allocate(std::size_t bytes, const Stream& stream, Pool& p
   return block;
 }
 
+// Adds what the calling thread's magazines counted to the statistics and takes its large blocks.
+void DeviceHeap::settle_own(ThreadCache& cache) noexcept {
+  cache.for_each_of(*this, [this](Magazines& table) {
+    add(table);
+    if (Magazines::Magazine& large = table.by_grains[Magazines::kLarge]; large.count != 0) {
+      large.count = 0;
+      HeapBlock& block = *large.blocks[0];
+      block.arena->free.insert(block);
+    }
+  });
+}
+
 void DeviceHeap::deallocate(HeapBlock& block) noexcept {
   ThreadCache* cache = ThreadCache::mine();
   const HeapLock lock(core_.mutex);
-  if (cache != nullptr) return_cached(cache->settle(*this));
+  if (cache != nullptr) settle_own(*cache);
   if (begin_free(block)) finish_free(block);
 }
 
@@ -91,7 +104,9 @@ bool DeviceHeap::begin_free(HeapBlock& block) noexcept {
     return false;
   }
   block.use.store(BlockUse::moving, std::memory_order_relaxed);
-  count_free(block);
+  --block.arena->owner().live_blocks;
+  core_.account.give(is_small(block.bytes), block.bytes,
+                     block.requested.load(std::memory_order_relaxed));
   if (block.bytes >= core_.config.max_split_bytes) decrease(core_.stats.oversize_allocations, 1);
   if (recording_history()) {
     const std::uint32_t site = capture_call_site(TraceAction::free_requested);
@@ -124,7 +139,7 @@ void DeviceHeap::record_use(HeapBlock& block, const Stream& stream, bool until_f
 // A free block for the request, if its arena lets it serve; else it stays free.
 HeapBlock* DeviceHeap::accept(Arena& arena, std::size_t bytes, HeapBlock* block) noexcept {
   if (block == nullptr) return nullptr;
-  if (!arena.may_serve(block->bytes, bytes)) {
+  if (!arena.cuts_freely() && !arena.may_serve(block->bytes, bytes)) {
     arena.free.insert(*block);
     return nullptr;
   }
@@ -138,7 +153,7 @@ HeapBlock* DeviceHeap::take_free(Arena& arena, std::size_t bytes, StreamBlocks& 
 void DeviceHeap::cut(Pool& pool, HeapBlock& block, std::size_t bytes) noexcept {
   if (pool.options.no_split || block.bytes == bytes) return;
   Arena& arena = *block.arena;
-  if (!arena.may_cut(block.bytes, bytes)) return;
+  if (!arena.cuts_freely() && !arena.may_cut(block.bytes, bytes)) return;
   try {
     core_.slab.reserve(1);
   } catch (const std::bad_alloc&) {
@@ -146,7 +161,7 @@ void DeviceHeap::cut(Pool& pool, HeapBlock& block, std::size_t bytes) noexcept {
   }
   HeapBlock& rest = core_.slab.take();
   cut_block(block, bytes, rest);
-  arena.free.insert(rest);
+  arena.free.insert_rest(rest);
 }
 
 // Makes a block free that no other stream uses any more.

@@ -58,7 +58,7 @@ class DeviceHeap {
 
   [[nodiscard]] int device() const { return core_.device; }
   [[nodiscard]] HeapBacking backing() const { return backing_; }
-  [[nodiscard]] Pool& common_pool() { return *pools_.front(); }
+  [[nodiscard]] Pool& common_pool() { return *common_pool_; }
 
   /// A block of at least `bytes` > 0. Throws: OutOfMemoryError.
   [[nodiscard]] HeapBlock& allocate(std::size_t bytes, const Stream& stream, Pool& pool);
@@ -92,14 +92,14 @@ class DeviceHeap {
   [[nodiscard]] HeapLock lock() const { return HeapLock(core_.mutex); }
 
   // For ThreadCache; the lock is held.
-  void add(Pool& pool, UsageAccount& account) noexcept {
-    if (account.is_used) append(pool, account);
+  void add(Magazines& table) noexcept {
+    if (table.account.is_used) [[unlikely]] {
+      append(*table.pool, table.account);
+    }
+    table.pool->live_blocks += table.log.move_to(core_.account);
   }
-  void count_free(const HeapBlock& block) noexcept {
-    --block.arena->owner().live_blocks;
-    core_.account.give(is_small(block.bytes), block.bytes,
-                       block.requested.load(std::memory_order_relaxed));
-  }
+  /// Blocks from this size on may not stay with threads: they are counted one by one.
+  [[nodiscard]] std::size_t kept_bound() const { return core_.config.max_split_bytes; }
   template <class Empty>
   void take_back(Empty&& empty) noexcept {
     const HeapLock lock(core_.mutex);
@@ -110,6 +110,7 @@ class DeviceHeap {
 
  private:
   [[nodiscard]] std::unique_ptr<Arena> make_arena(Pool& pool, bool small);
+  void settle_own(ThreadCache& cache) noexcept;
   [[nodiscard]] HeapBlock* take_free(Arena& arena, std::size_t bytes,
                                      StreamBlocks& stream) noexcept;
   [[nodiscard]] HeapBlock* accept(Arena& arena, std::size_t bytes, HeapBlock* block) noexcept;
@@ -154,8 +155,9 @@ class DeviceHeap {
   HeapCore core_;
   const HeapBacking backing_;
   std::vector<std::unique_ptr<Pool>> pools_;
+  Pool* common_pool_ = nullptr;
   /// Blocks that were freed and are still used, by streams or processes: large ones, small ones.
-  std::array<UsageAccount::Most, 2> deferred_{};
+  std::array<UsageAccount::Amount, 2> deferred_{};
   PoolStat requested_;  ///< bytes that callers of live blocks asked for
   std::int64_t limbo_bytes_ = 0;
   std::int64_t stream_waits_ = 0;

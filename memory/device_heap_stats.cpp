@@ -7,11 +7,13 @@ namespace gantry::memory {
 
 namespace {
 
-void apply(Stat& stat, std::int64_t in, std::int64_t out, std::int64_t most) {
-  stat.peak = std::max(stat.peak, stat.current + most);
-  stat.current += in - out;
-  stat.allocated += in;
-  stat.freed += out;
+void apply(Stat& stat, std::int64_t given, const UsageAccount::Level& level,
+           std::int64_t UsageAccount::Amount::*member) {
+  const std::int64_t more = level.now().*member;
+  stat.peak = std::max(stat.peak, stat.current + level.most.*member);
+  stat.current += more;
+  stat.allocated += given;
+  stat.freed += given - more;
 }
 
 // `active` is what is allocated and what is deferred.
@@ -25,25 +27,23 @@ void derive(Stat& active, const Stat& allocated, std::int64_t deferred) {
 }  // namespace
 
 void DeviceHeap::append(Pool& pool, UsageAccount& account) noexcept {
-  pool.live_blocks += account.sides[0].blocks() + account.sides[1].blocks();
+  pool.live_blocks += account.both.now().blocks;
   core_.account.append(account);
   account = {};
 }
 
 // The heap's own account enters the statistics.
 void DeviceHeap::fold(UsageAccount& account) noexcept {
-  const UsageAccount::Side& large = account.sides[0];
-  const UsageAccount::Side& small = account.sides[1];
-  const auto fold_one = [&](PoolStat& stat, auto in, auto out, auto most) {
-    apply(stat.large_pool, large.*in, large.*out, account.mosts[0].*most);
-    apply(stat.small_pool, small.*in, small.*out, account.mosts[1].*most);
-    apply(stat.all, large.*in + small.*in, large.*out + small.*out, account.most.*most);
+  const auto fold_one = [&account](PoolStat& stat, auto member) {
+    const auto& [large, small] = account.given;
+    apply(stat.large_pool, large.*member, account.sides[0], member);
+    apply(stat.small_pool, small.*member, account.sides[1], member);
+    apply(stat.all, large.*member + small.*member, account.both, member);
   };
-  using Side = UsageAccount::Side;
-  using Most = UsageAccount::Most;
-  fold_one(core_.stats.allocation, &Side::allocations, &Side::frees, &Most::blocks);
-  fold_one(core_.stats.allocated_bytes, &Side::bytes_out, &Side::bytes_in, &Most::bytes);
-  fold_one(requested_, &Side::requested_out, &Side::requested_in, &Most::requested);
+  using Amount = UsageAccount::Amount;
+  fold_one(core_.stats.allocation, &Amount::blocks);
+  fold_one(core_.stats.allocated_bytes, &Amount::bytes);
+  fold_one(requested_, &Amount::requested);
   account = {};
 }
 
@@ -58,14 +58,14 @@ void DeviceHeap::count_up() noexcept {
     derive(active.small_pool, from.small_pool, small);
     derive(active.all, from.all, large + small);
   };
-  using Most = UsageAccount::Most;
-  derive_all(stats.active, stats.allocation, &Most::blocks);
-  derive_all(stats.active_bytes, stats.allocated_bytes, &Most::bytes);
-  derive_all(stats.requested_bytes, requested_, &Most::requested);
+  using Amount = UsageAccount::Amount;
+  derive_all(stats.active, stats.allocation, &Amount::blocks);
+  derive_all(stats.active_bytes, stats.allocated_bytes, &Amount::bytes);
+  derive_all(stats.requested_bytes, requested_, &Amount::requested);
 }
 
 void DeviceHeap::count_deferred(const HeapBlock& block, bool begins) noexcept {
-  UsageAccount::Most& side = deferred_[is_small(block.bytes) ? 1 : 0];
+  UsageAccount::Amount& side = deferred_[is_small(block.bytes) ? 1 : 0];
   const std::int64_t sign = begins ? 1 : -1;
   side.blocks += sign;
   side.bytes += sign * static_cast<std::int64_t>(block.bytes);

@@ -6,33 +6,13 @@
 #include "memory/counters.hpp"
 
 namespace gantry::memory {
-namespace {
 
-bool is_free(const HeapBlock* block) noexcept {
-  return block != nullptr && block->use.load(std::memory_order_relaxed) == BlockUse::free;
-}
-
-bool joins(const HeapBlock& block, const HeapBlock& neighbour) noexcept {
-  return neighbour.stream == block.stream || neighbour.stream == nullptr;
-}
-
-}  // namespace
-
-StreamBlocks& FreeBlocks::of(const Stream& stream) {
+StreamBlocks& FreeBlocks::make(const Stream& stream) {
   const auto id = static_cast<std::size_t>(stream.id());
   if (id >= streams_.size()) streams_.resize(id + 1);
   if (streams_[id] == nullptr)
     streams_[id] = std::make_unique<StreamBlocks>(StreamClock::of(stream));
   return *streams_[id];
-}
-
-HeapBlock* FreeBlocks::take(std::size_t bytes, StreamBlocks& stream) noexcept {
-  HeapBlock* own = stream.free.find(bytes);
-  HeapBlock* common = common_.empty() ? nullptr : common_.find(bytes);
-  HeapBlock* best = own;
-  if (own == nullptr || (common != nullptr && common->bytes < own->bytes)) best = common;
-  if (best != nullptr) remove(*best);
-  return best;
 }
 
 HeapBlock* FreeBlocks::take_ordered(std::size_t bytes, const StreamBlocks& stream) noexcept {
@@ -60,34 +40,8 @@ HeapBlock* FreeBlocks::find_other(std::size_t bytes, const StreamBlocks& stream)
   return best;
 }
 
-HeapBlock& FreeBlocks::insert(HeapBlock& block) noexcept {
-  HeapBlock* whole = &block;
-  if (HeapBlock* next = block.next; is_free(next) && joins(block, *next)) {
-    remove(*next);
-    if (next->stream != nullptr) block.mark = std::max(block.mark, next->mark);
-    absorb_next(block);
-    slab_.give_back(*next);
-  }
-  if (HeapBlock* previous = block.previous; is_free(previous) && joins(block, *previous)) {
-    remove(*previous);
-    if (previous->stream != nullptr) block.mark = std::max(block.mark, previous->mark);
-    previous->stream = block.stream;
-    previous->mark = block.mark;
-    absorb_next(*previous);
-    slab_.give_back(block);
-    whole = previous;
-  }
-  whole->use.store(BlockUse::free, std::memory_order_relaxed);
-  index_of(*whole).insert(*whole);
-  if (whole->stream != nullptr) {
-    whole->stream->earliest = std::min(whole->stream->earliest, whole->mark);
-  }
-  count(*whole, true);
-  return *whole;
-}
-
 void FreeBlocks::count(const HeapBlock& block, bool appears) noexcept {
-  if (splits_ == nullptr || (block.previous == nullptr && block.next == nullptr)) return;
+  if (block.previous == nullptr && block.next == nullptr) return;
   if (appears) {
     increase(*splits_->number, splits_->small, 1);
     increase(*splits_->bytes, splits_->small, block.bytes);
@@ -95,12 +49,6 @@ void FreeBlocks::count(const HeapBlock& block, bool appears) noexcept {
     decrease(*splits_->number, splits_->small, 1);
     decrease(*splits_->bytes, splits_->small, block.bytes);
   }
-}
-
-void FreeBlocks::remove(HeapBlock& block) noexcept {
-  count(block, false);
-  index_of(block).remove(block);
-  block.use.store(BlockUse::moving, std::memory_order_relaxed);
 }
 
 bool FreeBlocks::settle() noexcept {

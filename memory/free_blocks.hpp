@@ -1,6 +1,7 @@
 // The free blocks of an arena, by who may reuse them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -47,7 +48,11 @@ class FreeBlocks {
   FreeBlocks(BlockSlab& slab, SplitCounter* splits) : slab_(slab), splits_(splits) {}
 
   /// The blocks of `stream`; made at its first use. Throws: std::bad_alloc.
-  [[nodiscard]] StreamBlocks& of(const Stream& stream);
+  [[nodiscard]] StreamBlocks& of(const Stream& stream) {
+    const auto id = static_cast<std::size_t>(stream.id());
+    StreamBlocks* known = id < streams_.size() ? streams_[id].get() : nullptr;
+    return known != nullptr ? *known : make(stream);
+  }
 
   /// Takes out the best fit of at least `bytes` among what `stream` may reuse without any wait.
   [[nodiscard]] HeapBlock* take(std::size_t bytes, StreamBlocks& stream) noexcept;
@@ -59,7 +64,19 @@ class FreeBlocks {
   /// Makes `block` free for its `stream` (anybody if nullptr) and joins it with its neighbours; its
   /// descriptor may be given back. Returns the block that results.
   HeapBlock& insert(HeapBlock& block) noexcept;
-  void remove(HeapBlock& block) noexcept;
+  /// As insert(), for what was cut from a block: on the left is nothing to join.
+  void insert_rest(HeapBlock& rest) noexcept {
+    if (may_absorb(rest, rest.next)) {
+      insert(rest);
+    } else {
+      enter(rest);
+    }
+  }
+  void remove(HeapBlock& block) noexcept {
+    if (splits_ != nullptr) count(block, false);
+    index_of(block).remove(block);
+    block.use.store(BlockUse::moving, std::memory_order_relaxed);
+  }
 
   /// Moves blocks whose marks are reached to the common stock. True if there were any.
   bool settle() noexcept;
@@ -84,6 +101,21 @@ class FreeBlocks {
     return block.stream != nullptr ? block.stream->free : common_;
   }
 
+  [[nodiscard]] static bool may_absorb(const HeapBlock& block,
+                                       const HeapBlock* neighbour) noexcept {
+    return neighbour != nullptr &&
+           neighbour->use.load(std::memory_order_relaxed) == BlockUse::free &&
+           (neighbour->stream == block.stream || neighbour->stream == nullptr);
+  }
+  void enter(HeapBlock& block) noexcept {
+    block.use.store(BlockUse::free, std::memory_order_relaxed);
+    index_of(block).insert(block);
+    if (block.stream != nullptr) {
+      block.stream->earliest = std::min(block.stream->earliest, block.mark);
+    }
+    if (splits_ != nullptr) count(block, true);
+  }
+  [[nodiscard]] StreamBlocks& make(const Stream& stream);
   void count(const HeapBlock& block, bool appears) noexcept;
 
   BlockSlab& slab_;
@@ -91,5 +123,35 @@ class FreeBlocks {
   TlsfIndex common_;
   std::vector<std::unique_ptr<StreamBlocks>> streams_;  ///< by stream id; may have gaps
 };
+
+inline HeapBlock* FreeBlocks::take(std::size_t bytes, StreamBlocks& stream) noexcept {
+  HeapBlock* own = stream.free.find(bytes);
+  HeapBlock* common = common_.empty() ? nullptr : common_.find(bytes);
+  HeapBlock* best = own;
+  if (own == nullptr || (common != nullptr && common->bytes < own->bytes)) best = common;
+  if (best != nullptr) remove(*best);
+  return best;
+}
+
+inline HeapBlock& FreeBlocks::insert(HeapBlock& block) noexcept {
+  HeapBlock* whole = &block;
+  if (HeapBlock* next = block.next; may_absorb(block, next)) {
+    remove(*next);
+    if (next->stream != nullptr) block.mark = std::max(block.mark, next->mark);
+    absorb_next(block);
+    slab_.give_back(*next);
+  }
+  if (HeapBlock* previous = block.previous; may_absorb(block, previous)) {
+    remove(*previous);
+    if (previous->stream != nullptr) block.mark = std::max(block.mark, previous->mark);
+    previous->stream = block.stream;
+    previous->mark = block.mark;
+    absorb_next(*previous);
+    slab_.give_back(block);
+    whole = previous;
+  }
+  enter(*whole);
+  return *whole;
+}
 
 }  // namespace gantry::memory

@@ -38,14 +38,11 @@ void leave(DeviceHeap& heap) {
 }
 
 // Leaves a block that is freed to the thread's cache; false if it has to go to its heap.
-bool keep(HeapBlock& block) noexcept {
-  if (!block.uses.empty() || block.use.load(std::memory_order_relaxed) != BlockUse::live ||
-      !block.arena->may_be_kept(block.bytes)) {
+bool keep(ThreadCache& cache, HeapBlock& block) noexcept {
+  if (!block.uses.empty() || block.use.load(std::memory_order_relaxed) != BlockUse::live) {
     return false;
   }
-  ThreadCache* cache = ThreadCache::mine();
-  if (cache == nullptr) return false;
-  return cache->put(block, [&block]() noexcept {
+  return cache.put(block, [&block]() noexcept {
     const StreamClock& clock = block.stream->clock;
     poison(block.data, block.bytes, clock.native());
     if (!recording_history()) return;
@@ -95,36 +92,42 @@ DeviceHeap& HeapAllocator::heap(int device) {
 }
 
 Block HeapAllocator::allocate(std::size_t bytes, const Stream& stream) {
-  // A hit asks the driver nothing, so it would not notice; driver() throws.
-  if (in_bad_fork()) static_cast<void>(driver());
   const int device = stream.native().device;
   if (Pool* pool = active_pool(device); pool != nullptr) {
     return allocate_from(*pool, bytes, stream);
   }
-  return allocate_from(heap(device).common_pool(), bytes, stream);
+  DeviceHeap* made = heaps_.find(device);
+  if (made == nullptr) [[unlikely]] {
+    made = &heap(device);
+  }
+  return allocate_from(made->common_pool(), bytes, stream);
 }
 
-Block HeapAllocator::allocate_from(Pool& pool, std::size_t bytes, const Stream& stream) {
+[[gnu::flatten]] Block HeapAllocator::allocate_from(Pool& pool, std::size_t bytes,
+                                                    const Stream& stream) {
   const NativeStream& native = stream.native();
+  ThreadCache* cache = ThreadCache::mine();
+  // A hit asks the driver nothing, so it would not notice; driver() throws.
+  if (cache == nullptr && in_bad_fork()) static_cast<void>(driver());
   Block block{.data = nullptr,
               .bytes = bytes,
               .device = Device::cuda(native.device),
               .allocator = nullptr,
               .handle = nullptr};
   if (bytes == 0) return block;
-  ThreadCache* cache = ThreadCache::mine();
   HeapBlock* found = cache != nullptr && !pool.parked.load(std::memory_order_relaxed)
                          ? cache->take(pool, stream.id(), block_bytes(bytes), bytes)
                          : nullptr;
   if (found != nullptr) {
     found->requested.store(bytes, std::memory_order_relaxed);
     found->use.store(BlockUse::live, std::memory_order_relaxed);
-    const std::uint32_t site = recording_history() ? capture_call_site() : 0;
-    found->call_site.store(site, std::memory_order_relaxed);
-    if (recording_history()) {
+    std::uint32_t site = 0;
+    if (recording_history()) [[unlikely]] {
+      site = capture_call_site();
       record_trace(native.device, TraceAction::alloc, reinterpret_cast<std::uintptr_t>(found->data),
                    found->bytes, stream.id(), site);
     }
+    found->call_site.store(site, std::memory_order_relaxed);
     unpoison(found->data, bytes, native);
   } else {
     found = &pool.heap->allocate(bytes, stream, pool);
@@ -135,19 +138,22 @@ Block HeapAllocator::allocate_from(Pool& pool, std::size_t bytes, const Stream& 
   return block;
 }
 
-void HeapAllocator::deallocate(Block& block) noexcept {
-  if (block.handle == nullptr || in_bad_fork()) {
+[[gnu::flatten]] void HeapAllocator::deallocate(Block& block) noexcept {
+  ThreadCache* cache = ThreadCache::mine();
+  if (block.handle == nullptr || (cache == nullptr && in_bad_fork())) {
     block = {};
     return;
   }
   HeapBlock& freed = block_of(block);
-  Pool& pool = freed.arena->owner();
+  // Looked at when it joins its neighbours. (Other threads may change `previous` now.)
+  __builtin_prefetch(freed.next);
   if (freed.exported.load(std::memory_order_relaxed)) {
     // In limbo first: another thread may reclaim it as soon as it is deferred.
     Block copy = block;
+    Pool& pool = freed.arena->owner();
     if (pool.heap->put_in_limbo(freed) && !ipc_defer_free(copy)) pool.heap->reclaim(freed);
-  } else if (!keep(freed)) {
-    pool.heap->deallocate(freed);
+  } else if (cache == nullptr || !keep(*cache, freed)) {
+    freed.arena->owner().heap->deallocate(freed);
   }
   block = {};
 }

@@ -1,10 +1,11 @@
 // One block of a heap; its bookkeeping is out of line, because device memory cannot hold headers.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <vector>
 
 #include "streams/stream_clock.hpp"
@@ -39,8 +40,8 @@ struct alignas(64) HeapBlock {
   std::size_t bytes = 0;
   HeapBlock* previous = nullptr;
   HeapBlock* next = nullptr;
-  HeapBlock* previous_in_bin = nullptr;
-  HeapBlock* next_in_bin = nullptr;  ///< also links blocks in lists while they are in no bin
+  HeapBlock** link_to_this = nullptr;  ///< in a bin: the pointer to this block
+  HeapBlock* next_in_bin = nullptr;    ///< also links blocks in lists while they are in no bin
   /// Live: the stream it belongs to. Free: the stream that may reuse it at once; nullptr: any may.
   StreamBlocks* stream = nullptr;
   std::atomic<std::uint32_t> call_site{0};  ///< who asked for it, while history is recorded
@@ -61,11 +62,11 @@ class BlockSlab {
  public:
   /// Makes sure that the next `count` take() cannot fail. Throws: std::bad_alloc.
   void reserve(std::size_t count) {
-    while (spare_count_ < count) {
-      give_back(blocks_.emplace_back());
+    if (spare_count_ < count) [[unlikely]] {
+      grow(count);
     }
   }
-  /// A blank descriptor. Call reserve() first.
+  /// A blank descriptor, in which only `next` is set, to nullptr. Call reserve() first.
   [[nodiscard]] HeapBlock& take() noexcept {
     HeapBlock& block = *spare_;
     spare_ = block.next;
@@ -75,18 +76,23 @@ class BlockSlab {
   }
   void give_back(HeapBlock& block) noexcept {
     block.use.store(BlockUse::blank, std::memory_order_relaxed);
-    block.data = nullptr;
-    block.bytes = 0;
-    block.arena = nullptr;
-    block.stream = nullptr;
-    block.previous = nullptr;
     block.next = spare_;
     spare_ = &block;
     ++spare_count_;
   }
 
  private:
-  std::deque<HeapBlock> blocks_;
+  using Page = std::array<HeapBlock, 64>;
+
+  [[gnu::noinline]] void grow(std::size_t count) {
+    while (spare_count_ < count) {
+      Page& page = *pages_.emplace_back(std::make_unique<Page>());
+      // In address order, so that few are in use close together.
+      for (auto block = page.rbegin(); block != page.rend(); ++block) give_back(*block);
+    }
+  }
+
+  std::vector<std::unique_ptr<Page>> pages_;
   HeapBlock* spare_ = nullptr;  ///< linked through next
   std::size_t spare_count_ = 0;
 };

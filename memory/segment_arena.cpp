@@ -46,6 +46,8 @@ void SegmentArena::add(std::byte* base, std::size_t bytes, HeapBlock& block, Seg
   block.data = base;
   block.bytes = bytes;
   block.arena = this;
+  block.previous = nullptr;
+  block.stream = nullptr;
   block.use.store(BlockUse::moving, std::memory_order_relaxed);
   Segment& segment = made.front();
   segment.base = base;

@@ -1,6 +1,7 @@
 #include "memory/thread_cache.hpp"
 
 #include <linux/membarrier.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -8,15 +9,16 @@
 #include <mutex>
 #include <new>
 #include <thread>
-#include <utility>
 
 #include "memory/device_heap.hpp"
 
 namespace gantry::memory {
 namespace {
 
-bool register_membarrier() {
-  return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+bool has_membarrier() {
+  static const bool registered =
+      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+  return registered;
 }
 
 // Lock order: a heap's lock before this one.
@@ -32,8 +34,7 @@ CacheRegistry& registry() {
 
 }  // namespace
 
-thread_local ThreadCache* ThreadCache::current_ = nullptr;
-bool ThreadCache::owner_fences_ = !register_membarrier();
+constinit thread_local ThreadCache* ThreadCache::current_ = nullptr;
 
 // Ends the cache with its thread; other thread-local objects may still free blocks afterwards.
 struct ThreadCacheOwner {
@@ -49,24 +50,17 @@ namespace {
 
 thread_local ThreadCacheOwner owner;
 
-void count_large(Magazines& table) noexcept {
-  if (table.last_large == nullptr || table.last_large_is_counted) return;
-  const HeapBlock& block = *table.last_large;
-  table.account.give(is_small(block.bytes), block.bytes,
-                     block.requested.load(std::memory_order_relaxed));
-  table.last_large_is_counted = true;
-}
-
-void take_large(Magazines& table, HeapBlock*& blocks) noexcept {
-  if (table.last_large == nullptr) return;
-  table.last_large->next_in_bin = blocks;
-  blocks = std::exchange(table.last_large, nullptr);
-}
-
 }  // namespace
 
+ThreadCache::ThreadCache() : fences_(!has_membarrier()) {}
+
+// The parent's other threads may have been anywhere. So a cache that is there is fit to be used,
+// which saves the hot path a question.
+void ThreadCache::forget_in_child() { current_ = nullptr; }
+
 ThreadCache* ThreadCache::make() noexcept {
-  if (owner.ended) return nullptr;
+  static const bool watches_forks = pthread_atfork(nullptr, nullptr, forget_in_child) == 0;
+  if (owner.ended || !watches_forks || in_bad_fork()) return nullptr;
   try {
     auto* cache = new ThreadCache();
     const std::lock_guard lock(registry().mutex);
@@ -82,7 +76,7 @@ ThreadCache::~ThreadCache() {
   // Another thread of the parent may have held the locks at the fork.
   if (in_bad_fork()) return;
   for (Magazines* table : tables_) {
-    DeviceHeap& heap = *table->pool->heap;
+    DeviceHeap& heap = *table->heap;
     heap.take_back([&](HeapBlock** blocks) {
       while (!enter()) std::this_thread::yield();
       empty(heap, blocks);
@@ -122,6 +116,8 @@ Magazines* ThreadCache::open(Pool& pool, const StreamClock& clock) noexcept {
   try {
     auto table = std::make_unique<Magazines>();
     table->pool = &pool;
+    table->heap = pool.heap;
+    table->bound = pool.heap->kept_bound();
     table->clock = &clock;
     table->stream_id = clock.id();
     std::vector<Magazines*> grown = tables_;
@@ -135,36 +131,18 @@ Magazines* ThreadCache::open(Pool& pool, const StreamClock& clock) noexcept {
   }
 }
 
-HeapBlock* ThreadCache::settle(DeviceHeap& heap) noexcept {
-  HeapBlock* blocks = nullptr;
-  while (!enter()) std::this_thread::yield();
-  for (Magazines* table : tables_) {
-    if (table->pool->heap != &heap) continue;
-    heap.add(*table->pool, table->account);
-    if (HeapBlock* large = table->last_large) {
-      if (!table->last_large_is_counted) heap.count_free(*large);
-      take_large(*table, blocks);
-    }
-  }
-  leave();
-  return blocks;
-}
-
 // The caller is the owner, or has claimed the cache.
 std::size_t ThreadCache::empty(DeviceHeap& heap, HeapBlock** blocks) noexcept {
   std::size_t kept = 0;
   for (Magazines* table : tables_) {
-    if (table->pool->heap != &heap) continue;
-    count_large(*table);
-    heap.add(*table->pool, table->account);
-    if (table->last_large != nullptr) kept += table->last_large->bytes;
-    if (blocks != nullptr) take_large(*table, *blocks);
+    if (table->heap != &heap) continue;
+    heap.add(*table);
     for (Magazines::Magazine& magazine : table->by_grains) {
       for (std::size_t i = 0; i < magazine.count; ++i) {
         HeapBlock& block = *magazine.blocks[i];
         kept += block.bytes;
         if (blocks == nullptr) continue;
-        kept_bytes_ -= block.bytes;
+        kept_bytes_ -= Magazines::kept(block.bytes);
         block.next_in_bin = *blocks;
         *blocks = &block;
       }
@@ -179,7 +157,7 @@ void ThreadCache::claim() noexcept { claimed_.store(true, std::memory_order_seq_
 std::size_t ThreadCache::visit_all(DeviceHeap& heap, HeapBlock** blocks) noexcept {
   const std::lock_guard lock(registry().mutex);
   for (ThreadCache* cache : registry().caches) cache->claim();
-  if (!owner_fences_) {
+  if (has_membarrier()) {
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
   } else {
     std::atomic_thread_fence(std::memory_order_seq_cst);

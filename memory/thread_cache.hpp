@@ -1,6 +1,7 @@
 // Blocks that a thread freed and will take again, without lock and without driver call.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -25,23 +26,35 @@ inline constexpr std::size_t kMagazineBytes = std::size_t{4} << 20;
 struct Magazines {
   static constexpr std::size_t kDepth = 8;
   struct Magazine {
-    std::size_t count = 0;
+    std::uint32_t count = 0;
+    std::uint32_t depth = kDepth;
+    std::size_t bytes = 0;  ///< of the blocks: read here, because theirs are far away
     std::array<HeapBlock*, kDepth> blocks;
   };
+  /// Where the last block above kMagazineBlockLimit is that was freed, until anything else is asked
+  /// of the heap: keeping more of them would waste what others need.
+  static constexpr std::size_t kLarge = kMagazineBlockLimit / kBlockGrain + 1;
 
   Pool* pool = nullptr;
+  DeviceHeap* heap = nullptr;
+  std::size_t bound = 0;  ///< blocks from this size on are not kept
   /// Its blocks below and above the border between the pool's arenas, once it had any.
   std::array<StreamBlocks*, 2> streams{};
   const StreamClock* clock = nullptr;
   std::uint64_t stream_id = 0;
-  UsageAccount account;
-  /// The last block above kMagazineBlockLimit that was freed, until anything else is asked of the
-  /// heap: keeping more of them would waste what others need.
-  HeapBlock* last_large = nullptr;
-  /// Its free is in an account already. Until somebody has to know, it may as well not have
-  /// happened.
-  bool last_large_is_counted = false;
-  std::array<Magazine, kMagazineBlockLimit / kBlockGrain + 1> by_grains;
+  UsageLog log;
+  UsageAccount account;  ///< of what happened before the log begins
+  std::array<Magazine, kLarge + 1> by_grains;
+
+  Magazines() { by_grains[kLarge].depth = 1; }
+  /// Large and small blocks share their code, because branches on random sizes are guessed wrong.
+  [[nodiscard]] Magazine& of(std::size_t bytes) {
+    return by_grains[std::min(bytes / kBlockGrain, kLarge)];
+  }
+  /// What a block counts among the bytes that its thread keeps.
+  [[nodiscard]] static std::size_t kept(std::size_t bytes) {
+    return bytes <= kMagazineBlockLimit ? bytes : 0;
+  }
 };
 
 // Note [Magazines without locks]
@@ -55,7 +68,7 @@ struct Magazines {
 /// The magazines of one thread.
 class ThreadCache {
  public:
-  /// The calling thread's; nullptr while a thread ends, or without memory for one.
+  /// The calling thread's; nullptr while a thread ends, without memory for one, and in a bad fork.
   [[nodiscard]] static ThreadCache* mine() noexcept {
     ThreadCache* cache = current_;
     return cache != nullptr ? cache : make();
@@ -69,9 +82,13 @@ class ThreadCache {
   /// happened, if there is no room.
   template <class Before>
   [[nodiscard]] bool put(HeapBlock& block, Before&& before_it_is_free) noexcept;
-  /// Adds this thread's accounts to the statistics of `heap`, whose lock is held, and gives the
-  /// large blocks back, linked through next_in_bin.
-  [[nodiscard]] HeapBlock* settle(DeviceHeap& heap) noexcept;
+  /// Calls `visit(Magazines&)` for those of `heap`, whose lock is held: no other thread is there.
+  template <class Visit>
+  void for_each_of(const DeviceHeap& heap, Visit&& visit) noexcept {
+    for (Magazines* table : tables_) {
+      if (table->heap == &heap) visit(*table);
+    }
+  }
   /// Adds the accounts of all threads, takes all blocks of `heap` out if `blocks` is there (linked
   /// through next_in_bin), and tells how many bytes they keep. The lock of `heap` is held.
   static std::size_t visit_all(DeviceHeap& heap, HeapBlock** blocks) noexcept;
@@ -79,14 +96,15 @@ class ThreadCache {
  private:
   friend struct ThreadCacheOwner;
 
-  ThreadCache() = default;
+  ThreadCache();
   ~ThreadCache();
   static ThreadCache* make() noexcept;
+  static void forget_in_child();
 
   [[nodiscard]] bool enter() noexcept {
     busy_.store(true, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (owner_fences_) std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (fences_) std::atomic_thread_fence(std::memory_order_seq_cst);
     if (!claimed_.load(std::memory_order_acquire)) return true;
     leave();
     return false;
@@ -99,11 +117,11 @@ class ThreadCache {
   [[nodiscard]] Magazines* open(Pool& pool, const StreamClock& clock) noexcept;
   std::size_t empty(DeviceHeap& heap, HeapBlock** blocks) noexcept;
 
-  static thread_local ThreadCache* current_ [[gnu::tls_model("initial-exec")]];
-  static bool owner_fences_;
+  static constinit thread_local ThreadCache* current_ [[gnu::tls_model("initial-exec")]];
 
   std::atomic<bool> busy_{false};
   std::atomic<bool> claimed_{false};
+  const bool fences_;
   Magazines* last_ = nullptr;
   std::size_t kept_bytes_ = 0;
   std::vector<Magazines*> tables_;
@@ -119,21 +137,12 @@ inline HeapBlock* ThreadCache::take(const Pool& pool, std::uint64_t stream_id, s
   }
   if (!enter()) return nullptr;
   HeapBlock* block = nullptr;
-  if (bytes > kMagazineBlockLimit) {
-    if (table->last_large != nullptr && table->last_large->bytes == bytes) {
-      block = table->last_large;
-      table->last_large = nullptr;
-      if (!table->last_large_is_counted) {
-        table->account.give(is_small(bytes), bytes,
-                            block->requested.load(std::memory_order_relaxed));
-      }
-    }
-  } else if (Magazines::Magazine& magazine = table->by_grains[bytes / kBlockGrain];
-             magazine.count > 0) {
+  Magazines::Magazine& magazine = table->of(bytes);
+  if (magazine.count > 0 && magazine.bytes == bytes) {
     block = magazine.blocks[--magazine.count];
-    kept_bytes_ -= bytes;
+    kept_bytes_ -= Magazines::kept(bytes);
+    table->log.take(bytes, requested, table->account);
   }
-  if (block != nullptr) table->account.take(is_small(bytes), bytes, requested);
   leave();
   return block;
 }
@@ -149,27 +158,20 @@ inline bool ThreadCache::put(HeapBlock& block, Before&& before_it_is_free) noexc
   }
   if (!enter()) return false;
   const std::size_t bytes = block.bytes;
-  HeapBlock** place = nullptr;
-  if (bytes > kMagazineBlockLimit) {
-    if (table->last_large == nullptr) place = &table->last_large;
-  } else if (Magazines::Magazine& magazine = table->by_grains[bytes / kBlockGrain];
-             magazine.count < Magazines::kDepth && kept_bytes_ + bytes <= kMagazineBytes) {
-    place = &magazine.blocks[magazine.count++];
-    kept_bytes_ += bytes;
-  }
-  if (place != nullptr) {
+  Magazines::Magazine& magazine = table->of(bytes);
+  const bool fits = magazine.count < magazine.depth && bytes < table->bound &&
+                    kept_bytes_ + Magazines::kept(bytes) <= kMagazineBytes;
+  if (fits) {
     before_it_is_free();
     block.mark = table->clock->next_mark();
     block.use.store(BlockUse::cached, std::memory_order_relaxed);
-    *place = &block;
-    if (place == &table->last_large) {
-      table->last_large_is_counted = false;
-    } else {
-      table->account.give(true, bytes, block.requested.load(std::memory_order_relaxed));
-    }
+    magazine.bytes = bytes;
+    magazine.blocks[magazine.count++] = &block;
+    kept_bytes_ += Magazines::kept(bytes);
+    table->log.give(bytes, block.requested.load(std::memory_order_relaxed), table->account);
   }
   leave();
-  return place != nullptr;
+  return fits;
 }
 
 }  // namespace gantry::memory

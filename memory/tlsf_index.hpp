@@ -11,57 +11,66 @@
 
 namespace gantry::memory {
 
-/// Two-level segregated fit: one bin per power of two and 32nd part of it, with bitmaps that tell
+/// Two-level segregated fit: one bin per power of two and 32nd part of it, with a bitmap that tells
 /// which are not empty, so a fit is found with two bit scans. (Masmano et al., "TLSF: a new dynamic
 /// memory allocator for real-time systems", ECRTS 2004.) Bins are at most 1/32 wide, which bounds
 /// what a good fit wastes. The links live in HeapBlock; nothing is allocated.
+///
+/// Note [Random sizes]
+/// Whether a bin is empty, a block the last of its bin or a bitmap word zero is a coin toss for a
+/// program with random sizes, and a branch that is guessed wrong costs more than all the arithmetic
+/// here. So links are written through pointers that may point to a sink, and bits and words are
+/// selected instead of branched on.
 /// Not thread-safe: the owner's lock protects it.
 class TlsfIndex {
  public:
+  TlsfIndex() { words_[kWords - 1] = 1; }
+  TlsfIndex(const TlsfIndex&) = delete;  // blocks point into it
+  TlsfIndex& operator=(const TlsfIndex&) = delete;
+
   void insert(HeapBlock& block) noexcept {
-    const Bin bin = bin_of(block.bytes);
-    HeapBlock*& head = heads_[bin.first][bin.second];
-    block.previous_in_bin = nullptr;
+    const std::size_t bin = bin_of(block.bytes);
+    HeapBlock* const head = heads_[bin];
+    block.link_to_this = &heads_[bin];
     block.next_in_bin = head;
-    if (head != nullptr) head->previous_in_bin = &block;
-    head = &block;
-    first_ |= std::uint64_t{1} << bin.first;
-    second_[bin.first] |= std::uint32_t{1} << bin.second;
+    *link_to(head) = &block.next_in_bin;
+    heads_[bin] = &block;
+    words_[bin / kWordBits] |= std::uint64_t{1} << (bin % kWordBits);
+    top_ |= std::uint32_t{1} << (bin / kWordBits);
   }
 
   void remove(HeapBlock& block) noexcept {
-    if (block.next_in_bin != nullptr) block.next_in_bin->previous_in_bin = block.previous_in_bin;
-    if (block.previous_in_bin != nullptr) {
-      block.previous_in_bin->next_in_bin = block.next_in_bin;
-      return;
-    }
-    const Bin bin = bin_of(block.bytes);
-    heads_[bin.first][bin.second] = block.next_in_bin;
-    if (block.next_in_bin != nullptr) return;
-    second_[bin.first] &= ~(std::uint32_t{1} << bin.second);
-    if (second_[bin.first] == 0) first_ &= ~(std::uint64_t{1} << bin.first);
+    const std::size_t bin = bin_of(block.bytes);
+    HeapBlock* const next = block.next_in_bin;
+    *block.link_to_this = next;
+    *link_to(next) = block.link_to_this;
+    const auto is_empty = static_cast<std::uint64_t>(next == nullptr) &
+                          static_cast<std::uint64_t>(block.link_to_this == &heads_[bin]);
+    std::uint64_t& word = words_[bin / kWordBits];
+    word &= ~(is_empty << (bin % kWordBits));
+    top_ &= ~(static_cast<std::uint32_t>(word == 0) << (bin / kWordBits));
   }
 
   /// A block of at least `bytes` from the smallest bin that has one; nullptr if there is none.
   [[nodiscard]] HeapBlock* find(std::size_t bytes) const noexcept {
-    return find_if(bytes, [](const HeapBlock&) { return true; });
+    const std::size_t bin = bin_of(bytes);
+    int probes = 0;
+    for (HeapBlock* block = heads_[bin]; block != nullptr && probes < kProbes;
+         block = block->next_in_bin, ++probes) {
+      if (block->bytes >= bytes) return block;
+    }
+    return heads_[next_bin(bin)];
   }
 
   /// As find(), among the blocks that `accept`. Looks at a bounded number of blocks of each bin, so
   /// it may miss one that is deep in a long bin.
   template <class Accept>
   [[nodiscard]] HeapBlock* find_if(std::size_t bytes, Accept&& accept) const noexcept {
-    Bin bin = bin_of(bytes);
-    int probes = 0;
-    for (HeapBlock* block = heads_[bin.first][bin.second]; block != nullptr && probes < kProbes;
-         block = block->next_in_bin, ++probes) {
-      if (block->bytes >= bytes && accept(*block)) return block;
-    }
-    while (next_bin(bin)) {
-      probes = 0;
-      for (HeapBlock* block = heads_[bin.first][bin.second]; block != nullptr && probes < kProbes;
+    for (std::size_t bin = bin_of(bytes); bin != kNone; bin = next_bin(bin)) {
+      int probes = 0;
+      for (HeapBlock* block = heads_[bin]; block != nullptr && probes < kProbes;
            block = block->next_in_bin, ++probes) {
-        if (accept(*block)) return block;
+        if (block->bytes >= bytes && accept(*block)) return block;
       }
     }
     return nullptr;
@@ -71,23 +80,22 @@ class TlsfIndex {
   /// small to large; stops when it returns false. `visit` may remove the block that it was given.
   template <class Visit>
   void for_each(std::size_t bytes, Visit&& visit) const {
-    Bin bin = bin_of(bytes);
-    do {
-      for (HeapBlock* block = heads_[bin.first][bin.second]; block != nullptr;) {
+    for (std::size_t bin = bin_of(bytes); bin != kNone; bin = next_bin(bin)) {
+      for (HeapBlock* block = heads_[bin]; block != nullptr;) {
         HeapBlock* following = block->next_in_bin;
         if (!visit(*block)) return;
         block = following;
       }
-    } while (next_bin(bin));
+    }
   }
 
-  [[nodiscard]] bool empty() const { return first_ == 0; }
+  [[nodiscard]] bool empty() const { return top_ == 0; }
   /// A block of the largest bin, nullptr if there is none: within 1/32 of the largest block.
   [[nodiscard]] HeapBlock* largest() const noexcept {
     if (empty()) return nullptr;
-    const auto first = static_cast<std::size_t>(std::bit_width(first_) - 1);
-    const auto second = static_cast<std::size_t>(std::bit_width(second_[first]) - 1);
-    HeapBlock* best = heads_[first][second];
+    const auto word = static_cast<std::size_t>(std::bit_width(top_) - 1);
+    const auto bit = static_cast<std::size_t>(std::bit_width(words_[word]) - 1);
+    HeapBlock* best = heads_[word * kWordBits + bit];
     for (HeapBlock* block = best; block != nullptr; block = block->next_in_bin) {
       if (block->bytes > best->bytes) best = block;
     }
@@ -95,43 +103,43 @@ class TlsfIndex {
   }
 
  private:
-  static constexpr std::size_t kSecondBits = 5;
-  static constexpr std::size_t kSecond = std::size_t{1} << kSecondBits;
-  static constexpr std::size_t kFirst = 44;  ///< up to 2^52 bytes
+  static constexpr std::size_t kPartBits = 5;
+  static constexpr std::size_t kWordBits = 64;
+  static constexpr std::size_t kWords = 32;  ///< the last one has no bins but kNone
+  static constexpr std::size_t kNone = (kWords - 1) * kWordBits;
   static constexpr int kProbes = 8;
 
-  struct Bin {
-    std::size_t first;
-    std::size_t second;
-  };
-
-  static Bin bin_of(std::size_t bytes) noexcept {
+  // Sizes in grains below 64 have a bin each, and every 32 bins after them are a power of two.
+  static std::size_t bin_of(std::size_t bytes) noexcept {
     const std::size_t grains = bytes / kBlockGrain;
-    if (grains < kSecond) return {0, grains};
-    const auto top = static_cast<std::size_t>(std::bit_width(grains)) - 1;
-    const std::size_t first = top - kSecondBits + 1;
-    if (first >= kFirst) return {kFirst - 1, kSecond - 1};
-    return {first, (grains >> (top - kSecondBits)) & (kSecond - 1)};
+    const auto shift =
+        static_cast<std::size_t>(std::bit_width(grains | (std::size_t{1} << kPartBits))) - 1 -
+        kPartBits;
+    return (shift << kPartBits) + (grains >> shift);
   }
 
-  // The next bin after `bin` that is not empty.
-  bool next_bin(Bin& bin) const noexcept {
-    const std::uint32_t same =
-        bin.second + 1 < kSecond ? second_[bin.first] & (~std::uint32_t{0} << (bin.second + 1)) : 0;
-    if (same != 0) {
-      bin.second = static_cast<std::size_t>(std::countr_zero(same));
-      return true;
-    }
-    const std::uint64_t above = first_ & (~std::uint64_t{0} << (bin.first + 1));
-    if (above == 0) return false;
-    bin.first = static_cast<std::size_t>(std::countr_zero(above));
-    bin.second = static_cast<std::size_t>(std::countr_zero(second_[bin.first]));
-    return true;
+  // The next bin after `bin` that is not empty, kNone if there is none.
+  [[nodiscard]] std::size_t next_bin(std::size_t bin) const noexcept {
+    const std::size_t here = (bin + 1) / kWordBits;
+    const std::uint64_t same = words_[here] & (~std::uint64_t{0} << ((bin + 1) % kWordBits));
+    const std::uint32_t above = (top_ & (~std::uint32_t{1} << here)) | kNoneBit;
+    const auto there = static_cast<std::size_t>(std::countr_zero(above));
+    const std::size_t word = same != 0 ? here : there;
+    const std::uint64_t bits = same != 0 ? same : words_[there];
+    return word * kWordBits + static_cast<std::size_t>(std::countr_zero(bits));
   }
 
-  std::uint64_t first_ = 0;
-  std::array<std::uint32_t, kFirst> second_{};
-  std::array<std::array<HeapBlock*, kSecond>, kFirst> heads_{};
+  // Where `block` keeps who points to it.
+  [[nodiscard]] HeapBlock*** link_to(HeapBlock* block) noexcept {
+    return block != nullptr ? &block->link_to_this : &sink_;
+  }
+
+  static constexpr std::uint32_t kNoneBit = std::uint32_t{1} << (kWords - 1);
+
+  std::uint32_t top_ = 0;  ///< which words are not zero
+  std::array<std::uint64_t, kWords> words_{};
+  HeapBlock** sink_ = nullptr;
+  std::array<HeapBlock*, kNone + 1> heads_{};  ///< that of kNone is always nullptr
 };
 
 }  // namespace gantry::memory

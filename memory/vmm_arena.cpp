@@ -36,6 +36,7 @@ void VmmArena::open_range() {
   all.data = range_->base();
   all.bytes = range_->bytes();
   all.arena = this;
+  all.previous = nullptr;
   first_ = &all;
   return_hole(all);
 }

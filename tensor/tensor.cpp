@@ -8,18 +8,9 @@
 
 #include "tensor/check.hpp"
 #include "tensor/stride_algebra.hpp"
+#include "tensor/tensor_impl.hpp"
 
 namespace gantry {
-
-struct Tensor::Impl {
-  Storage storage;
-  Shape sizes;
-  Dims strides;
-  std::int64_t offset = 0;
-  std::int64_t numel = 0;
-  DType dtype = DType::f32;
-  bool contiguous = true;
-};
 
 Tensor Tensor::restride(const Shape& sizes, const Dims& strides, std::int64_t offset) const {
   // Dims of stride 0 can have more elements than an index can count.

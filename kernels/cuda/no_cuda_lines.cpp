@@ -1,8 +1,10 @@
-// What a build without CUDA has in place of this folder's reductions, indexing, folds and gemm.
+// What a build without CUDA has in place of this folder's reductions, indexing, folds, copies of
+// runs and gemm.
 #include <string>
 
 #include <gantry/core/error.hpp>
 
+#include "kernels/fan_plan.hpp"
 #include "kernels/fold_plan.hpp"
 #include "kernels/gemm_plan.hpp"
 #include "kernels/indexing_plan.hpp"
@@ -31,6 +33,8 @@ std::size_t scatter_sorted_bytes(const IndexingPlan&) { refuse("scatter"); }
 void scatter_sorted(void*, const IndexingPlan&, bool, void*) { refuse("scatter"); }
 
 void fold(void*, const FoldPlan&) { refuse("fold"); }
+void fold_runs(void*, const FoldRunsPlan&) { refuse("fold"); }
+void fan(void*, std::span<const Run>, std::span<const std::ptrdiff_t>) { refuse("fan"); }
 void gemm(const Stream&, const GemmPlan&) { refuse("gemm"); }
 
 }  // namespace gantry::kernels::cuda

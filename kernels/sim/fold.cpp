@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/impl/fold.inl"
 
@@ -22,8 +23,12 @@ void fold_block(const FoldPlan& plan, std::int64_t first, std::int64_t count) {
       accumulators[i] = F::combine(accumulators[i], F::load(in[i]));
     }
   }
-  auto* out = static_cast<Stored*>(plan.out) + first;
+  auto* out = static_cast<Stored*>(plan.outs[0]) + first;
   for (std::int64_t i = 0; i < count; ++i) out[i] = F::finish(accumulators[i], plan.divisor);
+  for (int k = 1; k < plan.out_count; ++k) {
+    std::memcpy(static_cast<Stored*>(plan.outs[k]) + first, out,
+                static_cast<std::size_t>(count) * sizeof(Stored));
+  }
 }
 
 }  // namespace
@@ -40,6 +45,22 @@ void fold(const FoldPlan& plan) {
       }
     });
   });
+}
+
+void fold_runs(const FoldRunsPlan& plan) {
+  FoldPlan one;
+  one.op = plan.op;
+  one.dtype = plan.dtype;
+  one.input_count = plan.input_count;
+  one.out_count = 1;
+  one.divisor = plan.divisor;
+  const auto each = static_cast<std::size_t>(plan.input_count);
+  for (std::size_t r = 0; r < plan.runs.size(); ++r) {
+    one.outs[0] = plan.runs[r].out;
+    one.count = plan.runs[r].count;
+    std::copy_n(plan.inputs.data() + r * each, each, one.inputs);
+    fold(one);
+  }
 }
 
 }  // namespace gantry::kernels::host

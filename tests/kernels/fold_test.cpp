@@ -196,6 +196,78 @@ TEST(FoldKernelTest, MayWriteOverAnInput) {
   }
 }
 
+TEST(FoldKernelTest, WritesEveryOutput) {
+  for (const DType dtype : {u8, f16, f32}) {
+    for (const std::int64_t offset : {0, 1}) {
+      // Three outputs, of which the last is an input, and one more input.
+      std::vector<Array> arrays(4, Array(dtype, testing::shifted({2000}, offset)));
+      for (std::size_t k = 2; k < 4; ++k)
+        fill_range(arrays[k], static_cast<std::uint32_t>(k), 0, 99);
+      const auto after = testing::run_everywhere(
+          arrays,
+          [&](const Target& target, const std::vector<TensorRef>& t) {
+            const void* inputs[] = {t[2].data, t[3].data};
+            void* outs[] = {t[0].data, t[1].data, t[2].data};
+            kernels::fold(target, FoldOp::sum, std::span<void* const>(outs), inputs, 2000, dtype);
+          },
+          "fold into several");
+      dispatch(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        const std::vector<Array> folds{arrays[0], arrays[2], arrays[3]};
+        for (std::int64_t i = 0; i < 2000; ++i) {
+          const T expected = folded<T>(FoldOp::sum, folds, i, 1);
+          for (std::size_t k = 0; k < 3; ++k) ASSERT_EQ(after[k].get<T>(i), expected) << k;
+        }
+      });
+    }
+  }
+}
+
+TEST(FoldKernelTest, FoldsRunsAsSingleFolds) {
+  for (const DType dtype : {bool_, u8, i16, bf16, f32, i64}) {
+    for (const int run_count : {1, 3, 300, 1100}) {
+      // Runs of every length and alignment, one behind the other in each array.
+      std::vector<std::int64_t> begins{0};
+      for (int r = 0; r < run_count; ++r) {
+        const std::int64_t length = r % 50 == 7 ? 5000 : r % 37;
+        begins.push_back(begins.back() + length + (r % 3 == 0 ? 0 : 16 - length % 16));
+      }
+      std::vector<Array> arrays(6, Array(dtype, contiguous({begins.back() + 16})));
+      for (std::size_t k = 1; k < arrays.size(); ++k) {
+        fill_random(arrays[k], static_cast<std::uint32_t>(k));
+      }
+      const auto length_of = [](int r) { return std::int64_t{r % 50 == 7 ? 5000 : r % 37}; };
+      const auto width = static_cast<std::int64_t>(element_size(dtype));
+      const auto after = testing::run_everywhere(
+          arrays,
+          [&](const Target& target, const std::vector<TensorRef>& t) {
+            std::vector<kernels::FoldRun> runs;
+            std::vector<const void*> inputs;
+            for (int r = 0; r < run_count; ++r) {
+              const std::int64_t place = begins[static_cast<std::size_t>(r)] * width;
+              runs.push_back({static_cast<std::byte*>(t[0].data) + place, length_of(r)});
+              for (std::size_t k = 1; k < t.size(); ++k) {
+                inputs.push_back(static_cast<std::byte*>(t[k].data) + place);
+              }
+            }
+            kernels::fold_runs(target, FoldOp::sum, runs, inputs, dtype);
+          },
+          "fold of runs");
+      dispatch(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        for (int r = 0; r < run_count; ++r) {
+          for (std::int64_t k = 0; k < length_of(r); ++k) {
+            const std::int64_t i = begins[static_cast<std::size_t>(r)] + k;
+            const T expected = folded<T>(FoldOp::sum, arrays, i, 1);
+            const T got = after[0].get<T>(i);
+            ASSERT_EQ(std::memcmp(&expected, &got, sizeof got), 0) << dtype << " run " << r;
+          }
+        }
+      });
+    }
+  }
+}
+
 TEST(FoldKernelTest, RefusesWhatItCannotDo) {
   float value = 1;
   std::vector<const void*> inputs(65, &value);

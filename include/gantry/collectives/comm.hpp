@@ -20,11 +20,26 @@
 /// several times. Empty tensors are allowed.
 ///
 /// Throws: InvalidArgument for empty or unequal lists, undefined tensors and CPU tensors where a
-/// device is needed; ShapeError; DTypeError (dtypes are never converted); before anything changed.
+/// device is needed; ShapeError; DTypeError for unequal dtypes unless allow_cast is set; before
+/// anything changed.
 namespace gantry::comm {
 
 /// Bytes that coalesced operations join into one transfer unless told otherwise.
 inline constexpr std::size_t kDefaultBufferBytes = std::size_t{10} << 20;
+
+/// Whether tensors of other dtypes are converted, as copy_ does, or are an error.
+struct CastOptions {
+  bool allow_cast = false;
+};
+
+/// How coalesced operations join tensors.
+struct CoalesceOptions {
+  std::size_t buffer_bytes = kDefaultBufferBytes;  ///< most bytes of one buffer
+  /// Every output has memory of its own; else outputs of one buffer are views of it, and its memory
+  /// lives as long as any of them.
+  bool separate_storages = false;
+  bool allow_cast = false;  ///< reduce_add_coalesced: convert to the first list's dtypes
+};
 
 /// Copies `tensor` (on the CPU or a device) to every device, in the order of `devices`.
 /// Aliasing: the entry for the tensor's own device is `tensor` itself.
@@ -32,23 +47,29 @@ inline constexpr std::size_t kDefaultBufferBytes = std::size_t{10} << 20;
                                             const std::vector<Device>& devices);
 
 /// Copies `tensor` into every tensor of `out`, all of its shape and dtype and on devices.
-void broadcast(const Tensor& tensor, std::span<Tensor> out);
+void broadcast(const Tensor& tensor, std::span<Tensor> out, CastOptions options = {});
 
 /// Broadcasts a list of tensors, all on devices[0], joining tensors of one dtype into transfers of
 /// at most `buffer_bytes` (a larger tensor travels alone).
 /// Result [d][i] is tensors[i] on devices[d]; [0] holds the inputs themselves.
-/// Aliasing: outputs of one transfer are views of one buffer.
+/// Aliasing: outputs of one transfer are views of one buffer, unless separate_storages.
 [[nodiscard]] std::vector<std::vector<Tensor>> broadcast_coalesced(
     const std::vector<Tensor>& tensors, const std::vector<Device>& devices,
     std::size_t buffer_bytes = kDefaultBufferBytes);
+/// As above.
+[[nodiscard]] std::vector<std::vector<Tensor>> broadcast_coalesced(
+    const std::vector<Tensor>& tensors, const std::vector<Device>& devices,
+    const CoalesceOptions& options);
 
 /// Sums tensors of one shape and dtype onto `destination` (default: the current device; may be a
 /// device without an input, or the CPU), as the left fold in list order. On the CPU the result is
 /// pinned and the copy does not block: synchronize the first input's stream before reading it.
 /// GANTRY_COLL_ALGO=nccl gives up the order, and knows no i16.
+/// With allow_cast, inputs are converted to the first one's dtype.
 /// Aliasing: always a new tensor.
 [[nodiscard]] Tensor reduce_add(const std::vector<Tensor>& tensors,
-                                std::optional<Device> destination = std::nullopt);
+                                std::optional<Device> destination = std::nullopt,
+                                CastOptions options = {});
 
 /// As reduce_add for lists: result [i] is the sum over d of inputs[d][i]; tensors of one dtype are
 /// joined into transfers of at most `buffer_bytes`. Bits equal those of reduce_add.
@@ -57,6 +78,10 @@ void broadcast(const Tensor& tensor, std::span<Tensor> out);
     const std::vector<std::vector<Tensor>>& inputs,
     std::optional<Device> destination = std::nullopt,
     std::size_t buffer_bytes = kDefaultBufferBytes);
+/// As above.
+[[nodiscard]] std::vector<Tensor> reduce_add_coalesced(
+    const std::vector<std::vector<Tensor>>& inputs, std::optional<Device> destination,
+    const CoalesceOptions& options);
 
 /// How scatter cuts and where its copies run.
 struct ScatterOptions {
@@ -76,12 +101,13 @@ struct ScatterOptions {
                                           const ScatterOptions& options = {});
 
 /// Cuts `tensor` along `dim` by the extents of `out` and copies each piece into its tensor.
-void scatter(const Tensor& tensor, std::span<Tensor> out, int dim = 0);
+void scatter(const Tensor& tensor, std::span<Tensor> out, int dim = 0, CastOptions options = {});
 
 /// How gather joins and where to.
 struct GatherOptions {
   int dim = 0;                                       ///< dimension to join; negative from the end
   std::optional<Device> destination = std::nullopt;  ///< default: the current device
+  bool allow_cast = false;                           ///< convert to the first tensor's dtype
 };
 
 /// Joins device tensors along `dim` on the destination. On the CPU the result is pinned and the
@@ -91,7 +117,7 @@ struct GatherOptions {
 
 /// Joins device tensors along `dim` into `out` (any device or the CPU). As above for a pinned
 /// `out`; into pageable memory the host blocks.
-void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim = 0);
+void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim = 0, CastOptions options = {});
 
 /// Reduces tensors of one shape and dtype, one per device, and leaves the result in every one.
 /// Throws: InvalidArgument also if a device occurs twice.

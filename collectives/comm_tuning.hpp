@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+
+namespace gantry {
+
+// From which sizes on comm::* works in which way, measured on 8 × H200. Tests set other values
+// while no collective runs.
+struct CommTuning {
+  // Note [Shared work]
+  // One device that writes all n - 1 others, or reads them, carries n - 1 times the data over its
+  // own link. From here on the other devices share the work instead: each handles one part of the
+  // data, so that no link carries more than all of it once, which is the least there is. A
+  // broadcast's sharer reads its part from the source and writes it to every receiver, a sum's
+  // reads it from every input and writes it to the destination, both in one pass of one kernel:
+  // with bandwidth B of a link the time is about bytes / B instead of (n - 1) bytes / B. It takes
+  // twice the stream waits and n - 1 launches, some tens of microseconds.
+  std::size_t shared_bytes = std::size_t{4} << 20;
+  // From here on copy engines send the parts of a scatter: a launch for each, but 7 % more of the
+  // link than a kernel's stores.
+  std::size_t scatter_by_copies_bytes = std::size_t{96} << 20;
+  // From here on every source of a gather sends its part with its own copy engine.
+  std::size_t gather_by_copies_bytes = std::size_t{8} << 20;
+  // Most bytes of one kind that are kept ready; see Note [Spare outputs].
+  std::size_t spare_bytes = std::size_t{1} << 20;
+};
+
+[[nodiscard]] CommTuning& comm_tuning();
+
+}  // namespace gantry

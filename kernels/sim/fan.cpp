@@ -1,0 +1,16 @@
+#include <cstring>
+
+#include "kernels/fan_plan.hpp"
+
+namespace gantry::kernels::host {
+
+void fan(std::span<const Run> runs, std::span<const std::ptrdiff_t> shifts) {
+  for (const Run& run : runs) {
+    std::memcpy(run.to, run.from, run.bytes);
+    for (const std::ptrdiff_t shift : shifts) {
+      std::memcpy(static_cast<std::byte*>(run.to) + shift, run.from, run.bytes);
+    }
+  }
+}
+
+}  // namespace gantry::kernels::host

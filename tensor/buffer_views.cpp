@@ -1,0 +1,107 @@
+#include "tensor/buffer_views.hpp"
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <new>
+
+#include "tensor/stride_algebra.hpp"
+#include "tensor/tensor_impl.hpp"
+
+namespace gantry {
+
+namespace {
+
+// Memory of dead batches, to be used again: tens of kilobytes that come and go with every call make
+// the C library give pages back to the system, and each costs a page fault when it comes again.
+class BatchMemory {
+ public:
+  static BatchMemory& instance() {
+    static auto& memory = *new BatchMemory();  // handles may outlive static destructors
+    return memory;
+  }
+
+  void* take(std::size_t bytes) {
+    const int size_class = class_of(bytes);
+    if (size_class < kClasses) {
+      const std::lock_guard lock(mutex_);
+      Stack& stack = stacks_[static_cast<std::size_t>(size_class)];
+      if (stack.count > 0) return stack.kept[--stack.count];
+    }
+    return ::operator new (std::size_t{1} << size_class);
+  }
+  void give_back(void* data, std::size_t bytes) noexcept {
+    const int size_class = class_of(bytes);
+    if (size_class < kClasses) {
+      const std::lock_guard lock(mutex_);
+      Stack& stack = stacks_[static_cast<std::size_t>(size_class)];
+      if (stack.count < kDepth) {
+        stack.kept[stack.count++] = data;
+        return;
+      }
+    }
+    ::operator delete(data);
+  }
+
+ private:
+  static constexpr int kClasses = 18;  // up to 128 KiB are kept
+  static constexpr std::size_t kDepth = 16;
+
+  struct Stack {
+    std::array<void*, kDepth> kept{};
+    std::size_t count = 0;
+  };
+
+  static int class_of(std::size_t bytes) { return std::bit_width(bytes - 1); }
+
+  std::mutex mutex_;
+  std::array<Stack, kClasses> stacks_{};
+};
+
+template <class T>
+struct BatchAllocator {
+  using value_type = T;
+
+  BatchAllocator() = default;
+  template <class Other>
+  BatchAllocator(const BatchAllocator<Other>&) {}
+
+  T* allocate(std::size_t count) {
+    return static_cast<T*>(BatchMemory::instance().take(count * sizeof(T)));
+  }
+  void deallocate(T* data, std::size_t count) noexcept {
+    BatchMemory::instance().give_back(data, count * sizeof(T));
+  }
+  friend bool operator==(const BatchAllocator&, const BatchAllocator&) { return true; }
+};
+
+}  // namespace
+
+void Tensor::Impl::make_views(const Storage& storage, DType dtype,
+                              std::span<const detail::BufferView> views) {
+  const std::shared_ptr<Impl[]> batch =
+      std::allocate_shared<Impl[]>(BatchAllocator<Impl>(), views.size());
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const Impl& shape = *views[i].shape->impl_;
+    Impl& made = batch[i];
+    made.storage = storage;
+    made.sizes = shape.sizes;
+    made.strides = shape.contiguous ? shape.strides : detail::contiguous_strides(shape.sizes);
+    made.offset = views[i].offset;
+    made.numel = shape.numel;
+    made.dtype = dtype;
+    views[i].out->impl_ = std::shared_ptr<const Impl>(batch, &made);
+  }
+}
+
+namespace detail {
+
+void view_buffer(const Storage& storage, DType dtype, std::span<const BufferView> views) {
+  if (!views.empty()) make_buffer_views(storage, dtype, views);
+}
+
+}  // namespace detail
+
+}  // namespace gantry

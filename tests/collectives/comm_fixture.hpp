@@ -1,0 +1,98 @@
+// What the tests of comm::* share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include <gantry/collectives/comm.hpp>
+#include <gantry/streams/stream_guard.hpp>
+#include <gantry/tensor/elementwise.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "collectives/comm_tuning.hpp"
+#include "collectives/fresh_outputs.hpp"
+#include "tests/support/device_fixture.hpp"
+
+namespace gantry::testing {
+
+/// Other sizes at which comm::* changes its way, for a scope.
+class TuningScope {
+ public:
+  explicit TuningScope(const CommTuning& tuning) : before_(comm_tuning()) {
+    comm_tuning() = tuning;
+  }
+  ~TuningScope() { comm_tuning() = before_; }
+  TuningScope(const TuningScope&) = delete;
+  TuningScope& operator=(const TuningScope&) = delete;
+
+ private:
+  CommTuning before_;
+};
+
+/// Ways to work: alone, shared, by copy engines, without spares.
+inline std::vector<CommTuning> all_tunings() {
+  constexpr std::size_t kNever = SIZE_MAX;
+  return {
+      {},
+      {.shared_bytes = 512, .scatter_by_copies_bytes = 1, .gather_by_copies_bytes = 1},
+      {.shared_bytes = 1, .scatter_by_copies_bytes = 4096, .gather_by_copies_bytes = 4096},
+      {.shared_bytes = kNever,
+       .scatter_by_copies_bytes = kNever,
+       .gather_by_copies_bytes = kNever,
+       .spare_bytes = 0},
+  };
+}
+
+class CommFixture : public DeviceTest {
+ protected:
+  void TearDown() override {
+    release_spare_outputs();
+    DeviceTest::TearDown();
+  }
+
+  /// The first `count` devices, at most those there are; 0: all.
+  static std::vector<Device> devices(int count = 0) {
+    std::vector<Device> result;
+    const int present = device_count();
+    for (int i = 0; i < (count == 0 || count > present ? present : count); ++i) {
+      result.push_back(Device::cuda(i));
+    }
+    return result;
+  }
+
+  /// A stream of its own for each device, to be made current by a MultiStreamGuard.
+  static std::vector<Stream> side_streams() {
+    std::vector<Stream> streams;
+    for (const Device device : devices()) streams.push_back(Stream::from_pool(device));
+    return streams;
+  }
+
+  /// Values that differ from rank to rank and place to place, exact in every dtype.
+  static Tensor ramp(const Shape& shape, Device device, int rank, DType dtype = f32) {
+    return (arange(shape.product(), {.dtype = i64}).remainder(97) + rank)
+        .view(shape)
+        .to(dtype)
+        .to(device);
+  }
+
+  /// Every bit of a contiguous tensor.
+  static std::vector<std::uint8_t> bits(const Tensor& tensor) {
+    const Tensor host = tensor.cpu().contiguous();
+    const auto* first = static_cast<const std::uint8_t*>(host.data());
+    return {first, first + host.nbytes()};
+  }
+
+  /// Lengths around powers of two, chunks of kernels, and the sizes of all_tunings().
+  static std::vector<std::int64_t> lengths() {
+    std::vector<std::int64_t> result{0, 1, 3, 7, 8};
+    for (const std::int64_t power : {16, 128, 256, 1024, 4096, 16384}) {
+      for (const std::int64_t off : {-1, 0, 1}) result.push_back(power + off);
+    }
+    return result;
+  }
+};
+
+}  // namespace gantry::testing

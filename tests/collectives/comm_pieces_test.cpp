@@ -1,0 +1,191 @@
+// Scatter and gather: every way to work, order with all streams, casts.
+#include <gantry/collectives/comm.hpp>
+
+#include <gtest/gtest.h>
+
+#include <gantry/core/error.hpp>
+#include <gantry/tensor/shape_ops.hpp>
+
+#include "tests/collectives/comm_fixture.hpp"
+#include "tests/collectives/throws.hpp"
+#include "tests/support/fault_driver.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::all_tunings;
+using testing::expect_throws;
+using testing::FaultDriver;
+using testing::TuningScope;
+
+class CommPiecesTest : public testing::CommFixture {};
+
+TEST_F(CommPiecesTest, EveryWayScattersAndGathersTheSameBits) {
+  for (const CommTuning& tuning : all_tunings()) {
+    const TuningScope scope(tuning);
+    for (const int count : {1, 2, 3, 8}) {
+      const std::vector<Device> to = devices(count);
+      for (const DType dtype : {u8, bf16, f64}) {
+        for (const std::int64_t length : lengths()) {
+          const Tensor source = ramp({length}, to.back(), 1, dtype);
+          const std::vector<Tensor> pieces = comm::scatter(source, to);
+          ASSERT_EQ(pieces.size(), to.size());
+          std::int64_t begin = 0;
+          for (const Tensor& piece : pieces) {
+            ASSERT_EQ(bits(piece), bits(source.narrow(0, begin, piece.size(0))));
+            begin += piece.size(0);
+          }
+          ASSERT_EQ(begin, length);
+          for (const Device destination : {to.front(), devices().back()}) {
+            const Tensor joined = comm::gather(pieces, {.destination = destination});
+            ASSERT_EQ(joined.device(), destination);
+            ASSERT_EQ(bits(joined), bits(source)) << length << " x " << dtype;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CommPiecesTest, OtherDimensionsAndLayoutsGiveTheSameElements) {
+  for (const CommTuning& tuning : all_tunings()) {
+    const TuningScope scope(tuning);
+    for (const Tensor& source :
+         {ramp({40, 50}, Device::cuda(0), 0), ramp({50, 40}, Device::cuda(0), 0).t()}) {
+      for (const int dim : {0, 1}) {
+        std::vector<Tensor> pieces = comm::scatter(source, devices(), {.dim = dim});
+        EXPECT_TRUE(
+            comm::gather(pieces, {.dim = dim, .destination = Device::cuda(0)}).equal(source));
+        // Into places that exist, some of them strided.
+        std::vector<Tensor> out;
+        for (std::size_t i = 0; i < pieces.size(); ++i) {
+          const Shape& sizes = pieces[i].sizes();
+          const TensorOptions options{.device = devices()[i]};
+          out.push_back(i % 2 == 0 ? zeros(sizes, options)
+                                   : zeros({sizes[1], sizes[0]}, options).t());
+        }
+        comm::scatter(source, out, dim);
+        Tensor joined = zeros({50, 40}, {.device = devices().back()}).t();
+        comm::gather(out, joined, dim);
+        EXPECT_TRUE(joined.cpu().equal(source.cpu()));
+      }
+    }
+  }
+}
+
+TEST_F(CommPiecesTest, EndsMayBeOverwrittenAtOnceOnTheirOwnStreams) {
+  for (const CommTuning& tuning : all_tunings()) {
+    const TuningScope scope(tuning);
+    const std::vector<Stream> streams = side_streams();
+    const MultiStreamGuard guard(streams);
+    for (int round = 0; round < 12; ++round) {
+      const std::int64_t length = round % 2 == 0 ? 300 : 20'000;
+      Tensor source = zeros({length}, {.device = "cuda:0"});
+      source.fill_(round);
+      std::vector<Tensor> pieces = comm::scatter(source, devices());
+      // The source's own piece is a view of it.
+      source.narrow(0, pieces[0].size(0), length - pieces[0].size(0)).fill_(-1);
+      for (Tensor& piece : pieces) piece.add_(1);
+      Tensor joined = comm::gather(pieces, {.destination = devices().back()});
+      for (Tensor& piece : pieces) piece.fill_(-2);
+      joined.add_(1);
+      EXPECT_EQ(joined.amin().item<int>(), round + 2);
+      EXPECT_EQ(joined.amax().item<int>(), round + 2);
+    }
+  }
+}
+
+TEST_F(CommPiecesTest, ReusedMemoryOfTheDestinationIsWaitedFor) {
+  GANTRY_REQUIRE_DEVICES(2);
+  for (const CommTuning& tuning : all_tunings()) {
+    const TuningScope scope(tuning);
+    const std::vector<Stream> streams = side_streams();
+    const MultiStreamGuard guard(streams);
+    const Tensor source = ones({8000}, {.device = "cuda:0"});
+    for (int round = 0; round < 10; ++round) {
+      for (const std::int64_t part :
+           {std::int64_t{8000}, 8000 / device_count() + std::int64_t{0}}) {
+        for (const Device device : devices()) {
+          Tensor busy = zeros({part}, {.device = device});
+          for (int i = 0; i < 3; ++i) busy.add_(1);
+        }
+      }
+      const std::vector<Tensor> pieces = comm::scatter(source, devices());
+      const Tensor joined = comm::gather(pieces, {.destination = Device::cuda(1)});
+      EXPECT_EQ(joined.amin().item<int>(), 1);
+      EXPECT_EQ(joined.amax().item<int>(), 1);
+    }
+  }
+}
+
+TEST_F(CommPiecesTest, StreamsOfAScatterOwnTheirPieces) {
+  GANTRY_REQUIRE_DEVICES(2);
+  for (const CommTuning& tuning : all_tunings()) {
+    const TuningScope scope(tuning);
+    const Stream side = Stream::from_pool(Device::cuda(1));
+    for (int round = 0; round < 5; ++round) {
+      Tensor source = zeros({900}, {.device = "cuda:0"});
+      source.fill_(round);
+      std::vector<Tensor> pieces =
+          comm::scatter(source, devices(2), {.streams = {std::nullopt, side}});
+      source.fill_(-1);
+      const StreamGuard guard(side);
+      pieces[1].add_(1);
+      EXPECT_EQ(pieces[1].amin().item<int>(), round + 1);
+      EXPECT_EQ(pieces[1].amax().item<int>(), round + 1);
+    }
+  }
+}
+
+TEST_F(CommPiecesTest, AllowCastConverts) {
+  const Tensor source = ramp({64}, Device::cuda(0), 1);
+  std::vector<Tensor> out;
+  for (const Device device : devices()) {
+    out.push_back(zeros({64 / device_count()}, {.dtype = f64, .device = device}));
+  }
+  if (64 % device_count() != 0)
+    out.back() = zeros({64 - (64 / device_count()) * (device_count() - 1)},
+                       {.dtype = f64, .device = devices().back()});
+  expect_throws<DTypeError>([&] { comm::scatter(source, out); },
+                            "output tensor at index 0 has dtype f64");
+  comm::scatter(source, out, 0, {.allow_cast = true});
+  std::vector<Tensor> mixed = out;
+  mixed[0] = mixed[0].to(i32);
+  expect_throws<DTypeError>(
+      [&] { (void)comm::gather(mixed, {.destination = Device::cuda(0)}); },
+      device_count() > 1 ? "input tensor at index 1 has dtype f64, but expected i32" : "dtype");
+  const Tensor joined = comm::gather(mixed, {.destination = Device::cuda(0), .allow_cast = true});
+  EXPECT_EQ(joined.dtype(), i32);
+  EXPECT_EQ(joined.to_vector<double>(), source.to_vector<double>());
+  Tensor place = zeros({64}, {.dtype = f32, .device = devices().back()});
+  comm::gather(mixed, place, 0, {.allow_cast = true});
+  EXPECT_EQ(place.to_vector<double>(), source.to_vector<double>());
+}
+
+TEST_F(CommPiecesTest, OutputsThatOverlapGetTheirPiecesInListOrder) {
+  const Tensor source = arange(8, {.dtype = i32, .device = "cuda:0"});
+  const Tensor place = zeros({4}, {.dtype = i32, .device = devices().back()});
+  std::vector<Tensor> out{place, place};
+  comm::scatter(source, out);
+  EXPECT_EQ(place.to_vector<int>(), (std::vector<int>{4, 5, 6, 7}));
+}
+
+TEST_F(CommPiecesTest, SmallScatterAndGatherAreOneLaunch) {
+  GANTRY_REQUIRE_SIM();
+  GANTRY_REQUIRE_DEVICES(2);
+  const auto others = static_cast<std::uint64_t>(devices().size() - 1);
+  const Tensor source = ones({800}, {.device = "cuda:0"});
+  std::vector<Tensor> pieces;
+  for (int i = 0; i < 2; ++i) pieces = comm::scatter(source, devices());
+  for (const Device device : devices()) synchronize(device);
+  FaultDriver counting;
+  pieces = comm::scatter(source, devices());
+  EXPECT_EQ(counting.calls("wait_event"), others);
+  EXPECT_EQ(counting.calls("copy_peer"), 0u);
+  (void)comm::gather(pieces, {.destination = Device::cuda(0)});
+  EXPECT_EQ(counting.calls("wait_event"), 3 * others);
+  EXPECT_EQ(counting.calls("copy_peer"), 0u);
+}
+
+}  // namespace
+}  // namespace gantry
