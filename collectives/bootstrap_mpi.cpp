@@ -1,6 +1,8 @@
 #include <mpi.h>
 
 #include <cstdlib>
+#include <mutex>
+#include <thread>
 #include <functional>
 
 #include <fmt/format.h>
@@ -8,6 +10,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap.hpp"
+#include "collectives/mpi_lock.hpp"
 
 namespace gantry {
 
@@ -54,7 +57,9 @@ class MpiBootstrap final : public Bootstrap {
     const auto count = static_cast<std::size_t>(size_);
     int length = static_cast<int>(bytes.size());
     std::vector<int> lengths(count);
-    check(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_), "MPI_Allgather");
+    complete([&](MPI_Request* request) {
+      return MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_, request);
+    });
     std::vector<int> offsets(count);
     int total = 0;
     for (std::size_t i = 0; i < count; ++i) {
@@ -62,9 +67,10 @@ class MpiBootstrap final : public Bootstrap {
       total += lengths[i];
     }
     std::string joined(static_cast<std::size_t>(total), '\0');
-    check(MPI_Allgatherv(bytes.data(), length, MPI_BYTE, joined.data(), lengths.data(),
-                         offsets.data(), MPI_BYTE, comm_),
-          "MPI_Allgatherv");
+    complete([&](MPI_Request* request) {
+      return MPI_Iallgatherv(bytes.data(), length, MPI_BYTE, joined.data(), lengths.data(),
+                             offsets.data(), MPI_BYTE, comm_, request);
+    });
     std::vector<std::string> all;
     for (std::size_t i = 0; i < count; ++i) {
       all.push_back(joined.substr(static_cast<std::size_t>(offsets[i]),
@@ -94,6 +100,20 @@ class MpiBootstrap final : public Bootstrap {
   }
 
  private:
+  // Starts an operation and waits for it, without keeping other threads from calling MPI.
+  template <class Start>
+  static void complete(Start start) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    {
+      const std::lock_guard lock(mpi_lock());
+      check(start(&request), "MPI_Iallgather");
+    }
+    for (int done = 0; done == 0; std::this_thread::yield()) {
+      const std::lock_guard lock(mpi_lock());
+      check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    }
+  }
+
   MPI_Comm comm_ = MPI_COMM_NULL;
   int size_ = 0;
 };

@@ -101,6 +101,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     mine.total_bytes = total;
     if (bytes > 0) std::memcpy(mine.data, data, bytes);
+    ControlFile::pass_on();
     mine.piece.store(piece << kReaderBits, std::memory_order_release);
   }
 
@@ -110,6 +111,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
     await([&](std::size_t i) {
       return i != member || piece_of(box.piece.load(std::memory_order_acquire)) == piece;
     });
+    ControlFile::take_over();
     const std::uint64_t total = box.total_bytes;
     const std::size_t part =
         std::min<std::uint64_t>(total - std::min(total, offset_), flight::kPieceBytes);

@@ -85,6 +85,8 @@ Work Communicator::move_between(CollectiveCall& call, Tensor* output, const Tens
   }
   call.in = source ? source->data() : nullptr;
   call.out = dense ? dense->data() : nullptr;
+  // The root of a broadcast has its result already.
+  if (call.what.kind == CollectiveKind::broadcast && !dense) call.out = source->data();
   Work work = submit(call, options);
   if (size() == 1 && dense && source) run_alone(call, *dense, *source);
   if (output != nullptr && !output->is_contiguous()) output->copy_(*dense);
@@ -173,6 +175,7 @@ std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes
 
 void Communicator::abort() noexcept {
   if (impl_->control) impl_->control->abort();
+  if (impl_->host) impl_->host->abort();
 }
 
 }  // namespace gantry

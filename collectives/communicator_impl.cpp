@@ -15,7 +15,9 @@
 #include <gantry/device/properties.hpp>
 #include <gantry/streams/stream.hpp>
 
+#include "collectives/hierarchical_transport.hpp"
 #include "collectives/p2p_plans.hpp"
+#include "collectives/peer_probe.hpp"
 #include "collectives/protocol/layout.hpp"
 #include "core/flight_file.hpp"
 
@@ -118,7 +120,9 @@ void Communicator::Impl::exchange_facts() {
   put(mine.uuid, sizeof mine.uuid, properties.uuid);
   mine.pid = getpid();
   mine.platform = static_cast<std::int32_t>(platform());
-  mine.algorithm = static_cast<std::int32_t>(selector_.forced()) + (selector_.is_p2p_only() ? 100 : 0);
+  mine.algorithm = static_cast<std::int32_t>(selector_.forced()) +
+                   (selector_.is_p2p_only() ? 100 : 0) +
+                   1000 * static_cast<std::int32_t>(peer_mode());
   mine.table = selector_.hash();
   const std::vector<std::string> all =
       bootstrap->all_gather(std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
@@ -134,10 +138,11 @@ void Communicator::Impl::exchange_facts() {
     if (facts.platform != mine.platform || facts.algorithm != mine.algorithm ||
         facts.table != mine.table) {
       throw InvalidArgument(fmt::format(
-          "Communicator::{}: expected one platform, one GANTRY_COLL_ALGO and one table of "
+          "Communicator::{}: expected one platform, one GANTRY_COLL_ALGO, one GANTRY_P2P and one table of "
           "algorithms on all ranks, but rank {} differs from rank {}",
           name, rank, membership.rank));
     }
+    machines_.emplace_back(facts.boot);
     const bool here = std::strcmp(facts.boot, mine.boot) == 0;
     one_machine_ = one_machine_ && here;
     local_size += here ? 1 : 0;
@@ -168,11 +173,19 @@ void Communicator::Impl::make_transports() {
                                              name);
     control->describe_device(device_map[static_cast<std::size_t>(membership.rank)]);
   }
+  if (!one_machine_ && selector_.forced() != Algorithm::nccl) {
+    host = make_layered_transport(membership, *bootstrap, machines_,
+                                  device_properties(membership.device).name, timeout_, name);
+    return;
+  }
   const Algorithm wanted = selector_.forced();
-  const bool wants_peers = wanted != Algorithm::nccl && wanted != Algorithm::host;
+  const bool wants_peers = wanted != Algorithm::nccl && wanted != Algorithm::host &&
+                           peer_mode() != PeerMode::off;
   if (one_machine_ && wants_peers && membership.size <= protocol::kMaxRanks) {
     p2p = make_p2p_transport(membership, *bootstrap, *control, selector_);
-  } else if (wanted != Algorithm::host && platform() == Platform::cuda && has_nccl()) {
+  }
+  if (p2p) return;
+  if (wanted != Algorithm::host && platform() == Platform::cuda && has_nccl()) {
     nccl = make_nccl_transport(membership, *bootstrap, control.get());
   } else {
     host = make_host_transport(membership, *bootstrap);
@@ -218,6 +231,10 @@ std::uint64_t Communicator::Impl::run(CollectiveCall& call, const Stream& stream
   const bool is_message = kind == CollectiveKind::send || kind == CollectiveKind::recv;
   const std::uint64_t number = is_message ? flight::kMessageBit | ++messages_ : ++calls_;
   call.what.call = static_cast<std::int64_t>(number);
+  // The root's array is in its place already.
+  if (kind == CollectiveKind::broadcast && call.out == nullptr) {
+    call.out = const_cast<void*>(call.in);
+  }
   try {
     Transport& transport = transport_for(call);
     if (&transport == nccl.get()) record(call, Algorithm::nccl);
@@ -225,6 +242,8 @@ std::uint64_t Communicator::Impl::run(CollectiveCall& call, const Stream& stream
     transport.run(call, stream);
   } catch (const CollectiveMismatch&) {
     throw;
+  } catch (const CaptureError&) {
+    throw;  // Every rank's call is refused alike.
   } catch (...) {
     // The others wait for this rank's part of the operation.
     if (control) control->abort();
@@ -241,7 +260,8 @@ void Communicator::Impl::record(const CollectiveCall& call, Algorithm algorithm)
 }
 
 void Communicator::Impl::raise_fault() {
-  const std::uint64_t call = control->words(membership.rank)->fault_call;
+  const std::uint64_t call =
+      __atomic_load_n(&control->words(membership.rank)->fault_call, __ATOMIC_ACQUIRE);
   try {
     control->take_fault(UINT64_MAX);
   } catch (...) {

@@ -80,6 +80,7 @@ class Communicator::Impl final : public FaultSource {
 
   std::chrono::milliseconds timeout_;
   Selector selector_;
+  std::vector<std::string> machines_;  // by rank
   bool one_machine_ = true;
   bool listed_ = false;
   bool finished_ = false;

@@ -108,6 +108,7 @@ DeviceWords* ControlBlock::words(int rank) const {
 }
 
 std::uint64_t ControlBlock::announce() {
+  ControlFile::pass_on();
   view().rank(rank_).fence.store(++fence_, std::memory_order_release);
   return fence_;
 }
@@ -123,7 +124,7 @@ void ControlBlock::await(std::uint64_t fence) {
   for (std::uint64_t spins = 0;; ++spins) {
     // Who dies after it came leaves nothing undone here.
     while (next < size_ && has_come(next)) ++next;
-    if (next == size_) return;
+    if (next == size_) return ControlFile::take_over();
     require_intact();
     // A short spin serves ranks with a core each; yielding serves crowded machines.
     if (spins < 200) continue;

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string_view>
 #include <vector>
@@ -28,10 +30,16 @@ class ControlFile {
   const flight::View& view() const { return view_; }
   // By rank.
   const std::vector<ProcessStamp>& processes() const { return processes_; }
+  // Between writing to the file and what it tells others, and between reading it and believing it.
+  // Ranks of one process map the file at different addresses; race detectors see no order there.
+  static void pass_on() noexcept { order_.fetch_add(1, std::memory_order_release); }
+  static void take_over() noexcept { (void)order_.load(std::memory_order_acquire); }
   // Takes the name away; what is mapped stays.
   void remove() noexcept;
 
  private:
+  static inline std::atomic<std::uint64_t> order_{0};
+
   void* base_ = nullptr;
   std::size_t bytes_ = 0;
   flight::View view_;

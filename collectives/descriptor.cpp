@@ -55,8 +55,6 @@ std::string_view name(Algorithm algorithm) {
       return "direct";
     case Algorithm::relay:
       return "relay";
-    case Algorithm::copy:
-      return "copy";
     case Algorithm::nccl:
       return "nccl";
     case Algorithm::host:

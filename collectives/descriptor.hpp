@@ -39,7 +39,6 @@ enum class Algorithm : std::uint8_t {
   ll,      // small: data and flag travel in one packet, no barrier
   direct,  // stage, then everyone reads what it needs from whoever has it
   relay,   // stage, owners fold or fetch one part each, everyone reads the parts from the owners
-  copy,    // as direct, by copy engines; moves data only
   nccl,
   host,    // through host memory and messages between hosts
 };

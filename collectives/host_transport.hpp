@@ -35,7 +35,7 @@ class HostTransport final : public Transport {
   // between two operations of this one, by all its members in the same order.
   std::unique_ptr<HostTransport> among(const std::vector<int>& members) const;
   // As Communicator::abort, across machines. Any thread.
-  void abort() noexcept { entry_.links().abort(); }
+  void abort() noexcept override { entry_.links().abort(); }
 
  private:
   template <class Run>

@@ -11,6 +11,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/nccl_check.hpp"
+#include "collectives/selector.hpp"
 
 namespace gantry {
 
@@ -78,10 +79,9 @@ bool wants_nccl(std::span<const Device> devices, std::size_t bytes, bool same_bi
   }
   const std::string wanted = env::get("GANTRY_COLL_ALGO").value_or("auto");
   if (wanted == "nccl") return true;
-  if (wanted == "p2p") return false;
   if (wanted != "auto" && !wanted.empty()) {
-    throw InvalidArgument(
-        fmt::format("GANTRY_COLL_ALGO: expected auto, p2p or nccl, but got '{}'", wanted));
+    Selector().rule(wanted);  // throws for a word that means nothing
+    return false;
   }
   return same_bits && devices.size() > 2 && bytes >= kNcclBytes;
 }

@@ -40,8 +40,8 @@ std::uint32_t everyone(int ranks) {
 }
 
 // Staging for one block and step.
-std::int64_t slot_capacity(const Group& group, int blocks) {
-  return rounded_down(group.layout.staging_bytes / (protocol::kRing * blocks));
+std::int64_t slot_capacity(const Group& group, int ring, int blocks) {
+  return rounded_down(group.layout.staging_bytes / (ring * blocks));
 }
 
 // A digest of a call and of what one rank sends to another in it and gets from it.
@@ -158,7 +158,7 @@ Exchange plan_exchange(const Group& group, const CollectiveCall& call, int block
   std::fill_n(plan.digests, group.size, digest);
   std::fill_n(plan.expected, group.size, digest);
   const std::int64_t offers = plan.offers_one ? 1 : group.size;
-  const std::int64_t most = rounded_down(slot_capacity(group, blocks) / offers);
+  const std::int64_t most = rounded_down(slot_capacity(group, protocol::kExchangeRing, blocks) / offers);
   plan.step_bytes = most;
   if (call.is_uneven()) {
     plan_uneven(plan, call);
@@ -190,7 +190,7 @@ Relay plan_relay(const Group& group, const CollectiveCall& call, int blocks) {
     (what.kind == CollectiveKind::broadcast ? plan.sources : plan.takers) = root;
     if (what.kind == CollectiveKind::broadcast) plan.takers = plan.owners;
   }
-  const std::int64_t capacity = slot_capacity(group, blocks);
+  const std::int64_t capacity = slot_capacity(group, protocol::kRelayRing, blocks);
   const std::int64_t most = rounded_down((capacity - kGrain * 2) * owners / (owners + 1));
   plan.step_bytes = std::min(most, rounded_up((plan.bytes + blocks - 1) / blocks));
   plan.part_bytes = rounded_up((plan.step_bytes + owners - 1) / owners);

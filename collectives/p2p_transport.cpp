@@ -1,14 +1,20 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
-#include <atomic>
+#include <chrono>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
 #include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
 
 #include "collectives/control_block.hpp"
 #include "collectives/p2p_plans.hpp"
+#include "collectives/peer_probe.hpp"
 #include "collectives/protocol/launch.hpp"
 #include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
@@ -22,6 +28,7 @@ namespace {
 constexpr std::int64_t kLeastBlockBytes = 1024;
 // Unequal counts say nothing about an operation's size that all ranks know.
 constexpr int kUnevenBlocks = 32;
+constexpr auto kProbePatience = std::chrono::seconds(5);
 
 // Operations of a lane run one after the other, whatever streams they are called on.
 class Lane {
@@ -37,20 +44,16 @@ class Lane {
     capturing_ = driver().is_capturing(stream.native());
     if (!capturing_ && last_ != stream.id()) driver().wait_event(stream.native(), event_);
   }
-  void leave(const Stream& stream, std::int64_t call) {
+  void leave(const Stream& stream) {
     if (capturing_) return;
     driver().record_event(event_, stream.native());
     last_ = stream.id();
-    call_ = static_cast<std::uint64_t>(call);
   }
-  // True if the last call that was enqueued is not `finished`.
-  bool is_behind(const std::uint64_t& finished) const {
-    return std::atomic_ref(const_cast<std::uint64_t&>(finished)).load() < call_;
-  }
+  // True while something is enqueued. Asks the driver.
+  bool is_busy() const { return !driver().event_reached(event_); }
 
  private:
   NativeEvent event_;
-  std::uint64_t call_ = 0;
   std::uint64_t last_ = UINT64_MAX;
   bool capturing_ = false;
 };
@@ -76,12 +79,22 @@ class P2pTransport final : public Transport {
 
   std::string_view name() const override { return "p2p"; }
 
+  // What is wrong with the ranks' use of each other's memory; empty if nothing is. Collective,
+  // before the first operation.
+  std::string probe(Bootstrap& bootstrap, int device) const {
+    std::vector<void*> memory;
+    for (int rank = 0; rank < group_.size; ++rank) {
+      memory.push_back(group_.workspaces[rank] + group_.layout.staging);
+    }
+    const PeerVerdict verdict =
+        probe_peers(bootstrap, group_.rank, group_.size, device, memory, kProbePatience);
+    return verdict.all() ? std::string() : verdict.why;
+  }
+
   bool supports(const Descriptor&) const override { return true; }
 
   bool is_waiting() const override {
-    const DeviceWords& words = *group_.words;
-    return operations_.is_behind(words.finished) || sends_.is_behind(words.message_finished[0]) ||
-           receives_.is_behind(words.message_finished[1]);
+    return operations_.is_busy() || sends_.is_busy() || receives_.is_busy();
   }
 
   void run(const CollectiveCall& call, const Stream& stream) override {
@@ -126,7 +139,7 @@ class P2pTransport final : public Transport {
     lane.enter(stream);
     control_.record(call.what, algorithm, message_bytes(call.what, group_.size), stream.id());
     launch();
-    lane.leave(stream, call.what.call);
+    lane.leave(stream);
   }
 
   ControlBlock& control_;
@@ -146,7 +159,11 @@ std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Boot
   const auto device = static_cast<std::size_t>(membership.device.index);
   const DeviceGuard guard(membership.device);
   if (device < loaded.size()) std::call_once(loaded[device], protocol::preload);
-  return std::make_unique<P2pTransport>(membership, bootstrap, control, selector);
+  auto transport = std::make_unique<P2pTransport>(membership, bootstrap, control, selector);
+  const std::string why = transport->probe(bootstrap, membership.device.index);
+  if (why.empty()) return transport;
+  if (membership.rank == 0) logging::warn(fmt::format("no peer-to-peer collectives: {}", why));
+  return nullptr;
 }
 
 }  // namespace gantry

@@ -54,10 +54,6 @@ bool can_serve(Algorithm algorithm, CollectiveKind kind) {
     case Algorithm::relay:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
              kind == CollectiveKind::broadcast;
-    case Algorithm::copy:
-      return kind == CollectiveKind::all_gather || kind == CollectiveKind::all_to_all ||
-             kind == CollectiveKind::gather || kind == CollectiveKind::scatter ||
-             kind == CollectiveKind::broadcast;
     case Algorithm::direct:
     case Algorithm::nccl:
     case Algorithm::host:
@@ -74,7 +70,6 @@ bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message
     const auto peer_bytes = what.count * static_cast<std::int64_t>(element_size(what.dtype));
     return !uneven && std::min(peer_bytes, message_bytes) <= kLlLimitBytes;
   }
-  if (algorithm == Algorithm::copy) return !uneven;
   return algorithm != Algorithm::nccl || nccl_may(what);
 }
 
@@ -115,14 +110,14 @@ void Selector::rule(std::string_view text) {
   p2p_only_ = text == "p2p";
   if (text.empty() || text == "auto" || p2p_only_) return;
   for (const Algorithm algorithm : {Algorithm::ll, Algorithm::direct, Algorithm::relay,
-                                    Algorithm::copy, Algorithm::nccl, Algorithm::host}) {
+                                    Algorithm::nccl, Algorithm::host}) {
     if (text == name(algorithm)) {
       forced_ = algorithm;
       return;
     }
   }
   throw InvalidArgument(fmt::format(
-      "GANTRY_COLL_ALGO: expected auto, p2p, ll, direct, relay, copy, nccl or host, but got '{}'",
+      "GANTRY_COLL_ALGO: expected auto, p2p, ll, direct, relay, nccl or host, but got '{}'",
       text));
 }
 

@@ -59,6 +59,9 @@ class Transport {
   // Depends only on the descriptor, so that all ranks agree.
   virtual bool supports(const Descriptor& what) const = 0;
   virtual void run(const CollectiveCall& call, const Stream& stream) = 0;
+  // Makes pending and later calls of every rank throw PeerLostError, where the group's control block
+  // does not.
+  virtual void abort() noexcept {}
   // True while kernels that may wait for other ranks are enqueued.
   virtual bool is_waiting() const { return false; }
 };
@@ -66,7 +69,9 @@ class Transport {
 class Selector;
 
 // Kernels and copy engines over memory that the ranks of one machine opened from each other.
-// Collective. The host never waits for other ranks.
+// Collective; nullptr, with a warning, if a probe finds memory that cannot be used. The host never
+// waits for other ranks. Throws: OutOfMemoryError, CudaError; NotSupported for a device that is
+// hidden from this process; PeerLostError.
 std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Bootstrap& bootstrap,
                                               ControlBlock& control, const Selector& selector);
 

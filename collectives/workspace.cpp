@@ -8,8 +8,10 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/device/driver.hpp>
+#include <gantry/device/properties.hpp>
 #include <gantry/streams/stream.hpp>
 
+#include "collectives/peer_probe.hpp"
 #include "collectives/peer_reach.hpp"
 #include "core/process_stamp.hpp"
 
@@ -43,6 +45,7 @@ struct Workspace::Offer {
   std::uint64_t address = 0;  // of a shared_ptr<Memory>, for ranks of the same process
   std::int32_t pid = 0;
   std::int32_t device = 0;
+  char uuid[64] = {};
 };
 
 Workspace::Workspace(Bootstrap& bootstrap, int rank, int size, int device, std::size_t bytes)
@@ -70,6 +73,8 @@ Workspace::Workspace(Bootstrap& bootstrap, int rank, int size, int device, std::
     offer.start_time = this_process().start_time;
     offer.address = reinterpret_cast<std::uintptr_t>(&memory_[mine]);
     offer.device = device;
+    const std::string& uuid = device_properties(Device::cuda(device)).uuid;
+    uuid.copy(offer.uuid, sizeof offer.uuid - 1);
     offer_bytes.assign(reinterpret_cast<const char*>(&offer), sizeof offer);
   } catch (...) {
     failure = std::current_exception();
@@ -85,7 +90,7 @@ Workspace::Workspace(Bootstrap& bootstrap, int rank, int size, int device, std::
         }
         Offer offer;
         std::memcpy(&offer, offers[peer].data(), sizeof offer);
-        memory_[peer] = open(offer, device);
+        memory_[peer] = open(offer, static_cast<int>(peer), device);
       }
     } catch (...) {
       failure = std::current_exception();
@@ -106,11 +111,19 @@ Workspace::Workspace(Bootstrap& bootstrap, int rank, int size, int device, std::
   if (failure) std::rethrow_exception(failure);
 }
 
-std::shared_ptr<Workspace::Memory> Workspace::open(const Offer& offer, int device) const {
+std::shared_ptr<Workspace::Memory> Workspace::open(const Offer& offer, int peer,
+                                                   int device) const {
   const bool same_process =
       offer.pid == this_process().pid && offer.start_time == this_process().start_time;
   if (!same_process) {
-    void* data = driver().open_memory(device, offer.handle);
+    void* data = nullptr;
+    try {
+      data = driver().open_memory(device, offer.handle);
+    } catch (const CudaError&) {
+      const std::string hidden = explain_unreachable(peer, offer.uuid);
+      if (hidden.empty()) throw;
+      throw NotSupported(hidden);
+    }
     return std::make_shared<Memory>(device, static_cast<std::byte*>(data), false);
   }
   if (!reaches(Device::cuda(device), Device::cuda(offer.device))) {

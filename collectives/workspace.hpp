@@ -27,7 +27,7 @@ class Workspace {
   // What a rank tells the others.
   struct Offer;
 
-  std::shared_ptr<Memory> open(const Offer& offer, int device) const;
+  std::shared_ptr<Memory> open(const Offer& offer, int peer, int device) const;
 
   std::vector<std::shared_ptr<Memory>> memory_;
 };

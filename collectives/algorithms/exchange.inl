@@ -12,10 +12,10 @@ namespace gantry::protocol {
 // all peers say "staged k-2", which they said after they took step k-4.
 
 GANTRY_HD inline std::byte* slot_of(const Group& group, int rank, std::uint32_t sequence,
-                                    std::int64_t step, int block, int blocks,
+                                    std::int64_t step, int ring, int block, int blocks,
                                     std::int64_t slot_bytes) {
   const Layout& layout = group.layout;
-  const std::int64_t slot = step % kRing * blocks + block;
+  const std::int64_t slot = step % ring * blocks + block;
   return group.workspaces[rank] + layout.staging +
          static_cast<std::int64_t>(sequence & 1) * layout.staging_bytes + slot * slot_bytes;
 }
@@ -116,7 +116,8 @@ class ExchangeShare {
     return (step * block_.count() + block_.index()) * plan_.step_bytes;
   }
   GANTRY_HD std::byte* slot_at(int rank, std::int64_t step) const {
-    return slot_of(group_, rank, sequence_, step, block_.index(), block_.count(), slot_bytes_);
+    return slot_of(group_, rank, sequence_, step, kExchangeRing, block_.index(), block_.count(),
+                   slot_bytes_);
   }
   GANTRY_HD const std::byte* offered_by(int p, std::int64_t step) const {
     return slot_at(p, step) + (plan_.offers_one ? 0 : group_.rank * plan_.step_bytes);
@@ -131,7 +132,7 @@ class ExchangeShare {
 
 template <class T, class Block>
 GANTRY_HD void exchange(Block& block, const Exchange& plan) {
-  const std::uint32_t sequence = begin(block, plan.group, plan.call);
+  const std::uint32_t sequence = begin(block, plan.group);
   ExchangeShare<T, Block> share(block, plan, sequence);
   const std::int64_t steps = share.steps();
   for (std::int64_t turn = 0; turn <= steps; ++turn) {

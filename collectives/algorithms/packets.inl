@@ -62,8 +62,8 @@ class PacketShare {
     if (block_.index() != 0) return;
     block_.for_each_rank(group_.size, [&](int p) {
       if (p == group_.rank) return;
-      block_.release(&pad_of(group_, p).entry[sequence_ & 1][0][group_.rank],
-                     signal(sequence_, plan_.digests[p]));
+      block_.post(&pad_of(group_, p).entry[sequence_ & 1][0][group_.rank],
+                  signal(sequence_, plan_.digests[p]));
     });
   }
 
@@ -171,9 +171,9 @@ class PacketShare {
     for (int k = 0; k < kPacketBatch; ++k) {
       if (!waiting[k]) continue;
       const int p = first + k;
-      const Outcome outcome = look(block_, group_, p, sequence_, plan_.expected[p]);
+      const Outcome outcome = look(block_, group_, p, plan_.call, sequence_, plan_.expected[p]);
       if (outcome == Outcome::done) continue;
-      block_.report(group_.words, outcome, p, plan_.call);
+      fail(block_, group_, outcome, p, plan_.call);
       return false;
     }
     return true;
@@ -219,7 +219,7 @@ class PacketShare {
 
 template <class T, class Block>
 GANTRY_HD void exchange_packets(Block& block, const Exchange& plan) {
-  const std::uint32_t sequence = begin(block, plan.group, plan.call);
+  const std::uint32_t sequence = begin(block, plan.group);
   PacketShare<T, Block> share(block, plan, sequence);
   share.announce();
   share.push();

@@ -12,8 +12,9 @@ namespace gantry::protocol {
 // root's link carries no part twice.
 //
 // Three steps are under way at once (see Note [Steps]): in turn k a block stages step k, makes its
-// part of k-1, and takes the parts of k-2. A slot of step k is free again: its staging when all
-// peers said "ready k-3", its parts when they said "staged k-1", both of which this rank awaited.
+// part of k-1, and takes the parts of k-2. Three slots suffice: before it stages step k it has
+// awaited "ready k-3" of all peers, who made their parts of k-3 by then; before it makes its part
+// of k-1 it has awaited their "staged k-1", which they said after they took the parts of k-4.
 
 inline constexpr std::int64_t kAlignment = 16;
 
@@ -109,7 +110,7 @@ class RelayShare {
     return clipped(plan_.bytes, begin_of(step), plan_.step_bytes);
   }
   GANTRY_HD std::byte* slot_at(int rank, std::int64_t step) const {
-    return slot_of(group_, rank, sequence_, step, block_.index(), block_.count(),
+    return slot_of(group_, rank, sequence_, step, kRelayRing, block_.index(), block_.count(),
                    plan_.step_bytes + plan_.part_bytes);
   }
 
@@ -121,7 +122,7 @@ class RelayShare {
 
 template <class T, class Block>
 GANTRY_HD void relay(Block& block, const Relay& plan) {
-  const std::uint32_t sequence = begin(block, plan.group, plan.call);
+  const std::uint32_t sequence = begin(block, plan.group);
   RelayShare<T, Block> share(block, plan, sequence);
   const std::int64_t steps = share.steps();
   for (std::int64_t turn = 0; turn < steps + 2; ++turn) {

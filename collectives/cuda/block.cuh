@@ -36,6 +36,10 @@ class CudaBlock {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
   }
 
+  __device__ void post(std::uint64_t* word, std::uint64_t value) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+  }
+
   // A packet travels as one 16-byte access.
   __device__ Packet read(const Packet* packet) {
     Packet value;

@@ -7,7 +7,7 @@ namespace gantry::protocol::cuda {
 namespace {
 
 template <class T>
-__global__ void __launch_bounds__(kThreads, 1) exchange_kernel(const __grid_constant__ Exchange plan) {
+__global__ void __launch_bounds__(kThreads, 2) exchange_kernel(const __grid_constant__ Exchange plan) {
   CudaBlock block;
   protocol::exchange<T>(block, plan);
 }

@@ -7,13 +7,14 @@
 namespace gantry::protocol {
 
 inline constexpr int kMaxRanks = 32;
-inline constexpr int kMaxBlocks = 64;
+inline constexpr int kMaxBlocks = 128;
 // Device memory that a communicator takes on each rank.
 inline constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 // Largest part for one peer that travels in packets.
 inline constexpr std::int64_t kMaxPacketPayload = 64 << 10;
-// Steps of one operation whose staging is in use at once; see Note [Steps].
-inline constexpr int kRing = 4;
+// Steps of one operation whose staging is in use at once; see Note [Steps] and Note [Relay].
+inline constexpr int kExchangeRing = 4;
+inline constexpr int kRelayRing = 3;
 // Blocks that move one message between two ranks, and slots that each has in the channel.
 inline constexpr int kChannelBlocks = 8;
 inline constexpr int kChannelSlots = 2;
@@ -43,6 +44,7 @@ struct SignalPad {
   std::uint64_t empties[kChannelBlocks][kMaxRanks];  // of a peer's making, in its channel
   std::uint32_t sequence;                            // number of the last operation that ended
   std::uint32_t blocks_done;                         // of the operation that runs
+  std::uint32_t told;  // 1: the host was told that the operation began, and waits for its end
 };
 
 // 8 bytes of payload, each half with a flag: a half is there when its flag is the operation's.

@@ -18,6 +18,7 @@ namespace gantry::protocol {
 //   for_each_rank(n, f)      as for_each; a thread per rank, so that waits overlap
 //   sync(), any(flag)        barrier; any: true for all if true for one
 //   acquire(word), release(word, value)     64-bit signals, ordered for all ranks
+//   post(word, value)        a signal that orders nothing
 //   read(packet) write(packet, …)           16 bytes with flags
 //   pause(spins)             between polls
 //   copy(to, from, bytes)    any alignment; source in any rank's workspace
@@ -30,7 +31,7 @@ GANTRY_HD constexpr std::uint64_t signal(std::uint32_t sequence, std::uint32_t v
 enum class Outcome : std::uint32_t { done, mismatch, aborted };
 
 // Polls between looks at what is slow to read.
-inline constexpr std::uint32_t kPollsPerLook = 128;
+inline constexpr std::uint32_t kPollsPerLook = 256;
 
 GANTRY_HD inline SignalPad& pad_of(const Group& group, int rank) {
   return *reinterpret_cast<SignalPad*>(group.workspaces[rank]);
@@ -44,10 +45,31 @@ GANTRY_HD inline std::int32_t progress(std::uint64_t word, std::uint32_t sequenc
   return static_cast<std::uint32_t>(word) >= step ? 0 : -1;
 }
 
-// What block 0 of `peer` says about operation `sequence`: mismatch if it entered another call.
+// Note [Telling the host]
+// A word in host memory costs a microsecond at the end of a kernel, so an operation that never
+// waits long says nothing. One that does says that it began, and in the end that it ended: whoever
+// looks for a rank that does not come finds all others in there.
 template <class Block>
-GANTRY_HD Outcome look(Block& block, const Group& group, int peer, std::uint32_t sequence,
-                       std::uint32_t expected) {
+GANTRY_HD void tell_host(Block& block, const Group& group, std::uint64_t call) {
+  block.set_own(&pad_of(group, group.rank).told, 1u);
+  block.publish(&group.words->started, call);
+}
+
+// Reports why an operation has no result. It counts as under way until its end, because other
+// threads may report the same.
+template <class Block>
+GANTRY_HD void fail(Block& block, const Group& group, Outcome outcome, int peer,
+                    std::uint64_t call) {
+  tell_host(block, group, call);
+  block.report(group.words, outcome, peer, call);
+}
+
+// After a long wait: what block 0 of `peer` says about operation `sequence`; mismatch if it entered
+// another call.
+template <class Block>
+GANTRY_HD Outcome look(Block& block, const Group& group, int peer, std::uint64_t call,
+                       std::uint32_t sequence, std::uint32_t expected) {
+  tell_host(block, group, call);
   const std::uint64_t word =
       block.acquire(&pad_of(group, group.rank).entry[sequence & 1][0][peer]);
   const bool entered = static_cast<std::uint32_t>(word >> 32) == sequence;
@@ -57,8 +79,8 @@ GANTRY_HD Outcome look(Block& block, const Group& group, int peer, std::uint32_t
 
 // Waits until block `theirs` of `peer` entered operation `sequence` with the digest `expected`.
 template <class Block>
-GANTRY_HD Outcome await_entry(Block& block, const Group& group, int peer, int theirs,
-                              std::uint32_t sequence, std::uint32_t expected) {
+GANTRY_HD Outcome await_entry(Block& block, const Group& group, int peer, std::uint64_t call,
+                              int theirs, std::uint32_t sequence, std::uint32_t expected) {
   const std::uint64_t* word =
       &pad_of(group, group.rank).entry[sequence & 1][theirs][peer];
   for (std::uint32_t spins = 1;; ++spins) {
@@ -67,7 +89,7 @@ GANTRY_HD Outcome await_entry(Block& block, const Group& group, int peer, int th
       return static_cast<std::uint32_t>(seen) == expected ? Outcome::done : Outcome::mismatch;
     }
     if (spins % kPollsPerLook == 0) {
-      const Outcome outcome = look(block, group, peer, sequence, expected);
+      const Outcome outcome = look(block, group, peer, call, sequence, expected);
       if (outcome != Outcome::done) return outcome;
     }
     block.pause(spins);
@@ -77,18 +99,20 @@ GANTRY_HD Outcome await_entry(Block& block, const Group& group, int peer, int th
 // Waits until `word` has come to step `step` of operation `sequence`.
 template <class Block>
 GANTRY_HD Outcome await_step(Block& block, const Group& group, const std::uint64_t* word,
-                             std::uint32_t sequence, std::uint32_t step) {
+                             std::uint64_t call, std::uint32_t sequence, std::uint32_t step) {
   for (std::uint32_t spins = 1;; ++spins) {
     if (progress(block.acquire(word), sequence, step) >= 0) return Outcome::done;
-    if (spins % kPollsPerLook == 0 && block.is_aborted(group.words)) return Outcome::aborted;
+    if (spins % kPollsPerLook == 0) {
+      tell_host(block, group, call);
+      if (block.is_aborted(group.words)) return Outcome::aborted;
+    }
     block.pause(spins);
   }
 }
 
-// The number of the operation that begins, after telling the host about it.
+// The number of the operation that begins.
 template <class Block>
-GANTRY_HD std::uint32_t begin(Block& block, const Group& group, std::uint64_t call) {
-  if (block.index() == 0 && block.is_leader()) block.publish(&group.words->started, call);
+GANTRY_HD std::uint32_t begin(Block& block, const Group& group) {
   return block.own(&pad_of(group, group.rank).sequence) + 1;
 }
 
@@ -101,6 +125,8 @@ GANTRY_HD void end(Block& block, const Group& group, std::uint64_t call, std::ui
   SignalPad& pad = pad_of(group, group.rank);
   if (!block.is_last(&pad.blocks_done)) return;
   block.set_own(&pad.sequence, sequence);
+  if (block.own(&pad.told) == 0) return;
+  block.set_own(&pad.told, 0u);
   block.publish(&group.words->finished, call);
 }
 
@@ -112,9 +138,9 @@ GANTRY_HD bool await_entries(Block& block, const Group& group, std::uint64_t cal
   bool failed = false;
   block.for_each_rank(group.size, [&](int peer) {
     if (peer == group.rank) return;
-    const Outcome outcome = await_entry(block, group, peer, theirs, sequence, expected(peer));
+    const Outcome outcome = await_entry(block, group, peer, call, theirs, sequence, expected(peer));
     if (outcome == Outcome::done) return;
-    block.report(group.words, outcome, peer, call);
+    fail(block, group, outcome, peer, call);
     failed = true;
   });
   return !block.any(failed);
@@ -127,9 +153,9 @@ GANTRY_HD bool await_steps(Block& block, const Group& group, const std::uint64_t
   bool failed = false;
   block.for_each_rank(group.size, [&](int peer) {
     if (peer == group.rank) return;
-    const Outcome outcome = await_step(block, group, &words[peer], sequence, step);
+    const Outcome outcome = await_step(block, group, &words[peer], call, sequence, step);
     if (outcome == Outcome::done) return;
-    block.report(group.words, outcome, peer, call);
+    fail(block, group, outcome, peer, call);
     failed = true;
   });
   return !block.any(failed);

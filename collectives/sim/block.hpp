@@ -41,6 +41,8 @@ class SimBlock {
     std::atomic_ref(*word).store(value, std::memory_order_release);
   }
 
+  void post(std::uint64_t* word, std::uint64_t value) { release(word, value); }
+
   // The low half is written last and read first, so that both halves belong together.
   Packet read(const Packet* packet) {
     auto* words = reinterpret_cast<std::uint64_t*>(const_cast<Packet*>(packet));

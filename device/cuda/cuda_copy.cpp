@@ -25,6 +25,8 @@ void CudaDriver::copy_peer(void* dst, int dst_device, const void* src, int src_d
                            std::size_t bytes, NativeStream stream) {
   if (bytes == 0) return;
   const cuda::ContextScope scope(stream.device);
+  // A capture takes no cudaMemcpyPeerAsync, but unified addresses say as much.
+  if (is_capturing(stream)) return copy(dst, src, bytes, stream);
   GANTRY_CUDA_CHECK(
       cudaMemcpyPeerAsync(dst, dst_device, src, src_device, bytes, native(stream)),
       fmt::format("copying {} bytes from cuda:{} to cuda:{}", bytes, src_device, dst_device),

@@ -94,7 +94,7 @@ TEST_P(EveryAlgorithm, GivesTheDefinedBitsForManySteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, EveryAlgorithm,
-                         ::testing::Values("auto", "ll", "direct", "relay", "copy", "host"),
+                         ::testing::Values("auto", "ll", "direct", "relay"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(CommunicatorLocalTest, OneThreadDrivesAllRanks) {

@@ -7,8 +7,8 @@
 
 #include <gantry/device/device.hpp>
 #include <gantry/device/driver.hpp>
-#include <gantry/device/guard.hpp>
 #include <gantry/streams/stream.hpp>
+#include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 
 #include "collectives/bootstrap.hpp"
@@ -78,7 +78,8 @@ inline void host_ranks(int size, const std::function<void(HostRank&)>& fn,
       size,
       [&](int rank) {
         HostRank self(rank, size, std::move(bootstraps[static_cast<std::size_t>(rank)]), timeout);
-        const DeviceGuard guard(self.device);
+        // Arrays belong to the stream that uses them.
+        const StreamGuard guard(self.stream);
         fn(self);
       },
       std::chrono::seconds(240));

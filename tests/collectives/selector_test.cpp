@@ -25,7 +25,7 @@ constexpr std::string_view kTable = R"({"device": "Test GPU", "ranks": 4, "table
     {"algorithm": "nccl", "blocks": 1}],
   "all_gather": [
     {"up_to_bytes": 524288, "algorithm": "ll", "blocks": 4},
-    {"algorithm": "copy", "blocks": 2}]
+    {"algorithm": "direct", "blocks": 2}]
 }})";
 
 Descriptor call(CollectiveKind kind, std::int64_t count, DType dtype = DType::f32) {
@@ -72,7 +72,7 @@ TEST(SelectorTest, RowsThatCannotServeGiveWayToTheNearest) {
   EXPECT_EQ(selector.choose(sum, 4 << 20), (Choice{Algorithm::relay, 64})) << "unknown to NCCL";
   // 512 KiB of 4 ranks are 128 KiB each: too much for ll.
   EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 32 << 10), 512 << 10),
-            (Choice{Algorithm::copy, 2}));
+            (Choice{Algorithm::direct, 2}));
   EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 16 << 10), 256 << 10),
             (Choice{Algorithm::ll, 4}));
   const Selector pair = Selector::parse(kTable, 2, "Test GPU");
@@ -92,9 +92,9 @@ TEST(SelectorTest, ForcedAlgorithmIsTakenWhereItCanServe) {
   selector.force(Algorithm::relay);
   EXPECT_EQ(all_reduce(selector, 8), (Choice{Algorithm::relay, 64})) << "the blocks of its own row";
   EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 4), 64), (Choice{Algorithm::ll, 4}));
-  selector.force(Algorithm::copy);
-  EXPECT_EQ(all_reduce(selector, 8), (Choice{Algorithm::ll, 8}));
-  EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 4), 64), (Choice{Algorithm::copy, 2}));
+  selector.force(Algorithm::direct);
+  EXPECT_EQ(all_reduce(selector, 8), (Choice{Algorithm::direct, 16}));
+  EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 4), 64), (Choice{Algorithm::direct, 2}));
   selector.force(Algorithm::ll);
   EXPECT_EQ(all_reduce(selector, kLlLimitBytes), (Choice{Algorithm::ll, 8}));
   EXPECT_EQ(all_reduce(selector, kLlLimitBytes + 1), (Choice{Algorithm::relay, 64}));
@@ -108,7 +108,7 @@ TEST(SelectorTest, ForcedAlgorithmIsTakenWhereItCanServe) {
 TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   Selector selector = Selector::parse(kTable, 4, "Test GPU");
   for (const Algorithm algorithm : {Algorithm::ll, Algorithm::direct, Algorithm::relay,
-                                    Algorithm::copy, Algorithm::nccl, Algorithm::host}) {
+                                    Algorithm::nccl, Algorithm::host}) {
     selector.rule(name(algorithm));
     EXPECT_EQ(selector.forced(), algorithm);
     EXPECT_FALSE(selector.is_p2p_only());
@@ -121,13 +121,13 @@ TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   EXPECT_FALSE(selector.is_p2p_only());
   EXPECT_EQ(all_reduce(selector, 4 << 20), (Choice{Algorithm::nccl, 1}));
   expect_throws<InvalidArgument>([&] { selector.rule("fast"); },
-                                 "GANTRY_COLL_ALGO: expected auto, p2p, ll, direct, relay, copy, "
+                                 "GANTRY_COLL_ALGO: expected auto, p2p, ll, direct, relay, "
                                  "nccl or host, but got 'fast'");
 }
 
 TEST(SelectorTest, EqualBlocksAreWhatSelectionDependsOn) {
   // Ranks send different sizes: none of them may decide.
-  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::copy, Algorithm::relay}) {
+  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::relay}) {
     EXPECT_FALSE(can_serve(algorithm, call(CollectiveKind::all_to_all, -1), 64)) << name(algorithm);
   }
   EXPECT_TRUE(can_serve(Algorithm::direct, call(CollectiveKind::all_to_all, -1), 64));
@@ -192,7 +192,7 @@ TEST(SelectorTest, HashChangesWithEveryRow) {
       add(variant);
     }
   }
-  for (const char* rule : {"p2p", "ll", "direct", "relay", "copy", "nccl", "host"}) {
+  for (const char* rule : {"p2p", "ll", "direct", "relay", "nccl", "host"}) {
     Selector variant = base;
     variant.rule(rule);
     add(variant);
@@ -208,9 +208,9 @@ TEST(SelectorTest, RefusesRowsThatAreNone) {
   const Choice direct;
   refused(Rows{{64, direct}}, "growing sizes");
   refused(Rows{{64, direct}, {64, direct}, {INT64_MAX, direct}}, "growing sizes");
-  refused(Rows{{INT64_MAX, {Algorithm::copy, 1}}},
-          "reduce: expected an algorithm that can do it, but got copy");
-  refused(Rows{{INT64_MAX, {Algorithm::ll, 65}}}, "expected 1 to 64 blocks, but got 65");
+  refused(Rows{{INT64_MAX, {Algorithm::automatic, 1}}},
+          "reduce: expected an algorithm that can do it, but got auto");
+  refused(Rows{{INT64_MAX, {Algorithm::ll, 129}}}, "expected 1 to 128 blocks, but got 129");
   EXPECT_TRUE(selector.rows(CollectiveKind::reduce).empty());
 }
 
@@ -237,11 +237,11 @@ TEST(SelectorTest, MalformedTablesAreNamed) {
       {rows("[]"), "$.tables.all_reduce: expected a list of rows, but got []"},
       {rows("[4]"), "$.tables.all_reduce[0]: expected a row {…}, but got 4"},
       {rows("[{\"blocks\": 4}]"), "$.tables.all_reduce[0]: expected a field \"algorithm\""},
-      {rows("[{\"algorithm\": \"copy\"}]"),
+      {rows("[{\"algorithm\": \"fast\"}]"),
        "$.tables.all_reduce[0].algorithm: expected one of ll, direct, relay, nccl, host, but got "
-       "\"copy\""},
+       "\"fast\""},
       {rows("[{\"algorithm\": \"ll\", \"blocks\": 0}]"),
-       "$.tables.all_reduce[0].blocks: expected a whole number from 1 to 64, but got 0"},
+       "$.tables.all_reduce[0].blocks: expected a whole number from 1 to 128, but got 0"},
       {rows("[{\"algorithm\": \"ll\", \"blocks\": \"8\"}]"), "but got \"8\""},
       {rows("[{\"algorithm\": \"ll\", \"block\": 8}]"), "but got \"block\""},
       {rows("[{\"algorithm\": \"ll\"}, {\"algorithm\": \"direct\"}]"),
@@ -292,7 +292,7 @@ TEST(SelectorTest, ShippedTablesServeEveryOperationAtEverySize) {
           EXPECT_TRUE(can_serve(choice.algorithm, what, bytes)) << what.str();
           EXPECT_TRUE(ranks > 2 || choice.algorithm != Algorithm::relay);
           EXPECT_GE(static_cast<int>(choice.algorithm), before)
-              << "sizes go ll, direct, relay, copy";
+              << "sizes go ll, direct, relay";
           before = static_cast<int>(choice.algorithm);
         }
       }
@@ -309,8 +309,7 @@ TEST(SelectorTest, SimulatedDevicesReachEveryAlgorithmOfOneMachine) {
           selector.choose(call(static_cast<CollectiveKind>(k), bytes, DType::u8), bytes).algorithm);
     }
   }
-  EXPECT_EQ(met, (std::set<Algorithm>{Algorithm::ll, Algorithm::direct, Algorithm::relay,
-                                      Algorithm::copy}));
+  EXPECT_EQ(met, (std::set<Algorithm>{Algorithm::ll, Algorithm::direct, Algorithm::relay}));
 }
 
 }  // namespace

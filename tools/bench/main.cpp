@@ -39,7 +39,12 @@ void run_rank(const Communicator& communicator, const Options& options, const st
       for (const bool graph : {false, true}) {
         if (graph ? options.graph_calls == 0 : !options.eager) continue;
         what.graph_calls = graph ? options.graph_calls : 0;
-        const CaseResult result = bench.run(what, options.repetitions, options.check);
+        CaseResult result;
+        if (graph && (choice.algorithm == Algorithm::host || transport == "host")) {
+          result.skipped = "the host takes part, so it cannot be captured";
+        } else {
+          result = bench.run(what, options.repetitions, options.check);
+        }
         if (communicator.rank() != 0) continue;
         Row row = row_of(what, variant,
                          transport == "p2p" ? std::string(name(choice.algorithm)) : transport);

@@ -161,9 +161,6 @@ CaseResult RankBench::run(const Case& what, const Repetitions& repetitions, bool
     } catch (const CudaError& error) {
       if (what.graph_calls == 0) throw;
       failure = error.what();
-    } catch (const CaptureError& error) {
-      if (what.graph_calls == 0) throw;
-      failure = error.what();
     }
     result.skipped = first_failure(failure);
     return result.skipped.empty();

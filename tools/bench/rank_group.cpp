@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include <gantry/core/error.hpp>
@@ -51,18 +52,23 @@ void RankGroup::run(const std::function<void(Communicator)>& program) {
 }
 
 void RankGroup::run_threads(const std::function<void(Communicator)>& program) {
-  std::vector<Communicator> group = Communicator::local(devices_);
+  std::vector<std::optional<Communicator>> group;
+  for (Communicator& rank : Communicator::local(devices_)) group.emplace_back(std::move(rank));
   std::mutex mutex;
   std::exception_ptr first;
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < group.size(); ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        program(group[rank]);
+        program(*group[rank]);
       } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (first == nullptr) first = std::current_exception();
-        group[rank].abort();
+        {
+          const std::lock_guard lock(mutex);
+          if (first == nullptr) first = std::current_exception();
+        }
+        // The others may wait on the device, or on the host for what this rank has to say.
+        group[rank]->abort();
+        group[rank].reset();
       }
     });
   }

@@ -62,7 +62,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   Options options;
   options.repetitions = {.calls = 20, .batches = 7, .warm_up = 5, .max_seconds = 0.2};
   std::vector<std::string> operations{"all"};
-  std::vector<std::string> algorithms{"ll", "direct", "relay", "copy"};
+  std::vector<std::string> algorithms{"ll", "direct", "relay"};
   std::string begin = "64";
   std::string end = "64M";
   std::string dtype = "f32";
