@@ -195,6 +195,13 @@ void ControlBlock::finish(std::chrono::milliseconds patience) noexcept {
   if (departed_ || !is_mine()) return;
   departed_ = true;
   Watchdog::remove(*this);
+  // Devices do not tell of calls that need not wait; all of this rank's have ended by now.
+  DeviceWords& mine = *device_words();
+  const std::uint64_t newest = view().newest_number(rank_, flight::Lane::collective);
+  if (!broken() && newest > __atomic_load_n(&mine.finished, __ATOMIC_ACQUIRE)) {
+    __atomic_store_n(&mine.started, newest, __ATOMIC_RELEASE);
+    __atomic_store_n(&mine.finished, newest, __ATOMIC_RELEASE);
+  }
   auto expected = static_cast<std::uint32_t>(State::running);
   view().rank(rank_).state.compare_exchange_strong(expected,
                                                    static_cast<std::uint32_t>(State::finished));

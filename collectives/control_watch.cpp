@@ -175,6 +175,7 @@ void ControlBlock::look_for_absent_ranks(Lane lane, std::uint64_t call, std::int
     partner = record->call.root;
   }
   std::vector<std::pair<std::uint64_t, int>> behind;
+  std::vector<int> silent;
   std::vector<int> inside;
   std::vector<int> others;
   for (int i = 0; i < size_; ++i) {
@@ -186,7 +187,13 @@ void ControlBlock::look_for_absent_ranks(Lane lane, std::uint64_t call, std::int
       return;
     }
     if (partner < 0 && progress.started < call) {
-      behind.emplace_back(progress.started, i);
+      // A device that need not wait says nothing, so it is past the call, or has not come to it.
+      const std::uint64_t called = view().newest_number(i, Lane::collective);
+      if (called < call) {
+        behind.emplace_back(called, i);
+      } else {
+        silent.push_back(i);
+      }
     } else {
       const bool is_inside = partner < 0 && progress.started == call && progress.is_under_way();
       (is_inside ? inside : others).push_back(i);
@@ -197,8 +204,8 @@ void ControlBlock::look_for_absent_ranks(Lane lane, std::uint64_t call, std::int
   std::sort(behind.begin(), behind.end());
   for (const auto& [started, rank] : behind) missing.push_back(rank);
   // Numbers tell nothing of a message's partner, or when a graph runs an old call again.
-  const bool has_entered = missing.empty() && !inside.empty();
-  if (missing.empty()) missing = has_entered ? inside : others;
+  const bool has_entered = missing.empty() && silent.empty() && !inside.empty();
+  if (missing.empty()) missing = has_entered ? inside : silent.empty() ? others : silent;
   if (missing.empty()) return;
   blame(missing.front(), Reason::timed_out,
         timeout_text(missing, has_entered ? "finish" : "enter", call, lane));

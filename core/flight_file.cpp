@@ -128,6 +128,11 @@ std::optional<Record> View::newest(int which) const {
   return find_newest(which, [](const Call&) { return true; });
 }
 
+std::uint64_t View::newest_number(int which, Lane wanted) const {
+  const auto record = find_newest(which, [&](const Call& call) { return lane(call) == wanted; });
+  return record ? static_cast<std::uint64_t>(record->call.number) : 0;
+}
+
 std::optional<Record> View::find(int which, Lane wanted, std::uint64_t number) const {
   return find_newest(which, [&](const Call& call) {
     return static_cast<std::uint64_t>(call.number) == number && lane(call) == wanted;

@@ -80,7 +80,8 @@ inline constexpr std::uint64_t kMessageBit = std::uint64_t{1} << 40;
 enum class Lane : std::uint8_t { collective, send, recv };
 inline constexpr int kLanes = 3;
 
-/// Numbers of the calls that began and ended last in a lane; equal when none is under way.
+/// Numbers of the calls that began and ended last in a lane, of those that the device told of: it
+/// does so of all that wait for long. Equal when none of these is under way.
 struct Progress {
   std::uint64_t started = 0;
   std::uint64_t finished = 0;
@@ -186,6 +187,8 @@ class View {
 
   /// The newest record of `rank`.
   [[nodiscard]] std::optional<Record> newest(int rank) const;
+  /// The number of the newest call that `rank` recorded in a lane; 0 if there is none.
+  [[nodiscard]] std::uint64_t newest_number(int rank, Lane lane) const;
   /// The newest record of `rank` with this number in a lane.
   [[nodiscard]] std::optional<Record> find(int rank, Lane lane, std::uint64_t number) const;
   /// The newest record of `rank` in a lane of messages with `peer`.

@@ -237,13 +237,11 @@ std::string describe_group(const GroupReport& report, const View& view) {
       const LaneReport& progress = rank.lane(lane);
       if (progress.enqueued == 0) continue;
       called = true;
-      text += fmt::format(
-          "\n    {}: enqueued #{}, started #{}, finished #{}",
-          kLaneNames[static_cast<std::size_t>(lane)], flight::plain_number(progress.enqueued),
-          flight::plain_number(progress.started), flight::plain_number(progress.finished));
+      text += fmt::format("\n    {}: enqueued #{}", kLaneNames[static_cast<std::size_t>(lane)],
+                          flight::plain_number(progress.enqueued));
       if (!progress.current) continue;
       const Record& record = *progress.current;
-      text += fmt::format("; {} #{} {} by {}", progress.is_under_way() ? "now" : "last",
+      text += fmt::format(", {} #{} {} by {}", progress.is_under_way() ? "waits in" : "last",
                           flight::plain_number(static_cast<std::uint64_t>(record.call.number)),
                           view.text(record.call), algorithm_of(view, record));
       if (report.now_ns != 0) {

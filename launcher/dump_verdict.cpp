@@ -138,7 +138,7 @@ void judge_collectives(const View& view, const std::vector<RankReport>& ranks,
                                 plural(missing, "it", "them")));
   };
   add(outside, fmt::format("{} not called {}", plural(outside, "has", "have"), call));
-  add(queued, fmt::format("{} called {}, but {} not started it: other work comes first",
+  add(queued, fmt::format("{} called {}, but {} not come to it, or is past it",
                           plural(queued, "has", "have"), call,
                           plural(queued, "its device has", "their devices have")));
   add(stopped, fmt::format("{} stopped and {} not started {}", plural(stopped, "is", "are"),

@@ -54,15 +54,18 @@ class ExchangeShare {
       for (int p = 0; p < group_.size; ++p) {
         if (plan_.offer_bytes[p] > most) most = plan_.offer_bytes[p];
       }
-      block_.copy(slot, plan_.in + plan_.offer_at[group_.rank] + begin,
-                  clipped(most, begin, plan_.step_bytes));
+      block_.copy(1, [&](int) {
+        return Run{slot, plan_.in + plan_.offer_at[group_.rank] + begin,
+                   clipped(most, begin, plan_.step_bytes)};
+      });
       return;
     }
-    for (int p = 0; p < group_.size; ++p) {
-      if (p == group_.rank && plan_.how.copies) continue;  // taken straight from `in`
-      block_.copy(slot + p * plan_.step_bytes, plan_.in + plan_.offer_at[p] + begin,
-                  clipped(plan_.offer_bytes[p], begin, plan_.step_bytes));
-    }
+    block_.copy(group_.size, [&](int p) {
+      // What a rank offers itself is taken straight from `in`, unless it is folded.
+      const bool skip = p == group_.rank && plan_.how.copies;
+      return Run{slot + p * plan_.step_bytes, plan_.in + plan_.offer_at[p] + begin,
+                 skip ? 0 : clipped(plan_.offer_bytes[p], begin, plan_.step_bytes)};
+    });
   }
 
   // Says to all peers that step `step` is staged; the first time, what is called.
@@ -99,16 +102,13 @@ class ExchangeShare {
                               [&](int p) { return offered_by(p, step); });
       return;
     }
-    for (int turn = 0; turn < group_.size; ++turn) {
-      // Every rank begins with another peer, so that no link is asked by all at once.
-      const int p = (group_.rank + turn) % group_.size;
-      const std::int64_t bytes = clipped(plan_.take_bytes[p], begin, plan_.step_bytes);
-      if (bytes == 0) continue;
+    block_.copy(group_.size, [&](int p) {
       std::byte* to = plan_.out + plan_.take_at[p] + begin;
       const std::byte* from = p == group_.rank ? plan_.in + plan_.offer_at[p] + begin
                                                : offered_by(p, step);
-      if (to != from) block_.copy(to, from, bytes);
-    }
+      const std::int64_t bytes = clipped(plan_.take_bytes[p], begin, plan_.step_bytes);
+      return Run{to, from, to == from ? 0 : bytes};
+    });
   }
 
  private:

@@ -38,8 +38,10 @@ class ChannelShare {
       }
       std::byte* slot = slot_at(plan_.peer, group.rank, count);
       if (block_.is_leader()) *reinterpret_cast<std::uint64_t*>(slot) = plan_.digest;
-      block_.copy(slot + kSlotHeader, plan_.data + piece * payload_,
-                  clipped(plan_.bytes, piece * payload_, payload_));
+      block_.copy(1, [&](int) {
+        return Run{slot + kSlotHeader, plan_.data + piece * payload_,
+                   clipped(plan_.bytes, piece * payload_, payload_)};
+      });
       block_.sync();
       ++count;
       if (block_.is_leader()) {
@@ -67,8 +69,10 @@ class ChannelShare {
         }
         return false;
       }
-      block_.copy(plan_.data + piece * payload_, slot + kSlotHeader,
-                  clipped(plan_.bytes, piece * payload_, payload_));
+      block_.copy(1, [&](int) {
+        return Run{plan_.data + piece * payload_, slot + kSlotHeader,
+                   clipped(plan_.bytes, piece * payload_, payload_)};
+      });
       block_.sync();
       ++count;
       if (block_.is_leader()) {

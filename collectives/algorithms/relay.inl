@@ -30,7 +30,9 @@ class RelayShare {
 
   GANTRY_HD void stage(std::int64_t step) {
     if (has(plan_.sources, group_.rank)) {
-      block_.copy(slot_at(group_.rank, step), plan_.in + begin_of(step), bytes_of(step));
+      block_.copy(1, [&](int) {
+        return Run{slot_at(group_.rank, step), plan_.in + begin_of(step), bytes_of(step)};
+      });
     }
     block_.sync();
     block_.for_each_rank(group_.size, [&](int p) {
@@ -60,7 +62,7 @@ class RelayShare {
       const std::int64_t bytes = clipped(bytes_of(step), at, plan_.part_bytes);
       std::byte* part = slot_at(group_.rank, step) + plan_.step_bytes;
       if (bytes > 0 && plan_.how.copies) {
-        block_.copy(part, slot_at(only_source(), step) + at, bytes);
+        block_.copy(1, [&](int) { return Run{part, slot_at(only_source(), step) + at, bytes}; });
       } else if (bytes > 0) {
         block_.template fold<T>(plan_.how, part, bytes, group_.size,
                                 [&](int p) { return slot_at(p, step) + at; });
@@ -81,14 +83,12 @@ class RelayShare {
 
   GANTRY_HD void take(std::int64_t step) {
     if (!has(plan_.takers, group_.rank)) return;
-    for (int turn = 0; turn < group_.size; ++turn) {
-      const int owner = (group_.rank + turn) % group_.size;
-      if (!has(plan_.owners, owner)) continue;
+    block_.copy(group_.size, [&](int owner) {
       const std::int64_t at = owner_index(owner) * plan_.part_bytes;
-      const std::int64_t bytes = clipped(bytes_of(step), at, plan_.part_bytes);
-      if (bytes == 0) continue;
-      block_.copy(plan_.out + begin_of(step) + at, slot_at(owner, step) + plan_.step_bytes, bytes);
-    }
+      const std::int64_t bytes =
+          has(plan_.owners, owner) ? clipped(bytes_of(step), at, plan_.part_bytes) : 0;
+      return Run{plan_.out + begin_of(step) + at, slot_at(owner, step) + plan_.step_bytes, bytes};
+    });
   }
 
  private:

@@ -89,16 +89,16 @@ class CudaBlock {
   }
   __device__ void pause(std::uint32_t) {}
 
-  // to[0, bytes) = from[0, bytes).
-  __device__ void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
-    const auto bits =
-        reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);
-    if (bits % 16 == 0) {
-      copy_words<uint4>(to, from, bytes);
-    } else if (bits % 4 == 0) {
-      copy_words<std::uint32_t>(to, from, bytes);
-    } else {
-      copy_words<std::uint8_t>(to, from, bytes);
+  // Warps are dealt out to the runs, so that all of them are in flight at once.
+  template <class RunOf>
+  __device__ void copy(int runs, const RunOf& run_of) {
+    constexpr int kWarps = kThreads / 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    for (int k = warp % runs; k < runs; k += kWarps) {
+      const int warps = runs >= kWarps ? 1 : (kWarps - k + runs - 1) / runs;
+      const int first = runs >= kWarps ? lane : warp / runs * 32 + lane;
+      copy_run(run_of(k), first, warps * 32);
     }
   }
 
@@ -160,25 +160,38 @@ class CudaBlock {
   };
 
  private:
+  // The share of thread `first` of `threads`.
+  __device__ void copy_run(const Run& run, int first, int threads) {
+    const auto bits =
+        reinterpret_cast<std::uintptr_t>(run.to) | reinterpret_cast<std::uintptr_t>(run.from);
+    if (bits % 16 == 0) {
+      copy_words<uint4>(run, first, threads);
+    } else if (bits % 4 == 0) {
+      copy_words<std::uint32_t>(run, first, threads);
+    } else {
+      copy_words<std::uint8_t>(run, first, threads);
+    }
+  }
+
   template <class Word>
-  __device__ void copy_words(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  __device__ void copy_words(const Run& run, int first, int threads) {
     constexpr int kInFlight = 4;
-    const std::int64_t words = bytes / static_cast<std::int64_t>(sizeof(Word));
-    auto* out = reinterpret_cast<Word*>(to);
-    const auto* in = reinterpret_cast<const Word*>(from);
-    for (std::int64_t i = threadIdx.x; i < words; i += kThreads * kInFlight) {
+    const std::int64_t words = run.bytes / static_cast<std::int64_t>(sizeof(Word));
+    auto* out = reinterpret_cast<Word*>(run.to);
+    const auto* in = reinterpret_cast<const Word*>(run.from);
+    for (std::int64_t i = first; i < words; i += threads * kInFlight) {
       Word loaded[kInFlight];
 #pragma unroll
       for (int k = 0; k < kInFlight; ++k) {
-        if (i + k * kThreads < words) loaded[k] = in[i + k * kThreads];
+        if (i + k * threads < words) loaded[k] = in[i + k * threads];
       }
 #pragma unroll
       for (int k = 0; k < kInFlight; ++k) {
-        if (i + k * kThreads < words) out[i + k * kThreads] = loaded[k];
+        if (i + k * threads < words) out[i + k * threads] = loaded[k];
       }
     }
-    const std::int64_t tail = words * static_cast<std::int64_t>(sizeof(Word)) + threadIdx.x;
-    if (tail < bytes) to[tail] = from[tail];
+    const std::int64_t tail = words * static_cast<std::int64_t>(sizeof(Word)) + first;
+    if (tail < run.bytes) run.to[tail] = run.from[tail];
   }
 
   // Rounded by itself: the compiler must not fuse it into the sum.

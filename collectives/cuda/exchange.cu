@@ -6,8 +6,12 @@ namespace gantry::protocol::cuda {
 
 namespace {
 
+// Moving bytes takes few registers, so that two blocks fit on a multiprocessor.
 template <class T>
-__global__ void __launch_bounds__(kThreads, 2) exchange_kernel(const __grid_constant__ Exchange plan) {
+constexpr int kBlocksPerProcessor = std::is_same_v<T, std::uint8_t> ? 2 : 1;
+
+template <class T>
+__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor<T>) exchange_kernel(const __grid_constant__ Exchange plan) {
   CudaBlock block;
   protocol::exchange<T>(block, plan);
 }

@@ -21,7 +21,7 @@ namespace gantry::protocol {
 //   post(word, value)        a signal that orders nothing
 //   read(packet) write(packet, …)           16 bytes with flags
 //   pause(spins)             between polls
-//   copy(to, from, bytes)    any alignment; source in any rank's workspace
+//   copy(n, run)             all of run(0) … run(n - 1), each a Run, side by side
 //   fold(how, to, sources…)  see there
 
 GANTRY_HD constexpr std::uint64_t signal(std::uint32_t sequence, std::uint32_t value) {
@@ -160,6 +160,13 @@ GANTRY_HD bool await_steps(Block& block, const Group& group, const std::uint64_t
   });
   return !block.any(failed);
 }
+
+// Bytes that are copied; any alignment, any rank's workspace.
+struct Run {
+  std::byte* to;
+  const std::byte* from;
+  std::int64_t bytes;
+};
 
 // Bytes of a run of `bytes` that begin at `begin`, at most `most`.
 GANTRY_HD inline std::int64_t clipped(std::int64_t bytes, std::int64_t begin, std::int64_t most) {

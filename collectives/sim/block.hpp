@@ -87,8 +87,12 @@ class SimBlock {
   }
   void pause(std::uint32_t spins) { schedule::pause(spins); }
 
-  void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  template <class RunOf>
+  void copy(int runs, const RunOf& run_of) {
+    for (int k = 0; k < runs; ++k) {
+      const Run run = run_of(k);
+      if (run.bytes > 0) std::memcpy(run.to, run.from, static_cast<std::size_t>(run.bytes));
+    }
   }
 
   template <class T, class Source>

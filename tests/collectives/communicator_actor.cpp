@@ -18,6 +18,7 @@
 #include <gantry/tensor/random.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
+#include "tests/collectives/collective_suite.hpp"
 #include "tests/collectives/fold_oracle.hpp"
 
 using namespace gantry;
@@ -113,6 +114,16 @@ void check_movement(Communicator& world) {
   }
 }
 
+// Every operation and dtype against the oracle.
+void check_suite(Communicator& world) {
+  gantry::testing::CollectiveSuite suite(world);
+  for (const DType dtype : {bool_, u8, i8, i16, i32, i64, f16, bf16, f32, f64}) {
+    suite.all(dtype, 333);
+  }
+  suite.all(f32, 100'003);
+  suite.all(bf16, 20'001, 1);
+}
+
 // Operations on streams that nobody orders, and no waiting in between: slots are filled and read in
 // turn only because the communicator orders its own calls.
 void check_streams(Communicator& world) {
@@ -139,6 +150,7 @@ int run_all(Communicator& world) {
   check_all_reduce(world);
   check_coalesced(world);
   check_movement(world);
+  check_suite(world);
   check_streams(world);
   world.barrier();
   const auto texts = world.all_gather_bytes(fmt::format("rank {}", world.rank()));
@@ -214,15 +226,15 @@ int run_timeout(Communicator& world) {
     std::string line;
     std::this_thread::sleep_for(std::chrono::milliseconds(2500));
     try {
-      world.all_reduce(tensor);
+      world.all_reduce(tensor).synchronize();
       return 1;
-    } catch (const PeerLostError& error) {
+    } catch (const TimeoutError& error) {
       fmt::print("late: {}\n", error.what());
       return 0;
     }
   }
   try {
-    world.all_reduce(tensor);
+    world.all_reduce(tensor).synchronize();
     return 1;
   } catch (const TimeoutError& error) {
     fmt::print("timeout: {}\n", error.what());

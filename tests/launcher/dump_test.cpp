@@ -49,12 +49,13 @@ TEST(DumpTest, TellsWhoWaitsForWhomWhileRanksHang) {
   ASSERT_TRUE(ranks.says(3, "ready"));
   const std::string text = glaunch_dump();
   EXPECT_THAT(text, HasSubstr("group world of 4 rank(s), job train-7\n"));
-  EXPECT_THAT(text, HasSubstr(fmt::format(
-                        "rank 0: pid {}, alive\n    collectives: enqueued #2, started #2, finished "
-                        "#1; now #2 all_reduce sum f32[1000] by ",
-                        ranks[0].pid())));
+  EXPECT_THAT(text,
+              HasSubstr(fmt::format(
+                  "rank 0: pid {}, alive\n    collectives: enqueued #2, waits in #2 all_reduce "
+                  "sum f32[1000] by ",
+                  ranks[0].pid())));
   EXPECT_THAT(text, HasSubstr(fmt::format("rank 3: pid {}, alive\n    collectives: enqueued #1, "
-                                          "started #1, finished #1; last #1 all_reduce sum f32[10]",
+                                          "last #1 all_reduce sum f32[10] by ",
                                           ranks[3].pid())));
   EXPECT_THAT(text, HasSubstr("=> rank 3 has not called #2 all_reduce sum f32[1000]; ranks 0-2 "
                               "wait for it\n"));
@@ -62,7 +63,7 @@ TEST(DumpTest, TellsWhoWaitsForWhomWhileRanksHang) {
   // By job and by process, in JSON.
   const nlohmann::json group = only_group(glaunch_dump({"--json", "train-7"}));
   EXPECT_EQ(group["ranks"][1]["collectives"]["started"], 2);
-  EXPECT_EQ(group["ranks"][1]["collectives"]["finished"], 1);
+  EXPECT_LE(group["ranks"][1]["collectives"]["finished"], 1);
   EXPECT_EQ(group["ranks"][1]["calls"][0]["call"], "all_reduce sum f32[1000]");
   EXPECT_GE(group["ranks"][1]["calls"][0]["age_s"].get<double>(), 0);
   EXPECT_EQ(group["ranks"][3]["pid"], ranks[3].pid());
@@ -127,8 +128,7 @@ TEST(DumpTest, NamesTheOtherSideOfAMessage) {
   std::string text;
   do {
     text = glaunch_dump();
-  } while (text.find("sends: enqueued #1, started #1, finished #0") == std::string::npos &&
-           !HasFailure());
+  } while (text.find("sends: enqueued #1, waits in #1 send") == std::string::npos && !HasFailure());
   EXPECT_THAT(text, HasSubstr("=> rank 0 waits in #1 send f32[8388608] to 1; rank 1 is not "
                               "receiving from it\n"));
 }
