@@ -170,12 +170,15 @@ int run_mismatch(Communicator& world, const std::string& field) {
   Tensor joined = ones({8 * world.size()}, {.dtype = i32, .device = world.device()});
   const bool odd = world.rank() == 1;
   try {
-    if (field == "count") world.all_reduce(odd ? longer : tensor);
-    if (field == "dtype") world.all_reduce(odd ? real : tensor);
-    if (field == "op") world.all_reduce(tensor, odd ? ReduceOp::max : ReduceOp::sum);
-    if (field == "root") world.broadcast(tensor, odd ? 1 : 0);
-    if (field == "kind") odd ? world.all_gather(joined, tensor) : world.all_reduce(tensor);
-    if (field == "barrier") odd ? world.barrier() : world.all_reduce(tensor);
+    const auto call = [&]() -> Work {
+      if (field == "count") return world.all_reduce(odd ? longer : tensor);
+      if (field == "dtype") return world.all_reduce(odd ? real : tensor);
+      if (field == "op") return world.all_reduce(tensor, odd ? ReduceOp::max : ReduceOp::sum);
+      if (field == "root") return world.broadcast(tensor, odd ? 1 : 0);
+      if (field == "kind") return odd ? world.all_gather(joined, tensor) : world.all_reduce(tensor);
+      return odd ? world.barrier() : world.all_reduce(tensor);
+    };
+    call().synchronize();
     fmt::print("no error\n");
     return 1;
   } catch (const InvalidArgument& error) {
@@ -190,8 +193,8 @@ int run_mismatch(Communicator& world, const std::string& field) {
 // Rank 1 goes away in the way named; everyone else must get PeerLostError soon.
 int run_loss(Communicator& world, const std::string& how) {
   Tensor tensor = ones({1 << 20}, {.device = world.device()});
-  for (int i = 0; i < 5; ++i) world.all_reduce(tensor, ReduceOp::max);
   if (world.rank() == 1) {
+    for (int i = 0; i < 5; ++i) world.all_reduce(tensor, ReduceOp::max).synchronize();
     if (how == "kill") kill(getpid(), SIGKILL);
     if (how == "exit") _exit(0);
     if (how == "return") return 0;
