@@ -110,7 +110,7 @@ TEST(BenchTest, MeasuresEveryOperationUnderALauncher) {
 TEST(BenchTest, EveryAlgorithmHasACurveOfItsOwn) {
   const TemporaryFile json(".json");
   const TemporaryFile svg(".svg");
-  const std::string algorithms = "auto,p2p,ll,direct,relay,copy,host";
+  const std::string algorithms = "auto,p2p,ll,direct,relay,host";
   const Outcome outcome = run(Words{kBench, "-o", "all", "-a", algorithms, "-d", "bf16", "-J",
                                     json.path(), "--svg", svg.path()} +
                               kShort);
@@ -127,12 +127,11 @@ TEST(BenchTest, EveryAlgorithmHasACurveOfItsOwn) {
     EXPECT_GT(row.time_us, 0);
   }
   const std::map<std::string, std::set<std::string>> expected{
-      {"auto", {"ll", "direct", "relay", "copy"}},
-      {"p2p", {"ll", "direct", "relay", "copy"}},
+      {"auto", {"ll", "direct", "relay"}},
+      {"p2p", {"ll", "direct", "relay"}},
       {"ll", {"ll"}},
       {"direct", {"direct"}},
       {"relay", {"relay"}},
-      {"copy", {"copy"}},
       {"host", {"host"}}};
   EXPECT_EQ(taken, expected);
   const std::string picture = text_of(svg.path());
@@ -275,7 +274,7 @@ TEST(TuneTest, WritesATableThatIsTaken) {
       EXPECT_EQ(row.wrong, 0) << row_text(row);
       tried.insert(row.algorithm);
     }
-    EXPECT_EQ(tried, (std::set<std::string>{"ll", "direct", "relay", "copy"}));
+    EXPECT_EQ(tried, (std::set<std::string>{"ll", "direct", "relay"}));
     // The library accepts it, and says so by taking what it holds.
     const TemporaryFile results(".json");
     const Outcome used = run(Words{kBench, "-g", "3", "-J", results.path()} + kShort,

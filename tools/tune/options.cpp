@@ -74,7 +74,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   app.add_option("-o,--op", operations, "operations (all)")
       ->delimiter(',')
       ->allow_extra_args(false);
-  app.add_option("-a,--algo", algorithms, "algorithms (ll,direct,relay,copy)")
+  app.add_option("-a,--algo", algorithms, "algorithms (ll,direct,relay)")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--blocks", options.blocks, "thread blocks (4,8,16,32,64)")
