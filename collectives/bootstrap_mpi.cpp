@@ -1,9 +1,9 @@
 #include <mpi.h>
 
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <thread>
-#include <functional>
 
 #include <fmt/format.h>
 

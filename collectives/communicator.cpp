@@ -85,8 +85,6 @@ Work Communicator::move_between(CollectiveCall& call, Tensor* output, const Tens
   }
   call.in = source ? source->data() : nullptr;
   call.out = dense ? dense->data() : nullptr;
-  // The root of a broadcast has its result already.
-  if (call.what.kind == CollectiveKind::broadcast && !dense) call.out = source->data();
   Work work = submit(call, options);
   if (size() == 1 && dense && source) run_alone(call, *dense, *source);
   if (output != nullptr && !output->is_contiguous()) output->copy_(*dense);

@@ -137,10 +137,11 @@ void Communicator::Impl::exchange_facts() {
     std::memcpy(&facts, all[rank].data(), sizeof facts);
     if (facts.platform != mine.platform || facts.algorithm != mine.algorithm ||
         facts.table != mine.table) {
-      throw InvalidArgument(fmt::format(
-          "Communicator::{}: expected one platform, one GANTRY_COLL_ALGO, one GANTRY_P2P and one table of "
-          "algorithms on all ranks, but rank {} differs from rank {}",
-          name, rank, membership.rank));
+      throw InvalidArgument(
+          fmt::format("Communicator::{}: expected one platform, one GANTRY_COLL_ALGO, one "
+                      "GANTRY_P2P and one table of "
+                      "algorithms on all ranks, but rank {} differs from rank {}",
+                      name, rank, membership.rank));
     }
     machines_.emplace_back(facts.boot);
     const bool here = std::strcmp(facts.boot, mine.boot) == 0;
@@ -156,10 +157,11 @@ void Communicator::Impl::exchange_facts() {
 }
 
 std::shared_ptr<Communicator::Impl> Communicator::Impl::subgroup(
-    const std::vector<int>& ranks, const std::string& group, std::unique_ptr<Bootstrap> boot) const {
+    const std::vector<int>& ranks, const std::string& group,
+    std::unique_ptr<Bootstrap> boot) const {
   ProcessIdentity who = identity;
-  who.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), membership.rank) -
-                              ranks.begin());
+  who.rank =
+      static_cast<int>(std::find(ranks.begin(), ranks.end(), membership.rank) - ranks.begin());
   who.world_size = static_cast<int>(ranks.size());
   return std::make_shared<Impl>(Seed{.identity = std::move(who),
                                      .device = membership.device,
@@ -179,8 +181,8 @@ void Communicator::Impl::make_transports() {
     return;
   }
   const Algorithm wanted = selector_.forced();
-  const bool wants_peers = wanted != Algorithm::nccl && wanted != Algorithm::host &&
-                           peer_mode() != PeerMode::off;
+  const bool wants_peers =
+      wanted != Algorithm::nccl && wanted != Algorithm::host && peer_mode() != PeerMode::off;
   if (one_machine_ && wants_peers && membership.size <= protocol::kMaxRanks) {
     p2p = make_p2p_transport(membership, *bootstrap, *control, selector_);
   }
@@ -214,7 +216,8 @@ Transport& Communicator::Impl::transport_for(const CollectiveCall& call) {
     if (nccl && nccl->supports(call.what)) return *nccl;
     return start(host, call);
   }
-  if (selector_.is_p2p_only() || call.is_uneven() || platform() != Platform::cuda || !has_nccl()) return *p2p;
+  if (selector_.is_p2p_only() || call.is_uneven() || platform() != Platform::cuda || !has_nccl())
+    return *p2p;
   const Choice choice = selector_.choose(call.what, message_bytes(call.what, membership.size));
   if (choice.algorithm != Algorithm::nccl) return *p2p;
   Transport& transport = start(nccl, call);

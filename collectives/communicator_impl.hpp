@@ -41,7 +41,8 @@ class Communicator::Impl final : public FaultSource {
   // The group of some of this one's ranks, this one's among them. Collective among them.
   std::shared_ptr<Impl> subgroup(const std::vector<int>& ranks, const std::string& group,
                                  std::unique_ptr<Bootstrap> boot) const;
-  // Throws what became of a call up to `call` if it failed, or if the group is broken and `pending`.
+  // Throws what became of a call up to `call` if it failed, or if the group is broken and
+  // `pending`.
   void check(std::uint64_t call, bool pending);
   // The caller gives the group up: if it is lost, that is raised no more by calls of the device.
   void abandon() noexcept { loss_is_known_ = true; }
@@ -49,7 +50,8 @@ class Communicator::Impl final : public FaultSource {
   void finish() noexcept;
 
   int fault_device() const noexcept override { return membership.device.index; }
-  // Once the caller knows that the group is lost, calls that still end without a result are no news.
+  // Once the caller knows that the group is lost, calls that still end without a result are no
+  // news.
   bool has_fault() const noexcept override {
     return control && control->has_fault() && !(loss_is_known_ && control->broken());
   }

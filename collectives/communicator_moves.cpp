@@ -45,9 +45,8 @@ Work Communicator::all_gather(Tensor& output, const Tensor& input, CollectiveOpt
   require_writable(output, "all_gather", "output");
   require_same_dtype(output, input, "all_gather");
   require_rows(output, input, size(), "all_gather", "output");
-  CollectiveCall call{.what = {.count = input.numel(),
-                               .kind = CollectiveKind::all_gather,
-                               .dtype = input.dtype()}};
+  CollectiveCall call{
+      .what = {.count = input.numel(), .kind = CollectiveKind::all_gather, .dtype = input.dtype()}};
   return move_between(call, &output, &input, options);
 }
 
@@ -93,8 +92,7 @@ Work Communicator::all_to_all(Tensor& output, const Tensor& input, CollectiveOpt
   require_writable(output, "all_to_all", "output");
   require_same_dtype(output, input, "all_to_all");
   require_same_row_shape(output, input, "all_to_all");
-  const std::vector<std::int64_t> rows(static_cast<std::size_t>(size()),
-                                       input.size(0) / size());
+  const std::vector<std::int64_t> rows(static_cast<std::size_t>(size()), input.size(0) / size());
   require_row_counts(rows, input, size(), "all_to_all", "input");
   require_row_counts(rows, output, size(), "all_to_all", "output");
   CollectiveCall call{.what = {.count = input.numel() / size(),
@@ -105,8 +103,7 @@ Work Communicator::all_to_all(Tensor& output, const Tensor& input, CollectiveOpt
 
 Work Communicator::all_to_all(Tensor& output, const Tensor& input,
                               std::span<const std::int64_t> output_rows,
-                              std::span<const std::int64_t> input_rows,
-                              CollectiveOptions options) {
+                              std::span<const std::int64_t> input_rows, CollectiveOptions options) {
   require_tensor(output, device(), "all_to_all", "output");
   require_tensor(input, device(), "all_to_all", "input");
   require_writable(output, "all_to_all", "output");

@@ -21,8 +21,8 @@ Communicator Communicator::world() {
   static std::shared_ptr<Impl>* world = nullptr;
   const std::lock_guard lock(mutex);
   if (world == nullptr) {
-    Impl::Seed seed{.identity = detect_process_identity(), .device = {}, .bootstrap = nullptr,
-                    .name = "world"};
+    Impl::Seed seed{
+        .identity = detect_process_identity(), .device = {}, .bootstrap = nullptr, .name = "world"};
     seed.device = choose_device(seed.identity);
     set_device(seed.device);
     seed.bootstrap = make_bootstrap(seed.identity, collective_timeout());
@@ -99,9 +99,8 @@ Communicator Communicator::split(int color, int key) {
     int other_key = 0;
     if (std::sscanf(all[static_cast<std::size_t>(rank)].c_str(), "%d %d", &other_color,
                     &other_key) != 2) {
-      throw InvalidArgument(
-          fmt::format("split: expected a split on every rank, but rank {} does something else",
-                      rank));
+      throw InvalidArgument(fmt::format(
+          "split: expected a split on every rank, but rank {} does something else", rank));
     }
     if (other_color == color) members.push_back({other_key, rank});
   }
@@ -119,8 +118,8 @@ Communicator Communicator::shrink(const std::vector<int>& failed) {
   const std::set<int> gone(failed.begin(), failed.end());
   for (const int rank : gone) {
     if (rank < 0 || rank >= size()) {
-      throw InvalidArgument(fmt::format("shrink: expected ranks from 0 to {}, but got {}",
-                                        size() - 1, rank));
+      throw InvalidArgument(
+          fmt::format("shrink: expected ranks from 0 to {}, but got {}", size() - 1, rank));
     }
     if (rank == this->rank()) {
       throw InvalidArgument(

@@ -40,7 +40,7 @@ enum class Algorithm : std::uint8_t {
   direct,  // stage, then everyone reads what it needs from whoever has it
   relay,   // stage, owners fold or fetch one part each, everyone reads the parts from the owners
   nccl,
-  host,    // through host memory and messages between hosts
+  host,  // through host memory and messages between hosts
 };
 
 std::string_view name(Algorithm algorithm);

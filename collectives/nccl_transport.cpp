@@ -84,10 +84,10 @@ class NcclTransport final : public Transport {
                           "reducing to one rank");
         return;
       case CollectiveKind::broadcast:
-        GANTRY_NCCL_CHECK(ncclBroadcast(call.in, call.in != nullptr ? const_cast<void*>(call.in)
-                                                                    : call.out,
-                                        bytes, ncclUint8, root, comm_, on),
-                          "broadcasting");
+        GANTRY_NCCL_CHECK(
+            ncclBroadcast(call.in, call.in != nullptr ? const_cast<void*>(call.in) : call.out,
+                          bytes, ncclUint8, root, comm_, on),
+            "broadcasting");
         return;
       case CollectiveKind::all_gather:
         GANTRY_NCCL_CHECK(ncclAllGather(call.in, call.out, bytes, ncclUint8, comm_, on),

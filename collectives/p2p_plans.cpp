@@ -158,7 +158,8 @@ Exchange plan_exchange(const Group& group, const CollectiveCall& call, int block
   std::fill_n(plan.digests, group.size, digest);
   std::fill_n(plan.expected, group.size, digest);
   const std::int64_t offers = plan.offers_one ? 1 : group.size;
-  const std::int64_t most = rounded_down(slot_capacity(group, protocol::kExchangeRing, blocks) / offers);
+  const std::int64_t most =
+      rounded_down(slot_capacity(group, protocol::kExchangeRing, blocks) / offers);
   plan.step_bytes = most;
   if (call.is_uneven()) {
     plan_uneven(plan, call);
@@ -207,8 +208,8 @@ protocol::Message plan_message(const Group& group, const CollectiveCall& call) {
                   ? static_cast<std::byte*>(const_cast<void*>(call.in))
                   : static_cast<std::byte*>(call.out);
   // Both sides must agree on what travels, not on who they are.
-  Descriptor travels{.count = call.what.count, .kind = CollectiveKind::send,
-                     .dtype = call.what.dtype};
+  Descriptor travels{
+      .count = call.what.count, .kind = CollectiveKind::send, .dtype = call.what.dtype};
   plan.digest = travels.hash();
   return plan;
 }

@@ -109,16 +109,15 @@ void Selector::rule(std::string_view text) {
   forced_ = Algorithm::automatic;
   p2p_only_ = text == "p2p";
   if (text.empty() || text == "auto" || p2p_only_) return;
-  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::direct, Algorithm::relay,
-                                    Algorithm::nccl, Algorithm::host}) {
+  for (const Algorithm algorithm :
+       {Algorithm::ll, Algorithm::direct, Algorithm::relay, Algorithm::nccl, Algorithm::host}) {
     if (text == name(algorithm)) {
       forced_ = algorithm;
       return;
     }
   }
   throw InvalidArgument(fmt::format(
-      "GANTRY_COLL_ALGO: expected auto, p2p, ll, direct, relay, nccl or host, but got '{}'",
-      text));
+      "GANTRY_COLL_ALGO: expected auto, p2p, ll, direct, relay, nccl or host, but got '{}'", text));
 }
 
 void Selector::set(CollectiveKind kind, std::vector<SelectorRow> rows) {

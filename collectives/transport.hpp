@@ -59,8 +59,8 @@ class Transport {
   // Depends only on the descriptor, so that all ranks agree.
   virtual bool supports(const Descriptor& what) const = 0;
   virtual void run(const CollectiveCall& call, const Stream& stream) = 0;
-  // Makes pending and later calls of every rank throw PeerLostError, where the group's control block
-  // does not.
+  // Makes pending and later calls of every rank throw PeerLostError, where the group's control
+  // block does not.
   virtual void abort() noexcept {}
   // True while kernels that may wait for other ranks are enqueued.
   virtual bool is_waiting() const { return false; }

@@ -101,18 +101,16 @@ Workspace::Workspace(Bootstrap& bootstrap, int rank, int size, int device, std::
   if (!failure) {
     for (std::size_t peer = 0; peer < states.size(); ++peer) {
       if (states[peer] == "opened") continue;
-      failure = std::make_exception_ptr(
-          PeerLostError(fmt::format("rank {} could not open the workspaces of the other ranks",
-                                    peer),
-                        static_cast<int>(peer)));
+      failure = std::make_exception_ptr(PeerLostError(
+          fmt::format("rank {} could not open the workspaces of the other ranks", peer),
+          static_cast<int>(peer)));
       break;
     }
   }
   if (failure) std::rethrow_exception(failure);
 }
 
-std::shared_ptr<Workspace::Memory> Workspace::open(const Offer& offer, int peer,
-                                                   int device) const {
+std::shared_ptr<Workspace::Memory> Workspace::open(const Offer& offer, int peer, int device) const {
   const bool same_process =
       offer.pid == this_process().pid && offer.start_time == this_process().start_time;
   if (!same_process) {

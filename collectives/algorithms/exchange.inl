@@ -104,8 +104,8 @@ class ExchangeShare {
     }
     block_.copy(group_.size, [&](int p) {
       std::byte* to = plan_.out + plan_.take_at[p] + begin;
-      const std::byte* from = p == group_.rank ? plan_.in + plan_.offer_at[p] + begin
-                                               : offered_by(p, step);
+      const std::byte* from =
+          p == group_.rank ? plan_.in + plan_.offer_at[p] + begin : offered_by(p, step);
       const std::int64_t bytes = clipped(plan_.take_bytes[p], begin, plan_.step_bytes);
       return Run{to, from, to == from ? 0 : bytes};
     });

@@ -39,7 +39,8 @@ class RelayShare {
       if (p == group_.rank) return;
       SignalPad& pad = pad_of(group_, p);
       if (step == 0) {
-        block_.release(&pad.entry[sequence_ & 1][block_.index()][group_.rank], signal(sequence_, plan_.digest));
+        block_.release(&pad.entry[sequence_ & 1][block_.index()][group_.rank],
+                       signal(sequence_, plan_.digest));
       } else {
         block_.release(&pad.staged[block_.index()][group_.rank],
                        signal(sequence_, static_cast<std::uint32_t>(step)));

@@ -110,9 +110,9 @@ class CudaBlock {
     // Narrow elements have wide accumulators, and fewer words fit into registers.
     constexpr int kWords = sizeof(T) / 2 > 0 ? sizeof(T) / 2 : 1;
     if (ranks <= 2) {
-      fold_words<T, 2, kWords < 4 ? kWords * 2 : 4>(how, to, bytes, ranks, source);
+      fold_words < T, 2, kWords<4 ? kWords * 2 : 4>(how, to, bytes, ranks, source);
     } else if (ranks <= 4) {
-      fold_words<T, 4, kWords < 2 ? kWords : 2>(how, to, bytes, ranks, source);
+      fold_words < T, 4, kWords<2 ? kWords : 2>(how, to, bytes, ranks, source);
     } else {
       fold_words<T, 8, 1>(how, to, bytes, ranks, source);
     }

@@ -11,7 +11,8 @@ template <class T>
 constexpr int kBlocksPerProcessor = std::is_same_v<T, std::uint8_t> ? 2 : 1;
 
 template <class T>
-__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor<T>) exchange_kernel(const __grid_constant__ Exchange plan) {
+__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor<T>)
+    exchange_kernel(const __grid_constant__ Exchange plan) {
   CudaBlock block;
   protocol::exchange<T>(block, plan);
 }

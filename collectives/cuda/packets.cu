@@ -7,7 +7,8 @@ namespace gantry::protocol::cuda {
 namespace {
 
 template <class T>
-__global__ void __launch_bounds__(kThreads, 1) packets_kernel(const __grid_constant__ Exchange plan) {
+__global__ void __launch_bounds__(kThreads, 1)
+    packets_kernel(const __grid_constant__ Exchange plan) {
   CudaBlock block;
   protocol::exchange_packets<T>(block, plan);
 }

@@ -33,8 +33,8 @@ inline constexpr int kChannelSlots = 2;
 // because of a mismatch does not take away what tells the others.
 struct SignalPad {
   std::uint64_t entry[2][kMaxBlocks][kMaxRanks];  // [parity] {sequence, digest}
-  std::uint64_t staged[kMaxBlocks][kMaxRanks];  // {sequence, steps staged}
-  std::uint64_t ready[kMaxBlocks][kMaxRanks];   // {sequence, steps whose parts are made}
+  std::uint64_t staged[kMaxBlocks][kMaxRanks];    // {sequence, steps staged}
+  std::uint64_t ready[kMaxBlocks][kMaxRanks];     // {sequence, steps whose parts are made}
   // Slots of a channel ever filled by a peer, and ever emptied by it.
   std::uint64_t filled[kChannelBlocks][kMaxRanks];
   std::uint64_t emptied[kChannelBlocks][kMaxRanks];
@@ -57,12 +57,12 @@ struct alignas(16) Packet {
 
 // Where things lie in each rank's workspace; equal on all ranks.
 struct Layout {
-  std::uint32_t packets = 0;          // [parity][sender]: kMaxPacketPayload / 8 packets each
-  std::uint32_t packet_stride = 0;    // bytes of one sender's
-  std::uint32_t channels = 0;         // [sender]: what is sent to this rank
-  std::uint32_t channel_bytes = 0;    // of one sender's
-  std::uint32_t staging = 0;          // [parity]
-  std::uint32_t staging_bytes = 0;    // of one parity
+  std::uint32_t packets = 0;        // [parity][sender]: kMaxPacketPayload / 8 packets each
+  std::uint32_t packet_stride = 0;  // bytes of one sender's
+  std::uint32_t channels = 0;       // [sender]: what is sent to this rank
+  std::uint32_t channel_bytes = 0;  // of one sender's
+  std::uint32_t staging = 0;        // [parity]
+  std::uint32_t staging_bytes = 0;  // of one parity
 };
 
 constexpr std::uint32_t round_down(std::size_t bytes, std::size_t grain) {

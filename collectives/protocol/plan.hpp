@@ -42,8 +42,8 @@ struct Exchange {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   bool offers_one = false;
-  bool uneven = false;             // ranks make different numbers of steps
-  std::int64_t step_bytes = 0;     // of each offer that one block moves in one step
+  bool uneven = false;                     // ranks make different numbers of steps
+  std::int64_t step_bytes = 0;             // of each offer that one block moves in one step
   std::uint32_t digests[kMaxRanks] = {};   // of what this rank calls, as peer p shall see it
   std::uint32_t expected[kMaxRanks] = {};  // what peer p must write
   std::int64_t offer_at[kMaxRanks] = {};

@@ -70,8 +70,7 @@ template <class Block>
 GANTRY_HD Outcome look(Block& block, const Group& group, int peer, std::uint64_t call,
                        std::uint32_t sequence, std::uint32_t expected) {
   tell_host(block, group, call);
-  const std::uint64_t word =
-      block.acquire(&pad_of(group, group.rank).entry[sequence & 1][0][peer]);
+  const std::uint64_t word = block.acquire(&pad_of(group, group.rank).entry[sequence & 1][0][peer]);
   const bool entered = static_cast<std::uint32_t>(word >> 32) == sequence;
   if (entered && static_cast<std::uint32_t>(word) != expected) return Outcome::mismatch;
   return block.is_aborted(group.words) ? Outcome::aborted : Outcome::done;
@@ -81,8 +80,7 @@ GANTRY_HD Outcome look(Block& block, const Group& group, int peer, std::uint64_t
 template <class Block>
 GANTRY_HD Outcome await_entry(Block& block, const Group& group, int peer, std::uint64_t call,
                               int theirs, std::uint32_t sequence, std::uint32_t expected) {
-  const std::uint64_t* word =
-      &pad_of(group, group.rank).entry[sequence & 1][theirs][peer];
+  const std::uint64_t* word = &pad_of(group, group.rank).entry[sequence & 1][theirs][peer];
   for (std::uint32_t spins = 1;; ++spins) {
     const std::uint64_t seen = block.acquire(word);
     if (static_cast<std::uint32_t>(seen >> 32) == sequence) {

@@ -84,8 +84,8 @@ class CollectiveSuite {
     group_.all_to_all(output, input);
     Bytes expected;
     for (int rank = 0; rank < group_.size(); ++rank) {
-      append(expected, block(elements(rank, dtype, count * group_.size()), group_.rank(),
-                             group_.size()));
+      append(expected,
+             block(elements(rank, dtype, count * group_.size()), group_.rank(), group_.size()));
     }
     expect(output, expected, "all_to_all", ReduceOp::sum, dtype, count);
   }
@@ -197,7 +197,9 @@ class CollectiveSuite {
     const auto size = static_cast<std::ptrdiff_t>(all.size()) / blocks;
     return Bytes(all.begin() + index * size, all.begin() + (index + 1) * size);
   }
-  static void append(Bytes& to, const Bytes& from) { to.insert(to.end(), from.begin(), from.end()); }
+  static void append(Bytes& to, const Bytes& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  }
 
   void expect(const Tensor& tensor, const Bytes& expected, std::string_view what, ReduceOp op,
               DType dtype, std::int64_t count) const {
@@ -205,9 +207,9 @@ class CollectiveSuite {
     if (got == expected) return;
     std::size_t at = 0;
     while (at < got.size() && at < expected.size() && got[at] == expected[at]) ++at;
-    throw std::runtime_error(
-        fmt::format("rank {} of {}: {} {} {}[{}] differs at byte {} of {}", group_.rank(),
-                    group_.size(), what, name(op), name(dtype), count, at, expected.size()));
+    throw std::runtime_error(fmt::format("rank {} of {}: {} {} {}[{}] differs at byte {} of {}",
+                                         group_.rank(), group_.size(), what, name(op), name(dtype),
+                                         count, at, expected.size()));
   }
 
   Communicator& group_;

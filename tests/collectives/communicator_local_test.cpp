@@ -174,9 +174,7 @@ TEST_F(CommunicatorLocalTest, MismatchesNameBothCallsAndTheGroupGoesOn) {
        [](Communicator& c, Tensor&) { return c.barrier(); },
        {"all_reduce sum f32[64]", "barrier"}},
       {[](Communicator& c, Tensor& t) { return c.all_reduce(t); },
-       [](Communicator& c, Tensor& t) {
-         return c.all_reduce(t, ReduceOp::sum, {.scale = 0.5});
-       },
+       [](Communicator& c, Tensor& t) { return c.all_reduce(t, ReduceOp::sum, {.scale = 0.5}); },
        {"all_reduce sum f32[64]", "scale=0.5"}},
   };
   const int ranks = std::min(device_count(), 4);
@@ -213,8 +211,8 @@ TEST_F(CommunicatorLocalTest, UnevenCountsThatDifferAreAMismatch) {
     const Tensor input = zeros({4}, {.device = group.device()});
     Tensor output = zeros({4}, {.device = group.device()});
     // Rank 1 sends one to rank 0, which expects two.
-    const std::vector<std::int64_t> rows = group.rank() == 0 ? std::vector<std::int64_t>{2, 2}
-                                                             : std::vector<std::int64_t>{1, 3};
+    const std::vector<std::int64_t> rows =
+        group.rank() == 0 ? std::vector<std::int64_t>{2, 2} : std::vector<std::int64_t>{1, 3};
     bool thrown = false;
     try {
       group.all_to_all(output, input, rows, rows).synchronize();
@@ -276,18 +274,27 @@ TEST_F(CommunicatorLocalTest, ShrinkGoesOnWithoutTheLost) {
 TEST_F(CommunicatorLocalTest, BadInputIsRefusedBeforeAnythingHappens) {
   GANTRY_REQUIRE_DEVICES(2);
   expect_throws<InvalidArgument>([] { (void)Communicator::local({}); }, "at least one device");
-  expect_throws<InvalidArgument>([] { (void)Communicator::local({Device::cuda(0), Device::cuda(0)}); }, "every device once");
-  expect_throws<InvalidArgument>([] { (void)Communicator::local({Device::cpu()}); }, "expected devices");
+  expect_throws<InvalidArgument>(
+      [] {
+        (void)Communicator::local({Device::cuda(0), Device::cuda(0)});
+      },
+      "every device once");
+  expect_throws<InvalidArgument>([] { (void)Communicator::local({Device::cpu()}); },
+                                 "expected devices");
   std::vector<Communicator> group = Communicator::local(devices(2));
   Tensor tensor = ones({4}, {.device = Device::cuda(0)});
   Tensor foreign = ones({4}, {.device = Device::cuda(1)});
-  expect_throws<InvalidArgument>([&] { (void)group[0].reduce(tensor, 2); }, "expected a root from 0 to 1");
+  expect_throws<InvalidArgument>([&] { (void)group[0].reduce(tensor, 2); },
+                                 "expected a root from 0 to 1");
   expect_throws<InvalidArgument>([&] { (void)group[0].send(tensor, 0); }, "this rank itself");
   expect_throws<DeviceMismatchError>([&] { (void)group[0].all_reduce(foreign); }, "cuda:0");
-  expect_throws<ShapeError>([&] { (void)group[0].all_to_all(tensor, tensor.narrow(0, 0, 3)); }, "rows");
+  expect_throws<ShapeError>([&] { (void)group[0].all_to_all(tensor, tensor.narrow(0, 0, 3)); },
+                            "rows");
   Tensor whole = ones({4}, {.dtype = i32, .device = Device::cuda(0)});
-  expect_throws<DTypeError>([&] { (void)group[0].all_reduce(whole, ReduceOp::avg); }, "a floating dtype");
-  expect_throws<DTypeError>([&] { (void)group[0].all_reduce(whole, ReduceOp::sum, {.scale = 2}); }, "scale 1");
+  expect_throws<DTypeError>([&] { (void)group[0].all_reduce(whole, ReduceOp::avg); },
+                            "a floating dtype");
+  expect_throws<DTypeError>([&] { (void)group[0].all_reduce(whole, ReduceOp::sum, {.scale = 2}); },
+                            "scale 1");
 }
 
 }  // namespace

@@ -126,8 +126,7 @@ TEST_F(CommunicatorTest, ARankThatDoesNotComeIsATimeoutThatNamesIt) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
   EXPECT_THAT(outcome.out,
               HasSubstr("timeout: collective: rank 0 waited 1 s, but rank(s) 1 did not"));
-  EXPECT_THAT(outcome.out,
-              HasSubstr("late: collective: rank 0 waited 1 s, but rank(s) 1 did not"));
+  EXPECT_THAT(outcome.out, HasSubstr("late: collective: rank 0 waited 1 s, but rank(s) 1 did not"));
 }
 
 TEST_F(CommunicatorTest, BadInputOnOneRankLeavesTheGroupInStep) {

@@ -94,7 +94,8 @@ TEST(SelectorTest, ForcedAlgorithmIsTakenWhereItCanServe) {
   EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 4), 64), (Choice{Algorithm::ll, 4}));
   selector.force(Algorithm::direct);
   EXPECT_EQ(all_reduce(selector, 8), (Choice{Algorithm::direct, 16}));
-  EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 4), 64), (Choice{Algorithm::direct, 2}));
+  EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 4), 64),
+            (Choice{Algorithm::direct, 2}));
   selector.force(Algorithm::ll);
   EXPECT_EQ(all_reduce(selector, kLlLimitBytes), (Choice{Algorithm::ll, 8}));
   EXPECT_EQ(all_reduce(selector, kLlLimitBytes + 1), (Choice{Algorithm::relay, 64}));
@@ -107,8 +108,8 @@ TEST(SelectorTest, ForcedAlgorithmIsTakenWhereItCanServe) {
 
 TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   Selector selector = Selector::parse(kTable, 4, "Test GPU");
-  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::direct, Algorithm::relay,
-                                    Algorithm::nccl, Algorithm::host}) {
+  for (const Algorithm algorithm :
+       {Algorithm::ll, Algorithm::direct, Algorithm::relay, Algorithm::nccl, Algorithm::host}) {
     selector.rule(name(algorithm));
     EXPECT_EQ(selector.forced(), algorithm);
     EXPECT_FALSE(selector.is_p2p_only());
@@ -291,8 +292,7 @@ TEST(SelectorTest, ShippedTablesServeEveryOperationAtEverySize) {
           const Choice choice = selector.choose(what, bytes);
           EXPECT_TRUE(can_serve(choice.algorithm, what, bytes)) << what.str();
           EXPECT_TRUE(ranks > 2 || choice.algorithm != Algorithm::relay);
-          EXPECT_GE(static_cast<int>(choice.algorithm), before)
-              << "sizes go ll, direct, relay";
+          EXPECT_GE(static_cast<int>(choice.algorithm), before) << "sizes go ll, direct, relay";
           before = static_cast<int>(choice.algorithm);
         }
       }

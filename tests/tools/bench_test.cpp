@@ -126,13 +126,12 @@ TEST(BenchTest, EveryAlgorithmHasACurveOfItsOwn) {
     EXPECT_EQ(row.wrong, 0);
     EXPECT_GT(row.time_us, 0);
   }
-  const std::map<std::string, std::set<std::string>> expected{
-      {"auto", {"ll", "direct", "relay"}},
-      {"p2p", {"ll", "direct", "relay"}},
-      {"ll", {"ll"}},
-      {"direct", {"direct"}},
-      {"relay", {"relay"}},
-      {"host", {"host"}}};
+  const std::map<std::string, std::set<std::string>> expected{{"auto", {"ll", "direct", "relay"}},
+                                                              {"p2p", {"ll", "direct", "relay"}},
+                                                              {"ll", {"ll"}},
+                                                              {"direct", {"direct"}},
+                                                              {"relay", {"relay"}},
+                                                              {"host", {"host"}}};
   EXPECT_EQ(taken, expected);
   const std::string picture = text_of(svg.path());
   EXPECT_THAT(picture, AllOf(HasSubstr("<svg xmlns"), HasSubstr("</svg>")));
