@@ -3,15 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/device/guard.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
+#include "collectives/sim/schedule.hpp"
 #include "tests/collectives/collective_suite.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"
@@ -96,6 +99,34 @@ TEST_P(EveryAlgorithm, GivesTheDefinedBitsForManySteps) {
 INSTANTIATE_TEST_SUITE_P(Algorithms, EveryAlgorithm,
                          ::testing::Values("auto", "ll", "direct", "relay"),
                          [](const auto& info) { return std::string(info.param); });
+
+// Gives way, or not, before a signal: another order of all kernels for every seed.
+std::atomic<std::uint64_t> schedule_seed{0};
+void give_way_at_random() {
+  thread_local std::uint64_t draws = 0;
+  const auto thread = std::hash<std::thread::id>{}(std::this_thread::get_id());
+  const std::uint64_t draw = testing::scrambled(schedule_seed.load() + thread + ++draws);
+  if (draw % 16 == 0) std::this_thread::yield();
+  if (draw % 256 == 1) std::this_thread::sleep_for(std::chrono::microseconds(draw >> 8 & 127));
+}
+
+TEST_F(CommunicatorLocalTest, NoOrderOfSignalsChangesAnything) {
+  GANTRY_REQUIRE_SIM();
+  GANTRY_REQUIRE_DEVICES(3);
+  protocol::schedule::set_hook(give_way_at_random);
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    schedule_seed = seed << 32;
+    const char* algorithms[] = {"ll", "direct", "relay"};
+    setenv("GANTRY_COLL_ALGO", algorithms[seed % 3], 1);
+    on_ranks(3, [](CollectiveSuite& suite, Communicator&) {
+      suite.all(f32, 1001);
+      suite.all(i64, 17);
+      suite.all(bf16, 20'000, 1);
+    });
+  }
+  protocol::schedule::set_hook(nullptr);
+}
 
 TEST_F(CommunicatorLocalTest, OneThreadDrivesAllRanks) {
   GANTRY_REQUIRE_DEVICES(2);
