@@ -17,8 +17,8 @@ struct CollectiveCall;
 
 /// Choices for one collective call; equal on all ranks.
 struct CollectiveOptions {
-  /// Sums are the left fold over ranks. False lets large floating sums take NCCL, whose order
-  /// differs.
+  /// Sums are the left fold over ranks. False lets floating sums take NCCL, whose order differs,
+  /// where GANTRY_COLL_ALGO or the table of algorithms says so.
   bool reproducible = true;
   /// Every input of a floating sum or avg is multiplied by it first, rounded in the accumulator's
   /// type.
