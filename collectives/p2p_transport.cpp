@@ -30,6 +30,10 @@ constexpr std::int64_t kLeastBlockBytes = 1024;
 constexpr int kUnevenBlocks = 32;
 constexpr auto kProbePatience = std::chrono::seconds(5);
 
+// What tables may say must fit into the workspace.
+static_assert(kLlLimitBytes <= protocol::kMaxPacketPayload);
+static_assert(kMostTableBlocks <= protocol::kMaxBlocks);
+
 // Operations of a lane run one after the other, whatever streams they are called on.
 class Lane {
  public:

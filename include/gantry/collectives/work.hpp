@@ -14,10 +14,10 @@ class Work {
  public:
   /// Makes the current stream of the operation's device wait for it; the host does not block.
   void wait() const;
-  /// True if the operation is done. Does not block. Throws: PeerLostError if it can no longer end.
+  /// True if the operation is done. Does not block. Throws: InvalidArgument if ranks made different
+  /// calls; PeerLostError or TimeoutError if it can no longer end.
   [[nodiscard]] bool query() const;
-  /// Blocks the host until the operation is done. Throws: PeerLostError if a rank was lost
-  /// meanwhile.
+  /// Blocks the host until the operation is done. Throws: as query().
   void synchronize() const;
 
  private:
