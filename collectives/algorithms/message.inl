@@ -38,7 +38,7 @@ class ChannelShare {
       }
       std::byte* slot = slot_at(plan_.peer, group.rank, count);
       if (block_.is_leader()) *reinterpret_cast<std::uint64_t*>(slot) = plan_.digest;
-      block_.copy(1, [&](int) {
+      block_.copy(1, payload_, [&](int) {
         return Run{slot + kSlotHeader, plan_.data + piece * payload_,
                    clipped(plan_.bytes, piece * payload_, payload_)};
       });
@@ -69,7 +69,7 @@ class ChannelShare {
         }
         return false;
       }
-      block_.copy(1, [&](int) {
+      block_.copy(1, payload_, [&](int) {
         return Run{plan_.data + piece * payload_, slot + kSlotHeader,
                    clipped(plan_.bytes, piece * payload_, payload_)};
       });

@@ -1,7 +1,10 @@
 // An exchange in packets that carry data and flag together: no staging, no barrier.
 #pragma once
 
+#include <cstring>
+
 #include "collectives/protocol/signal.hpp"
+#include "kernels/impl/fold.inl"
 
 namespace gantry::protocol {
 
@@ -50,6 +53,34 @@ GANTRY_HD inline void store_word(std::byte* data, std::int64_t index, std::int64
 }
 
 GANTRY_HD inline std::int64_t words_of(std::int64_t bytes) { return (bytes + 7) / 8; }
+
+// Folds one 8-byte word of elements per rank, as F does.
+template <class F, class Block>
+class WordFold {
+ public:
+  static constexpr int kElements = 8 / sizeof(typename F::Stored);
+
+  GANTRY_HD explicit WordFold(const Combination& how) : how_(how) {}
+  GANTRY_HD void add(std::uint64_t word, bool first) {
+    typename F::Stored elements[kElements];
+    memcpy(static_cast<void*>(elements), &word, sizeof word);
+    for (int i = 0; i < kElements; ++i) {
+      const auto value = Block::scaled(F::load(elements[i]), how_.scale);
+      acc_[i] = first ? value : F::combine(acc_[i], value);
+    }
+  }
+  GANTRY_HD std::uint64_t result() const {
+    typename F::Stored elements[kElements];
+    for (int i = 0; i < kElements; ++i) elements[i] = F::finish(acc_[i], how_.divisor);
+    std::uint64_t word;
+    memcpy(&word, elements, sizeof word);
+    return word;
+  }
+
+ private:
+  const Combination& how_;
+  typename F::Acc acc_[kElements] = {};
+};
 
 template <class T, class Block>
 class PacketShare {
@@ -100,17 +131,23 @@ class PacketShare {
     return true;
   }
 
-  // False if this thread waited in vain.
-  GANTRY_HD bool take() {
+  // A thread that waits in vain gives up, and says why.
+  GANTRY_HD void take() {
     std::int64_t most = 0;
     for (int p = 0; p < group_.size; ++p) {
       if (plan_.take_bytes[p] > most) most = plan_.take_bytes[p];
     }
     bool complete = true;
-    for_each_word(most, [&](std::int64_t i) {
-      if (complete) complete = plan_.how.copies ? copy_word(i) : fold_word(i);
-    });
-    return complete;
+    if constexpr (kCombines<T>) {
+      kernels::with_fold<T>(plan_.how.op, [&](auto folder) {
+        using F = typename decltype(folder)::type;
+        if constexpr (F::kIsDefined) {
+          for_each_word(most, [&](std::int64_t i) { complete = complete && fold_word<F>(i); });
+        }
+      });
+    } else {
+      for_each_word(most, [&](std::int64_t i) { complete = complete && copy_word(i); });
+    }
   }
 
  private:
@@ -173,7 +210,7 @@ class PacketShare {
       const int p = first + k;
       const Outcome outcome = look(block_, group_, p, plan_.call, sequence_, plan_.expected[p]);
       if (outcome == Outcome::done) continue;
-      fail(block_, group_, outcome, p, plan_.call);
+      fail(block_, group_, outcome, p, plan_.call, sequence_);
       return false;
     }
     return true;
@@ -194,9 +231,10 @@ class PacketShare {
     return true;
   }
 
+  template <class F>
   GANTRY_HD bool fold_word(std::int64_t i) {
     const std::int64_t bytes = plan_.take_bytes[group_.rank];
-    typename Block::template WordFold<T> folded(plan_.how);
+    WordFold<F, Block> folded(plan_.how);
     for (int first = 0; first < group_.size; first += kPacketBatch) {
       std::uint64_t words[kPacketBatch];
       if (!receive(first, i, words)) return false;
@@ -204,7 +242,7 @@ class PacketShare {
         const int p = first + k;
         if (p >= group_.size) continue;
         if (p == group_.rank) words[k] = load_word(plan_.in + plan_.offer_at[p], i, bytes);
-        folded.add(words[k]);
+        folded.add(words[k], p == 0);
       }
     }
     store_word(plan_.out, i, bytes, folded.result());
@@ -228,8 +266,9 @@ GANTRY_HD void exchange_packets(Block& block, const Exchange& plan) {
                          [&](int p) { return plan.expected[p]; });
   };
   if (share.hears_all()) {
-    const bool complete = share.take();
-    if (block.index() == 0 && !block.any(!complete)) all_entered();
+    // Those who have no packets to wait for wait for the entries meanwhile.
+    share.take();
+    if (block.index() == 0) all_entered();
   } else if (all_entered()) {
     share.take();
   }

@@ -8,7 +8,7 @@ namespace {
 
 // Moving bytes takes few registers, so that two blocks fit on a multiprocessor.
 template <class T>
-constexpr int kBlocksPerProcessor = std::is_same_v<T, std::uint8_t> ? 2 : 1;
+constexpr int kBlocksPerProcessor = kCombines<T> ? 1 : 2;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor<T>)

@@ -4,18 +4,21 @@
 #include <gantry/core/dtype.hpp>
 
 #include "collectives/protocol/launch.hpp"
+#include "collectives/protocol/signal.hpp"
 #include "kernels/cuda/launch.cuh"
 
 namespace gantry::protocol::cuda {
 
-// Calls run(TypeTag<T>) for the elements that are combined; bytes if they are only moved.
+// Calls run(TypeTag<T>) for the elements that are combined; Moved if they are not.
 template <class Run>
 void with_element(const Combination& how, Run&& run) {
-  dispatch(how.copies ? DType::u8 : how.dtype, run);
+  if (how.copies) return run(TypeTag<Moved>{});
+  dispatch(how.dtype, run);
 }
 
 template <class Run>
 void for_each_element(Run&& run) {
+  run(TypeTag<Moved>{});
   for (int i = 0; i < kDTypeCount; ++i) dispatch(static_cast<DType>(i), run);
 }
 

@@ -14,7 +14,7 @@ inline constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 inline constexpr std::int64_t kMaxPacketPayload = 64 << 10;
 // Steps of one operation whose staging is in use at once; see Note [Steps] and Note [Relay].
 inline constexpr int kExchangeRing = 4;
-inline constexpr int kRelayRing = 3;
+inline constexpr int kRelayRing = 4;
 // Blocks that move one message between two ranks, and slots that each has in the channel.
 inline constexpr int kChannelBlocks = 8;
 inline constexpr int kChannelSlots = 2;
@@ -42,9 +42,8 @@ struct SignalPad {
   // The rest is the rank's own: nobody else reads or writes it.
   std::uint64_t fills[kChannelBlocks][kMaxRanks];    // of its own making, in a peer's channel
   std::uint64_t empties[kChannelBlocks][kMaxRanks];  // of a peer's making, in its channel
-  std::uint32_t sequence;                            // number of the last operation that ended
-  std::uint32_t blocks_done;                         // of the operation that runs
-  std::uint32_t told;  // 1: the host was told that the operation began, and waits for its end
+  std::uint32_t ended[kMaxBlocks];                   // number of the last operation that each ended
+  std::uint32_t told;  // number of the last operation of which the host was told
 };
 
 // 8 bytes of payload, each half with a flag: a half is there when its flag is the operation's.

@@ -1,6 +1,8 @@
 // Waiting for peers, and the beginning and end of every operation; for any kind of Block.
 #pragma once
 
+#include <type_traits>
+
 #include "collectives/protocol/plan.hpp"
 
 namespace gantry::protocol {
@@ -21,14 +23,22 @@ namespace gantry::protocol {
 //   post(word, value)        a signal that orders nothing
 //   read(packet) write(packet, …)           16 bytes with flags
 //   pause(spins)             between polls
-//   copy(n, run)             all of run(0) … run(n - 1), each a Run, side by side
+//   copy(n, most, run)       all of run(0) … run(n - 1), each a Run of at most `most` bytes
 //   fold(how, to, sources…)  see there
+//   pipeline<W…>(n, stages…) see Note [Crews]
+//
+// Note [Crews]
+// An operation of many steps has stages: pipeline() gives each a crew of the block's warps (W of
+// them), which runs stage(crew, step) for all steps in its own time. A crew is a Block of fewer
+// threads; await_crew(c, n) waits until crew c ended n steps. A stage that returns false stops all.
+// On simulated devices crews take turns, the last one first, each a step behind the one before.
 
 GANTRY_HD constexpr std::uint64_t signal(std::uint32_t sequence, std::uint32_t value) {
   return static_cast<std::uint64_t>(sequence) << 32 | value;
 }
 
-enum class Outcome : std::uint32_t { done, mismatch, aborted };
+// `stopped`: another crew of the block found out why, and reported it.
+enum class Outcome : std::uint32_t { done, mismatch, aborted, stopped };
 
 // Polls between looks at what is slow to read.
 inline constexpr std::uint32_t kPollsPerLook = 256;
@@ -50,17 +60,19 @@ GANTRY_HD inline std::int32_t progress(std::uint64_t word, std::uint32_t sequenc
 // waits long says nothing. One that does says that it began, and in the end that it ended: whoever
 // looks for a rank that does not come finds all others in there.
 template <class Block>
-GANTRY_HD void tell_host(Block& block, const Group& group, std::uint64_t call) {
-  block.set_own(&pad_of(group, group.rank).told, 1u);
+GANTRY_HD void tell_host(Block& block, const Group& group, std::uint64_t call,
+                         std::uint32_t sequence) {
+  block.set_own(&pad_of(group, group.rank).told, sequence);
   block.publish(&group.words->started, call);
 }
 
 // Reports why an operation has no result. It counts as under way until its end, because other
 // threads may report the same.
 template <class Block>
-GANTRY_HD void fail(Block& block, const Group& group, Outcome outcome, int peer,
-                    std::uint64_t call) {
-  tell_host(block, group, call);
+GANTRY_HD void fail(Block& block, const Group& group, Outcome outcome, int peer, std::uint64_t call,
+                    std::uint32_t sequence) {
+  if (outcome == Outcome::stopped) return;
+  tell_host(block, group, call, sequence);
   block.report(group.words, outcome, peer, call);
 }
 
@@ -69,10 +81,11 @@ GANTRY_HD void fail(Block& block, const Group& group, Outcome outcome, int peer,
 template <class Block>
 GANTRY_HD Outcome look(Block& block, const Group& group, int peer, std::uint64_t call,
                        std::uint32_t sequence, std::uint32_t expected) {
-  tell_host(block, group, call);
+  tell_host(block, group, call, sequence);
   const std::uint64_t word = block.acquire(&pad_of(group, group.rank).entry[sequence & 1][0][peer]);
   const bool entered = static_cast<std::uint32_t>(word >> 32) == sequence;
   if (entered && static_cast<std::uint32_t>(word) != expected) return Outcome::mismatch;
+  if (block.is_stopped()) return Outcome::stopped;
   return block.is_aborted(group.words) ? Outcome::aborted : Outcome::done;
 }
 
@@ -101,7 +114,8 @@ GANTRY_HD Outcome await_step(Block& block, const Group& group, const std::uint64
   for (std::uint32_t spins = 1;; ++spins) {
     if (progress(block.acquire(word), sequence, step) >= 0) return Outcome::done;
     if (spins % kPollsPerLook == 0) {
-      tell_host(block, group, call);
+      tell_host(block, group, call, sequence);
+      if (block.is_stopped()) return Outcome::stopped;
       if (block.is_aborted(group.words)) return Outcome::aborted;
     }
     block.pause(spins);
@@ -111,20 +125,27 @@ GANTRY_HD Outcome await_step(Block& block, const Group& group, const std::uint64
 // The number of the operation that begins.
 template <class Block>
 GANTRY_HD std::uint32_t begin(Block& block, const Group& group) {
-  return block.own(&pad_of(group, group.rank).sequence) + 1;
+  return block.own(&pad_of(group, group.rank).ended[block.index()]) + 1;
 }
 
-// Ends this block's share; the last block ends the operation. Every block comes here, whatever
-// happened, so that ranks stay in step after a mismatch.
+// Ends this block's share. Every block comes here, whatever happened, so that ranks stay in step
+// after a mismatch. Blocks that had no share are counted by those that did. If the host was told
+// that the operation began, whoever ends last tells it of the end: of two blocks that end at the
+// same time at least one sees the other's number.
 template <class Block>
 GANTRY_HD void end(Block& block, const Group& group, std::uint64_t call, std::uint32_t sequence) {
   block.sync();
-  if (!block.is_leader()) return;
   SignalPad& pad = pad_of(group, group.rank);
-  if (!block.is_last(&pad.blocks_done)) return;
-  block.set_own(&pad.sequence, sequence);
-  if (block.own(&pad.told) == 0) return;
-  block.set_own(&pad.told, 0u);
+  const int rounds = (kMaxBlocks - 1 - block.index()) / block.count() + 1;
+  block.for_each(rounds, [&](std::int64_t i) {
+    block.set_own(&pad.ended[block.index() + i * block.count()], sequence);
+  });
+  if (!block.is_leader()) return;
+  block.fence();
+  if (block.own(&pad.told) != sequence) return;
+  for (int other = 0; other < block.count(); ++other) {
+    if (block.own(&pad.ended[other]) != sequence) return;
+  }
   block.publish(&group.words->finished, call);
 }
 
@@ -138,7 +159,7 @@ GANTRY_HD bool await_entries(Block& block, const Group& group, std::uint64_t cal
     if (peer == group.rank) return;
     const Outcome outcome = await_entry(block, group, peer, call, theirs, sequence, expected(peer));
     if (outcome == Outcome::done) return;
-    fail(block, group, outcome, peer, call);
+    fail(block, group, outcome, peer, call, sequence);
     failed = true;
   });
   return !block.any(failed);
@@ -153,17 +174,29 @@ GANTRY_HD bool await_steps(Block& block, const Group& group, const std::uint64_t
     if (peer == group.rank) return;
     const Outcome outcome = await_step(block, group, &words[peer], call, sequence, step);
     if (outcome == Outcome::done) return;
-    fail(block, group, outcome, peer, call);
+    fail(block, group, outcome, peer, call, sequence);
     failed = true;
   });
   return !block.any(failed);
 }
+
+// What a Block folds or copies is of elements T; of Moved if elements are not combined.
+struct Moved {};
+template <class T>
+inline constexpr bool kCombines = !std::is_same_v<T, Moved>;
 
 // Bytes that are copied; any alignment, any rank's workspace.
 struct Run {
   std::byte* to;
   const std::byte* from;
   std::int64_t bytes;
+};
+
+// Arrays of `count` ranks, each at `offset` from the rank's base; aligned to 16 bytes.
+struct Sources {
+  std::byte* const* bases;
+  std::int64_t offset;
+  int count;
 };
 
 // Bytes of a run of `bytes` that begin at `begin`, at most `most`.

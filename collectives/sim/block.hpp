@@ -1,6 +1,7 @@
 // The threads of a block as one host thread; see Note [Blocks].
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <vector>
@@ -68,7 +69,7 @@ class SimBlock {
   void set_own(Word* word, Word value) {
     *word = value;
   }
-  bool is_last(const std::uint32_t*) { return index_ + 1 == count_; }
+  void fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
   void publish(std::uint64_t* host_word, std::uint64_t value) {
     std::atomic_ref(*host_word).store(value, std::memory_order_release);
@@ -88,24 +89,45 @@ class SimBlock {
   void pause(std::uint32_t spins) { schedule::pause(spins); }
 
   template <class RunOf>
-  void copy(int runs, const RunOf& run_of) {
+  void copy(int runs, std::int64_t, const RunOf& run_of) {
     for (int k = 0; k < runs; ++k) {
       const Run run = run_of(k);
       if (run.bytes > 0) std::memcpy(run.to, run.from, static_cast<std::size_t>(run.bytes));
     }
   }
 
-  template <class T, class Source>
-  void fold(const Combination& how, std::byte* to, std::int64_t bytes, int ranks,
-            const Source& source) {
+  // One thread is all crews, see Note [Crews].
+  template <int... Warps, class... Stages>
+  bool pipeline(std::int64_t steps, const Stages&... stages) {
+    constexpr int kCrews = sizeof...(Stages);
+    ended_ = {};
+    bool goes_on = true;
+    for (std::int64_t turn = 0; goes_on && turn < steps + kCrews - 1; ++turn) {
+      for (int crew = kCrews - 1; goes_on && crew >= 0; --crew) {
+        const std::int64_t step = turn - crew;
+        if (step < 0 || step >= steps) continue;
+        int index = 0;
+        ((index++ == crew ? goes_on = stages(*this, step) : goes_on), ...);
+        if (goes_on) ended_[static_cast<std::size_t>(crew)] = step + 1;
+      }
+    }
+    return goes_on;
+  }
+  bool await_crew(int crew, std::int64_t steps) const {
+    return ended_[static_cast<std::size_t>(crew)] >= steps;
+  }
+  bool is_stopped() const { return false; }
+
+  template <class T>
+  void fold(const Combination& how, std::byte* to, std::int64_t bytes, const Sources& from) {
     using Element = typename kernels::Folder<T, kernels::FoldOp::sum>::Stored;
     const std::int64_t count = bytes / static_cast<std::int64_t>(sizeof(Element));
     kernels::with_fold<T>(how.op, [&](auto folder) {
       using F = typename decltype(folder)::type;
       if constexpr (F::kIsDefined) {
         std::vector<typename F::Acc> acc(static_cast<std::size_t>(count));
-        for (int rank = 0; rank < ranks; ++rank) {
-          const auto* in = reinterpret_cast<const Element*>(source(rank));
+        for (int rank = 0; rank < from.count; ++rank) {
+          const auto* in = reinterpret_cast<const Element*>(from.bases[rank] + from.offset);
           for (std::size_t i = 0; i < acc.size(); ++i) {
             const auto value = scaled(F::load(in[i]), how.scale);
             acc[i] = rank == 0 ? value : F::combine(acc[i], value);
@@ -117,45 +139,7 @@ class SimBlock {
     });
   }
 
-  template <class T>
-  class WordFold {
-   public:
-    using Element = typename kernels::Folder<T, kernels::FoldOp::sum>::Stored;
-    using Acc = typename kernels::Folder<T, kernels::FoldOp::sum>::Acc;
-    static constexpr int kElements = 8 / sizeof(Element);
-
-    explicit WordFold(const Combination& how) : how_(how) {}
-    void add(std::uint64_t word) {
-      Element elements[kElements];
-      std::memcpy(static_cast<void*>(elements), &word, sizeof word);
-      kernels::with_fold<T>(how_.op, [&](auto folder) {
-        using F = typename decltype(folder)::type;
-        if constexpr (F::kIsDefined) {
-          for (int i = 0; i < kElements; ++i) {
-            const Acc value = scaled(F::load(elements[i]), how_.scale);
-            acc_[i] = first_ ? value : F::combine(acc_[i], value);
-          }
-        }
-      });
-      first_ = false;
-    }
-    std::uint64_t result() const {
-      Element elements[kElements];
-      for (int i = 0; i < kElements; ++i) {
-        elements[i] = kernels::Folder<T, kernels::FoldOp::sum>::finish(acc_[i], how_.divisor);
-      }
-      std::uint64_t word;
-      std::memcpy(&word, elements, sizeof word);
-      return word;
-    }
-
-   private:
-    const Combination& how_;
-    Acc acc_[kElements] = {};
-    bool first_ = true;
-  };
-
- private:
+  // Rounded by itself.
   template <class Acc>
   static Acc scaled(Acc value, double scale) {
     if constexpr (std::is_floating_point_v<Acc>) {
@@ -168,8 +152,10 @@ class SimBlock {
     }
   }
 
+ private:
   int index_;
   int count_;
+  std::array<std::int64_t, 3> ended_ = {};  // steps, by each crew
 };
 
 namespace sim {
@@ -183,10 +169,11 @@ void for_each_block(int blocks, Run run) {
   }
 }
 
-// Calls run(TypeTag<T>) for the elements that are combined; bytes if they are only moved.
+// Calls run(TypeTag<T>) for the elements that are combined; Moved if they are not.
 template <class Run>
 void with_element(const Combination& how, Run&& run) {
-  dispatch(how.copies ? DType::u8 : how.dtype, run);
+  if (how.copies) return run(TypeTag<Moved>{});
+  dispatch(how.dtype, run);
 }
 
 }  // namespace sim

@@ -1,0 +1,103 @@
+// Folds of several ranks' arrays by the threads of a block.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "collectives/protocol/signal.hpp"
+#include "kernels/impl/fold.inl"
+
+namespace gantry::protocol::cuda {
+
+// Rounded by itself: the compiler must not fuse it into the sum.
+template <class Acc>
+__device__ Acc scaled(Acc value, double scale) {
+  if constexpr (std::is_same_v<Acc, float>) {
+    return scale == 1 ? value : __fmul_rn(value, static_cast<float>(scale));
+  } else if constexpr (std::is_same_v<Acc, double>) {
+    return scale == 1 ? value : __dmul_rn(value, scale);
+  } else {
+    return value;
+  }
+}
+
+// Folds the 16-byte words of `bytes` in turns of `Threads`. A thread has `Words` words of `Ranks`
+// ranks in flight: they may be a microsecond away. Not inlined, so that all registers are its own.
+template <class F, int Threads, int Ranks, int Words>
+__device__ __noinline__ void fold_words(const Combination& how, std::byte* to, std::int64_t bytes,
+                                        const Sources& from, int thread) {
+  using Element = typename F::Stored;
+  using Acc = typename F::Acc;
+  constexpr int V = 16 / sizeof(Element);
+  const int words = static_cast<int>((bytes + 15) / 16);
+  const bool aligned = reinterpret_cast<std::uintptr_t>(to) % 16 == 0;
+  const int ranks = from.count;
+  for (int at = thread; at < words; at += Threads * Words) {
+    Acc acc[Words][V];
+    for (int first = 0; first < ranks; first += Ranks) {
+      uint4 loaded[Words][Ranks];
+#pragma unroll
+      for (int r = 0; r < Ranks; ++r) {
+        if (first + r >= ranks) continue;
+        const auto* in = reinterpret_cast<const uint4*>(from.bases[first + r] + from.offset);
+#pragma unroll
+        for (int w = 0; w < Words; ++w) {
+          if (at + w * Threads < words) loaded[w][r] = in[at + w * Threads];
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < Ranks; ++r) {
+        if (first + r >= ranks) continue;
+#pragma unroll
+        for (int w = 0; w < Words; ++w) {
+          Element elements[V];
+          memcpy(static_cast<void*>(elements), &loaded[w][r], 16);
+#pragma unroll
+          for (int i = 0; i < V; ++i) {
+            const Acc value = scaled(F::load(elements[i]), how.scale);
+            acc[w][i] = first + r == 0 ? value : F::combine(acc[w][i], value);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int w = 0; w < Words; ++w) {
+      const int word = at + w * Threads;
+      if (word >= words) continue;
+      Element elements[V];
+#pragma unroll
+      for (int i = 0; i < V; ++i) elements[i] = F::finish(acc[w][i], how.divisor);
+      if (aligned && std::int64_t{word} * 16 + 16 <= bytes) {
+        memcpy(__builtin_assume_aligned(to + std::int64_t{word} * 16, 16), elements, 16);
+        continue;
+      }
+      auto* out = reinterpret_cast<Element*>(to) + std::int64_t{word} * V;
+      const std::int64_t count =
+          (bytes - std::int64_t{word} * 16) / static_cast<std::int64_t>(sizeof(Element));
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        if (i < count) out[i] = elements[i];
+      }
+    }
+  }
+}
+
+// See CudaCrew::fold. The operation is chosen once, outside of all loops; sums, the most frequent
+// one, have a form for few ranks, too.
+template <class T, int Threads>
+__device__ void fold(const Combination& how, std::byte* to, std::int64_t bytes, const Sources& from,
+                     int thread) {
+  using kernels::FoldOp;
+  kernels::with_fold<T>(how.op, [&](auto folder) {
+    using F = typename decltype(folder)::type;
+    if constexpr (F::kIsDefined) {
+      if constexpr (std::is_same_v<F, kernels::Folder<T, FoldOp::sum>> && sizeof(T) >= 2) {
+        if (from.count <= 2) return fold_words<F, Threads, 2, 4>(how, to, bytes, from, thread);
+        if (from.count <= 4) return fold_words<F, Threads, 4, 2>(how, to, bytes, from, thread);
+      }
+      fold_words<F, Threads, 8, 1>(how, to, bytes, from, thread);
+    }
+  });
+}
+
+}  // namespace gantry::protocol::cuda
