@@ -121,12 +121,7 @@ class P2pTransport final : public Transport {
     if (!call.is_uneven()) {
       choice = selector_.choose(call.what, bytes);
       const std::int64_t most = std::max<std::int64_t>(1, bytes / kLeastBlockBytes);
-      // What folds straight from peers has a multiprocessor per block; half of them leaves room
-      // for a second group.
-      const bool is_wide = choice.algorithm == Algorithm::direct && reduces(call.what.kind);
-      const int limit = is_wide ? protocol::kMaxBlocks / 2 : protocol::kMaxBlocks;
-      choice.blocks = static_cast<std::uint16_t>(
-          std::clamp<std::int64_t>(choice.blocks, 1, std::min<std::int64_t>(most, limit)));
+      choice.blocks = static_cast<std::uint16_t>(std::clamp<std::int64_t>(choice.blocks, 1, most));
     }
     const int blocks = choice.blocks;
     in_lane(operations_, call, choice.algorithm, stream, [&] {

@@ -12,7 +12,7 @@ namespace gantry {
 
 // The most bytes for each peer that ll carries.
 inline constexpr std::int64_t kLlLimitBytes = std::int64_t{64} << 10;
-inline constexpr int kMostTableBlocks = 128;
+inline constexpr int kMostTableBlocks = 64;
 
 // How an operation is carried out.
 struct Choice {

@@ -52,8 +52,23 @@ class ExchangeShare {
     if (step >= kLag && !crew.await_crew(kTakers, step - kLag + 1)) return false;
     if (step >= kExchangeRing && !await_staged(crew, step - kExchangeRing + kLag)) return false;
     fill(crew, step);
-    announce(crew, step);
     return true;
+  }
+
+  // Says to all peers that step `step` is staged; the first time, what is called.
+  template <class Crew>
+  GANTRY_HD void announce(Crew& crew, std::int64_t step) {
+    crew.for_each_rank(group_.size, [&](int p) {
+      if (p == group_.rank) return;
+      SignalPad& pad = pad_of(group_, p);
+      if (step == 0) {
+        crew.release(&pad.entry[sequence_ & 1][block_][group_.rank],
+                     signal(sequence_, plan_.digests[p]));
+      } else {
+        crew.release(&pad.staged[block_][group_.rank],
+                     signal(sequence_, static_cast<std::uint32_t>(step)));
+      }
+    });
   }
 
   template <class Crew>
@@ -94,23 +109,6 @@ class ExchangeShare {
       const bool skip = p == group_.rank && !kCombines<T>;
       return Run{slot + p * plan_.step_bytes, plan_.in + plan_.offer_at[p] + begin,
                  skip ? 0 : clipped(plan_.offer_bytes[p], begin, plan_.step_bytes)};
-    });
-  }
-
-  // Says to all peers that step `step` is staged; the first time, what is called.
-  template <class Crew>
-  GANTRY_HD void announce(Crew& crew, std::int64_t step) {
-    crew.sync();
-    crew.for_each_rank(group_.size, [&](int p) {
-      if (p == group_.rank) return;
-      SignalPad& pad = pad_of(group_, p);
-      if (step == 0) {
-        crew.release(&pad.entry[sequence_ & 1][block_][group_.rank],
-                     signal(sequence_, plan_.digests[p]));
-      } else {
-        crew.release(&pad.staged[block_][group_.rank],
-                     signal(sequence_, static_cast<std::uint32_t>(step)));
-      }
     });
   }
 
@@ -174,8 +172,10 @@ GANTRY_HD void exchange(Block& block, const Exchange& plan) {
   const std::uint32_t sequence = begin(block, plan.group);
   ExchangeShare<T> share(plan, block.index(), block.count(), sequence);
   const bool complete = block.template pipeline<8, 8>(
-      share.steps(), [&](auto& crew, std::int64_t step) { return share.stage(crew, step); },
-      [&](auto& crew, std::int64_t step) { return share.take(crew, step); });
+      share.steps(),
+      Stage{[&](auto& crew, std::int64_t step) { return share.stage(crew, step); },
+            [&](auto& crew, std::int64_t step) { share.announce(crew, step); }},
+      Stage{[&](auto& crew, std::int64_t step) { return share.take(crew, step); }, TellsNobody()});
   if (plan.uneven && complete) share.announce_all(block);
   end(block, plan.group, plan.call, sequence);
 }

@@ -42,7 +42,12 @@ class RelayShare {
         return Run{slot_at(group_.rank, step), plan_.in + begin_of(step), bytes};
       });
     }
-    crew.sync();
+    return true;
+  }
+
+  // Says to all peers that step `step` is staged; the first time, what is called.
+  template <class Crew>
+  GANTRY_HD void announce(Crew& crew, std::int64_t step) {
     crew.for_each_rank(group_.size, [&](int p) {
       if (p == group_.rank) return;
       SignalPad& pad = pad_of(group_, p);
@@ -54,7 +59,6 @@ class RelayShare {
                      signal(sequence_, static_cast<std::uint32_t>(step)));
       }
     });
-    return true;
   }
 
   template <class Crew>
@@ -75,13 +79,16 @@ class RelayShare {
         });
       }
     }
-    crew.sync();
+    return true;
+  }
+
+  template <class Crew>
+  GANTRY_HD void announce_part(Crew& crew, std::int64_t step) {
     crew.for_each_rank(group_.size, [&](int p) {
       if (p == group_.rank) return;
       crew.release(&pad_of(group_, p).ready[block_][group_.rank],
                    signal(sequence_, static_cast<std::uint32_t>(step + 1)));
     });
-    return true;
   }
 
   template <class Crew>
@@ -148,10 +155,13 @@ template <class T, class Block>
 GANTRY_HD void relay(Block& block, const Relay& plan) {
   const std::uint32_t sequence = begin(block, plan.group);
   RelayShare<T> share(plan, block.index(), block.count(), sequence);
-  block.template pipeline<4, 4, 8>(
-      share.steps(), [&](auto& crew, std::int64_t step) { return share.stage(crew, step); },
-      [&](auto& crew, std::int64_t step) { return share.make_part(crew, step); },
-      [&](auto& crew, std::int64_t step) { return share.take(crew, step); });
+  block.template pipeline<4, 6, 6>(
+      share.steps(),
+      Stage{[&](auto& crew, std::int64_t step) { return share.stage(crew, step); },
+            [&](auto& crew, std::int64_t step) { share.announce(crew, step); }},
+      Stage{[&](auto& crew, std::int64_t step) { return share.make_part(crew, step); },
+            [&](auto& crew, std::int64_t step) { share.announce_part(crew, step); }},
+      Stage{[&](auto& crew, std::int64_t step) { return share.take(crew, step); }, TellsNobody()});
   end(block, plan.group, plan.call, sequence);
 }
 

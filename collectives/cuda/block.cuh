@@ -14,8 +14,10 @@ inline constexpr int kMaxCrews = 3;
 
 // How far the crews of a block are, in shared memory.
 struct CrewProgress {
-  volatile std::uint32_t ended[kMaxCrews];
-  volatile std::uint32_t stopped;
+  std::uint32_t worked[kMaxCrews];          // steps, as the workers of a crew count them
+  volatile std::uint32_t ended[kMaxCrews];  // steps, as its teller does
+  volatile bool gave_up[kMaxCrews];
+  volatile bool stopped;  // some crew gave up
 };
 
 // Threads [First, First + Threads) of a block. Each crew has a barrier of its own.
@@ -120,7 +122,7 @@ class CudaCrew {
     }
     return !any(stopped);
   }
-  __device__ bool is_stopped() const { return progress_ != nullptr && progress_->stopped != 0; }
+  __device__ bool is_stopped() const { return progress_ != nullptr && progress_->stopped; }
 
   // Warps take pieces of the runs in turn, so that all runs are in flight at once.
   template <class RunOf>
@@ -158,44 +160,70 @@ class CudaCrew {
 // All threads of a block.
 class CudaBlock : public CudaCrew<0, kThreads, 0> {
  public:
-  // See Note [Crews]; false if a stage did.
+  // See Note [Crews]; false if a stage did. The last warp of each crew tells of what the others
+  // did: it takes microseconds until everybody sees a step, and meanwhile they do the next.
   template <int... Warps, class... Stages>
   __device__ bool pipeline(std::int64_t steps, const Stages&... stages) {
     static_assert((Warps + ...) * 32 == kThreads && sizeof...(Stages) <= kMaxCrews);
     __shared__ CrewProgress progress;
-    if (thread() < kMaxCrews) progress.ended[thread()] = 0;
-    if (is_leader()) progress.stopped = 0;
+    if (thread() < kMaxCrews) {
+      progress.worked[thread()] = 0;
+      progress.ended[thread()] = 0;
+      progress.gave_up[thread()] = false;
+    }
+    if (is_leader()) progress.stopped = false;
     sync();
     run_crew<0, 0, Warps...>(progress, steps, stages...);
     sync();
-    return progress.stopped == 0;
+    return !progress.stopped;
   }
 
  private:
   template <int Index, int First, int Warps, int... Others, class Stage, class... Stages>
   __device__ void run_crew(CrewProgress& progress, std::int64_t steps, const Stage& stage,
                            const Stages&... stages) {
-    constexpr int kEnd = First + Warps * 32;
-    if (static_cast<int>(threadIdx.x) < kEnd) {
-      CudaCrew<First, Warps * 32, Index + 1> crew(&progress);
+    constexpr int kWorkers = Warps - 1;
+    constexpr int kTeller = First + kWorkers * 32;
+    const int thread = static_cast<int>(threadIdx.x);
+    if (thread < kTeller) {
+      CudaCrew<First, kWorkers * 32, Index + 1> crew(&progress);
       for (std::int64_t step = 0; step < steps; ++step) {
-        const bool goes_on = stage(crew, step);
-        crew.sync();
-        if (crew.is_leader()) {
-          __threadfence_block();
-          if (goes_on) {
-            progress.ended[Index] = static_cast<std::uint32_t>(step + 1);
-          } else {
-            progress.stopped = 1;
-          }
+        if (!stage.work(crew, step)) {
+          progress.gave_up[Index] = true;
+          progress.stopped = true;
+          return;
         }
-        if (!goes_on) return;
+        crew.sync();
+        if (crew.is_leader()) count(&progress.worked[Index], step + 1);
       }
-      return;
+    } else if (thread < kTeller + 32) {
+      CudaCrew<kTeller, 32, kMaxCrews + Index + 1> crew(&progress);
+      for (std::int64_t step = 0; step < steps; ++step) {
+        while (counted(&progress.worked[Index]) <= step) {
+          if (progress.gave_up[Index]) return;
+        }
+        __syncwarp();
+        if (crew.is_leader()) progress.ended[Index] = static_cast<std::uint32_t>(step + 1);
+        stage.tell(crew, step);
+      }
+    } else if constexpr (sizeof...(Others) > 0) {
+      run_crew<Index + 1, kTeller + 32, Others...>(progress, steps, stages...);
     }
-    if constexpr (sizeof...(Others) > 0) {
-      run_crew<Index + 1, kEnd, Others...>(progress, steps, stages...);
-    }
+  }
+
+  // What a crew did before its leader counts is there for those who see the count.
+  __device__ static void count(std::uint32_t* word, std::int64_t steps) {
+    asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"l"(__cvta_generic_to_shared(word)),
+                 "r"(static_cast<std::uint32_t>(steps))
+                 : "memory");
+  }
+  __device__ static std::int64_t counted(const std::uint32_t* word) {
+    std::uint32_t value;
+    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
+                 : "=r"(value)
+                 : "l"(__cvta_generic_to_shared(word))
+                 : "memory");
+    return value;
   }
 };
 

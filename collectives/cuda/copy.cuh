@@ -7,7 +7,7 @@
 namespace gantry::protocol::cuda {
 
 // 16-byte words that a thread has in flight: they may be a microsecond away.
-inline constexpr int kCopyInFlight = 8;
+inline constexpr int kCopyInFlight = 4;
 inline constexpr int kPieceBytes = 32 * kCopyInFlight * 16;
 
 template <class Word>
@@ -15,6 +15,7 @@ __device__ void copy_words(std::byte* to, const std::byte* from, int bytes, int 
   const int words = bytes / static_cast<int>(sizeof(Word));
   auto* out = reinterpret_cast<Word*>(to);
   const auto* in = reinterpret_cast<const Word*>(from);
+#pragma unroll 1
   for (int i = lane; i < words; i += 32 * kCopyInFlight) {
     Word loaded[kCopyInFlight];
 #pragma unroll

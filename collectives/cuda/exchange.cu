@@ -6,12 +6,8 @@ namespace gantry::protocol::cuda {
 
 namespace {
 
-// Moving bytes takes few registers, so that two blocks fit on a multiprocessor.
 template <class T>
-constexpr int kBlocksPerProcessor = kCombines<T> ? 1 : 2;
-
-template <class T>
-__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor<T>)
+__global__ void __launch_bounds__(kThreads, 1)
     exchange_kernel(const __grid_constant__ Exchange plan) {
   CudaBlock block;
   protocol::exchange<T>(block, plan);

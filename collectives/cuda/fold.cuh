@@ -22,18 +22,23 @@ __device__ Acc scaled(Acc value, double scale) {
 }
 
 // Folds the 16-byte words of `bytes` in turns of `Threads`. A thread has `Words` words of `Ranks`
-// ranks in flight: they may be a microsecond away. Not inlined, so that all registers are its own.
+// ranks in flight: they may be a microsecond away.
 template <class F, int Threads, int Ranks, int Words>
-__device__ __noinline__ void fold_words(const Combination& how, std::byte* to, std::int64_t bytes,
-                                        const Sources& from, int thread) {
+__device__ void fold_words(const Combination& how, std::byte* to, std::int64_t bytes,
+                           const Sources& from, int thread) {
   using Element = typename F::Stored;
   using Acc = typename F::Acc;
   constexpr int V = 16 / sizeof(Element);
   const int words = static_cast<int>((bytes + 15) / 16);
   const bool aligned = reinterpret_cast<std::uintptr_t>(to) % 16 == 0;
   const int ranks = from.count;
+  const double scale = how.scale;
+  const double divisor = how.divisor;
+  // Unrolled further, loads would not fit into registers.
+#pragma unroll 1
   for (int at = thread; at < words; at += Threads * Words) {
     Acc acc[Words][V];
+#pragma unroll 1
     for (int first = 0; first < ranks; first += Ranks) {
       uint4 loaded[Words][Ranks];
 #pragma unroll
@@ -54,7 +59,7 @@ __device__ __noinline__ void fold_words(const Combination& how, std::byte* to, s
           memcpy(static_cast<void*>(elements), &loaded[w][r], 16);
 #pragma unroll
           for (int i = 0; i < V; ++i) {
-            const Acc value = scaled(F::load(elements[i]), how.scale);
+            const Acc value = scaled(F::load(elements[i]), scale);
             acc[w][i] = first + r == 0 ? value : F::combine(acc[w][i], value);
           }
         }
@@ -66,7 +71,7 @@ __device__ __noinline__ void fold_words(const Combination& how, std::byte* to, s
       if (word >= words) continue;
       Element elements[V];
 #pragma unroll
-      for (int i = 0; i < V; ++i) elements[i] = F::finish(acc[w][i], how.divisor);
+      for (int i = 0; i < V; ++i) elements[i] = F::finish(acc[w][i], divisor);
       if (aligned && std::int64_t{word} * 16 + 16 <= bytes) {
         memcpy(__builtin_assume_aligned(to + std::int64_t{word} * 16, 16), elements, 16);
         continue;
@@ -92,8 +97,11 @@ __device__ void fold(const Combination& how, std::byte* to, std::int64_t bytes, 
     using F = typename decltype(folder)::type;
     if constexpr (F::kIsDefined) {
       if constexpr (std::is_same_v<F, kernels::Folder<T, FoldOp::sum>> && sizeof(T) >= 2) {
-        if (from.count <= 2) return fold_words<F, Threads, 2, 4>(how, to, bytes, from, thread);
-        if (from.count <= 4) return fold_words<F, Threads, 4, 2>(how, to, bytes, from, thread);
+        // Narrow elements have wide accumulators.
+        constexpr int kWords = sizeof(T) >= 4 ? 2 : 1;
+        if (from.count <= 2)
+          return fold_words<F, Threads, 2, kWords * 2>(how, to, bytes, from, thread);
+        if (from.count <= 4) return fold_words<F, Threads, 4, kWords>(how, to, bytes, from, thread);
       }
       fold_words<F, Threads, 8, 1>(how, to, bytes, from, thread);
     }

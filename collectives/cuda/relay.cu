@@ -7,7 +7,7 @@ namespace gantry::protocol::cuda {
 namespace {
 
 template <class T>
-__global__ void __launch_bounds__(kThreads, 2) relay_kernel(const __grid_constant__ Relay plan) {
+__global__ void __launch_bounds__(kThreads, 1) relay_kernel(const __grid_constant__ Relay plan) {
   CudaBlock block;
   protocol::relay<T>(block, plan);
 }

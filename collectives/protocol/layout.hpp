@@ -7,7 +7,8 @@
 namespace gantry::protocol {
 
 inline constexpr int kMaxRanks = 32;
-inline constexpr int kMaxBlocks = 128;
+// A block fills a multiprocessor; half of them leaves room for a second group.
+inline constexpr int kMaxBlocks = 64;
 // Device memory that a communicator takes on each rank.
 inline constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 // Largest part for one peer that travels in packets.

@@ -107,11 +107,17 @@ class SimBlock {
         const std::int64_t step = turn - crew;
         if (step < 0 || step >= steps) continue;
         int index = 0;
-        ((index++ == crew ? goes_on = stages(*this, step) : goes_on), ...);
-        if (goes_on) ended_[static_cast<std::size_t>(crew)] = step + 1;
+        ((index++ == crew ? goes_on = run_stage(stages, crew, step) : goes_on), ...);
       }
     }
     return goes_on;
+  }
+  template <class Stage>
+  bool run_stage(const Stage& stage, int crew, std::int64_t step) {
+    if (!stage.work(*this, step)) return false;
+    ended_[static_cast<std::size_t>(crew)] = step + 1;
+    stage.tell(*this, step);
+    return true;
   }
   bool await_crew(int crew, std::int64_t steps) const {
     return ended_[static_cast<std::size_t>(crew)] >= steps;

@@ -211,7 +211,7 @@ TEST(SelectorTest, RefusesRowsThatAreNone) {
   refused(Rows{{64, direct}, {64, direct}, {INT64_MAX, direct}}, "growing sizes");
   refused(Rows{{INT64_MAX, {Algorithm::automatic, 1}}},
           "reduce: expected an algorithm that can do it, but got auto");
-  refused(Rows{{INT64_MAX, {Algorithm::ll, 129}}}, "expected 1 to 128 blocks, but got 129");
+  refused(Rows{{INT64_MAX, {Algorithm::ll, 65}}}, "expected 1 to 64 blocks, but got 65");
   EXPECT_TRUE(selector.rows(CollectiveKind::reduce).empty());
 }
 
@@ -242,7 +242,7 @@ TEST(SelectorTest, MalformedTablesAreNamed) {
        "$.tables.all_reduce[0].algorithm: expected one of ll, direct, relay, nccl, host, but got "
        "\"fast\""},
       {rows("[{\"algorithm\": \"ll\", \"blocks\": 0}]"),
-       "$.tables.all_reduce[0].blocks: expected a whole number from 1 to 128, but got 0"},
+       "$.tables.all_reduce[0].blocks: expected a whole number from 1 to 64, but got 0"},
       {rows("[{\"algorithm\": \"ll\", \"blocks\": \"8\"}]"), "but got \"8\""},
       {rows("[{\"algorithm\": \"ll\", \"block\": 8}]"), "but got \"block\""},
       {rows("[{\"algorithm\": \"ll\"}, {\"algorithm\": \"direct\"}]"),
