@@ -22,7 +22,7 @@ struct CommTuning {
   // From here on every source of a gather sends its part with its own copy engine.
   std::size_t gather_by_copies_bytes = std::size_t{8} << 20;
   // Most bytes of one kind that are kept ready; see Note [Spare outputs].
-  std::size_t spare_bytes = std::size_t{1} << 20;
+  std::size_t spare_bytes = std::size_t{4} << 20;
 };
 
 [[nodiscard]] CommTuning& comm_tuning();
