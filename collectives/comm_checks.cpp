@@ -37,7 +37,9 @@ void require_device_tensors(std::string_view op, std::span<const Tensor> tensors
         fmt::format("{}: Expected at least one {} tensor, but got none", op, what));
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    require_defined(op, tensors[i], fmt::format("{} tensor at index {}", what, i));
+    if (!tensors[i].defined()) {
+      require_defined(op, tensors[i], fmt::format("{} tensor at index {}", what, i));
+    }
     if (!tensors[i].is_cuda()) {
       throw InvalidArgument(fmt::format(
           "{}: Expected all {} tensors to be CUDA tensors, but tensor at index {} has device {}",

@@ -218,15 +218,27 @@ void require_lists(std::string_view op, const std::vector<std::vector<Tensor>>& 
   }
 }
 
-// One pass over hundreds of tensors; the texts are made when something is wrong.
+// One pass over hundreds of tensors of every device, list by list as they lie in memory; the texts
+// are made when something is wrong.
 bool are_summable(const std::vector<std::vector<Tensor>>& inputs, bool allow_cast) {
+  struct Expected {
+    const Shape* sizes;
+    DType dtype;
+  };
+  std::vector<Expected> expected;
+  expected.reserve(inputs.front().size());
+  for (const Tensor& tensor : inputs.front()) {
+    if (!tensor.defined()) return false;
+    expected.push_back({&tensor.sizes(), tensor.dtype()});
+  }
   for (const std::vector<Tensor>& list : inputs) {
+    if (list.empty()) continue;
+    if (!list.front().defined() || !list.front().is_cuda()) return false;
+    const Device device = list.front().device();
     for (std::size_t i = 0; i < list.size(); ++i) {
       const Tensor& tensor = list[i];
-      const Tensor& first = inputs.front()[i];
-      if (!tensor.defined() || !first.defined() || !tensor.is_cuda() ||
-          tensor.device() != list.front().device() || tensor.sizes() != first.sizes() ||
-          (!allow_cast && tensor.dtype() != first.dtype())) {
+      if (!tensor.defined() || tensor.device() != device || tensor.sizes() != *expected[i].sizes ||
+          (!allow_cast && tensor.dtype() != expected[i].dtype)) {
         return false;
       }
     }
@@ -304,7 +316,7 @@ std::vector<Tensor> sum_lists(const std::vector<std::vector<Tensor>>& inputs, De
       void* const out =
           options.separate_storages ? result[member].data() : place_in(flat, padded.offsets[i]);
       group.runs.push_back({out, shapes[member].numel()});
-      for (const std::vector<const void*>& list : addresses) group.inputs.push_back(list[member]);
+      for (const auto& list : addresses) group.inputs.push_back(list[member]);
     }
   }
   try {

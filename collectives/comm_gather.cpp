@@ -55,15 +55,17 @@ int gather_dim(const std::vector<Tensor>& tensors, int dim) {
 void join(const std::vector<Tensor>& tensors, const Tensor& out, int dim) {
   std::vector<Piece> plain;
   plain.reserve(tensors.size());
+  const bool dense = out.is_cuda() && has_dense_ranges(out, dim);
   std::int64_t begin = 0;
   for (const Tensor& tensor : tensors) {
-    Tensor place = out.narrow(dim, begin, tensor.size(dim));
+    const std::int64_t first = begin;
     begin += tensor.size(dim);
-    if (out.is_cuda() && is_plain(tensor, place, out.device())) {
-      plain.push_back({tensor, place, Stream::current(tensor.device())});
-    } else {
-      place.copy_(tensor, {.non_blocking = true});
+    if (dense && is_plain(tensor, out, out.device())) {
+      plain.push_back({tensor, out, Stream::current(tensor.device()), tensor.nbytes(), 0,
+                       range_bytes(out, dim, first)});
+      continue;
     }
+    out.narrow(dim, first, tensor.size(dim)).copy_(tensor, {.non_blocking = true});
   }
   if (!plain.empty()) collect_pieces(Stream::current(out.device()), plain);
 }

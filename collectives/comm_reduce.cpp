@@ -31,7 +31,8 @@ Tensor sum_onto(const std::vector<Tensor>& tensors, Device destination) {
   for (const Tensor& tensor : tensors) {
     if (tensor.device() == destination) root = static_cast<int>(dense.size());
     reach = reach && reaches(destination, tensor.device());
-    dense.push_back(tensor.to(out.dtype()).contiguous());
+    const bool plain = tensor.dtype() == out.dtype() && tensor.is_contiguous();
+    dense.push_back(plain ? tensor : tensor.to(out.dtype()).contiguous());
   }
   // Integer sums have the same bits in any order; our own way keeps up with NCCL's ring where
   // devices reach each other.

@@ -93,21 +93,25 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
   const Stream hub = Stream::current(tensor.is_cpu() ? resolved.front() : tensor.device());
   FreshOutputs fresh(hub);
   std::int64_t begin = 0;
+  const bool dense = tensor.is_cuda() && has_dense_ranges(tensor, dim);
+  Shape shape = tensor.sizes();
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const Tensor piece = tensor.narrow(dim, begin, sizes[i]);
+    const std::int64_t first = begin;
     begin += sizes[i];
-    if (piece.device() == resolved[i]) {
-      result.push_back(piece);
+    if (tensor.device() == resolved[i]) {
+      result.push_back(tensor.narrow(dim, first, sizes[i]));
       continue;
     }
     const bool has_stream = i < options.streams.size() && options.streams[i].has_value();
     const Stream home = has_stream ? *options.streams[i] : Stream::current(resolved[i]);
-    if (piece.is_cuda() && piece.is_contiguous() && reaches(piece.device(), resolved[i])) {
-      result.push_back(fresh.make(piece.sizes(), piece.dtype(), home));
-      plain.push_back({piece, result.back(), home});
+    if (dense && reaches(tensor.device(), resolved[i])) {
+      shape[dim] = sizes[i];
+      result.push_back(fresh.make(shape, tensor.dtype(), home));
+      plain.push_back({tensor, result.back(), home, range_bytes(tensor, dim, sizes[i]),
+                       range_bytes(tensor, dim, first), 0});
     } else {
       const StreamGuard guard(home);
-      result.push_back(piece.to(resolved[i], {.non_blocking = true}));
+      result.push_back(tensor.narrow(dim, first, sizes[i]).to(resolved[i], {.non_blocking = true}));
     }
   }
   send_pieces(hub, plain, &fresh);
@@ -153,7 +157,7 @@ void scatter(const Tensor& tensor, std::span<Tensor> out, int dim, CastOptions o
     const Tensor from = tensor.narrow(axis, begin, to.size(axis));
     begin += to.size(axis);
     if (!in_turn && tensor.is_cuda() && is_plain(from, to, tensor.device())) {
-      plain.push_back({from, to, Stream::current(to.device())});
+      plain.push_back({from, to, Stream::current(to.device()), to.nbytes()});
     } else {
       to.copy_(from, {.non_blocking = true});
     }

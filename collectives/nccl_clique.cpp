@@ -68,22 +68,26 @@ void grouped(std::span<const Tensor> tensors, Call call) {
   check_nccl(end, "ncclGroupEnd()", "closing an NCCL group");
 }
 
-}  // namespace
-
-bool wants_nccl(std::span<const Device> devices, std::size_t bytes, bool same_bits) {
-  if (platform() != Platform::cuda || devices.size() < 2 || bytes == 0) return false;
+bool are_distinct(std::span<const Device> devices) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (devices[i] == devices[j]) return false;
     }
   }
+  return true;
+}
+
+}  // namespace
+
+bool wants_nccl(std::span<const Device> devices, std::size_t bytes, bool same_bits) {
+  if (platform() != Platform::cuda || devices.size() < 2 || bytes == 0) return false;
   const std::string wanted = env::get("GANTRY_COLL_ALGO").value_or("auto");
-  if (wanted == "nccl") return true;
+  if (wanted == "nccl") return are_distinct(devices);
   if (wanted != "auto" && !wanted.empty()) {
     Selector().rule(wanted);  // throws for a word that means nothing
     return false;
   }
-  return same_bits && devices.size() > 2 && bytes >= kNcclBytes;
+  return same_bits && devices.size() > 2 && bytes >= kNcclBytes && are_distinct(devices);
 }
 
 void nccl_broadcast(std::span<const Tensor> tensors, int root) {

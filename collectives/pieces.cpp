@@ -1,5 +1,7 @@
 #include "collectives/pieces.hpp"
 
+#include <algorithm>
+
 #include <gantry/device/driver.hpp>
 
 #include "collectives/comm_tuning.hpp"
@@ -20,7 +22,7 @@ std::vector<Stream> streams_of(std::span<const Piece> pieces) {
 
 std::size_t bytes_of(std::span<const Piece> pieces) {
   std::size_t bytes = 0;
-  for (const Piece& piece : pieces) bytes += piece.to.nbytes();
+  for (const Piece& piece : pieces) bytes += piece.bytes;
   return bytes;
 }
 
@@ -28,14 +30,14 @@ void copy_in_one_launch(const Stream& stream, std::span<const Piece> pieces) {
   std::vector<kernels::Run> runs;
   runs.reserve(pieces.size());
   for (const Piece& piece : pieces) {
-    runs.push_back({piece.from.data(), piece.to.data(), piece.to.nbytes()});
+    runs.push_back({piece.source(), piece.target(), piece.bytes});
   }
   kernels::fan(kernels::Target::on(stream), runs);
 }
 
 void copy_by_engine(const Stream& stream, const Piece& piece) {
-  driver().copy_peer(piece.to.data(), piece.to.device().index, piece.from.data(),
-                     piece.from.device().index, piece.to.nbytes(), stream.native());
+  driver().copy_peer(piece.target(), piece.to.device().index, piece.source(),
+                     piece.from.device().index, piece.bytes, stream.native());
 }
 
 void keep(std::span<const Piece> pieces, const Stream& hub) noexcept {
@@ -47,6 +49,24 @@ void keep(std::span<const Piece> pieces, const Stream& hub) noexcept {
 }
 
 }  // namespace
+
+const std::byte* Piece::source() const {
+  return static_cast<const std::byte*>(from.data()) + from_place;
+}
+
+std::byte* Piece::target() const { return static_cast<std::byte*>(to.data()) + to_place; }
+
+bool has_dense_ranges(const Tensor& tensor, int dim) {
+  if (!tensor.is_contiguous()) return false;
+  const Shape& sizes = tensor.sizes();
+  return std::all_of(sizes.begin(), sizes.begin() + dim, [](std::int64_t n) { return n == 1; });
+}
+
+std::size_t range_bytes(const Tensor& tensor, int dim, std::int64_t count) {
+  const Shape& sizes = tensor.sizes();
+  for (int d = dim + 1; d < sizes.size(); ++d) count *= sizes[d];
+  return static_cast<std::size_t>(count) * tensor.element_size();
+}
 
 bool is_plain(const Tensor& from, const Tensor& to, Device hub) {
   return from.is_contiguous() && to.is_contiguous() && from.dtype() == to.dtype() &&

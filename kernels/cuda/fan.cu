@@ -14,6 +14,9 @@ constexpr int kWordsInFlight = 4;
 constexpr std::uint32_t kChunkBytes = kThreads * kWordsInFlight * 16;
 // Enough blocks to fill the largest GPU several times over.
 constexpr std::uint32_t kMostBlocks = 1024;
+// About one per multiprocessor of a large GPU, for runs that go to several devices: two megabytes
+// in flight fill a link, and what is more only waits in the switch, in front of other receivers.
+constexpr std::uint32_t kMostFanBlocks = 132;
 
 // Runs as a kernel takes them: by value, so that a launch needs no memory and can be captured.
 template <int N>
@@ -29,6 +32,7 @@ struct FanTable {
 // Kernel parameters end at 32,764 bytes.
 constexpr int kFewRuns = 8;
 constexpr int kSomeRuns = 120;
+constexpr int kManyRuns = 320;
 constexpr int kMostRuns = 1100;
 static_assert(sizeof(FanTable<kMostRuns>) <= 32764);
 
@@ -130,7 +134,8 @@ void launch_table(void* stream, std::span<const Run> runs, std::span<const std::
     chunks += static_cast<std::uint32_t>((runs[i].bytes + kChunkBytes - 1) / kChunkBytes);
   }
   table.chunks = chunks;
-  launch("fan", stream, std::min(chunks, kMostBlocks), kThreads, 0, fan_kernel<N>, table);
+  const std::uint32_t most = shifts.empty() ? kMostBlocks : kMostFanBlocks;
+  launch("fan", stream, std::min(chunks, most), kThreads, 0, fan_kernel<N>, table);
 }
 
 }  // namespace
@@ -143,6 +148,8 @@ void fan(void* stream, std::span<const Run> runs, std::span<const std::ptrdiff_t
       launch_table<kFewRuns>(stream, now, shifts);
     } else if (count <= static_cast<std::size_t>(kSomeRuns)) {
       launch_table<kSomeRuns>(stream, now, shifts);
+    } else if (count <= static_cast<std::size_t>(kManyRuns)) {
+      launch_table<kManyRuns>(stream, now, shifts);
     } else {
       launch_table<kMostRuns>(stream, now, shifts);
     }

@@ -10,20 +10,18 @@ namespace {
 // Inputs that one thread has in flight: they may be a peer's, a microsecond away.
 constexpr int kInFlight = 8;
 
-template <class T>
-using StoredOf = typename Folder<T, FoldOp::sum>::Stored;
-
 template <class Stored, int V>
 struct alignas(sizeof(Stored) * V) Word {
   Stored elements[V];
 };
 
 // Folds the V elements at `at`, to which all addresses are aligned; input(k) is input k's address.
-template <class T, int V, class Input>
-__device__ Word<StoredOf<T>, V> fold_word(FoldOp op, double divisor, int input_count,
-                                          std::int64_t at, const Input& input) {
-  using Stored = StoredOf<T>;
-  using Acc = typename Folder<T, FoldOp::sum>::Acc;
+// F is fixed before any loop begins: a choice between loads and sums would keep loads waiting.
+template <class F, int V, class Input>
+__device__ Word<typename F::Stored, V> fold_word(double divisor, int input_count, std::int64_t at,
+                                                 const Input& input) {
+  using Stored = typename F::Stored;
+  using Acc = typename F::Acc;
   using Vector = Word<Stored, V>;
   Acc accumulators[V];
   for (int base = 0; base < input_count; base += kInFlight) {
@@ -36,35 +34,28 @@ __device__ Word<StoredOf<T>, V> fold_word(FoldOp op, double divisor, int input_c
             *reinterpret_cast<const Vector*>(static_cast<const Stored*>(input(base + k)) + at);
       }
     }
-    with_fold<T>(op, [&](auto folder) {
-      using F = typename decltype(folder)::type;
-      if constexpr (F::kIsDefined) {
 #pragma unroll
-        for (int k = 0; k < kInFlight; ++k) {
-          if (k >= rest) break;
+    for (int k = 0; k < kInFlight; ++k) {
+      if (k >= rest) break;
 #pragma unroll
-          for (int i = 0; i < V; ++i) {
-            const Acc value = F::load(loaded[k].elements[i]);
-            accumulators[i] = base + k == 0 ? value : F::combine(accumulators[i], value);
-          }
-        }
+      for (int i = 0; i < V; ++i) {
+        const Acc value = F::load(loaded[k].elements[i]);
+        accumulators[i] = base + k == 0 ? value : F::combine(accumulators[i], value);
       }
-    });
+    }
   }
   Vector result;
 #pragma unroll
-  for (int i = 0; i < V; ++i) {
-    result.elements[i] = Folder<T, FoldOp::sum>::finish(accumulators[i], divisor);
-  }
+  for (int i = 0; i < V; ++i) result.elements[i] = F::finish(accumulators[i], divisor);
   return result;
 }
 
-template <class T, int V>
+template <class F, int V>
 __device__ void fold_into_outs(const FoldPlan& plan, std::int64_t at) {
-  using Stored = StoredOf<T>;
+  using Stored = typename F::Stored;
   using Vector = Word<Stored, V>;
-  const Vector result = fold_word<T, V>(plan.op, plan.divisor, plan.input_count, at,
-                                        [&](int k) { return plan.inputs[k]; });
+  const Vector result =
+      fold_word<F, V>(plan.divisor, plan.input_count, at, [&](int k) { return plan.inputs[k]; });
   // Blocks begin with different receivers, so that no link serves all at once.
   const int outs = plan.out_count;
   int out = static_cast<int>(blockIdx.x % static_cast<unsigned>(outs));
@@ -78,16 +69,21 @@ __device__ void fold_into_outs(const FoldPlan& plan, std::int64_t at) {
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads)
     fold_kernel(const __grid_constant__ FoldPlan plan, std::int64_t head) {
-  const std::int64_t words = (plan.count - head) / V;
-  for (std::int64_t i = first_index(); i < words; i += index_step()) {
-    fold_into_outs<T, V>(plan, head + i * V);
-  }
-  if constexpr (V > 1) {
-    const std::int64_t single = first_index();
-    const std::int64_t tail = head + words * V;
-    if (single < head) fold_into_outs<T, 1>(plan, single);
-    if (single < plan.count - tail) fold_into_outs<T, 1>(plan, tail + single);
-  }
+  with_fold<T>(plan.op, [&](auto folder) {
+    using F = typename decltype(folder)::type;
+    if constexpr (F::kIsDefined) {
+      const std::int64_t words = (plan.count - head) / V;
+      for (std::int64_t i = first_index(); i < words; i += index_step()) {
+        fold_into_outs<F, V>(plan, head + i * V);
+      }
+      if constexpr (V > 1) {
+        const std::int64_t single = first_index();
+        const std::int64_t tail = head + words * V;
+        if (single < head) fold_into_outs<F, 1>(plan, single);
+        if (single < plan.count - tail) fold_into_outs<F, 1>(plan, tail + single);
+      }
+    }
+  });
 }
 
 // Several folds as a kernel takes them: by value, so that a launch needs no memory and can be
@@ -108,10 +104,9 @@ struct FoldTable {
 static_assert(sizeof(FoldTable) <= 32764);
 
 // Each block folds chunks of kThreads * V elements.
-template <class T, int V>
-__global__ void __launch_bounds__(kThreads)
-    fold_runs_kernel(const __grid_constant__ FoldTable table) {
-  using Stored = StoredOf<T>;
+template <class F, int V>
+__device__ void fold_chunks(const FoldTable& table) {
+  using Stored = typename F::Stored;
   for (std::uint32_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
     int low = 0;
     int high = table.run_count;
@@ -138,13 +133,22 @@ __global__ void __launch_bounds__(kThreads)
       const std::int64_t at = begin + static_cast<std::int64_t>(threadIdx.x) * V;
       if (at < done) {
         *reinterpret_cast<Word<Stored, V>*>(out + at) =
-            fold_word<T, V>(table.op, table.divisor, table.input_count, at, input);
+            fold_word<F, V>(table.divisor, table.input_count, at, input);
       }
     }
     for (std::int64_t at = done + threadIdx.x; at < end; at += kThreads) {
-      out[at] = fold_word<T, 1>(table.op, table.divisor, table.input_count, at, input).elements[0];
+      out[at] = fold_word<F, 1>(table.divisor, table.input_count, at, input).elements[0];
     }
   }
+}
+
+template <class T, int V>
+__global__ void __launch_bounds__(kThreads)
+    fold_runs_kernel(const __grid_constant__ FoldTable table) {
+  with_fold<T>(table.op, [&](auto folder) {
+    using F = typename decltype(folder)::type;
+    if constexpr (F::kIsDefined) fold_chunks<F, V>(table);
+  });
 }
 
 // The fewest elements before all addresses are aligned to 16 bytes, or -1 if they never are.
@@ -162,8 +166,8 @@ std::int64_t aligned_head(const FoldPlan& plan) {
   return head < plan.count ? head : plan.count;
 }
 
-// Enough blocks to fill the largest GPU several times over.
-constexpr std::int64_t kMostBlocks = 2048;
+// Two blocks per multiprocessor of a large GPU: what is more only queues up in the switch.
+constexpr std::int64_t kMostBlocks = 264;
 
 void launch_runs(void* stream, const FoldRunsPlan& plan, std::size_t first, std::size_t count) {
   const auto each = static_cast<std::size_t>(plan.input_count);

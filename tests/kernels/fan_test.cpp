@@ -74,6 +74,16 @@ TEST(FanKernelTest, CopiesToReceiversAtAnyDistance) {
   }
 }
 
+// From a megabyte on, runs may pass through another kernel.
+TEST(FanKernelTest, CopiesLargeRuns) {
+  for (const std::int64_t rest : {0, 1, 15, 16, 40001}) {
+    expect_copied(0, 0, (std::int64_t{1} << 20) + rest, 1, 0);
+    expect_copied(16, 48, (std::int64_t{1} << 20) + rest, 7, 16);
+  }
+  expect_copied(1, 1, std::int64_t{1} << 20, 2, 16);
+  expect_copied(0, 0, std::int64_t{1} << 20, 2, 8);
+}
+
 TEST(FanKernelTest, TakesThousandsOfRuns) {
   for (const int count : {7, 8, 9, 119, 120, 121, 1099, 1100, 1101, 2500}) {
     // Runs of 0 … 40 bytes, in turn, that the receiver gets in reverse order.

@@ -223,6 +223,49 @@ TEST(FoldKernelTest, WritesEveryOutput) {
   }
 }
 
+// From a megabyte on, arrays may pass through other kernels.
+TEST(FoldKernelTest, FoldsLargeArrays) {
+  struct Case {
+    DType dtype;
+    FoldOp op;
+    int inputs;
+    std::int64_t rest;  // elements beyond a megabyte
+  };
+  for (const Case& c : {Case{f32, FoldOp::sum, 8, 4097}, Case{f32, FoldOp::sum, 17, 0},
+                        Case{f32, FoldOp::max, 3, 1021}, Case{f16, FoldOp::sum, 4, 2055},
+                        Case{bf16, FoldOp::prod, 2, 7}, Case{u8, FoldOp::bxor, 7, 4111},
+                        Case{i32, FoldOp::min, 5, 1}, Case{f64, FoldOp::sum, 16, 513}}) {
+    const std::int64_t count = (std::int64_t{1} << 20) / element_size(c.dtype) + c.rest;
+    std::vector<Array> arrays(static_cast<std::size_t>(c.inputs) + 1,
+                              Array(c.dtype, contiguous({count})));
+    for (std::size_t k = 1; k < arrays.size(); ++k) {
+      fill_range(arrays[k], static_cast<std::uint32_t>(k), 0, 9);
+    }
+    dispatch(c.dtype, [&](auto tag) { expect_folded<typename decltype(tag)::type>(c.op, arrays); });
+  }
+}
+
+TEST(FoldKernelTest, WritesEveryLargeOutput) {
+  constexpr std::int64_t kCount = (1 << 18) + 1025;
+  std::vector<Array> arrays(4, Array(f32, contiguous({kCount})));
+  for (std::size_t k = 0; k < 4; ++k) fill_range(arrays[k], static_cast<std::uint32_t>(k), -1, 1);
+  const auto after = testing::run_everywhere(
+      arrays,
+      [](const Target& target, const std::vector<TensorRef>& t) {
+        // One output is an input, too.
+        const void* inputs[] = {t[1].data, t[2].data, t[3].data};
+        void* outs[] = {t[0].data, t[2].data};
+        kernels::fold(target, FoldOp::sum, std::span<void* const>(outs), inputs, kCount, f32);
+      },
+      "large fold into several");
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    const float expected =
+        (arrays[1].get<float>(i) + arrays[2].get<float>(i)) + arrays[3].get<float>(i);
+    ASSERT_EQ(after[0].get<float>(i), expected) << i;
+    ASSERT_EQ(after[2].get<float>(i), expected) << i;
+  }
+}
+
 TEST(FoldKernelTest, FoldsRunsAsSingleFolds) {
   for (const DType dtype : {bool_, u8, i16, bf16, f32, i64}) {
     for (const int run_count : {1, 3, 300, 1100}) {
