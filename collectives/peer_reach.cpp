@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <optional>
 
 #include <gantry/device/peer.hpp>
-
-#include "streams/stream_signal.hpp"
+#include <gantry/streams/event.hpp>
 
 namespace gantry {
 
@@ -50,7 +50,12 @@ void order_behind(const Stream& hub, std::span<const Stream> others) {
 }
 
 void release_behind(std::span<const Stream> others, const Stream& hub) {
-  release_streams(hub, others);
+  std::optional<Event> reached;
+  for (const Stream& other : others) {
+    if (other == hub) continue;
+    if (!reached) reached = hub.record();
+    other.wait(*reached);
+  }
 }
 
 void order_all(std::span<const Stream> streams) {

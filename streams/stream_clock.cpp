@@ -7,7 +7,6 @@
 #include "streams/clock_registry.hpp"
 #include "streams/event_pool.hpp"
 #include "streams/stream_pool.hpp"
-#include "streams/stream_signal.hpp"
 
 namespace gantry {
 namespace {
@@ -85,13 +84,6 @@ StreamClock::StreamClock(const Stream& stream, std::uint32_t slot)
       slot_(slot),
       is_external_(!StreamPool::owns(stream.id())),
       retired_(StreamPool::is_per_thread(stream.native_handle())) {}
-
-StreamClock::~StreamClock() = default;
-
-StreamSignal& StreamClock::signal() {
-  std::call_once(signal_made_, [this] { signal_ = std::make_unique<StreamSignal>(); });
-  return *signal_;
-}
 
 void StreamClock::begin_mark(ClockMark& mark) {
   mark.clock = this;

@@ -16,7 +16,6 @@
 namespace gantry {
 
 class StreamClock;
-class StreamSignal;
 
 /// One mark of a clock, and what its stream had seen of all others when it was made.
 ///
@@ -82,8 +81,6 @@ class ClockRow {
 /// Thread safety: every member may be called from any thread. Clocks live as long as the process.
 class StreamClock {
  public:
-  ~StreamClock();
-
   /// The clock of `stream`, by device and Stream::id(). Lock-free once it exists.
   [[nodiscard]] static StreamClock& of(const Stream& stream);
   /// The clock of that id if there is one, else nullptr.
@@ -143,9 +140,6 @@ class StreamClock {
   /// captured. Throws: CudaError.
   bool order_before(StreamClock& waiter, std::uint64_t mark = UINT64_MAX);
 
-  /// Made at the first call, which allocates pinned memory.
-  [[nodiscard]] StreamSignal& signal();
-
   /// The handle belongs to another stream now: nothing is ever recorded here again, and only a
   /// device-wide synchronization completes what no event under way covers.
   void retire();
@@ -174,8 +168,6 @@ class StreamClock {
   alignas(64) std::atomic<std::uint64_t> marks_{0};
   alignas(64) std::atomic<std::uint64_t> completed_{0};
   ClockRow seen_;
-  std::once_flag signal_made_;
-  std::unique_ptr<StreamSignal> signal_;
   std::mutex mutex_;  ///< guards what follows, and recording against retirement
   std::vector<std::shared_ptr<Flight>> flights_;  ///< events under way, oldest first
 };

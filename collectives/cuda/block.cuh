@@ -194,12 +194,12 @@ class CudaBlock : public CudaCrew<0, kThreads, 0> {
           return;
         }
         crew.sync();
-        if (crew.is_leader()) count(&progress.worked[Index], step + 1);
+        if (crew.is_leader()) set_count(&progress.worked[Index], step + 1);
       }
     } else if (thread < kTeller + 32) {
       CudaCrew<kTeller, 32, kMaxCrews + Index + 1> crew(&progress);
       for (std::int64_t step = 0; step < steps; ++step) {
-        while (counted(&progress.worked[Index]) <= step) {
+        while (count_of(&progress.worked[Index]) <= step) {
           if (progress.gave_up[Index]) return;
         }
         __syncwarp();
@@ -212,12 +212,12 @@ class CudaBlock : public CudaCrew<0, kThreads, 0> {
   }
 
   // What a crew did before its leader counts is there for those who see the count.
-  __device__ static void count(std::uint32_t* word, std::int64_t steps) {
+  __device__ static void set_count(std::uint32_t* word, std::int64_t steps) {
     asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"l"(__cvta_generic_to_shared(word)),
                  "r"(static_cast<std::uint32_t>(steps))
                  : "memory");
   }
-  __device__ static std::int64_t counted(const std::uint32_t* word) {
+  __device__ static std::int64_t count_of(const std::uint32_t* word) {
     std::uint32_t value;
     asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
                  : "=r"(value)

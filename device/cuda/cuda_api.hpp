@@ -37,8 +37,6 @@ namespace gantry::cuda {
   X(cuStreamQuery)                      \
   X(cuStreamSynchronize)                \
   X(cuStreamWaitEvent)                  \
-  X(cuStreamWaitValue32)                \
-  X(cuStreamWriteValue32)               \
   X(cuThreadExchangeStreamCaptureMode)
 
 /// Note [Driver API]

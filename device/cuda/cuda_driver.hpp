@@ -68,9 +68,6 @@ class CudaDriver final : public Driver {
   [[nodiscard]] bool query_stream(NativeStream stream) override;
   void synchronize_stream(NativeStream stream) override;
   void wait_event(NativeStream stream, NativeEvent event) override;
-  [[nodiscard]] bool supports_stream_words(int device) override;
-  void write_word(NativeStream stream, std::uint32_t* word, std::uint32_t value) override;
-  void wait_word(NativeStream stream, const std::uint32_t* word, std::uint32_t value) override;
   void launch_host_function(NativeStream stream, void (*function)(void*), void* data) override;
 
   // cuda_event.cpp

@@ -65,32 +65,6 @@ void CudaDriver::wait_event(NativeStream stream, NativeEvent event) {
                     "waiting for an event", stream);
 }
 
-bool CudaDriver::supports_stream_words(int device) {
-  // The attribute of the 64-bit forms: there is none for the others since they are always there on
-  // Linux, and on other systems both are there or none.
-  int supported = 0;
-  GANTRY_CUDA_CHECK(cuda::api().cuDeviceGetAttribute(
-                        &supported, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device),
-                    "asking for memory operations of streams", device);
-  return supported != 0;
-}
-
-void CudaDriver::write_word(NativeStream stream, std::uint32_t* word, std::uint32_t value) {
-  const cuda::ContextScope scope(stream);
-  GANTRY_CUDA_CHECK(
-      cuda::api().cuStreamWriteValue32(native(stream), reinterpret_cast<CUdeviceptr>(word), value,
-                                       CU_STREAM_WRITE_VALUE_DEFAULT),
-      "writing a word", stream);
-}
-
-void CudaDriver::wait_word(NativeStream stream, const std::uint32_t* word, std::uint32_t value) {
-  const cuda::ContextScope scope(stream);
-  GANTRY_CUDA_CHECK(
-      cuda::api().cuStreamWaitValue32(native(stream), reinterpret_cast<CUdeviceptr>(word), value,
-                                      CU_STREAM_WAIT_VALUE_GEQ),
-      "waiting for a word", stream);
-}
-
 void CudaDriver::launch_host_function(NativeStream stream, void (*function)(void*), void* data) {
   const cuda::ContextScope scope(stream);
   GANTRY_CUDA_CHECK(cuda::api().cuLaunchHostFunc(native(stream), function, data),

@@ -14,7 +14,6 @@
 #include "device/sim/sim_event.hpp"
 #include "device/sim/sim_memory.hpp"
 #include "device/sim/sim_pool.hpp"
-#include "device/sim/sim_word.hpp"
 
 namespace gantry {
 
@@ -93,9 +92,6 @@ class SimDriver final : public Driver {
   bool query_stream(NativeStream stream) override;
   void synchronize_stream(NativeStream stream) override;
   void wait_event(NativeStream stream, NativeEvent event) override;
-  bool supports_stream_words(int device) override;
-  void write_word(NativeStream stream, std::uint32_t* word, std::uint32_t value) override;
-  void wait_word(NativeStream stream, const std::uint32_t* word, std::uint32_t value) override;
   void launch_host_function(NativeStream stream, void (*function)(void*), void* data) override;
 
   NativeEvent create_event(int device, NativeEventFlags flags) override;
@@ -143,7 +139,6 @@ class SimDriver final : public Driver {
   std::unique_ptr<AddressSpace> memory_;
   std::vector<std::unique_ptr<MemoryPool>> pools_;
   EventTable events_;
-  WordTable words_;
   CaptureTable captures_;
 };
 

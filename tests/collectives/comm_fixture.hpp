@@ -15,7 +15,6 @@
 #include "collectives/comm_tuning.hpp"
 #include "collectives/fresh_outputs.hpp"
 #include "tests/support/device_fixture.hpp"
-#include "tests/support/fault_driver.hpp"
 
 namespace gantry::testing {
 
@@ -49,11 +48,6 @@ inline std::vector<CommTuning> all_tunings() {
 
 class CommFixture : public DeviceTest {
  protected:
-  /// How often a stream was made to wait for another one.
-  static std::uint64_t waits_of(const FaultDriver& counting) {
-    return counting.calls("wait_event") + counting.calls("wait_word");
-  }
-
   void TearDown() override {
     release_spare_outputs();
     DeviceTest::TearDown();

@@ -256,18 +256,6 @@ class FaultDriver : public Driver {
     enter("wait_event");
     wrapped_.wait_event(stream, event);
   }
-  bool supports_stream_words(int device) override {
-    enter("supports_stream_words");
-    return wrapped_.supports_stream_words(device);
-  }
-  void write_word(NativeStream stream, std::uint32_t* word, std::uint32_t value) override {
-    enter("write_word");
-    wrapped_.write_word(stream, word, value);
-  }
-  void wait_word(NativeStream stream, const std::uint32_t* word, std::uint32_t value) override {
-    enter("wait_word");
-    wrapped_.wait_word(stream, word, value);
-  }
   void launch_host_function(NativeStream stream, void (*function)(void*), void* data) override {
     enter("launch_host_function");
     wrapped_.launch_host_function(stream, function, data);

@@ -212,18 +212,6 @@ class CountingDriver : public Driver {
     count();
     wrapped_.wait_event(stream, event);
   }
-  bool supports_stream_words(int device) override {
-    count();
-    return wrapped_.supports_stream_words(device);
-  }
-  void write_word(NativeStream stream, std::uint32_t* word, std::uint32_t value) override {
-    count();
-    wrapped_.write_word(stream, word, value);
-  }
-  void wait_word(NativeStream stream, const std::uint32_t* word, std::uint32_t value) override {
-    count();
-    wrapped_.wait_word(stream, word, value);
-  }
   void launch_host_function(NativeStream stream, void (*function)(void*), void* data) override {
     count();
     wrapped_.launch_host_function(stream, function, data);

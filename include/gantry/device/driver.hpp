@@ -179,14 +179,6 @@ class Driver {
   virtual void synchronize_stream(NativeStream stream) = 0;
   /// Makes later work on `stream` wait for the record that `event` holds now.
   virtual void wait_event(NativeStream stream, NativeEvent event) = 0;
-  /// True if streams of the device take the two calls below.
-  [[nodiscard]] virtual bool supports_stream_words(int device) = 0;
-  /// Stores `value` in `word`, memory of allocate_pinned, as soon as the stream's work so far is
-  /// done. Not in captures.
-  virtual void write_word(NativeStream stream, std::uint32_t* word, std::uint32_t value) = 0;
-  /// Makes later work on `stream` wait until `word` holds `value` or, counting on past 2^32, up to
-  /// 2^31 more. The write_word that brings it there was called before. Not in captures.
-  virtual void wait_word(NativeStream stream, const std::uint32_t* word, std::uint32_t value) = 0;
   /// Runs `function(data)` on a host thread in stream order; it must not call the driver.
   virtual void launch_host_function(NativeStream stream, void (*function)(void*), void* data) = 0;
 
