@@ -99,8 +99,7 @@ __device__ void fold(const Combination& how, std::byte* to, std::int64_t bytes, 
       if constexpr (std::is_same_v<F, kernels::Folder<T, FoldOp::sum>> && sizeof(T) >= 2) {
         // Narrow elements have wide accumulators.
         constexpr int kWords = sizeof(T) >= 4 ? 2 : 1;
-        if (from.count <= 2)
-          return fold_words<F, Threads, 2, kWords * 2>(how, to, bytes, from, thread);
+        if (from.count <= 2) return fold_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
         if (from.count <= 4) return fold_words<F, Threads, 4, kWords>(how, to, bytes, from, thread);
       }
       fold_words<F, Threads, 8, 1>(how, to, bytes, from, thread);
