@@ -10,7 +10,7 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/coalesce.hpp"
+#include "collectives/comm/coalesce.hpp"
 #include "collectives/communicator_checks.hpp"
 #include "collectives/communicator_impl.hpp"
 #include "collectives/folding.hpp"

@@ -15,9 +15,9 @@
 #include <gantry/device/properties.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "collectives/hierarchical_transport.hpp"
-#include "collectives/p2p_plans.hpp"
-#include "collectives/peer_probe.hpp"
+#include "collectives/hierarchical/transport.hpp"
+#include "collectives/p2p/plans.hpp"
+#include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
 #include "core/flight_file.hpp"
 

@@ -13,8 +13,8 @@
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/process_identity.hpp>
 
-#include "collectives/bootstrap.hpp"
-#include "collectives/control_block.hpp"
+#include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/control/block.hpp"
 #include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
 #include "device/fault_source.hpp"

@@ -8,7 +8,7 @@
 #include <gantry/device/device.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "collectives/bootstrap.hpp"
+#include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/descriptor.hpp"
 
 namespace gantry {

@@ -6,7 +6,7 @@
 
 #include <gantry/core/dtype.hpp>
 
-#include "collectives/device_words.hpp"
+#include "collectives/control/device_words.hpp"
 #include "collectives/protocol/layout.hpp"
 #include "kernels/fold.hpp"
 

@@ -1,4 +1,4 @@
-#include "collectives/bootstrap.hpp"
+#include "collectives/bootstrap/bootstrap.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -12,8 +12,8 @@
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/comm_tuning.hpp"
-#include "collectives/fresh_outputs.hpp"
+#include "collectives/comm/fresh_outputs.hpp"
+#include "collectives/comm/tuning.hpp"
 #include "tests/support/device_fixture.hpp"
 
 namespace gantry::testing {

@@ -1,4 +1,4 @@
-#include "collectives/control_block.hpp"
+#include "collectives/control/block.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

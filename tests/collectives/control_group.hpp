@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/control_block.hpp"
+#include "collectives/control/block.hpp"
 #include "tests/support/flight_folder.hpp"
 #include "tests/support/rank_threads.hpp"
 

@@ -1,5 +1,5 @@
 // Collectives in two layers, with ranks as threads and machines that are names only.
-#include "collectives/hierarchical_transport.hpp"
+#include "collectives/hierarchical/transport.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/control_block.hpp"
+#include "collectives/control/block.hpp"
 #include "tests/collectives/host_group.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"

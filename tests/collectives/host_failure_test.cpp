@@ -6,7 +6,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/control_block.hpp"
+#include "collectives/control/block.hpp"
 #include "tests/collectives/host_group.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"

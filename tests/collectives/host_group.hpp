@@ -11,8 +11,8 @@
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/bootstrap.hpp"
-#include "collectives/host_transport.hpp"
+#include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/host/transport.hpp"
 #include "tests/collectives/scalar_fold.hpp"
 #include "tests/support/rank_threads.hpp"
 

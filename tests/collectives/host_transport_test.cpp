@@ -1,5 +1,5 @@
 // Collectives through host memory and TCP, with ranks as threads.
-#include "collectives/host_transport.hpp"
+#include "collectives/host/transport.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Probes between devices that work, and between some whose writes get lost.
-#include "collectives/peer_probe.hpp"
+#include "collectives/peers/probe.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <gantry/device/guard.hpp>
 #include <gantry/device/properties.hpp>
 
-#include "collectives/peer_cache.hpp"
-#include "collectives/peer_reach.hpp"
+#include "collectives/peers/cache.hpp"
+#include "collectives/peers/reach.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"

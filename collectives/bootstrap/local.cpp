@@ -1,0 +1,139 @@
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+
+#include "collectives/bootstrap/bootstrap.hpp"
+
+namespace gantry {
+
+namespace {
+
+// Where the threads of one group meet.
+class Meeting {
+ public:
+  Meeting(int size, std::chrono::milliseconds timeout)
+      : timeout_(timeout), gone_(static_cast<std::size_t>(size), false) {}
+
+  std::vector<std::string> exchange(int rank, std::int64_t number, const std::string& bytes) {
+    std::unique_lock lock(mutex_);
+    Round& round = rounds_[number];
+    round.bytes.resize(gone_.size());
+    round.bytes[static_cast<std::size_t>(rank)] = bytes;
+    changed_.notify_all();
+    const auto missing = [&] {
+      int first = 0;
+      for (const auto& part : round.bytes) {
+        if (!part) return first;
+        ++first;
+      }
+      return -1;
+    };
+    const auto lost = [&] {
+      for (std::size_t i = 0; i < gone_.size(); ++i) {
+        if (gone_[i] && !round.bytes[i]) return static_cast<int>(i);
+      }
+      return -1;
+    };
+    const bool ended = changed_.wait_until(lock, std::chrono::steady_clock::now() + timeout_,
+                                           [&] { return missing() < 0 || lost() >= 0; });
+    if (!ended) {
+      throw TimeoutError(fmt::format(
+          "Communicator: rank {} waited {} s, but rank {} of this process did not come", rank,
+          std::chrono::duration_cast<std::chrono::seconds>(timeout_).count(), missing()));
+    }
+    if (const int rank_lost = lost(); rank_lost >= 0) {
+      throw PeerLostError(fmt::format("Communicator: rank {} of this process gave up", rank_lost),
+                          rank_lost);
+    }
+    std::vector<std::string> all;
+    for (const auto& part : round.bytes) all.push_back(*part);
+    if (++round.takers == gone_.size()) rounds_.erase(number);
+    return all;
+  }
+
+  void leave(int rank) {
+    const std::lock_guard lock(mutex_);
+    gone_[static_cast<std::size_t>(rank)] = true;
+    changed_.notify_all();
+  }
+
+  // The meeting that `members` of this one ask for by `key`; one for all of them.
+  std::shared_ptr<Meeting> part(const std::string& key, std::size_t members) {
+    const std::lock_guard lock(mutex_);
+    Part& part = parts_[key];
+    if (!part.meeting)
+      part.meeting = std::make_shared<Meeting>(static_cast<int>(members), timeout_);
+    std::shared_ptr<Meeting> meeting = part.meeting;
+    if (++part.takers == members) parts_.erase(key);
+    return meeting;
+  }
+
+ private:
+  struct Round {
+    std::vector<std::optional<std::string>> bytes;
+    std::size_t takers = 0;
+  };
+  struct Part {
+    std::shared_ptr<Meeting> meeting;
+    std::size_t takers = 0;
+  };
+
+  const std::chrono::milliseconds timeout_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::int64_t, Round> rounds_;
+  std::map<std::string, Part> parts_;
+  std::vector<bool> gone_;
+};
+
+class LocalBootstrap final : public Bootstrap {
+ public:
+  LocalBootstrap(std::shared_ptr<Meeting> meeting, int rank)
+      : meeting_(std::move(meeting)), rank_(rank) {}
+  ~LocalBootstrap() override { meeting_->leave(rank_); }
+
+  std::vector<std::string> all_gather(const std::string& bytes) override {
+    return meeting_->exchange(rank_, round_++, bytes);
+  }
+
+  // Threads end with their process.
+  int lost_rank() const noexcept override { return -1; }
+
+  std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
+                                    std::string_view name) override {
+    std::string key(name);
+    int rank = 0;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      key += fmt::format("/{}", members[i]);
+      if (members[i] == rank_) rank = static_cast<int>(i);
+    }
+    key += fmt::format("#{}", subsets_[key]++);
+    return std::make_unique<LocalBootstrap>(meeting_->part(key, members.size()), rank);
+  }
+
+ private:
+  std::shared_ptr<Meeting> meeting_;
+  int rank_;
+  std::int64_t round_ = 0;
+  std::map<std::string, int> subsets_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Bootstrap>> make_local_bootstraps(int size,
+                                                              std::chrono::milliseconds timeout) {
+  const auto meeting = std::make_shared<Meeting>(size, timeout);
+  std::vector<std::unique_ptr<Bootstrap>> all;
+  for (int rank = 0; rank < size; ++rank) {
+    all.push_back(std::make_unique<LocalBootstrap>(meeting, rank));
+  }
+  return all;
+}
+
+}  // namespace gantry

@@ -1,0 +1,188 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+
+#include "collectives/control/block.hpp"
+
+namespace gantry {
+
+namespace {
+
+// Note [Mailboxes]
+// Each rank owns a mailbox. Of a round of all_gather every member posts a first piece with the
+// length of all it has to say, so that all know how many pieces the longest text needs, and all
+// post as many. A mailbox holds one piece, named by the number of the bootstrap and of the piece;
+// it is overwritten when every other member has counted itself as a reader. Counting fails if the
+// owner has given up on the piece meanwhile, so that a straggler cannot disturb what comes next.
+constexpr int kReaderBits = 16;
+constexpr int kStepBits = 24;
+constexpr auto kLivenessPeriod = std::chrono::milliseconds(5);
+
+class SharedMemoryBootstrap final : public Bootstrap {
+ public:
+  struct Member {
+    int rank;                                    // in the group of the file
+    std::shared_ptr<const PeerProcess> process;  // null: this process
+  };
+
+  SharedMemoryBootstrap(std::shared_ptr<ControlFile> file, std::vector<Member> members,
+                        std::size_t me, std::uint64_t generation, std::chrono::milliseconds timeout)
+      : file_(std::move(file)),
+        members_(std::move(members)),
+        me_(me),
+        generation_(generation),
+        timeout_(timeout) {}
+
+  std::vector<std::string> all_gather(const std::string& bytes) override {
+    std::vector<std::string> all(members_.size());
+    std::size_t longest = bytes.size();
+    std::size_t sent = 0;
+    do {
+      const std::uint64_t piece = next_piece();
+      const std::size_t part = std::min(bytes.size() - sent, flight::kPieceBytes);
+      post(piece, bytes.data() + sent, part, bytes.size());
+      for (std::size_t i = 0; i < members_.size(); ++i) {
+        if (i != me_) longest = std::max(longest, take(i, piece, all[i]));
+      }
+      await([&](std::size_t i) { return i != me_ || readers() + 1 == members_.size(); });
+      sent += part;
+      offset_ += flight::kPieceBytes;
+    } while (offset_ < longest);
+    offset_ = 0;
+    all[me_] = bytes;
+    return all;
+  }
+
+  // Who watches the group that is made over this one finds that out by itself.
+  int lost_rank() const noexcept override { return -1; }
+
+  std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
+                                    std::string_view name) override {
+    const std::string key = fmt::format("{}/{}/{}", generation_, name, fmt::join(members, "-"));
+    const std::string text = fmt::format("{}#{}", key, subsets_[key]++);
+    std::vector<Member> some;
+    std::size_t me = 0;
+    for (const int member : members) {
+      if (static_cast<std::size_t>(member) == me_) me = some.size();
+      some.push_back(members_.at(static_cast<std::size_t>(member)));
+    }
+    return std::make_unique<SharedMemoryBootstrap>(file_, std::move(some), me,
+                                                   std::hash<std::string>{}(text), timeout_);
+  }
+
+ private:
+  flight::Mailbox& mailbox(std::size_t member) const {
+    return file_->view().mailbox(members_[member].rank);
+  }
+
+  static std::uint64_t piece_of(std::uint64_t word) { return word >> kReaderBits; }
+
+  std::uint64_t readers() const {
+    return mailbox(me_).piece.load(std::memory_order_acquire) & ((1U << kReaderBits) - 1);
+  }
+
+  std::uint64_t next_piece() {
+    const std::uint64_t mask = (std::uint64_t{1} << kStepBits) - 1;
+    return (generation_ & mask) << kStepBits | (++steps_ & mask);
+  }
+
+  void post(std::uint64_t piece, const char* data, std::size_t bytes, std::size_t total) {
+    flight::Mailbox& mine = mailbox(me_);
+    mine.piece.store(0, std::memory_order_release);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    mine.total_bytes = total;
+    if (bytes > 0) std::memcpy(mine.data, data, bytes);
+    ControlFile::pass_on();
+    mine.piece.store(piece << kReaderBits, std::memory_order_release);
+  }
+
+  // Adds what lies in the mailbox of a member to `text`; returns the length of all of it.
+  std::size_t take(std::size_t member, std::uint64_t piece, std::string& text) {
+    flight::Mailbox& box = mailbox(member);
+    await([&](std::size_t i) {
+      return i != member || piece_of(box.piece.load(std::memory_order_acquire)) == piece;
+    });
+    ControlFile::take_over();
+    const std::uint64_t total = box.total_bytes;
+    const std::size_t part =
+        std::min<std::uint64_t>(total - std::min(total, offset_), flight::kPieceBytes);
+    text.append(reinterpret_cast<const char*>(box.data), part);
+    std::uint64_t word = box.piece.load(std::memory_order_acquire);
+    do {
+      if (piece_of(word) != piece) {
+        throw PeerLostError(fmt::format("Communicator: rank {} gave up", member),
+                            static_cast<int>(member));
+      }
+    } while (!box.piece.compare_exchange_weak(word, word + 1, std::memory_order_acq_rel));
+    return total;
+  }
+
+  // Waits until done(i) for every member; throws if one of those that it waits for ends.
+  template <class Done>
+  void await(Done done) const {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point start = Clock::now();
+    Clock::time_point next_check = start + kLivenessPeriod;
+    for (std::uint64_t spins = 0;; ++spins) {
+      std::size_t waiting = 0;
+      while (waiting < members_.size() && done(waiting)) ++waiting;
+      if (waiting == members_.size()) return;
+      if (spins < 200) continue;
+      if (spins < 5000) {
+        sched_yield();
+      } else {
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+      const Clock::time_point now = Clock::now();
+      if (now < next_check) continue;
+      next_check = now + kLivenessPeriod;
+      for (std::size_t i = 0; i < members_.size(); ++i) {
+        // It may have done its part as its last deed.
+        if (members_[i].process && !members_[i].process->alive() && !done(waiting)) {
+          throw PeerLostError(fmt::format("Communicator: rank {} died", i), static_cast<int>(i));
+        }
+      }
+      if (now - start > timeout_) {
+        throw TimeoutError(fmt::format(
+            "Communicator: rank {} waited {} ms, but rank {} did not come (GANTRY_COLL_TIMEOUT "
+            "sets the deadline)",
+            me_, timeout_.count(), waiting == me_ ? (me_ + 1) % members_.size() : waiting));
+      }
+    }
+  }
+
+  std::shared_ptr<ControlFile> file_;
+  std::vector<Member> members_;
+  std::size_t me_;
+  std::uint64_t generation_;
+  std::chrono::milliseconds timeout_;
+  std::uint64_t steps_ = 0;
+  std::uint64_t offset_ = 0;  // of the piece in the round
+  std::map<std::string, int> subsets_;
+};
+
+}  // namespace
+
+std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlBlock& control,
+                                                        const std::vector<int>& members,
+                                                        std::uint64_t generation) {
+  std::vector<SharedMemoryBootstrap::Member> some;
+  std::size_t me = 0;
+  for (const int rank : members) {
+    if (rank == control.rank()) me = some.size();
+    some.push_back({rank, control.peers().at(static_cast<std::size_t>(rank))});
+  }
+  return std::make_unique<SharedMemoryBootstrap>(control.file(), std::move(some), me, generation,
+                                                 control.timeout());
+}
+
+}  // namespace gantry

@@ -1,0 +1,194 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/core/rendezvous.hpp>
+
+#include "collectives/bootstrap/bootstrap.hpp"
+#include "core/store_wire.hpp"
+
+namespace gantry {
+
+namespace {
+
+// The connection that a world and its subsets share.
+class Connection {
+ public:
+  Connection(const ProcessIdentity& identity, std::chrono::milliseconds timeout)
+      : timeout_(timeout), rank_(identity.rank), size_(identity.world_size) {
+    const store::Address address = store::parse_address(identity.rendezvous);
+    if (address.kind == store::Address::Kind::tcp && address.port == 0) {
+      throw InvalidArgument(fmt::format(
+          "GANTRY_RDZV: expected a port that all ranks know, but got '{}'", identity.rendezvous));
+    }
+    if (identity.serves_rendezvous()) {
+      server_ = std::make_unique<StoreServer>(StoreServerOptions{.address = identity.rendezvous});
+    }
+    client_ = std::make_shared<StoreClient>(identity.rendezvous, identity.rank, timeout);
+  }
+
+  std::chrono::milliseconds timeout() const { return timeout_; }
+
+  std::shared_ptr<StoreClient> client() const {
+    std::shared_ptr<StoreClient> client = find();
+    if (!client) throw PeerLostError("Communicator: this rank has left the job's store");
+    return client;
+  }
+
+  // Rank of the world; -1: none.
+  int lost_rank() const noexcept {
+    const std::shared_ptr<StoreClient> client = find();
+    return client ? client->lost_rank() : -1;
+  }
+
+  // A rank that serves the store stays until the others, who may still read from it, have left too,
+  // unless one is lost or does not come.
+  void leave() noexcept {
+    try {
+      if (const std::shared_ptr<StoreClient> client = find()) {
+        client->set(left_key(rank_), "");
+        const auto deadline = std::chrono::steady_clock::now() + kLeavePatience;
+        for (int rank = 0; server_ && rank < size_; ++rank) {
+          (void)client->get(left_key(rank),
+                            std::chrono::duration_cast<std::chrono::milliseconds>(
+                                std::max(deadline - std::chrono::steady_clock::now(),
+                                         std::chrono::steady_clock::duration(0))));
+        }
+      }
+    } catch (const std::exception& error) {
+      logging::debug(fmt::format("leaving the job's store: {}", error.what()));
+    }
+    const std::lock_guard lock(mutex_);
+    client_.reset();
+  }
+
+ private:
+  std::shared_ptr<StoreClient> find() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return client_;
+  }
+
+  static constexpr auto kLeavePatience = std::chrono::seconds(10);
+
+  static std::string left_key(int rank) { return fmt::format("gantry/left/{}", rank); }
+
+  const std::chrono::milliseconds timeout_;
+  const int rank_;
+  const int size_;
+  std::unique_ptr<StoreServer> server_;
+  mutable std::mutex mutex_;  // guards client_
+  std::shared_ptr<StoreClient> client_;
+};
+
+class StoreBootstrap final : public Bootstrap {
+ public:
+  // `members` are ranks of the world; `me` is an index of it.
+  StoreBootstrap(std::shared_ptr<Connection> connection, std::vector<int> members, int me,
+                 std::string prefix)
+      : connection_(std::move(connection)),
+        members_(std::move(members)),
+        me_(me),
+        prefix_(std::move(prefix)) {}
+
+  std::vector<std::string> all_gather(const std::string& bytes) override {
+    const std::int64_t round = round_++;
+    const std::shared_ptr<StoreClient> client = connection_->client();
+    client->set(key(round, me_), bytes);
+    std::vector<std::string> all;
+    for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
+      all.push_back(rank == me_ ? bytes : get(*client, key(round, rank)));
+    }
+    // Whoever wrote this round has read the one before it.
+    if (round > 0) client->erase(key(round - 1, me_));
+    return all;
+  }
+
+  int lost_rank() const noexcept override { return index_of(connection_->lost_rank()); }
+
+  std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
+                                    std::string_view name) override {
+    std::vector<int> of_world;
+    for (const int member : members)
+      of_world.push_back(members_.at(static_cast<std::size_t>(member)));
+    std::string prefix = fmt::format("{}/{}/{}", prefix_, name, fmt::join(members, "-"));
+    // A long list would not fit into a key.
+    if (prefix.size() > kStoreMaxKeyBytes / 2) {
+      prefix = fmt::format("{}/{:x}", prefix.substr(0, kStoreMaxKeyBytes / 4),
+                           std::hash<std::string>{}(prefix));
+    }
+    const int times = subsets_[prefix]++;
+    const auto me = std::find(members.begin(), members.end(), me_) - members.begin();
+    return std::make_unique<StoreBootstrap>(connection_, std::move(of_world), static_cast<int>(me),
+                                            fmt::format("{}#{}", prefix, times));
+  }
+
+  void leave() noexcept override {
+    // A subset ends with no word to the store, where only ranks of the world are known.
+    if (prefix_ == kWorldPrefix) connection_->leave();
+  }
+
+  static constexpr const char* kWorldPrefix = "gantry/bootstrap";
+
+ private:
+  std::string key(std::int64_t round, int rank) const {
+    return fmt::format("{}/{}/{}", prefix_, round, rank);
+  }
+
+  int index_of(int of_world) const noexcept {
+    const auto found = std::find(members_.begin(), members_.end(), of_world);
+    return of_world < 0 || found == members_.end() ? -1
+                                                   : static_cast<int>(found - members_.begin());
+  }
+
+  // Waits for a key. The store gives up on it when any rank is lost; this only when a member is.
+  std::string get(StoreClient& client, const std::string& key) const {
+    const auto deadline = std::chrono::steady_clock::now() + connection_->timeout();
+    try {
+      return client.get(key, connection_->timeout());
+    } catch (const PeerLostError& error) {
+      if (error.rank() < 0) throw;
+      if (const int lost = index_of(error.rank()); lost >= 0) {
+        throw PeerLostError(error.what(), lost);
+      }
+    }
+    for (;;) {
+      if (const auto value = client.try_get(key)) return *value;
+      if (const int lost = lost_rank(); lost >= 0) {
+        throw PeerLostError(fmt::format("Communicator: rank {} left the job", lost), lost);
+      }
+      if (std::chrono::steady_clock::now() >= deadline) {
+        throw TimeoutError(fmt::format("Communicator: expected '{}' from its rank within {} ms",
+                                       key, connection_->timeout().count()));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  std::shared_ptr<Connection> connection_;
+  std::vector<int> members_;
+  int me_;
+  std::string prefix_;
+  std::int64_t round_ = 0;
+  std::map<std::string, int> subsets_;
+};
+
+}  // namespace
+
+std::unique_ptr<Bootstrap> make_store_bootstrap(const ProcessIdentity& identity,
+                                                std::chrono::milliseconds timeout) {
+  std::vector<int> members(static_cast<std::size_t>(identity.world_size));
+  std::iota(members.begin(), members.end(), 0);
+  return std::make_unique<StoreBootstrap>(std::make_shared<Connection>(identity, timeout),
+                                          std::move(members), identity.rank,
+                                          StoreBootstrap::kWorldPrefix);
+}
+
+}  // namespace gantry

@@ -1,0 +1,377 @@
+// broadcast_coalesced and reduce_add_coalesced: many tensors in few launches.
+//
+// Nothing is packed: the kernels that cross the links read the tensors where they are, or write the
+// outputs where they will be, and take their addresses as parameters. So a call costs one launch
+// and two stream waits a device, whatever the number of tensors, up to about a thousand.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <gantry/collectives/comm.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/streams/stream.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "collectives/comm/checks.hpp"
+#include "collectives/comm/coalesce.hpp"
+#include "collectives/comm/device_fold.hpp"
+#include "collectives/comm/fan_out.hpp"
+#include "collectives/comm/tuning.hpp"
+#include "collectives/nccl/clique.hpp"
+#include "collectives/peers/reach.hpp"
+
+namespace gantry::comm {
+
+namespace {
+
+void require_buffer(std::string_view op, const CoalesceOptions& options) {
+  if (options.buffer_bytes != 0) return;
+  throw InvalidArgument(fmt::format("{}: expected buffer_bytes > 0, but got 0", op));
+}
+
+std::vector<PaddedBucket> padded_buckets(std::span<const Tensor> tensors,
+                                         const CoalesceOptions& options) {
+  std::vector<PaddedBucket> padded;
+  for (Bucket& bucket : make_buckets(tensors, options.buffer_bytes)) {
+    padded.push_back(pad_bucket(std::move(bucket), tensors));
+  }
+  return padded;
+}
+
+std::byte* place_in(const Tensor& flat, std::int64_t offset) {
+  return static_cast<std::byte*>(flat.data()) +
+         static_cast<std::size_t>(offset) * flat.element_size();
+}
+
+// The addresses of the tensors' elements in contiguous form; `temporaries` keeps what had to be
+// made for it.
+std::vector<const void*> dense_addresses(std::span<const Tensor> tensors,
+                                         std::vector<Tensor>& temporaries) {
+  std::vector<const void*> addresses;
+  addresses.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) {
+    if (tensor.is_contiguous()) {
+      addresses.push_back(tensor.data());
+    } else {
+      temporaries.push_back(tensor.contiguous());
+      addresses.push_back(temporaries.back().data());
+    }
+  }
+  return addresses;
+}
+
+// A broadcast_coalesced between devices that reach each other.
+struct CoalescedBroadcast {
+  const std::vector<Tensor>& tensors;
+  Device source;
+  std::vector<Device> receivers;              // devices but the source
+  std::vector<std::vector<Tensor>*> results;  // of the receivers
+  std::vector<Tensor> outputs = {};           // buffers, or the results themselves
+  std::vector<FanGroup> groups = {};
+
+  void make_buffers(const CoalesceOptions& options, FreshOutputs& fresh,
+                    std::span<const void* const> addresses);
+  void make_tensors(FreshOutputs& fresh, std::span<const void* const> addresses);
+  void run(FreshOutputs& fresh, std::span<const Tensor> inputs);
+};
+
+void CoalescedBroadcast::make_buffers(const CoalesceOptions& options, FreshOutputs& fresh,
+                                      std::span<const void* const> addresses) {
+  constexpr std::size_t kMost = kernels::kMaxFanCopies;
+  for (const PaddedBucket& padded : padded_buckets(tensors, options)) {
+    for (std::size_t first = 0; first < receivers.size(); first += kMost) {
+      FanGroup& group = groups.emplace_back();
+      std::byte* base = nullptr;
+      for (std::size_t d = first; d < std::min(receivers.size(), first + kMost); ++d) {
+        const Tensor flat =
+            fresh.make({padded.elements}, padded.bucket.dtype, Stream::current(receivers[d]));
+        outputs.push_back(flat);
+        view_bucket(padded, flat, tensors, *results[d]);
+        auto* const data = static_cast<std::byte*>(flat.data());
+        if (d == first) {
+          base = data;
+        } else {
+          group.shifts.push_back(data - base);
+        }
+        if (d != first || padded.elements == 0) continue;
+        group.runs.reserve(padded.offsets.size());
+        for (std::size_t i = 0; i < padded.offsets.size(); ++i) {
+          const std::size_t member = padded.bucket.members[i];
+          group.runs.push_back(
+              {addresses[member], place_in(flat, padded.offsets[i]), tensors[member].nbytes()});
+        }
+      }
+    }
+  }
+}
+
+void CoalescedBroadcast::make_tensors(FreshOutputs& fresh, std::span<const void* const> addresses) {
+  FanGroup& group = groups.emplace_back();
+  group.runs.reserve(tensors.size() * receivers.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    for (std::size_t d = 0; d < receivers.size(); ++d) {
+      Tensor& made = (*results[d])[i];
+      made = fresh.make(tensors[i].sizes(), tensors[i].dtype(), Stream::current(receivers[d]));
+      outputs.push_back(made);
+      group.runs.push_back({addresses[i], made.data(), made.nbytes()});
+    }
+  }
+}
+
+void CoalescedBroadcast::run(FreshOutputs& fresh, std::span<const Tensor> inputs) {
+  std::vector<Stream> homes;
+  std::vector<Device> sharers;
+  for (const Device device : receivers) {
+    add_stream(homes, Stream::current(device));
+    if (std::find(sharers.begin(), sharers.end(), device) == sharers.end()) {
+      sharers.push_back(device);
+    }
+  }
+  if (!all_reach(sharers, outputs) || !all_reach(sharers, inputs)) sharers.clear();
+  try {
+    fan_out(source, groups, homes, sharers, &fresh);
+  } catch (...) {
+    std::vector<Stream> users = homes;
+    users.push_back(Stream::current(source));
+    keep_after_failure(outputs, users);
+    keep_after_failure(inputs, users);
+    throw;
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<Tensor>> broadcast_coalesced(const std::vector<Tensor>& tensors,
+                                                     const std::vector<Device>& devices,
+                                                     std::size_t buffer_bytes) {
+  return broadcast_coalesced(tensors, devices, CoalesceOptions{.buffer_bytes = buffer_bytes});
+}
+
+std::vector<std::vector<Tensor>> broadcast_coalesced(const std::vector<Tensor>& tensors,
+                                                     const std::vector<Device>& devices,
+                                                     const CoalesceOptions& options) {
+  constexpr std::string_view kOp = "broadcast_coalesced";
+  const std::vector<Device> resolved = checked_devices(kOp, devices);
+  require_buffer(kOp, options);
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined()) {
+      require_defined(kOp, tensors[i], fmt::format("tensor at index {}", i));
+    }
+    if (tensors[i].device() != resolved.front()) {
+      throw DeviceMismatchError(
+          fmt::format("{}: all tensors must be on devices[0] ({}), but tensor at index {} is on {}",
+                      kOp, resolved.front().str(), i, tensors[i].device().str()),
+          tensors[i].device().str());
+    }
+    bytes += tensors[i].nbytes();
+  }
+  std::vector<std::vector<Tensor>> result(resolved.size());
+  CoalescedBroadcast call{tensors, resolved.front(), {}, {}};
+  bool direct = true;
+  for (std::size_t d = 0; d < resolved.size(); ++d) {
+    // A repeated devices[0] gets the inputs themselves, as broadcast gives them.
+    if (resolved[d] == resolved[0]) {
+      result[d] = tensors;
+      continue;
+    }
+    result[d].resize(tensors.size());
+    call.receivers.push_back(resolved[d]);
+    call.results.push_back(&result[d]);
+    direct = direct && reaches(resolved[0], resolved[d]);
+  }
+  if (tensors.empty() || call.receivers.empty()) return result;
+  if (!direct || wants_nccl(resolved, bytes, /*same_bits=*/false)) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const std::vector<Tensor> copies = broadcast(tensors[i], resolved);
+      for (std::size_t d = 0; d < resolved.size(); ++d) result[d][i] = copies[d];
+    }
+    return result;
+  }
+  std::vector<Tensor> temporaries;
+  const std::vector<const void*> addresses = dense_addresses(tensors, temporaries);
+  FreshOutputs fresh(Stream::current(resolved[0]));
+  if (options.separate_storages) {
+    call.make_tensors(fresh, addresses);
+  } else {
+    call.make_buffers(options, fresh, addresses);
+  }
+  call.run(fresh, temporaries.empty() ? std::span<const Tensor>(tensors.data(), 1)
+                                      : std::span<const Tensor>(temporaries));
+  return result;
+}
+
+namespace {
+
+void require_lists(std::string_view op, const std::vector<std::vector<Tensor>>& inputs,
+                   const CoalesceOptions& options) {
+  if (inputs.empty()) {
+    throw InvalidArgument(fmt::format("{}: expected at least one list, but got none", op));
+  }
+  require_buffer(op, options);
+  const std::size_t length = inputs.front().size();
+  for (std::size_t d = 0; d < inputs.size(); ++d) {
+    if (inputs[d].size() == length) continue;
+    throw ShapeError(fmt::format(
+        "{}: expected lists of equal length, but list {} has {} tensors and list 0 has {}", op, d,
+        inputs[d].size(), length));
+  }
+}
+
+// One pass over hundreds of tensors of every device, list by list as they lie in memory; the texts
+// are made when something is wrong.
+bool are_summable(const std::vector<std::vector<Tensor>>& inputs, bool allow_cast) {
+  struct Expected {
+    const Shape* sizes;
+    DType dtype;
+  };
+  std::vector<Expected> expected;
+  expected.reserve(inputs.front().size());
+  for (const Tensor& tensor : inputs.front()) {
+    if (!tensor.defined()) return false;
+    expected.push_back({&tensor.sizes(), tensor.dtype()});
+  }
+  for (const std::vector<Tensor>& list : inputs) {
+    if (list.empty()) continue;
+    if (!list.front().defined() || !list.front().is_cuda()) return false;
+    const Device device = list.front().device();
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const Tensor& tensor = list[i];
+      if (!tensor.defined() || tensor.device() != device || tensor.sizes() != *expected[i].sizes ||
+          (!allow_cast && tensor.dtype() != expected[i].dtype)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void explain(std::string_view op, const std::vector<std::vector<Tensor>>& inputs, bool allow_cast) {
+  for (std::size_t i = 0; i < inputs.front().size(); ++i) {
+    std::vector<Tensor> across;
+    for (const std::vector<Tensor>& list : inputs) across.push_back(list[i]);
+    require_device_tensors(op, across, "input");
+    require_equal_shapes(op, across, "input");
+    if (!allow_cast) require_alike(op, across, "input");
+  }
+  for (std::size_t d = 0; d < inputs.size(); ++d) {
+    for (std::size_t i = 1; i < inputs[d].size(); ++i) {
+      if (inputs[d][i].device() == inputs[d][0].device()) continue;
+      throw DeviceMismatchError(
+          fmt::format("{}: expected one device per list, but list {} has tensors on {} and {}", op,
+                      d, inputs[d][0].device().str(), inputs[d][i].device().str()),
+          inputs[d][i].device().str());
+    }
+  }
+}
+
+Tensor to_pinned(const Tensor& tensor) {
+  Tensor host =
+      empty(tensor.sizes(), {.dtype = tensor.dtype(), .device = Device::cpu(), .pinned = true});
+  host.copy_(tensor, {.non_blocking = true});
+  return host;
+}
+
+// Sums onto a device that reaches all inputs, and from there into pinned memory if `to_host`.
+std::vector<Tensor> sum_lists(const std::vector<std::vector<Tensor>>& inputs, Device target,
+                              bool to_host, const CoalesceOptions& options) {
+  const std::vector<Tensor>& shapes = inputs.front();
+  std::vector<Device> sources;
+  std::vector<Tensor> temporaries;
+  std::vector<std::vector<const void*>> addresses;
+  for (const std::vector<Tensor>& list : inputs) {
+    sources.push_back(list.front().device());
+    std::vector<Tensor> converted;
+    if (options.allow_cast) {
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        converted.push_back(list[i].to(shapes[i].dtype()));
+      }
+    }
+    addresses.push_back(dense_addresses(converted.empty() ? list : converted, temporaries));
+    temporaries.insert(temporaries.end(), converted.begin(), converted.end());
+  }
+  std::vector<Tensor> result(shapes.size());
+  std::vector<Tensor> outputs;
+  std::vector<FoldGroup> groups;
+  const std::vector<PaddedBucket> buckets = padded_buckets(shapes, options);
+  for (const PaddedBucket& padded : buckets) {
+    const DType dtype = padded.bucket.dtype;
+    FoldGroup& group = groups.emplace_back();
+    group.dtype = dtype;
+    group.runs.reserve(padded.offsets.size());
+    group.inputs.reserve(padded.offsets.size() * inputs.size());
+    Tensor flat;
+    if (!options.separate_storages) {
+      flat = empty({padded.elements}, {.dtype = dtype, .device = target});
+      outputs.push_back(flat);
+      if (!to_host) view_bucket(padded, flat, shapes, result);
+    }
+    for (std::size_t i = 0; i < padded.offsets.size(); ++i) {
+      const std::size_t member = padded.bucket.members[i];
+      if (options.separate_storages) {
+        result[member] = empty(shapes[member].sizes(), {.dtype = dtype, .device = target});
+        outputs.push_back(result[member]);
+      }
+      if (shapes[member].numel() == 0) continue;
+      void* const out =
+          options.separate_storages ? result[member].data() : place_in(flat, padded.offsets[i]);
+      group.runs.push_back({out, shapes[member].numel()});
+      for (const auto& list : addresses) group.inputs.push_back(list[member]);
+    }
+  }
+  try {
+    fold_groups(target, groups, sources, {kernels::FoldOp::sum, 1});
+  } catch (...) {
+    std::vector<Stream> users{Stream::current(target)};
+    for (const Device device : sources) add_stream(users, Stream::current(device));
+    keep_after_failure(outputs, users);
+    keep_after_failure(temporaries, users);
+    throw;
+  }
+  if (to_host && options.separate_storages) {
+    for (Tensor& sum : result) sum = to_pinned(sum);
+  } else if (to_host) {
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+      view_bucket(buckets[b], to_pinned(outputs[b]), shapes, result);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>& inputs,
+                                         std::optional<Device> destination,
+                                         std::size_t buffer_bytes) {
+  return reduce_add_coalesced(inputs, destination, CoalesceOptions{.buffer_bytes = buffer_bytes});
+}
+
+std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>& inputs,
+                                         std::optional<Device> destination,
+                                         const CoalesceOptions& options) {
+  constexpr std::string_view kOp = "reduce_add_coalesced";
+  require_lists(kOp, inputs, options);
+  if (!are_summable(inputs, options.allow_cast)) explain(kOp, inputs, options.allow_cast);
+  const Device target = destination.value_or(Device::cuda()).resolved();
+  const std::vector<Tensor>& shapes = inputs.front();
+  if (shapes.empty()) return {};
+  std::vector<Device> devices;
+  std::size_t bytes = 0;
+  for (const std::vector<Tensor>& list : inputs) devices.push_back(list.front().device());
+  for (const Tensor& tensor : shapes) bytes += tensor.nbytes();
+  const Device folder = target.is_cpu() ? devices.front() : target;
+  const bool direct =
+      std::all_of(devices.begin(), devices.end(), [&](Device d) { return reaches(folder, d); });
+  if (!direct || wants_nccl(devices, bytes, /*same_bits=*/false)) {
+    std::vector<Tensor> result;
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      std::vector<Tensor> across;
+      for (const std::vector<Tensor>& list : inputs) across.push_back(list[i]);
+      result.push_back(reduce_add(across, target, {.allow_cast = options.allow_cast}));
+    }
+    return result;
+  }
+  return sum_lists(inputs, folder, target.is_cpu(), options);
+}
+
+}  // namespace gantry::comm

@@ -1,0 +1,224 @@
+#include <fmt/format.h>
+
+#include <gantry/collectives/comm.hpp>
+#include <gantry/core/error.hpp>
+
+#include "collectives/comm/checks.hpp"
+#include "collectives/comm/device_fold.hpp"
+#include "collectives/comm/fan_out.hpp"
+#include "collectives/comm/pieces.hpp"
+#include "collectives/nccl/clique.hpp"
+#include "collectives/peers/reach.hpp"
+#include "kernels/fan.hpp"
+
+namespace gantry::comm {
+
+namespace {
+
+// Checks one output per input, each beside its input and of its dtype.
+void require_pairs(std::string_view op, std::span<const Tensor> outputs,
+                   std::span<const Tensor> inputs) {
+  require_device_tensors(op, inputs, "input");
+  require_device_tensors(op, outputs, "output");
+  require_alike(op, inputs, "input");
+  require_alike(op, outputs, "output");
+  require_writable(op, outputs);
+  require_apart(op, outputs, inputs);
+  if (outputs.size() != inputs.size()) {
+    throw InvalidArgument(fmt::format("{}: expected one output per input ({}), but got {}", op,
+                                      inputs.size(), outputs.size()));
+  }
+  if (outputs.front().dtype() != inputs.front().dtype()) {
+    throw DTypeError(fmt::format("{}: expected outputs of dtype {}, but got {}", op,
+                                 name(inputs.front().dtype()), name(outputs.front().dtype())));
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (outputs[i].device() == inputs[i].device()) continue;
+    throw DeviceMismatchError(
+        fmt::format("{}: expected output {} on its input's device {}, but got {}", op, i,
+                    inputs[i].device().str(), outputs[i].device().str()),
+        outputs[i].device().str());
+  }
+}
+
+// `large` must have `factor` times the rows of `small`.
+void require_rows(std::string_view op, const Tensor& large, const Tensor& small, std::size_t factor,
+                  std::string_view what) {
+  Shape expected = small.sizes();
+  if (small.dim() > 0) expected[0] *= static_cast<std::int64_t>(factor);
+  if (small.dim() == 0 || large.sizes() != expected) {
+    throw ShapeError(fmt::format("{}: expected {} of shape {}, but got {}", op, what,
+                                 small.dim() == 0 ? std::string("with rows") : expected.str(),
+                                 large.sizes().str()));
+  }
+}
+
+// True if every device may copy between any input and any output, bytes as they are.
+bool are_plain(std::span<const Tensor> outputs, std::span<const Tensor> inputs) {
+  for (const Tensor& output : outputs) {
+    for (const Tensor& input : inputs) {
+      if (!is_plain(input, output, input.device())) return false;
+    }
+  }
+  return true;
+}
+
+std::byte* row(const Tensor& tensor, std::int64_t index) {
+  return static_cast<std::byte*>(tensor.data()) +
+         static_cast<std::size_t>(index * tensor.stride(0)) * tensor.element_size();
+}
+
+// Runs `step(d)`, which submits work to the current stream of inputs[d]'s device, for every d,
+// between orders of all streams. Every link then works both ways at once.
+template <class Step>
+void run_together(std::span<const Tensor> outputs, std::span<const Tensor> inputs, Step step) {
+  const std::vector<Stream> streams = current_streams(inputs);
+  try {
+    order_all(streams);
+    for (std::size_t d = 0; d < inputs.size(); ++d) step(d);
+    order_all(streams);
+  } catch (...) {
+    keep_after_failure(outputs, streams);
+    keep_after_failure(inputs, streams);
+    throw;
+  }
+}
+
+std::vector<Tensor> dense_copies(std::span<const Tensor> tensors) {
+  std::vector<Tensor> dense;
+  for (const Tensor& tensor : tensors) dense.push_back(tensor.contiguous());
+  return dense;
+}
+
+// Contiguous tensors to write to: the outputs themselves, or new ones in their places.
+std::vector<Tensor> dense_targets(std::span<const Tensor> outputs) {
+  std::vector<Tensor> targets;
+  for (const Tensor& output : outputs) {
+    targets.push_back(output.is_contiguous() ? output : output.new_empty(output.sizes()));
+  }
+  return targets;
+}
+
+}  // namespace
+
+void all_reduce(std::span<Tensor> tensors, ReduceOp op) {
+  require_device_tensors("all_reduce", tensors, "input");
+  require_alike("all_reduce", tensors, "input");
+  require_writable("all_reduce", tensors);
+  require_distinct_devices("all_reduce", tensors);
+  const DType dtype = tensors.front().dtype();
+  const Folding how = folding(op, dtype, static_cast<int>(tensors.size()), "all_reduce");
+  const std::vector<Tensor> dense = dense_copies(tensors);
+  // Floating minima differ, too: NCCL does not promise what NaN and -0 give.
+  const bool same_bits = !is_floating_point(dtype) && nccl_supports(op, dtype);
+  if (wants_nccl(devices_of(dense), dense.front().nbytes(), same_bits)) {
+    nccl_all_reduce(dense, op);
+  } else {
+    fold_into_all(dense, how);
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].is_contiguous()) tensors[i].copy_(dense[i]);
+  }
+}
+
+void all_gather(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
+  require_pairs("all_gather", outputs, inputs);
+  require_rows("all_gather", outputs.front(), inputs.front(), inputs.size(), "outputs");
+  const std::int64_t rows = inputs.front().size(0);
+  if (inputs.front().numel() == 0) return;
+  if (are_plain(outputs, inputs) && outputs.size() <= kernels::kMaxFanCopies) {
+    std::vector<std::ptrdiff_t> shifts;
+    for (const Tensor& output : outputs.subspan(1)) {
+      shifts.push_back(static_cast<std::byte*>(output.data()) -
+                       static_cast<std::byte*>(outputs.front().data()));
+    }
+    run_together(outputs, inputs, [&](std::size_t d) {
+      const kernels::Run run{inputs[d].data(),
+                             row(outputs.front(), static_cast<std::int64_t>(d) * rows),
+                             inputs[d].nbytes()};
+      kernels::fan(kernels::Target::on(Stream::current(inputs[d].device())), std::span(&run, 1),
+                   shifts);
+    });
+    return;
+  }
+  for (std::size_t step = 0; step < inputs.size(); ++step) {
+    for (std::size_t d = 0; d < outputs.size(); ++d) {
+      // Every round pairs each sender with another receiver.
+      const std::size_t source = (d + step) % inputs.size();
+      outputs[d].narrow(0, static_cast<std::int64_t>(source) * rows, rows).copy_(inputs[source]);
+    }
+  }
+}
+
+void reduce_scatter(std::span<Tensor> outputs, std::span<const Tensor> inputs, ReduceOp op) {
+  require_pairs("reduce_scatter", outputs, inputs);
+  require_rows("reduce_scatter", inputs.front(), outputs.front(), inputs.size(), "inputs");
+  const Folding how =
+      folding(op, inputs.front().dtype(), static_cast<int>(inputs.size()), "reduce_scatter");
+  if (outputs.front().numel() == 0) return;
+  const std::vector<Tensor> dense = dense_copies(inputs);
+  const std::vector<Tensor> results = dense_targets(outputs);
+  const std::int64_t rows = outputs.front().size(0);
+  const auto slices_for = [&](std::size_t d) {
+    std::vector<Tensor> slices;
+    for (const Tensor& input : dense) {
+      slices.push_back(input.narrow(0, static_cast<std::int64_t>(d) * rows, rows));
+    }
+    return slices;
+  };
+  if (are_plain(results, dense)) {
+    run_together(results, dense, [&](std::size_t d) {
+      std::vector<const void*> from;
+      for (const Tensor& slice : slices_for(d)) from.push_back(slice.data());
+      kernels::fold(kernels::Target::on(Stream::current(results[d].device())), how.op,
+                    results[d].data(), from, results[d].numel(), results[d].dtype(), how.divisor);
+    });
+  } else {
+    for (std::size_t d = 0; d < results.size(); ++d) fold_onto(results[d], slices_for(d), how);
+  }
+  for (std::size_t d = 0; d < outputs.size(); ++d) {
+    if (!outputs[d].is_contiguous()) outputs[d].copy_(results[d]);
+  }
+}
+
+void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
+  require_pairs("all_to_all", outputs, inputs);
+  const auto count = static_cast<std::int64_t>(inputs.size());
+  if (inputs.front().sizes() != outputs.front().sizes()) {
+    throw ShapeError(fmt::format("all_to_all: expected outputs of the inputs' shape {}, but got {}",
+                                 inputs.front().sizes().str(), outputs.front().sizes().str()));
+  }
+  if (inputs.front().dim() == 0 || inputs.front().size(0) % count != 0) {
+    throw ShapeError(
+        fmt::format("all_to_all: expected rows that divide into {} blocks, but got shape {}", count,
+                    inputs.front().sizes().str()));
+  }
+  const std::int64_t rows = inputs.front().size(0) / count;
+  if (inputs.front().numel() == 0) return;
+  if (are_plain(outputs, inputs)) {
+    const std::size_t bytes = inputs.front().nbytes() / static_cast<std::size_t>(count);
+    run_together(outputs, inputs, [&](std::size_t d) {
+      std::vector<kernels::Run> runs;
+      for (std::int64_t step = 0; step < count; ++step) {
+        // Senders begin with different receivers.
+        const std::int64_t j = (static_cast<std::int64_t>(d) + step) % count;
+        runs.push_back(
+            {row(inputs[d], j * rows),
+             row(outputs[static_cast<std::size_t>(j)], static_cast<std::int64_t>(d) * rows),
+             bytes});
+      }
+      kernels::fan(kernels::Target::on(Stream::current(inputs[d].device())), runs);
+    });
+    return;
+  }
+  for (std::int64_t step = 0; step < count; ++step) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t j = (i + step) % count;
+      outputs[static_cast<std::size_t>(j)]
+          .narrow(0, i * rows, rows)
+          .copy_(inputs[static_cast<std::size_t>(i)].narrow(0, j * rows, rows));
+    }
+  }
+}
+
+}  // namespace gantry::comm

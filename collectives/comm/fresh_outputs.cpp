@@ -1,0 +1,157 @@
+#include "collectives/comm/fresh_outputs.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include <gantry/device/driver.hpp>
+#include <gantry/memory/caching_allocator.hpp>
+#include <gantry/streams/stream_guard.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "collectives/comm/tuning.hpp"
+#include "collectives/peers/reach.hpp"
+#include "memory/backends.hpp"
+#include "memory/heap_allocator.hpp"
+#include "streams/stream_clock.hpp"
+#include "tensor/stride_algebra.hpp"
+
+namespace gantry {
+
+namespace {
+
+constexpr std::size_t kMostSpares = 16;
+constexpr std::size_t kMostShelves = 128;
+
+struct ShelfKey {
+  std::size_t bytes = 0;
+  int home_device = 0;
+  int writer_device = 0;
+  std::uint64_t home = 0;
+  std::uint64_t writer = 0;
+
+  friend bool operator==(const ShelfKey&, const ShelfKey&) = default;
+};
+
+// Spares of one size for one pair of streams.
+struct Shelf {
+  ShelfKey key;
+  std::uint64_t last_use = 0;
+  std::vector<Storage> ready;
+};
+
+struct Shelves {
+  std::vector<Shelf> all;
+  std::uint64_t uses = 0;
+
+  Shelf* find(const ShelfKey& key) {
+    for (Shelf& shelf : all) {
+      if (shelf.key == key) {
+        shelf.last_use = ++uses;
+        return &shelf;
+      }
+    }
+    return nullptr;
+  }
+  // Makes a shelf in place of the one that was not used for the longest time.
+  Shelf& open(const ShelfKey& key) {
+    Shelf* place = nullptr;
+    if (all.size() < kMostShelves) {
+      place = &all.emplace_back();
+    } else {
+      place = &*std::min_element(all.begin(), all.end(), [](const Shelf& a, const Shelf& b) {
+        return a.last_use < b.last_use;
+      });
+    }
+    *place = {key, ++uses, {}};
+    return *place;
+  }
+};
+
+Shelves& shelves() {
+  thread_local Shelves own;
+  return own;
+}
+
+ShelfKey key_of(std::size_t bytes, const Stream& home, const Stream& writer) {
+  return {bytes, home.native().device, writer.native().device, home.id(), writer.id()};
+}
+
+// True if what is known about the stream now still holds at the next call.
+bool is_lasting(const Stream& stream) {
+  const StreamClock& clock = StreamClock::of(stream);
+  return !clock.is_external() && !clock.is_retired() && !driver().is_capturing(stream.native());
+}
+
+bool has_own_allocator(Device device) {
+  return &memory::allocator(device) == &memory::heap_allocator() &&
+         memory::active_pool(device.index) == nullptr;
+}
+
+Storage allocate_for(const Stream& home, std::size_t bytes) {
+  const Device device = home.device();
+  if (Stream::current(device) == home) return Storage::allocate(bytes, device);
+  const StreamGuard guard(home);
+  return Storage::allocate(bytes, device);
+}
+
+}  // namespace
+
+FreshOutputs::FreshOutputs(const Stream& writer)
+    : writer_(writer), is_eligible_(is_lasting(writer)) {}
+
+Tensor FreshOutputs::make(const Shape& sizes, DType dtype, const Stream& home) {
+  const std::size_t bytes =
+      static_cast<std::size_t>(detail::checked_numel("comm", sizes)) * element_size(dtype);
+  const auto shaped = [&](const Storage& storage) {
+    return Tensor::from_storage(storage, sizes, detail::contiguous_strides(sizes), 0, dtype);
+  };
+  if (home == writer_ || bytes == 0) return shaped(allocate_for(home, bytes));
+  const std::size_t spares = std::min(kMostSpares, comm_tuning().spare_bytes / bytes);
+  if (spares < 2 || !is_eligible_ || !is_lasting(home) || !has_own_allocator(home.device())) {
+    add_stream(homes_, home);
+    return shaped(allocate_for(home, bytes));
+  }
+  for (Kept& kept : kept_) {
+    if (kept.bytes != bytes || kept.home != home || kept.storages.empty()) continue;
+    const Storage storage = std::move(kept.storages.back());
+    kept.storages.pop_back();
+    return shaped(storage);
+  }
+  const ShelfKey key = key_of(bytes, home, writer_);
+  Shelf* const shelf = shelves().find(key);
+  if (shelf == nullptr) {
+    // Most sizes never come again.
+    shelves().open(key);
+    add_stream(homes_, home);
+    return shaped(allocate_for(home, bytes));
+  }
+  if (!shelf->ready.empty()) {
+    const Storage storage = std::move(shelf->ready.back());
+    shelf->ready.pop_back();
+    return shaped(storage);
+  }
+  add_stream(homes_, home);
+  Storage own = allocate_for(home, bytes);
+  Kept kept{bytes, home, {}};
+  kept.storages.reserve(spares - 1);
+  while (kept.storages.size() + 1 < spares) kept.storages.push_back(allocate_for(home, bytes));
+  kept_.push_back(std::move(kept));
+  return shaped(own);
+}
+
+void FreshOutputs::order() {
+  order_behind(writer_, homes_);
+  for (Kept& kept : kept_) {
+    Shelf* const shelf = shelves().find(key_of(kept.bytes, kept.home, writer_));
+    // A list of many sizes may have pushed it out.
+    if (shelf != nullptr && shelf->ready.empty()) shelf->ready = std::move(kept.storages);
+  }
+  kept_.clear();
+  homes_.clear();
+}
+
+void release_spare_outputs() { shelves() = {}; }
+
+}  // namespace gantry

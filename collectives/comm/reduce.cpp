@@ -1,0 +1,62 @@
+#include <algorithm>
+
+#include <gantry/collectives/comm.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "collectives/comm/checks.hpp"
+#include "collectives/comm/device_fold.hpp"
+#include "collectives/nccl/clique.hpp"
+#include "collectives/peers/reach.hpp"
+
+namespace gantry::comm {
+
+namespace {
+
+// Sums checked inputs onto a device or, for the CPU, into pinned memory.
+Tensor sum_onto(const std::vector<Tensor>& tensors, Device destination) {
+  if (destination.is_cpu()) {
+    const Tensor sum = sum_onto(tensors, tensors.front().device());
+    Tensor host = empty(sum.sizes(), {.dtype = sum.dtype(), .device = destination, .pinned = true});
+    host.copy_(sum, {.non_blocking = true});
+    return host;
+  }
+  Tensor out =
+      empty(tensors.front().sizes(), {.dtype = tensors.front().dtype(), .device = destination});
+  if (out.numel() == 0) return out;
+  std::vector<Tensor> dense;
+  dense.reserve(tensors.size());
+  int root = -1;
+  bool reach = true;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.device() == destination) root = static_cast<int>(dense.size());
+    reach = reach && reaches(destination, tensor.device());
+    const bool plain = tensor.dtype() == out.dtype() && tensor.is_contiguous();
+    dense.push_back(plain ? tensor : tensor.to(out.dtype()).contiguous());
+  }
+  // Integer sums have the same bits in any order; our own way keeps up with NCCL's ring where
+  // devices reach each other.
+  const bool prefers_nccl =
+      !reach && !is_floating_point(out.dtype()) && nccl_supports(ReduceOp::sum, out.dtype());
+  if (root >= 0 && wants_nccl(devices_of(dense), out.nbytes(), prefers_nccl)) {
+    nccl_reduce(dense, out, root, ReduceOp::sum);
+  } else {
+    fold_onto(out, dense, {kernels::FoldOp::sum, 1});
+  }
+  return out;
+}
+
+}  // namespace
+
+Tensor reduce_add(const std::vector<Tensor>& tensors, std::optional<Device> destination,
+                  CastOptions options) {
+  require_device_tensors("reduce_add", tensors, "input");
+  if (options.allow_cast) {
+    require_equal_shapes("reduce_add", tensors, "input");
+  } else {
+    require_alike("reduce_add", tensors, "input");
+  }
+  return sum_onto(tensors, destination.value_or(Device::cuda()).resolved());
+}
+
+}  // namespace gantry::comm

@@ -1,0 +1,10 @@
+#include "collectives/comm/tuning.hpp"
+
+namespace gantry {
+
+CommTuning& comm_tuning() {
+  static CommTuning tuning;
+  return tuning;
+}
+
+}  // namespace gantry

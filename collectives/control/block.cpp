@@ -1,0 +1,305 @@
+#include "collectives/control/block.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/device/driver.hpp>
+
+#include "collectives/call_style.hpp"
+#include "collectives/control/watchdog.hpp"
+
+namespace gantry {
+
+using flight::Reason;
+using flight::State;
+using flight::Verdict;
+
+static_assert(sizeof(DeviceWords) == sizeof(flight::Words) &&
+              offsetof(DeviceWords, abort) == offsetof(flight::Words, abort) &&
+              offsetof(DeviceWords, started) == offsetof(flight::Words, started) &&
+              offsetof(DeviceWords, finished) == offsetof(flight::Words, finished) &&
+              offsetof(DeviceWords, message_started) == offsetof(flight::Words, message_started) &&
+              offsetof(DeviceWords, message_finished) ==
+                  offsetof(flight::Words, message_finished) &&
+              offsetof(DeviceWords, fault_call) == offsetof(flight::Words, fault_call) &&
+              offsetof(DeviceWords, fault_peer) == offsetof(flight::Words, fault_peer) &&
+              offsetof(DeviceWords, fault) == offsetof(flight::Words, fault));
+
+namespace {
+
+constexpr auto kLivenessPeriod = std::chrono::milliseconds(5);
+
+// Marks this rank as a victim in glaunch's report, so that the rank that failed first is blamed.
+void tell_launcher(const std::string& message) {
+  const auto path = env::get("GANTRY_ERROR_FILE");
+  if (!path || path->empty()) return;
+  std::ofstream(*path) << R"({"kind":"peer_lost","message":")" << message << "\"}\n";
+}
+
+State state_of(const flight::Rank& rank) {
+  return static_cast<State>(rank.state.load(std::memory_order_acquire));
+}
+
+}  // namespace
+
+ControlBlock::ControlBlock(Bootstrap& bootstrap, int rank, int size,
+                           std::chrono::milliseconds timeout, std::string_view group)
+    : bootstrap_(bootstrap),
+      rank_(rank),
+      size_(size),
+      timeout_(timeout),
+      file_(std::make_shared<ControlFile>(
+          bootstrap, rank, size, timeout, group, [&](const flight::View& view) {
+            if (!driver().register_host(&view.words(rank), view.header().page_bytes)) {
+              throw Error("the system lets no more memory be page-locked");
+            }
+          })) {
+  const ProcessStamp self = this_process();
+  for (const ProcessStamp& process : file_->processes()) {
+    peers_.push_back(process == self ? nullptr : share_peer(process));
+  }
+  Watchdog::add(*this);
+}
+
+ControlBlock::~ControlBlock() {
+  if (!is_mine()) return;
+  finish(std::chrono::milliseconds(0));
+  try {
+    driver().unregister_host(device_words());
+  } catch (const std::exception& error) {
+    logging::debug(fmt::format("leaving a communicator: {}", error.what()));
+  }
+}
+
+bool ControlBlock::is_mine() const noexcept { return view().rank(rank_).pid == getpid(); }
+
+void ControlBlock::describe_device(std::string_view text) {
+  auto& field = view().rank(rank_).device;
+  std::memcpy(field, text.data(), std::min(text.size(), sizeof field - 1));
+}
+
+void ControlBlock::record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes,
+                          std::uint64_t stream) noexcept {
+  flight::Rank& mine = view().rank(rank_);
+  const std::uint64_t ticket = mine.recorded.load(std::memory_order_relaxed) + 1;
+  const flight::Record record{.call = to_call(what),
+                              .bytes = bytes,
+                              .stream = stream,
+                              .enqueued_ns = flight::monotonic_ns(),
+                              .algorithm = static_cast<std::uint8_t>(algorithm),
+                              .reserved = {}};
+  view().ring(rank_)[ticket % flight::kRing].put(ticket, record);
+  mine.recorded.store(ticket, std::memory_order_release);
+}
+
+DeviceWords* ControlBlock::words(int rank) const {
+  return reinterpret_cast<DeviceWords*>(&view().words(rank));
+}
+
+std::uint64_t ControlBlock::announce() {
+  ControlFile::pass_on();
+  view().rank(rank_).fence.store(++fence_, std::memory_order_release);
+  return fence_;
+}
+
+void ControlBlock::await(std::uint64_t fence) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  Clock::time_point next_check = start + kLivenessPeriod;
+  const auto has_come = [&](int rank) {
+    return view().rank(rank).fence.load(std::memory_order_acquire) >= fence;
+  };
+  int next = 0;
+  for (std::uint64_t spins = 0;; ++spins) {
+    // Who dies after it came leaves nothing undone here.
+    while (next < size_ && has_come(next)) ++next;
+    if (next == size_) return ControlFile::take_over();
+    require_intact();
+    // A short spin serves ranks with a core each; yielding serves crowded machines.
+    if (spins < 200) continue;
+    if (spins < 20'000) {
+      sched_yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    if (spins % 64 != 0) continue;
+    const Clock::time_point now = Clock::now();
+    if (now < next_check) continue;
+    next_check = now + kLivenessPeriod;
+    check_peers(fence);
+    if (now - start <= timeout_) continue;
+    std::vector<int> missing;
+    for (int i = 0; i < size_; ++i) {
+      if (!has_come(i)) missing.push_back(i);
+    }
+    if (missing.empty()) continue;
+    blame(missing.front(), Reason::timed_out, timeout_text(missing, "enter", 0));
+    require_intact();
+  }
+}
+
+bool ControlBlock::broken() const noexcept {
+  return view().header().verdict.load(std::memory_order_acquire) != 0;
+}
+
+int ControlBlock::culprit() const noexcept {
+  return Verdict::unpack(view().header().verdict.load(std::memory_order_acquire)).rank;
+}
+
+void ControlBlock::require_intact() const {
+  if (broken()) raise();
+}
+
+void ControlBlock::check_peers(std::uint64_t fence) const {
+  require_intact();
+  for (int i = 0; i < size_; ++i) {
+    if (i == rank_) continue;
+    const flight::Rank& other = view().rank(i);
+    switch (state_of(other)) {
+      case State::finished:
+        // It completed its device work before it left; nothing is missing up to its last fence.
+        if (other.fence.load(std::memory_order_acquire) < fence) blame(i, Reason::left);
+        continue;
+      case State::aborted:
+        blame(i, Reason::aborted);
+        break;
+      case State::running:
+        break;
+    }
+    const auto& peer = peers_[static_cast<std::size_t>(i)];
+    // It may have left in order between the two looks.
+    if (peer && !peer->alive() && state_of(other) != State::finished) blame(i, Reason::died);
+  }
+  look_for_lost_rank();
+  require_intact();
+}
+
+void ControlBlock::abort() noexcept {
+  if (!is_mine()) return;
+  if (!broken()) view().rank(rank_).state.store(static_cast<std::uint32_t>(State::aborted));
+  blame(rank_, Reason::aborted);
+}
+
+void ControlBlock::finish(std::chrono::milliseconds patience) noexcept {
+  if (departed_ || !is_mine()) return;
+  departed_ = true;
+  Watchdog::remove(*this);
+  // Devices do not tell of calls that need not wait; all of this rank's have ended by now.
+  DeviceWords& mine = *device_words();
+  const std::uint64_t newest = view().newest_number(rank_, flight::Lane::collective);
+  if (!broken() && newest > __atomic_load_n(&mine.finished, __ATOMIC_ACQUIRE)) {
+    __atomic_store_n(&mine.started, newest, __ATOMIC_RELEASE);
+    __atomic_store_n(&mine.finished, newest, __ATOMIC_RELEASE);
+  }
+  auto expected = static_cast<std::uint32_t>(State::running);
+  view().rank(rank_).state.compare_exchange_strong(expected,
+                                                   static_cast<std::uint32_t>(State::finished));
+  const bool last = view().header().finished.fetch_add(1) + 1 == static_cast<std::uint32_t>(size_);
+  // Of a group that broke, the file stays: it tells why.
+  if (last && !broken()) file_->remove();
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  for (int i = 0; i < size_; ++i) {
+    const auto& peer = peers_[static_cast<std::size_t>(i)];
+    // Once the group is broken, a rank needs no memory of others when its kernels have ended.
+    const auto needs_others = [&] {
+      return state_of(view().rank(i)) == State::running && (!broken() || is_busy(i));
+    };
+    while (peer && needs_others() && peer->alive() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+}
+
+// Note [One culprit]
+// Ranks notice trouble at different moments and see different sides of it: when one dies, the next
+// gives up, and a third sees two that left. So the first who notices decides for all, by exchanging
+// one word; the text that goes with a deadline is written before, by the rank that claimed it.
+void ControlBlock::blame(int rank, Reason reason, std::string_view detail) const noexcept {
+  flight::Header& header = view().header();
+  if (!broken()) {
+    std::uint32_t nobody = 0;
+    const auto me = static_cast<std::uint32_t>(rank_ + 1);
+    if (!detail.empty() && header.author.compare_exchange_strong(nobody, me)) {
+      std::memcpy(header.detail, detail.data(), std::min(detail.size(), sizeof header.detail - 1));
+    }
+    const Verdict verdict{reason, rank, call_under_way()};
+    std::uint64_t none = 0;
+    header.verdict.compare_exchange_strong(none, verdict.pack(), std::memory_order_acq_rel);
+  }
+  wake_kernels();
+}
+
+void ControlBlock::wake_kernels() const noexcept {
+  for (int i = 0; i < size_; ++i) __atomic_store_n(&words(i)->abort, 1, __ATOMIC_RELEASE);
+}
+
+void ControlBlock::raise() const {
+  const Verdict verdict = Verdict::unpack(view().header().verdict.load(std::memory_order_acquire));
+  const std::string message = describe_verdict(verdict);
+  if (verdict.reason == Reason::timed_out) throw TimeoutError(message);
+  if (verdict.rank != rank_) tell_launcher(message);
+  throw PeerLostError(message, verdict.rank);
+}
+
+std::string ControlBlock::call_suffix(std::uint64_t call, flight::Lane lane) const {
+  if (call == 0) return {};
+  for (int i = 0; i < size_; ++i) {
+    if (const auto record = view().find(i, lane, call)) {
+      return fmt::format(" #{} {}", flight::plain_number(call), view().text(record->call));
+    }
+  }
+  return fmt::format(" #{}", flight::plain_number(call));
+}
+
+std::string ControlBlock::timeout_text(const std::vector<int>& missing, std::string_view verb,
+                                       std::uint64_t call, flight::Lane lane) const {
+  const auto waited = timeout_.count() % 1000 == 0 ? fmt::format("{} s", timeout_.count() / 1000)
+                                                   : fmt::format("{} ms", timeout_.count());
+  return fmt::format(
+      "collective: rank {} waited {}, but rank(s) {} did not {} the operation{} "
+      "(GANTRY_COLL_TIMEOUT sets the deadline)",
+      rank_, waited, fmt::join(missing, ", "), verb, call_suffix(call, lane));
+}
+
+std::string ControlBlock::describe_verdict(const Verdict& verdict) const {
+  const char* how = "was lost";
+  switch (verdict.reason) {
+    case Reason::died:
+      how = "died";
+      break;
+    case Reason::left:
+      how = "has left the job";
+      break;
+    case Reason::aborted:
+      how = "aborted";
+      break;
+    case Reason::lost:
+      how = "left the job";
+      break;
+    case Reason::timed_out:
+      if (view().header().detail[0] != '\0') return view().header().detail;
+      return fmt::format("collective: rank(s) {} did not enter the operation{}", verdict.rank,
+                         call_suffix(verdict.call));
+    case Reason::none:
+      break;
+  }
+  std::string text =
+      fmt::format("rank {} {}; the communicator of {} ranks is unusable", verdict.rank, how, size_);
+  if (verdict.call != 0) {
+    text += fmt::format(" (during collective{})", call_suffix(verdict.call));
+  }
+  return text;
+}
+
+}  // namespace gantry

@@ -1,0 +1,141 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+
+#include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/control/device_words.hpp"
+#include "collectives/control/file.hpp"
+#include "collectives/descriptor.hpp"
+#include "collectives/peers/process.hpp"
+
+namespace gantry {
+
+// Ranks made different calls. Every rank throws it for the same call, so the group stays usable.
+class CollectiveMismatch : public InvalidArgument {
+ public:
+  using InvalidArgument::InvalidArgument;
+};
+
+// Shared memory of a group's ranks on one machine: who enqueued, started and finished what, and who
+// is still there.
+//
+// A group has at most one culprit, whom all ranks blame: who died, left, aborted, or did not come
+// in time. Once there is one the group is broken for good, and the abort words of all its ranks
+// are set.
+//
+// Thread safety: record(), announce() and finish() by one thread at a time; the rest by any.
+class ControlBlock {
+ public:
+  // Collective over `bootstrap`; page-locks this rank's words. The process's watchdog watches the
+  // group from then on. Throws: PeerLostError, TimeoutError, Error.
+  ControlBlock(Bootstrap& bootstrap, int rank, int size, std::chrono::milliseconds timeout,
+               std::string_view group = "world");
+  ~ControlBlock();
+  ControlBlock(const ControlBlock&) = delete;
+  ControlBlock& operator=(const ControlBlock&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  const flight::View& view() const { return file_->view(); }
+  const std::shared_ptr<ControlFile>& file() const { return file_; }
+  // Named by `glaunch dump`.
+  void describe_device(std::string_view text);
+
+  // Says what this rank is about to enqueue.
+  void record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes,
+              std::uint64_t stream) noexcept;
+  // A rank's words as this process maps them.
+  DeviceWords* words(int rank) const;
+  // This rank's, which its device may read and write at the same address.
+  DeviceWords* device_words() const { return words(rank_); }
+
+  // Announces this rank's next fence and returns its number.
+  std::uint64_t announce();
+  // Blocks the host until every rank announced `fence`.
+  // Throws: PeerLostError if a rank died, left or aborted; TimeoutError naming who did not come.
+  void await(std::uint64_t fence);
+  // The last fence that this rank announced.
+  std::uint64_t last_fence() const { return fence_; }
+
+  // Throws PeerLostError or TimeoutError if the group is broken; else costs one load.
+  void require_intact() const;
+  bool broken() const noexcept;
+  // Who is blamed, −1 while nobody is.
+  int culprit() const noexcept;
+  // Throws PeerLostError if a rank died, aborted, or left before `fence`; one system call a rank.
+  void check_peers(std::uint64_t fence) const;
+
+  // Compares what the ranks recorded as collective `call`, of those that did.
+  // Throws: CollectiveMismatch naming the first that has it and the first that differs.
+  void verify(std::uint64_t call) const;
+  // True if a kernel of this rank reported a fault that nobody took; one load.
+  bool has_fault() const noexcept;
+  // Takes a fault of a call up to `up_to_call`, if there is one, and throws what it means:
+  // CollectiveMismatch naming two ranks and their calls, or as require_intact().
+  void take_fault(std::uint64_t up_to_call);
+
+  // Makes pending and later calls of every rank throw PeerLostError that blames this rank.
+  void abort() noexcept;
+  // Says that this rank enters nothing more, then waits up to `patience` until all others said so
+  // too or are dead; ranks of this process are not waited for.
+  void finish(std::chrono::milliseconds patience) noexcept;
+
+  // For the watchdog.
+
+  // Looks after the group once: blames ranks that left or, with a call under way for too long, that
+  // did not come, and wakes kernels once somebody is blamed. True while a call is under way.
+  bool watch() noexcept;
+  // Blames `rank`, whose process has ended, unless it had left in order.
+  void note_death(int rank) noexcept;
+  const std::vector<std::shared_ptr<const PeerProcess>>& peers() const { return peers_; }
+
+ private:
+  void blame(int rank, flight::Reason reason, std::string_view detail = {}) const noexcept;
+  void wake_kernels() const noexcept;
+  [[noreturn]] void raise() const;
+  // False in a child of a fork, whose end says nothing about the rank.
+  bool is_mine() const noexcept;
+  [[noreturn]] void raise_mismatch(std::uint64_t call, int peer) const;
+  void raise_different_messages(std::uint64_t call, int peer) const;
+  std::string describe_verdict(const flight::Verdict& verdict) const;
+  std::string timeout_text(const std::vector<int>& missing, std::string_view verb,
+                           std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;
+  // " #41 all_reduce sum f32[4096]"; empty for 0.
+  std::string call_suffix(std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;
+  // Blames a rank whom the bootstrap has lost.
+  void look_for_lost_rank() const noexcept;
+  // True while a kernel of `rank` has begun and not ended.
+  bool is_busy(int rank) const noexcept;
+  // The latest collective that some rank has started and not finished, else 0.
+  std::uint64_t call_under_way() const noexcept;
+  void look_for_absent_ranks(flight::Lane lane, std::uint64_t call, std::int64_t waited_ns);
+
+  Bootstrap& bootstrap_;
+  int rank_;
+  int size_;
+  std::chrono::milliseconds timeout_;
+  std::shared_ptr<ControlFile> file_;
+  std::uint64_t fence_ = 0;
+  bool departed_ = false;
+  std::vector<std::shared_ptr<const PeerProcess>> peers_;  // null for ranks of this process
+  // The watchdog's: the calls that were seen under way, and for how long.
+  struct Watched {
+    std::uint64_t call = 0;
+    std::int64_t waited_ns = 0;
+  };
+  std::array<Watched, flight::kLanes> watched_;
+  std::int64_t last_look_ns_ = 0;
+  mutable std::atomic<std::int64_t> lost_since_ns_{0};  // 0: nobody is lost
+};
+
+}  // namespace gantry

@@ -1,0 +1,227 @@
+#include "collectives/control/file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/device/device.hpp>
+
+#include "collectives/call_style.hpp"
+#include "collectives/peers/process.hpp"
+#include "core/flight_folder.hpp"
+
+namespace gantry {
+
+namespace {
+
+// Flight files of ended jobs that stay for `glaunch dump`.
+constexpr std::size_t kStaleFiles = 16;
+constexpr auto kStaleAge = std::chrono::hours(24);
+
+// What each rank tells the others so that they can watch it and open rank 0's file.
+struct Introduction {
+  std::int32_t pid = 0;
+  std::int32_t descriptor = -1;
+  std::uint64_t start_time = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t inode = 0;
+  char path[160] = {};
+  char failure[160] = {};
+};
+
+template <std::size_t Size>
+void put(char (&field)[Size], std::string_view text) {
+  std::memcpy(field, text.data(), std::min(Size - 1, text.size()));
+}
+
+void put(flight::Name& field, std::string_view text, std::uint8_t style) {
+  put(field.text, text);
+  field.style = style;
+}
+
+// The job's name as part of a file's name.
+std::string job_name() {
+  std::string job = env::get("GANTRY_JOB_ID").value_or("").substr(0, 48);
+  std::erase_if(job, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; });
+  return job.empty() ? "job" : job;
+}
+
+void fill_header(flight::Header& header, std::chrono::milliseconds timeout, std::string_view group,
+                 std::string_view path) {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  header.version = flight::kVersion;
+  header.created_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  header.timeout_ms = timeout.count();
+  put(header.boot, boot_id());
+  put(header.job, env::get("GANTRY_JOB_ID").value_or(""));
+  put(header.group, group);
+  put(header.path, path);
+  for (int i = 0; i < kCollectiveKinds; ++i) {
+    const auto kind = static_cast<CollectiveKind>(i);
+    put(header.kinds[i], name(kind), style_of(kind));
+  }
+  for (int i = 0; i <= static_cast<int>(ReduceOp::bxor); ++i) {
+    put(header.ops[i], name(static_cast<ReduceOp>(i)), 0);
+  }
+  for (int i = 0; i <= static_cast<int>(Algorithm::host); ++i) {
+    put(header.algorithms[i], name(static_cast<Algorithm>(i)), 0);
+  }
+}
+
+// False if the system may refuse to page-lock the file: it must be able to write pages of a disk.
+bool is_lockable(int descriptor) {
+  struct statfs facts {};
+  return platform() != Platform::cuda ||
+         (fstatfs(descriptor, &facts) == 0 &&
+          (facts.f_type == TMPFS_MAGIC || facts.f_type == RAMFS_MAGIC));
+}
+
+// Rank 0's part before the others come: a file with a complete header.
+Introduction create(int size, std::chrono::milliseconds timeout, std::string_view group) {
+  static std::atomic<int> groups{0};
+  Introduction mine;
+  flight::Header layout{};
+  mine.bytes = flight::View::lay_out(layout, size, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
+  flight::remove_stale_files(kStaleFiles, kStaleAge);
+  const ProcessStamp self = this_process();
+  const std::string name =
+      fmt::format("{}.{}.{}.{}", job_name(), self.pid, self.start_time, groups.fetch_add(1));
+  flight::NewFile file = flight::create_file(name, mine.bytes);
+  if (file.descriptor >= 0 && !is_lockable(file.descriptor)) {
+    unlink(file.path.c_str());
+    close(std::exchange(file.descriptor, -1));
+    file.failure = fmt::format("{} is on a disk, and devices need it in memory", file.path);
+  }
+  if (file.descriptor < 0 || file.path.size() >= sizeof mine.path) {
+    logging::info(fmt::format("no flight recorder for glaunch dump: {}", file.failure));
+    file.path.clear();
+    file.descriptor = memfd_create("gantry-control", MFD_CLOEXEC);
+    if (file.descriptor >= 0 && ftruncate(file.descriptor, static_cast<off_t>(mine.bytes)) != 0) {
+      close(std::exchange(file.descriptor, -1));
+    }
+  }
+  mine.descriptor = file.descriptor;
+  void* base = file.descriptor < 0 ? MAP_FAILED
+                                   : mmap(nullptr, mine.bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                                          file.descriptor, 0);
+  struct stat facts {};
+  if (base == MAP_FAILED || fstat(file.descriptor, &facts) != 0) {
+    put(mine.failure, std::strerror(errno));
+    return mine;
+  }
+  mine.inode = facts.st_ino;
+  put(mine.path, file.path);
+  // Every word is zero, which is a valid value of all that is not written here.
+  auto& header = *static_cast<flight::Header*>(base);
+  flight::View::lay_out(header, size, static_cast<std::size_t>(layout.page_bytes));
+  fill_header(header, timeout, group, file.path);
+  header.magic.store(flight::kMagic, std::memory_order_release);
+  munmap(base, mine.bytes);
+  return mine;
+}
+
+// The file that rank 0 made: through its descriptor, which needs only the same user, or by name.
+int open_file(const Introduction& owner) {
+  for (const std::string& path :
+       {fmt::format("/proc/{}/fd/{}", owner.pid, owner.descriptor), std::string(owner.path)}) {
+    const int descriptor = path.empty() ? -1 : open(path.c_str(), O_RDWR | O_CLOEXEC);
+    struct stat facts {};
+    if (descriptor >= 0 && fstat(descriptor, &facts) == 0 && facts.st_ino == owner.inode &&
+        facts.st_size == static_cast<off_t>(owner.bytes)) {
+      return descriptor;
+    }
+    if (descriptor >= 0) close(descriptor);
+  }
+  return -1;
+}
+
+}  // namespace
+
+ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
+                         std::chrono::milliseconds timeout, std::string_view group,
+                         const std::function<void(const flight::View&)>& attach) {
+  Introduction mine;
+  if (rank == 0) mine = create(size, timeout, group);
+  mine.pid = this_process().pid;
+  mine.start_time = this_process().start_time;
+  // Rank 0 holds its descriptor open until all ranks have mapped the file.
+  const auto close_mine = [&] {
+    if (mine.descriptor >= 0) close(std::exchange(mine.descriptor, -1));
+  };
+  std::string outcome = "ready";
+  try {
+    const std::vector<std::string> all =
+        bootstrap.all_gather(std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
+    std::vector<Introduction> peers(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i].size() != sizeof(Introduction)) {
+        throw Error(fmt::format("Communicator: rank {} runs another version of gantry", i));
+      }
+      std::memcpy(&peers[i], all[i].data(), sizeof(Introduction));
+      processes_.push_back({peers[i].pid, peers[i].start_time});
+    }
+    const Introduction& owner = peers.at(0);
+    if (owner.failure[0] != '\0') {
+      outcome = fmt::format("rank 0 cannot make it: {}", owner.failure);
+    } else if (const int descriptor = open_file(owner); descriptor < 0) {
+      outcome = fmt::format("rank {} cannot open that of rank 0: {}", rank, std::strerror(errno));
+    } else {
+      bytes_ = owner.bytes;
+      void* base = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+      if (base == MAP_FAILED) {
+        outcome = fmt::format("rank {} cannot map it: {}", rank, std::strerror(errno));
+      } else {
+        base_ = base;
+        view_ = flight::View(base);
+        flight::Rank& facts = view_.rank(rank);
+        facts.pid = mine.pid;
+        facts.start_time = mine.start_time;
+        char host[sizeof facts.host] = {};
+        gethostname(host, sizeof host - 1);
+        put(facts.host, host);
+        facts.heartbeat_ns.store(flight::monotonic_ns());
+        try {
+          attach(view_);
+        } catch (const std::exception& error) {
+          outcome = fmt::format("rank {}: {}", rank, error.what());
+        }
+      }
+      close(descriptor);
+    }
+    for (const std::string& other : bootstrap.all_gather(outcome)) {
+      if (other == "ready") continue;
+      throw Error(fmt::format("Failed sharing the communicator's control block: {}", other));
+    }
+  } catch (...) {
+    close_mine();
+    if (rank == 0 && mine.path[0] != '\0') unlink(mine.path);
+    if (base_ != nullptr) munmap(base_, bytes_);
+    throw;
+  }
+  close_mine();
+}
+
+ControlFile::~ControlFile() { munmap(base_, bytes_); }
+
+void ControlFile::remove() noexcept {
+  if (view_.header().path[0] != '\0') unlink(view_.header().path);
+}
+
+}  // namespace gantry

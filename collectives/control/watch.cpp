@@ -1,0 +1,221 @@
+// What a ControlBlock learns from the words that devices write: faults, and calls that do not end.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <gantry/core/error.hpp>
+
+#include "collectives/control/block.hpp"
+
+namespace gantry {
+
+using flight::Lane;
+using flight::Reason;
+using flight::State;
+
+namespace {
+
+// A rank that left has completed its own work. If a call of others still runs this much later, it
+// waits for one that the rank never made.
+constexpr std::int64_t kLeftBehindNs = 5'000'000'000;
+// A process that dies loses its connections first; why is known when it is gone.
+constexpr std::int64_t kLostPatienceNs = 500'000'000;
+// Counted of the time between two looks: a job that was stopped and goes on has not timed out.
+constexpr std::int64_t kLongestLookNs = 1'000'000'000;
+
+constexpr Lane kAllLanes[] = {Lane::collective, Lane::send, Lane::recv};
+
+State state_of(const flight::Rank& rank) {
+  return static_cast<State>(rank.state.load(std::memory_order_acquire));
+}
+
+bool same_call(const flight::Call& a, const flight::Call& b) {
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+}  // namespace
+
+std::uint64_t ControlBlock::call_under_way() const noexcept {
+  std::uint64_t call = 0;
+  for (int i = 0; i < size_; ++i) {
+    const flight::Progress progress = view().words(i).progress(Lane::collective);
+    if (progress.is_under_way()) call = std::max(call, progress.started);
+  }
+  return call;
+}
+
+void ControlBlock::look_for_lost_rank() const noexcept {
+  const int lost = bootstrap_.lost_rank();
+  if (lost < 0 || state_of(view().rank(lost)) != State::running) return;
+  const std::int64_t now = flight::monotonic_ns();
+  std::int64_t since = 0;
+  if (lost_since_ns_.compare_exchange_strong(since, now)) since = now;
+  const auto& peer = peers_[static_cast<std::size_t>(lost)];
+  const bool dead = peer && !peer->alive();
+  if (dead && state_of(view().rank(lost)) == State::running) return blame(lost, Reason::died);
+  if (now - since > kLostPatienceNs) blame(lost, Reason::lost);
+}
+
+bool ControlBlock::is_busy(int rank) const noexcept {
+  return std::any_of(std::begin(kAllLanes), std::end(kAllLanes),
+                     [&](Lane lane) { return view().words(rank).progress(lane).is_under_way(); });
+}
+
+bool ControlBlock::has_fault() const noexcept {
+  return __atomic_load_n(&device_words()->fault, __ATOMIC_ACQUIRE) != 0;
+}
+
+void ControlBlock::take_fault(std::uint64_t up_to_call) {
+  DeviceWords& mine = *device_words();
+  const auto fault = static_cast<OperationFault>(__atomic_load_n(&mine.fault, __ATOMIC_ACQUIRE));
+  const std::uint64_t call = __atomic_load_n(&mine.fault_call, __ATOMIC_ACQUIRE);
+  if (fault == OperationFault::none || call > up_to_call) return;
+  for (const Lane lane : kAllLanes) {
+    // Other threads of the kernel may be about to report the same.
+    const flight::Progress progress = view().words(rank_).progress(lane);
+    if (progress.is_under_way() && progress.started == call && !broken()) return;
+  }
+  const std::int32_t peer = __atomic_load_n(&mine.fault_peer, __ATOMIC_ACQUIRE);
+  __atomic_store_n(&mine.fault, 0, __ATOMIC_RELEASE);
+  require_intact();
+  if (fault == OperationFault::mismatch) raise_mismatch(call, peer);
+  throw PeerLostError(fmt::format("collective{} was aborted", call_suffix(call)), peer);
+}
+
+void ControlBlock::raise_mismatch(std::uint64_t call, int peer) const {
+  verify(call);
+  raise_different_messages(call, peer);
+  const auto mine = view().find(rank_, Lane::collective, call);
+  if (mine && view().find(peer, Lane::collective, call)) {
+    throw CollectiveMismatch(fmt::format(
+        "collective #{}: expected blocks of the sizes that the receiver expects, but those of rank "
+        "{} and rank {} differ in {}",
+        call, std::min(rank_, peer), std::max(rank_, peer), view().text(mine->call)));
+  }
+  // A graph ran a call whose record is gone, or that its peer did not make.
+  const std::uint64_t theirs = view().words(peer).progress(Lane::collective).started;
+  throw CollectiveMismatch(fmt::format(
+      "collective #{}: expected the same call on every rank, but rank {} called{} and rank {} "
+      "called{}",
+      call, rank_, call_suffix(call), peer, call_suffix(theirs)));
+}
+
+void ControlBlock::verify(std::uint64_t call) const {
+  std::optional<flight::Record> reference;
+  int reference_rank = 0;
+  for (int i = 0; i < size_; ++i) {
+    const std::optional<flight::Record> other = view().find(i, Lane::collective, call);
+    if (!other) continue;
+    if (!reference) {
+      reference = other;
+      reference_rank = i;
+    } else if (!same_call(reference->call, other->call)) {
+      throw CollectiveMismatch(fmt::format(
+          "collective #{}: expected the same call on every rank, but rank {} called {} and rank {} "
+          "called {}",
+          call, reference_rank, view().text(reference->call), i, view().text(other->call)));
+    }
+  }
+}
+
+// Throws if `call` is a message of this rank with `peer`, whose side of it was another.
+void ControlBlock::raise_different_messages(std::uint64_t call, int peer) const {
+  for (const auto& [mine, theirs] :
+       {std::pair(Lane::send, Lane::recv), std::pair(Lane::recv, Lane::send)}) {
+    const std::optional<flight::Record> record = view().find(rank_, mine, call);
+    if (!record || record->call.root != peer) continue;
+    // What the peer's device is at, else what it was told last.
+    const std::uint64_t current = view().words(peer).progress(theirs).started;
+    std::optional<flight::Record> other = view().find(peer, theirs, current);
+    if (!other || other->call.root != rank_) other = view().find_message(peer, theirs, rank_);
+    const std::string here = fmt::format("rank {} called {}", rank_, view().text(record->call));
+    const std::string there =
+        fmt::format("rank {} called {}", peer,
+                    other ? view().text(other->call) : std::string("what is no longer recorded"));
+    throw CollectiveMismatch(fmt::format(
+        "message #{}: expected a recv of what is sent, but {} and {}", flight::plain_number(call),
+        mine == Lane::send ? here : there, mine == Lane::send ? there : here));
+  }
+}
+
+bool ControlBlock::watch() noexcept {
+  const std::int64_t now = flight::monotonic_ns();
+  flight::Rank& mine = view().rank(rank_);
+  mine.heartbeat_ns.store(now, std::memory_order_relaxed);
+  const std::int64_t look_ns = std::min(now - std::exchange(last_look_ns_, now), kLongestLookNs);
+  bool under_way = false;
+  try {
+    look_for_lost_rank();
+    for (const Lane lane : kAllLanes) {
+      Watched& watched = watched_[static_cast<std::size_t>(lane)];
+      const flight::Progress progress = view().words(rank_).progress(lane);
+      if (!progress.is_under_way()) {
+        watched = {};
+        continue;
+      }
+      under_way = true;
+      watched.waited_ns = watched.call == progress.started ? watched.waited_ns + look_ns : 0;
+      watched.call = progress.started;
+      if (!broken()) look_for_absent_ranks(lane, watched.call, watched.waited_ns);
+    }
+    if (broken()) wake_kernels();
+  } catch (const std::exception&) {
+    // Without memory for a text; the next look tries again.
+  }
+  return under_way;
+}
+
+// Blames a rank that `call` of this rank waits for in vain.
+void ControlBlock::look_for_absent_ranks(Lane lane, std::uint64_t call, std::int64_t waited_ns) {
+  int partner = -1;
+  if (lane != Lane::collective) {
+    const auto record = view().find(rank_, lane, call);
+    if (!record || record->call.root == rank_) return;
+    partner = record->call.root;
+  }
+  std::vector<std::pair<std::uint64_t, int>> behind;
+  std::vector<int> silent;
+  std::vector<int> inside;
+  std::vector<int> others;
+  for (int i = 0; i < size_; ++i) {
+    if (i == rank_ || (partner >= 0 && i != partner)) continue;
+    const bool left = state_of(view().rank(i)) == State::finished;
+    const flight::Progress progress = view().words(i).progress(Lane::collective);
+    if (left && ((partner < 0 && progress.finished < call) || waited_ns > kLeftBehindNs)) {
+      blame(i, Reason::left);
+      return;
+    }
+    if (partner < 0 && progress.started < call) {
+      // A device that need not wait says nothing, so it is past the call, or has not come to it.
+      const std::uint64_t called = view().newest_number(i, Lane::collective);
+      if (called < call) {
+        behind.emplace_back(called, i);
+      } else {
+        silent.push_back(i);
+      }
+    } else {
+      const bool is_inside = partner < 0 && progress.started == call && progress.is_under_way();
+      (is_inside ? inside : others).push_back(i);
+    }
+  }
+  if (waited_ns < std::chrono::nanoseconds(timeout_).count()) return;
+  std::vector<int> missing;
+  std::sort(behind.begin(), behind.end());
+  for (const auto& [started, rank] : behind) missing.push_back(rank);
+  // Numbers tell nothing of a message's partner, or when a graph runs an old call again.
+  const bool has_entered = missing.empty() && silent.empty() && !inside.empty();
+  if (missing.empty()) missing = has_entered ? inside : silent.empty() ? others : silent;
+  if (missing.empty()) return;
+  blame(missing.front(), Reason::timed_out,
+        timeout_text(missing, has_entered ? "finish" : "enter", call, lane));
+}
+
+void ControlBlock::note_death(int rank) noexcept {
+  flight::Rank& dead = view().rank(rank);
+  std::int64_t unknown = 0;
+  dead.died_ns.compare_exchange_strong(unknown, flight::monotonic_ns());
+  if (state_of(dead) != State::finished) blame(rank, Reason::died);
+}
+
+}  // namespace gantry

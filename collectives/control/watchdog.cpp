@@ -1,0 +1,167 @@
+#include "collectives/control/watchdog.hpp"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "collectives/control/block.hpp"
+#include "collectives/peers/process.hpp"
+
+namespace gantry {
+
+namespace {
+
+// Between two looks. Deaths come at once, by their descriptors; a look finds who left or is late.
+constexpr int kBusyMs = 20;
+constexpr int kIdleMs = 200;
+// Where the kernel gives no descriptor of a process, it is asked for this often.
+constexpr int kAskMs = 50;
+
+using Peer = std::shared_ptr<const PeerProcess>;
+
+class Thread {
+ public:
+  Thread() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), owner_(getpid()) {}
+
+  // In a child of a fork nothing runs that this object knows of.
+  bool is_mine() const { return owner_ == getpid(); }
+
+  void add(ControlBlock& group) {
+    const std::lock_guard lock(mutex_);
+    groups_.push_back(&group);
+    if (!thread_.joinable() && !stopped_) {
+      sigset_t all, before;
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &before);
+      thread_ = std::thread([this] { run(); });
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+    wake();
+  }
+
+  void remove(ControlBlock& group) {
+    const std::lock_guard lock(mutex_);
+    std::erase(groups_, &group);
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopped_ = true;
+    }
+    wake();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  using Stamp = std::pair<std::int32_t, std::uint64_t>;
+
+  static Stamp stamp_of(const PeerProcess& peer) {
+    return {peer.stamp().pid, peer.stamp().start_time};
+  }
+
+  void wake() const {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = write(wake_, &one, sizeof one);
+  }
+
+  void run() {
+    std::vector<Peer> watched;
+    std::vector<pollfd> entries;
+    for (;;) {
+      int patience_ms = -1;
+      {
+        const std::lock_guard lock(mutex_);
+        if (stopped_) return;
+        patience_ms = look(watched);
+      }
+      entries.assign(1, {wake_, POLLIN, 0});
+      // Negative descriptors are passed over.
+      for (const Peer& peer : watched) entries.push_back({peer->descriptor(), POLLIN, 0});
+      poll(entries.data(), entries.size(), patience_ms);
+      if (entries[0].revents != 0) {
+        std::uint64_t count = 0;
+        [[maybe_unused]] const auto got = read(wake_, &count, sizeof count);
+      }
+      for (std::size_t i = 0; i < watched.size(); ++i) {
+        const bool ended =
+            watched[i]->descriptor() >= 0 ? entries[i + 1].revents != 0 : !watched[i]->alive();
+        if (ended) dead_.insert(stamp_of(*watched[i]));
+      }
+    }
+  }
+
+  // Looks after every group, lists the processes to watch, and says for how long.
+  int look(std::vector<Peer>& watched) {
+    watched.clear();
+    int patience_ms = groups_.empty() ? -1 : kIdleMs;
+    for (ControlBlock* group : groups_) {
+      for (int rank = 0; rank < group->size(); ++rank) {
+        const Peer& peer = group->peers()[static_cast<std::size_t>(rank)];
+        if (!peer) continue;
+        if (dead_.contains(stamp_of(*peer))) {
+          group->note_death(rank);
+        } else if (std::find(watched.begin(), watched.end(), peer) == watched.end()) {
+          watched.push_back(peer);
+          if (peer->descriptor() < 0) patience_ms = std::min(patience_ms, kAskMs);
+        }
+      }
+    }
+    for (ControlBlock* group : groups_) {
+      if (group->watch()) patience_ms = std::min(patience_ms, kBusyMs);
+    }
+    return patience_ms;
+  }
+
+  const int wake_;
+  const pid_t owner_;
+  std::mutex mutex_;  // guards groups_ and stopped_, and is held during a look
+  std::vector<ControlBlock*> groups_;
+  bool stopped_ = false;
+  std::set<Stamp> dead_;  // the thread's own
+  std::thread thread_;
+};
+
+std::mutex instance_mutex;
+
+// This process's thread; null before the first group. Never destroyed: groups may outlive static
+// objects, and a forked child cannot end a thread that it does not have.
+Thread*& instance() {
+  static Thread* thread = nullptr;
+  return thread;
+}
+
+}  // namespace
+
+void Watchdog::add(ControlBlock& group) {
+  const std::lock_guard lock(instance_mutex);
+  Thread*& thread = instance();
+  if (thread == nullptr || !thread->is_mine()) {
+    thread = new Thread;
+    static const int registered = std::atexit([] {
+      const std::lock_guard at_exit(instance_mutex);
+      if (instance()->is_mine()) instance()->stop();
+    });
+    (void)registered;
+  }
+  thread->add(group);
+}
+
+void Watchdog::remove(ControlBlock& group) noexcept {
+  const std::lock_guard lock(instance_mutex);
+  if (instance() != nullptr && instance()->is_mine()) instance()->remove(group);
+}
+
+}  // namespace gantry

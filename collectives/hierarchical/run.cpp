@@ -1,0 +1,260 @@
+#include "collectives/hierarchical/run.hpp"
+
+#include <algorithm>
+
+#include <gantry/device/driver.hpp>
+#include <gantry/tensor/factories.hpp>
+
+namespace gantry {
+
+namespace {
+
+// Bytes of one piece; a few pieces of scratch memory are in use at a time.
+constexpr std::int64_t kPieceBytes = std::int64_t{16} << 20;
+// Elements by which parts grow.
+constexpr std::int64_t kGrain = 64;
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t grain) {
+  return (value + grain - 1) / grain * grain;
+}
+
+}  // namespace
+
+std::int64_t HierarchicalTransport::Run::part_elements(std::int64_t parts,
+                                                       std::int64_t total) const {
+  const std::int64_t most = std::max(kGrain, kPieceBytes / width / parts / kGrain * kGrain);
+  return std::min(most, rounded_up((total + parts - 1) / parts, kGrain));
+}
+
+Tensor HierarchicalTransport::Run::scratch(std::int64_t elements) const {
+  return empty({elements}, {.dtype = what.dtype, .device = owner.everyone_.device});
+}
+
+std::byte* HierarchicalTransport::Run::at(const Tensor& tensor, std::int64_t element) const {
+  return static_cast<std::byte*>(tensor.data()) + element * width;
+}
+
+void HierarchicalTransport::Run::copy(std::byte* to, const std::byte* from,
+                                      std::int64_t elements) const {
+  if (elements == 0 || to == from) return;
+  driver().copy(to, from, static_cast<std::size_t>(elements * width), stream.native());
+}
+
+Tensor HierarchicalTransport::Run::transposed(const Tensor& parts, std::int64_t rows,
+                                              std::int64_t columns, std::int64_t count) const {
+  const Tensor result = scratch(rows * columns * count);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < columns; ++c) {
+      copy(at(result, (c * rows + r) * count), at(parts, (r * columns + c) * count), count);
+    }
+  }
+  return result;
+}
+
+Tensor HierarchicalTransport::Run::by_columns(const std::byte* from, std::int64_t stride,
+                                              std::int64_t count) const {
+  const Tensor result = scratch(nodes * ranks * count);
+  for (int l = 0; l < ranks; ++l) {
+    for (int k = 0; k < nodes; ++k) {
+      copy(at(result, (l * nodes + k) * count), from + map.rank_at(k, l) * stride * width, count);
+    }
+  }
+  return result;
+}
+
+void HierarchicalTransport::Run::step(Transport& transport, CollectiveKind kind, std::int64_t count,
+                                      const void* from, void* to, int root, double scale) const {
+  CollectiveCall part{.what = what, .in = from, .out = to};
+  part.what.kind = kind;
+  part.what.count = count;
+  part.what.root = root;
+  part.what.scale = scale;
+  transport.run(part, stream);
+}
+
+void HierarchicalTransport::Run::in_node(CollectiveKind kind, std::int64_t count, const void* from,
+                                         void* to, int root, bool scales) const {
+  step(*owner.node_, kind, count, from, to, root, scales ? what.scale : 1);
+}
+
+void HierarchicalTransport::Run::in_column(CollectiveKind kind, std::int64_t count,
+                                           const void* from, void* to, int root) const {
+  step(*owner.column_, kind, count, from, to, root, 1);
+}
+
+Tensor HierarchicalTransport::Run::fold_in_free_order(const std::byte* piece,
+                                                      std::int64_t count) const {
+  const Tensor sums = scratch(nodes * count);
+  in_node(CollectiveKind::reduce_scatter, nodes * count, piece, sums.data(), -1, true);
+  Tensor result = scratch(count);
+  in_column(CollectiveKind::reduce_scatter, count, sums.data(), result.data());
+  return result;
+}
+
+Tensor HierarchicalTransport::Run::fold_in_rank_order(const std::byte* piece,
+                                                      std::int64_t count) const {
+  // [L][K] parts of this column from the node's ranks, then [K][L] parts for its nodes.
+  const Tensor collected = scratch(ranks * nodes * count);
+  in_node(CollectiveKind::all_to_all, nodes * count, piece, collected.data());
+  const Tensor outbound = transposed(collected, ranks, nodes, count);
+  const Tensor contributions = scratch(nodes * ranks * count);
+  in_column(CollectiveKind::all_to_all, ranks * count, outbound.data(), contributions.data());
+  std::vector<int> order;
+  for (int rank = 0; rank < map.ranks(); ++rank) {
+    order.push_back(map.node_of(rank) * static_cast<int>(ranks) + map.index_of(rank));
+  }
+  Tensor result = scratch(count);
+  fold_ordered(result, contributions, order, what);
+  return result;
+}
+
+Tensor HierarchicalTransport::Run::fold_piece(const std::byte* piece, std::int64_t count) const {
+  return is_free_order(what) ? fold_in_free_order(piece, count) : fold_in_rank_order(piece, count);
+}
+
+template <class Collect>
+void HierarchicalTransport::Run::reduce_pieces(bool wants, Collect collect) {
+  const std::int64_t parts = nodes * ranks;
+  const std::int64_t count = part_elements(parts, what.count);
+  for (std::int64_t begin = 0; begin < what.count; begin += parts * count) {
+    const std::int64_t rest = what.count - begin;
+    const std::byte* const from = in + begin * width;
+    if (rest >= parts * count) {
+      collect(fold_piece(from, count), count, wants ? out + begin * width : nullptr);
+      continue;
+    }
+    // The last piece is shorter: shorter parts, the very last ones filled up.
+    const std::int64_t last = rounded_up((rest + parts - 1) / parts, kGrain);
+    const Tensor padded = scratch(parts * last);
+    driver().fill(padded.data(), 0, padded.nbytes(), stream.native());
+    copy(at(padded, 0), from, rest);
+    collect(fold_piece(at(padded, 0), last), last, wants ? at(padded, 0) : nullptr);
+    if (wants) copy(out + begin * width, at(padded, 0), rest);
+  }
+}
+
+void HierarchicalTransport::Run::all_reduce() {
+  reduce_pieces(true, [&](const Tensor& part, std::int64_t count, std::byte* to) {
+    const Tensor share = scratch(nodes * count);
+    in_column(CollectiveKind::all_gather, count, part.data(), share.data());
+    in_node(CollectiveKind::all_gather, nodes * count, share.data(), to);
+  });
+}
+
+void HierarchicalTransport::Run::reduce() {
+  const int root_node = map.node_of(what.root);
+  reduce_pieces(is_root, [&](const Tensor& part, std::int64_t count, std::byte* to) {
+    const Tensor share = scratch(node == root_node ? nodes * count : 0);
+    in_column(CollectiveKind::gather, count, part.data(), share.data(), root_node);
+    if (node != root_node) return;
+    in_node(CollectiveKind::gather, nodes * count, share.data(), to, map.index_of(what.root));
+  });
+}
+
+void HierarchicalTransport::Run::broadcast() {
+  const int root_node = map.node_of(what.root);
+  const std::int64_t count = part_elements(ranks, what.count);
+  for (std::int64_t begin = 0; begin < what.count; begin += ranks * count) {
+    const std::int64_t rest = std::min(what.count - begin, ranks * count);
+    const std::int64_t each = rounded_up((rest + ranks - 1) / ranks, kGrain);
+    const bool is_padded = rest < ranks * each;
+    const Tensor whole = scratch(is_padded ? ranks * each : 0);
+    const std::byte* from = in + begin * width;
+    if (is_padded && is_root) {
+      driver().fill(whole.data(), 0, whole.nbytes(), stream.native());
+      copy(at(whole, 0), from, rest);
+      from = at(whole, 0);
+    }
+    const Tensor share = scratch(each);
+    if (node == root_node) {
+      in_node(CollectiveKind::scatter, each, is_root ? from : nullptr, share.data(),
+              map.index_of(what.root));
+    }
+    in_column(CollectiveKind::broadcast, each, share.data(), share.data(), root_node);
+    std::byte* const to = is_padded ? at(whole, 0) : out + begin * width;
+    in_node(CollectiveKind::all_gather, each, share.data(), to);
+    if (is_padded) copy(out + begin * width, to, rest);
+  }
+}
+
+void HierarchicalTransport::Run::all_gather() {
+  const std::int64_t most = part_elements(nodes * ranks, what.count * nodes * ranks);
+  for (std::int64_t begin = 0; begin < what.count; begin += most) {
+    const std::int64_t count = std::min(most, what.count - begin);
+    const Tensor share = scratch(nodes * count);
+    in_column(CollectiveKind::all_gather, count, in + begin * width, share.data());
+    const Tensor whole = scratch(ranks * nodes * count);
+    in_node(CollectiveKind::all_gather, nodes * count, share.data(), whole.data());
+    for (int rank = 0; rank < map.ranks(); ++rank) {
+      copy(out + (rank * what.count + begin) * width,
+           at(whole, (map.index_of(rank) * nodes + map.node_of(rank)) * count), count);
+    }
+  }
+}
+
+void HierarchicalTransport::Run::reduce_scatter() {
+  const std::int64_t most = part_elements(nodes * ranks, what.count * nodes * ranks);
+  for (std::int64_t begin = 0; begin < what.count; begin += most) {
+    const std::int64_t count = std::min(most, what.count - begin);
+    const Tensor piece = by_columns(in + begin * width, what.count, count);
+    copy(out + begin * width, at(fold_piece(at(piece, 0), count), 0), count);
+  }
+}
+
+void HierarchicalTransport::Run::gather() {
+  const int root_node = map.node_of(what.root);
+  const int root_index = map.index_of(what.root);
+  const std::int64_t most = part_elements(nodes * ranks, what.count * nodes * ranks);
+  for (std::int64_t begin = 0; begin < what.count; begin += most) {
+    const std::int64_t count = std::min(most, what.count - begin);
+    const Tensor row = scratch(index == root_index ? ranks * count : 0);
+    in_node(CollectiveKind::gather, count, in + begin * width, row.data(), root_index);
+    if (index != root_index) continue;
+    const Tensor whole = scratch(is_root ? nodes * ranks * count : 0);
+    in_column(CollectiveKind::gather, ranks * count, row.data(), whole.data(), root_node);
+    for (int rank = 0; is_root && rank < map.ranks(); ++rank) {
+      copy(out + (rank * what.count + begin) * width,
+           at(whole, (map.node_of(rank) * ranks + map.index_of(rank)) * count), count);
+    }
+  }
+}
+
+void HierarchicalTransport::Run::scatter() {
+  const int root_node = map.node_of(what.root);
+  const int root_index = map.index_of(what.root);
+  const std::int64_t most = part_elements(nodes * ranks, what.count * nodes * ranks);
+  for (std::int64_t begin = 0; begin < what.count; begin += most) {
+    const std::int64_t count = std::min(most, what.count - begin);
+    const Tensor row = scratch(index == root_index ? ranks * count : 0);
+    if (index == root_index) {
+      const Tensor whole = scratch(is_root ? nodes * ranks * count : 0);
+      for (int rank = 0; is_root && rank < map.ranks(); ++rank) {
+        copy(at(whole, (map.node_of(rank) * ranks + map.index_of(rank)) * count),
+             in + (rank * what.count + begin) * width, count);
+      }
+      in_column(CollectiveKind::scatter, ranks * count, whole.data(), row.data(), root_node);
+    }
+    in_node(CollectiveKind::scatter, count, row.data(), out + begin * width, root_index);
+  }
+}
+
+void HierarchicalTransport::Run::all_to_all() {
+  const std::int64_t most = part_elements(nodes * ranks, what.count * nodes * ranks);
+  for (std::int64_t begin = 0; begin < what.count; begin += most) {
+    const std::int64_t count = std::min(most, what.count - begin);
+    const Tensor by_column = by_columns(in + begin * width, what.count, count);
+    const Tensor outbound = transposed(by_column, ranks, nodes, count);
+    // [K][L]: from this column's rank of every node, for every rank of this node.
+    const Tensor arrived = scratch(nodes * ranks * count);
+    in_column(CollectiveKind::all_to_all, ranks * count, outbound.data(), arrived.data());
+    const Tensor dealt = transposed(arrived, nodes, ranks, count);
+    const Tensor whole = scratch(ranks * nodes * count);
+    in_node(CollectiveKind::all_to_all, nodes * count, dealt.data(), whole.data());
+    for (int rank = 0; rank < map.ranks(); ++rank) {
+      copy(out + (rank * what.count + begin) * width,
+           at(whole, (map.index_of(rank) * nodes + map.node_of(rank)) * count), count);
+    }
+  }
+}
+
+}  // namespace gantry

@@ -1,0 +1,129 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/device/driver.hpp>
+
+#include "collectives/control/block.hpp"
+#include "collectives/hierarchical/transport.hpp"
+#include "collectives/protocol/layout.hpp"
+#include "collectives/selector.hpp"
+
+namespace gantry {
+
+namespace {
+
+constexpr auto kFinishPatience = std::chrono::seconds(10);
+
+// The ranks of one machine as a group of their own, with a control block and kernels over peer
+// memory.
+class NodeTransport final : public Transport {
+ public:
+  // Collective among `members`. Throws: see make_p2p_transport().
+  NodeTransport(const Membership& everyone, std::vector<int> members,
+                std::unique_ptr<Bootstrap> bootstrap, std::string_view device_name,
+                std::chrono::milliseconds timeout, std::string_view group)
+      : everyone_(everyone),
+        members_(std::move(members)),
+        bootstrap_(std::move(bootstrap)),
+        selector_(Selector::load(static_cast<int>(members_.size()), device_name)) {
+    const auto own = std::find(members_.begin(), members_.end(), everyone.rank);
+    const Membership here{static_cast<int>(own - members_.begin()),
+                          static_cast<int>(members_.size()), everyone.device};
+    control_ = std::make_unique<ControlBlock>(*bootstrap_, here.rank, here.size, timeout, group);
+    p2p_ = make_p2p_transport(here, *bootstrap_, *control_, selector_);
+  }
+  ~NodeTransport() override {
+    try {
+      driver().synchronize_device(everyone_.device.index);
+    } catch (const std::exception& error) {
+      logging::debug(fmt::format("leaving the ranks of one machine: {}", error.what()));
+    }
+    control_->finish(kFinishPatience);
+    bootstrap_->leave();
+  }
+
+  std::string_view name() const override { return p2p_->name(); }
+  bool supports(const Descriptor& what) const override { return p2p_->supports(what); }
+  bool is_waiting() const override { return p2p_->is_waiting(); }
+
+  void run(const CollectiveCall& call, const Stream& stream) override {
+    check();
+    CollectiveCall numbered = call;
+    numbered.what.call = ++calls_;
+    p2p_->run(numbered, stream);
+  }
+
+  void check() {
+    try {
+      if (control_->has_fault()) control_->take_fault(UINT64_MAX);
+      control_->require_intact();
+    } catch (const PeerLostError& error) {
+      if (error.rank() < 0) throw;
+      // The control block counts the ranks of this machine only.
+      const int rank = members_[static_cast<std::size_t>(error.rank())];
+      throw PeerLostError(fmt::format("rank {} was lost; the communicator of {} ranks is unusable",
+                                      rank, everyone_.size),
+                          rank);
+    }
+  }
+
+ private:
+  Membership everyone_;
+  std::vector<int> members_;
+  std::unique_ptr<Bootstrap> bootstrap_;
+  Selector selector_;
+  std::unique_ptr<ControlBlock> control_;
+  std::unique_ptr<Transport> p2p_;
+  std::int64_t calls_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_layered_transport(const Membership& everyone, Bootstrap& bootstrap,
+                                                  std::span<const std::string> machines,
+                                                  std::string_view device_name,
+                                                  std::chrono::milliseconds timeout,
+                                                  std::string_view group) {
+  const NodeMap map(machines);
+  auto all = make_host_transport_over_links(everyone, bootstrap, timeout);
+  if (!map.has_layers() || map.width() > protocol::kMaxRanks) return all;
+  const int node = map.node_of(everyone.rank);
+  const std::string name = fmt::format("{}.node{}", group, node);
+  std::unique_ptr<NodeTransport> here;
+  std::string failure;
+  try {
+    here = std::make_unique<NodeTransport>(everyone, map.members(node),
+                                           bootstrap.subset(map.members(node), name), device_name,
+                                           timeout, name);
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  const std::vector<std::string> failures = bootstrap.all_gather(failure);
+  for (std::size_t rank = 0; rank < failures.size(); ++rank) {
+    if (failures[rank].empty()) continue;
+    if (everyone.rank == 0) {
+      logging::warn(
+          fmt::format("rank {} cannot use its machine's peer memory ({}); all data go "
+                      "through host memory",
+                      rank, failures[rank]));
+    }
+    return all;
+  }
+  if (everyone.rank == 0) {
+    logging::info(fmt::format("{}: {} machines of {} ranks each, in layers", group, map.nodes(),
+                              map.width()));
+  }
+  NodeTransport* const node_transport = here.get();
+  return std::make_unique<HierarchicalTransport>(
+      Layers{.everyone = everyone,
+             .map = map,
+             .all = std::move(all),
+             .node = std::move(here),
+             .column = {},
+             .check_node = [node_transport] { node_transport->check(); }});
+}
+
+}  // namespace gantry

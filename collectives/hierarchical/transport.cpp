@@ -1,0 +1,69 @@
+#include "collectives/hierarchical/transport.hpp"
+
+#include <gantry/core/error.hpp>
+#include <gantry/streams/stream_guard.hpp>
+
+#include "collectives/control/block.hpp"
+#include "collectives/hierarchical/run.hpp"
+
+namespace gantry {
+
+HierarchicalTransport::HierarchicalTransport(Layers layers)
+    : everyone_(layers.everyone),
+      map_(std::move(layers.map)),
+      all_(std::move(layers.all)),
+      node_(std::move(layers.node)),
+      column_(std::move(layers.column)),
+      check_node_(std::move(layers.check_node)) {
+  if (!map_.has_layers() || map_.ranks() != everyone_.size) {
+    throw InvalidArgument(
+        "hierarchical transport: expected several nodes of equally many ranks, more than one each");
+  }
+  if (!column_) column_ = all_->among(map_.column(map_.index_of(everyone_.rank)));
+}
+
+void HierarchicalTransport::run(const CollectiveCall& call, const Stream& stream) {
+  const Descriptor& what = call.what;
+  if (call.is_uneven() || all_->is_small(what)) return all_->run(call, stream);
+  // Scratch memory belongs to the stream that uses it.
+  const StreamGuard guard(stream);
+  Run run{*this, call, stream};
+  const auto layered = [&](void (Run::*operation)()) {
+    all_->verify(call, stream);
+    try {
+      (run.*operation)();
+      if (check_node_) {
+        // Kernels of a node that lost a rank end without a result: nobody may take it for one.
+        stream.record().synchronize();
+        check_node_();
+      }
+    } catch (...) {
+      all_->abort();  // The others wait for this rank's part.
+      throw;
+    }
+  };
+  switch (what.kind) {
+    case CollectiveKind::barrier:
+    case CollectiveKind::send:
+    case CollectiveKind::recv:
+      return all_->run(call, stream);
+    case CollectiveKind::all_reduce:
+      return layered(&Run::all_reduce);
+    case CollectiveKind::reduce:
+      return layered(&Run::reduce);
+    case CollectiveKind::broadcast:
+      return layered(&Run::broadcast);
+    case CollectiveKind::all_gather:
+      return layered(&Run::all_gather);
+    case CollectiveKind::reduce_scatter:
+      return layered(&Run::reduce_scatter);
+    case CollectiveKind::gather:
+      return layered(&Run::gather);
+    case CollectiveKind::scatter:
+      return layered(&Run::scatter);
+    case CollectiveKind::all_to_all:
+      return layered(&Run::all_to_all);
+  }
+}
+
+}  // namespace gantry

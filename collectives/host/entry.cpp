@@ -1,0 +1,269 @@
+#include "collectives/host/entry.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <numeric>
+
+#include <gantry/core/error.hpp>
+
+#include "collectives/control/block.hpp"
+#include "core/flight_file.hpp"
+
+namespace gantry {
+
+namespace {
+
+// All fields but the number: sends and receives are counted by those who make them.
+bool same_call(Descriptor a, Descriptor b) {
+  a.call = b.call = 0;
+  return a == b;
+}
+
+std::string mismatch_text(std::int64_t number, int first, const Descriptor& first_call, int other,
+                          const Descriptor& other_call) {
+  return fmt::format(
+      "collective #{}: expected the same call on every rank, but rank {} called {} and rank {} "
+      "called {}",
+      flight::plain_number(static_cast<std::uint64_t>(number)), first, first_call.str(), other,
+      other_call.str());
+}
+
+}  // namespace
+
+HostEntry::HostEntry(std::shared_ptr<HostLinks> links, int rank, int size, std::size_t body_limit)
+    : links_(std::move(links)),
+      rank_(rank),
+      size_(size),
+      body_limit_(body_limit),
+      stride_((sizeof(HostFrame) + body_limit + 63) / 64 * 64) {
+  const auto count = static_cast<std::size_t>(size);
+  rooms_.resize(stride_ * count);
+  received_.assign(count, 0);
+  letters_.resize(count);
+  offered_.assign(count, 0);
+  early_entries_.resize(count);
+  calls_.resize(count);
+  uneven_.resize(count);
+}
+
+std::span<std::byte> HostEntry::room(int rank) {
+  return std::span(rooms_).subspan(static_cast<std::size_t>(rank) * stride_, stride_);
+}
+
+const HostFrame& HostEntry::frame(int rank) const {
+  return *reinterpret_cast<const HostFrame*>(rooms_.data() +
+                                             static_cast<std::size_t>(rank) * stride_);
+}
+
+std::span<const std::byte> HostEntry::body(int rank) const {
+  const auto at = static_cast<std::size_t>(rank);
+  return std::span(rooms_).subspan(at * stride_ + sizeof(HostFrame),
+                                   received_[at] - sizeof(HostFrame));
+}
+
+void HostEntry::receive(const std::vector<int>& ranks) {
+  std::vector<Incoming> incoming;
+  for (const int rank : ranks) incoming.push_back({rank, room(rank)});
+  links_->exchange({}, incoming);
+  for (const Incoming& message : incoming) {
+    const auto at = static_cast<std::size_t>(message.rank);
+    if (message.bytes < sizeof(HostFrame) || frame(message.rank).magic != HostFrame{}.magic) {
+      links_->abort();
+      throw Error(fmt::format("collective: expected a call from rank {}, but got {} other bytes",
+                              message.rank, message.bytes));
+    }
+    received_[at] = message.bytes;
+  }
+}
+
+void HostEntry::send(int rank, const HostFrame& frame, std::span<const std::byte> body) {
+  const Outgoing message{rank, std::as_bytes(std::span(&frame, 1)), body};
+  links_->exchange(std::span(&message, 1), {});
+}
+
+HostEntry::Letter HostEntry::letter(int rank) const {
+  const auto bytes = body(rank);
+  return {frame(rank), {bytes.begin(), bytes.end()}};
+}
+
+void HostEntry::note_refusal(int rank) {
+  const Descriptor& theirs = frame(rank).what;
+  refusal_ = fmt::format(
+      "collective: expected rank {} to receive what rank {} sent to it, but it called {}", rank,
+      rank_, theirs.str());
+}
+
+bool HostEntry::put_aside(int rank) {
+  const auto at = static_cast<std::size_t>(rank);
+  switch (frame(rank).kind) {
+    case HostFrame::Kind::entry:
+      return false;
+    case HostFrame::Kind::message:
+      letters_[at].push_back(letter(rank));
+      return true;
+    case HostFrame::Kind::refuse:
+      note_refusal(rank);
+      return true;
+    case HostFrame::Kind::accept:
+      return true;  // of an offer that was withdrawn meanwhile
+  }
+  return true;
+}
+
+void HostEntry::exchange_entries(const HostFrame& mine, Bodies bodies) {
+  std::vector<Outgoing> sends;
+  std::vector<Incoming> receives;
+  for (int step = 1; step < size_; ++step) {
+    // Every rank begins with another one.
+    const int to = (rank_ + step) % size_;
+    const auto at = static_cast<std::size_t>(to);
+    sends.push_back({to, std::as_bytes(std::span(&mine, 1)),
+                     bodies.empty() ? std::span<const std::byte>{} : bodies[at]});
+    if (!early_entries_[at]) receives.push_back({to, room(to)});
+  }
+  links_->exchange(sends, receives);
+  std::vector<int> waiting;
+  for (const Incoming& message : receives) {
+    received_[static_cast<std::size_t>(message.rank)] = message.bytes;
+    if (put_aside(message.rank)) waiting.push_back(message.rank);
+  }
+  while (!waiting.empty()) {
+    receive(waiting);
+    std::erase_if(waiting, [&](int rank) { return !put_aside(rank); });
+  }
+  for (int rank = 0; rank < size_; ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    if (auto& early = early_entries_[at]) {
+      std::memcpy(room(rank).data(), &early->frame, sizeof(HostFrame));
+      if (!early->body.empty()) {
+        std::memcpy(room(rank).data() + sizeof(HostFrame), early->body.data(), early->body.size());
+      }
+      received_[at] = sizeof(HostFrame) + early->body.size();
+      early.reset();
+    }
+    const HostFrame& said = rank == rank_ ? mine : frame(rank);
+    calls_[at] = said.what;
+    uneven_[at] = said.is_uneven != 0;
+    if (rank != rank_ && frame(rank).withdraws != 0 && !letters_[at].empty()) {
+      letters_[at].pop_back();
+    }
+  }
+}
+
+void HostEntry::compare(const Descriptor& what) const {
+  for (std::size_t rank = 1; rank < calls_.size(); ++rank) {
+    Descriptor first = calls_[0];
+    Descriptor other = calls_[rank];
+    if (uneven_[0] && uneven_[rank]) first.count = other.count = 0;
+    if (uneven_[0] != uneven_[rank] || !same_call(first, other)) {
+      throw CollectiveMismatch(
+          mismatch_text(what.call, 0, calls_[0], static_cast<int>(rank), calls_[rank]));
+    }
+  }
+}
+
+void HostEntry::enter(const Descriptor& what, Bodies bodies) {
+  exchange_entries({.what = what, .has_body = bodies.empty() ? 0u : 1u}, bodies);
+  compare(what);
+}
+
+void HostEntry::enter_uneven(const Descriptor& what, std::span<const std::int64_t> send_counts,
+                             std::span<const std::int64_t> recv_counts) {
+  const auto ranks = static_cast<std::size_t>(size_);
+  if (2 * ranks * sizeof(std::int64_t) > body_limit_) {
+    throw NotSupported(fmt::format(
+        "all_to_all: blocks of unequal size between more than {} ranks are not supported",
+        body_limit_ / (2 * sizeof(std::int64_t))));
+  }
+  std::vector<std::int64_t> counts(send_counts.begin(), send_counts.end());
+  counts.insert(counts.end(), recv_counts.begin(), recv_counts.end());
+  const std::vector<std::span<const std::byte>> bodies(ranks, std::as_bytes(std::span(counts)));
+  exchange_entries({.what = what, .has_body = 1, .is_uneven = 1}, bodies);
+  compare(what);
+  std::vector<std::vector<std::int64_t>> table;
+  for (int rank = 0; rank < size_; ++rank) {
+    std::vector<std::int64_t> row(2 * ranks, 0);
+    const auto bytes = rank == rank_ ? bodies[0] : body(rank);
+    if (!bytes.empty()) {
+      std::memcpy(row.data(), bytes.data(),
+                  std::min(bytes.size(), row.size() * sizeof(std::int64_t)));
+    }
+    table.push_back(std::move(row));
+  }
+  for (std::size_t from = 0; from < ranks; ++from) {
+    for (std::size_t to = 0; to < ranks; ++to) {
+      if (table[from][to] == table[to][ranks + from]) continue;
+      throw CollectiveMismatch(fmt::format(
+          "collective #{}: expected blocks of one size, but rank {} sends {} elements to rank {}, "
+          "which expects {}",
+          what.call, from, table[from][to], to, table[to][ranks + from]));
+    }
+  }
+}
+
+void HostEntry::enter_otherwise(const Descriptor& what, int rank, bool withdraws) {
+  early_entries_[static_cast<std::size_t>(rank)] = letter(rank);
+  exchange_entries({.what = what, .withdraws = withdraws ? 1u : 0u}, {});
+  compare(what);
+  throw CollectiveMismatch(
+      mismatch_text(what.call, rank_, what, rank, calls_[static_cast<std::size_t>(rank)]));
+}
+
+void HostEntry::offer(const Descriptor& what, std::span<const std::byte> body, bool is_small) {
+  const int to = what.root;
+  const std::uint64_t number = ++offered_[static_cast<std::size_t>(to)];
+  send(to,
+       {.what = what,
+        .kind = HostFrame::Kind::message,
+        .has_body = is_small ? 1u : 0u,
+        .number = number},
+       body);
+  while (!is_small) {
+    receive({to});
+    const bool answers_this = frame(to).number == number;
+    switch (frame(to).kind) {
+      case HostFrame::Kind::accept:
+        if (answers_this) return;
+        break;
+      case HostFrame::Kind::refuse:
+        if (!answers_this) {
+          note_refusal(to);
+          break;
+        }
+        throw CollectiveMismatch(mismatch_text(what.call, rank_, what, to, frame(to).what));
+      case HostFrame::Kind::message:
+        letters_[static_cast<std::size_t>(to)].push_back(letter(to));
+        break;
+      case HostFrame::Kind::entry:
+        enter_otherwise(what, to, true);
+    }
+  }
+}
+
+std::optional<std::span<const std::byte>> HostEntry::take(const Descriptor& recv) {
+  const int from = recv.root;
+  auto& letters = letters_[static_cast<std::size_t>(from)];
+  while (letters.empty()) {
+    receive({from});
+    if (!put_aside(from)) enter_otherwise(recv, from, false);
+  }
+  taken_ = std::move(letters.front());
+  letters.pop_front();
+  const Descriptor& sent = taken_.frame.what;
+  const bool is_small = taken_.frame.has_body != 0;
+  if (sent.count != recv.count || sent.dtype != recv.dtype) {
+    send(from, {.what = recv, .kind = HostFrame::Kind::refuse, .number = taken_.frame.number});
+    throw CollectiveMismatch(mismatch_text(recv.call, from, sent, rank_, recv));
+  }
+  if (is_small) return std::span<const std::byte>(taken_.body);
+  send(from, {.what = recv, .kind = HostFrame::Kind::accept, .number = taken_.frame.number});
+  return std::nullopt;
+}
+
+void HostEntry::raise_refusal() {
+  if (refusal_.empty()) return;
+  throw CollectiveMismatch(std::exchange(refusal_, {}));
+}
+
+}  // namespace gantry

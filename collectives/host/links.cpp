@@ -1,0 +1,47 @@
+#include "collectives/host/links.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+
+namespace gantry {
+
+std::unique_ptr<HostLinks> make_host_links(Bootstrap& bootstrap, const LinkGroup& group) {
+  const std::string wanted = env::get("GANTRY_HOST_LINKS").value_or("auto");
+  if (wanted != "auto" && wanted != "tcp" && wanted != "mpi" && !wanted.empty()) {
+    throw InvalidArgument(
+        fmt::format("GANTRY_HOST_LINKS: expected auto, tcp or mpi, but got '{}'", wanted));
+  }
+  const std::string mine = fmt::format("{} {}", wanted, can_link_by_mpi() ? "mpi" : "no");
+  const std::vector<std::string> all = bootstrap.all_gather(mine);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const std::string theirs = all[rank].substr(0, all[rank].find(' '));
+    if (theirs != wanted) {
+      throw InvalidArgument(fmt::format(
+          "GANTRY_HOST_LINKS: expected one value on all ranks, but rank {} has '{}' and rank {} "
+          "has '{}'",
+          group.rank, wanted, rank, theirs));
+    }
+  }
+  if (wanted == "mpi") return make_mpi_links(bootstrap, group);
+  const bool have_mpi = std::all_of(all.begin(), all.end(),
+                                    [](const std::string& text) { return text.ends_with(" mpi"); });
+  if (wanted == "tcp" || !have_mpi) return make_tcp_links(bootstrap, group);
+  try {
+    return make_tcp_links(bootstrap, group);
+  } catch (const PeerLostError&) {
+    throw;
+  } catch (const TimeoutError&) {
+    throw;
+  } catch (const Error& error) {
+    // Every rank got this error from the same exchange, and goes the same way.
+    logging::warn(fmt::format("{}; MPI carries messages between hosts instead", error.what()));
+  }
+  return make_mpi_links(bootstrap, group);
+}
+
+}  // namespace gantry

@@ -1,0 +1,232 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <optional>
+
+#include <gantry/core/error.hpp>
+
+#include "collectives/host/sockets.hpp"
+#include "collectives/host/stream.hpp"
+
+namespace gantry {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long the notice of a rank may stay behind the end of its data.
+constexpr int kNoticePatienceMs = 1000;
+
+// The last that a rank says.
+struct Notice {
+  enum class Kind : std::int32_t { none, left, lost, late, aborted };
+  Kind kind = Kind::none;
+  std::int32_t culprit = -1;
+};
+
+class TcpLinks final : public HostLinks {
+ public:
+  TcpLinks(const LinkGroup& group, std::vector<PeerSockets> sockets)
+      : group_(group), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    for (PeerSockets& peer : sockets) {
+      streams_.emplace_back(std::move(peer.data));
+      notices_.push_back(std::move(peer.notices));
+    }
+    left_.assign(notices_.size(), false);
+  }
+
+  ~TcpLinks() override { notify({Notice::Kind::left, group_.rank}); }
+
+  std::string_view name() const override { return "tcp"; }
+
+  void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) override {
+    read_notices(0);
+    for (const Outgoing& message : sends) stream(message.rank).queue(message);
+    for (Incoming& room : receives) stream(room.rank).await(room);
+    auto last_progress = Clock::now();
+    for (;;) {
+      bool pending = false;
+      bool moved = false;
+      for (int rank = 0; rank < group_.size; ++rank) {
+        HostStream& link = stream(rank);
+        if (!link.is_pending()) continue;
+        switch (link.progress()) {
+          case HostStream::Outcome::moved:
+            moved = true;
+            break;
+          case HostStream::Outcome::stands:
+            break;
+          case HostStream::Outcome::ended:
+            explain_end(rank);
+          case HostStream::Outcome::too_long:
+            give_up({Notice::Kind::aborted, group_.rank},
+                    fmt::format("a message of rank {} is longer than expected", rank));
+        }
+        pending = pending || link.is_pending();
+      }
+      if (!pending) return;
+      if (moved) {
+        last_progress = Clock::now();
+        continue;
+      }
+      const auto left = group_.timeout - (Clock::now() - last_progress);
+      if (left <= left.zero()) give_up({Notice::Kind::late, slowest()});
+      read_notices(static_cast<int>(std::min<std::int64_t>(
+          std::chrono::ceil<std::chrono::milliseconds>(left).count(), 1'000'000)));
+    }
+  }
+
+  void abort() noexcept override {
+    if (aborted_.exchange(true)) return;
+    notify({Notice::Kind::aborted, group_.rank});
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = write(wake_.get(), &one, sizeof one);
+  }
+
+ private:
+  HostStream& stream(int rank) { return streams_[static_cast<std::size_t>(rank)]; }
+
+  // Waits until something can move, or a rank says its last word, or is gone.
+  void read_notices(int wait_ms) {
+    if (broken_) raise(*broken_, broken_from_, broken_text_);
+    if (aborted_) give_up({Notice::Kind::aborted, group_.rank});
+    polled_.clear();
+    polled_.push_back({wake_.get(), POLLIN, 0});
+    for (int rank = 0; rank < group_.size; ++rank) {
+      // A descriptor of −1 is passed over.
+      const Socket& notices = notices_[static_cast<std::size_t>(rank)];
+      polled_.push_back({notices.get(), POLLIN, 0});
+    }
+    if (wait_ms > 0) {
+      for (const HostStream& link : streams_) {
+        if (link.is_pending()) polled_.push_back({link.descriptor(), link.wanted(), 0});
+      }
+    }
+    if (poll(polled_.data(), polled_.size(), wait_ms) <= 0) return;
+    if (aborted_) give_up({Notice::Kind::aborted, group_.rank});
+    for (int rank = 0; rank < group_.size; ++rank) {
+      if (polled_[static_cast<std::size_t>(rank) + 1].revents != 0) read_notice(rank);
+    }
+  }
+
+  void read_notice(int rank) {
+    Socket& socket = notices_[static_cast<std::size_t>(rank)];
+    Notice notice;
+    const ssize_t got = recv(socket.get(), &notice, sizeof notice, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got != sizeof notice) give_up({Notice::Kind::lost, rank});
+    if (notice.kind != Notice::Kind::left || notice.culprit != rank) give_up(notice, {}, rank);
+    // It needs nobody any more, but what it sent before may still be on its way.
+    left_[static_cast<std::size_t>(rank)] = true;
+    const std::lock_guard lock(notify_mutex_);  // abort() may be about to write to it
+    socket.reset();
+  }
+
+  // The data of `rank` ended: it is dead, has left, or gave up over somebody else.
+  [[noreturn]] void explain_end(int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    if (!left_[at]) {
+      pollfd entry{notices_[at].get(), POLLIN, 0};
+      if (poll(&entry, 1, kNoticePatienceMs) > 0) read_notice(rank);
+    }
+    give_up({left_[at] ? Notice::Kind::left : Notice::Kind::lost, rank});
+  }
+
+  // The first rank that something is awaited from, or that takes nothing.
+  int slowest() const {
+    for (int rank = 0; rank < group_.size; ++rank) {
+      if (streams_[static_cast<std::size_t>(rank)].is_pending()) return rank;
+    }
+    return -1;
+  }
+
+  std::vector<int> pending_ranks() const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < group_.size; ++rank) {
+      if (streams_[static_cast<std::size_t>(rank)].is_pending()) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+
+  // Tells everybody whose fault it is, remembers it, and throws. `from`: who said so, if another.
+  [[noreturn]] void give_up(const Notice& why, std::string text = {}, int from = -1) {
+    if (text.empty() && why.kind == Notice::Kind::late && from < 0) {
+      text = fmt::format(
+          "collective: rank {} waited {} s, but rank(s) {} did not enter the operation "
+          "(GANTRY_COLL_TIMEOUT sets the deadline)",
+          group_.rank, std::chrono::duration<double>(group_.timeout).count(),
+          fmt::join(pending_ranks(), ", "));
+    }
+    broken_ = why;
+    broken_from_ = from;
+    broken_text_ = std::move(text);
+    notify(why);
+    raise(*broken_, broken_from_, broken_text_);
+  }
+
+  [[noreturn]] void raise(const Notice& why, int from, const std::string& text) const {
+    const auto lost = [&](std::string_view how) {
+      return PeerLostError(fmt::format("rank {} {}; the communicator of {} ranks is unusable",
+                                       why.culprit, how, group_.size),
+                           why.culprit);
+    };
+    switch (why.kind) {
+      case Notice::Kind::late:
+        if (!text.empty()) throw TimeoutError(text);
+        throw TimeoutError(
+            fmt::format("collective: rank {} did not enter the operation in time, says rank {} "
+                        "(GANTRY_COLL_TIMEOUT sets the deadline)",
+                        why.culprit, from));
+      case Notice::Kind::left:
+        throw lost("has left the job");
+      case Notice::Kind::aborted:
+        throw lost(text.empty() ? "aborted" : "aborted: " + text);
+      case Notice::Kind::lost:
+      case Notice::Kind::none:
+        break;
+    }
+    throw lost("died or was cut off");
+  }
+
+  void notify(const Notice& notice) noexcept {
+    const std::lock_guard lock(notify_mutex_);
+    if (notified_) return;
+    notified_ = true;
+    for (const Socket& socket : notices_) {
+      if (!socket) continue;
+      [[maybe_unused]] const auto sent =
+          send(socket.get(), &notice, sizeof notice, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+  }
+
+  LinkGroup group_;
+  Socket wake_;
+  std::vector<HostStream> streams_;
+  std::vector<Socket> notices_;
+  std::vector<bool> left_;
+  std::vector<pollfd> polled_;
+  std::atomic<bool> aborted_ = false;
+  std::optional<Notice> broken_;
+  int broken_from_ = -1;
+  std::string broken_text_;
+  std::mutex notify_mutex_;
+  bool notified_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<HostLinks> make_tcp_links(Bootstrap& bootstrap, const LinkGroup& group) {
+  return std::make_unique<TcpLinks>(group, connect_ranks(bootstrap, group));
+}
+
+}  // namespace gantry

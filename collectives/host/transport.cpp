@@ -1,0 +1,224 @@
+#include "collectives/host/transport.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/device/driver.hpp>
+
+#include "collectives/control/block.hpp"
+#include "collectives/host/fold.hpp"
+
+namespace gantry {
+
+namespace {
+
+// Bytes that travel with the entry: less than what a second message would cost.
+constexpr std::int64_t kMostSmallBytes = std::int64_t{32} << 10;
+constexpr std::int64_t kAllSmallBytes = std::int64_t{512} << 10;
+constexpr std::int64_t kLeastSmallBytes = std::int64_t{1} << 10;
+// One area of a staging; with two areas in each of two stagings a rank holds 32 MiB.
+constexpr std::size_t kStagingBytes = std::size_t{8} << 20;
+
+constexpr std::int64_t kDefaultTimeoutSeconds = 600;
+
+std::size_t small_limit(int ranks) {
+  return static_cast<std::size_t>(
+      std::clamp(kAllSmallBytes / ranks, kLeastSmallBytes, kMostSmallBytes));
+}
+
+std::int64_t width_of(const Descriptor& what) {
+  return static_cast<std::int64_t>(element_size(what.dtype));
+}
+
+// Links between some ranks of other links.
+class SomeLinks final : public HostLinks {
+ public:
+  SomeLinks(std::shared_ptr<HostLinks> all, std::vector<int> members)
+      : all_(std::move(all)), members_(std::move(members)) {}
+
+  std::string_view name() const override { return all_->name(); }
+  void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) override {
+    sends_.assign(sends.begin(), sends.end());
+    for (Outgoing& message : sends_) message.rank = member(message.rank);
+    receives_.assign(receives.begin(), receives.end());
+    for (Incoming& room : receives_) room.rank = member(room.rank);
+    all_->exchange(sends_, receives_);
+    for (std::size_t i = 0; i < receives.size(); ++i) receives[i].bytes = receives_[i].bytes;
+  }
+  void abort() noexcept override { all_->abort(); }
+
+ private:
+  int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+
+  std::shared_ptr<HostLinks> all_;
+  std::vector<int> members_;
+  std::vector<Outgoing> sends_;
+  std::vector<Incoming> receives_;
+};
+
+}  // namespace
+
+HostTransport::HostTransport(const Membership& membership, std::shared_ptr<HostLinks> links)
+    : membership_(membership),
+      entry_(std::move(links), membership.rank, membership.size, small_limit(membership.size)),
+      small_(entry_.body_limit() * static_cast<std::size_t>(membership.size)) {}
+
+std::unique_ptr<HostTransport> HostTransport::among(const std::vector<int>& members) const {
+  Membership membership = membership_;
+  membership.size = static_cast<int>(members.size());
+  const auto own = std::find(members.begin(), members.end(), membership_.rank);
+  membership.rank = static_cast<int>(own - members.begin());
+  return std::make_unique<HostTransport>(
+      membership, std::make_shared<SomeLinks>(entry_.shared_links(), members));
+}
+
+template <class Run>
+void HostTransport::guarded(Run run) {
+  try {
+    run();
+  } catch (const CollectiveMismatch&) {
+    throw;  // All ranks threw it, and are in step.
+  } catch (...) {
+    abort();  // The others wait for this rank's part.
+    throw;
+  }
+  entry_.raise_refusal();
+}
+
+void HostTransport::require_no_capture(const CollectiveCall& call, const Stream& stream) const {
+  if (!driver().is_capturing(stream.native())) return;
+  throw CaptureError(std::string(gantry::name(call.what.kind)) +
+                     ": expected a stream that is not being captured, because the host takes part "
+                     "between machines, but got one that is");
+}
+
+void HostTransport::run(const CollectiveCall& call, const Stream& stream) {
+  require_no_capture(call, stream);
+  if (reduces(call.what.kind)) {
+    (void)folding(call.what.op, call.what.dtype, membership_.size, gantry::name(call.what.kind));
+  }
+  guarded([&] { dispatch(call, stream); });
+}
+
+void HostTransport::verify(const CollectiveCall& call, const Stream& stream) {
+  require_no_capture(call, stream);
+  guarded([&] { enter(call); });
+}
+
+bool HostTransport::is_small(const Descriptor& what) const {
+  return what.count * width_of(what) <= static_cast<std::int64_t>(entry_.body_limit());
+}
+
+void HostTransport::enter(const CollectiveCall& call) {
+  if (call.is_uneven()) {
+    entry_.enter_uneven(call.what, call.send_counts, call.recv_counts);
+  } else {
+    entry_.enter(call.what);
+  }
+}
+
+void HostTransport::dispatch(const CollectiveCall& call, const Stream& stream) {
+  const bool is_small = !call.is_uneven() && this->is_small(call.what);
+  switch (call.what.kind) {
+    case CollectiveKind::barrier:
+      synchronize(stream);
+      entry_.enter(call.what);
+      return;
+    case CollectiveKind::send:
+      return send(call, stream);
+    case CollectiveKind::recv:
+      return receive(call, stream);
+    case CollectiveKind::all_reduce:
+    case CollectiveKind::reduce:
+    case CollectiveKind::broadcast:
+      if (!is_small) return run_relay(call, stream);
+      break;
+    case CollectiveKind::all_gather:
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter:
+    case CollectiveKind::all_to_all:
+      break;
+  }
+  const HostPlan plan = plan_on_host(call, membership_.rank, membership_.size);
+  if (is_small) {
+    run_small(call, plan, stream);
+  } else {
+    run_straight(call, plan, stream);
+  }
+}
+
+void HostTransport::synchronize(const Stream& stream) {
+  small_.begin(stream);
+  small_.fetched(stream);
+  small_.await();
+}
+
+void HostTransport::run_small(const CollectiveCall& call, const HostPlan& plan,
+                              const Stream& stream) {
+  const auto ranks = static_cast<std::size_t>(membership_.size);
+  small_.begin(stream);
+  small_.fetch(0, call.in, static_cast<std::size_t>(plan.in_bytes()), stream);
+  small_.fetched(stream);
+  small_.await();
+  std::vector<std::span<const std::byte>> bodies(ranks);
+  for (std::size_t p = 0; p < ranks; ++p) {
+    bodies[p] = std::span(small_.outbound() + plan.offers[p].at,
+                          static_cast<std::size_t>(plan.offers[p].bytes));
+  }
+  entry_.enter(call.what, bodies);
+  std::byte* const result = small_.inbound();
+  std::vector<const void*> inputs;
+  for (std::size_t p = 0; p < ranks; ++p) {
+    const bool is_own = static_cast<int>(p) == membership_.rank;
+    const auto body = is_own ? bodies[p] : entry_.body(static_cast<int>(p));
+    const auto bytes = static_cast<std::size_t>(plan.takes[p].bytes);
+    if (bytes == 0) continue;
+    if (body.size() < bytes) throw Error("collective: a message is shorter than its call says");
+    if (plan.folds) {
+      inputs.push_back(body.data());
+    } else {
+      std::memcpy(result + plan.takes[p].at, body.data(), bytes);
+    }
+  }
+  if (!inputs.empty()) fold(call.what, result, inputs, call.what.count);
+  small_.deliver(call.out, result, static_cast<std::size_t>(plan.out_bytes()), stream);
+  small_.finish(stream);
+}
+
+void HostTransport::fold(const Descriptor& what, void* out, std::span<const void* const> inputs,
+                         std::int64_t count) const {
+  const Folding how = folding(what.op, what.dtype, membership_.size, gantry::name(what.kind));
+  fold_on_host(how, what.scale, out, inputs, count, what.dtype);
+}
+
+HostStaging& HostTransport::staging(std::int64_t step) {
+  if (large_.empty()) {
+    large_.reserve(2);
+    large_.emplace_back(kStagingBytes);
+    large_.emplace_back(kStagingBytes);
+  }
+  return large_[static_cast<std::size_t>(step % 2)];
+}
+
+std::unique_ptr<HostTransport> make_host_transport_over_links(const Membership& membership,
+                                                              Bootstrap& bootstrap,
+                                                              std::chrono::milliseconds timeout) {
+  auto links = make_host_links(bootstrap, {membership.rank, membership.size, timeout});
+  if (membership.rank == 0) {
+    logging::info("messages between " + std::to_string(membership.size) + " ranks' hosts go by " +
+                  std::string(links->name()));
+  }
+  return std::make_unique<HostTransport>(membership, std::move(links));
+}
+
+std::unique_ptr<Transport> make_host_transport(const Membership& membership, Bootstrap& bootstrap) {
+  const auto timeout = std::chrono::seconds(
+      env::get_int("GANTRY_COLL_TIMEOUT", 1, 1'000'000).value_or(kDefaultTimeoutSeconds));
+  return make_host_transport_over_links(membership, bootstrap, timeout);
+}
+
+}  // namespace gantry

@@ -1,0 +1,120 @@
+#include "collectives/nccl/clique.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/streams/stream.hpp>
+
+#include "collectives/nccl/check.hpp"
+#include "collectives/selector.hpp"
+
+namespace gantry {
+
+namespace {
+
+// Starting NCCL costs more than a second once; from here on its ring is several times as fast as
+// our two steps.
+constexpr std::size_t kNcclBytes = std::size_t{8} << 20;
+
+// Communicators of one device list. Kept for the process's life: ending NCCL from a static
+// destructor is not safe.
+struct Clique {
+  std::vector<ncclComm_t> comms;
+  // NCCL groups of one clique must not interleave between threads.
+  std::mutex mutex;
+};
+
+Clique& clique_of(std::span<const Tensor> tensors) {
+  static std::mutex mutex;
+  static auto& cliques = *new std::map<std::vector<int>, Clique>;
+  std::vector<int> devices;
+  for (const Tensor& tensor : tensors) devices.push_back(tensor.device().index);
+  const std::lock_guard lock(mutex);
+  Clique& clique = cliques[devices];
+  if (clique.comms.empty()) {
+    prepare_nccl_environment();
+    std::vector<ncclComm_t> comms(devices.size());
+    GANTRY_NCCL_CHECK(
+        ncclCommInitAll(comms.data(), static_cast<int>(devices.size()), devices.data()),
+        "starting NCCL over this process's devices");
+    clique.comms = std::move(comms);
+  }
+  return clique;
+}
+
+// Runs `call(i, comm, stream)` for every tensor inside one NCCL group.
+template <class Call>
+void grouped(std::span<const Tensor> tensors, Call call) {
+  Clique& clique = clique_of(tensors);
+  const std::lock_guard lock(clique.mutex);
+  // Nothing but NCCL's own calls between start and end: an exception would leave the group open.
+  std::vector<cudaStream_t> streams;
+  for (const Tensor& tensor : tensors) {
+    streams.push_back(static_cast<cudaStream_t>(Stream::current(tensor.device()).native_handle()));
+  }
+  GANTRY_NCCL_CHECK(ncclGroupStart(), "opening an NCCL group");
+  ncclResult_t first_failure = ncclSuccess;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const ncclResult_t status = call(i, clique.comms[i], streams[i]);
+    if (first_failure == ncclSuccess) first_failure = status;
+  }
+  const ncclResult_t end = ncclGroupEnd();
+  check_nccl(first_failure, "call in a group", "submitting to NCCL");
+  check_nccl(end, "ncclGroupEnd()", "closing an NCCL group");
+}
+
+bool are_distinct(std::span<const Device> devices) {
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (devices[i] == devices[j]) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool wants_nccl(std::span<const Device> devices, std::size_t bytes, bool same_bits) {
+  if (platform() != Platform::cuda || devices.size() < 2 || bytes == 0) return false;
+  const std::string wanted = env::get("GANTRY_COLL_ALGO").value_or("auto");
+  if (wanted == "nccl") return are_distinct(devices);
+  if (wanted != "auto" && !wanted.empty()) {
+    Selector().rule(wanted);  // throws for a word that means nothing
+    return false;
+  }
+  return same_bits && devices.size() > 2 && bytes >= kNcclBytes && are_distinct(devices);
+}
+
+void nccl_broadcast(std::span<const Tensor> tensors, int root) {
+  grouped(tensors, [&](std::size_t i, ncclComm_t comm, cudaStream_t stream) {
+    return ncclBroadcast(tensors[static_cast<std::size_t>(root)].data(), tensors[i].data(),
+                         tensors[i].nbytes(), ncclUint8, root, comm, stream);
+  });
+}
+
+void nccl_reduce(std::span<const Tensor> tensors, const Tensor& out, int root, ReduceOp op) {
+  const DType dtype = tensors.front().dtype();
+  const ncclDataType_t type = nccl_dtype(dtype);
+  const ncclRedOp_t how = nccl_op(op, dtype);
+  grouped(tensors, [&](std::size_t i, ncclComm_t comm, cudaStream_t stream) {
+    return ncclReduce(tensors[i].data(), out.data(), static_cast<std::size_t>(tensors[i].numel()),
+                      type, how, root, comm, stream);
+  });
+}
+
+void nccl_all_reduce(std::span<const Tensor> tensors, ReduceOp op) {
+  const DType dtype = tensors.front().dtype();
+  const ncclDataType_t type = nccl_dtype(dtype);
+  const ncclRedOp_t how = nccl_op(op, dtype);
+  grouped(tensors, [&](std::size_t i, ncclComm_t comm, cudaStream_t stream) {
+    return ncclAllReduce(tensors[i].data(), tensors[i].data(),
+                         static_cast<std::size_t>(tensors[i].numel()), type, how, comm, stream);
+  });
+}
+
+}  // namespace gantry

@@ -1,0 +1,28 @@
+#include <gantry/core/error.hpp>
+
+#include "collectives/nccl/clique.hpp"
+#include "collectives/transport.hpp"
+
+namespace gantry {
+
+namespace {
+
+[[noreturn]] void throw_no_nccl() {
+  throw NotSupported("this build of gantry has no NCCL (GANTRY_NCCL=OFF)");
+}
+
+}  // namespace
+
+bool has_nccl() { return false; }
+bool nccl_supports(ReduceOp, DType) { return false; }
+std::unique_ptr<Transport> make_nccl_transport(const Membership&, Bootstrap&, ControlBlock*) {
+  throw NotSupported(
+      "Communicator::world: ranks on several machines need NCCL, which this build of gantry lacks");
+}
+
+bool wants_nccl(std::span<const Device>, std::size_t, bool) { return false; }
+void nccl_broadcast(std::span<const Tensor>, int) { throw_no_nccl(); }
+void nccl_reduce(std::span<const Tensor>, const Tensor&, int, ReduceOp) { throw_no_nccl(); }
+void nccl_all_reduce(std::span<const Tensor>, ReduceOp) { throw_no_nccl(); }
+
+}  // namespace gantry

@@ -1,0 +1,237 @@
+#include "collectives/p2p/plans.hpp"
+
+#include <algorithm>
+
+#include "collectives/folding.hpp"
+
+namespace gantry {
+
+namespace {
+
+using protocol::Exchange;
+using protocol::Group;
+using protocol::Relay;
+
+// Offers and parts begin at multiples of this in staging, so that peers read whole words.
+constexpr std::int64_t kGrain = 16;
+
+std::int64_t rounded_up(std::int64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
+std::int64_t rounded_down(std::int64_t bytes) { return bytes / kGrain * kGrain; }
+
+std::int64_t width_of(const Descriptor& what) {
+  return static_cast<std::int64_t>(element_size(what.dtype));
+}
+
+protocol::Combination combination(const Descriptor& what, int ranks) {
+  protocol::Combination how;
+  how.dtype = what.dtype;
+  how.copies = !reduces(what.kind);
+  if (how.copies) return how;
+  const Folding fold = folding(what.op, what.dtype, ranks, name(what.kind));
+  how.op = fold.op;
+  how.divisor = fold.divisor;
+  how.scale = what.scale;
+  return how;
+}
+
+std::uint32_t bit(int rank) { return std::uint32_t{1} << rank; }
+std::uint32_t everyone(int ranks) {
+  return ranks == protocol::kMaxRanks ? ~std::uint32_t{0} : bit(ranks) - 1;
+}
+
+// Staging for one block and step.
+std::int64_t slot_capacity(const Group& group, int ring, int blocks) {
+  return rounded_down(group.layout.staging_bytes / (ring * blocks));
+}
+
+// A digest of a call and of what one rank sends to another in it and gets from it.
+std::uint32_t pair_digest(std::uint32_t digest, std::int64_t sends, std::int64_t gets) {
+  std::uint64_t mixed = (static_cast<std::uint64_t>(sends) ^ digest) * 0x9e3779b97f4a7c15ULL;
+  mixed = (mixed ^ mixed >> 29 ^ static_cast<std::uint64_t>(gets)) * 0xbf58476d1ce4e5b9ULL;
+  return static_cast<std::uint32_t>(mixed >> 32) ^ digest;
+}
+
+void offer_to(Exchange& plan, int rank, std::int64_t at, std::int64_t bytes) {
+  plan.offer_at[rank] = at;
+  plan.offer_bytes[rank] = bytes;
+}
+
+void take_from(Exchange& plan, int rank, std::int64_t at, std::int64_t bytes) {
+  plan.take_at[rank] = at;
+  plan.take_bytes[rank] = bytes;
+}
+
+void plan_uneven(Exchange& plan, const CollectiveCall& call) {
+  const std::int64_t width = width_of(call.what);
+  std::int64_t sent = 0;
+  std::int64_t received = 0;
+  for (int p = 0; p < plan.group.size; ++p) {
+    const std::int64_t send = call.send_counts[static_cast<std::size_t>(p)];
+    const std::int64_t receive = call.recv_counts[static_cast<std::size_t>(p)];
+    offer_to(plan, p, sent * width, send * width);
+    take_from(plan, p, received * width, receive * width);
+    plan.digests[p] = pair_digest(plan.digests[p], send, receive);
+    plan.expected[p] = pair_digest(plan.expected[p], receive, send);
+    sent += send;
+    received += receive;
+  }
+  plan.uneven = true;
+}
+
+void plan_even(Exchange& plan, const CollectiveCall& call) {
+  const Descriptor& what = call.what;
+  const int rank = plan.group.rank;
+  const int root = what.root;
+  const std::int64_t bytes = what.count * width_of(what);
+  for (int p = 0; p < plan.group.size; ++p) {
+    switch (what.kind) {
+      case CollectiveKind::all_reduce:
+        offer_to(plan, p, 0, bytes);
+        take_from(plan, p, 0, bytes);
+        break;
+      case CollectiveKind::reduce:
+        if (p == root) offer_to(plan, p, 0, bytes);
+        if (rank == root) take_from(plan, p, 0, bytes);
+        break;
+      case CollectiveKind::broadcast:
+        if (rank == root && p != root) offer_to(plan, p, 0, bytes);
+        if (rank != root && p == root) take_from(plan, p, 0, bytes);
+        break;
+      case CollectiveKind::all_gather:
+        offer_to(plan, p, 0, bytes);
+        take_from(plan, p, p * bytes, bytes);
+        break;
+      case CollectiveKind::gather:
+        if (p == root && rank != root) offer_to(plan, p, 0, bytes);
+        if (rank == root) take_from(plan, p, p * bytes, bytes);
+        break;
+      case CollectiveKind::scatter:
+        if (rank == root) offer_to(plan, p, p * bytes, bytes);
+        if (p == root) take_from(plan, p, 0, bytes);
+        break;
+      case CollectiveKind::reduce_scatter:
+        offer_to(plan, p, p * bytes, bytes);
+        take_from(plan, p, 0, bytes);
+        break;
+      case CollectiveKind::all_to_all:
+        offer_to(plan, p, p * bytes, bytes);
+        take_from(plan, p, p * bytes, bytes);
+        break;
+      case CollectiveKind::barrier:
+      case CollectiveKind::send:
+      case CollectiveKind::recv:
+        break;
+    }
+  }
+}
+
+bool offers_one(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::scatter:
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::all_to_all:
+      return false;
+    case CollectiveKind::barrier:
+    case CollectiveKind::all_reduce:
+    case CollectiveKind::reduce:
+    case CollectiveKind::broadcast:
+    case CollectiveKind::all_gather:
+    case CollectiveKind::gather:
+    case CollectiveKind::send:
+    case CollectiveKind::recv:
+      return true;
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+Exchange plan_exchange(const Group& group, const CollectiveCall& call, int blocks) {
+  Exchange plan;
+  plan.group = group;
+  plan.call = static_cast<std::uint64_t>(call.what.call);
+  plan.how = combination(call.what, group.size);
+  plan.in = static_cast<const std::byte*>(call.in);
+  plan.out = static_cast<std::byte*>(call.out);
+  plan.offers_one = offers_one(call.what.kind);
+  const std::uint32_t digest = call.what.hash();
+  std::fill_n(plan.digests, group.size, digest);
+  std::fill_n(plan.expected, group.size, digest);
+  const std::int64_t offers = plan.offers_one ? 1 : group.size;
+  const std::int64_t most =
+      rounded_down(slot_capacity(group, protocol::kExchangeRing, blocks) / offers);
+  plan.step_bytes = most;
+  if (call.is_uneven()) {
+    plan_uneven(plan, call);
+    return plan;
+  }
+  plan_even(plan, call);
+  const std::int64_t bytes = call.what.count * width_of(call.what);
+  plan.step_bytes = std::min(most, rounded_up((bytes + blocks - 1) / blocks));
+  return plan;
+}
+
+Relay plan_relay(const Group& group, const CollectiveCall& call, int blocks) {
+  const Descriptor& what = call.what;
+  Relay plan;
+  plan.group = group;
+  plan.call = static_cast<std::uint64_t>(what.call);
+  plan.digest = what.hash();
+  plan.how = combination(what, group.size);
+  plan.in = static_cast<const std::byte*>(call.in);
+  plan.out = static_cast<std::byte*>(call.out);
+  plan.bytes = what.count * width_of(what);
+  const std::uint32_t all = everyone(group.size);
+  plan.sources = plan.owners = plan.takers = all;
+  std::int64_t owners = group.size;
+  if (what.kind != CollectiveKind::all_reduce) {
+    const std::uint32_t root = bit(what.root);
+    plan.owners = all & ~root;
+    --owners;
+    (what.kind == CollectiveKind::broadcast ? plan.sources : plan.takers) = root;
+    if (what.kind == CollectiveKind::broadcast) plan.takers = plan.owners;
+  }
+  const std::int64_t capacity = slot_capacity(group, protocol::kRelayRing, blocks);
+  const std::int64_t most = rounded_down((capacity - kGrain * 2) * owners / (owners + 1));
+  plan.step_bytes = std::min(most, rounded_up((plan.bytes + blocks - 1) / blocks));
+  plan.part_bytes = rounded_up((plan.step_bytes + owners - 1) / owners);
+  return plan;
+}
+
+protocol::Message plan_message(const Group& group, const CollectiveCall& call) {
+  protocol::Message plan;
+  plan.group = group;
+  plan.call = static_cast<std::uint64_t>(call.what.call);
+  plan.peer = call.what.root;
+  plan.bytes = call.what.count * width_of(call.what);
+  plan.data = call.what.kind == CollectiveKind::send
+                  ? static_cast<std::byte*>(const_cast<void*>(call.in))
+                  : static_cast<std::byte*>(call.out);
+  // Both sides must agree on what travels, not on who they are.
+  Descriptor travels{
+      .count = call.what.count, .kind = CollectiveKind::send, .dtype = call.what.dtype};
+  plan.digest = travels.hash();
+  return plan;
+}
+
+std::int64_t message_bytes(const Descriptor& what, int ranks) {
+  const std::int64_t bytes = what.count * width_of(what);
+  switch (what.kind) {
+    case CollectiveKind::all_gather:
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter:
+    case CollectiveKind::all_to_all:
+      return bytes * ranks;
+    case CollectiveKind::barrier:
+    case CollectiveKind::all_reduce:
+    case CollectiveKind::reduce:
+    case CollectiveKind::broadcast:
+    case CollectiveKind::send:
+    case CollectiveKind::recv:
+      return bytes;
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace gantry

@@ -1,0 +1,172 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/device/driver.hpp>
+#include <gantry/device/guard.hpp>
+
+#include "collectives/control/block.hpp"
+#include "collectives/p2p/plans.hpp"
+#include "collectives/p2p/workspace.hpp"
+#include "collectives/peers/probe.hpp"
+#include "collectives/protocol/launch.hpp"
+#include "collectives/selector.hpp"
+#include "collectives/transport.hpp"
+
+namespace gantry {
+
+namespace {
+
+// A block that moves less than this is not worth its signals.
+constexpr std::int64_t kLeastBlockBytes = 1024;
+// Unequal counts say nothing about an operation's size that all ranks know.
+constexpr int kUnevenBlocks = 32;
+constexpr auto kProbePatience = std::chrono::seconds(5);
+
+// What tables may say must fit into the workspace.
+static_assert(kLlLimitBytes <= protocol::kMaxPacketPayload);
+static_assert(kMostTableBlocks <= protocol::kMaxBlocks);
+
+// Operations of a lane run one after the other, whatever streams they are called on.
+class Lane {
+ public:
+  explicit Lane(int device) : event_(driver().create_event(device, {})) {}
+  ~Lane() { driver().destroy_event(event_); }
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // A graph's operations are ordered by whoever launches it: an event from outside cannot be
+  // waited for in a capture.
+  void enter(const Stream& stream) {
+    capturing_ = driver().is_capturing(stream.native());
+    if (!capturing_ && last_ != stream.id()) driver().wait_event(stream.native(), event_);
+  }
+  void leave(const Stream& stream) {
+    if (capturing_) return;
+    driver().record_event(event_, stream.native());
+    last_ = stream.id();
+  }
+  // True while something is enqueued. Asks the driver.
+  bool is_busy() const { return !driver().event_reached(event_); }
+
+ private:
+  NativeEvent event_;
+  std::uint64_t last_ = UINT64_MAX;
+  bool capturing_ = false;
+};
+
+class P2pTransport final : public Transport {
+ public:
+  P2pTransport(const Membership& membership, Bootstrap& bootstrap, ControlBlock& control,
+               const Selector& selector)
+      : control_(control),
+        selector_(selector),
+        workspace_(bootstrap, membership.rank, membership.size, membership.device.index),
+        operations_(membership.device.index),
+        sends_(membership.device.index),
+        receives_(membership.device.index) {
+    group_.rank = membership.rank;
+    group_.size = membership.size;
+    group_.layout = protocol::layout_for(membership.size);
+    group_.words = control.device_words();
+    for (int rank = 0; rank < membership.size; ++rank) {
+      group_.workspaces[rank] = workspace_.of(rank);
+    }
+  }
+
+  std::string_view name() const override { return "p2p"; }
+
+  // What is wrong with the ranks' use of each other's memory; empty if nothing is. Collective,
+  // before the first operation.
+  std::string probe(Bootstrap& bootstrap, int device) const {
+    std::vector<void*> memory;
+    for (int rank = 0; rank < group_.size; ++rank) {
+      memory.push_back(group_.workspaces[rank] + group_.layout.staging);
+    }
+    const PeerVerdict verdict =
+        probe_peers(bootstrap, group_.rank, group_.size, device, memory, kProbePatience);
+    return verdict.all() ? std::string() : verdict.why;
+  }
+
+  bool supports(const Descriptor&) const override { return true; }
+
+  bool is_waiting() const override {
+    return operations_.is_busy() || sends_.is_busy() || receives_.is_busy();
+  }
+
+  void run(const CollectiveCall& call, const Stream& stream) override {
+    switch (call.what.kind) {
+      case CollectiveKind::send:
+        return in_lane(sends_, call, Algorithm::direct, stream,
+                       [&] { protocol::launch_send(plan_message(group_, call), stream); });
+      case CollectiveKind::recv:
+        return in_lane(receives_, call, Algorithm::direct, stream,
+                       [&] { protocol::launch_receive(plan_message(group_, call), stream); });
+      default:
+        return run_together(call, stream);
+    }
+  }
+
+ private:
+  void run_together(const CollectiveCall& call, const Stream& stream) {
+    const std::int64_t bytes = message_bytes(call.what, group_.size);
+    Choice choice{Algorithm::direct, kUnevenBlocks};
+    if (!call.is_uneven()) {
+      choice = selector_.choose(call.what, bytes);
+      const std::int64_t most = std::max<std::int64_t>(1, bytes / kLeastBlockBytes);
+      choice.blocks = static_cast<std::uint16_t>(std::clamp<std::int64_t>(choice.blocks, 1, most));
+    }
+    const int blocks = choice.blocks;
+    in_lane(operations_, call, choice.algorithm, stream, [&] {
+      switch (choice.algorithm) {
+        case Algorithm::ll:
+          return protocol::launch_packets(plan_exchange(group_, call, blocks), blocks, stream);
+        case Algorithm::relay:
+          return protocol::launch_relay(plan_relay(group_, call, blocks), blocks, stream);
+        default:
+          return protocol::launch_exchange(plan_exchange(group_, call, blocks), blocks, stream);
+      }
+    });
+  }
+
+  template <class Launch>
+  void in_lane(Lane& lane, const CollectiveCall& call, Algorithm algorithm, const Stream& stream,
+               Launch launch) {
+    lane.enter(stream);
+    control_.record(call.what, algorithm, message_bytes(call.what, group_.size), stream.id());
+    launch();
+    lane.leave(stream);
+  }
+
+  ControlBlock& control_;
+  const Selector& selector_;
+  Workspace workspace_;
+  protocol::Group group_;
+  Lane operations_;
+  Lane sends_;
+  Lane receives_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Bootstrap& bootstrap,
+                                              ControlBlock& control, const Selector& selector) {
+  static std::array<std::once_flag, 64> loaded;
+  const auto device = static_cast<std::size_t>(membership.device.index);
+  const DeviceGuard guard(membership.device);
+  if (device < loaded.size()) std::call_once(loaded[device], protocol::preload);
+  auto transport = std::make_unique<P2pTransport>(membership, bootstrap, control, selector);
+  const std::string why = transport->probe(bootstrap, membership.device.index);
+  if (why.empty()) return transport;
+  if (membership.rank == 0) logging::warn(fmt::format("no peer-to-peer collectives: {}", why));
+  return nullptr;
+}
+
+}  // namespace gantry

@@ -1,0 +1,138 @@
+#include "collectives/p2p/workspace.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <exception>
+
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/device/driver.hpp>
+#include <gantry/device/properties.hpp>
+#include <gantry/streams/stream.hpp>
+
+#include "collectives/peers/probe.hpp"
+#include "collectives/peers/reach.hpp"
+#include "core/process_stamp.hpp"
+
+namespace gantry {
+
+struct Workspace::Memory {
+  Memory(int device, std::byte* data, bool owned) : device(device), data(data), owned(owned) {}
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() {
+    try {
+      if (owned) {
+        driver().deallocate(device, data);
+      } else {
+        driver().close_memory(data);
+      }
+    } catch (const std::exception& error) {
+      logging::warn(fmt::format("releasing a communicator's workspace: {}", error.what()));
+    }
+  }
+
+  int device;
+  std::byte* data;
+  bool owned;
+};
+
+// Bytes and fixed-width numbers only, so that there is no padding.
+struct Workspace::Offer {
+  NativeMemoryHandle handle;
+  std::uint64_t start_time = 0;
+  std::uint64_t address = 0;  // of a shared_ptr<Memory>, for ranks of the same process
+  std::int32_t pid = 0;
+  std::int32_t device = 0;
+  char uuid[64] = {};
+};
+
+Workspace::Workspace(Bootstrap& bootstrap, int rank, int size, int device, std::size_t bytes)
+    : memory_(static_cast<std::size_t>(size)) {
+  const auto mine = static_cast<std::size_t>(rank);
+  // A failure on one rank must reach the others: they wait in the exchange.
+  std::string offer_bytes;
+  std::exception_ptr failure;
+  try {
+    void* data = driver().allocate(device, bytes);
+    if (data == nullptr) {
+      throw OutOfMemoryError(
+          fmt::format("Failed allocating the communicator's workspace of {} MiB on cuda:{}",
+                      bytes >> 20, device),
+          MemoryBreakdown{.requested = static_cast<std::int64_t>(bytes)},
+          Device::cuda(device).str());
+    }
+    memory_[mine] = std::make_shared<Memory>(device, static_cast<std::byte*>(data), true);
+    const Stream stream = Stream::from_pool(Device::cuda(device));
+    driver().fill(data, 0, bytes, stream.native());
+    stream.synchronize();
+    Offer offer;
+    offer.handle = driver().export_memory(data);
+    offer.pid = this_process().pid;
+    offer.start_time = this_process().start_time;
+    offer.address = reinterpret_cast<std::uintptr_t>(&memory_[mine]);
+    offer.device = device;
+    const std::string& uuid = device_properties(Device::cuda(device)).uuid;
+    uuid.copy(offer.uuid, sizeof offer.uuid - 1);
+    offer_bytes.assign(reinterpret_cast<const char*>(&offer), sizeof offer);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const std::vector<std::string> offers = bootstrap.all_gather(offer_bytes);
+  if (!failure) {
+    try {
+      for (std::size_t peer = 0; peer < offers.size(); ++peer) {
+        if (peer == mine) continue;
+        if (offers[peer].size() != sizeof(Offer)) {
+          throw PeerLostError(fmt::format("rank {} could not make its workspace", peer),
+                              static_cast<int>(peer));
+        }
+        Offer offer;
+        std::memcpy(&offer, offers[peer].data(), sizeof offer);
+        memory_[peer] = open(offer, static_cast<int>(peer), device);
+      }
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  // Nobody uses, or takes away, memory before everyone has opened everything.
+  const std::vector<std::string> states = bootstrap.all_gather(failure ? "failed" : "opened");
+  if (!failure) {
+    for (std::size_t peer = 0; peer < states.size(); ++peer) {
+      if (states[peer] == "opened") continue;
+      failure = std::make_exception_ptr(PeerLostError(
+          fmt::format("rank {} could not open the workspaces of the other ranks", peer),
+          static_cast<int>(peer)));
+      break;
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+std::shared_ptr<Workspace::Memory> Workspace::open(const Offer& offer, int peer, int device) const {
+  const bool same_process =
+      offer.pid == this_process().pid && offer.start_time == this_process().start_time;
+  if (!same_process) {
+    void* data = nullptr;
+    try {
+      data = driver().open_memory(device, offer.handle);
+    } catch (const CudaError&) {
+      const std::string hidden = explain_unreachable(peer, offer.uuid);
+      if (hidden.empty()) throw;
+      throw NotSupported(hidden);
+    }
+    return std::make_shared<Memory>(device, static_cast<std::byte*>(data), false);
+  }
+  if (!reaches(Device::cuda(device), Device::cuda(offer.device))) {
+    throw NotSupported(fmt::format(
+        "a communicator needs peer access between its devices, but cuda:{} cannot reach cuda:{}",
+        device, offer.device));
+  }
+  return *reinterpret_cast<const std::shared_ptr<Memory>*>(
+      static_cast<std::uintptr_t>(offer.address));
+}
+
+std::byte* Workspace::of(int rank) const { return memory_[static_cast<std::size_t>(rank)]->data; }
+
+}  // namespace gantry

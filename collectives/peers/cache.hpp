@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+
+#include "collectives/peers/probe.hpp"
+
+namespace gantry {
+
+// Verdicts in files, one per set of devices, driver and boot of the machine.
+class PeerCache {
+ public:
+  // `uuids` in rank order.
+  PeerCache(PeerCacheFolder folder, const std::vector<std::string>& uuids);
+
+  // Nothing if there is no file, or one that is damaged or of something else.
+  std::optional<PeerVerdict> load() const noexcept;
+  // A file that cannot be written is no failure.
+  void store(const PeerVerdict& verdict) const noexcept;
+
+  // One verdict as text, and back.
+  static std::string to_text(const PeerVerdict& verdict, const std::string& key);
+  static std::optional<PeerVerdict> from_text(const std::string& text, const std::string& key);
+
+  const std::string& key() const { return key_; }
+
+ private:
+  std::filesystem::path file() const;
+
+  PeerCacheFolder folder_;
+  std::string key_;
+};
+
+}  // namespace gantry

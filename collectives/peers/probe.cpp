@@ -1,0 +1,325 @@
+#include "collectives/peers/probe.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/device/driver.hpp>
+#include <gantry/device/guard.hpp>
+#include <gantry/device/properties.hpp>
+#include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/pinned_allocator.hpp>
+#include <gantry/streams/event.hpp>
+#include <gantry/streams/stream.hpp>
+
+#include "collectives/peers/cache.hpp"
+#include "kernels/fold.hpp"
+
+namespace gantry {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One pattern: a short one, then a long one.
+constexpr std::size_t kShortBytes = std::size_t{4} << 10;
+constexpr std::size_t kPatternBytes = kProbeBytes / 2;
+// Every writer's pattern begins elsewhere in one array of random numbers.
+constexpr std::size_t kShift = 64;
+constexpr std::size_t kMostLines = 8;
+
+// What became of the writes of one rank to another, as one of them saw it.
+enum Finding : char {
+  kFine = 'y',
+  kKernelLost = 'k',  // what a kernel stored is not there
+  kCopyLost = 'c',    // what a copy engine wrote is not there
+  kHung = 'h',        // the work did not end in time
+  kRefused = 'e',     // the driver refused it
+  kUntried = '-',
+};
+
+std::string_view text_of(char finding) {
+  switch (finding) {
+    case kKernelLost:
+      return "stores of kernels do not arrive";
+    case kCopyLost:
+      return "writes of copy engines do not arrive";
+    case kHung:
+      return "writes do not end in time";
+    case kRefused:
+      return "the driver refuses writes";
+  }
+  return "writes were not tried";
+}
+
+// One rank's part in trying all pairs.
+class Probe {
+ public:
+  Probe(Bootstrap& bootstrap, int rank, int size, int device, std::span<void* const> memory,
+        std::chrono::milliseconds deadline)
+      : bootstrap_(bootstrap),
+        rank_(rank),
+        size_(size),
+        device_(device),
+        memory_(memory),
+        deadline_(Clock::now() + deadline),
+        stream_(Stream::from_pool(Device::cuda(device))),
+        sent_(static_cast<std::size_t>(size), kUntried),
+        received_(static_cast<std::size_t>(size), kUntried) {}
+
+  PeerVerdict run() {
+    sent_[static_cast<std::size_t>(rank_)] = received_[static_cast<std::size_t>(rank_)] = kFine;
+    prepare();
+    for (int turn = 1; turn < size_; ++turn) {
+      // A memory has one writer at a time.
+      const int to = (rank_ + turn) % size_;
+      const int from = (rank_ + size_ - turn) % size_;
+      attempt(sent_, to, [&] { write_to(to); });
+      bootstrap_.all_gather("written");
+      attempt(received_, from, [&] { return compare(memory_[as_index(rank_)], from); });
+      if (sent_[as_index(to)] == kUntried) {
+        attempt(sent_, to, [&] { return compare(memory_[as_index(to)], rank_); });
+      }
+      bootstrap_.all_gather("read");
+    }
+    // Memory that unfinished work may still touch is never used again.
+    if (hangs_) {
+      (void)pattern_.release();
+      (void)landing_.release();
+      (void)source_.release();
+    }
+    return merge(bootstrap_.all_gather(sent_ + received_ + refusal_));
+  }
+
+ private:
+  static std::size_t as_index(int rank) { return static_cast<std::size_t>(rank); }
+
+  void prepare() {
+    // All ranks know rank 0's seed, so that an owner knows what to expect.
+    const std::string seed = bootstrap_.all_gather(std::to_string(std::random_device{}()))[0];
+    const std::size_t bytes = kPatternBytes + kShift * as_index(size_);
+    std::string nowhere(1, kUntried);
+    attempt(nowhere, 0, [&] {
+      pattern_ = memory::pinned(bytes);
+      landing_ = memory::pinned(kPatternBytes);
+      source_ = memory::allocate(bytes, stream_);
+      std::mt19937_64 random(std::stoull(seed));
+      auto* words = static_cast<std::uint64_t*>(pattern_.data());
+      std::generate_n(words, bytes / sizeof *words, std::ref(random));
+      driver().copy(source_.data(), words, bytes, stream_.native());
+    });
+    is_ready_ = nowhere[0] == kUntried;
+  }
+
+  // Does one step; what fails is written down, so that all ranks keep going through all turns.
+  template <class Step>
+  void attempt(std::string& findings, int rank, Step step) {
+    if (hangs_ || !is_ready_) {
+      findings[as_index(rank)] = hangs_ ? kHung : kRefused;
+      return;
+    }
+    try {
+      if constexpr (std::is_void_v<decltype(step())>) {
+        step();
+      } else {
+        findings[as_index(rank)] = step();
+      }
+    } catch (const Error& error) {
+      findings[as_index(rank)] = hangs_ ? kHung : kRefused;
+      if (refusal_.empty()) refusal_ = error.what();
+    }
+  }
+
+  // Blocks the host until the stream is done, or the deadline is over.
+  void finish() {
+    done_.record(stream_);
+    while (!driver().event_reached(done_.native_handle())) {
+      if (Clock::now() > deadline_) {
+        hangs_ = true;
+        throw TimeoutError("the device did not end a write in time");
+      }
+      std::this_thread::yield();
+    }
+    done_.synchronize();
+  }
+
+  void write_to(int to) {
+    auto* at = static_cast<std::byte*>(memory_[as_index(to)]);
+    const std::byte* from =
+        static_cast<const std::byte*>(source_.data()) + kShift * as_index(rank_);
+    const auto target = kernels::Target::on(stream_);
+    const auto store = [&](std::size_t offset, std::size_t bytes) {
+      const void* const input = from + offset;
+      kernels::fold(target, kernels::FoldOp::bor, at + offset, std::span(&input, 1),
+                    static_cast<std::int64_t>(bytes / sizeof(std::int64_t)), DType::i64);
+    };
+    store(0, kShortBytes);
+    store(kShortBytes, kPatternBytes - kShortBytes);
+    at += kPatternBytes;
+    driver().copy(at, from, kShortBytes, stream_.native());
+    driver().copy(at + kShortBytes, from + kShortBytes, kPatternBytes - kShortBytes,
+                  stream_.native());
+    finish();
+  }
+
+  // Reads both patterns that `writer` left.
+  char compare(const void* memory, int writer) {
+    const auto* at = static_cast<const std::byte*>(memory);
+    const std::byte* wanted =
+        static_cast<const std::byte*>(pattern_.data()) + kShift * as_index(writer);
+    for (const char lost : {kKernelLost, kCopyLost}) {
+      driver().copy(landing_.data(), at, kPatternBytes, stream_.native());
+      finish();
+      if (std::memcmp(landing_.data(), wanted, kPatternBytes) != 0) return lost;
+      at += kPatternBytes;
+    }
+    return kFine;
+  }
+
+  // What both sides found, of all pairs.
+  PeerVerdict merge(const std::vector<std::string>& reports) const {
+    const auto ranks = as_index(size_);
+    PeerVerdict verdict{
+        .size = size_, .usable = std::vector<std::uint8_t>(ranks * ranks), .why = {}};
+    std::vector<std::string> lines;
+    for (std::size_t writer = 0; writer < ranks; ++writer) {
+      for (std::size_t owner = 0; owner < ranks; ++owner) {
+        const char sent = reports[writer][owner];
+        const char received = reports[owner][ranks + writer];
+        const bool is_fine = sent == kFine && received == kFine;
+        verdict.usable[writer * ranks + owner] = is_fine ? 1 : 0;
+        if (is_fine) continue;
+        const bool writer_knows = sent != kFine;
+        const std::size_t witness = writer_knows ? writer : owner;
+        const std::string refusal = reports[witness].substr(2 * ranks);
+        lines.push_back(
+            fmt::format("from rank {} to the memory of rank {}: {} (seen by rank {}{}{})", writer,
+                        owner, text_of(writer_knows ? sent : received), witness,
+                        refusal.empty() ? "" : ": ", refusal));
+      }
+    }
+    if (lines.empty()) return verdict;
+    const std::size_t more = lines.size() > kMostLines ? lines.size() - kMostLines : 0;
+    lines.resize(lines.size() - more);
+    verdict.why = fmt::format("{}", fmt::join(lines, "; "));
+    if (more > 0) verdict.why += fmt::format("; and {} more pairs", more);
+    return verdict;
+  }
+
+  Bootstrap& bootstrap_;
+  int rank_;
+  int size_;
+  int device_;
+  std::span<void* const> memory_;
+  Clock::time_point deadline_;
+  Stream stream_;
+  Event done_;
+  memory::Buffer pattern_;
+  memory::Buffer landing_;
+  memory::Buffer source_;
+  bool is_ready_ = true;
+  bool hangs_ = false;
+  std::string sent_;
+  std::string received_;
+  std::string refusal_;
+};
+
+PeerVerdict verdict_of_all(int size, bool usable, std::string why) {
+  const auto pairs = static_cast<std::size_t>(size) * static_cast<std::size_t>(size);
+  return {.size = size,
+          .usable = std::vector<std::uint8_t>(pairs, usable ? 1 : 0),
+          .why = std::move(why)};
+}
+
+std::string_view name_of(PeerMode mode) {
+  switch (mode) {
+    case PeerMode::off:
+      return "off";
+    case PeerMode::on:
+      return "on";
+    case PeerMode::probe:
+      return "probe";
+  }
+  return "";
+}
+
+}  // namespace
+
+bool PeerVerdict::all() const {
+  return std::all_of(usable.begin(), usable.end(), [](std::uint8_t pair) { return pair != 0; });
+}
+
+PeerMode peer_mode() {
+  const std::string wanted = env::get("GANTRY_P2P").value_or("");
+  if (wanted.empty()) {
+    return env::get("NCCL_P2P_DISABLE").value_or("") == "1" ? PeerMode::off : PeerMode::probe;
+  }
+  for (const PeerMode mode : {PeerMode::off, PeerMode::on, PeerMode::probe}) {
+    if (wanted == name_of(mode)) return mode;
+  }
+  throw InvalidArgument(fmt::format("GANTRY_P2P: expected off, on or probe, but got '{}'", wanted));
+}
+
+PeerVerdict probe_peers(Bootstrap& bootstrap, int rank, int size, int device,
+                        std::span<void* const> peer_memory, std::chrono::milliseconds deadline,
+                        const PeerCacheFolder& cache) {
+  const DeviceGuard guard(Device::cuda(device));
+  const PeerMode mode = peer_mode();
+  const std::string uuid = device_properties(Device::cuda(device)).uuid;
+  std::vector<std::string> uuids;
+  bool all_on = true;
+  const std::vector<std::string> said =
+      bootstrap.all_gather(fmt::format("{} {}", name_of(mode), uuid));
+  for (std::size_t peer = 0; peer < said.size(); ++peer) {
+    const std::size_t space = said[peer].find(' ');
+    const std::string theirs = said[peer].substr(0, space);
+    uuids.push_back(said[peer].substr(space + 1));
+    all_on = all_on && theirs == name_of(PeerMode::on);
+    if (theirs == name_of(PeerMode::off)) {
+      return verdict_of_all(
+          size, false,
+          fmt::format("switched off on rank {} by GANTRY_P2P or NCCL_P2P_DISABLE", peer));
+    }
+  }
+  if (all_on) return verdict_of_all(size, true, {});
+  const PeerCache kept(cache, uuids);
+  // Rank 0 decides for all whether the file counts.
+  std::string known;
+  if (rank == 0) {
+    if (const auto verdict = kept.load()) known = PeerCache::to_text(*verdict, {});
+  }
+  known = bootstrap.all_gather(known)[0];
+  if (!known.empty()) {
+    if (const auto verdict = PeerCache::from_text(known, {})) return *verdict;
+  }
+  PeerVerdict verdict = Probe(bootstrap, rank, size, device, peer_memory, deadline).run();
+  if (rank == 0) kept.store(verdict);
+  return verdict;
+}
+
+std::string explain_unreachable(int peer, std::string_view peer_uuid) {
+  std::vector<std::string> visible;
+  for (int i = 0; i < device_count(); ++i) {
+    visible.push_back(device_properties(Device::cuda(i)).uuid);
+    if (visible.back() == peer_uuid) return {};
+  }
+  const auto mask = env::get("CUDA_VISIBLE_DEVICES");
+  return fmt::format(
+      "rank {}'s device {} is not visible to this process, which sees {}{}; start all ranks with "
+      "the "
+      "same CUDA_VISIBLE_DEVICES and let each take its device by its local rank or GANTRY_DEVICE, "
+      "as "
+      "glaunch does, so that they can use each other's memory",
+      peer, peer_uuid, fmt::join(visible, ", "),
+      mask ? fmt::format(" because of CUDA_VISIBLE_DEVICES={}", *mask)
+           : std::string(" (a container may hide it)"));
+}
+
+}  // namespace gantry

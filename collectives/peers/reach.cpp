@@ -1,0 +1,67 @@
+#include "collectives/peers/reach.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <optional>
+
+#include <gantry/device/peer.hpp>
+#include <gantry/streams/event.hpp>
+
+namespace gantry {
+
+namespace {
+
+constexpr int kCachedDevices = 64;
+enum class Reach : signed char { unknown, no, yes };
+
+}  // namespace
+
+bool reaches(Device from, Device to) {
+  if (from == to) return true;
+  static std::array<std::atomic<Reach>, kCachedDevices * kCachedDevices> cache{};
+  const bool cached = from.index < kCachedDevices && to.index < kCachedDevices;
+  std::atomic<Reach>* const entry =
+      cached ? &cache[static_cast<std::size_t>(from.index * kCachedDevices + to.index)] : nullptr;
+  if (entry != nullptr && entry->load(std::memory_order_acquire) != Reach::unknown) {
+    return entry->load(std::memory_order_relaxed) == Reach::yes;
+  }
+  const bool can = can_access_peer(from, to);
+  if (can) enable_peer_access(from, to);
+  if (entry != nullptr) entry->store(can ? Reach::yes : Reach::no, std::memory_order_release);
+  return can;
+}
+
+void add_stream(std::vector<Stream>& streams, const Stream& stream) {
+  if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
+    streams.push_back(stream);
+  }
+}
+
+std::vector<Stream> current_streams(std::span<const Tensor> tensors) {
+  std::vector<Stream> streams;
+  streams.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) add_stream(streams, Stream::current(tensor.device()));
+  return streams;
+}
+
+void order_behind(const Stream& hub, std::span<const Stream> others) {
+  for (const Stream& other : others) hub.wait(other);
+}
+
+void release_behind(std::span<const Stream> others, const Stream& hub) {
+  std::optional<Event> reached;
+  for (const Stream& other : others) {
+    if (other == hub) continue;
+    if (!reached) reached = hub.record();
+    other.wait(*reached);
+  }
+}
+
+void order_all(std::span<const Stream> streams) {
+  if (streams.empty()) return;
+  order_behind(streams.front(), streams.subspan(1));
+  release_behind(streams.subspan(1), streams.front());
+}
+
+}  // namespace gantry
