@@ -24,7 +24,7 @@ inline constexpr int kChannelSlots = 2;
 // A word in a rank's pad has one writer, the peer of its last index (or the rank itself), so that
 // no atomic operation crosses a link. Its upper half is the number of the operation, `sequence`,
 // which every rank counts in its own device memory: a kernel that runs again in a graph takes the
-// next number without the host. Words only rise; compared modulo 2^32 they may wrap.
+// next number without the host. Numbers go round after 2^32 operations.
 //
 // Every operation begins with an entry: a rank writes {sequence, digest of its call} to all peers,
 // and block 0 ends after it has seen all peers' entries. So a rank that is past operation e knows

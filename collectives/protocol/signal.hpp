@@ -60,12 +60,12 @@ GANTRY_HD inline SignalPad& pad_of(const Group& group, int rank) {
   return *reinterpret_cast<SignalPad*>(group.workspaces[rank]);
 }
 
-// How `word` stands to step `step` of operation `sequence`: negative if before it.
-GANTRY_HD inline std::int32_t progress(std::uint64_t word, std::uint32_t sequence,
-                                       std::uint32_t step) {
-  const auto ahead = static_cast<std::int32_t>(static_cast<std::uint32_t>(word >> 32) - sequence);
-  if (ahead != 0) return ahead;
-  return static_cast<std::uint32_t>(word) >= step ? 0 : -1;
+// True if `word` has come to step `step` of operation `sequence`. A peer may be one operation
+// ahead, since it cannot leave that before this rank enters it. What stands there from long ago,
+// when this block last took part, may look ahead by any other distance once numbers went round.
+GANTRY_HD inline bool has_come(std::uint64_t word, std::uint32_t sequence, std::uint32_t step) {
+  const std::uint32_t ahead = static_cast<std::uint32_t>(word >> 32) - sequence;
+  return ahead == 1 || (ahead == 0 && static_cast<std::uint32_t>(word) >= step);
 }
 
 // Note [Telling the host]
@@ -125,7 +125,7 @@ template <class Block>
 GANTRY_HD Outcome await_step(Block& block, const Group& group, const std::uint64_t* word,
                              std::uint64_t call, std::uint32_t sequence, std::uint32_t step) {
   for (std::uint32_t spins = 1;; ++spins) {
-    if (progress(block.acquire(word), sequence, step) >= 0) return Outcome::done;
+    if (has_come(block.acquire(word), sequence, step)) return Outcome::done;
     if (spins % kPollsPerLook == 0) {
       tell_host(block, group, call, sequence);
       if (block.is_stopped()) return Outcome::stopped;

@@ -1,0 +1,209 @@
+// The kernels' protocol by itself: host threads as ranks, without streams and communicators.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "collectives/p2p/plans.hpp"
+#include "collectives/protocol/launch.hpp"
+#include "collectives/protocol/signal.hpp"
+#include "tests/support/rank_threads.hpp"
+
+namespace gantry::protocol {
+namespace {
+
+// Zeroed memory that takes no room until it is written.
+class WorkspaceMemory {
+ public:
+  WorkspaceMemory()
+      : data_(mmap(nullptr, kWorkspaceBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                   -1, 0)) {
+    if (data_ == MAP_FAILED) throw std::runtime_error("no memory for a workspace");
+  }
+  ~WorkspaceMemory() { munmap(data_, kWorkspaceBytes); }
+  WorkspaceMemory(const WorkspaceMemory&) = delete;
+  WorkspaceMemory& operator=(const WorkspaceMemory&) = delete;
+
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  void* data_;
+};
+
+class Ranks {
+ public:
+  explicit Ranks(int size) : workspaces_(size), words_(size), groups_(size) {
+    for (int rank = 0; rank < size; ++rank) {
+      Group& group = groups_[rank];
+      group.rank = rank;
+      group.size = size;
+      group.layout = layout_for(size);
+      group.words = &words_[rank];
+      for (int p = 0; p < size; ++p) group.workspaces[p] = workspaces_[p].data();
+    }
+  }
+
+  int size() const { return static_cast<int>(groups_.size()); }
+  const Group& group(int rank) const { return groups_[rank]; }
+  SignalPad& pad(int rank) { return pad_of(groups_[rank], rank); }
+  DeviceWords& words(int rank) { return words_[rank]; }
+
+  // As if all had made this many operations, the last one with all blocks and in no steps.
+  void set_sequence(std::uint32_t sequence) {
+    for (int rank = 0; rank < size(); ++rank) {
+      SignalPad& words = pad(rank);
+      for (int block = 0; block < kMaxBlocks; ++block) {
+        words.ended[block] = sequence;
+        for (int p = 0; p < size(); ++p) {
+          words.staged[block][p] = words.ready[block][p] = signal(sequence, 0);
+        }
+      }
+    }
+  }
+
+ private:
+  std::deque<WorkspaceMemory> workspaces_;
+  std::deque<DeviceWords> words_;
+  std::vector<Group> groups_;
+};
+
+constexpr Algorithm kAlgorithms[] = {Algorithm::ll, Algorithm::direct, Algorithm::relay};
+
+void run(Algorithm algorithm, const Group& group, const CollectiveCall& call, int blocks) {
+  switch (algorithm) {
+    case Algorithm::ll:
+      return sim::packets(plan_exchange(group, call, blocks), blocks);
+    case Algorithm::relay:
+      return sim::relay(plan_relay(group, call, blocks), blocks);
+    default:
+      return sim::exchange(plan_exchange(group, call, blocks), blocks);
+  }
+}
+
+// Element i of what rank `rank` gives to call `number`.
+std::int32_t given(int rank, std::int64_t number, std::int64_t i) {
+  return static_cast<std::int32_t>((rank + 1) * 1000003 + number * 7919 + i * 31);
+}
+
+void all_reduce(Ranks& ranks, int rank, Algorithm algorithm, std::int64_t number,
+                std::int64_t count, int blocks) {
+  std::vector<std::int32_t> in(static_cast<std::size_t>(count));
+  std::vector<std::int32_t> out(in.size(), -1);
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    in[i] = given(rank, number, static_cast<std::int64_t>(i));
+  }
+  CollectiveCall call;
+  call.what = {
+      .call = number, .count = count, .kind = CollectiveKind::all_reduce, .dtype = DType::i32};
+  call.in = in.data();
+  call.out = out.data();
+  run(algorithm, ranks.group(rank), call, blocks);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    std::uint32_t sum = 0;
+    for (int p = 0; p < ranks.size(); ++p) {
+      sum += static_cast<std::uint32_t>(given(p, number, static_cast<std::int64_t>(i)));
+    }
+    ASSERT_EQ(static_cast<std::uint32_t>(out[i]), sum)
+        << name(algorithm) << " #" << number << " rank " << rank << " element " << i;
+  }
+}
+
+TEST(ProtocolTest, NumbersOfOperationsGoRound) {
+  Ranks ranks(4);
+  ranks.set_sequence(UINT32_MAX - 7);
+  testing::rank_threads(ranks.size(), [&](int rank) {
+    for (std::int64_t number = 1; number <= 18; ++number) {
+      // As many blocks as not to divide anything, so that all their numbers are kept.
+      const int blocks = 1 + static_cast<int>(number * 5 % 7);
+      all_reduce(ranks, rank, kAlgorithms[number % 3], number, 3001, blocks);
+    }
+  });
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    for (const std::uint32_t ended : ranks.pad(rank).ended) ASSERT_EQ(ended, 10u);
+  }
+}
+
+// Blocks that took part long ago left words that must not look like those of today.
+TEST(ProtocolTest, OldWordsAreNotTakenForNewOnes) {
+  for (const std::uint32_t distance :
+       {2u, 3u, 0x40000000u, 0x80000001u, 0xc0000000u, 0xfffffffeu}) {
+    Ranks ranks(3);
+    ranks.set_sequence(77);
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      for (std::uint32_t& ended : ranks.pad(rank).ended) ended = 77 + distance - 1;
+    }
+    testing::rank_threads(ranks.size(), [&](int rank) {
+      if (rank == 2) std::this_thread::yield();
+      all_reduce(ranks, rank, Algorithm::relay, 1, 200'003, 5);
+      all_reduce(ranks, rank, Algorithm::direct, 2, 200'003, 5);
+    });
+  }
+}
+
+TEST(ProtocolTest, ManyRanksAndManySteps) {
+  for (const int size : {3, 11, kMaxRanks}) {
+    Ranks ranks(size);
+    testing::rank_threads(size, [&](int rank) {
+      std::int64_t number = 0;
+      for (const Algorithm algorithm : kAlgorithms) {
+        all_reduce(ranks, rank, algorithm, ++number, 1, 1);
+        all_reduce(ranks, rank, algorithm, ++number, 4099, 3);
+      }
+      // More steps than there are slots.
+      all_reduce(ranks, rank, Algorithm::relay, ++number, 300'007, kMaxBlocks);
+    });
+  }
+}
+
+// The host learns of an operation in which a rank waited long, and of its end, when all blocks
+// ended.
+TEST(ProtocolTest, WhoWaitsLongTellsTheHost) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const int blocks : {1, 5}) {
+      Ranks ranks(3);
+      constexpr std::int64_t kNumber = 41;
+      testing::rank_threads(ranks.size(), [&](int rank) {
+        if (rank == 1) {
+          std::atomic_ref<std::uint64_t> started(ranks.words(0).started);
+          while (started.load() != kNumber) std::this_thread::yield();
+          EXPECT_EQ(ranks.words(0).finished, 0u);
+        }
+        all_reduce(ranks, rank, algorithm, kNumber, 2000, blocks);
+      });
+      EXPECT_EQ(ranks.words(0).started, static_cast<std::uint64_t>(kNumber));
+      EXPECT_EQ(ranks.words(0).finished, static_cast<std::uint64_t>(kNumber)) << name(algorithm);
+      EXPECT_EQ(ranks.words(0).fault, 0u);
+    }
+  }
+}
+
+// A rank that calls something else does not take the others out of step.
+TEST(ProtocolTest, AMismatchIsReportedByAllAndTheNextCallWorks) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    Ranks ranks(4);
+    testing::rank_threads(ranks.size(), [&](int rank) {
+      std::vector<std::int32_t> in(900, rank);
+      std::vector<std::int32_t> out(900, -7);
+      CollectiveCall call;
+      call.what = {.call = 1,
+                   .count = rank == 2 ? 899 : 900,
+                   .kind = CollectiveKind::all_reduce,
+                   .dtype = DType::i32};
+      call.in = in.data();
+      call.out = out.data();
+      run(algorithm, ranks.group(rank), call, 2);
+      EXPECT_EQ(ranks.words(rank).fault, static_cast<std::uint32_t>(OperationFault::mismatch));
+      EXPECT_EQ(ranks.words(rank).fault_call, 1u);
+      EXPECT_EQ(out, std::vector<std::int32_t>(900, -7)) << "a result of nothing";
+      all_reduce(ranks, rank, algorithm, 2, 500, 3);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace gantry::protocol
