@@ -231,8 +231,7 @@ std::uint64_t Communicator::Impl::run(CollectiveCall& call, const Stream& stream
   }
   // Ranks send and receive at times of their own, so messages are counted by themselves.
   const CollectiveKind kind = call.what.kind;
-  const bool is_message = kind == CollectiveKind::send || kind == CollectiveKind::recv;
-  const std::uint64_t number = is_message ? flight::kMessageBit | ++messages_ : ++calls_;
+  const std::uint64_t number = is_message(kind) ? flight::kMessageBit | ++messages_ : ++calls_;
   call.what.call = static_cast<std::int64_t>(number);
   // The root's array is in its place already.
   if (kind == CollectiveKind::broadcast && call.out == nullptr) {

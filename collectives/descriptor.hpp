@@ -33,6 +33,11 @@ constexpr bool reduces(CollectiveKind kind) {
          kind == CollectiveKind::reduce_scatter;
 }
 
+// True for kinds that two ranks do between themselves.
+constexpr bool is_message(CollectiveKind kind) {
+  return kind == CollectiveKind::send || kind == CollectiveKind::recv;
+}
+
 // What carries out an operation between ranks of one machine, or across machines.
 enum class Algorithm : std::uint8_t {
   automatic,

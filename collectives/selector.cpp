@@ -14,8 +14,7 @@ namespace {
 constexpr Choice kFallback{Algorithm::direct, 16};
 
 bool moves_elements_between_all(CollectiveKind kind) {
-  return kind != CollectiveKind::barrier && kind != CollectiveKind::send &&
-         kind != CollectiveKind::recv;
+  return kind != CollectiveKind::barrier && !is_message(kind);
 }
 
 // NCCL knows neither the bitwise operations nor 16-bit integers, and its order of sums is its own.

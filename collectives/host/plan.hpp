@@ -3,20 +3,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/transport.hpp"
+#include "collectives/shares.hpp"
 
 namespace gantry {
 
 // What one rank gives to every rank and takes from every rank, itself included, as bytes of its
 // arrays.
 struct HostPlan {
-  struct Piece {
-    std::int64_t at = 0;
-    std::int64_t bytes = 0;
-  };
-
-  std::vector<Piece> offers;  // of `in`
-  std::vector<Piece> takes;   // of `out`; all the same place if they are folded
+  std::vector<Share> offers;  // of `in`
+  std::vector<Share> takes;   // of `out`; all the same place if they are folded
   bool offers_one = false;    // every rank is given the same bytes
   bool folds = false;
 

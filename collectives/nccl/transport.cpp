@@ -117,10 +117,6 @@ class NcclTransport final : public Transport {
     control_->verify(static_cast<std::uint64_t>(what.call));
   }
 
-  static bool is_message(CollectiveKind kind) {
-    return kind == CollectiveKind::send || kind == CollectiveKind::recv;
-  }
-
   // One message from every rank to every rank, of which most may be empty.
   void exchange(const CollectiveCall& call, cudaStream_t on) {
     const CollectiveKind kind = call.what.kind;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "collectives/folding.hpp"
+#include "collectives/shares.hpp"
 
 namespace gantry {
 
@@ -51,97 +52,25 @@ std::uint32_t pair_digest(std::uint32_t digest, std::int64_t sends, std::int64_t
   return static_cast<std::uint32_t>(mixed >> 32) ^ digest;
 }
 
-void offer_to(Exchange& plan, int rank, std::int64_t at, std::int64_t bytes) {
-  plan.offer_at[rank] = at;
-  plan.offer_bytes[rank] = bytes;
-}
-
-void take_from(Exchange& plan, int rank, std::int64_t at, std::int64_t bytes) {
-  plan.take_at[rank] = at;
-  plan.take_bytes[rank] = bytes;
-}
-
-void plan_uneven(Exchange& plan, const CollectiveCall& call) {
-  const std::int64_t width = width_of(call.what);
-  std::int64_t sent = 0;
-  std::int64_t received = 0;
-  for (int p = 0; p < plan.group.size; ++p) {
-    const std::int64_t send = call.send_counts[static_cast<std::size_t>(p)];
-    const std::int64_t receive = call.recv_counts[static_cast<std::size_t>(p)];
-    offer_to(plan, p, sent * width, send * width);
-    take_from(plan, p, received * width, receive * width);
-    plan.digests[p] = pair_digest(plan.digests[p], send, receive);
-    plan.expected[p] = pair_digest(plan.expected[p], receive, send);
-    sent += send;
-    received += receive;
-  }
-  plan.uneven = true;
-}
-
-void plan_even(Exchange& plan, const CollectiveCall& call) {
-  const Descriptor& what = call.what;
-  const int rank = plan.group.rank;
-  const int root = what.root;
-  const std::int64_t bytes = what.count * width_of(what);
-  for (int p = 0; p < plan.group.size; ++p) {
-    switch (what.kind) {
-      case CollectiveKind::all_reduce:
-        offer_to(plan, p, 0, bytes);
-        take_from(plan, p, 0, bytes);
-        break;
-      case CollectiveKind::reduce:
-        if (p == root) offer_to(plan, p, 0, bytes);
-        if (rank == root) take_from(plan, p, 0, bytes);
-        break;
-      case CollectiveKind::broadcast:
-        if (rank == root && p != root) offer_to(plan, p, 0, bytes);
-        if (rank != root && p == root) take_from(plan, p, 0, bytes);
-        break;
-      case CollectiveKind::all_gather:
-        offer_to(plan, p, 0, bytes);
-        take_from(plan, p, p * bytes, bytes);
-        break;
-      case CollectiveKind::gather:
-        if (p == root && rank != root) offer_to(plan, p, 0, bytes);
-        if (rank == root) take_from(plan, p, p * bytes, bytes);
-        break;
-      case CollectiveKind::scatter:
-        if (rank == root) offer_to(plan, p, p * bytes, bytes);
-        if (p == root) take_from(plan, p, 0, bytes);
-        break;
-      case CollectiveKind::reduce_scatter:
-        offer_to(plan, p, p * bytes, bytes);
-        take_from(plan, p, 0, bytes);
-        break;
-      case CollectiveKind::all_to_all:
-        offer_to(plan, p, p * bytes, bytes);
-        take_from(plan, p, p * bytes, bytes);
-        break;
-      case CollectiveKind::barrier:
-      case CollectiveKind::send:
-      case CollectiveKind::recv:
-        break;
+void share_out(Exchange& plan, const CollectiveCall& call) {
+  const CollectiveKind kind = call.what.kind;
+  const auto width = width_of(call.what);
+  for_each_share(call, plan.group.rank, plan.group.size, [&](int p, PeerShares shares) {
+    if (p == plan.group.rank) {
+      // The root has its own bytes in place (broadcast), or takes them from `in` (gather).
+      if (kind == CollectiveKind::broadcast) shares = {};
+      if (kind == CollectiveKind::gather) shares.offer = {};
     }
-  }
-}
-
-bool offers_one(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::scatter:
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::all_to_all:
-      return false;
-    case CollectiveKind::barrier:
-    case CollectiveKind::all_reduce:
-    case CollectiveKind::reduce:
-    case CollectiveKind::broadcast:
-    case CollectiveKind::all_gather:
-    case CollectiveKind::gather:
-    case CollectiveKind::send:
-    case CollectiveKind::recv:
-      return true;
-  }
-  __builtin_unreachable();
+    plan.offer_at[p] = shares.offer.at;
+    plan.offer_bytes[p] = shares.offer.bytes;
+    plan.take_at[p] = shares.take.at;
+    plan.take_bytes[p] = shares.take.bytes;
+    if (!call.is_uneven()) return;
+    const std::int64_t sends = shares.offer.bytes / width;
+    const std::int64_t gets = shares.take.bytes / width;
+    plan.digests[p] = pair_digest(plan.digests[p], sends, gets);
+    plan.expected[p] = pair_digest(plan.expected[p], gets, sends);
+  });
 }
 
 }  // namespace
@@ -161,11 +90,9 @@ Exchange plan_exchange(const Group& group, const CollectiveCall& call, int block
   const std::int64_t most =
       rounded_down(slot_capacity(group, protocol::kExchangeRing, blocks) / offers);
   plan.step_bytes = most;
-  if (call.is_uneven()) {
-    plan_uneven(plan, call);
-    return plan;
-  }
-  plan_even(plan, call);
+  share_out(plan, call);
+  plan.uneven = call.is_uneven();
+  if (plan.uneven) return plan;
   const std::int64_t bytes = call.what.count * width_of(call.what);
   plan.step_bytes = std::min(most, rounded_up((bytes + blocks - 1) / blocks));
   return plan;
