@@ -38,16 +38,17 @@ function(gantry_add_program name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${GANTRY_TEST_BIN_DIR}")
 endfunction()
 
-# gantry_add_test(<noun> [SOURCES …] [LIBS …] [PROGRAMS …] [ENVIRONMENT VAR=value…] [SIM_ONLY] [DEVICES n] [TIMEOUT seconds] [LAYER layer])
+# gantry_add_test(<noun> [SOURCES …] [LIBS …] [PROGRAMS …] [ENVIRONMENT VAR=value…] [SIM_ONLY] [ALONE] [DEVICES n] [TIMEOUT seconds] [LAYER layer])
 #
 # Builds <noun>_test from <noun>_test.cpp (or SOURCES) and registers it as
 #   <noun>.sim   label sim, on DEVICES (4) simulated devices
-#   <noun>.cuda  label gpu, on the visible GPUs, alone; skipped as a whole where there is none; not with SIM_ONLY or without CUDA
+#   <noun>.cuda  label gpu, on the visible GPUs; skipped as a whole where there is none; not with SIM_ONLY or without CUDA
+# GPU tests run beside each other, one for every 8 of ctest's jobs. ALONE: not this one, which counts the devices' free memory.
 # Tests in tests/core have the first entry only. LAYER: what is tested, if it is not the folder's name. LIBS: what is
 # linked besides it.
 # PROGRAMS are targets of gantry_add_program or of the project; the test finds them in GANTRY_TEST_PROGRAM_DIR.
 function(gantry_add_test noun)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SIM_ONLY" "DEVICES;TIMEOUT;LAYER" "SOURCES;LIBS;PROGRAMS;ENVIRONMENT")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SIM_ONLY;ALONE" "DEVICES;TIMEOUT;LAYER" "SOURCES;LIBS;PROGRAMS;ENVIRONMENT")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "gantry_add_test(${noun}): unknown arguments '${arg_UNPARSED_ARGUMENTS}'")
   endif()
@@ -87,7 +88,7 @@ function(gantry_add_test noun)
   if(GANTRY_WITH_CUDA AND NOT arg_SIM_ONLY)
     add_test(NAME ${noun}.cuda COMMAND ${target})
     set_tests_properties(${noun}.cuda PROPERTIES
-      LABELS gpu TIMEOUT ${timeout} SKIP_RETURN_CODE 77 RUN_SERIAL ON
+      LABELS gpu TIMEOUT ${timeout} SKIP_RETURN_CODE 77 PROCESSORS 8 RUN_SERIAL "${arg_ALONE}"
       ENVIRONMENT "GANTRY_TEST_PLATFORM=cuda;${GANTRY_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
       ENVIRONMENT_MODIFICATION "GANTRY_SIM_DEVICES=unset:")
   endif()
