@@ -60,12 +60,14 @@ GANTRY_HD inline SignalPad& pad_of(const Group& group, int rank) {
   return *reinterpret_cast<SignalPad*>(group.workspaces[rank]);
 }
 
-// True if `word` has come to step `step` of operation `sequence`. A peer may be one operation
-// ahead, since it cannot leave that before this rank enters it. What stands there from long ago,
-// when this block last took part, may look ahead by any other distance once numbers went round.
+// True if `word` has come to step `step`, at least 1, of operation `sequence`. A peer may be one
+// operation ahead, since it cannot leave that before this rank enters it. What stands there from
+// long ago, when this block last took part, may look ahead by any other distance once numbers went
+// round; and zeroed words hold no step.
 GANTRY_HD inline bool has_come(std::uint64_t word, std::uint32_t sequence, std::uint32_t step) {
   const std::uint32_t ahead = static_cast<std::uint32_t>(word >> 32) - sequence;
-  return ahead == 1 || (ahead == 0 && static_cast<std::uint32_t>(word) >= step);
+  const auto at = static_cast<std::uint32_t>(word);
+  return (ahead == 1 && at > 0) || (ahead == 0 && at >= step);
 }
 
 // Note [Telling the host]

@@ -131,7 +131,7 @@ TEST(ProtocolTest, NumbersOfOperationsGoRound) {
 // Blocks that took part long ago left words that must not look like those of today.
 TEST(ProtocolTest, OldWordsAreNotTakenForNewOnes) {
   for (const std::uint32_t distance :
-       {2u, 3u, 0x40000000u, 0x80000001u, 0xc0000000u, 0xfffffffeu}) {
+       {2u, 3u, 0x40000000u, 0x80000001u, 0xc0000000u, 0xffffffffu}) {
     Ranks ranks(3);
     ranks.set_sequence(77);
     for (int rank = 0; rank < ranks.size(); ++rank) {
