@@ -1,7 +1,9 @@
 #include "memory/poison.hpp"
 
+#include <chrono>
 #include <deque>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace gantry::memory {
@@ -38,6 +40,17 @@ void give_back(PoisonTask* task) {
   tasks().spare.push_back(task);
 }
 
+// Waits until all that was queued has run; not for ever, because failed streams drop it.
+void await_queued() {
+  for (int tries = 0; tries < 1000; ++tries) {
+    {
+      const std::lock_guard lock(tasks().mutex);
+      if (tasks().spare.size() == tasks().all.size()) return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 void run(void* argument) {
   auto* task = static_cast<PoisonTask*>(argument);
   task->act(task->data, task->bytes);
@@ -48,6 +61,21 @@ void run(void* argument) {
 
 void act_in_order(void (*act)(void*, std::size_t), void* data, std::size_t bytes,
                   NativeStream stream) noexcept {
+  bool captured = false;
+  try {
+    captured = driver().is_capturing(stream);
+  } catch (...) {
+    return;
+  }
+  if (captured) {
+    // In a graph it would run at every launch, with a task that others have by then. What graphs
+    // free is not watched, since they write there again.
+    if (act == unpoison_now) {
+      await_queued();
+      act(data, bytes);
+    }
+    return;
+  }
   PoisonTask* task = take_task();
   *task = {act, data, bytes};
   try {
