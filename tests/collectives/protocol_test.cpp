@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
