@@ -10,21 +10,13 @@ namespace gantry::protocol {
 
 // Note [Packets]
 // A packet holds 8 bytes of payload and, beside each half, a flag made of the operation's number
-// and the digest of the call, and is written by one 16-byte store. A reader takes a half when its
+// (and the digest of the call), and is written by one 16-byte store. A reader takes a half when its
 // flag is the one it expects, so nothing has to be ordered or cleared: what an earlier operation
 // left has another number, and what a peer with another call sent never fits. (NCCL's LL protocol.)
 // Rows of packets come twice; see Note [Signals] why two suffice.
 
 // Packets that a thread waits for at once.
 inline constexpr int kPacketBatch = 8;
-
-struct Flags {
-  std::uint32_t low;
-  std::uint32_t high;
-};
-GANTRY_HD inline Flags flags_of(std::uint32_t sequence, std::uint32_t digest) {
-  return {sequence, (digest & 0xffff0000u) | (sequence & 0xffffu)};
-}
 
 // The 8 bytes at `data` + 8 `index`, zero past `bytes`.
 GANTRY_HD inline std::uint64_t load_word(const std::byte* data, std::int64_t index,
@@ -51,8 +43,6 @@ GANTRY_HD inline void store_word(std::byte* data, std::int64_t index, std::int64
     at[i] = static_cast<std::byte>(word >> (8 * i));
   }
 }
-
-GANTRY_HD inline std::int64_t words_of(std::int64_t bytes) { return (bytes + 7) / 8; }
 
 // Folds one 8-byte word of elements per rank, as F does.
 template <class F, class Block>
@@ -85,80 +75,74 @@ class WordFold {
 template <class T, class Block>
 class PacketShare {
  public:
-  GANTRY_HD PacketShare(Block& block, const Exchange& plan, std::uint32_t sequence)
-      : block_(block), plan_(plan), group_(plan.group), sequence_(sequence) {}
+  GANTRY_HD PacketShare(Block& block, const PacketExchange& plan, std::uint32_t sequence)
+      : block_(block), plan_(plan), group_(plan.group), sequence_(sequence) {
+    // Neighbouring blocks take neighbouring runs, so that stores of a run travel together.
+    const std::int32_t words = (plan.bytes + 7) / 8;
+    const std::int32_t run = (words + block.count() - 1) / block.count();
+    first_ = run * block.index();
+    count_ = static_cast<std::int32_t>(clipped(words, first_, run));
+  }
 
-  // Tells all peers what is called. Nothing waits for it but who waits in vain, and the end.
+  // Tells all peers what is called. Nothing waits for it but who waits in vain, and those that
+  // do not hear of everyone otherwise.
   GANTRY_HD void announce() {
     if (block_.index() != 0) return;
     block_.for_each_rank(group_.size, [&](int p) {
       if (p == group_.rank) return;
       block_.post(&pad_of(group_, p).entry[sequence_ & 1][0][group_.rank],
-                  signal(sequence_, plan_.digests[p]));
+                  signal(sequence_, plan_.digest));
     });
   }
 
   GANTRY_HD void push() {
-    if (plan_.offers_one) {
-      std::int64_t most = 0;
-      for (int p = 0; p < group_.size; ++p) {
-        if (plan_.offer_bytes[p] > most) most = plan_.offer_bytes[p];
+    if (plan_.offers == 0) return;
+    block_.for_each(count_, [&](std::int64_t at) {
+      const auto i = first_ + static_cast<std::int32_t>(at);
+      std::uint64_t word = 0;
+      if (plan_.offer_stride == 0) word = load_word(plan_.in, i, plan_.bytes);
+      for (int p = next(group_.rank); p != group_.rank; p = next(p)) {
+        if (!has(plan_.offers, p)) continue;
+        if (plan_.offer_stride != 0) word = load_word(offered_to(p), i, plan_.bytes);
+        block_.write(&packets_at(p, group_.rank)[i],
+                     Packet{static_cast<std::uint32_t>(word), sequence_,
+                            static_cast<std::uint32_t>(word >> 32), high_flag()});
       }
-      for_each_word(most, [&](std::int64_t i) {
-        const std::uint64_t word = load_word(plan_.in + plan_.offer_at[group_.rank], i, most);
-        for (int turn = 1; turn < group_.size; ++turn) {
-          const int p = (group_.rank + turn) % group_.size;
-          if (plan_.offer_bytes[p] > 0) send(p, i, word);
-        }
-      });
-      return;
-    }
-    for (int turn = 1; turn < group_.size; ++turn) {
-      const int p = (group_.rank + turn) % group_.size;
-      const std::int64_t bytes = plan_.offer_bytes[p];
-      for_each_word(bytes, [&](std::int64_t i) {
-        send(p, i, load_word(plan_.in + plan_.offer_at[p], i, bytes));
-      });
-    }
+    });
   }
 
-  // True if this rank takes something from everyone, so that packets alone tell it of any mismatch
-  // before it writes a result.
+  // True if packets tell this rank that every peer entered, and of any mismatch before it writes a
+  // result.
   GANTRY_HD bool hears_all() const {
-    for (int p = 0; p < group_.size; ++p) {
-      if (plan_.take_bytes[p] == 0) return false;
-    }
-    return true;
+    return plan_.bytes > 0 && plan_.takes == ~std::uint32_t{0} >> (32 - group_.size);
   }
 
   // A thread that waits in vain gives up, and says why.
   GANTRY_HD void take() {
-    std::int64_t most = 0;
-    for (int p = 0; p < group_.size; ++p) {
-      if (plan_.take_bytes[p] > most) most = plan_.take_bytes[p];
-    }
+    if (plan_.takes == 0) return;
     bool complete = true;
     if constexpr (kCombines<T>) {
       kernels::with_fold<T>(plan_.how.op, [&](auto folder) {
         using F = typename decltype(folder)::type;
         if constexpr (F::kIsDefined) {
-          for_each_word(most, [&](std::int64_t i) { complete = complete && fold_word<F>(i); });
+          block_.for_each(count_, [&](std::int64_t at) {
+            complete = complete && fold_word<F>(first_ + static_cast<std::int32_t>(at));
+          });
         }
       });
     } else {
-      for_each_word(most, [&](std::int64_t i) { complete = complete && copy_word(i); });
+      block_.for_each(count_, [&](std::int64_t at) {
+        complete = complete && copy_word(first_ + static_cast<std::int32_t>(at));
+      });
     }
   }
 
  private:
-  template <class F>
-  GANTRY_HD void for_each_word(std::int64_t bytes, F f) {
-    const std::int64_t words = words_of(bytes);
-    // Neighbouring blocks take neighbouring runs, so that stores of a run travel together.
-    const std::int64_t run = (words + block_.count() - 1) / block_.count();
-    const std::int64_t first = run * block_.index();
-    const std::int64_t count = clipped(words, first, run);
-    block_.for_each(count, [&](std::int64_t i) { f(first + i); });
+  GANTRY_HD static bool has(std::uint32_t ranks, int rank) { return (ranks >> rank & 1) != 0; }
+  GANTRY_HD int next(int rank) const { return rank + 1 == group_.size ? 0 : rank + 1; }
+  GANTRY_HD std::uint32_t high_flag() const { return plan_.digest ^ sequence_; }
+  GANTRY_HD const std::byte* offered_to(int p) const {
+    return plan_.in + std::int64_t{p} * plan_.offer_stride;
   }
 
   GANTRY_HD Packet* packets_at(int owner, int sender) const {
@@ -168,19 +152,15 @@ class PacketShare {
                                      row * layout.packet_stride);
   }
 
-  GANTRY_HD void send(int p, std::int64_t i, std::uint64_t word) {
-    const Flags flags = flags_of(sequence_, plan_.digests[p]);
-    block_.write(&packets_at(p, group_.rank)[i],
-                 Packet{static_cast<std::uint32_t>(word), flags.low,
-                        static_cast<std::uint32_t>(word >> 32), flags.high});
-  }
-
-  // Word i of ranks first … first + kPacketBatch - 1, as far as they are and have one.
-  GANTRY_HD bool receive(int first, std::int64_t i, std::uint64_t (&words)[kPacketBatch]) {
+  // Word i of ranks first … first + kPacketBatch - 1, as far as they are and offer one.
+  GANTRY_HD bool receive(int first, std::int32_t i, std::uint64_t (&words)[kPacketBatch]) {
     bool waiting[kPacketBatch];
     for (int k = 0; k < kPacketBatch; ++k) {
       const int p = first + k;
-      waiting[k] = p < group_.size && p != group_.rank && i < words_of(plan_.take_bytes[p]);
+      const bool taken = p < group_.size && has(plan_.takes, p);
+      waiting[k] = taken && p != group_.rank;
+      // This rank's own word, while the others are on their way.
+      if (taken && p == group_.rank) words[k] = load_word(offered_to(p), i, plan_.bytes);
     }
     for (std::uint32_t spins = 1;; ++spins) {
       Packet seen[kPacketBatch];
@@ -190,8 +170,7 @@ class PacketShare {
       bool any = false;
       for (int k = 0; k < kPacketBatch; ++k) {
         if (!waiting[k]) continue;
-        const Flags flags = flags_of(sequence_, plan_.expected[first + k]);
-        if (seen[k].low_flag == flags.low && seen[k].high_flag == flags.high) {
+        if (seen[k].low_flag == sequence_ && seen[k].high_flag == high_flag()) {
           words[k] = static_cast<std::uint64_t>(seen[k].high) << 32 | seen[k].low;
           waiting[k] = false;
         } else {
@@ -208,7 +187,7 @@ class PacketShare {
     for (int k = 0; k < kPacketBatch; ++k) {
       if (!waiting[k]) continue;
       const int p = first + k;
-      const Outcome outcome = look(block_, group_, p, plan_.call, sequence_, plan_.expected[p]);
+      const Outcome outcome = look(block_, group_, p, plan_.call, sequence_, plan_.digest);
       if (outcome == Outcome::done) continue;
       fail(block_, group_, outcome, p, plan_.call, sequence_);
       return false;
@@ -216,60 +195,50 @@ class PacketShare {
     return true;
   }
 
-  GANTRY_HD bool copy_word(std::int64_t i) {
+  GANTRY_HD bool copy_word(std::int32_t i) {
     for (int first = 0; first < group_.size; first += kPacketBatch) {
       std::uint64_t words[kPacketBatch];
       if (!receive(first, i, words)) return false;
       for (int k = 0; k < kPacketBatch; ++k) {
         const int p = first + k;
-        if (p >= group_.size || i >= words_of(plan_.take_bytes[p])) continue;
-        const std::int64_t bytes = plan_.take_bytes[p];
-        if (p == group_.rank) words[k] = load_word(plan_.in + plan_.offer_at[p], i, bytes);
-        store_word(plan_.out + plan_.take_at[p], i, bytes, words[k]);
+        if (p >= group_.size || !has(plan_.takes, p)) continue;
+        store_word(plan_.out + std::int64_t{p} * plan_.take_stride, i, plan_.bytes, words[k]);
       }
     }
     return true;
   }
 
   template <class F>
-  GANTRY_HD bool fold_word(std::int64_t i) {
-    const std::int64_t bytes = plan_.take_bytes[group_.rank];
+  GANTRY_HD bool fold_word(std::int32_t i) {
     WordFold<F, Block> folded(plan_.how);
     for (int first = 0; first < group_.size; first += kPacketBatch) {
       std::uint64_t words[kPacketBatch];
       if (!receive(first, i, words)) return false;
       for (int k = 0; k < kPacketBatch; ++k) {
-        const int p = first + k;
-        if (p >= group_.size) continue;
-        if (p == group_.rank) words[k] = load_word(plan_.in + plan_.offer_at[p], i, bytes);
-        folded.add(words[k], p == 0);
+        if (first + k < group_.size) folded.add(words[k], first + k == 0);
       }
     }
-    store_word(plan_.out, i, bytes, folded.result());
+    store_word(plan_.out, i, plan_.bytes, folded.result());
     return true;
   }
 
   Block& block_;
-  const Exchange& plan_;
+  const PacketExchange& plan_;
   const Group& group_;
   std::uint32_t sequence_;
+  std::int32_t first_ = 0;  // word of this block
+  std::int32_t count_ = 0;
 };
 
 template <class T, class Block>
-GANTRY_HD void exchange_packets(Block& block, const Exchange& plan) {
+GANTRY_HD void exchange_packets(Block& block, const PacketExchange& plan) {
   const std::uint32_t sequence = begin(block, plan.group);
   PacketShare<T, Block> share(block, plan, sequence);
-  share.announce();
   share.push();
-  const auto all_entered = [&] {
-    return await_entries(block, plan.group, plan.call, 0, sequence,
-                         [&](int p) { return plan.expected[p]; });
-  };
-  if (share.hears_all()) {
-    // Those who have no packets to wait for wait for the entries meanwhile.
-    share.take();
-    if (block.index() == 0) all_entered();
-  } else if (all_entered()) {
+  share.announce();
+  // Without packets from everyone, the entries say that all are there and call the same.
+  if (share.hears_all() ||
+      await_entries(block, plan.group, plan.call, 0, sequence, [&](int) { return plan.digest; })) {
     share.take();
   }
   end(block, plan.group, plan.call, sequence);

@@ -18,6 +18,7 @@ struct CrewProgress {
   volatile std::uint32_t ended[kMaxCrews];  // steps, as its teller does
   volatile bool gave_up[kMaxCrews];
   volatile bool stopped;  // some crew gave up
+  volatile bool told;     // some thread told the host
 };
 
 // Threads [First, First + Threads) of a block. Each crew has a barrier of its own.
@@ -95,6 +96,9 @@ class CudaCrew {
   }
   __device__ void fence() { __threadfence(); }
 
+  __device__ void note_told() { told_ = true; }
+  __device__ bool has_told() const { return told_; }
+
   __device__ void publish(std::uint64_t* host_word, std::uint64_t value) {
     *static_cast<volatile std::uint64_t*>(host_word) = value;
   }
@@ -155,6 +159,7 @@ class CudaCrew {
 
  private:
   CrewProgress* progress_;
+  bool told_ = false;
 };
 
 // All threads of a block.
@@ -171,10 +176,14 @@ class CudaBlock : public CudaCrew<0, kThreads, 0> {
       progress.ended[thread()] = 0;
       progress.gave_up[thread()] = false;
     }
-    if (is_leader()) progress.stopped = false;
+    if (is_leader()) {
+      progress.stopped = false;
+      progress.told = false;
+    }
     sync();
     run_crew<0, 0, Warps...>(progress, steps, stages...);
     sync();
+    if (progress.told) note_told();
     return !progress.stopped;
   }
 
@@ -188,7 +197,9 @@ class CudaBlock : public CudaCrew<0, kThreads, 0> {
     if (thread < kTeller) {
       CudaCrew<First, kWorkers * 32, Index + 1> crew(&progress);
       for (std::int64_t step = 0; step < steps; ++step) {
-        if (!stage.work(crew, step)) {
+        const bool goes_on = stage.work(crew, step);
+        if (crew.has_told()) progress.told = true;
+        if (!goes_on) {
           progress.gave_up[Index] = true;
           progress.stopped = true;
           return;

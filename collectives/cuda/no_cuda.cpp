@@ -7,7 +7,7 @@
 namespace gantry::protocol::cuda {
 
 void exchange(void*, const Exchange&, int) { std::abort(); }
-void packets(void*, const Exchange&, int) { std::abort(); }
+void packets(void*, const PacketExchange&, int) { std::abort(); }
 void relay(void*, const Relay&, int) { std::abort(); }
 void send(void*, const Message&) { std::abort(); }
 void receive(void*, const Message&) { std::abort(); }

@@ -98,6 +98,29 @@ Exchange plan_exchange(const Group& group, const CollectiveCall& call, int block
   return plan;
 }
 
+protocol::PacketExchange plan_packets(const Group& group, const CollectiveCall& call) {
+  protocol::PacketExchange plan;
+  plan.group = group;
+  plan.call = static_cast<std::uint64_t>(call.what.call);
+  plan.digest = call.what.hash();
+  plan.how = combination(call.what, group.size);
+  plan.in = static_cast<const std::byte*>(call.in);
+  plan.out = static_cast<std::byte*>(call.out);
+  plan.bytes = static_cast<std::int32_t>(call.what.count * width_of(call.what));
+  for_each_share(call, group.rank, group.size, [&](int p, PeerShares shares) {
+    // Shares of one size lie side by side, or are all the same one.
+    if (shares.offer.bytes > 0 && p != group.rank) {
+      plan.offers |= bit(p);
+    }
+    if (shares.offer.at > 0) plan.offer_stride = plan.bytes;
+    // The root of a broadcast has its bytes in place.
+    const bool in_place = p == group.rank && call.what.kind == CollectiveKind::broadcast;
+    if (shares.take.bytes > 0 && !in_place) plan.takes |= bit(p);
+    if (shares.take.at > 0) plan.take_stride = plan.bytes;
+  });
+  return plan;
+}
+
 Relay plan_relay(const Group& group, const CollectiveCall& call, int blocks) {
   const Descriptor& what = call.what;
   Relay plan;

@@ -10,6 +10,8 @@ namespace gantry {
 // recv.
 protocol::Exchange plan_exchange(const protocol::Group& group, const CollectiveCall& call,
                                  int blocks);
+// The same in packets, when all shares are of one size, at most kMaxPacketPayload.
+protocol::PacketExchange plan_packets(const protocol::Group& group, const CollectiveCall& call);
 // The plan by way of owners: all_reduce, reduce, broadcast among three ranks or more.
 protocol::Relay plan_relay(const protocol::Group& group, const CollectiveCall& call, int blocks);
 protocol::Message plan_message(const protocol::Group& group, const CollectiveCall& call);

@@ -127,7 +127,7 @@ class P2pTransport final : public Transport {
     in_lane(operations_, call, choice.algorithm, stream, [&] {
       switch (choice.algorithm) {
         case Algorithm::ll:
-          return protocol::launch_packets(plan_exchange(group_, call, blocks), blocks, stream);
+          return protocol::launch_packets(plan_packets(group_, call), blocks, stream);
         case Algorithm::relay:
           return protocol::launch_relay(plan_relay(group_, call, blocks), blocks, stream);
         default:

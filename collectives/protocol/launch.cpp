@@ -10,7 +10,7 @@ void launch_exchange(const Exchange& plan, int blocks, const Stream& stream) {
       [&](void* handle) { cuda::exchange(handle, plan, blocks); });
 }
 
-void launch_packets(const Exchange& plan, int blocks, const Stream& stream) {
+void launch_packets(const PacketExchange& plan, int blocks, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan, blocks] { sim::packets(plan, blocks); },
       [&](void* handle) { cuda::packets(handle, plan, blocks); });

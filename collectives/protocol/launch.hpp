@@ -10,7 +10,7 @@ namespace gantry::protocol {
 // Each enqueues one kernel of `blocks` blocks on `stream`, of the rank's device; arguments were
 // checked. The kernel waits for the kernels of the other ranks.
 void launch_exchange(const Exchange& plan, int blocks, const Stream& stream);
-void launch_packets(const Exchange& plan, int blocks, const Stream& stream);
+void launch_packets(const PacketExchange& plan, int blocks, const Stream& stream);
 void launch_relay(const Relay& plan, int blocks, const Stream& stream);
 void launch_send(const Message& plan, const Stream& stream);
 void launch_receive(const Message& plan, const Stream& stream);
@@ -21,7 +21,7 @@ void preload();
 
 namespace cuda {
 void exchange(void* stream, const Exchange& plan, int blocks);
-void packets(void* stream, const Exchange& plan, int blocks);
+void packets(void* stream, const PacketExchange& plan, int blocks);
 void relay(void* stream, const Relay& plan, int blocks);
 void send(void* stream, const Message& plan);
 void receive(void* stream, const Message& plan);
@@ -33,7 +33,7 @@ void preload_message();
 
 namespace sim {
 void exchange(const Exchange& plan, int blocks);
-void packets(const Exchange& plan, int blocks);
+void packets(const PacketExchange& plan, int blocks);
 void relay(const Relay& plan, int blocks);
 void send(const Message& plan);
 void receive(const Message& plan);

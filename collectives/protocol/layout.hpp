@@ -44,7 +44,7 @@ struct SignalPad {
   std::uint64_t fills[kChannelBlocks][kMaxRanks];    // of its own making, in a peer's channel
   std::uint64_t empties[kChannelBlocks][kMaxRanks];  // of a peer's making, in its channel
   std::uint32_t ended[kMaxBlocks];                   // number of the last operation that each ended
-  std::uint32_t told;  // number of the last operation of which the host was told
+  std::uint32_t told[kMaxBlocks];                    // … of which each told the host
 };
 
 // 8 bytes of payload, each half with a flag: a half is there when its flag is the operation's.
@@ -52,7 +52,7 @@ struct alignas(16) Packet {
   std::uint32_t low;
   std::uint32_t low_flag;  // sequence
   std::uint32_t high;
-  std::uint32_t high_flag;  // half of the digest, half of the sequence
+  std::uint32_t high_flag;  // digest ^ sequence
 };
 
 // Where things lie in each rank's workspace; equal on all ranks.

@@ -14,11 +14,11 @@ namespace gantry::protocol {
 
 // The ranks of one machine and their memory; the same for every operation of a communicator.
 struct Group {
-  std::byte* workspaces[kMaxRanks] = {};  // as this rank's device addresses them
-  DeviceWords* words = nullptr;           // this rank's
+  DeviceWords* words = nullptr;  // this rank's
   std::int32_t rank = 0;
   std::int32_t size = 1;
   Layout layout;
+  std::byte* workspaces[kMaxRanks] = {};  // as this rank's device addresses them
 };
 
 // How taken elements are combined; `copies` means that they are not.
@@ -50,6 +50,26 @@ struct Exchange {
   std::int64_t offer_bytes[kMaxRanks] = {};
   std::int64_t take_at[kMaxRanks] = {};
   std::int64_t take_bytes[kMaxRanks] = {};
+};
+
+// A small Exchange of equal shares, in packets. This rank offers in[p * offer_stride, + bytes) to
+// the ranks of `offers`, takes `bytes` from those of `takes`, and puts them to out[p * take_stride)
+// or, if it combines, folds them to out[0). Its own share is taken straight from `in`.
+//
+// The members that every thread needs come first: a kernel's arguments arrive by the cache line,
+// and each costs as much as a third of a small operation.
+struct PacketExchange {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::int32_t bytes = 0;
+  std::int32_t offer_stride = 0;
+  std::int32_t take_stride = 0;
+  std::uint32_t digest = 0;
+  std::uint32_t offers = 0;  // ranks, one bit each
+  std::uint32_t takes = 0;
+  std::uint64_t call = 0;
+  Combination how;
+  Group group;
 };
 
 // An operation on one array of `bytes` in which ranks own parts: sources stage the array, every

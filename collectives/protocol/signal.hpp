@@ -22,6 +22,7 @@ namespace gantry::protocol {
 //   acquire(word), release(word, value)     64-bit signals, ordered for all ranks
 //   post(word, value)        a signal that orders nothing
 //   read(packet) write(packet, …)           16 bytes with flags
+//   note_told() has_told()   whether this thread told the host of the operation
 //   pause(spins)             between polls
 //   copy(n, most, run)       all of run(0) … run(n - 1), each a Run of at most `most` bytes
 //   fold(how, to, sources…)  see there
@@ -73,12 +74,16 @@ GANTRY_HD inline bool has_come(std::uint64_t word, std::uint32_t sequence, std::
 // Note [Telling the host]
 // A word in host memory costs a microsecond at the end of a kernel, so an operation that never
 // waits long says nothing. One that does says that it began, and in the end that it ended: whoever
-// looks for a rank that does not come finds all others in there.
+// looks for a rank that does not come finds all others in there. Each block tells for itself, again
+// and again, because another one that told may have ended, and said so, in the meantime.
 template <class Block>
 GANTRY_HD void tell_host(Block& block, const Group& group, std::uint64_t call,
                          std::uint32_t sequence) {
-  block.set_own(&pad_of(group, group.rank).told, sequence);
+  block.set_own(&pad_of(group, group.rank).told[block.index()], sequence);
+  block.fence();
   block.publish(&group.words->started, call);
+  block.publish(&group.words->finished, call - 1);
+  block.note_told();
 }
 
 // Reports why an operation has no result. It counts as under way until its end, because other
@@ -144,22 +149,21 @@ GANTRY_HD std::uint32_t begin(Block& block, const Group& group) {
 }
 
 // Ends this block's share. Every block comes here, whatever happened, so that ranks stay in step
-// after a mismatch. Blocks that had no share are counted by those that did. If the host was told
-// that the operation began, whoever ends last tells it of the end: of two blocks that end at the
-// same time at least one sees the other's number.
+// after a mismatch. Blocks that had no share are counted by those that did. Of the blocks that told
+// the host of the beginning the last one tells it of the end: of two that end at the same time at
+// least one sees the other's number.
 template <class Block>
 GANTRY_HD void end(Block& block, const Group& group, std::uint64_t call, std::uint32_t sequence) {
-  block.sync();
+  const bool told = block.any(block.has_told());
   SignalPad& pad = pad_of(group, group.rank);
   const int rounds = (kMaxBlocks - 1 - block.index()) / block.count() + 1;
   block.for_each(rounds, [&](std::int64_t i) {
     block.set_own(&pad.ended[block.index() + i * block.count()], sequence);
   });
-  if (!block.is_leader()) return;
+  if (!told || !block.is_leader()) return;
   block.fence();
-  if (block.own(&pad.told) != sequence) return;
   for (int other = 0; other < block.count(); ++other) {
-    if (block.own(&pad.ended[other]) != sequence) return;
+    if (block.own(&pad.told[other]) == sequence && block.own(&pad.ended[other]) != sequence) return;
   }
   block.publish(&group.words->finished, call);
 }

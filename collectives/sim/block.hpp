@@ -69,6 +69,8 @@ class SimBlock {
   void set_own(Word* word, Word value) {
     *word = value;
   }
+  void note_told() { told_ = true; }
+  bool has_told() const { return told_; }
   void fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
   void publish(std::uint64_t* host_word, std::uint64_t value) {
@@ -161,6 +163,7 @@ class SimBlock {
  private:
   int index_;
   int count_;
+  bool told_ = false;
   std::array<std::int64_t, 3> ended_ = {};  // steps, by each crew
 };
 

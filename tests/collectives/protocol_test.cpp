@@ -77,7 +77,7 @@ constexpr Algorithm kAlgorithms[] = {Algorithm::ll, Algorithm::direct, Algorithm
 void run(Algorithm algorithm, const Group& group, const CollectiveCall& call, int blocks) {
   switch (algorithm) {
     case Algorithm::ll:
-      return sim::packets(plan_exchange(group, call, blocks), blocks);
+      return sim::packets(plan_packets(group, call), blocks);
     case Algorithm::relay:
       return sim::relay(plan_relay(group, call, blocks), blocks);
     default:
@@ -171,7 +171,7 @@ TEST(ProtocolTest, WhoWaitsLongTellsTheHost) {
         if (rank == 1) {
           std::atomic_ref<std::uint64_t> started(ranks.words(0).started);
           while (started.load() != kNumber) std::this_thread::yield();
-          EXPECT_EQ(ranks.words(0).finished, 0u);
+          EXPECT_LT(ranks.words(0).finished, static_cast<std::uint64_t>(kNumber));
         }
         all_reduce(ranks, rank, algorithm, kNumber, 2000, blocks);
       });
