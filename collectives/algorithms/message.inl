@@ -65,7 +65,7 @@ class ChannelShare {
           *reinterpret_cast<const std::uint64_t*>(slot) != std::uint64_t{plan_.digest};
       if (differs) {
         if (block_.is_leader()) {
-          block_.report(group.words, Outcome::mismatch, plan_.peer, plan_.call);
+          block_.report(group.words, Outcome::mismatch, plan_.peer, plan_.call, 0);
         }
         return false;
       }
@@ -90,7 +90,7 @@ class ChannelShare {
     if (block_.is_leader()) {
       for (std::uint32_t spins = 1; block_.acquire(word) < count; ++spins) {
         if (spins % kPollsPerLook == 0 && block_.is_aborted(plan_.group.words)) {
-          block_.report(plan_.group.words, Outcome::aborted, plan_.peer, plan_.call);
+          block_.report(plan_.group.words, Outcome::aborted, plan_.peer, plan_.call, 0);
           failed = true;
           break;
         }

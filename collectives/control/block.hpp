@@ -136,6 +136,7 @@ class ControlBlock {
   std::array<Watched, flight::kLanes> watched_;
   std::int64_t last_look_ns_ = 0;
   mutable std::atomic<std::int64_t> lost_since_ns_{0};  // 0: nobody is lost
+  std::atomic<std::uint32_t> taken_fault_{0};           // the last one that was thrown
 };
 
 }  // namespace gantry

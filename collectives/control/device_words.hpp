@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry {
 
 // Why an operation ended without a result.
@@ -11,6 +13,18 @@ enum class OperationFault : std::uint32_t {
   aborted = 1,   // the host told kernels to give up: a rank was lost, came too late, or aborted
   mismatch = 2,  // `peer` made another call
 };
+
+// A fault with the number of the operation on the device, or 0: several blocks may report the same
+// one, and a graph may run the same call again.
+GANTRY_HD constexpr std::uint32_t fault_word(OperationFault fault, std::uint32_t sequence) {
+  return sequence << 2 | static_cast<std::uint32_t>(fault);
+}
+constexpr OperationFault fault_of(std::uint32_t word) {
+  return static_cast<OperationFault>(word & 3);
+}
+constexpr bool same_operation(std::uint32_t a, std::uint32_t b) {
+  return a >> 2 != 0 && a >> 2 == b >> 2;
+}
 
 // One rank's words, in host memory that its device reads and writes and all local ranks map. Each
 // half has one writer. Lives in shared memory, so that it can be read after the rank is gone.
@@ -28,7 +42,7 @@ struct alignas(64) DeviceWords {
   // The first fault that nobody has taken yet; `fault` is written last.
   std::uint64_t fault_call = 0;
   std::int32_t fault_peer = -1;
-  std::uint32_t fault = 0;  // OperationFault
+  std::uint32_t fault = 0;  // fault_word()
 };
 static_assert(sizeof(DeviceWords) == 128);
 

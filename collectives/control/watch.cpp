@@ -68,7 +68,8 @@ bool ControlBlock::has_fault() const noexcept {
 
 void ControlBlock::take_fault(std::uint64_t up_to_call) {
   DeviceWords& mine = *device_words();
-  const auto fault = static_cast<OperationFault>(__atomic_load_n(&mine.fault, __ATOMIC_ACQUIRE));
+  const std::uint32_t word = __atomic_load_n(&mine.fault, __ATOMIC_ACQUIRE);
+  const OperationFault fault = fault_of(word);
   const std::uint64_t call = __atomic_load_n(&mine.fault_call, __ATOMIC_ACQUIRE);
   if (fault == OperationFault::none || call > up_to_call) return;
   for (const Lane lane : kAllLanes) {
@@ -78,6 +79,7 @@ void ControlBlock::take_fault(std::uint64_t up_to_call) {
   }
   const std::int32_t peer = __atomic_load_n(&mine.fault_peer, __ATOMIC_ACQUIRE);
   __atomic_store_n(&mine.fault, 0, __ATOMIC_RELEASE);
+  if (same_operation(taken_fault_.exchange(word), word)) return;
   require_intact();
   if (fault == OperationFault::mismatch) raise_mismatch(call, peer);
   throw PeerLostError(fmt::format("collective{} was aborted", call_suffix(call)), peer);

@@ -105,13 +105,14 @@ class CudaCrew {
   __device__ bool is_aborted(const DeviceWords* words) {
     return *static_cast<const volatile std::uint32_t*>(&words->abort) != 0;
   }
-  __device__ void report(DeviceWords* words, Outcome outcome, int peer, std::uint64_t call) {
+  __device__ void report(DeviceWords* words, Outcome outcome, int peer, std::uint64_t call,
+                         std::uint32_t sequence) {
     const auto fault =
         outcome == Outcome::mismatch ? OperationFault::mismatch : OperationFault::aborted;
     *static_cast<volatile std::int32_t*>(&words->fault_peer) = peer;
     *static_cast<volatile std::uint64_t*>(&words->fault_call) = call;
     __threadfence_system();
-    *static_cast<volatile std::uint32_t*>(&words->fault) = static_cast<std::uint32_t>(fault);
+    *static_cast<volatile std::uint32_t*>(&words->fault) = fault_word(fault, sequence);
   }
   __device__ void pause(std::uint32_t) {}
 
@@ -142,9 +143,8 @@ class CudaCrew {
     }
   }
 
-  // to[0, bytes) = the fold of all sources' arrays of T.
   template <class T>
-  __device__ void fold(const Combination& how, std::byte* to, std::int64_t bytes,
+  __device__ void fold(const Combination& how, const Targets& to, std::int64_t bytes,
                        const Sources& from) {
     cuda::fold<T, Threads>(how, to, bytes, from, thread());
   }

@@ -24,13 +24,14 @@ __device__ Acc scaled(Acc value, double scale) {
 // Folds the 16-byte words of `bytes` in turns of `Threads`. A thread has `Words` words of `Ranks`
 // ranks in flight: they may be a microsecond away.
 template <class F, int Threads, int Ranks, int Words>
-__device__ void fold_words(const Combination& how, std::byte* to, std::int64_t bytes,
+__device__ void fold_words(const Combination& how, const Targets& to, std::int64_t bytes,
                            const Sources& from, int thread) {
   using Element = typename F::Stored;
   using Acc = typename F::Acc;
   constexpr int V = 16 / sizeof(Element);
   const int words = static_cast<int>((bytes + 15) / 16);
-  const bool aligned = reinterpret_cast<std::uintptr_t>(to) % 16 == 0;
+  // Several targets are all in staging.
+  const bool aligned = (reinterpret_cast<std::uintptr_t>(to.bases[0]) + to.offset) % 16 == 0;
   const int ranks = from.count;
   const double scale = how.scale;
   const double divisor = how.divisor;
@@ -44,7 +45,7 @@ __device__ void fold_words(const Combination& how, std::byte* to, std::int64_t b
 #pragma unroll
       for (int r = 0; r < Ranks; ++r) {
         if (first + r >= ranks) continue;
-        const auto* in = reinterpret_cast<const uint4*>(from.bases[first + r] + from.offset);
+        const auto* in = reinterpret_cast<const uint4*>(from.first + (first + r) * from.stride);
 #pragma unroll
         for (int w = 0; w < Words; ++w) {
           if (at + w * Threads < words) loaded[w][r] = in[at + w * Threads];
@@ -72,16 +73,20 @@ __device__ void fold_words(const Combination& how, std::byte* to, std::int64_t b
       Element elements[V];
 #pragma unroll
       for (int i = 0; i < V; ++i) elements[i] = F::finish(acc[w][i], divisor);
-      if (aligned && std::int64_t{word} * 16 + 16 <= bytes) {
-        memcpy(__builtin_assume_aligned(to + std::int64_t{word} * 16, 16), elements, 16);
-        continue;
-      }
-      auto* out = reinterpret_cast<Element*>(to) + std::int64_t{word} * V;
-      const std::int64_t count =
-          (bytes - std::int64_t{word} * 16) / static_cast<std::int64_t>(sizeof(Element));
+      const std::int64_t begin = std::int64_t{word} * 16;
+      const std::int64_t count = (bytes - begin) / static_cast<std::int64_t>(sizeof(Element));
+#pragma unroll 1
+      for (std::uint32_t left = to.ranks; left != 0; left &= left - 1) {
+        std::byte* at_word = to.bases[__ffs(static_cast<int>(left)) - 1] + to.offset + begin;
+        if (aligned && count >= V) {
+          memcpy(__builtin_assume_aligned(at_word, 16), elements, 16);
+          continue;
+        }
+        auto* out = reinterpret_cast<Element*>(at_word);
 #pragma unroll
-      for (int i = 0; i < V; ++i) {
-        if (i < count) out[i] = elements[i];
+        for (int i = 0; i < V; ++i) {
+          if (i < count) out[i] = elements[i];
+        }
       }
     }
   }
@@ -90,17 +95,14 @@ __device__ void fold_words(const Combination& how, std::byte* to, std::int64_t b
 // See CudaCrew::fold. The operation is chosen once, outside of all loops; sums, the most frequent
 // one, have a form for few ranks, too.
 template <class T, int Threads>
-__device__ void fold(const Combination& how, std::byte* to, std::int64_t bytes, const Sources& from,
-                     int thread) {
+__device__ void fold(const Combination& how, const Targets& to, std::int64_t bytes,
+                     const Sources& from, int thread) {
   using kernels::FoldOp;
   kernels::with_fold<T>(how.op, [&](auto folder) {
     using F = typename decltype(folder)::type;
     if constexpr (F::kIsDefined) {
       if constexpr (std::is_same_v<F, kernels::Folder<T, FoldOp::sum>> && sizeof(T) >= 2) {
-        // Narrow elements have wide accumulators.
-        constexpr int kWords = sizeof(T) >= 4 ? 2 : 1;
-        if (from.count <= 2) return fold_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
-        if (from.count <= 4) return fold_words<F, Threads, 4, kWords>(how, to, bytes, from, thread);
+        if (from.count <= 4) return fold_words<F, Threads, 4, 1>(how, to, bytes, from, thread);
       }
       fold_words<F, Threads, 8, 1>(how, to, bytes, from, thread);
     }

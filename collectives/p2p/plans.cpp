@@ -41,8 +41,14 @@ std::uint32_t everyone(int ranks) {
 }
 
 // Staging for one block and step.
-std::int64_t slot_capacity(const Group& group, int ring, int blocks) {
-  return rounded_down(group.layout.staging_bytes / (ring * blocks));
+std::int64_t slot_capacity(const Group& group, bool whole, int ring, int blocks) {
+  const std::int64_t bytes = std::int64_t{group.layout.staging_bytes} * (whole ? 2 : 1);
+  return rounded_down(bytes / (ring * blocks));
+}
+
+// True for what would take more steps than a ring has slots: see Note [Whole staging].
+bool takes_whole(std::int64_t bytes, std::int64_t step_bytes, int ring, int blocks) {
+  return bytes > step_bytes * ring * blocks;
 }
 
 // A digest of a call and of what one rank sends to another in it and gets from it.
@@ -82,19 +88,20 @@ Exchange plan_exchange(const Group& group, const CollectiveCall& call, int block
   plan.how = combination(call.what, group.size);
   plan.in = static_cast<const std::byte*>(call.in);
   plan.out = static_cast<std::byte*>(call.out);
-  plan.offers_one = offers_one(call.what.kind);
   const std::uint32_t digest = call.what.hash();
   std::fill_n(plan.digests, group.size, digest);
   std::fill_n(plan.expected, group.size, digest);
-  const std::int64_t offers = plan.offers_one ? 1 : group.size;
-  const std::int64_t most =
-      rounded_down(slot_capacity(group, protocol::kExchangeRing, blocks) / offers);
-  plan.step_bytes = most;
+  const auto most = [&](bool whole) {
+    const auto capacity = slot_capacity(group, whole, protocol::kExchangeRing, blocks);
+    return rounded_down(capacity / group.size);
+  };
+  plan.step_bytes = most(false);
   share_out(plan, call);
   plan.uneven = call.is_uneven();
   if (plan.uneven) return plan;
   const std::int64_t bytes = call.what.count * width_of(call.what);
-  plan.step_bytes = std::min(most, rounded_up((bytes + blocks - 1) / blocks));
+  plan.whole = takes_whole(bytes, plan.step_bytes, protocol::kExchangeRing, blocks);
+  plan.step_bytes = std::min(most(plan.whole), rounded_up((bytes + blocks - 1) / blocks));
   return plan;
 }
 
@@ -141,9 +148,12 @@ Relay plan_relay(const Group& group, const CollectiveCall& call, int blocks) {
     (what.kind == CollectiveKind::broadcast ? plan.sources : plan.takers) = root;
     if (what.kind == CollectiveKind::broadcast) plan.takers = plan.owners;
   }
-  const std::int64_t capacity = slot_capacity(group, protocol::kRelayRing, blocks);
-  const std::int64_t most = rounded_down((capacity - kGrain * 2) * owners / (owners + 1));
-  plan.step_bytes = std::min(most, rounded_up((plan.bytes + blocks - 1) / blocks));
+  const auto most = [&](bool whole) {
+    const auto capacity = slot_capacity(group, whole, protocol::kRelayRing, blocks);
+    return rounded_down(capacity / (2 * group.size)) * owners;
+  };
+  plan.whole = takes_whole(plan.bytes, most(false), protocol::kRelayRing, blocks);
+  plan.step_bytes = std::min(most(plan.whole), rounded_up((plan.bytes + blocks - 1) / blocks));
   plan.part_bytes = rounded_up((plan.step_bytes + owners - 1) / owners);
   return plan;
 }

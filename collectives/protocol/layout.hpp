@@ -30,8 +30,9 @@ inline constexpr int kChannelSlots = 2;
 // and block 0 ends after it has seen all peers' entries. So a rank that is past operation e knows
 // that all ranks began e and, because kernels of one rank run one after the other, ended e-1: what
 // e-1 used of their memory is free for e+1. Staging and packets come twice, for even and odd
-// operations, and no operation ends with a barrier. So do entries: a rank that leaves an operation
-// because of a mismatch does not take away what tells the others.
+// operations, and only large operations end with a barrier, see Note [Whole staging]. So do
+// entries: a rank that leaves an operation because of a mismatch does not take away what tells the
+// others.
 struct SignalPad {
   std::uint64_t entry[2][kMaxBlocks][kMaxRanks];  // [parity] {sequence, digest}
   std::uint64_t staged[kMaxBlocks][kMaxRanks];    // {sequence, steps staged}

@@ -32,16 +32,16 @@ struct Combination {
 
 // An operation in which every rank offers bytes to each peer and takes what each offers to it.
 //
-// This rank offers in[offer_at[p], + offer_bytes[p]) to rank p, itself included; `offers_one` says
-// that it offers all peers the same bytes. It takes take_bytes[p] from p: copied to
-// out[take_at[p]), or, if it combines, all of equal size and folded in rank order to out[0).
+// This rank offers in[offer_at[p], + offer_bytes[p]) to rank p, itself included. It takes
+// take_bytes[p] from p: copied to out[take_at[p]), or, if it combines, all of equal size and folded
+// in rank order to out[0).
 struct Exchange {
   Group group;
   std::uint64_t call = 0;
   Combination how;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  bool offers_one = false;
+  bool whole = false;                      // uses the staging of both parities
   bool uneven = false;                     // ranks make different numbers of steps
   std::int64_t step_bytes = 0;             // of each offer that one block moves in one step
   std::uint32_t digests[kMaxRanks] = {};   // of what this rank calls, as peer p shall see it
@@ -85,6 +85,7 @@ struct Relay {
   std::int64_t bytes = 0;
   std::int64_t step_bytes = 0;  // of the array that one block moves in one step
   std::int64_t part_bytes = 0;  // of these that one owner makes
+  bool whole = false;           // uses the staging of both parities
   // Ranks, one bit each.
   std::uint32_t sources = 0;
   std::uint32_t owners = 0;

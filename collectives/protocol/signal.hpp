@@ -25,7 +25,7 @@ namespace gantry::protocol {
 //   note_told() has_told()   whether this thread told the host of the operation
 //   pause(spins)             between polls
 //   copy(n, most, run)       all of run(0) … run(n - 1), each a Run of at most `most` bytes
-//   fold(how, to, sources…)  see there
+//   fold(how, to, bytes, from)              all of `to` = the fold of `from`
 //   pipeline<W…>(n, stages…) see Note [Crews]
 //
 // Note [Crews]
@@ -86,14 +86,13 @@ GANTRY_HD void tell_host(Block& block, const Group& group, std::uint64_t call,
   block.note_told();
 }
 
-// Reports why an operation has no result. It counts as under way until its end, because other
-// threads may report the same.
+// Reports why an operation has no result; other threads may report the same.
 template <class Block>
 GANTRY_HD void fail(Block& block, const Group& group, Outcome outcome, int peer, std::uint64_t call,
                     std::uint32_t sequence) {
   if (outcome == Outcome::stopped) return;
   tell_host(block, group, call, sequence);
-  block.report(group.words, outcome, peer, call);
+  block.report(group.words, outcome, peer, call, sequence);
 }
 
 // After a long wait: what block 0 of `peer` says about operation `sequence`; mismatch if it entered
@@ -211,11 +210,18 @@ struct Run {
   std::int64_t bytes;
 };
 
-// Arrays of `count` ranks, each at `offset` from the rank's base; aligned to 16 bytes.
+// `count` arrays, one after the other; aligned to 16 bytes.
 struct Sources {
+  const std::byte* first;
+  std::int64_t stride;
+  int count;
+};
+
+// Copies of one array, at `offset` from the base of each of `ranks`, one bit each.
+struct Targets {
   std::byte* const* bases;
   std::int64_t offset;
-  int count;
+  std::uint32_t ranks;
 };
 
 // Bytes of a run of `bytes` that begin at `begin`, at most `most`.

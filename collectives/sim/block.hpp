@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -80,13 +81,13 @@ class SimBlock {
     return std::atomic_ref(const_cast<DeviceWords*>(words)->abort)
                .load(std::memory_order_acquire) != 0;
   }
-  void report(DeviceWords* words, Outcome outcome, int peer, std::uint64_t call) {
+  void report(DeviceWords* words, Outcome outcome, int peer, std::uint64_t call,
+              std::uint32_t sequence) {
     const auto fault =
         outcome == Outcome::mismatch ? OperationFault::mismatch : OperationFault::aborted;
     std::atomic_ref(words->fault_peer).store(peer, std::memory_order_relaxed);
     std::atomic_ref(words->fault_call).store(call, std::memory_order_relaxed);
-    std::atomic_ref(words->fault)
-        .store(static_cast<std::uint32_t>(fault), std::memory_order_release);
+    std::atomic_ref(words->fault).store(fault_word(fault, sequence), std::memory_order_release);
   }
   void pause(std::uint32_t spins) { schedule::pause(spins); }
 
@@ -127,7 +128,7 @@ class SimBlock {
   bool is_stopped() const { return false; }
 
   template <class T>
-  void fold(const Combination& how, std::byte* to, std::int64_t bytes, const Sources& from) {
+  void fold(const Combination& how, const Targets& to, std::int64_t bytes, const Sources& from) {
     using Element = typename kernels::Folder<T, kernels::FoldOp::sum>::Stored;
     const std::int64_t count = bytes / static_cast<std::int64_t>(sizeof(Element));
     kernels::with_fold<T>(how.op, [&](auto folder) {
@@ -135,14 +136,16 @@ class SimBlock {
       if constexpr (F::kIsDefined) {
         std::vector<typename F::Acc> acc(static_cast<std::size_t>(count));
         for (int rank = 0; rank < from.count; ++rank) {
-          const auto* in = reinterpret_cast<const Element*>(from.bases[rank] + from.offset);
+          const auto* in = reinterpret_cast<const Element*>(from.first + rank * from.stride);
           for (std::size_t i = 0; i < acc.size(); ++i) {
             const auto value = scaled(F::load(in[i]), how.scale);
             acc[i] = rank == 0 ? value : F::combine(acc[i], value);
           }
         }
-        auto* out = reinterpret_cast<Element*>(to);
-        for (std::size_t i = 0; i < acc.size(); ++i) out[i] = F::finish(acc[i], how.divisor);
+        for (std::uint32_t left = to.ranks; left != 0; left &= left - 1) {
+          auto* out = reinterpret_cast<Element*>(to.bases[std::countr_zero(left)] + to.offset);
+          for (std::size_t i = 0; i < acc.size(); ++i) out[i] = F::finish(acc[i], how.divisor);
+        }
       }
     });
   }

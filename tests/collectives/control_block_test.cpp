@@ -167,6 +167,23 @@ TEST(ControlBlockTest, AMismatchNamesTheFirstRankThatDiffersFromRank0) {
   }
 }
 
+TEST(ControlBlockTest, AFaultThatSeveralBlocksReportIsThrownOnce) {
+  const FlightFolder folder;
+  ControlGroup group(2);
+  for (int rank = 0; rank < 2; ++rank) record(group[rank], sum_of(5, rank));
+  const auto report = [&](std::uint32_t sequence) {
+    group.report(0, OperationFault::mismatch, 5, 1, sequence);
+  };
+  report(UINT32_MAX >> 2);
+  EXPECT_THROW(group[0].take_fault(5), CollectiveMismatch);
+  report(UINT32_MAX >> 2);
+  group[0].take_fault(5);
+  EXPECT_FALSE(group[0].has_fault());
+  // The same call, run again by a graph.
+  report(1);
+  EXPECT_THROW(group[0].take_fault(5), CollectiveMismatch);
+}
+
 TEST(ControlBlockTest, AMismatchOfAMessageNamesBothSides) {
   const FlightFolder folder;
   ControlGroup group(3);

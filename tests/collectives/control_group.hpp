@@ -31,11 +31,12 @@ class ControlGroup {
   void start(int rank, std::uint64_t call) { set((*this)[rank].device_words()->started, call); }
   void end(int rank, std::uint64_t call) { set((*this)[rank].device_words()->finished, call); }
   /// What a kernel of `rank` does when `peer` called something else.
-  void report(int rank, OperationFault fault, std::uint64_t call, int peer) {
+  void report(int rank, OperationFault fault, std::uint64_t call, int peer,
+              std::uint32_t sequence = 0) {
     DeviceWords& words = *(*this)[rank].device_words();
     set(words.fault_call, call);
     words.fault_peer = peer;
-    set(words.fault, static_cast<std::uint32_t>(fault));
+    set(words.fault, fault_word(fault, sequence));
   }
 
  private:

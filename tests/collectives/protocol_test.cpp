@@ -197,7 +197,7 @@ TEST(ProtocolTest, AMismatchIsReportedByAllAndTheNextCallWorks) {
       call.in = in.data();
       call.out = out.data();
       run(algorithm, ranks.group(rank), call, 2);
-      EXPECT_EQ(ranks.words(rank).fault, static_cast<std::uint32_t>(OperationFault::mismatch));
+      EXPECT_EQ(fault_of(ranks.words(rank).fault), OperationFault::mismatch);
       EXPECT_EQ(ranks.words(rank).fault_call, 1u);
       EXPECT_EQ(out, std::vector<std::int32_t>(900, -7)) << "a result of nothing";
       all_reduce(ranks, rank, algorithm, 2, 500, 3);
