@@ -8,8 +8,7 @@ namespace gantry::protocol {
 // Note [Steps]
 // A block moves its share in steps, so that it needs little staging and that no link idles: one
 // crew pushes step after step to the peers and says so, another takes what peers pushed (Note
-// [Crews]). A rank says "staged k" when it also took step k - kLag. So whoever saw all peers say
-// "staged k - kExchangeRing + kLag" knows that all slots of step k are free.
+// [Crews]) and says that its place is free for the step that comes a ring of slots later.
 //
 // Data cross links as writes, which nobody waits for, and are read where they came to lie.
 //
@@ -66,8 +65,10 @@ class ExchangeShare {
   // False if the operation cannot go on; as the stages below.
   template <class Crew>
   GANTRY_HD bool push(Crew& crew, std::int64_t step) {
-    if (step >= kLag && !crew.await_crew(kTakers, step - kLag + 1)) return false;
-    if (step >= kExchangeRing && !await_staged(crew, step - kExchangeRing + kLag)) return false;
+    if (step >= kExchangeRing && (!crew.await_crew(kTakers, step - kExchangeRing + 1) ||
+                                  !await_taken(crew, step - kExchangeRing))) {
+      return false;
+    }
     const std::int64_t begin = begin_of(step);
     crew.copy(group_.size, plan_.step_bytes, [&](int turn) {
       // Ranks begin with different peers, so that no link serves all at once.
@@ -85,11 +86,7 @@ class ExchangeShare {
   template <class Crew>
   GANTRY_HD void announce(Crew& crew, std::int64_t step) {
     if (step == 0 && !plan_.whole) return announce_call(crew);
-    crew.for_each_rank(group_.size, [&](int p) {
-      if (p == group_.rank) return;
-      crew.release(&pad_of(group_, p).staged[block_][group_.rank],
-                   signal(sequence_, static_cast<std::uint32_t>(step + 1)));
-    });
+    say(crew, &SignalPad::staged, step);
   }
 
   template <class Crew>
@@ -116,20 +113,38 @@ class ExchangeShare {
     return true;
   }
 
+  // Says to all peers that their step `step` is taken, if somebody waits for that.
+  template <class Crew>
+  GANTRY_HD void announce_taken(Crew& crew, std::int64_t step) {
+    const std::int64_t all = steps();
+    if (plan_.uneven || step + kExchangeRing < all || (plan_.whole && step + 1 == all)) {
+      say(crew, &SignalPad::taken, step);
+    }
+  }
+  template <class Crew>
+  GANTRY_HD bool await_taken(Crew& crew, std::int64_t step) {
+    return await_steps(crew, group_, pad_of(group_, group_.rank).taken[block_], plan_.call,
+                       sequence_, static_cast<std::uint32_t>(step + 1));
+  }
   // Peers with more steps need not wait for this rank again.
   template <class Crew>
   GANTRY_HD void announce_all(Crew& crew) {
-    announce(crew, kAllSteps - 1);
-  }
-  template <class Crew>
-  GANTRY_HD bool await_all(Crew& crew) {
-    return await_staged(crew, kAllSteps - 1);
+    say(crew, &SignalPad::staged, kAllSteps - 1);
+    say(crew, &SignalPad::taken, kAllSteps - 1);
   }
 
  private:
   static constexpr int kPushers = 0;
   static constexpr int kTakers = 1;
-  static constexpr std::int64_t kLag = kExchangeRing / 2;
+
+  template <class Crew>
+  GANTRY_HD void say(Crew& crew, StepWords SignalPad::*words, std::int64_t step) {
+    crew.for_each_rank(group_.size, [&](int p) {
+      if (p == group_.rank) return;
+      crew.release(&(pad_of(group_, p).*words)[block_][group_.rank],
+                   signal(sequence_, static_cast<std::uint32_t>(step + 1)));
+    });
+  }
 
   template <class Crew>
   GANTRY_HD bool await_staged(Crew& crew, std::int64_t step) {
@@ -164,15 +179,15 @@ GANTRY_HD void exchange(Block& block, const Exchange& plan) {
     share.announce_call(block);
     complete = share.await_calls(block);
   }
-  complete =
-      complete && block.template pipeline<8, 8>(
-                      share.steps(),
-                      Stage{[&](auto& crew, std::int64_t step) { return share.push(crew, step); },
-                            [&](auto& crew, std::int64_t step) { share.announce(crew, step); }},
-                      Stage{[&](auto& crew, std::int64_t step) { return share.take(crew, step); },
-                            TellsNobody()});
-  if (complete && (plan.uneven || plan.whole)) share.announce_all(block);
-  if (complete && plan.whole) share.await_all(block);
+  complete = complete &&
+             block.template pipeline<8, 8>(
+                 share.steps(),
+                 Stage{[&](auto& crew, std::int64_t step) { return share.push(crew, step); },
+                       [&](auto& crew, std::int64_t step) { share.announce(crew, step); }},
+                 Stage{[&](auto& crew, std::int64_t step) { return share.take(crew, step); },
+                       [&](auto& crew, std::int64_t step) { share.announce_taken(crew, step); }});
+  if (complete && plan.uneven) share.announce_all(block);
+  if (complete && plan.whole) share.await_taken(block, share.steps() - 1);
   end(block, plan.group, plan.call, sequence);
 }
 

@@ -12,10 +12,8 @@ namespace gantry::protocol {
 // link carries no part twice.
 //
 // Three crews push, make parts, and take (Note [Crews]). A slot has a place for one part of each
-// source, and one for each owner's part. Before a rank pushes step k it has awaited "ready
-// k - kRelayRing" of all peers, who made their parts of that step from what it pushed then, and has
-// taken that step itself; so before it makes its part of step k, for which it awaits their "staged
-// k", all of them took the part whose place it gets.
+// source, free again when its owner made "ready" the part a ring of slots ago, and one for each
+// owner's part, free again when it was taken.
 
 template <class T>
 class RelayShare {
@@ -24,7 +22,7 @@ class RelayShare {
       : plan_(plan), group_(plan.group), block_(block), blocks_(blocks), sequence_(sequence) {
     for (int p = 0; p < group_.size; ++p) {
       if (!has(plan.owners, p)) idle_ = p;
-      if (has(plan.sources, p)) last_source_ = p;
+      if (plan.sources == std::uint32_t{1} << p) only_source_ = p;
     }
   }
 
@@ -48,9 +46,9 @@ class RelayShare {
   // False if the operation cannot go on; as the stages below.
   template <class Crew>
   GANTRY_HD bool push(Crew& crew, std::int64_t step) {
-    if (step >= kRelayRing) {
-      if (!crew.await_crew(kTakers, step - kRelayRing + 1)) return false;
-      if (!await_ready(crew, step - kRelayRing)) return false;
+    if (step >= kRelayRing && (!crew.await_crew(kMakers, step - kRelayRing + 1) ||
+                               !await_ready(crew, step - kRelayRing))) {
+      return false;
     }
     if (!has(plan_.sources, group_.rank)) return true;
     const std::int64_t bytes = bytes_of(step);
@@ -68,16 +66,16 @@ class RelayShare {
   template <class Crew>
   GANTRY_HD void announce(Crew& crew, std::int64_t step) {
     if (step == 0 && !plan_.whole) return announce_call(crew);
-    crew.for_each_rank(group_.size, [&](int p) {
-      if (p == group_.rank) return;
-      crew.release(&pad_of(group_, p).staged[block_][group_.rank],
-                   signal(sequence_, static_cast<std::uint32_t>(step + 1)));
-    });
+    say(crew, &SignalPad::staged, step);
   }
 
   template <class Crew>
   GANTRY_HD bool make_part(Crew& crew, std::int64_t step) {
     if (!crew.await_crew(kPushers, step + 1) || !await_staged(crew, step)) return false;
+    if (step >= kRelayRing && (!crew.await_crew(kTakers, step - kRelayRing + 1) ||
+                               !await_taken(crew, step - kRelayRing))) {
+      return false;
+    }
     if (!has(plan_.owners, group_.rank)) return true;
     const std::int64_t at = owner_index(group_.rank) * plan_.part_bytes;
     const std::int64_t bytes = clipped(bytes_of(step), at, plan_.part_bytes);
@@ -89,7 +87,7 @@ class RelayShare {
     } else {
       crew.copy(group_.size, bytes, [&](int turn) {
         const int p = (group_.rank + turn) % group_.size;
-        return Run{part_at(p, step, group_.rank), offer_at(group_.rank, step, last_source_),
+        return Run{part_at(p, step, group_.rank), offer_at(group_.rank, step, only_source_),
                    has(plan_.takers, p) ? bytes : 0};
       });
     }
@@ -98,11 +96,7 @@ class RelayShare {
 
   template <class Crew>
   GANTRY_HD void announce_part(Crew& crew, std::int64_t step) {
-    crew.for_each_rank(group_.size, [&](int p) {
-      if (p == group_.rank) return;
-      crew.release(&pad_of(group_, p).ready[block_][group_.rank],
-                   signal(sequence_, static_cast<std::uint32_t>(step + 1)));
-    });
+    say(crew, &SignalPad::ready, step);
   }
 
   template <class Crew>
@@ -118,20 +112,33 @@ class RelayShare {
     return true;
   }
 
-  // Says that this rank took everything; waits until all did.
+  // Says to all peers that their part of step `step` is taken, if somebody waits for that.
   template <class Crew>
-  GANTRY_HD void announce_all(Crew& crew) {
-    announce(crew, kAllSteps - 1);
+  GANTRY_HD void announce_taken(Crew& crew, std::int64_t step) {
+    const std::int64_t all = steps();
+    if (step + kRelayRing < all || (plan_.whole && step + 1 == all)) {
+      say(crew, &SignalPad::taken, step);
+    }
   }
   template <class Crew>
-  GANTRY_HD bool await_all(Crew& crew) {
-    return await_staged(crew, kAllSteps - 1);
+  GANTRY_HD bool await_taken(Crew& crew, std::int64_t step) {
+    return await_steps(crew, group_, pad_of(group_, group_.rank).taken[block_], plan_.call,
+                       sequence_, static_cast<std::uint32_t>(step + 1));
   }
 
  private:
   static constexpr int kPushers = 0;
   static constexpr int kMakers = 1;
   static constexpr int kTakers = 2;
+
+  template <class Crew>
+  GANTRY_HD void say(Crew& crew, StepWords SignalPad::*words, std::int64_t step) {
+    crew.for_each_rank(group_.size, [&](int p) {
+      if (p == group_.rank) return;
+      crew.release(&(pad_of(group_, p).*words)[block_][group_.rank],
+                   signal(sequence_, static_cast<std::uint32_t>(step + 1)));
+    });
+  }
 
   GANTRY_HD static bool has(std::uint32_t ranks, int rank) { return (ranks >> rank & 1) != 0; }
   // Parts are numbered over the owners.
@@ -155,15 +162,18 @@ class RelayShare {
   GANTRY_HD std::int64_t bytes_of(std::int64_t step) const {
     return clipped(plan_.bytes, begin_of(step), plan_.step_bytes);
   }
+  GANTRY_HD std::byte* place_at(int rank, std::int64_t step, int place) const {
+    return slot_of(group_, rank, sequence_, plan_.whole, step % kRelayRing * blocks_ + block_,
+                   plan_.part_bytes * plan_.slot_places) +
+           place * plan_.part_bytes;
+  }
   // The place in `rank`'s slot of what `source` offers for its part.
   GANTRY_HD std::byte* offer_at(int rank, std::int64_t step, int source) const {
-    return slot_of(group_, rank, sequence_, plan_.whole, step % kRelayRing * blocks_ + block_,
-                   plan_.part_bytes * group_.size * 2) +
-           source * plan_.part_bytes;
+    return place_at(rank, step, only_source_ >= 0 ? 0 : source);
   }
   // The place in `rank`'s slot of the part that `owner` made.
   GANTRY_HD std::byte* part_at(int rank, std::int64_t step, int owner) const {
-    return offer_at(rank, step, group_.size + owner);
+    return place_at(rank, step, plan_.first_part + owner_index(owner));
   }
 
   const Relay& plan_;
@@ -171,8 +181,8 @@ class RelayShare {
   int block_;
   int blocks_;
   std::uint32_t sequence_;
-  int idle_ = -1;  // the rank that owns nothing, if there is one
-  int last_source_ = 0;
+  int idle_ = -1;         // the rank that owns nothing, if there is one
+  int only_source_ = -1;  // if there is only one
 };
 
 template <class T, class Block>
@@ -192,11 +202,8 @@ GANTRY_HD void relay(Block& block, const Relay& plan) {
                  Stage{[&](auto& crew, std::int64_t step) { return share.make_part(crew, step); },
                        [&](auto& crew, std::int64_t step) { share.announce_part(crew, step); }},
                  Stage{[&](auto& crew, std::int64_t step) { return share.take(crew, step); },
-                       TellsNobody()});
-  if (complete && plan.whole) {
-    share.announce_all(block);
-    share.await_all(block);
-  }
+                       [&](auto& crew, std::int64_t step) { share.announce_taken(crew, step); }});
+  if (complete && plan.whole) share.await_taken(block, share.steps() - 1);
   end(block, plan.group, plan.call, sequence);
 }
 

@@ -7,7 +7,7 @@
 namespace gantry::protocol::cuda {
 
 // 16-byte words that a thread has in flight: they may be a microsecond away.
-inline constexpr int kCopyInFlight = 4;
+inline constexpr int kCopyInFlight = 8;
 inline constexpr int kPieceBytes = 32 * kCopyInFlight * 16;
 
 template <class Word>

@@ -9,7 +9,7 @@ namespace {
 template <class T>
 __global__ void __launch_bounds__(kThreads, 1)
     exchange_kernel(const __grid_constant__ Exchange plan) {
-  CudaBlock block;
+  CudaBlock<> block;
   protocol::exchange<T>(block, plan);
 }
 

@@ -7,13 +7,13 @@ namespace gantry::protocol::cuda {
 namespace {
 
 __global__ void __launch_bounds__(kThreads, 1) send_kernel(const __grid_constant__ Message plan) {
-  CudaBlock block;
+  CudaBlock<> block;
   send_message(block, plan);
 }
 
 __global__ void __launch_bounds__(kThreads, 1)
     receive_kernel(const __grid_constant__ Message plan) {
-  CudaBlock block;
+  CudaBlock<> block;
   receive_message(block, plan);
 }
 

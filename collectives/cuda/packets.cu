@@ -12,7 +12,7 @@ constexpr int kFewThreads = 128;
 template <class T, int Threads>
 __global__ void __launch_bounds__(Threads, 1)
     packets_kernel(const __grid_constant__ PacketExchange plan) {
-  CudaCrew<0, Threads, 0> block;
+  CudaBlock<Threads> block;
   protocol::exchange_packets<T>(block, plan);
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads, 1) relay_kernel(const __grid_constant__ Relay plan) {
-  CudaBlock block;
+  CudaBlock<> block;
   protocol::relay<T>(block, plan);
 }
 

@@ -1,6 +1,7 @@
 #include "collectives/p2p/plans.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "collectives/folding.hpp"
 #include "collectives/shares.hpp"
@@ -148,9 +149,13 @@ Relay plan_relay(const Group& group, const CollectiveCall& call, int blocks) {
     (what.kind == CollectiveKind::broadcast ? plan.sources : plan.takers) = root;
     if (what.kind == CollectiveKind::broadcast) plan.takers = plan.owners;
   }
+  // Who takes parts but owns none is offered nothing.
+  const int sources = std::popcount(plan.sources);
+  plan.first_part = (plan.takers & plan.owners) != 0 ? sources : 0;
+  plan.slot_places = std::max(sources, plan.first_part + static_cast<int>(owners));
   const auto most = [&](bool whole) {
     const auto capacity = slot_capacity(group, whole, protocol::kRelayRing, blocks);
-    return rounded_down(capacity / (2 * group.size)) * owners;
+    return rounded_down(capacity / plan.slot_places) * owners;
   };
   plan.whole = takes_whole(plan.bytes, most(false), protocol::kRelayRing, blocks);
   plan.step_bytes = std::min(most(plan.whole), rounded_up((plan.bytes + blocks - 1) / blocks));

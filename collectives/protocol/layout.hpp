@@ -33,10 +33,13 @@ inline constexpr int kChannelSlots = 2;
 // operations, and only large operations end with a barrier, see Note [Whole staging]. So do
 // entries: a rank that leaves an operation because of a mismatch does not take away what tells the
 // others.
+using StepWords = std::uint64_t[kMaxBlocks][kMaxRanks];
 struct SignalPad {
   std::uint64_t entry[2][kMaxBlocks][kMaxRanks];  // [parity] {sequence, digest}
-  std::uint64_t staged[kMaxBlocks][kMaxRanks];    // {sequence, steps staged}
-  std::uint64_t ready[kMaxBlocks][kMaxRanks];     // {sequence, steps whose parts are made}
+  // {sequence, steps}: pushed to this rank, made of what it pushed, taken of what it pushed.
+  StepWords staged;
+  StepWords ready;
+  StepWords taken;
   // Slots of a channel ever filled by a peer, and ever emptied by it.
   std::uint64_t filled[kChannelBlocks][kMaxRanks];
   std::uint64_t emptied[kChannelBlocks][kMaxRanks];

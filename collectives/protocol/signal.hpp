@@ -30,10 +30,11 @@ namespace gantry::protocol {
 //
 // Note [Crews]
 // An operation of many steps has stages: pipeline() gives each a crew of the block's warps (W of
-// them), which does stage.work(crew, step) for all steps in its own time and, when all of the crew
-// ended a step, stage.tell(crew, step). A crew is a Block of fewer threads; await_crew(c, n) waits
-// until crew c ended n steps. If work() returns false, all stop. On simulated devices crews take
-// turns, the last one first, each a step behind the one before.
+// them). Every warp but one is a Block of its own that does its share of stage.work(crew, step) for
+// all steps in its own time; the last one follows and, when all of the crew ended a step, does
+// stage.tell(crew, step). await_crew(c, n) waits until crew c ended n steps. If work() returns
+// false, all stop. On simulated devices crews take turns, the last one first, each a step behind
+// the one before.
 template <class Work, class Tell>
 struct Stage {
   Work work;
@@ -41,11 +42,6 @@ struct Stage {
 };
 template <class Work, class Tell>
 Stage(Work, Tell) -> Stage<Work, Tell>;
-
-struct TellsNobody {
-  template <class Crew>
-  GANTRY_HD void operator()(Crew&, std::int64_t) const {}
-};
 
 GANTRY_HD constexpr std::uint64_t signal(std::uint32_t sequence, std::uint32_t value) {
   return static_cast<std::uint64_t>(sequence) << 32 | value;

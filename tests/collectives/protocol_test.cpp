@@ -60,7 +60,8 @@ class Ranks {
       for (int block = 0; block < kMaxBlocks; ++block) {
         words.ended[block] = sequence;
         for (int p = 0; p < size(); ++p) {
-          words.staged[block][p] = words.ready[block][p] = signal(sequence, 0);
+          words.staged[block][p] = words.ready[block][p] = words.taken[block][p] =
+              signal(sequence, 0);
         }
       }
     }

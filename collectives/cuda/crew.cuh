@@ -1,0 +1,99 @@
+// The warps of a crew; see Note [Crews].
+#pragma once
+
+#include <cstdint>
+
+#include "collectives/cuda/copy.cuh"
+#include "collectives/cuda/words.cuh"
+
+namespace gantry::protocol {
+
+inline constexpr int kMaxWarps = 16;
+inline constexpr int kMaxCrews = 3;
+
+// How far the warps of a block are, in shared memory.
+struct CrewProgress {
+  std::uint32_t worked[kMaxWarps];  // steps that each warp of workers did
+  std::uint32_t ended[kMaxCrews];   // steps that all of a crew did, as its teller saw
+  volatile bool gave_up[kMaxCrews];
+  volatile bool stopped;  // some crew gave up
+  volatile bool told;     // some thread told the host
+};
+
+// What came before set_count() is there for those who see the count.
+__device__ inline void set_count(std::uint32_t* word, std::int64_t steps) {
+  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"l"(__cvta_generic_to_shared(word)),
+               "r"(static_cast<std::uint32_t>(steps))
+               : "memory");
+}
+__device__ inline std::int64_t count_of(const std::uint32_t* word) {
+  std::uint32_t value;
+  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
+               : "=r"(value)
+               : "l"(__cvta_generic_to_shared(word))
+               : "memory");
+  return value;
+}
+
+// Warp `warp` of `Warps` that do a crew's work. Each goes through the steps in its own time, so
+// that while one waits for peers or for memory, others do not.
+template <int Warps>
+class CudaCrew : public CudaWords {
+ public:
+  __device__ CudaCrew(CrewProgress& progress, int warp) : progress_(progress), warp_(warp) {}
+
+  __device__ int index() const { return static_cast<int>(blockIdx.x); }
+  __device__ int count() const { return static_cast<int>(gridDim.x); }
+  __device__ bool is_leader() const { return lane() == 0; }
+
+  template <class F>
+  __device__ void for_each_rank(int n, F f) {
+    if (lane() < n) f(lane());
+    __syncwarp();
+  }
+  __device__ void sync() { __syncwarp(); }
+  __device__ bool any(bool flag) { return __any_sync(0xffffffff, flag) != 0; }
+
+  // Waits until crew `crew` of the block ended `steps` steps; false if one stopped.
+  __device__ bool await_crew(int crew, std::int64_t steps) {
+    bool stopped = false;
+    if (is_leader()) {
+      while (count_of(&progress_.ended[crew]) < steps && !stopped) stopped = is_stopped();
+    }
+    return !any(stopped);
+  }
+  __device__ bool is_stopped() const { return progress_.stopped; }
+
+  // This warp's share: warps take pieces of the runs in turn, so that all runs are in flight at
+  // once, and whoever had one more in this call has none more in the next.
+  template <class RunOf>
+  __device__ void copy(int runs, std::int64_t most, const RunOf& run_of) {
+    constexpr std::int64_t kPiece = cuda::kPieceBytes;
+    const int pieces = static_cast<int>((most + kPiece - 1) / kPiece) * runs;
+    for (int k = (warp_ + turn_) % Warps; k < pieces; k += Warps) {
+      const std::int64_t at = k / runs * kPiece;
+      const Run run = run_of(k % runs);
+      cuda::copy_piece(run.to + at, run.from + at, static_cast<int>(clipped(run.bytes, at, kPiece)),
+                       lane());
+    }
+    pass_turn(pieces);
+  }
+
+  // This warp's share, likewise.
+  template <class T>
+  __device__ void fold(const Combination& how, const Targets& to, std::int64_t bytes,
+                       const Sources& from) {
+    cuda::fold<T, Warps * 32>(how, to, bytes, from, (warp_ + turn_) % Warps * 32 + lane());
+    pass_turn(static_cast<int>((bytes + 511) / 512));
+  }
+
+ private:
+  __device__ void pass_turn(int pieces) { turn_ = (turn_ + Warps - pieces % Warps) % Warps; }
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+
+  CrewProgress& progress_;
+  int warp_;
+  int turn_ = 0;
+};
+
+}  // namespace gantry::protocol

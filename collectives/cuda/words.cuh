@@ -1,0 +1,79 @@
+// How a thread of the GPU reads and writes words that other devices or the host see.
+#pragma once
+
+#include <cstdint>
+
+#include "collectives/cuda/fold.cuh"
+#include "collectives/protocol/signal.hpp"
+
+namespace gantry::protocol {
+
+class CudaWords {
+ public:
+  __device__ std::uint64_t acquire(const std::uint64_t* word) {
+    std::uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+  }
+  __device__ void release(std::uint64_t* word, std::uint64_t value) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+  }
+  __device__ void post(std::uint64_t* word, std::uint64_t value) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+  }
+
+  // A packet travels as one 16-byte access.
+  __device__ Packet read(const Packet* packet) {
+    Packet value;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.low), "=r"(value.low_flag), "=r"(value.high), "=r"(value.high_flag)
+                 : "l"(packet)
+                 : "memory");
+    return value;
+  }
+  __device__ void write(Packet* packet, const Packet& value) {
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(packet), "r"(value.low),
+                 "r"(value.low_flag), "r"(value.high), "r"(value.high_flag)
+                 : "memory");
+  }
+
+  // Words that only this rank's kernels use, one after the other.
+  template <class Word>
+  __device__ Word own(const Word* word) {
+    return *static_cast<const volatile Word*>(word);
+  }
+  template <class Word>
+  __device__ void set_own(Word* word, Word value) {
+    *static_cast<volatile Word*>(word) = value;
+  }
+  __device__ void fence() { __threadfence(); }
+
+  __device__ void note_told() { told_ = true; }
+  __device__ bool has_told() const { return told_; }
+  __device__ void publish(std::uint64_t* host_word, std::uint64_t value) {
+    *static_cast<volatile std::uint64_t*>(host_word) = value;
+  }
+  __device__ bool is_aborted(const DeviceWords* words) {
+    return *static_cast<const volatile std::uint32_t*>(&words->abort) != 0;
+  }
+  __device__ void report(DeviceWords* words, Outcome outcome, int peer, std::uint64_t call,
+                         std::uint32_t sequence) {
+    const auto fault =
+        outcome == Outcome::mismatch ? OperationFault::mismatch : OperationFault::aborted;
+    *static_cast<volatile std::int32_t*>(&words->fault_peer) = peer;
+    *static_cast<volatile std::uint64_t*>(&words->fault_call) = call;
+    __threadfence_system();
+    *static_cast<volatile std::uint32_t*>(&words->fault) = fault_word(fault, sequence);
+  }
+  __device__ void pause(std::uint32_t) {}
+
+  template <class Acc>
+  __device__ static Acc scaled(Acc value, double scale) {
+    return cuda::scaled(value, scale);
+  }
+
+ private:
+  bool told_ = false;
+};
+
+}  // namespace gantry::protocol
