@@ -51,6 +51,8 @@ std::string_view name(Algorithm algorithm) {
       return "auto";
     case Algorithm::ll:
       return "ll";
+    case Algorithm::ll_relay:
+      return "ll_relay";
     case Algorithm::direct:
       return "direct";
     case Algorithm::relay:

@@ -41,9 +41,10 @@ constexpr bool is_message(CollectiveKind kind) {
 // What carries out an operation between ranks of one machine, or across machines.
 enum class Algorithm : std::uint8_t {
   automatic,
-  ll,      // small: data and flag travel in one packet, no barrier
-  direct,  // stage, then everyone reads what it needs from whoever has it
-  relay,   // stage, owners fold or fetch one part each, everyone reads the parts from the owners
+  ll,        // small: data and flag travel in one packet, no barrier
+  ll_relay,  // as relay, in such packets
+  direct,    // everyone pushes what it has to the staging of those who need it
+  relay,     // sources push one part to each owner, who pushes what it makes of it to everyone
   nccl,
   host,  // through host memory and messages between hosts
 };

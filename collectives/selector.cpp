@@ -50,6 +50,7 @@ bool can_serve(Algorithm algorithm, CollectiveKind kind) {
       return false;
     case Algorithm::ll:
       return moves_elements_between_all(kind);
+    case Algorithm::ll_relay:
     case Algorithm::relay:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
              kind == CollectiveKind::broadcast;
@@ -69,12 +70,17 @@ bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message
     const auto peer_bytes = what.count * static_cast<std::int64_t>(element_size(what.dtype));
     return !uneven && std::min(peer_bytes, message_bytes) <= kLlLimitBytes;
   }
+  if (algorithm == Algorithm::ll_relay) return message_bytes <= kLlRelayLimitBytes;
   return algorithm != Algorithm::nccl || nccl_may(what);
+}
+
+bool needs_three_ranks(Algorithm algorithm) {
+  return algorithm == Algorithm::ll_relay || algorithm == Algorithm::relay;
 }
 
 bool Selector::serves(Algorithm algorithm, const Descriptor& what,
                       std::int64_t message_bytes) const {
-  if (algorithm == Algorithm::relay && group_ranks_ < 3) return false;
+  if (needs_three_ranks(algorithm) && group_ranks_ < 3) return false;
   return can_serve(algorithm, what, message_bytes);
 }
 
@@ -108,15 +114,17 @@ void Selector::rule(std::string_view text) {
   forced_ = Algorithm::automatic;
   p2p_only_ = text == "p2p";
   if (text.empty() || text == "auto" || p2p_only_) return;
-  for (const Algorithm algorithm :
-       {Algorithm::ll, Algorithm::direct, Algorithm::relay, Algorithm::nccl, Algorithm::host}) {
+  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct,
+                                    Algorithm::relay, Algorithm::nccl, Algorithm::host}) {
     if (text == name(algorithm)) {
       forced_ = algorithm;
       return;
     }
   }
-  throw InvalidArgument(fmt::format(
-      "GANTRY_COLL_ALGO: expected auto, p2p, ll, direct, relay, nccl or host, but got '{}'", text));
+  throw InvalidArgument(
+      fmt::format("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, nccl or "
+                  "host, but got '{}'",
+                  text));
 }
 
 void Selector::set(CollectiveKind kind, std::vector<SelectorRow> rows) {

@@ -12,6 +12,8 @@ namespace gantry {
 
 // The most bytes for each peer that ll carries.
 inline constexpr std::int64_t kLlLimitBytes = std::int64_t{64} << 10;
+// The most bytes of an array that ll_relay carries.
+inline constexpr std::int64_t kLlRelayLimitBytes = std::int64_t{512} << 10;
 inline constexpr int kMostTableBlocks = 64;
 
 // How an operation is carried out.
@@ -74,9 +76,12 @@ class Selector {
 // The tables that are shipped, as a JSON list.
 extern const std::string_view kShippedTables;
 
-// True if `algorithm` can carry out operations of `kind` at all; relay needs three ranks besides.
+// True if `algorithm` can carry out operations of `kind` at all, among enough ranks.
 bool can_serve(Algorithm algorithm, CollectiveKind kind);
-// True if it can carry out `what`: ll up to kLlLimitBytes per peer; nccl only operations that it
+// Relays have owners that are neither source nor taker alone.
+bool needs_three_ranks(Algorithm algorithm);
+// True if it can carry out `what`: ll up to kLlLimitBytes per peer, ll_relay up to
+// kLlRelayLimitBytes; nccl only operations that it
 // knows and whose bits are not promised. An all_to_all of unequal blocks has a count below 1.
 bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes);
 

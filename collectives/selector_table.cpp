@@ -58,8 +58,8 @@ std::int64_t whole_number(const Json& value, std::int64_t least, std::int64_t mo
 
 Algorithm algorithm_of(const Json& value, CollectiveKind kind, const std::string& where) {
   std::vector<std::string_view> allowed;
-  for (const Algorithm algorithm :
-       {Algorithm::ll, Algorithm::direct, Algorithm::relay, Algorithm::nccl, Algorithm::host}) {
+  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct,
+                                    Algorithm::relay, Algorithm::nccl, Algorithm::host}) {
     if (!can_serve(algorithm, kind)) continue;
     if (value.is_string() && value.get<std::string>() == name(algorithm)) return algorithm;
     allowed.push_back(name(algorithm));

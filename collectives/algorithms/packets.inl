@@ -15,32 +15,32 @@ namespace gantry::protocol {
 // left has another number, and what a peer with another call sent never fits. (NCCL's LL protocol.)
 // Rows of packets come twice; see Note [Signals] why two suffice.
 
-// Packets that a thread waits for at once.
-inline constexpr int kPacketBatch = 8;
+// Up to 8 bytes at `at`, of any alignment.
+GANTRY_COLD GANTRY_HD inline std::uint64_t load_bytes(const std::byte* at, std::int64_t bytes) {
+  std::uint64_t word = 0;
+  for (int i = 0; i < 8 && i < bytes; ++i) word |= static_cast<std::uint64_t>(at[i]) << (8 * i);
+  return word;
+}
+GANTRY_COLD GANTRY_HD inline void store_bytes(std::byte* at, std::int64_t bytes,
+                                              std::uint64_t word) {
+  for (int i = 0; i < 8 && i < bytes; ++i) at[i] = static_cast<std::byte>(word >> (8 * i));
+}
 
 // The 8 bytes at `data` + 8 `index`, zero past `bytes`.
 GANTRY_HD inline std::uint64_t load_word(const std::byte* data, std::int64_t index,
                                          std::int64_t bytes) {
   const std::byte* at = data + index * 8;
-  if (index * 8 + 8 <= bytes && reinterpret_cast<std::uintptr_t>(at) % 8 == 0) {
-    return *reinterpret_cast<const std::uint64_t*>(at);
-  }
-  std::uint64_t word = 0;
-  for (int i = 0; i < 8 && index * 8 + i < bytes; ++i) {
-    word |= static_cast<std::uint64_t>(at[i]) << (8 * i);
-  }
-  return word;
+  const bool whole = index * 8 + 8 <= bytes && reinterpret_cast<std::uintptr_t>(at) % 8 == 0;
+  return whole ? *reinterpret_cast<const std::uint64_t*>(at) : load_bytes(at, bytes - index * 8);
 }
-
 GANTRY_HD inline void store_word(std::byte* data, std::int64_t index, std::int64_t bytes,
                                  std::uint64_t word) {
   std::byte* at = data + index * 8;
-  if (index * 8 + 8 <= bytes && reinterpret_cast<std::uintptr_t>(at) % 8 == 0) {
+  const bool whole = index * 8 + 8 <= bytes && reinterpret_cast<std::uintptr_t>(at) % 8 == 0;
+  if (whole) {
     *reinterpret_cast<std::uint64_t*>(at) = word;
-    return;
-  }
-  for (int i = 0; i < 8 && index * 8 + i < bytes; ++i) {
-    at[i] = static_cast<std::byte>(word >> (8 * i));
+  } else {
+    store_bytes(at, bytes - index * 8, word);
   }
 }
 
@@ -72,16 +72,38 @@ class WordFold {
   typename F::Acc acc_[kElements] = {};
 };
 
-template <class T, class Block>
-class PacketShare {
+// After a long wait for packets of `peers`; true, with the reason reported, to give up.
+template <class Block>
+GANTRY_COLD GANTRY_HD bool is_in_vain(Block block, const Group& group, std::uint32_t peers,
+                                      std::uint64_t call, std::uint32_t sequence,
+                                      std::uint32_t digest) {
+  GANTRY_ROLLED
+  for (int p = 0; p < group.size; ++p) {
+    if (!has(peers, p)) continue;
+    const Outcome outcome = look_at(block, group, p, call, sequence, digest);
+    if (outcome == Outcome::done) continue;
+    fail(block, group, outcome, p, call, sequence);
+    return true;
+  }
+  return false;
+}
+
+// What an operation in packets needs to send and receive them.
+// A thread waits for `Batch` packets at once: more are more code, which takes its time, too.
+template <class Block, int Batch>
+class PacketLink {
  public:
-  GANTRY_HD PacketShare(Block& block, const PacketExchange& plan, std::uint32_t sequence)
-      : block_(block), plan_(plan), group_(plan.group), sequence_(sequence) {
-    // Neighbouring blocks take neighbouring runs, so that stores of a run travel together.
-    const std::int32_t words = (plan.bytes + 7) / 8;
-    const std::int32_t run = (words + block.count() - 1) / block.count();
-    first_ = run * block.index();
-    count_ = static_cast<std::int32_t>(clipped(words, first_, run));
+  GANTRY_HD PacketLink(Block& block, const Group& group, std::uint64_t call, std::uint32_t digest,
+                       std::uint32_t sequence)
+      : block_(block), group_(group), call_(call), digest_(digest), sequence_(sequence) {}
+
+  // Row `sender` of `owner`'s packets; an operation of two phases has rows for each.
+  GANTRY_HD Packet* row(int owner, int phase, int sender) const {
+    const Layout& layout = group_.layout;
+    const std::int64_t parity = sequence_ & 1;
+    const std::int64_t row = (parity * kPacketPhases + phase) * group_.size + sender;
+    return reinterpret_cast<Packet*>(group_.workspaces[owner] + layout.packets +
+                                     row * layout.packet_stride);
   }
 
   // Tells all peers what is called. Nothing waits for it but who waits in vain, and those that
@@ -91,9 +113,74 @@ class PacketShare {
     block_.for_each_rank(group_.size, [&](int p) {
       if (p == group_.rank) return;
       block_.post(&pad_of(group_, p).entry[sequence_ & 1][0][group_.rank],
-                  signal(sequence_, plan_.digest));
+                  signal(sequence_, digest_));
     });
   }
+  GANTRY_HD bool await_announced() {
+    return await_entries(block_, group_, call_, 0, sequence_, [&](int) { return digest_; });
+  }
+
+  GANTRY_HD void send(Packet* to, std::uint64_t word) {
+    block_.write(to, Packet{static_cast<std::uint32_t>(word), sequence_,
+                            static_cast<std::uint32_t>(word >> 32), high_flag()});
+  }
+
+  // words[k] = the payload of packet i of rank first + k, for all k whose ranks are among `from`.
+  // A thread that waits in vain gives up, and says why.
+  GANTRY_HD bool receive(int phase, std::uint32_t from, int first, std::int32_t i,
+                         std::uint64_t (&words)[Batch]) {
+    const auto* packets = reinterpret_cast<const std::byte*>(row(group_.rank, phase, first) + i);
+    std::uint32_t waiting = from >> first & ((1u << Batch) - 1);
+    GANTRY_ROLLED
+    for (std::uint32_t spins = 1; waiting != 0; ++spins) {
+      Packet seen[Batch];
+      for (int k = 0; k < Batch; ++k) {
+        if (!has(waiting, k)) continue;
+        seen[k] = block_.read(reinterpret_cast<const Packet*>(
+            packets + k * std::int64_t{group_.layout.packet_stride}));
+      }
+      for (int k = 0; k < Batch; ++k) {
+        if (!has(waiting, k) || seen[k].low_flag != sequence_ || seen[k].high_flag != high_flag()) {
+          continue;
+        }
+        words[k] = static_cast<std::uint64_t>(seen[k].high) << 32 | seen[k].low;
+        waiting &= ~(1u << k);
+      }
+      if (waiting != 0 && spins % kPollsPerLook == 0) {
+        block_.note_told();
+        if (is_in_vain(block_, group_, waiting << first, call_, sequence_, digest_)) return false;
+      }
+      block_.pause(spins);
+    }
+    return true;
+  }
+
+ private:
+  GANTRY_HD std::uint32_t high_flag() const { return digest_ ^ sequence_; }
+
+  Block& block_;
+  const Group& group_;
+  std::uint64_t call_;
+  std::uint32_t digest_;
+  std::uint32_t sequence_;
+};
+
+template <class T, int Batch, class Block>
+class PacketShare {
+ public:
+  GANTRY_HD PacketShare(Block& block, const PacketExchange& plan, std::uint32_t sequence)
+      : block_(block),
+        plan_(plan),
+        group_(plan.group),
+        link_(block, plan.group, plan.call, plan.digest, sequence) {
+    // Neighbouring blocks take neighbouring runs, so that stores of a run travel together.
+    const std::int32_t words = (plan.bytes + 7) / 8;
+    const std::int32_t run = (words + block.count() - 1) / block.count();
+    first_ = run * block.index();
+    count_ = static_cast<std::int32_t>(clipped(words, first_, run));
+  }
+
+  GANTRY_HD PacketLink<Block, Batch>& link() { return link_; }
 
   GANTRY_HD void push() {
     if (plan_.offers == 0) return;
@@ -101,12 +188,11 @@ class PacketShare {
       const auto i = first_ + static_cast<std::int32_t>(at);
       std::uint64_t word = 0;
       if (plan_.offer_stride == 0) word = load_word(plan_.in, i, plan_.bytes);
+      GANTRY_ROLLED
       for (int p = next(group_.rank); p != group_.rank; p = next(p)) {
         if (!has(plan_.offers, p)) continue;
         if (plan_.offer_stride != 0) word = load_word(offered_to(p), i, plan_.bytes);
-        block_.write(&packets_at(p, group_.rank)[i],
-                     Packet{static_cast<std::uint32_t>(word), sequence_,
-                            static_cast<std::uint32_t>(word >> 32), high_flag()});
+        link_.send(&link_.row(p, 0, group_.rank)[i], word);
       }
     });
   }
@@ -114,7 +200,7 @@ class PacketShare {
   // True if packets tell this rank that every peer entered, and of any mismatch before it writes a
   // result.
   GANTRY_HD bool hears_all() const {
-    return plan_.bytes > 0 && plan_.takes == ~std::uint32_t{0} >> (32 - group_.size);
+    return plan_.bytes > 0 && plan_.takes == everyone(group_.size);
   }
 
   // A thread that waits in vain gives up, and says why.
@@ -138,68 +224,30 @@ class PacketShare {
   }
 
  private:
-  GANTRY_HD static bool has(std::uint32_t ranks, int rank) { return (ranks >> rank & 1) != 0; }
   GANTRY_HD int next(int rank) const { return rank + 1 == group_.size ? 0 : rank + 1; }
-  GANTRY_HD std::uint32_t high_flag() const { return plan_.digest ^ sequence_; }
   GANTRY_HD const std::byte* offered_to(int p) const {
     return plan_.in + std::int64_t{p} * plan_.offer_stride;
   }
 
-  GANTRY_HD Packet* packets_at(int owner, int sender) const {
-    const Layout& layout = group_.layout;
-    const std::int64_t row = static_cast<std::int64_t>(sequence_ & 1) * group_.size + sender;
-    return reinterpret_cast<Packet*>(group_.workspaces[owner] + layout.packets +
-                                     row * layout.packet_stride);
-  }
-
-  // Word i of ranks first … first + kPacketBatch - 1, as far as they are and offer one.
-  GANTRY_HD bool receive(int first, std::int32_t i, std::uint64_t (&words)[kPacketBatch]) {
-    bool waiting[kPacketBatch];
-    for (int k = 0; k < kPacketBatch; ++k) {
-      const int p = first + k;
-      const bool taken = p < group_.size && has(plan_.takes, p);
-      waiting[k] = taken && p != group_.rank;
-      // This rank's own word, while the others are on their way.
-      if (taken && p == group_.rank) words[k] = load_word(offered_to(p), i, plan_.bytes);
+  // Word i of ranks first … first + Batch - 1, as far as they are and offer one.
+  GANTRY_HD bool receive(int first, std::int32_t i, std::uint64_t (&words)[Batch]) {
+    // This rank's own word, while the others are on their way.
+    std::uint64_t own = 0;
+    if (has(plan_.takes, group_.rank)) own = load_word(offered_to(group_.rank), i, plan_.bytes);
+    const std::uint32_t peers = plan_.takes & ~(std::uint32_t{1} << group_.rank);
+    const bool complete = link_.receive(0, peers, first, i, words);
+    for (int k = 0; k < Batch; ++k) {
+      if (first + k == group_.rank) words[k] = own;
     }
-    for (std::uint32_t spins = 1;; ++spins) {
-      Packet seen[kPacketBatch];
-      for (int k = 0; k < kPacketBatch; ++k) {
-        if (waiting[k]) seen[k] = block_.read(&packets_at(group_.rank, first + k)[i]);
-      }
-      bool any = false;
-      for (int k = 0; k < kPacketBatch; ++k) {
-        if (!waiting[k]) continue;
-        if (seen[k].low_flag == sequence_ && seen[k].high_flag == high_flag()) {
-          words[k] = static_cast<std::uint64_t>(seen[k].high) << 32 | seen[k].low;
-          waiting[k] = false;
-        } else {
-          any = true;
-        }
-      }
-      if (!any) return true;
-      if (spins % kPollsPerLook == 0 && !look_at(first, waiting)) return false;
-      block_.pause(spins);
-    }
-  }
-
-  GANTRY_HD bool look_at(int first, const bool (&waiting)[kPacketBatch]) {
-    for (int k = 0; k < kPacketBatch; ++k) {
-      if (!waiting[k]) continue;
-      const int p = first + k;
-      const Outcome outcome = look(block_, group_, p, plan_.call, sequence_, plan_.digest);
-      if (outcome == Outcome::done) continue;
-      fail(block_, group_, outcome, p, plan_.call, sequence_);
-      return false;
-    }
-    return true;
+    return complete;
   }
 
   GANTRY_HD bool copy_word(std::int32_t i) {
-    for (int first = 0; first < group_.size; first += kPacketBatch) {
-      std::uint64_t words[kPacketBatch];
+    GANTRY_ROLLED
+    for (int first = 0; first < group_.size; first += Batch) {
+      std::uint64_t words[Batch];
       if (!receive(first, i, words)) return false;
-      for (int k = 0; k < kPacketBatch; ++k) {
+      for (int k = 0; k < Batch; ++k) {
         const int p = first + k;
         if (p >= group_.size || !has(plan_.takes, p)) continue;
         store_word(plan_.out + std::int64_t{p} * plan_.take_stride, i, plan_.bytes, words[k]);
@@ -211,10 +259,11 @@ class PacketShare {
   template <class F>
   GANTRY_HD bool fold_word(std::int32_t i) {
     WordFold<F, Block> folded(plan_.how);
-    for (int first = 0; first < group_.size; first += kPacketBatch) {
-      std::uint64_t words[kPacketBatch];
+    GANTRY_ROLLED
+    for (int first = 0; first < group_.size; first += Batch) {
+      std::uint64_t words[Batch];
       if (!receive(first, i, words)) return false;
-      for (int k = 0; k < kPacketBatch; ++k) {
+      for (int k = 0; k < Batch; ++k) {
         if (first + k < group_.size) folded.add(words[k], first + k == 0);
       }
     }
@@ -225,22 +274,19 @@ class PacketShare {
   Block& block_;
   const PacketExchange& plan_;
   const Group& group_;
-  std::uint32_t sequence_;
+  PacketLink<Block, Batch> link_;
   std::int32_t first_ = 0;  // word of this block
   std::int32_t count_ = 0;
 };
 
-template <class T, class Block>
+template <class T, int Batch, class Block>
 GANTRY_HD void exchange_packets(Block& block, const PacketExchange& plan) {
   const std::uint32_t sequence = begin(block, plan.group);
-  PacketShare<T, Block> share(block, plan, sequence);
+  PacketShare<T, Batch, Block> share(block, plan, sequence);
   share.push();
-  share.announce();
+  share.link().announce();
   // Without packets from everyone, the entries say that all are there and call the same.
-  if (share.hears_all() ||
-      await_entries(block, plan.group, plan.call, 0, sequence, [&](int) { return plan.digest; })) {
-    share.take();
-  }
+  if (share.hears_all() || share.link().await_announced()) share.take();
   end(block, plan.group, plan.call, sequence);
 }
 

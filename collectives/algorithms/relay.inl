@@ -140,7 +140,6 @@ class RelayShare {
     });
   }
 
-  GANTRY_HD static bool has(std::uint32_t ranks, int rank) { return (ranks >> rank & 1) != 0; }
   // Parts are numbered over the owners.
   GANTRY_HD int owner_index(int rank) const { return idle_ >= 0 && rank > idle_ ? rank - 1 : rank; }
 

@@ -9,6 +9,7 @@ namespace gantry::protocol {
 
 inline constexpr int kThreads = 512;
 
+// Threads may be 0: as many as were launched.
 template <int Threads = kThreads>
 class CudaBlock : public CudaWords {
  public:
@@ -19,12 +20,13 @@ class CudaBlock : public CudaWords {
 
   template <class F>
   __device__ void for_each(std::int64_t n, F f) {
-    for (std::int64_t i = threadIdx.x; i < n; i += Threads) f(i);
+    GANTRY_ROLLED
+    for (std::int64_t i = threadIdx.x; i < n; i += threads()) f(i);
   }
   // The last warp, which has the least else to do.
   template <class F>
   __device__ void for_each_rank(int n, F f) {
-    const int p = static_cast<int>(threadIdx.x) - (Threads - 32);
+    const int p = static_cast<int>(threadIdx.x) - (threads() - 32);
     if (p >= 0 && p < n) f(p);
   }
   __device__ void sync() { __syncthreads(); }
@@ -66,6 +68,8 @@ class CudaBlock : public CudaWords {
   }
 
  private:
+  __device__ static int threads() { return Threads > 0 ? Threads : static_cast<int>(blockDim.x); }
+
   template <int Index, int First, int Warps, int... Others, class Stage, class... Stages>
   __device__ void run_crew(CrewProgress& progress, std::int64_t steps, const Stage& stage,
                            const Stages&... stages) {

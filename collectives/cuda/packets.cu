@@ -1,24 +1,22 @@
 #include "collectives/algorithms/packets.inl"
 #include "collectives/cuda/block.cuh"
 #include "collectives/cuda/launch.cuh"
+#include "collectives/cuda/packet_batch.cuh"
 
 namespace gantry::protocol::cuda {
 
 namespace {
 
-// A small block is there sooner.
-constexpr int kFewThreads = 128;
-
-template <class T, int Threads>
-__global__ void __launch_bounds__(Threads, 1)
+template <class T, int Batch>
+__global__ void __launch_bounds__(kThreads, 1)
     packets_kernel(const __grid_constant__ PacketExchange plan) {
-  CudaBlock<Threads> block;
-  protocol::exchange_packets<T>(block, plan);
+  CudaBlock<0> block;
+  protocol::exchange_packets<T, Batch>(block, plan);
 }
 
-template <class T, int Threads>
-void launch_packets(void* stream, const PacketExchange& plan, int blocks) {
-  kernels::cuda::launch("packets", stream, blocks, Threads, 0, packets_kernel<T, Threads>, plan);
+template <class T>
+constexpr auto kernel_for(int ranks) {
+  return ranks <= kFewRanks ? packets_kernel<T, kFewRanks> : packets_kernel<T, kManyRanks>;
 }
 
 }  // namespace
@@ -26,16 +24,16 @@ void launch_packets(void* stream, const PacketExchange& plan, int blocks) {
 void packets(void* stream, const PacketExchange& plan, int blocks) {
   with_element(plan.how, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const bool small = plan.bytes <= blocks * kFewThreads * 8;
-    (small ? launch_packets<T, kFewThreads> : launch_packets<T, kThreads>)(stream, plan, blocks);
+    kernels::cuda::launch("packets", stream, blocks, packet_threads(plan.bytes / 8 / blocks), 0,
+                          kernel_for<T>(plan.group.size), plan);
   });
 }
 
 void preload_packets() {
   for_each_element([](auto tag) {
     using T = typename decltype(tag)::type;
-    preload_kernel(packets_kernel<T, kFewThreads>);
-    preload_kernel(packets_kernel<T, kThreads>);
+    preload_kernel(kernel_for<T>(kFewRanks));
+    preload_kernel(kernel_for<T>(kManyRanks));
   });
 }
 

@@ -37,10 +37,6 @@ protocol::Combination combination(const Descriptor& what, int ranks) {
 }
 
 std::uint32_t bit(int rank) { return std::uint32_t{1} << rank; }
-std::uint32_t everyone(int ranks) {
-  return ranks == protocol::kMaxRanks ? ~std::uint32_t{0} : bit(ranks) - 1;
-}
-
 // Staging for one block and step.
 std::int64_t slot_capacity(const Group& group, bool whole, int ring, int blocks) {
   const std::int64_t bytes = std::int64_t{group.layout.staging_bytes} * (whole ? 2 : 1);
@@ -129,6 +125,24 @@ protocol::PacketExchange plan_packets(const Group& group, const CollectiveCall& 
   return plan;
 }
 
+namespace {
+
+// Sets who gives, makes and gets the parts of an array; returns how many owners there are.
+template <class Plan>
+int assign_roles(Plan& plan, const Descriptor& what) {
+  const int ranks = plan.group.size;
+  const std::uint32_t all = protocol::everyone(ranks);
+  plan.sources = plan.owners = plan.takers = all;
+  if (what.kind == CollectiveKind::all_reduce) return ranks;
+  const std::uint32_t root = bit(what.root);
+  plan.owners = all & ~root;
+  (what.kind == CollectiveKind::broadcast ? plan.sources : plan.takers) = root;
+  if (what.kind == CollectiveKind::broadcast) plan.takers = plan.owners;
+  return ranks - 1;
+}
+
+}  // namespace
+
 Relay plan_relay(const Group& group, const CollectiveCall& call, int blocks) {
   const Descriptor& what = call.what;
   Relay plan;
@@ -139,20 +153,11 @@ Relay plan_relay(const Group& group, const CollectiveCall& call, int blocks) {
   plan.in = static_cast<const std::byte*>(call.in);
   plan.out = static_cast<std::byte*>(call.out);
   plan.bytes = what.count * width_of(what);
-  const std::uint32_t all = everyone(group.size);
-  plan.sources = plan.owners = plan.takers = all;
-  std::int64_t owners = group.size;
-  if (what.kind != CollectiveKind::all_reduce) {
-    const std::uint32_t root = bit(what.root);
-    plan.owners = all & ~root;
-    --owners;
-    (what.kind == CollectiveKind::broadcast ? plan.sources : plan.takers) = root;
-    if (what.kind == CollectiveKind::broadcast) plan.takers = plan.owners;
-  }
+  const int owners = assign_roles(plan, what);
   // Who takes parts but owns none is offered nothing.
   const int sources = std::popcount(plan.sources);
   plan.first_part = (plan.takers & plan.owners) != 0 ? sources : 0;
-  plan.slot_places = std::max(sources, plan.first_part + static_cast<int>(owners));
+  plan.slot_places = std::max(sources, plan.first_part + owners);
   const auto most = [&](bool whole) {
     const auto capacity = slot_capacity(group, whole, protocol::kRelayRing, blocks);
     return rounded_down(capacity / plan.slot_places) * owners;
@@ -160,6 +165,22 @@ Relay plan_relay(const Group& group, const CollectiveCall& call, int blocks) {
   plan.whole = takes_whole(plan.bytes, most(false), protocol::kRelayRing, blocks);
   plan.step_bytes = std::min(most(plan.whole), rounded_up((plan.bytes + blocks - 1) / blocks));
   plan.part_bytes = rounded_up((plan.step_bytes + owners - 1) / owners);
+  return plan;
+}
+
+protocol::PacketRelay plan_packet_relay(const Group& group, const CollectiveCall& call) {
+  const Descriptor& what = call.what;
+  protocol::PacketRelay plan;
+  plan.group = group;
+  plan.call = static_cast<std::uint64_t>(what.call);
+  plan.digest = what.hash();
+  plan.how = combination(what, group.size);
+  plan.in = static_cast<const std::byte*>(call.in);
+  plan.out = static_cast<std::byte*>(call.out);
+  plan.bytes = static_cast<std::int32_t>(what.count * width_of(what));
+  const int owners = assign_roles(plan, what);
+  const std::int32_t words = (plan.bytes + 7) / 8;
+  plan.part_words = (words + owners - 1) / owners;
   return plan;
 }
 

@@ -14,6 +14,8 @@ protocol::Exchange plan_exchange(const protocol::Group& group, const CollectiveC
 protocol::PacketExchange plan_packets(const protocol::Group& group, const CollectiveCall& call);
 // The plan by way of owners: all_reduce, reduce, broadcast among three ranks or more.
 protocol::Relay plan_relay(const protocol::Group& group, const CollectiveCall& call, int blocks);
+// The same in packets, up to kMaxPacketRelay bytes.
+protocol::PacketRelay plan_packet_relay(const protocol::Group& group, const CollectiveCall& call);
 protocol::Message plan_message(const protocol::Group& group, const CollectiveCall& call);
 
 // Bytes of one rank's message as nccl-tests count them: the larger of what a rank gives and gets.

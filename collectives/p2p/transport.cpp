@@ -32,6 +32,7 @@ constexpr auto kProbePatience = std::chrono::seconds(5);
 
 // What tables may say must fit into the workspace.
 static_assert(kLlLimitBytes <= protocol::kMaxPacketPayload);
+static_assert(kLlRelayLimitBytes <= protocol::kMaxPacketRelay);
 static_assert(kMostTableBlocks <= protocol::kMaxBlocks);
 
 // Operations of a lane run one after the other, whatever streams they are called on.
@@ -128,6 +129,8 @@ class P2pTransport final : public Transport {
       switch (choice.algorithm) {
         case Algorithm::ll:
           return protocol::launch_packets(plan_packets(group_, call), blocks, stream);
+        case Algorithm::ll_relay:
+          return protocol::launch_packet_relay(plan_packet_relay(group_, call), blocks, stream);
         case Algorithm::relay:
           return protocol::launch_relay(plan_relay(group_, call, blocks), blocks, stream);
         default:

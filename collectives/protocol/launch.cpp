@@ -16,6 +16,12 @@ void launch_packets(const PacketExchange& plan, int blocks, const Stream& stream
       [&](void* handle) { cuda::packets(handle, plan, blocks); });
 }
 
+void launch_packet_relay(const PacketRelay& plan, int blocks, const Stream& stream) {
+  kernels::submit(
+      kernels::Target::on(stream), {}, [plan, blocks] { sim::packet_relay(plan, blocks); },
+      [&](void* handle) { cuda::packet_relay(handle, plan, blocks); });
+}
+
 void launch_relay(const Relay& plan, int blocks, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan, blocks] { sim::relay(plan, blocks); },
@@ -38,6 +44,7 @@ void preload() {
   if (platform() != Platform::cuda) return;
   cuda::preload_exchange();
   cuda::preload_packets();
+  cuda::preload_packet_relay();
   cuda::preload_relay();
   cuda::preload_message();
 }

@@ -11,6 +11,7 @@ namespace gantry::protocol {
 // checked. The kernel waits for the kernels of the other ranks.
 void launch_exchange(const Exchange& plan, int blocks, const Stream& stream);
 void launch_packets(const PacketExchange& plan, int blocks, const Stream& stream);
+void launch_packet_relay(const PacketRelay& plan, int blocks, const Stream& stream);
 void launch_relay(const Relay& plan, int blocks, const Stream& stream);
 void launch_send(const Message& plan, const Stream& stream);
 void launch_receive(const Message& plan, const Stream& stream);
@@ -22,11 +23,13 @@ void preload();
 namespace cuda {
 void exchange(void* stream, const Exchange& plan, int blocks);
 void packets(void* stream, const PacketExchange& plan, int blocks);
+void packet_relay(void* stream, const PacketRelay& plan, int blocks);
 void relay(void* stream, const Relay& plan, int blocks);
 void send(void* stream, const Message& plan);
 void receive(void* stream, const Message& plan);
 void preload_exchange();
 void preload_packets();
+void preload_packet_relay();
 void preload_relay();
 void preload_message();
 }  // namespace cuda
@@ -34,6 +37,7 @@ void preload_message();
 namespace sim {
 void exchange(const Exchange& plan, int blocks);
 void packets(const PacketExchange& plan, int blocks);
+void packet_relay(const PacketRelay& plan, int blocks);
 void relay(const Relay& plan, int blocks);
 void send(const Message& plan);
 void receive(const Message& plan);

@@ -11,8 +11,10 @@ inline constexpr int kMaxRanks = 32;
 inline constexpr int kMaxBlocks = 64;
 // Device memory that a communicator takes on each rank.
 inline constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
-// Largest part for one peer that travels in packets.
+// Largest part for one peer that travels in packets, and largest array that is relayed in packets.
 inline constexpr std::int64_t kMaxPacketPayload = 64 << 10;
+inline constexpr std::int64_t kMaxPacketRelay = 512 << 10;
+inline constexpr int kPacketPhases = 2;
 // Steps of one operation whose staging is in use at once; see Note [Steps] and Note [Relay].
 inline constexpr int kExchangeRing = 4;
 inline constexpr int kRelayRing = 4;
@@ -61,7 +63,7 @@ struct alignas(16) Packet {
 
 // Where things lie in each rank's workspace; equal on all ranks.
 struct Layout {
-  std::uint32_t packets = 0;        // [parity][sender]: kMaxPacketPayload / 8 packets each
+  std::uint32_t packets = 0;        // [parity][phase][sender]
   std::uint32_t packet_stride = 0;  // bytes of one sender's
   std::uint32_t channels = 0;       // [sender]: what is sent to this rank
   std::uint32_t channel_bytes = 0;  // of one sender's
@@ -79,8 +81,12 @@ constexpr Layout layout_for(int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   Layout layout;
   layout.packets = round_down(sizeof(SignalPad) + kPage - 1, kPage);
-  layout.packet_stride = static_cast<std::uint32_t>(kMaxPacketPayload * 2);
-  layout.channels = layout.packets + static_cast<std::uint32_t>(2 * n * layout.packet_stride);
+  // Packets are twice their payload. A relay has n - 1 owners or more, whose parts are rounded up.
+  const std::size_t part = n < 3 ? 0 : kMaxPacketRelay / (n - 1) + 16;
+  const std::size_t payload = part > kMaxPacketPayload ? part : kMaxPacketPayload;
+  layout.packet_stride = round_down(payload * 2 + kPage - 1, kPage);
+  layout.channels =
+      layout.packets + static_cast<std::uint32_t>(2 * kPacketPhases * n * layout.packet_stride);
   layout.channel_bytes = round_down(kChannels / n, kPage);
   layout.staging = layout.channels + static_cast<std::uint32_t>(n * layout.channel_bytes);
   layout.staging_bytes = round_down((kWorkspaceBytes - layout.staging) / 2, kPage);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <gantry/core/dtype.hpp>
+#include <gantry/core/macros.hpp>
 
 #include "collectives/control/device_words.hpp"
 #include "collectives/protocol/layout.hpp"
@@ -20,6 +21,10 @@ struct Group {
   Layout layout;
   std::byte* workspaces[kMaxRanks] = {};  // as this rank's device addresses them
 };
+
+// Sets of ranks, one bit each.
+GANTRY_HD constexpr bool has(std::uint32_t ranks, int rank) { return (ranks >> rank & 1) != 0; }
+GANTRY_HD constexpr std::uint32_t everyone(int ranks) { return ~std::uint32_t{0} >> (32 - ranks); }
 
 // How taken elements are combined; `copies` means that they are not.
 struct Combination {
@@ -93,6 +98,22 @@ struct Relay {
   std::uint32_t sources = 0;
   std::uint32_t owners = 0;
   std::uint32_t takers = 0;
+};
+
+// A small Relay, in packets.
+struct PacketRelay {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::int32_t bytes = 0;
+  std::int32_t part_words = 0;  // of 8 bytes
+  std::uint32_t digest = 0;
+  // Ranks, one bit each.
+  std::uint32_t sources = 0;
+  std::uint32_t owners = 0;
+  std::uint32_t takers = 0;
+  std::uint64_t call = 0;
+  Combination how;
+  Group group;
 };
 
 // One side of a message between two ranks, in slots of the receiver's channel.

@@ -3,6 +3,8 @@
 
 #include <type_traits>
 
+#include <gantry/core/macros.hpp>
+
 #include "collectives/protocol/plan.hpp"
 
 namespace gantry::protocol {
@@ -79,29 +81,38 @@ GANTRY_HD void tell_host(Block& block, const Group& group, std::uint64_t call,
   block.fence();
   block.publish(&group.words->started, call);
   block.publish(&group.words->finished, call - 1);
-  block.note_told();
 }
+
+// Cold functions, below, get a copy of their Block: with a reference to it they would keep it out
+// of registers. Callers note that the host was told.
 
 // Reports why an operation has no result; other threads may report the same.
 template <class Block>
-GANTRY_HD void fail(Block& block, const Group& group, Outcome outcome, int peer, std::uint64_t call,
-                    std::uint32_t sequence) {
+GANTRY_COLD GANTRY_HD void fail(Block block, const Group& group, Outcome outcome, int peer,
+                                std::uint64_t call, std::uint32_t sequence) {
   if (outcome == Outcome::stopped) return;
   tell_host(block, group, call, sequence);
   block.report(group.words, outcome, peer, call, sequence);
 }
 
-// After a long wait: what block 0 of `peer` says about operation `sequence`; mismatch if it entered
-// another call.
+// After a long wait: whether it makes sense to go on.
 template <class Block>
-GANTRY_HD Outcome look(Block& block, const Group& group, int peer, std::uint64_t call,
-                       std::uint32_t sequence, std::uint32_t expected) {
+GANTRY_COLD GANTRY_HD Outcome look(Block block, const Group& group, std::uint64_t call,
+                                   std::uint32_t sequence) {
   tell_host(block, group, call, sequence);
-  const std::uint64_t word = block.acquire(&pad_of(group, group.rank).entry[sequence & 1][0][peer]);
-  const bool entered = static_cast<std::uint32_t>(word >> 32) == sequence;
-  if (entered && static_cast<std::uint32_t>(word) != expected) return Outcome::mismatch;
   if (block.is_stopped()) return Outcome::stopped;
   return block.is_aborted(group.words) ? Outcome::aborted : Outcome::done;
+}
+
+// The same, and what block 0 of `peer` says about operation `sequence`; mismatch if it entered
+// another call.
+template <class Block>
+GANTRY_COLD GANTRY_HD Outcome look_at(Block block, const Group& group, int peer, std::uint64_t call,
+                                      std::uint32_t sequence, std::uint32_t expected) {
+  const std::uint64_t word = block.acquire(&pad_of(group, group.rank).entry[sequence & 1][0][peer]);
+  const bool entered = static_cast<std::uint32_t>(word >> 32) == sequence;
+  const Outcome outcome = look(block, group, call, sequence);
+  return entered && static_cast<std::uint32_t>(word) != expected ? Outcome::mismatch : outcome;
 }
 
 // Waits until block `theirs` of `peer` entered operation `sequence` with the digest `expected`.
@@ -115,7 +126,8 @@ GANTRY_HD Outcome await_entry(Block& block, const Group& group, int peer, std::u
       return static_cast<std::uint32_t>(seen) == expected ? Outcome::done : Outcome::mismatch;
     }
     if (spins % kPollsPerLook == 0) {
-      const Outcome outcome = look(block, group, peer, call, sequence, expected);
+      block.note_told();
+      const Outcome outcome = look_at(block, group, peer, call, sequence, expected);
       if (outcome != Outcome::done) return outcome;
     }
     block.pause(spins);
@@ -129,9 +141,9 @@ GANTRY_HD Outcome await_step(Block& block, const Group& group, const std::uint64
   for (std::uint32_t spins = 1;; ++spins) {
     if (has_come(block.acquire(word), sequence, step)) return Outcome::done;
     if (spins % kPollsPerLook == 0) {
-      tell_host(block, group, call, sequence);
-      if (block.is_stopped()) return Outcome::stopped;
-      if (block.is_aborted(group.words)) return Outcome::aborted;
+      block.note_told();
+      const Outcome outcome = look(block, group, call, sequence);
+      if (outcome != Outcome::done) return outcome;
     }
     block.pause(spins);
   }
@@ -173,6 +185,7 @@ GANTRY_HD bool await_entries(Block& block, const Group& group, std::uint64_t cal
     if (peer == group.rank) return;
     const Outcome outcome = await_entry(block, group, peer, call, theirs, sequence, expected(peer));
     if (outcome == Outcome::done) return;
+    block.note_told();
     fail(block, group, outcome, peer, call, sequence);
     failed = true;
   });
@@ -188,6 +201,7 @@ GANTRY_HD bool await_steps(Block& block, const Group& group, const std::uint64_t
     if (peer == group.rank) return;
     const Outcome outcome = await_step(block, group, &words[peer], call, sequence, step);
     if (outcome == Outcome::done) return;
+    block.note_told();
     fail(block, group, outcome, peer, call, sequence);
     failed = true;
   });

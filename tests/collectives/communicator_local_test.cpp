@@ -97,7 +97,7 @@ TEST_P(EveryAlgorithm, GivesTheDefinedBitsForManySteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, EveryAlgorithm,
-                         ::testing::Values("auto", "ll", "direct", "relay"),
+                         ::testing::Values("auto", "ll", "ll_relay", "direct", "relay"),
                          [](const auto& info) { return std::string(info.param); });
 
 // Gives way, or not, before a signal: another order of all kernels for every seed.
@@ -117,7 +117,7 @@ TEST_F(CommunicatorLocalTest, NoOrderOfSignalsChangesAnything) {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     SCOPED_TRACE(seed);
     schedule_seed = seed << 32;
-    const char* algorithms[] = {"ll", "direct", "relay"};
+    const char* algorithms[] = {"ll", "ll_relay", "direct", "relay"};
     setenv("GANTRY_COLL_ALGO", algorithms[seed % 3], 1);
     on_ranks(3, [](CollectiveSuite& suite, Communicator&) {
       suite.all(f32, 1001);
@@ -209,7 +209,7 @@ TEST_F(CommunicatorLocalTest, MismatchesNameBothCallsAndTheGroupGoesOn) {
        {"all_reduce sum f32[64]", "scale=0.5"}},
   };
   const int ranks = std::min(device_count(), 4);
-  for (const char* algorithm : {"ll", "direct", "relay"}) {
+  for (const char* algorithm : {"ll", "ll_relay", "direct", "relay"}) {
     setenv("GANTRY_COLL_ALGO", algorithm, 1);
     on_ranks(ranks, [&](CollectiveSuite& suite, Communicator& group) {
       for (const Case& one : cases) {

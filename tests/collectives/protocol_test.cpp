@@ -73,12 +73,15 @@ class Ranks {
   std::vector<Group> groups_;
 };
 
-constexpr Algorithm kAlgorithms[] = {Algorithm::ll, Algorithm::direct, Algorithm::relay};
+constexpr Algorithm kAlgorithms[] = {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct,
+                                     Algorithm::relay};
 
 void run(Algorithm algorithm, const Group& group, const CollectiveCall& call, int blocks) {
   switch (algorithm) {
     case Algorithm::ll:
       return sim::packets(plan_packets(group, call), blocks);
+    case Algorithm::ll_relay:
+      return sim::packet_relay(plan_packet_relay(group, call), blocks);
     case Algorithm::relay:
       return sim::relay(plan_relay(group, call, blocks), blocks);
     default:
@@ -121,7 +124,7 @@ TEST(ProtocolTest, NumbersOfOperationsGoRound) {
     for (std::int64_t number = 1; number <= 18; ++number) {
       // As many blocks as not to divide anything, so that all their numbers are kept.
       const int blocks = 1 + static_cast<int>(number * 5 % 7);
-      all_reduce(ranks, rank, kAlgorithms[number % 3], number, 3001, blocks);
+      all_reduce(ranks, rank, kAlgorithms[number % 4], number, 3001, blocks);
     }
   });
   for (int rank = 0; rank < ranks.size(); ++rank) {

@@ -108,8 +108,8 @@ TEST(SelectorTest, ForcedAlgorithmIsTakenWhereItCanServe) {
 
 TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   Selector selector = Selector::parse(kTable, 4, "Test GPU");
-  for (const Algorithm algorithm :
-       {Algorithm::ll, Algorithm::direct, Algorithm::relay, Algorithm::nccl, Algorithm::host}) {
+  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct,
+                                    Algorithm::relay, Algorithm::nccl, Algorithm::host}) {
     selector.rule(name(algorithm));
     EXPECT_EQ(selector.forced(), algorithm);
     EXPECT_FALSE(selector.is_p2p_only());
@@ -121,9 +121,10 @@ TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   selector.rule("auto");
   EXPECT_FALSE(selector.is_p2p_only());
   EXPECT_EQ(all_reduce(selector, 4 << 20), (Choice{Algorithm::nccl, 1}));
-  expect_throws<InvalidArgument>([&] { selector.rule("fast"); },
-                                 "GANTRY_COLL_ALGO: expected auto, p2p, ll, direct, relay, "
-                                 "nccl or host, but got 'fast'");
+  expect_throws<InvalidArgument>(
+      [&] { selector.rule("fast"); },
+      "GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, "
+      "nccl or host, but got 'fast'");
 }
 
 TEST(SelectorTest, EqualBlocksAreWhatSelectionDependsOn) {
@@ -239,7 +240,8 @@ TEST(SelectorTest, MalformedTablesAreNamed) {
       {rows("[4]"), "$.tables.all_reduce[0]: expected a row {…}, but got 4"},
       {rows("[{\"blocks\": 4}]"), "$.tables.all_reduce[0]: expected a field \"algorithm\""},
       {rows("[{\"algorithm\": \"fast\"}]"),
-       "$.tables.all_reduce[0].algorithm: expected one of ll, direct, relay, nccl, host, but got "
+       "$.tables.all_reduce[0].algorithm: expected one of ll, ll_relay, direct, relay, nccl, host, "
+       "but got "
        "\"fast\""},
       {rows("[{\"algorithm\": \"ll\", \"blocks\": 0}]"),
        "$.tables.all_reduce[0].blocks: expected a whole number from 1 to 64, but got 0"},

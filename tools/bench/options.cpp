@@ -73,7 +73,7 @@ void add_options(CLI::App& app, Options& options, Words& words) {
       ->check(CLI::Range(1, 10'000));
   app.add_flag("--graph-only", words.graph_only, "no eager calls beside --graph");
   app.add_option("-a,--algo", words.algorithms,
-                 "auto p2p ll direct relay nccl host; several give a curve each (auto, or "
+                 "auto p2p ll ll_relay direct relay nccl host; several give a curve each (auto, or "
                  "GANTRY_COLL_ALGO)")
       ->delimiter(',')
       ->allow_extra_args(false);

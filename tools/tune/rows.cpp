@@ -91,9 +91,10 @@ std::vector<SelectorRow> choose_rows(const std::vector<Sample>& samples) {
     if (rows.empty() || rows.back().choice != choice) rows.push_back({0, choice});
     rows.back().up_to_bytes = grid.sizes[i];
   }
-  if (rows.back().choice.algorithm == Algorithm::ll) {
-    rows.push_back({INT64_MAX, {Algorithm::direct, rows.back().choice.blocks}});
-  }
+  // What carries every size, when the samples ended among small ones.
+  const Choice last = rows.back().choice;
+  if (last.algorithm == Algorithm::ll) rows.push_back({0, {Algorithm::direct, last.blocks}});
+  if (last.algorithm == Algorithm::ll_relay) rows.push_back({0, {Algorithm::relay, last.blocks}});
   rows.back().up_to_bytes = INT64_MAX;
   return rows;
 }

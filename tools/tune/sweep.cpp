@@ -23,9 +23,8 @@ constexpr std::uint16_t kCopyBlocks = 16;
 std::vector<Choice> candidates(const Options& options, int ranks) {
   std::vector<Choice> choices;
   for (const Algorithm algorithm : options.algorithms) {
-    if (algorithm == Algorithm::relay && ranks < 3) continue;
-    const bool kernels = algorithm == Algorithm::ll || algorithm == Algorithm::direct ||
-                         algorithm == Algorithm::relay;
+    if (needs_three_ranks(algorithm) && ranks < 3) continue;
+    const bool kernels = algorithm != Algorithm::nccl && algorithm != Algorithm::host;
     if (!kernels) {
       choices.push_back({algorithm, kCopyBlocks});
       continue;

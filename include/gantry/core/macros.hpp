@@ -9,3 +9,18 @@
 #else
 #define GANTRY_HD
 #endif
+
+/// Keeps a function that is rarely called out of the code of its callers.
+#ifdef __CUDACC__
+#define GANTRY_COLD __noinline__
+#else
+#define GANTRY_COLD [[gnu::noinline, gnu::cold]]
+#endif
+
+/// Before a loop: keeps its body once in the code. Small kernels spend much of their time on
+/// fetching instructions.
+#ifdef __CUDA_ARCH__
+#define GANTRY_ROLLED _Pragma("unroll 1")
+#else
+#define GANTRY_ROLLED
+#endif
