@@ -39,6 +39,7 @@ class ExchangeShare {
  public:
   GANTRY_HD ExchangeShare(const Exchange& plan, int block, int blocks, std::uint32_t sequence)
       : plan_(plan), group_(plan.group), block_(block), blocks_(blocks), sequence_(sequence) {
+    GANTRY_ROLLED
     for (int p = 0; p < group_.size; ++p) {
       if (plan.offer_bytes[p] > most_) most_ = plan.offer_bytes[p];
       if (plan.take_bytes[p] > most_) most_ = plan.take_bytes[p];

@@ -16,13 +16,13 @@ namespace gantry::protocol {
 // Rows of packets come twice; see Note [Signals] why two suffice.
 
 // Up to 8 bytes at `at`, of any alignment.
-GANTRY_COLD GANTRY_HD inline std::uint64_t load_bytes(const std::byte* at, std::int64_t bytes) {
+GANTRY_NOINLINE GANTRY_HD inline std::uint64_t load_bytes(const std::byte* at, std::int64_t bytes) {
   std::uint64_t word = 0;
   for (int i = 0; i < 8 && i < bytes; ++i) word |= static_cast<std::uint64_t>(at[i]) << (8 * i);
   return word;
 }
-GANTRY_COLD GANTRY_HD inline void store_bytes(std::byte* at, std::int64_t bytes,
-                                              std::uint64_t word) {
+GANTRY_NOINLINE GANTRY_HD inline void store_bytes(std::byte* at, std::int64_t bytes,
+                                                  std::uint64_t word) {
   for (int i = 0; i < 8 && i < bytes; ++i) at[i] = static_cast<std::byte>(word >> (8 * i));
 }
 
@@ -74,9 +74,9 @@ class WordFold {
 
 // After a long wait for packets of `peers`; true, with the reason reported, to give up.
 template <class Block>
-GANTRY_COLD GANTRY_HD bool is_in_vain(Block block, const Group& group, std::uint32_t peers,
-                                      std::uint64_t call, std::uint32_t sequence,
-                                      std::uint32_t digest) {
+GANTRY_NOINLINE GANTRY_HD bool is_in_vain(Block block, const Group& group, std::uint32_t peers,
+                                          std::uint64_t call, std::uint32_t sequence,
+                                          std::uint32_t digest) {
   GANTRY_ROLLED
   for (int p = 0; p < group.size; ++p) {
     if (!has(peers, p)) continue;

@@ -20,6 +20,7 @@ class RelayShare {
  public:
   GANTRY_HD RelayShare(const Relay& plan, int block, int blocks, std::uint32_t sequence)
       : plan_(plan), group_(plan.group), block_(block), blocks_(blocks), sequence_(sequence) {
+    GANTRY_ROLLED
     for (int p = 0; p < group_.size; ++p) {
       if (!has(plan.owners, p)) idle_ = p;
       if (plan.sources == std::uint32_t{1} << p) only_source_ = p;

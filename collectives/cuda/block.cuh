@@ -36,6 +36,7 @@ class CudaBlock : public CudaWords {
   __device__ void copy(int runs, std::int64_t most, const RunOf& run_of) {
     constexpr std::int64_t kPiece = cuda::kPieceBytes;
     const int pieces = static_cast<int>((most + kPiece - 1) / kPiece) * runs;
+    GANTRY_ROLLED
     for (int k = static_cast<int>(threadIdx.x) / 32; k < pieces; k += Threads / 32) {
       const std::int64_t at = k / runs * kPiece;
       const Run run = run_of(k % runs);
@@ -77,6 +78,7 @@ class CudaBlock : public CudaWords {
     const int warp = static_cast<int>(threadIdx.x) / 32 - First;
     if (warp < kWorkers) {
       CudaCrew<kWorkers> crew(progress, warp);
+      GANTRY_ROLLED
       for (std::int64_t step = 0; step < steps; ++step) {
         const bool goes_on = stage.work(crew, step);
         if (crew.has_told()) progress.told = true;
@@ -91,6 +93,7 @@ class CudaBlock : public CudaWords {
     } else if (warp == kWorkers) {
       CudaCrew<1> crew(progress, 0);
       const int lane = static_cast<int>(threadIdx.x) % 32;
+      GANTRY_ROLLED
       for (std::int64_t step = 0; step < steps; ++step) {
         const std::uint32_t* worked = &progress.worked[First + (lane < kWorkers ? lane : 0)];
         while (crew.any(count_of(worked) <= step)) {

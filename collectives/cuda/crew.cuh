@@ -70,6 +70,7 @@ class CudaCrew : public CudaWords {
   __device__ void copy(int runs, std::int64_t most, const RunOf& run_of) {
     constexpr std::int64_t kPiece = cuda::kPieceBytes;
     const int pieces = static_cast<int>((most + kPiece - 1) / kPiece) * runs;
+    GANTRY_ROLLED
     for (int k = (warp_ + turn_) % Warps; k < pieces; k += Warps) {
       const std::int64_t at = k / runs * kPiece;
       const Run run = run_of(k % runs);

@@ -83,13 +83,13 @@ GANTRY_HD void tell_host(Block& block, const Group& group, std::uint64_t call,
   block.publish(&group.words->finished, call - 1);
 }
 
-// Cold functions, below, get a copy of their Block: with a reference to it they would keep it out
-// of registers. Callers note that the host was told.
+// Functions that are not inlined get a copy of their Block: a reference would keep it out of
+// registers. So their callers note that the host was told.
 
 // Reports why an operation has no result; other threads may report the same.
 template <class Block>
-GANTRY_COLD GANTRY_HD void fail(Block block, const Group& group, Outcome outcome, int peer,
-                                std::uint64_t call, std::uint32_t sequence) {
+GANTRY_NOINLINE GANTRY_HD void fail(Block block, const Group& group, Outcome outcome, int peer,
+                                    std::uint64_t call, std::uint32_t sequence) {
   if (outcome == Outcome::stopped) return;
   tell_host(block, group, call, sequence);
   block.report(group.words, outcome, peer, call, sequence);
@@ -97,8 +97,8 @@ GANTRY_COLD GANTRY_HD void fail(Block block, const Group& group, Outcome outcome
 
 // After a long wait: whether it makes sense to go on.
 template <class Block>
-GANTRY_COLD GANTRY_HD Outcome look(Block block, const Group& group, std::uint64_t call,
-                                   std::uint32_t sequence) {
+GANTRY_NOINLINE GANTRY_HD Outcome look(Block block, const Group& group, std::uint64_t call,
+                                       std::uint32_t sequence) {
   tell_host(block, group, call, sequence);
   if (block.is_stopped()) return Outcome::stopped;
   return block.is_aborted(group.words) ? Outcome::aborted : Outcome::done;
@@ -107,8 +107,9 @@ GANTRY_COLD GANTRY_HD Outcome look(Block block, const Group& group, std::uint64_
 // The same, and what block 0 of `peer` says about operation `sequence`; mismatch if it entered
 // another call.
 template <class Block>
-GANTRY_COLD GANTRY_HD Outcome look_at(Block block, const Group& group, int peer, std::uint64_t call,
-                                      std::uint32_t sequence, std::uint32_t expected) {
+GANTRY_NOINLINE GANTRY_HD Outcome look_at(Block block, const Group& group, int peer,
+                                          std::uint64_t call, std::uint32_t sequence,
+                                          std::uint32_t expected) {
   const std::uint64_t word = block.acquire(&pad_of(group, group.rank).entry[sequence & 1][0][peer]);
   const bool entered = static_cast<std::uint32_t>(word >> 32) == sequence;
   const Outcome outcome = look(block, group, call, sequence);
@@ -120,6 +121,7 @@ template <class Block>
 GANTRY_HD Outcome await_entry(Block& block, const Group& group, int peer, std::uint64_t call,
                               int theirs, std::uint32_t sequence, std::uint32_t expected) {
   const std::uint64_t* word = &pad_of(group, group.rank).entry[sequence & 1][theirs][peer];
+  GANTRY_ROLLED
   for (std::uint32_t spins = 1;; ++spins) {
     const std::uint64_t seen = block.acquire(word);
     if (static_cast<std::uint32_t>(seen >> 32) == sequence) {
@@ -138,6 +140,7 @@ GANTRY_HD Outcome await_entry(Block& block, const Group& group, int peer, std::u
 template <class Block>
 GANTRY_HD Outcome await_step(Block& block, const Group& group, const std::uint64_t* word,
                              std::uint64_t call, std::uint32_t sequence, std::uint32_t step) {
+  GANTRY_ROLLED
   for (std::uint32_t spins = 1;; ++spins) {
     if (has_come(block.acquire(word), sequence, step)) return Outcome::done;
     if (spins % kPollsPerLook == 0) {
@@ -169,6 +172,7 @@ GANTRY_HD void end(Block& block, const Group& group, std::uint64_t call, std::ui
   });
   if (!told || !block.is_leader()) return;
   block.fence();
+  GANTRY_ROLLED
   for (int other = 0; other < block.count(); ++other) {
     if (block.own(&pad.told[other]) == sequence && block.own(&pad.ended[other]) != sequence) return;
   }

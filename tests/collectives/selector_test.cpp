@@ -294,7 +294,8 @@ TEST(SelectorTest, ShippedTablesServeEveryOperationAtEverySize) {
           const Choice choice = selector.choose(what, bytes);
           EXPECT_TRUE(can_serve(choice.algorithm, what, bytes)) << what.str();
           EXPECT_TRUE(ranks > 2 || choice.algorithm != Algorithm::relay);
-          EXPECT_GE(static_cast<int>(choice.algorithm), before) << "sizes go ll, direct, relay";
+          EXPECT_GE(static_cast<int>(choice.algorithm), before)
+              << "sizes go ll, ll_relay, direct, relay";
           before = static_cast<int>(choice.algorithm);
         }
       }
@@ -311,7 +312,8 @@ TEST(SelectorTest, SimulatedDevicesReachEveryAlgorithmOfOneMachine) {
           selector.choose(call(static_cast<CollectiveKind>(k), bytes, DType::u8), bytes).algorithm);
     }
   }
-  EXPECT_EQ(met, (std::set<Algorithm>{Algorithm::ll, Algorithm::direct, Algorithm::relay}));
+  EXPECT_EQ(met, (std::set<Algorithm>{Algorithm::ll, Algorithm::ll_relay, Algorithm::direct,
+                                      Algorithm::relay}));
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ TEST(BenchTest, MeasuresEveryOperationUnderALauncher) {
 TEST(BenchTest, EveryAlgorithmHasACurveOfItsOwn) {
   const TemporaryFile json(".json");
   const TemporaryFile svg(".svg");
-  const std::string algorithms = "auto,p2p,ll,direct,relay,host";
+  const std::string algorithms = "auto,p2p,ll,ll_relay,direct,relay,host";
   const Outcome outcome = run(Words{kBench, "-o", "all", "-a", algorithms, "-d", "bf16", "-J",
                                     json.path(), "--svg", svg.path()} +
                               kShort);
@@ -126,12 +126,14 @@ TEST(BenchTest, EveryAlgorithmHasACurveOfItsOwn) {
     EXPECT_EQ(row.wrong, 0);
     EXPECT_GT(row.time_us, 0);
   }
-  const std::map<std::string, std::set<std::string>> expected{{"auto", {"ll", "direct", "relay"}},
-                                                              {"p2p", {"ll", "direct", "relay"}},
-                                                              {"ll", {"ll"}},
-                                                              {"direct", {"direct"}},
-                                                              {"relay", {"relay"}},
-                                                              {"host", {"host"}}};
+  const std::map<std::string, std::set<std::string>> expected{
+      {"auto", {"ll", "ll_relay", "direct", "relay"}},
+      {"p2p", {"ll", "ll_relay", "direct", "relay"}},
+      {"ll_relay", {"ll_relay"}},
+      {"ll", {"ll"}},
+      {"direct", {"direct"}},
+      {"relay", {"relay"}},
+      {"host", {"host"}}};
   EXPECT_EQ(taken, expected);
   const std::string picture = text_of(svg.path());
   EXPECT_THAT(picture, AllOf(HasSubstr("<svg xmlns"), HasSubstr("</svg>")));
@@ -273,7 +275,7 @@ TEST(TuneTest, WritesATableThatIsTaken) {
       EXPECT_EQ(row.wrong, 0) << row_text(row);
       tried.insert(row.algorithm);
     }
-    EXPECT_EQ(tried, (std::set<std::string>{"ll", "direct", "relay"}));
+    EXPECT_EQ(tried, (std::set<std::string>{"ll", "ll_relay", "direct", "relay"}));
     // The library accepts it, and says so by taking what it holds.
     const TemporaryFile results(".json");
     const Outcome used = run(Words{kBench, "-g", "3", "-J", results.path()} + kShort,

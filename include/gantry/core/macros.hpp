@@ -10,11 +10,11 @@
 #define GANTRY_HD
 #endif
 
-/// Keeps a function that is rarely called out of the code of its callers.
+/// Keeps a function out of the code of its callers.
 #ifdef __CUDACC__
-#define GANTRY_COLD __noinline__
+#define GANTRY_NOINLINE __noinline__
 #else
-#define GANTRY_COLD [[gnu::noinline, gnu::cold]]
+#define GANTRY_NOINLINE [[gnu::noinline]]
 #endif
 
 /// Before a loop: keeps its body once in the code. Small kernels spend much of their time on
