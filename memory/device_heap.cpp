@@ -77,6 +77,9 @@ void DeviceHeap::settle_own(ThreadCache& cache) noexcept {
 void DeviceHeap::deallocate(HeapBlock& block) noexcept {
   ThreadCache* cache = ThreadCache::mine();
   const HeapLock lock(core_.mutex);
+  // It may be joined with them: that memory is on its way while the free is counted.
+  __builtin_prefetch(block.previous);
+  __builtin_prefetch(block.next);
   if (cache != nullptr) settle_own(*cache);
   if (begin_free(block)) finish_free(block);
 }

@@ -164,6 +164,31 @@ TEST(ProtocolTest, ManyRanksAndManySteps) {
   }
 }
 
+// Large operations use the staging of both parities; small ones before and after them only one.
+TEST(ProtocolTest, LargeOperationsBetweenSmallOnes) {
+  constexpr std::int64_t kLarge = 1'600'003;
+  Ranks ranks(3);
+  CollectiveCall large;
+  large.what = {.count = kLarge, .kind = CollectiveKind::all_reduce, .dtype = DType::i32};
+  ASSERT_TRUE(plan_relay(ranks.group(0), large, 5).whole);
+  ASSERT_TRUE(plan_exchange(ranks.group(0), large, 5).whole);
+  testing::rank_threads(ranks.size(), [&](int rank) {
+    std::int64_t number = 0;
+    const auto small = [&](Algorithm algorithm) {
+      all_reduce(ranks, rank, algorithm, ++number, 20'011, 2);
+    };
+    for (const Algorithm algorithm : {Algorithm::relay, Algorithm::direct}) {
+      // One and two small ones between them, so that large ones begin with either parity.
+      all_reduce(ranks, rank, algorithm, ++number, kLarge, 5);
+      small(Algorithm::direct);
+      all_reduce(ranks, rank, algorithm, ++number, kLarge, 3);
+      small(Algorithm::relay);
+      small(Algorithm::ll_relay);
+      all_reduce(ranks, rank, algorithm, ++number, kLarge, 7);
+    }
+  });
+}
+
 // The host learns of an operation in which a rank waited long, and of its end, when all blocks
 // ended.
 TEST(ProtocolTest, WhoWaitsLongTellsTheHost) {
