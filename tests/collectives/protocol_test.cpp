@@ -200,7 +200,8 @@ TEST(ProtocolTest, WhoWaitsLongTellsTheHost) {
         if (rank == 1) {
           std::atomic_ref<std::uint64_t> started(ranks.words(0).started);
           while (started.load() != kNumber) std::this_thread::yield();
-          EXPECT_LT(ranks.words(0).finished, static_cast<std::uint64_t>(kNumber));
+          std::atomic_ref<std::uint64_t> finished(ranks.words(0).finished);
+          EXPECT_LT(finished.load(), static_cast<std::uint64_t>(kNumber));
         }
         all_reduce(ranks, rank, algorithm, kNumber, 2000, blocks);
       });
