@@ -65,6 +65,8 @@ void act_in_order(void (*act)(void*, std::size_t), void* data, std::size_t bytes
   try {
     captured = driver().is_capturing(stream);
   } catch (...) {
+    // Nothing may stay forbidden by accident.
+    if (act == unpoison_now) act(data, bytes);
     return;
   }
   if (captured) {
@@ -82,7 +84,6 @@ void act_in_order(void (*act)(void*, std::size_t), void* data, std::size_t bytes
     driver().launch_host_function(stream, run, task);
   } catch (...) {
     give_back(task);
-    // Nothing may stay forbidden by accident.
     if (act == unpoison_now) act(data, bytes);
   }
 }

@@ -18,11 +18,19 @@ namespace gantry::protocol {
 // free, too, so everyone has entered before anything is pushed; and nobody leaves before everyone
 // has taken everything, because the next operation may use any part.
 
-GANTRY_HD inline std::byte* slot_of(const Group& group, int rank, std::uint32_t sequence,
-                                    bool whole, std::int64_t slot, std::int64_t slot_bytes) {
+// Bytes of a rank's staging that belong to each rank: nobody else writes there, whatever it calls.
+GANTRY_HD inline std::int64_t region_bytes(const Group& group, bool whole) {
+  return std::int64_t{group.layout.staging_bytes} * (whole ? 2 : 1) / group.size / 16 * 16;
+}
+
+// Slot `slot` of what `writer` writes to `rank`'s staging.
+GANTRY_HD inline std::byte* slot_of(const Group& group, int rank, int writer,
+                                    std::uint32_t sequence, bool whole, std::int64_t slot,
+                                    std::int64_t slot_bytes) {
   const Layout& layout = group.layout;
   const std::int64_t half = whole ? 0 : static_cast<std::int64_t>(sequence & 1);
-  return group.workspaces[rank] + layout.staging + half * layout.staging_bytes + slot * slot_bytes;
+  return group.workspaces[rank] + layout.staging + half * layout.staging_bytes +
+         writer * region_bytes(group, whole) + slot * slot_bytes;
 }
 
 // More steps than any operation has.
@@ -76,8 +84,7 @@ class ExchangeShare {
       const int p = (group_.rank + turn) % group_.size;
       // What a rank offers itself is taken straight from `in`, unless it is folded.
       const bool skip = p == group_.rank && !kCombines<T>;
-      return Run{slot_at(p, step) + group_.rank * plan_.step_bytes,
-                 plan_.in + plan_.offer_at[p] + begin,
+      return Run{slot_at(p, group_.rank, step), plan_.in + plan_.offer_at[p] + begin,
                  skip ? 0 : clipped(plan_.offer_bytes[p], begin, plan_.step_bytes)};
     });
     return true;
@@ -94,19 +101,19 @@ class ExchangeShare {
   GANTRY_HD bool take(Crew& crew, std::int64_t step) {
     if (!await_staged(crew, step)) return false;
     const std::int64_t begin = begin_of(step);
-    const std::byte* slot = slot_at(group_.rank, step);
     if constexpr (kCombines<T>) {
       // This rank's own offer, too.
       if (!crew.await_crew(kPushers, step + 1)) return false;
       const std::int64_t bytes = clipped(plan_.take_bytes[group_.rank], begin, plan_.step_bytes);
       if (bytes == 0) return true;
-      crew.template fold<T>(plan_.how, {&plan_.out, begin, 1}, bytes,
-                            {slot, plan_.step_bytes, group_.size});
+      crew.template fold<T>(
+          plan_.how, {&plan_.out, begin, 1}, bytes,
+          {slot_at(group_.rank, 0, step), region_bytes(group_, plan_.whole), group_.size});
     } else {
       crew.copy(group_.size, plan_.step_bytes, [&](int p) {
         std::byte* to = plan_.out + plan_.take_at[p] + begin;
         const std::byte* from =
-            p == group_.rank ? plan_.in + plan_.offer_at[p] + begin : slot + p * plan_.step_bytes;
+            p == group_.rank ? plan_.in + plan_.offer_at[p] + begin : slot_at(group_.rank, p, step);
         const std::int64_t bytes = clipped(plan_.take_bytes[p], begin, plan_.step_bytes);
         return Run{to, from, to == from ? 0 : bytes};
       });
@@ -157,10 +164,10 @@ class ExchangeShare {
   GANTRY_HD std::int64_t begin_of(std::int64_t step) const {
     return (step * blocks_ + block_) * plan_.step_bytes;
   }
-  // Where the offers to `rank` lie, one after the other.
-  GANTRY_HD std::byte* slot_at(int rank, std::int64_t step) const {
-    return slot_of(group_, rank, sequence_, plan_.whole, step % kExchangeRing * blocks_ + block_,
-                   plan_.step_bytes * group_.size);
+  // Where what `writer` offers to `rank` lies.
+  GANTRY_HD std::byte* slot_at(int rank, int writer, std::int64_t step) const {
+    return slot_of(group_, rank, writer, sequence_, plan_.whole,
+                   step % kExchangeRing * blocks_ + block_, plan_.step_bytes);
   }
 
   const Exchange& plan_;

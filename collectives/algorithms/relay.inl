@@ -11,9 +11,9 @@ namespace gantry::protocol {
 // of it to all takers. For one source or one taker the owners are the others, so that the root's
 // link carries no part twice.
 //
-// Three crews push, make parts, and take (Note [Crews]). A slot has a place for one part of each
-// source, free again when its owner made "ready" the part a ring of slots ago, and one for each
-// owner's part, free again when it was taken.
+// Three crews push, make parts, and take (Note [Crews]). The place of a source's offer is free
+// again when its owner made "ready" the part a ring of slots ago, that of an owner's part when it
+// was taken. Where a rank gets both from another one, its slots have two places.
 
 template <class T>
 class RelayShare {
@@ -83,8 +83,9 @@ class RelayShare {
     if (bytes == 0) return true;
     if constexpr (kCombines<T>) {
       const std::int64_t offset = part_at(0, step, group_.rank) - group_.workspaces[0];
-      crew.template fold<T>(plan_.how, {group_.workspaces, offset, plan_.takers}, bytes,
-                            {offer_at(group_.rank, step, 0), plan_.part_bytes, group_.size});
+      crew.template fold<T>(
+          plan_.how, {group_.workspaces, offset, plan_.takers}, bytes,
+          {offer_at(group_.rank, step, 0), region_bytes(group_, plan_.whole), group_.size});
     } else {
       crew.copy(group_.size, bytes, [&](int turn) {
         const int p = (group_.rank + turn) % group_.size;
@@ -162,18 +163,17 @@ class RelayShare {
   GANTRY_HD std::int64_t bytes_of(std::int64_t step) const {
     return clipped(plan_.bytes, begin_of(step), plan_.step_bytes);
   }
-  GANTRY_HD std::byte* place_at(int rank, std::int64_t step, int place) const {
-    return slot_of(group_, rank, sequence_, plan_.whole, step % kRelayRing * blocks_ + block_,
-                   plan_.part_bytes * plan_.slot_places) +
-           place * plan_.part_bytes;
+  GANTRY_HD std::byte* slot_at(int rank, int writer, std::int64_t step) const {
+    return slot_of(group_, rank, writer, sequence_, plan_.whole,
+                   step % kRelayRing * blocks_ + block_, plan_.part_bytes * plan_.slot_places);
   }
-  // The place in `rank`'s slot of what `source` offers for its part.
+  // The place in `rank`'s staging of what `source` offers for its part.
   GANTRY_HD std::byte* offer_at(int rank, std::int64_t step, int source) const {
-    return place_at(rank, step, only_source_ >= 0 ? 0 : source);
+    return slot_at(rank, source, step);
   }
-  // The place in `rank`'s slot of the part that `owner` made.
+  // The place in `rank`'s staging of the part that `owner` made.
   GANTRY_HD std::byte* part_at(int rank, std::int64_t step, int owner) const {
-    return place_at(rank, step, plan_.first_part + owner_index(owner));
+    return slot_at(rank, owner, step) + (plan_.slot_places - 1) * plan_.part_bytes;
   }
 
   const Relay& plan_;

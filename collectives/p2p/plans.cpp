@@ -1,7 +1,6 @@
 #include "collectives/p2p/plans.hpp"
 
 #include <algorithm>
-#include <bit>
 
 #include "collectives/folding.hpp"
 #include "collectives/shares.hpp"
@@ -37,10 +36,10 @@ protocol::Combination combination(const Descriptor& what, int ranks) {
 }
 
 std::uint32_t bit(int rank) { return std::uint32_t{1} << rank; }
-// Staging for one block and step.
+// Staging for one block, step and writer.
 std::int64_t slot_capacity(const Group& group, bool whole, int ring, int blocks) {
   const std::int64_t bytes = std::int64_t{group.layout.staging_bytes} * (whole ? 2 : 1);
-  return rounded_down(bytes / (ring * blocks));
+  return rounded_down(rounded_down(bytes / group.size) / (ring * blocks));
 }
 
 // True for what would take more steps than a ring has slots: see Note [Whole staging].
@@ -89,8 +88,7 @@ Exchange plan_exchange(const Group& group, const CollectiveCall& call, int block
   std::fill_n(plan.digests, group.size, digest);
   std::fill_n(plan.expected, group.size, digest);
   const auto most = [&](bool whole) {
-    const auto capacity = slot_capacity(group, whole, protocol::kExchangeRing, blocks);
-    return rounded_down(capacity / group.size);
+    return slot_capacity(group, whole, protocol::kExchangeRing, blocks);
   };
   plan.step_bytes = most(false);
   share_out(plan, call);
@@ -154,10 +152,8 @@ Relay plan_relay(const Group& group, const CollectiveCall& call, int blocks) {
   plan.out = static_cast<std::byte*>(call.out);
   plan.bytes = what.count * width_of(what);
   const int owners = assign_roles(plan, what);
-  // Who takes parts but owns none is offered nothing.
-  const int sources = std::popcount(plan.sources);
-  plan.first_part = (plan.takers & plan.owners) != 0 ? sources : 0;
-  plan.slot_places = std::max(sources, plan.first_part + owners);
+  const bool both = (plan.sources & plan.owners) != 0 && (plan.takers & plan.owners) != 0;
+  plan.slot_places = both ? 2 : 1;
   const auto most = [&](bool whole) {
     const auto capacity = slot_capacity(group, whole, protocol::kRelayRing, blocks);
     return rounded_down(capacity / plan.slot_places) * owners;

@@ -88,12 +88,10 @@ struct Relay {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::int64_t bytes = 0;
-  std::int64_t step_bytes = 0;  // of the array that one block moves in one step
-  std::int64_t part_bytes = 0;  // of these that one owner makes
-  // A slot has places of part_bytes: for the offer of each source, and for each owner's part.
-  std::int32_t slot_places = 0;
-  std::int32_t first_part = 0;
-  bool whole = false;  // uses the staging of both parities
+  std::int64_t step_bytes = 0;   // of the array that one block moves in one step
+  std::int64_t part_bytes = 0;   // of these that one owner makes
+  std::int32_t slot_places = 1;  // of part_bytes: 2 if a rank gets both offer and part of another
+  bool whole = false;            // uses the staging of both parities
   // Ranks, one bit each.
   std::uint32_t sources = 0;
   std::uint32_t owners = 0;

@@ -100,7 +100,7 @@ TEST(HostsTest, MessagesGoByMpiOrTcpUnderMpirun) {
         {.argv = {MPIRUN_PROGRAM, "--oversubscribe", "-n", "4", kActor, "check"},
          .environment = {
              {"GANTRY_COLL_ALGO", "host"}, {"GANTRY_HOST_LINKS", links}, {"GANTRY_LOG", "info"}}});
-    if (outcome.err.find("GANTRY_MPI=OFF") != std::string::npos) {
+    if ((outcome.out + outcome.err).find("GANTRY_MPI=OFF") != std::string::npos) {
       GTEST_SKIP() << "needs a build with MPI";
     }
     ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();

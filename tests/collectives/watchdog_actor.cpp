@@ -95,6 +95,8 @@ void check_messages(Communicator& group, std::int64_t length) {
   {
     const StreamGuard guard(Stream::from_pool(group.device()));
     sent = group.send(mine, next);
+    // It may not be waited for, below.
+    mine.record_use(Stream::current(group.device()));
   }
   group.recv(theirs, previous).synchronize();
   sent->synchronize();
