@@ -102,6 +102,8 @@ __device__ void fold(const Combination& how, const Targets& to, std::int64_t byt
     using F = typename decltype(folder)::type;
     if constexpr (F::kIsDefined) {
       if constexpr (std::is_same_v<F, kernels::Folder<T, FoldOp::sum>> && sizeof(T) >= 2) {
+        constexpr int kWords = sizeof(T) >= 4 ? 2 : 1;  // narrow elements have wide accumulators
+        if (from.count <= 2) return fold_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
         if (from.count <= 4) return fold_words<F, Threads, 4, 1>(how, to, bytes, from, thread);
       }
       fold_words<F, Threads, 8, 1>(how, to, bytes, from, thread);
