@@ -171,7 +171,7 @@ GANTRY_HD void relay_packets(Block& block, const PacketRelay& plan) {
   share.push();
   share.link().announce();
   // Who takes what was made of everyone's offers has heard of everyone.
-  const bool hears_all = plan.sources == plan.takers;
+  const bool hears_all = plan.bytes > 0 && plan.sources == plan.takers;
   if ((hears_all || share.link().await_announced()) && share.make_part()) share.take();
   end(block, plan.group, plan.call, sequence);
 }

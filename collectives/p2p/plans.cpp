@@ -54,6 +54,17 @@ std::uint32_t pair_digest(std::uint32_t digest, std::int64_t sends, std::int64_t
   return static_cast<std::uint32_t>(mixed >> 32) ^ digest;
 }
 
+// What plans for one digest of the call have in common.
+template <class Plan>
+void describe(Plan& plan, const Group& group, const CollectiveCall& call) {
+  plan.group = group;
+  plan.call = static_cast<std::uint64_t>(call.what.call);
+  plan.digest = call.what.hash();
+  plan.how = combination(call.what, group.size);
+  plan.in = static_cast<const std::byte*>(call.in);
+  plan.out = static_cast<std::byte*>(call.out);
+}
+
 void share_out(Exchange& plan, const CollectiveCall& call) {
   const CollectiveKind kind = call.what.kind;
   const auto width = width_of(call.what);
@@ -102,12 +113,7 @@ Exchange plan_exchange(const Group& group, const CollectiveCall& call, int block
 
 protocol::PacketExchange plan_packets(const Group& group, const CollectiveCall& call) {
   protocol::PacketExchange plan;
-  plan.group = group;
-  plan.call = static_cast<std::uint64_t>(call.what.call);
-  plan.digest = call.what.hash();
-  plan.how = combination(call.what, group.size);
-  plan.in = static_cast<const std::byte*>(call.in);
-  plan.out = static_cast<std::byte*>(call.out);
+  describe(plan, group, call);
   plan.bytes = static_cast<std::int32_t>(call.what.count * width_of(call.what));
   for_each_share(call, group.rank, group.size, [&](int p, PeerShares shares) {
     // Shares of one size lie side by side, or are all the same one.
@@ -144,12 +150,7 @@ int assign_roles(Plan& plan, const Descriptor& what) {
 Relay plan_relay(const Group& group, const CollectiveCall& call, int blocks) {
   const Descriptor& what = call.what;
   Relay plan;
-  plan.group = group;
-  plan.call = static_cast<std::uint64_t>(what.call);
-  plan.digest = what.hash();
-  plan.how = combination(what, group.size);
-  plan.in = static_cast<const std::byte*>(call.in);
-  plan.out = static_cast<std::byte*>(call.out);
+  describe(plan, group, call);
   plan.bytes = what.count * width_of(what);
   const int owners = assign_roles(plan, what);
   const bool both = (plan.sources & plan.owners) != 0 && (plan.takers & plan.owners) != 0;
@@ -167,12 +168,7 @@ Relay plan_relay(const Group& group, const CollectiveCall& call, int blocks) {
 protocol::PacketRelay plan_packet_relay(const Group& group, const CollectiveCall& call) {
   const Descriptor& what = call.what;
   protocol::PacketRelay plan;
-  plan.group = group;
-  plan.call = static_cast<std::uint64_t>(what.call);
-  plan.digest = what.hash();
-  plan.how = combination(what, group.size);
-  plan.in = static_cast<const std::byte*>(call.in);
-  plan.out = static_cast<std::byte*>(call.out);
+  describe(plan, group, call);
   plan.bytes = static_cast<std::int32_t>(what.count * width_of(what));
   const int owners = assign_roles(plan, what);
   const std::int32_t words = (plan.bytes + 7) / 8;

@@ -189,6 +189,24 @@ TEST(ProtocolTest, LargeOperationsBetweenSmallOnes) {
   });
 }
 
+// Nothing is sent in them, but nobody may run ahead: the others may still need what the next but
+// one would overwrite.
+TEST(ProtocolTest, EmptyOperationsWaitForEveryone) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    Ranks ranks(3);
+    std::atomic<bool> left = false;
+    testing::rank_threads(ranks.size(), [&](int rank) {
+      if (rank == 1) {
+        std::atomic_ref<std::uint64_t> started(ranks.words(0).started);
+        while (started.load() != 7 && !left) std::this_thread::yield();
+        EXPECT_FALSE(left) << name(algorithm);
+      }
+      all_reduce(ranks, rank, algorithm, 7, 0, 2);
+      if (rank == 0) left = true;
+    });
+  }
+}
+
 // The host learns of an operation in which a rank waited long, and of its end, when all blocks
 // ended.
 TEST(ProtocolTest, WhoWaitsLongTellsTheHost) {
