@@ -99,6 +99,13 @@ TEST(SelectorTest, ForcedAlgorithmIsTakenWhereItCanServe) {
   selector.force(Algorithm::ll);
   EXPECT_EQ(all_reduce(selector, kLlLimitBytes), (Choice{Algorithm::ll, 8}));
   EXPECT_EQ(all_reduce(selector, kLlLimitBytes + 1), (Choice{Algorithm::relay, 64}));
+  selector.force(Algorithm::ll_relay);
+  EXPECT_EQ(all_reduce(selector, kLlRelayLimitBytes).algorithm, Algorithm::ll_relay);
+  EXPECT_EQ(all_reduce(selector, kLlRelayLimitBytes + 4), (Choice{Algorithm::relay, 64}));
+  EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 4), 64), (Choice{Algorithm::ll, 4}));
+  Selector pair = Selector::parse(kTable, 2, "Test GPU");
+  pair.force(Algorithm::ll_relay);
+  EXPECT_NE(all_reduce(pair, 8).algorithm, Algorithm::ll_relay) << "relays need a third rank";
   selector.force(Algorithm::host);
   EXPECT_EQ(all_reduce(selector, 8).algorithm, Algorithm::host);
   EXPECT_EQ(selector.choose(call(CollectiveKind::barrier, 0), 0).algorithm, Algorithm::host);

@@ -289,6 +289,22 @@ TEST(TuneTest, WritesATableThatIsTaken) {
   }
 }
 
+// What was measured for small arrays only must not be asked to carry large ones.
+TEST(TuneTest, EndsEveryTableWithWhatCarriesAllSizes) {
+  for (const auto& [small, large] : std::map<std::string, Algorithm>{
+           {"ll", Algorithm::direct}, {"ll_relay", Algorithm::relay}}) {
+    const TemporaryFile table(".json");
+    const Outcome outcome = run({kTune, "--quick", "-o", "all_reduce", "-a", small, "-e", "1K",
+                                 "-q", "-g", "3", "-O", table.path()});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+    const Selector selector = Selector::parse(text_of(table.path()), 3, "Simulated GPU");
+    const std::vector<SelectorRow>& rows = selector.rows(CollectiveKind::all_reduce);
+    EXPECT_EQ(name(rows.front().choice.algorithm), small);
+    EXPECT_EQ(rows.back().choice.algorithm, large);
+    EXPECT_EQ(rows.back().up_to_bytes, INT64_MAX);
+  }
+}
+
 TEST(TuneTest, KeepsTablesOfOtherMachines) {
   const TemporaryFile table(".json");
   for (const char* ranks : {"2", "4"}) {
