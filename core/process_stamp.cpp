@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -21,7 +20,9 @@ struct Stat {
 // From /proc/<pid>/stat; none if there is no such process or it is dead but not reaped.
 std::optional<Stat> look_up(std::int32_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  // Reading fails if the process ends now. getline() takes that for an end; iterators would throw.
+  std::string text;
+  std::getline(file, text, '\0');
   // The command name in parentheses may contain anything, also parentheses.
   const auto name_end = text.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
