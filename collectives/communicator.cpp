@@ -67,11 +67,23 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
   return Work(std::move(state));
 }
 
+// True if `input` is what this rank would put there, in a gather into `output`: peers' kernels and
+// copy engines never touch that share.
+bool Communicator::is_own_share(const CollectiveCall& call, const Tensor& output,
+                                const Tensor& input) const {
+  const CollectiveKind kind = call.what.kind;
+  if (kind != CollectiveKind::all_gather && kind != CollectiveKind::gather) return false;
+  return impl_->p2p && output.is_contiguous() && input.is_contiguous() &&
+         input.data() == static_cast<std::byte*>(output.data()) +
+                             static_cast<std::size_t>(rank()) * input.nbytes();
+}
+
 // Runs an operation that reads `input` and writes `output`, either of which may be null or strided.
 Work Communicator::move_between(CollectiveCall& call, Tensor* output, const Tensor* input,
                                 const CollectiveOptions& options) {
   const bool in_place = output == input;
   const bool overlap = output != nullptr && input != nullptr && !in_place &&
+                       !is_own_share(call, *output, *input) &&
                        detail::overlap_of(*output, *input) != detail::Overlap::none;
   std::optional<Tensor> source;
   if (input != nullptr) source = overlap ? input->clone() : input->contiguous();
@@ -155,6 +167,18 @@ Work Communicator::reduce_scatter(Tensor& output, const Tensor& input, ReduceOp 
 Work Communicator::barrier(CollectiveOptions options) {
   CollectiveCall call{.what = {.kind = CollectiveKind::barrier}};
   return submit(call, options);
+}
+
+void Communicator::register_memory(const Tensor& tensor) {
+  require_tensor(tensor, device(), "register_memory", "tensor");
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->p2p) impl_->p2p->add_memory(tensor.storage());
+}
+
+void Communicator::deregister_memory(const Tensor& tensor) {
+  require_tensor(tensor, device(), "deregister_memory", "tensor");
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->p2p) impl_->p2p->remove_memory(tensor.storage(), Stream::current(device()));
 }
 
 void Communicator::host_barrier() {

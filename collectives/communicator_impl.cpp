@@ -33,7 +33,7 @@ constexpr std::size_t kKeptFaults = 64;
 
 // Facts that every rank tells the others first; fixed-width text, zero-filled.
 struct Facts {
-  char version[16] = "gantry-2";
+  char version[16] = "gantry-3";
   char boot[48] = {};
   char host[72] = {};
   char device[64] = {};

@@ -11,6 +11,7 @@ static_assert(sizeof(Descriptor) == sizeof(flight::Call) &&
               offsetof(Descriptor, call) == offsetof(flight::Call, number) &&
               offsetof(Descriptor, count) == offsetof(flight::Call, count) &&
               offsetof(Descriptor, scale) == offsetof(flight::Call, scale) &&
+              offsetof(Descriptor, place) == offsetof(flight::Call, place) &&
               offsetof(Descriptor, root) == offsetof(flight::Call, root) &&
               offsetof(Descriptor, kind) == offsetof(flight::Call, kind) &&
               offsetof(Descriptor, op) == offsetof(flight::Call, op) &&
@@ -57,6 +58,8 @@ std::string_view name(Algorithm algorithm) {
       return "direct";
     case Algorithm::relay:
       return "relay";
+    case Algorithm::copy:
+      return "copy";
     case Algorithm::nccl:
       return "nccl";
     case Algorithm::host:

@@ -45,6 +45,7 @@ enum class Algorithm : std::uint8_t {
   ll_relay,  // as relay, in such packets
   direct,    // everyone pushes what it has to the staging of those who need it
   relay,     // sources push one part to each owner, who pushes what it makes of it to everyone
+  copy,      // registered: copy engines pull what peers have; folds read it where it is
   nccl,
   host,  // through host memory and messages between hosts
 };
@@ -53,10 +54,11 @@ std::string_view name(Algorithm algorithm);
 
 // What a rank says it is doing; all ranks must say the same. No padding: compared as bytes.
 struct Descriptor {
-  std::int64_t call = 0;   // number of the call in its group, from 1
-  std::int64_t count = 0;  // elements, as the operation counts them
-  double scale = 1;        // factor of every input before a sum
-  std::int32_t root = -1;  // or the peer of a send or recv; -1: there is none
+  std::int64_t call = 0;    // number of the call in its group, from 1
+  std::int64_t count = 0;   // elements, as the operation counts them
+  double scale = 1;         // factor of every input before a sum
+  std::uint64_t place = 0;  // of the input, as flight::pack_place() has it, if peers read it there
+  std::int32_t root = -1;   // or the peer of a send or recv; -1: there is none
   CollectiveKind kind = CollectiveKind::barrier;
   ReduceOp op = ReduceOp::sum;
   DType dtype = DType::u8;
@@ -68,6 +70,6 @@ struct Descriptor {
   std::uint32_t hash() const;
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };
-static_assert(sizeof(Descriptor) == 32);
+static_assert(sizeof(Descriptor) == 40);
 
 }  // namespace gantry

@@ -54,6 +54,9 @@ bool can_serve(Algorithm algorithm, CollectiveKind kind) {
     case Algorithm::relay:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
              kind == CollectiveKind::broadcast;
+    case Algorithm::copy:
+      return kind == CollectiveKind::all_reduce || kind == CollectiveKind::all_gather ||
+             kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_to_all;
     case Algorithm::direct:
     case Algorithm::nccl:
     case Algorithm::host:
@@ -71,6 +74,7 @@ bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message
     return !uneven && std::min(peer_bytes, message_bytes) <= kLlLimitBytes;
   }
   if (algorithm == Algorithm::ll_relay) return message_bytes <= kLlRelayLimitBytes;
+  if (algorithm == Algorithm::copy) return what.place != 0;
   return algorithm != Algorithm::nccl || nccl_may(what);
 }
 
@@ -104,6 +108,11 @@ Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes) cons
     const SelectorRow* row = nearest([&](Algorithm algorithm) { return algorithm == forced_; });
     return {forced_, row != nullptr ? row->choice.blocks : kFallback.blocks};
   }
+  const bool is_free = forced_ == Algorithm::automatic;
+  if (is_free && message_bytes >= copy_from(what.kind) &&
+      serves(Algorithm::copy, what, message_bytes)) {
+    return {Algorithm::copy, kMostTableBlocks};
+  }
   const SelectorRow* row = nearest([&](Algorithm algorithm) {
     return !p2p_only_ || (algorithm != Algorithm::nccl && algorithm != Algorithm::host);
   });
@@ -114,16 +123,17 @@ void Selector::rule(std::string_view text) {
   forced_ = Algorithm::automatic;
   p2p_only_ = text == "p2p";
   if (text.empty() || text == "auto" || p2p_only_) return;
-  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct,
-                                    Algorithm::relay, Algorithm::nccl, Algorithm::host}) {
+  for (const Algorithm algorithm :
+       {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct, Algorithm::relay, Algorithm::copy,
+        Algorithm::nccl, Algorithm::host}) {
     if (text == name(algorithm)) {
       forced_ = algorithm;
       return;
     }
   }
   throw InvalidArgument(
-      fmt::format("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, nccl or "
-                  "host, but got '{}'",
+      fmt::format("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, copy, nccl "
+                  "or host, but got '{}'",
                   text));
 }
 
@@ -137,7 +147,7 @@ void Selector::set(CollectiveKind kind, std::vector<SelectorRow> rows) {
                       name(kind), row.up_to_bytes));
     }
     below = row.up_to_bytes;
-    if (!can_serve(row.choice.algorithm, kind)) {
+    if (!can_serve(row.choice.algorithm, kind) || row.choice.algorithm == Algorithm::copy) {
       throw InvalidArgument(fmt::format("{}: expected an algorithm that can do it, but got {}",
                                         name(kind), name(row.choice.algorithm)));
     }
@@ -149,6 +159,18 @@ void Selector::set(CollectiveKind kind, std::vector<SelectorRow> rows) {
   rows_[index_of(kind)] = std::move(rows);
 }
 
+void Selector::set_copy_from(CollectiveKind kind, std::int64_t bytes) {
+  if (bytes < 0 || !can_serve(Algorithm::copy, kind)) {
+    throw InvalidArgument(
+        fmt::format("{}: expected bytes from which an operation that copy can do takes it, but got "
+                    "{}",
+                    name(kind), bytes));
+  }
+  copy_from_[index_of(kind)] = bytes;
+}
+
+std::int64_t Selector::copy_from(CollectiveKind kind) const { return copy_from_[index_of(kind)]; }
+
 const std::vector<SelectorRow>& Selector::rows(CollectiveKind kind) const {
   return rows_[index_of(kind)];
 }
@@ -157,6 +179,8 @@ std::uint32_t Selector::hash() const {
   std::uint64_t state = mix(1, static_cast<std::uint64_t>(forced_));
   state = mix(state, p2p_only_ ? 1 : 0);
   state = mix(state, static_cast<std::uint64_t>(group_ranks_));
+  for (const std::int64_t bytes : copy_from_)
+    state = mix(state, std::bit_cast<std::uint64_t>(bytes));
   for (const std::vector<SelectorRow>& rows : rows_) {
     state = mix(state, rows.size());
     for (const SelectorRow& row : rows) {

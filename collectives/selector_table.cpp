@@ -108,12 +108,25 @@ std::vector<SelectorRow> read_rows(const Json& list, CollectiveKind kind,
 struct Table {
   std::string device;
   int ranks = 0;
+  std::vector<std::pair<CollectiveKind, std::int64_t>> copy_from;
   std::vector<std::pair<CollectiveKind, std::vector<SelectorRow>>> rows;
 };
 
+// The sizes from which registered operations are copied.
+void read_copy_from(const Json& sizes, Table& table, const std::string& where) {
+  if (!sizes.is_object()) fail(where, "operations with their bytes", shown(sizes));
+  for (const auto& [key, bytes] : sizes.items()) {
+    const std::optional<CollectiveKind> kind = kind_of(key);
+    if (!kind || !can_serve(Algorithm::copy, *kind)) {
+      fail(where, "the name of an operation that copy can do", '"' + key + '"');
+    }
+    table.copy_from.emplace_back(*kind, whole_number(bytes, 0, INT64_MAX - 1, where + "." + key));
+  }
+}
+
 Table read_table(const Json& object, const std::string& where) {
   if (!object.is_object()) fail(where, "a table {…}", shown(object));
-  require_only(object, {"device", "ranks", "tables"}, where);
+  require_only(object, {"device", "ranks", "copy_from_bytes", "tables"}, where);
   Table table;
   const Json& device = required(object, "device", where);
   if (!device.is_string() || device.get<std::string>().empty()) {
@@ -122,6 +135,9 @@ Table read_table(const Json& object, const std::string& where) {
   table.device = device.get<std::string>();
   table.ranks = static_cast<int>(
       whole_number(required(object, "ranks", where), 2, 1 << 20, where + ".ranks"));
+  if (object.contains("copy_from_bytes")) {
+    read_copy_from(object["copy_from_bytes"], table, where + ".copy_from_bytes");
+  }
   const Json& kinds = required(object, "tables", where);
   if (!kinds.is_object()) fail(where + ".tables", "operations with their rows", shown(kinds));
   for (const auto& [key, rows] : kinds.items()) {
@@ -190,6 +206,7 @@ Selector Selector::parse(std::string_view json, int ranks, std::string_view devi
   selector.device_ = table.device;
   selector.ranks_ = table.ranks;
   selector.group_ranks_ = ranks;
+  for (const auto& [kind, bytes] : table.copy_from) selector.set_copy_from(kind, bytes);
   for (const auto& [kind, rows] : table.rows) selector.set(kind, rows);
   return selector;
 }
@@ -213,8 +230,11 @@ Selector Selector::load(int ranks, std::string_view device_name) {
 
 std::string Selector::to_json() const {
   Json kinds = Json::object();
+  Json copy_from = Json::object();
   for (int i = 0; i < kCollectiveKinds; ++i) {
     const auto kind = static_cast<CollectiveKind>(i);
+    const std::string key(name(kind));
+    if (this->copy_from(kind) != INT64_MAX) copy_from[key] = this->copy_from(kind);
     if (rows(kind).empty()) continue;
     Json list = Json::array();
     for (const SelectorRow& row : rows(kind)) {
@@ -224,11 +244,12 @@ std::string Selector::to_json() const {
       entry["blocks"] = row.choice.blocks;
       list.push_back(std::move(entry));
     }
-    kinds[std::string(name(kind))] = std::move(list);
+    kinds[key] = std::move(list);
   }
   // One row a line: these files are read and compared by people.
-  std::string text =
-      fmt::format("{{\"device\": {}, \"ranks\": {}, \"tables\": {{", Json(device_).dump(), ranks_);
+  std::string text = fmt::format("{{\"device\": {}, \"ranks\": {}, ", Json(device_).dump(), ranks_);
+  if (!copy_from.empty()) text += fmt::format("\"copy_from_bytes\": {}, ", copy_from.dump());
+  text += "\"tables\": {";
   const char* between = "\n";
   for (const auto& [kind, list] : kinds.items()) {
     text += fmt::format("{}  \"{}\": [", between, kind);

@@ -7,6 +7,7 @@
 
 #include <gantry/device/device.hpp>
 #include <gantry/streams/stream.hpp>
+#include <gantry/tensor/storage.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/descriptor.hpp"
@@ -59,6 +60,11 @@ class Transport {
   // Depends only on the descriptor, so that all ranks agree.
   virtual bool supports(const Descriptor& what) const = 0;
   virtual void run(const CollectiveCall& call, const Stream& stream) = 0;
+  // Opens memory on all ranks, so that operations may read it in place; collective, blocks the
+  // host. Transports that cannot do nothing. Throws: InvalidArgument, and what kept this rank.
+  virtual void add_memory(const Storage&) {}
+  // Gives it up when what is enqueued, and what `stream` has, is done.
+  virtual void remove_memory(const Storage&, const Stream&) {}
   // Makes pending and later calls of every rank throw PeerLostError, where the group's control
   // block does not.
   virtual void abort() noexcept {}

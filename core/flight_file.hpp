@@ -16,7 +16,7 @@
 namespace gantry::flight {
 
 inline constexpr std::uint64_t kMagic = 0x3154'4847'494c'4647;  // "GFLIGHT1"
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::size_t kRing = 1024;
 inline constexpr std::size_t kPieceBytes = 4032;
 inline constexpr const char* kSuffix = ".flight";
@@ -41,13 +41,24 @@ struct Call {
   std::int64_t number;
   std::int64_t count;
   double scale;
+  std::uint64_t place;
   std::int32_t root;
   std::uint8_t kind;
   std::uint8_t op;
   std::uint8_t dtype;
   std::uint8_t reproducible;
 };
-static_assert(sizeof(Call) == 32);
+static_assert(sizeof(Call) == 40);
+
+/// Where in registered memory a call's input begins, as Call::place: number of the registration
+/// from 1, and bytes from its beginning. 0: the input is not registered.
+[[nodiscard]] constexpr std::uint64_t pack_place(std::uint64_t registration, std::uint64_t offset) {
+  return registration << 48 | offset;
+}
+[[nodiscard]] constexpr std::uint64_t registration_of(std::uint64_t place) { return place >> 48; }
+[[nodiscard]] constexpr std::uint64_t offset_of(std::uint64_t place) { return place << 17 >> 17; }
+/// Set if inputs are the ranks' own shares of an output that begins there.
+inline constexpr std::uint64_t kSharesInPlace = std::uint64_t{1} << 47;
 
 /// One call with its circumstances.
 struct Record {
@@ -58,7 +69,7 @@ struct Record {
   std::uint8_t algorithm;
   std::uint8_t reserved[7];
 };
-static_assert(sizeof(Record) == 64);
+static_assert(sizeof(Record) == 72);
 
 /// A place for a Record that one thread writes while others may read.
 class Entry {

@@ -59,11 +59,7 @@ class ExchangeShare {
   // Says to all peers what is called, before anything is staged.
   template <class Crew>
   GANTRY_HD void announce_call(Crew& crew) {
-    crew.for_each_rank(group_.size, [&](int p) {
-      if (p == group_.rank) return;
-      crew.release(&pad_of(group_, p).entry[sequence_ & 1][block_][group_.rank],
-                   signal(sequence_, plan_.digests[p]));
-    });
+    say_call(crew, group_, block_, sequence_, [&](int p) { return plan_.digests[p]; });
   }
   template <class Crew>
   GANTRY_HD bool await_calls(Crew& crew) {
@@ -94,7 +90,7 @@ class ExchangeShare {
   template <class Crew>
   GANTRY_HD void announce(Crew& crew, std::int64_t step) {
     if (step == 0 && !plan_.whole) return announce_call(crew);
-    say(crew, &SignalPad::staged, step);
+    say_steps(crew, group_, &SignalPad::staged, block_, sequence_, step + 1);
   }
 
   template <class Crew>
@@ -108,7 +104,7 @@ class ExchangeShare {
       if (bytes == 0) return true;
       crew.template fold<T>(
           plan_.how, {&plan_.out, begin, 1}, bytes,
-          {slot_at(group_.rank, 0, step), region_bytes(group_, plan_.whole), group_.size});
+          Sources{slot_at(group_.rank, 0, step), region_bytes(group_, plan_.whole), group_.size});
     } else {
       crew.copy(group_.size, plan_.step_bytes, [&](int p) {
         std::byte* to = plan_.out + plan_.take_at[p] + begin;
@@ -126,7 +122,7 @@ class ExchangeShare {
   GANTRY_HD void announce_taken(Crew& crew, std::int64_t step) {
     const std::int64_t all = steps();
     if (plan_.uneven || step + kExchangeRing < all || (plan_.whole && step + 1 == all)) {
-      say(crew, &SignalPad::taken, step);
+      say_steps(crew, group_, &SignalPad::taken, block_, sequence_, step + 1);
     }
   }
   template <class Crew>
@@ -137,22 +133,13 @@ class ExchangeShare {
   // Peers with more steps need not wait for this rank again.
   template <class Crew>
   GANTRY_HD void announce_all(Crew& crew) {
-    say(crew, &SignalPad::staged, kAllSteps - 1);
-    say(crew, &SignalPad::taken, kAllSteps - 1);
+    say_steps(crew, group_, &SignalPad::staged, block_, sequence_, kAllSteps);
+    say_steps(crew, group_, &SignalPad::taken, block_, sequence_, kAllSteps);
   }
 
  private:
   static constexpr int kPushers = 0;
   static constexpr int kTakers = 1;
-
-  template <class Crew>
-  GANTRY_HD void say(Crew& crew, StepWords SignalPad::*words, std::int64_t step) {
-    crew.for_each_rank(group_.size, [&](int p) {
-      if (p == group_.rank) return;
-      crew.release(&(pad_of(group_, p).*words)[block_][group_.rank],
-                   signal(sequence_, static_cast<std::uint32_t>(step + 1)));
-    });
-  }
 
   template <class Crew>
   GANTRY_HD bool await_staged(Crew& crew, std::int64_t step) {

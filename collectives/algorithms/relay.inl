@@ -32,11 +32,7 @@ class RelayShare {
   // Says to all peers what is called, before anything is staged.
   template <class Crew>
   GANTRY_HD void announce_call(Crew& crew) {
-    crew.for_each_rank(group_.size, [&](int p) {
-      if (p == group_.rank) return;
-      crew.release(&pad_of(group_, p).entry[sequence_ & 1][block_][group_.rank],
-                   signal(sequence_, plan_.digest));
-    });
+    say_call(crew, group_, block_, sequence_, [&](int) { return plan_.digest; });
   }
   template <class Crew>
   GANTRY_HD bool await_calls(Crew& crew) {
@@ -67,7 +63,7 @@ class RelayShare {
   template <class Crew>
   GANTRY_HD void announce(Crew& crew, std::int64_t step) {
     if (step == 0 && !plan_.whole) return announce_call(crew);
-    say(crew, &SignalPad::staged, step);
+    say_steps(crew, group_, &SignalPad::staged, block_, sequence_, step + 1);
   }
 
   template <class Crew>
@@ -85,7 +81,7 @@ class RelayShare {
       const std::int64_t offset = part_at(0, step, group_.rank) - group_.workspaces[0];
       crew.template fold<T>(
           plan_.how, {group_.workspaces, offset, plan_.takers}, bytes,
-          {offer_at(group_.rank, step, 0), region_bytes(group_, plan_.whole), group_.size});
+          Sources{offer_at(group_.rank, step, 0), region_bytes(group_, plan_.whole), group_.size});
     } else {
       crew.copy(group_.size, bytes, [&](int turn) {
         const int p = (group_.rank + turn) % group_.size;
@@ -98,7 +94,7 @@ class RelayShare {
 
   template <class Crew>
   GANTRY_HD void announce_part(Crew& crew, std::int64_t step) {
-    say(crew, &SignalPad::ready, step);
+    say_steps(crew, group_, &SignalPad::ready, block_, sequence_, step + 1);
   }
 
   template <class Crew>
@@ -119,7 +115,7 @@ class RelayShare {
   GANTRY_HD void announce_taken(Crew& crew, std::int64_t step) {
     const std::int64_t all = steps();
     if (step + kRelayRing < all || (plan_.whole && step + 1 == all)) {
-      say(crew, &SignalPad::taken, step);
+      say_steps(crew, group_, &SignalPad::taken, block_, sequence_, step + 1);
     }
   }
   template <class Crew>
@@ -132,15 +128,6 @@ class RelayShare {
   static constexpr int kPushers = 0;
   static constexpr int kMakers = 1;
   static constexpr int kTakers = 2;
-
-  template <class Crew>
-  GANTRY_HD void say(Crew& crew, StepWords SignalPad::*words, std::int64_t step) {
-    crew.for_each_rank(group_.size, [&](int p) {
-      if (p == group_.rank) return;
-      crew.release(&(pad_of(group_, p).*words)[block_][group_.rank],
-                   signal(sequence_, static_cast<std::uint32_t>(step + 1)));
-    });
-  }
 
   // Parts are numbered over the owners.
   GANTRY_HD int owner_index(int rank) const { return idle_ >= 0 && rank > idle_ ? rank - 1 : rank; }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "collectives/cuda/crew.cuh"
+#include "collectives/cuda/fold.cuh"
 
 namespace gantry::protocol {
 
@@ -43,6 +44,12 @@ class CudaBlock : public CudaWords {
       cuda::copy_piece(run.to + at, run.from + at, static_cast<int>(clipped(run.bytes, at, kPiece)),
                        static_cast<int>(threadIdx.x) % 32);
     }
+  }
+
+  template <class T, class From>
+  __device__ void fold(const Combination& how, const Targets& to, std::int64_t bytes,
+                       const From& from) {
+    cuda::fold<T, Threads>(how, to, bytes, from, static_cast<int>(threadIdx.x));
   }
 
   // See Note [Crews]; false if a stage did. The last warp of each crew tells of what the others

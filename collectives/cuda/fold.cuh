@@ -23,9 +23,9 @@ __device__ Acc scaled(Acc value, double scale) {
 
 // Folds the 16-byte words of `bytes` in turns of `Threads`. A thread has `Words` words of `Ranks`
 // ranks in flight: they may be a microsecond away.
-template <class F, int Threads, int Ranks, int Words>
+template <class F, int Threads, int Ranks, int Words, class From>
 __device__ void fold_words(const Combination& how, const Targets& to, std::int64_t bytes,
-                           const Sources& from, int thread) {
+                           const From& from, int thread) {
   using Element = typename F::Stored;
   using Acc = typename F::Acc;
   constexpr int V = 16 / sizeof(Element);
@@ -45,7 +45,7 @@ __device__ void fold_words(const Combination& how, const Targets& to, std::int64
 #pragma unroll
       for (int r = 0; r < Ranks; ++r) {
         if (first + r >= ranks) continue;
-        const auto* in = reinterpret_cast<const uint4*>(from.first + (first + r) * from.stride);
+        const auto* in = reinterpret_cast<const uint4*>(from.at(first + r));
 #pragma unroll
         for (int w = 0; w < Words; ++w) {
           if (at + w * Threads < words) loaded[w][r] = in[at + w * Threads];
@@ -94,9 +94,9 @@ __device__ void fold_words(const Combination& how, const Targets& to, std::int64
 
 // See CudaCrew::fold. The operation is chosen once, outside of all loops; sums, the most frequent
 // one, have a form for few ranks, too.
-template <class T, int Threads>
+template <class T, int Threads, class From>
 __device__ void fold(const Combination& how, const Targets& to, std::int64_t bytes,
-                     const Sources& from, int thread) {
+                     const From& from, int thread) {
   using kernels::FoldOp;
   kernels::with_fold<T>(how.op, [&](auto folder) {
     using F = typename decltype(folder)::type;

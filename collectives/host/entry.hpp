@@ -41,7 +41,7 @@ struct HostFrame {
   // Entry of an all_to_all whose counts are the sender's own.
   std::uint64_t is_uneven = 0;
 };
-static_assert(sizeof(HostFrame) == 64);
+static_assert(sizeof(HostFrame) == 72);
 
 // Carries HostFrames over links and keeps what arrived before its turn.
 class HostEntry {

@@ -23,19 +23,8 @@ std::int64_t width_of(const Descriptor& what) {
   return static_cast<std::int64_t>(element_size(what.dtype));
 }
 
-protocol::Combination combination(const Descriptor& what, int ranks) {
-  protocol::Combination how;
-  how.dtype = what.dtype;
-  how.copies = !reduces(what.kind);
-  if (how.copies) return how;
-  const Folding fold = folding(what.op, what.dtype, ranks, name(what.kind));
-  how.op = fold.op;
-  how.divisor = fold.divisor;
-  how.scale = what.scale;
-  return how;
-}
-
 std::uint32_t bit(int rank) { return std::uint32_t{1} << rank; }
+
 // Staging for one block, step and writer.
 std::int64_t slot_capacity(const Group& group, bool whole, int ring, int blocks) {
   const std::int64_t bytes = std::int64_t{group.layout.staging_bytes} * (whole ? 2 : 1);
@@ -87,6 +76,18 @@ void share_out(Exchange& plan, const CollectiveCall& call) {
 }
 
 }  // namespace
+
+protocol::Combination combination(const Descriptor& what, int ranks) {
+  protocol::Combination how;
+  how.dtype = what.dtype;
+  how.copies = !reduces(what.kind);
+  if (how.copies) return how;
+  const Folding fold = folding(what.op, what.dtype, ranks, name(what.kind));
+  how.op = fold.op;
+  how.divisor = fold.divisor;
+  how.scale = what.scale;
+  return how;
+}
 
 Exchange plan_exchange(const Group& group, const CollectiveCall& call, int blocks) {
   Exchange plan;

@@ -6,6 +6,9 @@
 
 namespace gantry {
 
+// How the elements of an operation are combined.
+protocol::Combination combination(const Descriptor& what, int ranks);
+
 // The plan that moves every offer straight to its taker, in `blocks` blocks. Any kind but send and
 // recv.
 protocol::Exchange plan_exchange(const protocol::Group& group, const CollectiveCall& call,

@@ -13,7 +13,9 @@
 #include <gantry/device/guard.hpp>
 
 #include "collectives/control/block.hpp"
+#include "collectives/p2p/copies.hpp"
 #include "collectives/p2p/plans.hpp"
+#include "collectives/p2p/registrations.hpp"
 #include "collectives/p2p/workspace.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/launch.hpp"
@@ -54,6 +56,8 @@ class Lane {
     driver().record_event(event_, stream.native());
     last_ = stream.id();
   }
+  // Makes `stream` wait for what is enqueued.
+  void order_after(const Stream& stream) const { driver().wait_event(stream.native(), event_); }
   // True while something is enqueued. Asks the driver.
   bool is_busy() const { return !driver().event_reached(event_); }
 
@@ -69,7 +73,10 @@ class P2pTransport final : public Transport {
                const Selector& selector)
       : control_(control),
         selector_(selector),
+        bootstrap_(bootstrap),
         workspace_(bootstrap, membership.rank, membership.size, membership.device.index),
+        registrations_(membership.rank, membership.device),
+        copies_(group_, registrations_, membership.device.index),
         operations_(membership.device.index),
         sends_(membership.device.index),
         receives_(membership.device.index) {
@@ -102,6 +109,13 @@ class P2pTransport final : public Transport {
     return operations_.is_busy() || sends_.is_busy() || receives_.is_busy();
   }
 
+  void add_memory(const Storage& storage) override { registrations_.add(bootstrap_, storage); }
+  void remove_memory(const Storage& storage, const Stream& stream) override {
+    // What is under way may read it.
+    operations_.order_after(stream);
+    registrations_.remove(storage);
+  }
+
   void run(const CollectiveCall& call, const Stream& stream) override {
     switch (call.what.kind) {
       case CollectiveKind::send:
@@ -116,11 +130,14 @@ class P2pTransport final : public Transport {
   }
 
  private:
-  void run_together(const CollectiveCall& call, const Stream& stream) {
+  void run_together(CollectiveCall call, const Stream& stream) {
     const std::int64_t bytes = message_bytes(call.what, group_.size);
     Choice choice{Algorithm::direct, kUnevenBlocks};
     if (!call.is_uneven()) {
+      call.what.place = copies_.place_of(call);
       choice = selector_.choose(call.what, bytes);
+      // Elsewhere it does not matter whether memory is registered.
+      if (choice.algorithm != Algorithm::copy) call.what.place = 0;
       const std::int64_t most = std::max<std::int64_t>(1, bytes / kLeastBlockBytes);
       choice.blocks = static_cast<std::uint16_t>(std::clamp<std::int64_t>(choice.blocks, 1, most));
     }
@@ -133,6 +150,8 @@ class P2pTransport final : public Transport {
           return protocol::launch_packet_relay(plan_packet_relay(group_, call), blocks, stream);
         case Algorithm::relay:
           return protocol::launch_relay(plan_relay(group_, call, blocks), blocks, stream);
+        case Algorithm::copy:
+          return copies_.run(call, stream);
         default:
           return protocol::launch_exchange(plan_exchange(group_, call, blocks), blocks, stream);
       }
@@ -150,8 +169,11 @@ class P2pTransport final : public Transport {
 
   ControlBlock& control_;
   const Selector& selector_;
+  Bootstrap& bootstrap_;
   Workspace workspace_;
   protocol::Group group_;
+  Registrations registrations_;
+  Copies copies_;
   Lane operations_;
   Lane sends_;
   Lane receives_;

@@ -13,6 +13,7 @@ void launch_exchange(const Exchange& plan, int blocks, const Stream& stream);
 void launch_packets(const PacketExchange& plan, int blocks, const Stream& stream);
 void launch_packet_relay(const PacketRelay& plan, int blocks, const Stream& stream);
 void launch_relay(const Relay& plan, int blocks, const Stream& stream);
+void launch_phase(const Phase& plan, int blocks, const Stream& stream);
 void launch_send(const Message& plan, const Stream& stream);
 void launch_receive(const Message& plan, const Stream& stream);
 
@@ -25,12 +26,14 @@ void exchange(void* stream, const Exchange& plan, int blocks);
 void packets(void* stream, const PacketExchange& plan, int blocks);
 void packet_relay(void* stream, const PacketRelay& plan, int blocks);
 void relay(void* stream, const Relay& plan, int blocks);
+void phase(void* stream, const Phase& plan, int blocks);
 void send(void* stream, const Message& plan);
 void receive(void* stream, const Message& plan);
 void preload_exchange();
 void preload_packets();
 void preload_packet_relay();
 void preload_relay();
+void preload_phase();
 void preload_message();
 }  // namespace cuda
 
@@ -39,6 +42,7 @@ void exchange(const Exchange& plan, int blocks);
 void packets(const PacketExchange& plan, int blocks);
 void packet_relay(const PacketRelay& plan, int blocks);
 void relay(const Relay& plan, int blocks);
+void phase(const Phase& plan, int blocks);
 void send(const Message& plan);
 void receive(const Message& plan);
 }  // namespace sim

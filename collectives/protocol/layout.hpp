@@ -51,6 +51,7 @@ struct SignalPad {
   std::uint64_t empties[kChannelBlocks][kMaxRanks];  // of a peer's making, in its channel
   std::uint32_t ended[kMaxBlocks];                   // number of the last operation that each ended
   std::uint32_t told[kMaxBlocks];                    // … of which each told the host
+  std::uint32_t opened;  // number of the last operation of several kernels that all ranks began
 };
 
 // 8 bytes of payload, each half with a flag: a half is there when its flag is the operation's.

@@ -114,6 +114,21 @@ struct PacketRelay {
   Group group;
 };
 
+// One kernel of an operation of several, whose data copy engines move between them. It folds
+// `bytes` from each of `arrays`, of all ranks, to `out`, and then lets all ranks come to `step`.
+struct Phase {
+  Group group;
+  std::uint64_t call = 0;
+  std::uint32_t digest = 0;
+  std::uint32_t step = 0;  // larger from phase to phase; 0: nobody waits
+  bool begins = false;     // the operation, which ends at once if the ranks do not agree on it
+  bool ends = false;
+  Combination how;
+  std::byte* out = nullptr;
+  const std::byte* arrays[kMaxRanks] = {};  // aligned to 16 bytes; may hold out
+  std::int64_t bytes = 0;
+};
+
 // One side of a message between two ranks, in slots of the receiver's channel.
 struct Message {
   Group group;

@@ -179,6 +179,28 @@ GANTRY_HD void end(Block& block, const Group& group, std::uint64_t call, std::ui
   block.publish(&group.words->finished, call);
 }
 
+// Says to all peers what this block's rank calls: digest_for(peer) to each.
+template <class Block, class DigestFor>
+GANTRY_HD void say_call(Block& block, const Group& group, int index, std::uint32_t sequence,
+                        const DigestFor& digest_for) {
+  block.for_each_rank(group.size, [&](int peer) {
+    if (peer == group.rank) return;
+    block.release(&pad_of(group, peer).entry[sequence & 1][index][group.rank],
+                  signal(sequence, digest_for(peer)));
+  });
+}
+
+// Says to all peers that `step` steps of this block have come to what `words` tells of.
+template <class Block>
+GANTRY_HD void say_steps(Block& block, const Group& group, StepWords SignalPad::*words, int index,
+                         std::uint32_t sequence, std::int64_t steps) {
+  block.for_each_rank(group.size, [&](int peer) {
+    if (peer == group.rank) return;
+    block.release(&(pad_of(group, peer).*words)[index][group.rank],
+                  signal(sequence, static_cast<std::uint32_t>(steps)));
+  });
+}
+
 // Waits for the entries of block `theirs` of all peers; false, with the fault reported, if the
 // operation cannot go on.
 template <class Block, class Expected>
@@ -229,6 +251,17 @@ struct Sources {
   const std::byte* first;
   std::int64_t stride;
   int count;
+
+  GANTRY_HD const std::byte* at(int i) const { return first + i * stride; }
+};
+
+// `count` arrays, each `offset` from its own base; aligned likewise.
+struct Arrays {
+  const std::byte* const* bases;
+  std::int64_t offset;
+  int count;
+
+  GANTRY_HD const std::byte* at(int i) const { return bases[i] + offset; }
 };
 
 // Copies of one array, at `offset` from the base of each of `ranks`, one bit each.

@@ -127,8 +127,8 @@ class SimBlock {
   }
   bool is_stopped() const { return false; }
 
-  template <class T>
-  void fold(const Combination& how, const Targets& to, std::int64_t bytes, const Sources& from) {
+  template <class T, class From>
+  void fold(const Combination& how, const Targets& to, std::int64_t bytes, const From& from) {
     using Element = typename kernels::Folder<T, kernels::FoldOp::sum>::Stored;
     const std::int64_t count = bytes / static_cast<std::int64_t>(sizeof(Element));
     kernels::with_fold<T>(how.op, [&](auto folder) {
@@ -136,7 +136,7 @@ class SimBlock {
       if constexpr (F::kIsDefined) {
         std::vector<typename F::Acc> acc(static_cast<std::size_t>(count));
         for (int rank = 0; rank < from.count; ++rank) {
-          const auto* in = reinterpret_cast<const Element*>(from.first + rank * from.stride);
+          const auto* in = reinterpret_cast<const Element*>(from.at(rank));
           for (std::size_t i = 0; i < acc.size(); ++i) {
             const auto value = scaled(F::load(in[i]), how.scale);
             acc[i] = rank == 0 ? value : F::combine(acc[i], value);

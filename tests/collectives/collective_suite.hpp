@@ -22,6 +22,9 @@ class CollectiveSuite {
   explicit CollectiveSuite(Communicator& group, std::uint32_t seed = 1)
       : group_(group), seed_(seed) {}
 
+  /// From here on inputs lie in `arena`, one after the other, and from its beginning again.
+  void use_arena(const Tensor& arena) { arena_ = arena; }
+
   void all_reduce(ReduceOp op, DType dtype, std::int64_t count, std::int64_t skew = 0,
                   CollectiveOptions options = {}) {
     Tensor tensor = mine(dtype, count, skew);
@@ -70,7 +73,7 @@ class CollectiveSuite {
 
   void scatter(DType dtype, std::int64_t count, int root, std::int64_t skew = 0) {
     Tensor input;
-    if (group_.rank() == root) input = mine(dtype, count * group_.size(), skew);
+    if (group_.rank() == root) input = apart(dtype, count * group_.size(), skew);
     Tensor output = blank(dtype, count, skew);
     group_.scatter(output, input, root);
     const Bytes all = elements(root, dtype, count * group_.size());
@@ -100,7 +103,8 @@ class CollectiveSuite {
       sent.push_back(count(group_.rank(), p));
       received.push_back(count(p, group_.rank()));
     }
-    const Tensor input = mine(dtype, std::accumulate(sent.begin(), sent.end(), std::int64_t{0}), 0);
+    const Tensor input =
+        apart(dtype, std::accumulate(sent.begin(), sent.end(), std::int64_t{0}), 0);
     Tensor output =
         blank(dtype, std::accumulate(received.begin(), received.end(), std::int64_t{0}), 0);
     group_.all_to_all(output, input, received, sent);
@@ -176,8 +180,23 @@ class CollectiveSuite {
   Bytes elements(int rank, DType dtype, std::int64_t count) const {
     return make_elements(rank, count, dtype, seed_);
   }
-  Tensor mine(DType dtype, std::int64_t count, std::int64_t skew) const {
+  // What ranks have in different numbers.
+  Tensor apart(DType dtype, std::int64_t count, std::int64_t skew) const {
     return tensor_of(elements(group_.rank(), dtype, count), dtype, group_.device(), skew);
+  }
+  Tensor mine(DType dtype, std::int64_t count, std::int64_t skew) {
+    const Tensor tensor = apart(dtype, count, skew);
+    if (!arena_.defined()) return tensor;
+    // Begins at a word, or not.
+    constexpr std::int64_t kWord = 16;
+    const auto width = static_cast<std::int64_t>(element_size(dtype));
+    const std::int64_t size = (count + skew) * width;
+    if (next_ + size > static_cast<std::int64_t>(arena_.nbytes())) next_ = 0;
+    Tensor place =
+        Tensor::from_storage(arena_.storage(), {count}, {1}, next_ / width + skew, dtype);
+    next_ += (size + kWord - 1) / kWord * kWord;
+    place.copy_(tensor);
+    return place;
   }
   Tensor blank(DType dtype, std::int64_t count, std::int64_t skew) const {
     const Bytes zeros(static_cast<std::size_t>(count) * element_size(dtype));
@@ -214,6 +233,8 @@ class CollectiveSuite {
 
   Communicator& group_;
   std::uint32_t seed_;
+  Tensor arena_;
+  std::int64_t next_ = 0;  // bytes of it that are used
 };
 
 }  // namespace gantry::testing

@@ -15,9 +15,8 @@
 #include <gantry/streams/stream_guard.hpp>
 
 #include "collectives/sim/schedule.hpp"
-#include "tests/collectives/collective_suite.hpp"
+#include "tests/collectives/local_group.hpp"
 #include "tests/collectives/throws.hpp"
-#include "tests/support/device_fixture.hpp"
 #include "tests/support/rank_threads.hpp"
 
 namespace gantry {
@@ -27,34 +26,7 @@ using testing::CollectiveSuite;
 using testing::expect_throws;
 using testing::rank_threads;
 
-class CommunicatorLocalTest : public testing::DeviceTest {
- protected:
-  void TearDown() override {
-    unsetenv("GANTRY_COLL_ALGO");
-    DeviceTest::TearDown();
-  }
-
-  static std::vector<Device> devices(int count) {
-    std::vector<Device> result;
-    for (int i = 0; i < count; ++i) result.push_back(Device::cuda(i));
-    return result;
-  }
-
-  // Runs `body(suite, group)` on every rank of a group of `count`.
-  template <class Body>
-  static void on_ranks(int count, Body body) {
-    std::vector<Communicator> group = Communicator::local(devices(count));
-    rank_threads(
-        count,
-        [&](int rank) {
-          Communicator& mine = group[static_cast<std::size_t>(rank)];
-          const DeviceGuard guard(mine.device());
-          CollectiveSuite suite(mine);
-          body(suite, mine);
-        },
-        std::chrono::seconds(240), [&] { group.front().abort(); });
-  }
-};
+using CommunicatorLocalTest = testing::LocalGroupTest;
 
 class EveryAlgorithm : public CommunicatorLocalTest,
                        public ::testing::WithParamInterface<const char*> {};
@@ -114,11 +86,11 @@ TEST_F(CommunicatorLocalTest, NoOrderOfSignalsChangesAnything) {
   GANTRY_REQUIRE_SIM();
   GANTRY_REQUIRE_DEVICES(3);
   protocol::schedule::set_hook(give_way_at_random);
-  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE(seed);
     schedule_seed = seed << 32;
     const char* algorithms[] = {"ll", "ll_relay", "direct", "relay"};
-    setenv("GANTRY_COLL_ALGO", algorithms[seed % 3], 1);
+    setenv("GANTRY_COLL_ALGO", algorithms[seed % 4], 1);
     on_ranks(3, [](CollectiveSuite& suite, Communicator&) {
       suite.all(f32, 1001);
       suite.all(i64, 17);

@@ -43,7 +43,7 @@ ForcedChoice::ForcedChoice(const std::string& algorithm, std::optional<int> bloc
   Selector selector;
   selector.rule(algorithm);
   if (blocks) {
-    if (selector.forced() == Algorithm::automatic) {
+    if (selector.forced() == Algorithm::automatic || selector.forced() == Algorithm::copy) {
       throw InvalidArgument(fmt::format(
           "--blocks: expected one algorithm beside it (--algo), but got {}", algorithm));
     }

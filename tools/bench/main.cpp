@@ -74,8 +74,9 @@ Report measure_group(const Options& options) {
   table.print(head_text(report));
   for (const std::string& algorithm : options.algorithms) {
     const ForcedChoice forced(algorithm, options.blocks);
-    const std::string variant =
+    std::string variant =
         options.blocks ? fmt::format("{}×{}", algorithm, *options.blocks) : algorithm;
+    if (options.registered) variant += " registered";
     group.run([&](const Communicator& communicator) {
       run_rank(communicator, options, variant, group.device_name(), [&](Row row) {
         table.print(row_text(row));

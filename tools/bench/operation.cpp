@@ -7,6 +7,9 @@
 
 #include <gantry/core/error.hpp>
 
+#include "collectives/selector.hpp"
+#include "core/flight_file.hpp"
+
 namespace gantry::bench {
 
 const std::vector<CollectiveKind>& operations() {
@@ -83,6 +86,8 @@ Descriptor describe(const Case& what) {
   call.kind = what.kind;
   if (reduces(what.kind)) call.op = what.op;
   if (what.kind != CollectiveKind::barrier) call.dtype = what.dtype;
+  if (what.registered && can_serve(Algorithm::copy, what.kind))
+    call.place = flight::pack_place(1, 0);
   return call;
 }
 

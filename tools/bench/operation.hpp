@@ -37,9 +37,10 @@ struct Case {
   DType dtype = f32;
   ReduceOp op = ReduceOp::sum;
   int root = 0;
-  std::int64_t count = 0;  ///< elements as the operation counts them: of one rank's part
-  std::int64_t bytes = 0;  ///< size of the message
-  int graph_calls = 0;     ///< calls in one graph; 0: eager
+  std::int64_t count = 0;   ///< elements as the operation counts them: of one rank's part
+  std::int64_t bytes = 0;   ///< size of the message
+  int graph_calls = 0;      ///< calls in one graph; 0: eager
+  bool registered = false;  ///< inputs are registered, if that makes a difference
 };
 
 /// The case of about `bytes`: parts are at least one element, and whole ones.

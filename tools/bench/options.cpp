@@ -72,15 +72,17 @@ void add_options(CLI::App& app, Options& options, Words& words) {
   app.add_option("-G,--graph", options.graph_calls, "measures graphs of so many calls, too")
       ->check(CLI::Range(1, 10'000));
   app.add_flag("--graph-only", words.graph_only, "no eager calls beside --graph");
-  app.add_option("-a,--algo", words.algorithms,
-                 "auto p2p ll ll_relay direct relay nccl host; several give a curve each (auto, or "
-                 "GANTRY_COLL_ALGO)")
+  app.add_option(
+         "-a,--algo", words.algorithms,
+         "auto p2p ll ll_relay direct relay copy nccl host; several give a curve each (auto, or "
+         "GANTRY_COLL_ALGO)")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--transport", words.transport, "auto p2p nccl host")
       ->check(CLI::IsMember({"auto", "p2p", "nccl", "host"}));
   app.add_option("--blocks", options.blocks, "thread blocks of the kernels, with one --algo")
       ->check(CLI::Range(1, kMostTableBlocks));
+  app.add_flag("-R,--register", options.registered, "inputs are registered on all ranks");
   app.add_option("--tensors", options.tensors, "tensors of a coalesced form (200)")
       ->check(CLI::Range(1, 100'000));
   app.add_option("-J,--json", options.json, "writes the results, - for stdout");
@@ -103,8 +105,10 @@ void read_operations(Options& options, const Words& words) {
                                           fmt::join(comm_forms(), ", "), form));
       }
     }
-    if (options.graph_calls > 0 || !words.transport.empty() || words.algorithms.size() > 1) {
-      throw InvalidArgument("--comm: expected neither --graph nor --transport nor several --algo");
+    if (options.graph_calls > 0 || !words.transport.empty() || words.algorithms.size() > 1 ||
+        options.registered) {
+      throw InvalidArgument(
+          "--comm: expected neither --graph nor --transport nor --register nor several --algo");
     }
     return;
   }
@@ -131,7 +135,8 @@ void read_algorithms(Options& options, const Words& words) {
   for (const std::string& text : options.algorithms) {
     Selector selector;
     selector.rule(text);
-    if (options.blocks && selector.forced() == Algorithm::automatic) {
+    if (options.blocks &&
+        (selector.forced() == Algorithm::automatic || selector.forced() == Algorithm::copy)) {
       throw InvalidArgument(
           fmt::format("--blocks: expected an algorithm beside it (--algo), but got {}", text));
     }
@@ -179,7 +184,8 @@ Options parse_options(const std::vector<std::string>& arguments) {
 std::vector<Case> cases_of(const Options& options, CollectiveKind kind, int ranks) {
   std::vector<Case> cases;
   for (const std::int64_t bytes : options.sizes) {
-    const Case made = make_case(kind, options.dtype, options.op, options.root, bytes, ranks);
+    Case made = make_case(kind, options.dtype, options.op, options.root, bytes, ranks);
+    made.registered = options.registered;
     if (cases.empty() || made.count != cases.back().count) cases.push_back(made);
   }
   return cases;

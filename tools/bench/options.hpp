@@ -23,6 +23,7 @@ struct Options {
   int root = 0;
   int devices = 0;  ///< 0: all
   std::optional<int> blocks;
+  bool registered = false;
   int tensors = 200;
   int graph_calls = 0;
   bool eager = true;

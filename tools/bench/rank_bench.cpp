@@ -8,6 +8,7 @@
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 
+#include "collectives/selector.hpp"
 #include "tools/bench/captured_calls.hpp"
 #include "tools/bench/rank_part.hpp"
 
@@ -17,7 +18,35 @@ namespace gantry::bench {
 struct RankBench::Buffers {
   Tensor input;
   Tensor output;
+
+  const Tensor& source(CollectiveKind kind) const { return is_in_place(kind) ? output : input; }
 };
+
+namespace {
+
+// Keeps a tensor registered, or none.
+class Registration {
+ public:
+  Registration(Communicator& communicator, const Tensor& tensor)
+      : communicator_(communicator), tensor_(tensor) {
+    if (tensor_.defined()) communicator_.register_memory(tensor_);
+  }
+  ~Registration() {
+    try {
+      if (tensor_.defined()) communicator_.deregister_memory(tensor_);
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "gantry-bench: {}\n", error.what());
+    }
+  }
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+
+ private:
+  Communicator& communicator_;
+  Tensor tensor_;
+};
+
+}  // namespace
 
 RankBench::RankBench(Communicator communicator)
     : communicator_(std::move(communicator)),
@@ -38,7 +67,7 @@ RankBench::Buffers RankBench::make_buffers(const Case& what) const {
 void RankBench::fill(const Case& what, Buffers& buffers) const {
   // What an operation overwrites begins as the opposite of what is expected most often.
   if (buffers.output.defined()) buffers.output.fill_(1);
-  Tensor& source = is_in_place(what.kind) ? buffers.output : buffers.input;
+  Tensor source = buffers.source(what.kind);
   if (!source.defined()) return;
   std::vector<std::byte> host(source.nbytes());
   write_pattern(source_pattern(communicator_.rank(), what.dtype), what.dtype, 0, source.numel(),
@@ -174,6 +203,9 @@ CaseResult RankBench::run(const Case& what, const Repetitions& repetitions, bool
       })) {
     return result;
   }
+  const bool reads_in_place = what.registered && can_serve(Algorithm::copy, what.kind);
+  const Registration registration(communicator_,
+                                  reads_in_place ? buffers.source(what.kind) : Tensor());
   if (!all_can([&] {
         if (what.graph_calls > 0) graph = CapturedCalls(stream_, [&] { submit(what, buffers); });
       })) {

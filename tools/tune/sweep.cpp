@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include <gantry/core/error.hpp>
 
@@ -17,16 +18,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Copy engines take no thread blocks, so one number is as good as another.
-constexpr std::uint16_t kCopyBlocks = 16;
+// What takes no thread blocks of ours, so one number is as good as another.
+constexpr std::uint16_t kAnyBlocks = 16;
 
 std::vector<Choice> candidates(const Options& options, int ranks) {
   std::vector<Choice> choices;
   for (const Algorithm algorithm : options.algorithms) {
     if (needs_three_ranks(algorithm) && ranks < 3) continue;
-    const bool kernels = algorithm != Algorithm::nccl && algorithm != Algorithm::host;
+    const bool kernels = algorithm != Algorithm::nccl && algorithm != Algorithm::host &&
+                         algorithm != Algorithm::copy;
     if (!kernels) {
-      choices.push_back({algorithm, kCopyBlocks});
+      choices.push_back({algorithm, kAnyBlocks});
       continue;
     }
     for (const int blocks : options.blocks) {
@@ -66,6 +68,7 @@ void run_rank(const Communicator& communicator, const Options& options, const Ch
     for (const std::int64_t bytes : options.sizes) {
       bench::Case what =
           bench::make_case(kind, options.dtype, ReduceOp::sum, 0, bytes, communicator.size());
+      what.registered = choice.algorithm == Algorithm::copy;
       if (what.count == before || !can_serve(choice.algorithm, bench::describe(what), what.bytes)) {
         continue;
       }
@@ -105,7 +108,9 @@ Findings sweep(bench::RankGroup& group, const Options& options,
       progress(fmt::format("{} of {}: {}, {} blocks", i + 1, choices.size(), name(choice.algorithm),
                            choice.blocks));
     }
-    const bench::ForcedChoice forced(std::string(name(choice.algorithm)), choice.blocks);
+    std::optional<int> blocks;
+    if (choice.algorithm != Algorithm::copy) blocks = choice.blocks;
+    const bench::ForcedChoice forced(std::string(name(choice.algorithm)), blocks);
     group.run([&](const Communicator& communicator) {
       if (communicator.size() > 1 && communicator.transport() != "p2p") {
         throw NotSupported(fmt::format(
@@ -151,8 +156,14 @@ std::string table_text(const Findings& findings, const std::string& present) {
   }
   Selector selector = Selector::parse(base.dump(), ranks, device);
   for (const auto& [kind, samples] : findings.samples) {
-    std::vector<SelectorRow> rows = choose_rows(samples);
+    std::vector<Sample> copies;
+    std::vector<Sample> kernels;
+    for (const Sample& sample : samples) {
+      (sample.choice.algorithm == Algorithm::copy ? copies : kernels).push_back(sample);
+    }
+    std::vector<SelectorRow> rows = choose_rows(kernels);
     if (!rows.empty()) selector.set(kind, std::move(rows));
+    if (!copies.empty()) selector.set_copy_from(kind, copy_from(copies, kernels));
   }
   if (others.empty()) return selector.to_json();
   others.push_back(Json::parse(selector.to_json()));

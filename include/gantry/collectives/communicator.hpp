@@ -85,7 +85,8 @@ class Communicator {
               CollectiveOptions options = {});
   /// Overwrites `tensor` with that of rank `root`.
   Work broadcast(Tensor& tensor, int root = 0, CollectiveOptions options = {});
-  /// Writes every rank's `input` into `output`, joined along dim 0 in rank order.
+  /// Writes every rank's `input` into `output`, joined along dim 0 in rank order. The input may be
+  /// its place in the output.
   /// Shapes: output has size() times the rows of input; inputs are equal on all ranks.
   Work all_gather(Tensor& output, const Tensor& input, CollectiveOptions options = {});
   /// Reduces `input` and leaves rows rank·m … (rank+1)·m-1 of the result in `output`.
@@ -116,6 +117,23 @@ class Communicator {
   /// Work submitted later on any rank runs after all work submitted earlier on every rank. Moves
   /// no data; the host does not wait.
   Work barrier(CollectiveOptions options = {});
+  /// Opens the memory that `tensor` looks at, all of its storage, on every rank. Large operations
+  /// whose input lies there, at the same offset on every rank, then go without staging: copy
+  /// engines read it in place, which leaves the multiprocessors to others. For all_reduce,
+  /// all_gather, reduce_scatter and all_to_all; others, small ones, and those of ranks that cannot
+  /// reach each other's memory run as ever.
+  ///
+  /// Collective: every rank calls it in the same order with memory of one size, and then gives all
+  /// operations inputs that are registered, or none; else they are a mismatch. After a mismatch of
+  /// such operations their outputs are undefined. Blocks the host. The group holds the memory until
+  /// deregister_memory() or its end; groups made by split() and shrink() know nothing of it.
+  /// Throws, on every rank: InvalidArgument for memory of different sizes, of other devices, or
+  /// registered already; NotSupported for memory that export_ipc() refuses.
+  void register_memory(const Tensor& tensor);
+  /// Gives up what register_memory() opened. Every rank calls it between the same operations; the
+  /// host does not wait. Graphs that read the memory must not be launched again.
+  /// Throws: InvalidArgument if it is not registered.
+  void deregister_memory(const Tensor& tensor);
   /// Blocks the host until every rank has called it. Touches no device.
   void host_barrier();
   /// Joins one byte string of every rank, in rank order, on the host.
@@ -138,6 +156,7 @@ class Communicator {
   class Impl;
   explicit Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   Work submit(CollectiveCall& call, const CollectiveOptions& options);
+  bool is_own_share(const CollectiveCall& call, const Tensor& output, const Tensor& input) const;
   Work move_between(CollectiveCall& call, Tensor* output, const Tensor* input,
                     const CollectiveOptions& options);
 

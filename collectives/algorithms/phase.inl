@@ -1,0 +1,66 @@
+// The kernels of an operation whose data copy engines move.
+#pragma once
+
+#include "collectives/protocol/signal.hpp"
+
+namespace gantry::protocol {
+
+// Note [Phases]
+// An operation on registered memory needs no staging: ranks read each other's inputs where they
+// are, copy engines whole shares, kernels what they fold. What is left for signals is to say that
+// all inputs are ready, that all parts are made, and that all have read what they need. These come
+// from kernels before, between and after the copies: the phases of one operation, which begins with
+// the first and ends with the last, under one number.
+//
+// If ranks call different things the first phase ends the operation, and the others, which are
+// enqueued already, find that it is not open. Copies run all the same: they read other ranks'
+// memory and write this rank's result, which is undefined then; what is folded stays as it is.
+
+// A block's part of `bytes`, in words of 16.
+GANTRY_HD inline std::int64_t slice_of(std::int64_t bytes, int blocks) {
+  return (bytes + 16 * std::int64_t{blocks} - 1) / (16 * std::int64_t{blocks}) * 16;
+}
+
+// Whether an operation that earlier phases began goes on here. What they told the host of it, this
+// one takes back.
+template <class Block>
+GANTRY_HD bool is_open(Block& block, const Group& group, std::uint32_t sequence) {
+  SignalPad& pad = pad_of(group, group.rank);
+  if (block.own(&pad.opened) != sequence) return false;
+  block.for_each(kMaxBlocks, [&](std::int64_t i) {
+    if (block.own(&pad.told[i]) == sequence) block.note_told();
+  });
+  return true;
+}
+
+template <class T, class Block>
+GANTRY_HD void phase(Block& block, const Phase& plan) {
+  const Group& group = plan.group;
+  const int index = block.index();
+  const std::uint32_t sequence = begin(block, group);
+  if (plan.begins) {
+    say_call(block, group, index, sequence, [&](int) { return plan.digest; });
+    if (!await_entries(block, group, plan.call, index, sequence,
+                       [&](int) { return plan.digest; })) {
+      return end(block, group, plan.call, sequence);
+    }
+  } else if (!is_open(block, group, sequence)) {
+    return;
+  }
+  if constexpr (kCombines<T>) {
+    const std::int64_t slice = slice_of(plan.bytes, block.count());
+    const std::int64_t bytes = clipped(plan.bytes, index * slice, slice);
+    block.template fold<T>(plan.how, {&plan.out, index * slice, 1}, bytes,
+                           Arrays{plan.arrays, index * slice, group.size});
+  }
+  if (plan.step > 0) {
+    block.sync();
+    say_steps(block, group, &SignalPad::staged, index, sequence, plan.step);
+    await_steps(block, group, pad_of(group, group.rank).staged[index], plan.call, sequence,
+                plan.step);
+  }
+  if (plan.ends) return end(block, group, plan.call, sequence);
+  if (index == 0 && block.is_leader()) block.set_own(&pad_of(group, group.rank).opened, sequence);
+}
+
+}  // namespace gantry::protocol

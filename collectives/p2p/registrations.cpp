@@ -1,0 +1,137 @@
+#include "collectives/p2p/registrations.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <string>
+
+#include <gantry/core/error.hpp>
+#include <gantry/memory/ipc.hpp>
+
+#include "core/flight_file.hpp"
+
+namespace gantry {
+
+struct Registrations::Entry {
+  Storage mine;
+  std::vector<memory::ImportedBlock> others;
+  std::vector<const std::byte*> bases;  // by rank
+};
+
+namespace {
+
+// What a rank tells the others: its bytes, then its handle.
+std::string offer_of(const Storage& storage) {
+  const std::uint64_t bytes = storage.bytes();
+  const memory::IpcHandle handle = memory::export_ipc(*storage.block());
+  std::string offer(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+  return offer.append(reinterpret_cast<const char*>(handle.bytes.data()), handle.bytes.size());
+}
+
+std::uint64_t bytes_of(const std::string& offer) {
+  std::uint64_t bytes = 0;
+  std::memcpy(&bytes, offer.data(), sizeof bytes);
+  return bytes;
+}
+
+memory::IpcHandle handle_of(const std::string& offer) {
+  const auto* data = reinterpret_cast<const std::byte*>(offer.data());
+  return {{data + sizeof(std::uint64_t), data + offer.size()}};
+}
+
+}  // namespace
+
+Registrations::Registrations(int rank, Device device) : rank_(rank), device_(device) {}
+Registrations::~Registrations() = default;
+
+void Registrations::add(Bootstrap& bootstrap, const Storage& storage) {
+  // A failure on one rank must reach the others: they wait in the exchange.
+  auto entry = std::make_unique<Entry>();
+  entry->mine = storage;
+  std::string offer;
+  std::exception_ptr failure;
+  try {
+    if (std::ranges::any_of(entries_, [&](const auto& e) { return e && e->mine == storage; })) {
+      throw InvalidArgument("register_memory: expected memory that is not registered yet");
+    }
+    if (storage.block() == nullptr) {
+      throw NotSupported(
+          fmt::format("register_memory: expected memory of a device allocator, but got {}",
+                      storage.bytes() == 0 ? "an empty tensor" : "foreign or imported memory"),
+          device_.str());
+    }
+    offer = offer_of(storage);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const std::vector<std::string> offers = bootstrap.all_gather(offer);
+  try {
+    if (failure) std::rethrow_exception(failure);
+    for (std::size_t peer = 0; peer < offers.size(); ++peer) {
+      if (offers[peer].empty()) {
+        throw InvalidArgument(
+            fmt::format("register_memory: rank {} could not share its memory", peer));
+      }
+      if (bytes_of(offers[peer]) != storage.bytes()) {
+        throw InvalidArgument(fmt::format(
+            "register_memory: expected memory of one size on all ranks, but rank {} has {} bytes "
+            "and rank {} has {}",
+            rank_, storage.bytes(), peer, bytes_of(offers[peer])));
+      }
+    }
+    for (std::size_t peer = 0; peer < offers.size(); ++peer) {
+      if (static_cast<int>(peer) == rank_) {
+        entry->bases.push_back(static_cast<const std::byte*>(storage.data()));
+        continue;
+      }
+      entry->others.push_back(memory::import_ipc(handle_of(offers[peer]), device_));
+      entry->bases.push_back(static_cast<const std::byte*>(entry->others.back().data()));
+    }
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  // It counts only if everyone has it.
+  const std::vector<std::string> states = bootstrap.all_gather(failure ? "" : "opened");
+  if (failure) std::rethrow_exception(failure);
+  if (const auto failed = std::ranges::find(states, ""); failed != states.end()) {
+    throw InvalidArgument(fmt::format("register_memory: rank {} could not open the others' memory",
+                                      failed - states.begin()));
+  }
+  const auto free = std::ranges::find_if(entries_, [](const auto& e) { return e == nullptr; });
+  if (free != entries_.end()) {
+    *free = std::move(entry);
+  } else {
+    entries_.push_back(std::move(entry));
+  }
+}
+
+void Registrations::remove(const Storage& storage) {
+  const auto found = std::ranges::find_if(
+      entries_, [&](const auto& entry) { return entry && entry->mine == storage; });
+  if (found == entries_.end()) {
+    throw InvalidArgument("deregister_memory: expected registered memory");
+  }
+  found->reset();
+}
+
+std::uint64_t Registrations::find(const void* data, std::int64_t bytes) const {
+  const auto at = reinterpret_cast<std::uintptr_t>(data);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!entries_[i]) continue;
+    const auto base = reinterpret_cast<std::uintptr_t>(entries_[i]->mine.data());
+    if (at < base || at + static_cast<std::uint64_t>(bytes) > base + entries_[i]->mine.bytes()) {
+      continue;
+    }
+    return flight::pack_place(i + 1, at - base);
+  }
+  return 0;
+}
+
+const std::byte* Registrations::address(std::uint64_t place, int rank) const {
+  const Entry& entry = *entries_[flight::registration_of(place) - 1];
+  return entry.bases[static_cast<std::size_t>(rank)] + flight::offset_of(place);
+}
+
+}  // namespace gantry

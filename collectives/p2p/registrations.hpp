@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <gantry/device/device.hpp>
+#include <gantry/tensor/storage.hpp>
+
+#include "collectives/bootstrap/bootstrap.hpp"
+
+namespace gantry {
+
+// Memory of every rank that all ranks have open, in the order in which it was registered. Ranks
+// register and give up together, so that a registration's number means the same everywhere.
+class Registrations {
+ public:
+  Registrations(int rank, Device device);
+  ~Registrations();
+  Registrations(const Registrations&) = delete;
+  Registrations& operator=(const Registrations&) = delete;
+
+  // Opens `storage` of each rank on all others and keeps it alive. Collective; blocks the host.
+  // Throws, on every rank: InvalidArgument for memory of different sizes, or that a rank could not
+  // share; what kept this rank from it.
+  void add(Bootstrap& bootstrap, const Storage& storage);
+  // Gives up what add() opened. Not collective by itself. Throws: InvalidArgument if there is none.
+  void remove(const Storage& storage);
+
+  // Where `bytes` at `data` lie, as flight::pack_place() has it; 0 if they are not registered.
+  std::uint64_t find(const void* data, std::int64_t bytes) const;
+  // The same place in `rank`'s memory, as this rank's device addresses it.
+  const std::byte* address(std::uint64_t place, int rank) const;
+
+ private:
+  struct Entry;
+
+  int rank_;
+  Device device_;
+  std::vector<std::unique_ptr<Entry>> entries_;  // by number, from 1; null: given up
+};
+
+}  // namespace gantry
