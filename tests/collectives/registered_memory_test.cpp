@@ -101,6 +101,7 @@ TEST_F(RegisteredMemoryTest, OperationsFollowEachOtherWithoutTheHost) {
     group.register_memory(memory);
     Tensor tensor = memory;
     tensor.fill_(group.rank() + 1);
+    synchronize(group.device());
     Tensor joined = empty({kCount * group.size()}, {.dtype = i64, .device = group.device()});
     // The next operation overwrites what peers may still be reading, were it not ordered.
     std::int64_t expected = 0;

@@ -62,11 +62,20 @@ Tensor values(const Communicator& group, std::int64_t length, double value) {
   return full({length}, value, {.dtype = f32, .device = group.device()});
 }
 
+// Registered memory for inputs, while there is some.
+Tensor arena;
+
+Tensor input(const Communicator& group, std::int64_t length, double value) {
+  if (!arena.defined()) return values(group, length, value);
+  Tensor tensor = arena.narrow(0, 0, length);
+  return tensor.fill_(value);
+}
+
 // Sum of rank + 1.
 double sum_of(const Communicator& group) { return group.size() * (group.size() + 1) / 2.0; }
 
 void check_all_reduce(Communicator& group, std::int64_t length) {
-  Tensor tensor = values(group, length, group.rank() + 1);
+  Tensor tensor = input(group, length, group.rank() + 1);
   group.all_reduce(tensor).synchronize();
   require(tensor.amin().item<double>() == sum_of(group) &&
               tensor.amax().item<double>() == sum_of(group),
@@ -74,7 +83,7 @@ void check_all_reduce(Communicator& group, std::int64_t length) {
 }
 
 void check_all_gather(Communicator& group, std::int64_t length) {
-  const Tensor mine = values(group, length, group.rank() + 1);
+  const Tensor mine = input(group, length, group.rank() + 1);
   Tensor all = values(group, length * group.size(), 0);
   group.all_gather(all, mine).synchronize();
   for (int rank = 0; rank < group.size(); ++rank) {
@@ -207,9 +216,16 @@ int run_groups(Communicator& world) {
   return 0;
 }
 
-// Rank `victim` dies at its `point`th signal from now; the others go on without it.
+// Rank `victim` dies at its `point`th signal from now; the others go on without it. If
+// `registered`, inputs are.
 int run_step(Communicator& world, const std::string& operation, int victim, std::int64_t point,
-             std::int64_t length) {
+             std::int64_t length, bool registered) {
+  const auto register_inputs = [&](Communicator& group) {
+    if (!registered) return;
+    arena = values(group, length, 0);
+    group.register_memory(arena);
+  };
+  register_inputs(world);
   // Who is done with world() earlier must not take the store away from the others.
   world.host_barrier();
   if (world.rank() == victim) last_point = points.load() + point;
@@ -226,8 +242,10 @@ int run_step(Communicator& world, const std::string& operation, int victim, std:
   }
   Communicator rest = world.shrink({victim});
   require(rest.size() == world.size() - 1, "size after shrink");
+  register_inputs(rest);
   check(operation, rest, length);
   check_all_reduce(rest, length);
+  arena = Tensor();
   say("survived");
   return 0;
 }
@@ -257,7 +275,7 @@ int main(int argc, char** argv) {
     if (what == "groups") return run_groups(world);
     if (what == "step") {
       return run_step(world, arguments[1], std::stoi(arguments[2]), std::stoll(arguments[3]),
-                      std::stoll(arguments[4]));
+                      std::stoll(arguments[4]), arguments[5] == "registered");
     }
     fmt::print(stderr, "unknown command '{}'\n", what);
     return 2;

@@ -185,7 +185,8 @@ TEST(WatchdogTest, SurvivorsGoOnWhereverARankWasKilled) {
   };
   const Kind kinds[] = {{"all_reduce", "ll"},       {"all_reduce", "direct"},
                         {"all_reduce", "ll_relay"}, {"all_reduce", "relay"},
-                        {"all_gather", "auto"},     {"messages", "auto"}};
+                        {"all_gather", "auto"},     {"messages", "auto"},
+                        {"all_reduce", "copy"},     {"all_gather", "copy"}};
   const std::int64_t rounds = env::get_int("GANTRY_TEST_ROUNDS", 1, 1'000'000).value_or(40);
   std::mt19937 random(
       static_cast<unsigned>(env::get_int("GANTRY_TEST_SEED", 0, 1 << 30).value_or(20)));
@@ -200,10 +201,11 @@ TEST(WatchdogTest, SurvivorsGoOnWhereverARankWasKilled) {
         fmt::format("round {}: {} {} of {} elements, rank {} at point {}", round, kind.operation,
                     kind.algorithm, length, victim, point);
     const FlightFolder folder;
-    RankProcesses ranks = start(3,
-                                {"step", kind.operation, std::to_string(victim),
-                                 std::to_string(point), std::to_string(length)},
-                                {{"GANTRY_COLL_ALGO", kind.algorithm}});
+    RankProcesses ranks =
+        start(3,
+              {"step", kind.operation, std::to_string(victim), std::to_string(point),
+               std::to_string(length), kind.algorithm == std::string("copy") ? "registered" : ""},
+              {{"GANTRY_COLL_ALGO", kind.algorithm}});
     for (int rank = 0; rank < 3; ++rank) {
       const Outcome outcome = ranks[rank].wait();
       if (rank == victim) {

@@ -13,6 +13,7 @@
 #include "tools/bench/operation.hpp"
 #include "tools/bench/report.hpp"
 #include "tools/replay/worker.hpp"
+#include "tools/tune/rows.hpp"
 
 namespace gantry::bench {
 namespace {
@@ -275,7 +276,7 @@ TEST(TuneTest, WritesATableThatIsTaken) {
       EXPECT_EQ(row.wrong, 0) << row_text(row);
       tried.insert(row.algorithm);
     }
-    EXPECT_EQ(tried, (std::set<std::string>{"ll", "ll_relay", "direct", "relay"}));
+    EXPECT_EQ(tried, (std::set<std::string>{"ll", "ll_relay", "direct", "relay", "copy"}));
     // The library accepts it, and says so by taking what it holds.
     const TemporaryFile results(".json");
     const Outcome used = run(Words{kBench, "-g", "3", "-J", results.path()} + kShort,
@@ -303,6 +304,25 @@ TEST(TuneTest, EndsEveryTableWithWhatCarriesAllSizes) {
     EXPECT_EQ(rows.back().choice.algorithm, large);
     EXPECT_EQ(rows.back().up_to_bytes, INT64_MAX);
   }
+}
+
+TEST(TuneTest, FindsTheSizeFromWhichCopiesStayAhead) {
+  using tune::Sample;
+  const Choice copy{Algorithm::copy, 16};
+  const std::vector<Sample> others{
+      {8, {Algorithm::ll, 8}, 3},       {8, {Algorithm::direct, 8}, 9},
+      {64, {Algorithm::direct, 8}, 10}, {512, {Algorithm::direct, 8}, 20},
+      {512, {Algorithm::relay, 8}, 30}, {4096, {Algorithm::relay, 8}, 90}};
+  const auto from = [&](double at_8, double at_64, double at_512, double at_4096) {
+    return tune::copy_from(
+        {{8, copy, at_8}, {64, copy, at_64}, {512, copy, at_512}, {4096, copy, at_4096}}, others);
+  };
+  EXPECT_EQ(from(9, 11, 19, 80), 512);
+  EXPECT_EQ(from(2, 11, 19, 80), 512) << "not the size where they lead once";
+  EXPECT_EQ(from(2, 9, 19, 80), 8);
+  EXPECT_EQ(from(5, 9, 21, 80), 4096);
+  EXPECT_EQ(from(2, 9, 19, 91), INT64_MAX);
+  EXPECT_EQ(tune::copy_from({}, others), INT64_MAX);
 }
 
 TEST(TuneTest, KeepsTablesOfOtherMachines) {
