@@ -67,7 +67,7 @@ void DeviceHeap::settle_own(ThreadCache& cache) noexcept {
   cache.for_each_of(*this, [this](Magazines& table) {
     add(table);
     if (Magazines::Magazine& large = table.by_grains[Magazines::kLarge]; large.count != 0) {
-      large.count = 0;
+      large.clear();
       HeapBlock& block = *large.blocks[0];
       block.arena->free.insert(block);
     }

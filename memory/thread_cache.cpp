@@ -1,9 +1,6 @@
 #include "memory/thread_cache.hpp"
 
-#include <linux/membarrier.h>
 #include <pthread.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <memory>
 #include <mutex>
@@ -14,12 +11,6 @@
 
 namespace gantry::memory {
 namespace {
-
-bool has_membarrier() {
-  static const bool registered =
-      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-  return registered;
-}
 
 // Lock order: a heap's lock before this one.
 struct CacheRegistry {
@@ -52,7 +43,7 @@ thread_local ThreadCacheOwner owner;
 
 }  // namespace
 
-ThreadCache::ThreadCache() : fences_(!has_membarrier()) {}
+ThreadCache::ThreadCache() = default;
 
 // The parent's other threads may have been anywhere. So a cache that is there is fit to be used,
 // which saves the hot path a question.
@@ -146,7 +137,7 @@ std::size_t ThreadCache::empty(DeviceHeap& heap, HeapBlock** blocks) noexcept {
         block.next_in_bin = *blocks;
         *blocks = &block;
       }
-      if (blocks != nullptr) magazine.count = 0;
+      if (blocks != nullptr) magazine.clear();
     }
   }
   return kept;
@@ -157,11 +148,7 @@ void ThreadCache::claim() noexcept { claimed_.store(true, std::memory_order_seq_
 std::size_t ThreadCache::visit_all(DeviceHeap& heap, HeapBlock** blocks) noexcept {
   const std::lock_guard lock(registry().mutex);
   for (ThreadCache* cache : registry().caches) cache->claim();
-  if (has_membarrier()) {
-    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-  } else {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-  }
+  AsymmetricFence::heavy();
   std::size_t kept = 0;
   for (ThreadCache* cache : registry().caches) {
     while (cache->busy_.load(std::memory_order_acquire)) std::this_thread::yield();

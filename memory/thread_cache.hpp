@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "memory/asymmetric_fence.hpp"
 #include "memory/heap_block.hpp"
 #include "memory/size_policy.hpp"
 #include "memory/usage_account.hpp"
@@ -28,8 +29,13 @@ struct Magazines {
   struct Magazine {
     std::uint32_t count = 0;
     std::uint32_t depth = kDepth;
-    std::size_t bytes = 0;  ///< of the blocks: read here, because theirs are far away
+    std::size_t bytes = 0;  ///< of the blocks, which are far away; 0 if there are none
     std::array<HeapBlock*, kDepth> blocks;
+
+    void clear() {
+      count = 0;
+      bytes = 0;
+    }
   };
   /// Where the last block above kMagazineBlockLimit is that was freed, until anything else is asked
   /// of the heap: keeping more of them would waste what others need.
@@ -53,7 +59,7 @@ struct Magazines {
   }
   /// What a block counts among the bytes that its thread keeps.
   [[nodiscard]] static std::size_t kept(std::size_t bytes) {
-    return bytes <= kMagazineBlockLimit ? bytes : 0;
+    return bytes & (std::size_t{0} - static_cast<std::size_t>(bytes <= kMagazineBlockLimit));
   }
 };
 
@@ -61,9 +67,7 @@ struct Magazines {
 // A thread's cache is used by that thread, and now and then emptied by another one that is short of
 // memory or asks for statistics. The owner announces itself with a plain store to busy_ and then
 // looks at claimed_; who wants in stores claimed_ and then looks at busy_. One of both must see the
-// other, which takes a full barrier on both sides; the rare side pays for it with membarrier(2),
-// which puts one into every running thread of the process. Where the kernel lacks it, the owner
-// pays with a fence.
+// other, which takes a full barrier on both sides; the rare side pays for both (AsymmetricFence).
 
 /// The magazines of one thread.
 class ThreadCache {
@@ -103,8 +107,7 @@ class ThreadCache {
 
   [[nodiscard]] bool enter() noexcept {
     busy_.store(true, std::memory_order_relaxed);
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (fences_) std::atomic_thread_fence(std::memory_order_seq_cst);
+    fence_.light();
     if (!claimed_.load(std::memory_order_acquire)) return true;
     leave();
     return false;
@@ -121,7 +124,7 @@ class ThreadCache {
 
   std::atomic<bool> busy_{false};
   std::atomic<bool> claimed_{false};
-  const bool fences_;
+  const AsymmetricFence fence_;
   Magazines* last_ = nullptr;
   std::size_t kept_bytes_ = 0;
   std::vector<Magazines*> tables_;
@@ -138,8 +141,9 @@ inline HeapBlock* ThreadCache::take(const Pool& pool, std::uint64_t stream_id, s
   if (!enter()) return nullptr;
   HeapBlock* block = nullptr;
   Magazines::Magazine& magazine = table->of(bytes);
-  if (magazine.count > 0 && magazine.bytes == bytes) {
+  if (magazine.bytes == bytes) {
     block = magazine.blocks[--magazine.count];
+    magazine.bytes = magazine.count > 0 ? bytes : 0;
     kept_bytes_ -= Magazines::kept(bytes);
     table->log.take(bytes, requested, table->account);
   }
@@ -159,8 +163,11 @@ inline bool ThreadCache::put(HeapBlock& block, Before&& before_it_is_free) noexc
   if (!enter()) return false;
   const std::size_t bytes = block.bytes;
   Magazines::Magazine& magazine = table->of(bytes);
-  const bool fits = magazine.count < magazine.depth && bytes < table->bound &&
-                    kept_bytes_ + Magazines::kept(bytes) <= kMagazineBytes;
+  // One branch on what random sizes make a coin toss.
+  const auto fits = static_cast<bool>(
+      static_cast<unsigned>(magazine.count < magazine.depth) &
+      static_cast<unsigned>(bytes < table->bound) &
+      static_cast<unsigned>(kept_bytes_ + Magazines::kept(bytes) <= kMagazineBytes));
   if (fits) {
     before_it_is_free();
     block.mark = table->clock->next_mark();

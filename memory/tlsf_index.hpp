@@ -54,12 +54,19 @@ class TlsfIndex {
   /// A block of at least `bytes` from the smallest bin that has one; nullptr if there is none.
   [[nodiscard]] HeapBlock* find(std::size_t bytes) const noexcept {
     const std::size_t bin = bin_of(bytes);
-    int probes = 0;
-    for (HeapBlock* block = heads_[bin]; block != nullptr && probes < kProbes;
-         block = block->next_in_bin, ++probes) {
-      if (block->bytes >= bytes) return block;
+    HeapBlock* const larger = heads_[next_bin(bin)];
+    HeapBlock* const head = heads_[bin];
+    static constexpr std::size_t kEnough = ~std::size_t{0};
+    // An empty bin and one whose first block fits take the same way.
+    if (*(head != nullptr ? &head->bytes : &kEnough) >= bytes) [[likely]] {
+      return head != nullptr ? head : larger;
     }
-    return heads_[next_bin(bin)];
+    HeapBlock* block = head->next_in_bin;
+    for (int probes = 1; block != nullptr && probes < kProbes; ++probes) {
+      if (block->bytes >= bytes) return block;
+      block = block->next_in_bin;
+    }
+    return larger;
   }
 
   /// As find(), among the blocks that `accept`. Looks at a bounded number of blocks of each bin, so

@@ -59,8 +59,8 @@ struct UsageAccount {
 
   void take(bool small, std::size_t bytes, std::size_t requested) noexcept {
     const Amount amount = amount_of(bytes, requested);
-    Level& side = sides[small ? 1 : 0];
-    given[small ? 1 : 0] += amount;
+    Level& side = sides[side_of(small)];
+    given[side_of(small)] += amount;
     side.room -= amount;
     both.room -= amount;
     if ((side.room.sign() | both.room.sign()) < 0) [[unlikely]] {
@@ -71,13 +71,13 @@ struct UsageAccount {
   }
   void give(bool small, std::size_t bytes, std::size_t requested) noexcept {
     const Amount amount = amount_of(bytes, requested);
-    sides[small ? 1 : 0].room += amount;
+    sides[side_of(small)].room += amount;
     both.room += amount;
     is_used = true;
   }
   /// Blocks that went and came back at once, which changes no level.
   void repeat(bool small, std::size_t bytes, std::size_t requested) noexcept {
-    given[small ? 1 : 0] += amount_of(bytes, requested);
+    given[side_of(small)] += amount_of(bytes, requested);
     is_used = true;
   }
   /// Counts what `later` counted, as if it had happened here after everything so far.
@@ -96,6 +96,7 @@ struct UsageAccount {
   }
 
  private:
+  static std::size_t side_of(bool small) { return static_cast<std::size_t>(small); }
   static Amount amount_of(std::size_t bytes, std::size_t requested) {
     return {1, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(requested)};
   }

@@ -1,0 +1,53 @@
+// A mutex for short sections.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace gantry::memory {
+
+/// A mutex for sections of some tens of nanoseconds: a lock and an unlock are one atomic operation
+/// each, inlined; who finds it taken spins for about as long as a section lasts, and then sleeps.
+/// Meets the standard's requirements of Lockable.
+class SpinMutex {
+ public:
+  SpinMutex() = default;
+  SpinMutex(const SpinMutex&) = delete;
+  SpinMutex& operator=(const SpinMutex&) = delete;
+
+  void lock() noexcept {
+    if (!try_lock()) [[unlikely]] {
+      wait();
+    }
+  }
+  [[nodiscard]] bool try_lock() noexcept {
+    std::uint32_t expected = kFree;
+    return state_.compare_exchange_strong(expected, kTaken, std::memory_order_acquire,
+                                          std::memory_order_relaxed);
+  }
+  void unlock() noexcept {
+    if (state_.exchange(kFree, std::memory_order_release) == kAwaited) [[unlikely]] {
+      state_.notify_one();
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t kFree = 0;
+  static constexpr std::uint32_t kTaken = 1;
+  static constexpr std::uint32_t kAwaited = 2;  ///< taken, and somebody may sleep
+
+  [[gnu::noinline, gnu::cold]] void wait() noexcept {
+    constexpr int kSpins = 128;
+    for (int i = 0; i < kSpins; ++i) {
+      if (state_.load(std::memory_order_relaxed) == kFree && try_lock()) return;
+    }
+    // Whoever slept does not know whether others still do, so the lock stays awaited.
+    while (state_.exchange(kAwaited, std::memory_order_acquire) != kFree) {
+      state_.wait(kAwaited, std::memory_order_relaxed);
+    }
+  }
+
+  std::atomic<std::uint32_t> state_{kFree};
+};
+
+}  // namespace gantry::memory
