@@ -58,6 +58,8 @@ std::string_view name(Algorithm algorithm) {
       return "direct";
     case Algorithm::relay:
       return "relay";
+    case Algorithm::in_place:
+      return "in_place";
     case Algorithm::copy:
       return "copy";
     case Algorithm::nccl:

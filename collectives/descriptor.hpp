@@ -45,7 +45,8 @@ enum class Algorithm : std::uint8_t {
   ll_relay,  // as relay, in such packets
   direct,    // everyone pushes what it has to the staging of those who need it
   relay,     // sources push one part to each owner, who pushes what it makes of it to everyone
-  copy,      // registered: copy engines pull what peers have; folds read it where it is
+  in_place,  // registered: kernels read and write all ranks' tensors
+  copy,      // registered: what is only moved is fetched by copy engines
   nccl,
   host,  // through host memory and messages between hosts
 };

@@ -54,9 +54,12 @@ bool can_serve(Algorithm algorithm, CollectiveKind kind) {
     case Algorithm::relay:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
              kind == CollectiveKind::broadcast;
+    case Algorithm::in_place:
+      return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
+             kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce_scatter;
     case Algorithm::copy:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::all_gather ||
-             kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_to_all;
+             kind == CollectiveKind::all_to_all;
     case Algorithm::direct:
     case Algorithm::nccl:
     case Algorithm::host:
@@ -74,8 +77,12 @@ bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message
     return !uneven && std::min(peer_bytes, message_bytes) <= kLlLimitBytes;
   }
   if (algorithm == Algorithm::ll_relay) return message_bytes <= kLlRelayLimitBytes;
-  if (algorithm == Algorithm::copy) return what.place != 0;
+  if (needs_registration(algorithm)) return what.place != 0;
   return algorithm != Algorithm::nccl || nccl_may(what);
+}
+
+bool needs_registration(Algorithm algorithm) {
+  return algorithm == Algorithm::in_place || algorithm == Algorithm::copy;
 }
 
 bool needs_three_ranks(Algorithm algorithm) {
@@ -89,10 +96,17 @@ bool Selector::serves(Algorithm algorithm, const Descriptor& what,
 }
 
 Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes) const {
-  const std::vector<SelectorRow>& rows = rows_[index_of(what.kind)];
-  const std::size_t first = row_for(rows, message_bytes);
+  if (what.place != 0 && forced_ == Algorithm::automatic) {
+    const std::vector<SelectorRow>& rows = registered_rows_[index_of(what.kind)];
+    const std::size_t row = row_for(rows, message_bytes);
+    if (row < rows.size() && serves(rows[row].choice.algorithm, what, message_bytes)) {
+      return rows[row].choice;
+    }
+  }
   // The nearest row that is allowed and fits: at this size, then above it, then below.
-  const auto nearest = [&](auto allowed) -> const SelectorRow* {
+  const auto nearest = [&](bool registered, auto allowed) -> const SelectorRow* {
+    const std::vector<SelectorRow>& rows = this->rows(what.kind, registered);
+    const std::size_t first = row_for(rows, message_bytes);
     const auto fits = [&](const SelectorRow& row) {
       return allowed(row.choice.algorithm) && serves(row.choice.algorithm, what, message_bytes);
     };
@@ -105,15 +119,11 @@ Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes) cons
     return nullptr;
   };
   if (forced_ != Algorithm::automatic && serves(forced_, what, message_bytes)) {
-    const SelectorRow* row = nearest([&](Algorithm algorithm) { return algorithm == forced_; });
+    const SelectorRow* row = nearest(needs_registration(forced_),
+                                     [&](Algorithm algorithm) { return algorithm == forced_; });
     return {forced_, row != nullptr ? row->choice.blocks : kFallback.blocks};
   }
-  const bool is_free = forced_ == Algorithm::automatic;
-  if (is_free && message_bytes >= copy_from(what.kind) &&
-      serves(Algorithm::copy, what, message_bytes)) {
-    return {Algorithm::copy, kMostTableBlocks};
-  }
-  const SelectorRow* row = nearest([&](Algorithm algorithm) {
+  const SelectorRow* row = nearest(false, [&](Algorithm algorithm) {
     return !p2p_only_ || (algorithm != Algorithm::nccl && algorithm != Algorithm::host);
   });
   return row != nullptr ? row->choice : kFallback;
@@ -124,22 +134,22 @@ void Selector::rule(std::string_view text) {
   p2p_only_ = text == "p2p";
   if (text.empty() || text == "auto" || p2p_only_) return;
   for (const Algorithm algorithm :
-       {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct, Algorithm::relay, Algorithm::copy,
-        Algorithm::nccl, Algorithm::host}) {
+       {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct, Algorithm::relay,
+        Algorithm::in_place, Algorithm::copy, Algorithm::nccl, Algorithm::host}) {
     if (text == name(algorithm)) {
       forced_ = algorithm;
       return;
     }
   }
   throw InvalidArgument(
-      fmt::format("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, copy, nccl "
-                  "or host, but got '{}'",
+      fmt::format("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, in_place, "
+                  "copy, nccl or host, but got '{}'",
                   text));
 }
 
-void Selector::set(CollectiveKind kind, std::vector<SelectorRow> rows) {
+void Selector::set(CollectiveKind kind, std::vector<SelectorRow> rows, bool registered) {
   std::int64_t below = -1;
-  for (const SelectorRow& row : rows) {
+  for (SelectorRow& row : rows) {
     const bool last = &row == &rows.back();
     if (row.up_to_bytes <= below || last != (row.up_to_bytes == INT64_MAX)) {
       throw InvalidArgument(
@@ -147,7 +157,12 @@ void Selector::set(CollectiveKind kind, std::vector<SelectorRow> rows) {
                       name(kind), row.up_to_bytes));
     }
     below = row.up_to_bytes;
-    if (!can_serve(row.choice.algorithm, kind) || row.choice.algorithm == Algorithm::copy) {
+    const bool is_any = row.choice.algorithm == Algorithm::automatic;
+    if (is_any) row.choice.blocks = 1;
+    const bool fits = is_any ? registered
+                             : can_serve(row.choice.algorithm, kind) &&
+                                   needs_registration(row.choice.algorithm) == registered;
+    if (!fits) {
       throw InvalidArgument(fmt::format("{}: expected an algorithm that can do it, but got {}",
                                         name(kind), name(row.choice.algorithm)));
     }
@@ -156,37 +171,25 @@ void Selector::set(CollectiveKind kind, std::vector<SelectorRow> rows) {
                                         kMostTableBlocks, row.choice.blocks));
     }
   }
-  rows_[index_of(kind)] = std::move(rows);
+  (registered ? registered_rows_ : rows_)[index_of(kind)] = std::move(rows);
 }
 
-void Selector::set_copy_from(CollectiveKind kind, std::int64_t bytes) {
-  if (bytes < 0 || !can_serve(Algorithm::copy, kind)) {
-    throw InvalidArgument(
-        fmt::format("{}: expected bytes from which an operation that copy can do takes it, but got "
-                    "{}",
-                    name(kind), bytes));
-  }
-  copy_from_[index_of(kind)] = bytes;
-}
-
-std::int64_t Selector::copy_from(CollectiveKind kind) const { return copy_from_[index_of(kind)]; }
-
-const std::vector<SelectorRow>& Selector::rows(CollectiveKind kind) const {
-  return rows_[index_of(kind)];
+const std::vector<SelectorRow>& Selector::rows(CollectiveKind kind, bool registered) const {
+  return (registered ? registered_rows_ : rows_)[index_of(kind)];
 }
 
 std::uint32_t Selector::hash() const {
   std::uint64_t state = mix(1, static_cast<std::uint64_t>(forced_));
   state = mix(state, p2p_only_ ? 1 : 0);
   state = mix(state, static_cast<std::uint64_t>(group_ranks_));
-  for (const std::int64_t bytes : copy_from_)
-    state = mix(state, std::bit_cast<std::uint64_t>(bytes));
-  for (const std::vector<SelectorRow>& rows : rows_) {
-    state = mix(state, rows.size());
-    for (const SelectorRow& row : rows) {
-      state = mix(state, std::bit_cast<std::uint64_t>(row.up_to_bytes));
-      state =
-          mix(state, static_cast<std::uint64_t>(row.choice.algorithm) << 16 | row.choice.blocks);
+  for (const Rows* table : {&rows_, &registered_rows_}) {
+    for (const std::vector<SelectorRow>& rows : *table) {
+      state = mix(state, rows.size());
+      for (const SelectorRow& row : rows) {
+        state = mix(state, std::bit_cast<std::uint64_t>(row.up_to_bytes));
+        state =
+            mix(state, static_cast<std::uint64_t>(row.choice.algorithm) << 16 | row.choice.blocks);
+      }
     }
   }
   return static_cast<std::uint32_t>(state ^ (state >> 32));

@@ -35,7 +35,6 @@ struct SelectorRow {
 // kind of machine. Depends on nothing but the descriptor, so ranks with equal tables agree.
 class Selector {
  public:
-  Selector() { copy_from_.fill(INT64_MAX); }
   // The table for `ranks` devices called `device_name`: GANTRY_COLL_TABLE's file, else the one
   // that is shipped for the nearest machine and number of ranks; ruled by GANTRY_COLL_ALGO. Both
   // variables are read anew. Throws: InvalidArgument for a file that is none, with its line or
@@ -48,9 +47,6 @@ class Selector {
 
   // `message_bytes` as in SelectorRow. A forced algorithm is taken wherever it can serve `what`.
   Choice choose(const Descriptor& what, std::int64_t message_bytes) const;
-  // Registered messages of `kind` from so many bytes on take copy; INT64_MAX: none, as at first.
-  void set_copy_from(CollectiveKind kind, std::int64_t bytes);
-  std::int64_t copy_from(CollectiveKind kind) const;
   // Makes choose() take `algorithm` wherever it can serve; automatic undoes it.
   void force(Algorithm algorithm) { forced_ = algorithm; }
   Algorithm forced() const { return forced_; }
@@ -60,8 +56,10 @@ class Selector {
   // True if neither nccl nor host is taken.
   bool is_p2p_only() const { return p2p_only_; }
 
-  void set(CollectiveKind kind, std::vector<SelectorRow> rows);
-  const std::vector<SelectorRow>& rows(CollectiveKind kind) const;
+  // Rows for `kind`. Those for registered memory choose algorithms that need it, or automatic:
+  // what holds for any memory. Throws: InvalidArgument.
+  void set(CollectiveKind kind, std::vector<SelectorRow> rows, bool registered = false);
+  const std::vector<SelectorRow>& rows(CollectiveKind kind, bool registered = false) const;
   std::string to_json() const;
   // Equal on ranks that choose alike.
   std::uint32_t hash() const;
@@ -69,8 +67,10 @@ class Selector {
  private:
   bool serves(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes) const;
 
-  std::array<std::vector<SelectorRow>, kCollectiveKinds> rows_;
-  std::array<std::int64_t, kCollectiveKinds> copy_from_;
+  using Rows = std::array<std::vector<SelectorRow>, kCollectiveKinds>;
+
+  Rows rows_;
+  Rows registered_rows_;
   std::string device_ = "*";
   int ranks_ = 2;        // of the table
   int group_ranks_ = 2;  // of the group that chooses
@@ -83,11 +83,14 @@ extern const std::string_view kShippedTables;
 
 // True if `algorithm` can carry out operations of `kind` at all, among enough ranks.
 bool can_serve(Algorithm algorithm, CollectiveKind kind);
+// True if ranks read each other's tensors.
+bool needs_registration(Algorithm algorithm);
 // Relays have owners that are neither source nor taker alone.
 bool needs_three_ranks(Algorithm algorithm);
 // True if it can carry out `what`: ll up to kLlLimitBytes per peer, ll_relay up to
-// kLlRelayLimitBytes; copy what has a place in registered memory; nccl only operations that it
-// knows and whose bits are not promised. An all_to_all of unequal blocks has a count below 1.
+// kLlRelayLimitBytes; in_place and copy what has a place in registered memory; nccl only operations
+// that it knows and whose bits are not promised. An all_to_all of unequal blocks has a count
+// below 1.
 bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes);
 
 }  // namespace gantry

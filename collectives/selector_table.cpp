@@ -56,11 +56,15 @@ std::int64_t whole_number(const Json& value, std::int64_t least, std::int64_t mo
   return value.get<std::int64_t>();
 }
 
-Algorithm algorithm_of(const Json& value, CollectiveKind kind, const std::string& where) {
+Algorithm algorithm_of(const Json& value, CollectiveKind kind, bool registered,
+                       const std::string& where) {
   std::vector<std::string_view> allowed;
-  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct,
-                                    Algorithm::relay, Algorithm::nccl, Algorithm::host}) {
-    if (!can_serve(algorithm, kind)) continue;
+  for (const Algorithm algorithm :
+       {Algorithm::automatic, Algorithm::ll, Algorithm::ll_relay, Algorithm::direct,
+        Algorithm::relay, Algorithm::in_place, Algorithm::copy, Algorithm::nccl, Algorithm::host}) {
+    const bool is_any = algorithm == Algorithm::automatic;
+    if (is_any ? !registered : !can_serve(algorithm, kind)) continue;
+    if (!is_any && needs_registration(algorithm) != registered) continue;
     if (value.is_string() && value.get<std::string>() == name(algorithm)) return algorithm;
     allowed.push_back(name(algorithm));
   }
@@ -75,7 +79,7 @@ std::optional<CollectiveKind> kind_of(std::string_view text) {
   return std::nullopt;
 }
 
-std::vector<SelectorRow> read_rows(const Json& list, CollectiveKind kind,
+std::vector<SelectorRow> read_rows(const Json& list, CollectiveKind kind, bool registered,
                                    const std::string& where) {
   if (!list.is_array() || list.empty()) fail(where, "a list of rows", shown(list));
   std::vector<SelectorRow> rows;
@@ -94,7 +98,7 @@ std::vector<SelectorRow> read_rows(const Json& list, CollectiveKind kind,
     }
     below = read.up_to_bytes;
     read.choice.algorithm =
-        algorithm_of(required(row, "algorithm", here), kind, here + ".algorithm");
+        algorithm_of(required(row, "algorithm", here), kind, registered, here + ".algorithm");
     if (row.contains("blocks")) {
       read.choice.blocks = static_cast<std::uint16_t>(
           whole_number(row["blocks"], 1, kMostTableBlocks, here + ".blocks"));
@@ -104,29 +108,31 @@ std::vector<SelectorRow> read_rows(const Json& list, CollectiveKind kind,
   return rows;
 }
 
+// Rows of several operations.
+using KindRows = std::vector<std::pair<CollectiveKind, std::vector<SelectorRow>>>;
+
 // One table of the file, checked.
 struct Table {
   std::string device;
   int ranks = 0;
-  std::vector<std::pair<CollectiveKind, std::int64_t>> copy_from;
-  std::vector<std::pair<CollectiveKind, std::vector<SelectorRow>>> rows;
+  KindRows rows;
+  KindRows registered;
 };
 
-// The sizes from which registered operations are copied.
-void read_copy_from(const Json& sizes, Table& table, const std::string& where) {
-  if (!sizes.is_object()) fail(where, "operations with their bytes", shown(sizes));
-  for (const auto& [key, bytes] : sizes.items()) {
+KindRows read_kinds(const Json& kinds, bool registered, const std::string& where) {
+  if (!kinds.is_object()) fail(where, "operations with their rows", shown(kinds));
+  KindRows result;
+  for (const auto& [key, rows] : kinds.items()) {
     const std::optional<CollectiveKind> kind = kind_of(key);
-    if (!kind || !can_serve(Algorithm::copy, *kind)) {
-      fail(where, "the name of an operation that copy can do", '"' + key + '"');
-    }
-    table.copy_from.emplace_back(*kind, whole_number(bytes, 0, INT64_MAX - 1, where + "." + key));
+    if (!kind) fail(where, "the name of an operation", '"' + key + '"');
+    result.emplace_back(*kind, read_rows(rows, *kind, registered, where + "." + key));
   }
+  return result;
 }
 
 Table read_table(const Json& object, const std::string& where) {
   if (!object.is_object()) fail(where, "a table {…}", shown(object));
-  require_only(object, {"device", "ranks", "copy_from_bytes", "tables"}, where);
+  require_only(object, {"device", "ranks", "tables", "registered"}, where);
   Table table;
   const Json& device = required(object, "device", where);
   if (!device.is_string() || device.get<std::string>().empty()) {
@@ -135,15 +141,9 @@ Table read_table(const Json& object, const std::string& where) {
   table.device = device.get<std::string>();
   table.ranks = static_cast<int>(
       whole_number(required(object, "ranks", where), 2, 1 << 20, where + ".ranks"));
-  if (object.contains("copy_from_bytes")) {
-    read_copy_from(object["copy_from_bytes"], table, where + ".copy_from_bytes");
-  }
-  const Json& kinds = required(object, "tables", where);
-  if (!kinds.is_object()) fail(where + ".tables", "operations with their rows", shown(kinds));
-  for (const auto& [key, rows] : kinds.items()) {
-    const std::optional<CollectiveKind> kind = kind_of(key);
-    if (!kind) fail(where + ".tables", "the name of an operation", '"' + key + '"');
-    table.rows.emplace_back(*kind, read_rows(rows, *kind, where + ".tables." + key));
+  table.rows = read_kinds(required(object, "tables", where), false, where + ".tables");
+  if (object.contains("registered")) {
+    table.registered = read_kinds(object["registered"], true, where + ".registered");
   }
   return table;
 }
@@ -206,8 +206,8 @@ Selector Selector::parse(std::string_view json, int ranks, std::string_view devi
   selector.device_ = table.device;
   selector.ranks_ = table.ranks;
   selector.group_ranks_ = ranks;
-  for (const auto& [kind, bytes] : table.copy_from) selector.set_copy_from(kind, bytes);
   for (const auto& [kind, rows] : table.rows) selector.set(kind, rows);
+  for (const auto& [kind, rows] : table.registered) selector.set(kind, rows, true);
   return selector;
 }
 
@@ -229,37 +229,32 @@ Selector Selector::load(int ranks, std::string_view device_name) {
 }
 
 std::string Selector::to_json() const {
-  Json kinds = Json::object();
-  Json copy_from = Json::object();
-  for (int i = 0; i < kCollectiveKinds; ++i) {
-    const auto kind = static_cast<CollectiveKind>(i);
-    const std::string key(name(kind));
-    if (this->copy_from(kind) != INT64_MAX) copy_from[key] = this->copy_from(kind);
-    if (rows(kind).empty()) continue;
-    Json list = Json::array();
-    for (const SelectorRow& row : rows(kind)) {
-      Json entry = Json::object();
-      if (row.up_to_bytes != INT64_MAX) entry["up_to_bytes"] = row.up_to_bytes;
-      entry["algorithm"] = name(row.choice.algorithm);
-      entry["blocks"] = row.choice.blocks;
-      list.push_back(std::move(entry));
-    }
-    kinds[key] = std::move(list);
-  }
   // One row a line: these files are read and compared by people.
-  std::string text = fmt::format("{{\"device\": {}, \"ranks\": {}, ", Json(device_).dump(), ranks_);
-  if (!copy_from.empty()) text += fmt::format("\"copy_from_bytes\": {}, ", copy_from.dump());
-  text += "\"tables\": {";
-  const char* between = "\n";
-  for (const auto& [kind, list] : kinds.items()) {
-    text += fmt::format("{}  \"{}\": [", between, kind);
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      text += fmt::format("{}\n    {}", i == 0 ? "" : ",", list[i].dump());
+  const auto text_of = [&](bool registered) {
+    std::string text;
+    for (int i = 0; i < kCollectiveKinds; ++i) {
+      const auto kind = static_cast<CollectiveKind>(i);
+      const std::vector<SelectorRow>& list = rows(kind, registered);
+      if (list.empty()) continue;
+      text += fmt::format("{}\n  \"{}\": [", text.empty() ? "" : ",", name(kind));
+      const char* between = "\n    ";
+      for (const SelectorRow& row : list) {
+        Json entry = Json::object();
+        if (row.up_to_bytes != INT64_MAX) entry["up_to_bytes"] = row.up_to_bytes;
+        entry["algorithm"] = name(row.choice.algorithm);
+        if (row.choice.algorithm != Algorithm::automatic) entry["blocks"] = row.choice.blocks;
+        text += between + entry.dump();
+        between = ",\n    ";
+      }
+      text += "]";
     }
-    text += "]";
-    between = ",\n";
-  }
-  return text + "\n}}\n";
+    return text + "\n}";
+  };
+  std::string text = fmt::format("{{\"device\": {}, \"ranks\": {}, \"tables\": {{{}",
+                                 Json(device_).dump(), ranks_, text_of(false));
+  const std::string registered = text_of(true);
+  if (registered != "\n}") text += ", \"registered\": {" + registered;
+  return text + "}\n";
 }
 
 }  // namespace gantry

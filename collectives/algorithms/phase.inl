@@ -1,4 +1,4 @@
-// The kernels of an operation whose data copy engines move.
+// The kernels of operations on registered memory.
 #pragma once
 
 #include "collectives/protocol/signal.hpp"
@@ -7,14 +7,14 @@ namespace gantry::protocol {
 
 // Note [Phases]
 // An operation on registered memory needs no staging: ranks read each other's inputs where they
-// are, copy engines whole shares, kernels what they fold. What is left for signals is to say that
-// all inputs are ready, that all parts are made, and that all have read what they need. These come
-// from kernels before, between and after the copies: the phases of one operation, which begins with
-// the first and ends with the last, under one number.
+// are and write results where they belong. What is left for signals is to say that all inputs are
+// ready, that all parts are made, and that all have read what they need. One kernel does it all, or
+// several, the phases of one operation, which begins with the first and ends with the last under
+// one number: between them copy engines fetch what is only moved.
 //
 // If ranks call different things the first phase ends the operation, and the others, which are
 // enqueued already, find that it is not open. Copies run all the same: they read other ranks'
-// memory and write this rank's result, which is undefined then; what is folded stays as it is.
+// memory and write this rank's result, which is undefined then. What kernels make stays as it is.
 
 // A block's part of `bytes`, in words of 16.
 GANTRY_HD inline std::int64_t slice_of(std::int64_t bytes, int blocks) {
@@ -50,8 +50,8 @@ GANTRY_HD void phase(Block& block, const Phase& plan) {
   if constexpr (kCombines<T>) {
     const std::int64_t slice = slice_of(plan.bytes, block.count());
     const std::int64_t bytes = clipped(plan.bytes, index * slice, slice);
-    block.template fold<T>(plan.how, {&plan.out, index * slice, 1}, bytes,
-                           Arrays{plan.arrays, index * slice, group.size});
+    block.template fold<T>(plan.how, {plan.outs, index * slice, plan.targets}, bytes,
+                           Arrays{plan.ins, index * slice, plan.sources});
   }
   if (plan.step > 0) {
     block.sync();

@@ -13,8 +13,8 @@
 #include <gantry/device/guard.hpp>
 
 #include "collectives/control/block.hpp"
-#include "collectives/p2p/copies.hpp"
 #include "collectives/p2p/plans.hpp"
+#include "collectives/p2p/registered.hpp"
 #include "collectives/p2p/registrations.hpp"
 #include "collectives/p2p/workspace.hpp"
 #include "collectives/peers/probe.hpp"
@@ -76,7 +76,7 @@ class P2pTransport final : public Transport {
         bootstrap_(bootstrap),
         workspace_(bootstrap, membership.rank, membership.size, membership.device.index),
         registrations_(membership.rank, membership.device),
-        copies_(group_, registrations_, membership.device.index),
+        registered_(group_, registrations_, membership.device.index),
         operations_(membership.device.index),
         sends_(membership.device.index),
         receives_(membership.device.index) {
@@ -134,10 +134,10 @@ class P2pTransport final : public Transport {
     const std::int64_t bytes = message_bytes(call.what, group_.size);
     Choice choice{Algorithm::direct, kUnevenBlocks};
     if (!call.is_uneven()) {
-      call.what.place = copies_.place_of(call);
+      call.what.place = registered_.place_of(call);
       choice = selector_.choose(call.what, bytes);
       // Elsewhere it does not matter whether memory is registered.
-      if (choice.algorithm != Algorithm::copy) call.what.place = 0;
+      if (!needs_registration(choice.algorithm)) call.what.place = 0;
       const std::int64_t most = std::max<std::int64_t>(1, bytes / kLeastBlockBytes);
       choice.blocks = static_cast<std::uint16_t>(std::clamp<std::int64_t>(choice.blocks, 1, most));
     }
@@ -150,8 +150,10 @@ class P2pTransport final : public Transport {
           return protocol::launch_packet_relay(plan_packet_relay(group_, call), blocks, stream);
         case Algorithm::relay:
           return protocol::launch_relay(plan_relay(group_, call, blocks), blocks, stream);
+        case Algorithm::in_place:
+          return registered_.run_in_place(call, blocks, stream);
         case Algorithm::copy:
-          return copies_.run(call, stream);
+          return registered_.run_copy(call, stream);
         default:
           return protocol::launch_exchange(plan_exchange(group_, call, blocks), blocks, stream);
       }
@@ -173,7 +175,7 @@ class P2pTransport final : public Transport {
   Workspace workspace_;
   protocol::Group group_;
   Registrations registrations_;
-  Copies copies_;
+  RegisteredOperations registered_;
   Lane operations_;
   Lane sends_;
   Lane receives_;

@@ -114,8 +114,9 @@ struct PacketRelay {
   Group group;
 };
 
-// One kernel of an operation of several, whose data copy engines move between them. It folds
-// `bytes` from each of `arrays`, of all ranks, to `out`, and then lets all ranks come to `step`.
+// One kernel of an operation on registered memory, or of several that copy engines move data
+// between. It folds `bytes` from each of `sources` arrays to those of `targets`, and then lets all
+// ranks come to `step`.
 struct Phase {
   Group group;
   std::uint64_t call = 0;
@@ -124,9 +125,11 @@ struct Phase {
   bool begins = false;     // the operation, which ends at once if the ranks do not agree on it
   bool ends = false;
   Combination how;
-  std::byte* out = nullptr;
-  const std::byte* arrays[kMaxRanks] = {};  // aligned to 16 bytes; may hold out
   std::int64_t bytes = 0;
+  std::int32_t sources = 0;
+  std::uint32_t targets = 0;             // of outs, one bit each
+  const std::byte* ins[kMaxRanks] = {};  // aligned to 16 bytes
+  std::byte* outs[kMaxRanks] = {};       // may be ins
 };
 
 // One side of a message between two ranks, in slots of the receiver's channel.

@@ -148,8 +148,9 @@ TEST_F(CommunicatorTest, MalformedSurroundingsAreErrors) {
   };
   EXPECT_THAT(
       run({{"GANTRY_COLL_ALGO", "fast"}}),
-      HasSubstr("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, copy, nccl "
-                "or host, but got 'fast'"));
+      HasSubstr(
+          "GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, in_place, copy, "
+          "nccl or host, but got 'fast'"));
   EXPECT_THAT(run({{"GANTRY_COLL_TIMEOUT", "soon"}}), HasSubstr("GANTRY_COLL_TIMEOUT"));
   EXPECT_THAT(run({{"RANK", "0"}, {"WORLD_SIZE", "two"}}), HasSubstr("WORLD_SIZE"));
   EXPECT_THAT(run({{"GANTRY_RANK", "0"},

@@ -74,7 +74,8 @@ TEST_P(EveryChoice, GivesTheDefinedBitsForEveryOperation) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Choices, EveryChoice, ::testing::Values("auto", "copy", "relay"),
+INSTANTIATE_TEST_SUITE_P(Choices, EveryChoice,
+                         ::testing::Values("auto", "in_place", "copy", "relay"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(RegisteredMemoryTest, LargeOperations) {
@@ -86,9 +87,12 @@ TEST_F(RegisteredMemoryTest, LargeOperations) {
     suite.use_arena(memory);
     suite.all_reduce(ReduceOp::sum, f32, large);
     suite.all_reduce(ReduceOp::avg, bf16, large + 1);
+    suite.reduce(ReduceOp::sum, f32, large, 1);
+    suite.reduce(ReduceOp::max, bf16, large + 1, 0);
+    suite.broadcast(f32, large, 1);
+    suite.broadcast(u8, large + 1, 0);
     suite.reduce_scatter(ReduceOp::sum, f64, large / 8);
     suite.all_gather(i64, large / 4);
-    suite.gather(u8, large + 1, 1);
     suite.all_to_all(i64, large / 8);
   });
 }
@@ -112,6 +116,8 @@ TEST_F(RegisteredMemoryTest, OperationsFollowEachOtherWithoutTheHost) {
       if (round > 0) expected *= group.size();
       group.all_gather(joined, tensor);
       group.all_reduce(tensor, ReduceOp::max);
+      group.reduce(tensor, round % group.size(), ReduceOp::max);
+      group.broadcast(tensor, (round + 1) % group.size());
     }
     group.barrier().synchronize();
     require(tensor.amin().item<std::int64_t>() == expected, "a sum is too small");
@@ -167,10 +173,14 @@ TEST_F(RegisteredMemoryTest, GraphsRunItAgain) {
   });
 }
 
-TEST_F(RegisteredMemoryTest, WhatIsRegisteredDifferentlyIsAMismatch) {
+class EveryMismatch : public RegisteredMemoryTest,
+                      public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(EveryMismatch, NamesWhatIsRegisteredDifferently) {
   GANTRY_REQUIRE_DEVICES(2);
-  setenv("GANTRY_COLL_ALGO", "copy", 1);
-  on_ranks(std::min(device_count(), 4), [](CollectiveSuite& suite, Communicator& group) {
+  setenv("GANTRY_COLL_ALGO", GetParam(), 1);
+  const bool copies = std::string(GetParam()) == "copy";
+  on_ranks(std::min(device_count(), 4), [&](CollectiveSuite& suite, Communicator& group) {
     const bool odd = group.rank() == group.size() - 1;
     Tensor memory = full({1000}, group.rank(), {.dtype = f32, .device = group.device()});
     group.register_memory(memory);
@@ -187,8 +197,9 @@ TEST_F(RegisteredMemoryTest, WhatIsRegisteredDifferentlyIsAMismatch) {
           text_of<InvalidArgument>([&] { group.all_reduce(odd ? one.odd : first).synchronize(); });
       require_part(text, "called all_reduce sum f32[64] registered 1+0");
       require_part(text, one.text);
-      // What the ranks passed may have been overwritten, nothing else.
-      for (const Tensor& tensor : {memory.narrow(0, 64, 64), memory.narrow(0, 192, 808), other}) {
+      // Results of copies may have been overwritten, nothing else.
+      for (const Tensor& tensor :
+           {memory.narrow(0, 64, 64), memory.narrow(0, 192, 808), other, copies ? other : memory}) {
         require(
             tensor.amin().item<int>() == group.rank() && tensor.amax().item<int>() == group.rank(),
             "a call that failed changed another tensor: " + text);
@@ -197,15 +208,17 @@ TEST_F(RegisteredMemoryTest, WhatIsRegisteredDifferentlyIsAMismatch) {
       suite.all(i32, 100);
     }
     // Another operation altogether, and the one after it.
-    Tensor joined = empty({64 * group.size()}, {.dtype = f32, .device = group.device()});
-    require_part(text_of<InvalidArgument>([&] {
-                   (odd ? group.barrier() : group.all_gather(joined, first)).synchronize();
-                 }),
-                 "called all_gather f32[64] registered 1+0");
+    require_part(text_of<InvalidArgument>(
+                     [&] { (odd ? group.barrier() : group.all_reduce(first)).synchronize(); }),
+                 "called all_reduce sum f32[64] registered 1+0");
+    memory.fill_(group.rank());
     group.all_reduce(first, ReduceOp::max);
     require(first.amin().item<int>() == group.size() - 1, "the group does not go on");
   });
 }
+
+INSTANTIATE_TEST_SUITE_P(Algorithms, EveryMismatch, ::testing::Values("in_place", "copy"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST_F(RegisteredMemoryTest, NothingIsRegisteredUnlessEveryRankCan) {
   GANTRY_REQUIRE_DEVICES(2);

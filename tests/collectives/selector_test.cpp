@@ -79,18 +79,24 @@ TEST(SelectorTest, RowsThatCannotServeGiveWayToTheNearest) {
   EXPECT_EQ(all_reduce(pair, 9000).algorithm, Algorithm::nccl) << "relay needs a third rank";
 }
 
-TEST(SelectorTest, RegisteredOperationsAreCopiedFromASizeOn) {
+TEST(SelectorTest, RegisteredMemoryHasRowsOfItsOwn) {
   Selector selector = Selector::parse(kTable, 4, "Test GPU");
-  selector.set_copy_from(CollectiveKind::all_reduce, 8192);
+  const std::vector<SelectorRow> rows{{8191, {Algorithm::automatic, 1}},
+                                      {65536, {Algorithm::in_place, 32}},
+                                      {INT64_MAX, {Algorithm::copy, 1}}};
+  selector.set(CollectiveKind::all_reduce, rows, true);
   Descriptor sum = call(CollectiveKind::all_reduce, 1000);
   EXPECT_EQ(selector.choose(sum, 8192), (Choice{Algorithm::direct, 16})) << "not registered";
   sum.place = 1;
-  EXPECT_EQ(selector.choose(sum, 8191), (Choice{Algorithm::direct, 16}));
-  EXPECT_EQ(selector.choose(sum, 8192).algorithm, Algorithm::copy);
+  EXPECT_EQ(selector.choose(sum, 8191), (Choice{Algorithm::direct, 16})) << "as any memory";
+  EXPECT_EQ(selector.choose(sum, 8192), (Choice{Algorithm::in_place, 32}));
+  EXPECT_EQ(selector.choose(sum, 65537).algorithm, Algorithm::copy);
   selector.rule("p2p");
-  EXPECT_EQ(selector.choose(sum, 8192).algorithm, Algorithm::copy);
+  EXPECT_EQ(selector.choose(sum, 8192).algorithm, Algorithm::in_place);
   selector.rule("relay");
   EXPECT_EQ(selector.choose(sum, 8192), (Choice{Algorithm::relay, 64})) << "forced";
+  selector.rule("in_place");
+  EXPECT_EQ(selector.choose(sum, 8), (Choice{Algorithm::in_place, 32})) << "forced";
   selector.rule("copy");
   EXPECT_EQ(selector.choose(sum, 8).algorithm, Algorithm::copy) << "forced";
   sum.place = 0;
@@ -99,20 +105,32 @@ TEST(SelectorTest, RegisteredOperationsAreCopiedFromASizeOn) {
   selector.rule("auto");
   Descriptor moved = call(CollectiveKind::all_gather, 1000);
   moved.place = 1;
-  EXPECT_NE(selector.choose(moved, 1 << 20).algorithm, Algorithm::copy) << "the table has no size";
-  const Selector again = Selector::parse(selector.to_json(), 4, "Test GPU");
-  EXPECT_EQ(again.copy_from(CollectiveKind::all_reduce), 8192);
-  EXPECT_EQ(again.copy_from(CollectiveKind::all_gather), INT64_MAX);
+  EXPECT_FALSE(needs_registration(selector.choose(moved, 1 << 20).algorithm)) << "no rows";
+  Selector again = Selector::parse(selector.to_json(), 4, "Test GPU");
+  EXPECT_EQ(again.to_json(), selector.to_json());
+  EXPECT_EQ(again.rows(CollectiveKind::all_reduce, true).size(), 3U);
   EXPECT_EQ(again.hash(), selector.hash());
-  selector.set_copy_from(CollectiveKind::all_reduce, 8193);
+  again.set(CollectiveKind::all_reduce, {}, true);
   EXPECT_NE(again.hash(), selector.hash());
-  expect_throws<InvalidArgument>([&] { selector.set_copy_from(CollectiveKind::broadcast, 1); },
-                                 "broadcast: expected bytes");
+  for (const Choice wrong : {Choice{Algorithm::relay, 1}, Choice{Algorithm::ll, 1}}) {
+    expect_throws<InvalidArgument>(
+        [&] {
+          selector.set(CollectiveKind::all_reduce, {{INT64_MAX, wrong}}, true);
+        },
+        "expected an algorithm that can do it");
+  }
+  for (const Choice wrong : {Choice{Algorithm::in_place, 1}, Choice{Algorithm::automatic, 1}}) {
+    expect_throws<InvalidArgument>(
+        [&] {
+          selector.set(CollectiveKind::all_reduce, {{INT64_MAX, wrong}});
+        },
+        "expected an algorithm that can do it");
+  }
   expect_throws<InvalidArgument>(
       [&] {
-        selector.set(CollectiveKind::all_reduce, {{INT64_MAX, {Algorithm::copy, 1}}});
+        selector.set(CollectiveKind::all_gather, {{INT64_MAX, {Algorithm::in_place, 1}}}, true);
       },
-      "expected an algorithm that can do it, but got copy");
+      "all_gather: expected an algorithm that can do it, but got in_place");
 }
 
 TEST(SelectorTest, KindsWithoutRowsAreDirect) {
@@ -167,7 +185,7 @@ TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   expect_throws<InvalidArgument>(
       [&] { selector.rule("fast"); },
       "GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, "
-      "copy, nccl or host, but got 'fast'");
+      "in_place, copy, nccl or host, but got 'fast'");
 }
 
 TEST(SelectorTest, EqualBlocksAreWhatSelectionDependsOn) {
@@ -275,14 +293,12 @@ TEST(SelectorTest, MalformedTablesAreNamed) {
       {"{\"device\": \"A\", \"ranks\": 2.5, \"tables\": {}}", "but got 2.5"},
       {"{\"device\": \"A\", \"ranks\": 2, \"tables\": []}", "$.tables: expected operations"},
       {"{\"device\": \"A\", \"ranks\": 2, \"tables\": {}, \"x\": 1}",
-       "$: expected only the fields device, ranks, copy_from_bytes, tables, but got \"x\""},
-      {"{\"device\": \"A\", \"ranks\": 2, \"copy_from_bytes\": 8, \"tables\": {}}",
-       "$.copy_from_bytes: expected operations with their bytes, but got 8"},
-      {"{\"device\": \"A\", \"ranks\": 2, \"copy_from_bytes\": {\"reduce\": 8}, \"tables\": {}}",
-       "$.copy_from_bytes: expected the name of an operation that copy can do, but got \"reduce\""},
-      {"{\"device\": \"A\", \"ranks\": 2, \"copy_from_bytes\": {\"all_reduce\": -1}, \"tables\": "
-       "{}}",
-       "$.copy_from_bytes.all_reduce: expected a whole number from 0"},
+       "$: expected only the fields device, ranks, tables, registered, but got \"x\""},
+      {"{\"device\": \"A\", \"ranks\": 2, \"tables\": {}, \"registered\": 8}",
+       "$.registered: expected operations with their rows, but got 8"},
+      {"{\"device\": \"A\", \"ranks\": 2, \"tables\": {}, \"registered\": {\"all_gather\": "
+       "[{\"algorithm\": \"direct\"}]}}",
+       "$.registered.all_gather[0].algorithm: expected one of auto, copy, but got \"direct\""},
       {"{\"device\": \"A\", \"ranks\": 2, \"tables\": {\"sum\": []}}",
        "$.tables: expected the name of an operation, but got \"sum\""},
       {"[" + rows("[{\"algorithm\": \"ll\"}]") + ", 4]", "$[1]: expected a table"},

@@ -183,10 +183,10 @@ TEST(WatchdogTest, SurvivorsGoOnWhereverARankWasKilled) {
     const char* operation;
     const char* algorithm;
   };
-  const Kind kinds[] = {{"all_reduce", "ll"},       {"all_reduce", "direct"},
-                        {"all_reduce", "ll_relay"}, {"all_reduce", "relay"},
-                        {"all_gather", "auto"},     {"messages", "auto"},
-                        {"all_reduce", "copy"},     {"all_gather", "copy"}};
+  const Kind kinds[] = {
+      {"all_reduce", "ll"},    {"all_reduce", "direct"}, {"all_reduce", "ll_relay"},
+      {"all_reduce", "relay"}, {"all_gather", "auto"},   {"messages", "auto"},
+      {"all_reduce", "copy"},  {"all_gather", "copy"},   {"all_reduce", "in_place"}};
   const std::int64_t rounds = env::get_int("GANTRY_TEST_ROUNDS", 1, 1'000'000).value_or(40);
   std::mt19937 random(
       static_cast<unsigned>(env::get_int("GANTRY_TEST_SEED", 0, 1 << 30).value_or(20)));
@@ -200,11 +200,13 @@ TEST(WatchdogTest, SurvivorsGoOnWhereverARankWasKilled) {
     const std::string what =
         fmt::format("round {}: {} {} of {} elements, rank {} at point {}", round, kind.operation,
                     kind.algorithm, length, victim, point);
+    const std::string algorithm = kind.algorithm;
+    const bool is_registered = algorithm == "copy" || algorithm == "in_place";
     const FlightFolder folder;
     RankProcesses ranks =
         start(3,
               {"step", kind.operation, std::to_string(victim), std::to_string(point),
-               std::to_string(length), kind.algorithm == std::string("copy") ? "registered" : ""},
+               std::to_string(length), is_registered ? "registered" : ""},
               {{"GANTRY_COLL_ALGO", kind.algorithm}});
     for (int rank = 0; rank < 3; ++rank) {
       const Outcome outcome = ranks[rank].wait();

@@ -276,7 +276,8 @@ TEST(TuneTest, WritesATableThatIsTaken) {
       EXPECT_EQ(row.wrong, 0) << row_text(row);
       tried.insert(row.algorithm);
     }
-    EXPECT_EQ(tried, (std::set<std::string>{"ll", "ll_relay", "direct", "relay", "copy"}));
+    EXPECT_EQ(tried,
+              (std::set<std::string>{"ll", "ll_relay", "direct", "relay", "in_place", "copy"}));
     // The library accepts it, and says so by taking what it holds.
     const TemporaryFile results(".json");
     const Outcome used = run(Words{kBench, "-g", "3", "-J", results.path()} + kShort,
@@ -306,23 +307,31 @@ TEST(TuneTest, EndsEveryTableWithWhatCarriesAllSizes) {
   }
 }
 
-TEST(TuneTest, FindsTheSizeFromWhichCopiesStayAhead) {
+TEST(TuneTest, RegisteredMemoryHasRowsOfItsOwn) {
   using tune::Sample;
+  const Choice in_place{Algorithm::in_place, 16};
   const Choice copy{Algorithm::copy, 16};
   const std::vector<Sample> others{
       {8, {Algorithm::ll, 8}, 3},       {8, {Algorithm::direct, 8}, 9},
       {64, {Algorithm::direct, 8}, 10}, {512, {Algorithm::direct, 8}, 20},
       {512, {Algorithm::relay, 8}, 30}, {4096, {Algorithm::relay, 8}, 90}};
-  const auto from = [&](double at_8, double at_64, double at_512, double at_4096) {
-    return tune::copy_from(
-        {{8, copy, at_8}, {64, copy, at_64}, {512, copy, at_512}, {4096, copy, at_4096}}, others);
-  };
-  EXPECT_EQ(from(9, 11, 19, 80), 512);
-  EXPECT_EQ(from(2, 11, 19, 80), 512) << "not the size where they lead once";
-  EXPECT_EQ(from(2, 9, 19, 80), 8);
-  EXPECT_EQ(from(5, 9, 21, 80), 4096);
-  EXPECT_EQ(from(2, 9, 19, 91), INT64_MAX);
-  EXPECT_EQ(tune::copy_from({}, others), INT64_MAX);
+  const std::vector<SelectorRow> rows = tune::choose_registered_rows({{8, in_place, 9},
+                                                                      {64, in_place, 5},
+                                                                      {512, in_place, 18},
+                                                                      {4096, in_place, 60},
+                                                                      {8, copy, 30},
+                                                                      {64, copy, 30},
+                                                                      {512, copy, 11},
+                                                                      {4096, copy, 40}},
+                                                                     others);
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[0].choice.algorithm, Algorithm::automatic);
+  EXPECT_EQ(rows[0].up_to_bytes, 8);
+  EXPECT_EQ(rows[1].choice, in_place);
+  EXPECT_EQ(rows[1].up_to_bytes, 64);
+  EXPECT_EQ(rows[2].choice, copy);
+  EXPECT_EQ(rows[2].up_to_bytes, INT64_MAX);
+  EXPECT_TRUE(tune::choose_registered_rows({{8, copy, 30}, {64, copy, 30}}, others).empty());
 }
 
 TEST(TuneTest, KeepsTablesOfOtherMachines) {

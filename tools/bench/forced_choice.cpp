@@ -31,7 +31,8 @@ Selector one_choice(Algorithm algorithm, int blocks) {
   for (int i = 0; i < kCollectiveKinds; ++i) {
     const auto kind = static_cast<CollectiveKind>(i);
     if (kind == CollectiveKind::barrier || !can_serve(algorithm, kind)) continue;
-    selector.set(kind, {{INT64_MAX, {algorithm, static_cast<std::uint16_t>(blocks)}}});
+    selector.set(kind, {{INT64_MAX, {algorithm, static_cast<std::uint16_t>(blocks)}}},
+                 needs_registration(algorithm));
   }
   return selector;
 }

@@ -52,6 +52,10 @@ bool is_sized_by_all_ranks(CollectiveKind kind) {
          kind == CollectiveKind::all_to_all;
 }
 
+bool has_registered_form(CollectiveKind kind) {
+  return can_serve(Algorithm::in_place, kind) || can_serve(Algorithm::copy, kind);
+}
+
 bool is_in_place(CollectiveKind kind) {
   return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
          kind == CollectiveKind::broadcast;
@@ -86,8 +90,7 @@ Descriptor describe(const Case& what) {
   call.kind = what.kind;
   if (reduces(what.kind)) call.op = what.op;
   if (what.kind != CollectiveKind::barrier) call.dtype = what.dtype;
-  if (what.registered && can_serve(Algorithm::copy, what.kind))
-    call.place = flight::pack_place(1, 0);
+  if (what.registered && has_registered_form(what.kind)) call.place = flight::pack_place(1, 0);
   return call;
 }
 

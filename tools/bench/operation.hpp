@@ -25,6 +25,8 @@ namespace gantry::bench {
 
 /// True if the size of a message counts the parts of all ranks together.
 [[nodiscard]] bool is_sized_by_all_ranks(CollectiveKind kind);
+/// True if there are algorithms for registered memory.
+[[nodiscard]] bool has_registered_form(CollectiveKind kind);
 /// True if the operation overwrites its input.
 [[nodiscard]] bool is_in_place(CollectiveKind kind);
 [[nodiscard]] bool has_root(CollectiveKind kind);

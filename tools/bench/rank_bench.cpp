@@ -8,7 +8,6 @@
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/selector.hpp"
 #include "tools/bench/captured_calls.hpp"
 #include "tools/bench/rank_part.hpp"
 
@@ -203,7 +202,7 @@ CaseResult RankBench::run(const Case& what, const Repetitions& repetitions, bool
       })) {
     return result;
   }
-  const bool reads_in_place = what.registered && can_serve(Algorithm::copy, what.kind);
+  const bool reads_in_place = what.registered && has_registered_form(what.kind);
   const Registration registration(communicator_,
                                   reads_in_place ? buffers.source(what.kind) : Tensor());
   if (!all_can([&] {

@@ -99,21 +99,16 @@ std::vector<SelectorRow> choose_rows(const std::vector<Sample>& samples) {
   return rows;
 }
 
-std::int64_t copy_from(const std::vector<Sample>& copies, const std::vector<Sample>& others) {
-  std::map<std::int64_t, double> best;
-  for (const Sample& other : others) {
-    const auto [at, is_new] = best.emplace(other.bytes, other.us);
-    at->second = std::min(at->second, other.us);
+std::vector<SelectorRow> choose_registered_rows(const std::vector<Sample>& registered,
+                                                const std::vector<Sample>& others) {
+  std::vector<Sample> all = registered;
+  for (Sample other : others) {
+    other.choice = {Algorithm::automatic, 1};
+    all.push_back(other);
   }
-  std::map<std::int64_t, bool> wins;
-  for (const Sample& copy : copies) {
-    if (const auto other = best.find(copy.bytes); other != best.end()) {
-      wins[copy.bytes] = copy.us < other->second;
-    }
-  }
-  std::int64_t from = INT64_MAX;
-  for (auto size = wins.rbegin(); size != wins.rend() && size->second; ++size) from = size->first;
-  return from;
+  std::vector<SelectorRow> rows = choose_rows(all);
+  if (rows.size() == 1 && rows[0].choice.algorithm == Algorithm::automatic) rows.clear();
+  return rows;
 }
 
 }  // namespace gantry::tune

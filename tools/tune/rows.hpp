@@ -24,9 +24,9 @@ inline constexpr double kHysteresis = 1.05;
 /// last row holds for every size, so ll gives way to direct there. Empty if there are no samples.
 [[nodiscard]] std::vector<SelectorRow> choose_rows(const std::vector<Sample>& samples);
 
-/// The least size from which on `copies` are faster than the best of `others`, at each size that
-/// both have; INT64_MAX if they are not at the largest one.
-[[nodiscard]] std::int64_t copy_from(const std::vector<Sample>& copies,
-                                     const std::vector<Sample>& others);
+/// The rows for registered memory, whose samples are `registered`; automatic stands for the best of
+/// `others` at each size. Empty if it is best everywhere.
+[[nodiscard]] std::vector<SelectorRow> choose_registered_rows(const std::vector<Sample>& registered,
+                                                              const std::vector<Sample>& others);
 
 }  // namespace gantry::tune

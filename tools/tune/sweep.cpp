@@ -68,7 +68,7 @@ void run_rank(const Communicator& communicator, const Options& options, const Ch
     for (const std::int64_t bytes : options.sizes) {
       bench::Case what =
           bench::make_case(kind, options.dtype, ReduceOp::sum, 0, bytes, communicator.size());
-      what.registered = choice.algorithm == Algorithm::copy;
+      what.registered = needs_registration(choice.algorithm);
       if (what.count == before || !can_serve(choice.algorithm, bench::describe(what), what.bytes)) {
         continue;
       }
@@ -156,14 +156,16 @@ std::string table_text(const Findings& findings, const std::string& present) {
   }
   Selector selector = Selector::parse(base.dump(), ranks, device);
   for (const auto& [kind, samples] : findings.samples) {
-    std::vector<Sample> copies;
-    std::vector<Sample> kernels;
+    std::vector<Sample> registered;
+    std::vector<Sample> any;
     for (const Sample& sample : samples) {
-      (sample.choice.algorithm == Algorithm::copy ? copies : kernels).push_back(sample);
+      (needs_registration(sample.choice.algorithm) ? registered : any).push_back(sample);
     }
-    std::vector<SelectorRow> rows = choose_rows(kernels);
+    std::vector<SelectorRow> rows = choose_rows(any);
     if (!rows.empty()) selector.set(kind, std::move(rows));
-    if (!copies.empty()) selector.set_copy_from(kind, copy_from(copies, kernels));
+    if (!registered.empty()) {
+      selector.set(kind, choose_registered_rows(registered, any), /*registered=*/true);
+    }
   }
   if (others.empty()) return selector.to_json();
   others.push_back(Json::parse(selector.to_json()));

@@ -1,0 +1,230 @@
+#include "collectives/p2p/registered.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "collectives/p2p/plans.hpp"
+#include "collectives/protocol/launch.hpp"
+#include "collectives/protocol/signal.hpp"
+#include "collectives/shares.hpp"
+#include "core/flight_file.hpp"
+
+namespace gantry {
+
+namespace {
+
+using protocol::everyone;
+using protocol::has;
+using protocol::Phase;
+
+// Kernels read and write registered memory by the word.
+constexpr std::int64_t kWord = 16;
+// A block that makes less of a part is not worth its signals.
+constexpr std::int64_t kLeastBlockBytes = 2048;
+
+std::int64_t bytes_of(const Descriptor& what) {
+  return what.count * static_cast<std::int64_t>(element_size(what.dtype));
+}
+
+int most_blocks(std::int64_t part) {
+  return static_cast<int>(
+      std::clamp<std::int64_t>(part / kLeastBlockBytes, 1, protocol::kMaxBlocks));
+}
+
+// Integers of an element's width: the fold of one array of them is a copy, bit for bit.
+DType integers_for(const Descriptor& what) {
+  if (bytes_of(what) % 8 == 0) return i64;
+  switch (element_size(what.dtype)) {
+    case 8:
+      return i64;
+    case 4:
+      return i32;
+    case 2:
+      return i16;
+    default:
+      return u8;
+  }
+}
+
+}  // namespace
+
+RegisteredOperations::RegisteredOperations(const protocol::Group& group,
+                                           const Registrations& registrations, int device)
+    : group_(group),
+      registrations_(registrations),
+      side_(Stream::from_pool(Device::cuda(device))),
+      forked_(driver().create_event(device, {})),
+      joined_(driver().create_event(device, {})) {}
+
+RegisteredOperations::~RegisteredOperations() {
+  driver().destroy_event(forked_);
+  driver().destroy_event(joined_);
+}
+
+std::uint64_t RegisteredOperations::place_of(const CollectiveCall& call) const {
+  const Descriptor& what = call.what;
+  const std::int64_t bytes = bytes_of(what);
+  if (call.is_uneven() || bytes <= 0) return 0;
+  std::uint64_t place = 0;
+  switch (what.kind) {
+    case CollectiveKind::all_reduce:
+    case CollectiveKind::reduce:
+    case CollectiveKind::broadcast: {
+      // The root of a broadcast has no output, the others of a reduce have none, or no input.
+      const bool in_one_place = call.in == nullptr || call.out == nullptr || call.in == call.out;
+      if (in_one_place) place = registrations_.find(call.in ? call.in : call.out, bytes);
+      break;
+    }
+    case CollectiveKind::all_gather: {
+      if (call.in != static_cast<std::byte*>(call.out) + group_.rank * bytes) {
+        return registrations_.find(call.in, bytes);
+      }
+      const std::uint64_t whole = registrations_.find(call.out, bytes * group_.size);
+      return whole == 0 ? 0 : whole | flight::kSharesInPlace;
+    }
+    case CollectiveKind::all_to_all:
+      return registrations_.find(call.in, bytes * group_.size);
+    case CollectiveKind::reduce_scatter:
+      if (bytes % kWord == 0) place = registrations_.find(call.in, bytes * group_.size);
+      break;
+    default:
+      break;
+  }
+  return place % kWord == 0 ? place : 0;
+}
+
+std::int64_t RegisteredOperations::Parts::begin_of(int rank) const {
+  return std::popcount(owners & ((std::uint32_t{1} << rank) - 1)) * part;
+}
+
+std::int64_t RegisteredOperations::Parts::bytes_of(int rank) const {
+  return has(owners, rank) ? protocol::clipped(bytes, begin_of(rank), part) : 0;
+}
+
+RegisteredOperations::Parts RegisteredOperations::parts_of(const Descriptor& what) const {
+  Parts parts;
+  parts.bytes = bytes_of(what);
+  parts.owners = everyone(group_.size);
+  if (what.kind == CollectiveKind::reduce_scatter) {
+    parts.part = parts.bytes;
+    parts.bytes *= group_.size;
+    return parts;
+  }
+  // The root's link carries all of the array anyway.
+  if (what.kind != CollectiveKind::all_reduce) parts.owners &= ~(std::uint32_t{1} << what.root);
+  const std::int64_t owners = std::popcount(parts.owners);
+  const std::int64_t even = (parts.bytes + owners - 1) / owners;
+  parts.part = (even + kWord - 1) / kWord * kWord;
+  return parts;
+}
+
+Phase RegisteredOperations::phase(const CollectiveCall& call, std::uint32_t step) const {
+  Phase plan;
+  plan.group = group_;
+  plan.call = static_cast<std::uint64_t>(call.what.call);
+  plan.digest = call.what.hash();
+  plan.step = step;
+  plan.begins = step == 0;
+  return plan;
+}
+
+// The phase that begins, makes this rank's part where only it is, and waits for the others'.
+Phase RegisteredOperations::fold_of(const CollectiveCall& call, const Parts& parts) const {
+  const Descriptor& what = call.what;
+  const std::int64_t begin = parts.begin_of(group_.rank);
+  // Registered memory is this process's to write: the ranks registered it.
+  const auto at = [&](int rank) {
+    return const_cast<std::byte*>(registrations_.address(what.place, rank)) + begin;
+  };
+  Phase plan = phase(call, 1);
+  plan.begins = true;
+  plan.bytes = parts.bytes_of(group_.rank);
+  if (what.kind == CollectiveKind::broadcast) {
+    plan.how.copies = false;
+    plan.how.dtype = integers_for(what);
+    plan.sources = 1;
+    plan.ins[0] = at(what.root);
+  } else {
+    plan.how = combination(what, group_.size);
+    plan.sources = group_.size;
+    for (int rank = 0; rank < group_.size; ++rank) plan.ins[rank] = at(rank);
+  }
+  plan.targets = std::uint32_t{1} << group_.rank;
+  plan.outs[group_.rank] = at(group_.rank);
+  if (what.kind == CollectiveKind::reduce_scatter) {
+    plan.outs[group_.rank] = static_cast<std::byte*>(call.out);
+  }
+  return plan;
+}
+
+void RegisteredOperations::run_in_place(const CollectiveCall& call, int blocks,
+                                        const Stream& stream) {
+  const Descriptor& what = call.what;
+  const Parts parts = parts_of(what);
+  Phase plan = fold_of(call, parts);
+  plan.ends = true;
+  if (what.kind != CollectiveKind::reduce_scatter) {
+    const std::uint32_t root = what.root < 0 ? 0 : std::uint32_t{1} << what.root;
+    plan.targets = what.kind == CollectiveKind::reduce ? root : everyone(group_.size) & ~root;
+    const std::int64_t begin = parts.begin_of(group_.rank);
+    for (int rank = 0; rank < group_.size; ++rank) {
+      plan.outs[rank] = const_cast<std::byte*>(registrations_.address(what.place, rank)) + begin;
+    }
+  }
+  protocol::launch_phase(plan, std::min(blocks, most_blocks(parts.part)), stream);
+}
+
+void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& stream) {
+  call.what.kind == CollectiveKind::all_reduce ? gather_parts(call, stream)
+                                               : gather_shares(call, stream);
+}
+
+void RegisteredOperations::gather_shares(const CollectiveCall& call, const Stream& stream) {
+  Driver& driver = gantry::driver();
+  const int rank = group_.rank;
+  auto* out = static_cast<std::byte*>(call.out);
+  const auto* in = static_cast<const std::byte*>(call.in);
+  const PeerShares own = even_shares(call.what, rank, rank);
+  const bool in_place = (call.what.place & flight::kSharesInPlace) != 0;
+  if (!in_place) {
+    driver.record_event(forked_, stream.native());
+    driver.wait_event(side_.native(), forked_);
+    driver.copy(out + own.take.at, in + own.offer.at, static_cast<std::size_t>(own.take.bytes),
+                side_.native());
+    driver.record_event(joined_, side_.native());
+  }
+  protocol::launch_phase(phase(call, 0), 1, stream);
+  // Ranks begin with different peers, so that no link serves all at once.
+  for (int turn = 1; turn < group_.size; ++turn) {
+    const int peer = (rank + turn) % group_.size;
+    const Share take = even_shares(call.what, rank, peer).take;
+    const Share offer = even_shares(call.what, peer, rank).offer;
+    const std::int64_t at = in_place ? take.at : offer.at;
+    driver.copy(out + take.at, registrations_.address(call.what.place, peer) + at,
+                static_cast<std::size_t>(take.bytes), stream.native());
+  }
+  if (!in_place) driver.wait_event(stream.native(), joined_);
+  Phase last = phase(call, 1);
+  last.ends = true;
+  protocol::launch_phase(last, 1, stream);
+}
+
+// Every rank makes its part, and then fetches the others' from where they were made: in place,
+// since nobody else reads that part there before.
+void RegisteredOperations::gather_parts(const CollectiveCall& call, const Stream& stream) {
+  const Parts parts = parts_of(call.what);
+  protocol::launch_phase(fold_of(call, parts), most_blocks(parts.part), stream);
+  auto* out = static_cast<std::byte*>(call.out);
+  for (int turn = 1; turn < group_.size; ++turn) {
+    const int peer = (group_.rank + turn) % group_.size;
+    if (parts.bytes_of(peer) == 0) continue;
+    const std::int64_t at = parts.begin_of(peer);
+    driver().copy(out + at, registrations_.address(call.what.place, peer) + at,
+                  static_cast<std::size_t>(parts.bytes_of(peer)), stream.native());
+  }
+  Phase last = phase(call, 2);
+  last.ends = true;
+  protocol::launch_phase(last, 1, stream);
+}
+
+}  // namespace gantry

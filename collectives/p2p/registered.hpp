@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+
+#include <gantry/device/driver.hpp>
+#include <gantry/streams/stream.hpp>
+
+#include "collectives/p2p/registrations.hpp"
+#include "collectives/protocol/plan.hpp"
+#include "collectives/transport.hpp"
+
+namespace gantry {
+
+// Operations on registered memory; see Note [Phases].
+class RegisteredOperations {
+ public:
+  RegisteredOperations(const protocol::Group& group, const Registrations& registrations,
+                       int device);
+  ~RegisteredOperations();
+  RegisteredOperations(const RegisteredOperations&) = delete;
+  RegisteredOperations& operator=(const RegisteredOperations&) = delete;
+
+  // Where peers would read the input of `call`; 0 if it cannot be done so.
+  std::uint64_t place_of(const CollectiveCall& call) const;
+
+  // Each enqueues `call`, whose place is known. By one kernel that reads and writes the ranks'
+  // tensors: all_reduce, reduce, broadcast, reduce_scatter.
+  void run_in_place(const CollectiveCall& call, int blocks, const Stream& stream);
+  // With copy engines: all_reduce, all_gather, all_to_all.
+  void run_copy(const CollectiveCall& call, const Stream& stream);
+
+ private:
+  // How an array is divided: owners make one part each.
+  struct Parts {
+    std::int64_t bytes = 0;    // of the array
+    std::int64_t part = 0;     // of a part, but for what the last ones lack
+    std::uint32_t owners = 0;  // ranks, one bit each
+
+    std::int64_t begin_of(int rank) const;
+    std::int64_t bytes_of(int rank) const;
+  };
+
+  Parts parts_of(const Descriptor& what) const;
+  protocol::Phase phase(const CollectiveCall& call, std::uint32_t step) const;
+  protocol::Phase fold_of(const CollectiveCall& call, const Parts& parts) const;
+  void gather_shares(const CollectiveCall& call, const Stream& stream);
+  void gather_parts(const CollectiveCall& call, const Stream& stream);
+
+  const protocol::Group& group_;
+  const Registrations& registrations_;
+  Stream side_;  // for this rank's own share, beside those of others
+  NativeEvent forked_;
+  NativeEvent joined_;
+};
+
+}  // namespace gantry
