@@ -118,15 +118,15 @@ class Communicator {
   /// no data; the host does not wait.
   Work barrier(CollectiveOptions options = {});
   /// Opens the memory that `tensor` looks at, all of its storage, on every rank. Large operations
-  /// whose input lies there, at the same offset on every rank, then go without staging: copy
-  /// engines read it in place, which leaves the multiprocessors to others. For all_reduce,
-  /// all_gather, reduce_scatter and all_to_all; others, small ones, and those of ranks that cannot
-  /// reach each other's memory run as ever.
+  /// whose input lies there, at the same offset on every rank, then go without staging, by kernels
+  /// that read and write the ranks' tensors, and by copy engines. For all_reduce, reduce,
+  /// broadcast, all_gather, reduce_scatter and all_to_all; others, small ones, and those of ranks
+  /// that cannot reach each other's memory run as ever.
   ///
   /// Collective: every rank calls it in the same order with memory of one size, and then gives all
   /// operations inputs that are registered, or none; else they are a mismatch. After a mismatch of
-  /// such operations their outputs are undefined. Blocks the host. The group holds the memory until
-  /// deregister_memory() or its end; groups made by split() and shrink() know nothing of it.
+  /// such operations their outputs may be undefined. Blocks the host. The group holds the memory
+  /// until deregister_memory() or its end; groups made by split() and shrink() know nothing of it.
   /// Throws, on every rank: InvalidArgument for memory of different sizes, of other devices, or
   /// registered already; NotSupported for memory that export_ipc() refuses.
   void register_memory(const Tensor& tensor);
