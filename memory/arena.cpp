@@ -6,7 +6,6 @@
 #include <gantry/device/properties.hpp>
 
 #include "memory/device_heap.hpp"
-#include "memory/history.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -29,6 +28,7 @@ BlockState state_of(BlockUse use) {
       return BlockState::active_pending_free;
     case BlockUse::blank:
     case BlockUse::hole:
+    case BlockUse::mapping:
     case BlockUse::moving:
     case BlockUse::free:
     case BlockUse::cached:
@@ -64,30 +64,32 @@ void Arena::count_segments(std::size_t before, std::size_t after) {
   }
 }
 
-SegmentInfo Arena::describe_segment(const void* base, std::size_t bytes) const {
-  SegmentInfo segment;
+void Arena::describe_segment(const void* base, std::uint32_t call_site, HeldSegments& held) const {
+  SegmentInfo& segment = held.segments.emplace_back();
   segment.device = core_.device;
   segment.address = reinterpret_cast<std::uintptr_t>(base);
-  segment.total_bytes = bytes;
   segment.small = small_;
   segment.pool_id = {0, static_cast<std::int64_t>(pool_.id)};
-  return segment;
+  held.call_sites.push_back(call_site);
 }
 
-void Arena::describe_block(const HeapBlock& block, SegmentInfo& segment) {
-  BlockInfo info;
+void Arena::describe_block(const HeapBlock& block, HeldSegments& held) {
+  SegmentInfo& segment = held.segments.back();
+  BlockInfo& info = segment.blocks.emplace_back();
+  std::uint32_t call_site = 0;
   info.address = reinterpret_cast<std::uintptr_t>(block.data);
   info.bytes = block.bytes;
   info.state = state_of(block.use.load(std::memory_order_relaxed));
   info.stream = block.stream != nullptr ? block.stream->clock.id() : 0;
+  segment.total_bytes += info.bytes;
   if (info.state != BlockState::inactive) {
     info.requested = block.requested.load(std::memory_order_relaxed);
-    info.frames = frames_of(block.call_site.load(std::memory_order_relaxed));
+    call_site = block.call_site.load(std::memory_order_relaxed);
     segment.active_bytes += info.bytes;
     segment.requested_bytes += info.requested;
   }
   if (info.state == BlockState::active_allocated) segment.allocated_bytes += info.bytes;
-  segment.blocks.push_back(std::move(info));
+  held.call_sites.push_back(call_site);
 }
 
 std::uint32_t Arena::segment_call_site(TraceAction action) noexcept {

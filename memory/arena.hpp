@@ -7,14 +7,13 @@
 #include <functional>
 #include <vector>
 
-#include <gantry/memory/snapshot.hpp>
-
 #include "memory/chunk_store.hpp"
 #include "memory/config.hpp"
 #include "memory/counters.hpp"
 #include "memory/free_blocks.hpp"
 #include "memory/heap_export.hpp"
 #include "memory/heap_mutex.hpp"
+#include "memory/history.hpp"
 #include "memory/usage_account.hpp"
 
 namespace gantry::memory {
@@ -85,8 +84,8 @@ class Arena {
   [[nodiscard]] virtual BlockExtent pin(HeapLock& lock, const HeapBlock& block) = 0;
   virtual void unpin(const HeapBlock& block) noexcept = 0;
 
-  /// The ranges without gap, with their blocks in address order. Call with the lock held.
-  [[nodiscard]] virtual std::vector<SegmentInfo> describe() const = 0;
+  /// Adds the ranges without gap, with their blocks in address order. Call with the lock held.
+  virtual void describe(HeldSegments& held) const = 0;
 
   /// True if it is for blocks that are small beside what the driver gives at once.
   [[nodiscard]] bool is_small() const { return small_; }
@@ -103,9 +102,9 @@ class Arena {
  protected:
   /// Counts segments that appeared or went.
   void count_segments(std::size_t before, std::size_t after);
-  /// A segment without blocks, and one block of it.
-  [[nodiscard]] SegmentInfo describe_segment(const void* base, std::size_t bytes) const;
-  static void describe_block(const HeapBlock& block, SegmentInfo& segment);
+  /// Adds a segment without blocks / the next block of the last segment.
+  void describe_segment(const void* base, std::uint32_t call_site, HeldSegments& held) const;
+  static void describe_block(const HeapBlock& block, HeldSegments& held);
   /// The caller's stack, for an event of a segment; 0 while no history is recorded.
   [[nodiscard]] static std::uint32_t segment_call_site(TraceAction action) noexcept;
   /// A number for pinned memory that no other of this process ever gets.

@@ -14,12 +14,10 @@
 namespace gantry::memory {
 namespace {
 
-std::vector<SegmentInfo> standard_segments() {
-  std::vector<SegmentInfo> all;
+std::vector<HeldSegments> standard_segments() {
+  std::vector<HeldSegments> all;
   for (int i = 0; i < device_count(); ++i) {
-    DeviceHeap* heap = heap_allocator().find_heap(i);
-    if (heap == nullptr) continue;
-    for (SegmentInfo& segment : heap->segments()) all.push_back(std::move(segment));
+    if (DeviceHeap* heap = heap_allocator().find_heap(i)) all.push_back(heap->segments());
   }
   return all;
 }

@@ -4,12 +4,17 @@
 
 #include <gantry/core/log.hpp>
 
-#include "memory/history.hpp"
 #include "memory/poison.hpp"
 #include "memory/segment_arena.hpp"
 #include "memory/vmm_arena.hpp"
 
 namespace gantry::memory {
+
+void record_block(TraceAction action, const HeapBlock& block, std::uint32_t call_site) noexcept {
+  const StreamClock& clock = block.stream->clock;
+  record_trace(clock.device(), action, reinterpret_cast<std::uintptr_t>(block.data), block.bytes,
+               clock.id(), call_site, block.requested.load(std::memory_order_relaxed));
+}
 
 DeviceHeap::DeviceHeap(int device, const AllocConfig& config, HeapBacking backing)
     : core_(device, config), backing_(backing) {
@@ -53,8 +58,7 @@ Arena& DeviceHeap::arena_for(Pool& pool, std::size_t bytes) const noexcept {
   const std::uint32_t site = recording_history() ? capture_call_site() : 0;
   block.call_site.store(site, std::memory_order_relaxed);
   if (recording_history()) {
-    record_trace(core_.device, TraceAction::alloc, reinterpret_cast<std::uintptr_t>(block.data),
-                 block.bytes, own.clock.id(), site);
+    record_block(TraceAction::alloc, block, site);
   }
   lock.unlock();
   // Only what was asked for: the rounding stays forbidden.
@@ -113,9 +117,7 @@ bool DeviceHeap::begin_free(HeapBlock& block) noexcept {
   if (block.bytes >= core_.config.max_split_bytes) decrease(core_.stats.oversize_allocations, 1);
   if (recording_history()) {
     const std::uint32_t site = capture_call_site(TraceAction::free_requested);
-    record_trace(core_.device, TraceAction::free_requested,
-                 reinterpret_cast<std::uintptr_t>(block.data), block.bytes,
-                 block.stream->clock.id(),
+    record_block(TraceAction::free_requested, block,
                  site != 0 ? site : block.call_site.load(std::memory_order_relaxed));
   }
   return true;
@@ -171,9 +173,8 @@ void DeviceHeap::cut(Pool& pool, HeapBlock& block, std::size_t bytes) noexcept {
 void DeviceHeap::release(HeapBlock& block) noexcept {
   block.uses.clear();
   if (recording_history()) {
-    record_trace(core_.device, TraceAction::free_completed,
-                 reinterpret_cast<std::uintptr_t>(block.data), block.bytes,
-                 block.stream->clock.id(), block.call_site.load(std::memory_order_relaxed));
+    record_block(TraceAction::free_completed, block,
+                 block.call_site.load(std::memory_order_relaxed));
   }
   StreamClock& clock = block.stream->clock;
   // Submitted before the mark is asked for, so whoever waits for the mark runs after it.

@@ -40,6 +40,9 @@ struct Pool {
   std::mutex parking;            ///< one at a time parks or unparks; taken before the heap's lock
 };
 
+/// As record_trace, for what happens to a block.
+void record_block(TraceAction action, const HeapBlock& block, std::uint32_t call_site) noexcept;
+
 /// What keeps a heap's memory together: chunks mapped into address ranges, or driver allocations.
 enum class HeapBacking : std::uint8_t { vmm, segments };
 
@@ -73,7 +76,7 @@ class DeviceHeap {
   void set_fraction(double fraction);
   [[nodiscard]] Stats stats();
   void reset_peak_stats();
-  [[nodiscard]] std::vector<SegmentInfo> segments();
+  [[nodiscard]] HeldSegments segments();
 
   /// A pool of its own; shells of destroyed ones are used again.
   [[nodiscard]] Pool& make_pool(const PoolOptions& options);

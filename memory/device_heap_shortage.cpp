@@ -240,7 +240,9 @@ MemoryBreakdown DeviceHeap::breakdown() {
       breakdown.largest_free =
           std::max(breakdown.largest_free, signed_bytes(arena->free.largest()));
       if (pool->options.use_on_oom) continue;
-      for (const SegmentInfo& segment : arena->describe()) {
+      HeldSegments held;
+      arena->describe(held);
+      for (const SegmentInfo& segment : held.segments) {
         breakdown.private_pools += signed_bytes(segment.total_bytes);
       }
     }
@@ -278,7 +280,9 @@ void DeviceHeap::throw_shortage(MemoryBreakdown told) const {
 std::vector<std::pair<std::string, std::int64_t>> DeviceHeap::top_call_sites() {
   constexpr std::size_t kTop = 5;
   std::map<std::string, std::int64_t> by_site;
-  for (const SegmentInfo& segment : segments()) {
+  HeldSegments held = segments();
+  held.look_up_frames();
+  for (const SegmentInfo& segment : held.segments) {
     for (const BlockInfo& block : segment.blocks) {
       if (block.state == BlockState::inactive || block.frames.empty()) continue;
       const Frame& frame = block.frames.front();

@@ -118,16 +118,18 @@ void DeviceHeap::reset_peak_stats() {
   reset_peak(stats.oversize_segments);
 }
 
-std::vector<SegmentInfo> DeviceHeap::segments() {
+// See Note [Where a trace ends].
+HeldSegments DeviceHeap::segments() {
+  HeldSegments held;
+  held.device = core_.device;
   const HeapLock lock(core_.mutex);
-  std::vector<SegmentInfo> all;
+  const ThreadCache::Standstill standstill;
   for (const auto& pool : pools_) {
-    for (const Arena* arena : {pool->small.get(), pool->large.get()}) {
-      for (SegmentInfo& segment : arena->describe()) all.push_back(std::move(segment));
-    }
+    pool->small->describe(held);
+    pool->large->describe(held);
   }
-  std::ranges::sort(all, {}, &SegmentInfo::address);
-  return all;
+  held.time_ns = history_moment_ns();
+  return held;
 }
 
 }  // namespace gantry::memory

@@ -48,8 +48,7 @@ bool keep(ThreadCache& cache, HeapBlock& block) noexcept {
     if (!recording_history()) return;
     const std::uint32_t site = capture_call_site(TraceAction::free_requested);
     for (const TraceAction action : {TraceAction::free_requested, TraceAction::free_completed}) {
-      record_trace(clock.device(), action, reinterpret_cast<std::uintptr_t>(block.data),
-                   block.bytes, clock.id(),
+      record_block(action, block,
                    site != 0 ? site : block.call_site.load(std::memory_order_relaxed));
     }
   });
@@ -115,19 +114,20 @@ DeviceHeap& HeapAllocator::heap(int device) {
               .allocator = nullptr,
               .handle = nullptr};
   if (bytes == 0) return block;
-  HeapBlock* found = cache != nullptr && !pool.parked.load(std::memory_order_relaxed)
-                         ? cache->take(pool, stream.id(), block_bytes(bytes), bytes)
-                         : nullptr;
-  if (found != nullptr) {
-    found->requested.store(bytes, std::memory_order_relaxed);
-    found->use.store(BlockUse::live, std::memory_order_relaxed);
+  const auto hand_out = [bytes](HeapBlock& taken) noexcept {
+    taken.requested.store(bytes, std::memory_order_relaxed);
+    taken.use.store(BlockUse::live, std::memory_order_relaxed);
     std::uint32_t site = 0;
     if (recording_history()) [[unlikely]] {
       site = capture_call_site();
-      record_trace(native.device, TraceAction::alloc, reinterpret_cast<std::uintptr_t>(found->data),
-                   found->bytes, stream.id(), site);
+      record_block(TraceAction::alloc, taken, site);
     }
-    found->call_site.store(site, std::memory_order_relaxed);
+    taken.call_site.store(site, std::memory_order_relaxed);
+  };
+  HeapBlock* found = cache != nullptr && !pool.parked.load(std::memory_order_relaxed)
+                         ? cache->take(pool, stream.id(), block_bytes(bytes), bytes, hand_out)
+                         : nullptr;
+  if (found != nullptr) {
     unpoison(found->data, bytes, native);
   } else {
     found = &pool.heap->allocate(bytes, stream, pool);

@@ -19,7 +19,8 @@ struct StreamBlocks;
 enum class BlockUse : std::uint8_t {
   blank,    ///< a descriptor without memory
   hole,     ///< addresses without memory
-  moving,   ///< being mapped or unmapped; nobody else may touch it
+  mapping,  ///< a hole that gets memory, or just lost it; nobody else may touch it
+  moving,   ///< between two of the others, with memory; nobody else may touch it
   free,     ///< in the index of free blocks
   cached,   ///< in a thread's magazine
   live,     ///< in the hands of a caller

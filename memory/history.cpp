@@ -56,6 +56,14 @@ void forget_everything() {
   kept.annotations.clear();
 }
 
+void append(RecordedEvent event) {
+  if (kept_contexts.load(std::memory_order_relaxed) < Contexts::alloc) event.call_site = 0;
+  event.metadata = own_metadata;
+  HistoryLog::instance().append(event);
+}
+
+bool keeps_events() { return recording_history() && keeps_trace.load(std::memory_order_relaxed); }
+
 bool is_free(TraceAction action) {
   return action == TraceAction::free_requested || action == TraceAction::free_completed;
 }
@@ -102,17 +110,21 @@ std::uint32_t capture_call_site(TraceAction action) noexcept {
 }
 
 void record_trace(int device, TraceAction action, std::uintptr_t address, std::size_t bytes,
-                  std::uint64_t stream, std::uint32_t call_site) noexcept {
-  if (!recording_history() || !keeps_trace.load(std::memory_order_relaxed)) return;
-  const bool with_stack = kept_contexts.load(std::memory_order_relaxed) >= Contexts::alloc;
-  HistoryLog::instance().append({.time_ns = history_clock_ns(),
-                                 .address = address,
-                                 .bytes = bytes,
-                                 .stream = stream,
-                                 .call_site = with_stack ? call_site : 0,
-                                 .metadata = own_metadata,
-                                 .device = device,
-                                 .action = action});
+                  std::uint64_t stream, std::uint32_t call_site, std::size_t requested) noexcept {
+  if (!keeps_events()) return;
+  append({.time_ns = history_clock_ns(),
+          .address = address,
+          .bytes = bytes,
+          .requested = requested,
+          .stream = stream,
+          .call_site = call_site,
+          .device = device,
+          .action = action});
+}
+
+void record_snapshot(int device, std::int64_t time_ns) noexcept {
+  if (!keeps_events()) return;
+  append({.time_ns = time_ns, .device = device, .action = TraceAction::snapshot});
 }
 
 RecordedHistory recorded_history() {

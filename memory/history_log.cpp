@@ -151,6 +151,17 @@ std::vector<RecordedEvent> HistoryLog::events() const {
   return events;
 }
 
+std::int64_t history_moment_ns() {
+  const auto later_than = [](std::int64_t time) {
+    std::int64_t now = history_clock_ns();
+    while (now <= time) now = history_clock_ns();
+    return now;
+  };
+  const std::int64_t moment = later_than(history_clock_ns());
+  static_cast<void>(later_than(moment));
+  return moment;
+}
+
 std::int64_t history_clock_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())

@@ -30,15 +30,16 @@ HeapBlock* SegmentArena::grow(HeapLock& lock, std::size_t bytes, StreamBlocks& /
     throw;
   }
   if (base != nullptr && poisons_device_memory()) poison_now(base, size);
+  const std::uint32_t call_site = segment_call_site(TraceAction::segment_alloc);
   lock.lock();
   if (base == nullptr) {
     core_.segment_bytes -= size;
     core_.slab.give_back(block);
     return nullptr;
   }
+  made.front().call_site = call_site;
   add(base, size, block, made);
-  record_trace(core_.device, TraceAction::segment_alloc, reinterpret_cast<std::uintptr_t>(base),
-               size, 0, segment_call_site(TraceAction::segment_alloc));
+  record(TraceAction::segment_alloc, segments_.front(), call_site);
   return &block;
 }
 
@@ -62,16 +63,21 @@ void SegmentArena::add(std::byte* base, std::size_t bytes, HeapBlock& block, Seg
   core_.refresh_reserved();
 }
 
-void SegmentArena::forget(Segments::iterator segment) noexcept {
-  bytes_ -= segment->bytes;
-  core_.segment_bytes -= segment->bytes;
-  if (is_small()) core_.small_bytes -= segment->bytes;
+void SegmentArena::forget(const Segment& segment) noexcept {
+  bytes_ -= segment.bytes;
+  core_.segment_bytes -= segment.bytes;
+  if (is_small()) core_.small_bytes -= segment.bytes;
   ++core_.segments_freed;
   decrease(core_.stats.segment, is_small(), 1);
-  if (segment->bytes >= core_.config.max_split_bytes) decrease(core_.stats.oversize_segments, 1);
-  core_.slab.give_back(*segment->first);
-  segments_.erase(segment);
+  if (segment.bytes >= core_.config.max_split_bytes) decrease(core_.stats.oversize_segments, 1);
+  core_.slab.give_back(*segment.first);
   core_.refresh_reserved();
+}
+
+void SegmentArena::record(TraceAction action, const Segment& segment,
+                          std::uint32_t call_site) const noexcept {
+  record_trace(core_.device, action, reinterpret_cast<std::uintptr_t>(segment.base), segment.bytes,
+               0, call_site);
 }
 
 std::size_t SegmentArena::harvest(HeapLock& lock, std::size_t bytes) {
@@ -86,21 +92,27 @@ std::size_t SegmentArena::harvest(HeapLock& lock, std::size_t bytes) {
       continue;
     }
     free.remove(block);
+    // It is gone for snapshots from here on: as soon as the driver has it, another thread may get
+    // its addresses for a new segment. It counts until then, or others would ask in vain.
+    Segments gone;
+    gone.splice(gone.begin(), segments_, it);
+    const Segment& segment = gone.front();
+    record(TraceAction::segment_free, segment, segment_call_site(TraceAction::segment_free));
     lock.unlock();
+    if (poisons_device_memory()) unpoison_now(segment.base, segment.bytes);
     try {
-      driver().deallocate(core_.device, it->base);
+      driver().deallocate(core_.device, segment.base);
     } catch (...) {
+      if (poisons_device_memory()) poison_now(segment.base, segment.bytes);
       lock.lock();
+      record(TraceAction::segment_alloc, segment, segment.call_site);
+      segments_.splice(segments_.begin(), gone);
       free.insert(block);
       throw;
     }
-    if (poisons_device_memory()) unpoison_now(it->base, it->bytes);
     lock.lock();
-    record_trace(core_.device, TraceAction::segment_free,
-                 reinterpret_cast<std::uintptr_t>(it->base), it->bytes, 0,
-                 segment_call_site(TraceAction::segment_free));
-    taken += it->bytes;
-    forget(it);
+    taken += segment.bytes;
+    forget(segment);
     it = segments_.begin();
   }
   return taken;
@@ -115,17 +127,13 @@ bool SegmentArena::may_cut(std::size_t have, std::size_t want) const {
   return should_split(have, want, is_small(), core_.config.max_split_bytes);
 }
 
-std::vector<SegmentInfo> SegmentArena::describe() const {
-  std::vector<SegmentInfo> infos;
+void SegmentArena::describe(HeldSegments& held) const {
   for (const Segment& segment : segments_) {
-    SegmentInfo info = describe_segment(segment.base, segment.bytes);
+    describe_segment(segment.base, segment.call_site, held);
     for (const HeapBlock* block = segment.first; block != nullptr; block = block->next) {
-      describe_block(*block, info);
+      describe_block(*block, held);
     }
-    infos.push_back(std::move(info));
   }
-  std::ranges::sort(infos, {}, &SegmentInfo::address);
-  return infos;
 }
 
 Segment& SegmentArena::segment_of(const HeapBlock& block) {

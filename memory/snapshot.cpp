@@ -6,11 +6,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <functional>
+#include <iterator>
 #include <limits>
 #include <mutex>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include <gantry/core/env.hpp>
@@ -26,29 +25,24 @@
 namespace gantry::memory {
 namespace {
 
-struct SegmentSource {
+struct SourcePlace {
   std::mutex mutex;
-  std::function<std::vector<SegmentInfo>()> list;
+  SegmentSource source;
 };
 
-SegmentSource& segment_source() {
-  static auto& instance = *new SegmentSource();
+SourcePlace& source_place() {
+  static auto& instance = *new SourcePlace();
   return instance;
 }
 
-std::vector<SegmentInfo> held_segments() {
-  std::function<std::vector<SegmentInfo>()> list;
+std::vector<HeldSegments> ask_source() {
+  SegmentSource source;
   {
-    SegmentSource& source = segment_source();
-    const std::lock_guard lock(source.mutex);
-    list = source.list;
+    SourcePlace& place = source_place();
+    const std::lock_guard lock(place.mutex);
+    source = place.source;
   }
-  std::vector<SegmentInfo> segments;
-  if (list) segments = list();
-  std::sort(segments.begin(), segments.end(), [](const SegmentInfo& a, const SegmentInfo& b) {
-    return std::tie(a.device, a.address) < std::tie(b.device, b.address);
-  });
-  return segments;
+  return source ? source() : std::vector<HeldSegments>{};
 }
 
 std::map<std::string, SettingValue> current_settings() {
@@ -145,30 +139,67 @@ SnapshotStacks number_stacks(const Snapshot& snapshot) {
   return stacks;
 }
 
-std::function<std::vector<SegmentInfo>()> set_segment_source(
-    std::function<std::vector<SegmentInfo>()> source) {
-  SegmentSource& place = segment_source();
-  const std::lock_guard lock(place.mutex);
-  return std::exchange(place.list, std::move(source));
+void HeldSegments::look_up_frames() {
+  if (call_sites.empty()) return;
+  auto call_site = call_sites.begin();
+  for (SegmentInfo& segment : segments) {
+    segment.frames = frames_of(*call_site++);
+    for (BlockInfo& block : segment.blocks) block.frames = frames_of(*call_site++);
+  }
+  call_sites.clear();
 }
 
+SegmentSource set_segment_source(SegmentSource source) {
+  SourcePlace& place = source_place();
+  const std::lock_guard lock(place.mutex);
+  return std::exchange(place.source, std::move(source));
+}
+
+// Note [Where a trace ends]
+// Viewers rebuild earlier states from the segments backwards, so a trace must end with the event
+// that led to them, while other threads allocate and free. Each device's allocator copies its
+// segments while nothing changes there: it holds its lock and keeps threads out of their magazines.
+// Whatever changes a block or a segment notes its event under the same protection, so the time of
+// the copy divides what is in it from what is not, and later events are left out.
 Snapshot snapshot() {
   Snapshot result;
   result.settings = current_settings();
-  const int devices = device_count();
-  for (int device = 0; device < devices; ++device) {
-    record_trace(device, TraceAction::snapshot, 0, 0, 0, 0);
+  const auto devices = static_cast<std::size_t>(device_count());
+  // An allocator that is made from here on may not be asked any more.
+  const std::int64_t start = history_moment_ns();
+  std::vector<std::int64_t> ends(devices, start);
+  const auto end_of = [&](int device) -> std::int64_t& {
+    const auto index = static_cast<std::size_t>(device);
+    if (index >= ends.size()) ends.resize(index + 1, start);
+    return ends[index];
+  };
+  std::vector<HeldSegments> all_held = ask_source();
+  for (const HeldSegments& held : all_held) end_of(held.device) = held.time_ns;
+  for (std::size_t device = 0; device < devices; ++device) {
+    record_snapshot(static_cast<int>(device), ends[device]);
   }
-  result.segments = held_segments();
+  // At once, before new events push old ones out.
   RecordedHistory history = recorded_history();
+  for (HeldSegments& held : all_held) {
+    held.look_up_frames();
+    std::ranges::move(held.segments, std::back_inserter(result.segments));
+  }
+  std::ranges::sort(result.segments, {}, [](const SegmentInfo& segment) {
+    return std::pair(segment.device, segment.address);
+  });
   result.annotations = std::move(history.annotations);
-  result.device_traces.resize(static_cast<std::size_t>(devices));
+  std::erase_if(result.annotations, [&](const Annotation& note) {
+    return note.time_us > history.epoch_us + end_of(note.device) / 1000;
+  });
+  result.device_traces.resize(devices);
   for (const RecordedEvent& event : history.events) {
     const auto device = static_cast<std::size_t>(event.device);
+    if (event.time_ns > end_of(event.device)) continue;
     if (device >= result.device_traces.size()) result.device_traces.resize(device + 1);
     result.device_traces[device].push_back({.action = event.action,
                                             .address = event.address,
                                             .bytes = event.bytes,
+                                            .requested = event.requested,
                                             .stream = event.stream,
                                             .time_us = history.epoch_us + event.time_ns / 1000,
                                             .frames = frames_of(event.call_site),

@@ -62,14 +62,17 @@ Json to_json(const SegmentInfo& segment, SnapshotStacks& stacks) {
           {"blocks", std::move(blocks)}};
 }
 
+// `size` is that of the block, unlike in torch's files.
 Json to_json(const TraceEntry& entry, SnapshotStacks& stacks) {
-  return {{"action", name_of(entry.action)},
-          {entry.action == TraceAction::oom ? "device_free" : "addr", entry.address},
-          {"size", entry.bytes},
-          {"stream", entry.stream},
-          {"time_us", entry.time_us},
-          {"user_metadata", entry.user_metadata},
-          {"stack", stacks.number_of(entry.frames)}};
+  Json json = {{"action", name_of(entry.action)},
+               {entry.action == TraceAction::oom ? "device_free" : "addr", entry.address},
+               {"size", entry.bytes},
+               {"stream", entry.stream},
+               {"time_us", entry.time_us},
+               {"user_metadata", entry.user_metadata},
+               {"stack", stacks.number_of(entry.frames)}};
+  if (entry.requested != 0) json["requested_size"] = entry.requested;
+  return json;
 }
 
 // The enumerator that has this name.
@@ -129,6 +132,7 @@ class Reader {
     return {.action = action,
             .address = json.at(address).get<std::uintptr_t>(),
             .bytes = json.at("size").get<std::size_t>(),
+            .requested = json.value("requested_size", std::size_t{0}),
             .stream = json.at("stream").get<std::uint64_t>(),
             .time_us = json.at("time_us").get<std::int64_t>(),
             .frames = frames_in(json),

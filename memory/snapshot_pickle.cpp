@@ -108,7 +108,8 @@ class SnapshotPickle {
     dictionary([&] {
       item("action", name_of(event.action));
       item(event.action == TraceAction::oom ? "device_free" : "addr", event.address);
-      item("size", event.bytes);
+      // Of blocks, torch writes what was asked for, and its viewer counts with that.
+      item("size", event.requested != 0 ? event.requested : event.bytes);
       item("stream", event.stream);
       key("time_us");
       pickle_.integer(event.time_us);

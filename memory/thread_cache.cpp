@@ -145,16 +145,24 @@ std::size_t ThreadCache::empty(DeviceHeap& heap, HeapBlock** blocks) noexcept {
 
 void ThreadCache::claim() noexcept { claimed_.store(true, std::memory_order_seq_cst); }
 
-std::size_t ThreadCache::visit_all(DeviceHeap& heap, HeapBlock** blocks) noexcept {
-  const std::lock_guard lock(registry().mutex);
+ThreadCache::Standstill::Standstill() noexcept {
+  registry().mutex.lock();
   for (ThreadCache* cache : registry().caches) cache->claim();
   AsymmetricFence::heavy();
-  std::size_t kept = 0;
-  for (ThreadCache* cache : registry().caches) {
+  for (const ThreadCache* cache : registry().caches) {
     while (cache->busy_.load(std::memory_order_acquire)) std::this_thread::yield();
-    kept += cache->empty(heap, blocks);
-    cache->unclaim();
   }
+}
+
+ThreadCache::Standstill::~Standstill() {
+  for (ThreadCache* cache : registry().caches) cache->unclaim();
+  registry().mutex.unlock();
+}
+
+std::size_t ThreadCache::visit_all(DeviceHeap& heap, HeapBlock** blocks) noexcept {
+  const Standstill standstill;
+  std::size_t kept = 0;
+  for (ThreadCache* cache : registry().caches) kept += cache->empty(heap, blocks);
   return kept;
 }
 

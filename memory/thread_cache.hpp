@@ -79,9 +79,10 @@ class ThreadCache {
   }
 
   /// A block of exactly `bytes`, a multiple of kBlockGrain, that was freed by this thread on that
-  /// stream; nullptr if there is none.
+  /// stream, after `hand_out(HeapBlock&)`; nullptr if there is none.
+  template <class HandOut>
   [[nodiscard]] HeapBlock* take(const Pool& pool, std::uint64_t stream_id, std::size_t bytes,
-                                std::size_t requested) noexcept;
+                                std::size_t requested, HandOut&& hand_out) noexcept;
   /// Keeps a freed block without other users, after `before_it_is_free()`. False, and nothing
   /// happened, if there is no room.
   template <class Before>
@@ -96,6 +97,16 @@ class ThreadCache {
   /// Adds the accounts of all threads, takes all blocks of `heap` out if `blocks` is there (linked
   /// through next_in_bin), and tells how many bytes they keep. The lock of `heap` is held.
   static std::size_t visit_all(DeviceHeap& heap, HeapBlock** blocks) noexcept;
+
+  /// While it lives, no thread takes blocks from a cache or puts some there: those that try ask
+  /// their heap. Make it with the lock of a heap held, and only for a short time.
+  class Standstill {
+   public:
+    Standstill() noexcept;
+    ~Standstill();
+    Standstill(const Standstill&) = delete;
+    Standstill& operator=(const Standstill&) = delete;
+  };
 
  private:
   friend struct ThreadCacheOwner;
@@ -130,8 +141,9 @@ class ThreadCache {
   std::vector<Magazines*> tables_;
 };
 
+template <class HandOut>
 inline HeapBlock* ThreadCache::take(const Pool& pool, std::uint64_t stream_id, std::size_t bytes,
-                                    std::size_t requested) noexcept {
+                                    std::size_t requested, HandOut&& hand_out) noexcept {
   Magazines* table = last_;
   if (table == nullptr || table->pool != &pool || table->stream_id != stream_id) {
     table = find(pool, stream_id);
@@ -146,6 +158,7 @@ inline HeapBlock* ThreadCache::take(const Pool& pool, std::uint64_t stream_id, s
     magazine.bytes = magazine.count > 0 ? bytes : 0;
     kept_bytes_ -= Magazines::kept(bytes);
     table->log.take(bytes, requested, table->account);
+    hand_out(*block);
   }
   leave();
   return block;

@@ -145,7 +145,7 @@ HeapBlock* VmmArena::grow_at(HeapLock& lock, const Place& place, bool coarse,
     kept.use.store(BlockUse::hole, std::memory_order_relaxed);
     holes_.insert(kept);
   }
-  hole->use.store(BlockUse::moving, std::memory_order_relaxed);
+  hole->use.store(BlockUse::mapping, std::memory_order_relaxed);
   if (place.left != nullptr) free.remove(*place.left);
   if (place.right != nullptr) free.remove(*place.right);
 
@@ -179,8 +179,8 @@ HeapBlock* VmmArena::grow_at(HeapLock& lock, const Place& place, bool coarse,
     if (failure) std::rethrow_exception(failure);
     return nullptr;
   }
-  record_trace(core_.device, TraceAction::segment_map, reinterpret_cast<std::uintptr_t>(hole->data),
-               place.bytes, 0, segment_call_site(TraceAction::segment_map));
+  record(TraceAction::segment_map, *hole);
+  hole->use.store(BlockUse::moving, std::memory_order_relaxed);
   return join(place.left, *hole, place.right);
 }
 
@@ -242,7 +242,9 @@ std::size_t VmmArena::harvest(HeapLock& lock, std::size_t bytes) {
       block->use.store(BlockUse::moving, std::memory_order_relaxed);
       free.insert(rest);
     }
-    block->use.store(BlockUse::moving, std::memory_order_relaxed);
+    // Before another thread can map the chunks elsewhere.
+    record(TraceAction::segment_unmap, *block);
+    block->use.store(BlockUse::mapping, std::memory_order_relaxed);
     ++movements_;
     lock.unlock();
     try {
@@ -250,20 +252,23 @@ std::size_t VmmArena::harvest(HeapLock& lock, std::size_t bytes) {
     } catch (...) {
       lock.lock();
       --movements_;
+      record(TraceAction::segment_map, *block);
       free.insert(*block);
       throw;
     }
     lock.lock();
     --movements_;
-    record_trace(core_.device, TraceAction::segment_unmap,
-                 reinterpret_cast<std::uintptr_t>(block->data), size, 0,
-                 segment_call_site(TraceAction::segment_unmap));
     return_hole(*block);
     recount();
     core_.harvested_bytes += size;
     taken += size;
   }
   return taken;
+}
+
+void VmmArena::record(TraceAction action, const HeapBlock& block) const noexcept {
+  record_trace(core_.device, action, reinterpret_cast<std::uintptr_t>(block.data), block.bytes, 0,
+               segment_call_site(action));
 }
 
 void VmmArena::recount() {
@@ -276,27 +281,18 @@ void VmmArena::recount() {
   core_.refresh_reserved();
 }
 
-std::vector<SegmentInfo> VmmArena::describe() const {
-  std::vector<SegmentInfo> segments;
-  const HeapBlock* block = first_;
-  while (block != nullptr) {
-    if (is_use(block, BlockUse::hole)) {
-      block = block->next;
-      continue;
+void VmmArena::describe(HeldSegments& held) const {
+  bool in_segment = false;
+  for (const HeapBlock* block = first_; block != nullptr; block = block->next) {
+    const bool has_memory = !is_use(block, BlockUse::hole) && !is_use(block, BlockUse::mapping);
+    if (has_memory && !in_segment) {
+      // Many callers extend a range, so none of them is to be named.
+      describe_segment(block->data, 0, held);
+      held.segments.back().is_expandable = true;
     }
-    const HeapBlock* begin = block;
-    std::size_t bytes = 0;
-    for (; block != nullptr && !is_use(block, BlockUse::hole); block = block->next) {
-      bytes += block->bytes;
-    }
-    SegmentInfo segment = describe_segment(begin->data, bytes);
-    segment.is_expandable = true;
-    for (const HeapBlock* part = begin; part != block; part = part->next) {
-      describe_block(*part, segment);
-    }
-    segments.push_back(std::move(segment));
+    if (has_memory) describe_block(*block, held);
+    in_segment = has_memory;
   }
-  return segments;
 }
 
 BlockExtent VmmArena::pin(HeapLock&, const HeapBlock& block) {

@@ -30,7 +30,7 @@ class VmmArena final : public Arena {
   [[nodiscard]] bool may_cut(std::size_t have, std::size_t want) const override {
     return have - want >= kBlockGrain;
   }
-  [[nodiscard]] std::vector<SegmentInfo> describe() const override;
+  void describe(HeldSegments& held) const override;
 
   [[nodiscard]] BlockExtent pin(HeapLock& lock, const HeapBlock& block) override;
   void unpin(const HeapBlock& block) noexcept override;
@@ -78,6 +78,8 @@ class VmmArena final : public Arena {
   [[nodiscard]] bool is_roomy() const;
   HeapBlock* join(HeapBlock* left, HeapBlock& middle, HeapBlock* right) noexcept;
   [[nodiscard]] HeapBlock* next_victim(std::size_t bytes, std::pair<std::size_t, std::size_t>& run);
+  /// Notes that the block's memory came or goes. Its state changes under the same lock.
+  void record(TraceAction action, const HeapBlock& block) const noexcept;
   /// Brings the statistics up to date after the mapping changed.
   void recount();
 

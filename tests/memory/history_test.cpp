@@ -73,7 +73,7 @@ TEST_F(HistoryTest, RecordsNothingWhileOff) {
 
 TEST_F(HistoryTest, KeepsEveryFieldInOrder) {
   record_history();
-  record_trace(3, TraceAction::free_requested, 0xABCD, 1024, 77, 0);
+  record_trace(3, TraceAction::free_requested, 0xABCD, 1024, 77, 0, 1000);
   record_trace(1, TraceAction::oom, 123456, 4096, 0, 0);
   const RecordedHistory history = recorded_history();
   ASSERT_THAT(history.events, SizeIs(2));
@@ -82,7 +82,9 @@ TEST_F(HistoryTest, KeepsEveryFieldInOrder) {
   EXPECT_EQ(first.action, TraceAction::free_requested);
   EXPECT_EQ(first.address, 0xABCDU);
   EXPECT_EQ(first.bytes, 1024U);
+  EXPECT_EQ(first.requested, 1000U);
   EXPECT_EQ(first.stream, 77U);
+  EXPECT_EQ(history.events[1].requested, 0U);
   EXPECT_EQ(history.events[1].action, TraceAction::oom);
   EXPECT_LE(first.time_ns, history.events[1].time_ns);
 }
@@ -327,22 +329,31 @@ TEST_F(HistoryTest, TheAllocatorsHistoryBalances) {
   GANTRY_REQUIRE_DEVICES(1);
   record_history();
   std::vector<Buffer> kept;
+  std::vector<std::size_t> requests;
   for (std::size_t i = 0; i < 200; ++i) {
-    Buffer buffer = allocate(1 + (i * 7919) % 3'000'000, Stream::current(Device::cuda(0)));
+    requests.push_back(1 + (i * 7919) % 3'000'000);
+    Buffer buffer = allocate(requests.back(), Stream::current(Device::cuda(0)));
     if (i % 3 == 0) kept.push_back(std::move(buffer));
   }
   const Snapshot now = snapshot();
   ASSERT_FALSE(now.segments.empty());
   std::map<std::uintptr_t, std::size_t> live;
+  std::map<std::uintptr_t, std::size_t> requested;
+  std::vector<std::size_t> seen_requests;
   for (const TraceEntry& entry : now.device_traces.at(0)) {
     if (entry.action == TraceAction::alloc) {
       EXPECT_TRUE(live.emplace(entry.address, entry.bytes).second) << entry.address;
+      requested[entry.address] = entry.requested;
+      seen_requests.push_back(entry.requested);
     } else if (entry.action == TraceAction::free_requested) {
       EXPECT_EQ(live.at(entry.address), entry.bytes);
+      EXPECT_EQ(entry.requested, requested.at(entry.address));
     } else if (entry.action == TraceAction::free_completed) {
       EXPECT_EQ(live.erase(entry.address), 1U);
+      EXPECT_EQ(entry.requested, requested.at(entry.address));
     }
   }
+  EXPECT_EQ(seen_requests, requests);
   std::map<std::uintptr_t, std::size_t> held;
   for (const SegmentInfo& segment : now.segments) {
     std::size_t total = 0;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <random>
 #include <set>
 #include <thread>
@@ -12,6 +13,8 @@
 
 #include <gantry/memory/caching_allocator.hpp>
 
+#include "memory/backends.hpp"
+#include "memory/heap_allocator.hpp"
 #include "tests/memory/heap_fixture.hpp"
 
 namespace gantry::memory {
@@ -36,6 +39,39 @@ TEST_F(MagazinesTest, KeepABlockForTheSameSizeAndStream) {
   const Buffer again = allocate(4 * kKib - 511, stream);
   EXPECT_EQ(again.data(), data);
   EXPECT_EQ(stats().requested_bytes.all.current, static_cast<std::int64_t>(8 * kKib - 511));
+}
+
+// A snapshot must not see a block that is handed out without the event that tells of it.
+TEST_F(MagazinesTest, SegmentsAreNotCopiedAmidAHit) {
+  const Stream stream = Stream::current();
+  { const Buffer buffer = allocate(4 * kKib, stream); }
+  DeviceHeap& heap = heap_allocator().heap(0);
+  std::atomic<bool> started{false};
+  std::atomic<bool> copied{false};
+  bool copied_meanwhile = false;
+  HeldSegments held;
+  std::thread other;
+  const auto hand_out = [&](HeapBlock& taken) noexcept {
+    other = std::thread([&] {
+      started = true;
+      held = heap.segments();
+      copied = true;
+    });
+    while (!started) std::this_thread::yield();
+    // Long enough for a copy that does not wait for the end of this.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+    while (!copied && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    copied_meanwhile = copied;
+    taken.use.store(BlockUse::live);
+  };
+  HeapBlock* block =
+      ThreadCache::mine()->take(heap.common_pool(), stream.id(), 4 * kKib, 4 * kKib, hand_out);
+  ASSERT_NE(block, nullptr);
+  other.join();
+  EXPECT_FALSE(copied_meanwhile);
+  ASSERT_EQ(held.segments.size(), 1U);
+  EXPECT_EQ(held.segments[0].allocated_bytes, 4 * kKib);
+  heap.deallocate(*block);
 }
 
 TEST_F(MagazinesTest, AreBounded) {

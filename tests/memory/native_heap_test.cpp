@@ -4,13 +4,19 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/history.hpp>
+#include <gantry/memory/snapshot.hpp>
 
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/memory/native_backend.hpp"
+#include "tests/memory/snapshot_replay.hpp"
 #include "tests/support/stream_hold.hpp"
 
 namespace gantry::memory {
@@ -232,6 +238,59 @@ TEST_F(NativeHeapTest, EmptyCacheGivesBackUnusedSegmentsOnly) {
   empty_cache();
   EXPECT_EQ(reserved(), 2 * kMib);
   EXPECT_EQ(stats().num_device_free, stats().segment.all.freed);
+}
+
+TEST_F(NativeHeapTest, SegmentsNameWhoMadeThemNecessary) {
+  const Stream stream = Stream::current();
+  const Buffer silent = allocate(30 * kMib, stream);
+  record_history();
+  const Buffer noted = allocate(40 * kMib, stream);
+  const Snapshot now = snapshot();
+  record_history({.enabled = false});
+  ASSERT_EQ(now.segments.size(), 2U);
+  for (const SegmentInfo& segment : now.segments) {
+    EXPECT_EQ(segment.frames.empty(), segment.total_bytes == 30 * kMib);
+    EXPECT_EQ(segment.frames.empty(), segment.blocks.at(0).frames.empty());
+  }
+}
+
+// Serves a request with what is given back at the same moment, as a driver may.
+class QuickDriver final : public FaultDriver {
+ public:
+  std::function<void()> when_given_back;
+
+  void* allocate(int device, std::size_t bytes) override {
+    return kept_ != nullptr ? std::exchange(kept_, nullptr) : FaultDriver::allocate(device, bytes);
+  }
+  void deallocate(int device, void* data) override {
+    if (!when_given_back) return FaultDriver::deallocate(device, data);
+    kept_ = data;
+    std::exchange(when_given_back, {})();
+  }
+
+ private:
+  void* kept_ = nullptr;
+};
+
+TEST_F(NativeHeapTest, TheHistoryFreesASegmentBeforeItsAddressesServeAgain) {
+  QuickDriver driver;
+  const Stream stream = Stream::current();
+  record_history();
+  Buffer first = allocate(30 * kMib, stream);
+  void* data = first.data();
+  first.reset();
+  Buffer second;
+  driver.when_given_back = [&] {
+    std::thread([&] { second = allocate(30 * kMib, stream); }).join();
+  };
+  empty_cache();
+  EXPECT_EQ(second.data(), data);
+  const Snapshot now = snapshot();
+  record_history({.enabled = false});
+  EXPECT_EQ(gantry::testing::BackwardReplay(now, 0).problem(), "");
+  EXPECT_EQ(now.segments.size(), 1U);
+  second.reset();
+  empty_cache();
 }
 
 TEST_F(NativeHeapTest, NamesItself) {

@@ -34,7 +34,7 @@ class RecordedHeap {
     if (old.bytes > bytes) {
       blocks_[address + bytes] = {old.bytes - bytes, 0, memory::BlockState::inactive, 0, 0};
     }
-    record(memory::TraceAction::alloc, address, bytes, stream, site);
+    record(memory::TraceAction::alloc, address, bytes, stream, site, requested);
     return address;
   }
 
@@ -43,7 +43,7 @@ class RecordedHeap {
     Piece& block = blocks_.at(address);
     const std::uint32_t site = memory::capture_call_site(memory::TraceAction::free_requested);
     record(memory::TraceAction::free_requested, address, block.bytes, block.stream,
-           site != 0 ? site : block.site);
+           site != 0 ? site : block.site, block.requested);
     block.state = memory::BlockState::active_pending_free;
     if (!pending) complete_locked(address);
   }
@@ -93,9 +93,9 @@ class RecordedHeap {
   };
 
   void record(memory::TraceAction action, std::uintptr_t address, std::size_t bytes,
-              std::uint64_t stream, std::uint32_t site) {
+              std::uint64_t stream, std::uint32_t site, std::size_t requested = 0) {
     if (memory::recording_history()) {
-      memory::record_trace(device_, action, address, bytes, stream, site);
+      memory::record_trace(device_, action, address, bytes, stream, site, requested);
     }
   }
 
@@ -115,7 +115,7 @@ class RecordedHeap {
   void complete_locked(std::uintptr_t address) {
     auto at = blocks_.find(address);
     record(memory::TraceAction::free_completed, address, at->second.bytes, at->second.stream,
-           at->second.site);
+           at->second.site, at->second.requested);
     at->second = {at->second.bytes, 0, memory::BlockState::inactive, 0, 0};
     if (is_free_at(std::next(at), at->first + at->second.bytes)) {
       at->second.bytes += std::next(at)->second.bytes;

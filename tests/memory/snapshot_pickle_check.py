@@ -11,6 +11,7 @@ SETTINGS = {
     "pinned_num_register_threads", "release_lock_on_cudamalloc", "pinned_use_cuda_host_register",
     "graph_capture_record_stream_reuse", "roundup_power2_divisions",
 }
+BLOCK_EVENTS = {"alloc", "free_requested", "free_completed"}
 
 
 def expected(root):
@@ -27,7 +28,13 @@ def expected(root):
         segment["segment_pool_id"] = tuple(segment["segment_pool_id"])
         segment["blocks"] = [with_frames(block, "stream") for block in segment["blocks"]]
         segments.append(segment)
-    traces = [[{**with_frames(entry), "compile_context": "N/A"} for entry in trace] for trace in root["device_traces"]]
+    def entry_of(entry):
+        entry = {**with_frames(entry), "compile_context": "N/A"}
+        asked = entry.pop("requested_size", entry["size"])
+        assert asked <= entry["size"] and (asked == entry["size"] or entry["action"] in BLOCK_EVENTS), entry
+        return {**entry, "size": asked}
+
+    traces = [[entry_of(entry) for entry in trace] for trace in root["device_traces"]]
     notes = [{**note["values"], "device": note["device"], "time_us": note["time_us"]} for note in root["external_annotations"]]
     settings = {key: value for key, value in root["allocator_settings"].items() if key in SETTINGS}
     return {"segments": segments, "device_traces": traces, "allocator_settings": settings, "external_annotations": notes}

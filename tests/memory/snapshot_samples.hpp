@@ -6,12 +6,14 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <gantry/device/device.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/history.hpp>
 #include <gantry/memory/snapshot.hpp>
@@ -49,14 +51,29 @@ class FakeSegments {
  public:
   explicit FakeSegments(std::function<std::vector<memory::SegmentInfo>()> list) {
     static_cast<void>(memory::allocator_backend());  // makes the allocator, which would take over
-    real_ = memory::set_segment_source(std::move(list));
+    real_ = memory::set_segment_source([list = std::move(list)] {
+      const std::vector<memory::SegmentInfo> all = list();
+      const std::int64_t now = memory::history_moment_ns();
+      std::map<int, memory::HeldSegments> held;
+      for (int device = 0; device < device_count(); ++device) held[device];
+      for (const memory::SegmentInfo& segment : all) {
+        held[segment.device].segments.push_back(segment);
+      }
+      std::vector<memory::HeldSegments> answers;
+      for (auto& [device, answer] : held) {
+        answer.device = device;
+        answer.time_ns = now;
+        answers.push_back(std::move(answer));
+      }
+      return answers;
+    });
   }
   ~FakeSegments() { memory::set_segment_source(std::move(real_)); }
   FakeSegments(const FakeSegments&) = delete;
   FakeSegments& operator=(const FakeSegments&) = delete;
 
  private:
-  std::function<std::vector<memory::SegmentInfo>()> real_;
+  memory::SegmentSource real_;
 };
 
 inline std::string content_of(const std::filesystem::path& path) {
@@ -136,6 +153,7 @@ inline memory::Snapshot awkward_snapshot() {
     snapshot.device_traces[0].push_back({.action = action,
                                          .address = std::uintptr_t{1} << (7 * i),
                                          .bytes = std::size_t{255} << (6 * i),
+                                         .requested = i < 3 ? std::size_t{200} << (6 * i) : 0,
                                          .stream = static_cast<std::uint64_t>(i),
                                          .time_us = 1'700'000'000'000'000 + 40 * i,
                                          .frames = i % 2 == 0 ? frames : other,

@@ -118,9 +118,13 @@ TEST_F(SnapshotViewerTest, TextsCannotLeaveTheirElement) {
 }
 
 TEST_F(SnapshotViewerTest, NumbersAreThoseOfTheSnapshot) {
-  for (const Snapshot& snapshot :
+  for (Snapshot snapshot :
        {testing::awkward_snapshot(), testing::random_snapshot(9, 2000), Snapshot{}}) {
     PageReader reader(page_of(snapshot));
+    // The page shows blocks; what was asked for is told of those that are there in the end.
+    for (auto& trace : snapshot.device_traces) {
+      for (TraceEntry& entry : trace) entry.requested = 0;
+    }
     Snapshot read;
     read.device_traces.resize(snapshot.device_traces.size());
     for (const json& device : reader.names.at("devices")) {

@@ -69,6 +69,22 @@ TEST(SnapshotTest, HistoryBecomesASequence) {
   EXPECT_EQ(read_snapshot(parse_json(kSnapshot), "snap"), expected_of_snapshot());
 }
 
+TEST(SnapshotTest, RequestsCountWhereBlocksAreRoundedUp) {
+  AllocationSequence expected;
+  expected.name = "snap";
+  const auto before = expected.allocate(500);
+  const auto block = expected.allocate(1000);
+  expected.free(block);
+  expected.free(before);
+  EXPECT_EQ(read_snapshot(parse_json(R"({"device_traces": [[
+    {"action": "alloc", "addr": 4096, "size": 1024, "stream": 0, "requested_size": 1000},
+    {"action": "free_requested", "addr": 4096, "size": 1024, "stream": 0, "requested_size": 1000},
+    {"action": "free_requested", "addr": 8192, "size": 512, "stream": 0, "requested_size": 500}]]
+    })"),
+                          "snap"),
+            expected);
+}
+
 TEST(SnapshotTest, ChoosesTheDeviceWithAHistory) {
   EXPECT_THAT(error_of([] { (void)read_snapshot(parse_json(kSnapshot), "s", 7); }),
               HasSubstr("it has 2 devices, but not device 7"));

@@ -61,7 +61,10 @@ std::vector<Event> read_events(const ValueTree& tree, const ValueTree::List& tra
     const bool allocates = action == "alloc";
     // free_completed follows when streams are done: the allocator's business, not the program's.
     if (!allocates && action != "free_requested") continue;
-    const std::uint64_t bytes = positive(tree.integer(entry, "size", kWhat), kWhat);
+    // Where both are there, `size` is the block's, which an allocator has rounded up.
+    const bool knows_request = tree.find(entry, "requested_size") != nullptr;
+    const char* size = knows_request ? "requested_size" : "size";
+    const std::uint64_t bytes = positive(tree.integer(entry, size, kWhat), kWhat);
     if (bytes == 0) continue;
     events.push_back({allocates, tree.integer(entry, "addr", kWhat), bytes,
                       tree.integer(entry, "stream", kWhat)});

@@ -37,7 +37,8 @@ struct HistoryOptions {
   bool clear = false;
 };
 
-/// Starts or stops recording what the allocators of all devices do, for snapshot().
+/// Starts or stops recording what the allocators of all devices do, for snapshot(). Backend async
+/// records nothing.
 ///
 /// While off, an allocation pays for one load. While on, an event costs some tens of nanoseconds
 /// and, with stacks, the walk up the stack.

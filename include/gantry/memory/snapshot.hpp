@@ -84,8 +84,8 @@ struct SegmentInfo {
   bool small = false;                               ///< serves blocks up to 1 MiB only
   std::pair<std::int64_t, std::int64_t> pool_id{};  ///< {0, 0}: the common pool
   bool is_expandable = false;                       ///< grows and shrinks by mapping
-  Frames frames{};                                  ///< who made it necessary
-  std::vector<BlockInfo> blocks{};                  ///< by address, without gaps
+  Frames frames{};  ///< who made it necessary, if history was recorded then; none if expandable
+  std::vector<BlockInfo> blocks{};  ///< by address, without gaps
 
   bool operator==(const SegmentInfo&) const = default;
 };
@@ -108,6 +108,7 @@ struct TraceEntry {
   TraceAction action = TraceAction::alloc;
   std::uintptr_t address = 0;  ///< for oom: bytes that the driver still had
   std::size_t bytes = 0;
+  std::size_t requested = 0;  ///< of a block: what the caller asked for; 0: unknown
   std::uint64_t stream = 0;
   std::int64_t time_us = 0;  ///< microseconds since 1970
   Frames frames{};
@@ -142,8 +143,11 @@ struct Snapshot {
 /// What all devices' allocators hold now, and the recorded history.
 ///
 /// Blocks are known whether history is recorded or not; their frames and the traces only if it is.
+/// A device's trace ends with the event that led to its segments, also while other threads allocate
+/// and free; each device is seen at a moment of its own. Of backends vmm and native only: async
+/// leaves memory to the driver, so it has neither segments nor events.
 /// Device/stream: does not wait for devices.
-/// Thread safety: any thread; an event that another thread records at the same time may be missing.
+/// Thread safety: any thread.
 [[nodiscard]] Snapshot snapshot();
 
 /// Writes snapshot() to a file; its extension decides how.
