@@ -204,6 +204,9 @@ TEST_P(EveryMismatch, NamesWhatIsRegisteredDifferently) {
             tensor.amin().item<int>() == group.rank() && tensor.amax().item<int>() == group.rank(),
             "a call that failed changed another tensor: " + text);
       }
+      // Others may still copy from it.
+      synchronize(group.device());
+      group.host_barrier();
       memory.fill_(group.rank());
       suite.all(i32, 100);
     }
@@ -211,6 +214,8 @@ TEST_P(EveryMismatch, NamesWhatIsRegisteredDifferently) {
     require_part(text_of<InvalidArgument>(
                      [&] { (odd ? group.barrier() : group.all_reduce(first)).synchronize(); }),
                  "called all_reduce sum f32[64] registered 1+0");
+    synchronize(group.device());
+    group.host_barrier();
     memory.fill_(group.rank());
     group.all_reduce(first, ReduceOp::max);
     require(first.amin().item<int>() == group.size() - 1, "the group does not go on");
