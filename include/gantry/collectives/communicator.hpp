@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gantry/collectives/reduce_op.hpp>
@@ -58,7 +59,7 @@ class Communicator {
   /// thread of its own, or all by one, since no operation waits on the host for other ranks.
   /// Throws: InvalidArgument for no device, the CPU, or a device that occurs twice.
   [[nodiscard]] static std::vector<Communicator> local(const std::vector<Device>& devices);
-  /// Undefined: names no group.
+  /// Undefined: names no group. Every member but defined() and abort() throws InvalidArgument.
   Communicator() = default;
 
   [[nodiscard]] int rank() const;
@@ -149,12 +150,15 @@ class Communicator {
   /// False for the result of split() with a negative color and for a default-made one.
   [[nodiscard]] bool defined() const { return impl_ != nullptr; }
 
-  /// Makes every rank's pending and later calls throw PeerLostError (ranks of one machine).
+  /// Makes every rank's pending and later calls throw PeerLostError (ranks of one machine). Does
+  /// nothing to an undefined communicator.
   void abort() noexcept;
 
  private:
   class Impl;
   explicit Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  // The group. Throws: InvalidArgument that names `member` if there is none.
+  Impl& group(std::string_view member) const;
   Work submit(CollectiveCall& call, const CollectiveOptions& options);
   bool is_own_share(const CollectiveCall& call, const Tensor& output, const Tensor& input) const;
   Work move_between(CollectiveCall& call, Tensor* output, const Tensor* input,
