@@ -191,6 +191,7 @@ void Communicator::register_memory(const Tensor& tensor) {
   Impl& mine = group("register_memory");
   require_tensor(tensor, mine.membership.device, "register_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
+  mine.bootstrap->set_purpose("register_memory");
   if (mine.p2p) mine.p2p->add_memory(tensor.storage());
 }
 
@@ -208,6 +209,7 @@ void Communicator::host_barrier() {
   if (mine.control) {
     mine.control->await(mine.control->announce());
   } else {
+    mine.bootstrap->set_purpose("host_barrier");
     (void)mine.bootstrap->all_gather("");
   }
 }
@@ -215,6 +217,7 @@ void Communicator::host_barrier() {
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) {
   Impl& mine = group("all_gather_bytes");
   const std::lock_guard lock(mine.mutex);
+  mine.bootstrap->set_purpose("all_gather_bytes");
   return mine.bootstrap->all_gather(bytes);
 }
 

@@ -8,10 +8,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
 #include <thread>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/device/driver.hpp>
@@ -39,13 +37,6 @@ static_assert(sizeof(DeviceWords) == sizeof(flight::Words) &&
 namespace {
 
 constexpr auto kLivenessPeriod = std::chrono::milliseconds(5);
-
-// Marks this rank as a victim in glaunch's report, so that the rank that failed first is blamed.
-void tell_launcher(const std::string& message) {
-  const auto path = env::get("GANTRY_ERROR_FILE");
-  if (!path || path->empty()) return;
-  std::ofstream(*path) << R"({"kind":"peer_lost","message":")" << message << "\"}\n";
-}
 
 State state_of(const flight::Rank& rank) {
   return static_cast<State>(rank.state.load(std::memory_order_acquire));
@@ -264,12 +255,10 @@ std::string ControlBlock::call_suffix(std::uint64_t call, flight::Lane lane) con
 
 std::string ControlBlock::timeout_text(const std::vector<int>& missing, std::string_view verb,
                                        std::uint64_t call, flight::Lane lane) const {
-  const auto waited = timeout_.count() % 1000 == 0 ? fmt::format("{} s", timeout_.count() / 1000)
-                                                   : fmt::format("{} ms", timeout_.count());
   return fmt::format(
       "collective: rank {} waited {}, but rank(s) {} did not {} the operation{} "
       "(GANTRY_COLL_TIMEOUT sets the deadline)",
-      rank_, waited, fmt::join(missing, ", "), verb, call_suffix(call, lane));
+      rank_, duration_text(timeout_), fmt::join(missing, ", "), verb, call_suffix(call, lane));
 }
 
 std::string ControlBlock::describe_verdict(const Verdict& verdict) const {

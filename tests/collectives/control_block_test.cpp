@@ -278,7 +278,7 @@ TEST(ControlBlockTest, AFailureOfOneRankIsOneOfAll) {
   bootstraps[1].reset();
   EXPECT_THAT(
       text_of<PeerLostError>([&] { ControlBlock(*bootstraps[0], 0, 2, milliseconds(1000)); }),
-      HasSubstr("rank 1 of this process gave up"));
+      HasSubstr("rank 1 gave up"));
 }
 
 }  // namespace
