@@ -296,6 +296,16 @@ TEST_F(CommunicatorLocalTest, BadInputIsRefusedBeforeAnythingHappens) {
   expect_throws<DeviceMismatchError>([&] { (void)group[0].all_reduce(foreign); }, "cuda:0");
   expect_throws<ShapeError>([&] { (void)group[0].all_to_all(tensor, tensor.narrow(0, 0, 3)); },
                             "rows");
+  Tensor scalar = ones({}, {.device = Device::cuda(0)});
+  expect_throws<ShapeError>([&] { (void)group[0].all_gather(tensor, scalar); },
+                            "all_gather: expected 'input' of at least one dimension, but got []");
+  expect_throws<ShapeError>([&] { (void)group[0].gather(tensor, scalar); },
+                            "gather: expected 'input' of at least one dimension, but got []");
+  expect_throws<ShapeError>(
+      [&] { (void)group[0].reduce_scatter(scalar, tensor); },
+      "reduce_scatter: expected 'output' of at least one dimension, but got []");
+  expect_throws<ShapeError>([&] { (void)group[0].all_gather(tensor, tensor); },
+                            "all_gather: expected 'output' of shape [8], but got [4]");
   Tensor whole = ones({4}, {.dtype = i32, .device = Device::cuda(0)});
   expect_throws<DTypeError>([&] { (void)group[0].all_reduce(whole, ReduceOp::avg); },
                             "a floating dtype");
