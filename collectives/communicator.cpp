@@ -191,7 +191,7 @@ void Communicator::register_memory(const Tensor& tensor) {
   Impl& mine = group("register_memory");
   require_tensor(tensor, mine.membership.device, "register_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
-  mine.bootstrap->set_purpose("register_memory");
+  mine.meet(HostCall::register_memory);
   if (mine.p2p) mine.p2p->add_memory(tensor.storage());
 }
 
@@ -206,18 +206,14 @@ void Communicator::deregister_memory(const Tensor& tensor) {
 void Communicator::host_barrier() {
   Impl& mine = group("host_barrier");
   const std::lock_guard lock(mine.mutex);
-  if (mine.control) {
-    mine.control->await(mine.control->announce());
-  } else {
-    mine.bootstrap->set_purpose("host_barrier");
-    (void)mine.bootstrap->all_gather("");
-  }
+  mine.meet(HostCall::host_barrier);
+  if (!mine.control) (void)mine.bootstrap->all_gather("");
 }
 
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) {
   Impl& mine = group("all_gather_bytes");
   const std::lock_guard lock(mine.mutex);
-  mine.bootstrap->set_purpose("all_gather_bytes");
+  mine.meet(HostCall::all_gather_bytes);
   return mine.bootstrap->all_gather(bytes);
 }
 

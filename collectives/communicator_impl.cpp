@@ -204,7 +204,7 @@ Transport& Communicator::Impl::start(std::unique_ptr<Transport>& transport,
   bootstrap->set_purpose(gantry::name(call.what.kind));
   if (control) {
     record(call, &transport == &nccl ? Algorithm::nccl : Algorithm::host);
-    control->await(control->announce());
+    control->meet(HostCall::none, static_cast<std::uint64_t>(call.what.call));
     control->verify(static_cast<std::uint64_t>(call.what.call));
   }
   if (&transport == &nccl) {
@@ -250,12 +250,32 @@ std::uint64_t Communicator::Impl::run(CollectiveCall& call, const Stream& stream
     throw;
   } catch (const CaptureError&) {
     throw;  // Every rank's call is refused alike.
+  } catch (const PeerLostError&) {
+    if (control) {
+      require_intact();  // which may know better why
+      control->abort();
+    }
+    throw;
   } catch (...) {
     // The others wait for this rank's part of the operation.
     if (control) control->abort();
     throw;
   }
   return number;
+}
+
+void Communicator::Impl::meet(HostCall call) {
+  bootstrap->set_purpose(gantry::name(call));
+  if (!control) return;
+  require_intact();
+  try {
+    control->meet(call, calls_);
+  } catch (const CollectiveMismatch&) {
+    throw;
+  } catch (...) {
+    if (host) host->abort();  // who waits for this rank there does not look at the control block
+    throw;
+  }
 }
 
 void Communicator::Impl::record(const CollectiveCall& call, Algorithm algorithm) {

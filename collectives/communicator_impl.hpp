@@ -47,6 +47,11 @@ class Communicator::Impl final : public FaultSource {
   void check(std::uint64_t call, bool pending);
   // The caller gives the group up: if it is lost, that is raised no more by calls of the device.
   void abandon() noexcept { loss_is_known_ = true; }
+  // Meets the other ranks for a call in which hosts wait for each other; `mutex` is held. Between
+  // machines, where nobody can look at what others do, it leaves that to the exchange that follows.
+  // Throws: InvalidArgument naming both calls if another rank does something else; PeerLostError;
+  // TimeoutError.
+  void meet(HostCall call);
   // Waits until no rank needs this one's memory, then gives it up.
   void finish() noexcept;
 

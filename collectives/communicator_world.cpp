@@ -91,9 +91,8 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
 Communicator Communicator::split(int color, int key) {
   Impl& mine = group("split");
   const std::lock_guard lock(mine.mutex);
-  if (mine.control) mine.control->require_intact();
+  mine.meet(HostCall::split);
   const int generation = ++mine.generations;
-  mine.bootstrap->set_purpose("split");
   const std::vector<std::string> all = mine.bootstrap->all_gather(fmt::format("{} {}", color, key));
   struct Member {
     int key;

@@ -1,15 +1,19 @@
-// One rank of the tests of ranks that do not come. The arguments are what it does, in turn.
+// One rank of the tests of ranks that do not come. The arguments are what it does, in turn; those
+// such as 02:split only ranks 0 and 2 do.
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <cstdio>
-#include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/process_identity.hpp>
 #include <gantry/core/rendezvous.hpp>
+#include <gantry/tensor/factories.hpp>
 
 using namespace gantry;
 
@@ -21,15 +25,52 @@ void visit_store() {
   StoreClient(identity.rendezvous, identity.rank).set("visited", "");
 }
 
+void say(const std::string& text) {
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
+void check_sum(Communicator& group) {
+  Tensor tensor = ones({8}, {.device = group.device()});
+  group.all_reduce(tensor).synchronize();
+  if (tensor.amin().item<int>() != group.size()) throw std::runtime_error("wrong sum");
+}
+
 void act(std::string_view what) {
+  Communicator world = Communicator::world();
+  if (const auto colon = what.find(':'); colon != std::string_view::npos) {
+    const std::string me = std::to_string(world.rank());
+    if (what.substr(0, colon).find(me) == std::string_view::npos) return;
+    what.remove_prefix(colon + 1);
+  }
   if (what == "world") {
-    Communicator world = Communicator::world();
     world.host_barrier();
-    fmt::print("came\n");
-  } else if (what == "store") {
-    visit_store();
+  } else if (what == "split") {
+    Communicator part = world.split(0);
+    check_sum(part);
+  } else if (what == "barrier") {
+    world.host_barrier();
+  } else if (what == "bytes") {
+    (void)world.all_gather_bytes("");
+  } else if (what == "register") {
+    static const Tensor memory = zeros({1000}, {.device = world.device()});
+    world.register_memory(memory);
+  } else if (what == "sum") {
+    check_sum(world);
+  } else if (what == "pause") {
+    pause();
   } else {
-    throw InvalidArgument(fmt::format("unknown command '{}'", what));
+    throw std::runtime_error(fmt::format("unknown command '{}'", what));
+  }
+  say(fmt::format("did {}", what));
+}
+
+// As act(), but a mismatch is said and then forgotten.
+void act_or_say(std::string_view what) {
+  try {
+    what == "store" ? visit_store() : act(what);
+  } catch (const InvalidArgument& error) {
+    say(fmt::format("mismatch: {}", error.what()));
   }
 }
 
@@ -37,16 +78,16 @@ void act(std::string_view what) {
 
 int main(int argc, char** argv) {
   try {
-    for (int i = 1; i < argc; ++i) act(argv[i]);
+    for (int i = 1; i < argc; ++i) act_or_say(argv[i]);
     return 0;
   } catch (const PeerLostError& error) {
-    fmt::print("lost rank {}: {}\n", error.rank(), error.what());
+    say(fmt::format("lost rank {}: {}", error.rank(), error.what()));
     return 3;
   } catch (const TimeoutError& error) {
-    fmt::print("timeout: {}\n", error.what());
+    say(fmt::format("timeout: {}", error.what()));
     return 4;
   } catch (const std::exception& error) {
-    fmt::print("failed: {}\n", error.what());
+    say(fmt::format("failed: {}", error.what()));
     return 1;
   }
 }

@@ -1,5 +1,5 @@
-// What the others learn of a rank that does not come to world(): with real processes, started in
-// every way there is.
+// What the others learn of a rank that does not come, to world() or to a call in which hosts wait
+// for each other: with real processes, started in every way there is.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -21,6 +21,8 @@ using testing::FlightFolder;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Outcome;
+using testing::RankCommand;
+using testing::RankProcesses;
 using testing::run_command;
 using testing::Subprocess;
 
@@ -148,6 +150,96 @@ TEST(ArrivalTest, UnderMpirunARankThatEndsBeforeWorldEndsTheJob) {
                                            "ranks did not come"),
                                  HasSubstr("exiting improperly")))
       << outcome.describe();
+}
+
+// Starts ranks without a launcher.
+RankProcesses start(int ranks, std::vector<std::string> arguments,
+                    std::map<std::string, std::optional<std::string>> environment = {}) {
+  arguments.insert(arguments.begin(), kActor);
+  return RankProcesses(RankCommand{
+      .ranks = ranks, .argv = std::move(arguments), .environment = std::move(environment)});
+}
+
+TEST(ArrivalTest, AHostCallAgainstACollectiveIsAnErrorOnAllRanks) {
+  struct Case {
+    const char* command;
+    const char* name;
+  };
+  const Case cases[] = {{"0:split", "split"},
+                        {"0:barrier", "host_barrier"},
+                        {"0:bytes", "all_gather_bytes"},
+                        {"0:register", "register_memory"}};
+  for (const char* peers : {"probe", "off"}) {
+    for (const auto& [command, called] : cases) {
+      const FlightFolder folder;
+      RankProcesses ranks = start(3, {"sum", command, "12:sum", "sum"}, {{"GANTRY_P2P", peers}});
+      std::string first;
+      for (int rank = 0; rank < 3; ++rank) {
+        const Outcome outcome = ranks[rank].wait();
+        EXPECT_FALSE(outcome.timed_out) << outcome.describe();
+        // The next call says so, too.
+        for (const auto& phrase :
+             {fmt::format("did sum\nmismatch: collective #2: expected the same call on every rank, "
+                          "but rank 0 called {} and rank ",
+                          called),
+              std::string(" called all_reduce sum f32[8]\nmismatch: ")}) {
+          EXPECT_THAT(outcome.out, HasSubstr(phrase)) << rank << " " << peers << outcome.describe();
+        }
+        if (rank == 0) first = outcome.out;
+        EXPECT_EQ(outcome.out, first) << "all ranks say the same";
+      }
+    }
+  }
+}
+
+TEST(ArrivalTest, TheGroupSurvivesHostCallsThatDiffer) {
+  for (const char* peers : {"probe", "off"}) {
+    const FlightFolder folder;
+    RankProcesses ranks = start(
+        3, {"0:split", "1:barrier", "2:bytes", "split", "register", "barrier", "bytes", "sum"},
+        {{"GANTRY_P2P", peers}});
+    for (int rank = 0; rank < 3; ++rank) {
+      const Outcome outcome = ranks[rank].wait();
+      EXPECT_EQ(outcome.out,
+                "mismatch: collective #1: expected the same call on every rank, but rank 0 called "
+                "split and rank 1 called host_barrier\n"
+                "did split\ndid register\ndid barrier\ndid bytes\ndid sum\n")
+          << outcome.describe();
+    }
+  }
+}
+
+TEST(ArrivalTest, AHostCallAtAnotherPlaceAmongCollectivesIsAnError) {
+  const FlightFolder folder;
+  RankProcesses ranks = start(2, {"sum", "0:split", "sum", "1:split"});
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(ranks[rank].wait().out,
+                HasSubstr("mismatch: collective #2: expected the same call on every rank, but rank "
+                          "0 called split and rank 1 called all_reduce sum f32[8]\n"))
+        << rank;
+  }
+}
+
+TEST(ArrivalTest, ARankThatDoesNotComeToAHostCallIsATimeoutThatNamesItAndItsLastCall) {
+  struct Case {
+    const char* command;
+    const char* name;
+  };
+  const Case cases[] = {{"02:split", "split"},
+                        {"02:barrier", "host_barrier"},
+                        {"02:bytes", "all_gather_bytes"},
+                        {"02:register", "register_memory"}};
+  for (const auto& [command, called] : cases) {
+    const FlightFolder folder;
+    RankProcesses ranks = start(3, {"sum", "1:pause", command}, {{"GANTRY_COLL_TIMEOUT", "1"}});
+    const std::string text = fmt::format(
+        " waited 1 s, but rank(s) 1 did not come (GANTRY_COLL_TIMEOUT sets the deadline); rank 1's "
+        "last call is #1 all_reduce sum f32[8]\n");
+    for (const int rank : {0, 2}) {
+      EXPECT_TRUE(ranks.says(rank, fmt::format("timeout: {}: rank ", called))) << called;
+      EXPECT_TRUE(ranks.says(rank, text)) << called;
+    }
+  }
 }
 
 }  // namespace

@@ -30,7 +30,9 @@ struct CollectiveOptions {
 ///
 /// A cheap handle; copies name the same group. Every rank calls the same operations in the same
 /// order with matching arguments; a mismatch is an InvalidArgument on every rank, naming rank 0's
-/// call and the first that differs. It changes nothing, and the group goes on.
+/// call and the first that differs. It changes nothing, and the group goes on. Where hosts wait for
+/// each other on some ranks (host_barrier, all_gather_bytes, split, register_memory) while others
+/// call a collective, it breaks the group.
 ///
 /// Device/stream: an operation runs in order with the current stream of the communicator's device.
 /// The host neither waits for other ranks nor for the device, but when it starts NCCL or passes
@@ -43,8 +45,9 @@ struct CollectiveOptions {
 /// the next synchronizing call of the device, whichever comes first. A rank that dies or leaves is
 /// a PeerLostError on every other rank within a second; the communicator is unusable from then on,
 /// shrink() makes a new one. A rank that does not come is a TimeoutError after GANTRY_COLL_TIMEOUT
-/// seconds, naming it. A send and its recv that differ break the communicator. Between machines
-/// NCCL alone decides what happens: mismatches and losses are not noticed there yet.
+/// seconds, naming it; so is, between machines, a call where hosts wait against another. A send and
+/// its recv that differ break the communicator. Between machines NCCL alone decides what happens:
+/// mismatches and losses are not noticed there yet.
 ///
 /// Thread safety: one thread at a time enters an operation; others wait.
 class Communicator {
