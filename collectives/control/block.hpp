@@ -133,7 +133,11 @@ class ControlBlock {
   // False in a child of a fork, whose end says nothing about the rank.
   bool is_mine() const noexcept;
   [[noreturn]] void raise_mismatch(std::uint64_t call, int peer) const;
-  void raise_different_messages(std::uint64_t call, int peer) const;
+  // Says that `call`, a message of this rank with `peer`, is another one there; empty if it is
+  // none.
+  std::string different_messages_text(std::uint64_t call, int peer) const;
+  // Blames `peer` if a kernel reported such a message.
+  void look_for_different_messages() const;
   std::string describe_verdict(const flight::Verdict& verdict) const;
   std::string timeout_text(const std::vector<int>& missing, std::string_view verb,
                            std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;

@@ -26,7 +26,7 @@ using testing::RankProcesses;
 using testing::run_command;
 using testing::Subprocess;
 
-const std::string kActor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/arrival_actor";
+const std::string kActor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/caller_actor";
 
 // Three ranks under glaunch that run a shell script, where $actor is the actor. A deadline of ten
 // minutes is never waited for.

@@ -1,5 +1,5 @@
-// One rank of the tests of ranks that do not come. The arguments are what it does, in turn; those
-// such as 02:split only ranks 0 and 2 do.
+// One rank of tests of ranks that do not come, or do something else. The arguments are what it
+// does, in turn; those such as 02:split only ranks 0 and 2 do.
 
 #include <fmt/format.h>
 
@@ -57,6 +57,11 @@ void act(std::string_view what) {
     world.register_memory(memory);
   } else if (what == "sum") {
     check_sum(world);
+  } else if (what.starts_with("send") || what.starts_with("recv")) {
+    // Between ranks 0 and 1: how many elements.
+    Tensor tensor = zeros({std::stoll(std::string(what.substr(4)))}, {.device = world.device()});
+    what.starts_with("send") ? world.send(tensor, 1).synchronize()
+                             : world.recv(tensor, 0).synchronize();
   } else if (what == "pause") {
     pause();
   } else {
