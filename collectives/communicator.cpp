@@ -19,18 +19,31 @@
 
 namespace gantry {
 
-int Communicator::rank() const { return impl_->membership.rank; }
-int Communicator::size() const { return impl_->membership.size; }
-int Communicator::local_rank() const { return impl_->identity.local_rank; }
-int Communicator::local_size() const { return impl_->identity.local_size; }
-Device Communicator::device() const { return impl_->membership.device; }
-const std::string& Communicator::launched_by() const { return impl_->identity.source; }
-const std::vector<std::string>& Communicator::device_map() const { return impl_->device_map; }
+Communicator::Impl& Communicator::group(std::string_view member) const {
+  if (impl_) return *impl_;
+  throw InvalidArgument(
+      fmt::format("{}: expected a defined communicator, but got an undefined one (split() with a "
+                  "negative color?)",
+                  member));
+}
+
+int Communicator::rank() const { return group("rank").membership.rank; }
+int Communicator::size() const { return group("size").membership.size; }
+int Communicator::local_rank() const { return group("local_rank").identity.local_rank; }
+int Communicator::local_size() const { return group("local_size").identity.local_size; }
+Device Communicator::device() const { return group("device").membership.device; }
+const std::string& Communicator::launched_by() const {
+  return group("launched_by").identity.source;
+}
+const std::vector<std::string>& Communicator::device_map() const {
+  return group("device_map").device_map;
+}
 
 std::string Communicator::transport() const {
-  if (impl_->p2p) return "p2p";
-  if (impl_->nccl) return "nccl";
-  return impl_->host ? "host" : "none";
+  const Impl& mine = group("transport");
+  if (mine.p2p) return "p2p";
+  if (mine.nccl) return "nccl";
+  return mine.host ? "host" : "none";
 }
 
 namespace {
@@ -105,7 +118,8 @@ Work Communicator::move_between(CollectiveCall& call, Tensor* output, const Tens
 }
 
 Work Communicator::all_reduce(Tensor& tensor, ReduceOp op, CollectiveOptions options) {
-  require_tensor(tensor, device(), "all_reduce", "tensor");
+  const Membership& me = group("all_reduce").membership;
+  require_tensor(tensor, me.device, "all_reduce", "tensor");
   require_writable(tensor, "all_reduce", "tensor");
   require_reducible(op, tensor.dtype(), options, "all_reduce");
   CollectiveCall call{.what = {.count = tensor.numel(),
@@ -117,12 +131,13 @@ Work Communicator::all_reduce(Tensor& tensor, ReduceOp op, CollectiveOptions opt
 
 Work Communicator::all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op,
                                         CollectiveOptions options) {
+  const Membership& me = group("all_reduce_coalesced").membership;
   if (tensors.empty()) {
     throw InvalidArgument("all_reduce_coalesced: expected at least one tensor, but got none");
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::string argument = fmt::format("tensors[{}]", i);
-    require_tensor(tensors[i], device(), "all_reduce_coalesced", argument);
+    require_tensor(tensors[i], me.device, "all_reduce_coalesced", argument);
     require_writable(tensors[i], "all_reduce_coalesced", argument);
     require_reducible(op, tensors[i].dtype(), options, "all_reduce_coalesced");
   }
@@ -132,30 +147,32 @@ Work Communicator::all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op,
     last = all_reduce(flat, op, options);
     unflatten_bucket(bucket, flat, tensors);
   }
-  if (last->state_->done) last->state_->done->record(Stream::current(device()));
+  if (last->state_->done) last->state_->done->record(Stream::current(me.device));
   return *last;
 }
 
 Work Communicator::reduce(Tensor& tensor, int root, ReduceOp op, CollectiveOptions options) {
-  require_tensor(tensor, device(), "reduce", "tensor");
+  const Membership& me = group("reduce").membership;
+  require_tensor(tensor, me.device, "reduce", "tensor");
   require_writable(tensor, "reduce", "tensor");
-  require_root(root, size(), "reduce");
+  require_root(root, me.size, "reduce");
   require_reducible(op, tensor.dtype(), options, "reduce");
   CollectiveCall call{.what = {.count = tensor.numel(),
                                .root = root,
                                .kind = CollectiveKind::reduce,
                                .op = op,
                                .dtype = tensor.dtype()}};
-  return move_between(call, rank() == root ? &tensor : nullptr, &tensor, options);
+  return move_between(call, me.rank == root ? &tensor : nullptr, &tensor, options);
 }
 
 Work Communicator::reduce_scatter(Tensor& output, const Tensor& input, ReduceOp op,
                                   CollectiveOptions options) {
-  require_tensor(output, device(), "reduce_scatter", "output");
-  require_tensor(input, device(), "reduce_scatter", "input");
+  const Membership& me = group("reduce_scatter").membership;
+  require_tensor(output, me.device, "reduce_scatter", "output");
+  require_tensor(input, me.device, "reduce_scatter", "input");
   require_writable(output, "reduce_scatter", "output");
   require_same_dtype(output, input, "reduce_scatter");
-  require_rows(input, output, size(), "reduce_scatter", "input");
+  require_rows(input, output, me.size, "reduce_scatter", "input");
   require_reducible(op, input.dtype(), options, "reduce_scatter");
   CollectiveCall call{.what = {.count = output.numel(),
                                .kind = CollectiveKind::reduce_scatter,
@@ -165,37 +182,43 @@ Work Communicator::reduce_scatter(Tensor& output, const Tensor& input, ReduceOp 
 }
 
 Work Communicator::barrier(CollectiveOptions options) {
+  (void)group("barrier");
   CollectiveCall call{.what = {.kind = CollectiveKind::barrier}};
   return submit(call, options);
 }
 
 void Communicator::register_memory(const Tensor& tensor) {
-  require_tensor(tensor, device(), "register_memory", "tensor");
-  const std::lock_guard lock(impl_->mutex);
-  if (impl_->p2p) impl_->p2p->add_memory(tensor.storage());
+  Impl& mine = group("register_memory");
+  require_tensor(tensor, mine.membership.device, "register_memory", "tensor");
+  const std::lock_guard lock(mine.mutex);
+  mine.meet(HostCall::register_memory);
+  if (mine.p2p) mine.p2p->add_memory(tensor.storage());
 }
 
 void Communicator::deregister_memory(const Tensor& tensor) {
-  require_tensor(tensor, device(), "deregister_memory", "tensor");
-  const std::lock_guard lock(impl_->mutex);
-  if (impl_->p2p) impl_->p2p->remove_memory(tensor.storage(), Stream::current(device()));
+  Impl& mine = group("deregister_memory");
+  const Device device = mine.membership.device;
+  require_tensor(tensor, device, "deregister_memory", "tensor");
+  const std::lock_guard lock(mine.mutex);
+  if (mine.p2p) mine.p2p->remove_memory(tensor.storage(), Stream::current(device));
 }
 
 void Communicator::host_barrier() {
-  const std::lock_guard lock(impl_->mutex);
-  if (impl_->control) {
-    impl_->control->await(impl_->control->announce());
-  } else {
-    (void)impl_->bootstrap->all_gather("");
-  }
+  Impl& mine = group("host_barrier");
+  const std::lock_guard lock(mine.mutex);
+  mine.meet(HostCall::host_barrier);
+  if (!mine.control) (void)mine.bootstrap->all_gather("");
 }
 
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->bootstrap->all_gather(bytes);
+  Impl& mine = group("all_gather_bytes");
+  const std::lock_guard lock(mine.mutex);
+  mine.meet(HostCall::all_gather_bytes);
+  return mine.bootstrap->all_gather(bytes);
 }
 
 void Communicator::abort() noexcept {
+  if (!impl_) return;
   if (impl_->control) impl_->control->abort();
   if (impl_->host) impl_->host->abort();
 }

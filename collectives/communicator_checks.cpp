@@ -40,13 +40,15 @@ void require_same_dtype(const Tensor& output, const Tensor& input, std::string_v
 
 void require_rows(const Tensor& large, const Tensor& small, int ranks, std::string_view op,
                   std::string_view argument) {
+  if (small.dim() == 0) {
+    throw ShapeError(fmt::format("{}: expected '{}' of at least one dimension, but got {}", op,
+                                 argument == "output" ? "input" : "output", small.sizes().str()));
+  }
   Shape expected = small.sizes();
-  const Shape& got = large.sizes();
-  if (small.dim() > 0) expected[0] *= ranks;
-  if (small.dim() == 0 || got != expected) {
-    throw ShapeError(fmt::format(
-        "{}: expected '{}' of shape {}, but got {}", op, argument,
-        small.dim() == 0 ? std::string("with at least one dimension") : expected.str(), got.str()));
+  expected[0] *= ranks;
+  if (large.sizes() != expected) {
+    throw ShapeError(fmt::format("{}: expected '{}' of shape {}, but got {}", op, argument,
+                                 expected.str(), large.sizes().str()));
   }
 }
 

@@ -88,6 +88,7 @@ Communicator::Impl::Impl(Seed seed)
       name(std::move(seed.name)),
       bootstrap(std::move(seed.bootstrap)),
       timeout_(collective_timeout()) {
+  bootstrap->set_purpose(seed.maker);
   const DeviceProperties& properties = device_properties(membership.device);
   selector_ = Selector::load(membership.size, properties.name);
   if (selector_.forced() == Algorithm::nccl && (!has_nccl() || platform() != Platform::cuda)) {
@@ -156,9 +157,10 @@ void Communicator::Impl::exchange_facts() {
   identity.local_size = local_size;
 }
 
-std::shared_ptr<Communicator::Impl> Communicator::Impl::subgroup(
-    const std::vector<int>& ranks, const std::string& group,
-    std::unique_ptr<Bootstrap> boot) const {
+std::shared_ptr<Communicator::Impl> Communicator::Impl::subgroup(const std::vector<int>& ranks,
+                                                                 const std::string& group,
+                                                                 std::unique_ptr<Bootstrap> boot,
+                                                                 const std::string& maker) const {
   ProcessIdentity who = identity;
   who.rank =
       static_cast<int>(std::find(ranks.begin(), ranks.end(), membership.rank) - ranks.begin());
@@ -166,7 +168,8 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::subgroup(
   return std::make_shared<Impl>(Seed{.identity = std::move(who),
                                      .device = membership.device,
                                      .bootstrap = std::move(boot),
-                                     .name = group});
+                                     .name = group,
+                                     .maker = maker});
 }
 
 void Communicator::Impl::make_transports() {
@@ -198,9 +201,10 @@ void Communicator::Impl::make_transports() {
 Transport& Communicator::Impl::start(std::unique_ptr<Transport>& transport,
                                      const CollectiveCall& call) {
   if (transport) return *transport;
+  bootstrap->set_purpose(gantry::name(call.what.kind));
   if (control) {
     record(call, &transport == &nccl ? Algorithm::nccl : Algorithm::host);
-    control->await(control->announce());
+    control->meet(HostCall::none, static_cast<std::uint64_t>(call.what.call));
     control->verify(static_cast<std::uint64_t>(call.what.call));
   }
   if (&transport == &nccl) {
@@ -246,12 +250,32 @@ std::uint64_t Communicator::Impl::run(CollectiveCall& call, const Stream& stream
     throw;
   } catch (const CaptureError&) {
     throw;  // Every rank's call is refused alike.
+  } catch (const PeerLostError&) {
+    if (control) {
+      require_intact();  // which may know better why
+      control->abort();
+    }
+    throw;
   } catch (...) {
     // The others wait for this rank's part of the operation.
     if (control) control->abort();
     throw;
   }
   return number;
+}
+
+void Communicator::Impl::meet(HostCall call) {
+  bootstrap->set_purpose(gantry::name(call));
+  if (!control) return;
+  require_intact();
+  try {
+    control->meet(call, calls_);
+  } catch (const CollectiveMismatch&) {
+    throw;
+  } catch (...) {
+    if (host) host->abort();  // who waits for this rank there does not look at the control block
+    throw;
+  }
 }
 
 void Communicator::Impl::record(const CollectiveCall& call, Algorithm algorithm) {

@@ -30,6 +30,7 @@ class Communicator::Impl final : public FaultSource {
     Device device;
     std::unique_ptr<Bootstrap> bootstrap;
     std::string name;
+    std::string maker;  // the function that errors of making it name
   };
 
   // Collective. Throws: see Communicator::world().
@@ -40,12 +41,17 @@ class Communicator::Impl final : public FaultSource {
   std::uint64_t run(CollectiveCall& call, const Stream& stream);
   // The group of some of this one's ranks, this one's among them. Collective among them.
   std::shared_ptr<Impl> subgroup(const std::vector<int>& ranks, const std::string& group,
-                                 std::unique_ptr<Bootstrap> boot) const;
+                                 std::unique_ptr<Bootstrap> boot, const std::string& maker) const;
   // Throws what became of a call up to `call` if it failed, or if the group is broken and
   // `pending`.
   void check(std::uint64_t call, bool pending);
   // The caller gives the group up: if it is lost, that is raised no more by calls of the device.
   void abandon() noexcept { loss_is_known_ = true; }
+  // Meets the other ranks for a call in which hosts wait for each other; `mutex` is held. Between
+  // machines, where nobody can look at what others do, it leaves that to the exchange that follows.
+  // Throws: InvalidArgument naming both calls if another rank does something else; PeerLostError;
+  // TimeoutError.
+  void meet(HostCall call);
   // Waits until no rank needs this one's memory, then gives it up.
   void finish() noexcept;
 

@@ -28,23 +28,25 @@ std::vector<std::int64_t> elements_of(std::span<const std::int64_t> rows, const 
 }  // namespace
 
 Work Communicator::broadcast(Tensor& tensor, int root, CollectiveOptions options) {
-  require_tensor(tensor, device(), "broadcast", "tensor");
+  const Membership& me = group("broadcast").membership;
+  require_tensor(tensor, me.device, "broadcast", "tensor");
   require_writable(tensor, "broadcast", "tensor");
-  require_root(root, size(), "broadcast");
+  require_root(root, me.size, "broadcast");
   CollectiveCall call{.what = {.count = tensor.numel(),
                                .root = root,
                                .kind = CollectiveKind::broadcast,
                                .dtype = tensor.dtype()}};
-  return rank() == root ? move_between(call, nullptr, &tensor, options)
-                        : move_between(call, &tensor, nullptr, options);
+  return me.rank == root ? move_between(call, nullptr, &tensor, options)
+                         : move_between(call, &tensor, nullptr, options);
 }
 
 Work Communicator::all_gather(Tensor& output, const Tensor& input, CollectiveOptions options) {
-  require_tensor(output, device(), "all_gather", "output");
-  require_tensor(input, device(), "all_gather", "input");
+  const Membership& me = group("all_gather").membership;
+  require_tensor(output, me.device, "all_gather", "output");
+  require_tensor(input, me.device, "all_gather", "input");
   require_writable(output, "all_gather", "output");
   require_same_dtype(output, input, "all_gather");
-  require_rows(output, input, size(), "all_gather", "output");
+  require_rows(output, input, me.size, "all_gather", "output");
   CollectiveCall call{
       .what = {.count = input.numel(), .kind = CollectiveKind::all_gather, .dtype = input.dtype()}};
   return move_between(call, &output, &input, options);
@@ -52,14 +54,15 @@ Work Communicator::all_gather(Tensor& output, const Tensor& input, CollectiveOpt
 
 Work Communicator::gather(Tensor& output, const Tensor& input, int root,
                           CollectiveOptions options) {
-  require_tensor(input, device(), "gather", "input");
-  require_root(root, size(), "gather");
-  const bool receives = rank() == root;
+  const Membership& me = group("gather").membership;
+  require_tensor(input, me.device, "gather", "input");
+  require_root(root, me.size, "gather");
+  const bool receives = me.rank == root;
   if (receives) {
-    require_tensor(output, device(), "gather", "output");
+    require_tensor(output, me.device, "gather", "output");
     require_writable(output, "gather", "output");
     require_same_dtype(output, input, "gather");
-    require_rows(output, input, size(), "gather", "output");
+    require_rows(output, input, me.size, "gather", "output");
   }
   CollectiveCall call{.what = {.count = input.numel(),
                                .root = root,
@@ -70,14 +73,15 @@ Work Communicator::gather(Tensor& output, const Tensor& input, int root,
 
 Work Communicator::scatter(Tensor& output, const Tensor& input, int root,
                            CollectiveOptions options) {
-  require_tensor(output, device(), "scatter", "output");
+  const Membership& me = group("scatter").membership;
+  require_tensor(output, me.device, "scatter", "output");
   require_writable(output, "scatter", "output");
-  require_root(root, size(), "scatter");
-  const bool sends = rank() == root;
+  require_root(root, me.size, "scatter");
+  const bool sends = me.rank == root;
   if (sends) {
-    require_tensor(input, device(), "scatter", "input");
+    require_tensor(input, me.device, "scatter", "input");
     require_same_dtype(output, input, "scatter");
-    require_rows(input, output, size(), "scatter", "input");
+    require_rows(input, output, me.size, "scatter", "input");
   }
   CollectiveCall call{.what = {.count = output.numel(),
                                .root = root,
@@ -87,15 +91,16 @@ Work Communicator::scatter(Tensor& output, const Tensor& input, int root,
 }
 
 Work Communicator::all_to_all(Tensor& output, const Tensor& input, CollectiveOptions options) {
-  require_tensor(output, device(), "all_to_all", "output");
-  require_tensor(input, device(), "all_to_all", "input");
+  const Membership& me = group("all_to_all").membership;
+  require_tensor(output, me.device, "all_to_all", "output");
+  require_tensor(input, me.device, "all_to_all", "input");
   require_writable(output, "all_to_all", "output");
   require_same_dtype(output, input, "all_to_all");
   require_same_row_shape(output, input, "all_to_all");
-  const std::vector<std::int64_t> rows(static_cast<std::size_t>(size()), input.size(0) / size());
-  require_row_counts(rows, input, size(), "all_to_all", "input");
-  require_row_counts(rows, output, size(), "all_to_all", "output");
-  CollectiveCall call{.what = {.count = input.numel() / size(),
+  const std::vector<std::int64_t> rows(static_cast<std::size_t>(me.size), input.size(0) / me.size);
+  require_row_counts(rows, input, me.size, "all_to_all", "input");
+  require_row_counts(rows, output, me.size, "all_to_all", "output");
+  CollectiveCall call{.what = {.count = input.numel() / me.size,
                                .kind = CollectiveKind::all_to_all,
                                .dtype = input.dtype()}};
   return move_between(call, &output, &input, options);
@@ -104,14 +109,15 @@ Work Communicator::all_to_all(Tensor& output, const Tensor& input, CollectiveOpt
 Work Communicator::all_to_all(Tensor& output, const Tensor& input,
                               std::span<const std::int64_t> output_rows,
                               std::span<const std::int64_t> input_rows, CollectiveOptions options) {
-  require_tensor(output, device(), "all_to_all", "output");
-  require_tensor(input, device(), "all_to_all", "input");
+  const Membership& me = group("all_to_all").membership;
+  require_tensor(output, me.device, "all_to_all", "output");
+  require_tensor(input, me.device, "all_to_all", "input");
   require_writable(output, "all_to_all", "output");
   require_same_dtype(output, input, "all_to_all");
   require_same_row_shape(output, input, "all_to_all");
-  require_row_counts(output_rows, output, size(), "all_to_all", "output_rows");
-  require_row_counts(input_rows, input, size(), "all_to_all", "input_rows");
-  const auto self = static_cast<std::size_t>(rank());
+  require_row_counts(output_rows, output, me.size, "all_to_all", "output_rows");
+  require_row_counts(input_rows, input, me.size, "all_to_all", "input_rows");
+  const auto self = static_cast<std::size_t>(me.rank);
   if (input_rows[self] != output_rows[self]) {
     throw InvalidArgument(
         fmt::format("all_to_all: expected as many rows from this rank as it sends to itself, {}, "
@@ -129,8 +135,9 @@ Work Communicator::all_to_all(Tensor& output, const Tensor& input,
 }
 
 Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions options) {
-  require_tensor(tensor, device(), "send", "tensor");
-  require_peer(destination, rank(), size(), "send");
+  const Membership& me = group("send").membership;
+  require_tensor(tensor, me.device, "send", "tensor");
+  require_peer(destination, me.rank, me.size, "send");
   CollectiveCall call{.what = {.count = tensor.numel(),
                                .root = destination,
                                .kind = CollectiveKind::send,
@@ -139,9 +146,10 @@ Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions
 }
 
 Work Communicator::recv(Tensor& tensor, int source, CollectiveOptions options) {
-  require_tensor(tensor, device(), "recv", "tensor");
+  const Membership& me = group("recv").membership;
+  require_tensor(tensor, me.device, "recv", "tensor");
   require_writable(tensor, "recv", "tensor");
-  require_peer(source, rank(), size(), "recv");
+  require_peer(source, me.rank, me.size, "recv");
   CollectiveCall call{.what = {.count = tensor.numel(),
                                .root = source,
                                .kind = CollectiveKind::recv,

@@ -21,8 +21,11 @@ Communicator Communicator::world() {
   static std::shared_ptr<Impl>* world = nullptr;
   const std::lock_guard lock(mutex);
   if (world == nullptr) {
-    Impl::Seed seed{
-        .identity = detect_process_identity(), .device = {}, .bootstrap = nullptr, .name = "world"};
+    Impl::Seed seed{.identity = detect_process_identity(),
+                    .device = {},
+                    .bootstrap = nullptr,
+                    .name = "world",
+                    .maker = "Communicator::world"};
     seed.device = choose_device(seed.identity);
     set_device(seed.device);
     seed.bootstrap = make_bootstrap(seed.identity, collective_timeout());
@@ -52,7 +55,8 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
     }
   }
   const auto size = static_cast<int>(devices.size());
-  std::vector<std::unique_ptr<Bootstrap>> bootstraps = make_local_bootstraps(size);
+  std::vector<std::unique_ptr<Bootstrap>> bootstraps =
+      make_local_bootstraps(size, collective_timeout());
   std::vector<std::shared_ptr<Impl>> impls(devices.size());
   std::vector<std::exception_ptr> failures(devices.size());
   // Ranks meet while they are made, so each needs a thread.
@@ -68,7 +72,8 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
         impls[at] = std::make_shared<Impl>(Impl::Seed{.identity = std::move(identity),
                                                       .device = devices[at],
                                                       .bootstrap = std::move(bootstraps[at]),
-                                                      .name = "local"});
+                                                      .name = "local",
+                                                      .maker = "Communicator::local"});
       } catch (...) {
         failures[at] = std::current_exception();
       }
@@ -84,11 +89,11 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
 }
 
 Communicator Communicator::split(int color, int key) {
-  const std::lock_guard lock(impl_->mutex);
-  if (impl_->control) impl_->control->require_intact();
-  const int generation = ++impl_->generations;
-  const std::vector<std::string> all =
-      impl_->bootstrap->all_gather(fmt::format("{} {}", color, key));
+  Impl& mine = group("split");
+  const std::lock_guard lock(mine.mutex);
+  mine.meet(HostCall::split);
+  const int generation = ++mine.generations;
+  const std::vector<std::string> all = mine.bootstrap->all_gather(fmt::format("{} {}", color, key));
   struct Member {
     int key;
     int rank;
@@ -109,12 +114,14 @@ Communicator Communicator::split(int color, int key) {
                    [](const Member& a, const Member& b) { return a.key < b.key; });
   std::vector<int> ranks;
   for (const Member& member : members) ranks.push_back(member.rank);
-  const std::string name = fmt::format("{}.{}.{}", impl_->name, generation, color);
-  return Communicator(impl_->subgroup(ranks, name, impl_->bootstrap->subset(ranks, name)));
+  const std::string name = fmt::format("{}.{}.{}", mine.name, generation, color);
+  return Communicator(
+      mine.subgroup(ranks, name, mine.bootstrap->subset(ranks, name), "split, making " + name));
 }
 
 Communicator Communicator::shrink(const std::vector<int>& failed) {
-  const std::lock_guard lock(impl_->mutex);
+  Impl& mine = group("shrink");
+  const std::lock_guard lock(mine.mutex);
   const std::set<int> gone(failed.begin(), failed.end());
   for (const int rank : gone) {
     if (rank < 0 || rank >= size()) {
@@ -130,15 +137,15 @@ Communicator Communicator::shrink(const std::vector<int>& failed) {
   for (int rank = 0; rank < size(); ++rank) {
     if (!gone.contains(rank)) ranks.push_back(rank);
   }
-  impl_->abandon();
-  const int generation = ++impl_->generations;
-  const std::string name = fmt::format("{}.{}", impl_->name, generation);
+  mine.abandon();
+  const int generation = ++mine.generations;
+  const std::string name = fmt::format("{}.{}", mine.name, generation);
   // The store or MPI may be no use any more; shared memory of the machine is.
   std::unique_ptr<Bootstrap> bootstrap =
-      impl_->control ? make_shared_memory_bootstrap(*impl_->control, ranks,
-                                                    static_cast<std::uint64_t>(generation))
-                     : impl_->bootstrap->subset(ranks, name);
-  return Communicator(impl_->subgroup(ranks, name, std::move(bootstrap)));
+      mine.control ? make_shared_memory_bootstrap(*mine.control, ranks,
+                                                  static_cast<std::uint64_t>(generation))
+                   : mine.bootstrap->subset(ranks, name);
+  return Communicator(mine.subgroup(ranks, name, std::move(bootstrap), "shrink, making " + name));
 }
 
 }  // namespace gantry

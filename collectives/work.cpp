@@ -10,10 +10,11 @@
 namespace gantry {
 
 void Work::wait() const {
-  if (state_->done) state_->done->wait(Stream::current(state_->device));
+  if (state_ && state_->done) state_->done->wait(Stream::current(state_->device));
 }
 
 bool Work::query() const {
+  if (!state_) return true;
   const bool done = !state_->done || state_->done->query();
   if (state_->check) state_->check(!done);
   return done;

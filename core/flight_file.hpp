@@ -25,7 +25,7 @@ inline constexpr const char* kSuffix = ".flight";
 enum class State : std::uint32_t { running, finished, aborted };
 
 /// Why a group is unusable.
-enum class Reason : std::uint8_t { none, died, left, aborted, timed_out, lost };
+enum class Reason : std::uint8_t { none, died, left, aborted, timed_out, lost, mismatch };
 
 /// How the text of a call is built; bits.
 enum Style : std::uint8_t { kBare = 0, kTyped = 1, kReduces = 2, kRooted = 4, kTo = 8, kFrom = 16 };
@@ -128,7 +128,12 @@ struct alignas(64) Rank {
   alignas(64) std::atomic<std::uint64_t> fence;
   std::atomic<std::uint64_t> recorded;  ///< ticket of its newest entry
   std::atomic<std::uint32_t> state;
+  std::uint32_t padding;
+  /// By the fence's number modulo 2: what the rank called that made it announce the fence, see
+  /// collectives' HostCall (8 bits), and how many collectives before (56 bits).
+  std::atomic<std::uint64_t> host_calls[2];
 };
+static_assert(sizeof(Rank) % 64 == 0);
 
 /// One rank's place for messages to others, which go in pieces.
 struct alignas(64) Mailbox {

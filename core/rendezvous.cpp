@@ -175,6 +175,10 @@ class StoreClient::Impl {
 
   std::uint64_t next_id() { return next_id_.fetch_add(1); }
   int lost_rank() const { return lost_rank_.load(); }
+  std::vector<int> lost_ranks() const {
+    const std::lock_guard lock(mutex_);
+    return lost_ranks_;
+  }
   bool connected() const { return connected_.load(); }
   milliseconds call_timeout() const { return options_.call_timeout; }
 
@@ -269,10 +273,7 @@ class StoreClient::Impl {
     while (const auto body = splitter_.next(store::kMaxMessageBytes)) {
       Reader message(*body);
       if (message.id() == 0) {
-        int none = -1;
-        if (message.kind() == Message::lost) {
-          lost_rank_.compare_exchange_strong(none, static_cast<int>(message.u32()));
-        }
+        if (message.kind() == Message::lost) note_loss(static_cast<int>(message.u32()));
         continue;
       }
       const std::lock_guard lock(mutex_);
@@ -283,6 +284,12 @@ class StoreClient::Impl {
       arrived_.notify_all();
     }
     return !splitter_.broken();
+  }
+
+  void note_loss(int rank) {
+    const std::lock_guard lock(mutex_);
+    lost_ranks_.push_back(rank);
+    lost_rank_.store(lost_ranks_.front());
   }
 
   StoreClientOptions options_;
@@ -296,9 +303,10 @@ class StoreClient::Impl {
   std::atomic<bool> connected_{false};
   std::atomic<bool> stop_{false};
 
-  std::mutex mutex_;  // guards pending_ and the answers in it
+  mutable std::mutex mutex_;  // guards pending_, the answers in it, and lost_ranks_
   std::condition_variable arrived_;
   std::map<std::uint64_t, Pending*> pending_;
+  std::vector<int> lost_ranks_;
 
   std::thread thread_;
 };
@@ -308,6 +316,7 @@ StoreClient::StoreClient(const StoreClientOptions& options)
 StoreClient::~StoreClient() = default;
 
 int StoreClient::lost_rank() const noexcept { return impl_->lost_rank(); }
+std::vector<int> StoreClient::lost_ranks() const { return impl_->lost_ranks(); }
 bool StoreClient::connected() const noexcept { return impl_->connected(); }
 void StoreClient::abandon() noexcept { impl_->close_down(); }
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -19,6 +20,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/rendezvous.hpp>
 
+#include "core/store_roll.hpp"
 #include "core/store_table.hpp"
 #include "core/store_wire.hpp"
 
@@ -49,6 +51,12 @@ struct Client {
   bool introduced = false;
   bool goodbye = false;
   bool wants_write = false;
+};
+
+// The end of a rank's process, as the server's owner saw it.
+struct Report {
+  int rank;
+  bool in_order;
 };
 
 }  // namespace
@@ -84,23 +92,15 @@ class StoreServer::Impl {
 
   const std::string& address() const { return text_; }
 
-  void mark_lost(int rank) {
+  void report(int rank, bool in_order) {
     {
       const std::lock_guard lock(mutex_);
-      reported_.push_back(rank);
+      reported_.push_back({rank, in_order});
     }
     wake();
   }
 
-  std::vector<int> lost_ranks() const {
-    const std::lock_guard lock(mutex_);
-    return {lost_.begin(), lost_.end()};
-  }
-
-  std::vector<int> connected_ranks() const {
-    const std::lock_guard lock(mutex_);
-    return {connected_.begin(), connected_.end()};
-  }
+  const store::Roll& roll() const { return roll_; }
 
  private:
   void wake() const {
@@ -138,13 +138,15 @@ class StoreServer::Impl {
   bool take_reports() {
     std::uint64_t count = 0;
     [[maybe_unused]] const auto got = read(wake_.get(), &count, sizeof count);
-    std::vector<int> reported;
+    std::vector<Report> reported;
     {
       const std::lock_guard lock(mutex_);
       if (stop_) return false;
       reported.swap(reported_);
     }
-    for (const int rank : reported) declare_lost(rank);
+    for (const auto& [rank, in_order] : reported) {
+      in_order ? note_end(rank) : declare_lost(rank);
+    }
     return true;
   }
 
@@ -170,10 +172,10 @@ class StoreServer::Impl {
     deaf_ = true;
   }
 
-  void receive(std::uint64_t serial, Client& client) {
+  // A bounded number of reads, so that one busy client cannot starve the rest.
+  void receive(std::uint64_t serial, Client& client, int turns = 16) {
     std::array<char, 65536> chunk;
-    // A bounded number of reads, so that one busy client cannot starve the rest.
-    for (int turn = 0; turn < 16; ++turn) {
+    for (int turn = 0; turn < turns; ++turn) {
       const ssize_t got = recv(client.fd.get(), chunk.data(), chunk.size(), 0);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && errno == EAGAIN) return;
@@ -200,6 +202,7 @@ class StoreServer::Impl {
     switch (in.kind()) {
       case Message::goodbye:
         client.goodbye = true;
+        roll_.say_goodbye(client.rank);
         dead_.insert(serial);
         return in.finished();
       case Message::set: {
@@ -283,16 +286,9 @@ class StoreServer::Impl {
     }
     client.introduced = true;
     client.rank = static_cast<int>(rank);
-    if (client.rank >= 0) {
-      const std::lock_guard lock(mutex_);
-      connected_.insert(client.rank);
-    }
+    if (client.rank >= 0) roll_.connect(client.rank);
     send(serial, client, Writer(Message::ok, in.id()).finish());
-    const std::vector<int> lost = lost_ranks();
-    if (!lost.empty()) {
-      send(serial, client,
-           Writer(Message::lost, 0).u32(static_cast<std::uint32_t>(lost.front())).finish());
-    }
+    for (const int lost : roll_.lost()) send_lost(serial, client, 0, lost);
     return true;
   }
 
@@ -354,8 +350,8 @@ class StoreServer::Impl {
       send(waiter.client, client, reply.finish());
       return true;
     }
-    if (const std::vector<int> lost = lost_ranks(); !lost.empty()) {
-      send_lost(waiter, client, lost.front());
+    if (const std::vector<int> lost = roll_.lost(); !lost.empty()) {
+      send_lost(waiter.client, client, waiter.id, lost.front());
       return true;
     }
     return table_.park(std::move(waiter));
@@ -365,24 +361,32 @@ class StoreServer::Impl {
     for (Waiter& waiter : table_.take(key)) start_wait(std::move(waiter));
   }
 
-  void send_lost(const Waiter& waiter, Client& client, int rank) {
-    send(waiter.client, client,
-         Writer(Message::lost, waiter.id).u32(static_cast<std::uint32_t>(rank)).finish());
+  // Answers request `id`, or tells without one: 0.
+  void send_lost(std::uint64_t serial, Client& client, std::uint64_t id, int rank) {
+    send(serial, client, Writer(Message::lost, id).u32(static_cast<std::uint32_t>(rank)).finish());
   }
 
   void declare_lost(int rank) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!lost_.insert(rank).second) return;
-    }
+    if (!roll_.lose(rank)) return;
     for (auto& [serial, client] : clients_) {
-      if (!client.introduced) continue;
-      send(serial, client, Writer(Message::lost, 0).u32(static_cast<std::uint32_t>(rank)).finish());
+      if (client.introduced) send_lost(serial, client, 0, rank);
     }
     for (const Waiter& waiter : table_.take_all()) {
       const auto client = clients_.find(waiter.client);
-      if (client != clients_.end()) send_lost(waiter, client->second, rank);
+      if (client != clients_.end()) send_lost(waiter.client, client->second, waiter.id, rank);
     }
+  }
+
+  // A process that has ended well is a loss all the same if it never said goodbye.
+  void note_end(int rank) {
+    for (auto& [serial, client] : clients_) {
+      // Its last words may still lie there.
+      if (client.rank == rank) receive(serial, client, INT_MAX);
+    }
+    if (!roll_.said_goodbye(rank)) return declare_lost(rank);
+    const std::string* ended = table_.find(store::kEndedKey);
+    const std::string all = (ended == nullptr ? "" : *ended) + std::to_string(rank) + " ";
+    if (table_.write(store::kEndedKey, all)) wake_waiters(store::kEndedKey);
   }
 
   void refuse(std::uint64_t serial, Client& client, std::uint64_t id, std::string_view why) {
@@ -434,10 +438,7 @@ class StoreServer::Impl {
       const int rank = found->second.rank;
       const bool lost = rank >= 0 && !found->second.goodbye;
       clients_.erase(found);
-      if (rank >= 0) {
-        const std::lock_guard lock(mutex_);
-        connected_.erase(connected_.find(rank));
-      }
+      if (rank >= 0) roll_.disconnect(rank);
       if (lost) declare_lost(rank);
       if (deaf_) {
         deaf_ = false;
@@ -460,10 +461,9 @@ class StoreServer::Impl {
   std::uint64_t next_serial_ = kFirstClient;
   bool deaf_ = false;
 
+  store::Roll roll_;
   mutable std::mutex mutex_;  // guards what follows
-  std::set<int> lost_;
-  std::multiset<int> connected_;
-  std::vector<int> reported_;
+  std::vector<Report> reported_;
   bool stop_ = false;
 
   std::thread thread_;
@@ -473,8 +473,9 @@ StoreServer::StoreServer(const StoreServerOptions& options)
     : impl_(std::make_unique<Impl>(options)) {}
 StoreServer::~StoreServer() = default;
 const std::string& StoreServer::address() const { return impl_->address(); }
-void StoreServer::mark_lost(int rank) { impl_->mark_lost(rank); }
-std::vector<int> StoreServer::lost_ranks() const { return impl_->lost_ranks(); }
-std::vector<int> StoreServer::connected_ranks() const { return impl_->connected_ranks(); }
+void StoreServer::mark_lost(int rank) { impl_->report(rank, false); }
+void StoreServer::mark_ended(int rank) { impl_->report(rank, true); }
+std::vector<int> StoreServer::lost_ranks() const { return impl_->roll().lost(); }
+std::vector<int> StoreServer::connected_ranks() const { return impl_->roll().connected(); }
 
 }  // namespace gantry

@@ -67,6 +67,10 @@ std::string loss_text(const View& view, const std::vector<RankReport>& ranks) {
       const std::string detail(header.detail, strnlen(header.detail, sizeof header.detail));
       return detail.empty() ? fmt::format("rank {} did not come in time", verdict.rank) : detail;
     }
+    case Reason::mismatch: {
+      const std::string detail(header.detail, strnlen(header.detail, sizeof header.detail));
+      return detail + "; the group is broken";
+    }
     case Reason::lost:
       text = fmt::format("rank {} was lost", verdict.rank);
       break;

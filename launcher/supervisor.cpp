@@ -264,7 +264,7 @@ void Supervisor::rank_ended(int rank, int status) {
     entry.exit_code = WEXITSTATUS(status);
   }
   signal_groups(0);  // forgets the group if nobody is left in it
-  if (!entry.failed()) return;
+  if (!entry.failed()) return store_.mark_ended(rank);
   store_.mark_lost(rank);
   if (entry.stopped_by_glaunch) return;
   if (result_.outcome == Outcome::ok) result_.outcome = Outcome::rank_failed;

@@ -1,7 +1,11 @@
 #include "collectives/bootstrap/bootstrap.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <fstream>
+
+#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
 namespace gantry {
@@ -20,12 +24,30 @@ class SingleBootstrap final : public Bootstrap {
 
 }  // namespace
 
+std::string duration_text(std::chrono::milliseconds duration) {
+  return duration.count() % 1000 == 0 ? fmt::format("{} s", duration.count() / 1000)
+                                      : fmt::format("{} ms", duration.count());
+}
+
+std::string Bootstrap::absence_text(int rank, std::chrono::milliseconds waited,
+                                    const std::vector<int>& missing) const {
+  return fmt::format(
+      "{}: rank {} waited {}, but rank(s) {} did not come (GANTRY_COLL_TIMEOUT sets the deadline)",
+      purpose_, rank, duration_text(waited), fmt::join(missing, ", "));
+}
+
+void tell_launcher(const std::string& message) {
+  const auto path = env::get("GANTRY_ERROR_FILE");
+  if (!path || path->empty()) return;
+  std::ofstream(*path) << R"({"kind":"peer_lost","message":")" << message << "\"}\n";
+}
+
 std::unique_ptr<Bootstrap> make_single_bootstrap() { return std::make_unique<SingleBootstrap>(); }
 
 std::unique_ptr<Bootstrap> make_bootstrap(const ProcessIdentity& identity,
                                           std::chrono::milliseconds timeout) {
   if (identity.world_size == 1) return make_single_bootstrap();
-  if (identity.source == "openmpi" && has_mpi()) return make_mpi_bootstrap();
+  if (identity.source == "openmpi" && has_mpi()) return make_mpi_bootstrap(timeout);
   if (!identity.rendezvous.empty()) return make_store_bootstrap(identity, timeout);
   throw NotSupported(fmt::format(
       "Communicator::world: rank {} of {} was started by {}, which gives no address where the "

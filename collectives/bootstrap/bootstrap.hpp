@@ -26,9 +26,23 @@ class Bootstrap {
   // Throws: PeerLostError, TimeoutError.
   virtual std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
                                             std::string_view name) = 0;
+  // What the exchanges that follow are for; errors begin with it.
+  void set_purpose(std::string_view purpose) { purpose_ = purpose; }
   // Says goodbye: this rank's end is no loss. Nothing but lost_rank() may be called afterwards.
   virtual void leave() noexcept {}
+
+ protected:
+  const std::string& purpose() const { return purpose_; }
+  // "Communicator::world: rank 0 waited 3 s, but rank(s) 1 did not come (…)".
+  std::string absence_text(int rank, std::chrono::milliseconds waited,
+                           const std::vector<int>& missing) const;
+
+ private:
+  std::string purpose_ = "Communicator";
 };
+
+// "3 s" or "50 ms".
+std::string duration_text(std::chrono::milliseconds duration);
 
 // The bootstrap that fits the launcher: glaunch's or a user's store, MPI, or nothing for one
 // process. Throws: NotSupported if this build cannot serve the launcher.
@@ -42,6 +56,9 @@ std::unique_ptr<Bootstrap> make_single_bootstrap();
 // whose bootstrap is destroyed is lost to those that wait for it.
 std::vector<std::unique_ptr<Bootstrap>> make_local_bootstraps(
     int size, std::chrono::milliseconds timeout = std::chrono::minutes(10));
+
+// Marks this rank as a victim in glaunch's report, so that the rank that failed first is blamed.
+void tell_launcher(const std::string& message);
 
 class ControlBlock;
 
@@ -60,7 +77,8 @@ std::unique_ptr<Bootstrap> make_store_bootstrap(const ProcessIdentity& identity,
 // True if this build can bootstrap through MPI.
 bool has_mpi();
 // A bootstrap over MPI_COMM_WORLD. Initialises MPI unless the program did, and then finalises it at
-// exit. Throws: NotSupported in a build without MPI.
-std::unique_ptr<Bootstrap> make_mpi_bootstrap();
+// exit; if MPI_Init takes longer than `timeout`, it ends the process.
+// Throws: NotSupported in a build without MPI.
+std::unique_ptr<Bootstrap> make_mpi_bootstrap(std::chrono::milliseconds timeout);
 
 }  // namespace gantry

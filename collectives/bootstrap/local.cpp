@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -20,19 +21,17 @@ class Meeting {
   Meeting(int size, std::chrono::milliseconds timeout)
       : timeout_(timeout), gone_(static_cast<std::size_t>(size), false) {}
 
-  std::vector<std::string> exchange(int rank, std::int64_t number, const std::string& bytes) {
+  // Every rank's bytes, or nothing after the timeout, with `absent` saying who did not come.
+  std::vector<std::string> exchange(int rank, std::int64_t number, const std::string& bytes,
+                                    std::string_view purpose, std::vector<int>& absent) {
     std::unique_lock lock(mutex_);
     Round& round = rounds_[number];
     round.bytes.resize(gone_.size());
     round.bytes[static_cast<std::size_t>(rank)] = bytes;
     changed_.notify_all();
-    const auto missing = [&] {
-      int first = 0;
-      for (const auto& part : round.bytes) {
-        if (!part) return first;
-        ++first;
-      }
-      return -1;
+    const auto is_complete = [&] {
+      return std::all_of(round.bytes.begin(), round.bytes.end(),
+                         [](const auto& part) { return part.has_value(); });
     };
     const auto lost = [&] {
       for (std::size_t i = 0; i < gone_.size(); ++i) {
@@ -41,21 +40,23 @@ class Meeting {
       return -1;
     };
     const bool ended = changed_.wait_until(lock, std::chrono::steady_clock::now() + timeout_,
-                                           [&] { return missing() < 0 || lost() >= 0; });
+                                           [&] { return is_complete() || lost() >= 0; });
     if (!ended) {
-      throw TimeoutError(fmt::format(
-          "Communicator: rank {} waited {} s, but rank {} of this process did not come", rank,
-          std::chrono::duration_cast<std::chrono::seconds>(timeout_).count(), missing()));
+      for (std::size_t i = 0; i < round.bytes.size(); ++i) {
+        if (!round.bytes[i]) absent.push_back(static_cast<int>(i));
+      }
+      return {};
     }
     if (const int rank_lost = lost(); rank_lost >= 0) {
-      throw PeerLostError(fmt::format("Communicator: rank {} of this process gave up", rank_lost),
-                          rank_lost);
+      throw PeerLostError(fmt::format("{}: rank {} gave up", purpose, rank_lost), rank_lost);
     }
     std::vector<std::string> all;
     for (const auto& part : round.bytes) all.push_back(*part);
     if (++round.takers == gone_.size()) rounds_.erase(number);
     return all;
   }
+
+  std::chrono::milliseconds timeout() const { return timeout_; }
 
   void leave(int rank) {
     const std::lock_guard lock(mutex_);
@@ -99,7 +100,10 @@ class LocalBootstrap final : public Bootstrap {
   ~LocalBootstrap() override { meeting_->leave(rank_); }
 
   std::vector<std::string> all_gather(const std::string& bytes) override {
-    return meeting_->exchange(rank_, round_++, bytes);
+    std::vector<int> absent;
+    std::vector<std::string> all = meeting_->exchange(rank_, round_++, bytes, purpose(), absent);
+    if (!absent.empty()) throw TimeoutError(absence_text(rank_, meeting_->timeout(), absent));
+    return all;
   }
 
   // Threads end with their process.

@@ -119,7 +119,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
     std::uint64_t word = box.piece.load(std::memory_order_acquire);
     do {
       if (piece_of(word) != piece) {
-        throw PeerLostError(fmt::format("Communicator: rank {} gave up", member),
+        throw PeerLostError(fmt::format("{}: rank {} gave up", purpose(), member),
                             static_cast<int>(member));
       }
     } while (!box.piece.compare_exchange_weak(word, word + 1, std::memory_order_acq_rel));
@@ -148,14 +148,17 @@ class SharedMemoryBootstrap final : public Bootstrap {
       for (std::size_t i = 0; i < members_.size(); ++i) {
         // It may have done its part as its last deed.
         if (members_[i].process && !members_[i].process->alive() && !done(waiting)) {
-          throw PeerLostError(fmt::format("Communicator: rank {} died", i), static_cast<int>(i));
+          throw PeerLostError(fmt::format("{}: rank {} died", purpose(), i), static_cast<int>(i));
         }
       }
       if (now - start > timeout_) {
-        throw TimeoutError(fmt::format(
-            "Communicator: rank {} waited {} ms, but rank {} did not come (GANTRY_COLL_TIMEOUT "
-            "sets the deadline)",
-            me_, timeout_.count(), waiting == me_ ? (me_ + 1) % members_.size() : waiting));
+        std::vector<int> missing;
+        for (std::size_t i = 0; i < members_.size(); ++i) {
+          // Of a rank that waits for its readers, nobody knows who has not read.
+          const bool is_missing = waiting == me_ ? i != me_ : !done(i);
+          if (is_missing) missing.push_back(static_cast<int>(i));
+        }
+        throw TimeoutError(absence_text(static_cast<int>(me_), timeout_, missing));
       }
     }
   }

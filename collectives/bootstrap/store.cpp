@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -13,17 +14,26 @@
 #include <gantry/core/rendezvous.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "core/store_roll.hpp"
 #include "core/store_wire.hpp"
 
 namespace gantry {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+// Between two looks for what the store does not tell by itself.
+constexpr auto kLookPeriod = std::chrono::milliseconds(100);
+
 // The connection that a world and its subsets share.
 class Connection {
  public:
   Connection(const ProcessIdentity& identity, std::chrono::milliseconds timeout)
-      : timeout_(timeout), rank_(identity.rank), size_(identity.world_size) {
+      : timeout_(timeout),
+        rank_(identity.rank),
+        size_(identity.world_size),
+        has_launcher_(identity.source == "glaunch") {
     const store::Address address = store::parse_address(identity.rendezvous);
     if (address.kind == store::Address::Kind::tcp && address.port == 0) {
       throw InvalidArgument(fmt::format(
@@ -32,10 +42,20 @@ class Connection {
     if (identity.serves_rendezvous()) {
       server_ = std::make_unique<StoreServer>(StoreServerOptions{.address = identity.rendezvous});
     }
-    client_ = std::make_shared<StoreClient>(identity.rendezvous, identity.rank, timeout);
+    try {
+      client_ = std::make_shared<StoreClient>(identity.rendezvous, identity.rank, timeout);
+    } catch (const TimeoutError&) {
+      if (has_launcher_) throw;
+      throw TimeoutError(fmt::format(
+          "Communicator::world: rank {} waited {}, but rank(s) 0, which serves the job's store at "
+          "{}, did not come (GANTRY_COLL_TIMEOUT sets the deadline)",
+          rank_, duration_text(timeout), identity.rendezvous));
+    }
   }
 
   std::chrono::milliseconds timeout() const { return timeout_; }
+  // The rank that serves the store, −1 if glaunch does.
+  int server() const { return has_launcher_ ? -1 : 0; }
 
   std::shared_ptr<StoreClient> client() const {
     std::shared_ptr<StoreClient> client = find();
@@ -43,10 +63,11 @@ class Connection {
     return client;
   }
 
-  // Rank of the world; -1: none.
-  int lost_rank() const noexcept {
+  // Ranks of the world that were lost, the first one first.
+  std::vector<int> lost_ranks() const {
     const std::shared_ptr<StoreClient> client = find();
-    return client ? client->lost_rank() : -1;
+    // To ask for one costs less, and there is none most of the time.
+    return client && client->lost_rank() >= 0 ? client->lost_ranks() : std::vector<int>();
   }
 
   // A rank that serves the store stays until the others, who may still read from it, have left too,
@@ -83,6 +104,7 @@ class Connection {
   const std::chrono::milliseconds timeout_;
   const int rank_;
   const int size_;
+  const bool has_launcher_;
   std::unique_ptr<StoreServer> server_;
   mutable std::mutex mutex_;  // guards client_
   std::shared_ptr<StoreClient> client_;
@@ -101,17 +123,38 @@ class StoreBootstrap final : public Bootstrap {
   std::vector<std::string> all_gather(const std::string& bytes) override {
     const std::int64_t round = round_++;
     const std::shared_ptr<StoreClient> client = connection_->client();
-    client->set(key(round, me_), bytes);
+    const Clock::time_point deadline = Clock::now() + connection_->timeout();
     std::vector<std::string> all;
-    for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
-      all.push_back(rank == me_ ? bytes : get(*client, key(round, rank)));
+    try {
+      client->set(key(round, me_), bytes);
+      for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
+        all.push_back(rank == me_ ? bytes : get(*client, round, rank, deadline));
+      }
+      // Whoever wrote this round has read the one before it.
+      if (round > 0) client->erase(key(round - 1, me_));
+    } catch (const PeerLostError& error) {
+      if (error.rank() >= 0) {
+        tell_launcher(error.what());
+        throw;
+      }
+      if (connection_->server() < 0) throw;
+      throw PeerLostError(fmt::format("{}: rank {}, which served the job's store, has ended",
+                                      purpose(), connection_->server()),
+                          index_of(connection_->server()));
     }
-    // Whoever wrote this round has read the one before it.
-    if (round > 0) client->erase(key(round - 1, me_));
     return all;
   }
 
-  int lost_rank() const noexcept override { return index_of(connection_->lost_rank()); }
+  int lost_rank() const noexcept override {
+    try {
+      for (const int rank : connection_->lost_ranks()) {
+        if (const int member = index_of(rank); member >= 0) return member;
+      }
+    } catch (const std::exception&) {
+      // Without memory for a list; whoever asks will ask again.
+    }
+    return -1;
+  }
 
   std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
                                     std::string_view name) override {
@@ -148,27 +191,51 @@ class StoreBootstrap final : public Bootstrap {
                                                    : static_cast<int>(found - members_.begin());
   }
 
-  // Waits for a key. The store gives up on it when any rank is lost; this only when a member is.
-  std::string get(StoreClient& client, const std::string& key) const {
-    const auto deadline = std::chrono::steady_clock::now() + connection_->timeout();
-    try {
-      return client.get(key, connection_->timeout());
-    } catch (const PeerLostError& error) {
-      if (error.rank() < 0) throw;
-      if (const int lost = index_of(error.rank()); lost >= 0) {
-        throw PeerLostError(error.what(), lost);
-      }
-    }
+  // Waits for what a member says in a round. The store gives up on it when any rank is lost; this
+  // only when a member is, or when one has ended that said nothing.
+  std::string get(StoreClient& client, std::int64_t round, int rank,
+                  Clock::time_point deadline) const {
+    const std::string name = key(round, rank);
+    Clock::time_point next_look = Clock::now() + kLookPeriod;
     for (;;) {
-      if (const auto value = client.try_get(key)) return *value;
+      try {
+        return client.get(name, kLookPeriod);
+      } catch (const TimeoutError&) {
+      } catch (const PeerLostError& error) {
+        if (error.rank() < 0) throw;
+        // The store waits no longer, so this does.
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      if (const auto value = client.try_get(name)) return *value;
       if (const int lost = lost_rank(); lost >= 0) {
-        throw PeerLostError(fmt::format("Communicator: rank {} left the job", lost), lost);
+        require_no_end(client, round);  // of which the loss may be a consequence
+        throw PeerLostError(fmt::format("{}: rank {} left the job", purpose(), lost), lost);
       }
-      if (std::chrono::steady_clock::now() >= deadline) {
-        throw TimeoutError(fmt::format("Communicator: expected '{}' from its rank within {} ms",
-                                       key, connection_->timeout().count()));
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const Clock::time_point now = Clock::now();
+      if (now < next_look) continue;
+      next_look = now + kLookPeriod;
+      require_no_end(client, round);
+      if (now < deadline) continue;
+      const std::vector<int> missing = missing_of(client, round);
+      if (!missing.empty()) throw TimeoutError(absence_text(me_, connection_->timeout(), missing));
+    }
+  }
+
+  std::vector<int> missing_of(StoreClient& client, std::int64_t round) const {
+    std::vector<int> missing;
+    for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
+      if (rank != me_ && !client.try_get(key(round, rank))) missing.push_back(rank);
+    }
+    return missing;
+  }
+
+  // Throws if the process of a member has ended that has not come to the round.
+  void require_no_end(StoreClient& client, std::int64_t round) const {
+    std::istringstream ended(client.try_get(store::kEndedKey).value_or(""));
+    for (int of_world = 0; ended >> of_world;) {
+      const int rank = index_of(of_world);
+      if (rank < 0 || client.try_get(key(round, rank))) continue;
+      throw PeerLostError(fmt::format("{}: rank {} has left the job", purpose(), rank), rank);
     }
   }
 

@@ -99,4 +99,8 @@ void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim, CastOption
   join(tensors, out, axis);
 }
 
+void gather(const std::vector<Tensor>& tensors, Tensor& out, const PieceOptions& options) {
+  gather(tensors, out, options.dim, {.allow_cast = options.allow_cast});
+}
+
 }  // namespace gantry::comm

@@ -165,4 +165,8 @@ void scatter(const Tensor& tensor, std::span<Tensor> out, int dim, CastOptions o
   if (!plain.empty()) send_pieces(Stream::current(tensor.device()), plain, nullptr);
 }
 
+void scatter(const Tensor& tensor, std::span<Tensor> out, const PieceOptions& options) {
+  scatter(tensor, out, options.dim, {.allow_cast = options.allow_cast});
+}
+
 }  // namespace gantry::comm

@@ -8,10 +8,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
 #include <thread>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/device/driver.hpp>
@@ -37,15 +35,6 @@ static_assert(sizeof(DeviceWords) == sizeof(flight::Words) &&
               offsetof(DeviceWords, fault) == offsetof(flight::Words, fault));
 
 namespace {
-
-constexpr auto kLivenessPeriod = std::chrono::milliseconds(5);
-
-// Marks this rank as a victim in glaunch's report, so that the rank that failed first is blamed.
-void tell_launcher(const std::string& message) {
-  const auto path = env::get("GANTRY_ERROR_FILE");
-  if (!path || path->empty()) return;
-  std::ofstream(*path) << R"({"kind":"peer_lost","message":")" << message << "\"}\n";
-}
 
 State state_of(const flight::Rank& rank) {
   return static_cast<State>(rank.state.load(std::memory_order_acquire));
@@ -105,48 +94,6 @@ void ControlBlock::record(const Descriptor& what, Algorithm algorithm, std::int6
 
 DeviceWords* ControlBlock::words(int rank) const {
   return reinterpret_cast<DeviceWords*>(&view().words(rank));
-}
-
-std::uint64_t ControlBlock::announce() {
-  ControlFile::pass_on();
-  view().rank(rank_).fence.store(++fence_, std::memory_order_release);
-  return fence_;
-}
-
-void ControlBlock::await(std::uint64_t fence) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
-  Clock::time_point next_check = start + kLivenessPeriod;
-  const auto has_come = [&](int rank) {
-    return view().rank(rank).fence.load(std::memory_order_acquire) >= fence;
-  };
-  int next = 0;
-  for (std::uint64_t spins = 0;; ++spins) {
-    // Who dies after it came leaves nothing undone here.
-    while (next < size_ && has_come(next)) ++next;
-    if (next == size_) return ControlFile::take_over();
-    require_intact();
-    // A short spin serves ranks with a core each; yielding serves crowded machines.
-    if (spins < 200) continue;
-    if (spins < 20'000) {
-      sched_yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-    if (spins % 64 != 0) continue;
-    const Clock::time_point now = Clock::now();
-    if (now < next_check) continue;
-    next_check = now + kLivenessPeriod;
-    check_peers(fence);
-    if (now - start <= timeout_) continue;
-    std::vector<int> missing;
-    for (int i = 0; i < size_; ++i) {
-      if (!has_come(i)) missing.push_back(i);
-    }
-    if (missing.empty()) continue;
-    blame(missing.front(), Reason::timed_out, timeout_text(missing, "enter", 0));
-    require_intact();
-  }
 }
 
 bool ControlBlock::broken() const noexcept {
@@ -230,8 +177,14 @@ void ControlBlock::blame(int rank, Reason reason, std::string_view detail) const
   if (!broken()) {
     std::uint32_t nobody = 0;
     const auto me = static_cast<std::uint32_t>(rank_ + 1);
-    if (!detail.empty() && header.author.compare_exchange_strong(nobody, me)) {
-      std::memcpy(header.detail, detail.data(), std::min(detail.size(), sizeof header.detail - 1));
+    if (!detail.empty()) {
+      if (header.author.compare_exchange_strong(nobody, me)) {
+        std::memcpy(header.detail, detail.data(),
+                    std::min(detail.size(), sizeof header.detail - 1));
+      } else {
+        // The other one is about to decide, unless it dies first.
+        for (int turns = 0; turns < 1000 && !broken(); ++turns) sched_yield();
+      }
     }
     const Verdict verdict{reason, rank, call_under_way()};
     std::uint64_t none = 0;
@@ -248,6 +201,7 @@ void ControlBlock::raise() const {
   const Verdict verdict = Verdict::unpack(view().header().verdict.load(std::memory_order_acquire));
   const std::string message = describe_verdict(verdict);
   if (verdict.reason == Reason::timed_out) throw TimeoutError(message);
+  if (verdict.reason == Reason::mismatch) throw InvalidArgument(message);
   if (verdict.rank != rank_) tell_launcher(message);
   throw PeerLostError(message, verdict.rank);
 }
@@ -264,12 +218,10 @@ std::string ControlBlock::call_suffix(std::uint64_t call, flight::Lane lane) con
 
 std::string ControlBlock::timeout_text(const std::vector<int>& missing, std::string_view verb,
                                        std::uint64_t call, flight::Lane lane) const {
-  const auto waited = timeout_.count() % 1000 == 0 ? fmt::format("{} s", timeout_.count() / 1000)
-                                                   : fmt::format("{} ms", timeout_.count());
   return fmt::format(
       "collective: rank {} waited {}, but rank(s) {} did not {} the operation{} "
       "(GANTRY_COLL_TIMEOUT sets the deadline)",
-      rank_, waited, fmt::join(missing, ", "), verb, call_suffix(call, lane));
+      rank_, duration_text(timeout_), fmt::join(missing, ", "), verb, call_suffix(call, lane));
 }
 
 std::string ControlBlock::describe_verdict(const Verdict& verdict) const {
@@ -291,6 +243,8 @@ std::string ControlBlock::describe_verdict(const Verdict& verdict) const {
       if (view().header().detail[0] != '\0') return view().header().detail;
       return fmt::format("collective: rank(s) {} did not enter the operation{}", verdict.rank,
                          call_suffix(verdict.call));
+    case Reason::mismatch:
+      return view().header().detail;
     case Reason::none:
       break;
   }

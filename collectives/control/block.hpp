@@ -25,6 +25,17 @@ class CollectiveMismatch : public InvalidArgument {
   using InvalidArgument::InvalidArgument;
 };
 
+// Calls in which the hosts of all ranks wait for each other. Kept in flight files: add at the end.
+enum class HostCall : std::uint8_t {
+  none,  // a collective that needs such a wait first
+  host_barrier,
+  all_gather_bytes,
+  split,
+  register_memory,
+};
+
+std::string_view name(HostCall call);
+
 // Shared memory of a group's ranks on one machine: who enqueued, started and finished what, and who
 // is still there.
 //
@@ -59,11 +70,17 @@ class ControlBlock {
   // This rank's, which its device may read and write at the same address.
   DeviceWords* device_words() const { return words(rank_); }
 
-  // Announces this rank's next fence and returns its number.
-  std::uint64_t announce();
+  // Announces this rank's next fence and returns its number; says what for, and how many
+  // collectives this rank called before.
+  std::uint64_t announce(HostCall call = HostCall::none, std::uint64_t collectives = 0);
   // Blocks the host until every rank announced `fence`.
   // Throws: PeerLostError if a rank died, left or aborted; TimeoutError naming who did not come.
   void await(std::uint64_t fence);
+  // Announces a fence, awaits it, and compares what it is for on all ranks.
+  // Throws: as await(); CollectiveMismatch on all ranks if all have come to different calls, which
+  // the group survives; InvalidArgument on all ranks if one has called a collective instead, which
+  // it does not, since that waits for the others.
+  void meet(HostCall call, std::uint64_t collectives);
   // The last fence that this rank announced.
   std::uint64_t last_fence() const { return fence_; }
 
@@ -100,13 +117,27 @@ class ControlBlock {
   const std::vector<std::shared_ptr<const PeerProcess>>& peers() const { return peers_; }
 
  private:
+  std::string lateness_text(const std::vector<int>& missing, HostCall call) const;
+  // Waits until every rank announced `fence`; `call` and `collectives` are what it is for.
+  void await(std::uint64_t fence, HostCall call, std::uint64_t collectives);
+  // Of the ranks that wait for `fence`, throws if they made different calls before or there.
+  void compare_host_calls(std::uint64_t fence) const;
+  // Blames a rank that has not come to a fence because it called a collective instead.
+  void look_for_other_calls(std::uint64_t fence, HostCall call, std::uint64_t collectives) const;
+  // What `rank` called as collective `number`, where its host has come to `call`.
+  std::string call_text(int rank, std::uint64_t number, HostCall call,
+                        std::uint64_t collectives) const;
   void blame(int rank, flight::Reason reason, std::string_view detail = {}) const noexcept;
   void wake_kernels() const noexcept;
   [[noreturn]] void raise() const;
   // False in a child of a fork, whose end says nothing about the rank.
   bool is_mine() const noexcept;
   [[noreturn]] void raise_mismatch(std::uint64_t call, int peer) const;
-  void raise_different_messages(std::uint64_t call, int peer) const;
+  // Says that `call`, a message of this rank with `peer`, is another one there; empty if it is
+  // none.
+  std::string different_messages_text(std::uint64_t call, int peer) const;
+  // Blames `peer` if a kernel reported such a message.
+  void look_for_different_messages() const;
   std::string describe_verdict(const flight::Verdict& verdict) const;
   std::string timeout_text(const std::vector<int>& missing, std::string_view verb,
                            std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;

@@ -87,7 +87,10 @@ void ControlBlock::take_fault(std::uint64_t up_to_call) {
 
 void ControlBlock::raise_mismatch(std::uint64_t call, int peer) const {
   verify(call);
-  raise_different_messages(call, peer);
+  if (const std::string text = different_messages_text(call, peer); !text.empty()) {
+    blame(peer, Reason::mismatch, text);
+    require_intact();
+  }
   const auto mine = view().find(rank_, Lane::collective, call);
   if (mine && view().find(peer, Lane::collective, call)) {
     throw CollectiveMismatch(fmt::format(
@@ -121,8 +124,7 @@ void ControlBlock::verify(std::uint64_t call) const {
   }
 }
 
-// Throws if `call` is a message of this rank with `peer`, whose side of it was another.
-void ControlBlock::raise_different_messages(std::uint64_t call, int peer) const {
+std::string ControlBlock::different_messages_text(std::uint64_t call, int peer) const {
   for (const auto& [mine, theirs] :
        {std::pair(Lane::send, Lane::recv), std::pair(Lane::recv, Lane::send)}) {
     const std::optional<flight::Record> record = view().find(rank_, mine, call);
@@ -135,9 +137,23 @@ void ControlBlock::raise_different_messages(std::uint64_t call, int peer) const 
     const std::string there =
         fmt::format("rank {} called {}", peer,
                     other ? view().text(other->call) : std::string("what is no longer recorded"));
-    throw CollectiveMismatch(fmt::format(
-        "message #{}: expected a recv of what is sent, but {} and {}", flight::plain_number(call),
-        mine == Lane::send ? here : there, mine == Lane::send ? there : here));
+    return fmt::format("message #{}: expected a recv of what is sent, but {} and {}",
+                       flight::plain_number(call), mine == Lane::send ? here : there,
+                       mine == Lane::send ? there : here);
+  }
+  return {};
+}
+
+// Only the receiver's kernel sees that a message is not what it expects, and leaves it in its slot,
+// where it is in the way of those that follow. So the group breaks, and the sender learns why.
+void ControlBlock::look_for_different_messages() const {
+  const DeviceWords& mine = *device_words();
+  if (fault_of(__atomic_load_n(&mine.fault, __ATOMIC_ACQUIRE)) != OperationFault::mismatch) return;
+  const std::uint64_t call = __atomic_load_n(&mine.fault_call, __ATOMIC_ACQUIRE);
+  if ((call & flight::kMessageBit) == 0) return;
+  const std::int32_t peer = __atomic_load_n(&mine.fault_peer, __ATOMIC_ACQUIRE);
+  if (const std::string text = different_messages_text(call, peer); !text.empty()) {
+    blame(peer, Reason::mismatch, text);
   }
 }
 
@@ -149,6 +165,7 @@ bool ControlBlock::watch() noexcept {
   bool under_way = false;
   try {
     look_for_lost_rank();
+    if (!broken()) look_for_different_messages();
     for (const Lane lane : kAllLanes) {
       Watched& watched = watched_[static_cast<std::size_t>(lane)];
       const flight::Progress progress = view().words(rank_).progress(lane);

@@ -29,6 +29,14 @@ std::string mismatch_text(std::int64_t number, int first, const Descriptor& firs
       other_call.str());
 }
 
+std::string message_text(int sender, const Descriptor& sent, int receiver,
+                         const Descriptor& received) {
+  return fmt::format(
+      "message #{}: expected a recv of what is sent, but rank {} called {} and rank {} called {}",
+      flight::plain_number(static_cast<std::uint64_t>(sent.call)), sender, sent.str(), receiver,
+      received.str());
+}
+
 }  // namespace
 
 HostEntry::HostEntry(std::shared_ptr<HostLinks> links, int rank, int size, std::size_t body_limit)
@@ -88,10 +96,10 @@ HostEntry::Letter HostEntry::letter(int rank) const {
 }
 
 void HostEntry::note_refusal(int rank) {
-  const Descriptor& theirs = frame(rank).what;
-  refusal_ = fmt::format(
-      "collective: expected rank {} to receive what rank {} sent to it, but it called {}", rank,
-      rank_, theirs.str());
+  Descriptor sent;
+  const auto bytes = body(rank);
+  std::memcpy(&sent, bytes.data(), std::min(bytes.size(), sizeof sent));
+  refusal_ = message_text(rank_, sent, rank, frame(rank).what);
 }
 
 bool HostEntry::put_aside(int rank) {
@@ -231,7 +239,7 @@ void HostEntry::offer(const Descriptor& what, std::span<const std::byte> body, b
           note_refusal(to);
           break;
         }
-        throw CollectiveMismatch(mismatch_text(what.call, rank_, what, to, frame(to).what));
+        throw CollectiveMismatch(message_text(rank_, what, to, frame(to).what));
       case HostFrame::Kind::message:
         letters_[static_cast<std::size_t>(to)].push_back(letter(to));
         break;
@@ -253,8 +261,9 @@ std::optional<std::span<const std::byte>> HostEntry::take(const Descriptor& recv
   const Descriptor& sent = taken_.frame.what;
   const bool is_small = taken_.frame.has_body != 0;
   if (sent.count != recv.count || sent.dtype != recv.dtype) {
-    send(from, {.what = recv, .kind = HostFrame::Kind::refuse, .number = taken_.frame.number});
-    throw CollectiveMismatch(mismatch_text(recv.call, from, sent, rank_, recv));
+    send(from, {.what = recv, .kind = HostFrame::Kind::refuse, .number = taken_.frame.number},
+         std::as_bytes(std::span(&sent, 1)));
+    throw CollectiveMismatch(message_text(from, sent, rank_, recv));
   }
   if (is_small) return std::span<const std::byte>(taken_.body);
   send(from, {.what = recv, .kind = HostFrame::Kind::accept, .number = taken_.frame.number});

@@ -27,7 +27,9 @@ struct HostFrame {
     entry,    // of a collective; the body holds data, if they are few
     message,  // of a send; the body holds the data, if they are few
     accept,   // to a sender: the data may come
-    refuse,   // to a sender: the receiver called something else, described by `what`
+    // To a sender: the receiver called something else, described by `what`; the body holds the
+    // sender's own Descriptor.
+    refuse,
   };
 
   Descriptor what;

@@ -113,7 +113,7 @@ class NcclTransport final : public Transport {
   // receives are between two ranks, which the others know nothing about.
   void enter(const Descriptor& what) {
     if (control_ == nullptr || is_message(what.kind)) return;
-    control_->await(control_->announce());
+    control_->meet(HostCall::none, static_cast<std::uint64_t>(what.call));
     control_->verify(static_cast<std::uint64_t>(what.call));
   }
 

@@ -45,6 +45,11 @@ SimDriver::SimDriver(const std::vector<int>& visible) {
                                       kMaxDevices, visible.size()));
   }
   const std::size_t capacity = env::get_bytes("GANTRY_SIM_MEMORY").value_or(kDefaultCapacity);
+  if (capacity < AddressSpace::kGranularity) {
+    throw InvalidArgument(fmt::format(
+        "GANTRY_SIM_MEMORY: expected at least 2M, the least that a device hands out, but got '{}'",
+        env::get("GANTRY_SIM_MEMORY").value_or("")));
+  }
   for (std::size_t i = 0; i < visible.size(); ++i) {
     devices_.push_back(std::make_unique<SimDevice>(static_cast<int>(i), visible[i], capacity));
   }

@@ -75,7 +75,7 @@ TEST(LocalBootstrapTest, ExchangesBetweenThreads) {
 TEST(LocalBootstrapTest, ARankThatDoesNotComeIsATimeout) {
   auto all = make_local_bootstraps(2, milliseconds(20));
   EXPECT_THAT(text_of<TimeoutError>([&] { (void)all[0]->all_gather("x"); }),
-              HasSubstr("but rank 1 of this process did not come"));
+              HasSubstr("Communicator: rank 0 waited 20 ms, but rank(s) 1 did not come"));
 }
 
 ProcessIdentity member(int rank, int size, const std::string& address) {
@@ -193,7 +193,7 @@ TEST(SharedMemoryBootstrapTest, AMemberThatDoesNotComeIsATimeoutAndDisturbsNoLat
   ControlGroup group(2, milliseconds(50));
   const auto first = make_shared_memory_bootstrap(group[0], {0, 1}, 1);
   EXPECT_THAT(text_of<TimeoutError>([&] { (void)first->all_gather("x"); }),
-              HasSubstr("rank 0 waited 50 ms, but rank 1 did not come"));
+              HasSubstr("rank 0 waited 50 ms, but rank(s) 1 did not come"));
   rank_threads(2, [&](int rank) {
     const auto second = make_shared_memory_bootstrap(group[rank], {0, 1}, 2);
     expect_exchange(*second, rank, 2);

@@ -137,6 +137,38 @@ TEST_F(CommPiecesTest, StreamsOfAScatterOwnTheirPieces) {
   }
 }
 
+TEST_F(CommPiecesTest, StreamsComeAsAVectorOrAList) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const Stream side = Stream::from_pool(Device::cuda(1));
+  const Tensor source = ramp({900}, Device::cuda(0), 1);
+  const std::vector<Stream> all{Stream::current(Device::cuda(0)), side};
+  const std::vector<std::optional<Stream>> some{std::nullopt, side};
+  for (const auto& pieces : {comm::scatter(source, devices(2), {.streams = all}),
+                             comm::scatter(source, devices(2), {.streams = some}),
+                             comm::scatter(source, devices(2), {.streams = {all[0], side}}),
+                             comm::scatter(source, devices(2), {.streams = {std::nullopt, side}}),
+                             comm::scatter(source, devices(2), {.streams = {all[0]}}),
+                             comm::scatter(source, devices(2), {.streams = {}})}) {
+    side.synchronize();
+    EXPECT_EQ(comm::gather(pieces, {.destination = Device::cuda(0)}).to_vector<float>(),
+              source.to_vector<float>());
+  }
+}
+
+TEST_F(CommPiecesTest, GivenOutputsTakeOptionsByName) {
+  const Tensor source = ramp({6, 8}, Device::cuda(0), 1);
+  std::vector<Tensor> out;
+  for (const std::int64_t columns : {3, 5}) {
+    out.push_back(zeros({6, columns}, {.dtype = f64, .device = devices().back()}));
+  }
+  comm::scatter(source, out, {.dim = 1, .allow_cast = true});
+  EXPECT_EQ(out[1].to_vector<double>(), source.narrow(1, 3, 5).to_vector<double>());
+  expect_throws<DTypeError>([&] { comm::scatter(source, out, {.dim = -1}); }, "has dtype f64");
+  Tensor joined = zeros({6, 8}, {.device = Device::cuda(0)});
+  comm::gather(out, joined, {.dim = -1, .allow_cast = true});
+  EXPECT_EQ(joined.to_vector<float>(), source.to_vector<float>());
+}
+
 TEST_F(CommPiecesTest, AllowCastConverts) {
   const Tensor source = ramp({64}, Device::cuda(0), 1);
   std::vector<Tensor> out;

@@ -257,6 +257,9 @@ TEST_F(CommunicatorLocalTest, SplitMakesGroupsByColorAndKey) {
     suite.all(f32, 1000);
     const Communicator none = group.split(group.rank() == 0 ? -1 : 0);
     if (none.defined() == (group.rank() == 0)) throw std::runtime_error("wrong membership");
+    if (group.rank() == 0) {
+      expect_throws<InvalidArgument>([&] { (void)none.rank(); }, "rank: expected a defined");
+    }
   });
 }
 
@@ -293,11 +296,82 @@ TEST_F(CommunicatorLocalTest, BadInputIsRefusedBeforeAnythingHappens) {
   expect_throws<DeviceMismatchError>([&] { (void)group[0].all_reduce(foreign); }, "cuda:0");
   expect_throws<ShapeError>([&] { (void)group[0].all_to_all(tensor, tensor.narrow(0, 0, 3)); },
                             "rows");
+  Tensor scalar = ones({}, {.device = Device::cuda(0)});
+  expect_throws<ShapeError>([&] { (void)group[0].all_gather(tensor, scalar); },
+                            "all_gather: expected 'input' of at least one dimension, but got []");
+  expect_throws<ShapeError>([&] { (void)group[0].gather(tensor, scalar); },
+                            "gather: expected 'input' of at least one dimension, but got []");
+  expect_throws<ShapeError>(
+      [&] { (void)group[0].reduce_scatter(scalar, tensor); },
+      "reduce_scatter: expected 'output' of at least one dimension, but got []");
+  expect_throws<ShapeError>([&] { (void)group[0].all_gather(tensor, tensor); },
+                            "all_gather: expected 'output' of shape [8], but got [4]");
   Tensor whole = ones({4}, {.dtype = i32, .device = Device::cuda(0)});
   expect_throws<DTypeError>([&] { (void)group[0].all_reduce(whole, ReduceOp::avg); },
                             "a floating dtype");
   expect_throws<DTypeError>([&] { (void)group[0].all_reduce(whole, ReduceOp::sum, {.scale = 2}); },
                             "scale 1");
+}
+
+TEST_F(CommunicatorLocalTest, EveryMemberOfAnUndefinedOneThrowsAndNamesItself) {
+  GANTRY_REQUIRE_DEVICES(1);
+  Communicator none;
+  Tensor tensor = ones({4}, {.device = Device::cuda(0)});
+  const std::vector<std::int64_t> rows{4};
+  const std::pair<const char*, std::function<void()>> members[] = {
+      {"rank", [&] { (void)none.rank(); }},
+      {"size", [&] { (void)none.size(); }},
+      {"local_rank", [&] { (void)none.local_rank(); }},
+      {"local_size", [&] { (void)none.local_size(); }},
+      {"device", [&] { (void)none.device(); }},
+      {"launched_by", [&] { (void)none.launched_by(); }},
+      {"transport", [&] { (void)none.transport(); }},
+      {"device_map", [&] { (void)none.device_map(); }},
+      {"all_reduce", [&] { none.all_reduce(tensor); }},
+      {"all_reduce_coalesced",
+       [&] {
+         none.all_reduce_coalesced({&tensor, 1});
+       }},
+      {"all_reduce_coalesced", [&] { none.all_reduce_coalesced({}); }},
+      {"reduce", [&] { none.reduce(tensor); }},
+      {"broadcast", [&] { none.broadcast(tensor); }},
+      {"all_gather", [&] { none.all_gather(tensor, tensor); }},
+      {"reduce_scatter", [&] { none.reduce_scatter(tensor, tensor); }},
+      {"gather", [&] { none.gather(tensor, tensor); }},
+      {"scatter", [&] { none.scatter(tensor, tensor); }},
+      {"all_to_all", [&] { none.all_to_all(tensor, tensor); }},
+      {"all_to_all", [&] { none.all_to_all(tensor, tensor, rows, rows); }},
+      {"send", [&] { none.send(tensor, 1); }},
+      {"recv", [&] { none.recv(tensor, 1); }},
+      {"barrier", [&] { none.barrier(); }},
+      {"register_memory", [&] { none.register_memory(tensor); }},
+      {"deregister_memory", [&] { none.deregister_memory(tensor); }},
+      {"host_barrier", [&] { none.host_barrier(); }},
+      {"all_gather_bytes", [&] { (void)none.all_gather_bytes(""); }},
+      {"split", [&] { (void)none.split(0); }},
+      {"shrink", [&] { (void)none.shrink({0}); }},
+  };
+  for (const auto& [name, call] : members) {
+    expect_throws<InvalidArgument>(
+        call, std::string(name) +
+                  ": expected a defined communicator, but got an undefined one (split() with a "
+                  "negative color?)");
+  }
+  EXPECT_FALSE(none.defined());
+  none.abort();
+}
+
+TEST_F(CommunicatorLocalTest, WorkThatNamesNoOperationIsDone) {
+  Work work;
+  EXPECT_FALSE(work.defined());
+  EXPECT_TRUE(work.query());
+  work.wait();
+  work.synchronize();
+  std::vector<Communicator> group = Communicator::local(devices(1));
+  Tensor tensor = ones({4}, {.device = Device::cuda(0)});
+  work = group.front().all_reduce(tensor);
+  EXPECT_TRUE(work.defined());
+  work.synchronize();
 }
 
 }  // namespace

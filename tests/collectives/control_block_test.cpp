@@ -197,8 +197,11 @@ TEST(ControlBlockTest, AMismatchOfAMessageNamesBothSides) {
   const std::string text =
       "expected a recv of what is sent, but rank 0 called send f32[4] to 2 and rank 2 called recv "
       "f32[5] from 0";
-  EXPECT_EQ(text_of<CollectiveMismatch>([&] { group[0].take_fault(1); }), "message #1: " + text);
-  EXPECT_EQ(text_of<CollectiveMismatch>([&] { group[2].take_fault(9); }), "message #9: " + text);
+  EXPECT_EQ(text_of<InvalidArgument>([&] { group[0].take_fault(1); }), "message #1: " + text);
+  // The group is broken, and all ranks say why.
+  EXPECT_EQ(text_of<InvalidArgument>([&] { group[2].take_fault(9); }), "message #1: " + text);
+  EXPECT_EQ(text_of<InvalidArgument>([&] { group[1].require_intact(); }), "message #1: " + text);
+  EXPECT_EQ(group[1].device_words()->abort, 1U);
 }
 
 TEST(ControlBlockTest, AnAbortedCallThrowsWhatBrokeTheGroup) {
@@ -278,7 +281,7 @@ TEST(ControlBlockTest, AFailureOfOneRankIsOneOfAll) {
   bootstraps[1].reset();
   EXPECT_THAT(
       text_of<PeerLostError>([&] { ControlBlock(*bootstraps[0], 0, 2, milliseconds(1000)); }),
-      HasSubstr("rank 1 of this process gave up"));
+      HasSubstr("rank 1 gave up"));
 }
 
 }  // namespace

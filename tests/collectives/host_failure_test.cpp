@@ -145,7 +145,8 @@ TEST(HostFailureTest, AReceiverThatExpectsSomethingElseTellsTheSender) {
     if (self.rank == 0) {
       run(self, describe(CollectiveKind::send, 5, 1));
       expect_throws<CollectiveMismatch>([&] { expect_working(self, 10); },
-                                        "it called recv f64[5] from 0");
+                                        "expected a recv of what is sent, but rank 0 called send "
+                                        "f32[5] to 1 and rank 1 called recv f64[5] from 0");
     } else {
       expect_throws<CollectiveMismatch>(
           [&] { run(self, describe(CollectiveKind::recv, 5, 0, DType::f64)); },

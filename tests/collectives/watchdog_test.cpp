@@ -159,6 +159,45 @@ TEST(WatchdogTest, AMessageThatNobodyReceivesIsATimeout) {
   EXPECT_EQ(count_of(output_of(ranks, 1), text), 1);
 }
 
+// The sender of a small message has gone on by then; that of a large one waits.
+TEST(WatchdogTest, MessagesThatDifferAreAnErrorAtBothEndsAndBreakTheGroup) {
+  for (const int length : {5, 8 << 20}) {
+    const FlightFolder folder;
+    RankProcesses ranks(
+        RankCommand{.ranks = 3,
+                    .argv = {std::string(GANTRY_TEST_PROGRAM_DIR) + "/caller_actor", "sum",
+                             fmt::format("0:send{}", length), "1:recv4", "sum"}});
+    const std::string text = fmt::format(
+        "mismatch: message #1: expected a recv of what is sent, but rank 0 called send f32[{}] to "
+        "1 and rank 1 called recv f32[4] from 0\n",
+        length);
+    for (int rank = 0; rank < 3; ++rank) {
+      const Outcome outcome = ranks[rank].wait();
+      EXPECT_TRUE(outcome.out.ends_with(text)) << rank << outcome.describe();
+    }
+  }
+}
+
+TEST(WatchdogTest, MessagesThatDifferBetweenHostsAreAnErrorAtBothEndsAndTheGroupGoesOn) {
+  for (const int length : {5, 8 << 20}) {
+    const FlightFolder folder;
+    RankProcesses ranks(
+        RankCommand{.ranks = 3,
+                    .argv = {std::string(GANTRY_TEST_PROGRAM_DIR) + "/caller_actor", "sum",
+                             fmt::format("0:send{}", length), "1:recv4", "sum", "sum"},
+                    .environment = {{"GANTRY_P2P", "off"}}});
+    const std::string text = fmt::format(
+        "mismatch: message #1: expected a recv of what is sent, but rank 0 called send f32[{}] to "
+        "1 and rank 1 called recv f32[4] from 0\n",
+        length);
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::string output = ranks[rank].wait().out;
+      EXPECT_EQ(count_of(output, text), rank < 2 ? 1 : 0) << rank << output;
+      EXPECT_TRUE(output.ends_with("did sum\n")) << rank << output;
+    }
+  }
+}
+
 TEST(WatchdogTest, ADeathBreaksEveryGroupOfTheRankAndNoOther) {
   const FlightFolder folder;
   RankProcesses ranks = start(4, {"groups"});

@@ -195,6 +195,27 @@ TEST_P(StoreTest, TheServersOwnerCanDeclareALoss) {
   }
 }
 
+TEST_P(StoreTest, LossesAreToldInTheirOrder) {
+  const auto early = connect(0);
+  for (const int rank : {7, 3, 5}) server_.mark_lost(rank);
+  const auto late = connect(1);
+  for (const auto* client : {early.get(), late.get()}) {
+    while (client->lost_ranks().size() < 3) std::this_thread::yield();
+    EXPECT_THAT(client->lost_ranks(), ElementsAre(7, 3, 5));
+    EXPECT_EQ(client->lost_rank(), 7);
+  }
+  EXPECT_THAT(server_.lost_ranks(), ElementsAre(7, 3, 5));
+}
+
+TEST_P(StoreTest, TheEndOfAProcessIsALossUnlessItSaidGoodbye) {
+  const auto client = connect(0);
+  connect(1)->set("1", "");
+  server_.mark_ended(1);
+  server_.mark_ended(2);
+  while (client->lost_rank() < 0) std::this_thread::yield();
+  EXPECT_THAT(server_.lost_ranks(), ElementsAre(2));
+}
+
 TEST_P(StoreTest, RefusesBadKeysAndValues) {
   const auto client = connect(0);
   EXPECT_EQ(error_text<InvalidArgument>([&] { client->set("", "x"); }),

@@ -36,12 +36,36 @@ TEST_F(SimMemoryTest, AllocatesUpToTheCapacityAndCountsPages) {
   expect_cuda_error(1, "allocating 0 bytes", [&] { (void)driver_.allocate(0, 0); });
 }
 
-TEST(SimCapacityTest, ComesFromTheEnvironment) {
+// A driver of one device with GANTRY_SIM_MEMORY set for that long.
+std::unique_ptr<Driver> make_driver_with(const char* memory) {
   const char* before = std::getenv("GANTRY_SIM_MEMORY");
   const std::string saved = before == nullptr ? "" : before;
-  ::setenv("GANTRY_SIM_MEMORY", "6MiB", 1);
-  const auto driver = make_sim_driver(1);
-  ::setenv("GANTRY_SIM_MEMORY", saved.c_str(), 1);
+  ::setenv("GANTRY_SIM_MEMORY", memory, 1);
+  struct Restore {
+    const std::string& value;
+    ~Restore() { ::setenv("GANTRY_SIM_MEMORY", value.c_str(), 1); }
+  } const restore{saved};
+  return make_sim_driver(1);
+}
+
+TEST(SimCapacityTest, IsEnoughForOneChunk) {
+  for (const char* memory : {"0", "1", "2097151", "1M"}) {
+    try {
+      (void)make_driver_with(memory);
+      ADD_FAILURE() << memory;
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.what(),
+                std::string("GANTRY_SIM_MEMORY: expected at least 2M, the least that a device "
+                            "hands out, but got '") +
+                    memory + "'");
+    }
+  }
+  const auto least = make_driver_with("2M");
+  EXPECT_NE(least->allocate(0, 2 * kMiB), nullptr);
+}
+
+TEST(SimCapacityTest, ComesFromTheEnvironment) {
+  const auto driver = make_driver_with("6MiB");
   EXPECT_EQ(driver->memory_info(0).total, 6 * kMiB);
   EXPECT_EQ(driver->properties(0).total_memory, 6 * kMiB);
   EXPECT_EQ(driver->allocate(0, 7 * kMiB), nullptr);

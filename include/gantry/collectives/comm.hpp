@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <gantry/collectives/reduce_op.hpp>
@@ -83,13 +85,29 @@ void broadcast(const Tensor& tensor, std::span<Tensor> out, CastOptions options 
     const std::vector<std::vector<Tensor>>& inputs, std::optional<Device> destination,
     const CoalesceOptions& options);
 
+/// Streams by position, some of which may be left out: made of a vector of either or of a list in
+/// braces.
+class StreamList {
+ public:
+  StreamList() = default;
+  StreamList(std::initializer_list<std::optional<Stream>> streams) : streams_(streams) {}
+  StreamList(std::vector<std::optional<Stream>> streams) : streams_(std::move(streams)) {}
+  StreamList(const std::vector<Stream>& streams) : streams_(streams.begin(), streams.end()) {}
+
+  [[nodiscard]] std::size_t size() const { return streams_.size(); }
+  [[nodiscard]] const std::optional<Stream>& operator[](std::size_t i) const { return streams_[i]; }
+
+ private:
+  std::vector<std::optional<Stream>> streams_;
+};
+
 /// How scatter cuts and where its copies run.
 struct ScatterOptions {
   std::vector<std::int64_t> chunk_sizes = {};  ///< extent of each piece; empty: equal pieces
   int dim = 0;                                 ///< dimension to cut; negative counts from the end
   /// Stream of devices[i] that is current there while piece i is copied; may be shorter than
   /// `devices`. The caller orders later use of the piece on other streams.
-  std::vector<std::optional<Stream>> streams = {};
+  StreamList streams = {};
   bool torch_chunking = false;  ///< pieces of ceil(size/n), and none where nothing is left
 };
 
@@ -100,8 +118,16 @@ struct ScatterOptions {
 [[nodiscard]] std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
                                           const ScatterOptions& options = {});
 
+/// How scatter and gather work with outputs that are given.
+struct PieceOptions {
+  int dim = 0;              ///< dimension to cut or join; negative counts from the end
+  bool allow_cast = false;  ///< convert to the outputs' dtype
+};
+
 /// Cuts `tensor` along `dim` by the extents of `out` and copies each piece into its tensor.
 void scatter(const Tensor& tensor, std::span<Tensor> out, int dim = 0, CastOptions options = {});
+/// As above.
+void scatter(const Tensor& tensor, std::span<Tensor> out, const PieceOptions& options);
 
 /// How gather joins and where to.
 struct GatherOptions {
@@ -118,6 +144,8 @@ struct GatherOptions {
 /// Joins device tensors along `dim` into `out` (any device or the CPU). As above for a pinned
 /// `out`; into pageable memory the host blocks.
 void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim = 0, CastOptions options = {});
+/// As above.
+void gather(const std::vector<Tensor>& tensors, Tensor& out, const PieceOptions& options);
 
 /// Reduces tensors of one shape and dtype, one per device, and leaves the result in every one.
 /// Throws: InvalidArgument also if a device occurs twice.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gantry/collectives/reduce_op.hpp>
@@ -29,7 +30,9 @@ struct CollectiveOptions {
 ///
 /// A cheap handle; copies name the same group. Every rank calls the same operations in the same
 /// order with matching arguments; a mismatch is an InvalidArgument on every rank, naming rank 0's
-/// call and the first that differs. It changes nothing, and the group goes on.
+/// call and the first that differs. It changes nothing, and the group goes on. Where hosts wait for
+/// each other on some ranks (host_barrier, all_gather_bytes, split, register_memory) while others
+/// call a collective, it breaks the group.
 ///
 /// Device/stream: an operation runs in order with the current stream of the communicator's device.
 /// The host neither waits for other ranks nor for the device, but when it starts NCCL or passes
@@ -42,8 +45,11 @@ struct CollectiveOptions {
 /// the next synchronizing call of the device, whichever comes first. A rank that dies or leaves is
 /// a PeerLostError on every other rank within a second; the communicator is unusable from then on,
 /// shrink() makes a new one. A rank that does not come is a TimeoutError after GANTRY_COLL_TIMEOUT
-/// seconds, naming it. A send and its recv that differ break the communicator. Between machines
-/// NCCL alone decides what happens: mismatches and losses are not noticed there yet.
+/// seconds, naming it; so is, between machines, a call where hosts wait against another. A send and
+/// its recv that differ are an InvalidArgument at both ends, naming both calls, at the latest with
+/// the next call; over "p2p" that breaks the group, over "host" the group goes on. Where NCCL
+/// carries data between machines it alone decides what happens: mismatches and losses are not
+/// noticed there yet.
 ///
 /// Thread safety: one thread at a time enters an operation; others wait.
 class Communicator {
@@ -58,7 +64,7 @@ class Communicator {
   /// thread of its own, or all by one, since no operation waits on the host for other ranks.
   /// Throws: InvalidArgument for no device, the CPU, or a device that occurs twice.
   [[nodiscard]] static std::vector<Communicator> local(const std::vector<Device>& devices);
-  /// Undefined: names no group.
+  /// Undefined: names no group. Every member but defined() and abort() throws InvalidArgument.
   Communicator() = default;
 
   [[nodiscard]] int rank() const;
@@ -149,12 +155,15 @@ class Communicator {
   /// False for the result of split() with a negative color and for a default-made one.
   [[nodiscard]] bool defined() const { return impl_ != nullptr; }
 
-  /// Makes every rank's pending and later calls throw PeerLostError (ranks of one machine).
+  /// Makes every rank's pending and later calls throw PeerLostError (ranks of one machine). Does
+  /// nothing to an undefined communicator.
   void abort() noexcept;
 
  private:
   class Impl;
   explicit Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  // The group. Throws: InvalidArgument that names `member` if there is none.
+  Impl& group(std::string_view member) const;
   Work submit(CollectiveCall& call, const CollectiveOptions& options);
   bool is_own_share(const CollectiveCall& call, const Tensor& output, const Tensor& input) const;
   Work move_between(CollectiveCall& call, Tensor* output, const Tensor* input,

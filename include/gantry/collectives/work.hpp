@@ -12,6 +12,12 @@ namespace gantry {
 /// call.
 class Work {
  public:
+  /// Undefined: no operation, and so one that is done. wait() and synchronize() do nothing, query()
+  /// is true.
+  Work() = default;
+  /// True if it names an operation.
+  [[nodiscard]] bool defined() const { return state_ != nullptr; }
+
   /// Makes the current stream of the operation's device wait for it; the host does not block.
   void wait() const;
   /// True if the operation is done. Does not block. Throws: InvalidArgument if ranks made different

@@ -87,7 +87,10 @@ class StoreServer {
   [[nodiscard]] const std::string& address() const;
   /// Declares that `rank` has left the job, as if its connection had dropped.
   void mark_lost(int rank);
-  /// Ranks that left the job without a goodbye, in increasing order.
+  /// Declares that the process of `rank` has ended in order: a loss if it never said goodbye, since
+  /// others may wait for it; else none.
+  void mark_ended(int rank);
+  /// Ranks that left the job without a goodbye, in the order in which they left.
   [[nodiscard]] std::vector<int> lost_ranks() const;
   /// Ranks that are connected now, in increasing order.
   [[nodiscard]] std::vector<int> connected_ranks() const;
@@ -136,6 +139,8 @@ class StoreClient final : public Store {
   /// First rank that this client was told has left the job without a goodbye; none so far: -1.
   /// Costs no message: the server tells by itself, within milliseconds of the loss.
   [[nodiscard]] int lost_rank() const noexcept;
+  /// All ranks of which it was told so, in the order in which they left.
+  [[nodiscard]] std::vector<int> lost_ranks() const;
   /// False once the connection to the server is gone.
   [[nodiscard]] bool connected() const noexcept;
   /// Drops the connection without a goodbye, as a crash would.

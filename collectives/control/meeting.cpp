@@ -1,0 +1,172 @@
+// Fences: how the hosts of a group's ranks wait for each other, and compare what for.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+
+#include "collectives/control/block.hpp"
+
+namespace gantry {
+
+using flight::Lane;
+using flight::Reason;
+
+namespace {
+
+constexpr auto kLivenessPeriod = std::chrono::milliseconds(5);
+// Most ranks whose last calls a text names.
+constexpr std::size_t kMostNamedCalls = 3;
+constexpr int kKindBits = 8;
+
+std::uint64_t pack(HostCall call, std::uint64_t collectives) {
+  return static_cast<std::uint64_t>(call) | collectives << kKindBits;
+}
+
+std::pair<HostCall, std::uint64_t> unpack(std::uint64_t word) {
+  return {static_cast<HostCall>(word & ((1U << kKindBits) - 1)), word >> kKindBits};
+}
+
+std::string other_call_text(std::uint64_t number, int first, std::string_view first_call, int other,
+                            std::string_view other_call) {
+  return fmt::format(
+      "collective #{}: expected the same call on every rank, but rank {} called {} and rank {} "
+      "called {}",
+      number, first, first_call, other, other_call);
+}
+
+}  // namespace
+
+std::string_view name(HostCall call) {
+  switch (call) {
+    case HostCall::none:
+      return "collective";
+    case HostCall::host_barrier:
+      return "host_barrier";
+    case HostCall::all_gather_bytes:
+      return "all_gather_bytes";
+    case HostCall::split:
+      return "split";
+    case HostCall::register_memory:
+      return "register_memory";
+  }
+  __builtin_unreachable();
+}
+
+std::uint64_t ControlBlock::announce(HostCall call, std::uint64_t collectives) {
+  flight::Rank& mine = view().rank(rank_);
+  // Nobody is two fences behind, so the word of the one before this can still be read.
+  mine.host_calls[++fence_ % 2].store(pack(call, collectives), std::memory_order_relaxed);
+  ControlFile::pass_on();
+  mine.fence.store(fence_, std::memory_order_release);
+  return fence_;
+}
+
+void ControlBlock::await(std::uint64_t fence) { await(fence, HostCall::none, 0); }
+
+void ControlBlock::meet(HostCall call, std::uint64_t collectives) {
+  const std::uint64_t fence = announce(call, collectives);
+  await(fence, call, collectives);
+  compare_host_calls(fence);
+}
+
+void ControlBlock::await(std::uint64_t fence, HostCall call, std::uint64_t collectives) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  Clock::time_point next_check = start + kLivenessPeriod;
+  const auto has_come = [&](int rank) {
+    return view().rank(rank).fence.load(std::memory_order_acquire) >= fence;
+  };
+  int next = 0;
+  for (std::uint64_t spins = 0;; ++spins) {
+    // Who dies after it came leaves nothing undone here.
+    while (next < size_ && has_come(next)) ++next;
+    if (next == size_) return ControlFile::take_over();
+    require_intact();
+    // A short spin serves ranks with a core each; yielding serves crowded machines.
+    if (spins < 200) continue;
+    if (spins < 20'000) {
+      sched_yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    if (spins % 64 != 0) continue;
+    const Clock::time_point now = Clock::now();
+    if (now < next_check) continue;
+    next_check = now + kLivenessPeriod;
+    check_peers(fence);
+    if (call != HostCall::none) look_for_other_calls(fence, call, collectives);
+    if (now - start <= timeout_) continue;
+    std::vector<int> missing;
+    for (int i = 0; i < size_; ++i) {
+      if (!has_come(i)) missing.push_back(i);
+    }
+    if (missing.empty()) continue;
+    blame(missing.front(), Reason::timed_out, lateness_text(missing, call));
+    require_intact();
+  }
+}
+
+std::string ControlBlock::lateness_text(const std::vector<int>& missing, HostCall call) const {
+  if (call == HostCall::none) return timeout_text(missing, "enter", 0);
+  std::string text = fmt::format(
+      "{}: rank {} waited {}, but rank(s) {} did not come (GANTRY_COLL_TIMEOUT sets the deadline)",
+      name(call), rank_, duration_text(timeout_), fmt::join(missing, ", "));
+  for (std::size_t i = 0; i < std::min(missing.size(), kMostNamedCalls); ++i) {
+    const auto newest = view().newest(missing[i]);
+    if (!newest) continue;
+    text += fmt::format("; rank {}'s last call is #{} {}", missing[i],
+                        flight::plain_number(static_cast<std::uint64_t>(newest->call.number)),
+                        view().text(newest->call));
+  }
+  return text;
+}
+
+// Note [Host calls]
+// Every rank calls the same operations in the same order, so it comes to a fence for the same host
+// call after the same number of collectives. A rank whose newest collective has a higher number,
+// and that has not come to the fence, called that collective instead: its kernel waits for ranks
+// that never come. That is seen at once, and breaks the group; what all ranks see when all have
+// come, the group survives.
+void ControlBlock::look_for_other_calls(std::uint64_t fence, HostCall call,
+                                        std::uint64_t collectives) const {
+  for (int i = 0; i < size_; ++i) {
+    // The number first: a rank that came to the fence has recorded nothing later before it.
+    const std::uint64_t newest = view().newest_number(i, Lane::collective);
+    if (newest <= collectives) continue;
+    if (view().rank(i).fence.load(std::memory_order_acquire) >= fence) continue;
+    const std::uint64_t number = collectives + 1;
+    blame(i, Reason::mismatch,
+          other_call_text(number, rank_, call_text(rank_, number, call, collectives), i,
+                          call_text(i, number, HostCall::none, newest)));
+    require_intact();
+  }
+}
+
+void ControlBlock::compare_host_calls(std::uint64_t fence) const {
+  const auto said = [&](int rank) {
+    return view().rank(rank).host_calls[fence % 2].load(std::memory_order_relaxed);
+  };
+  const auto [first_call, first_number] = unpack(said(0));
+  for (int i = 1; i < size_; ++i) {
+    const auto [call, number] = unpack(said(i));
+    if (call == first_call && number == first_number) continue;
+    const std::uint64_t odd = std::min(first_number, number) + 1;
+    throw CollectiveMismatch(other_call_text(odd, 0, call_text(0, odd, first_call, first_number), i,
+                                             call_text(i, odd, call, number)));
+  }
+}
+
+std::string ControlBlock::call_text(int rank, std::uint64_t number, HostCall call,
+                                    std::uint64_t collectives) const {
+  if (collectives < number) return std::string(name(call));
+  const auto record = view().find(rank, Lane::collective, number);
+  return record ? view().text(record->call) : std::string("what is no longer recorded");
+}
+
+}  // namespace gantry

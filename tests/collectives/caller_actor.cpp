@@ -1,0 +1,98 @@
+// One rank of tests of ranks that do not come, or do something else. The arguments are what it
+// does, in turn; those such as 02:split only ranks 0 and 2 do.
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include <gantry/collectives/communicator.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/core/process_identity.hpp>
+#include <gantry/core/rendezvous.hpp>
+#include <gantry/tensor/factories.hpp>
+
+using namespace gantry;
+
+namespace {
+
+// Uses the job's store, and says goodbye to it.
+void visit_store() {
+  const ProcessIdentity identity = detect_process_identity();
+  StoreClient(identity.rendezvous, identity.rank).set("visited", "");
+}
+
+void say(const std::string& text) {
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
+void check_sum(Communicator& group) {
+  Tensor tensor = ones({8}, {.device = group.device()});
+  group.all_reduce(tensor).synchronize();
+  if (tensor.amin().item<int>() != group.size()) throw std::runtime_error("wrong sum");
+}
+
+void act(std::string_view what) {
+  Communicator world = Communicator::world();
+  if (const auto colon = what.find(':'); colon != std::string_view::npos) {
+    const std::string me = std::to_string(world.rank());
+    if (what.substr(0, colon).find(me) == std::string_view::npos) return;
+    what.remove_prefix(colon + 1);
+  }
+  if (what == "world") {
+    world.host_barrier();
+  } else if (what == "split") {
+    Communicator part = world.split(0);
+    check_sum(part);
+  } else if (what == "barrier") {
+    world.host_barrier();
+  } else if (what == "bytes") {
+    (void)world.all_gather_bytes("");
+  } else if (what == "register") {
+    static const Tensor memory = zeros({1000}, {.device = world.device()});
+    world.register_memory(memory);
+  } else if (what == "sum") {
+    check_sum(world);
+  } else if (what.starts_with("send") || what.starts_with("recv")) {
+    // Between ranks 0 and 1: how many elements.
+    Tensor tensor = zeros({std::stoll(std::string(what.substr(4)))}, {.device = world.device()});
+    what.starts_with("send") ? world.send(tensor, 1).synchronize()
+                             : world.recv(tensor, 0).synchronize();
+  } else if (what == "pause") {
+    pause();
+  } else {
+    throw std::runtime_error(fmt::format("unknown command '{}'", what));
+  }
+  say(fmt::format("did {}", what));
+}
+
+// As act(), but a mismatch is said and then forgotten.
+void act_or_say(std::string_view what) {
+  try {
+    what == "store" ? visit_store() : act(what);
+  } catch (const InvalidArgument& error) {
+    say(fmt::format("mismatch: {}", error.what()));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    for (int i = 1; i < argc; ++i) act_or_say(argv[i]);
+    return 0;
+  } catch (const PeerLostError& error) {
+    say(fmt::format("lost rank {}: {}", error.rank(), error.what()));
+    return 3;
+  } catch (const TimeoutError& error) {
+    say(fmt::format("timeout: {}", error.what()));
+    return 4;
+  } catch (const std::exception& error) {
+    say(fmt::format("failed: {}", error.what()));
+    return 1;
+  }
+}
