@@ -1,6 +1,7 @@
 #include <gantry/core/dtype.hpp>
 
 #include <array>
+#include <sstream>
 #include <string>
 
 #include <gantry/core/error.hpp>
@@ -41,6 +42,21 @@ DType parse_dtype(std::string_view text) {
 }
 
 std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name(dtype); }
+
+namespace detail {
+
+void throw_not_convertible(const Scalar& value, std::string_view type) {
+  std::ostringstream text;
+  text << "value cannot be converted to type " << type << " without overflow, got " << value;
+  throw InvalidArgument(text.str());
+}
+
+void throw_too_large(std::uint64_t value) {
+  throw InvalidArgument("Scalar: expected an integer of at most 9223372036854775807, but got " +
+                        std::to_string(value));
+}
+
+}  // namespace detail
 
 DType Scalar::default_dtype() const {
   switch (category_) {

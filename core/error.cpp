@@ -25,7 +25,7 @@ Error::Error(const std::string& message, std::string_view device, std::source_lo
     : std::runtime_error(message),
       context_(std::make_shared<const Context>(Context{std::string(device), position(where)})) {}
 
-std::string_view Error::device() const noexcept { return context_->device; }
+const std::string& Error::device() const noexcept { return context_->device; }
 std::string_view Error::where() const noexcept { return context_->where; }
 
 CudaError::CudaError(const std::string& message, int code, std::string_view name,

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <charconv>
+#include <optional>
 
 #include <gantry/core/error.hpp>
 
@@ -21,29 +22,32 @@ std::atomic<DeviceSynchronizer> synchronizer{nullptr};
       fmt::format("Invalid device string: '{}' (expected cpu, cuda or cuda:N)", text));
 }
 
-int parse_index(std::string_view digits, std::string_view text) {
+// The device that `text` names, if it names one.
+std::optional<Device> parse(std::string_view text) noexcept {
+  const auto colon = text.find(':');
+  const std::string_view kind = text.substr(0, colon);
+  if (kind != "cpu" && kind != "cuda") return std::nullopt;
+  const bool is_cpu = kind == "cpu";
+  if (colon == std::string_view::npos) return is_cpu ? Device::cpu() : Device::cuda();
+  const std::string_view digits = text.substr(colon + 1);
   int index = 0;
   const char* const last = digits.data() + digits.size();
   const auto [end, status] = std::from_chars(digits.data(), last, index);
   const bool leading_zero = digits.size() > 1 && digits.front() == '0';
-  if (status != std::errc{} || end != last || index < 0 || leading_zero) invalid_string(text);
-  return index;
+  if (status != std::errc{} || end != last || index < 0 || leading_zero) return std::nullopt;
+  if (is_cpu) return index == 0 ? std::optional(Device::cpu()) : std::nullopt;
+  return Device::cuda(index);
 }
 
 }  // namespace
 
 Device::Device(std::string_view text) {
-  const auto colon = text.find(':');
-  const std::string_view kind = text.substr(0, colon);
-  if (kind != "cpu" && kind != "cuda") invalid_string(text);
-  type = kind == "cpu" ? DeviceType::cpu : DeviceType::cuda;
-  if (colon == std::string_view::npos) {
-    index = is_cpu() ? 0 : -1;
-    return;
-  }
-  index = parse_index(text.substr(colon + 1), text);
-  if (is_cpu() && index != 0) invalid_string(text);
+  const std::optional<Device> named = parse(text);
+  if (!named) invalid_string(text);
+  *this = *named;
 }
+
+bool Device::is_named(std::string_view name) const noexcept { return parse(name) == *this; }
 
 std::string Device::str() const {
   if (is_cpu()) return "cpu";

@@ -188,7 +188,8 @@ Driver& driver_for(int index) {
   const int count = selection().count;
   if (index < 0 || index >= count) [[unlikely]] {
     throw InvalidArgument(fmt::format("invalid device cuda:{}: this process sees {} device{}",
-                                      index, count, count == 1 ? "" : "s"));
+                                      index, count, count == 1 ? "" : "s"),
+                          Device::cuda(index).str());
   }
   return result;
 }

@@ -8,10 +8,10 @@ namespace gantry::kernels {
 
 namespace {
 
-void submit_gather(const Target& target, const TensorRef& out, const TensorRef& in, int dim,
-                   const TensorRef& index, const TensorRef& checked_index) {
+void submit_gather(const char* op, const Target& target, const TensorRef& out, const TensorRef& in,
+                   int dim, const TensorRef& index, const TensorRef& checked_index) {
   if (out.numel() == 0) return;
-  const IndexingPlan plan = make_indexing_plan(target, out, in, dim, index, true);
+  const IndexingPlan plan = make_indexing_plan(op, target, out, in, dim, index, true);
   if (target.is_cpu()) host::check_indices(plan, checked_index);
   submit(
       target, {&out, &in, &index}, [plan] { host::gather(plan); },
@@ -42,12 +42,12 @@ void index_select(const Target& target, const TensorRef& out, const TensorRef& i
   expanded.data = index.data;
   expanded.dtype = index.dtype;
   for (int d = 0; d < out.ndim; ++d) expanded.strides[d] = d == dim ? index.strides[0] : 0;
-  submit_gather(target, out, in, dim, expanded, index);
+  submit_gather("index_select", target, out, in, dim, expanded, index);
 }
 
 void gather(const Target& target, const TensorRef& out, const TensorRef& in, int dim,
             const TensorRef& index) {
-  submit_gather(target, out, in, dim, index, index);
+  submit_gather("gather", target, out, in, dim, index, index);
 }
 
 void scatter(const Target& target, const TensorRef& out, int dim, const TensorRef& index,
@@ -55,7 +55,8 @@ void scatter(const Target& target, const TensorRef& out, int dim, const TensorRe
   if (index.numel() == 0) return;
   TensorRef source = in;  // only the part that `index` covers
   for (int d = 0; d < index.ndim; ++d) source.sizes[d] = index.sizes[d];
-  const IndexingPlan plan = make_indexing_plan(target, source, out, dim, index, !accumulate);
+  const char* const op = accumulate ? "scatter_add" : "scatter";
+  const IndexingPlan plan = make_indexing_plan(op, target, source, out, dim, index, !accumulate);
   if (target.is_cpu()) host::check_indices(plan, index);
   submit(
       target, {&out, &index, &source}, [plan, accumulate] { host::scatter(plan, accumulate); },

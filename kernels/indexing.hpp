@@ -9,9 +9,10 @@
 namespace gantry::kernels {
 
 // Note [Index faults]
-// Indices are i32 or i64; negative ones count from the end. One that is out of range is reported as
-// IndexError "index 5 is out of bounds for dimension 0 with size 3": at once for CPU tensors, else
-// at the device's next synchronizing call; its element is left unwritten (gathers write 0).
+// Indices are i32 or i64. One that is out of range, as negative ones are, is reported as IndexError
+// "gather: index 5 is out of bounds for dimension 0 with size 3" at once for CPU tensors, else as
+// "gather on cuda:1: index 5 …" at the device's next synchronizing call; its element is left
+// unwritten (gathers write 0).
 
 // out[.., k, ..] = in[.., index[k], ..] along `dim`; index is 1-D.
 void index_select(const Target& target, const TensorRef& out, const TensorRef& in, int dim,

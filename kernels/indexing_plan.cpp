@@ -33,13 +33,14 @@ bool widen(TensorRef& direct, TensorRef& indexed, TensorRef& index, int dim) {
 
 }  // namespace
 
-IndexingPlan make_indexing_plan(const Target& target, const TensorRef& direct_tensor,
-                                const TensorRef& indexed_tensor, int dim,
-                                const TensorRef& index_tensor, bool moves_only) {
+IndexingPlan make_indexing_plan(const char* op, const Target& target,
+                                const TensorRef& direct_tensor, const TensorRef& indexed_tensor,
+                                int dim, const TensorRef& index_tensor, bool moves_only) {
   TensorRef direct = direct_tensor;
   TensorRef indexed = indexed_tensor;
   TensorRef index = index_tensor;
   IndexingPlan plan;
+  plan.op = op;
   plan.dtype = direct.dtype;
   plan.element_bytes = static_cast<int>(element_size(direct.dtype));
   if (moves_only && widen(direct, indexed, index, dim)) plan.element_bytes = 16;

@@ -27,20 +27,21 @@ struct IndexingPlan {
   int element_bytes =
       0;  // of one position: the dtype's, or 16 where rows may be moved in such words
   std::int32_t dim = 0;
-  std::int64_t index_size = 0;    // valid indices are -index_size … index_size - 1
+  std::int64_t index_size = 0;    // valid indices are 0 … index_size - 1
   std::int64_t index_stride = 0;  // of the indexed operand along `dim`
   std::int64_t line_length = 0;   // positions along `dim`, and the strides there
   std::int64_t direct_stride = 0;
   std::int64_t indices_stride = 0;
   std::int64_t indexed_extent = 0;  // the indexed operand's offsets lie below this
   FaultRecord* fault = nullptr;     // none: the host throws
+  const char* op = nullptr;         // what faults name; a string literal, which the GPU never reads
 };
 
 // `index` must have the sizes of `direct` (strides of 0 broadcast). With `moves_only`, elements are
 // not looked into and may be moved in larger words.
-[[nodiscard]] IndexingPlan make_indexing_plan(const Target& target, const TensorRef& direct,
-                                              const TensorRef& indexed, int dim,
-                                              const TensorRef& index, bool moves_only);
+[[nodiscard]] IndexingPlan make_indexing_plan(const char* op, const Target& target,
+                                              const TensorRef& direct, const TensorRef& indexed,
+                                              int dim, const TensorRef& index, bool moves_only);
 
 // The i-th index; not yet checked.
 GANTRY_HD inline std::int64_t load_index(const IndexingPlan& plan, std::int64_t offset) {
@@ -48,9 +49,8 @@ GANTRY_HD inline std::int64_t load_index(const IndexingPlan& plan, std::int64_t 
                       : static_cast<const std::int32_t*>(plan.indices)[offset];
 }
 
-// Counts a negative index from the end; false if it is out of range.
-GANTRY_HD inline bool wrap_index(const IndexingPlan& plan, std::int64_t& index) {
-  if (index < 0) index += plan.index_size;
+// False if the index is out of range; negative ones are.
+GANTRY_HD inline bool is_inside(const IndexingPlan& plan, std::int64_t index) {
   return index >= 0 && index < plan.index_size;
 }
 

@@ -13,7 +13,8 @@ namespace detail {
 
 namespace {
 
-Shape merge(std::string_view op, const Shape& a, const Shape& b) {
+Shape merge(std::string_view op, const Shape& a, const Shape& b,
+            const std::optional<Device>& device) {
   const int ndim = std::max(a.size(), b.size());
   Shape result = Dims::filled(ndim, 1);
   for (int d = 0; d < ndim; ++d) {
@@ -22,10 +23,11 @@ Shape merge(std::string_view op, const Shape& a, const Shape& b) {
     const std::int64_t size_a = in_a < 0 ? 1 : a[in_a];
     const std::int64_t size_b = in_b < 0 ? 1 : b[in_b];
     if (size_a != size_b && size_a != 1 && size_b != 1) {
-      throw ShapeError(fmt::format(
-          "{}: The size of tensor a ({}) must match the size of tensor b ({}) at non-singleton "
-          "dimension {}",
-          op, size_a, size_b, d));
+      throw ShapeError(
+          fmt::format("{}: The size of tensor a ({}) must match the size of tensor b ({}) at "
+                      "non-singleton dimension {}",
+                      op, size_a, size_b, d),
+          device ? device->str() : std::string());
     }
     result[d] = size_a == 1 ? size_b : size_a;
   }
@@ -34,9 +36,42 @@ Shape merge(std::string_view op, const Shape& a, const Shape& b) {
 
 }  // namespace
 
-Shape common_shape(std::string_view op, std::initializer_list<const Shape*> shapes) {
+Shape common_shape(std::string_view op, std::initializer_list<const Shape*> shapes,
+                   std::optional<Device> device) {
   Shape result;
-  for (const Shape* shape : shapes) result = merge(op, result, *shape);
+  for (const Shape* shape : shapes) result = merge(op, result, *shape, device);
+  return result;
+}
+
+Shape expanded_sizes(std::string_view op, const Shape& own, const Shape& sizes, Device device) {
+  const int lead = sizes.size() - own.size();
+  if (lead < 0) {
+    throw ShapeError(
+        fmt::format("{}: the number of sizes provided ({}) must be greater or equal to the number "
+                    "of dimensions in the tensor ({})",
+                    op, sizes.size(), own.size()),
+        device.str());
+  }
+  Shape result = sizes;
+  for (int d = 0; d < sizes.size(); ++d) {
+    if (d < lead) {
+      if (sizes[d] >= 0) continue;
+      throw ShapeError(
+          fmt::format("{}: The expanded size of the tensor ({}) isn't allowed in a leading, "
+                      "non-existing dimension {}",
+                      op, sizes[d], d),
+          device.str());
+    }
+    const std::int64_t size = own[d - lead];
+    if (sizes[d] == -1) result[d] = size;
+    if (result[d] != size && (size != 1 || sizes[d] < 0)) {
+      throw ShapeError(
+          fmt::format("{}: The expanded size of the tensor ({}) must match the existing size ({}) "
+                      "at non-singleton dimension {}. Target sizes: {}. Tensor sizes: {}",
+                      op, sizes[d], size, d, sizes.str(), own.str()),
+          device.str());
+    }
+  }
   return result;
 }
 
@@ -56,7 +91,8 @@ TensorRef broadcast_ref(const Tensor& tensor, const Shape& sizes) {
 void check_out_shape(std::string_view op, const Tensor& out, const Shape& shape) {
   if (out.sizes() == shape) return;
   throw ShapeError(fmt::format("{}: output with shape {} doesn't match the broadcast shape {}", op,
-                               out.sizes().str(), shape.str()));
+                               out.sizes().str(), shape.str()),
+                   out.device().str());
 }
 
 }  // namespace detail

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
+
 #include <gantry/core/error.hpp>
 
 namespace gantry::detail {
@@ -28,9 +30,21 @@ void check_sizes(std::string_view op, const Shape& sizes) {
 
 void check_pinned(std::string_view op, Device device, bool pinned) {
   if (pinned && !device.is_cpu()) {
-    throw InvalidArgument(fmt::format(
-        "{}: expected a CPU tensor for pinned memory, but got device {}", op, device.str()));
+    throw InvalidArgument(
+        fmt::format("{}: expected a CPU tensor for pinned memory, but got device {}", op,
+                    device.str()),
+        device.str());
   }
+}
+
+void check_fits(std::string_view op, const Scalar& value, DType dtype) {
+  const bool fits = dispatch(dtype, [&]<class T>(TypeTag<T>) { return value.fits<T>(); });
+  if (fits) return;
+  std::ostringstream number;
+  number << value;
+  throw InvalidArgument(
+      fmt::format("{}: value cannot be converted to type {} without overflow, got {}", op,
+                  name(dtype), number.str()));
 }
 
 int wrap_dim(std::string_view op, std::int64_t dim, int ndim) {

@@ -16,6 +16,9 @@ void check_sizes(std::string_view op, const Shape& sizes);
 // Throws InvalidArgument unless `device` is where `pinned` can be.
 void check_pinned(std::string_view op, Device device, bool pinned);
 
+// Throws InvalidArgument "fill_: value cannot be converted to type u8 without overflow, got 300".
+void check_fits(std::string_view op, const Scalar& value, DType dtype);
+
 // `dim` counted from 0, for a tensor of `ndim` dims (0 counts as 1). Throws IndexError "sum:
 // Dimension out of range (expected to be in range of [-2, 1], but got 2)".
 [[nodiscard]] int wrap_dim(std::string_view op, std::int64_t dim, int ndim);

@@ -7,6 +7,7 @@
 
 #include "tensor/broadcast.hpp"
 #include "tensor/check.hpp"
+#include "tensor/named_ops.hpp"
 #include "tensor/same_device.hpp"
 
 namespace gantry {
@@ -31,7 +32,7 @@ void check_close_arguments(std::string_view op, const Tensor& a, const Tensor& b
   check_same_dtype(op, a, b);
   check_tolerance(op, "rtol", rtol);
   check_tolerance(op, "atol", atol);
-  static_cast<void>(detail::common_shape(op, {&a.sizes(), &b.sizes()}));
+  static_cast<void>(detail::common_shape(op, {&a.sizes(), &b.sizes()}, a.device()));
 }
 
 // Differences need a type that holds them: f32 for 16-bit floats, f64 for integers and bool.
@@ -93,9 +94,11 @@ Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) {
   }
   if (!value.is_tensor()) {
     // A number takes the tensor's type: it may be of a higher category.
+    detail::check_fits(kOp, value.number(), dtype());
     const Scalar converted =
         dispatch(dtype(), [&]<class T>(TypeTag<T>) { return Scalar(value.number().to<T>()); });
-    return where_out(*this, mask, converted, *this);
+    detail::where_as(kOp, *this, mask, converted, *this);
+    return *this;
   }
   if (value.tensor().dim() != 0) {
     throw ShapeError(fmt::format(
@@ -105,13 +108,14 @@ Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) {
   }
   detail::common_device(kOp, {{"self", *this}, {"value", value.tensor()}},
                         detail::CpuScalars::allowed);
-  return where_out(*this, mask, value.tensor().to(dtype()), *this);
+  detail::where_as(kOp, *this, mask, value.tensor().to(dtype()), *this);
+  return *this;
 }
 
 Tensor Tensor::masked_fill(const Tensor& mask, const Operand& value) const {
   constexpr std::string_view kOp = "masked_fill";
   detail::common_device(kOp, {{"self", *this}, {"mask", mask}});
-  const Shape shape = detail::common_shape(kOp, {&sizes(), &mask.sizes()});
+  const Shape shape = detail::common_shape(kOp, {&sizes(), &mask.sizes()}, device());
   Tensor result = expand(shape).clone();
   result.masked_fill_(mask, value);
   return result;

@@ -30,14 +30,18 @@ void copy_on_device(const Tensor& out, const Tensor& in) {
 }  // namespace
 
 Tensor& Tensor::copy_(const Tensor& source, CopyOptions how) {
-  detail::check_defined("copy_", "self", *this);
-  detail::check_defined("copy_", "source", source);
-  detail::check_out_shape("copy_", *this,
-                          detail::common_shape("copy_", {&sizes(), &source.sizes()}));
-  detail::check_writable("copy_", *this);
+  return copy_as("copy_", source, how);
+}
+
+Tensor& Tensor::copy_as(std::string_view op, const Tensor& source, CopyOptions how) {
+  detail::check_defined(op, "self", *this);
+  detail::check_defined(op, "source", source);
+  detail::check_out_shape(op, *this,
+                          detail::common_shape(op, {&sizes(), &source.sizes()}, device()));
+  detail::check_writable(op, *this);
   const detail::Overlap overlap = detail::overlap_of(*this, source);
   if (overlap == detail::Overlap::full) return *this;
-  detail::check_no_partial_overlap("copy_", *this, source);
+  detail::check_no_partial_overlap(op, *this, source);
   if (numel() == 0) return *this;
   if (device() == source.device()) {
     copy_on_device(*this, source);
@@ -90,8 +94,10 @@ Tensor Tensor::pin_memory() const {
   detail::check_defined("pin_memory", "self", *this);
   if (is_pinned()) return *this;
   if (!is_cpu()) {
-    throw InvalidArgument(fmt::format(
-        "pin_memory: cannot pin '{}', only dense CPU tensors can be pinned", device().str()));
+    throw InvalidArgument(
+        fmt::format("pin_memory: cannot pin '{}', only dense CPU tensors can be pinned",
+                    device().str()),
+        device().str());
   }
   return to({.pinned = true});
 }
@@ -106,20 +112,27 @@ void Tensor::record_use(const Stream& stream) const {
   storage().record_use(stream);
 }
 
-Tensor& Tensor::zero_() { return fill_(0); }
+Tensor& Tensor::zero_() { return fill_as("zero_", 0); }
 
-Tensor& Tensor::fill_(const Operand& value) {
-  detail::check_defined("fill_", "self", *this);
-  detail::check_defined("fill_", "value", value);
-  detail::check_writable("fill_", *this);
+Tensor& Tensor::fill_(const Operand& value) { return fill_as("fill_", value); }
+
+Tensor& Tensor::fill_as(std::string_view op, const Operand& value) {
+  detail::check_defined(op, "self", *this);
+  detail::check_defined(op, "value", value);
+  detail::check_writable(op, *this);
   if (value.is_tensor()) {
-    if (value.tensor().dim() != 0) {
-      throw ShapeError(fmt::format(
-          "fill_: fill_ only supports 0-dimension value tensor but got tensor with {} dimensions.",
-          value.tensor().dim()));
+    const Tensor& tensor = value.tensor();
+    if (tensor.dim() != 0) {
+      throw ShapeError(
+          fmt::format("{}: fill_ only supports 0-dimension value tensor but got tensor with {} "
+                      "dimensions.",
+                      op, tensor.dim()),
+          device().str());
     }
-    return copy_(value.tensor());
+    // The number goes into the launch, so that the host need not wait for a copy.
+    return tensor.is_cpu() && is_cuda() ? fill_as(op, tensor.item()) : copy_as(op, tensor);
   }
+  detail::check_fits(op, value.number(), dtype());
   if (numel() > 0) kernels::fill(detail::target_of(*this), ref(), value.number());
   return *this;
 }

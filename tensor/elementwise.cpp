@@ -8,6 +8,7 @@
 #include <gantry/core/error.hpp>
 
 #include "tensor/elementwise_plan.hpp"
+#include "tensor/named_ops.hpp"
 
 namespace gantry {
 
@@ -98,6 +99,13 @@ Tensor run_sub(Tensor* out, const Operand& a, const Operand& b, const Scalar& al
   return run("sub", BinaryOp::sub, Domain::any, out, a, b, alpha);
 }
 
+RoundingMode rounding_mode(std::string_view text) {
+  if (text == "trunc") return RoundingMode::trunc;
+  if (text == "floor") return RoundingMode::floor;
+  throw InvalidArgument(fmt::format(
+      "div: expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{}'", text));
+}
+
 Tensor run_div(Tensor* out, const Operand& a, const Operand& b, RoundingMode mode) {
   switch (mode) {
     case RoundingMode::none:
@@ -111,6 +119,10 @@ Tensor run_div(Tensor* out, const Operand& a, const Operand& b, RoundingMode mod
 }
 
 }  // namespace
+
+void detail::add_as(std::string_view op, Tensor& out, const Operand& a, const Operand& b) {
+  run(op, BinaryOp::add, Domain::any, &out, a, b);
+}
 
 Tensor add(const Operand& a, const Operand& b, const Scalar& alpha) {
   return run("add", BinaryOp::add, Domain::any, nullptr, a, b, alpha);
@@ -131,6 +143,13 @@ Tensor div(const Operand& a, const Operand& b, RoundingMode mode) {
 }
 Tensor& div_out(Tensor& out, const Operand& a, const Operand& b, RoundingMode mode) {
   run_div(&out, a, b, mode);
+  return out;
+}
+Tensor div(const Operand& a, const Operand& b, std::string_view mode) {
+  return run_div(nullptr, a, b, rounding_mode(mode));
+}
+Tensor& div_out(Tensor& out, const Operand& a, const Operand& b, std::string_view mode) {
+  run_div(&out, a, b, rounding_mode(mode));
   return out;
 }
 

@@ -95,6 +95,12 @@ Tensor Tensor::div(const Operand& other, RoundingMode mode) const {
 Tensor& Tensor::div_(const Operand& other, RoundingMode mode) {
   return div_out(*this, *this, other, mode);
 }
+Tensor Tensor::div(const Operand& other, std::string_view mode) const {
+  return gantry::div(*this, other, mode);
+}
+Tensor& Tensor::div_(const Operand& other, std::string_view mode) {
+  return div_out(*this, *this, other, mode);
+}
 
 Tensor Tensor::clamp(std::optional<Operand> low, std::optional<Operand> high) const {
   return gantry::clamp(*this, low, high);
@@ -124,6 +130,10 @@ Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value) 
 Tensor Tensor::nan_to_num(double nan, std::optional<double> posinf,
                           std::optional<double> neginf) const {
   return gantry::nan_to_num(*this, nan, posinf, neginf);
+}
+Tensor& Tensor::nan_to_num_(double nan, std::optional<double> posinf,
+                            std::optional<double> neginf) {
+  return nan_to_num_out(*this, *this, nan, posinf, neginf);
 }
 Tensor Tensor::where(const Tensor& condition, const Operand& other) const {
   return gantry::where(condition, *this, other);

@@ -37,7 +37,8 @@ ElementwisePlan::ElementwisePlan(std::string_view op, Tensor* out,
   }
   device_ = common_device(op, tensors, CpuScalars::allowed);
   for (const Operand& operand : operands) {
-    if (operand.is_tensor()) shape_ = common_shape(op, {&shape_, &operand.tensor().sizes()});
+    if (!operand.is_tensor()) continue;
+    shape_ = common_shape(op, {&shape_, &operand.tensor().sizes()}, device_);
   }
   promoted_ = result_type(operands);
 }
@@ -45,7 +46,8 @@ ElementwisePlan::ElementwisePlan(std::string_view op, Tensor* out,
 void ElementwisePlan::check_out(DType result) const {
   if (!can_cast(result, out_->dtype())) {
     throw DTypeError(fmt::format("{}: result type {} can't be cast to the desired output type {}",
-                                 op_, torch_name(result), torch_name(out_->dtype())));
+                                 op_, torch_name(result), torch_name(out_->dtype())),
+                     device_.str());
   }
   check_out_shape(op_, *out_, shape_);
   check_writable(op_, *out_);

@@ -6,8 +6,11 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/elementwise.hpp>
+#include <gantry/tensor/factories.hpp>
 
+#include "tensor/check.hpp"
 #include "tensor/elementwise_plan.hpp"
+#include "tensor/named_ops.hpp"
 
 namespace gantry {
 
@@ -79,10 +82,10 @@ bool all_integral(const Tensor& self, const Tensor& a, const Tensor& b) {
          !is_floating_point(b.dtype());
 }
 
-Tensor run_where(Tensor* out, const Tensor& condition, const Operand& a, const Operand& b) {
+Tensor run_where(std::string_view name, Tensor* out, const Tensor& condition, const Operand& a,
+                 const Operand& b) {
   const Operand test(condition);
-  detail::ElementwisePlan plan("where", out,
-                               {{"condition", test, true}, {"self", a}, {"other", b}});
+  detail::ElementwisePlan plan(name, out, {{"condition", test, true}, {"self", a}, {"other", b}});
   if (condition.dtype() != DType::bool_) {
     throw DTypeError(fmt::format(
         "where: expected condition to be a boolean tensor, but got a tensor with dtype {}",
@@ -153,23 +156,46 @@ Tensor& addcdiv_out(Tensor& out, const Tensor& self, const Tensor& a, const Tens
   return out;
 }
 
+void detail::where_as(std::string_view op, Tensor& out, const Tensor& condition, const Operand& a,
+                      const Operand& b) {
+  run_where(op, &out, condition, a, b);
+}
+
 Tensor where(const Tensor& condition, const Operand& a, const Operand& b) {
-  return run_where(nullptr, condition, a, b);
+  return run_where("where", nullptr, condition, a, b);
 }
 Tensor& where_out(Tensor& out, const Tensor& condition, const Operand& a, const Operand& b) {
-  run_where(&out, condition, a, b);
+  run_where("where", &out, condition, a, b);
   return out;
 }
 
 Tensor nan_to_num(const Tensor& self, double nan, std::optional<double> posinf,
                   std::optional<double> neginf) {
-  if (!is_floating_point(self.dtype())) return self.clone();
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const double limit = largest(self.dtype());
-  Tensor result = where(isnan(self), nan, self);
-  where_out(result, eq(self, kInfinity), posinf.value_or(limit), result);
-  where_out(result, eq(self, -kInfinity), neginf.value_or(-limit), result);
+  detail::check_defined("nan_to_num", "self", self);
+  Tensor result = empty_like(self);
+  nan_to_num_out(result, self, nan, posinf, neginf);
   return result;
+}
+
+Tensor& nan_to_num_out(Tensor& out, const Tensor& self, double nan, std::optional<double> posinf,
+                       std::optional<double> neginf) {
+  constexpr std::string_view kOp = "nan_to_num";
+  detail::check_defined(kOp, "self", self);
+  detail::check_defined(kOp, "out", out);
+  const Tensor is_nan = isnan(self);
+  if (!is_floating_point(self.dtype())) {  // a copy
+    detail::where_as(kOp, out, is_nan, false, self);
+    return out;
+  }
+  // All tests come first: `out` may be `self`.
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Tensor is_highest = eq(self, kInfinity);
+  const Tensor is_lowest = eq(self, -kInfinity);
+  const double limit = largest(self.dtype());
+  detail::where_as(kOp, out, is_nan, nan, self);
+  detail::where_as(kOp, out, is_highest, posinf.value_or(limit), out);
+  detail::where_as(kOp, out, is_lowest, neginf.value_or(-limit), out);
+  return out;
 }
 
 }  // namespace gantry

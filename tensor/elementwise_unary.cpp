@@ -120,17 +120,17 @@ GANTRY_UNARY(frac, floating_only)
 GANTRY_UNARY(bitwise_not, integral_or_bool)
 #undef GANTRY_UNARY
 
-Tensor logical_not(const Tensor& self) {
-  return run("logical_not", PredicateOp::logical_not, nullptr, self);
-}
-Tensor& logical_not_out(Tensor& out, const Tensor& self) {
-  run("logical_not", PredicateOp::logical_not, &out, self);
-  return out;
-}
-Tensor isnan(const Tensor& self) { return run("isnan", PredicateOp::is_nan, nullptr, self); }
-Tensor isinf(const Tensor& self) { return run("isinf", PredicateOp::is_inf, nullptr, self); }
-Tensor isfinite(const Tensor& self) {
-  return run("isfinite", PredicateOp::is_finite, nullptr, self);
-}
+#define GANTRY_PREDICATE(name, op)                                                       \
+  Tensor name(const Tensor& self) { return run(#name, PredicateOp::op, nullptr, self); } \
+  Tensor& name##_out(Tensor& out, const Tensor& self) {                                  \
+    run(#name, PredicateOp::op, &out, self);                                             \
+    return out;                                                                          \
+  }
+
+GANTRY_PREDICATE(logical_not, logical_not)
+GANTRY_PREDICATE(isnan, is_nan)
+GANTRY_PREDICATE(isinf, is_inf)
+GANTRY_PREDICATE(isfinite, is_finite)
+#undef GANTRY_PREDICATE
 
 }  // namespace gantry

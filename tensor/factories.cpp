@@ -36,6 +36,7 @@ Tensor make(std::string_view op, const Shape& sizes, DType dtype, const TensorOp
 
 Tensor make_filled(std::string_view op, const Shape& sizes, const Scalar& value, DType dtype,
                    const TensorOptions& options) {
+  detail::check_fits(op, value, dtype);
   Tensor result = make(op, sizes, dtype, options);
   if (result.numel() > 0) kernels::fill(detail::target_of(result), result.ref(), value);
   return result;
@@ -105,11 +106,13 @@ Tensor Tensor::new_empty(const Shape& sizes, const TensorOptions& options) const
 }
 
 Tensor Tensor::new_zeros(const Shape& sizes, const TensorOptions& options) const {
-  return new_full(sizes, 0, options);
+  const TensorOptions merged = like("new_zeros", *this, options);
+  return make_filled("new_zeros", sizes, 0, *merged.dtype, merged);
 }
 
 Tensor Tensor::new_ones(const Shape& sizes, const TensorOptions& options) const {
-  return new_full(sizes, 1, options);
+  const TensorOptions merged = like("new_ones", *this, options);
+  return make_filled("new_ones", sizes, 1, *merged.dtype, merged);
 }
 
 Tensor Tensor::new_full(const Shape& sizes, const Scalar& value,
@@ -287,10 +290,11 @@ Tensor tensor_from_host(const void* data, DType source, const Shape& sizes,
   return result;
 }
 
-void check_row(std::size_t row, std::size_t size, std::size_t expected) {
+void check_row(int dim, std::size_t row, std::size_t size, std::size_t expected) {
   if (size == expected) return;
-  throw ShapeError(fmt::format("tensor: expected sequence of length {} at dim 1 (got {}) in row {}",
-                               expected, size, row));
+  throw ShapeError(
+      fmt::format("tensor: expected sequence of length {} at dim {} (got {}) in row {}", expected,
+                  dim, size, row));
 }
 
 }  // namespace detail

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 #include "tensor/check.hpp"
+#include "tensor/named_ops.hpp"
 
 namespace gantry {
 
@@ -31,6 +33,7 @@ struct IndexText {
   }
   std::string operator()(std::nullopt_t) const { return "None"; }
   std::string operator()(EllipsisType) const { return "..."; }
+  std::string operator()(bool flag) const { return flag ? "True" : "False"; }
 };
 
 }  // namespace
@@ -84,8 +87,28 @@ class Planner {
 
   void operator()(EllipsisType) { keep(ellipsis_dims_); }
 
+  // Bools are masks without dims: together they make one dim, which keeps its place if they are
+  // neighbours in the result, and comes first otherwise.
+  void operator()(bool flag) {
+    const int here = plan_.sizes.size();
+    if (!flag_dim_) {
+      flag_dim_ = here;
+      append(flag ? 1 : 0, 0);
+      return;
+    }
+    flags_apart_ = flags_apart_ || here != *flag_dim_ + 1;
+    if (!flag) plan_.sizes[*flag_dim_] = 0;
+  }
+
   ViewPlan finish() {
     keep(layout_.sizes.size() - dim_);
+    if (flags_apart_) {
+      const std::int64_t size = plan_.sizes[*flag_dim_];
+      plan_.sizes.erase(*flag_dim_);
+      plan_.strides.erase(*flag_dim_);
+      plan_.sizes.insert(0, size);
+      plan_.strides.insert(0, 0);
+    }
     return plan_;
   }
 
@@ -104,6 +127,8 @@ class Planner {
   int ellipsis_dims_;
   int dim_ = 0;
   ViewPlan plan_;
+  std::optional<int> flag_dim_;  // of the bools
+  bool flags_apart_ = false;
 };
 
 }  // namespace
@@ -153,12 +178,15 @@ Tensor& Tensor::index_put_(std::span<const Index> indices, const Operand& value,
   const detail::ViewPlan plan =
       detail::plan_index("index_put_", {sizes(), strides(), storage_offset()}, indices);
   Tensor place = restride(plan.sizes, plan.strides, plan.offset);
+  // A CPU number for device elements is filled in, so that the host need not wait for a copy.
+  const bool is_number =
+      !value.is_tensor() || (value.tensor().dim() == 0 && value.tensor().is_cpu() && is_cuda());
   if (accumulate) {
-    place.add_(value);
-  } else if (value.is_tensor()) {
-    place.copy_(value.tensor());
+    detail::add_as("index_put_", place, place, value);
+  } else if (is_number) {
+    place.fill_as("index_put_", value);
   } else {
-    place.fill_(value);
+    place.copy_as("index_put_", value.tensor());
   }
   return *this;
 }

@@ -121,6 +121,7 @@ Tensor& Tensor::scatter_(int dim, const Tensor& index, const Operand& source) {
   if (source.is_tensor()) {
     scatter_into("scatter", *this, dim, index, source.tensor(), false);
   } else {
+    detail::check_fits("scatter", source.number(), dtype());
     const Tensor value = full(Shape{}, source.number(), {.dtype = dtype(), .device = device()});
     scatter_into("scatter", *this, dim, index, value.expand(index.sizes()), false);
   }

@@ -50,26 +50,30 @@ void check_operands(std::string_view op, const NamedTensor& a, const NamedTensor
   detail::common_device(op, {a, b});
   if (a.tensor.dtype() != b.tensor.dtype()) {
     throw DTypeError(fmt::format("{}: expected m1 and m2 to have the same dtype, but got: {} != {}",
-                                 op, cpp_name(a.tensor.dtype()), cpp_name(b.tensor.dtype())));
+                                 op, cpp_name(a.tensor.dtype()), cpp_name(b.tensor.dtype())),
+                     a.tensor.device().str());
   }
   if (!is_floating_point(a.tensor.dtype())) {
     throw DTypeError(fmt::format("{}: expected tensors of a floating type, but got {}", op,
-                                 torch_name(a.tensor.dtype())));
+                                 torch_name(a.tensor.dtype())),
+                     a.tensor.device().str());
   }
 }
 
 void check_dim(std::string_view op, const NamedTensor& operand, int ndim, std::string_view what) {
   if (operand.tensor.dim() != ndim) {
     throw ShapeError(fmt::format("{}: {} must be a {}, but got {}-D", op, operand.name, what,
-                                 operand.tensor.dim()));
+                                 operand.tensor.dim()),
+                     operand.tensor.device().str());
   }
 }
 
 void check_inner(std::string_view op, std::int64_t m, std::int64_t k1, std::int64_t k2,
-                 std::int64_t n) {
+                 std::int64_t n, Device device) {
   if (k1 != k2) {
     throw ShapeError(fmt::format("{}: mat1 and mat2 shapes cannot be multiplied ({}x{} and {}x{})",
-                                 op, m, k1, k2, n));
+                                 op, m, k1, k2, n),
+                     device.str());
   }
 }
 
@@ -78,7 +82,8 @@ void check_addend(std::string_view op, const Tensor& self, const Tensor& product
   if (self.dtype() != product.dtype()) {
     throw DTypeError(
         fmt::format("{}: expected self and mat1 to have the same dtype, but got: {} != {}", op,
-                    cpp_name(self.dtype()), cpp_name(product.dtype())));
+                    cpp_name(self.dtype()), cpp_name(product.dtype())),
+        self.device().str());
   }
 }
 
@@ -92,10 +97,16 @@ Tensor multiply(const Tensor& a, const Tensor& b, const Tensor& c = {}, double b
   return out;
 }
 
-// beta * self + alpha * a b in the shape `sizes`, to which self is broadcast; a and b are 3-D.
-Tensor add_product(const Tensor& self, const Tensor& a, const Tensor& b, const Shape& sizes,
+// self broadcast to the product's shape. Throws ShapeError, also for beta 0, if it does not fit.
+Tensor addend_for(std::string_view op, const Tensor& self, const Shape& sizes) {
+  return self.expand(detail::expanded_sizes(op, self.sizes(), sizes, self.device()));
+}
+
+// beta * addend + alpha * a b, in the addend's shape; a and b are 3-D.
+Tensor add_product(const Tensor& addend_in_shape, const Tensor& a, const Tensor& b,
                    const Scalar& beta, const Scalar& alpha) {
-  Tensor addend = self.expand(sizes);  // also for beta 0: a shape that does not fit is an error
+  const Shape sizes = addend_in_shape.sizes();
+  Tensor addend = addend_in_shape;
   if (sizes.size() == 2) addend = addend.unsqueeze(0);
   const double keep = beta.to<double>();
   return multiply(a, b, keep == 0 ? Tensor() : addend, keep, alpha.to<double>()).view(sizes);
@@ -120,17 +131,19 @@ Tensor batched(const Tensor& tensor, const Shape& batch) {
 Tensor matmul(const Tensor& a, const Tensor& b) {
   check_operands("matmul", {"self", a}, {"other", b});
   if (a.dim() == 0 || b.dim() == 0) {
-    throw ShapeError(fmt::format(
-        "matmul: both arguments to matmul need to be at least 1D, but they are {}D and {}D",
-        a.dim(), b.dim()));
+    throw ShapeError(
+        fmt::format(
+            "matmul: both arguments to matmul need to be at least 1D, but they are {}D and {}D",
+            a.dim(), b.dim()),
+        a.device().str());
   }
   // Vectors become matrices for the product, and their dim leaves the result again.
   const Tensor left = a.dim() == 1 ? a.unsqueeze(0) : a;
   const Tensor right = b.dim() == 1 ? b.unsqueeze(1) : b;
-  check_inner("matmul", left.size(-2), left.size(-1), right.size(-2), right.size(-1));
+  check_inner("matmul", left.size(-2), left.size(-1), right.size(-2), right.size(-1), a.device());
   const Shape left_batch = batch_of(left);
   const Shape right_batch = batch_of(right);
-  const Shape batch = detail::common_shape("matmul", {&left_batch, &right_batch});
+  const Shape batch = detail::common_shape("matmul", {&left_batch, &right_batch}, a.device());
 
   Shape sizes = batch;
   if (a.dim() > 1) sizes.push_back(left.size(-2));
@@ -147,7 +160,7 @@ Tensor mm(const Tensor& a, const Tensor& b) {
   check_operands("mm", {"self", a}, {"mat2", b});
   check_dim("mm", {"self", a}, 2, "matrix");
   check_dim("mm", {"mat2", b}, 2, "matrix");
-  check_inner("mm", a.size(0), a.size(1), b.size(0), b.size(1));
+  check_inner("mm", a.size(0), a.size(1), b.size(0), b.size(1), a.device());
   return multiply(a.unsqueeze(0), b.unsqueeze(0)).view({a.size(0), b.size(1)});
 }
 
@@ -156,10 +169,12 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
   check_dim("bmm", {"batch1", a}, 3, "3D tensor");
   check_dim("bmm", {"batch2", b}, 3, "3D tensor");
   if (b.size(0) != a.size(0) || b.size(1) != a.size(2)) {
-    throw ShapeError(fmt::format(
-        "bmm: Expected size for first two dimensions of batch2 tensor to be: [{}, {}] but got: "
-        "[{}, {}].",
-        a.size(0), a.size(2), b.size(0), b.size(1)));
+    throw ShapeError(
+        fmt::format(
+            "bmm: Expected size for first two dimensions of batch2 tensor to be: [{}, {}] but got: "
+            "[{}, {}].",
+            a.size(0), a.size(2), b.size(0), b.size(1)),
+        a.device().str());
   }
   return multiply(a, b);
 }
@@ -168,7 +183,7 @@ Tensor mv(const Tensor& matrix, const Tensor& vector) {
   check_operands("mv", {"self", matrix}, {"vec", vector});
   check_dim("mv", {"self", matrix}, 2, "matrix");
   check_dim("mv", {"vec", vector}, 1, "vector");
-  check_inner("mv", matrix.size(0), matrix.size(1), vector.size(0), 1);
+  check_inner("mv", matrix.size(0), matrix.size(1), vector.size(0), 1, matrix.device());
   return multiply(matrix.unsqueeze(0), vector.unsqueeze(0).unsqueeze(2)).view({matrix.size(0)});
 }
 
@@ -176,13 +191,15 @@ Tensor dot(const Tensor& a, const Tensor& b) {
   check_operands("dot", {"self", a}, {"tensor", b});
   if (a.dim() != 1 || b.dim() != 1) {
     throw ShapeError(
-        fmt::format("dot: 1D tensors expected, but got {}D and {}D tensors", a.dim(), b.dim()));
+        fmt::format("dot: 1D tensors expected, but got {}D and {}D tensors", a.dim(), b.dim()),
+        a.device().str());
   }
   if (a.numel() != b.numel()) {
-    throw ShapeError(fmt::format(
-        "dot: inconsistent tensor size, expected tensor [{}] and src [{}] to have the same number "
-        "of elements, but got {} and {} elements respectively",
-        a.numel(), b.numel(), a.numel(), b.numel()));
+    throw ShapeError(fmt::format("dot: inconsistent tensor size, expected tensor [{}] and src [{}] "
+                                 "to have the same number "
+                                 "of elements, but got {} and {} elements respectively",
+                                 a.numel(), b.numel(), a.numel(), b.numel()),
+                     a.device().str());
   }
   return multiply(a.unsqueeze(0).unsqueeze(0), b.unsqueeze(0).unsqueeze(2)).view(Shape{});
 }
@@ -199,10 +216,10 @@ Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const S
   check_operands("addmm", {"mat1", mat1}, {"mat2", mat2});
   check_dim("addmm", {"mat1", mat1}, 2, "matrix");
   check_dim("addmm", {"mat2", mat2}, 2, "matrix");
-  check_inner("addmm", mat1.size(0), mat1.size(1), mat2.size(0), mat2.size(1));
+  check_inner("addmm", mat1.size(0), mat1.size(1), mat2.size(0), mat2.size(1), mat1.device());
   check_addend("addmm", self, mat1);
-  const Shape sizes = {mat1.size(0), mat2.size(1)};
-  return add_product(self, mat1.unsqueeze(0), mat2.unsqueeze(0), sizes, beta, alpha);
+  const Tensor addend = addend_for("addmm", self, {mat1.size(0), mat2.size(1)});
+  return add_product(addend, mat1.unsqueeze(0), mat2.unsqueeze(0), beta, alpha);
 }
 
 Tensor baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
@@ -211,14 +228,15 @@ Tensor baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, c
   check_dim("baddbmm", {"batch1", batch1}, 3, "3D tensor");
   check_dim("baddbmm", {"batch2", batch2}, 3, "3D tensor");
   if (batch2.size(0) != batch1.size(0) || batch2.size(1) != batch1.size(2)) {
-    throw ShapeError(fmt::format(
-        "baddbmm: Expected size for first two dimensions of batch2 tensor to be: [{}, {}] but got: "
-        "[{}, {}].",
-        batch1.size(0), batch1.size(2), batch2.size(0), batch2.size(1)));
+    throw ShapeError(fmt::format("baddbmm: Expected size for first two dimensions of batch2 tensor "
+                                 "to be: [{}, {}] but got: "
+                                 "[{}, {}].",
+                                 batch1.size(0), batch1.size(2), batch2.size(0), batch2.size(1)),
+                     batch1.device().str());
   }
   check_addend("baddbmm", self, batch1);
   const Shape sizes = {batch1.size(0), batch1.size(1), batch2.size(2)};
-  return add_product(self, batch1, batch2, sizes, beta, alpha);
+  return add_product(addend_for("baddbmm", self, sizes), batch1, batch2, beta, alpha);
 }
 
 Tensor addmv(const Tensor& self, const Tensor& matrix, const Tensor& vector, const Scalar& beta,
@@ -226,11 +244,10 @@ Tensor addmv(const Tensor& self, const Tensor& matrix, const Tensor& vector, con
   check_operands("addmv", {"mat", matrix}, {"vec", vector});
   check_dim("addmv", {"mat", matrix}, 2, "matrix");
   check_dim("addmv", {"vec", vector}, 1, "vector");
-  check_inner("addmv", matrix.size(0), matrix.size(1), vector.size(0), 1);
+  check_inner("addmv", matrix.size(0), matrix.size(1), vector.size(0), 1, matrix.device());
   check_addend("addmv", self, matrix);
-  const Tensor column = self.expand({matrix.size(0)}).unsqueeze(1);
-  return add_product(column, matrix.unsqueeze(0), vector.unsqueeze(0).unsqueeze(2),
-                     {matrix.size(0), 1}, beta, alpha)
+  const Tensor column = addend_for("addmv", self, {matrix.size(0)}).unsqueeze(1);
+  return add_product(column, matrix.unsqueeze(0), vector.unsqueeze(0).unsqueeze(2), beta, alpha)
       .view({matrix.size(0)});
 }
 

@@ -110,30 +110,34 @@ Overlap overlap_of(const Tensor& a, const Tensor& b) {
 
 void check_writable(std::string_view op, const Tensor& out) {
   if (!has_internal_overlap(out)) return;
-  throw InvalidArgument(fmt::format(
-      "{}: unsupported operation: more than one element of the written-to tensor refers to a "
-      "single memory location. Please clone() the tensor before performing the operation.",
-      op));
+  throw InvalidArgument(
+      fmt::format(
+          "{}: unsupported operation: more than one element of the written-to tensor refers to a "
+          "single memory location. Please clone() the tensor before performing the operation.",
+          op),
+      out.device().str());
 }
 
 namespace {
 
-[[noreturn]] void throw_overlap(std::string_view op) {
-  throw InvalidArgument(fmt::format(
-      "{}: unsupported operation: some elements of the input tensor and the written-to tensor "
-      "refer to a single memory location. Please clone() the tensor before performing the "
-      "operation.",
-      op));
+[[noreturn]] void throw_overlap(std::string_view op, const Tensor& out) {
+  throw InvalidArgument(
+      fmt::format(
+          "{}: unsupported operation: some elements of the input tensor and the written-to tensor "
+          "refer to a single memory location. Please clone() the tensor before performing the "
+          "operation.",
+          op),
+      out.device().str());
 }
 
 }  // namespace
 
 void check_no_partial_overlap(std::string_view op, const Tensor& out, const Tensor& in) {
-  if (overlap_of(out, in) == Overlap::partial) throw_overlap(op);
+  if (overlap_of(out, in) == Overlap::partial) throw_overlap(op, out);
 }
 
 void check_no_overlap(std::string_view op, const Tensor& out, const Tensor& in) {
-  if (overlap_of(out, in) != Overlap::none) throw_overlap(op);
+  if (overlap_of(out, in) != Overlap::none) throw_overlap(op, out);
 }
 
 }  // namespace gantry::detail

@@ -20,7 +20,8 @@ namespace gantry {
 namespace {
 
 // The generator to draw from for tensors of `device`. Throws InvalidArgument for another device's.
-Generator& generator_for(std::string_view op, Device device, Generator* generator) {
+Generator& generator_for(std::string_view op, Device device, GeneratorRef given) {
+  Generator* const generator = given.get();
   if (generator == nullptr) return default_generator(device);
   if (generator->device() != device) {
     throw InvalidArgument(
@@ -104,7 +105,7 @@ TensorOptions like(const Tensor& other, TensorOptions options) {
 
 }  // namespace
 
-Tensor rand(const Shape& sizes, const TensorOptions& options, Generator* generator) {
+Tensor rand(const Shape& sizes, const TensorOptions& options, GeneratorRef generator) {
   check_floating("rand", options.dtype.value_or(DType::f32));
   Generator& source = generator_for("rand", device_of(options), generator);
   Tensor result = empty(sizes, options);
@@ -112,7 +113,7 @@ Tensor rand(const Shape& sizes, const TensorOptions& options, Generator* generat
   return result;
 }
 
-Tensor randn(const Shape& sizes, const TensorOptions& options, Generator* generator) {
+Tensor randn(const Shape& sizes, const TensorOptions& options, GeneratorRef generator) {
   check_floating("randn", options.dtype.value_or(DType::f32));
   Generator& source = generator_for("randn", device_of(options), generator);
   Tensor result = empty(sizes, options);
@@ -121,7 +122,7 @@ Tensor randn(const Shape& sizes, const TensorOptions& options, Generator* genera
 }
 
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes,
-               const TensorOptions& options, Generator* generator) {
+               const TensorOptions& options, GeneratorRef generator) {
   TensorOptions typed = options;
   typed.dtype = options.dtype.value_or(DType::i64);
   check_bounds("randint", *typed.dtype, low, high);
@@ -132,11 +133,11 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes,
 }
 
 Tensor randint(std::int64_t high, const Shape& sizes, const TensorOptions& options,
-               Generator* generator) {
+               GeneratorRef generator) {
   return randint(0, high, sizes, options, generator);
 }
 
-Tensor randperm(std::int64_t n, const TensorOptions& options, Generator* generator) {
+Tensor randperm(std::int64_t n, const TensorOptions& options, GeneratorRef generator) {
   if (n < 0) throw InvalidArgument(fmt::format("randperm: n must be non-negative, got {}", n));
   const DType dtype = options.dtype.value_or(DType::i64);
   if (n > 0 && n - 1 > exact_integers(dtype).high) {
@@ -151,7 +152,7 @@ Tensor randperm(std::int64_t n, const TensorOptions& options, Generator* generat
   return result.to(dtype);
 }
 
-Tensor bernoulli(const Tensor& probability, Generator* generator) {
+Tensor bernoulli(const Tensor& probability, GeneratorRef generator) {
   detail::check_defined("bernoulli", "probability", probability);
   check_floating("bernoulli", probability.dtype());
   Generator& source = generator_for("bernoulli", probability.device(), generator);
@@ -160,20 +161,20 @@ Tensor bernoulli(const Tensor& probability, Generator* generator) {
   return result;
 }
 
-Tensor rand_like(const Tensor& other, const TensorOptions& options, Generator* generator) {
+Tensor rand_like(const Tensor& other, const TensorOptions& options, GeneratorRef generator) {
   return rand(other.sizes(), like(other, options), generator);
 }
 
-Tensor randn_like(const Tensor& other, const TensorOptions& options, Generator* generator) {
+Tensor randn_like(const Tensor& other, const TensorOptions& options, GeneratorRef generator) {
   return randn(other.sizes(), like(other, options), generator);
 }
 
 Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
-                    const TensorOptions& options, Generator* generator) {
+                    const TensorOptions& options, GeneratorRef generator) {
   return randint(low, high, other.sizes(), like(other, options), generator);
 }
 
-Tensor& Tensor::normal_(double mean, double std, Generator* generator) {
+Tensor& Tensor::normal_(double mean, double std, GeneratorRef generator) {
   check_floating("normal_", dtype());
   if (!(std >= 0)) {
     throw InvalidArgument(fmt::format("normal_: normal expects std >= 0.0, but found std {}", std));
@@ -184,7 +185,7 @@ Tensor& Tensor::normal_(double mean, double std, Generator* generator) {
   return *this;
 }
 
-Tensor& Tensor::uniform_(double low, double high, Generator* generator) {
+Tensor& Tensor::uniform_(double low, double high, GeneratorRef generator) {
   check_floating("uniform_", dtype());
   if (!(low <= high)) {
     throw InvalidArgument(fmt::format(
@@ -197,7 +198,7 @@ Tensor& Tensor::uniform_(double low, double high, Generator* generator) {
   return *this;
 }
 
-Tensor& Tensor::random_(std::int64_t low, std::int64_t high, Generator* generator) {
+Tensor& Tensor::random_(std::int64_t low, std::int64_t high, GeneratorRef generator) {
   check_bounds("random_", dtype(), low, high);
   detail::check_writable("random_", *this);
   Generator& source = generator_for("random_", device(), generator);
@@ -205,7 +206,7 @@ Tensor& Tensor::random_(std::int64_t low, std::int64_t high, Generator* generato
   return *this;
 }
 
-Tensor& Tensor::random_(Generator* generator) {
+Tensor& Tensor::random_(GeneratorRef generator) {
   const std::int64_t highest = exact_integers(dtype()).high;
   detail::check_writable("random_", *this);
   Generator& source = generator_for("random_", device(), generator);
@@ -215,7 +216,7 @@ Tensor& Tensor::random_(Generator* generator) {
   return *this;
 }
 
-Tensor& Tensor::bernoulli_(double probability, Generator* generator) {
+Tensor& Tensor::bernoulli_(double probability, GeneratorRef generator) {
   if (!(probability >= 0 && probability <= 1)) {
     throw InvalidArgument(
         fmt::format("bernoulli_: bernoulli_ expects p to be in [0, 1], but got p={}", probability));

@@ -44,10 +44,7 @@ struct Generator::State {
 };
 
 Generator::Generator(Device device, std::uint64_t seed)
-    : state_(std::make_unique<State>(device.resolved(), seed)) {}
-Generator::~Generator() = default;
-Generator::Generator(Generator&&) noexcept = default;
-Generator& Generator::operator=(Generator&&) noexcept = default;
+    : state_(std::make_shared<State>(device.resolved(), seed)) {}
 
 Device Generator::device() const { return state_->device; }
 
@@ -105,6 +102,14 @@ void Generator::set_state(const Tensor& state) {
   const std::lock_guard lock(state_->mutex);
   state_->seed = read_little_endian(bytes.data());
   state_->offset = read_little_endian(bytes.data() + 8);
+}
+
+Generator Generator::clone() const {
+  Generator result(device());
+  const std::lock_guard lock(state_->mutex);
+  result.state_->seed = state_->seed;
+  result.state_->offset = state_->offset;
+  return result;
 }
 
 Generator Generator::fork(std::uint64_t rank) const {

@@ -1,8 +1,10 @@
-// The members of Tensor that are the functions of reductions.hpp, linalg.hpp and indexing.hpp with
+// The members of Tensor that are the functions of reductions.hpp, linalg.hpp, indexing.hpp and
+// shape_ops.hpp with
 // the tensor as first argument.
 #include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/linalg.hpp>
 #include <gantry/tensor/reductions.hpp>
+#include <gantry/tensor/shape_ops.hpp>
 
 namespace gantry {
 
@@ -45,12 +47,8 @@ Tensor Tensor::count_nonzero(const Axes& dims) const { return gantry::count_nonz
 Tensor Tensor::norm(double p, const Axes& dims, bool keepdim) const {
   return gantry::norm(*this, p, dims, keepdim);
 }
-Tensor Tensor::var(const Axes& dims, double correction, bool keepdim) const {
-  return gantry::var(*this, dims, correction, keepdim);
-}
-Tensor Tensor::std(const Axes& dims, double correction, bool keepdim) const {
-  return gantry::std(*this, dims, correction, keepdim);
-}
+Tensor Tensor::var(const VarianceOptions& options) const { return gantry::var(*this, options); }
+Tensor Tensor::std(const VarianceOptions& options) const { return gantry::std(*this, options); }
 Tensor Tensor::logsumexp(const Axes& dims, bool keepdim) const {
   return gantry::logsumexp(*this, dims, keepdim);
 }
@@ -76,12 +74,24 @@ Tensor Tensor::addmm(const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
                      const Scalar& alpha) const {
   return gantry::addmm(*this, mat1, mat2, beta, alpha);
 }
+Tensor Tensor::addmv(const Tensor& matrix, const Tensor& vector, const Scalar& beta,
+                     const Scalar& alpha) const {
+  return gantry::addmv(*this, matrix, vector, beta, alpha);
+}
+Tensor Tensor::baddbmm(const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
+                       const Scalar& alpha) const {
+  return gantry::baddbmm(*this, batch1, batch2, beta, alpha);
+}
 Tensor Tensor::index_select(int dim, const Tensor& index) const {
   return gantry::index_select(*this, dim, index);
 }
 Tensor Tensor::gather(int dim, const Tensor& index) const {
   return gantry::gather(*this, dim, index);
 }
+Tensor Tensor::repeat_interleave(std::int64_t repeats, std::optional<int> dim) const {
+  return gantry::repeat_interleave(*this, repeats, dim);
+}
+
 Tensor Tensor::scatter(int dim, const Tensor& index, const Operand& source) const {
   return gantry::scatter(*this, dim, index, source);
 }

@@ -165,16 +165,15 @@ Tensor run_softmax(std::string_view name, bool logarithm, const Tensor& self, in
 }
 
 // The variance, in the type that it is computed in.
-Tensor run_var(std::string_view name, const Tensor& self, const Axes& axes, double correction,
-               bool keepdim) {
+Tensor run_var(std::string_view name, const Tensor& self, const VarianceOptions& options) {
   check_floating(name, self);
-  const ReducedDims how = reduced_dims(name, self, axes);
+  const ReducedDims how = reduced_dims(name, self, options.dims);
   const DType dtype = computing(self.dtype());
   const Tensor source = self.to(dtype);
   const auto length = static_cast<double>(how.length);
   const Tensor center = run(Reduction::sum, source, how, true, dtype, length);
-  return run(Reduction::sum_squares, source.sub(center), how, keepdim, dtype,
-             std::max(0.0, length - correction));
+  return run(Reduction::sum_squares, source.sub(center), how, options.keepdim, dtype,
+             std::max(0.0, length - options.correction));
 }
 
 }  // namespace
@@ -263,12 +262,12 @@ Tensor norm(const Tensor& self, double p, const Axes& dims, bool keepdim) {
   return run(Reduction::sum, powers, how, keepdim, dtype).pow(1 / p).to(self.dtype());
 }
 
-Tensor var(const Tensor& self, const Axes& dims, double correction, bool keepdim) {
-  return run_var("var", self, dims, correction, keepdim).to(self.dtype());
+Tensor var(const Tensor& self, const VarianceOptions& options) {
+  return run_var("var", self, options).to(self.dtype());
 }
 
-Tensor std(const Tensor& self, const Axes& dims, double correction, bool keepdim) {
-  return run_var("std", self, dims, correction, keepdim).sqrt().to(self.dtype());
+Tensor std(const Tensor& self, const VarianceOptions& options) {
+  return run_var("std", self, options).sqrt().to(self.dtype());
 }
 
 Tensor logsumexp(const Tensor& self, const Axes& dims, bool keepdim) {

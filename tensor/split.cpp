@@ -146,6 +146,32 @@ std::vector<Tensor> Tensor::unbind(int dim) const {
   return pieces;
 }
 
+std::vector<Tensor> Tensor::split_sections(std::int64_t sections, int dim) const {
+  const int at = sliceable_dim("tensor_split", *this, dim);
+  if (sections <= 0) {
+    throw InvalidArgument(
+        fmt::format("tensor_split: number of sections must be larger than 0, got {}", sections));
+  }
+  const std::int64_t length = size(at);
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t i = 0; i < sections; ++i) {
+    sizes.push_back(length / sections + (i < length % sections ? 1 : 0));
+  }
+  return split(sizes, at);
+}
+
+std::vector<Tensor> Tensor::tensor_split(const std::vector<std::int64_t>& indices, int dim) const {
+  const int at = sliceable_dim("tensor_split", *this, dim);
+  std::vector<Tensor> pieces;
+  std::int64_t start = 0;
+  for (const std::int64_t end : indices) {
+    pieces.push_back(slice(at, start, end));
+    start = end;
+  }
+  pieces.push_back(slice(at, start));
+  return pieces;
+}
+
 std::vector<Tensor> split(const Tensor& self, std::int64_t size, int dim) {
   return self.split(size, dim);
 }
@@ -156,20 +182,6 @@ std::vector<Tensor> split(const Tensor& self, const std::vector<std::int64_t>& s
 
 std::vector<Tensor> chunk(const Tensor& self, int chunks, int dim) {
   return self.chunk(chunks, dim);
-}
-
-std::vector<Tensor> tensor_split(const Tensor& self, int sections, int dim) {
-  const int at = sliceable_dim("tensor_split", self, dim);
-  if (sections <= 0) {
-    throw InvalidArgument(
-        fmt::format("tensor_split: number of sections must be larger than 0, got {}", sections));
-  }
-  const std::int64_t length = self.size(at);
-  std::vector<std::int64_t> sizes;
-  for (int i = 0; i < sections; ++i) {
-    sizes.push_back(length / sections + (i < length % sections ? 1 : 0));
-  }
-  return self.split(sizes, at);
 }
 
 }  // namespace gantry

@@ -6,6 +6,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/tensor.hpp>
 
+#include "tensor/broadcast.hpp"
 #include "tensor/check.hpp"
 #include "tensor/stride_algebra.hpp"
 
@@ -146,35 +147,11 @@ Tensor Tensor::unflatten(int dim, const Shape& sizes) const {
 
 Tensor Tensor::expand(const Shape& sizes) const {
   detail::check_defined("expand", "self", *this);
+  const Shape new_sizes = detail::expanded_sizes("expand", this->sizes(), sizes, device());
   const int lead = sizes.size() - dim();
-  if (lead < 0) {
-    throw ShapeError(fmt::format(
-        "expand: the number of sizes provided ({}) must be greater or equal to the number of "
-        "dimensions in the tensor ({})",
-        sizes.size(), dim()));
-  }
-  Shape new_sizes = sizes;
   Dims new_strides = Dims::filled(sizes.size(), 0);
-  for (int d = 0; d < sizes.size(); ++d) {
-    if (d < lead) {
-      if (sizes[d] < 0) {
-        throw ShapeError(fmt::format(
-            "expand: The expanded size of the tensor ({}) isn't allowed in a leading, non-existing "
-            "dimension {}",
-            sizes[d], d));
-      }
-      continue;
-    }
-    const std::int64_t own = this->sizes()[d - lead];
-    if (sizes[d] == -1) new_sizes[d] = own;
-    if (new_sizes[d] == own) {
-      new_strides[d] = strides()[d - lead];
-    } else if (own != 1 || sizes[d] < 0) {
-      throw ShapeError(fmt::format(
-          "expand: The expanded size of the tensor ({}) must match the existing size ({}) at "
-          "non-singleton dimension {}. Target sizes: {}. Tensor sizes: {}",
-          sizes[d], own, d, sizes.str(), this->sizes().str()));
-    }
+  for (int d = lead; d < sizes.size(); ++d) {
+    if (new_sizes[d] == this->sizes()[d - lead]) new_strides[d] = strides()[d - lead];
   }
   return restride(new_sizes, new_strides, storage_offset());
 }

@@ -1,7 +1,5 @@
 #include "device/cuda/cuda_fault.hpp"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <atomic>
 #include <mutex>
@@ -13,6 +11,7 @@
 #include "device/cuda/cuda_context.hpp"
 #include "device/cuda/cuda_driver.hpp"
 #include "device/fault_source.hpp"
+#include "device/fault_text.hpp"
 
 namespace gantry {
 
@@ -42,9 +41,7 @@ void raise_fault(int device) {
   const FaultRecord seen = *record;
   // Of several threads that synchronize at once, one reports the fault.
   if (std::atomic_ref(record->raised).exchange(0, std::memory_order_acq_rel) == 0) return;
-  throw IndexError(fmt::format("index {} is out of bounds for dimension {} with size {}",
-                               seen.index, seen.dim, seen.size),
-                   Device::cuda(device).str());
+  throw IndexError(fault_text(seen, device), Device::cuda(device).str());
 }
 
 bool any_fault() noexcept {

@@ -8,6 +8,7 @@
 #include <gantry/core/error.hpp>
 
 #include "device/fault_source.hpp"
+#include "device/fault_text.hpp"
 
 namespace gantry {
 
@@ -78,9 +79,7 @@ void SimDevice::raise_fault() {
   (void)raised.load(std::memory_order_acquire);
   const FaultRecord fault = fault_;
   raised.store(0, std::memory_order_release);  // the next kernel writes after this read
-  throw IndexError(fmt::format("index {} is out of bounds for dimension {} with size {}",
-                               fault.index, fault.dim, fault.size),
-                   fmt::format("cuda:{}", index_));
+  throw IndexError(fault_text(fault, index_), fmt::format("cuda:{}", index_));
 }
 
 bool SimDevice::take(std::size_t bytes) {

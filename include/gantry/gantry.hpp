@@ -43,6 +43,7 @@
 #include <gantry/tensor/axes.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/generator_ref.hpp>
 #include <gantry/tensor/index.hpp>
 #include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/linalg.hpp>

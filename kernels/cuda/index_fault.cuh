@@ -14,6 +14,7 @@ __device__ inline void report_fault(const IndexingPlan& plan, std::int64_t index
   plan.fault->dim = plan.dim;
   plan.fault->index = index;
   plan.fault->size = plan.index_size;
+  plan.fault->op = plan.op;
   __threadfence_system();
 }
 

@@ -25,10 +25,9 @@ __global__ void __launch_bounds__(kThreads)
     const T* from = static_cast<const T*>(plan.direct) + offsets[0];
     T* to = static_cast<T*>(plan.indexed) + offsets[1];
     for (std::int64_t k = 0; k < plan.line_length; ++k) {
-      const std::int64_t given = load_index(plan, offsets[2] + k * plan.indices_stride);
-      std::int64_t index = given;
-      if (!wrap_index(plan, index)) {
-        report_fault(plan, given);
+      const std::int64_t index = load_index(plan, offsets[2] + k * plan.indices_stride);
+      if (!is_inside(plan, index)) {
+        report_fault(plan, index);
         continue;
       }
       T& element = to[index * plan.index_stride];
@@ -45,13 +44,12 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t i = first_index(); i < count; i += index_step()) {
     std::int64_t offsets[3];
     calculator.offsets(static_cast<std::uint32_t>(i), offsets);
-    const std::int64_t given = load_index(plan, offsets[2]);
-    std::int64_t index = given;
+    const std::int64_t index = load_index(plan, offsets[2]);
     std::int64_t destination = plan.indexed_extent;
-    if (wrap_index(plan, index)) {
+    if (is_inside(plan, index)) {
       destination = offsets[1] + index * plan.index_stride;
     } else {
-      report_fault(plan, given);
+      report_fault(plan, index);
     }
     destinations[i] = static_cast<std::uint64_t>(destination);
     positions[i] = static_cast<std::uint32_t>(i);

@@ -10,10 +10,9 @@ template <class T>
 GANTRY_HD bool gather_element(const IndexingPlan& plan, const std::int64_t (&offsets)[3],
                               std::int64_t& index) {
   index = load_index(plan, offsets[2]);
-  std::int64_t wrapped = index;
-  const bool inside = wrap_index(plan, wrapped);
+  const bool inside = is_inside(plan, index);
   static_cast<T*>(plan.direct)[offsets[0]] =
-      inside ? static_cast<const T*>(plan.indexed)[offsets[1] + wrapped * plan.index_stride] : T{};
+      inside ? static_cast<const T*>(plan.indexed)[offsets[1] + index * plan.index_stride] : T{};
   return inside;
 }
 

@@ -13,8 +13,9 @@ namespace gantry::kernels::host {
 
 void report_fault(const IndexingPlan& plan, std::int64_t index) {
   if (plan.fault == nullptr) {
-    throw IndexError(fmt::format("index {} is out of bounds for dimension {} with size {}", index,
-                                 plan.dim, plan.index_size));
+    throw IndexError(fmt::format("{}: index {} is out of bounds for dimension {} with size {}",
+                                 plan.op, index, plan.dim, plan.index_size),
+                     "cpu");
   }
   static std::mutex reporting;  // streams of one device may fault at the same time
   const std::lock_guard lock(reporting);
@@ -23,6 +24,7 @@ void report_fault(const IndexingPlan& plan, std::int64_t index) {
   plan.fault->dim = plan.dim;
   plan.fault->index = index;
   plan.fault->size = plan.index_size;
+  plan.fault->op = plan.op;
   raised.store(1, std::memory_order_release);
 }
 
@@ -32,8 +34,7 @@ void check_indices(const IndexingPlan& plan, const TensorRef& index) {
   const std::int64_t count = positions.count();
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t given = load_index(plan, positions.offset(i));
-    std::int64_t wrapped = given;
-    if (!wrap_index(plan, wrapped)) report_fault(plan, given);
+    if (!is_inside(plan, given)) report_fault(plan, given);
   }
 }
 

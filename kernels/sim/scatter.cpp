@@ -9,9 +9,8 @@ void scatter(const IndexingPlan& plan, bool accumulate) {
     using Update = typename decltype(tag)::type;
     using T = typename Update::Element;
     for_each_position(plan.positions, [&](const std::int64_t(&offsets)[3]) {
-      const std::int64_t given = load_index(plan, offsets[2]);
-      std::int64_t index = given;
-      if (!wrap_index(plan, index)) return report_fault(plan, given);
+      const std::int64_t index = load_index(plan, offsets[2]);
+      if (!is_inside(plan, index)) return report_fault(plan, index);
       T& element = static_cast<T*>(plan.indexed)[offsets[1] + index * plan.index_stride];
       element = Update::apply(element, static_cast<const T*>(plan.direct)[offsets[0]]);
     });

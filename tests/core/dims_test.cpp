@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <sstream>
+#include <type_traits>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -25,9 +27,18 @@ TEST(DimsTest, IsMadeFromListVectorAndSpan) {
   EXPECT_EQ(Dims({2, 3, 4}), Dims(vector));
   EXPECT_EQ(Dims(std::span<const std::int64_t>(vector)), Dims(vector));
   EXPECT_EQ(Dims(vector).vec(), vector);
+  EXPECT_EQ(Dims(std::array<std::int64_t, 3>{2, 3, 4}), Dims(vector));
   EXPECT_TRUE(Dims().empty());
   EXPECT_EQ(Dims::filled(3, 7), Dims({7, 7, 7}));
   EXPECT_EQ(Dims::filled(0, 7), Dims());
+}
+
+TEST(DimsTest, OneIntegerIsOneDimension) {
+  const Shape shape = 4;
+  EXPECT_EQ(shape, Shape({4}));
+  EXPECT_EQ(Dims(-1), Dims({-1}));
+  static_assert(!std::is_convertible_v<bool, Dims>);
+  static_assert(!std::is_convertible_v<double, Dims>);
 }
 
 TEST(DimsTest, NinthDimensionIsAnError) {

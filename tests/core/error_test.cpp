@@ -17,6 +17,14 @@ TEST(ErrorTest, CarriesTextDeviceAndPlace) {
   EXPECT_THAT(std::string(error.where()), MatchesRegex("core/error_test\\.cpp:[0-9]+"));
 }
 
+TEST(ErrorTest, DeviceIsAStringAndCopiesDoNotThrow) {
+  const Error error("text", "cuda:1");
+  EXPECT_EQ("on " + error.device(), "on cuda:1");
+  static_assert(std::is_nothrow_copy_constructible_v<Error>);
+  static_assert(std::is_nothrow_copy_constructible_v<OutOfMemoryError> ||
+                !std::is_nothrow_copy_constructible_v<MemoryBreakdown>);
+}
+
 TEST(ErrorTest, DeviceIsEmptyWhereNoneTakesPart) {
   EXPECT_EQ(ShapeError("no device here").device(), "");
 }

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
 #include <limits>
 #include <sstream>
+
+#include <gantry/core/error.hpp>
 
 namespace gantry {
 namespace {
@@ -43,7 +47,6 @@ TEST(ScalarTest, KeepsIntegersThatDoubleCannotHold) {
 TEST(ScalarTest, ConvertsAsCppDoes) {
   EXPECT_EQ(Scalar(3.9).to<int>(), 3);
   EXPECT_EQ(Scalar(-3.9).to<int>(), -3);
-  EXPECT_EQ(Scalar(300).to<std::uint8_t>(), 44);
   EXPECT_EQ(Scalar(7).to<double>(), 7.0);
   EXPECT_TRUE(Scalar(2).to<bool>());
   EXPECT_FALSE(Scalar(0.0).to<bool>());
@@ -51,9 +54,57 @@ TEST(ScalarTest, ConvertsAsCppDoes) {
   EXPECT_EQ(Scalar(0.1).to<float>(), 0.1F);
 }
 
+std::string conversion_error(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ScalarTest, RefusesWhatTheTypeCannotHold) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(conversion_error([] { (void)Scalar(300).to<std::uint8_t>(); }),
+            "value cannot be converted to type u8 without overflow, got 300");
+  EXPECT_EQ(conversion_error([] { (void)Scalar(1e300).to<float>(); }),
+            "value cannot be converted to type f32 without overflow, got 1e+300");
+  EXPECT_FALSE(Scalar(70000).fits<float16>());
+  EXPECT_TRUE(Scalar(65504).fits<float16>());
+  EXPECT_FALSE(Scalar(1e39).fits<bfloat16>());
+  EXPECT_FALSE(Scalar(128).fits<std::int8_t>());
+  EXPECT_TRUE(Scalar(-128).fits<std::int8_t>());
+  EXPECT_FALSE(Scalar(1LL << 31).fits<int>());
+  EXPECT_FALSE(Scalar(2147483648.0).fits<int>());
+  EXPECT_TRUE(Scalar(2147483647.0).fits<int>());
+  EXPECT_FALSE(Scalar(255.5).fits<std::uint8_t>());
+  EXPECT_FALSE(Scalar(-0.5).fits<std::uint8_t>());
+  EXPECT_FALSE(Scalar(9223372036854775808.0).fits<std::int64_t>());
+  EXPECT_TRUE(Scalar(-9223372036854775808.0).fits<std::int64_t>());
+  for (const double value : {kInfinity, -kInfinity, std::nan("")}) {
+    EXPECT_FALSE(Scalar(value).fits<int>()) << value;
+    EXPECT_FALSE(Scalar(value).fits<std::int64_t>()) << value;
+    EXPECT_TRUE(Scalar(value).fits<float>()) << value;
+    EXPECT_TRUE(Scalar(value).fits<float16>()) << value;
+  }
+}
+
+TEST(ScalarTest, WrapsNegativeNumbersInUnsignedTypesAsPyTorch) {
+  EXPECT_EQ(Scalar(-1).to<std::uint8_t>(), 255);
+  EXPECT_EQ(Scalar(-255).to<std::uint8_t>(), 1);
+  EXPECT_FALSE(Scalar(-256).fits<std::uint8_t>());
+}
+
+TEST(ScalarTest, RefusesUnsignedIntegersThatI64CannotHold) {
+  EXPECT_EQ(Scalar(std::uint64_t{INT64_MAX}).to<std::int64_t>(), INT64_MAX);
+  EXPECT_EQ(conversion_error([] { (void)Scalar(std::numeric_limits<std::uint64_t>::max()); }),
+            "Scalar: expected an integer of at most 9223372036854775807, but got "
+            "18446744073709551615");
+}
+
 TEST(ScalarTest, ConvertsTo16BitFloats) {
   EXPECT_EQ(Scalar(1.5).to<float16>().bits, float16(1.5F).bits);
-  EXPECT_EQ(Scalar(70000).to<float16>().bits, 0x7c00);
+  EXPECT_EQ(Scalar(std::numeric_limits<double>::infinity()).to<float16>().bits, 0x7c00);
   EXPECT_EQ(Scalar(-2).to<bfloat16>().bits, bfloat16(-2.0F).bits);
   EXPECT_EQ(Scalar(true).to<float16>().bits, float16(1.0F).bits);
 }

@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <sstream>
+#include <string>
 #include <thread>
 #include <unordered_set>
+#include <utility>
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/driver.hpp>
@@ -73,6 +76,27 @@ TEST(DeviceTest, EqualsByTypeAndIndex) {
   EXPECT_NE(Device::cuda(), Device::cuda(0));
 }
 
+TEST(DeviceTest, ComparesWithNamesWithoutThrowing) {
+  const std::string name = "cuda:1";
+  EXPECT_TRUE(name == Device::cuda(1));
+  EXPECT_TRUE(Device::cuda(1) == std::string_view(name));
+  EXPECT_TRUE(Device::cuda(1) == "cuda:1");
+  EXPECT_TRUE(Device::cpu() == std::string("cpu:0"));
+  for (const std::string text : {"", "gpu", "cuda:x", "cuda:2"}) {
+    EXPECT_FALSE(text == Device::cuda(1)) << text;
+    EXPECT_TRUE(Device::cuda(1) != text) << text;
+    static_assert(noexcept(std::declval<const Device&>() == text));
+  }
+  EXPECT_FALSE(Error("no device here").device() == Device::cpu());
+}
+
+TEST(DeviceTest, AreOrdered) {
+  EXPECT_LT(Device::cpu(), Device::cuda(0));
+  EXPECT_LT(Device::cuda(0), Device::cuda(1));
+  const std::map<Device, int> by_device{{Device::cuda(1), 1}, {Device::cpu(), 0}};
+  EXPECT_EQ(by_device.begin()->first, Device::cpu());
+}
+
 TEST(DeviceTest, HashesDistinctDevicesApart) {
   std::unordered_set<std::size_t> hashes;
   for (int i = -1; i < 16; ++i) hashes.insert(std::hash<Device>{}(Device::cuda(i)));
@@ -123,6 +147,7 @@ TEST_F(DeviceCallTest, InvalidDeviceChangesNothing) {
       ADD_FAILURE() << "no error";
     } catch (const InvalidArgument& error) {
       EXPECT_EQ(error.what(), expected);
+      EXPECT_EQ(error.device(), Device::cuda(count).str());
     }
     EXPECT_EQ(current_device(), before);
   };

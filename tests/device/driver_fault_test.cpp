@@ -36,6 +36,14 @@ class DriverFaultTest : public testing::DriverTest {
       "cuda:0: index 5 is out of bounds for dimension 0 with size 3";
 };
 
+TEST_F(DriverFaultTest, TextNamesTheOperationAndTheDevice) {
+  raise(0);
+  driver().fault_record(0)->op = "gather";
+  EXPECT_EQ(index_error_of([] { driver().synchronize_device(0); }),
+            "cuda:0: gather on cuda:0: index 5 is out of bounds for dimension 0 with size 3");
+  driver().fault_record(0)->op = nullptr;
+}
+
 TEST_F(DriverFaultTest, RecordStaysInPlace) {
   EXPECT_EQ(driver().fault_record(0), driver().fault_record(0));
   EXPECT_EQ(driver().fault_record(0)->raised, 0u);

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "tests/support/device_fixture.hpp"
+
 namespace {
 
 using namespace gantry;
@@ -49,6 +51,42 @@ TEST(ApiErrorPayloadTest, CarriesNumbers) {
   EXPECT_EQ(make<CudaError>().code(), 1);
   EXPECT_EQ(make<CudaError>().name(), "cudaErrorInvalidValue");
   EXPECT_EQ(make<PeerLostError>().rank(), 3);
+}
+
+TEST(ApiErrorDeviceTest, ComparesWithDevicesInAHandler) {
+  int handled = 0;
+  try {
+    throw InvalidArgument("no device takes part");
+  } catch (const Error& error) {
+    if (error.device() == Device::cuda(1)) ADD_FAILURE() << "the error names no device";
+    if (error.device() != Device::cuda(1)) ++handled;
+  }
+  try {
+    throw InvalidArgument("it failed", "cuda:1");
+  } catch (const Error& error) {
+    if (error.device() == Device::cuda(1)) ++handled;
+    EXPECT_EQ("on " + error.device(), "on cuda:1");
+  }
+  EXPECT_EQ(handled, 2);
+}
+
+class ApiErrorOfTensorTest : public gantry::testing::DeviceTest {};
+
+TEST_F(ApiErrorOfTensorTest, NamesTheTensorsDevice) {
+  const Tensor t = zeros({2, 3}, Device::cuda(0));
+  const auto device_of = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.device();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(device_of([&] { (void)t.mm(t); }), "cuda:0");
+  EXPECT_EQ(device_of([&] { (void)(t + zeros({4}, Device::cuda(0))); }), "cuda:0");
+  EXPECT_EQ(device_of([&] { t.clone().copy_(zeros({4})); }), "cuda:0");
+  EXPECT_EQ(device_of([&] { (void)t.expand({4, 4}); }), "cuda:0");
+  EXPECT_EQ(device_of([&] { (void)zeros({1}, Device::cuda(99)); }), "cuda:99");
 }
 
 }  // namespace

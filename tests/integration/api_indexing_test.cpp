@@ -68,4 +68,22 @@ TEST_F(ApiIndexingTest, ScatterWritesElements) {
   EXPECT_THAT(target.to_vector<int>(), ElementsAre(4, 0, 5));
 }
 
+TEST_F(ApiIndexingTest, NegativeIndicesAreErrorsThatNameOperationAndDevice) {
+  const Tensor index = tensor({-1}, Device::cuda(0));
+  try {
+    (void)t_.index_select(1, index).to_vector<int>();
+    ADD_FAILURE() << "expected an IndexError";
+  } catch (const IndexError& error) {
+    EXPECT_STREQ(error.what(),
+                 "index_select on cuda:0: index -1 is out of bounds for dimension 1 with size 3");
+    EXPECT_TRUE(error.device() == Device::cuda(0));
+  }
+}
+
+TEST_F(ApiIndexingTest, BoolsAddADimension) {
+  EXPECT_EQ(t_.index({true}).sizes(), Shape({1, 2, 3}));
+  EXPECT_EQ(t_.index({false}).sizes(), Shape({0, 2, 3}));
+  EXPECT_EQ(tensor_split(t_, {1}, 1)[1].sizes(), Shape({2, 2}));
+}
+
 }  // namespace

@@ -115,4 +115,16 @@ TEST_F(ApiRandomTest, FillsInPlaceAndLikeOthers) {
   EXPECT_EQ(randint_like(tensor, 0, 1).sum().item<float>(), 0.0f);
 }
 
+TEST_F(ApiRandomTest, GeneratorsAreTheLastArgument) {
+  const TensorOptions options{.device = "cuda:0"};
+  Generator generator(Device::cuda(0), 7);
+  const Tensor numbers = rand({8}, options, generator);
+  Generator& same = generator;
+  same.manual_seed(7);
+  EXPECT_TRUE(zeros({8}, options).uniform_(0, 1, same).equal(numbers));
+  Generator of_device = default_generator(Device::cuda(0));  // a handle
+  of_device.manual_seed(7);
+  EXPECT_TRUE(rand({8}, options).equal(numbers));
+}
+
 }  // namespace

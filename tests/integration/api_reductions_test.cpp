@@ -99,4 +99,16 @@ TEST_F(ApiReductionsTest, AddmmAddsAProduct) {
   }
 }
 
+TEST_F(ApiReductionsTest, VarianceMeansWhatItSays) {
+  EXPECT_FLOAT_EQ(t_.var(false).item<float>(), t_.var({0, 1}, 0).item<float>());
+  EXPECT_FLOAT_EQ(t_.var({.correction = 0}).item<float>(), t_.var(false).item<float>());
+  EXPECT_EQ(t_.std({.dims = 1, .keepdim = true}).sizes(), Shape({2, 1}));
+  EXPECT_EQ(t_.sum(std::vector<std::int64_t>{0, 1}).item<float>(), 19.0f);
+  EXPECT_EQ(t_.sum(f64).dtype(), f64);
+  EXPECT_THAT(std::get<0>(t_.max(1)).to_vector<float>(), ElementsAre(5, 4));
+  Tensor values, indices;
+  std::tie(values, indices) = t_.max(1);
+  EXPECT_THAT(indices.to_vector<int>(), ElementsAre(1, 0));
+}
+
 }  // namespace

@@ -175,4 +175,33 @@ TEST_F(ApiTensorTest, ConstantsCarryEveryDType) {
   }
 }
 
+TEST_F(ApiTensorTest, AssigningToAViewWritesElements) {
+  Tensor t = zeros({2, 4}, Device::cuda(0));
+  t[0] = ones({4}, Device::cuda(0));
+  EXPECT_EQ(t.sum().item<float>(), 4.0f);
+  t.index({1}) = ones({4}, Device::cuda(0));
+  EXPECT_EQ(t.sum().item<float>(), 8.0f);
+  t[0] = 3.0;
+  EXPECT_EQ(t.sum().item<float>(), 16.0f);
+  t.index({Slice(), 0}) = ones({2});  // from the CPU
+  EXPECT_EQ(t.sum().item<float>(), 14.0f);
+  for (Tensor row : t.unbind()) row = zeros({4});  // a variable: another handle
+  EXPECT_EQ(t.sum().item<float>(), 14.0f);
+}
+
+TEST_F(ApiTensorTest, TakesTheFormsOfPyTorch) {
+  EXPECT_EQ(zeros(4, f16).dtype(), f16);
+  EXPECT_EQ(zeros({2}, Device::cuda(0)).device(), Device::cuda(0));
+  EXPECT_EQ(rand({2}, f64).dtype(), f64);
+  EXPECT_EQ(randn(3, Device::cuda(0)).sizes(), Shape({3}));
+  EXPECT_EQ(arange(3, Device::cuda(0)).device(), Device::cuda(0));
+  EXPECT_EQ(tensor(2.5).dim(), 0);
+  EXPECT_EQ(tensor({{{1, 2}}, {{3, 4}}}).sizes(), Shape({2, 1, 2}));
+  EXPECT_EQ(ones({2, 3}).view(-1).sizes(), Shape({6}));
+  EXPECT_EQ(ones({2}).half().dtype(), f16);
+  EXPECT_EQ(ones({2}).to(Device::cuda(0), true).device(), Device::cuda(0));
+  EXPECT_EQ(div(tensor({7}), 2, "floor").item<int>(), 3);
+  EXPECT_EQ((tensor({3}) << 1).item<int>(), 6);
+}
+
 }  // namespace

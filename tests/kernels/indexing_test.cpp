@@ -215,7 +215,7 @@ TensorRef vector_ref(void* data, DType dtype, std::int64_t size) {
 TEST(IndexFaultTest, IsThrownAtOnceOnTheCpuAndChangesNothing) {
   float in[3] = {1, 2, 3};
   float out[2] = {7, 7};
-  for (const std::int64_t bad : {5, 3, -4}) {
+  for (const std::int64_t bad : {5, 3, -1, -4}) {
     std::int64_t index[2] = {0, bad};
     const std::string expected =
         "index " + std::to_string(bad) + " is out of bounds for dimension 0 with size 3";
@@ -248,13 +248,14 @@ TEST(IndexFaultTest, IsThrownAtTheNextSynchronizationOfADevice) {
   index.set(1, 5);
   for (int round = 0; round < 2; ++round) {
     std::vector<Array> arrays{Array(f32, contiguous({2, 4})), in, index};
-    EXPECT_THAT(message_of([&] {
-                  testing::run_on_device(arrays,
-                                         [](const Target& target, const std::vector<TensorRef>& t) {
-                                           kernels::index_select(target, t[0], t[1], 0, t[2]);
-                                         });
-                }),
-                ::testing::HasSubstr("index 5 is out of bounds for dimension 0 with size 3"));
+    EXPECT_THAT(
+        message_of([&] {
+          testing::run_on_device(arrays, [](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::index_select(target, t[0], t[1], 0, t[2]);
+          });
+        }),
+        ::testing::HasSubstr(
+            "index_select on cuda:0: index 5 is out of bounds for dimension 0 with size 3"));
   }
   // The device goes on.
   index.set(1, 2);

@@ -165,9 +165,13 @@ std::vector<BadInput> bad_view_inputs() {
        [](Operands& o) {
          static_cast<void>(o.a.index_put_({0, 3}, 1));
        }},
-      {"index_put_", "ShapeError", "output with shape [3] doesn't match the broadcast shape [2, 3]",
+      {"index_put_", "ShapeError",
+       "index_put_: output with shape [3] doesn't match the broadcast shape [2, 3]",
        [](Operands& o) { static_cast<void>(o.a.index_put_({0}, o.a.neg())); }},
-      {"index_put_", "InvalidArgument", "more than one element of the written-to tensor",
+      {"index_put_", "ShapeError", "index_put_: output with shape [3] doesn't match the broadcast",
+       [](Operands& o) { static_cast<void>(o.a.index_put_({0}, o.a.neg(), true)); }},
+      {"index_put_", "InvalidArgument",
+       "index_put_: unsupported operation: more than one element of the written-to tensor",
        [](Operands& o) { static_cast<void>(o.repeated.index_put_({Slice()}, 1)); }},
       {"flip", "InvalidArgument", "flip: dim 1 appears multiple times in the list of dims",
        [](Operands& o) {

@@ -256,5 +256,32 @@ TEST_F(CopyStreamTest, ItemWaitsForTheStream) {
   EXPECT_EQ(tensor({0, 2}, {.device = "cuda"}).to_vector<bool>(), (std::vector<bool>{false, true}));
 }
 
+TEST(CopyTest, TakesNonBlockingAsABool) {
+  for (const Device place : all_places()) {
+    const Tensor source = tensor({1.5, 2.5}).pin_memory();
+    Tensor out = zeros({2}, {.device = place});
+    out.copy_(source, true);
+    EXPECT_EQ(elements(out), (std::vector<double>{1.5, 2.5}));
+    EXPECT_EQ(elements(source.to(place, true)), (std::vector<double>{1.5, 2.5}));
+    EXPECT_FALSE(source.to(source.device(), false, true).is_view_of(source));
+    EXPECT_EQ(source.to(f64, true).dtype(), f64);
+    EXPECT_EQ(source.to("cpu", true).device(), Device::cpu());
+  }
+  EXPECT_EQ(ones({1}).half().dtype(), f16);
+  EXPECT_EQ(ones({1}).bfloat16().dtype(), bf16);
+}
+
+TEST(CopyTest, FillingWithACpuNumberDoesNotWaitForTheDevice) {
+  GANTRY_REQUIRE_DEVICES(1);
+  Tensor t = zeros({2, 2}, {.device = Device::cuda(0)});
+  synchronize(Device::cuda(0));
+  {
+    const testing::StreamHold hold(Stream::current(Device::cuda(0)));  // waiting would never end
+    t.fill_(scalar_tensor(2.5));
+    t.index_put_({0}, scalar_tensor(7));
+  }
+  EXPECT_EQ(elements(t), (std::vector<double>{7, 7, 2.5, 2.5}));
+}
+
 }  // namespace
 }  // namespace gantry

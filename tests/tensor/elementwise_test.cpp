@@ -287,5 +287,67 @@ TEST_F(ElementwiseDeviceTest, GivesTheSameBitsAsTheCpu) {
       [](const Tensor& x, const Tensor& y) { return (x.to(f16) - y.to(bf16)).to(i16); }, a, b));
 }
 
+TEST_P(ElementwiseTest, DivTakesTheModeAsText) {
+  const Tensor a = on(tensor({-7.0, 7.0}));
+  EXPECT_THAT(div(a, 2, "floor").to_vector<float>(), ElementsAre(-4, 3));
+  EXPECT_THAT(a.div(2, "trunc").to_vector<float>(), ElementsAre(-3, 3));
+  Tensor out = on(zeros({2}));
+  EXPECT_THAT(div_out(out, a, 2, "floor").to_vector<float>(), ElementsAre(-4, 3));
+  EXPECT_THAT(out.copy_(a).div_(2, "trunc").to_vector<float>(), ElementsAre(-3, 3));
+  EXPECT_ERROR(div(a, 2, "ceil"), InvalidArgument,
+               "div: expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
+               "'ceil'");
+}
+
+TEST_P(ElementwiseTest, ShiftsAndRemaindersAreOperators) {
+  const Tensor a = on(tensor({1, 6}));
+  EXPECT_THAT((a << 2).to_vector<int>(), ElementsAre(4, 24));
+  EXPECT_THAT((a >> 1).to_vector<int>(), ElementsAre(0, 3));
+  EXPECT_THAT((a << a).to_vector<int>(), ElementsAre(2, 384));
+  EXPECT_THAT((12 >> a).to_vector<int>(), ElementsAre(6, 0));
+  EXPECT_THAT((1 << a).to_vector<int>(), ElementsAre(2, 64));
+  EXPECT_THAT((a << a >> a).to_vector<int>(), ElementsAre(1, 6));
+  Tensor b = a.clone();
+  b <<= 3;
+  EXPECT_THAT(b.to_vector<int>(), ElementsAre(8, 48));
+  b >>= a;
+  EXPECT_THAT(b.to_vector<int>(), ElementsAre(4, 0));
+  b %= 3;
+  EXPECT_THAT(b.to_vector<int>(), ElementsAre(1, 0));
+}
+
+TEST_P(ElementwiseTest, NonFiniteTestsAndReplacementsWriteToOutputs) {
+  Tensor t = on(tensor({NAN, INFINITY, -INFINITY, 1.0f}));
+  Tensor flags = zeros({4}, of(bool_));
+  EXPECT_THAT(isnan_out(flags, t).to_vector<bool>(), ElementsAre(true, false, false, false));
+  EXPECT_THAT(isinf_out(flags, t).to_vector<bool>(), ElementsAre(false, true, true, false));
+  EXPECT_THAT(isfinite_out(flags, t).to_vector<bool>(), ElementsAre(false, false, false, true));
+  Tensor wide = zeros({4}, of(f64));
+  EXPECT_THAT(nan_to_num_out(wide, t, 5, 6, 7).to_vector<double>(), ElementsAre(5, 6, 7, 1));
+  // What replaces NaN is not replaced again.
+  EXPECT_THAT(t.clone().nan_to_num_(INFINITY, 6, 7).to_vector<float>(),
+              ElementsAre(INFINITY, 6, 7, 1));
+  EXPECT_THAT(
+      t.nan_to_num_().to_vector<float>(),
+      ElementsAre(0, std::numeric_limits<float>::max(), std::numeric_limits<float>::lowest(), 1));
+  EXPECT_THAT(on(tensor({1, 2})).nan_to_num().to_vector<int>(), ElementsAre(1, 2));
+  Tensor mask = on(tensor({true, false}));
+  EXPECT_THAT(mask.nan_to_num_().to_vector<bool>(), ElementsAre(true, false));
+  Tensor integers = zeros({4}, of(i64));
+  EXPECT_ERROR(nan_to_num_out(integers, t), DTypeError,
+               "nan_to_num: result type Float can't be cast to the desired output type Long");
+  EXPECT_THAT(masked_fill(on(tensor({1.0, 2.0})), mask, 9).to_vector<float>(), ElementsAre(9, 2));
+}
+
+TEST_P(ElementwiseTest, ErrorsNameTheDevice) {
+  try {
+    Tensor t = zeros({2}, of(f32));
+    t.add_(zeros({3}, of(f32)));
+    ADD_FAILURE() << "no error";
+  } catch (const ShapeError& error) {
+    EXPECT_TRUE(error.device() == device_) << error.device();
+  }
+}
+
 }  // namespace
 }  // namespace gantry

@@ -3,9 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <functional>
+#include <limits>
+#include <span>
+#include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/tensor/elementwise.hpp>
 
 #include "tests/support/device_fixture.hpp"
 #include "tests/tensor/raw_tensor.hpp"
@@ -196,6 +202,109 @@ TEST(FactoriesTest, ViewsCannotHaveMoreElementsThanAnIndexCounts) {
   const std::int64_t large = std::int64_t{1} << 32;
   EXPECT_THROW(static_cast<void>(ones({1}).expand({large, large})), ShapeError);
   EXPECT_EQ(ones({1}).expand({large, 2}).numel(), 2 * large);
+}
+
+TEST(FactoriesTest, TakeADtypeOrADeviceAlone) {
+  for (const Device place : all_places()) {
+    EXPECT_EQ(zeros({2}, place).device(), place);
+    EXPECT_EQ(tensor({1.5, 2.5}, place).device(), place);
+    EXPECT_EQ(tensor({{1, 2}}, place).sizes(), (Shape{1, 2}));
+    EXPECT_EQ(arange(0, 4, 2, place).device(), place);
+    EXPECT_EQ(ones({2}).new_zeros({3}, place).device(), place);
+    EXPECT_EQ(zeros_like(ones({2}, f16), place).dtype(), f16);
+  }
+  EXPECT_EQ(empty({2}, f16).dtype(), f16);
+  EXPECT_EQ(zeros({2}, i64).dtype(), i64);
+  EXPECT_EQ(ones({2}, bool_).dtype(), bool_);
+  EXPECT_EQ(full({2}, 3, f64).dtype(), f64);
+  EXPECT_EQ(full_like(ones({2}), 3, u8).dtype(), u8);
+  EXPECT_EQ(arange(3, f32).dtype(), f32);
+  EXPECT_EQ(arange(1, 3, f32).dtype(), f32);
+  EXPECT_EQ(linspace(0, 1, 3, f64).dtype(), f64);
+  EXPECT_EQ(eye(2, i32).dtype(), i32);
+  EXPECT_EQ(eye(2, 3, i32).dtype(), i32);
+  EXPECT_EQ(scalar_tensor(2, f16).dtype(), f16);
+  EXPECT_EQ(tensor(2, f16).dtype(), f16);
+  EXPECT_EQ(tensor(std::vector<float>{1}, f64).dtype(), f64);
+  EXPECT_EQ(ones({2}).new_full({3}, 2, i8).dtype(), i8);
+  EXPECT_EQ(zeros({2}, {}).dtype(), f32);
+  EXPECT_EQ(zeros({2}, {.dtype = i32}).dtype(), i32);
+}
+
+TEST(FactoriesTest, TakeShapesInEveryForm) {
+  EXPECT_EQ(zeros(4).sizes(), (Shape{4}));
+  const std::size_t count = 3;
+  EXPECT_EQ(ones(count).sizes(), (Shape{3}));
+  EXPECT_EQ(zeros(std::array<std::int64_t, 2>{2, 3}).sizes(), (Shape{2, 3}));
+  EXPECT_EQ(full(3, 2.5).sizes(), (Shape{3}));
+  EXPECT_EQ(ones({2, 3}).view(-1).sizes(), (Shape{6}));
+  EXPECT_EQ(ones({2, 3}).reshape(-1).sizes(), (Shape{6}));
+  EXPECT_EQ(ones({1}).expand(4).sizes(), (Shape{4}));
+  EXPECT_EQ(ones({2}).repeat(2).sizes(), (Shape{4}));
+  EXPECT_EQ(arange(3).flip(std::vector<std::int64_t>{0})[0].item<int>(), 2);
+}
+
+TEST(FactoriesTest, TensorTakesNumbersListsAndRanges) {
+  const Tensor number = tensor(3.5);
+  EXPECT_EQ(number.dim(), 0);
+  EXPECT_EQ(number.dtype(), f32);
+  EXPECT_EQ(number.item<double>(), 3.5);
+  EXPECT_EQ(tensor(3).dtype(), i64);
+  EXPECT_EQ(tensor(true).dtype(), bool_);
+  EXPECT_EQ(tensor(2, {.dtype = f16}).dtype(), f16);
+  EXPECT_EQ(tensor({3}).dim(), 1);
+  const Tensor cube = tensor({{{1, 2}}, {{3, 4}}});
+  EXPECT_EQ(cube.sizes(), (Shape{2, 1, 2}));
+  EXPECT_EQ(elements(cube), (Numbers{1, 2, 3, 4}));
+  EXPECT_EQ(elements(tensor(std::array<int, 2>{5, 6})), (Numbers{5, 6}));
+  const std::vector<float> values{7, 8};
+  EXPECT_EQ(elements(tensor(std::span(values))), (Numbers{7, 8}));
+  EXPECT_EQ(tensor(std::vector<bool>{true, false}).dtype(), bool_);
+  EXPECT_THROW((void)tensor({{{1, 2}}, {{3}}}), ShapeError);
+  EXPECT_THROW((void)tensor({{{1, 2}, {3, 4}}, {{3, 4}}}), ShapeError);
+}
+
+TEST(FactoriesTest, BlobsTakeADeviceAfterTheDeleter) {
+  std::vector<float> values{1, 2, 3, 4};
+  int deleted = 0;
+  {
+    const Tensor t = from_blob(
+        values.data(), {2, 2}, {1, 2}, [&](void*) { ++deleted; }, Device::cpu());
+    EXPECT_EQ(elements(t), (Numbers{1, 3, 2, 4}));
+  }
+  EXPECT_EQ(deleted, 1);
+  EXPECT_EQ(from_blob(values.data(), {2}, i32).dtype(), i32);
+  EXPECT_EQ(elements(from_blob(values.data(), 2, Device::cpu())), (Numbers{1, 2}));
+}
+
+TEST(FactoriesTest, RefuseValuesThatTheTypeCannotHold) {
+  const auto message = [](const std::function<void()>& call) -> std::string {
+    try {
+      call();
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message([] { (void)full({2}, 300, u8); }),
+            "full: value cannot be converted to type u8 without overflow, got 300");
+  EXPECT_EQ(message([] { (void)full({2}, 1e6, f16); }),
+            "full: value cannot be converted to type f16 without overflow, got 1e+06");
+  EXPECT_EQ(message([] { ones({2}, u8).fill_(300); }),
+            "fill_: value cannot be converted to type u8 without overflow, got 300");
+  EXPECT_EQ(message([] { ones({2}, i64)[0] = std::nan(""); }),
+            "fill_: value cannot be converted to type i64 without overflow, got nan");
+  EXPECT_EQ(message([] { ones({2}, u8).masked_fill_(ones({2}, bool_), 300); }),
+            "masked_fill_: value cannot be converted to type u8 without overflow, got 300");
+  EXPECT_EQ(message([] { (void)tensor({300}).item<std::uint8_t>(); }),
+            "value cannot be converted to type u8 without overflow, got 300");
+  EXPECT_EQ(message([] { (void)full({1}, std::numeric_limits<std::uint64_t>::max()); }),
+            "Scalar: expected an integer of at most 9223372036854775807, but got "
+            "18446744073709551615");
+  // As in PyTorch, negative numbers wrap in u8 and arithmetic wraps.
+  EXPECT_EQ(elements(full({1}, -1, u8)), (Numbers{255}));
+  EXPECT_EQ(elements(ones({1}, u8) + 300), (Numbers{45}));
+  EXPECT_EQ(elements(full({1}, INFINITY, f16)), (Numbers{INFINITY}));
 }
 
 }  // namespace

@@ -132,5 +132,27 @@ TEST(IndexTest, WritesItsText) {
   EXPECT_EQ(Index("...").str(), "...");
 }
 
+TEST(IndexTest, BoolsInsertADimOfSizeOneOrNone) {
+  for (const Device place : all_places()) {
+    Tensor t = arange(6, {.device = place}).view({2, 3});
+    EXPECT_EQ(t.index({true}).sizes(), (Shape{1, 2, 3}));
+    EXPECT_EQ(t.index({false}).sizes(), (Shape{0, 2, 3}));
+    EXPECT_EQ(t.index({1, true}).sizes(), (Shape{1, 3}));
+    EXPECT_EQ(t.index({Ellipsis, true}).sizes(), (Shape{2, 3, 1}));
+    EXPECT_EQ(t.index({true, true}).sizes(), (Shape{1, 2, 3}));
+    EXPECT_EQ(t.index({true, false}).sizes(), (Shape{0, 2, 3}));
+    EXPECT_EQ(t.index({Slice(), true, 0, true}).sizes(), (Shape{2, 1}));
+    EXPECT_EQ(t.index({Slice(), true, Slice(), true}).sizes(), (Shape{1, 2, 3}));
+    EXPECT_EQ(scalar_tensor(3, {.device = place}).index({true}).sizes(), (Shape{1}));
+    EXPECT_TRUE(t.index({true}).is_view_of(t));
+    t.index_put_({false}, 9);
+    EXPECT_EQ(elements(t), (std::vector<double>{0, 1, 2, 3, 4, 5}));
+    t.index_put_({true, 0}, 9);
+    EXPECT_EQ(elements(t), (std::vector<double>{9, 9, 9, 3, 4, 5}));
+  }
+  EXPECT_EQ(Index(true).str(), "True");
+  EXPECT_EQ(Index(1).str(), "1");
+}
+
 }  // namespace
 }  // namespace gantry

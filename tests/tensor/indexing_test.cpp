@@ -42,7 +42,7 @@ std::string message_of(const std::function<void()>& call) {
 
 TEST_P(IndexingTest, IndexSelectPicksSlices) {
   for (const DType dtype : {i32, i64}) {
-    const Tensor index = tensor({2, 0, -1}, options(dtype));
+    const Tensor index = tensor({2, 0, 2}, options(dtype));
     EXPECT_THAT(matrix().index_select(1, index).to_vector<float>(), ElementsAre(2, 0, 2, 5, 3, 5));
     EXPECT_THAT(matrix().t().index_select(0, index).to_vector<float>(),
                 ElementsAre(2, 5, 0, 3, 2, 5));
@@ -126,6 +126,25 @@ TEST_P(IndexingTest, AnIndexOutOfRangeIsAnErrorAtOnceOrAtTheNextSynchronization)
   EXPECT_THAT(message_of<IndexError>(run),
               HasSubstr("index 5 is out of bounds for dimension 1 with size 3"));
   EXPECT_EQ(t.sum().item<float>(), 15);
+}
+
+TEST_P(IndexingTest, NegativeIndicesAreOutOfRangeAsInPyTorch) {
+  const Tensor t = matrix();
+  const std::string where = GetParam() ? " on " + t.device().str() + ": " : ": ";
+  const std::string text = "index -1 is out of bounds for dimension 1 with size 3";
+  const Tensor index = tensor({{-1}, {0}}, options(i64));
+  EXPECT_EQ(message_of<IndexError>(
+                [&] { (void)t.index_select(1, tensor({-1}, options(i64))).to_vector<float>(); }),
+            "index_select" + where + text);
+  EXPECT_EQ(message_of<IndexError>([&] { (void)t.gather(1, index).to_vector<float>(); }),
+            "gather" + where + text);
+  Tensor target = zeros({2, 3}, options());
+  EXPECT_EQ(message_of<IndexError>([&] { (void)target.scatter_(1, index, 1).to_vector<float>(); }),
+            "scatter" + where + text);
+  EXPECT_EQ(message_of<IndexError>([&] {
+              (void)target.scatter_add_(1, index, ones({2, 1}, options())).to_vector<float>();
+            }),
+            "scatter_add" + where + text);
 }
 
 INSTANTIATE_TEST_SUITE_P(Places, IndexingTest, ::testing::Bool(), [](const auto& info) {

@@ -179,5 +179,32 @@ TEST(LinalgDeviceTest, OperandsLiveOnOneDeviceWithoutExceptionForScalars) {
   EXPECT_THROW((void)outer(a[0], zeros({2})), DeviceMismatchError);
 }
 
+TEST_P(LinalgTest, SumsOfProductsAreMembersAndNameThemselvesInErrors) {
+  const Tensor m = numbers({2, 3});
+  const Tensor v = numbers({3});
+  EXPECT_TRUE(v.slice(0, 0, 2).addmv(m, v, 2, 3).equal(addmv(v.slice(0, 0, 2), m, v, 2, 3)));
+  const Tensor batch = m.unsqueeze(0);
+  EXPECT_TRUE(ones({2, 2}, options())
+                  .baddbmm(batch, batch.transpose(1, 2))
+                  .equal(baddbmm(ones({2, 2}, options()), batch, batch.transpose(1, 2))));
+  const Tensor wrong = zeros({7}, options());
+  EXPECT_EQ(message_of<ShapeError>([&] { (void)wrong.addmm(m, m.t()); }),
+            "addmm: The expanded size of the tensor (2) must match the existing size (7) at "
+            "non-singleton dimension 1. Target sizes: [2, 2]. Tensor sizes: [7]");
+  EXPECT_THAT(message_of<ShapeError>([&] { (void)wrong.addmv(m, v); }),
+              HasSubstr("addmv: The expanded size"));
+  EXPECT_THAT(message_of<ShapeError>([&] { (void)wrong.baddbmm(batch, batch.transpose(1, 2)); }),
+              HasSubstr("baddbmm: The expanded size"));
+}
+
+TEST_P(LinalgTest, ErrorsNameTheDevice) {
+  try {
+    (void)mm(numbers({2, 3}), numbers({2, 3}));
+    ADD_FAILURE() << "no error";
+  } catch (const ShapeError& error) {
+    EXPECT_EQ(error.device(), options().device->str());
+  }
+}
+
 }  // namespace
 }  // namespace gantry

@@ -264,5 +264,45 @@ TEST_F(RandomDeviceTest, SavesAndRestoresStates) {
   EXPECT_EQ(default_generator(Device::cuda(0)).offset(), offset);
 }
 
+TEST(GeneratorTest, IsTakenByReferencePointerOrNotAtAll) {
+  Generator generator(Device::cpu(), 3);
+  const Tensor first = rand({4}, {}, generator);
+  generator.manual_seed(3);
+  EXPECT_TRUE(rand({4}, {}, &generator).equal(first));
+  EXPECT_TRUE(rand({4}, f32, Generator(Device::cpu(), 3)).equal(first));
+  generator.manual_seed(3);
+  Tensor filled = zeros({4});
+  EXPECT_TRUE(filled.uniform_(0, 1, generator).equal(first));
+  generator.manual_seed(3);
+  static_cast<void>(rand({4}, {}, nullptr));
+  static_cast<void>(randn({4}));
+  EXPECT_EQ(generator.offset(), 0u);
+  filled.normal_(0, 1, generator);
+  filled.random_(0, 9, generator);
+  filled.random_(generator);
+  filled.bernoulli_(0.5, generator);
+  static_cast<void>(randint(0, 9, {4}, {}, generator));
+  static_cast<void>(randint(9, {4}, i32, generator));
+  static_cast<void>(randperm(4, i32, generator));
+  static_cast<void>(bernoulli(full({4}, 0.5), generator));
+  static_cast<void>(rand_like(filled, {}, generator));
+  static_cast<void>(randn_like(filled, f64, generator));
+  static_cast<void>(randint_like(filled, 0, 9, {}, generator));
+  EXPECT_EQ(generator.offset(), 11u);
+}
+
+TEST(GeneratorTest, CopiesShareTheirStateAndClonesDoNot) {
+  Generator generator(Device::cpu(), 3);
+  Generator handle = generator;
+  Generator own = generator.clone();
+  static_cast<void>(rand({4}, {}, handle));
+  EXPECT_EQ(generator.offset(), 1u);
+  EXPECT_EQ(own.offset(), 0u);
+  EXPECT_EQ(own.initial_seed(), 3u);
+  Generator of_device = default_generator(Device::cpu());
+  of_device.manual_seed(12);
+  EXPECT_EQ(default_generator(Device::cpu()).initial_seed(), 12u);
+}
+
 }  // namespace
 }  // namespace gantry

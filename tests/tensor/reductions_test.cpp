@@ -3,9 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
@@ -237,6 +242,53 @@ TEST(ReductionsEverywhereTest, SumsHaveTheSameBitsOnTheCpuAndOnDevicesInAnyLayou
       EXPECT_TRUE(view.sum(dims).equal(view.contiguous().sum(dims)));
     }
   }
+}
+
+TEST_P(ReductionsTest, VarianceTakesDimsOptionsOrBool) {
+  const Tensor t = tensor({{1.0, 3.0}, {5.0, 7.0}}, options());
+  EXPECT_FLOAT_EQ(t.var().item<float>(), 20.0f / 3);
+  EXPECT_EQ(t.var(false).item<float>(), 5.0f);
+  EXPECT_FLOAT_EQ(t.var(true).item<float>(), 20.0f / 3);
+  EXPECT_EQ(t.var({.correction = 0}).item<float>(), 5.0f);
+  EXPECT_EQ(t.var({.correction = 0, .keepdim = true}).sizes(), Shape({1, 1}));
+  EXPECT_THAT(t.var({.dims = 1, .correction = 0}).to_vector<float>(), ElementsAre(1, 1));
+  EXPECT_THAT(t.var({0}).to_vector<float>(), ElementsAre(8, 8));
+  EXPECT_THAT(t.var(0, 0).to_vector<float>(), ElementsAre(4, 4));
+  EXPECT_EQ(t.var({0, 1}, 0).item<float>(), 5.0f);
+  EXPECT_FLOAT_EQ(t.var({0, 1}).item<float>(), 20.0f / 3);
+  EXPECT_FLOAT_EQ(t.var({}).item<float>(), 20.0f / 3);
+  EXPECT_EQ(t.var(1, 1, true).sizes(), Shape({2, 1}));
+  EXPECT_EQ(var(t, false).item<float>(), 5.0f);
+  EXPECT_EQ(var(t, {.correction = 0}).item<float>(), 5.0f);
+  EXPECT_THAT(var(t, {0}).to_vector<float>(), ElementsAre(8, 8));
+  EXPECT_FLOAT_EQ(t.std(false).item<float>(), std::sqrt(5.0f));
+  EXPECT_FLOAT_EQ(t.std({.correction = 0}).item<float>(), std::sqrt(5.0f));
+  EXPECT_THAT(gantry::std(t, {0, -1}, 0).item<float>(), std::sqrt(5.0f));
+  static_assert(!std::is_convertible_v<bool, Axes>);
+}
+
+TEST_P(ReductionsTest, DimsAreListsOfAnyKind) {
+  const std::vector<std::int64_t> both{0, 1};
+  const std::array<std::int64_t, 1> last{-1};
+  EXPECT_EQ(matrix().sum(both).item<float>(), 21);
+  EXPECT_THAT(matrix().sum(last).to_vector<float>(), ElementsAre(6, 15));
+  EXPECT_EQ(matrix().amax(std::span(both)).item<float>(), 6);
+  EXPECT_EQ(matrix().sum(f64).dtype(), f64);
+  EXPECT_EQ(matrix(i32).mean(f32).item<float>(), 3.5f);
+  EXPECT_EQ(prod(matrix(), f64).item<double>(), 720);
+}
+
+TEST_P(ReductionsTest, ValuesAndIndicesAreATuple) {
+  const auto [values, indices] = matrix().max(1);
+  EXPECT_THAT(values.to_vector<float>(), ElementsAre(3, 6));
+  EXPECT_THAT(indices.to_vector<int>(), ElementsAre(2, 2));
+  EXPECT_THAT(std::get<0>(matrix().max(1)).to_vector<float>(), ElementsAre(3, 6));
+  EXPECT_THAT(std::get<1>(matrix().min(0)).to_vector<int>(), ElementsAre(0, 0, 0));
+  Tensor first, second;
+  std::tie(first, second) = matrix().max(0);
+  EXPECT_THAT(first.to_vector<float>(), ElementsAre(4, 5, 6));
+  EXPECT_THAT(second.to_vector<int>(), ElementsAre(1, 1, 1));
+  static_assert(std::tuple_size_v<ValuesAndIndices> == 2);
 }
 
 }  // namespace

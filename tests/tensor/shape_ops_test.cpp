@@ -87,5 +87,30 @@ TEST(ShapeOpsTest, ExplainsWhatDoesNotFit) {
                                 "[2] at entry 0 and [3] at entry 1"));
 }
 
+TEST(ShapeOpsTest, TensorSplitCutsAtPositions) {
+  for (const Device place : all_places()) {
+    const Tensor t = arange(6, {.device = place});
+    const std::vector<Tensor> pieces = tensor_split(t, {1, 4});
+    ASSERT_EQ(pieces.size(), 3u);
+    EXPECT_EQ(elements(pieces[0]), (Numbers{0}));
+    EXPECT_EQ(elements(pieces[1]), (Numbers{1, 2, 3}));
+    EXPECT_EQ(elements(pieces[2]), (Numbers{4, 5}));
+    EXPECT_EQ(t.tensor_split({2}).size(), 2u);
+    EXPECT_EQ(t.tensor_split(2).size(), 2u);
+    EXPECT_EQ(t.tensor_split({}).size(), 1u);
+    EXPECT_EQ(elements(t.tensor_split({-2, 9})[1]), (Numbers{4, 5}));
+    EXPECT_EQ(t.tensor_split({9})[1].numel(), 0);
+    EXPECT_EQ(t.view({2, 3}).tensor_split({1}, 1)[1].sizes(), (Shape{2, 2}));
+  }
+}
+
+TEST(ShapeOpsTest, ViewsAreAlsoFunctions) {
+  const Tensor t = arange(6).view({2, 3});
+  EXPECT_EQ(transpose(t, 0, 1).sizes(), (Shape{3, 2}));
+  EXPECT_EQ(flatten(t).sizes(), (Shape{6}));
+  EXPECT_EQ(unbind(t, 1).size(), 3u);
+  EXPECT_EQ(elements(t.repeat_interleave(2)), elements(repeat_interleave(t, 2)));
+}
+
 }  // namespace
 }  // namespace gantry

@@ -6,8 +6,12 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <thread>
+#include <tuple>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/elementwise.hpp>
@@ -173,6 +177,64 @@ TEST(TensorTest, ConstUseFromManyThreads) {
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(good, 80);
   }
+}
+
+TEST(TensorTest, AssignmentToAViewWritesItsElements) {
+  for (const Device place : all_places()) {
+    Tensor t = zeros({3, 2}, {.device = place});
+    t[0] = ones({2}, {.device = place});
+    EXPECT_EQ(elements(t), (std::vector<double>{1, 1, 0, 0, 0, 0}));
+    const Tensor row = full({2}, 2, {.device = place});
+    t.index({1}) = row;
+    EXPECT_EQ(elements(t), (std::vector<double>{1, 1, 2, 2, 0, 0}));
+    t[2] = 3.0;
+    EXPECT_EQ(elements(t), (std::vector<double>{1, 1, 2, 2, 3, 3}));
+    t.t() = tensor({7, 8, 9}, {.device = place});  // broadcast and converted
+    EXPECT_EQ(elements(t), (std::vector<double>{7, 7, 8, 8, 9, 9}));
+    t[0] = t[2];
+    EXPECT_EQ(elements(t[0]), (std::vector<double>{9, 9}));
+    EXPECT_THAT([&] { t[0] = zeros({3}, {.device = place}); },
+                ThrowsMessage<ShapeError>(HasSubstr("must match the size of tensor b (3)")));
+    EXPECT_THROW(t[0] = Tensor(), InvalidArgument);
+    EXPECT_THROW(Tensor() = t, InvalidArgument);
+  }
+}
+
+TEST(TensorTest, AssignmentToAVariableMakesItAnotherHandle) {
+  Tensor a = zeros({2});
+  const Tensor before = a;
+  Tensor b = ones({3});
+  a = b;
+  EXPECT_TRUE(a.is_view_of(b));
+  EXPECT_EQ(elements(before), (std::vector<double>{0, 0}));
+  a = zeros({4});
+  EXPECT_EQ(a.numel(), 4);
+  std::swap(a, b);
+  EXPECT_EQ(a.numel(), 3);
+  std::tie(a, b) = std::pair(b, a);
+  EXPECT_EQ(a.numel(), 4);
+  std::vector<Tensor> list{a, b};
+  list.erase(list.begin());
+  list.insert(list.begin(), zeros({5}));
+  list[1] = a;
+  EXPECT_EQ(list[0].numel(), 5);
+  EXPECT_TRUE(list[1].is_view_of(a));
+  std::optional<Tensor> maybe;
+  maybe = a;
+  maybe = zeros({6});
+  EXPECT_EQ(maybe->numel(), 6);
+  a = {};
+  EXPECT_FALSE(a.defined());
+  static_assert(std::is_nothrow_move_constructible_v<Tensor>);
+  static_assert(std::is_nothrow_move_assignable_v<Tensor>);
+  static_assert(std::is_copy_assignable_v<Tensor>);
+  static_assert(!std::is_assignable_v<Tensor&, double>);
+  static_assert(std::is_swappable_v<Tensor>);
+}
+
+TEST(TensorTest, HasAnUntypedAddress) {
+  const Tensor t = zeros({2}, {.dtype = i16});
+  EXPECT_EQ(t.data_ptr(), t.data());
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <iterator>
@@ -16,7 +19,8 @@ inline constexpr int kMaxDims = 8;
 
 /// A short list of up to 8 integers, kept inline: a shape, strides or a list of dimensions.
 ///
-/// Made implicitly from a braced list, a vector or a span; throws ShapeError for more than 8.
+/// Made implicitly from a braced list, a vector, an array, a span or one integer (`zeros(4)`,
+/// `t.view(-1)`); throws ShapeError for more than 8.
 class Dims {
  public:
   using value_type = std::int64_t;
@@ -27,6 +31,12 @@ class Dims {
   Dims(std::initializer_list<std::int64_t> values) { assign(values.begin(), values.size()); }
   Dims(const std::vector<std::int64_t>& values) { assign(values.data(), values.size()); }
   Dims(std::span<const std::int64_t> values) { assign(values.data(), values.size()); }
+  template <std::size_t N>
+  Dims(const std::array<std::int64_t, N>& values) {
+    assign(values.data(), N);
+  }
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) Dims(T value) : Dims({static_cast<std::int64_t>(value)}) {}
   /// `count` copies of `value`.
   static Dims filled(int count, std::int64_t value);
 

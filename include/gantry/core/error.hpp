@@ -23,7 +23,7 @@ class Error : public std::runtime_error {
                  std::source_location where = std::source_location::current());
 
   /// Name of the device concerned, such as "cuda:1"; empty if none is.
-  [[nodiscard]] std::string_view device() const noexcept;
+  [[nodiscard]] const std::string& device() const noexcept;
   /// Source position that raised the error, as "file:line".
   [[nodiscard]] std::string_view where() const noexcept;
 

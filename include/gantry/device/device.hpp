@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -45,7 +46,18 @@ struct Device {
   /// Throws: InvalidArgument if there is no such device; NotSupported if there is no platform.
   [[nodiscard]] Device resolved() const;
 
+  /// True if `name` is a name of this device ("cpu", "cuda:1"); false for text that names none.
+  [[nodiscard]] bool is_named(std::string_view name) const noexcept;
+
   friend constexpr bool operator==(const Device& a, const Device& b) = default;
+  /// The CPU first, then by index, so that devices can be keys of a map.
+  friend constexpr auto operator<=>(const Device& a, const Device& b) = default;
+  /// is_named(name): unlike making a Device of it, safe for any text, as that of Error::device().
+  template <class T>
+  requires(std::same_as<T, std::string> || std::same_as<T, std::string_view>) friend bool
+  operator==(const Device& device, const T& name) noexcept {
+    return device.is_named(name);
+  }
 };
 
 /// Writes str().

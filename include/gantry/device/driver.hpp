@@ -77,6 +77,7 @@ struct FaultRecord {
   std::int32_t dim = 0;
   std::int64_t index = 0;
   std::int64_t size = 0;
+  const char* op = nullptr;  ///< name of the operation, a string literal of the host
 };
 
 /// The seam between gantry and the machine: calls shaped like the CUDA runtime's.

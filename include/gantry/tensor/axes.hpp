@@ -1,8 +1,12 @@
 #pragma once
 
+#include <array>
 #include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <initializer_list>
-#include <optional>
+#include <span>
+#include <vector>
 
 #include <gantry/core/dims.hpp>
 
@@ -10,15 +14,19 @@ namespace gantry {
 
 /// The dimensions that an operation works along: one, several, or all of them.
 ///
-/// Implicitly made from an integer (`t.sum(1)`), a list (`t.sum({0, -1})`) or nothing (`t.sum()`,
-/// `t.sum({})`: all dimensions). Negative ones count from the last.
+/// Implicitly made from an integer (`t.sum(1)`), a list (`t.sum({0, -1})`), a vector, array or
+/// span, or nothing (`t.sum()`, `t.sum({})`: all dimensions). Negative ones count from the last.
 class Axes {
  public:
   Axes() = default;
   template <std::integral T>
-  Axes(T dim) : dims_({static_cast<std::int64_t>(dim)}) {}
+  requires(!std::same_as<T, bool>) Axes(T dim) : dims_({static_cast<std::int64_t>(dim)}) {}
   Axes(std::initializer_list<std::int64_t> dims) : dims_(dims) {}
   Axes(const Dims& dims) : dims_(dims) {}
+  Axes(const std::vector<std::int64_t>& dims) : dims_(dims) {}
+  Axes(std::span<const std::int64_t> dims) : dims_(dims) {}
+  template <std::size_t N>
+  Axes(const std::array<std::int64_t, N>& dims) : dims_(dims) {}
 
   /// The dimensions as given; empty means all of them.
   [[nodiscard]] const Dims& dims() const { return dims_; }

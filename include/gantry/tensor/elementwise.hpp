@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include <gantry/tensor/tensor.hpp>
 
@@ -125,8 +126,11 @@ Tensor& bitwise_not_out(Tensor& out, const Tensor& self);
 Tensor& logical_not_out(Tensor& out, const Tensor& self);
 /// True where x is not a number; integers never are.
 [[nodiscard]] Tensor isnan(const Tensor& self);
+Tensor& isnan_out(Tensor& out, const Tensor& self);
 [[nodiscard]] Tensor isinf(const Tensor& self);
+Tensor& isinf_out(Tensor& out, const Tensor& self);
 [[nodiscard]] Tensor isfinite(const Tensor& self);
+Tensor& isfinite_out(Tensor& out, const Tensor& self);
 
 // Two operands, at least one a tensor.
 /// a + alpha * b. bool: or.
@@ -140,6 +144,9 @@ Tensor& sub_out(Tensor& out, const Operand& a, const Operand& b, const Scalar& a
                          RoundingMode mode = RoundingMode::none);
 Tensor& div_out(Tensor& out, const Operand& a, const Operand& b,
                 RoundingMode mode = RoundingMode::none);
+/// `mode` is "trunc" or "floor". Throws: InvalidArgument for any other.
+[[nodiscard]] Tensor div(const Operand& a, const Operand& b, std::string_view mode);
+Tensor& div_out(Tensor& out, const Operand& a, const Operand& b, std::string_view mode);
 /// a * b. bool: and.
 [[nodiscard]] Tensor mul(const Operand& a, const Operand& b);
 Tensor& mul_out(Tensor& out, const Operand& a, const Operand& b);
@@ -233,6 +240,13 @@ Tensor& where_out(Tensor& out, const Tensor& condition, const Operand& a, const 
 [[nodiscard]] Tensor nan_to_num(const Tensor& self, double nan = 0,
                                 std::optional<double> posinf = {},
                                 std::optional<double> neginf = {});
+Tensor& nan_to_num_out(Tensor& out, const Tensor& self, double nan = 0,
+                       std::optional<double> posinf = {}, std::optional<double> neginf = {});
+/// A copy of self, broadcast against the bool tensor `mask`, with `value` where it holds.
+[[nodiscard]] inline Tensor masked_fill(const Tensor& self, const Tensor& mask,
+                                        const Operand& value) {
+  return self.masked_fill(mask, value);
+}
 /// True where |a - b| <= atol + rtol * |b|; infinities are close if equal, NaN only by equal_nan.
 [[nodiscard]] Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5,
                              double atol = 1e-8, bool equal_nan = false);
@@ -298,6 +312,24 @@ Tensor& where_out(Tensor& out, const Tensor& condition, const Operand& a, const 
 }
 [[nodiscard]] inline Tensor operator^(const Scalar& a, const Tensor& b) {
   return bitwise_xor(a, b);
+}
+[[nodiscard]] inline Tensor operator<<(const Tensor& a, const Tensor& b) {
+  return bitwise_left_shift(a, b);
+}
+[[nodiscard]] inline Tensor operator<<(const Tensor& a, const Scalar& b) {
+  return bitwise_left_shift(a, b);
+}
+[[nodiscard]] inline Tensor operator<<(const Scalar& a, const Tensor& b) {
+  return bitwise_left_shift(a, b);
+}
+[[nodiscard]] inline Tensor operator>>(const Tensor& a, const Tensor& b) {
+  return bitwise_right_shift(a, b);
+}
+[[nodiscard]] inline Tensor operator>>(const Tensor& a, const Scalar& b) {
+  return bitwise_right_shift(a, b);
+}
+[[nodiscard]] inline Tensor operator>>(const Scalar& a, const Tensor& b) {
+  return bitwise_right_shift(a, b);
 }
 [[nodiscard]] inline Tensor operator~(const Tensor& self) { return bitwise_not(self); }
 

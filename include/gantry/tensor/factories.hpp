@@ -1,41 +1,90 @@
 #pragma once
 
+#include <array>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <gantry/tensor/tensor.hpp>
 
 /// Making tensors.
 ///
+/// `zeros({2}, f16)`, `arange(3, Device::cuda(1))`: a dtype or a device may stand for the options.
+///
 /// DTypes: f32 unless the options or the values say otherwise.
 /// Device/stream: memory and values are made on the current stream of the device asked for (default
 /// CPU); the host does not block, except to move listed values to a GPU.
-/// Throws: ShapeError for negative sizes, InvalidArgument for a device that is not there,
-/// OutOfMemoryError.
+/// Throws: ShapeError for negative sizes, InvalidArgument for a device that is not there or a value
+/// that the dtype cannot hold, OutOfMemoryError.
 namespace gantry {
 
 /// Uninitialised elements.
 [[nodiscard]] Tensor empty(const Shape& sizes, const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor empty(const Shape& sizes, T option) {
+  return empty(sizes, detail::only(option));
+}
 /// Uninitialised elements in any layout without negative strides.
 [[nodiscard]] Tensor empty_strided(const Shape& sizes, const Dims& strides,
                                    const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor empty_strided(const Shape& sizes, const Dims& strides, T option) {
+  return empty_strided(sizes, strides, detail::only(option));
+}
 [[nodiscard]] Tensor zeros(const Shape& sizes, const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor zeros(const Shape& sizes, T option) {
+  return zeros(sizes, detail::only(option));
+}
 [[nodiscard]] Tensor ones(const Shape& sizes, const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor ones(const Shape& sizes, T option) {
+  return ones(sizes, detail::only(option));
+}
 /// All elements `value`. DTypes: by default bool, i64 or f32 by the value's category.
 [[nodiscard]] Tensor full(const Shape& sizes, const Scalar& value,
                           const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor full(const Shape& sizes, const Scalar& value, T option) {
+  return full(sizes, value, detail::only(option));
+}
 
 /// Like `other`: its shape, and its dtype and device unless `options` say otherwise; contiguous.
 [[nodiscard]] Tensor empty_like(const Tensor& other, const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor empty_like(const Tensor& other, T option) {
+  return empty_like(other, detail::only(option));
+}
 [[nodiscard]] Tensor zeros_like(const Tensor& other, const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor zeros_like(const Tensor& other, T option) {
+  return zeros_like(other, detail::only(option));
+}
 [[nodiscard]] Tensor ones_like(const Tensor& other, const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor ones_like(const Tensor& other, T option) {
+  return ones_like(other, detail::only(option));
+}
 [[nodiscard]] Tensor full_like(const Tensor& other, const Scalar& value,
                                const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor full_like(const Tensor& other, const Scalar& value, T option) {
+  return full_like(other, value, detail::only(option));
+}
 
 /// 0, 1, … before `end`. DTypes: i64 if all numbers are integers, else f32.
 [[nodiscard]] Tensor arange(const Scalar& end, const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor arange(const Scalar& end, T option) {
+  return arange(end, detail::only(option));
+}
 /// start, start + step, … before `end`. Throws: InvalidArgument if step is 0 or leads away.
 [[nodiscard]] Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step = 1,
                             const TensorOptions& options = {});
@@ -44,15 +93,36 @@ namespace gantry {
                                    const TensorOptions& options) {
   return arange(start, end, 1, options);
 }
+template <TensorOption T>
+[[nodiscard]] Tensor arange(const Scalar& start, const Scalar& end, T option) {
+  return arange(start, end, 1, detail::only(option));
+}
+template <TensorOption T>
+[[nodiscard]] Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, T option) {
+  return arange(start, end, step, detail::only(option));
+}
 /// `steps` numbers from start to end, both included. DTypes: f32.
 [[nodiscard]] Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
                               const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
+                              T option) {
+  return linspace(start, end, steps, detail::only(option));
+}
 /// base to the powers linspace(start, end, steps). DTypes: f32.
 [[nodiscard]] Tensor logspace(const Scalar& start, const Scalar& end, std::int64_t steps,
                               double base = 10, const TensorOptions& options = {});
 /// [n, m] (default: [n, n]) with ones on the diagonal.
 [[nodiscard]] Tensor eye(std::int64_t n, const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor eye(std::int64_t n, T option) {
+  return eye(n, detail::only(option));
+}
 [[nodiscard]] Tensor eye(std::int64_t n, std::int64_t m, const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor eye(std::int64_t n, std::int64_t m, T option) {
+  return eye(n, m, detail::only(option));
+}
 /// The elements on and below (tril) or on and above (triu) a diagonal of the last two dims; 0
 /// elsewhere. New memory.
 [[nodiscard]] Tensor tril(const Tensor& self, std::int64_t diagonal = 0);
@@ -60,22 +130,40 @@ namespace gantry {
 
 /// A 0-dim tensor. DTypes: by default bool, i64 or f32 by the value's category.
 [[nodiscard]] Tensor scalar_tensor(const Scalar& value, const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor scalar_tensor(const Scalar& value, T option) {
+  return scalar_tensor(value, detail::only(option));
+}
 
 /// A tensor over memory of the caller, who keeps it alive; contiguous.
 /// Aliasing: no copy. Throws: InvalidArgument if `data` is null, unless there are no elements.
 [[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, T option) {
+  return from_blob(data, sizes, detail::only(option));
+}
 /// A tensor over foreign memory in any layout without negative strides; `deleter(data)`, if any,
 /// runs when the last tensor on it is gone.
 [[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, const Dims& strides,
                                std::function<void(void*)> deleter,
                                const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, const Dims& strides,
+                               std::function<void(void*)> deleter, T option) {
+  return from_blob(data, sizes, strides, std::move(deleter), detail::only(option));
+}
 
 namespace detail {
 // Elements of C++ type `source` in host memory, converted and moved to where `options` say.
 [[nodiscard]] Tensor tensor_from_host(const void* data, DType source, const Shape& sizes,
                                       const TensorOptions& options);
 // Throws ShapeError unless all rows have one length.
-void check_row(std::size_t row, std::size_t size, std::size_t expected);
+void check_row(int dim, std::size_t row, std::size_t size, std::size_t expected);
+
+// What a C++ number is that a tensor can be made of.
+template <class T>
+concept Number = std::integral<T> || std::floating_point<T> || std::same_as<T, float16> ||
+    std::same_as<T, bfloat16>;
 
 template <class T, class Range>
 Tensor tensor_from_range(const Range& values, const Shape& sizes, const TensorOptions& options) {
@@ -86,10 +174,15 @@ Tensor tensor_from_range(const Range& values, const Shape& sizes, const TensorOp
 }
 }  // namespace detail
 
-/// A 1-D tensor of listed values: `tensor({1, 2, 3})`.
+/// A 0-dim tensor: `tensor(3.5)`.
 ///
 /// DTypes: bool stays bool, integers become i64, floating numbers f32, unless `options` say
-/// otherwise. Device/stream: blocks for a device tensor.
+/// otherwise; also in the forms below. Device/stream: blocks for a device tensor.
+template <detail::Number T>
+[[nodiscard]] Tensor tensor(T value, const TensorOptions& options = {}) {
+  return detail::tensor_from_host(&value, dtype_of<T>, {}, options);
+}
+/// A 1-D tensor of listed values: `tensor({1, 2, 3})`.
 template <class T>
 [[nodiscard]] Tensor tensor(std::initializer_list<T> values, const TensorOptions& options = {}) {
   return detail::tensor_from_range<T>(values, {static_cast<std::int64_t>(values.size())}, options);
@@ -102,16 +195,60 @@ template <class T>
   std::vector<T> values;
   std::size_t row = 0;
   for (const auto& values_of_row : rows) {
-    detail::check_row(row++, values_of_row.size(), columns);
+    detail::check_row(1, row++, values_of_row.size(), columns);
     values.insert(values.end(), values_of_row.begin(), values_of_row.end());
   }
   const Shape sizes{static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(columns)};
   return detail::tensor_from_range<T>(values, sizes, options);
 }
-/// A 1-D tensor of a vector's values; dtypes as above.
+/// A 3-D tensor of listed matrices: `tensor({{{1, 2}}, {{3, 4}}})`. Throws: ShapeError for ragged
+/// rows.
+template <class T>
+[[nodiscard]] Tensor tensor(
+    std::initializer_list<std::initializer_list<std::initializer_list<T>>> matrices,
+    const TensorOptions& options = {}) {
+  const std::size_t rows = matrices.size() == 0 ? 0 : matrices.begin()->size();
+  const std::size_t columns = rows == 0 ? 0 : matrices.begin()->begin()->size();
+  std::vector<T> values;
+  std::size_t matrix = 0;
+  for (const auto& rows_of_matrix : matrices) {
+    detail::check_row(1, matrix++, rows_of_matrix.size(), rows);
+    std::size_t row = 0;
+    for (const auto& values_of_row : rows_of_matrix) {
+      detail::check_row(2, row++, values_of_row.size(), columns);
+      values.insert(values.end(), values_of_row.begin(), values_of_row.end());
+    }
+  }
+  const Shape sizes{static_cast<std::int64_t>(matrices.size()), static_cast<std::int64_t>(rows),
+                    static_cast<std::int64_t>(columns)};
+  return detail::tensor_from_range<T>(values, sizes, options);
+}
+template <class T, TensorOption O>
+[[nodiscard]] Tensor tensor(std::initializer_list<T> values, O option) {
+  return tensor(values, detail::only(option));
+}
+template <class T, TensorOption O>
+[[nodiscard]] Tensor tensor(std::initializer_list<std::initializer_list<T>> rows, O option) {
+  return tensor(rows, detail::only(option));
+}
+/// A 1-D tensor of the values of a vector, an array or a span.
 template <class T>
 [[nodiscard]] Tensor tensor(const std::vector<T>& values, const TensorOptions& options = {}) {
   return detail::tensor_from_range<T>(values, {static_cast<std::int64_t>(values.size())}, options);
+}
+template <class T, std::size_t N>
+[[nodiscard]] Tensor tensor(const std::array<T, N>& values, const TensorOptions& options = {}) {
+  return detail::tensor_from_range<T>(values, {static_cast<std::int64_t>(N)}, options);
+}
+template <class T, std::size_t N>
+[[nodiscard]] Tensor tensor(std::span<T, N> values, const TensorOptions& options = {}) {
+  return detail::tensor_from_range<std::remove_cv_t<T>>(
+      values, {static_cast<std::int64_t>(values.size())}, options);
+}
+
+template <class T, TensorOption O>  // a number or one of these
+[[nodiscard]] Tensor tensor(const T& values, O option) {
+  return tensor(values, detail::only(option));
 }
 
 }  // namespace gantry

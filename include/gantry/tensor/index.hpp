@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 
 namespace gantry {
@@ -29,14 +30,17 @@ struct Slice {
   std::int64_t step = 1;
 };
 
-/// One entry of an index list: an integer, a Slice, None, or Ellipsis (also written "...").
+/// One entry of an index list: an integer, a Slice, None, Ellipsis (also written "..."), or a bool,
+/// which inserts a dimension: of size 1 if true, of size 0 if false. Several bools share one.
 class Index {
  public:
-  using Value = std::variant<std::int64_t, Slice, std::nullopt_t, EllipsisType>;
+  using Value = std::variant<std::int64_t, Slice, std::nullopt_t, EllipsisType, bool>;
 
   template <std::integral T>
   requires(!std::same_as<T, bool>) Index(T position)
       : value_(static_cast<std::int64_t>(position)) {}
+  template <std::same_as<bool> T>
+  Index(T flag) : value_(std::in_place_type<bool>, flag) {}
   Index(const Slice& slice) : value_(slice) {}
   Index(std::nullopt_t) : value_(std::nullopt) {}
   Index(EllipsisType) : value_(EllipsisType{}) {}
@@ -44,7 +48,7 @@ class Index {
   Index(const char* text);
 
   [[nodiscard]] const Value& value() const { return value_; }
-  /// Text as in Python: "3", "1:5:2", "None", "...".
+  /// Text as in Python: "3", "1:5:2", "None", "...", "True".
   [[nodiscard]] std::string str() const;
 
  private:

@@ -4,7 +4,7 @@
 
 /// Reading and writing elements whose positions are in a tensor.
 ///
-/// DTypes: indices are i32 or i64; negative ones count from the end.
+/// DTypes: indices are i32 or i64; they count from 0, negative ones are out of range.
 /// Device/stream: current stream of the tensor's device; the host does not block. All tensors live
 /// on one device.
 /// Throws: IndexError for an index out of range: at once on the CPU, else at the device's next

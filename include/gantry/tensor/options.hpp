@@ -1,10 +1,12 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 
 #include <gantry/core/dtype.hpp>
 #include <gantry/device/device.hpp>
+#include <gantry/tensor/axes.hpp>
 
 namespace gantry {
 
@@ -20,6 +22,16 @@ struct TensorOptions {
   bool pinned = false;  ///< page-locked memory; for CPU tensors only
 };
 
+/// A dtype or a device that stands alone for TensorOptions: `zeros({2}, f16)`,
+/// `ones({2}, Device::cuda(1))`.
+template <class T>
+concept TensorOption = std::same_as<T, DType> || std::same_as<T, Device>;
+
+namespace detail {
+[[nodiscard]] inline TensorOptions only(DType dtype) { return {.dtype = dtype}; }
+[[nodiscard]] inline TensorOptions only(Device device) { return {.device = device}; }
+}  // namespace detail
+
 /// How a quotient is rounded: not at all, toward zero, or down.
 enum class RoundingMode : std::uint8_t { none, trunc, floor };
 
@@ -33,6 +45,20 @@ struct CopyOptions {
 struct ToOptions {
   bool non_blocking = false;  ///< as in CopyOptions
   bool copy = false;          ///< a new tensor even if nothing changes
+};
+
+/// How var and std compute: `t.var({.correction = 0})`, `t.std({.dims = 1, .keepdim = true})`.
+struct VarianceOptions {
+  // Nobody but the default makes it, so a list without names is no VarianceOptions but Axes:
+  // `t.var({0, 1})` names dims.
+  class Named {
+    friend VarianceOptions;
+    constexpr Named() = default;
+  };
+  Named named = {};
+  Axes dims = {};         ///< over which; default: all
+  double correction = 1;  ///< squares are divided by n - correction
+  bool keepdim = false;   ///< the reduced dims stay, with size 1
 };
 
 }  // namespace gantry

@@ -12,7 +12,8 @@ namespace gantry {
 ///
 /// Element i of a draw depends on (seed, offset, i) only and each draw advances the offset by one,
 /// so the same seed gives the same numbers on every GPU, on the simulator and on the CPU.
-/// Move-only.
+///
+/// A Generator is a handle: copies draw from one state. clone() makes an independent one.
 ///
 /// Thread safety: all members from any thread.
 class Generator {
@@ -21,9 +22,6 @@ class Generator {
   static constexpr std::uint64_t kDefaultSeed = 67280421310721;
 
   explicit Generator(Device device = Device::cpu(), std::uint64_t seed = kDefaultSeed);
-  ~Generator();
-  Generator(Generator&&) noexcept;
-  Generator& operator=(Generator&&) noexcept;
 
   /// The device whose tensors it fills.
   [[nodiscard]] Device device() const;
@@ -42,13 +40,15 @@ class Generator {
   [[nodiscard]] Tensor get_state() const;
   /// Throws: InvalidArgument unless `state` is a CPU u8 tensor of 16 elements.
   void set_state(const Tensor& state);
+  /// A generator of its own with the same seed and offset.
+  [[nodiscard]] Generator clone() const;
   /// An independent generator for one of several data-parallel ranks; the same rank always gets the
   /// same one.
   [[nodiscard]] Generator fork(std::uint64_t rank) const;
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 /// The generator that operations on tensors of `device` draw from by default.
@@ -73,31 +73,65 @@ void set_rng_state(const Tensor& state, Device device = Device::cuda());
 void set_rng_state_all(const std::vector<Tensor>& states);
 
 // Random tensors. Options and errors as in factories.hpp; `generator` must belong to the tensor's
-// device and is its default generator if null.
+// device; without one, its default generator is used.
 /// Uniform on [0, 1).
 [[nodiscard]] Tensor rand(const Shape& sizes, const TensorOptions& options = {},
-                          Generator* generator = nullptr);
+                          GeneratorRef generator = {});
+template <TensorOption T>
+[[nodiscard]] Tensor rand(const Shape& sizes, T option, GeneratorRef generator = {}) {
+  return rand(sizes, detail::only(option), generator);
+}
 /// Standard normal.
 [[nodiscard]] Tensor randn(const Shape& sizes, const TensorOptions& options = {},
-                           Generator* generator = nullptr);
+                           GeneratorRef generator = {});
+template <TensorOption T>
+[[nodiscard]] Tensor randn(const Shape& sizes, T option, GeneratorRef generator = {}) {
+  return randn(sizes, detail::only(option), generator);
+}
 /// Integers on [low, high). DTypes: i64 by default. Throws: InvalidArgument unless low < high.
 [[nodiscard]] Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes,
-                             const TensorOptions& options = {}, Generator* generator = nullptr);
+                             const TensorOptions& options = {}, GeneratorRef generator = {});
+template <TensorOption T>
+[[nodiscard]] Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes, T option,
+                             GeneratorRef generator = {}) {
+  return randint(low, high, sizes, detail::only(option), generator);
+}
 /// Integers on [0, high).
 [[nodiscard]] Tensor randint(std::int64_t high, const Shape& sizes,
-                             const TensorOptions& options = {}, Generator* generator = nullptr);
+                             const TensorOptions& options = {}, GeneratorRef generator = {});
+template <TensorOption T>
+[[nodiscard]] Tensor randint(std::int64_t high, const Shape& sizes, T option,
+                             GeneratorRef generator = {}) {
+  return randint(high, sizes, detail::only(option), generator);
+}
 /// A permutation of 0 … n-1. DTypes: i64 by default.
 [[nodiscard]] Tensor randperm(std::int64_t n, const TensorOptions& options = {},
-                              Generator* generator = nullptr);
+                              GeneratorRef generator = {});
+template <TensorOption T>
+[[nodiscard]] Tensor randperm(std::int64_t n, T option, GeneratorRef generator = {}) {
+  return randperm(n, detail::only(option), generator);
+}
 /// 1 with the probability that the element of `probability` gives, else 0; its shape, dtype,
 /// device.
-[[nodiscard]] Tensor bernoulli(const Tensor& probability, Generator* generator = nullptr);
+[[nodiscard]] Tensor bernoulli(const Tensor& probability, GeneratorRef generator = {});
 [[nodiscard]] Tensor rand_like(const Tensor& other, const TensorOptions& options = {},
-                               Generator* generator = nullptr);
+                               GeneratorRef generator = {});
+template <TensorOption T>
+[[nodiscard]] Tensor rand_like(const Tensor& other, T option, GeneratorRef generator = {}) {
+  return rand_like(other, detail::only(option), generator);
+}
 [[nodiscard]] Tensor randn_like(const Tensor& other, const TensorOptions& options = {},
-                                Generator* generator = nullptr);
+                                GeneratorRef generator = {});
+template <TensorOption T>
+[[nodiscard]] Tensor randn_like(const Tensor& other, T option, GeneratorRef generator = {}) {
+  return randn_like(other, detail::only(option), generator);
+}
 [[nodiscard]] Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
-                                  const TensorOptions& options = {},
-                                  Generator* generator = nullptr);
+                                  const TensorOptions& options = {}, GeneratorRef generator = {});
+template <TensorOption T>
+[[nodiscard]] Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
+                                  T option, GeneratorRef generator = {}) {
+  return randint_like(other, low, high, detail::only(option), generator);
+}
 
 }  // namespace gantry

@@ -1,6 +1,11 @@
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
 #include <gantry/tensor/tensor.hpp>
 
@@ -14,22 +19,52 @@
 /// for a dim out of range, InvalidArgument for one named twice.
 namespace gantry {
 
-/// Values along a dim and where they were found.
+/// Values along a dim and where they were found. Also a tuple, as PyTorch returns it:
+/// `auto [values, indices] = t.max(1)`, `std::tie(a, b) = t.max(1)`, `std::get<0>(t.max(1))`.
 struct ValuesAndIndices {
   Tensor values;
   Tensor indices;  ///< i64
+
+  /// For std::tie.
+  operator std::tuple<Tensor&, Tensor&>() { return {values, indices}; }
 };
+
+/// Element I: values for 0, indices for 1.
+template <std::size_t I>
+requires(I < 2) [[nodiscard]] Tensor& get(ValuesAndIndices& pair) {
+  return I == 0 ? pair.values : pair.indices;
+}
+template <std::size_t I>
+requires(I < 2) [[nodiscard]] const Tensor& get(const ValuesAndIndices& pair) {
+  return I == 0 ? pair.values : pair.indices;
+}
+template <std::size_t I>
+requires(I < 2) [[nodiscard]] Tensor get(ValuesAndIndices&& pair) {
+  return std::move(I == 0 ? pair.values : pair.indices);
+}
 
 /// Sum. DTypes: integers and bool give i64, else the input's; `dtype` converts the input first.
 [[nodiscard]] Tensor sum(const Tensor& self, const Axes& dims = {}, bool keepdim = false,
                          std::optional<DType> dtype = {});
+template <std::same_as<DType> T>
+[[nodiscard]] Tensor sum(const Tensor& self, T dtype) {
+  return sum(self, Axes(), false, dtype);
+}
 /// Mean of floating types; empty gives NaN. Throws: DTypeError for integers and bool without
 /// `dtype`.
 [[nodiscard]] Tensor mean(const Tensor& self, const Axes& dims = {}, bool keepdim = false,
                           std::optional<DType> dtype = {});
+template <std::same_as<DType> T>
+[[nodiscard]] Tensor mean(const Tensor& self, T dtype) {
+  return mean(self, Axes(), false, dtype);
+}
 /// Product. DTypes: as sum.
 [[nodiscard]] Tensor prod(const Tensor& self, const Axes& dims = {}, bool keepdim = false,
                           std::optional<DType> dtype = {});
+template <std::same_as<DType> T>
+[[nodiscard]] Tensor prod(const Tensor& self, T dtype) {
+  return prod(self, Axes(), false, dtype);
+}
 /// Largest element; NaN wins. Throws: ShapeError for an empty reduction.
 [[nodiscard]] Tensor amax(const Tensor& self, const Axes& dims = {}, bool keepdim = false);
 /// Smallest element; NaN wins. Throws: ShapeError for an empty reduction.
@@ -56,11 +91,28 @@ struct ValuesAndIndices {
 [[nodiscard]] Tensor norm(const Tensor& self, double p = 2, const Axes& dims = {},
                           bool keepdim = false);
 /// Variance of floating types: squared distances from the mean over n - correction.
-[[nodiscard]] Tensor var(const Tensor& self, const Axes& dims = {}, double correction = 1,
-                         bool keepdim = false);
+[[nodiscard]] Tensor var(const Tensor& self, const VarianceOptions& options = {});
+template <class T = Axes>  // a template, so that var(t, {.correction = 0}) means options
+[[nodiscard]] Tensor var(const Tensor& self, const std::type_identity_t<T>& dims,
+                         double correction = 1, bool keepdim = false) {
+  return var(self, VarianceOptions{.dims = dims, .correction = correction, .keepdim = keepdim});
+}
+/// With correction 1 if `unbiased`, else 0.
+template <std::same_as<bool> T>
+[[nodiscard]] Tensor var(const Tensor& self, T unbiased) {
+  return var(self, VarianceOptions{.correction = unbiased ? 1.0 : 0.0});
+}
 /// Square root of var.
-[[nodiscard]] Tensor std(const Tensor& self, const Axes& dims = {}, double correction = 1,
-                         bool keepdim = false);
+[[nodiscard]] Tensor std(const Tensor& self, const VarianceOptions& options = {});
+template <class T = Axes>
+[[nodiscard]] Tensor std(const Tensor& self, const std::type_identity_t<T>& dims,
+                         double correction = 1, bool keepdim = false) {
+  return std(self, VarianceOptions{.dims = dims, .correction = correction, .keepdim = keepdim});
+}
+template <std::same_as<bool> T>
+[[nodiscard]] Tensor std(const Tensor& self, T unbiased) {
+  return std(self, VarianceOptions{.correction = unbiased ? 1.0 : 0.0});
+}
 /// log(sum(exp(x))), without overflow.
 [[nodiscard]] Tensor logsumexp(const Tensor& self, const Axes& dims, bool keepdim = false);
 /// Running sum along `dim`. Shapes: the input's. DTypes: as sum.
@@ -73,3 +125,13 @@ struct ValuesAndIndices {
 [[nodiscard]] Tensor log_softmax(const Tensor& self, int dim, std::optional<DType> dtype = {});
 
 }  // namespace gantry
+
+template <>
+struct std::tuple_size<gantry::ValuesAndIndices> : std::integral_constant<std::size_t, 2> {};
+template <std::size_t I>
+struct std::tuple_element<I, gantry::ValuesAndIndices> {
+  using type = gantry::Tensor;
+};
+namespace std {
+using gantry::get;  // programs written for PyTorch say std::get<0>(t.max(1))
+}  // namespace std

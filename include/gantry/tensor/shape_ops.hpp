@@ -1,11 +1,13 @@
 #pragma once
 
-#include <span>
+#include <concepts>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <gantry/tensor/tensor.hpp>
 
-/// Joining, splitting and broadcasting.
+/// Joining, splitting, reshaping and broadcasting.
 ///
 /// Device/stream: current stream of the tensors' device; the host does not block. All tensors of
 /// one call live on one device.
@@ -26,8 +28,28 @@ namespace gantry {
                                         int dim = 0);
 /// As Tensor::chunk.
 [[nodiscard]] std::vector<Tensor> chunk(const Tensor& self, int chunks, int dim = 0);
-/// Exactly `sections` pieces; the first size % sections of them are one longer.
-[[nodiscard]] std::vector<Tensor> tensor_split(const Tensor& self, int sections, int dim = 0);
+/// As Tensor::tensor_split.
+template <std::integral T>
+[[nodiscard]] std::vector<Tensor> tensor_split(const Tensor& self, T sections, int dim = 0) {
+  return self.tensor_split(sections, dim);
+}
+[[nodiscard]] inline std::vector<Tensor> tensor_split(const Tensor& self,
+                                                      const std::vector<std::int64_t>& indices,
+                                                      int dim = 0) {
+  return self.tensor_split(indices, dim);
+}
+/// As Tensor::unbind.
+[[nodiscard]] inline std::vector<Tensor> unbind(const Tensor& self, int dim = 0) {
+  return self.unbind(dim);
+}
+/// As Tensor::transpose.
+[[nodiscard]] inline Tensor transpose(const Tensor& self, int dim0, int dim1) {
+  return self.transpose(dim0, dim1);
+}
+/// As Tensor::flatten.
+[[nodiscard]] inline Tensor flatten(const Tensor& self, int start_dim = 0, int end_dim = -1) {
+  return self.flatten(start_dim, end_dim);
+}
 /// Each element `repeats` times in a row, along `dim` or in the flat tensor.
 [[nodiscard]] Tensor repeat_interleave(const Tensor& self, std::int64_t repeats,
                                        std::optional<int> dim = {});

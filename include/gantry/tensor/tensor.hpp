@@ -8,7 +8,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <gantry/core/dims.hpp>
@@ -18,6 +20,7 @@
 #include <gantry/kernels/tensor_ref.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/axes.hpp>
+#include <gantry/tensor/generator_ref.hpp>
 #include <gantry/tensor/index.hpp>
 #include <gantry/tensor/operand.hpp>
 #include <gantry/tensor/options.hpp>
@@ -25,7 +28,6 @@
 
 namespace gantry {
 
-class Generator;
 struct ValuesAndIndices;
 
 /// An eager, strided array of up to 8 dims on one device: a cheap handle to shared memory.
@@ -47,6 +49,17 @@ class Tensor {
  public:
   /// An undefined tensor.
   Tensor() = default;
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) noexcept = default;
+  ~Tensor() = default;
+  // Assignment to a variable makes it another handle; to a view, `t[0] = x`, writes elements.
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & noexcept = default;
+  /// copy_(source): `t[0] = ones({4})`, `t.index({0}) = t[1]`.
+  Tensor& operator=(const Tensor& source) && { return copy_(source); }
+  Tensor& operator=(Tensor&& source) && { return copy_(source); }
+  /// fill_(value): `t[0] = 3.0`.
+  Tensor& operator=(const Scalar& value) && { return fill_(value); }
   /// A view of `storage` from element `offset` on, for code that builds tensors from memory.
   /// Throws: ShapeError if the layout reaches outside the storage.
   [[nodiscard]] static Tensor from_storage(const Storage& storage, const Shape& sizes,
@@ -81,6 +94,7 @@ class Tensor {
   [[nodiscard]] T* data_ptr() const {
     return static_cast<T*>(typed_data(dtype_of<std::remove_const_t<T>>));
   }
+  [[nodiscard]] void* data_ptr() const { return data(); }
   /// True if the elements lie densely in row-major order.
   [[nodiscard]] bool is_contiguous() const;
   /// True for CPU tensors in page-locked memory.
@@ -140,6 +154,14 @@ class Tensor {
   /// Pieces of the given sizes, which must add up.
   [[nodiscard]] std::vector<Tensor> split(const std::vector<std::int64_t>& sizes,
                                           int dim = 0) const;
+  /// Exactly `sections` pieces; the first size % sections of them are one longer.
+  template <std::integral T>  // a template, so that tensor_split({2}) means positions
+  [[nodiscard]] std::vector<Tensor> tensor_split(T sections, int dim = 0) const {
+    return split_sections(sections, dim);
+  }
+  /// Pieces that end before each of `indices`, and the rest.
+  [[nodiscard]] std::vector<Tensor> tensor_split(const std::vector<std::int64_t>& indices,
+                                                 int dim = 0) const;
   /// At most `chunks` pieces of equal size, the last one may be smaller.
   [[nodiscard]] std::vector<Tensor> chunk(int chunks, int dim = 0) const;
   /// One tensor for each position of `dim`.
@@ -148,7 +170,7 @@ class Tensor {
   [[nodiscard]] Tensor alias() const;
   /// select(0, i).
   [[nodiscard]] Tensor operator[](std::int64_t i) const { return select(0, i); }
-  /// Basic indexing, always a view: integers, Slice, None, Ellipsis. Throws: IndexError.
+  /// Basic indexing, always a view: integers, Slice, None, Ellipsis, bool. Throws: IndexError.
   [[nodiscard]] Tensor index(std::initializer_list<Index> indices) const;
   [[nodiscard]] Tensor index(std::span<const Index> indices) const;
   /// Writes `value`, broadcast, to index(indices); `accumulate` adds instead.
@@ -168,6 +190,8 @@ class Tensor {
   [[nodiscard]] Tensor repeat(const Dims& repeats) const;
   /// As repeat, but missing repeats are 1.
   [[nodiscard]] Tensor tile(const Dims& repeats) const;
+  /// Each element `repeats` times in a row, along `dim` or in the flat tensor.
+  [[nodiscard]] Tensor repeat_interleave(std::int64_t repeats, std::optional<int> dim = {}) const;
 
   // Moves and conversions. Same device and dtype: the tensor itself, unless `copy`.
   /// Device/stream: between two devices, ordered with both devices' current streams; the host
@@ -181,12 +205,23 @@ class Tensor {
   [[nodiscard]] Tensor to(Device device, DType dtype, ToOptions how = {}) const {
     return to(TensorOptions{.dtype = dtype, .device = device}, how);
   }
+  template <class T, std::same_as<bool> B>  // a dtype, a device or options
+  [[nodiscard]] Tensor to(const T& target, B non_blocking, bool copy = false) const {
+    return to(target, ToOptions{.non_blocking = non_blocking, .copy = copy});
+  }
+  /// to(f16), to(bf16). C++ reserves the names float() and double(): write to(f32) and to(f64).
+  [[nodiscard]] Tensor half() const { return to(DType::f16); }
+  [[nodiscard]] Tensor bfloat16() const { return to(DType::bf16); }
   [[nodiscard]] Tensor cuda(int index = -1) const { return to(Device::cuda(index)); }
   [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }
   /// to(other's dtype and device).
   [[nodiscard]] Tensor type_as(const Tensor& other) const;
   /// Overwrites with `source`, broadcast and converted, from any device. Device/stream: as to().
   Tensor& copy_(const Tensor& source, CopyOptions how = {});
+  template <std::same_as<bool> B>
+  Tensor& copy_(const Tensor& source, B non_blocking) {
+    return copy_(source, CopyOptions{.non_blocking = non_blocking});
+  }
   /// A copy of a CPU tensor in page-locked memory, or the tensor if it is there already.
   [[nodiscard]] Tensor pin_memory() const;
   /// Tells the allocator that work on `stream` uses the memory: it is reused only after that work.
@@ -233,87 +268,59 @@ class Tensor {
   [[nodiscard]] Tensor new_ones(const Shape& sizes, const TensorOptions& options = {}) const;
   [[nodiscard]] Tensor new_full(const Shape& sizes, const Scalar& value,
                                 const TensorOptions& options = {}) const;
+  template <TensorOption T>
+  [[nodiscard]] Tensor new_empty(const Shape& sizes, T option) const {
+    return new_empty(sizes, detail::only(option));
+  }
+  template <TensorOption T>
+  [[nodiscard]] Tensor new_zeros(const Shape& sizes, T option) const {
+    return new_zeros(sizes, detail::only(option));
+  }
+  template <TensorOption T>
+  [[nodiscard]] Tensor new_ones(const Shape& sizes, T option) const {
+    return new_ones(sizes, detail::only(option));
+  }
+  template <TensorOption T>
+  [[nodiscard]] Tensor new_full(const Shape& sizes, const Scalar& value, T option) const {
+    return new_full(sizes, value, detail::only(option));
+  }
 
   // Fills.
   Tensor& fill_(const Operand& value);
   Tensor& zero_();
   /// Draws from `generator`, by default the device's (random.hpp).
-  Tensor& normal_(double mean = 0, double std = 1, Generator* generator = nullptr);
-  Tensor& uniform_(double low = 0, double high = 1, Generator* generator = nullptr);
+  Tensor& normal_(double mean = 0, double std = 1, GeneratorRef generator = {});
+  Tensor& uniform_(double low = 0, double high = 1, GeneratorRef generator = {});
   /// Integers on [low, high); without bounds, all that the element type holds exactly.
-  Tensor& random_(std::int64_t low, std::int64_t high, Generator* generator = nullptr);
-  Tensor& random_(Generator* generator = nullptr);
-  Tensor& bernoulli_(double probability = 0.5, Generator* generator = nullptr);
+  Tensor& random_(std::int64_t low, std::int64_t high, GeneratorRef generator = {});
+  Tensor& random_(GeneratorRef generator = {});
+  Tensor& bernoulli_(double probability = 0.5, GeneratorRef generator = {});
 
   // Elementwise (elementwise.hpp).
-  [[nodiscard]] Tensor neg() const;
-  Tensor& neg_();
-  [[nodiscard]] Tensor abs() const;
-  Tensor& abs_();
-  [[nodiscard]] Tensor sign() const;
-  Tensor& sign_();
-  [[nodiscard]] Tensor square() const;
-  Tensor& square_();
-  [[nodiscard]] Tensor reciprocal() const;
-  Tensor& reciprocal_();
-  [[nodiscard]] Tensor sqrt() const;
-  Tensor& sqrt_();
-  [[nodiscard]] Tensor rsqrt() const;
-  Tensor& rsqrt_();
-  [[nodiscard]] Tensor exp() const;
-  Tensor& exp_();
-  [[nodiscard]] Tensor expm1() const;
-  Tensor& expm1_();
-  [[nodiscard]] Tensor log() const;
-  Tensor& log_();
-  [[nodiscard]] Tensor log2() const;
-  Tensor& log2_();
-  [[nodiscard]] Tensor log10() const;
-  Tensor& log10_();
-  [[nodiscard]] Tensor log1p() const;
-  Tensor& log1p_();
-  [[nodiscard]] Tensor sin() const;
-  Tensor& sin_();
-  [[nodiscard]] Tensor cos() const;
-  Tensor& cos_();
-  [[nodiscard]] Tensor tan() const;
-  Tensor& tan_();
-  [[nodiscard]] Tensor asin() const;
-  Tensor& asin_();
-  [[nodiscard]] Tensor acos() const;
-  Tensor& acos_();
-  [[nodiscard]] Tensor atan() const;
-  Tensor& atan_();
-  [[nodiscard]] Tensor sinh() const;
-  Tensor& sinh_();
-  [[nodiscard]] Tensor cosh() const;
-  Tensor& cosh_();
-  [[nodiscard]] Tensor tanh() const;
-  Tensor& tanh_();
-  [[nodiscard]] Tensor sigmoid() const;
-  Tensor& sigmoid_();
-  [[nodiscard]] Tensor relu() const;
-  Tensor& relu_();
-  [[nodiscard]] Tensor gelu() const;
-  Tensor& gelu_();
-  [[nodiscard]] Tensor silu() const;
-  Tensor& silu_();
-  [[nodiscard]] Tensor erf() const;
-  Tensor& erf_();
-  [[nodiscard]] Tensor floor() const;
-  Tensor& floor_();
-  [[nodiscard]] Tensor ceil() const;
-  Tensor& ceil_();
-  [[nodiscard]] Tensor round() const;
-  Tensor& round_();
-  [[nodiscard]] Tensor trunc() const;
-  Tensor& trunc_();
-  [[nodiscard]] Tensor frac() const;
-  Tensor& frac_();
-  [[nodiscard]] Tensor bitwise_not() const;
-  Tensor& bitwise_not_();
-  [[nodiscard]] Tensor logical_not() const;
-  Tensor& logical_not_();
+// clang-format off
+#define GANTRY_UNARY_NAMES(f) \
+  f(neg) f(abs) f(sign) f(square) f(reciprocal) f(sqrt) f(rsqrt) f(exp) f(expm1) f(log) f(log2) \
+  f(log10) f(log1p) f(sin) f(cos) f(tan) f(asin) f(acos) f(atan) f(sinh) f(cosh) f(tanh) \
+  f(sigmoid) f(relu) f(gelu) f(silu) f(erf) f(floor) f(ceil) f(round) f(trunc) f(frac) \
+  f(bitwise_not) f(logical_not)
+#define GANTRY_BINARY_NAMES(f) \
+  f(mul) f(floor_divide) f(remainder) f(fmod) f(pow) f(atan2) f(minimum) f(maximum) \
+  f(bitwise_and) f(bitwise_or) f(bitwise_xor) f(bitwise_left_shift) f(bitwise_right_shift) \
+  f(logical_and) f(logical_or) f(logical_xor) f(eq) f(ne) f(lt) f(le) f(gt) f(ge)
+// clang-format on
+// Of each name op, the members op and op_.
+#define GANTRY_UNARY(op)           \
+  [[nodiscard]] Tensor op() const; \
+  Tensor& op##_();
+#define GANTRY_BINARY(op)                              \
+  [[nodiscard]] Tensor op(const Operand& other) const; \
+  Tensor& op##_(const Operand& other);
+  GANTRY_UNARY_NAMES(GANTRY_UNARY)
+  GANTRY_BINARY_NAMES(GANTRY_BINARY)
+#undef GANTRY_UNARY
+#undef GANTRY_BINARY
+#undef GANTRY_UNARY_NAMES
+#undef GANTRY_BINARY_NAMES
   [[nodiscard]] Tensor isnan() const;
   [[nodiscard]] Tensor isinf() const;
   [[nodiscard]] Tensor isfinite() const;
@@ -322,51 +329,9 @@ class Tensor {
   [[nodiscard]] Tensor sub(const Operand& other, const Scalar& alpha = 1) const;
   Tensor& sub_(const Operand& other, const Scalar& alpha = 1);
   [[nodiscard]] Tensor div(const Operand& other, RoundingMode mode = RoundingMode::none) const;
+  [[nodiscard]] Tensor div(const Operand& other, std::string_view mode) const;
   Tensor& div_(const Operand& other, RoundingMode mode = RoundingMode::none);
-  [[nodiscard]] Tensor mul(const Operand& other) const;
-  Tensor& mul_(const Operand& other);
-  [[nodiscard]] Tensor floor_divide(const Operand& other) const;
-  Tensor& floor_divide_(const Operand& other);
-  [[nodiscard]] Tensor remainder(const Operand& other) const;
-  Tensor& remainder_(const Operand& other);
-  [[nodiscard]] Tensor fmod(const Operand& other) const;
-  Tensor& fmod_(const Operand& other);
-  [[nodiscard]] Tensor pow(const Operand& other) const;
-  Tensor& pow_(const Operand& other);
-  [[nodiscard]] Tensor atan2(const Operand& other) const;
-  Tensor& atan2_(const Operand& other);
-  [[nodiscard]] Tensor minimum(const Operand& other) const;
-  Tensor& minimum_(const Operand& other);
-  [[nodiscard]] Tensor maximum(const Operand& other) const;
-  Tensor& maximum_(const Operand& other);
-  [[nodiscard]] Tensor bitwise_and(const Operand& other) const;
-  Tensor& bitwise_and_(const Operand& other);
-  [[nodiscard]] Tensor bitwise_or(const Operand& other) const;
-  Tensor& bitwise_or_(const Operand& other);
-  [[nodiscard]] Tensor bitwise_xor(const Operand& other) const;
-  Tensor& bitwise_xor_(const Operand& other);
-  [[nodiscard]] Tensor bitwise_left_shift(const Operand& other) const;
-  Tensor& bitwise_left_shift_(const Operand& other);
-  [[nodiscard]] Tensor bitwise_right_shift(const Operand& other) const;
-  Tensor& bitwise_right_shift_(const Operand& other);
-  [[nodiscard]] Tensor logical_and(const Operand& other) const;
-  Tensor& logical_and_(const Operand& other);
-  [[nodiscard]] Tensor logical_or(const Operand& other) const;
-  Tensor& logical_or_(const Operand& other);
-  [[nodiscard]] Tensor logical_xor(const Operand& other) const;
-  Tensor& logical_xor_(const Operand& other);
-  [[nodiscard]] Tensor eq(const Operand& other) const;
-  Tensor& eq_(const Operand& other);
-  [[nodiscard]] Tensor ne(const Operand& other) const;
-  Tensor& ne_(const Operand& other);
-  [[nodiscard]] Tensor lt(const Operand& other) const;
-  Tensor& lt_(const Operand& other);
-  [[nodiscard]] Tensor le(const Operand& other) const;
-  Tensor& le_(const Operand& other);
-  [[nodiscard]] Tensor gt(const Operand& other) const;
-  Tensor& gt_(const Operand& other);
-  [[nodiscard]] Tensor ge(const Operand& other) const;
-  Tensor& ge_(const Operand& other);
+  Tensor& div_(const Operand& other, std::string_view mode);
   [[nodiscard]] Tensor clamp(std::optional<Operand> low, std::optional<Operand> high = {}) const;
   Tensor& clamp_(std::optional<Operand> low, std::optional<Operand> high = {});
   [[nodiscard]] Tensor lerp(const Tensor& end, const Operand& weight) const;
@@ -377,6 +342,8 @@ class Tensor {
   Tensor& addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value = 1);
   [[nodiscard]] Tensor nan_to_num(double nan = 0, std::optional<double> posinf = {},
                                   std::optional<double> neginf = {}) const;
+  Tensor& nan_to_num_(double nan = 0, std::optional<double> posinf = {},
+                      std::optional<double> neginf = {});
   [[nodiscard]] Tensor where(const Tensor& condition, const Operand& other) const;
   [[nodiscard]] Tensor masked_fill(const Tensor& mask, const Operand& value) const;
   Tensor& masked_fill_(const Tensor& mask, const Operand& value);
@@ -385,17 +352,32 @@ class Tensor {
   Tensor& operator-=(const Operand& other) { return sub_(other); }
   Tensor& operator*=(const Operand& other) { return mul_(other); }
   Tensor& operator/=(const Operand& other) { return div_(other); }
+  Tensor& operator%=(const Operand& other) { return remainder_(other); }
   Tensor& operator&=(const Operand& other) { return bitwise_and_(other); }
   Tensor& operator|=(const Operand& other) { return bitwise_or_(other); }
   Tensor& operator^=(const Operand& other) { return bitwise_xor_(other); }
+  Tensor& operator<<=(const Operand& other) { return bitwise_left_shift_(other); }
+  Tensor& operator>>=(const Operand& other) { return bitwise_right_shift_(other); }
 
   // Reductions (reductions.hpp).
   [[nodiscard]] Tensor sum(const Axes& dims = {}, bool keepdim = false,
                            std::optional<DType> dtype = {}) const;
+  template <std::same_as<DType> T>
+  [[nodiscard]] Tensor sum(T dtype) const {
+    return sum(Axes(), false, dtype);
+  }
   [[nodiscard]] Tensor mean(const Axes& dims = {}, bool keepdim = false,
                             std::optional<DType> dtype = {}) const;
+  template <std::same_as<DType> T>
+  [[nodiscard]] Tensor mean(T dtype) const {
+    return mean(Axes(), false, dtype);
+  }
   [[nodiscard]] Tensor prod(const Axes& dims = {}, bool keepdim = false,
                             std::optional<DType> dtype = {}) const;
+  template <std::same_as<DType> T>
+  [[nodiscard]] Tensor prod(T dtype) const {
+    return prod(Axes(), false, dtype);
+  }
   [[nodiscard]] Tensor amax(const Axes& dims = {}, bool keepdim = false) const;
   [[nodiscard]] Tensor amin(const Axes& dims = {}, bool keepdim = false) const;
   [[nodiscard]] Tensor max() const;
@@ -408,10 +390,26 @@ class Tensor {
   [[nodiscard]] Tensor all(const Axes& dims = {}, bool keepdim = false) const;
   [[nodiscard]] Tensor count_nonzero(const Axes& dims = {}) const;
   [[nodiscard]] Tensor norm(double p = 2, const Axes& dims = {}, bool keepdim = false) const;
-  [[nodiscard]] Tensor var(const Axes& dims = {}, double correction = 1,
-                           bool keepdim = false) const;
-  [[nodiscard]] Tensor std(const Axes& dims = {}, double correction = 1,
-                           bool keepdim = false) const;
+  [[nodiscard]] Tensor var(const VarianceOptions& options = {}) const;
+  template <class T = Axes>  // a template, so that var({.correction = 0}) means options
+  [[nodiscard]] Tensor var(const std::type_identity_t<T>& dims, double correction = 1,
+                           bool keepdim = false) const {
+    return var(VarianceOptions{.dims = dims, .correction = correction, .keepdim = keepdim});
+  }
+  template <std::same_as<bool> T>
+  [[nodiscard]] Tensor var(T unbiased) const {
+    return var(VarianceOptions{.correction = unbiased ? 1.0 : 0.0});
+  }
+  [[nodiscard]] Tensor std(const VarianceOptions& options = {}) const;
+  template <class T = Axes>  // a template, so that std({.correction = 0}) means options
+  [[nodiscard]] Tensor std(const std::type_identity_t<T>& dims, double correction = 1,
+                           bool keepdim = false) const {
+    return std(VarianceOptions{.dims = dims, .correction = correction, .keepdim = keepdim});
+  }
+  template <std::same_as<bool> T>
+  [[nodiscard]] Tensor std(T unbiased) const {
+    return std(VarianceOptions{.correction = unbiased ? 1.0 : 0.0});
+  }
   [[nodiscard]] Tensor logsumexp(const Axes& dims, bool keepdim = false) const;
   [[nodiscard]] Tensor cumsum(int dim, std::optional<DType> dtype = {}) const;
   [[nodiscard]] Tensor cumprod(int dim, std::optional<DType> dtype = {}) const;
@@ -427,6 +425,10 @@ class Tensor {
   [[nodiscard]] Tensor outer(const Tensor& other) const;
   [[nodiscard]] Tensor addmm(const Tensor& mat1, const Tensor& mat2, const Scalar& beta = 1,
                              const Scalar& alpha = 1) const;
+  [[nodiscard]] Tensor addmv(const Tensor& matrix, const Tensor& vector, const Scalar& beta = 1,
+                             const Scalar& alpha = 1) const;
+  [[nodiscard]] Tensor baddbmm(const Tensor& batch1, const Tensor& batch2, const Scalar& beta = 1,
+                               const Scalar& alpha = 1) const;
 
   // Indexing by tensors (indexing.hpp).
   [[nodiscard]] Tensor index_select(int dim, const Tensor& index) const;
@@ -448,6 +450,10 @@ class Tensor {
   [[nodiscard]] Tensor view_dtype(DType dtype) const;
   // A contiguous CPU copy, complete on return.
   [[nodiscard]] Tensor to_host(DType dtype) const;
+  [[nodiscard]] std::vector<Tensor> split_sections(std::int64_t sections, int dim) const;
+  // copy_ and fill_ as parts of `op`, whose name errors carry.
+  Tensor& copy_as(std::string_view op, const Tensor& source, CopyOptions how = {});
+  Tensor& fill_as(std::string_view op, const Operand& value);
   // A view of the same storage; no check.
   [[nodiscard]] Tensor restride(const Shape& sizes, const Dims& strides, std::int64_t offset) const;
 

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+
+namespace gantry {
+
+class Generator;
+
+/// A parameter that says which generator a random operation draws from: a Generator, a pointer to
+/// one, or nothing (also a null pointer), which means the default generator of the tensor's device.
+///
+/// Borrows the generator: meant for parameters only, never to be stored.
+class GeneratorRef {
+ public:
+  GeneratorRef() = default;
+  GeneratorRef(std::nullptr_t) {}
+  GeneratorRef(Generator& generator) : generator_(&generator) {}
+  GeneratorRef(Generator&& generator) : generator_(&generator) {}
+  GeneratorRef(Generator* generator) : generator_(generator) {}
+
+  /// The generator, or nullptr for the default one.
+  [[nodiscard]] Generator* get() const { return generator_; }
+
+ private:
+  Generator* generator_ = nullptr;
+};
+
+}  // namespace gantry
