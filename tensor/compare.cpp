@@ -90,7 +90,8 @@ Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) {
   if (mask.dtype() != DType::bool_) {
     throw DTypeError(
         fmt::format("{}: masked_fill_ only supports boolean masks, but got mask with dtype {}", kOp,
-                    torch_name(mask.dtype())));
+                    torch_name(mask.dtype())),
+        device().str());
   }
   if (!value.is_tensor()) {
     // A number takes the tensor's type: it may be of a higher category.
@@ -101,10 +102,12 @@ Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) {
     return *this;
   }
   if (value.tensor().dim() != 0) {
-    throw ShapeError(fmt::format(
-        "{}: masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {} "
-        "dimension(s).",
-        kOp, value.tensor().dim()));
+    throw ShapeError(
+        fmt::format(
+            "{}: masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {} "
+            "dimension(s).",
+            kOp, value.tensor().dim()),
+        device().str());
   }
   detail::common_device(kOp, {{"self", *this}, {"value", value.tensor()}},
                         detail::CpuScalars::allowed);

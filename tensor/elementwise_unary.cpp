@@ -54,7 +54,8 @@ Tensor run(std::string_view name, UnaryOp op, Domain domain, Tensor* out, const 
   if (op == UnaryOp::neg && dtype == DType::bool_) {
     throw DTypeError(
         "neg: Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
-        "invert a mask, use the `~` or `logical_not()` operator instead.");
+        "invert a mask, use the `~` or `logical_not()` operator instead.",
+        self.device().str());
   }
   check_domain(name, domain, dtype);
   const bool floating = is_floating_point(dtype);

@@ -225,7 +225,8 @@ Tensor triangle(std::string_view op, const Tensor& self, bool lower, std::int64_
   detail::check_defined(op, "self", self);
   if (self.dim() < 2) {
     throw ShapeError(fmt::format("{}: input tensor must have at least 2 dimensions, but got {}", op,
-                                 self.sizes().str()));
+                                 self.sizes().str()),
+                     self.device().str());
   }
   Tensor result = empty_like(self);
   if (self.numel() > 0) {
@@ -246,9 +247,7 @@ Tensor Tensor::tril(std::int64_t diagonal) const { return gantry::tril(*this, di
 Tensor Tensor::triu(std::int64_t diagonal) const { return gantry::triu(*this, diagonal); }
 
 Tensor from_blob(void* data, const Shape& sizes, const TensorOptions& options) {
-  detail::check_sizes("from_blob", sizes);
-  static_cast<void>(detail::checked_numel("from_blob", sizes));
-  return from_blob(data, sizes, detail::contiguous_strides(sizes), {}, options);
+  return detail::dense_from_blob(data, sizes, {}, options);
 }
 
 Tensor from_blob(void* data, const Shape& sizes, const Dims& strides,
@@ -277,6 +276,13 @@ Tensor from_blob(void* data, const Shape& sizes, const Dims& strides,
 }
 
 namespace detail {
+
+Tensor dense_from_blob(void* data, const Shape& sizes, std::function<void(void*)> deleter,
+                       const TensorOptions& options) {
+  check_sizes("from_blob", sizes);
+  static_cast<void>(checked_numel("from_blob", sizes));
+  return from_blob(data, sizes, contiguous_strides(sizes), std::move(deleter), options);
+}
 
 Tensor tensor_from_host(const void* data, DType source, const Shape& sizes,
                         const TensorOptions& options) {

@@ -31,7 +31,8 @@ Scalar Tensor::item() const {
   detail::check_defined("item", "self", *this);
   if (numel() != 1) {
     throw InvalidArgument(
-        fmt::format("item: a Tensor with {} elements cannot be converted to Scalar", numel()));
+        fmt::format("item: a Tensor with {} elements cannot be converted to Scalar", numel()),
+        device().str());
   }
   if (is_cpu()) return scalar_at(data(), dtype());
   const Stream stream = Stream::current(device());

@@ -31,7 +31,8 @@ void check_index_dims(std::string_view op, const Tensor& self, const Tensor& ind
     throw ShapeError(
         fmt::format("{}(): Index tensor must have the same number of dimensions as {} tensor, but "
                     "got {} and {}",
-                    op, other, index.dim(), self.dim()));
+                    op, other, index.dim(), self.dim()),
+        self.device().str());
   }
 }
 
@@ -78,9 +79,11 @@ Tensor index_select(const Tensor& self, int dim, const Tensor& index) {
   const int axis = detail::wrap_dim("index_select", dim, self.dim());
   check_index_dtype("index_select", index);
   if (index.dim() > 1) {
-    throw ShapeError(fmt::format(
-        "index_select(): Index is supposed to be a vector, but got dim: {} with shape {}",
-        index.dim(), index.sizes().str()));
+    throw ShapeError(
+        fmt::format(
+            "index_select(): Index is supposed to be a vector, but got dim: {} with shape {}",
+            index.dim(), index.sizes().str()),
+        self.device().str());
   }
   const Tensor source = at_least_1d(self);
   Shape sizes = source.sizes();
@@ -99,9 +102,11 @@ Tensor gather(const Tensor& self, int dim, const Tensor& index) {
   const Tensor positions = at_least_1d(index);
   check_index_dims("gather", source, positions, "input");
   if (!fits(positions, source, axis)) {
-    throw ShapeError(fmt::format(
-        "gather(): Expected index {} to be no larger than self {} apart from dimension {}",
-        positions.sizes().str(), source.sizes().str(), axis));
+    throw ShapeError(
+        fmt::format(
+            "gather(): Expected index {} to be no larger than self {} apart from dimension {}",
+            positions.sizes().str(), source.sizes().str(), axis),
+        self.device().str());
   }
   const Tensor out = empty(positions.sizes(), {.dtype = self.dtype(), .device = self.device()});
   kernels::gather(detail::target_of(self), out.ref(), source.ref(), axis, positions.ref());

@@ -177,7 +177,8 @@ Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
 Tensor& Tensor::normal_(double mean, double std, GeneratorRef generator) {
   check_floating("normal_", dtype());
   if (!(std >= 0)) {
-    throw InvalidArgument(fmt::format("normal_: normal expects std >= 0.0, but found std {}", std));
+    throw InvalidArgument(fmt::format("normal_: normal expects std >= 0.0, but found std {}", std),
+                          device().str());
   }
   detail::check_writable("normal_", *this);
   Generator& source = generator_for("normal_", device(), generator);
@@ -188,9 +189,11 @@ Tensor& Tensor::normal_(double mean, double std, GeneratorRef generator) {
 Tensor& Tensor::uniform_(double low, double high, GeneratorRef generator) {
   check_floating("uniform_", dtype());
   if (!(low <= high)) {
-    throw InvalidArgument(fmt::format(
-        "uniform_: uniform_ expects to return a [from, to) range, but found from={} > to={}", low,
-        high));
+    throw InvalidArgument(
+        fmt::format(
+            "uniform_: uniform_ expects to return a [from, to) range, but found from={} > to={}",
+            low, high),
+        device().str());
   }
   detail::check_writable("uniform_", *this);
   Generator& source = generator_for("uniform_", device(), generator);
@@ -219,7 +222,8 @@ Tensor& Tensor::random_(GeneratorRef generator) {
 Tensor& Tensor::bernoulli_(double probability, GeneratorRef generator) {
   if (!(probability >= 0 && probability <= 1)) {
     throw InvalidArgument(
-        fmt::format("bernoulli_: bernoulli_ expects p to be in [0, 1], but got p={}", probability));
+        fmt::format("bernoulli_: bernoulli_ expects p to be in [0, 1], but got p={}", probability),
+        device().str());
   }
   detail::check_writable("bernoulli_", *this);
   Generator& source = generator_for("bernoulli_", device(), generator);

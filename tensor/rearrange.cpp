@@ -58,13 +58,14 @@ Tensor folded(const Tensor& self, int dim) {
 Tensor Tensor::roll(const Axes& shifts, const Axes& axes) const {
   detail::check_defined("roll", "self", *this);
   const Dims& amounts = shifts.dims();
-  if (amounts.empty()) throw InvalidArgument("roll: `shifts` required");
+  if (amounts.empty()) throw InvalidArgument("roll: `shifts` required", device().str());
   if (axes.all() && amounts.size() == 1) {
     return dim() == 0 ? clone() : roll_one(reshape({numel()}), amounts[0], 0).view(sizes());
   }
   if (axes.dims().size() != amounts.size()) {
     throw ShapeError(fmt::format("roll: shifts and dimensions must align. shifts: {}, dims:{}",
-                                 amounts.size(), axes.dims().size()));
+                                 amounts.size(), axes.dims().size()),
+                     device().str());
   }
   Dims dims;
   for (const std::int64_t d : axes.dims()) dims.push_back(detail::wrap_dim("roll", d, dim()));
@@ -82,7 +83,8 @@ Tensor Tensor::repeat(const Dims& repeats) const {
     throw ShapeError(
         fmt::format("repeat: Number of dimensions of repeat dims can not be smaller than number of "
                     "dimensions of tensor, but got {} and {}",
-                    repeats.size(), dim()));
+                    repeats.size(), dim()),
+        device().str());
   }
   Shape padded = sizes();
   while (padded.size() < repeats.size()) padded.insert(0, 1);
@@ -90,10 +92,11 @@ Tensor Tensor::repeat(const Dims& repeats) const {
   for (int d = 0; d < target.size(); ++d) {
     if (repeats[d] < 0) {
       throw ShapeError(fmt::format("repeat: Trying to create tensor with negative dimension {}: {}",
-                                   repeats[d], repeats.str()));
+                                   repeats[d], repeats.str()),
+                       device().str());
     }
     if (__builtin_mul_overflow(target[d], repeats[d], &target[d])) {
-      throw ShapeError("repeat: expected a shape of less than 2^63 elements");
+      throw ShapeError("repeat: expected a shape of less than 2^63 elements", device().str());
     }
   }
   if (detail::checked_numel("repeat", target) == 0) return empty(target, options());
@@ -120,13 +123,15 @@ Tensor repeat_interleave(const Tensor& self, std::int64_t repeats, std::optional
   detail::check_defined("repeat_interleave", "self", self);
   if (repeats < 0) {
     throw InvalidArgument(
-        fmt::format("repeat_interleave: repeats must be non-negative, but got {}", repeats));
+        fmt::format("repeat_interleave: repeats must be non-negative, but got {}", repeats),
+        self.device().str());
   }
   const Tensor source = dim && self.dim() > 0 ? self : self.reshape({self.numel()});
   const int at = detail::wrap_dim("repeat_interleave", dim.value_or(0), source.dim());
   Shape target = source.sizes();
   if (__builtin_mul_overflow(target[at], repeats, &target[at])) {
-    throw ShapeError("repeat_interleave: expected a shape of less than 2^63 elements");
+    throw ShapeError("repeat_interleave: expected a shape of less than 2^63 elements",
+                     self.device().str());
   }
   if (detail::checked_numel("repeat_interleave", target) == 0) {
     return empty(target, self.options());

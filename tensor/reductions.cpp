@@ -71,7 +71,8 @@ void check_floating(std::string_view op, const Tensor& self) {
   detail::check_defined(op, "self", self);
   if (!is_floating_point(self.dtype())) {
     throw DTypeError(fmt::format("{}: expected a tensor of a floating type, but got {}", op,
-                                 torch_name(self.dtype())));
+                                 torch_name(self.dtype())),
+                     self.device().str());
   }
 }
 
@@ -88,8 +89,8 @@ void check_not_empty(std::string_view op, const Tensor& self, const Axes& axes, 
   if (axes.all()) refuse_empty(op);
   for (const std::int64_t d : dims) {
     if (self.size(static_cast<int>(d)) == 0) {
-      throw ShapeError(
-          fmt::format("{}(): Expected reduction dim {} to have non-zero size.", op, d));
+      throw ShapeError(fmt::format("{}(): Expected reduction dim {} to have non-zero size.", op, d),
+                       self.device().str());
     }
   }
 }
@@ -190,10 +191,11 @@ Tensor mean(const Tensor& self, const Axes& dims, bool keepdim, std::optional<DT
   detail::check_defined("mean", "self", self);
   const DType result = dtype.value_or(self.dtype());
   if (!is_floating_point(result)) {
-    throw DTypeError(fmt::format(
-        "mean(): could not infer output dtype. {} dtype must be either a floating point or complex "
-        "dtype. Got: {}",
-        dtype ? "Optional" : "Input", torch_name(result)));
+    throw DTypeError(fmt::format("mean(): could not infer output dtype. {} dtype must be either a "
+                                 "floating point or complex "
+                                 "dtype. Got: {}",
+                                 dtype ? "Optional" : "Input", torch_name(result)),
+                     self.device().str());
   }
   const ReducedDims how = reduced_dims("mean", self, dims);
   return run(Reduction::sum, self, how, keepdim, result, static_cast<double>(how.length));

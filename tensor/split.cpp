@@ -16,7 +16,8 @@ namespace {
 int sliceable_dim(std::string_view op, const Tensor& self, int dim) {
   detail::check_defined(op, "self", self);
   if (self.dim() == 0) {
-    throw IndexError(fmt::format("{}: cannot be applied to a 0-dim tensor", op));
+    throw IndexError(fmt::format("{}: cannot be applied to a 0-dim tensor", op),
+                     self.device().str());
   }
   return detail::wrap_dim(op, dim, self.dim());
 }
@@ -26,9 +27,10 @@ int sliceable_dim(std::string_view op, const Tensor& self, int dim) {
 Tensor Tensor::slice(int dim, std::optional<std::int64_t> start, std::optional<std::int64_t> end,
                      std::int64_t step) const {
   const int at = sliceable_dim("slice", *this, dim);
-  if (step == 0) throw IndexError("slice: slice step cannot be zero");
+  if (step == 0) throw IndexError("slice: slice step cannot be zero", device().str());
   if (step < 0) {
-    throw IndexError(fmt::format("slice: step must be greater than zero, but got {}", step));
+    throw IndexError(fmt::format("slice: step must be greater than zero, but got {}", step),
+                     device().str());
   }
   const std::int64_t size = sizes()[at];
   const auto clamped = [size](std::int64_t bound) {
@@ -48,17 +50,20 @@ Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
   const int at = sliceable_dim("narrow", *this, dim);
   const std::int64_t size = sizes()[at];
   if (length < 0) {
-    throw ShapeError(fmt::format("narrow: length must be non-negative, but got {}", length));
+    throw ShapeError(fmt::format("narrow: length must be non-negative, but got {}", length),
+                     device().str());
   }
   if (start < -size || start > size) {
     throw IndexError(
         fmt::format("narrow: start out of range (expected to be in range of [{}, {}], but got {})",
-                    -size, size, start));
+                    -size, size, start),
+        device().str());
   }
   const std::int64_t first = start < 0 ? start + size : start;
   if (length > size - first) {
     throw ShapeError(fmt::format("narrow: start ({}) + length ({}) exceeds dimension size ({}).",
-                                 first, length, size));
+                                 first, length, size),
+                     device().str());
   }
   Shape new_sizes = sizes();
   new_sizes[at] = length;
@@ -70,7 +75,8 @@ Tensor Tensor::select(int dim, std::int64_t index) const {
   const std::int64_t size = sizes()[at];
   if (index < -size || index >= size) {
     throw IndexError(fmt::format("select: index {} is out of bounds for dimension {} with size {}",
-                                 index, at, size));
+                                 index, at, size),
+                     device().str());
   }
   Shape new_sizes = sizes();
   Dims new_strides = strides();
@@ -84,13 +90,16 @@ std::vector<Tensor> Tensor::split(std::int64_t size, int dim) const {
   const int at = sliceable_dim("split", *this, dim);
   const std::int64_t length = sizes()[at];
   if (size < 0) {
-    throw ShapeError(fmt::format(
-        "split: split expects split_size be non-negative, but got split_size={}", size));
+    throw ShapeError(
+        fmt::format("split: split expects split_size be non-negative, but got split_size={}", size),
+        device().str());
   }
   if (size == 0 && length != 0) {
-    throw ShapeError(fmt::format(
-        "split: split_size can only be 0 if dimension size is 0, but got dimension size of {}",
-        length));
+    throw ShapeError(
+        fmt::format(
+            "split: split_size can only be 0 if dimension size is 0, but got dimension size of {}",
+            length),
+        device().str());
   }
   std::vector<Tensor> pieces;
   std::int64_t start = 0;
@@ -112,10 +121,12 @@ std::vector<Tensor> Tensor::split(const std::vector<std::int64_t>& sizes, int di
     if (valid) sum += size;
   }
   if (!valid || sum != length) {
-    throw ShapeError(fmt::format(
-        "split: split_with_sizes expects split_sizes have only non-negative entries that sum "
-        "exactly to {} (input tensor's size at dimension {}), but got split_sizes=[{}]",
-        length, at, fmt::join(sizes, ", ")));
+    throw ShapeError(
+        fmt::format(
+            "split: split_with_sizes expects split_sizes have only non-negative entries that sum "
+            "exactly to {} (input tensor's size at dimension {}), but got split_sizes=[{}]",
+            length, at, fmt::join(sizes, ", ")),
+        device().str());
   }
   std::vector<Tensor> pieces;
   std::int64_t start = 0;
@@ -130,7 +141,8 @@ std::vector<Tensor> Tensor::chunk(int chunks, int dim) const {
   const int at = sliceable_dim("chunk", *this, dim);
   if (chunks <= 0) {
     throw InvalidArgument(
-        fmt::format("chunk: chunk expects `chunks` to be greater than 0, got: {}", chunks));
+        fmt::format("chunk: chunk expects `chunks` to be greater than 0, got: {}", chunks),
+        device().str());
   }
   const std::int64_t length = sizes()[at];
   if (length == 0) {
@@ -150,7 +162,8 @@ std::vector<Tensor> Tensor::split_sections(std::int64_t sections, int dim) const
   const int at = sliceable_dim("tensor_split", *this, dim);
   if (sections <= 0) {
     throw InvalidArgument(
-        fmt::format("tensor_split: number of sections must be larger than 0, got {}", sections));
+        fmt::format("tensor_split: number of sections must be larger than 0, got {}", sections),
+        device().str());
   }
   const std::int64_t length = size(at);
   std::vector<std::int64_t> sizes;

@@ -66,7 +66,8 @@ int checked_dim(const Tensor& tensor, std::string_view op, int dim) {
   detail::check_defined(op, "self", tensor);
   if (tensor.dim() == 0) {
     throw IndexError(
-        fmt::format("{}: Dimension specified as {} but tensor has no dimensions", op, dim));
+        fmt::format("{}: Dimension specified as {} but tensor has no dimensions", op, dim),
+        tensor.device().str());
   }
   return detail::wrap_dim(op, dim, tensor.dim());
 }
@@ -88,7 +89,8 @@ void* Tensor::typed_data(DType dtype) const {
   detail::check_defined("data_ptr", "self", *this);
   if (dtype != impl_->dtype) {
     throw DTypeError(fmt::format("data_ptr: expected scalar type {} but found {}",
-                                 torch_name(dtype), torch_name(impl_->dtype)));
+                                 torch_name(dtype), torch_name(impl_->dtype)),
+                     device().str());
   }
   return data();
 }
@@ -130,7 +132,8 @@ Tensor Tensor::view(const Shape& sizes) const {
   if (!layout) {
     throw ShapeError(
         "view: view size is not compatible with input tensor's size and stride (at least one "
-        "dimension spans across two contiguous subspaces). Use .reshape(...) instead.");
+        "dimension spans across two contiguous subspaces). Use .reshape(...) instead.",
+        device().str());
   }
   return restride(target, *layout, storage_offset());
 }
@@ -154,11 +157,13 @@ Tensor Tensor::view_dtype(DType dtype) const {
     const auto change = fmt::format("to view {} as {} (different element sizes), but got",
                                     torch_name(this->dtype()), torch_name(dtype));
     if (dim() == 0) {
-      throw ShapeError(fmt::format("view: self.dim() cannot be 0 {} a 0-dim tensor", change));
+      throw ShapeError(fmt::format("view: self.dim() cannot be 0 {} a 0-dim tensor", change),
+                       device().str());
     }
     if (strides().back() != 1) {
       throw ShapeError(
-          fmt::format("view: self.stride(-1) must be 1 {} {}", change, strides().back()));
+          fmt::format("view: self.stride(-1) must be 1 {} {}", change, strides().back()),
+          device().str());
     }
     const int last = dim() - 1;
     if (from < to) {
@@ -166,7 +171,8 @@ Tensor Tensor::view_dtype(DType dtype) const {
       const auto require = [&](std::string_view what, std::int64_t value) {
         if (value % ratio == 0) return;
         throw ShapeError(
-            fmt::format("view: {} must be divisible by {} {} {}", what, ratio, change, value));
+            fmt::format("view: {} must be divisible by {} {} {}", what, ratio, change, value),
+            device().str());
       };
       require("self.size(-1)", sizes().back());
       require("self.storage_offset()", offset);

@@ -28,7 +28,8 @@ Tensor Tensor::t() const {
   detail::check_defined("t", "self", *this);
   if (dim() > 2) {
     throw ShapeError(
-        fmt::format("t: expects a tensor with <= 2 dimensions, but self is {}D", dim()));
+        fmt::format("t: expects a tensor with <= 2 dimensions, but self is {}D", dim()),
+        device().str());
   }
   return dim() < 2 ? alias() : transpose(0, 1);
 }
@@ -36,10 +37,12 @@ Tensor Tensor::t() const {
 Tensor Tensor::permute(const Dims& dims) const {
   detail::check_defined("permute", "self", *this);
   if (dims.size() != dim()) {
-    throw ShapeError(fmt::format(
-        "permute: number of dimensions in the tensor input does not match the length of the "
-        "desired ordering of dimensions i.e. input.dim() = {} is not equal to len(dims) = {}",
-        dim(), dims.size()));
+    throw ShapeError(
+        fmt::format(
+            "permute: number of dimensions in the tensor input does not match the length of the "
+            "desired ordering of dimensions i.e. input.dim() = {} is not equal to len(dims) = {}",
+            dim(), dims.size()),
+        device().str());
   }
   Shape new_sizes = sizes();
   Dims new_strides = strides();
@@ -48,7 +51,8 @@ Tensor Tensor::permute(const Dims& dims) const {
     const int from = detail::wrap_dim("permute", dims[d], dim());
     if ((seen & (1u << from)) != 0) {
       throw ShapeError(
-          fmt::format("permute: duplicate dims are not allowed, but got {}", dims.str()));
+          fmt::format("permute: duplicate dims are not allowed, but got {}", dims.str()),
+          device().str());
     }
     seen |= 1u << from;
     new_sizes[d] = sizes()[from];
@@ -60,10 +64,12 @@ Tensor Tensor::permute(const Dims& dims) const {
 Tensor Tensor::movedim(const Axes& source, const Axes& destination) const {
   detail::check_defined("movedim", "self", *this);
   if (source.dims().size() != destination.dims().size()) {
-    throw ShapeError(fmt::format(
-        "movedim: Invalid source or destination dims: source ({} dims) should contain the same "
-        "number of dims as destination ({} dims)",
-        source.dims().str(), destination.dims().str()));
+    throw ShapeError(
+        fmt::format(
+            "movedim: Invalid source or destination dims: source ({} dims) should contain the same "
+            "number of dims as destination ({} dims)",
+            source.dims().str(), destination.dims().str()),
+        device().str());
   }
   if (source.all()) return alias();
   const Dims from = detail::wrap_dims("movedim", source, dim());
@@ -111,7 +117,8 @@ Tensor Tensor::flatten(int start_dim, int end_dim) const {
   const int last = detail::wrap_dim("flatten", end_dim, dim());
   if (first > last) {
     throw ShapeError(fmt::format("flatten: start_dim cannot come after end_dim, but got {} and {}",
-                                 start_dim, end_dim));
+                                 start_dim, end_dim),
+                     device().str());
   }
   if (dim() == 0) return reshape({1});
   Shape target;
@@ -129,7 +136,7 @@ Tensor Tensor::unflatten(int dim, const Shape& sizes) const {
   detail::check_defined("unflatten", "self", *this);
   const int at = detail::wrap_dim("unflatten", dim, this->dim());
   if (sizes.empty() || this->dim() == 0) {
-    throw ShapeError("unflatten: expected a dim to cut up and at least one size");
+    throw ShapeError("unflatten: expected a dim to cut up and at least one size", device().str());
   }
   const Shape pieces = detail::infer_sizes("unflatten", sizes, this->sizes()[at]);
   Shape new_sizes = this->sizes();
@@ -168,7 +175,8 @@ Tensor Tensor::diagonal(std::int64_t offset, int dim1, int dim2) const {
   const int column = detail::wrap_dim("diagonal", dim2, dim());
   if (row == column) {
     throw ShapeError(
-        fmt::format("diagonal: diagonal dimensions cannot be identical {}, {}", dim1, dim2));
+        fmt::format("diagonal: diagonal dimensions cannot be identical {}, {}", dim1, dim2),
+        device().str());
   }
   const std::int64_t rows = sizes()[row];
   const std::int64_t columns = sizes()[column];
@@ -192,12 +200,16 @@ Tensor Tensor::unfold(int dim, std::int64_t size, std::int64_t step) const {
   detail::check_defined("unfold", "self", *this);
   const int at = detail::wrap_dim("unfold", dim, this->dim());
   const std::int64_t length = this->dim() == 0 ? 1 : sizes()[at];
-  if (size < 0) throw ShapeError(fmt::format("unfold: size is {} but must be >= 0", size));
+  if (size < 0)
+    throw ShapeError(fmt::format("unfold: size is {} but must be >= 0", size), device().str());
   if (size > length) {
-    throw ShapeError(fmt::format(
-        "unfold: maximum size for tensor at dimension {} is {} but size is {}", at, length, size));
+    throw ShapeError(
+        fmt::format("unfold: maximum size for tensor at dimension {} is {} but size is {}", at,
+                    length, size),
+        device().str());
   }
-  if (step <= 0) throw ShapeError(fmt::format("unfold: step is {} but must be > 0", step));
+  if (step <= 0)
+    throw ShapeError(fmt::format("unfold: step is {} but must be > 0", step), device().str());
   if (this->dim() == 0) return restride({size}, {1}, storage_offset());
   Shape new_sizes = sizes();
   Dims new_strides = strides();

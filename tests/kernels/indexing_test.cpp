@@ -17,12 +17,12 @@ using testing::contiguous;
 using testing::Layout;
 using testing::run_everywhere;
 
-// Indices on [-size, size), or with many equal ones on a smaller range.
-void fill_indices(Array& index, std::uint32_t seed, std::int64_t low, std::int64_t high) {
+// Indices on [0, high); many are equal if that is few.
+void fill_indices(Array& index, std::uint32_t seed, std::int64_t high) {
   fill_random(index, seed);
   for (std::int64_t i = 0; i < index.numel(); ++i) {
     const auto draw = static_cast<std::int64_t>(index.bits(i) * 2654435761u >> 7 & 0xffffff);
-    const std::int64_t value = low + draw % (high - low);
+    const std::int64_t value = draw % high;
     if (index.dtype() == i64)
       index.set(i, value);
     else
@@ -30,10 +30,8 @@ void fill_indices(Array& index, std::uint32_t seed, std::int64_t low, std::int64
   }
 }
 
-std::int64_t index_at(const Array& index, std::int64_t i, std::int64_t size) {
-  const std::int64_t value =
-      index.dtype() == i64 ? index.get<std::int64_t>(i) : index.get<std::int32_t>(i);
-  return value < 0 ? value + size : value;
+std::int64_t index_at(const Array& index, std::int64_t i) {
+  return index.dtype() == i64 ? index.get<std::int64_t>(i) : index.get<std::int32_t>(i);
 }
 
 // Coordinates of the row-major index `i`.
@@ -61,7 +59,7 @@ TEST(IndexSelectKernelTest, PicksSlicesInEveryLayout) {
           Array in(dtype, layout);
           fill_random(in, 1);
           Array index(index_dtype, dim == 0 ? testing::sliced({11}) : contiguous({11}));
-          fill_indices(index, 2, -sizes[dim], sizes[dim]);
+          fill_indices(index, 2, sizes[dim]);
           Shape out_sizes = sizes;
           out_sizes[dim] = 11;
           const std::vector<Array> arrays = run_everywhere(
@@ -72,7 +70,7 @@ TEST(IndexSelectKernelTest, PicksSlicesInEveryLayout) {
               layout.name);
           for (std::int64_t i = 0; i < out_sizes.product(); ++i) {
             Dims at = coordinates(out_sizes, i);
-            at[dim] = index_at(index, at[dim], sizes[dim]);
+            at[dim] = index_at(index, at[dim]);
             ASSERT_EQ(arrays[0].bits(i), in.bits(row_major(sizes, at)))
                 << dtype << " " << layout.name << " dim " << dim << " at " << i;
           }
@@ -88,7 +86,7 @@ TEST(IndexSelectKernelTest, MovesLongRowsInWideWords) {
       Array in(dtype, contiguous({20, columns}));
       fill_random(in, 4);
       Array index(i64, contiguous({30}));
-      fill_indices(index, 5, 0, 20);
+      fill_indices(index, 5, 20);
       const std::vector<Array> arrays = run_everywhere(
           {Array(dtype, contiguous({30, columns})), in, index},
           [](const Target& target, const std::vector<TensorRef>& t) {
@@ -96,7 +94,7 @@ TEST(IndexSelectKernelTest, MovesLongRowsInWideWords) {
           },
           "rows");
       for (std::int64_t i = 0; i < 30 * columns; ++i) {
-        const std::int64_t row = index_at(index, i / columns, 20);
+        const std::int64_t row = index_at(index, i / columns);
         ASSERT_EQ(arrays[0].bits(i), in.bits(row * columns + i % columns));
       }
     }
@@ -113,7 +111,7 @@ TEST(GatherKernelTest, TakesElementsAlongADim) {
         Array in(i16, layout);
         fill_random(in, 1);
         Array index(i64, testing::transposed(wanted));
-        fill_indices(index, 3, -sizes[dim], sizes[dim]);
+        fill_indices(index, 3, sizes[dim]);
         const std::vector<Array> arrays = run_everywhere(
             {Array(i16, contiguous(wanted)), in, index},
             [&](const Target& target, const std::vector<TensorRef>& t) {
@@ -122,7 +120,7 @@ TEST(GatherKernelTest, TakesElementsAlongADim) {
             layout.name);
         for (std::int64_t i = 0; i < wanted.product(); ++i) {
           Dims at = coordinates(wanted, i);
-          at[dim] = index_at(index, i, sizes[dim]);
+          at[dim] = index_at(index, i);
           ASSERT_EQ(arrays[0].bits(i), in.bits(row_major(sizes, at))) << layout.name << " at " << i;
         }
       }
@@ -151,12 +149,12 @@ void expect_scattered(const Layout& out_layout, const Layout& index_layout, int 
   Array in(dtype_of<T>, contiguous(index_layout.sizes));
   fill_range(in, 2, 0, 4);
   Array index(i64, index_layout);
-  fill_indices(index, 3, 0, range);
+  fill_indices(index, 3, range);
   std::vector<T> expected;
   for (std::int64_t i = 0; i < out.numel(); ++i) expected.push_back(out.get<T>(i));
   for (std::int64_t i = 0; i < index.numel(); ++i) {
     Dims at = coordinates(index_layout.sizes, i);
-    at[dim] = index_at(index, i, out_layout.sizes[dim]);
+    at[dim] = index_at(index, i);
     const auto to = static_cast<std::size_t>(row_major(out_layout.sizes, at));
     expected[to] = accumulate ? plus<T>(expected[to], in.get<T>(i)) : in.get<T>(i);
   }

@@ -265,6 +265,8 @@ TEST(CopyTest, TakesNonBlockingAsABool) {
     EXPECT_EQ(elements(source.to(place, true)), (std::vector<double>{1.5, 2.5}));
     EXPECT_FALSE(source.to(source.device(), false, true).is_view_of(source));
     EXPECT_EQ(source.to(f64, true).dtype(), f64);
+    EXPECT_EQ(source.to({.dtype = f64, .device = place}, true).device(), place);
+    EXPECT_EQ(source.to(place, f64, true, true).dtype(), f64);
     EXPECT_EQ(source.to("cpu", true).device(), Device::cpu());
   }
   EXPECT_EQ(ones({1}).half().dtype(), f16);

@@ -273,6 +273,8 @@ TEST(FactoriesTest, BlobsTakeADeviceAfterTheDeleter) {
     EXPECT_EQ(elements(t), (Numbers{1, 3, 2, 4}));
   }
   EXPECT_EQ(deleted, 1);
+  static_cast<void>(from_blob(values.data(), {4}, [&](void*) { ++deleted; }));
+  EXPECT_EQ(deleted, 2);
   EXPECT_EQ(from_blob(values.data(), {2}, i32).dtype(), i32);
   EXPECT_EQ(elements(from_blob(values.data(), 2, Device::cpu())), (Numbers{1, 2}));
 }

@@ -289,6 +289,8 @@ TEST(GeneratorTest, IsTakenByReferencePointerOrNotAtAll) {
   static_cast<void>(randn_like(filled, f64, generator));
   static_cast<void>(randint_like(filled, 0, 9, {}, generator));
   EXPECT_EQ(generator.offset(), 11u);
+  EXPECT_EQ(filled.random_(1, generator).sum().item<float>(), 0);
+  EXPECT_EQ(randint_like(filled, 1).sum().item<float>(), 0);
 }
 
 TEST(GeneratorTest, CopiesShareTheirStateAndClonesDoNot) {

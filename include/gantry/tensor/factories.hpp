@@ -154,6 +154,10 @@ template <TensorOption T>
 }
 
 namespace detail {
+// from_blob without strides.
+[[nodiscard]] Tensor dense_from_blob(void* data, const Shape& sizes,
+                                     std::function<void(void*)> deleter,
+                                     const TensorOptions& options);
 // Elements of C++ type `source` in host memory, converted and moved to where `options` say.
 [[nodiscard]] Tensor tensor_from_host(const void* data, DType source, const Shape& sizes,
                                       const TensorOptions& options);
@@ -173,6 +177,13 @@ Tensor tensor_from_range(const Range& values, const Shape& sizes, const TensorOp
   return tensor_from_host(elements.get(), dtype_of<T>, sizes, options);
 }
 }  // namespace detail
+
+/// from_blob with a deleter, contiguous.
+template <std::invocable<void*> F>
+[[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, F deleter,
+                               const TensorOptions& options = {}) {
+  return detail::dense_from_blob(data, sizes, std::move(deleter), options);
+}
 
 /// A 0-dim tensor: `tensor(3.5)`.
 ///

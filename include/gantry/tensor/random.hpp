@@ -128,6 +128,11 @@ template <TensorOption T>
 }
 [[nodiscard]] Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
                                   const TensorOptions& options = {}, GeneratorRef generator = {});
+[[nodiscard]] inline Tensor randint_like(const Tensor& other, std::int64_t high,
+                                         const TensorOptions& options = {},
+                                         GeneratorRef generator = {}) {
+  return randint_like(other, 0, high, options, generator);
+}
 template <TensorOption T>
 [[nodiscard]] Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
                                   T option, GeneratorRef generator = {}) {

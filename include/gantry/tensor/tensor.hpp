@@ -205,9 +205,17 @@ class Tensor {
   [[nodiscard]] Tensor to(Device device, DType dtype, ToOptions how = {}) const {
     return to(TensorOptions{.dtype = dtype, .device = device}, how);
   }
-  template <class T, std::same_as<bool> B>  // a dtype, a device or options
+  template <class T, std::same_as<bool> B>  // a dtype or a device
   [[nodiscard]] Tensor to(const T& target, B non_blocking, bool copy = false) const {
     return to(target, ToOptions{.non_blocking = non_blocking, .copy = copy});
+  }
+  template <std::same_as<bool> B>
+  [[nodiscard]] Tensor to(const TensorOptions& options, B non_blocking, bool copy = false) const {
+    return to(options, ToOptions{.non_blocking = non_blocking, .copy = copy});
+  }
+  template <std::same_as<bool> B>
+  [[nodiscard]] Tensor to(Device device, DType dtype, B non_blocking, bool copy = false) const {
+    return to(device, dtype, ToOptions{.non_blocking = non_blocking, .copy = copy});
   }
   /// to(f16), to(bf16). C++ reserves the names float() and double(): write to(f32) and to(f64).
   [[nodiscard]] Tensor half() const { return to(DType::f16); }
@@ -291,8 +299,12 @@ class Tensor {
   /// Draws from `generator`, by default the device's (random.hpp).
   Tensor& normal_(double mean = 0, double std = 1, GeneratorRef generator = {});
   Tensor& uniform_(double low = 0, double high = 1, GeneratorRef generator = {});
-  /// Integers on [low, high); without bounds, all that the element type holds exactly.
+  /// Integers on [low, high), low is 0 by default; without bounds, all from 0 on that the element
+  /// type holds exactly.
   Tensor& random_(std::int64_t low, std::int64_t high, GeneratorRef generator = {});
+  Tensor& random_(std::int64_t high, GeneratorRef generator = {}) {
+    return random_(0, high, generator);
+  }
   Tensor& random_(GeneratorRef generator = {});
   Tensor& bernoulli_(double probability = 0.5, GeneratorRef generator = {});
 
