@@ -125,6 +125,12 @@ Options parse_options(std::vector<std::string> arguments) {
     return parse_dump({arguments.begin() + 1, arguments.end()});
   }
 
+  for (const char* planned : {"topo", "check"}) {
+    if (arguments.empty() || arguments[0] != planned) continue;
+    throw InvalidArgument(fmt::format(
+        "{0}: is not built yet (to start a program called {0}: glaunch -- {0})", planned));
+  }
+
   CLI::App app("Starts one process per device, merges their output and stops them together.",
                "glaunch");
   app.prefix_command();

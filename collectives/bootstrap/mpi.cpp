@@ -71,6 +71,31 @@ class InitDeadline {
   std::thread thread_;
 };
 
+// Waits for a request, without keeping other threads from calling MPI. False: no longer than that.
+bool ends_within(std::chrono::milliseconds timeout, MPI_Request& request) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (;;) {
+    {
+      int done = 0;
+      const std::lock_guard lock(mpi_lock());
+      check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      if (done != 0) return true;
+    }
+    if (std::chrono::steady_clock::now() > deadline) {
+      has_given_up.store(true);
+      return false;
+    }
+    std::this_thread::yield();
+  }
+}
+
+std::string lateness_text(std::string_view purpose, int rank, std::chrono::milliseconds waited) {
+  return fmt::format(
+      "{}: rank {} waited {}, but other ranks, of which MPI does not say which, did not come "
+      "(GANTRY_COLL_TIMEOUT sets the deadline)",
+      purpose, rank, duration_text(waited));
+}
+
 class MpiBootstrap final : public Bootstrap {
  public:
   // A bootstrap over all ranks of the program.
@@ -84,9 +109,16 @@ class MpiBootstrap final : public Bootstrap {
       std::atexit(finalize_at_exit);
     }
     // A communicator of our own: messages never meet those of the program.
-    MPI_Comm comm = MPI_COMM_NULL;
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
-    return std::make_unique<MpiBootstrap>(comm, timeout);
+    auto comm = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Comm_idup(MPI_COMM_WORLD, comm.get(), &request), "MPI_Comm_idup");
+    if (!ends_within(timeout, request)) {
+      (void)comm.release();  // MPI may still write there
+      int rank = 0;
+      check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+      throw TimeoutError(lateness_text("Communicator::world", rank, timeout));
+    }
+    return std::make_unique<MpiBootstrap>(*comm, timeout);
   }
 
   // Keeps `comm` until MPI ends: to free it, all members would have to come together again.
@@ -154,7 +186,7 @@ class MpiBootstrap final : public Bootstrap {
     std::string joined;
   };
 
-  // Starts an operation on `data` and waits for it, without keeping other threads from calling MPI.
+  // Starts an operation on `data` and waits for it.
   template <class Start>
   void complete(std::unique_ptr<Exchange>& data, Start start) const {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -162,19 +194,9 @@ class MpiBootstrap final : public Bootstrap {
       const std::lock_guard lock(mpi_lock());
       check(start(&request), "MPI_Iallgather");
     }
-    const auto deadline = std::chrono::steady_clock::now() + timeout_;
-    for (int done = 0; done == 0; std::this_thread::yield()) {
-      if (std::chrono::steady_clock::now() > deadline) {
-        (void)data.release();  // MPI may still write there
-        has_given_up.store(true);
-        throw TimeoutError(fmt::format(
-            "{}: rank {} waited {}, but other ranks, of which MPI does not say which, did not come "
-            "(GANTRY_COLL_TIMEOUT sets the deadline)",
-            purpose(), rank_, duration_text(timeout_)));
-      }
-      const std::lock_guard lock(mpi_lock());
-      check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-    }
+    if (ends_within(timeout_, request)) return;
+    (void)data.release();  // MPI may still write there
+    throw TimeoutError(lateness_text(purpose(), rank_, timeout_));
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;

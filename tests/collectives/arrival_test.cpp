@@ -209,6 +209,33 @@ TEST(ArrivalTest, TheGroupSurvivesHostCallsThatDiffer) {
   }
 }
 
+// Ranks that take each other for ranks of other machines meet over the store alone.
+TEST(ArrivalTest, BetweenMachinesARankThatDoesNotComeToAHostCallIsNamed) {
+  const FlightFolder folder;
+  const Outcome late = glaunch("GANTRY_BOOT_ID=$GANTRY_RANK exec $actor world 1:pause split",
+                               {{"GANTRY_COLL_TIMEOUT", "2"}}, {});
+  EXPECT_THAT(late.out, HasSubstr(" waited 2 s, but rank(s) 1 did not come (GANTRY_COLL_TIMEOUT "
+                                  "sets the deadline)"))
+      << late.describe();
+  EXPECT_THAT(late.out, HasSubstr("timeout: split: rank ")) << late.describe();
+  const Outcome gone = glaunch("GANTRY_BOOT_ID=$GANTRY_RANK exec $actor world 02:split");
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(gone.out,
+                HasSubstr(fmt::format("[{}] lost rank 1: split: rank 1 has left the job", rank)))
+        << gone.describe();
+  }
+}
+
+TEST(ArrivalTest, ARankThatHasLeftIsLostToHostCalls) {
+  const FlightFolder folder;
+  const Outcome outcome = glaunch("exec $actor world 02:split");
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(outcome.out,
+                HasSubstr(fmt::format("[{}] lost rank 1: rank 1 has left the job", rank)))
+        << outcome.describe();
+  }
+}
+
 TEST(ArrivalTest, AHostCallAtAnotherPlaceAmongCollectivesIsAnError) {
   const FlightFolder folder;
   RankProcesses ranks = start(2, {"sum", "0:split", "sum", "1:split"});

@@ -58,6 +58,25 @@ TEST_F(CommunicatorTest, EveryOperationWithTwoRanks) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
 }
 
+TEST_F(CommunicatorTest, EveryOperationWithoutEachOthersMemory) {
+  GANTRY_REQUIRE_SIM();
+  GANTRY_REQUIRE_DEVICES(2);
+  const Outcome outcome = glaunch({"all"}, ranks(), {{"GANTRY_P2P", "off"}});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_EQ(count_of(outcome.out, "ok by glaunch over host"), ranks()) << outcome.out;
+}
+
+// Simulated devices can be reached where they are hidden, as GPUs can by the driver's IPC.
+TEST_F(CommunicatorTest, EveryRankMaySeeNoDeviceButItsOwn) {
+  GANTRY_REQUIRE_SIM();
+  GANTRY_REQUIRE_DEVICES(2);
+  const Outcome outcome = run_command(
+      {.argv = {GLAUNCH_PROGRAM, "-n", "2", "--", "sh", "-c",
+                "CUDA_VISIBLE_DEVICES=$GANTRY_LOCAL_RANK exec " + kActor + " bad-input"}});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_EQ(count_of(outcome.out, "in step"), 2) << outcome.out;
+}
+
 TEST_F(CommunicatorTest, EveryOperationUnderMpirun) {
   if (std::string(MPIRUN_PROGRAM).empty()) GTEST_SKIP() << "needs mpirun, but there is none";
   const Outcome outcome = run_command(

@@ -277,6 +277,8 @@ TEST(LaunchOptionsTest, MalformedOptionsAreErrors) {
       {{"--prefix", "x", "--no-prefix", "app"}, "contradict each other"},
       {{"--json", "app"}, "--json needs --dry-run"},
       {{"--tail", "-1", "app"}, "Value -1 not in range"},
+      {{"topo"}, "topo: is not built yet (to start a program called topo: glaunch -- topo)"},
+      {{"check", "--full"}, "check: is not built yet"},
   };
   for (const auto& [arguments, text] : cases) {
     try {

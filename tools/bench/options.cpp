@@ -10,6 +10,7 @@
 
 #include "collectives/selector.hpp"
 #include "tools/bench/comm_bench.hpp"
+#include "tools/command_line.hpp"
 
 namespace gantry::bench {
 
@@ -152,15 +153,8 @@ Options parse_options(const std::vector<std::string>& arguments) {
                "gantry-bench");
   app.footer(kFooter);
   add_options(app, options, words);
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
-  try {
-    app.parse(reversed);
-  } catch (const CLI::CallForHelp&) {
-    options.text = app.help();
-    return options;
-  } catch (const CLI::ParseError& error) {
-    throw InvalidArgument(error.what());
-  }
+  options.text = parse_command_line(app, arguments);
+  if (!options.text.empty()) return options;
   options.dtype = parse_dtype(words.dtype);
   options.op = parse_reduce_op(words.redop);
   options.eager = !words.graph_only;

@@ -8,6 +8,7 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
+#include "tools/command_line.hpp"
 #include "tools/replay/backend.hpp"
 
 namespace gantry::replay {
@@ -80,15 +81,8 @@ Options parse_options(const std::vector<std::string>& arguments) {
                  "writes the sequence for other programs; measures only with --backend");
   app.add_flag("-q,--quiet", options.quiet, "no table");
 
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
-  try {
-    app.parse(reversed);
-  } catch (const CLI::CallForHelp&) {
-    options.text = app.help();
-    return options;
-  } catch (const CLI::ParseError& error) {
-    throw InvalidArgument(error.what());
-  }
+  options.text = parse_command_line(app, arguments);
+  if (!options.text.empty()) return options;
   if (options.file.empty() == options.workload.empty()) {
     throw InvalidArgument("expected either a FILE or --workload (see --help)");
   }

@@ -8,6 +8,7 @@
 #include <gantry/core/error.hpp>
 
 #include "tools/bench/operation.hpp"
+#include "tools/command_line.hpp"
 
 namespace gantry::tune {
 
@@ -100,15 +101,8 @@ Options parse_options(const std::vector<std::string>& arguments) {
       ->needs(app.get_option("--output"));
   app.add_option("-J,--samples", options.samples, "writes every measurement as JSON");
   app.add_flag("-q,--quiet", options.quiet, "no progress");
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
-  try {
-    app.parse(reversed);
-  } catch (const CLI::CallForHelp&) {
-    options.text = app.help();
-    return options;
-  } catch (const CLI::ParseError& error) {
-    throw InvalidArgument(error.what());
-  }
+  options.text = parse_command_line(app, arguments);
+  if (!options.text.empty()) return options;
   if (quick) {
     if (begins->count() == 0) begin = "256";
     if (ends->count() == 0) end = "16M";
