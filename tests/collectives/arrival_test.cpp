@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/bootstrap/bootstrap.hpp"
 #include "tests/support/rank_processes.hpp"
 
 namespace gantry {
@@ -138,6 +139,7 @@ TEST(ArrivalTest, WithoutALauncherTheEndOfTheRankThatServesTheStoreIsALoss) {
 
 TEST(ArrivalTest, UnderMpirunARankThatEndsBeforeWorldEndsTheJob) {
   if (std::string(MPIRUN_PROGRAM).empty()) GTEST_SKIP() << "needs mpirun, but there is none";
+  if (!has_mpi()) GTEST_SKIP() << "needs MPI, but this build has none";
   const FlightFolder folder;
   const Outcome outcome =
       run_command({.argv = {MPIRUN_PROGRAM, "--oversubscribe", "-n", "3", "sh", "-c",
