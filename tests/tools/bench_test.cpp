@@ -144,6 +144,27 @@ TEST(BenchTest, EveryAlgorithmHasACurveOfItsOwn) {
   }
 }
 
+TEST(BenchTest, RegisteredInputsHaveAlgorithmsOfTheirOwn) {
+  for (const Words& launcher : {Words{}, Words{GANTRY_TEST_GLAUNCH, "-n", "3"}}) {
+    const TemporaryFile json(".json");
+    const Outcome outcome =
+        run(launcher +
+            Words{kBench, "-o", "all", "-a", "in_place,copy", "--register", "-J", json.path()} +
+            kShort);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+    std::map<std::string, std::set<std::string>> measured;
+    for (const Row& row : read_report(json.path()).rows) {
+      EXPECT_EQ(row.variant, row.algorithm + " registered") << row_text(row);
+      EXPECT_EQ(row.wrong, 0) << row_text(row);
+      measured[row.algorithm].insert(row.operation);
+    }
+    const std::map<std::string, std::set<std::string>> expected{
+        {"in_place", {"all_reduce", "reduce", "broadcast", "reduce_scatter"}},
+        {"copy", {"all_reduce", "all_gather", "all_to_all"}}};
+    EXPECT_EQ(measured, expected);
+  }
+}
+
 TEST(BenchTest, EveryElementTypeIsReducedRight) {
   for (const char* dtype : {"bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"}) {
     for (const char* redop : {"sum", "prod", "max"}) {
@@ -238,6 +259,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"Graph", kBench, {"--graph-only"}, "--graph-only: expected --graph beside it"},
         Refusal{"Transport", kBench, {"-a", "ll", "--transport", "p2p"}, "--transport: expected"},
         Refusal{"CommGraph", kBench, {"--comm", "-o", "gather", "-G", "2"}, "--comm: expected"},
+        Refusal{"CommRegister", kBench, {"--comm", "-o", "gather", "-R"}, "--comm: expected"},
+        Refusal{"CopyBlocks", kBench, {"-a", "copy", "--blocks", "4"}, "--blocks: expected"},
         Refusal{"Compare", kBench, {"--compare", "/no/such"}, "cannot read '/no/such'"},
         Refusal{"TuneOperation", kTune, {"-o", "barrier"}, "with a choice of algorithms"},
         Refusal{"TuneAlgorithm", kTune, {"-a", "auto"}, "--algo: expected algorithms"},

@@ -133,8 +133,8 @@ class Communicator {
   /// operations inputs that are registered, or none; else they are a mismatch. After a mismatch of
   /// such operations their outputs may be undefined. Blocks the host. The group holds the memory
   /// until deregister_memory() or its end; groups made by split() and shrink() know nothing of it.
-  /// Throws, on every rank: InvalidArgument for memory of different sizes, of other devices, or
-  /// registered already; NotSupported for memory that export_ipc() refuses.
+  /// Throws, on every rank: InvalidArgument for memory of different sizes or registered already.
+  /// On the rank concerned: NotSupported for what export_ipc() refuses; DeviceMismatchError.
   void register_memory(const Tensor& tensor);
   /// Gives up what register_memory() opened. Every rank calls it between the same operations; the
   /// host does not wait. Graphs that read the memory must not be launched again.
