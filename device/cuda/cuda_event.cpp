@@ -1,3 +1,5 @@
+#include <atomic>
+#include <cstddef>
 #include <mutex>
 #include <unordered_map>
 
@@ -14,11 +16,17 @@ namespace cuda {
 
 namespace {
 
-// Which device an event was made for. CUDA does not tell, and it is needed only in the rare moment
-// when a fault has to be raised.
+// Which device an event was made for. CUDA does not tell, and it is needed only in rare moments:
+// when a fault has to be raised, and for interprocess events.
 struct EventOwners {
+  struct Owner {
+    int device;
+    bool interprocess;
+  };
+
   std::mutex mutex;
-  std::unordered_map<NativeEvent, int> devices;
+  std::unordered_map<NativeEvent, Owner> by_event;
+  std::atomic<std::size_t> interprocess = 0;  // how many of them
 };
 
 // Leaked: events may be destroyed by static destructors.
@@ -41,14 +49,55 @@ CUevent native(NativeEvent event) { return static_cast<CUevent>(event); }
 int event_owner(NativeEvent event) {
   EventOwners& all = owners();
   const std::lock_guard lock(all.mutex);
-  const auto found = all.devices.find(event);
-  return found == all.devices.end() ? -1 : found->second;
+  const auto found = all.by_event.find(event);
+  return found == all.by_event.end() ? -1 : found->second.device;
 }
 
-void own_event(NativeEvent event, int device) {
+void own_event(NativeEvent event, int device, bool interprocess) {
   EventOwners& all = owners();
   const std::lock_guard lock(all.mutex);
-  all.devices[event] = device;
+  all.by_event[event] = {device, interprocess};
+  if (interprocess) all.interprocess.fetch_add(1, std::memory_order_relaxed);
+}
+
+int interprocess_owner(NativeEvent event) {
+  EventOwners& all = owners();
+  if (all.interprocess.load(std::memory_order_relaxed) == 0) return -1;
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.by_event.find(event);
+  return found == all.by_event.end() || !found->second.interprocess ? -1 : found->second.device;
+}
+
+// Note [Interprocess events of other devices]
+// cuStreamWaitEvent ends in a segmentation fault when the stream belongs to another device than an
+// interprocess event that is not reached yet (driver 580.159; ordinary events are fine). A stream
+// of the event's device waits in its place, and an ordinary event passes it on. Both are new: one
+// stream for all would let waits stand behind each other that have nothing to do with each other.
+void wait_for_other_device(NativeStream stream, NativeEvent event, int owner) {
+  struct Relay {
+    ~Relay() {  // CUDA keeps both until they are done
+      if (passed != nullptr) GANTRY_CUDA_WARN(api().cuEventDestroy(passed), "destroying an event");
+      if (waits != nullptr) GANTRY_CUDA_WARN(api().cuStreamDestroy(waits), "destroying a stream");
+    }
+    CUstream waits = nullptr;
+    CUevent passed = nullptr;
+  } relay;
+  {
+    const ContextScope scope(owner);
+    const RelaxedCaptureScope relaxed;
+    GANTRY_CUDA_CHECK(
+        api().cuStreamCreateWithPriority(&relay.waits, CU_STREAM_NON_BLOCKING, /*priority=*/0),
+        "creating a stream", owner);
+    GANTRY_CUDA_CHECK(api().cuEventCreate(&relay.passed, CU_EVENT_DISABLE_TIMING),
+                      "creating an event", owner);
+    GANTRY_CUDA_CHECK(api().cuStreamWaitEvent(relay.waits, native(event), CU_EVENT_WAIT_DEFAULT),
+                      "waiting for an interprocess event", owner);
+    GANTRY_CUDA_CHECK(api().cuEventRecord(relay.passed, relay.waits), "recording an event", owner);
+  }
+  const ContextScope scope(stream);
+  GANTRY_CUDA_CHECK(api().cuStreamWaitEvent(static_cast<CUstream>(stream.handle), relay.passed,
+                                            CU_EVENT_WAIT_DEFAULT),
+                    "waiting for an event", stream);
 }
 
 }  // namespace cuda
@@ -61,7 +110,7 @@ NativeEvent CudaDriver::create_event(int device, NativeEventFlags flags) {
   if (flags.interprocess) bits |= CU_EVENT_INTERPROCESS;
   CUevent event = nullptr;
   GANTRY_CUDA_CHECK(cuda::api().cuEventCreate(&event, bits), "creating an event", device);
-  cuda::own_event(event, device);
+  cuda::own_event(event, device, flags.interprocess);
   return event;
 }
 
@@ -70,7 +119,11 @@ void CudaDriver::destroy_event(NativeEvent event) noexcept {
   {
     cuda::EventOwners& all = cuda::owners();
     const std::lock_guard lock(all.mutex);
-    all.devices.erase(event);
+    const auto found = all.by_event.find(event);
+    if (found != all.by_event.end()) {
+      if (found->second.interprocess) all.interprocess.fetch_sub(1, std::memory_order_relaxed);
+      all.by_event.erase(found);
+    }
   }
   GANTRY_CUDA_WARN(cuda::api().cuEventDestroy(cuda::native(event)), "destroying an event");
 }

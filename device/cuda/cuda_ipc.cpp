@@ -86,7 +86,7 @@ NativeEvent CudaDriver::open_event(int device, const NativeEventHandle& handle) 
   cudaEvent_t event = nullptr;
   GANTRY_CUDA_CHECK(cudaIpcOpenEventHandle(&event, std::bit_cast<cudaIpcEventHandle_t>(handle)),
                     "opening another process's event", device);
-  cuda::own_event(event, device);
+  cuda::own_event(event, device, /*interprocess=*/true);
   return event;
 }
 

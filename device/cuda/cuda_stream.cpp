@@ -2,6 +2,7 @@
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"
 #include "device/cuda/cuda_driver.hpp"
+#include "device/cuda/cuda_event.hpp"
 #include "device/cuda/cuda_fault.hpp"
 
 namespace gantry {
@@ -59,6 +60,10 @@ void CudaDriver::synchronize_stream(NativeStream stream) {
 }
 
 void CudaDriver::wait_event(NativeStream stream, NativeEvent event) {
+  const int owner = cuda::interprocess_owner(event);
+  if (owner >= 0 && owner != stream.device) {
+    return cuda::wait_for_other_device(stream, event, owner);
+  }
   const cuda::ContextScope scope(stream);
   GANTRY_CUDA_CHECK(cuda::api().cuStreamWaitEvent(native(stream), static_cast<CUevent>(event),
                                                   CU_EVENT_WAIT_DEFAULT),

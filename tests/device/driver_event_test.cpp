@@ -159,6 +159,30 @@ TEST_F(DriverEventTest, WaitOrdersTwoDevices) {
   EXPECT_EQ(result.data()[63], 3);
 }
 
+TEST_F(DriverEventTest, InterprocessEventsOrderTwoDevicesToo) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const TestStream held(0);
+  const TestStream other(0);
+  const TestStream waits_long(1);
+  const TestStream waits_briefly(1);
+  constexpr NativeEventFlags kFlags = {.timing = false, .blocking = false, .interprocess = true};
+  const NativeEvent late = driver().create_event(0, kFlags);
+  const TestEvent early(0, kFlags);
+  Gate gate(held);
+  driver().record_event(late, held);
+  driver().wait_event(waits_long, late);
+  driver().destroy_event(late);
+  Gate short_gate(other);
+  driver().record_event(early, other);
+  driver().wait_event(waits_briefly, early);
+  EXPECT_FALSE(driver().query_stream(waits_briefly));
+  short_gate.open();
+  driver().synchronize_stream(waits_briefly);
+  EXPECT_FALSE(driver().query_stream(waits_long)) << "it does not stand behind other waits";
+  gate.open();
+  driver().synchronize_stream(waits_long);
+}
+
 TEST_F(DriverEventTest, WaitBindsToTheRecordOfThatMoment) {
   const TestStream held(0);
   const TestStream waiting(0);

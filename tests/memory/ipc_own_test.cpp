@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include <gantry/device/peer.hpp>
 #include <gantry/memory/ipc.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/streams/stream_guard.hpp>
@@ -55,6 +56,22 @@ TEST_F(IpcOwnTest, GetsTheOriginal) {
     EXPECT_EQ(ipc_stats().imports, 1u);
   }
   EXPECT_EQ(ipc_stats().imports, 0u);
+  EXPECT_FALSE(user.query()) << "the import does not wait for the export";
+  hold.release();
+  user.synchronize();
+}
+
+TEST_F(IpcOwnTest, OtherDevicesSeeTheWorkBeforeTheExport) {
+  GANTRY_REQUIRE_DEVICES(2);
+  if (!can_access_peer(Device::cuda(1), Device::cuda(0))) GTEST_SKIP() << "needs peer access";
+  const Stream stream = Stream::from_pool(Device::cuda(0));
+  const Stream user = Stream::from_pool(Device::cuda(1));
+  const StreamGuard guard(stream);
+  const StreamGuard user_guard(user);
+  const Buffer buffer = allocate(1000, stream);
+  StreamHold hold(stream);
+  const ImportedBlock block = import_ipc(export_ipc(buffer.block()), Device::cuda(1));
+  EXPECT_EQ(block.data(), buffer.data());
   EXPECT_FALSE(user.query()) << "the import does not wait for the export";
   hold.release();
   user.synchronize();

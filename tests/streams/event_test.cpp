@@ -223,8 +223,12 @@ TEST_F(EventTest, OrdersWorkOfTwoProcesses) {
   stream.wait(event);
   EXPECT_FALSE(event.query());
   EXPECT_FALSE(stream.query());
+  const Stream last = Stream::from_pool(Device::cuda(device_count() - 1));
+  last.wait(event);
+  EXPECT_FALSE(last.query());
   exporter.write_line("release");
   stream.synchronize();
+  last.synchronize();
   EXPECT_TRUE(event.query());
   EXPECT_EQ(exporter.read_line(), "released");
   exporter.write_line("quit");
