@@ -17,7 +17,7 @@ AsyncPool& AsyncAllocator::pool(int device) {
   return pools_.get(device, [this](int index) { return new AsyncPool(index, config_.fraction); });
 }
 
-Block AsyncAllocator::allocate(std::size_t bytes, const Stream& stream) {
+Block AsyncAllocator::allocate(std::size_t bytes, Stream stream) {
   // No bytes ask the driver nothing, so it would not notice; driver() throws.
   if (in_bad_fork()) static_cast<void>(driver());
   const NativeStream native = stream.native();

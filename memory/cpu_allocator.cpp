@@ -14,7 +14,7 @@ namespace {
 
 class CpuAllocator final : public Allocator {
  public:
-  [[nodiscard]] Block allocate(std::size_t bytes, const Stream& /*stream*/) override {
+  [[nodiscard]] Block allocate(std::size_t bytes, Stream /*stream*/) override {
     return allocate_cpu(bytes);
   }
   void deallocate(Block& block) noexcept override {

@@ -90,7 +90,7 @@ DeviceHeap& HeapAllocator::heap(int device) {
   });
 }
 
-[[gnu::flatten]] Block HeapAllocator::allocate(std::size_t bytes, const Stream& stream) {
+[[gnu::flatten]] Block HeapAllocator::allocate(std::size_t bytes, Stream stream) {
   const int device = stream.native().device;
   if (Pool* pool = active_pool(device); pool != nullptr) {
     return allocate_from(*pool, bytes, stream);

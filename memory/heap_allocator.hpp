@@ -24,7 +24,7 @@ class HeapAllocator final : public Allocator, public ExportSource {
   HeapAllocator(const HeapAllocator&) = delete;
   HeapAllocator& operator=(const HeapAllocator&) = delete;
 
-  [[nodiscard]] Block allocate(std::size_t bytes, const Stream& stream) override;
+  [[nodiscard]] Block allocate(std::size_t bytes, Stream stream) override;
   void deallocate(Block& block) noexcept override;
   void record_stream(const Block& block, const Stream& stream) override;
   void record_use(const Block& block, const Stream& stream) override;

@@ -27,7 +27,7 @@ class PinnedAllocator final : public Allocator {
  public:
   PinnedAllocator() : heap_(device_nodes()) {}
 
-  [[nodiscard]] Block allocate(std::size_t bytes, const Stream& /*stream*/) override {
+  [[nodiscard]] Block allocate(std::size_t bytes, Stream /*stream*/) override {
     return allocate(bytes);
   }
   [[nodiscard]] Block allocate(std::size_t bytes) {

@@ -107,7 +107,7 @@ class PluggableAllocator::Library final : public Allocator,
     }
   }
 
-  [[nodiscard]] Block allocate(std::size_t bytes, const Stream& stream) override;
+  [[nodiscard]] Block allocate(std::size_t bytes, Stream stream) override;
   void deallocate(Block& block) noexcept override;
   void record_stream(const Block& block, const Stream& stream) override;
   void empty_cache(Device device) override;
@@ -155,7 +155,7 @@ void PluggableAllocator::Library::throw_shortage(std::size_t bytes, int device) 
   throw_out_of_memory(device, breakdown, false);
 }
 
-Block PluggableAllocator::Library::allocate(std::size_t bytes, const Stream& stream) {
+Block PluggableAllocator::Library::allocate(std::size_t bytes, Stream stream) {
   // The library may ask the driver nothing; driver() throws.
   if (in_bad_fork()) static_cast<void>(driver());
   const NativeStream native = stream.native();
@@ -230,7 +230,7 @@ void PluggableAllocator::Library::empty_cache(Device device) {
 PluggableAllocator::PluggableAllocator(std::shared_ptr<Library> library)
     : library_(std::move(library)) {}
 
-Block PluggableAllocator::allocate(std::size_t bytes, const Stream& stream) {
+Block PluggableAllocator::allocate(std::size_t bytes, Stream stream) {
   return library_->allocate(bytes, stream);
 }
 

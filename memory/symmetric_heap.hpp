@@ -35,7 +35,7 @@ class SymmetricHeap final : public Allocator {
   SymmetricHeap(int device, std::size_t bytes);
   ~SymmetricHeap() override;
 
-  [[nodiscard]] Block allocate(std::size_t bytes, const Stream& stream) override {
+  [[nodiscard]] Block allocate(std::size_t bytes, Stream stream) override {
     return place(bytes, stream, Holder::symmetric);
   }
   [[nodiscard]] Block allocate_local(std::size_t bytes, const Stream& stream) {

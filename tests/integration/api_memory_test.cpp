@@ -96,7 +96,7 @@ TEST_F(ApiMemoryTest, FractionLimitsTheProcess) {
 // Counts the calls and leaves the work to the allocator before it.
 class CountingAllocator : public memory::Allocator {
  public:
-  memory::Block allocate(std::size_t bytes, const Stream& stream) override {
+  memory::Block allocate(std::size_t bytes, Stream stream) override {
     ++allocations;
     memory::Block block = inner->allocate(bytes, stream);
     block.allocator = this;
@@ -119,6 +119,40 @@ class CountingAllocator : public memory::Allocator {
   int allocations = 0;
   int frees = 0;
 };
+
+// What the interface asks for, and nothing else.
+class LeastAllocator : public memory::Allocator {
+ public:
+  memory::Block allocate(std::size_t bytes, Stream stream) override {
+    ++live;
+    return {.data = driver().allocate(stream.device().index, bytes),
+            .bytes = bytes,
+            .device = stream.device(),
+            .allocator = this};
+  }
+  void deallocate(memory::Block& block) noexcept override {
+    --live;
+    synchronize(block.device);
+    driver().deallocate(block.device.index, block.data);
+    block = {};
+  }
+
+  int live = 0;
+};
+
+TEST_F(ApiMemoryTest, AllocatorsNeedTwoFunctions) {
+  LeastAllocator least;
+  memory::set_allocator(Device::cuda(0), &least);
+  {
+    const Tensor tensor = arange(10, {.device = "cuda:0"});
+    EXPECT_EQ(least.live, 1);
+    EXPECT_EQ((tensor + tensor).sum().item<int>(), 90);
+    memory::empty_cache();
+  }
+  memory::set_allocator(Device::cuda(0), nullptr);
+  EXPECT_EQ(least.live, 0);
+  EXPECT_EQ(least.name(), "custom");
+}
 
 TEST_F(ApiMemoryTest, AllocatorsCanBeReplaced) {
   EXPECT_FALSE(memory::allocator_backend().empty());

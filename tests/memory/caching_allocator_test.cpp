@@ -47,7 +47,7 @@ TEST_F(CachingAllocatorTest, RawPointersGoBackByAddress) {
 
 class CountingAllocator final : public Allocator {
  public:
-  Block allocate(std::size_t bytes, const Stream& stream) override {
+  Block allocate(std::size_t bytes, Stream stream) override {
     ++count;
     Block block = under.allocate(bytes, stream);
     block.allocator = this;

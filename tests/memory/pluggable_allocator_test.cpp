@@ -244,7 +244,7 @@ TEST_F(PluggableAllocatorTest, TheLibraryStaysWhileABlockLives) {
 class CountingAllocator : public memory::Allocator {
  public:
   explicit CountingAllocator(memory::Allocator& inner) : inner_(inner) {}
-  memory::Block allocate(std::size_t bytes, const Stream& stream) override {
+  memory::Block allocate(std::size_t bytes, Stream stream) override {
     memory::Block block = inner_.allocate(bytes, stream);
     allocations += 1;
     allocated_bytes += block.bytes;

@@ -39,7 +39,7 @@ class VmmSource final : public memory::Allocator, public memory::ExportSource {
   VmmSource(const VmmSource&) = delete;
   VmmSource& operator=(const VmmSource&) = delete;
 
-  memory::Block allocate(std::size_t bytes, const Stream& stream) override {
+  memory::Block allocate(std::size_t bytes, Stream stream) override {
     static_cast<void>(stream);
     const std::size_t size = (bytes + 511) / 512 * 512;
     const std::lock_guard lock(mutex_);

@@ -48,7 +48,7 @@ class ExactBackend : public Backend, public memory::Allocator {
   void reset_peak() override { peak_ = live_; }
   void set_limit(std::uint64_t bytes) override { limit_ = bytes; }
 
-  memory::Block allocate(std::size_t bytes, const Stream&) override {
+  memory::Block allocate(std::size_t bytes, Stream) override {
     void* data = bytes <= limit_ - live_ ? take(bytes) : nullptr;
     if (data == nullptr) {
       MemoryBreakdown breakdown;

@@ -33,20 +33,22 @@ class Allocator {
 
   /// `bytes` of memory for work on `stream`; 0 bytes give a null block. The host does not block
   /// unless memory is short. Throws: OutOfMemoryError.
-  [[nodiscard]] virtual Block allocate(std::size_t bytes, const Stream& stream) = 0;
+  [[nodiscard]] virtual Block allocate(std::size_t bytes, Stream stream) = 0;
   /// Takes a block back and clears it; work already submitted may still use the memory.
   virtual void deallocate(Block& block) noexcept = 0;
-  /// Tells that work on `stream` uses the block: it is not reused before that work is done.
-  virtual void record_stream(const Block& block, const Stream& stream) = 0;
+  /// Tells that work on `stream` uses the block: it is not reused before that work is done. By
+  /// default nothing happens: an allocator that hands freed memory out again has to override it.
+  virtual void record_stream(const Block& /*block*/, const Stream& /*stream*/) {}
   /// As record_stream, but tells the end too: only work submitted to `stream` so far uses the
   /// block, so it need not wait for what is submitted between now and the free.
   virtual void record_use(const Block& block, const Stream& stream) {
     record_stream(block, stream);
   }
-  /// Gives cached memory of `device` that nothing uses back to the driver.
-  virtual void empty_cache(Device device) = 0;
-  /// "caching", "native", …
-  [[nodiscard]] virtual std::string name() const = 0;
+  /// Gives cached memory of `device` that nothing uses back to the driver; by default there is
+  /// none.
+  virtual void empty_cache(Device /*device*/) {}
+  /// "caching", "native", …; "custom" unless overridden.
+  [[nodiscard]] virtual std::string name() const { return "custom"; }
 };
 
 }  // namespace gantry::memory

@@ -18,7 +18,7 @@ namespace gantry::memory {
 //   class CountingAllocator : public memory::Allocator {
 //    public:
 //     explicit CountingAllocator(memory::Allocator& inner) : inner_(inner) {}
-//     memory::Block allocate(std::size_t bytes, const Stream& stream) override {
+//     memory::Block allocate(std::size_t bytes, Stream stream) override {
 //       memory::Block block = inner_.allocate(bytes, stream);
 //       allocations += 1;
 //       allocated_bytes += block.bytes;
@@ -63,7 +63,7 @@ struct PluggableHooks {
 class PluggableAllocator final : public Allocator {
  public:
   /// Throws: OutOfMemoryError if the library gives null; Error if its function throws.
-  [[nodiscard]] Block allocate(std::size_t bytes, const Stream& stream) override;
+  [[nodiscard]] Block allocate(std::size_t bytes, Stream stream) override;
   void deallocate(Block& block) noexcept override;
   void record_stream(const Block& block, const Stream& stream) override;
   /// Calls the empty_cache function, if there is one.
