@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -17,6 +18,8 @@
 #include <gantry/streams/stream_guard.hpp>
 
 #include "tests/collectives/local_group.hpp"
+#include "tests/support/fault_driver.hpp"
+#include "tests/support/stream_hold.hpp"
 
 namespace gantry {
 namespace {
@@ -250,6 +253,40 @@ TEST_F(RegisteredMemoryTest, NothingIsRegisteredUnlessEveryRankCan) {
     suite.use_arena(memory);
     suite.all(f32, 1000);
   });
+}
+
+TEST_F(RegisteredMemoryTest, NothingIsRegisteredUnlessEveryRankCanOpenIt) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const int ranks = std::min(device_count(), 4);
+  std::atomic<int> failed = 0;
+  std::atomic<int> told = 0;
+  testing::FaultDriver faults;
+  on_ranks(ranks, [&](CollectiveSuite& suite, Communicator& group) {
+    const Tensor memory = arena(group, 1 << 20);
+    group.host_barrier();
+    if (group.rank() == 0) faults.fail_on("wait_event", 1);
+    group.host_barrier();
+    {
+      // Who opens the memory of a busy stream waits for an event.
+      const testing::StreamHold hold(Stream::current(group.device()));
+      try {
+        group.register_memory(memory);
+      } catch (const CudaError&) {
+        ++failed;
+      } catch (const InvalidArgument& error) {
+        require_part(error.what(), "could not open the others' memory");
+        ++told;
+      }
+    }
+    require_part(text_of<InvalidArgument>([&] { group.deregister_memory(memory); }),
+                 "expected registered memory");
+    group.register_memory(memory);
+    suite.use_arena(memory);
+    suite.all(f32, 1000);
+    synchronize(group.device());
+  });
+  EXPECT_EQ(failed, 1);
+  EXPECT_EQ(told, ranks - 1);
 }
 
 TEST_F(RegisteredMemoryTest, MemoryGoesBackWhenItIsGivenUp) {
