@@ -47,28 +47,10 @@ GANTRY_HD Acc wrapping_multiply(Acc a, Acc b) {
 // As dispatch, with bool memory seen as bytes: a byte other than 0 and 1 is no valid bool.
 template <class F>
 decltype(auto) dispatch_stored(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::bool_:
-    case DType::u8:
-      return f(TypeTag<std::uint8_t>{});
-    case DType::i8:
-      return f(TypeTag<std::int8_t>{});
-    case DType::i16:
-      return f(TypeTag<std::int16_t>{});
-    case DType::i32:
-      return f(TypeTag<std::int32_t>{});
-    case DType::i64:
-      return f(TypeTag<std::int64_t>{});
-    case DType::f16:
-      return f(TypeTag<float16>{});
-    case DType::bf16:
-      return f(TypeTag<bfloat16>{});
-    case DType::f32:
-      return f(TypeTag<float>{});
-    case DType::f64:
-      return f(TypeTag<double>{});
-  }
-  __builtin_unreachable();
+  return dispatch(dtype, [&f](auto tag) -> decltype(auto) {
+    using T = typename decltype(tag)::type;
+    return f(TypeTag<std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>>{});
+  });
 }
 
 }  // namespace gantry::kernels

@@ -23,24 +23,13 @@ namespace detail {
 // Calls f(TypeTag<T>{}) with the C++ type of a floating dtype.
 template <class F>
 void dispatch_floating(const char* family, DType dtype, const F& f) {
-  switch (dtype) {
-    case DType::f16:
-      return f(TypeTag<float16>{});
-    case DType::bf16:
-      return f(TypeTag<bfloat16>{});
-    case DType::f32:
-      return f(TypeTag<float>{});
-    case DType::f64:
-      return f(TypeTag<double>{});
-    case DType::bool_:
-    case DType::u8:
-    case DType::i8:
-    case DType::i16:
-    case DType::i32:
-    case DType::i64:
-      break;
-  }
-  detail::throw_undefined(family, 0, dtype);
+  dispatch(dtype, [&](auto tag) {
+    if constexpr (is_floating_point(dtype_of<typename decltype(tag)::type>)) {
+      f(tag);
+    } else {
+      detail::throw_undefined(family, 0, dtype);
+    }
+  });
 }
 
 // `V` values of one operand, side by side.

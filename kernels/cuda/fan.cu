@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/runs.cuh"
 #include "kernels/fan_plan.hpp"
 
 namespace gantry::kernels::cuda {
@@ -86,19 +87,10 @@ __global__ void __launch_bounds__(kThreads) fan_kernel(const __grid_constant__ F
     shift_bits |= static_cast<std::uint64_t>(table.shifts[k]);
   }
   for (std::uint32_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
-    int low = 0;
-    int high = table.run_count;
-    while (high - low > 1) {
-      const int middle = (low + high) / 2;
-      if (table.first_chunks[middle] <= chunk) {
-        low = middle;
-      } else {
-        high = middle;
-      }
-    }
-    const Run& run = table.runs[low];
+    const int at = run_of(table, chunk);
+    const Run& run = table.runs[at];
     const std::size_t offset =
-        static_cast<std::size_t>(chunk - table.first_chunks[low]) * kChunkBytes;
+        static_cast<std::size_t>(chunk - table.first_chunks[at]) * kChunkBytes;
     const std::size_t rest = run.bytes - offset;
     const std::uint32_t bytes = rest < kChunkBytes ? static_cast<std::uint32_t>(rest) : kChunkBytes;
     const std::byte* from = static_cast<const std::byte*>(run.from) + offset;

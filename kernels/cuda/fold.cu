@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/runs.cuh"
 #include "kernels/impl/fold.inl"
 
 namespace gantry::kernels::cuda {
@@ -108,24 +109,15 @@ template <class F, int V>
 __device__ void fold_chunks(const FoldTable& table) {
   using Stored = typename F::Stored;
   for (std::uint32_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
-    int low = 0;
-    int high = table.run_count;
-    while (high - low > 1) {
-      const int middle = (low + high) / 2;
-      if (table.first_chunks[middle] <= chunk) {
-        low = middle;
-      } else {
-        high = middle;
-      }
-    }
-    const std::int64_t signed_count = table.counts[low];
+    const int at = run_of(table, chunk);
+    const std::int64_t signed_count = table.counts[at];
     const std::int64_t count = signed_count < 0 ? -signed_count : signed_count;
-    const int row = low * (table.input_count + 1);
+    const int row = at * (table.input_count + 1);
     const auto input = [&](int k) { return table.addresses[row + k]; };
     Stored* const out =
         static_cast<Stored*>(const_cast<void*>(table.addresses[row + table.input_count]));
     const std::int64_t begin =
-        static_cast<std::int64_t>(chunk - table.first_chunks[low]) * (kThreads * V);
+        static_cast<std::int64_t>(chunk - table.first_chunks[at]) * (kThreads * V);
     const std::int64_t end = begin + kThreads * V < count ? begin + kThreads * V : count;
     std::int64_t done = begin;
     if (signed_count > 0) {
