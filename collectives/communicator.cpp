@@ -94,7 +94,10 @@ bool Communicator::is_own_share(const CollectiveCall& call, const Tensor& output
 // Runs an operation that reads `input` and writes `output`, either of which may be null or strided.
 Work Communicator::move_between(CollectiveCall& call, Tensor* output, const Tensor* input,
                                 const CollectiveOptions& options) {
-  const bool in_place = output == input;
+  // Only sums are made for one array that is both; elsewhere it is read before it is written.
+  const bool in_place =
+      output == input &&
+      (call.what.kind == CollectiveKind::all_reduce || call.what.kind == CollectiveKind::reduce);
   const bool overlap = output != nullptr && input != nullptr && !in_place &&
                        !is_own_share(call, *output, *input) &&
                        detail::overlap_of(*output, *input) != detail::Overlap::none;
@@ -102,11 +105,8 @@ Work Communicator::move_between(CollectiveCall& call, Tensor* output, const Tens
   if (input != nullptr) source = overlap ? input->clone() : input->contiguous();
   std::optional<Tensor> dense;
   if (output != nullptr) {
-    if (output->is_contiguous()) {
-      dense = *output;
-    } else {
-      dense = in_place ? *source : output->new_empty(output->sizes());
-    }
+    // With what is there now, which an operation that fails leaves alone.
+    dense = in_place && !output->is_contiguous() ? *source : output->contiguous();
   }
   call.in = source ? source->data() : nullptr;
   call.out = dense ? dense->data() : nullptr;

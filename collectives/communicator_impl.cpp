@@ -230,7 +230,11 @@ Transport& Communicator::Impl::transport_for(const CollectiveCall& call) {
 
 std::uint64_t Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
   if (control) {
-    if (control->has_fault()) raise_fault();
+    // An earlier mismatch of all ranks is not raised here: those that have not heard of it yet make
+    // this call, so this rank must make it, too.
+    if (control->has_fault() && (control->broken() || flight::is_message(fault_call()))) {
+      raise_fault();
+    }
     require_intact();
   }
   // Ranks send and receive at times of their own, so messages are counted by themselves.
@@ -285,13 +289,22 @@ void Communicator::Impl::record(const CollectiveCall& call, Algorithm algorithm)
                   Stream::current(membership.device).id());
 }
 
+std::uint64_t Communicator::Impl::fault_call() const noexcept {
+  return __atomic_load_n(&control->words(membership.rank)->fault_call, __ATOMIC_ACQUIRE);
+}
+
 void Communicator::Impl::raise_fault() {
-  const std::uint64_t call =
-      __atomic_load_n(&control->words(membership.rank)->fault_call, __ATOMIC_ACQUIRE);
+  const std::uint64_t call = fault_call();
   try {
     control->take_fault(UINT64_MAX);
   } catch (...) {
-    if (control->broken()) loss_is_known_ = true;
+    if (control->broken()) {
+      loss_is_known_ = true;
+      // The device reports the first one only. Messages and other calls are numbered apart.
+      first_lost_ = std::min(first_lost_.load(), flight::is_message(call) ? 0 : call);
+    } else {
+      first_mismatch_ = std::min(first_mismatch_.load(), call);
+    }
     const std::lock_guard lock(faults_mutex_);
     faults_.emplace(call, std::current_exception());
     if (faults_.size() > kKeptFaults) faults_.erase(faults_.begin());
@@ -308,7 +321,9 @@ void Communicator::Impl::check(std::uint64_t call, bool pending) {
       std::rethrow_exception(found->second);
     }
   }
-  if (pending) require_intact();
+  if (pending || call >= first_lost_) require_intact();
+  // A device whose first mismatch was not heard of yet reports no second one.
+  if (!pending && call > first_mismatch_ && !flight::is_message(call)) control->verify(call);
 }
 
 void Communicator::Impl::require_intact() {

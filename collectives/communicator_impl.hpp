@@ -85,6 +85,8 @@ class Communicator::Impl final : public FaultSource {
   Transport& start(std::unique_ptr<Transport>& transport, const CollectiveCall& call);
   // Writes the call into the flight record, once.
   void record(const CollectiveCall& call, Algorithm algorithm);
+  // The call of the fault that the device reported.
+  [[nodiscard]] std::uint64_t fault_call() const noexcept;
 
   std::chrono::milliseconds timeout_;
   Selector selector_;
@@ -93,6 +95,8 @@ class Communicator::Impl final : public FaultSource {
   bool listed_ = false;
   bool finished_ = false;
   std::atomic<bool> loss_is_known_{false};
+  std::atomic<std::uint64_t> first_lost_{UINT64_MAX};  // calls from here on did not end well
+  std::atomic<std::uint64_t> first_mismatch_{UINT64_MAX};
   std::uint64_t calls_ = 0;
   std::uint64_t messages_ = 0;
   std::int64_t recorded_ = 0;

@@ -14,6 +14,24 @@
 
 namespace gantry {
 
+namespace {
+
+// Throws what went wrong on a rank, rather than that others lost it then.
+void raise_cause(const std::vector<std::exception_ptr>& failures) {
+  std::exception_ptr consequence;
+  for (const std::exception_ptr& failure : failures) {
+    if (!failure) continue;
+    try {
+      std::rethrow_exception(failure);
+    } catch (const PeerLostError&) {
+      consequence = failure;
+    }
+  }
+  if (consequence) std::rethrow_exception(consequence);
+}
+
+}  // namespace
+
 Communicator Communicator::world() {
   static std::mutex mutex;
   // Never destroyed: device memory must not be given back from a static destructor. What peers need
@@ -80,9 +98,7 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
     });
   }
   for (std::thread& maker : makers) maker.join();
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
+  raise_cause(failures);
   std::vector<Communicator> group;
   for (std::shared_ptr<Impl>& impl : impls) group.push_back(Communicator(std::move(impl)));
   return group;

@@ -229,6 +229,11 @@ class View {
 [[nodiscard]] std::string call_text(std::string_view kind, std::uint8_t style, std::string_view op,
                                     const Call& call);
 
+/// Whether a call is a send or receive, which are numbered apart.
+[[nodiscard]] constexpr bool is_message(std::uint64_t number) {
+  return (number & kMessageBit) != 0;
+}
+
 /// A call's number as people count.
 [[nodiscard]] constexpr std::uint64_t plain_number(std::uint64_t number) {
   return number & ~kMessageBit;

@@ -1,6 +1,7 @@
 // Events that tell importers when the exporter's work is done.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <deque>
 #include <map>
@@ -21,9 +22,9 @@ namespace gantry::memory {
 class IpcEvents {
  public:
   static constexpr std::size_t kKept = 64;
-  /// Of one device. Above this, which is below the driver's own limit of about 22,000 a process, a
+  /// Of all devices. Above this, which is below the driver's own limit of about 22,000 a process, a
   /// stream records its newest event once more instead of making another.
-  static constexpr std::size_t kMost = 8192;
+  static constexpr std::size_t kMost = 16384;
 
   /// The events of `device`, an index that was checked.
   [[nodiscard]] static IpcEvents& of(int device);
@@ -47,7 +48,7 @@ class IpcEvents {
   const int device_;
   mutable std::mutex mutex_;
   std::map<void*, Slots> streams_;  ///< by the stream's native handle
-  std::size_t count_ = 0;
+  inline static std::atomic<std::size_t> count_ = 0;
 };
 
 }  // namespace gantry::memory

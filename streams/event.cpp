@@ -6,6 +6,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "streams/event_pool.hpp"
+#include "streams/exported_events.hpp"
 #include "streams/require_cuda.hpp"
 #include "streams/stream_clock.hpp"
 
@@ -42,6 +43,10 @@ Event::~Event() {
     EventPool::of(device_).release(event_);
     return;
   }
+  if (exported_) {
+    ExportedEvents::keep(event_);
+    return;
+  }
   try {
     driver().destroy_event(event_);
   } catch (...) {
@@ -54,6 +59,7 @@ Event::Event(Event&& other) noexcept
       device_(std::exchange(other.device_, -1)),
       event_(std::exchange(other.event_, nullptr)),
       recorded_(std::exchange(other.recorded_, false)),
+      exported_(std::exchange(other.exported_, false)),
       mark_(std::move(other.mark_)) {}
 
 Event& Event::operator=(Event&& other) noexcept {
@@ -63,6 +69,7 @@ Event& Event::operator=(Event&& other) noexcept {
     std::swap(device_, taken.device_);
     std::swap(event_, taken.event_);
     std::swap(recorded_, taken.recorded_);
+    std::swap(exported_, taken.exported_);
     std::swap(mark_, taken.mark_);
   }
   return *this;
@@ -140,7 +147,9 @@ IpcEventHandle Event::ipc_handle() {
         "without");
   }
   if (!is_created()) create(gantry::current_device().index);
-  return driver().export_event(event_);
+  const IpcEventHandle handle = driver().export_event(event_);
+  exported_ = true;
+  return handle;
 }
 
 bool Event::is_created() const { return event_ != nullptr; }

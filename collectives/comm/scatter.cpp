@@ -22,10 +22,11 @@ std::vector<std::int64_t> extents(std::int64_t size, std::size_t devices,
   const auto count = static_cast<std::int64_t>(devices);
   std::vector<std::int64_t> result;
   for (std::int64_t i = 0; i < count; ++i) {
-    if (options.torch_chunking) {
-      const std::int64_t each = std::max<std::int64_t>(1, (size + count - 1) / count);
+    // torch.chunk makes fewer pieces of a short dimension, but all of one without extent.
+    if (options.torch_chunking && size > 0) {
+      const std::int64_t each = (size + count - 1) / count;
       const std::int64_t left = size - each * i;
-      if (left <= 0 && i > 0) break;
+      if (left <= 0) break;
       result.push_back(std::min(each, left));
     } else {
       result.push_back(size / count + (i < size % count ? 1 : 0));

@@ -68,7 +68,7 @@ bool ControlBlock::has_fault() const noexcept {
 
 void ControlBlock::take_fault(std::uint64_t up_to_call) {
   DeviceWords& mine = *device_words();
-  const std::uint32_t word = __atomic_load_n(&mine.fault, __ATOMIC_ACQUIRE);
+  std::uint32_t word = __atomic_load_n(&mine.fault, __ATOMIC_ACQUIRE);
   const OperationFault fault = fault_of(word);
   const std::uint64_t call = __atomic_load_n(&mine.fault_call, __ATOMIC_ACQUIRE);
   if (fault == OperationFault::none || call > up_to_call) return;
@@ -78,8 +78,12 @@ void ControlBlock::take_fault(std::uint64_t up_to_call) {
     if (progress.is_under_way() && progress.started == call && !broken()) return;
   }
   const std::int32_t peer = __atomic_load_n(&mine.fault_peer, __ATOMIC_ACQUIRE);
-  __atomic_store_n(&mine.fault, 0, __ATOMIC_RELEASE);
-  if (same_operation(taken_fault_.exchange(word), word)) return;
+  const std::uint32_t taken = word;
+  if (!__atomic_compare_exchange_n(&mine.fault, &word, 0, false, __ATOMIC_ACQ_REL,
+                                   __ATOMIC_RELAXED)) {
+    return;  // another thread has it
+  }
+  if (same_operation(taken_fault_.exchange(taken), taken)) return;
   require_intact();
   if (fault == OperationFault::mismatch) raise_mismatch(call, peer);
   throw PeerLostError(fmt::format("collective{} was aborted", call_suffix(call)), peer);

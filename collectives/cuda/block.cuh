@@ -106,6 +106,7 @@ class CudaBlock : public CudaWords {
         while (crew.any(count_of(worked) <= step)) {
           if (crew.any(progress.gave_up[Index])) return;
         }
+        crew.sync();  // each lane saw one warp's count; a vote alone orders no memory
         if (crew.is_leader()) set_count(&progress.ended[Index], step + 1);
         stage.tell(crew, step);
       }

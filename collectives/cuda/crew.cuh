@@ -60,7 +60,9 @@ class CudaCrew : public CudaWords {
     if (is_leader()) {
       while (count_of(&progress_.ended[crew]) < steps && !stopped) stopped = is_stopped();
     }
-    return !any(stopped);
+    const bool goes_on = !any(stopped);
+    sync();  // the vote alone orders no memory
+    return goes_on;
   }
   __device__ bool is_stopped() const { return progress_.stopped; }
 

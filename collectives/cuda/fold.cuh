@@ -30,8 +30,10 @@ __device__ void fold_words(const Combination& how, const Targets& to, std::int64
   using Acc = typename F::Acc;
   constexpr int V = 16 / sizeof(Element);
   const int words = static_cast<int>((bytes + 15) / 16);
-  // Several targets are all in staging.
-  const bool aligned = (reinterpret_cast<std::uintptr_t>(to.bases[0]) + to.offset) % 16 == 0;
+  // A single target may be any tensor; several are all in staging, or registered memory.
+  const int first_target = to.ranks == 0 ? 0 : __ffs(static_cast<int>(to.ranks)) - 1;
+  const bool aligned =
+      (reinterpret_cast<std::uintptr_t>(to.bases[first_target]) + to.offset) % 16 == 0;
   const int ranks = from.count;
   const double scale = how.scale;
   const double divisor = how.divisor;

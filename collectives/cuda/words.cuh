@@ -58,6 +58,8 @@ class CudaWords {
   }
   __device__ void report(DeviceWords* words, Outcome outcome, int peer, std::uint64_t call,
                          std::uint32_t sequence) {
+    // The first one stays until the host has taken it.
+    if (*static_cast<const volatile std::uint32_t*>(&words->fault) != 0) return;
     const auto fault =
         outcome == Outcome::mismatch ? OperationFault::mismatch : OperationFault::aborted;
     *static_cast<volatile std::int32_t*>(&words->fault_peer) = peer;

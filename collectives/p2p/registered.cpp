@@ -52,13 +52,14 @@ RegisteredOperations::RegisteredOperations(const protocol::Group& group,
                                            const Registrations& registrations, int device)
     : group_(group),
       registrations_(registrations),
-      side_(Stream::from_pool(Device::cuda(device))),
+      side_(driver().create_stream(device, 0)),
       forked_(driver().create_event(device, {})),
       joined_(driver().create_event(device, {})) {}
 
 RegisteredOperations::~RegisteredOperations() {
   driver().destroy_event(forked_);
   driver().destroy_event(joined_);
+  driver().destroy_stream(side_);
 }
 
 std::uint64_t RegisteredOperations::place_of(const CollectiveCall& call) const {
@@ -188,10 +189,10 @@ void RegisteredOperations::gather_shares(const CollectiveCall& call, const Strea
   const bool in_place = (call.what.place & flight::kSharesInPlace) != 0;
   if (!in_place) {
     driver.record_event(forked_, stream.native());
-    driver.wait_event(side_.native(), forked_);
+    driver.wait_event(side_, forked_);
     driver.copy(out + own.take.at, in + own.offer.at, static_cast<std::size_t>(own.take.bytes),
-                side_.native());
-    driver.record_event(joined_, side_.native());
+                side_);
+    driver.record_event(joined_, side_);
   }
   protocol::launch_phase(phase(call, 0), 1, stream);
   // Ranks begin with different peers, so that no link serves all at once.

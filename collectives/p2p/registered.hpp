@@ -48,7 +48,7 @@ class RegisteredOperations {
 
   const protocol::Group& group_;
   const Registrations& registrations_;
-  Stream side_;  // for this rank's own share, beside those of others
+  NativeStream side_;  // for this rank's own share, beside those of others
   NativeEvent forked_;
   NativeEvent joined_;
 };

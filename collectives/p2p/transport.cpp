@@ -91,16 +91,13 @@ class P2pTransport final : public Transport {
 
   std::string_view name() const override { return "p2p"; }
 
-  // What is wrong with the ranks' use of each other's memory; empty if nothing is. Collective,
-  // before the first operation.
-  std::string probe(Bootstrap& bootstrap, int device) const {
+  // Whether the ranks can use each other's memory. Collective, before the first operation.
+  PeerVerdict probe(Bootstrap& bootstrap, int device) const {
     std::vector<void*> memory;
     for (int rank = 0; rank < group_.size; ++rank) {
       memory.push_back(group_.workspaces[rank] + group_.layout.staging);
     }
-    const PeerVerdict verdict =
-        probe_peers(bootstrap, group_.rank, group_.size, device, memory, kProbePatience);
-    return verdict.all() ? std::string() : verdict.why;
+    return probe_peers(bootstrap, group_.rank, group_.size, device, memory, kProbePatience);
   }
 
   bool supports(const Descriptor&) const override { return true; }
@@ -190,9 +187,13 @@ std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Boot
   const DeviceGuard guard(membership.device);
   if (device < loaded.size()) std::call_once(loaded[device], protocol::preload);
   auto transport = std::make_unique<P2pTransport>(membership, bootstrap, control, selector);
-  const std::string why = transport->probe(bootstrap, membership.device.index);
-  if (why.empty()) return transport;
-  if (membership.rank == 0) logging::warn(fmt::format("no peer-to-peer collectives: {}", why));
+  const PeerVerdict verdict = transport->probe(bootstrap, membership.device.index);
+  if (verdict.all()) return transport;
+  if (membership.rank == 0) {
+    logging::warn(fmt::format("no peer-to-peer collectives: {}", verdict.why));
+  }
+  // Memory that a write may still reach is never given back: that would block until it has.
+  if (verdict.is_under_way) (void)transport.release();
   return nullptr;
 }
 

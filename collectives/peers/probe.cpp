@@ -196,6 +196,7 @@ class Probe {
         const bool is_fine = sent == kFine && received == kFine;
         verdict.usable[writer * ranks + owner] = is_fine ? 1 : 0;
         if (is_fine) continue;
+        verdict.is_under_way = verdict.is_under_way || sent == kHung || received == kHung;
         const bool writer_knows = sent != kFine;
         const std::size_t witness = writer_knows ? writer : owner;
         const std::string refusal = reports[witness].substr(2 * ranks);

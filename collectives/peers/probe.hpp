@@ -28,6 +28,7 @@ struct PeerVerdict {
   std::vector<std::uint8_t> usable;  // by writer·size + owner
   std::string why;                   // what does not work, for people; empty if all does
   bool was_cached = false;
+  bool is_under_way = false;  // writes did not end in time, and may still arrive
 
   bool can_use(int writer, int owner) const {
     return usable[static_cast<std::size_t>(writer * size + owner)] != 0;

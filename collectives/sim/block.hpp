@@ -83,6 +83,8 @@ class SimBlock {
   }
   void report(DeviceWords* words, Outcome outcome, int peer, std::uint64_t call,
               std::uint32_t sequence) {
+    // The first one stays until the host has taken it.
+    if (std::atomic_ref(words->fault).load(std::memory_order_acquire) != 0) return;
     const auto fault =
         outcome == Outcome::mismatch ? OperationFault::mismatch : OperationFault::aborted;
     std::atomic_ref(words->fault_peer).store(peer, std::memory_order_relaxed);

@@ -55,6 +55,7 @@ NativeGraph CudaDriver::end_capture(NativeStream stream) {
 bool CudaDriver::is_capturing(NativeStream stream) {
   // The default stream cannot be captured, and asking about it would spoil another stream's.
   if (stream.handle == nullptr) return false;
+  const cuda::ContextScope scope(stream);
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   GANTRY_CUDA_CHECK(cuda::api().cuStreamIsCapturing(static_cast<CUstream>(stream.handle), &status),
                     "asking for a capture", stream);

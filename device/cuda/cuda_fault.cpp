@@ -27,7 +27,7 @@ std::atomic<std::size_t> end_of_records{0};  // past the last device with a reco
 std::mutex making;
 
 bool is_raised(FaultRecord& record) {
-  return std::atomic_ref(record.raised).load(std::memory_order_acquire) != 0;
+  return std::atomic_ref(record.raised).load(std::memory_order_acquire) == FaultRecord::kRaised;
 }
 
 }  // namespace
@@ -40,7 +40,11 @@ void raise_fault(int device) {
   }
   const FaultRecord seen = *record;
   // Of several threads that synchronize at once, one reports the fault.
-  if (std::atomic_ref(record->raised).exchange(0, std::memory_order_acq_rel) == 0) return;
+  std::uint32_t raised = FaultRecord::kRaised;
+  if (!std::atomic_ref(record->raised)
+           .compare_exchange_strong(raised, FaultRecord::kNone, std::memory_order_acq_rel)) {
+    return;
+  }
   throw IndexError(fault_text(seen, device), Device::cuda(device).str());
 }
 

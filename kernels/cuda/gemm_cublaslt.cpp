@@ -1,6 +1,8 @@
 #include <cublasLt.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -234,8 +236,18 @@ class Problem {
 
 void gemm(const Stream& stream, const GemmPlan& plan) {
   cublasLtHandle_t handle = handle_of(stream);
-  const Problem problem(stream, plan);
-  problem.run(handle, problem.choose(handle));
+  // Some algorithms count batches in a dimension of the grid that ends at 65,535.
+  constexpr std::int64_t kMostBatches = 32768;
+  const auto bytes = static_cast<std::int64_t>(element_size(plan.dtype));
+  for (std::int64_t begin = 0; begin < plan.batch; begin += kMostBatches) {
+    GemmPlan part = plan;
+    part.batch = std::min(plan.batch - begin, kMostBatches);
+    part.a.data = static_cast<const std::byte*>(plan.a.data) + begin * plan.a.batch_stride * bytes;
+    part.b.data = static_cast<const std::byte*>(plan.b.data) + begin * plan.b.batch_stride * bytes;
+    part.out = static_cast<std::byte*>(plan.out) + begin * plan.m * plan.n * bytes;
+    const Problem problem(stream, part);
+    problem.run(handle, problem.choose(handle));
+  }
 }
 
 }  // namespace gantry::kernels::cuda

@@ -208,6 +208,96 @@ TEST_F(CommunicatorLocalTest, MismatchesNameBothCallsAndTheGroupGoesOn) {
   }
 }
 
+TEST_F(CommunicatorLocalTest, RanksThatHearOfAMismatchLaterMakeTheSameCalls) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite& suite, Communicator& group) {
+    const TensorOptions options = {.dtype = f32, .device = group.device()};
+    Tensor first = full({8}, 1, options);
+    Tensor second = full({8}, group.rank() + 1, options);
+    Tensor third = full({8}, group.rank() + 10, options);
+    const Work work = group.all_reduce(first, group.rank() == 0 ? ReduceOp::sum : ReduceOp::max);
+    // The mismatch is there before one rank's second call, and before the other's third.
+    const auto is_late = [&](bool late) {
+      if (late) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    };
+    is_late(group.rank() == 0);
+    group.all_reduce(second);
+    is_late(group.rank() == 1);
+    group.all_reduce(third);
+    expect_throws<InvalidArgument>([&] { work.synchronize(); }, "called all_reduce max");
+    suite.all(i32, 100);
+    if (second[0].item<int>() != 3 || third[0].item<int>() != 21) {
+      throw std::runtime_error("the ranks are out of step");
+    }
+  });
+}
+
+TEST_F(CommunicatorLocalTest, EveryOperationThatFailsSaysSo) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite& suite, Communicator& group) {
+    Tensor tensor = ones({8}, {.dtype = f32, .device = group.device()});
+    const ReduceOp op = group.rank() == 0 ? ReduceOp::sum : ReduceOp::max;
+    const Work first = group.all_reduce(tensor, op);
+    const Work second = group.all_reduce(tensor, op);
+    const Work third = group.all_reduce(tensor);
+    for (int round = 0; round < 2; ++round) {
+      // The first error is thrown to whoever asks first.
+      expect_throws<InvalidArgument>([&] { second.synchronize(); }, "collective #");
+      expect_throws<InvalidArgument>([&] { first.synchronize(); }, "collective #1: ");
+      expect_throws<InvalidArgument>([&] { second.synchronize(); }, "collective #2: ");
+      third.synchronize();
+    }
+    suite.all(i32, 100);
+    group.host_barrier();
+    if (group.rank() == 1) return group.abort();
+    const Work lost = group.all_reduce(tensor);
+    const Work last = group.all_reduce(tensor);
+    expect_throws<PeerLostError>([&] { last.synchronize(); }, "");
+    expect_throws<PeerLostError>([&] { lost.synchronize(); }, "");
+    third.synchronize();
+  });
+}
+
+TEST_F(CommunicatorLocalTest, MismatchesLeaveStridedOutputsAlone) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite& suite, Communicator& group) {
+    const TensorOptions options = {.dtype = f32, .device = group.device()};
+    Tensor strided = full({4, 8}, -7, options).t();
+    { const Tensor freed = full({8, 4}, 12345, options); }
+    Tensor sum = ones({8, 4}, options);
+    const Work work = group.rank() == 0 ? group.all_reduce(sum) : group.broadcast(strided, 0);
+    expect_throws<InvalidArgument>([&] { work.synchronize(); }, "called broadcast");
+    if (strided.amin().item<int>() != -7 || strided.amax().item<int>() != -7) {
+      throw std::runtime_error("a call that failed changed its tensor");
+    }
+    suite.all(i32, 100);
+  });
+}
+
+TEST_P(EveryAlgorithm, ExchangesATensorWithItself) {
+  GANTRY_REQUIRE_DEVICES(2);
+  setenv("GANTRY_COLL_ALGO", GetParam(), 1);
+  on_ranks(std::min(device_count(), 4), [](CollectiveSuite&, Communicator& group) {
+    const std::int64_t n = group.size();
+    for (const std::int64_t rows : {std::int64_t{5}, std::int64_t{4096}, std::int64_t{300'000}}) {
+      for (const bool uneven : {false, true}) {
+        Tensor tensor = arange(n * rows, {.dtype = i32, .device = group.device()});
+        tensor.add_(group.rank() * 10'000'000);
+        const std::vector<std::int64_t> counts(static_cast<std::size_t>(n), rows);
+        uneven ? group.all_to_all(tensor, tensor, counts, counts)
+               : group.all_to_all(tensor, tensor);
+        for (std::int64_t peer = 0; peer < n; ++peer) {
+          const Tensor expected = arange(rows, {.dtype = i32, .device = group.device()}) +
+                                  (peer * 10'000'000 + group.rank() * rows);
+          if (!tensor.narrow(0, peer * rows, rows).equal(expected)) {
+            throw std::runtime_error("the block of rank " + std::to_string(peer) + " is wrong");
+          }
+        }
+      }
+    }
+  });
+}
+
 TEST_F(CommunicatorLocalTest, UnevenCountsThatDifferAreAMismatch) {
   GANTRY_REQUIRE_DEVICES(2);
   on_ranks(2, [](CollectiveSuite& suite, Communicator& group) {

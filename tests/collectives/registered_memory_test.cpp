@@ -100,6 +100,40 @@ TEST_F(RegisteredMemoryTest, LargeOperations) {
   });
 }
 
+TEST_P(EveryChoice, WritesOutputsWhereverTheyLie) {
+  GANTRY_REQUIRE_DEVICES(2);
+  setenv("GANTRY_COLL_ALGO", GetParam(), 1);
+  on_ranks(std::min(device_count(), 4), [](CollectiveSuite&, Communicator& group) {
+    const std::int64_t n = group.size();
+    const Tensor memory = arena(group);
+    group.register_memory(memory);
+    for (const DType dtype : {u8, f16, f32, f64}) {
+      for (const std::int64_t count : {std::int64_t{64}, std::int64_t{100'000}}) {
+        const TensorOptions options = {.dtype = dtype, .device = group.device()};
+        Tensor input = memory.view(dtype).narrow(0, 0, n * count);
+        input.fill_(group.rank() + 1);
+        const auto expect = [&](const Tensor& output, const Tensor& around, double least,
+                                double most) {
+          require(output.amin().item<double>() == least && output.amax().item<double>() == most &&
+                      around[0].item<double>() == 0 && around[-1].item<double>() == 0,
+                  "a result in " + std::string(name(dtype)) + " is wrong");
+        };
+        const Tensor share = zeros({count + 2}, options);
+        Tensor sum = share.narrow(0, 1, count);
+        group.reduce_scatter(sum, input);
+        expect(sum, share, n * (n + 1) / 2, n * (n + 1) / 2);
+        const Tensor whole = zeros({n * count + 2}, options);
+        Tensor shares = whole.narrow(0, 1, n * count);
+        group.all_to_all(shares, input);
+        expect(shares, whole, 1, n);
+        shares.zero_();
+        group.all_gather(shares, input.narrow(0, 0, count));
+        expect(shares, whole, 1, n);
+      }
+    }
+  });
+}
+
 TEST_F(RegisteredMemoryTest, OperationsFollowEachOtherWithoutTheHost) {
   GANTRY_REQUIRE_DEVICES(2);
   on_ranks(std::min(device_count(), 4), [](CollectiveSuite&, Communicator& group) {
@@ -173,6 +207,29 @@ TEST_F(RegisteredMemoryTest, GraphsRunItAgain) {
                 joined.amax().item<std::int64_t>() == expected,
             "a replay went wrong");
     driver().destroy_graph(graph);
+  });
+}
+
+TEST_F(RegisteredMemoryTest, CopiesUseNoStreamOfThePool) {
+  GANTRY_REQUIRE_DEVICES(2);
+  setenv("GANTRY_COLL_ALGO", "copy", 1);
+  on_ranks(2, [](CollectiveSuite&, Communicator& group) {
+    const Tensor mine = full({4096}, group.rank(), {.dtype = f32, .device = group.device()});
+    Tensor joined = zeros({8192}, {.dtype = f32, .device = group.device()});
+    group.register_memory(mine);
+    const StreamGuard guard(Stream::from_pool(group.device(), StreamPriority::high));
+    std::vector<NativeStream> captured;
+    if (group.rank() == 0) {
+      for (int i = 0; i < 32; ++i) {
+        captured.push_back(Stream::from_pool(group.device()).native());
+        driver().begin_capture(captured.back(), CaptureMode::relaxed);
+      }
+    }
+    group.all_gather(joined, mine);
+    for (const NativeStream stream : captured) {
+      driver().destroy_graph(driver().end_capture(stream));
+    }
+    require(joined.sum().item<float>() == 4096, "the gathered values are wrong");
   });
 }
 

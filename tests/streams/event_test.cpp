@@ -10,6 +10,7 @@
 #include <gantry/device/guard.hpp>
 #include <gantry/streams/stream.hpp>
 
+#include "streams/exported_events.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
 #include "tests/support/pipe_process.hpp"
@@ -204,6 +205,24 @@ TEST_F(EventTest, ExportsOnlyInterprocessEvents) {
   EXPECT_THAT([&] { static_cast<void>(event.ipc_handle()); },
               ThrowsMessage<InvalidArgument>("Event::ipc_handle: an event made with interprocess "
                                              "= true was expected, but got one without"));
+}
+
+TEST_F(EventTest, StaysForOtherProcessesOnceItIsExported) {
+  testing::FaultDriver driver;
+  {
+    Event plain({.interprocess = true});
+    plain.record();
+    Event exported({.interprocess = true});
+    exported.record();
+    (void)exported.ipc_handle();
+    const Event moved(std::move(exported));
+  }
+  EXPECT_EQ(driver.calls("destroy_event"), 1U);
+  for (std::size_t i = 0; i < ExportedEvents::kKept; ++i) {
+    Event event({.interprocess = true});
+    (void)event.ipc_handle();
+  }
+  EXPECT_EQ(driver.calls("destroy_event"), 2U) << "the oldest goes when there are too many";
 }
 
 TEST_F(EventTest, OrdersWorkOfTwoProcesses) {

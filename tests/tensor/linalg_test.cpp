@@ -197,6 +197,16 @@ TEST_P(LinalgTest, SumsOfProductsAreMembersAndNameThemselvesInErrors) {
               HasSubstr("baddbmm: The expanded size"));
 }
 
+TEST_P(LinalgTest, TakesMoreBatchesThanAGridHas) {
+  const std::int64_t batches = 70'000;
+  const Tensor each = numbers({batches, 1, 1});
+  const Tensor left = each.expand({batches, 2, 3}).contiguous();
+  const Tensor product = bmm(left, ones({batches, 3, 2}, options()));
+  EXPECT_TRUE(product.equal((each * 3).expand({batches, 2, 2})));
+  const Tensor shared = bmm(left, ones({3, 2}, options()).expand({batches, 3, 2}));
+  EXPECT_TRUE(shared.equal(product));
+}
+
 TEST_P(LinalgTest, ErrorsNameTheDevice) {
   try {
     (void)mm(numbers({2, 3}), numbers({2, 3}));

@@ -41,10 +41,11 @@ struct CollectiveOptions {
 /// up to whoever launches the graph. Results have the same bits on every rank, and as comm::*
 /// gives.
 ///
-/// Failure: what goes wrong is found out by the device and thrown by Work, by the next call, or by
-/// the next synchronizing call of the device, whichever comes first. A rank that dies or leaves is
-/// a PeerLostError on every other rank within a second; the communicator is unusable from then on,
-/// shrink() makes a new one. A rank that does not come is a TimeoutError after GANTRY_COLL_TIMEOUT
+/// Failure: what goes wrong is found out by the device and thrown by Work or by the next
+/// synchronizing call of the device, whichever comes first; calls throw only once the group is
+/// broken, so that after a mismatch all ranks still make the same calls. A rank that dies or leaves
+/// is a PeerLostError on every other rank within a second; the communicator is unusable from then
+/// on, shrink() makes a new one. A rank that does not come is a TimeoutError after GANTRY_COLL_TIMEOUT
 /// seconds, naming it; so is, between machines, a call where hosts wait against another. A send and
 /// its recv that differ are an InvalidArgument at both ends, naming both calls, at the latest with
 /// the next call; over "p2p" that breaks the group, over "host" the group goes on. Where NCCL

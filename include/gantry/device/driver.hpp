@@ -73,7 +73,11 @@ struct PointerInfo {
 /// An out-of-range index that a kernel met. Kernels write it, the driver raises it as IndexError at
 /// the next synchronizing call of that device and clears it.
 struct FaultRecord {
-  std::uint32_t raised = 0;  ///< 0: none
+  static constexpr std::uint32_t kNone = 0;
+  static constexpr std::uint32_t kRaised = 1;
+  static constexpr std::uint32_t kWriting = 2;  ///< a kernel is about to raise one
+
+  std::uint32_t raised = kNone;
   std::int32_t dim = 0;
   std::int64_t index = 0;
   std::int64_t size = 0;
@@ -110,7 +114,7 @@ class Driver {
   // Memory
   /// Device memory aligned to 512 bytes at least, or nullptr if the device is out of memory.
   [[nodiscard]] virtual void* allocate(int device, std::size_t bytes) = 0;
-  /// Frees after all work submitted to the device is done.
+  /// Takes memory back that no work uses any more. May block the host until the device is idle.
   virtual void deallocate(int device, void* data) = 0;
   /// Page-locked host memory that every device can access, or nullptr if there is none left.
   [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;

@@ -56,7 +56,8 @@ class Event {
   /// Milliseconds between the records of this event and `end`, both reached and made with timing.
   /// Throws: InvalidArgument without timing or a record; CudaError if one is not reached.
   [[nodiscard]] float elapsed_ms(const Event& end) const;
-  /// Exports the event; creates it on the current device if it has none yet.
+  /// Exports the event; creates it on the current device if it has none yet. Other processes may
+  /// open and wait for it after this object is gone, but not after this process is.
   /// Throws: InvalidArgument if it was not made with interprocess.
   [[nodiscard]] IpcEventHandle ipc_handle();
 
@@ -75,6 +76,7 @@ class Event {
   int device_ = -1;
   NativeEvent event_ = nullptr;
   bool recorded_ = false;
+  bool exported_ = false;
   std::unique_ptr<ClockMark, ClockMarkReturn> mark_;  ///< of the last record, if it was marked
 };
 
