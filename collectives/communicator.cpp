@@ -95,9 +95,8 @@ bool Communicator::is_own_share(const CollectiveCall& call, const Tensor& output
 Work Communicator::move_between(CollectiveCall& call, Tensor* output, const Tensor* input,
                                 const CollectiveOptions& options) {
   // Only sums are made for one array that is both; elsewhere it is read before it is written.
-  const bool in_place =
-      output == input &&
-      (call.what.kind == CollectiveKind::all_reduce || call.what.kind == CollectiveKind::reduce);
+  const bool in_place = output == input && (call.what.kind == CollectiveKind::all_reduce ||
+                                            call.what.kind == CollectiveKind::reduce);
   const bool overlap = output != nullptr && input != nullptr && !in_place &&
                        !is_own_share(call, *output, *input) &&
                        detail::overlap_of(*output, *input) != detail::Overlap::none;

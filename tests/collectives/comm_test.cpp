@@ -214,8 +214,8 @@ TEST_F(CommTest, ScatterHonoursChunkSizesStreamsAndTorchChunking) {
   const auto torch_like = comm::scatter(ramp({4}, Device::cpu(), 0), {"cuda:0", "cuda:1", "cuda:0"},
                                         {.torch_chunking = true});
   ASSERT_EQ(torch_like.size(), 2u) << "pieces of ceil(4/3) = 2 leave nothing for the third";
-  const auto empty_pieces = comm::scatter(ramp({0, 2}, Device::cpu(), 0), {"cuda:0", "cuda:1"},
-                                          {.torch_chunking = true});
+  const auto empty_pieces =
+      comm::scatter(ramp({0, 2}, Device::cpu(), 0), {"cuda:0", "cuda:1"}, {.torch_chunking = true});
   ASSERT_EQ(empty_pieces.size(), 2u);
   EXPECT_EQ(empty_pieces[1].sizes(), Shape({0, 2}));
 }

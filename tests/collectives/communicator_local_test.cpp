@@ -234,7 +234,8 @@ TEST_F(CommunicatorLocalTest, RanksThatHearOfAMismatchLaterMakeTheSameCalls) {
 
 TEST_F(CommunicatorLocalTest, EveryOperationThatFailsSaysSo) {
   GANTRY_REQUIRE_DEVICES(2);
-  on_ranks(2, [](CollectiveSuite& suite, Communicator& group) {
+  std::atomic<bool> is_enqueued = false;
+  on_ranks(2, [&](CollectiveSuite& suite, Communicator& group) {
     Tensor tensor = ones({8}, {.dtype = f32, .device = group.device()});
     const ReduceOp op = group.rank() == 0 ? ReduceOp::sum : ReduceOp::max;
     const Work first = group.all_reduce(tensor, op);
@@ -248,10 +249,13 @@ TEST_F(CommunicatorLocalTest, EveryOperationThatFailsSaysSo) {
       third.synchronize();
     }
     suite.all(i32, 100);
-    group.host_barrier();
-    if (group.rank() == 1) return group.abort();
+    if (group.rank() == 1) {
+      while (!is_enqueued) std::this_thread::yield();
+      return group.abort();
+    }
     const Work lost = group.all_reduce(tensor);
     const Work last = group.all_reduce(tensor);
+    is_enqueued = true;
     expect_throws<PeerLostError>([&] { last.synchronize(); }, "");
     expect_throws<PeerLostError>([&] { lost.synchronize(); }, "");
     third.synchronize();
@@ -287,8 +291,8 @@ TEST_P(EveryAlgorithm, ExchangesATensorWithItself) {
         uneven ? group.all_to_all(tensor, tensor, counts, counts)
                : group.all_to_all(tensor, tensor);
         for (std::int64_t peer = 0; peer < n; ++peer) {
-          const Tensor expected = arange(rows, {.dtype = i32, .device = group.device()}) +
-                                  (peer * 10'000'000 + group.rank() * rows);
+          const Tensor expected = arange(rows, {.dtype = i32, .device = group.device()})
+                                      .add(peer * 10'000'000 + group.rank() * rows);
           if (!tensor.narrow(0, peer * rows, rows).equal(expected)) {
             throw std::runtime_error("the block of rank " + std::to_string(peer) + " is wrong");
           }

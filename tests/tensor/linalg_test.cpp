@@ -202,7 +202,7 @@ TEST_P(LinalgTest, TakesMoreBatchesThanAGridHas) {
   const Tensor each = numbers({batches, 1, 1});
   const Tensor left = each.expand({batches, 2, 3}).contiguous();
   const Tensor product = bmm(left, ones({batches, 3, 2}, options()));
-  EXPECT_TRUE(product.equal((each * 3).expand({batches, 2, 2})));
+  EXPECT_TRUE(product.equal(each.mul(3).expand({batches, 2, 2})));
   const Tensor shared = bmm(left, ones({3, 2}, options()).expand({batches, 3, 2}));
   EXPECT_TRUE(shared.equal(product));
 }

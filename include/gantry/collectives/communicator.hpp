@@ -45,12 +45,12 @@ struct CollectiveOptions {
 /// synchronizing call of the device, whichever comes first; calls throw only once the group is
 /// broken, so that after a mismatch all ranks still make the same calls. A rank that dies or leaves
 /// is a PeerLostError on every other rank within a second; the communicator is unusable from then
-/// on, shrink() makes a new one. A rank that does not come is a TimeoutError after GANTRY_COLL_TIMEOUT
-/// seconds, naming it; so is, between machines, a call where hosts wait against another. A send and
-/// its recv that differ are an InvalidArgument at both ends, naming both calls, at the latest with
-/// the next call; over "p2p" that breaks the group, over "host" the group goes on. Where NCCL
-/// carries data between machines it alone decides what happens: mismatches and losses are not
-/// noticed there yet.
+/// on, shrink() makes a new one. A rank that does not come is a TimeoutError after
+/// GANTRY_COLL_TIMEOUT seconds, naming it; so is, between machines, a call where hosts wait against
+/// another. A send and its recv that differ are an InvalidArgument at both ends, naming both calls,
+/// at the latest with the next call; over "p2p" that breaks the group, over "host" the group goes
+/// on. Where NCCL carries data between machines it alone decides what happens: mismatches and
+/// losses are not noticed there yet.
 ///
 /// Thread safety: one thread at a time enters an operation; others wait.
 class Communicator {
