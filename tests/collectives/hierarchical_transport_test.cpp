@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 
 #include <gantry/core/error.hpp>
 
 #include "collectives/control/block.hpp"
 #include "tests/collectives/host_group.hpp"
+#include "tests/collectives/losing_driver.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"
 
@@ -282,6 +284,33 @@ TEST(HierarchicalTransportTest, RanksOfOneMachineUseItsPeerMemory) {
       }
     });
   }
+}
+
+// Ranks of two machines that get the host's transport, and the bits of the definition by it.
+void expect_host_memory() {
+  testing::host_ranks(4, [](HostRank& self) {
+    self.transport.reset();
+    const auto flat =
+        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
+                               "Simulated GPU", std::chrono::seconds(60), "layered-test");
+    EXPECT_EQ(flat->name(), "host");
+    check_reductions(self, *flat, DType::f32, ReduceOp::sum, kCount * 2);
+    check_reductions(self, *flat, DType::bf16, ReduceOp::sum, std::size_t{70'000});
+  });
+}
+
+TEST(HierarchicalTransportTest, WithPeerMemorySwitchedOffAllGoesThroughHostMemory) {
+  GANTRY_REQUIRE_DEVICES(1);
+  setenv("GANTRY_P2P", "off", 1);
+  expect_host_memory();
+  unsetenv("GANTRY_P2P");
+}
+
+TEST(HierarchicalTransportTest, AMachineWhosePeerMemoryFailsSendsAllThroughHostMemory) {
+  GANTRY_REQUIRE_SIM();  // Verdicts on real GPUs are kept.
+  GANTRY_REQUIRE_DEVICES(4);
+  const testing::LosingDriver losing(3);
+  expect_host_memory();
 }
 
 TEST(HierarchicalTransportTest, UnevenMachinesGoThroughHostMemory) {
