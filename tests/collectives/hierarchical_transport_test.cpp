@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <thread>
 
 #include <gantry/core/error.hpp>
 
@@ -377,6 +378,49 @@ TEST(HierarchicalTransportTest, AFailureInsideOneNodeReachesAllOthers) {
       EXPECT_THROW(run(), OutOfMemoryError);
     } else {
       testing::expect_throws<PeerLostError>(run, "rank 1 aborted");
+    }
+  });
+}
+
+// Fills no memory of cuda:3, but only once the neighbour's kernel waits.
+class RefusingDriver final : public testing::FaultDriver {
+ public:
+  void fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) override {
+    if (stream.device != 3 || !is_armed) return FaultDriver::fill(dst, value, bytes, stream);
+    while (neighbour == nullptr || !neighbour.load()->is_waiting()) std::this_thread::yield();
+    throw Error("no fill");
+  }
+
+  std::atomic<bool> is_armed{false};
+  std::atomic<Transport*> neighbour{nullptr};
+};
+
+// Kernels of its node wait for it, and hosts of the other for them.
+TEST(HierarchicalTransportTest, AFailureWakesKernelsOfItsNode) {
+  GANTRY_REQUIRE_DEVICES(4);
+  RefusingDriver refusing;
+  std::atomic<int> told{0};
+  testing::host_ranks(4, [&](HostRank& self) {
+    self.transport.reset();
+    const auto layered =
+        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
+                               "Simulated GPU", std::chrono::minutes(10), "layered-test");
+    ASSERT_EQ(layered->name(), "hierarchical");
+    const Tensor tensor = self.on_device(Bytes(kCount * 4));
+    const auto run = [&] {
+      Descriptor what = describe(CollectiveKind::all_reduce, kCount, DType::f32);
+      what.call = ++self.calls;
+      layered->run({what, tensor.data(), tensor.data(), {}, {}}, self.stream);
+    };
+    if (self.rank == 2) refusing.neighbour = layered.get();
+    if (self.rank == 3) {
+      refusing.is_armed = true;
+      testing::expect_throws<Error>(run, "no fill");
+      while (told < 3) std::this_thread::yield();  // Leaving would wake them, too.
+    } else {
+      EXPECT_THROW(run(), PeerLostError);
+      self.stream.synchronize();
+      ++told;
     }
   });
 }
