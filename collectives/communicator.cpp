@@ -73,8 +73,11 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
   auto state = std::make_shared<Work::State>();
   state->device = device();
   if (size() > 1) {
-    const std::uint64_t number = impl_->run(call, stream);
-    state->check = [impl = impl_, number](bool pending) { impl->check(number, pending); };
+    const Impl::Submitted submitted = impl_->run(call, stream);
+    // Who cannot tell whether it was lost is not believed once the group is.
+    state->check = [impl = impl_, submitted](bool pending) {
+      impl->check(submitted.call, pending || !submitted.tells_losses);
+    };
   }
   if (!driver().is_capturing(stream.native())) state->done.emplace().record(stream);
   return Work(std::move(state));
@@ -218,7 +221,11 @@ std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes
 
 void Communicator::abort() noexcept {
   if (!impl_) return;
-  if (impl_->control) impl_->control->abort();
+  if (impl_->control) {
+    impl_->control->abort();  // which tells NCCL
+  } else if (impl_->nccl) {
+    impl_->nccl->abort();
+  }
   if (impl_->host) impl_->host->abort();
 }
 

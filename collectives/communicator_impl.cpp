@@ -228,7 +228,7 @@ Transport& Communicator::Impl::transport_for(const CollectiveCall& call) {
   return transport.supports(call.what) ? transport : *p2p;
 }
 
-std::uint64_t Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
+Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
   if (control) {
     // An earlier mismatch of all ranks is not raised here: those that have not heard of it yet make
     // this call, so this rank must make it, too.
@@ -250,6 +250,7 @@ std::uint64_t Communicator::Impl::run(CollectiveCall& call, const Stream& stream
     if (&transport == nccl.get()) record(call, Algorithm::nccl);
     if (&transport == host.get()) record(call, Algorithm::host);
     transport.run(call, stream);
+    return {number, transport.tells_losses()};
   } catch (const CollectiveMismatch&) {
     throw;
   } catch (const CaptureError&) {
@@ -265,7 +266,6 @@ std::uint64_t Communicator::Impl::run(CollectiveCall& call, const Stream& stream
     if (control) control->abort();
     throw;
   }
-  return number;
 }
 
 void Communicator::Impl::meet(HostCall call) {
@@ -313,7 +313,10 @@ void Communicator::Impl::raise_fault() {
 }
 
 void Communicator::Impl::check(std::uint64_t call, bool pending) {
-  if (!control) return;
+  if (!control) {
+    if (nccl) nccl->require_intact();
+    return;
+  }
   if (control->has_fault()) raise_fault();
   {
     const std::lock_guard lock(faults_mutex_);
@@ -338,19 +341,26 @@ void Communicator::Impl::finish() noexcept {
   finished_ = true;
   if (in_bad_fork()) return;
   try {
-    if (control) {
-      // A kernel that waits for a rank that never comes must not hold this process back.
-      const auto deadline = std::chrono::steady_clock::now() + kFinishPatience;
-      while (p2p && p2p->is_waiting() && !control->broken() &&
-             std::chrono::steady_clock::now() < deadline) {
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
-      }
-      if (p2p && p2p->is_waiting()) control->abort();
+    // What waits for a rank that never comes must not hold this process back.
+    const auto deadline = std::chrono::steady_clock::now() + kFinishPatience;
+    const auto is_waiting = [&] {
+      return (p2p && p2p->is_waiting()) || (nccl && nccl->is_waiting());
+    };
+    const auto is_broken = [&] { return control && control->broken(); };
+    while (!is_broken() && is_waiting() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
+    // Asked again, after whom it waits for has been told.
+    const bool gives_up = !is_broken() && is_waiting();
+    if (control && gives_up) control->abort();
+    // A graph may have launched NCCL's kernels, which only this ends.
+    if (nccl && (gives_up || is_broken())) nccl->abort();
     synchronize(membership.device);
   } catch (const std::exception& error) {
     logging::debug(fmt::format("leaving the communicator: {}", error.what()));
   }
+  // An abort must not meet the end of CUDA.
+  if (nccl) nccl->await_abort();
   if (control) control->finish(kFinishPatience);
   bootstrap->leave();
 }

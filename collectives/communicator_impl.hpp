@@ -37,8 +37,12 @@ class Communicator::Impl final : public FaultSource {
   explicit Impl(Seed seed);
   ~Impl() override;
 
-  // Numbers the call and enqueues it; returns its number. `mutex` is held.
-  std::uint64_t run(CollectiveCall& call, const Stream& stream);
+  struct Submitted {
+    std::uint64_t call;
+    bool tells_losses;  // see Transport
+  };
+  // Numbers the call and enqueues it. `mutex` is held.
+  Submitted run(CollectiveCall& call, const Stream& stream);
   // The group of some of this one's ranks, this one's among them. Collective among them.
   std::shared_ptr<Impl> subgroup(const std::vector<int>& ranks, const std::string& group,
                                  std::unique_ptr<Bootstrap> boot, const std::string& maker) const;

@@ -66,9 +66,15 @@ class Transport {
   // Gives it up when what is enqueued, and what `stream` has, is done.
   virtual void remove_memory(const Storage&, const Stream&) {}
   // Makes pending and later calls of every rank throw PeerLostError, where the group's control
-  // block does not.
+  // block does not. Any thread; waits for nothing.
   virtual void abort() noexcept {}
-  // True while kernels that may wait for other ranks are enqueued.
+  // Waits a while until what abort() began is done.
+  virtual void await_abort() noexcept {}
+  // Throws PeerLostError after abort(), where the group's control block does not.
+  virtual void require_intact() const {}
+  // False if operations of a group that was lost may end without a result and without a word.
+  virtual bool tells_losses() const { return true; }
+  // True while kernels that may wait for other ranks are enqueued. Asks the driver.
   virtual bool is_waiting() const { return false; }
 };
 

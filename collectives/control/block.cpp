@@ -195,6 +195,13 @@ void ControlBlock::blame(int rank, Reason reason, std::string_view detail) const
 
 void ControlBlock::wake_kernels() const noexcept {
   for (int i = 0; i < size_; ++i) __atomic_store_n(&words(i)->abort, 1, __ATOMIC_RELEASE);
+  const std::lock_guard lock(loss_mutex_);
+  if (tell_loss_) tell_loss_();
+}
+
+void ControlBlock::on_loss(std::function<void()> tell) {
+  const std::lock_guard lock(loss_mutex_);
+  tell_loss_ = std::move(tell);
 }
 
 void ControlBlock::raise() const {

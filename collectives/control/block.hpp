@@ -4,7 +4,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -107,6 +109,10 @@ class ControlBlock {
   // too or are dead; ranks of this process are not waited for.
   void finish(std::chrono::milliseconds patience) noexcept;
 
+  // Calls `tell` when the group is broken: again and again, by any thread, but once at a time. It
+  // waits for nothing, and does not call the block. Null: no call is under way any more.
+  void on_loss(std::function<void()> tell);
+
   // For the watchdog.
 
   // Looks after the group once: blames ranks that left or, with a call under way for too long, that
@@ -128,6 +134,7 @@ class ControlBlock {
   std::string call_text(int rank, std::uint64_t number, HostCall call,
                         std::uint64_t collectives) const;
   void blame(int rank, flight::Reason reason, std::string_view detail = {}) const noexcept;
+  // And tells who asked for it.
   void wake_kernels() const noexcept;
   [[noreturn]] void raise() const;
   // False in a child of a fork, whose end says nothing about the rank.
@@ -168,6 +175,8 @@ class ControlBlock {
   std::int64_t last_look_ns_ = 0;
   mutable std::atomic<std::int64_t> lost_since_ns_{0};  // 0: nobody is lost
   std::atomic<std::uint32_t> taken_fault_{0};           // the last one that was thrown
+  mutable std::mutex loss_mutex_;
+  std::function<void()> tell_loss_;
 };
 
 }  // namespace gantry

@@ -8,6 +8,7 @@
 
 #include "collectives/control/block.hpp"
 #include "collectives/hierarchical/transport.hpp"
+#include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
 #include "collectives/selector.hpp"
 
@@ -21,7 +22,8 @@ constexpr auto kFinishPatience = std::chrono::seconds(10);
 // memory.
 class NodeTransport final : public Transport {
  public:
-  // Collective among `members`. Throws: see make_p2p_transport().
+  // Collective among `members`. Throws: see make_p2p_transport(); NotSupported where that makes
+  // none.
   NodeTransport(const Membership& everyone, std::vector<int> members,
                 std::unique_ptr<Bootstrap> bootstrap, std::string_view device_name,
                 std::chrono::milliseconds timeout, std::string_view group)
@@ -34,6 +36,10 @@ class NodeTransport final : public Transport {
                           static_cast<int>(members_.size()), everyone.device};
     control_ = std::make_unique<ControlBlock>(*bootstrap_, here.rank, here.size, timeout, group);
     p2p_ = make_p2p_transport(here, *bootstrap_, *control_, selector_);
+    if (p2p_) return;
+    // So do all members: they have one verdict.
+    leave();
+    throw NotSupported("they do not reach each other's memory");
   }
   ~NodeTransport() override {
     try {
@@ -41,13 +47,13 @@ class NodeTransport final : public Transport {
     } catch (const std::exception& error) {
       logging::debug(fmt::format("leaving the ranks of one machine: {}", error.what()));
     }
-    control_->finish(kFinishPatience);
-    bootstrap_->leave();
+    leave();
   }
 
   std::string_view name() const override { return p2p_->name(); }
   bool supports(const Descriptor& what) const override { return p2p_->supports(what); }
   bool is_waiting() const override { return p2p_->is_waiting(); }
+  void abort() noexcept override { control_->abort(); }
 
   void run(const CollectiveCall& call, const Stream& stream) override {
     check();
@@ -71,6 +77,11 @@ class NodeTransport final : public Transport {
   }
 
  private:
+  void leave() noexcept {
+    control_->finish(kFinishPatience);
+    bootstrap_->leave();
+  }
+
   Membership everyone_;
   std::vector<int> members_;
   std::unique_ptr<Bootstrap> bootstrap_;
@@ -90,6 +101,7 @@ std::unique_ptr<Transport> make_layered_transport(const Membership& everyone, Bo
   const NodeMap map(machines);
   auto all = make_host_transport_over_links(everyone, bootstrap, timeout);
   if (!map.has_layers() || map.width() > protocol::kMaxRanks) return all;
+  if (peer_mode() == PeerMode::off) return all;  // likewise on all ranks
   const int node = map.node_of(everyone.rank);
   const std::string name = fmt::format("{}.node{}", group, node);
   std::unique_ptr<NodeTransport> here;

@@ -38,7 +38,7 @@ void HierarchicalTransport::run(const CollectiveCall& call, const Stream& stream
         check_node_();
       }
     } catch (...) {
-      all_->abort();  // The others wait for this rank's part.
+      abort();  // The others wait for this rank's part.
       throw;
     }
   };

@@ -66,7 +66,11 @@ class HierarchicalTransport final : public Transport {
   bool is_waiting() const override { return node_->is_waiting() || column_->is_waiting(); }
 
   // As Communicator::abort, across machines. Any thread.
-  void abort() noexcept override { all_->abort(); }
+  void abort() noexcept override {
+    all_->abort();
+    node_->abort();
+    column_->abort();
+  }
 
  private:
   // One operation.

@@ -1,20 +1,35 @@
-#include <cstring>
+#include <chrono>
+#include <thread>
 
 #include <gantry/core/error.hpp>
-#include <gantry/core/log.hpp>
 #include <gantry/device/guard.hpp>
 
 #include "collectives/control/block.hpp"
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/clique.hpp"
+#include "collectives/nccl/comm.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
 
 namespace {
 
+// From a connection that ends to the end of its process, whose device memory goes first.
+constexpr auto kLossPatience = std::chrono::seconds(2);
+
 cudaStream_t cuda_stream(const Stream& stream) {
   return static_cast<cudaStream_t>(stream.native_handle());
+}
+
+// Says what kernels say that give up, for NCCL's, who do not.
+NcclComm::TellLost teller(const ControlBlock* control) {
+  if (control == nullptr) return [](std::uint64_t) {};
+  return [file = control->file(), rank = control->rank()](std::uint64_t call) {
+    auto& words = reinterpret_cast<DeviceWords&>(file->view().words(rank));
+    __atomic_store_n(&words.fault_peer, -1, __ATOMIC_RELAXED);
+    __atomic_store_n(&words.fault_call, call, __ATOMIC_RELAXED);
+    __atomic_store_n(&words.fault, fault_word(OperationFault::aborted, 0), __ATOMIC_RELEASE);
+  };
 }
 
 class NcclTransport final : public Transport {
@@ -23,29 +38,12 @@ class NcclTransport final : public Transport {
       : rank_(membership.rank),
         size_(membership.size),
         device_(membership.device),
-        control_(control) {
-    prepare_nccl_environment();
-    barrier_word_ = driver().allocate(device_.index, sizeof(std::int32_t));
-    if (barrier_word_ == nullptr) {
-      throw OutOfMemoryError("Failed allocating the barrier's word of 4 bytes", {}, device_.str());
-    }
-    ncclUniqueId id{};
-    if (membership.rank == 0) {
-      GANTRY_NCCL_CHECK(ncclGetUniqueId(&id), "making an NCCL id");
-    }
-    const std::string text(reinterpret_cast<const char*>(&id), sizeof id);
-    const std::vector<std::string> all = bootstrap.all_gather(text);
-    std::memcpy(&id, all.at(0).data(), sizeof id);
-    const DeviceGuard guard(device_);
-    GANTRY_NCCL_CHECK(ncclCommInitRank(&comm_, membership.size, id, membership.rank),
-                      "starting NCCL");
+        control_(control),
+        comm_(membership, bootstrap, teller(control)) {
+    if (control_ != nullptr) control_->on_loss([this] { comm_.abort(); });
   }
-
   ~NcclTransport() override {
-    // Abort, not destroy: destroy waits for peers that may be gone.
-    if (const ncclResult_t status = ncclCommAbort(comm_); status != ncclSuccess) {
-      logging::warn(std::string("ending NCCL: ") + ncclGetErrorString(status));
-    }
+    if (control_ != nullptr) control_->on_loss(nullptr);
   }
 
   std::string_view name() const override { return "nccl"; }
@@ -63,50 +61,20 @@ class NcclTransport final : public Transport {
   void run(const CollectiveCall& call, const Stream& stream) override {
     enter(call.what);
     const DeviceGuard guard(device_);
-    const auto count = static_cast<std::size_t>(call.what.count);
-    const std::size_t bytes = count * element_size(call.what.dtype);
-    const int root = call.what.root;
-    cudaStream_t const on = cuda_stream(stream);
-    switch (call.what.kind) {
-      case CollectiveKind::barrier:
-        GANTRY_NCCL_CHECK(
-            ncclAllReduce(barrier_word_, barrier_word_, 1, ncclInt32, ncclSum, comm_, on),
-            "passing a barrier");
-        return;
-      case CollectiveKind::all_reduce:
-        GANTRY_NCCL_CHECK(ncclAllReduce(call.in, call.out, count, nccl_dtype(call.what.dtype),
-                                        nccl_op(call.what.op, call.what.dtype), comm_, on),
-                          "reducing over all ranks");
-        return;
-      case CollectiveKind::reduce:
-        GANTRY_NCCL_CHECK(ncclReduce(call.in, call.out, count, nccl_dtype(call.what.dtype),
-                                     nccl_op(call.what.op, call.what.dtype), root, comm_, on),
-                          "reducing to one rank");
-        return;
-      case CollectiveKind::broadcast:
-        GANTRY_NCCL_CHECK(
-            ncclBroadcast(call.in, call.in != nullptr ? const_cast<void*>(call.in) : call.out,
-                          bytes, ncclUint8, root, comm_, on),
-            "broadcasting");
-        return;
-      case CollectiveKind::all_gather:
-        GANTRY_NCCL_CHECK(ncclAllGather(call.in, call.out, bytes, ncclUint8, comm_, on),
-                          "gathering from all ranks");
-        return;
-      case CollectiveKind::reduce_scatter:
-        GANTRY_NCCL_CHECK(ncclReduceScatter(call.in, call.out, count, nccl_dtype(call.what.dtype),
-                                            nccl_op(call.what.op, call.what.dtype), comm_, on),
-                          "reducing and scattering");
-        return;
-      case CollectiveKind::gather:
-      case CollectiveKind::scatter:
-      case CollectiveKind::all_to_all:
-      case CollectiveKind::send:
-      case CollectiveKind::recv:
-        exchange(call, on);
-        return;
+    try {
+      comm_.enqueue(static_cast<std::uint64_t>(call.what.call), stream,
+                    [&](ncclComm_t comm) { submit(call, comm, cuda_stream(stream)); });
+    } catch (const NcclError&) {
+      await_loss();
+      throw;
     }
   }
+
+  bool is_waiting() const override { return comm_.is_waiting(); }
+  void abort() noexcept override { comm_.abort(); }
+  void await_abort() noexcept override { comm_.await_abort(); }
+  void require_intact() const override { comm_.require_intact(); }
+  bool tells_losses() const override { return false; }
 
  private:
   // On one machine calls are compared and missing ranks noticed before NCCL could hang. Sends and
@@ -117,8 +85,63 @@ class NcclTransport final : public Transport {
     control_->verify(static_cast<std::uint64_t>(what.call));
   }
 
+  // NCCL sees connections end before it is known why. Throws: PeerLostError, TimeoutError.
+  void await_loss() const {
+    if (control_ == nullptr) return;
+    const auto deadline = std::chrono::steady_clock::now() + kLossPatience;
+    do {
+      control_->check_peers(control_->last_fence());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    } while (std::chrono::steady_clock::now() < deadline);
+  }
+
+  void submit(const CollectiveCall& call, ncclComm_t comm, cudaStream_t on) {
+    const auto count = static_cast<std::size_t>(call.what.count);
+    const std::size_t bytes = count * element_size(call.what.dtype);
+    const int root = call.what.root;
+    switch (call.what.kind) {
+      case CollectiveKind::barrier:
+        GANTRY_NCCL_CHECK(ncclAllReduce(comm_.barrier_word(), comm_.barrier_word(), 1, ncclInt32,
+                                        ncclSum, comm, on),
+                          "passing a barrier");
+        return;
+      case CollectiveKind::all_reduce:
+        GANTRY_NCCL_CHECK(ncclAllReduce(call.in, call.out, count, nccl_dtype(call.what.dtype),
+                                        nccl_op(call.what.op, call.what.dtype), comm, on),
+                          "reducing over all ranks");
+        return;
+      case CollectiveKind::reduce:
+        GANTRY_NCCL_CHECK(ncclReduce(call.in, call.out, count, nccl_dtype(call.what.dtype),
+                                     nccl_op(call.what.op, call.what.dtype), root, comm, on),
+                          "reducing to one rank");
+        return;
+      case CollectiveKind::broadcast:
+        GANTRY_NCCL_CHECK(
+            ncclBroadcast(call.in, call.in != nullptr ? const_cast<void*>(call.in) : call.out,
+                          bytes, ncclUint8, root, comm, on),
+            "broadcasting");
+        return;
+      case CollectiveKind::all_gather:
+        GANTRY_NCCL_CHECK(ncclAllGather(call.in, call.out, bytes, ncclUint8, comm, on),
+                          "gathering from all ranks");
+        return;
+      case CollectiveKind::reduce_scatter:
+        GANTRY_NCCL_CHECK(ncclReduceScatter(call.in, call.out, count, nccl_dtype(call.what.dtype),
+                                            nccl_op(call.what.op, call.what.dtype), comm, on),
+                          "reducing and scattering");
+        return;
+      case CollectiveKind::gather:
+      case CollectiveKind::scatter:
+      case CollectiveKind::all_to_all:
+      case CollectiveKind::send:
+      case CollectiveKind::recv:
+        exchange(call, comm, on);
+        return;
+    }
+  }
+
   // One message from every rank to every rank, of which most may be empty.
-  void exchange(const CollectiveCall& call, cudaStream_t on) {
+  void exchange(const CollectiveCall& call, ncclComm_t comm, cudaStream_t on) {
     const CollectiveKind kind = call.what.kind;
     const std::size_t width = element_size(call.what.dtype);
     const std::size_t bytes = static_cast<std::size_t>(call.what.count) * width;
@@ -128,6 +151,8 @@ class NcclTransport final : public Transport {
     std::size_t sent = 0;
     std::size_t received = 0;
     GANTRY_NCCL_CHECK(ncclGroupStart(), "beginning messages");
+    // An exception would leave the group open, and NCCL of no use to this thread.
+    ncclResult_t failure = ncclSuccess;
     for (int p = 0; p < size_; ++p) {
       const auto at = static_cast<std::size_t>(p);
       std::size_t send = 0;
@@ -146,25 +171,26 @@ class NcclTransport final : public Transport {
       } else if (p == root) {
         (kind == CollectiveKind::send ? send : receive) = bytes;
       }
-      if (send > 0) {
-        GANTRY_NCCL_CHECK(ncclSend(in + sent, send, ncclUint8, p, comm_, on), "sending");
+      if (send > 0 && failure == ncclSuccess) {
+        failure = ncclSend(in + sent, send, ncclUint8, p, comm, on);
       }
-      if (receive > 0) {
-        GANTRY_NCCL_CHECK(ncclRecv(out + received, receive, ncclUint8, p, comm_, on), "receiving");
+      if (receive > 0 && failure == ncclSuccess) {
+        failure = ncclRecv(out + received, receive, ncclUint8, p, comm, on);
       }
       // Where one block serves all, or there is but one, it stays.
       if (kind == CollectiveKind::all_to_all || kind == CollectiveKind::scatter) sent += send;
       if (kind == CollectiveKind::all_to_all || kind == CollectiveKind::gather) received += receive;
     }
-    GANTRY_NCCL_CHECK(ncclGroupEnd(), "passing messages");
+    const ncclResult_t end = ncclGroupEnd();
+    check_nccl(failure, "ncclSend, ncclRecv", "passing messages");
+    check_nccl(end, "ncclGroupEnd()", "passing messages");
   }
 
   int rank_;
   int size_;
   Device device_;
   ControlBlock* control_;
-  ncclComm_t comm_ = nullptr;
-  void* barrier_word_ = nullptr;
+  NcclComm comm_;
 };
 
 }  // namespace

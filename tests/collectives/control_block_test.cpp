@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <array>
+#include <atomic>
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include <gantry/device/driver.hpp>
 
@@ -212,6 +215,24 @@ TEST(ControlBlockTest, AnAbortedCallThrowsWhatBrokeTheGroup) {
   group.report(0, OperationFault::aborted, 3, 1);
   EXPECT_THAT(text_of<PeerLostError>([&] { group[0].take_fault(3); }),
               StartsWith("rank 1 aborted; the communicator of 2 ranks is unusable"));
+}
+
+// As NCCL must be, whose kernels look at no word of ours.
+TEST(ControlBlockTest, WhoeverAsksIsToldOfALossOnEveryRank) {
+  const FlightFolder folder;
+  ControlGroup group(2);
+  std::array<std::atomic<int>, 2> told{};
+  for (int rank = 0; rank < 2; ++rank) {
+    group[rank].on_loss([&, rank] { ++told[static_cast<std::size_t>(rank)]; });
+  }
+  EXPECT_EQ(told[0] + told[1], 0);
+  group[1].abort();
+  EXPECT_GE(told[1], 1) << "at once by who breaks the group";
+  while (told[0] == 0) std::this_thread::yield();  // by the watchdog
+  for (int rank = 0; rank < 2; ++rank) group[rank].on_loss(nullptr);
+  const int before = told[0];
+  group[0].abort();
+  EXPECT_EQ(told[0], before);
 }
 
 TEST(ControlBlockTest, WordsAreWhereTheDeviceMayReadThem) {

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <thread>
 
 #include <gantry/core/error.hpp>
 
 #include "collectives/control/block.hpp"
 #include "tests/collectives/host_group.hpp"
+#include "tests/collectives/losing_driver.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"
 
@@ -284,6 +287,33 @@ TEST(HierarchicalTransportTest, RanksOfOneMachineUseItsPeerMemory) {
   }
 }
 
+// Ranks of two machines that get the host's transport, and the bits of the definition by it.
+void expect_host_memory() {
+  testing::host_ranks(4, [](HostRank& self) {
+    self.transport.reset();
+    const auto flat =
+        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
+                               "Simulated GPU", std::chrono::seconds(60), "layered-test");
+    EXPECT_EQ(flat->name(), "host");
+    check_reductions(self, *flat, DType::f32, ReduceOp::sum, kCount * 2);
+    check_reductions(self, *flat, DType::bf16, ReduceOp::sum, std::size_t{70'000});
+  });
+}
+
+TEST(HierarchicalTransportTest, WithPeerMemorySwitchedOffAllGoesThroughHostMemory) {
+  GANTRY_REQUIRE_DEVICES(1);
+  setenv("GANTRY_P2P", "off", 1);
+  expect_host_memory();
+  unsetenv("GANTRY_P2P");
+}
+
+TEST(HierarchicalTransportTest, AMachineWhosePeerMemoryFailsSendsAllThroughHostMemory) {
+  GANTRY_REQUIRE_SIM();  // Verdicts on real GPUs are kept.
+  GANTRY_REQUIRE_DEVICES(4);
+  const testing::LosingDriver losing(3);
+  expect_host_memory();
+}
+
 TEST(HierarchicalTransportTest, UnevenMachinesGoThroughHostMemory) {
   GANTRY_REQUIRE_DEVICES(1);
   const Machines machines{"a", "a", "b"};
@@ -348,6 +378,49 @@ TEST(HierarchicalTransportTest, AFailureInsideOneNodeReachesAllOthers) {
       EXPECT_THROW(run(), OutOfMemoryError);
     } else {
       testing::expect_throws<PeerLostError>(run, "rank 1 aborted");
+    }
+  });
+}
+
+// Fills no memory of cuda:3, but only once the neighbour's kernel waits.
+class RefusingDriver final : public testing::FaultDriver {
+ public:
+  void fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) override {
+    if (stream.device != 3 || !is_armed) return FaultDriver::fill(dst, value, bytes, stream);
+    while (neighbour == nullptr || !neighbour.load()->is_waiting()) std::this_thread::yield();
+    throw Error("no fill");
+  }
+
+  std::atomic<bool> is_armed{false};
+  std::atomic<Transport*> neighbour{nullptr};
+};
+
+// Kernels of its node wait for it, and hosts of the other for them.
+TEST(HierarchicalTransportTest, AFailureWakesKernelsOfItsNode) {
+  GANTRY_REQUIRE_DEVICES(4);
+  RefusingDriver refusing;
+  std::atomic<int> told{0};
+  testing::host_ranks(4, [&](HostRank& self) {
+    self.transport.reset();
+    const auto layered =
+        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
+                               "Simulated GPU", std::chrono::minutes(10), "layered-test");
+    ASSERT_EQ(layered->name(), "hierarchical");
+    const Tensor tensor = self.on_device(Bytes(kCount * 4));
+    const auto run = [&] {
+      Descriptor what = describe(CollectiveKind::all_reduce, kCount, DType::f32);
+      what.call = ++self.calls;
+      layered->run({what, tensor.data(), tensor.data(), {}, {}}, self.stream);
+    };
+    if (self.rank == 2) refusing.neighbour = layered.get();
+    if (self.rank == 3) {
+      refusing.is_armed = true;
+      testing::expect_throws<Error>(run, "no fill");
+      while (told < 3) std::this_thread::yield();  // Leaving would wake them, too.
+    } else {
+      EXPECT_THROW(run(), PeerLostError);
+      self.stream.synchronize();
+      ++told;
     }
   });
 }

@@ -13,6 +13,7 @@
 
 #include "collectives/peers/cache.hpp"
 #include "collectives/peers/reach.hpp"
+#include "tests/collectives/losing_driver.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
@@ -103,27 +104,10 @@ TEST_F(PeerProbeTest, NoticesStoresThatEndSomewhereElse) {
                 "by rank 2)"));
 }
 
-// Loses what copy engines write from one device's memory to another's, without an error.
-class LosingDriver final : public testing::FaultDriver {
- public:
-  explicit LosingDriver(int to) : to_(to) {}
-  void copy(void* dst, const void* src, std::size_t bytes, NativeStream stream) override {
-    const PointerInfo from = pointer_info(src);
-    const PointerInfo to = pointer_info(dst);
-    const bool crosses = from.kind == PointerKind::device && to.kind == PointerKind::device &&
-                         from.device != to.device;
-    if (crosses && to.device == to_) return;
-    FaultDriver::copy(dst, src, bytes, stream);
-  }
-
- private:
-  int to_;
-};
-
 TEST_F(PeerProbeTest, NoticesCopiesThatGetLost) {
   PeerVerdict verdict;
   {
-    LosingDriver losing(1);
+    testing::LosingDriver losing(1);
     verdict = probe();
   }
   expect_bad(verdict, [](int writer, int owner) { return writer != 1 && owner == 1; });
@@ -186,7 +170,7 @@ TEST_F(PeerProbeTest, VerdictsAreKeptForTheSameDevicesAndBoot) {
   const auto unusable = [&](int) { return std::vector<void*>(kRanks, nullptr); };
   PeerVerdict bad;
   {
-    LosingDriver losing(1);
+    testing::LosingDriver losing(1);
     bad = probe([&](int) { return memory_; }, kDeadline, folder / "deep");
   }
   EXPECT_FALSE(bad.all());

@@ -22,9 +22,10 @@ struct RankCommand {
   std::map<std::string, std::optional<std::string>> environment = {};
   std::string address = {};  ///< empty: a socket of this group's own
   std::chrono::milliseconds timeout = std::chrono::seconds(100);
+  bool is_simulated = true;  ///< else ranks take the real GPUs
 };
 
-/// Started ranks, which end with this object. Each has one simulated device.
+/// Started ranks, which end with this object. Each has one device.
 class RankProcesses {
  public:
   explicit RankProcesses(RankCommand command) {
@@ -36,7 +37,8 @@ class RankProcesses {
     ++groups;
     std::map<std::string, std::optional<std::string>>& environment = command.environment;
     environment["GANTRY_RDZV"] = command.address;
-    environment["GANTRY_SIM_DEVICES"] = std::to_string(command.ranks);
+    environment["GANTRY_SIM_DEVICES"] =
+        command.is_simulated ? std::optional(std::to_string(command.ranks)) : std::nullopt;
     environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(command.ranks);
     for (int rank = 0; rank < command.ranks; ++rank) {
       environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <nccl.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include <gantry/streams/stream.hpp>
+
+#include "collectives/transport.hpp"
+
+namespace gantry {
+
+// Note [Ending NCCL]
+// A kernel of NCCL that waits for a rank that is gone waits for ever, and with it its stream and
+// every host thread that synchronizes. Only ncclCommAbort ends it: its first step is a flag that
+// kernels see, its last frees memory, which may wait for whatever else the device does, and for
+// graphs that hold NCCL's kernels. So a thread of its own calls it, and who asks for it, like the
+// watchdog, waits for nothing.
+//
+// NCCL must not free what another thread enqueues into, so enqueueing holds a lock. But that thread
+// may be stuck itself, where the queue of launches is full behind the kernel that waits. After some
+// patience the lock is passed over: the flag lets that launch return at once, while what follows
+// waits for all kernels first. For the same reason the driver is asked nothing before, unless by a
+// thread that may get stuck.
+
+// One communicator of NCCL and what belongs to it.
+// Thread safety: enqueue() by one thread at a time; the rest by any.
+class NcclComm {
+ public:
+  // Told once, before kernels end, that operations up to `call` end without a result.
+  using TellLost = std::function<void(std::uint64_t call)>;
+
+  // Collective. Throws: OutOfMemoryError; NcclError; as Bootstrap::all_gather().
+  NcclComm(const Membership& membership, Bootstrap& bootstrap, TellLost tell_lost);
+  // Aborts, and waits a while until that is done.
+  ~NcclComm();
+  NcclComm(const NcclComm&) = delete;
+  NcclComm& operator=(const NcclComm&) = delete;
+
+  // A word of device memory for barriers.
+  void* barrier_word() const;
+  // Calls `submit(comm)`, which enqueues `call` on `stream`. Throws: as require_intact().
+  void enqueue(std::uint64_t call, const Stream& stream,
+               const std::function<void(ncclComm_t)>& submit);
+  // True while something is enqueued. Asks the driver.
+  bool is_waiting() const;
+
+  // Ends what is enqueued, soon. Waits for nothing.
+  void abort() noexcept;
+  // Throws PeerLostError after abort().
+  void require_intact() const;
+  // After abort(), waits a while until that is done.
+  void await_abort() noexcept;
+
+ private:
+  struct State;
+  static bool is_done(const std::shared_ptr<State>& state);
+  static void end(const std::shared_ptr<State>& state);
+
+  std::shared_ptr<State> state_;  // shared with threads that may be stuck in NCCL or the driver
+};
+
+}  // namespace gantry

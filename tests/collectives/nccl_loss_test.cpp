@@ -1,0 +1,94 @@
+// What becomes of a rank whose NCCL kernels wait for one that is gone.
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/transport.hpp"
+#include "core/flight_folder.hpp"
+#include "tests/support/device_fixture.hpp"
+#include "tests/support/rank_processes.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::FlightFolder;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::RankCommand;
+using testing::RankProcesses;
+
+// Within which a rank must have ended after the other was killed.
+constexpr auto kSoon = std::chrono::seconds(20);
+constexpr auto kStartPatience = std::chrono::seconds(60);
+
+const std::string kActor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/nccl_loss_actor";
+
+class NcclLossTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    GANTRY_REQUIRE_CUDA();
+    GANTRY_REQUIRE_DEVICES(2);
+    if (!has_nccl()) GTEST_SKIP() << "needs a build with NCCL (GANTRY_NCCL)";
+  }
+
+  static RankProcesses start(const std::string& how) {
+    RankCommand command{.is_simulated = false};
+    command.argv = {kActor, how};
+    command.environment["GANTRY_P2P"] = "off";
+    command.environment["GANTRY_COLL_ALGO"] = std::nullopt;
+    return RankProcesses(std::move(command));
+  }
+
+  // Kills rank 1 and returns what becomes of rank 0, soon.
+  static Outcome end_of_survivor(RankProcesses& ranks) {
+    const auto begin = std::chrono::steady_clock::now();
+    ranks.kill(1);
+    const Outcome outcome = ranks[0].wait();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, kSoon) << "it hung";
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    return outcome;
+  }
+
+ private:
+  const FlightFolder folder_;
+};
+
+TEST_F(NcclLossTest, WaitingForWorkThrowsAndShrinkGoesOn) {
+  RankProcesses ranks = start("work");
+  for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "enqueued", kStartPatience)) << rank;
+  EXPECT_THAT(end_of_survivor(ranks).out, HasSubstr("survived"));
+}
+
+// Nobody polls: the watchdog lets the device go on.
+TEST_F(NcclLossTest, SynchronizingTheDeviceThrowsAndShrinkGoesOn) {
+  RankProcesses ranks = start("device");
+  for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "enqueued", kStartPatience)) << rank;
+  EXPECT_THAT(end_of_survivor(ranks).out, HasSubstr("survived"));
+}
+
+TEST_F(NcclLossTest, AProgramThatWaitsForNothingEnds) {
+  RankProcesses ranks = start("exit");
+  for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "enqueued", kStartPatience)) << rank;
+  end_of_survivor(ranks);
+}
+
+TEST_F(NcclLossTest, AnAbortEndsPendingCalls) {
+  RankProcesses ranks = start("abort");
+  ASSERT_TRUE(ranks.says(1, "enqueued", kStartPatience));
+  ASSERT_TRUE(ranks.says(0, "survived", kStartPatience));
+  end_of_survivor(ranks);
+}
+
+// Then a host stands inside NCCL, in front of a kernel that does not end.
+TEST_F(NcclLossTest, AFullQueueOfCallsDoesNotHoldTheErrorBack) {
+  RankProcesses ranks = start("full");
+  ASSERT_TRUE(ranks.says(0, "called 0.", kStartPatience));
+  for (int calls = 100; ranks.says(0, fmt::format("called {}.", calls), std::chrono::seconds(3));) {
+    calls += 100;
+  }
+  EXPECT_THAT(end_of_survivor(ranks).out, HasSubstr("survived"));
+}
+
+}  // namespace
+}  // namespace gantry
