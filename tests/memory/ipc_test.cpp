@@ -190,6 +190,63 @@ TEST_P(IpcTest, DroppingWaitsForTheStreamsButNotTheHost) {
   EXPECT_EQ(static_cast<std::uint8_t*>(host.data())[0], kExportedValue);
 }
 
+// The stream of the import may end after the drop, whatever it still has to do.
+TEST_P(IpcTest, ForeignStreamsMayBeDestroyedAfterTheDrop) {
+  PipeProcess process(exporter());
+  const IpcHandle handle = from_text(process.read_line());
+  static_cast<void>(process.read_line());
+  process.write_line("release");
+  EXPECT_EQ(process.read_line(), "released");
+  const NativeStream native = driver().create_stream(0, 0);
+  const Stream foreign = Stream::external(native.handle, Device::cuda(0));
+  FaultDriver driver;
+  std::optional<ImportedBlock> block;
+  {
+    const StreamGuard guard(foreign);
+    block = import_ipc(handle, Device::cuda(0));
+  }
+  StreamHold hold(foreign);
+  block.reset();
+  driver.destroy_stream(native);
+  ipc_collect();
+  EXPECT_EQ(unmaps(driver), 0u) << "unmapped under queued work";
+  hold.release();
+  settle();
+  EXPECT_EQ(unmaps(driver), 1u);
+}
+
+// Not allowed, but where the driver says that a stream is gone, nothing is unmapped too soon.
+TEST_P(IpcTest, ImportsOfLostStreamsWaitForTheDevice) {
+  GANTRY_REQUIRE_SIM();
+  PipeProcess process(exporter());
+  const IpcHandle handle = from_text(process.read_line());
+  const IpcHandle neighbour = from_text(process.read_line());
+  process.write_line("release");
+  EXPECT_EQ(process.read_line(), "released");
+  const NativeStream native = driver().create_stream(0, 0);
+  const Stream foreign = Stream::external(native.handle, Device::cuda(0));
+  FaultDriver driver;
+  std::optional<ImportedBlock> block;
+  {
+    const StreamGuard guard(foreign);
+    block = import_ipc(handle, Device::cuda(0));
+  }
+  StreamHold hold(foreign);
+  driver.destroy_stream(native);
+  block.reset();
+  ipc_collect();
+  EXPECT_EQ(unmaps(driver), 0u) << "unmapped under queued work";
+  EXPECT_EQ(ipc_stats().pending_releases, 1u);
+  hold.release();
+  synchronize(Device::cuda(0));
+  // The next drop sees that the device was synchronized.
+  block = import_ipc(neighbour, Device::cuda(0));
+  block.reset();
+  settle();
+  EXPECT_EQ(unmaps(driver), maps(driver));
+  expect_nothing_imported();
+}
+
 TEST_P(IpcTest, ForkedChildrenTakeNothingAway) {
   PipeProcess process(exporter());
   const IpcHandle handle = from_text(process.read_line());
