@@ -74,7 +74,9 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
   state->device = device();
   if (size() > 1) {
     const std::uint64_t number = impl_->run(call, stream);
-    state->check = [impl = impl_, number](bool pending) { impl->check(number, pending); };
+    state->check = [group = impl_->shared_from_this(), number](bool pending) {
+      group->check(number, pending);
+    };
   }
   if (!driver().is_capturing(stream.native())) state->done.emplace().record(stream);
   return Work(std::move(state));

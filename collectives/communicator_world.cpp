@@ -84,7 +84,9 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
     if (failure) std::rethrow_exception(failure);
   }
   std::vector<Communicator> group;
-  for (std::shared_ptr<Impl>& impl : impls) group.push_back(Communicator(std::move(impl)));
+  for (std::shared_ptr<Impl>& impl : impls) {
+    group.push_back(Communicator(Impl::until_left(std::move(impl))));
+  }
   return group;
 }
 
@@ -115,8 +117,8 @@ Communicator Communicator::split(int color, int key) {
   std::vector<int> ranks;
   for (const Member& member : members) ranks.push_back(member.rank);
   const std::string name = fmt::format("{}.{}.{}", mine.name, generation, color);
-  return Communicator(
-      mine.subgroup(ranks, name, mine.bootstrap->subset(ranks, name), "split, making " + name));
+  return Communicator(Impl::until_left(
+      mine.subgroup(ranks, name, mine.bootstrap->subset(ranks, name), "split, making " + name)));
 }
 
 Communicator Communicator::shrink(const std::vector<int>& failed) {
@@ -145,7 +147,8 @@ Communicator Communicator::shrink(const std::vector<int>& failed) {
       mine.control ? make_shared_memory_bootstrap(*mine.control, ranks,
                                                   static_cast<std::uint64_t>(generation))
                    : mine.bootstrap->subset(ranks, name);
-  return Communicator(mine.subgroup(ranks, name, std::move(bootstrap), "shrink, making " + name));
+  return Communicator(
+      Impl::until_left(mine.subgroup(ranks, name, std::move(bootstrap), "shrink, making " + name)));
 }
 
 }  // namespace gantry

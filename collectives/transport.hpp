@@ -68,6 +68,8 @@ class Transport {
   // Makes pending and later calls of every rank throw PeerLostError, where the group's control
   // block does not.
   virtual void abort() noexcept {}
+  // Closes the other ranks' memory; this rank's device is done, and nothing runs here any more.
+  virtual void close() noexcept {}
   // True while kernels that may wait for other ranks are enqueued.
   virtual bool is_waiting() const { return false; }
 };

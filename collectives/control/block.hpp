@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -103,9 +104,12 @@ class ControlBlock {
 
   // Makes pending and later calls of every rank throw PeerLostError that blames this rank.
   void abort() noexcept;
-  // Says that this rank enters nothing more, then waits up to `patience` until all others said so
-  // too or are dead; ranks of this process are not waited for.
+  // Says that this rank enters nothing more and has closed the other ranks' memory, then waits up
+  // to `patience` until all others said so too or are dead; ranks of this process are not waited
+  // for.
   void finish(std::chrono::milliseconds patience) noexcept;
+  // Tells whether every rank of another process has said so or is dead. Outlives this object.
+  std::function<bool()> closing() const;
 
   // For the watchdog.
 

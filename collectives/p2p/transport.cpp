@@ -74,7 +74,7 @@ class P2pTransport final : public Transport {
       : control_(control),
         selector_(selector),
         bootstrap_(bootstrap),
-        workspace_(bootstrap, membership.rank, membership.size, membership.device.index),
+        workspace_(bootstrap, control, membership.device.index),
         registrations_(membership.rank, membership.device),
         registered_(group_, registrations_, membership.device.index),
         operations_(membership.device.index),
@@ -103,7 +103,12 @@ class P2pTransport final : public Transport {
     return verdict.all() ? std::string() : verdict.why;
   }
 
+  // Gives up what the constructor made; collective.
+  void give_back() { workspace_.give_back(bootstrap_); }
+
   bool supports(const Descriptor&) const override { return true; }
+
+  void close() noexcept override { workspace_.close(); }
 
   bool is_waiting() const override {
     return operations_.is_busy() || sends_.is_busy() || receives_.is_busy();
@@ -193,6 +198,7 @@ std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Boot
   const std::string why = transport->probe(bootstrap, membership.device.index);
   if (why.empty()) return transport;
   if (membership.rank == 0) logging::warn(fmt::format("no peer-to-peer collectives: {}", why));
+  transport->give_back();
   return nullptr;
 }
 
