@@ -75,8 +75,8 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
   if (size() > 1) {
     const Impl::Submitted submitted = impl_->run(call, stream);
     // Who cannot tell whether it was lost is not believed once the group is.
-    state->check = [impl = impl_, submitted](bool pending) {
-      impl->check(submitted.call, pending || !submitted.tells_losses);
+    state->check = [group = impl_->shared_from_this(), submitted](bool pending) {
+      group->check(submitted.call, pending || !submitted.tells_losses);
     };
   }
   if (!driver().is_capturing(stream.native())) state->done.emplace().record(stream);

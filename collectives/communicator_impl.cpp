@@ -33,7 +33,7 @@ constexpr std::size_t kKeptFaults = 64;
 
 // Facts that every rank tells the others first; fixed-width text, zero-filled.
 struct Facts {
-  char version[16] = "gantry-3";
+  char version[16] = "gantry-4";
   char boot[48] = {};
   char host[72] = {};
   char device[64] = {};
@@ -229,6 +229,10 @@ Transport& Communicator::Impl::transport_for(const CollectiveCall& call) {
 }
 
 Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
+  if (finished_) {
+    throw Error(fmt::format("{}: expected a communicator in use, but the process is at its exit",
+                            gantry::name(call.what.kind)));
+  }
   if (control) {
     // An earlier mismatch of all ranks is not raised here: those that have not heard of it yet make
     // this call, so this rank must make it, too.
@@ -335,6 +339,16 @@ void Communicator::Impl::require_intact() {
   control->require_intact();
 }
 
+std::shared_ptr<Communicator::Impl> Communicator::Impl::until_left(std::shared_ptr<Impl> impl) {
+  Impl* const group = impl.get();
+  return {group, [impl = std::move(impl)](Impl*) {
+            impl->finish();
+            impl->p2p.reset();
+            impl->nccl.reset();
+            impl->host.reset();
+          }};
+}
+
 void Communicator::Impl::finish() noexcept {
   const std::lock_guard lock(mutex);
   if (finished_) return;
@@ -361,6 +375,7 @@ void Communicator::Impl::finish() noexcept {
   }
   // An abort must not meet the end of CUDA.
   if (nccl) nccl->await_abort();
+  if (p2p) p2p->close();
   if (control) control->finish(kFinishPatience);
   bootstrap->leave();
 }

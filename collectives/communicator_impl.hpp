@@ -22,7 +22,8 @@
 namespace gantry {
 
 // The members of one group on this rank, and what carries their data.
-class Communicator::Impl final : public FaultSource {
+class Communicator::Impl final : public FaultSource,
+                                 public std::enable_shared_from_this<Communicator::Impl> {
  public:
   // What a group is made of.
   struct Seed {
@@ -56,8 +57,12 @@ class Communicator::Impl final : public FaultSource {
   // Throws: InvalidArgument naming both calls if another rank does something else; PeerLostError;
   // TimeoutError.
   void meet(HostCall call);
-  // Waits until no rank needs this one's memory, then gives it up.
+  // Ends this rank's work in the group: closes the others' memory, and waits for a time until they
+  // have closed this one's. No operation is possible any more; check() is.
   void finish() noexcept;
+  // What communicators hold: when the last of them is gone the group is left, and only what Work
+  // objects ask about stays.
+  static std::shared_ptr<Impl> until_left(std::shared_ptr<Impl> impl);
 
   int fault_device() const noexcept override { return membership.device.index; }
   // Once the caller knows that the group is lost, calls that still end without a result are no

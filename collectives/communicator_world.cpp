@@ -100,7 +100,9 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
   for (std::thread& maker : makers) maker.join();
   raise_cause(failures);
   std::vector<Communicator> group;
-  for (std::shared_ptr<Impl>& impl : impls) group.push_back(Communicator(std::move(impl)));
+  for (std::shared_ptr<Impl>& impl : impls) {
+    group.push_back(Communicator(Impl::until_left(std::move(impl))));
+  }
   return group;
 }
 
@@ -131,8 +133,8 @@ Communicator Communicator::split(int color, int key) {
   std::vector<int> ranks;
   for (const Member& member : members) ranks.push_back(member.rank);
   const std::string name = fmt::format("{}.{}.{}", mine.name, generation, color);
-  return Communicator(
-      mine.subgroup(ranks, name, mine.bootstrap->subset(ranks, name), "split, making " + name));
+  return Communicator(Impl::until_left(
+      mine.subgroup(ranks, name, mine.bootstrap->subset(ranks, name), "split, making " + name)));
 }
 
 Communicator Communicator::shrink(const std::vector<int>& failed) {
@@ -161,7 +163,8 @@ Communicator Communicator::shrink(const std::vector<int>& failed) {
       mine.control ? make_shared_memory_bootstrap(*mine.control, ranks,
                                                   static_cast<std::uint64_t>(generation))
                    : mine.bootstrap->subset(ranks, name);
-  return Communicator(mine.subgroup(ranks, name, std::move(bootstrap), "shrink, making " + name));
+  return Communicator(
+      Impl::until_left(mine.subgroup(ranks, name, std::move(bootstrap), "shrink, making " + name)));
 }
 
 }  // namespace gantry

@@ -128,7 +128,7 @@ struct alignas(64) Rank {
   alignas(64) std::atomic<std::uint64_t> fence;
   std::atomic<std::uint64_t> recorded;  ///< ticket of its newest entry
   std::atomic<std::uint32_t> state;
-  std::uint32_t padding;
+  std::atomic<std::uint32_t> closed;  ///< 1: it has let go of the other ranks' memory
   /// By the fence's number modulo 2: what the rank called that made it announce the fence, see
   /// collectives' HostCall (8 bits), and how many collectives before (56 bits).
   std::atomic<std::uint64_t> host_calls[2];

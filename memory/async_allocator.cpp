@@ -20,14 +20,13 @@ AsyncPool& AsyncAllocator::pool(int device) {
 Block AsyncAllocator::allocate(std::size_t bytes, Stream stream) {
   // No bytes ask the driver nothing, so it would not notice; driver() throws.
   if (in_bad_fork()) static_cast<void>(driver());
-  const NativeStream native = stream.native();
   Block block{.data = nullptr,
               .bytes = bytes,
-              .device = Device::cuda(native.device),
+              .device = stream.device(),
               .allocator = nullptr,
               .handle = nullptr};
   if (bytes == 0) return block;
-  AsyncBlock& made = pool(native.device).allocate(bytes, native);
+  AsyncBlock& made = pool(stream.native().device).allocate(bytes, stream);
   block.data = made.data;
   block.allocator = this;
   block.handle = &made;
@@ -44,7 +43,7 @@ void AsyncAllocator::deallocate(Block& block) noexcept {
 
 void AsyncAllocator::record_stream(const Block& block, const Stream& stream) {
   if (block.handle == nullptr) return;
-  pool(block.device.index).record_stream(*static_cast<AsyncBlock*>(block.handle), stream.native());
+  pool(block.device.index).record_stream(*static_cast<AsyncBlock*>(block.handle), stream);
 }
 
 void AsyncAllocator::empty_cache(Device device) {

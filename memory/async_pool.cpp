@@ -25,6 +25,13 @@ void wait_for(NativeStream waiting, NativeStream other) {
   driver().wait_event(waiting, event.get());
 }
 
+// The per-thread default stream, whose clock is retired from the beginning, is never destroyed.
+AsyncUse use_of(const Stream& stream) {
+  StreamClock& clock = StreamClock::of(stream);
+  const bool is_foreign = clock.is_external() && !clock.is_retired();
+  return {.stream = stream.native(), .foreign = is_foreign ? &clock : nullptr};
+}
+
 }  // namespace
 
 AsyncPool::AsyncPool(int device, double fraction)
@@ -43,6 +50,7 @@ AsyncPool::~AsyncPool() {
   if (in_bad_fork()) return;
   retry_deferred();
   try {
+    settle_deferred();
     if (free_stream_) driver().destroy_stream(*free_stream_);
   } catch (...) {  // the platform is shutting down; it takes the stream with it
   }
@@ -59,12 +67,12 @@ AsyncBlock& AsyncPool::take_blank() {
 void AsyncPool::give_blank(AsyncBlock& block) noexcept {
   const std::lock_guard lock(mutex_);
   block.data = nullptr;
-  block.users.clear();
+  block.uses.clear();
   block.next = std::exchange(blank_, &block);
 }
 
-AsyncBlock& AsyncPool::allocate(std::size_t bytes, NativeStream stream) {
-  if (driver().is_capturing(stream)) {
+AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream) {
+  if (driver().is_capturing(stream.native())) {
     throw CaptureError(
         fmt::format("allocate: a stream that is not being captured was expected by the backend "
                     "async, but got a captured stream of cuda:{}; graphs need "
@@ -74,7 +82,8 @@ AsyncBlock& AsyncPool::allocate(std::size_t bytes, NativeStream stream) {
   }
   AsyncBlock& block = take_blank();
   try {
-    block.data = find_memory(bytes, stream);
+    block.uses.push_back(use_of(stream));
+    block.data = find_memory(bytes, stream.native());
   } catch (...) {
     give_blank(block);
     throw;
@@ -85,7 +94,6 @@ AsyncBlock& AsyncPool::allocate(std::size_t bytes, NativeStream stream) {
   }
   const std::lock_guard lock(mutex_);
   block.requested = bytes;
-  block.stream = stream;
   block.live = true;
   const std::size_t size = block_bytes(bytes);
   const bool small = is_small(size);
@@ -109,13 +117,15 @@ void* AsyncPool::find_memory(std::size_t bytes, NativeStream stream) {
   const std::size_t size = block_bytes(bytes);
   retry_deferred();
   // Past the device's size nothing that is freed helps, and the driver need not see odd numbers.
-  if (size > total_ || !fits_limit(size)) return nullptr;
+  if (size > total_) return nullptr;
+  if (!fits_limit(size) && !(settle_deferred() && fits_limit(size))) return nullptr;
   if (void* data = driver().allocate_async(stream, bytes)) return data;
   {
     const std::lock_guard lock(mutex_);
     ++stats_.num_alloc_retries;
     ++stats_.num_sync_all_streams;
   }
+  settle_deferred();
   driver().synchronize_device(device_);
   driver().trim_pool(device_, 0);
   return driver().allocate_async(stream, bytes);
@@ -147,31 +157,61 @@ void AsyncPool::deallocate(AsyncBlock& block) noexcept {
     decrease(stats_.allocated_bytes, small, size);
     decrease(stats_.requested_bytes, small, block.requested);
   }
-  try {
-    free_in_order(block);
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    block.next = std::exchange(deferred_, &block);
+  const bool is_shared = block.uses.size() > 1;
+  if (!is_shared && free_on_own_stream(block)) return;
+  // Now, while the streams live.
+  for (AsyncUse& use : block.uses) {
+    if (use.foreign != nullptr) use.ticket = use.foreign->ticket();
   }
+  if (is_shared && try_to_free(block)) return;
+  const std::lock_guard lock(mutex_);
+  block.next = std::exchange(deferred_, &block);
 }
 
-bool AsyncPool::is_captured(const AsyncBlock& block) const {
-  return driver().is_capturing(block.stream) ||
-         std::any_of(block.users.begin(), block.users.end(),
-                     [](const NativeStream& user) { return driver().is_capturing(user); });
+bool AsyncPool::free_on_own_stream(AsyncBlock& block) noexcept {
+  const AsyncUse& own = block.uses.front();
+  try {
+    if (own.foreign != nullptr && own.foreign->is_retired()) return false;
+    if (driver().is_capturing(own.stream)) return false;
+    driver().deallocate_async(block.data, own.stream);
+  } catch (...) {
+    return false;
+  }
+  note_freed(block);
+  return true;
 }
 
 void AsyncPool::free_in_order(AsyncBlock& block) {
-  if (is_captured(block)) {
-    throw CaptureError("a block is freed when the capture of its streams is over");
+  for (const AsyncUse& use : block.uses) {
+    if (use.foreign == nullptr && driver().is_capturing(use.stream)) {
+      throw CaptureError("a block is freed when the capture of its streams is over");
+    }
   }
-  NativeStream stream = block.stream;
-  if (!block.users.empty()) {
-    stream = free_stream();
-    wait_for(stream, block.stream);
-    for (const NativeStream& user : block.users) wait_for(stream, user);
+  const AsyncUse& own = block.uses.front();
+  const bool is_plain = block.uses.size() == 1 && own.foreign == nullptr;
+  const NativeStream stream = is_plain ? own.stream : free_stream();
+  for (const AsyncUse& use : block.uses) {
+    if (use.foreign != nullptr && !use.foreign->order_ticket(stream, use.ticket)) {
+      throw Error("a block is freed when its device was synchronized");
+    }
+  }
+  for (const AsyncUse& use : block.uses) {
+    if (use.foreign == nullptr && !is_plain) wait_for(stream, use.stream);
   }
   driver().deallocate_async(block.data, stream);
+  note_freed(block);
+}
+
+bool AsyncPool::try_to_free(AsyncBlock& block) noexcept {
+  try {
+    free_in_order(block);
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+void AsyncPool::note_freed(AsyncBlock& block) noexcept {
   const std::size_t size = block_bytes(block.requested);
   {
     const std::lock_guard lock(mutex_);
@@ -190,13 +230,28 @@ void AsyncPool::retry_deferred() noexcept {
   while (list != nullptr) {
     AsyncBlock& block = *list;
     list = std::exchange(block.next, nullptr);
-    try {
-      free_in_order(block);
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      block.next = std::exchange(deferred_, &block);
+    if (try_to_free(block)) continue;
+    const std::lock_guard lock(mutex_);
+    block.next = std::exchange(deferred_, &block);
+  }
+}
+
+bool AsyncPool::settle_deferred() {
+  std::vector<int> devices;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const AsyncBlock* block = deferred_; block != nullptr; block = block->next) {
+      for (const AsyncUse& use : block->uses) {
+        if (use.foreign == nullptr || use.ticket <= use.foreign->completed()) continue;
+        if (std::ranges::find(devices, use.stream.device) == devices.end()) {
+          devices.push_back(use.stream.device);
+        }
+      }
     }
   }
+  for (const int device : devices) synchronize_device_clocks(device);
+  retry_deferred();
+  return !devices.empty();
 }
 
 NativeStream AsyncPool::free_stream() {
@@ -213,16 +268,21 @@ NativeStream AsyncPool::free_stream() {
   return *free_stream_;
 }
 
-void AsyncPool::record_stream(AsyncBlock& block, NativeStream stream) {
+void AsyncPool::record_stream(AsyncBlock& block, const Stream& stream) {
+  const AsyncUse made = use_of(stream);
   const std::lock_guard lock(mutex_);
-  if (!block.live || stream == block.stream) return;
-  if (std::find(block.users.begin(), block.users.end(), stream) == block.users.end()) {
-    block.users.push_back(stream);
+  if (!block.live) return;
+  // A handle that came back names another stream.
+  if (std::ranges::none_of(block.uses, [&](const AsyncUse& use) {
+        return use.stream == made.stream && use.foreign == made.foreign;
+      })) {
+    block.uses.push_back(made);
   }
 }
 
 void AsyncPool::empty_cache() {
   retry_deferred();
+  settle_deferred();
   driver().synchronize_device(device_);
   driver().trim_pool(device_, 0);
 }

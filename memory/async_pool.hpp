@@ -13,14 +13,22 @@
 #include <gantry/device/driver.hpp>
 #include <gantry/memory/stats.hpp>
 
+#include "streams/stream_clock.hpp"
+
 namespace gantry::memory {
+
+/// A stream that a block belongs to, or was recorded on.
+struct AsyncUse {
+  NativeStream stream;
+  StreamClock* foreign = nullptr;  ///< its clock, if it may be destroyed after the free
+  std::uint64_t ticket = 0;        ///< of a foreign stream, taken at the free
+};
 
 /// A block of the driver's pool.
 struct AsyncBlock {
   void* data = nullptr;
   std::size_t requested = 0;
-  NativeStream stream;              ///< the one it was allocated on
-  std::vector<NativeStream> users;  ///< other streams that it was recorded on
+  std::vector<AsyncUse> uses;  ///< the stream that it was allocated on comes first
   bool live = false;
   AsyncBlock* next = nullptr;  ///< in the list of spare or deferred blocks
 };
@@ -30,6 +38,13 @@ struct AsyncBlock {
 /// them: its own stream would have to stand still until they are done. The driver reuses it when
 /// that free is reached. A free that cannot be ordered now, because a stream is being captured or
 /// the driver refuses, is made up for at the next allocation; until then the memory is kept.
+///
+/// Note [Foreign streams of blocks]
+/// A stream that gantry does not own lives until the free, and perhaps no longer. So the free marks
+/// it with a ticket of its clock, and what is made up for later waits for the tickets and never
+/// looks at the stream. Where no event could be recorded (the stream was captured, or gone already
+/// and the driver said so), the memory is kept until the device was synchronized: when memory is
+/// short, or by empty_cache().
 ///
 /// Thread safety: every member may be called from any thread; no lock is held over driver calls.
 class AsyncPool {
@@ -41,9 +56,9 @@ class AsyncPool {
   AsyncPool& operator=(const AsyncPool&) = delete;
 
   /// Throws: OutOfMemoryError; CaptureError on a stream that is being captured.
-  [[nodiscard]] AsyncBlock& allocate(std::size_t bytes, NativeStream stream);
+  [[nodiscard]] AsyncBlock& allocate(std::size_t bytes, const Stream& stream);
   void deallocate(AsyncBlock& block) noexcept;
-  void record_stream(AsyncBlock& block, NativeStream stream);
+  void record_stream(AsyncBlock& block, const Stream& stream);
   /// Waits for the device, then gives back what is not in use.
   void empty_cache();
 
@@ -57,10 +72,16 @@ class AsyncPool {
   [[nodiscard]] void* find_memory(std::size_t bytes, NativeStream stream);
   [[nodiscard]] bool fits_limit(std::size_t bytes);
   [[noreturn]] void throw_shortage(std::size_t bytes);
-  /// Frees in the right order; throws without having freed.
+  /// Frees a block that only its own stream uses, while that lives; false if it could not.
+  [[nodiscard]] bool free_on_own_stream(AsyncBlock& block) noexcept;
+  /// Frees behind all streams of a block whose tickets are taken; throws without having freed.
   void free_in_order(AsyncBlock& block);
-  [[nodiscard]] bool is_captured(const AsyncBlock& block) const;
+  [[nodiscard]] bool try_to_free(AsyncBlock& block) noexcept;
+  void note_freed(AsyncBlock& block) noexcept;
   void retry_deferred() noexcept;
+  /// Blocks the host until the devices are done whose foreign streams deferred blocks wait for,
+  /// then frees these. False if there are none. Throws: CudaError.
+  bool settle_deferred();
   [[nodiscard]] NativeStream free_stream();
 
   const int device_;

@@ -31,10 +31,11 @@ ImportLease::ImportLease(std::uint32_t slot, std::shared_ptr<IpcPeer> peer, int 
 std::size_t ImportLease::count(int device) { return leases(device); }
 
 void ImportLease::add_stream(const Stream& stream) {
+  StreamClock& clock = StreamClock::of(stream);
   {
     const std::lock_guard lock(mutex_);
-    if (std::ranges::find(streams_, stream) != streams_.end()) return;
-    streams_.push_back(stream);
+    if (std::ranges::find(streams_, &clock) != streams_.end()) return;
+    streams_.push_back(&clock);
   }
   // The allocator of an own block orders its reuse behind its streams anyway.
   if (peer_ == nullptr) own_.allocator->record_stream(own_, stream);

@@ -10,6 +10,7 @@
 
 #include "memory/ipc_imports.hpp"
 #include "memory/ipc_peer.hpp"
+#include "streams/stream_clock.hpp"
 
 namespace gantry::memory {
 
@@ -42,7 +43,7 @@ class ImportLease {
   std::shared_ptr<IpcPeer> peer_;
   std::shared_ptr<ImportedExtent> extent_;
   std::mutex mutex_;
-  std::vector<Stream> streams_;
+  std::vector<StreamClock*> streams_;
 };
 
 }  // namespace gantry::memory

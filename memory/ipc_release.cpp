@@ -7,7 +7,9 @@
 #include <semaphore>
 #include <utility>
 
+#include "memory/heap_block.hpp"
 #include "memory/ipc_service.hpp"
+#include "streams/stream_pool.hpp"
 
 namespace gantry::memory {
 
@@ -20,7 +22,8 @@ struct IpcReleases::Release {
 
   // Guarded by the lock of the lists.
   std::vector<NativeEvent> events;
-  bool can_ask = false;  ///< the events tell about all of the work
+  std::vector<StreamUse> gone;  ///< work on streams that were gone at the drop; counts as one open
+  bool can_ask = false;         ///< the events tell about all of the work
   bool is_pending = true;
   std::list<std::shared_ptr<Release>>::iterator place;
 };
@@ -30,13 +33,20 @@ struct IpcReleases::State {
   std::list<std::shared_ptr<Release>> pending;
   std::list<std::shared_ptr<Release>> done;
   bool has_reaper = false;
-  std::mutex ending;  ///< held while what is done is ended
+  std::size_t with_gone = 0;  ///< releases in `pending` that wait for streams that are gone
+  std::mutex ending;          ///< held while what is done is ended
   std::counting_semaphore<> wake{0};
 
   void move_to_done(Release& release) {
     if (!std::exchange(release.is_pending, false)) return;
     done.splice(done.end(), pending, release.place);
   }
+};
+
+struct IpcReleases::Marks {
+  std::vector<NativeEvent> events;
+  std::vector<StreamUse> gone;
+  std::size_t count = 0;  ///< events that there should be
 };
 
 IpcReleases& IpcReleases::instance() {
@@ -47,10 +57,11 @@ IpcReleases& IpcReleases::instance() {
 IpcReleases::IpcReleases() : state_(*new State()) {}
 
 void IpcReleases::submit(std::shared_ptr<ImportedExtent> extent, std::shared_ptr<IpcPeer> peer,
-                         std::uint32_t slot, const std::vector<Stream>& streams) {
+                         std::uint32_t slot, const std::vector<StreamClock*>& streams) {
   auto release = std::make_shared<Release>();
-  std::vector<NativeEvent> events;
-  events.reserve(streams.size());
+  Marks marks;
+  marks.events.reserve(streams.size());
+  marks.gone.reserve(streams.size());
   {
     const std::lock_guard lock(state_.mutex);
     if (!state_.has_reaper) {
@@ -68,38 +79,54 @@ void IpcReleases::submit(std::shared_ptr<ImportedExtent> extent, std::shared_ptr
   release->slot = slot;
   release->extent = std::move(extent);
   release->peer = std::move(peer);
-  std::size_t marks = 0;
-  for (const Stream& stream : streams) mark(release, stream.native(), events, marks);
+  for (StreamClock* stream : streams) mark(release, *stream, marks);
+  bool looks = false;
   {
     const std::lock_guard lock(state_.mutex);
-    release->can_ask = events.size() == marks;
-    release->events = std::move(events);
+    release->can_ask = marks.events.size() == marks.count && marks.gone.empty();
+    release->events = std::move(marks.events);
+    looks = state_.with_gone > 0;
+    if (!marks.gone.empty()) {
+      release->gone = std::move(marks.gone);
+      release->open.fetch_add(1);
+      ++state_.with_gone;
+    }
   }
   arrive(*release);
+  if (looks) settle_gone();
 }
 
-void IpcReleases::mark(const std::shared_ptr<Release>& release, NativeStream stream,
-                       std::vector<NativeEvent>& events, std::size_t& marks) {
+void IpcReleases::launch_arrival(const std::shared_ptr<Release>& release, NativeStream stream) {
+  auto carried = std::make_unique<std::shared_ptr<Release>>(release);
+  release->open.fetch_add(1);
+  try {
+    driver().launch_host_function(
+        stream,
+        [](void* data) {
+          const std::unique_ptr<std::shared_ptr<Release>> owner(
+              static_cast<std::shared_ptr<Release>*>(data));
+          instance().arrive(**owner);
+        },
+        carried.get());
+  } catch (...) {
+    release->open.fetch_sub(1);
+    throw;
+  }
+  static_cast<void>(carried.release());
+}
+
+void IpcReleases::mark(const std::shared_ptr<Release>& release, StreamClock& clock,
+                       Marks& marks) noexcept {
+  const NativeStream stream = clock.native();
+  const bool is_foreign = clock.is_external() && !StreamPool::is_per_thread(stream.handle);
+  const auto note_gone = [&] { marks.gone.push_back({&clock, clock.next_mark()}); };  // has room
+  if (is_foreign && clock.is_retired()) return note_gone();
   try {
     // Work in a graph is its keeper's business: no mark here would tell when it runs.
     if (driver().is_capturing(stream)) return;
-    auto carried = std::make_unique<std::shared_ptr<Release>>(release);
-    release->open.fetch_add(1);
-    try {
-      driver().launch_host_function(
-          stream,
-          [](void* data) {
-            const std::unique_ptr<std::shared_ptr<Release>> owner(
-                static_cast<std::shared_ptr<Release>*>(data));
-            instance().arrive(**owner);
-          },
-          carried.get());
-    } catch (...) {
-      release->open.fetch_sub(1);
-      throw;
-    }
-    static_cast<void>(carried.release());
+    launch_arrival(release, stream);
   } catch (...) {
+    if (is_foreign) return note_gone();
     // The dear way, when the stream takes no mark.
     try {
       driver().synchronize_stream(stream);
@@ -108,13 +135,13 @@ void IpcReleases::mark(const std::shared_ptr<Release>& release, NativeStream str
     }
     return;
   }
-  ++marks;
+  ++marks.count;
   try {
     const NativeEvent event = driver().create_event(stream.device, {});
-    events.push_back(event);  // has room
+    marks.events.push_back(event);  // has room
     driver().record_event(event, stream);
   } catch (...) {
-    ++marks;  // Without the event only the host function tells.
+    ++marks.count;  // Without the event only the host function tells.
   }
 }
 
@@ -142,7 +169,25 @@ void IpcReleases::end_done() {
   }
 }
 
+void IpcReleases::settle_gone() {
+  std::vector<std::shared_ptr<Release>> settled;
+  {
+    const std::lock_guard lock(state_.mutex);
+    for (const auto& release : state_.pending) {
+      const bool is_over = std::ranges::all_of(
+          release->gone, [](const StreamUse& use) { return use.mark <= use.clock->completed(); });
+      if (!release->gone.empty() && is_over) settled.push_back(release);
+    }
+    for (const auto& release : settled) {
+      release->gone.clear();
+      --state_.with_gone;
+    }
+  }
+  for (const auto& release : settled) arrive(*release);
+}
+
 void IpcReleases::finish() {
+  settle_gone();
   std::vector<std::shared_ptr<Release>> asked;
   {
     const std::lock_guard lock(state_.mutex);

@@ -220,6 +220,21 @@ bool StreamClock::order_before(StreamClock& waiter, std::uint64_t mark) {
   return true;
 }
 
+bool StreamClock::order_ticket(NativeStream waiter, std::uint64_t ticket) {
+  std::shared_ptr<Flight> covering;
+  {
+    const std::lock_guard lock(mutex_);
+    land();
+    if (ticket <= completed()) return true;
+    const auto found = std::ranges::find_if(
+        flights_, [ticket](const auto& flight) { return flight->mark.mark >= ticket; });
+    if (found == flights_.end()) return false;
+    covering = *found;
+  }
+  driver().wait_event(waiter, covering->event.get());
+  return true;
+}
+
 void StreamClock::retire() {
   const std::lock_guard lock(mutex_);
   retired_.store(true, std::memory_order_release);

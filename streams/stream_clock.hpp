@@ -139,6 +139,10 @@ class StreamClock {
   /// the host blocks only for a retired stream. False, with nothing done, if one of them is being
   /// captured. Throws: CudaError.
   bool order_before(StreamClock& waiter, std::uint64_t mark = UINT64_MAX);
+  /// As order_before, for a ticket and a waiter that no clock follows. Touches neither this stream,
+  /// which may be gone, nor the device: false, with nothing done, if no event covers the ticket, so
+  /// that only synchronize_device_clocks() completes it. Throws: CudaError.
+  bool order_ticket(NativeStream waiter, std::uint64_t ticket);
 
   /// The handle belongs to another stream now: nothing is ever recorded here again, and only a
   /// device-wide synchronization completes what no event under way covers.

@@ -40,6 +40,10 @@ State state_of(const flight::Rank& rank) {
   return static_cast<State>(rank.state.load(std::memory_order_acquire));
 }
 
+bool has_closed(const flight::Rank& rank) {
+  return rank.closed.load(std::memory_order_acquire) != 0;
+}
+
 }  // namespace
 
 ControlBlock::ControlBlock(Bootstrap& bootstrap, int rank, int size,
@@ -152,6 +156,7 @@ void ControlBlock::finish(std::chrono::milliseconds patience) noexcept {
   auto expected = static_cast<std::uint32_t>(State::running);
   view().rank(rank_).state.compare_exchange_strong(expected,
                                                    static_cast<std::uint32_t>(State::finished));
+  view().rank(rank_).closed.store(1, std::memory_order_release);
   const bool last = view().header().finished.fetch_add(1) + 1 == static_cast<std::uint32_t>(size_);
   // Of a group that broke, the file stays: it tells why.
   if (last && !broken()) file_->remove();
@@ -160,12 +165,23 @@ void ControlBlock::finish(std::chrono::milliseconds patience) noexcept {
     const auto& peer = peers_[static_cast<std::size_t>(i)];
     // Once the group is broken, a rank needs no memory of others when its kernels have ended.
     const auto needs_others = [&] {
-      return state_of(view().rank(i)) == State::running && (!broken() || is_busy(i));
+      const flight::Rank& other = view().rank(i);
+      return broken() ? state_of(other) == State::running && is_busy(i) : !has_closed(other);
     };
     while (peer && needs_others() && peer->alive() && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
+}
+
+std::function<bool()> ControlBlock::closing() const {
+  return [file = file_, peers = peers_] {
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+      const flight::Rank& other = file->view().rank(static_cast<int>(i));
+      if (peers[i] && !has_closed(other) && peers[i]->alive()) return false;
+    }
+    return true;
+  };
 }
 
 // Note [One culprit]

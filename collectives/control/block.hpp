@@ -105,9 +105,12 @@ class ControlBlock {
 
   // Makes pending and later calls of every rank throw PeerLostError that blames this rank.
   void abort() noexcept;
-  // Says that this rank enters nothing more, then waits up to `patience` until all others said so
-  // too or are dead; ranks of this process are not waited for.
+  // Says that this rank enters nothing more and has closed the other ranks' memory, then waits up
+  // to `patience` until all others said so too or are dead; ranks of this process are not waited
+  // for.
   void finish(std::chrono::milliseconds patience) noexcept;
+  // Tells whether every rank of another process has said so or is dead. Outlives this object.
+  std::function<bool()> closing() const;
 
   // Calls `tell` when the group is broken: again and again, by any thread, but once at a time. It
   // waits for nothing, and does not call the block. Null: no call is under way any more.

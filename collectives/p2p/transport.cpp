@@ -74,7 +74,7 @@ class P2pTransport final : public Transport {
       : control_(control),
         selector_(selector),
         bootstrap_(bootstrap),
-        workspace_(bootstrap, membership.rank, membership.size, membership.device.index),
+        workspace_(bootstrap, control, membership.device.index),
         registrations_(membership.rank, membership.device),
         registered_(group_, registrations_, membership.device.index),
         operations_(membership.device.index),
@@ -100,7 +100,12 @@ class P2pTransport final : public Transport {
     return probe_peers(bootstrap, group_.rank, group_.size, device, memory, kProbePatience);
   }
 
+  // Gives up what the constructor made; collective.
+  void give_back() { workspace_.give_back(bootstrap_); }
+
   bool supports(const Descriptor&) const override { return true; }
+
+  void close() noexcept override { workspace_.close(); }
 
   bool is_waiting() const override {
     return operations_.is_busy() || sends_.is_busy() || receives_.is_busy();
@@ -193,7 +198,11 @@ std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Boot
     logging::warn(fmt::format("no peer-to-peer collectives: {}", verdict.why));
   }
   // Memory that a write may still reach is never given back: that would block until it has.
-  if (verdict.is_under_way) (void)transport.release();
+  if (verdict.is_under_way) {
+    (void)transport.release();
+  } else {
+    transport->give_back();
+  }
   return nullptr;
 }
 

@@ -4,6 +4,9 @@
 
 #include <cstring>
 #include <exception>
+#include <mutex>
+#include <new>
+#include <utility>
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
@@ -11,6 +14,7 @@
 #include <gantry/device/properties.hpp>
 #include <gantry/streams/stream.hpp>
 
+#include "collectives/control/block.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/peers/reach.hpp"
 #include "core/process_stamp.hpp"
@@ -48,34 +52,108 @@ struct Workspace::Offer {
   char uuid[64] = {};
 };
 
-Workspace::Workspace(Bootstrap& bootstrap, int rank, int size, int device, std::size_t bytes)
-    : memory_(static_cast<std::size_t>(size)) {
-  const auto mine = static_cast<std::size_t>(rank);
+Workspace::Workspace(Bootstrap& bootstrap, const ControlBlock& control, int device,
+                     std::size_t bytes)
+    : mine_(static_cast<std::size_t>(control.rank())),
+      is_closed_(control.closing()),
+      memory_(static_cast<std::size_t>(control.size())) {
+  free_kept();
+  try {
+    open_all(bootstrap, device, bytes);
+  } catch (...) {
+    close();
+    keep(std::move(memory_[mine_]), std::move(is_closed_));
+    throw;
+  }
+}
+
+Workspace::~Workspace() {
+  close();
+  keep(std::move(memory_[mine_]), std::move(is_closed_));
+  free_kept();
+}
+
+void Workspace::close() noexcept {
+  for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
+    if (rank != mine_) memory_[rank].reset();
+  }
+}
+
+void Workspace::give_back(Bootstrap& bootstrap) {
+  close();
+  (void)bootstrap.all_gather("closed");
+  memory_[mine_].reset();
+}
+
+namespace {
+
+// What others may have open, and what tells that they have not.
+template <class Memory>
+struct Kept {
+  std::shared_ptr<Memory> memory;
+  std::function<bool()> is_closed;
+};
+
+template <class Memory>
+struct KeptList {
+  std::mutex mutex;
+  std::vector<Kept<Memory>> entries;
+
+  // Never destroyed: what is still there ends with the process.
+  static KeptList& instance() {
+    static auto& list = *new KeptList();
+    return list;
+  }
+};
+
+}  // namespace
+
+void Workspace::keep(std::shared_ptr<Memory> memory, std::function<bool()> is_closed) noexcept {
+  if (memory == nullptr || is_closed()) return;
+  auto& kept = KeptList<Memory>::instance();
+  try {
+    const std::lock_guard lock(kept.mutex);
+    kept.entries.push_back({memory, std::move(is_closed)});
+  } catch (const std::bad_alloc&) {  // lost, rather than freed too soon
+    (void)new (std::nothrow) std::shared_ptr<Memory>(std::move(memory));
+  }
+}
+
+void Workspace::free_kept() noexcept {
+  auto& kept = KeptList<Memory>::instance();
+  const std::lock_guard lock(kept.mutex);
+  std::erase_if(kept.entries, [](const auto& entry) { return entry.is_closed(); });
+}
+
+std::string Workspace::make_own(int device, std::size_t bytes) {
+  void* data = driver().allocate(device, bytes);
+  if (data == nullptr) {
+    throw OutOfMemoryError(
+        fmt::format("Failed allocating the communicator's workspace of {} MiB on cuda:{}",
+                    bytes >> 20, device),
+        MemoryBreakdown{.requested = static_cast<std::int64_t>(bytes)}, Device::cuda(device).str());
+  }
+  memory_[mine_] = std::make_shared<Memory>(device, static_cast<std::byte*>(data), true);
+  const Stream stream = Stream::from_pool(Device::cuda(device));
+  driver().fill(data, 0, bytes, stream.native());
+  stream.synchronize();
+  Offer offer;
+  offer.handle = driver().export_memory(data);
+  offer.pid = this_process().pid;
+  offer.start_time = this_process().start_time;
+  offer.address = reinterpret_cast<std::uintptr_t>(&memory_[mine_]);
+  offer.device = device;
+  const std::string& uuid = device_properties(Device::cuda(device)).uuid;
+  uuid.copy(offer.uuid, sizeof offer.uuid - 1);
+  return {reinterpret_cast<const char*>(&offer), sizeof offer};
+}
+
+void Workspace::open_all(Bootstrap& bootstrap, int device, std::size_t bytes) {
   // A failure on one rank must reach the others: they wait in the exchange.
   std::string offer_bytes;
   std::exception_ptr failure;
   try {
-    void* data = driver().allocate(device, bytes);
-    if (data == nullptr) {
-      throw OutOfMemoryError(
-          fmt::format("Failed allocating the communicator's workspace of {} MiB on cuda:{}",
-                      bytes >> 20, device),
-          MemoryBreakdown{.requested = static_cast<std::int64_t>(bytes)},
-          Device::cuda(device).str());
-    }
-    memory_[mine] = std::make_shared<Memory>(device, static_cast<std::byte*>(data), true);
-    const Stream stream = Stream::from_pool(Device::cuda(device));
-    driver().fill(data, 0, bytes, stream.native());
-    stream.synchronize();
-    Offer offer;
-    offer.handle = driver().export_memory(data);
-    offer.pid = this_process().pid;
-    offer.start_time = this_process().start_time;
-    offer.address = reinterpret_cast<std::uintptr_t>(&memory_[mine]);
-    offer.device = device;
-    const std::string& uuid = device_properties(Device::cuda(device)).uuid;
-    uuid.copy(offer.uuid, sizeof offer.uuid - 1);
-    offer_bytes.assign(reinterpret_cast<const char*>(&offer), sizeof offer);
+    offer_bytes = make_own(device, bytes);
   } catch (...) {
     failure = std::current_exception();
   }
@@ -83,7 +161,7 @@ Workspace::Workspace(Bootstrap& bootstrap, int rank, int size, int device, std::
   if (!failure) {
     try {
       for (std::size_t peer = 0; peer < offers.size(); ++peer) {
-        if (peer == mine) continue;
+        if (peer == mine_) continue;
         if (offers[peer].size() != sizeof(Offer)) {
           throw PeerLostError(fmt::format("rank {} could not make its workspace", peer),
                               static_cast<int>(peer));
@@ -98,16 +176,16 @@ Workspace::Workspace(Bootstrap& bootstrap, int rank, int size, int device, std::
   }
   // Nobody uses, or takes away, memory before everyone has opened everything.
   const std::vector<std::string> states = bootstrap.all_gather(failure ? "failed" : "opened");
-  if (!failure) {
-    for (std::size_t peer = 0; peer < states.size(); ++peer) {
-      if (states[peer] == "opened") continue;
-      failure = std::make_exception_ptr(PeerLostError(
-          fmt::format("rank {} could not open the workspaces of the other ranks", peer),
-          static_cast<int>(peer)));
-      break;
-    }
+  for (std::size_t peer = 0; peer < states.size() && !failure; ++peer) {
+    if (states[peer] == "opened") continue;
+    failure = std::make_exception_ptr(
+        PeerLostError(fmt::format("rank {} could not open the workspaces of the other ranks", peer),
+                      static_cast<int>(peer)));
   }
-  if (failure) std::rethrow_exception(failure);
+  if (!failure) return;
+  // All ranks have failed alike.
+  give_back(bootstrap);
+  std::rethrow_exception(failure);
 }
 
 std::shared_ptr<Workspace::Memory> Workspace::open(const Offer& offer, int peer, int device) const {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "collectives/bootstrap/bootstrap.hpp"
@@ -9,13 +11,31 @@
 
 namespace gantry {
 
+class ControlBlock;
+
 // Device memory of one size on every rank, zeroed, and each open on every other rank.
+//
+// Note [Closing before freeing]
+// Memory that another process has open must not be freed: the driver may give its addresses and its
+// handle to the next allocation while the old import is still there. So ranks close what they
+// opened, say so in the control block, and free what is theirs when all have said so. Of a rank
+// that does not come to that (it keeps a broken communicator, or the patience is over) nobody
+// waits: what it may have open is kept, and freed when a later workspace finds it closed.
 class Workspace {
  public:
   // Collective over `bootstrap`; blocks the host until every rank has opened everything.
   // Throws: OutOfMemoryError, CudaError, PeerLostError.
-  Workspace(Bootstrap& bootstrap, int rank, int size, int device,
+  Workspace(Bootstrap& bootstrap, const ControlBlock& control, int device,
             std::size_t bytes = protocol::kWorkspaceBytes);
+  // Closes, then frees this rank's memory or keeps it for later.
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  // Closes the other ranks' memory: of() gives only this rank's from now on.
+  void close() noexcept;
+  // Closes and frees everything; collective. Throws: PeerLostError, TimeoutError.
+  void give_back(Bootstrap& bootstrap);
 
   // A rank's memory, as this rank's device addresses it.
   std::byte* of(int rank) const;
@@ -27,8 +47,16 @@ class Workspace {
   // What a rank tells the others.
   struct Offer;
 
+  static void keep(std::shared_ptr<Memory> memory, std::function<bool()> is_closed) noexcept;
+  // Frees what was kept and is closed by now.
+  static void free_kept() noexcept;
   std::shared_ptr<Memory> open(const Offer& offer, int peer, int device) const;
+  void open_all(Bootstrap& bootstrap, int device, std::size_t bytes);
+  // What this rank tells the others.
+  std::string make_own(int device, std::size_t bytes);
 
+  std::size_t mine_;
+  std::function<bool()> is_closed_;  // by all who may have opened this rank's memory
   std::vector<std::shared_ptr<Memory>> memory_;
 };
 

@@ -51,6 +51,11 @@ class IpcTest : public gantry::testing::HeapTest,
     for (int i = 0; i < device_count(); ++i) driver().synchronize_device(i);
     ipc_collect();
   }
+  // Not while stream 0 is current, which runs behind all others.
+  static void drop(std::optional<ImportedBlock>& block) {
+    const StreamGuard guard(Stream::from_pool());
+    block.reset();
+  }
   static std::uint64_t maps(const FaultDriver& driver) {
     return driver.calls("open_memory") + driver.calls("reserve_address");
   }
@@ -188,6 +193,63 @@ TEST_P(IpcTest, DroppingWaitsForTheStreamsButNotTheHost) {
   settle();
   EXPECT_EQ(unmaps(driver), 1u);
   EXPECT_EQ(static_cast<std::uint8_t*>(host.data())[0], kExportedValue);
+}
+
+// The stream of the import may end after the drop, whatever it still has to do.
+TEST_P(IpcTest, ForeignStreamsMayBeDestroyedAfterTheDrop) {
+  PipeProcess process(exporter());
+  const IpcHandle handle = from_text(process.read_line());
+  static_cast<void>(process.read_line());
+  process.write_line("release");
+  EXPECT_EQ(process.read_line(), "released");
+  const NativeStream native = driver().create_stream(0, 0);
+  const Stream foreign = Stream::external(native.handle, Device::cuda(0));
+  FaultDriver driver;
+  std::optional<ImportedBlock> block;
+  {
+    const StreamGuard guard(foreign);
+    block = import_ipc(handle, Device::cuda(0));
+  }
+  StreamHold hold(foreign);
+  drop(block);
+  driver.destroy_stream(native);
+  ipc_collect();
+  EXPECT_EQ(unmaps(driver), 0u) << "unmapped under queued work";
+  hold.release();
+  settle();
+  EXPECT_EQ(unmaps(driver), 1u);
+}
+
+// Not allowed, but where the driver says that a stream is gone, nothing is unmapped too soon.
+TEST_P(IpcTest, ImportsOfLostStreamsWaitForTheDevice) {
+  GANTRY_REQUIRE_SIM();
+  PipeProcess process(exporter());
+  const IpcHandle handle = from_text(process.read_line());
+  const IpcHandle neighbour = from_text(process.read_line());
+  process.write_line("release");
+  EXPECT_EQ(process.read_line(), "released");
+  const NativeStream native = driver().create_stream(0, 0);
+  const Stream foreign = Stream::external(native.handle, Device::cuda(0));
+  FaultDriver driver;
+  std::optional<ImportedBlock> block;
+  {
+    const StreamGuard guard(foreign);
+    block = import_ipc(handle, Device::cuda(0));
+  }
+  StreamHold hold(foreign);
+  driver.destroy_stream(native);
+  drop(block);
+  ipc_collect();
+  EXPECT_EQ(unmaps(driver), 0u) << "unmapped under queued work";
+  EXPECT_EQ(ipc_stats().pending_releases, 1u);
+  hold.release();
+  synchronize(Device::cuda(0));
+  // The next drop sees that the device was synchronized.
+  block = import_ipc(neighbour, Device::cuda(0));
+  block.reset();
+  settle();
+  EXPECT_EQ(unmaps(driver), maps(driver));
+  expect_nothing_imported();
 }
 
 TEST_P(IpcTest, ForkedChildrenTakeNothingAway) {

@@ -24,7 +24,8 @@ struct Block {
 ///
 /// A block belongs to the stream it was allocated on: work on that stream may use it at once, and
 /// it may be reused on that stream as soon as it is freed. Use on another stream needs an event
-/// order made by the caller, and record_stream before the free.
+/// order made by the caller, and record_stream before the free. Streams from outside
+/// (Stream::external) have to live until the free.
 ///
 /// Thread safety: all calls from any thread.
 class Allocator {

@@ -29,7 +29,10 @@ class Stream {
   /// The next of 32 streams per device and priority, round-robin; made at first use.
   [[nodiscard]] static Stream from_pool(Device device = Device::cuda(),
                                         StreamPriority priority = StreamPriority::normal);
-  /// Wraps a foreign stream (cudaStream_t) of `device`; the caller keeps it alive.
+  /// Wraps a foreign stream (cudaStream_t) of `device`; the caller keeps it alive: for as long as
+  /// it is some thread's current stream, and until the memory is freed that was allocated on it,
+  /// imported while it was current, or recorded with it by record_stream. Then it may be destroyed,
+  /// whatever it still has to do.
   [[nodiscard]] static Stream external(void* native_handle, Device device = Device::cuda());
 
   /// True if all work submitted so far is done. Does not block; rethrows asynchronous errors.

@@ -1,0 +1,101 @@
+// Who frees the memory of a communicator, and when.
+
+#include "collectives/p2p/workspace.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gantry/collectives/communicator.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "collectives/protocol/layout.hpp"
+#include "tests/collectives/local_group.hpp"
+#include "tests/support/rank_processes.hpp"
+
+namespace gantry {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::rank_threads;
+using testing::RankProcesses;
+
+// Two ranks that count in one file.
+class WorkspaceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    descriptor_ = memfd_create("workspace-counts", 0);
+    ASSERT_GE(descriptor_, 0);
+    ASSERT_EQ(ftruncate(descriptor_, 4096), 0);
+  }
+  void TearDown() override {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  [[nodiscard]] RankProcesses start(const std::string& what) const {
+    const std::string actor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/workspace_actor";
+    const std::string file = fmt::format("/proc/{}/fd/{}", getpid(), descriptor_);
+    return RankProcesses(
+        {.ranks = 2, .argv = {actor, what, file}, .environment = {{"GANTRY_P2P", "on"}}});
+  }
+  static void expect_ok(testing::Subprocess& process) {
+    const testing::Outcome outcome = process.wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    EXPECT_THAT(outcome.out, HasSubstr("ok"));
+  }
+
+ private:
+  int descriptor_ = -1;
+};
+
+TEST_F(WorkspaceTest, IsFreedWhenTheOtherRanksHaveClosedItWhateverWorkIsKept) {
+  RankProcesses ranks = start("work");
+  for (int rank = 0; rank < 2; ++rank) expect_ok(ranks[rank]);
+}
+
+TEST_F(WorkspaceTest, OfABrokenGroupIsKeptUntilItIsClosed) {
+  RankProcesses ranks = start("broken");
+  for (int rank = 0; rank < 2; ++rank) expect_ok(ranks[rank]);
+}
+
+TEST_F(WorkspaceTest, IsNotKeptForTheDead) {
+  RankProcesses ranks = start("dead");
+  expect_ok(ranks[0]);
+}
+
+using LocalWorkspaceTest = testing::LocalGroupTest;
+
+TEST_F(LocalWorkspaceTest, IsFreedWithTheLastCommunicatorWhateverWorkIsKept) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const auto free_bytes = [](int device) { return driver().memory_info(device).free; };
+  std::vector<Communicator> parents = Communicator::local(devices(2));
+  std::vector<std::optional<Work>> kept(2);
+  std::size_t before[2] = {};
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Communicator> group(2);
+    rank_threads(2, [&](int rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      const DeviceGuard guard(Device::cuda(rank));
+      group[at] = parents[at].split(0, 0);
+      Tensor tensor = full({1000}, rank + 1, {.dtype = f32, .device = Device::cuda(rank)});
+      kept[at] = group[at].all_reduce(tensor);
+      EXPECT_EQ(tensor[0].item<float>(), 3);
+    });
+    for (int rank = 0; rank < 2; ++rank) {
+      if (round == 0) before[rank] = free_bytes(rank) + protocol::kWorkspaceBytes;
+    }
+    group.clear();
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_GE(free_bytes(rank), before[rank]) << "rank " << rank << ", round " << round;
+      EXPECT_TRUE(kept[static_cast<std::size_t>(rank)]->query());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gantry
