@@ -339,16 +339,6 @@ void Communicator::Impl::require_intact() {
   control->require_intact();
 }
 
-std::shared_ptr<Communicator::Impl> Communicator::Impl::until_left(std::shared_ptr<Impl> impl) {
-  Impl* const group = impl.get();
-  return {group, [impl = std::move(impl)](Impl*) {
-            impl->finish();
-            impl->p2p.reset();
-            impl->nccl.reset();
-            impl->host.reset();
-          }};
-}
-
 void Communicator::Impl::finish() noexcept {
   const std::lock_guard lock(mutex);
   if (finished_) return;

@@ -32,6 +32,16 @@ void raise_cause(const std::vector<std::exception_ptr>& failures) {
 
 }  // namespace
 
+std::shared_ptr<Communicator::Impl> Communicator::Impl::until_left(std::shared_ptr<Impl> impl) {
+  Impl* const group = impl.get();
+  return {group, [impl = std::move(impl)](Impl*) {
+            impl->finish();
+            impl->p2p.reset();
+            impl->nccl.reset();
+            impl->host.reset();
+          }};
+}
+
 Communicator Communicator::world() {
   static std::mutex mutex;
   // Never destroyed: device memory must not be given back from a static destructor. What peers need
@@ -100,9 +110,8 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
   for (std::thread& maker : makers) maker.join();
   raise_cause(failures);
   std::vector<Communicator> group;
-  for (std::shared_ptr<Impl>& impl : impls) {
+  for (std::shared_ptr<Impl>& impl : impls)
     group.push_back(Communicator(Impl::until_left(std::move(impl))));
-  }
   return group;
 }
 

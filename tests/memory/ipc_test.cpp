@@ -51,10 +51,11 @@ class IpcTest : public gantry::testing::HeapTest,
     for (int i = 0; i < device_count(); ++i) driver().synchronize_device(i);
     ipc_collect();
   }
-  // Not while stream 0 is current, which runs behind all others.
-  static void drop(std::optional<ImportedBlock>& block) {
-    const StreamGuard guard(Stream::from_pool());
+  // Not while stream 0 is current, which runs behind all others; `stream` is done on return.
+  static void drop(std::optional<ImportedBlock>& block, const Stream& stream) {
+    const StreamGuard guard(stream);
     block.reset();
+    stream.synchronize();
   }
   static std::uint64_t maps(const FaultDriver& driver) {
     return driver.calls("open_memory") + driver.calls("reserve_address");
@@ -204,6 +205,7 @@ TEST_P(IpcTest, ForeignStreamsMayBeDestroyedAfterTheDrop) {
   EXPECT_EQ(process.read_line(), "released");
   const NativeStream native = driver().create_stream(0, 0);
   const Stream foreign = Stream::external(native.handle, Device::cuda(0));
+  const Stream other = Stream::from_pool();  // made before the handle may come back
   FaultDriver driver;
   std::optional<ImportedBlock> block;
   {
@@ -211,7 +213,7 @@ TEST_P(IpcTest, ForeignStreamsMayBeDestroyedAfterTheDrop) {
     block = import_ipc(handle, Device::cuda(0));
   }
   StreamHold hold(foreign);
-  drop(block);
+  drop(block, other);
   driver.destroy_stream(native);
   ipc_collect();
   EXPECT_EQ(unmaps(driver), 0u) << "unmapped under queued work";
@@ -230,6 +232,7 @@ TEST_P(IpcTest, ImportsOfLostStreamsWaitForTheDevice) {
   EXPECT_EQ(process.read_line(), "released");
   const NativeStream native = driver().create_stream(0, 0);
   const Stream foreign = Stream::external(native.handle, Device::cuda(0));
+  const Stream other = Stream::from_pool();  // made before the handle may come back
   FaultDriver driver;
   std::optional<ImportedBlock> block;
   {
@@ -238,7 +241,7 @@ TEST_P(IpcTest, ImportsOfLostStreamsWaitForTheDevice) {
   }
   StreamHold hold(foreign);
   driver.destroy_stream(native);
-  drop(block);
+  drop(block, other);
   ipc_collect();
   EXPECT_EQ(unmaps(driver), 0u) << "unmapped under queued work";
   EXPECT_EQ(ipc_stats().pending_releases, 1u);
