@@ -34,7 +34,7 @@ inline constexpr int kChannelSlots = 2;
 // e-1 used of their memory is free for e+1. Staging and packets come twice, for even and odd
 // operations, and only large operations end with a barrier, see Note [Whole staging]. So do
 // entries: a rank that leaves an operation because of a mismatch does not take away what tells the
-// others.
+// others. It, too, leaves only after it has seen the entries of all, matching or not.
 using StepWords = std::uint64_t[kMaxBlocks][kMaxRanks];
 struct SignalPad {
   std::uint64_t entry[2][kMaxBlocks][kMaxRanks];  // [parity] {sequence, digest}

@@ -3,15 +3,18 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/p2p/plans.hpp"
 #include "collectives/protocol/launch.hpp"
 #include "collectives/protocol/signal.hpp"
+#include "collectives/sim/schedule.hpp"
 #include "tests/support/rank_threads.hpp"
 
 namespace gantry::protocol {
@@ -115,6 +118,22 @@ void all_reduce(Ranks& ranks, int rank, Algorithm algorithm, std::int64_t number
     ASSERT_EQ(static_cast<std::uint32_t>(out[i]), sum)
         << name(algorithm) << " #" << number << " rank " << rank << " element " << i;
   }
+}
+
+// The same, of ranks that differ in `count`.
+void all_reduce_that_fails(Ranks& ranks, int rank, Algorithm algorithm, std::int64_t number,
+                           std::int64_t count) {
+  std::vector<std::int32_t> in(static_cast<std::size_t>(count), rank);
+  std::vector<std::int32_t> out(in.size(), -7);
+  CollectiveCall call;
+  call.what = {
+      .call = number, .count = count, .kind = CollectiveKind::all_reduce, .dtype = DType::i32};
+  call.in = in.data();
+  call.out = out.data();
+  run(algorithm, ranks.group(rank), call, 2);
+  EXPECT_EQ(fault_of(ranks.words(rank).fault), OperationFault::mismatch);
+  EXPECT_EQ(ranks.words(rank).fault_call, static_cast<std::uint64_t>(number));
+  EXPECT_EQ(out, std::vector<std::int32_t>(in.size(), -7)) << "a result of nothing";
 }
 
 TEST(ProtocolTest, NumbersOfOperationsGoRound) {
@@ -230,26 +249,74 @@ TEST(ProtocolTest, WhoWaitsLongTellsTheHost) {
   }
 }
 
-// A rank that calls something else does not take the others out of step.
+// A rank that calls something else does not take the others out of step, nor does it leave anybody
+// behind who has no part of the array.
 TEST(ProtocolTest, AMismatchIsReportedByAllAndTheNextCallWorks) {
   for (const Algorithm algorithm : kAlgorithms) {
-    Ranks ranks(4);
-    testing::rank_threads(ranks.size(), [&](int rank) {
-      std::vector<std::int32_t> in(900, rank);
-      std::vector<std::int32_t> out(900, -7);
-      CollectiveCall call;
-      call.what = {.call = 1,
-                   .count = rank == 2 ? 899 : 900,
-                   .kind = CollectiveKind::all_reduce,
-                   .dtype = DType::i32};
-      call.in = in.data();
-      call.out = out.data();
-      run(algorithm, ranks.group(rank), call, 2);
-      EXPECT_EQ(fault_of(ranks.words(rank).fault), OperationFault::mismatch);
-      EXPECT_EQ(ranks.words(rank).fault_call, 1u);
-      EXPECT_EQ(out, std::vector<std::int32_t>(900, -7)) << "a result of nothing";
-      all_reduce(ranks, rank, algorithm, 2, 500, 3);
+    for (const std::int64_t count : {2, 900}) {
+      Ranks ranks(4);
+      testing::rank_threads(ranks.size(), [&](int rank) {
+        all_reduce_that_fails(ranks, rank, algorithm, 1, rank == 2 ? count - 1 : count);
+        all_reduce(ranks, rank, algorithm, 2, 500, 3);
+      });
+    }
+  }
+}
+
+// A kernel of the last rank that stands still at one of its signals.
+class Hold {
+ public:
+  // The thread that calls this comes to its `signal`-th signal from here and no further.
+  static void before(int signal) { left_ = signal; }
+  Hold() {
+    released_ = false;
+    schedule::set_hook([] {
+      if (left_ == 0 || --left_ > 0) return;
+      while (!released_) std::this_thread::yield();
     });
+  }
+  ~Hold() { schedule::set_hook(nullptr); }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  void release() { released_ = true; }
+
+ private:
+  static thread_local int left_;
+  static std::atomic<bool> released_;
+};
+thread_local int Hold::left_ = 0;
+std::atomic<bool> Hold::released_ = false;
+
+// Waits until rank 0 waits in operation `number`, and then for as long as it needs to leave it if
+// it does not wait for what it should.
+void await_rank_0_in(Ranks& ranks, std::uint64_t number) {
+  std::atomic_ref<std::uint64_t> started(ranks.words(0).started);
+  while (started.load() != number) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+// Rank 2 has sent all packets of the first operation, but none has come to its hands yet, when
+// the others find out that they differ in the second.
+TEST(ProtocolTest, WhoLeavesAMismatchDoesNotRunAhead) {
+  // Packets, and entries but one.
+  for (const auto& [algorithm, signals] :
+       {std::pair(Algorithm::ll, 4), std::pair(Algorithm::ll_relay, 3)}) {
+    Hold hold;
+    Ranks ranks(3);
+    std::atomic<bool> left = false;
+    std::thread watcher([&] {
+      await_rank_0_in(ranks, 2);
+      EXPECT_FALSE(left) << name(algorithm);
+      hold.release();
+    });
+    testing::rank_threads(ranks.size(), [&, algorithm = algorithm, signals = signals](int rank) {
+      if (rank == 2) Hold::before(signals);
+      all_reduce(ranks, rank, algorithm, 1, 2, 1);
+      all_reduce_that_fails(ranks, rank, algorithm, 2, rank == 1 ? 1 : 2);
+      if (rank == 0) left = true;
+      all_reduce(ranks, rank, algorithm, 3, 2, 1);
+    });
+    watcher.join();
   }
 }
 
