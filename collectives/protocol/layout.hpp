@@ -62,6 +62,14 @@ struct alignas(16) Packet {
   std::uint32_t high_flag;  // digest ^ sequence
 };
 
+// In place of a digest, a rank takes its entry back: the operation failed, and it does no more of
+// it, see Note [Withdrawal].
+inline constexpr std::uint32_t kWithdrawn = UINT32_MAX;
+// What `mixed` is as the digest of a call.
+constexpr std::uint32_t digest_of(std::uint32_t mixed) {
+  return mixed == 0 || mixed == kWithdrawn ? 1 : mixed;
+}
+
 // Where things lie in each rank's workspace; equal on all ranks.
 struct Layout {
   std::uint32_t packets = 0;        // [parity][phase][sender]

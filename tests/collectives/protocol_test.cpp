@@ -291,7 +291,7 @@ std::atomic<bool> Hold::released_ = false;
 // it does not wait for what it should.
 void await_rank_0_in(Ranks& ranks, std::uint64_t number) {
   std::atomic_ref<std::uint64_t> started(ranks.words(0).started);
-  while (started.load() != number) std::this_thread::yield();
+  while (started.load() < number) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
@@ -318,6 +318,68 @@ TEST(ProtocolTest, WhoLeavesAMismatchDoesNotRunAhead) {
     });
     watcher.join();
   }
+}
+
+// What rank `from` sends to rank `to`, so that the last of three ranks has several steps with each.
+std::int64_t uneven_count(int from, int to) {
+  return from == to ? 1 : from + to < 2 ? 10 : 700'000;
+}
+
+// An all_to_all of three ranks; rank 1 expects more of rank 0 than it sends if they `differ`.
+void uneven_all_to_all(Ranks& ranks, int rank, std::int64_t number, bool differ) {
+  std::vector<std::int64_t> sends;
+  std::vector<std::int64_t> gets;
+  std::vector<std::int32_t> in;
+  std::vector<std::int32_t> expected;
+  for (int p = 0; p < ranks.size(); ++p) {
+    sends.push_back(uneven_count(rank, p));
+    gets.push_back(uneven_count(p, rank) + (differ && rank == 1 && p == 0 ? 1 : 0));
+    in.insert(in.end(), static_cast<std::size_t>(sends.back()), given(rank, number, p));
+    expected.insert(expected.end(), static_cast<std::size_t>(gets.back()), given(p, number, rank));
+  }
+  std::vector<std::int32_t> out(expected.size(), -7);
+  CollectiveCall call;
+  call.what = {
+      .call = number, .count = -1, .kind = CollectiveKind::all_to_all, .dtype = DType::i32};
+  call.in = in.data();
+  call.out = out.data();
+  call.send_counts = sends;
+  call.recv_counts = gets;
+  ranks.words(rank).fault = 0;
+  run(Algorithm::direct, ranks.group(rank), call, 2);
+  const auto fault = fault_of(ranks.words(rank).fault);
+  EXPECT_EQ(fault, differ ? OperationFault::mismatch : OperationFault::none) << "rank " << rank;
+  EXPECT_TRUE(differ || out == expected) << "rank " << rank << " #" << number;
+}
+
+// Rank 2 agrees with both others, who do not agree with each other.
+TEST(ProtocolTest, UnevenCountsOfOthersThatDifferEndTheOperation) {
+  Ranks ranks(3);
+  testing::rank_threads(ranks.size(), [&](int rank) {
+    for (const std::int64_t number : {1, 2, 3, 4, 5}) {
+      uneven_all_to_all(ranks, rank, number, number == 2 || number == 3);
+    }
+  });
+}
+
+// What is pushed in the next operation would look to rank 2 as if this one had come to its end.
+TEST(ProtocolTest, WhoLeavesAnUnevenOperationDoesNotRunAhead) {
+  Hold hold;
+  Ranks ranks(3);
+  std::atomic<bool> left = false;
+  std::thread watcher([&] {
+    await_rank_0_in(ranks, 1);
+    EXPECT_FALSE(left);
+    hold.release();
+  });
+  testing::rank_threads(ranks.size(), [&](int rank) {
+    // It has heard of both, and is about to push more.
+    if (rank == 2) Hold::before(5);
+    uneven_all_to_all(ranks, rank, 1, true);
+    if (rank == 0) left = true;
+    uneven_all_to_all(ranks, rank, 2, false);
+  });
+  watcher.join();
 }
 
 }  // namespace
