@@ -84,12 +84,10 @@ GANTRY_NOINLINE GANTRY_HD bool is_in_vain(Block block, const Group& group, std::
   GANTRY_ROLLED
   for (int p = 0; p < group.size; ++p) {
     if (p == group.rank) continue;
-    const std::uint64_t seen = block.acquire(&pad_of(group, group.rank).entry[sequence & 1][0][p]);
-    if (static_cast<std::uint32_t>(seen >> 32) != sequence) {
-      absent = p;
-    } else if (static_cast<std::uint32_t>(seen) != digest) {
-      other = p;
-    }
+    const Entry entry = entry_in(
+        block.acquire(&pad_of(group, group.rank).entry[sequence & 1][0][p]), sequence, digest);
+    if (entry == Entry::absent) absent = p;
+    if (entry == Entry::differs) other = p;
   }
   Outcome outcome = look(block, group, call, sequence);
   if (outcome == Outcome::done && absent < 0 && other >= 0) outcome = Outcome::mismatch;

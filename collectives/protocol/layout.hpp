@@ -65,7 +65,7 @@ struct alignas(16) Packet {
 // In place of a digest, a rank takes its entry back: the operation failed, and it does no more of
 // it, see Note [Withdrawal].
 inline constexpr std::uint32_t kWithdrawn = UINT32_MAX;
-// What `mixed` is as the digest of a call.
+// What `mixed` is as the digest of a call; 0 is what an entry holds that is not there yet.
 constexpr std::uint32_t digest_of(std::uint32_t mixed) {
   return mixed == 0 || mixed == kWithdrawn ? 1 : mixed;
 }

@@ -168,6 +168,22 @@ TEST(ProtocolTest, OldWordsAreNotTakenForNewOnes) {
   }
 }
 
+// Nor must those of blocks that never took part: zeroed, they have the number of the operation
+// after the last one.
+TEST(ProtocolTest, ZeroedWordsAreNotTakenForEntries) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    Ranks ranks(3);
+    ranks.set_sequence(UINT32_MAX);
+    testing::rank_threads(ranks.size(), [&](int rank) {
+      // Others wait for it longer than it takes them to look what it calls.
+      if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      all_reduce(ranks, rank, algorithm, 1, 3001, 4);
+      all_reduce(ranks, rank, algorithm, 2, 3001, 4);
+    });
+    for (int rank = 0; rank < ranks.size(); ++rank) EXPECT_EQ(ranks.words(rank).fault, 0u);
+  }
+}
+
 TEST(ProtocolTest, ManyRanksAndManySteps) {
   for (const int size : {3, 11, kMaxRanks}) {
     Ranks ranks(size);
