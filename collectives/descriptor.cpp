@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "collectives/call_style.hpp"
+#include "collectives/protocol/layout.hpp"
 
 namespace gantry {
 
@@ -113,8 +114,7 @@ std::uint32_t Descriptor::hash() const {
     state = (state ^ state >> 33) * 0xc4ce'b9fe'1a85'ec53;
     state ^= state >> 33;
   }
-  const auto digest = static_cast<std::uint32_t>(state ^ state >> 32);
-  return digest != 0 ? digest : 1;
+  return protocol::digest_of(static_cast<std::uint32_t>(state ^ state >> 32));
 }
 
 }  // namespace gantry

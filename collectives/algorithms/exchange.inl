@@ -165,6 +165,40 @@ class ExchangeShare {
   std::int64_t most_ = 0;  // bytes that this rank offers to, or takes from, one other
 };
 
+// Note [Withdrawal]
+// In an uneven operation every two ranks agree, or not, on what is theirs. Who does not ends the
+// operation, and must tell those with whom it agrees: they would wait for its steps. It takes back
+// its entry, which stays until they begin the next operation, and they do the same. But a step of
+// the next operation says that this one is done (has_come()), so nobody who failed goes on before
+// everyone with whom it agrees waits for no more steps, having come to the end or taken back its
+// entry.
+template <class Block>
+GANTRY_NOINLINE GANTRY_HD void withdraw(Block block, const Exchange& plan, std::uint32_t sequence) {
+  const Group& group = plan.group;
+  const int index = block.index();
+  block.for_each_rank(group.size, [&](int p) {
+    // After an abort the others must not take it for a mismatch; nothing comes next.
+    if (p == group.rank || block.is_aborted(group.words)) return;
+    block.release(&pad_of(group, p).entry[sequence & 1][index][group.rank],
+                  signal(sequence, kWithdrawn));
+  });
+  block.for_each_rank(group.size, [&](int p) {
+    if (p == group.rank) return;
+    const SignalPad& pad = pad_of(group, group.rank);
+    const std::uint64_t* entry = &pad.entry[sequence & 1][index][p];
+    const std::uint64_t agreed = signal(sequence, plan.expected[p]);
+    for (std::uint32_t spins = 1;
+         block.acquire(entry) == agreed &&
+         !has_come(block.acquire(&pad.taken[index][p]), sequence, kAllSteps);
+         ++spins) {
+      if (spins % kPollsPerLook == 0 && look(block, group, plan.call, sequence) != Outcome::done) {
+        return;
+      }
+      block.pause(spins);
+    }
+  });
+}
+
 template <class T, class Block>
 GANTRY_HD void exchange(Block& block, const Exchange& plan) {
   const std::uint32_t sequence = begin(block, plan.group);
@@ -182,6 +216,7 @@ GANTRY_HD void exchange(Block& block, const Exchange& plan) {
                  Stage{[&](auto& crew, std::int64_t step) { return share.take(crew, step); },
                        [&](auto& crew, std::int64_t step) { share.announce_taken(crew, step); }});
   if (complete && plan.uneven) share.announce_all(block);
+  if (!complete && plan.uneven) withdraw(block, plan, sequence);
   if (complete && plan.whole) share.await_taken(block, share.steps() - 1);
   end(block, plan.group, plan.call, sequence);
 }

@@ -72,20 +72,28 @@ class WordFold {
   typename F::Acc acc_[kElements] = {};
 };
 
-// After a long wait for packets of `peers`; true, with the reason reported, to give up.
+// After a long wait for packets; true, with the reason reported, to give up. They may be missing
+// because of a rank that sends none here: who owns a part does not make it of calls that differ.
+// Nobody gives up before all ranks have entered: until then one may still be in the operation
+// before, whose memory the next would overwrite (Note [Signals]).
 template <class Block>
-GANTRY_NOINLINE GANTRY_HD bool is_in_vain(Block block, const Group& group, std::uint32_t peers,
-                                          std::uint64_t call, std::uint32_t sequence,
-                                          std::uint32_t digest) {
+GANTRY_NOINLINE GANTRY_HD bool is_in_vain(Block block, const Group& group, std::uint64_t call,
+                                          std::uint32_t sequence, std::uint32_t digest) {
+  int absent = -1;
+  int other = -1;
   GANTRY_ROLLED
   for (int p = 0; p < group.size; ++p) {
-    if (!has(peers, p)) continue;
-    const Outcome outcome = look_at(block, group, p, call, sequence, digest);
-    if (outcome == Outcome::done) continue;
-    fail(block, group, outcome, p, call, sequence);
-    return true;
+    if (p == group.rank) continue;
+    const Entry entry = entry_in(
+        block.acquire(&pad_of(group, group.rank).entry[sequence & 1][0][p]), sequence, digest);
+    if (entry == Entry::absent) absent = p;
+    if (entry == Entry::differs) other = p;
   }
-  return false;
+  Outcome outcome = look(block, group, call, sequence);
+  if (outcome == Outcome::done && absent < 0 && other >= 0) outcome = Outcome::mismatch;
+  if (outcome == Outcome::done) return false;
+  fail(block, group, outcome, outcome == Outcome::mismatch ? other : absent, call, sequence);
+  return true;
 }
 
 // What an operation in packets needs to send and receive them.
@@ -148,7 +156,7 @@ class PacketLink {
       }
       if (waiting != 0 && spins % kPollsPerLook == 0) {
         block_.note_told();
-        if (is_in_vain(block_, group_, waiting << first, call_, sequence_, digest_)) return false;
+        if (is_in_vain(block_, group_, call_, sequence_, digest_)) return false;
       }
       block_.pause(spins);
     }

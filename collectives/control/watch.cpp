@@ -99,7 +99,7 @@ void ControlBlock::raise_mismatch(std::uint64_t call, int peer) const {
   if (mine && view().find(peer, Lane::collective, call)) {
     throw CollectiveMismatch(fmt::format(
         "collective #{}: expected blocks of the sizes that the receiver expects, but those of rank "
-        "{} and rank {} differ in {}",
+        "{} and rank {}, or of others, differ in {}",
         call, std::min(rank_, peer), std::max(rank_, peer), view().text(mine->call)));
   }
   // A graph ran a call whose record is gone, or that its peer did not make.

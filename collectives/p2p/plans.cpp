@@ -40,7 +40,7 @@ bool takes_whole(std::int64_t bytes, std::int64_t step_bytes, int ring, int bloc
 std::uint32_t pair_digest(std::uint32_t digest, std::int64_t sends, std::int64_t gets) {
   std::uint64_t mixed = (static_cast<std::uint64_t>(sends) ^ digest) * 0x9e3779b97f4a7c15ULL;
   mixed = (mixed ^ mixed >> 29 ^ static_cast<std::uint64_t>(gets)) * 0xbf58476d1ce4e5b9ULL;
-  return static_cast<std::uint32_t>(mixed >> 32) ^ digest;
+  return protocol::digest_of(static_cast<std::uint32_t>(mixed >> 32) ^ digest);
 }
 
 // What plans for one digest of the call have in common.

@@ -34,7 +34,7 @@ inline constexpr int kChannelSlots = 2;
 // e-1 used of their memory is free for e+1. Staging and packets come twice, for even and odd
 // operations, and only large operations end with a barrier, see Note [Whole staging]. So do
 // entries: a rank that leaves an operation because of a mismatch does not take away what tells the
-// others.
+// others. It, too, leaves only after it has seen the entries of all, matching or not.
 using StepWords = std::uint64_t[kMaxBlocks][kMaxRanks];
 struct SignalPad {
   std::uint64_t entry[2][kMaxBlocks][kMaxRanks];  // [parity] {sequence, digest}
@@ -61,6 +61,14 @@ struct alignas(16) Packet {
   std::uint32_t high;
   std::uint32_t high_flag;  // digest ^ sequence
 };
+
+// In place of a digest, a rank takes its entry back: the operation failed, and it does no more of
+// it, see Note [Withdrawal].
+inline constexpr std::uint32_t kWithdrawn = UINT32_MAX;
+// What `mixed` is as the digest of a call; 0 is what an entry holds that is not there yet.
+constexpr std::uint32_t digest_of(std::uint32_t mixed) {
+  return mixed == 0 || mixed == kWithdrawn ? 1 : mixed;
+}
 
 // Where things lie in each rank's workspace; equal on all ranks.
 struct Layout {

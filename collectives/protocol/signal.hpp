@@ -69,6 +69,17 @@ GANTRY_HD inline bool has_come(std::uint64_t word, std::uint32_t sequence, std::
   return (ahead == 1 && at > 0) || (ahead == 0 && at >= step);
 }
 
+// What `word` says of the call of a peer that enters operation `sequence`: `expected`, or another
+// one, or nothing yet. Zeroed words look like entries once numbers went round, but hold no digest.
+enum class Entry : std::uint32_t { absent, agrees, differs };
+GANTRY_HD constexpr Entry entry_in(std::uint64_t word, std::uint32_t sequence,
+                                   std::uint32_t expected) {
+  if (static_cast<std::uint32_t>(word >> 32) != sequence) return Entry::absent;
+  const auto digest = static_cast<std::uint32_t>(word);
+  if (digest == expected) return Entry::agrees;
+  return digest == 0 ? Entry::absent : Entry::differs;
+}
+
 // Note [Telling the host]
 // A word in host memory costs a microsecond at the end of a kernel, so an operation that never
 // waits long says nothing. One that does says that it began, and in the end that it ended: whoever
@@ -111,9 +122,18 @@ GANTRY_NOINLINE GANTRY_HD Outcome look_at(Block block, const Group& group, int p
                                           std::uint64_t call, std::uint32_t sequence,
                                           std::uint32_t expected) {
   const std::uint64_t word = block.acquire(&pad_of(group, group.rank).entry[sequence & 1][0][peer]);
-  const bool entered = static_cast<std::uint32_t>(word >> 32) == sequence;
   const Outcome outcome = look(block, group, call, sequence);
-  return entered && static_cast<std::uint32_t>(word) != expected ? Outcome::mismatch : outcome;
+  return entry_in(word, sequence, expected) == Entry::differs ? Outcome::mismatch : outcome;
+}
+
+// The same as look(), for who waits for steps of `peer`; mismatch if it takes back its entry.
+template <class Block>
+GANTRY_NOINLINE GANTRY_HD Outcome look_for_steps(Block block, const Group& group, int peer,
+                                                 std::uint64_t call, std::uint32_t sequence) {
+  const std::uint64_t word =
+      block.acquire(&pad_of(group, group.rank).entry[sequence & 1][block.index()][peer]);
+  const Outcome outcome = look(block, group, call, sequence);
+  return word == signal(sequence, kWithdrawn) ? Outcome::mismatch : outcome;
 }
 
 // Waits until block `theirs` of `peer` entered operation `sequence` with the digest `expected`.
@@ -123,10 +143,9 @@ GANTRY_HD Outcome await_entry(Block& block, const Group& group, int peer, std::u
   const std::uint64_t* word = &pad_of(group, group.rank).entry[sequence & 1][theirs][peer];
   GANTRY_ROLLED
   for (std::uint32_t spins = 1;; ++spins) {
-    const std::uint64_t seen = block.acquire(word);
-    if (static_cast<std::uint32_t>(seen >> 32) == sequence) {
-      return static_cast<std::uint32_t>(seen) == expected ? Outcome::done : Outcome::mismatch;
-    }
+    const Entry entry = entry_in(block.acquire(word), sequence, expected);
+    if (entry == Entry::agrees) return Outcome::done;
+    if (entry == Entry::differs) return Outcome::mismatch;
     if (spins % kPollsPerLook == 0) {
       block.note_told();
       const Outcome outcome = look_at(block, group, peer, call, sequence, expected);
@@ -136,16 +155,16 @@ GANTRY_HD Outcome await_entry(Block& block, const Group& group, int peer, std::u
   }
 }
 
-// Waits until `word` has come to step `step` of operation `sequence`.
+// Waits until `word`, which `peer` writes, has come to step `step` of operation `sequence`.
 template <class Block>
-GANTRY_HD Outcome await_step(Block& block, const Group& group, const std::uint64_t* word,
+GANTRY_HD Outcome await_step(Block& block, const Group& group, int peer, const std::uint64_t* word,
                              std::uint64_t call, std::uint32_t sequence, std::uint32_t step) {
   GANTRY_ROLLED
   for (std::uint32_t spins = 1;; ++spins) {
     if (has_come(block.acquire(word), sequence, step)) return Outcome::done;
     if (spins % kPollsPerLook == 0) {
       block.note_told();
-      const Outcome outcome = look(block, group, call, sequence);
+      const Outcome outcome = look_for_steps(block, group, peer, call, sequence);
       if (outcome != Outcome::done) return outcome;
     }
     block.pause(spins);
@@ -218,14 +237,15 @@ GANTRY_HD bool await_entries(Block& block, const Group& group, std::uint64_t cal
   return !block.any(failed);
 }
 
-// Waits until row `words` has come to `step` for all peers; false if the operation is aborted.
+// Waits until row `words` has come to `step` for all peers; false, with the fault reported, if the
+// operation cannot go on.
 template <class Block>
 GANTRY_HD bool await_steps(Block& block, const Group& group, const std::uint64_t* words,
                            std::uint64_t call, std::uint32_t sequence, std::uint32_t step) {
   bool failed = false;
   block.for_each_rank(group.size, [&](int peer) {
     if (peer == group.rank) return;
-    const Outcome outcome = await_step(block, group, &words[peer], call, sequence, step);
+    const Outcome outcome = await_step(block, group, peer, &words[peer], call, sequence, step);
     if (outcome == Outcome::done) return;
     block.note_told();
     fail(block, group, outcome, peer, call, sequence);

@@ -1,0 +1,118 @@
+// Ranks of the kernels' protocol by itself: host threads, without streams and communicators.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <deque>
+#include <stdexcept>
+#include <vector>
+
+#include "collectives/p2p/plans.hpp"
+#include "collectives/protocol/launch.hpp"
+#include "collectives/protocol/signal.hpp"
+
+namespace gantry::protocol {
+
+// Zeroed memory that takes no room until it is written.
+class WorkspaceMemory {
+ public:
+  WorkspaceMemory()
+      : data_(mmap(nullptr, kWorkspaceBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                   -1, 0)) {
+    if (data_ == MAP_FAILED) throw std::runtime_error("no memory for a workspace");
+  }
+  ~WorkspaceMemory() { munmap(data_, kWorkspaceBytes); }
+  WorkspaceMemory(const WorkspaceMemory&) = delete;
+  WorkspaceMemory& operator=(const WorkspaceMemory&) = delete;
+
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  void* data_;
+};
+
+class Ranks {
+ public:
+  explicit Ranks(int size) : workspaces_(size), words_(size), groups_(size) {
+    for (int rank = 0; rank < size; ++rank) {
+      Group& group = groups_[rank];
+      group.rank = rank;
+      group.size = size;
+      group.layout = layout_for(size);
+      group.words = &words_[rank];
+      for (int p = 0; p < size; ++p) group.workspaces[p] = workspaces_[p].data();
+    }
+  }
+
+  int size() const { return static_cast<int>(groups_.size()); }
+  const Group& group(int rank) const { return groups_[rank]; }
+  SignalPad& pad(int rank) { return pad_of(groups_[rank], rank); }
+  DeviceWords& words(int rank) { return words_[rank]; }
+
+  // As if all had made this many operations, the last one with all blocks and in no steps.
+  void set_sequence(std::uint32_t sequence) {
+    for (int rank = 0; rank < size(); ++rank) {
+      SignalPad& words = pad(rank);
+      for (int block = 0; block < kMaxBlocks; ++block) {
+        words.ended[block] = sequence;
+        for (int p = 0; p < size(); ++p) {
+          words.staged[block][p] = words.ready[block][p] = words.taken[block][p] =
+              signal(sequence, 0);
+        }
+      }
+    }
+  }
+
+ private:
+  std::deque<WorkspaceMemory> workspaces_;
+  std::deque<DeviceWords> words_;
+  std::vector<Group> groups_;
+};
+
+inline constexpr Algorithm kAlgorithms[] = {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct,
+                                            Algorithm::relay};
+
+inline void run(Algorithm algorithm, const Group& group, const CollectiveCall& call, int blocks) {
+  switch (algorithm) {
+    case Algorithm::ll:
+      return sim::packets(plan_packets(group, call), blocks);
+    case Algorithm::ll_relay:
+      return sim::packet_relay(plan_packet_relay(group, call), blocks);
+    case Algorithm::relay:
+      return sim::relay(plan_relay(group, call, blocks), blocks);
+    default:
+      return sim::exchange(plan_exchange(group, call, blocks), blocks);
+  }
+}
+
+// Element i of what rank `rank` gives to call `number`.
+inline std::int32_t given(int rank, std::int64_t number, std::int64_t i) {
+  return static_cast<std::int32_t>((rank + 1) * 1000003 + number * 7919 + i * 31);
+}
+
+inline void all_reduce(Ranks& ranks, int rank, Algorithm algorithm, std::int64_t number,
+                       std::int64_t count, int blocks) {
+  std::vector<std::int32_t> in(static_cast<std::size_t>(count));
+  std::vector<std::int32_t> out(in.size(), -1);
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    in[i] = given(rank, number, static_cast<std::int64_t>(i));
+  }
+  CollectiveCall call;
+  call.what = {
+      .call = number, .count = count, .kind = CollectiveKind::all_reduce, .dtype = DType::i32};
+  call.in = in.data();
+  call.out = out.data();
+  run(algorithm, ranks.group(rank), call, blocks);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    std::uint32_t sum = 0;
+    for (int p = 0; p < ranks.size(); ++p) {
+      sum += static_cast<std::uint32_t>(given(p, number, static_cast<std::int64_t>(i)));
+    }
+    ASSERT_EQ(static_cast<std::uint32_t>(out[i]), sum)
+        << name(algorithm) << " #" << number << " rank " << rank << " element " << i;
+  }
+}
+
+}  // namespace gantry::protocol
