@@ -37,6 +37,16 @@ void HierarchicalTransport::run(const CollectiveCall& call, const Stream& stream
         stream.record().synchronize();
         check_node_();
       }
+    } catch (const PeerLostError&) {
+      try {
+        // A rank of this node may have left because of one elsewhere, which the links know.
+        all_->verify(call, stream);
+      } catch (const PeerLostError&) {
+        abort();
+        throw;
+      }
+      abort();
+      throw;
     } catch (...) {
       abort();  // The others wait for this rank's part.
       throw;

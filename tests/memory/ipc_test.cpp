@@ -212,12 +212,18 @@ TEST_P(IpcTest, ForeignStreamsMayBeDestroyedAfterTheDrop) {
     const StreamGuard guard(foreign);
     block = import_ipc(handle, Device::cuda(0));
   }
-  StreamHold hold(foreign);
+  // CUDA runs the host functions of all streams one after the other: there, a held stream would
+  // hold the one that is waited for in drop().
+  std::optional<StreamHold> hold;
+  if (driver.platform() == Platform::simulated) hold.emplace(foreign);
+  driver.fill(block->data(), 1, kExportedBytes, foreign.native());
   drop(block, other);
   driver.destroy_stream(native);
   ipc_collect();
-  EXPECT_EQ(unmaps(driver), 0u) << "unmapped under queued work";
-  hold.release();
+  if (hold) {
+    EXPECT_EQ(unmaps(driver), 0u) << "unmapped under queued work";
+    hold->release();
+  }
   settle();
   EXPECT_EQ(unmaps(driver), 1u);
 }

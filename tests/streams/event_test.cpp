@@ -214,6 +214,7 @@ TEST_F(EventTest, StaysForOtherProcessesOnceItIsExported) {
     plain.record();
     Event exported({.interprocess = true});
     exported.record();
+    exported.synchronize();  // only what is reached ever goes
     (void)exported.ipc_handle();
     const Event moved(std::move(exported));
   }
