@@ -217,6 +217,7 @@ TEST_F(RegisteredMemoryTest, CopiesUseNoStreamOfThePool) {
     const Tensor mine = full({4096}, group.rank(), {.dtype = f32, .device = group.device()});
     Tensor joined = zeros({8192}, {.dtype = f32, .device = group.device()});
     group.register_memory(mine);
+    synchronize(group.device());
     const StreamGuard guard(Stream::from_pool(group.device(), StreamPriority::high));
     std::vector<NativeStream> captured;
     if (group.rank() == 0) {
