@@ -1,5 +1,7 @@
 #include "collectives/hierarchical/transport.hpp"
 
+#include <exception>
+
 #include <gantry/core/error.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
@@ -38,15 +40,16 @@ void HierarchicalTransport::run(const CollectiveCall& call, const Stream& stream
         check_node_();
       }
     } catch (const PeerLostError&) {
+      // A rank of this node may have left because of one elsewhere, which the links know.
+      std::exception_ptr cause = std::current_exception();
       try {
-        // A rank of this node may have left because of one elsewhere, which the links know.
         all_->verify(call, stream);
       } catch (const PeerLostError&) {
-        abort();
-        throw;
+        cause = std::current_exception();
+      } catch (...) {  // says less than what is known
       }
       abort();
-      throw;
+      std::rethrow_exception(cause);
     } catch (...) {
       abort();  // The others wait for this rank's part.
       throw;

@@ -236,7 +236,7 @@ class Problem {
 
 void gemm(const Stream& stream, const GemmPlan& plan) {
   cublasLtHandle_t handle = handle_of(stream);
-  // Some algorithms count batches in a dimension of the grid that ends at 65,535.
+  // Nothing says that every algorithm takes more batches than a dimension of a grid has, 65,535.
   constexpr std::int64_t kMostBatches = 32768;
   const auto bytes = static_cast<std::int64_t>(element_size(plan.dtype));
   for (std::int64_t begin = 0; begin < plan.batch; begin += kMostBatches) {

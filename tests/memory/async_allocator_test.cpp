@@ -17,6 +17,7 @@
 
 #include "tests/memory/allocator_contract.hpp"
 #include "tests/memory/heap_fixture.hpp"
+#include "tests/support/reused_handle.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -330,15 +331,9 @@ TEST_F(AsyncAllocatorTest, HandlesThatComeBackAreOtherStreams) {
   const Stream old = Stream::external(native.handle, Device::cuda(0));
   Buffer buffer = make(4096, old);
   driver().destroy_stream(native);
-  NativeStream again{};
-  std::vector<NativeStream> others;
-  for (int i = 0; i < 100 && again != native; ++i) {
-    again = driver().create_stream(0, 0);
-    if (again != native) others.push_back(again);
-  }
-  for (const NativeStream other : others) driver().destroy_stream(other);
-  if (again != native) GTEST_SKIP() << "the handle did not come back";
-  ASSERT_NE(Stream::external(again.handle, Device::cuda(0)).id(), old.id());
+  const auto again = gantry::testing::stream_with_handle_of(native);
+  if (!again) GTEST_SKIP() << "the handle did not come back";
+  ASSERT_NE(Stream::external(again->handle, Device::cuda(0)).id(), old.id());
   {
     const FaultDriver driver;
     buffer.reset();
@@ -346,7 +341,7 @@ TEST_F(AsyncAllocatorTest, HandlesThatComeBackAreOtherStreams) {
   }
   async().empty_cache(Device::cuda(0));
   EXPECT_EQ(stats().active.all.current, 0);
-  driver().destroy_stream(again);
+  driver().destroy_stream(*again);
 }
 
 TEST_F(AsyncAllocatorTest, BlocksAreNotShared) {

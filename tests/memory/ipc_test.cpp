@@ -57,6 +57,10 @@ class IpcTest : public gantry::testing::HeapTest,
     block.reset();
     stream.synchronize();
   }
+  static ImportedBlock import_on(const Stream& stream, const IpcHandle& handle) {
+    const StreamGuard guard(stream);
+    return import_ipc(handle, stream.device());
+  }
   static std::uint64_t maps(const FaultDriver& driver) {
     return driver.calls("open_memory") + driver.calls("reserve_address");
   }
@@ -207,11 +211,7 @@ TEST_P(IpcTest, ForeignStreamsMayBeDestroyedAfterTheDrop) {
   const Stream foreign = Stream::external(native.handle, Device::cuda(0));
   const Stream other = Stream::from_pool();  // made before the handle may come back
   FaultDriver driver;
-  std::optional<ImportedBlock> block;
-  {
-    const StreamGuard guard(foreign);
-    block = import_ipc(handle, Device::cuda(0));
-  }
+  std::optional<ImportedBlock> block = import_on(foreign, handle);
   // CUDA runs the host functions of all streams one after the other: there, a held stream would
   // hold the one that is waited for in drop().
   std::optional<StreamHold> hold;
@@ -240,11 +240,7 @@ TEST_P(IpcTest, ImportsOfLostStreamsWaitForTheDevice) {
   const Stream foreign = Stream::external(native.handle, Device::cuda(0));
   const Stream other = Stream::from_pool();  // made before the handle may come back
   FaultDriver driver;
-  std::optional<ImportedBlock> block;
-  {
-    const StreamGuard guard(foreign);
-    block = import_ipc(handle, Device::cuda(0));
-  }
+  std::optional<ImportedBlock> block = import_on(foreign, handle);
   StreamHold hold(foreign);
   driver.destroy_stream(native);
   drop(block, other);

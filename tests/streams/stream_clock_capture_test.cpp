@@ -7,6 +7,7 @@
 #include "streams/stream_clock.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
+#include "tests/support/reused_handle.hpp"
 #include "tests/support/stream_hold.hpp"
 
 namespace gantry {
@@ -57,23 +58,17 @@ TEST_F(StreamClockCaptureTest, HandleThatIsUsedAgainGetsAClockOfItsOwn) {
   StreamClock& old = StreamClock::of(first);
   const std::uint64_t mark = old.next_mark();
   driver().destroy_stream(native);
-  NativeStream again{};
-  std::vector<NativeStream> others;
-  for (int i = 0; i < 100 && again != native; ++i) {
-    again = driver().create_stream(0, 0);
-    if (again != native) others.push_back(again);
-  }
-  for (const NativeStream other : others) driver().destroy_stream(other);
-  if (again != native) GTEST_SKIP() << "no handle was used again";
+  const auto again = gantry::testing::stream_with_handle_of(native);
+  if (!again) GTEST_SKIP() << "no handle was used again";
 
   EXPECT_FALSE(old.is_retired());
-  const Stream second = Stream::external(again.handle, Device::cuda(0));
+  const Stream second = Stream::external(again->handle, Device::cuda(0));
   StreamClock& fresh = StreamClock::of(second);
   EXPECT_NE(second.id(), first.id());
   EXPECT_NE(&fresh, &old);
   EXPECT_TRUE(old.is_retired());
   EXPECT_FALSE(fresh.is_retired());
-  EXPECT_EQ(Stream::external(again.handle, Device::cuda(0)).id(), second.id());
+  EXPECT_EQ(Stream::external(again->handle, Device::cuda(0)).id(), second.id());
 
   EXPECT_FALSE(fresh.is_after(old, mark));
   EXPECT_FALSE(old.is_after(old, mark)) << "its handle is another stream's";
@@ -88,7 +83,7 @@ TEST_F(StreamClockCaptureTest, HandleThatIsUsedAgainGetsAClockOfItsOwn) {
   EXPECT_EQ(calls.calls("synchronize_device"), 1u);
   EXPECT_GE(old.completed(), mark);
   EXPECT_TRUE(fresh.is_after(old, mark));
-  driver().destroy_stream(again);
+  driver().destroy_stream(*again);
 }
 
 TEST_F(StreamClockCaptureTest, TicketsOfExternalStreamsOutliveTheStream) {
