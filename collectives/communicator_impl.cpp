@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
@@ -29,7 +30,6 @@ constexpr std::int64_t kDefaultTimeoutSeconds = 600;
 // How long a rank that ends stays for the others to finish reading its memory.
 constexpr auto kFinishPatience = std::chrono::seconds(10);
 // Faults that are kept for Work objects that nobody asked yet.
-constexpr std::size_t kKeptFaults = 64;
 
 // Facts that every rank tells the others first; fixed-width text, zero-filled.
 struct Facts {
@@ -237,7 +237,7 @@ Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, cons
     // An earlier mismatch of all ranks is not raised here: those that have not heard of it yet make
     // this call, so this rank must make it, too.
     if (control->has_fault() && (control->broken() || flight::is_message(fault_call()))) {
-      raise_fault();
+      if (const auto failed = take_fault()) faults_.raise(*failed);
     }
     require_intact();
   }
@@ -297,23 +297,25 @@ std::uint64_t Communicator::Impl::fault_call() const noexcept {
   return __atomic_load_n(&control->words(membership.rank)->fault_call, __ATOMIC_ACQUIRE);
 }
 
-void Communicator::Impl::raise_fault() {
-  const std::uint64_t call = fault_call();
-  try {
-    control->take_fault(UINT64_MAX);
-  } catch (...) {
-    if (control->broken()) {
-      loss_is_known_ = true;
-      // The device reports the first one only. Messages and other calls are numbered apart.
-      first_lost_ = std::min(first_lost_.load(), flight::is_message(call) ? 0 : call);
-    } else {
-      first_mismatch_ = std::min(first_mismatch_.load(), call);
-    }
-    const std::lock_guard lock(faults_mutex_);
-    faults_.emplace(call, std::current_exception());
-    if (faults_.size() > kKeptFaults) faults_.erase(faults_.begin());
-    throw;
+std::optional<std::uint64_t> Communicator::Impl::take_fault() {
+  if (!control->has_fault()) return std::nullopt;
+  auto fault = control->take_fault();
+  if (!fault) return std::nullopt;
+  const std::uint64_t call = fault->call;
+  if (control->broken()) {
+    loss_is_known_ = true;
+    // The device reports the first one only. Messages and other calls are numbered apart.
+    first_lost_ = std::min(first_lost_.load(), flight::is_message(call) ? 0 : call);
+  } else {
+    first_mismatch_ = std::min(first_mismatch_.load(), call);
   }
+  faults_.add(std::move(*fault));
+  return call;
+}
+
+void Communicator::Impl::raise_fault() {
+  (void)take_fault();
+  faults_.raise_news();
 }
 
 void Communicator::Impl::check(std::uint64_t call, bool pending) {
@@ -321,13 +323,9 @@ void Communicator::Impl::check(std::uint64_t call, bool pending) {
     if (nccl) nccl->require_intact();
     return;
   }
-  if (control->has_fault()) raise_fault();
-  {
-    const std::lock_guard lock(faults_mutex_);
-    if (const auto found = faults_.find(call); found != faults_.end()) {
-      std::rethrow_exception(found->second);
-    }
-  }
+  (void)take_fault();
+  faults_.raise(call);
+  faults_.raise_news();
   if (pending || call >= first_lost_) require_intact();
   // A device whose first mismatch was not heard of yet reports no second one.
   if (!pending && call > first_mismatch_ && !flight::is_message(call)) control->verify(call);

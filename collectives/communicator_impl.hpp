@@ -3,10 +3,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <exception>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include <gantry/core/process_identity.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/call_faults.hpp"
 #include "collectives/control/block.hpp"
 #include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
@@ -68,7 +68,8 @@ class Communicator::Impl final : public FaultSource,
   // Once the caller knows that the group is lost, calls that still end without a result are no
   // news.
   bool has_fault() const noexcept override {
-    return control && control->has_fault() && !(loss_is_known_ && control->broken());
+    return control && (control->has_fault() || faults_.has_news()) &&
+           !(loss_is_known_ && control->broken());
   }
   void raise_fault() override;
 
@@ -96,6 +97,8 @@ class Communicator::Impl final : public FaultSource,
   void record(const CollectiveCall& call, Algorithm algorithm);
   // The call of the fault that the device reported.
   [[nodiscard]] std::uint64_t fault_call() const noexcept;
+  // Moves that fault to those of this communicator, if there is one; returns its call.
+  std::optional<std::uint64_t> take_fault();
 
   std::chrono::milliseconds timeout_;
   Selector selector_;
@@ -109,8 +112,7 @@ class Communicator::Impl final : public FaultSource,
   std::uint64_t calls_ = 0;
   std::uint64_t messages_ = 0;
   std::int64_t recorded_ = 0;
-  std::mutex faults_mutex_;
-  std::map<std::uint64_t, std::exception_ptr> faults_;  // by call
+  CallFaults faults_;
 };
 
 // The device of a process with this identity: the only visible one, the one that the launcher

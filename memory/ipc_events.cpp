@@ -1,5 +1,7 @@
 #include "memory/ipc_events.hpp"
 
+#include <gantry/core/error.hpp>
+
 #include "streams/per_device.hpp"
 
 namespace gantry::memory {
@@ -11,16 +13,18 @@ IpcEvents& IpcEvents::of(int device) {
 
 std::optional<NativeEventHandle> IpcEvents::mark(NativeStream stream) {
   if (driver().query_stream(stream)) return std::nullopt;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   Slots& slots = streams_[stream.handle];
   std::optional<Slot> slot = take_reached(slots);
-  if (!slot && count_ >= kMost && !slots.empty()) {
-    slot = slots.back();
-    slots.pop_back();
+  if (!slot) slot = make_if_possible(slots);
+  if (!slot && slots.empty()) {
+    lock.unlock();
+    driver().synchronize_stream(stream);
+    return std::nullopt;
   }
   if (!slot) {
-    slot = make();
-    ++count_;
+    slot = slots.back();
+    slots.pop_back();
   }
   slots.push_back(*slot);
   driver().record_event(slot->event, stream);
@@ -35,6 +39,17 @@ IpcEvents::Slot IpcEvents::make() const {
   } catch (...) {
     driver().destroy_event(event);
     throw;
+  }
+}
+
+std::optional<IpcEvents::Slot> IpcEvents::make_if_possible(const Slots& slots) const {
+  if (count_ >= kMost && !slots.empty()) return std::nullopt;
+  try {
+    const Slot slot = make();
+    ++count_;
+    return slot;
+  } catch (const CudaError&) {
+    return std::nullopt;  // of a broken device the calls that follow will tell
   }
 }
 

@@ -15,16 +15,16 @@ namespace gantry::memory {
 /// The interprocess events of one device that exports have recorded.
 ///
 /// An exporter cannot know when an importer has opened its event, so events are not destroyed. Each
-/// stream has its own; once it has kKept of them, the oldest is used again if it is reached. The
-/// host never waits. An importer that is later still waits for the newer record, which is too long
-/// but never too short.
+/// stream has its own; once it has kKept of them, the oldest is used again if it is reached. An
+/// importer that is later still waits for the newer record, which is too long but never too short.
+/// The host waits only where the driver has no room for a stream's first event.
 /// Thread safety: every member may be called from any thread.
 class IpcEvents {
  public:
   static constexpr std::size_t kKept = 64;
-  /// Of all devices. Above this, which is below the driver's own limit of about 22,000 a process, a
-  /// stream records its newest event once more instead of making another.
-  static constexpr std::size_t kMost = 16384;
+  /// Of all devices. Above this, or if the driver makes no more (it has room for 4,096 of a
+  /// process), a stream records its newest event once more instead of a new one.
+  static constexpr std::size_t kMost = 1024;
 
   /// The events of `device`, an index that was checked.
   [[nodiscard]] static IpcEvents& of(int device);
@@ -43,6 +43,7 @@ class IpcEvents {
 
   explicit IpcEvents(int device) : device_(device) {}
   [[nodiscard]] Slot make() const;
+  [[nodiscard]] std::optional<Slot> make_if_possible(const Slots& slots) const;
   [[nodiscard]] std::optional<Slot> take_reached(Slots& slots) const;
 
   const int device_;

@@ -19,6 +19,18 @@ bool is_pooled(const EventOptions& options) {
   return !options.timing && !options.blocking && !options.interprocess;
 }
 
+// Makes room for an event that other processes shall open by giving up exported ones that nobody
+// owns any more.
+NativeEvent create_interprocess(int device, const NativeEventFlags& flags) {
+  for (;;) {
+    try {
+      return driver().create_event(device, flags);
+    } catch (const CudaError&) {
+      if (!ExportedEvents::give_up_oldest()) throw;
+    }
+  }
+}
+
 }  // namespace
 
 Event::Event(EventOptions options) : options_(options) {
@@ -76,11 +88,12 @@ Event& Event::operator=(Event&& other) noexcept {
 }
 
 void Event::create(int device) {
-  event_ = is_pooled(options_)
-               ? EventPool::of(device).acquire()
-               : driver().create_event(device, {.timing = options_.timing,
-                                                .blocking = options_.blocking,
-                                                .interprocess = options_.interprocess});
+  const NativeEventFlags flags{.timing = options_.timing,
+                               .blocking = options_.blocking,
+                               .interprocess = options_.interprocess};
+  event_ = is_pooled(options_)     ? EventPool::of(device).acquire()
+           : options_.interprocess ? create_interprocess(device, flags)
+                                   : driver().create_event(device, flags);
   device_ = device;
   // Another process may record an exported event, so only the driver knows.
   recorded_ = options_.interprocess;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/call_faults.hpp"
 #include "collectives/control/device_words.hpp"
 #include "collectives/control/file.hpp"
 #include "collectives/descriptor.hpp"
@@ -99,9 +101,9 @@ class ControlBlock {
   void verify(std::uint64_t call) const;
   // True if a kernel of this rank reported a fault that nobody took; one load.
   bool has_fault() const noexcept;
-  // Takes a fault of a call up to `up_to_call`, if there is one, and throws what it means:
-  // CollectiveMismatch naming two ranks and their calls, or as require_intact().
-  void take_fault(std::uint64_t up_to_call);
+  // Takes that fault, unless its kernel still runs. What it means: CollectiveMismatch naming two
+  // ranks and their calls, or what require_intact() throws.
+  std::optional<CallFault> take_fault();
 
   // Makes pending and later calls of every rank throw PeerLostError that blames this rank.
   void abort() noexcept;

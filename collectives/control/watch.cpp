@@ -66,27 +66,31 @@ bool ControlBlock::has_fault() const noexcept {
   return __atomic_load_n(&device_words()->fault, __ATOMIC_ACQUIRE) != 0;
 }
 
-void ControlBlock::take_fault(std::uint64_t up_to_call) {
+std::optional<CallFault> ControlBlock::take_fault() {
   DeviceWords& mine = *device_words();
   std::uint32_t word = __atomic_load_n(&mine.fault, __ATOMIC_ACQUIRE);
   const OperationFault fault = fault_of(word);
   const std::uint64_t call = __atomic_load_n(&mine.fault_call, __ATOMIC_ACQUIRE);
-  if (fault == OperationFault::none || call > up_to_call) return;
+  if (fault == OperationFault::none) return std::nullopt;
   for (const Lane lane : kAllLanes) {
     // Other threads of the kernel may be about to report the same.
     const flight::Progress progress = view().words(rank_).progress(lane);
-    if (progress.is_under_way() && progress.started == call && !broken()) return;
+    if (progress.is_under_way() && progress.started == call && !broken()) return std::nullopt;
   }
   const std::int32_t peer = __atomic_load_n(&mine.fault_peer, __ATOMIC_ACQUIRE);
   const std::uint32_t taken = word;
   if (!__atomic_compare_exchange_n(&mine.fault, &word, 0, false, __ATOMIC_ACQ_REL,
                                    __ATOMIC_RELAXED)) {
-    return;  // another thread has it
+    return std::nullopt;  // another thread has it
   }
-  if (same_operation(taken_fault_.exchange(taken), taken)) return;
-  require_intact();
-  if (fault == OperationFault::mismatch) raise_mismatch(call, peer);
-  throw PeerLostError(fmt::format("collective{} was aborted", call_suffix(call)), peer);
+  if (same_operation(taken_fault_.exchange(taken), taken)) return std::nullopt;
+  try {
+    require_intact();
+    if (fault == OperationFault::mismatch) raise_mismatch(call, peer);
+    throw PeerLostError(fmt::format("collective{} was aborted", call_suffix(call)), peer);
+  } catch (...) {
+    return CallFault{call, std::current_exception()};
+  }
 }
 
 void ControlBlock::raise_mismatch(std::uint64_t call, int peer) const {

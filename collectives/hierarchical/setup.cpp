@@ -64,7 +64,7 @@ class NodeTransport final : public Transport {
 
   void check() {
     try {
-      if (control_->has_fault()) control_->take_fault(UINT64_MAX);
+      if (const auto fault = control_->take_fault()) std::rethrow_exception(fault->error);
       control_->require_intact();
     } catch (const PeerLostError& error) {
       if (error.rank() < 0) throw;

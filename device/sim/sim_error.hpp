@@ -17,6 +17,7 @@ struct ErrorCode {
 };
 
 inline constexpr ErrorCode kInvalidValue{1, "cudaErrorInvalidValue", "invalid argument"};
+inline constexpr ErrorCode kMemoryAllocation{2, "cudaErrorMemoryAllocation", "out of memory"};
 inline constexpr ErrorCode kInvalidDevice{101, "cudaErrorInvalidDevice", "invalid device ordinal"};
 inline constexpr ErrorCode kDeviceUninitialized{201, "cudaErrorDeviceUninitialized",
                                                 "invalid device context"};

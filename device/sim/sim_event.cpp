@@ -40,6 +40,7 @@ EventTable::~EventTable() = default;
 SimEvent* EventTable::create(int device, NativeEventFlags flags,
                              std::shared_ptr<SharedEvent> shared) {
   const std::lock_guard lock(mutex_);
+  if (shared && shared_ == kMostShared) return nullptr;
   SimEvent* event = nullptr;
   if (unused_.empty()) {
     all_.push_back(std::make_unique<SimEvent>());
@@ -51,8 +52,9 @@ SimEvent* EventTable::create(int device, NativeEventFlags flags,
   const std::lock_guard event_lock(event->mutex);
   event->device = device;
   event->flags = flags;
-  event->shared = std::move(shared);
   live_.insert(event);
+  if (shared) ++shared_;
+  event->shared = std::move(shared);
   return event;
 }
 
@@ -66,6 +68,7 @@ bool EventTable::destroy(SimEvent* event) {
   if (live_.erase(event) == 0) return false;
   const std::lock_guard event_lock(event->mutex);
   event->record = {};
+  if (event->shared) --shared_;
   event->shared.reset();
   event->current.store(0, std::memory_order_relaxed);
   unused_.push_back(event);
@@ -82,7 +85,9 @@ SimEvent& SimDriver::event_of(NativeEvent event, std::string_view doing) const {
 
 NativeEvent SimDriver::make_event(int device, NativeEventFlags flags,
                                   std::shared_ptr<SharedEvent> shared) {
-  return events_.create(device, flags, std::move(shared));
+  if (NativeEvent event = events_.create(device, flags, std::move(shared))) return event;
+  fail(kMemoryAllocation, fmt::format("creating an event on cuda:{}", device), device,
+       fmt::format("the process has {} interprocess events", EventTable::kMostShared));
 }
 
 NativeEvent SimDriver::create_event(int device, NativeEventFlags flags) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -48,6 +49,10 @@ class EventTable {
   EventTable(const EventTable&) = delete;
   EventTable& operator=(const EventTable&) = delete;
 
+  /// As CUDA's driver 580 has: interprocess events of a process.
+  static constexpr std::size_t kMostShared = 4096;
+
+  /// Null if there are too many interprocess events.
   [[nodiscard]] SimEvent* create(int device, NativeEventFlags flags,
                                  std::shared_ptr<SharedEvent> shared);
   [[nodiscard]] bool contains(const void* event) const;
@@ -59,6 +64,7 @@ class EventTable {
   std::unordered_set<const void*> live_;
   std::vector<std::unique_ptr<SimEvent>> all_;
   std::vector<SimEvent*> unused_;
+  std::size_t shared_ = 0;  ///< live ones that are interprocess events
 };
 
 }  // namespace gantry::sim

@@ -232,6 +232,26 @@ TEST_F(CommunicatorLocalTest, RanksThatHearOfAMismatchLaterMakeTheSameCalls) {
   });
 }
 
+TEST_F(CommunicatorLocalTest, AnOperationAnswersForItselfEvenIfALaterOneFailedSince) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [&](CollectiveSuite& suite, Communicator& group) {
+    Tensor tensor = ones({8}, {.dtype = f32, .device = group.device()});
+    const ReduceOp op = group.rank() == 0 ? ReduceOp::sum : ReduceOp::max;
+    const Work first = group.all_reduce(tensor, op);
+    expect_throws<InvalidArgument>([&] { first.synchronize(); }, "collective #1: ");
+    const Work second = group.all_reduce(tensor, op);
+    Event done;
+    done.record();
+    while (!done.query()) std::this_thread::yield();
+    expect_throws<InvalidArgument>([&] { first.synchronize(); }, "collective #1: ");
+    // Nobody was told of the second one yet.
+    expect_throws<InvalidArgument>([&] { synchronize(group.device()); }, "collective #2: ");
+    synchronize(group.device());
+    expect_throws<InvalidArgument>([&] { second.synchronize(); }, "collective #2: ");
+    suite.all(i32, 100);
+  });
+}
+
 TEST_F(CommunicatorLocalTest, EveryOperationThatFailsSaysSo) {
   GANTRY_REQUIRE_DEVICES(2);
   std::atomic<bool> is_enqueued = false;

@@ -1,4 +1,7 @@
+#include <sys/resource.h>
+
 #include <atomic>
+#include <vector>
 
 #include "tests/device/sim_machine.hpp"
 
@@ -39,6 +42,26 @@ TEST_F(SimEventTest, WaitHoldsTheStreamUntilTheRecordIsReached) {
   gate.open();
   driver_.synchronize_stream(second_);
   EXPECT_EQ(seen, 42);
+}
+
+TEST_F(SimEventTest, AProcessHasAsManyInterprocessEventsAsWithCuda) {
+  rlimit files{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  files.rlim_cur = files.rlim_max;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+  if (files.rlim_max < 5000) GTEST_SKIP() << "each is an open file, and too few are allowed";
+  const NativeEventFlags flags{.timing = false, .blocking = false, .interprocess = true};
+  std::vector<NativeEvent> events;
+  try {
+    while (events.size() < 5000) events.push_back(driver_.create_event(0, flags));
+  } catch (const CudaError& error) {
+    EXPECT_EQ(error.code(), 2);
+  }
+  EXPECT_EQ(events.size(), 4096u);
+  driver_.destroy_event(driver_.create_event(0, {}));
+  driver_.destroy_event(events.back());
+  events.back() = driver_.create_event(0, flags);
+  for (NativeEvent event : events) driver_.destroy_event(event);
 }
 
 TEST_F(SimEventTest, WaitCrossesDevicesAndOutlivesTheEvent) {

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include <gantry/device/peer.hpp>
 #include <gantry/memory/ipc.hpp>
@@ -168,6 +170,32 @@ TEST_F(IpcOwnTest, EventsAreUsedAgainAndTheHostNeverWaits) {
     ASSERT_TRUE(IpcEvents::of(0).mark(stream.native()).has_value());
   }
   EXPECT_EQ(driver.calls("synchronize_event"), 0u);
+  hold.release();
+  stream.synchronize();
+}
+
+TEST_F(IpcOwnTest, ExportsGoOnWhereTheDriverMakesNoMoreEvents) {
+  const Stream stream = Stream::from_pool();
+  FaultDriver driver;
+  driver.fail_on("create_event", 1, gantry::testing::kOutOfMemory, 3);
+  {
+    StreamHold hold(stream);
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      hold.release();
+    });
+    EXPECT_FALSE(IpcEvents::of(0).mark(stream.native()).has_value()) << "all of it is done";
+    later.join();
+    EXPECT_TRUE(stream.query());
+  }
+  driver.fail_nothing();
+  StreamHold hold(stream);
+  const auto first = IpcEvents::of(0).mark(stream.native());
+  ASSERT_TRUE(first.has_value());
+  driver.fail_on("create_event", 1, gantry::testing::kOutOfMemory);
+  const auto second = IpcEvents::of(0).mark(stream.native());
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(first->bytes, second->bytes) << "its newest event, once more";
   hold.release();
   stream.synchronize();
 }

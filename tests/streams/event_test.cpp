@@ -224,6 +224,20 @@ TEST_F(EventTest, StaysForOtherProcessesOnceItIsExported) {
     (void)event.ipc_handle();
   }
   EXPECT_EQ(driver.calls("destroy_event"), 2U) << "the oldest goes when there are too many";
+  driver.fail_on("create_event", 1, testing::kOutOfMemory, 2);
+  Event last({.interprocess = true});
+  last.record();
+  EXPECT_EQ(driver.calls("destroy_event"), 4U) << "or when the driver makes no more";
+}
+
+TEST_F(EventTest, FailsWhenTheDriverMakesNoMoreForOtherProcesses) {
+  testing::FaultDriver driver;
+  driver.fail_on("create_event", 1, testing::kOutOfMemory, 2 * ExportedEvents::kKept);
+  Event event({.interprocess = true});
+  EXPECT_THROW(event.record(), CudaError);
+  driver.fail_nothing();
+  event.record();
+  EXPECT_TRUE(event.is_created());
 }
 
 TEST_F(EventTest, OrdersWorkOfTwoProcesses) {
