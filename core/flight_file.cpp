@@ -59,21 +59,16 @@ Progress Words::progress(Lane lane) const noexcept {
   const auto load = [](const std::uint64_t& word) {
     return __atomic_load_n(&word, __ATOMIC_ACQUIRE);
   };
+  const int direction = lane == Lane::send ? 0 : 1;
+  const bool is_message = lane != Lane::collective;
   // The end first: a call that ends between the looks counts as under way.
-  Progress progress;
-  switch (lane) {
-    case Lane::collective:
-      progress.finished = load(finished);
-      progress.started = load(started);
-      break;
-    case Lane::send:
-    case Lane::recv: {
-      const int direction = lane == Lane::send ? 0 : 1;
-      progress.finished = load(message_finished[direction]);
-      progress.started = load(message_started[direction]);
-    }
-  }
-  return progress;
+  const std::uint64_t ended = load(is_message ? message_finished[direction] : finished);
+  const std::uint64_t began = load(is_message ? message_started[direction] : started);
+  constexpr std::uint64_t kNumber = (std::uint64_t{1} << kRunShift) - 1;
+  return {.started = began & kNumber,
+          .finished = ended & kNumber,
+          .run = static_cast<std::uint32_t>(began >> kRunShift),
+          .finished_run = static_cast<std::uint32_t>(ended >> kRunShift)};
 }
 
 std::uint64_t Verdict::pack() const {

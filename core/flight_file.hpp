@@ -16,7 +16,7 @@
 namespace gantry::flight {
 
 inline constexpr std::uint64_t kMagic = 0x3154'4847'494c'4647;  // "GFLIGHT1"
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::size_t kRing = 1024;
 inline constexpr std::size_t kPieceBytes = 4032;
 inline constexpr const char* kSuffix = ".flight";
@@ -91,13 +91,18 @@ inline constexpr std::uint64_t kMessageBit = std::uint64_t{1} << 40;
 enum class Lane : std::uint8_t { collective, send, recv };
 inline constexpr int kLanes = 3;
 
+/// A graph runs one call again and again. The device tells which run it is above the call's number.
+inline constexpr unsigned kRunShift = 41;
+
 /// Numbers of the calls that began and ended last in a lane, of those that the device told of: it
-/// does so of all that wait for long. Equal when none of these is under way.
+/// does so of all that wait for long.
 struct Progress {
   std::uint64_t started = 0;
   std::uint64_t finished = 0;
+  std::uint32_t run = 0;  ///< of the one that began
+  std::uint32_t finished_run = 0;
 
-  [[nodiscard]] bool is_under_way() const { return started != finished; }
+  [[nodiscard]] bool is_under_way() const { return started != finished || run != finished_run; }
 };
 
 /// One rank's words that its device writes, laid out as collectives' DeviceWords.

@@ -115,29 +115,31 @@ class ChannelShare {
   std::int64_t pieces_ = 0;
 };
 
+// `slots` counts block 0's slots of this channel; every message takes one or more.
 template <class Block, class Share>
-GANTRY_HD void run_message(Block& block, const Message& plan, int direction, Share share) {
+GANTRY_HD void run_message(Block& block, const Message& plan, int direction,
+                           const std::uint64_t& slots, Share share) {
   DeviceWords* words = plan.group.words;
-  if (block.index() == 0 && block.is_leader()) {
-    block.publish(&words->message_started[direction], plan.call);
-  }
+  const bool tells = block.index() == 0 && block.is_leader();
+  const std::uint64_t word = tells ? run_word(plan.call, block.own(&slots)) : 0;
+  if (tells) block.publish(&words->message_started[direction], word);
   share();
   // Block 0 has the first piece, and pieces are dealt out in turn, so it is last but for one.
-  if (block.index() == 0 && block.is_leader()) {
-    block.publish(&words->message_finished[direction], plan.call);
-  }
+  if (tells) block.publish(&words->message_finished[direction], word);
 }
 
 template <class Block>
 GANTRY_HD void send_message(Block& block, const Message& plan) {
   ChannelShare<Block> share(block, plan);
-  run_message(block, plan, 0, [&] { share.send(); });
+  const SignalPad& pad = pad_of(plan.group, plan.group.rank);
+  run_message(block, plan, 0, pad.fills[0][plan.peer], [&] { share.send(); });
 }
 
 template <class Block>
 GANTRY_HD void receive_message(Block& block, const Message& plan) {
   ChannelShare<Block> share(block, plan);
-  run_message(block, plan, 1, [&] { share.receive(); });
+  const SignalPad& pad = pad_of(plan.group, plan.group.rank);
+  run_message(block, plan, 1, pad.empties[0][plan.peer], [&] { share.receive(); });
 }
 
 }  // namespace gantry::protocol

@@ -33,6 +33,7 @@ static_assert(sizeof(DeviceWords) == sizeof(flight::Words) &&
               offsetof(DeviceWords, fault_call) == offsetof(flight::Words, fault_call) &&
               offsetof(DeviceWords, fault_peer) == offsetof(flight::Words, fault_peer) &&
               offsetof(DeviceWords, fault) == offsetof(flight::Words, fault));
+static_assert(run_word(0, 1) == std::uint64_t{1} << flight::kRunShift);
 
 namespace {
 
@@ -149,7 +150,7 @@ void ControlBlock::finish(std::chrono::milliseconds patience) noexcept {
   // Devices do not tell of calls that need not wait; all of this rank's have ended by now.
   DeviceWords& mine = *device_words();
   const std::uint64_t newest = view().newest_number(rank_, flight::Lane::collective);
-  if (!broken() && newest > __atomic_load_n(&mine.finished, __ATOMIC_ACQUIRE)) {
+  if (!broken() && newest > view().words(rank_).progress(flight::Lane::collective).finished) {
     __atomic_store_n(&mine.started, newest, __ATOMIC_RELEASE);
     __atomic_store_n(&mine.finished, newest, __ATOMIC_RELEASE);
   }

@@ -174,6 +174,7 @@ class ControlBlock {
   // The watchdog's: the calls that were seen under way, and for how long.
   struct Watched {
     std::uint64_t call = 0;
+    std::uint32_t run = 0;
     std::int64_t waited_ns = 0;
   };
   std::array<Watched, flight::kLanes> watched_;

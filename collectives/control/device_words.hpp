@@ -26,6 +26,13 @@ constexpr bool same_operation(std::uint32_t a, std::uint32_t b) {
   return a >> 2 != 0 && a >> 2 == b >> 2;
 }
 
+// A call's number and, above it, which run of it this is: graphs run one again. `run` is any number
+// that is another one the next time, in 23 bits.
+GANTRY_HD constexpr std::uint64_t run_word(std::uint64_t call, std::uint64_t run) {
+  return run << 41 | call;
+}
+constexpr std::uint64_t call_of(std::uint64_t run_word) { return run_word << 23 >> 23; }
+
 // One rank's words, in host memory that its device reads and writes and all local ranks map. Each
 // half has one writer. Lives in shared memory, so that it can be read after the rank is gone.
 struct alignas(64) DeviceWords {
@@ -33,7 +40,7 @@ struct alignas(64) DeviceWords {
   std::uint32_t abort = 0;
   std::uint32_t reserved = 0;
 
-  // Kernels to host: call numbers of the operation that began, and that ended, last; likewise of
+  // Kernels to host: run_word() of the operation that began, and that ended, last; likewise of
   // sends [0] and receives [1], which run beside the others.
   alignas(64) std::uint64_t started = 0;
   std::uint64_t finished = 0;

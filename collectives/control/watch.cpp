@@ -182,8 +182,8 @@ bool ControlBlock::watch() noexcept {
         continue;
       }
       under_way = true;
-      watched.waited_ns = watched.call == progress.started ? watched.waited_ns + look_ns : 0;
-      watched.call = progress.started;
+      const bool still = watched.call == progress.started && watched.run == progress.run;
+      watched = {progress.started, progress.run, still ? watched.waited_ns + look_ns : 0};
       if (!broken()) look_for_absent_ranks(lane, watched.call, watched.waited_ns);
     }
     if (broken()) wake_kernels();

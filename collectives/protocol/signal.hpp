@@ -90,8 +90,8 @@ GANTRY_HD void tell_host(Block& block, const Group& group, std::uint64_t call,
                          std::uint32_t sequence) {
   block.set_own(&pad_of(group, group.rank).told[block.index()], sequence);
   block.fence();
-  block.publish(&group.words->started, call);
-  block.publish(&group.words->finished, call - 1);
+  block.publish(&group.words->started, run_word(call, sequence));
+  block.publish(&group.words->finished, run_word(call - 1, sequence));
 }
 
 // Functions that are not inlined get a copy of their Block: a reference would keep it out of
@@ -195,7 +195,7 @@ GANTRY_HD void end(Block& block, const Group& group, std::uint64_t call, std::ui
   for (int other = 0; other < block.count(); ++other) {
     if (block.own(&pad.told[other]) == sequence && block.own(&pad.ended[other]) != sequence) return;
   }
-  block.publish(&group.words->finished, call);
+  block.publish(&group.words->finished, run_word(call, sequence));
 }
 
 // Says to all peers what this block's rank calls: digest_for(peer) to each.

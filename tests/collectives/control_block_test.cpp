@@ -211,6 +211,20 @@ TEST(ControlBlockTest, AMismatchOfAMessageNamesBothSides) {
   EXPECT_EQ(group[1].device_words()->abort, 1U);
 }
 
+TEST(ControlBlockTest, RunsOfACallInAGraphDoNotAddUpToATimeout) {
+  const FlightFolder folder;
+  ControlGroup group(2, milliseconds(300));
+  for (std::uint64_t run = 1; run <= 60; ++run) {  // every look of the watchdog finds one under way
+    group.start(0, 5, run);
+    std::this_thread::sleep_for(milliseconds(10));
+    group.end(0, 5, run);
+  }
+  EXPECT_FALSE(group[0].broken());
+  group.start(0, 5, 61);
+  while (!group[0].broken()) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_THROW(group[0].require_intact(), TimeoutError);
+}
+
 TEST(ControlBlockTest, AnAbortedCallThrowsWhatBrokeTheGroup) {
   const FlightFolder folder;
   ControlGroup group(2);

@@ -28,8 +28,13 @@ class ControlGroup {
   int size() const { return static_cast<int>(blocks_.size()); }
   void reset() { blocks_.clear(); }
 
-  void start(int rank, std::uint64_t call) { set((*this)[rank].device_words()->started, call); }
-  void end(int rank, std::uint64_t call) { set((*this)[rank].device_words()->finished, call); }
+  void start(int rank, std::uint64_t call, std::uint64_t run = 0) {
+    set((*this)[rank].device_words()->started, run_word(call, run));
+    set((*this)[rank].device_words()->finished, run_word(call - 1, run));
+  }
+  void end(int rank, std::uint64_t call, std::uint64_t run = 0) {
+    set((*this)[rank].device_words()->finished, run_word(call, run));
+  }
   /// What a kernel of `rank` does when `peer` called something else.
   void report(int rank, OperationFault fault, std::uint64_t call, int peer,
               std::uint32_t sequence = 0) {

@@ -72,8 +72,7 @@ std::atomic<bool> Hold::released_ = false;
 // Waits until rank 0 waits in operation `number`, and then for as long as it needs to leave it if
 // it does not wait for what it should.
 void await_rank_0_in(Ranks& ranks, std::uint64_t number) {
-  std::atomic_ref<std::uint64_t> started(ranks.words(0).started);
-  while (started.load() < number) std::this_thread::yield();
+  while (ranks.started(0) < number) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 

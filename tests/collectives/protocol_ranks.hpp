@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <stdexcept>
@@ -50,6 +51,9 @@ class Ranks {
   const Group& group(int rank) const { return groups_[rank]; }
   SignalPad& pad(int rank) { return pad_of(groups_[rank], rank); }
   DeviceWords& words(int rank) { return words_[rank]; }
+  // Of the operations that told the host, the one that began, and that ended, last.
+  std::uint64_t started(int rank) { return call_of(std::atomic_ref(words(rank).started).load()); }
+  std::uint64_t finished(int rank) { return call_of(std::atomic_ref(words(rank).finished).load()); }
 
   // As if all had made this many operations, the last one with all blocks and in no steps.
   void set_sequence(std::uint32_t sequence) {

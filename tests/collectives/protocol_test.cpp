@@ -108,8 +108,7 @@ TEST(ProtocolTest, EmptyOperationsWaitForEveryone) {
     std::atomic<bool> left = false;
     testing::rank_threads(ranks.size(), [&](int rank) {
       if (rank == 1) {
-        std::atomic_ref<std::uint64_t> started(ranks.words(0).started);
-        while (started.load() != 7 && !left) std::this_thread::yield();
+        while (ranks.started(0) != 7 && !left) std::this_thread::yield();
         EXPECT_FALSE(left) << name(algorithm);
       }
       all_reduce(ranks, rank, algorithm, 7, 0, 2);
@@ -127,15 +126,13 @@ TEST(ProtocolTest, WhoWaitsLongTellsTheHost) {
       constexpr std::int64_t kNumber = 41;
       testing::rank_threads(ranks.size(), [&](int rank) {
         if (rank == 1) {
-          std::atomic_ref<std::uint64_t> started(ranks.words(0).started);
-          while (started.load() != kNumber) std::this_thread::yield();
-          std::atomic_ref<std::uint64_t> finished(ranks.words(0).finished);
-          EXPECT_LT(finished.load(), static_cast<std::uint64_t>(kNumber));
+          while (ranks.started(0) != std::uint64_t{kNumber}) std::this_thread::yield();
+          EXPECT_LT(ranks.finished(0), std::uint64_t{kNumber});
         }
         all_reduce(ranks, rank, algorithm, kNumber, 2000, blocks);
       });
-      EXPECT_EQ(ranks.words(0).started, static_cast<std::uint64_t>(kNumber));
-      EXPECT_EQ(ranks.words(0).finished, static_cast<std::uint64_t>(kNumber)) << name(algorithm);
+      EXPECT_EQ(ranks.started(0), std::uint64_t{kNumber});
+      EXPECT_EQ(ranks.finished(0), std::uint64_t{kNumber}) << name(algorithm);
       EXPECT_EQ(ranks.words(0).fault, 0u);
     }
   }

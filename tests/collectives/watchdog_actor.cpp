@@ -17,6 +17,7 @@
 
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/device/driver.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 
@@ -190,6 +191,29 @@ int run_unreceived(Communicator& world) {
   return 0;
 }
 
+// The same with graphs, which both have run once before.
+int run_unreceived_again(Communicator& world) {
+  Tensor data = values(world, 8 << 20, world.rank());
+  synchronize(world.device());
+  const StreamGuard guard(Stream::from_pool(world.device()));
+  const NativeStream stream = Stream::current(world.device()).native();
+  driver().begin_capture(stream, CaptureMode::thread_local_);
+  world.rank() == 0 ? world.send(data, 1) : world.recv(data, 0);
+  const NativeGraph graph = driver().end_capture(stream);
+  driver().launch_graph(graph, stream);
+  synchronize(world.device());
+  if (world.rank() == 0) {
+    report([&] {
+      driver().launch_graph(graph, stream);
+      synchronize(world.device());
+    });
+  } else {
+    await_go();
+  }
+  driver().destroy_graph(graph);
+  return 0;
+}
+
 // Rank 1 makes another call than the rest.
 int run_mismatch(Communicator& world) {
   check_all_reduce(world, 10);
@@ -271,6 +295,7 @@ int main(int argc, char** argv) {
     if (what == "absence") return run_absence(world, arguments[1], arguments[2]);
     if (what == "stop") return run_stop(world);
     if (what == "unreceived") return run_unreceived(world);
+    if (what == "unreceived_again") return run_unreceived_again(world);
     if (what == "mismatch") return run_mismatch(world);
     if (what == "groups") return run_groups(world);
     if (what == "step") {

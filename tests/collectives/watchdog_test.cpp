@@ -159,6 +159,16 @@ TEST(WatchdogTest, AMessageThatNobodyReceivesIsATimeout) {
   EXPECT_EQ(count_of(output_of(ranks, 1), text), 1);
 }
 
+TEST(WatchdogTest, AMessageOfAGraphThatNobodyReceivesAgainIsATimeout) {
+  const FlightFolder folder;
+  RankProcesses ranks = start(2, {"unreceived_again"}, {{"GANTRY_COLL_TIMEOUT", "1"}});
+  const bool is_told = ranks.says(0, "timeout: collective: rank 0 waited 1 s");
+  EXPECT_TRUE(is_told);
+  ranks.go(1);
+  if (is_told) output_of(ranks, 0);
+  output_of(ranks, 1);
+}
+
 // The sender of a small message has gone on by then; that of a large one waits.
 TEST(WatchdogTest, MessagesThatDifferAreAnErrorAtBothEndsAndBreakTheGroup) {
   for (const int length : {5, 8 << 20}) {
