@@ -62,6 +62,16 @@ bool CudaDriver::is_capturing(NativeStream stream) {
   return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+std::uint64_t CudaDriver::capture_id(NativeStream stream) {
+  if (stream.handle == nullptr) return 0;  // as above
+  const cuda::ContextScope scope(stream);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  GANTRY_CUDA_CHECK(cudaStreamGetCaptureInfo(native(stream), &status, &id), "asking for a capture",
+                    stream);
+  return status == cudaStreamCaptureStatusNone ? 0 : id;
+}
+
 void CudaDriver::launch_graph(NativeGraph graph, NativeStream stream) {
   const cuda::ContextScope scope(stream.device);
   GANTRY_CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), native(stream)),

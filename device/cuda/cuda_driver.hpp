@@ -90,6 +90,7 @@ class CudaDriver final : public Driver {
   void begin_capture(NativeStream stream, CaptureMode mode) override;
   [[nodiscard]] NativeGraph end_capture(NativeStream stream) override;
   [[nodiscard]] bool is_capturing(NativeStream stream) override;
+  [[nodiscard]] std::uint64_t capture_id(NativeStream stream) override;
   void launch_graph(NativeGraph graph, NativeStream stream) override;
   void destroy_graph(NativeGraph graph) noexcept override;
 

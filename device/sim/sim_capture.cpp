@@ -109,6 +109,13 @@ std::shared_ptr<const CapturePoint> CaptureTable::point(SimStream& stream) {
   return std::make_shared<const CapturePoint>(CapturePoint{session->id, session->streams[&stream]});
 }
 
+std::uint64_t CaptureTable::id_of(SimStream& stream) {
+  if (!is_captured(stream)) return 0;
+  const std::lock_guard lock(mutex_);
+  const CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
+  return session == nullptr ? 0 : session->id;
+}
+
 void CaptureTable::join(SimStream& stream, const CapturePoint& point) {
   const std::string doing = "waiting for a captured event on " + stream.name();
   const std::lock_guard lock(mutex_);
@@ -188,6 +195,10 @@ NativeGraph SimDriver::end_capture(NativeStream stream) {
 
 bool SimDriver::is_capturing(NativeStream stream) {
   return is_captured(stream_of(stream, "asking for a capture"));
+}
+
+std::uint64_t SimDriver::capture_id(NativeStream stream) {
+  return captures_.id_of(stream_of(stream, "asking for a capture"));
 }
 
 SimGraph& SimDriver::graph_of(NativeGraph graph, std::string_view doing) const {

@@ -62,6 +62,8 @@ class CaptureTable {
   bool append(SimStream& stream, Task& task);
   /// The place that `stream`'s capture has reached; nullptr if there is none.
   [[nodiscard]] std::shared_ptr<const CapturePoint> point(SimStream& stream);
+  /// Number of `stream`'s capture, 0 if there is none.
+  [[nodiscard]] std::uint64_t id_of(SimStream& stream);
   /// Makes `stream` part of the capture in which the point was recorded.
   void join(SimStream& stream, const CapturePoint& point);
 

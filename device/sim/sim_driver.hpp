@@ -114,6 +114,7 @@ class SimDriver final : public Driver {
   void begin_capture(NativeStream stream, CaptureMode mode) override;
   NativeGraph end_capture(NativeStream stream) override;
   bool is_capturing(NativeStream stream) override;
+  std::uint64_t capture_id(NativeStream stream) override;
   void launch_graph(NativeGraph graph, NativeStream stream) override;
   void destroy_graph(NativeGraph graph) noexcept override;
 

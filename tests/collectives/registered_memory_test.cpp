@@ -210,6 +210,42 @@ TEST_F(RegisteredMemoryTest, GraphsRunItAgain) {
   });
 }
 
+TEST_F(RegisteredMemoryTest, BranchesOfAGraphRunOperationsOneAfterTheOther) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite&, Communicator& group) {
+    std::vector<Tensor> sums;
+    std::vector<Stream> streams;
+    for (int branch = 0; branch < 4; ++branch) {
+      sums.push_back(full({300'000}, branch + 1, {.dtype = i64, .device = group.device()}));
+      streams.push_back(Stream::from_pool(group.device()));
+    }
+    group.register_memory(sums[3]);
+    synchronize(group.device());
+    const Stream& first = streams[0];
+    driver().begin_capture(first.native(), CaptureMode::relaxed);
+    for (const Stream& stream : streams) {
+      if (stream != first) stream.wait(first);
+    }
+    for (std::size_t branch = 0; branch < 4; ++branch) {
+      const StreamGuard guard(streams[branch]);
+      group.all_reduce(sums[branch]);
+    }
+    for (const Stream& stream : streams) {
+      if (stream != first) first.wait(stream);
+    }
+    const NativeGraph graph = driver().end_capture(first.native());
+    for (int round = 0; round < 10; ++round) driver().launch_graph(graph, first.native());
+    first.synchronize();
+    for (std::int64_t branch = 0; branch < 4; ++branch) {
+      const Tensor& sum = sums[static_cast<std::size_t>(branch)];
+      require(sum.amin().item<std::int64_t>() == (branch + 1) << 10 &&
+                  sum.amax().item<std::int64_t>() == (branch + 1) << 10,
+              "a branch went wrong");
+    }
+    driver().destroy_graph(graph);
+  });
+}
+
 TEST_F(RegisteredMemoryTest, CopiesUseNoStreamOfThePool) {
   GANTRY_REQUIRE_DEVICES(2);
   setenv("GANTRY_COLL_ALGO", "copy", 1);

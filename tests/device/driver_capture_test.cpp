@@ -78,16 +78,24 @@ TEST_F(DriverCaptureTest, StreamThatWaitsJoinsTheCapture) {
   driver().record_event(forked, first);
   driver().wait_event(second, forked);
   EXPECT_TRUE(driver().is_capturing(second));
+  const std::uint64_t id = driver().capture_id(first);
+  EXPECT_NE(id, 0u);
+  EXPECT_EQ(driver().capture_id(second), id);
   driver().fill(device.data(), 20, 32, second);
   driver().record_event(joined, second);
   driver().wait_event(first, joined);
   driver().copy(result.data(), device.data(), 64, first);
   const NativeGraph graph = driver().end_capture(first);
   EXPECT_FALSE(driver().is_capturing(second));
+  EXPECT_EQ(driver().capture_id(second), 0u);
   driver().launch_graph(graph, first);
   driver().synchronize_stream(first);
   for (int i = 0; i < 64; ++i) EXPECT_EQ(result.data()[i], i < 32 ? 20 : 10) << "byte " << i;
   driver().destroy_graph(graph);
+  driver().begin_capture(first, CaptureMode::thread_local_);
+  EXPECT_NE(driver().capture_id(first), id);
+  driver().fill(device.data(), 10, 64, first);
+  driver().destroy_graph(driver().end_capture(first));
 }
 
 TEST_F(DriverCaptureTest, UnjoinedStreamIsAnError) {

@@ -330,6 +330,10 @@ class FaultDriver : public Driver {
     enter("is_capturing");
     return wrapped_.is_capturing(stream);
   }
+  std::uint64_t capture_id(NativeStream stream) override {
+    enter("capture_id");
+    return wrapped_.capture_id(stream);
+  }
   void launch_graph(NativeGraph graph, NativeStream stream) override {
     enter("launch_graph");
     wrapped_.launch_graph(graph, stream);

@@ -287,6 +287,10 @@ class CountingDriver : public Driver {
     count();
     return wrapped_.is_capturing(stream);
   }
+  std::uint64_t capture_id(NativeStream stream) override {
+    count();
+    return wrapped_.capture_id(stream);
+  }
   void launch_graph(NativeGraph graph, NativeStream stream) override {
     count();
     wrapped_.launch_graph(graph, stream);

@@ -218,6 +218,8 @@ class Driver {
   /// Ends the capture and instantiates what was captured.
   [[nodiscard]] virtual NativeGraph end_capture(NativeStream stream) = 0;
   [[nodiscard]] virtual bool is_capturing(NativeStream stream) = 0;
+  /// The capture that `stream` takes part in, 0 if there is none; no two of a process are the same.
+  [[nodiscard]] virtual std::uint64_t capture_id(NativeStream stream) = 0;
   virtual void launch_graph(NativeGraph graph, NativeStream stream) = 0;
   virtual void destroy_graph(NativeGraph graph) noexcept = 0;
 };
