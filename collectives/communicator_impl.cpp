@@ -343,7 +343,9 @@ void Communicator::Impl::finish() noexcept {
   finished_ = true;
   if (in_bad_fork()) return;
   try {
-    // What waits for a rank that never comes must not hold this process back.
+    // What waits for a rank that never comes must not hold this process back. Graphs tell of
+    // themselves only once their kernels wait.
+    if (control) control->abort_after(kFinishPatience);
     const auto deadline = std::chrono::steady_clock::now() + kFinishPatience;
     const auto is_waiting = [&] {
       return (p2p && p2p->is_waiting()) || (nccl && nccl->is_waiting());

@@ -143,6 +143,10 @@ void ControlBlock::abort() noexcept {
   blame(rank_, Reason::aborted);
 }
 
+void ControlBlock::abort_after(std::chrono::milliseconds patience) noexcept {
+  abort_after_ns_ = std::chrono::nanoseconds(patience).count();
+}
+
 void ControlBlock::finish(std::chrono::milliseconds patience) noexcept {
   if (departed_ || !is_mine()) return;
   departed_ = true;

@@ -107,6 +107,8 @@ class ControlBlock {
 
   // Makes pending and later calls of every rank throw PeerLostError that blames this rank.
   void abort() noexcept;
+  // From now on does so as soon as a call of this rank, of a graph perhaps, waits for so long.
+  void abort_after(std::chrono::milliseconds patience) noexcept;
   // Says that this rank enters nothing more and has closed the other ranks' memory, then waits up
   // to `patience` until all others said so too or are dead; ranks of this process are not waited
   // for.
@@ -179,6 +181,7 @@ class ControlBlock {
   };
   std::array<Watched, flight::kLanes> watched_;
   std::int64_t last_look_ns_ = 0;
+  std::atomic<std::int64_t> abort_after_ns_{INT64_MAX};
   mutable std::atomic<std::int64_t> lost_since_ns_{0};  // 0: nobody is lost
   std::atomic<std::uint32_t> taken_fault_{0};           // the last one that was thrown
   mutable std::mutex loss_mutex_;

@@ -185,6 +185,7 @@ bool ControlBlock::watch() noexcept {
       const bool still = watched.call == progress.started && watched.run == progress.run;
       watched = {progress.started, progress.run, still ? watched.waited_ns + look_ns : 0};
       if (!broken()) look_for_absent_ranks(lane, watched.call, watched.waited_ns);
+      if (!broken() && watched.waited_ns >= abort_after_ns_) abort();
     }
     if (broken()) wake_kernels();
   } catch (const std::exception&) {

@@ -351,6 +351,23 @@ TEST_F(CommunicatorLocalTest, AnAbortWakesKernelsThatWait) {
   EXPECT_THROW((void)group[0].all_reduce(tensor), PeerLostError);
 }
 
+TEST_F(CommunicatorLocalTest, WhoLeavesDoesNotWaitForOthersInAGraphForever) {
+  GANTRY_REQUIRE_DEVICES(2);
+  std::vector<Communicator> group = Communicator::local(devices(2));
+  Tensor tensor = ones({1000}, {.device = Device::cuda(0)});
+  synchronize(Device::cuda(0));
+  const Stream stream = Stream::from_pool(Device::cuda(0));
+  const StreamGuard guard(stream);
+  driver().begin_capture(stream.native(), CaptureMode::relaxed);
+  group[0].all_reduce(tensor);
+  const NativeGraph graph = driver().end_capture(stream.native());
+  driver().launch_graph(graph, stream.native());
+  group.erase(group.begin());
+  EXPECT_TRUE(stream.query());
+  expect_throws<PeerLostError>([&] { (void)group[0].barrier(); }, "rank 0 aborted");
+  driver().destroy_graph(graph);
+}
+
 TEST_F(CommunicatorLocalTest, AFaultReachesWhoeverSynchronizes) {
   GANTRY_REQUIRE_DEVICES(2);
   std::vector<Communicator> group = Communicator::local(devices(2));
