@@ -6,6 +6,7 @@
 
 #include "memory/poison.hpp"
 #include "memory/segment_arena.hpp"
+#include "memory/shortage_hooks.hpp"
 #include "memory/vmm_arena.hpp"
 
 namespace gantry::memory {
@@ -193,6 +194,7 @@ void DeviceHeap::return_cached(HeapBlock* blocks) noexcept {
 }
 
 void DeviceHeap::empty_cache() {
+  (void)run_shortage_hooks(core_.device);
   HeapLock lock(core_.mutex);
   flush_magazines();
   // What other streams used is its own stream's afterwards, and waited for in the second round.

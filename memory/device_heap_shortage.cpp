@@ -13,6 +13,7 @@
 #include "memory/heap_export.hpp"
 #include "memory/history.hpp"
 #include "memory/oom_report.hpp"
+#include "memory/shortage_hooks.hpp"
 
 namespace gantry::memory {
 
@@ -24,7 +25,7 @@ namespace gantry::memory {
 //   4. what threads keep in magazines;
 //   5. another stream's free block, behind a wait that is inserted into this stream;
 //   6. chunks of free blocks, mapped where they are needed, and then other pools' that allow it;
-//   7. memory that other processes have given back;
+//   7. memory that other processes have given back, and what layers above keep for later;
 //   8. waiting on the host, oldest use first, until enough is there;
 //   9. an OutOfMemoryError.
 // The lock is not held while waiting: the work may depend on threads that allocate.
@@ -45,9 +46,11 @@ HeapBlock& DeviceHeap::find_memory(HeapLock& lock, const Request& request) {
   if (HeapBlock* block = take_with_wait(request)) return *block;
   if (HeapBlock* block = harvest_and_grow(lock, request)) return *block;
   lock.unlock();
-  const std::size_t swept = ipc_sweep();
+  bool freed = ipc_sweep() > 0;
+  freed = run_shortage_hooks(core_.device) || freed;
   lock.lock();
-  if (swept > 0) {
+  if (freed) {
+    flush_magazines();
     if (HeapBlock* block = take_any(request)) return *block;
   }
   if (HeapBlock* block = wait_and_take(lock, request)) return *block;

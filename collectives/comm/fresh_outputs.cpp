@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <utility>
 
 #include <gantry/device/driver.hpp>
@@ -14,6 +15,7 @@
 #include "collectives/peers/reach.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"
+#include "memory/shortage_hooks.hpp"
 #include "streams/stream_clock.hpp"
 #include "tensor/stride_algebra.hpp"
 
@@ -41,32 +43,103 @@ struct Shelf {
   std::vector<Storage> ready;
 };
 
-struct Shelves {
-  std::vector<Shelf> all;
-  std::uint64_t uses = 0;
+// One thread's. Only that thread puts spares in; any may take all of them away.
+class Shelves {
+ public:
+  Shelves() { everybody().add(this); }
+  ~Shelves() { everybody().remove(this); }
+  Shelves(const Shelves&) = delete;
+  Shelves& operator=(const Shelves&) = delete;
+
+  // True if there is a shelf, else opens it: most sizes never come again. Sets `spare` to one of
+  // its spares, if it has any.
+  bool take(const ShelfKey& key, Storage& spare) {
+    const std::lock_guard lock(mutex_);
+    Shelf* const shelf = find(key);
+    if (shelf == nullptr) {
+      open(key);
+      return false;
+    }
+    if (!shelf->ready.empty()) {
+      spare = std::move(shelf->ready.back());
+      shelf->ready.pop_back();
+    }
+    return true;
+  }
+  void put(const ShelfKey& key, std::vector<Storage>& spares) {
+    const std::lock_guard lock(mutex_);
+    Shelf* const shelf = find(key);
+    // A list of many sizes may have pushed it out.
+    if (shelf != nullptr && shelf->ready.empty()) shelf->ready = std::move(spares);
+  }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    all_.clear();
+  }
+
+  // Frees the spares of all threads on `device`.
+  static bool give_back(int device) noexcept {
+    const std::lock_guard lock(everybody().mutex);
+    bool any = false;
+    for (Shelves* one : everybody().all) any = one->drop(device) || any;
+    return any;
+  }
+
+ private:
+  struct Everybody {
+    Everybody() { memory::add_shortage_hook(&Shelves::give_back); }
+    void add(Shelves* one) {
+      const std::lock_guard lock(mutex);
+      all.push_back(one);
+    }
+    void remove(Shelves* one) {
+      const std::lock_guard lock(mutex);
+      std::erase(all, one);
+    }
+
+    std::mutex mutex;
+    std::vector<Shelves*> all;
+  };
+  static Everybody& everybody() {
+    static auto& instance = *new Everybody();
+    return instance;
+  }
 
   Shelf* find(const ShelfKey& key) {
-    for (Shelf& shelf : all) {
+    for (Shelf& shelf : all_) {
       if (shelf.key == key) {
-        shelf.last_use = ++uses;
+        shelf.last_use = ++uses_;
         return &shelf;
       }
     }
     return nullptr;
   }
   // Makes a shelf in place of the one that was not used for the longest time.
-  Shelf& open(const ShelfKey& key) {
+  void open(const ShelfKey& key) {
     Shelf* place = nullptr;
-    if (all.size() < kMostShelves) {
-      place = &all.emplace_back();
+    if (all_.size() < kMostShelves) {
+      place = &all_.emplace_back();
     } else {
-      place = &*std::min_element(all.begin(), all.end(), [](const Shelf& a, const Shelf& b) {
+      place = &*std::min_element(all_.begin(), all_.end(), [](const Shelf& a, const Shelf& b) {
         return a.last_use < b.last_use;
       });
     }
-    *place = {key, ++uses, {}};
-    return *place;
+    *place = {key, ++uses_, {}};
   }
+  bool drop(int device) noexcept {
+    const std::lock_guard lock(mutex_);
+    bool any = false;
+    for (Shelf& shelf : all_) {
+      if (shelf.key.home_device != device) continue;
+      any = any || !shelf.ready.empty();
+      shelf.ready.clear();
+    }
+    return any;
+  }
+
+  std::mutex mutex_;
+  std::vector<Shelf> all_;
+  std::uint64_t uses_ = 0;
 };
 
 Shelves& shelves() {
@@ -119,18 +192,12 @@ Tensor FreshOutputs::make(const Shape& sizes, DType dtype, const Stream& home) {
     kept.storages.pop_back();
     return shaped(storage);
   }
-  const ShelfKey key = key_of(bytes, home, writer_);
-  Shelf* const shelf = shelves().find(key);
-  if (shelf == nullptr) {
-    // Most sizes never come again.
-    shelves().open(key);
+  Storage spare;
+  const bool came_before = shelves().take(key_of(bytes, home, writer_), spare);
+  if (spare.defined()) return shaped(spare);
+  if (!came_before) {
     add_stream(homes_, home);
     return shaped(allocate_for(home, bytes));
-  }
-  if (!shelf->ready.empty()) {
-    const Storage storage = std::move(shelf->ready.back());
-    shelf->ready.pop_back();
-    return shaped(storage);
   }
   add_stream(homes_, home);
   Storage own = allocate_for(home, bytes);
@@ -143,15 +210,11 @@ Tensor FreshOutputs::make(const Shape& sizes, DType dtype, const Stream& home) {
 
 void FreshOutputs::order() {
   order_behind(writer_, homes_);
-  for (Kept& kept : kept_) {
-    Shelf* const shelf = shelves().find(key_of(kept.bytes, kept.home, writer_));
-    // A list of many sizes may have pushed it out.
-    if (shelf != nullptr && shelf->ready.empty()) shelf->ready = std::move(kept.storages);
-  }
+  for (Kept& kept : kept_) shelves().put(key_of(kept.bytes, kept.home, writer_), kept.storages);
   kept_.clear();
   homes_.clear();
 }
 
-void release_spare_outputs() { shelves() = {}; }
+void release_spare_outputs() { shelves().clear(); }
 
 }  // namespace gantry

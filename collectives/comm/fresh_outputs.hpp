@@ -15,8 +15,9 @@ namespace gantry {
 // needs no wait. So when outputs of one size come again on the same streams, one wait covers
 // several of them: the others are kept for the next calls of the same thread. They are ordinary
 // blocks of the caching allocator, at most CommTuning::spare_bytes for each size and pair of
-// streams, and count as allocated. In captures, with allocators or pools of the user's, and on
-// streams that gantry does not own, there are none.
+// streams, count as allocated, and go back when memory runs short or the cache is emptied. In
+// captures, with allocators or pools of the user's, and on streams that gantry does not own, there
+// are none.
 
 // The new outputs of one call, all written by one stream.
 class FreshOutputs {

@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <thread>
+#include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/device/properties.hpp>
+#include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/stats.hpp>
 #include <gantry/tensor/random.hpp>
 
@@ -169,6 +173,32 @@ TEST_F(CommBroadcastTest, SparesGoBackWhenAsked) {
   EXPECT_GT(memory::allocated(to.back()), before);
   release_spare_outputs();
   EXPECT_EQ(memory::allocated(to.back()), before);
+}
+
+TEST_F(CommBroadcastTest, SparesOfAllThreadsGoBackInAShortage) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const std::vector<Device> to = devices();
+  const Device last = to.back();
+  const std::size_t before = memory::allocated(last);
+  const auto make_spares = [&] {
+    const Tensor source = ones({1 << 18}, {.device = "cuda:0"});
+    for (int i = 0; i < 3; ++i) (void)comm::broadcast(source, to);
+    synchronize(last);
+    EXPECT_GT(memory::allocated(last), before);
+  };
+  make_spares();
+  std::thread([&] { memory::empty_cache(); }).join();
+  EXPECT_EQ(memory::allocated(last), before);
+  make_spares();
+  const auto total = static_cast<double>(device_properties(last).total_memory);
+  const double limit = static_cast<double>(memory::reserved(last)) + (64 << 20);
+  memory::set_fraction(std::min(1.0, limit / total), last);
+  std::thread([&] {
+    std::vector<Tensor> all;
+    EXPECT_THROW(for (;;) all.push_back(empty({1 << 16}, {.device = last})), OutOfMemoryError);
+  }).join();
+  memory::set_fraction(1, last);
+  EXPECT_EQ(memory::allocated(last), before);
 }
 
 TEST_F(CommBroadcastTest, AllowCastConvertsAndWithoutItNothingIsWritten) {
