@@ -35,18 +35,22 @@ IpcGates& IpcGates::instance() {
 
 void IpcGates::hold(NativeStream stream, std::shared_ptr<IpcPeer> peer, NativeEvent event) {
   start_watcher();
-  Gates gate;
-  gate.push_back({std::move(peer), event, &IpcLosses::of(stream.device), words_.take()});
-  const GateWord& word = gate.front().word;
+  // All that can fail comes before the wait, which must not be left alone.
+  Gates gates(1);
+  Gate& gate = gates.front();
+  gate.peer = std::move(peer);
+  gate.event = event;
+  gate.losses = &IpcLosses::of(stream.device);
+  gate.word = words_.take();
   try {
-    driver().wait_for_word(stream, word.word, word.value);
+    driver().wait_for_word(stream, gate.word.word, gate.word.value);
   } catch (...) {
-    words_.put_back(word);
+    words_.put_back(gate.word);
     throw;
   }
   {
     const std::lock_guard lock(mutex_);
-    new_.splice(new_.end(), gate);
+    new_.splice(new_.end(), gates);
   }
   added_.notify_one();
 }

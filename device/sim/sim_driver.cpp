@@ -36,7 +36,7 @@ namespace {
 constexpr std::size_t kDefaultCapacity = std::size_t{1} << 30;
 
 constexpr useconds_t kShortestLookUs = 5;
-constexpr useconds_t kLongestLookUs = 50;
+constexpr useconds_t kLongestLookUs = 200;
 
 thread_local int t_current_device = 0;
 
