@@ -55,8 +55,8 @@ TEST_P(IpcGateTest, KilledExporterIsALossAndNoHang) {
   const int pid = process.pid();
   const IpcHandle handle = from_text(process.read_line());
   const Stream stream = Stream::from_pool();
-  const ImportedBlock block = import_on(stream, handle);
   const Buffer host = pinned(kExportedBytes);
+  const ImportedBlock block = import_on(stream, handle);
   driver().copy(host.data(), block.data(), kExportedBytes, stream.native());
   EXPECT_FALSE(stream.query());
   kill(process);
@@ -116,13 +116,14 @@ TEST_P(IpcGateTest, EveryStreamWaitsForTheExporter) {
   const IpcHandle handle = from_text(process.read_line());
   std::vector<Stream> streams{Stream::from_pool(), Stream::from_pool(), Stream::current()};
   if (const auto peer = peer_of_first()) streams.push_back(Stream::from_pool(*peer));
+  // Made before, because CUDA may wait for the device when it locks pages.
+  std::vector<Buffer> hosts;
+  for (std::size_t i = 0; i < streams.size(); ++i) hosts.push_back(pinned(kExportedBytes));
   FaultDriver driver;
   std::vector<ImportedBlock> blocks;
-  std::vector<Buffer> hosts;
-  for (const Stream& stream : streams) {
-    blocks.push_back(import_on(stream, handle));
-    hosts.push_back(pinned(kExportedBytes));
-    driver.copy(hosts.back().data(), blocks.back().data(), kExportedBytes, stream.native());
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    blocks.push_back(import_on(streams[i], handle));
+    driver.copy(hosts[i].data(), blocks[i].data(), kExportedBytes, streams[i].native());
   }
   EXPECT_EQ(driver.calls("wait_event"), 0u) << "nothing would release who waits for that event";
   EXPECT_EQ(driver.calls("wait_for_word"), streams.size());
@@ -133,6 +134,7 @@ TEST_P(IpcGateTest, EveryStreamWaitsForTheExporter) {
     const auto* bytes = static_cast<const std::uint8_t*>(hosts[i].data());
     EXPECT_EQ(std::vector<std::uint8_t>(bytes, bytes + kExportedBytes), exported_content()) << i;
   }
+  blocks.clear();
   settle();  // before the driver goes
 }
 
