@@ -8,6 +8,8 @@
 
 #include <gantry/core/error.hpp>
 
+#include "memory/ipc_gates.hpp"
+
 namespace gantry::memory {
 namespace {
 
@@ -168,15 +170,24 @@ std::vector<IpcPeer::Chunk> IpcPeer::fetch(std::uint32_t slot, std::uint64_t gen
   return chunks;
 }
 
-void IpcPeer::wait_for(const NativeEventHandle& event, NativeStream stream) {
+NativeEvent IpcPeer::open(const NativeEventHandle& event, int device) {
   const std::lock_guard lock(events_mutex_);
-  const std::pair key(stream.device, event.bytes);
+  const std::pair key(device, event.bytes);
   auto found = events_.find(key);
   if (found == events_.end()) {
-    const NativeEvent opened = driver().open_event(stream.device, event);
+    const NativeEvent opened = driver().open_event(device, event);
     found = events_.emplace(key, opened).first;
   }
-  driver().wait_event(stream, found->second);
+  return found->second;
+}
+
+void IpcPeer::wait_for(const NativeEventHandle& event, NativeStream stream) {
+  const NativeEvent opened = open(event, stream.device);
+  if (driver().is_capturing(stream)) {
+    driver().wait_event(stream, opened);
+  } else if (!driver().event_reached(opened)) {
+    IpcGates::instance().hold(stream, shared_from_this(), opened);
+  }
 }
 
 }  // namespace gantry::memory

@@ -21,7 +21,7 @@ namespace gantry::memory {
 /// and nothing of it is in use here.
 ///
 /// Thread safety: every member may be called from any thread.
-class IpcPeer {
+class IpcPeer : public std::enable_shared_from_this<IpcPeer> {
  public:
   /// The one for the exporter of `message`, connected at the first call. Throws: PeerLostError,
   /// NotSupported, TimeoutError.
@@ -50,10 +50,18 @@ class IpcPeer {
   /// Error.
   [[nodiscard]] std::vector<Chunk> fetch(std::uint32_t slot, std::uint64_t generation,
                                          std::size_t first, std::size_t& total);
-  /// Makes later work on `stream` wait for an event of the exporter. Throws: CudaError.
+  /// Makes later work on `stream` wait for an event of the exporter, or for the exporter's end; see
+  /// Note [Waiting for another process]. A stream that is being captured waits for the event
+  /// itself. Throws: CudaError, OutOfMemoryError, std::system_error; nothing waits then.
   void wait_for(const NativeEventHandle& event, NativeStream stream);
+  /// True if the process has ended completely, so that no work of it is left on a device. Where the
+  /// kernel does not tell, its connection has ended.
+  [[nodiscard]] bool is_gone() const {
+    return watched_ ? has_ended(watched_) : has_hung_up(socket_);
+  }
 
  private:
+  [[nodiscard]] NativeEvent open(const NativeEventHandle& event, int device);
   [[nodiscard]] IpcPacket ask(const IpcRequest& request, IpcReply& reply);
   [[nodiscard]] bool is_lost() const { return has_ended(watched_) || has_hung_up(socket_); }
 

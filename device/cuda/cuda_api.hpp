@@ -37,6 +37,7 @@ namespace gantry::cuda {
   X(cuStreamQuery)                      \
   X(cuStreamSynchronize)                \
   X(cuStreamWaitEvent)                  \
+  X(cuStreamWaitValue32)                \
   X(cuThreadExchangeStreamCaptureMode)
 
 /// Note [Driver API]

@@ -68,6 +68,7 @@ class CudaDriver final : public Driver {
   [[nodiscard]] bool query_stream(NativeStream stream) override;
   void synchronize_stream(NativeStream stream) override;
   void wait_event(NativeStream stream, NativeEvent event) override;
+  void wait_for_word(NativeStream stream, const std::uint32_t* word, std::uint32_t value) override;
   void launch_host_function(NativeStream stream, void (*function)(void*), void* data) override;
 
   // cuda_event.cpp

@@ -70,6 +70,16 @@ void CudaDriver::wait_event(NativeStream stream, NativeEvent event) {
                     "waiting for an event", stream);
 }
 
+void CudaDriver::wait_for_word(NativeStream stream, const std::uint32_t* word,
+                               std::uint32_t value) {
+  const cuda::ContextScope scope(stream);
+  // Page-locked memory has one address for the host and all devices.
+  GANTRY_CUDA_CHECK(
+      cuda::api().cuStreamWaitValue32(native(stream), reinterpret_cast<CUdeviceptr>(word), value,
+                                      CU_STREAM_WAIT_VALUE_GEQ),
+      "waiting for a word", stream);
+}
+
 void CudaDriver::launch_host_function(NativeStream stream, void (*function)(void*), void* data) {
   const cuda::ContextScope scope(stream);
   GANTRY_CUDA_CHECK(cuda::api().cuLaunchHostFunc(native(stream), function, data),

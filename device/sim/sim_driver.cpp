@@ -1,7 +1,9 @@
 #include "device/sim/sim_driver.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <numeric>
@@ -33,9 +35,26 @@ namespace {
 
 constexpr std::size_t kDefaultCapacity = std::size_t{1} << 30;
 
+constexpr useconds_t kShortestLookUs = 5;
+constexpr useconds_t kLongestLookUs = 200;
+
 thread_local int t_current_device = 0;
 
 std::atomic<SimDriver*> g_active{nullptr};
+
+// Whoever writes the word does not call the driver, so it is looked at now and then.
+void await_word(const std::uint32_t* word, std::uint32_t value,
+                const std::atomic<bool>& is_closing) {
+  const auto is_below = [value](std::uint32_t seen) {
+    return static_cast<std::int32_t>(seen - value) < 0;
+  };
+  for (useconds_t pause = kShortestLookUs; is_below(__atomic_load_n(word, __ATOMIC_RELAXED));
+       pause = std::min(2 * pause, kLongestLookUs)) {
+    if (is_closing.load(std::memory_order_relaxed)) return;
+    ::usleep(pause);
+  }
+  (void)__atomic_load_n(word, __ATOMIC_ACQUIRE);  // the order that the caller asked for
+}
 
 }  // namespace
 
@@ -63,6 +82,7 @@ SimDriver::SimDriver(const std::vector<int>& visible) {
 SimDriver::~SimDriver() {
   SimDriver* self = this;
   g_active.compare_exchange_strong(self, nullptr, std::memory_order_acq_rel);
+  is_closing_.store(true, std::memory_order_relaxed);
   // All threads end before any stream is freed: streams wait for each other's tickets.
   for (const auto& device : devices_) device->stop();
 }
@@ -193,6 +213,18 @@ void SimDriver::synchronize_stream(NativeStream stream) {
   s.drain();
   s.rethrow_error();
   devices_[static_cast<std::size_t>(stream.device)]->raise_fault();
+}
+
+void SimDriver::wait_for_word(NativeStream stream, const std::uint32_t* word, std::uint32_t value) {
+  SimStream& s = stream_of(stream, "waiting for a word");
+  const std::string doing = "waiting for a word on " + s.name();
+  if (reinterpret_cast<std::uintptr_t>(word) % sizeof *word != 0 ||
+      memory_->place(word, sizeof *word, doing) != Place::pinned) {
+    fail(kInvalidValue, doing, s.device(), "an aligned word of page-locked memory was expected");
+  }
+  captures_.refuse(s, doing);
+  s.submit([word, value, closing = &is_closing_] { await_word(word, value, *closing); },
+           {.always = true});
 }
 
 void SimDriver::launch_host_function(NativeStream stream, void (*function)(void*), void* data) {

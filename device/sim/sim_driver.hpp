@@ -1,6 +1,7 @@
 // The driver of simulated devices.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -92,6 +93,7 @@ class SimDriver final : public Driver {
   bool query_stream(NativeStream stream) override;
   void synchronize_stream(NativeStream stream) override;
   void wait_event(NativeStream stream, NativeEvent event) override;
+  void wait_for_word(NativeStream stream, const std::uint32_t* word, std::uint32_t value) override;
   void launch_host_function(NativeStream stream, void (*function)(void*), void* data) override;
 
   NativeEvent create_event(int device, NativeEventFlags flags) override;
@@ -141,6 +143,7 @@ class SimDriver final : public Driver {
   std::vector<std::unique_ptr<MemoryPool>> pools_;
   EventTable events_;
   CaptureTable captures_;
+  std::atomic<bool> is_closing_{false};  ///< ends the waits for words, which nobody else would
 };
 
 }  // namespace sim

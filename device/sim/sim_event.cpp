@@ -212,11 +212,7 @@ bool SimDriver::event_reached(NativeEvent event) noexcept {
   if (e.shared) {
     const std::uint64_t last = e.shared->recorded();
     if (last != record.shared_ticket || record.stream == nullptr) {
-      try {
-        return last == 0 || e.shared->query(last);
-      } catch (...) {  // the process that made the record is gone
-        return false;
-      }
+      return last == 0 || e.shared->is_reached(last);
     }
   }
   if (record.stream == nullptr) return true;

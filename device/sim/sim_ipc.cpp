@@ -179,22 +179,24 @@ void SharedEvent::complete(std::uint64_t ticket) {
 
 std::uint64_t SharedEvent::recorded() const { return page_->recorded.load(); }
 
+bool SharedEvent::is_reached(std::uint64_t ticket) const noexcept {
+  return page_->slot(ticket).completed.load() >= ticket;
+}
+
 bool SharedEvent::query(std::uint64_t ticket) const {
   const Page::Slot& slot = page_->slot(ticket);
-  if (slot.completed.load() >= ticket) return true;
+  if (is_reached(ticket)) return true;
   const ProcessStamp recorder{slot.pid.load(), slot.start_time.load()};
   // A slot that was taken over belongs to a record 64 later; its process answers for both.
-  if (is_running(recorder) || slot.completed.load() >= ticket)
-    return slot.completed.load() >= ticket;
+  if (is_running(recorder) || is_reached(ticket)) return is_reached(ticket);
   fail(kLaunchFailure, "waiting for an event of another process", -1,
        fmt::format("the process that recorded the event ({}) is gone", recorder.pid));
 }
 
 void SharedEvent::wait(std::uint64_t ticket) const {
-  const Page::Slot& slot = page_->slot(ticket);
   for (;;) {
     const std::uint32_t seen = page_->bell.load();
-    if (slot.completed.load() >= ticket) return;
+    if (is_reached(ticket)) return;
     futex_wait_shared(page_->bell, seen, kDeathPollMs);
     if (page_->bell.load() == seen && query(ticket)) return;
   }

@@ -64,8 +64,9 @@ class SharedEvent {
   void complete(std::uint64_t ticket);
   /// Ticket of the last record of any process, 0 if there was none.
   [[nodiscard]] std::uint64_t recorded() const;
-  /// True once the record is reached.
-  /// Throws: CudaError 719 if the process that made it died before.
+  /// True once the record is reached. Never, if the process that made it died before.
+  [[nodiscard]] bool is_reached(std::uint64_t ticket) const noexcept;
+  /// As is_reached. Throws: CudaError 719 if the process that made it died before.
   [[nodiscard]] bool query(std::uint64_t ticket) const;
   /// Sleeps until the record is reached. Throws as query, within 20 ms of the death.
   void wait(std::uint64_t ticket) const;

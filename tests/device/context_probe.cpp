@@ -2,6 +2,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <string_view>
 #include <thread>
@@ -83,6 +84,11 @@ void use(int device) {
   after("memory_info");
   void* const pinned = native.allocate_pinned(4096);
   after("allocate_pinned");
+  auto* const word = static_cast<std::uint32_t*>(pinned);
+  *word = 1;
+  native.wait_for_word(stream, word, 1);
+  native.wait_for_word(legacy, word, 1);
+  after("wait_for_word");
   native.copy(pinned, data, 4096, stream);
   after("copy");
   const std::size_t grain = native.chunk_granularity(device);

@@ -94,6 +94,16 @@ void ordered_by_event_query(const Machine& m) {
   m.driver->destroy_event(event);
 }
 
+void ordered_by_word(const Machine& m) {
+  auto* word = static_cast<std::uint32_t*>(m.driver->allocate_pinned(sizeof(std::uint32_t)));
+  m.driver->wait_for_word(m.second, word, 1);
+  m.write(m.second, m.data, 2);
+  m.write(m.first, m.data, 1);
+  sim::launch(m.first, [word] { __atomic_store_n(word, 1, __ATOMIC_RELEASE); });
+  m.finish();
+  m.driver->deallocate_pinned(word);
+}
+
 void ordered_many(const Machine& m) {
   for (int i = 0; i < 600; ++i) {
     m.write(m.first, m.data, 1);
@@ -176,6 +186,7 @@ int main(int argc, char** argv) {
       {"ordered_by_event_query", ordered_by_event_query},
       {"ordered_by_host", ordered_by_host},
       {"ordered_by_query", ordered_by_query},
+      {"ordered_by_word", ordered_by_word},
       {"ordered_many", ordered_many},
       {"unordered", unordered},
       {"unordered_behind_event", unordered_behind_event},

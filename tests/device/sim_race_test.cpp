@@ -47,7 +47,7 @@ TEST_P(SimUnorderedTest, IsReported) {
 INSTANTIATE_TEST_SUITE_P(Program, SimOrderedTest,
                          ::testing::Values("ordered", "ordered_across_devices",
                                            "ordered_by_event_query", "ordered_by_host",
-                                           "ordered_by_query", "ordered_many"));
+                                           "ordered_by_query", "ordered_by_word", "ordered_many"));
 INSTANTIATE_TEST_SUITE_P(Program, SimUnorderedTest,
                          ::testing::Values("unordered", "unordered_behind_event",
                                            "unordered_busy_host", "unordered_destroyed_stream",

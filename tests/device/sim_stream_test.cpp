@@ -247,6 +247,35 @@ TEST_F(SimStreamTest, CurrentDeviceIsPerThread) {
   EXPECT_EQ(driver_.current_device(), 0);
 }
 
+TEST_F(SimStreamTest, WordsAreAlignedAndPageLocked) {
+  auto* pinned = static_cast<char*>(driver_.allocate_pinned(8));
+  void* data = driver_.allocate(0, 8);
+  const std::uint32_t on_stack = 0;
+  const void* const wrong[] = {pinned + 2, data, &on_stack, nullptr};
+  for (const void* word : wrong) {
+    expect_cuda_error(1, "an aligned word of page-locked memory was expected", [&] {
+      driver_.wait_for_word(stream_, static_cast<const std::uint32_t*>(word), 0);
+    });
+  }
+  driver_.begin_capture(stream_, CaptureMode::relaxed);
+  expect_cuda_error(900, "waiting for a word on stream 1 of cuda:0", [&] {
+    driver_.wait_for_word(stream_, reinterpret_cast<std::uint32_t*>(pinned), 0);
+  });
+  expect_cuda_error(901, "", [&] { (void)driver_.end_capture(stream_); });
+  driver_.deallocate(0, data);
+  driver_.deallocate_pinned(pinned);
+}
+
+TEST_F(SimStreamTest, MachineEndsThoughAStreamWaitsForAWord) {
+  auto* word = static_cast<std::uint32_t*>(driver_.allocate_pinned(sizeof(std::uint32_t)));
+  driver_.wait_for_word(stream_, word, 1);
+  bool ran = false;
+  sim::launch(stream_, [&] { ran = true; });
+  EXPECT_FALSE(driver_.query_stream(stream_));
+  owner_.reset();
+  EXPECT_TRUE(ran) << "what is queued runs before the end";
+}
+
 TEST(SimExitTest, ProcessMayEndWithWorkInFlight) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

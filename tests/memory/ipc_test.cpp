@@ -14,7 +14,7 @@
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
-#include "tests/memory/heap_fixture.hpp"
+#include "tests/memory/exporter_fixture.hpp"
 #include "tests/memory/ipc_text.hpp"
 #include "tests/support/pipe_process.hpp"
 #include "tests/support/stream_hold.hpp"
@@ -24,65 +24,13 @@ namespace {
 
 using gantry::testing::FaultDriver;
 using gantry::testing::from_text;
+using gantry::testing::kExportedBytes;
+using gantry::testing::kExportedValue;
 using gantry::testing::PipeProcess;
 using gantry::testing::StreamHold;
 using ::testing::ThrowsMessage;
 
-constexpr std::size_t kExportedBytes = 100000;
-constexpr std::uint8_t kExportedValue = 77;
-
-// The argument: where the exporter's memory comes from, see memory_exporter.
-class IpcTest : public gantry::testing::HeapTest,
-                public ::testing::WithParamInterface<const char*> {
- protected:
-  static std::vector<std::string> exporter() {
-    return {std::string(GANTRY_TEST_PROGRAM_DIR) + "/memory_exporter", GetParam()};
-  }
-  // Reads through page-locked memory, so that the host does not wait for the stream.
-  static std::vector<std::uint8_t> read(const ImportedBlock& block, const Stream& stream) {
-    const Buffer host = pinned(block.bytes());
-    driver().copy(host.data(), block.data(), block.bytes(), stream.native());
-    stream.synchronize();
-    const auto* bytes = static_cast<const std::uint8_t*>(host.data());
-    return {bytes, bytes + block.bytes()};
-  }
-  // Whatever was dropped is unmapped on return.
-  static void settle() {
-    for (int i = 0; i < device_count(); ++i) driver().synchronize_device(i);
-    ipc_collect();
-  }
-  // Not while stream 0 is current, which runs behind all others; `stream` is done on return.
-  static void drop(std::optional<ImportedBlock>& block, const Stream& stream) {
-    const StreamGuard guard(stream);
-    block.reset();
-    stream.synchronize();
-  }
-  static ImportedBlock import_on(const Stream& stream, const IpcHandle& handle) {
-    const StreamGuard guard(stream);
-    return import_ipc(handle, stream.device());
-  }
-  static std::uint64_t maps(const FaultDriver& driver) {
-    return driver.calls("open_memory") + driver.calls("reserve_address");
-  }
-  static std::uint64_t unmaps(const FaultDriver& driver) {
-    return driver.calls("close_memory") + driver.calls("free_address");
-  }
-  static void expect_nothing_imported() {
-    for (int i = 0; i < device_count(); ++i) {
-      const IpcStats stats = ipc_stats(Device::cuda(i));
-      EXPECT_EQ(stats.imports, 0u);
-      EXPECT_EQ(stats.mapped_bytes, 0u);
-      EXPECT_EQ(stats.pending_releases, 0u);
-    }
-  }
-  void TearDown() override {
-    if (!IsSkipped()) {
-      settle();
-      expect_nothing_imported();
-    }
-    HeapTest::TearDown();
-  }
-};
+class IpcTest : public gantry::testing::ExporterTest {};
 
 INSTANTIATE_TEST_SUITE_P(Memory, IpcTest, ::testing::Values("heap", "chunks"),
                          [](const auto& test) { return std::string(test.param); });
@@ -292,7 +240,7 @@ TEST_P(IpcTest, FailedImportsLeaveNothingBehind) {
   EXPECT_EQ(process.read_line(), "released");
   int failures = 0;
   // An event is opened once per exporter, so that comes first.
-  for (const std::string call : {"open_event", "wait_event", "open_memory", "reserve_address",
+  for (const std::string call : {"open_event", "is_capturing", "open_memory", "reserve_address",
                                  "import_chunk", "map_chunk", "set_access"}) {
     FaultDriver driver;
     driver.fail_on(call, 1);

@@ -6,6 +6,7 @@
 //   limbo PID                 prints the bytes in limbo for that process
 //   import HANDLE…            imports on DEVICE and looks at the content; prints the first byte of
 //                             each, "freed", "lost" or the error
+//   map HANDLE…               imports on DEVICE and does not look; prints "mapped"
 //   drop                      drops the imports; prints imports, releases to come, mapped bytes
 //   fork                      leaves a child with copies of all descriptors; prints its pid
 //   exit                      ends at once, with all that it holds
@@ -53,6 +54,7 @@ class Worker {
       if (command == "collect") return collect();
       if (command == "limbo") return limbo_of(words);
       if (command == "import") return import_blocks(words);
+      if (command == "map") return map_blocks(words);
       if (command == "drop") return drop();
       if (command == "fork") return fork_child();
     } catch (const gantry::PeerLostError&) {
@@ -118,6 +120,13 @@ class Worker {
       values += std::to_string(bytes[0]) + ' ';
     }
     return values;
+  }
+
+  std::string map_blocks(std::istringstream& words) {
+    for (std::string text; words >> text;) {
+      imports_.push_back(memory::import_ipc(gantry::testing::from_text(text), device_));
+    }
+    return "mapped";
   }
 
   std::string drop() {

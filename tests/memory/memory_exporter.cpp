@@ -1,5 +1,6 @@
 // Exports a block that its stream has yet to fill, and obeys words on standard input: release (lets
-// the stream go), check (prints the first byte of the block), quit. With the argument "chunks" the
+// the stream go), export (exports the block once more), check (prints the first byte of the block),
+// quit. With the argument "chunks" the
 // memory does not come from the caching allocator.
 #include <cstddef>
 #include <cstdint>
@@ -41,6 +42,9 @@ int main(int argc, char** argv) {
       hold.release();
       stream.synchronize();
       std::cout << "released" << std::endl;
+    } else if (word == "export") {
+      std::cout << gantry::testing::to_text(gantry::memory::export_ipc(buffer.block()))
+                << std::endl;
     } else if (word == "check") {
       std::uint8_t first = 0;
       gantry::driver().copy(&first, buffer.data(), 1, stream.native());

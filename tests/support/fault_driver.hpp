@@ -256,6 +256,10 @@ class FaultDriver : public Driver {
     enter("wait_event");
     wrapped_.wait_event(stream, event);
   }
+  void wait_for_word(NativeStream stream, const std::uint32_t* word, std::uint32_t value) override {
+    enter("wait_for_word");
+    wrapped_.wait_for_word(stream, word, value);
+  }
   void launch_host_function(NativeStream stream, void (*function)(void*), void* data) override {
     enter("launch_host_function");
     wrapped_.launch_host_function(stream, function, data);

@@ -212,6 +212,10 @@ class CountingDriver : public Driver {
     count();
     wrapped_.wait_event(stream, event);
   }
+  void wait_for_word(NativeStream stream, const std::uint32_t* word, std::uint32_t value) override {
+    count();
+    wrapped_.wait_for_word(stream, word, value);
+  }
   void launch_host_function(NativeStream stream, void (*function)(void*), void* data) override {
     count();
     wrapped_.launch_host_function(stream, function, data);

@@ -184,6 +184,12 @@ class Driver {
   virtual void synchronize_stream(NativeStream stream) = 0;
   /// Makes later work on `stream` wait for the record that `event` holds now.
   virtual void wait_event(NativeStream stream, NativeEvent event) = 0;
+  /// Makes later work on `stream` wait until `*word`, aligned and in page-locked host memory, is at
+  /// least `value`, in a circle: until std::int32_t(*word - value) >= 0. Whoever stores it does so
+  /// with release order; what was written before is seen behind the wait. The word lives until the
+  /// wait is passed. Not on a stream that is being captured.
+  virtual void wait_for_word(NativeStream stream, const std::uint32_t* word,
+                             std::uint32_t value) = 0;
   /// Runs `function(data)` on a host thread in stream order; it must not call the driver.
   virtual void launch_host_function(NativeStream stream, void (*function)(void*), void* data) = 0;
 

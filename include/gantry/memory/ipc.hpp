@@ -61,6 +61,9 @@ class ImportedBlock {
 
 /// Maps an exported block for use on `device` and makes its current stream wait for the export.
 ///
+/// If the exporter ends before the work that it had submitted by then, the stream goes on, and the
+/// next synchronizing call of `device` throws PeerLostError, once; the content is undefined.
+///
 /// Blocks that share physical memory share one mapping. In the exporting process the import is the
 /// original memory and keeps it from being reused. An import outlives its exporter's death; with
 /// the backend "native" its content is then undefined.

@@ -1,0 +1,79 @@
+// What tests of imports share: an exporting process, and what is left of its memory here.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gantry/memory/ipc.hpp>
+#include <gantry/memory/pinned_allocator.hpp>
+#include <gantry/streams/stream_guard.hpp>
+
+#include "tests/memory/heap_fixture.hpp"
+
+namespace gantry::testing {
+
+/// What memory_exporter exports first.
+inline constexpr std::size_t kExportedBytes = 100000;
+inline constexpr std::uint8_t kExportedValue = 77;
+
+/// A fixture that checks that nothing stays imported. The argument: where the exporter's memory
+/// comes from, see memory_exporter.
+class ExporterTest : public HeapTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  using Block = memory::ImportedBlock;
+
+  static std::vector<std::string> exporter() {
+    return {std::string(GANTRY_TEST_PROGRAM_DIR) + "/memory_exporter", GetParam()};
+  }
+  /// Reads through page-locked memory, so that the host does not wait for the stream.
+  static std::vector<std::uint8_t> read(const Block& block, const Stream& stream) {
+    const memory::Buffer host = memory::pinned(block.bytes());
+    driver().copy(host.data(), block.data(), block.bytes(), stream.native());
+    stream.synchronize();
+    const auto* bytes = static_cast<const std::uint8_t*>(host.data());
+    return {bytes, bytes + block.bytes()};
+  }
+  /// Whatever was dropped is unmapped on return.
+  static void settle() {
+    for (int i = 0; i < device_count(); ++i) driver().synchronize_device(i);
+    memory::ipc_collect();
+  }
+  /// Not while stream 0 is current, which runs behind all others; `stream` is done on return.
+  static void drop(std::optional<Block>& block, const Stream& stream) {
+    const StreamGuard guard(stream);
+    block.reset();
+    stream.synchronize();
+  }
+  static Block import_on(const Stream& stream, const IpcHandle& handle) {
+    const StreamGuard guard(stream);
+    return memory::import_ipc(handle, stream.device());
+  }
+  static std::uint64_t maps(const FaultDriver& driver) {
+    return driver.calls("open_memory") + driver.calls("reserve_address");
+  }
+  static std::uint64_t unmaps(const FaultDriver& driver) {
+    return driver.calls("close_memory") + driver.calls("free_address");
+  }
+  static void expect_nothing_imported() {
+    for (int i = 0; i < device_count(); ++i) {
+      const memory::IpcStats stats = memory::ipc_stats(Device::cuda(i));
+      EXPECT_EQ(stats.imports, 0u);
+      EXPECT_EQ(stats.mapped_bytes, 0u);
+      EXPECT_EQ(stats.pending_releases, 0u);
+    }
+  }
+  void TearDown() override {
+    if (!IsSkipped()) {
+      settle();
+      expect_nothing_imported();
+    }
+    HeapTest::TearDown();
+  }
+};
+
+}  // namespace gantry::testing

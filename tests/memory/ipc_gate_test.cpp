@@ -1,0 +1,265 @@
+// How an importer's streams wait for the exporter's work, also if that never ends.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gantry/device/peer.hpp>
+
+#include "tests/memory/exporter_fixture.hpp"
+#include "tests/memory/ipc_text.hpp"
+#include "tests/memory/ipc_worker_process.hpp"
+
+namespace gantry::memory {
+namespace {
+
+using gantry::testing::FaultDriver;
+using gantry::testing::from_text;
+using gantry::testing::IpcWorker;
+using gantry::testing::kExportedBytes;
+using gantry::testing::kExportedValue;
+using gantry::testing::PipeProcess;
+using ::testing::ThrowsMessage;
+
+const std::vector<std::uint8_t>& exported_content() {
+  static const std::vector<std::uint8_t> kContent(kExportedBytes, kExportedValue);
+  return kContent;
+}
+
+// The exporter's stream is held until it is told "release".
+class IpcGateTest : public gantry::testing::ExporterTest {
+ protected:
+  static void kill(PipeProcess& process) {
+    process.kill(SIGKILL);
+    EXPECT_EQ(process.wait(), -SIGKILL);
+  }
+  static std::string loss_text(int pid) {
+    return "import_ipc: memory of process " + std::to_string(pid) +
+           " was imported before its work on it was done, and that process is gone; the content is "
+           "undefined";
+  }
+  static std::optional<Device> peer_of_first() {
+    if (device_count() < 2 || !can_access_peer(Device::cuda(1), Device::cuda(0))) return {};
+    return Device::cuda(1);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Memory, IpcGateTest, ::testing::Values("heap", "chunks"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST_P(IpcGateTest, KilledExporterIsALossAndNoHang) {
+  PipeProcess process(exporter());
+  const int pid = process.pid();
+  const IpcHandle handle = from_text(process.read_line());
+  const Stream stream = Stream::from_pool();
+  const Buffer host = pinned(kExportedBytes);
+  const ImportedBlock block = import_on(stream, handle);
+  driver().copy(host.data(), block.data(), kExportedBytes, stream.native());
+  EXPECT_FALSE(stream.query());
+  kill(process);
+  EXPECT_THAT([&] { stream.synchronize(); }, ThrowsMessage<PeerLostError>(loss_text(pid)));
+  EXPECT_NO_THROW(stream.synchronize()) << "raised once";
+  EXPECT_NO_THROW(synchronize(Device::cuda(0)));
+  driver().fill(block.data(), 5, kExportedBytes, stream.native());
+  EXPECT_EQ(read(block, stream), std::vector<std::uint8_t>(kExportedBytes, 5)) << "still memory";
+}
+
+TEST_P(IpcGateTest, OneLossForAllImportsOfADevice) {
+  PipeProcess process(exporter());
+  const int pid = process.pid();
+  const IpcHandle handle = from_text(process.read_line());
+  const IpcHandle neighbour = from_text(process.read_line());
+  const std::vector<Stream> streams{Stream::from_pool(), Stream::from_pool()};
+  std::vector<ImportedBlock> blocks;
+  for (const Stream& stream : streams) {
+    blocks.push_back(import_on(stream, handle));
+    blocks.push_back(import_on(stream, neighbour));
+    blocks.push_back(import_on(stream, handle));
+  }
+  const std::optional<Device> peer = peer_of_first();
+  if (peer) blocks.push_back(import_ipc(handle, *peer));
+  for (const Stream& stream : streams) EXPECT_FALSE(stream.query());
+  kill(process);
+  EXPECT_THAT([] { synchronize(Device::cuda(0)); }, ThrowsMessage<PeerLostError>(loss_text(pid)));
+  for (const Stream& stream : streams) EXPECT_NO_THROW(stream.synchronize());
+  EXPECT_NO_THROW(synchronize(Device::cuda(0)));
+  if (!peer) return;
+  try {
+    synchronize(*peer);
+    ADD_FAILURE() << "the other device was not told";
+  } catch (const PeerLostError& error) {
+    EXPECT_EQ(error.device(), peer->str());
+    EXPECT_EQ(error.what(), loss_text(pid));
+  }
+  EXPECT_NO_THROW(synchronize(*peer));
+}
+
+TEST_P(IpcGateTest, EveryLostExporterIsNamed) {
+  PipeProcess first(exporter());
+  PipeProcess second(exporter());
+  const int pids[] = {first.pid(), second.pid()};
+  const Stream streams[] = {Stream::from_pool(), Stream::from_pool()};
+  const ImportedBlock blocks[] = {import_on(streams[0], from_text(first.read_line())),
+                                  import_on(streams[1], from_text(second.read_line()))};
+  kill(first);
+  EXPECT_THAT([&] { streams[0].synchronize(); }, ThrowsMessage<PeerLostError>(loss_text(pids[0])));
+  EXPECT_FALSE(streams[1].query()) << "its exporter lives";
+  kill(second);
+  EXPECT_THAT([&] { streams[1].synchronize(); }, ThrowsMessage<PeerLostError>(loss_text(pids[1])));
+}
+
+TEST_P(IpcGateTest, EveryStreamWaitsForTheExporter) {
+  PipeProcess process(exporter());
+  const IpcHandle handle = from_text(process.read_line());
+  std::vector<Stream> streams{Stream::from_pool(), Stream::from_pool(), Stream::current()};
+  if (const auto peer = peer_of_first()) streams.push_back(Stream::from_pool(*peer));
+  // Made before, because CUDA may wait for the device when it locks pages.
+  std::vector<Buffer> hosts;
+  for (std::size_t i = 0; i < streams.size(); ++i) hosts.push_back(pinned(kExportedBytes));
+  FaultDriver driver;
+  std::vector<ImportedBlock> blocks;
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    blocks.push_back(import_on(streams[i], handle));
+    driver.copy(hosts[i].data(), blocks[i].data(), kExportedBytes, streams[i].native());
+  }
+  EXPECT_EQ(driver.calls("wait_event"), 0u) << "nothing would release who waits for that event";
+  EXPECT_EQ(driver.calls("wait_for_word"), streams.size());
+  for (const Stream& stream : streams) EXPECT_FALSE(stream.query());
+  process.write_line("release");
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    streams[i].synchronize();
+    const auto* bytes = static_cast<const std::uint8_t*>(hosts[i].data());
+    EXPECT_EQ(std::vector<std::uint8_t>(bytes, bytes + kExportedBytes), exported_content()) << i;
+  }
+  blocks.clear();
+  settle();  // before the driver goes
+}
+
+TEST_P(IpcGateTest, FinishedWorkIsNotWaitedFor) {
+  PipeProcess process(exporter());
+  const IpcHandle handle = from_text(process.read_line());
+  static_cast<void>(process.read_line());
+  process.write_line("release");
+  EXPECT_EQ(process.read_line(), "released");
+  FaultDriver driver;
+  {
+    const ImportedBlock block = import_ipc(handle, Device::cuda(0));
+    EXPECT_EQ(driver.calls("wait_event") + driver.calls("wait_for_word"), 0u);
+    EXPECT_EQ(driver.calls("event_reached"), 1u);
+    EXPECT_EQ(read(block, Stream::current()), exported_content());
+  }
+  settle();
+}
+
+// Host calls that wait for the whole device must not keep its gates from being opened.
+TEST_P(IpcGateTest, GatesOpenWhileTheHostWaitsForTheDevice) {
+  PipeProcess process(exporter());
+  const IpcHandle handle = from_text(process.read_line());
+  static_cast<void>(process.read_line());
+  void* const unrelated = driver().allocate(0, 1 << 20);
+  const Stream stream = Stream::from_pool();
+  std::optional<ImportedBlock> block = import_on(stream, handle);
+  process.write_line("release");
+  driver().deallocate(0, unrelated);
+  synchronize(Device::cuda(0));
+  EXPECT_EQ(process.read_line(), "released");
+  EXPECT_EQ(read(*block, stream), exported_content());
+}
+
+TEST_P(IpcGateTest, ExportersThatEndLaterAreNoLoss) {
+  PipeProcess process(exporter());
+  const Stream stream = Stream::from_pool();
+  const ImportedBlock block = import_on(stream, from_text(process.read_line()));
+  static_cast<void>(process.read_line());
+  EXPECT_FALSE(stream.query());
+  process.write_line("release");
+  EXPECT_EQ(process.read_line(), "released");
+  // The simulator is asked whether a finished record outlives its process; of CUDA this is unknown.
+  if (platform() == Platform::cuda) stream.synchronize();
+  kill(process);
+  EXPECT_NO_THROW(synchronize(Device::cuda(0)));
+  EXPECT_EQ(read(block, stream), exported_content());
+}
+
+TEST_P(IpcGateTest, ImportsMayBeDroppedBeforeTheyAreReady) {
+  PipeProcess process(exporter());
+  const int pid = process.pid();
+  const IpcHandle handle = from_text(process.read_line());
+  const Stream stream = Stream::from_pool();
+  {
+    const StreamGuard guard(stream);
+    static_cast<void>(import_ipc(handle, Device::cuda(0)));
+  }
+  ipc_collect();
+  EXPECT_EQ(ipc_stats().pending_releases, 1u) << "the stream did not come to it yet";
+  kill(process);
+  EXPECT_THAT([] { synchronize(Device::cuda(0)); }, ThrowsMessage<PeerLostError>(loss_text(pid)));
+  ipc_collect();
+  expect_nothing_imported();
+}
+
+TEST_P(IpcGateTest, FailedWaitsLeaveNothingBehind) {
+  PipeProcess process(exporter());
+  const IpcHandle handle = from_text(process.read_line());
+  const IpcHandle neighbour = from_text(process.read_line());
+  const Stream stream = Stream::from_pool();
+  {
+    FaultDriver driver;
+    for (const std::string call : {"is_capturing", "wait_for_word"}) {
+      driver.fail_on(call, 1);
+      EXPECT_THROW(static_cast<void>(import_on(stream, handle)), CudaError) << call;
+      driver.fail_nothing();
+      settle();
+      expect_nothing_imported();
+    }
+    EXPECT_TRUE(stream.query()) << "waits for an import that failed";
+  }
+  // The word of the wait that failed is used again.
+  const ImportedBlock block = import_on(stream, handle);
+  const ImportedBlock other = import_on(stream, neighbour);
+  EXPECT_FALSE(stream.query());
+  process.write_line("release");
+  EXPECT_EQ(read(block, stream), exported_content());
+}
+
+TEST_P(IpcGateTest, CapturedStreamsWaitForNothingOutside) {
+  PipeProcess process(exporter());
+  const IpcHandle pending = from_text(process.read_line());
+  static_cast<void>(process.read_line());
+  const Stream stream = Stream::from_pool();
+  if (platform() == Platform::simulated) {
+    driver().begin_capture(stream.native(), CaptureMode::relaxed);
+    EXPECT_THROW(static_cast<void>(import_on(stream, pending)), CudaError);
+    EXPECT_THROW(static_cast<void>(driver().end_capture(stream.native())), CudaError);
+  }
+  process.write_line("release");
+  EXPECT_EQ(process.read_line(), "released");
+  process.write_line("export");
+  const IpcHandle done = from_text(process.read_line());
+  driver().begin_capture(stream.native(), CaptureMode::relaxed);
+  const ImportedBlock block = import_on(stream, done);
+  driver().fill(block.data(), 9, kExportedBytes, stream.native());
+  const NativeGraph graph = driver().end_capture(stream.native());
+  EXPECT_EQ(read(block, stream), exported_content());
+  driver().launch_graph(graph, stream.native());
+  EXPECT_EQ(read(block, stream), std::vector<std::uint8_t>(kExportedBytes, 9));
+  driver().destroy_graph(graph);
+}
+
+TEST_P(IpcGateTest, ImportersMayExitBeforeTheyAreReady) {
+  PipeProcess process(exporter());
+  const std::string handle = process.read_line();
+  static_cast<void>(process.read_line());
+  IpcWorker importer("heap", 0);
+  EXPECT_EQ(importer.ask("map " + handle), "mapped");
+  importer.write_line("exit");
+  EXPECT_EQ(importer.wait(), 0);
+  process.write_line("release");
+  EXPECT_EQ(process.read_line(), "released");
+}
+
+}  // namespace
+}  // namespace gantry::memory
