@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include <gantry/device/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/work_state.hpp"
@@ -15,9 +16,11 @@ void Work::wait() const {
 
 bool Work::query() const {
   if (!state_) return true;
-  const bool done = !state_->done || state_->done->query();
-  if (state_->check) state_->check(!done);
-  return done;
+  const std::optional<Event>& done = state_->done;
+  const bool is_reached = !done || driver().event_reached(done->native_handle());
+  // What became of this call comes before other faults of its device, which the query raises.
+  if (state_->check) state_->check(!is_reached);
+  return (!done || done->query()) && is_reached;
 }
 
 void Work::synchronize() const {

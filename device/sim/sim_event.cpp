@@ -194,12 +194,14 @@ bool SimDriver::query_event(NativeEvent event) {
   SimEvent& e = event_of(event, doing);
   captures_.refuse_unsafe(doing);
   const EventRecord record = record_of(e, doing);
-  if (record.stream == nullptr) {
-    return record.shared_ticket == 0 || e.shared->query(record.shared_ticket);
+  if (record.stream != nullptr) {
+    if (!record.stream->done(record.ticket)) return false;
+    record.stream->acquire(record.ticket);
+    record.stream->rethrow_error_before(record.ticket);
+  } else if (record.shared_ticket != 0 && !e.shared->query(record.shared_ticket)) {
+    return false;
   }
-  if (!record.stream->done(record.ticket)) return false;
-  record.stream->acquire(record.ticket);
-  record.stream->rethrow_error_before(record.ticket);
+  devices_[static_cast<std::size_t>(e.device)]->raise_fault();
   return true;
 }
 

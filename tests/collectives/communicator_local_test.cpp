@@ -240,9 +240,11 @@ TEST_F(CommunicatorLocalTest, AnOperationAnswersForItselfEvenIfALaterOneFailedSi
     const Work first = group.all_reduce(tensor, op);
     expect_throws<InvalidArgument>([&] { first.synchronize(); }, "collective #1: ");
     const Work second = group.all_reduce(tensor, op);
-    Event done;
-    done.record();
-    while (!done.query()) std::this_thread::yield();
+    // Asks without being told of faults.
+    const NativeEvent done = driver().create_event(group.device().index, {});
+    driver().record_event(done, Stream::current(group.device()).native());
+    while (!driver().event_reached(done)) std::this_thread::yield();
+    driver().destroy_event(done);
     expect_throws<InvalidArgument>([&] { first.synchronize(); }, "collective #1: ");
     // Nobody was told of the second one yet.
     expect_throws<InvalidArgument>([&] { synchronize(group.device()); }, "collective #2: ");

@@ -78,10 +78,20 @@ TEST_F(DriverFaultTest, OtherDevicesDoNotRaiseIt) {
 }
 
 TEST_F(DriverFaultTest, EventSynchronizationRaisesIt) {
-  GANTRY_REQUIRE_CUDA();  // a simulated kernel throws into its stream instead
   const TestEvent event(0);
   raise(0);
   EXPECT_EQ(index_error_of([&] { driver().synchronize_event(event); }), kText);
+}
+
+TEST_F(DriverFaultTest, SuccessfulEventQueryRaisesIt) {
+  const TestStream stream(0);
+  const TestEvent event(0);
+  driver().record_event(event, stream);
+  while (!driver().event_reached(event)) {
+  }
+  raise(0);
+  EXPECT_EQ(index_error_of([&] { (void)driver().query_event(event); }), kText);
+  EXPECT_TRUE(driver().query_event(event));
 }
 
 }  // namespace
