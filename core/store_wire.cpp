@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -68,6 +69,8 @@ AddrinfoList resolve(const Address& address, bool passive) {
 
 // A socket file whose server is dead only stands in the way.
 void remove_stale_socket(const Address& address) {
+  struct stat status {};
+  if (lstat(address.name.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
   const auto deadline = std::chrono::steady_clock::now();
   if (!connect_to(address, deadline)) unlink(address.name.c_str());
 }

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <future>
 #include <random>
 #include <thread>
@@ -296,6 +297,37 @@ TEST(StoreServerTest, ReplacesADeadServersSocketFileButNotALiveOnes) {
   StoreClient(address, 0).set("key", "value");
   EXPECT_THROW(StoreServer(StoreServerOptions{.address = address}), Error);
   EXPECT_EQ(StoreClient(address, 0).get("key", kLong), "value");
+}
+
+TEST(StoreServerTest, LeavesFilesAloneThatAreNoSockets) {
+  const std::string path = "/tmp/" + unique_name("file");
+  std::ofstream(path) << "precious";
+  EXPECT_THAT(
+      error_text<Error>([&] { StoreServer(StoreServerOptions{.address = "unix:" + path}); }),
+      HasSubstr("Address already in use"));
+  std::string text;
+  std::ifstream(path) >> text;
+  EXPECT_EQ(text, "precious");
+  unlink(path.c_str());
+}
+
+TEST(StoreServerTest, LetsClientsInAgainOnceThereAreDescriptors) {
+  StoreServer server(StoreServerOptions{.address = "unix:@" + unique_name("descriptors")});
+  StoreClient early(server.address(), 0);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  {
+    // Enough for one end of a connection.
+    const store::Descriptor next(dup(STDERR_FILENO));
+    const rlimit tight{static_cast<rlim_t>(next.get() + 1), before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
+  }
+  const auto refused = store::connect_to(store::parse_address(server.address()), {});
+  // The server looks around after some messages of one client, so it has seen the connection.
+  for (int i = 0; i < 50; ++i) early.set("key", "value");
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(StoreClient(server.address(), 1, kLong).get("key", kLong), "value");
 }
 
 class HostileClient {
