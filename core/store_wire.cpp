@@ -75,6 +75,18 @@ void remove_stale_socket(const Address& address) {
   if (!connect_to(address, deadline)) unlink(address.name.c_str());
 }
 
+// While nobody listens at a port that the system also gives to connections, one that comes from
+// that very port meets itself: TCP opens it from both sides.
+bool is_connected_to_itself(int fd) {
+  sockaddr_storage here{};
+  sockaddr_storage there{};
+  socklen_t here_length = sizeof here;
+  socklen_t there_length = sizeof there;
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_length) == 0 &&
+         getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_length) == 0 &&
+         here_length == there_length && std::memcmp(&here, &there, here_length) == 0;
+}
+
 }  // namespace
 
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
@@ -206,6 +218,7 @@ std::optional<Descriptor> connect_to(const Address& address,
       getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &code, &length);
       if (code != 0) continue;
     }
+    if (is_connected_to_itself(fd.get())) continue;
     send_small_messages_at_once(fd.get(), address);
     return fd;
   }

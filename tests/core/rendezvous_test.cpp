@@ -262,6 +262,43 @@ TEST(StoreClientTest, NoticesThatTheServerIsGone) {
   EXPECT_FALSE(client.connected());
 }
 
+TEST(StoreClientTest, TellsTheServersEndFromADeadline) {
+  const store::Address address = store::parse_address("unix:@" + unique_name("deaf"));
+  store::Address place = address;
+  const store::Descriptor listener = store::listen_at(place);
+  auto deaf = std::async(std::launch::async, [&] {
+    pollfd entry{listener.get(), POLLIN, 0};
+    poll(&entry, 1, 20'000);
+    store::Descriptor fd(accept(listener.get(), nullptr, nullptr));
+    char hello[4096];
+    EXPECT_GT(recv(fd.get(), hello, sizeof hello, 0), 0);
+    const std::string ok = store::Writer(store::Message::ok, 1).finish();
+    // What is sent here fails at once, as it does behind the end of a server, and unlike there
+    // nothing else tells the client.
+    shutdown(fd.get(), SHUT_RD);
+    send(fd.get(), ok.data(), ok.size(), MSG_NOSIGNAL);
+    return fd;
+  });
+  StoreClient client(address.str(), 0);
+  EXPECT_THAT(error_text<PeerLostError>([&] { client.set("key", "value"); }),
+              HasSubstr("is gone: the process that served it has ended"));
+  deaf.wait();
+}
+
+TEST(StoreClientTest, IsNotItsOwnServer) {
+  store::Address address = store::parse_address("tcp:127.0.0.1:0");
+  static_cast<void>(store::listen_at(address));  // picks a port, and leaves it
+  // Linux gives listeners ports of one parity and connections those of the other.
+  for (int parity = 0; parity < 2; ++parity) {
+    address.port ^= parity;
+    static_cast<void>(store::listen_at(address));
+    // Among many attempts is one from the very port that it goes to, and TCP connects that one.
+    for (int i = 0; i < 35'000; ++i) {
+      ASSERT_FALSE(store::connect_to(address, {})) << "in attempt " << i;
+    }
+  }
+}
+
 TEST(StoreClientTest, PresentsTheToken) {
   StoreServer server(StoreServerOptions{.address = "tcp:127.0.0.1:0", .token = "secret"});
   const StoreClientOptions right{.address = server.address(), .rank = 0, .token = "secret"};
