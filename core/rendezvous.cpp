@@ -128,14 +128,17 @@ class StoreClient::Impl {
     }
     const std::string message = std::move(request).finish();
     // A request that does not leave within its time is as lost as one without an answer.
-    const bool sent = send_all(message, std::max(deadline, deadline_after(options_.call_timeout)));
+    const auto leaves_by = std::max(deadline, deadline_after(options_.call_timeout));
+    const bool sent = send_all(message, leaves_by);
     std::unique_lock lock(mutex_);
     const bool answered = sent && arrived_.wait_until(lock, deadline, [&] {
       return pending.done || !connected_.load();
     });
     pending_.erase(id);
     if (!pending.done) {
-      if (!connected_.load()) throw gone(op);
+      // A broken connection, of which the thread that receives may not have heard yet.
+      const bool broke = !sent && Clock::now() < leaves_by;
+      if (broke || !connected_.load()) throw gone(op);
       lock.unlock();
       if (!answered && waits)
         send_all(Writer(Message::cancel, id).finish(), deadline_after(milliseconds(1000)));
