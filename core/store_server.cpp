@@ -84,6 +84,10 @@ class StoreServer::Impl {
   }
 
   ~Impl() {
+    if (getpid() != owner_) {  // a child of a fork: all of this is the parent's
+      thread_.detach();
+      return;
+    }
     {
       const std::lock_guard lock(mutex_);
       stop_ = true;
@@ -457,6 +461,7 @@ class StoreServer::Impl {
     }
   }
 
+  const pid_t owner_ = getpid();
   store::Address address_;
   std::string token_;
   std::string text_;

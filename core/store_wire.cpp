@@ -67,7 +67,7 @@ AddrinfoList resolve(const Address& address, bool passive) {
   throw Error(fmt::format("store: cannot {} {}: {}", what, address.str(), std::strerror(code)));
 }
 
-// A socket file whose server is dead only stands in the way.
+// A socket file whose server is dead only stands in the way. Other files refuse connections, too.
 void remove_stale_socket(const Address& address) {
   struct stat status {};
   if (lstat(address.name.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;

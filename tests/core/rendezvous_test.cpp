@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -229,6 +230,27 @@ TEST_P(StoreTest, RefusesBadKeysAndValues) {
             "Store::set: expected a value of at most 16777216 bytes, but got 16777217");
   client->set(std::string(1024, 'k'), "fits");
   EXPECT_EQ(client->get(std::string(1024, 'k'), kLong), "fits");
+}
+
+TEST_P(StoreTest, AChildOfAForkTakesNothingFromItsParent) {
+  auto client = connect(0);
+  auto server = std::make_unique<StoreServer>(StoreServerOptions{.address = address()});
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const std::string text = error_text<ForkError>([&] { client->set("key", "child's"); });
+    client.reset();
+    server.reset();
+    _exit(text.find("got a child of its fork") != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  client->set("key", "parent's");
+  EXPECT_EQ(client->get("key", kLong), "parent's");
+  EXPECT_THAT(server_.connected_ranks(), ElementsAre(0));
+  StoreClient(server->address(), 1, kLong).set("still", "there");
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, StoreTest, testing::Values("abstract", "path", "tcp"));
