@@ -150,7 +150,8 @@ std::string describe_plan(const Plan& plan, const Environment& inherited, bool j
     }
     root["unset"] = unset;
     root["warnings"] = plan.warnings;
-    return root.dump(2) + "\n";
+    // A program's name and arguments may be bytes that are no UTF-8.
+    return root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   }
   std::string text = fmt::format("{} ranks on {}, devices: {}\ncommand: {}\n", plan.ranks.size(),
                                  plan.host, name(plan.source), fmt::join(plan.command, " "));

@@ -201,6 +201,17 @@ TEST(LaunchPlanTest, DryRunJsonEqualsTheGoldenFile) {
             "warning: something\n");
 }
 
+TEST(LaunchPlanTest, JsonTakesAnyBytes) {
+  const Options options = parse_options({"-n", "1", "--cpu-only", "--", "caf\xe9"});
+  const auto plan = nlohmann::json::parse(
+      describe_plan(make_plan(options, simulated(0), {}), {{"PMIX_\xff", "0"}}, true));
+  EXPECT_EQ(plan["command"][0], "caf\ufffd");
+  EXPECT_EQ(plan["unset"][0], "PMIX_\ufffd");
+  const auto variables =
+      nlohmann::json::parse(describe_environment({{"GANTRY_RANK", "\xff"}}, true));
+  EXPECT_EQ(variables["variables"][0]["value"], "\ufffd");
+}
+
 TEST(LaunchOptionsTest, TheProgramsArgumentsAreItsOwn) {
   const Options options = parse_options({"-n", "3", "app", "-n", "7", "--", "--dry-run"});
   EXPECT_EQ(options.ranks, 3);
