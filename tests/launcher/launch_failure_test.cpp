@@ -149,6 +149,10 @@ TEST_F(LaunchFailureTest, OwnErrorsAre125) {
   const Outcome report = run_command(launch({"--report", "/proc/none/file", "true"}));
   EXPECT_EQ(report.exit_code, 125);
   EXPECT_THAT(report.err, HasSubstr("glaunch: --report: cannot write '/proc/none/file'"));
+  const Outcome full = run_command(launch({"--report", "/dev/full", "true"}));
+  EXPECT_EQ(full.exit_code, 0);
+  EXPECT_EQ(full.err,
+            "glaunch: warning: --report: cannot write '/dev/full': No space left on device\n");
   const Outcome prefix = run_command(launch({"--prefix", "{colour}", "true"}));
   EXPECT_EQ(prefix.exit_code, 125);
   EXPECT_THAT(prefix.err, HasSubstr("but got '{colour}'"));
