@@ -72,6 +72,7 @@ Supervisor::Supervisor(const Options& options, const Plan& plan, const Environme
       oom_kills_at_start_(oom_kills()) {
   // Orphans of the ranks become this process's children, wherever they went.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
+  for (const pid_t pid : child_processes()) bystanders_.insert(pid);
   loop_.watch_input(signal_fd_, [this] { take_signals(); });
 }
 
@@ -235,6 +236,7 @@ void Supervisor::reap() {
   int status = 0;
   for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
     children_changed_ = true;
+    bystanders_.erase(pid);
     signalled_orphans_.erase(pid);
     if (pid == guard_.pid()) {
       guard_.mark_reaped();
@@ -324,7 +326,9 @@ std::vector<pid_t> Supervisor::orphans() const {
   for (const pid_t pid : child_processes()) {
     const bool is_rank = std::any_of(ranks_.begin(), ranks_.end(),
                                      [&](const Rank& rank) { return rank.pid == pid; });
-    if (!is_rank && pid != guard_.pid() && !is_guard(pid)) result.push_back(pid);
+    if (!is_rank && pid != guard_.pid() && !is_guard(pid) && !bystanders_.contains(pid)) {
+      result.push_back(pid);
+    }
   }
   return result;
 }
