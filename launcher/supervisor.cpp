@@ -98,6 +98,7 @@ JobResult Supervisor::run() {
   while (look_for_the_end(), !over_) {
     loop_.wait(next_deadline());
     output_.flush_partial_lines();
+    if (stdin_) stdin_->look_again();
     pass_deadlines();
   }
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -381,7 +382,8 @@ void Supervisor::look_for_the_end() {
 
 std::optional<Clock::time_point> Supervisor::next_deadline() const {
   std::optional<Clock::time_point> first;
-  for (const auto& deadline : {phase_deadline_, timeout_, output_.deadline()}) {
+  const auto input = stdin_ ? stdin_->deadline() : std::nullopt;
+  for (const auto& deadline : {phase_deadline_, timeout_, output_.deadline(), input}) {
     if (deadline && (!first || *deadline < *first)) first = deadline;
   }
   return first;
