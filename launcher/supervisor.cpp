@@ -314,6 +314,8 @@ void Supervisor::signal_groups(int signal) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     if (rank.pid <= 0 || rank.group_gone) continue;
+    // It may have joined another group.
+    if (!result_.ranks[i].ended && getpgid(rank.pid) != rank.pid) kill(rank.pid, signal);
     if (kill(-rank.pid, signal) != 0 && errno == ESRCH && result_.ranks[i].ended) {
       rank.group_gone = true;
       guard_.remove_group(rank.pid);

@@ -95,6 +95,15 @@ TEST_F(LaunchCleanupTest, SigtermStopsTheJob) {
   expect_all_ended(outcome, 2);
 }
 
+TEST_F(LaunchCleanupTest, ARankThatLeftItsProcessGroupIsStoppedToo) {
+  Subprocess job(act({"-n", "1"}, {"leave-group"}));
+  ASSERT_TRUE(job.wait_for_output("[0] pid rank"));
+  job.send_signal(SIGTERM);
+  const Outcome outcome = job.wait();
+  EXPECT_EQ(outcome.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(outcome.err, HasSubstr("stopped by glaunch: rank 0 (SIGTERM)"));
+}
+
 TEST_F(LaunchCleanupTest, CtrlCIs130) {
   Subprocess job(act({"-n", "2"}, {"wait"}));
   ASSERT_TRUE(job.wait_for_output("[0] pid rank"));
