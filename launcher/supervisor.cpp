@@ -55,6 +55,17 @@ int open_signal_fd(const std::vector<int>& forwarded) {
   return fd;
 }
 
+// Stops this process until it is continued, as Ctrl-Z does: not at all where nobody could continue
+// it, because no shell is there.
+void stop_here() {
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTSTP);
+  raise(SIGTSTP);
+  sigprocmask(SIG_UNBLOCK, &stop, nullptr);
+  sigprocmask(SIG_BLOCK, &stop, nullptr);
+}
+
 }  // namespace
 
 Supervisor::Supervisor(const Options& options, const Plan& plan, const Environment& environment)
@@ -205,7 +216,8 @@ void Supervisor::take_signal(const signalfd_siginfo& info) {
       return;
     case SIGTSTP:
       signal_groups(SIGSTOP);
-      raise(SIGSTOP);
+      stop_here();
+      signal_groups(SIGCONT);
       return;
     case SIGCONT:
       signal_groups(SIGCONT);

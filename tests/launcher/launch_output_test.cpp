@@ -196,5 +196,29 @@ TEST_F(LaunchOutputTest, WhatIsTypedDoesNotStopALauncherInTheBackground) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+TEST_F(LaunchOutputTest, CtrlZStopsNoLauncherThatNobodyCouldContinue) {
+  const std::string actor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/launch_actor";
+  int terminal = -1;
+  const pid_t job = forkpty(&terminal, nullptr, nullptr, nullptr);
+  ASSERT_GE(job, 0);
+  if (job == 0) {
+    execl(GANTRY_TEST_GLAUNCH, "glaunch", "--cpu-only", "-n", "1", actor.c_str(), "wait", nullptr);
+    _exit(127);
+  }
+  std::string shown;
+  char byte = 0;
+  while (!shown.ends_with('\n') && read(terminal, &byte, 1) == 1) shown += byte;
+  ASSERT_THAT(shown, HasSubstr("pid rank"));
+  ASSERT_EQ(write(terminal, "\x1a", 1), 1);
+  // The terminal shows what it has sent a signal for.
+  while (!shown.ends_with("^Z") && read(terminal, &byte, 1) == 1) shown += byte;
+  kill(job, SIGTERM);
+  int status = 0;
+  ASSERT_EQ(waitpid(job, &status, WUNTRACED), job);
+  EXPECT_FALSE(WIFSTOPPED(status));
+  if (WIFSTOPPED(status)) kill(job, SIGKILL);
+  close(terminal);
+}
+
 }  // namespace
 }  // namespace gantry::testing
