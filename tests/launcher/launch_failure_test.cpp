@@ -143,6 +143,18 @@ TEST_F(LaunchFailureTest, ProgramsThatCannotStart) {
   EXPECT_TRUE(scratch_is_clean());
 }
 
+TEST_F(LaunchFailureTest, AnEmptyEntryOfPathIsTheCurrentDirectory) {
+  std::ofstream(path("tool")) << "#!/bin/sh\necho found\n";
+  std::filesystem::permissions(path("tool"), std::filesystem::perms::owner_all);
+  for (const char* directories : {":/nowhere", "/nowhere::/nowhere", "/nowhere:", ""}) {
+    Command command = launch({});
+    command.argv = {"/bin/sh", "-c",
+                    "cd " + directory_ + " && PATH=" + directories + " exec " +
+                        GANTRY_TEST_GLAUNCH + " --cpu-only -n 1 tool"};
+    EXPECT_EQ(run_command(std::move(command)).out, "[0] found\n") << directories;
+  }
+}
+
 TEST_F(LaunchFailureTest, OwnErrorsAre125) {
   const Outcome log = run_command(launch({"--log-dir", "/proc/none", "true"}));
   EXPECT_EQ(log.exit_code, 125);
