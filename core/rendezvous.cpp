@@ -101,7 +101,7 @@ class StoreClient::Impl {
   }
 
   ~Impl() {
-    if (connected_.load()) {
+    if (is_mine() && connected_.load()) {
       const std::string message = Writer(Message::goodbye, 0).finish();
       send_all(message, deadline_after(milliseconds(200)));
     }
@@ -109,6 +109,11 @@ class StoreClient::Impl {
   }
 
   void close_down() noexcept {
+    if (!is_mine()) {
+      // The connection is the parent's, and so is the thread.
+      if (thread_.joinable()) thread_.detach();
+      return;
+    }
     stop_.store(true);
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = write(wake_.get(), &one, sizeof one);
@@ -119,6 +124,12 @@ class StoreClient::Impl {
   // Sends a request and waits for its answer, of which the kind is ok or missing.
   std::string call(const char* op, std::string_view what, Writer&& request, std::uint64_t id,
                    milliseconds timeout, bool waits, Message* kind) {
+    if (!is_mine()) {
+      throw ForkError(
+          fmt::format("Store::{}: the process that connected was expected, but got a child of its "
+                      "fork; it needs a StoreClient of its own",
+                      op));
+    }
     const auto deadline = deadline_after(timeout);
     Pending pending;
     {
@@ -128,14 +139,17 @@ class StoreClient::Impl {
     }
     const std::string message = std::move(request).finish();
     // A request that does not leave within its time is as lost as one without an answer.
-    const bool sent = send_all(message, std::max(deadline, deadline_after(options_.call_timeout)));
+    const auto leaves_by = std::max(deadline, deadline_after(options_.call_timeout));
+    const bool sent = send_all(message, leaves_by);
     std::unique_lock lock(mutex_);
     const bool answered = sent && arrived_.wait_until(lock, deadline, [&] {
       return pending.done || !connected_.load();
     });
     pending_.erase(id);
     if (!pending.done) {
-      if (!connected_.load()) throw gone(op);
+      // A broken connection, of which the thread that receives may not have heard yet.
+      const bool broke = !sent && Clock::now() < leaves_by;
+      if (broke || !connected_.load()) throw gone(op);
       lock.unlock();
       if (!answered && waits)
         send_all(Writer(Message::cancel, id).finish(), deadline_after(milliseconds(1000)));
@@ -193,6 +207,9 @@ class StoreClient::Impl {
         "Store::{}: the job's store at {} is gone: the process that served it has ended", op,
         address_.str()));
   }
+
+  // False in a child of a fork, where a word of ours would be taken for the parent's.
+  bool is_mine() const noexcept { return getpid() == owner_; }
 
   // One attempt to connect and be let in; false if it is worth another.
   bool try_introduce(Clock::time_point deadline) {
@@ -292,6 +309,7 @@ class StoreClient::Impl {
     lost_rank_.store(lost_ranks_.front());
   }
 
+  const pid_t owner_ = getpid();
   StoreClientOptions options_;
   store::Address address_;
   Descriptor fd_;

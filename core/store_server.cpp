@@ -9,10 +9,12 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <climits>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -41,6 +43,7 @@ constexpr std::uint64_t kFirstClient = 2;
 constexpr std::size_t kMaxClients = 4096;
 constexpr std::size_t kMaxUnsentBytes = std::size_t{256} << 20;
 constexpr int kMaxRank = 1 << 20;
+constexpr int kRetryMs = 50;
 
 struct Client {
   Descriptor fd;
@@ -81,6 +84,10 @@ class StoreServer::Impl {
   }
 
   ~Impl() {
+    if (getpid() != owner_) {  // a child of a fork: all of this is the parent's
+      thread_.detach();
+      return;
+    }
     {
       const std::lock_guard lock(mutex_);
       stop_ = true;
@@ -118,7 +125,8 @@ class StoreServer::Impl {
   void run() {
     std::array<epoll_event, 64> events;
     for (;;) {
-      const int count = epoll_wait(poll_.get(), events.data(), events.size(), -1);
+      const int patience_ms = listens_again_ ? kRetryMs : -1;
+      const int count = epoll_wait(poll_.get(), events.data(), events.size(), patience_ms);
       for (int i = 0; i < count; ++i) {
         const std::uint64_t tag = events[i].data.u64;
         if (tag == kListener) {
@@ -131,6 +139,7 @@ class StoreServer::Impl {
         }
       }
       drop_dead_clients();
+      if (listens_again_ && std::chrono::steady_clock::now() >= *listens_again_) listen_again();
     }
   }
 
@@ -156,6 +165,8 @@ class StoreServer::Impl {
       if (fd < 0) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno == EAGAIN) return;
+        // Descriptors may be free again without that any client leaves.
+        listens_again_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(kRetryMs);
         break;
       }
       const std::uint64_t serial = next_serial_++;
@@ -170,6 +181,12 @@ class StoreServer::Impl {
     // Full, or out of descriptors: look again when somebody has left.
     watch(EPOLL_CTL_MOD, listener_.get(), kListener, 0);
     deaf_ = true;
+  }
+
+  void listen_again() {
+    deaf_ = false;
+    listens_again_.reset();
+    watch(EPOLL_CTL_MOD, listener_.get(), kListener, EPOLLIN);
   }
 
   // A bounded number of reads, so that one busy client cannot starve the rest.
@@ -440,13 +457,11 @@ class StoreServer::Impl {
       clients_.erase(found);
       if (rank >= 0) roll_.disconnect(rank);
       if (lost) declare_lost(rank);
-      if (deaf_) {
-        deaf_ = false;
-        watch(EPOLL_CTL_MOD, listener_.get(), kListener, EPOLLIN);
-      }
+      if (deaf_) listen_again();
     }
   }
 
+  const pid_t owner_ = getpid();
   store::Address address_;
   std::string token_;
   std::string text_;
@@ -460,6 +475,7 @@ class StoreServer::Impl {
   store::Table table_;
   std::uint64_t next_serial_ = kFirstClient;
   bool deaf_ = false;
+  std::optional<std::chrono::steady_clock::time_point> listens_again_;  // if it is deaf
 
   store::Roll roll_;
   mutable std::mutex mutex_;  // guards what follows

@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -66,10 +67,24 @@ AddrinfoList resolve(const Address& address, bool passive) {
   throw Error(fmt::format("store: cannot {} {}: {}", what, address.str(), std::strerror(code)));
 }
 
-// A socket file whose server is dead only stands in the way.
+// A socket file whose server is dead only stands in the way. Other files refuse connections, too.
 void remove_stale_socket(const Address& address) {
+  struct stat status {};
+  if (lstat(address.name.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
   const auto deadline = std::chrono::steady_clock::now();
   if (!connect_to(address, deadline)) unlink(address.name.c_str());
+}
+
+// While nobody listens at a port that the system also gives to connections, one that comes from
+// that very port meets itself: TCP opens it from both sides.
+bool is_connected_to_itself(int fd) {
+  sockaddr_storage here{};
+  sockaddr_storage there{};
+  socklen_t here_length = sizeof here;
+  socklen_t there_length = sizeof there;
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_length) == 0 &&
+         getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_length) == 0 &&
+         here_length == there_length && std::memcmp(&here, &there, here_length) == 0;
 }
 
 }  // namespace
@@ -203,6 +218,7 @@ std::optional<Descriptor> connect_to(const Address& address,
       getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &code, &length);
       if (code != 0) continue;
     }
+    if (is_connected_to_itself(fd.get())) continue;
     send_small_messages_at_once(fd.get(), address);
     return fd;
   }

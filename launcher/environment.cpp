@@ -93,7 +93,11 @@ std::string describe_environment(const Environment& current, bool json) {
     if (set_by_glaunch) continue;
     add(variable.name, fmt::format("{}; {}", variable.meaning, variable.values), false);
   }
-  if (json) return nlohmann::ordered_json{{"schema", 1}, {"variables", list}}.dump(2) + "\n";
+  if (json) {
+    const nlohmann::ordered_json root{{"schema", 1}, {"variables", list}};
+    // A value may be bytes that are no UTF-8.
+    return root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  }
   return text +
          "\nRanks do not inherit another launcher's identity (PMIX_*, PMI_*, OMPI_COMM_WORLD_*, "
          "…);\neverything else passes through untouched.\n";

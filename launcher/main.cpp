@@ -66,7 +66,10 @@ int run_job(const Options& options, const Plan& plan, const Environment& environ
   for (const std::string& warning : plan.warnings) supervisor.message("warning: " + warning);
   const JobResult result = supervisor.run();
   for (const std::string& line : describe_failure(result)) supervisor.message(line);
-  if (report) *report << report_json(result, plan) << std::flush;
+  if (report && !(*report << report_json(result, plan) << std::flush)) {
+    supervisor.message(fmt::format("warning: --report: cannot write '{}': {}", *options.report,
+                                   std::strerror(errno)));
+  }
   supervisor.drain();
   return result.exit_code();
 }

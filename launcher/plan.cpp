@@ -43,15 +43,20 @@ void place(RankPlan& rank, const DeviceInventory& inventory) {
   rank.device_uuid = device.uuid;
   rank.device_bus_id = device.pci_bus_id;
   if (inventory.source != InventorySource::nvml) return;
-  // A process can use one MIG instance only; whole GPUs stay visible to all, so that they can be
-  // each other's peers.
-  if (device.uuid.starts_with("MIG-")) {
+  // A process can use one MIG instance only, and no GPU beside it; whole GPUs stay visible to all,
+  // so that they can be each other's peers.
+  const auto is_instance = [](const InventoryDevice& one) { return one.uuid.starts_with("MIG-"); };
+  if (is_instance(device)) {
     rank.device = 0;
     rank.visible_devices = device.uuid;
     return;
   }
   std::vector<std::string_view> uuids;
-  for (const InventoryDevice& other : inventory.devices) uuids.push_back(other.uuid);
+  for (const InventoryDevice& other : inventory.devices) {
+    if (is_instance(other)) continue;
+    if (&other == &device) rank.device = static_cast<int>(uuids.size());
+    uuids.push_back(other.uuid);
+  }
   rank.visible_devices = fmt::format("{}", fmt::join(uuids, ","));
 }
 
@@ -150,7 +155,8 @@ std::string describe_plan(const Plan& plan, const Environment& inherited, bool j
     }
     root["unset"] = unset;
     root["warnings"] = plan.warnings;
-    return root.dump(2) + "\n";
+    // A program's name and arguments may be bytes that are no UTF-8.
+    return root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   }
   std::string text = fmt::format("{} ranks on {}, devices: {}\ncommand: {}\n", plan.ranks.size(),
                                  plan.host, name(plan.source), fmt::join(plan.command, " "));

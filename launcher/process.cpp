@@ -128,7 +128,7 @@ std::variant<std::string, ExecFailure> find_program(const std::string& program,
     return program;
   }
   bool forbidden = false;
-  std::istringstream directories(path);
+  std::istringstream directories(path + ':');  // or an empty last one would not be seen
   for (std::string directory; std::getline(directories, directory, ':');) {
     const std::string candidate = (directory.empty() ? "." : directory) + "/" + program;
     if (is_executable_file(candidate)) return candidate;

@@ -5,18 +5,26 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <system_error>
 #include <utility>
 
 namespace gantry::launcher {
+namespace {
+
+constexpr auto kLookPeriod = std::chrono::milliseconds(500);
+
+// In the background, reading would stop glaunch, and what is typed is for somebody else.
+bool in_foreground() { return tcgetpgrp(STDIN_FILENO) == getpgrp(); }
+
+}  // namespace
 
 StdinRelay::StdinRelay(EventLoop& loop) : loop_(loop) {
   if (isatty(STDIN_FILENO) == 0) {
     source_ = STDIN_FILENO;
     return;
   }
-  // In the background, reading would stop glaunch: the rank gets no input then.
-  if (tcgetpgrp(STDIN_FILENO) != getpgrp()) return;
+  if (!in_foreground()) return;  // the rank gets no input then
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
     throw std::system_error(errno, std::generic_category(), "pipe2");
@@ -38,7 +46,18 @@ void StdinRelay::handed_over() {
   owns_source_ = false;
 }
 
+void StdinRelay::look_again() {
+  if (!look_again_ || Clock::now() < *look_again_) return;
+  look_again_.reset();
+  if (sink_ >= 0) loop_.watch_input(STDIN_FILENO, [this] { read_terminal(); });
+}
+
 void StdinRelay::read_terminal() {
+  if (!in_foreground()) {
+    loop_.forget(STDIN_FILENO);
+    look_again_ = Clock::now() + kLookPeriod;
+    return;
+  }
   std::array<char, 4096> chunk;
   const ssize_t got = read(STDIN_FILENO, chunk.data(), chunk.size());
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "launcher/event_loop.hpp"
@@ -22,6 +23,10 @@ class StdinRelay {
   [[nodiscard]] int source() const { return source_; }
   /// Closes the pipe's read end in this process, once the rank has it.
   void handed_over();
+  /// When look_again() must be called next; none: it need not.
+  [[nodiscard]] std::optional<Clock::time_point> deadline() const { return look_again_; }
+  /// Reads again once glaunch is back in the foreground of its terminal.
+  void look_again();
 
  private:
   void read_terminal();
@@ -33,6 +38,7 @@ class StdinRelay {
   int sink_ = -1;  // write end of the pipe; -1: no relay
   bool owns_source_ = false;
   std::string waiting_;
+  std::optional<Clock::time_point> look_again_;
 };
 
 }  // namespace gantry::launcher

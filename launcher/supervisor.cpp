@@ -55,6 +55,17 @@ int open_signal_fd(const std::vector<int>& forwarded) {
   return fd;
 }
 
+// Stops this process until it is continued, as Ctrl-Z does: not at all where nobody could continue
+// it, because no shell is there.
+void stop_here() {
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTSTP);
+  raise(SIGTSTP);
+  sigprocmask(SIG_UNBLOCK, &stop, nullptr);
+  sigprocmask(SIG_BLOCK, &stop, nullptr);
+}
+
 }  // namespace
 
 Supervisor::Supervisor(const Options& options, const Plan& plan, const Environment& environment)
@@ -72,6 +83,7 @@ Supervisor::Supervisor(const Options& options, const Plan& plan, const Environme
       oom_kills_at_start_(oom_kills()) {
   // Orphans of the ranks become this process's children, wherever they went.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
+  for (const pid_t pid : child_processes()) bystanders_.insert(pid);
   loop_.watch_input(signal_fd_, [this] { take_signals(); });
 }
 
@@ -97,6 +109,7 @@ JobResult Supervisor::run() {
   while (look_for_the_end(), !over_) {
     loop_.wait(next_deadline());
     output_.flush_partial_lines();
+    if (stdin_) stdin_->look_again();
     pass_deadlines();
   }
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -203,7 +216,8 @@ void Supervisor::take_signal(const signalfd_siginfo& info) {
       return;
     case SIGTSTP:
       signal_groups(SIGSTOP);
-      raise(SIGSTOP);
+      stop_here();
+      signal_groups(SIGCONT);
       return;
     case SIGCONT:
       signal_groups(SIGCONT);
@@ -235,6 +249,7 @@ void Supervisor::reap() {
   int status = 0;
   for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
     children_changed_ = true;
+    bystanders_.erase(pid);
     signalled_orphans_.erase(pid);
     if (pid == guard_.pid()) {
       guard_.mark_reaped();
@@ -311,6 +326,8 @@ void Supervisor::signal_groups(int signal) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     if (rank.pid <= 0 || rank.group_gone) continue;
+    // It may have joined another group.
+    if (!result_.ranks[i].ended && getpgid(rank.pid) != rank.pid) kill(rank.pid, signal);
     if (kill(-rank.pid, signal) != 0 && errno == ESRCH && result_.ranks[i].ended) {
       rank.group_gone = true;
       guard_.remove_group(rank.pid);
@@ -324,7 +341,9 @@ std::vector<pid_t> Supervisor::orphans() const {
   for (const pid_t pid : child_processes()) {
     const bool is_rank = std::any_of(ranks_.begin(), ranks_.end(),
                                      [&](const Rank& rank) { return rank.pid == pid; });
-    if (!is_rank && pid != guard_.pid() && !is_guard(pid)) result.push_back(pid);
+    if (!is_rank && pid != guard_.pid() && !is_guard(pid) && !bystanders_.contains(pid)) {
+      result.push_back(pid);
+    }
   }
   return result;
 }
@@ -377,7 +396,8 @@ void Supervisor::look_for_the_end() {
 
 std::optional<Clock::time_point> Supervisor::next_deadline() const {
   std::optional<Clock::time_point> first;
-  for (const auto& deadline : {phase_deadline_, timeout_, output_.deadline()}) {
+  const auto input = stdin_ ? stdin_->deadline() : std::nullopt;
+  for (const auto& deadline : {phase_deadline_, timeout_, output_.deadline(), input}) {
     if (deadline && (!first || *deadline < *first)) first = deadline;
   }
   return first;

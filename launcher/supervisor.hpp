@@ -87,6 +87,7 @@ class Supervisor {
   std::optional<Clock::time_point> timeout_;
   Clock::time_point start_;
   std::optional<std::int64_t> oom_kills_at_start_;
+  std::set<pid_t> bystanders_;  // children from before the job, of a shell that became glaunch
   std::set<pid_t> signalled_orphans_;
   int last_signal_ = 0;
   int running_ = 0;

@@ -42,7 +42,7 @@ void AsyncAllocator::deallocate(Block& block) noexcept {
 }
 
 void AsyncAllocator::record_stream(const Block& block, const Stream& stream) {
-  if (block.handle == nullptr) return;
+  if (block.handle == nullptr || in_bad_fork()) return;
   pool(block.device.index).record_stream(*static_cast<AsyncBlock*>(block.handle), stream);
 }
 

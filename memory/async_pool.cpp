@@ -96,6 +96,7 @@ AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream) {
   block.requested = bytes;
   block.live = true;
   const std::size_t size = block_bytes(bytes);
+  promised_ -= size;
   const bool small = is_small(size);
   increase(stats_.allocation, small, 1);
   increase(stats_.active, small, 1);
@@ -105,20 +106,39 @@ AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream) {
   return block;
 }
 
-bool AsyncPool::fits_limit(std::size_t bytes) {
+bool AsyncPool::promise(std::size_t bytes) {
   const std::size_t limit = limit_.load(std::memory_order_relaxed);
   if (bytes > limit) return false;
   const std::lock_guard lock(mutex_);
-  return static_cast<std::size_t>(stats_.active_bytes.all.current) <= limit - bytes;
+  const std::size_t used = static_cast<std::size_t>(stats_.active_bytes.all.current) + promised_;
+  if (used > limit - bytes) return false;
+  promised_ += bytes;
+  return true;
 }
 
-// nullptr if there is none, after all that could be given back was.
+void AsyncPool::take_back_promise(std::size_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  promised_ -= bytes;
+}
+
+// nullptr if there is none, after all that could be given back was; else its size is promised.
 void* AsyncPool::find_memory(std::size_t bytes, NativeStream stream) {
   const std::size_t size = block_bytes(bytes);
   retry_deferred();
   // Past the device's size nothing that is freed helps, and the driver need not see odd numbers.
   if (size > total_) return nullptr;
-  if (!fits_limit(size) && !(settle_deferred() && fits_limit(size))) return nullptr;
+  if (!promise(size) && !(settle_deferred() && promise(size))) return nullptr;
+  try {
+    if (void* data = ask_driver(bytes, stream)) return data;
+  } catch (...) {
+    take_back_promise(size);
+    throw;
+  }
+  take_back_promise(size);
+  return nullptr;
+}
+
+void* AsyncPool::ask_driver(std::size_t bytes, NativeStream stream) {
   if (void* data = driver().allocate_async(stream, bytes)) return data;
   {
     const std::lock_guard lock(mutex_);

@@ -70,7 +70,11 @@ class AsyncPool {
   [[nodiscard]] AsyncBlock& take_blank();
   void give_blank(AsyncBlock& block) noexcept;
   [[nodiscard]] void* find_memory(std::size_t bytes, NativeStream stream);
-  [[nodiscard]] bool fits_limit(std::size_t bytes);
+  [[nodiscard]] void* ask_driver(std::size_t bytes, NativeStream stream);
+  /// Notes that `bytes` are asked for, so that others keep within the limit meanwhile; false if it
+  /// does not allow them.
+  [[nodiscard]] bool promise(std::size_t bytes);
+  void take_back_promise(std::size_t bytes) noexcept;
   [[noreturn]] void throw_shortage(std::size_t bytes);
   /// Frees a block that only its own stream uses, while that lives; false if it could not.
   [[nodiscard]] bool free_on_own_stream(AsyncBlock& block) noexcept;
@@ -94,6 +98,7 @@ class AsyncPool {
   AsyncBlock* deferred_ = nullptr;  ///< freed by their owners, not by the driver
   std::optional<NativeStream> free_stream_;
   Stats stats_;
+  std::size_t promised_ = 0;  ///< of requests under way, which the statistics do not have yet
 };
 
 }  // namespace gantry::memory

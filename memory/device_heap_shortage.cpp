@@ -29,6 +29,7 @@ namespace gantry::memory {
 //   8. waiting on the host, oldest use first, until enough is there;
 //   9. an OutOfMemoryError.
 // The lock is not held while waiting: the work may depend on threads that allocate.
+// Nobody can wait for a stream that is being captured: what it uses stays where it is.
 HeapBlock& DeviceHeap::find_memory(HeapLock& lock, const Request& request) {
   if (HeapBlock* block = accept(request.arena, request.bytes,
                                 request.arena.free.take_ordered(request.bytes, request.stream))) {
@@ -158,7 +159,9 @@ void DeviceHeap::wait_for_all(HeapLock& lock) {
   }
   lock.unlock();
   try {
-    for (const StreamUse& use : uses) use.clock->wait_for(use.mark);
+    for (const StreamUse& use : uses) {
+      if (use.clock->can_wait_for(use.mark)) use.clock->wait_for(use.mark);
+    }
   } catch (...) {
     lock.lock();
     throw;

@@ -83,7 +83,8 @@ bool FreeBlocks::poll() noexcept {
 
 StreamBlocks* FreeBlocks::unsettled() const noexcept {
   for (const auto& stream : streams_) {
-    if (stream != nullptr && !stream->free.empty()) return stream.get();
+    if (stream == nullptr || stream->free.empty()) continue;
+    if (stream->clock.can_wait_for(stream->earliest)) return stream.get();
   }
   return nullptr;
 }

@@ -82,7 +82,7 @@ class FreeBlocks {
   bool settle() noexcept;
   /// As settle(), after asking the streams how far they are.
   bool poll() noexcept;
-  /// A stream whose free blocks wait for it, nullptr if there is none.
+  /// A stream whose free blocks wait for it, nullptr if there is none that the host can wait for.
   [[nodiscard]] StreamBlocks* unsettled() const noexcept;
   /// Adds the last mark of every stream whose free blocks wait for it.
   void list(std::vector<StreamUse>& uses) const;

@@ -59,7 +59,9 @@ void PendingBlocks::poll() noexcept {
 
 StreamUse PendingBlocks::oldest() const noexcept {
   for (const Queue& queue : queues_) {
-    if (queue.oldest != nullptr) return queue.oldest->uses.back();
+    if (queue.oldest == nullptr) continue;
+    const StreamUse use = queue.oldest->uses.back();
+    if (use.clock->can_wait_for(use.mark)) return use;
   }
   return {};
 }

@@ -32,7 +32,7 @@ class PendingBlocks {
   }
   /// Asks the streams that are waited for how far they are.
   void poll() noexcept;
-  /// A use that is waited for; its clock is nullptr if there is none.
+  /// A use that is waited for; its clock is nullptr if there is none that the host can wait for.
   [[nodiscard]] StreamUse oldest() const noexcept;
   /// Adds the last use of every stream that is waited for.
   void list(std::vector<StreamUse>& uses) const;

@@ -52,16 +52,18 @@ class PinnedAllocator final : public Allocator {
     block = {};
   }
   void record_stream(const Block& block, const Stream& stream) override {
-    if (block.handle != nullptr) {
+    if (block.handle != nullptr && !in_bad_fork()) {
       heap_.record_stream(*static_cast<PinnedBlock*>(block.handle), stream);
     }
   }
   void record_use(const Block& block, const Stream& stream) override {
-    if (block.handle != nullptr) {
+    if (block.handle != nullptr && !in_bad_fork()) {
       heap_.record_use(*static_cast<PinnedBlock*>(block.handle), stream);
     }
   }
-  void empty_cache(Device /*device*/) override { heap_.empty_cache(); }
+  void empty_cache(Device /*device*/) override {
+    if (!in_bad_fork()) heap_.empty_cache();
+  }
   [[nodiscard]] std::string name() const override { return "pinned"; }
 
   [[nodiscard]] PinnedHeap& heap() { return heap_; }

@@ -286,27 +286,41 @@ void PinnedHeap::insert(PinnedBlock& block) noexcept {
   shelves_[block.segment->shelf].free.insert(block);
 }
 
-std::vector<PinnedHeap::Ticket> PinnedHeap::tickets(bool of_tails) {
-  std::vector<Ticket> result;
-  const std::lock_guard lock(mutex_);
-  for (const Queue& queue : queues_) {
-    const PinnedBlock* block = of_tails ? queue.tail : queue.head;
-    if (queue.head != nullptr) result.push_back({queue.clock, block->uses.back().mark});
-  }
-  return result;
-}
-
 void PinnedHeap::poll() {
-  for (const Ticket& ticket : tickets(false)) ticket.clock->poll(ticket.mark);
+  std::vector<StreamUse> heads;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Queue& queue : queues_) {
+      if (queue.head != nullptr) heads.push_back(queue.head->uses.back());
+    }
+  }
+  for (const StreamUse& use : heads) use.clock->poll(use.mark);
 }
 
+// Waits for all uses of the blocks that wait now, but not for those that others free meanwhile:
+// with them busy, that would never end.
 void PinnedHeap::wait() {
-  // Blocks may move on to other queues, so it is asked again until nothing waits that waited.
-  for (std::vector<Ticket> open = tickets(true); !open.empty(); open = tickets(true)) {
-    for (const Ticket& ticket : open) ticket.clock->wait_for(ticket.mark);
+  std::vector<StreamUse> last;
+  {
     const std::lock_guard lock(mutex_);
-    settle();
+    for (const Queue& queue : queues_) {
+      for (const PinnedBlock* block = queue.head; block != nullptr; block = block->next_waiting) {
+        for (const StreamUse& use : block->uses) {
+          const auto known = std::ranges::find(last, use.clock, &StreamUse::clock);
+          if (known == last.end()) {
+            last.push_back(use);
+          } else {
+            known->mark = std::max(known->mark, use.mark);
+          }
+        }
+      }
+    }
   }
+  for (const StreamUse& use : last) {
+    if (use.clock->can_wait_for(use.mark)) use.clock->wait_for(use.mark);
+  }
+  const std::lock_guard lock(mutex_);
+  settle();
 }
 
 void PinnedHeap::empty_cache() {

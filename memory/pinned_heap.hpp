@@ -66,10 +66,6 @@ class PinnedHeap {
     PinnedBlock* head = nullptr;
     PinnedBlock* tail = nullptr;
   };
-  struct Ticket {
-    StreamClock* clock = nullptr;
-    std::uint64_t mark = 0;
-  };
   enum class Reach : std::uint8_t { own_node, everywhere };
 
   void note(PinnedBlock& block, StreamClock& clock, std::uint64_t mark);
@@ -78,8 +74,6 @@ class PinnedHeap {
   [[nodiscard]] PinnedBlock* try_take(std::size_t bytes, std::size_t shelf, Reach reach);
   [[nodiscard]] PinnedBlock* grow(std::size_t bytes, std::size_t shelf, std::size_t segment_bytes);
   [[nodiscard]] std::size_t segment_bytes_for(std::size_t size);
-  /// Last marks of the queues' heads, or of their tails.
-  [[nodiscard]] std::vector<Ticket> tickets(bool of_tails);
   void poll();
   void wait();
   void give_back_segments();

@@ -1,5 +1,7 @@
 #include "streams/exported_events.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <deque>
 #include <mutex>
 
@@ -11,11 +13,14 @@ struct Kept {
   std::mutex mutex;
   std::deque<NativeEvent> events;  // oldest first
 
-  // With the mutex held.
-  bool destroy_oldest() {
-    if (events.empty() || !driver().event_reached(events.front())) return false;
-    driver().destroy_event(events.front());
-    events.pop_front();
+  // The oldest that is reached, of the `count` oldest. With the mutex held.
+  bool destroy_oldest(std::size_t count) {
+    const auto end = events.begin() + static_cast<std::ptrdiff_t>(count);
+    const auto oldest = std::find_if(
+        events.begin(), end, [](NativeEvent event) { return driver().event_reached(event); });
+    if (oldest == end) return false;
+    driver().destroy_event(*oldest);
+    events.erase(oldest);
     return true;
   }
 };
@@ -32,7 +37,7 @@ void ExportedEvents::keep(NativeEvent event) noexcept {
     Kept& all = kept();
     const std::lock_guard lock(all.mutex);
     all.events.push_back(event);
-    if (all.events.size() > kKept) (void)all.destroy_oldest();
+    if (all.events.size() > kKept) (void)all.destroy_oldest(all.events.size() - kKept);
   } catch (...) {
     // Without memory for the list, or a driver, the event stays until the process ends.
   }
@@ -41,7 +46,7 @@ void ExportedEvents::keep(NativeEvent event) noexcept {
 bool ExportedEvents::give_up_oldest() {
   Kept& all = kept();
   const std::lock_guard lock(all.mutex);
-  return all.destroy_oldest();
+  return all.destroy_oldest(all.events.size());
 }
 
 }  // namespace gantry

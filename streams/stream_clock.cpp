@@ -188,6 +188,17 @@ std::shared_ptr<StreamClock::Flight> StreamClock::flight_for(std::uint64_t mark)
   return launch();
 }
 
+bool StreamClock::can_wait_for(std::uint64_t mark) noexcept {
+  if (mark <= completed()) return true;
+  try {
+    const std::lock_guard lock(mutex_);
+    const auto covers = [mark](const auto& flight) { return flight->mark.mark >= mark; };
+    return std::ranges::any_of(flights_, covers) || is_external_ || is_retired() || !is_capturing();
+  } catch (...) {
+    return true;  // wait_for() tells why
+  }
+}
+
 void StreamClock::wait_for(std::uint64_t mark) {
   if (mark <= completed()) return;
   const std::shared_ptr<Flight> flight = flight_for(mark);

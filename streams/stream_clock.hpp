@@ -131,6 +131,8 @@ class StreamClock {
   /// `wanted` is neither reached nor under way, at most one at a time. Never blocks on the device,
   /// raises nobody's errors, and does nothing on a captured stream.
   bool poll(std::uint64_t wanted = UINT64_MAX) noexcept;
+  /// False if wait_for(mark) would throw because the stream is being captured.
+  [[nodiscard]] bool can_wait_for(std::uint64_t mark) noexcept;
   /// Blocks the host until `mark`, a number handed out before, is reached.
   /// Throws: CudaError of a failed stream, or if the stream is being captured; IndexError of a
   /// kernel, with `mark` completed.

@@ -29,9 +29,17 @@ void* StreamPool::create(Lane& lane, int index, Identity identity) {
   const Driver::PriorityRange range = driver().priority_range(device_);
   const NativeStream made = driver().create_stream(
       device_, identity.priority == StreamPriority::high ? range.greatest : range.least);
-  identities_.insert_or_assign(made.handle, Known{identity});
+  Known& known = identities_[made.handle];
+  // The handle of a foreign stream that was destroyed.
+  if (known.identity.id != 0) retire(known.identity);
+  known = Known{identity};
   slot.store(made.handle, std::memory_order_release);
   return made.handle;
+}
+
+// Another stream has the handle now.
+void StreamPool::retire(const Identity& identity) {
+  if (StreamClock* clock = StreamClock::find(device_, identity.id)) clock->retire();
 }
 
 StreamPool::Identity StreamPool::identify(void* handle) {
@@ -53,9 +61,7 @@ StreamPool::Identity StreamPool::identify(void* handle) {
   const auto [entry, is_new] = identities_.try_emplace(handle);
   Known& known = entry->second;
   if (!is_new && known.native == native) return known.identity;
-  if (!is_new) {
-    if (StreamClock* clock = StreamClock::find(device_, known.identity.id)) clock->retire();
-  }
+  if (!is_new) retire(known.identity);
   known = {{next_external_id_++, StreamPriority::normal}, native};
   return known.identity;
 }

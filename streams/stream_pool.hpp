@@ -54,6 +54,7 @@ class StreamPool {
 
   explicit StreamPool(int device) : device_(device) {}
   void* create(Lane& lane, int index, Identity identity);
+  void retire(const Identity& identity);
 
   const int device_;
   std::array<Lane, 2> lanes_;

@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <future>
 #include <random>
 #include <thread>
@@ -229,6 +232,27 @@ TEST_P(StoreTest, RefusesBadKeysAndValues) {
   EXPECT_EQ(client->get(std::string(1024, 'k'), kLong), "fits");
 }
 
+TEST_P(StoreTest, AChildOfAForkTakesNothingFromItsParent) {
+  auto client = connect(0);
+  auto server = std::make_unique<StoreServer>(StoreServerOptions{.address = address()});
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const std::string text = error_text<ForkError>([&] { client->set("key", "child's"); });
+    client.reset();
+    server.reset();
+    _exit(text.find("got a child of its fork") != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  client->set("key", "parent's");
+  EXPECT_EQ(client->get("key", kLong), "parent's");
+  EXPECT_THAT(server_.connected_ranks(), ElementsAre(0));
+  StoreClient(server->address(), 1, kLong).set("still", "there");
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports, StoreTest, testing::Values("abstract", "path", "tcp"));
 
 TEST(StoreClientTest, WaitsForAServerThatComesLater) {
@@ -259,6 +283,43 @@ TEST(StoreClientTest, NoticesThatTheServerIsGone) {
   }
   EXPECT_THROW(client.set("key", "value"), PeerLostError);
   EXPECT_FALSE(client.connected());
+}
+
+TEST(StoreClientTest, TellsTheServersEndFromADeadline) {
+  const store::Address address = store::parse_address("unix:@" + unique_name("deaf"));
+  store::Address place = address;
+  const store::Descriptor listener = store::listen_at(place);
+  auto deaf = std::async(std::launch::async, [&] {
+    pollfd entry{listener.get(), POLLIN, 0};
+    poll(&entry, 1, 20'000);
+    store::Descriptor fd(accept(listener.get(), nullptr, nullptr));
+    char hello[4096];
+    EXPECT_GT(recv(fd.get(), hello, sizeof hello, 0), 0);
+    const std::string ok = store::Writer(store::Message::ok, 1).finish();
+    // What is sent here fails at once, as it does behind the end of a server, and unlike there
+    // nothing else tells the client.
+    shutdown(fd.get(), SHUT_RD);
+    send(fd.get(), ok.data(), ok.size(), MSG_NOSIGNAL);
+    return fd;
+  });
+  StoreClient client(address.str(), 0);
+  EXPECT_THAT(error_text<PeerLostError>([&] { client.set("key", "value"); }),
+              HasSubstr("is gone: the process that served it has ended"));
+  deaf.wait();
+}
+
+TEST(StoreClientTest, IsNotItsOwnServer) {
+  store::Address address = store::parse_address("tcp:127.0.0.1:0");
+  static_cast<void>(store::listen_at(address));  // picks a port, and leaves it
+  // Linux gives listeners ports of one parity and connections those of the other.
+  for (int parity = 0; parity < 2; ++parity) {
+    address.port ^= parity;
+    static_cast<void>(store::listen_at(address));
+    // Among many attempts is one from the very port that it goes to, and TCP connects that one.
+    for (int i = 0; i < 35'000; ++i) {
+      ASSERT_FALSE(store::connect_to(address, {})) << "in attempt " << i;
+    }
+  }
 }
 
 TEST(StoreClientTest, PresentsTheToken) {
@@ -296,6 +357,37 @@ TEST(StoreServerTest, ReplacesADeadServersSocketFileButNotALiveOnes) {
   StoreClient(address, 0).set("key", "value");
   EXPECT_THROW(StoreServer(StoreServerOptions{.address = address}), Error);
   EXPECT_EQ(StoreClient(address, 0).get("key", kLong), "value");
+}
+
+TEST(StoreServerTest, LeavesFilesAloneThatAreNoSockets) {
+  const std::string path = "/tmp/" + unique_name("file");
+  std::ofstream(path) << "precious";
+  EXPECT_THAT(
+      error_text<Error>([&] { StoreServer(StoreServerOptions{.address = "unix:" + path}); }),
+      HasSubstr("Address already in use"));
+  std::string text;
+  std::ifstream(path) >> text;
+  EXPECT_EQ(text, "precious");
+  unlink(path.c_str());
+}
+
+TEST(StoreServerTest, LetsClientsInAgainOnceThereAreDescriptors) {
+  StoreServer server(StoreServerOptions{.address = "unix:@" + unique_name("descriptors")});
+  StoreClient early(server.address(), 0);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  {
+    // Enough for one end of a connection.
+    const store::Descriptor next(dup(STDERR_FILENO));
+    const rlimit tight{static_cast<rlim_t>(next.get() + 1), before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
+  }
+  const auto refused = store::connect_to(store::parse_address(server.address()), {});
+  // The server looks around after some messages of one client, so it has seen the connection.
+  for (int i = 0; i < 50; ++i) early.set("key", "value");
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(StoreClient(server.address(), 1, kLong).get("key", kLong), "value");
 }
 
 class HostileClient {

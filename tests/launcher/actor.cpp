@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -185,6 +186,23 @@ int count_signal(const Arguments&) {
   return 0;
 }
 
+// Moves into the process group of a child.
+int leave_group(const Arguments&) {
+  std::array<int, 2> ready{};
+  if (pipe(ready.data()) != 0) return 1;
+  const pid_t child = fork();
+  if (child == 0) {
+    setpgid(0, 0);
+    close(ready[1]);
+    wait_forever();
+  }
+  close(ready[1]);
+  char byte = 0;
+  if (read(ready[0], &byte, 1) != 0 || setpgid(0, child) != 0) return 2;
+  say_pid("rank");
+  wait_forever();
+}
+
 int wait_for_end(const Arguments&) {
   meet("waiting");
   say_pid("rank");
@@ -216,6 +234,7 @@ const std::map<std::string, std::function<int(const Arguments&)>> kActs{
     {"lose-peer", lose_peer},
     {"count-signal", count_signal},
     {"survive-interrupt", survive_interrupt},
+    {"leave-group", leave_group},
     {"wait", wait_for_end},
 };
 

@@ -72,6 +72,18 @@ TEST_F(LaunchCleanupTest, WhatRanksLeaveBehindIsStopped) {
   EXPECT_TRUE(scratch_is_clean());
 }
 
+TEST_F(LaunchCleanupTest, WhatAShellStartedBeforeItBecameGlaunchGoesOn) {
+  Command command = launch({});
+  command.argv = {"sh", "-c",
+                  "sleep 1000 > /dev/null 2>&1 & echo pid bystander $!; exec " +
+                      std::string(GANTRY_TEST_GLAUNCH) + " --cpu-only -n 1 true"};
+  const Outcome outcome = run_command(std::move(command));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  const std::vector<int> bystanders = pids_in(outcome.out, "bystander");
+  ASSERT_THAT(bystanders, SizeIs(1)) << outcome.describe();
+  EXPECT_EQ(kill(bystanders[0], SIGKILL), 0) << "glaunch had ended it";
+}
+
 TEST_F(LaunchCleanupTest, SigtermStopsTheJob) {
   Subprocess job(act({"-n", "2"}, {"breed", "stay"}));
   wait_for_family(job, 2);
@@ -81,6 +93,15 @@ TEST_F(LaunchCleanupTest, SigtermStopsTheJob) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("glaunch: the job was stopped by SIGTERM"),
                                  HasSubstr("stopped by glaunch: ranks 0, 1 (SIGTERM)")));
   expect_all_ended(outcome, 2);
+}
+
+TEST_F(LaunchCleanupTest, ARankThatLeftItsProcessGroupIsStoppedToo) {
+  Subprocess job(act({"-n", "1"}, {"leave-group"}));
+  ASSERT_TRUE(job.wait_for_output("[0] pid rank"));
+  job.send_signal(SIGTERM);
+  const Outcome outcome = job.wait();
+  EXPECT_EQ(outcome.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(outcome.err, HasSubstr("stopped by glaunch: rank 0 (SIGTERM)"));
 }
 
 TEST_F(LaunchCleanupTest, CtrlCIs130) {

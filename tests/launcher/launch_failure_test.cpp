@@ -143,12 +143,28 @@ TEST_F(LaunchFailureTest, ProgramsThatCannotStart) {
   EXPECT_TRUE(scratch_is_clean());
 }
 
+TEST_F(LaunchFailureTest, AnEmptyEntryOfPathIsTheCurrentDirectory) {
+  std::ofstream(path("tool")) << "#!/bin/sh\necho found\n";
+  std::filesystem::permissions(path("tool"), std::filesystem::perms::owner_all);
+  for (const char* directories : {":/nowhere", "/nowhere::/nowhere", "/nowhere:", ""}) {
+    Command command = launch({});
+    command.argv = {"/bin/sh", "-c",
+                    "cd " + directory_ + " && PATH=" + directories + " exec " +
+                        GANTRY_TEST_GLAUNCH + " --cpu-only -n 1 tool"};
+    EXPECT_EQ(run_command(std::move(command)).out, "[0] found\n") << directories;
+  }
+}
+
 TEST_F(LaunchFailureTest, OwnErrorsAre125) {
   const Outcome log = run_command(launch({"--log-dir", "/proc/none", "true"}));
   EXPECT_EQ(log.exit_code, 125);
   const Outcome report = run_command(launch({"--report", "/proc/none/file", "true"}));
   EXPECT_EQ(report.exit_code, 125);
   EXPECT_THAT(report.err, HasSubstr("glaunch: --report: cannot write '/proc/none/file'"));
+  const Outcome full = run_command(launch({"--report", "/dev/full", "true"}));
+  EXPECT_EQ(full.exit_code, 0);
+  EXPECT_EQ(full.err,
+            "glaunch: warning: --report: cannot write '/dev/full': No space left on device\n");
   const Outcome prefix = run_command(launch({"--prefix", "{colour}", "true"}));
   EXPECT_EQ(prefix.exit_code, 125);
   EXPECT_THAT(prefix.err, HasSubstr("but got '{colour}'"));

@@ -1,6 +1,12 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
+#include <cstdio>
 #include <map>
 
 #include "tests/launcher/launch_fixture.hpp"
@@ -141,6 +147,77 @@ TEST_F(LaunchOutputTest, StdinGoesToRankZero) {
   Command none = act({"-n", "1", "--stdin", "none"}, {"echo-input"});
   none.input = "a\n";
   EXPECT_THAT(lines_of(run_command(none).out), ElementsAre("[0] end of input"));
+}
+
+// A shell whose job is glaunch, which it puts into the background. Ends with 0 if glaunch ends by
+// SIGTERM, and 1 if it is stopped.
+[[noreturn]] void be_a_shell(const char* actor) {
+  signal(SIGTTOU, SIG_IGN);
+  std::array<int, 2> said{};
+  if (pipe(said.data()) != 0) _exit(2);
+  const pid_t job = fork();
+  if (job == 0) {
+    setpgid(0, 0);
+    tcsetpgrp(STDIN_FILENO, getpid());
+    signal(SIGTTOU, SIG_DFL);
+    dup2(said[1], STDOUT_FILENO);
+    execl(GANTRY_TEST_GLAUNCH, "glaunch", "--cpu-only", "-n", "1", actor, "wait", nullptr);
+    _exit(127);
+  }
+  char byte = 0;
+  if (read(said[0], &byte, 1) != 1) _exit(3);
+  tcsetpgrp(STDIN_FILENO, getpgrp());
+  dprintf(STDOUT_FILENO, "job %d\n", job);
+  int status = 0;
+  waitpid(job, &status, WUNTRACED);
+  if (WIFSTOPPED(status)) {
+    kill(job, SIGKILL);
+    _exit(1);
+  }
+  _exit(WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGTERM ? 0 : 4);
+}
+
+TEST_F(LaunchOutputTest, WhatIsTypedDoesNotStopALauncherInTheBackground) {
+  const std::string actor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/launch_actor";
+  int terminal = -1;
+  const pid_t shell = forkpty(&terminal, nullptr, nullptr, nullptr);
+  ASSERT_GE(shell, 0);
+  if (shell == 0) be_a_shell(actor.c_str());
+  std::string shown;
+  char byte = 0;
+  while (!shown.ends_with('\n') && read(terminal, &byte, 1) == 1) shown += byte;
+  ASSERT_THAT(shown, ::testing::StartsWith("job "));
+  ASSERT_EQ(write(terminal, "ls\n", 3), 3);
+  kill(std::stoi(shown.substr(4)), SIGTERM);
+  int status = 0;
+  ASSERT_EQ(waitpid(shell, &status, 0), shell);
+  close(terminal);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST_F(LaunchOutputTest, CtrlZStopsNoLauncherThatNobodyCouldContinue) {
+  const std::string actor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/launch_actor";
+  int terminal = -1;
+  const pid_t job = forkpty(&terminal, nullptr, nullptr, nullptr);
+  ASSERT_GE(job, 0);
+  if (job == 0) {
+    execl(GANTRY_TEST_GLAUNCH, "glaunch", "--cpu-only", "-n", "1", actor.c_str(), "wait", nullptr);
+    _exit(127);
+  }
+  std::string shown;
+  char byte = 0;
+  while (!shown.ends_with('\n') && read(terminal, &byte, 1) == 1) shown += byte;
+  ASSERT_THAT(shown, HasSubstr("pid rank"));
+  ASSERT_EQ(write(terminal, "\x1a", 1), 1);
+  // The terminal shows what it has sent a signal for.
+  while (!shown.ends_with("^Z") && read(terminal, &byte, 1) == 1) shown += byte;
+  kill(job, SIGTERM);
+  int status = 0;
+  ASSERT_EQ(waitpid(job, &status, WUNTRACED), job);
+  EXPECT_FALSE(WIFSTOPPED(status));
+  if (WIFSTOPPED(status)) kill(job, SIGKILL);
+  close(terminal);
 }
 
 }  // namespace

@@ -106,6 +106,15 @@ TEST(LaunchPlanTest, AMigInstanceIsSeenByItsRankAlone) {
   EXPECT_EQ(plan.ranks[1].visible_devices, "MIG-b");
 }
 
+TEST(LaunchPlanTest, WholeGpusAreSeenWithoutTheMigInstancesBesideThem) {
+  const Plan plan = make_plan(options_for({}), gpus({"MIG-x", "GPU-b", "MIG-y", "GPU-c"}), {});
+  EXPECT_THAT(devices_of(plan), ElementsAre(0, 0, 0, 1));
+  EXPECT_EQ(plan.ranks[0].visible_devices, "MIG-x");
+  EXPECT_EQ(plan.ranks[1].visible_devices, "GPU-b,GPU-c");
+  EXPECT_EQ(plan.ranks[2].visible_devices, "MIG-y");
+  EXPECT_EQ(plan.ranks[3].visible_devices, "GPU-b,GPU-c");
+}
+
 TEST(LaunchPlanTest, TheEnvironmentIsExactlyTheContract) {
   const Plan plan = make_plan(options_for({}), gpus({"GPU-a", "GPU-b"}), {});
   const JobValues values{"job", "unix:@there", "9", "/tmp/x/rank", "1234"};
@@ -199,6 +208,17 @@ TEST(LaunchPlanTest, DryRunJsonEqualsTheGoldenFile) {
             "OMP_NUM_THREADS=4\n"
             "not inherited: PMIX_RANK\n"
             "warning: something\n");
+}
+
+TEST(LaunchPlanTest, JsonTakesAnyBytes) {
+  const Options options = parse_options({"-n", "1", "--cpu-only", "--", "caf\xe9"});
+  const auto plan = nlohmann::json::parse(
+      describe_plan(make_plan(options, simulated(0), {}), {{"PMIX_\xff", "0"}}, true));
+  EXPECT_EQ(plan["command"][0], "caf\ufffd");
+  EXPECT_EQ(plan["unset"][0], "PMIX_\ufffd");
+  const auto variables =
+      nlohmann::json::parse(describe_environment({{"GANTRY_RANK", "\xff"}}, true));
+  EXPECT_EQ(variables["variables"][0]["value"], "\ufffd");
 }
 
 TEST(LaunchOptionsTest, TheProgramsArgumentsAreItsOwn) {

@@ -5,9 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <functional>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -84,6 +87,45 @@ class AsyncAllocatorTest : public gantry::testing::DeviceTest {
     }
   }
 };
+
+// Holds back the first request until there is a second one, here or told of by `turned_away`.
+class CrowdedDriver : public FaultDriver {
+ public:
+  void* allocate_async(NativeStream stream, std::size_t bytes) override {
+    ++requests_;
+    while (requests_ < 2 && !turned_away) std::this_thread::yield();
+    return FaultDriver::allocate_async(stream, bytes);
+  }
+  std::atomic<bool> turned_away{false};
+
+ private:
+  std::atomic<int> requests_{0};
+};
+
+TEST_F(AsyncAllocatorTest, ThreadsTogetherStayBelowTheLimit) {
+  const auto total = static_cast<double>(device_properties(Device::cuda(0)).total_memory);
+  async().set_fraction((static_cast<double>(60 * kMib) + 0.5) / total, 0);
+  const Stream stream = Stream::current();
+  CrowdedDriver driver;
+  std::array<Buffer, 2> buffers;
+  std::vector<std::thread> threads;
+  for (Buffer& buffer : buffers) {
+    threads.emplace_back([&] {
+      try {
+        buffer = make(40 * kMib, stream);
+      } catch (const OutOfMemoryError&) {
+        driver.turned_away = true;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(driver.turned_away);
+  EXPECT_EQ(stats().active_bytes.all.current, static_cast<std::int64_t>(40 * kMib));
+  driver.turned_away = true;
+  for (Buffer& buffer : buffers) buffer.reset();
+  EXPECT_NO_THROW(static_cast<void>(make(60 * kMib, stream)));
+  stream.synchronize();
+}
 
 TEST_F(AsyncAllocatorTest, CountsBlocksAndBytes) {
   const Stats before = stats();

@@ -3,10 +3,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 #include <gantry/core/error.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 
+#include "memory/backends.hpp"
 #include "tests/memory/heap_fixture.hpp"
 
 namespace gantry::memory {
@@ -49,6 +53,50 @@ TEST_F(MemoryForkTest, ChildCannotAllocateAndItsFreesDoNothing) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
   EXPECT_EQ(allocated(), 2048u) << "the child changed its parent";
   memory::free(raw);
+}
+
+// Ends the calling process with 0 if `f` returns, and by a signal if that takes seconds.
+template <class F>
+[[noreturn]] void end_after(F&& f) {
+  alarm(5);
+  f();
+  _exit(0);
+}
+
+TEST_F(MemoryForkTest, ChildDoesNotWaitForLocksThatItsParentHeld) {
+  const Stream stream = Stream::current();
+  const Stream other = Stream::from_pool();
+  const auto async = make_allocator("async", {});
+  Allocator& host = pinned_allocator();
+  const Buffer pinned_buffer = pinned(1000);
+  const Buffer async_buffer(async->allocate(1000, stream));
+  std::atomic<bool> stop{false};
+  // Holds locks of both at many moments.
+  std::thread busy([&] {
+    while (!stop) {
+      for (int i = 0; i < 100; ++i) host.record_stream(pinned_buffer.block(), stream);
+      for (int i = 0; i < 100; ++i) async->record_stream(async_buffer.block(), stream);
+    }
+  });
+  bool ended_well = true;
+  for (int round = 0; round < 100 && ended_well; ++round) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      end_after([&] {
+        host.record_stream(pinned_buffer.block(), other);
+        host.record_use(pinned_buffer.block(), other);
+        host.empty_cache(Device::cpu());
+        async->record_stream(async_buffer.block(), other);
+      });
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ended_well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    EXPECT_TRUE(ended_well) << "round " << round << ": status " << status;
+  }
+  stop = true;
+  busy.join();
 }
 
 // Statics end after everything else; this one is part of every run of this binary.

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -47,6 +50,31 @@ TEST_F(PinnedAllocatorTest, GivesPageLockedMemoryOnTheCpu) {
   const Buffer plain(allocate_cpu(5000));
   EXPECT_FALSE(is_pinned(plain.data()));
   EXPECT_FALSE(is_pinned(nullptr));
+}
+
+TEST_F(PinnedAllocatorTest, EmptyCacheDoesNotWaitForWhatOthersFreeMeanwhile) {
+  const Stream stream = Stream::from_pool();
+  std::atomic<bool> is_busy{false};
+  std::atomic<bool> is_emptied{false};
+  bool was_busy = false;
+  std::thread busy([&] {
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    auto hold = std::make_unique<StreamHold>(stream);
+    while (!is_emptied && std::chrono::steady_clock::now() < patience) {
+      // There is a block that waits for the stream before the one before it is let go.
+      Buffer buffer = pinned(1000);
+      pinned_allocator().record_stream(buffer.block(), stream);
+      buffer.reset();
+      is_busy = true;
+      hold = std::make_unique<StreamHold>(stream);
+    }
+    was_busy = is_emptied;
+  });
+  while (!is_busy) std::this_thread::yield();
+  pinned_allocator().empty_cache(Device::cpu());
+  is_emptied = true;
+  busy.join();
+  EXPECT_TRUE(was_busy) << "it returned only after the other thread had ended";
 }
 
 TEST_F(PinnedAllocatorTest, HitsCallTheDriverNotAtAll) {

@@ -91,6 +91,38 @@ TEST_F(VmmShortageTest, WaitsForRecordedStreamsOnlyWhenNothingElseHelps) {
   EXPECT_EQ(driver.calls("unmap"), 0u) << "a fitting block was taken apart";
 }
 
+TEST_F(VmmShortageTest, CapturedStreamsAreNotWaitedFor) {
+  const Stream captured = Stream::from_pool();
+  const Stream busy = Stream::from_pool();
+  const Stream own = Stream::from_pool();
+  limit_to(66 * kMib);
+  Buffer kept = allocate(32 * kMib, captured);
+  Buffer buffer = allocate(34 * kMib, busy);
+  void* data = buffer.data();
+  kept.reset();  // nobody asked the stream how far it is, and now nobody may
+  driver().begin_capture(captured.native(), CaptureMode::relaxed);
+  std::optional<StreamHold> hold(busy);
+  buffer.reset();
+  {
+    FaultDriver driver;
+    std::atomic<bool> over{false};
+    std::thread releaser([&] {
+      while (driver.calls("synchronize_event") == 0 && !over) std::this_thread::yield();
+      hold->release();
+    });
+    Buffer again;
+    EXPECT_NO_THROW(again = allocate(32 * kMib, own));
+    over = true;
+    releaser.join();
+    EXPECT_EQ(again.data(), data);
+    EXPECT_THROW(static_cast<void>(allocate(20 * kMib, own)), OutOfMemoryError);
+    EXPECT_NO_THROW(empty_cache());
+  }
+  gantry::driver().destroy_graph(gantry::driver().end_capture(captured.native()));
+  empty_cache();
+  EXPECT_EQ(reserved(), 0u);
+}
+
 TEST_F(VmmShortageTest, OtherThreadsAllocateWhileOneWaits) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();

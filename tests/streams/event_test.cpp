@@ -230,6 +230,24 @@ TEST_F(EventTest, StaysForOtherProcessesOnceItIsExported) {
   EXPECT_EQ(driver.calls("destroy_event"), 4U) << "or when the driver makes no more";
 }
 
+TEST_F(EventTest, GivesUpAnExportedEventThatIsReachedBehindOneThatIsNot) {
+  const Stream busy = Stream::from_pool();
+  const testing::StreamHold hold(busy);
+  testing::FaultDriver driver;
+  // Whatever earlier tests left.
+  while (ExportedEvents::give_up_oldest()) {
+  }
+  for (const Stream& stream : {busy, Stream::default_stream()}) {
+    Event event({.interprocess = true});
+    event.record(stream);
+    (void)event.ipc_handle();
+  }
+  Stream::default_stream().synchronize();
+  driver.fail_on("create_event", 1, testing::kOutOfMemory, 1);
+  Event event({.interprocess = true});
+  EXPECT_NO_THROW(event.record());
+}
+
 TEST_F(EventTest, FailsWhenTheDriverMakesNoMoreForOtherProcesses) {
   testing::FaultDriver driver;
   driver.fail_on("create_event", 1, testing::kOutOfMemory, 2 * ExportedEvents::kKept);

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include <gantry/core/error.hpp>
 
 #include "streams/stream_clock.hpp"
@@ -84,6 +86,26 @@ TEST_F(StreamClockCaptureTest, HandleThatIsUsedAgainGetsAClockOfItsOwn) {
   EXPECT_GE(old.completed(), mark);
   EXPECT_TRUE(fresh.is_after(old, mark));
   driver().destroy_stream(*again);
+}
+
+TEST_F(StreamClockCaptureTest, HandleThatBecomesAPooledStreamsRetiresItsClock) {
+  const int device = device_count() - 1;
+  const NativeStream native = driver().create_stream(device, 0);
+  const Stream foreign = Stream::external(native.handle, Device::cuda(device));
+  StreamClock& old = StreamClock::of(foreign);
+  driver().destroy_stream(native);
+  std::optional<Stream> again;
+  for (int i = 0; i < 64 && !again; ++i) {
+    const auto priority = i < 32 ? StreamPriority::normal : StreamPriority::high;
+    const Stream pooled = Stream::from_pool(Device::cuda(device), priority);
+    if (pooled.native() == native) again = pooled;
+  }
+  if (!again) GTEST_SKIP() << "the handle was not used again";
+  EXPECT_TRUE(old.is_retired());
+  EXPECT_FALSE(StreamClock::of(*again).is_retired());
+  const testing::FaultDriver calls;
+  EXPECT_EQ(old.ticket(), old.next_mark());
+  EXPECT_EQ(calls.calls("record_event"), 0u) << "that would mark the pooled stream";
 }
 
 TEST_F(StreamClockCaptureTest, TicketsOfExternalStreamsOutliveTheStream) {

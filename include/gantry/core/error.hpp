@@ -124,7 +124,7 @@ GANTRY_DECLARE_ERROR(CaptureError);
 GANTRY_DECLARE_ERROR(NotSupported);
 /// A deadline passed.
 GANTRY_DECLARE_ERROR(TimeoutError);
-/// The call would initialise devices in a process forked after initialisation.
+/// The call would use devices, or a StoreClient, of the process that this one was forked from.
 GANTRY_DECLARE_ERROR(ForkError);
 
 #undef GANTRY_DECLARE_ERROR

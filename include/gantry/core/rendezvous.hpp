@@ -115,6 +115,9 @@ struct StoreClientOptions {
 };
 
 /// A connection to a StoreServer. Its destructor says goodbye.
+///
+/// It belongs to the process that made it: in a child of a fork calls throw ForkError, and the
+/// destructor says nothing.
 class StoreClient final : public Store {
  public:
   /// Connects, retrying until the deadline.
