@@ -5,9 +5,9 @@
 
 namespace gantry {
 
-void CallFaults::add(CallFault fault) {
+void CallFaults::add(CallFault fault, bool is_news) {
   const std::lock_guard lock(mutex_);
-  faults_.emplace(fault.call, Entry{std::move(fault.error)});
+  faults_.emplace(fault.call, Entry{std::move(fault.error), is_news});
   if (faults_.size() > kKept) faults_.erase(faults_.begin());
   note_news();
 }

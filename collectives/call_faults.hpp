@@ -20,7 +20,8 @@ struct CallFault {
 // Thread safety: every member may be called from any thread.
 class CallFaults {
  public:
-  void add(CallFault fault);
+  // `is_news`: whether anybody has to be told who does not ask for this call.
+  void add(CallFault fault, bool is_news);
   bool has_news() const noexcept { return has_news_.load(std::memory_order_acquire); }
   // Throws the fault of `call`, if there is one.
   void raise(std::uint64_t call);
@@ -30,7 +31,7 @@ class CallFaults {
  private:
   struct Entry {
     std::exception_ptr error;
-    bool is_news = true;
+    bool is_news;
   };
   static constexpr std::size_t kKept = 64;
 

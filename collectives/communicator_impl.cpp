@@ -302,14 +302,15 @@ std::optional<std::uint64_t> Communicator::Impl::take_fault() {
   auto fault = control->take_fault();
   if (!fault) return std::nullopt;
   const std::uint64_t call = fault->call;
+  bool is_news = true;
   if (control->broken()) {
-    loss_is_known_ = true;
+    is_news = !loss_is_known_.exchange(true);
     // The device reports the first one only. Messages and other calls are numbered apart.
     first_lost_ = std::min(first_lost_.load(), flight::is_message(call) ? 0 : call);
   } else {
     first_mismatch_ = std::min(first_mismatch_.load(), call);
   }
-  faults_.add(std::move(*fault));
+  faults_.add(std::move(*fault), is_news);
   return call;
 }
 

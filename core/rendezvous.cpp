@@ -20,6 +20,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/parent_thread.hpp"
 #include "core/store_wire.hpp"
 
 namespace gantry {
@@ -110,8 +111,7 @@ class StoreClient::Impl {
 
   void close_down() noexcept {
     if (!is_mine()) {
-      // The connection is the parent's, and so is the thread.
-      if (thread_.joinable()) thread_.detach();
+      leave_to_parent(std::move(thread_));  // as the connection is
       return;
     }
     stop_.store(true);

@@ -22,6 +22,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/rendezvous.hpp>
 
+#include "core/parent_thread.hpp"
 #include "core/store_roll.hpp"
 #include "core/store_table.hpp"
 #include "core/store_wire.hpp"
@@ -85,7 +86,7 @@ class StoreServer::Impl {
 
   ~Impl() {
     if (getpid() != owner_) {  // a child of a fork: all of this is the parent's
-      thread_.detach();
+      leave_to_parent(std::move(thread_));
       return;
     }
     {

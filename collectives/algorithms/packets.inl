@@ -129,7 +129,7 @@ class PacketLink {
   }
 
   GANTRY_HD void send(Packet* to, std::uint64_t word) {
-    block_.write(to, Packet{static_cast<std::uint32_t>(word), sequence_,
+    block_.write(to, Packet{static_cast<std::uint32_t>(word), low_flag(),
                             static_cast<std::uint32_t>(word >> 32), high_flag()});
   }
 
@@ -148,7 +148,8 @@ class PacketLink {
             packets + k * std::int64_t{group_.layout.packet_stride}));
       }
       for (int k = 0; k < Batch; ++k) {
-        if (!has(waiting, k) || seen[k].low_flag != sequence_ || seen[k].high_flag != high_flag()) {
+        if (!has(waiting, k) || seen[k].low_flag != low_flag() ||
+            seen[k].high_flag != high_flag()) {
           continue;
         }
         words[k] = static_cast<std::uint64_t>(seen[k].high) << 32 | seen[k].low;
@@ -164,6 +165,7 @@ class PacketLink {
   }
 
  private:
+  GANTRY_HD std::uint32_t low_flag() const { return sequence_ << 1 | 1; }
   GANTRY_HD std::uint32_t high_flag() const { return digest_ ^ sequence_; }
 
   Block& block_;

@@ -57,7 +57,7 @@ struct SignalPad {
 // 8 bytes of payload, each half with a flag: a half is there when its flag is the operation's.
 struct alignas(16) Packet {
   std::uint32_t low;
-  std::uint32_t low_flag;  // sequence
+  std::uint32_t low_flag;  // 2 sequence + 1: zeroed memory holds no packet
   std::uint32_t high;
   std::uint32_t high_flag;  // digest ^ sequence
 };

@@ -43,13 +43,12 @@ TEST_F(DriverWordTest, HoldsEveryStreamUntilItIsWritten) {
   const TestStream far(device_count() - 1);
   const TestStream unrelated(0);
   const PinnedBytes source(kBytes);
-  const PinnedBytes results(3 * kBytes);
+  const DeviceBytes targets[] = {DeviceBytes(0, kBytes), DeviceBytes(0, kBytes),
+                                 DeviceBytes(device_count() - 1, kBytes)};
   const NativeStream streams[] = {first, second, far};
-  std::size_t at = 0;
-  for (const NativeStream stream : streams) {
-    driver().wait_for_word(stream, word.address(), 1);
-    driver().copy(results.data() + at, source.data(), kBytes, stream);
-    at += kBytes;
+  for (int i = 0; i < 3; ++i) {
+    driver().wait_for_word(streams[i], word.address(), 1);
+    driver().copy(targets[i].data(), source.data(), kBytes, streams[i]);
   }
   driver().synchronize_stream(unrelated);
   for (const NativeStream stream : streams) {
@@ -57,8 +56,12 @@ TEST_F(DriverWordTest, HoldsEveryStreamUntilItIsWritten) {
   }
   std::fill_n(source.data(), kBytes, std::uint8_t{7});
   word.write(1);
-  for (const NativeStream stream : streams) driver().synchronize_stream(stream);
-  EXPECT_EQ(results.vec(), std::vector<std::uint8_t>(3 * kBytes, 7)) << "did not wait";
+  for (int i = 0; i < 3; ++i) {
+    const PinnedBytes result(kBytes);
+    driver().copy(result.data(), targets[i].data(), kBytes, streams[i]);
+    driver().synchronize_stream(streams[i]);
+    EXPECT_EQ(result.vec(), std::vector<std::uint8_t>(kBytes, 7)) << "did not wait";
+  }
 }
 
 TEST_F(DriverWordTest, LetsPassWhatIsReached) {
