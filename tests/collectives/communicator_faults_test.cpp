@@ -1,0 +1,241 @@
+// What a group in one process does when ranks make different calls, or do not come.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gantry/collectives/communicator.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/streams/stream_guard.hpp>
+
+#include "tests/collectives/local_group.hpp"
+#include "tests/collectives/throws.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::CollectiveSuite;
+using testing::expect_throws;
+
+using CommunicatorFaultsTest = testing::LocalGroupTest;
+
+TEST_F(CommunicatorFaultsTest, MismatchesNameBothCallsAndTheGroupGoesOn) {
+  GANTRY_REQUIRE_DEVICES(2);
+  struct Case {
+    std::function<Work(Communicator&, Tensor&)> usual;
+    std::function<Work(Communicator&, Tensor&)> odd;
+    std::string texts[2];
+  };
+  const std::vector<Case> cases{
+      {[](Communicator& c, Tensor& t) { return c.all_reduce(t); },
+       [](Communicator& c, Tensor& t) { return c.all_reduce(t, ReduceOp::max); },
+       {"all_reduce sum f32[64]", "all_reduce max f32[64]"}},
+      {[](Communicator& c, Tensor& t) { return c.all_reduce(t); },
+       [](Communicator& c, Tensor& t) {
+         Tensor half = t.to(f16);
+         return c.all_reduce(half);
+       },
+       {"all_reduce sum f32[64]", "all_reduce sum f16[64]"}},
+      {[](Communicator& c, Tensor& t) { return c.all_reduce(t); },
+       [](Communicator& c, Tensor& t) {
+         Tensor part = t.narrow(0, 0, 63);
+         return c.all_reduce(part);
+       },
+       {"all_reduce sum f32[64]", "all_reduce sum f32[63]"}},
+      {[](Communicator& c, Tensor& t) { return c.broadcast(t, 0); },
+       [](Communicator& c, Tensor& t) { return c.broadcast(t, 1); },
+       {"broadcast f32[64] root=0", "broadcast f32[64] root=1"}},
+      {[](Communicator& c, Tensor& t) { return c.broadcast(t, 0); },
+       [](Communicator& c, Tensor& t) { return c.all_reduce(t); },
+       {"broadcast f32[64] root=0", "all_reduce sum f32[64]"}},
+      {[](Communicator& c, Tensor& t) { return c.all_reduce(t); },
+       [](Communicator& c, Tensor&) { return c.barrier(); },
+       {"all_reduce sum f32[64]", "barrier"}},
+      {[](Communicator& c, Tensor& t) { return c.all_reduce(t); },
+       [](Communicator& c, Tensor& t) { return c.all_reduce(t, ReduceOp::sum, {.scale = 0.5}); },
+       {"all_reduce sum f32[64]", "scale=0.5"}},
+  };
+  const int ranks = std::min(device_count(), 4);
+  for (const char* algorithm : {"ll", "ll_relay", "direct", "relay"}) {
+    setenv("GANTRY_COLL_ALGO", algorithm, 1);
+    on_ranks(ranks, [&](CollectiveSuite& suite, Communicator& group) {
+      for (const Case& one : cases) {
+        Tensor tensor = full({64}, group.rank(), {.dtype = f32, .device = group.device()});
+        std::string text;
+        try {
+          const bool odd = group.rank() == group.size() - 1;
+          (odd ? one.odd : one.usual)(group, tensor).synchronize();
+        } catch (const InvalidArgument& error) {
+          text = error.what();
+        }
+        for (const std::string& part : one.texts) {
+          if (text.find(part) == std::string::npos) {
+            throw std::runtime_error("expected '" + part + "' in '" + text + "'");
+          }
+        }
+        if (tensor.amin().item<int>() != group.rank() ||
+            tensor.amax().item<int>() != group.rank()) {
+          throw std::runtime_error("a call that failed changed its tensor: " + text);
+        }
+        suite.all_reduce(ReduceOp::sum, f32, 1000);
+      }
+    });
+  }
+}
+
+TEST_F(CommunicatorFaultsTest, RanksThatHearOfAMismatchLaterMakeTheSameCalls) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite& suite, Communicator& group) {
+    const TensorOptions options = {.dtype = f32, .device = group.device()};
+    Tensor first = full({8}, 1, options);
+    Tensor second = full({8}, group.rank() + 1, options);
+    Tensor third = full({8}, group.rank() + 10, options);
+    const Work work = group.all_reduce(first, group.rank() == 0 ? ReduceOp::sum : ReduceOp::max);
+    // The mismatch is there before one rank's second call, and before the other's third.
+    const auto is_late = [&](bool late) {
+      if (late) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    };
+    is_late(group.rank() == 0);
+    group.all_reduce(second);
+    is_late(group.rank() == 1);
+    group.all_reduce(third);
+    expect_throws<InvalidArgument>([&] { work.synchronize(); }, "called all_reduce max");
+    suite.all(i32, 100);
+    if (second[0].item<int>() != 3 || third[0].item<int>() != 21) {
+      throw std::runtime_error("the ranks are out of step");
+    }
+  });
+}
+
+TEST_F(CommunicatorFaultsTest, AnOperationAnswersForItselfEvenIfALaterOneFailedSince) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [&](CollectiveSuite& suite, Communicator& group) {
+    Tensor tensor = ones({8}, {.dtype = f32, .device = group.device()});
+    const ReduceOp op = group.rank() == 0 ? ReduceOp::sum : ReduceOp::max;
+    const Work first = group.all_reduce(tensor, op);
+    expect_throws<InvalidArgument>([&] { first.synchronize(); }, "collective #1: ");
+    const Work second = group.all_reduce(tensor, op);
+    // Asks without being told of faults.
+    const NativeEvent done = driver().create_event(group.device().index, {});
+    driver().record_event(done, Stream::current(group.device()).native());
+    while (!driver().event_reached(done)) std::this_thread::yield();
+    driver().destroy_event(done);
+    expect_throws<InvalidArgument>([&] { first.synchronize(); }, "collective #1: ");
+    // Nobody was told of the second one yet.
+    expect_throws<InvalidArgument>([&] { synchronize(group.device()); }, "collective #2: ");
+    synchronize(group.device());
+    expect_throws<InvalidArgument>([&] { second.synchronize(); }, "collective #2: ");
+    suite.all(i32, 100);
+  });
+}
+
+TEST_F(CommunicatorFaultsTest, EveryOperationThatFailsSaysSo) {
+  GANTRY_REQUIRE_DEVICES(2);
+  std::atomic<bool> is_enqueued = false;
+  on_ranks(2, [&](CollectiveSuite& suite, Communicator& group) {
+    Tensor tensor = ones({8}, {.dtype = f32, .device = group.device()});
+    const ReduceOp op = group.rank() == 0 ? ReduceOp::sum : ReduceOp::max;
+    const Work first = group.all_reduce(tensor, op);
+    const Work second = group.all_reduce(tensor, op);
+    const Work third = group.all_reduce(tensor);
+    for (int round = 0; round < 2; ++round) {
+      // The first error is thrown to whoever asks first.
+      expect_throws<InvalidArgument>([&] { second.synchronize(); }, "collective #");
+      expect_throws<InvalidArgument>([&] { first.synchronize(); }, "collective #1: ");
+      expect_throws<InvalidArgument>([&] { second.synchronize(); }, "collective #2: ");
+      third.synchronize();
+    }
+    suite.all(i32, 100);
+    if (group.rank() == 1) {
+      while (!is_enqueued) std::this_thread::yield();
+      return group.abort();
+    }
+    const Work lost = group.all_reduce(tensor);
+    const Work last = group.all_reduce(tensor);
+    is_enqueued = true;
+    expect_throws<PeerLostError>([&] { last.synchronize(); }, "");
+    expect_throws<PeerLostError>([&] { lost.synchronize(); }, "");
+    third.synchronize();
+  });
+}
+
+TEST_F(CommunicatorFaultsTest, MismatchesLeaveStridedOutputsAlone) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite& suite, Communicator& group) {
+    const TensorOptions options = {.dtype = f32, .device = group.device()};
+    Tensor strided = full({4, 8}, -7, options).t();
+    { const Tensor freed = full({8, 4}, 12345, options); }
+    Tensor sum = ones({8, 4}, options);
+    const Work work = group.rank() == 0 ? group.all_reduce(sum) : group.broadcast(strided, 0);
+    expect_throws<InvalidArgument>([&] { work.synchronize(); }, "called broadcast");
+    if (strided.amin().item<int>() != -7 || strided.amax().item<int>() != -7) {
+      throw std::runtime_error("a call that failed changed its tensor");
+    }
+    suite.all(i32, 100);
+  });
+}
+
+TEST_F(CommunicatorFaultsTest, UnevenCountsThatDifferAreAMismatch) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite& suite, Communicator& group) {
+    const Tensor input = zeros({4}, {.device = group.device()});
+    Tensor output = zeros({4}, {.device = group.device()});
+    // Rank 1 sends one to rank 0, which expects two.
+    const std::vector<std::int64_t> rows =
+        group.rank() == 0 ? std::vector<std::int64_t>{2, 2} : std::vector<std::int64_t>{1, 3};
+    bool thrown = false;
+    try {
+      group.all_to_all(output, input, rows, rows).synchronize();
+    } catch (const InvalidArgument&) {
+      thrown = true;
+    }
+    if (!thrown) throw std::runtime_error("nobody noticed");
+    suite.uneven_all_to_all(f32, 10);
+  });
+}
+
+TEST_F(CommunicatorFaultsTest, AnAbortWakesKernelsThatWait) {
+  GANTRY_REQUIRE_DEVICES(2);
+  std::vector<Communicator> group = Communicator::local(devices(2));
+  Tensor tensor = ones({1000}, {.device = Device::cuda(0)});
+  const Work work = group[0].all_reduce(tensor);
+  group[1].abort();
+  EXPECT_THROW(work.synchronize(), PeerLostError);
+  EXPECT_THROW((void)group[0].all_reduce(tensor), PeerLostError);
+}
+
+TEST_F(CommunicatorFaultsTest, WhoLeavesDoesNotWaitForOthersInAGraphForever) {
+  GANTRY_REQUIRE_DEVICES(2);
+  std::vector<Communicator> group = Communicator::local(devices(2));
+  Tensor tensor = ones({1000}, {.device = Device::cuda(0)});
+  synchronize(Device::cuda(0));
+  const Stream stream = Stream::from_pool(Device::cuda(0));
+  const StreamGuard guard(stream);
+  driver().begin_capture(stream.native(), CaptureMode::relaxed);
+  group[0].all_reduce(tensor);
+  const NativeGraph graph = driver().end_capture(stream.native());
+  driver().launch_graph(graph, stream.native());
+  group.erase(group.begin());
+  EXPECT_TRUE(stream.query());
+  expect_throws<PeerLostError>([&] { (void)group[0].barrier(); }, "rank 0 aborted");
+  driver().destroy_graph(graph);
+}
+
+TEST_F(CommunicatorFaultsTest, AFaultReachesWhoeverSynchronizes) {
+  GANTRY_REQUIRE_DEVICES(2);
+  std::vector<Communicator> group = Communicator::local(devices(2));
+  Tensor tensor = ones({1000}, {.device = Device::cuda(0)});
+  (void)group[0].all_reduce(tensor);
+  group[1].abort();
+  EXPECT_THROW((void)tensor.sum().item<float>(), PeerLostError);
+}
+
+}  // namespace
+}  // namespace gantry
