@@ -7,7 +7,8 @@ namespace gantry {
 
 void CallFaults::add(CallFault fault, bool is_news) {
   const std::lock_guard lock(mutex_);
-  faults_.emplace(fault.call, Entry{std::move(fault.error), is_news});
+  // A graph may have run the call before.
+  faults_.insert_or_assign(fault.call, Entry{std::move(fault.error), is_news});
   if (faults_.size() > kKept) faults_.erase(faults_.begin());
   note_news();
 }

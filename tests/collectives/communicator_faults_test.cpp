@@ -13,6 +13,7 @@
 
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/device/driver.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
 #include "tests/collectives/local_group.hpp"
@@ -163,6 +164,27 @@ TEST_F(CommunicatorFaultsTest, EveryOperationThatFailsSaysSo) {
     expect_throws<PeerLostError>([&] { last.synchronize(); }, "");
     expect_throws<PeerLostError>([&] { lost.synchronize(); }, "");
     third.synchronize();
+  });
+}
+
+TEST_F(CommunicatorFaultsTest, EveryRunOfAGraphThatFailsSaysSo) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [&](CollectiveSuite& suite, Communicator& group) {
+    Tensor tensor = ones({8}, {.dtype = f32, .device = group.device()});
+    synchronize(group.device());
+    {
+      const StreamGuard guard(Stream::from_pool(group.device()));
+      const NativeStream stream = Stream::current(group.device()).native();
+      driver().begin_capture(stream, CaptureMode::thread_local_);
+      group.all_reduce(tensor, group.rank() == 0 ? ReduceOp::sum : ReduceOp::max);
+      const NativeGraph graph = driver().end_capture(stream);
+      for (int run = 0; run < 3; ++run) {
+        driver().launch_graph(graph, stream);
+        expect_throws<InvalidArgument>([&] { synchronize(group.device()); }, "collective #1: ");
+      }
+      driver().destroy_graph(graph);
+    }
+    suite.all(i32, 100);
   });
 }
 
