@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include <gantry/core/process_identity.hpp>
 #include <gantry/gantry.hpp>
 
 namespace {
@@ -27,8 +28,11 @@ double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-// What a rank uses anyway: a context, its allocator, a kernel that has been loaded.
+// What a rank uses anyway, on the device that world() will choose: a context, its allocator, a
+// kernel that has been loaded.
 void make_context() {
+  const int local_rank = gantry::detect_process_identity().local_rank;
+  gantry::set_device(gantry::Device::cuda(local_rank % gantry::device_count()));
   gantry::Tensor warm = gantry::ones({256}, gantry::current_device());
   warm.add_(1.0);
   gantry::synchronize();
