@@ -42,9 +42,11 @@ Arena& DeviceHeap::arena_for(Pool& pool, std::size_t bytes) const noexcept {
   ThreadCache* cache = ThreadCache::mine();
   HeapLock lock(core_.mutex);
   check_is_not_parked(pool);
-  if (cache != nullptr) settle_own(*cache);
   Arena& arena = arena_for(pool, size);
   StreamBlocks& own = arena.free.of(stream);
+  // On its way while the last free is settled.
+  own.free.prefetch(size);
+  if (cache != nullptr) settle_own(*cache);
   HeapBlock* found = take_free(arena, size, own);
   if (found == nullptr) found = &find_memory(lock, {pool, arena, size, own});
   HeapBlock& block = *found;
@@ -74,6 +76,7 @@ void DeviceHeap::settle_own(ThreadCache& cache) noexcept {
     if (Magazines::Magazine& large = table.by_grains[Magazines::kLarge]; large.count != 0) {
       large.clear();
       HeapBlock& block = *large.blocks[0];
+      __builtin_prefetch(block.previous);
       block.arena->free.insert(block);
     }
   });

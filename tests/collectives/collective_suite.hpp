@@ -33,11 +33,13 @@ class CollectiveSuite {
            op, dtype, count);
   }
 
-  void reduce(ReduceOp op, DType dtype, std::int64_t count, int root, std::int64_t skew = 0) {
+  void reduce(ReduceOp op, DType dtype, std::int64_t count, int root, std::int64_t skew = 0,
+              CollectiveOptions options = {}) {
     Tensor tensor = mine(dtype, count, skew);
-    group_.reduce(tensor, root, op);
-    const Bytes expected = group_.rank() == root ? fold_elements(op, dtype, everyones(dtype, count))
-                                                 : elements(group_.rank(), dtype, count);
+    group_.reduce(tensor, root, op, options);
+    const Bytes expected = group_.rank() == root
+                               ? fold_elements(op, dtype, everyones(dtype, count), options.scale)
+                               : elements(group_.rank(), dtype, count);
     expect(tensor, expected, "reduce", op, dtype, count);
   }
 
@@ -159,6 +161,10 @@ class CollectiveSuite {
     }
     reduce(ReduceOp::sum, dtype, count, 0, skew);
     reduce(ReduceOp::max, dtype, count, last, skew);
+    if (floating) {
+      reduce(ReduceOp::avg, dtype, count, last / 2, skew);
+      reduce(ReduceOp::sum, dtype, count, last, skew, {.scale = 0.3});
+    }
     reduce_scatter(ReduceOp::sum, dtype, count, skew);
     moves(dtype, count, skew);
   }

@@ -83,6 +83,20 @@ void check_all_reduce(Communicator& group, std::int64_t length) {
           "all_reduce");
 }
 
+// To the last rank, and back from there.
+void check_rooted(Communicator& group, std::int64_t length) {
+  const int root = group.size() - 1;
+  Tensor tensor = input(group, length, group.rank() + 1);
+  group.reduce(tensor, root).synchronize();
+  const double wanted = group.rank() == root ? sum_of(group) : group.rank() + 1;
+  require(tensor.amin().item<double>() == wanted && tensor.amax().item<double>() == wanted,
+          "reduce");
+  group.broadcast(tensor, root).synchronize();
+  require(tensor.amin().item<double>() == sum_of(group) &&
+              tensor.amax().item<double>() == sum_of(group),
+          "broadcast");
+}
+
 void check_all_gather(Communicator& group, std::int64_t length) {
   const Tensor mine = input(group, length, group.rank() + 1);
   Tensor all = values(group, length * group.size(), 0);
@@ -117,6 +131,7 @@ void check_messages(Communicator& group, std::int64_t length) {
 
 void check(const std::string& operation, Communicator& group, std::int64_t length) {
   if (operation == "all_gather") return check_all_gather(group, length);
+  if (operation == "rooted") return check_rooted(group, length);
   if (operation == "messages") return check_messages(group, length);
   check_all_reduce(group, length);
 }
