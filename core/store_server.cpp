@@ -49,8 +49,7 @@ constexpr int kRetryMs = 50;
 struct Client {
   Descriptor fd;
   store::Splitter input;
-  std::string unsent;
-  std::size_t sent = 0;  // bytes of `unsent` that are gone already
+  ByteQueue unsent;
   int rank = -1;
   bool introduced = false;
   bool goodbye = false;
@@ -412,33 +411,29 @@ class StoreServer::Impl {
     dead_.insert(serial);
   }
 
-  void send(std::uint64_t serial, Client& client, std::string message) {
-    if (client.unsent.size() - client.sent + message.size() > kMaxUnsentBytes) {
+  void send(std::uint64_t serial, Client& client, const std::string& message) {
+    if (client.unsent.size() + message.size() > kMaxUnsentBytes) {
       dead_.insert(serial);
       return;
     }
-    client.unsent += message;
+    client.unsent.append(message);
     flush(serial, client);
   }
 
   void flush(std::uint64_t serial, Client& client) {
-    while (client.sent < client.unsent.size()) {
-      const ssize_t count = ::send(client.fd.get(), client.unsent.data() + client.sent,
-                                   client.unsent.size() - client.sent, MSG_NOSIGNAL);
+    while (!client.unsent.empty()) {
+      const std::string_view waiting = client.unsent.waiting();
+      const ssize_t count = ::send(client.fd.get(), waiting.data(), waiting.size(), MSG_NOSIGNAL);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && errno == EAGAIN) break;
       if (count < 0) {
         // Not dead yet: what it sent before it went, a goodbye perhaps, is still to be read.
-        client.sent = client.unsent.size();
+        client.unsent.clear();
         break;
       }
-      client.sent += static_cast<std::size_t>(count);
+      client.unsent.take(static_cast<std::size_t>(count));
     }
-    const bool rest = client.sent < client.unsent.size();
-    if (!rest) {
-      client.unsent.clear();
-      client.sent = 0;
-    }
+    const bool rest = !client.unsent.empty();
     if (rest != client.wants_write) {
       client.wants_write = rest;
       watch(EPOLL_CTL_MOD, client.fd.get(), serial, rest ? EPOLLIN | EPOLLOUT : EPOLLIN);

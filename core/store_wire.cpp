@@ -25,6 +25,7 @@ namespace gantry::store {
 namespace {
 
 constexpr std::size_t kHeaderBytes = 9;  // kind and id
+constexpr auto kAddressPatience = std::chrono::seconds(3);
 
 struct UnixName {
   sockaddr_un address{};
@@ -47,6 +48,7 @@ struct AddrinfoDeleter {
 };
 using AddrinfoList = std::unique_ptr<addrinfo, AddrinfoDeleter>;
 
+// Nothing if the name cannot be looked up for the moment.
 AddrinfoList resolve(const Address& address, bool passive) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -56,6 +58,7 @@ AddrinfoList resolve(const Address& address, bool passive) {
   const bool any = passive && address.name == "*";
   const int status = getaddrinfo(any ? nullptr : address.name.c_str(),
                                  std::to_string(address.port).c_str(), &hints, &list);
+  if (status == EAI_AGAIN) return nullptr;
   if (status != 0) {
     throw Error(fmt::format("store: cannot resolve the host of '{}': {}", address.str(),
                             gai_strerror(status)));
@@ -169,6 +172,7 @@ Descriptor listen_at(Address& address) {
   }
   int code = EADDRNOTAVAIL;
   const AddrinfoList list = resolve(address, true);
+  if (list == nullptr) code = EAGAIN;
   for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
     Descriptor fd(socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) continue;
@@ -204,13 +208,16 @@ std::optional<Descriptor> connect_to(const Address& address,
     fail("connect to", address, errno);
   }
   const AddrinfoList list = resolve(address, false);
+  const bool is_only_one = list == nullptr || list->ai_next == nullptr;
   for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
     Descriptor fd(socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) continue;
     if (connect(fd.get(), entry->ai_addr, entry->ai_addrlen) != 0) {
       if (errno != EINPROGRESS) continue;
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-          deadline - std::chrono::steady_clock::now());
+      const auto now = std::chrono::steady_clock::now();
+      // One that answers nothing must not take the others' time.
+      const auto until = is_only_one ? deadline : std::min(deadline, now + kAddressPatience);
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - now);
       pollfd entry_poll{fd.get(), POLLOUT, 0};
       if (poll(&entry_poll, 1, std::max(0, static_cast<int>(left.count()))) <= 0) continue;
       int code = 0;
@@ -304,22 +311,19 @@ std::string_view Reader::text() {
 }
 
 std::optional<std::string_view> Splitter::next(std::size_t limit) {
-  if (taken_ != 0) {
-    buffer_.erase(0, taken_);
-    taken_ = 0;
-  }
-  if (broken_ || buffer_.size() < 4) return std::nullopt;
+  const std::string_view waiting = buffer_.waiting();
+  if (broken_ || waiting.size() < 4) return std::nullopt;
   std::size_t length = 0;
   for (std::size_t i = 0; i < 4; ++i) {
-    length |= std::size_t{static_cast<unsigned char>(buffer_[i])} << (8 * i);
+    length |= std::size_t{static_cast<unsigned char>(waiting[i])} << (8 * i);
   }
   if (length > limit || length < kHeaderBytes) {
     broken_ = true;
     return std::nullopt;
   }
-  if (buffer_.size() < 4 + length) return std::nullopt;
-  taken_ = 4 + length;
-  return std::string_view(buffer_).substr(4, length);
+  if (waiting.size() < 4 + length) return std::nullopt;
+  buffer_.take(4 + length);
+  return waiting.substr(4, length);
 }
 
 }  // namespace gantry::store

@@ -8,6 +8,8 @@
 
 #include <gantry/core/rendezvous.hpp>
 
+#include "core/byte_queue.hpp"
+
 // What StoreServer and StoreClient have in common: addresses, sockets and messages.
 namespace gantry::store {
 
@@ -44,8 +46,9 @@ struct Address {
 
 /// Opens a non-blocking listening socket; fills in the port that was picked. Throws Error.
 [[nodiscard]] Descriptor listen_at(Address& address);
-/// Tries once to connect; none if nobody listens there (yet). Non-blocking socket. Throws Error for
-/// failures that waiting does not cure.
+/// Tries once to connect; none if nobody listens there (yet), or the host's name is not known
+/// (yet). Of a host's several addresses none gets more than some seconds. Non-blocking socket.
+/// Throws Error for failures that waiting does not cure.
 [[nodiscard]] std::optional<Descriptor> connect_to(const Address& address,
                                                    std::chrono::steady_clock::time_point deadline);
 /// Makes a TCP connection send what it has at once, and notice when the other machine is gone.
@@ -121,14 +124,13 @@ class Reader {
 class Splitter {
  public:
   void append(std::string_view bytes) { buffer_.append(bytes); }
-  /// Body of the next complete message, valid until the next call; none if it is not complete yet.
-  /// Sets broken() if the stream announces a message of more than `limit` bytes or of too few.
+  /// Body of the next complete message, valid until the next append(); none if it is not complete
+  /// yet. Sets broken() if the stream announces a message of more than `limit` bytes or of too few.
   [[nodiscard]] std::optional<std::string_view> next(std::size_t limit);
   [[nodiscard]] bool broken() const { return broken_; }
 
  private:
-  std::string buffer_;
-  std::size_t taken_ = 0;
+  ByteQueue buffer_;
   bool broken_ = false;
 };
 

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace gantry {
+
+/// Bytes that wait, first in, first out. What is put in is moved at most once on average, however
+/// it is taken out.
+class ByteQueue {
+ public:
+  void append(std::string_view bytes) {
+    // What was taken is more than what is left: moving that is paid for.
+    if (taken_ > bytes_.size() / 2) {
+      bytes_.erase(0, taken_);
+      taken_ = 0;
+    }
+    bytes_.append(bytes);
+  }
+  /// All that waits; valid until the next append().
+  [[nodiscard]] std::string_view waiting() const { return std::string_view(bytes_).substr(taken_); }
+  [[nodiscard]] std::size_t size() const { return bytes_.size() - taken_; }
+  [[nodiscard]] bool empty() const { return size() == 0; }
+  /// Takes out the first `count` bytes, at most size().
+  void take(std::size_t count) { taken_ += count; }
+  void clear() { take(size()); }
+
+ private:
+  std::string bytes_;
+  std::size_t taken_ = 0;
+};
+
+}  // namespace gantry

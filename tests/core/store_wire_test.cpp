@@ -1,0 +1,164 @@
+// What carries a store's messages, and hosts whose names and addresses answer late or never.
+#include "core/store_wire.hpp"
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+#include <gantry/core/rendezvous.hpp>
+
+#include "core/byte_queue.hpp"
+
+namespace gantry {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What getaddrinfo() below says of the host "several": ports of this machine, in order.
+std::vector<int> ports_of_several;
+// How often it does not know "late" before it does.
+std::atomic<int> tries_before_late{0};
+
+using Lookup = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
+
+int real_lookup(const char* host, const char* service, const addrinfo* hints, addrinfo** list) {
+  static const auto real = reinterpret_cast<Lookup>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  return real(host, service, hints, list);
+}
+
+int look_up(const char* host, const char* service, const addrinfo* hints, addrinfo** list) {
+  const std::string name = host == nullptr ? "" : host;
+  if (name == "late") {
+    if (tries_before_late-- > 0) return EAI_AGAIN;
+    return real_lookup("127.0.0.1", service, hints, list);
+  }
+  if (name == "never") return EAI_NONAME;
+  if (name != "several") return real_lookup(host, service, hints, list);
+  addrinfo** end = list;
+  for (const int port : ports_of_several) {
+    if (real_lookup("127.0.0.1", std::to_string(port).c_str(), hints, end) != 0) return EAI_FAIL;
+    end = &(*end)->ai_next;
+  }
+  return 0;
+}
+
+// A port of this machine that lets nobody in and says nothing: its queue is full.
+class SilentPort {
+ public:
+  SilentPort() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    auto* const raw = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(listener_.get(), raw, length), 0);
+    EXPECT_EQ(listen(listener_.get(), 0), 0);
+    EXPECT_EQ(getsockname(listener_.get(), raw, &length), 0);
+    port_ = ntohs(address.sin_port);
+    for (store::Descriptor& client : clients_) {
+      client = store::Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+      (void)connect(client.get(), raw, length);
+    }
+  }
+  [[nodiscard]] int port() const { return port_; }
+
+ private:
+  store::Descriptor listener_;
+  std::array<store::Descriptor, 4> clients_;
+  int port_ = 0;
+};
+
+int port_of(const StoreServer& server) { return store::parse_address(server.address()).port; }
+
+TEST(ByteQueueTest, GivesBackWhatWasPutInInItsOrder) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 50; ++round) {
+    ByteQueue queue;
+    std::string expected;
+    for (int i = 0; i < 400; ++i) {
+      const std::string bytes(random() % 50, static_cast<char>('a' + i % 26));
+      queue.append(bytes);
+      expected += bytes;
+      const std::size_t count = random() % (queue.size() + 1);
+      ASSERT_EQ(queue.waiting(), expected);
+      queue.take(count);
+      expected.erase(0, count);
+      ASSERT_EQ(queue.size(), expected.size());
+      ASSERT_EQ(queue.empty(), expected.empty());
+    }
+    queue.clear();
+    ASSERT_TRUE(queue.empty());
+  }
+}
+
+TEST(SplitterTest, CutsStreamsThatComeInAnyPieces) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 50; ++round) {
+    std::string stream;
+    std::vector<std::string> bodies;
+    for (int i = 0; i < 100; ++i) {
+      std::string message = store::Writer(store::Message::set, static_cast<std::uint64_t>(i))
+                                .text(std::string(random() % 300, 'x'))
+                                .finish();
+      bodies.push_back(message.substr(4));
+      stream += message;
+    }
+    store::Splitter splitter;
+    std::size_t next = 0;
+    for (std::size_t at = 0; at < stream.size();) {
+      const std::size_t piece = std::min<std::size_t>(stream.size() - at, 1 + random() % 900);
+      splitter.append(std::string_view(stream).substr(at, piece));
+      at += piece;
+      while (const auto body = splitter.next(1000)) ASSERT_EQ(*body, bodies.at(next++));
+    }
+    EXPECT_EQ(next, bodies.size());
+    EXPECT_FALSE(splitter.broken());
+  }
+}
+
+TEST(StoreAddressTest, AHostWhoseNameIsNotKnownYetIsWaitedFor) {
+  const StoreServer server(StoreServerOptions{.address = "tcp:127.0.0.1:0"});
+  tries_before_late = 3;
+  StoreClient client(
+      {.address = "tcp:late:" + std::to_string(port_of(server)), .connect_timeout = 20s});
+  client.set("key", "value");
+  EXPECT_EQ(client.get("key", 10s), "value");
+  EXPECT_LT(tries_before_late, 0);
+}
+
+TEST(StoreAddressTest, AHostWithoutAddressIsAnErrorAtOnce) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THROW(StoreClient({.address = "tcp:never:1", .connect_timeout = 20s}), Error);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+}
+
+TEST(StoreAddressTest, AnAddressThatAnswersNothingLeavesTimeForTheNext) {
+  const StoreServer server(StoreServerOptions{.address = "tcp:127.0.0.1:0"});
+  const SilentPort silent;
+  ports_of_several = {silent.port(), port_of(server)};
+  StoreClient client({.address = "tcp:several:1", .connect_timeout = 20s});
+  client.set("key", "value");
+  EXPECT_EQ(client.get("key", 10s), "value");
+}
+
+}  // namespace
+}  // namespace gantry
+
+// In the place of the system's.
+extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints,
+                           addrinfo** list) {
+  return gantry::look_up(host, service, hints, list);
+}
