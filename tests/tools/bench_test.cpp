@@ -206,12 +206,19 @@ TEST(BenchTest, DrawsOtherResultsBesideItsOwn) {
                  1);
   peer.rows = {row};
   const TemporaryFile other(".json");
+  const TemporaryFile own(".json");
   const TemporaryFile svg(".svg");
   std::ofstream(other.path()) << report_json(peer);
-  const Outcome outcome = run(
-      Words{kBench, "-o", "broadcast", "--compare", other.path(), "--svg", svg.path()} + kShort);
+  const Outcome outcome = run(Words{kBench, "-o", "broadcast", "--compare", other.path(), "-J",
+                                    own.path(), "--svg", svg.path()} +
+                              kShort);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
   EXPECT_THAT(text_of(svg.path()), HasSubstr("Peer 1.2 symmetric, eager"));
+  const TemporaryFile again(".svg");
+  const Outcome drawn =
+      run({kBench, "--draw", own.path(), "--compare", other.path(), "--svg", again.path()});
+  ASSERT_EQ(drawn.exit_code, 0) << drawn.describe();
+  EXPECT_EQ(text_of(again.path()), text_of(svg.path()));
 }
 
 TEST(BenchTest, PrintsTheTableBesideJson) {
@@ -261,6 +268,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"CommGraph", kBench, {"--comm", "-o", "gather", "-G", "2"}, "--comm: expected"},
         Refusal{"CommRegister", kBench, {"--comm", "-o", "gather", "-R"}, "--comm: expected"},
         Refusal{"CopyBlocks", kBench, {"-a", "copy", "--blocks", "4"}, "--blocks: expected"},
+        Refusal{"Draw", kBench, {"--draw", "results.json"}, "--draw: expected --svg beside it"},
         Refusal{"Compare", kBench, {"--compare", "/no/such"}, "cannot read '/no/such'"},
         Refusal{"TuneOperation", kTune, {"-o", "barrier"}, "with a choice of algorithms"},
         Refusal{"TuneAlgorithm", kTune, {"-a", "auto"}, "--algo: expected algorithms"},

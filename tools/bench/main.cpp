@@ -131,6 +131,10 @@ int run(const std::vector<std::string>& arguments) {
   }
   std::vector<Report> others;
   for (const std::string& path : options.compare) others.push_back(read_report(path));
+  if (!options.draw.empty()) {
+    write_results(options, read_report(options.draw), others);
+    return 0;
+  }
   const Report report = options.forms.empty() ? measure_group(options) : measure_comm(options);
   if (report.ranks == 0) return 0;  // another process reports
   write_results(options, report, others);

@@ -90,6 +90,7 @@ void add_options(CLI::App& app, Options& options, Words& words) {
   app.add_option("--svg", options.svg, "draws latency and bandwidth");
   app.add_option("--compare", options.compare, "results of other runs, drawn beside; repeatable")
       ->allow_extra_args(false);
+  app.add_option("--draw", options.draw, "draws these results of an earlier run, measures nothing");
   app.add_flag("-q,--quiet", options.quiet, "no table");
 }
 
@@ -160,6 +161,9 @@ Options parse_options(const std::vector<std::string>& arguments) {
   options.eager = !words.graph_only;
   if (words.graph_only && options.graph_calls == 0) {
     throw InvalidArgument("--graph-only: expected --graph beside it");
+  }
+  if (!options.draw.empty() && (options.svg.empty() || !options.json.empty())) {
+    throw InvalidArgument("--draw: expected --svg beside it, and no --json");
   }
   read_operations(options, words);
   read_algorithms(options, words);

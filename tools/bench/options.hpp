@@ -32,6 +32,7 @@ struct Options {
   std::string json;
   std::string svg;
   std::vector<std::string> compare;
+  std::string draw;  ///< not empty: these results are drawn, and nothing is measured
   bool quiet = false;
 };
 
