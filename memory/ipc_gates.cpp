@@ -15,8 +15,12 @@
 namespace gantry::memory {
 namespace {
 
-constexpr std::chrono::microseconds kShortestPause{5};
-constexpr std::chrono::microseconds kLongestPause{50};
+using Clock = std::chrono::steady_clock;
+
+// Between looks: a part of what the gates have been closed for, which they then are for longer.
+constexpr int kPauseShare = 16;
+constexpr Clock::duration kShortestPause = std::chrono::microseconds(5);
+constexpr Clock::duration kLongestPause = std::chrono::milliseconds(1);
 constexpr unsigned long kTimerSlackNs = 1000;
 
 }  // namespace
@@ -66,19 +70,28 @@ void IpcGates::watch() {
   // By default the kernel makes every sleep 50 us longer.
   prctl(PR_SET_TIMERSLACK, kTimerSlackNs, 0, 0, 0);
   Gates closed;
-  for (auto pause = kShortestPause;; pause = std::min(2 * pause, kLongestPause)) {
+  Clock::time_point changed;  // when a gate came or was opened
+  for (;;) {
     {
       std::unique_lock lock(mutex_);
-      if (closed.empty()) added_.wait(lock, [this] { return !new_.empty(); });
-      if (!new_.empty()) pause = kShortestPause;
+      const auto has_new = [this] { return !new_.empty(); };
+      if (closed.empty()) {
+        added_.wait(lock, has_new);
+      } else {
+        const Clock::duration waited = Clock::now() - changed;
+        added_.wait_for(lock, std::clamp(waited / kPauseShare, kShortestPause, kLongestPause),
+                        has_new);
+      }
+      if (has_new()) changed = Clock::now();
       closed.splice(closed.end(), new_);
     }
+    const std::size_t before = closed.size();
     try {
       settle(closed);
     } catch (const std::exception&) {
       // Out of host memory; what is left is looked at again.
     }
-    if (!closed.empty()) std::this_thread::sleep_for(pause);
+    if (closed.size() != before) changed = Clock::now();
   }
 }
 
