@@ -1,5 +1,6 @@
 #include <mpi.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -8,7 +9,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <numeric>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -71,14 +76,16 @@ class InitDeadline {
   std::thread thread_;
 };
 
-// Waits for a request, without keeping other threads from calling MPI. False: no longer than that.
-bool ends_within(std::chrono::milliseconds timeout, MPI_Request& request) {
+// Waits for requests, without keeping other threads from calling MPI. False: no longer than that.
+bool end_within(std::chrono::milliseconds timeout, std::vector<MPI_Request>& requests) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (;;) {
     {
       int done = 0;
       const std::lock_guard lock(mpi_lock());
-      check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
+                        MPI_STATUSES_IGNORE),
+            "MPI_Testall");
       if (done != 0) return true;
     }
     if (std::chrono::steady_clock::now() > deadline) {
@@ -87,6 +94,17 @@ bool ends_within(std::chrono::milliseconds timeout, MPI_Request& request) {
     }
     std::this_thread::yield();
   }
+}
+
+// A tag for the messages of a group, by its name, which no other group of the job has.
+int tag_of(std::string_view name) {
+  constexpr int kLeastMost = 32'767;  // of every MPI
+  int* most = nullptr;
+  int is_known = 0;
+  check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&most), &is_known),
+        "MPI_Comm_get_attr");
+  const auto tags = static_cast<std::size_t>(is_known != 0 ? *most : kLeastMost);
+  return static_cast<int>(std::hash<std::string_view>{}(name) % tags) + 1;
 }
 
 std::string lateness_text(std::string_view purpose, int rank, std::chrono::milliseconds waited) {
@@ -110,48 +128,39 @@ class MpiBootstrap final : public Bootstrap {
     }
     // A communicator of our own: messages never meet those of the program.
     auto comm = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Comm_idup(MPI_COMM_WORLD, comm.get(), &request), "MPI_Comm_idup");
-    if (!ends_within(timeout, request)) {
+    std::vector<MPI_Request> requests(1);
+    check(MPI_Comm_idup(MPI_COMM_WORLD, comm.get(), requests.data()), "MPI_Comm_idup");
+    int rank = 0;
+    check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+    if (!end_within(timeout, requests)) {
       (void)comm.release();  // MPI may still write there
-      int rank = 0;
-      check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
       throw TimeoutError(lateness_text("Communicator::world", rank, timeout));
     }
-    return std::make_unique<MpiBootstrap>(*comm, timeout);
+    check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    int size = 0;
+    check(MPI_Comm_size(*comm, &size), "MPI_Comm_size");
+    std::vector<int> everyone(static_cast<std::size_t>(size));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    return std::make_unique<MpiBootstrap>(*comm, std::move(everyone), rank, kAllTogether, timeout);
   }
 
-  // Keeps `comm` until MPI ends: to free it, all members would have to come together again.
-  MpiBootstrap(MPI_Comm comm, std::chrono::milliseconds timeout) : comm_(comm), timeout_(timeout) {
-    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-    check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
-  }
+  // For those `members` of `comm` that use `tag`. MPI would make a communicator of their own only
+  // while all of them wait for each other, without a deadline.
+  MpiBootstrap(MPI_Comm comm, std::vector<int> members, int rank, int tag,
+               std::chrono::milliseconds timeout)
+      : comm_(comm), members_(std::move(members)), rank_(rank), tag_(tag), timeout_(timeout) {}
 
   std::vector<std::string> all_gather(const std::string& bytes) override {
-    const auto count = static_cast<std::size_t>(size_);
     auto data = std::make_unique<Exchange>();
     data->sent = bytes;
     data->length = static_cast<int>(bytes.size());
-    data->lengths.resize(count);
-    complete(data, [&](MPI_Request* request) {
-      return MPI_Iallgather(&data->length, 1, MPI_INT, data->lengths.data(), 1, MPI_INT, comm_,
-                            request);
-    });
-    int total = 0;
-    for (const int length : data->lengths) {
-      data->offsets.push_back(total);
-      total += length;
-    }
-    data->joined.resize(static_cast<std::size_t>(total));
-    complete(data, [&](MPI_Request* request) {
-      return MPI_Iallgatherv(data->sent.data(), data->length, MPI_BYTE, data->joined.data(),
-                             data->lengths.data(), data->offsets.data(), MPI_BYTE, comm_, request);
-    });
+    data->lengths.resize(members_.size());
+    tag_ == kAllTogether ? gather_together(data) : gather_from_each(data);
     std::vector<std::string> all;
-    for (std::size_t i = 0; i < count; ++i) {
-      all.push_back(data->joined.substr(static_cast<std::size_t>(data->offsets[i]),
-                                        static_cast<std::size_t>(data->lengths[i])));
+    std::size_t at = 0;
+    for (const int length : data->lengths) {
+      all.push_back(data->joined.substr(at, static_cast<std::size_t>(length)));
+      at += static_cast<std::size_t>(length);
     }
     return all;
   }
@@ -161,22 +170,17 @@ class MpiBootstrap final : public Bootstrap {
 
   std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
                                     std::string_view name) override {
-    constexpr std::size_t kTags = 32'768;  // every MPI has as many
-    MPI_Group all = MPI_GROUP_NULL;
-    MPI_Group some = MPI_GROUP_NULL;
-    MPI_Comm comm = MPI_COMM_NULL;
-    check(MPI_Comm_group(comm_, &all), "MPI_Comm_group");
-    int status = MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &some);
-    MPI_Group_free(&all);
-    check(status, "MPI_Group_incl");
-    const auto tag = static_cast<int>(std::hash<std::string_view>{}(name) % kTags);
-    status = MPI_Comm_create_group(comm_, some, tag, &comm);
-    MPI_Group_free(&some);
-    check(status, "MPI_Comm_create_group");
-    return std::make_unique<MpiBootstrap>(comm, timeout_);
+    std::vector<int> there;
+    for (const int member : members) there.push_back(members_[static_cast<std::size_t>(member)]);
+    const auto here = std::find(members.begin(), members.end(), rank_);
+    return std::make_unique<MpiBootstrap>(
+        comm_, std::move(there), static_cast<int>(here - members.begin()), tag_of(name), timeout_);
   }
 
  private:
+  // In place of a tag: all ranks of `comm_`, by MPI's own collectives.
+  static constexpr int kAllTogether = 0;
+
   // What MPI reads and writes during an exchange.
   struct Exchange {
     std::string sent;
@@ -184,24 +188,86 @@ class MpiBootstrap final : public Bootstrap {
     std::vector<int> lengths;
     std::vector<int> offsets;
     std::string joined;
+    std::vector<MPI_Request> requests;
+
+    // Room for everybody's bytes, once the lengths are known.
+    void make_room() {
+      int total = 0;
+      for (const int length_of_one : lengths) {
+        offsets.push_back(total);
+        total += length_of_one;
+      }
+      joined.resize(static_cast<std::size_t>(total));
+    }
   };
 
-  // Starts an operation on `data` and waits for it.
+  void gather_together(std::unique_ptr<Exchange>& data) const {
+    data->requests.resize(1);
+    complete(data, [&] {
+      check(MPI_Iallgather(&data->length, 1, MPI_INT, data->lengths.data(), 1, MPI_INT, comm_,
+                           data->requests.data()),
+            "MPI_Iallgather");
+    });
+    data->make_room();
+    complete(data, [&] {
+      check(MPI_Iallgatherv(data->sent.data(), data->length, MPI_BYTE, data->joined.data(),
+                            data->lengths.data(), data->offsets.data(), MPI_BYTE, comm_,
+                            data->requests.data()),
+            "MPI_Iallgatherv");
+    });
+  }
+
+  // Groups are small, so everybody writes to everybody.
+  void gather_from_each(std::unique_ptr<Exchange>& data) const {
+    data->lengths[static_cast<std::size_t>(rank_)] = data->length;
+    exchange(data, MPI_INT, &data->length, 1,
+             [&](std::size_t i) { return std::pair<void*, int>(&data->lengths[i], 1); });
+    data->make_room();
+    data->joined.replace(static_cast<std::size_t>(data->offsets[static_cast<std::size_t>(rank_)]),
+                         data->sent.size(), data->sent);
+    exchange(data, MPI_BYTE, data->sent.data(), data->length, [&](std::size_t i) {
+      return std::pair<void*, int>(data->joined.data() + data->offsets[i], data->lengths[i]);
+    });
+  }
+
+  // Sends the same to all others; what comes from member i goes to place_of(i).
+  template <class PlaceOf>
+  void exchange(std::unique_ptr<Exchange>& data, MPI_Datatype type, const void* sent, int count,
+                PlaceOf place_of) const {
+    data->requests.assign(2 * members_.size(), MPI_REQUEST_NULL);
+    complete(data, [&] {
+      for (std::size_t i = 0; i < members_.size(); ++i) {
+        if (static_cast<int>(i) == rank_) continue;
+        const auto [place, room] = place_of(i);
+        check(MPI_Irecv(place, room, type, members_[i], tag_, comm_, &data->requests[2 * i]),
+              "MPI_Irecv");
+        check(MPI_Isend(sent, count, type, members_[i], tag_, comm_, &data->requests[2 * i + 1]),
+              "MPI_Isend");
+      }
+    });
+  }
+
+  // Starts operations on `data` and waits for them.
   template <class Start>
   void complete(std::unique_ptr<Exchange>& data, Start start) const {
-    MPI_Request request = MPI_REQUEST_NULL;
-    {
-      const std::lock_guard lock(mpi_lock());
-      check(start(&request), "MPI_Iallgather");
+    try {
+      {
+        const std::lock_guard lock(mpi_lock());
+        start();
+      }
+      if (end_within(timeout_, data->requests)) return;
+    } catch (...) {
+      (void)data.release();  // MPI may still write there
+      throw;
     }
-    if (ends_within(timeout_, request)) return;
-    (void)data.release();  // MPI may still write there
+    (void)data.release();
     throw TimeoutError(lateness_text(purpose(), rank_, timeout_));
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;
-  int size_ = 0;
-  int rank_ = 0;
+  std::vector<int> members_;  // as ranks of comm_
+  int rank_ = 0;              // among them
+  int tag_ = kAllTogether;
   std::chrono::milliseconds timeout_;
 };
 

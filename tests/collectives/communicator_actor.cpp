@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <thread>
 
@@ -146,6 +147,48 @@ void check_streams(Communicator& world) {
   }
 }
 
+// Bytes of many lengths, none at all among them, between the ranks of one group.
+void check_bytes(Communicator& group) {
+  const auto bytes_of = [](int rank, int round) {
+    return std::string(static_cast<std::size_t>(rank * round * round % 100'000),
+                       static_cast<char>('a' + (rank + round) % 26));
+  };
+  for (int round = 0; round < 30; ++round) {
+    const std::vector<std::string> all = group.all_gather_bytes(bytes_of(group.rank(), round));
+    for (int rank = 0; rank < group.size(); ++rank) {
+      require(all[static_cast<std::size_t>(rank)] == bytes_of(rank, round), "bytes of a group");
+    }
+  }
+}
+
+// Parts of parts, and groups of the same ranks that are used at the same time.
+void check_groups(Communicator& world) {
+  for (int round = 0; round < 2; ++round) {
+    Communicator part = world.split(world.rank() % 2, -world.rank());
+    Communicator reversed = world.split(0, -world.rank());
+    require(reversed.rank() == world.size() - 1 - world.rank(), "rank by key");
+    const Communicator some = world.split(world.rank() == 0 ? -1 : 0);
+    require(some.defined() == (world.rank() != 0), "a rank that stays out");
+    Communicator alone = part.split(part.rank());
+    require(alone.size() == 1, "a group of one");
+    std::exception_ptr failure;
+    std::thread other([&] {
+      try {
+        check_bytes(reversed);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    });
+    check_bytes(part);
+    other.join();
+    if (failure) std::rethrow_exception(failure);
+    check_bytes(alone);
+    Tensor tensor = full({1000}, part.rank() + 1, {.dtype = i32, .device = world.device()});
+    part.all_reduce(tensor);
+    require(tensor.amax().item<int>() == part.size() * (part.size() + 1) / 2, "sum of a part");
+  }
+}
+
 int run_all(Communicator& world) {
   check_all_reduce(world);
   check_coalesced(world);
@@ -157,6 +200,7 @@ int run_all(Communicator& world) {
   for (int rank = 0; rank < world.size(); ++rank) {
     require(texts[static_cast<std::size_t>(rank)] == fmt::format("rank {}", rank), "bytes");
   }
+  check_groups(world);
   fmt::print("rank {} of {} ok by {} over {}\n", world.rank(), world.size(), world.launched_by(),
              world.transport());
   return 0;
