@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <exception>
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/driver.hpp>
@@ -16,6 +17,15 @@ namespace {
 
 // Larger tensors go straight to ordinary memory: pinning as much again would cost more.
 constexpr std::size_t kLargestBounceBytes = std::size_t{16} << 20;
+
+// For memory that a copy on `stream` may still write.
+void keep_until_reached(memory::Buffer& bounce, const Stream& stream) noexcept {
+  try {
+    memory::pinned_allocator().record_stream(bounce.block(), stream);
+  } catch (const std::exception&) {
+    (void)bounce.release();  // lost, rather than written by two
+  }
+}
 
 Scalar scalar_at(const void* data, DType dtype) {
   return dispatch(dtype, [&]<class T>(TypeTag<T>) {
@@ -36,9 +46,14 @@ Scalar Tensor::item() const {
   }
   if (is_cpu()) return scalar_at(data(), dtype());
   const Stream stream = Stream::current(device());
-  const memory::Buffer bounce = memory::pinned(element_size());
+  memory::Buffer bounce = memory::pinned(element_size());
   driver().copy(bounce.data(), data(), element_size(), stream.native());
-  stream.synchronize();
+  try {
+    stream.synchronize();
+  } catch (...) {
+    keep_until_reached(bounce, stream);
+    throw;
+  }
   return scalar_at(bounce.data(), dtype());
 }
 

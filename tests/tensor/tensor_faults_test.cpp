@@ -4,6 +4,7 @@
 #include <functional>
 
 #include <gantry/core/error.hpp>
+#include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/elementwise.hpp>
@@ -12,6 +13,7 @@
 
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
+#include "tests/support/stream_hold.hpp"
 #include "tests/tensor/raw_tensor.hpp"
 
 namespace gantry {
@@ -87,6 +89,28 @@ TEST_F(TensorFaultsTest, AnyFailingCallLeavesEverythingUsable) {
     }
   }
   EXPECT_GT(failures, 20);
+}
+
+// The call that waits fails while the copy is still to come: what it will write must be nobody's.
+TEST_F(TensorFaultsTest, MemoryThatACopyWillWriteIsNotUsedAgain) {
+  GANTRY_REQUIRE_SIM();
+  const Tensor device = full({1}, 7.0, {.dtype = f32, .device = "cuda:0"});
+  settle();
+  testing::StreamHold hold(Stream::current(Device::cuda(0)));
+  {
+    testing::FaultDriver faults;
+    faults.fail_on("synchronize_stream", 1, testing::kInvalidValue);
+    EXPECT_THROW((void)device.item<float>(), CudaError);
+  }
+  std::vector<memory::Buffer> others;
+  for (int i = 0; i < 64; ++i) {
+    others.push_back(memory::pinned(sizeof(float)));
+    *static_cast<float*>(others.back().data()) = -1;
+  }
+  hold.release();
+  settle();
+  for (const memory::Buffer& other : others) EXPECT_EQ(*static_cast<float*>(other.data()), -1);
+  EXPECT_EQ(device.item<float>(), 7);
 }
 
 }  // namespace
