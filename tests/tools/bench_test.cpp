@@ -292,10 +292,10 @@ TEST(TuneTest, WritesATableThatIsTaken) {
     const Words ranks = launcher.empty() ? Words{"-g", "3"} : Words{};
     const TemporaryFile table(".json");
     const TemporaryFile samples(".json");
-    const Outcome outcome =
-        run(launcher +
-            Words{kTune, "--quick", "-e", "16K", "-q", "-O", table.path(), "-J", samples.path()} +
-            ranks);
+    const Outcome outcome = run(launcher +
+                                Words{kTune, "--quick", "-e", "16K", "-n", "2", "--batches", "2",
+                                      "-q", "-O", table.path(), "-J", samples.path()} +
+                                ranks);
     ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
     const Json json = Json::parse(text_of(table.path()));
     EXPECT_EQ(json["device"], "Simulated GPU");
