@@ -160,7 +160,8 @@ class Driver {
   /// Opens a chunk exported by any process; the descriptor stays the caller's.
   [[nodiscard]] virtual NativeChunk import_chunk(int device, int descriptor, std::size_t bytes) = 0;
 
-  // Copies: ordered on `stream`; the host blocks only if pageable host memory takes part.
+  // Copies: ordered on `stream`; the host blocks only if pageable host memory takes part. (CUDA
+  // copies from page-locked to page-locked memory on the host, which waits for the stream, too.)
   virtual void copy(void* dst, const void* src, std::size_t bytes, NativeStream stream) = 0;
   virtual void copy_peer(void* dst, int dst_device, const void* src, int src_device,
                          std::size_t bytes, NativeStream stream) = 0;
