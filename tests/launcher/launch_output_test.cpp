@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <map>
 
 #include "tests/launcher/launch_fixture.hpp"
@@ -181,7 +183,7 @@ TEST_F(LaunchOutputTest, WhatIsTypedDoesNotStopALauncherInTheBackground) {
   const std::string actor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/launch_actor";
   int terminal = -1;
   const pid_t shell = forkpty(&terminal, nullptr, nullptr, nullptr);
-  ASSERT_GE(shell, 0);
+  if (shell < 0) GTEST_SKIP() << "needs a terminal: " << std::strerror(errno);
   if (shell == 0) be_a_shell(actor.c_str());
   std::string shown;
   char byte = 0;
@@ -200,7 +202,7 @@ TEST_F(LaunchOutputTest, CtrlZStopsNoLauncherThatNobodyCouldContinue) {
   const std::string actor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/launch_actor";
   int terminal = -1;
   const pid_t job = forkpty(&terminal, nullptr, nullptr, nullptr);
-  ASSERT_GE(job, 0);
+  if (job < 0) GTEST_SKIP() << "needs a terminal: " << std::strerror(errno);
   if (job == 0) {
     execl(GANTRY_TEST_GLAUNCH, "glaunch", "--cpu-only", "-n", "1", actor.c_str(), "wait", nullptr);
     _exit(127);
