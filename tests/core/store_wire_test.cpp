@@ -139,6 +139,11 @@ TEST(StoreAddressTest, AHostWhoseNameIsNotKnownYetIsWaitedFor) {
   EXPECT_LT(tries_before_late, 0);
 }
 
+TEST(StoreAddressTest, AServerDoesNotWaitForItsName) {
+  tries_before_late = 1;
+  EXPECT_THROW(StoreServer(StoreServerOptions{.address = "tcp:late:0"}), Error);
+}
+
 TEST(StoreAddressTest, AHostWithoutAddressIsAnErrorAtOnce) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_THROW(StoreClient({.address = "tcp:never:1", .connect_timeout = 20s}), Error);
