@@ -151,7 +151,12 @@ class DeviceHeap {
   [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> top_call_sites();
   [[noreturn]] void throw_shortage(MemoryBreakdown told) const;
   void unpark(HeapLock& lock, Pool& pool);
-  static void check_is_not_parked(const Pool& pool);
+  static void check_is_not_parked(const Pool& pool) {
+    if (pool.parked.load(std::memory_order_relaxed)) [[unlikely]] {
+      refuse_parked();
+    }
+  }
+  [[noreturn]] static void refuse_parked();
   [[nodiscard]] bool pool_waits(const Pool& pool) const noexcept;
   [[nodiscard]] MemoryBreakdown breakdown();
 

@@ -55,8 +55,7 @@ std::int64_t DeviceHeap::live_blocks(Pool& pool) {
   return pool.live_blocks;
 }
 
-void DeviceHeap::check_is_not_parked(const Pool& pool) {
-  if (!pool.parked) return;
+void DeviceHeap::refuse_parked() {
   throw InvalidArgument("allocate: a pool with memory was expected, but got one that is parked");
 }
 

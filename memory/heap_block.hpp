@@ -48,6 +48,7 @@ struct alignas(64) HeapBlock {
   std::atomic<std::uint32_t> call_site{0};  ///< who asked for it, while history is recorded
   std::atomic<BlockUse> use{BlockUse::blank};
   std::atomic<bool> exported{false};  ///< other processes may know it
+  std::uint16_t bin = 0;              ///< of the index, while it is there
 
   /// Free: other streams may reuse it once its stream has reached this mark.
   std::uint64_t mark = 0;

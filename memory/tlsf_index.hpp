@@ -19,33 +19,36 @@ namespace gantry::memory {
 /// Note [Random sizes]
 /// Whether a bin is empty, a block the last of its bin or a bitmap word zero is a coin toss for a
 /// program with random sizes, and a branch that is guessed wrong costs more than all the arithmetic
-/// here. So links are written through pointers that may point to a sink, and bits and words are
-/// selected instead of branched on.
+/// here. So every bin ends at the same end block, which fits nothing and whose link is written but
+/// never read, and bits and words are selected instead of branched on.
 /// Not thread-safe: the owner's lock protects it.
 class TlsfIndex {
  public:
-  TlsfIndex() { words_[kWords - 1] = 1; }
+  TlsfIndex() {
+    heads_.fill(&end_);
+    words_[kWords - 1] = 1;
+  }
   TlsfIndex(const TlsfIndex&) = delete;  // blocks point into it
   TlsfIndex& operator=(const TlsfIndex&) = delete;
 
   void insert(HeapBlock& block) noexcept {
     const std::size_t bin = bin_of(block.bytes);
     HeapBlock* const head = heads_[bin];
+    block.bin = static_cast<std::uint16_t>(bin);
     block.link_to_this = &heads_[bin];
     block.next_in_bin = head;
-    *link_to(head) = &block.next_in_bin;
+    head->link_to_this = &block.next_in_bin;
     heads_[bin] = &block;
     words_[bin / kWordBits] |= std::uint64_t{1} << (bin % kWordBits);
     top_ |= std::uint32_t{1} << (bin / kWordBits);
   }
 
   void remove(HeapBlock& block) noexcept {
-    const std::size_t bin = bin_of(block.bytes);
+    const std::size_t bin = block.bin;
     HeapBlock* const next = block.next_in_bin;
     *block.link_to_this = next;
-    *link_to(next) = block.link_to_this;
-    const auto is_empty = static_cast<std::uint64_t>(next == nullptr) &
-                          static_cast<std::uint64_t>(block.link_to_this == &heads_[bin]);
+    next->link_to_this = block.link_to_this;
+    const auto is_empty = static_cast<std::uint64_t>(heads_[bin] == &end_);
     std::uint64_t& word = words_[bin / kWordBits];
     word &= ~(is_empty << (bin % kWordBits));
     top_ &= ~(static_cast<std::uint32_t>(word == 0) << (bin / kWordBits));
@@ -57,22 +60,17 @@ class TlsfIndex {
     __builtin_prefetch(heads_[bin]);
     __builtin_prefetch(heads_[next_bin(bin)]);
   }
-  /// A block of at least `bytes` from the smallest bin that has one; nullptr if there is none.
+  /// A block of at least `bytes`: the first one of their bin if it is large enough, else one of the
+  /// smallest bin above; nullptr if there is none, or none but deep in the bin.
   [[nodiscard]] HeapBlock* find(std::size_t bytes) const noexcept {
     const std::size_t bin = bin_of(bytes);
-    HeapBlock* const larger = heads_[next_bin(bin)];
     HeapBlock* const head = heads_[bin];
-    static constexpr std::size_t kEnough = ~std::size_t{0};
-    // An empty bin and one whose first block fits take the same way.
-    if (*(head != nullptr ? &head->bytes : &kEnough) >= bytes) [[likely]] {
-      return head != nullptr ? head : larger;
+    HeapBlock* const larger = heads_[next_bin(bin)];
+    HeapBlock* const found = head->bytes >= bytes ? head : larger;
+    if (found != &end_) [[likely]] {
+      return found;
     }
-    HeapBlock* block = head->next_in_bin;
-    for (int probes = 1; block != nullptr && probes < kProbes; ++probes) {
-      if (block->bytes >= bytes) return block;
-      block = block->next_in_bin;
-    }
-    return larger;
+    return find_if(bytes, [](const HeapBlock&) { return true; });
   }
 
   /// As find(), among the blocks that `accept`. Looks at a bounded number of blocks of each bin, so
@@ -81,7 +79,7 @@ class TlsfIndex {
   [[nodiscard]] HeapBlock* find_if(std::size_t bytes, Accept&& accept) const noexcept {
     for (std::size_t bin = bin_of(bytes); bin != kNone; bin = next_bin(bin)) {
       int probes = 0;
-      for (HeapBlock* block = heads_[bin]; block != nullptr && probes < kProbes;
+      for (HeapBlock* block = heads_[bin]; block != &end_ && probes < kProbes;
            block = block->next_in_bin, ++probes) {
         if (block->bytes >= bytes && accept(*block)) return block;
       }
@@ -94,7 +92,7 @@ class TlsfIndex {
   template <class Visit>
   void for_each(std::size_t bytes, Visit&& visit) const {
     for (std::size_t bin = bin_of(bytes); bin != kNone; bin = next_bin(bin)) {
-      for (HeapBlock* block = heads_[bin]; block != nullptr;) {
+      for (HeapBlock* block = heads_[bin]; block != &end_;) {
         HeapBlock* following = block->next_in_bin;
         if (!visit(*block)) return;
         block = following;
@@ -109,7 +107,7 @@ class TlsfIndex {
     const auto word = static_cast<std::size_t>(std::bit_width(top_) - 1);
     const auto bit = static_cast<std::size_t>(std::bit_width(words_[word]) - 1);
     HeapBlock* best = heads_[word * kWordBits + bit];
-    for (HeapBlock* block = best; block != nullptr; block = block->next_in_bin) {
+    for (HeapBlock* block = best; block != &end_; block = block->next_in_bin) {
       if (block->bytes > best->bytes) best = block;
     }
     return best;
@@ -142,17 +140,12 @@ class TlsfIndex {
     return word * kWordBits + static_cast<std::size_t>(std::countr_zero(bits));
   }
 
-  // Where `block` keeps who points to it.
-  [[nodiscard]] HeapBlock*** link_to(HeapBlock* block) noexcept {
-    return block != nullptr ? &block->link_to_this : &sink_;
-  }
-
   static constexpr std::uint32_t kNoneBit = std::uint32_t{1} << (kWords - 1);
 
   std::uint32_t top_ = 0;  ///< which words are not zero
   std::array<std::uint64_t, kWords> words_{};
-  HeapBlock** sink_ = nullptr;
-  std::array<HeapBlock*, kNone + 1> heads_{};  ///< that of kNone is always nullptr
+  HeapBlock end_;                            ///< behind the last block of every bin
+  std::array<HeapBlock*, kNone + 1> heads_;  ///< that of kNone is always the end
 };
 
 }  // namespace gantry::memory
