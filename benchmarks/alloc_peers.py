@@ -11,6 +11,8 @@ the same sequences, which gantry-replay writes.
 RMM comes from PyPI; the two wheels are unpacked without installing them:
   pip download --no-deps -d wheels librmm-cu13 'rapids-logger==0.3.*' && for w in wheels/*.whl; do unzip -qo $w -d rmm; done
   benchmarks/alloc_peers.py build --rmm rmm
+--rounds N measures the times of single calls N times, all peers in turn on one core and then on another: on a machine whose cores
+are shared with others, a core is as busy for one peer as for the next. Told are medians of times and of ratios.
 --compile-only builds the peers into WORK (--work, default build/alloc_peers) and measures nothing; what lies there is used as it
 is when its sources are not newer, so the folder can be carried to a machine that has no RMM.
 """
@@ -20,6 +22,7 @@ import json
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -155,15 +158,26 @@ def write_dumps(arguments, work):
     return dumps
 
 
+def measure_micro(arguments, peers):
+    """The rounds: for each {peer: {name: ns}}."""
+    cores = sorted(os.sched_getaffinity(0))
+    rounds = []
+    for index in range(arguments.rounds):
+        core = cores[index * len(cores) // arguments.rounds]
+        rounds.append({})
+        for peer in peers:
+            lines = run_peer(peer, ["micro", *(["--quick"] if arguments.quick else []), str(core)], 60)
+            rounds[-1][peer[0]] = {key: float(value) for key, value in (line.split() for line in lines)}
+    return rounds
+
+
 def measure(arguments, work, peers):
     dumps = write_dumps(arguments, work)
     jobs = [(case, limit, f"{path}@{limit}") for case, (path, live) in dumps.items() for limit in (0, int(live * LIMIT_FACTOR))]
-    micro = {}
+    micro = measure_micro(arguments, peers)
     replays = {}
     for peer in peers:
         name = peer[0]
-        lines = run_peer(peer, ["micro", "--quick"] if arguments.quick else ["micro"], 60)
-        micro[name] = {key: float(value) for key, value in (line.split() for line in lines)}
         if name == "gantry raw":
             continue
         lines = run_peer(peer, ["replay", "0.3" if arguments.quick else "1.5", *[job[2] for job in jobs]], 60)
@@ -204,18 +218,31 @@ def titled(name):
     return f"{kind.removeprefix('threads')} thread{'s' if kind != 'threads1' else ''}: {what}"
 
 
+def median_time(micro, name, key):
+    """Of one peer over the rounds that have it."""
+    times = [peers[name][key] for peers in micro if key in peers.get(name, {})]
+    return statistics.median(times) if times else None
+
+
+def median_ratio(micro, name, ours, key):
+    """How many times as long `name` takes as `ours`, over the rounds that have both."""
+    ratios = [peers[name][key] / peers[ours][key] for peers in micro if key in peers.get(name, {}) and key in peers.get(ours, {})]
+    return statistics.median(ratios) if ratios else None
+
+
 def micro_table(micro):
-    peers = [name for name in micro if micro[name]]
+    peers = list(dict.fromkeys(name for peers in micro for name in peers if peers[name]))
     others = [name for name in peers if not name.startswith("gantry")]
     if not peers:
         return ["Nothing could be measured."]
-    ours = "gantry raw" if micro.get("gantry raw") else peers[0]
+    ours = peers[0]
     head = ["host time per alloc + free", *peers, *[f"{name} / {ours}" for name in others]]
     lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
-    for key in micro.get(ours, {}):
-        cells = [titled(key), *[time_text(micro[name][key]) if key in micro[name] else "–" for name in peers]]
-        for name in others:
-            cells.append(f"{micro[name][key] / micro[ours][key]:.1f}" if key in micro[name] else "–")
+    for key in dict.fromkeys(key for peers in micro for key in peers.get(ours, {})):
+        times = [median_time(micro, name, key) for name in peers]
+        ratios = [median_ratio(micro, name, ours, key) for name in others]
+        cells = [titled(key), *["–" if time is None else time_text(time) for time in times],
+                 *["–" if ratio is None else f"{ratio:.1f}" for ratio in ratios]]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -245,10 +272,9 @@ def replay_table(rows):
 def summary(results):
     """The ratios that matter, against PyTorch as it comes."""
     micro, lines = results["micro"], []
-    torch = micro.get("PyTorch", {})
     for ours in ("gantry raw", "gantry"):
-        own = micro.get(ours, {})
-        common = {key: torch[key] / own[key] for key in own if key in torch}
+        keys = dict.fromkeys(key for peers in micro for key in peers.get(ours, {}))
+        common = {key: ratio for key in keys if (ratio := median_ratio(micro, "PyTorch", ours, key)) is not None}
         pairs = [ratio for key, ratio in common.items() if key.startswith("alloc/pair/")]
         if pairs:
             lines.append(f"- {ours}, against PyTorch: pairs {min(pairs):.1f}× to {max(pairs):.1f}×, live set "
@@ -281,6 +307,7 @@ def main():
     parser.add_argument("--rmm", type=pathlib.Path, help="folder with the unpacked wheels of librmm and rapids-logger")
     parser.add_argument("--json", type=pathlib.Path, help="writes all results")
     parser.add_argument("--quick", action="store_true", help="few sequences, short measurements")
+    parser.add_argument("--rounds", type=int, default=1, help="of single calls")
     parser.add_argument("--full", action="store_true", help="all of RMM's parameters")
     parser.add_argument("--compile-only", action="store_true")
     arguments = parser.parse_args()

@@ -9,10 +9,12 @@
 //   static bool is_empty(const Handle&);
 //   std::uint64_t peak_reserved();                  bytes held from the driver since begin()
 //
-//   PEER micro [--quick]             lines "name nanoseconds"
+//   PEER micro [--quick] [CORE]      lines "name nanoseconds"; one thread's calls on that core
 //   PEER replay SECONDS DUMP@LIMIT…  lines "replay DUMP@LIMIT first_ns warm_ns peak_reserved ooms
 //   done ops"
 #pragma once
+
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -23,6 +25,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,6 +44,26 @@ inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values.empty() ? 0.0 : values[values.size() / 2];
 }
+
+// Keeps the calling thread on one core while it lives; cores below 0: where it likes.
+class OnCore {
+ public:
+  explicit OnCore(int core) {
+    sched_getaffinity(0, sizeof before_, &before_);
+    if (core < 0) return;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0) {
+      throw std::runtime_error("core " + std::to_string(core) + " cannot be used");
+    }
+  }
+  ~OnCore() { sched_setaffinity(0, sizeof before_, &before_); }
+  OnCore(OnCore&&) = delete;
+
+ private:
+  cpu_set_t before_;
+};
 
 // Median time of one call, over batches.
 template <class Call>
@@ -125,14 +148,14 @@ class LiveSet {
   std::size_t step_ = 0;
 };
 
+inline void report(const std::string& name, double ns) {
+  std::printf("%s %.2f\n", name.c_str(), ns);
+  std::fflush(stdout);
+}
+
 template <class Peer>
-void measure_micro(Peer& peer, bool quick) {
-  const auto report = [](const std::string& name, double ns) {
-    std::printf("%s %.2f\n", name.c_str(), ns);
-    std::fflush(stdout);
-  };
-  const int rounds = quick ? 9 : 31;
-  peer.begin(0);
+void measure_one_thread(Peer& peer, int rounds, int core) {
+  const OnCore on_core(core);
   for (const std::size_t bytes : pair_sizes()) {
     report("alloc/pair/" + std::to_string(bytes), time_calls(rounds, 1000, [&] {
              auto handle = peer.allocate(bytes);
@@ -145,6 +168,12 @@ void measure_micro(Peer& peer, bool quick) {
     // Long enough that a busy neighbour of the core does not decide.
     report("alloc/live_set", time_calls(5 * rounds, 1000, [&] { set.step(); }));
   }
+}
+
+template <class Peer>
+void measure_micro(Peer& peer, bool quick, int core) {
+  peer.begin(0);
+  measure_one_thread(peer, quick ? 9 : 31, core);
   for (const int threads : {1, 8}) {
     const int calls = quick ? 2'000 : 10'000;
     const std::string prefix = "alloc/threads" + std::to_string(threads);
@@ -226,7 +255,9 @@ int peer_main(int argc, char** argv, Peer& peer) {
   const std::string command = argc > 1 ? argv[1] : "";
   try {
     if (command == "micro") {
-      measure_micro(peer, argc > 2 && std::strcmp(argv[2], "--quick") == 0);
+      const bool quick = argc > 2 && std::strcmp(argv[2], "--quick") == 0;
+      const int next = quick ? 3 : 2;
+      measure_micro(peer, quick, argc > next ? std::atoi(argv[next]) : -1);
       return 0;
     }
     if (command == "replay" && argc > 2) {
@@ -237,7 +268,7 @@ int peer_main(int argc, char** argv, Peer& peer) {
     std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
     return 1;
   }
-  std::fprintf(stderr, "usage: %s micro [--quick] | replay SECONDS DUMP@LIMIT…\n", argv[0]);
+  std::fprintf(stderr, "usage: %s micro [--quick] [CORE] | replay SECONDS DUMP@LIMIT…\n", argv[0]);
   return 2;
 }
 
