@@ -59,6 +59,8 @@ std::string_view name(Algorithm algorithm) {
       return "direct";
     case Algorithm::relay:
       return "relay";
+    case Algorithm::chain:
+      return "chain";
     case Algorithm::in_place:
       return "in_place";
     case Algorithm::copy:

@@ -45,6 +45,7 @@ enum class Algorithm : std::uint8_t {
   ll_relay,  // as relay, in such packets
   direct,    // everyone pushes what it has to the staging of those who need it
   relay,     // sources push one part to each owner, who pushes what it makes of it to everyone
+  chain,     // every rank passes on to the next what it makes of what comes
   in_place,  // registered: kernels read and write all ranks' tensors
   copy,      // registered: what is only moved is fetched by copy engines
   nccl,

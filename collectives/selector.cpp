@@ -25,6 +25,9 @@ bool nccl_may(const Descriptor& what) {
   return known && (!is_floating_point(what.dtype) || what.reproducible == 0);
 }
 
+// Whether a sum may be rounded to an element at any place in between.
+bool accumulates_in_itself(DType dtype) { return dtype != DType::f16 && dtype != DType::bf16; }
+
 std::size_t index_of(CollectiveKind kind) { return static_cast<std::size_t>(kind); }
 
 // The first row that holds for `bytes`; rows are in order of size.
@@ -54,6 +57,8 @@ bool can_serve(Algorithm algorithm, CollectiveKind kind) {
     case Algorithm::relay:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
              kind == CollectiveKind::broadcast;
+    case Algorithm::chain:
+      return kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast;
     case Algorithm::in_place:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
              kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce_scatter;
@@ -77,6 +82,9 @@ bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message
     return !uneven && std::min(peer_bytes, message_bytes) <= kLlLimitBytes;
   }
   if (algorithm == Algorithm::ll_relay) return message_bytes <= kLlRelayLimitBytes;
+  if (algorithm == Algorithm::chain && reduces(what.kind)) {
+    return what.scale == 1 && accumulates_in_itself(what.dtype);
+  }
   if (needs_registration(algorithm)) return what.place != 0;
   return algorithm != Algorithm::nccl || nccl_may(what);
 }
@@ -86,7 +94,8 @@ bool needs_registration(Algorithm algorithm) {
 }
 
 bool needs_three_ranks(Algorithm algorithm) {
-  return algorithm == Algorithm::ll_relay || algorithm == Algorithm::relay;
+  return algorithm == Algorithm::ll_relay || algorithm == Algorithm::relay ||
+         algorithm == Algorithm::chain;
 }
 
 bool Selector::serves(Algorithm algorithm, const Descriptor& what,
@@ -134,17 +143,17 @@ void Selector::rule(std::string_view text) {
   p2p_only_ = text == "p2p";
   if (text.empty() || text == "auto" || p2p_only_) return;
   for (const Algorithm algorithm :
-       {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct, Algorithm::relay,
+       {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct, Algorithm::relay, Algorithm::chain,
         Algorithm::in_place, Algorithm::copy, Algorithm::nccl, Algorithm::host}) {
     if (text == name(algorithm)) {
       forced_ = algorithm;
       return;
     }
   }
-  throw InvalidArgument(
-      fmt::format("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, in_place, "
-                  "copy, nccl or host, but got '{}'",
-                  text));
+  throw InvalidArgument(fmt::format(
+      "GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, chain, in_place, "
+      "copy, nccl or host, but got '{}'",
+      text));
 }
 
 void Selector::set(CollectiveKind kind, std::vector<SelectorRow> rows, bool registered) {

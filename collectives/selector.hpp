@@ -85,12 +85,12 @@ extern const std::string_view kShippedTables;
 bool can_serve(Algorithm algorithm, CollectiveKind kind);
 // True if ranks read each other's tensors.
 bool needs_registration(Algorithm algorithm);
-// Relays have owners that are neither source nor taker alone.
+// Relays have owners that are neither source nor taker alone, and chains a middle.
 bool needs_three_ranks(Algorithm algorithm);
 // True if it can carry out `what`: ll up to kLlLimitBytes per peer, ll_relay up to
-// kLlRelayLimitBytes; in_place and copy what has a place in registered memory; nccl only operations
-// that it knows and whose bits are not promised. An all_to_all of unequal blocks has a count
-// below 1.
+// kLlRelayLimitBytes; chain no sums that are rounded in the end alone; in_place and copy what has a
+// place in registered memory; nccl only operations that it knows and whose bits are not promised.
+// An all_to_all of unequal blocks has a count below 1.
 bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes);
 
 }  // namespace gantry

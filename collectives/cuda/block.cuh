@@ -10,8 +10,10 @@ namespace gantry::protocol {
 
 inline constexpr int kThreads = 512;
 
-// Threads may be 0: as many as were launched.
-template <int Threads = kThreads>
+// Threads may be 0: as many as were launched. `Tellers` more, a warp or none, do what is done for
+// each rank, which is to signal and to wait for signals, and none of the copies and folds: so that
+// these need not wait for it.
+template <int Threads = kThreads, int Tellers = 0>
 class CudaBlock : public CudaWords {
  public:
   __device__ int index() const { return static_cast<int>(blockIdx.x); }
@@ -30,11 +32,20 @@ class CudaBlock : public CudaWords {
     const int p = static_cast<int>(threadIdx.x) - (threads() - 32);
     if (p >= 0 && p < n) f(p);
   }
+  template <class F>
+  __device__ bool each_finds(int n, F f) {
+    if (tells()) return true;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const bool all = __all_sync(0xffffffff, lane >= n || f(lane)) != 0;
+    __syncwarp();  // the vote alone orders no memory
+    return all;
+  }
   __device__ void sync() { __syncthreads(); }
   __device__ bool any(bool flag) { return __syncthreads_or(static_cast<int>(flag)) != 0; }
 
   template <class RunOf>
   __device__ void copy(int runs, std::int64_t most, const RunOf& run_of) {
+    if (tells()) return;
     constexpr std::int64_t kPiece = cuda::kPieceBytes;
     const int pieces = static_cast<int>((most + kPiece - 1) / kPiece) * runs;
     GANTRY_ROLLED
@@ -49,6 +60,7 @@ class CudaBlock : public CudaWords {
   template <class T, class From>
   __device__ void fold(const Combination& how, const Targets& to, std::int64_t bytes,
                        const From& from) {
+    if (tells()) return;
     cuda::fold<T, Threads>(how, to, bytes, from, static_cast<int>(threadIdx.x));
   }
 
@@ -76,7 +88,10 @@ class CudaBlock : public CudaWords {
   }
 
  private:
-  __device__ static int threads() { return Threads > 0 ? Threads : static_cast<int>(blockDim.x); }
+  __device__ static int threads() {
+    return Threads > 0 ? Threads + Tellers : static_cast<int>(blockDim.x);
+  }
+  __device__ static bool tells() { return Tellers > 0 && static_cast<int>(threadIdx.x) >= Threads; }
 
   template <int Index, int First, int Warps, int... Others, class Stage, class... Stages>
   __device__ void run_crew(CrewProgress& progress, std::int64_t steps, const Stage& stage,

@@ -103,6 +103,11 @@ __device__ void fold(const Combination& how, const Targets& to, std::int64_t byt
   kernels::with_fold<T>(how.op, [&](auto folder) {
     using F = typename decltype(folder)::type;
     if constexpr (F::kIsDefined) {
+      if constexpr (std::is_same_v<From, Pair>) {
+        // A rank of a chain folds all of the array, and alone.
+        constexpr int kWords = sizeof(T) >= 4 ? 4 : 1;
+        return fold_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
+      }
       if constexpr (std::is_same_v<F, kernels::Folder<T, FoldOp::sum>> && sizeof(T) >= 2) {
         constexpr int kWords = sizeof(T) >= 4 ? 2 : 1;  // narrow elements have wide accumulators
         if (from.count <= 2) return fold_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);

@@ -10,6 +10,7 @@ void exchange(void*, const Exchange&, int) { std::abort(); }
 void packets(void*, const PacketExchange&, int) { std::abort(); }
 void packet_relay(void*, const PacketRelay&, int) { std::abort(); }
 void relay(void*, const Relay&, int) { std::abort(); }
+void chain(void*, const Chain&, int) { std::abort(); }
 void phase(void*, const Phase&, int) { std::abort(); }
 void send(void*, const Message&) { std::abort(); }
 void receive(void*, const Message&) { std::abort(); }
@@ -17,6 +18,7 @@ void preload_exchange() { std::abort(); }
 void preload_packets() { std::abort(); }
 void preload_packet_relay() { std::abort(); }
 void preload_relay() { std::abort(); }
+void preload_chain() { std::abort(); }
 void preload_phase() { std::abort(); }
 void preload_message() { std::abort(); }
 

@@ -25,6 +25,12 @@ std::int64_t width_of(const Descriptor& what) {
 
 std::uint32_t bit(int rank) { return std::uint32_t{1} << rank; }
 
+// What a block of a chain moves in one step: enough that signals cost little beside it; less of
+// small arrays, because the last rank waits for a step of every other one.
+constexpr std::int64_t kMostChainStep = 32 << 10;
+constexpr std::int64_t kLeastChainStep = 4 << 10;
+constexpr std::int64_t kChainSteps = 16;
+
 // Staging for one block, step and writer.
 std::int64_t slot_capacity(const Group& group, bool whole, int ring, int blocks) {
   const std::int64_t bytes = std::int64_t{group.layout.staging_bytes} * (whole ? 2 : 1);
@@ -163,6 +169,43 @@ Relay plan_relay(const Group& group, const CollectiveCall& call, int blocks) {
   plan.whole = takes_whole(plan.bytes, most(false), protocol::kRelayRing, blocks);
   plan.step_bytes = std::min(most(plan.whole), rounded_up((plan.bytes + blocks - 1) / blocks));
   plan.part_bytes = rounded_up((plan.step_bytes + owners - 1) / owners);
+  return plan;
+}
+
+protocol::Chain plan_chain(const Group& group, const CollectiveCall& call, int blocks) {
+  const Descriptor& what = call.what;
+  const int rank = group.rank;
+  const int last = group.size - 1;
+  protocol::Chain plan;
+  describe(plan, group, call);
+  plan.bytes = what.count * width_of(what);
+  int slots = protocol::kChainRing;
+  if (what.kind == CollectiveKind::broadcast) {
+    const int position = (rank - what.root + group.size) % group.size;
+    plan.previous = position == 0 ? -1 : (rank + last) % group.size;
+    plan.next = position == last ? -1 : (rank + 1) % group.size;
+  } else {
+    // Nobody sends to the first rank, so that its ring is free for the result.
+    plan.rings = what.root == 0 ? 1 : 2;
+    slots = plan.rings * protocol::kChainRing + 1;
+    plan.previous = rank - 1;
+    plan.next = rank == last ? what.root : rank + 1;
+    plan.origin = rank == what.root && rank != last ? last : -1;
+    plan.is_last = rank == last;
+    // A longer lag would wait for slots that are only free once the root has taken what is there.
+    const int hops = last - what.root;
+    plan.lag = std::min(2 * group.size, protocol::kChainRing * (hops + 1) - 1);
+    // An average is divided in the end.
+    if (rank != last) plan.how.divisor = 1;
+  }
+  const auto most = [&](bool whole) {
+    const std::int64_t bytes = std::int64_t{group.layout.staging_bytes} * (whole ? 2 : 1);
+    return std::min(kMostChainStep, rounded_down(bytes / (slots * blocks)));
+  };
+  plan.whole = takes_whole(plan.bytes, most(false), protocol::kChainRing, blocks);
+  const std::int64_t wanted = rounded_up(plan.bytes / (kChainSteps * blocks));
+  const std::int64_t all = rounded_up((plan.bytes + blocks - 1) / blocks);
+  plan.step_bytes = std::min({most(plan.whole), std::max(wanted, kLeastChainStep), all});
   return plan;
 }
 

@@ -17,7 +17,10 @@ protocol::Exchange plan_exchange(const protocol::Group& group, const CollectiveC
 protocol::PacketExchange plan_packets(const protocol::Group& group, const CollectiveCall& call);
 // The plan by way of owners: all_reduce, reduce, broadcast among three ranks or more.
 protocol::Relay plan_relay(const protocol::Group& group, const CollectiveCall& call, int blocks);
-// The same in packets, up to kMaxPacketRelay bytes.
+// The plan from rank to rank: reduce of elements that are their own accumulators, and broadcast,
+// among three ranks or more.
+protocol::Chain plan_chain(const protocol::Group& group, const CollectiveCall& call, int blocks);
+// As plan_relay(), in packets, up to kMaxPacketRelay bytes.
 protocol::PacketRelay plan_packet_relay(const protocol::Group& group, const CollectiveCall& call);
 protocol::Message plan_message(const protocol::Group& group, const CollectiveCall& call);
 

@@ -166,6 +166,8 @@ class P2pTransport final : public Transport {
           return protocol::launch_packet_relay(plan_packet_relay(group_, call), blocks, stream);
         case Algorithm::relay:
           return protocol::launch_relay(plan_relay(group_, call, blocks), blocks, stream);
+        case Algorithm::chain:
+          return protocol::launch_chain(plan_chain(group_, call, blocks), blocks, stream);
         case Algorithm::in_place:
           return registered_.run_in_place(call, blocks, stream);
         case Algorithm::copy:

@@ -28,6 +28,12 @@ void launch_relay(const Relay& plan, int blocks, const Stream& stream) {
       [&](void* handle) { cuda::relay(handle, plan, blocks); });
 }
 
+void launch_chain(const Chain& plan, int blocks, const Stream& stream) {
+  kernels::submit(
+      kernels::Target::on(stream), {}, [plan, blocks] { sim::chain(plan, blocks); },
+      [&](void* handle) { cuda::chain(handle, plan, blocks); });
+}
+
 void launch_phase(const Phase& plan, int blocks, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan, blocks] { sim::phase(plan, blocks); },
@@ -52,6 +58,7 @@ void preload() {
   cuda::preload_packets();
   cuda::preload_packet_relay();
   cuda::preload_relay();
+  cuda::preload_chain();
   cuda::preload_phase();
   cuda::preload_message();
 }

@@ -15,9 +15,11 @@ inline constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 inline constexpr std::int64_t kMaxPacketPayload = 64 << 10;
 inline constexpr std::int64_t kMaxPacketRelay = 512 << 10;
 inline constexpr int kPacketPhases = 2;
-// Steps of one operation whose staging is in use at once; see Note [Steps] and Note [Relay].
+// Steps of one operation whose staging is in use at once; see Note [Steps], Note [Relay] and
+// Note [Chain].
 inline constexpr int kExchangeRing = 4;
 inline constexpr int kRelayRing = 4;
+inline constexpr int kChainRing = 4;
 // Blocks that move one message between two ranks, and slots that each has in the channel.
 inline constexpr int kChannelBlocks = 8;
 inline constexpr int kChannelSlots = 2;

@@ -114,6 +114,25 @@ struct PacketRelay {
   Group group;
 };
 
+// A reduce or broadcast of `bytes` in which every rank passes on what it makes of what comes.
+struct Chain {
+  Group group;
+  std::uint64_t call = 0;
+  std::uint32_t digest = 0;
+  Combination how;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::int64_t bytes = 0;
+  std::int64_t step_bytes = 0;  // that one block moves in one step
+  std::int32_t rings = 1;       // of slots; the last one holds the result of a reduce
+  bool whole = false;           // uses the staging of both parities
+  std::int32_t previous = -1;   // the rank that sends to this one; -1: this is the first
+  std::int32_t next = -1;       // the one this rank sends to, maybe itself; -1: nobody
+  bool is_last = false;         // of those who combine: it sends the result
+  std::int32_t origin = -1;     // the other rank that sends the result to this one; -1: none
+  std::int32_t lag = 0;         // steps that this rank takes of it behind those it passes on
+};
+
 // One kernel of an operation on registered memory, or of several that copy engines move data
 // between. It folds `bytes` from each of `sources` arrays to those of `targets`, and then lets all
 // ranks come to `step`.

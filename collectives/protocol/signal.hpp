@@ -20,6 +20,8 @@ namespace gantry::protocol {
 //   is_leader()              true for one thread
 //   for_each(n, f)           f(i) for i in [0, n), by all threads
 //   for_each_rank(n, f)      as for_each; a thread per rank, so that waits overlap
+//   each_finds(n, f)         true if all of f(0) … f(n - 1) are, which may wait; every warp that
+//                            copies and folds asks for itself, and may find another answer
 //   sync(), any(flag)        barrier; any: true for all if true for one
 //   acquire(word), release(word, value)     64-bit signals, ordered for all ranks
 //   post(word, value)        a signal that orders nothing
@@ -273,6 +275,15 @@ struct Sources {
   int count;
 
   GANTRY_HD const std::byte* at(int i) const { return first + i * stride; }
+};
+
+// Two arrays, the second one of which comes last; aligned likewise.
+struct Pair {
+  const std::byte* first;
+  const std::byte* second;
+  static constexpr int count = 2;
+
+  GANTRY_HD const std::byte* at(int i) const { return i == 0 ? first : second; }
 };
 
 // `count` arrays, each `offset` from its own base; aligned likewise.

@@ -31,6 +31,12 @@ class SimBlock {
   void for_each_rank(int n, F f) {
     for (int p = 0; p < n; ++p) f(p);
   }
+  template <class F>
+  bool each_finds(int n, F f) {
+    bool all = true;
+    for (int i = 0; i < n; ++i) all = f(i) && all;
+    return all;
+  }
   void sync() {}
   bool any(bool flag) { return flag; }
 

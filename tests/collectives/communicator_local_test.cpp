@@ -68,7 +68,7 @@ TEST_P(EveryAlgorithm, GivesTheDefinedBitsForManySteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, EveryAlgorithm,
-                         ::testing::Values("auto", "ll", "ll_relay", "direct", "relay"),
+                         ::testing::Values("auto", "ll", "ll_relay", "direct", "relay", "chain"),
                          [](const auto& info) { return std::string(info.param); });
 
 // Gives way, or not, before a signal: another order of all kernels for every seed.
@@ -85,11 +85,11 @@ TEST_F(CommunicatorLocalTest, NoOrderOfSignalsChangesAnything) {
   GANTRY_REQUIRE_SIM();
   GANTRY_REQUIRE_DEVICES(3);
   protocol::schedule::set_hook(give_way_at_random);
-  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(seed);
     schedule_seed = seed << 32;
-    const char* algorithms[] = {"ll", "ll_relay", "direct", "relay"};
-    setenv("GANTRY_COLL_ALGO", algorithms[seed % 4], 1);
+    const char* algorithms[] = {"ll", "ll_relay", "direct", "relay", "chain"};
+    setenv("GANTRY_COLL_ALGO", algorithms[seed % 5], 1);
     on_ranks(3, [](CollectiveSuite& suite, Communicator&) {
       suite.all(f32, 1001);
       suite.all(i64, 17);

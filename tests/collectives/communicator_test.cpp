@@ -165,11 +165,10 @@ TEST_F(CommunicatorTest, MalformedSurroundingsAreErrors) {
   const auto run = [](const std::map<std::string, std::optional<std::string>>& environment) {
     return run_command({.argv = {kActor, "all"}, .environment = environment}).out;
   };
-  EXPECT_THAT(
-      run({{"GANTRY_COLL_ALGO", "fast"}}),
-      HasSubstr(
-          "GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, in_place, copy, "
-          "nccl or host, but got 'fast'"));
+  EXPECT_THAT(run({{"GANTRY_COLL_ALGO", "fast"}}),
+              HasSubstr("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, chain, "
+                        "in_place, copy, "
+                        "nccl or host, but got 'fast'"));
   EXPECT_THAT(run({{"GANTRY_COLL_TIMEOUT", "soon"}}), HasSubstr("GANTRY_COLL_TIMEOUT"));
   EXPECT_THAT(run({{"RANK", "0"}, {"WORLD_SIZE", "two"}}), HasSubstr("WORLD_SIZE"));
   EXPECT_THAT(run({{"GANTRY_RANK", "0"},

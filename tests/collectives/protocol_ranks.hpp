@@ -75,6 +75,7 @@ class Ranks {
   std::vector<Group> groups_;
 };
 
+// Those that can do an all_reduce.
 inline constexpr Algorithm kAlgorithms[] = {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct,
                                             Algorithm::relay};
 
@@ -86,6 +87,8 @@ inline void run(Algorithm algorithm, const Group& group, const CollectiveCall& c
       return sim::packet_relay(plan_packet_relay(group, call), blocks);
     case Algorithm::relay:
       return sim::relay(plan_relay(group, call, blocks), blocks);
+    case Algorithm::chain:
+      return sim::chain(plan_chain(group, call, blocks), blocks);
     default:
       return sim::exchange(plan_exchange(group, call, blocks), blocks);
   }

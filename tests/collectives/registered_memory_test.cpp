@@ -78,7 +78,7 @@ TEST_P(EveryChoice, GivesTheDefinedBitsForEveryOperation) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Choices, EveryChoice,
-                         ::testing::Values("auto", "in_place", "copy", "relay"),
+                         ::testing::Values("auto", "in_place", "copy", "relay", "chain"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(RegisteredMemoryTest, LargeOperations) {

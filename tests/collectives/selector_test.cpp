@@ -167,6 +167,26 @@ TEST(SelectorTest, ForcedAlgorithmIsTakenWhereItCanServe) {
   EXPECT_EQ(all_reduce(selector, 8), (Choice{Algorithm::ll, 8}));
 }
 
+TEST(SelectorTest, ChainsMakeOnlySumsThatMayBeRoundedInBetween) {
+  const auto serves = [](CollectiveKind kind, DType dtype, double scale = 1) {
+    Descriptor what = call(kind, 1000, dtype);
+    what.scale = scale;
+    return can_serve(Algorithm::chain, what, 4000);
+  };
+  EXPECT_TRUE(serves(CollectiveKind::reduce, DType::f32));
+  EXPECT_TRUE(serves(CollectiveKind::reduce, DType::f64));
+  EXPECT_TRUE(serves(CollectiveKind::reduce, DType::u8));
+  EXPECT_FALSE(serves(CollectiveKind::reduce, DType::f16));
+  EXPECT_FALSE(serves(CollectiveKind::reduce, DType::bf16));
+  EXPECT_FALSE(serves(CollectiveKind::reduce, DType::f32, 0.5));
+  EXPECT_TRUE(serves(CollectiveKind::broadcast, DType::bf16));
+  EXPECT_FALSE(serves(CollectiveKind::all_reduce, DType::f32));
+  // Then another row serves.
+  Selector selector = Selector::load(4, "Simulated GPU");
+  const Descriptor sum = call(CollectiveKind::reduce, 1 << 20, DType::bf16);
+  EXPECT_EQ(selector.choose(sum, 2 << 20).algorithm, Algorithm::relay);
+}
+
 TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   Selector selector = Selector::parse(kTable, 4, "Test GPU");
   for (const Algorithm algorithm : {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct,
@@ -184,7 +204,7 @@ TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   EXPECT_EQ(all_reduce(selector, 4 << 20), (Choice{Algorithm::nccl, 1}));
   expect_throws<InvalidArgument>(
       [&] { selector.rule("fast"); },
-      "GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, "
+      "GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, chain, "
       "in_place, copy, nccl or host, but got 'fast'");
 }
 
@@ -359,9 +379,9 @@ TEST(SelectorTest, ShippedTablesServeEveryOperationAtEverySize) {
           const Descriptor what = call(kind, bytes, DType::u8);
           const Choice choice = selector.choose(what, bytes);
           EXPECT_TRUE(can_serve(choice.algorithm, what, bytes)) << what.str();
-          EXPECT_TRUE(ranks > 2 || choice.algorithm != Algorithm::relay);
+          EXPECT_TRUE(ranks > 2 || !needs_three_ranks(choice.algorithm));
           EXPECT_GE(static_cast<int>(choice.algorithm), before)
-              << "sizes go ll, ll_relay, direct, relay";
+              << "sizes go ll, ll_relay, direct, relay, chain";
           before = static_cast<int>(choice.algorithm);
         }
       }
@@ -379,7 +399,7 @@ TEST(SelectorTest, SimulatedDevicesReachEveryAlgorithmOfOneMachine) {
     }
   }
   EXPECT_EQ(met, (std::set<Algorithm>{Algorithm::ll, Algorithm::ll_relay, Algorithm::direct,
-                                      Algorithm::relay}));
+                                      Algorithm::relay, Algorithm::chain}));
 }
 
 }  // namespace

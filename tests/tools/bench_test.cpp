@@ -111,7 +111,7 @@ TEST(BenchTest, MeasuresEveryOperationUnderALauncher) {
 TEST(BenchTest, EveryAlgorithmHasACurveOfItsOwn) {
   const TemporaryFile json(".json");
   const TemporaryFile svg(".svg");
-  const std::string algorithms = "auto,p2p,ll,ll_relay,direct,relay,host";
+  const std::string algorithms = "auto,p2p,ll,ll_relay,direct,relay,chain,host";
   const Outcome outcome = run(Words{kBench, "-o", "all", "-a", algorithms, "-d", "bf16", "-J",
                                     json.path(), "--svg", svg.path()} +
                               kShort);
@@ -134,6 +134,7 @@ TEST(BenchTest, EveryAlgorithmHasACurveOfItsOwn) {
       {"ll", {"ll"}},
       {"direct", {"direct"}},
       {"relay", {"relay"}},
+      {"chain", {"chain"}},
       {"host", {"host"}}};
   EXPECT_EQ(taken, expected);
   const std::string picture = text_of(svg.path());
@@ -307,8 +308,8 @@ TEST(TuneTest, WritesATableThatIsTaken) {
       EXPECT_EQ(row.wrong, 0) << row_text(row);
       tried.insert(row.algorithm);
     }
-    EXPECT_EQ(tried,
-              (std::set<std::string>{"ll", "ll_relay", "direct", "relay", "in_place", "copy"}));
+    EXPECT_EQ(tried, (std::set<std::string>{"ll", "ll_relay", "direct", "relay", "chain",
+                                            "in_place", "copy"}));
     // The library accepts it, and says so by taking what it holds.
     const TemporaryFile results(".json");
     const Outcome used = run(Words{kBench, "-g", "3", "-J", results.path()} + kShort,
