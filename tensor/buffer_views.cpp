@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <vector>
 
 #include "tensor/stride_algebra.hpp"
 #include "tensor/tensor_impl.hpp"
@@ -79,20 +80,34 @@ struct BatchAllocator {
 
 }  // namespace
 
+// Counting the handles of a storage is what costs most, so a batch has one.
+struct Tensor::Impl::Batch {
+  Storage storage;
+  std::vector<Impl, BatchAllocator<Impl>> impls;  // never grows beyond what was reserved
+};
+
+Tensor::Impl::Impl(const Batch& batch, const Shape& shape, const Dims& steps, std::int64_t first,
+                   std::int64_t count, DType type)
+    : batch_storage(&batch.storage),
+      sizes(shape),
+      strides(steps),
+      offset(first),
+      numel(count),
+      dtype(type),
+      contiguous(true) {}
+
 void Tensor::Impl::make_views(const Storage& storage, DType dtype,
                               std::span<const detail::BufferView> views) {
-  const std::shared_ptr<Impl[]> batch =
-      std::allocate_shared<Impl[]>(BatchAllocator<Impl>(), views.size());
-  for (std::size_t i = 0; i < views.size(); ++i) {
-    const Impl& shape = *views[i].shape->impl_;
-    Impl& made = batch[i];
-    made.storage = storage;
-    made.sizes = shape.sizes;
-    made.strides = shape.contiguous ? shape.strides : detail::contiguous_strides(shape.sizes);
-    made.offset = views[i].offset;
-    made.numel = shape.numel;
-    made.dtype = dtype;
-    views[i].out->impl_ = std::shared_ptr<const Impl>(batch, &made);
+  const auto batch = std::allocate_shared<Batch>(BatchAllocator<Batch>());
+  batch->storage = storage;
+  batch->impls.reserve(views.size());
+  for (const detail::BufferView& view : views) {
+    const Impl& shape = *view.shape->impl_;
+    const Impl& made = batch->impls.emplace_back(
+        *batch, shape.sizes,
+        shape.contiguous ? shape.strides : detail::contiguous_strides(shape.sizes), view.offset,
+        shape.numel, dtype);
+    view.out->impl_ = std::shared_ptr<const Impl>(batch, &made);
   }
 }
 

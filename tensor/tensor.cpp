@@ -15,29 +15,15 @@ namespace gantry {
 Tensor Tensor::restride(const Shape& sizes, const Dims& strides, std::int64_t offset) const {
   // Dims of stride 0 can have more elements than an index can count.
   const std::int64_t numel = detail::checked_numel("view", sizes);
-  auto made = std::make_shared<Impl>();
-  made->storage = impl_->storage;
-  made->sizes = sizes;
-  made->strides = strides;
-  made->offset = offset;
-  made->numel = numel;
-  made->dtype = impl_->dtype;
-  made->contiguous = detail::is_contiguous(sizes, strides);
-  return Tensor(std::move(made));
+  return Tensor(std::make_shared<Impl>(impl_->storage(), sizes, strides, offset, numel,
+                                       impl_->dtype, detail::is_contiguous(sizes, strides)));
 }
 
 Tensor Tensor::from_storage(const Storage& storage, const Shape& sizes, const Dims& strides,
                             std::int64_t offset, DType dtype) {
   detail::check_layout("from_storage", sizes, strides, offset, dtype, storage.bytes());
-  auto made = std::make_shared<Impl>();
-  made->storage = storage;
-  made->sizes = sizes;
-  made->strides = strides;
-  made->offset = offset;
-  made->numel = sizes.product();
-  made->dtype = dtype;
-  made->contiguous = detail::is_contiguous(sizes, strides);
-  return Tensor(std::move(made));
+  return Tensor(std::make_shared<Impl>(storage, sizes, strides, offset, sizes.product(), dtype,
+                                       detail::is_contiguous(sizes, strides)));
 }
 
 const Tensor::Impl& Tensor::impl() const {
@@ -52,13 +38,13 @@ const Dims& Tensor::strides() const { return impl().strides; }
 int Tensor::dim() const { return impl().sizes.size(); }
 std::int64_t Tensor::numel() const { return impl().numel; }
 DType Tensor::dtype() const { return impl().dtype; }
-Device Tensor::device() const { return impl().storage.device(); }
+Device Tensor::device() const { return impl().storage().device(); }
 std::size_t Tensor::element_size() const { return gantry::element_size(impl().dtype); }
 std::size_t Tensor::nbytes() const { return static_cast<std::size_t>(numel()) * element_size(); }
-const Storage& Tensor::storage() const { return impl().storage; }
+const Storage& Tensor::storage() const { return impl().storage(); }
 std::int64_t Tensor::storage_offset() const { return impl().offset; }
 bool Tensor::is_contiguous() const { return impl().contiguous; }
-bool Tensor::is_pinned() const { return impl().storage.is_pinned(); }
+bool Tensor::is_pinned() const { return impl().storage().is_pinned(); }
 
 namespace {
 
@@ -79,7 +65,7 @@ std::int64_t Tensor::stride(int dim) const { return strides()[checked_dim(*this,
 
 void* Tensor::data() const {
   const Impl& self = impl();
-  auto* base = static_cast<std::byte*>(self.storage.data());
+  auto* base = static_cast<std::byte*>(self.storage().data());
   return base == nullptr
              ? nullptr
              : base + self.offset * static_cast<std::int64_t>(gantry::element_size(self.dtype));

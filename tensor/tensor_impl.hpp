@@ -16,13 +16,33 @@ inline void make_buffer_views(const Storage& storage, DType dtype,
                               std::span<const detail::BufferView> views);
 
 struct Tensor::Impl {
-  Storage storage;
+  struct Batch;
+
+  Impl(Storage storage, const Shape& shape, const Dims& steps, std::int64_t first,
+       std::int64_t count, DType type, bool is_contiguous)
+      : own_storage(std::move(storage)),
+        sizes(shape),
+        strides(steps),
+        offset(first),
+        numel(count),
+        dtype(type),
+        contiguous(is_contiguous) {}
+  /// A contiguous one of a batch.
+  Impl(const Batch& batch, const Shape& shape, const Dims& steps, std::int64_t first,
+       std::int64_t count, DType type);
+
+  Storage own_storage;
+  const Storage* batch_storage = nullptr;  ///< instead of its own
   Shape sizes;
   Dims strides;
-  std::int64_t offset = 0;
-  std::int64_t numel = 0;
-  DType dtype = DType::f32;
-  bool contiguous = true;
+  std::int64_t offset;
+  std::int64_t numel;
+  DType dtype;
+  bool contiguous;
+
+  [[nodiscard]] const Storage& storage() const {
+    return batch_storage != nullptr ? *batch_storage : own_storage;
+  }
 
   // In buffer_views.cpp.
   static void make_views(const Storage& storage, DType dtype,

@@ -128,6 +128,26 @@ TEST_F(CommCoalescedTest, AViewOutlivesItsNeighbours) {
   EXPECT_EQ(view.to_vector<int>(), (std::vector<int>{50, 51, 52, 53, 54}));
 }
 
+TEST_F(CommCoalescedTest, MemoryAndViewsOfAViewOutliveIt) {
+  const std::vector<Device> to = devices(2);
+  const std::vector<Tensor> list{ramp({100}, to[0], 1), ramp({4, 5}, to[0], 2)};
+  Storage memory;
+  Tensor row;
+  {
+    const auto copies = comm::broadcast_coalesced(list, to);
+    memory = copies[1][0].storage();
+    row = copies[1][1].select(0, 2);
+    EXPECT_TRUE(row.is_view_of(copies[1][1]));
+  }
+  EXPECT_EQ(memory, row.storage());
+  EXPECT_EQ(memory.use_count(), 2) << "one here, and that of the row";
+  EXPECT_TRUE(row.cpu().equal(list[1].select(0, 2).cpu()));
+  row = Tensor();
+  EXPECT_EQ(memory.use_count(), 1);
+  const Tensor again = Tensor::from_storage(memory, {100}, {1}, 0, list[0].dtype());
+  EXPECT_TRUE(again.cpu().equal(list[0].cpu()));
+}
+
 TEST_F(CommCoalescedTest, InputsMayBeOverwrittenAtOnceOnTheirOwnStreams) {
   for (const CommTuning& tuning : all_tunings()) {
     const TuningScope scope(tuning);
