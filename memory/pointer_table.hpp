@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -13,9 +14,10 @@
 
 namespace gantry::memory {
 
-/// A hash table with open addressing, in shards with a lock each: dense, so that it stays in the
-/// cache, and without an allocation per entry. The locks are held for some nanoseconds, so waiting
-/// for one spins.
+/// A hash table in shards, each a cache line with a lock and a few entries; what does not fit goes
+/// to a table of open addressing beside it. So a program with some thousands of blocks touches one
+/// line for each, and nothing allocates per entry. The locks are held for some nanoseconds, so
+/// waiting for one spins.
 /// Thread safety: every member may be called from any thread.
 class PointerTable {
  public:
@@ -23,24 +25,24 @@ class PointerTable {
   void insert(void* data, HeapBlock& block) {
     Shard& shard = shard_of(data);
     const std::lock_guard lock(shard.mutex);
-    if (2 * (shard.count + 1) > shard.entries.size()) shard.grow();
-    shard.put({data, &block});
-    ++shard.count;
+    for (Entry& entry : shard.near) {
+      if (entry.data != nullptr) continue;
+      entry = {data, &block};
+      return;
+    }
+    if (shard.far == nullptr) shard.far = std::make_unique<OpenTable>();
+    shard.far->insert({data, &block});
   }
   /// The block that was inserted for `data`, which is forgotten; nullptr if there is none.
   [[nodiscard]] HeapBlock* take(void* data) noexcept {
     Shard& shard = shard_of(data);
     const std::lock_guard lock(shard.mutex);
-    if (shard.entries.empty()) return nullptr;
-    std::size_t at = shard.home(data);
-    while (shard.entries[at].data != data) {
-      if (shard.entries[at].data == nullptr) return nullptr;
-      at = shard.next(at);
+    for (Entry& entry : shard.near) {
+      if (entry.data != data) continue;
+      entry.data = nullptr;
+      return entry.block;
     }
-    HeapBlock* block = shard.entries[at].block;
-    shard.erase(at);
-    --shard.count;
-    return block;
+    return shard.far == nullptr ? nullptr : shard.far->take(data);
   }
 
  private:
@@ -62,39 +64,70 @@ class PointerTable {
    private:
     std::atomic_flag flag_;
   };
-  struct alignas(64) Shard {
-    SpinLock mutex;
-    std::vector<Entry> entries;  ///< a power of two of them
-    std::size_t count = 0;
 
-    [[nodiscard]] std::size_t next(std::size_t at) const { return (at + 1) & (entries.size() - 1); }
+  class OpenTable {
+   public:
+    // Throws: std::bad_alloc; nothing has changed then.
+    void insert(Entry entry) {
+      if (2 * (count_ + 1) > entries_.size()) grow();
+      put(entry);
+      ++count_;
+    }
+    HeapBlock* take(void* data) noexcept {
+      if (entries_.empty()) return nullptr;
+      std::size_t at = home(data);
+      while (entries_[at].data != data) {
+        if (entries_[at].data == nullptr) return nullptr;
+        at = next(at);
+      }
+      HeapBlock* block = entries_[at].block;
+      erase(at);
+      --count_;
+      return block;
+    }
+
+   private:
+    [[nodiscard]] std::size_t next(std::size_t at) const {
+      return (at + 1) & (entries_.size() - 1);
+    }
     [[nodiscard]] std::size_t home(const void* data) const {
-      return (hash(data) >> 8) & (entries.size() - 1);
+      return (hash(data) >> kShardBits) & (entries_.size() - 1);
     }
     void put(Entry entry) {
       std::size_t at = home(entry.data);
-      while (entries[at].data != nullptr) at = next(at);
-      entries[at] = entry;
+      while (entries_[at].data != nullptr) at = next(at);
+      entries_[at] = entry;
     }
     // Moves later entries of the run back, so that no gap hides them.
     void erase(std::size_t hole) {
-      const std::size_t mask = entries.size() - 1;
-      for (std::size_t at = next(hole); entries[at].data != nullptr; at = next(at)) {
-        if (((at - home(entries[at].data)) & mask) < ((at - hole) & mask)) continue;
-        entries[hole] = entries[at];
+      const std::size_t mask = entries_.size() - 1;
+      for (std::size_t at = next(hole); entries_[at].data != nullptr; at = next(at)) {
+        if (((at - home(entries_[at].data)) & mask) < ((at - hole) & mask)) continue;
+        entries_[hole] = entries_[at];
         hole = at;
       }
-      entries[hole] = {};
+      entries_[hole] = {};
     }
     void grow() {
       constexpr std::size_t kFirst = 16;
-      std::vector<Entry> before(entries.empty() ? kFirst : 2 * entries.size());
-      before.swap(entries);
+      std::vector<Entry> before(entries_.empty() ? kFirst : 2 * entries_.size());
+      before.swap(entries_);
       for (const Entry& entry : before) {
         if (entry.data != nullptr) put(entry);
       }
     }
+
+    std::vector<Entry> entries_;  // a power of two of them
+    std::size_t count_ = 0;
   };
+  struct alignas(64) Shard {
+    SpinLock mutex;
+    std::unique_ptr<OpenTable> far;
+    std::array<Entry, 3> near;
+  };
+  static_assert(sizeof(Shard) == 64);
+
+  static constexpr int kShardBits = 12;
 
   // Fibonacci hashing: addresses differ in their middle bits.
   static std::uint64_t hash(const void* data) {
@@ -102,7 +135,7 @@ class PointerTable {
   }
   [[nodiscard]] Shard& shard_of(const void* data) { return shards_[hash(data) % shards_.size()]; }
 
-  std::array<Shard, 256> shards_;
+  std::array<Shard, std::size_t{1} << kShardBits> shards_;
 };
 
 }  // namespace gantry::memory
