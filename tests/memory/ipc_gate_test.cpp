@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gantry/device/peer.hpp>
@@ -109,6 +111,26 @@ TEST_P(IpcGateTest, EveryLostExporterIsNamed) {
   EXPECT_FALSE(streams[1].query()) << "its exporter lives";
   kill(second);
   EXPECT_THAT([&] { streams[1].synchronize(); }, ThrowsMessage<PeerLostError>(loss_text(pids[1])));
+}
+
+// Asked as often as in the first microseconds, it would be tens of thousands of times.
+TEST_P(IpcGateTest, TheLongerAGateIsClosedTheLessItsEventIsAskedFor) {
+  PipeProcess process(exporter());
+  const IpcHandle handle = from_text(process.read_line());
+  const Stream stream = Stream::from_pool();
+  FaultDriver driver;
+  {
+    const ImportedBlock block = import_on(stream, handle);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    driver.reset_counts();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    EXPECT_FALSE(stream.query());
+    EXPECT_GT(driver.calls("event_reached"), 0u);
+    EXPECT_LT(driver.calls("event_reached"), 1000u);
+    process.write_line("release");
+    stream.synchronize();
+  }
+  settle();  // before the driver goes
 }
 
 TEST_P(IpcGateTest, EveryStreamWaitsForTheExporter) {

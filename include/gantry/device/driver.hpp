@@ -73,14 +73,14 @@ struct PointerInfo {
 /// An out-of-range index that a kernel met. Kernels write it, the driver raises it as IndexError at
 /// the next synchronizing call of that device and clears it.
 struct FaultRecord {
-  static constexpr std::uint32_t kNone = 0;
-  static constexpr std::uint32_t kRaised = 1;
+  static constexpr std::uint32_t kNone = 0;     ///< nothing was raised, or it was taken
+  static constexpr std::uint32_t kRaised = 1;   ///< the other members tell what
   static constexpr std::uint32_t kWriting = 2;  ///< a kernel is about to raise one
 
   std::uint32_t raised = kNone;
-  std::int32_t dim = 0;
-  std::int64_t index = 0;
-  std::int64_t size = 0;
+  std::int32_t dim = 0;      ///< of the tensor that was indexed
+  std::int64_t index = 0;    ///< that was asked for
+  std::int64_t size = 0;     ///< of that dim
   const char* op = nullptr;  ///< name of the operation, a string literal of the host
 };
 
