@@ -29,11 +29,13 @@ std::optional<Stat> look_up(std::int32_t pid) {
   std::istringstream fields(text.substr(name_end + 1));
   Stat result;
   fields >> result.state;
-  if (result.state == 'Z' || result.state == 'X') return std::nullopt;
-  constexpr int kFieldsBetweenStateAndStart = 18;
+  constexpr int kFieldsBetweenStateAndThreads = 16;
   std::string skipped;
-  for (int i = 0; i < kFieldsBetweenStateAndStart; ++i) fields >> skipped;
-  if (!(fields >> result.start_time)) return std::nullopt;
+  for (int i = 0; i < kFieldsBetweenStateAndThreads; ++i) fields >> skipped;
+  int threads = 0;
+  if (!(fields >> threads >> skipped >> result.start_time)) return std::nullopt;
+  // The state is that of the first thread, which may end before the others.
+  if (result.state == 'X' || (result.state == 'Z' && threads <= 1)) return std::nullopt;
   return result;
 }
 

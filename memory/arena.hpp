@@ -41,6 +41,27 @@ struct HeapCore {
   std::int64_t segments_made = 0;
   std::int64_t segments_freed = 0;
   std::size_t harvested_bytes = 0;  ///< taken from free blocks to be used elsewhere
+  int movers = 0;                   ///< moves that are under way
+  std::uint64_t moves = 0;          ///< moves that ended
+
+  /// Memory on its way between driver, stock and blocks, which nobody else finds meanwhile: from
+  /// before the lock is let go of until after it is taken again.
+  class Move {
+   public:
+    explicit Move(HeapCore& core) : core_(core) { ++core_.movers; }
+    ~Move() {
+      --core_.movers;
+      ++core_.moves;
+      ++own;
+    }
+    Move(const Move&) = delete;
+    Move& operator=(const Move&) = delete;
+
+    static inline thread_local std::uint64_t own = 0;  ///< those of the calling thread
+
+   private:
+    HeapCore& core_;
+  };
 
   /// Bytes that this process may hold on the device.
   [[nodiscard]] std::size_t limit() const;

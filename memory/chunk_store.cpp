@@ -24,15 +24,11 @@ std::vector<Chunk> ChunkStore::acquire(std::size_t bytes, std::size_t limit, boo
   std::vector<Chunk> taken;
   std::size_t missing = bytes;
   std::size_t made = 0;
-  bool enough = bytes <= limit;
+  // What cannot be had takes nothing, not even for a moment: others would miss it meanwhile.
+  bool enough = may_be_had(bytes, limit);
   try {
     while (enough && missing > 0) {
       if (take_spare(missing, taken)) continue;
-      // Before many chunks are made for nothing; for a few it is cheaper to try.
-      if (made == 0 && missing > kCoarseChunkBytes) {
-        const std::size_t there = driver().memory_info(device_).free + spare();
-        if (there < missing) break;
-      }
       const std::size_t size = chunk_bytes_for(missing, coarse);
       if (create(size, limit, taken) ||
           (size != kFineChunkBytes && create(kFineChunkBytes, limit, taken))) {
@@ -50,6 +46,16 @@ std::vector<Chunk> ChunkStore::acquire(std::size_t bytes, std::size_t limit, boo
   give_back(std::move(taken));
   release_spare(made);
   return {};
+}
+
+// False if limit or device have less than `bytes`.
+bool ChunkStore::may_be_had(std::size_t bytes, std::size_t limit) const {
+  const std::size_t unused = spare();
+  const std::size_t used = held_.load(std::memory_order_relaxed) - unused;
+  if (bytes > limit || used > limit - bytes) return false;
+  // For a few chunks it is cheaper to try.
+  if (bytes <= unused || bytes - unused <= kCoarseChunkBytes) return true;
+  return driver().memory_info(device_).free + unused >= bytes;
 }
 
 // Takes one spare chunk that is not larger than what is missing.

@@ -53,6 +53,7 @@ class ChunkStore {
   [[nodiscard]] std::int64_t released() const { return released_.load(std::memory_order_relaxed); }
 
  private:
+  [[nodiscard]] bool may_be_had(std::size_t bytes, std::size_t limit) const;
   [[nodiscard]] bool take_spare(std::size_t& missing, std::vector<Chunk>& taken);
   [[nodiscard]] bool create(std::size_t bytes, std::size_t limit, std::vector<Chunk>& made);
 

@@ -204,10 +204,7 @@ void DeviceHeap::empty_cache() {
   wait_for_all(lock);
   wait_for_all(lock);
   harvest(lock, ~std::size_t{0}, nullptr);
-  lock.unlock();
-  core_.chunks.release_spare();
-  lock.lock();
-  core_.refresh_reserved();
+  release_spare(lock, ~std::size_t{0});
 }
 
 void DeviceHeap::set_fraction(double fraction) {

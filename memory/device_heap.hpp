@@ -140,6 +140,7 @@ class DeviceHeap {
   [[nodiscard]] HeapBlock* take_with_wait(const Request& request);
   [[nodiscard]] HeapBlock* harvest_and_grow(HeapLock& lock, const Request& request);
   [[nodiscard]] HeapBlock* wait_and_take(HeapLock& lock, const Request& request);
+  [[nodiscard]] bool await_moves(HeapLock& lock, std::uint64_t before);
   void flush_magazines() noexcept;
   bool settle() noexcept;
   void poll() noexcept;
@@ -147,6 +148,7 @@ class DeviceHeap {
   void wait_for_all(HeapLock& lock);
   void collect_garbage(HeapLock& lock);
   std::size_t harvest(HeapLock& lock, std::size_t bytes, const Pool* only);
+  void release_spare(HeapLock& lock, std::size_t bytes);
   [[noreturn]] void report_out_of_memory(HeapLock& lock, const Request& request);
   [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> top_call_sites();
   [[noreturn]] void throw_shortage(MemoryBreakdown told) const;

@@ -38,10 +38,7 @@ void DeviceHeap::destroy_pool(Pool& pool) {
   while (pool_waits(pool) && wait_for_oldest(lock, &pool)) {
   }
   harvest(lock, ~std::size_t{0}, &pool);
-  lock.unlock();
-  core_.chunks.release_spare();
-  lock.lock();
-  core_.refresh_reserved();
+  release_spare(lock, ~std::size_t{0});
 }
 
 bool DeviceHeap::pool_waits(const Pool& pool) const noexcept {

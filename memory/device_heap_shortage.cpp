@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <gantry/device/properties.hpp>
@@ -16,6 +18,12 @@
 #include "memory/shortage_hooks.hpp"
 
 namespace gantry::memory {
+namespace {
+
+// How often a request that other threads disturbed is tried again.
+constexpr int kRetries = 16;
+
+}  // namespace
 
 // Note [What a shortage costs]
 // When nothing that the stream may use at once fits, the steps go from cheap to dear:
@@ -27,7 +35,8 @@ namespace gantry::memory {
 //   6. chunks of free blocks, mapped where they are needed, and then other pools' that allow it;
 //   7. memory that other processes have given back, and what layers above keep for later;
 //   8. waiting on the host, oldest use first, until enough is there;
-//   9. an OutOfMemoryError.
+//   9. once more, if other threads moved memory meanwhile: what they held for a moment was missing;
+//  10. an OutOfMemoryError.
 // The lock is not held while waiting: the work may depend on threads that allocate.
 // Nobody can wait for a stream that is being captured: what it uses stays where it is.
 HeapBlock& DeviceHeap::find_memory(HeapLock& lock, const Request& request) {
@@ -54,9 +63,30 @@ HeapBlock& DeviceHeap::find_memory(HeapLock& lock, const Request& request) {
     flush_magazines();
     if (HeapBlock* block = take_any(request)) return *block;
   }
-  if (HeapBlock* block = wait_and_take(lock, request)) return *block;
+  std::uint64_t before = core_.moves;
+  HeapCore::Move::own = 0;
+  HeapBlock* found = wait_and_take(lock, request);
+  for (int retry = 0; found == nullptr && retry < kRetries && await_moves(lock, before); ++retry) {
+    before = core_.moves;
+    HeapCore::Move::own = 0;
+    found = wait_and_take(lock, request);
+  }
+  if (found != nullptr) return *found;
   check_is_not_parked(request.pool);  // meanwhile
   report_out_of_memory(lock, request);
+}
+
+// True if other threads' moves ended since there were `before` of them; waits for those under way.
+bool DeviceHeap::await_moves(HeapLock& lock, std::uint64_t before) {
+  constexpr auto kPause = std::chrono::microseconds(50);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  const auto moved = [&] { return core_.moves - before != HeapCore::Move::own; };
+  while (!moved() && core_.movers > 0 && std::chrono::steady_clock::now() < deadline) {
+    lock.unlock();
+    std::this_thread::sleep_for(kPause);
+    lock.lock();
+  }
+  return moved();
 }
 
 HeapBlock* DeviceHeap::take_any(const Request& request) noexcept {
@@ -110,12 +140,10 @@ HeapBlock* DeviceHeap::wait_and_take(HeapLock& lock, const Request& request) {
   // Everything is free now that can be; what is spare may be cut too coarsely, and the driver may
   // have what is needed in pieces.
   harvest(lock, ~std::size_t{0}, nullptr);
-  lock.unlock();
-  core_.chunks.release_spare();
-  lock.lock();
-  core_.refresh_reserved();
+  release_spare(lock, ~std::size_t{0});
   if (HeapBlock* block = request.arena.grow(lock, request.bytes, request.stream, {})) return block;
-  return take_any(request);
+  return accept(request.arena, request.bytes,
+                request.arena.free.take_deep(request.bytes, request.stream));
 }
 
 // Waits for the use that began to end first, of `only` if it is there; false if there is none, so
@@ -215,6 +243,14 @@ std::size_t DeviceHeap::harvest(HeapLock& lock, std::size_t bytes, const Pool* o
   return taken;
 }
 
+void DeviceHeap::release_spare(HeapLock& lock, std::size_t bytes) {
+  const HeapCore::Move move(core_);
+  lock.unlock();
+  core_.chunks.release_spare(bytes);
+  lock.lock();
+  core_.refresh_reserved();
+}
+
 // Above the threshold, gives what nobody uses back until the threshold is met.
 void DeviceHeap::collect_garbage(HeapLock& lock) {
   if (core_.config.gc_threshold <= 0) return;
@@ -224,10 +260,7 @@ void DeviceHeap::collect_garbage(HeapLock& lock) {
   const std::size_t held = core_.chunks.held() + core_.segment_bytes;
   if (held <= target) return;
   harvest(lock, held - target, nullptr);
-  lock.unlock();
-  core_.chunks.release_spare(held - target);
-  lock.lock();
-  core_.refresh_reserved();
+  release_spare(lock, held - target);
 }
 
 MemoryBreakdown DeviceHeap::breakdown() {

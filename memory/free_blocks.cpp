@@ -28,6 +28,27 @@ HeapBlock* FreeBlocks::take_ordered(std::size_t bytes, const StreamBlocks& strea
   return best;
 }
 
+HeapBlock* FreeBlocks::take_deep(std::size_t bytes, const StreamBlocks& stream) noexcept {
+  HeapBlock* found = nullptr;
+  const auto look = [&](const TlsfIndex& index, auto&& accept) {
+    if (found != nullptr) return;
+    index.for_each(bytes, [&](HeapBlock& block) {
+      if (block.bytes >= bytes && accept(block)) found = &block;
+      return found == nullptr;
+    });
+  };
+  const auto any = [](const HeapBlock&) { return true; };
+  look(stream.free, any);
+  look(common_, any);
+  for (const auto& other : streams_) {
+    if (other == nullptr || other.get() == &stream) continue;
+    look(other->free,
+         [&](const HeapBlock& block) { return stream.clock.is_after(other->clock, block.mark); });
+  }
+  if (found != nullptr) remove(*found);
+  return found;
+}
+
 HeapBlock* FreeBlocks::find_other(std::size_t bytes, const StreamBlocks& stream) const noexcept {
   HeapBlock* best = nullptr;
   for (const auto& other : streams_) {

@@ -58,6 +58,8 @@ class FreeBlocks {
   [[nodiscard]] HeapBlock* take(std::size_t bytes, StreamBlocks& stream) noexcept;
   /// As take(), among other streams' blocks whose marks `stream` is already behind.
   [[nodiscard]] HeapBlock* take_ordered(std::size_t bytes, const StreamBlocks& stream) noexcept;
+  /// As both of them, however deep in its bin a block is. For who found none otherwise.
+  [[nodiscard]] HeapBlock* take_deep(std::size_t bytes, const StreamBlocks& stream) noexcept;
   /// The smallest sufficient block of another stream that can still be waited for; it stays here.
   [[nodiscard]] HeapBlock* find_other(std::size_t bytes, const StreamBlocks& stream) const noexcept;
 

@@ -42,7 +42,7 @@ Device find_device(const std::string& uuid) {
       uuid, visible));
 }
 
-void reach(Device from, Device owner, IpcKind kind) {
+void reach(Device from, Device owner, IpcKind kind, bool is_own) {
   if (from == owner) return;
   if (!can_access_peer(from, owner)) {
     throw NotSupported(fmt::format(
@@ -50,8 +50,8 @@ void reach(Device from, Device owner, IpcKind kind) {
         "copy",
         owner.str(), from.str(), owner.str()));
   }
-  // Chunks are opened to their users one by one.
-  if (kind == IpcKind::segment) enable_peer_access(from, owner);
+  // Another process's chunks are opened to their users one by one, our own are mapped already.
+  if (kind == IpcKind::segment || is_own) enable_peer_access(from, owner);
 }
 
 void wait_for_own_export(const IpcMessage& message, Device owner, const Stream& stream) {
@@ -110,6 +110,15 @@ IpcHandle export_ipc(const Block& block) {
   if (block.data == nullptr || block.bytes == 0) return encode(message);
 
   check_whole_device("export_ipc", message.device_uuid);
+  // Before anything is exported: an event in a capture is none for another process.
+  const NativeStream stream = Stream::current(block.device).native();
+  if (driver().is_capturing(stream)) {
+    throw CaptureError(
+        fmt::format("export_ipc: a current stream that is not being captured was expected, but got "
+                    "a captured one of {}",
+                    block.device.str()),
+        block.device.str());
+  }
   message.nonce = IpcService::instance().start();
   const IpcExports::Entry entry = IpcExports::instance().add(*source, block);
   message.kind = entry.segment ? IpcKind::segment : IpcKind::chunks;
@@ -120,7 +129,7 @@ IpcHandle export_ipc(const Block& block) {
   message.offset = entry.offset;
   message.bytes = block.bytes;
   if (entry.segment) message.segment = *entry.segment;
-  message.event = IpcEvents::of(block.device.index).mark(Stream::current(block.device).native());
+  message.event = IpcEvents::of(block.device.index).mark(stream);
   return encode(message);
 }
 
@@ -136,7 +145,7 @@ ImportedBlock import_ipc(const IpcHandle& handle, Device device) {
   const bool is_own = message.exporter == this_origin();
   if (!is_own) check_reachable(message.exporter);
   const Device owner = find_device(message.device_uuid);
-  reach(block.device_, owner, message.kind);
+  reach(block.device_, owner, message.kind, is_own);
   const Stream stream = Stream::current(block.device_);
   Opened opened;
   try {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <span>
@@ -24,6 +25,8 @@ Peers& peers() {
   static auto& instance = *new Peers();
   return instance;
 }
+
+std::atomic<std::chrono::milliseconds> answer_patience{std::chrono::seconds(60)};
 
 Peers::Key key_of(const ProcessStamp& process) { return {process.pid, process.start_time}; }
 
@@ -50,6 +53,10 @@ std::shared_ptr<IpcPeer> IpcPeer::of(const IpcMessage& message) {
   auto made = std::make_shared<IpcPeer>(message);
   all.peers.emplace(key, made);
   return made;
+}
+
+void IpcPeer::set_patience(std::chrono::milliseconds patience) noexcept {
+  answer_patience = patience;
 }
 
 void IpcPeer::forget_lost() noexcept {
@@ -112,9 +119,11 @@ void IpcPeer::release(std::uint32_t slot) noexcept {
   static_cast<void>(send_packet(socket_, std::as_bytes(std::span(&request, 1))));
 }
 
-IpcPacket IpcPeer::ask(const IpcRequest& request, IpcReply& reply) {
+IpcPacket IpcPeer::ask(IpcRequest request, IpcReply& reply) {
   const std::lock_guard lock(asking_);
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const std::chrono::milliseconds patience = answer_patience.load();
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  request.number = ++asked_;
   const auto lost = [this](const char* what) {
     check_running(process_);
     throw PeerLostError(fmt::format(
@@ -127,11 +136,13 @@ IpcPacket IpcPeer::ask(const IpcRequest& request, IpcReply& reply) {
       throw TimeoutError(fmt::format(
           "import_ipc: an answer of process {}, which exported the memory, was expected, but none "
           "came within {} s; it may be stopped",
-          process_.pid, kPatience.count()));
+          process_.pid, std::chrono::duration<double>(patience).count()));
     }
     auto packet = receive_packet(socket_, sizeof reply);
     if (packet && packet->bytes.size() == sizeof reply) {
       std::memcpy(&reply, packet->bytes.data(), sizeof reply);
+      // The late answer to a question that was given up is no answer to this one.
+      if (reply.number != request.number) continue;
       reply.problem[sizeof reply.problem - 1] = '\0';
       return std::move(*packet);
     }

@@ -28,6 +28,8 @@ class IpcPeer : public std::enable_shared_from_this<IpcPeer> {
   [[nodiscard]] static std::shared_ptr<IpcPeer> of(const IpcMessage& message);
   /// Forgets exporters that are gone.
   static void forget_lost() noexcept;
+  /// How long exporters may take for an answer, 60 s at first. For tests.
+  static void set_patience(std::chrono::milliseconds patience) noexcept;
 
   explicit IpcPeer(const IpcMessage& message);
   ~IpcPeer();
@@ -62,10 +64,8 @@ class IpcPeer : public std::enable_shared_from_this<IpcPeer> {
 
  private:
   [[nodiscard]] NativeEvent open(const NativeEventHandle& event, int device);
-  [[nodiscard]] IpcPacket ask(const IpcRequest& request, IpcReply& reply);
+  [[nodiscard]] IpcPacket ask(IpcRequest request, IpcReply& reply);
   [[nodiscard]] bool is_lost() const { return has_ended(watched_) || has_hung_up(socket_); }
-
-  static constexpr std::chrono::seconds kPatience{60};
 
   const ProcessStamp process_;
   Descriptor socket_;
@@ -73,7 +73,8 @@ class IpcPeer : public std::enable_shared_from_this<IpcPeer> {
   std::unique_ptr<SlotTable> slots_;
   std::unique_ptr<ReferenceTable> references_;
 
-  std::mutex asking_;  ///< one question at a time
+  std::mutex asking_;        ///< one question at a time
+  std::uint64_t asked_ = 0;  ///< the number of the last one
   std::mutex events_mutex_;
   /// Opened events by device. They stay open as long as this: CUDA does not take kindly to an
   /// imported event that is closed while a stream of another device still waits for it.

@@ -26,8 +26,9 @@ std::optional<IpcRequest> receive_request(const Descriptor& socket, bool& is_ope
   return request;
 }
 
-bool send_reply(const Descriptor& socket, const IpcReply& reply,
+bool send_reply(const Descriptor& socket, const IpcRequest& question, IpcReply reply,
                 std::span<const int> descriptors = {}) {
+  reply.number = question.number;
   return send_packet(socket, std::as_bytes(std::span(&reply, 1)), descriptors);
 }
 
@@ -126,7 +127,7 @@ bool IpcService::greet(Descriptor& socket) {
     problem = "the exporter does not know this process";
   }
   if (!problem.empty()) {
-    static_cast<void>(send_reply(socket, refusal(problem)));
+    static_cast<void>(send_reply(socket, *request, refusal(problem)));
     return false;
   }
   IpcExports& exports = IpcExports::instance();
@@ -135,7 +136,7 @@ bool IpcService::greet(Descriptor& socket) {
   reply.ok = true;
   const int tables[] = {exports.slots().descriptor().get(),
                         consumer->references.descriptor().get()};
-  if (!send_reply(consumer->socket, reply, tables)) exports.hang_up(*consumer);
+  if (!send_reply(consumer->socket, *request, reply, tables)) exports.hang_up(*consumer);
   return false;
 }
 
@@ -162,7 +163,7 @@ bool IpcService::answer(IpcConsumer& consumer, const IpcRequest& request) {
   }
   const auto chunks = IpcExports::instance().chunks(request.slot, request.generation);
   if (!chunks || consumer.references[request.slot].load() == 0) {
-    return send_reply(consumer.socket, refusal("the block was freed"));
+    return send_reply(consumer.socket, request, refusal("the block was freed"));
   }
   IpcReply reply;
   reply.ok = true;
@@ -178,10 +179,10 @@ bool IpcService::answer(IpcConsumer& consumer, const IpcRequest& request) {
       numbers.push_back(descriptors.back().get());
     }
   } catch (const std::exception& error) {
-    return send_reply(consumer.socket, refusal(error.what()));
+    return send_reply(consumer.socket, request, refusal(error.what()));
   }
   reply.count = static_cast<std::uint32_t>(numbers.size());
-  return send_reply(consumer.socket, reply, numbers);
+  return send_reply(consumer.socket, request, reply, numbers);
 }
 
 }  // namespace gantry::memory

@@ -24,10 +24,11 @@ struct IpcRequest {
     chunks,    ///< the chunks of a block from number `first` on; the answer carries descriptors
     released,  ///< a block in limbo lost its last reference here; no answer
   };
-  static constexpr std::uint32_t kProtocol = 1;
+  static constexpr std::uint32_t kProtocol = 2;
 
   std::uint32_t protocol = kProtocol;
   Kind kind = Kind::hello;
+  std::uint64_t number = 0;  ///< of the question, which its answer repeats
   std::uint64_t nonce = 0;
   ProcessStamp process;
   std::uint32_t slot = 0;
@@ -39,6 +40,7 @@ struct IpcRequest {
 struct IpcReply {
   static constexpr std::size_t kChunks = 250;  ///< Linux passes 253 descriptors in one packet
 
+  std::uint64_t number = 0;  ///< of the question
   bool ok = false;
   std::uint32_t total = 0;  ///< chunks of the block
   std::uint32_t count = 0;  ///< chunks in this packet

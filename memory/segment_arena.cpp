@@ -19,6 +19,7 @@ HeapBlock* SegmentArena::grow(HeapLock& lock, std::size_t bytes, StreamBlocks& /
   Segments made(1);
   core_.segment_bytes += size;  // taken before the lock is let go of, so the limit holds
   HeapBlock& block = core_.slab.take();
+  const HeapCore::Move move(core_);
   lock.unlock();
   std::byte* base = nullptr;
   try {
@@ -98,6 +99,7 @@ std::size_t SegmentArena::harvest(HeapLock& lock, std::size_t bytes) {
     gone.splice(gone.begin(), segments_, it);
     const Segment& segment = gone.front();
     record(TraceAction::segment_free, segment, segment_call_site(TraceAction::segment_free));
+    const HeapCore::Move move(core_);
     lock.unlock();
     if (poisons_device_memory()) unpoison_now(segment.base, segment.bytes);
     try {

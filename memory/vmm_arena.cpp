@@ -149,6 +149,7 @@ HeapBlock* VmmArena::grow_at(HeapLock& lock, const Place& place, bool coarse,
   if (place.left != nullptr) free.remove(*place.left);
   if (place.right != nullptr) free.remove(*place.right);
 
+  const HeapCore::Move move(core_);
   ++movements_;
   const std::size_t limit = core_.limit();
   std::vector<Chunk> chunks;
@@ -245,6 +246,7 @@ std::size_t VmmArena::harvest(HeapLock& lock, std::size_t bytes) {
     // Before another thread can map the chunks elsewhere.
     record(TraceAction::segment_unmap, *block);
     block->use.store(BlockUse::mapping, std::memory_order_relaxed);
+    const HeapCore::Move move(core_);
     ++movements_;
     lock.unlock();
     try {

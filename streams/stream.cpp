@@ -63,6 +63,7 @@ Stream Stream::from_pool(Device device, StreamPriority priority) {
 
 Stream Stream::external(void* native_handle, Device device) {
   const int index = require_cuda(device, "Stream::external");
+  if (StreamPool::is_legacy(native_handle)) native_handle = nullptr;
   const StreamPool::Identity identity = StreamPool::of(index).identify(native_handle);
   return {{index, native_handle}, identity.id, identity.priority};
 }

@@ -41,6 +41,10 @@ class StreamPool {
   [[nodiscard]] Identity identify(void* handle);
   /// True for the id of a default or pooled stream.
   [[nodiscard]] static bool owns(std::uint64_t id) { return id <= 2 * kStreamsPerPriority; }
+  /// True for cudaStreamLegacy: another name of stream 0.
+  [[nodiscard]] static bool is_legacy(const void* handle) {
+    return reinterpret_cast<std::uintptr_t>(handle) == 1;
+  }
   /// True for cudaStreamPerThread: one handle, but a stream for each thread.
   [[nodiscard]] static bool is_per_thread(const void* handle) {
     return reinterpret_cast<std::uintptr_t>(handle) == 2;

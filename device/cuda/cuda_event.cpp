@@ -150,6 +150,7 @@ bool CudaDriver::event_reached(NativeEvent event) noexcept {
 }
 
 void CudaDriver::synchronize_event(NativeEvent event) {
+  const cuda::RelaxedCaptureScope relaxed;
   GANTRY_CUDA_CHECK(cuda::api().cuEventSynchronize(cuda::native(event)),
                     "synchronizing with an event");
   cuda::raise_fault_of(event);

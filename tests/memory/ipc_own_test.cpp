@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <gantry/device/peer.hpp>
 #include <gantry/memory/ipc.hpp>
@@ -21,6 +23,7 @@ namespace gantry::memory {
 namespace {
 
 using gantry::testing::FaultDriver;
+using gantry::testing::kMib;
 using gantry::testing::StreamHold;
 using gantry::testing::VmmSource;
 using ::testing::HasSubstr;
@@ -77,6 +80,30 @@ TEST_F(IpcOwnTest, OtherDevicesSeeTheWorkBeforeTheExport) {
   EXPECT_FALSE(user.query()) << "the import does not wait for the export";
   hold.release();
   user.synchronize();
+}
+
+TEST_F(IpcOwnTest, OtherDevicesReachTheMemory) {
+  GANTRY_REQUIRE_DEVICES(2);
+  if (!can_access_peer(Device::cuda(1), Device::cuda(0))) GTEST_SKIP() << "needs peer access";
+  const Buffer buffer = allocate(8 * kMib, Stream::current(Device::cuda(0)));
+  const ImportedBlock block = import_ipc(export_ipc(buffer.block()), Device::cuda(1));
+  const Stream user = Stream::current(Device::cuda(1));
+  std::vector<std::uint8_t> bytes(8 * kMib);
+  driver().fill(block.data(), 9, block.bytes(), user.native());
+  driver().copy(bytes.data(), block.data(), block.bytes(), user.native());
+  user.synchronize();
+  EXPECT_EQ(bytes, std::vector<std::uint8_t>(8 * kMib, 9));
+}
+
+TEST_F(IpcOwnTest, CapturedStreamsExportNothing) {
+  const Stream stream = Stream::from_pool();
+  const StreamGuard guard(stream);
+  const Buffer buffer = allocate(1000, stream);
+  driver().begin_capture(stream.native(), CaptureMode::relaxed);
+  EXPECT_THAT([&] { static_cast<void>(export_ipc(buffer.block())); },
+              ThrowsMessage<CaptureError>(HasSubstr("export_ipc: a current stream that is not")));
+  EXPECT_EQ(ipc_stats().exports, 0u);
+  driver().destroy_graph(driver().end_capture(stream.native()));
 }
 
 TEST_F(IpcOwnTest, FreedMemoryCannotBeImported) {

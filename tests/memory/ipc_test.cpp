@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,8 +15,10 @@
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
+#include "memory/ipc_peer.hpp"
 #include "tests/memory/exporter_fixture.hpp"
 #include "tests/memory/ipc_text.hpp"
+#include "tests/memory/ipc_worker_process.hpp"
 #include "tests/support/pipe_process.hpp"
 #include "tests/support/stream_hold.hpp"
 
@@ -24,6 +27,7 @@ namespace {
 
 using gantry::testing::FaultDriver;
 using gantry::testing::from_text;
+using gantry::testing::IpcWorker;
 using gantry::testing::kExportedBytes;
 using gantry::testing::kExportedValue;
 using gantry::testing::PipeProcess;
@@ -117,6 +121,29 @@ TEST_P(IpcTest, DeadExporterIsAnError) {
   EXPECT_THAT([&] { static_cast<void>(import_ipc(handle, Device::cuda(0))); },
               ThrowsMessage<PeerLostError>("import_ipc: process " + std::to_string(pid) +
                                            ", which exported the memory, is gone"));
+}
+
+// An exporter that was stopped answers in the end, when nobody waits for that answer any more.
+TEST_P(IpcTest, LateAnswersAreNotTakenForOthers) {
+  IpcWorker worker(GetParam(), 0);
+  // Each in chunks of its own, so that each is asked for.
+  const std::size_t mib = std::string(GetParam()) == "heap" ? 40 : 4;
+  const auto handles = worker.export_blocks(4, mib << 20, 60);
+  ASSERT_EQ(handles.size(), 4u);
+  const auto first_byte = [&](std::size_t i) {
+    const Stream stream = Stream::current(Device::cuda(0));
+    return read(import_on(stream, from_text(handles[i])), stream).front();
+  };
+  EXPECT_EQ(first_byte(0), 60);
+  kill(worker.pid(), SIGSTOP);
+  IpcPeer::set_patience(std::chrono::milliseconds(100));
+  EXPECT_THROW(static_cast<void>(import_ipc(from_text(handles[1]), Device::cuda(0))), TimeoutError);
+  kill(worker.pid(), SIGCONT);
+  IpcPeer::set_patience(std::chrono::seconds(60));
+  EXPECT_EQ(first_byte(2), 62);
+  EXPECT_EQ(first_byte(3), 63);
+  EXPECT_EQ(first_byte(1), 61);
+  settle();
 }
 
 TEST_P(IpcTest, DroppingWaitsForTheStreamsButNotTheHost) {

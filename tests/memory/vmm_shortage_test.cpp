@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -123,6 +124,53 @@ TEST_F(VmmShortageTest, CapturedStreamsAreNotWaitedFor) {
   EXPECT_EQ(reserved(), 0u);
 }
 
+// A capture in global mode forbids all threads what might not be captured rightly.
+TEST_F(VmmShortageTest, WaitingSpoilsNoCapture) {
+  const Stream captured = Stream::from_pool();
+  const Stream own = Stream::current();
+  const Stream user = Stream::from_pool();
+  limit_to(34 * kMib);
+  Buffer buffer = allocate(32 * kMib, own);
+  std::optional<StreamHold> hold(user);
+  allocator(Device::cuda(0)).record_stream(buffer.block(), user);
+  buffer.reset();
+  FaultDriver driver;
+  driver.begin_capture(captured.native(), CaptureMode::global);
+  std::thread other([&] {
+    while (driver.calls("synchronize_event") == 0) std::this_thread::yield();
+    hold->release();
+  });
+  std::thread([&] { EXPECT_NO_THROW(static_cast<void>(allocate(32 * kMib, own))); }).join();
+  other.join();
+  driver.destroy_graph(driver.end_capture(captured.native()));
+}
+
+// However many others of its bin were freed after it.
+TEST_F(VmmShortageTest, ABlockThatFitsIsFoundAtLast) {
+  const Stream stream = Stream::current();
+  limit_to(64 * kMib);
+  constexpr std::size_t kFits = kMib + 31 * kKib;
+  std::vector<Buffer> rest;
+  std::vector<Buffer> smaller;
+  Buffer wanted = allocate(kFits, stream);
+  rest.push_back(allocate(40 * kKib, stream));
+  for (int i = 0; i < 24; ++i) {
+    smaller.push_back(allocate(kMib + kKib, stream));
+    rest.push_back(allocate(40 * kKib, stream));
+  }
+  for (const std::size_t bytes : {8 * kMib, kMib, 64 * kKib, kKib / 2}) {
+    try {
+      for (;;) rest.push_back(allocate(bytes, stream));
+    } catch (const OutOfMemoryError&) {
+    }
+  }
+  for (std::size_t i = 0; i < 12; ++i) smaller[i].reset();
+  wanted.reset();
+  smaller.clear();
+  stream.synchronize();
+  EXPECT_NO_THROW(wanted = allocate(kFits, stream));
+}
+
 TEST_F(VmmShortageTest, OtherThreadsAllocateWhileOneWaits) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
@@ -157,6 +205,25 @@ TEST_F(VmmShortageTest, MagazinesOfOtherThreadsAreEmptied) {
   other.join();
   EXPECT_EQ(large->bytes(), 4 * kMib);
   EXPECT_EQ(reserved(), 4 * kMib);
+}
+
+TEST_F(VmmShortageTest, RequestsThatCannotBeServedDisturbNobody) {
+  const Stream stream = Stream::current();
+  limit_to(768 * kMib);
+  const Buffer kept = allocate(300 * kMib, stream);
+  std::atomic<bool> done{false};
+  std::vector<std::thread> greedy;
+  for (int i = 0; i < 3; ++i) {
+    greedy.emplace_back([&] {
+      while (!done) EXPECT_THROW(static_cast<void>(allocate(700 * kMib, stream)), OutOfMemoryError);
+    });
+  }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+  while (std::chrono::steady_clock::now() < end && !HasFailure()) {
+    EXPECT_NO_THROW(static_cast<void>(allocate(225 * kMib, stream)));
+  }
+  done = true;
+  for (std::thread& thread : greedy) thread.join();
 }
 
 TEST_F(VmmShortageTest, ReportsWhatIsHeldAndStaysUsable) {

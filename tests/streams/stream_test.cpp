@@ -160,6 +160,10 @@ TEST_F(StreamTest, ExternalKnowsTheStreamsOfGantry) {
   EXPECT_EQ(again.id(), pooled.id());
   EXPECT_EQ(again.priority(), StreamPriority::high);
   EXPECT_EQ(Stream::external(nullptr, Device::cuda(0)).id(), 0u);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): cudaStreamLegacy
+  const Stream legacy = Stream::external(reinterpret_cast<void*>(1), Device::cuda(0));
+  EXPECT_EQ(legacy, Stream::default_stream(Device::cuda(0)));
+  EXPECT_EQ(legacy.native_handle(), nullptr);
 }
 
 TEST_F(StreamTest, QueryTellsWhetherWorkIsLeft) {
