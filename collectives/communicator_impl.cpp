@@ -367,6 +367,7 @@ void Communicator::Impl::finish() noexcept {
   // An abort must not meet the end of CUDA.
   if (nccl) nccl->await_abort();
   if (p2p) p2p->close();
+  if (host) host->close();
   if (control) control->finish(kFinishPatience);
   bootstrap->leave();
 }

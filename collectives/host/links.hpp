@@ -46,6 +46,8 @@ class HostLinks {
   virtual void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) = 0;
   // Makes exchange() throw PeerLostError that blames this rank, on all ranks, for good.
   virtual void abort() noexcept = 0;
+  // Says that this rank exchanges nothing more: its end is a loss only to those who still need it.
+  virtual void leave() noexcept = 0;
 
   static constexpr std::size_t kDetachedBytes = std::size_t{64} << 10;
 };

@@ -76,6 +76,7 @@ class MpiLinks final : public HostLinks {
   }
 
   void abort() noexcept override { aborted_ = true; }
+  void leave() noexcept override {}  // MPI tells nobody
 
  private:
   void start(std::span<const Outgoing> sends, std::span<Incoming> receives) {

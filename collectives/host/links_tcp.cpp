@@ -45,7 +45,7 @@ class TcpLinks final : public HostLinks {
     left_.assign(notices_.size(), false);
   }
 
-  ~TcpLinks() override { notify({Notice::Kind::left, group_.rank}); }
+  ~TcpLinks() override { TcpLinks::leave(); }
 
   std::string_view name() const override { return "tcp"; }
 
@@ -92,6 +92,8 @@ class TcpLinks final : public HostLinks {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = write(wake_.get(), &one, sizeof one);
   }
+
+  void leave() noexcept override { notify({Notice::Kind::left, group_.rank}); }
 
  private:
   HostStream& stream(int rank) { return streams_[static_cast<std::size_t>(rank)]; }

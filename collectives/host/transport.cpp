@@ -49,6 +49,7 @@ class SomeLinks final : public HostLinks {
     for (std::size_t i = 0; i < receives.size(); ++i) receives[i].bytes = receives_[i].bytes;
   }
   void abort() noexcept override { all_->abort(); }
+  void leave() noexcept override { all_->leave(); }
 
  private:
   int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }

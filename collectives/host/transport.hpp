@@ -36,6 +36,7 @@ class HostTransport final : public Transport {
   std::unique_ptr<HostTransport> among(const std::vector<int>& members) const;
   // As Communicator::abort, across machines. Any thread.
   void abort() noexcept override { entry_.links().abort(); }
+  void close() noexcept override { entry_.links().leave(); }
 
  private:
   template <class Run>

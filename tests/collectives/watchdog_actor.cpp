@@ -244,6 +244,24 @@ int run_mismatch(Communicator& world) {
   return 0;
 }
 
+// Rank 0 receives from all others in turn. Rank 1 sends and ends, which rank 2 awaits.
+int run_early_end(Communicator& world) {
+  check_all_reduce(world, 10);
+  if (world.rank() > 0) {
+    if (world.rank() == 2) await_go();
+    world.send(values(world, 100, world.rank()), 0).synchronize();
+    return 0;
+  }
+  for (int from = 1; from < world.size(); ++from) {
+    Tensor tensor = values(world, 100, 0);
+    world.recv(tensor, from).synchronize();
+    require(tensor.amin().item<int>() == from, "a message");
+    say(fmt::format("got {}", from));
+  }
+  report([&] { check_all_reduce(world, 10); });
+  return 0;
+}
+
 // Even and odd ranks have a group each; one rank dies.
 int run_groups(Communicator& world) {
   Communicator part = world.split(world.rank() % 2);
@@ -312,6 +330,7 @@ int main(int argc, char** argv) {
     if (what == "unreceived") return run_unreceived(world);
     if (what == "unreceived_again") return run_unreceived_again(world);
     if (what == "mismatch") return run_mismatch(world);
+    if (what == "early_end") return run_early_end(world);
     if (what == "groups") return run_groups(world);
     if (what == "step") {
       return run_step(world, arguments[1], std::stoi(arguments[2]), std::stoll(arguments[3]),
