@@ -79,6 +79,8 @@ class NodeTransport final : public Transport {
 
  private:
   void leave() noexcept {
+    // Before the control block says so: see Note [Closing before freeing].
+    if (p2p_) p2p_->close();
     control_->finish(kFinishPatience);
     bootstrap_->leave();
   }
