@@ -259,10 +259,17 @@ Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, cons
     throw;
   } catch (const CaptureError&) {
     throw;  // Every rank's call is refused alike.
-  } catch (const PeerLostError&) {
+  } catch (const PeerLostError& error) {
     if (control) {
-      require_intact();  // which may know better why
+      loss_is_known_ = true;
+      control->explain_loss(error.rank());  // Note [One culprit]
       control->abort();
+    }
+    throw;
+  } catch (const TimeoutError& error) {
+    if (control) {
+      loss_is_known_ = true;
+      control->explain_lateness(call.what, error.what());
     }
     throw;
   } catch (...) {

@@ -93,7 +93,11 @@ class TcpLinks final : public HostLinks {
     [[maybe_unused]] const auto written = write(wake_.get(), &one, sizeof one);
   }
 
-  void leave() noexcept override { notify({Notice::Kind::left, group_.rank}); }
+  void leave() noexcept override {
+    notify({Notice::Kind::left, group_.rank});
+    // Whoever waits for more than was sent learns it now, not when this process has ended.
+    for (const HostStream& link : streams_) shutdown(link.descriptor(), SHUT_WR);
+  }
 
  private:
   HostStream& stream(int rank) { return streams_[static_cast<std::size_t>(rank)]; }

@@ -1,6 +1,3 @@
-#include <chrono>
-#include <thread>
-
 #include <gantry/core/error.hpp>
 #include <gantry/device/guard.hpp>
 
@@ -13,9 +10,6 @@
 namespace gantry {
 
 namespace {
-
-// From a connection that ends to the end of its process, whose device memory goes first.
-constexpr auto kLossPatience = std::chrono::seconds(2);
 
 cudaStream_t cuda_stream(const Stream& stream) {
   return static_cast<cudaStream_t>(stream.native_handle());
@@ -65,7 +59,7 @@ class NcclTransport final : public Transport {
       comm_.enqueue(static_cast<std::uint64_t>(call.what.call), stream,
                     [&](ncclComm_t comm) { submit(call, comm, cuda_stream(stream)); });
     } catch (const NcclError&) {
-      await_loss();
+      if (control_ != nullptr) control_->await_verdict();
       throw;
     }
   }
@@ -83,16 +77,6 @@ class NcclTransport final : public Transport {
     if (control_ == nullptr || is_message(what.kind)) return;
     control_->meet(HostCall::none, static_cast<std::uint64_t>(what.call));
     control_->verify(static_cast<std::uint64_t>(what.call));
-  }
-
-  // NCCL sees connections end before it is known why. Throws: PeerLostError, TimeoutError.
-  void await_loss() const {
-    if (control_ == nullptr) return;
-    const auto deadline = std::chrono::steady_clock::now() + kLossPatience;
-    do {
-      control_->check_peers(control_->last_fence());
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    } while (std::chrono::steady_clock::now() < deadline);
   }
 
   void submit(const CollectiveCall& call, ncclComm_t comm, cudaStream_t on) {
