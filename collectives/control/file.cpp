@@ -156,7 +156,7 @@ int open_file(const Introduction& owner) {
 
 ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
                          std::chrono::milliseconds timeout, std::string_view group,
-                         const std::function<void(const flight::View&)>& attach) {
+                         const Use& use) {
   Introduction mine;
   if (rank == 0) mine = create(size, timeout, group);
   mine.pid = this_process().pid;
@@ -166,6 +166,7 @@ ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
     if (mine.descriptor >= 0) close(std::exchange(mine.descriptor, -1));
   };
   std::string outcome = "ready";
+  bool is_used = false;
   try {
     const std::vector<std::string> all =
         bootstrap.all_gather(std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
@@ -198,7 +199,8 @@ ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
         put(facts.host, host);
         facts.heartbeat_ns.store(flight::monotonic_ns());
         try {
-          attach(view_);
+          use.begin(view_);
+          is_used = true;
         } catch (const std::exception& error) {
           outcome = fmt::format("rank {}: {}", rank, error.what());
         }
@@ -212,6 +214,7 @@ ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
   } catch (...) {
     close_mine();
     if (rank == 0 && mine.path[0] != '\0') unlink(mine.path);
+    if (is_used) use.end(view_);
     if (base_ != nullptr) munmap(base_, bytes_);
     throw;
   }

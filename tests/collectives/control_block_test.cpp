@@ -14,6 +14,7 @@
 
 #include "core/flight_folder.hpp"
 #include "tests/collectives/control_group.hpp"
+#include "tests/support/fault_driver.hpp"
 
 namespace gantry {
 namespace {
@@ -311,6 +312,40 @@ TEST(ControlBlockTest, WithoutAFolderTheGroupWorksAllTheSame) {
   ControlGroup group(2);
   EXPECT_TRUE(flight::list_files().empty());
   rank_threads(2, [&](int rank) { group[rank].await(group[rank].announce()); });
+}
+
+// A rank that ends after it has shown where its file is.
+class Quitter final : public Bootstrap {
+ public:
+  explicit Quitter(std::unique_ptr<Bootstrap> wrapped) : wrapped_(std::move(wrapped)) {}
+  std::vector<std::string> all_gather(const std::string& bytes) override {
+    if (++calls_ == 1) return wrapped_->all_gather(bytes);
+    wrapped_.reset();
+    throw Error("quits");
+  }
+  int lost_rank() const noexcept override { return -1; }
+  std::unique_ptr<Bootstrap> subset(const std::vector<int>&, std::string_view) override {
+    return nullptr;
+  }
+
+ private:
+  std::unique_ptr<Bootstrap> wrapped_;
+  int calls_ = 0;
+};
+
+TEST(ControlBlockTest, AGroupThatWasNotMadeIsNotInTheWayOfTheNext) {
+  const FlightFolder folder;
+  testing::FaultDriver faults;
+  auto bootstraps = make_local_bootstraps(2);
+  Quitter quitter(std::move(bootstraps[1]));
+  rank_threads(2, [&](int rank) {
+    Bootstrap& bootstrap = rank == 0 ? *bootstraps[0] : quitter;
+    EXPECT_THROW(ControlBlock(bootstrap, rank, 2, milliseconds(10'000)), Error);
+  });
+  EXPECT_EQ(faults.calls("register_host"), 2U);
+  EXPECT_EQ(faults.calls("unregister_host"), 2U);
+  ControlGroup next(2);
+  EXPECT_EQ(flight::list_files().size(), 1U);
 }
 
 TEST(ControlBlockTest, AFailureOfOneRankIsOneOfAll) {
