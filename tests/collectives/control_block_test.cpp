@@ -6,7 +6,9 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <thread>
 
@@ -312,6 +314,27 @@ TEST(ControlBlockTest, WithoutAFolderTheGroupWorksAllTheSame) {
   ControlGroup group(2);
   EXPECT_TRUE(flight::list_files().empty());
   rank_threads(2, [&](int rank) { group[rank].await(group[rank].announce()); });
+}
+
+TEST(ControlBlockTest, AFolderOfALongNameIsLeftAsItWas) {
+  const FlightFolder folder;
+  const std::string longer = folder.path() + "/" + std::string(160, 'x');
+  ASSERT_TRUE(std::filesystem::create_directory(longer));
+  setenv("GANTRY_FLIGHT_DIR", longer.c_str(), 1);
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  { ControlGroup first(2); }  // what a process keeps open for good
+  const auto before = descriptors();
+  {
+    ControlGroup group(2);
+    EXPECT_EQ(flight::folder().rfind(longer, 0), 0U);
+    EXPECT_TRUE(flight::list_files().empty());
+    rank_threads(2, [&](int rank) { group[rank].await(group[rank].announce()); });
+  }
+  EXPECT_EQ(descriptors(), before);
+  EXPECT_TRUE(flight::list_files().empty());
 }
 
 // A rank that ends after it has shown where its file is.
