@@ -20,6 +20,7 @@ namespace gantry {
 class HostTransport final : public Transport {
  public:
   HostTransport(const Membership& membership, std::shared_ptr<HostLinks> links);
+  ~HostTransport() override;
 
   std::string_view name() const override { return "host"; }
   bool supports(const Descriptor&) const override { return true; }
