@@ -346,10 +346,10 @@ void Communicator::Impl::require_intact() {
 }
 
 void Communicator::Impl::finish() noexcept {
+  if (in_bad_fork()) return;  // where a thread that the child does not have may hold the mutex
   const std::lock_guard lock(mutex);
   if (finished_) return;
   finished_ = true;
-  if (in_bad_fork()) return;
   try {
     // What waits for a rank that never comes must not hold this process back. Graphs tell of
     // themselves only once their kernels wait.

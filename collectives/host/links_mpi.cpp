@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <mpi.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -65,7 +64,7 @@ std::list<Detached>& left_behind() {
 
 class MpiLinks final : public HostLinks {
  public:
-  MpiLinks(const LinkGroup& group, MPI_Comm comm) : group_(group), comm_(comm), owner_(getpid()) {}
+  MpiLinks(const LinkGroup& group, MPI_Comm comm) : group_(group), comm_(comm) {}
   // The communicator stays: MPI_Comm_free is collective, and others may be gone.
   ~MpiLinks() override {
     const std::lock_guard lock(mpi_lock());
@@ -175,10 +174,10 @@ class MpiLinks final : public HostLinks {
     drop_sent(left_behind());
   }
 
-  // False in a child of a fork, and when MPI has ended.
+  // False when MPI has ended.
   bool is_in_use() const noexcept {
     int finalized = 0;
-    return owner_ == getpid() && MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0;
+    return MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0;
   }
 
   // True if nothing of the last exchange is under way any more. Sends cannot be cancelled.
@@ -221,7 +220,6 @@ class MpiLinks final : public HostLinks {
 
   LinkGroup group_;
   MPI_Comm comm_;
-  const pid_t owner_;
   std::vector<MPI_Request> requests_;  // receives, then sends that are not detached
   std::size_t receives_ = 0;
   std::vector<int> ranks_;

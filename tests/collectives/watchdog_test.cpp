@@ -235,6 +235,17 @@ TEST(WatchdogTest, MessagesThatDifferBetweenHostsAreAnErrorAtBothEndsAndTheGroup
   }
 }
 
+TEST(WatchdogTest, AForkedChildEndsWhateverItsParentsThreadsDoAndLeavesNoGroup) {
+  for (const char* algorithm : {"auto", "host"}) {
+    const FlightFolder folder;
+    RankProcesses ranks = start(2, {"fork"}, {{"GANTRY_COLL_ALGO", algorithm}});
+    EXPECT_TRUE(ranks.says(0, "child ")) << algorithm;
+    EXPECT_THAT(output_of(ranks, 1), HasSubstr("went on")) << algorithm;
+    const Outcome outcome = ranks[0].wait();
+    EXPECT_THAT(outcome.out, HasSubstr("child ended\nwent on")) << algorithm << outcome.describe();
+  }
+}
+
 TEST(WatchdogTest, ADeathBreaksEveryGroupOfTheRankAndNoOther) {
   const FlightFolder folder;
   RankProcesses ranks = start(4, {"groups"});
