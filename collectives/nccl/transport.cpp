@@ -3,8 +3,8 @@
 
 #include "collectives/control/block.hpp"
 #include "collectives/nccl/check.hpp"
-#include "collectives/nccl/clique.hpp"
 #include "collectives/nccl/comm.hpp"
+#include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
@@ -43,13 +43,7 @@ class NcclTransport final : public Transport {
   std::string_view name() const override { return "nccl"; }
 
   bool supports(const Descriptor& what) const override {
-    if (!reduces(what.kind)) return true;
-    const bool rounds =
-        is_floating_point(what.dtype) &&
-        (what.op == ReduceOp::sum || what.op == ReduceOp::prod || what.op == ReduceOp::avg);
-    // NCCL's order of summation depends on size and algorithm.
-    if (rounds && what.reproducible != 0) return false;
-    return what.scale == 1 && nccl_supports(what.op, what.dtype);
+    return can_serve(Algorithm::nccl, what, 0);
   }
 
   void run(const CollectiveCall& call, const Stream& stream) override {
