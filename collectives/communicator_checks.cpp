@@ -70,7 +70,7 @@ void require_row_counts(std::span<const std::int64_t> rows, const Tensor& tensor
     throw ShapeError(fmt::format("{}: expected {} numbers in '{}', one per rank, but got {}", op,
                                  ranks, argument, rows.size()));
   }
-  std::int64_t total = 0;
+  __int128 total = 0;  // which no list of 64-bit numbers exceeds
   for (const std::int64_t count : rows) {
     if (count < 0) {
       throw ShapeError(

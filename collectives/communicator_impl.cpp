@@ -259,10 +259,17 @@ Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, cons
     throw;
   } catch (const CaptureError&) {
     throw;  // Every rank's call is refused alike.
-  } catch (const PeerLostError&) {
+  } catch (const PeerLostError& error) {
     if (control) {
-      require_intact();  // which may know better why
+      loss_is_known_ = true;
+      control->explain_loss(error.rank());  // Note [One culprit]
       control->abort();
+    }
+    throw;
+  } catch (const TimeoutError& error) {
+    if (control) {
+      loss_is_known_ = true;
+      control->explain_lateness(call.what, error.what());
     }
     throw;
   } catch (...) {
@@ -339,10 +346,10 @@ void Communicator::Impl::require_intact() {
 }
 
 void Communicator::Impl::finish() noexcept {
+  if (in_bad_fork()) return;  // where a thread that the child does not have may hold the mutex
   const std::lock_guard lock(mutex);
   if (finished_) return;
   finished_ = true;
-  if (in_bad_fork()) return;
   try {
     // What waits for a rank that never comes must not hold this process back. Graphs tell of
     // themselves only once their kernels wait.
@@ -367,6 +374,7 @@ void Communicator::Impl::finish() noexcept {
   // An abort must not meet the end of CUDA.
   if (nccl) nccl->await_abort();
   if (p2p) p2p->close();
+  if (host) host->close();
   if (control) control->finish(kFinishPatience);
   bootstrap->leave();
 }

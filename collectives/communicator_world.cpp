@@ -35,6 +35,11 @@ void raise_cause(const std::vector<std::exception_ptr>& failures) {
 std::shared_ptr<Communicator::Impl> Communicator::Impl::until_left(std::shared_ptr<Impl> impl) {
   Impl* const group = impl.get();
   return {group, [impl = std::move(impl)](Impl*) {
+            if (in_bad_fork()) {
+              // Devices are no use here, and connections are the parent's, too.
+              new std::shared_ptr<Impl>(impl);
+              return;
+            }
             impl->finish();
             impl->p2p.reset();
             impl->nccl.reset();

@@ -17,7 +17,8 @@ bool moves_elements_between_all(CollectiveKind kind) {
   return kind != CollectiveKind::barrier && !is_message(kind);
 }
 
-// NCCL knows neither the bitwise operations nor 16-bit integers, and its order of sums is its own.
+// NCCL knows neither the bitwise operations nor 16-bit integers, and its order of sums is its own,
+// as are its minima and maxima of NaN and of zeros.
 bool nccl_may(const Descriptor& what) {
   if (!reduces(what.kind)) return true;
   const bool known = what.dtype != DType::i16 && what.op != ReduceOp::band &&

@@ -74,7 +74,8 @@ class Transport {
   virtual void require_intact() const {}
   // False if operations of a group that was lost may end without a result and without a word.
   virtual bool tells_losses() const { return true; }
-  // Closes the other ranks' memory; this rank's device is done, and nothing runs here any more.
+  // Closes the other ranks' memory, and says to ranks of other machines that this one leaves; its
+  // device is done, and nothing runs here any more.
   virtual void close() noexcept {}
   // True while kernels that may wait for other ranks are enqueued. Asks the driver.
   virtual bool is_waiting() const { return false; }

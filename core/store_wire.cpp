@@ -26,6 +26,7 @@ namespace {
 
 constexpr std::size_t kHeaderBytes = 9;  // kind and id
 constexpr auto kAddressPatience = std::chrono::seconds(3);
+constexpr std::int64_t kMostPollMs = 1'000'000;
 
 struct UnixName {
   sockaddr_un address{};
@@ -217,9 +218,7 @@ std::optional<Descriptor> connect_to(const Address& address,
       const auto now = std::chrono::steady_clock::now();
       // One that answers nothing must not take the others' time.
       const auto until = is_only_one ? deadline : std::min(deadline, now + kAddressPatience);
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - now);
-      pollfd entry_poll{fd.get(), POLLOUT, 0};
-      if (poll(&entry_poll, 1, std::max(0, static_cast<int>(left.count()))) <= 0) continue;
+      if (!await_ready(fd.get(), POLLOUT, until)) continue;
       int code = 0;
       socklen_t length = sizeof code;
       getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &code, &length);
@@ -230,6 +229,19 @@ std::optional<Descriptor> connect_to(const Address& address,
     return fd;
   }
   return std::nullopt;
+}
+
+bool await_ready(int fd, short events, std::chrono::steady_clock::time_point deadline) {
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    pollfd entry{fd, events, 0};
+    const int ready =
+        poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, kMostPollMs)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+    if (ready == 0 && left.count() <= 0) return false;
+  }
 }
 
 void send_small_messages_at_once(int fd, const Address& address) {

@@ -51,6 +51,10 @@ struct Address {
 /// Throws Error for failures that waiting does not cure.
 [[nodiscard]] std::optional<Descriptor> connect_to(const Address& address,
                                                    std::chrono::steady_clock::time_point deadline);
+/// Waits until `fd` has one of `events` (POLLIN, POLLOUT) or has failed; false at the deadline.
+/// Signals do not end it.
+[[nodiscard]] bool await_ready(int fd, short events,
+                               std::chrono::steady_clock::time_point deadline);
 /// Makes a TCP connection send what it has at once, and notice when the other machine is gone.
 void send_small_messages_at_once(int fd, const Address& address);
 /// True if the process at the other end of a unix socket runs as this user or as root; always true

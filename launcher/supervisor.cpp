@@ -247,6 +247,7 @@ void Supervisor::take_signal(const signalfd_siginfo& info) {
 
 void Supervisor::reap() {
   int status = 0;
+  bool has_orphan = false;
   for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
     children_changed_ = true;
     bystanders_.erase(pid);
@@ -260,8 +261,14 @@ void Supervisor::reap() {
     }
     const auto found = std::find_if(ranks_.begin(), ranks_.end(),
                                     [&](const Rank& rank) { return rank.pid == pid; });
-    if (found != ranks_.end()) rank_ended(static_cast<int>(found - ranks_.begin()), status);
+    if (found != ranks_.end()) {
+      rank_ended(static_cast<int>(found - ranks_.begin()), status);
+    } else {
+      has_orphan = true;
+    }
   }
+  // It may have been the last one of an ended rank's group, whose number others get then.
+  if (has_orphan) signal_groups(0);
 }
 
 void Supervisor::rank_ended(int rank, int status) {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <condition_variable>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -11,6 +13,7 @@
 #include <mutex>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -153,12 +156,12 @@ class MpiBootstrap final : public Bootstrap {
   std::vector<std::string> all_gather(const std::string& bytes) override {
     auto data = std::make_unique<Exchange>();
     data->sent = bytes;
-    data->length = static_cast<int>(bytes.size());
+    data->length = static_cast<std::int64_t>(bytes.size());
     data->lengths.resize(members_.size());
     tag_ == kAllTogether ? gather_together(data) : gather_from_each(data);
     std::vector<std::string> all;
     std::size_t at = 0;
-    for (const int length : data->lengths) {
+    for (const std::int64_t length : data->lengths) {
       all.push_back(data->joined.substr(at, static_cast<std::size_t>(length)));
       at += static_cast<std::size_t>(length);
     }
@@ -184,18 +187,25 @@ class MpiBootstrap final : public Bootstrap {
   // What MPI reads and writes during an exchange.
   struct Exchange {
     std::string sent;
-    int length = 0;
-    std::vector<int> lengths;
+    std::int64_t length = 0;
+    std::vector<std::int64_t> lengths;
+    std::vector<int> counts;  // those as MPI wants them
     std::vector<int> offsets;
     std::string joined;
     std::vector<MPI_Request> requests;
 
-    // Room for everybody's bytes, once the lengths are known.
-    void make_room() {
-      int total = 0;
-      for (const int length_of_one : lengths) {
-        offsets.push_back(total);
-        total += length_of_one;
+    // Room for everybody's bytes, once the lengths are known. Throws: InvalidArgument, on all
+    // ranks.
+    void make_room(std::string_view purpose) {
+      const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+      if (total > INT_MAX) {
+        throw InvalidArgument(
+            fmt::format("{}: expected at most {} bytes of all ranks together over MPI, but got {}",
+                        purpose, INT_MAX, total));
+      }
+      for (const std::int64_t length_of_one : lengths) {
+        offsets.push_back(counts.empty() ? 0 : offsets.back() + counts.back());
+        counts.push_back(static_cast<int>(length_of_one));
       }
       joined.resize(static_cast<std::size_t>(total));
     }
@@ -204,15 +214,15 @@ class MpiBootstrap final : public Bootstrap {
   void gather_together(std::unique_ptr<Exchange>& data) const {
     data->requests.resize(1);
     complete(data, [&] {
-      check(MPI_Iallgather(&data->length, 1, MPI_INT, data->lengths.data(), 1, MPI_INT, comm_,
-                           data->requests.data()),
+      check(MPI_Iallgather(&data->length, 1, MPI_INT64_T, data->lengths.data(), 1, MPI_INT64_T,
+                           comm_, data->requests.data()),
             "MPI_Iallgather");
     });
-    data->make_room();
+    data->make_room(purpose());
     complete(data, [&] {
-      check(MPI_Iallgatherv(data->sent.data(), data->length, MPI_BYTE, data->joined.data(),
-                            data->lengths.data(), data->offsets.data(), MPI_BYTE, comm_,
-                            data->requests.data()),
+      check(MPI_Iallgatherv(data->sent.data(), static_cast<int>(data->length), MPI_BYTE,
+                            data->joined.data(), data->counts.data(), data->offsets.data(),
+                            MPI_BYTE, comm_, data->requests.data()),
             "MPI_Iallgatherv");
     });
   }
@@ -220,13 +230,13 @@ class MpiBootstrap final : public Bootstrap {
   // Groups are small, so everybody writes to everybody.
   void gather_from_each(std::unique_ptr<Exchange>& data) const {
     data->lengths[static_cast<std::size_t>(rank_)] = data->length;
-    exchange(data, MPI_INT, &data->length, 1,
+    exchange(data, MPI_INT64_T, &data->length, 1,
              [&](std::size_t i) { return std::pair<void*, int>(&data->lengths[i], 1); });
-    data->make_room();
+    data->make_room(purpose());
     data->joined.replace(static_cast<std::size_t>(data->offsets[static_cast<std::size_t>(rank_)]),
                          data->sent.size(), data->sent);
-    exchange(data, MPI_BYTE, data->sent.data(), data->length, [&](std::size_t i) {
-      return std::pair<void*, int>(data->joined.data() + data->offsets[i], data->lengths[i]);
+    exchange(data, MPI_BYTE, data->sent.data(), static_cast<int>(data->length), [&](std::size_t i) {
+      return std::pair<void*, int>(data->joined.data() + data->offsets[i], data->counts[i]);
     });
   }
 

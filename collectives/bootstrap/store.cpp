@@ -2,6 +2,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -120,31 +122,24 @@ class StoreBootstrap final : public Bootstrap {
         me_(me),
         prefix_(std::move(prefix)) {}
 
+  // A long text goes in pieces. Each begins with the length of all of it, so that all ranks take
+  // part in as many rounds as the longest text needs.
   std::vector<std::string> all_gather(const std::string& bytes) override {
-    const std::int64_t round = round_++;
-    const std::shared_ptr<StoreClient> client = connection_->client();
-    const Clock::time_point deadline = Clock::now() + connection_->timeout();
-    std::vector<std::string> all;
-    try {
-      client->set(key(round, me_), bytes);
-      for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
-        all.push_back(rank == me_ ? bytes : get(*client, round, rank, deadline));
+    std::vector<std::string> all(members_.size());
+    std::uint64_t longest = bytes.size();
+    for (std::size_t sent = 0; sent == 0 || sent < longest; sent += kPieceBytes) {
+      std::string piece(kLengthBytes, '\0');
+      const std::uint64_t length = bytes.size();
+      std::memcpy(piece.data(), &length, kLengthBytes);
+      if (sent < length) piece.append(bytes, sent, kPieceBytes);
+      const std::vector<std::string> pieces = exchange(piece);
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        longest = std::max(longest, length_in(pieces[i], i));
+        all[i].append(pieces[i], kLengthBytes);
       }
-      // Whoever wrote this round has read the one before it.
-      if (round > 0) client->erase(key(round - 1, me_));
-    } catch (const PeerLostError& error) {
-      if (error.rank() >= 0) {
-        tell_launcher(error.what());
-        throw;
-      }
-      if (connection_->server() < 0) throw;
-      throw PeerLostError(fmt::format("{}: rank {}, which served the job's store, has ended",
-                                      purpose(), connection_->server()),
-                          index_of(connection_->server()));
     }
     return all;
   }
-
   int lost_rank() const noexcept override {
     try {
       for (const int rank : connection_->lost_ranks()) {
@@ -181,6 +176,44 @@ class StoreBootstrap final : public Bootstrap {
   static constexpr const char* kWorldPrefix = "gantry/bootstrap";
 
  private:
+  static constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
+  static constexpr std::size_t kPieceBytes = kStoreMaxValueBytes - kLengthBytes;
+  static constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40;
+
+  // One value of every rank.
+  std::vector<std::string> exchange(const std::string& bytes) {
+    const std::int64_t round = round_++;
+    const std::shared_ptr<StoreClient> client = connection_->client();
+    const Clock::time_point deadline = Clock::now() + connection_->timeout();
+    std::vector<std::string> all;
+    try {
+      client->set(key(round, me_), bytes);
+      for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
+        all.push_back(rank == me_ ? bytes : get(*client, round, rank, deadline));
+      }
+      // Whoever wrote this round has read the one before it.
+      if (round > 0) client->erase(key(round - 1, me_));
+    } catch (const PeerLostError& error) {
+      if (error.rank() >= 0) {
+        tell_launcher(error.what());
+        throw;
+      }
+      if (connection_->server() < 0) throw;
+      throw PeerLostError(fmt::format("{}: rank {}, which served the job's store, has ended",
+                                      purpose(), connection_->server()),
+                          index_of(connection_->server()));
+    }
+    return all;
+  }
+
+  // Throws: Error.
+  static std::uint64_t length_in(const std::string& piece, std::size_t rank) {
+    std::uint64_t length = kMostBytes;
+    if (piece.size() >= kLengthBytes) std::memcpy(&length, piece.data(), kLengthBytes);
+    if (length < kMostBytes) return length;
+    throw Error(fmt::format("Communicator: rank {} runs another version of gantry", rank));
+  }
+
   std::string key(std::int64_t round, int rank) const {
     return fmt::format("{}/{}/{}", prefix_, round, rank);
   }

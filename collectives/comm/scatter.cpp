@@ -36,7 +36,7 @@ std::vector<std::int64_t> extents(std::int64_t size, std::size_t devices,
 }
 
 void check_extents(const Tensor& tensor, int dim, const std::vector<std::int64_t>& sizes) {
-  std::int64_t total = 0;
+  __int128 total = 0;  // which no list of 64-bit numbers exceeds
   for (const std::int64_t size : sizes) {
     if (size < 0) {
       throw InvalidArgument(fmt::format("scatter: expected chunk_sizes >= 0, but got {}", size));

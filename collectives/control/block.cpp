@@ -41,6 +41,22 @@ State state_of(const flight::Rank& rank) {
   return static_cast<State>(rank.state.load(std::memory_order_acquire));
 }
 
+// Page-locks a rank's words. Throws: Error.
+void lock_words(const flight::View& view, int rank) {
+  if (!driver().register_host(&view.words(rank), view.header().page_bytes)) {
+    throw Error("the system lets no more memory be page-locked");
+  }
+}
+
+// While they are mapped: a later mapping at their address could not be locked.
+void unlock_words(const flight::View& view, int rank) noexcept {
+  try {
+    driver().unregister_host(&view.words(rank));
+  } catch (const std::exception& error) {
+    logging::debug(fmt::format("leaving a communicator: {}", error.what()));
+  }
+}
+
 bool has_closed(const flight::Rank& rank) {
   return rank.closed.load(std::memory_order_acquire) != 0;
 }
@@ -54,26 +70,27 @@ ControlBlock::ControlBlock(Bootstrap& bootstrap, int rank, int size,
       size_(size),
       timeout_(timeout),
       file_(std::make_shared<ControlFile>(
-          bootstrap, rank, size, timeout, group, [&](const flight::View& view) {
-            if (!driver().register_host(&view.words(rank), view.header().page_bytes)) {
-              throw Error("the system lets no more memory be page-locked");
-            }
-          })) {
-  const ProcessStamp self = this_process();
-  for (const ProcessStamp& process : file_->processes()) {
-    peers_.push_back(process == self ? nullptr : share_peer(process));
+          bootstrap, rank, size, timeout, group,
+          ControlFile::Use{
+              .begin = [rank](const flight::View& view) { lock_words(view, rank); },
+              .end = [rank](const flight::View& view) { unlock_words(view, rank); }})) {
+  try {
+    const ProcessStamp self = this_process();
+    for (const ProcessStamp& process : file_->processes()) {
+      peers_.push_back(process == self ? nullptr : share_peer(process));
+    }
+    Watchdog::add(*this);
+  } catch (...) {
+    Watchdog::remove(*this);
+    unlock_words(view(), rank_);
+    throw;
   }
-  Watchdog::add(*this);
 }
 
 ControlBlock::~ControlBlock() {
   if (!is_mine()) return;
   finish(std::chrono::milliseconds(0));
-  try {
-    driver().unregister_host(device_words());
-  } catch (const std::exception& error) {
-    logging::debug(fmt::format("leaving a communicator: {}", error.what()));
-  }
+  unlock_words(view(), rank_);
 }
 
 bool ControlBlock::is_mine() const noexcept { return view().rank(rank_).pid == getpid(); }

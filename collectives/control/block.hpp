@@ -105,6 +105,16 @@ class ControlBlock {
   // ranks and their calls, or what require_intact() throws.
   std::optional<CallFault> take_fault();
 
+  // For who learns of a loss from connections, which end before it is known why. Waits until it is,
+  // for a while; `rank`, if it is known, enters nothing more. Throws: PeerLostError, TimeoutError.
+  void await_verdict(int rank = -1) const;
+  // As await_verdict(), and then blames `rank`, whose connection has ended. Throws what all ranks
+  // are told; returns if the fault is this rank's, or nobody's.
+  void explain_loss(int rank) const;
+  // Blames the rank that `text` of a deadline is about: the partner of a message, or the one that
+  // has made the fewest calls. Throws what all ranks are told.
+  void explain_lateness(const Descriptor& what, std::string_view text) const;
+
   // Makes pending and later calls of every rank throw PeerLostError that blames this rank.
   void abort() noexcept;
   // From now on does so as soon as a call of this rank, of a graph perhaps, waits for so long.

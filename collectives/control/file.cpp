@@ -104,12 +104,17 @@ Introduction create(int size, std::chrono::milliseconds timeout, std::string_vie
   const std::string name =
       fmt::format("{}.{}.{}.{}", job_name(), self.pid, self.start_time, groups.fetch_add(1));
   flight::NewFile file = flight::create_file(name, mine.bytes);
-  if (file.descriptor >= 0 && !is_lockable(file.descriptor)) {
+  const auto refuse = [&](std::string_view why) {
     unlink(file.path.c_str());
     close(std::exchange(file.descriptor, -1));
-    file.failure = fmt::format("{} is on a disk, and devices need it in memory", file.path);
+    file.failure = fmt::format("{} {}", file.path, why);
+  };
+  if (file.descriptor >= 0 && file.path.size() >= sizeof mine.path) {
+    refuse("is too long a name");
+  } else if (file.descriptor >= 0 && !is_lockable(file.descriptor)) {
+    refuse("is on a disk, and devices need it in memory");
   }
-  if (file.descriptor < 0 || file.path.size() >= sizeof mine.path) {
+  if (file.descriptor < 0) {
     logging::info(fmt::format("no flight recorder for glaunch dump: {}", file.failure));
     file.path.clear();
     file.descriptor = memfd_create("gantry-control", MFD_CLOEXEC);
@@ -118,16 +123,17 @@ Introduction create(int size, std::chrono::milliseconds timeout, std::string_vie
     }
   }
   mine.descriptor = file.descriptor;
+  put(mine.path, file.path);  // by which it is removed if the group is not made
   void* base = file.descriptor < 0 ? MAP_FAILED
                                    : mmap(nullptr, mine.bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
                                           file.descriptor, 0);
   struct stat facts {};
   if (base == MAP_FAILED || fstat(file.descriptor, &facts) != 0) {
     put(mine.failure, std::strerror(errno));
+    if (base != MAP_FAILED) munmap(base, mine.bytes);
     return mine;
   }
   mine.inode = facts.st_ino;
-  put(mine.path, file.path);
   // Every word is zero, which is a valid value of all that is not written here.
   auto& header = *static_cast<flight::Header*>(base);
   flight::View::lay_out(header, size, static_cast<std::size_t>(layout.page_bytes));
@@ -156,7 +162,7 @@ int open_file(const Introduction& owner) {
 
 ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
                          std::chrono::milliseconds timeout, std::string_view group,
-                         const std::function<void(const flight::View&)>& attach) {
+                         const Use& use) {
   Introduction mine;
   if (rank == 0) mine = create(size, timeout, group);
   mine.pid = this_process().pid;
@@ -166,6 +172,7 @@ ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
     if (mine.descriptor >= 0) close(std::exchange(mine.descriptor, -1));
   };
   std::string outcome = "ready";
+  bool is_used = false;
   try {
     const std::vector<std::string> all =
         bootstrap.all_gather(std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
@@ -198,7 +205,8 @@ ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
         put(facts.host, host);
         facts.heartbeat_ns.store(flight::monotonic_ns());
         try {
-          attach(view_);
+          use.begin(view_);
+          is_used = true;
         } catch (const std::exception& error) {
           outcome = fmt::format("rank {}: {}", rank, error.what());
         }
@@ -212,6 +220,7 @@ ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
   } catch (...) {
     close_mine();
     if (rank == 0 && mine.path[0] != '\0') unlink(mine.path);
+    if (is_used) use.end(view_);
     if (base_ != nullptr) munmap(base_, bytes_);
     throw;
   }

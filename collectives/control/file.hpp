@@ -19,10 +19,16 @@ namespace gantry {
 // cannot be used.
 class ControlFile {
  public:
-  // Collective over `bootstrap`: either every rank has it and has run `attach`, or every rank
+  // What a rank does with the file once it is mapped, and takes back if another rank fails.
+  struct Use {
+    std::function<void(const flight::View&)> begin;
+    std::function<void(const flight::View&)> end;  // throws nothing
+  };
+
+  // Collective over `bootstrap`: either every rank has it and has begun to use it, or every rank
   // throws. Throws: PeerLostError, TimeoutError, Error.
   ControlFile(Bootstrap& bootstrap, int rank, int size, std::chrono::milliseconds timeout,
-              std::string_view group, const std::function<void(const flight::View&)>& attach);
+              std::string_view group, const Use& use);
   ~ControlFile();
   ControlFile(const ControlFile&) = delete;
   ControlFile& operator=(const ControlFile&) = delete;

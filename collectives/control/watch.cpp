@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include <gantry/core/error.hpp>
 
@@ -21,6 +23,8 @@ namespace {
 constexpr std::int64_t kLeftBehindNs = 5'000'000'000;
 // A process that dies loses its connections first; why is known when it is gone.
 constexpr std::int64_t kLostPatienceNs = 500'000'000;
+// From a connection that ends to the end of its process, whose device memory goes first.
+constexpr auto kVerdictPatience = std::chrono::seconds(2);
 // Counted of the time between two looks: a job that was stopped and goes on has not timed out.
 constexpr std::int64_t kLongestLookNs = 1'000'000'000;
 
@@ -237,6 +241,36 @@ void ControlBlock::look_for_absent_ranks(Lane lane, std::uint64_t call, std::int
   if (missing.empty()) return;
   blame(missing.front(), Reason::timed_out,
         timeout_text(missing, has_entered ? "finish" : "enter", call, lane));
+}
+
+void ControlBlock::await_verdict(int rank) const {
+  const auto deadline = std::chrono::steady_clock::now() + kVerdictPatience;
+  do {
+    if (rank >= 0 && state_of(view().rank(rank)) == State::finished) blame(rank, Reason::left);
+    check_peers(fence_);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (std::chrono::steady_clock::now() < deadline);
+}
+
+void ControlBlock::explain_loss(int rank) const {
+  require_intact();
+  if (rank < 0 || rank == rank_) return;
+  await_verdict(rank);
+  blame(rank, Reason::lost);
+  require_intact();
+}
+
+void ControlBlock::explain_lateness(const Descriptor& what, std::string_view text) const {
+  int late = is_message(what.kind) ? what.root : -1;
+  std::uint64_t fewest = UINT64_MAX;
+  for (int i = 0; i < size_ && !is_message(what.kind); ++i) {
+    const std::uint64_t calls = view().newest_number(i, Lane::collective);
+    if (i == rank_ || calls >= fewest) continue;
+    fewest = calls;
+    late = i;
+  }
+  blame(late, Reason::timed_out, text);
+  require_intact();
 }
 
 void ControlBlock::note_death(int rank) noexcept {

@@ -54,6 +54,7 @@ class NodeTransport final : public Transport {
   bool supports(const Descriptor& what) const override { return p2p_->supports(what); }
   bool is_waiting() const override { return p2p_->is_waiting(); }
   void abort() noexcept override { control_->abort(); }
+  void close() noexcept override { leave(); }
 
   void run(const CollectiveCall& call, const Stream& stream) override {
     check();
@@ -78,6 +79,8 @@ class NodeTransport final : public Transport {
 
  private:
   void leave() noexcept {
+    // Before the control block says so: see Note [Closing before freeing].
+    if (p2p_) p2p_->close();
     control_->finish(kFinishPatience);
     bootstrap_->leave();
   }

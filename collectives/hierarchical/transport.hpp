@@ -71,6 +71,11 @@ class HierarchicalTransport final : public Transport {
     node_->abort();
     column_->abort();
   }
+  void close() noexcept override {
+    all_->close();
+    node_->close();
+    column_->close();
+  }
 
  private:
   // One operation.

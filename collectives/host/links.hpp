@@ -46,6 +46,11 @@ class HostLinks {
   virtual void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) = 0;
   // Makes exchange() throw PeerLostError that blames this rank, on all ranks, for good.
   virtual void abort() noexcept = 0;
+  // Says that this rank exchanges nothing more: its end is a loss only to those who still need it.
+  virtual void leave() noexcept = 0;
+  // Ends what a failed exchange left under way. False if it cannot: the memory that was given to
+  // exchange(), and these links, must then stay for good.
+  virtual bool release_memory() noexcept { return true; }
 
   static constexpr std::size_t kDetachedBytes = std::size_t{64} << 10;
 };

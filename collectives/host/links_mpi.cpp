@@ -27,6 +27,8 @@ constexpr int kTag = 1;
 // Polls without a pause before a waiting rank leaves the processor to others.
 constexpr int kEagerPolls = 2000;
 constexpr auto kPause = std::chrono::microseconds(20);
+// For what a failed exchange has begun to receive, or to send.
+constexpr auto kReleasePatience = std::chrono::seconds(1);
 
 std::string text_of(int status) {
   char text[MPI_MAX_ERROR_STRING] = {};
@@ -46,10 +48,29 @@ struct Detached {
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
+// Forgets those that MPI has sent. mpi_lock() is held.
+void drop_sent(std::list<Detached>& messages) {
+  std::erase_if(messages, [](Detached& message) {
+    int done = 0;
+    return MPI_Test(&message.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0;
+  });
+}
+
+// Of links that are gone; never destroyed, as MPI may still read them. Guarded by mpi_lock().
+std::list<Detached>& left_behind() {
+  static auto& messages = *new std::list<Detached>;
+  return messages;
+}
+
 class MpiLinks final : public HostLinks {
  public:
   MpiLinks(const LinkGroup& group, MPI_Comm comm) : group_(group), comm_(comm) {}
   // The communicator stays: MPI_Comm_free is collective, and others may be gone.
+  ~MpiLinks() override {
+    const std::lock_guard lock(mpi_lock());
+    if (is_in_use()) drop_sent(detached_);
+    left_behind().splice(left_behind().end(), detached_);
+  }
 
   std::string_view name() const override { return "mpi"; }
 
@@ -76,12 +97,26 @@ class MpiLinks final : public HostLinks {
   }
 
   void abort() noexcept override { aborted_ = true; }
+  void leave() noexcept override {}  // MPI tells nobody
+
+  bool release_memory() noexcept override {
+    const auto deadline = Clock::now() + kReleasePatience;
+    for (bool cancels = true;; cancels = false) {
+      {
+        const std::lock_guard lock(mpi_lock());
+        if (!is_in_use() || end_requests(cancels)) return true;
+      }
+      if (Clock::now() > deadline) return false;
+      std::this_thread::sleep_for(kPause);
+    }
+  }
 
  private:
   void start(std::span<const Outgoing> sends, std::span<Incoming> receives) {
     const std::lock_guard lock(mpi_lock());
     drop_arrived();
     requests_.assign(receives.size(), MPI_REQUEST_NULL);
+    receives_ = receives.size();
     ranks_.clear();
     for (std::size_t i = 0; i < receives.size(); ++i) {
       require(MPI_Irecv(receives[i].room.data(), static_cast<int>(receives[i].room.size()),
@@ -135,10 +170,27 @@ class MpiLinks final : public HostLinks {
   }
 
   void drop_arrived() {
-    std::erase_if(detached_, [&](Detached& message) {
+    drop_sent(detached_);
+    drop_sent(left_behind());
+  }
+
+  // False when MPI has ended.
+  bool is_in_use() const noexcept {
+    int finalized = 0;
+    return MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0;
+  }
+
+  // True if nothing of the last exchange is under way any more. Sends cannot be cancelled.
+  bool end_requests(bool cancels) noexcept {
+    bool all = true;
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      if (requests_[i] == MPI_REQUEST_NULL) continue;
+      if (cancels && i < receives_) MPI_Cancel(&requests_[i]);
       int done = 0;
-      return MPI_Test(&message.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0;
-    });
+      MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
+      all = all && done != 0;
+    }
+    return all;
   }
 
   void require(int status, int rank) {
@@ -169,6 +221,7 @@ class MpiLinks final : public HostLinks {
   LinkGroup group_;
   MPI_Comm comm_;
   std::vector<MPI_Request> requests_;  // receives, then sends that are not detached
+  std::size_t receives_ = 0;
   std::vector<int> ranks_;
   int pending_ = 0;
   std::list<Detached> detached_;

@@ -25,7 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // How long the notice of a rank may stay behind the end of its data.
-constexpr int kNoticePatienceMs = 1000;
+constexpr auto kNoticePatience = std::chrono::seconds(1);
 
 // The last that a rank says.
 struct Notice {
@@ -45,7 +45,7 @@ class TcpLinks final : public HostLinks {
     left_.assign(notices_.size(), false);
   }
 
-  ~TcpLinks() override { notify({Notice::Kind::left, group_.rank}); }
+  ~TcpLinks() override { TcpLinks::leave(); }
 
   std::string_view name() const override { return "tcp"; }
 
@@ -93,6 +93,12 @@ class TcpLinks final : public HostLinks {
     [[maybe_unused]] const auto written = write(wake_.get(), &one, sizeof one);
   }
 
+  void leave() noexcept override {
+    notify({Notice::Kind::left, group_.rank});
+    // Whoever waits for more than was sent learns it now, not when this process has ended.
+    for (const HostStream& link : streams_) shutdown(link.descriptor(), SHUT_WR);
+  }
+
  private:
   HostStream& stream(int rank) { return streams_[static_cast<std::size_t>(rank)]; }
 
@@ -136,8 +142,8 @@ class TcpLinks final : public HostLinks {
   [[noreturn]] void explain_end(int rank) {
     const auto at = static_cast<std::size_t>(rank);
     if (!left_[at]) {
-      pollfd entry{notices_[at].get(), POLLIN, 0};
-      if (poll(&entry, 1, kNoticePatienceMs) > 0) read_notice(rank);
+      const auto deadline = Clock::now() + kNoticePatience;
+      if (store::await_ready(notices_[at].get(), POLLIN, deadline)) read_notice(rank);
     }
     give_up({left_[at] ? Notice::Kind::left : Notice::Kind::lost, rank});
   }

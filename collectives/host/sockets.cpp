@@ -147,11 +147,6 @@ Socket listen_anywhere(int& port) {
   return {};
 }
 
-int left_ms(Clock::time_point deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000));
-}
-
 // False if the other side does not take or give all `bytes` before the deadline.
 bool transfer_all(int fd, void* data, std::size_t bytes, bool sends, Clock::time_point deadline) {
   auto* at = static_cast<char*>(data);
@@ -163,8 +158,7 @@ bool transfer_all(int fd, void* data, std::size_t bytes, bool sends, Clock::time
       continue;
     }
     if (moved == 0 || (errno != EAGAIN && errno != EINTR)) return false;
-    pollfd entry{fd, static_cast<short>(sends ? POLLOUT : POLLIN), 0};
-    if (poll(&entry, 1, left_ms(deadline)) == 0) return false;
+    if (!store::await_ready(fd, sends ? POLLOUT : POLLIN, deadline)) return false;
   }
   return true;
 }
@@ -201,8 +195,7 @@ class Mesh {
     }
     int missing = kChannels * (group_.size - 1 - group_.rank);
     while (missing > 0) {
-      pollfd entry{listener_.get(), POLLIN, 0};
-      if (poll(&entry, 1, left_ms(deadline_)) == 0) throw Error(missing_text());
+      if (!store::await_ready(listener_.get(), POLLIN, deadline_)) throw Error(missing_text());
       missing -= admit() ? 1 : 0;
     }
     return std::move(peers_);

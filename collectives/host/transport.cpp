@@ -49,6 +49,8 @@ class SomeLinks final : public HostLinks {
     for (std::size_t i = 0; i < receives.size(); ++i) receives[i].bytes = receives_[i].bytes;
   }
   void abort() noexcept override { all_->abort(); }
+  void leave() noexcept override { all_->leave(); }
+  bool release_memory() noexcept override { return all_->release_memory(); }
 
  private:
   int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
@@ -65,6 +67,14 @@ HostTransport::HostTransport(const Membership& membership, std::shared_ptr<HostL
     : membership_(membership),
       entry_(std::move(links), membership.rank, membership.size, small_limit(membership.size)),
       small_(entry_.body_limit() * static_cast<std::size_t>(membership.size)) {}
+
+HostTransport::~HostTransport() {
+  if (entry_.links().release_memory()) return;
+  // Never destroyed.
+  new HostEntry(std::move(entry_));
+  new HostStaging(std::move(small_));
+  new std::vector<HostStaging>(std::move(large_));
+}
 
 std::unique_ptr<HostTransport> HostTransport::among(const std::vector<int>& members) const {
   Membership membership = membership_;

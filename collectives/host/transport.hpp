@@ -20,6 +20,7 @@ namespace gantry {
 class HostTransport final : public Transport {
  public:
   HostTransport(const Membership& membership, std::shared_ptr<HostLinks> links);
+  ~HostTransport() override;
 
   std::string_view name() const override { return "host"; }
   bool supports(const Descriptor&) const override { return true; }
@@ -36,6 +37,7 @@ class HostTransport final : public Transport {
   std::unique_ptr<HostTransport> among(const std::vector<int>& members) const;
   // As Communicator::abort, across machines. Any thread.
   void abort() noexcept override { entry_.links().abort(); }
+  void close() noexcept override { entry_.links().leave(); }
 
  private:
   template <class Run>

@@ -1,21 +1,15 @@
-#include <chrono>
-#include <thread>
-
 #include <gantry/core/error.hpp>
 #include <gantry/device/guard.hpp>
 
 #include "collectives/control/block.hpp"
 #include "collectives/nccl/check.hpp"
-#include "collectives/nccl/clique.hpp"
 #include "collectives/nccl/comm.hpp"
+#include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
 
 namespace {
-
-// From a connection that ends to the end of its process, whose device memory goes first.
-constexpr auto kLossPatience = std::chrono::seconds(2);
 
 cudaStream_t cuda_stream(const Stream& stream) {
   return static_cast<cudaStream_t>(stream.native_handle());
@@ -49,13 +43,7 @@ class NcclTransport final : public Transport {
   std::string_view name() const override { return "nccl"; }
 
   bool supports(const Descriptor& what) const override {
-    if (!reduces(what.kind)) return true;
-    const bool rounds =
-        is_floating_point(what.dtype) &&
-        (what.op == ReduceOp::sum || what.op == ReduceOp::prod || what.op == ReduceOp::avg);
-    // NCCL's order of summation depends on size and algorithm.
-    if (rounds && what.reproducible != 0) return false;
-    return what.scale == 1 && nccl_supports(what.op, what.dtype);
+    return can_serve(Algorithm::nccl, what, 0);
   }
 
   void run(const CollectiveCall& call, const Stream& stream) override {
@@ -65,7 +53,7 @@ class NcclTransport final : public Transport {
       comm_.enqueue(static_cast<std::uint64_t>(call.what.call), stream,
                     [&](ncclComm_t comm) { submit(call, comm, cuda_stream(stream)); });
     } catch (const NcclError&) {
-      await_loss();
+      if (control_ != nullptr) control_->await_verdict();
       throw;
     }
   }
@@ -83,16 +71,6 @@ class NcclTransport final : public Transport {
     if (control_ == nullptr || is_message(what.kind)) return;
     control_->meet(HostCall::none, static_cast<std::uint64_t>(what.call));
     control_->verify(static_cast<std::uint64_t>(what.call));
-  }
-
-  // NCCL sees connections end before it is known why. Throws: PeerLostError, TimeoutError.
-  void await_loss() const {
-    if (control_ == nullptr) return;
-    const auto deadline = std::chrono::steady_clock::now() + kLossPatience;
-    do {
-      control_->check_peers(control_->last_fence());
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    } while (std::chrono::steady_clock::now() < deadline);
   }
 
   void submit(const CollectiveCall& call, ncclComm_t comm, cudaStream_t on) {

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -35,7 +36,11 @@ PeerProcess& PeerProcess::operator=(PeerProcess&& other) noexcept {
 bool PeerProcess::alive() const noexcept {
   if (descriptor_ < 0) return is_running(process_);
   pollfd watched{descriptor_, POLLIN, 0};
-  return poll(&watched, 1, 0) == 0;
+  int ended = 0;
+  do {
+    ended = poll(&watched, 1, 0);
+  } while (ended < 0 && errno == EINTR);
+  return ended <= 0;  // what cannot be asked is no death
 }
 
 std::shared_ptr<const PeerProcess> share_peer(const ProcessStamp& process) {

@@ -99,6 +99,21 @@ TEST(StoreBootstrapTest, ExchangesAndDividesOverAStore) {
   });
 }
 
+// Texts that are longer than a value of the store, of one rank or of all.
+TEST(StoreBootstrapTest, ExchangesTextsOfAnyLength) {
+  const std::string address = fmt::format("unix:@gantry-bootstrap-long-{}", getpid());
+  rank_threads(2, [&](int rank) {
+    const auto mine = make_store_bootstrap(member(rank, 2, address), milliseconds(60'000));
+    for (const std::size_t length : {kStoreMaxValueBytes + 1, 2 * kStoreMaxValueBytes}) {
+      const std::vector<std::string> texts{std::string(length, 'x').append("end"), "short"};
+      const std::vector<std::string> all = mine->all_gather(texts[static_cast<std::size_t>(rank)]);
+      EXPECT_TRUE(all == texts);
+    }
+    expect_exchange(*mine, rank, 2);
+    mine->leave();
+  });
+}
+
 // A TCP port of this machine that nobody listens at.
 int free_port() {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

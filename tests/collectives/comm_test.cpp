@@ -350,6 +350,12 @@ TEST_F(CommTest, BadInputIsAClearErrorAndChangesNothing) {
   expect_throws<ShapeError>(
       [&] { (void)comm::scatter(a, {Device::cuda(0)}, {.chunk_sizes = {5}}); },
       "chunk_sizes that add up to 2");
+  expect_throws<ShapeError>(
+      [&] {
+        (void)comm::scatter(a, {Device::cuda(0), Device::cuda(0), Device::cuda(0)},
+                            {.chunk_sizes = {INT64_MAX, INT64_MAX, 4}});
+      },
+      "chunk_sizes that add up to 2 (the size of dimension 0), but got 18446744073709551618");
   expect_throws<InvalidArgument>(
       [&] {
         (void)comm::scatter(a, {Device::cuda(0), Device::cuda(0)}, {.chunk_sizes = {-1, 3}});

@@ -234,6 +234,16 @@ TEST_F(CommunicatorLocalTest, BadInputIsRefusedBeforeAnythingHappens) {
                             "scale 1");
 }
 
+TEST_F(CommunicatorLocalTest, RowCountsWhoseSumNoNumberHoldsAreRefused) {
+  GANTRY_REQUIRE_DEVICES(3);
+  std::vector<Communicator> group = Communicator::local(devices(3));
+  Tensor output = ones({4}, {.device = Device::cuda(0)});
+  const Tensor input = ones({4}, {.device = Device::cuda(0)});
+  const std::vector<std::int64_t> rows{INT64_MAX, INT64_MAX, 6};
+  expect_throws<ShapeError>([&] { (void)group[0].all_to_all(output, input, rows, rows); },
+                            "expected a tensor of 18446744073709551620 rows");
+}
+
 TEST_F(CommunicatorLocalTest, EveryMemberOfAnUndefinedOneThrowsAndNamesItself) {
   GANTRY_REQUIRE_DEVICES(1);
   Communicator none;

@@ -146,13 +146,30 @@ TEST_F(CommunicatorTest, EverySurvivorHearsOfALostRank) {
   }
 }
 
+// Connections end before it is known why.
+TEST_F(CommunicatorTest, EverySurvivorHearsOfTheSameLostRankThroughHostMemory) {
+  GANTRY_REQUIRE_DEVICES(3);
+  const std::pair<const char*, const char*> cases[] = {
+      {"kill", "died"}, {"exit", "died"}, {"return", "has left the job"}, {"abort", "aborted"}};
+  for (const auto& [how, text] : cases) {
+    const Outcome outcome =
+        glaunch({"loss", how}, ranks(), {{"GANTRY_COLL_ALGO", "host"}}, /*keep_going=*/true);
+    EXPECT_FALSE(outcome.timed_out) << how << outcome.describe();
+    const std::string phrase = std::string("lost rank 1 after few s: rank 1 ") + text + "; ";
+    EXPECT_EQ(count_of(outcome.out, phrase), ranks() - 1) << how << outcome.describe();
+  }
+}
+
 TEST_F(CommunicatorTest, ARankThatDoesNotComeIsATimeoutThatNamesIt) {
   GANTRY_REQUIRE_DEVICES(2);
-  const Outcome outcome = glaunch({"timeout"}, 2, {{"GANTRY_COLL_TIMEOUT", "1"}});
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-  EXPECT_THAT(outcome.out,
-              HasSubstr("timeout: collective: rank 0 waited 1 s, but rank(s) 1 did not"));
-  EXPECT_THAT(outcome.out, HasSubstr("late: collective: rank 0 waited 1 s, but rank(s) 1 did not"));
+  for (const char* algorithm : {"auto", "host"}) {
+    const Outcome outcome =
+        glaunch({"timeout"}, 2, {{"GANTRY_COLL_TIMEOUT", "1"}, {"GANTRY_COLL_ALGO", algorithm}});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    const std::string text = "collective: rank 0 waited 1 s, but rank(s) 1 did not";
+    EXPECT_THAT(outcome.out, HasSubstr("timeout: " + text)) << algorithm;
+    EXPECT_THAT(outcome.out, HasSubstr("late: " + text)) << algorithm;
+  }
 }
 
 TEST_F(CommunicatorTest, BadInputOnOneRankLeavesTheGroupInStep) {

@@ -6,7 +6,9 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <thread>
 
@@ -14,6 +16,7 @@
 
 #include "core/flight_folder.hpp"
 #include "tests/collectives/control_group.hpp"
+#include "tests/support/fault_driver.hpp"
 
 namespace gantry {
 namespace {
@@ -311,6 +314,61 @@ TEST(ControlBlockTest, WithoutAFolderTheGroupWorksAllTheSame) {
   ControlGroup group(2);
   EXPECT_TRUE(flight::list_files().empty());
   rank_threads(2, [&](int rank) { group[rank].await(group[rank].announce()); });
+}
+
+TEST(ControlBlockTest, AFolderOfALongNameIsLeftAsItWas) {
+  const FlightFolder folder;
+  const std::string longer = folder.path() + "/" + std::string(160, 'x');
+  ASSERT_TRUE(std::filesystem::create_directory(longer));
+  setenv("GANTRY_FLIGHT_DIR", longer.c_str(), 1);
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  { ControlGroup first(2); }  // what a process keeps open for good
+  const auto before = descriptors();
+  {
+    ControlGroup group(2);
+    EXPECT_EQ(flight::folder().rfind(longer, 0), 0U);
+    EXPECT_TRUE(flight::list_files().empty());
+    rank_threads(2, [&](int rank) { group[rank].await(group[rank].announce()); });
+  }
+  EXPECT_EQ(descriptors(), before);
+  EXPECT_TRUE(flight::list_files().empty());
+}
+
+// A rank that ends after it has shown where its file is.
+class Quitter final : public Bootstrap {
+ public:
+  explicit Quitter(std::unique_ptr<Bootstrap> wrapped) : wrapped_(std::move(wrapped)) {}
+  std::vector<std::string> all_gather(const std::string& bytes) override {
+    if (++calls_ == 1) return wrapped_->all_gather(bytes);
+    wrapped_.reset();
+    throw Error("quits");
+  }
+  int lost_rank() const noexcept override { return -1; }
+  std::unique_ptr<Bootstrap> subset(const std::vector<int>&, std::string_view) override {
+    return nullptr;
+  }
+
+ private:
+  std::unique_ptr<Bootstrap> wrapped_;
+  int calls_ = 0;
+};
+
+TEST(ControlBlockTest, AGroupThatWasNotMadeIsNotInTheWayOfTheNext) {
+  const FlightFolder folder;
+  testing::FaultDriver faults;
+  auto bootstraps = make_local_bootstraps(2);
+  Quitter quitter(std::move(bootstraps[1]));
+  rank_threads(2, [&](int rank) {
+    Bootstrap& bootstrap = rank == 0 ? *bootstraps[0] : quitter;
+    EXPECT_THROW(ControlBlock(bootstrap, rank, 2, milliseconds(10'000)), Error);
+  });
+  EXPECT_EQ(faults.calls("register_host"), 2U);
+  EXPECT_EQ(faults.calls("unregister_host"), 2U);
+  ControlGroup next(2);
+  EXPECT_EQ(flight::list_files().size(), 1U);
 }
 
 TEST(ControlBlockTest, AFailureOfOneRankIsOneOfAll) {

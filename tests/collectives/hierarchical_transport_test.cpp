@@ -220,6 +220,7 @@ class CountingLinks final : public HostLinks {
     }
   }
   void abort() noexcept override { wrapped_->abort(); }
+  void leave() noexcept override { wrapped_->leave(); }
 
   double bytes = 0;
 

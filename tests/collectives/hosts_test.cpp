@@ -111,5 +111,24 @@ TEST(HostsTest, MessagesGoByMpiOrTcpUnderMpirun) {
   }
 }
 
+// Each rank on a machine of its own, by name; rank 0 is the one that waits in vain.
+TEST(HostsTest, AGroupThatIsDroppedLeavesMpiWhatItStillReadsAndTakesWhatItWouldWrite) {
+  if (std::string(MPIRUN_PROGRAM).empty()) GTEST_SKIP() << "needs mpirun, but there is none";
+  for (const char* mode : {"sent", "unsent"}) {
+    const Outcome outcome =
+        run_command({.argv = {MPIRUN_PROGRAM, "--oversubscribe", "-n", "2", "sh", "-c",
+                              "GANTRY_BOOT_ID=host-$OMPI_COMM_WORLD_RANK "
+                              "GANTRY_COLL_TIMEOUT=$((3 + 60 * OMPI_COMM_WORLD_RANK)) exec " +
+                                  kActor + " " + mode},
+                     .environment = {{"GANTRY_HOST_LINKS", "mpi"}}});
+    if ((outcome.out + outcome.err).find("GANTRY_MPI=OFF") != std::string::npos) {
+      GTEST_SKIP() << "needs a build with MPI";
+    }
+    ASSERT_EQ(outcome.exit_code, 0) << mode << outcome.describe();
+    EXPECT_THAT(outcome.out, HasSubstr("rank 0: ok"));
+    EXPECT_THAT(outcome.out, HasSubstr("rank 1: ok"));
+  }
+}
+
 }  // namespace
 }  // namespace gantry::testing

@@ -187,6 +187,18 @@ TEST(SelectorTest, ChainsMakeOnlySumsThatMayBeRoundedInBetween) {
   EXPECT_EQ(selector.choose(sum, 2 << 20).algorithm, Algorithm::relay);
 }
 
+TEST(SelectorTest, NcclCarriesOnlyWhatHasOneResultOrNeedsNone) {
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max}) {
+    Descriptor what{
+        .count = 8, .kind = CollectiveKind::all_reduce, .op = op, .dtype = f32, .reproducible = 1};
+    EXPECT_FALSE(can_serve(Algorithm::nccl, what, 32)) << name(op);
+    what.reproducible = 0;
+    EXPECT_TRUE(can_serve(Algorithm::nccl, what, 32)) << name(op);
+    what = {.count = 8, .kind = CollectiveKind::all_reduce, .op = op, .dtype = i32};
+    EXPECT_TRUE(can_serve(Algorithm::nccl, what, 32)) << name(op);
+  }
+}
+
 TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   Selector selector = Selector::parse(kTable, 4, "Test GPU");
   for (const Algorithm algorithm : {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct,

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -22,6 +23,7 @@
 #include <gantry/tensor/factories.hpp>
 
 #include "collectives/sim/schedule.hpp"
+#include "core/flight_folder.hpp"
 
 using namespace gantry;
 
@@ -244,6 +246,64 @@ int run_mismatch(Communicator& world) {
   return 0;
 }
 
+// Rank 0 receives from all others in turn. Rank 1 sends and ends, which rank 2 awaits.
+int run_early_end(Communicator& world) {
+  check_all_reduce(world, 10);
+  if (world.rank() > 0) {
+    if (world.rank() == 2) await_go();
+    world.send(values(world, 100, world.rank()), 0).synchronize();
+    return 0;
+  }
+  for (int from = 1; from < world.size(); ++from) {
+    Tensor tensor = values(world, 100, 0);
+    world.recv(tensor, from).synchronize();
+    require(tensor.amin().item<int>() == from, "a message");
+    say(fmt::format("got {}", from));
+  }
+  report([&] { check_all_reduce(world, 10); });
+  return 0;
+}
+
+// How often the host of `rank` has come to a call for which hosts wait for each other, in all
+// groups.
+std::uint64_t fences_of(int rank) {
+  std::uint64_t sum = 0;
+  for (const std::string& path : flight::list_files()) {
+    const auto file = flight::OpenFile::open(path);
+    if (file) sum += file->view().rank(rank).fence.load();
+  }
+  return sum;
+}
+
+// Rank 0 forks a child that drops a group and ends in order, while a thread that the child does not
+// have is inside a call.
+int run_fork(Communicator& world) {
+  Communicator part = world.split(0);
+  check_all_reduce(part, 1000);
+  if (world.rank() == 0) {
+    const std::uint64_t before = fences_of(0);
+    std::thread caller([&] { world.host_barrier(); });
+    while (fences_of(0) == before) std::this_thread::yield();
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);
+      part = {};
+      std::exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    say(status == 0 ? "child ended" : "child did not end");
+    caller.join();
+  } else {
+    await_go();
+    world.host_barrier();
+  }
+  check_all_reduce(part, 1000);
+  check_all_reduce(world, 1000);
+  say("went on");
+  return 0;
+}
+
 // Even and odd ranks have a group each; one rank dies.
 int run_groups(Communicator& world) {
   Communicator part = world.split(world.rank() % 2);
@@ -312,6 +372,8 @@ int main(int argc, char** argv) {
     if (what == "unreceived") return run_unreceived(world);
     if (what == "unreceived_again") return run_unreceived_again(world);
     if (what == "mismatch") return run_mismatch(world);
+    if (what == "early_end") return run_early_end(world);
+    if (what == "fork") return run_fork(world);
     if (what == "groups") return run_groups(world);
     if (what == "step") {
       return run_step(world, arguments[1], std::stoi(arguments[2]), std::stoll(arguments[3]),

@@ -136,6 +136,33 @@ TEST(WatchdogTest, ARankThatLeavesInOrderIsMissedByThoseThatStillCall) {
   for (int rank = 0; rank < 3; ++rank) output_of(ranks, rank);
 }
 
+// Each rank on a machine of its own, by name.
+TEST(WatchdogTest, ARankThatEndsInOrderBetweenHostsIsMissedOnlyByThoseThatNeedIt) {
+  const FlightFolder folder;
+  RankProcesses ranks(RankCommand{
+      .ranks = 3, .argv = {"sh", "-c", "GANTRY_BOOT_ID=host-$RANK exec " + kActor + " early_end"}});
+  const Outcome early = ranks[1].wait();
+  EXPECT_EQ(early.exit_code, 0) << early.describe();
+  ASSERT_TRUE(ranks.says(0, "got 1")) << ranks[0].wait().describe();
+  EXPECT_EQ(output_of(ranks, 2), "");
+  EXPECT_THAT(output_of(ranks, 0), HasSubstr("got 2\nlost rank 1: rank 1 has left the job; the "
+                                             "communicator of 3 ranks is unusable"));
+}
+
+// Two machines of two ranks each, by name.
+TEST(WatchdogTest, RanksInLayersLeaveNoFlightFile) {
+  const FlightFolder folder;
+  RankProcesses ranks(RankCommand{
+      .ranks = 4,
+      .argv = {"sh", "-c", "GANTRY_BOOT_ID=host-$((RANK / 2)) exec " + kActor + " check"},
+      .environment = {{"GANTRY_P2P", "on"}}});
+  for (int rank = 0; rank < 4; ++rank) {
+    const Outcome outcome = ranks[rank].wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  }
+  EXPECT_TRUE(flight::list_files().empty());
+}
+
 TEST(WatchdogTest, AnAbortWakesKernelsThatWaitOnEveryRank) {
   const FlightFolder folder;
   RankProcesses ranks = start(3, {"absence", "0", "abort"});
@@ -205,6 +232,17 @@ TEST(WatchdogTest, MessagesThatDifferBetweenHostsAreAnErrorAtBothEndsAndTheGroup
       EXPECT_EQ(count_of(output, text), rank < 2 ? 1 : 0) << rank << output;
       EXPECT_TRUE(output.ends_with("did sum\n")) << rank << output;
     }
+  }
+}
+
+TEST(WatchdogTest, AForkedChildEndsWhateverItsParentsThreadsDoAndLeavesNoGroup) {
+  for (const char* algorithm : {"auto", "host"}) {
+    const FlightFolder folder;
+    RankProcesses ranks = start(2, {"fork"}, {{"GANTRY_COLL_ALGO", algorithm}});
+    EXPECT_TRUE(ranks.says(0, "child ")) << algorithm;
+    EXPECT_THAT(output_of(ranks, 1), HasSubstr("went on")) << algorithm;
+    const Outcome outcome = ranks[0].wait();
+    EXPECT_THAT(outcome.out, HasSubstr("child ended\nwent on")) << algorithm << outcome.describe();
   }
 }
 

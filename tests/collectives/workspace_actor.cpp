@@ -1,5 +1,5 @@
-// One of two ranks that make and leave groups. The first argument says how, the second names the
-// file in which they count the imports that each has open.
+// One of the ranks of one or two machines that make and leave groups, two on each. The first
+// argument says how, the second names the file in which they count the imports that each has open.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -7,11 +7,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/tensor/factories.hpp>
@@ -24,9 +27,9 @@ namespace {
 
 // Zero at first.
 struct Counts {
-  std::atomic<int> open[2];        // imports, by rank
-  std::atomic<int> freed[2];       // exported memory, by rank
-  std::atomic<int> freed_open[2];  // of that, what the other rank had open
+  std::atomic<int> open[4];        // imports, by rank
+  std::atomic<int> freed[4];       // exported memory, by rank
+  std::atomic<int> freed_open[4];  // of that, what the other rank of the machine had open
 };
 
 Counts& map_counts(const char* path) {
@@ -41,6 +44,9 @@ class CountingDriver : public gantry::testing::FaultDriver {
  public:
   CountingDriver(Counts& counts, int rank) : counts_(counts), rank_(rank) {}
 
+  // From now on the other rank has time for mistakes before an import is closed.
+  void close_slowly() { close_time_ = std::chrono::milliseconds(50); }
+
   NativeMemoryHandle export_memory(void* data) override {
     const std::lock_guard lock(mutex_);
     exported_.insert(data);
@@ -52,6 +58,7 @@ class CountingDriver : public gantry::testing::FaultDriver {
     return data;
   }
   void close_memory(void* data) override {
+    std::this_thread::sleep_for(close_time_.load());
     FaultDriver::close_memory(data);
     --counts_.open[rank_];
   }
@@ -63,7 +70,7 @@ class CountingDriver : public gantry::testing::FaultDriver {
     }
     if (is_exported) {
       ++counts_.freed[rank_];
-      if (counts_.open[1 - rank_] > 1) ++counts_.freed_open[rank_];
+      if (counts_.open[rank_ ^ 1] > 1) ++counts_.freed_open[rank_];
     }
     FaultDriver::deallocate(device, data);
   }
@@ -71,6 +78,7 @@ class CountingDriver : public gantry::testing::FaultDriver {
  private:
   Counts& counts_;
   const int rank_;
+  std::atomic<std::chrono::milliseconds> close_time_{};
   std::mutex mutex_;
   std::set<void*> exported_;
 };
@@ -96,6 +104,23 @@ void split_often(Communicator& world, Counts& counts) {
     require_equal(counts.freed[mine], round, "freed");
     require_equal(counts.open[mine], 1, "imports, one of the world");
     if (kept && !kept->query()) throw std::runtime_error("the work is not done");
+  }
+}
+
+// Of each machine's ranks, the second closes slowly.
+void split_in_layers(Communicator& world, Counts& counts, CountingDriver& driver) {
+  const int mine = world.rank();
+  if (mine % 2 == 1) driver.close_slowly();
+  for (int round = 1; round <= 3; ++round) {
+    {
+      Communicator group = world.split(0, 0);
+      Tensor tensor = full({100'000}, 1, {.dtype = f32, .device = world.device()});
+      group.all_reduce(tensor).synchronize();
+      if (tensor[0].item<float>() != 4) throw std::runtime_error("a wrong sum");
+    }
+    require_equal(counts.freed_open[mine], 0, "freed while the other rank had it open");
+    require_equal(counts.freed[mine], round, "freed");
+    require_equal(counts.open[mine], 1, "imports, one of the world");
   }
 }
 
@@ -140,9 +165,16 @@ int main(int argc, char** argv) {
     Counts& counts = map_counts(argv[2]);
     // Not destroyed: the world works with it at the exit.
     static auto& driver = *new CountingDriver(counts, std::stoi(std::getenv("RANK")));
-    static_cast<void>(driver);
+    const bool in_layers = what == "layers";
+    if (in_layers) {
+      const int machine = std::stoi(std::getenv("RANK")) / 2;
+      setenv("GANTRY_BOOT_ID", fmt::format("host-{}", machine).c_str(), 1);
+    }
     Communicator world = Communicator::world();
-    if (world.transport() != "p2p") throw std::runtime_error("over " + world.transport());
+    if (world.transport() != (in_layers ? "host" : "p2p")) {
+      throw std::runtime_error("over " + world.transport());
+    }
+    if (in_layers) split_in_layers(world, counts, driver);
     if (what == "work") split_often(world, counts);
     if (what == "broken") keep_broken(world, counts);
     if (what == "dead") leave_dead(world, counts);

@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using testing::rank_threads;
 using testing::RankProcesses;
 
-// Two ranks that count in one file.
+// Ranks that count in one file.
 class WorkspaceTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -37,11 +37,11 @@ class WorkspaceTest : public ::testing::Test {
   void TearDown() override {
     if (descriptor_ >= 0) close(descriptor_);
   }
-  [[nodiscard]] RankProcesses start(const std::string& what) const {
-    const std::string actor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/workspace_actor";
+  [[nodiscard]] RankProcesses start(const std::string& what, int ranks = 2) const {
+    const std::string actor = GANTRY_TEST_PROGRAM_DIR "/workspace_actor";
     const std::string file = fmt::format("/proc/{}/fd/{}", getpid(), descriptor_);
     return RankProcesses(
-        {.ranks = 2, .argv = {actor, what, file}, .environment = {{"GANTRY_P2P", "on"}}});
+        {.ranks = ranks, .argv = {actor, what, file}, .environment = {{"GANTRY_P2P", "on"}}});
   }
   static void expect_ok(testing::Subprocess& process) {
     const testing::Outcome outcome = process.wait();
@@ -66,6 +66,11 @@ TEST_F(WorkspaceTest, OfABrokenGroupIsKeptUntilItIsClosed) {
 TEST_F(WorkspaceTest, IsNotKeptForTheDead) {
   RankProcesses ranks = start("dead");
   expect_ok(ranks[0]);
+}
+
+TEST_F(WorkspaceTest, OfAMachineAmongSeveralIsFreedWhenItsOtherRanksHaveClosedIt) {
+  RankProcesses ranks = start("layers", 4);
+  for (int rank = 0; rank < 4; ++rank) expect_ok(ranks[rank]);
 }
 
 using LocalWorkspaceTest = testing::LocalGroupTest;

@@ -21,6 +21,7 @@
 #include <gantry/core/rendezvous.hpp>
 
 #include "core/byte_queue.hpp"
+#include "tests/support/signal_storm.hpp"
 
 namespace gantry {
 namespace {
@@ -157,6 +158,17 @@ TEST(StoreAddressTest, AnAddressThatAnswersNothingLeavesTimeForTheNext) {
   StoreClient client({.address = "tcp:several:1", .connect_timeout = 20s});
   client.set("key", "value");
   EXPECT_EQ(client.get("key", 10s), "value");
+}
+
+TEST(StoreAddressTest, SignalsDoNotEndTheWaitForAnAnswer) {
+  const SilentPort silent;
+  const store::Address address =
+      store::parse_address("tcp:127.0.0.1:" + std::to_string(silent.port()));
+  const testing::SignalStorm storm;
+  const auto deadline = std::chrono::steady_clock::now() + 300ms;
+  EXPECT_FALSE(store::connect_to(address, deadline));
+  EXPECT_GE(std::chrono::steady_clock::now(), deadline);
+  EXPECT_GT(testing::SignalStorm::count(), 0);
 }
 
 }  // namespace

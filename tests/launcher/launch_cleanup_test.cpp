@@ -1,6 +1,10 @@
 // Nothing of a job survives it, however it ends.
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <thread>
 
 #include "tests/launcher/launch_fixture.hpp"
 
@@ -102,6 +106,55 @@ TEST_F(LaunchCleanupTest, ARankThatLeftItsProcessGroupIsStoppedToo) {
   const Outcome outcome = job.wait();
   EXPECT_EQ(outcome.exit_code, 128 + SIGTERM);
   EXPECT_THAT(outcome.err, HasSubstr("stopped by glaunch: rank 0 (SIGTERM)"));
+}
+
+// Forks a process that gets this number, in a group of its own; −1 if somebody else is faster.
+pid_t fork_as(pid_t wanted) {
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    std::ofstream("/proc/sys/kernel/ns_last_pid") << wanted - 1 << std::flush;
+    const pid_t child = fork();
+    if (child == 0) {
+      if (getpid() != wanted) _exit(0);
+      for (;;) pause();
+    }
+    if (child == wanted) {
+      EXPECT_EQ(setpgid(child, child), 0);
+      return child;
+    }
+    waitpid(child, nullptr, 0);
+  }
+  return -1;
+}
+
+char state_of(int pid) {
+  const std::string text = read_file("/proc/" + std::to_string(pid) + "/stat");
+  const auto name_end = text.rfind(") ");
+  return name_end == std::string::npos ? '?' : text[name_end + 2];
+}
+
+TEST_F(LaunchCleanupTest, ANumberThatARankHadIsNotSignalledForWhoeverHasItNext) {
+  if (!std::ofstream("/proc/sys/kernel/ns_last_pid")) {
+    GTEST_SKIP() << "needs to choose the next process's number (root)";
+  }
+  Subprocess job(
+      launch({"--cpu-only", "-n", "2", "sh", "-c",
+              "[ $RANK = 0 ] || exec sleep 1000; sleep 0.3 & "
+              "echo pid rank $$ > " +
+                  path("pids") + "; echo pid orphan $! >> " + path("pids") + "; echo written"}));
+  ASSERT_TRUE(job.wait_for_output("written"));
+  const std::string pids = read_file(path("pids"));
+  const int rank = pids_in(pids, "rank").at(0);
+  const int orphan = pids_in(pids, "orphan").at(0);
+  while (kill(orphan, 0) == 0 || kill(rank, 0) == 0) std::this_thread::yield();
+  while (state_of(job.pid()) != 'S') std::this_thread::yield();  // it has dealt with both
+  const pid_t innocent = fork_as(rank);
+  job.send_signal(SIGTERM);
+  EXPECT_EQ(job.wait().exit_code, 143);
+  if (innocent < 0) GTEST_SKIP() << "the number " << rank << " was taken";
+  kill(innocent, SIGKILL);
+  int status = 0;
+  waitpid(innocent, &status, 0);
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
 }
 
 TEST_F(LaunchCleanupTest, CtrlCIs130) {
