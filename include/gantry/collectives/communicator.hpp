@@ -55,7 +55,7 @@ struct CollectiveOptions {
 /// Thread safety: one thread at a time enters an operation; others wait.
 class Communicator {
  public:
-  /// The group of all processes of this job: glaunch, torchrun-style variables, mpirun, srun or a
+  /// The group of all processes of this job: glaunch, mpirun, srun, torchrun-style variables or a
   /// single process, detected in this order. Made at the first call, which every rank must make;
   /// sets the calling thread's current device to device().
   /// Throws: InvalidArgument for contradictory variables or a rank without a device;
