@@ -78,7 +78,7 @@ Selection select_simulated(int physical) {
     for (int i = 0; i < physical; ++i) selection.visible.push_back(i);
   } else {
     const VisibleDevices parsed = parse_visible_devices(*mask, sim_device_identities(physical));
-    if (parsed.invalid) {
+    if (parsed.invalid()) {
       throw InvalidArgument(fmt::format(
           "CUDA_VISIBLE_DEVICES: expected every device at most once, but got '{}'", *mask));
     }

@@ -22,7 +22,7 @@ void keep_visible(const std::string& value, DeviceInventory& inventory) {
     all.push_back({device.uuid, device.pci_bus_id});
   }
   const VisibleDevices parsed = parse_visible_devices(value, all);
-  if (parsed.invalid) {
+  if (parsed.invalid()) {
     throw InvalidArgument(fmt::format(
         "CUDA_VISIBLE_DEVICES={}: a device is named twice, and the driver would show none", value));
   }
