@@ -14,8 +14,8 @@
 #include <gantry/device/visible_devices.hpp>
 
 #include "device/cuda/cuda_platform.hpp"
-#include "device/sim/sim_device.hpp"
 #include "device/sim/sim_driver.hpp"
+#include "device/sim/sim_identity.hpp"
 
 namespace gantry {
 
