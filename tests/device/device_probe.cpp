@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 #include <string_view>
 
@@ -20,18 +21,6 @@ using gantry::Device;
 void say(const std::string& line) {
   std::printf("%s\n", line.c_str());
   std::fflush(stdout);
-}
-
-const char* text(gantry::Platform platform) {
-  switch (platform) {
-    case gantry::Platform::none:
-      return "none";
-    case gantry::Platform::cuda:
-      return "cuda";
-    case gantry::Platform::simulated:
-      return "simulated";
-  }
-  return "?";
 }
 
 // Runs `call` and says which exception it threw, if any.
@@ -53,7 +42,9 @@ void report(const std::string& name, Call call) {
 
 void describe() {
   report("describe", [] {
-    say(std::string("platform ") + text(gantry::platform()));
+    std::ostringstream line;
+    line << "platform " << gantry::platform();
+    say(line.str());
     say("count " + std::to_string(gantry::device_count()));
     say(std::string("initialized ") + (gantry::is_initialized() ? "yes" : "no"));
     for (int i = 0; i < gantry::device_count(); ++i) {
