@@ -163,7 +163,12 @@ const Selection& selection() {
 
 Platform platform() { return selection().platform; }
 
-int device_count() { return selection().count; }
+int table_size() { return selection().count; }
+
+int device_count() {
+  if (in_bad_fork()) throw_bad_fork();
+  return table_size();
+}
 
 bool is_available() { return device_count() > 0; }
 

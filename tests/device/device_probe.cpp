@@ -12,6 +12,7 @@
 #include <gantry/device/device.hpp>
 #include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
+#include <gantry/device/peer.hpp>
 #include <gantry/device/properties.hpp>
 
 namespace {
@@ -66,6 +67,13 @@ void use_all() {
   report("properties", [] { (void)gantry::device_properties(Device::cuda(0)); });
 }
 
+// Calls that use no device, but look for them.
+void count_all() {
+  report("device_count", [] { (void)gantry::device_count(); });
+  report("is_available", [] { (void)gantry::is_available(); });
+  report("peer_matrix", [] { (void)gantry::peer_matrix(); });
+}
+
 // Runs `child` in a forked process and says how that ended.
 template <class Child>
 void in_fork(Child child) {
@@ -89,16 +97,20 @@ int main(int argc, char** argv) {
   } else if (command == "use") {
     use_all();
   } else if (command == "fork-before") {
-    in_fork(use_all);
-    use_all();
+    const auto all = [] {
+      use_all();
+      count_all();
+    };
+    in_fork(all);
+    all();
   } else if (command == "fork-after-count") {
     say("count " + std::to_string(gantry::device_count()));
     in_fork(use_all);
   } else if (command == "fork-after-init") {
     gantry::set_device(Device::cuda(0));
     in_fork([] {
-      say("count " + std::to_string(gantry::device_count()));
       use_all();
+      count_all();
     });
     say(std::string("parent in_bad_fork ") + (gantry::in_bad_fork() ? "yes" : "no"));
     report("parent", [] { gantry::synchronize(Device::cuda(0)); });

@@ -77,7 +77,7 @@ std::ostream& operator<<(std::ostream& out, Platform platform);
 /// Number of visible devices, 0 without a platform. Creates no context. Throws: ForkError where
 /// in_bad_fork().
 [[nodiscard]] int device_count();
-/// True if there is at least one device.
+/// True if there is at least one device. Throws: as device_count().
 [[nodiscard]] bool is_available();
 /// True once init() or any device operation initialised the platform in this process.
 [[nodiscard]] bool is_initialized();
