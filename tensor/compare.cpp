@@ -83,7 +83,7 @@ bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_
   return isclose(other, rtol, atol, equal_nan).all().item<bool>();
 }
 
-Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) {
+Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) const {
   constexpr std::string_view kOp = "masked_fill_";
   detail::common_device(kOp, {{"self", *this}, {"mask", mask}});
   detail::check_defined(kOp, "value", value);
@@ -98,8 +98,8 @@ Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) {
     detail::check_fits(kOp, value.number(), dtype());
     const Scalar converted =
         dispatch(dtype(), [&]<class T>(TypeTag<T>) { return Scalar(value.number().to<T>()); });
-    detail::where_as(kOp, *this, mask, converted, *this);
-    return *this;
+    detail::where_as(kOp, handle(), mask, converted, *this);
+    return handle();
   }
   if (value.tensor().dim() != 0) {
     throw ShapeError(
@@ -111,8 +111,8 @@ Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) {
   }
   detail::common_device(kOp, {{"self", *this}, {"value", value.tensor()}},
                         detail::CpuScalars::allowed);
-  detail::where_as(kOp, *this, mask, value.tensor().to(dtype()), *this);
-  return *this;
+  detail::where_as(kOp, handle(), mask, value.tensor().to(dtype()), *this);
+  return handle();
 }
 
 Tensor Tensor::masked_fill(const Tensor& mask, const Operand& value) const {

@@ -172,7 +172,8 @@ Tensor Tensor::index(std::initializer_list<Index> indices) const {
   return index(std::span<const Index>(indices.begin(), indices.size()));
 }
 
-Tensor& Tensor::index_put_(std::span<const Index> indices, const Operand& value, bool accumulate) {
+Tensor& Tensor::index_put_(std::span<const Index> indices, const Operand& value,
+                           bool accumulate) const {
   detail::check_defined("index_put_", "self", *this);
   detail::check_defined("index_put_", "value", value);
   const detail::ViewPlan plan =
@@ -188,11 +189,11 @@ Tensor& Tensor::index_put_(std::span<const Index> indices, const Operand& value,
   } else {
     place.copy_as("index_put_", value.tensor());
   }
-  return *this;
+  return handle();
 }
 
 Tensor& Tensor::index_put_(std::initializer_list<Index> indices, const Operand& value,
-                           bool accumulate) {
+                           bool accumulate) const {
   return index_put_(std::span<const Index>(indices.begin(), indices.size()), value, accumulate);
 }
 
