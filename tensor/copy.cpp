@@ -10,6 +10,7 @@
 #include "tensor/check.hpp"
 #include "tensor/copy_between.hpp"
 #include "tensor/overlap.hpp"
+#include "tensor/same_device.hpp"
 #include "tensor/target_of.hpp"
 
 namespace gantry {
@@ -129,6 +130,8 @@ Tensor& Tensor::fill_as(std::string_view op, const Operand& value) const {
                       op, tensor.dim()),
           device().str());
     }
+    detail::common_device(op, {{"self", *this, true}, {"value", tensor}},
+                          detail::CpuScalars::allowed);
     // The number goes into the launch, so that the host need not wait for a copy.
     return tensor.is_cpu() && is_cuda() ? fill_as(op, tensor.item()) : copy_as(op, tensor);
   }

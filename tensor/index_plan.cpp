@@ -10,6 +10,7 @@
 
 #include "tensor/check.hpp"
 #include "tensor/named_ops.hpp"
+#include "tensor/same_device.hpp"
 
 namespace gantry {
 
@@ -176,6 +177,10 @@ Tensor& Tensor::index_put_(std::span<const Index> indices, const Operand& value,
                            bool accumulate) const {
   detail::check_defined("index_put_", "self", *this);
   detail::check_defined("index_put_", "value", value);
+  if (value.is_tensor()) {
+    detail::common_device("index_put_", {{"self", *this, true}, {"value", value.tensor()}},
+                          detail::CpuScalars::allowed);
+  }
   const detail::ViewPlan plan =
       detail::plan_index("index_put_", {sizes(), strides(), storage_offset()}, indices);
   Tensor place = restride(plan.sizes, plan.strides, plan.offset);

@@ -77,6 +77,12 @@ std::vector<BadInput> bad_copy_inputs() {
       {"fill_", "InvalidArgument",
        "fill_: expected a defined tensor for argument 'value', but got an undefined tensor",
        [](Operands& o) { static_cast<void>(o.a.fill_(o.undefined)); }},
+      {"fill_", "DeviceMismatchError",
+       "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
+       "cuda:1! (when checking argument value in fill_)",
+       [](Operands& o) { static_cast<void>(o.a.fill_(o.scalar.to("cuda:1"))); }, 2},
+      {"fill_", "DeviceMismatchError", "found at least two devices, cuda:0 and cpu!",
+       [](Operands& o) { static_cast<void>(o.a.cpu().fill_(o.scalar)); }, 1},
       {"zero_", "InvalidArgument",
        "zero_: expected a defined tensor for argument 'self', but got an undefined tensor",
        [](Operands& o) { static_cast<void>(o.undefined.zero_()); }},
