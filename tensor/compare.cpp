@@ -17,7 +17,8 @@ namespace {
 void check_same_dtype(std::string_view op, const Tensor& a, const Tensor& b) {
   if (a.dtype() == b.dtype()) return;
   throw DTypeError(
-      fmt::format("{}: {} did not match {}", op, torch_name(a.dtype()), torch_name(b.dtype())));
+      fmt::format("{}: {} did not match {}", op, torch_name(a.dtype()), torch_name(b.dtype())),
+      a.device().str());
 }
 
 void check_tolerance(std::string_view op, std::string_view name, double value) {

@@ -18,7 +18,8 @@ namespace {
 void check_index_dtype(std::string_view op, const Tensor& index) {
   if (index.dtype() != DType::i32 && index.dtype() != DType::i64) {
     throw DTypeError(fmt::format("{}(): Expected dtype int32 or int64 for index, but got {}", op,
-                                 torch_name(index.dtype())));
+                                 torch_name(index.dtype())),
+                     index.device().str());
   }
 }
 
@@ -79,7 +80,7 @@ void scatter_into(std::string_view op, const Tensor& self, int dim, const Tensor
 
 Tensor index_select(const Tensor& self, int dim, const Tensor& index) {
   detail::common_device("index_select", {{"self", self}, {"index", index}});
-  const int axis = detail::wrap_dim("index_select", dim, self.dim());
+  const int axis = detail::wrap_dim("index_select", dim, self);
   check_index_dtype("index_select", index);
   if (index.dim() > 1) {
     throw ShapeError(
@@ -99,7 +100,7 @@ Tensor index_select(const Tensor& self, int dim, const Tensor& index) {
 
 Tensor gather(const Tensor& self, int dim, const Tensor& index) {
   detail::common_device("gather", {{"self", self}, {"index", index}});
-  const int axis = detail::wrap_dim("gather", dim, self.dim());
+  const int axis = detail::wrap_dim("gather", dim, self);
   check_index_dtype("gather", index);
   const Tensor source = at_least_1d(self);
   const Tensor positions = at_least_1d(index);

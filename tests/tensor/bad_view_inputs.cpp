@@ -233,7 +233,7 @@ std::vector<BadInput> bad_view_inputs() {
       {"broadcast_shapes", "ShapeError",
        "broadcast_shapes: The size of tensor a (2) must match the size of tensor b (3) at "
        "non-singleton dimension 0",
-       [](Operands&) { static_cast<void>(broadcast_shapes({2}, {3})); }},
+       [](Operands&) { static_cast<void>(broadcast_shapes({2}, {3})); }, 0, true},
   };
 }
 
