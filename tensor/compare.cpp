@@ -29,7 +29,7 @@ void check_tolerance(std::string_view op, std::string_view name, double value) {
 
 void check_close_arguments(std::string_view op, const Tensor& a, const Tensor& b, double rtol,
                            double atol) {
-  detail::common_device(op, {{"self", a}, {"other", b}});
+  detail::common_device(op, {{"self", a}, {"other", b}}, detail::CpuScalars::allowed);
   check_same_dtype(op, a, b);
   check_tolerance(op, "rtol", rtol);
   check_tolerance(op, "atol", atol);

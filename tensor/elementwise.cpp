@@ -59,6 +59,13 @@ void check_alpha(std::string_view op, DType dtype, const Scalar& alpha, Device d
   }
 }
 
+void check_exponent(std::string_view op, DType dtype, const Operand& exponent, Device device) {
+  if (exponent.is_tensor() || is_floating_point(dtype)) return;
+  if (exponent.number().to<std::int64_t>() >= 0) return;
+  throw InvalidArgument(fmt::format("{}: Integers to negative integer powers are not allowed.", op),
+                        device.str());
+}
+
 bool is_bool(const Operand& operand) {
   return operand.is_tensor() ? operand.tensor().dtype() == DType::bool_
                              : operand.number().category() == DTypeCategory::boolean;
@@ -70,6 +77,7 @@ Tensor run(std::string_view name, BinaryOp op, Domain domain, Tensor* out, const
   DType compute = plan.promoted();
   check_domain(name, domain, compute, plan.device());
   check_alpha(name, compute, alpha, plan.device());
+  if (op == BinaryOp::pow) check_exponent(name, compute, b, plan.device());
   if (domain == Domain::real && !is_floating_point(compute)) compute = DType::f32;
   plan.set_types(compute, compute);
   kernels::binary(plan.target(), op, plan.output(), plan.input(0), plan.input(1), alpha);

@@ -115,6 +115,8 @@ std::vector<BadInput> bad_copy_inputs() {
       {"isclose", "ShapeError",
        "isclose: The size of tensor a (3) must match the size of tensor b (4)",
        [](Operands& o) { static_cast<void>(o.a.isclose(o.vector)); }},
+      {"isclose", "DeviceMismatchError", "found at least two devices, cuda:0 and cpu!",
+       [](Operands& o) { static_cast<void>(isclose(o.a, o.a.cpu())); }, 1},
       {"masked_fill_", "DTypeError",
        "masked_fill_: masked_fill_ only supports boolean masks, but got mask with dtype Long",
        [](Operands& o) { static_cast<void>(o.a.masked_fill_(o.integers, 1)); }},
