@@ -52,6 +52,20 @@ void require_rows(const Tensor& large, const Tensor& small, int ranks, std::stri
   }
 }
 
+void require_gathered(const Tensor& output, const Tensor& input, int ranks, std::string_view op) {
+  if (input.dim() < kMaxDims) {
+    Shape stacked = input.sizes();
+    stacked.insert(0, ranks);
+    if (output.sizes() == stacked) return;
+    if (input.dim() == 0) {
+      throw ShapeError(fmt::format("{}: expected 'output' of shape {}, but got {}", op,
+                                   stacked.str(), output.sizes().str()),
+                       output.device().str());
+    }
+  }
+  require_rows(output, input, ranks, op, "output");
+}
+
 void require_root(int root, int size, std::string_view op) {
   if (root >= 0 && root < size) return;
   throw InvalidArgument(

@@ -18,6 +18,8 @@ void require_same_dtype(const Tensor& output, const Tensor& input, std::string_v
 // `large` has `ranks` times the rows of `small`.
 void require_rows(const Tensor& large, const Tensor& small, int ranks, std::string_view op,
                   std::string_view argument);
+// `output` has `ranks` times the rows of `input`, or is as many of its shape stacked.
+void require_gathered(const Tensor& output, const Tensor& input, int ranks, std::string_view op);
 void require_root(int root, int size, std::string_view op);
 void require_peer(int peer, int rank, int size, std::string_view op);
 // One number of rows for every rank, none negative, that add up to those of `tensor`.

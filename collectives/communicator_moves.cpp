@@ -46,7 +46,7 @@ Work Communicator::all_gather(Tensor& output, const Tensor& input, CollectiveOpt
   require_tensor(input, me.device, "all_gather", "input");
   require_writable(output, "all_gather", "output");
   require_same_dtype(output, input, "all_gather");
-  require_rows(output, input, me.size, "all_gather", "output");
+  require_gathered(output, input, me.size, "all_gather");
   CollectiveCall call{
       .what = {.count = input.numel(), .kind = CollectiveKind::all_gather, .dtype = input.dtype()}};
   return move_between(call, &output, &input, options);
@@ -62,7 +62,7 @@ Work Communicator::gather(Tensor& output, const Tensor& input, int root,
     require_tensor(output, me.device, "gather", "output");
     require_writable(output, "gather", "output");
     require_same_dtype(output, input, "gather");
-    require_rows(output, input, me.size, "gather", "output");
+    require_gathered(output, input, me.size, "gather");
   }
   CollectiveCall call{.what = {.count = input.numel(),
                                .root = root,

@@ -242,6 +242,22 @@ void derive_rendezvous(const Variables& variables, ProcessIdentity& identity) {
   }
 }
 
+// Takes the address that another launcher's variables give, if the first one's give none: a wrapper
+// under mpirun may export MASTER_ADDR and MASTER_PORT. Who is on which node stays the first's.
+void borrow_rendezvous(const Variables& variables, const std::vector<Claim>& claims,
+                       ProcessIdentity& identity) {
+  for (const Claim& claim : claims) {
+    if (!identity.rendezvous.empty()) return;
+    ProcessIdentity other = identity;
+    other.source = claim.identity.source;
+    other.job_id = claim.identity.job_id;
+    derive_rendezvous(variables, other);
+    if (other.rendezvous.empty()) continue;
+    identity.rendezvous = std::move(other.rendezvous);
+    if (identity.job_id.empty()) identity.job_id = std::move(other.job_id);
+  }
+}
+
 void check_agreement(const Claim& chosen, const Claim& other) {
   const auto fail = [&](const char* a_name, int a, const char* b_name, int b) {
     throw InvalidArgument(fmt::format(
@@ -266,8 +282,7 @@ ProcessIdentity detect_process_identity(const EnvironmentReader& environment) {
   const bool hydra = !variables.text(kHydra.local_rank).empty();
   std::vector<Claim> claims;
   bool under_mpi = false;
-  for (const Spelling& spelling :
-       {kGlaunch, kTorchrun, kOpenMpi, hydra ? kHydra : kCray, kMvapich}) {
+  for (const Spelling& spelling : {kGlaunch, kOpenMpi, hydra ? kHydra : kCray, kMvapich}) {
     if (auto claim = read_claim(variables, spelling)) {
       under_mpi = under_mpi || spelling.node_count == nullptr;
       claims.push_back(std::move(*claim));
@@ -286,6 +301,7 @@ ProcessIdentity detect_process_identity(const EnvironmentReader& environment) {
       pmi.source = "pmi";
     }
   }
+  if (auto torchrun = read_claim(variables, kTorchrun)) claims.push_back(std::move(*torchrun));
   if (claims.empty()) {
     ProcessIdentity single;
     single.rendezvous = variables.text("GANTRY_RDZV");
@@ -294,6 +310,8 @@ ProcessIdentity detect_process_identity(const EnvironmentReader& environment) {
   for (const Claim& claim : claims) check_agreement(claims.front(), claim);
   ProcessIdentity identity = claims.front().identity;
   derive_rendezvous(variables, identity);
+  // glaunch's own store has no other address.
+  if (identity.source != "glaunch") borrow_rendezvous(variables, claims, identity);
   return identity;
 }
 

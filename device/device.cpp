@@ -47,6 +47,13 @@ Device::Device(std::string_view text) {
   *this = *named;
 }
 
+Device::Device(const char* text) {
+  if (text == nullptr) {
+    throw InvalidArgument("Invalid device string: a null pointer (expected cpu, cuda or cuda:N)");
+  }
+  *this = Device(std::string_view(text));
+}
+
 bool Device::is_named(std::string_view name) const noexcept { return parse(name) == *this; }
 
 std::string Device::str() const {
@@ -67,6 +74,20 @@ Device Device::resolved() const {
 }
 
 std::ostream& operator<<(std::ostream& out, const Device& device) { return out << device.str(); }
+
+std::string_view name(Platform platform) {
+  switch (platform) {
+    case Platform::none:
+      return "none";
+    case Platform::cuda:
+      return "cuda";
+    case Platform::simulated:
+      return "simulated";
+  }
+  return {};
+}
+
+std::ostream& operator<<(std::ostream& out, Platform platform) { return out << name(platform); }
 
 Device current_device() { return Device::cuda(driver().current_device()); }
 

@@ -14,8 +14,8 @@
 #include <gantry/device/visible_devices.hpp>
 
 #include "device/cuda/cuda_platform.hpp"
-#include "device/sim/sim_device.hpp"
 #include "device/sim/sim_driver.hpp"
+#include "device/sim/sim_identity.hpp"
 
 namespace gantry {
 
@@ -78,7 +78,7 @@ Selection select_simulated(int physical) {
     for (int i = 0; i < physical; ++i) selection.visible.push_back(i);
   } else {
     const VisibleDevices parsed = parse_visible_devices(*mask, sim_device_identities(physical));
-    if (parsed.invalid) {
+    if (parsed.invalid()) {
       throw InvalidArgument(fmt::format(
           "CUDA_VISIBLE_DEVICES: expected every device at most once, but got '{}'", *mask));
     }
@@ -163,7 +163,12 @@ const Selection& selection() {
 
 Platform platform() { return selection().platform; }
 
-int device_count() { return selection().count; }
+int table_size() { return selection().count; }
+
+int device_count() {
+  if (in_bad_fork()) throw_bad_fork();
+  return table_size();
+}
 
 bool is_available() { return device_count() > 0; }
 

@@ -11,6 +11,9 @@ namespace gantry {
 /// destructors.
 [[nodiscard]] Driver* active_driver() noexcept;
 
+/// Number of visible devices, also in a bad fork: for tables that destructors may make or walk.
+[[nodiscard]] int table_size();
+
 /// Throws InvalidArgument unless `index` names a visible device, NotSupported if there is none.
 /// Initialises the platform. Returns the driver.
 Driver& driver_for(int index);

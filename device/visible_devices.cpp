@@ -24,6 +24,8 @@ struct Match {
   std::string reason;
 };
 
+constexpr std::string_view kAgain = "a second time";
+
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
 bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
@@ -119,9 +121,8 @@ VisibleDevices parse_visible_devices(std::string_view value, std::span<const Dev
     if (std::find(result.visible.begin(), result.visible.end(), *found.device) !=
         result.visible.end()) {
       return {.visible = {},
-              .dropped = {{std::string(token),
-                           fmt::format("names device {} a second time", *found.device)}},
-              .invalid = true};
+              .dropped = {
+                  {std::string(token), fmt::format("names device {} {}", *found.device, kAgain)}}};
     }
     if (kind == Kind::mig && !result.visible.empty()) {
       result.dropped.push_back({std::string(token), "a process sees one MIG device only"});
@@ -130,6 +131,10 @@ VisibleDevices parse_visible_devices(std::string_view value, std::span<const Dev
     result.visible.push_back(*found.device);
   }
   return result;
+}
+
+bool VisibleDevices::invalid() const {
+  return dropped.size() == 1 && dropped.front().reason.ends_with(kAgain);
 }
 
 bool is_valid_device_order(std::string_view value) {

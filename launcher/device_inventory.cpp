@@ -8,6 +8,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/visible_devices.hpp>
 
+#include "device/sim/sim_identity.hpp"
 #include "launcher/nvml.hpp"
 
 namespace gantry::launcher {
@@ -22,14 +23,14 @@ void keep_visible(const std::string& value, DeviceInventory& inventory) {
     all.push_back({device.uuid, device.pci_bus_id});
   }
   const VisibleDevices parsed = parse_visible_devices(value, all);
-  if (parsed.invalid) {
+  if (parsed.invalid()) {
     throw InvalidArgument(fmt::format(
         "CUDA_VISIBLE_DEVICES={}: a device is named twice, and the driver would show none", value));
   }
   if (!parsed.dropped.empty()) {
-    throw InvalidArgument(
-        fmt::format("CUDA_VISIBLE_DEVICES={}: '{}' shows no device ({}); {} GPUs are there", value,
-                    parsed.dropped.front().token, parsed.dropped.front().reason, all.size()));
+    throw InvalidArgument(fmt::format(
+        "CUDA_VISIBLE_DEVICES={}: '{}' shows no device ({}); {} devices are there", value,
+        parsed.dropped.front().token, parsed.dropped.front().reason, all.size()));
   }
   std::vector<InventoryDevice> visible;
   for (const int index : parsed.visible) {
@@ -59,14 +60,21 @@ DeviceInventory discover_devices(const VariableReader& variable) {
   if (!simulated.empty()) {
     const auto count = env::parse_int(simulated, "GANTRY_SIM_DEVICES", 1, kMaxSimulated);
     inventory.source = InventorySource::simulated;
-    inventory.devices.assign(static_cast<std::size_t>(count), {"Simulated GPU", "", ""});
+    for (DeviceIdentity& identity : sim_device_identities(static_cast<int>(count))) {
+      inventory.devices.push_back(
+          {"Simulated GPU", std::move(identity.uuid), std::move(identity.pci_bus_id)});
+    }
+  } else {
+    NvmlReport report = read_nvml(variable("GANTRY_NVML_PATH").value_or("libnvidia-ml.so.1"));
+    inventory.source = InventorySource::nvml;
+    inventory.devices = std::move(report.devices);
+    inventory.warnings = std::move(report.warnings);
+    inventory.why_none = std::move(report.problem);
+  }
+  if (inventory.devices.empty()) {
+    inventory.source = InventorySource::none;
     return inventory;
   }
-  NvmlReport report = read_nvml(variable("GANTRY_NVML_PATH").value_or("libnvidia-ml.so.1"));
-  inventory.devices = std::move(report.devices);
-  inventory.warnings = std::move(report.warnings);
-  inventory.why_none = std::move(report.problem);
-  if (inventory.devices.empty()) return inventory;
 
   const auto order = variable("CUDA_DEVICE_ORDER");
   if (order && !is_valid_device_order(*order)) {
@@ -86,7 +94,7 @@ DeviceInventory discover_devices(const VariableReader& variable) {
     }
     keep_visible(*visible, inventory);
   }
-  if (!inventory.devices.empty()) inventory.source = InventorySource::nvml;
+  if (inventory.devices.empty()) inventory.source = InventorySource::none;
   return inventory;
 }
 

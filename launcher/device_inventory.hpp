@@ -13,8 +13,8 @@ enum class InventorySource { none, simulated, nvml };
 /// One device that ranks may use.
 struct InventoryDevice {
   std::string name;
-  std::string uuid;        ///< "GPU-…" or "MIG-…"; empty for simulated devices
-  std::string pci_bus_id;  ///< "0000:1b:00.0"; empty for simulated devices
+  std::string uuid;        ///< "GPU-…" or "MIG-…"
+  std::string pci_bus_id;  ///< "0000:1b:00.0"
 };
 
 /// The devices that a process started from here sees, in the order of cuda:0, cuda:1, …
@@ -28,10 +28,10 @@ struct DeviceInventory {
 /// Reads one environment variable; none if it is unset.
 using VariableReader = std::function<std::optional<std::string>(const char*)>;
 
-/// Finds the visible devices: GANTRY_SIM_DEVICES simulated ones, or what NVML shows after
-/// CUDA_VISIBLE_DEVICES. Never initialises CUDA. NVML comes from GANTRY_NVML_PATH, or else
-/// libnvidia-ml.so.1.
-/// Throws: InvalidArgument if a variable names a device that does not exist or names one twice.
+/// Finds the visible devices: of GANTRY_SIM_DEVICES simulated ones, or else of what NVML shows,
+/// those that CUDA_VISIBLE_DEVICES names. Never initialises CUDA. NVML comes from GANTRY_NVML_PATH,
+/// or else libnvidia-ml.so.1. Throws: InvalidArgument if a variable names a device that does not
+/// exist or names one twice.
 [[nodiscard]] DeviceInventory discover_devices(const VariableReader& variable);
 
 /// Name of a source: "none", "simulated" or "nvml".

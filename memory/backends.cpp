@@ -7,6 +7,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "device/platform.hpp"
 #include "memory/async_allocator.hpp"
 #include "memory/heap_allocator.hpp"
 #include "memory/history.hpp"
@@ -16,7 +17,7 @@ namespace {
 
 std::vector<HeldSegments> standard_segments() {
   std::vector<HeldSegments> all;
-  for (int i = 0; i < device_count(); ++i) {
+  for (int i = 0; i < table_size(); ++i) {
     if (DeviceHeap* heap = heap_allocator().find_heap(i)) all.push_back(heap->segments());
   }
   return all;

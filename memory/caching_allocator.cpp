@@ -12,6 +12,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/memory/cpu_allocator.hpp>
 
+#include "device/platform.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"
 #include "memory/oom_report.hpp"
@@ -23,7 +24,7 @@ namespace {
 
 // What set_allocator put in place of the caching allocator.
 struct Replacements {
-  Replacements() : devices(static_cast<std::size_t>(device_count())) {}
+  Replacements() : devices(static_cast<std::size_t>(table_size())) {}
 
   [[nodiscard]] std::atomic<Allocator*>& slot(Device device) {
     return device.is_cpu() ? cpu : devices[static_cast<std::size_t>(device.index)];

@@ -8,6 +8,7 @@
 
 #include <gantry/core/log.hpp>
 
+#include "device/platform.hpp"
 #include "memory/history.hpp"
 #include "memory/poison.hpp"
 #include "streams/require_cuda.hpp"
@@ -64,7 +65,7 @@ Pool* exchange_active_pool(int device, Pool* pool) {
   thread_local ActivePoolsOwner owner;
   static_cast<void>(owner);
   if (active_pools == nullptr) {
-    active_pools = new ActivePools(static_cast<std::size_t>(device_count()));
+    active_pools = new ActivePools(static_cast<std::size_t>(table_size()));
   }
   return std::exchange((*active_pools)[static_cast<std::size_t>(device)], pool);
 }

@@ -7,6 +7,7 @@
 #include <gantry/device/properties.hpp>
 #include <gantry/memory/host_stats.hpp>
 
+#include "device/platform.hpp"
 #include "memory/pinned_heap.hpp"
 
 namespace gantry::memory {
@@ -15,7 +16,7 @@ namespace {
 // The NUMA node of each device; simulated devices are nowhere.
 std::vector<int> device_nodes() {
   std::vector<int> nodes;
-  for (int i = 0; i < device_count(); ++i) {
+  for (int i = 0; i < table_size(); ++i) {
     nodes.push_back(platform() == Platform::cuda
                         ? numa_node_of(device_properties(Device::cuda(i)).pci_bus_id)
                         : -1);

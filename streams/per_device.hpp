@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 
-#include <gantry/device/device.hpp>
+#include "device/platform.hpp"
 
 namespace gantry {
 
@@ -17,7 +17,7 @@ template <class T>
 class PerDevice {
  public:
   PerDevice()
-      : count_(static_cast<std::size_t>(device_count())), slots_(new std::atomic<T*>[count_]()) {}
+      : count_(static_cast<std::size_t>(table_size())), slots_(new std::atomic<T*>[count_]()) {}
 
   /// The object of `device`, an index that was checked; `make(device)` makes it.
   template <class Make>

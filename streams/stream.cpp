@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "device/platform.hpp"
 #include "streams/event_pool.hpp"
 #include "streams/require_cuda.hpp"
 #include "streams/stream_clock.hpp"
@@ -30,7 +31,7 @@ StreamTable& own_table() {
   thread_local StreamTableOwner owner;
   static_cast<void>(owner);
   if (current_streams == nullptr) {
-    current_streams = new StreamTable(static_cast<std::size_t>(device_count()));
+    current_streams = new StreamTable(static_cast<std::size_t>(table_size()));
   }
   return *current_streams;
 }

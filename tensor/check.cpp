@@ -47,28 +47,30 @@ void check_fits(std::string_view op, const Scalar& value, DType dtype) {
                   name(dtype), number.str()));
 }
 
-int wrap_dim(std::string_view op, std::int64_t dim, int ndim) {
+int wrap_dim(std::string_view op, std::int64_t dim, int ndim, Device device) {
   const std::int64_t count = ndim == 0 ? 1 : ndim;
   if (dim < -count || dim >= count) {
     throw IndexError(
         fmt::format("{}: Dimension out of range (expected to be in range of [{}, {}], but got {})",
-                    op, -count, count - 1, dim));
+                    op, -count, count - 1, dim),
+        device.str());
   }
   return static_cast<int>(dim < 0 ? dim + count : dim);
 }
 
-Dims wrap_dims(std::string_view op, const Axes& axes, int ndim) {
+Dims wrap_dims(std::string_view op, const Axes& axes, const Tensor& self) {
   Dims result;
   if (axes.all()) {
-    for (int d = 0; d < ndim; ++d) result.push_back(d);
+    for (int d = 0; d < self.dim(); ++d) result.push_back(d);
     return result;
   }
   unsigned seen = 0;
   for (const std::int64_t given : axes.dims()) {
-    const int dim = wrap_dim(op, given, ndim);
+    const int dim = wrap_dim(op, given, self);
     if ((seen & (1u << dim)) != 0) {
       throw InvalidArgument(
-          fmt::format("{}: dim {} appears multiple times in the list of dims", op, dim));
+          fmt::format("{}: dim {} appears multiple times in the list of dims", op, dim),
+          self.device().str());
     }
     seen |= 1u << dim;
     result.push_back(dim);

@@ -17,7 +17,8 @@ namespace {
 void check_same_dtype(std::string_view op, const Tensor& a, const Tensor& b) {
   if (a.dtype() == b.dtype()) return;
   throw DTypeError(
-      fmt::format("{}: {} did not match {}", op, torch_name(a.dtype()), torch_name(b.dtype())));
+      fmt::format("{}: {} did not match {}", op, torch_name(a.dtype()), torch_name(b.dtype())),
+      a.device().str());
 }
 
 void check_tolerance(std::string_view op, std::string_view name, double value) {
@@ -28,7 +29,7 @@ void check_tolerance(std::string_view op, std::string_view name, double value) {
 
 void check_close_arguments(std::string_view op, const Tensor& a, const Tensor& b, double rtol,
                            double atol) {
-  detail::common_device(op, {{"self", a}, {"other", b}});
+  detail::common_device(op, {{"self", a}, {"other", b}}, detail::CpuScalars::allowed);
   check_same_dtype(op, a, b);
   check_tolerance(op, "rtol", rtol);
   check_tolerance(op, "atol", atol);
@@ -83,7 +84,7 @@ bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_
   return isclose(other, rtol, atol, equal_nan).all().item<bool>();
 }
 
-Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) {
+Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) const {
   constexpr std::string_view kOp = "masked_fill_";
   detail::common_device(kOp, {{"self", *this}, {"mask", mask}});
   detail::check_defined(kOp, "value", value);
@@ -98,8 +99,8 @@ Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) {
     detail::check_fits(kOp, value.number(), dtype());
     const Scalar converted =
         dispatch(dtype(), [&]<class T>(TypeTag<T>) { return Scalar(value.number().to<T>()); });
-    detail::where_as(kOp, *this, mask, converted, *this);
-    return *this;
+    detail::where_as(kOp, handle(), mask, converted, *this);
+    return handle();
   }
   if (value.tensor().dim() != 0) {
     throw ShapeError(
@@ -111,8 +112,8 @@ Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) {
   }
   detail::common_device(kOp, {{"self", *this}, {"value", value.tensor()}},
                         detail::CpuScalars::allowed);
-  detail::where_as(kOp, *this, mask, value.tensor().to(dtype()), *this);
-  return *this;
+  detail::where_as(kOp, handle(), mask, value.tensor().to(dtype()), *this);
+  return handle();
 }
 
 Tensor Tensor::masked_fill(const Tensor& mask, const Operand& value) const {

@@ -10,6 +10,7 @@
 #include "tensor/check.hpp"
 #include "tensor/copy_between.hpp"
 #include "tensor/overlap.hpp"
+#include "tensor/same_device.hpp"
 #include "tensor/target_of.hpp"
 
 namespace gantry {
@@ -29,20 +30,20 @@ void copy_on_device(const Tensor& out, const Tensor& in) {
 
 }  // namespace
 
-Tensor& Tensor::copy_(const Tensor& source, CopyOptions how) {
+Tensor& Tensor::copy_(const Tensor& source, CopyOptions how) const {
   return copy_as("copy_", source, how);
 }
 
-Tensor& Tensor::copy_as(std::string_view op, const Tensor& source, CopyOptions how) {
+Tensor& Tensor::copy_as(std::string_view op, const Tensor& source, CopyOptions how) const {
   detail::check_defined(op, "self", *this);
   detail::check_defined(op, "source", source);
   detail::check_out_shape(op, *this,
                           detail::common_shape(op, {&sizes(), &source.sizes()}, device()));
   detail::check_writable(op, *this);
   const detail::Overlap overlap = detail::overlap_of(*this, source);
-  if (overlap == detail::Overlap::full) return *this;
+  if (overlap == detail::Overlap::full) return handle();
   detail::check_no_partial_overlap(op, *this, source);
-  if (numel() == 0) return *this;
+  if (numel() == 0) return handle();
   if (device() == source.device()) {
     copy_on_device(*this, source);
   } else if (source.is_cpu()) {
@@ -52,7 +53,7 @@ Tensor& Tensor::copy_as(std::string_view op, const Tensor& source, CopyOptions h
   } else {
     detail::copy_across(*this, source);
   }
-  return *this;
+  return handle();
 }
 
 Tensor Tensor::to(const TensorOptions& options, ToOptions how) const {
@@ -112,11 +113,11 @@ void Tensor::record_use(const Stream& stream) const {
   storage().record_use(stream);
 }
 
-Tensor& Tensor::zero_() { return fill_as("zero_", 0); }
+Tensor& Tensor::zero_() const { return fill_as("zero_", 0); }
 
-Tensor& Tensor::fill_(const Operand& value) { return fill_as("fill_", value); }
+Tensor& Tensor::fill_(const Operand& value) const { return fill_as("fill_", value); }
 
-Tensor& Tensor::fill_as(std::string_view op, const Operand& value) {
+Tensor& Tensor::fill_as(std::string_view op, const Operand& value) const {
   detail::check_defined(op, "self", *this);
   detail::check_defined(op, "value", value);
   detail::check_writable(op, *this);
@@ -129,12 +130,14 @@ Tensor& Tensor::fill_as(std::string_view op, const Operand& value) {
                       op, tensor.dim()),
           device().str());
     }
+    detail::common_device(op, {{"self", *this, true}, {"value", tensor}},
+                          detail::CpuScalars::allowed);
     // The number goes into the launch, so that the host need not wait for a copy.
     return tensor.is_cpu() && is_cuda() ? fill_as(op, tensor.item()) : copy_as(op, tensor);
   }
   detail::check_fits(op, value.number(), dtype());
   if (numel() > 0) kernels::fill(detail::target_of(*this), ref(), value.number());
-  return *this;
+  return handle();
 }
 
 }  // namespace gantry

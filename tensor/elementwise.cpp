@@ -26,10 +26,11 @@ enum class Domain {
   integral,          // floating types and bool are refused
 };
 
-void check_domain(std::string_view op, Domain domain, DType dtype) {
+void check_domain(std::string_view op, Domain domain, DType dtype, Device device) {
   const auto refuse = [&](std::string_view expected) {
     throw DTypeError(
-        fmt::format("{}: expected operands of {}, but got {}", op, expected, torch_name(dtype)));
+        fmt::format("{}: expected operands of {}, but got {}", op, expected, torch_name(dtype)),
+        device.str());
   };
   switch (domain) {
     case Domain::any:
@@ -47,12 +48,22 @@ void check_domain(std::string_view op, Domain domain, DType dtype) {
   }
 }
 
-void check_alpha(std::string_view op, DType dtype, const Scalar& alpha) {
+void check_alpha(std::string_view op, DType dtype, const Scalar& alpha, Device device) {
   if (dtype == DType::bool_ && alpha.category() == DTypeCategory::boolean) return;
   if (!is_floating_point(dtype) && alpha.category() == DTypeCategory::floating) {
-    throw DTypeError(fmt::format(
-        "{}: For integral input tensors, argument alpha must not be a floating point number.", op));
+    throw DTypeError(
+        fmt::format(
+            "{}: For integral input tensors, argument alpha must not be a floating point number.",
+            op),
+        device.str());
   }
+}
+
+void check_exponent(std::string_view op, DType dtype, const Operand& exponent, Device device) {
+  if (exponent.is_tensor() || is_floating_point(dtype)) return;
+  if (exponent.number().to<std::int64_t>() >= 0) return;
+  throw InvalidArgument(fmt::format("{}: Integers to negative integer powers are not allowed.", op),
+                        device.str());
 }
 
 bool is_bool(const Operand& operand) {
@@ -64,8 +75,9 @@ Tensor run(std::string_view name, BinaryOp op, Domain domain, Tensor* out, const
            const Operand& b, const Scalar& alpha = 1) {
   detail::ElementwisePlan plan(name, out, {{"self", a}, {"other", b}});
   DType compute = plan.promoted();
-  check_domain(name, domain, compute);
-  check_alpha(name, compute, alpha);
+  check_domain(name, domain, compute, plan.device());
+  check_alpha(name, compute, alpha, plan.device());
+  if (op == BinaryOp::pow) check_exponent(name, compute, b, plan.device());
   if (domain == Domain::real && !is_floating_point(compute)) compute = DType::f32;
   plan.set_types(compute, compute);
   kernels::binary(plan.target(), op, plan.output(), plan.input(0), plan.input(1), alpha);
@@ -94,7 +106,8 @@ Tensor run_sub(Tensor* out, const Operand& a, const Operand& b, const Scalar& al
   if (is_bool(a) && is_bool(b)) {
     throw DTypeError(
         "sub: Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` "
-        "or `logical_xor()` operator instead.");
+        "or `logical_xor()` operator instead.",
+        (a.is_tensor() ? a : b).tensor().device().str());
   }
   return run("sub", BinaryOp::sub, Domain::any, out, a, b, alpha);
 }

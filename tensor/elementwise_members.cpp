@@ -5,11 +5,11 @@ namespace gantry {
 
 #define GANTRY_UNARY(op)                                  \
   Tensor Tensor::op() const { return gantry::op(*this); } \
-  Tensor& Tensor::op##_() { return op##_out(*this, *this); }
+  Tensor& Tensor::op##_() const { return op##_out(handle(), *this); }
 
 #define GANTRY_BINARY(op)                                                            \
   Tensor Tensor::op(const Operand& other) const { return gantry::op(*this, other); } \
-  Tensor& Tensor::op##_(const Operand& other) { return op##_out(*this, *this, other); }
+  Tensor& Tensor::op##_(const Operand& other) const { return op##_out(handle(), *this, other); }
 
 GANTRY_UNARY(neg)
 GANTRY_UNARY(abs)
@@ -80,51 +80,51 @@ Tensor Tensor::isfinite() const { return gantry::isfinite(*this); }
 Tensor Tensor::add(const Operand& other, const Scalar& alpha) const {
   return gantry::add(*this, other, alpha);
 }
-Tensor& Tensor::add_(const Operand& other, const Scalar& alpha) {
-  return add_out(*this, *this, other, alpha);
+Tensor& Tensor::add_(const Operand& other, const Scalar& alpha) const {
+  return add_out(handle(), *this, other, alpha);
 }
 Tensor Tensor::sub(const Operand& other, const Scalar& alpha) const {
   return gantry::sub(*this, other, alpha);
 }
-Tensor& Tensor::sub_(const Operand& other, const Scalar& alpha) {
-  return sub_out(*this, *this, other, alpha);
+Tensor& Tensor::sub_(const Operand& other, const Scalar& alpha) const {
+  return sub_out(handle(), *this, other, alpha);
 }
 Tensor Tensor::div(const Operand& other, RoundingMode mode) const {
   return gantry::div(*this, other, mode);
 }
-Tensor& Tensor::div_(const Operand& other, RoundingMode mode) {
-  return div_out(*this, *this, other, mode);
+Tensor& Tensor::div_(const Operand& other, RoundingMode mode) const {
+  return div_out(handle(), *this, other, mode);
 }
 Tensor Tensor::div(const Operand& other, std::string_view mode) const {
   return gantry::div(*this, other, mode);
 }
-Tensor& Tensor::div_(const Operand& other, std::string_view mode) {
-  return div_out(*this, *this, other, mode);
+Tensor& Tensor::div_(const Operand& other, std::string_view mode) const {
+  return div_out(handle(), *this, other, mode);
 }
 
 Tensor Tensor::clamp(std::optional<Operand> low, std::optional<Operand> high) const {
   return gantry::clamp(*this, low, high);
 }
-Tensor& Tensor::clamp_(std::optional<Operand> low, std::optional<Operand> high) {
-  return clamp_out(*this, *this, low, high);
+Tensor& Tensor::clamp_(std::optional<Operand> low, std::optional<Operand> high) const {
+  return clamp_out(handle(), *this, low, high);
 }
 Tensor Tensor::lerp(const Tensor& end, const Operand& weight) const {
   return gantry::lerp(*this, end, weight);
 }
-Tensor& Tensor::lerp_(const Tensor& end, const Operand& weight) {
-  return lerp_out(*this, *this, end, weight);
+Tensor& Tensor::lerp_(const Tensor& end, const Operand& weight) const {
+  return lerp_out(handle(), *this, end, weight);
 }
 Tensor Tensor::addcmul(const Tensor& a, const Tensor& b, const Scalar& value) const {
   return gantry::addcmul(*this, a, b, value);
 }
-Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, const Scalar& value) {
-  return addcmul_out(*this, *this, a, b, value);
+Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, const Scalar& value) const {
+  return addcmul_out(handle(), *this, a, b, value);
 }
 Tensor Tensor::addcdiv(const Tensor& a, const Tensor& b, const Scalar& value) const {
   return gantry::addcdiv(*this, a, b, value);
 }
-Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value) {
-  return addcdiv_out(*this, *this, a, b, value);
+Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value) const {
+  return addcdiv_out(handle(), *this, a, b, value);
 }
 
 Tensor Tensor::nan_to_num(double nan, std::optional<double> posinf,
@@ -132,8 +132,8 @@ Tensor Tensor::nan_to_num(double nan, std::optional<double> posinf,
   return gantry::nan_to_num(*this, nan, posinf, neginf);
 }
 Tensor& Tensor::nan_to_num_(double nan, std::optional<double> posinf,
-                            std::optional<double> neginf) {
-  return nan_to_num_out(*this, *this, nan, posinf, neginf);
+                            std::optional<double> neginf) const {
+  return nan_to_num_out(handle(), *this, nan, posinf, neginf);
 }
 Tensor Tensor::where(const Tensor& condition, const Operand& other) const {
   return gantry::where(condition, *this, other);

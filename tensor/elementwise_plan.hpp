@@ -31,6 +31,8 @@ class ElementwisePlan {
 
   // The operands' promoted type.
   DType promoted() const { return promoted_; }
+  // Where it runs.
+  Device device() const { return device_; }
   // The common shape.
   const Shape& shape() const { return shape_; }
   const Operand& operand(int i) const { return *operands_[static_cast<std::size_t>(i)]; }

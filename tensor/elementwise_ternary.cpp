@@ -18,10 +18,11 @@ namespace {
 
 using kernels::TernaryOp;
 
-void check_floating(std::string_view op, DType dtype) {
+void check_floating(std::string_view op, DType dtype, Device device) {
   if (is_floating_point(dtype)) return;
   throw DTypeError(
-      fmt::format("{}: expected operands of a floating type, but got {}", op, torch_name(dtype)));
+      fmt::format("{}: expected operands of a floating type, but got {}", op, torch_name(dtype)),
+      device.str());
 }
 
 Tensor run(std::string_view name, TernaryOp op, Tensor* out,
@@ -31,10 +32,10 @@ Tensor run(std::string_view name, TernaryOp op, Tensor* out,
   const DType compute = plan.promoted();
   if (op == TernaryOp::clamp) {
     if (compute == DType::bool_) {
-      throw DTypeError("clamp: expected a tensor of numbers, but got Bool");
+      throw DTypeError("clamp: expected a tensor of numbers, but got Bool", plan.device().str());
     }
   } else {
-    check_floating(name, compute);
+    check_floating(name, compute, plan.device());
   }
   plan.set_types(compute, compute);
   kernels::ternary(plan.target(), op, plan.output(), plan.input(0), plan.input(1), plan.input(2),
@@ -47,7 +48,7 @@ Tensor run_bound(kernels::BinaryOp op, Tensor* out, const Operand& self, const O
   detail::ElementwisePlan plan("clamp", out, {{"self", self}, {"bound", bound}});
   const DType compute = plan.promoted();
   if (compute == DType::bool_) {
-    throw DTypeError("clamp: expected a tensor of numbers, but got Bool");
+    throw DTypeError("clamp: expected a tensor of numbers, but got Bool", plan.device().str());
   }
   plan.set_types(compute, compute);
   kernels::binary(plan.target(), op, plan.output(), plan.input(0), plan.input(1));
@@ -63,7 +64,8 @@ Tensor run_clamp(Tensor* out, const Tensor& self, const std::optional<Operand>& 
   }
   if (low) return run_bound(kernels::BinaryOp::maximum, out, operand, *low);
   if (high) return run_bound(kernels::BinaryOp::minimum, out, operand, *high);
-  throw InvalidArgument("clamp: At least one of 'min' or 'max' must not be None");
+  throw InvalidArgument("clamp: At least one of 'min' or 'max' must not be None",
+                        self.device().str());
 }
 
 Tensor run_lerp(Tensor* out, const Tensor& start, const Tensor& end, const Operand& weight) {
@@ -87,9 +89,11 @@ Tensor run_where(std::string_view name, Tensor* out, const Tensor& condition, co
   const Operand test(condition);
   detail::ElementwisePlan plan(name, out, {{"condition", test, true}, {"self", a}, {"other", b}});
   if (condition.dtype() != DType::bool_) {
-    throw DTypeError(fmt::format(
-        "where: expected condition to be a boolean tensor, but got a tensor with dtype {}",
-        torch_name(condition.dtype())));
+    throw DTypeError(
+        fmt::format(
+            "where: expected condition to be a boolean tensor, but got a tensor with dtype {}",
+            torch_name(condition.dtype())),
+        condition.device().str());
   }
   plan.set_types(plan.promoted(), plan.promoted());
   kernels::where(plan.target(), plan.output(), plan.tensor_input(0), plan.input(1), plan.input(2));

@@ -24,25 +24,27 @@ enum class Domain {
   integral_or_bool,  // refuses floating types
 };
 
-[[noreturn]] void refuse(std::string_view op, std::string_view expected, DType dtype) {
+[[noreturn]] void refuse(std::string_view op, std::string_view expected, DType dtype,
+                         Device device) {
   throw DTypeError(
-      fmt::format("{}: expected a tensor of {}, but got {}", op, expected, torch_name(dtype)));
+      fmt::format("{}: expected a tensor of {}, but got {}", op, expected, torch_name(dtype)),
+      device.str());
 }
 
-void check_domain(std::string_view op, Domain domain, DType dtype) {
+void check_domain(std::string_view op, Domain domain, DType dtype, Device device) {
   switch (domain) {
     case Domain::any:
     case Domain::real:
     case Domain::rounding:
       return;
     case Domain::numbers:
-      if (dtype == DType::bool_) refuse(op, "numbers", dtype);
+      if (dtype == DType::bool_) refuse(op, "numbers", dtype, device);
       return;
     case Domain::floating_only:
-      if (!is_floating_point(dtype)) refuse(op, "a floating type", dtype);
+      if (!is_floating_point(dtype)) refuse(op, "a floating type", dtype, device);
       return;
     case Domain::integral_or_bool:
-      if (is_floating_point(dtype)) refuse(op, "an integral type or bool", dtype);
+      if (is_floating_point(dtype)) refuse(op, "an integral type or bool", dtype, device);
       return;
   }
 }
@@ -57,7 +59,7 @@ Tensor run(std::string_view name, UnaryOp op, Domain domain, Tensor* out, const 
         "invert a mask, use the `~` or `logical_not()` operator instead.",
         self.device().str());
   }
-  check_domain(name, domain, dtype);
+  check_domain(name, domain, dtype, plan.device());
   const bool floating = is_floating_point(dtype);
   const DType compute = domain == Domain::real && !floating ? DType::f32 : dtype;
   plan.set_types(compute, compute);

@@ -10,6 +10,7 @@
 
 #include "tensor/check.hpp"
 #include "tensor/named_ops.hpp"
+#include "tensor/same_device.hpp"
 
 namespace gantry {
 
@@ -47,8 +48,8 @@ namespace {
 // Walks over the source dims and appends to the plan.
 class Planner {
  public:
-  Planner(std::string_view op, const ViewPlan& layout, int ellipsis_dims)
-      : op_(op), layout_(layout), ellipsis_dims_(ellipsis_dims) {
+  Planner(std::string_view op, const ViewPlan& layout, Device device, int ellipsis_dims)
+      : op_(op), layout_(layout), device_(device), ellipsis_dims_(ellipsis_dims) {
     plan_.offset = layout.offset;
   }
 
@@ -56,17 +57,20 @@ class Planner {
     const std::int64_t size = layout_.sizes[dim_];
     if (position < -size || position >= size) {
       throw IndexError(fmt::format("{}: index {} is out of bounds for dimension {} with size {}",
-                                   op_, position, dim_, size));
+                                   op_, position, dim_, size),
+                       device_.str());
     }
     plan_.offset += (position < 0 ? position + size : position) * layout_.strides[dim_];
     ++dim_;
   }
 
   void operator()(const Slice& slice) {
-    if (slice.step == 0) throw IndexError(fmt::format("{}: slice step cannot be zero", op_));
+    if (slice.step == 0)
+      throw IndexError(fmt::format("{}: slice step cannot be zero", op_), device_.str());
     if (slice.step < 0) {
       throw IndexError(
-          fmt::format("{}: step must be greater than zero, but got {}", op_, slice.step));
+          fmt::format("{}: step must be greater than zero, but got {}", op_, slice.step),
+          device_.str());
     }
     const std::int64_t size = layout_.sizes[dim_];
     const std::int64_t stride = layout_.strides[dim_];
@@ -124,6 +128,7 @@ class Planner {
 
   std::string_view op_;
   const ViewPlan& layout_;
+  Device device_;
   int ellipsis_dims_;
   int dim_ = 0;
   ViewPlan plan_;
@@ -133,28 +138,32 @@ class Planner {
 
 }  // namespace
 
-ViewPlan plan_index(std::string_view op, const ViewPlan& layout, std::span<const Index> indices) {
+ViewPlan plan_index(std::string_view op, const ViewPlan& layout, std::span<const Index> indices,
+                    Device device) {
   const int ndim = layout.sizes.size();
   int consumed = 0;
   int ellipses = 0;
   for (const Index& index : indices) {
     const bool number = std::holds_alternative<std::int64_t>(index.value());
     if (number && ndim == 0) {
-      throw IndexError(fmt::format(
-          "{}: invalid index of a 0-dim tensor. Use `tensor.item<T>()` to convert a 0-dim tensor "
-          "to a number",
-          op));
+      throw IndexError(fmt::format("{}: invalid index of a 0-dim tensor. Use `tensor.item<T>()` to "
+                                   "convert a 0-dim tensor "
+                                   "to a number",
+                                   op),
+                       device.str());
     }
     if (number || std::holds_alternative<Slice>(index.value())) ++consumed;
     if (std::holds_alternative<EllipsisType>(index.value())) ++ellipses;
   }
   if (ellipses > 1) {
-    throw IndexError(fmt::format("{}: an index can only have a single ellipsis ('...')", op));
+    throw IndexError(fmt::format("{}: an index can only have a single ellipsis ('...')", op),
+                     device.str());
   }
   if (consumed > ndim) {
-    throw IndexError(fmt::format("{}: too many indices for tensor of dimension {}", op, ndim));
+    throw IndexError(fmt::format("{}: too many indices for tensor of dimension {}", op, ndim),
+                     device.str());
   }
-  Planner planner(op, layout, ndim - consumed);
+  Planner planner(op, layout, device, ndim - consumed);
   for (const Index& index : indices) std::visit(planner, index.value());
   return planner.finish();
 }
@@ -164,7 +173,7 @@ ViewPlan plan_index(std::string_view op, const ViewPlan& layout, std::span<const
 Tensor Tensor::index(std::span<const Index> indices) const {
   detail::check_defined("index", "self", *this);
   const detail::ViewPlan plan =
-      detail::plan_index("index", {sizes(), strides(), storage_offset()}, indices);
+      detail::plan_index("index", {sizes(), strides(), storage_offset()}, indices, device());
   return restride(plan.sizes, plan.strides, plan.offset);
 }
 
@@ -172,11 +181,16 @@ Tensor Tensor::index(std::initializer_list<Index> indices) const {
   return index(std::span<const Index>(indices.begin(), indices.size()));
 }
 
-Tensor& Tensor::index_put_(std::span<const Index> indices, const Operand& value, bool accumulate) {
+Tensor& Tensor::index_put_(std::span<const Index> indices, const Operand& value,
+                           bool accumulate) const {
   detail::check_defined("index_put_", "self", *this);
   detail::check_defined("index_put_", "value", value);
+  if (value.is_tensor()) {
+    detail::common_device("index_put_", {{"self", *this, true}, {"value", value.tensor()}},
+                          detail::CpuScalars::allowed);
+  }
   const detail::ViewPlan plan =
-      detail::plan_index("index_put_", {sizes(), strides(), storage_offset()}, indices);
+      detail::plan_index("index_put_", {sizes(), strides(), storage_offset()}, indices, device());
   Tensor place = restride(plan.sizes, plan.strides, plan.offset);
   // A CPU number for device elements is filled in, so that the host need not wait for a copy.
   const bool is_number =
@@ -188,11 +202,11 @@ Tensor& Tensor::index_put_(std::span<const Index> indices, const Operand& value,
   } else {
     place.copy_as("index_put_", value.tensor());
   }
-  return *this;
+  return handle();
 }
 
 Tensor& Tensor::index_put_(std::initializer_list<Index> indices, const Operand& value,
-                           bool accumulate) {
+                           bool accumulate) const {
   return index_put_(std::span<const Index>(indices.begin(), indices.size()), value, accumulate);
 }
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <gantry/core/dims.hpp>
+#include <gantry/device/device.hpp>
 #include <gantry/tensor/index.hpp>
 
 namespace gantry::detail {
@@ -15,10 +16,10 @@ struct ViewPlan {
   std::int64_t offset = 0;
 };
 
-// What an index list means for a layout. Pure: knows neither elements nor device.
+// What an index list means for a layout. Pure: knows no elements, and the device for errors only.
 // Throws: IndexError "index 5 is out of bounds for dimension 0 with size 3", "too many indices for
 // tensor of dimension 2", …
 [[nodiscard]] ViewPlan plan_index(std::string_view op, const ViewPlan& layout,
-                                  std::span<const Index> indices);
+                                  std::span<const Index> indices, Device device);
 
 }  // namespace gantry::detail

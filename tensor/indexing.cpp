@@ -18,7 +18,8 @@ namespace {
 void check_index_dtype(std::string_view op, const Tensor& index) {
   if (index.dtype() != DType::i32 && index.dtype() != DType::i64) {
     throw DTypeError(fmt::format("{}(): Expected dtype int32 or int64 for index, but got {}", op,
-                                 torch_name(index.dtype())));
+                                 torch_name(index.dtype())),
+                     index.device().str());
   }
 }
 
@@ -44,15 +45,16 @@ bool fits(const Tensor& index, const Tensor& self, int dim) {
   return true;
 }
 
-void scatter_into(std::string_view op, Tensor& self, int dim, const Tensor& index,
+void scatter_into(std::string_view op, const Tensor& self, int dim, const Tensor& index,
                   const Tensor& source, bool accumulate) {
   detail::common_device(op, {{"self", self, true}, {"index", index}, {"src", source}});
-  const int axis = detail::wrap_dim(op, dim, self.dim());
+  const int axis = detail::wrap_dim(op, dim, self);
   check_index_dtype(op, index);
   if (source.dtype() != self.dtype()) {
     throw DTypeError(
         fmt::format("{}(): Expected self.dtype to be equal to src.dtype, but got {} and {}", op,
-                    torch_name(self.dtype()), torch_name(source.dtype())));
+                    torch_name(self.dtype()), torch_name(source.dtype())),
+        self.device().str());
   }
   const Tensor out = at_least_1d(self);
   const Tensor positions = at_least_1d(index);
@@ -60,10 +62,12 @@ void scatter_into(std::string_view op, Tensor& self, int dim, const Tensor& inde
   check_index_dims(op, out, positions, "self");
   check_index_dims(op, values, positions, "src");
   if (!fits(positions, out, axis) || !fits(positions, values, -1)) {
-    throw ShapeError(fmt::format(
-        "{}(): Expected index {} to be no larger than self {} apart from dimension {} and to be no "
-        "larger size than src {}",
-        op, positions.sizes().str(), out.sizes().str(), axis, values.sizes().str()));
+    throw ShapeError(
+        fmt::format("{}(): Expected index {} to be no larger than self {} apart from dimension {} "
+                    "and to be no "
+                    "larger size than src {}",
+                    op, positions.sizes().str(), out.sizes().str(), axis, values.sizes().str()),
+        self.device().str());
   }
   detail::check_writable(op, self);
   detail::check_no_overlap(op, self, index);
@@ -76,7 +80,7 @@ void scatter_into(std::string_view op, Tensor& self, int dim, const Tensor& inde
 
 Tensor index_select(const Tensor& self, int dim, const Tensor& index) {
   detail::common_device("index_select", {{"self", self}, {"index", index}});
-  const int axis = detail::wrap_dim("index_select", dim, self.dim());
+  const int axis = detail::wrap_dim("index_select", dim, self);
   check_index_dtype("index_select", index);
   if (index.dim() > 1) {
     throw ShapeError(
@@ -96,7 +100,7 @@ Tensor index_select(const Tensor& self, int dim, const Tensor& index) {
 
 Tensor gather(const Tensor& self, int dim, const Tensor& index) {
   detail::common_device("gather", {{"self", self}, {"index", index}});
-  const int axis = detail::wrap_dim("gather", dim, self.dim());
+  const int axis = detail::wrap_dim("gather", dim, self);
   check_index_dtype("gather", index);
   const Tensor source = at_least_1d(self);
   const Tensor positions = at_least_1d(index);
@@ -120,7 +124,7 @@ Tensor scatter(const Tensor& self, int dim, const Tensor& index, const Operand& 
   return result;
 }
 
-Tensor& Tensor::scatter_(int dim, const Tensor& index, const Operand& source) {
+Tensor& Tensor::scatter_(int dim, const Tensor& index, const Operand& source) const {
   detail::check_defined("scatter", "self", *this);
   detail::check_defined("scatter", "index", index);
   if (source.is_tensor()) {
@@ -130,12 +134,12 @@ Tensor& Tensor::scatter_(int dim, const Tensor& index, const Operand& source) {
     const Tensor value = full(Shape{}, source.number(), {.dtype = dtype(), .device = device()});
     scatter_into("scatter", *this, dim, index, value.expand(index.sizes()), false);
   }
-  return *this;
+  return handle();
 }
 
-Tensor& Tensor::scatter_add_(int dim, const Tensor& index, const Tensor& source) {
+Tensor& Tensor::scatter_add_(int dim, const Tensor& index, const Tensor& source) const {
   scatter_into("scatter_add", *this, dim, index, source, true);
-  return *this;
+  return handle();
 }
 
 }  // namespace gantry

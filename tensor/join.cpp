@@ -34,30 +34,33 @@ Shape joined_shape(std::string_view op, const std::vector<Tensor>& tensors, int 
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& tensor = tensors[i];
     if (tensor.dim() == 0) {
-      throw ShapeError(fmt::format(
-          "{}: zero-dimensional tensor (at position {}) cannot be concatenated", op, i));
+      throw ShapeError(
+          fmt::format("{}: zero-dimensional tensor (at position {}) cannot be concatenated", op, i),
+          tensor.device().str());
     }
     if (is_skipped(tensor)) continue;
     if (first == nullptr) {
       first = &tensor;
       shape = tensor.sizes();
-      at = detail::wrap_dim(op, dim, tensor.dim());
+      at = detail::wrap_dim(op, dim, tensor);
       continue;
     }
     if (tensor.dim() != first->dim()) {
       throw ShapeError(fmt::format("{}: Tensors must have same number of dimensions: got {} and {}",
-                                   op, first->dim(), tensor.dim()));
+                                   op, first->dim(), tensor.dim()),
+                       tensor.device().str());
     }
     for (int d = 0; d < tensor.dim(); ++d) {
       if (d == at || tensor.sizes()[d] == shape[d]) continue;
       throw ShapeError(
           fmt::format("{}: Sizes of tensors must match except in dimension {}. Expected size {} "
                       "but got size {} for tensor number {} in the list.",
-                      op, at, shape[d], tensor.sizes()[d], i));
+                      op, at, shape[d], tensor.sizes()[d], i),
+          tensor.device().str());
     }
     shape[at] += tensor.sizes()[at];
   }
-  if (first == nullptr) at = detail::wrap_dim(op, dim, 1);
+  if (first == nullptr) at = detail::wrap_dim(op, dim, tensors[0]);
   return shape;
 }
 
@@ -85,14 +88,16 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim) {
   check_list("stack", tensors);
   detail::common_device("stack", tensors);
   const Shape& shape = tensors[0].sizes();
-  const int at = detail::wrap_dim("stack", dim, shape.size() + 1);
+  const int at = detail::wrap_dim("stack", dim, shape.size() + 1, tensors[0].device());
   std::vector<Tensor> pieces;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].sizes() != shape) {
-      throw ShapeError(fmt::format(
-          "stack: stack expects each tensor to be equal size, but got {} at entry 0 and {} at "
-          "entry {}",
-          shape.str(), tensors[i].sizes().str(), i));
+      throw ShapeError(
+          fmt::format(
+              "stack: stack expects each tensor to be equal size, but got {} at entry 0 and {} at "
+              "entry {}",
+              shape.str(), tensors[i].sizes().str(), i),
+          tensors[i].device().str());
     }
     pieces.push_back(tensors[i].unsqueeze(at));
   }
@@ -123,7 +128,8 @@ std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors) {
   Shape shape;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     detail::check_defined("broadcast_tensors", fmt::format("tensors[{}]", i), tensors[i]);
-    shape = detail::common_shape("broadcast_tensors", {&shape, &tensors[i].sizes()});
+    shape = detail::common_shape("broadcast_tensors", {&shape, &tensors[i].sizes()},
+                                 tensors[i].device());
   }
   std::vector<Tensor> views;
   for (const Tensor& tensor : tensors) views.push_back(tensor.expand(shape));

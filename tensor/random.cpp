@@ -174,7 +174,7 @@ Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
   return randint(low, high, other.sizes(), like(other, options), generator);
 }
 
-Tensor& Tensor::normal_(double mean, double std, GeneratorRef generator) {
+Tensor& Tensor::normal_(double mean, double std, GeneratorRef generator) const {
   check_floating("normal_", dtype());
   if (!(std >= 0)) {
     throw InvalidArgument(fmt::format("normal_: normal expects std >= 0.0, but found std {}", std),
@@ -183,10 +183,10 @@ Tensor& Tensor::normal_(double mean, double std, GeneratorRef generator) {
   detail::check_writable("normal_", *this);
   Generator& source = generator_for("normal_", device(), generator);
   kernels::normal(detail::target_of(*this), ref(), draw_from(source), mean, std);
-  return *this;
+  return handle();
 }
 
-Tensor& Tensor::uniform_(double low, double high, GeneratorRef generator) {
+Tensor& Tensor::uniform_(double low, double high, GeneratorRef generator) const {
   check_floating("uniform_", dtype());
   if (!(low <= high)) {
     throw InvalidArgument(
@@ -198,28 +198,28 @@ Tensor& Tensor::uniform_(double low, double high, GeneratorRef generator) {
   detail::check_writable("uniform_", *this);
   Generator& source = generator_for("uniform_", device(), generator);
   kernels::uniform(detail::target_of(*this), ref(), draw_from(source), low, high);
-  return *this;
+  return handle();
 }
 
-Tensor& Tensor::random_(std::int64_t low, std::int64_t high, GeneratorRef generator) {
+Tensor& Tensor::random_(std::int64_t low, std::int64_t high, GeneratorRef generator) const {
   check_bounds("random_", dtype(), low, high);
   detail::check_writable("random_", *this);
   Generator& source = generator_for("random_", device(), generator);
   kernels::randint(detail::target_of(*this), ref(), draw_from(source), low, high);
-  return *this;
+  return handle();
 }
 
-Tensor& Tensor::random_(GeneratorRef generator) {
+Tensor& Tensor::random_(GeneratorRef generator) const {
   const std::int64_t highest = exact_integers(dtype()).high;
   detail::check_writable("random_", *this);
   Generator& source = generator_for("random_", device(), generator);
   // The kernel takes the bounds modulo 2^64, so one past the largest i64 is fine.
   const auto past = static_cast<std::int64_t>(static_cast<std::uint64_t>(highest) + 1);
   kernels::randint(detail::target_of(*this), ref(), draw_from(source), 0, past);
-  return *this;
+  return handle();
 }
 
-Tensor& Tensor::bernoulli_(double probability, GeneratorRef generator) {
+Tensor& Tensor::bernoulli_(double probability, GeneratorRef generator) const {
   if (!(probability >= 0 && probability <= 1)) {
     throw InvalidArgument(
         fmt::format("bernoulli_: bernoulli_ expects p to be in [0, 1], but got p={}", probability),
@@ -230,7 +230,7 @@ Tensor& Tensor::bernoulli_(double probability, GeneratorRef generator) {
   const Tensor p = full({}, probability, {.dtype = DType::f64, .device = device()});
   kernels::bernoulli(detail::target_of(*this), ref(), detail::broadcast_ref(p, sizes()),
                      draw_from(source));
-  return *this;
+  return handle();
 }
 
 }  // namespace gantry

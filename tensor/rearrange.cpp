@@ -16,7 +16,7 @@ namespace gantry {
 
 Tensor Tensor::flip(const Axes& axes) const {
   detail::check_defined("flip", "self", *this);
-  const Dims dims = axes.all() ? Dims{} : detail::wrap_dims("flip", axes, dim());
+  const Dims dims = axes.all() ? Dims{} : detail::wrap_dims("flip", axes, *this);
   Tensor result = empty(sizes(), options());
   if (numel() == 0) return result;
   TensorRef source = ref();
@@ -68,7 +68,7 @@ Tensor Tensor::roll(const Axes& shifts, const Axes& axes) const {
                      device().str());
   }
   Dims dims;
-  for (const std::int64_t d : axes.dims()) dims.push_back(detail::wrap_dim("roll", d, dim()));
+  for (const std::int64_t d : axes.dims()) dims.push_back(detail::wrap_dim("roll", d, *this));
   if (dim() == 0) return clone();
   Tensor result = *this;
   for (int i = 0; i < dims.size(); ++i) {
@@ -127,7 +127,7 @@ Tensor repeat_interleave(const Tensor& self, std::int64_t repeats, std::optional
         self.device().str());
   }
   const Tensor source = dim && self.dim() > 0 ? self : self.reshape({self.numel()});
-  const int at = detail::wrap_dim("repeat_interleave", dim.value_or(0), source.dim());
+  const int at = detail::wrap_dim("repeat_interleave", dim.value_or(0), source);
   Shape target = source.sizes();
   if (__builtin_mul_overflow(target[at], repeats, &target[at])) {
     throw ShapeError("repeat_interleave: expected a shape of less than 2^63 elements",

@@ -29,7 +29,7 @@ struct ReducedDims {
 
 ReducedDims reduced_dims(std::string_view op, const Tensor& self, const Axes& axes) {
   ReducedDims result;
-  result.dims = detail::wrap_dims(op, axes, self.dim());
+  result.dims = detail::wrap_dims(op, axes, self);
   if (self.dim() == 0) return result;
   for (int d = 0; d < self.dim(); ++d) {
     const bool is_reduced =
@@ -76,17 +76,18 @@ void check_floating(std::string_view op, const Tensor& self) {
   }
 }
 
-[[noreturn]] void refuse_empty(std::string_view op) {
-  throw ShapeError(fmt::format(
-      "{}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction "
-      "dim with the 'dim' argument.",
-      op));
+[[noreturn]] void refuse_empty(std::string_view op, Device device) {
+  throw ShapeError(
+      fmt::format("{}(): Expected reduction dim to be specified for input.numel() == 0. Specify "
+                  "the reduction dim with the 'dim' argument.",
+                  op),
+      device.str());
 }
 
 // For reductions without a result for no elements.
 void check_not_empty(std::string_view op, const Tensor& self, const Axes& axes, const Dims& dims) {
   if (self.numel() != 0) return;
-  if (axes.all()) refuse_empty(op);
+  if (axes.all()) refuse_empty(op, self.device());
   for (const std::int64_t d : dims) {
     if (self.size(static_cast<int>(d)) == 0) {
       throw ShapeError(fmt::format("{}(): Expected reduction dim {} to have non-zero size.", op, d),
@@ -107,7 +108,7 @@ Tensor extremum(std::string_view name, Reduction op, const Tensor& self, const A
 ValuesAndIndices run_arg(std::string_view name, bool largest, const Tensor& self, int dim,
                          bool keepdim, bool wants_values) {
   detail::check_defined(name, "self", self);
-  const int axis = detail::wrap_dim(name, dim, self.dim());
+  const int axis = detail::wrap_dim(name, dim, self);
   const Tensor source = self.dim() == 0 ? self.view({1}) : self;
   check_not_empty(name, source, axis, Dims{axis});
   Shape sizes = source.sizes();
@@ -135,7 +136,7 @@ Tensor run_arg_index(std::string_view name, bool largest, const Tensor& self,
                      std::optional<int> dim, bool keepdim) {
   detail::check_defined(name, "self", self);
   if (dim) return run_arg(name, largest, self, *dim, keepdim, false).indices;
-  if (self.numel() == 0) refuse_empty(name);
+  if (self.numel() == 0) refuse_empty(name, self.device());
   const Tensor index = run_arg(name, largest, self.reshape({-1}), 0, false, false).indices;
   return keepdim ? index.view(Dims::filled(self.dim(), 1)) : index;
 }
@@ -143,7 +144,7 @@ Tensor run_arg_index(std::string_view name, bool largest, const Tensor& self,
 Tensor run_cumulate(std::string_view name, bool product, const Tensor& self, int dim,
                     std::optional<DType> dtype) {
   detail::check_defined(name, "self", self);
-  const int axis = detail::wrap_dim(name, dim, self.dim());
+  const int axis = detail::wrap_dim(name, dim, self);
   const DType wanted = dtype.value_or(summed(self.dtype()));
   const Tensor converted = dtype ? self.to(*dtype) : self;
   const Tensor source = self.dim() == 0 ? converted.view({1}) : converted;
@@ -156,7 +157,7 @@ Tensor run_cumulate(std::string_view name, bool product, const Tensor& self, int
 Tensor run_softmax(std::string_view name, bool logarithm, const Tensor& self, int dim,
                    std::optional<DType> dtype) {
   detail::check_defined(name, "self", self);
-  const int axis = detail::wrap_dim(name, dim, self.dim());
+  const int axis = detail::wrap_dim(name, dim, self);
   const Tensor converted = dtype ? self.to(*dtype) : self;
   check_floating(name, converted);
   const Tensor source = self.dim() == 0 ? converted.view({1}) : converted;

@@ -19,7 +19,7 @@ int sliceable_dim(std::string_view op, const Tensor& self, int dim) {
     throw IndexError(fmt::format("{}: cannot be applied to a 0-dim tensor", op),
                      self.device().str());
   }
-  return detail::wrap_dim(op, dim, self.dim());
+  return detail::wrap_dim(op, dim, self);
 }
 
 }  // namespace

@@ -66,40 +66,47 @@ std::int64_t checked_extent(std::string_view op, const Shape& sizes, const Dims&
 }
 
 void check_layout(std::string_view op, const Shape& sizes, const Dims& strides, std::int64_t offset,
-                  DType dtype, std::size_t storage_bytes) {
+                  DType dtype, std::size_t storage_bytes, std::optional<Device> device) {
+  const auto where = [&] { return device ? device->str() : std::string(); };
   if (sizes.size() != strides.size()) {
     throw ShapeError(fmt::format("{}: mismatch in length of strides and shape, but got {} and {}",
-                                 op, strides.str(), sizes.str()));
+                                 op, strides.str(), sizes.str()),
+                     where());
   }
   for (const std::int64_t size : sizes) {
     if (size >= 0) continue;
     throw ShapeError(fmt::format("{}: Trying to create tensor with negative dimension {}: {}", op,
-                                 size, sizes.str()));
+                                 size, sizes.str()),
+                     where());
   }
   for (const std::int64_t stride : strides) {
     if (stride >= 0) continue;
     throw ShapeError(
         fmt::format("{}: Negative strides are not supported at the moment, got strides: {}", op,
-                    strides.str()));
+                    strides.str()),
+        where());
   }
   const std::int64_t extent = checked_extent(op, sizes, strides, dtype);
   const auto capacity = static_cast<std::int64_t>(storage_bytes / element_size(dtype));
   if (offset >= 0 && (extent == 0 || (offset <= capacity && extent <= capacity - offset))) return;
-  throw ShapeError(fmt::format(
-      "{}: sizes {}, strides {}, storage offset {} and itemsize {} are out of bounds for storage "
-      "of size {}",
-      op, sizes.str(), strides.str(), offset, element_size(dtype), storage_bytes));
+  throw ShapeError(
+      fmt::format("{}: sizes {}, strides {}, storage offset {} and itemsize {} are out of bounds "
+                  "for storage "
+                  "of size {}",
+                  op, sizes.str(), strides.str(), offset, element_size(dtype), storage_bytes),
+      where());
 }
 
-Shape infer_sizes(std::string_view op, const Shape& sizes, std::int64_t numel) {
+Shape infer_sizes(std::string_view op, const Shape& sizes, std::int64_t numel, Device device) {
   Shape known = sizes;
   int unknown = -1;
   for (int d = 0; d < sizes.size(); ++d) {
     if (sizes[d] >= 0) continue;
     if (sizes[d] != -1) {
-      throw ShapeError(fmt::format("{}: invalid shape dimension {}", op, sizes[d]));
+      throw ShapeError(fmt::format("{}: invalid shape dimension {}", op, sizes[d]), device.str());
     }
-    if (unknown >= 0) throw ShapeError(fmt::format("{}: only one dimension can be inferred", op));
+    if (unknown >= 0)
+      throw ShapeError(fmt::format("{}: only one dimension can be inferred", op), device.str());
     unknown = d;
     known[d] = 1;
   }
@@ -109,13 +116,15 @@ Shape infer_sizes(std::string_view op, const Shape& sizes, std::int64_t numel) {
     return known;
   }
   if (unknown >= 0 && product == 0 && numel == 0) {
-    throw ShapeError(fmt::format(
-        "{}: cannot reshape tensor of 0 elements into shape {} because the unspecified dimension "
-        "size -1 can be any value and is ambiguous",
-        op, sizes.str()));
+    throw ShapeError(
+        fmt::format("{}: cannot reshape tensor of 0 elements into shape {} because the unspecified "
+                    "dimension size -1 can be any value and is ambiguous",
+                    op, sizes.str()),
+        device.str());
   }
   throw ShapeError(
-      fmt::format("{}: shape '{}' is invalid for input of size {}", op, sizes.str(), numel));
+      fmt::format("{}: shape '{}' is invalid for input of size {}", op, sizes.str(), numel),
+      device.str());
 }
 
 std::optional<Dims> view_strides(const Shape& sizes, const Dims& strides, const Shape& new_sizes) {

@@ -7,6 +7,7 @@
 
 #include <gantry/core/dims.hpp>
 #include <gantry/core/dtype.hpp>
+#include <gantry/device/device.hpp>
 
 // Pure arithmetic on shapes and strides, without tensors.
 namespace gantry::detail {
@@ -23,13 +24,14 @@ namespace gantry::detail {
                                           const Dims& strides, DType dtype);
 
 // Throws ShapeError unless the layout is well-formed, without negative sizes or strides, and lies
-// inside a storage of `storage_bytes`.
+// inside a storage of `storage_bytes`, on `device`.
 void check_layout(std::string_view op, const Shape& sizes, const Dims& strides, std::int64_t offset,
-                  DType dtype, std::size_t storage_bytes);
+                  DType dtype, std::size_t storage_bytes, std::optional<Device> device = {});
 
-// `sizes` with a -1 replaced so that the product is `numel`. Throws ShapeError "view: shape '[2,
-// 3]' is invalid for input of size 5".
-[[nodiscard]] Shape infer_sizes(std::string_view op, const Shape& sizes, std::int64_t numel);
+// `sizes` with a -1 replaced so that the product is `numel`, of a tensor on `device`. Throws
+// ShapeError "view: shape '[2, 3]' is invalid for input of size 5".
+[[nodiscard]] Shape infer_sizes(std::string_view op, const Shape& sizes, std::int64_t numel,
+                                Device device);
 
 // Strides that show the elements of a layout in another shape of as many elements; none if only a
 // copy can.

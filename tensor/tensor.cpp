@@ -21,7 +21,8 @@ Tensor Tensor::restride(const Shape& sizes, const Dims& strides, std::int64_t of
 
 Tensor Tensor::from_storage(const Storage& storage, const Shape& sizes, const Dims& strides,
                             std::int64_t offset, DType dtype) {
-  detail::check_layout("from_storage", sizes, strides, offset, dtype, storage.bytes());
+  detail::check_layout("from_storage", sizes, strides, offset, dtype, storage.bytes(),
+                       storage.device());
   return Tensor(std::make_shared<Impl>(storage, sizes, strides, offset, sizes.product(), dtype,
                                        detail::is_contiguous(sizes, strides)));
 }
@@ -55,7 +56,7 @@ int checked_dim(const Tensor& tensor, std::string_view op, int dim) {
         fmt::format("{}: Dimension specified as {} but tensor has no dimensions", op, dim),
         tensor.device().str());
   }
-  return detail::wrap_dim(op, dim, tensor.dim());
+  return detail::wrap_dim(op, dim, tensor);
 }
 
 }  // namespace
@@ -107,13 +108,13 @@ Tensor Tensor::as_strided(const Shape& sizes, const Dims& strides,
                           std::optional<std::int64_t> offset) const {
   detail::check_defined("as_strided", "self", *this);
   const std::int64_t start = offset.value_or(storage_offset());
-  detail::check_layout("as_strided", sizes, strides, start, dtype(), storage().bytes());
+  detail::check_layout("as_strided", sizes, strides, start, dtype(), storage().bytes(), device());
   return restride(sizes, strides, start);
 }
 
 Tensor Tensor::view(const Shape& sizes) const {
   detail::check_defined("view", "self", *this);
-  const Shape target = detail::infer_sizes("view", sizes, numel());
+  const Shape target = detail::infer_sizes("view", sizes, numel(), device());
   const auto layout = detail::view_strides(this->sizes(), strides(), target);
   if (!layout) {
     throw ShapeError(
@@ -126,7 +127,7 @@ Tensor Tensor::view(const Shape& sizes) const {
 
 Tensor Tensor::reshape(const Shape& sizes) const {
   detail::check_defined("reshape", "self", *this);
-  const Shape target = detail::infer_sizes("reshape", sizes, numel());
+  const Shape target = detail::infer_sizes("reshape", sizes, numel(), device());
   const auto layout = detail::view_strides(this->sizes(), strides(), target);
   if (layout) return restride(target, *layout, storage_offset());
   return clone().view(target);

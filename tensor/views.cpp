@@ -15,8 +15,8 @@ namespace gantry {
 
 Tensor Tensor::transpose(int dim0, int dim1) const {
   detail::check_defined("transpose", "self", *this);
-  const int first = detail::wrap_dim("transpose", dim0, dim());
-  const int second = detail::wrap_dim("transpose", dim1, dim());
+  const int first = detail::wrap_dim("transpose", dim0, *this);
+  const int second = detail::wrap_dim("transpose", dim1, *this);
   Shape new_sizes = sizes();
   Dims new_strides = strides();
   std::swap(new_sizes[first], new_sizes[second]);
@@ -48,7 +48,7 @@ Tensor Tensor::permute(const Dims& dims) const {
   Dims new_strides = strides();
   unsigned seen = 0;
   for (int d = 0; d < dims.size(); ++d) {
-    const int from = detail::wrap_dim("permute", dims[d], dim());
+    const int from = detail::wrap_dim("permute", dims[d], *this);
     if ((seen & (1u << from)) != 0) {
       throw ShapeError(
           fmt::format("permute: duplicate dims are not allowed, but got {}", dims.str()),
@@ -72,8 +72,8 @@ Tensor Tensor::movedim(const Axes& source, const Axes& destination) const {
         device().str());
   }
   if (source.all()) return alias();
-  const Dims from = detail::wrap_dims("movedim", source, dim());
-  const Dims to = detail::wrap_dims("movedim", destination, dim());
+  const Dims from = detail::wrap_dims("movedim", source, *this);
+  const Dims to = detail::wrap_dims("movedim", destination, *this);
   if (dim() == 0) return alias();
   Dims order = Dims::filled(dim(), -1);
   for (int i = 0; i < from.size(); ++i) order[static_cast<int>(to[i])] = from[i];
@@ -88,7 +88,7 @@ Tensor Tensor::movedim(const Axes& source, const Axes& destination) const {
 
 Tensor Tensor::squeeze(const Axes& dims) const {
   detail::check_defined("squeeze", "self", *this);
-  const Dims chosen = detail::wrap_dims("squeeze", dims, dim());
+  const Dims chosen = detail::wrap_dims("squeeze", dims, *this);
   Shape new_sizes;
   Dims new_strides;
   for (int d = 0; d < dim(); ++d) {
@@ -102,7 +102,7 @@ Tensor Tensor::squeeze(const Axes& dims) const {
 
 Tensor Tensor::unsqueeze(int dim) const {
   detail::check_defined("unsqueeze", "self", *this);
-  const int at = detail::wrap_dim("unsqueeze", dim, this->dim() + 1);
+  const int at = detail::wrap_dim("unsqueeze", dim, this->dim() + 1, device());
   Shape new_sizes = sizes();
   Dims new_strides = strides();
   const std::int64_t stride = at < this->dim() ? sizes()[at] * strides()[at] : 1;
@@ -113,8 +113,8 @@ Tensor Tensor::unsqueeze(int dim) const {
 
 Tensor Tensor::flatten(int start_dim, int end_dim) const {
   detail::check_defined("flatten", "self", *this);
-  const int first = detail::wrap_dim("flatten", start_dim, dim());
-  const int last = detail::wrap_dim("flatten", end_dim, dim());
+  const int first = detail::wrap_dim("flatten", start_dim, *this);
+  const int last = detail::wrap_dim("flatten", end_dim, *this);
   if (first > last) {
     throw ShapeError(fmt::format("flatten: start_dim cannot come after end_dim, but got {} and {}",
                                  start_dim, end_dim),
@@ -134,11 +134,11 @@ Tensor Tensor::flatten(int start_dim, int end_dim) const {
 
 Tensor Tensor::unflatten(int dim, const Shape& sizes) const {
   detail::check_defined("unflatten", "self", *this);
-  const int at = detail::wrap_dim("unflatten", dim, this->dim());
+  const int at = detail::wrap_dim("unflatten", dim, *this);
   if (sizes.empty() || this->dim() == 0) {
     throw ShapeError("unflatten: expected a dim to cut up and at least one size", device().str());
   }
-  const Shape pieces = detail::infer_sizes("unflatten", sizes, this->sizes()[at]);
+  const Shape pieces = detail::infer_sizes("unflatten", sizes, this->sizes()[at], device());
   Shape new_sizes = this->sizes();
   Dims new_strides = strides();
   new_sizes.erase(at);
@@ -171,8 +171,8 @@ Tensor Tensor::expand_as(const Tensor& other) const {
 
 Tensor Tensor::diagonal(std::int64_t offset, int dim1, int dim2) const {
   detail::check_defined("diagonal", "self", *this);
-  const int row = detail::wrap_dim("diagonal", dim1, dim());
-  const int column = detail::wrap_dim("diagonal", dim2, dim());
+  const int row = detail::wrap_dim("diagonal", dim1, *this);
+  const int column = detail::wrap_dim("diagonal", dim2, *this);
   if (row == column) {
     throw ShapeError(
         fmt::format("diagonal: diagonal dimensions cannot be identical {}, {}", dim1, dim2),
@@ -198,7 +198,7 @@ Tensor Tensor::diagonal(std::int64_t offset, int dim1, int dim2) const {
 
 Tensor Tensor::unfold(int dim, std::int64_t size, std::int64_t step) const {
   detail::check_defined("unfold", "self", *this);
-  const int at = detail::wrap_dim("unfold", dim, this->dim());
+  const int at = detail::wrap_dim("unfold", dim, *this);
   const std::int64_t length = this->dim() == 0 ? 1 : sizes()[at];
   if (size < 0)
     throw ShapeError(fmt::format("unfold: size is {} but must be >= 0", size), device().str());

@@ -75,7 +75,8 @@ std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& d
   return result;
 }
 
-void broadcast(const Tensor& tensor, std::span<Tensor> out, CastOptions options) {
+template <class T>
+void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T>> out, CastOptions options) {
   require_defined("broadcast", tensor, "argument 'tensor'");
   require_device_tensors("broadcast", out, "output");
   require_writable("broadcast", out);
@@ -101,5 +102,7 @@ void broadcast(const Tensor& tensor, std::span<Tensor> out, CastOptions options)
   }
   fill_from(tensor, std::move(receivers), nullptr);
 }
+
+template void broadcast<Tensor>(const Tensor&, std::span<Tensor>, CastOptions);
 
 }  // namespace gantry::comm

@@ -40,11 +40,18 @@ void require_device_tensors(std::string_view op, std::span<const Tensor> tensors
     if (!tensors[i].defined()) {
       require_defined(op, tensors[i], fmt::format("{} tensor at index {}", what, i));
     }
-    if (!tensors[i].is_cuda()) {
-      throw InvalidArgument(fmt::format(
-          "{}: Expected all {} tensors to be CUDA tensors, but tensor at index {} has device {}",
-          op, what, i, tensors[i].device().str()));
-    }
+    if (tensors[i].is_cuda()) continue;
+    const std::string device = tensors[i].device().str();
+    // PyTorch words the two differently.
+    throw InvalidArgument(
+        what == "output"
+            ? fmt::format("{}: Expected all output tensors to be CUDA tensors, but output tensor "
+                          "at index {} has device '{}'",
+                          op, i, device)
+            : fmt::format("{}: Expected all {} tensors to be CUDA tensors, but tensor at index {} "
+                          "has device {}",
+                          op, what, i, device),
+        device);
   }
 }
 
@@ -66,13 +73,15 @@ void require_alike(std::string_view op, std::span<const Tensor> tensors, std::st
   }
 }
 
-void require_distinct_devices(std::string_view op, std::span<const Tensor> tensors) {
+void require_separate(std::string_view op, std::span<const Tensor> tensors) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
-      if (tensors[i].device() != tensors[j].device()) continue;
+      if (detail::overlap_of(tensors[i], tensors[j]) == detail::Overlap::none) continue;
       throw InvalidArgument(
-          fmt::format("{}: expected one tensor per device, but tensors {} and {} are both on {}",
-                      op, j, i, tensors[i].device().str()));
+          fmt::format("{}: expected tensors that share no memory, but tensors {} and {}, both on "
+                      "{}, do",
+                      op, j, i, tensors[i].device().str()),
+          tensors[i].device().str());
     }
   }
 }

@@ -24,8 +24,8 @@ void require_equal_shapes(std::string_view op, std::span<const Tensor> tensors,
 // Throws: ShapeError, DTypeError if a tensor differs from tensors[0].
 void require_alike(std::string_view op, std::span<const Tensor> tensors, std::string_view what);
 
-// Throws: InvalidArgument if two tensors live on one device.
-void require_distinct_devices(std::string_view op, std::span<const Tensor> tensors);
+// Throws: InvalidArgument if two tensors have elements in one place.
+void require_separate(std::string_view op, std::span<const Tensor> tensors);
 
 // Throws: InvalidArgument if elements of an output share a place, or an output shares memory with
 // an input.

@@ -367,7 +367,9 @@ std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>&
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       std::vector<Tensor> across;
       for (const std::vector<Tensor>& list : inputs) across.push_back(list[i]);
-      result.push_back(reduce_add(across, target, {.allow_cast = options.allow_cast}));
+      const Tensor sum = reduce_add(across, target, {.allow_cast = options.allow_cast});
+      // The sum of one tensor is that tensor; here every result is new.
+      result.push_back(sum.is_view_of(across.front()) ? sum.clone() : sum);
     }
     return result;
   }

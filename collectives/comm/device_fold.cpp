@@ -160,7 +160,8 @@ void fold_into_all(std::span<const Tensor> tensors, const Folding& how) {
     return;
   }
   const std::vector<Stream> streams = current_streams(tensors);
-  const bool shared = tensors.size() > 2 && first.nbytes() >= comm_tuning().shared_bytes;
+  const std::vector<Device> sharers = distinct(devices);
+  const bool shared = sharers.size() > 2 && first.nbytes() >= comm_tuning().shared_bytes;
   try {
     if (!shared) {
       order_behind(streams.front(), std::span(streams).subspan(1));
@@ -170,9 +171,9 @@ void fold_into_all(std::span<const Tensor> tensors, const Folding& how) {
     }
     // Nobody but its owner touches part i, so that reading and writing it in place is safe.
     order_all(streams);
-    const auto count = static_cast<int>(tensors.size());
+    const auto count = static_cast<int>(sharers.size());
     for (int i = 0; i < count; ++i) {
-      fold_part(devices[static_cast<std::size_t>(i)], tensors, tensors,
+      fold_part(sharers[static_cast<std::size_t>(i)], tensors, tensors,
                 partition(first.numel(), count, i), how);
     }
     order_all(streams);

@@ -15,8 +15,8 @@ namespace gantry {
 // overwritten on their own streams at once. `out` may be one of the inputs.
 void fold_onto(const Tensor& out, std::span<const Tensor> inputs, const Folding& how);
 
-// Every tensor (contiguous, one per device) becomes the fold of all, in place. Ordered as
-// fold_onto.
+// Every tensor (contiguous, on any devices, apart from each other) becomes the fold of all, in
+// place. Ordered as fold_onto.
 void fold_into_all(std::span<const Tensor> tensors, const Folding& how);
 
 // Several folds of equally many inputs and one dtype, which share their order with streams.

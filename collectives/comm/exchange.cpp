@@ -15,24 +15,24 @@ namespace gantry::comm {
 
 namespace {
 
-// Checks one output per input, each beside its input and of its dtype.
+// Checks one output per input, each beside its input and of its dtype; not the outputs' shapes.
 void require_pairs(std::string_view op, std::span<const Tensor> outputs,
                    std::span<const Tensor> inputs) {
   require_device_tensors(op, inputs, "input");
   require_device_tensors(op, outputs, "output");
   require_alike(op, inputs, "input");
-  require_alike(op, outputs, "output");
   require_writable(op, outputs);
   require_apart(op, outputs, inputs);
   if (outputs.size() != inputs.size()) {
     throw InvalidArgument(fmt::format("{}: expected one output per input ({}), but got {}", op,
                                       inputs.size(), outputs.size()));
   }
-  if (outputs.front().dtype() != inputs.front().dtype()) {
-    throw DTypeError(fmt::format("{}: expected outputs of dtype {}, but got {}", op,
-                                 name(inputs.front().dtype()), name(outputs.front().dtype())));
-  }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (outputs[i].dtype() != inputs[i].dtype()) {
+      throw DTypeError(fmt::format("{}: expected outputs of dtype {}, but output {} has {}", op,
+                                   name(inputs[i].dtype()), i, name(outputs[i].dtype())),
+                       outputs[i].device().str());
+    }
     if (outputs[i].device() == inputs[i].device()) continue;
     throw DeviceMismatchError(
         fmt::format("{}: expected output {} on its input's device {}, but got {}", op, i,
@@ -41,16 +41,24 @@ void require_pairs(std::string_view op, std::span<const Tensor> outputs,
   }
 }
 
-// `large` must have `factor` times the rows of `small`.
-void require_rows(std::string_view op, const Tensor& large, const Tensor& small, std::size_t factor,
-                  std::string_view what) {
-  Shape expected = small.sizes();
-  if (small.dim() > 0) expected[0] *= static_cast<std::int64_t>(factor);
-  if (small.dim() == 0 || large.sizes() != expected) {
-    throw ShapeError(fmt::format("{}: expected {} of shape {}, but got {}", op, what,
-                                 small.dim() == 0 ? std::string("with rows") : expected.str(),
-                                 large.sizes().str()));
+// Throws ShapeError unless every output has this shape, which the inputs' follows.
+void require_outputs(std::string_view op, std::span<const Tensor> outputs, const Shape& expected) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].sizes() == expected) continue;
+    throw ShapeError(fmt::format("{}: expected outputs of shape {}, but output {} has {}", op,
+                                 expected.str(), i, outputs[i].sizes().str()),
+                     outputs[i].device().str());
   }
+}
+
+// Throws ShapeError unless the inputs have rows, a number of them that `parts` divides.
+void require_rows(std::string_view op, const Tensor& input, std::int64_t parts) {
+  if (input.dim() > 0 && input.size(0) % parts == 0) return;
+  const std::string expected =
+      parts == 1 ? "rows" : fmt::format("rows that divide into {} blocks", parts);
+  throw ShapeError(
+      fmt::format("{}: expected {}, but got inputs of shape {}", op, expected, input.sizes().str()),
+      input.device().str());
 }
 
 // True if every device may copy between any input and any output, bytes as they are.
@@ -105,7 +113,7 @@ void all_reduce(std::span<Tensor> tensors, ReduceOp op) {
   require_device_tensors("all_reduce", tensors, "input");
   require_alike("all_reduce", tensors, "input");
   require_writable("all_reduce", tensors);
-  require_distinct_devices("all_reduce", tensors);
+  require_separate("all_reduce", tensors);
   const DType dtype = tensors.front().dtype();
   const Folding how = folding(op, dtype, static_cast<int>(tensors.size()), "all_reduce");
   const std::vector<Tensor> dense = dense_copies(tensors);
@@ -123,8 +131,11 @@ void all_reduce(std::span<Tensor> tensors, ReduceOp op) {
 
 void all_gather(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
   require_pairs("all_gather", outputs, inputs);
-  require_rows("all_gather", outputs.front(), inputs.front(), inputs.size(), "outputs");
+  require_rows("all_gather", inputs.front(), 1);
   const std::int64_t rows = inputs.front().size(0);
+  Shape joined = inputs.front().sizes();
+  joined[0] *= static_cast<std::int64_t>(inputs.size());
+  require_outputs("all_gather", outputs, joined);
   if (inputs.front().numel() == 0) return;
   if (are_plain(outputs, inputs) && outputs.size() <= kernels::kMaxFanCopies) {
     std::vector<std::ptrdiff_t> shifts;
@@ -152,7 +163,11 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
 
 void reduce_scatter(std::span<Tensor> outputs, std::span<const Tensor> inputs, ReduceOp op) {
   require_pairs("reduce_scatter", outputs, inputs);
-  require_rows("reduce_scatter", inputs.front(), outputs.front(), inputs.size(), "inputs");
+  const auto parts = static_cast<std::int64_t>(inputs.size());
+  require_rows("reduce_scatter", inputs.front(), parts);
+  Shape share = inputs.front().sizes();
+  share[0] /= parts;
+  require_outputs("reduce_scatter", outputs, share);
   const Folding how =
       folding(op, inputs.front().dtype(), static_cast<int>(inputs.size()), "reduce_scatter");
   if (outputs.front().numel() == 0) return;
@@ -184,15 +199,8 @@ void reduce_scatter(std::span<Tensor> outputs, std::span<const Tensor> inputs, R
 void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
   require_pairs("all_to_all", outputs, inputs);
   const auto count = static_cast<std::int64_t>(inputs.size());
-  if (inputs.front().sizes() != outputs.front().sizes()) {
-    throw ShapeError(fmt::format("all_to_all: expected outputs of the inputs' shape {}, but got {}",
-                                 inputs.front().sizes().str(), outputs.front().sizes().str()));
-  }
-  if (inputs.front().dim() == 0 || inputs.front().size(0) % count != 0) {
-    throw ShapeError(
-        fmt::format("all_to_all: expected rows that divide into {} blocks, but got shape {}", count,
-                    inputs.front().sizes().str()));
-  }
+  require_rows("all_to_all", inputs.front(), count);
+  require_outputs("all_to_all", outputs, inputs.front().sizes());
   const std::int64_t rows = inputs.front().size(0) / count;
   if (inputs.front().numel() == 0) return;
   if (are_plain(outputs, inputs)) {

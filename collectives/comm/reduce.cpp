@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include <gantry/collectives/comm.hpp>
@@ -46,17 +48,37 @@ Tensor sum_onto(const std::vector<Tensor>& tensors, Device destination) {
   return out;
 }
 
+void check_inputs(const std::vector<Tensor>& tensors, CastOptions options) {
+  if (tensors.empty()) {
+    throw InvalidArgument("reduce_add: Expected at least one input tensor, but got none");
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    require_defined("reduce_add", tensor, fmt::format("input tensor at index {}", i));
+    const std::string device = tensor.device().str();
+    if (!tensor.is_cuda()) {
+      throw InvalidArgument(
+          fmt::format("reduce_add expects all inputs to be on GPUs, but input {} is on {}", i,
+                      device),
+          device);
+    }
+    if (tensor.sizes() != tensors.front().sizes()) {
+      throw ShapeError(fmt::format("reduce_add: input {} has invalid size: got {}, but expected {}",
+                                   i, tensor.sizes().str_x(), tensors.front().sizes().str_x()),
+                       device);
+    }
+  }
+  if (!options.allow_cast) require_alike("reduce_add", tensors, "input");
+}
+
 }  // namespace
 
 Tensor reduce_add(const std::vector<Tensor>& tensors, std::optional<Device> destination,
                   CastOptions options) {
-  require_device_tensors("reduce_add", tensors, "input");
-  if (options.allow_cast) {
-    require_equal_shapes("reduce_add", tensors, "input");
-  } else {
-    require_alike("reduce_add", tensors, "input");
-  }
-  return sum_onto(tensors, destination.value_or(Device::cuda()).resolved());
+  check_inputs(tensors, options);
+  const Device target = destination.value_or(Device::cuda()).resolved();
+  if (tensors.size() == 1 && tensors.front().device() == target) return tensors.front();
+  return sum_onto(tensors, target);
 }
 
 }  // namespace gantry::comm

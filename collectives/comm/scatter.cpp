@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include <gantry/collectives/comm.hpp>
@@ -21,16 +22,12 @@ std::vector<std::int64_t> extents(std::int64_t size, std::size_t devices,
   if (!options.chunk_sizes.empty()) return options.chunk_sizes;
   const auto count = static_cast<std::int64_t>(devices);
   std::vector<std::int64_t> result;
+  const std::int64_t each = (size + count - 1) / count;
   for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t left = std::max<std::int64_t>(size - each * i, 0);
     // torch.chunk makes fewer pieces of a short dimension, but all of one without extent.
-    if (options.torch_chunking && size > 0) {
-      const std::int64_t each = (size + count - 1) / count;
-      const std::int64_t left = size - each * i;
-      if (left <= 0) break;
-      result.push_back(std::min(each, left));
-    } else {
-      result.push_back(size / count + (i < size % count ? 1 : 0));
-    }
+    if (left == 0 && size > 0 && options.torch_chunking) break;
+    result.push_back(std::min(each, left));
   }
   return result;
 }
@@ -119,7 +116,9 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
   return result;
 }
 
-void scatter(const Tensor& tensor, std::span<Tensor> out, int dim, CastOptions options) {
+template <class T>
+void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int dim,
+             CastOptions options) {
   require_defined("scatter", tensor, "argument 'tensor'");
   if (out.empty()) {
     throw InvalidArgument("scatter: Expected at least one output tensor to scatter to");
@@ -166,8 +165,13 @@ void scatter(const Tensor& tensor, std::span<Tensor> out, int dim, CastOptions o
   if (!plain.empty()) send_pieces(Stream::current(tensor.device()), plain, nullptr);
 }
 
-void scatter(const Tensor& tensor, std::span<Tensor> out, const PieceOptions& options) {
-  scatter(tensor, out, options.dim, {.allow_cast = options.allow_cast});
+template <class T>
+void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
+             const PieceOptions& options) {
+  scatter<T>(tensor, out, options.dim, {.allow_cast = options.allow_cast});
 }
+
+template void scatter<Tensor>(const Tensor&, std::span<Tensor>, int, CastOptions);
+template void scatter<Tensor>(const Tensor&, std::span<Tensor>, const PieceOptions&);
 
 }  // namespace gantry::comm

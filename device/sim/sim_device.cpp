@@ -9,25 +9,9 @@
 
 #include "device/fault_source.hpp"
 #include "device/fault_text.hpp"
+#include "device/sim/sim_identity.hpp"
 
 namespace gantry {
-
-namespace {
-
-std::string uuid_of(int physical) {
-  return fmt::format("GPU-51a051a0-0000-4000-8000-{:012x}", physical);
-}
-
-std::string pci_bus_id_of(int physical) { return fmt::format("0000:{:02x}:00.0", 0x10 + physical); }
-
-}  // namespace
-
-std::vector<DeviceIdentity> sim_device_identities(int count) {
-  std::vector<DeviceIdentity> identities;
-  for (int i = 0; i < count; ++i) identities.push_back({uuid_of(i), pci_bus_id_of(i)});
-  return identities;
-}
-
 namespace sim {
 
 PeerTable::PeerTable() {
@@ -53,8 +37,8 @@ SimDevice::SimDevice(int index, int physical, std::size_t capacity)
 DeviceProperties SimDevice::properties() const {
   DeviceProperties result;
   result.name = "Simulated GPU";
-  result.uuid = uuid_of(physical_);
-  result.pci_bus_id = pci_bus_id_of(physical_);
+  result.uuid = sim_uuid(physical_);
+  result.pci_bus_id = sim_pci_bus_id(physical_);
   result.major = 9;
   result.minor = 0;
   result.total_memory = capacity_;

@@ -11,15 +11,10 @@
 #include <vector>
 
 #include <gantry/device/driver.hpp>
-#include <gantry/device/visible_devices.hpp>
 
 #include "device/sim/sim_stream.hpp"
 
 namespace gantry {
-
-/// What CUDA_VISIBLE_DEVICES can name on a machine of `count` simulated devices.
-[[nodiscard]] std::vector<DeviceIdentity> sim_device_identities(int count);
-
 namespace sim {
 
 inline constexpr int kMaxDevices = 64;

@@ -57,7 +57,7 @@ class CheckTest(unittest.TestCase):
         self.assert_fails("layering", {"include/gantry/core/up.hpp": "#include <gantry/device/device.hpp>\n"},
                           "core must not know device")
         self.assert_fails("layering", {"launcher/a.cpp": "#include <gantry/device/device.hpp>\n"},
-                          "the launcher uses core, device/topology and device/visible_devices only")
+                          "the launcher uses core, device/topology, device/visible_devices and device/sim/sim_identity only")
 
     def test_file_size(self):
         self.assert_passes("file_size", {"memory/long.cpp": "\n" * 500})

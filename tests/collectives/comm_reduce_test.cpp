@@ -245,6 +245,31 @@ TEST_F(CommReduceTest, ExchangesAreOrderedWithEveryStream) {
   }
 }
 
+TEST_F(CommReduceTest, AllReduceTakesSeveralTensorsOfOneDeviceInListOrder) {
+  for (const CommTuning& tuning : all_tunings()) {
+    const TuningScope scope(tuning);
+    for (const std::int64_t length : {1, 257, 3000}) {
+      const Tensor halves = empty({2, length}, {.device = "cuda:0"});
+      std::vector<Tensor> tensors{halves[0]};
+      for (const Device device : devices()) {
+        tensors.push_back(empty({length}, {.device = device}));
+        // Strided, and beside another one's memory.
+        tensors.push_back(empty({length, 2}, {.device = device}).select(1, 1));
+      }
+      tensors.push_back(halves[1]);
+      std::vector<std::vector<double>> host;
+      for (std::size_t r = 0; r < tensors.size(); ++r) {
+        const Tensor values = made(length, f32, r, true);
+        host.push_back(values.to_vector<double>());
+        tensors[r].copy_(values);
+      }
+      comm::all_reduce(tensors);
+      const std::vector<double> expected = testing::fold_sum(host, f32);
+      for (const Tensor& tensor : tensors) expect_equal(tensor, expected);
+    }
+  }
+}
+
 TEST_F(CommReduceTest, AllowCastConvertsToTheFirstDType) {
   const std::vector<Tensor> inputs{ramp({70}, Device::cuda(0), 0, f64),
                                    ramp({70}, devices().back(), 1, i32)};
@@ -258,7 +283,7 @@ TEST_F(CommReduceTest, AllowCastConvertsToTheFirstDType) {
         (void)comm::reduce_add({inputs[0], inputs[0].narrow(0, 0, 3)}, Device::cuda(0),
                                {.allow_cast = true});
       },
-      "has invalid shape [3], but expected [70]");
+      "has invalid size: got 3, but expected 70");
 }
 
 TEST_F(CommReduceTest, AHubNeedsTwoWaitsForEachOtherStream) {

@@ -120,8 +120,6 @@ TEST_F(CommTest, ReduceAddGoesToAnyDestination) {
   Stream::current(Device::cuda(0)).synchronize();
   EXPECT_TRUE(host.is_pinned());
   EXPECT_EQ(values(host), expected);
-  const Tensor alone = comm::reduce_add({inputs[0]}, Device::cuda(0));
-  EXPECT_NE(alone.data(), inputs[0].data());
 }
 
 TEST_F(CommTest, LargeReduceAddHasTheBitsOfTheSmallOne) {
@@ -323,12 +321,19 @@ TEST_F(CommTest, BadInputIsAClearErrorAndChangesNothing) {
       [&] {
         (void)comm::reduce_add({a, host});
       },
-      "tensor at index 1 has device cpu");
+      "reduce_add expects all inputs to be on GPUs, but input 1 is on cpu");
   expect_throws<ShapeError>(
       [&] {
         (void)comm::reduce_add({a, a.t()});
       },
-      "input tensor at index 1 has invalid shape [3, 2], but expected [2, 3]");
+      "input 1 has invalid size: got 3x2, but expected 2x3");
+  std::vector<Tensor> on_host{a, host.clone()};
+  expect_throws<InvalidArgument>([&] { comm::broadcast(a, on_host); },
+                                 "broadcast: Expected all output tensors to be CUDA tensors, but "
+                                 "output tensor at index 1 has device 'cpu'");
+  expect_throws<InvalidArgument>([&] { comm::scatter(a, on_host); },
+                                 "scatter: Expected all output tensors to be CUDA tensors, but "
+                                 "output tensor at index 1 has device 'cpu'");
   expect_throws<DTypeError>(
       [&] {
         (void)comm::reduce_add({a, a.to(f64)});
@@ -376,7 +381,8 @@ TEST_F(CommTest, BadInputIsAClearErrorAndChangesNothing) {
                             "Expected out tensor to have shape [2, 3], but got [9]");
   std::vector<Tensor> twice{a, a};
   expect_throws<InvalidArgument>([&] { comm::all_reduce(twice); },
-                                 "tensors 0 and 1 are both on cuda:0");
+                                 "all_reduce: expected tensors that share no memory, but tensors 0 "
+                                 "and 1, both on cuda:0, do");
   std::vector<Tensor> one{a};
   expect_throws<DTypeError>([&] { comm::all_reduce(one, ReduceOp::bxor); },
                             "expected an integer dtype or bool for bxor, but got f32");
@@ -387,6 +393,60 @@ TEST_F(CommTest, BadInputIsAClearErrorAndChangesNothing) {
   expect_throws<InvalidArgument>([&] { comm::all_to_all(one, one); }, "share no memory");
   EXPECT_EQ(values(a), values(host));
   EXPECT_EQ(values(out), std::vector<double>(9, 0.0));
+}
+
+TEST_F(CommTest, ErrorsBlameTheTensorThatDiffersFromTheInputs) {
+  std::vector<Tensor> inputs{ramp({2, 3}, Device::cuda(0), 0), ramp({2, 3}, Device::cuda(0), 1)};
+  const auto outputs = [](Shape first, Shape second) {
+    return std::vector<Tensor>{zeros(first, {.device = "cuda:0"}),
+                               zeros(second, {.device = "cuda:0"})};
+  };
+  std::vector<Tensor> wrong = outputs({5, 3}, {4, 3});
+  expect_throws<ShapeError>(
+      [&] { comm::all_gather(wrong, inputs); },
+      "all_gather: expected outputs of shape [4, 3], but output 0 has [5, 3]");
+  wrong = outputs({1, 3}, {2, 3});
+  expect_throws<ShapeError>(
+      [&] { comm::reduce_scatter(wrong, inputs); },
+      "reduce_scatter: expected outputs of shape [1, 3], but output 1 has [2, 3]");
+  wrong = outputs({3, 2}, {2, 3});
+  expect_throws<ShapeError>(
+      [&] { comm::all_to_all(wrong, inputs); },
+      "all_to_all: expected outputs of shape [2, 3], but output 0 has [3, 2]");
+  inputs = outputs({3, 2}, {3, 2});
+  expect_throws<ShapeError>([&] { comm::reduce_scatter(wrong, inputs); },
+                            "reduce_scatter: expected rows that divide into 2 blocks, but got "
+                            "inputs of shape [3, 2]");
+  inputs = outputs({}, {});
+  expect_throws<ShapeError>([&] { comm::all_gather(wrong, inputs); },
+                            "all_gather: expected rows, but got inputs of shape []");
+  wrong[1] = wrong[1].to(f64);
+  expect_throws<DTypeError>([&] { comm::all_to_all(wrong, inputs); },
+                            "all_to_all: expected outputs of dtype f32, but output 1 has f64");
+}
+
+TEST_F(CommTest, ScatterCutsAsChunkDoes) {
+  const std::vector<Device> devices(4, Device::cuda(0));
+  for (const std::int64_t size : {0, 1, 4, 5, 9, 10, 13}) {
+    const Tensor source = ramp({size}, Device::cuda(0), 0);
+    const std::vector<Tensor> chunks = source.chunk(4);
+    const std::vector<Tensor> pieces = comm::scatter(source, devices);
+    ASSERT_EQ(pieces.size(), devices.size());
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      EXPECT_EQ(pieces[i].size(0), i < chunks.size() ? chunks[i].size(0) : 0) << size << ": " << i;
+    }
+    EXPECT_EQ(comm::scatter(source, devices, {.torch_chunking = true}).size(), chunks.size());
+  }
+}
+
+TEST_F(CommTest, ASumOfOneTensorIsThatTensorWhereItIs) {
+  const Tensor one = ramp({5}, Device::cuda(0), 0);
+  const Tensor sum = comm::reduce_add({one}, Device::cuda(0));
+  EXPECT_EQ(sum.data(), one.data());
+  const Tensor host = comm::reduce_add({one}, Device::cpu());
+  synchronize(Device::cuda(0));
+  EXPECT_EQ(values(host), values(one));
+  EXPECT_FALSE(comm::reduce_add_coalesced({{one}}, Device::cuda(0))[0].is_view_of(one));
 }
 
 TEST_F(CommTest, ScatterRejectsAStreamOfAnotherDevice) {

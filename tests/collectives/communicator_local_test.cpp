@@ -219,9 +219,9 @@ TEST_F(CommunicatorLocalTest, BadInputIsRefusedBeforeAnythingHappens) {
                             "rows");
   Tensor scalar = ones({}, {.device = Device::cuda(0)});
   expect_throws<ShapeError>([&] { (void)group[0].all_gather(tensor, scalar); },
-                            "all_gather: expected 'input' of at least one dimension, but got []");
+                            "all_gather: expected 'output' of shape [2], but got [4]");
   expect_throws<ShapeError>([&] { (void)group[0].gather(tensor, scalar); },
-                            "gather: expected 'input' of at least one dimension, but got []");
+                            "gather: expected 'output' of shape [2], but got [4]");
   expect_throws<ShapeError>(
       [&] { (void)group[0].reduce_scatter(scalar, tensor); },
       "reduce_scatter: expected 'output' of at least one dimension, but got []");
@@ -242,6 +242,56 @@ TEST_F(CommunicatorLocalTest, RowCountsWhoseSumNoNumberHoldsAreRefused) {
   const std::vector<std::int64_t> rows{INT64_MAX, INT64_MAX, 6};
   expect_throws<ShapeError>([&] { (void)group[0].all_to_all(output, input, rows, rows); },
                             "expected a tensor of 18446744073709551620 rows");
+}
+
+TEST_F(CommunicatorLocalTest, GathersStackWhereTheOutputHasOneDimensionMore) {
+  GANTRY_REQUIRE_DEVICES(2);
+  std::vector<Communicator> group = Communicator::local(devices(2));
+  std::vector<Tensor> stacked;
+  std::vector<Tensor> numbers;
+  std::vector<Tensor> gathered;
+  for (Communicator& mine : group) {
+    const Device device = mine.device();
+    stacked.push_back(empty({2, 1, 3}, {.device = device}));
+    numbers.push_back(empty({2}, {.device = device}));
+    gathered.push_back(empty({2, 3}, {.device = device}));
+    const Tensor row = full({1, 3}, mine.rank() + 1, {.dtype = f32, .device = device});
+    mine.all_gather(stacked.back(), row);
+    mine.all_gather(numbers.back(), full({}, mine.rank() + 5, {.dtype = f32, .device = device}));
+    mine.gather(gathered.back(), row[0], 1);
+  }
+  for (const Tensor& output : stacked) {
+    EXPECT_EQ(output.to_vector<int>(), (std::vector<int>{1, 1, 1, 2, 2, 2}));
+  }
+  for (const Tensor& output : numbers) EXPECT_EQ(output.to_vector<int>(), (std::vector<int>{5, 6}));
+  EXPECT_EQ(gathered[1].to_vector<int>(), (std::vector<int>{1, 1, 1, 2, 2, 2}));
+  Communicator alone = Communicator::local(devices(1)).front();
+  Tensor single = zeros({1, 3}, {.device = alone.device()});
+  alone.all_gather(single, ones({3}, {.device = alone.device()})).synchronize();
+  EXPECT_EQ(single.to_vector<int>(), (std::vector<int>{1, 1, 1}));
+}
+
+TEST_F(CommunicatorLocalTest, OptionsMayFollowTheTensor) {
+  GANTRY_REQUIRE_DEVICES(2);
+  std::vector<Communicator> group = Communicator::local(devices(2));
+  std::vector<std::vector<Tensor>> results;
+  for (Communicator& mine : group) {
+    std::vector<Tensor> all;
+    for (int i = 0; i < 7; ++i) all.push_back(ones({2}, {.device = mine.device()}));
+    const Tensor input = ones({4}, {.device = mine.device()});
+    mine.all_reduce(all[0], {.scale = 2});
+    mine.all_reduce(all[1], {});
+    mine.all_reduce(all[2], ReduceOp::max);
+    mine.reduce(all[3], 0, {.scale = 3});
+    mine.reduce(all[4], 0, {});
+    mine.all_reduce_coalesced({&all[5], 1}, {.scale = 4});
+    mine.reduce_scatter(all[6], input, {.scale = 5});
+    results.push_back(std::move(all));
+  }
+  const int expected[] = {4, 2, 1, 6, 2, 8, 10};
+  for (std::size_t i = 0; i < 7; ++i) {
+    EXPECT_EQ(results[0][i].to_vector<int>(), (std::vector<int>(2, expected[i]))) << i;
+  }
 }
 
 TEST_F(CommunicatorLocalTest, EveryMemberOfAnUndefinedOneThrowsAndNamesItself) {

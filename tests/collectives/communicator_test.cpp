@@ -86,6 +86,17 @@ TEST_F(CommunicatorTest, EveryOperationUnderMpirun) {
   EXPECT_EQ(count_of(outcome.out, "ok by openmpi"), ranks()) << outcome.describe();
 }
 
+TEST_F(CommunicatorTest, AWrapperUnderMpirunMayExportTorchrunsNames) {
+  GANTRY_REQUIRE_DEVICES(2);
+  if (std::string(MPIRUN_PROGRAM).empty()) GTEST_SKIP() << "needs mpirun, but there is none";
+  const Outcome outcome =
+      run_command({.argv = {MPIRUN_PROGRAM, "--oversubscribe", "-n", "2", "sh", "-c",
+                            "RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE exec " +
+                                kActor + " bad-input"}});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_EQ(count_of(outcome.out, "in step"), 2) << outcome.out;
+}
+
 TEST_F(CommunicatorTest, EveryOperationWithTorchrunStyleVariables) {
   GANTRY_REQUIRE_DEVICES(2);
   const std::string address = "unix:@gantry-test-" + std::to_string(getpid());

@@ -170,6 +170,35 @@ INSTANTIATE_TEST_SUITE_P(
              {1, 4, 1, 2, -1, -1},
              "123.1",
              ""},
+        Case{"OpenMpiOverTorchNames",
+             kOpenMpi + Environment{{"RANK", "1"}, {"WORLD_SIZE", "2"}},
+             "openmpi",
+             {1, 2, 1, 2, 0, 1},
+             "123.1",
+             "unix:@gantry-" + kUser + "-123.1"},
+        // A wrapper under mpirun says where to meet, but not who is on which node.
+        Case{"OpenMpiTwoNodesMeetWhereTorchNamesSay",
+             kOpenMpi + Environment{{"OMPI_COMM_WORLD_SIZE", "4"},
+                                    {"RANK", "1"},
+                                    {"WORLD_SIZE", "4"},
+                                    {"MASTER_ADDR", "10.0.0.1"},
+                                    {"MASTER_PORT", "29500"}},
+             "openmpi",
+             {1, 4, 1, 2, -1, -1},
+             "123.1",
+             "tcp:10.0.0.1:29500"},
+        Case{"HydraMeetsWhereTorchNamesSay",
+             kHydra + Environment{{"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_PORT", "29500"}},
+             "pmi",
+             {2, 3, 2, 3, 0, 1},
+             "torchrun-29500",
+             "unix:@gantry-" + kUser + "-torchrun-29500"},
+        Case{"SlurmOverTorchNames",
+             kSlurm + Environment{{"RANK", "2"}, {"WORLD_SIZE", "4"}},
+             "slurm",
+             {2, 4, 2, 4, 0, 1},
+             "77.3",
+             "unix:@gantry-" + kUser + "-slurm-77.3"},
         Case{"OpenMpiInsideASlurmJob",
              kOpenMpi + kSlurm,
              "openmpi",
@@ -261,9 +290,9 @@ TEST(ProcessIdentityErrorTest, ContradictionsNameBothSources) {
             "process identity: expected glaunch and openmpi to agree, but got GANTRY_WORLD_SIZE=8 "
             "and OMPI_COMM_WORLD_SIZE=2; unset the variables of the launcher that did not start "
             "this process");
-  EXPECT_THAT(error_text(kTorchrun + kHydra), HasSubstr("WORLD_SIZE=4 and PMI_SIZE=3"));
+  EXPECT_THAT(error_text(kTorchrun + kHydra), HasSubstr("PMI_SIZE=3 and WORLD_SIZE=4"));
   EXPECT_THAT(error_text(kTorchrun + Environment{{"RANK", "1"}} + kSlurm),
-              HasSubstr("RANK=1 and SLURM_PROCID=2"));
+              HasSubstr("SLURM_PROCID=2 and RANK=1"));
 }
 
 TEST(ProcessIdentityErrorTest, ReadsTheProcessEnvironmentByDefault) {

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,7 @@
 #include <gantry/device/device.hpp>
 #include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
+#include <gantry/device/peer.hpp>
 #include <gantry/device/properties.hpp>
 
 namespace {
@@ -20,18 +22,6 @@ using gantry::Device;
 void say(const std::string& line) {
   std::printf("%s\n", line.c_str());
   std::fflush(stdout);
-}
-
-const char* text(gantry::Platform platform) {
-  switch (platform) {
-    case gantry::Platform::none:
-      return "none";
-    case gantry::Platform::cuda:
-      return "cuda";
-    case gantry::Platform::simulated:
-      return "simulated";
-  }
-  return "?";
 }
 
 // Runs `call` and says which exception it threw, if any.
@@ -53,7 +43,9 @@ void report(const std::string& name, Call call) {
 
 void describe() {
   report("describe", [] {
-    say(std::string("platform ") + text(gantry::platform()));
+    std::ostringstream line;
+    line << "platform " << gantry::platform();
+    say(line.str());
     say("count " + std::to_string(gantry::device_count()));
     say(std::string("initialized ") + (gantry::is_initialized() ? "yes" : "no"));
     for (int i = 0; i < gantry::device_count(); ++i) {
@@ -73,6 +65,13 @@ void use_all() {
   report("resolved", [] { (void)Device::cuda(0).resolved(); });
   report("guard", [] { const gantry::DeviceGuard guard(Device::cuda(0)); });
   report("properties", [] { (void)gantry::device_properties(Device::cuda(0)); });
+}
+
+// Calls that use no device, but look for them.
+void count_all() {
+  report("device_count", [] { (void)gantry::device_count(); });
+  report("is_available", [] { (void)gantry::is_available(); });
+  report("peer_matrix", [] { (void)gantry::peer_matrix(); });
 }
 
 // Runs `child` in a forked process and says how that ended.
@@ -98,16 +97,20 @@ int main(int argc, char** argv) {
   } else if (command == "use") {
     use_all();
   } else if (command == "fork-before") {
-    in_fork(use_all);
-    use_all();
+    const auto all = [] {
+      use_all();
+      count_all();
+    };
+    in_fork(all);
+    all();
   } else if (command == "fork-after-count") {
     say("count " + std::to_string(gantry::device_count()));
     in_fork(use_all);
   } else if (command == "fork-after-init") {
     gantry::set_device(Device::cuda(0));
     in_fork([] {
-      say("count " + std::to_string(gantry::device_count()));
       use_all();
+      count_all();
     });
     say(std::string("parent in_bad_fork ") + (gantry::in_bad_fork() ? "yes" : "no"));
     report("parent", [] { gantry::synchronize(Device::cuda(0)); });

@@ -1,5 +1,6 @@
 #include <set>
 
+#include "device/sim/sim_identity.hpp"
 #include "tests/device/sim_machine.hpp"
 
 namespace gantry::testing {

@@ -99,7 +99,7 @@ TEST(VisibleDevicesTest, AnswersAsTheDriverDidOnTwoGpus) {
   for (const Row& row : rows) {
     if (!row.is_set) continue;  // unset: nothing to parse, all devices are visible
     const VisibleDevices result = parse_visible_devices(row.value, all);
-    const bool invalid = result.invalid || !is_valid_device_order(row.order);
+    const bool invalid = result.invalid() || !is_valid_device_order(row.order);
     EXPECT_EQ(invalid, row.status == 101) << row.text;
     std::vector<std::string> buses;
     if (!invalid) {
@@ -109,7 +109,7 @@ TEST(VisibleDevicesTest, AnswersAsTheDriverDidOnTwoGpus) {
     }
     EXPECT_EQ(buses, row.buses) << row.text;
     if (row.status == 101) {
-      EXPECT_TRUE(result.invalid ? result.visible.empty() : !row.order.empty()) << row.text;
+      EXPECT_TRUE(result.invalid() ? result.visible.empty() : !row.order.empty()) << row.text;
     }
   }
 }
@@ -144,7 +144,7 @@ TEST(VisibleDevicesTest, ReasonsTellWhatIsWrong) {
 
 TEST(VisibleDevicesTest, NamingADeviceTwiceHidesAll) {
   const VisibleDevices result = parse_visible_devices("1,0,1", two_devices());
-  EXPECT_TRUE(result.invalid);
+  EXPECT_TRUE(result.invalid());
   EXPECT_THAT(result.visible, IsEmpty());
   ASSERT_EQ(result.dropped.size(), 1u);
   EXPECT_EQ(result.dropped[0].token, "1");
@@ -152,7 +152,7 @@ TEST(VisibleDevicesTest, NamingADeviceTwiceHidesAll) {
 
 TEST(VisibleDevicesTest, RepetitionAfterTheEndIsHarmless) {
   const VisibleDevices result = parse_visible_devices("0,x,0", two_devices());
-  EXPECT_FALSE(result.invalid);
+  EXPECT_FALSE(result.invalid());
   EXPECT_THAT(result.visible, ElementsAre(0));
 }
 
@@ -170,7 +170,7 @@ TEST(VisibleDevicesTest, WithoutDevicesNothingIsVisible) {
   for (const char* value : {"", "0", "GPU-a", "0,0"}) {
     const VisibleDevices result = parse_visible_devices(value, {});
     EXPECT_THAT(result.visible, IsEmpty()) << value;
-    EXPECT_FALSE(result.invalid) << value;
+    EXPECT_FALSE(result.invalid()) << value;
   }
 }
 

@@ -84,6 +84,37 @@ TEST_F(LaunchEnvironmentTest, VisibleDevicesChooseAndOrderTheGpus) {
   EXPECT_EQ(plan["world_size"], 1);
 }
 
+TEST_F(LaunchEnvironmentTest, VisibleDevicesChooseAndOrderTheSimulatedDevices) {
+  Command command = act({}, {"write-environment", directory_});
+  command.environment["CUDA_VISIBLE_DEVICES"] = "2,0";
+  const Outcome outcome = run_command(command);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+  auto got = environment_of(0);
+  EXPECT_EQ(got["GANTRY_WORLD_SIZE"], "2");
+  EXPECT_EQ(got["GANTRY_DEVICE"], "0");
+  EXPECT_EQ(got["GANTRY_DEVICE_UUID"], "GPU-51a051a0-0000-4000-8000-000000000002");
+  EXPECT_EQ(got["GANTRY_DEVICE_BUSID"], "0000:12:00.0");
+  EXPECT_EQ(got["CUDA_VISIBLE_DEVICES"], "2,0");
+  command = launch({"--dry-run", "--json", "app"});
+  command.environment["CUDA_VISIBLE_DEVICES"] = got["GANTRY_DEVICE_UUID"];
+  const auto plan = nlohmann::json::parse(run_command(command).out);
+  EXPECT_EQ(plan["devices"], "simulated");
+  EXPECT_EQ(plan["world_size"], 1);
+}
+
+TEST_F(LaunchEnvironmentTest, ASimulatedDeviceThatIsNotThereIsAnError) {
+  Command command = launch({"true"});
+  command.environment["CUDA_VISIBLE_DEVICES"] = "0,9";
+  const Outcome outcome = run_command(command);
+  EXPECT_EQ(outcome.exit_code, 125);
+  EXPECT_THAT(outcome.err, HasSubstr("glaunch: CUDA_VISIBLE_DEVICES=0,9: '9' shows no device ("));
+  command.environment["CUDA_VISIBLE_DEVICES"] = "0,0";
+  EXPECT_THAT(run_command(command).err, HasSubstr("a device is named twice"));
+  command.environment["CUDA_VISIBLE_DEVICES"] = "";
+  EXPECT_THAT(run_command(command).err,
+              HasSubstr("no device is visible (CUDA_VISIBLE_DEVICES is '')"));
+}
+
 TEST_F(LaunchEnvironmentTest, ADeviceThatIsNotThereIsAnError) {
   Command command = on_gpus(launch({"true"}), kTwoGpus);
   command.environment["CUDA_VISIBLE_DEVICES"] = "0,7";

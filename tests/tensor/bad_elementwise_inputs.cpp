@@ -156,6 +156,10 @@ std::vector<BadInput> bad_elementwise_inputs() {
        [](Operands& o) { static_cast<void>(gantry::pow(o.a, o.vector)); }},
       {"pow", "InvalidArgument", "but got an undefined tensor",
        [](Operands& o) { static_cast<void>(gantry::pow(o.a, o.undefined)); }},
+      {"pow", "InvalidArgument", "pow: Integers to negative integer powers are not allowed.",
+       [](Operands& o) { static_cast<void>(gantry::pow(o.integers, -1)); }},
+      {"pow", "InvalidArgument", "pow: Integers to negative integer powers are not allowed.",
+       [](Operands& o) { static_cast<void>(o.integers.pow_(-2)); }},
       {"pow", "DeviceMismatchError",
        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
        "cuda:1!",

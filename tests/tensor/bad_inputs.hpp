@@ -48,6 +48,14 @@ struct BadInput {
   std::string text;  ///< part of its text
   std::function<void(Operands&)> call;
   int needs_devices = 0;  ///< run only with so many devices, and only on a device
+
+  bool without_tensors = false;  ///< nothing has a device yet
+
+  /// True if the error is about the shapes or types of tensors that exist, and so their device.
+  [[nodiscard]] bool names_device() const {
+    return !without_tensors && (kind == "ShapeError" || kind == "IndexError" ||
+                                kind == "DTypeError" || kind == "DeviceMismatchError");
+  }
 };
 
 inline std::ostream& operator<<(std::ostream& out, const BadInput& row) {

@@ -160,6 +160,12 @@ std::vector<BadInput> bad_view_inputs() {
       {"index", "InvalidArgument",
        "index: expected a defined tensor for argument 'self', but got an undefined tensor",
        [](Operands& o) { static_cast<void>(o.undefined.index({0})); }},
+      {"index_put_", "DeviceMismatchError",
+       "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
+       "cuda:1! (when checking argument value in index_put_)",
+       [](Operands& o) { static_cast<void>(o.a.index_put_({0}, o.scalar.to("cuda:1"))); }, 2},
+      {"index_put_", "DeviceMismatchError", "found at least two devices, cuda:0 and cpu!",
+       [](Operands& o) { static_cast<void>(o.a.index_put_({0}, ones({3}))); }, 1},
       {"index_put_", "IndexError",
        "index_put_: index 3 is out of bounds for dimension 1 with size 3",
        [](Operands& o) {
@@ -227,7 +233,7 @@ std::vector<BadInput> bad_view_inputs() {
       {"broadcast_shapes", "ShapeError",
        "broadcast_shapes: The size of tensor a (2) must match the size of tensor b (3) at "
        "non-singleton dimension 0",
-       [](Operands&) { static_cast<void>(broadcast_shapes({2}, {3})); }},
+       [](Operands&) { static_cast<void>(broadcast_shapes({2}, {3})); }, 0, true},
   };
 }
 

@@ -90,25 +90,25 @@ TEST(StrideAlgebraTest, ContiguousStridesAreRowMajor) {
 }
 
 TEST(StrideAlgebraTest, InfersOneSize) {
-  EXPECT_EQ(infer_sizes("view", {2, -1}, 6), (Shape{2, 3}));
-  EXPECT_EQ(infer_sizes("view", {-1}, 0), (Shape{0}));
-  EXPECT_EQ(infer_sizes("view", {}, 1), Shape{});
-  EXPECT_EQ(infer_sizes("view", {-1, 3}, 0), (Shape{0, 3}));
+  EXPECT_EQ(infer_sizes("view", {2, -1}, 6, Device::cpu()), (Shape{2, 3}));
+  EXPECT_EQ(infer_sizes("view", {-1}, 0, Device::cpu()), (Shape{0}));
+  EXPECT_EQ(infer_sizes("view", {}, 1, Device::cpu()), Shape{});
+  EXPECT_EQ(infer_sizes("view", {-1, 3}, 0, Device::cpu()), (Shape{0, 3}));
   EXPECT_THAT(
       [] {
-        static_cast<void>(infer_sizes("view", {2, -1}, 5));
+        static_cast<void>(infer_sizes("view", {2, -1}, 5, Device::cpu()));
       },
       ThrowsMessage<ShapeError>("view: shape '[2, -1]' is invalid for input of size 5"));
   EXPECT_THAT(
       [] {
-        static_cast<void>(infer_sizes("view", {-1, -1}, 4));
+        static_cast<void>(infer_sizes("view", {-1, -1}, 4, Device::cpu()));
       },
       ThrowsMessage<ShapeError>("view: only one dimension can be inferred"));
-  EXPECT_THAT([] { static_cast<void>(infer_sizes("view", {-2}, 4)); },
+  EXPECT_THAT([] { static_cast<void>(infer_sizes("view", {-2}, 4, Device::cpu())); },
               ThrowsMessage<ShapeError>("view: invalid shape dimension -2"));
   EXPECT_THAT(
       [] {
-        static_cast<void>(infer_sizes("view", {0, -1}, 0));
+        static_cast<void>(infer_sizes("view", {0, -1}, 0, Device::cpu()));
       },
       ThrowsMessage<ShapeError>(HasSubstr("can be any value and is ambiguous")));
 }

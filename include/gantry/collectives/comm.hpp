@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -49,7 +50,9 @@ struct CoalesceOptions {
                                             const std::vector<Device>& devices);
 
 /// Copies `tensor` into every tensor of `out`, all of its shape and dtype and on devices.
-void broadcast(const Tensor& tensor, std::span<Tensor> out, CastOptions options = {});
+template <class T = Tensor>  // a template, so that broadcast(tensor, {}) means devices
+void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
+               CastOptions options = {});
 
 /// Broadcasts a list of tensors, all on devices[0], joining tensors of one dtype into transfers of
 /// at most `buffer_bytes` (a larger tensor travels alone).
@@ -68,7 +71,7 @@ void broadcast(const Tensor& tensor, std::span<Tensor> out, CastOptions options 
 /// pinned and the copy does not block: synchronize the first input's stream before reading it.
 /// GANTRY_COLL_ALGO=nccl gives up the order, and knows no i16.
 /// With allow_cast, inputs are converted to the first one's dtype.
-/// Aliasing: always a new tensor.
+/// Aliasing: a single tensor that is on `destination` already is returned itself, else a new one.
 [[nodiscard]] Tensor reduce_add(const std::vector<Tensor>& tensors,
                                 std::optional<Device> destination = std::nullopt,
                                 CastOptions options = {});
@@ -103,18 +106,18 @@ class StreamList {
 
 /// How scatter cuts and where its copies run.
 struct ScatterOptions {
-  std::vector<std::int64_t> chunk_sizes = {};  ///< extent of each piece; empty: equal pieces
+  std::vector<std::int64_t> chunk_sizes = {};  ///< extent of each piece; empty: as chunk() cuts
   int dim = 0;                                 ///< dimension to cut; negative counts from the end
   /// Stream of devices[i] that is current there while piece i is copied; may be shorter than
   /// `devices`. The caller orders later use of the piece on other streams.
   StreamList streams = {};
-  bool torch_chunking = false;  ///< pieces of ceil(size/n), and none where nothing is left
+  bool torch_chunking = false;  ///< no piece, rather than an empty one, where nothing is left
 };
 
-/// Cuts `tensor` (CPU or device) along `dim` and sends piece i to devices[i]. Equal pieces differ
-/// by at most one; there are always devices.size() pieces (empty ones if need be) unless
-/// torch_chunking.
-/// Aliasing: a piece for the tensor's own device is a view.
+/// Cuts `tensor` (CPU or device) along `dim` and sends piece i to devices[i]. Pieces are of
+/// ceil(size / devices.size()) while that much is left, then one of the rest, then empty ones;
+/// there are always devices.size() of them unless torch_chunking. Aliasing: a piece for the
+/// tensor's own device is a view.
 [[nodiscard]] std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
                                           const ScatterOptions& options = {});
 
@@ -125,9 +128,13 @@ struct PieceOptions {
 };
 
 /// Cuts `tensor` along `dim` by the extents of `out` and copies each piece into its tensor.
-void scatter(const Tensor& tensor, std::span<Tensor> out, int dim = 0, CastOptions options = {});
+template <class T = Tensor>  // templates, so that scatter(tensor, {}) means devices
+void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int dim = 0,
+             CastOptions options = {});
 /// As above.
-void scatter(const Tensor& tensor, std::span<Tensor> out, const PieceOptions& options);
+template <class T = Tensor>
+void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
+             const PieceOptions& options);
 
 /// How gather joins and where to.
 struct GatherOptions {
@@ -147,8 +154,8 @@ void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim = 0, CastOp
 /// As above.
 void gather(const std::vector<Tensor>& tensors, Tensor& out, const PieceOptions& options);
 
-/// Reduces tensors of one shape and dtype, one per device, and leaves the result in every one.
-/// Throws: InvalidArgument also if a device occurs twice.
+/// Reduces tensors of one shape and dtype, in list order, and leaves the result in every one.
+/// Throws: InvalidArgument also for tensors that share memory.
 void all_reduce(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum);
 
 /// Writes all inputs, joined along dim 0 in list order, into every output: outputs[d] is on

@@ -55,7 +55,7 @@ struct CollectiveOptions {
 /// Thread safety: one thread at a time enters an operation; others wait.
 class Communicator {
  public:
-  /// The group of all processes of this job: glaunch, torchrun-style variables, mpirun, srun or a
+  /// The group of all processes of this job: glaunch, mpirun, srun, torchrun-style variables or a
   /// single process, detected in this order. Made at the first call, which every rank must make;
   /// sets the calling thread's current device to device().
   /// Throws: InvalidArgument for contradictory variables or a rank without a device;
@@ -84,22 +84,35 @@ class Communicator {
 
   /// Reduces `tensor` over all ranks, in place.
   Work all_reduce(Tensor& tensor, ReduceOp op = ReduceOp::sum, CollectiveOptions options = {});
+  Work all_reduce(Tensor& tensor, CollectiveOptions options) {
+    return all_reduce(tensor, ReduceOp::sum, options);
+  }
   /// Reduces several tensors in place as one transfer per dtype; bits equal those of all_reduce.
   Work all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum,
                             CollectiveOptions options = {});
+  Work all_reduce_coalesced(std::span<Tensor> tensors, CollectiveOptions options) {
+    return all_reduce_coalesced(tensors, ReduceOp::sum, options);
+  }
   /// Reduces `tensor` over all ranks into that of rank `root`; the others' stay as they are.
   Work reduce(Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum,
               CollectiveOptions options = {});
+  Work reduce(Tensor& tensor, int root, CollectiveOptions options) {
+    return reduce(tensor, root, ReduceOp::sum, options);
+  }
   /// Overwrites `tensor` with that of rank `root`.
   Work broadcast(Tensor& tensor, int root = 0, CollectiveOptions options = {});
   /// Writes every rank's `input` into `output`, joined along dim 0 in rank order. The input may be
   /// its place in the output.
-  /// Shapes: output has size() times the rows of input; inputs are equal on all ranks.
+  /// Shapes: output has size() times the rows of input, or is [size(), …] for an input […], also
+  /// of no dims; inputs are equal on all ranks.
   Work all_gather(Tensor& output, const Tensor& input, CollectiveOptions options = {});
   /// Reduces `input` and leaves rows rank·m … (rank+1)·m-1 of the result in `output`.
   /// Shapes: output has m rows, input size()·m.
   Work reduce_scatter(Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
                       CollectiveOptions options = {});
+  Work reduce_scatter(Tensor& output, const Tensor& input, CollectiveOptions options) {
+    return reduce_scatter(output, input, ReduceOp::sum, options);
+  }
   /// As all_gather, into `output` of rank `root` alone; elsewhere `output` is ignored and may be
   /// undefined.
   Work gather(Tensor& output, const Tensor& input, int root = 0, CollectiveOptions options = {});

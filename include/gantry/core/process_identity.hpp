@@ -13,7 +13,7 @@ struct ProcessIdentity {
   int local_size = 1;  ///< number of processes on this node
   int node_rank = 0;   ///< index of this node; -1 where the launcher does not tell
   int node_count = 1;  ///< number of nodes; -1 where the launcher does not tell
-  /// Who told: "glaunch", "torchrun", "openmpi", "pmi", "mvapich", "slurm" or "single".
+  /// Who told: "glaunch", "openmpi", "pmi", "mvapich", "slurm", "torchrun" or "single".
   std::string source = "single";
   /// Name that is unique to the job on its machines; empty where the launcher gives none.
   std::string job_id{};
@@ -32,12 +32,13 @@ using EnvironmentReader = std::function<const char*(const char*)>;
 
 /// Finds out who this process is.
 ///
-/// The first that is present wins: GANTRY_RANK and GANTRY_WORLD_SIZE; RANK and WORLD_SIZE;
-/// OMPI_COMM_WORLD_*; PMI_RANK and PMI_SIZE; MV2_COMM_WORLD_*; Slurm, if this is a real step of
-/// more than one task; else a single process. A GANTRY_RDZV that the user set wins over the address
-/// that would be derived. Without `environment` it reads the process's own.
-/// Throws: InvalidArgument that names the variable and its value if a number is malformed or out of
-/// range, if one of a pair is missing, or if two sources contradict each other.
+/// The first that is present wins: GANTRY_RANK and GANTRY_WORLD_SIZE; OMPI_COMM_WORLD_*; PMI_RANK
+/// and PMI_SIZE; MV2_COMM_WORLD_*; Slurm, if this is a real step of more than one task; RANK and
+/// WORLD_SIZE; else a single process. Where the winner's variables give no address to meet at,
+/// those of the others do. A GANTRY_RDZV that the user set wins over the address that would be
+/// derived. Without `environment` it reads the process's own. Throws: InvalidArgument that names
+/// the variable and its value if a number is malformed or out of range, if one of a pair is
+/// missing, or if two sources contradict each other.
 [[nodiscard]] ProcessIdentity detect_process_identity(const EnvironmentReader& environment = {});
 
 }  // namespace gantry

@@ -25,9 +25,10 @@ struct Device {
   constexpr Device() = default;
   constexpr Device(DeviceType device_type, int device_index)
       : type(device_type), index(device_index) {}
-  /// Parses "cpu", "cuda" (current device) or "cuda:N". Throws: InvalidArgument for any other text.
+  /// Parses "cpu", "cuda" (current device) or "cuda:N". Throws: InvalidArgument for any other text,
+  /// also for a null pointer.
   Device(std::string_view text);
-  Device(const char* text) : Device(std::string_view(text)) {}
+  Device(const char* text);
   Device(const std::string& text) : Device(std::string_view(text)) {}
   /// A bare number names no device, and 0 must not pass for a null string: write Device::cuda(0).
   template <std::integral T>
@@ -69,9 +70,14 @@ enum class Platform : std::uint8_t { none, cuda, simulated };
 /// The platform of this process: simulated if GANTRY_SIM_DEVICES is set, else CUDA if the driver
 /// shows a GPU, else none. Initialises no device.
 [[nodiscard]] Platform platform();
-/// Number of visible devices, 0 without a platform. Creates no context.
+/// "none", "cuda" or "simulated".
+[[nodiscard]] std::string_view name(Platform platform);
+/// Writes name().
+std::ostream& operator<<(std::ostream& out, Platform platform);
+/// Number of visible devices, 0 without a platform. Creates no context. Throws: ForkError where
+/// in_bad_fork().
 [[nodiscard]] int device_count();
-/// True if there is at least one device.
+/// True if there is at least one device. Throws: as device_count().
 [[nodiscard]] bool is_available();
 /// True once init() or any device operation initialised the platform in this process.
 [[nodiscard]] bool is_initialized();

@@ -19,11 +19,13 @@ struct DroppedToken {
   std::string reason;
 };
 
-/// Outcome of parsing CUDA_VISIBLE_DEVICES.
+/// Outcome of parsing CUDA_VISIBLE_DEVICES: `auto [visible, dropped] = …`.
 struct VisibleDevices {
   std::vector<int> visible;  ///< physical indices in the order of cuda:0, cuda:1, …
   std::vector<DroppedToken> dropped;
-  bool invalid = false;  ///< a device was named twice: the driver refuses to start
+
+  /// True if a device was named twice: the driver refuses to start. `dropped` holds that token.
+  [[nodiscard]] bool invalid() const;
 };
 
 /// Applies the CUDA driver's own rules to a value of CUDA_VISIBLE_DEVICES.

@@ -16,7 +16,8 @@
 
 /// Making tensors.
 ///
-/// `zeros({2}, f16)`, `arange(3, Device::cuda(1))`: a dtype or a device may stand for the options.
+/// `zeros({2}, f16)`, `arange(3, Device::cuda(1))`, `ones({2}, "cuda")`: a dtype or a device may
+/// stand for the options.
 ///
 /// DTypes: f32 unless the options or the values say otherwise.
 /// Device/stream: memory and values are made on the current stream of the device asked for (default
@@ -31,6 +32,18 @@ template <TensorOption T>
 [[nodiscard]] Tensor empty(const Shape& sizes, T option) {
   return empty(sizes, detail::only(option));
 }
+// More special than std::empty, which argument-dependent look-up finds for `empty(sizes)`.
+template <class A>
+[[nodiscard]] Tensor empty(const std::vector<std::int64_t, A>& sizes) {
+  return empty(Shape(sizes));
+}
+template <std::size_t N>
+[[nodiscard]] Tensor empty(const std::array<std::int64_t, N>& sizes) {
+  return empty(Shape(sizes));
+}
+template <class T, std::size_t N>
+requires std::same_as<std::remove_const_t<T>, std::int64_t>
+[[nodiscard]] Tensor empty(std::span<T, N> sizes) { return empty(Shape(sizes)); }
 /// Uninitialised elements in any layout without negative strides.
 [[nodiscard]] Tensor empty_strided(const Shape& sizes, const Dims& strides,
                                    const TensorOptions& options = {});
@@ -178,11 +191,26 @@ Tensor tensor_from_range(const Range& values, const Shape& sizes, const TensorOp
 }
 }  // namespace detail
 
+/// from_blob in any layout without a deleter.
+template <class T = Dims>  // a template, so that from_blob(data, sizes, {}) means options
+[[nodiscard]] Tensor from_blob(void* data, const Shape& sizes,
+                               const std::type_identity_t<T>& strides,
+                               const TensorOptions& options = {}) {
+  return from_blob(data, sizes, strides, nullptr, options);
+}
+template <TensorOption T>
+[[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, const Dims& strides, T option) {
+  return from_blob(data, sizes, strides, nullptr, detail::only(option));
+}
 /// from_blob with a deleter, contiguous.
 template <std::invocable<void*> F>
 [[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, F deleter,
                                const TensorOptions& options = {}) {
   return detail::dense_from_blob(data, sizes, std::move(deleter), options);
+}
+template <std::invocable<void*> F, TensorOption T>
+[[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, F deleter, T option) {
+  return detail::dense_from_blob(data, sizes, std::move(deleter), detail::only(option));
 }
 
 /// A 0-dim tensor: `tensor(3.5)`.

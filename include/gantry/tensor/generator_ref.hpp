@@ -1,6 +1,8 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
+#include <type_traits>
 
 namespace gantry {
 
@@ -24,5 +26,11 @@ class GeneratorRef {
  private:
   Generator* generator_ = nullptr;
 };
+
+/// A generator where options may be left out: `rand({2}, generator)`.
+template <class T>
+concept GeneratorArgument = std::same_as<std::remove_cvref_t<T>, Generator> ||
+                            std::same_as<std::remove_cvref_t<T>, Generator*> ||
+                            std::same_as<std::remove_cvref_t<T>, GeneratorRef>;
 
 }  // namespace gantry

@@ -3,6 +3,8 @@
 #include <concepts>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include <gantry/core/dtype.hpp>
 #include <gantry/device/device.hpp>
@@ -22,14 +24,16 @@ struct TensorOptions {
   bool pinned = false;  ///< page-locked memory; for CPU tensors only
 };
 
-/// A dtype or a device that stands alone for TensorOptions: `zeros({2}, f16)`,
-/// `ones({2}, Device::cuda(1))`.
+/// A dtype, a device or a device's name that stands alone for TensorOptions: `zeros({2}, f16)`,
+/// `ones({2}, Device::cuda(1))`, `rand({2}, "cuda:1")`.
 template <class T>
-concept TensorOption = std::same_as<T, DType> || std::same_as<T, Device>;
+concept TensorOption =
+    std::same_as<T, DType> || std::same_as<T, Device> || std::same_as<T, const char*> ||
+    std::same_as<T, std::string> || std::same_as<T, std::string_view>;
 
 namespace detail {
 [[nodiscard]] inline TensorOptions only(DType dtype) { return {.dtype = dtype}; }
-[[nodiscard]] inline TensorOptions only(Device device) { return {.device = device}; }
+[[nodiscard]] inline TensorOptions only(const Device& device) { return {.device = device}; }
 }  // namespace detail
 
 /// How a quotient is rounded: not at all, toward zero, or down.

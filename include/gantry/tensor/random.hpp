@@ -1,7 +1,9 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <gantry/tensor/tensor.hpp>
@@ -73,7 +75,7 @@ void set_rng_state(const Tensor& state, Device device = Device::cuda());
 void set_rng_state_all(const std::vector<Tensor>& states);
 
 // Random tensors. Options and errors as in factories.hpp; `generator` must belong to the tensor's
-// device; without one, its default generator is used.
+// device; without one, its default generator is used. It may stand where the options would.
 /// Uniform on [0, 1).
 [[nodiscard]] Tensor rand(const Shape& sizes, const TensorOptions& options = {},
                           GeneratorRef generator = {});
@@ -81,12 +83,20 @@ template <TensorOption T>
 [[nodiscard]] Tensor rand(const Shape& sizes, T option, GeneratorRef generator = {}) {
   return rand(sizes, detail::only(option), generator);
 }
+template <GeneratorArgument G>
+[[nodiscard]] Tensor rand(const Shape& sizes, G&& generator) {
+  return rand(sizes, TensorOptions(), std::forward<G>(generator));
+}
 /// Standard normal.
 [[nodiscard]] Tensor randn(const Shape& sizes, const TensorOptions& options = {},
                            GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor randn(const Shape& sizes, T option, GeneratorRef generator = {}) {
   return randn(sizes, detail::only(option), generator);
+}
+template <GeneratorArgument G>
+[[nodiscard]] Tensor randn(const Shape& sizes, G&& generator) {
+  return randn(sizes, TensorOptions(), std::forward<G>(generator));
 }
 /// Integers on [low, high). DTypes: i64 by default. Throws: InvalidArgument unless low < high.
 [[nodiscard]] Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes,
@@ -96,6 +106,10 @@ template <TensorOption T>
                              GeneratorRef generator = {}) {
   return randint(low, high, sizes, detail::only(option), generator);
 }
+template <std::integral T, GeneratorArgument G>  // `high` is no list: those are sizes
+[[nodiscard]] Tensor randint(std::int64_t low, T high, const Shape& sizes, G&& generator) {
+  return randint(low, high, sizes, TensorOptions(), std::forward<G>(generator));
+}
 /// Integers on [0, high).
 [[nodiscard]] Tensor randint(std::int64_t high, const Shape& sizes,
                              const TensorOptions& options = {}, GeneratorRef generator = {});
@@ -104,12 +118,20 @@ template <TensorOption T>
                              GeneratorRef generator = {}) {
   return randint(high, sizes, detail::only(option), generator);
 }
+template <GeneratorArgument G>
+[[nodiscard]] Tensor randint(std::int64_t high, const Shape& sizes, G&& generator) {
+  return randint(high, sizes, TensorOptions(), std::forward<G>(generator));
+}
 /// A permutation of 0 … n-1. DTypes: i64 by default.
 [[nodiscard]] Tensor randperm(std::int64_t n, const TensorOptions& options = {},
                               GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor randperm(std::int64_t n, T option, GeneratorRef generator = {}) {
   return randperm(n, detail::only(option), generator);
+}
+template <GeneratorArgument G>
+[[nodiscard]] Tensor randperm(std::int64_t n, G&& generator) {
+  return randperm(n, TensorOptions(), std::forward<G>(generator));
 }
 /// 1 with the probability that the element of `probability` gives, else 0; its shape, dtype,
 /// device.

@@ -3,6 +3,7 @@
 #include <concepts>
 #include <cstdint>
 #include <optional>
+#include <ranges>
 #include <vector>
 
 #include <gantry/tensor/tensor.hpp>
@@ -13,15 +14,44 @@
 /// one call live on one device.
 namespace gantry {
 
+/// An array, a span or another list of tensors in a row, where a vector of them is taken.
+template <class R>
+concept TensorRange = std::ranges::contiguous_range<const R> &&
+    std::same_as<std::ranges::range_value_t<const R>, Tensor> &&
+    !std::same_as<R, std::vector<Tensor>>;
+
+namespace detail {
+template <TensorRange R>
+[[nodiscard]] std::vector<Tensor> listed(const R& tensors) {
+  return std::vector<Tensor>(std::ranges::begin(tensors), std::ranges::end(tensors));
+}
+}  // namespace detail
+
 /// Joins along an existing dim. Shapes: equal but for `dim`; 1-D tensors of size 0 are skipped.
 /// DTypes: promoted. Throws: InvalidArgument for an empty list, ShapeError, DeviceMismatchError.
 [[nodiscard]] Tensor cat(const std::vector<Tensor>& tensors, int dim = 0);
+template <TensorRange R>
+[[nodiscard]] Tensor cat(const R& tensors, int dim = 0) {
+  return cat(detail::listed(tensors), dim);
+}
 /// Joins along a new dim. Shapes: all equal.
 [[nodiscard]] Tensor stack(const std::vector<Tensor>& tensors, int dim = 0);
+template <TensorRange R>
+[[nodiscard]] Tensor stack(const R& tensors, int dim = 0) {
+  return stack(detail::listed(tensors), dim);
+}
 /// cat along dim 1, of 1-D tensors along dim 0.
 [[nodiscard]] Tensor hstack(const std::vector<Tensor>& tensors);
+template <TensorRange R>
+[[nodiscard]] Tensor hstack(const R& tensors) {
+  return hstack(detail::listed(tensors));
+}
 /// cat along dim 0; 0-dim and 1-D tensors become rows.
 [[nodiscard]] Tensor vstack(const std::vector<Tensor>& tensors);
+template <TensorRange R>
+[[nodiscard]] Tensor vstack(const R& tensors) {
+  return vstack(detail::listed(tensors));
+}
 /// As Tensor::split.
 [[nodiscard]] std::vector<Tensor> split(const Tensor& self, std::int64_t size, int dim = 0);
 [[nodiscard]] std::vector<Tensor> split(const Tensor& self, const std::vector<std::int64_t>& sizes,

@@ -38,13 +38,15 @@ struct ValuesAndIndices;
 ///
 /// Every operation runs on the current stream of the tensor's device, whatever the current device
 /// is, and checks its arguments before it changes anything. Members named `op_` work in place and
-/// return the tensor. Elementwise, reduction and linear algebra members are the free functions of
-/// elementwise.hpp, reductions.hpp and linalg.hpp with the tensor as first argument: see there.
-/// Dimensions (`dim`) may be negative, counting from the last.
+/// return the tensor; a const Tensor is a handle that stays, its elements may be written.
+/// Elementwise, reduction and linear algebra members are the free functions of elementwise.hpp,
+/// reductions.hpp and linalg.hpp with the tensor as first argument: see there. Dimensions (`dim`)
+/// may be negative, counting from the last.
 ///
 /// Device/stream: the host blocks only in item, to_vector, printing, equal, allclose and blocking
 /// copies between host and device.
-/// Thread safety: const calls from many threads are fine, as for std::shared_ptr.
+/// Thread safety: const calls that write no elements are fine from many threads, as for
+/// std::shared_ptr.
 class Tensor {
  public:
   /// An undefined tensor.
@@ -175,8 +177,9 @@ class Tensor {
   [[nodiscard]] Tensor index(std::span<const Index> indices) const;
   /// Writes `value`, broadcast, to index(indices); `accumulate` adds instead.
   Tensor& index_put_(std::initializer_list<Index> indices, const Operand& value,
-                     bool accumulate = false);
-  Tensor& index_put_(std::span<const Index> indices, const Operand& value, bool accumulate = false);
+                     bool accumulate = false) const;
+  Tensor& index_put_(std::span<const Index> indices, const Operand& value,
+                     bool accumulate = false) const;
 
   // Copies in a new layout.
   /// This tensor if it is contiguous, else a contiguous copy.
@@ -225,9 +228,9 @@ class Tensor {
   /// to(other's dtype and device).
   [[nodiscard]] Tensor type_as(const Tensor& other) const;
   /// Overwrites with `source`, broadcast and converted, from any device. Device/stream: as to().
-  Tensor& copy_(const Tensor& source, CopyOptions how = {});
+  Tensor& copy_(const Tensor& source, CopyOptions how = {}) const;
   template <std::same_as<bool> B>
-  Tensor& copy_(const Tensor& source, B non_blocking) {
+  Tensor& copy_(const Tensor& source, B non_blocking) const {
     return copy_(source, CopyOptions{.non_blocking = non_blocking});
   }
   /// A copy of a CPU tensor in page-locked memory, or the tensor if it is there already.
@@ -294,19 +297,19 @@ class Tensor {
   }
 
   // Fills.
-  Tensor& fill_(const Operand& value);
-  Tensor& zero_();
+  Tensor& fill_(const Operand& value) const;
+  Tensor& zero_() const;
   /// Draws from `generator`, by default the device's (random.hpp).
-  Tensor& normal_(double mean = 0, double std = 1, GeneratorRef generator = {});
-  Tensor& uniform_(double low = 0, double high = 1, GeneratorRef generator = {});
+  Tensor& normal_(double mean = 0, double std = 1, GeneratorRef generator = {}) const;
+  Tensor& uniform_(double low = 0, double high = 1, GeneratorRef generator = {}) const;
   /// Integers on [low, high), low is 0 by default; without bounds, all from 0 on that the element
   /// type holds exactly.
-  Tensor& random_(std::int64_t low, std::int64_t high, GeneratorRef generator = {});
-  Tensor& random_(std::int64_t high, GeneratorRef generator = {}) {
+  Tensor& random_(std::int64_t low, std::int64_t high, GeneratorRef generator = {}) const;
+  Tensor& random_(std::int64_t high, GeneratorRef generator = {}) const {
     return random_(0, high, generator);
   }
-  Tensor& random_(GeneratorRef generator = {});
-  Tensor& bernoulli_(double probability = 0.5, GeneratorRef generator = {});
+  Tensor& random_(GeneratorRef generator = {}) const;
+  Tensor& bernoulli_(double probability = 0.5, GeneratorRef generator = {}) const;
 
   // Elementwise (elementwise.hpp).
 // clang-format off
@@ -323,10 +326,10 @@ class Tensor {
 // Of each name op, the members op and op_.
 #define GANTRY_UNARY(op)           \
   [[nodiscard]] Tensor op() const; \
-  Tensor& op##_();
+  Tensor& op##_() const;
 #define GANTRY_BINARY(op)                              \
   [[nodiscard]] Tensor op(const Operand& other) const; \
-  Tensor& op##_(const Operand& other);
+  Tensor& op##_(const Operand& other) const;
   GANTRY_UNARY_NAMES(GANTRY_UNARY)
   GANTRY_BINARY_NAMES(GANTRY_BINARY)
 #undef GANTRY_UNARY
@@ -337,28 +340,28 @@ class Tensor {
   [[nodiscard]] Tensor isinf() const;
   [[nodiscard]] Tensor isfinite() const;
   [[nodiscard]] Tensor add(const Operand& other, const Scalar& alpha = 1) const;
-  Tensor& add_(const Operand& other, const Scalar& alpha = 1);
+  Tensor& add_(const Operand& other, const Scalar& alpha = 1) const;
   [[nodiscard]] Tensor sub(const Operand& other, const Scalar& alpha = 1) const;
-  Tensor& sub_(const Operand& other, const Scalar& alpha = 1);
+  Tensor& sub_(const Operand& other, const Scalar& alpha = 1) const;
   [[nodiscard]] Tensor div(const Operand& other, RoundingMode mode = RoundingMode::none) const;
   [[nodiscard]] Tensor div(const Operand& other, std::string_view mode) const;
-  Tensor& div_(const Operand& other, RoundingMode mode = RoundingMode::none);
-  Tensor& div_(const Operand& other, std::string_view mode);
+  Tensor& div_(const Operand& other, RoundingMode mode = RoundingMode::none) const;
+  Tensor& div_(const Operand& other, std::string_view mode) const;
   [[nodiscard]] Tensor clamp(std::optional<Operand> low, std::optional<Operand> high = {}) const;
-  Tensor& clamp_(std::optional<Operand> low, std::optional<Operand> high = {});
+  Tensor& clamp_(std::optional<Operand> low, std::optional<Operand> high = {}) const;
   [[nodiscard]] Tensor lerp(const Tensor& end, const Operand& weight) const;
-  Tensor& lerp_(const Tensor& end, const Operand& weight);
+  Tensor& lerp_(const Tensor& end, const Operand& weight) const;
   [[nodiscard]] Tensor addcmul(const Tensor& a, const Tensor& b, const Scalar& value = 1) const;
-  Tensor& addcmul_(const Tensor& a, const Tensor& b, const Scalar& value = 1);
+  Tensor& addcmul_(const Tensor& a, const Tensor& b, const Scalar& value = 1) const;
   [[nodiscard]] Tensor addcdiv(const Tensor& a, const Tensor& b, const Scalar& value = 1) const;
-  Tensor& addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value = 1);
+  Tensor& addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value = 1) const;
   [[nodiscard]] Tensor nan_to_num(double nan = 0, std::optional<double> posinf = {},
                                   std::optional<double> neginf = {}) const;
   Tensor& nan_to_num_(double nan = 0, std::optional<double> posinf = {},
-                      std::optional<double> neginf = {});
+                      std::optional<double> neginf = {}) const;
   [[nodiscard]] Tensor where(const Tensor& condition, const Operand& other) const;
   [[nodiscard]] Tensor masked_fill(const Tensor& mask, const Operand& value) const;
-  Tensor& masked_fill_(const Tensor& mask, const Operand& value);
+  Tensor& masked_fill_(const Tensor& mask, const Operand& value) const;
   [[nodiscard]] Tensor operator-() const { return neg(); }
   Tensor& operator+=(const Operand& other) { return add_(other); }
   Tensor& operator-=(const Operand& other) { return sub_(other); }
@@ -446,8 +449,8 @@ class Tensor {
   [[nodiscard]] Tensor index_select(int dim, const Tensor& index) const;
   [[nodiscard]] Tensor gather(int dim, const Tensor& index) const;
   [[nodiscard]] Tensor scatter(int dim, const Tensor& index, const Operand& source) const;
-  Tensor& scatter_(int dim, const Tensor& index, const Operand& source);
-  Tensor& scatter_add_(int dim, const Tensor& index, const Tensor& source);
+  Tensor& scatter_(int dim, const Tensor& index, const Operand& source) const;
+  Tensor& scatter_add_(int dim, const Tensor& index, const Tensor& source) const;
 
   // Triangles of the last two dims (factories.hpp).
   [[nodiscard]] Tensor tril(std::int64_t diagonal = 0) const;
@@ -458,14 +461,16 @@ class Tensor {
   explicit Tensor(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
   // Throws InvalidArgument for an undefined tensor.
   [[nodiscard]] const Impl& impl() const;
+  // What in-place members return and hand on: they write elements, never the handle.
+  [[nodiscard]] Tensor& handle() const { return const_cast<Tensor&>(*this); }
   [[nodiscard]] void* typed_data(DType dtype) const;
   [[nodiscard]] Tensor view_dtype(DType dtype) const;
   // A contiguous CPU copy, complete on return.
   [[nodiscard]] Tensor to_host(DType dtype) const;
   [[nodiscard]] std::vector<Tensor> split_sections(std::int64_t sections, int dim) const;
   // copy_ and fill_ as parts of `op`, whose name errors carry.
-  Tensor& copy_as(std::string_view op, const Tensor& source, CopyOptions how = {});
-  Tensor& fill_as(std::string_view op, const Operand& value);
+  Tensor& copy_as(std::string_view op, const Tensor& source, CopyOptions how = {}) const;
+  Tensor& fill_as(std::string_view op, const Operand& value) const;
   // A view of the same storage; no check.
   [[nodiscard]] Tensor restride(const Shape& sizes, const Dims& strides, std::int64_t offset) const;
 
