@@ -88,6 +88,7 @@ struct Claim {
   ProcessIdentity identity;
   const char* rank_name;
   const char* size_name;
+  bool knows_node;  // says how many processes its node has
 };
 
 // Node index and count, where the launcher gives only local numbers.
@@ -109,7 +110,7 @@ std::optional<Claim> read_claim(const Variables& variables, const Spelling& spel
   if (spelling.source == kTorchrun.source && (rank_text.empty() || size_text.empty())) {
     return std::nullopt;
   }
-  Claim claim{{}, spelling.rank, spelling.world_size};
+  Claim claim{{}, spelling.rank, spelling.world_size, false};
   ProcessIdentity& identity = claim.identity;
   identity.source = spelling.source;
   identity.world_size = variables.required(spelling.world_size, 1, kMaxProcesses, spelling.rank);
@@ -119,6 +120,7 @@ std::optional<Claim> read_claim(const Variables& variables, const Spelling& spel
   const auto local_size = variables.number(spelling.local_size, 1, identity.world_size);
   const auto local_rank =
       variables.number(spelling.local_rank, 0, local_size.value_or(identity.world_size) - 1);
+  claim.knows_node = local_size.has_value();
   identity.local_size = local_size.value_or(identity.world_size);
   identity.local_rank =
       local_rank.value_or(local_size ? identity.rank % *local_size : identity.rank);
@@ -183,7 +185,7 @@ std::optional<Claim> read_slurm(const Variables& variables) {
   if (!is_real_slurm_step(step)) return std::nullopt;
   const auto tasks = variables.number("SLURM_STEP_NUM_TASKS", 1, kMaxProcesses);
   if (!tasks || *tasks <= 1) return std::nullopt;
-  Claim claim{{}, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"};
+  Claim claim{{}, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", true};
   ProcessIdentity& identity = claim.identity;
   identity.source = "slurm";
   identity.world_size = *tasks;
@@ -242,6 +244,17 @@ void derive_rendezvous(const Variables& variables, ProcessIdentity& identity) {
   }
 }
 
+// Takes from another launcher's variables who is on this node, if the first one's do not say.
+void borrow_node(const std::vector<Claim>& claims, ProcessIdentity& identity) {
+  const auto who = std::find_if(claims.begin(), claims.end(),
+                                [](const Claim& claim) { return claim.knows_node; });
+  if (who == claims.begin() || who == claims.end()) return;
+  identity.local_rank = who->identity.local_rank;
+  identity.local_size = who->identity.local_size;
+  identity.node_rank = who->identity.node_rank;
+  identity.node_count = who->identity.node_count;
+}
+
 // Takes the address that another launcher's variables give, if the first one's give none: a wrapper
 // under mpirun may export MASTER_ADDR and MASTER_PORT. Who is on which node stays the first's.
 void borrow_rendezvous(const Variables& variables, const std::vector<Claim>& claims,
@@ -293,12 +306,13 @@ ProcessIdentity detect_process_identity(const EnvironmentReader& environment) {
     // daemons', one task a node, and contradicts nothing.
     if (!under_mpi) {
       claims.push_back(std::move(*slurm));
-    } else if (ProcessIdentity& pmi = claims.front().identity;
-               pmi.source == "pmi" && pmi.rank == slurm->identity.rank &&
-               pmi.world_size == slurm->identity.world_size) {
+    } else if (Claim& pmi = claims.front(); pmi.identity.source == "pmi" &&
+                                            pmi.identity.rank == slurm->identity.rank &&
+                                            pmi.identity.world_size == slurm->identity.world_size) {
       // srun --mpi=pmi2: PMI tells the rank, Slurm the rest.
-      pmi = std::move(slurm->identity);
-      pmi.source = "pmi";
+      pmi.identity = std::move(slurm->identity);
+      pmi.identity.source = "pmi";
+      pmi.knows_node = true;
     }
   }
   if (auto torchrun = read_claim(variables, kTorchrun)) claims.push_back(std::move(*torchrun));
@@ -309,6 +323,7 @@ ProcessIdentity detect_process_identity(const EnvironmentReader& environment) {
   }
   for (const Claim& claim : claims) check_agreement(claims.front(), claim);
   ProcessIdentity identity = claims.front().identity;
+  borrow_node(claims, identity);
   derive_rendezvous(variables, identity);
   // glaunch's own store has no other address.
   if (identity.source != "glaunch") borrow_rendezvous(variables, claims, identity);

@@ -28,10 +28,10 @@ struct DeviceInventory {
 /// Reads one environment variable; none if it is unset.
 using VariableReader = std::function<std::optional<std::string>(const char*)>;
 
-/// Finds the visible devices: of GANTRY_SIM_DEVICES simulated ones, or else of what NVML shows,
-/// those that CUDA_VISIBLE_DEVICES names. Never initialises CUDA. NVML comes from GANTRY_NVML_PATH,
-/// or else libnvidia-ml.so.1. Throws: InvalidArgument if a variable names a device that does not
-/// exist or names one twice.
+/// Finds the visible devices: of GANTRY_SIM_DEVICES simulated ones, or else of those that NVML
+/// shows, what CUDA_VISIBLE_DEVICES names. Never initialises CUDA. NVML comes from
+/// GANTRY_NVML_PATH, or else libnvidia-ml.so.1.
+/// Throws: InvalidArgument if a variable names a device that does not exist or names one twice.
 [[nodiscard]] DeviceInventory discover_devices(const VariableReader& variable);
 
 /// Name of a source: "none", "simulated" or "nvml".

@@ -54,18 +54,19 @@ void check_inputs(const std::vector<Tensor>& tensors, CastOptions options) {
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& tensor = tensors[i];
-    require_defined("reduce_add", tensor, fmt::format("input tensor at index {}", i));
-    const std::string device = tensor.device().str();
+    if (!tensor.defined()) {
+      require_defined("reduce_add", tensor, fmt::format("input tensor at index {}", i));
+    }
     if (!tensor.is_cuda()) {
       throw InvalidArgument(
           fmt::format("reduce_add expects all inputs to be on GPUs, but input {} is on {}", i,
-                      device),
-          device);
+                      tensor.device().str()),
+          tensor.device().str());
     }
     if (tensor.sizes() != tensors.front().sizes()) {
       throw ShapeError(fmt::format("reduce_add: input {} has invalid size: got {}, but expected {}",
                                    i, tensor.sizes().str_x(), tensors.front().sizes().str_x()),
-                       device);
+                       tensor.device().str());
     }
   }
   if (!options.allow_cast) require_alike("reduce_add", tensors, "input");

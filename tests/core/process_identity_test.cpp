@@ -193,6 +193,13 @@ INSTANTIATE_TEST_SUITE_P(
              {2, 3, 2, 3, 0, 1},
              "torchrun-29500",
              "unix:@gantry-" + kUser + "-torchrun-29500"},
+        // PMI alone does not say who is on one node.
+        Case{"PmiNodesAreWhatTorchNamesSay",
+             kTorchrunTwoNodes + Environment{{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}},
+             "pmi",
+             {3, 4, 1, 2, 1, 2},
+             "run-29500",
+             "tcp:10.0.0.1:29500"},
         Case{"SlurmOverTorchNames",
              kSlurm + Environment{{"RANK", "2"}, {"WORLD_SIZE", "4"}},
              "slurm",

@@ -115,9 +115,9 @@ struct ScatterOptions {
 };
 
 /// Cuts `tensor` (CPU or device) along `dim` and sends piece i to devices[i]. Pieces are of
-/// ceil(size / devices.size()) while that much is left, then one of the rest, then empty ones;
-/// there are always devices.size() of them unless torch_chunking. Aliasing: a piece for the
-/// tensor's own device is a view.
+/// ceil(size / devices.size()) while so much is left, then one of the rest, then empty ones:
+/// always devices.size() of them, unless torch_chunking.
+/// Aliasing: a piece for the tensor's own device is a view.
 [[nodiscard]] std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
                                           const ScatterOptions& options = {});
 

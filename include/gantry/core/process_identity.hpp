@@ -34,11 +34,11 @@ using EnvironmentReader = std::function<const char*(const char*)>;
 ///
 /// The first that is present wins: GANTRY_RANK and GANTRY_WORLD_SIZE; OMPI_COMM_WORLD_*; PMI_RANK
 /// and PMI_SIZE; MV2_COMM_WORLD_*; Slurm, if this is a real step of more than one task; RANK and
-/// WORLD_SIZE; else a single process. Where the winner's variables give no address to meet at,
-/// those of the others do. A GANTRY_RDZV that the user set wins over the address that would be
-/// derived. Without `environment` it reads the process's own. Throws: InvalidArgument that names
-/// the variable and its value if a number is malformed or out of range, if one of a pair is
-/// missing, or if two sources contradict each other.
+/// WORLD_SIZE; else a single process. What the winner's variables do not tell, those of the others
+/// do: who is on one node, and the address to meet at. A GANTRY_RDZV that the user set wins over
+/// any derived address. Without `environment` it reads the process's own.
+/// Throws: InvalidArgument that names the variable and its value if a number is malformed or out of
+/// range, if one of a pair is missing, or if two sources contradict each other.
 [[nodiscard]] ProcessIdentity detect_process_identity(const EnvironmentReader& environment = {});
 
 }  // namespace gantry
