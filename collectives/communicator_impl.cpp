@@ -177,6 +177,9 @@ void Communicator::Impl::make_transports() {
     control = std::make_unique<ControlBlock>(*bootstrap, membership.rank, membership.size, timeout_,
                                              name);
     control->describe_device(device_map[static_cast<std::size_t>(membership.rank)]);
+    if (auto moved = bootstrap->move_to(*control)) {
+      first_bootstrap = std::exchange(bootstrap, std::move(moved));
+    }
   }
   if (!one_machine_ && selector_.forced() != Algorithm::nccl) {
     host = make_layered_transport(membership, *bootstrap, machines_,

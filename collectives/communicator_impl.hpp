@@ -77,6 +77,7 @@ class Communicator::Impl final : public FaultSource,
   Membership membership;
   std::string name;
   std::vector<std::string> device_map;
+  std::unique_ptr<Bootstrap> first_bootstrap;  // which `control` was made over, if it is another
   std::unique_ptr<Bootstrap> bootstrap;
   std::unique_ptr<ControlBlock> control;  // null with one rank, or ranks on several machines
   std::unique_ptr<Transport> p2p;         // null if ranks cannot reach each other's memory

@@ -11,6 +11,8 @@
 
 namespace gantry {
 
+class ControlBlock;
+
 // How the ranks of a job exchange small byte strings before they share memory.
 class Bootstrap {
  public:
@@ -26,6 +28,9 @@ class Bootstrap {
   // Throws: PeerLostError, TimeoutError.
   virtual std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
                                             std::string_view name) = 0;
+  // What the group that was made over this one is to use from then on, through its own shared
+  // memory; null: this one, which no other group disturbs.
+  virtual std::unique_ptr<Bootstrap> move_to(const ControlBlock& /*own*/) { return nullptr; }
   // What the exchanges that follow are for; errors begin with it.
   void set_purpose(std::string_view purpose) { purpose_ = purpose; }
   // Says goodbye: this rank's end is no loss. Nothing but lost_rank() may be called afterwards.
@@ -60,12 +65,10 @@ std::vector<std::unique_ptr<Bootstrap>> make_local_bootstraps(
 // Marks this rank as a victim in glaunch's report, so that the rank that failed first is blamed.
 void tell_launcher(const std::string& message);
 
-class ControlBlock;
-
 // A bootstrap of `members` of a group, in this order, through the group's shared memory: for when a
 // rank was lost and other ways throw. Called by the members alone; `generation` tells one such
-// bootstrap of the group from the next. It outlives `control`. Throws: PeerLostError for a lost
-// member; TimeoutError.
+// bootstrap of the group from the next: only one is used at a time. It outlives `control`. Throws:
+// PeerLostError for a lost member; TimeoutError.
 std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlBlock& control,
                                                         const std::vector<int>& members,
                                                         std::uint64_t generation);

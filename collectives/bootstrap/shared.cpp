@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -23,6 +24,8 @@ namespace {
 // post as many. A mailbox holds one piece, named by the number of the bootstrap and of the piece;
 // it is overwritten when every other member has counted itself as a reader. Counting fails if the
 // owner has given up on the piece meanwhile, so that a straggler cannot disturb what comes next.
+// One group uses the mailboxes of a file at a time: a group that is made through those of another
+// goes on with its own, as both may be used at once then.
 constexpr int kReaderBits = 16;
 constexpr int kStepBits = 24;
 constexpr auto kLivenessPeriod = std::chrono::milliseconds(5);
@@ -65,8 +68,17 @@ class SharedMemoryBootstrap final : public Bootstrap {
   // Who watches the group that is made over this one finds that out by itself.
   int lost_rank() const noexcept override { return -1; }
 
+  std::unique_ptr<Bootstrap> move_to(const ControlBlock& own) override {
+    std::vector<int> everyone(members_.size());
+    std::iota(everyone.begin(), everyone.end(), 0);
+    auto moved = make_shared_memory_bootstrap(own, everyone, 0);
+    moved->set_purpose(purpose());
+    return moved;
+  }
+
   std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
                                     std::string_view name) override {
+    if (members.size() == 1) return make_single_bootstrap();
     const std::string key = fmt::format("{}/{}/{}", generation_, name, fmt::join(members, "-"));
     const std::string text = fmt::format("{}#{}", key, subsets_[key]++);
     std::vector<Member> some;
@@ -178,6 +190,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
 std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlBlock& control,
                                                         const std::vector<int>& members,
                                                         std::uint64_t generation) {
+  if (members.size() == 1) return make_single_bootstrap();
   std::vector<SharedMemoryBootstrap::Member> some;
   std::size_t me = 0;
   for (const int rank : members) {

@@ -1,5 +1,6 @@
 // Groups inside one process: every operation, algorithm and dtype against the oracle.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -7,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/error.hpp>
@@ -195,6 +197,33 @@ TEST_F(CommunicatorLocalTest, ShrinkGoesOnWithoutTheLost) {
     Communicator rest = mine.shrink({2});
     CollectiveSuite suite(rest);
     suite.all(f32, 1000);
+  });
+}
+
+// Each has a mutex of its own, so threads may use them at once.
+TEST_F(CommunicatorLocalTest, GroupsMadeOfAShrunkGroupDoNotDisturbEachOther) {
+  GANTRY_REQUIRE_DEVICES(3);
+  on_ranks(3, [&](CollectiveSuite&, Communicator& mine) {
+    Communicator shrunk = mine.shrink({});
+    Communicator parts[] = {shrunk.split(0, 0), shrunk.split(0, -mine.rank()),
+                            shrunk.split(mine.rank(), 0), shrunk.shrink({})};
+    const auto exchange = [](Communicator& group, char name) {
+      for (int round = 0; round < 200; ++round) {
+        const auto text_of = [&](int rank) { return fmt::format("{} {} {}", name, rank, round); };
+        const std::vector<std::string> all = group.all_gather_bytes(text_of(group.rank()));
+        for (int rank = 0; rank < group.size(); ++rank) {
+          ASSERT_EQ(all[static_cast<std::size_t>(rank)], text_of(rank));
+        }
+      }
+    };
+    std::vector<std::thread> users;
+    char name = 'a';
+    for (Communicator& part : parts) {
+      users.emplace_back([&exchange, &part, name] { exchange(part, name); });
+      ++name;
+    }
+    exchange(shrunk, name);
+    for (std::thread& user : users) user.join();
   });
 }
 
