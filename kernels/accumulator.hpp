@@ -23,7 +23,7 @@ GANTRY_HD T from_accumulator(Acc value) {
   if constexpr (std::is_same_v<T, bool>)
     return value != Acc(0);
   else
-    return static_cast<T>(canonical(value));
+    return convert<T>(canonical(value));
 }
 
 // a + b and a * b; integers wrap.
