@@ -93,7 +93,8 @@ enum class CompareOp : std::uint8_t {
 };
 
 enum class TernaryOp : std::uint8_t {
-  lerp,     // a + c * (b - a)
+  // a + c * (b - a) for |c| < 0.5, else b - (b - a) * (1 - c): exactly a at c = 0 and b at c = 1.
+  lerp,
   addcmul,  // a + number * b * c, number = `value`
   addcdiv,  // a + number * (b / c)
   clamp,    // min(max(a, b), c)
