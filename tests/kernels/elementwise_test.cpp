@@ -192,6 +192,34 @@ TEST(CompareKernelTest, ComparesNumbersByValue) {
   EXPECT_FALSE(arrays[0].get<bool>(0));
 }
 
+TEST(CompareKernelTest, RoundsNumbersToTheTypeOfTheElements) {
+  for (const DType dtype : kFloatingTypes) {
+    for (const CompareOp op : kCompareOps) {
+      for (const double number : {0.1, -1.0 / 3, 1e-10, 1e6, 0.0}) {
+        std::vector<Array> input = random_arrays(DType::bool_, {dtype}, 45);
+        dispatch(dtype, [&]<class T>(TypeTag<T>) {
+          if constexpr (kIsFloating<T>) input[1].set(0, rounded<T>(number));
+        });
+        const std::vector<Array> arrays = run_everywhere(
+            input,
+            [&](const Target& target, const std::vector<TensorRef>& t) {
+              kernels::compare(target, op, t[0], t[1], Scalar(number), dtype);
+            },
+            "compare");
+        dispatch(dtype, [&]<class T>(TypeTag<T>) {
+          if constexpr (kIsFloating<T>) {
+            for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+              const double a = arrays[1].value(i);
+              const auto b = static_cast<double>(rounded<T>(number));
+              ASSERT_EQ(arrays[0].get<bool>(i), compared(op, a, b)) << dtype << " " << a;
+            }
+          }
+        });
+      }
+    }
+  }
+}
+
 TEST(TernaryKernelTest, ComputesInStatedOrder) {
   for (const DType dtype : {f32, f64}) {
     const auto check = [&](TernaryOp op, auto oracle) {
