@@ -18,6 +18,8 @@ struct Operand {
   TensorRef tensor;
   Scalar number;
   bool is_number = false;
+  // The number is the element of a 0-dim tensor, and gives the bits that the tensor would.
+  bool is_element = false;
 };
 
 enum class UnaryOp : std::uint8_t {
