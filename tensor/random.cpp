@@ -145,11 +145,14 @@ Tensor randperm(std::int64_t n, const TensorOptions& options, GeneratorRef gener
         fmt::format("randperm: n is too large for result tensor type: '{}'", torch_name(dtype)));
   }
   Generator& source = generator_for("randperm", device_of(options), generator);
-  TensorOptions drawn = options;
-  drawn.dtype = DType::i64;
-  const Tensor result = empty({n}, drawn);
-  kernels::randperm(detail::target_of(result), result.ref(), draw_from(source));
-  return result.to(dtype);
+  TensorOptions typed = options;
+  typed.dtype = dtype;
+  Tensor result = empty({n}, typed);
+  const Tensor drawn =
+      dtype == DType::i64 ? result : empty({n}, {.dtype = DType::i64, .device = result.device()});
+  kernels::randperm(detail::target_of(drawn), drawn.ref(), draw_from(source));
+  if (dtype != DType::i64) result.copy_(drawn);
+  return result;
 }
 
 Tensor bernoulli(const Tensor& probability, GeneratorRef generator) {

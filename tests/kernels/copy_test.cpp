@@ -244,6 +244,25 @@ TEST(ArangeKernelTest, CountsInF64OrI64) {
   }
 }
 
+TEST(ArangeKernelTest, CountsFromAFirstIndex) {
+  for (const std::int64_t first : {-40, 0, 7}) {
+    for (const DType dtype : {i32, f32, f64}) {
+      const std::vector<Array> arrays = run_everywhere(
+          {Array(dtype, testing::sliced({41}))},
+          [&](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::arange(target, t[0], 5, is_floating_point(dtype) ? Scalar(0.1) : Scalar(3),
+                            first);
+          },
+          "arange");
+      for (std::int64_t i = 0; i < 41; ++i) {
+        const double exact = dtype == i32 ? static_cast<double>(5 + 3 * (first + i))
+                                          : 5 + static_cast<double>(first + i) * 0.1;
+        ASSERT_EQ(arrays[0].value(i), dtype == f32 ? double{static_cast<float>(exact)} : exact);
+      }
+    }
+  }
+}
+
 TEST(TriangleKernelTest, KeepsOneSideOfADiagonal) {
   const Shape sizes = {2, 5, 7};
   for (const Layout& layout : testing::input_layouts(sizes)) {

@@ -68,6 +68,10 @@ std::vector<BadInput> bad_factory_inputs() {
        [](Operands& o) { static_cast<void>(o.undefined.new_full({2}, 1)); }},
       {"arange", "InvalidArgument", "arange: step must be nonzero, but got 0",
        [](Operands& o) { static_cast<void>(arange(0, 5, 0, {.device = o.place})); }},
+      {"arange", "InvalidArgument", "arange: step must be nonzero, but got 0",
+       [](Operands& o) {
+         static_cast<void>(arange(0, 5, 0.5, {.dtype = i64, .device = o.place}));
+       }},
       {"arange", "InvalidArgument",
        "arange: upper bound and lower bound inconsistent with step sign, but got 0 -> 5 by -1",
        [](Operands& o) { static_cast<void>(arange(0, 5, -1, {.device = o.place})); }},
