@@ -32,7 +32,8 @@ Generator& generator_for(std::string_view op, Device device, GeneratorRef given)
 }
 
 kernels::RandomPosition draw_from(Generator& generator) {
-  return {generator.initial_seed(), generator.advance()};
+  const Generator::Position at = generator.take();
+  return {at.seed, at.offset};
 }
 
 void check_floating(std::string_view op, DType dtype) {

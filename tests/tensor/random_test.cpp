@@ -109,6 +109,33 @@ TEST(GeneratorTest, HandsEveryOffsetToOneThread) {
   EXPECT_EQ(generator.offset(), 4000u);
 }
 
+TEST(GeneratorTest, DrawsNoNumberTwiceWhileAnotherThreadSeeds) {
+  Generator generator;
+  std::vector<double> drawn[3];
+  std::vector<std::thread> threads;
+  for (auto& mine : drawn) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 2000; ++i) {
+        mine.push_back(rand({1}, {.dtype = f64}, generator).item<double>());
+      }
+    });
+  }
+  for (std::uint64_t seed = 0; seed < 20000; ++seed) generator.manual_seed(seed);
+  for (std::thread& thread : threads) thread.join();
+  std::set<double> all;
+  for (const auto& mine : drawn) all.insert(mine.begin(), mine.end());
+  EXPECT_EQ(all.size(), 6000u);
+}
+
+TEST(GeneratorTest, TakesSeedAndOffsetsTogether) {
+  Generator generator(Device::cpu(), 5);
+  generator.set_offset(7);
+  const Generator::Position at = generator.take(3);
+  EXPECT_EQ(at.seed, 5u);
+  EXPECT_EQ(at.offset, 7u);
+  EXPECT_EQ(generator.take().offset, 10u);
+}
+
 TEST(RandomTest, DrawsInRange) {
   Generator generator;
   for (const double x : rand({1000}, {.dtype = f64}, &generator).to_vector<double>()) {
