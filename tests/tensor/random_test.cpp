@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
 #include <thread>
 
@@ -176,6 +178,41 @@ TEST(RandomTest, PermutesEveryPosition) {
   for (std::int64_t i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
   EXPECT_EQ(randperm(0).numel(), 0);
   EXPECT_EQ(randperm(9, {.dtype = i32}).dtype(), i32);
+}
+
+// Either refused, with nothing drawn, or all drawn numbers lie inside and differ.
+TEST(RandomTest, DrawsFromEveryIntervalThatItAccepts) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  constexpr double kBounds[] = {-kInf, -1e308, -3e38, -2e38, -7e4,   -65504, -1e4,  0,
+                                1,     1e4,    65504, 7e4,   1.7e38, 3e38,   1e308, kInf};
+  for (const DType dtype : {f16, bf16, f32, f64}) {
+    const double limit = dtype == f16    ? 65504
+                         : dtype == bf16 ? 0x1.FEp127
+                         : dtype == f32  ? double{std::numeric_limits<float>::max()}
+                                         : std::numeric_limits<double>::max();
+    for (const double low : kBounds) {
+      for (const double high : kBounds) {
+        if (low >= high) continue;
+        SCOPED_TRACE(::testing::Message() << dtype << " from " << low << " to " << high);
+        Generator generator;
+        Tensor drawn = zeros({64}, {.dtype = dtype});
+        const bool fits = low >= -limit && high <= limit && high - low <= limit;
+        if (!fits) {
+          EXPECT_THROW(drawn.uniform_(low, high, generator), InvalidArgument);
+          EXPECT_EQ(generator.offset(), 0u);
+          continue;
+        }
+        drawn.uniform_(low, high, generator);
+        std::set<double> values;
+        for (const double x : drawn.to_vector<double>()) {
+          EXPECT_GE(x, low - std::fabs(low) / 128);  // as `low` may round
+          EXPECT_LT(x, high);
+          values.insert(x);
+        }
+        EXPECT_GT(values.size(), 5u);
+      }
+    }
+  }
 }
 
 TEST(RandomTest, TakesShapeTypeAndDeviceOfAnother) {
