@@ -361,6 +361,16 @@ TEST(FactoriesTest, RefuseValuesThatTheTypeCannotHold) {
   EXPECT_EQ(message([] { (void)full({1}, std::numeric_limits<std::uint64_t>::max()); }),
             "Scalar: expected an integer of at most 9223372036854775807, but got "
             "18446744073709551615");
+  // Whatever the program's locale says of numbers.
+  struct Grouped : std::numpunct<char> {
+    std::string do_grouping() const override { return "\3"; }
+  };
+  const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Grouped));
+  EXPECT_EQ(message([] { (void)full({2}, 1234567, u8); }),
+            "full: value cannot be converted to type u8 without overflow, got 1234567");
+  EXPECT_EQ(message([] { (void)tensor({1234567}).item<std::uint8_t>(); }),
+            "value cannot be converted to type u8 without overflow, got 1234567");
+  std::locale::global(before);
   // As in PyTorch, negative numbers wrap in u8 and arithmetic wraps.
   EXPECT_EQ(elements(full({1}, -1, u8)), (Numbers{255}));
   EXPECT_EQ(elements(ones({1}, u8) + 300), (Numbers{45}));
