@@ -1,6 +1,7 @@
 #include <gantry/core/dtype.hpp>
 
 #include <array>
+#include <locale>
 #include <sstream>
 #include <string>
 
@@ -47,6 +48,7 @@ namespace detail {
 
 void throw_not_convertible(const Scalar& value, std::string_view type) {
   std::ostringstream text;
+  text.imbue(std::locale::classic());  // not the program's
   text << "value cannot be converted to type " << type << " without overflow, got " << value;
   throw InvalidArgument(text.str());
 }

@@ -8,6 +8,26 @@
 
 #include "kernels/convert.hpp"
 
+namespace gantry {
+
+namespace kernels {
+
+// An element of bool memory: a byte other than 0 and 1, which is no valid bool, counts as 1.
+struct StoredBool {
+  StoredBool() = default;
+  GANTRY_HD explicit StoredBool(std::int64_t value) : byte(value != 0) {}
+  GANTRY_HD operator std::int32_t() const { return byte != 0; }
+
+  std::uint8_t byte;
+};
+
+}  // namespace kernels
+
+template <>
+inline constexpr DType dtype_of<kernels::StoredBool> = DType::bool_;
+
+}  // namespace gantry
+
 namespace gantry::kernels {
 
 // The type in which elements of type T are accumulated: float for 16-bit floats and float, double,
@@ -23,7 +43,7 @@ GANTRY_HD T from_accumulator(Acc value) {
   if constexpr (std::is_same_v<T, bool>)
     return value != Acc(0);
   else
-    return static_cast<T>(canonical(value));
+    return convert<T>(canonical(value));
 }
 
 // a + b and a * b; integers wrap.
@@ -44,12 +64,12 @@ GANTRY_HD Acc wrapping_multiply(Acc a, Acc b) {
   }
 }
 
-// As dispatch, with bool memory seen as bytes: a byte other than 0 and 1 is no valid bool.
+// As dispatch, with bool memory seen as StoredBool.
 template <class F>
 decltype(auto) dispatch_stored(DType dtype, F&& f) {
   return dispatch(dtype, [&f](auto tag) -> decltype(auto) {
     using T = typename decltype(tag)::type;
-    return f(TypeTag<std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>>{});
+    return f(TypeTag<std::conditional_t<std::is_same_v<T, bool>, StoredBool, T>>{});
   });
 }
 

@@ -20,11 +20,12 @@ void fill(const Target& target, const TensorRef& out, const Scalar& value) {
       [&](void* stream) { cuda::fill(stream, out, value); });
 }
 
-void arange(const Target& target, const TensorRef& out, const Scalar& start, const Scalar& step) {
+void arange(const Target& target, const TensorRef& out, const Scalar& start, const Scalar& step,
+            std::int64_t first) {
   if (out.numel() == 0) return;
   submit(
-      target, {&out}, [=] { host::arange(out, start, step); },
-      [&](void* stream) { cuda::arange(stream, out, start, step); });
+      target, {&out}, [=] { host::arange(out, start, step, first); },
+      [&](void* stream) { cuda::arange(stream, out, start, step, first); });
 }
 
 void triangle(const Target& target, const TensorRef& out, const TensorRef& in, bool lower,

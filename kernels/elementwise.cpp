@@ -48,7 +48,8 @@ void predicate(const Target& target, PredicateOp op, const TensorRef& out, const
 void binary(const Target& target, BinaryOp op, const TensorRef& out, const Operand& a,
             const Operand& b, const Scalar& alpha) {
   if (out.numel() == 0) return;
-  if (op == BinaryOp::pow && b.is_number && !a.is_number && is_floating_point(out.dtype)) {
+  if (op == BinaryOp::pow && b.is_number && !b.is_element && !a.is_number &&
+      is_floating_point(out.dtype)) {
     // Powers that have an exact or much cheaper function of their own.
     const double exponent = b.number.to<double>();
     if (exponent == 2) return unary(target, UnaryOp::square, out, a.tensor);

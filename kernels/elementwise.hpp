@@ -18,6 +18,8 @@ struct Operand {
   TensorRef tensor;
   Scalar number;
   bool is_number = false;
+  // The number is the element of a 0-dim tensor, and gives the bits that the tensor would.
+  bool is_element = false;
 };
 
 enum class UnaryOp : std::uint8_t {
@@ -93,7 +95,8 @@ enum class CompareOp : std::uint8_t {
 };
 
 enum class TernaryOp : std::uint8_t {
-  lerp,     // a + c * (b - a)
+  // a + c * (b - a) for |c| < 0.5, else b - (b - a) * (1 - c): exactly a at c = 0 and b at c = 1.
+  lerp,
   addcmul,  // a + number * b * c, number = `value`
   addcdiv,  // a + number * (b / c)
   clamp,    // min(max(a, b), c)

@@ -149,9 +149,9 @@ Input<ElementSource<T>> bound_input(const Operand& operand) {
                            : tensor_input<T>(operand.tensor);
 }
 
-// The row-major index of each element of `out`.
-inline Input<Counter> index_input(const TensorRef& out) {
-  Input<Counter> result{{0}, {}};
+// The row-major index of each element of `out`, counted from `first`.
+inline Input<Counter> index_input(const TensorRef& out, std::int64_t first = 0) {
+  Input<Counter> result{{first}, {}};
   std::int64_t stride = 1;
   for (int dim = out.ndim - 1; dim >= 0; --dim) {
     result.strides[dim] = stride;

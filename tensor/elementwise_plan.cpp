@@ -61,8 +61,8 @@ void ElementwisePlan::set_types(DType compute, DType result) {
   for (int i = 0; i < count_; ++i) {
     if (!operand(i).is_tensor()) continue;
     const Tensor& tensor = operand(i).tensor();
-    // A 0-dim CPU tensor beside a GPU tensor stays: its value goes into the launch.
-    const bool stays = tensor.device() != device_ || is_condition_[static_cast<std::size_t>(i)];
+    // A 0-dim CPU tensor beside a GPU tensor is converted, too: its value goes into the launch.
+    const bool stays = is_condition_[static_cast<std::size_t>(i)];
     converted_[static_cast<std::size_t>(i)] = stays ? tensor : tensor.to(compute);
   }
   if (out_ != nullptr && out_->dtype() == result) {
@@ -77,7 +77,11 @@ kernels::Target ElementwisePlan::target() const { return target_of(device_); }
 kernels::Operand ElementwisePlan::input(int i) const {
   if (!operand(i).is_tensor()) return operand(i).number();
   const Tensor& tensor = converted_[static_cast<std::size_t>(i)];
-  if (tensor.device() != device_) return tensor.item();
+  if (tensor.device() != device_) {
+    kernels::Operand element = tensor.item();
+    element.is_element = true;
+    return element;
+  }
   return broadcast_ref(tensor, shape_);
 }
 

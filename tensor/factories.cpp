@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include <gantry/core/error.hpp>
@@ -147,6 +148,12 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step,
         "arange: upper bound and lower bound inconsistent with step sign, but got {} -> {} by {}",
         first, last, by));
   }
+  const DType dtype = integer_or_real(options, integers);
+  if (!integers && !is_floating_point(dtype)) {
+    // As PyTorch: fractions are cut off first, so that the elements keep one distance.
+    return arange(start.to<std::int64_t>(), end.to<std::int64_t>(), step.to<std::int64_t>(),
+                  options);
+  }
   std::int64_t count = 0;
   if (integers) {
     const auto wide = [](const Scalar& number) {
@@ -164,10 +171,38 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step,
     }
     count = static_cast<std::int64_t>(steps);
   }
-  Tensor result = make("arange", {count}, integer_or_real(options, integers), options);
+  Tensor result = make("arange", {count}, dtype, options);
   if (count > 0) kernels::arange(detail::target_of(result), result.ref(), start, step);
   return result;
 }
+
+namespace {
+
+// Whether divided_ramp() can make the elements: the ends are integers that `dtype` holds, and i64
+// holds their products with `steps`.
+bool are_divisible(const Scalar& start, const Scalar& end, std::int64_t steps, DType dtype) {
+  if (!is_integer(start) || !is_integer(end) || dtype == DType::bool_) return false;
+  const auto holds = [&](const Scalar& number) {
+    const auto value = number.to<std::int64_t>();
+    const __int128 product = static_cast<__int128>(value) * std::max<std::int64_t>(steps, 2);
+    return product >= INT64_MIN && product <= INT64_MAX &&
+           dispatch(dtype, [&]<class T>(TypeTag<T>) {
+             return number.fits<T>() && (std::is_signed_v<T> || value >= 0);
+           });
+  };
+  return holds(start) && holds(end);
+}
+
+// The integers from `start` to `end`. Exact: an f64 beside a whole number would be cut off to the
+// one before.
+Tensor divided_ramp(std::int64_t start, std::int64_t end, std::int64_t steps, Device device) {
+  const std::int64_t parts = std::max<std::int64_t>(steps - 1, 1);
+  Tensor products = make("linspace", {steps}, DType::i64, {.device = device});
+  kernels::arange(detail::target_of(products), products.ref(), start * parts, end - start);
+  return products.div_(parts, RoundingMode::trunc);
+}
+
+}  // namespace
 
 Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
                 const TensorOptions& options) {
@@ -176,13 +211,15 @@ Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
         fmt::format("linspace: number of steps must be non-negative, but got {}", steps));
   }
   const DType dtype = options.dtype.value_or(DType::f32);
-  if (!is_floating_point(dtype)) {
-    const TensorOptions real{
-        .dtype = DType::f64, .device = options.device, .pinned = options.pinned};
-    return linspace(start, end, steps, real).to(dtype);
-  }
   Tensor result = make("linspace", {steps}, dtype, options);
   if (steps == 0) return result;
+  if (!is_floating_point(dtype)) {
+    const TensorOptions wide{.dtype = DType::f64, .device = result.device()};
+    return result.copy_(
+        are_divisible(start, end, steps, dtype)
+            ? divided_ramp(start.to<std::int64_t>(), end.to<std::int64_t>(), steps, result.device())
+            : linspace(start, end, steps, wide));
+  }
   const auto target = detail::target_of(result);
   const double first = start.to<double>();
   const double last = end.to<double>();
@@ -191,9 +228,8 @@ Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
   const std::int64_t half = (steps + 1) / 2;
   kernels::arange(target, result.narrow(0, 0, half).ref(), first, by);
   if (steps > half) {
-    const double middle = last - by * static_cast<double>(steps - 1 - half);
-    kernels::arange(target, result.narrow(0, half, steps - half).ref(), middle, by);
-    kernels::fill(target, result.select(0, steps - 1).ref(), end);
+    kernels::arange(target, result.narrow(0, half, steps - half).ref(), last, by,
+                    half - (steps - 1));
   }
   return result;
 }
@@ -204,9 +240,9 @@ Tensor logspace(const Scalar& start, const Scalar& end, std::int64_t steps, doub
     throw InvalidArgument(
         fmt::format("logspace: number of steps must be non-negative, but got {}", steps));
   }
-  const TensorOptions exponents{
-      .dtype = DType::f64, .device = options.device, .pinned = options.pinned};
-  return pow(base, linspace(start, end, steps, exponents)).to(options.dtype.value_or(DType::f32));
+  Tensor result = make("logspace", {steps}, options.dtype.value_or(DType::f32), options);
+  const TensorOptions exponents{.dtype = DType::f64, .device = result.device()};
+  return result.copy_(pow(base, linspace(start, end, steps, exponents)));
 }
 
 Tensor eye(std::int64_t n, const TensorOptions& options) { return eye(n, n, options); }

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <cstring>
 #include <exception>
+#include <type_traits>
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/driver.hpp>
@@ -29,9 +31,13 @@ void keep_until_reached(memory::Buffer& bounce, const Stream& stream) noexcept {
 
 Scalar scalar_at(const void* data, DType dtype) {
   return dispatch(dtype, [&]<class T>(TypeTag<T>) {
-    T value;
-    std::memcpy(&value, data, sizeof value);
-    return Scalar(value);
+    if constexpr (std::is_same_v<T, bool>) {
+      return Scalar(*static_cast<const std::uint8_t*>(data) != 0);
+    } else {
+      T value;
+      std::memcpy(&value, data, sizeof value);
+      return Scalar(value);
+    }
   });
 }
 
@@ -59,6 +65,8 @@ Scalar Tensor::item() const {
 
 Tensor Tensor::to_host(DType dtype) const {
   detail::check_defined("to_vector", "self", *this);
+  // A byte of bool memory other than 0 and 1 is no valid bool.
+  if (dtype == DType::bool_ && this->dtype() == dtype) return view(DType::u8).to_host(dtype);
   if (is_cpu()) return to(dtype).contiguous();
   const std::size_t bytes = static_cast<std::size_t>(numel()) * gantry::element_size(dtype);
   Tensor host = empty(sizes(), {.dtype = dtype, .pinned = bytes <= kLargestBounceBytes});

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <limits>
+#include <string>
 #include <string_view>
 
 #include <gantry/core/error.hpp>
@@ -32,7 +34,8 @@ Generator& generator_for(std::string_view op, Device device, GeneratorRef given)
 }
 
 kernels::RandomPosition draw_from(Generator& generator) {
-  return {generator.initial_seed(), generator.advance()};
+  const Generator::Position at = generator.take();
+  return {at.seed, at.offset};
 }
 
 void check_floating(std::string_view op, DType dtype) {
@@ -75,6 +78,30 @@ IntegerRange exact_integers(DType dtype) {
   __builtin_unreachable();
 }
 
+// The kernel computes with the bounds and their distance in the elements' type.
+void check_interval(const Tensor& self, double low, double high) {
+  const auto refuse = [&self](const std::string& text) {
+    throw InvalidArgument("uniform_: " + text, self.device().str());
+  };
+  if (!(low <= high)) {
+    refuse(fmt::format("uniform_ expects to return a [from, to) range, but found from={} > to={}",
+                       low, high));
+  }
+  const std::string_view type = torch_name(self.dtype());
+  const auto holds = [&self](double number) {
+    return std::isfinite(number) &&
+           dispatch(self.dtype(), [&]<class T>(TypeTag<T>) { return Scalar(number).fits<T>(); });
+  };
+  if (!holds(low)) refuse(fmt::format("from is out of bounds for {}, got {}", type, low));
+  if (!holds(high)) refuse(fmt::format("to is out of bounds for {}, got {}", type, high));
+  if (!holds(high - low)) {
+    refuse(fmt::format(
+        "uniform_ expects to-from <= std::numeric_limits<{}>::max(), but found to={} and from={} "
+        "which result in to-from to exceed the limit",
+        type, high, low));
+  }
+}
+
 void check_bounds(std::string_view op, DType dtype, std::int64_t low, std::int64_t high) {
   if (low >= high) {
     throw InvalidArgument(
@@ -97,7 +124,8 @@ Device device_of(const TensorOptions& options) {
   return options.device.value_or(Device::cpu()).resolved();
 }
 
-TensorOptions like(const Tensor& other, TensorOptions options) {
+TensorOptions like(std::string_view op, const Tensor& other, TensorOptions options) {
+  detail::check_defined(op, "other", other);
   if (!options.dtype) options.dtype = other.dtype();
   if (!options.device) options.device = other.device();
   return options;
@@ -145,11 +173,14 @@ Tensor randperm(std::int64_t n, const TensorOptions& options, GeneratorRef gener
         fmt::format("randperm: n is too large for result tensor type: '{}'", torch_name(dtype)));
   }
   Generator& source = generator_for("randperm", device_of(options), generator);
-  TensorOptions drawn = options;
-  drawn.dtype = DType::i64;
-  const Tensor result = empty({n}, drawn);
-  kernels::randperm(detail::target_of(result), result.ref(), draw_from(source));
-  return result.to(dtype);
+  TensorOptions typed = options;
+  typed.dtype = dtype;
+  Tensor result = empty({n}, typed);
+  const Tensor drawn =
+      dtype == DType::i64 ? result : empty({n}, {.dtype = DType::i64, .device = result.device()});
+  kernels::randperm(detail::target_of(drawn), drawn.ref(), draw_from(source));
+  if (dtype != DType::i64) result.copy_(drawn);
+  return result;
 }
 
 Tensor bernoulli(const Tensor& probability, GeneratorRef generator) {
@@ -162,19 +193,23 @@ Tensor bernoulli(const Tensor& probability, GeneratorRef generator) {
 }
 
 Tensor rand_like(const Tensor& other, const TensorOptions& options, GeneratorRef generator) {
-  return rand(other.sizes(), like(other, options), generator);
+  const TensorOptions merged = like("rand_like", other, options);
+  return rand(other.sizes(), merged, generator);
 }
 
 Tensor randn_like(const Tensor& other, const TensorOptions& options, GeneratorRef generator) {
-  return randn(other.sizes(), like(other, options), generator);
+  const TensorOptions merged = like("randn_like", other, options);
+  return randn(other.sizes(), merged, generator);
 }
 
 Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
                     const TensorOptions& options, GeneratorRef generator) {
-  return randint(low, high, other.sizes(), like(other, options), generator);
+  const TensorOptions merged = like("randint_like", other, options);
+  return randint(low, high, other.sizes(), merged, generator);
 }
 
 Tensor& Tensor::normal_(double mean, double std, GeneratorRef generator) const {
+  detail::check_defined("normal_", "self", *this);
   check_floating("normal_", dtype());
   if (!(std >= 0)) {
     throw InvalidArgument(fmt::format("normal_: normal expects std >= 0.0, but found std {}", std),
@@ -187,14 +222,9 @@ Tensor& Tensor::normal_(double mean, double std, GeneratorRef generator) const {
 }
 
 Tensor& Tensor::uniform_(double low, double high, GeneratorRef generator) const {
+  detail::check_defined("uniform_", "self", *this);
   check_floating("uniform_", dtype());
-  if (!(low <= high)) {
-    throw InvalidArgument(
-        fmt::format(
-            "uniform_: uniform_ expects to return a [from, to) range, but found from={} > to={}",
-            low, high),
-        device().str());
-  }
+  check_interval(*this, low, high);
   detail::check_writable("uniform_", *this);
   Generator& source = generator_for("uniform_", device(), generator);
   kernels::uniform(detail::target_of(*this), ref(), draw_from(source), low, high);
@@ -202,6 +232,7 @@ Tensor& Tensor::uniform_(double low, double high, GeneratorRef generator) const 
 }
 
 Tensor& Tensor::random_(std::int64_t low, std::int64_t high, GeneratorRef generator) const {
+  detail::check_defined("random_", "self", *this);
   check_bounds("random_", dtype(), low, high);
   detail::check_writable("random_", *this);
   Generator& source = generator_for("random_", device(), generator);
@@ -210,6 +241,7 @@ Tensor& Tensor::random_(std::int64_t low, std::int64_t high, GeneratorRef genera
 }
 
 Tensor& Tensor::random_(GeneratorRef generator) const {
+  detail::check_defined("random_", "self", *this);
   const std::int64_t highest = exact_integers(dtype()).high;
   detail::check_writable("random_", *this);
   Generator& source = generator_for("random_", device(), generator);
@@ -220,6 +252,7 @@ Tensor& Tensor::random_(GeneratorRef generator) const {
 }
 
 Tensor& Tensor::bernoulli_(double probability, GeneratorRef generator) const {
+  detail::check_defined("bernoulli_", "self", *this);
   if (!(probability >= 0 && probability <= 1)) {
     throw InvalidArgument(
         fmt::format("bernoulli_: bernoulli_ expects p to be in [0, 1], but got p={}", probability),

@@ -75,9 +75,11 @@ void Generator::set_offset(std::uint64_t offset) {
   state_->offset = offset;
 }
 
-std::uint64_t Generator::advance(std::uint64_t count) {
+std::uint64_t Generator::advance(std::uint64_t count) { return take(count).offset; }
+
+Generator::Position Generator::take(std::uint64_t count) {
   const std::lock_guard lock(state_->mutex);
-  const std::uint64_t first = state_->offset;
+  const Position first{state_->seed, state_->offset};
   state_->offset += count;
   return first;
 }

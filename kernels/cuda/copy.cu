@@ -23,8 +23,9 @@ void fill(void* stream, const TensorRef& out, const Scalar& value) {
   run_fill(Loop(stream), out, value);
 }
 
-void arange(void* stream, const TensorRef& out, const Scalar& start, const Scalar& step) {
-  run_arange(Loop(stream), out, start, step);
+void arange(void* stream, const TensorRef& out, const Scalar& start, const Scalar& step,
+            std::int64_t first) {
+  run_arange(Loop(stream), out, start, step, first);
 }
 
 void triangle(void* stream, const TensorRef& out, const TensorRef& in, bool lower,

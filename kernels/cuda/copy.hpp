@@ -7,7 +7,8 @@ namespace gantry::kernels::cuda {
 
 void copy(void* stream, const TensorRef& out, const TensorRef& in);
 void fill(void* stream, const TensorRef& out, const Scalar& value);
-void arange(void* stream, const TensorRef& out, const Scalar& start, const Scalar& step);
+void arange(void* stream, const TensorRef& out, const Scalar& start, const Scalar& step,
+            std::int64_t first);
 void triangle(void* stream, const TensorRef& out, const TensorRef& in, bool lower,
               std::int64_t diagonal);
 

@@ -1,6 +1,8 @@
 // Functors of comparisons and logic, and their dispatch on a loop skeleton.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/input.hpp"
 
 namespace gantry::kernels {
@@ -27,15 +29,18 @@ GANTRY_COMPARE_FUNCTOR(LogicalXor, (a != C(0)) != (b != C(0)))
 
 namespace detail {
 
-// A tensor of type T, or the number in T's compute type: it does not wrap, so no u8 equals -1.
+// A tensor of type T, or the number in T's compute type: an integer does not wrap, so no u8 equals
+// -1; a floating number is rounded to T, so that an f16 of 0.1 equals 0.1.
 template <class T>
 Input<ElementSource<T>> compared_input(const Operand& operand) {
   if (!operand.is_number) return tensor_input<T>(operand.tensor);
   using C = ComputeType<T>;
   const Scalar& number = operand.number;
-  return number_input<T>(number.category() == DTypeCategory::floating
-                             ? convert<C>(number.to<double>())
-                             : convert<C>(number.to<std::int64_t>()));
+  using Rounded = std::conditional_t<std::is_floating_point_v<C>, T, C>;
+  const Rounded rounded = number.category() == DTypeCategory::floating
+                              ? convert<Rounded>(number.to<double>())
+                              : convert<Rounded>(number.to<std::int64_t>());
+  return number_input<T>(static_cast<C>(rounded));
 }
 
 }  // namespace detail

@@ -75,12 +75,13 @@ void run_fill(const Loop& loop, const TensorRef& out, const Scalar& value) {
 }
 
 template <class Loop>
-void run_arange(const Loop& loop, const TensorRef& out, const Scalar& start, const Scalar& step) {
+void run_arange(const Loop& loop, const TensorRef& out, const Scalar& start, const Scalar& step,
+                std::int64_t first) {
   dispatch(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = std::conditional_t<std::is_floating_point_v<ComputeType<T>>, double, std::int64_t>;
     loop.template run<T>("arange", functors::Ramp<C>{number_as<C>(start), number_as<C>(step)}, out,
-                         index_input(out));
+                         index_input(out, first));
   });
 }
 

@@ -52,7 +52,8 @@ void dispatch_word(int bytes, F&& f) {
 template <class F>
 void dispatch_scatter(bool accumulate, DType dtype, int element_bytes, F&& f) {
   if (accumulate) {
-    dispatch(dtype, [&](auto tag) { f(TypeTag<ScatterAdd<typename decltype(tag)::type>>{}); });
+    dispatch_stored(dtype,
+                    [&](auto tag) { f(TypeTag<ScatterAdd<typename decltype(tag)::type>>{}); });
   } else {
     dispatch_word(element_bytes,
                   [&](auto tag) { f(TypeTag<ScatterReplace<typename decltype(tag)::type>>{}); });

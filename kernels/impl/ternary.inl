@@ -9,7 +9,10 @@ namespace functors {
 
 template <class C>
 struct Lerp {
-  GANTRY_HD C operator()(C a, C b, C c) const { return a + c * (b - a); }
+  GANTRY_HD C operator()(C a, C b, C c) const {
+    const C distance = b - a;
+    return c > C(-0.5) && c < C(0.5) ? a + c * distance : b - distance * (C(1) - c);
+  }
 };
 template <class C>
 struct Addcmul {

@@ -18,8 +18,8 @@ void copy(const TensorRef& out, const TensorRef& in) {
 
 void fill(const TensorRef& out, const Scalar& value) { run_fill(Loop{}, out, value); }
 
-void arange(const TensorRef& out, const Scalar& start, const Scalar& step) {
-  run_arange(Loop{}, out, start, step);
+void arange(const TensorRef& out, const Scalar& start, const Scalar& step, std::int64_t first) {
+  run_arange(Loop{}, out, start, step, first);
 }
 
 void triangle(const TensorRef& out, const TensorRef& in, bool lower, std::int64_t diagonal) {

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <type_traits>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 
@@ -21,6 +24,16 @@ using testing::kAllTypes;
 using testing::Layout;
 using testing::run_everywhere;
 
+// The f16 or bf16 nearest to `exact`, of two that are as near the even one.
+template <class T>
+T nearest(long double exact) {
+  if (exact == 0 || !std::isfinite(exact)) return T(static_cast<float>(exact));
+  constexpr int kBits = std::is_same_v<T, float16> ? 11 : 8;
+  constexpr int kLeastExponent = std::is_same_v<T, float16> ? -14 : -126;
+  const int unit = std::max(std::ilogb(exact), kLeastExponent) - (kBits - 1);
+  return T(static_cast<float>(std::ldexp(std::nearbyint(std::ldexp(exact, -unit)), unit)));
+}
+
 // What `value` becomes as a T, by the rules of copy.hpp.
 template <class T, class From>
 T converted(From value) {
@@ -29,9 +42,10 @@ T converted(From value) {
   } else if constexpr (std::is_same_v<T, bool>) {
     return static_cast<double>(value) != 0;
   } else if constexpr (is_floating_point(dtype_of<T>)) {
-    // Through f32 for 16-bit targets.
-    if constexpr (sizeof(T) == 2)
-      return T(static_cast<float>(value));
+    if constexpr (sizeof(T) == 2 && is_floating_point(dtype_of<From>))
+      return nearest<T>(static_cast<long double>(static_cast<double>(value)));
+    else if constexpr (sizeof(T) == 2)
+      return nearest<T>(static_cast<long double>(value));
     else
       return static_cast<T>(value);
   } else if constexpr (is_floating_point(dtype_of<From>)) {
@@ -88,6 +102,53 @@ TEST(CopyKernelTest, ConvertsEveryTypeToEveryOther) {
       });
     }
   }
+}
+
+// On and around what lies halfway between two 16-bit numbers, as near as `From` goes.
+template <class To, class From>
+void expect_one_rounding() {
+  std::vector<From> values;
+  std::mt19937_64 random(9);
+  while (values.size() < 20000) {
+    const auto bits = static_cast<std::uint16_t>(random());
+    const auto low = static_cast<double>(To::from_bits(bits));
+    const auto high = static_cast<double>(To::from_bits(static_cast<std::uint16_t>(bits + 1)));
+    const double tie = low + (high - low) / 2;
+    if (!std::isfinite(tie)) continue;
+    if constexpr (std::is_same_v<From, double>) {
+      for (const double x : {tie, std::nextafter(tie, low), std::nextafter(tie, high)}) {
+        values.push_back(x);
+      }
+    } else if (std::fabs(tie) < static_cast<double>(std::numeric_limits<From>::max() - 1)) {
+      const auto middle = static_cast<From>(tie);
+      for (const int distance : {-1, 0, 1}) values.push_back(static_cast<From>(middle + distance));
+      values.push_back(static_cast<From>(random()));
+    }
+  }
+  const auto count = static_cast<std::int64_t>(values.size());
+  std::vector<Array> input{Array(dtype_of<To>, contiguous({count})),
+                           Array(dtype_of<From>, contiguous({count}))};
+  for (std::int64_t i = 0; i < count; ++i) input[1].set(i, values[static_cast<std::size_t>(i)]);
+  const std::vector<Array> arrays = run_everywhere(
+      input,
+      [](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::copy(target, t[0], t[1]);
+      },
+      "copy");
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto source = arrays[1].get<From>(i);
+    ASSERT_EQ(arrays[0].get<To>(i).bits, nearest<To>(static_cast<long double>(source)).bits)
+        << arrays[1].dtype() << " to " << arrays[0].dtype() << ": " << source;
+  }
+}
+
+TEST(CopyKernelTest, RoundsToSixteenBitsOnce) {
+  expect_one_rounding<float16, double>();
+  expect_one_rounding<bfloat16, double>();
+  expect_one_rounding<float16, std::int32_t>();
+  expect_one_rounding<bfloat16, std::int32_t>();
+  expect_one_rounding<float16, std::int64_t>();
+  expect_one_rounding<bfloat16, std::int64_t>();
 }
 
 TEST(CopyKernelTest, KeepsBitsInEveryLayout) {
@@ -180,6 +241,25 @@ TEST(ArangeKernelTest, CountsInF64OrI64) {
       "arange");
   for (std::int64_t i = 0; i < 1000; ++i) {
     ASSERT_EQ(arrays[0].get<float>(i), static_cast<float>(0.1 + static_cast<double>(i) * 0.1));
+  }
+}
+
+TEST(ArangeKernelTest, CountsFromAFirstIndex) {
+  for (const std::int64_t first : {-40, 0, 7}) {
+    for (const DType dtype : {i32, f32, f64}) {
+      const std::vector<Array> arrays = run_everywhere(
+          {Array(dtype, testing::sliced({41}))},
+          [&](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::arange(target, t[0], 5, is_floating_point(dtype) ? Scalar(0.1) : Scalar(3),
+                            first);
+          },
+          "arange");
+      for (std::int64_t i = 0; i < 41; ++i) {
+        const double exact = dtype == i32 ? static_cast<double>(5 + 3 * (first + i))
+                                          : 5 + static_cast<double>(first + i) * 0.1;
+        ASSERT_EQ(arrays[0].value(i), dtype == f32 ? double{static_cast<float>(exact)} : exact);
+      }
+    }
   }
 }
 

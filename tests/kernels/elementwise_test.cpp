@@ -192,6 +192,34 @@ TEST(CompareKernelTest, ComparesNumbersByValue) {
   EXPECT_FALSE(arrays[0].get<bool>(0));
 }
 
+TEST(CompareKernelTest, RoundsNumbersToTheTypeOfTheElements) {
+  for (const DType dtype : kFloatingTypes) {
+    for (const CompareOp op : kCompareOps) {
+      for (const double number : {0.1, -1.0 / 3, 1e-10, 1e6, 0.0}) {
+        std::vector<Array> input = random_arrays(DType::bool_, {dtype}, 45);
+        dispatch(dtype, [&]<class T>(TypeTag<T>) {
+          if constexpr (kIsFloating<T>) input[1].set(0, rounded<T>(number));
+        });
+        const std::vector<Array> arrays = run_everywhere(
+            input,
+            [&](const Target& target, const std::vector<TensorRef>& t) {
+              kernels::compare(target, op, t[0], t[1], Scalar(number), dtype);
+            },
+            "compare");
+        dispatch(dtype, [&]<class T>(TypeTag<T>) {
+          if constexpr (kIsFloating<T>) {
+            for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+              const double a = arrays[1].value(i);
+              const auto b = static_cast<double>(rounded<T>(number));
+              ASSERT_EQ(arrays[0].get<bool>(i), compared(op, a, b)) << dtype << " " << a;
+            }
+          }
+        });
+      }
+    }
+  }
+}
+
 TEST(TernaryKernelTest, ComputesInStatedOrder) {
   for (const DType dtype : {f32, f64}) {
     const auto check = [&](TernaryOp op, auto oracle) {
@@ -212,7 +240,9 @@ TEST(TernaryKernelTest, ComputesInStatedOrder) {
         }
       });
     };
-    check(TernaryOp::lerp, [](auto a, auto b, auto c) { return a + c * (b - a); });
+    check(TernaryOp::lerp, [](auto a, auto b, auto c) {
+      return std::fabs(c) < 0.5f ? a + c * (b - a) : b - (b - a) * (1 - c);
+    });
     check(TernaryOp::addcmul,
           [](auto a, auto b, auto c) { return a + static_cast<decltype(a)>(0.3) * b * c; });
     check(TernaryOp::addcdiv,
@@ -222,6 +252,25 @@ TEST(TernaryKernelTest, ComputesInStatedOrder) {
       const auto raised = a < b ? b : a;
       return c < raised ? c : raised;
     });
+  }
+}
+
+TEST(TernaryKernelTest, LerpEndsAtItsEnds) {
+  for (const DType dtype : kFloatingTypes) {
+    std::vector<Array> input = random_arrays(dtype, {dtype, dtype}, 55);
+    fill_range(input[1], 55, -1e4, 1e4);
+    fill_range(input[2], 56, -1, 1);
+    for (const int end : {0, 1}) {
+      const std::vector<Array> arrays = run_everywhere(
+          input,
+          [&](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::ternary(target, TernaryOp::lerp, t[0], t[1], t[2], Scalar(end));
+          },
+          "lerp");
+      for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+        ASSERT_EQ(arrays[0].value(i), arrays[1 + end].value(i)) << dtype;
+      }
+    }
   }
 }
 

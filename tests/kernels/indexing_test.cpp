@@ -191,6 +191,28 @@ TEST(ScatterKernelTest, WritesDuplicatesInOrderOfPosition) {
   }
 }
 
+TEST(ScatterKernelTest, SumsOfBoolMemoryAreZeroOrOne) {
+  for (const std::int64_t size : {8, 1000}) {
+    Array out(bool_, contiguous({size}));
+    Array in(bool_, contiguous({size}));
+    Array index(i64, contiguous({size}));
+    for (std::int64_t i = 0; i < size; ++i) {
+      out.set(i, static_cast<std::uint8_t>(i % 2 == 0 ? 0 : 6));
+      in.set(i, static_cast<std::uint8_t>(i % 3 == 0 ? 0 : 250));
+      index.set(i, i);
+    }
+    const std::vector<Array> arrays = run_everywhere(
+        {out, index, in},
+        [](const Target& target, const std::vector<TensorRef>& t) {
+          kernels::scatter(target, t[0], 0, t[1], t[2], true);
+        },
+        "bool");
+    for (std::int64_t i = 0; i < size; ++i) {
+      ASSERT_EQ(arrays[0].get<std::uint8_t>(i), i % 2 == 0 && i % 3 == 0 ? 0 : 1) << i;
+    }
+  }
+}
+
 std::string message_of(const std::function<void()>& call) {
   try {
     call();

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "tests/kernels/kernel_arrays.hpp"
 
@@ -326,6 +327,33 @@ TEST(ReduceKernelTest, WritesThroughTheStridesOfTheOutput) {
   }
 }
 
+// Memory of type bool whose bytes are any, and the same with 1 for all but 0.
+std::pair<Array, Array> loose_and_strict_bools(const Layout& layout) {
+  std::pair<Array, Array> arrays{Array(bool_, layout), Array(bool_, layout)};
+  for (std::int64_t i = 0; i < layout.numel(); ++i) {
+    const auto byte = static_cast<std::uint8_t>(i % 3 == 0 ? 0 : i * 37);
+    arrays.first.set(i, byte);
+    arrays.second.set(i, static_cast<std::uint8_t>(byte != 0));
+  }
+  return arrays;
+}
+
+TEST(ReduceKernelTest, BoolMemoryCountsWhatIsNotZero) {
+  for (const Shape& sizes : {Shape{3, 300}, Shape{140, 40}, Shape{9, 5}}) {
+    const auto [loose, strict] = loose_and_strict_bools(contiguous(sizes));
+    for (const unsigned mask : {1u, 2u, 3u}) {
+      for (const Reduction op : {Reduction::sum, Reduction::prod, Reduction::min, Reduction::max,
+                                 Reduction::any, Reduction::all, Reduction::count_nonzero}) {
+        const auto got = run_reduce(op, i64, loose, mask);
+        const auto expected = run_reduce(op, i64, strict, mask);
+        for (std::int64_t i = 0; i < got[0].numel(); ++i) {
+          ASSERT_EQ(got[0].get<std::int64_t>(i), expected[0].get<std::int64_t>(i));
+        }
+      }
+    }
+  }
+}
+
 // --- arg_reduce ---
 
 std::vector<Array> run_arg(bool largest, const Array& in, int dim) {
@@ -377,6 +405,19 @@ TEST(ArgReduceKernelTest, TheFirstNaNWins) {
   }
 }
 
+TEST(ArgReduceKernelTest, BoolMemoryHasTwoValues) {
+  const auto [loose, strict] = loose_and_strict_bools(contiguous({37, 40}));
+  for (int dim = 0; dim < 2; ++dim) {
+    for (const bool largest : {true, false}) {
+      const Array got = run_arg(largest, loose, dim)[1];
+      const Array expected = run_arg(largest, strict, dim)[1];
+      for (std::int64_t i = 0; i < got.numel(); ++i) {
+        ASSERT_EQ(got.get<std::int64_t>(i), expected.get<std::int64_t>(i)) << dim;
+      }
+    }
+  }
+}
+
 // --- cumulate ---
 
 template <class T>
@@ -400,6 +441,21 @@ void expect_running(bool product, const Layout& layout, int dim) {
       const Out got = arrays[0].get<Out>(i);
       ASSERT_EQ(std::memcmp(&expected, &got, sizeof got), 0) << layout.name << " at " << i;
     }
+  }
+}
+
+TEST(CumulateKernelTest, BoolMemoryCountsWhatIsNotZero) {
+  const auto [loose, strict] = loose_and_strict_bools(contiguous({2, 3000}));
+  const auto run = [](const Array& in, bool product) {
+    return run_everywhere(
+        {Array(i64, contiguous({2, 3000})), in},
+        [&](const Target& target, const std::vector<TensorRef>& t) {
+          kernels::cumulate(target, product, t[0], t[1], 1);
+        },
+        "bool");
+  };
+  for (const bool product : {false, true}) {
+    EXPECT_TRUE(run(loose, product)[0].bytes() == run(strict, product)[0].bytes());
   }
 }
 

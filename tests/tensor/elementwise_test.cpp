@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/guard.hpp>
@@ -285,6 +287,61 @@ TEST_F(ElementwiseDeviceTest, GivesTheSameBitsAsTheCpu) {
   EXPECT_TRUE(both([](const Tensor& x, const Tensor& y) { return floor_divide(x, y); }, a, b));
   EXPECT_TRUE(both(
       [](const Tensor& x, const Tensor& y) { return (x.to(f16) - y.to(bf16)).to(i16); }, a, b));
+}
+
+std::vector<std::uint8_t> bytes_of(const Tensor& tensor) {
+  return tensor.cpu().contiguous().view(u8).to_vector<std::uint8_t>();
+}
+
+TEST_F(ElementwiseDeviceTest, CpuScalarTensorsGiveTheBitsOfTheCpu) {
+  using Function = std::function<Tensor(const Tensor&, const Tensor&)>;
+  const std::vector<Function> any{
+      [](const Tensor& t, const Tensor& s) { return t + s; },
+      [](const Tensor& t, const Tensor& s) { return t * s; },
+      [](const Tensor& t, const Tensor& s) { return t.minimum(s); },
+      [](const Tensor& t, const Tensor& s) { return maximum(s, t); },
+      [](const Tensor& t, const Tensor& s) { return t.clamp(s); },
+      [](const Tensor& t, const Tensor& s) { return t.clamp(std::nullopt, s); },
+      [](const Tensor& t, const Tensor& s) { return t.clamp(0, s); },
+      [](const Tensor& t, const Tensor& s) { return t.remainder(s); },
+      [](const Tensor& t, const Tensor& s) { return t.eq(s); },
+      [](const Tensor& t, const Tensor& s) { return t.lt(s); },
+      [](const Tensor& t, const Tensor& s) { return ge(s, t); },
+      [](const Tensor& t, const Tensor& s) { return t.logical_and(s); },
+      [](const Tensor& t, const Tensor& s) { return t.logical_xor(s); },
+      [](const Tensor& t, const Tensor& s) { return t.pow(s); },
+      [](const Tensor& t, const Tensor& s) { return t.div(s); },
+      [](const Tensor& t, const Tensor& s) { return where(t > 1, t, s); }};
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const Tensor values =
+      tensor({-kInf, -5.0f, -0.0f, 0.1f, 1.0f, 2.0f, 3.0f, 5.0f, 100.0f, kInf, NAN});
+  for (const DType dtype : {u8, i8, i16, i32, i64, f16, bf16, f32, f64}) {
+    const Tensor t = values.to(dtype);
+    for (const Tensor& scalar :
+         {tensor(261), tensor(256), tensor((std::int64_t{1} << 32) + 1), tensor(-1), tensor(0.1),
+          tensor(0.5), tensor(2.0), tensor(-1.0), tensor(0.1, f64), tensor(3, u8), tensor(true)}) {
+      for (std::size_t k = 0; k < any.size(); ++k) {
+        EXPECT_EQ(bytes_of(any[k](t, scalar)), bytes_of(any[k](t.cuda(0), scalar)))
+            << "function " << k << " of " << dtype << " and " << scalar.str();
+      }
+    }
+  }
+  const Tensor halves = values.to(f16);
+  EXPECT_EQ(bytes_of(lerp(halves, halves, tensor(0.3))),
+            bytes_of(lerp(halves.cuda(0), halves.cuda(0), tensor(0.3))));
+}
+
+TEST_P(ElementwiseTest, ComparesSixteenBitFloatsWithNumbersOfTheirOwn) {
+  for (const DType dtype : {f16, bf16, f32, f64}) {
+    EXPECT_TRUE(full({1}, 0.1, of(dtype)).eq(0.1).item<bool>()) << dtype;
+    EXPECT_TRUE(full({1}, 0.1, of(dtype)).eq(tensor(0.1, f64)).item<bool>()) << dtype;
+    EXPECT_FALSE(full({1}, 0.1, of(dtype)).lt(0.1).item<bool>()) << dtype;
+  }
+}
+
+TEST_P(ElementwiseTest, LerpReachesItsEnd) {
+  const Tensor ends = on(tensor({3.0f, 0.7f, -1e-8f}));
+  EXPECT_TRUE(on(tensor({1e8f, 0.1f, 7.0f})).lerp(ends, 1.0).equal(ends));
 }
 
 TEST_P(ElementwiseTest, DivTakesTheModeAsText) {

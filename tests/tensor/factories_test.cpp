@@ -7,11 +7,14 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <locale>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/elementwise.hpp>
+#include <gantry/tensor/random.hpp>
 
 #include "tests/support/device_fixture.hpp"
 #include "tests/tensor/raw_tensor.hpp"
@@ -109,6 +112,54 @@ TEST(FactoriesTest, LinspaceReachesBothEndsExactly) {
   }
 }
 
+TEST(FactoriesTest, LinspaceIsSymmetric) {
+  for (const Device place : all_places()) {
+    for (std::int64_t steps = 2; steps < 300; ++steps) {
+      const Numbers values = elements(linspace(-1, 1, steps, {.dtype = f64, .device = place}));
+      for (std::size_t i = 0; i < values.size() / 2; ++i) {
+        ASSERT_EQ(values[i], -values[values.size() - 1 - i]) << steps;
+      }
+    }
+  }
+}
+
+TEST(FactoriesTest, LinspaceCutsIntegersOffExactly) {
+  for (const Device place : all_places()) {
+    for (const DType dtype : {u8, i16, i64}) {
+      for (std::int64_t end = 1; end < 200; end += 7) {
+        for (std::int64_t steps = 2; steps < 200; ++steps) {
+          const std::int64_t start = dtype == u8 ? 3 : -end / 2;
+          const Numbers values =
+              elements(linspace(start, end, steps, {.dtype = dtype, .device = place}));
+          for (std::int64_t i = 0; i < steps; ++i) {
+            const std::int64_t exact = (start * (steps - 1) + i * (end - start)) / (steps - 1);
+            ASSERT_EQ(values[static_cast<std::size_t>(i)], static_cast<double>(exact))
+                << start << " to " << end << " in " << steps << " at " << i;
+          }
+        }
+      }
+    }
+    EXPECT_EQ(elements(linspace(0, 300, 4, {.dtype = u8, .device = place})),
+              (Numbers{0, 100, 200, 255}));
+    EXPECT_EQ(elements(linspace(0, 2.5, 6, {.dtype = i64, .device = place})),
+              (Numbers{0, 0, 1, 1, 2, 2}));
+    EXPECT_EQ(linspace(INT64_MIN, INT64_MAX, 1, {.dtype = i64, .device = place})
+                  .to_vector<std::int64_t>(),
+              (std::vector<std::int64_t>{INT64_MIN}));
+  }
+}
+
+TEST(FactoriesTest, ArangeOfIntegersCutsFractionsOff) {
+  for (const Device place : all_places()) {
+    const TensorOptions options{.dtype = i64, .device = place};
+    EXPECT_EQ(elements(arange(0, 6, 1.5, options)), (Numbers{0, 1, 2, 3, 4, 5}));
+    EXPECT_EQ(elements(arange(0.5, 7.9, 2.9, options)), (Numbers{0, 2, 4, 6}));
+    EXPECT_EQ(elements(arange(4.5, -1.5, -2.0, options)), (Numbers{4, 2, 0}));
+    EXPECT_THROW(static_cast<void>(arange(0, 3, 0.5, options)), InvalidArgument);
+    EXPECT_THROW(static_cast<void>(arange(0.0, 1e19, 1.0, options)), InvalidArgument);
+  }
+}
+
 TEST(FactoriesTest, EyeAndTriangles) {
   for (const Device place : all_places()) {
     EXPECT_EQ(elements(eye(2, 3, {.device = place})), (Numbers{1, 0, 0, 0, 1, 0}));
@@ -183,6 +234,13 @@ TEST_F(FactoriesDeviceTest, PinnedMemoryIsPinned) {
   EXPECT_TRUE(made.pin_memory().is_view_of(made));
   EXPECT_TRUE(made.options().pinned);
   EXPECT_TRUE(from_blob(made.data(), {4}).is_pinned());
+  for (const DType dtype : {i32, i64, f32, f64}) {
+    const TensorOptions pinned{.dtype = dtype, .pinned = true};
+    EXPECT_TRUE(linspace(0, 1, 3, pinned).is_pinned()) << dtype;
+    EXPECT_TRUE(logspace(0, 1, 3, 10, pinned).is_pinned()) << dtype;
+    EXPECT_TRUE(randperm(3, pinned).is_pinned()) << dtype;
+    EXPECT_TRUE(arange(0, 3, 1.5, pinned).is_pinned()) << dtype;
+  }
 }
 
 TEST(FactoriesTest, ForeignDeviceMemoryMustBeThatDevices) {
@@ -303,6 +361,16 @@ TEST(FactoriesTest, RefuseValuesThatTheTypeCannotHold) {
   EXPECT_EQ(message([] { (void)full({1}, std::numeric_limits<std::uint64_t>::max()); }),
             "Scalar: expected an integer of at most 9223372036854775807, but got "
             "18446744073709551615");
+  // Whatever the program's locale says of numbers.
+  struct Grouped : std::numpunct<char> {
+    std::string do_grouping() const override { return "\3"; }
+  };
+  const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Grouped));
+  EXPECT_EQ(message([] { (void)full({2}, 1234567, u8); }),
+            "full: value cannot be converted to type u8 without overflow, got 1234567");
+  EXPECT_EQ(message([] { (void)tensor({1234567}).item<std::uint8_t>(); }),
+            "value cannot be converted to type u8 without overflow, got 1234567");
+  std::locale::global(before);
   // As in PyTorch, negative numbers wrap in u8 and arithmetic wraps.
   EXPECT_EQ(elements(full({1}, -1, u8)), (Numbers{255}));
   EXPECT_EQ(elements(ones({1}, u8) + 300), (Numbers{45}));

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
 #include <thread>
 
@@ -109,6 +111,33 @@ TEST(GeneratorTest, HandsEveryOffsetToOneThread) {
   EXPECT_EQ(generator.offset(), 4000u);
 }
 
+TEST(GeneratorTest, DrawsNoNumberTwiceWhileAnotherThreadSeeds) {
+  Generator generator;
+  std::vector<double> drawn[3];
+  std::vector<std::thread> threads;
+  for (auto& mine : drawn) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 2000; ++i) {
+        mine.push_back(rand({1}, {.dtype = f64}, generator).item<double>());
+      }
+    });
+  }
+  for (std::uint64_t seed = 0; seed < 20000; ++seed) generator.manual_seed(seed);
+  for (std::thread& thread : threads) thread.join();
+  std::set<double> all;
+  for (const auto& mine : drawn) all.insert(mine.begin(), mine.end());
+  EXPECT_EQ(all.size(), 6000u);
+}
+
+TEST(GeneratorTest, TakesSeedAndOffsetsTogether) {
+  Generator generator(Device::cpu(), 5);
+  generator.set_offset(7);
+  const Generator::Position at = generator.take(3);
+  EXPECT_EQ(at.seed, 5u);
+  EXPECT_EQ(at.offset, 7u);
+  EXPECT_EQ(generator.take().offset, 10u);
+}
+
 TEST(RandomTest, DrawsInRange) {
   Generator generator;
   for (const double x : rand({1000}, {.dtype = f64}, &generator).to_vector<double>()) {
@@ -149,6 +178,41 @@ TEST(RandomTest, PermutesEveryPosition) {
   for (std::int64_t i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
   EXPECT_EQ(randperm(0).numel(), 0);
   EXPECT_EQ(randperm(9, {.dtype = i32}).dtype(), i32);
+}
+
+// Either refused, with nothing drawn, or all drawn numbers lie inside and differ.
+TEST(RandomTest, DrawsFromEveryIntervalThatItAccepts) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  constexpr double kBounds[] = {-kInf, -1e308, -3e38, -2e38, -7e4,   -65504, -1e4,  0,
+                                1,     1e4,    65504, 7e4,   1.7e38, 3e38,   1e308, kInf};
+  for (const DType dtype : {f16, bf16, f32, f64}) {
+    const double limit = dtype == f16    ? 65504
+                         : dtype == bf16 ? 0x1.FEp127
+                         : dtype == f32  ? double{std::numeric_limits<float>::max()}
+                                         : std::numeric_limits<double>::max();
+    for (const double low : kBounds) {
+      for (const double high : kBounds) {
+        if (low >= high) continue;
+        SCOPED_TRACE(::testing::Message() << dtype << " from " << low << " to " << high);
+        Generator generator;
+        Tensor drawn = zeros({64}, {.dtype = dtype});
+        const bool fits = low >= -limit && high <= limit && high - low <= limit;
+        if (!fits) {
+          EXPECT_THROW(drawn.uniform_(low, high, generator), InvalidArgument);
+          EXPECT_EQ(generator.offset(), 0u);
+          continue;
+        }
+        drawn.uniform_(low, high, generator);
+        std::set<double> values;
+        for (const double x : drawn.to_vector<double>()) {
+          EXPECT_GE(x, low - std::fabs(low) / 128);  // as `low` may round
+          EXPECT_LT(x, high);
+          values.insert(x);
+        }
+        EXPECT_GT(values.size(), 5u);
+      }
+    }
+  }
 }
 
 TEST(RandomTest, TakesShapeTypeAndDeviceOfAnother) {

@@ -163,6 +163,17 @@ TEST_P(ReductionsTest, AnyAllAndCountTestForNonzero) {
   EXPECT_TRUE(zeros({0}, options()).all().item<bool>());
 }
 
+TEST_P(ReductionsTest, BoolMemoryCountsWhatIsNotZero) {
+  const Tensor flags = tensor({7, 0, 1, 255}, options(u8)).view(bool_);
+  EXPECT_EQ(flags.sum().item<int>(), 3);
+  EXPECT_EQ(flags.amax().item<int>(), 1);
+  EXPECT_EQ(flags.argmax().item<int>(), 0);
+  EXPECT_THAT(flags.cumsum(0).to_vector<int>(), ElementsAre(1, 1, 2, 3));
+  EXPECT_THAT(flags.to_vector<bool>(), ElementsAre(true, false, true, true));
+  EXPECT_THAT(flags.to_vector<int>(), ElementsAre(1, 0, 1, 1));
+  EXPECT_EQ(flags.slice(0, 3, 4).item<int>(), 1);
+}
+
 TEST_P(ReductionsTest, NormsOfEveryOrder) {
   const Tensor t = tensor({{3.0, -4.0}, {0.0, 12.0}}, options());
   EXPECT_EQ(t.norm().item<float>(), 13);

@@ -233,6 +233,29 @@ TEST(BenchTest, PrintsTheTableBesideJson) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("gather"), HasSubstr("# wrong elements: 0;")));
 }
 
+TEST(BenchTest, SizesEndBeforeTheyOverflow) {
+  constexpr std::int64_t kMost = INT64_MAX;
+  using Sizes = std::vector<std::int64_t>;
+  EXPECT_EQ(sizes_between(8, 100, 2, 0), (Sizes{8, 16, 32, 64}));
+  EXPECT_EQ(sizes_between(8, 30, 2, 11), (Sizes{8, 19, 30}));
+  EXPECT_EQ(sizes_between(0, 2, 1.1, 0), (Sizes{0, 1, 2}));
+  EXPECT_EQ(sizes_between(8, kMost, 2, kMost - 8), (Sizes{8, kMost}));
+  EXPECT_EQ(sizes_between(8, kMost, 2, kMost), (Sizes{8}));
+  EXPECT_EQ(sizes_between(kMost, kMost, 2, 0), (Sizes{kMost}));
+  EXPECT_EQ(sizes_between(8, kMost, 1e18, 0), (Sizes{8, 8'000'000'000'000'000'000}));
+  EXPECT_EQ(sizes_between(1, kMost, 2, 0).size(), 63U);
+}
+
+TEST(BenchTest, ResultsTakeThePlaceOfOlderOnes) {
+  const TemporaryFile json(".json");
+  std::ofstream(json.path()) << "older";
+  const Words words = Words{kBench, "-o", "barrier", "-J", json.path()} + kShort;
+  EXPECT_EQ(run(words + Words{"--root", "9"}).exit_code, 2);
+  EXPECT_EQ(text_of(json.path()), "older") << "written before anything was measured";
+  ASSERT_EQ(run(words).exit_code, 0);
+  EXPECT_EQ(read_report(json.path()).rows.size(), 2U);
+}
+
 struct Refusal {
   const char* name;
   const char* program;
@@ -260,6 +283,12 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"Range", kBench, {"-b", "2K", "-e", "1K"}, "--begin, --end: expected a range"},
         Refusal{"Factor", kBench, {"-f", "1"}, "--factor: expected a number greater than 1"},
         Refusal{"Step", kBench, {"-i", "0"}, "--step: expected a number of bytes greater than 0"},
+        Refusal{"EndlessFactor", kBench, {"-f", "inf"}, "--factor: expected a number greater than"},
+        Refusal{"Json", kBench, {"-J", "/no/such/file"}, "cannot write '/no/such/file'"},
+        Refusal{"Svg", kBench, {"--svg", "/no/such/file"}, "cannot write '/no/such/file'"},
+        Refusal{"CommJson", kBench, {"--comm", "-o", "gather", "-J", "/no/such"}, "cannot write"},
+        Refusal{"TuneOutput", kTune, {"-O", "/no/such/file"}, "cannot write '/no/such/file'"},
+        Refusal{"TuneSamples", kTune, {"-J", "/no/such/file"}, "cannot write '/no/such/file'"},
         Refusal{"StepAndFactor", kBench, {"-i", "8", "-f", "2"}, "excludes"},
         Refusal{"Devices", kBench, {"-g", "5"}, "--gpus: expected at most the 4 visible devices"},
         Refusal{"Root", kBench, {"--root", "4"}, "--root: expected a rank below 4, but got 4"},

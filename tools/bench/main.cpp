@@ -65,6 +65,7 @@ Report measure_group(const Options& options) {
     throw InvalidArgument(
         fmt::format("--root: expected a rank below {}, but got {}", group.ranks(), options.root));
   }
+  if (group.reports()) check_outputs(options);
   Report report{.library = fmt::format("gantry {}", GANTRY_VERSION),
                 .device = group.device_name(),
                 .ranks = group.ranks(),
@@ -96,6 +97,7 @@ Report measure_comm(const Options& options) {
     throw InvalidArgument(fmt::format("--gpus: expected at most the {} visible devices, but got {}",
                                       visible, options.devices));
   }
+  check_outputs(options);
   std::vector<Device> devices;
   for (int i = 0; i < (options.devices == 0 ? visible : options.devices); ++i) {
     devices.push_back(Device::cuda(i));

@@ -100,16 +100,21 @@ std::vector<std::int64_t> sizes_between(std::int64_t begin, std::int64_t end, do
     throw InvalidArgument(
         fmt::format("--begin, --end: expected a range of sizes, but got {} to {}", begin, end));
   }
-  if (step == 0 && !(factor > 1)) {
+  if (step < 0) {
+    throw InvalidArgument(
+        fmt::format("--step: expected a number of bytes greater than 0, but got {}", step));
+  }
+  if (step == 0 && !(factor > 1 && std::isfinite(factor))) {
     throw InvalidArgument(
         fmt::format("--factor: expected a number greater than 1, but got {}", factor));
   }
   std::vector<std::int64_t> sizes;
   for (std::int64_t bytes = begin; bytes <= end;) {
     sizes.push_back(bytes);
+    const double product = static_cast<double>(bytes) * factor;
+    if (step != 0 ? step > end - bytes : product >= 0x1p63) break;  // beyond what i64 holds, too
     const std::int64_t next =
-        step != 0 ? bytes + step
-                  : static_cast<std::int64_t>(std::llround(static_cast<double>(bytes) * factor));
+        step != 0 ? bytes + step : static_cast<std::int64_t>(std::llround(product));
     bytes = std::max(next, bytes + 1);
   }
   return sizes;

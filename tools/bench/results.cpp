@@ -2,10 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-
-#include <gantry/core/error.hpp>
-
+#include "tools/bench/output_file.hpp"
 #include "tools/bench/pictures.hpp"
 
 namespace gantry::bench {
@@ -17,10 +14,7 @@ void write_text(const std::string& path, const std::string& text) {
     fmt::print("{}", text);
     return;
   }
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) throw Error(fmt::format("cannot write '{}'", path));
+  write_output(path, text);
 }
 
 }  // namespace
@@ -47,6 +41,12 @@ Row row_of(const Case& what, const std::string& variant, const std::string& algo
   row.mode = what.graph_calls > 0 ? "graph" : "eager";
   row.in_place = is_in_place(what.kind);
   return row;
+}
+
+void check_outputs(const Options& options) {
+  for (const std::string& path : {options.json, options.svg}) {
+    if (!path.empty() && path != "-") check_output(path);
+  }
 }
 
 void write_results(const Options& options, const Report& report,

@@ -26,6 +26,9 @@ class Table {
 [[nodiscard]] Row row_of(const Case& what, const std::string& variant,
                          const std::string& algorithm);
 
+/// Says before the measurement what write_results could not write. Throws: Error.
+void check_outputs(const Options& options);
+
 /// Writes what --json and --svg name. Throws: Error.
 void write_results(const Options& options, const Report& report, const std::vector<Report>& others);
 

@@ -9,6 +9,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "tools/bench/output_file.hpp"
 #include "tools/tune/options.hpp"
 #include "tools/tune/sweep.hpp"
 
@@ -17,13 +18,6 @@ namespace {
 
 constexpr int kWrong = 1;
 constexpr int kOwnError = 2;
-
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) throw Error(fmt::format("cannot write '{}'", path));
-}
 
 // The text of a file, empty if there is none.
 std::string present_text(const std::string& path) {
@@ -43,6 +37,11 @@ int run(const std::vector<std::string>& arguments) {
   if (group.ranks() < 2) {
     throw InvalidArgument("expected at least two ranks, but got one: there is nothing to choose");
   }
+  if (group.reports()) {
+    for (const std::string& path : {options.output, options.samples}) {
+      if (!path.empty()) bench::check_output(path);
+    }
+  }
   const Findings findings = sweep(group, options, [&](const std::string& text) {
     if (!options.quiet) fmt::print(stderr, "{}\n", text);
   });
@@ -52,9 +51,9 @@ int run(const std::vector<std::string>& arguments) {
   if (options.output.empty()) {
     fmt::print("{}", text);
   } else {
-    write_text(options.output, text);
+    bench::write_output(options.output, text);
   }
-  if (!options.samples.empty()) write_text(options.samples, report_json(findings.report));
+  if (!options.samples.empty()) bench::write_output(options.samples, report_json(findings.report));
   return wrong_elements(findings.report) == 0 ? 0 : kWrong;
 }
 

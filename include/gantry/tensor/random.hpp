@@ -38,6 +38,13 @@ class Generator {
   void set_offset(std::uint64_t offset);
   /// Takes the next `count` offsets for the caller's own kernels; returns the first.
   std::uint64_t advance(std::uint64_t count = 1);
+  /// A seed and an offset that belong together.
+  struct Position {
+    std::uint64_t seed = 0;
+    std::uint64_t offset = 0;
+  };
+  /// As advance, and says at which seed: in one step, whatever other threads seed meanwhile.
+  Position take(std::uint64_t count = 1);
   /// Seed and offset as 16 little-endian bytes: a CPU tensor of u8.
   [[nodiscard]] Tensor get_state() const;
   /// Throws: InvalidArgument unless `state` is a CPU u8 tensor of 16 elements.
