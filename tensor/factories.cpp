@@ -231,6 +231,9 @@ Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
     kernels::arange(target, result.narrow(0, half, steps - half).ref(), last, by,
                     half - (steps - 1));
   }
+  if (steps > 1 && steps % 2 == 1) {  // the middle belongs to neither half
+    kernels::fill(target, result.select(0, steps / 2).ref(), first / 2 + last / 2);
+  }
   return result;
 }
 
