@@ -125,6 +125,9 @@ TEST_P(IpcTest, DeadExporterIsAnError) {
 
 // An exporter that was stopped answers in the end, when nobody waits for that answer any more.
 TEST_P(IpcTest, LateAnswersAreNotTakenForOthers) {
+  if (std::string(GetParam()) == "heap" && allocator_backend() != "vmm") {
+    GTEST_SKIP() << "segments are opened without a question";
+  }
   IpcWorker worker(GetParam(), 0);
   // Each in chunks of its own, so that each is asked for.
   const std::size_t mib = std::string(GetParam()) == "heap" ? 40 : 4;
