@@ -26,8 +26,8 @@ TEST_F(LaunchFailureTest, SuccessIsSilent) {
 TEST_F(LaunchFailureTest, ExitCodeOfTheFirstFailureStopsTheOthers) {
   const Outcome outcome = run_command(act({}, {"fail", "2", "7"}));
   EXPECT_EQ(outcome.exit_code, 7) << outcome.describe();
-  EXPECT_THAT(outcome.err,
-              ContainsRegex("glaunch: rank 2 \\(pid [0-9]+, cuda:2\\) exited with code 7\n"));
+  EXPECT_THAT(outcome.err, ContainsRegex("glaunch: rank 2 \\(pid [0-9]+, cuda:2 GPU-[-0-9a-f]+\\) "
+                                         "exited with code 7\n"));
   EXPECT_THAT(outcome.err, HasSubstr("glaunch: last 2 lines of rank 2:\n"));
   EXPECT_THAT(outcome.err,
               AllOf(HasSubstr("\n  out| line before the end"), HasSubstr("\n  err| complaint")));
