@@ -34,7 +34,9 @@ void where(void*, const TensorRef&, const TensorRef&, const Operand&, const Oper
 
 void copy(void*, const TensorRef&, const TensorRef&) { refuse("copy"); }
 void fill(void*, const TensorRef&, const Scalar&) { refuse("fill"); }
-void arange(void*, const TensorRef&, const Scalar&, const Scalar&) { refuse("arange"); }
+void arange(void*, const TensorRef&, const Scalar&, const Scalar&, std::int64_t) {
+  refuse("arange");
+}
 void triangle(void*, const TensorRef&, const TensorRef&, bool, std::int64_t) { refuse("triangle"); }
 
 void uniform(void*, const TensorRef&, RandomPosition, double, double) { refuse("uniform"); }
