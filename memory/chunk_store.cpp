@@ -51,7 +51,9 @@ std::vector<Chunk> ChunkStore::acquire(std::size_t bytes, std::size_t limit, boo
 // False if limit or device have less than `bytes`.
 bool ChunkStore::may_be_had(std::size_t bytes, std::size_t limit) const {
   const std::size_t unused = spare();
-  const std::size_t used = held_.load(std::memory_order_relaxed) - unused;
+  // The two are not read at once: another thread may have given spare ones back in between.
+  const std::size_t held = held_.load(std::memory_order_relaxed);
+  const std::size_t used = held - std::min(held, unused);
   if (bytes > limit || used > limit - bytes) return false;
   // For a few chunks it is cheaper to try.
   if (bytes <= unused || bytes - unused <= kCoarseChunkBytes) return true;

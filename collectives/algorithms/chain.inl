@@ -12,11 +12,10 @@ namespace gantry::protocol {
 // so it serves elements that are their own accumulators. The last rank sends the result to the
 // root, which lags behind with taking it, so that the chain stays full.
 //
-// A block works and signals in turn, instead of leaving signals to a warp that follows: one that is
-// ordered behind data waits for all that its multiprocessor stores meanwhile, and if the others
-// never pause, for their next steps as well. Only the next step is begun beside it, by every warp
-// that finds that what it needs is there. Steps are as small as that allows, because the last rank
-// begins after as many as there are ranks.
+// All warps of a block do the same step, and none begins the one after the next before the signal
+// of this one is out: crews that run ahead were measured to be a quarter slower here. Every warp
+// finds for itself that what it needs is there. Steps are as small as signals allow, because the
+// last rank begins after as many as there are ranks.
 //
 // A block has a ring of slots for what the previous rank sends, one for the result, in case it is
 // the root (the first rank has the other ring for that), and a slot for its own elements if they
@@ -160,6 +159,7 @@ class ChainShare {
       block.release(&(*words)[block_][group_.rank], signal(sequence_, done));
     });
   }
+
   GANTRY_HD std::int64_t begin_of(std::int64_t step) const {
     return (step * blocks_ + block_) * plan_.step_bytes;
   }

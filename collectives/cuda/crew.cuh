@@ -83,9 +83,9 @@ class CudaCrew : public CudaWords {
   }
 
   // This warp's share, likewise.
-  template <class T, class From>
+  template <class T>
   __device__ void fold(const Combination& how, const Targets& to, std::int64_t bytes,
-                       const From& from) {
+                       const Sources& from) {
     cuda::fold<T, Warps * 32>(how, to, bytes, from, (warp_ + turn_) % Warps * 32 + lane());
     pass_turn(static_cast<int>((bytes + 511) / 512));
   }

@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <chrono>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -92,25 +90,6 @@ TEST_F(NativeShortageTest, OtherThreadsAllocateWhileOneWaits) {
   const Buffer again = allocate(32 * kMib, own);
   other.join();
   EXPECT_NE(again.data(), nullptr);
-}
-
-TEST_F(NativeShortageTest, RequestsThatCannotBeServedDisturbNobody) {
-  const Stream stream = Stream::current();
-  limit_to(768 * kMib);
-  const Buffer kept = allocate(300 * kMib, stream);
-  std::atomic<bool> done{false};
-  std::vector<std::thread> greedy;
-  for (int i = 0; i < 3; ++i) {
-    greedy.emplace_back([&] {
-      while (!done) EXPECT_THROW(static_cast<void>(allocate(700 * kMib, stream)), OutOfMemoryError);
-    });
-  }
-  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
-  while (std::chrono::steady_clock::now() < end && !HasFailure()) {
-    EXPECT_NO_THROW(static_cast<void>(allocate(225 * kMib, stream)));
-  }
-  done = true;
-  for (std::thread& thread : greedy) thread.join();
 }
 
 TEST_F(NativeShortageTest, ReportsWhatIsHeldAndStaysUsable) {
