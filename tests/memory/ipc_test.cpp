@@ -138,10 +138,10 @@ TEST_P(IpcTest, LateAnswersAreNotTakenForOthers) {
     return read(import_on(stream, from_text(handles[i])), stream).front();
   };
   EXPECT_EQ(first_byte(0), 60);
-  kill(worker.pid(), SIGSTOP);
+  worker.stop();
   IpcPeer::set_patience(std::chrono::milliseconds(100));
   EXPECT_THROW(static_cast<void>(import_ipc(from_text(handles[1]), Device::cuda(0))), TimeoutError);
-  kill(worker.pid(), SIGCONT);
+  worker.kill(SIGCONT);
   IpcPeer::set_patience(std::chrono::seconds(60));
   EXPECT_EQ(first_byte(2), 62);
   EXPECT_EQ(first_byte(3), 63);

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -72,6 +73,14 @@ class PipeProcess {
     std::fflush(input_);
   }
   void kill(int signal) const { ::kill(pid_, signal); }
+  /// Stops the program and returns when its last thread has stopped: until then the others run on.
+  void stop() const {
+    kill(SIGSTOP);
+    int status = 0;
+    while (waitpid(pid_, &status, WUNTRACED) < 0 && errno == EINTR) {
+    }
+    if (!WIFSTOPPED(status)) throw std::logic_error("PipeProcess: the program ended");
+  }
   /// Waits for the end; the exit code, or minus the signal that ended it.
   int wait() {
     int status = 0;
