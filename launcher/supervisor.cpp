@@ -122,7 +122,7 @@ JobResult Supervisor::run() {
   }
   result_.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - start_);
   guard_.dismiss();
-  return std::move(result_);
+  return result_;  // a copy: the last ones may be reaped only while drain() waits
 }
 
 bool Supervisor::start_ranks() {

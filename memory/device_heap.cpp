@@ -89,12 +89,13 @@ void DeviceHeap::deallocate(HeapBlock& block) noexcept {
   __builtin_prefetch(block.previous);
   __builtin_prefetch(block.next);
   if (cache != nullptr) settle_own(*cache);
-  if (begin_free(block)) finish_free(block);
+  if (begin_free(block)) finish_free(block, true);
 }
 
 bool DeviceHeap::put_in_limbo(HeapBlock& block) noexcept {
   const HeapLock lock(core_.mutex);
   if (!begin_free(block)) return false;
+  PendingBlocks::fix_marks(block);
   count_deferred(block, true);
   block.use.store(BlockUse::limbo, std::memory_order_relaxed);
   limbo_bytes_ += static_cast<std::int64_t>(block.bytes);
@@ -105,7 +106,7 @@ void DeviceHeap::reclaim(HeapBlock& block) noexcept {
   const HeapLock lock(core_.mutex);
   limbo_bytes_ -= static_cast<std::int64_t>(block.bytes);
   count_deferred(block, false);
-  finish_free(block);
+  finish_free(block, false);
 }
 
 // Counts the caller's part of a free; false if the block was free already.
@@ -127,10 +128,12 @@ bool DeviceHeap::begin_free(HeapBlock& block) noexcept {
   return true;
 }
 
-void DeviceHeap::finish_free(HeapBlock& block) noexcept {
+// `now`: the caller frees it this moment; else its marks are fixed.
+void DeviceHeap::finish_free(HeapBlock& block, bool now) noexcept {
   block.exported.store(false, std::memory_order_relaxed);
-  if (block.uses.empty() || !block.arena->owner().pending.defer(block)) {
-    release(block);
+  if (!block.uses.empty() && now) PendingBlocks::fix_marks(block);
+  if (block.uses.empty() || !block.arena->owner().pending.defer(block, now)) {
+    release(block, now);
   } else {
     count_deferred(block, true);
   }
@@ -142,7 +145,8 @@ void DeviceHeap::record_use(HeapBlock& block, const Stream& stream, bool until_f
   const BlockUse use = block.use.load(std::memory_order_relaxed);
   if (use != BlockUse::live && use != BlockUse::limbo) return;
   if (&clock == &block.stream->clock) return;
-  block.arena->owner().pending.note(block, clock, until_free ? 0 : clock.ticket());
+  const bool is_open = until_free && use == BlockUse::live;
+  block.arena->owner().pending.note(block, clock, is_open ? 0 : clock.ticket());
 }
 
 // A free block for the request, if its arena lets it serve; else it stays free.
@@ -173,17 +177,20 @@ void DeviceHeap::cut(Pool& pool, HeapBlock& block, std::size_t bytes) noexcept {
   arena.free.insert_rest(rest);
 }
 
-// Makes a block free that no other stream uses any more.
-void DeviceHeap::release(HeapBlock& block) noexcept {
+// Makes a block free that no other stream uses any more. A stream that is not ours may be gone by
+// now unless the caller frees the block this moment.
+void DeviceHeap::release(HeapBlock& block, bool now) noexcept {
   block.uses.clear();
   if (recording_history()) {
     record_block(TraceAction::free_completed, block,
                  block.call_site.load(std::memory_order_relaxed));
   }
   StreamClock& clock = block.stream->clock;
-  // Submitted before the mark is asked for, so whoever waits for the mark runs after it.
-  poison(block.data, block.bytes, clock.native());
-  block.mark = clock.ticket();
+  if (now || !clock.is_external()) {
+    // Submitted before the mark is asked for, so whoever waits for the mark runs after it.
+    poison(block.data, block.bytes, clock.native());
+    block.mark = clock.ticket();
+  }
   block.arena->free.insert(block);
 }
 

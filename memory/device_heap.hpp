@@ -123,9 +123,9 @@ class DeviceHeap {
   void fold(UsageAccount& account) noexcept;
   void count_up() noexcept;
   void count_deferred(const HeapBlock& block, bool begins) noexcept;
-  void release(HeapBlock& block) noexcept;
+  void release(HeapBlock& block, bool now) noexcept;
   [[nodiscard]] bool begin_free(HeapBlock& block) noexcept;
-  void finish_free(HeapBlock& block) noexcept;
+  void finish_free(HeapBlock& block, bool now) noexcept;
   void return_cached(HeapBlock* blocks) noexcept;
 
   // Shortage; see device_heap_shortage.cpp.
@@ -152,7 +152,9 @@ class DeviceHeap {
   [[noreturn]] void report_out_of_memory(HeapLock& lock, const Request& request);
   [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> top_call_sites();
   [[noreturn]] void throw_shortage(MemoryBreakdown told) const;
+  void park_arenas(HeapLock& lock, Pool& pool);
   void unpark(HeapLock& lock, Pool& pool);
+  void forget_unused(Pool& pool);
   static void check_is_not_parked(const Pool& pool) {
     if (pool.parked.load(std::memory_order_relaxed)) [[unlikely]] {
       refuse_parked();
@@ -160,6 +162,8 @@ class DeviceHeap {
   }
   [[noreturn]] static void refuse_parked();
   [[nodiscard]] bool pool_waits(const Pool& pool) const noexcept;
+  /// The largest free block with memory.
+  [[nodiscard]] std::size_t largest_free() const noexcept;
   [[nodiscard]] MemoryBreakdown breakdown();
 
   HeapCore core_;

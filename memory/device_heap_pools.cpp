@@ -10,8 +10,12 @@ namespace gantry::memory {
 Pool& DeviceHeap::make_pool(const PoolOptions& options) {
   const HeapLock lock(core_.mutex);
   for (const auto& shell : pools_) {
-    // One that could not be unparked has no memory.
-    if (!shell->abandoned || shell->live_blocks != 0 || shell->parked) continue;
+    if (!shell->abandoned) continue;
+    if (shell->parked) {
+      poll();
+      forget_unused(*shell);
+    }
+    if (shell->live_blocks != 0 || shell->parked) continue;
     shell->abandoned = false;
     shell->options = options;
     return *shell;
@@ -30,15 +34,22 @@ void DeviceHeap::destroy_pool(Pool& pool) {
   const std::lock_guard parking(pool.parking);
   HeapLock lock(core_.mutex);
   flush_magazines();
-  pool.abandoned = true;
   // What becomes free later is anybody's.
   pool.options = {.use_on_oom = true, .no_split = pool.options.no_split};
-  if (pool.parked) unpark(lock, pool);
-  poll();
-  while (pool_waits(pool) && wait_for_oldest(lock, &pool)) {
+  try {
+    poll();
+    while (pool_waits(pool) && wait_for_oldest(lock, &pool)) {
+    }
+    if (pool.parked) forget_unused(pool);
+    if (pool.parked) unpark(lock, pool);
+    harvest(lock, ~std::size_t{0}, &pool);
+    release_spare(lock, ~std::size_t{0});
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    pool.abandoned = true;
+    throw;
   }
-  harvest(lock, ~std::size_t{0}, &pool);
-  release_spare(lock, ~std::size_t{0});
+  pool.abandoned = true;
 }
 
 bool DeviceHeap::pool_waits(const Pool& pool) const noexcept {
@@ -85,13 +96,18 @@ void DeviceHeap::park(Pool& pool) {
     synchronize_device_clocks(core_.device);
     for (const int peer : devices_with_access_to(core_.device)) synchronize_device_clocks(peer);
     lock.lock();
-    static_cast<VmmArena&>(*pool.large).park(lock);
-    static_cast<VmmArena&>(*pool.small).park(lock);
+    poll();
+    park_arenas(lock, pool);
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     unpark(lock, pool);
     throw;
   }
+}
+
+void DeviceHeap::park_arenas(HeapLock& lock, Pool& pool) {
+  static_cast<VmmArena&>(*pool.large).park(lock);
+  static_cast<VmmArena&>(*pool.small).park(lock);
 }
 
 void DeviceHeap::unpark(Pool& pool) {
@@ -100,22 +116,39 @@ void DeviceHeap::unpark(Pool& pool) {
   if (pool.parked) unpark(lock, pool);
 }
 
+// What others may have meanwhile, they had better have: on failure nothing stays mapped.
 void DeviceHeap::unpark(HeapLock& lock, Pool& pool) {
-  for (Arena* arena : {pool.large.get(), pool.small.get()}) {
-    auto& parked = static_cast<VmmArena&>(*arena);
-    while (!parked.unpark(lock)) {
-      const std::size_t missing = parked.parked_bytes();
-      flush_magazines();
-      poll();
-      if (harvest(lock, missing, nullptr) == 0 && !wait_for_oldest(lock)) {
-        MemoryBreakdown told = breakdown();
-        told.requested = signed_bytes(missing);
-        lock.unlock();
-        throw_shortage(told);
+  try {
+    for (Arena* arena : {pool.large.get(), pool.small.get()}) {
+      auto& parked = static_cast<VmmArena&>(*arena);
+      while (!parked.unpark(lock)) {
+        const std::size_t missing = parked.parked_bytes();
+        flush_magazines();
+        poll();
+        if (harvest(lock, missing, nullptr) == 0 && !wait_for_oldest(lock)) {
+          MemoryBreakdown told = breakdown();
+          told.requested = signed_bytes(missing);
+          lock.unlock();
+          throw_shortage(told);
+        }
       }
     }
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    park_arenas(lock, pool);
+    throw;
   }
   pool.parked = false;
+}
+
+// What is parked behind free blocks is needed by nobody. A pool of which nothing else is parked is
+// as any other.
+void DeviceHeap::forget_unused(Pool& pool) {
+  auto& large = static_cast<VmmArena&>(*pool.large);
+  auto& small = static_cast<VmmArena&>(*pool.small);
+  large.forget_unused();
+  small.forget_unused();
+  if (!large.is_parked() && !small.is_parked()) pool.parked = false;
 }
 
 }  // namespace gantry::memory

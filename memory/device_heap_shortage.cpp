@@ -209,7 +209,7 @@ bool DeviceHeap::settle() noexcept {
   for (const auto& pool : pools_) {
     pool->pending.settle([&](HeapBlock& block) {
       count_deferred(block, false);
-      release(block);
+      release(block, false);
       any = true;
     });
     any |= pool->small->free.settle();
@@ -223,7 +223,7 @@ void DeviceHeap::poll() noexcept {
     pool->pending.poll();
     pool->pending.settle([&](HeapBlock& block) {
       count_deferred(block, false);
-      release(block);
+      release(block, false);
     });
     pool->small->free.poll();
     pool->large->free.poll();
@@ -271,13 +271,12 @@ MemoryBreakdown DeviceHeap::breakdown() {
   breakdown.limbo = limbo_bytes_;
   breakdown.pending = core_.stats.active_bytes.all.current - breakdown.allocated - breakdown.limbo;
   breakdown.limit = signed_bytes(core_.limit());
+  breakdown.largest_free = signed_bytes(largest_free());
   for (const auto& pool : pools_) {
     for (const auto& [clock, bytes] : pool->pending.waiting()) {
       breakdown.pending_by_stream.emplace_back(clock->id(), signed_bytes(bytes));
     }
     for (Arena* arena : {pool->small.get(), pool->large.get()}) {
-      breakdown.largest_free =
-          std::max(breakdown.largest_free, signed_bytes(arena->free.largest()));
       if (pool->options.use_on_oom) continue;
       HeldSegments held;
       arena->describe(held);

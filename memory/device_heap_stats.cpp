@@ -74,15 +74,20 @@ void DeviceHeap::count_deferred(const HeapBlock& block, bool begins) noexcept {
   count_up();
 }
 
+std::size_t DeviceHeap::largest_free() const noexcept {
+  std::size_t largest = 0;
+  for (const auto& pool : pools_) {
+    if (pool->parked) continue;
+    largest = std::max({largest, pool->small->free.largest(), pool->large->free.largest()});
+  }
+  return largest;
+}
+
 Stats DeviceHeap::stats() {
   const HeapLock lock(core_.mutex);
   const std::size_t cached = ThreadCache::visit_all(*this, nullptr);
   count_up();
   core_.refresh_reserved();
-  std::size_t largest = 0;
-  for (const auto& pool : pools_) {
-    largest = std::max({largest, pool->small->free.largest(), pool->large->free.largest()});
-  }
   Stats stats = core_.stats;
   stats.num_device_alloc = core_.chunks.created() + core_.segments_made;
   stats.num_device_free = core_.chunks.released() + core_.segments_freed;
@@ -93,7 +98,7 @@ Stats DeviceHeap::stats() {
   stats.spare_bytes = static_cast<std::int64_t>(core_.chunks.spare());
   stats.harvested_bytes = static_cast<std::int64_t>(core_.harvested_bytes);
   stats.num_stream_waits = stream_waits_;
-  stats.largest_free = static_cast<std::int64_t>(largest);
+  stats.largest_free = static_cast<std::int64_t>(largest_free());
   for (const auto& pool : pools_) {
     if (pool->id != 0 && !pool->abandoned) ++stats.num_pools;
   }

@@ -18,16 +18,15 @@ void PendingBlocks::note(HeapBlock& block, StreamClock& clock, std::uint64_t mar
   }
 }
 
-bool PendingBlocks::defer(HeapBlock& block) noexcept {
+void PendingBlocks::fix_marks(HeapBlock& block) noexcept {
   for (StreamUse& use : block.uses) {
     if (use.mark == 0) use.mark = use.clock->ticket();
   }
-  return enqueue(block);
+  if (block.stream->clock.is_external()) block.mark = block.stream->clock.ticket();
 }
 
-// Puts the block into the queue of its last use; false if it has none.
-bool PendingBlocks::enqueue(HeapBlock& block) noexcept {
-  while (!block.uses.empty() && is_over(block)) block.uses.pop_back();
+bool PendingBlocks::defer(HeapBlock& block, bool now) noexcept {
+  while (!block.uses.empty() && is_over(block, now)) block.uses.pop_back();
   if (block.uses.empty()) return false;
   block.use.store(BlockUse::pending, std::memory_order_relaxed);
   Queue& queue = *std::ranges::find(queues_, block.uses.back().clock, &Queue::clock);
@@ -38,9 +37,13 @@ bool PendingBlocks::enqueue(HeapBlock& block) noexcept {
   return true;
 }
 
-bool PendingBlocks::is_over(const HeapBlock& block) noexcept {
+// A stream that is not ours was marked when the block was freed; what it waited for after that is
+// not behind the mark.
+bool PendingBlocks::is_over(const HeapBlock& block, bool now) noexcept {
   const StreamUse& use = block.uses.back();
-  return block.stream->clock.is_after(*use.clock, use.mark);
+  const StreamClock& own = block.stream->clock;
+  if (!now && own.is_external()) return use.mark <= use.clock->completed();
+  return own.is_after(*use.clock, use.mark);
 }
 
 HeapBlock& PendingBlocks::pop(Queue& queue) noexcept {

@@ -16,8 +16,12 @@ class PendingBlocks {
   /// Notes that `block` is used by `clock`'s stream up to `mark`, 0: up to its free.
   /// Throws: std::bad_alloc.
   void note(HeapBlock& block, StreamClock& clock, std::uint64_t mark);
-  /// Fixes the marks of a block that is freed now. True if it has to wait; it is here then.
-  bool defer(HeapBlock& block) noexcept;
+  /// Decides the marks of a block that is freed now, of uses until then and, where the stream may
+  /// be gone later, of its own.
+  static void fix_marks(HeapBlock& block) noexcept;
+  /// Takes a freed block, with its marks, if it has to wait; false if not. `now`: it was freed this
+  /// moment, not earlier.
+  bool defer(HeapBlock& block, bool now) noexcept;
   /// Calls `release(HeapBlock&)` for blocks that nobody uses any more, or only after whom their own
   /// stream runs anyway.
   template <class Release>
@@ -26,7 +30,7 @@ class PendingBlocks {
       while (queue.oldest != nullptr && is_over(*queue.oldest)) {
         HeapBlock& block = pop(queue);
         block.uses.pop_back();
-        if (!enqueue(block)) release(block);
+        if (!defer(block, false)) release(block);
       }
     }
   }
@@ -51,9 +55,8 @@ class PendingBlocks {
     HeapBlock* newest = nullptr;
   };
 
-  [[nodiscard]] static bool is_over(const HeapBlock& block) noexcept;
+  [[nodiscard]] static bool is_over(const HeapBlock& block, bool now = false) noexcept;
   HeapBlock& pop(Queue& queue) noexcept;
-  bool enqueue(HeapBlock& block) noexcept;
 
   std::vector<Queue> queues_;  ///< one for each clock that was ever noted
   std::size_t count_ = 0;

@@ -223,29 +223,25 @@ HeapBlock* VmmArena::next_victim(std::size_t bytes, std::pair<std::size_t, std::
 }
 
 std::size_t VmmArena::harvest(HeapLock& lock, std::size_t bytes) {
+  const std::size_t taken = unmap_free(lock, bytes, false);
+  core_.harvested_bytes += taken;
+  return taken;
+}
+
+// Takes whole chunks from common blocks until they are `bytes`, or the pool is parked meanwhile.
+std::size_t VmmArena::unmap_free(HeapLock& lock, std::size_t bytes, bool parked) {
   if (range_ == nullptr) return 0;
   std::size_t taken = 0;
-  while (taken < bytes && !owner().parked) {
+  while (taken < bytes && owner().parked == parked) {
     core_.slab.reserve(2);
     std::pair<std::size_t, std::size_t> run;
-    HeapBlock* block = next_victim(bytes - taken, run);
-    if (block == nullptr) break;
-    free.remove(*block);
-    if (const std::size_t head = run.first - offset_of(block->data); head > 0) {
-      HeapBlock& rest = core_.slab.take();
-      cut_block(*block, head, rest);
-      free.insert(*std::exchange(block, &rest));
-    }
-    const std::size_t size = run.second - run.first;
-    if (block->bytes > size) {
-      HeapBlock& rest = core_.slab.take();
-      cut_block(*block, size, rest);
-      block->use.store(BlockUse::moving, std::memory_order_relaxed);
-      free.insert(rest);
-    }
+    HeapBlock* victim = next_victim(bytes - taken, run);
+    if (victim == nullptr) break;
+    HeapBlock& block = cut_out(*victim, run);
+    const std::size_t size = block.bytes;
     // Before another thread can map the chunks elsewhere.
-    record(TraceAction::segment_unmap, *block);
-    block->use.store(BlockUse::mapping, std::memory_order_relaxed);
+    record(TraceAction::segment_unmap, block);
+    block.use.store(BlockUse::mapping, std::memory_order_relaxed);
     const HeapCore::Move move(core_);
     ++movements_;
     lock.unlock();
@@ -254,18 +250,35 @@ std::size_t VmmArena::harvest(HeapLock& lock, std::size_t bytes) {
     } catch (...) {
       lock.lock();
       --movements_;
-      record(TraceAction::segment_map, *block);
-      free.insert(*block);
+      record(TraceAction::segment_map, block);
+      free.insert(block);
       throw;
     }
     lock.lock();
     --movements_;
-    return_hole(*block);
+    return_hole(block);
     recount();
-    core_.harvested_bytes += size;
     taken += size;
   }
   return taken;
+}
+
+// The part of a free block that covers `run`, `moving`; the rest stays free. Takes two of the slab.
+HeapBlock& VmmArena::cut_out(HeapBlock& whole, const std::pair<std::size_t, std::size_t>& run) {
+  HeapBlock* block = &whole;
+  free.remove(*block);
+  if (const std::size_t head = run.first - offset_of(block->data); head > 0) {
+    HeapBlock& rest = core_.slab.take();
+    cut_block(*block, head, rest);
+    free.insert(*std::exchange(block, &rest));
+  }
+  if (const std::size_t size = run.second - run.first; block->bytes > size) {
+    HeapBlock& rest = core_.slab.take();
+    cut_block(*block, size, rest);
+    block->use.store(BlockUse::moving, std::memory_order_relaxed);
+    free.insert(rest);
+  }
+  return *block;
 }
 
 void VmmArena::record(TraceAction action, const HeapBlock& block) const noexcept {
@@ -329,22 +342,24 @@ void VmmArena::unpin(const HeapBlock& block) noexcept {
 }
 
 void VmmArena::park(HeapLock& lock) {
-  if (range_ == nullptr || is_parked()) return;
+  if (range_ == nullptr) return;
   // The pool is marked, so nobody begins anew.
   while (movements_ != 0) {
     lock.unlock();
     std::this_thread::yield();
     lock.lock();
   }
+  // Only what live blocks have is to come back.
+  unmap_free(lock, range_->bytes(), true);
   const auto runs = range_->mapped_runs();
   lock.unlock();
-  std::vector<std::pair<std::size_t, std::size_t>> done;
-  done.reserve(runs.size());
+  std::map<std::size_t, std::size_t> done;
   std::exception_ptr failure;
   for (const auto& [offset, bytes] : runs) {
     try {
+      const auto run = done.emplace(offset, offset).first;
       core_.chunks.give_back(range_->unmap(offset, bytes));
-      done.emplace_back(offset, bytes);
+      run->second += bytes;
     } catch (...) {
       failure = std::current_exception();
       break;
@@ -352,26 +367,27 @@ void VmmArena::park(HeapLock& lock) {
   }
   core_.chunks.release_spare();
   lock.lock();
-  parked_ = std::move(done);
+  parked_.merge(done);
   recount();
   if (failure) std::rethrow_exception(failure);
 }
 
 std::size_t VmmArena::parked_bytes() const {
   std::size_t sum = 0;
-  for (const auto& [offset, bytes] : parked_) sum += bytes;
+  for (const auto& [begin, end] : parked_) sum += end - begin;
   return sum;
 }
 
 bool VmmArena::unpark(HeapLock& lock) {
   const std::size_t limit = core_.limit();
   while (!parked_.empty()) {
-    const auto [offset, bytes] = parked_.back();
+    const auto run = std::prev(parked_.end());
+    const auto [begin, end] = *run;
     lock.unlock();
     std::vector<Chunk> chunks;
     try {
-      chunks = core_.chunks.acquire(bytes, limit, bytes >= kCoarseBlockBytes);
-      if (!chunks.empty()) range_->map(offset, chunks);
+      chunks = core_.chunks.acquire(end - begin, limit, end - begin >= kCoarseBlockBytes);
+      if (!chunks.empty()) range_->map(begin, chunks);
     } catch (...) {
       core_.chunks.give_back(std::move(chunks));
       lock.lock();
@@ -380,9 +396,38 @@ bool VmmArena::unpark(HeapLock& lock) {
     lock.lock();
     recount();
     if (chunks.empty()) return false;
-    parked_.pop_back();
+    parked_.erase(run);
   }
   return true;
+}
+
+void VmmArena::forget_unused() {
+  for (;;) {
+    core_.slab.reserve(2);
+    HeapBlock* block = nullptr;
+    std::pair<std::size_t, std::size_t> run;
+    free.for_each_common(kFineChunkBytes, [&](HeapBlock& candidate) {
+      run = parked_part(candidate);
+      if (run.first < run.second) block = &candidate;
+      return block == nullptr;
+    });
+    if (block == nullptr) return;
+    const auto parked = std::prev(parked_.upper_bound(run.first));
+    if (run.second < parked->second) parked_.emplace(run.second, parked->second);
+    parked->second = run.first;
+    if (parked->first == run.first) parked_.erase(parked);
+    return_hole(cut_out(*block, run));
+  }
+}
+
+// The first parked whole chunks inside of a block: {begin, end}, equal if there are none.
+std::pair<std::size_t, std::size_t> VmmArena::parked_part(const HeapBlock& block) const noexcept {
+  const std::size_t first = round_up(offset_of(block.data), kFineChunkBytes);
+  const std::size_t last = offset_of(block.end()) / kFineChunkBytes * kFineChunkBytes;
+  auto run = parked_.upper_bound(first);
+  if (run != parked_.begin() && std::prev(run)->second > first) --run;
+  if (run == parked_.end() || run->first >= last) return {};
+  return {std::max(first, run->first), std::min(last, run->second)};
 }
 
 }  // namespace gantry::memory

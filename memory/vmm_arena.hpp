@@ -43,10 +43,12 @@ class VmmArena final : public Arena {
   }
 
   /// Takes all memory from behind the addresses, also from live blocks, whose contents are lost.
-  /// No work may be in flight. Throws: CudaError.
+  /// No work may be in flight. What was parked before stays so. Throws: CudaError.
   void park(HeapLock& lock);
   /// Puts memory behind the addresses of park() again. False if there is not enough.
   [[nodiscard]] bool unpark(HeapLock& lock);
+  /// While parked: whole chunks of free blocks that were parked stay without memory for good.
+  void forget_unused();
   [[nodiscard]] bool is_parked() const { return !parked_.empty(); }
   [[nodiscard]] std::size_t parked_bytes() const;
   [[nodiscard]] bool is_pinned() const { return !pinned_.empty(); }
@@ -78,6 +80,11 @@ class VmmArena final : public Arena {
   [[nodiscard]] bool is_roomy() const;
   HeapBlock* join(HeapBlock* left, HeapBlock& middle, HeapBlock* right) noexcept;
   [[nodiscard]] HeapBlock* next_victim(std::size_t bytes, std::pair<std::size_t, std::size_t>& run);
+  std::size_t unmap_free(HeapLock& lock, std::size_t bytes, bool parked);
+  [[nodiscard]] HeapBlock& cut_out(HeapBlock& whole,
+                                   const std::pair<std::size_t, std::size_t>& run);
+  [[nodiscard]] std::pair<std::size_t, std::size_t> parked_part(
+      const HeapBlock& block) const noexcept;
   /// Notes that the block's memory came or goes. Its state changes under the same lock.
   void record(TraceAction action, const HeapBlock& block) const noexcept;
   /// Brings the statistics up to date after the mapping changed.
@@ -90,7 +97,7 @@ class VmmArena final : public Arena {
   int movements_ = 0;  ///< threads that map or unmap here without the lock
   std::size_t counted_bytes_ = 0;
   std::size_t counted_runs_ = 0;
-  std::vector<std::pair<std::size_t, std::size_t>> parked_;  ///< runs to map again
+  std::map<std::size_t, std::size_t> parked_;  ///< runs to map again: where they begin and end
 };
 
 }  // namespace gantry::memory

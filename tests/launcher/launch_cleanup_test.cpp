@@ -93,7 +93,7 @@ TEST_F(LaunchCleanupTest, SigtermStopsTheJob) {
   wait_for_family(job, 2);
   job.send_signal(SIGTERM);
   const Outcome outcome = job.wait();
-  EXPECT_EQ(outcome.exit_code, 128 + SIGTERM);
+  EXPECT_EQ(outcome.exit_code, 128 + SIGTERM) << outcome.describe();
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("glaunch: the job was stopped by SIGTERM"),
                                  HasSubstr("stopped by glaunch: ranks 0, 1 (SIGTERM)")));
   expect_all_ended(outcome, 2);
@@ -104,7 +104,7 @@ TEST_F(LaunchCleanupTest, ARankThatLeftItsProcessGroupIsStoppedToo) {
   ASSERT_TRUE(job.wait_for_output("[0] pid rank"));
   job.send_signal(SIGTERM);
   const Outcome outcome = job.wait();
-  EXPECT_EQ(outcome.exit_code, 128 + SIGTERM);
+  EXPECT_EQ(outcome.exit_code, 128 + SIGTERM) << outcome.describe();
   EXPECT_THAT(outcome.err, HasSubstr("stopped by glaunch: rank 0 (SIGTERM)"));
 }
 

@@ -20,6 +20,7 @@
 
 #include "tests/memory/allocator_contract.hpp"
 #include "tests/memory/heap_fixture.hpp"
+#include "tests/support/foreign_stream.hpp"
 #include "tests/support/reused_handle.hpp"
 
 namespace gantry::memory {
@@ -27,6 +28,7 @@ namespace {
 
 using gantry::testing::expect_stats_add_up;
 using gantry::testing::FaultDriver;
+using gantry::testing::ForeignStream;
 using gantry::testing::kMib;
 using gantry::testing::StreamHold;
 using ::testing::HasSubstr;
@@ -294,29 +296,9 @@ TEST_F(AsyncAllocatorTest, CapturedStreamsAllocateNotAndFreeLater) {
   EXPECT_EQ(stats().active.all.current, 0);
 }
 
-// A stream that gantry does not own, for a time.
-class Foreign {
- public:
-  Foreign() : native_(driver().create_stream(0, 0)) {}
-  ~Foreign() { destroy(); }
-  Foreign(const Foreign&) = delete;
-  Foreign& operator=(const Foreign&) = delete;
-
-  [[nodiscard]] Stream stream() const {
-    return Stream::external(native_.handle, Device::cuda(native_.device));
-  }
-  void destroy() {
-    if (native_.handle != nullptr) driver().destroy_stream(native_);
-    native_.handle = nullptr;
-  }
-
- private:
-  NativeStream native_;
-};
-
 TEST_F(AsyncAllocatorTest, ForeignStreamsMayBeDestroyedAfterTheFree) {
-  Foreign owner;
-  Foreign user;
+  ForeignStream owner;
+  ForeignStream user;
   const Stream own = owner.stream();
   Buffer plain = make(4096, own);
   Buffer recorded = make(4 * kMib, own);
@@ -346,8 +328,8 @@ TEST_F(AsyncAllocatorTest, ForeignStreamsMayBeDestroyedAfterTheFree) {
 TEST_F(AsyncAllocatorTest, BlocksOfLostStreamsWaitForTheDevice) {
   GANTRY_REQUIRE_SIM();
   const Stream pooled = Stream::from_pool();
-  Foreign owner;
-  Foreign user;
+  ForeignStream owner;
+  ForeignStream user;
   Buffer plain = make(4096, owner.stream());
   Buffer recorded = make(4 * kMib, pooled);
   void* data = recorded.data();

@@ -190,6 +190,83 @@ TEST_F(MemPoolTest, UnparkWithoutMemoryLeavesItParked) {
   EXPECT_FALSE(pool.is_parked());
 }
 
+TEST_F(MemPoolTest, UnparkWithoutMemoryKeepsNoneOfIt) {
+  const Stream stream = Stream::current();
+  limit_to(40 * kMib);
+  MemPool pool;
+  const Buffer first = pool.allocate(10 * kMib, stream);
+  std::optional<Buffer> gap = pool.allocate(4 * kMib, stream);
+  const Buffer last = pool.allocate(20 * kMib, stream);
+  gap.reset();
+  pool.park();  // two runs, of which one would fit
+  const Buffer other = allocate(16 * kMib, stream);
+  EXPECT_THROW(pool.unpark(), OutOfMemoryError);
+  EXPECT_EQ(reserved(), 16 * kMib);
+  EXPECT_TRUE(pool.is_parked());
+}
+
+TEST_F(MemPoolTest, OnlyWhatIsInUseComesBackFromParking) {
+  const Stream stream = Stream::current();
+  MemPool pool;
+  const Buffer kept = pool.allocate(8 * kMib, stream);
+  { const Buffer cached = pool.allocate(32 * kMib, stream); }
+  pool.park();
+  EXPECT_EQ(reserved(), 0u);
+  pool.unpark();
+  EXPECT_EQ(reserved(), 8 * kMib);
+}
+
+// A pool can always be destroyed, and used again once nothing of it lives.
+TEST_F(MemPoolTest, DestroyingAParkedPoolNeedsNoMemoryForWhatIsFree) {
+  const Stream stream = Stream::current();
+  limit_to(40 * kMib);
+  std::optional<Buffer> outlives;
+  std::uint64_t id = 0;
+  {
+    MemPool pool;
+    id = pool.id();
+    std::optional<Buffer> freed = pool.allocate(20 * kMib, stream);
+    outlives = pool.allocate(4 * kMib, stream);
+    pool.park();
+    freed.reset();
+    const Buffer other = allocate(34 * kMib, stream);
+  }
+  empty_cache();
+  EXPECT_EQ(reserved(), 4 * kMib) << "what outlives its pool has its memory again";
+  driver().fill(outlives->data(), 5, outlives->bytes(), stream.native());
+  outlives.reset();
+  empty_cache();
+  EXPECT_EQ(reserved(), 0u);
+  const MemPool anew;
+  EXPECT_EQ(anew.id(), id);
+}
+
+TEST_F(MemPoolTest, BlocksThatOutliveAParkedPoolInAShortageLeaveItClean) {
+  const Stream stream = Stream::current();
+  limit_to(40 * kMib);
+  std::optional<MemPool> pool(std::in_place);
+  const std::uint64_t id = pool->id();
+  std::optional<Buffer> first = pool->allocate(10 * kMib, stream);
+  std::optional<Buffer> gap = pool->allocate(4 * kMib, stream);
+  std::optional<Buffer> last = pool->allocate(20 * kMib, stream);
+  gap.reset();
+  pool->park();
+  std::optional<Buffer> other = allocate(24 * kMib, stream);
+  pool.reset();  // has no memory for the two; says so in the log
+  EXPECT_EQ(reserved(), 24 * kMib);
+  EXPECT_NE(MemPool().id(), id) << "its blocks live";
+  first.reset();
+  last.reset();
+  EXPECT_LT(stats().largest_free, static_cast<std::int64_t>(24 * kMib)) << "that has no memory";
+  other.reset();
+  empty_cache();
+  MemPool anew;
+  EXPECT_EQ(anew.id(), id);
+  const Buffer buffer = anew.allocate(30 * kMib, stream);
+  driver().fill(buffer.data(), 5, buffer.bytes(), stream.native());
+  stream.synchronize();
+}
+
 TEST_F(MemPoolTest, AppearsInTheSnapshot) {
   const Stream stream = Stream::current();
   MemPool pool;

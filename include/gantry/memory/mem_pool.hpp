@@ -22,7 +22,9 @@ struct MemPoolOptions {
 ///
 /// Its blocks are the caching allocator's in every other respect, and count in its statistics.
 /// Move-only. Destroying it gives its unused memory back; live blocks stay valid until they are
-/// freed. Thread safety: every member may be called from any thread.
+/// freed. Those of a parked pool get memory again; if there is not enough for them, the log says
+/// so, and nothing but freeing them is allowed. Thread safety: every member may be called from any
+/// thread.
 class MemPool {
  public:
   /// Throws: InvalidArgument for the CPU; NotSupported if the device's allocator has no pools
@@ -44,11 +46,11 @@ class MemPool {
 
   /// Gives the physical memory of all blocks to the driver, also of live ones: they keep their
   /// addresses, and lose their contents. Waits for the device. Until unpark(), using them is an
-  /// error that the device reports.
+  /// error that the device reports. What is free is forgotten: it does not come back.
   /// Throws: NotSupported with backend native; InvalidArgument if another process shares a block.
   void park();
   /// Puts memory behind the addresses again; the contents are undefined.
-  /// Throws: OutOfMemoryError, and the pool is still parked.
+  /// Throws: OutOfMemoryError; the pool is still parked then, and holds no memory.
   void unpark();
   [[nodiscard]] bool is_parked() const;
 
