@@ -22,9 +22,20 @@ struct Imports {
 
   using Key = std::tuple<std::int32_t, std::uint64_t, std::uint64_t, int>;
 
+  // Exporters may take their time; who wants other extents does not wait for them.
+  struct Entry {
+    std::mutex mapping;                    ///< so that an extent is mapped once
+    std::weak_ptr<ImportedExtent> extent;  ///< guarded by the mutex of all
+  };
+
   std::mutex mutex;
-  std::map<Key, std::weak_ptr<ImportedExtent>> extents;
+  std::map<Key, std::shared_ptr<Entry>> extents;
   std::size_t tidy_at = 16;  ///< number of entries at which dead ones are removed
+
+  /// The entry of `key`, made if there is none.
+  [[nodiscard]] std::shared_ptr<Entry> entry(const Key& key);
+  /// The extents that are mapped for `device` now.
+  [[nodiscard]] std::vector<std::shared_ptr<ImportedExtent>> in_use(int device);
 };
 
 Imports& imports() {
@@ -45,18 +56,33 @@ std::vector<int> users_of(int device, int owner) {
 }
 
 Imports::Imports() {
-  on_peer_access([](int from, int to) {
-    std::vector<std::shared_ptr<ImportedExtent>> concerned;
-    {
-      Imports& all = imports();
-      const std::lock_guard lock(all.mutex);
-      for (const auto& [key, weak] : all.extents) {
-        if (std::get<3>(key) != to) continue;
-        if (auto extent = weak.lock()) concerned.push_back(std::move(extent));
-      }
-    }
-    for (const auto& extent : concerned) extent->open_to(from);
+  on_peer_access([](int, int to) {
+    for (const auto& extent : imports().in_use(to)) extent->open_to_peers();
   });
+}
+
+std::shared_ptr<Imports::Entry> Imports::entry(const Key& key) {
+  const std::lock_guard lock(mutex);
+  if (extents.size() >= tidy_at) {
+    // In use by nobody but this map, and nobody can begin meanwhile.
+    std::erase_if(extents, [](const auto& known) {
+      return known.second.use_count() == 1 && known.second->extent.expired();
+    });
+    tidy_at = 2 * extents.size() + 16;
+  }
+  std::shared_ptr<Entry>& place = extents[key];
+  if (place == nullptr) place = std::make_shared<Entry>();
+  return place;
+}
+
+std::vector<std::shared_ptr<ImportedExtent>> Imports::in_use(int device) {
+  std::vector<std::shared_ptr<ImportedExtent>> found;
+  const std::lock_guard lock(mutex);
+  for (const auto& [key, entry] : extents) {
+    if (std::get<3>(key) != device) continue;
+    if (auto extent = entry->extent.lock()) found.push_back(std::move(extent));
+  }
+  return found;
 }
 
 }  // namespace
@@ -106,13 +132,19 @@ void ImportedExtent::map_chunks(IpcPeer& peer, const IpcMessage& message) {
         "import_ipc: chunks of {} bytes together were expected, but got {} bytes of process {}",
         bytes_, mapped_, peer.process().pid));
   }
-  driver().set_access(base_, bytes_, users_of(device_, owner_));
+  users_ = users_of(device_, owner_);
+  driver().set_access(base_, bytes_, users_);
 }
 
-void ImportedExtent::open_to(int device) {
-  if (is_segment_ || !may_use(device, owner_)) return;
-  const int user[] = {device};
-  driver().set_access(base_, bytes_, user);
+void ImportedExtent::open_to_peers() {
+  if (is_segment_) return;
+  const std::lock_guard lock(opening_);
+  std::vector<int> users = users_of(device_, owner_);
+  std::vector<int> fresh = users;
+  std::erase_if(fresh, [&](int user) { return std::ranges::find(users_, user) != users_.end(); });
+  if (fresh.empty()) return;
+  driver().set_access(base_, bytes_, fresh);
+  users_ = std::move(users);
 }
 
 void ImportedExtent::unmap_chunks() noexcept {
@@ -141,28 +173,24 @@ std::shared_ptr<ImportedExtent> import_extent(IpcPeer& peer, const IpcMessage& m
                                               int owner) {
   Imports& all = imports();
   const Imports::Key key{peer.process().pid, peer.process().start_time, message.extent_id, device};
-  // Held while mapping, so that an extent is mapped once.
-  const std::lock_guard lock(all.mutex);
-  if (const auto found = all.extents.find(key); found != all.extents.end()) {
-    if (auto extent = found->second.lock()) return extent;
-  }
-  if (all.extents.size() >= all.tidy_at) {
-    std::erase_if(all.extents, [](const auto& entry) { return entry.second.expired(); });
-    all.tidy_at = 2 * all.extents.size() + 16;
+  const std::shared_ptr<Imports::Entry> entry = all.entry(key);
+  const std::lock_guard mapping(entry->mapping);
+  {
+    const std::lock_guard lock(all.mutex);
+    if (auto extent = entry->extent.lock()) return extent;
   }
   auto extent = std::make_shared<ImportedExtent>(peer, message, device, owner);
-  all.extents.insert_or_assign(key, extent);
+  {
+    const std::lock_guard lock(all.mutex);
+    entry->extent = extent;
+  }
+  extent->open_to_peers();  // who got access while nobody could find it
   return extent;
 }
 
 std::size_t imported_bytes(int device) {
-  Imports& all = imports();
-  const std::lock_guard lock(all.mutex);
   std::size_t bytes = 0;
-  for (const auto& [key, weak] : all.extents) {
-    if (std::get<3>(key) != device) continue;
-    if (const auto extent = weak.lock()) bytes += extent->bytes();
-  }
+  for (const auto& extent : imports().in_use(device)) bytes += extent->bytes();
   return bytes;
 }
 

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include <gantry/device/driver.hpp>
 
@@ -24,8 +26,8 @@ class ImportedExtent {
   [[nodiscard]] std::byte* base() const { return base_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   [[nodiscard]] int device() const { return device_; }
-  /// Lets another device use it, if that can reach the memory. Throws: CudaError.
-  void open_to(int device);
+  /// Lets the peers use it that have got access to its device meanwhile. Throws: CudaError.
+  void open_to_peers();
 
  private:
   void map_chunks(IpcPeer& peer, const IpcMessage& message);
@@ -37,6 +39,8 @@ class ImportedExtent {
   std::byte* base_ = nullptr;
   bool is_segment_ = false;
   std::size_t mapped_ = 0;  ///< of the chunks, in bytes from the base
+  std::mutex opening_;
+  std::vector<int> users_;  ///< devices to which the chunks are open
 };
 
 /// The mapping of `message`'s extent for `device`: the one in use if there is one, else a new one.

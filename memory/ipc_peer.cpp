@@ -17,8 +17,14 @@ namespace {
 struct Peers {
   using Key = std::pair<std::int32_t, std::uint64_t>;
 
+  // A process that is stopped answers late; who wants another one does not wait for it.
+  struct Entry {
+    std::mutex connecting;          ///< so that there is one connection
+    std::shared_ptr<IpcPeer> peer;  ///< guarded by the mutex of all
+  };
+
   std::mutex mutex;
-  std::map<Key, std::shared_ptr<IpcPeer>> peers;
+  std::map<Key, std::shared_ptr<Entry>> peers;
 };
 
 Peers& peers() {
@@ -44,14 +50,23 @@ Peers::Key key_of(const ProcessStamp& process) { return {process.pid, process.st
 std::shared_ptr<IpcPeer> IpcPeer::of(const IpcMessage& message) {
   Peers& all = peers();
   const Peers::Key key = key_of(message.exporter.process);
-  // Held while connecting, so that there is one connection; exporters answer at once.
-  const std::lock_guard lock(all.mutex);
-  if (const auto found = all.peers.find(key); found != all.peers.end()) {
-    if (!found->second->is_lost()) return found->second;
-    all.peers.erase(found);
+  std::shared_ptr<Peers::Entry> entry;
+  std::shared_ptr<IpcPeer> lost;  // ends without the lock
+  {
+    const std::lock_guard lock(all.mutex);
+    std::shared_ptr<Peers::Entry>& place = all.peers[key];
+    if (place == nullptr) place = std::make_shared<Peers::Entry>();
+    entry = place;
+  }
+  const std::lock_guard connecting(entry->connecting);
+  {
+    const std::lock_guard lock(all.mutex);
+    if (entry->peer != nullptr && !entry->peer->is_lost()) return entry->peer;
+    lost = std::move(entry->peer);
   }
   auto made = std::make_shared<IpcPeer>(message);
-  all.peers.emplace(key, made);
+  const std::lock_guard lock(all.mutex);
+  entry->peer = made;
   return made;
 }
 
@@ -63,9 +78,11 @@ void IpcPeer::forget_lost() noexcept {
   std::vector<std::shared_ptr<IpcPeer>> gone;
   Peers& all = peers();
   const std::lock_guard lock(all.mutex);
-  std::erase_if(all.peers, [&](const auto& entry) {
-    if (!entry.second->is_lost()) return false;
-    gone.push_back(entry.second);
+  std::erase_if(all.peers, [&](const auto& known) {
+    const auto& [key, entry] = known;
+    if (entry.use_count() > 1) return false;  // somebody connects
+    if (entry->peer != nullptr && !entry->peer->is_lost()) return false;
+    gone.push_back(std::move(entry->peer));
     return true;
   });
 }

@@ -10,8 +10,10 @@ namespace gantry {
 
 namespace {
 
-std::string uuid_text(const cudaUUID_t& uuid) {
-  std::string text = "GPU-";
+// An instance of a divided GPU has a UUID of its own, and is told apart by its name alone: "NVIDIA
+// H200 MIG 1g.18gb".
+std::string uuid_text(const cudaUUID_t& uuid, const std::string& name) {
+  std::string text = name.find(" MIG ") != std::string::npos ? "MIG-" : "GPU-";
   for (int i = 0; i < 16; ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
     text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
@@ -26,7 +28,7 @@ DeviceProperties CudaDriver::properties(int device) {
   GANTRY_CUDA_CHECK(cudaGetDeviceProperties(&found, device), "reading the properties", device);
   DeviceProperties result;
   result.name = found.name;
-  result.uuid = uuid_text(found.uuid);
+  result.uuid = uuid_text(found.uuid, found.name);
   result.pci_bus_id =
       fmt::format("{:04x}:{:02x}:{:02x}.0", found.pciDomainID, found.pciBusID, found.pciDeviceID);
   result.major = found.major;

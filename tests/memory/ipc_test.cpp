@@ -6,9 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <future>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gantry/device/peer.hpp>
@@ -146,6 +149,44 @@ TEST_P(IpcTest, LateAnswersAreNotTakenForOthers) {
   EXPECT_EQ(first_byte(2), 62);
   EXPECT_EQ(first_byte(3), 63);
   EXPECT_EQ(first_byte(1), 61);
+  settle();
+}
+
+TEST_P(IpcTest, StoppedExportersKeepOnlyThoseWaitingWhoAskThem) {
+  if (std::string(GetParam()) == "heap" && allocator_backend() != "vmm") {
+    GTEST_SKIP() << "segments are opened without a question";
+  }
+  const std::size_t mib = std::string(GetParam()) == "heap" ? 40 : 4;
+  IpcWorker known(GetParam(), 0);
+  IpcWorker unknown(GetParam(), 0);
+  IpcWorker other(GetParam(), 0);
+  const auto of_known = known.export_blocks(2, mib << 20, 10);
+  const auto of_unknown = unknown.export_blocks(1, mib << 20, 20);
+  const auto of_other = other.export_blocks(1, mib << 20, 30);
+  const auto first_byte = [](const std::string& handle) {
+    const Stream stream = Stream::from_pool(Device::cuda(0));
+    return read(import_on(stream, from_text(handle)), stream).front();
+  };
+  EXPECT_EQ(first_byte(of_known[0]), 10);
+  known.stop();
+  unknown.stop();
+  IpcPeer::set_patience(std::chrono::seconds(10));
+  const auto later = [&](const std::string& handle) {
+    return std::async(std::launch::async, first_byte, handle);
+  };
+  std::array waiting{later(of_known[1]), later(of_unknown[0])};
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // they ask now
+  EXPECT_EQ(first_byte(of_other[0]), 30);
+  EXPECT_EQ(ipc_stats().exports, 0u);
+  ipc_collect();
+  for (auto& one : waiting) {
+    EXPECT_NE(one.wait_for(std::chrono::seconds(0)), std::future_status::ready) << "waited for";
+  }
+  known.kill(SIGCONT);
+  unknown.kill(SIGCONT);
+  EXPECT_EQ(waiting[0].get(), 11);
+  EXPECT_EQ(waiting[1].get(), 20);
+  IpcPeer::set_patience(std::chrono::seconds(60));
   settle();
 }
 

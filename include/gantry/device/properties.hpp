@@ -11,8 +11,8 @@ namespace gantry {
 
 /// Fixed facts about one device.
 struct DeviceProperties {
-  std::string name;        ///< "NVIDIA H200", or "Simulated GPU"
-  std::string uuid;        ///< "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+  std::string name;  ///< "NVIDIA H200", or "Simulated GPU"
+  std::string uuid;  ///< "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", "MIG-…" for an instance
   std::string pci_bus_id;  ///< "0000:1b:00.0"
   int major = 0;           ///< compute capability
   int minor = 0;
