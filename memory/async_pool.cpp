@@ -25,11 +25,16 @@ void wait_for(NativeStream waiting, NativeStream other) {
   driver().wait_event(waiting, event.get());
 }
 
-// The per-thread default stream, whose clock is retired from the beginning, is never destroyed.
 AsyncUse use_of(const Stream& stream) {
   StreamClock& clock = StreamClock::of(stream);
-  const bool is_foreign = clock.is_external() && !clock.is_retired();
-  return {.stream = stream.native(), .foreign = is_foreign ? &clock : nullptr};
+  return {.stream = stream.native(), .foreign = clock.is_external() ? &clock : nullptr};
+}
+
+// True for a stream of ours and, at the free, for the caller's per-thread default stream, of which
+// no ticket can be taken.
+bool may_wait_for(const AsyncUse& use, bool now) {
+  if (use.foreign == nullptr) return true;
+  return now && use.foreign->is_retired() && use.foreign->may_submit();
 }
 
 }  // namespace
@@ -183,7 +188,7 @@ void AsyncPool::deallocate(AsyncBlock& block) noexcept {
   for (AsyncUse& use : block.uses) {
     if (use.foreign != nullptr) use.ticket = use.foreign->ticket();
   }
-  if (is_shared && try_to_free(block)) return;
+  if (is_shared && try_to_free(block, true)) return;
   const std::lock_guard lock(mutex_);
   block.next = std::exchange(deferred_, &block);
 }
@@ -191,7 +196,7 @@ void AsyncPool::deallocate(AsyncBlock& block) noexcept {
 bool AsyncPool::free_on_own_stream(AsyncBlock& block) noexcept {
   const AsyncUse& own = block.uses.front();
   try {
-    if (own.foreign != nullptr && own.foreign->is_retired()) return false;
+    if (own.foreign != nullptr && !own.foreign->may_submit()) return false;
     if (driver().is_capturing(own.stream)) return false;
     driver().deallocate_async(block.data, own.stream);
   } catch (...) {
@@ -201,9 +206,9 @@ bool AsyncPool::free_on_own_stream(AsyncBlock& block) noexcept {
   return true;
 }
 
-void AsyncPool::free_in_order(AsyncBlock& block) {
+void AsyncPool::free_in_order(AsyncBlock& block, bool now) {
   for (const AsyncUse& use : block.uses) {
-    if (use.foreign == nullptr && driver().is_capturing(use.stream)) {
+    if (may_wait_for(use, now) && driver().is_capturing(use.stream)) {
       throw CaptureError("a block is freed when the capture of its streams is over");
     }
   }
@@ -211,20 +216,20 @@ void AsyncPool::free_in_order(AsyncBlock& block) {
   const bool is_plain = block.uses.size() == 1 && own.foreign == nullptr;
   const NativeStream stream = is_plain ? own.stream : free_stream();
   for (const AsyncUse& use : block.uses) {
-    if (use.foreign != nullptr && !use.foreign->order_ticket(stream, use.ticket)) {
+    if (!may_wait_for(use, now) && !use.foreign->order_ticket(stream, use.ticket)) {
       throw Error("a block is freed when its device was synchronized");
     }
   }
   for (const AsyncUse& use : block.uses) {
-    if (use.foreign == nullptr && !is_plain) wait_for(stream, use.stream);
+    if (may_wait_for(use, now) && !is_plain) wait_for(stream, use.stream);
   }
   driver().deallocate_async(block.data, stream);
   note_freed(block);
 }
 
-bool AsyncPool::try_to_free(AsyncBlock& block) noexcept {
+bool AsyncPool::try_to_free(AsyncBlock& block, bool now) noexcept {
   try {
-    free_in_order(block);
+    free_in_order(block, now);
     return true;
   } catch (...) {
     return false;
@@ -250,7 +255,7 @@ void AsyncPool::retry_deferred() noexcept {
   while (list != nullptr) {
     AsyncBlock& block = *list;
     list = std::exchange(block.next, nullptr);
-    if (try_to_free(block)) continue;
+    if (try_to_free(block, false)) continue;
     const std::lock_guard lock(mutex_);
     block.next = std::exchange(deferred_, &block);
   }

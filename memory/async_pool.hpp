@@ -43,8 +43,8 @@ struct AsyncBlock {
 /// A stream that gantry does not own lives until the free, and perhaps no longer. So the free marks
 /// it with a ticket of its clock, and what is made up for later waits for the tickets and never
 /// looks at the stream. Where no event could be recorded (the stream was captured, or gone already
-/// and the driver said so), the memory is kept until the device was synchronized: when memory is
-/// short, or by empty_cache().
+/// and the driver said so, or is another thread's per-thread default stream), the memory is kept
+/// until the device was synchronized: when memory is short, or by empty_cache().
 ///
 /// Thread safety: every member may be called from any thread; no lock is held over driver calls.
 class AsyncPool {
@@ -79,8 +79,9 @@ class AsyncPool {
   /// Frees a block that only its own stream uses, while that lives; false if it could not.
   [[nodiscard]] bool free_on_own_stream(AsyncBlock& block) noexcept;
   /// Frees behind all streams of a block whose tickets are taken; throws without having freed.
-  void free_in_order(AsyncBlock& block);
-  [[nodiscard]] bool try_to_free(AsyncBlock& block) noexcept;
+  // `now`: in the caller's free, not in a later attempt.
+  void free_in_order(AsyncBlock& block, bool now);
+  [[nodiscard]] bool try_to_free(AsyncBlock& block, bool now) noexcept;
   void note_freed(AsyncBlock& block) noexcept;
   void retry_deferred() noexcept;
   /// Blocks the host until the devices are done whose foreign streams deferred blocks wait for,

@@ -9,7 +9,6 @@
 
 #include "memory/heap_block.hpp"
 #include "memory/ipc_service.hpp"
-#include "streams/stream_pool.hpp"
 
 namespace gantry::memory {
 
@@ -118,9 +117,9 @@ void IpcReleases::launch_arrival(const std::shared_ptr<Release>& release, Native
 void IpcReleases::mark(const std::shared_ptr<Release>& release, StreamClock& clock,
                        Marks& marks) noexcept {
   const NativeStream stream = clock.native();
-  const bool is_foreign = clock.is_external() && !StreamPool::is_per_thread(stream.handle);
+  const bool is_foreign = clock.is_external();
   const auto note_gone = [&] { marks.gone.push_back({&clock, clock.next_mark()}); };  // has room
-  if (is_foreign && clock.is_retired()) return note_gone();
+  if (is_foreign && !clock.may_submit()) return note_gone();
   try {
     // Work in a graph is its keeper's business: no mark here would tell when it runs.
     if (driver().is_capturing(stream)) return;

@@ -85,6 +85,11 @@ StreamClock::StreamClock(const Stream& stream, std::uint32_t slot)
       is_external_(!StreamPool::owns(stream.id())),
       retired_(StreamPool::is_per_thread(stream.native_handle())) {}
 
+bool StreamClock::may_submit() const {
+  if (!StreamPool::is_per_thread(native_.handle)) return !is_retired();
+  return Stream::external(native_.handle, Device::cuda(device())).id() == id_;
+}
+
 void StreamClock::begin_mark(ClockMark& mark) {
   mark.clock = this;
   mark.mark = marks_.fetch_add(1, std::memory_order_acq_rel) + 1;

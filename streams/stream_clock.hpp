@@ -150,6 +150,9 @@ class StreamClock {
   /// device-wide synchronization completes what no event under way covers.
   void retire();
   [[nodiscard]] bool is_retired() const { return retired_.load(std::memory_order_acquire); }
+  /// True if the caller may put work on the stream as far as is known: its handle has not become
+  /// another stream's, and it is not the per-thread default stream of another thread.
+  [[nodiscard]] bool may_submit() const;
 
  private:
   friend class ClockRegistry;

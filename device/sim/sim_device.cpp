@@ -80,6 +80,35 @@ NativeMemoryInfo SimDevice::memory_info() const {
 
 SimStream& SimDevice::create_stream() {
   const std::lock_guard lock(mutex_);
+  SimStream& stream = take_stream();
+  live_.insert(&stream);
+  return stream;
+}
+
+SimStream& SimDevice::thread_stream() {
+  thread_local const auto thread = std::make_shared<const char>();
+  const auto mine = [this]() -> SimStream* {
+    for (const ThreadStream& known : thread_streams_) {
+      if (known.thread.lock() == thread) return known.stream;
+    }
+    return nullptr;
+  };
+  {
+    const std::shared_lock lock(mutex_);
+    if (SimStream* stream = mine()) return *stream;
+  }
+  const std::lock_guard lock(mutex_);
+  std::erase_if(thread_streams_, [this](const ThreadStream& known) {
+    if (!known.thread.expired()) return false;
+    retired_.push_back(known.stream);
+    return true;
+  });
+  SimStream& stream = take_stream();
+  thread_streams_.push_back({thread, &stream});
+  return stream;
+}
+
+SimStream& SimDevice::take_stream() {
   const auto idle = std::find_if(retired_.begin(), retired_.end(),
                                  [](const SimStream* s) { return s->done(s->submitted()); });
   SimStream* stream = nullptr;
@@ -94,7 +123,6 @@ SimStream& SimDevice::create_stream() {
   static std::atomic<std::uint64_t> identities{0};
   stream->identity.store(identities.fetch_add(1, std::memory_order_relaxed) + 1,
                          std::memory_order_relaxed);
-  live_.insert(stream);
   return *stream;
 }
 

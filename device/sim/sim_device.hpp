@@ -63,6 +63,8 @@ class SimDevice {
 
   [[nodiscard]] SimStream& default_stream() { return *default_stream_; }
   [[nodiscard]] SimStream& create_stream();
+  /// The calling thread's own stream, which ends with it.
+  [[nodiscard]] SimStream& thread_stream();
   /// True if `stream` was made here and not destroyed; the pointer may be anything.
   [[nodiscard]] bool has_stream(const void* stream) const;
   /// Takes the stream out of use; its work still runs. False if it is none.
@@ -76,7 +78,15 @@ class SimDevice {
   void stop();
 
  private:
+  // A stream and the thread that has it: expired when that has ended.
+  struct ThreadStream {
+    std::weak_ptr<const char> thread;
+    SimStream* stream;
+  };
+
   [[nodiscard]] std::vector<SimStream*> all_streams() const;
+  /// A stream with an identity of its own, that nobody uses; the lock is held.
+  [[nodiscard]] SimStream& take_stream();
 
   const int index_;
   const int physical_;
@@ -88,6 +98,7 @@ class SimDevice {
   std::unique_ptr<SimStream> default_stream_;
   std::vector<std::unique_ptr<SimStream>> streams_;
   std::vector<SimStream*> retired_;
+  std::vector<ThreadStream> thread_streams_;
   std::unordered_set<const void*> live_;
 };
 

@@ -107,6 +107,8 @@ SimDevice& SimDriver::device_of(int device, std::string_view doing) const {
 SimStream& SimDriver::stream_of(NativeStream stream, std::string_view doing) const {
   SimDevice& device = device_of(stream.device, doing);
   if (stream.handle == nullptr) return device.default_stream();
+  // cudaStreamPerThread
+  if (reinterpret_cast<std::uintptr_t>(stream.handle) == 2) return device.thread_stream();
   if (!device.has_stream(stream.handle)) {
     fail(kInvalidResourceHandle, doing, stream.device,
          fmt::format("cuda:{} has no such stream", stream.device));

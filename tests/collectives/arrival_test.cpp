@@ -174,7 +174,11 @@ TEST(ArrivalTest, AHostCallAgainstACollectiveIsAnErrorOnAllRanks) {
   for (const char* peers : {"probe", "off"}) {
     for (const auto& [command, called] : cases) {
       const FlightFolder folder;
-      RankProcesses ranks = start(3, {"sum", command, "12:sum", "sum"}, {{"GANTRY_P2P", peers}});
+      RankProcesses ranks =
+          start(3, {"sum", "await", command, "12:sum", "sum"}, {{"GANTRY_P2P", peers}});
+      // All have seen the end of the first call, which is lost to who still waits for it.
+      for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(ranks.says(rank, "did sum"));
+      for (int rank = 0; rank < 3; ++rank) ranks.go(rank);
       std::string first;
       for (int rank = 0; rank < 3; ++rank) {
         const Outcome outcome = ranks[rank].wait();

@@ -1,8 +1,9 @@
 // One rank of tests of ranks that do not come, or do something else. The arguments are what it
-// does, in turn; those such as 02:split only ranks 0 and 2 do.
+// does, in turn; those such as 02:split only ranks 0 and 2 do. SIGUSR1 ends an "await".
 
 #include <fmt/format.h>
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -18,6 +19,8 @@
 using namespace gantry;
 
 namespace {
+
+sigset_t go;
 
 // Uses the job's store, and says goodbye to it.
 void visit_store() {
@@ -62,6 +65,10 @@ void act(std::string_view what) {
     Tensor tensor = zeros({std::stoll(std::string(what.substr(4)))}, {.device = world.device()});
     what.starts_with("send") ? world.send(tensor, 1).synchronize()
                              : world.recv(tensor, 0).synchronize();
+  } else if (what == "await") {
+    int signal = 0;
+    sigwait(&go, &signal);
+    return;
   } else if (what == "pause") {
     pause();
   } else {
@@ -82,6 +89,9 @@ void act_or_say(std::string_view what) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  sigemptyset(&go);
+  sigaddset(&go, SIGUSR1);
+  sigprocmask(SIG_BLOCK, &go, nullptr);
   try {
     for (int i = 1; i < argc; ++i) act_or_say(argv[i]);
     return 0;

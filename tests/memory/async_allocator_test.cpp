@@ -349,6 +349,31 @@ TEST_F(AsyncAllocatorTest, BlocksOfLostStreamsWaitForTheDevice) {
   EXPECT_EQ(stats().active.all.current, 0);
 }
 
+TEST_F(AsyncAllocatorTest, OnlyItsThreadCanFreeOnAPerThreadStream) {
+  const Stream pooled = Stream::from_pool();
+  const Stream mine = gantry::testing::per_thread_stream();
+  Buffer here = make(kMib, mine);
+  here.reset();
+  Buffer recorded = make(kMib, pooled);
+  async().record_stream(recorded.block(), mine);
+  recorded.reset();
+  EXPECT_EQ(stats().active.all.current, 0) << "freed in order";
+
+  StreamHold hold(mine);
+  Buffer elsewhere = make(kMib, mine);
+  Buffer used = make(kMib, pooled);
+  async().record_stream(used.block(), mine);
+  std::thread([&] {
+    elsewhere.reset();
+    used.reset();
+  }).join();
+  EXPECT_EQ(stats().allocation.all.current, 0);
+  EXPECT_EQ(stats().active.all.current, 2) << "freed on a stream of the other thread";
+  hold.release();
+  async().empty_cache(Device::cuda(0));
+  EXPECT_EQ(stats().active.all.current, 0);
+}
+
 TEST_F(AsyncAllocatorTest, HandlesThatComeBackAreOtherStreams) {
   GANTRY_REQUIRE_SIM();
   const NativeStream native = driver().create_stream(0, 0);

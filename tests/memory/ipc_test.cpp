@@ -22,6 +22,7 @@
 #include "tests/memory/exporter_fixture.hpp"
 #include "tests/memory/ipc_text.hpp"
 #include "tests/memory/ipc_worker_process.hpp"
+#include "tests/support/foreign_stream.hpp"
 #include "tests/support/pipe_process.hpp"
 #include "tests/support/stream_hold.hpp"
 
@@ -243,6 +244,26 @@ TEST_P(IpcTest, ForeignStreamsMayBeDestroyedAfterTheDrop) {
     EXPECT_EQ(unmaps(driver), 0u) << "unmapped under queued work";
     hold->release();
   }
+  settle();
+  EXPECT_EQ(unmaps(driver), 1u);
+}
+
+TEST_P(IpcTest, AnotherThreadsDefaultStreamIsWaitedForAllTheSame) {
+  PipeProcess process(exporter());
+  const IpcHandle handle = from_text(process.read_line());
+  static_cast<void>(process.read_line());
+  process.write_line("release");
+  EXPECT_EQ(process.read_line(), "released");
+  const Stream mine = gantry::testing::per_thread_stream();
+  FaultDriver driver;
+  std::optional<ImportedBlock> block = import_on(mine, handle);
+  mine.synchronize();
+  StreamHold hold(mine);
+  std::thread([&] { block.reset(); }).join();
+  ipc_collect();
+  EXPECT_EQ(unmaps(driver), 0u) << "unmapped under queued work";
+  hold.release();
+  synchronize(Device::cuda(0));
   settle();
   EXPECT_EQ(unmaps(driver), 1u);
 }

@@ -16,6 +16,7 @@
 
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
+#include "tests/support/foreign_stream.hpp"
 #include "tests/support/stream_hold.hpp"
 
 namespace gantry {
@@ -164,6 +165,21 @@ TEST_F(StreamTest, ExternalKnowsTheStreamsOfGantry) {
   const Stream legacy = Stream::external(reinterpret_cast<void*>(1), Device::cuda(0));
   EXPECT_EQ(legacy, Stream::default_stream(Device::cuda(0)));
   EXPECT_EQ(legacy.native_handle(), nullptr);
+}
+
+TEST_F(StreamTest, EveryThreadHasADefaultStreamOfItsOwn) {
+  const Stream mine = testing::per_thread_stream();
+  EXPECT_EQ(mine, testing::per_thread_stream());
+  EXPECT_NE(mine, Stream::default_stream());
+  testing::StreamHold hold(mine);
+  std::thread([&] {
+    const Stream theirs = testing::per_thread_stream();
+    EXPECT_NE(theirs.id(), mine.id());
+    EXPECT_TRUE(theirs.query()) << "work of another thread";
+  }).join();
+  EXPECT_FALSE(mine.query());
+  hold.release();
+  mine.synchronize();
 }
 
 TEST_F(StreamTest, QueryTellsWhetherWorkIsLeft) {

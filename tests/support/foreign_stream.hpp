@@ -1,4 +1,4 @@
-// A stream that gantry does not own, for a time.
+// Streams that gantry does not own.
 #pragma once
 
 #include <gantry/device/driver.hpp>
@@ -6,6 +6,7 @@
 
 namespace gantry::testing {
 
+/// One that lives as long as this, or until destroy().
 class ForeignStream {
  public:
   explicit ForeignStream(int device = 0) : native_(driver().create_stream(device, 0)) {}
@@ -24,5 +25,11 @@ class ForeignStream {
  private:
   NativeStream native_;
 };
+
+/// The calling thread's default stream: cudaStreamPerThread, one handle for all threads.
+inline Stream per_thread_stream(Device device = Device::cuda(0)) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): what the macro stands for
+  return Stream::external(reinterpret_cast<void*>(2), device);
+}
 
 }  // namespace gantry::testing
