@@ -16,8 +16,10 @@ namespace gantry::memory {
 namespace {
 
 // Blocks keep their places while memory moves, so free addresses can be scattered; see the replays
-// in docs/memory.md.
+// in docs/memory.md. A process has addresses for some hundred times an H200's memory, which private
+// pools, of which there may be many, have to share.
 constexpr std::size_t kRangePerMemory = 4;
+constexpr std::size_t kPrivateRangePerMemory = 1;
 constexpr int kCudaOutOfMemory = 2;
 
 bool is_use(const HeapBlock* block, BlockUse use) {
@@ -26,12 +28,21 @@ bool is_use(const HeapBlock* block, BlockUse use) {
 
 }  // namespace
 
-void VmmArena::open_range() {
+// Where addresses run out, a shorter range does, if it has room for `needed` bytes.
+void VmmArena::open_range(std::size_t needed) {
   if (range_ != nullptr) return;
   const std::size_t memory = device_properties(Device::cuda(core_.device)).total_memory;
   core_.slab.reserve(1);
-  range_ = std::make_unique<AddressRange>(core_.device,
-                                          round_up(kRangePerMemory * memory, kCoarseChunkBytes));
+  std::size_t bytes = (owner().id == 0 ? kRangePerMemory : kPrivateRangePerMemory) * memory;
+  while (range_ == nullptr) {
+    bytes = round_up(bytes, kCoarseChunkBytes);
+    try {
+      range_ = std::make_unique<AddressRange>(core_.device, bytes);
+    } catch (const CudaError& error) {
+      bytes /= 2;
+      if (error.code() != kCudaOutOfMemory || bytes < std::max(needed, kCoarseChunkBytes)) throw;
+    }
+  }
   HeapBlock& all = core_.slab.take();
   all.data = range_->base();
   all.bytes = range_->bytes();
@@ -62,7 +73,7 @@ void VmmArena::return_hole(HeapBlock& block) noexcept {
 
 HeapBlock* VmmArena::grow(HeapLock& lock, std::size_t bytes, StreamBlocks& stream,
                           const Harvest& harvest) {
-  open_range();
+  open_range(bytes);
   if (bytes > range_->bytes() || owner().parked) return nullptr;
   const auto try_growing = [&](std::size_t wanted, bool coarse) -> HeapBlock* {
     core_.slab.reserve(4);

@@ -69,7 +69,7 @@ class VmmArena final : public Arena {
     bool at_the_end = false;  ///< of the hole, not at its beginning
   };
 
-  void open_range();
+  void open_range(std::size_t needed);
   void return_hole(HeapBlock& block) noexcept;
   [[nodiscard]] bool may_use(const HeapBlock* block, const StreamBlocks& stream) const noexcept;
   [[nodiscard]] Place find_place(std::size_t bytes, const StreamBlocks& stream) const noexcept;

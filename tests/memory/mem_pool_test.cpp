@@ -17,6 +17,7 @@
 namespace gantry::memory {
 namespace {
 
+using gantry::testing::FaultDriver;
 using gantry::testing::kMib;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -90,7 +91,7 @@ TEST_F(MemPoolTest, ADriverCallIsNotNeededForAHit) {
   const Stream stream = Stream::current();
   MemPool pool;
   { const Buffer warm = pool.allocate(1000, stream); }
-  const gantry::testing::FaultDriver driver;
+  const FaultDriver driver;
   for (int i = 0; i < 10; ++i) {
     const Buffer hit = pool.allocate(1000, stream);
   }
@@ -278,6 +279,24 @@ TEST_F(MemPoolTest, AppearsInTheSnapshot) {
     EXPECT_EQ(segment.allocated_bytes, 3 * kMib);
   }
   EXPECT_TRUE(found);
+}
+
+TEST_F(MemPoolTest, MakesDoWithFewAddresses) {
+  const Stream stream = Stream::current();
+  const std::vector<MemPool> known(16);  // those that have a range from tests before
+  FaultDriver driver;
+  driver.fail_on("reserve_address", 1, gantry::testing::kOutOfMemory, 3);
+  MemPool pool;
+  const Buffer buffer = pool.allocate(5 * kMib, stream);
+  EXPECT_EQ(driver.calls("reserve_address"), 4u);
+  driver.fill(buffer.data(), 5, buffer.bytes(), stream.native());
+  stream.synchronize();
+  // Those that are too few are of no use.
+  driver.fail_on("reserve_address", 1, gantry::testing::kOutOfMemory, 1000);
+  MemPool other;
+  EXPECT_THROW(static_cast<void>(other.allocate(5 * kMib, stream)), CudaError);
+  driver.fail_nothing();
+  EXPECT_NO_THROW(static_cast<void>(other.allocate(5 * kMib, stream)));
 }
 
 TEST_F(MemPoolTest, RefusesBadArguments) {
