@@ -29,6 +29,7 @@ class HeapAllocator final : public Allocator, public ExportSource {
   void record_stream(const Block& block, const Stream& stream) override;
   void record_use(const Block& block, const Stream& stream) override;
   void empty_cache(Device device) override;
+  [[nodiscard]] bool opens_to_peers() const override { return true; }
   [[nodiscard]] std::string name() const override;
 
   [[nodiscard]] BlockExtent pin(const Block& block) override;

@@ -48,6 +48,7 @@ class SymmetricHeap final : public Allocator {
   void record_use(const Block& block, const Stream& stream) override { note(block, stream, true); }
   /// Does nothing: the pool keeps its memory.
   void empty_cache(Device device) override { static_cast<void>(device); }
+  [[nodiscard]] bool opens_to_peers() const override { return true; }
   [[nodiscard]] std::string name() const override { return "symmetric"; }
 
   /// The pool is gone: the last block takes the heap with it.

@@ -1,9 +1,11 @@
 #include <gantry/tensor/storage.hpp>
 
+#include <atomic>
 #include <optional>
 #include <utility>
 
 #include <gantry/core/error.hpp>
+#include <gantry/device/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/cpu_allocator.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
@@ -26,6 +28,9 @@ struct Storage::Impl {
   memory::Block block;
   std::optional<memory::ImportedBlock> imported;
   std::function<void(void*)> deleter;
+  // What the driver says of memory that is not ours, once it was asked.
+  enum class Reach : signed char { unknown, device, peers };
+  mutable std::atomic<Reach> reach{Reach::unknown};
 };
 
 Storage Storage::allocate(std::size_t bytes, Device device, bool pinned) {
@@ -66,6 +71,20 @@ void* Storage::data() const { return impl_ ? impl_->data : nullptr; }
 std::size_t Storage::bytes() const { return impl_ ? impl_->bytes : 0; }
 Device Storage::device() const { return impl_ ? impl_->device : Device::cpu(); }
 bool Storage::is_pinned() const { return impl_ && impl_->pinned; }
+
+bool Storage::is_open_to_peers() const {
+  if (!impl_ || impl_->device.is_cpu()) return false;
+  Impl::Reach reach = impl_->reach.load(std::memory_order_relaxed);
+  if (reach == Impl::Reach::unknown) {
+    const memory::Block* own = block();
+    const bool is_open = impl_->bytes == 0 || impl_->imported ||
+                         (own != nullptr && own->allocator->opens_to_peers()) ||
+                         driver().pointer_info(impl_->data).is_open_to_peers;
+    reach = is_open ? Impl::Reach::peers : Impl::Reach::device;
+    impl_->reach.store(reach, std::memory_order_relaxed);
+  }
+  return reach == Impl::Reach::peers;
+}
 
 const memory::Block* Storage::block() const {
   return impl_ && impl_->block.allocator != nullptr ? &impl_->block : nullptr;

@@ -41,7 +41,7 @@ void fill_from(const Tensor& tensor, std::vector<Tensor> out, FreshOutputs* fres
   for (const Tensor& receiver : out) {
     devices.push_back(receiver.device());
     dense = dense && receiver.is_contiguous() && receiver.dtype() == source.dtype();
-    reach = reach && reaches(source.device(), receiver.device());
+    reach = reach && reaches(source.device(), receiver);
   }
   // Our own way keeps up with NCCL's ring where devices reach each other.
   if (dense && wants_nccl(devices, source.nbytes(), /*same_bits=*/!reach)) {

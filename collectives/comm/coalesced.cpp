@@ -9,6 +9,7 @@
 
 #include <gantry/collectives/comm.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/memory/caching_allocator.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/factories.hpp>
 
@@ -58,6 +59,12 @@ std::vector<const void*> dense_addresses(std::span<const Tensor> tensors,
     }
   }
   return addresses;
+}
+
+// True if what is made on the devices is open to peers, whoever makes it.
+bool make_open_memory(std::span<const Device> devices) {
+  return std::ranges::all_of(
+      devices, [](Device device) { return memory::allocator(device).opens_to_peers(); });
 }
 
 // A broadcast_coalesced between devices that reach each other.
@@ -168,7 +175,7 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(const std::vector<Tensor>& 
   }
   std::vector<std::vector<Tensor>> result(resolved.size());
   CoalescedBroadcast call{tensors, resolved.front(), {}, {}};
-  bool direct = true;
+  bool direct = are_open_to_peers(tensors) && make_open_memory(resolved);
   for (std::size_t d = 0; d < resolved.size(); ++d) {
     // A repeated devices[0] gets the inputs themselves, as broadcast gives them.
     if (resolved[d] == resolved[0]) {
@@ -361,7 +368,9 @@ std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>&
   for (const Tensor& tensor : shapes) bytes += tensor.nbytes();
   const Device folder = target.is_cpu() ? devices.front() : target;
   const bool direct =
-      std::all_of(devices.begin(), devices.end(), [&](Device d) { return reaches(folder, d); });
+      std::ranges::all_of(devices, [&](Device device) { return reaches(folder, device); }) &&
+      std::ranges::all_of(inputs, are_open_to_peers) && make_open_memory(devices) &&
+      make_open_memory(std::span(&folder, 1));
   if (!direct || wants_nccl(devices, bytes, /*same_bits=*/false)) {
     std::vector<Tensor> result;
     for (std::size_t i = 0; i < shapes.size(); ++i) {

@@ -49,8 +49,8 @@ bool all_reach(std::span<const Device> from, std::span<const Device> to) {
   });
 }
 
-// The devices among which a fold of `sources` onto `destination` is shared; none if the destination
-// does better alone. See Note [Shared work].
+// The devices among which a fold of `sources` onto `destination`, all open to peers, is shared;
+// none if the destination does better alone. See Note [Shared work].
 std::vector<Device> sharers_for(Device destination, std::span<const Device> sources,
                                 std::size_t bytes) {
   if (bytes < comm_tuning().shared_bytes) return {};
@@ -123,11 +123,12 @@ void fold_onto(const Tensor& out, std::span<const Tensor> inputs, const Folding&
   std::vector<Tensor> reachable;
   reachable.reserve(inputs.size());
   for (const Tensor& input : inputs) {
-    reachable.push_back(reaches(out.device(), input.device()) ? input : input.to(out.device()));
+    reachable.push_back(reaches(out.device(), input) ? input : input.to(out.device()));
   }
   const std::vector<Device> sources = comm::devices_of(reachable);
   const std::vector<Stream> streams = streams_of(out.device(), sources);
-  const std::vector<Device> sharers = sharers_for(out.device(), sources, out.nbytes());
+  std::vector<Device> sharers = sharers_for(out.device(), sources, out.nbytes());
+  if (!are_open_to_peers(reachable) || !are_open_to_peers(std::span(&out, 1))) sharers.clear();
   try {
     if (sharers.empty()) {
       order_behind(streams.front(), std::span(streams).subspan(1));
@@ -154,7 +155,7 @@ void fold_into_all(std::span<const Tensor> tensors, const Folding& how) {
   const Tensor& first = tensors.front();
   if (first.numel() == 0) return;
   const std::vector<Device> devices = comm::devices_of(tensors);
-  if (!all_reach(devices, devices)) {
+  if (!all_reach(devices, devices) || !are_open_to_peers(tensors)) {
     fold_onto(first, tensors, how);
     for (const Tensor& tensor : tensors.subspan(1)) Tensor(tensor).copy_(first);
     return;

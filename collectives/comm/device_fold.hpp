@@ -29,7 +29,8 @@ struct FoldGroup {
 };
 
 // Runs all groups, which read memory of `sources` and write memory of `destination`, all on their
-// current streams. Ordered as fold_onto. The destination reaches all sources.
+// current streams. Ordered as fold_onto. The destination reaches all sources, and all the memory is
+// open to peers.
 void fold_groups(Device destination, std::span<const FoldGroup> groups,
                  std::span<const Device> sources, const Folding& how);
 

@@ -66,6 +66,7 @@ bool are_plain(std::span<const Tensor> outputs, std::span<const Tensor> inputs) 
   for (const Tensor& output : outputs) {
     for (const Tensor& input : inputs) {
       if (!is_plain(input, output, input.device())) return false;
+      if (!is_plain(input, output, output.device())) return false;
     }
   }
   return true;

@@ -51,7 +51,7 @@ std::size_t FanGroup::bytes() const {
 bool all_reach(std::span<const Device> from, std::span<const Tensor> tensors) {
   for (const Device device : from) {
     for (const Tensor& tensor : tensors) {
-      if (!reaches(device, tensor.device())) return false;
+      if (!reaches(device, tensor)) return false;
     }
   }
   return true;
@@ -138,7 +138,7 @@ void broadcast_into(const Tensor& source, std::span<const Tensor> out, FreshOutp
   for (const Tensor& receiver : out) {
     const bool simple = receiver.is_contiguous() && receiver.dtype() == source.dtype() &&
                         !receiver.is_view_of(source) && !shares_memory(receiver, direct) &&
-                        reaches(source.device(), receiver.device());
+                        reaches(source.device(), receiver);
     (simple ? direct : others).push_back(receiver);
   }
   const std::vector<Device> sharers = sharers_for(source, direct);

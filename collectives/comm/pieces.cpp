@@ -70,8 +70,8 @@ std::size_t range_bytes(const Tensor& tensor, int dim, std::int64_t count) {
 
 bool is_plain(const Tensor& from, const Tensor& to, Device hub) {
   return from.is_contiguous() && to.is_contiguous() && from.dtype() == to.dtype() &&
-         from.is_cuda() && to.is_cuda() && !from.is_view_of(to) && reaches(hub, from.device()) &&
-         reaches(hub, to.device());
+         from.is_cuda() && to.is_cuda() && !from.is_view_of(to) && reaches(hub, from) &&
+         reaches(hub, to);
 }
 
 void send_pieces(const Stream& hub, std::span<const Piece> pieces, FreshOutputs* fresh) {

@@ -32,7 +32,7 @@ Tensor sum_onto(const std::vector<Tensor>& tensors, Device destination) {
   bool reach = true;
   for (const Tensor& tensor : tensors) {
     if (tensor.device() == destination) root = static_cast<int>(dense.size());
-    reach = reach && reaches(destination, tensor.device());
+    reach = reach && reaches(destination, tensor);
     const bool plain = tensor.dtype() == out.dtype() && tensor.is_contiguous();
     dense.push_back(plain ? tensor : tensor.to(out.dtype()).contiguous());
   }

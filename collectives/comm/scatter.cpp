@@ -104,13 +104,16 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
     const Stream home = has_stream ? *options.streams[i] : Stream::current(resolved[i]);
     if (dense && reaches(tensor.device(), resolved[i])) {
       shape[dim] = sizes[i];
-      result.push_back(fresh.make(shape, tensor.dtype(), home));
-      plain.push_back({tensor, result.back(), home, range_bytes(tensor, dim, sizes[i]),
-                       range_bytes(tensor, dim, first), 0});
-    } else {
-      const StreamGuard guard(home);
-      result.push_back(tensor.narrow(dim, first, sizes[i]).to(resolved[i], {.non_blocking = true}));
+      const Tensor piece = fresh.make(shape, tensor.dtype(), home);
+      if (reaches(tensor.device(), piece)) {
+        result.push_back(piece);
+        plain.push_back({tensor, piece, home, range_bytes(tensor, dim, sizes[i]),
+                         range_bytes(tensor, dim, first), 0});
+        continue;
+      }
     }
+    const StreamGuard guard(home);
+    result.push_back(tensor.narrow(dim, first, sizes[i]).to(resolved[i], {.non_blocking = true}));
   }
   send_pieces(hub, plain, &fresh);
   return result;

@@ -32,6 +32,16 @@ bool reaches(Device from, Device to) {
   return can;
 }
 
+bool reaches(Device from, const Tensor& tensor) {
+  const Device to = tensor.device();
+  return from == to || (reaches(from, to) && tensor.storage().is_open_to_peers());
+}
+
+bool are_open_to_peers(std::span<const Tensor> tensors) {
+  return std::ranges::all_of(
+      tensors, [](const Tensor& tensor) { return tensor.storage().is_open_to_peers(); });
+}
+
 void add_stream(std::vector<Stream>& streams, const Stream& stream) {
   if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
     streams.push_back(stream);

@@ -12,6 +12,10 @@ namespace gantry {
 // True if kernels on `from` can read and write memory of `to`; enables peer access at the first
 // question. Devices are resolved.
 bool reaches(Device from, Device to);
+// As that for the tensor's device, and the tensor's memory is open to other devices than its own.
+bool reaches(Device from, const Tensor& tensor);
+// See Storage::is_open_to_peers.
+bool are_open_to_peers(std::span<const Tensor> tensors);
 
 // Note [Hub order]
 // A wait for another device's stream costs a microsecond and a half of host time, and every

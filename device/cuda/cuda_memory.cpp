@@ -76,14 +76,16 @@ PointerInfo CudaDriver::pointer_info(const void* data) {
   // Unlike cudaPointerGetAttributes this creates no context and takes any pointer.
   unsigned type = 0;
   int device = -1;
+  int is_plain = 0;  // made by cudaMalloc, neither mapped nor a pool's
   CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
-  void* answers[] = {&type, &device};
+                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                  CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+  void* answers[] = {&type, &device, &is_plain};
   GANTRY_CUDA_CHECK(
-      cuda::api().cuPointerGetAttributes(2, wanted, answers, reinterpret_cast<CUdeviceptr>(data)),
+      cuda::api().cuPointerGetAttributes(3, wanted, answers, reinterpret_cast<CUdeviceptr>(data)),
       fmt::format("asking about pointer {}", fmt::ptr(data)));
-  if (type == CU_MEMORYTYPE_DEVICE) return {PointerKind::device, device};
-  if (type == CU_MEMORYTYPE_HOST) return {PointerKind::pinned, -1};
+  if (type == CU_MEMORYTYPE_DEVICE) return {PointerKind::device, device, is_plain != 0};
+  if (type == CU_MEMORYTYPE_HOST) return {PointerKind::pinned};
   return {};
 }
 

@@ -172,9 +172,9 @@ PointerInfo AddressSpace::info(const void* data) const {
     case Kind::allocation:
     case Kind::imported:
     case Kind::pooled:
-      return {PointerKind::device, it->second.device};
+      return {PointerKind::device, it->second.device, true};
     case Kind::pinned:
-      return {PointerKind::pinned, -1};
+      return {PointerKind::pinned};
     case Kind::reserved:
       if (const auto mapping = find_mapping(address); mapping != mappings_.end()) {
         return {PointerKind::device, mapping->second.device};

@@ -61,6 +61,7 @@ TEST_F(DriverVmmTest, ChunksSideBySideAreOneRange) {
   driver().fill(base + grain_, 0x5a, 2 * grain_, stream);
   EXPECT_EQ(read(base + grain_ + grain_ / 2, grain_, stream), bytes_of(grain_, 0x5a));
   EXPECT_EQ(driver().pointer_info(base + grain_).kind, PointerKind::device);
+  EXPECT_FALSE(driver().pointer_info(base + grain_).is_open_to_peers);
   driver().unmap(base + grain_, grain_);
   driver().unmap(base + 2 * grain_, grain_);
   for (const NativeChunk chunk : chunks) driver().release_chunk(chunk);

@@ -20,7 +20,9 @@ TEST_F(FaultDriverTest, PassesCallsOnAndCountsThem) {
     FaultDriver faults;
     EXPECT_EQ(&driver(), &faults);
     void* const data = driver().allocate(0, 100);
-    EXPECT_EQ(driver().pointer_info(data).kind, PointerKind::device);
+    const PointerInfo info = driver().pointer_info(data);
+    EXPECT_EQ(info.kind, PointerKind::device);
+    EXPECT_TRUE(info.is_open_to_peers);
     driver().deallocate(0, data);
     EXPECT_EQ(faults.calls("allocate"), 1u);
     EXPECT_EQ(faults.calls("pointer_info"), 1u);

@@ -68,6 +68,9 @@ enum class PointerKind : std::uint8_t { unregistered, pinned, device };
 struct PointerInfo {
   PointerKind kind = PointerKind::unregistered;
   int device = -1;  ///< owner of device memory, else -1
+  /// Device memory that every device with peer access may use, as cudaMalloc's; not where access is
+  /// given range by range or pool by pool.
+  bool is_open_to_peers = false;
 };
 
 /// An out-of-range index that a kernel met. Kernels write it, the driver raises it as IndexError at

@@ -48,6 +48,9 @@ class Allocator {
   /// Gives cached memory of `device` that nothing uses back to the driver; by default there is
   /// none.
   virtual void empty_cache(Device /*device*/) {}
+  /// True if every device that has peer access may use all blocks, whatever they are made of; else
+  /// gantry asks the driver about each one that other devices' kernels could use.
+  [[nodiscard]] virtual bool opens_to_peers() const { return false; }
   /// "caching", "native", …; "custom" unless overridden.
   [[nodiscard]] virtual std::string name() const { return "custom"; }
 };

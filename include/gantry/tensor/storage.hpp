@@ -38,6 +38,9 @@ class Storage {
   [[nodiscard]] Device device() const;
   /// True for page-locked host memory.
   [[nodiscard]] bool is_pinned() const;
+  /// True for device memory that kernels of every device with peer access may use. Memory of other
+  /// libraries may be open to its own device alone (virtual memory, driver pools).
+  [[nodiscard]] bool is_open_to_peers() const;
   /// The allocator's block, null for foreign and imported memory.
   [[nodiscard]] const memory::Block* block() const;
   /// Tells the allocator, or the exporter of imported memory, that work on `stream` uses the
