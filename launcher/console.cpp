@@ -176,6 +176,10 @@ void Console::write(int owner, std::string_view prefix, std::string_view text, b
   line_owner_ = ends_line ? kNobody : owner;
 }
 
+void Console::end_line_of(int owner) {
+  if (line_owner_ == owner) end_line();
+}
+
 void Console::end_line() {
   if (line_owner_ != kNobody) put("\n");
   line_owner_ = kNobody;

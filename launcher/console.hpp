@@ -24,8 +24,8 @@ class Console {
   /// Writes a piece of a line of `owner`. The first piece of a line gets `prefix`; a line that is
   /// open when another owner speaks is ended first.
   void write(int owner, std::string_view prefix, std::string_view text, bool ends_line);
-  /// Ends the open line, if there is one.
-  void end_line();
+  /// Ends the open line, if it is `owner`'s.
+  void end_line_of(int owner);
   /// True if everything was written or dropped.
   [[nodiscard]] bool drained() const;
   /// Descriptor that becomes readable when drained() has become true; read it with clear().
@@ -34,6 +34,7 @@ class Console {
 
  private:
   void put(std::string_view text);
+  void end_line();
 
   struct State;
   std::shared_ptr<State> state_;  // shared with the thread, which may outlive this object

@@ -74,13 +74,14 @@ void clean_up(const std::set<pid_t>& groups, const std::string& job_id,
   std::filesystem::remove_all(scratch_directory, ignored);
 }
 
-[[noreturn]] void stand_guard(int pipe, const std::string& job_id,
+[[noreturn]] void stand_guard(int pipe, int ready, const std::string& job_id,
                               const std::string& scratch_directory) {
   setsid();
   prctl(PR_SET_NAME, kGuardName);
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
+  close(ready);
   // Whoever waits for the end of the launcher's output must not wait for this process.
   const int null = open("/dev/null", O_RDWR);
   for (const int fd : {0, 1, 2}) dup2(null, fd);
@@ -113,17 +114,24 @@ void clean_up(const std::set<pid_t>& groups, const std::string& job_id,
 
 Guard::Guard(const std::string& job_id, const std::string& scratch_directory) {
   std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+  std::array<int, 2> ready{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0 || pipe2(ready.data(), O_CLOEXEC) != 0) {
     throw std::system_error(errno, std::generic_category(), "pipe2");
   }
   pid_ = fork();
   if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "fork");
   if (pid_ == 0) {
     close(ends[1]);
-    stand_guard(ends[0], job_id, scratch_directory);
+    stand_guard(ends[0], ready[1], job_id, scratch_directory);
   }
   close(ends[0]);
+  close(ready[1]);
   pipe_ = ends[1];
+  // Other guards know it by its name, and must before there is anything to guard.
+  char nothing = 0;
+  while (read(ready[0], &nothing, 1) < 0 && errno == EINTR) {
+  }
+  close(ready[0]);
 }
 
 Guard::~Guard() { dismiss(); }

@@ -116,7 +116,14 @@ Output::Source& Output::source(int rank, Stream stream) {
 }
 
 void Output::print(Source& from, std::string_view piece, bool ends_line) {
-  if (from.console != nullptr) from.console->write(from.owner, from.prefix, piece, ends_line);
+  if (from.console != nullptr) {
+    // A line that was shown in part and then ended by another one's needs no second end.
+    if (from.open && piece == "\n" && !from.prefix.empty()) {
+      from.console->end_line_of(from.owner);
+    } else {
+      from.console->write(from.owner, from.prefix, piece, ends_line);
+    }
+  }
   from.open = !ends_line;
 }
 

@@ -132,6 +132,11 @@ void ControlBlock::require_intact() const {
 
 void ControlBlock::check_peers(std::uint64_t fence) const {
   require_intact();
+  look_at_peers(fence);
+  require_intact();
+}
+
+void ControlBlock::look_at_peers(std::uint64_t fence) const {
   for (int i = 0; i < size_; ++i) {
     if (i == rank_) continue;
     const flight::Rank& other = view().rank(i);
@@ -151,7 +156,6 @@ void ControlBlock::check_peers(std::uint64_t fence) const {
     if (peer && !peer->alive() && state_of(other) != State::finished) blame(i, Reason::died);
   }
   look_for_lost_rank();
-  require_intact();
 }
 
 void ControlBlock::abort() noexcept {

@@ -140,6 +140,8 @@ class ControlBlock {
   const std::vector<std::shared_ptr<const PeerProcess>>& peers() const { return peers_; }
 
  private:
+  // Blames a rank that died, aborted, or left before `fence`.
+  void look_at_peers(std::uint64_t fence) const;
   std::string lateness_text(const std::vector<int>& missing, HostCall call) const;
   // Waits until every rank announced `fence`; `call` and `collectives` are what it is for.
   void await(std::uint64_t fence, HostCall call, std::uint64_t collectives);

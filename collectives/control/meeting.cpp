@@ -84,10 +84,11 @@ void ControlBlock::await(std::uint64_t fence, HostCall call, std::uint64_t colle
   };
   int next = 0;
   for (std::uint64_t spins = 0;; ++spins) {
-    // Who dies after it came leaves nothing undone here.
+    // Asked first: who dies after it came leaves nothing undone here.
+    const bool was_broken = broken();
     while (next < size_ && has_come(next)) ++next;
     if (next == size_) return ControlFile::take_over();
-    require_intact();
+    if (was_broken) raise();
     // A short spin serves ranks with a core each; yielding serves crowded machines.
     if (spins < 200) continue;
     if (spins < 20'000) {
@@ -99,7 +100,7 @@ void ControlBlock::await(std::uint64_t fence, HostCall call, std::uint64_t colle
     const Clock::time_point now = Clock::now();
     if (now < next_check) continue;
     next_check = now + kLivenessPeriod;
-    check_peers(fence);
+    look_at_peers(fence);
     if (call != HostCall::none) look_for_other_calls(fence, call, collectives);
     if (now - start <= timeout_) continue;
     std::vector<int> missing;

@@ -52,7 +52,7 @@ PeerMode peer_mode();
 
 // The verdict of the ranks of one machine: none, all, or what a probe finds. `peer_memory` holds
 // kProbeBytes of every rank, as this rank's device addresses them; nobody else uses them meanwhile.
-// Work that is not done after `deadline` counts as lost. Collective.
+// Work that is not done `deadline` after it was enqueued counts as lost. Collective.
 // Throws: PeerLostError, TimeoutError of `bootstrap`; InvalidArgument.
 PeerVerdict probe_peers(Bootstrap& bootstrap, int rank, int size, int device,
                         std::span<void* const> peer_memory, std::chrono::milliseconds deadline,

@@ -11,6 +11,7 @@
 
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"
+#include "tests/support/flight_folder.hpp"
 #include "tests/support/subprocess.hpp"
 
 namespace gantry {
@@ -174,10 +175,13 @@ TEST_F(CommunicatorTest, EverySurvivorHearsOfTheSameLostRankThroughHostMemory) {
 TEST_F(CommunicatorTest, ARankThatDoesNotComeIsATimeoutThatNamesIt) {
   GANTRY_REQUIRE_DEVICES(2);
   for (const char* algorithm : {"auto", "host"}) {
+    const testing::FlightFolder folder;
+    // A deadline for world(), too.
     const Outcome outcome =
-        glaunch({"timeout"}, 2, {{"GANTRY_COLL_TIMEOUT", "1"}, {"GANTRY_COLL_ALGO", algorithm}});
+        glaunch({"timeout", folder.path() + "/given-up"}, 2,
+                {{"GANTRY_COLL_TIMEOUT", "6"}, {"GANTRY_COLL_ALGO", algorithm}});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-    const std::string text = "collective: rank 0 waited 1 s, but rank(s) 1 did not";
+    const std::string text = "collective: rank 0 waited 6 s, but rank(s) 1 did not";
     EXPECT_THAT(outcome.out, HasSubstr("timeout: " + text)) << algorithm;
     EXPECT_THAT(outcome.out, HasSubstr("late: " + text)) << algorithm;
   }

@@ -118,7 +118,7 @@ TEST(HostsTest, AGroupThatIsDroppedLeavesMpiWhatItStillReadsAndTakesWhatItWouldW
     const Outcome outcome =
         run_command({.argv = {MPIRUN_PROGRAM, "--oversubscribe", "-n", "2", "sh", "-c",
                               "GANTRY_BOOT_ID=host-$OMPI_COMM_WORLD_RANK "
-                              "GANTRY_COLL_TIMEOUT=$((3 + 60 * OMPI_COMM_WORLD_RANK)) exec " +
+                              "GANTRY_COLL_TIMEOUT=$((8 + 60 * OMPI_COMM_WORLD_RANK)) exec " +
                                   kActor + " " + mode},
                      .environment = {{"GANTRY_HOST_LINKS", "mpi"}}});
     if ((outcome.out + outcome.err).find("GANTRY_MPI=OFF") != std::string::npos) {

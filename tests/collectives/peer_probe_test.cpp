@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/guard.hpp>
@@ -146,6 +149,33 @@ TEST_F(PeerProbeTest, WorkThatDoesNotEndIsGivenUp) {
   }
   expect_bad(verdict, [](int writer, int owner) { return writer != owner; });
   EXPECT_THAT(verdict.why, HasSubstr("writes do not end in time"));
+}
+
+// Takes its time for one copy, and says of every event at first that it is not reached.
+class SlowDriver final : public testing::FaultDriver {
+ public:
+  explicit SlowDriver(std::chrono::milliseconds time) : time_(time) {}
+  void copy(void* dst, const void* src, std::size_t bytes, NativeStream stream) override {
+    if (!was_slow_.exchange(true)) std::this_thread::sleep_for(time_);
+    FaultDriver::copy(dst, src, bytes, stream);
+  }
+  bool event_reached(NativeEvent event) noexcept override {
+    thread_local bool is_first = false;
+    is_first = !is_first;
+    return !is_first && FaultDriver::event_reached(event);
+  }
+
+ private:
+  const std::chrono::milliseconds time_;
+  std::atomic<bool> was_slow_{false};
+};
+
+TEST_F(PeerProbeTest, ARankThatIsSlowMakesNobodysWorkLate) {
+  GANTRY_REQUIRE_SIM();
+  constexpr std::chrono::milliseconds kForEachWork(2500);
+  SlowDriver slow(kForEachWork + std::chrono::milliseconds(200));
+  const PeerVerdict verdict = probe([&](int) { return memory_; }, kForEachWork);
+  EXPECT_TRUE(verdict.all()) << verdict.why;
 }
 
 TEST_F(PeerProbeTest, VariablesSwitchItOffAndSkipIt) {

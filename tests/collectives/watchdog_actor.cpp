@@ -286,7 +286,7 @@ int run_fork(Communicator& world) {
     while (fences_of(0) == before) std::this_thread::yield();
     const pid_t child = fork();
     if (child == 0) {
-      alarm(10);
+      alarm(60);
       part = {};
       std::exit(0);
     }

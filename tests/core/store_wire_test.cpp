@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -27,6 +28,7 @@ namespace gantry {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::StartsWith;
 
 // What getaddrinfo() below says of the host "several": ports of this machine, in order.
 std::vector<int> ports_of_several;
@@ -146,9 +148,12 @@ TEST(StoreAddressTest, AServerDoesNotWaitForItsName) {
 }
 
 TEST(StoreAddressTest, AHostWithoutAddressIsAnErrorAtOnce) {
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_THROW(StoreClient({.address = "tcp:never:1", .connect_timeout = 20s}), Error);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+  try {
+    StoreClient({.address = "tcp:never:1", .connect_timeout = 20s});
+    ADD_FAILURE() << "connected";
+  } catch (const Error& error) {  // one that was tried until the time was over would say so
+    EXPECT_THAT(error.what(), StartsWith("store: cannot resolve the host of 'tcp:never:1'"));
+  }
 }
 
 TEST(StoreAddressTest, AnAddressThatAnswersNothingLeavesTimeForTheNext) {
@@ -165,10 +170,13 @@ TEST(StoreAddressTest, SignalsDoNotEndTheWaitForAnAnswer) {
   const store::Address address =
       store::parse_address("tcp:127.0.0.1:" + std::to_string(silent.port()));
   const testing::SignalStorm storm;
-  const auto deadline = std::chrono::steady_clock::now() + 300ms;
-  EXPECT_FALSE(store::connect_to(address, deadline));
-  EXPECT_GE(std::chrono::steady_clock::now(), deadline);
-  EXPECT_GT(testing::SignalStorm::count(), 0);
+  long before = 0;
+  do {
+    before = testing::SignalStorm::count();
+    const auto deadline = std::chrono::steady_clock::now() + 300ms;
+    EXPECT_FALSE(store::connect_to(address, deadline));
+    EXPECT_GE(std::chrono::steady_clock::now(), deadline);
+  } while (testing::SignalStorm::count() == before);  // the storm was kept from its CPU
 }
 
 }  // namespace

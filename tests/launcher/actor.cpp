@@ -94,22 +94,25 @@ int end_on_term(const Arguments&) {
 
 // Starts a child, and one that leaves its process group and its parent.
 int breed(const Arguments& arguments) {
-  if (fork() == 0) {
-    say_pid("child");
+  std::array<int, 2> spoken{};
+  if (pipe(spoken.data()) != 0) return 1;
+  const auto live_as = [&](const char* who) {
+    say_pid(who);
+    close(spoken[1]);
     wait_forever();
-  }
+  };
+  if (fork() == 0) live_as("child");
   if (fork() == 0) {
     setsid();
     if (fork() != 0) _exit(0);
-    say_pid("daemon");
-    wait_forever();
+    live_as("daemon");
   }
   say_pid("rank");
   if (arguments[0] == "stay") wait_forever();
   // The children must have spoken before the end: the test knows them by what they say.
-  std::string line;
-  std::getline(std::cin, line);
-  return 0;
+  close(spoken[1]);
+  char byte = 0;
+  return static_cast<int>(read(spoken[0], &byte, 1));
 }
 
 int flood(const Arguments& arguments) {

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "tests/launcher/launch_fixture.hpp"
@@ -64,16 +66,31 @@ TEST_F(LaunchOutputTest, ShowsAPartialLineBeforeItsEnd) {
                              "/launch_actor print-half < " + path("go") + " "}));
   // Opening the fifo for writing lets the rank go on to its first half.
   int fd = -1;
-  for (int attempt = 0; attempt < 1000 && fd < 0; ++attempt) {
-    fd = open(path("go").c_str(), O_WRONLY);
-    if (fd < 0) usleep(10'000);
-  }
+  while ((fd = open(path("go").c_str(), O_WRONLY)) < 0 && errno == ENOENT) usleep(10'000);
   ASSERT_GE(fd, 0);
   EXPECT_TRUE(job.wait_for_output("[0] first half"));
   ASSERT_EQ(write(fd, "go\n", 3), 3);
   close(fd);
   const Outcome outcome = job.wait();
   EXPECT_EQ(outcome.out, "[0] first half, second half\n");
+}
+
+// Rank 1 speaks while the line of rank 0 has no end, and may never get one.
+TEST_F(LaunchOutputTest, ALineThatAnotherOneEndedIsNotEndedAgain) {
+  const auto await = [&](const char* mark) {
+    return "until [ -e " + path(mark) + " ]; do sleep 0.02; done; ";
+  };
+  for (const std::string end : {"true", "echo"}) {
+    Subprocess job(launch({"-n", "2", "sh", "-c",
+                           "if [ $RANK = 0 ]; then printf half; " + await("end") + end + "; else " +
+                               await("speak") + "echo other; fi"}));
+    ASSERT_TRUE(job.wait_for_output("[0] half"));
+    std::ofstream(path("speak")) << "now";
+    ASSERT_TRUE(job.wait_for_output("[1] other\n"));
+    std::ofstream(path("end")) << "now";
+    EXPECT_EQ(job.wait().out, "[0] half\n[1] other\n");
+    for (const char* mark : {"speak", "end"}) std::filesystem::remove(path(mark));
+  }
 }
 
 TEST_F(LaunchOutputTest, LosesNothingOfALargeOutput) {

@@ -171,7 +171,6 @@ TEST_P(IpcTest, StoppedExportersKeepOnlyThoseWaitingWhoAskThem) {
   EXPECT_EQ(first_byte(of_known[0]), 10);
   known.stop();
   unknown.stop();
-  IpcPeer::set_patience(std::chrono::seconds(10));
   const auto later = [&](const std::string& handle) {
     return std::async(std::launch::async, first_byte, handle);
   };
@@ -187,7 +186,6 @@ TEST_P(IpcTest, StoppedExportersKeepOnlyThoseWaitingWhoAskThem) {
   unknown.kill(SIGCONT);
   EXPECT_EQ(waiting[0].get(), 11);
   EXPECT_EQ(waiting[1].get(), 20);
-  IpcPeer::set_patience(std::chrono::seconds(60));
   settle();
 }
 

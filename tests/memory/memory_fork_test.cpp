@@ -55,10 +55,10 @@ TEST_F(MemoryForkTest, ChildCannotAllocateAndItsFreesDoNothing) {
   memory::free(raw);
 }
 
-// Ends the calling process with 0 if `f` returns, and by a signal if that takes seconds.
+// Ends the calling process with 0 if `f` returns, and by a signal if it does not.
 template <class F>
 [[noreturn]] void end_after(F&& f) {
-  alarm(5);
+  alarm(30);
   f();
   _exit(0);
 }

@@ -54,7 +54,7 @@ class RankProcesses {
   void kill(int rank) { (*this)[rank].send_signal(SIGKILL); }
   /// As Subprocess::wait_for_output(), with a bound for what must come soon.
   bool says(int rank, const std::string& text,
-            std::chrono::milliseconds within = std::chrono::seconds(20)) {
+            std::chrono::milliseconds within = std::chrono::seconds(60)) {
     return (*this)[rank].wait_for_output(text, within);
   }
 

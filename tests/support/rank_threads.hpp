@@ -15,7 +15,7 @@ namespace gantry::testing {
 /// `timeout`, the process is ended with a message that names the ranks: a thread that hangs cannot
 /// be stopped in any other way.
 void rank_threads(int count, const std::function<void(int rank)>& fn,
-                  std::chrono::seconds timeout = std::chrono::seconds(60),
+                  std::chrono::seconds timeout = std::chrono::seconds(100),
                   const std::function<void()>& on_failure = {});
 
 }  // namespace gantry::testing

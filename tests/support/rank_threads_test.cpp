@@ -63,8 +63,9 @@ TEST(RankThreadsDeathTest, NamesTheRanksThatHangWhenTheTimeIsOver) {
     std::latch never(1);
     if (rank == 1) never.wait();
   };
-  EXPECT_EXIT(rank_threads(2, hang_in_rank_one, std::chrono::seconds(1)),
-              ::testing::ExitedWithCode(124), "still running after 1 s: ranks 1\n");
+  // In which rank 0 ends.
+  EXPECT_EXIT(rank_threads(2, hang_in_rank_one, std::chrono::seconds(5)),
+              ::testing::ExitedWithCode(124), "still running after 5 s: ranks 1\n");
 }
 
 }  // namespace
