@@ -63,10 +63,13 @@ std::vector<pid_t> processes_of(const std::string& job_id) {
 void clean_up(const std::set<pid_t>& groups, const std::string& job_id,
               const std::string& scratch_directory) {
   for (const pid_t group : groups) kill(-group, SIGKILL);
-  // A process may fork while it is being looked for, so look until nobody is found.
-  for (int round = 0; round < 100; ++round) {
+  // One that forks or executes a program while it is being looked for can be missed, so look until
+  // nobody is found several times in a row.
+  constexpr int kQuietRounds = 3;
+  int quiet = 0;
+  for (int round = 0; round < 100 && quiet < kQuietRounds; ++round) {
     const std::vector<pid_t> rest = processes_of(job_id);
-    if (rest.empty()) break;
+    quiet = rest.empty() ? quiet + 1 : 0;
     for (const pid_t pid : rest) kill(pid, SIGKILL);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -74,13 +77,14 @@ void clean_up(const std::set<pid_t>& groups, const std::string& job_id,
   std::filesystem::remove_all(scratch_directory, ignored);
 }
 
-[[noreturn]] void stand_guard(int pipe, const std::string& job_id,
+[[noreturn]] void stand_guard(int pipe, int ready, const std::string& job_id,
                               const std::string& scratch_directory) {
   setsid();
   prctl(PR_SET_NAME, kGuardName);
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
+  close(ready);
   // Whoever waits for the end of the launcher's output must not wait for this process.
   const int null = open("/dev/null", O_RDWR);
   for (const int fd : {0, 1, 2}) dup2(null, fd);
@@ -116,14 +120,24 @@ Guard::Guard(const std::string& job_id, const std::string& scratch_directory) {
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
     throw std::system_error(errno, std::generic_category(), "pipe2");
   }
+  std::array<int, 2> ready{};
+  if (pipe2(ready.data(), O_CLOEXEC) != 0) {
+    throw std::system_error(errno, std::generic_category(), "pipe2");
+  }
   pid_ = fork();
   if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "fork");
   if (pid_ == 0) {
     close(ends[1]);
-    stand_guard(ends[0], job_id, scratch_directory);
+    stand_guard(ends[0], ready[1], job_id, scratch_directory);
   }
   close(ends[0]);
   pipe_ = ends[1];
+  // Whoever kills the launcher's process group must not meet the guard in it.
+  close(ready[1]);
+  char byte = 0;
+  while (read(ready[0], &byte, 1) < 0 && errno == EINTR) {
+  }
+  close(ready[0]);
 }
 
 Guard::~Guard() { dismiss(); }
