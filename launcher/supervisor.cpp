@@ -422,6 +422,10 @@ void Supervisor::drain() {
   bool drained = output_.drained();
   output_.watch_drained(loop_, [&] { drained = output_.drained(); });
   while (draining_ && !drained) loop_.wait(std::nullopt);
+  if (!draining_) return;
+  output_.report_loss();
+  drained = output_.drained();
+  while (draining_ && !drained) loop_.wait(std::nullopt);
 }
 
 }  // namespace gantry::launcher

@@ -125,6 +125,19 @@ TEST_F(LaunchOutputTest, SurvivesAReaderThatGoesAway) {
   EXPECT_EQ(std::filesystem::file_size(path("logs/rank1.out")), 20'000 * 97U);
 }
 
+TEST_F(LaunchOutputTest, SaysThatOutputDoesNotArrive) {
+  Command command = launch({"--cpu-only", "-n", "1", "--log-dir", path("logs"), "echo", "lost"});
+  command.argv.insert(command.argv.begin(), {"sh", "-c", "exec \"$@\" > /dev/full", "sh"});
+  std::filesystem::create_directory(path("logs"));
+  std::filesystem::create_symlink("/dev/full", path("logs/rank0.out"));
+  const Outcome outcome = run_command(std::move(command));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_EQ(outcome.err, "glaunch: warning: --log-dir: cannot write all of '" + path("logs") +
+                             "/rank0.out': No space left on device\n"
+                             "glaunch: warning: cannot write all of standard output: No space "
+                             "left on device\n");
+}
+
 TEST_F(LaunchOutputTest, RanksMayCloseTheirOutput) {
   const Outcome outcome = run_command(act({"-n", "2"}, {"close-outputs"}));
   EXPECT_EQ(outcome.exit_code, 5) << outcome.describe();
