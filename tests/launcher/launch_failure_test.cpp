@@ -73,6 +73,10 @@ TEST_F(LaunchFailureTest, ShowsWhatTheRankWroteToItsErrorFile) {
   const Outcome json =
       run_command(act({"-n", "2"}, {"fail", "1", "8", R"({"message": "all_reduce 7 timed out"})"}));
   EXPECT_THAT(json.err, HasSubstr("glaunch: rank 1 says:\n  all_reduce 7 timed out\n"));
+  // A pipe says nothing, and nobody waits for it.
+  const Outcome pipe =
+      run_command(launch({"-n", "1", "sh", "-c", "mkfifo $GANTRY_ERROR_FILE; exit 3"}));
+  EXPECT_EQ(pipe.exit_code, 3) << pipe.describe();
 }
 
 TEST_F(LaunchFailureTest, AnEarlierJobsErrorFileIsNotRead) {
