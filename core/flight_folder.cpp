@@ -70,7 +70,8 @@ std::vector<Found> find_files() {
 }  // namespace
 
 std::optional<OpenFile> OpenFile::open(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  // Without a wait, should it be a pipe.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return std::nullopt;
   struct stat facts {};
   void* base = MAP_FAILED;
@@ -104,11 +105,21 @@ OpenFile& OpenFile::operator=(OpenFile&& other) noexcept {
 }
 
 bool OpenFile::is_over() const {
+  bool has_begun = false;
   for (int rank = 0; rank < view_.header().ranks; ++rank) {
     const Rank& facts = view_.rank(rank);
-    if (facts.pid > 0 && is_running({facts.pid, facts.start_time})) return false;
+    if (facts.pid <= 0) continue;
+    if (is_running({facts.pid, facts.start_time})) return false;
+    has_begun = true;
   }
-  return true;
+  return has_begun;
+}
+
+bool OpenFile::has_begun() const {
+  for (int rank = 0; rank < view_.header().ranks; ++rank) {
+    if (view_.rank(rank).pid > 0) return true;
+  }
+  return false;
 }
 
 NewFile create_file(const std::string& name, std::size_t bytes) {
@@ -147,7 +158,7 @@ std::size_t remove_stale_files(std::size_t keep, std::chrono::seconds max_age) {
     const bool old = now.tv_sec - found.changed.tv_sec >= max_age.count();
     const std::optional<OpenFile> file = OpenFile::open(found.path);
     // What cannot be read may be a group of another version, or one that is being made.
-    if (file ? !file->is_over() : !old) continue;
+    if (file && file->has_begun() ? !file->is_over() : !old) continue;
     if (!old && kept < keep) {
       ++kept;
       continue;

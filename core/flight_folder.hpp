@@ -22,8 +22,10 @@ class OpenFile {
 
   [[nodiscard]] const View& view() const { return view_; }
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// True once the process of every rank has ended.
+  /// True once the process of every rank that came has ended.
   [[nodiscard]] bool is_over() const;
+  /// True once a rank has come: rank 0 makes the file before it knows the others.
+  [[nodiscard]] bool has_begun() const;
 
  private:
   OpenFile(void* base, std::size_t bytes, std::string path)

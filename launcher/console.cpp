@@ -22,8 +22,8 @@ namespace {
 
 constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
 
-// Writes everything; false if the reader is gone.
-bool write_all(int fd, std::string_view text) {
+// Writes everything; else why it cannot (errno): EPIPE if the reader is gone.
+int write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = ::write(fd, text.data(), text.size());
     if (count >= 0) {
@@ -32,10 +32,10 @@ bool write_all(int fd, std::string_view text) {
       pollfd entry{fd, POLLOUT, 0};
       poll(&entry, 1, -1);
     } else if (errno != EINTR) {
-      return false;
+      return errno;
     }
   }
-  return true;
+  return 0;
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ struct Console::State {
   std::int64_t spill_written = 0;
   std::uint64_t dropped = 0;
   bool busy = false;
-  bool broken = false;
+  int failure = 0;  // why nothing is written any more (errno)
   bool stop = false;
 
   State(int descriptor, std::size_t limit, std::string directory)
@@ -70,7 +70,7 @@ struct Console::State {
 
   void put(std::string_view text) {
     const std::lock_guard lock(mutex);
-    if (broken) return;
+    if (failure != 0) return;
     if (spill_read == spill_written && memory.size() + text.size() <= memory_limit) {
       memory += text;
     } else if (!spill(text)) {
@@ -133,11 +133,11 @@ struct Console::State {
       const std::string text = take();
       busy = true;
       lock.unlock();
-      const bool written = write_all(fd, text);
+      const int error = write_all(fd, text);
       lock.lock();
       busy = false;
-      if (!written) {
-        broken = true;
+      if (error != 0) {
+        failure = error;
         memory.clear();
         spill_read = spill_written;
         dropped = 0;
@@ -188,6 +188,11 @@ void Console::end_line() {
 bool Console::drained() const {
   const std::lock_guard lock(state_->mutex);
   return state_->empty() && !state_->busy;
+}
+
+int Console::failure() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->failure;
 }
 
 int Console::drained_fd() const { return state_->drained_fd; }

@@ -28,6 +28,8 @@ class Console {
   void end_line_of(int owner);
   /// True if everything was written or dropped.
   [[nodiscard]] bool drained() const;
+  /// Why text was dropped (errno), EPIPE if the reader went away; 0: none was.
+  [[nodiscard]] int failure() const;
   /// Descriptor that becomes readable when drained() has become true; read it with clear().
   [[nodiscard]] int drained_fd() const;
   void clear() const;

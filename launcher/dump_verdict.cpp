@@ -192,8 +192,11 @@ std::vector<std::string> judge(const View& view, const std::vector<RankReport>& 
   judge_collectives(view, ranks, lines);
   judge_messages(view, ranks, lines);
   if (!lines.empty()) return lines;
-  if (std::none_of(ranks.begin(), ranks.end(),
-                   [](const RankReport& rank) { return rank.is_alive(); })) {
+  if (std::all_of(ranks.begin(), ranks.end(),
+                  [](const RankReport& rank) { return rank.process == ProcessState::absent; })) {
+    lines.emplace_back("no rank has come yet");
+  } else if (std::none_of(ranks.begin(), ranks.end(),
+                          [](const RankReport& rank) { return rank.is_alive(); })) {
     lines.emplace_back("every rank has ended");
   } else {
     lines.emplace_back("no call is under way");

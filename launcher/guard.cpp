@@ -63,10 +63,13 @@ std::vector<pid_t> processes_of(const std::string& job_id) {
 void clean_up(const std::set<pid_t>& groups, const std::string& job_id,
               const std::string& scratch_directory) {
   for (const pid_t group : groups) kill(-group, SIGKILL);
-  // A process may fork while it is being looked for, so look until nobody is found.
-  for (int round = 0; round < 100; ++round) {
+  // One that forks or executes a program while it is being looked for can be missed, so look until
+  // nobody is found several times in a row.
+  constexpr int kQuietRounds = 3;
+  int quiet = 0;
+  for (int round = 0; round < 100 && quiet < kQuietRounds; ++round) {
     const std::vector<pid_t> rest = processes_of(job_id);
-    if (rest.empty()) break;
+    quiet = rest.empty() ? quiet + 1 : 0;
     for (const pid_t pid : rest) kill(pid, SIGKILL);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -127,9 +130,10 @@ Guard::Guard(const std::string& job_id, const std::string& scratch_directory) {
   close(ends[0]);
   close(ready[1]);
   pipe_ = ends[1];
-  // Other guards know it by its name, and must before there is anything to guard.
-  char nothing = 0;
-  while (read(ready[0], &nothing, 1) < 0 && errno == EINTR) {
+  // Other guards know it by its name, and whoever kills the launcher's process group must not meet
+  // it there.
+  char byte = 0;
+  while (read(ready[0], &byte, 1) < 0 && errno == EINTR) {
   }
   close(ready[0]);
 }

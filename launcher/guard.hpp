@@ -14,10 +14,11 @@ namespace gantry::launcher {
 /// (which finds those that left their group), removes the job's scratch directory and ends. Each
 /// rank registers its group itself before it executes anything, so no group is missed. The guard
 /// has a session of its own, ignores what a terminal sends, holds no descriptor of the user's, and
-/// never outlives the launcher by more than this clean-up.
+/// never outlives the launcher by more than this clean-up. It stands before there is
+/// anything of the job, even a scratch directory.
 class Guard {
  public:
-  /// Starts the guard. Call it before the process has a second thread.
+  /// Starts the guard and waits until it stands. Call it before the process has a second thread.
   /// Throws: std::system_error.
   Guard(const std::string& job_id, const std::string& scratch_directory);
   /// Dismisses the guard and waits for its end, if dismiss() was not called.

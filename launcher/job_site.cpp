@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,6 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 namespace gantry::launcher {
 namespace {
@@ -45,9 +47,10 @@ JobSite::JobSite(const Options& options) {
   job_id_ = fmt::format("{:016x}", number);
 
   const char* temporary = std::getenv("TMPDIR");
-  scratch_ = fmt::format("{}/glaunch-XXXXXX",
-                         temporary != nullptr && *temporary != '\0' ? temporary : "/tmp");
-  if (mkdtemp(scratch_.data()) == nullptr) fail("cannot make a directory " + scratch_);
+  const bool named = temporary != nullptr && *temporary != '\0';
+  // Absolute, as ranks and the guard may stand elsewhere.
+  scratch_ = fmt::format("{}/glaunch-{}",
+                         std::filesystem::absolute(named ? temporary : "/tmp").string(), job_id_);
   error_prefix_ = scratch_ + "/rank";
   if (options.log_dir) {
     error_prefix_ = std::filesystem::absolute(*options.log_dir).string() + "/rank";
@@ -61,8 +64,17 @@ JobSite::JobSite(const Options& options) {
 JobSite::~JobSite() {
   close(lifeline_read_);
   close(lifeline_write_);
+  remove_scratch_directory();
+}
+
+void JobSite::make_scratch_directory() {
+  if (mkdir(scratch_.c_str(), 0700) != 0) fail("cannot make a directory " + scratch_);
+  has_scratch_ = true;
+}
+
+void JobSite::remove_scratch_directory() {
   std::error_code ignored;
-  std::filesystem::remove_all(scratch_, ignored);
+  if (std::exchange(has_scratch_, false)) std::filesystem::remove_all(scratch_, ignored);
 }
 
 std::string JobSite::store_address() const {

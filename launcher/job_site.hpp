@@ -19,6 +19,10 @@ class JobSite {
 
   [[nodiscard]] const std::string& job_id() const { return job_id_; }
   [[nodiscard]] const std::string& scratch_directory() const { return scratch_; }
+  /// Makes the scratch directory. Throws: std::system_error.
+  void make_scratch_directory();
+  /// Removes it with all that is in it, as the destructor does.
+  void remove_scratch_directory();
   /// Where the job's store listens.
   [[nodiscard]] std::string store_address() const;
   /// Read end of the lifeline.
@@ -31,6 +35,7 @@ class JobSite {
   std::string job_id_;
   std::string scratch_;
   std::string error_prefix_;
+  bool has_scratch_ = false;
   int lifeline_read_ = -1;
   int lifeline_write_ = -1;
 };

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,23 +51,36 @@ Machine look_at_machine(const Options& options, const Environment& environment) 
   return machine;
 }
 
+// Prints what was asked for. Throws: Error if it does not arrive.
+void print(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+    throw Error(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+  }
+}
+
+// Says what is wrong, if anybody can hear it: the exit code tells it, too.
+void complain(const std::exception& error) noexcept {
+  std::fprintf(stderr, "glaunch: %s\n", error.what());
+}
+
 int run_job(const Options& options, const Plan& plan, const Environment& environment) {
-  std::optional<std::ofstream> report;
+  std::FILE* report = nullptr;
+  const auto report_failure = [&] {
+    return fmt::format("--report: cannot write '{}': {}", *options.report, std::strerror(errno));
+  };
   if (options.report) {
-    // A report that cannot be written is better known before the job than after it.
-    report.emplace(*options.report, std::ios::binary | std::ios::trunc);
-    if (!*report) {
-      throw Error(
-          fmt::format("--report: cannot write '{}': {}", *options.report, std::strerror(errno)));
-    }
+    // A report that cannot be written is better known before the job than after it. Ranks do not
+    // inherit it (e).
+    report = std::fopen(options.report->c_str(), "we");
+    if (report == nullptr) throw Error(report_failure());
   }
   Supervisor supervisor(options, plan, environment);
   for (const std::string& warning : plan.warnings) supervisor.message("warning: " + warning);
   const JobResult result = supervisor.run();
   for (const std::string& line : describe_failure(result)) supervisor.message(line);
-  if (report && !(*report << report_json(result, plan) << std::flush)) {
-    supervisor.message(fmt::format("warning: --report: cannot write '{}': {}", *options.report,
-                                   std::strerror(errno)));
+  if (report != nullptr) {
+    const bool written = std::fputs(report_json(result, plan).c_str(), report) >= 0;
+    if (std::fclose(report) != 0 || !written) supervisor.message("warning: " + report_failure());
   }
   supervisor.drain();
   return result.exit_code();
@@ -79,23 +91,26 @@ int run(const std::vector<std::string>& arguments) {
   const Environment environment = current_environment();
   switch (options.action) {
     case Action::inform:
-      fmt::print("{}", options.text);
+      print(options.text);
       return 0;
     case Action::environment:
-      fmt::print("{}", describe_environment(environment, options.json));
+      print(describe_environment(environment, options.json));
       return 0;
     case Action::dump:
-      fmt::print("{}", dump(options.target, options.clear, options.json));
+      print(dump(options.target, options.clear, options.json));
       return 0;
-    case Action::dry_run:
+    case Action::dry_run: {
+      std::string text;
       try {
         const Plan plan = make_plan(options, look_at_machine(options, environment), environment);
-        fmt::print("{}", describe_plan(plan, environment, options.json));
-        return 0;
+        text = describe_plan(plan, environment, options.json);
       } catch (const Error& error) {
-        fmt::print(stderr, "glaunch: {}\n", error.what());
+        complain(error);
         return kBadPlan;
       }
+      print(text);
+      return 0;
+    }
     case Action::run:
       break;
   }
@@ -111,7 +126,7 @@ int main(int argc, char** argv) {
   try {
     return gantry::launcher::run({argv + 1, argv + argc});
   } catch (const std::exception& error) {
-    fmt::print(stderr, "glaunch: {}\n", error.what());
+    gantry::launcher::complain(error);
     return gantry::launcher::kOwnError;
   }
 }

@@ -15,7 +15,6 @@
 namespace gantry::launcher {
 namespace {
 
-constexpr int kMaxRanks = 4096;
 constexpr std::int64_t kMaxSeconds = 366LL * 24 * 3600;
 
 constexpr const char* kFooter = R"(

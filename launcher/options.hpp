@@ -8,6 +8,9 @@
 
 namespace gantry::launcher {
 
+/// Most ranks of a job.
+inline constexpr int kMaxRanks = 4096;
+
 /// What glaunch is asked to do.
 enum class Action {
   run,          ///< start the command

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include <gantry/core/error.hpp>
 
@@ -36,13 +37,19 @@ int open_log(const std::string& path) {
   return fd;
 }
 
-void write_log(int fd, std::string_view bytes) {
+// False, with errno, if not everything was written: a full disk must not stop the job.
+bool write_log(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t count = write(fd, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;  // a full disk must not stop the job
+    if (count <= 0) return false;
     bytes.remove_prefix(static_cast<std::size_t>(count));
   }
+  return true;
+}
+
+std::string log_path(const std::string& directory, int rank, Stream stream) {
+  return fmt::format("{}/rank{}.{}", directory, rank, stream == Stream::out ? "out" : "err");
 }
 
 }  // namespace
@@ -54,6 +61,7 @@ struct Output::Source {
   std::string prefix;
   Console* console = nullptr;  // null: not shown
   int log = -1;
+  bool log_failed = false;
   std::string waiting;  // of the current line, not printed yet
   std::string line;     // of the current line, for the tail
   std::optional<Clock::time_point> deadline;
@@ -72,7 +80,9 @@ std::string expand_prefix(std::string_view pattern, const RankPlan& rank, std::s
 }
 
 Output::Output(const Options& options, const Plan& plan, const std::string& scratch_directory)
-    : tail_lines_(static_cast<std::size_t>(options.tail)), tails_(plan.ranks.size()) {
+    : tail_lines_(static_cast<std::size_t>(options.tail)),
+      log_dir_(options.log_dir.value_or("")),
+      tails_(plan.ranks.size()) {
   if (options.log_dir) {
     std::error_code error;
     std::filesystem::create_directories(*options.log_dir, error);
@@ -97,8 +107,7 @@ Output::Output(const Options& options, const Plan& plan, const std::string& scra
         from.console = stream == Stream::err && err_ ? err_.get() : out_.get();
       }
       if (options.log_dir) {
-        from.log = open_log(fmt::format("{}/rank{}.{}", *options.log_dir, rank.rank,
-                                        stream == Stream::out ? "out" : "err"));
+        from.log = open_log(log_path(*options.log_dir, rank.rank, stream));
       }
       sources_.push_back(std::move(from));
     }
@@ -138,7 +147,10 @@ void Output::remember(Source& from, std::string_view line) {
 
 void Output::receive(int rank, Stream stream, std::string_view bytes) {
   Source& from = source(rank, stream);
-  if (from.log >= 0) write_log(from.log, bytes);
+  if (from.log >= 0 && !write_log(from.log, bytes) && !std::exchange(from.log_failed, true)) {
+    message(fmt::format("warning: --log-dir: cannot write all of '{}': {}",
+                        log_path(log_dir_, rank, stream), std::strerror(errno)));
+  }
   while (!bytes.empty()) {
     const std::size_t newline = bytes.find('\n');
     if (newline == std::string_view::npos) break;
@@ -203,6 +215,12 @@ std::vector<std::string> Output::tail(int rank) const {
 void Output::message(std::string_view line) {
   Console& console = err_ ? *err_ : *out_;
   console.write(kGlaunch, "", fmt::format("glaunch: {}\n", line), true);
+}
+
+void Output::report_loss() {
+  const int failure = out_->failure();
+  if (failure == 0 || failure == EPIPE || err_ == nullptr) return;
+  message(fmt::format("warning: cannot write all of standard output: {}", std::strerror(failure)));
 }
 
 bool Output::drained() const { return out_->drained() && (!err_ || err_->drained()); }

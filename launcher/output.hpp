@@ -40,6 +40,8 @@ class Output {
   /// Prints a line of glaunch's own to stderr.
   void message(std::string_view line);
 
+  /// Says if standard output did not take everything. For the end, once drained.
+  void report_loss();
   /// True if the consoles have written everything.
   [[nodiscard]] bool drained() const;
   /// Calls `handler` when that may have become true.
@@ -53,6 +55,7 @@ class Output {
   void remember(Source& from, std::string_view line);
 
   std::size_t tail_lines_;
+  std::string log_dir_;
   std::unique_ptr<Console> out_;
   std::unique_ptr<Console> err_;  // null: the same place as out_
   std::vector<Source> sources_;

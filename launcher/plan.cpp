@@ -33,6 +33,11 @@ int count_ranks(const Options& options, const DeviceInventory& inventory) {
         *options.ranks, devices, devices == 1 ? "device is" : "devices are",
         (*options.ranks + devices - 1) / devices));
   }
+  if (!options.ranks && most > kMaxRanks) {
+    throw InvalidArgument(
+        fmt::format("--ranks-per-device {}: {} devices would get {} ranks; a job has at most {}",
+                    options.ranks_per_device, devices, most, kMaxRanks));
+  }
   return options.ranks.value_or(most);
 }
 

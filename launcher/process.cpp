@@ -101,12 +101,12 @@ rlimit reserve_descriptors(int ranks) {
   if (getrlimit(RLIMIT_NOFILE, &before) != 0) {
     throw std::system_error(errno, std::generic_category(), "getrlimit");
   }
-  if (before.rlim_cur >= needed) return before;
   if (before.rlim_max < needed) {
     throw Error(fmt::format("{} ranks need {} open files, but the limit is {} (ulimit -n)", ranks,
                             needed, before.rlim_max));
   }
-  const rlimit raised{needed, before.rlim_max};
+  // All that is to be had: how many connections to the store a rank makes is its own affair.
+  const rlimit raised{before.rlim_max, before.rlim_max};
   setrlimit(RLIMIT_NOFILE, &raised);
   return before;
 }

@@ -35,8 +35,8 @@ struct SpawnRequest {
   rlimit descriptors{};  ///< the limit of open files that the child gets
 };
 
-/// Raises this process's limit of open files to what `ranks` ranks need; returns the limit before.
-/// Throws: gantry::Error if the hard limit is lower.
+/// Raises this process's limit of open files as far as it goes; returns the limit before.
+/// Throws: gantry::Error if that is less than `ranks` ranks need.
 [[nodiscard]] rlimit reserve_descriptors(int ranks);
 
 /// A started process: leader of a process group of its own.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -92,6 +93,9 @@ int JobResult::exit_code() const {
 }
 
 void read_error_file(const std::string& path, RankResult& result) {
+  // Anything else, such as a pipe, could keep whoever opens it waiting.
+  std::error_code absent;
+  if (!std::filesystem::is_regular_file(path, absent)) return;
   std::ifstream file(path, std::ios::binary);
   if (!file) return;
   std::string text(static_cast<std::size_t>(kMaxErrorBytes), '\0');

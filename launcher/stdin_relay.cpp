@@ -53,6 +53,10 @@ void StdinRelay::look_again() {
 }
 
 void StdinRelay::read_terminal() {
+  if (tcgetpgrp(STDIN_FILENO) < 0) {  // hung up: no typing will come any more
+    stop();
+    return;
+  }
   if (!in_foreground()) {
     loop_.forget(STDIN_FILENO);
     look_again_ = Clock::now() + kLookPeriod;

@@ -34,13 +34,13 @@ constexpr std::array kHandledSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, 
 int open_signal_fd(const std::vector<int>& forwarded) {
   sigset_t handled;
   sigemptyset(&handled);
-  std::vector<int> signals(kHandledSignals.begin(), kHandledSignals.end());
-  signals.insert(signals.end(), forwarded.begin(), forwarded.end());
-  for (const int signal : signals) {
+  for (const int signal : kHandledSignals) {
     struct sigaction before {};
     sigaction(signal, nullptr, &before);
     if (before.sa_handler != SIG_IGN) sigaddset(&handled, signal);
   }
+  // These were asked for. The kernel drops no signal that is blocked.
+  for (const int signal : forwarded) sigaddset(&handled, signal);
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &ignore, nullptr);
@@ -83,6 +83,7 @@ Supervisor::Supervisor(const Options& options, const Plan& plan, const Environme
       oom_kills_at_start_(oom_kills()) {
   // Orphans of the ranks become this process's children, wherever they went.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
+  site_.make_scratch_directory();
   for (const pid_t pid : child_processes()) bystanders_.insert(pid);
   loop_.watch_input(signal_fd_, [this] { take_signals(); });
 }
@@ -90,6 +91,7 @@ Supervisor::Supervisor(const Options& options, const Plan& plan, const Environme
 Supervisor::~Supervisor() {
   // After an exception (no memory for a process, say) ranks may be running.
   if (!over_) guard_.clean_up();
+  site_.remove_scratch_directory();  // before the guard goes, who would do it in our place
   close(signal_fd_);
 }
 
@@ -117,11 +119,10 @@ JobResult Supervisor::run() {
     for (const Stream stream : {Stream::out, Stream::err}) {
       close_output(static_cast<int>(i), stream);
     }
-    read_error_file(site_.error_file(rank.rank), rank);
+    if (rank.started) read_error_file(site_.error_file(rank.rank), rank);
     rank.tail = output_.tail(rank.rank);
   }
   result_.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - start_);
-  guard_.dismiss();
   return result_;  // a copy: the last ones may be reaped only while drain() waits
 }
 
@@ -259,16 +260,22 @@ void Supervisor::reap() {
           "that the ranks started may survive");
       continue;
     }
-    const auto found = std::find_if(ranks_.begin(), ranks_.end(),
-                                    [&](const Rank& rank) { return rank.pid == pid; });
-    if (found != ranks_.end()) {
-      rank_ended(static_cast<int>(found - ranks_.begin()), status);
+    if (const std::optional<int> rank = running_rank(pid)) {
+      rank_ended(*rank, status);
     } else {
       has_orphan = true;
     }
   }
   // It may have been the last one of an ended rank's group, whose number others get then.
   if (has_orphan) signal_groups(0);
+}
+
+// The rank whose process this is. Of one that has ended, the number may be anybody's by now.
+std::optional<int> Supervisor::running_rank(pid_t pid) const {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].pid == pid && !result_.ranks[i].ended) return static_cast<int>(i);
+  }
+  return std::nullopt;
 }
 
 void Supervisor::rank_ended(int rank, int status) {
@@ -346,9 +353,7 @@ void Supervisor::signal_groups(int signal) {
 std::vector<pid_t> Supervisor::orphans() const {
   std::vector<pid_t> result;
   for (const pid_t pid : child_processes()) {
-    const bool is_rank = std::any_of(ranks_.begin(), ranks_.end(),
-                                     [&](const Rank& rank) { return rank.pid == pid; });
-    if (!is_rank && pid != guard_.pid() && !is_guard(pid) && !bystanders_.contains(pid)) {
+    if (!running_rank(pid) && pid != guard_.pid() && !is_guard(pid) && !bystanders_.contains(pid)) {
       result.push_back(pid);
     }
   }
@@ -384,12 +389,14 @@ void Supervisor::pass_deadlines() {
 
 // The job is over when its ranks and everything that they started are gone.
 void Supervisor::look_for_the_end() {
-  if (running_ > 0 || !children_changed_ || over_) return;
-  children_changed_ = false;
-  const std::vector<pid_t> left = orphans();
-  if (left.empty()) {
-    over_ = true;
-    return;
+  std::vector<pid_t> left;
+  while (left.empty()) {
+    if (running_ > 0 || !children_changed_ || over_) return;
+    children_changed_ = false;
+    left = orphans();
+    // One whose parent ended during the search was passed over as somebody else's child.
+    if (left.empty()) reap();
+    over_ = left.empty() && !children_changed_;
   }
   if (phase_ == Phase::running || phase_ == Phase::collecting) {
     stop(SIGTERM, std::min(options_.grace, kLeftoverGrace));
@@ -414,6 +421,10 @@ void Supervisor::drain() {
   draining_ = true;
   bool drained = output_.drained();
   output_.watch_drained(loop_, [&] { drained = output_.drained(); });
+  while (draining_ && !drained) loop_.wait(std::nullopt);
+  if (!draining_) return;
+  output_.report_loss();
+  drained = output_.drained();
   while (draining_ && !drained) loop_.wait(std::nullopt);
 }
 

@@ -57,6 +57,7 @@ class Supervisor {
   void take_signals();
   void take_signal(const signalfd_siginfo& info);
   void reap();
+  std::optional<int> running_rank(pid_t pid) const;
   void rank_ended(int rank, int status);
 
   void stop(int signal, std::chrono::milliseconds grace);

@@ -1,6 +1,7 @@
 // A program that glaunch starts in tests; its first argument says what it does.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -189,6 +190,14 @@ int count_signal(const Arguments&) {
   return 0;
 }
 
+// Connects to the job's store that many times.
+int connect_often(const Arguments& arguments) {
+  std::vector<std::unique_ptr<StoreClient>> clients;
+  for (int i = 0; i < std::stoi(arguments[0]); ++i) clients.push_back(connect());
+  clients.front()->barrier("all connected", identity().world_size, kLong);
+  return 0;
+}
+
 // Moves into the process group of a child.
 int leave_group(const Arguments&) {
   std::array<int, 2> ready{};
@@ -210,6 +219,21 @@ int wait_for_end(const Arguments&) {
   meet("waiting");
   say_pid("rank");
   wait_forever();
+}
+
+// Leaves a process that replaces itself again and again by a child whose number is one lower: it
+// runs against whoever looks through the numbers. All of them hold the lock of a file.
+int flee(const Arguments& arguments) {
+  const int fd = open(arguments[0].c_str(), O_RDWR | O_CREAT, 0600);
+  if (fd < 0 || flock(fd, LOCK_EX) != 0) return 1;
+  if (fork() != 0) return 0;
+  setsid();
+  signal(SIGTERM, SIG_IGN);
+  for (int step = 0; step < 5000; ++step) {
+    std::ofstream("/proc/sys/kernel/ns_last_pid") << getpid() - 2 << std::flush;
+    if (fork() != 0) _exit(0);
+  }
+  return 0;
 }
 
 // Outlives SIGINT and says so.
@@ -237,7 +261,9 @@ const std::map<std::string, std::function<int(const Arguments&)>> kActs{
     {"lose-peer", lose_peer},
     {"count-signal", count_signal},
     {"survive-interrupt", survive_interrupt},
+    {"connect-often", connect_often},
     {"leave-group", leave_group},
+    {"flee", flee},
     {"wait", wait_for_end},
 };
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -148,8 +150,34 @@ TEST(DumpTest, WhatIsNotThereIsAnError) {
   std::ofstream(path) << std::string(100'000, 'x');
   EXPECT_THROW((void)find_flights(path), InvalidArgument);
   EXPECT_THROW((void)find_flights(folder.path() + "/missing"), InvalidArgument);
+  // A pipe that nobody writes to: opening it the usual way would wait for somebody.
+  const std::string pipe = folder.path() + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THROW((void)find_flights(pipe), InvalidArgument);
   EXPECT_THAT(find_flights(""), IsEmpty());
   EXPECT_EQ(nlohmann::json::parse(dump("", false, true)), nlohmann::json::array());
+}
+
+TEST(DumpTest, AGroupThatIsBeingMadeIsNotOver) {
+  const FlightFolder folder;
+  // As rank 0 leaves it until the others have come.
+  flight::Header header{};
+  flight::View::lay_out(header, 2, static_cast<std::size_t>(getpagesize()));
+  header.version = flight::kVersion;
+  header.magic.store(flight::kMagic);
+  const flight::NewFile file = flight::create_file("new", header.bytes);
+  ASSERT_GE(file.descriptor, 0) << file.failure;
+  ASSERT_EQ(pwrite(file.descriptor, &header, sizeof header, 0),
+            static_cast<ssize_t>(sizeof header));
+  EXPECT_THAT(dump("", false, false), HasSubstr("=> no rank has come yet\n"));
+  EXPECT_THAT(dump("", true, false), HasSubstr("removed 0 file(s)"));
+  EXPECT_THAT(dump(file.path, true, false), HasSubstr("removed 0 file(s)"));
+  EXPECT_EQ(flight::list_files().size(), 1U);
+  // Unless nobody has come for a day.
+  const timespec long_ago[2] = {{1, 0}, {1, 0}};
+  ASSERT_EQ(futimens(file.descriptor, long_ago), 0);
+  EXPECT_THAT(dump("", true, false), HasSubstr("removed 1 file(s)"));
+  close(file.descriptor);
 }
 
 TEST(DumpTest, TheCommandLineIsChecked) {

@@ -1,8 +1,12 @@
 // Nothing of a job survives it, however it ends.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <thread>
 
@@ -156,6 +160,68 @@ TEST_F(LaunchCleanupTest, ANumberThatARankHadIsNotSignalledForWhoeverHasItNext) 
   EXPECT_EQ(WTERMSIG(status), SIGKILL);
 }
 
+TEST_F(LaunchCleanupTest, AnotherChildMayGetTheNumberOfARankThatHasEnded) {
+  if (!std::ofstream("/proc/sys/kernel/ns_last_pid")) {
+    GTEST_SKIP() << "needs to choose the next process's number (root)";
+  }
+  // Rank 1 leaves processes to glaunch until one has the number that rank 0 had.
+  const std::string reuse =
+      "if [ $RANK = 0 ]; then echo $$ > pid.new; mv pid.new pid; exit 0; fi; "
+      "until read -r wanted < pid; do :; done 2>/dev/null; "
+      "while kill -0 $wanted 2>/dev/null; do :; done; sleep 0.1; "
+      "for try in 1 2 3 4 5 6 7 8 9; do "
+      "  got=$(echo $((wanted - 1)) > /proc/sys/kernel/ns_last_pid; "
+      "        sleep $ORPHAN > /dev/null 2>&1 & echo $!); "
+      "  [ $got = $wanted ] && break; kill $got; "
+      "done; "
+      "echo pid wanted $wanted; echo pid orphan $got; sleep 0.5; echo still here";
+  // One that ends, and one that glaunch has to stop.
+  for (const char* lifetime : {"0.1", "1000"}) {
+    Command command =
+        launch({"--cpu-only", "-n", "2", "sh", "-c", "cd " + directory_ + "; " + reuse});
+    command.environment["ORPHAN"] = lifetime;
+    std::filesystem::remove(path("pid"));
+    const Outcome outcome = run_command(std::move(command));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    EXPECT_THAT(outcome.out, HasSubstr("[1] still here")) << "glaunch did not wait for rank 1";
+    const std::vector<int> orphan = pids_in(outcome.out, "orphan");
+    ASSERT_THAT(orphan, SizeIs(1)) << outcome.describe();
+    EXPECT_NE(kill(orphan[0], SIGKILL), 0) << orphan[0] << " survived";
+    if (orphan != pids_in(outcome.out, "wanted")) GTEST_SKIP() << "the number was taken";
+  }
+}
+
+TEST_F(LaunchCleanupTest, AProcessThatKeepsChangingItsNumberIsFound) {
+  if (!std::ofstream("/proc/sys/kernel/ns_last_pid")) {
+    GTEST_SKIP() << "needs to choose the next process's number (root)";
+  }
+  const Outcome outcome =
+      run_command(act({"--cpu-only", "-n", "1", "--grace", "200ms"}, {"flee", path("fled")}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  const int fd = open(path("fled").c_str(), O_RDWR | O_CLOEXEC);
+  EXPECT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0) << "it is still there: " << std::strerror(errno);
+  close(fd);
+}
+
+TEST_F(LaunchCleanupTest, ALauncherThatIsKilledWhileItWritesOutputLeavesNothing) {
+  // Nobody reads, so that glaunch still has output to write when the job is over.
+  Subprocess job(
+      {.argv = {"sh", "-c",
+                std::string(GANTRY_TEST_GLAUNCH) + " --cpu-only -n 1 --report " + path("report") +
+                    " " + GANTRY_TEST_PROGRAM_DIR + "/launch_actor flood 40000 | { while ! [ -s " +
+                    path("report") + " ]; do sleep 0.01; done; echo over; read line; }; :"},
+       .environment = {{"TMPDIR", directory_}},
+       .input = "",
+       .timeout = std::chrono::seconds(40)});
+  ASSERT_TRUE(job.wait_for_output("over"));
+  for (const auto& [pid, name] : children_of(job.pid())) {
+    if (name == "glaunch") kill(pid, SIGKILL);
+  }
+  job.wait();
+  for (int tries = 0; tries < 2000 && !scratch_is_clean(); ++tries) usleep(10'000);
+  EXPECT_TRUE(scratch_is_clean());
+}
+
 TEST_F(LaunchCleanupTest, CtrlCIs130) {
   Subprocess job(act({"-n", "2"}, {"wait"}));
   ASSERT_TRUE(job.wait_for_output("[0] pid rank"));
@@ -180,7 +246,10 @@ TEST_F(LaunchCleanupTest, ASecondCtrlCKillsAtOnce) {
 }
 
 TEST_F(LaunchCleanupTest, ForwardsTheSignalsThatWereAskedFor) {
-  Subprocess job(act({"--forward", "USR1", "-n", "2"}, {"count-signal"}));
+  Command command = act({"--forward", "USR1", "-n", "2"}, {"count-signal"});
+  // Whoever started glaunch ignores it; the ranks do not.
+  command.argv.insert(command.argv.begin(), {"sh", "-c", "trap '' USR1; exec \"$@\"", "sh"});
+  Subprocess job(std::move(command));
   ASSERT_TRUE(job.wait_for_output("[0] ready"));
   ASSERT_TRUE(job.wait_for_output("[1] ready"));
   job.send_signal(SIGUSR1);

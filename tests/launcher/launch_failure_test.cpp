@@ -73,6 +73,10 @@ TEST_F(LaunchFailureTest, ShowsWhatTheRankWroteToItsErrorFile) {
   const Outcome json =
       run_command(act({"-n", "2"}, {"fail", "1", "8", R"({"message": "all_reduce 7 timed out"})"}));
   EXPECT_THAT(json.err, HasSubstr("glaunch: rank 1 says:\n  all_reduce 7 timed out\n"));
+  // A pipe says nothing, and nobody waits for it.
+  const Outcome pipe =
+      run_command(launch({"-n", "1", "sh", "-c", "mkfifo $GANTRY_ERROR_FILE; exit 3"}));
+  EXPECT_EQ(pipe.exit_code, 3) << pipe.describe();
 }
 
 TEST_F(LaunchFailureTest, AnEarlierJobsErrorFileIsNotRead) {
@@ -81,6 +85,32 @@ TEST_F(LaunchFailureTest, AnEarlierJobsErrorFileIsNotRead) {
   const Outcome outcome =
       run_command(act({"-n", "1", "--log-dir", path("logs")}, {"fail", "0", "8"}));
   EXPECT_THAT(outcome.err, Not(HasSubstr("old news")));
+  // Nor is it that of a rank which does not start.
+  run_command(act({"-n", "1", "--log-dir", path("logs")}, {"fail", "0", "8", "old news"}));
+  run_command(launch(
+      {"-n", "1", "--log-dir", path("logs"), "--report", path("report.json"), "no-such-program"}));
+  EXPECT_THAT(read_file(path("report.json")),
+              AllOf(HasSubstr("no-such-program"), Not(HasSubstr("old news"))));
+}
+
+TEST_F(LaunchFailureTest, ATemporaryDirectoryMayBeNamedFromWhereGlaunchStands) {
+  const auto relative = [&](const std::string& script) {
+    Command command = launch({});
+    command.argv = {"sh", "-c",
+                    "cd " + directory_ + " && TMPDIR=. exec " + GANTRY_TEST_GLAUNCH +
+                        " --cpu-only -n 1 sh -c '" + script + "'"};
+    return command;
+  };
+  const Outcome outcome =
+      run_command(relative("cd / && echo elsewhere > $GANTRY_ERROR_FILE; exit 3"));
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.describe();
+  EXPECT_THAT(outcome.err, HasSubstr("glaunch: rank 0 says:\n  elsewhere\n"));
+  Subprocess job(relative("echo started; exec sleep 1000"));
+  ASSERT_TRUE(job.wait_for_output("started"));
+  job.send_signal(SIGKILL);
+  job.wait();
+  for (int tries = 0; tries < 2000 && !scratch_is_clean(); ++tries) usleep(10'000);
+  EXPECT_TRUE(scratch_is_clean());
 }
 
 TEST_F(LaunchFailureTest, ManyRanksNeedManyDescriptors) {
@@ -98,6 +128,13 @@ TEST_F(LaunchFailureTest, ManyRanksNeedManyDescriptors) {
   EXPECT_EQ(soft.exit_code, 0) << soft.describe();
   EXPECT_THAT(lines_of(soft.out), ::testing::AllOf(::testing::SizeIs(12), ::testing::Each("40")));
   EXPECT_TRUE(scratch_is_clean());
+}
+
+TEST_F(LaunchFailureTest, RanksMayConnectToTheStoreMoreOftenThanTheSoftLimitOfDescriptorsAllows) {
+  Command command = act({"--cpu-only", "-n", "8"}, {"connect-often", "10"});
+  command.argv.insert(command.argv.begin(), {"sh", "-c", "ulimit -Sn 97; exec \"$@\"", "sh"});
+  const Outcome outcome = run_command(std::move(command));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
 }
 
 TEST_F(LaunchFailureTest, AVictimIsNotBlamed) {
@@ -169,6 +206,22 @@ TEST_F(LaunchFailureTest, OwnErrorsAre125) {
   EXPECT_EQ(prefix.exit_code, 125);
   EXPECT_THAT(prefix.err, HasSubstr("but got '{colour}'"));
   EXPECT_TRUE(scratch_is_clean());
+}
+
+TEST_F(LaunchFailureTest, AnErrorThatCannotBePrintedIsAnErrorAllTheSame) {
+  const auto code = [&](const std::string& arguments) {
+    Command command = launch({});
+    command.argv = {"sh", "-c", std::string(GANTRY_TEST_GLAUNCH) + " " + arguments};
+    return run_command(std::move(command)).exit_code;
+  };
+  EXPECT_EQ(code("--bogus 2> /dev/full"), 125);
+  EXPECT_EQ(code("--log-dir /proc/none true 2> /dev/full"), 125);
+  EXPECT_EQ(code("--dry-run -n 100 true 2> /dev/full"), 2);
+  // What was asked for and cannot be printed is one, too.
+  EXPECT_EQ(code("env > /dev/full"), 125);
+  EXPECT_EQ(code("dump > /dev/full"), 125);
+  EXPECT_EQ(code("--help > /dev/full"), 125);
+  EXPECT_EQ(code("--dry-run true > /dev/full"), 125);
 }
 
 TEST_F(LaunchFailureTest, ReportTellsProgramsTheSame) {

@@ -142,6 +142,19 @@ TEST_F(LaunchOutputTest, SurvivesAReaderThatGoesAway) {
   EXPECT_EQ(std::filesystem::file_size(path("logs/rank1.out")), 20'000 * 97U);
 }
 
+TEST_F(LaunchOutputTest, SaysThatOutputDoesNotArrive) {
+  Command command = launch({"--cpu-only", "-n", "1", "--log-dir", path("logs"), "echo", "lost"});
+  command.argv.insert(command.argv.begin(), {"sh", "-c", "exec \"$@\" > /dev/full", "sh"});
+  std::filesystem::create_directory(path("logs"));
+  std::filesystem::create_symlink("/dev/full", path("logs/rank0.out"));
+  const Outcome outcome = run_command(std::move(command));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_EQ(outcome.err, "glaunch: warning: --log-dir: cannot write all of '" + path("logs") +
+                             "/rank0.out': No space left on device\n"
+                             "glaunch: warning: cannot write all of standard output: No space "
+                             "left on device\n");
+}
+
 TEST_F(LaunchOutputTest, RanksMayCloseTheirOutput) {
   const Outcome outcome = run_command(act({"-n", "2"}, {"close-outputs"}));
   EXPECT_EQ(outcome.exit_code, 5) << outcome.describe();
@@ -155,6 +168,18 @@ TEST_F(LaunchOutputTest, GlaunchMayBeStartedWithClosedStreams) {
   EXPECT_EQ(run_command(std::move(command)).exit_code, 0);
   EXPECT_EQ(read_file(path("logs/rank0.out")), "hello\n");
   EXPECT_EQ(read_file(path("logs/rank1.out")), "hello\n");
+}
+
+TEST_F(LaunchOutputTest, RanksGetNoDescriptorsOfGlaunchs) {
+  const auto descriptors = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--cpu-only", "-n", "1", "sh", "-c",
+                                       "echo ${GANTRY_LIFELINE_FD}; ls /proc/self/fd"});
+    const Outcome outcome = run_command(launch(std::move(arguments)));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    return lines_of(outcome.out).size();
+  };
+  const std::size_t few = descriptors({});
+  EXPECT_EQ(descriptors({"--report", path("report"), "--log-dir", path("logs")}), few);
 }
 
 TEST_F(LaunchOutputTest, StdinGoesToRankZero) {
@@ -237,6 +262,28 @@ TEST_F(LaunchOutputTest, CtrlZStopsNoLauncherThatNobodyCouldContinue) {
   EXPECT_FALSE(WIFSTOPPED(status));
   if (WIFSTOPPED(status)) kill(job, SIGKILL);
   close(terminal);
+}
+
+TEST_F(LaunchOutputTest, InputEndsWithTheTerminal) {
+  const std::string actor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/launch_actor";
+  int terminal = -1;
+  const pid_t job = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (job < 0) GTEST_SKIP() << "needs a terminal: " << std::strerror(errno);
+  if (job == 0) {
+    signal(SIGHUP, SIG_IGN);  // as for a job that outlives its terminal
+    execl(GANTRY_TEST_GLAUNCH, "glaunch", "--cpu-only", "-n", "1", "--log-dir", directory_.c_str(),
+          actor.c_str(), "echo-input", nullptr);
+    _exit(127);
+  }
+  ASSERT_EQ(write(terminal, "x\n", 2), 2);
+  const auto log = [&] { return read_file(path("rank0.out")); };
+  for (int tries = 0; tries < 2000 && log() != "got x\n"; ++tries) usleep(10'000);
+  close(terminal);
+  if (!ends(job)) kill(job, SIGKILL);
+  int status = 0;
+  ASSERT_EQ(waitpid(job, &status, 0), job);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(log(), "got x\nend of input\n");
 }
 
 }  // namespace

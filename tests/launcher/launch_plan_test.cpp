@@ -81,6 +81,8 @@ TEST(LaunchPlanTest, ErrorsSayWhatToDo) {
             "or use --cpu-only");
   EXPECT_EQ(plan_error({"-n", "5", "--ranks-per-device", "2"}, simulated(2)),
             "-n 5: 2 devices with --ranks-per-device 2 hold at most 4 ranks");
+  EXPECT_EQ(plan_error({"--ranks-per-device", "4096"}, simulated(2)),
+            "--ranks-per-device 4096: 2 devices would get 8192 ranks; a job has at most 4096");
   EXPECT_EQ(plan_error({"--only-rank", "2"}, simulated(2)),
             "--only-rank 2: the job has ranks 0 to 1");
 }
