@@ -24,6 +24,7 @@
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/bootstrap/mpi_lock.hpp"
+#include "core/patience.hpp"
 
 namespace gantry {
 
@@ -54,7 +55,11 @@ class InitDeadline {
   explicit InitDeadline(std::chrono::milliseconds timeout)
       : thread_([this, timeout] {
           std::unique_lock lock(mutex_);
-          if (done_.wait_for(lock, timeout, [this] { return over_; })) return;
+          Patience patience(timeout);
+          while (!done_.wait_for(lock, patience.next_wait(), [this] { return over_; }) &&
+                 !patience.is_over()) {
+          }
+          if (over_) return;
           fmt::print(stderr,
                      "gantry: Communicator::world: waited {} in MPI_Init, but other ranks did not "
                      "come (GANTRY_COLL_TIMEOUT sets the deadline); this rank ends\n",
@@ -81,7 +86,7 @@ class InitDeadline {
 
 // Waits for requests, without keeping other threads from calling MPI. False: no longer than that.
 bool end_within(std::chrono::milliseconds timeout, std::vector<MPI_Request>& requests) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  Patience patience(timeout);
   for (;;) {
     {
       int done = 0;
@@ -91,7 +96,7 @@ bool end_within(std::chrono::milliseconds timeout, std::vector<MPI_Request>& req
             "MPI_Testall");
       if (done != 0) return true;
     }
-    if (std::chrono::steady_clock::now() > deadline) {
+    if (patience.is_over()) {
       has_given_up.store(true);
       return false;
     }

@@ -16,6 +16,7 @@
 
 #include "collectives/bootstrap/mpi_lock.hpp"
 #include "collectives/host/links.hpp"
+#include "core/patience.hpp"
 
 namespace gantry {
 
@@ -77,17 +78,17 @@ class MpiLinks final : public HostLinks {
   void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) override {
     if (!broken_.empty()) throw PeerLostError(broken_, culprit_);
     start(sends, receives);
-    auto last_progress = Clock::now();
+    Patience patience(group_.timeout);
     for (int polls = 0;; ++polls) {
       if (aborted_) lose(group_.rank, "aborted");
       const int before = pending_;
       test(receives);
       if (pending_ == 0) return packed_.clear();
       if (pending_ < before) {
-        last_progress = Clock::now();
+        patience.renew();
         polls = 0;
       }
-      if (Clock::now() - last_progress > group_.timeout) late();
+      if (patience.is_over()) late();
       if (polls < kEagerPolls) {
         std::this_thread::yield();
       } else {

@@ -17,6 +17,7 @@
 
 #include "collectives/host/sockets.hpp"
 #include "collectives/host/stream.hpp"
+#include "core/patience.hpp"
 
 namespace gantry {
 
@@ -53,7 +54,7 @@ class TcpLinks final : public HostLinks {
     read_notices(0);
     for (const Outgoing& message : sends) stream(message.rank).queue(message);
     for (Incoming& room : receives) stream(room.rank).await(room);
-    auto last_progress = Clock::now();
+    Patience patience(group_.timeout);
     for (;;) {
       bool pending = false;
       bool moved = false;
@@ -76,13 +77,11 @@ class TcpLinks final : public HostLinks {
       }
       if (!pending) return;
       if (moved) {
-        last_progress = Clock::now();
+        patience.renew();
         continue;
       }
-      const auto left = group_.timeout - (Clock::now() - last_progress);
-      if (left <= left.zero()) give_up({Notice::Kind::late, slowest()});
-      read_notices(static_cast<int>(std::min<std::int64_t>(
-          std::chrono::ceil<std::chrono::milliseconds>(left).count(), 1'000'000)));
+      if (patience.is_over()) give_up({Notice::Kind::late, slowest()});
+      read_notices(static_cast<int>(patience.next_wait().count()));
     }
   }
 
