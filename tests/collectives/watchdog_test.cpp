@@ -301,6 +301,18 @@ TEST(WatchdogTest, ADeathBreaksEveryGroupOfTheRankAndNoOther) {
 
 // One rank is killed at a chosen signal, in whatever it does by then; all others must hear of it,
 // and then go on without it.
+// Hosts that hear of a loss in different calls have begun to make different numbers of groups.
+TEST(WatchdogTest, SurvivorsOnSeveralHostsGoOnWhateverTheyWereCalling) {
+  const std::string command = "GANTRY_BOOT_ID=host-$RANK exec " GANTRY_TEST_PROGRAM_DIR
+                              "/caller_actor sum 2:die 0:lose-split 1:lose-sum 01:shrink2";
+  RankProcesses ranks(RankCommand{.ranks = 3, .argv = {"sh", "-c", command}});
+  for (const int rank : {0, 1}) {
+    const Outcome outcome = ranks[rank].wait();
+    EXPECT_EQ(outcome.exit_code, 0) << rank << outcome.describe();
+    EXPECT_THAT(outcome.out, HasSubstr("did shrink2"));
+  }
+}
+
 TEST(WatchdogTest, SurvivorsGoOnWhereverARankWasKilled) {
   struct Kind {
     const char* operation;
