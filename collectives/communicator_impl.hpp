@@ -84,7 +84,10 @@ class Communicator::Impl final : public FaultSource,
   std::unique_ptr<Transport> nccl;
   std::unique_ptr<Transport> host;
   std::mutex mutex;
-  int generations = 0;  // groups made of this one
+  // Groups made of this one. Where a rank is lost, the others may have begun different numbers of
+  // splits, so what they make next is counted by itself.
+  int splits = 0;
+  int shrinks = 0;
 
  private:
   // What ranks agree on before they share anything. Throws: InvalidArgument.

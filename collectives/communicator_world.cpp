@@ -124,7 +124,7 @@ Communicator Communicator::split(int color, int key) {
   Impl& mine = group("split");
   const std::lock_guard lock(mine.mutex);
   mine.meet(HostCall::split);
-  const int generation = ++mine.generations;
+  const int number = ++mine.splits;
   const std::vector<std::string> all = mine.bootstrap->all_gather(fmt::format("{} {}", color, key));
   struct Member {
     int key;
@@ -146,7 +146,7 @@ Communicator Communicator::split(int color, int key) {
                    [](const Member& a, const Member& b) { return a.key < b.key; });
   std::vector<int> ranks;
   for (const Member& member : members) ranks.push_back(member.rank);
-  const std::string name = fmt::format("{}.{}.{}", mine.name, generation, color);
+  const std::string name = fmt::format("{}.{}.{}", mine.name, number, color);
   return Communicator(Impl::until_left(
       mine.subgroup(ranks, name, mine.bootstrap->subset(ranks, name), "split, making " + name)));
 }
@@ -170,13 +170,13 @@ Communicator Communicator::shrink(const std::vector<int>& failed) {
     if (!gone.contains(rank)) ranks.push_back(rank);
   }
   mine.abandon();
-  const int generation = ++mine.generations;
-  const std::string name = fmt::format("{}.{}", mine.name, generation);
+  const int number = ++mine.shrinks;
+  const std::string name = fmt::format("{}.shrink{}", mine.name, number);
   // The store or MPI may be no use any more; shared memory of the machine is.
   std::unique_ptr<Bootstrap> bootstrap =
-      mine.control ? make_shared_memory_bootstrap(*mine.control, ranks,
-                                                  static_cast<std::uint64_t>(generation))
-                   : mine.bootstrap->subset(ranks, name);
+      mine.control
+          ? make_shared_memory_bootstrap(*mine.control, ranks, static_cast<std::uint64_t>(number))
+          : mine.bootstrap->subset(ranks, name);
   return Communicator(
       Impl::until_left(mine.subgroup(ranks, name, std::move(bootstrap), "shrink, making " + name)));
 }

@@ -158,6 +158,8 @@ std::vector<Table> read_tables(std::string_view text) {
     std::string what = error.what();
     if (const auto at = what.find("parse error"); at != std::string::npos) what.erase(0, at);
     throw InvalidArgument("collective table: expected JSON, but got a " + what);
+  } catch (const Json::exception& error) {  // a number that no double holds
+    throw InvalidArgument(std::string("collective table: expected JSON, but got ") + error.what());
   }
   std::vector<Table> tables;
   if (!json.is_array()) return {read_table(json, "$")};

@@ -10,6 +10,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "core/patience.hpp"
 
 namespace gantry {
 
@@ -39,9 +40,11 @@ class Meeting {
       }
       return -1;
     };
-    const bool ended = changed_.wait_until(lock, std::chrono::steady_clock::now() + timeout_,
-                                           [&] { return is_complete() || lost() >= 0; });
-    if (!ended) {
+    const auto is_settled = [&] { return is_complete() || lost() >= 0; };
+    Patience patience(timeout_);
+    while (!changed_.wait_for(lock, patience.next_wait(), is_settled) && !patience.is_over()) {
+    }
+    if (!is_settled()) {
       for (std::size_t i = 0; i < round.bytes.size(); ++i) {
         if (!round.bytes[i]) absent.push_back(static_cast<int>(i));
       }

@@ -24,6 +24,8 @@
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/bootstrap/mpi_lock.hpp"
+#include "collectives/bootstrap/mpi_world.hpp"
+#include "core/patience.hpp"
 
 namespace gantry {
 
@@ -54,7 +56,11 @@ class InitDeadline {
   explicit InitDeadline(std::chrono::milliseconds timeout)
       : thread_([this, timeout] {
           std::unique_lock lock(mutex_);
-          if (done_.wait_for(lock, timeout, [this] { return over_; })) return;
+          Patience patience(timeout);
+          while (!done_.wait_for(lock, patience.next_wait(), [this] { return over_; }) &&
+                 !patience.is_over()) {
+          }
+          if (over_) return;
           fmt::print(stderr,
                      "gantry: Communicator::world: waited {} in MPI_Init, but other ranks did not "
                      "come (GANTRY_COLL_TIMEOUT sets the deadline); this rank ends\n",
@@ -81,7 +87,7 @@ class InitDeadline {
 
 // Waits for requests, without keeping other threads from calling MPI. False: no longer than that.
 bool end_within(std::chrono::milliseconds timeout, std::vector<MPI_Request>& requests) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  Patience patience(timeout);
   for (;;) {
     {
       int done = 0;
@@ -91,7 +97,7 @@ bool end_within(std::chrono::milliseconds timeout, std::vector<MPI_Request>& req
             "MPI_Testall");
       if (done != 0) return true;
     }
-    if (std::chrono::steady_clock::now() > deadline) {
+    if (patience.is_over()) {
       has_given_up.store(true);
       return false;
     }
@@ -104,6 +110,7 @@ int tag_of(std::string_view name) {
   constexpr int kLeastMost = 32'767;  // of every MPI
   int* most = nullptr;
   int is_known = 0;
+  const std::lock_guard lock(mpi_lock());
   check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&most), &is_known),
         "MPI_Comm_get_attr");
   const auto tags = static_cast<std::size_t>(is_known != 0 ? *most : kLeastMost);
@@ -115,6 +122,25 @@ std::string lateness_text(std::string_view purpose, int rank, std::chrono::milli
       "{}: rank {} waited {}, but other ranks, of which MPI does not say which, did not come "
       "(GANTRY_COLL_TIMEOUT sets the deadline)",
       purpose, rank, duration_text(waited));
+}
+
+// A communicator of our own: messages never meet those of the program. Throws: TimeoutError.
+MPI_Comm duplicate_world(std::chrono::milliseconds timeout) {
+  auto comm = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+  std::vector<MPI_Request> requests(1);
+  int rank = 0;
+  {
+    const std::lock_guard lock(mpi_lock());
+    check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+    check(MPI_Comm_idup(MPI_COMM_WORLD, comm.get(), requests.data()), "MPI_Comm_idup");
+  }
+  if (!end_within(timeout, requests)) {
+    (void)comm.release();  // MPI may still write there
+    throw TimeoutError(lateness_text("Communicator::world", rank, timeout));
+  }
+  const std::lock_guard lock(mpi_lock());
+  check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return *comm;
 }
 
 class MpiBootstrap final : public Bootstrap {
@@ -129,22 +155,17 @@ class MpiBootstrap final : public Bootstrap {
       check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
       std::atexit(finalize_at_exit);
     }
-    // A communicator of our own: messages never meet those of the program.
-    auto comm = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
-    std::vector<MPI_Request> requests(1);
-    check(MPI_Comm_idup(MPI_COMM_WORLD, comm.get(), requests.data()), "MPI_Comm_idup");
+    const MPI_Comm comm = duplicate_world(timeout);
+    const MPI_Comm links = duplicate_world(timeout);
+    const std::lock_guard lock(mpi_lock());
+    mpi_links_comm() = links;
     int rank = 0;
-    check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
-    if (!end_within(timeout, requests)) {
-      (void)comm.release();  // MPI may still write there
-      throw TimeoutError(lateness_text("Communicator::world", rank, timeout));
-    }
-    check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     int size = 0;
-    check(MPI_Comm_size(*comm, &size), "MPI_Comm_size");
+    check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+    check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
     std::vector<int> everyone(static_cast<std::size_t>(size));
     std::iota(everyone.begin(), everyone.end(), 0);
-    return std::make_unique<MpiBootstrap>(*comm, std::move(everyone), rank, kAllTogether, timeout);
+    return std::make_unique<MpiBootstrap>(comm, std::move(everyone), rank, kAllTogether, timeout);
   }
 
   // For those `members` of `comm` that use `tag`. MPI would make a communicator of their own only

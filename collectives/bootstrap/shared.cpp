@@ -13,6 +13,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/control/block.hpp"
+#include "core/patience.hpp"
 
 namespace gantry {
 
@@ -142,8 +143,8 @@ class SharedMemoryBootstrap final : public Bootstrap {
   template <class Done>
   void await(Done done) const {
     using Clock = std::chrono::steady_clock;
-    const Clock::time_point start = Clock::now();
-    Clock::time_point next_check = start + kLivenessPeriod;
+    Patience patience(timeout_);
+    Clock::time_point next_check = Clock::now() + kLivenessPeriod;
     for (std::uint64_t spins = 0;; ++spins) {
       std::size_t waiting = 0;
       while (waiting < members_.size() && done(waiting)) ++waiting;
@@ -163,7 +164,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
           throw PeerLostError(fmt::format("{}: rank {} died", purpose(), i), static_cast<int>(i));
         }
       }
-      if (now - start > timeout_) {
+      if (patience.is_over(now)) {
         std::vector<int> missing;
         for (std::size_t i = 0; i < members_.size(); ++i) {
           // Of a rank that waits for its readers, nobody knows who has not read.

@@ -16,6 +16,7 @@
 #include <gantry/core/rendezvous.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "core/patience.hpp"
 #include "core/store_roll.hpp"
 #include "core/store_wire.hpp"
 
@@ -184,12 +185,12 @@ class StoreBootstrap final : public Bootstrap {
   std::vector<std::string> exchange(const std::string& bytes) {
     const std::int64_t round = round_++;
     const std::shared_ptr<StoreClient> client = connection_->client();
-    const Clock::time_point deadline = Clock::now() + connection_->timeout();
+    Patience patience(connection_->timeout());
     std::vector<std::string> all;
     try {
       client->set(key(round, me_), bytes);
       for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
-        all.push_back(rank == me_ ? bytes : get(*client, round, rank, deadline));
+        all.push_back(rank == me_ ? bytes : get(*client, round, rank, patience));
       }
       // Whoever wrote this round has read the one before it.
       if (round > 0) client->erase(key(round - 1, me_));
@@ -226,8 +227,7 @@ class StoreBootstrap final : public Bootstrap {
 
   // Waits for what a member says in a round. The store gives up on it when any rank is lost; this
   // only when a member is, or when one has ended that said nothing.
-  std::string get(StoreClient& client, std::int64_t round, int rank,
-                  Clock::time_point deadline) const {
+  std::string get(StoreClient& client, std::int64_t round, int rank, Patience& patience) const {
     const std::string name = key(round, rank);
     Clock::time_point next_look = Clock::now() + kLookPeriod;
     for (;;) {
@@ -248,7 +248,7 @@ class StoreBootstrap final : public Bootstrap {
       if (now < next_look) continue;
       next_look = now + kLookPeriod;
       require_no_end(client, round);
-      if (now < deadline) continue;
+      if (!patience.is_over(now)) continue;
       const std::vector<int> missing = missing_of(client, round);
       if (!missing.empty()) throw TimeoutError(absence_text(me_, connection_->timeout(), missing));
     }

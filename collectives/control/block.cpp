@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <new>
 #include <thread>
+#include <utility>
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
@@ -57,6 +59,53 @@ void unlock_words(const flight::View& view, int rank) noexcept {
   }
 }
 
+// Note [Unlocking words]
+// To unlock pages waits for all devices of the process. Where several of its ranks are in a group,
+// a kernel of one may wait for what the thread that leaves another group does next. So while there
+// is such a group words that are given up stay locked, and mapped; the last one takes them along.
+class LockedWords {
+ public:
+  // Of a group with several ranks in this process, one of which begins.
+  void join() {
+    const std::lock_guard lock(mutex_);
+    ++members_;
+  }
+  // One ends.
+  void leave() noexcept {
+    const std::lock_guard lock(mutex_);
+    --members_;
+  }
+  void give_up(std::shared_ptr<ControlFile> file, int rank) noexcept {
+    std::vector<Entry> ready;
+    {
+      const std::lock_guard lock(mutex_);
+      try {
+        entries_.push_back({file, rank});
+      } catch (const std::bad_alloc&) {  // locked for good, rather than waited for
+        (void)new (std::nothrow) std::shared_ptr<ControlFile>(std::move(file));
+      }
+      if (members_ == 0) ready.swap(entries_);
+    }
+    for (const Entry& entry : ready) unlock_words(entry.file->view(), entry.rank);
+  }
+
+  // Never destroyed: groups may outlive static objects.
+  static LockedWords& instance() {
+    static auto& words = *new LockedWords;
+    return words;
+  }
+
+ private:
+  struct Entry {
+    std::shared_ptr<ControlFile> file;
+    int rank;
+  };
+
+  std::mutex mutex_;
+  int members_ = 0;
+  std::vector<Entry> entries_;
+};
+
 bool has_closed(const flight::Rank& rank) {
   return rank.closed.load(std::memory_order_acquire) != 0;
 }
@@ -82,15 +131,21 @@ ControlBlock::ControlBlock(Bootstrap& bootstrap, int rank, int size,
     Watchdog::add(*this);
   } catch (...) {
     Watchdog::remove(*this);
-    unlock_words(view(), rank_);
+    LockedWords::instance().give_up(file_, rank_);
     throw;
   }
+  if (is_among_several()) LockedWords::instance().join();
 }
 
 ControlBlock::~ControlBlock() {
   if (!is_mine()) return;
   finish(std::chrono::milliseconds(0));
-  unlock_words(view(), rank_);
+  if (is_among_several()) LockedWords::instance().leave();
+  LockedWords::instance().give_up(file_, rank_);
+}
+
+bool ControlBlock::is_among_several() const noexcept {
+  return std::count(peers_.begin(), peers_.end(), nullptr) > 1;
 }
 
 bool ControlBlock::is_mine() const noexcept { return view().rank(rank_).pid == getpid(); }

@@ -156,6 +156,8 @@ class ControlBlock {
   // And tells who asked for it.
   void wake_kernels() const noexcept;
   [[noreturn]] void raise() const;
+  // True if this process has other ranks of the group.
+  bool is_among_several() const noexcept;
   // False in a child of a fork, whose end says nothing about the rank.
   bool is_mine() const noexcept;
   [[noreturn]] void raise_mismatch(std::uint64_t call, int peer) const;

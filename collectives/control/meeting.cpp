@@ -11,6 +11,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/control/block.hpp"
+#include "core/patience.hpp"
 
 namespace gantry {
 
@@ -77,8 +78,8 @@ void ControlBlock::meet(HostCall call, std::uint64_t collectives) {
 
 void ControlBlock::await(std::uint64_t fence, HostCall call, std::uint64_t collectives) {
   using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
-  Clock::time_point next_check = start + kLivenessPeriod;
+  Patience patience(timeout_);
+  Clock::time_point next_check = Clock::now() + kLivenessPeriod;
   const auto has_come = [&](int rank) {
     return view().rank(rank).fence.load(std::memory_order_acquire) >= fence;
   };
@@ -102,7 +103,7 @@ void ControlBlock::await(std::uint64_t fence, HostCall call, std::uint64_t colle
     next_check = now + kLivenessPeriod;
     look_at_peers(fence);
     if (call != HostCall::none) look_for_other_calls(fence, call, collectives);
-    if (now - start <= timeout_) continue;
+    if (!patience.is_over(now)) continue;
     std::vector<int> missing;
     for (int i = 0; i < size_; ++i) {
       if (!has_come(i)) missing.push_back(i);

@@ -67,7 +67,7 @@ class HostEntry {
   void offer(const Descriptor& send, std::span<const std::byte> body, bool is_small);
   // The body of the next message from recv.root, valid until the next call; none: it follows.
   // Throws: CollectiveMismatch if it is not what `recv` describes; the sender throws too, if it
-  // waits for the answer, or at the end of its next operation, if it does not.
+  // waits for the answer, or at the end of its next collective, if it does not.
   std::optional<std::span<const std::byte>> take(const Descriptor& recv);
 
   // Throws what a receiver said about an earlier small message.

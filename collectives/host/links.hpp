@@ -41,8 +41,7 @@ class HostLinks {
   // nobody receives it yet; a larger one may wait for its receiver.
   // Throws: PeerLostError as soon as any rank of the group is known to be lost, also one that is
   // not concerned; TimeoutError naming the ranks that moved nothing within the deadline. Then every
-  // rank of the group throws, and does so at each later call; by MPI, which tells nobody, each when
-  // its own deadline is over.
+  // rank of the group throws, and does so at each later call.
   virtual void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) = 0;
   // Makes exchange() throw PeerLostError that blames this rank, on all ranks, for good.
   virtual void abort() noexcept = 0;
@@ -63,10 +62,10 @@ struct LinkGroup {
 };
 
 // Note [Links between hosts]
-// TCP is taken wherever the ranks can connect to each other, also under mpirun: a rank that dies, a
-// machine that is cut off and a rank that gives up are then noticed and named by all others, while
-// MPI (up to its fault-tolerance extension) either ends the whole job or waits for ever. MPI is for
-// machines whose ranks have no way to each other but the one that MPI knows.
+// TCP is taken wherever the ranks can connect to each other, also under mpirun: a rank that dies
+// and a machine that is cut off are then noticed and named by all others, while MPI (up to its
+// fault-tolerance extension) ends the whole job, or they are late. MPI is for machines whose ranks
+// have no way to each other but the one that MPI knows.
 
 // TCP if all ranks can connect, else MPI if all ranks have it; GANTRY_HOST_LINKS=tcp|mpi insists.
 // Collective. Throws: Error that says what failed on which rank; InvalidArgument; TimeoutError;

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <mpi.h>
 
 #include <algorithm>
@@ -11,11 +9,15 @@
 #include <thread>
 #include <vector>
 
-#include <gantry/core/env.hpp>
+#include <fmt/format.h>
+
 #include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
 
 #include "collectives/bootstrap/mpi_lock.hpp"
-#include "collectives/host/links.hpp"
+#include "collectives/host/channel_mpi.hpp"
+#include "collectives/host/notice.hpp"
+#include "core/patience.hpp"
 
 namespace gantry {
 
@@ -23,24 +25,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTag = 1;
 // Polls without a pause before a waiting rank leaves the processor to others.
 constexpr int kEagerPolls = 2000;
 constexpr auto kPause = std::chrono::microseconds(20);
 // For what a failed exchange has begun to receive, or to send.
 constexpr auto kReleasePatience = std::chrono::seconds(1);
 
-std::string text_of(int status) {
-  char text[MPI_MAX_ERROR_STRING] = {};
-  int length = 0;
-  MPI_Error_string(status, text, &length);
-  return text;
-}
-
-void check(int status, const char* call) {
-  if (status == MPI_SUCCESS) return;
-  throw Error(fmt::format("Failed linking hosts by MPI: {} [{}]", text_of(status), call));
-}
+// What a rank says last. MPI brings messages and notices side by side, so a rank that leaves says
+// how many messages it has sent to and received from the one that it tells: no more will follow.
+struct CountedNotice {
+  Notice notice;
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+};
 
 // A message that MPI still reads from, though its sender went on.
 struct Detached {
@@ -64,9 +61,11 @@ std::list<Detached>& left_behind() {
 
 class MpiLinks final : public HostLinks {
  public:
-  MpiLinks(const LinkGroup& group, MPI_Comm comm) : group_(group), comm_(comm) {}
-  // The communicator stays: MPI_Comm_free is collective, and others may be gone.
+  MpiLinks(const LinkGroup& group, MpiChannel channel)
+      : group_(group), channel_(std::move(channel)), peers_(channel_.members.size()) {}
+  // The communicator stays: others may be gone, or use it.
   ~MpiLinks() override {
+    MpiLinks::leave();
     const std::lock_guard lock(mpi_lock());
     if (is_in_use()) drop_sent(detached_);
     left_behind().splice(left_behind().end(), detached_);
@@ -75,29 +74,19 @@ class MpiLinks final : public HostLinks {
   std::string_view name() const override { return "mpi"; }
 
   void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) override {
-    if (!broken_.empty()) throw PeerLostError(broken_, culprit_);
-    start(sends, receives);
-    auto last_progress = Clock::now();
-    for (int polls = 0;; ++polls) {
-      if (aborted_) lose(group_.rank, "aborted");
-      const int before = pending_;
-      test(receives);
-      if (pending_ == 0) return packed_.clear();
-      if (pending_ < before) {
-        last_progress = Clock::now();
-        polls = 0;
-      }
-      if (Clock::now() - last_progress > group_.timeout) late();
-      if (polls < kEagerPolls) {
-        std::this_thread::yield();
-      } else {
-        std::this_thread::sleep_for(kPause);
-      }
+    try {
+      read_notices();
+      start(sends, receives);
+      finish(receives);
+    } catch (const Failure& failure) {
+      give_up({Notice::Kind::lost, failure.rank}, fmt::format("was lost ({})", failure.text));
     }
   }
 
-  void abort() noexcept override { aborted_ = true; }
-  void leave() noexcept override {}  // MPI tells nobody
+  void abort() noexcept override {
+    if (!aborted_.exchange(true)) notify({Notice::Kind::aborted, group_.rank});
+  }
+  void leave() noexcept override { notify({Notice::Kind::left, group_.rank}); }
 
   bool release_memory() noexcept override {
     const auto deadline = Clock::now() + kReleasePatience;
@@ -112,17 +101,42 @@ class MpiLinks final : public HostLinks {
   }
 
  private:
+  // Guarded by mpi_lock().
+  struct Peer {
+    std::uint64_t sent = 0;  // messages to it
+    std::uint64_t awaited = 0;
+    std::uint64_t received = 0;
+    std::optional<CountedNotice> left;
+  };
+  // What of an exchange is under way: receives, then sends that are not detached.
+  struct Pending {
+    MPI_Request request = MPI_REQUEST_NULL;
+    int rank = 0;
+    std::uint64_t number = 0;  // among the messages of the pair
+  };
+
+  // What MPI says of a call that concerns `rank`.
+  struct Failure {
+    int rank;
+    std::string text;
+  };
+
+  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  int member(int rank) const { return channel_.members[static_cast<std::size_t>(rank)]; }
+  int notice_tag() const { return channel_.tag + 1; }
+
   void start(std::span<const Outgoing> sends, std::span<Incoming> receives) {
     const std::lock_guard lock(mpi_lock());
     drop_arrived();
-    requests_.assign(receives.size(), MPI_REQUEST_NULL);
+    requests_.clear();
     receives_ = receives.size();
-    ranks_.clear();
-    for (std::size_t i = 0; i < receives.size(); ++i) {
-      require(MPI_Irecv(receives[i].room.data(), static_cast<int>(receives[i].room.size()),
-                        MPI_BYTE, receives[i].rank, kTag, comm_, &requests_[i]),
-              receives[i].rank);
-      ranks_.push_back(receives[i].rank);
+    for (const Incoming& message : receives) {
+      Pending& pending = requests_.emplace_back();
+      pending.rank = message.rank;
+      pending.number = ++peer(message.rank).awaited;
+      require(MPI_Irecv(message.room.data(), static_cast<int>(message.room.size()), MPI_BYTE,
+                        member(message.rank), channel_.tag, channel_.comm, &pending.request),
+              message.rank);
     }
     // Whoever receives, too, meets all others in one step and can wait until they have received.
     const bool detaches = receives.empty();
@@ -137,33 +151,57 @@ class MpiLinks final : public HostLinks {
         whole = copy.bytes;
       }
       MPI_Request request = MPI_REQUEST_NULL;
-      require(MPI_Isend(whole.data(), static_cast<int>(bytes), MPI_BYTE, message.rank, kTag, comm_,
-                        &request),
+      require(MPI_Isend(whole.data(), static_cast<int>(bytes), MPI_BYTE, member(message.rank),
+                        channel_.tag, channel_.comm, &request),
               message.rank);
+      const std::uint64_t number = ++peer(message.rank).sent;
       if (detaches && bytes <= kDetachedBytes) {
         detached_.back().request = request;
         continue;
       }
-      requests_.push_back(request);
-      ranks_.push_back(message.rank);
+      requests_.push_back({request, message.rank, number});
       if (!message.head.empty()) packed_.splice(packed_.end(), detached_, --detached_.end());
     }
     pending_ = static_cast<int>(requests_.size());
   }
 
+  // Waits until all that was started is done.
+  void finish(std::span<Incoming> receives) {
+    Patience patience(group_.timeout);
+    for (int polls = 0;; ++polls) {
+      const int before = pending_;
+      test(receives);
+      if (pending_ == 0) return packed_.clear();
+      read_notices();
+      look_for_left();
+      if (pending_ < before) {
+        patience.renew();
+        polls = 0;
+      }
+      if (patience.is_over()) give_up({Notice::Kind::late, pending_ranks().front()});
+      if (polls < kEagerPolls) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(kPause);
+      }
+    }
+  }
+
   void test(std::span<Incoming> receives) {
     const std::lock_guard lock(mpi_lock());
     for (std::size_t i = 0; i < requests_.size(); ++i) {
-      if (requests_[i] == MPI_REQUEST_NULL) continue;
+      Pending& pending = requests_[i];
+      if (pending.request == MPI_REQUEST_NULL) continue;
       int done = 0;
       MPI_Status status{};
-      require(MPI_Test(&requests_[i], &done, &status), ranks_[i]);
+      require(MPI_Test(&pending.request, &done, &status), pending.rank);
       if (done == 0) continue;
       --pending_;
       if (i >= receives.size()) continue;
       int bytes = 0;
-      require(MPI_Get_count(&status, MPI_BYTE, &bytes), ranks_[i]);
+      require(MPI_Get_count(&status, MPI_BYTE, &bytes), pending.rank);
       receives[i].bytes = static_cast<std::size_t>(bytes);
+      ++peer(pending.rank).received;
     }
     // MPI moves small messages on only while it is called.
     drop_arrived();
@@ -184,92 +222,131 @@ class MpiLinks final : public HostLinks {
   bool end_requests(bool cancels) noexcept {
     bool all = true;
     for (std::size_t i = 0; i < requests_.size(); ++i) {
-      if (requests_[i] == MPI_REQUEST_NULL) continue;
-      if (cancels && i < receives_) MPI_Cancel(&requests_[i]);
+      MPI_Request& request = requests_[i].request;
+      if (request == MPI_REQUEST_NULL) continue;
+      if (cancels && i < receives_) MPI_Cancel(&request);
       int done = 0;
-      MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
+      MPI_Test(&request, &done, MPI_STATUS_IGNORE);
       all = all && done != 0;
     }
     return all;
   }
 
-  void require(int status, int rank) {
-    if (status == MPI_SUCCESS) return;
-    lose(rank, fmt::format("was lost ({})", text_of(status)));
-  }
-
-  [[noreturn]] void lose(int rank, const std::string& how) {
-    culprit_ = rank;
-    broken_ =
-        fmt::format("rank {} {}; the communicator of {} ranks is unusable", rank, how, group_.size);
-    throw PeerLostError(broken_, rank);
-  }
-
-  [[noreturn]] void late() {
-    std::vector<int> ranks;
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      if (requests_[i] != MPI_REQUEST_NULL) ranks.push_back(ranks_[i]);
+  // Throws what this rank, or another one, has given up over.
+  void read_notices() {
+    if (broken_) raise_notice(*broken_, broken_from_, broken_text_, group_.size);
+    if (aborted_) give_up({Notice::Kind::aborted, group_.rank});
+    for (;;) {
+      CountedNotice got;
+      int from = -1;
+      {
+        const std::lock_guard lock(mpi_lock());
+        int there = 0;
+        MPI_Status status{};
+        if (MPI_Iprobe(MPI_ANY_SOURCE, notice_tag(), channel_.comm, &there, &status) !=
+                MPI_SUCCESS ||
+            there == 0) {
+          return;
+        }
+        if (MPI_Recv(&got, sizeof got, MPI_BYTE, status.MPI_SOURCE, notice_tag(), channel_.comm,
+                     MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+          return;
+        }
+        const auto found =
+            std::find(channel_.members.begin(), channel_.members.end(), status.MPI_SOURCE);
+        from = static_cast<int>(found - channel_.members.begin());
+        if (got.notice.kind == Notice::Kind::left && got.notice.culprit == from) {
+          peer(from).left = got;
+          continue;
+        }
+      }
+      give_up(got.notice, {}, from);
     }
-    culprit_ = ranks.front();
-    broken_ = fmt::format(
-        "collective: rank {} waited {} s, but rank(s) {} did not enter the operation "
-        "(GANTRY_COLL_TIMEOUT sets the deadline)",
-        group_.rank, std::chrono::duration<double>(group_.timeout).count(), fmt::join(ranks, ", "));
-    throw TimeoutError(broken_);
+  }
+
+  // Throws if a rank that has left never sends, or has never received, what is under way.
+  void look_for_left() {
+    int gone = -1;
+    {
+      const std::lock_guard lock(mpi_lock());
+      for (std::size_t i = 0; i < requests_.size() && gone < 0; ++i) {
+        const Pending& pending = requests_[i];
+        const std::optional<CountedNotice>& left = peer(pending.rank).left;
+        if (pending.request == MPI_REQUEST_NULL || !left) continue;
+        if (pending.number > (i < receives_ ? left->sent : left->received)) gone = pending.rank;
+      }
+    }
+    if (gone >= 0) give_up({Notice::Kind::left, gone});
+  }
+
+  static void require(int status, int rank) {
+    if (status != MPI_SUCCESS) throw Failure{rank, mpi_error_text(status)};
+  }
+
+  std::vector<int> pending_ranks() const {
+    std::vector<int> ranks;
+    for (const Pending& pending : requests_) {
+      if (pending.request != MPI_REQUEST_NULL) ranks.push_back(pending.rank);
+    }
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    return ranks;
+  }
+
+  // Tells everybody whose fault it is, remembers it, and throws. `from`: who said so, if another.
+  [[noreturn]] void give_up(const Notice& why, std::string text = {}, int from = -1) {
+    if (text.empty() && why.kind == Notice::Kind::late && from < 0) {
+      text = lateness_text(group_, pending_ranks());
+    }
+    broken_ = why;
+    broken_from_ = from;
+    broken_text_ = std::move(text);
+    notify(why);
+    raise_notice(*broken_, broken_from_, broken_text_, group_.size);
+  }
+
+  // The first call counts.
+  void notify(const Notice& notice) noexcept {
+    const std::lock_guard lock(mpi_lock());
+    if (std::exchange(notified_, true) || !is_in_use()) return;
+    try {
+      for (int rank = 0; rank < group_.size; ++rank) {
+        if (rank == group_.rank) continue;
+        const CountedNotice said{notice, peer(rank).sent, peer(rank).received};
+        Detached message;
+        message.bytes.resize(sizeof said);
+        std::memcpy(message.bytes.data(), &said, sizeof said);
+        left_behind().push_back(std::move(message));
+        Detached& kept = left_behind().back();
+        if (MPI_Isend(kept.bytes.data(), static_cast<int>(kept.bytes.size()), MPI_BYTE,
+                      member(rank), notice_tag(), channel_.comm, &kept.request) != MPI_SUCCESS) {
+          left_behind().pop_back();
+        }
+      }
+    } catch (const std::exception& error) {
+      logging::debug(fmt::format("leaving other hosts: {}", error.what()));
+    }
   }
 
   LinkGroup group_;
-  MPI_Comm comm_;
-  std::vector<MPI_Request> requests_;  // receives, then sends that are not detached
+  MpiChannel channel_;
+  std::vector<Peer> peers_;
+  std::vector<Pending> requests_;
   std::size_t receives_ = 0;
-  std::vector<int> ranks_;
   int pending_ = 0;
   std::list<Detached> detached_;
   std::list<Detached> packed_;  // of the exchange that is under way
   std::atomic<bool> aborted_ = false;
-  std::string broken_;
-  int culprit_ = -1;
+  std::optional<Notice> broken_;
+  int broken_from_ = -1;
+  std::string broken_text_;
+  bool notified_ = false;  // guarded by mpi_lock()
 };
 
 }  // namespace
 
-bool can_link_by_mpi() {
-  const std::lock_guard lock(mpi_lock());
-  int initialized = 0;
-  int finalized = 0;
-  MPI_Initialized(&initialized);
-  MPI_Finalized(&finalized);
-  return initialized != 0 && finalized == 0;
-}
-
 std::unique_ptr<HostLinks> make_mpi_links(Bootstrap& bootstrap, const LinkGroup& group) {
-  int rank = -1;
-  if (can_link_by_mpi()) {
-    const std::lock_guard lock(mpi_lock());
-    check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
-  }
-  std::vector<int> members;
-  for (const std::string& text : bootstrap.all_gather(std::to_string(rank))) {
-    members.push_back(
-        static_cast<int>(env::parse_int(text, "rank in MPI_COMM_WORLD", -1, 1 << 24)));
-  }
-  if (std::find(members.begin(), members.end(), -1) != members.end()) {
-    throw NotSupported(
-        fmt::format("GANTRY_HOST_LINKS: mpi needs all ranks inside MPI_COMM_WORLD, but their ranks "
-                    "there are {}",
-                    fmt::join(members, ", ")));
-  }
-  const std::lock_guard lock(mpi_lock());
-  MPI_Group world = MPI_GROUP_NULL;
-  MPI_Group chosen = MPI_GROUP_NULL;
-  MPI_Comm comm = MPI_COMM_NULL;
-  check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
-  check(MPI_Group_incl(world, group.size, members.data(), &chosen), "MPI_Group_incl");
-  check(MPI_Comm_create_group(MPI_COMM_WORLD, chosen, kTag, &comm), "MPI_Comm_create_group");
-  check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  MPI_Group_free(&chosen);
-  MPI_Group_free(&world);
-  return std::make_unique<MpiLinks>(group, comm);
+  return std::make_unique<MpiLinks>(group, open_mpi_channel(bootstrap));
 }
 
 }  // namespace gantry

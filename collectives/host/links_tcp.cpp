@@ -15,8 +15,10 @@
 
 #include <gantry/core/error.hpp>
 
+#include "collectives/host/notice.hpp"
 #include "collectives/host/sockets.hpp"
 #include "collectives/host/stream.hpp"
+#include "core/patience.hpp"
 
 namespace gantry {
 
@@ -26,13 +28,6 @@ using Clock = std::chrono::steady_clock;
 
 // How long the notice of a rank may stay behind the end of its data.
 constexpr auto kNoticePatience = std::chrono::seconds(1);
-
-// The last that a rank says.
-struct Notice {
-  enum class Kind : std::int32_t { none, left, lost, late, aborted };
-  Kind kind = Kind::none;
-  std::int32_t culprit = -1;
-};
 
 class TcpLinks final : public HostLinks {
  public:
@@ -53,7 +48,7 @@ class TcpLinks final : public HostLinks {
     read_notices(0);
     for (const Outgoing& message : sends) stream(message.rank).queue(message);
     for (Incoming& room : receives) stream(room.rank).await(room);
-    auto last_progress = Clock::now();
+    Patience patience(group_.timeout);
     for (;;) {
       bool pending = false;
       bool moved = false;
@@ -76,13 +71,11 @@ class TcpLinks final : public HostLinks {
       }
       if (!pending) return;
       if (moved) {
-        last_progress = Clock::now();
+        patience.renew();
         continue;
       }
-      const auto left = group_.timeout - (Clock::now() - last_progress);
-      if (left <= left.zero()) give_up({Notice::Kind::late, slowest()});
-      read_notices(static_cast<int>(std::min<std::int64_t>(
-          std::chrono::ceil<std::chrono::milliseconds>(left).count(), 1'000'000)));
+      if (patience.is_over()) give_up({Notice::Kind::late, slowest()});
+      read_notices(static_cast<int>(patience.next_wait().count()));
     }
   }
 
@@ -104,7 +97,7 @@ class TcpLinks final : public HostLinks {
 
   // Waits until something can move, or a rank says its last word, or is gone.
   void read_notices(int wait_ms) {
-    if (broken_) raise(*broken_, broken_from_, broken_text_);
+    if (broken_) raise_notice(*broken_, broken_from_, broken_text_, group_.size);
     if (aborted_) give_up({Notice::Kind::aborted, group_.rank});
     polled_.clear();
     polled_.push_back({wake_.get(), POLLIN, 0});
@@ -167,41 +160,13 @@ class TcpLinks final : public HostLinks {
   // Tells everybody whose fault it is, remembers it, and throws. `from`: who said so, if another.
   [[noreturn]] void give_up(const Notice& why, std::string text = {}, int from = -1) {
     if (text.empty() && why.kind == Notice::Kind::late && from < 0) {
-      text = fmt::format(
-          "collective: rank {} waited {} s, but rank(s) {} did not enter the operation "
-          "(GANTRY_COLL_TIMEOUT sets the deadline)",
-          group_.rank, std::chrono::duration<double>(group_.timeout).count(),
-          fmt::join(pending_ranks(), ", "));
+      text = lateness_text(group_, pending_ranks());
     }
     broken_ = why;
     broken_from_ = from;
     broken_text_ = std::move(text);
     notify(why);
-    raise(*broken_, broken_from_, broken_text_);
-  }
-
-  [[noreturn]] void raise(const Notice& why, int from, const std::string& text) const {
-    const auto lost = [&](std::string_view how) {
-      return PeerLostError(fmt::format("rank {} {}; the communicator of {} ranks is unusable",
-                                       why.culprit, how, group_.size),
-                           why.culprit);
-    };
-    switch (why.kind) {
-      case Notice::Kind::late:
-        if (!text.empty()) throw TimeoutError(text);
-        throw TimeoutError(
-            fmt::format("collective: rank {} did not enter the operation in time, says rank {} "
-                        "(GANTRY_COLL_TIMEOUT sets the deadline)",
-                        why.culprit, from));
-      case Notice::Kind::left:
-        throw lost("has left the job");
-      case Notice::Kind::aborted:
-        throw lost(text.empty() ? "aborted" : "aborted: " + text);
-      case Notice::Kind::lost:
-      case Notice::Kind::none:
-        break;
-    }
-    throw lost("died or was cut off");
+    raise_notice(*broken_, broken_from_, broken_text_, group_.size);
   }
 
   void notify(const Notice& notice) noexcept {

@@ -95,7 +95,6 @@ void HostTransport::guarded(Run run) {
     abort();  // The others wait for this rank's part.
     throw;
   }
-  entry_.raise_refusal();
 }
 
 void HostTransport::require_no_capture(const CollectiveCall& call, const Stream& stream) const {
@@ -111,6 +110,7 @@ void HostTransport::run(const CollectiveCall& call, const Stream& stream) {
     (void)folding(call.what.op, call.what.dtype, membership_.size, gantry::name(call.what.kind));
   }
   guarded([&] { dispatch(call, stream); });
+  raise_refusal();
 }
 
 void HostTransport::verify(const CollectiveCall& call, const Stream& stream) {

@@ -28,8 +28,11 @@ class HostTransport final : public Transport {
   // throws anything else makes all others throw PeerLostError.
   void run(const CollectiveCall& call, const Stream& stream) override;
 
-  // Compares the calls of all ranks and moves nothing. Throws as run().
+  // Compares the calls of all ranks and moves nothing. Throws as run(), but for raise_refusal().
   void verify(const CollectiveCall& call, const Stream& stream);
+  // Throws CollectiveMismatch if a receiver said that an earlier message is not what it expects:
+  // after an operation, as the others wait for this rank's part in it.
+  void raise_refusal() { entry_.raise_refusal(); }
   // True if the data of `what` travel with the comparison.
   bool is_small(const Descriptor& what) const;
   // A transport of some ranks over the same links; `members` hold this rank. It may be used only

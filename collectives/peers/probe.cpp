@@ -45,6 +45,11 @@ enum Finding : char {
   kUntried = '-',
 };
 
+// False for what may be otherwise when this is tried again.
+bool is_lasting(char finding) {
+  return finding == kFine || finding == kKernelLost || finding == kCopyLost;
+}
+
 std::string_view text_of(char finding) {
   switch (finding) {
     case kKernelLost:
@@ -199,6 +204,7 @@ class Probe {
         verdict.usable[writer * ranks + owner] = is_fine ? 1 : 0;
         if (is_fine) continue;
         verdict.is_under_way = verdict.is_under_way || sent == kHung || received == kHung;
+        verdict.is_lasting = verdict.is_lasting && is_lasting(sent) && is_lasting(received);
         const bool writer_knows = sent != kFine;
         const std::size_t witness = writer_knows ? writer : owner;
         const std::string refusal = reports[witness].substr(2 * ranks);
@@ -303,7 +309,7 @@ PeerVerdict probe_peers(Bootstrap& bootstrap, int rank, int size, int device,
     if (const auto verdict = PeerCache::from_text(known, {})) return *verdict;
   }
   PeerVerdict verdict = Probe(bootstrap, rank, size, device, peer_memory, deadline).run();
-  if (rank == 0) kept.store(verdict);
+  if (rank == 0 && verdict.is_lasting) kept.store(verdict);
   return verdict;
 }
 

@@ -20,7 +20,8 @@ namespace gantry {
 // relies on it, every rank writes a pattern into every other rank's memory, by a kernel and by a
 // copy engine, 4 KiB and 2 MiB; the writer reads it back, the owner reads its own memory, and both
 // must find it. What a machine is capable of does not change before it boots again, so the verdict
-// is kept in a file.
+// is kept in a file; unless writes were refused or did not end in time, which another job's memory
+// or work may have caused.
 
 // Who can use whose memory; the same on every rank.
 struct PeerVerdict {
@@ -29,6 +30,7 @@ struct PeerVerdict {
   std::string why;                   // what does not work, for people; empty if all does
   bool was_cached = false;
   bool is_under_way = false;  // writes did not end in time, and may still arrive
+  bool is_lasting = true;     // tells of the machine, not of what else went on there
 
   bool can_use(int writer, int owner) const {
     return usable[static_cast<std::size_t>(writer * size + owner)] != 0;

@@ -33,6 +33,18 @@ void say(const std::string& text) {
   std::fflush(stdout);
 }
 
+void act(std::string_view what);
+
+// Does it, and is told that a rank was lost.
+void lose(std::string_view what) {
+  try {
+    act(what);
+  } catch (const PeerLostError&) {
+    return;
+  }
+  throw std::runtime_error(fmt::format("{} lost nobody", what));
+}
+
 void check_sum(Communicator& group) {
   Tensor tensor = ones({8}, {.device = group.device()});
   group.all_reduce(tensor).synchronize();
@@ -71,6 +83,13 @@ void act(std::string_view what) {
     return;
   } else if (what == "pause") {
     pause();
+  } else if (what == "die") {
+    raise(SIGKILL);
+  } else if (what == "lose-split" || what == "lose-sum") {
+    lose(what.substr(std::string_view("lose-").size()));
+  } else if (what.starts_with("shrink")) {
+    Communicator rest = world.shrink({std::stoi(std::string(what.substr(6)))});
+    check_sum(rest);
   } else {
     throw std::runtime_error(fmt::format("unknown command '{}'", what));
   }

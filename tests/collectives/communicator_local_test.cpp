@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -198,6 +199,30 @@ TEST_F(CommunicatorLocalTest, ShrinkGoesOnWithoutTheLost) {
     CollectiveSuite suite(rest);
     suite.all(f32, 1000);
   });
+}
+
+// Another rank's kernel waits for what this one calls next, in the group that they keep.
+TEST_F(CommunicatorLocalTest, LeavingAGroupWaitsForNoKernelOfAnotherRank) {
+  GANTRY_REQUIRE_DEVICES(2);
+  setenv("GANTRY_COLL_TIMEOUT", "30", 1);
+  std::atomic<bool> is_enqueued{false};
+  on_ranks(2, [&](CollectiveSuite& suite, Communicator& mine) {
+    Communicator part = mine.split(0);
+    Tensor sum = ones({1000}, {.device = mine.device()});
+    std::optional<Work> work;
+    if (mine.rank() == 0) {
+      work = mine.all_reduce(sum);
+      is_enqueued = true;
+    } else {
+      while (!is_enqueued) std::this_thread::yield();
+      part = {};
+      work = mine.all_reduce(sum);
+    }
+    work->synchronize();
+    EXPECT_EQ(sum.amin().item<float>(), 2);
+    suite.all(f32, 100);
+  });
+  unsetenv("GANTRY_COLL_TIMEOUT");
 }
 
 // Each has a mutex of its own, so threads may use them at once.

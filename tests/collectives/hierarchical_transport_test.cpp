@@ -343,6 +343,26 @@ TEST(HierarchicalTransportTest, MismatchesAreNamedOnEveryRankAndTheGroupGoesOn) 
   });
 }
 
+// Who hears, on entering an operation in layers, that a message was refused takes part all the
+// same.
+TEST(HierarchicalTransportTest, ARefusedMessageKeepsNobodyOutOfTheNextOperation) {
+  GANTRY_REQUIRE_DEVICES(1);
+  layered_ranks(kTwoByTwo, [](HostRank& self, Transport& layered) {
+    const std::string text = "rank 0 called send f32[5] to 2 and rank 2 called recv f64[5] from 0";
+    if (self.rank == 0) {
+      self.run_on(layered, describe(CollectiveKind::send, 5, DType::f32, 2), Bytes(20), 0);
+    } else if (self.rank == 2) {
+      testing::expect_throws<CollectiveMismatch>(
+          [&] { self.run_on(layered, describe(CollectiveKind::recv, 5, DType::f64, 0), {}, 40); },
+          text);
+    }
+    const Descriptor gather = describe(CollectiveKind::all_gather, kCount, DType::f32);
+    const auto run = [&] { self.run_on(layered, gather, Bytes(kCount * 4), kCount * 16); };
+    self.rank == 0 ? testing::expect_throws<CollectiveMismatch>(run, text) : run();
+    check_reductions(self, layered, DType::f32, ReduceOp::sum, kCount);
+  });
+}
+
 // Works until it is told to fail.
 class FailingTransport final : public Transport {
  public:

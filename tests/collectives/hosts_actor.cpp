@@ -3,6 +3,8 @@
 //   hosts_actor check   compares sums and moves with what they must be, and ends
 //   hosts_actor loop    sums until it fails, and ends with 3
 //   hosts_actor die     the same, but rank 1 dies in the middle
+//   hosts_actor splits  makes many groups in two threads
+//   hosts_actor part    three ranks: one leaves a group, one aborts one, one waits in vain in one
 //   hosts_actor sent    two ranks: one drops a group whose message the other receives later
 //   hosts_actor unsent  two ranks: one drops a group in which it waited in vain, and is sent to
 //   then
@@ -12,6 +14,7 @@
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gantry/collectives/communicator.hpp>
@@ -23,6 +26,9 @@ namespace {
 using gantry::Communicator;
 using gantry::Tensor;
 
+// Few enough bytes to be on their way before they are received, too many for MPI to copy them.
+constexpr std::int64_t kDetachedElements = 5000;
+
 void say(int rank, const std::string& text) {
   std::printf("rank %d: %s\n", rank, text.c_str());
   std::fflush(stdout);
@@ -30,6 +36,18 @@ void say(int rank, const std::string& text) {
 
 void require(bool condition, const char* what) {
   if (!condition) throw std::runtime_error(std::string("wrong: ") + what);
+}
+
+// `call` throws an E that says `text`.
+template <class E, class Call>
+void expect(Call call, const std::string& text) {
+  try {
+    call();
+  } catch (const E& error) {
+    if (std::string(error.what()).find(text) != std::string::npos) return;
+    throw std::runtime_error("expected '" + text + "', but got: " + error.what());
+  }
+  throw std::runtime_error("expected '" + text + "'");
 }
 
 void check(Communicator& world) {
@@ -80,9 +98,6 @@ class FreedMemory {
   std::vector<std::vector<char>> blocks_;
 };
 
-// Few enough bytes to be on their way before they are received, too many for MPI to copy them.
-constexpr std::int64_t kDetachedElements = 5000;
-
 void drop_sender(Communicator& world) {
   Tensor token = gantry::zeros({1}, {.device = world.device()});
   Tensor data = gantry::full({kDetachedElements}, static_cast<float>(7 - 7 * world.rank()),
@@ -118,8 +133,73 @@ void drop_receiver(Communicator& world) {
     require(memory.is_intact(), "memory that was freed");
   } else {
     world.recv(data, 0);
-    group.send(data, 0);
+    expect<gantry::TimeoutError>([&] { group.send(data, 0); }, "says rank 0");
     world.send(data, 0);
+  }
+}
+
+// What the others hear of a rank that leaves, aborts or waits in vain; in a group for each.
+void part_ways(Communicator& world) {
+  Communicator left = world.split(0);
+  Communicator aborted = world.split(0);
+  Communicator late = world.split(0);
+  Tensor data = gantry::full({kDetachedElements}, static_cast<float>(world.rank()),
+                             {.device = world.device()});
+  Tensor token = gantry::zeros({1}, {.device = world.device()});
+  if (world.rank() == 1) {
+    left.send(data, 0);
+    left = {};
+    aborted.abort();
+  }
+  world.host_barrier();
+  if (world.rank() == 0) {
+    left.recv(data, 1);
+    require(data.amin().item<float>() == 1 && data.amax().item<float>() == 1, "last message");
+  }
+  world.host_barrier();
+  if (world.rank() != 1) {
+    expect<gantry::PeerLostError>([&] { left.all_reduce(data); }, "rank 1 has left the job");
+  }
+  for (int i = 0; i < 2; ++i) {
+    expect<gantry::PeerLostError>([&] { aborted.all_reduce(data); }, "rank 1 aborted");
+  }
+  // Rank 0 has the shortest deadline.
+  if (world.rank() == 0) {
+    expect<gantry::TimeoutError>([&] { late.recv(data, 2); }, "rank(s) 2 did not enter");
+    world.send(token, 2);
+  } else {
+    if (world.rank() == 2) world.recv(token, 0);
+    expect<gantry::TimeoutError>([&] { late.recv(data, 3 - world.rank()); },
+                                 "rank 2 did not enter the operation in time, says rank");
+  }
+  check(world);
+}
+
+// Two threads make groups at the same time, each of a group of its own, and sum its own numbers.
+void split_side_by_side(Communicator& world) {
+  std::vector<Communicator> groups{world.split(0), world.split(0)};
+  std::vector<std::exception_ptr> failures(groups.size());
+  std::vector<std::thread> threads;
+  for (std::size_t which = 0; which < groups.size(); ++which) {
+    threads.emplace_back([&, which] {
+      try {
+        gantry::set_device(world.device());
+        for (int i = 0; i < 300; ++i) {
+          Communicator part = groups[which].split(0);
+          const auto mine = static_cast<float>(which + 1);
+          Tensor sum = gantry::full({8}, mine, {.device = world.device()});
+          part.all_reduce(sum);
+          require(sum.amin().item<float>() == mine * static_cast<float>(part.size()), "sum");
+        }
+      } catch (...) {
+        failures[which] = std::current_exception();
+        groups[which].abort();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
   }
 }
 
@@ -134,6 +214,10 @@ int main(int argc, char** argv) {
     say(rank, "transport " + world.transport());
     if (mode == "check") {
       check(world);
+    } else if (mode == "part") {
+      part_ways(world);
+    } else if (mode == "splits") {
+      split_side_by_side(world);
     } else if (mode == "sent") {
       drop_sender(world);
     } else if (mode == "unsent") {

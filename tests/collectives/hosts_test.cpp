@@ -9,6 +9,8 @@
 
 #include <gantry/core/env.hpp>
 
+#include "collectives/bootstrap/bootstrap.hpp"
+
 #include "tests/support/subprocess.hpp"
 
 namespace gantry::testing {
@@ -111,22 +113,43 @@ TEST(HostsTest, MessagesGoByMpiOrTcpUnderMpirun) {
   }
 }
 
-// Each rank on a machine of its own, by name; rank 0 is the one that waits in vain.
+// Each rank on a machine of its own, by name.
+Command by_mpirun(int ranks, const std::string& links, const std::string& mode,
+                  const std::string& deadline = "600") {
+  return {.argv = {MPIRUN_PROGRAM, "--oversubscribe", "-n", std::to_string(ranks), "sh", "-c",
+                   "GANTRY_BOOT_ID=host-$OMPI_COMM_WORLD_RANK GANTRY_COLL_TIMEOUT=" + deadline +
+                       " exec " + kActor + " " + mode},
+          .environment = {{"GANTRY_HOST_LINKS", links}},
+          .timeout = std::chrono::seconds(100)};
+}
+
+void expect_ok(const Outcome& outcome, int ranks) {
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  for (int rank = 0; rank < ranks; ++rank) {
+    EXPECT_THAT(outcome.out, HasSubstr("rank " + std::to_string(rank) + ": ok"));
+  }
+}
+
+TEST(HostsTest, WhoLeavesAbortsOrIsLateIsKnownToAllByMpiAsByTcp) {
+  if (std::string(MPIRUN_PROGRAM).empty()) GTEST_SKIP() << "needs mpirun, but there is none";
+  if (!has_mpi()) GTEST_SKIP() << "needs a build with MPI";
+  for (const char* links : {"mpi", "tcp"}) {
+    expect_ok(run_command(by_mpirun(3, links, "part", "$((5 + 600 * OMPI_COMM_WORLD_RANK))")), 3);
+  }
+}
+
+TEST(HostsTest, GroupsThatTwoThreadsMakeAtOnceDoNotGetEachOthersMessages) {
+  if (std::string(MPIRUN_PROGRAM).empty()) GTEST_SKIP() << "needs mpirun, but there is none";
+  if (!has_mpi()) GTEST_SKIP() << "needs a build with MPI";
+  expect_ok(run_command(by_mpirun(2, "mpi", "splits")), 2);
+}
+
+// Rank 0 is the one that waits in vain.
 TEST(HostsTest, AGroupThatIsDroppedLeavesMpiWhatItStillReadsAndTakesWhatItWouldWrite) {
   if (std::string(MPIRUN_PROGRAM).empty()) GTEST_SKIP() << "needs mpirun, but there is none";
+  if (!has_mpi()) GTEST_SKIP() << "needs a build with MPI";
   for (const char* mode : {"sent", "unsent"}) {
-    const Outcome outcome =
-        run_command({.argv = {MPIRUN_PROGRAM, "--oversubscribe", "-n", "2", "sh", "-c",
-                              "GANTRY_BOOT_ID=host-$OMPI_COMM_WORLD_RANK "
-                              "GANTRY_COLL_TIMEOUT=$((8 + 60 * OMPI_COMM_WORLD_RANK)) exec " +
-                                  kActor + " " + mode},
-                     .environment = {{"GANTRY_HOST_LINKS", "mpi"}}});
-    if ((outcome.out + outcome.err).find("GANTRY_MPI=OFF") != std::string::npos) {
-      GTEST_SKIP() << "needs a build with MPI";
-    }
-    ASSERT_EQ(outcome.exit_code, 0) << mode << outcome.describe();
-    EXPECT_THAT(outcome.out, HasSubstr("rank 0: ok"));
-    EXPECT_THAT(outcome.out, HasSubstr("rank 1: ok"));
+    expect_ok(run_command(by_mpirun(2, "mpi", mode, "$((8 + 60 * OMPI_COMM_WORLD_RANK))")), 2);
   }
 }
 

@@ -220,6 +220,26 @@ TEST_F(PeerProbeTest, VerdictsAreKeptForTheSameDevicesAndBoot) {
   std::filesystem::remove_all(folder);
 }
 
+TEST_F(PeerProbeTest, WhatMayBeOtherwiseNextTimeIsNotKept) {
+  GANTRY_REQUIRE_SIM();
+  char name[] = "/tmp/peer-probe-XXXXXX";
+  const std::filesystem::path folder = mkdtemp(name);
+  {
+    testing::FaultDriver faults;
+    faults.fail_on("copy", 1, testing::kIllegalAddress, 1000);
+    EXPECT_FALSE(probe([&](int) { return memory_; }, kDeadline, folder).all());
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  {
+    StuckDriver stuck;
+    EXPECT_FALSE(probe([&](int) { return memory_; }, std::chrono::milliseconds(20), folder).all());
+    for (int device = 0; device < kRanks; ++device) driver().synchronize_device(device);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  EXPECT_TRUE(probe([&](int) { return memory_; }, kDeadline, folder).all());
+  std::filesystem::remove_all(folder);
+}
+
 TEST(PeerCacheTest, DamagedFilesCountForNothing) {
   const PeerVerdict verdict{.size = 2, .usable = {1, 0, 0, 1}, .why = "wires \"cut\""};
   const std::string text = PeerCache::to_text(verdict, "key");

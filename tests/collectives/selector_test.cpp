@@ -318,6 +318,7 @@ TEST(SelectorTest, MalformedTablesAreNamed) {
       {"{\"device\": \"A\",\n \"ranks\": 2,\n \"tables\": }", "parse error at line 3"},
       {"3", "$: expected a table {…}, but got 3"},
       {"[]", "$: expected at least one table, but got []"},
+      {"{\"device\": \"A\", \"ranks\": 1e999, \"tables\": {}}", "expected JSON, but got"},
       {"{\"device\": \"A\", \"tables\": {}}", "$: expected a field \"ranks\""},
       {"{\"device\": 7, \"ranks\": 2, \"tables\": {}}", "$.device: expected a device's name"},
       {"{\"device\": \"A\", \"ranks\": 1, \"tables\": {}}",

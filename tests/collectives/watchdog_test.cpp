@@ -105,6 +105,42 @@ TEST(WatchdogTest, AStoppedRankIsNotDead) {
   }
 }
 
+// All ranks are stopped for longer than the deadline while two wait for the third, in the control
+// block, in the host's links and in the store.
+TEST(WatchdogTest, AJobThatWasStoppedAndGoesOnHasNotTimedOut) {
+  const FlightFolder folder;
+  const std::string caller = std::string(GANTRY_TEST_PROGRAM_DIR) + "/caller_actor";
+  std::vector<RankProcesses> groups;
+  for (const std::string& command :
+       {"exec " + caller + " sum 1:await barrier",
+        "GANTRY_COLL_ALGO=host exec " + caller + " barrier 1:await sum",
+        "GANTRY_BOOT_ID=host-$RANK exec " + caller + " sum 1:await bytes"}) {
+    groups.emplace_back(RankCommand{
+        .ranks = 3, .argv = {"sh", "-c", command}, .environment = {{"GANTRY_COLL_TIMEOUT", "10"}}});
+  }
+  for (RankProcesses& ranks : groups) {
+    for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(ranks.says(rank, "did "));
+  }
+  for (RankProcesses& ranks : groups) {
+    for (int rank = 0; rank < 3; ++rank) ranks[rank].send_signal(SIGSTOP);
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(11));
+  for (RankProcesses& ranks : groups) {
+    for (const int rank : {0, 2}) ranks[rank].send_signal(SIGCONT);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // in which they look at the clock
+  for (RankProcesses& ranks : groups) {
+    ranks.go(1);
+    ranks[1].send_signal(SIGCONT);
+  }
+  for (RankProcesses& ranks : groups) {
+    for (int rank = 0; rank < 3; ++rank) {
+      const Outcome outcome = ranks[rank].wait();
+      EXPECT_EQ(outcome.exit_code, 0) << rank << outcome.describe();
+    }
+  }
+}
+
 TEST(WatchdogTest, ATimeoutNamesTheMissingRanksOnAllRanks) {
   const FlightFolder folder;
   RankProcesses ranks = start(4, {"absence", "13", "call"}, kDeadline);
@@ -268,6 +304,18 @@ TEST(WatchdogTest, ADeathBreaksEveryGroupOfTheRankAndNoOther) {
 
 // One rank is killed at a chosen signal, in whatever it does by then; all others must hear of it,
 // and then go on without it.
+// Hosts that hear of a loss in different calls have begun to make different numbers of groups.
+TEST(WatchdogTest, SurvivorsOnSeveralHostsGoOnWhateverTheyWereCalling) {
+  const std::string command = "GANTRY_BOOT_ID=host-$RANK exec " GANTRY_TEST_PROGRAM_DIR
+                              "/caller_actor sum 2:die 0:lose-split 1:lose-sum 01:shrink2";
+  RankProcesses ranks(RankCommand{.ranks = 3, .argv = {"sh", "-c", command}});
+  for (const int rank : {0, 1}) {
+    const Outcome outcome = ranks[rank].wait();
+    EXPECT_EQ(outcome.exit_code, 0) << rank << outcome.describe();
+    EXPECT_THAT(outcome.out, HasSubstr("did shrink2"));
+  }
+}
+
 TEST(WatchdogTest, SurvivorsGoOnWhereverARankWasKilled) {
   struct Kind {
     const char* operation;
