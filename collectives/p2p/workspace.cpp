@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <exception>
+#include <list>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -55,6 +56,7 @@ struct Workspace::Offer {
 Workspace::Workspace(Bootstrap& bootstrap, const ControlBlock& control, int device,
                      std::size_t bytes)
     : mine_(static_cast<std::size_t>(control.rank())),
+      device_(device),
       is_closed_(control.closing()),
       memory_(static_cast<std::size_t>(control.size())) {
   free_kept();
@@ -65,11 +67,13 @@ Workspace::Workspace(Bootstrap& bootstrap, const ControlBlock& control, int devi
     keep(std::move(memory_[mine_]), std::move(is_closed_));
     throw;
   }
+  count_sharing(true);
 }
 
 Workspace::~Workspace() {
   close();
   keep(std::move(memory_[mine_]), std::move(is_closed_));
+  count_sharing(false);
   free_kept();
 }
 
@@ -97,7 +101,8 @@ struct Kept {
 template <class Memory>
 struct KeptList {
   std::mutex mutex;
-  std::vector<Kept<Memory>> entries;
+  std::list<Kept<Memory>> entries;
+  int shared_workspaces = 0;
 
   // Never destroyed: what is still there ends with the process.
   static KeptList& instance() {
@@ -109,7 +114,7 @@ struct KeptList {
 }  // namespace
 
 void Workspace::keep(std::shared_ptr<Memory> memory, std::function<bool()> is_closed) noexcept {
-  if (memory == nullptr || is_closed()) return;
+  if (memory == nullptr || (memory.use_count() == 1 && is_closed())) return;
   auto& kept = KeptList<Memory>::instance();
   try {
     const std::lock_guard lock(kept.mutex);
@@ -121,8 +126,27 @@ void Workspace::keep(std::shared_ptr<Memory> memory, std::function<bool()> is_cl
 
 void Workspace::free_kept() noexcept {
   auto& kept = KeptList<Memory>::instance();
+  std::list<Kept<Memory>> ready;  // outlives the lock
   const std::lock_guard lock(kept.mutex);
-  std::erase_if(kept.entries, [](const auto& entry) { return entry.is_closed(); });
+  for (auto entry = kept.entries.begin(); entry != kept.entries.end();) {
+    const auto here = entry++;
+    const bool is_mine = here->memory->device == device_ || kept.shared_workspaces == 0;
+    if (is_mine && here->memory.use_count() == 1 && here->is_closed()) {
+      ready.splice(ready.end(), kept.entries, here);
+    }
+  }
+}
+
+void Workspace::count_sharing(bool begins) noexcept {
+  if (begins) {
+    for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
+      is_shared_ = is_shared_ || (rank != mine_ && memory_[rank] && memory_[rank]->owned);
+    }
+  }
+  if (!is_shared_) return;
+  auto& kept = KeptList<Memory>::instance();
+  const std::lock_guard lock(kept.mutex);
+  kept.shared_workspaces += begins ? 1 : -1;
 }
 
 std::string Workspace::make_own(int device, std::size_t bytes) {

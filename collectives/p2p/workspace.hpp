@@ -21,6 +21,12 @@ class ControlBlock;
 // opened, say so in the control block, and free what is theirs when all have said so. Of a rank
 // that does not come to that (it keeps a broken communicator, or the patience is over) nobody
 // waits: what it may have open is kept, and freed when a later workspace finds it closed.
+//
+// Note [Freeing on one's own device]
+// To free memory waits for its device, where a kernel of the owner may wait in another group for
+// what this very thread calls next. So where several ranks are in one process, each frees only what
+// is on its own device, now or with a later workspace; the rest goes when no workspace is left that
+// ranks of this process share.
 class Workspace {
  public:
   // Collective over `bootstrap`; blocks the host until every rank has opened everything.
@@ -42,20 +48,25 @@ class Workspace {
 
  private:
   // A rank's memory as one process has it: its own, or opened from another process. Ranks of one
-  // process share it, because a peer may still read when its owner is gone.
+  // process share it, because a peer may still read when its owner is gone; the owner's is the
+  // last.
   struct Memory;
   // What a rank tells the others.
   struct Offer;
 
   static void keep(std::shared_ptr<Memory> memory, std::function<bool()> is_closed) noexcept;
-  // Frees what was kept and is closed by now.
-  static void free_kept() noexcept;
+  // Frees what was kept, is closed by now, and may be freed from here.
+  void free_kept() noexcept;
+  // Counts the workspaces that ranks of this process share.
+  void count_sharing(bool begins) noexcept;
   std::shared_ptr<Memory> open(const Offer& offer, int peer, int device) const;
   void open_all(Bootstrap& bootstrap, int device, std::size_t bytes);
   // What this rank tells the others.
   std::string make_own(int device, std::size_t bytes);
 
   std::size_t mine_;
+  int device_;
+  bool is_shared_ = false;           // with ranks of this process
   std::function<bool()> is_closed_;  // by all who may have opened this rank's memory
   std::vector<std::shared_ptr<Memory>> memory_;
 };

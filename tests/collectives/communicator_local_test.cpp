@@ -225,6 +225,36 @@ TEST_F(CommunicatorLocalTest, LeavingAGroupWaitsForNoKernelOfAnotherRank) {
   unsetenv("GANTRY_COLL_TIMEOUT");
 }
 
+// As above, for memory of that rank of which this one has the last reference.
+TEST_F(CommunicatorLocalTest, TheLastToLeaveAGroupWaitsForNoKernelOfAnotherRank) {
+  GANTRY_REQUIRE_DEVICES(2);
+  setenv("GANTRY_COLL_TIMEOUT", "30", 1);
+  std::atomic<bool> is_enqueued{false};
+  on_ranks(2, [&](CollectiveSuite& suite, Communicator& mine) {
+    for (int round = 0; round < 3; ++round) {
+      Communicator part = mine.split(0);
+      Tensor sum = ones({1000}, {.device = mine.device()});
+      part.all_reduce(sum).synchronize();
+      std::optional<Work> work;
+      if (mine.rank() == 0) {
+        part = {};
+        work = mine.all_reduce(sum);
+        is_enqueued = true;
+      } else {
+        while (!is_enqueued) std::this_thread::yield();
+        part = {};
+        work = mine.all_reduce(sum);
+      }
+      work->synchronize();
+      is_enqueued = false;
+      EXPECT_EQ(sum.amin().item<float>(), 4);
+      mine.host_barrier();
+    }
+    suite.all(f32, 100);
+  });
+  unsetenv("GANTRY_COLL_TIMEOUT");
+}
+
 // Each has a mutex of its own, so threads may use them at once.
 TEST_F(CommunicatorLocalTest, GroupsMadeOfAShrunkGroupDoNotDisturbEachOther) {
   GANTRY_REQUIRE_DEVICES(3);
