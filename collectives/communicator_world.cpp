@@ -94,23 +94,29 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
   std::vector<std::exception_ptr> failures(devices.size());
   // Ranks meet while they are made, so each needs a thread.
   std::vector<std::thread> makers;
-  for (int rank = 0; rank < size; ++rank) {
-    makers.emplace_back([&, rank] {
-      const auto at = static_cast<std::size_t>(rank);
-      try {
-        ProcessIdentity identity;
-        identity.rank = identity.local_rank = rank;
-        identity.world_size = identity.local_size = size;
-        identity.source = "local";
-        impls[at] = std::make_shared<Impl>(Impl::Seed{.identity = std::move(identity),
-                                                      .device = devices[at],
-                                                      .bootstrap = std::move(bootstraps[at]),
-                                                      .name = "local",
-                                                      .maker = "Communicator::local"});
-      } catch (...) {
-        failures[at] = std::current_exception();
-      }
-    });
+  const auto make = [&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    try {
+      ProcessIdentity identity;
+      identity.rank = identity.local_rank = rank;
+      identity.world_size = identity.local_size = size;
+      identity.source = "local";
+      impls[at] = std::make_shared<Impl>(Impl::Seed{.identity = std::move(identity),
+                                                    .device = devices[at],
+                                                    .bootstrap = std::move(bootstraps[at]),
+                                                    .name = "local",
+                                                    .maker = "Communicator::local"});
+    } catch (...) {
+      failures[at] = std::current_exception();
+    }
+  };
+  try {
+    makers.reserve(devices.size());
+    for (int rank = 0; rank < size; ++rank) makers.emplace_back(make, rank);
+  } catch (...) {
+    failures[makers.size()] = std::current_exception();
+    // Those that run are told that these ranks do not come.
+    for (std::size_t at = makers.size(); at < bootstraps.size(); ++at) bootstraps[at].reset();
   }
   for (std::thread& maker : makers) maker.join();
   raise_cause(failures);

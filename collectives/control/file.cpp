@@ -198,8 +198,9 @@ ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
         base_ = base;
         view_ = flight::View(base);
         flight::Rank& facts = view_.rank(rank);
-        facts.pid = mine.pid;
+        // The number last: who finds it reads the rest.
         facts.start_time = mine.start_time;
+        __atomic_store_n(&facts.pid, mine.pid, __ATOMIC_RELEASE);
         char host[sizeof facts.host] = {};
         gethostname(host, sizeof host - 1);
         put(facts.host, host);
