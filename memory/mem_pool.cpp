@@ -29,7 +29,7 @@ MemPool::~MemPool() {
   try {
     pool_->heap->destroy_pool(*pool_);
   } catch (const std::exception& error) {
-    logging::warn(std::string("a memory pool kept its memory: ") + error.what());
+    logging::warn(std::string("ending a memory pool: ") + error.what());
   }
 }
 
