@@ -86,8 +86,10 @@ class ChainShare {
     if constexpr (kCombines<T>) {
       const bool starts = passes && is_first();
       if (passes && !is_first() && to_next.bytes > 0) combine(block, step, came);
-      const Run result{plan_.out + begin_of(taken), slot_at(group_.rank, result_ring(), taken),
-                       bytes_of(taken)};
+      const Run result = taken < 0
+                             ? Run{}
+                             : Run{plan_.out + begin_of(taken),
+                                   slot_at(group_.rank, result_ring(), taken), bytes_of(taken)};
       const int runs = static_cast<int>(starts) + static_cast<int>(taken >= 0);
       // In one call, so that all warps have a part.
       if (runs > 0) {
@@ -95,7 +97,7 @@ class ChainShare {
                    [&](int run) { return run == 0 && starts ? to_next : result; });
       }
     } else {
-      const Run to_out{plan_.out + begin_of(step), came, is_first() ? 0 : to_next.bytes};
+      const Run to_out = is_first() ? Run{} : Run{plan_.out + begin_of(step), came, to_next.bytes};
       const int runs = static_cast<int>(sends()) + static_cast<int>(!is_first());
       block.copy(runs, plan_.step_bytes,
                  [&](int run) { return run == 0 && sends() ? to_next : to_out; });
