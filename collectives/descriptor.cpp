@@ -55,6 +55,10 @@ std::string_view name(Algorithm algorithm) {
       return "ll";
     case Algorithm::ll_relay:
       return "ll_relay";
+    case Algorithm::ll128:
+      return "ll128";
+    case Algorithm::ll128_relay:
+      return "ll128_relay";
     case Algorithm::direct:
       return "direct";
     case Algorithm::relay:

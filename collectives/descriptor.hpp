@@ -41,13 +41,15 @@ constexpr bool is_message(CollectiveKind kind) {
 // What carries out an operation between ranks of one machine, or across machines.
 enum class Algorithm : std::uint8_t {
   automatic,
-  ll,        // small: data and flag travel in one packet, no barrier
-  ll_relay,  // as relay, in such packets
-  direct,    // everyone pushes what it has to the staging of those who need it
-  relay,     // sources push one part to each owner, who pushes what it makes of it to everyone
-  chain,     // every rank passes on to the next what it makes of what comes
-  in_place,  // registered: kernels read and write all ranks' tensors
-  copy,      // registered: what is only moved is fetched by copy engines
+  ll,           // small: data and flag travel in one packet, no barrier
+  ll_relay,     // as relay, in such packets
+  ll128,        // as ll, in lines of which less is flags
+  ll128_relay,  // as relay, in such lines
+  direct,       // everyone pushes what it has to the staging of those who need it
+  relay,        // sources push one part to each owner, who pushes what it makes of it to everyone
+  chain,        // every rank passes on to the next what it makes of what comes
+  in_place,     // registered: kernels read and write all ranks' tensors
+  copy,         // registered: what is only moved is fetched by copy engines
   nccl,
   host,  // through host memory and messages between hosts
 };

@@ -29,6 +29,11 @@ bool nccl_may(const Descriptor& what) {
 // Whether a sum may be rounded to an element at any place in between.
 bool accumulates_in_itself(DType dtype) { return dtype != DType::f16 && dtype != DType::bf16; }
 
+// What one peer gets: the count, whatever the kind.
+std::int64_t peer_bytes(const Descriptor& what, std::int64_t message_bytes) {
+  return std::min(what.count * static_cast<std::int64_t>(element_size(what.dtype)), message_bytes);
+}
+
 std::size_t index_of(CollectiveKind kind) { return static_cast<std::size_t>(kind); }
 
 // The first row that holds for `bytes`; rows are in order of size.
@@ -53,8 +58,10 @@ bool can_serve(Algorithm algorithm, CollectiveKind kind) {
     case Algorithm::automatic:
       return false;
     case Algorithm::ll:
+    case Algorithm::ll128:
       return moves_elements_between_all(kind);
     case Algorithm::ll_relay:
+    case Algorithm::ll128_relay:
     case Algorithm::relay:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
              kind == CollectiveKind::broadcast;
@@ -78,11 +85,13 @@ bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message
   if (!can_serve(algorithm, what.kind)) return false;
   const bool uneven = what.kind == CollectiveKind::all_to_all && what.count < 1;
   if (algorithm == Algorithm::ll) {
-    // The count is what one peer gets, whatever the kind.
-    const auto peer_bytes = what.count * static_cast<std::int64_t>(element_size(what.dtype));
-    return !uneven && std::min(peer_bytes, message_bytes) <= kLlLimitBytes;
+    return !uneven && peer_bytes(what, message_bytes) <= kLlLimitBytes;
+  }
+  if (algorithm == Algorithm::ll128) {
+    return !uneven && peer_bytes(what, message_bytes) <= ll128_limit_bytes(2);
   }
   if (algorithm == Algorithm::ll_relay) return message_bytes <= kLlRelayLimitBytes;
+  if (algorithm == Algorithm::ll128_relay) return message_bytes <= kLl128RelayLimitBytes;
   if (algorithm == Algorithm::chain && reduces(what.kind)) {
     return what.scale == 1 && accumulates_in_itself(what.dtype);
   }
@@ -95,13 +104,22 @@ bool needs_registration(Algorithm algorithm) {
 }
 
 bool needs_three_ranks(Algorithm algorithm) {
-  return algorithm == Algorithm::ll_relay || algorithm == Algorithm::relay ||
-         algorithm == Algorithm::chain;
+  return algorithm == Algorithm::ll_relay || algorithm == Algorithm::ll128_relay ||
+         algorithm == Algorithm::relay || algorithm == Algorithm::chain;
+}
+
+bool needs_whole_lines(Algorithm algorithm) {
+  return algorithm == Algorithm::ll128 || algorithm == Algorithm::ll128_relay;
 }
 
 bool Selector::serves(Algorithm algorithm, const Descriptor& what,
                       std::int64_t message_bytes) const {
   if (needs_three_ranks(algorithm) && group_ranks_ < 3) return false;
+  if (needs_whole_lines(algorithm) && !has_whole_lines_) return false;
+  if (algorithm == Algorithm::ll128 &&
+      peer_bytes(what, message_bytes) > ll128_limit_bytes(group_ranks_)) {
+    return false;
+  }
   return can_serve(algorithm, what, message_bytes);
 }
 
@@ -144,17 +162,19 @@ void Selector::rule(std::string_view text) {
   p2p_only_ = text == "p2p";
   if (text.empty() || text == "auto" || p2p_only_) return;
   for (const Algorithm algorithm :
-       {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct, Algorithm::relay, Algorithm::chain,
-        Algorithm::in_place, Algorithm::copy, Algorithm::nccl, Algorithm::host}) {
+       {Algorithm::ll, Algorithm::ll_relay, Algorithm::ll128, Algorithm::ll128_relay,
+        Algorithm::direct, Algorithm::relay, Algorithm::chain, Algorithm::in_place, Algorithm::copy,
+        Algorithm::nccl, Algorithm::host}) {
     if (text == name(algorithm)) {
       forced_ = algorithm;
       return;
     }
   }
-  throw InvalidArgument(fmt::format(
-      "GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, chain, in_place, "
-      "copy, nccl or host, but got '{}'",
-      text));
+  throw InvalidArgument(
+      fmt::format("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, ll128, ll128_relay, direct, "
+                  "relay, chain, in_place, "
+                  "copy, nccl or host, but got '{}'",
+                  text));
 }
 
 void Selector::set(CollectiveKind kind, std::vector<SelectorRow> rows, bool registered) {

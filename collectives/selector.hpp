@@ -14,6 +14,9 @@ namespace gantry {
 inline constexpr std::int64_t kLlLimitBytes = std::int64_t{64} << 10;
 // The most bytes of an array that ll_relay carries.
 inline constexpr std::int64_t kLlRelayLimitBytes = std::int64_t{512} << 10;
+// The same of ll128 among `ranks`, and of ll128_relay.
+constexpr std::int64_t ll128_limit_bytes(int ranks) { return (std::int64_t{2} << 20) / ranks; }
+inline constexpr std::int64_t kLl128RelayLimitBytes = std::int64_t{1} << 20;
 inline constexpr int kMostTableBlocks = 64;
 
 // How an operation is carried out.
@@ -53,6 +56,8 @@ class Selector {
   // As GANTRY_COLL_ALGO says it: auto, an algorithm to force, or p2p (all but nccl and host).
   // Throws: InvalidArgument.
   void rule(std::string_view text);
+  // Makes choose() take nothing that needs whole lines. For ranks that all say so.
+  void forbid_lines() { has_whole_lines_ = false; }
   // True if neither nccl nor host is taken.
   bool is_p2p_only() const { return p2p_only_; }
 
@@ -76,6 +81,7 @@ class Selector {
   int group_ranks_ = 2;  // of the group that chooses
   Algorithm forced_ = Algorithm::automatic;
   bool p2p_only_ = false;
+  bool has_whole_lines_ = true;
 };
 
 // The tables that are shipped, as a JSON list.
@@ -87,10 +93,12 @@ bool can_serve(Algorithm algorithm, CollectiveKind kind);
 bool needs_registration(Algorithm algorithm);
 // Relays have owners that are neither source nor taker alone, and chains a middle.
 bool needs_three_ranks(Algorithm algorithm);
+// Words of 16 must arrive together, as on NVLink: see Note [Wires].
+bool needs_whole_lines(Algorithm algorithm);
 // True if it can carry out `what`: ll up to kLlLimitBytes per peer, ll_relay up to
-// kLlRelayLimitBytes; chain no sums that are rounded in the end alone; in_place and copy what has a
-// place in registered memory; nccl only operations that it knows and whose bits are not promised.
-// An all_to_all of unequal blocks has a count below 1.
+// kLlRelayLimitBytes, ll128 and its relay likewise; chain no sums that are rounded in the end
+// alone; in_place and copy what has a place in registered memory; nccl only operations that it
+// knows and whose bits are not promised. An all_to_all of unequal blocks has a count below 1.
 bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes);
 
 }  // namespace gantry

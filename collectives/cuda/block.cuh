@@ -26,6 +26,17 @@ class CudaBlock : public CudaWords {
     GANTRY_ROLLED
     for (std::int64_t i = threadIdx.x; i < n; i += threads()) f(i);
   }
+  // Lines of a warp lie side by side; all its threads come along, past the last one, too.
+  template <class F>
+  __device__ void for_each_line(std::int64_t n, F f) {
+    constexpr int kWarpLines = 32 / kLineThreads;
+    const auto lane = static_cast<int>(threadIdx.x) % 32;
+    GANTRY_ROLLED
+    for (std::int64_t i = static_cast<int>(threadIdx.x) / 32 * kWarpLines; i < n;
+         i += threads() / kLineThreads) {
+      f(i + lane / kLineThreads);
+    }
+  }
   // The last warp, which has the least else to do.
   template <class F>
   __device__ void for_each_rank(int n, F f) {

@@ -7,8 +7,10 @@
 namespace gantry::protocol::cuda {
 
 void exchange(void*, const Exchange&, int) { std::abort(); }
-void packets(void*, const PacketExchange&, int) { std::abort(); }
-void packet_relay(void*, const PacketRelay&, int) { std::abort(); }
+void packets(void*, const WireExchange&, int) { std::abort(); }
+void lines(void*, const WireExchange&, int) { std::abort(); }
+void packet_relay(void*, const WireRelay&, int) { std::abort(); }
+void line_relay(void*, const WireRelay&, int) { std::abort(); }
 void relay(void*, const Relay&, int) { std::abort(); }
 void chain(void*, const Chain&, int) { std::abort(); }
 void phase(void*, const Phase&, int) { std::abort(); }
@@ -16,7 +18,9 @@ void send(void*, const Message&) { std::abort(); }
 void receive(void*, const Message&) { std::abort(); }
 void preload_exchange() { std::abort(); }
 void preload_packets() { std::abort(); }
+void preload_lines() { std::abort(); }
 void preload_packet_relay() { std::abort(); }
+void preload_line_relay() { std::abort(); }
 void preload_relay() { std::abort(); }
 void preload_chain() { std::abort(); }
 void preload_phase() { std::abort(); }

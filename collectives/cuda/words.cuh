@@ -37,6 +37,32 @@ class CudaWords {
                  : "memory");
   }
 
+  // A line travels as the accesses of 8 neighbouring threads in one instruction, for which they
+  // have to come together: nothing else keeps a thread's payload from being read before the flag.
+  static constexpr int kLineWordsHeld = 2;
+  __device__ int first_line_word() const {
+    return static_cast<int>(threadIdx.x) % kLineThreads * kLineWordsHeld;
+  }
+  __device__ void read_line(const Line* line, std::uint64_t (&words)[kLineWordsHeld]) {
+    __syncwarp(line_lanes());
+    asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(words[0]), "=l"(words[1])
+                 : "l"(line->words + first_line_word())
+                 : "memory");
+  }
+  __device__ void write_line(Line* line, const std::uint64_t (&words)[kLineWordsHeld]) {
+    __syncwarp(line_lanes());
+    asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(line->words + first_line_word()),
+                 "l"(words[0]), "l"(words[1])
+                 : "memory");
+  }
+  __device__ bool any_of_line(bool flag) {
+    return (__ballot_sync(0xffffffff, static_cast<int>(flag)) & line_lanes()) != 0;
+  }
+  __device__ bool any_of_warp(bool flag) {
+    return __any_sync(0xffffffff, static_cast<int>(flag)) != 0;
+  }
+
   // Words that only this rank's kernels use, one after the other.
   template <class Word>
   __device__ Word own(const Word* word) {
@@ -74,7 +100,15 @@ class CudaWords {
     return cuda::scaled(value, scale);
   }
 
+ protected:
+  static constexpr int kLineThreads = kLineWords / kLineWordsHeld;
+
  private:
+  __device__ static std::uint32_t line_lanes() {
+    constexpr std::uint32_t kFirst = (1u << kLineThreads) - 1;
+    return kFirst << (threadIdx.x & (32 - kLineThreads));
+  }
+
   bool told_ = false;
 };
 

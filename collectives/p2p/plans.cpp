@@ -118,8 +118,8 @@ Exchange plan_exchange(const Group& group, const CollectiveCall& call, int block
   return plan;
 }
 
-protocol::PacketExchange plan_packets(const Group& group, const CollectiveCall& call) {
-  protocol::PacketExchange plan;
+protocol::WireExchange plan_wire_exchange(const Group& group, const CollectiveCall& call) {
+  protocol::WireExchange plan;
   describe(plan, group, call);
   plan.bytes = static_cast<std::int32_t>(call.what.count * width_of(call.what));
   for_each_share(call, group.rank, group.size, [&](int p, PeerShares shares) {
@@ -209,15 +209,28 @@ protocol::Chain plan_chain(const Group& group, const CollectiveCall& call, int b
   return plan;
 }
 
-protocol::PacketRelay plan_packet_relay(const Group& group, const CollectiveCall& call) {
+namespace {
+
+protocol::WireRelay plan_wire_relay(const Group& group, const CollectiveCall& call,
+                                    std::int32_t unit_bytes) {
   const Descriptor& what = call.what;
-  protocol::PacketRelay plan;
+  protocol::WireRelay plan;
   describe(plan, group, call);
   plan.bytes = static_cast<std::int32_t>(what.count * width_of(what));
   const int owners = assign_roles(plan, what);
-  const std::int32_t words = (plan.bytes + 7) / 8;
-  plan.part_words = (words + owners - 1) / owners;
+  const std::int32_t units = (plan.bytes + unit_bytes - 1) / unit_bytes;
+  plan.part_units = (units + owners - 1) / owners;
   return plan;
+}
+
+}  // namespace
+
+protocol::WireRelay plan_packet_relay(const Group& group, const CollectiveCall& call) {
+  return plan_wire_relay(group, call, 8);
+}
+
+protocol::WireRelay plan_line_relay(const Group& group, const CollectiveCall& call) {
+  return plan_wire_relay(group, call, protocol::kLinePayloadBytes);
 }
 
 protocol::Message plan_message(const Group& group, const CollectiveCall& call) {

@@ -13,15 +13,17 @@ protocol::Combination combination(const Descriptor& what, int ranks);
 // recv.
 protocol::Exchange plan_exchange(const protocol::Group& group, const CollectiveCall& call,
                                  int blocks);
-// The same in packets, when all shares are of one size, at most kMaxPacketPayload.
-protocol::PacketExchange plan_packets(const protocol::Group& group, const CollectiveCall& call);
+// The same over a wire, when all shares are of one size: in packets at most kMaxPacketPayload, in
+// lines max_line_payload().
+protocol::WireExchange plan_wire_exchange(const protocol::Group& group, const CollectiveCall& call);
 // The plan by way of owners: all_reduce, reduce, broadcast among three ranks or more.
 protocol::Relay plan_relay(const protocol::Group& group, const CollectiveCall& call, int blocks);
 // The plan from rank to rank: reduce of elements that are their own accumulators, and broadcast,
 // among three ranks or more.
 protocol::Chain plan_chain(const protocol::Group& group, const CollectiveCall& call, int blocks);
-// As plan_relay(), in packets, up to kMaxPacketRelay bytes.
-protocol::PacketRelay plan_packet_relay(const protocol::Group& group, const CollectiveCall& call);
+// As plan_relay(), in packets, up to kMaxPacketRelay bytes, and in lines, up to kMaxLineRelay.
+protocol::WireRelay plan_packet_relay(const protocol::Group& group, const CollectiveCall& call);
+protocol::WireRelay plan_line_relay(const protocol::Group& group, const CollectiveCall& call);
 protocol::Message plan_message(const protocol::Group& group, const CollectiveCall& call);
 
 // Bytes of one rank's message as nccl-tests count them: the larger of what a rank gives and gets.

@@ -35,6 +35,13 @@ constexpr auto kProbePatience = std::chrono::seconds(5);
 // What tables may say must fit into the workspace.
 static_assert(kLlLimitBytes <= protocol::kMaxPacketPayload);
 static_assert(kLlRelayLimitBytes <= protocol::kMaxPacketRelay);
+static_assert(kLl128RelayLimitBytes <= protocol::kMaxLineRelay);
+static_assert([] {
+  for (int ranks = 2; ranks <= protocol::kMaxRanks; ++ranks) {
+    if (ll128_limit_bytes(ranks) > protocol::max_line_payload(ranks)) return false;
+  }
+  return true;
+}());
 static_assert(kMostTableBlocks <= protocol::kMaxBlocks);
 
 // Operations of a lane run one after the other, whatever streams they are called on.
@@ -94,6 +101,7 @@ class P2pTransport final : public Transport {
         operations_(membership.device.index),
         sends_(membership.device.index),
         receives_(membership.device.index) {
+    if (!workspace_.has_whole_lines()) selector_.forbid_lines();
     group_.rank = membership.rank;
     group_.size = membership.size;
     group_.layout = protocol::layout_for(membership.size);
@@ -161,9 +169,13 @@ class P2pTransport final : public Transport {
     in_lane(operations_, call, choice.algorithm, stream, [&] {
       switch (choice.algorithm) {
         case Algorithm::ll:
-          return protocol::launch_packets(plan_packets(group_, call), blocks, stream);
+          return protocol::launch_packets(plan_wire_exchange(group_, call), blocks, stream);
+        case Algorithm::ll128:
+          return protocol::launch_lines(plan_wire_exchange(group_, call), blocks, stream);
         case Algorithm::ll_relay:
           return protocol::launch_packet_relay(plan_packet_relay(group_, call), blocks, stream);
+        case Algorithm::ll128_relay:
+          return protocol::launch_line_relay(plan_line_relay(group_, call), blocks, stream);
         case Algorithm::relay:
           return protocol::launch_relay(plan_relay(group_, call, blocks), blocks, stream);
         case Algorithm::chain:
@@ -188,7 +200,7 @@ class P2pTransport final : public Transport {
   }
 
   ControlBlock& control_;
-  const Selector& selector_;
+  Selector selector_;
   Bootstrap& bootstrap_;
   Workspace workspace_;
   protocol::Group group_;

@@ -53,6 +53,19 @@ struct Workspace::Offer {
   char uuid[64] = {};
 };
 
+namespace {
+
+// Whether NVLink, or nothing at all, is between this process's `device` and the one with `uuid`.
+bool carries_whole_lines(int device, std::string_view uuid) {
+  for (int i = 0; i < device_count(); ++i) {
+    if (device_properties(Device::cuda(i)).uuid == uuid)
+      return driver().has_peer_atomics(device, i);
+  }
+  return false;
+}
+
+}  // namespace
+
 Workspace::Workspace(Bootstrap& bootstrap, const ControlBlock& control, int device,
                      std::size_t bytes)
     : mine_(static_cast<std::size_t>(control.rank())),
@@ -175,6 +188,7 @@ std::string Workspace::make_own(int device, std::size_t bytes) {
 void Workspace::open_all(Bootstrap& bootstrap, int device, std::size_t bytes) {
   // A failure on one rank must reach the others: they wait in the exchange.
   std::string offer_bytes;
+  bool has_whole_lines = true;
   std::exception_ptr failure;
   try {
     offer_bytes = make_own(device, bytes);
@@ -193,15 +207,21 @@ void Workspace::open_all(Bootstrap& bootstrap, int device, std::size_t bytes) {
         Offer offer;
         std::memcpy(&offer, offers[peer].data(), sizeof offer);
         memory_[peer] = open(offer, static_cast<int>(peer), device);
+        has_whole_lines = has_whole_lines && carries_whole_lines(device, offer.uuid);
       }
     } catch (...) {
       failure = std::current_exception();
     }
   }
   // Nobody uses, or takes away, memory before everyone has opened everything.
-  const std::vector<std::string> states = bootstrap.all_gather(failure ? "failed" : "opened");
+  constexpr std::string_view kFailed = "failed";
+  constexpr std::string_view kOpened = "opened";
+  constexpr std::string_view kOpenedForLines = "opened, and all links carry whole lines";
+  const std::string_view state = failure ? kFailed : has_whole_lines ? kOpenedForLines : kOpened;
+  const std::vector<std::string> states = bootstrap.all_gather(std::string(state));
   for (std::size_t peer = 0; peer < states.size() && !failure; ++peer) {
-    if (states[peer] == "opened") continue;
+    has_whole_lines_ = has_whole_lines_ && states[peer] == kOpenedForLines;
+    if (states[peer] != kFailed) continue;
     failure = std::make_exception_ptr(
         PeerLostError(fmt::format("rank {} could not open the workspaces of the other ranks", peer),
                       static_cast<int>(peer)));

@@ -45,6 +45,9 @@ class Workspace {
 
   // A rank's memory, as this rank's device addresses it.
   std::byte* of(int rank) const;
+  // True if what ranks write to each other's is not divided on its way: see Note [Wires]. The same
+  // on every rank.
+  bool has_whole_lines() const { return has_whole_lines_; }
 
  private:
   // A rank's memory as one process has it: its own, or opened from another process. Ranks of one
@@ -66,6 +69,7 @@ class Workspace {
 
   std::size_t mine_;
   int device_;
+  bool has_whole_lines_ = true;
   bool is_shared_ = false;           // with ranks of this process
   std::function<bool()> is_closed_;  // by all who may have opened this rank's memory
   std::vector<std::shared_ptr<Memory>> memory_;

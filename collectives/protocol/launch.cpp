@@ -10,16 +10,28 @@ void launch_exchange(const Exchange& plan, int blocks, const Stream& stream) {
       [&](void* handle) { cuda::exchange(handle, plan, blocks); });
 }
 
-void launch_packets(const PacketExchange& plan, int blocks, const Stream& stream) {
+void launch_packets(const WireExchange& plan, int blocks, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan, blocks] { sim::packets(plan, blocks); },
       [&](void* handle) { cuda::packets(handle, plan, blocks); });
 }
 
-void launch_packet_relay(const PacketRelay& plan, int blocks, const Stream& stream) {
+void launch_lines(const WireExchange& plan, int blocks, const Stream& stream) {
+  kernels::submit(
+      kernels::Target::on(stream), {}, [plan, blocks] { sim::lines(plan, blocks); },
+      [&](void* handle) { cuda::lines(handle, plan, blocks); });
+}
+
+void launch_packet_relay(const WireRelay& plan, int blocks, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan, blocks] { sim::packet_relay(plan, blocks); },
       [&](void* handle) { cuda::packet_relay(handle, plan, blocks); });
+}
+
+void launch_line_relay(const WireRelay& plan, int blocks, const Stream& stream) {
+  kernels::submit(
+      kernels::Target::on(stream), {}, [plan, blocks] { sim::line_relay(plan, blocks); },
+      [&](void* handle) { cuda::line_relay(handle, plan, blocks); });
 }
 
 void launch_relay(const Relay& plan, int blocks, const Stream& stream) {
@@ -56,7 +68,9 @@ void preload() {
   if (platform() != Platform::cuda) return;
   cuda::preload_exchange();
   cuda::preload_packets();
+  cuda::preload_lines();
   cuda::preload_packet_relay();
+  cuda::preload_line_relay();
   cuda::preload_relay();
   cuda::preload_chain();
   cuda::preload_phase();

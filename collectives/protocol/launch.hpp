@@ -10,8 +10,10 @@ namespace gantry::protocol {
 // Each enqueues one kernel of `blocks` blocks on `stream`, of the rank's device; arguments were
 // checked. The kernel waits for the kernels of the other ranks.
 void launch_exchange(const Exchange& plan, int blocks, const Stream& stream);
-void launch_packets(const PacketExchange& plan, int blocks, const Stream& stream);
-void launch_packet_relay(const PacketRelay& plan, int blocks, const Stream& stream);
+void launch_packets(const WireExchange& plan, int blocks, const Stream& stream);
+void launch_lines(const WireExchange& plan, int blocks, const Stream& stream);
+void launch_packet_relay(const WireRelay& plan, int blocks, const Stream& stream);
+void launch_line_relay(const WireRelay& plan, int blocks, const Stream& stream);
 void launch_relay(const Relay& plan, int blocks, const Stream& stream);
 void launch_chain(const Chain& plan, int blocks, const Stream& stream);
 void launch_phase(const Phase& plan, int blocks, const Stream& stream);
@@ -24,8 +26,10 @@ void preload();
 
 namespace cuda {
 void exchange(void* stream, const Exchange& plan, int blocks);
-void packets(void* stream, const PacketExchange& plan, int blocks);
-void packet_relay(void* stream, const PacketRelay& plan, int blocks);
+void packets(void* stream, const WireExchange& plan, int blocks);
+void lines(void* stream, const WireExchange& plan, int blocks);
+void packet_relay(void* stream, const WireRelay& plan, int blocks);
+void line_relay(void* stream, const WireRelay& plan, int blocks);
 void relay(void* stream, const Relay& plan, int blocks);
 void chain(void* stream, const Chain& plan, int blocks);
 void phase(void* stream, const Phase& plan, int blocks);
@@ -33,7 +37,9 @@ void send(void* stream, const Message& plan);
 void receive(void* stream, const Message& plan);
 void preload_exchange();
 void preload_packets();
+void preload_lines();
 void preload_packet_relay();
+void preload_line_relay();
 void preload_relay();
 void preload_chain();
 void preload_phase();
@@ -42,8 +48,10 @@ void preload_message();
 
 namespace sim {
 void exchange(const Exchange& plan, int blocks);
-void packets(const PacketExchange& plan, int blocks);
-void packet_relay(const PacketRelay& plan, int blocks);
+void packets(const WireExchange& plan, int blocks);
+void lines(const WireExchange& plan, int blocks);
+void packet_relay(const WireRelay& plan, int blocks);
+void line_relay(const WireRelay& plan, int blocks);
 void relay(const Relay& plan, int blocks);
 void chain(const Chain& plan, int blocks);
 void phase(const Phase& plan, int blocks);

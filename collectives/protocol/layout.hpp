@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry::protocol {
 
 inline constexpr int kMaxRanks = 32;
@@ -11,10 +13,13 @@ inline constexpr int kMaxRanks = 32;
 inline constexpr int kMaxBlocks = 64;
 // Device memory that a communicator takes on each rank.
 inline constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
-// Largest part for one peer that travels in packets, and largest array that is relayed in packets.
+// Largest part for one peer that travels in packets, and largest arrays that are relayed in packets
+// and in lines. What one peer gets in lines is limited likewise, see max_line_payload().
 inline constexpr std::int64_t kMaxPacketPayload = 64 << 10;
 inline constexpr std::int64_t kMaxPacketRelay = 512 << 10;
-inline constexpr int kPacketPhases = 2;
+inline constexpr std::int64_t kMaxLineRelay = 1 << 20;
+inline constexpr int kWirePhases = 2;
+inline constexpr std::uint32_t kPageBytes = 4096;
 // Steps of one operation whose staging is in use at once; see Note [Steps], Note [Relay] and
 // Note [Chain].
 inline constexpr int kExchangeRing = 4;
@@ -64,6 +69,13 @@ struct alignas(16) Packet {
   std::uint32_t high_flag;  // digest ^ sequence
 };
 
+// 15 words of payload and a flag, which a link does not divide.
+inline constexpr int kLineWords = 16;
+struct alignas(128) Line {
+  std::uint64_t words[kLineWords];
+};
+inline constexpr int kLinePayloadBytes = 8 * (kLineWords - 1);
+
 // In place of a digest, a rank takes its entry back: the operation failed, and it does no more of
 // it, see Note [Withdrawal].
 inline constexpr std::uint32_t kWithdrawn = UINT32_MAX;
@@ -74,30 +86,46 @@ constexpr std::uint32_t digest_of(std::uint32_t mixed) {
 
 // Where things lie in each rank's workspace; equal on all ranks.
 struct Layout {
-  std::uint32_t packets = 0;        // [parity][phase][sender]
-  std::uint32_t packet_stride = 0;  // bytes of one sender's
+  std::uint32_t packets = 0;           // [parity][sender][phase], and then lines likewise
+  std::uint16_t packet_row_pages = 0;  // of one sender's in one phase
+  std::uint16_t line_row_pages = 0;
   std::uint32_t channels = 0;       // [sender]: what is sent to this rank
   std::uint32_t channel_bytes = 0;  // of one sender's
   std::uint32_t staging = 0;        // [parity]
   std::uint32_t staging_bytes = 0;  // of one parity
+
+  // Where rows of lines begin among `ranks`.
+  GANTRY_HD constexpr std::uint32_t lines(int ranks) const {
+    return packets + rows(ranks) * packet_row_pages * kPageBytes;
+  }
+  GANTRY_HD static constexpr std::uint32_t rows(int ranks) {
+    return 2 * kWirePhases * static_cast<std::uint32_t>(ranks);
+  }
 };
 
 constexpr std::uint32_t round_down(std::size_t bytes, std::size_t grain) {
   return static_cast<std::uint32_t>(bytes / grain * grain);
 }
 
+// The most bytes for one peer that travel in lines.
+constexpr std::int64_t max_line_payload(int ranks) {
+  return kWirePhases * kMaxLineRelay / (ranks < 3 ? 2 : ranks);
+}
+
 constexpr Layout layout_for(int ranks) {
-  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kPage = kPageBytes;
   constexpr std::size_t kChannels = std::size_t{4} << 20;
   const auto n = static_cast<std::size_t>(ranks);
   Layout layout;
   layout.packets = round_down(sizeof(SignalPad) + kPage - 1, kPage);
-  // Packets are twice their payload. A relay has n - 1 owners or more, whose parts are rounded up.
-  const std::size_t part = n < 3 ? 0 : kMaxPacketRelay / (n - 1) + 16;
-  const std::size_t payload = part > kMaxPacketPayload ? part : kMaxPacketPayload;
-  layout.packet_stride = round_down(payload * 2 + kPage - 1, kPage);
-  layout.channels =
-      layout.packets + static_cast<std::uint32_t>(2 * kPacketPhases * n * layout.packet_stride);
+  // A relay has n - 1 owners or more, whose parts are rounded up to units. What goes straight to a
+  // peer may take the rows of both phases.
+  const std::size_t part = n < 3 ? 0 : kMaxPacketRelay / (n - 1) + 8;
+  const std::size_t payload = part > kMaxPacketPayload / 2 ? part : kMaxPacketPayload / 2;
+  layout.packet_row_pages = static_cast<std::uint16_t>((payload * 2 + kPage - 1) / kPage);
+  const std::size_t lines = kMaxLineRelay / (n < 3 ? 2 : n - 1) / kLinePayloadBytes + 1;
+  layout.line_row_pages = static_cast<std::uint16_t>((lines * sizeof(Line) + kPage - 1) / kPage);
+  layout.channels = layout.lines(ranks) + Layout::rows(ranks) * layout.line_row_pages * kPageBytes;
   layout.channel_bytes = round_down(kChannels / n, kPage);
   layout.staging = layout.channels + static_cast<std::uint32_t>(n * layout.channel_bytes);
   layout.staging_bytes = round_down((kWorkspaceBytes - layout.staging) / 2, kPage);

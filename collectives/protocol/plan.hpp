@@ -57,13 +57,14 @@ struct Exchange {
   std::int64_t take_bytes[kMaxRanks] = {};
 };
 
-// A small Exchange of equal shares, in packets. This rank offers in[p * offer_stride, + bytes) to
-// the ranks of `offers`, takes `bytes` from those of `takes`, and puts them to out[p * take_stride)
-// or, if it combines, folds them to out[0). Its own share is taken straight from `in`.
+// A small Exchange of equal shares, over a wire (Note [Wires]). This rank offers in[p *
+// offer_stride, + bytes) to the ranks of `offers`, takes `bytes` from those of `takes`, and puts
+// them to out[p * take_stride) or, if it combines, folds them to out[0). Its own share is taken
+// straight from `in`.
 //
 // The members that every thread needs come first: a kernel's arguments arrive by the cache line,
 // and each costs as much as a third of a small operation.
-struct PacketExchange {
+struct WireExchange {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::int32_t bytes = 0;
@@ -98,12 +99,12 @@ struct Relay {
   std::uint32_t takers = 0;
 };
 
-// A small Relay, in packets.
-struct PacketRelay {
+// A small Relay, over a wire.
+struct WireRelay {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::int32_t bytes = 0;
-  std::int32_t part_words = 0;  // of 8 bytes
+  std::int32_t part_units = 0;
   std::uint32_t digest = 0;
   // Ranks, one bit each.
   std::uint32_t sources = 0;

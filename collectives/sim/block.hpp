@@ -68,6 +68,31 @@ class SimBlock {
                                     std::memory_order_release);
   }
 
+  // One thread holds a line. Its flag is written last and read first.
+  static constexpr int kLineWordsHeld = kLineWords;
+  int first_line_word() const { return 0; }
+  template <class F>
+  void for_each_line(std::int64_t n, F f) {
+    for_each(n, f);
+  }
+  bool any_of_line(bool flag) { return flag; }
+  bool any_of_warp(bool flag) { return flag; }
+  void read_line(const Line* line, std::uint64_t (&words)[kLineWords]) {
+    auto& seen = const_cast<Line*>(line)->words;
+    words[kLineWords - 1] = std::atomic_ref(seen[kLineWords - 1]).load(std::memory_order_acquire);
+    for (int i = 0; i < kLineWords - 1; ++i) {
+      words[i] = std::atomic_ref(seen[i]).load(std::memory_order_relaxed);
+    }
+  }
+  void write_line(Line* line, const std::uint64_t (&words)[kLineWords]) {
+    schedule::point();
+    for (int i = 0; i < kLineWords - 1; ++i) {
+      std::atomic_ref(line->words[i]).store(words[i], std::memory_order_relaxed);
+    }
+    std::atomic_ref(line->words[kLineWords - 1])
+        .store(words[kLineWords - 1], std::memory_order_release);
+  }
+
   template <class Word>
   Word own(const Word* word) {
     return *word;

@@ -72,6 +72,15 @@ bool CudaDriver::can_access_peer(int from, int to) {
   return access != 0;
 }
 
+bool CudaDriver::has_peer_atomics(int from, int to) {
+  if (from == to) return true;
+  int atomics = 0;
+  GANTRY_CUDA_CHECK(
+      cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to),
+      fmt::format("asking what the link to cuda:{} carries", to), from);
+  return atomics != 0;
+}
+
 void CudaDriver::enable_peer_access(int from, int to) {
   const cuda::ContextScope scope(from);
   const cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);

@@ -20,6 +20,7 @@ class CudaDriver final : public Driver {
   void synchronize_device(int device) override;
   [[nodiscard]] bool can_access_peer(int from, int to) override;
   void enable_peer_access(int from, int to) override;
+  [[nodiscard]] bool has_peer_atomics(int from, int to) override;
 
   // cuda_fault.cpp
   [[nodiscard]] FaultRecord* fault_record(int device) override;

@@ -106,6 +106,7 @@ class SimDriver final : public Driver {
 
   bool can_access_peer(int from, int to) override;
   void enable_peer_access(int from, int to) override;
+  bool has_peer_atomics(int from, int to) override { return can_access_peer(from, to); }
 
   NativeMemoryHandle export_memory(void* base) override;
   void* open_memory(int device, const NativeMemoryHandle& handle) override;

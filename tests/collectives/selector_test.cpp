@@ -201,8 +201,9 @@ TEST(SelectorTest, NcclCarriesOnlyWhatHasOneResultOrNeedsNone) {
 
 TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   Selector selector = Selector::parse(kTable, 4, "Test GPU");
-  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::ll_relay, Algorithm::direct,
-                                    Algorithm::relay, Algorithm::nccl, Algorithm::host}) {
+  for (const Algorithm algorithm :
+       {Algorithm::ll, Algorithm::ll_relay, Algorithm::ll128, Algorithm::ll128_relay,
+        Algorithm::direct, Algorithm::relay, Algorithm::nccl, Algorithm::host}) {
     selector.rule(name(algorithm));
     EXPECT_EQ(selector.forced(), algorithm);
     EXPECT_FALSE(selector.is_p2p_only());
@@ -214,10 +215,10 @@ TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   selector.rule("auto");
   EXPECT_FALSE(selector.is_p2p_only());
   EXPECT_EQ(all_reduce(selector, 4 << 20), (Choice{Algorithm::nccl, 1}));
-  expect_throws<InvalidArgument>(
-      [&] { selector.rule("fast"); },
-      "GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, direct, relay, chain, "
-      "in_place, copy, nccl or host, but got 'fast'");
+  expect_throws<InvalidArgument>([&] { selector.rule("fast"); },
+                                 "GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, ll128, "
+                                 "ll128_relay, direct, relay, chain, "
+                                 "in_place, copy, nccl or host, but got 'fast'");
 }
 
 TEST(SelectorTest, EqualBlocksAreWhatSelectionDependsOn) {
@@ -339,7 +340,8 @@ TEST(SelectorTest, MalformedTablesAreNamed) {
       {rows("[4]"), "$.tables.all_reduce[0]: expected a row {…}, but got 4"},
       {rows("[{\"blocks\": 4}]"), "$.tables.all_reduce[0]: expected a field \"algorithm\""},
       {rows("[{\"algorithm\": \"fast\"}]"),
-       "$.tables.all_reduce[0].algorithm: expected one of ll, ll_relay, direct, relay, nccl, host, "
+       "$.tables.all_reduce[0].algorithm: expected one of ll, ll_relay, ll128, ll128_relay, "
+       "direct, relay, nccl, host, "
        "but got "
        "\"fast\""},
       {rows("[{\"algorithm\": \"ll\", \"blocks\": 0}]"),
@@ -394,7 +396,7 @@ TEST(SelectorTest, ShippedTablesServeEveryOperationAtEverySize) {
           EXPECT_TRUE(can_serve(choice.algorithm, what, bytes)) << what.str();
           EXPECT_TRUE(ranks > 2 || !needs_three_ranks(choice.algorithm));
           EXPECT_GE(static_cast<int>(choice.algorithm), before)
-              << "sizes go ll, ll_relay, direct, relay, chain";
+              << "sizes go ll, ll_relay, ll128, ll128_relay, direct, relay, chain";
           before = static_cast<int>(choice.algorithm);
         }
       }
@@ -411,8 +413,9 @@ TEST(SelectorTest, SimulatedDevicesReachEveryAlgorithmOfOneMachine) {
           selector.choose(call(static_cast<CollectiveKind>(k), bytes, DType::u8), bytes).algorithm);
     }
   }
-  EXPECT_EQ(met, (std::set<Algorithm>{Algorithm::ll, Algorithm::ll_relay, Algorithm::direct,
-                                      Algorithm::relay, Algorithm::chain}));
+  EXPECT_EQ(met, (std::set<Algorithm>{Algorithm::ll, Algorithm::ll_relay, Algorithm::ll128,
+                                      Algorithm::ll128_relay, Algorithm::direct, Algorithm::relay,
+                                      Algorithm::chain}));
 }
 
 }  // namespace

@@ -297,6 +297,10 @@ class FaultDriver : public Driver {
     enter("can_access_peer");
     return wrapped_.can_access_peer(from, to);
   }
+  bool has_peer_atomics(int from, int to) override {
+    enter("has_peer_atomics");
+    return wrapped_.has_peer_atomics(from, to);
+  }
   void enable_peer_access(int from, int to) override {
     enter("enable_peer_access");
     wrapped_.enable_peer_access(from, to);

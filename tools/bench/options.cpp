@@ -73,11 +73,11 @@ void add_options(CLI::App& app, Options& options, Words& words) {
   app.add_option("-G,--graph", options.graph_calls, "measures graphs of so many calls, too")
       ->check(CLI::Range(1, 10'000));
   app.add_flag("--graph-only", words.graph_only, "no eager calls beside --graph");
-  app.add_option(
-         "-a,--algo", words.algorithms,
-         "auto p2p ll ll_relay direct relay chain in_place copy nccl host; several give a curve "
-         "each (auto, or "
-         "GANTRY_COLL_ALGO)")
+  app.add_option("-a,--algo", words.algorithms,
+                 "auto p2p ll ll_relay ll128 ll128_relay direct relay chain in_place copy nccl "
+                 "host; several give a curve "
+                 "each (auto, or "
+                 "GANTRY_COLL_ALGO)")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--transport", words.transport, "auto p2p nccl host")

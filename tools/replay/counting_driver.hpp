@@ -254,6 +254,10 @@ class CountingDriver : public Driver {
     count();
     return wrapped_.can_access_peer(from, to);
   }
+  bool has_peer_atomics(int from, int to) override {
+    count();
+    return wrapped_.has_peer_atomics(from, to);
+  }
   void enable_peer_access(int from, int to) override {
     count();
     wrapped_.enable_peer_access(from, to);

@@ -213,6 +213,8 @@ class Driver {
   // Peers
   [[nodiscard]] virtual bool can_access_peer(int from, int to) = 0;
   virtual void enable_peer_access(int from, int to) = 0;
+  /// True if the link carries atomic operations, as NVLink does and PCIe does not.
+  [[nodiscard]] virtual bool has_peer_atomics(int from, int to) = 0;
 
   // Other processes
   /// Names the whole allocation that begins at `base`.

@@ -1,0 +1,160 @@
+// What operations over wires have in common: whom they hear of, and how elements are folded.
+#pragma once
+
+#include <cstring>
+
+#include "collectives/algorithms/wires.inl"
+#include "kernels/impl/fold.inl"
+
+namespace gantry::protocol {
+
+// Folds `Words` words of 8 bytes of elements per rank, as F does.
+template <class F, int Words, class Block>
+class WordFold {
+ public:
+  static constexpr int kElements = 8 * Words / static_cast<int>(sizeof(typename F::Stored));
+
+  GANTRY_HD explicit WordFold(const Combination& how) : how_(how) {}
+  GANTRY_HD void add(const std::uint64_t (&words)[Words], bool first) {
+    typename F::Stored elements[kElements];
+    memcpy(static_cast<void*>(elements), words, sizeof words);
+    for (int i = 0; i < kElements; ++i) {
+      const auto value = Block::scaled(F::load(elements[i]), how_.scale);
+      acc_[i] = first ? value : F::combine(acc_[i], value);
+    }
+  }
+  GANTRY_HD void finish(std::uint64_t (&words)[Words]) const {
+    typename F::Stored elements[kElements];
+    for (int i = 0; i < kElements; ++i) elements[i] = F::finish(acc_[i], how_.divisor);
+    memcpy(words, elements, sizeof words);
+  }
+
+ private:
+  const Combination& how_;
+  typename F::Acc acc_[kElements] = {};
+};
+
+// After a long wait for units; true, with the reason reported, to give up. They may be missing
+// because of a rank that sends none here: who owns a part does not make it of calls that differ.
+// Nobody gives up before all ranks have entered: until then one may still be in the operation
+// before, whose memory the next would overwrite (Note [Signals]).
+template <class Block>
+GANTRY_NOINLINE GANTRY_HD bool is_in_vain(Block block, const Group& group, std::uint64_t call,
+                                          std::uint32_t sequence, std::uint32_t digest) {
+  int absent = -1;
+  int other = -1;
+  GANTRY_ROLLED
+  for (int p = 0; p < group.size; ++p) {
+    if (p == group.rank) continue;
+    const Entry entry = entry_in(
+        block.acquire(&pad_of(group, group.rank).entry[sequence & 1][0][p]), sequence, digest);
+    if (entry == Entry::absent) absent = p;
+    if (entry == Entry::differs) other = p;
+  }
+  Outcome outcome = look(block, group, call, sequence);
+  if (outcome == Outcome::done && absent < 0 && other >= 0) outcome = Outcome::mismatch;
+  if (outcome == Outcome::done) return false;
+  fail(block, group, outcome, outcome == Outcome::mismatch ? other : absent, call, sequence);
+  return true;
+}
+
+// What an operation over a wire needs to send and receive its units.
+// A thread waits for units of `Batch` ranks at once: more are more code, which takes its time, too.
+template <class Wire, int Batch, class Block>
+class WireLink {
+ public:
+  using Unit = typename Wire::Unit;
+  static constexpr int kHeld = Wire::kHeld;
+
+  GANTRY_HD WireLink(Block& block, const Group& group, std::uint64_t call, std::uint32_t digest,
+                     std::uint32_t sequence)
+      : block_(block), group_(group), call_(call), digest_(digest), sequence_(sequence) {}
+
+  // Row `sender` of `owner`'s units. An operation of two phases has rows for each; one of a single
+  // phase may run on into the second one's.
+  GANTRY_HD Unit* row(int owner, int phase, int sender) const {
+    const std::int64_t parity = sequence_ & 1;
+    const std::int64_t row = (parity * group_.size + sender) * kWirePhases + phase;
+    return reinterpret_cast<Unit*>(group_.workspaces[owner] + Wire::rows(group_) +
+                                   row * Wire::row_bytes(group_));
+  }
+
+  // Tells all peers what is called. Nothing waits for it but who waits in vain, and those that
+  // do not hear of everyone otherwise.
+  GANTRY_HD void announce() {
+    if (block_.index() != 0) return;
+    block_.for_each_rank(group_.size, [&](int p) {
+      if (p == group_.rank) return;
+      block_.post(&pad_of(group_, p).entry[sequence_ & 1][0][group_.rank],
+                  signal(sequence_, digest_));
+    });
+  }
+  GANTRY_HD bool await_announced() {
+    return await_entries(block_, group_, call_, 0, sequence_, [&](int) { return digest_; });
+  }
+
+  GANTRY_HD void send(Unit* to, const std::uint64_t (&words)[kHeld]) {
+    Wire::send(block_, to, words, flag());
+  }
+
+  // words[k] = what this thread holds of unit i of rank first + k, for all k whose ranks are among
+  // `from`. Who waits in vain gives up, and says why.
+  GANTRY_HD bool receive(int phase, std::uint32_t from, int first, std::int32_t i,
+                         std::uint64_t (&words)[Batch][kHeld]) {
+    const auto* units = reinterpret_cast<const std::byte*>(row(group_.rank, phase, first) + i);
+    const std::int64_t stride = std::int64_t{Wire::row_bytes(group_)} * kWirePhases;
+    std::uint32_t waiting = from >> first & ((1u << Batch) - 1);
+    GANTRY_ROLLED
+    for (std::uint32_t spins = 1; Wire::agree(block_, waiting != 0); ++spins) {
+      typename Wire::Seen seen[Batch];
+      for (int k = 0; k < Batch; ++k) {
+        if (!has(waiting, k)) continue;
+        Wire::look(block_, reinterpret_cast<const Unit*>(units + k * stride), seen[k]);
+      }
+      for (int k = 0; k < Batch; ++k) {
+        if (!Wire::has_come(block_, has(waiting, k), seen[k], flag())) continue;
+        Wire::take(seen[k], words[k]);
+        waiting &= ~(1u << k);
+      }
+      if (spins % kPollsPerLook == 0 && Wire::agree(block_, waiting != 0)) {
+        block_.note_told();
+        if (Wire::agree(block_, is_in_vain(block_, group_, call_, sequence_, digest_))) {
+          return false;
+        }
+      }
+      block_.pause(spins);
+    }
+    return true;
+  }
+
+ private:
+  GANTRY_HD WireFlag flag() const { return WireFlag::of(sequence_, digest_); }
+
+  Block& block_;
+  const Group& group_;
+  std::uint64_t call_;
+  std::uint32_t digest_;
+  std::uint32_t sequence_;
+};
+
+// The words that a thread holds of unit `unit` of the array `data`; zero past `bytes`.
+template <class Wire, class Block>
+GANTRY_HD void load_unit(const Block& block, const std::byte* data, std::int64_t unit,
+                         std::int64_t bytes, std::uint64_t (&words)[Wire::kHeld]) {
+  const int first = Wire::first_word(block);
+  for (int h = 0; h < Wire::kHeld; ++h) {
+    const bool is_payload = first + h < Wire::kUnitWords;
+    words[h] = is_payload ? load_word(data, unit * Wire::kUnitWords + first + h, bytes) : 0;
+  }
+}
+template <class Wire, class Block>
+GANTRY_HD void store_unit(const Block& block, std::byte* data, std::int64_t unit,
+                          std::int64_t bytes, const std::uint64_t (&words)[Wire::kHeld]) {
+  const int first = Wire::first_word(block);
+  for (int h = 0; h < Wire::kHeld; ++h) {
+    if (first + h >= Wire::kUnitWords) continue;
+    store_word(data, unit * Wire::kUnitWords + first + h, bytes, words[h]);
+  }
+}
+
+}  // namespace gantry::protocol

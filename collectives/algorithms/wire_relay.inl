@@ -1,0 +1,194 @@
+// A relay in units that carry data and flag together: two flights, no staging, no barrier.
+#pragma once
+
+#include "collectives/algorithms/wire_link.inl"
+
+namespace gantry::protocol {
+
+// As Note [Relay], over a wire of Note [Wires]: sources send one part of the array to each owner,
+// in the rows of the first phase, who sends what it makes of it to all takers, in those of the
+// second. (MSCCL++ has an all_reduce of this shape.)
+template <class T, class Wire, int Batch, class Block>
+class WireRelayShare {
+ public:
+  static constexpr int kHeld = Wire::kHeld;
+
+  GANTRY_HD WireRelayShare(Block& block, const WireRelay& plan, std::uint32_t sequence)
+      : block_(block),
+        plan_(plan),
+        group_(plan.group),
+        link_(block, plan.group, plan.call, plan.digest, sequence) {
+    // Blocks have a run of every part, so that block b needs blocks b only.
+    const std::int32_t run = (plan.part_units + block.count() - 1) / block.count();
+    first_ = run * block.index();
+    count_ = static_cast<std::int32_t>(clipped(plan.part_units, first_, run));
+    GANTRY_ROLLED
+    for (int p = 0; p < group_.size; ++p) {
+      if (!has(plan.owners, p)) idle_ = p;
+      if (plan.sources == std::uint32_t{1} << p) only_source_ = p;
+    }
+  }
+
+  GANTRY_HD WireLink<Wire, Batch, Block>& link() { return link_; }
+
+  GANTRY_HD void push() {
+    if (!has(plan_.sources, group_.rank)) return;
+    Wire::for_each(block_, count_, [&](std::int64_t at) {
+      if (!Wire::is_there(at, count_)) return;
+      const std::int32_t i = first_ + static_cast<std::int32_t>(at);
+      GANTRY_ROLLED
+      for (int first = 1; first < group_.size; first += Batch) {
+        std::uint64_t words[Batch][kHeld];
+        for (int k = 0; k < Batch; ++k) {
+          const int owner = owner_at(first + k);
+          if (first + k < group_.size && is_in(owner, i)) load(owner, i, words[k]);
+        }
+        for (int k = 0; k < Batch; ++k) {
+          const int owner = owner_at(first + k);
+          if (first + k >= group_.size || !is_in(owner, i)) continue;
+          link_.send(&link_.row(owner, 0, group_.rank)[i], words[k]);
+        }
+      }
+    });
+  }
+
+  // False if this thread waited in vain, and said why.
+  GANTRY_HD bool make_part() {
+    if (!has(plan_.owners, group_.rank)) return true;
+    bool complete = true;
+    if constexpr (kCombines<T>) {
+      kernels::with_fold<T>(plan_.how.op, [&](auto folder) {
+        using F = typename decltype(folder)::type;
+        if constexpr (F::kIsDefined) {
+          Wire::for_each(block_, count_,
+                         [&](std::int64_t at) { complete = complete && fold_unit<F>(at); });
+        }
+      });
+    } else {
+      Wire::for_each(block_, count_,
+                     [&](std::int64_t at) { complete = complete && forward_unit(at); });
+    }
+    return complete;
+  }
+
+  GANTRY_HD void take() {
+    if (!has(plan_.takers, group_.rank)) return;
+    bool complete = true;
+    Wire::for_each(block_, count_, [&](std::int64_t at) { complete = complete && take_unit(at); });
+  }
+
+ private:
+  // Parts are numbered over the owners.
+  GANTRY_HD int owner_index(int rank) const { return idle_ >= 0 && rank > idle_ ? rank - 1 : rank; }
+  GANTRY_HD std::int32_t unit_of(int owner, std::int32_t i) const {
+    return owner_index(owner) * plan_.part_units + i;
+  }
+  GANTRY_HD bool is_in(int owner, std::int32_t i) const {
+    return has(plan_.owners, owner) &&
+           std::int64_t{unit_of(owner, i)} * Wire::kUnitWords * 8 < plan_.bytes;
+  }
+  GANTRY_HD void load(int owner, std::int32_t i, std::uint64_t (&words)[kHeld]) const {
+    load_unit<Wire>(block_, plan_.in, unit_of(owner, i), plan_.bytes, words);
+  }
+  GANTRY_HD void store(int owner, std::int32_t i, const std::uint64_t (&words)[kHeld]) const {
+    store_unit<Wire>(block_, plan_.out, unit_of(owner, i), plan_.bytes, words);
+  }
+
+  // Ranks begin with different owners, so that no link serves all at once.
+  GANTRY_HD int owner_at(int turn) const {
+    const int owner = group_.rank + turn;
+    return owner < group_.size ? owner : owner - group_.size;
+  }
+
+  GANTRY_HD void pass_on(std::int32_t i, const std::uint64_t (&words)[kHeld]) {
+    GANTRY_ROLLED
+    for (int p = 0; p < group_.size; ++p) {
+      if (p != group_.rank && has(plan_.takers, p)) {
+        link_.send(&link_.row(p, 1, group_.rank)[i], words);
+      }
+    }
+    if (has(plan_.takers, group_.rank)) store(group_.rank, i, words);
+  }
+
+  // Whether this rank makes something of unit `at` of the block's; `i` is its number in the part.
+  GANTRY_HD bool makes(std::int64_t at, std::int32_t i) const {
+    return Wire::is_there(at, count_) && is_in(group_.rank, i);
+  }
+
+  template <class F>
+  GANTRY_HD bool fold_unit(std::int64_t at) {
+    const std::int32_t i = first_ + static_cast<std::int32_t>(at);
+    const bool is_mine = makes(at, i);
+    std::uint64_t own[kHeld] = {};
+    if (is_mine) load(group_.rank, i, own);
+    const std::uint32_t peers = plan_.sources & ~(std::uint32_t{1} << group_.rank);
+    WordFold<F, kHeld, Block> folded(plan_.how);
+    GANTRY_ROLLED
+    for (int first = 0; first < group_.size; first += Batch) {
+      std::uint64_t words[Batch][kHeld];
+      if (!link_.receive(0, is_mine ? peers : 0, first, i, words)) return false;
+      for (int k = 0; k < Batch; ++k) {
+        if (first + k >= group_.size) continue;
+        const bool is_own = first + k == group_.rank;
+        for (int h = 0; h < kHeld; ++h) words[k][h] = is_own ? own[h] : words[k][h];
+        folded.add(words[k], first + k == 0);
+      }
+    }
+    std::uint64_t result[kHeld];
+    folded.finish(result);
+    if (is_mine) pass_on(i, result);
+    return true;
+  }
+
+  GANTRY_HD bool forward_unit(std::int64_t at) {
+    const std::int32_t i = first_ + static_cast<std::int32_t>(at);
+    const bool is_mine = makes(at, i);
+    std::uint64_t words[Batch][kHeld];
+    if (!link_.receive(0, is_mine ? plan_.sources : 0, only_source_, i, words)) return false;
+    if (is_mine) pass_on(i, words[0]);
+    return true;
+  }
+
+  GANTRY_HD bool take_unit(std::int64_t at) {
+    const std::int32_t i = first_ + static_cast<std::int32_t>(at);
+    GANTRY_ROLLED
+    for (int first = 0; first < group_.size; first += Batch) {
+      std::uint32_t owners = 0;
+      for (int k = 0; k < Batch; ++k) {
+        const int p = first + k;
+        const bool is_another = p < group_.size && p != group_.rank;
+        if (is_another && Wire::is_there(at, count_) && is_in(p, i))
+          owners |= std::uint32_t{1} << p;
+      }
+      std::uint64_t words[Batch][kHeld];
+      if (!link_.receive(1, owners, first, i, words)) return false;
+      for (int k = 0; k < Batch; ++k) {
+        if (first + k < group_.size && has(owners, first + k)) store(first + k, i, words[k]);
+      }
+    }
+    return true;
+  }
+
+  Block& block_;
+  const WireRelay& plan_;
+  const Group& group_;
+  WireLink<Wire, Batch, Block> link_;
+  std::int32_t first_ = 0;  // unit of each part that this block has
+  std::int32_t count_ = 0;
+  int idle_ = -1;         // the rank that owns nothing, if there is one
+  int only_source_ = -1;  // if there is only one
+};
+
+template <class T, template <class> class Wire, int Batch, class Block>
+GANTRY_HD void relay_over(Block& block, const WireRelay& plan) {
+  const std::uint32_t sequence = begin(block, plan.group);
+  WireRelayShare<T, Wire<Block>, Batch, Block> share(block, plan, sequence);
+  share.push();
+  share.link().announce();
+  // Who takes what was made of everyone's offers has heard of everyone.
+  const bool hears_all = plan.bytes > 0 && plan.sources == plan.takers;
+  if ((hears_all || share.link().await_announced()) && share.make_part()) share.take();
+  end(block, plan.group, plan.call, sequence);
+}
+
+}  // namespace gantry::protocol

@@ -1,0 +1,154 @@
+// How words of 8 bytes travel together with flags, so that nothing has to be ordered or cleared.
+#pragma once
+
+#include <cstring>
+
+#include "collectives/protocol/signal.hpp"
+
+namespace gantry::protocol {
+
+// Note [Wires]
+// A wire carries units of payload words and a flag, which is made of the operation's number and the
+// digest of the call. A reader takes a unit whose flag is the one it expects: what an earlier
+// operation left has another number, and what a peer with another call sent never fits. Units of
+// one wire lie where those of no other lie, so that payload is never taken for a flag.
+//
+// Packets: one word, and half a flag beside each of its halves; one 16-byte store of one thread.
+//   Half of what crosses the link is payload. (NCCL's LL.)
+// Lines: 15 words and a flag, which a block writes and reads by an access that the link does not
+//   divide: on GPUs the 16 bytes of 8 neighbouring threads, which NVLink carries as one line. That
+//   is why they are for ranks whose links all are NVLinks. (NCCL's LL128.)
+//
+// A thread holds `kHeld` words of a unit, of which the last line's thread has one less. All threads
+// of a warp go through a loop over units together: units that are not there are told apart by
+// is_there(), and agree() asks them all.
+
+// Up to 8 bytes at `at`, of any alignment.
+GANTRY_NOINLINE GANTRY_HD inline std::uint64_t load_bytes(const std::byte* at, std::int64_t bytes) {
+  std::uint64_t word = 0;
+  for (int i = 0; i < 8 && i < bytes; ++i) word |= static_cast<std::uint64_t>(at[i]) << (8 * i);
+  return word;
+}
+GANTRY_NOINLINE GANTRY_HD inline void store_bytes(std::byte* at, std::int64_t bytes,
+                                                  std::uint64_t word) {
+  for (int i = 0; i < 8 && i < bytes; ++i) at[i] = static_cast<std::byte>(word >> (8 * i));
+}
+
+// The 8 bytes at `data` + 8 `index`, zero past `bytes`.
+GANTRY_HD inline std::uint64_t load_word(const std::byte* data, std::int64_t index,
+                                         std::int64_t bytes) {
+  const std::byte* at = data + index * 8;
+  const bool whole = index * 8 + 8 <= bytes && reinterpret_cast<std::uintptr_t>(at) % 8 == 0;
+  return whole ? *reinterpret_cast<const std::uint64_t*>(at) : load_bytes(at, bytes - index * 8);
+}
+GANTRY_HD inline void store_word(std::byte* data, std::int64_t index, std::int64_t bytes,
+                                 std::uint64_t word) {
+  std::byte* at = data + index * 8;
+  const bool whole = index * 8 + 8 <= bytes && reinterpret_cast<std::uintptr_t>(at) % 8 == 0;
+  if (whole) {
+    *reinterpret_cast<std::uint64_t*>(at) = word;
+  } else {
+    store_bytes(at, bytes - index * 8, word);
+  }
+}
+
+// The flag of an operation; `low` is not 0, so that zeroed memory holds none.
+struct WireFlag {
+  std::uint32_t low;
+  std::uint32_t high;
+
+  GANTRY_HD static WireFlag of(std::uint32_t sequence, std::uint32_t digest) {
+    return {sequence << 1 | 1, digest ^ sequence};
+  }
+};
+
+template <class Block>
+struct Packets {
+  using Unit = Packet;
+  static constexpr int kUnitWords = 1;
+  static constexpr int kHeld = 1;
+
+  GANTRY_HD static std::uint32_t rows(const Group& group) { return group.layout.packets; }
+  GANTRY_HD static std::uint32_t row_bytes(const Group& group) {
+    return group.layout.packet_row_pages * kPageBytes;
+  }
+
+  template <class F>
+  GANTRY_HD static void for_each(Block& block, std::int32_t units, const F& f) {
+    block.for_each(units, f);
+  }
+  GANTRY_HD static constexpr bool is_there(std::int64_t, std::int32_t) { return true; }
+  GANTRY_HD static constexpr int first_word(const Block&) { return 0; }
+  GANTRY_HD static bool agree(Block&, bool flag) { return flag; }
+
+  GANTRY_HD static void send(Block& block, Unit* to, const std::uint64_t (&words)[kHeld],
+                             WireFlag flag) {
+    block.write(to, Packet{static_cast<std::uint32_t>(words[0]), flag.low,
+                           static_cast<std::uint32_t>(words[0] >> 32), flag.high});
+  }
+  struct Seen {
+    Packet packet;
+  };
+  GANTRY_HD static void look(Block& block, const Unit* from, Seen& seen) {
+    seen.packet = block.read(from);
+  }
+  GANTRY_HD static bool has_come(Block&, bool is_awaited, const Seen& seen, WireFlag flag) {
+    return is_awaited && seen.packet.low_flag == flag.low && seen.packet.high_flag == flag.high;
+  }
+  GANTRY_HD static void take(const Seen& seen, std::uint64_t (&words)[kHeld]) {
+    words[0] = static_cast<std::uint64_t>(seen.packet.high) << 32 | seen.packet.low;
+  }
+};
+
+template <class Block>
+struct Lines {
+  using Unit = Line;
+  static constexpr int kUnitWords = kLineWords - 1;
+  static constexpr int kHeld = Block::kLineWordsHeld;
+
+  GANTRY_HD static std::uint32_t rows(const Group& group) { return group.layout.lines(group.size); }
+  GANTRY_HD static std::uint32_t row_bytes(const Group& group) {
+    return group.layout.line_row_pages * kPageBytes;
+  }
+
+  template <class F>
+  GANTRY_HD static void for_each(Block& block, std::int32_t units, const F& f) {
+    block.for_each_line(units, f);
+  }
+  GANTRY_HD static constexpr bool is_there(std::int64_t unit, std::int32_t units) {
+    return unit < units;
+  }
+  GANTRY_HD static int first_word(const Block& block) { return block.first_line_word(); }
+  GANTRY_HD static bool agree(Block& block, bool flag) { return block.any_of_warp(flag); }
+
+  GANTRY_HD static void send(Block& block, Unit* to, const std::uint64_t (&words)[kHeld],
+                             WireFlag flag) {
+    std::uint64_t held[kHeld];
+    for (int h = 0; h < kHeld; ++h) held[h] = words[h];
+    if (holds_flag(block)) held[kHeld - 1] = word_of(flag);
+    block.write_line(to, held);
+  }
+  struct Seen {
+    std::uint64_t words[kHeld];
+  };
+  GANTRY_HD static void look(Block& block, const Unit* from, Seen& seen) {
+    block.read_line(from, seen.words);
+  }
+  GANTRY_HD static bool has_come(Block& block, bool is_awaited, const Seen& seen, WireFlag flag) {
+    return block.any_of_line(is_awaited && holds_flag(block) &&
+                             seen.words[kHeld - 1] == word_of(flag));
+  }
+  GANTRY_HD static void take(const Seen& seen, std::uint64_t (&words)[kHeld]) {
+    for (int h = 0; h < kHeld; ++h) words[h] = seen.words[h];
+  }
+
+ private:
+  GANTRY_HD static bool holds_flag(const Block& block) {
+    return block.first_line_word() + kHeld == kLineWords;
+  }
+  GANTRY_HD static std::uint64_t word_of(WireFlag flag) {
+    return static_cast<std::uint64_t>(flag.high) << 32 | flag.low;
+  }
+};
+
+}  // namespace gantry::protocol
