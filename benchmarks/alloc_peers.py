@@ -165,7 +165,8 @@ def measure_micro(arguments, peers):
     for index in range(arguments.rounds):
         core = cores[index * len(cores) // arguments.rounds]
         rounds.append({})
-        for peer in peers:
+        first = index % len(peers)  # A core may be busier when a round begins.
+        for peer in [*peers[first:], *peers[:first]]:
             lines = run_peer(peer, ["micro", *(["--quick"] if arguments.quick else []), str(core)], 60)
             rounds[-1][peer[0]] = {key: float(value) for key, value in (line.split() for line in lines)}
     return rounds

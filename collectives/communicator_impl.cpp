@@ -194,7 +194,7 @@ void Communicator::Impl::make_transports() {
   }
   if (p2p) return;
   if (wanted != Algorithm::host && platform() == Platform::cuda && has_nccl()) {
-    nccl = make_nccl_transport(membership, *bootstrap, control.get());
+    nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*tells=*/true, timeout_);
   } else {
     host = make_host_transport(membership, *bootstrap);
   }
@@ -211,7 +211,8 @@ Transport& Communicator::Impl::start(std::unique_ptr<Transport>& transport,
     control->verify(static_cast<std::uint64_t>(call.what.call));
   }
   if (&transport == &nccl) {
-    transport = make_nccl_transport(membership, *bootstrap, control.get());
+    transport =
+        make_nccl_transport(membership, *bootstrap, control.get(), p2p == nullptr, timeout_);
   } else {
     transport = make_host_transport(membership, *bootstrap);
   }

@@ -53,8 +53,6 @@ std::string_view name(Algorithm algorithm) {
       return "auto";
     case Algorithm::ll:
       return "ll";
-    case Algorithm::ll_relay:
-      return "ll_relay";
     case Algorithm::ll128:
       return "ll128";
     case Algorithm::ll128_relay:

@@ -42,7 +42,6 @@ constexpr bool is_message(CollectiveKind kind) {
 enum class Algorithm : std::uint8_t {
   automatic,
   ll,           // small: data and flag travel in one packet, no barrier
-  ll_relay,     // as relay, in such packets
   ll128,        // as ll, in lines of which less is flags
   ll128_relay,  // as relay, in such lines
   direct,       // everyone pushes what it has to the staging of those who need it

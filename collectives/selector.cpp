@@ -60,7 +60,6 @@ bool can_serve(Algorithm algorithm, CollectiveKind kind) {
     case Algorithm::ll:
     case Algorithm::ll128:
       return moves_elements_between_all(kind);
-    case Algorithm::ll_relay:
     case Algorithm::ll128_relay:
     case Algorithm::relay:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
@@ -90,7 +89,6 @@ bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message
   if (algorithm == Algorithm::ll128) {
     return !uneven && peer_bytes(what, message_bytes) <= ll128_limit_bytes(2);
   }
-  if (algorithm == Algorithm::ll_relay) return message_bytes <= kLlRelayLimitBytes;
   if (algorithm == Algorithm::ll128_relay) return message_bytes <= kLl128RelayLimitBytes;
   if (algorithm == Algorithm::chain && reduces(what.kind)) {
     return what.scale == 1 && accumulates_in_itself(what.dtype);
@@ -104,8 +102,8 @@ bool needs_registration(Algorithm algorithm) {
 }
 
 bool needs_three_ranks(Algorithm algorithm) {
-  return algorithm == Algorithm::ll_relay || algorithm == Algorithm::ll128_relay ||
-         algorithm == Algorithm::relay || algorithm == Algorithm::chain;
+  return algorithm == Algorithm::ll128_relay || algorithm == Algorithm::relay ||
+         algorithm == Algorithm::chain;
 }
 
 bool needs_whole_lines(Algorithm algorithm) {
@@ -162,16 +160,16 @@ void Selector::rule(std::string_view text) {
   p2p_only_ = text == "p2p";
   if (text.empty() || text == "auto" || p2p_only_) return;
   for (const Algorithm algorithm :
-       {Algorithm::ll, Algorithm::ll_relay, Algorithm::ll128, Algorithm::ll128_relay,
-        Algorithm::direct, Algorithm::relay, Algorithm::chain, Algorithm::in_place, Algorithm::copy,
-        Algorithm::nccl, Algorithm::host}) {
+       {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_relay, Algorithm::direct,
+        Algorithm::relay, Algorithm::chain, Algorithm::in_place, Algorithm::copy, Algorithm::nccl,
+        Algorithm::host}) {
     if (text == name(algorithm)) {
       forced_ = algorithm;
       return;
     }
   }
   throw InvalidArgument(
-      fmt::format("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, ll128, ll128_relay, direct, "
+      fmt::format("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll128, ll128_relay, direct, "
                   "relay, chain, in_place, "
                   "copy, nccl or host, but got '{}'",
                   text));

@@ -12,8 +12,6 @@ namespace gantry {
 
 // The most bytes for each peer that ll carries.
 inline constexpr std::int64_t kLlLimitBytes = std::int64_t{64} << 10;
-// The most bytes of an array that ll_relay carries.
-inline constexpr std::int64_t kLlRelayLimitBytes = std::int64_t{512} << 10;
 // The same of ll128 among `ranks`, and of ll128_relay.
 constexpr std::int64_t ll128_limit_bytes(int ranks) { return (std::int64_t{2} << 20) / ranks; }
 inline constexpr std::int64_t kLl128RelayLimitBytes = std::int64_t{1} << 20;
@@ -95,8 +93,8 @@ bool needs_registration(Algorithm algorithm);
 bool needs_three_ranks(Algorithm algorithm);
 // Words of 16 must arrive together, as on NVLink: see Note [Wires].
 bool needs_whole_lines(Algorithm algorithm);
-// True if it can carry out `what`: ll up to kLlLimitBytes per peer, ll_relay up to
-// kLlRelayLimitBytes, ll128 and its relay likewise; chain no sums that are rounded in the end
+// True if it can carry out `what`: ll up to kLlLimitBytes per peer, ll128 and
+// ll128_relay up to their limits; chain no sums that are rounded in the end
 // alone; in_place and copy what has a place in registered memory; nccl only operations that it
 // knows and whose bits are not promised. An all_to_all of unequal blocks has a count below 1.
 bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -92,10 +93,14 @@ std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Boot
 
 // True if this build holds NCCL.
 bool has_nccl();
-// NCCL; `control` may be null when ranks are on several machines. Collective.
-// Throws: NotSupported in a build without NCCL; NcclError.
+// NCCL; `control` may be null when ranks are on several machines. If it `tells`, the block knows
+// what the device is at, so that calls have deadlines: not beside p2p, whose kernels write the same
+// words, and which carries all calls that differ between ranks unseen. Collective.
+// Throws: NotSupported in a build without NCCL; NcclError; TimeoutError for ranks that do not come;
+// PeerLostError.
 std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Bootstrap& bootstrap,
-                                               ControlBlock* control);
+                                               ControlBlock* control, bool tells,
+                                               std::chrono::milliseconds timeout);
 
 // Host memory and messages between hosts (MPI, or the bootstrap's store where there is none).
 // Collective. The host takes part in every operation, in stream order.

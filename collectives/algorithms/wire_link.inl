@@ -70,11 +70,11 @@ class WireLink {
                      std::uint32_t sequence)
       : block_(block), group_(group), call_(call), digest_(digest), sequence_(sequence) {}
 
-  // Row `sender` of `owner`'s units. An operation of two phases has rows for each; one of a single
-  // phase may run on into the second one's.
+  // Row `sender` of `owner`'s units. An operation of two phases has a row for each; in one of a
+  // single phase the first may run on into the second.
   GANTRY_HD Unit* row(int owner, int phase, int sender) const {
     const std::int64_t parity = sequence_ & 1;
-    const std::int64_t row = (parity * group_.size + sender) * kWirePhases + phase;
+    const std::int64_t row = (parity * group_.size + sender) * Wire::kPhases + phase;
     return reinterpret_cast<Unit*>(group_.workspaces[owner] + Wire::rows(group_) +
                                    row * Wire::row_bytes(group_));
   }
@@ -102,7 +102,7 @@ class WireLink {
   GANTRY_HD bool receive(int phase, std::uint32_t from, int first, std::int32_t i,
                          std::uint64_t (&words)[Batch][kHeld]) {
     const auto* units = reinterpret_cast<const std::byte*>(row(group_.rank, phase, first) + i);
-    const std::int64_t stride = std::int64_t{Wire::row_bytes(group_)} * kWirePhases;
+    const std::int64_t stride = std::int64_t{Wire::row_bytes(group_)} * Wire::kPhases;
     std::uint32_t waiting = from >> first & ((1u << Batch) - 1);
     GANTRY_ROLLED
     for (std::uint32_t spins = 1; Wire::agree(block_, waiting != 0); ++spins) {

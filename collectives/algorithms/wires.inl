@@ -68,10 +68,9 @@ struct Packets {
   static constexpr int kUnitWords = 1;
   static constexpr int kHeld = 1;
 
+  static constexpr int kPhases = 1;
   GANTRY_HD static std::uint32_t rows(const Group& group) { return group.layout.packets; }
-  GANTRY_HD static std::uint32_t row_bytes(const Group& group) {
-    return group.layout.packet_row_pages * kPageBytes;
-  }
+  GANTRY_HD static std::uint32_t row_bytes(const Group&) { return kPacketRowBytes; }
 
   template <class F>
   GANTRY_HD static void for_each(Block& block, std::int32_t units, const F& f) {
@@ -106,9 +105,12 @@ struct Lines {
   static constexpr int kUnitWords = kLineWords - 1;
   static constexpr int kHeld = Block::kLineWordsHeld;
 
-  GANTRY_HD static std::uint32_t rows(const Group& group) { return group.layout.lines(group.size); }
+  static constexpr int kPhases = kLinePhases;
+  GANTRY_HD static std::uint32_t rows(const Group& group) {
+    return lines_at(group.layout, group.size);
+  }
   GANTRY_HD static std::uint32_t row_bytes(const Group& group) {
-    return group.layout.line_row_pages * kPageBytes;
+    return group.layout.line_row_bytes;
   }
 
   template <class F>

@@ -9,21 +9,21 @@ namespace gantry::protocol::cuda {
 void exchange(void*, const Exchange&, int) { std::abort(); }
 void packets(void*, const WireExchange&, int) { std::abort(); }
 void lines(void*, const WireExchange&, int) { std::abort(); }
-void packet_relay(void*, const WireRelay&, int) { std::abort(); }
-void line_relay(void*, const WireRelay&, int) { std::abort(); }
+void line_relay(void*, const LineRelay&, int) { std::abort(); }
 void relay(void*, const Relay&, int) { std::abort(); }
 void chain(void*, const Chain&, int) { std::abort(); }
 void phase(void*, const Phase&, int) { std::abort(); }
 void send(void*, const Message&) { std::abort(); }
 void receive(void*, const Message&) { std::abort(); }
+void tell(void*, const Telling&) { std::abort(); }
 void preload_exchange() { std::abort(); }
 void preload_packets() { std::abort(); }
 void preload_lines() { std::abort(); }
-void preload_packet_relay() { std::abort(); }
 void preload_line_relay() { std::abort(); }
 void preload_relay() { std::abort(); }
 void preload_chain() { std::abort(); }
 void preload_phase() { std::abort(); }
 void preload_message() { std::abort(); }
+void preload_telling() { std::abort(); }
 
 }  // namespace gantry::protocol::cuda

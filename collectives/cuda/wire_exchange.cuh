@@ -19,7 +19,7 @@ void launch_wire_exchange(const char* name, void* stream, const WireExchange& pl
     const auto kernel = plan.group.size <= kFewRanks ? wire_exchange_kernel<T, Wire, kFewRanks>
                                                      : wire_exchange_kernel<T, Wire, kManyRanks>;
     constexpr int kUnitBytes = 8 * Wire<CudaBlock<0>>::kUnitWords;
-    const int threads = wire_threads<Wire>(plan.bytes / kUnitBytes / blocks);
+    const int threads = wire_threads<Wire>(plan.bytes / kUnitBytes, blocks);
     kernels::cuda::launch(name, stream, blocks, threads, 0, kernel, plan);
   });
 }

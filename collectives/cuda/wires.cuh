@@ -13,12 +13,17 @@ namespace gantry::protocol::cuda {
 inline constexpr int kFewRanks = 4;
 inline constexpr int kManyRanks = 8;
 
-// Threads of a block that has `units` units of `Wire`: small blocks are there sooner.
+// Threads of each of `blocks` blocks that share `units` units of `Wire`, or of what one rank gets
+// of them: small blocks are there sooner.
 template <template <class> class Wire>
-constexpr int wire_threads(std::int64_t units) {
+constexpr int wire_threads(std::int64_t units, int blocks) {
   using Shape = Wire<CudaBlock<0>>;
   constexpr int kUnitThreads = (Shape::kUnitWords + Shape::kHeld - 1) / Shape::kHeld;
-  return units * kUnitThreads <= 128 ? 128 : kThreads;
+  constexpr int kGrain = 128;
+  const std::int64_t wanted = (units + blocks - 1) / blocks * kUnitThreads;
+  return wanted >= kThreads
+             ? kThreads
+             : static_cast<int>((wanted + kGrain - 1) / kGrain + (wanted == 0)) * kGrain;
 }
 
 }  // namespace gantry::protocol::cuda

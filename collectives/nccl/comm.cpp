@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,6 +29,8 @@ namespace {
 constexpr auto kAnswerPatience = std::chrono::milliseconds(200);
 // For a thread that enqueues.
 constexpr auto kStuckPatience = std::chrono::seconds(1);
+// Between looks for ranks that are gone while NCCL starts.
+constexpr auto kStartLook = std::chrono::milliseconds(10);
 // For an abort. It is not done before graphs that hold NCCL's kernels are gone.
 constexpr auto kEndPatience = std::chrono::seconds(5);
 
@@ -52,14 +55,14 @@ struct NcclComm::State {
   explicit State(const Membership& member) : membership(member) {}
   ~State() {
     if (last != nullptr) driver().destroy_event(last);
-    free_word();
+    free_words();
   }
 
   // After all work of the device, which is not waited for where nothing is to be freed.
-  void free_word() noexcept {
-    if (barrier_word == nullptr) return;
+  void free_words() noexcept {
+    if (words == nullptr) return;
     try {
-      driver().deallocate(membership.device.index, std::exchange(barrier_word, nullptr));
+      driver().deallocate(membership.device.index, std::exchange(words, nullptr));
     } catch (const std::exception& error) {
       logging::debug(fmt::format("ending NCCL: {}", error.what()));
     }
@@ -68,7 +71,7 @@ struct NcclComm::State {
   const Membership membership;
   TellLost tell_lost;
   ncclComm_t comm = nullptr;
-  void* barrier_word = nullptr;
+  std::uint64_t* words = nullptr;
   NativeEvent last = nullptr;  // behind what was enqueued last
   std::timed_mutex enqueueing;
   std::atomic<std::uint64_t> newest{0};
@@ -76,22 +79,30 @@ struct NcclComm::State {
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
-  bool is_done = false;  // as the driver said of `last`
+  std::optional<ncclResult_t> started;
+  std::string failure;        // of starting
+  bool is_abandoned = false;  // before it has started
+  bool is_done = false;       // as the driver said of `last`
   bool has_answered = false;
   bool has_ended = false;
 };
 
-NcclComm::NcclComm(const Membership& membership, Bootstrap& bootstrap, TellLost tell_lost)
+NcclComm::NcclComm(const Membership& membership, Bootstrap& bootstrap, TellLost tell_lost,
+                   const LookForLoss& look_for_loss)
     : state_(std::make_shared<State>(membership)) {
   prepare_nccl_environment();
   const int device = membership.device.index;
   state_->tell_lost = std::move(tell_lost);
   state_->last = driver().create_event(device, {});
-  state_->barrier_word = driver().allocate(device, sizeof(std::int32_t));
-  if (state_->barrier_word == nullptr) {
-    throw OutOfMemoryError("Failed allocating the barrier's word of 4 bytes", {},
+  constexpr std::size_t kBytes = kWords * sizeof(std::uint64_t);
+  state_->words = static_cast<std::uint64_t*>(driver().allocate(device, kBytes));
+  if (state_->words == nullptr) {
+    throw OutOfMemoryError(fmt::format("Failed allocating {} bytes beside NCCL", kBytes), {},
                            membership.device.str());
   }
+  const Stream stream = Stream::from_pool(membership.device);
+  driver().fill(state_->words, 0, kBytes, stream.native());
+  stream.synchronize();
   ncclUniqueId id{};
   if (membership.rank == 0) {
     GANTRY_NCCL_CHECK(ncclGetUniqueId(&id), "making an NCCL id");
@@ -99,9 +110,47 @@ NcclComm::NcclComm(const Membership& membership, Bootstrap& bootstrap, TellLost 
   const std::string text(reinterpret_cast<const char*>(&id), sizeof id);
   const std::vector<std::string> all = bootstrap.all_gather(text);
   std::memcpy(&id, all.at(0).data(), sizeof id);
-  const DeviceGuard guard(membership.device);
-  GANTRY_NCCL_CHECK(ncclCommInitRank(&state_->comm, membership.size, id, membership.rank),
-                    "starting NCCL");
+  start_thread([state = state_, id] { start(state, id); });
+  std::unique_lock lock(state_->mutex);
+  const auto has_started = [&] { return state_->started.has_value(); };
+  try {
+    while (!state_->changed.wait_for(lock, kStartLook, has_started)) {
+      lock.unlock();
+      look_for_loss();
+      lock.lock();
+    }
+  } catch (...) {
+    lock.lock();
+    if (!has_started()) {
+      state_->is_abandoned = true;
+      throw;
+    }
+  }
+  if (*state_->started != ncclSuccess) throw NcclError(state_->failure);
+}
+
+// In a thread of its own.
+void NcclComm::start(const std::shared_ptr<State>& state, const ncclUniqueId& id) {
+  ncclComm_t comm = nullptr;
+  ncclResult_t status = ncclSystemError;
+  std::string failure;
+  try {
+    const Membership& me = state->membership;
+    const DeviceGuard guard(me.device);
+    status = ncclCommInitRank(&comm, me.size, id, me.rank);
+    check_nccl(status, "ncclCommInitRank()", "starting NCCL");
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  const std::lock_guard lock(state->mutex);
+  if (state->is_abandoned) {
+    if (comm != nullptr) (void)ncclCommAbort(comm);
+    return;
+  }
+  state->comm = comm;
+  state->failure = std::move(failure);
+  state->started = status;
+  state->changed.notify_all();
 }
 
 NcclComm::~NcclComm() {
@@ -109,7 +158,7 @@ NcclComm::~NcclComm() {
   await_abort();
 }
 
-void* NcclComm::barrier_word() const { return state_->barrier_word; }
+std::uint64_t* NcclComm::word(int i) const { return state_->words + i; }
 
 void NcclComm::enqueue(std::uint64_t call, const Stream& stream,
                        const std::function<void(ncclComm_t)>& submit) {
@@ -179,7 +228,7 @@ void NcclComm::end(const std::shared_ptr<State>& state) {
   if (const ncclResult_t status = ncclCommAbort(state->comm); status != ncclSuccess) {
     logging::warn(fmt::format("ending NCCL: {}", ncclGetErrorString(status)));
   }
-  state->free_word();
+  state->free_words();
   const std::lock_guard lock(state->mutex);
   state->has_ended = true;
   state->changed.notify_all();

@@ -23,7 +23,8 @@ namespace gantry {
 // may be stuck itself, where the queue of launches is full behind the kernel that waits. After some
 // patience the lock is passed over: the flag lets that launch return at once, while what follows
 // waits for all kernels first. For the same reason the driver is asked nothing before, unless by a
-// thread that may get stuck.
+// thread that may get stuck. Nor does starting NCCL end if a rank does not come, so that it, too,
+// has a thread of its own, which is left behind then.
 
 // One communicator of NCCL and what belongs to it.
 // Thread safety: enqueue() by one thread at a time; the rest by any.
@@ -32,15 +33,21 @@ class NcclComm {
   // Told once, before kernels end, that operations up to `call` end without a result.
   using TellLost = std::function<void(std::uint64_t call)>;
 
-  // Collective. Throws: OutOfMemoryError; NcclError; as Bootstrap::all_gather().
-  NcclComm(const Membership& membership, Bootstrap& bootstrap, TellLost tell_lost);
+  // Throws if ranks wait for each other in vain.
+  using LookForLoss = std::function<void()>;
+
+  // Collective. Throws: OutOfMemoryError; NcclError; as Bootstrap::all_gather() and
+  // `look_for_loss`, which is called again and again.
+  NcclComm(const Membership& membership, Bootstrap& bootstrap, TellLost tell_lost,
+           const LookForLoss& look_for_loss);
   // Aborts, and waits a while until that is done.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
 
-  // A word of device memory for barriers.
-  void* barrier_word() const;
+  // Words of device memory: the first for barriers, the others for who counts something; zero.
+  static constexpr int kWords = 4;
+  std::uint64_t* word(int i) const;
   // Calls `submit(comm)`, which enqueues `call` on `stream`. Throws: as require_intact().
   void enqueue(std::uint64_t call, const Stream& stream,
                const std::function<void(ncclComm_t)>& submit);
@@ -58,6 +65,7 @@ class NcclComm {
   struct State;
   static bool is_done(const std::shared_ptr<State>& state);
   static void end(const std::shared_ptr<State>& state);
+  static void start(const std::shared_ptr<State>& state, const ncclUniqueId& id);
 
   std::shared_ptr<State> state_;  // shared with threads that may be stuck in NCCL or the driver
 };

@@ -1,11 +1,22 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <vector>
+
 #include <gantry/core/error.hpp>
 #include <gantry/device/guard.hpp>
 
 #include "collectives/control/block.hpp"
+#include "collectives/lane.hpp"
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/comm.hpp"
+#include "collectives/protocol/launch.hpp"
 #include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
+#include "core/patience.hpp"
 
 namespace gantry {
 
@@ -26,14 +37,32 @@ NcclComm::TellLost teller(const ControlBlock* control) {
   };
 }
 
+// Looks after the ranks that start NCCL together.
+NcclComm::LookForLoss start_look(const ControlBlock* control, std::chrono::milliseconds timeout) {
+  return [control, timeout, patience = Patience(timeout)]() mutable {
+    if (control != nullptr) control->require_intact();
+    if (!patience.is_over()) return;
+    throw TimeoutError(
+        fmt::format("starting NCCL: not all ranks came within {} s", timeout.count() / 1000));
+  };
+}
+
 class NcclTransport final : public Transport {
  public:
-  NcclTransport(const Membership& membership, Bootstrap& bootstrap, ControlBlock* control)
+  NcclTransport(const Membership& membership, Bootstrap& bootstrap, ControlBlock* control,
+                bool tells, std::chrono::milliseconds timeout)
       : rank_(membership.rank),
         size_(membership.size),
         device_(membership.device),
+        bootstrap_(bootstrap),
         control_(control),
-        comm_(membership, bootstrap, teller(control)) {
+        comm_(membership, bootstrap, teller(control), start_look(control, timeout)),
+        lanes_{Lane(device_.index), Lane(device_.index), Lane(device_.index)},
+        tells_(tells && control != nullptr) {
+    if (tells_) {
+      const DeviceGuard guard(device_);
+      protocol::cuda::preload_telling();
+    }
     if (control_ != nullptr) control_->on_loss([this] { comm_.abort(); });
   }
   ~NcclTransport() override {
@@ -47,11 +76,18 @@ class NcclTransport final : public Transport {
   }
 
   void run(const CollectiveCall& call, const Stream& stream) override {
-    enter(call.what);
+    enter(call);
     const DeviceGuard guard(device_);
     try {
-      comm_.enqueue(static_cast<std::uint64_t>(call.what.call), stream,
-                    [&](ncclComm_t comm) { submit(call, comm, cuda_stream(stream)); });
+      comm_.enqueue(static_cast<std::uint64_t>(call.what.call), stream, [&](ncclComm_t comm) {
+        if (!tells_) return submit(call, comm, cuda_stream(stream));
+        Lane& lane = lanes_[lane_of(call.what.kind)];
+        lane.enter(stream);
+        tell(call.what, stream, /*begins=*/true);
+        submit(call, comm, cuda_stream(stream));
+        tell(call.what, stream, /*begins=*/false);
+        lane.leave(stream);
+      });
     } catch (const NcclError&) {
       if (control_ != nullptr) control_->await_verdict();
       throw;
@@ -67,10 +103,59 @@ class NcclTransport final : public Transport {
  private:
   // On one machine calls are compared and missing ranks noticed before NCCL could hang. Sends and
   // receives are between two ranks, which the others know nothing about.
-  void enter(const Descriptor& what) {
-    if (control_ == nullptr || is_message(what.kind)) return;
-    control_->meet(HostCall::none, static_cast<std::uint64_t>(what.call));
-    control_->verify(static_cast<std::uint64_t>(what.call));
+  void enter(const CollectiveCall& call) {
+    if (is_message(call.what.kind)) return;
+    if (control_ != nullptr) {
+      const auto number = static_cast<std::uint64_t>(call.what.call);
+      control_->meet(HostCall::none, number);
+      control_->verify(number);
+    }
+    if (call.is_uneven()) compare_blocks(call);
+  }
+
+  // A receiver that expects more than is sent would wait for ever.
+  void compare_blocks(const CollectiveCall& call) {
+    const auto size = static_cast<std::size_t>(size_);
+    std::vector<std::int64_t> mine(call.send_counts.begin(), call.send_counts.end());
+    mine.insert(mine.end(), call.recv_counts.begin(), call.recv_counts.end());
+    const std::size_t bytes = mine.size() * sizeof mine[0];
+    bootstrap_.set_purpose(gantry::name(call.what.kind));
+    const std::vector<std::string> all =
+        bootstrap_.all_gather({reinterpret_cast<const char*>(mine.data()), bytes});
+    // What rank a sends to rank b (`end` 0), or gets from it (1).
+    const auto count = [&](std::size_t a, std::size_t b, std::size_t end) {
+      std::int64_t value = -1;
+      const std::size_t at = (end * size + b) * sizeof value;
+      if (all[a].size() == bytes) std::memcpy(&value, all[a].data() + at, sizeof value);
+      return value;
+    };
+    for (std::size_t a = 0; a < size; ++a) {
+      for (std::size_t b = 0; b < size; ++b) {
+        if (count(a, b, 0) == count(b, a, 1)) continue;
+        throw CollectiveMismatch(fmt::format(
+            "collective #{}: expected blocks of the sizes that the receiver expects, but rank {} "
+            "sends {} elements to rank {}, which expects {}, in {}",
+            call.what.call, a, count(a, b, 0), b, count(b, a, 1), call.what.str()));
+      }
+    }
+  }
+
+  static std::size_t lane_of(CollectiveKind kind) {
+    return kind == CollectiveKind::send ? 1 : kind == CollectiveKind::recv ? 2 : 0;
+  }
+
+  // NCCL's kernels say nothing: others, before and behind them, tell the watchdog that a call
+  // waits.
+  void tell(const Descriptor& what, const Stream& stream, bool begins) {
+    DeviceWords& words = *control_->device_words();
+    const std::size_t lane = lane_of(what.kind);
+    protocol::launch_telling(
+        {.started = lane == 0 ? &words.started : &words.message_started[lane - 1],
+         .finished = lane == 0 ? &words.finished : &words.message_finished[lane - 1],
+         .runs = comm_.word(1 + static_cast<int>(lane)),
+         .call = static_cast<std::uint64_t>(what.call),
+         .begins = begins},
+        stream);
   }
 
   void submit(const CollectiveCall& call, ncclComm_t comm, cudaStream_t on) {
@@ -79,9 +164,9 @@ class NcclTransport final : public Transport {
     const int root = call.what.root;
     switch (call.what.kind) {
       case CollectiveKind::barrier:
-        GANTRY_NCCL_CHECK(ncclAllReduce(comm_.barrier_word(), comm_.barrier_word(), 1, ncclInt32,
-                                        ncclSum, comm, on),
-                          "passing a barrier");
+        GANTRY_NCCL_CHECK(
+            ncclAllReduce(comm_.word(0), comm_.word(0), 1, ncclInt32, ncclSum, comm, on),
+            "passing a barrier");
         return;
       case CollectiveKind::all_reduce:
         GANTRY_NCCL_CHECK(ncclAllReduce(call.in, call.out, count, nccl_dtype(call.what.dtype),
@@ -167,8 +252,11 @@ class NcclTransport final : public Transport {
   int rank_;
   int size_;
   Device device_;
+  Bootstrap& bootstrap_;
   ControlBlock* control_;
   NcclComm comm_;
+  std::array<Lane, 3> lanes_;  // collectives, sends, receives
+  bool tells_;
 };
 
 }  // namespace
@@ -176,12 +264,13 @@ class NcclTransport final : public Transport {
 bool has_nccl() { return true; }
 
 std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Bootstrap& bootstrap,
-                                               ControlBlock* control) {
+                                               ControlBlock* control, bool tells,
+                                               std::chrono::milliseconds timeout) {
   if (platform() != Platform::cuda) {
     throw NotSupported(
         "Communicator::world: ranks on several machines need NCCL, which needs real GPUs");
   }
-  return std::make_unique<NcclTransport>(membership, bootstrap, control);
+  return std::make_unique<NcclTransport>(membership, bootstrap, control, tells, timeout);
 }
 
 }  // namespace gantry

@@ -209,28 +209,16 @@ protocol::Chain plan_chain(const Group& group, const CollectiveCall& call, int b
   return plan;
 }
 
-namespace {
-
-protocol::WireRelay plan_wire_relay(const Group& group, const CollectiveCall& call,
-                                    std::int32_t unit_bytes) {
+protocol::LineRelay plan_line_relay(const Group& group, const CollectiveCall& call) {
   const Descriptor& what = call.what;
-  protocol::WireRelay plan;
+  protocol::LineRelay plan;
   describe(plan, group, call);
   plan.bytes = static_cast<std::int32_t>(what.count * width_of(what));
   const int owners = assign_roles(plan, what);
-  const std::int32_t units = (plan.bytes + unit_bytes - 1) / unit_bytes;
-  plan.part_units = (units + owners - 1) / owners;
+  const std::int32_t lines =
+      (plan.bytes + protocol::kLinePayloadBytes - 1) / protocol::kLinePayloadBytes;
+  plan.part_lines = (lines + owners - 1) / owners;
   return plan;
-}
-
-}  // namespace
-
-protocol::WireRelay plan_packet_relay(const Group& group, const CollectiveCall& call) {
-  return plan_wire_relay(group, call, 8);
-}
-
-protocol::WireRelay plan_line_relay(const Group& group, const CollectiveCall& call) {
-  return plan_wire_relay(group, call, protocol::kLinePayloadBytes);
 }
 
 protocol::Message plan_message(const Group& group, const CollectiveCall& call) {

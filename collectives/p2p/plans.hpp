@@ -21,9 +21,8 @@ protocol::Relay plan_relay(const protocol::Group& group, const CollectiveCall& c
 // The plan from rank to rank: reduce of elements that are their own accumulators, and broadcast,
 // among three ranks or more.
 protocol::Chain plan_chain(const protocol::Group& group, const CollectiveCall& call, int blocks);
-// As plan_relay(), in packets, up to kMaxPacketRelay bytes, and in lines, up to kMaxLineRelay.
-protocol::WireRelay plan_packet_relay(const protocol::Group& group, const CollectiveCall& call);
-protocol::WireRelay plan_line_relay(const protocol::Group& group, const CollectiveCall& call);
+// As plan_relay(), in lines, up to kMaxLineRelay bytes.
+protocol::LineRelay plan_line_relay(const protocol::Group& group, const CollectiveCall& call);
 protocol::Message plan_message(const protocol::Group& group, const CollectiveCall& call);
 
 // Bytes of one rank's message as nccl-tests count them: the larger of what a rank gives and gets.

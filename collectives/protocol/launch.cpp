@@ -22,13 +22,7 @@ void launch_lines(const WireExchange& plan, int blocks, const Stream& stream) {
       [&](void* handle) { cuda::lines(handle, plan, blocks); });
 }
 
-void launch_packet_relay(const WireRelay& plan, int blocks, const Stream& stream) {
-  kernels::submit(
-      kernels::Target::on(stream), {}, [plan, blocks] { sim::packet_relay(plan, blocks); },
-      [&](void* handle) { cuda::packet_relay(handle, plan, blocks); });
-}
-
-void launch_line_relay(const WireRelay& plan, int blocks, const Stream& stream) {
+void launch_line_relay(const LineRelay& plan, int blocks, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan, blocks] { sim::line_relay(plan, blocks); },
       [&](void* handle) { cuda::line_relay(handle, plan, blocks); });
@@ -64,17 +58,23 @@ void launch_receive(const Message& plan, const Stream& stream) {
       [&](void* handle) { cuda::receive(handle, plan); });
 }
 
+void launch_telling(const Telling& plan, const Stream& stream) {
+  kernels::submit(
+      kernels::Target::on(stream), {}, [plan] { sim::tell(plan); },
+      [&](void* handle) { cuda::tell(handle, plan); });
+}
+
 void preload() {
   if (platform() != Platform::cuda) return;
   cuda::preload_exchange();
   cuda::preload_packets();
   cuda::preload_lines();
-  cuda::preload_packet_relay();
   cuda::preload_line_relay();
   cuda::preload_relay();
   cuda::preload_chain();
   cuda::preload_phase();
   cuda::preload_message();
+  cuda::preload_telling();
 }
 
 }  // namespace gantry::protocol

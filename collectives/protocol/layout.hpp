@@ -13,13 +13,11 @@ inline constexpr int kMaxRanks = 32;
 inline constexpr int kMaxBlocks = 64;
 // Device memory that a communicator takes on each rank.
 inline constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
-// Largest part for one peer that travels in packets, and largest arrays that are relayed in packets
-// and in lines. What one peer gets in lines is limited likewise, see max_line_payload().
+// Largest part for one peer that travels in packets, and largest array that is relayed in lines.
+// What one peer gets in lines is limited likewise, see max_line_payload().
 inline constexpr std::int64_t kMaxPacketPayload = 64 << 10;
-inline constexpr std::int64_t kMaxPacketRelay = 512 << 10;
 inline constexpr std::int64_t kMaxLineRelay = 1 << 20;
-inline constexpr int kWirePhases = 2;
-inline constexpr std::uint32_t kPageBytes = 4096;
+inline constexpr int kLinePhases = 2;
 // Steps of one operation whose staging is in use at once; see Note [Steps], Note [Relay] and
 // Note [Chain].
 inline constexpr int kExchangeRing = 4;
@@ -86,22 +84,19 @@ constexpr std::uint32_t digest_of(std::uint32_t mixed) {
 
 // Where things lie in each rank's workspace; equal on all ranks.
 struct Layout {
-  std::uint32_t packets = 0;           // [parity][sender][phase], and then lines likewise
-  std::uint16_t packet_row_pages = 0;  // of one sender's in one phase
-  std::uint16_t line_row_pages = 0;
-  std::uint32_t channels = 0;       // [sender]: what is sent to this rank
-  std::uint32_t channel_bytes = 0;  // of one sender's
-  std::uint32_t staging = 0;        // [parity]
-  std::uint32_t staging_bytes = 0;  // of one parity
-
-  // Where rows of lines begin among `ranks`.
-  GANTRY_HD constexpr std::uint32_t lines(int ranks) const {
-    return packets + rows(ranks) * packet_row_pages * kPageBytes;
-  }
-  GANTRY_HD static constexpr std::uint32_t rows(int ranks) {
-    return 2 * kWirePhases * static_cast<std::uint32_t>(ranks);
-  }
+  std::uint32_t packets = 0;         // [parity][sender], and then lines [parity][sender][phase]
+  std::uint32_t line_row_bytes = 0;  // of one sender's in one phase
+  std::uint32_t channels = 0;        // [sender]: what is sent to this rank
+  std::uint32_t channel_bytes = 0;   // of one sender's
+  std::uint32_t staging = 0;         // [parity]
+  std::uint32_t staging_bytes = 0;   // of one parity
 };
+// Packets are twice their payload.
+inline constexpr std::uint32_t kPacketRowBytes = 2 * kMaxPacketPayload;
+// Where lines begin.
+GANTRY_HD constexpr std::uint32_t lines_at(const Layout& layout, int ranks) {
+  return layout.packets + 2 * static_cast<std::uint32_t>(ranks) * kPacketRowBytes;
+}
 
 constexpr std::uint32_t round_down(std::size_t bytes, std::size_t grain) {
   return static_cast<std::uint32_t>(bytes / grain * grain);
@@ -109,23 +104,21 @@ constexpr std::uint32_t round_down(std::size_t bytes, std::size_t grain) {
 
 // The most bytes for one peer that travel in lines.
 constexpr std::int64_t max_line_payload(int ranks) {
-  return kWirePhases * kMaxLineRelay / (ranks < 3 ? 2 : ranks);
+  return kLinePhases * kMaxLineRelay / (ranks < 3 ? 2 : ranks);
 }
 
 constexpr Layout layout_for(int ranks) {
-  constexpr std::size_t kPage = kPageBytes;
+  constexpr std::size_t kPage = 4096;
   constexpr std::size_t kChannels = std::size_t{4} << 20;
   const auto n = static_cast<std::size_t>(ranks);
   Layout layout;
   layout.packets = round_down(sizeof(SignalPad) + kPage - 1, kPage);
-  // A relay has n - 1 owners or more, whose parts are rounded up to units. What goes straight to a
+  // A relay has n - 1 owners or more, whose parts are rounded up to lines. What goes straight to a
   // peer may take the rows of both phases.
-  const std::size_t part = n < 3 ? 0 : kMaxPacketRelay / (n - 1) + 8;
-  const std::size_t payload = part > kMaxPacketPayload / 2 ? part : kMaxPacketPayload / 2;
-  layout.packet_row_pages = static_cast<std::uint16_t>((payload * 2 + kPage - 1) / kPage);
   const std::size_t lines = kMaxLineRelay / (n < 3 ? 2 : n - 1) / kLinePayloadBytes + 1;
-  layout.line_row_pages = static_cast<std::uint16_t>((lines * sizeof(Line) + kPage - 1) / kPage);
-  layout.channels = layout.lines(ranks) + Layout::rows(ranks) * layout.line_row_pages * kPageBytes;
+  layout.line_row_bytes = round_down(lines * sizeof(Line) + kPage - 1, kPage);
+  layout.channels = lines_at(layout, ranks) +
+                    static_cast<std::uint32_t>(2 * n * kLinePhases * layout.line_row_bytes);
   layout.channel_bytes = round_down(kChannels / n, kPage);
   layout.staging = layout.channels + static_cast<std::uint32_t>(n * layout.channel_bytes);
   layout.staging_bytes = round_down((kWorkspaceBytes - layout.staging) / 2, kPage);

@@ -99,12 +99,12 @@ struct Relay {
   std::uint32_t takers = 0;
 };
 
-// A small Relay, over a wire.
-struct WireRelay {
+// A small Relay, in lines.
+struct LineRelay {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::int32_t bytes = 0;
-  std::int32_t part_units = 0;
+  std::int32_t part_lines = 0;
   std::uint32_t digest = 0;
   // Ranks, one bit each.
   std::uint32_t sources = 0;
@@ -160,6 +160,15 @@ struct Message {
   std::int32_t peer = 0;
   std::byte* data = nullptr;  // read by the sender, written by the receiver
   std::int64_t bytes = 0;
+};
+
+// Tells the host that a call begins, or that it ended, for a library whose kernels do not.
+struct Telling {
+  std::uint64_t* started = nullptr;  // of DeviceWords
+  std::uint64_t* finished = nullptr;
+  std::uint64_t* runs = nullptr;  // in device memory: counts what began, as graphs repeat calls
+  std::uint64_t call = 0;
+  bool begins = true;
 };
 
 }  // namespace gantry::protocol

@@ -198,7 +198,7 @@ TEST_F(CommunicatorTest, MalformedSurroundingsAreErrors) {
     return run_command({.argv = {kActor, "all"}, .environment = environment}).out;
   };
   EXPECT_THAT(run({{"GANTRY_COLL_ALGO", "fast"}}),
-              HasSubstr("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, ll128, ll128_relay, "
+              HasSubstr("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll128, ll128_relay, "
                         "direct, relay, chain, "
                         "in_place, copy, "
                         "nccl or host, but got 'fast'"));

@@ -1,10 +1,13 @@
-// One of two ranks over NCCL, of which rank 1 comes to no operation but the first and waits to be
-// killed. The argument says how rank 0 hears of it.
+// One of two ranks over NCCL. Rank 1 comes to no operation but the first and waits to be killed,
+// and the argument says how rank 0 hears of it; or both call what does not fit together.
 
+#include <dlfcn.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -23,6 +26,8 @@ constexpr std::int64_t kLength = std::int64_t{64} << 20;  // 256 MiB of i32
 constexpr int kPending = 8;
 // More than a device's queue holds.
 constexpr int kMostCalls = 20'000;
+
+bool dies_at_start = false;
 
 void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error("check failed: " + what);
@@ -68,10 +73,72 @@ void call_until_it_throws(Communicator& world, Tensor& tensor) {
   synchronize(world.device());
 }
 
+// A message that nobody sends, behind others.
+void receive_in_vain(Communicator& world) {
+  Tensor tensor = full({1000}, world.rank(), {.dtype = i32, .device = world.device()});
+  const int peer = 1 - world.rank();
+  for (int turn = 0; turn < 2; ++turn) {
+    if (turn == world.rank()) world.send(tensor, peer);
+    if (turn != world.rank()) world.recv(tensor, peer);
+  }
+  synchronize(world.device());
+  if (world.rank() == 1) {
+    say("enqueued");
+    pause();
+  }
+  const Work work = world.recv(tensor, peer);
+  try {
+    work.synchronize();
+  } catch (const TimeoutError& error) {
+    require(std::string(error.what()).find("rank 1") != std::string::npos, error.what());
+    synchronize(world.device());
+    return say("survived");
+  }
+  require(false, "a message that nobody sent arrived");
+}
+
+// Blocks of which rank 0 sends fewer than rank 1 expects; then the group goes on.
+void exchange_unequal_blocks(Communicator& world) {
+  constexpr std::int64_t kRows = 1 << 20;
+  Tensor in = ones({2 * kRows}, {.dtype = i32, .device = world.device()});
+  Tensor out = zeros({3 * kRows}, {.dtype = i32, .device = world.device()});
+  const std::vector<std::int64_t> sends = {kRows, kRows};
+  const std::vector<std::int64_t> wrong = {2 * kRows, kRows};
+  Tensor part = out.narrow(0, 0, 2 * kRows);
+  try {
+    world.rank() == 0 ? world.all_to_all(part, in, sends, sends)
+                      : world.all_to_all(out, in, wrong, sends);
+    require(false, "blocks of different sizes were exchanged");
+  } catch (const InvalidArgument& error) {
+    require(std::string(error.what())
+                    .find("rank 0 sends 1048576 elements to rank 1, which expects "
+                          "2097152") != std::string::npos,
+            error.what());
+  }
+  world.all_to_all(part, in, sends, sends).synchronize();
+  require(part.amin().item<int>() == 1, "all_to_all");
+  say("survived");
+}
+
+// Rank 1 ends where NCCL waits for it.
+void start_with_the_dying() {
+  dies_at_start = std::getenv("RANK") == std::string("1");
+  try {
+    (void)Communicator::world();
+  } catch (const PeerLostError& error) {
+    require(error.rank() == 1, error.what());
+    return say("survived");
+  }
+  require(false, "NCCL started without rank 1");
+}
+
 void run(const std::string& how) {
+  if (how == "start") return start_with_the_dying();
   Communicator world = Communicator::world();
   require(world.transport() == "nccl", "the transport is " + world.transport());
   check_sum(world, kLength);
+  if (how == "message") return receive_in_vain(world);
+  if (how == "blocks") return exchange_unequal_blocks(world);
   Tensor tensor = ones({kLength}, {.dtype = i32, .device = world.device()});
   const bool survives = world.rank() == 0;
   // Kernels of rank 0 wait for those of rank 1, which never begin.
@@ -106,6 +173,17 @@ void run(const std::string& how) {
 }
 
 }  // namespace
+
+// In place of NCCL's, also where there is no NCCL.
+struct UniqueId {
+  char bytes[128];
+};
+extern "C" int ncclCommInitRank(void** comm, int ranks, UniqueId id, int rank) {
+  if (dies_at_start) ::kill(::getpid(), SIGKILL);
+  static const auto start =
+      reinterpret_cast<decltype(&ncclCommInitRank)>(::dlsym(RTLD_NEXT, "ncclCommInitRank"));
+  return start(comm, ranks, id, rank);
+}
 
 int main(int, char** argv) {
   try {

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <string>
+#include <utility>
+
 #include "collectives/transport.hpp"
 #include "core/flight_folder.hpp"
 #include "tests/support/device_fixture.hpp"
@@ -32,8 +36,10 @@ class NcclLossTest : public ::testing::Test {
     if (!has_nccl()) GTEST_SKIP() << "needs a build with NCCL (GANTRY_NCCL)";
   }
 
-  static RankProcesses start(const std::string& how) {
+  static RankProcesses start(const std::string& how,
+                             std::optional<std::string> timeout = std::nullopt) {
     RankCommand command{.is_simulated = false};
+    command.environment["GANTRY_COLL_TIMEOUT"] = std::move(timeout);
     command.argv = {kActor, how};
     command.environment["GANTRY_P2P"] = "off";
     command.environment["GANTRY_COLL_ALGO"] = std::nullopt;
@@ -88,6 +94,29 @@ TEST_F(NcclLossTest, AFullQueueOfCallsDoesNotHoldTheErrorBack) {
     calls += 100;
   }
   EXPECT_THAT(end_of_survivor(ranks).out, HasSubstr("survived"));
+}
+
+TEST_F(NcclLossTest, ARankThatEndsWhileNcclStartsIsMissed) {
+  RankProcesses ranks = start("start");
+  EXPECT_TRUE(ranks.says(0, "survived", kStartPatience));
+  EXPECT_EQ(ranks[0].wait().exit_code, 0);
+}
+
+TEST_F(NcclLossTest, AMessageThatNobodySendsHasADeadline) {
+  RankProcesses ranks = start("message", "4");
+  ASSERT_TRUE(ranks.says(1, "enqueued", kStartPatience));
+  EXPECT_TRUE(ranks.says(0, "survived", kSoon));
+  ranks.kill(1);
+  EXPECT_EQ(ranks[0].wait().exit_code, 0);
+}
+
+TEST_F(NcclLossTest, BlocksThatDifferAreAMismatchTheGroupSurvives) {
+  RankProcesses ranks = start("blocks");
+  for (const int rank : {0, 1}) {
+    const Outcome outcome = ranks[rank].wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    EXPECT_THAT(outcome.out, HasSubstr("survived"));
+  }
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ void await_rank_0_in(Ranks& ranks, std::uint64_t number) {
 TEST(ProtocolMismatchTest, WhoLeavesAMismatchDoesNotRunAhead) {
   // Packets, and entries but one.
   for (const auto& [algorithm, signals] :
-       {std::pair(Algorithm::ll, 4), std::pair(Algorithm::ll_relay, 3)}) {
+       {std::pair(Algorithm::ll, 4), std::pair(Algorithm::ll128_relay, 3)}) {
     Hold hold;
     Ranks ranks(3);
     std::atomic<bool> left = false;

@@ -76,8 +76,7 @@ class Ranks {
 };
 
 // Those that can do an all_reduce.
-inline constexpr Algorithm kAlgorithms[] = {Algorithm::ll,     Algorithm::ll_relay,
-                                            Algorithm::ll128,  Algorithm::ll128_relay,
+inline constexpr Algorithm kAlgorithms[] = {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_relay,
                                             Algorithm::direct, Algorithm::relay};
 
 inline void run(Algorithm algorithm, const Group& group, const CollectiveCall& call, int blocks) {
@@ -88,8 +87,6 @@ inline void run(Algorithm algorithm, const Group& group, const CollectiveCall& c
       return sim::lines(plan_wire_exchange(group, call), blocks);
     case Algorithm::ll128_relay:
       return sim::line_relay(plan_line_relay(group, call), blocks);
-    case Algorithm::ll_relay:
-      return sim::packet_relay(plan_packet_relay(group, call), blocks);
     case Algorithm::relay:
       return sim::relay(plan_relay(group, call, blocks), blocks);
     case Algorithm::chain:

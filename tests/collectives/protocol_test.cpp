@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <thread>
 
+#include "core/flight_file.hpp"
 #include "tests/collectives/protocol_ranks.hpp"
 #include "tests/support/rank_threads.hpp"
 
@@ -96,7 +97,7 @@ TEST(ProtocolTest, LargeOperationsBetweenSmallOnes) {
       small(Algorithm::direct);
       all_reduce(ranks, rank, algorithm, ++number, kLarge, 3);
       small(Algorithm::relay);
-      small(Algorithm::ll_relay);
+      small(Algorithm::ll128_relay);
       all_reduce(ranks, rank, algorithm, ++number, kLarge, 7);
     }
   });
@@ -138,6 +139,31 @@ TEST(ProtocolTest, WhoWaitsLongTellsTheHost) {
       EXPECT_EQ(ranks.words(0).fault, 0u);
     }
   }
+}
+
+// What a library's kernels do not say themselves. A graph runs a call again.
+TEST(ProtocolTest, ToldCallsAreUnderWayUntilTheyEnd) {
+  DeviceWords words;
+  std::uint64_t runs = 0;
+  Telling call{.started = &words.started, .finished = &words.finished, .runs = &runs, .call = 7};
+  const auto progress = [&] {
+    return reinterpret_cast<const flight::Words&>(words).progress(flight::Lane::collective);
+  };
+  std::uint32_t run_before = 0;
+  for (int run = 0; run < 3; ++run) {
+    EXPECT_FALSE(progress().is_under_way());
+    call.begins = true;
+    sim::tell(call);
+    EXPECT_TRUE(progress().is_under_way());
+    EXPECT_EQ(progress().started, 7U);
+    EXPECT_LT(progress().finished, 7U);
+    EXPECT_NE(progress().run, run_before);
+    run_before = progress().run;
+    call.begins = false;
+    sim::tell(call);
+  }
+  EXPECT_FALSE(progress().is_under_way());
+  EXPECT_EQ(progress().finished, 7U);
 }
 
 }  // namespace

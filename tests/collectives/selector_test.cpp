@@ -153,13 +153,13 @@ TEST(SelectorTest, ForcedAlgorithmIsTakenWhereItCanServe) {
   selector.force(Algorithm::ll);
   EXPECT_EQ(all_reduce(selector, kLlLimitBytes), (Choice{Algorithm::ll, 8}));
   EXPECT_EQ(all_reduce(selector, kLlLimitBytes + 1), (Choice{Algorithm::relay, 64}));
-  selector.force(Algorithm::ll_relay);
-  EXPECT_EQ(all_reduce(selector, kLlRelayLimitBytes).algorithm, Algorithm::ll_relay);
-  EXPECT_EQ(all_reduce(selector, kLlRelayLimitBytes + 4), (Choice{Algorithm::relay, 64}));
+  selector.force(Algorithm::ll128_relay);
+  EXPECT_EQ(all_reduce(selector, kLl128RelayLimitBytes).algorithm, Algorithm::ll128_relay);
+  EXPECT_EQ(all_reduce(selector, kLl128RelayLimitBytes + 4), (Choice{Algorithm::relay, 64}));
   EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 4), 64), (Choice{Algorithm::ll, 4}));
   Selector pair = Selector::parse(kTable, 2, "Test GPU");
-  pair.force(Algorithm::ll_relay);
-  EXPECT_NE(all_reduce(pair, 8).algorithm, Algorithm::ll_relay) << "relays need a third rank";
+  pair.force(Algorithm::ll128_relay);
+  EXPECT_NE(all_reduce(pair, 8).algorithm, Algorithm::ll128_relay) << "relays need a third rank";
   selector.force(Algorithm::host);
   EXPECT_EQ(all_reduce(selector, 8).algorithm, Algorithm::host);
   EXPECT_EQ(selector.choose(call(CollectiveKind::barrier, 0), 0).algorithm, Algorithm::host);
@@ -199,11 +199,31 @@ TEST(SelectorTest, NcclCarriesOnlyWhatHasOneResultOrNeedsNone) {
   }
 }
 
+TEST(SelectorTest, LinesAreForLinksThatDoNotDivideThem) {
+  for (const Algorithm algorithm : {Algorithm::ll128, Algorithm::ll128_relay}) {
+    Selector selector = Selector::parse(kTable, 4, "Test GPU");
+    selector.force(algorithm);
+    EXPECT_EQ(all_reduce(selector, 4096).algorithm, algorithm);
+    selector.forbid_lines();
+    EXPECT_FALSE(needs_whole_lines(all_reduce(selector, 4096).algorithm)) << name(algorithm);
+  }
+}
+
+TEST(SelectorTest, MoreRanksLeaveLessRoomForTheLinesOfEach) {
+  for (const int ranks : {2, 4, 8, 32}) {
+    Selector selector = Selector::parse(kTable, ranks, "Test GPU");
+    selector.force(Algorithm::ll128);
+    const std::int64_t most = (std::int64_t{2} << 20) / ranks;
+    EXPECT_EQ(all_reduce(selector, most).algorithm, Algorithm::ll128) << ranks;
+    EXPECT_NE(all_reduce(selector, most + 4).algorithm, Algorithm::ll128) << ranks;
+  }
+}
+
 TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   Selector selector = Selector::parse(kTable, 4, "Test GPU");
   for (const Algorithm algorithm :
-       {Algorithm::ll, Algorithm::ll_relay, Algorithm::ll128, Algorithm::ll128_relay,
-        Algorithm::direct, Algorithm::relay, Algorithm::nccl, Algorithm::host}) {
+       {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_relay, Algorithm::direct,
+        Algorithm::relay, Algorithm::nccl, Algorithm::host}) {
     selector.rule(name(algorithm));
     EXPECT_EQ(selector.forced(), algorithm);
     EXPECT_FALSE(selector.is_p2p_only());
@@ -216,7 +236,7 @@ TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   EXPECT_FALSE(selector.is_p2p_only());
   EXPECT_EQ(all_reduce(selector, 4 << 20), (Choice{Algorithm::nccl, 1}));
   expect_throws<InvalidArgument>([&] { selector.rule("fast"); },
-                                 "GANTRY_COLL_ALGO: expected auto, p2p, ll, ll_relay, ll128, "
+                                 "GANTRY_COLL_ALGO: expected auto, p2p, ll, ll128, "
                                  "ll128_relay, direct, relay, chain, "
                                  "in_place, copy, nccl or host, but got 'fast'");
 }
@@ -340,7 +360,7 @@ TEST(SelectorTest, MalformedTablesAreNamed) {
       {rows("[4]"), "$.tables.all_reduce[0]: expected a row {…}, but got 4"},
       {rows("[{\"blocks\": 4}]"), "$.tables.all_reduce[0]: expected a field \"algorithm\""},
       {rows("[{\"algorithm\": \"fast\"}]"),
-       "$.tables.all_reduce[0].algorithm: expected one of ll, ll_relay, ll128, ll128_relay, "
+       "$.tables.all_reduce[0].algorithm: expected one of ll, ll128, ll128_relay, "
        "direct, relay, nccl, host, "
        "but got "
        "\"fast\""},
@@ -396,7 +416,7 @@ TEST(SelectorTest, ShippedTablesServeEveryOperationAtEverySize) {
           EXPECT_TRUE(can_serve(choice.algorithm, what, bytes)) << what.str();
           EXPECT_TRUE(ranks > 2 || !needs_three_ranks(choice.algorithm));
           EXPECT_GE(static_cast<int>(choice.algorithm), before)
-              << "sizes go ll, ll_relay, ll128, ll128_relay, direct, relay, chain";
+              << "sizes go ll, ll128, ll128_relay, direct, relay, chain";
           before = static_cast<int>(choice.algorithm);
         }
       }
@@ -413,9 +433,8 @@ TEST(SelectorTest, SimulatedDevicesReachEveryAlgorithmOfOneMachine) {
           selector.choose(call(static_cast<CollectiveKind>(k), bytes, DType::u8), bytes).algorithm);
     }
   }
-  EXPECT_EQ(met, (std::set<Algorithm>{Algorithm::ll, Algorithm::ll_relay, Algorithm::ll128,
-                                      Algorithm::ll128_relay, Algorithm::direct, Algorithm::relay,
-                                      Algorithm::chain}));
+  EXPECT_EQ(met, (std::set<Algorithm>{Algorithm::ll, Algorithm::ll128, Algorithm::ll128_relay,
+                                      Algorithm::direct, Algorithm::relay, Algorithm::chain}));
 }
 
 }  // namespace

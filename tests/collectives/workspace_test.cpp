@@ -15,8 +15,13 @@
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/tensor/factories.hpp>
 
+#include "collectives/descriptor.hpp"
 #include "collectives/protocol/layout.hpp"
+#include "core/flight_file.hpp"
+#include "core/flight_folder.hpp"
 #include "tests/collectives/local_group.hpp"
+#include "tests/support/fault_driver.hpp"
+#include "tests/support/flight_folder.hpp"
 #include "tests/support/rank_processes.hpp"
 
 namespace gantry {
@@ -106,6 +111,34 @@ TEST_F(LocalWorkspaceTest, IsFreedWithTheLastCommunicatorsWhateverWorkIsKept) {
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_GE(free_bytes(rank), before[rank] + protocol::kWorkspaceBytes) << "rank " << rank;
   }
+}
+
+// Some links are not NVLinks.
+class DividingDriver final : public testing::FaultDriver {
+ public:
+  bool has_peer_atomics(int from, int to) override { return from == to || from + to != 3; }
+};
+
+// One link among others decides, for the ranks that it is not between, too.
+TEST_F(LocalWorkspaceTest, LinesAreNotSentWhereALinkMayDivideThem) {
+  GANTRY_REQUIRE_SIM();
+  GANTRY_REQUIRE_DEVICES(3);
+  const testing::FlightFolder folder;
+  setenv("GANTRY_COLL_ALGO", "ll128", 1);
+  const auto expect_algorithm = [](Algorithm algorithm) {
+    on_ranks(3, [&](testing::CollectiveSuite&, Communicator& group) {
+      Tensor tensor = ones({1001}, {.dtype = f32, .device = group.device()});
+      group.all_reduce(tensor).synchronize();
+      EXPECT_EQ(tensor.amin().item<float>(), 3);
+      const auto file = flight::OpenFile::open(flight::list_files().at(0));
+      const auto record = file->view().newest(group.rank());
+      ASSERT_TRUE(record);
+      EXPECT_EQ(record->algorithm, static_cast<int>(algorithm)) << "rank " << group.rank();
+    });
+  };
+  expect_algorithm(Algorithm::ll128);
+  DividingDriver driver;
+  expect_algorithm(Algorithm::direct);
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ TEST(BenchTest, MeasuresEveryOperationUnderALauncher) {
 TEST(BenchTest, EveryAlgorithmHasACurveOfItsOwn) {
   const TemporaryFile json(".json");
   const TemporaryFile svg(".svg");
-  const std::string algorithms = "auto,p2p,ll,ll_relay,ll128,ll128_relay,direct,relay,chain,host";
+  const std::string algorithms = "auto,p2p,ll,ll128,ll128_relay,direct,relay,chain,host";
   const Outcome outcome = run(Words{kBench, "-o", "all", "-a", algorithms, "-d", "bf16", "-J",
                                     json.path(), "--svg", svg.path()} +
                               kShort);
@@ -128,9 +128,8 @@ TEST(BenchTest, EveryAlgorithmHasACurveOfItsOwn) {
     EXPECT_GT(row.time_us, 0);
   }
   const std::map<std::string, std::set<std::string>> expected{
-      {"auto", {"ll", "ll_relay", "ll128", "ll128_relay", "direct", "relay"}},
-      {"p2p", {"ll", "ll_relay", "ll128", "ll128_relay", "direct", "relay"}},
-      {"ll_relay", {"ll_relay"}},
+      {"auto", {"ll", "ll128", "ll128_relay", "direct", "relay"}},
+      {"p2p", {"ll", "ll128", "ll128_relay", "direct", "relay"}},
       {"ll128", {"ll128"}},
       {"ll128_relay", {"ll128_relay"}},
       {"ll", {"ll"}},
@@ -339,8 +338,8 @@ TEST(TuneTest, WritesATableThatIsTaken) {
       EXPECT_EQ(row.wrong, 0) << row_text(row);
       tried.insert(row.algorithm);
     }
-    EXPECT_EQ(tried, (std::set<std::string>{"ll", "ll_relay", "ll128", "ll128_relay", "direct",
-                                            "relay", "chain", "in_place", "copy"}));
+    EXPECT_EQ(tried, (std::set<std::string>{"ll", "ll128", "ll128_relay", "direct", "relay",
+                                            "chain", "in_place", "copy"}));
     // The library accepts it, and says so by taking what it holds.
     const TemporaryFile results(".json");
     const Outcome used = run(Words{kBench, "-g", "3", "-J", results.path()} + kShort,
@@ -358,7 +357,6 @@ TEST(TuneTest, WritesATableThatIsTaken) {
 TEST(TuneTest, EndsEveryTableWithWhatCarriesAllSizes) {
   for (const auto& [small, large] :
        std::map<std::string, Algorithm>{{"ll", Algorithm::direct},
-                                        {"ll_relay", Algorithm::relay},
                                         {"ll128", Algorithm::direct},
                                         {"ll128_relay", Algorithm::relay}}) {
     const TemporaryFile table(".json");

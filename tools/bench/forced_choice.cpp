@@ -9,6 +9,8 @@
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/device/device.hpp>
+#include <gantry/device/driver.hpp>
 
 namespace gantry::bench {
 
@@ -38,6 +40,17 @@ Selector one_choice(Algorithm algorithm, int blocks) {
 }
 
 }  // namespace
+
+Selector present_selector(int ranks, const std::string& device_name) {
+  Selector selector = Selector::load(ranks, device_name);
+  const int devices = device_count();
+  for (int from = 0; from < devices; ++from) {
+    for (int to = 0; to < devices; ++to) {
+      if (!driver().has_peer_atomics(from, to)) selector.forbid_lines();
+    }
+  }
+  return selector;
+}
 
 ForcedChoice::ForcedChoice(const std::string& algorithm, std::optional<int> blocks)
     : algorithm_before_(env::get(kAlgorithm)), table_before_(env::get(kTable)) {

@@ -8,6 +8,10 @@
 
 namespace gantry::bench {
 
+/// What chooses the algorithms of groups of so many ranks that are made now, on devices of this
+/// name. All links between visible devices count, whichever devices a group has.
+[[nodiscard]] Selector present_selector(int ranks, const std::string& device_name);
+
 /// Sets GANTRY_COLL_ALGO, and GANTRY_COLL_TABLE if `blocks` are given, for this process; takes both
 /// back at the end. Only while no other thread reads the environment.
 class ForcedChoice {

@@ -27,7 +27,7 @@ void run_rank(const Communicator& communicator, const Options& options, const st
               const std::string& device_name, Add add) {
   RankBench bench(communicator);
   const int ranks = communicator.size();
-  const Selector selector = Selector::load(ranks, device_name);
+  const Selector selector = present_selector(ranks, device_name);
   const std::string transport = communicator.transport();
   for (const CollectiveKind kind : options.operations) {
     for (Case what : cases_of(options, kind, ranks)) {

@@ -74,7 +74,7 @@ void add_options(CLI::App& app, Options& options, Words& words) {
       ->check(CLI::Range(1, 10'000));
   app.add_flag("--graph-only", words.graph_only, "no eager calls beside --graph");
   app.add_option("-a,--algo", words.algorithms,
-                 "auto p2p ll ll_relay ll128 ll128_relay direct relay chain in_place copy nccl "
+                 "auto p2p ll ll128 ll128_relay direct relay chain in_place copy nccl "
                  "host; several give a curve "
                  "each (auto, or "
                  "GANTRY_COLL_ALGO)")

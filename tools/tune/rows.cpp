@@ -96,7 +96,7 @@ std::vector<SelectorRow> choose_rows(const std::vector<Sample>& samples) {
   if (last.algorithm == Algorithm::ll || last.algorithm == Algorithm::ll128) {
     rows.push_back({0, {Algorithm::direct, last.blocks}});
   }
-  if (last.algorithm == Algorithm::ll_relay || last.algorithm == Algorithm::ll128_relay) {
+  if (last.algorithm == Algorithm::ll128_relay) {
     rows.push_back({0, {Algorithm::relay, last.blocks}});
   }
   rows.back().up_to_bytes = INT64_MAX;

@@ -61,17 +61,17 @@ bench::Row row_of(const bench::Case& what, const Choice& choice, const bench::Ca
 // called on rank 0.
 template <class Add>
 void run_rank(const Communicator& communicator, const Options& options, const Choice& choice,
-              Add add) {
+              const std::string& device_name, Add add) {
   bench::RankBench bench(communicator);
+  const Selector selector = bench::present_selector(communicator.size(), device_name);
   for (const CollectiveKind kind : options.operations) {
     std::int64_t before = -1;
     for (const std::int64_t bytes : options.sizes) {
       bench::Case what =
           bench::make_case(kind, options.dtype, ReduceOp::sum, 0, bytes, communicator.size());
       what.registered = needs_registration(choice.algorithm);
-      if (what.count == before || !can_serve(choice.algorithm, bench::describe(what), what.bytes)) {
-        continue;
-      }
+      const Choice made = selector.choose(bench::describe(what), what.bytes);
+      if (what.count == before || made.algorithm != choice.algorithm) continue;
       before = what.count;
       what.graph_calls = options.eager ? 0 : options.graph_calls;
       bench::CaseResult result = bench.run(what, options.repetitions, /*check=*/true);
@@ -119,7 +119,7 @@ Findings sweep(bench::RankGroup& group, const Options& options,
             communicator.transport()));
       }
       run_rank(
-          communicator, options, choice,
+          communicator, options, choice, group.device_name(),
           [&](const bench::Case& what, const bench::CaseResult& result) {
             bench::Row row = row_of(what, choice, result, group.ranks());
             if (result.wrong.value_or(0) > 0) {

@@ -1,27 +1,28 @@
-// A relay in units that carry data and flag together: two flights, no staging, no barrier.
+// A relay in lines, which carry data and flag together: two flights, no staging, no barrier.
 #pragma once
 
 #include "collectives/algorithms/wire_link.inl"
 
 namespace gantry::protocol {
 
-// As Note [Relay], over a wire of Note [Wires]: sources send one part of the array to each owner,
-// in the rows of the first phase, who sends what it makes of it to all takers, in those of the
-// second. (MSCCL++ has an all_reduce of this shape.)
-template <class T, class Wire, int Batch, class Block>
-class WireRelayShare {
+// As Note [Relay], in lines of Note [Wires]: sources send one part of the array to each owner, in
+// the rows of the first phase, who sends what it makes of it to all takers, in those of the second.
+// (MSCCL++ has an all_reduce of this shape, in packets.)
+template <class T, int Batch, class Block>
+class LineRelayShare {
  public:
+  using Wire = Lines<Block>;
   static constexpr int kHeld = Wire::kHeld;
 
-  GANTRY_HD WireRelayShare(Block& block, const WireRelay& plan, std::uint32_t sequence)
+  GANTRY_HD LineRelayShare(Block& block, const LineRelay& plan, std::uint32_t sequence)
       : block_(block),
         plan_(plan),
         group_(plan.group),
         link_(block, plan.group, plan.call, plan.digest, sequence) {
     // Blocks have a run of every part, so that block b needs blocks b only.
-    const std::int32_t run = (plan.part_units + block.count() - 1) / block.count();
+    const std::int32_t run = (plan.part_lines + block.count() - 1) / block.count();
     first_ = run * block.index();
-    count_ = static_cast<std::int32_t>(clipped(plan.part_units, first_, run));
+    count_ = static_cast<std::int32_t>(clipped(plan.part_lines, first_, run));
     GANTRY_ROLLED
     for (int p = 0; p < group_.size; ++p) {
       if (!has(plan.owners, p)) idle_ = p;
@@ -61,12 +62,12 @@ class WireRelayShare {
         using F = typename decltype(folder)::type;
         if constexpr (F::kIsDefined) {
           Wire::for_each(block_, count_,
-                         [&](std::int64_t at) { complete = complete && fold_unit<F>(at); });
+                         [&](std::int64_t at) { complete = complete && fold_line<F>(at); });
         }
       });
     } else {
       Wire::for_each(block_, count_,
-                     [&](std::int64_t at) { complete = complete && forward_unit(at); });
+                     [&](std::int64_t at) { complete = complete && forward_line(at); });
     }
     return complete;
   }
@@ -74,24 +75,24 @@ class WireRelayShare {
   GANTRY_HD void take() {
     if (!has(plan_.takers, group_.rank)) return;
     bool complete = true;
-    Wire::for_each(block_, count_, [&](std::int64_t at) { complete = complete && take_unit(at); });
+    Wire::for_each(block_, count_, [&](std::int64_t at) { complete = complete && take_line(at); });
   }
 
  private:
   // Parts are numbered over the owners.
   GANTRY_HD int owner_index(int rank) const { return idle_ >= 0 && rank > idle_ ? rank - 1 : rank; }
-  GANTRY_HD std::int32_t unit_of(int owner, std::int32_t i) const {
-    return owner_index(owner) * plan_.part_units + i;
+  GANTRY_HD std::int32_t line_of(int owner, std::int32_t i) const {
+    return owner_index(owner) * plan_.part_lines + i;
   }
   GANTRY_HD bool is_in(int owner, std::int32_t i) const {
     return has(plan_.owners, owner) &&
-           std::int64_t{unit_of(owner, i)} * Wire::kUnitWords * 8 < plan_.bytes;
+           std::int64_t{line_of(owner, i)} * Wire::kUnitWords * 8 < plan_.bytes;
   }
   GANTRY_HD void load(int owner, std::int32_t i, std::uint64_t (&words)[kHeld]) const {
-    load_unit<Wire>(block_, plan_.in, unit_of(owner, i), plan_.bytes, words);
+    load_unit<Wire>(block_, plan_.in, line_of(owner, i), plan_.bytes, words);
   }
   GANTRY_HD void store(int owner, std::int32_t i, const std::uint64_t (&words)[kHeld]) const {
-    store_unit<Wire>(block_, plan_.out, unit_of(owner, i), plan_.bytes, words);
+    store_unit<Wire>(block_, plan_.out, line_of(owner, i), plan_.bytes, words);
   }
 
   // Ranks begin with different owners, so that no link serves all at once.
@@ -110,13 +111,13 @@ class WireRelayShare {
     if (has(plan_.takers, group_.rank)) store(group_.rank, i, words);
   }
 
-  // Whether this rank makes something of unit `at` of the block's; `i` is its number in the part.
+  // Whether this rank makes something of line `at` of the block's; `i` is its number in the part.
   GANTRY_HD bool makes(std::int64_t at, std::int32_t i) const {
     return Wire::is_there(at, count_) && is_in(group_.rank, i);
   }
 
   template <class F>
-  GANTRY_HD bool fold_unit(std::int64_t at) {
+  GANTRY_HD bool fold_line(std::int64_t at) {
     const std::int32_t i = first_ + static_cast<std::int32_t>(at);
     const bool is_mine = makes(at, i);
     std::uint64_t own[kHeld] = {};
@@ -140,7 +141,7 @@ class WireRelayShare {
     return true;
   }
 
-  GANTRY_HD bool forward_unit(std::int64_t at) {
+  GANTRY_HD bool forward_line(std::int64_t at) {
     const std::int32_t i = first_ + static_cast<std::int32_t>(at);
     const bool is_mine = makes(at, i);
     std::uint64_t words[Batch][kHeld];
@@ -149,7 +150,7 @@ class WireRelayShare {
     return true;
   }
 
-  GANTRY_HD bool take_unit(std::int64_t at) {
+  GANTRY_HD bool take_line(std::int64_t at) {
     const std::int32_t i = first_ + static_cast<std::int32_t>(at);
     GANTRY_ROLLED
     for (int first = 0; first < group_.size; first += Batch) {
@@ -170,19 +171,19 @@ class WireRelayShare {
   }
 
   Block& block_;
-  const WireRelay& plan_;
+  const LineRelay& plan_;
   const Group& group_;
   WireLink<Wire, Batch, Block> link_;
-  std::int32_t first_ = 0;  // unit of each part that this block has
+  std::int32_t first_ = 0;  // line of each part that this block has
   std::int32_t count_ = 0;
   int idle_ = -1;         // the rank that owns nothing, if there is one
   int only_source_ = -1;  // if there is only one
 };
 
-template <class T, template <class> class Wire, int Batch, class Block>
-GANTRY_HD void relay_over(Block& block, const WireRelay& plan) {
+template <class T, int Batch, class Block>
+GANTRY_HD void relay_lines(Block& block, const LineRelay& plan) {
   const std::uint32_t sequence = begin(block, plan.group);
-  WireRelayShare<T, Wire<Block>, Batch, Block> share(block, plan, sequence);
+  LineRelayShare<T, Batch, Block> share(block, plan, sequence);
   share.push();
   share.link().announce();
   // Who takes what was made of everyone's offers has heard of everyone.
