@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -30,9 +29,9 @@ constexpr auto kNoticePatience = std::chrono::seconds(1);
 
 class TcpLinks final : public HostLinks {
  public:
-  TcpLinks(const LinkGroup& group, std::vector<PeerSockets> sockets)
-      : group_(group), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    for (PeerSockets& peer : sockets) {
+  TcpLinks(const LinkGroup& group, LinkSockets sockets)
+      : group_(group), wake_(std::move(sockets.wake)) {
+    for (PeerSockets& peer : sockets.peers) {
       streams_.emplace_back(std::move(peer.data));
       notices_.push_back(std::move(peer.notices));
     }
