@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <exception>
 #include <set>
+#include <system_error>
 #include <thread>
 
 #include <gantry/core/error.hpp>
@@ -28,6 +29,18 @@ void raise_cause(const std::vector<std::exception_ptr>& failures) {
     }
   }
   if (consequence) std::rethrow_exception(consequence);
+}
+
+// Throws what it means that the thread of `rank` could not be started.
+[[noreturn]] void raise_threadless(const std::exception_ptr& failure, std::size_t rank, int size) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::system_error& error) {
+    throw Error(
+        fmt::format("Communicator::local: expected a thread for each of {} ranks, but got none for "
+                    "rank {}: {}",
+                    size, rank, error.code().message()));
+  }
 }
 
 }  // namespace
@@ -94,6 +107,7 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
   std::vector<std::exception_ptr> failures(devices.size());
   // Ranks meet while they are made, so each needs a thread.
   std::vector<std::thread> makers;
+  std::exception_ptr threadless;
   const auto make = [&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
     try {
@@ -114,11 +128,12 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
     makers.reserve(devices.size());
     for (int rank = 0; rank < size; ++rank) makers.emplace_back(make, rank);
   } catch (...) {
-    failures[makers.size()] = std::current_exception();
+    threadless = std::current_exception();
     // Those that run are told that these ranks do not come.
     for (std::size_t at = makers.size(); at < bootstraps.size(); ++at) bootstraps[at].reset();
   }
   for (std::thread& maker : makers) maker.join();
+  if (threadless) raise_threadless(threadless, makers.size(), size);
   raise_cause(failures);
   std::vector<Communicator> group;
   for (std::shared_ptr<Impl>& impl : impls)

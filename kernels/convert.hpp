@@ -49,31 +49,6 @@ GANTRY_HD constexpr F power_of_two(int bits) {
   return result;
 }
 
-// `value` if a float holds it, else of its two neighbours the one whose last bit is set. As a float
-// has at least two bits more than f16 and bf16, this "rounding to odd" keeps apart what lies below,
-// on and above a tie: rounding the result to nearest even rounds `value` so.
-template <class From>
-GANTRY_HD inline float rounded_to_odd(From value) {
-  if constexpr (std::is_same_v<From, double>) {
-    const float nearest = static_cast<float>(value);
-    const double back = nearest;
-    const bool exact = back == value || value != value;
-    const bool beyond = (back < 0 ? -back : back) > (value < 0 ? -value : value);
-    const std::uint32_t toward_zero = ::gantry::detail::float_bits(nearest) - (beyond ? 1u : 0u);
-    return exact ? nearest : ::gantry::detail::float_from_bits(toward_zero | 1u);
-  } else if constexpr (std::is_integral_v<From> && sizeof(From) == 8) {
-    // An f64 holds 53 bits: of a larger number, the last 11 become one.
-    const From high = value >> 53;
-    const From odd = (value & ~From(0x7ff)) | ((value & From(0x7ff)) != 0 ? From(0x800) : From(0));
-    const bool is_large = high != 0 && high != From(-1);
-    return rounded_to_odd(static_cast<double>(is_large ? odd : value));
-  } else if constexpr (std::is_integral_v<From> && sizeof(From) == 4) {
-    return rounded_to_odd(static_cast<double>(value));
-  } else {
-    return static_cast<float>(value);
-  }
-}
-
 }  // namespace detail
 
 // The type that elements of type T are computed in: narrow integers and bool in i32 (and truncated
@@ -112,7 +87,7 @@ GANTRY_HD inline To convert(From value) {
   } else if constexpr (std::is_same_v<To, bool>) {
     return value != From(0);
   } else if constexpr (std::is_same_v<To, float16> || std::is_same_v<To, bfloat16>) {
-    return To(detail::rounded_to_odd(value));
+    return To(value);
   } else if constexpr (std::is_floating_point_v<To>) {
     return canonical(static_cast<To>(value));
   } else if constexpr (std::is_floating_point_v<From>) {

@@ -15,8 +15,8 @@
 #include <gantry/core/log.hpp>
 
 #include "collectives/bootstrap/mpi_lock.hpp"
+#include "collectives/host/breakdown.hpp"
 #include "collectives/host/channel_mpi.hpp"
-#include "collectives/host/notice.hpp"
 #include "core/patience.hpp"
 
 namespace gantry {
@@ -79,7 +79,8 @@ class MpiLinks final : public HostLinks {
       start(sends, receives);
       finish(receives);
     } catch (const Failure& failure) {
-      give_up({Notice::Kind::lost, failure.rank}, fmt::format("was lost ({})", failure.text));
+      breakdown_.give_up({Notice::Kind::lost, failure.rank},
+                         fmt::format("was lost ({})", failure.text));
     }
   }
 
@@ -178,7 +179,7 @@ class MpiLinks final : public HostLinks {
         patience.renew();
         polls = 0;
       }
-      if (patience.is_over()) give_up({Notice::Kind::late, pending_ranks().front()});
+      if (patience.is_over()) breakdown_.give_up_waiting(pending_ranks());
       if (polls < kEagerPolls) {
         std::this_thread::yield();
       } else {
@@ -234,8 +235,8 @@ class MpiLinks final : public HostLinks {
 
   // Throws what this rank, or another one, has given up over.
   void read_notices() {
-    if (broken_) raise_notice(*broken_, broken_from_, broken_text_, group_.size);
-    if (aborted_) give_up({Notice::Kind::aborted, group_.rank});
+    breakdown_.require_none();
+    if (aborted_) breakdown_.give_up({Notice::Kind::aborted, group_.rank});
     for (;;) {
       CountedNotice got;
       int from = -1;
@@ -260,7 +261,7 @@ class MpiLinks final : public HostLinks {
           continue;
         }
       }
-      give_up(got.notice, {}, from);
+      breakdown_.give_up(got.notice, {}, from);
     }
   }
 
@@ -276,7 +277,7 @@ class MpiLinks final : public HostLinks {
         if (pending.number > (i < receives_ ? left->sent : left->received)) gone = pending.rank;
       }
     }
-    if (gone >= 0) give_up({Notice::Kind::left, gone});
+    if (gone >= 0) breakdown_.give_up({Notice::Kind::left, gone});
   }
 
   static void require(int status, int rank) {
@@ -291,18 +292,6 @@ class MpiLinks final : public HostLinks {
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     return ranks;
-  }
-
-  // Tells everybody whose fault it is, remembers it, and throws. `from`: who said so, if another.
-  [[noreturn]] void give_up(const Notice& why, std::string text = {}, int from = -1) {
-    if (text.empty() && why.kind == Notice::Kind::late && from < 0) {
-      text = lateness_text(group_, pending_ranks());
-    }
-    broken_ = why;
-    broken_from_ = from;
-    broken_text_ = std::move(text);
-    notify(why);
-    raise_notice(*broken_, broken_from_, broken_text_, group_.size);
   }
 
   // The first call counts.
@@ -337,9 +326,7 @@ class MpiLinks final : public HostLinks {
   std::list<Detached> detached_;
   std::list<Detached> packed_;  // of the exchange that is under way
   std::atomic<bool> aborted_ = false;
-  std::optional<Notice> broken_;
-  int broken_from_ = -1;
-  std::string broken_text_;
+  Breakdown breakdown_{group_, [this](const Notice& why) { notify(why); }};
   bool notified_ = false;  // guarded by mpi_lock()
 };
 

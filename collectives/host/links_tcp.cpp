@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,11 +10,10 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <optional>
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/host/notice.hpp"
+#include "collectives/host/breakdown.hpp"
 #include "collectives/host/sockets.hpp"
 #include "collectives/host/stream.hpp"
 #include "core/patience.hpp"
@@ -31,9 +29,9 @@ constexpr auto kNoticePatience = std::chrono::seconds(1);
 
 class TcpLinks final : public HostLinks {
  public:
-  TcpLinks(const LinkGroup& group, std::vector<PeerSockets> sockets)
-      : group_(group), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    for (PeerSockets& peer : sockets) {
+  TcpLinks(const LinkGroup& group, LinkSockets sockets)
+      : group_(group), wake_(std::move(sockets.wake)) {
+    for (PeerSockets& peer : sockets.peers) {
       streams_.emplace_back(std::move(peer.data));
       notices_.push_back(std::move(peer.notices));
     }
@@ -64,8 +62,8 @@ class TcpLinks final : public HostLinks {
           case HostStream::Outcome::ended:
             explain_end(rank);
           case HostStream::Outcome::too_long:
-            give_up({Notice::Kind::aborted, group_.rank},
-                    fmt::format("a message of rank {} is longer than expected", rank));
+            breakdown_.give_up({Notice::Kind::aborted, group_.rank},
+                               fmt::format("a message of rank {} is longer than expected", rank));
         }
         pending = pending || link.is_pending();
       }
@@ -74,7 +72,7 @@ class TcpLinks final : public HostLinks {
         patience.renew();
         continue;
       }
-      if (patience.is_over()) give_up({Notice::Kind::late, slowest()});
+      if (patience.is_over()) breakdown_.give_up_waiting(pending_ranks());
       read_notices(static_cast<int>(patience.next_wait().count()));
     }
   }
@@ -97,8 +95,8 @@ class TcpLinks final : public HostLinks {
 
   // Waits until something can move, or a rank says its last word, or is gone.
   void read_notices(int wait_ms) {
-    if (broken_) raise_notice(*broken_, broken_from_, broken_text_, group_.size);
-    if (aborted_) give_up({Notice::Kind::aborted, group_.rank});
+    breakdown_.require_none();
+    if (aborted_) breakdown_.give_up({Notice::Kind::aborted, group_.rank});
     polled_.clear();
     polled_.push_back({wake_.get(), POLLIN, 0});
     for (int rank = 0; rank < group_.size; ++rank) {
@@ -112,7 +110,7 @@ class TcpLinks final : public HostLinks {
       }
     }
     if (poll(polled_.data(), polled_.size(), wait_ms) <= 0) return;
-    if (aborted_) give_up({Notice::Kind::aborted, group_.rank});
+    if (aborted_) breakdown_.give_up({Notice::Kind::aborted, group_.rank});
     for (int rank = 0; rank < group_.size; ++rank) {
       if (polled_[static_cast<std::size_t>(rank) + 1].revents != 0) read_notice(rank);
     }
@@ -123,8 +121,10 @@ class TcpLinks final : public HostLinks {
     Notice notice;
     const ssize_t got = recv(socket.get(), &notice, sizeof notice, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got != sizeof notice) give_up({Notice::Kind::lost, rank});
-    if (notice.kind != Notice::Kind::left || notice.culprit != rank) give_up(notice, {}, rank);
+    if (got != sizeof notice) breakdown_.give_up({Notice::Kind::lost, rank});
+    if (notice.kind != Notice::Kind::left || notice.culprit != rank) {
+      breakdown_.give_up(notice, {}, rank);
+    }
     // It needs nobody any more, but what it sent before may still be on its way.
     left_[static_cast<std::size_t>(rank)] = true;
     const std::lock_guard lock(notify_mutex_);  // abort() may be about to write to it
@@ -138,35 +138,16 @@ class TcpLinks final : public HostLinks {
       const auto deadline = Clock::now() + kNoticePatience;
       if (store::await_ready(notices_[at].get(), POLLIN, deadline)) read_notice(rank);
     }
-    give_up({left_[at] ? Notice::Kind::left : Notice::Kind::lost, rank});
+    breakdown_.give_up({left_[at] ? Notice::Kind::left : Notice::Kind::lost, rank});
   }
 
-  // The first rank that something is awaited from, or that takes nothing.
-  int slowest() const {
-    for (int rank = 0; rank < group_.size; ++rank) {
-      if (streams_[static_cast<std::size_t>(rank)].is_pending()) return rank;
-    }
-    return -1;
-  }
-
+  // Those that something is awaited from, or that take nothing.
   std::vector<int> pending_ranks() const {
     std::vector<int> ranks;
     for (int rank = 0; rank < group_.size; ++rank) {
       if (streams_[static_cast<std::size_t>(rank)].is_pending()) ranks.push_back(rank);
     }
     return ranks;
-  }
-
-  // Tells everybody whose fault it is, remembers it, and throws. `from`: who said so, if another.
-  [[noreturn]] void give_up(const Notice& why, std::string text = {}, int from = -1) {
-    if (text.empty() && why.kind == Notice::Kind::late && from < 0) {
-      text = lateness_text(group_, pending_ranks());
-    }
-    broken_ = why;
-    broken_from_ = from;
-    broken_text_ = std::move(text);
-    notify(why);
-    raise_notice(*broken_, broken_from_, broken_text_, group_.size);
   }
 
   void notify(const Notice& notice) noexcept {
@@ -187,9 +168,7 @@ class TcpLinks final : public HostLinks {
   std::vector<bool> left_;
   std::vector<pollfd> polled_;
   std::atomic<bool> aborted_ = false;
-  std::optional<Notice> broken_;
-  int broken_from_ = -1;
-  std::string broken_text_;
+  Breakdown breakdown_{group_, [this](const Notice& why) { notify(why); }};
   std::mutex notify_mutex_;
   bool notified_ = false;
 };

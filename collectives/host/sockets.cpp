@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -131,6 +132,12 @@ std::vector<std::string> own_hosts() {
 
 store::Address any_address(const char* host) {
   return {.kind = store::Address::Kind::tcp, .name = host, .port = 0};
+}
+
+Socket make_wake() {
+  Socket wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake) throw Error(fmt::format("host links: no eventfd: {}", std::strerror(errno)));
+  return wake;
 }
 
 Socket listen_anywhere(int& port) {
@@ -297,14 +304,16 @@ class Mesh {
 
 }  // namespace
 
-std::vector<PeerSockets> connect_ranks(Bootstrap& bootstrap, const LinkGroup& group) {
+LinkSockets connect_ranks(Bootstrap& bootstrap, const LinkGroup& group) {
   Place mine{.cookie = "none", .machine = this_machine(), .port = 0, .hosts = {}};
   std::string failure;
+  LinkSockets result;
   Socket listener;
   try {
     mine.cookie = random_cookie();
-    listener = listen_anywhere(mine.port);
+    result.wake = make_wake();
     mine.hosts = own_hosts();
+    listener = listen_anywhere(mine.port);
   } catch (const Error& error) {
     failure = error.what();
   }
@@ -312,10 +321,12 @@ std::vector<PeerSockets> connect_ranks(Bootstrap& bootstrap, const LinkGroup& gr
   for (const std::string& text : bootstrap.all_gather(mine.str())) {
     places.push_back(parse_place(text));
   }
-  std::vector<PeerSockets> peers;
-  if (failure.empty()) {
+  // Nobody tries to reach a rank that has failed.
+  const bool all_listen =
+      std::all_of(places.begin(), places.end(), [](const Place& place) { return place.port != 0; });
+  if (all_listen) {
     try {
-      peers = Mesh(group, std::move(places), std::move(listener)).connect();
+      result.peers = Mesh(group, std::move(places), std::move(listener)).connect();
     } catch (const Error& error) {
       failure = error.what();
     }
@@ -332,7 +343,7 @@ std::vector<PeerSockets> connect_ranks(Bootstrap& bootstrap, const LinkGroup& gr
                     "network interfaces to use",
                     group.size, all));
   }
-  return peers;
+  return result;
 }
 
 }  // namespace gantry

@@ -22,8 +22,14 @@ struct PeerSockets {
   Socket notices;
 };
 
+// What a rank's links are made of.
+struct LinkSockets {
+  Socket wake;                     // an eventfd, which ends a wait on the others
+  std::vector<PeerSockets> peers;  // by rank
+};
+
 // Connects every rank with every other one. Collective; on all ranks or on none.
 // Throws: Error that names the ranks that failed and why; PeerLostError, TimeoutError.
-std::vector<PeerSockets> connect_ranks(Bootstrap& bootstrap, const LinkGroup& group);
+LinkSockets connect_ranks(Bootstrap& bootstrap, const LinkGroup& group);
 
 }  // namespace gantry

@@ -26,7 +26,8 @@ class ControlBlock;
 // To free memory waits for its device, where a kernel of the owner may wait in another group for
 // what this very thread calls next. So where several ranks are in one process, each frees only what
 // is on its own device, now or with a later workspace; the rest goes when no workspace is left that
-// ranks of this process share.
+// ranks of this process share. That is not the count of Note [Unlocking words]: a kept Work object
+// keeps its group's control block, but not the workspace, and groups over NCCL have no workspace.
 class Workspace {
  public:
   // Collective over `bootstrap`; blocks the host until every rank has opened everything.

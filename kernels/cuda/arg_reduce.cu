@@ -64,7 +64,8 @@ __global__ void __launch_bounds__(kThreads)
       } else {
         static_cast<std::int64_t*>(indices.data)[indices.lines.offset(line)] = index;
         if (plan.out.data != nullptr) {
-          static_cast<T*>(plan.out.data)[plan.out.lines.offset(line)] = in[index * plan.in.stride];
+          static_cast<T*>(plan.out.data)[plan.out.lines.offset(line)] =
+              stored_winner(in[index * plan.in.stride]);
         }
       }
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/accumulator.hpp"
 
@@ -28,6 +29,16 @@ GANTRY_HD Champion<T> winner(bool largest, const Champion<T>& a, const Champion<
   if (a.index < 0 || beats(largest, b.value, a.value)) return b;
   if (beats(largest, a.value, b.value)) return a;
   return a.index < b.index ? a : b;
+}
+
+// The winner as it is stored: every bit of it, but a valid bool.
+template <class T>
+GANTRY_HD T stored_winner(T element) {
+  if constexpr (std::is_same_v<T, StoredBool>) {
+    return T(static_cast<std::int64_t>(element));
+  } else {
+    return element;
+  }
 }
 
 }  // namespace gantry::kernels

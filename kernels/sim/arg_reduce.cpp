@@ -17,7 +17,7 @@ void arg_reduce(bool largest, const LinePlan& plan, const Lines& indices) {
       static_cast<std::int64_t*>(indices.data)[indices.lines.offset(line)] = best.index;
       if (plan.out.data != nullptr) {
         static_cast<T*>(plan.out.data)[plan.out.lines.offset(line)] =
-            in[best.index * plan.in.stride];
+            stored_winner(in[best.index * plan.in.stride]);
       }
     }
   });

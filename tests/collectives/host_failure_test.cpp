@@ -1,7 +1,12 @@
 // What ranks that are linked through host memory get when one of them errs, leaves or is late.
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <condition_variable>
+#include <filesystem>
+#include <iterator>
 #include <mutex>
 
 #include <gantry/core/error.hpp>
@@ -10,6 +15,21 @@
 #include "tests/collectives/host_group.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"
+
+namespace {
+
+thread_local bool lacks_eventfds = false;
+
+}  // namespace
+
+// Instead of the system's, for this whole process.
+extern "C" int eventfd(unsigned count, int flags) noexcept {
+  if (lacks_eventfds) {
+    errno = EMFILE;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_eventfd2, count, flags));
+}
 
 namespace gantry {
 namespace {
@@ -239,6 +259,27 @@ TEST(HostFailureTest, ARankThatFailsBringsDownTheOthers) {
     }
     expect_throws<PeerLostError>([&] { run(self, sum_of(kLarge)); }, "rank 1 aborted");
   });
+}
+
+std::ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+TEST(HostFailureTest, ARankWithoutADescriptorToBeWokenByFailsAllAndLeaksNone) {
+  constexpr int kRanks = 3;
+  auto bootstraps = make_local_bootstraps(kRanks);
+  const auto link = [&](int rank) {
+    return make_tcp_links(*bootstraps[static_cast<std::size_t>(rank)], {rank, kRanks});
+  };
+  const std::ptrdiff_t before = open_descriptors();
+  testing::rank_threads(kRanks, [&](int rank) {
+    lacks_eventfds = rank == 1;
+    expect_throws<Error>([&] { link(rank); },
+                         "Failed connecting 3 ranks by TCP: rank 1: host links: no eventfd: Too "
+                         "many open files. GANTRY_HOST_INTERFACE");
+  });
+  EXPECT_EQ(open_descriptors(), before);
+  testing::rank_threads(kRanks, [&](int rank) { EXPECT_EQ(link(rank)->name(), "tcp"); });
 }
 
 }  // namespace

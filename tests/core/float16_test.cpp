@@ -94,6 +94,33 @@ TYPED_TEST(Float16Test, EveryBoundaryRoundsToNearestEven) {
   }
 }
 
+// As above, off the midpoint by so little that a float is on it.
+TYPED_TEST(Float16Test, EveryBoundaryRoundsADoubleOnce) {
+  for (int bits = 0; bits < this->kInfinity; ++bits) {
+    const double middle = (this->value(bits) + this->value_or_overflow(bits + 1)) / 2;
+    const int even = (bits & 1) == 0 ? bits : bits + 1;
+    ASSERT_EQ(TypeParam(middle).bits, even) << bits;
+    ASSERT_EQ(TypeParam(std::nextafter(middle, 0.0)).bits, bits) << bits;
+    ASSERT_EQ(TypeParam(std::nextafter(middle, HUGE_VAL)).bits, bits + 1) << bits;
+    ASSERT_EQ(TypeParam(std::nextafter(-middle, -HUGE_VAL)).bits, (bits + 1) | 0x8000) << bits;
+  }
+}
+
+TEST(Float16OfIntegersTest, RoundsOnce) {
+  EXPECT_EQ(float16(4098).bits, 0x6c00);  // between 4096 and 4100
+  EXPECT_EQ(float16(std::int16_t{4099}).bits, 0x6c01);
+  EXPECT_EQ(float16(true).bits, 0x3c00);
+  EXPECT_EQ(float16(INT64_MIN).bits, 0xfc00);
+  EXPECT_EQ(bfloat16((1 << 30) + (1 << 22)).bits, 0x4e80);
+  EXPECT_EQ(bfloat16((1 << 30) + (1 << 22) + 1).bits, 0x4e81);
+  // Neither a float nor a double holds what is past the middle.
+  constexpr std::int64_t kMiddle = (std::int64_t{1} << 62) + (std::int64_t{1} << 54);
+  EXPECT_EQ(bfloat16(kMiddle).bits, 0x5e80);
+  EXPECT_EQ(bfloat16(kMiddle + 1).bits, 0x5e81);
+  EXPECT_EQ(bfloat16(-kMiddle - 1).bits, 0xde81);
+  EXPECT_EQ(bfloat16(UINT64_MAX).bits, 0x5f80);
+}
+
 TYPED_TEST(Float16Test, SpecialValues) {
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(TypeParam(infinity).bits, this->kInfinity);

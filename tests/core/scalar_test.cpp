@@ -109,6 +109,27 @@ TEST(ScalarTest, ConvertsTo16BitFloats) {
   EXPECT_EQ(Scalar(true).to<float16>().bits, float16(1.0F).bits);
 }
 
+TEST(ScalarTest, RoundsTo16BitFloatsOnce) {
+  // Past the middle of two neighbours by less than a float can tell.
+  const double half = 1 + 0x1p-11;
+  EXPECT_EQ(Scalar(half + 0x1p-40).to<float16>().bits, 0x3c01);
+  EXPECT_EQ(Scalar(half).to<float16>().bits, 0x3c00);
+  EXPECT_EQ(Scalar(-half - 0x1p-40).to<float16>().bits, 0xbc01);
+  EXPECT_EQ(Scalar(half + 0x1p-10 - 0x1p-40).to<float16>().bits, 0x3c01);
+  EXPECT_EQ(Scalar(half + 0x1p-10).to<float16>().bits, 0x3c02);
+  EXPECT_EQ(Scalar(0x1p-25 + 0x1p-70).to<float16>().bits, 1);
+  const double brain = 1 + 0x1p-8;
+  EXPECT_EQ(Scalar(brain + 0x1p-40).to<bfloat16>().bits, 0x3f81);
+  EXPECT_EQ(Scalar(brain).to<bfloat16>().bits, 0x3f80);
+  EXPECT_EQ(Scalar(-brain - 0x1p-40).to<bfloat16>().bits, 0xbf81);
+  // Integers that neither a float nor a double holds.
+  constexpr std::int64_t kTie = (std::int64_t{1} << 62) + (std::int64_t{1} << 54);
+  EXPECT_EQ(Scalar(kTie).to<bfloat16>().bits, 0x5e80);
+  EXPECT_EQ(Scalar(kTie + 1).to<bfloat16>().bits, 0x5e81);
+  EXPECT_EQ(Scalar(-kTie - 1).to<bfloat16>().bits, 0xde81);
+  EXPECT_EQ(Scalar((1 << 30) + (1 << 22) + 1).to<bfloat16>().bits, 0x4e81);
+}
+
 TEST(ScalarTest, WritesTheNumber) {
   EXPECT_EQ(written(Scalar(true)), "true");
   EXPECT_EQ(written(Scalar(false)), "false");

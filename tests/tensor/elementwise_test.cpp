@@ -403,6 +403,19 @@ TEST_P(ElementwiseTest, NonFiniteTestsAndReplacementsWriteToOutputs) {
   EXPECT_THAT(masked_fill(on(tensor({1.0, 2.0})), mask, 9).to_vector<float>(), ElementsAre(9, 2));
 }
 
+TEST_P(ElementwiseTest, NumbersRoundToHalfOnce) {
+  const double number = 1 + 0x1p-11 + 0x1p-40;
+  const float rounded = 1 + 0x1p-10f;
+  const Tensor mask = on(tensor({true, false}));
+  EXPECT_THAT(masked_fill(zeros({2}, of(f16)), mask, number).to_vector<float>(),
+              ElementsAre(rounded, 0));
+  EXPECT_THAT(full({1}, number, of(f16)).to_vector<float>(), ElementsAre(rounded));
+  EXPECT_THAT(zeros({1}, of(f16)).fill_(number).to_vector<float>(), ElementsAre(rounded));
+  const Tensor wide = full({1}, number, of(f64));
+  EXPECT_EQ(static_cast<float>(wide.item<float16>()), rounded);
+  EXPECT_THAT(wide.to(f16).to_vector<float>(), ElementsAre(rounded));
+}
+
 TEST_P(ElementwiseTest, ErrorsNameTheDevice) {
   try {
     Tensor t = zeros({2}, of(f32));

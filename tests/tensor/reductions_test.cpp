@@ -174,6 +174,21 @@ TEST_P(ReductionsTest, BoolMemoryCountsWhatIsNotZero) {
   EXPECT_EQ(flags.slice(0, 3, 4).item<int>(), 1);
 }
 
+TEST_P(ReductionsTest, OfBoolMemoryAreZeroOrOne) {
+  const Tensor bytes = tensor({2, 0, 255, 4, 0, 0}, options(u8));
+  const Tensor loose = from_blob(bytes.data(), {2, 3}, options(bool_));
+  const auto stored = [](const Tensor& t) { return t.view(u8).to_vector<int>(); };
+  EXPECT_THAT(stored(max(loose, 0).values), ElementsAre(1, 0, 1));
+  EXPECT_THAT(stored(max(loose, 1).values), ElementsAre(1, 1));
+  EXPECT_THAT(stored(min(loose, 0).values), ElementsAre(1, 0, 0));
+  EXPECT_THAT(stored(max(loose, 0, true).values), ElementsAre(1, 0, 1));
+  EXPECT_THAT(stored(loose.amax(0)), ElementsAre(1, 0, 1));
+  EXPECT_THAT(stored(loose.amin(0)), ElementsAre(1, 0, 0));
+  EXPECT_THAT(stored(loose.any(0)), ElementsAre(1, 0, 1));
+  EXPECT_THAT(stored(loose.all(0)), ElementsAre(1, 0, 0));
+  EXPECT_THAT(stored(max(loose)), ElementsAre(1));
+}
+
 TEST_P(ReductionsTest, NormsOfEveryOrder) {
   const Tensor t = tensor({{3.0, -4.0}, {0.0, 12.0}}, options());
   EXPECT_EQ(t.norm().item<float>(), 13);

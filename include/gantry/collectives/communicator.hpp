@@ -63,7 +63,8 @@ class Communicator {
   static Communicator world();
   /// A group inside this process: one communicator per device, in rank order. Each may be used by a
   /// thread of its own, or all by one, since no operation waits on the host for other ranks.
-  /// Throws: InvalidArgument for no device, the CPU, or a device that occurs twice.
+  /// Throws: InvalidArgument for no device, the CPU, or a device that occurs twice; Error if the
+  /// system has no thread for a rank.
   [[nodiscard]] static std::vector<Communicator> local(const std::vector<Device>& devices);
   /// Undefined: names no group. Every member but defined() and abort() throws InvalidArgument.
   Communicator() = default;

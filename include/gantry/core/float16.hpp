@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <ostream>
+#include <type_traits>
 
 #include <gantry/core/macros.hpp>
 
@@ -62,9 +63,39 @@ GANTRY_HD inline std::uint16_t float_to_bfloat_bits(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+// `value` if a float holds it, else of its two neighbours the one whose last bit is set. As a float
+// has at least two bits more than f16 and bf16, this "rounding to odd" keeps apart what lies below,
+// on and above a tie: rounding the result to nearest even rounds `value` so.
+template <class From>
+GANTRY_HD inline float rounded_to_odd(From value) {
+  if constexpr (std::is_floating_point_v<From> && sizeof(From) > sizeof(float)) {
+    const float nearest = static_cast<float>(value);
+    const From back = nearest;
+    const bool exact = back == value || value != value;
+    const bool beyond = (back < 0 ? -back : back) > (value < 0 ? -value : value);
+    const std::uint32_t toward_zero = float_bits(nearest) - (beyond ? 1u : 0u);
+    return exact ? nearest : float_from_bits(toward_zero | 1u);
+  } else if constexpr (std::is_integral_v<From> && sizeof(From) == 8) {
+    // An f64 holds 53 bits: of a larger number, the last 11 become one.
+    const From high = value >> 53;
+    const From odd = (value & ~From(0x7ff)) | ((value & From(0x7ff)) != 0 ? From(0x800) : From(0));
+    const bool is_large = high != 0 && high != From(-1);
+    return rounded_to_odd(static_cast<double>(is_large ? odd : value));
+  } else if constexpr (std::is_integral_v<From> && sizeof(From) == 4) {
+    return rounded_to_odd(static_cast<double>(value));
+  } else {
+    return static_cast<float>(value);
+  }
+}
+
+// Numbers that a float need not hold.
+template <class T>
+concept NumberButFloat = std::is_arithmetic_v<T> && !std::is_same_v<T, float>;
+
 }  // namespace detail
 
-/// IEEE binary16. Storage only: arithmetic happens in float and rounds to nearest even once.
+/// IEEE binary16. Storage only: arithmetic happens in float and rounds to nearest even once, and so
+/// does every conversion from another number.
 ///
 /// Layout equals CUDA's `__half`.
 struct float16 {
@@ -72,6 +103,8 @@ struct float16 {
 
   float16() = default;
   GANTRY_HD explicit float16(float value) : bits(detail::float_to_half_bits(value)) {}
+  template <detail::NumberButFloat T>
+  GANTRY_HD explicit float16(T value) : float16(detail::rounded_to_odd(value)) {}
   GANTRY_HD operator float() const { return detail::half_bits_to_float(bits); }
 
   /// Reinterprets 16 raw bits.
@@ -90,6 +123,8 @@ struct bfloat16 {
 
   bfloat16() = default;
   GANTRY_HD explicit bfloat16(float value) : bits(detail::float_to_bfloat_bits(value)) {}
+  template <detail::NumberButFloat T>
+  GANTRY_HD explicit bfloat16(T value) : bfloat16(detail::rounded_to_odd(value)) {}
   GANTRY_HD operator float() const {
     return detail::float_from_bits(static_cast<std::uint32_t>(bits) << 16);
   }

@@ -76,9 +76,7 @@ class Scalar {
   template <class T>
   [[nodiscard]] T to() const {
     if (!fits<T>()) detail::throw_not_convertible(*this, detail::number_name<T>);
-    if constexpr (std::same_as<T, float16> || std::same_as<T, bfloat16>) {
-      return T(static_cast<float>(real_));
-    } else if (category_ == DTypeCategory::floating) {
+    if (category_ == DTypeCategory::floating) {
       return static_cast<T>(real_);
     } else {
       return static_cast<T>(integer_);

@@ -1,0 +1,54 @@
+#include "collectives/host/breakdown.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+
+namespace gantry {
+
+void Breakdown::give_up(const Notice& why, std::string text, int from) {
+  why_ = why;
+  from_ = from;
+  text_ = std::move(text);
+  tell_(why);
+  raise();
+}
+
+void Breakdown::give_up_waiting(const std::vector<int>& missing) {
+  const std::chrono::duration<double> waited = group_.timeout;
+  give_up({Notice::Kind::late, missing.front()},
+          fmt::format("collective: rank {} waited {} s, but rank(s) {} did not enter the operation "
+                      "(GANTRY_COLL_TIMEOUT sets the deadline)",
+                      group_.rank, waited.count(), fmt::join(missing, ", ")));
+}
+
+void Breakdown::raise() const {
+  const auto lost = [&](std::string_view how) {
+    return PeerLostError(fmt::format("rank {} {}; the communicator of {} ranks is unusable",
+                                     why_->culprit, how, group_.size),
+                         why_->culprit);
+  };
+  switch (why_->kind) {
+    case Notice::Kind::late:
+      if (!text_.empty()) throw TimeoutError(text_);
+      throw TimeoutError(
+          fmt::format("collective: rank {} did not enter the operation in time, says rank {} "
+                      "(GANTRY_COLL_TIMEOUT sets the deadline)",
+                      why_->culprit, from_));
+    case Notice::Kind::left:
+      throw lost("has left the job");
+    case Notice::Kind::aborted:
+      throw lost(text_.empty() ? "aborted" : "aborted: " + text_);
+    case Notice::Kind::lost:
+    case Notice::Kind::none:
+      break;
+  }
+  throw lost(text_.empty() ? "died or was cut off" : text_);
+}
+
+}  // namespace gantry

@@ -1,0 +1,77 @@
+// Groups inside one process that gets no thread for some of its ranks.
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+
+#include "tests/collectives/local_group.hpp"
+#include "tests/collectives/throws.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::expect_throws;
+using testing::rank_threads;
+
+constexpr int kUnlimited = -1;
+// How many threads the calling one may still make.
+thread_local int threads_left = kUnlimited;
+
+using Start = void* (*)(void*);
+
+int create(pthread_t* thread, const pthread_attr_t* attributes, Start start, void* argument) {
+  using Create = int (*)(pthread_t*, const pthread_attr_t*, Start, void*);
+  static const auto real = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
+  if (threads_left == 0) return EAGAIN;
+  if (threads_left > 0) --threads_left;
+  return real(thread, attributes, start, argument);
+}
+
+using LocalThreadsTest = testing::LocalGroupTest;
+
+// Every rank's elements are its number plus one: the sum tells that the group works.
+void expect_working(int ranks, const std::vector<Device>& devices) {
+  std::vector<Communicator> group = Communicator::local(devices);
+  std::vector<Tensor> tensors;
+  for (Communicator& member : group) {
+    tensors.push_back(full({1000}, member.rank() + 1, {.device = member.device()}));
+    member.all_reduce(tensors.back());
+  }
+  for (const Tensor& tensor : tensors) {
+    EXPECT_EQ(tensor.amin().item<int>(), ranks * (ranks + 1) / 2);
+  }
+}
+
+TEST_F(LocalThreadsTest, ARankWithoutAThreadIsAnErrorAndTheNextGroupWorks) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const int ranks = std::min(device_count(), 4);
+  expect_working(ranks, devices(ranks));
+  for (int got = 0; got < ranks; ++got) {
+    // On a thread of its own, for which there is a deadline.
+    rank_threads(1, [&](int) {
+      threads_left = got;
+      expect_throws<Error>(
+          [&] { (void)Communicator::local(devices(ranks)); },
+          fmt::format("Communicator::local: expected a thread for each of {} ranks, but got none "
+                      "for rank {}: Resource temporarily unavailable",
+                      ranks, got));
+    });
+    expect_working(ranks, devices(ranks));
+  }
+}
+
+}  // namespace
+}  // namespace gantry
+
+// Instead of the system's, for this whole process.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              gantry::Start start, void* argument) noexcept {
+  return gantry::create(thread, attributes, start, argument);
+}
