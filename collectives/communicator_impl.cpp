@@ -212,7 +212,7 @@ Transport& Communicator::Impl::start(std::unique_ptr<Transport>& transport,
   }
   if (&transport == &nccl) {
     transport =
-        make_nccl_transport(membership, *bootstrap, control.get(), p2p == nullptr, timeout_);
+        make_nccl_transport(membership, *bootstrap, control.get(), /*tells=*/false, timeout_);
   } else {
     transport = make_host_transport(membership, *bootstrap);
   }

@@ -33,7 +33,8 @@ struct SelectorRow {
 };
 
 // Which algorithm serves an operation: a table of sizes per kind for one number of ranks and one
-// kind of machine. Depends on nothing but the descriptor, so ranks with equal tables agree.
+// kind of machine. Depends on nothing but the descriptor, so ranks with equal tables, which all
+// forbid the same, agree.
 class Selector {
  public:
   // The table for `ranks` devices called `device_name`: GANTRY_COLL_TABLE's file, else the one
@@ -54,6 +55,8 @@ class Selector {
   // As GANTRY_COLL_ALGO says it: auto, an algorithm to force, or p2p (all but nccl and host).
   // Throws: InvalidArgument.
   void rule(std::string_view text);
+  // Makes choose() take neither nccl nor host.
+  void keep_to_p2p() { p2p_only_ = true; }
   // Makes choose() take nothing that needs whole lines. For ranks that all say so.
   void forbid_lines() { has_whole_lines_ = false; }
   // True if neither nccl nor host is taken.

@@ -129,7 +129,7 @@ class LineRelayShare {
       std::uint64_t words[Batch][kHeld];
       if (!link_.receive(0, is_mine ? peers : 0, first, i, words)) return false;
       for (int k = 0; k < Batch; ++k) {
-        if (first + k >= group_.size) continue;
+        if (!is_mine || first + k >= group_.size) continue;
         const bool is_own = first + k == group_.rank;
         for (int h = 0; h < kHeld; ++h) words[k][h] = is_own ? own[h] : words[k][h];
         folded.add(words[k], first + k == 0);

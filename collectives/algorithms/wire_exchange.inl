@@ -116,7 +116,7 @@ class WireShare {
       std::uint64_t words[Batch][kHeld];
       if (!receive(first, i, is_there, words)) return false;
       for (int k = 0; k < Batch; ++k) {
-        if (first + k < group_.size) folded.add(words[k], first + k == 0);
+        if (is_there && first + k < group_.size) folded.add(words[k], first + k == 0);
       }
     }
     std::uint64_t result[kHeld];

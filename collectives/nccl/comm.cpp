@@ -228,7 +228,11 @@ void NcclComm::end(const std::shared_ptr<State>& state) {
   if (const ncclResult_t status = ncclCommAbort(state->comm); status != ncclSuccess) {
     logging::warn(fmt::format("ending NCCL: {}", ncclGetErrorString(status)));
   }
-  state->free_words();
+  if (is_free) {
+    state->free_words();
+  } else {
+    state->words = nullptr;  // A launch that is stuck may still use them.
+  }
   const std::lock_guard lock(state->mutex);
   state->has_ended = true;
   state->changed.notify_all();

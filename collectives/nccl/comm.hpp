@@ -21,10 +21,11 @@ namespace gantry {
 //
 // NCCL must not free what another thread enqueues into, so enqueueing holds a lock. But that thread
 // may be stuck itself, where the queue of launches is full behind the kernel that waits. After some
-// patience the lock is passed over: the flag lets that launch return at once, while what follows
-// waits for all kernels first. For the same reason the driver is asked nothing before, unless by a
-// thread that may get stuck. Nor does starting NCCL end if a rank does not come, so that it, too,
-// has a thread of its own, which is left behind then.
+// patience the lock is passed over: the flag lets a launch of NCCL's return at once, while what
+// follows waits for all kernels first, and who launches something else looks at the flag before and
+// behind it. Memory that it uses is lost then. For the same reason the driver is asked nothing
+// before, unless by a thread that may get stuck. Nor does starting NCCL end if a rank does not
+// come, so that it, too, has a thread of its own, which is left behind then.
 
 // One communicator of NCCL and what belongs to it.
 // Thread safety: enqueue() by one thread at a time; the rest by any.
@@ -45,8 +46,8 @@ class NcclComm {
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
 
-  // Words of device memory: the first for barriers, the others for who counts something; zero.
-  static constexpr int kWords = 4;
+  // Words of device memory, zero: one for barriers, one for who counts something.
+  static constexpr int kWords = 2;
   std::uint64_t* word(int i) const;
   // Calls `submit(comm)`, which enqueues `call` on `stream`. Throws: as require_intact().
   void enqueue(std::uint64_t call, const Stream& stream,

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <string>
@@ -37,13 +37,17 @@ NcclComm::TellLost teller(const ControlBlock* control) {
   };
 }
 
+// NCCL takes seconds to start on some machines, whatever the ranks do.
+constexpr auto kLeastStartPatience = std::chrono::seconds(60);
+
 // Looks after the ranks that start NCCL together.
 NcclComm::LookForLoss start_look(const ControlBlock* control, std::chrono::milliseconds timeout) {
+  timeout = std::max<std::chrono::milliseconds>(timeout, kLeastStartPatience);
   return [control, timeout, patience = Patience(timeout)]() mutable {
     if (control != nullptr) control->require_intact();
     if (!patience.is_over()) return;
-    throw TimeoutError(
-        fmt::format("starting NCCL: not all ranks came within {} s", timeout.count() / 1000));
+    throw TimeoutError(fmt::format("NCCL has not started within {} s: does a rank not come to it?",
+                                   timeout.count() / 1000));
   };
 }
 
@@ -57,7 +61,8 @@ class NcclTransport final : public Transport {
         bootstrap_(bootstrap),
         control_(control),
         comm_(membership, bootstrap, teller(control), start_look(control, timeout)),
-        lanes_{Lane(device_.index), Lane(device_.index), Lane(device_.index)},
+        runs_(comm_.word(1)),
+        lane_(device_.index),
         tells_(tells && control != nullptr) {
     if (tells_) {
       const DeviceGuard guard(device_);
@@ -81,12 +86,19 @@ class NcclTransport final : public Transport {
     try {
       comm_.enqueue(static_cast<std::uint64_t>(call.what.call), stream, [&](ncclComm_t comm) {
         if (!tells_) return submit(call, comm, cuda_stream(stream));
-        Lane& lane = lanes_[lane_of(call.what.kind)];
-        lane.enter(stream);
+        lane_.enter(stream);
         tell(call.what, stream, /*begins=*/true);
-        submit(call, comm, cuda_stream(stream));
+        comm_.require_intact();  // The launch may have waited for long.
+        try {
+          submit(call, comm, cuda_stream(stream));
+        } catch (const NcclError&) {
+          comm_.require_intact();
+          tell(call.what, stream, /*begins=*/false);
+          throw;
+        }
+        comm_.require_intact();
         tell(call.what, stream, /*begins=*/false);
-        lane.leave(stream);
+        lane_.leave(stream);
       });
     } catch (const NcclError&) {
       if (control_ != nullptr) control_->await_verdict();
@@ -140,19 +152,16 @@ class NcclTransport final : public Transport {
     }
   }
 
-  static std::size_t lane_of(CollectiveKind kind) {
-    return kind == CollectiveKind::send ? 1 : kind == CollectiveKind::recv ? 2 : 0;
-  }
-
   // NCCL's kernels say nothing: others, before and behind them, tell the watchdog that a call
   // waits.
   void tell(const Descriptor& what, const Stream& stream, bool begins) {
     DeviceWords& words = *control_->device_words();
-    const std::size_t lane = lane_of(what.kind);
+    const int direction = what.kind == CollectiveKind::recv ? 1 : 0;
+    const bool is_message = gantry::is_message(what.kind);
     protocol::launch_telling(
-        {.started = lane == 0 ? &words.started : &words.message_started[lane - 1],
-         .finished = lane == 0 ? &words.finished : &words.message_finished[lane - 1],
-         .runs = comm_.word(1 + static_cast<int>(lane)),
+        {.started = is_message ? &words.message_started[direction] : &words.started,
+         .finished = is_message ? &words.message_finished[direction] : &words.finished,
+         .runs = runs_,
          .call = static_cast<std::uint64_t>(what.call),
          .begins = begins},
         stream);
@@ -255,7 +264,8 @@ class NcclTransport final : public Transport {
   Bootstrap& bootstrap_;
   ControlBlock* control_;
   NcclComm comm_;
-  std::array<Lane, 3> lanes_;  // collectives, sends, receives
+  std::uint64_t* runs_;  // what was told of, in device memory
+  Lane lane_;            // one for all, as NCCL has it
   bool tells_;
 };
 

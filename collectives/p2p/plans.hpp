@@ -14,7 +14,7 @@ protocol::Combination combination(const Descriptor& what, int ranks);
 protocol::Exchange plan_exchange(const protocol::Group& group, const CollectiveCall& call,
                                  int blocks);
 // The same over a wire, when all shares are of one size: in packets at most kMaxPacketPayload, in
-// lines max_line_payload().
+// lines what goes into the rows of both phases.
 protocol::WireExchange plan_wire_exchange(const protocol::Group& group, const CollectiveCall& call);
 // The plan by way of owners: all_reduce, reduce, broadcast among three ranks or more.
 protocol::Relay plan_relay(const protocol::Group& group, const CollectiveCall& call, int blocks);

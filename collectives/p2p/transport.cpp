@@ -35,10 +35,19 @@ constexpr auto kProbePatience = std::chrono::seconds(5);
 
 // What tables may say must fit into the workspace.
 static_assert(kLlLimitBytes <= protocol::kMaxPacketPayload);
-static_assert(kLl128RelayLimitBytes <= protocol::kMaxLineRelay);
+constexpr bool lines_fit(int ranks) {
+  using protocol::kLinePayloadBytes;
+  constexpr auto lines_of = [](std::int64_t bytes) {
+    return (bytes + kLinePayloadBytes - 1) / kLinePayloadBytes;
+  };
+  const std::int64_t row = protocol::layout_for(ranks).line_row_bytes / sizeof(protocol::Line);
+  const int owners = std::max(2, ranks - 1);
+  return lines_of(ll128_limit_bytes(ranks)) <= protocol::kLinePhases * row &&
+         (lines_of(kLl128RelayLimitBytes) + owners - 1) / owners <= row;
+}
 static_assert([] {
   for (int ranks = 2; ranks <= protocol::kMaxRanks; ++ranks) {
-    if (ll128_limit_bytes(ranks) > protocol::max_line_payload(ranks)) return false;
+    if (!lines_fit(ranks)) return false;
   }
   return true;
 }());
@@ -57,6 +66,7 @@ class P2pTransport final : public Transport {
         operations_(membership.device.index),
         sends_(membership.device.index),
         receives_(membership.device.index) {
+    selector_.keep_to_p2p();
     if (!workspace_.has_whole_lines()) selector_.forbid_lines();
     group_.rank = membership.rank;
     group_.size = membership.size;

@@ -14,7 +14,6 @@ inline constexpr int kMaxBlocks = 64;
 // Device memory that a communicator takes on each rank.
 inline constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 // Largest part for one peer that travels in packets, and largest array that is relayed in lines.
-// What one peer gets in lines is limited likewise, see max_line_payload().
 inline constexpr std::int64_t kMaxPacketPayload = 64 << 10;
 inline constexpr std::int64_t kMaxLineRelay = 1 << 20;
 inline constexpr int kLinePhases = 2;
@@ -36,7 +35,7 @@ inline constexpr int kChannelSlots = 2;
 // Every operation begins with an entry: a rank writes {sequence, digest of its call} to all peers,
 // and block 0 ends after it has seen all peers' entries. So a rank that is past operation e knows
 // that all ranks began e and, because kernels of one rank run one after the other, ended e-1: what
-// e-1 used of their memory is free for e+1. Staging and packets come twice, for even and odd
+// e-1 used of their memory is free for e+1. Staging, packets and lines come twice, for even and odd
 // operations, and only large operations end with a barrier, see Note [Whole staging]. So do
 // entries: a rank that leaves an operation because of a mismatch does not take away what tells the
 // others. It, too, leaves only after it has seen the entries of all, matching or not.
@@ -100,11 +99,6 @@ GANTRY_HD constexpr std::uint32_t lines_at(const Layout& layout, int ranks) {
 
 constexpr std::uint32_t round_down(std::size_t bytes, std::size_t grain) {
   return static_cast<std::uint32_t>(bytes / grain * grain);
-}
-
-// The most bytes for one peer that travel in lines.
-constexpr std::int64_t max_line_payload(int ranks) {
-  return kLinePhases * kMaxLineRelay / (ranks < 3 ? 2 : ranks);
 }
 
 constexpr Layout layout_for(int ranks) {

@@ -4,8 +4,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <iterator>
 #include <thread>
+#include <vector>
 
+#include "collectives/selector.hpp"
 #include "core/flight_file.hpp"
 #include "tests/collectives/protocol_ranks.hpp"
 #include "tests/support/rank_threads.hpp"
@@ -138,6 +141,43 @@ TEST(ProtocolTest, WhoWaitsLongTellsTheHost) {
       EXPECT_EQ(ranks.finished(0), std::uint64_t{kNumber}) << name(algorithm);
       EXPECT_EQ(ranks.words(0).fault, 0u);
     }
+  }
+}
+
+// Rows hold what may be sent in them, in either parity, and nothing that lies behind them.
+TEST(ProtocolTest, LinesUpToTheirLimits) {
+  for (const int size : {2, 3, 4, 7}) {
+    Ranks ranks(size);
+    testing::rank_threads(size, [&](int rank) {
+      std::int64_t number = 0;
+      for (int turn = 0; turn < 3; ++turn) {
+        all_reduce(ranks, rank, Algorithm::ll128, ++number, ll128_limit_bytes(size) / 4, 3);
+        if (size < 3) continue;
+        all_reduce(ranks, rank, Algorithm::ll128_relay, ++number, kLl128RelayLimitBytes / 4, 2);
+        all_reduce(ranks, rank, Algorithm::ll, ++number, kLlLimitBytes / 4, 5);
+        // One owner less, whose parts are larger.
+        std::vector<std::int32_t> data(kLl128RelayLimitBytes / 4, -1);
+        const int root = turn % size;
+        for (std::size_t i = 0; rank == root && i < data.size(); ++i) {
+          data[i] = given(root, number, static_cast<std::int64_t>(i));
+        }
+        CollectiveCall call;
+        call.what = {.call = ++number,
+                     .count = std::ssize(data),
+                     .root = root,
+                     .kind = CollectiveKind::broadcast,
+                     .dtype = DType::i32};
+        if (rank == root) {
+          call.in = data.data();
+        } else {
+          call.out = data.data();
+        }
+        run(Algorithm::ll128_relay, ranks.group(rank), call, 4);
+        for (std::size_t i = 0; i < data.size(); ++i) {
+          ASSERT_EQ(data[i], given(root, number - 1, static_cast<std::int64_t>(i))) << i;
+        }
+      }
+    });
   }
 }
 
