@@ -98,16 +98,18 @@ TEST_F(NcclLossTest, AFullQueueOfCallsDoesNotHoldTheErrorBack) {
 
 TEST_F(NcclLossTest, ARankThatEndsWhileNcclStartsIsMissed) {
   RankProcesses ranks = start("start");
-  EXPECT_TRUE(ranks.says(0, "survived", kStartPatience));
-  EXPECT_EQ(ranks[0].wait().exit_code, 0);
+  const bool survived = ranks.says(0, "survived", kStartPatience);
+  const Outcome outcome = ranks[0].wait();
+  EXPECT_TRUE(survived && outcome.exit_code == 0) << outcome.describe();
 }
 
 TEST_F(NcclLossTest, AMessageThatNobodySendsHasADeadline) {
   RankProcesses ranks = start("message", "4");
   ASSERT_TRUE(ranks.says(1, "enqueued", kStartPatience));
-  EXPECT_TRUE(ranks.says(0, "survived", kSoon));
+  const bool survived = ranks.says(0, "survived", kSoon);
   ranks.kill(1);
-  EXPECT_EQ(ranks[0].wait().exit_code, 0);
+  const Outcome outcome = ranks[0].wait();
+  EXPECT_TRUE(survived && outcome.exit_code == 0) << outcome.describe();
 }
 
 TEST_F(NcclLossTest, BlocksThatDifferAreAMismatchTheGroupSurvives) {
