@@ -39,15 +39,16 @@ class LineRelayShare {
       const std::int32_t i = first_ + static_cast<std::int32_t>(at);
       GANTRY_ROLLED
       for (int first = 1; first < group_.size; first += Batch) {
+        std::uint32_t sent = 0;  // of this batch, one bit each
         std::uint64_t words[Batch][kHeld];
         for (int k = 0; k < Batch; ++k) {
           const int owner = owner_at(first + k);
-          if (first + k < group_.size && is_in(owner, i)) load(owner, i, words[k]);
+          if (first + k >= group_.size || !is_in(owner, i)) continue;
+          load(owner, i, words[k]);
+          sent |= 1u << k;
         }
         for (int k = 0; k < Batch; ++k) {
-          const int owner = owner_at(first + k);
-          if (first + k >= group_.size || !is_in(owner, i)) continue;
-          link_.send(&link_.row(owner, 0, group_.rank)[i], words[k]);
+          if (has(sent, k)) link_.send(owner_at(first + k), 0, i, words[k]);
         }
       }
     });
@@ -85,8 +86,7 @@ class LineRelayShare {
     return owner_index(owner) * plan_.part_lines + i;
   }
   GANTRY_HD bool is_in(int owner, std::int32_t i) const {
-    return has(plan_.owners, owner) &&
-           std::int64_t{line_of(owner, i)} * Wire::kUnitWords * 8 < plan_.bytes;
+    return has(plan_.owners, owner) && line_of(owner, i) * kLinePayloadBytes < plan_.bytes;
   }
   GANTRY_HD void load(int owner, std::int32_t i, std::uint64_t (&words)[kHeld]) const {
     load_unit<Wire>(block_, plan_.in, line_of(owner, i), plan_.bytes, words);
@@ -105,7 +105,7 @@ class LineRelayShare {
     GANTRY_ROLLED
     for (int p = 0; p < group_.size; ++p) {
       if (p != group_.rank && has(plan_.takers, p)) {
-        link_.send(&link_.row(p, 1, group_.rank)[i], words);
+        link_.send(p, 1, i, words);
       }
     }
     if (has(plan_.takers, group_.rank)) store(group_.rank, i, words);

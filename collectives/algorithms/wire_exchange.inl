@@ -36,7 +36,7 @@ class WireShare {
       for (int p = next(group_.rank); p != group_.rank; p = next(p)) {
         if (!has(plan_.offers, p)) continue;
         if (plan_.offer_stride != 0) load(offered_to(p), i, words);
-        link_.send(&link_.row(p, 0, group_.rank)[i], words);
+        link_.send(p, 0, i, words);
       }
     });
   }

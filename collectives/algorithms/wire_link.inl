@@ -68,16 +68,12 @@ class WireLink {
 
   GANTRY_HD WireLink(Block& block, const Group& group, std::uint64_t call, std::uint32_t digest,
                      std::uint32_t sequence)
-      : block_(block), group_(group), call_(call), digest_(digest), sequence_(sequence) {}
-
-  // Row `sender` of `owner`'s units. An operation of two phases has a row for each; in one of a
-  // single phase the first may run on into the second.
-  GANTRY_HD Unit* row(int owner, int phase, int sender) const {
-    const std::int64_t parity = sequence_ & 1;
-    const std::int64_t row = (parity * group_.size + sender) * Wire::kPhases + phase;
-    return reinterpret_cast<Unit*>(group_.workspaces[owner] + Wire::rows(group_) +
-                                   row * Wire::row_bytes(group_));
-  }
+      : block_(block),
+        group_(group),
+        call_(call),
+        digest_(digest),
+        sequence_(sequence),
+        sent_at_(row_of(group.rank)) {}
 
   // Tells all peers what is called. Nothing waits for it but who waits in vain, and those that
   // do not hear of everyone otherwise.
@@ -93,23 +89,28 @@ class WireLink {
     return await_entries(block_, group_, call_, 0, sequence_, [&](int) { return digest_; });
   }
 
-  GANTRY_HD void send(Unit* to, const std::uint64_t (&words)[kHeld]) {
-    Wire::send(block_, to, words, flag());
+  // Sends what this thread holds of unit i to `owner`. An operation of two phases has a row for
+  // each; in one of a single phase the first may run on into the second.
+  GANTRY_HD void send(int owner, int phase, std::int32_t i, const std::uint64_t (&words)[kHeld]) {
+    std::byte* const row = group_.workspaces[owner] + (sent_at_ + phase * Wire::row_bytes(group_));
+    Wire::send(block_, reinterpret_cast<Unit*>(row) + i, words, flag());
   }
 
   // words[k] = what this thread holds of unit i of rank first + k, for all k whose ranks are among
   // `from`. Who waits in vain gives up, and says why.
   GANTRY_HD bool receive(int phase, std::uint32_t from, int first, std::int32_t i,
                          std::uint64_t (&words)[Batch][kHeld]) {
-    const auto* units = reinterpret_cast<const std::byte*>(row(group_.rank, phase, first) + i);
-    const std::int64_t stride = std::int64_t{Wire::row_bytes(group_)} * Wire::kPhases;
+    const std::uint32_t stride = Wire::row_bytes(group_) * Wire::kPhases;
+    const std::byte* const units =
+        group_.workspaces[group_.rank] +
+        (row_of(first) + phase * Wire::row_bytes(group_) + i * sizeof(Unit));
     std::uint32_t waiting = from >> first & ((1u << Batch) - 1);
     GANTRY_ROLLED
     for (std::uint32_t spins = 1; Wire::agree(block_, waiting != 0); ++spins) {
       typename Wire::Seen seen[Batch];
       for (int k = 0; k < Batch; ++k) {
         if (!has(waiting, k)) continue;
-        Wire::look(block_, reinterpret_cast<const Unit*>(units + k * stride), seen[k]);
+        Wire::look(block_, reinterpret_cast<const Unit*>(units + std::size_t{k * stride}), seen[k]);
       }
       for (int k = 0; k < Batch; ++k) {
         if (!Wire::has_come(block_, has(waiting, k), seen[k], flag())) continue;
@@ -129,31 +130,58 @@ class WireLink {
 
  private:
   GANTRY_HD WireFlag flag() const { return WireFlag::of(sequence_, digest_); }
+  // Where the rows of `sender` begin in any workspace. (32 bits: 64 take twice the code.)
+  GANTRY_HD std::uint32_t row_of(int sender) const {
+    const std::uint32_t row = (sequence_ & 1) * group_.size + sender;
+    return Wire::rows(group_) + row * Wire::kPhases * Wire::row_bytes(group_);
+  }
 
   Block& block_;
   const Group& group_;
   std::uint64_t call_;
   std::uint32_t digest_;
   std::uint32_t sequence_;
+  std::uint32_t sent_at_;
 };
 
-// The words that a thread holds of unit `unit` of the array `data`; zero past `bytes`.
+// The words that a thread holds of unit `unit` of the `bytes` at `data`; zero past these. Whole
+// units in aligned arrays, which is most, are a branch and as many accesses as there are words.
 template <class Wire, class Block>
-GANTRY_HD void load_unit(const Block& block, const std::byte* data, std::int64_t unit,
-                         std::int64_t bytes, std::uint64_t (&words)[Wire::kHeld]) {
+GANTRY_HD void load_unit(const Block& block, const std::byte* data, std::int32_t unit,
+                         std::int32_t bytes, std::uint64_t (&words)[Wire::kHeld]) {
+  constexpr std::int32_t kUnitBytes = Wire::kUnitWords * 8;
   const int first = Wire::first_word(block);
-  for (int h = 0; h < Wire::kHeld; ++h) {
-    const bool is_payload = first + h < Wire::kUnitWords;
-    words[h] = is_payload ? load_word(data, unit * Wire::kUnitWords + first + h, bytes) : 0;
+  const std::int32_t at = unit * kUnitBytes;
+  const std::byte* const from = data + at;
+  if (at + kUnitBytes <= bytes && reinterpret_cast<std::uintptr_t>(from) % 8 == 0) {
+    for (int h = 0; h < Wire::kHeld; ++h) {
+      // Who holds the flag reads some word in its place.
+      const int i = first + h < Wire::kUnitWords ? first + h : first;
+      words[h] = reinterpret_cast<const std::uint64_t*>(from)[i];
+    }
+  } else {
+    for (int h = 0; h < Wire::kHeld; ++h) {
+      const int i = (first + h) * 8;
+      words[h] = i < kUnitBytes ? load_bytes(from + i, bytes - at - i) : 0;
+    }
   }
 }
 template <class Wire, class Block>
-GANTRY_HD void store_unit(const Block& block, std::byte* data, std::int64_t unit,
-                          std::int64_t bytes, const std::uint64_t (&words)[Wire::kHeld]) {
+GANTRY_HD void store_unit(const Block& block, std::byte* data, std::int32_t unit,
+                          std::int32_t bytes, const std::uint64_t (&words)[Wire::kHeld]) {
+  constexpr std::int32_t kUnitBytes = Wire::kUnitWords * 8;
   const int first = Wire::first_word(block);
+  const std::int32_t at = unit * kUnitBytes;
+  std::byte* const to = data + at;
+  const bool is_whole = at + kUnitBytes <= bytes && reinterpret_cast<std::uintptr_t>(to) % 8 == 0;
   for (int h = 0; h < Wire::kHeld; ++h) {
-    if (first + h >= Wire::kUnitWords) continue;
-    store_word(data, unit * Wire::kUnitWords + first + h, bytes, words[h]);
+    const int i = first + h;
+    if (i >= Wire::kUnitWords) continue;
+    if (is_whole) {
+      reinterpret_cast<std::uint64_t*>(to)[i] = words[h];
+    } else {
+      store_bytes(to + i * 8, bytes - at - i * 8, words[h]);
+    }
   }
 }
 

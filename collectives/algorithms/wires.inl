@@ -23,7 +23,7 @@ namespace gantry::protocol {
 // of a warp go through a loop over units together: units that are not there are told apart by
 // is_there(), and agree() asks them all.
 
-// Up to 8 bytes at `at`, of any alignment.
+// Up to 8 bytes at `at`, of any alignment; `bytes` may be negative.
 GANTRY_NOINLINE GANTRY_HD inline std::uint64_t load_bytes(const std::byte* at, std::int64_t bytes) {
   std::uint64_t word = 0;
   for (int i = 0; i < 8 && i < bytes; ++i) word |= static_cast<std::uint64_t>(at[i]) << (8 * i);
@@ -32,24 +32,6 @@ GANTRY_NOINLINE GANTRY_HD inline std::uint64_t load_bytes(const std::byte* at, s
 GANTRY_NOINLINE GANTRY_HD inline void store_bytes(std::byte* at, std::int64_t bytes,
                                                   std::uint64_t word) {
   for (int i = 0; i < 8 && i < bytes; ++i) at[i] = static_cast<std::byte>(word >> (8 * i));
-}
-
-// The 8 bytes at `data` + 8 `index`, zero past `bytes`.
-GANTRY_HD inline std::uint64_t load_word(const std::byte* data, std::int64_t index,
-                                         std::int64_t bytes) {
-  const std::byte* at = data + index * 8;
-  const bool whole = index * 8 + 8 <= bytes && reinterpret_cast<std::uintptr_t>(at) % 8 == 0;
-  return whole ? *reinterpret_cast<const std::uint64_t*>(at) : load_bytes(at, bytes - index * 8);
-}
-GANTRY_HD inline void store_word(std::byte* data, std::int64_t index, std::int64_t bytes,
-                                 std::uint64_t word) {
-  std::byte* at = data + index * 8;
-  const bool whole = index * 8 + 8 <= bytes && reinterpret_cast<std::uintptr_t>(at) % 8 == 0;
-  if (whole) {
-    *reinterpret_cast<std::uint64_t*>(at) = word;
-  } else {
-    store_bytes(at, bytes - index * 8, word);
-  }
 }
 
 // The flag of an operation; `low` is not 0, so that zeroed memory holds none.

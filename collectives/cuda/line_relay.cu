@@ -17,8 +17,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 void line_relay(void* stream, const LineRelay& plan, int blocks) {
   with_element(plan.how, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const auto kernel = plan.group.size <= kFewRanks ? line_relay_kernel<T, kFewRanks>
-                                                     : line_relay_kernel<T, kManyRanks>;
+    constexpr auto kernel = line_relay_kernel<T, kMoreRanks>;
     kernels::cuda::launch("line_relay", stream, blocks,
                           wire_threads<Lines>(plan.part_lines, blocks), 0, kernel, plan);
   });
@@ -27,8 +26,7 @@ void line_relay(void* stream, const LineRelay& plan, int blocks) {
 void preload_line_relay() {
   for_each_element([](auto tag) {
     using T = typename decltype(tag)::type;
-    preload_kernel(line_relay_kernel<T, kFewRanks>);
-    preload_kernel(line_relay_kernel<T, kManyRanks>);
+    preload_kernel(line_relay_kernel<T, kMoreRanks>);
   });
 }
 

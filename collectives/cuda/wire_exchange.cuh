@@ -16,8 +16,8 @@ template <template <class> class Wire>
 void launch_wire_exchange(const char* name, void* stream, const WireExchange& plan, int blocks) {
   with_element(plan.how, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const auto kernel = plan.group.size <= kFewRanks ? wire_exchange_kernel<T, Wire, kFewRanks>
-                                                     : wire_exchange_kernel<T, Wire, kManyRanks>;
+    const auto kernel = plan.group.size <= kTwoRanks ? wire_exchange_kernel<T, Wire, kTwoRanks>
+                                                     : wire_exchange_kernel<T, Wire, kMoreRanks>;
     constexpr int kUnitBytes = 8 * Wire<CudaBlock<0>>::kUnitWords;
     const int threads = wire_threads<Wire>(plan.bytes / kUnitBytes, blocks);
     kernels::cuda::launch(name, stream, blocks, threads, 0, kernel, plan);
@@ -28,8 +28,8 @@ template <template <class> class Wire>
 void preload_wire_exchange() {
   for_each_element([](auto tag) {
     using T = typename decltype(tag)::type;
-    preload_kernel(wire_exchange_kernel<T, Wire, kFewRanks>);
-    preload_kernel(wire_exchange_kernel<T, Wire, kManyRanks>);
+    preload_kernel(wire_exchange_kernel<T, Wire, kTwoRanks>);
+    preload_kernel(wire_exchange_kernel<T, Wire, kMoreRanks>);
   });
 }
 

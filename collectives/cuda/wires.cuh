@@ -9,9 +9,10 @@
 
 namespace gantry::protocol::cuda {
 
-// Ranks whose units a thread waits for at once, in groups of up to so many, and in larger ones.
-inline constexpr int kFewRanks = 4;
-inline constexpr int kManyRanks = 8;
+// Ranks whose units a thread waits for at once. More, in larger groups, would be more code, whose
+// way to the multiprocessors takes longer than another round.
+inline constexpr int kTwoRanks = 2;
+inline constexpr int kMoreRanks = 4;
 
 // Threads of each of `blocks` blocks that share `units` units of `Wire`, or of what one rank gets
 // of them: small blocks are there sooner.
