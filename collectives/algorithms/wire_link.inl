@@ -117,7 +117,7 @@ class WireLink {
         Wire::take(seen[k], words[k]);
         waiting &= ~(1u << k);
       }
-      if (spins % kPollsPerLook == 0 && Wire::agree(block_, waiting != 0)) {
+      if (spins % kPollsPerLook == 0 && Wire::agree(block_, waiting != 0)) [[unlikely]] {
         block_.note_told();
         if (Wire::agree(block_, is_in_vain(block_, group_, call_, sequence_, digest_))) {
           return false;
@@ -153,7 +153,7 @@ GANTRY_HD void load_unit(const Block& block, const std::byte* data, std::int32_t
   const int first = Wire::first_word(block);
   const std::int32_t at = unit * kUnitBytes;
   const std::byte* const from = data + at;
-  if (at + kUnitBytes <= bytes && reinterpret_cast<std::uintptr_t>(from) % 8 == 0) {
+  if (at + kUnitBytes <= bytes && reinterpret_cast<std::uintptr_t>(from) % 8 == 0) [[likely]] {
     for (int h = 0; h < Wire::kHeld; ++h) {
       // Who holds the flag reads some word in its place.
       const int i = first + h < Wire::kUnitWords ? first + h : first;
@@ -177,7 +177,7 @@ GANTRY_HD void store_unit(const Block& block, std::byte* data, std::int32_t unit
   for (int h = 0; h < Wire::kHeld; ++h) {
     const int i = first + h;
     if (i >= Wire::kUnitWords) continue;
-    if (is_whole) {
+    if (is_whole) [[likely]] {
       reinterpret_cast<std::uint64_t*>(to)[i] = words[h];
     } else {
       store_bytes(to + i * 8, bytes - at - i * 8, words[h]);

@@ -28,11 +28,11 @@ class CudaBlock : public CudaWords {
   }
   // Lines of a warp lie side by side; all its threads come along, past the last one, too.
   template <class F>
-  __device__ void for_each_line(std::int64_t n, F f) {
+  __device__ void for_each_line(std::int32_t n, F f) {
     constexpr int kWarpLines = 32 / kLineThreads;
     const auto lane = static_cast<int>(threadIdx.x) % 32;
     GANTRY_ROLLED
-    for (std::int64_t i = static_cast<int>(threadIdx.x) / 32 * kWarpLines; i < n;
+    for (std::int32_t i = static_cast<int>(threadIdx.x) / 32 * kWarpLines; i < n;
          i += threads() / kLineThreads) {
       f(i + lane / kLineThreads);
     }

@@ -72,7 +72,7 @@ class SimBlock {
   static constexpr int kLineWordsHeld = kLineWords;
   int first_line_word() const { return 0; }
   template <class F>
-  void for_each_line(std::int64_t n, F f) {
+  void for_each_line(std::int32_t n, F f) {
     for_each(n, f);
   }
   bool any_of_line(bool flag) { return flag; }
