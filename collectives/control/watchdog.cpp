@@ -1,5 +1,6 @@
 #include "collectives/control/watchdog.hpp"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -7,14 +8,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <gantry/core/error.hpp>
 
 #include "collectives/control/block.hpp"
 #include "collectives/peers/process.hpp"
@@ -31,9 +36,16 @@ constexpr int kAskMs = 50;
 
 using Peer = std::shared_ptr<const PeerProcess>;
 
+// Throws: Error.
+int make_wake() {
+  const int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (descriptor >= 0) return descriptor;
+  throw Error(fmt::format("watching over ranks: no eventfd: {}", std::strerror(errno)));
+}
+
 class Thread {
  public:
-  Thread() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), owner_(getpid()) {}
+  Thread() : wake_(make_wake()), owner_(getpid()) {}
 
   // In a child of a fork nothing runs that this object knows of.
   bool is_mine() const { return owner_ == getpid(); }
