@@ -39,12 +39,16 @@ NcclComm::TellLost teller(const ControlBlock* control) {
 
 // NCCL takes seconds to start on some machines, whatever the ranks do.
 constexpr auto kLeastStartPatience = std::chrono::seconds(60);
+// A rank whose start was done first may leave before the others' is.
+constexpr auto kStartDelay = std::chrono::seconds(5);
 
 // Looks after the ranks that start NCCL together.
 NcclComm::LookForLoss start_look(const ControlBlock* control, std::chrono::milliseconds timeout) {
   timeout = std::max<std::chrono::milliseconds>(timeout, kLeastStartPatience);
-  return [control, timeout, patience = Patience(timeout)]() mutable {
+  return [control, timeout, patience = Patience(timeout), delay = Patience(kStartDelay)]() mutable {
     if (control != nullptr) control->require_intact();
+    // Who gave up leaves, and is not missed otherwise.
+    if (control != nullptr && delay.is_over()) control->check_peers(control->last_fence() + 1);
     if (!patience.is_over()) return;
     throw TimeoutError(fmt::format("NCCL has not started within {} s: does a rank not come to it?",
                                    timeout.count() / 1000));
