@@ -26,12 +26,14 @@ namespace gantry::protocol {
 GANTRY_HD inline bool is_word(const std::byte* at, std::int64_t bytes) {
   return bytes >= 8 && reinterpret_cast<std::uintptr_t>(at) % 8 == 0;
 }
-// Up to 8 bytes at `at`, of any alignment; `bytes` may be negative. Byte by byte takes
-// microseconds.
+// Up to 8 bytes at `at`, of any alignment; `bytes` may be negative. Single bytes are all asked for
+// before one is awaited.
 GANTRY_NOINLINE GANTRY_HD inline std::uint64_t load_bytes(const std::byte* at, std::int64_t bytes) {
   if (is_word(at, bytes)) return *reinterpret_cast<const std::uint64_t*>(at);
+  std::byte loaded[8];
+  for (int i = 0; i < 8; ++i) loaded[i] = i < bytes ? at[i] : std::byte{0};
   std::uint64_t word = 0;
-  for (int i = 0; i < 8 && i < bytes; ++i) word |= static_cast<std::uint64_t>(at[i]) << (8 * i);
+  for (int i = 0; i < 8; ++i) word |= static_cast<std::uint64_t>(loaded[i]) << (8 * i);
   return word;
 }
 GANTRY_NOINLINE GANTRY_HD inline void store_bytes(std::byte* at, std::int64_t bytes,
