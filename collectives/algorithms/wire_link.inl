@@ -130,7 +130,7 @@ class WireLink {
 
  private:
   GANTRY_HD WireFlag flag() const { return WireFlag::of(sequence_, digest_); }
-  // Where the rows of `sender` begin in any workspace. (32 bits: 64 take twice the code.)
+  // Where the rows of `sender` begin in any workspace; in 32 bits, for less code.
   GANTRY_HD std::uint32_t row_of(int sender) const {
     const std::uint32_t row = (sequence_ & 1) * group_.size + sender;
     return Wire::rows(group_) + row * Wire::kPhases * Wire::row_bytes(group_);

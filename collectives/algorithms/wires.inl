@@ -60,8 +60,8 @@ struct Packets {
   using Unit = Packet;
   static constexpr int kUnitWords = 1;
   static constexpr int kHeld = 1;
+  static constexpr int kPhases = 1;  // that a sender has rows for
 
-  static constexpr int kPhases = 1;
   GANTRY_HD static std::uint32_t rows(const Group& group) { return group.layout.packets; }
   GANTRY_HD static std::uint32_t row_bytes(const Group&) { return kPacketRowBytes; }
 
@@ -97,8 +97,8 @@ struct Lines {
   using Unit = Line;
   static constexpr int kUnitWords = kLineWords - 1;
   static constexpr int kHeld = Block::kLineWordsHeld;
-
   static constexpr int kPhases = kLinePhases;
+
   GANTRY_HD static std::uint32_t rows(const Group& group) {
     return lines_at(group.layout, group.size);
   }

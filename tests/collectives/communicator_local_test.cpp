@@ -202,34 +202,23 @@ TEST_F(CommunicatorLocalTest, ShrinkGoesOnWithoutTheLost) {
   });
 }
 
-// Another rank's kernel waits for what this one calls next, in the group that they keep.
-TEST_F(CommunicatorLocalTest, LeavingAGroupWaitsForNoKernelOfAnotherRank) {
-  GANTRY_REQUIRE_DEVICES(2);
-  setenv("GANTRY_COLL_TIMEOUT", "30", 1);
-  std::atomic<bool> is_enqueued{false};
-  on_ranks(2, [&](CollectiveSuite& suite, Communicator& mine) {
-    Communicator part = mine.split(0);
-    Tensor sum = ones({1000}, {.device = mine.device()});
-    std::optional<Work> work;
-    if (mine.rank() == 0) {
-      work = mine.all_reduce(sum);
-      is_enqueued = true;
-    } else {
-      while (!is_enqueued) std::this_thread::yield();
-      part = {};
-      work = mine.all_reduce(sum);
-    }
-    work->synchronize();
-    EXPECT_EQ(sum.amin().item<float>(), 2);
-    suite.all(f32, 100);
-  });
-  unsetenv("GANTRY_COLL_TIMEOUT");
-}
+// Both ranks leave a group that they have used. Rank 1 does so while rank 0's kernel waits for what
+// rank 1 calls next in the group that they keep; rank 0 has left before, or leaves afterwards.
+class LeavingGroupTest : public CommunicatorLocalTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override {
+    CommunicatorLocalTest::SetUp();
+    setenv("GANTRY_COLL_TIMEOUT", "30", 1);
+  }
+  void TearDown() override {
+    unsetenv("GANTRY_COLL_TIMEOUT");
+    CommunicatorLocalTest::TearDown();
+  }
+};
 
-// As above, for memory of that rank of which this one has the last reference.
-TEST_F(CommunicatorLocalTest, TheLastToLeaveAGroupWaitsForNoKernelOfAnotherRank) {
+TEST_P(LeavingGroupTest, WaitsForNoKernelOfAnotherRank) {
   GANTRY_REQUIRE_DEVICES(2);
-  setenv("GANTRY_COLL_TIMEOUT", "30", 1);
+  const bool is_last = GetParam();
   std::atomic<bool> is_enqueued{false};
   on_ranks(2, [&](CollectiveSuite& suite, Communicator& mine) {
     for (int round = 0; round < 3; ++round) {
@@ -238,7 +227,7 @@ TEST_F(CommunicatorLocalTest, TheLastToLeaveAGroupWaitsForNoKernelOfAnotherRank)
       part.all_reduce(sum).synchronize();
       std::optional<Work> work;
       if (mine.rank() == 0) {
-        part = {};
+        if (is_last) part = {};
         work = mine.all_reduce(sum);
         is_enqueued = true;
       } else {
@@ -253,8 +242,10 @@ TEST_F(CommunicatorLocalTest, TheLastToLeaveAGroupWaitsForNoKernelOfAnotherRank)
     }
     suite.all(f32, 100);
   });
-  unsetenv("GANTRY_COLL_TIMEOUT");
 }
+
+INSTANTIATE_TEST_SUITE_P(Leaving, LeavingGroupTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "last" : "first"; });
 
 // Each has a mutex of its own, so threads may use them at once.
 TEST_F(CommunicatorLocalTest, GroupsMadeOfAShrunkGroupDoNotDisturbEachOther) {

@@ -96,11 +96,13 @@ TEST_F(NcclLossTest, AFullQueueOfCallsDoesNotHoldTheErrorBack) {
   EXPECT_THAT(end_of_survivor(ranks).out, HasSubstr("survived"));
 }
 
-TEST_F(NcclLossTest, ARankThatEndsWhileNcclStartsIsMissed) {
-  RankProcesses ranks = start("start");
-  const bool survived = ranks.says(0, "survived", kStartPatience);
-  const Outcome outcome = ranks[0].wait();
-  EXPECT_TRUE(survived && outcome.exit_code == 0) << outcome.describe();
+TEST_F(NcclLossTest, ARankThatIsGoneWhileNcclStartsIsMissed) {
+  for (const char* how : {"start, dying", "start, giving up"}) {
+    RankProcesses ranks = start(how);
+    const bool survived = ranks.says(0, "survived", kStartPatience);
+    const Outcome outcome = ranks[0].wait();
+    EXPECT_TRUE(survived && outcome.exit_code == 0) << how << ": " << outcome.describe();
+  }
 }
 
 TEST_F(NcclLossTest, AMessageThatNobodySendsHasADeadline) {

@@ -37,6 +37,17 @@ TEST_F(PeerTest, MatrixAgreesWithTheDriver) {
   }
 }
 
+TEST_F(PeerTest, OnlyLinksBetweenPeersCarryAtomics) {
+  const int count = device_count();
+  for (int from = 0; from < count; ++from) {
+    EXPECT_TRUE(driver().has_peer_atomics(from, from));
+    for (int to = 0; to < count; ++to) {
+      if (!driver().has_peer_atomics(from, to)) continue;
+      EXPECT_TRUE(can_access_peer(Device::cuda(from), Device::cuda(to))) << from << " -> " << to;
+    }
+  }
+}
+
 TEST_F(PeerTest, EnablingTwiceIsFineAndKeepsTheCurrentDevice) {
   GANTRY_REQUIRE_DEVICES(2);
   if (!can_access_peer(Device::cuda(0), Device::cuda(1))) GTEST_SKIP() << "no peer access 0 -> 1";
