@@ -70,8 +70,8 @@ bool can_serve(Algorithm algorithm, CollectiveKind kind) {
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
              kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce_scatter;
     case Algorithm::copy:
-      return kind == CollectiveKind::all_reduce || kind == CollectiveKind::all_gather ||
-             kind == CollectiveKind::all_to_all;
+      return kind == CollectiveKind::all_reduce || kind == CollectiveKind::broadcast ||
+             kind == CollectiveKind::all_gather || kind == CollectiveKind::all_to_all;
     case Algorithm::direct:
     case Algorithm::nccl:
     case Algorithm::host:

@@ -168,7 +168,6 @@ std::string call_text(std::string_view kind, std::uint8_t style, std::string_vie
   if (call.scale != 1) text += fmt::format(" scale={}", call.scale);
   if (call.place != 0) {
     text += fmt::format(" registered {}+{}", registration_of(call.place), offset_of(call.place));
-    if ((call.place & kSharesInPlace) != 0) text += " in place";
   }
   if (call.reproducible == 0) text += " reproducible=false";
   return text;

@@ -50,15 +50,14 @@ struct Call {
 };
 static_assert(sizeof(Call) == 40);
 
-/// Where in registered memory a call's input begins, as Call::place: number of the registration
-/// from 1, and bytes from its beginning. 0: the input is not registered.
+/// Where in registered memory the tensor of a call begins that other ranks read or write, as
+/// Call::place: number of the registration from 1, and bytes from its beginning. 0: it is not
+/// registered.
 [[nodiscard]] constexpr std::uint64_t pack_place(std::uint64_t registration, std::uint64_t offset) {
   return registration << 48 | offset;
 }
 [[nodiscard]] constexpr std::uint64_t registration_of(std::uint64_t place) { return place >> 48; }
-[[nodiscard]] constexpr std::uint64_t offset_of(std::uint64_t place) { return place << 17 >> 17; }
-/// Set if inputs are the ranks' own shares of an output that begins there.
-inline constexpr std::uint64_t kSharesInPlace = std::uint64_t{1} << 47;
+[[nodiscard]] constexpr std::uint64_t offset_of(std::uint64_t place) { return place << 16 >> 16; }
 
 /// One call with its circumstances.
 struct Record {

@@ -28,16 +28,21 @@ std::optional<NativeEventHandle> IpcEvents::mark(NativeStream stream) {
   }
   slots.push_back(*slot);
   driver().record_event(slot->event, stream);
+  driver().record_event(slot->local, stream);
   return slot->handle;
 }
 
 IpcEvents::Slot IpcEvents::make() const {
-  NativeEvent event =
-      driver().create_event(device_, {.timing = false, .blocking = false, .interprocess = true});
+  Slot slot;
   try {
-    return {event, driver().export_event(event)};
+    slot.event =
+        driver().create_event(device_, {.timing = false, .blocking = false, .interprocess = true});
+    slot.local = driver().create_event(device_, {});
+    slot.handle = driver().export_event(slot.event);
+    return slot;
   } catch (...) {
-    driver().destroy_event(event);
+    if (slot.local != nullptr) driver().destroy_event(slot.local);
+    if (slot.event != nullptr) driver().destroy_event(slot.event);
     throw;
   }
 }
@@ -55,7 +60,7 @@ std::optional<IpcEvents::Slot> IpcEvents::make_if_possible(const Slots& slots) c
 
 // The oldest event, if there are enough to go round and nobody in this process waits for it.
 std::optional<IpcEvents::Slot> IpcEvents::take_reached(Slots& slots) const {
-  if (slots.size() < kKept || !driver().event_reached(slots.front().event)) return std::nullopt;
+  if (slots.size() < kKept || !driver().event_reached(slots.front().local)) return std::nullopt;
   const Slot slot = slots.front();
   slots.pop_front();
   return slot;
@@ -65,7 +70,7 @@ NativeEvent IpcEvents::find(const NativeEventHandle& handle) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [stream, slots] : streams_) {
     for (const Slot& slot : slots) {
-      if (slot.handle.bytes == handle.bytes) return slot.event;
+      if (slot.handle.bytes == handle.bytes) return slot.local;
     }
   }
   return nullptr;

@@ -31,13 +31,18 @@ class IpcEvents {
 
   /// Marks the work submitted to `stream` so far; none if all of it is done.
   [[nodiscard]] std::optional<NativeEventHandle> mark(NativeStream stream);
-  /// The event that this process exported as `handle`, nullptr if there is none.
+  /// An event that this process recorded along with the one that it exported as `handle`, nullptr
+  /// if there is none.
   [[nodiscard]] NativeEvent find(const NativeEventHandle& handle) const;
 
  private:
+  // What importers in this process wait for is an ordinary event: streams of other devices cannot
+  // wait for an interprocess one without the help of a stream of its device, and to make a stream
+  // may wait for that device.
   struct Slot {
-    NativeEvent event;
-    NativeEventHandle handle;
+    NativeEvent event = nullptr;
+    NativeEvent local = nullptr;
+    NativeEventHandle handle = {};
   };
   using Slots = std::deque<Slot>;  ///< oldest first
 

@@ -76,15 +76,9 @@ std::uint64_t RegisteredOperations::place_of(const CollectiveCall& call) const {
       if (in_one_place) place = registrations_.find(call.in ? call.in : call.out, bytes);
       break;
     }
-    case CollectiveKind::all_gather: {
-      if (call.in != static_cast<std::byte*>(call.out) + group_.rank * bytes) {
-        return registrations_.find(call.in, bytes);
-      }
-      const std::uint64_t whole = registrations_.find(call.out, bytes * group_.size);
-      return whole == 0 ? 0 : whole | flight::kSharesInPlace;
-    }
+    case CollectiveKind::all_gather:
     case CollectiveKind::all_to_all:
-      return registrations_.find(call.in, bytes * group_.size);
+      return registrations_.find(call.out, bytes * group_.size);
     case CollectiveKind::reduce_scatter:
       if (bytes % kWord == 0) place = registrations_.find(call.in, bytes * group_.size);
       break;
@@ -111,8 +105,13 @@ RegisteredOperations::Parts RegisteredOperations::parts_of(const Descriptor& wha
     parts.bytes *= group_.size;
     return parts;
   }
-  // The root's link carries all of the array anyway.
-  if (what.kind != CollectiveKind::all_reduce) parts.owners &= ~(std::uint32_t{1} << what.root);
+  if (what.kind != CollectiveKind::all_reduce) {
+    // The root's link carries all of the array anyway. But the root of two reduces better itself:
+    // then nothing goes against what it loads.
+    const std::uint32_t root = std::uint32_t{1} << what.root;
+    const bool root_owns = what.kind == CollectiveKind::reduce && group_.size == 2;
+    parts.owners = root_owns ? root : parts.owners & ~root;
+  }
   const std::int64_t owners = std::popcount(parts.owners);
   const std::int64_t even = (parts.bytes + owners - 1) / owners;
   parts.part = (even + kWord - 1) / kWord * kWord;
@@ -129,16 +128,12 @@ Phase RegisteredOperations::phase(const CollectiveCall& call, std::uint32_t step
   return plan;
 }
 
-// The phase that begins, makes this rank's part where only it is, and waits for the others'.
+// The phase that begins and makes this rank's part, where only it is.
 Phase RegisteredOperations::fold_of(const CollectiveCall& call, const Parts& parts) const {
   const Descriptor& what = call.what;
   const std::int64_t begin = parts.begin_of(group_.rank);
-  // Registered memory is this process's to write: the ranks registered it.
-  const auto at = [&](int rank) {
-    return const_cast<std::byte*>(registrations_.address(what.place, rank)) + begin;
-  };
-  Phase plan = phase(call, 1);
-  plan.begins = true;
+  const auto at = [&](int rank) { return registrations_.address(what.place, rank) + begin; };
+  Phase plan = phase(call, 0);
   plan.bytes = parts.bytes_of(group_.rank);
   if (what.kind == CollectiveKind::broadcast) {
     plan.how.copies = false;
@@ -163,69 +158,73 @@ void RegisteredOperations::run_in_place(const CollectiveCall& call, int blocks,
   const Descriptor& what = call.what;
   const Parts parts = parts_of(what);
   Phase plan = fold_of(call, parts);
+  plan.step = 1;
   plan.ends = true;
   if (what.kind != CollectiveKind::reduce_scatter) {
     const std::uint32_t root = what.root < 0 ? 0 : std::uint32_t{1} << what.root;
     plan.targets = what.kind == CollectiveKind::reduce ? root : everyone(group_.size) & ~root;
     const std::int64_t begin = parts.begin_of(group_.rank);
     for (int rank = 0; rank < group_.size; ++rank) {
-      plan.outs[rank] = const_cast<std::byte*>(registrations_.address(what.place, rank)) + begin;
+      plan.outs[rank] = registrations_.address(what.place, rank) + begin;
     }
   }
   protocol::launch_phase(plan, std::min(blocks, most_blocks(parts.part)), stream);
 }
 
 void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& stream) {
-  call.what.kind == CollectiveKind::all_reduce ? gather_parts(call, stream)
-                                               : gather_shares(call, stream);
-}
-
-void RegisteredOperations::gather_shares(const CollectiveCall& call, const Stream& stream) {
-  Driver& driver = gantry::driver();
-  const int rank = group_.rank;
-  auto* out = static_cast<std::byte*>(call.out);
-  const auto* in = static_cast<const std::byte*>(call.in);
-  const PeerShares own = even_shares(call.what, rank, rank);
-  const bool in_place = (call.what.place & flight::kSharesInPlace) != 0;
-  if (!in_place) {
-    driver.record_event(forked_, stream.native());
-    driver.wait_event(side_, forked_);
-    driver.copy(out + own.take.at, in + own.offer.at, static_cast<std::size_t>(own.take.bytes),
-                side_);
-    driver.record_event(joined_, side_);
+  const Descriptor& what = call.what;
+  switch (what.kind) {
+    case CollectiveKind::all_reduce: {
+      // Nobody else reads this rank's part anywhere, so that it may leave once it is made.
+      const Parts parts = parts_of(what);
+      protocol::launch_phase(fold_of(call, parts), most_blocks(parts.part), stream);
+      send_array(call, parts.begin_of(group_.rank), parts.bytes_of(group_.rank), stream);
+      break;
+    }
+    case CollectiveKind::broadcast:
+      protocol::launch_phase(phase(call, 0), 1, stream);
+      if (group_.rank == what.root) send_array(call, 0, bytes_of(what), stream);
+      break;
+    default:
+      send_shares(call, stream);
   }
-  protocol::launch_phase(phase(call, 0), 1, stream);
-  // Ranks begin with different peers, so that no link serves all at once.
-  for (int turn = 1; turn < group_.size; ++turn) {
-    const int peer = (rank + turn) % group_.size;
-    const Share take = even_shares(call.what, rank, peer).take;
-    const Share offer = even_shares(call.what, peer, rank).offer;
-    const std::int64_t at = in_place ? take.at : offer.at;
-    driver.copy(out + take.at, registrations_.address(call.what.place, peer) + at,
-                static_cast<std::size_t>(take.bytes), stream.native());
-  }
-  if (!in_place) driver.wait_event(stream.native(), joined_);
   Phase last = phase(call, 1);
   last.ends = true;
   protocol::launch_phase(last, 1, stream);
 }
 
-// Every rank makes its part, and then fetches the others' from where they were made: in place,
-// since nobody else reads that part there before.
-void RegisteredOperations::gather_parts(const CollectiveCall& call, const Stream& stream) {
-  const Parts parts = parts_of(call.what);
-  protocol::launch_phase(fold_of(call, parts), most_blocks(parts.part), stream);
-  auto* out = static_cast<std::byte*>(call.out);
+void RegisteredOperations::send_array(const CollectiveCall& call, std::int64_t begin,
+                                      std::int64_t bytes, const Stream& stream) {
+  if (bytes == 0) return;
+  const auto at = [&](int rank) { return registrations_.address(call.what.place, rank) + begin; };
   for (int turn = 1; turn < group_.size; ++turn) {
     const int peer = (group_.rank + turn) % group_.size;
-    if (parts.bytes_of(peer) == 0) continue;
-    const std::int64_t at = parts.begin_of(peer);
-    driver().copy(out + at, registrations_.address(call.what.place, peer) + at,
-                  static_cast<std::size_t>(parts.bytes_of(peer)), stream.native());
+    driver().copy(at(peer), at(group_.rank), static_cast<std::size_t>(bytes), stream.native());
   }
-  Phase last = phase(call, 2);
-  last.ends = true;
-  protocol::launch_phase(last, 1, stream);
+}
+
+void RegisteredOperations::send_shares(const CollectiveCall& call, const Stream& stream) {
+  Driver& driver = gantry::driver();
+  const int rank = group_.rank;
+  const auto* in = static_cast<const std::byte*>(call.in);
+  const PeerShares own = even_shares(call.what, rank, rank);
+  std::byte* const place = static_cast<std::byte*>(call.out) + own.take.at;
+  const bool is_in_place = place == in + own.offer.at;
+  if (!is_in_place) {
+    driver.record_event(forked_, stream.native());
+    driver.wait_event(side_, forked_);
+    driver.copy(place, in + own.offer.at, static_cast<std::size_t>(own.take.bytes), side_);
+    driver.record_event(joined_, side_);
+  }
+  protocol::launch_phase(phase(call, 0), 1, stream);
+  for (int turn = 1; turn < group_.size; ++turn) {
+    const int peer = (rank + turn) % group_.size;
+    const Share offer = even_shares(call.what, rank, peer).offer;
+    const Share take = even_shares(call.what, peer, rank).take;
+    driver.copy(registrations_.address(call.what.place, peer) + take.at, in + offer.at,
+                static_cast<std::size_t>(offer.bytes), stream.native());
+  }
+  if (!is_in_place) driver.wait_event(stream.native(), joined_);
 }
 
 }  // namespace gantry

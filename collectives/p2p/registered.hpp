@@ -20,13 +20,14 @@ class RegisteredOperations {
   RegisteredOperations(const RegisteredOperations&) = delete;
   RegisteredOperations& operator=(const RegisteredOperations&) = delete;
 
-  // Where peers would read the input of `call`; 0 if it cannot be done so.
+  // Where peers would read or write the tensor of `call` that must be registered: the output of
+  // all_gather and all_to_all, else the input. 0 if it cannot be done so.
   std::uint64_t place_of(const CollectiveCall& call) const;
 
   // Each enqueues `call`, whose place is known. By one kernel that reads and writes the ranks'
   // tensors: all_reduce, reduce, broadcast, reduce_scatter.
   void run_in_place(const CollectiveCall& call, int blocks, const Stream& stream);
-  // With copy engines: all_reduce, all_gather, all_to_all.
+  // With copy engines: all_reduce, broadcast, all_gather, all_to_all.
   void run_copy(const CollectiveCall& call, const Stream& stream);
 
  private:
@@ -43,8 +44,11 @@ class RegisteredOperations {
   Parts parts_of(const Descriptor& what) const;
   protocol::Phase phase(const CollectiveCall& call, std::uint32_t step) const;
   protocol::Phase fold_of(const CollectiveCall& call, const Parts& parts) const;
-  void gather_shares(const CollectiveCall& call, const Stream& stream);
-  void gather_parts(const CollectiveCall& call, const Stream& stream);
+  // Each enqueues what a rank sends in run_copy(), between its first phase and its last: to one
+  // peer after the other, each rank from the next one on, so that no link takes in all at once.
+  void send_shares(const CollectiveCall& call, const Stream& stream);
+  void send_array(const CollectiveCall& call, std::int64_t begin, std::int64_t bytes,
+                  const Stream& stream);
 
   const protocol::Group& group_;
   const Registrations& registrations_;

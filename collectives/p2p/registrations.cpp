@@ -17,7 +17,7 @@ namespace gantry {
 struct Registrations::Entry {
   Storage mine;
   std::vector<memory::ImportedBlock> others;
-  std::vector<const std::byte*> bases;  // by rank
+  std::vector<std::byte*> bases;  // by rank
 };
 
 namespace {
@@ -83,11 +83,11 @@ void Registrations::add(Bootstrap& bootstrap, const Storage& storage) {
     }
     for (std::size_t peer = 0; peer < offers.size(); ++peer) {
       if (static_cast<int>(peer) == rank_) {
-        entry->bases.push_back(static_cast<const std::byte*>(storage.data()));
+        entry->bases.push_back(static_cast<std::byte*>(storage.data()));
         continue;
       }
       entry->others.push_back(memory::import_ipc(handle_of(offers[peer]), device_));
-      entry->bases.push_back(static_cast<const std::byte*>(entry->others.back().data()));
+      entry->bases.push_back(static_cast<std::byte*>(entry->others.back().data()));
     }
   } catch (...) {
     failure = std::current_exception();
@@ -129,7 +129,7 @@ std::uint64_t Registrations::find(const void* data, std::int64_t bytes) const {
   return 0;
 }
 
-const std::byte* Registrations::address(std::uint64_t place, int rank) const {
+std::byte* Registrations::address(std::uint64_t place, int rank) const {
   const Entry& entry = *entries_[flight::registration_of(place) - 1];
   return entry.bases[static_cast<std::size_t>(rank)] + flight::offset_of(place);
 }

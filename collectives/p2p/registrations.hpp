@@ -31,7 +31,7 @@ class Registrations {
   // Where `bytes` at `data` lie, as flight::pack_place() has it; 0 if they are not registered.
   std::uint64_t find(const void* data, std::int64_t bytes) const;
   // The same place in `rank`'s memory, as this rank's device addresses it.
-  const std::byte* address(std::uint64_t place, int rank) const;
+  std::byte* address(std::uint64_t place, int rank) const;
 
  private:
   struct Entry;

@@ -73,6 +73,7 @@ int interprocess_owner(NativeEvent event) {
 // interprocess event that is not reached yet (driver 580.159; ordinary events are fine). A stream
 // of the event's device waits in its place, and an ordinary event passes it on. Both are new: one
 // stream for all would let waits stand behind each other that have nothing to do with each other.
+// To make a stream may wait for the device, so who can use an ordinary event does.
 void wait_for_other_device(NativeStream stream, NativeEvent event, int owner) {
   struct Relay {
     ~Relay() {  // CUDA keeps both until they are done

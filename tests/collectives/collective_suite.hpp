@@ -22,7 +22,8 @@ class CollectiveSuite {
   explicit CollectiveSuite(Communicator& group, std::uint32_t seed = 1)
       : group_(group), seed_(seed) {}
 
-  /// From here on inputs lie in `arena`, one after the other, and from its beginning again.
+  /// From here on what operations read and write lies in `arena`, one after the other, and from its
+  /// beginning again, but for what ranks have in different numbers.
   void use_arena(const Tensor& arena) { arena_ = arena; }
 
   void all_reduce(ReduceOp op, DType dtype, std::int64_t count, std::int64_t skew = 0,
@@ -67,7 +68,7 @@ class CollectiveSuite {
   void gather(DType dtype, std::int64_t count, int root, std::int64_t skew = 0) {
     const Tensor input = mine(dtype, count, skew);
     Tensor output;
-    if (group_.rank() == root) output = blank(dtype, count * group_.size(), skew);
+    if (group_.rank() == root) output = blank_apart(dtype, count * group_.size(), skew);
     group_.gather(output, input, root);
     if (group_.rank() != root) return;
     expect(output, joined(dtype, count), "gather", ReduceOp::sum, dtype, count);
@@ -108,7 +109,7 @@ class CollectiveSuite {
     const Tensor input =
         apart(dtype, std::accumulate(sent.begin(), sent.end(), std::int64_t{0}), 0);
     Tensor output =
-        blank(dtype, std::accumulate(received.begin(), received.end(), std::int64_t{0}), 0);
+        blank_apart(dtype, std::accumulate(received.begin(), received.end(), std::int64_t{0}), 0);
     group_.all_to_all(output, input, received, sent);
     Bytes expected;
     for (int p = 0; p < n; ++p) {
@@ -191,8 +192,19 @@ class CollectiveSuite {
     return tensor_of(elements(group_.rank(), dtype, count), dtype, group_.device(), skew);
   }
   Tensor mine(DType dtype, std::int64_t count, std::int64_t skew) {
-    const Tensor tensor = apart(dtype, count, skew);
+    return in_arena(apart(dtype, count, skew), skew);
+  }
+  Tensor blank(DType dtype, std::int64_t count, std::int64_t skew) {
+    return in_arena(blank_apart(dtype, count, skew), skew);
+  }
+  Tensor blank_apart(DType dtype, std::int64_t count, std::int64_t skew) const {
+    const Bytes zeros(static_cast<std::size_t>(count) * element_size(dtype));
+    return tensor_of(zeros, dtype, group_.device(), skew);
+  }
+  Tensor in_arena(const Tensor& tensor, std::int64_t skew) {
     if (!arena_.defined()) return tensor;
+    const DType dtype = tensor.dtype();
+    const std::int64_t count = tensor.numel();
     // Begins at a word, or not.
     constexpr std::int64_t kWord = 16;
     const auto width = static_cast<std::int64_t>(element_size(dtype));
@@ -203,10 +215,6 @@ class CollectiveSuite {
     next_ += (size + kWord - 1) / kWord * kWord;
     place.copy_(tensor);
     return place;
-  }
-  Tensor blank(DType dtype, std::int64_t count, std::int64_t skew) const {
-    const Bytes zeros(static_cast<std::size_t>(count) * element_size(dtype));
-    return tensor_of(zeros, dtype, group_.device(), skew);
   }
   std::vector<Bytes> everyones(DType dtype, std::int64_t count) const {
     std::vector<Bytes> all;

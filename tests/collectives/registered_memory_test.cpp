@@ -1,6 +1,7 @@
 // Operations on memory that all ranks have open: the bits of every other way, and what can go
 // wrong.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -144,6 +145,7 @@ TEST_F(RegisteredMemoryTest, OperationsFollowEachOtherWithoutTheHost) {
     tensor.fill_(group.rank() + 1);
     synchronize(group.device());
     Tensor joined = empty({kCount * group.size()}, {.dtype = i64, .device = group.device()});
+    group.register_memory(joined);
     // The next operation overwrites what peers may still be reading, were it not ordered.
     std::int64_t expected = 0;
     for (int rank = 0; rank < group.size(); ++rank) expected += rank + 1;
@@ -190,6 +192,7 @@ TEST_F(RegisteredMemoryTest, GraphsRunItAgain) {
     Tensor sum = full({40'000}, 1, {.dtype = i64, .device = group.device()});
     Tensor joined = empty({40'000 * group.size()}, {.dtype = i64, .device = group.device()});
     group.register_memory(sum);
+    group.register_memory(joined);
     const Stream stream = Stream::from_pool(group.device());
     const StreamGuard guard(stream);
     stream.wait(Stream::default_stream(group.device()));
@@ -252,7 +255,7 @@ TEST_F(RegisteredMemoryTest, CopiesUseNoStreamOfThePool) {
   on_ranks(2, [](CollectiveSuite&, Communicator& group) {
     const Tensor mine = full({4096}, group.rank(), {.dtype = f32, .device = group.device()});
     Tensor joined = zeros({8192}, {.dtype = f32, .device = group.device()});
-    group.register_memory(mine);
+    group.register_memory(joined);
     synchronize(group.device());
     const StreamGuard guard(Stream::from_pool(group.device(), StreamPriority::high));
     std::vector<NativeStream> captured;
@@ -321,6 +324,47 @@ TEST_P(EveryMismatch, NamesWhatIsRegisteredDifferently) {
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, EveryMismatch, ::testing::Values("in_place", "copy"),
                          [](const auto& info) { return std::string(info.param); });
+
+TEST_F(RegisteredMemoryTest, CopiesOfCallsThatDifferStayWithinTheirOutputs) {
+  GANTRY_REQUIRE_DEVICES(2);
+  setenv("GANTRY_COLL_ALGO", "copy", 1);
+  on_ranks(std::min(device_count(), 4), [](CollectiveSuite&, Communicator& group) {
+    constexpr std::int64_t kShare = 32;
+    const bool odd = group.rank() == group.size() - 1;
+    const std::int64_t whole = kShare * group.size();
+    const Tensor memory = full({4 * whole}, group.rank(), {.dtype = i32, .device = group.device()});
+    group.register_memory(memory);
+    const Tensor input = full({whole}, group.rank(), {.dtype = i32, .device = group.device()});
+    for (const bool all_to_all : {false, true}) {
+      const auto gather = [&](std::int64_t first) {
+        Tensor output = memory.narrow(0, first, whole);
+        return all_to_all ? group.all_to_all(output, input)
+                          : group.all_gather(output, input.narrow(0, 0, kShare));
+      };
+      const std::string text =
+          text_of<InvalidArgument>([&] { gather(odd ? 2 * whole : 0).synchronize(); });
+      const std::string called = fmt::format("called {} i32[{}] registered 1+",
+                                             all_to_all ? "all_to_all" : "all_gather", kShare);
+      require_part(text, called + "0");
+      require_part(text, called + std::to_string(2 * whole * 4));
+      synchronize(group.device());
+      group.host_barrier();
+      for (const Tensor& tensor :
+           {memory.narrow(0, whole, whole), memory.narrow(0, 3 * whole, whole)}) {
+        require(
+            tensor.amin().item<int>() == group.rank() && tensor.amax().item<int>() == group.rank(),
+            "a call that failed changed another tensor: " + text);
+      }
+      gather(whole);
+      const Tensor rows = memory.narrow(0, whole, whole).view({group.size(), kShare});
+      for (int rank = 0; rank < group.size(); ++rank) {
+        require(rows[rank].amin().item<int>() == rank && rows[rank].amax().item<int>() == rank,
+                "the group does not go on");
+      }
+      memory.fill_(group.rank());
+    }
+  });
+}
 
 TEST_F(RegisteredMemoryTest, NothingIsRegisteredUnlessEveryRankCan) {
   GANTRY_REQUIRE_DEVICES(2);

@@ -84,7 +84,8 @@ void add_options(CLI::App& app, Options& options, Words& words) {
       ->check(CLI::IsMember({"auto", "p2p", "nccl", "host"}));
   app.add_option("--blocks", options.blocks, "thread blocks of the kernels, with one --algo")
       ->check(CLI::Range(1, kMostTableBlocks));
-  app.add_flag("-R,--register", options.registered, "inputs are registered on all ranks");
+  app.add_flag("-R,--register", options.registered,
+               "tensors that others read or write are registered on all ranks");
   app.add_option("--tensors", options.tensors, "tensors of a coalesced form (200)")
       ->check(CLI::Range(1, 100'000));
   app.add_option("-J,--json", options.json, "writes the results, - for stdout");

@@ -19,6 +19,10 @@ struct RankBench::Buffers {
   Tensor output;
 
   const Tensor& source(CollectiveKind kind) const { return is_in_place(kind) ? output : input; }
+  // What is registered, if anything is.
+  const Tensor& open(CollectiveKind kind) const {
+    return kind == CollectiveKind::reduce_scatter ? input : output;
+  }
 };
 
 namespace {
@@ -202,9 +206,8 @@ CaseResult RankBench::run(const Case& what, const Repetitions& repetitions, bool
       })) {
     return result;
   }
-  const bool reads_in_place = what.registered && has_registered_form(what.kind);
-  const Registration registration(communicator_,
-                                  reads_in_place ? buffers.source(what.kind) : Tensor());
+  const bool registers = what.registered && has_registered_form(what.kind);
+  const Registration registration(communicator_, registers ? buffers.open(what.kind) : Tensor());
   if (!all_can([&] {
         if (what.graph_calls > 0) graph = CapturedCalls(stream_, [&] { submit(what, buffers); });
       })) {

@@ -139,15 +139,17 @@ class Communicator {
   /// no data; the host does not wait.
   Work barrier(CollectiveOptions options = {});
   /// Opens the memory that `tensor` looks at, all of its storage, on every rank. Large operations
-  /// whose input lies there, at the same offset on every rank, then go without staging, by kernels
-  /// that read and write the ranks' tensors, and by copy engines. For all_reduce, reduce,
-  /// broadcast, all_gather, reduce_scatter and all_to_all; others, small ones, and those of ranks
-  /// that cannot reach each other's memory run as ever.
+  /// on a tensor that lies there, at the same offset on every rank, then go without staging, by
+  /// kernels that read and write the ranks' tensors, and by copy engines. The tensor is the only
+  /// one of all_reduce, reduce and broadcast, the output of all_gather and all_to_all, and the
+  /// input of reduce_scatter. Other operations, small ones, and those of ranks that cannot reach
+  /// each other's memory run as ever.
   ///
   /// Collective: every rank calls it in the same order with memory of one size, and then gives all
-  /// operations inputs that are registered, or none; else they are a mismatch. After a mismatch of
-  /// such operations their outputs may be undefined. Blocks the host. The group holds the memory
-  /// until deregister_memory() or its end; groups made by split() and shrink() know nothing of it.
+  /// operations tensors that are registered, or none; else they are a mismatch. After a mismatch or
+  /// a loss their outputs may be undefined, on all ranks, and written to by other ranks until those
+  /// ranks' devices are done. Blocks the host. The group holds the memory until deregister_memory()
+  /// or its end; groups made by split() and shrink() know nothing of it.
   /// Throws, on every rank: InvalidArgument for memory of different sizes or registered already.
   /// On the rank concerned: NotSupported for what export_ipc() refuses; DeviceMismatchError.
   void register_memory(const Tensor& tensor);
