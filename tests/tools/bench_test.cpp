@@ -162,7 +162,7 @@ TEST(BenchTest, RegisteredInputsHaveAlgorithmsOfTheirOwn) {
     }
     const std::map<std::string, std::set<std::string>> expected{
         {"in_place", {"all_reduce", "reduce", "broadcast", "reduce_scatter"}},
-        {"copy", {"all_reduce", "all_gather", "all_to_all"}}};
+        {"copy", {"all_reduce", "all_gather", "all_to_all", "broadcast"}}};
     EXPECT_EQ(measured, expected);
   }
 }
