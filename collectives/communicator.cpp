@@ -95,7 +95,7 @@ bool Communicator::is_own_share(const CollectiveCall& call, const Tensor& output
 }
 
 // Runs an operation that reads `input` and writes `output`, either of which may be null or strided.
-Work Communicator::move_between(CollectiveCall& call, Tensor* output, const Tensor* input,
+Work Communicator::move_between(CollectiveCall& call, const Tensor* output, const Tensor* input,
                                 const CollectiveOptions& options) {
   // Only sums are made for one array that is both; elsewhere it is read before it is written.
   const bool in_place = output == input && (call.what.kind == CollectiveKind::all_reduce ||
@@ -114,12 +114,12 @@ Work Communicator::move_between(CollectiveCall& call, Tensor* output, const Tens
   call.out = dense ? dense->data() : nullptr;
   Work work = submit(call, options);
   if (size() == 1 && dense && source) run_alone(call, *dense, *source);
-  if (output != nullptr && !output->is_contiguous()) output->copy_(*dense);
+  if (output != nullptr && !output->is_contiguous()) Tensor(*output).copy_(*dense);
   if (work.state_->done) work.state_->done->record(Stream::current(device()));
   return work;
 }
 
-Work Communicator::all_reduce(Tensor& tensor, ReduceOp op, CollectiveOptions options) {
+Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptions options) {
   const Membership& me = group("all_reduce").membership;
   require_tensor(tensor, me.device, "all_reduce", "tensor");
   require_writable(tensor, "all_reduce", "tensor");
@@ -143,6 +143,7 @@ Work Communicator::all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op,
     require_writable(tensors[i], "all_reduce_coalesced", argument);
     require_reducible(op, tensors[i].dtype(), options, "all_reduce_coalesced");
   }
+  require_separate(tensors, "all_reduce_coalesced");
   std::optional<Work> last;
   for (const Bucket& bucket : make_buckets(tensors, SIZE_MAX)) {
     Tensor flat = flatten_bucket(bucket, tensors);
@@ -153,7 +154,7 @@ Work Communicator::all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op,
   return *last;
 }
 
-Work Communicator::reduce(Tensor& tensor, int root, ReduceOp op, CollectiveOptions options) {
+Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op, CollectiveOptions options) {
   const Membership& me = group("reduce").membership;
   require_tensor(tensor, me.device, "reduce", "tensor");
   require_writable(tensor, "reduce", "tensor");
@@ -167,14 +168,14 @@ Work Communicator::reduce(Tensor& tensor, int root, ReduceOp op, CollectiveOptio
   return move_between(call, me.rank == root ? &tensor : nullptr, &tensor, options);
 }
 
-Work Communicator::reduce_scatter(Tensor& output, const Tensor& input, ReduceOp op,
+Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op,
                                   CollectiveOptions options) {
   const Membership& me = group("reduce_scatter").membership;
   require_tensor(output, me.device, "reduce_scatter", "output");
   require_tensor(input, me.device, "reduce_scatter", "input");
   require_writable(output, "reduce_scatter", "output");
   require_same_dtype(output, input, "reduce_scatter");
-  require_rows(input, output, me.size, "reduce_scatter", "input");
+  require_joined(input, output, me.size, "reduce_scatter", "input");
   require_reducible(op, input.dtype(), options, "reduce_scatter");
   CollectiveCall call{.what = {.count = output.numel(),
                                .kind = CollectiveKind::reduce_scatter,

@@ -15,11 +15,12 @@ void require_tensor(const Tensor& tensor, Device device, std::string_view op,
 // A result can only be written where each element has a place of its own.
 void require_writable(const Tensor& tensor, std::string_view op, std::string_view argument);
 void require_same_dtype(const Tensor& output, const Tensor& input, std::string_view op);
-// `large` has `ranks` times the rows of `small`.
-void require_rows(const Tensor& large, const Tensor& small, int ranks, std::string_view op,
-                  std::string_view argument);
-// `output` has `ranks` times the rows of `input`, or is as many of its shape stacked.
-void require_gathered(const Tensor& output, const Tensor& input, int ranks, std::string_view op);
+// `large`, which is `argument`, has `ranks` times the rows of `small`, or is as many of its shape
+// stacked.
+void require_joined(const Tensor& large, const Tensor& small, int ranks, std::string_view op,
+                    std::string_view argument);
+// No two have an element in common.
+void require_separate(std::span<const Tensor> tensors, std::string_view op);
 void require_root(int root, int size, std::string_view op);
 void require_peer(int peer, int rank, int size, std::string_view op);
 // One number of rows for every rank, none negative, that add up to those of `tensor`.

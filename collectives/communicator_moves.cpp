@@ -27,7 +27,7 @@ std::vector<std::int64_t> elements_of(std::span<const std::int64_t> rows, const 
 
 }  // namespace
 
-Work Communicator::broadcast(Tensor& tensor, int root, CollectiveOptions options) {
+Work Communicator::broadcast(const Tensor& tensor, int root, CollectiveOptions options) {
   const Membership& me = group("broadcast").membership;
   require_tensor(tensor, me.device, "broadcast", "tensor");
   require_writable(tensor, "broadcast", "tensor");
@@ -40,19 +40,20 @@ Work Communicator::broadcast(Tensor& tensor, int root, CollectiveOptions options
                          : move_between(call, &tensor, nullptr, options);
 }
 
-Work Communicator::all_gather(Tensor& output, const Tensor& input, CollectiveOptions options) {
+Work Communicator::all_gather(const Tensor& output, const Tensor& input,
+                              CollectiveOptions options) {
   const Membership& me = group("all_gather").membership;
   require_tensor(output, me.device, "all_gather", "output");
   require_tensor(input, me.device, "all_gather", "input");
   require_writable(output, "all_gather", "output");
   require_same_dtype(output, input, "all_gather");
-  require_gathered(output, input, me.size, "all_gather");
+  require_joined(output, input, me.size, "all_gather", "output");
   CollectiveCall call{
       .what = {.count = input.numel(), .kind = CollectiveKind::all_gather, .dtype = input.dtype()}};
   return move_between(call, &output, &input, options);
 }
 
-Work Communicator::gather(Tensor& output, const Tensor& input, int root,
+Work Communicator::gather(const Tensor& output, const Tensor& input, int root,
                           CollectiveOptions options) {
   const Membership& me = group("gather").membership;
   require_tensor(input, me.device, "gather", "input");
@@ -62,7 +63,7 @@ Work Communicator::gather(Tensor& output, const Tensor& input, int root,
     require_tensor(output, me.device, "gather", "output");
     require_writable(output, "gather", "output");
     require_same_dtype(output, input, "gather");
-    require_gathered(output, input, me.size, "gather");
+    require_joined(output, input, me.size, "gather", "output");
   }
   CollectiveCall call{.what = {.count = input.numel(),
                                .root = root,
@@ -71,7 +72,7 @@ Work Communicator::gather(Tensor& output, const Tensor& input, int root,
   return move_between(call, receives ? &output : nullptr, &input, options);
 }
 
-Work Communicator::scatter(Tensor& output, const Tensor& input, int root,
+Work Communicator::scatter(const Tensor& output, const Tensor& input, int root,
                            CollectiveOptions options) {
   const Membership& me = group("scatter").membership;
   require_tensor(output, me.device, "scatter", "output");
@@ -81,7 +82,7 @@ Work Communicator::scatter(Tensor& output, const Tensor& input, int root,
   if (sends) {
     require_tensor(input, me.device, "scatter", "input");
     require_same_dtype(output, input, "scatter");
-    require_rows(input, output, me.size, "scatter", "input");
+    require_joined(input, output, me.size, "scatter", "input");
   }
   CollectiveCall call{.what = {.count = output.numel(),
                                .root = root,
@@ -90,7 +91,8 @@ Work Communicator::scatter(Tensor& output, const Tensor& input, int root,
   return move_between(call, &output, sends ? &input : nullptr, options);
 }
 
-Work Communicator::all_to_all(Tensor& output, const Tensor& input, CollectiveOptions options) {
+Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
+                              CollectiveOptions options) {
   const Membership& me = group("all_to_all").membership;
   require_tensor(output, me.device, "all_to_all", "output");
   require_tensor(input, me.device, "all_to_all", "input");
@@ -106,7 +108,7 @@ Work Communicator::all_to_all(Tensor& output, const Tensor& input, CollectiveOpt
   return move_between(call, &output, &input, options);
 }
 
-Work Communicator::all_to_all(Tensor& output, const Tensor& input,
+Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
                               std::span<const std::int64_t> output_rows,
                               std::span<const std::int64_t> input_rows, CollectiveOptions options) {
   const Membership& me = group("all_to_all").membership;
@@ -145,7 +147,7 @@ Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions
   return move_between(call, nullptr, &tensor, options);
 }
 
-Work Communicator::recv(Tensor& tensor, int source, CollectiveOptions options) {
+Work Communicator::recv(const Tensor& tensor, int source, CollectiveOptions options) {
   const Membership& me = group("recv").membership;
   require_tensor(tensor, me.device, "recv", "tensor");
   require_writable(tensor, "recv", "tensor");

@@ -11,30 +11,36 @@ StreamPool& StreamPool::of(int device) {
 }
 
 StreamPool::Entry StreamPool::next(StreamPriority priority) {
-  const auto lane_index = static_cast<std::size_t>(priority);
-  Lane& lane = lanes_[lane_index];
+  Lane& lane = lanes_[static_cast<std::size_t>(priority)];
   const int index =
       static_cast<int>(lane.turn.fetch_add(1, std::memory_order_relaxed) % kStreamsPerPriority);
-  const Identity identity{lane_index * kStreamsPerPriority + static_cast<std::uint64_t>(index) + 1,
-                          priority};
-  void* handle = lane.handles[static_cast<std::size_t>(index)].load(std::memory_order_acquire);
-  if (handle == nullptr) handle = create(lane, index, identity);
-  return {{device_, handle}, identity};
+  std::atomic<void*>& slot = lane.handles[static_cast<std::size_t>(index)];
+  void* handle = slot.load(std::memory_order_acquire);
+  if (handle == nullptr) {
+    fill();
+    handle = slot.load(std::memory_order_acquire);
+  }
+  return {{device_, handle}, {id_of(priority, index), priority}};
 }
 
-void* StreamPool::create(Lane& lane, int index, Identity identity) {
-  std::atomic<void*>& slot = lane.handles[static_cast<std::size_t>(index)];
+// Makes what is missing.
+void StreamPool::fill() {
   const std::lock_guard lock(mutex_);
-  if (void* handle = slot.load(std::memory_order_acquire)) return handle;
   const Driver::PriorityRange range = driver().priority_range(device_);
-  const NativeStream made = driver().create_stream(
-      device_, identity.priority == StreamPriority::high ? range.greatest : range.least);
-  Known& known = identities_[made.handle];
-  // The handle of a foreign stream that was destroyed.
-  if (known.identity.id != 0) retire(known.identity);
-  known = Known{identity};
-  slot.store(made.handle, std::memory_order_release);
-  return made.handle;
+  for (const StreamPriority priority : {StreamPriority::normal, StreamPriority::high}) {
+    Lane& lane = lanes_[static_cast<std::size_t>(priority)];
+    for (int index = 0; index < kStreamsPerPriority; ++index) {
+      std::atomic<void*>& slot = lane.handles[static_cast<std::size_t>(index)];
+      if (slot.load(std::memory_order_relaxed) != nullptr) continue;
+      const NativeStream made = driver().create_stream(
+          device_, priority == StreamPriority::high ? range.greatest : range.least);
+      Known& known = identities_[made.handle];
+      // The handle of a foreign stream that was destroyed.
+      if (known.identity.id != 0) retire(known.identity);
+      known = Known{{id_of(priority, index), priority}};
+      slot.store(made.handle, std::memory_order_release);
+    }
+  }
 }
 
 // Another stream has the handle now.

@@ -35,7 +35,9 @@ class StreamPool {
   /// The pool of `device`, an index that was checked.
   [[nodiscard]] static StreamPool& of(int device);
 
-  /// The next stream, round-robin; made now if its turn comes for the first time.
+  /// The next stream, round-robin. All are made with the first one: to make a stream may wait for
+  /// all work of the device (on H200 the 34th and then every 43rd does), which may be a kernel that
+  /// waits for what this thread does next. Throws: CudaError.
   [[nodiscard]] Entry next(StreamPriority priority);
   /// The identity of any stream handle of this device. Throws: CudaError.
   [[nodiscard]] Identity identify(void* handle);
@@ -57,7 +59,12 @@ class StreamPool {
   };
 
   explicit StreamPool(int device) : device_(device) {}
-  void* create(Lane& lane, int index, Identity identity);
+  void fill();
+  // Id of the stream `index` of a priority.
+  static std::uint64_t id_of(StreamPriority priority, int index) {
+    return static_cast<std::uint64_t>(priority) * kStreamsPerPriority +
+           static_cast<std::uint64_t>(index) + 1;
+  }
   void retire(const Identity& identity);
 
   const int device_;

@@ -325,10 +325,8 @@ Tensor dense_from_blob(void* data, const Shape& sizes, std::function<void(void*)
 
 Tensor tensor_from_host(const void* data, DType source, const Shape& sizes,
                         const TensorOptions& options) {
-  const DType by_category = category(source) == DTypeCategory::boolean    ? DType::bool_
-                            : category(source) == DTypeCategory::integral ? DType::i64
-                                                                          : DType::f32;
-  Tensor result = make("tensor", sizes, options.dtype.value_or(by_category), options);
+  const DType kept = source == DType::i32 ? DType::i64 : source == DType::f64 ? DType::f32 : source;
+  Tensor result = make("tensor", sizes, options.dtype.value_or(kept), options);
   if (result.numel() > 0) {
     result.copy_(from_blob(const_cast<void*>(data), sizes, {.dtype = source}));
   }

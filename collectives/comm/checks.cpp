@@ -109,6 +109,10 @@ void require_apart(std::string_view op, std::span<const Tensor> outputs,
 }
 
 int checked_dim(std::string_view op, int dim, int ndim) {
+  if (ndim == 0) {
+    throw ShapeError(
+        fmt::format("{}: expected tensors of at least one dimension, but got a 0-dim tensor", op));
+  }
   const int counted = dim < 0 ? dim + ndim : dim;
   if (counted < 0 || counted >= ndim) {
     throw IndexError(

@@ -61,6 +61,15 @@ void require_rows(std::string_view op, const Tensor& input, std::int64_t parts) 
       input.device().str());
 }
 
+// The parts that are joined along dim 0 to wholes of `dims`: themselves, or as one row each where
+// wholes are stacked.
+std::vector<Tensor> as_rows(std::span<const Tensor> parts, int dims) {
+  std::vector<Tensor> rows(parts.begin(), parts.end());
+  if (parts.front().dim() + 1 != dims) return rows;
+  for (Tensor& part : rows) part = part.unsqueeze(0);
+  return rows;
+}
+
 // True if every device may copy between any input and any output, bytes as they are.
 bool are_plain(std::span<const Tensor> outputs, std::span<const Tensor> inputs) {
   for (const Tensor& output : outputs) {
@@ -130,8 +139,9 @@ void all_reduce(std::span<Tensor> tensors, ReduceOp op) {
   }
 }
 
-void all_gather(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
-  require_pairs("all_gather", outputs, inputs);
+void all_gather(std::span<Tensor> outputs, std::span<const Tensor> parts) {
+  require_pairs("all_gather", outputs, parts);
+  const std::vector<Tensor> inputs = as_rows(parts, outputs.front().dim());
   require_rows("all_gather", inputs.front(), 1);
   const std::int64_t rows = inputs.front().size(0);
   Shape joined = inputs.front().sizes();
@@ -162,8 +172,9 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
   }
 }
 
-void reduce_scatter(std::span<Tensor> outputs, std::span<const Tensor> inputs, ReduceOp op) {
-  require_pairs("reduce_scatter", outputs, inputs);
+void reduce_scatter(std::span<Tensor> shares, std::span<const Tensor> inputs, ReduceOp op) {
+  require_pairs("reduce_scatter", shares, inputs);
+  std::vector<Tensor> outputs = as_rows(shares, inputs.front().dim());
   const auto parts = static_cast<std::int64_t>(inputs.size());
   require_rows("reduce_scatter", inputs.front(), parts);
   Shape share = inputs.front().sizes();

@@ -299,6 +299,27 @@ TEST_F(CommTest, AllGatherReduceScatterAndAllToAllMoveTheRightBlocks) {
   }
 }
 
+TEST_F(CommTest, WholesMayBeStackedParts) {
+  const std::vector<Device> devices = all_devices();
+  const auto n = static_cast<std::int64_t>(devices.size());
+  std::vector<Tensor> parts;
+  std::vector<Tensor> stacked;
+  std::vector<Tensor> host;
+  for (std::int64_t r = 0; r < n; ++r) {
+    const Device device = devices[static_cast<std::size_t>(r)];
+    parts.push_back(ramp({2, 3}, device, static_cast<int>(10 * r), i32));
+    stacked.push_back(empty({n, 2, 3}, {.dtype = i32, .device = device}));
+    host.push_back(parts.back().cpu());
+  }
+  comm::all_gather(stacked, parts);
+  for (const Tensor& whole : stacked) EXPECT_TRUE(whole.cpu().equal(stack(host)));
+  comm::reduce_scatter(parts, stacked);
+  for (std::int64_t r = 0; r < n; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    EXPECT_TRUE(parts[at].cpu().equal(host[at] * n));
+  }
+}
+
 TEST_F(CommTest, BadInputIsAClearErrorAndChangesNothing) {
   const Tensor a = ramp({2, 3}, Device::cuda(0), 0);
   const Tensor host = a.cpu();
@@ -317,6 +338,14 @@ TEST_F(CommTest, BadInputIsAClearErrorAndChangesNothing) {
                             "output tensor at index 0 has shape [9]");
   expect_throws<InvalidArgument>([&] { (void)comm::reduce_add(std::vector<Tensor>{}); },
                                  "Expected at least one input");
+  const Tensor number = ones({}, {.device = "cuda:0"});
+  expect_throws<ShapeError>([&] { (void)comm::scatter(number, {Device::cuda(0)}); },
+                            "scatter: expected tensors of at least one dimension");
+  expect_throws<ShapeError>(
+      [&] {
+        (void)comm::gather({number, number});
+      },
+      "gather: expected tensors of at least one dimension");
   expect_throws<InvalidArgument>(
       [&] {
         (void)comm::reduce_add({a, host});

@@ -298,9 +298,12 @@ TEST_F(CommunicatorLocalTest, BadInputIsRefusedBeforeAnythingHappens) {
                             "all_gather: expected 'output' of shape [2], but got [4]");
   expect_throws<ShapeError>([&] { (void)group[0].gather(tensor, scalar); },
                             "gather: expected 'output' of shape [2], but got [4]");
-  expect_throws<ShapeError>(
-      [&] { (void)group[0].reduce_scatter(scalar, tensor); },
-      "reduce_scatter: expected 'output' of at least one dimension, but got []");
+  expect_throws<ShapeError>([&] { (void)group[0].reduce_scatter(scalar, tensor); },
+                            "reduce_scatter: expected 'input' of shape [2], but got [4]");
+  std::vector<Tensor> list{tensor, foreign.to(Device::cuda(0)), tensor.narrow(0, 1, 3)};
+  expect_throws<InvalidArgument>(
+      [&] { (void)group[0].all_reduce_coalesced(list); },
+      "all_reduce_coalesced: expected tensors that share no memory, but tensors 0 and 2 do");
   expect_throws<ShapeError>([&] { (void)group[0].all_gather(tensor, tensor); },
                             "all_gather: expected 'output' of shape [8], but got [4]");
   Tensor whole = ones({4}, {.dtype = i32, .device = Device::cuda(0)});
@@ -320,7 +323,7 @@ TEST_F(CommunicatorLocalTest, RowCountsWhoseSumNoNumberHoldsAreRefused) {
                             "expected a tensor of 18446744073709551620 rows");
 }
 
-TEST_F(CommunicatorLocalTest, GathersStackWhereTheOutputHasOneDimensionMore) {
+TEST_F(CommunicatorLocalTest, WholesMayBeStackedParts) {
   GANTRY_REQUIRE_DEVICES(2);
   on_ranks(2, [](CollectiveSuite&, Communicator& mine) {
     const Device device = mine.device();
@@ -336,11 +339,27 @@ TEST_F(CommunicatorLocalTest, GathersStackWhereTheOutputHasOneDimensionMore) {
     if (mine.rank() == 1) {
       EXPECT_EQ(gathered.to_vector<int>(), (std::vector<int>{1, 1, 1, 2, 2, 2}));
     }
+    Tensor share = empty({3}, {.device = device});
+    mine.reduce_scatter(share, stacked.select(1, 0));
+    EXPECT_EQ(share.to_vector<int>(), std::vector<int>(3, 2 * (mine.rank() + 1)));
+    mine.scatter(share, gathered, 1);
+    EXPECT_EQ(share.to_vector<int>(), std::vector<int>(3, mine.rank() + 1));
   });
   Communicator alone = Communicator::local(devices(1)).front();
   Tensor single = zeros({1, 3}, {.device = alone.device()});
   alone.all_gather(single, ones({3}, {.device = alone.device()})).synchronize();
   EXPECT_EQ(single.to_vector<int>(), (std::vector<int>{1, 1, 1}));
+}
+
+TEST_F(CommunicatorLocalTest, ViewsThatWereJustMadeAreWritten) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite&, Communicator& mine) {
+    const Tensor rows = full({3, 2}, mine.rank() + 1, {.dtype = i32, .device = mine.device()});
+    mine.all_reduce(rows[0]);
+    mine.broadcast(rows.t().narrow(1, 1, 1), 1);
+    EXPECT_EQ(rows.to_vector<int>(),
+              (std::vector<int>{3, 3, 2, 2, mine.rank() + 1, mine.rank() + 1}));
+  });
 }
 
 TEST_F(CommunicatorLocalTest, OptionsMayFollowTheTensor) {

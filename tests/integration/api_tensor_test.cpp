@@ -87,6 +87,11 @@ TEST_F(ApiTensorTest, ListsBecomeTensors) {
   EXPECT_EQ(tensor({1.5, 2.5}).dtype(), f32);
   EXPECT_EQ(tensor({1.5f}).dtype(), f32);
   EXPECT_EQ(tensor({true, false}).dtype(), bool_);
+  EXPECT_EQ(tensor(std::vector<std::uint8_t>{1}).dtype(), u8);
+  EXPECT_EQ(tensor(std::vector<std::int16_t>{1}).dtype(), i16);
+  EXPECT_EQ(tensor({bfloat16(1.5F)}).dtype(), bf16);
+  EXPECT_EQ(logspace(0, 2, 3, {.device = "cuda:0"}).to_vector<int>(),
+            (std::vector<int>{1, 10, 100}));
   EXPECT_EQ(tensor({{1, 2, 3}, {4, 5, 6}}).sizes(), Shape({2, 3}));
   EXPECT_EQ(tensor({1, 2}, {.dtype = f16, .device = "cuda:0"}).dtype(), f16);
   const std::vector<float> values{1, 2, 3};

@@ -159,11 +159,11 @@ void gather(const std::vector<Tensor>& tensors, Tensor& out, const PieceOptions&
 void all_reduce(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum);
 
 /// Writes all inputs, joined along dim 0 in list order, into every output: outputs[d] is on
-/// inputs[d]'s device with n times its rows.
+/// inputs[d]'s device with n times its rows, or is [n, …] for inputs […].
 void all_gather(std::span<Tensor> outputs, std::span<const Tensor> inputs);
 
 /// Reduces the inputs and leaves rows d·m … (d+1)·m-1 of the result in outputs[d], which has m rows
-/// and is on inputs[d]'s device; inputs have n·m rows.
+/// and is on inputs[d]'s device; inputs have n·m rows, or are [n, …] for outputs […].
 void reduce_scatter(std::span<Tensor> outputs, std::span<const Tensor> inputs,
                     ReduceOp op = ReduceOp::sum);
 

@@ -52,12 +52,16 @@ struct CollectiveOptions {
 /// on. Where NCCL carries data between machines it alone decides what happens: mismatches and
 /// losses are not noticed there yet.
 ///
+/// Tensors that are written to are const references, too: what a handle or a view that was just
+/// made (`all_reduce(gradients[0])`) names is written, not the handle.
+///
 /// Thread safety: one thread at a time enters an operation; others wait.
 class Communicator {
  public:
   /// The group of all processes of this job: glaunch, mpirun, srun, torchrun-style variables or a
   /// single process, detected in this order. Made at the first call, which every rank must make;
-  /// sets the calling thread's current device to device().
+  /// sets the calling thread's current device to device(). Under mpirun it initializes MPI, unless
+  /// the program has done so before: afterwards MPI_Init would be an error.
   /// Throws: InvalidArgument for contradictory variables or a rank without a device;
   /// TimeoutError; PeerLostError; NotSupported.
   static Communicator world();
@@ -84,8 +88,9 @@ class Communicator {
   [[nodiscard]] const std::vector<std::string>& device_map() const;
 
   /// Reduces `tensor` over all ranks, in place.
-  Work all_reduce(Tensor& tensor, ReduceOp op = ReduceOp::sum, CollectiveOptions options = {});
-  Work all_reduce(Tensor& tensor, CollectiveOptions options) {
+  Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum,
+                  CollectiveOptions options = {});
+  Work all_reduce(const Tensor& tensor, CollectiveOptions options) {
     return all_reduce(tensor, ReduceOp::sum, options);
   }
   /// Reduces several tensors in place as one transfer per dtype; bits equal those of all_reduce.
@@ -95,38 +100,41 @@ class Communicator {
     return all_reduce_coalesced(tensors, ReduceOp::sum, options);
   }
   /// Reduces `tensor` over all ranks into that of rank `root`; the others' stay as they are.
-  Work reduce(Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum,
+  Work reduce(const Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum,
               CollectiveOptions options = {});
-  Work reduce(Tensor& tensor, int root, CollectiveOptions options) {
+  Work reduce(const Tensor& tensor, int root, CollectiveOptions options) {
     return reduce(tensor, root, ReduceOp::sum, options);
   }
   /// Overwrites `tensor` with that of rank `root`.
-  Work broadcast(Tensor& tensor, int root = 0, CollectiveOptions options = {});
+  Work broadcast(const Tensor& tensor, int root = 0, CollectiveOptions options = {});
   /// Writes every rank's `input` into `output`, joined along dim 0 in rank order. The input may be
   /// its place in the output.
   /// Shapes: output has size() times the rows of input, or is [size(), …] for an input […], also
   /// of no dims; inputs are equal on all ranks.
-  Work all_gather(Tensor& output, const Tensor& input, CollectiveOptions options = {});
+  Work all_gather(const Tensor& output, const Tensor& input, CollectiveOptions options = {});
   /// Reduces `input` and leaves rows rank·m … (rank+1)·m-1 of the result in `output`.
-  /// Shapes: output has m rows, input size()·m.
-  Work reduce_scatter(Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
+  /// Shapes: output has m rows, input size()·m; or input is [size(), …] for an output […].
+  Work reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
                       CollectiveOptions options = {});
-  Work reduce_scatter(Tensor& output, const Tensor& input, CollectiveOptions options) {
+  Work reduce_scatter(const Tensor& output, const Tensor& input, CollectiveOptions options) {
     return reduce_scatter(output, input, ReduceOp::sum, options);
   }
   /// As all_gather, into `output` of rank `root` alone; elsewhere `output` is ignored and may be
   /// undefined.
-  Work gather(Tensor& output, const Tensor& input, int root = 0, CollectiveOptions options = {});
+  Work gather(const Tensor& output, const Tensor& input, int root = 0,
+              CollectiveOptions options = {});
   /// Sends rows r·m … (r+1)·m-1 of `root`'s `input` to `output` of rank r; elsewhere `input` is
-  /// ignored and may be undefined.
-  Work scatter(Tensor& output, const Tensor& input, int root = 0, CollectiveOptions options = {});
+  /// ignored and may be undefined. Shapes: as for reduce_scatter.
+  Work scatter(const Tensor& output, const Tensor& input, int root = 0,
+               CollectiveOptions options = {});
   /// Sends block r of `input` to rank r, where it becomes block rank() of `output`; blocks are
   /// equal parts of dim 0.
-  Work all_to_all(Tensor& output, const Tensor& input, CollectiveOptions options = {});
+  Work all_to_all(const Tensor& output, const Tensor& input, CollectiveOptions options = {});
   /// As above with blocks of `input_rows[r]` rows to rank r and `output_rows[r]` rows from it.
   /// Throws: ShapeError also unless the rows add up to those of the tensors. What a rank sends and
   /// what its peer expects must be equal: else both throw InvalidArgument.
-  Work all_to_all(Tensor& output, const Tensor& input, std::span<const std::int64_t> output_rows,
+  Work all_to_all(const Tensor& output, const Tensor& input,
+                  std::span<const std::int64_t> output_rows,
                   std::span<const std::int64_t> input_rows, CollectiveOptions options = {});
   /// Sends `tensor` to `destination`, which receives it by its next recv() from this rank. Small
   /// messages go out at once, larger ones when they are received: two ranks that send to each
@@ -134,7 +142,7 @@ class Communicator {
   Work send(const Tensor& tensor, int destination, CollectiveOptions options = {});
   /// Overwrites `tensor` with what `source` sends next to this rank; shapes may differ, dtype and
   /// number of elements must not.
-  Work recv(Tensor& tensor, int source, CollectiveOptions options = {});
+  Work recv(const Tensor& tensor, int source, CollectiveOptions options = {});
   /// Work submitted later on any rank runs after all work submitted earlier on every rank. Moves
   /// no data; the host does not wait.
   Work barrier(CollectiveOptions options = {});
@@ -183,7 +191,7 @@ class Communicator {
   Impl& group(std::string_view member) const;
   Work submit(CollectiveCall& call, const CollectiveOptions& options);
   bool is_own_share(const CollectiveCall& call, const Tensor& output, const Tensor& input) const;
-  Work move_between(CollectiveCall& call, Tensor* output, const Tensor* input,
+  Work move_between(CollectiveCall& call, const Tensor* output, const Tensor* input,
                     const CollectiveOptions& options);
 
   std::shared_ptr<Impl> impl_;

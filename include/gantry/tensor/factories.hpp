@@ -125,6 +125,15 @@ template <TensorOption T>
 /// base to the powers linspace(start, end, steps). DTypes: f32.
 [[nodiscard]] Tensor logspace(const Scalar& start, const Scalar& end, std::int64_t steps,
                               double base = 10, const TensorOptions& options = {});
+[[nodiscard]] inline Tensor logspace(const Scalar& start, const Scalar& end, std::int64_t steps,
+                                     const TensorOptions& options) {
+  return logspace(start, end, steps, 10, options);
+}
+template <TensorOption T>
+[[nodiscard]] Tensor logspace(const Scalar& start, const Scalar& end, std::int64_t steps,
+                              T option) {
+  return logspace(start, end, steps, 10, detail::only(option));
+}
 /// [n, m] (default: [n, n]) with ones on the diagonal.
 [[nodiscard]] Tensor eye(std::int64_t n, const TensorOptions& options = {});
 template <TensorOption T>
@@ -215,8 +224,9 @@ template <std::invocable<void*> F, TensorOption T>
 
 /// A 0-dim tensor: `tensor(3.5)`.
 ///
-/// DTypes: bool stays bool, integers become i64, floating numbers f32, unless `options` say
-/// otherwise; also in the forms below. Device/stream: blocks for a device tensor.
+/// DTypes: int becomes i64 and double f32, as a literal says little of the type that is meant;
+/// other types stay, unless `options` say otherwise; also in the forms below. Device/stream: blocks
+/// for a device tensor.
 template <detail::Number T>
 [[nodiscard]] Tensor tensor(T value, const TensorOptions& options = {}) {
   return detail::tensor_from_host(&value, dtype_of<T>, {}, options);
