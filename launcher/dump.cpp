@@ -54,14 +54,12 @@ std::vector<Record> calls_of(const View& view, int rank) {
 
 LaneReport look_at_lane(const View& view, Lane lane, int rank, const std::vector<Record>& calls) {
   LaneReport report;
-  const flight::Progress progress = view.words(rank).progress(lane);
-  report.started = progress.started;
-  report.finished = progress.finished;
+  report.progress = view.words(rank).progress(lane);
   for (const Record& record : calls) {
     if (view.lane(record.call) != lane) continue;
     const auto number = static_cast<std::uint64_t>(record.call.number);
     if (report.enqueued == 0) report.enqueued = number;
-    if (!progress.is_under_way() || number == progress.started) {
+    if (!report.progress.is_under_way() || number == report.progress.started) {
       report.current = record;
       break;
     }
@@ -157,11 +155,12 @@ nlohmann::json to_json(const GroupReport& report, const View& view) {
                          {"state", name(rank.state)}};
     if (rank.ended_ns_ago) entry["ended_s_ago"] = static_cast<double>(*rank.ended_ns_ago) / 1e9;
     for (const Lane lane : kAllLanes) {
-      const LaneReport& progress = rank.lane(lane);
+      const LaneReport& calls = rank.lane(lane);
       entry[kLaneNames[static_cast<std::size_t>(lane)]] = {
-          {"enqueued", flight::plain_number(progress.enqueued)},
-          {"started", flight::plain_number(progress.started)},
-          {"finished", flight::plain_number(progress.finished)}};
+          {"enqueued", flight::plain_number(calls.enqueued)},
+          {"started", flight::plain_number(calls.progress.started)},
+          {"finished", flight::plain_number(calls.progress.finished)},
+          {"under_way", calls.progress.is_under_way()}};
     }
     nlohmann::json calls = nlohmann::json::array();
     for (std::size_t i = 0; i < std::min(rank.calls.size(), kListedCalls); ++i) {
@@ -234,14 +233,14 @@ std::string describe_group(const GroupReport& report, const View& view) {
     text += fmt::format("  rank {}: pid {}, {}", rank.rank, rank.pid, presence(rank));
     bool called = false;
     for (const Lane lane : kAllLanes) {
-      const LaneReport& progress = rank.lane(lane);
-      if (progress.enqueued == 0) continue;
+      const LaneReport& calls = rank.lane(lane);
+      if (calls.enqueued == 0) continue;
       called = true;
       text += fmt::format("\n    {}: enqueued #{}", kLaneNames[static_cast<std::size_t>(lane)],
-                          flight::plain_number(progress.enqueued));
-      if (!progress.current) continue;
-      const Record& record = *progress.current;
-      text += fmt::format(", {} #{} {} by {}", progress.is_under_way() ? "waits in" : "last",
+                          flight::plain_number(calls.enqueued));
+      if (!calls.current) continue;
+      const Record& record = *calls.current;
+      text += fmt::format(", {} #{} {} by {}", calls.progress.is_under_way() ? "waits in" : "last",
                           flight::plain_number(static_cast<std::uint64_t>(record.call.number)),
                           view.text(record.call), algorithm_of(view, record));
       if (report.now_ns != 0) {

@@ -17,12 +17,9 @@ enum class ProcessState { absent, alive, stopped, ended };
 /// How far a rank is with the calls of one lane.
 struct LaneReport {
   std::uint64_t enqueued = 0;  ///< number of the newest call
-  std::uint64_t started = 0;
-  std::uint64_t finished = 0;
+  flight::Progress progress = {};
   /// The call under way, else the newest.
   std::optional<flight::Record> current = {};
-
-  [[nodiscard]] bool is_under_way() const { return started != finished; }
 };
 
 struct RankReport {

@@ -114,15 +114,19 @@ void judge_collectives(const View& view, const std::vector<RankReport>& ranks,
                        std::vector<std::string>& lines) {
   std::uint64_t furthest = 0;
   for (const RankReport& rank : ranks) {
-    if (rank.is_alive() && rank.lane(Lane::collective).is_under_way()) {
-      furthest = std::max(furthest, rank.lane(Lane::collective).started);
+    const flight::Progress& progress = rank.lane(Lane::collective).progress;
+    if (rank.is_alive() && progress.is_under_way()) {
+      furthest = std::max(furthest, progress.started);
     }
   }
   if (furthest == 0) return;
   std::vector<int> inside, outside, queued, stopped, gone, past;
   for (const RankReport& rank : ranks) {
-    const LaneReport& progress = rank.lane(Lane::collective);
-    if (progress.started > furthest || progress.finished >= furthest) {
+    const LaneReport& calls = rank.lane(Lane::collective);
+    const flight::Progress& progress = calls.progress;
+    // A graph runs a call again that has finished before.
+    const bool has_finished = progress.finished >= furthest && !progress.is_under_way();
+    if (progress.started > furthest || has_finished) {
       past.push_back(rank.rank);
     } else if (!rank.is_alive()) {
       gone.push_back(rank.rank);
@@ -131,7 +135,7 @@ void judge_collectives(const View& view, const std::vector<RankReport>& ranks,
     } else if (rank.process == ProcessState::stopped) {
       stopped.push_back(rank.rank);
     } else {
-      (progress.enqueued >= furthest ? queued : outside).push_back(rank.rank);
+      (calls.enqueued >= furthest ? queued : outside).push_back(rank.rank);
     }
   }
   const std::string call = call_text(view, ranks, furthest);
@@ -157,6 +161,12 @@ void judge_collectives(const View& view, const std::vector<RankReport>& ranks,
   }
 }
 
+bool is_in_a_call(const RankReport& rank) {
+  return rank.is_alive() &&
+         std::any_of(rank.lanes.begin(), rank.lanes.end(),
+                     [](const LaneReport& calls) { return calls.progress.is_under_way(); });
+}
+
 // Sends and receives whose other side is not there.
 void judge_messages(const View& view, const std::vector<RankReport>& ranks,
                     std::vector<std::string>& lines) {
@@ -164,17 +174,17 @@ void judge_messages(const View& view, const std::vector<RankReport>& ranks,
     if (!rank.is_alive()) continue;
     for (const auto& [mine, theirs] :
          {std::pair(Lane::send, Lane::recv), std::pair(Lane::recv, Lane::send)}) {
-      const LaneReport& progress = rank.lane(mine);
-      if (!progress.is_under_way() || !progress.current) continue;
-      const flight::Call& call = progress.current->call;
+      const LaneReport& calls = rank.lane(mine);
+      if (!calls.progress.is_under_way() || !calls.current) continue;
+      const flight::Call& call = calls.current->call;
       if (call.root < 0 || call.root >= static_cast<int>(ranks.size())) continue;
       const RankReport& peer = ranks[static_cast<std::size_t>(call.root)];
       const LaneReport& other = peer.lane(theirs);
       const bool meets =
-          other.is_under_way() && other.current && other.current->call.root == rank.rank;
+          other.progress.is_under_way() && other.current && other.current->call.root == rank.rank;
       if (meets) continue;
       lines.push_back(fmt::format("rank {} waits in #{} {}; rank {} {}", rank.rank,
-                                  flight::plain_number(progress.started), view.text(call),
+                                  flight::plain_number(calls.progress.started), view.text(call),
                                   peer.rank,
                                   !peer.is_alive()     ? "has ended"
                                   : mine == Lane::send ? "is not receiving from it"
@@ -198,6 +208,8 @@ std::vector<std::string> judge(const View& view, const std::vector<RankReport>& 
   } else if (std::none_of(ranks.begin(), ranks.end(),
                           [](const RankReport& rank) { return rank.is_alive(); })) {
     lines.emplace_back("every rank has ended");
+  } else if (std::any_of(ranks.begin(), ranks.end(), is_in_a_call)) {
+    lines.emplace_back("calls are under way whose other sides are there");
   } else {
     lines.emplace_back("no call is under way");
   }

@@ -39,15 +39,19 @@ std::string indented(const std::string& text) {
   return result;
 }
 
-// One line per class, with how each group of ranks ended: "ranks 0-2 (SIGTERM), rank 5 (code 1)".
-void add_class(std::vector<std::string>& lines, std::string_view title,
-               const std::vector<const RankResult*>& members) {
-  if (members.empty()) return;
+std::string end_of(const RankResult& rank) {
+  if (!rank.ended) return fmt::format("pid {}", rank.pid);
+  return rank.signal != 0 ? signal_name(rank.signal) : fmt::format("code {}", rank.exit_code);
+}
+
+// A line with how each group of these ranks ended: "ranks 0-2 (SIGTERM), rank 5 (code 1)".
+void add_ranks(std::vector<std::string>& lines, std::string_view title, const JobResult& job,
+               Fate fate) {
   std::map<std::string, std::vector<int>> by_end;
-  for (const RankResult* rank : members) {
-    by_end[rank->signal != 0 ? signal_name(rank->signal) : fmt::format("code {}", rank->exit_code)]
-        .push_back(rank->rank);
+  for (const RankResult& rank : job.ranks) {
+    if (rank.fate() == fate) by_end[end_of(rank)].push_back(rank.rank);
   }
+  if (by_end.empty()) return;
   std::string text;
   for (const auto& [end, ranks] : by_end) {
     text += fmt::format("{}rank{} {} ({})", text.empty() ? "" : ", ", ranks.size() == 1 ? "" : "s",
@@ -57,6 +61,14 @@ void add_class(std::vector<std::string>& lines, std::string_view title,
 }
 
 }  // namespace
+
+Fate RankResult::fate() const {
+  if (!started) return Fate::not_started;
+  if (!ended) return Fate::still_running;
+  if (stopped_by_glaunch) return Fate::stopped_by_glaunch;
+  if (!failed()) return Fate::ok;
+  return victim ? Fate::failed_because_of_another_rank : Fate::failed_by_itself;
+}
 
 std::string RankResult::how() const {
   if (signal == 0) return fmt::format("exited with code {}", exit_code);
@@ -139,14 +151,6 @@ std::vector<std::string> describe_failure(const JobResult& job) {
     case Outcome::rank_failed:
       break;
   }
-  std::vector<const RankResult*> self, victims, stopped;
-  for (const RankResult& rank : job.ranks) {
-    if (rank.stopped_by_glaunch) {
-      stopped.push_back(&rank);
-    } else if (rank.failed()) {
-      (rank.victim ? victims : self).push_back(&rank);
-    }
-  }
   if (const RankResult* culprit = job.culprit()) {
     lines.push_back(fmt::format("rank {} ({}) {}", culprit->rank, where(*culprit), culprit->how()));
     if (!culprit->error.empty()) {
@@ -160,9 +164,10 @@ std::vector<std::string> describe_failure(const JobResult& job) {
       lines.push_back(text);
     }
   }
-  add_class(lines, "failed by itself", self);
-  add_class(lines, "failed because of another rank", victims);
-  add_class(lines, "stopped by glaunch", stopped);
+  add_ranks(lines, "failed by itself", job, Fate::failed_by_itself);
+  add_ranks(lines, "failed because of another rank", job, Fate::failed_because_of_another_rank);
+  add_ranks(lines, "stopped by glaunch", job, Fate::stopped_by_glaunch);
+  add_ranks(lines, "still running", job, Fate::still_running);
   return lines;
 }
 
@@ -182,12 +187,8 @@ std::string report_json(const JobResult& job, const Plan& plan) {
   for (const RankResult& rank : job.ranks) {
     nlohmann::ordered_json entry{{"rank", rank.rank}, {"pid", rank.pid}};
     entry["device"] = rank.device ? nlohmann::ordered_json(*rank.device) : nullptr;
-    entry["class"] = !rank.ended               ? "not_started"
-                     : rank.stopped_by_glaunch ? "stopped_by_glaunch"
-                     : !rank.failed()          ? "ok"
-                     : rank.victim             ? "failed_because_of_another_rank"
-                                               : "failed_by_itself";
-    entry["exit_code"] = code_of(rank);
+    entry["class"] = name(rank.fate());
+    entry["exit_code"] = rank.ended ? nlohmann::ordered_json(code_of(rank)) : nullptr;
     if (rank.signal != 0) {
       entry["signal"] = signal_name(rank.signal);
       entry["core_dumped"] = rank.core_dumped;
@@ -214,6 +215,24 @@ std::string_view name(Outcome outcome) {
       return "interrupted";
     case Outcome::not_started:
       return "not_started";
+  }
+  return {};
+}
+
+std::string_view name(Fate fate) {
+  switch (fate) {
+    case Fate::not_started:
+      return "not_started";
+    case Fate::still_running:
+      return "still_running";
+    case Fate::ok:
+      return "ok";
+    case Fate::failed_by_itself:
+      return "failed_by_itself";
+    case Fate::failed_because_of_another_rank:
+      return "failed_because_of_another_rank";
+    case Fate::stopped_by_glaunch:
+      return "stopped_by_glaunch";
   }
   return {};
 }

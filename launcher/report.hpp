@@ -12,6 +12,16 @@
 
 namespace gantry::launcher {
 
+/// What became of a rank.
+enum class Fate {
+  not_started,
+  still_running,  ///< it was killed, and its end was not seen
+  ok,
+  failed_by_itself,
+  failed_because_of_another_rank,
+  stopped_by_glaunch,
+};
+
 /// How one rank ended.
 struct RankResult {
   int rank = 0;
@@ -32,6 +42,7 @@ struct RankResult {
   std::vector<std::string> tail;  ///< its last lines
 
   [[nodiscard]] bool failed() const { return ended && (exit_code != 0 || signal != 0); }
+  [[nodiscard]] Fate fate() const;
   /// "exited with code 7", "was killed by SIGSEGV (core dumped)", …
   [[nodiscard]] std::string how() const;
 };
@@ -71,5 +82,7 @@ void read_error_file(const std::string& path, RankResult& result);
 
 /// Name of an outcome in the report: "ok", "rank_failed", …
 [[nodiscard]] std::string_view name(Outcome outcome);
+/// Likewise of what became of a rank: "ok", "failed_by_itself", …
+[[nodiscard]] std::string_view name(Fate fate);
 
 }  // namespace gantry::launcher

@@ -56,6 +56,32 @@ Tensor widened(const Tensor& tensor) {
   __builtin_unreachable();
 }
 
+void check_masked_fill(std::string_view op, const Tensor& self, const Tensor& mask,
+                       const Operand& value) {
+  detail::common_device(op, {{"self", self}, {"mask", mask}});
+  detail::check_defined(op, "value", value);
+  if (mask.dtype() != DType::bool_) {
+    throw DTypeError(
+        fmt::format("{}: masked_fill_ only supports boolean masks, but got mask with dtype {}", op,
+                    torch_name(mask.dtype())),
+        self.device().str());
+  }
+  if (!value.is_tensor()) {
+    detail::check_fits(op, value.number(), self.dtype());
+    return;
+  }
+  if (value.tensor().dim() != 0) {
+    throw ShapeError(
+        fmt::format(
+            "{}: masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {} "
+            "dimension(s).",
+            op, value.tensor().dim()),
+        self.device().str());
+  }
+  detail::common_device(op, {{"self", self, true}, {"value", value.tensor()}},
+                        detail::CpuScalars::allowed);
+}
+
 }  // namespace
 
 Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
@@ -86,43 +112,15 @@ bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_
 
 Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) const {
   constexpr std::string_view kOp = "masked_fill_";
-  detail::common_device(kOp, {{"self", *this}, {"mask", mask}});
-  detail::check_defined(kOp, "value", value);
-  if (mask.dtype() != DType::bool_) {
-    throw DTypeError(
-        fmt::format("{}: masked_fill_ only supports boolean masks, but got mask with dtype {}", kOp,
-                    torch_name(mask.dtype())),
-        device().str());
-  }
-  if (!value.is_tensor()) {
-    // A number takes the tensor's type: it may be of a higher category.
-    detail::check_fits(kOp, value.number(), dtype());
-    const Scalar converted =
-        dispatch(dtype(), [&]<class T>(TypeTag<T>) { return Scalar(value.number().to<T>()); });
-    detail::where_as(kOp, handle(), mask, converted, *this);
-    return handle();
-  }
-  if (value.tensor().dim() != 0) {
-    throw ShapeError(
-        fmt::format(
-            "{}: masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {} "
-            "dimension(s).",
-            kOp, value.tensor().dim()),
-        device().str());
-  }
-  detail::common_device(kOp, {{"self", *this}, {"value", value.tensor()}},
-                        detail::CpuScalars::allowed);
-  detail::where_as(kOp, handle(), mask, value.tensor().to(dtype()), *this);
+  check_masked_fill(kOp, *this, mask, value);
+  detail::where_as(kOp, &handle(), mask, value, *this, dtype());
   return handle();
 }
 
 Tensor Tensor::masked_fill(const Tensor& mask, const Operand& value) const {
   constexpr std::string_view kOp = "masked_fill";
-  detail::common_device(kOp, {{"self", *this}, {"mask", mask}});
-  const Shape shape = detail::common_shape(kOp, {&sizes(), &mask.sizes()}, device());
-  Tensor result = expand(shape).clone();
-  result.masked_fill_(mask, value);
-  return result;
+  check_masked_fill(kOp, *this, mask, value);
+  return detail::where_as(kOp, nullptr, mask, value, *this, dtype());
 }
 
 }  // namespace gantry

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
-#include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/promote.hpp>
 
 #include "tensor/broadcast.hpp"
 #include "tensor/check.hpp"
+#include "tensor/named_ops.hpp"
 #include "tensor/overlap.hpp"
 #include "tensor/same_device.hpp"
 #include "tensor/target_of.hpp"
@@ -58,17 +58,18 @@ void ElementwisePlan::check_out(DType result) const {
 
 void ElementwisePlan::set_types(DType compute, DType result) {
   if (out_ != nullptr) check_out(result);
+  // Before inputs are converted, since the shape may be too large.
+  if (out_ != nullptr && out_->dtype() == result) {
+    output_ = *out_;
+  } else {
+    output_ = empty_as(op_, shape_, {.dtype = result, .device = device_});
+  }
   for (int i = 0; i < count_; ++i) {
     if (!operand(i).is_tensor()) continue;
     const Tensor& tensor = operand(i).tensor();
     // A 0-dim CPU tensor beside a GPU tensor is converted, too: its value goes into the launch.
     const bool stays = is_condition_[static_cast<std::size_t>(i)];
     converted_[static_cast<std::size_t>(i)] = stays ? tensor : tensor.to(compute);
-  }
-  if (out_ != nullptr && out_->dtype() == result) {
-    output_ = *out_;
-  } else {
-    output_ = empty(shape_, {.dtype = result, .device = device_});
   }
 }
 

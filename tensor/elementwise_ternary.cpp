@@ -8,7 +8,7 @@
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "tensor/check.hpp"
+#include "kernels/copy.hpp"
 #include "tensor/elementwise_plan.hpp"
 #include "tensor/named_ops.hpp"
 
@@ -25,6 +25,22 @@ void check_floating(std::string_view op, DType dtype, Device device) {
       device.str());
 }
 
+// addcmul without floating types: the product first, since `out` may be an input.
+void run_integral_addcmul(detail::ElementwisePlan& plan, const Scalar& value) {
+  const DType compute = plan.promoted();
+  if (value.category() == DTypeCategory::floating) {
+    throw DTypeError(
+        "addcmul: For integral input tensors, argument value must not be a floating point number.",
+        plan.device().str());
+  }
+  plan.set_types(compute, compute);
+  const Tensor product = empty(plan.shape(), {.dtype = compute, .device = plan.device()});
+  kernels::binary(plan.target(), kernels::BinaryOp::mul, product.ref(), plan.input(1),
+                  plan.input(2));
+  kernels::binary(plan.target(), kernels::BinaryOp::add, plan.output(), plan.input(0),
+                  product.ref(), value);
+}
+
 Tensor run(std::string_view name, TernaryOp op, Tensor* out,
            const std::array<detail::ElementwisePlan::Argument, 3>& arguments,
            const Scalar& value = 1) {
@@ -34,6 +50,9 @@ Tensor run(std::string_view name, TernaryOp op, Tensor* out,
     if (compute == DType::bool_) {
       throw DTypeError("clamp: expected a tensor of numbers, but got Bool", plan.device().str());
     }
+  } else if (op == TernaryOp::addcmul && !is_floating_point(compute)) {
+    run_integral_addcmul(plan, value);
+    return plan.finish();
   } else {
     check_floating(name, compute, plan.device());
   }
@@ -44,8 +63,9 @@ Tensor run(std::string_view name, TernaryOp op, Tensor* out,
 }
 
 // One bound of a clamp.
-Tensor run_bound(kernels::BinaryOp op, Tensor* out, const Operand& self, const Operand& bound) {
-  detail::ElementwisePlan plan("clamp", out, {{"self", self}, {"bound", bound}});
+Tensor run_bound(kernels::BinaryOp op, Tensor* out, const Operand& self, std::string_view name,
+                 const Operand& bound) {
+  detail::ElementwisePlan plan("clamp", out, {{"self", self}, {name, bound}});
   const DType compute = plan.promoted();
   if (compute == DType::bool_) {
     throw DTypeError("clamp: expected a tensor of numbers, but got Bool", plan.device().str());
@@ -62,8 +82,8 @@ Tensor run_clamp(Tensor* out, const Tensor& self, const std::optional<Operand>& 
     return run("clamp", TernaryOp::clamp, out,
                {{{"self", operand}, {"min", *low}, {"max", *high}}});
   }
-  if (low) return run_bound(kernels::BinaryOp::maximum, out, operand, *low);
-  if (high) return run_bound(kernels::BinaryOp::minimum, out, operand, *high);
+  if (low) return run_bound(kernels::BinaryOp::maximum, out, operand, "min", *low);
+  if (high) return run_bound(kernels::BinaryOp::minimum, out, operand, "max", *high);
   throw InvalidArgument("clamp: At least one of 'min' or 'max' must not be None",
                         self.device().str());
 }
@@ -79,13 +99,8 @@ Tensor run_addc(std::string_view name, TernaryOp op, Tensor* out, const Tensor& 
              {{{"self", Operand(self)}, {"tensor1", Operand(a)}, {"tensor2", Operand(b)}}}, value);
 }
 
-bool all_integral(const Tensor& self, const Tensor& a, const Tensor& b) {
-  return !is_floating_point(self.dtype()) && !is_floating_point(a.dtype()) &&
-         !is_floating_point(b.dtype());
-}
-
 Tensor run_where(std::string_view name, Tensor* out, const Tensor& condition, const Operand& a,
-                 const Operand& b) {
+                 const Operand& b, std::optional<DType> dtype = {}) {
   const Operand test(condition);
   detail::ElementwisePlan plan(name, out, {{"condition", test, true}, {"self", a}, {"other", b}});
   if (condition.dtype() != DType::bool_) {
@@ -95,7 +110,8 @@ Tensor run_where(std::string_view name, Tensor* out, const Tensor& condition, co
             torch_name(condition.dtype())),
         condition.device().str());
   }
-  plan.set_types(plan.promoted(), plan.promoted());
+  const DType compute = dtype.value_or(plan.promoted());
+  plan.set_types(compute, compute);
   kernels::where(plan.target(), plan.output(), plan.tensor_input(0), plan.input(1), plan.input(2));
   return plan.finish();
 }
@@ -121,6 +137,36 @@ double largest(DType dtype) {
   return 0;
 }
 
+Tensor run_nan_to_num(Tensor* out, const Tensor& self, double nan, std::optional<double> posinf,
+                      std::optional<double> neginf) {
+  const Operand operand(self);
+  detail::ElementwisePlan plan("nan_to_num", out, {{"self", operand}});
+  const DType compute = plan.promoted();
+  plan.set_types(compute, compute);
+  const kernels::Target target = plan.target();
+  const TensorRef source = plan.tensor_input(0);
+  if (!is_floating_point(compute)) {
+    kernels::copy(target, plan.output(), source);
+    return plan.finish();
+  }
+  // All tests come first: the output may be `self`.
+  const TensorOptions tests{.dtype = DType::bool_, .device = plan.device()};
+  const Tensor is_nan = empty(plan.shape(), tests);
+  const Tensor is_highest = empty(plan.shape(), tests);
+  const Tensor is_lowest = empty(plan.shape(), tests);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  using kernels::CompareOp;
+  kernels::predicate(target, kernels::PredicateOp::is_nan, is_nan.ref(), source);
+  kernels::compare(target, CompareOp::eq, is_highest.ref(), source, Scalar(kInfinity), compute);
+  kernels::compare(target, CompareOp::eq, is_lowest.ref(), source, Scalar(-kInfinity), compute);
+  const double limit = largest(compute);
+  const TensorRef result = plan.output();
+  kernels::where(target, result, is_nan.ref(), Scalar(nan), source);
+  kernels::where(target, result, is_highest.ref(), Scalar(posinf.value_or(limit)), result);
+  kernels::where(target, result, is_lowest.ref(), Scalar(neginf.value_or(-limit)), result);
+  return plan.finish();
+}
+
 }  // namespace
 
 Tensor clamp(const Tensor& self, std::optional<Operand> low, std::optional<Operand> high) {
@@ -141,12 +187,10 @@ Tensor& lerp_out(Tensor& out, const Tensor& start, const Tensor& end, const Oper
 }
 
 Tensor addcmul(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& value) {
-  if (all_integral(self, a, b)) return add(self, mul(a, b), value);
   return run_addc("addcmul", TernaryOp::addcmul, nullptr, self, a, b, value);
 }
 Tensor& addcmul_out(Tensor& out, const Tensor& self, const Tensor& a, const Tensor& b,
                     const Scalar& value) {
-  if (all_integral(self, a, b)) return add_out(out, self, mul(a, b), value);
   run_addc("addcmul", TernaryOp::addcmul, &out, self, a, b, value);
   return out;
 }
@@ -160,9 +204,9 @@ Tensor& addcdiv_out(Tensor& out, const Tensor& self, const Tensor& a, const Tens
   return out;
 }
 
-void detail::where_as(std::string_view op, Tensor& out, const Tensor& condition, const Operand& a,
-                      const Operand& b) {
-  run_where(op, &out, condition, a, b);
+Tensor detail::where_as(std::string_view op, Tensor* out, const Tensor& condition, const Operand& a,
+                        const Operand& b, DType dtype) {
+  return run_where(op, out, condition, a, b, dtype);
 }
 
 Tensor where(const Tensor& condition, const Operand& a, const Operand& b) {
@@ -175,30 +219,11 @@ Tensor& where_out(Tensor& out, const Tensor& condition, const Operand& a, const 
 
 Tensor nan_to_num(const Tensor& self, double nan, std::optional<double> posinf,
                   std::optional<double> neginf) {
-  detail::check_defined("nan_to_num", "self", self);
-  Tensor result = empty_like(self);
-  nan_to_num_out(result, self, nan, posinf, neginf);
-  return result;
+  return run_nan_to_num(nullptr, self, nan, posinf, neginf);
 }
-
 Tensor& nan_to_num_out(Tensor& out, const Tensor& self, double nan, std::optional<double> posinf,
                        std::optional<double> neginf) {
-  constexpr std::string_view kOp = "nan_to_num";
-  detail::check_defined(kOp, "self", self);
-  detail::check_defined(kOp, "out", out);
-  const Tensor is_nan = isnan(self);
-  if (!is_floating_point(self.dtype())) {  // a copy
-    detail::where_as(kOp, out, is_nan, false, self);
-    return out;
-  }
-  // All tests come first: `out` may be `self`.
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const Tensor is_highest = eq(self, kInfinity);
-  const Tensor is_lowest = eq(self, -kInfinity);
-  const double limit = largest(self.dtype());
-  detail::where_as(kOp, out, is_nan, nan, self);
-  detail::where_as(kOp, out, is_highest, posinf.value_or(limit), out);
-  detail::where_as(kOp, out, is_lowest, neginf.value_or(-limit), out);
+  run_nan_to_num(&out, self, nan, posinf, neginf);
   return out;
 }
 

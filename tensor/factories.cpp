@@ -11,6 +11,7 @@
 
 #include "kernels/copy.hpp"
 #include "tensor/check.hpp"
+#include "tensor/named_ops.hpp"
 #include "tensor/stride_algebra.hpp"
 #include "tensor/target_of.hpp"
 
@@ -58,8 +59,12 @@ bool is_integer(const Scalar& number) { return number.category() != DTypeCategor
 
 }  // namespace
 
+Tensor detail::empty_as(std::string_view op, const Shape& sizes, const TensorOptions& options) {
+  return make(op, sizes, options.dtype.value_or(DType::f32), options);
+}
+
 Tensor empty(const Shape& sizes, const TensorOptions& options) {
-  return make("empty", sizes, options.dtype.value_or(DType::f32), options);
+  return detail::empty_as("empty", sizes, options);
 }
 
 Tensor empty_strided(const Shape& sizes, const Dims& strides, const TensorOptions& options) {

@@ -45,20 +45,25 @@ bool fits(const Tensor& index, const Tensor& self, int dim) {
   return true;
 }
 
-void scatter_into(std::string_view op, const Tensor& self, int dim, const Tensor& index,
-                  const Tensor& source, bool accumulate) {
-  detail::common_device(op, {{"self", self, true}, {"index", index}, {"src", source}});
+// What scatter asks of its arguments but for a place to write to; returns `dim` counted from 0. A
+// number is as a source of the index's shape.
+int check_scatter(std::string_view op, const Tensor& self, int dim, const Tensor& index,
+                  const Operand& source) {
+  const Tensor& shaped = source.is_tensor() ? source.tensor() : index;
+  detail::common_device(op, {{"self", self, true}, {"index", index}, {"src", shaped}});
   const int axis = detail::wrap_dim(op, dim, self);
   check_index_dtype(op, index);
-  if (source.dtype() != self.dtype()) {
+  if (!source.is_tensor()) {
+    detail::check_fits(op, source.number(), self.dtype());
+  } else if (source.tensor().dtype() != self.dtype()) {
     throw DTypeError(
         fmt::format("{}(): Expected self.dtype to be equal to src.dtype, but got {} and {}", op,
-                    torch_name(self.dtype()), torch_name(source.dtype())),
+                    torch_name(self.dtype()), torch_name(source.tensor().dtype())),
         self.device().str());
   }
   const Tensor out = at_least_1d(self);
   const Tensor positions = at_least_1d(index);
-  const Tensor values = at_least_1d(source);
+  const Tensor values = at_least_1d(shaped);
   check_index_dims(op, out, positions, "self");
   check_index_dims(op, values, positions, "src");
   if (!fits(positions, out, axis) || !fits(positions, values, -1)) {
@@ -69,11 +74,26 @@ void scatter_into(std::string_view op, const Tensor& self, int dim, const Tensor
                     op, positions.sizes().str(), out.sizes().str(), axis, values.sizes().str()),
         self.device().str());
   }
+  return axis;
+}
+
+// After the checks.
+void run_scatter(const Tensor& self, int axis, const Tensor& index, const Operand& source,
+                 bool accumulate) {
+  const Tensor values = source.is_tensor()
+                            ? source.tensor()
+                            : self.new_full({}, source.number()).expand(index.sizes());
+  kernels::scatter(detail::target_of(self), at_least_1d(self).ref(), axis, at_least_1d(index).ref(),
+                   at_least_1d(values).ref(), accumulate);
+}
+
+void scatter_into(std::string_view op, const Tensor& self, int dim, const Tensor& index,
+                  const Operand& source, bool accumulate) {
+  const int axis = check_scatter(op, self, dim, index, source);
   detail::check_writable(op, self);
   detail::check_no_overlap(op, self, index);
-  detail::check_no_overlap(op, self, source);
-  kernels::scatter(detail::target_of(self), out.ref(), axis, positions.ref(), values.ref(),
-                   accumulate);
+  if (source.is_tensor()) detail::check_no_overlap(op, self, source.tensor());
+  run_scatter(self, axis, index, source, accumulate);
 }
 
 }  // namespace
@@ -118,22 +138,14 @@ Tensor gather(const Tensor& self, int dim, const Tensor& index) {
 }
 
 Tensor scatter(const Tensor& self, int dim, const Tensor& index, const Operand& source) {
-  detail::check_defined("scatter", "self", self);
+  const int axis = check_scatter("scatter", self, dim, index, source);
   Tensor result = self.clone();
-  result.scatter_(dim, index, source);
+  run_scatter(result, axis, index, source, false);
   return result;
 }
 
 Tensor& Tensor::scatter_(int dim, const Tensor& index, const Operand& source) const {
-  detail::check_defined("scatter", "self", *this);
-  detail::check_defined("scatter", "index", index);
-  if (source.is_tensor()) {
-    scatter_into("scatter", *this, dim, index, source.tensor(), false);
-  } else {
-    detail::check_fits("scatter", source.number(), dtype());
-    const Tensor value = full(Shape{}, source.number(), {.dtype = dtype(), .device = device()});
-    scatter_into("scatter", *this, dim, index, value.expand(index.sizes()), false);
-  }
+  scatter_into("scatter", *this, dim, index, source, false);
   return handle();
 }
 

@@ -14,6 +14,7 @@
 #include "kernels/random.hpp"
 #include "tensor/broadcast.hpp"
 #include "tensor/check.hpp"
+#include "tensor/named_ops.hpp"
 #include "tensor/overlap.hpp"
 #include "tensor/target_of.hpp"
 
@@ -136,7 +137,7 @@ TensorOptions like(std::string_view op, const Tensor& other, TensorOptions optio
 Tensor rand(const Shape& sizes, const TensorOptions& options, GeneratorRef generator) {
   check_floating("rand", options.dtype.value_or(DType::f32));
   Generator& source = generator_for("rand", device_of(options), generator);
-  Tensor result = empty(sizes, options);
+  Tensor result = detail::empty_as("rand", sizes, options);
   kernels::uniform(detail::target_of(result), result.ref(), draw_from(source), 0, 1);
   return result;
 }
@@ -144,7 +145,7 @@ Tensor rand(const Shape& sizes, const TensorOptions& options, GeneratorRef gener
 Tensor randn(const Shape& sizes, const TensorOptions& options, GeneratorRef generator) {
   check_floating("randn", options.dtype.value_or(DType::f32));
   Generator& source = generator_for("randn", device_of(options), generator);
-  Tensor result = empty(sizes, options);
+  Tensor result = detail::empty_as("randn", sizes, options);
   kernels::normal(detail::target_of(result), result.ref(), draw_from(source), 0, 1);
   return result;
 }
@@ -155,7 +156,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes,
   typed.dtype = options.dtype.value_or(DType::i64);
   check_bounds("randint", *typed.dtype, low, high);
   Generator& source = generator_for("randint", device_of(options), generator);
-  Tensor result = empty(sizes, typed);
+  Tensor result = detail::empty_as("randint", sizes, typed);
   kernels::randint(detail::target_of(result), result.ref(), draw_from(source), low, high);
   return result;
 }
@@ -175,7 +176,7 @@ Tensor randperm(std::int64_t n, const TensorOptions& options, GeneratorRef gener
   Generator& source = generator_for("randperm", device_of(options), generator);
   TensorOptions typed = options;
   typed.dtype = dtype;
-  Tensor result = empty({n}, typed);
+  Tensor result = detail::empty_as("randperm", {n}, typed);
   const Tensor drawn =
       dtype == DType::i64 ? result : empty({n}, {.dtype = DType::i64, .device = result.device()});
   kernels::randperm(detail::target_of(drawn), drawn.ref(), draw_from(source));

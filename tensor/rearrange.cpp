@@ -77,31 +77,36 @@ Tensor Tensor::roll(const Axes& shifts, const Axes& axes) const {
   return result;
 }
 
-Tensor Tensor::repeat(const Dims& repeats) const {
-  detail::check_defined("repeat", "self", *this);
-  if (repeats.size() < dim()) {
+namespace {
+
+Tensor repeat_as(std::string_view op, const Tensor& self, const Dims& repeats) {
+  detail::check_defined(op, "self", self);
+  if (repeats.size() < self.dim()) {
     throw ShapeError(
-        fmt::format("repeat: Number of dimensions of repeat dims can not be smaller than number of "
+        fmt::format("{}: Number of dimensions of repeat dims can not be smaller than number of "
                     "dimensions of tensor, but got {} and {}",
-                    repeats.size(), dim()),
-        device().str());
+                    op, repeats.size(), self.dim()),
+        self.device().str());
   }
-  Shape padded = sizes();
+  Shape padded = self.sizes();
   while (padded.size() < repeats.size()) padded.insert(0, 1);
   Shape target = padded;
   for (int d = 0; d < target.size(); ++d) {
     if (repeats[d] < 0) {
-      throw ShapeError(fmt::format("repeat: Trying to create tensor with negative dimension {}: {}",
+      throw ShapeError(fmt::format("{}: Trying to create tensor with negative dimension {}: {}", op,
                                    repeats[d], repeats.str()),
-                       device().str());
+                       self.device().str());
     }
     if (__builtin_mul_overflow(target[d], repeats[d], &target[d])) {
-      throw ShapeError("repeat: expected a shape of less than 2^63 elements", device().str());
+      throw ShapeError(fmt::format("{}: expected a shape of less than 2^63 elements", op),
+                       self.device().str());
     }
   }
-  if (detail::checked_numel("repeat", target) == 0) return empty(target, options());
+  const Dims strides = detail::contiguous_strides(target);
+  if (detail::checked_extent(op, target, strides, self.dtype()) == 0)
+    return empty(target, self.options());
   // Inner dims first, so that the passes over the data are small for as long as possible.
-  Tensor result = contiguous().view(padded);
+  Tensor result = self.contiguous().view(padded);
   for (int d = target.size() - 1; d >= 0; --d) {
     if (repeats[d] == 1) continue;
     const Tensor once = folded(result, d);
@@ -109,14 +114,18 @@ Tensor Tensor::repeat(const Dims& repeats) const {
     shape[d] = target[d];
     result = once.unsqueeze(1).expand({-1, repeats[d], -1, -1}).clone().view(shape);
   }
-  return result.storage() == storage() ? result.clone() : result;
+  return result.storage() == self.storage() ? result.clone() : result;
 }
+
+}  // namespace
+
+Tensor Tensor::repeat(const Dims& repeats) const { return repeat_as("repeat", *this, repeats); }
 
 Tensor Tensor::tile(const Dims& repeats) const {
   detail::check_defined("tile", "self", *this);
   Dims padded = repeats;
   while (padded.size() < dim()) padded.insert(0, 1);
-  return repeat(padded);
+  return repeat_as("tile", *this, padded);
 }
 
 Tensor repeat_interleave(const Tensor& self, std::int64_t repeats, std::optional<int> dim) {
@@ -126,16 +135,18 @@ Tensor repeat_interleave(const Tensor& self, std::int64_t repeats, std::optional
         fmt::format("repeat_interleave: repeats must be non-negative, but got {}", repeats),
         self.device().str());
   }
-  const Tensor source = dim && self.dim() > 0 ? self : self.reshape({self.numel()});
-  const int at = detail::wrap_dim("repeat_interleave", dim.value_or(0), source);
-  Shape target = source.sizes();
+  Shape target = dim && self.dim() > 0 ? self.sizes() : Shape{self.numel()};
+  const int at =
+      detail::wrap_dim("repeat_interleave", dim.value_or(0), target.size(), self.device());
   if (__builtin_mul_overflow(target[at], repeats, &target[at])) {
     throw ShapeError("repeat_interleave: expected a shape of less than 2^63 elements",
                      self.device().str());
   }
-  if (detail::checked_numel("repeat_interleave", target) == 0) {
+  const Dims strides = detail::contiguous_strides(target);
+  if (detail::checked_extent("repeat_interleave", target, strides, self.dtype()) == 0) {
     return empty(target, self.options());
   }
+  const Tensor source = target.size() == self.dim() ? self : self.reshape({self.numel()});
   return folded(source, at).unsqueeze(2).expand({-1, -1, repeats, -1}).clone().view(target);
 }
 

@@ -67,12 +67,14 @@ Tensor run_typed(std::string_view name, Reduction op, const Tensor& self, const 
   return run(op, source, how, keepdim, *dtype);
 }
 
-void check_floating(std::string_view op, const Tensor& self) {
+// The type that an operation makes of `self` first, if it is given, else that of `self`.
+void check_floating(std::string_view op, const Tensor& self, std::optional<DType> given = {}) {
   detail::check_defined(op, "self", self);
-  if (!is_floating_point(self.dtype())) {
-    throw DTypeError(fmt::format("{}: expected a tensor of a floating type, but got {}", op,
-                                 torch_name(self.dtype())),
-                     self.device().str());
+  const DType dtype = given.value_or(self.dtype());
+  if (!is_floating_point(dtype)) {
+    throw DTypeError(
+        fmt::format("{}: expected a tensor of a floating type, but got {}", op, torch_name(dtype)),
+        self.device().str());
   }
 }
 
@@ -156,10 +158,9 @@ Tensor run_cumulate(std::string_view name, bool product, const Tensor& self, int
 
 Tensor run_softmax(std::string_view name, bool logarithm, const Tensor& self, int dim,
                    std::optional<DType> dtype) {
-  detail::check_defined(name, "self", self);
+  check_floating(name, self, dtype);
   const int axis = detail::wrap_dim(name, dim, self);
   const Tensor converted = dtype ? self.to(*dtype) : self;
-  check_floating(name, converted);
   const Tensor source = self.dim() == 0 ? converted.view({1}) : converted;
   const Tensor out = empty(source.sizes(), {.dtype = source.dtype(), .device = self.device()});
   kernels::softmax(detail::target_of(self), logarithm, out.ref(), source.ref(), axis);

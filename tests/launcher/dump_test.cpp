@@ -3,14 +3,19 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include <gantry/core/error.hpp>
 
+#include "core/process_stamp.hpp"
 #include "launcher/options.hpp"
 #include "tests/support/rank_processes.hpp"
 
@@ -133,6 +138,95 @@ TEST(DumpTest, NamesTheOtherSideOfAMessage) {
   } while (text.find("sends: enqueued #1, waits in #1 send") == std::string::npos && !HasFailure());
   EXPECT_THAT(text, HasSubstr("=> rank 0 waits in #1 send f32[8388608] to 1; rank 1 is not "
                               "receiving from it\n"));
+}
+
+// A group's file with one call per rank; all ranks are this process.
+class WrittenGroup {
+ public:
+  WrittenGroup(const std::string& name, int ranks) {
+    flight::Header header{};
+    flight::View::lay_out(header, ranks, static_cast<std::size_t>(getpagesize()));
+    file_ = flight::create_file(name, header.bytes);
+    base_ = mmap(nullptr, header.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_.descriptor, 0);
+    if (base_ == MAP_FAILED) throw std::runtime_error("mmap: " + file_.failure);
+    bytes_ = header.bytes;
+    header.version = flight::kVersion;
+    std::snprintf(header.boot, sizeof header.boot, "%s", boot_id().c_str());
+    header.kinds[0] = {"barrier", flight::kBare};
+    header.kinds[1] = {"send", flight::kTo};
+    header.kinds[2] = {"recv", flight::kFrom};
+    std::memcpy(base_, static_cast<const void*>(&header), sizeof header);
+    view().header().magic.store(flight::kMagic);
+  }
+  ~WrittenGroup() {
+    munmap(base_, bytes_);
+    close(file_.descriptor);
+  }
+  WrittenGroup(const WrittenGroup&) = delete;
+  WrittenGroup& operator=(const WrittenGroup&) = delete;
+
+  flight::View view() const { return flight::View(base_); }
+  /// Writes the rank down with its call of a kind above.
+  void call(int rank, std::uint8_t kind, std::uint64_t number, int partner = -1) {
+    const ProcessStamp self = this_process();
+    view().rank(rank).pid = self.pid;
+    view().rank(rank).start_time = self.start_time;
+    flight::Record record{};
+    record.call.number = static_cast<std::int64_t>(number);
+    record.call.kind = kind;
+    record.call.root = partner;
+    record.call.scale = 1;
+    record.call.reproducible = 1;
+    view().ring(rank)[1].put(1, record);
+    view().rank(rank).recorded.store(1);
+  }
+  std::string describe() const { return dump(file_.path, false, false); }
+  nlohmann::json json() const { return only_group(dump(file_.path, false, true)); }
+
+ private:
+  flight::NewFile file_;
+  void* base_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+std::uint64_t run_of(std::uint64_t number, std::uint64_t run) {
+  return run << flight::kRunShift | number;
+}
+
+TEST(DumpTest, ACallThatAGraphRunsAgainIsUnderWay) {
+  const FlightFolder folder;
+  WrittenGroup messages("messages", 2);
+  const std::uint64_t number = flight::kMessageBit | 1;
+  messages.call(0, 1, number, 1);
+  messages.call(1, 2, number, 0);
+  flight::Words& sender = messages.view().words(0);
+  flight::Words& receiver = messages.view().words(1);
+  sender.message_started[0] = sender.message_finished[0] = run_of(number, 4);
+  receiver.message_started[1] = receiver.message_finished[1] = run_of(number, 4);
+  EXPECT_THAT(messages.describe(), HasSubstr("=> no call is under way\n"));
+  EXPECT_EQ(messages.json()["ranks"][0]["sends"]["under_way"], false);
+
+  sender.message_started[0] = run_of(number, 5);
+  const std::string text = messages.describe();
+  EXPECT_THAT(text, HasSubstr("sends: enqueued #1, waits in #1 send to 1 by "));
+  EXPECT_THAT(text, HasSubstr("receives: enqueued #1, last #1 recv from 0 by "));
+  EXPECT_THAT(text,
+              HasSubstr("=> rank 0 waits in #1 send to 1; rank 1 is not receiving from it\n"));
+  EXPECT_EQ(messages.json()["ranks"][0]["sends"]["under_way"], true);
+
+  // Both sides are there.
+  receiver.message_started[1] = run_of(number, 5);
+  EXPECT_THAT(messages.describe(), HasSubstr("receives: enqueued #1, waits in #1 recv from 0"));
+  EXPECT_EQ(messages.json()["verdict"][0], "calls are under way whose other sides are there");
+
+  WrittenGroup collectives("collectives", 2);
+  for (const int rank : {0, 1}) {
+    collectives.call(rank, 0, 7);
+    flight::Words& words = collectives.view().words(rank);
+    words.finished = run_of(7, 4);
+    words.started = run_of(7, 5);
+  }
+  EXPECT_THAT(collectives.describe(), HasSubstr("=> all ranks are in #7 barrier\n"));
 }
 
 TEST(DumpTest, WhatIsNotThereIsAnError) {

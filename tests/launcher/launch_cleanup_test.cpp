@@ -262,6 +262,21 @@ TEST_F(LaunchCleanupTest, ForwardsTheSignalsThatWereAskedFor) {
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("[0] got it"), HasSubstr("[1] got it")));
 }
 
+// A fault of glaunch's own still ends it, but these can be sent, too: by a service's watchdog that
+// wants core dumps, say.
+TEST_F(LaunchCleanupTest, ForwardsSignalsOfFaultsThatAreSent) {
+  for (const auto& [name, signal] : {std::pair("ABRT", SIGABRT), std::pair("SEGV", SIGSEGV)}) {
+    const std::string script = std::string("trap 'echo got it; exit 0' ") + name +
+                               "; echo ready; while :; do sleep 0.05; done";
+    Subprocess job(launch({"--forward", name, "-n", "1", "sh", "-c", script}));
+    ASSERT_TRUE(job.wait_for_output("[0] ready")) << name;
+    job.send_signal(signal);
+    const Outcome outcome = job.wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    EXPECT_THAT(outcome.out, HasSubstr("[0] got it")) << name;
+  }
+}
+
 TEST_F(LaunchCleanupTest, TheLifelineEndsWithTheLauncher) {
   // A process that the kernel does not kill with its parent sees the end of the pipe.
   Subprocess job(launch({"-n", "1", "sh", "-c",

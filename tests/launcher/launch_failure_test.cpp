@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "launcher/report.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 
 namespace gantry::testing {
@@ -244,6 +245,33 @@ TEST_F(LaunchFailureTest, ReportTellsProgramsTheSame) {
   EXPECT_TRUE(good["first_failure"].is_null());
   EXPECT_EQ(good["ranks"][1]["class"], "ok");
   EXPECT_TRUE(good["ranks"][1]["device"].is_null());
+}
+
+// As for a process that hangs in the kernel.
+TEST_F(LaunchFailureTest, ARankThatDidNotEndIsStillRunning) {
+  launcher::JobResult job;
+  job.outcome = launcher::Outcome::rank_failed;
+  job.ranks.resize(3);
+  for (int rank = 0; rank < 2; ++rank) {
+    job.ranks[static_cast<std::size_t>(rank)].rank = rank;
+    job.ranks[static_cast<std::size_t>(rank)].pid = 4711 + rank;
+    job.ranks[static_cast<std::size_t>(rank)].started = true;
+  }
+  job.ranks[0].ended = true;
+  job.ranks[0].exit_code = 7;
+  job.ranks[1].stopped_by_glaunch = true;
+  job.ranks[2].rank = 2;
+  const auto report = nlohmann::json::parse(launcher::report_json(job, {}));
+  EXPECT_EQ(report["ranks"][0]["class"], "failed_by_itself");
+  EXPECT_EQ(report["ranks"][0]["exit_code"], 7);
+  EXPECT_EQ(report["ranks"][1]["class"], "still_running");
+  EXPECT_TRUE(report["ranks"][1]["exit_code"].is_null());
+  EXPECT_EQ(report["ranks"][2]["class"], "not_started");
+  EXPECT_TRUE(report["ranks"][2]["exit_code"].is_null());
+  EXPECT_THAT(launcher::describe_failure(job),
+              ::testing::ElementsAre("rank 0 (pid 4711) exited with code 7",
+                                     "failed by itself: rank 0 (code 7)",
+                                     "still running: rank 1 (pid 4712)"));
 }
 
 }  // namespace

@@ -3,13 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-
-#include <gantry/core/error.hpp>
 #include <gantry/memory/stats.hpp>
 
 #include "tests/tensor/bad_inputs.hpp"
 #include "tests/tensor/raw_tensor.hpp"
+#include "tests/tensor/refusal.hpp"
 
 namespace gantry {
 namespace {
@@ -21,37 +19,6 @@ using testing::Operands;
 class BadInputTest : public ::testing::TestWithParam<BadInput> {};
 
 std::size_t live_bytes(Device place) { return place.is_cpu() ? 0 : memory::allocated(place); }
-
-struct Refusal {
-  std::string kind;
-  std::string text;
-  std::string device;
-};
-
-// What `call` throws; empty if it throws nothing.
-Refusal refusal(const std::function<void()>& call) {
-  const auto text = [](const char* kind, const Error& error) {
-    return Refusal{kind, error.what(), error.device()};
-  };
-  try {
-    call();
-  } catch (const ShapeError& error) {
-    return text("ShapeError", error);
-  } catch (const IndexError& error) {
-    return text("IndexError", error);
-  } catch (const DTypeError& error) {
-    return text("DTypeError", error);
-  } catch (const DeviceMismatchError& error) {
-    return text("DeviceMismatchError", error);
-  } catch (const InvalidArgument& error) {
-    return text("InvalidArgument", error);
-  } catch (const NotSupported& error) {
-    return text("NotSupported", error);
-  } catch (const Error& error) {
-    return text("Error", error);
-  }
-  return {};
-}
 
 TEST_P(BadInputTest, IsRefusedAndChangesNothing) {
   const BadInput& row = GetParam();
@@ -65,7 +32,7 @@ TEST_P(BadInputTest, IsRefusedAndChangesNothing) {
     std::vector<std::vector<double>> before;
     for (const Tensor& tensor : watched) before.push_back(testing::elements(tensor));
     const std::size_t bytes = live_bytes(place);
-    const auto [kind, text, device] = refusal([&] { row.call(operands); });
+    const auto [kind, text, device] = testing::refusal_of([&] { row.call(operands); });
     EXPECT_EQ(kind, row.kind);
     EXPECT_THAT(text, ::testing::HasSubstr(row.text));
     EXPECT_FALSE(place.is_cuda() && row.names_device() && device.empty()) << text;

@@ -208,6 +208,14 @@ TEST_P(ElementwiseTest, CombinesThreeOperands) {
   EXPECT_THAT(addcdiv(a, b, a, 10).to_vector<float>(), ElementsAre(31, 32));
   const Tensor ints = on(tensor({2, 3}));
   EXPECT_THAT(addcmul(ints, ints, ints, 2).to_vector<int64_t>(), ElementsAre(10, 21));
+  EXPECT_THAT(ints.clone().addcmul_(ints, ints).to_vector<int64_t>(), ElementsAre(6, 12));
+  EXPECT_THAT(addcmul(ints, ints > 2, ints).to_vector<int64_t>(), ElementsAre(2, 6));
+  // The product has the promoted type of all three.
+  const Tensor bytes = on(tensor({100, 200})).to(u8);
+  EXPECT_THAT(addcmul(ints, bytes, bytes).to_vector<int64_t>(), ElementsAre(10002, 40003));
+  // An output that is an input.
+  const Tensor own = ints.clone();
+  EXPECT_THAT(own.addcmul_(own, own).to_vector<int64_t>(), ElementsAre(6, 12));
 }
 
 TEST_P(ElementwiseTest, SelectsByACondition) {

@@ -1,0 +1,42 @@
+// How a call is refused.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include <gantry/core/error.hpp>
+
+namespace gantry::testing {
+
+/// What a call threw: its class, text and device; empty if it threw nothing.
+struct Refusal {
+  std::string kind;
+  std::string text;
+  std::string device;
+};
+
+inline Refusal refusal_of(const std::function<void()>& call) {
+  const auto text = [](const char* kind, const Error& error) {
+    return Refusal{kind, error.what(), error.device()};
+  };
+  try {
+    call();
+  } catch (const ShapeError& error) {
+    return text("ShapeError", error);
+  } catch (const IndexError& error) {
+    return text("IndexError", error);
+  } catch (const DTypeError& error) {
+    return text("DTypeError", error);
+  } catch (const DeviceMismatchError& error) {
+    return text("DeviceMismatchError", error);
+  } catch (const InvalidArgument& error) {
+    return text("InvalidArgument", error);
+  } catch (const NotSupported& error) {
+    return text("NotSupported", error);
+  } catch (const Error& error) {
+    return text("Error", error);
+  }
+  return {};
+}
+
+}  // namespace gantry::testing
