@@ -180,7 +180,10 @@ TEST(FactoriesTest, TensorTakesListsAndVectors) {
     EXPECT_EQ(tensor({1, 2, 3}, options).dtype(), i64);
     EXPECT_EQ(tensor({1.5, 2.5}, options).dtype(), f32);
     EXPECT_EQ(tensor({true, false}, options).dtype(), bool_);
-    EXPECT_EQ(tensor(std::vector<std::uint8_t>{1, 2}, options).dtype(), i64);
+    EXPECT_EQ(tensor(std::vector<std::uint8_t>{1, 2}, options).dtype(), u8);
+    EXPECT_EQ(tensor(std::vector<std::int32_t>{1, 2}, options).dtype(), i64);
+    EXPECT_EQ(tensor(std::vector<double>{1, 2}, options).dtype(), f32);
+    EXPECT_EQ(tensor(std::vector<float16>{float16(1.5F)}, options).dtype(), f16);
     EXPECT_EQ(elements(tensor(std::vector<bool>{true, false}, options)), (Numbers{1, 0}));
     EXPECT_EQ(tensor({1, 2}, {.dtype = f64, .device = place}).dtype(), f64);
     const Tensor matrix = tensor({{1, 2, 3}, {4, 5, 6}}, options);
