@@ -124,7 +124,7 @@ Options parse_options(std::vector<std::string> arguments) {
     return parse_dump({arguments.begin() + 1, arguments.end()});
   }
 
-  for (const char* planned : {"topo", "check"}) {
+  for (const char* planned : {"topo", "check", "shim"}) {
     if (arguments.empty() || arguments[0] != planned) continue;
     throw InvalidArgument(fmt::format(
         "{0}: is not built yet (to start a program called {0}: glaunch -- {0})", planned));
@@ -143,7 +143,8 @@ Options parse_options(std::vector<std::string> arguments) {
   int only_rank = 0;
   app.add_option("-n,--ranks", ranks, "number of ranks (default: one per visible device)")
       ->check(CLI::Range(1, kMaxRanks));
-  app.add_option("--ranks-per-device", options.ranks_per_device, "let K ranks share a device")
+  app.add_option("--ranks-per-device,--ranks-per-gpu", options.ranks_per_device,
+                 "let K ranks share a device")
       ->check(CLI::Range(1, kMaxRanks));
   app.add_flag("--cpu-only", options.cpu_only, "give ranks no device; needs -n");
   app.add_option(

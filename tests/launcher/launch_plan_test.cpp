@@ -66,7 +66,7 @@ TEST(LaunchPlanTest, SharingIsExplicitAndEven) {
   EXPECT_THAT(devices_of(make_plan(options_for({"--ranks-per-device", "2"}), simulated(2), {})),
               ElementsAre(0, 1, 0, 1));
   EXPECT_THAT(
-      devices_of(make_plan(options_for({"--ranks-per-device", "2", "-n", "3"}), simulated(2), {})),
+      devices_of(make_plan(options_for({"--ranks-per-gpu", "2", "-n", "3"}), simulated(2), {})),
       ElementsAre(0, 1, 0));
   EXPECT_THAT(devices_of(make_plan(options_for({"--cpu-only", "-n", "2"}), simulated(0), {})),
               ElementsAre(-1, -1));
@@ -301,6 +301,7 @@ TEST(LaunchOptionsTest, MalformedOptionsAreErrors) {
       {{"--tail", "-1", "app"}, "Value -1 not in range"},
       {{"topo"}, "topo: is not built yet (to start a program called topo: glaunch -- topo)"},
       {{"check", "--full"}, "check: is not built yet"},
+      {{"shim", "--", "app"}, "shim: is not built yet"},
   };
   for (const auto& [arguments, text] : cases) {
     try {
