@@ -38,13 +38,17 @@ void raise_fault(int device) {
     raise_source_faults(device);
     return;
   }
-  const FaultRecord seen = *record;
-  // Of several threads that synchronize at once, one reports the fault.
-  std::uint32_t raised = FaultRecord::kRaised;
-  if (!std::atomic_ref(record->raised)
-           .compare_exchange_strong(raised, FaultRecord::kNone, std::memory_order_acq_rel)) {
+  const std::atomic_ref raised(record->raised);
+  // Of several threads that synchronize at once, one takes the fault.
+  std::uint32_t state = FaultRecord::kRaised;
+  if (!raised.compare_exchange_strong(state, FaultRecord::kWriting, std::memory_order_acquire,
+                                      std::memory_order_relaxed)) {
+    raise_source_faults(device);
     return;
   }
+  const FaultRecord seen = *record;
+  // The next kernel writes after this read.
+  raised.store(FaultRecord::kNone, std::memory_order_release);
   throw IndexError(fault_text(seen, device), Device::cuda(device).str());
 }
 

@@ -56,13 +56,17 @@ DeviceProperties SimDevice::properties() const {
 
 void SimDevice::raise_fault() {
   std::atomic_ref<std::uint32_t> raised(fault_.raised);
-  if (raised.load(std::memory_order_relaxed) == 0) {
+  std::uint32_t state = raised.load(std::memory_order_relaxed);
+  // Of several threads that synchronize at once, one takes the fault.
+  if (state != FaultRecord::kRaised ||
+      !raised.compare_exchange_strong(state, FaultRecord::kWriting, std::memory_order_acquire,
+                                      std::memory_order_relaxed)) {
     raise_source_faults(index_);
     return;
   }
-  (void)raised.load(std::memory_order_acquire);
   const FaultRecord fault = fault_;
-  raised.store(0, std::memory_order_release);  // the next kernel writes after this read
+  // The next kernel writes after this read.
+  raised.store(FaultRecord::kNone, std::memory_order_release);
   throw IndexError(fault_text(fault, index_), fmt::format("cuda:{}", index_));
 }
 
