@@ -392,27 +392,6 @@ TEST(StoreServerTest, ReplacesADeadServersSocketFileButNotALiveOnes) {
   EXPECT_EQ(StoreClient(address, 0).get("key", kLong), "value");
 }
 
-TEST(StoreServerTest, LeavesTheSocketFileOfABusyServerAlone) {
-  const std::string path = "/tmp/" + unique_name("busy");
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  std::strcpy(name.sun_path, path.c_str());
-  const auto* raw = reinterpret_cast<const sockaddr*>(&name);
-  const store::Descriptor busy(socket(AF_UNIX, SOCK_STREAM, 0));
-  ASSERT_EQ(bind(busy.get(), raw, sizeof name), 0);
-  ASSERT_EQ(listen(busy.get(), 0), 0);
-  std::vector<store::Descriptor> waiting;
-  do {  // until its queue is full
-    waiting.emplace_back(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
-  } while (connect(waiting.back().get(), raw, sizeof name) == 0);
-  ASSERT_EQ(errno, EAGAIN);
-  EXPECT_THAT(
-      error_text<Error>([&] { StoreServer(StoreServerOptions{.address = "unix:" + path}); }),
-      HasSubstr("Address already in use"));
-  EXPECT_EQ(access(path.c_str(), F_OK), 0);
-  unlink(path.c_str());
-}
-
 TEST(StoreServerTest, LeavesFilesAloneThatAreNoSockets) {
   const std::string path = "/tmp/" + unique_name("file");
   std::ofstream(path) << "precious";
@@ -442,26 +421,6 @@ TEST(StoreServerTest, LetsClientsInAgainOnceThereAreDescriptors) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   ASSERT_TRUE(refused);
   EXPECT_EQ(StoreClient(server.address(), 1, kLong).get("key", kLong), "value");
-}
-
-TEST(StoreServerTest, HasRoomForSeveralConnectionsOfEachRank) {
-  constexpr std::size_t kRanks = 4096;  // the most that glaunch starts
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  constexpr rlim_t kNeeded = 2 * kRanks + 200;  // both ends are here
-  if (before.rlim_max < kNeeded) GTEST_SKIP() << "needs " << kNeeded << " open files";
-  const rlimit wide{std::max(before.rlim_cur, kNeeded), before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &wide), 0);
-  {
-    StoreServer server(StoreServerOptions{.address = "unix:@" + unique_name("room")});
-    const store::Address address = store::parse_address(server.address());
-    std::vector<store::Descriptor> others;
-    while (others.size() < kRanks) {
-      if (auto made = store::connect_to(address, {})) others.push_back(std::move(*made));
-    }
-    EXPECT_NO_THROW(StoreClient(server.address(), 0, milliseconds(5'000)).set("key", "value"));
-  }
-  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 class HostileClient {
