@@ -4,12 +4,14 @@
 #include <atomic>
 #include <mutex>
 #include <new>
+#include <optional>
 
 #include <gantry/core/error.hpp>
 
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"
 #include "device/cuda/cuda_driver.hpp"
+#include "device/fault_record.hpp"
 #include "device/fault_source.hpp"
 #include "device/fault_text.hpp"
 
@@ -34,22 +36,11 @@ bool is_raised(FaultRecord& record) {
 
 void raise_fault(int device) {
   FaultRecord* record = records[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
-  if (record == nullptr || !is_raised(*record)) [[likely]] {
-    raise_source_faults(device);
-    return;
+  const std::optional<FaultRecord> fault = record == nullptr ? std::nullopt : take_fault(*record);
+  if (fault) [[unlikely]] {
+    throw IndexError(fault_text(*fault, device), Device::cuda(device).str());
   }
-  const std::atomic_ref raised(record->raised);
-  // Of several threads that synchronize at once, one takes the fault.
-  std::uint32_t state = FaultRecord::kRaised;
-  if (!raised.compare_exchange_strong(state, FaultRecord::kWriting, std::memory_order_acquire,
-                                      std::memory_order_relaxed)) {
-    raise_source_faults(device);
-    return;
-  }
-  const FaultRecord seen = *record;
-  // The next kernel writes after this read.
-  raised.store(FaultRecord::kNone, std::memory_order_release);
-  throw IndexError(fault_text(seen, device), Device::cuda(device).str());
+  raise_source_faults(device);
 }
 
 bool any_fault() noexcept {

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 
 #include <gantry/core/error.hpp>
 
+#include "device/fault_record.hpp"
 #include "device/fault_source.hpp"
 #include "device/fault_text.hpp"
 #include "device/sim/sim_identity.hpp"
@@ -55,19 +57,10 @@ DeviceProperties SimDevice::properties() const {
 }
 
 void SimDevice::raise_fault() {
-  std::atomic_ref<std::uint32_t> raised(fault_.raised);
-  std::uint32_t state = raised.load(std::memory_order_relaxed);
-  // Of several threads that synchronize at once, one takes the fault.
-  if (state != FaultRecord::kRaised ||
-      !raised.compare_exchange_strong(state, FaultRecord::kWriting, std::memory_order_acquire,
-                                      std::memory_order_relaxed)) {
-    raise_source_faults(index_);
-    return;
+  if (const std::optional<FaultRecord> fault = take_fault(fault_)) [[unlikely]] {
+    throw IndexError(fault_text(*fault, index_), fmt::format("cuda:{}", index_));
   }
-  const FaultRecord fault = fault_;
-  // The next kernel writes after this read.
-  raised.store(FaultRecord::kNone, std::memory_order_release);
-  throw IndexError(fault_text(fault, index_), fmt::format("cuda:{}", index_));
+  raise_source_faults(index_);
 }
 
 bool SimDevice::take(std::size_t bytes) {
