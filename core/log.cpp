@@ -4,6 +4,8 @@
 #include <spdlog/spdlog.h>
 
 #include <memory>
+#include <string>
+#include <utility>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
@@ -30,29 +32,53 @@ spdlog::level::level_enum to_spdlog(Level level) {
   __builtin_unreachable();
 }
 
-Level level_from_environment() {
+// What GANTRY_LOG says, and what is wrong with it: nothing if that is empty.
+struct Setting {
+  Level level = Level::warn;
+  std::string complaint;
+};
+
+Setting read_setting() {
   const auto text = env::get("GANTRY_LOG");
-  if (!text || text->empty()) return Level::warn;
+  if (!text || text->empty()) return {};
   constexpr std::pair<std::string_view, Level> kLevels[] = {
       {"trace", Level::trace}, {"debug", Level::debug}, {"info", Level::info},
       {"warn", Level::warn},   {"error", Level::error}, {"off", Level::off}};
   for (const auto& [name, value] : kLevels) {
-    if (*text == name) return value;
+    if (*text == name) return {.level = value, .complaint = {}};
   }
-  throw InvalidArgument("GANTRY_LOG: expected trace, debug, info, warn, error or off, but got '" +
-                        *text + "'");
+  return {.level = Level::warn,
+          .complaint = "GANTRY_LOG: expected trace, debug, info, warn, error or off, but got '" +
+                       *text + "'"};
 }
 
 // Never destroyed: static destructors of other libraries may still want to log.
+const Setting& setting() {
+  static const Setting& instance = *new Setting(read_setting());
+  return instance;
+}
+
+// Never destroyed, either. An invalid GANTRY_LOG is told here, once: who only writes cannot throw,
+// and must not be silent for it.
 spdlog::logger& logger() {
-  static spdlog::logger& instance = [&]() -> spdlog::logger& {
+  static spdlog::logger& instance = []() -> spdlog::logger& {
     auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-    auto* made = new spdlog::logger("gantry", std::move(sink));
+    auto made = std::make_unique<spdlog::logger>("gantry", std::move(sink));
     made->set_pattern("[gantry %H:%M:%S.%e %P %l] %v");
-    made->set_level(to_spdlog(level_from_environment()));
-    return *made;
+    made->set_level(to_spdlog(setting().level));
+    if (const std::string& complaint = setting().complaint; !complaint.empty()) {
+      made->error(complaint);
+    }
+    return *made.release();
   }();
   return instance;
+}
+
+spdlog::logger& checked_logger() {
+  if (const std::string& complaint = setting().complaint; !complaint.empty()) {
+    throw InvalidArgument(complaint);
+  }
+  return logger();
 }
 
 }  // namespace
@@ -60,14 +86,14 @@ spdlog::logger& logger() {
 Level level() {
   for (const Level candidate :
        {Level::trace, Level::debug, Level::info, Level::warn, Level::error}) {
-    if (logger().should_log(to_spdlog(candidate))) return candidate;
+    if (checked_logger().should_log(to_spdlog(candidate))) return candidate;
   }
   return Level::off;
 }
 
-void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+void set_level(Level level) { checked_logger().set_level(to_spdlog(level)); }
 
-bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
+bool enabled(Level level) { return checked_logger().should_log(to_spdlog(level)); }
 
 void write(Level level, std::string_view message) noexcept {
   try {

@@ -56,6 +56,10 @@ void check_value(const char* op, std::string_view value) {
 }  // namespace
 
 void Store::barrier(std::string_view name, int count, milliseconds timeout) {
+  if (count < 1) {
+    throw InvalidArgument(fmt::format(
+        "Store::barrier: expected at least 1 caller at barrier '{}', but got {}", name, count));
+  }
   const std::string arrived = fmt::format("barrier/{}/arrived", name);
   const std::string open = fmt::format("barrier/{}/open", name);
   const std::int64_t mine = add(arrived, 1);

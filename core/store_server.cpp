@@ -41,7 +41,8 @@ constexpr std::uint64_t kListener = 0;
 constexpr std::uint64_t kWake = 1;
 constexpr std::uint64_t kFirstClient = 2;
 
-constexpr std::size_t kMaxClients = 4096;
+// The largest job has 4096 ranks, and a rank may have several connections.
+constexpr std::size_t kMaxClients = 4 * 4096;
 constexpr std::size_t kMaxUnsentBytes = std::size_t{256} << 20;
 constexpr int kMaxRank = 1 << 20;
 constexpr int kRetryMs = 50;

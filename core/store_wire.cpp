@@ -71,12 +71,18 @@ AddrinfoList resolve(const Address& address, bool passive) {
   throw Error(fmt::format("store: cannot {} {}: {}", what, address.str(), std::strerror(code)));
 }
 
-// A socket file whose server is dead only stands in the way. Other files refuse connections, too.
+// A socket file whose server is dead only stands in the way. Other files refuse connections, too,
+// and a server whose queue of connections is full answers EAGAIN.
 void remove_stale_socket(const Address& address) {
   struct stat status {};
   if (lstat(address.name.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
-  const auto deadline = std::chrono::steady_clock::now();
-  if (!connect_to(address, deadline)) unlink(address.name.c_str());
+  const Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) fail("open a socket for", address, errno);
+  const UnixName name = unix_name(address);
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0 &&
+      errno == ECONNREFUSED) {
+    unlink(address.name.c_str());
+  }
 }
 
 // While nobody listens at a port that the system also gives to connections, one that comes from

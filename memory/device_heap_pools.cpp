@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <exception>
 
 #include "device/peer_access.hpp"
 #include "memory/device_heap.hpp"
@@ -100,7 +101,10 @@ void DeviceHeap::park(Pool& pool) {
     park_arenas(lock, pool);
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
-    unpark(lock, pool);
+    try {
+      unpark(lock, pool);
+    } catch (const std::exception&) {  // it stays parked; why it was to be unparked is what counts
+    }
     throw;
   }
 }
@@ -135,7 +139,10 @@ void DeviceHeap::unpark(HeapLock& lock, Pool& pool) {
     }
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
-    park_arenas(lock, pool);
+    try {
+      park_arenas(lock, pool);
+    } catch (const std::exception&) {  // what stays mapped the next unpark() need not map
+    }
     throw;
   }
   pool.parked = false;

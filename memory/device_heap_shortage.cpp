@@ -277,11 +277,15 @@ MemoryBreakdown DeviceHeap::breakdown() {
       breakdown.pending_by_stream.emplace_back(clock->id(), signed_bytes(bytes));
     }
     for (Arena* arena : {pool->small.get(), pool->large.get()}) {
-      if (pool->options.use_on_oom) continue;
+      if (pool->options.use_on_oom && !pool->parked) continue;
       HeldSegments held;
       arena->describe(held);
       for (const SegmentInfo& segment : held.segments) {
-        breakdown.private_pools += signed_bytes(segment.total_bytes);
+        if (pool->parked) {
+          breakdown.parked += signed_bytes(segment.allocated_bytes);
+        } else {
+          breakdown.private_pools += signed_bytes(segment.total_bytes);
+        }
       }
     }
   }

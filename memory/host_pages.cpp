@@ -27,7 +27,7 @@ constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kParallelBytes = std::size_t{64} << 20;
 // What one thread faults in before it takes the next part.
 constexpr std::size_t kPartBytes = std::size_t{16} << 20;
-constexpr unsigned kMaxThreads = 16;
+constexpr int kMaxThreads = 16;
 // MADV_POPULATE_WRITE of Linux 5.14, which older headers do not name.
 constexpr int kPopulateWrite = 23;
 
@@ -53,6 +53,10 @@ bool fault_in(std::byte* data, std::size_t bytes) noexcept {
   return true;
 }
 
+int most_threads() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
+}
+
 bool fault_in_parallel(std::byte* data, std::size_t bytes) {
   const std::size_t parts = (bytes + kPartBytes - 1) / kPartBytes;
   std::atomic<std::size_t> next{0};
@@ -63,8 +67,7 @@ bool fault_in_parallel(std::byte* data, std::size_t bytes) {
       if (!fault_in(data + begin, std::min(kPartBytes, bytes - begin))) complete = false;
     }
   };
-  const auto wanted = std::min<std::size_t>(
-      {parts, kMaxThreads, std::max(1U, std::thread::hardware_concurrency())});
+  const auto wanted = std::min(parts, static_cast<std::size_t>(most_threads()));
   std::vector<std::thread> helpers;
   try {
     helpers.reserve(wanted);
@@ -118,6 +121,10 @@ HostPlacement host_placement(int node, bool several_nodes, std::size_t bytes) {
   const bool worth_it = bytes >= kParallelBytes || (several_nodes && node >= 0);
   return {.source = worth_it ? HostSource::registered : HostSource::driver, .node = node};
 }
+
+bool registers_host_pages() { return platform() == Platform::cuda; }
+
+int host_register_threads() { return registers_host_pages() ? most_threads() : 1; }
 
 HostPages allocate_host_pages(std::size_t bytes, HostPlacement placement) {
   HostPages pages{.data = nullptr, .bytes = bytes, .source = placement.source};

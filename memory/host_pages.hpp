@@ -37,6 +37,11 @@ struct HostPages {
 /// Simulated devices take the driver's memory, which costs nothing until it is used.
 [[nodiscard]] HostPlacement host_placement(int node, bool several_nodes, std::size_t bytes);
 
+/// True if host_placement ever asks for registered pages, and the most threads that fault in one
+/// piece of them; else 1.
+[[nodiscard]] bool registers_host_pages();
+[[nodiscard]] int host_register_threads();
+
 /// Memory of `bytes`, whole pages except for an ordinary source. Throws: CudaError.
 [[nodiscard]] HostPages allocate_host_pages(std::size_t bytes, HostPlacement placement);
 /// Throws: CudaError; then the pages are still there.

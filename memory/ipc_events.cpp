@@ -13,8 +13,9 @@ IpcEvents& IpcEvents::of(int device) {
 
 std::optional<NativeEventHandle> IpcEvents::mark(NativeStream stream) {
   if (driver().query_stream(stream)) return std::nullopt;
+  const std::uint64_t identity = driver().stream_identity(stream);
   std::unique_lock lock(mutex_);
-  Slots& slots = streams_[stream.handle];
+  Slots& slots = streams_[identity];
   std::optional<Slot> slot = take_reached(slots);
   if (!slot) slot = make_if_possible(slots);
   if (!slot && slots.empty()) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -53,7 +54,9 @@ class IpcEvents {
 
   const int device_;
   mutable std::mutex mutex_;
-  std::map<void*, Slots> streams_;  ///< by the stream's native handle
+  /// By Driver::stream_identity: all threads' default streams have one handle, and an event that
+  /// another stream records once more would be reached too soon.
+  std::map<std::uint64_t, Slots> streams_;
   inline static std::atomic<std::size_t> count_ = 0;
 };
 

@@ -52,27 +52,35 @@ std::string still_used(const MemoryBreakdown& breakdown) {
     text += fmt::format(" {} is reserved by private pools without use_on_oom.",
                         format_bytes(breakdown.private_pools));
   }
+  if (breakdown.parked > 0) {
+    text += fmt::format(" {} of parked pools is without memory.", format_bytes(breakdown.parked));
+  }
   if (!breakdown.top_call_sites.empty()) {
     text += fmt::format(" Most is used by: {}.", listed(breakdown.top_call_sites, "from"));
   }
   return text;
 }
 
+// Live blocks that have memory.
+std::int64_t allocated_memory(const MemoryBreakdown& breakdown) {
+  return breakdown.allocated - breakdown.parked;
+}
+
 std::string advice(const MemoryBreakdown& breakdown, bool may_split_less) {
-  const std::int64_t unallocated = breakdown.reserved - breakdown.allocated;
+  const std::int64_t allocated = allocated_memory(breakdown);
+  const std::int64_t unallocated = breakdown.reserved - allocated;
   const std::int64_t elsewhere = breakdown.total - breakdown.free - breakdown.reserved;
   std::string text;
-  if (breakdown.limit < breakdown.total &&
-      breakdown.total - breakdown.allocated >= breakdown.requested) {
+  if (breakdown.limit < breakdown.total && breakdown.total - allocated >= breakdown.requested) {
     text += " Raise the limit with memory::set_fraction or GANTRY_ALLOC_CONF=fraction:….";
   }
-  if (unallocated >= breakdown.requested) {
+  if (unallocated > 0 && unallocated >= breakdown.requested) {
     text += may_split_less
                 ? " If reserved but unallocated memory is large try setting "
                   "GANTRY_ALLOC_CONF=max_split_size_mb:… to avoid fragmentation."
                 : " Reserved but unallocated memory is in pieces, or belongs to other streams.";
   }
-  if (elsewhere >= breakdown.requested) {
+  if (elsewhere > 0 && elsewhere >= breakdown.requested) {
     text += fmt::format(" {} is used by other processes or outside of this allocator.",
                         format_bytes(elsewhere));
   }
@@ -98,13 +106,14 @@ std::string out_of_memory_text(int device, const MemoryBreakdown& breakdown, boo
   const std::string allowed = breakdown.limit < breakdown.total
                                   ? fmt::format(" {} allowed;", format_bytes(breakdown.limit))
                                   : "";
+  const std::int64_t allocated = allocated_memory(breakdown);
   return fmt::format(
       "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is "
       "free.{} Of the allocated memory {} is allocated by gantry, and {} is reserved by gantry but "
       "unallocated.{}",
       format_bytes(breakdown.requested), device, format_bytes(breakdown.total),
-      format_bytes(breakdown.free), allowed, format_bytes(breakdown.allocated),
-      format_bytes(breakdown.reserved - breakdown.allocated), advice(breakdown, may_split_less));
+      format_bytes(breakdown.free), allowed, format_bytes(allocated),
+      format_bytes(breakdown.reserved - allocated), advice(breakdown, may_split_less));
 }
 
 void throw_out_of_memory(int device, const MemoryBreakdown& breakdown, bool may_split_less) {

@@ -15,10 +15,12 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
+#include <gantry/device/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 
 #include "memory/config.hpp"
 #include "memory/history.hpp"
+#include "memory/host_pages.hpp"
 #include "memory/snapshot_files.hpp"
 #include "memory/snapshot_stacks.hpp"
 
@@ -45,6 +47,15 @@ std::vector<HeldSegments> ask_source() {
   return source ? source() : std::vector<HeldSegments>{};
 }
 
+// Devices without virtual memory calls have segments with any backend.
+bool expands_segments(std::string_view backend) {
+  if (backend != "vmm") return false;
+  for (int device = 0; device < device_count(); ++device) {
+    if (driver().supports_virtual_memory(device)) return true;
+  }
+  return false;
+}
+
 std::map<std::string, SettingValue> current_settings() {
   const AllocConfig& config = alloc_config();
   const bool splits_all = config.max_split_bytes == std::numeric_limits<std::size_t>::max();
@@ -56,13 +67,13 @@ std::map<std::string, SettingValue> current_settings() {
   return {
       {"PYTORCH_CUDA_ALLOC_CONF", env::get("GANTRY_ALLOC_CONF").value_or("")},
       {"backend", backend},
-      {"expandable_segments", backend == "vmm"},
+      {"expandable_segments", expands_segments(backend)},
       {"garbage_collection_threshold", config.gc_threshold},
       {"graph_capture_record_stream_reuse", false},
       {"max_split_size",
        splits_all ? std::int64_t{-1} : static_cast<std::int64_t>(config.max_split_bytes)},
-      {"pinned_num_register_threads", std::int64_t{1}},
-      {"pinned_use_cuda_host_register", false},
+      {"pinned_num_register_threads", std::int64_t{host_register_threads()}},
+      {"pinned_use_cuda_host_register", registers_host_pages()},
       {"release_lock_on_cudamalloc", false},
       {"roundup_power2_divisions", roundup},
   };

@@ -368,10 +368,10 @@ void VmmArena::park(HeapLock& lock) {
   std::exception_ptr failure;
   for (const auto& [offset, bytes] : runs) {
     try {
-      const auto run = done.emplace(offset, offset).first;
+      done.emplace(offset, offset + bytes);  // nothing may fail once the memory is gone
       core_.chunks.give_back(range_->unmap(offset, bytes));
-      run->second += bytes;
     } catch (...) {
+      done.erase(offset);
       failure = std::current_exception();
       break;
     }

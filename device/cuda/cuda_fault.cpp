@@ -4,12 +4,14 @@
 #include <atomic>
 #include <mutex>
 #include <new>
+#include <optional>
 
 #include <gantry/core/error.hpp>
 
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"
 #include "device/cuda/cuda_driver.hpp"
+#include "device/fault_record.hpp"
 #include "device/fault_source.hpp"
 #include "device/fault_text.hpp"
 
@@ -34,18 +36,11 @@ bool is_raised(FaultRecord& record) {
 
 void raise_fault(int device) {
   FaultRecord* record = records[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
-  if (record == nullptr || !is_raised(*record)) [[likely]] {
-    raise_source_faults(device);
-    return;
+  const std::optional<FaultRecord> fault = record == nullptr ? std::nullopt : take_fault(*record);
+  if (fault) [[unlikely]] {
+    throw IndexError(fault_text(*fault, device), Device::cuda(device).str());
   }
-  const FaultRecord seen = *record;
-  // Of several threads that synchronize at once, one reports the fault.
-  std::uint32_t raised = FaultRecord::kRaised;
-  if (!std::atomic_ref(record->raised)
-           .compare_exchange_strong(raised, FaultRecord::kNone, std::memory_order_acq_rel)) {
-    return;
-  }
-  throw IndexError(fault_text(seen, device), Device::cuda(device).str());
+  raise_source_faults(device);
 }
 
 bool any_fault() noexcept {

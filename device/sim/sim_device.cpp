@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 
 #include <gantry/core/error.hpp>
 
+#include "device/fault_record.hpp"
 #include "device/fault_source.hpp"
 #include "device/fault_text.hpp"
 #include "device/sim/sim_identity.hpp"
@@ -55,15 +57,10 @@ DeviceProperties SimDevice::properties() const {
 }
 
 void SimDevice::raise_fault() {
-  std::atomic_ref<std::uint32_t> raised(fault_.raised);
-  if (raised.load(std::memory_order_relaxed) == 0) {
-    raise_source_faults(index_);
-    return;
+  if (const std::optional<FaultRecord> fault = take_fault(fault_)) [[unlikely]] {
+    throw IndexError(fault_text(*fault, index_), fmt::format("cuda:{}", index_));
   }
-  (void)raised.load(std::memory_order_acquire);
-  const FaultRecord fault = fault_;
-  raised.store(0, std::memory_order_release);  // the next kernel writes after this read
-  throw IndexError(fault_text(fault, index_), fmt::format("cuda:{}", index_));
+  raise_source_faults(index_);
 }
 
 bool SimDevice::take(std::size_t bytes) {

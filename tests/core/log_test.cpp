@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
+
+#include <gantry/core/error.hpp>
 
 namespace gantry {
 namespace {
@@ -50,6 +53,33 @@ TEST_F(LogTest, WritesOneLineWithNameTimeProcessAndLevel) {
               MatchesRegex("\\[gantry [0-9:.]+ [0-9]+ info\\] 100% \\{\\} done\n"));
   EXPECT_THAT(written_by([] { logging::error("bad"); }), HasSubstr(" error] bad\n"));
   EXPECT_EQ(written_by([] { logging::debug("hidden"); }), "");
+}
+
+// What a process does whose GANTRY_LOG makes no sense; the exit code says whether asking threw.
+[[noreturn]] void log_with_a_bad_level() {
+  setenv("GANTRY_LOG", "INFO", 1);
+  for (int i = 0; i < 3; ++i) logging::error("bad");
+  logging::warn("odd");
+  logging::info("hidden");
+  int refused = 0;
+  for (int i = 0; i < 2; ++i) {
+    try {
+      static_cast<void>(logging::enabled(logging::Level::error));
+    } catch (const InvalidArgument&) {
+      ++refused;
+    }
+  }
+  std::exit(refused);
+}
+
+TEST(LogDeathTest, AnInvalidLevelIsToldOnceAndSilencesNothing) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(
+      log_with_a_bad_level(), testing::ExitedWithCode(2),
+      MatchesRegex("(\\[gantry [^]]* error\\] GANTRY_LOG: expected trace, debug, info, warn, "
+                   "error or off, but got 'INFO'\n)"
+                   "(\\[gantry [^]]* error\\] bad\n){3}"
+                   "(\\[gantry [^]]* warning\\] odd\n)"));
 }
 
 }  // namespace

@@ -154,6 +154,12 @@ TEST_P(StoreTest, TimeoutsNameTheKey) {
   // A wait that was given up is forgotten: the late value goes to whoever asks next.
   client->set("nobody", "late");
   EXPECT_EQ(client->get("nobody", kLong), "late");
+  for (const int count : {0, -1}) {
+    EXPECT_EQ(error_text<InvalidArgument>([&] { client->barrier("none", count, kLong); }),
+              "Store::barrier: expected at least 1 caller at barrier 'none', but got " +
+                  std::to_string(count));
+  }
+  client->barrier("none", 1, kLong);  // nobody was counted
 }
 
 TEST_P(StoreTest, NamesARankThatLeftWithoutGoodbye) {

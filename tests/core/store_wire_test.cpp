@@ -1,4 +1,5 @@
-// What carries a store's messages, and hosts whose names and addresses answer late or never.
+// What carries a store's messages; hosts whose names and addresses answer late or never; busy
+// servers.
 #include "core/store_wire.hpp"
 
 #include <arpa/inet.h>
@@ -7,15 +8,20 @@
 #include <gtest/gtest.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -28,7 +34,9 @@ namespace gantry {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using ::testing::ThrowsMessage;
 
 // What getaddrinfo() below says of the host "several": ports of this machine, in order.
 std::vector<int> ports_of_several;
@@ -177,6 +185,47 @@ TEST(StoreAddressTest, SignalsDoNotEndTheWaitForAnAnswer) {
     EXPECT_FALSE(store::connect_to(address, deadline));
     EXPECT_GE(std::chrono::steady_clock::now(), deadline);
   } while (testing::SignalStorm::count() == before);  // the storm was kept from its CPU
+}
+
+TEST(StoreAddressTest, LeavesTheSocketFileOfABusyServerAlone) {
+  const std::string path = "/tmp/gantry-test-busy-" + std::to_string(getpid());
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::strcpy(name.sun_path, path.c_str());
+  const auto* raw = reinterpret_cast<const sockaddr*>(&name);
+  const store::Descriptor busy(socket(AF_UNIX, SOCK_STREAM, 0));
+  ASSERT_EQ(bind(busy.get(), raw, sizeof name), 0);
+  ASSERT_EQ(listen(busy.get(), 0), 0);
+  std::vector<store::Descriptor> waiting;
+  do {  // until its queue is full
+    waiting.emplace_back(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
+  } while (connect(waiting.back().get(), raw, sizeof name) == 0);
+  ASSERT_EQ(errno, EAGAIN);
+  EXPECT_THAT([&] { StoreServer(StoreServerOptions{.address = "unix:" + path}); },
+              ThrowsMessage<Error>(HasSubstr("Address already in use")));
+  EXPECT_EQ(access(path.c_str(), F_OK), 0);
+  unlink(path.c_str());
+}
+
+TEST(StoreServerTest, HasRoomForSeveralConnectionsOfEachRank) {
+  constexpr std::size_t kRanks = 4096;  // the most that glaunch starts
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  constexpr rlim_t kNeeded = 2 * kRanks + 200;  // both ends are here
+  if (before.rlim_max < kNeeded) GTEST_SKIP() << "needs " << kNeeded << " open files";
+  const rlimit wide{std::max(before.rlim_cur, kNeeded), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &wide), 0);
+  {
+    StoreServer server(
+        StoreServerOptions{.address = "unix:@gantry-test-room-" + std::to_string(getpid())});
+    const store::Address address = store::parse_address(server.address());
+    std::vector<store::Descriptor> others;
+    while (others.size() < kRanks) {
+      if (auto made = store::connect_to(address, {})) others.push_back(std::move(*made));
+    }
+    EXPECT_NO_THROW(StoreClient(server.address(), 0, 5s).set("key", "value"));
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 }  // namespace

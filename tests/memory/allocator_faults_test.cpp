@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/ipc.hpp>
+#include <gantry/memory/mem_pool.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 
 #include "tests/memory/heap_fixture.hpp"
@@ -105,6 +107,29 @@ TEST_F(AllocatorFaultsTest, Shortage) {
       static_cast<void>(allocate(10 * kMib, own));
     } catch (const OutOfMemoryError&) {
     }
+  });
+}
+
+TEST_F(AllocatorFaultsTest, Pools) {
+  const Stream stream = Stream::current();
+  sweep([&] {
+    MemPool pool;
+    const Buffer large = pool.allocate(4 * kMib, stream);
+    std::optional<Buffer> gap = pool.allocate(2 * kMib, stream);
+    const Buffer other = pool.allocate(6 * kMib, stream);
+    const Buffer small = pool.allocate(1000, stream);
+    gap.reset();
+    try {
+      pool.park();
+      pool.unpark();
+    } catch (const Error&) {  // one call fails, so what follows does not
+      EXPECT_NO_THROW(pool.unpark());
+    }
+    EXPECT_FALSE(pool.is_parked());
+    for (const Buffer* buffer : {&large, &other, &small}) {
+      driver().fill(buffer->data(), 1, buffer->bytes(), stream.native());
+    }
+    const Buffer more = pool.allocate(1000, stream);
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "memory/ipc_message.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/memory/vmm_source.hpp"
+#include "tests/support/foreign_stream.hpp"
 #include "tests/support/stream_hold.hpp"
 
 namespace gantry::memory {
@@ -225,6 +227,29 @@ TEST_F(IpcOwnTest, ExportsGoOnWhereTheDriverMakesNoMoreEvents) {
   EXPECT_EQ(first->bytes, second->bytes) << "its newest event, once more";
   hold.release();
   stream.synchronize();
+}
+
+// Each thread's default stream is one of its own, though all have one handle.
+TEST_F(IpcOwnTest, EventsOfOtherThreadsDefaultStreamsStay) {
+  const auto mark = [] {
+    return IpcEvents::of(0).mark(gantry::testing::per_thread_stream().native());
+  };
+  FaultDriver driver;
+  StreamHold hold(gantry::testing::per_thread_stream());
+  const auto own = mark();
+  ASSERT_TRUE(own.has_value());
+  std::optional<NativeEventHandle> other;
+  std::thread([&] {
+    const StreamHold others_hold(gantry::testing::per_thread_stream());
+    other = mark();
+  }).join();
+  ASSERT_TRUE(other.has_value());
+  driver.fail_on("create_event", 1, gantry::testing::kOutOfMemory);
+  const auto again = mark();
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->bytes, own->bytes) << "recorded another thread's event anew";
+  hold.release();
+  synchronize(Device::cuda(0));
 }
 
 TEST_F(IpcOwnTest, WallsBetweenProcessesAreNamed) {

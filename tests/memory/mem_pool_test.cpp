@@ -22,7 +22,18 @@ using gantry::testing::kMib;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-class MemPoolTest : public gantry::testing::HeapTest {};
+class MemPoolTest : public gantry::testing::HeapTest {
+ protected:
+  static std::vector<std::uint8_t> contents(const Buffer& buffer, const Stream& stream) {
+    std::vector<std::uint8_t> seen(buffer.bytes());
+    driver().copy(seen.data(), buffer.data(), seen.size(), stream.native());
+    stream.synchronize();
+    return seen;
+  }
+  static std::vector<std::uint8_t> filled(const Buffer& buffer, std::uint8_t value) {
+    return std::vector<std::uint8_t>(buffer.bytes(), value);
+  }
+};
 
 TEST_F(MemPoolTest, SharesNoMemoryWithOthers) {
   const Stream stream = Stream::current();
@@ -124,10 +135,7 @@ TEST_F(MemPoolTest, ParkedBlocksKeepTheirAddressesAndGiveTheirMemory) {
   EXPECT_EQ(large.data(), data);
   for (const Buffer* buffer : {&large, &small}) {
     driver().fill(buffer->data(), 5, buffer->bytes(), stream.native());
-    std::vector<std::uint8_t> seen(buffer->bytes());
-    driver().copy(seen.data(), buffer->data(), seen.size(), stream.native());
-    stream.synchronize();
-    EXPECT_EQ(seen, std::vector<std::uint8_t>(buffer->bytes(), 5));
+    EXPECT_EQ(contents(*buffer, stream), filled(*buffer, 5));
   }
 }
 
@@ -172,9 +180,71 @@ TEST_F(MemPoolTest, ThreadsParkAndUnparkAtTheSameTime) {
   stop = true;
   user.join();
   pool.unpark();
-  for (const Buffer& buffer : kept)
-    driver().fill(buffer.data(), 5, buffer.bytes(), stream.native());
-  stream.synchronize();
+  EXPECT_FALSE(pool.is_parked());
+  EXPECT_EQ(pool.use_count(), kept.size());
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    driver().fill(kept[i].data(), static_cast<std::uint8_t>(i + 1), kept[i].bytes(),
+                  stream.native());
+  }
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    EXPECT_EQ(contents(kept[i], stream), filled(kept[i], static_cast<std::uint8_t>(i + 1)));
+  }
+  empty_cache();
+  EXPECT_EQ(allocated(), 30 * kMib);
+  EXPECT_EQ(reserved(), 30 * kMib) << "the blocks lie side by side";
+}
+
+TEST_F(MemPoolTest, AFailedParkLeavesItUsable) {
+  const Stream stream = Stream::current();
+  MemPool pool;
+  const Buffer first = pool.allocate(10 * kMib, stream);
+  std::optional<Buffer> gap = pool.allocate(4 * kMib, stream);
+  const Buffer last = pool.allocate(20 * kMib, stream);
+  gap.reset();
+  FaultDriver faults;
+  for (const std::uint64_t nth : {1, 2, 3}) {  // the gap's memory, then that of the two blocks
+    faults.fail_on("unmap", nth);
+    EXPECT_THAT([&] { pool.park(); }, ThrowsMessage<CudaError>(HasSubstr("[unmap]")));
+    EXPECT_FALSE(pool.is_parked());
+    for (const Buffer* buffer : {&first, &last}) {
+      driver().fill(buffer->data(), 5, buffer->bytes(), stream.native());
+      EXPECT_EQ(contents(*buffer, stream), filled(*buffer, 5));
+    }
+    gap = pool.allocate(4 * kMib, stream);
+    gap.reset();
+  }
+  pool.park();
+  EXPECT_EQ(reserved(), 0u);
+  pool.unpark();
+  EXPECT_EQ(reserved(), 30 * kMib);
+}
+
+TEST_F(MemPoolTest, AFailedParkThatCannotBeUndoneLeavesItParked) {
+  const Stream stream = Stream::current();
+  MemPool pool;
+  const Buffer first = pool.allocate(10 * kMib, stream);
+  std::optional<Buffer> gap = pool.allocate(4 * kMib, stream);
+  const Buffer last = pool.allocate(20 * kMib, stream);
+  gap.reset();
+  FaultDriver faults;
+  faults.fail_on("unmap", 3);
+  faults.fail_on("create_chunk", 1, gantry::testing::kOutOfMemory, 1000);
+  EXPECT_THAT([&] { pool.park(); }, ThrowsMessage<CudaError>(HasSubstr("[unmap]")));
+  EXPECT_TRUE(pool.is_parked());
+  EXPECT_EQ(reserved(), 0u);
+  faults.fail_nothing();
+  // Neither can this one: what it got back stays, and the driver's error is told.
+  faults.fail_on("map_chunk", 11);  // the first of the second run
+  faults.fail_on("unmap", 1, gantry::testing::kInvalidValue, 1000);
+  EXPECT_THAT([&] { pool.unpark(); }, ThrowsMessage<CudaError>(HasSubstr("[map_chunk]")));
+  EXPECT_TRUE(pool.is_parked());
+  faults.fail_nothing();
+  pool.unpark();
+  EXPECT_FALSE(pool.is_parked());
+  for (const Buffer* buffer : {&first, &last}) {
+    driver().fill(buffer->data(), 5, buffer->bytes(), stream.native());
+    EXPECT_EQ(contents(*buffer, stream), filled(*buffer, 5));
+  }
 }
 
 TEST_F(MemPoolTest, UnparkWithoutMemoryLeavesItParked) {

@@ -242,6 +242,14 @@ TEST(OomReportTest, GivesAdviceThatFits) {
   EXPECT_THAT(out_of_memory_text(1, breakdown, true), HasSubstr("max_split_size_mb"));
   EXPECT_THAT(out_of_memory_text(1, breakdown, false),
               AllOf(Not(HasSubstr("max_split_size_mb")), HasSubstr("in pieces")));
+  breakdown.parked = 600 * mib;  // has no memory, so nothing else changes
+  breakdown.allocated += breakdown.parked;
+  EXPECT_THAT(out_of_memory_text(1, breakdown, true),
+              AllOf(HasSubstr("max_split_size_mb"), HasSubstr("490.00 MiB is reserved by")));
+  breakdown.parked = 0;
+  breakdown.requested = 0;
+  EXPECT_THAT(out_of_memory_text(1, breakdown, true), Not(HasSubstr("other processes")));
+  breakdown.requested = 100 * mib;
   breakdown.allocated = breakdown.reserved;
   EXPECT_THAT(out_of_memory_text(1, breakdown, true),
               AllOf(Not(HasSubstr("max_split_size_mb")), Not(HasSubstr("set_fraction"))));

@@ -3,21 +3,28 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <random>
 #include <string>
+#include <thread>
+#include <variant>
 #include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
+#include <gantry/device/driver.hpp>
+#include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/history.hpp>
 
 #include "memory/history.hpp"
 #include "tests/memory/recorded_heap.hpp"
 #include "tests/memory/snapshot_samples.hpp"
 #include "tests/support/device_fixture.hpp"
+#include "tests/support/fault_driver.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -167,6 +174,21 @@ TEST_F(SnapshotTest, SettingsHaveTorchsNames) {
         "roundup_power2_divisions"}) {
     EXPECT_TRUE(now.settings.contains(name)) << name;
   }
+  const bool registers = platform() == Platform::cuda;
+  EXPECT_EQ(now.settings.at("pinned_use_cuda_host_register"), SettingValue(registers));
+  EXPECT_EQ(std::get<std::int64_t>(now.settings.at("pinned_num_register_threads")),
+            registers ? std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, 16) : 1);
+}
+
+TEST_F(SnapshotTest, SegmentsExpandOnlyWhereDevicesHaveTheCalls) {
+  struct WithoutRanges : gantry::testing::FaultDriver {
+    bool supports_virtual_memory(int) override { return false; }
+  };
+  if (device_count() == 0) GTEST_SKIP() << "needs a device";
+  const bool expands = allocator_backend() == "vmm" && driver().supports_virtual_memory(0);
+  EXPECT_EQ(snapshot().settings.at("expandable_segments"), SettingValue(expands));
+  const WithoutRanges without;
+  EXPECT_EQ(snapshot().settings.at("expandable_segments"), SettingValue(false));
 }
 
 TEST_F(SnapshotTest, RefusesOtherExtensions) {

@@ -269,6 +269,28 @@ TEST_F(VmmShortageTest, ReportsPrivatePoolsAndCallSites) {
   record_history({.enabled = false});
 }
 
+TEST_F(VmmShortageTest, BlocksOfParkedPoolsCountAsWithoutMemory) {
+  const Stream stream = Stream::current();
+  limit_to(64 * kMib);
+  MemPool pool;
+  const Buffer parked = pool.allocate(30 * kMib, stream);
+  pool.park();
+  const Buffer live = allocate(40 * kMib, stream);
+  try {
+    static_cast<void>(allocate(30 * kMib, stream));
+    ADD_FAILURE() << "more than the limit was allocated";
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_EQ(error.breakdown().parked, static_cast<std::int64_t>(30 * kMib));
+    EXPECT_EQ(error.breakdown().private_pools, 0);
+    EXPECT_EQ(error.breakdown().allocated, static_cast<std::int64_t>(70 * kMib));
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("40.00 MiB is allocated by gantry, and 0 bytes is reserved by "
+                                "gantry but unallocated."),
+                      HasSubstr("30.00 MiB of parked pools is without memory."),
+                      Not(HasSubstr("private pools"))));
+  }
+}
+
 TEST_F(VmmShortageTest, RunsOutOfRealMemory) {
   GANTRY_REQUIRE_SIM();
   const Stream stream = Stream::current();

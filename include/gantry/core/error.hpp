@@ -61,6 +61,7 @@ struct MemoryBreakdown {
   std::int64_t pending = 0;        ///< freed, but streams still use it
   std::int64_t limbo = 0;          ///< freed, but other processes still use it
   std::int64_t private_pools = 0;  ///< of `reserved`, in pools that others may not use
+  std::int64_t parked = 0;         ///< of `allocated`, in parked pools: without memory
   std::int64_t largest_free = 0;   ///< largest free block; a request may not exceed it
   /// Stream id and bytes of what is pending on it.
   std::vector<std::pair<std::uint64_t, std::int64_t>> pending_by_stream{};

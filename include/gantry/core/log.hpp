@@ -6,14 +6,14 @@
 namespace gantry::logging {
 
 /// Importance of a message; GANTRY_LOG=trace|debug|info|warn|error|off sets the lowest one shown
-/// (default warn). Messages go to standard error.
+/// (default warn). Messages go to standard error; an invalid GANTRY_LOG is told once.
 enum class Level { trace, debug, info, warn, error, off };
 
-/// Lowest level that is written.
+/// Lowest level that is written. Throws: InvalidArgument if GANTRY_LOG is invalid.
 [[nodiscard]] Level level();
-/// Sets the lowest level that is written.
+/// Sets the lowest level that is written. Throws: as level().
 void set_level(Level level);
-/// True if a message of this level would be written: ask before building a costly text.
+/// True if this level would be written: ask before building a costly text. Throws: as level().
 [[nodiscard]] bool enabled(Level level);
 /// Writes one line. Never throws: a destructor may call it.
 void write(Level level, std::string_view message) noexcept;

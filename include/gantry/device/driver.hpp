@@ -78,7 +78,7 @@ struct PointerInfo {
 struct FaultRecord {
   static constexpr std::uint32_t kNone = 0;     ///< nothing was raised, or it was taken
   static constexpr std::uint32_t kRaised = 1;   ///< the other members tell what
-  static constexpr std::uint32_t kWriting = 2;  ///< a kernel is about to raise one
+  static constexpr std::uint32_t kWriting = 2;  ///< a kernel writes it, or a host thread takes it
 
   std::uint32_t raised = kNone;
   std::int32_t dim = 0;      ///< of the tensor that was indexed

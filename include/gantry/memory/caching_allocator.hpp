@@ -15,7 +15,8 @@ namespace gantry::memory {
 /// Makes `replacement` the allocator of `device` and returns the one before; nullptr restores the
 /// caching allocator. Blocks return to the allocator that made them.
 Allocator* set_allocator(Device device, Allocator* replacement);
-/// Name of the backend in use: "vmm", "native" or "async", as GANTRY_ALLOC_CONF=backend:… says.
+/// Name of the backend that GANTRY_ALLOC_CONF=backend:… chose: "vmm", "native" or "async". With
+/// "vmm", a device without virtual memory calls has its memory as with "native".
 [[nodiscard]] std::string allocator_backend();
 
 /// `bytes` of device memory for work on `stream`. Throws: OutOfMemoryError.

@@ -47,10 +47,13 @@ class MemPool {
   /// Gives the physical memory of all blocks to the driver, also of live ones: they keep their
   /// addresses, and lose their contents. Waits for the device. Until unpark(), using them is an
   /// error that the device reports. What is free is forgotten: it does not come back.
-  /// Throws: NotSupported with backend native; InvalidArgument if another process shares a block.
+  /// Throws: NotSupported with backend native; InvalidArgument if another process shares a block;
+  /// CudaError, after which the pool has memory behind all addresses again and can be used, but
+  /// contents may be lost. Only if that memory cannot be had is it parked then: see is_parked().
   void park();
   /// Puts memory behind the addresses again; the contents are undefined.
-  /// Throws: OutOfMemoryError; the pool is still parked then, and holds no memory.
+  /// Throws: OutOfMemoryError, CudaError; the pool is still parked then, and holds no memory that
+  /// the driver takes.
   void unpark();
   [[nodiscard]] bool is_parked() const;
 
