@@ -65,13 +65,18 @@ Tensor values(const Communicator& group, std::int64_t length, double value) {
   return full({length}, value, {.dtype = f32, .device = group.device()});
 }
 
-// Registered memory for inputs, while there is some.
+// Registered memory for what operations read and write, while there is some.
 Tensor arena;
 
 Tensor input(const Communicator& group, std::int64_t length, double value) {
   if (!arena.defined()) return values(group, length, value);
   Tensor tensor = arena.narrow(0, 0, length);
   return tensor.fill_(value);
+}
+
+Tensor gathered_output(const Communicator& group, std::int64_t length) {
+  const std::int64_t all = length * group.size();
+  return arena.defined() ? arena.narrow(0, length, all).fill_(0) : values(group, all, 0);
 }
 
 // Sum of rank + 1.
@@ -101,7 +106,7 @@ void check_rooted(Communicator& group, std::int64_t length) {
 
 void check_all_gather(Communicator& group, std::int64_t length) {
   const Tensor mine = input(group, length, group.rank() + 1);
-  Tensor all = values(group, length * group.size(), 0);
+  const Tensor all = gathered_output(group, length);
   group.all_gather(all, mine).synchronize();
   for (int rank = 0; rank < group.size(); ++rank) {
     require(all[rank * length].item<double>() == rank + 1 &&
@@ -316,15 +321,15 @@ int run_groups(Communicator& world) {
 }
 
 // Rank `victim` dies at its `point`th signal from now; the others go on without it. If
-// `registered`, inputs are.
+// `registered`, their tensors are.
 int run_step(Communicator& world, const std::string& operation, int victim, std::int64_t point,
              std::int64_t length, bool registered) {
-  const auto register_inputs = [&](Communicator& group) {
+  const auto register_tensors = [&](Communicator& group) {
     if (!registered) return;
-    arena = values(group, length, 0);
+    arena = values(group, length * (group.size() + 1), 0);
     group.register_memory(arena);
   };
-  register_inputs(world);
+  register_tensors(world);
   // Who is done with world() earlier must not take the store away from the others.
   world.host_barrier();
   if (world.rank() == victim) last_point = points.load() + point;
@@ -341,7 +346,7 @@ int run_step(Communicator& world, const std::string& operation, int victim, std:
   }
   Communicator rest = world.shrink({victim});
   require(rest.size() == world.size() - 1, "size after shrink");
-  register_inputs(rest);
+  register_tensors(rest);
   check(operation, rest, length);
   check_all_reduce(rest, length);
   arena = Tensor();

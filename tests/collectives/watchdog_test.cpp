@@ -323,11 +323,13 @@ TEST(WatchdogTest, SurvivorsGoOnWhereverARankWasKilled) {
     const char* operation;
     const char* algorithm;
   };
-  const Kind kinds[] = {
-      {"all_reduce", "ll"},          {"all_reduce", "direct"}, {"all_reduce", "ll128"},
-      {"all_reduce", "ll128_relay"}, {"all_reduce", "relay"},  {"all_gather", "auto"},
-      {"messages", "auto"},          {"all_reduce", "copy"},   {"all_gather", "copy"},
-      {"all_reduce", "in_place"},    {"rooted", "relay"},      {"rooted", "chain"}};
+  const Kind kinds[] = {{"all_reduce", "ll"},    {"all_reduce", "direct"},
+                        {"all_reduce", "ll128"}, {"all_reduce", "ll128_relay"},
+                        {"all_reduce", "relay"}, {"all_gather", "auto"},
+                        {"messages", "auto"},    {"all_reduce", "copy"},
+                        {"all_gather", "copy"},  {"all_reduce", "in_place"},
+                        {"rooted", "relay"},     {"rooted", "chain"},
+                        {"rooted", "copy"}};
   const std::int64_t rounds = env::get_int("GANTRY_TEST_ROUNDS", 1, 1'000'000).value_or(40);
   std::mt19937 random(
       static_cast<unsigned>(env::get_int("GANTRY_TEST_SEED", 0, 1 << 30).value_or(20)));
