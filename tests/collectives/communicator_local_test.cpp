@@ -362,6 +362,25 @@ TEST_F(CommunicatorLocalTest, ViewsThatWereJustMadeAreWritten) {
   });
 }
 
+TEST_F(CommunicatorLocalTest, RowCountsMayBeListed) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite&, Communicator& mine) {
+    const TensorOptions options{.dtype = i32, .device = mine.device()};
+    const int first = 10 * mine.rank();
+    const Tensor rows = arange(first, first + 3, 1, options);
+    // Rank 0 keeps one row and sends two, rank 1 keeps its three.
+    if (mine.rank() == 0) {
+      const Tensor kept = empty({1}, options);
+      mine.all_to_all(kept, rows, {1, 0}, {1, 2});
+      EXPECT_EQ(kept.to_vector<int>(), (std::vector<int>{0}));
+    } else {
+      const Tensor all = empty({5}, options);
+      mine.all_to_all(all, rows, {2, 3}, {0, 3});
+      EXPECT_EQ(all.to_vector<int>(), (std::vector<int>{1, 2, 10, 11, 12}));
+    }
+  });
+}
+
 TEST_F(CommunicatorLocalTest, OptionsMayFollowTheTensor) {
   GANTRY_REQUIRE_DEVICES(2);
   on_ranks(2, [](CollectiveSuite&, Communicator& mine) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -136,6 +137,12 @@ class Communicator {
   Work all_to_all(const Tensor& output, const Tensor& input,
                   std::span<const std::int64_t> output_rows,
                   std::span<const std::int64_t> input_rows, CollectiveOptions options = {});
+  Work all_to_all(const Tensor& output, const Tensor& input,
+                  std::initializer_list<std::int64_t> output_rows,
+                  std::initializer_list<std::int64_t> input_rows, CollectiveOptions options = {}) {
+    return all_to_all(output, input, std::span(output_rows.begin(), output_rows.size()),
+                      std::span(input_rows.begin(), input_rows.size()), options);
+  }
   /// Sends `tensor` to `destination`, which receives it by its next recv() from this rank. Small
   /// messages go out at once, larger ones when they are received: two ranks that send to each
   /// other first need two streams.
