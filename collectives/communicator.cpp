@@ -10,6 +10,7 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/factories.hpp>
 
+#include "collectives/comm/checks.hpp"
 #include "collectives/comm/coalesce.hpp"
 #include "collectives/communicator_checks.hpp"
 #include "collectives/communicator_impl.hpp"
@@ -143,7 +144,7 @@ Work Communicator::all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op,
     require_writable(tensors[i], "all_reduce_coalesced", argument);
     require_reducible(op, tensors[i].dtype(), options, "all_reduce_coalesced");
   }
-  require_separate(tensors, "all_reduce_coalesced");
+  comm::require_separate("all_reduce_coalesced", tensors);
   std::optional<Work> last;
   for (const Bucket& bucket : make_buckets(tensors, SIZE_MAX)) {
     Tensor flat = flatten_bucket(bucket, tensors);

@@ -2,10 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstdint>
-#include <vector>
-
 #include <gantry/core/error.hpp>
 
 #include "collectives/folding.hpp"
@@ -59,38 +55,6 @@ void require_joined(const Tensor& large, const Tensor& small, int ranks, std::st
   if (large.sizes() == rows) return;
   throw ShapeError(fmt::format("{}: expected '{}' of shape {}, but got {}", op, argument,
                                rows.str(), large.sizes().str()));
-}
-
-void require_separate(std::span<const Tensor> tensors, std::string_view op) {
-  struct Range {
-    std::uintptr_t begin;
-    std::uintptr_t end;
-    std::size_t index;
-  };
-  std::vector<Range> ranges;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const Tensor& tensor = tensors[i];
-    if (tensor.numel() == 0) continue;
-    std::int64_t last = 0;
-    for (int dim = 0; dim < tensor.dim(); ++dim)
-      last += (tensor.size(dim) - 1) * tensor.stride(dim);
-    const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data());
-    const std::size_t elements = static_cast<std::size_t>(last) + 1;
-    ranges.push_back({begin, begin + elements * tensor.element_size(), i});
-  }
-  std::ranges::sort(ranges, {}, &Range::begin);
-  std::uintptr_t reach = 0;
-  for (std::size_t i = 0; i < ranges.size(); reach = std::max(reach, ranges[i++].end)) {
-    if (ranges[i].begin >= reach) continue;
-    for (std::size_t j = 0; j < i; ++j) {
-      if (ranges[j].end <= ranges[i].begin) continue;
-      const auto [first, second] = std::minmax(ranges[i].index, ranges[j].index);
-      if (detail::overlap_of(tensors[first], tensors[second]) == detail::Overlap::none) continue;
-      throw InvalidArgument(
-          fmt::format("{}: expected tensors that share no memory, but tensors {} and {} do", op,
-                      first, second));
-    }
-  }
 }
 
 void require_root(int root, int size, std::string_view op) {

@@ -19,8 +19,6 @@ void require_same_dtype(const Tensor& output, const Tensor& input, std::string_v
 // stacked.
 void require_joined(const Tensor& large, const Tensor& small, int ranks, std::string_view op,
                     std::string_view argument);
-// No two have an element in common.
-void require_separate(std::span<const Tensor> tensors, std::string_view op);
 void require_root(int root, int size, std::string_view op);
 void require_peer(int peer, int rank, int size, std::string_view op);
 // One number of rows for every rank, none negative, that add up to those of `tensor`.

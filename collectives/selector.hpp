@@ -90,7 +90,7 @@ extern const std::string_view kShippedTables;
 
 // True if `algorithm` can carry out operations of `kind` at all, among enough ranks.
 bool can_serve(Algorithm algorithm, CollectiveKind kind);
-// True if ranks read each other's tensors.
+// True if ranks read or write each other's tensors.
 bool needs_registration(Algorithm algorithm);
 // Relays have owners that are neither source nor taker alone, and chains a middle.
 bool needs_three_ranks(Algorithm algorithm);

@@ -36,7 +36,7 @@ class StreamPool {
   [[nodiscard]] static StreamPool& of(int device);
 
   /// The next stream, round-robin. All are made with the first one: to make a stream may wait for
-  /// all work of the device (on H200 the 34th and then every 43rd does), which may be a kernel that
+  /// all work of the device (on H200 the 35th and then every 43rd does), which may be a kernel that
   /// waits for what this thread does next. Throws: CudaError.
   [[nodiscard]] Entry next(StreamPriority priority);
   /// The identity of any stream handle of this device. Throws: CudaError.

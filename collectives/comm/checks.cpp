@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
 #include <gantry/core/error.hpp>
 
 #include "tensor/overlap.hpp"
@@ -74,14 +78,37 @@ void require_alike(std::string_view op, std::span<const Tensor> tensors, std::st
 }
 
 void require_separate(std::string_view op, std::span<const Tensor> tensors) {
+  // In order of their addresses few have to be compared: lists may be long.
+  struct Range {
+    std::uintptr_t begin;
+    std::uintptr_t end;
+    std::size_t index;
+  };
+  std::vector<Range> ranges;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    if (tensor.numel() == 0) continue;
+    std::size_t extent = 1;
+    for (int dim = 0; dim < tensor.dim(); ++dim) {
+      extent += static_cast<std::size_t>((tensor.size(dim) - 1) * tensor.stride(dim));
+    }
+    const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data());
+    ranges.push_back({begin, begin + extent * tensor.element_size(), i});
+  }
+  std::ranges::sort(ranges, {}, &Range::begin);
+  std::uintptr_t reach = 0;
+  for (std::size_t i = 0; i < ranges.size(); reach = std::max(reach, ranges[i++].end)) {
+    if (ranges[i].begin >= reach) continue;
     for (std::size_t j = 0; j < i; ++j) {
-      if (detail::overlap_of(tensors[i], tensors[j]) == detail::Overlap::none) continue;
+      if (ranges[j].end <= ranges[i].begin) continue;
+      const auto [first, second] = std::minmax(ranges[i].index, ranges[j].index);
+      if (detail::overlap_of(tensors[first], tensors[second]) == detail::Overlap::none) continue;
+      const std::string device = tensors[first].device().str();
       throw InvalidArgument(
           fmt::format("{}: expected tensors that share no memory, but tensors {} and {}, both on "
                       "{}, do",
-                      op, j, i, tensors[i].device().str()),
-          tensors[i].device().str());
+                      op, first, second, device),
+          device);
     }
   }
 }

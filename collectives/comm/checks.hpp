@@ -36,7 +36,7 @@ void require_apart(std::string_view op, std::span<const Tensor> outputs,
 // Throws: InvalidArgument for an undefined tensor.
 void require_defined(std::string_view op, const Tensor& tensor, std::string_view what);
 
-// `dim` counted from the front. Throws: IndexError.
+// `dim` counted from the front. Throws: IndexError; ShapeError for tensors without dimensions.
 int checked_dim(std::string_view op, int dim, int ndim);
 
 // The devices of the tensors, in order.

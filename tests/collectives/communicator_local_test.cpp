@@ -303,7 +303,8 @@ TEST_F(CommunicatorLocalTest, BadInputIsRefusedBeforeAnythingHappens) {
   std::vector<Tensor> list{tensor, foreign.to(Device::cuda(0)), tensor.narrow(0, 1, 3)};
   expect_throws<InvalidArgument>(
       [&] { (void)group[0].all_reduce_coalesced(list); },
-      "all_reduce_coalesced: expected tensors that share no memory, but tensors 0 and 2 do");
+      "all_reduce_coalesced: expected tensors that share no memory, but tensors 0 and 2, both "
+      "on cuda:0, do");
   expect_throws<ShapeError>([&] { (void)group[0].all_gather(tensor, tensor); },
                             "all_gather: expected 'output' of shape [8], but got [4]");
   Tensor whole = ones({4}, {.dtype = i32, .device = Device::cuda(0)});
@@ -359,6 +360,10 @@ TEST_F(CommunicatorLocalTest, ViewsThatWereJustMadeAreWritten) {
     mine.broadcast(rows.t().narrow(1, 1, 1), 1);
     EXPECT_EQ(rows.to_vector<int>(),
               (std::vector<int>{3, 3, 2, 2, mine.rank() + 1, mine.rank() + 1}));
+    // Columns lie in one another's range, and share nothing.
+    std::vector<Tensor> columns{rows.select(1, 0), rows.select(1, 1)};
+    mine.all_reduce_coalesced(columns);
+    EXPECT_EQ(rows.to_vector<int>(), (std::vector<int>{6, 6, 4, 4, 3, 3}));
   });
 }
 

@@ -33,6 +33,25 @@ class MemPoolTest : public gantry::testing::HeapTest {
   static std::vector<std::uint8_t> filled(const Buffer& buffer, std::uint8_t value) {
     return std::vector<std::uint8_t>(buffer.bytes(), value);
   }
+
+  // A pool of two blocks, 10 and 20 MiB, with a free one of 4 MiB between them.
+  struct GappedPool {
+    GappedPool() { gap.reset(); }
+    // Takes the free block and gives it back.
+    void use_gap() { (void)pool.allocate(4 * kMib, stream); }
+    void expect_memory() const {
+      for (const Buffer* buffer : {&first, &last}) {
+        driver().fill(buffer->data(), 5, buffer->bytes(), stream.native());
+        EXPECT_EQ(contents(*buffer, stream), filled(*buffer, 5));
+      }
+    }
+
+    Stream stream = Stream::current();
+    MemPool pool;
+    Buffer first = pool.allocate(10 * kMib, stream);
+    std::optional<Buffer> gap = pool.allocate(4 * kMib, stream);
+    Buffer last = pool.allocate(20 * kMib, stream);
+  };
 };
 
 TEST_F(MemPoolTest, SharesNoMemoryWithOthers) {
@@ -195,23 +214,15 @@ TEST_F(MemPoolTest, ThreadsParkAndUnparkAtTheSameTime) {
 }
 
 TEST_F(MemPoolTest, AFailedParkLeavesItUsable) {
-  const Stream stream = Stream::current();
-  MemPool pool;
-  const Buffer first = pool.allocate(10 * kMib, stream);
-  std::optional<Buffer> gap = pool.allocate(4 * kMib, stream);
-  const Buffer last = pool.allocate(20 * kMib, stream);
-  gap.reset();
+  GappedPool gapped;
+  MemPool& pool = gapped.pool;
   FaultDriver faults;
   for (const std::uint64_t nth : {1, 2, 3}) {  // the gap's memory, then that of the two blocks
     faults.fail_on("unmap", nth);
     EXPECT_THAT([&] { pool.park(); }, ThrowsMessage<CudaError>(HasSubstr("[unmap]")));
     EXPECT_FALSE(pool.is_parked());
-    for (const Buffer* buffer : {&first, &last}) {
-      driver().fill(buffer->data(), 5, buffer->bytes(), stream.native());
-      EXPECT_EQ(contents(*buffer, stream), filled(*buffer, 5));
-    }
-    gap = pool.allocate(4 * kMib, stream);
-    gap.reset();
+    gapped.expect_memory();
+    gapped.use_gap();
   }
   pool.park();
   EXPECT_EQ(reserved(), 0u);
@@ -220,12 +231,8 @@ TEST_F(MemPoolTest, AFailedParkLeavesItUsable) {
 }
 
 TEST_F(MemPoolTest, AFailedParkThatCannotBeUndoneLeavesItParked) {
-  const Stream stream = Stream::current();
-  MemPool pool;
-  const Buffer first = pool.allocate(10 * kMib, stream);
-  std::optional<Buffer> gap = pool.allocate(4 * kMib, stream);
-  const Buffer last = pool.allocate(20 * kMib, stream);
-  gap.reset();
+  GappedPool gapped;
+  MemPool& pool = gapped.pool;
   FaultDriver faults;
   faults.fail_on("unmap", 3);
   faults.fail_on("create_chunk", 1, gantry::testing::kOutOfMemory, 1000);
@@ -241,10 +248,7 @@ TEST_F(MemPoolTest, AFailedParkThatCannotBeUndoneLeavesItParked) {
   faults.fail_nothing();
   pool.unpark();
   EXPECT_FALSE(pool.is_parked());
-  for (const Buffer* buffer : {&first, &last}) {
-    driver().fill(buffer->data(), 5, buffer->bytes(), stream.native());
-    EXPECT_EQ(contents(*buffer, stream), filled(*buffer, 5));
-  }
+  gapped.expect_memory();
 }
 
 TEST_F(MemPoolTest, UnparkWithoutMemoryLeavesItParked) {
@@ -264,11 +268,8 @@ TEST_F(MemPoolTest, UnparkWithoutMemoryLeavesItParked) {
 TEST_F(MemPoolTest, UnparkWithoutMemoryKeepsNoneOfIt) {
   const Stream stream = Stream::current();
   limit_to(40 * kMib);
-  MemPool pool;
-  const Buffer first = pool.allocate(10 * kMib, stream);
-  std::optional<Buffer> gap = pool.allocate(4 * kMib, stream);
-  const Buffer last = pool.allocate(20 * kMib, stream);
-  gap.reset();
+  GappedPool gapped;
+  MemPool& pool = gapped.pool;
   pool.park();  // two runs, of which one would fit
   const Buffer other = allocate(16 * kMib, stream);
   EXPECT_THROW(pool.unpark(), OutOfMemoryError);

@@ -146,7 +146,7 @@ TEST(BenchTest, EveryAlgorithmHasACurveOfItsOwn) {
   }
 }
 
-TEST(BenchTest, RegisteredInputsHaveAlgorithmsOfTheirOwn) {
+TEST(BenchTest, RegisteredTensorsHaveAlgorithmsOfTheirOwn) {
   for (const Words& launcher : {Words{}, Words{GANTRY_TEST_GLAUNCH, "-n", "3"}}) {
     const TemporaryFile json(".json");
     const Outcome outcome =

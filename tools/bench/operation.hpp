@@ -42,7 +42,7 @@ struct Case {
   std::int64_t count = 0;   ///< elements as the operation counts them: of one rank's part
   std::int64_t bytes = 0;   ///< size of the message
   int graph_calls = 0;      ///< calls in one graph; 0: eager
-  bool registered = false;  ///< inputs are registered, if that makes a difference
+  bool registered = false;  ///< what others read or write is, if that makes a difference
 };
 
 /// The case of about `bytes`: parts are at least one element, and whole ones.
