@@ -40,21 +40,21 @@ void require_same_dtype(const Tensor& output, const Tensor& input, std::string_v
 
 void require_joined(const Tensor& large, const Tensor& small, int ranks, std::string_view op,
                     std::string_view argument) {
+  Shape expected = small.sizes();
+  if (small.dim() > 0) {
+    expected[0] *= ranks;
+  } else {
+    expected.insert(0, ranks);
+  }
+  if (large.sizes() == expected) return;
   if (small.dim() < kMaxDims) {
     Shape stacked = small.sizes();
     stacked.insert(0, ranks);
     if (large.sizes() == stacked) return;
-    if (small.dim() == 0) {
-      throw ShapeError(fmt::format("{}: expected '{}' of shape {}, but got {}", op, argument,
-                                   stacked.str(), large.sizes().str()),
-                       large.device().str());
-    }
   }
-  Shape rows = small.sizes();
-  rows[0] *= ranks;
-  if (large.sizes() == rows) return;
   throw ShapeError(fmt::format("{}: expected '{}' of shape {}, but got {}", op, argument,
-                               rows.str(), large.sizes().str()));
+                               expected.str(), large.sizes().str()),
+                   large.device().str());
 }
 
 void require_root(int root, int size, std::string_view op) {
