@@ -13,8 +13,9 @@ namespace gantry::kernels {
 
 namespace {
 
-void check_sim_runs(int device, std::span<const Run> runs, std::span<const std::ptrdiff_t> shifts) {
-  for (const Run& run : runs) {
+void check_sim_runs(int device, std::span<const CopyRun> runs,
+                    std::span<const std::ptrdiff_t> shifts) {
+  for (const CopyRun& run : runs) {
     ::gantry::sim::check_device_access(device, run.from, run.bytes);
     ::gantry::sim::check_device_access(device, run.to, run.bytes);
     for (const std::ptrdiff_t shift : shifts) {
@@ -26,14 +27,15 @@ void check_sim_runs(int device, std::span<const Run> runs, std::span<const std::
 
 }  // namespace
 
-void fan(const Target& target, std::span<const Run> runs, std::span<const std::ptrdiff_t> shifts) {
+void fan(const Target& target, std::span<const CopyRun> runs,
+         std::span<const std::ptrdiff_t> shifts) {
   if (shifts.size() >= static_cast<std::size_t>(kMaxFanCopies)) {
     throw InvalidArgument(fmt::format("fan: at most {} copies expected, but got {}", kMaxFanCopies,
                                       shifts.size() + 1));
   }
-  std::vector<Run> filled;
+  std::vector<CopyRun> filled;
   filled.reserve(runs.size());
-  for (const Run& run : runs) {
+  for (const CopyRun& run : runs) {
     if (run.bytes > 0) filled.push_back(run);
   }
   if (filled.empty()) return;

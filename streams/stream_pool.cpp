@@ -23,24 +23,37 @@ StreamPool::Entry StreamPool::next(StreamPriority priority) {
   return {{device_, handle}, {id_of(priority, index), priority}};
 }
 
+StreamPool::Entry StreamPool::beside_default() {
+  void* handle = beside_default_.load(std::memory_order_acquire);
+  if (handle == nullptr) {
+    fill();
+    handle = beside_default_.load(std::memory_order_acquire);
+  }
+  return {{device_, handle}, {kBesideDefault, StreamPriority::normal}};
+}
+
 // Makes what is missing.
 void StreamPool::fill() {
   const std::lock_guard lock(mutex_);
   const Driver::PriorityRange range = driver().priority_range(device_);
+  make(beside_default_, {kBesideDefault, StreamPriority::normal}, range.least);
   for (const StreamPriority priority : {StreamPriority::normal, StreamPriority::high}) {
     Lane& lane = lanes_[static_cast<std::size_t>(priority)];
     for (int index = 0; index < kStreamsPerPriority; ++index) {
-      std::atomic<void*>& slot = lane.handles[static_cast<std::size_t>(index)];
-      if (slot.load(std::memory_order_relaxed) != nullptr) continue;
-      const NativeStream made = driver().create_stream(
-          device_, priority == StreamPriority::high ? range.greatest : range.least);
-      Known& known = identities_[made.handle];
-      // The handle of a foreign stream that was destroyed.
-      if (known.identity.id != 0) retire(known.identity);
-      known = Known{{id_of(priority, index), priority}};
-      slot.store(made.handle, std::memory_order_release);
+      make(lane.handles[static_cast<std::size_t>(index)], {id_of(priority, index), priority},
+           priority == StreamPriority::high ? range.greatest : range.least);
     }
   }
+}
+
+void StreamPool::make(std::atomic<void*>& slot, Identity identity, int priority) {
+  if (slot.load(std::memory_order_relaxed) != nullptr) return;
+  const NativeStream made = driver().create_stream(device_, priority);
+  Known& known = identities_[made.handle];
+  // The handle of a foreign stream that was destroyed.
+  if (known.identity.id != 0) retire(known.identity);
+  known = Known{identity};
+  slot.store(made.handle, std::memory_order_release);
 }
 
 // Another stream has the handle now.

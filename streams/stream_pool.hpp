@@ -14,10 +14,10 @@ namespace gantry {
 
 /// The pooled streams of one device, and the identity of every stream handle on it.
 ///
-/// Ids: 0 the default stream, 1…32 normal and 33…64 high priority pooled streams, above that
-/// external ones in the order they were first seen. Streams are never destroyed; an external one
-/// may be, by its owner, and if its handle is seen again with another identity, it gets a new id.
-/// Thread safety: every member may be called from any thread.
+/// Ids: 0 the default stream, 1…32 normal and 33…64 high priority pooled streams, 65 the one beside
+/// the default stream, above that external ones in the order they were first seen. Streams are
+/// never destroyed; an external one may be, by its owner, and if its handle is seen again with
+/// another identity, it gets a new id. Thread safety: every member may be called from any thread.
 class StreamPool {
  public:
   static constexpr int kStreamsPerPriority = 32;
@@ -39,10 +39,12 @@ class StreamPool {
   /// all work of the device (on H200 the 35th and then every 43rd does), which may be a kernel that
   /// waits for what this thread does next. Throws: CudaError.
   [[nodiscard]] Entry next(StreamPriority priority);
+  /// A stream for what the default stream cannot do, which nobody else uses. Throws: CudaError.
+  [[nodiscard]] Entry beside_default();
   /// The identity of any stream handle of this device. Throws: CudaError.
   [[nodiscard]] Identity identify(void* handle);
-  /// True for the id of a default or pooled stream.
-  [[nodiscard]] static bool owns(std::uint64_t id) { return id <= 2 * kStreamsPerPriority; }
+  /// True for the id of a default or pooled stream, or of the one beside the default stream.
+  [[nodiscard]] static bool owns(std::uint64_t id) { return id <= kBesideDefault; }
   /// True for cudaStreamLegacy: another name of stream 0.
   [[nodiscard]] static bool is_legacy(const void* handle) {
     return reinterpret_cast<std::uintptr_t>(handle) == 1;
@@ -53,6 +55,8 @@ class StreamPool {
   }
 
  private:
+  static constexpr std::uint64_t kBesideDefault = 2 * kStreamsPerPriority + 1;
+
   struct Lane {
     std::atomic<std::uint32_t> turn{0};
     std::array<std::atomic<void*>, kStreamsPerPriority> handles{};
@@ -60,6 +64,7 @@ class StreamPool {
 
   explicit StreamPool(int device) : device_(device) {}
   void fill();
+  void make(std::atomic<void*>& slot, Identity identity, int priority);
   // Id of the stream `index` of a priority.
   static std::uint64_t id_of(StreamPriority priority, int index) {
     return static_cast<std::uint64_t>(priority) * kStreamsPerPriority +
@@ -69,13 +74,14 @@ class StreamPool {
 
   const int device_;
   std::array<Lane, 2> lanes_;
+  std::atomic<void*> beside_default_{nullptr};
   std::mutex mutex_;
   struct Known {
     Identity identity;
     std::uint64_t native = 0;  ///< the driver's number of an external stream
   };
 
-  std::uint64_t next_external_id_ = 2 * kStreamsPerPriority + 1;
+  std::uint64_t next_external_id_ = kBesideDefault + 1;
   std::unordered_map<void*, Known> identities_;
   std::unordered_map<std::uint64_t, Identity> per_thread_;  ///< by the driver's number
 };

@@ -7,9 +7,11 @@
 #include "collectives/comm/device_fold.hpp"
 #include "collectives/comm/fan_out.hpp"
 #include "collectives/comm/pieces.hpp"
+#include "collectives/comm/tuning.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
 #include "kernels/fan.hpp"
+#include "streams/copies.hpp"
 
 namespace gantry::comm {
 
@@ -86,6 +88,8 @@ std::byte* row(const Tensor& tensor, std::int64_t index) {
          static_cast<std::size_t>(index * tensor.stride(0)) * tensor.element_size();
 }
 
+bool by_engines(std::size_t bytes) { return bytes >= comm_tuning().send_by_engines_bytes; }
+
 // Runs `step(d)`, which submits work to the current stream of inputs[d]'s device, for every d,
 // between orders of all streams. Every link then works both ways at once.
 template <class Step>
@@ -155,11 +159,20 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> parts) {
                        static_cast<std::byte*>(outputs.front().data()));
     }
     run_together(outputs, inputs, [&](std::size_t d) {
-      const kernels::Run run{inputs[d].data(),
-                             row(outputs.front(), static_cast<std::int64_t>(d) * rows),
-                             inputs[d].nbytes()};
-      kernels::fan(kernels::Target::on(Stream::current(inputs[d].device())), std::span(&run, 1),
-                   shifts);
+      const Stream stream = Stream::current(inputs[d].device());
+      const std::size_t bytes = inputs[d].nbytes();
+      const auto place = static_cast<std::int64_t>(d) * rows;
+      if (!by_engines(bytes * outputs.size())) {
+        const CopyRun run{inputs[d].data(), row(outputs.front(), place), bytes};
+        kernels::fan(kernels::Target::on(stream), std::span(&run, 1), shifts);
+        return;
+      }
+      std::vector<CopyRun> runs;
+      for (std::size_t step = 0; step < outputs.size(); ++step) {
+        // Senders begin with different receivers.
+        runs.push_back({inputs[d].data(), row(outputs[(d + step) % outputs.size()], place), bytes});
+      }
+      copy_runs(stream, runs);
     });
     return;
   }
@@ -218,7 +231,7 @@ void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
   if (are_plain(outputs, inputs)) {
     const std::size_t bytes = inputs.front().nbytes() / static_cast<std::size_t>(count);
     run_together(outputs, inputs, [&](std::size_t d) {
-      std::vector<kernels::Run> runs;
+      std::vector<CopyRun> runs;
       for (std::int64_t step = 0; step < count; ++step) {
         // Senders begin with different receivers.
         const std::int64_t j = (static_cast<std::int64_t>(d) + step) % count;
@@ -227,7 +240,12 @@ void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
              row(outputs[static_cast<std::size_t>(j)], static_cast<std::int64_t>(d) * rows),
              bytes});
       }
-      kernels::fan(kernels::Target::on(Stream::current(inputs[d].device())), runs);
+      const Stream stream = Stream::current(inputs[d].device());
+      if (by_engines(inputs[d].nbytes())) {
+        copy_runs(stream, runs);
+      } else {
+        kernels::fan(kernels::Target::on(stream), runs);
+      }
     });
     return;
   }

@@ -11,10 +11,10 @@ namespace gantry {
 namespace {
 
 // Bytes [part.begin, part.begin + part.count) of all runs, counted through.
-std::vector<kernels::Run> cut(std::span<const kernels::Run> runs, Part part) {
-  std::vector<kernels::Run> result;
+std::vector<CopyRun> cut(std::span<const CopyRun> runs, Part part) {
+  std::vector<CopyRun> result;
   std::int64_t place = 0;
-  for (const kernels::Run& run : runs) {
+  for (const CopyRun& run : runs) {
     const std::int64_t begin = std::max(part.begin, place);
     place += static_cast<std::int64_t>(run.bytes);
     const std::int64_t end = std::min(part.begin + part.count, place);
@@ -44,7 +44,7 @@ void fan_shared(std::span<const FanGroup> groups, std::span<const Device> sharer
 
 std::size_t FanGroup::bytes() const {
   std::size_t sum = 0;
-  for (const kernels::Run& run : runs) sum += run.bytes;
+  for (const CopyRun& run : runs) sum += run.bytes;
   return sum;
 }
 

@@ -16,7 +16,7 @@ namespace gantry {
 // Runs of bytes from one device to receivers of one layout: every run goes to its `to` and to
 // `to + shift` for every shift.
 struct FanGroup {
-  std::vector<kernels::Run> runs;
+  std::vector<CopyRun> runs;
   std::vector<std::ptrdiff_t> shifts;
 
   [[nodiscard]] std::size_t bytes() const;

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
-#include <gantry/device/driver.hpp>
-
 #include "collectives/comm/fan_out.hpp"
 #include "collectives/comm/tuning.hpp"
 #include "collectives/peers/reach.hpp"
 #include "kernels/fan.hpp"
+#include "streams/copies.hpp"
 
 namespace gantry {
 
@@ -26,18 +25,11 @@ std::size_t bytes_of(std::span<const Piece> pieces) {
   return bytes;
 }
 
-void copy_in_one_launch(const Stream& stream, std::span<const Piece> pieces) {
-  std::vector<kernels::Run> runs;
+std::vector<CopyRun> runs_of(std::span<const Piece> pieces) {
+  std::vector<CopyRun> runs;
   runs.reserve(pieces.size());
-  for (const Piece& piece : pieces) {
-    runs.push_back({piece.source(), piece.target(), piece.bytes});
-  }
-  kernels::fan(kernels::Target::on(stream), runs);
-}
-
-void copy_by_engine(const Stream& stream, const Piece& piece) {
-  driver().copy_peer(piece.target(), piece.to.device().index, piece.source(),
-                     piece.from.device().index, piece.bytes, stream.native());
+  for (const Piece& piece : pieces) runs.push_back({piece.source(), piece.target(), piece.bytes});
+  return runs;
 }
 
 void keep(std::span<const Piece> pieces, const Stream& hub) noexcept {
@@ -45,6 +37,29 @@ void keep(std::span<const Piece> pieces, const Stream& hub) noexcept {
     const Stream users[] = {hub, piece.stream};
     keep_after_failure(std::span(&piece.from, 1), users);
     keep_after_failure(std::span(&piece.to, 1), users);
+  }
+}
+
+// Moves all pieces on the hub's stream, by a kernel or by copy engines.
+void move(const Stream& hub, std::span<const Piece> pieces, FreshOutputs* fresh, bool by_engines) {
+  if (bytes_of(pieces) == 0) return;
+  const std::vector<Stream> streams = streams_of(pieces);
+  const std::vector<CopyRun> runs = runs_of(pieces);
+  try {
+    if (fresh != nullptr) {
+      fresh->order();
+    } else {
+      order_behind(hub, streams);
+    }
+    if (by_engines) {
+      copy_runs(hub, runs);
+    } else {
+      kernels::fan(kernels::Target::on(hub), runs);
+    }
+    release_behind(streams, hub);
+  } catch (...) {
+    keep(pieces, hub);
+    throw;
   }
 }
 
@@ -75,46 +90,14 @@ bool is_plain(const Tensor& from, const Tensor& to, Device hub) {
 }
 
 void send_pieces(const Stream& hub, std::span<const Piece> pieces, FreshOutputs* fresh) {
-  const std::size_t bytes = bytes_of(pieces);
-  if (bytes == 0) return;
-  const std::vector<Stream> streams = streams_of(pieces);
-  try {
-    if (fresh != nullptr) {
-      fresh->order();
-    } else {
-      order_behind(hub, streams);
-    }
-    if (bytes < comm_tuning().scatter_by_copies_bytes) {
-      copy_in_one_launch(hub, pieces);
-    } else {
-      for (const Piece& piece : pieces) copy_by_engine(hub, piece);
-    }
-    release_behind(streams, hub);
-  } catch (...) {
-    keep(pieces, hub);
-    throw;
-  }
+  move(hub, pieces, fresh, bytes_of(pieces) >= comm_tuning().send_by_engines_bytes);
 }
 
 void collect_pieces(const Stream& hub, std::span<const Piece> pieces) {
-  const std::size_t bytes = bytes_of(pieces);
-  if (bytes == 0) return;
-  const std::vector<Stream> streams = streams_of(pieces);
-  try {
-    if (bytes < comm_tuning().gather_by_copies_bytes) {
-      order_behind(hub, streams);
-      copy_in_one_launch(hub, pieces);
-      release_behind(streams, hub);
-      return;
-    }
-    // Each source's engine works for itself, and its stream goes on as soon as it is done.
-    release_behind(streams, hub);
-    for (const Piece& piece : pieces) copy_by_engine(piece.stream, piece);
-    order_behind(hub, streams);
-  } catch (...) {
-    keep(pieces, hub);
-    throw;
-  }
+  // In a graph copies are single ones, and engines that fetch lose 12 us between them.
+  move(hub, pieces, nullptr,
+       bytes_of(pieces) >= comm_tuning().fetch_by_engines_bytes &&
+           !driver().is_capturing(hub.native()));
 }
 
 }  // namespace gantry

@@ -8,6 +8,7 @@
 #include "collectives/protocol/signal.hpp"
 #include "collectives/shares.hpp"
 #include "core/flight_file.hpp"
+#include "streams/copies.hpp"
 
 namespace gantry {
 
@@ -195,12 +196,13 @@ void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& st
 
 void RegisteredOperations::send_array(const CollectiveCall& call, std::int64_t begin,
                                       std::int64_t bytes, const Stream& stream) {
-  if (bytes == 0) return;
   const auto at = [&](int rank) { return registrations_.address(call.what.place, rank) + begin; };
+  std::vector<CopyRun> runs;
   for (int turn = 1; turn < group_.size; ++turn) {
     const int peer = (group_.rank + turn) % group_.size;
-    driver().copy(at(peer), at(group_.rank), static_cast<std::size_t>(bytes), stream.native());
+    runs.push_back({at(group_.rank), at(peer), static_cast<std::size_t>(bytes)});
   }
+  copy_runs(stream, runs);
 }
 
 void RegisteredOperations::send_shares(const CollectiveCall& call, const Stream& stream) {
@@ -217,13 +219,15 @@ void RegisteredOperations::send_shares(const CollectiveCall& call, const Stream&
     driver.record_event(joined_, side_);
   }
   protocol::launch_phase(phase(call, 0), 1, stream);
+  std::vector<CopyRun> runs;
   for (int turn = 1; turn < group_.size; ++turn) {
     const int peer = (rank + turn) % group_.size;
     const Share offer = even_shares(call.what, rank, peer).offer;
     const Share take = even_shares(call.what, peer, rank).take;
-    driver.copy(registrations_.address(call.what.place, peer) + take.at, in + offer.at,
-                static_cast<std::size_t>(offer.bytes), stream.native());
+    runs.push_back({in + offer.at, registrations_.address(call.what.place, peer) + take.at,
+                    static_cast<std::size_t>(offer.bytes)});
   }
+  copy_runs(stream, runs);
   if (!is_in_place) driver.wait_event(stream.native(), joined_);
 }
 

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"
 #include "device/cuda/cuda_driver.hpp"
@@ -31,6 +33,31 @@ void CudaDriver::copy_peer(void* dst, int dst_device, const void* src, int src_d
       cudaMemcpyPeerAsync(dst, dst_device, src, src_device, bytes, native(stream)),
       fmt::format("copying {} bytes from cuda:{} to cuda:{}", bytes, src_device, dst_device),
       stream);
+}
+
+// A batch needs a stream of its own kind: neither the legacy one nor one that is being captured.
+void CudaDriver::copy_runs(std::span<const CopyRun> runs, NativeStream stream) {
+  std::vector<void*> to;
+  std::vector<const void*> from;
+  std::vector<std::size_t> bytes;
+  for (const CopyRun& run : runs) {
+    if (run.bytes == 0) continue;  // which CUDA refuses
+    to.push_back(run.to);
+    from.push_back(run.from);
+    bytes.push_back(run.bytes);
+  }
+  const bool singly = to.size() < 2 || stream.handle == nullptr || is_capturing(stream);
+  if (singly) {
+    for (std::size_t i = 0; i < to.size(); ++i) copy(to[i], from[i], bytes[i], stream);
+    return;
+  }
+  const cuda::ContextScope scope(stream.device);
+  cudaMemcpyAttributes attributes{};
+  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  std::size_t first = 0;  // of the runs with these attributes
+  GANTRY_CUDA_CHECK(cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(),
+                                         &attributes, &first, 1, native(stream)),
+                    fmt::format("copying {} runs", to.size()), stream);
 }
 
 void CudaDriver::fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) {

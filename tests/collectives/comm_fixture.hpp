@@ -37,11 +37,11 @@ inline std::vector<CommTuning> all_tunings() {
   constexpr std::size_t kNever = SIZE_MAX;
   return {
       {},
-      {.shared_bytes = 512, .scatter_by_copies_bytes = 1, .gather_by_copies_bytes = 1},
-      {.shared_bytes = 1, .scatter_by_copies_bytes = 4096, .gather_by_copies_bytes = 4096},
+      {.shared_bytes = 512, .send_by_engines_bytes = 1, .fetch_by_engines_bytes = 1},
+      {.shared_bytes = 1, .send_by_engines_bytes = 4096, .fetch_by_engines_bytes = 4096},
       {.shared_bytes = kNever,
-       .scatter_by_copies_bytes = kNever,
-       .gather_by_copies_bytes = kNever,
+       .send_by_engines_bytes = kNever,
+       .fetch_by_engines_bytes = kNever,
        .spare_bytes = 0},
   };
 }

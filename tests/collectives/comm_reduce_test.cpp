@@ -199,47 +199,54 @@ TEST_F(CommReduceTest, AllReduceHasTheBitsOfReduceAdd) {
 }
 
 TEST_F(CommReduceTest, ReduceScatterAndAllGatherMakeAnAllReduce) {
-  const auto n = static_cast<std::int64_t>(devices().size());
-  for (const std::int64_t rows : {0, 1, 37, 500}) {
-    std::vector<Tensor> inputs;
-    std::vector<Tensor> parts;
-    std::vector<Tensor> joined;
-    for (std::size_t r = 0; r < devices().size(); ++r) {
-      inputs.push_back(made(n * rows * 3, f32, r, true).view({n * rows, 3}).to(devices()[r]));
-      // A strided output among them.
-      parts.push_back(r == 1 ? zeros({3, rows}, {.device = devices()[r]}).t()
-                             : zeros({rows, 3}, {.device = devices()[r]}));
-      joined.push_back(zeros({n * rows, 3}, {.device = devices()[r]}));
+  for (const CommTuning& tuning : all_tunings()) {
+    const TuningScope scope(tuning);
+    const auto n = static_cast<std::int64_t>(devices().size());
+    for (const std::int64_t rows : {0, 1, 37, 500}) {
+      std::vector<Tensor> inputs;
+      std::vector<Tensor> parts;
+      std::vector<Tensor> joined;
+      for (std::size_t r = 0; r < devices().size(); ++r) {
+        inputs.push_back(made(n * rows * 3, f32, r, true).view({n * rows, 3}).to(devices()[r]));
+        // A strided output among them.
+        parts.push_back(r == 1 ? zeros({3, rows}, {.device = devices()[r]}).t()
+                               : zeros({rows, 3}, {.device = devices()[r]}));
+        joined.push_back(zeros({n * rows, 3}, {.device = devices()[r]}));
+      }
+      comm::reduce_scatter(parts, inputs);
+      comm::all_gather(joined, parts);
+      comm::all_reduce(inputs);
+      for (std::size_t r = 0; r < devices().size(); ++r)
+        EXPECT_EQ(bits(joined[r]), bits(inputs[r]));
     }
-    comm::reduce_scatter(parts, inputs);
-    comm::all_gather(joined, parts);
-    comm::all_reduce(inputs);
-    for (std::size_t r = 0; r < devices().size(); ++r) EXPECT_EQ(bits(joined[r]), bits(inputs[r]));
   }
 }
 
 TEST_F(CommReduceTest, ExchangesAreOrderedWithEveryStream) {
   GANTRY_REQUIRE_DEVICES(2);
-  const std::vector<Stream> streams = side_streams();
-  const MultiStreamGuard guard(streams);
-  const auto n = static_cast<std::int64_t>(devices().size());
-  std::vector<Tensor> inputs;
-  std::vector<Tensor> outputs;
-  for (const Device device : devices()) {
-    inputs.push_back(zeros({n, 300}, {.device = device}));
-    outputs.push_back(zeros({n, 300}, {.device = device}));
-  }
-  for (int round = 1; round < 8; ++round) {
-    for (std::int64_t r = 0; r < n; ++r) {
-      inputs[static_cast<std::size_t>(r)].fill_(round * 10 + static_cast<int>(r));
-      outputs[static_cast<std::size_t>(r)].mul_(2);
+  for (const CommTuning& tuning : all_tunings()) {
+    const TuningScope scope(tuning);
+    const std::vector<Stream> streams = side_streams();
+    const MultiStreamGuard guard(streams);
+    const auto n = static_cast<std::int64_t>(devices().size());
+    std::vector<Tensor> inputs;
+    std::vector<Tensor> outputs;
+    for (const Device device : devices()) {
+      inputs.push_back(zeros({n, 300}, {.device = device}));
+      outputs.push_back(zeros({n, 300}, {.device = device}));
     }
-    comm::all_to_all(outputs, inputs);
-    for (Tensor& input : inputs) input.fill_(-1);
-    for (const Tensor& output : outputs) {
+    for (int round = 1; round < 8; ++round) {
       for (std::int64_t r = 0; r < n; ++r) {
-        EXPECT_EQ(output[r].amin().item<int>(), round * 10 + r);
-        EXPECT_EQ(output[r].amax().item<int>(), round * 10 + r);
+        inputs[static_cast<std::size_t>(r)].fill_(round * 10 + static_cast<int>(r));
+        outputs[static_cast<std::size_t>(r)].mul_(2);
+      }
+      comm::all_to_all(outputs, inputs);
+      for (Tensor& input : inputs) input.fill_(-1);
+      for (const Tensor& output : outputs) {
+        for (std::int64_t r = 0; r < n; ++r) {
+          EXPECT_EQ(output[r].amin().item<int>(), round * 10 + r);
+          EXPECT_EQ(output[r].amax().item<int>(), round * 10 + r);
+        }
       }
     }
   }

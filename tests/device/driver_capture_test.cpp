@@ -52,6 +52,30 @@ TEST_F(DriverCaptureTest, CapturedWorkRunsAtEveryReplayAndNotBefore) {
   driver().destroy_graph(graph);
 }
 
+TEST_F(DriverCaptureTest, RunsOfCopiesAreCaptured) {
+  const TestStream stream(0);
+  const DeviceBytes from(0, 300);
+  const DeviceBytes to(0, 300);
+  const PinnedBytes result(300);
+  auto* const source = static_cast<std::byte*>(from.data());
+  auto* const target = static_cast<std::byte*>(to.data());
+  driver().begin_capture(stream, CaptureMode::thread_local_);
+  driver().copy_runs(std::vector<CopyRun>{{source, target + 200, 100}, {source + 100, target, 200}},
+                     stream);
+  const NativeGraph graph = driver().end_capture(stream);
+  for (const std::uint8_t round : {1, 2}) {
+    driver().fill(source, round, 100, stream);
+    driver().fill(source + 100, 10 + round, 200, stream);
+    driver().launch_graph(graph, stream);
+    driver().copy(result.data(), to.data(), 300, stream);
+    driver().synchronize_stream(stream);
+    std::vector<std::uint8_t> expected(300, 10 + round);
+    std::fill(expected.begin() + 200, expected.end(), round);
+    EXPECT_EQ(result.vec(), expected);
+  }
+  driver().destroy_graph(graph);
+}
+
 TEST_F(DriverCaptureTest, ReplaysOnAnotherStream) {
   const TestStream captured(0);
   const TestStream replayed(0);

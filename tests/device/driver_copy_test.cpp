@@ -126,5 +126,41 @@ TEST_F(DriverCopyTest, PeerCopyRunsOnEitherSidesStream) {
   }
 }
 
+TEST_F(DriverCopyTest, RunsLandEachInItsPlace) {
+  GANTRY_REQUIRE_DEVICES(2);
+  constexpr std::size_t kBytes = 300000;
+  // Lengths, one of them none, of runs that come from one end and go to the other.
+  const std::vector<std::size_t> lengths{1, 70000, 0, 4096, 333, 100001};
+  for (const int side : {0, 1}) {
+    const TestStream own(side);
+    for (const NativeStream stream : {NativeStream(own), NativeStream{side, nullptr}}) {
+      PinnedBytes source(kBytes);
+      const PinnedBytes result(kBytes);
+      source.set_pattern(static_cast<unsigned>(side) + 5);
+      const DeviceBytes from(0, kBytes);
+      const DeviceBytes to(1, kBytes);
+      driver().copy(from.data(), source.data(), kBytes, stream);
+      driver().fill(to.data(), 0xee, kBytes, stream);
+      std::vector<std::uint8_t> expected(kBytes, 0xee);
+      std::vector<CopyRun> runs;
+      std::size_t begin = 0;
+      std::size_t end = kBytes;
+      for (const std::size_t length : lengths) {
+        end -= length + 7;
+        runs.push_back({static_cast<std::byte*>(from.data()) + begin,
+                        static_cast<std::byte*>(to.data()) + end, length});
+        std::copy_n(source.data() + begin, length, expected.data() + end);
+        begin += length;
+      }
+      driver().copy_runs(runs, stream);
+      driver().copy_runs({}, stream);
+      driver().copy(result.data(), to.data(), kBytes, stream);
+      driver().synchronize_stream(stream);
+      EXPECT_EQ(result.vec(), expected)
+          << "on cuda:" << side << (stream.handle == nullptr ? ", default stream" : "");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gantry
