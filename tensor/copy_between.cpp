@@ -33,13 +33,20 @@ Tensor packed(const Tensor& in, DType dtype) {
 // output's element type; unpacking and broadcasting happen where the output is. A copy that must
 // not block keeps the pinned memory alive through its allocator's record_stream, also if the pinned
 // memory is a temporary of ours.
+// CUDA copies pageable memory under a lock of the device's context, also while the copy waits for
+// its stream, and that may be for what another thread has still to submit to the same device. So
+// the stream is waited for before, without the lock: such copies block the host anyway.
 
 void copy_to_device(const Tensor& out, const Tensor& in, bool non_blocking) {
   const Stream stream = Stream::current(out.device());
   const Tensor host = packed(in, out.dtype());
   const bool direct = same_dense_shape(out, host);
   const Tensor dense = direct ? out : out.new_empty(host.sizes());
-  if (host.is_pinned()) host.record_stream(stream);
+  if (host.is_pinned()) {
+    host.record_stream(stream);
+  } else {
+    stream.synchronize();
+  }
   driver().copy(dense.data(), host.data(), host.nbytes(), stream.native());
   if (!direct) {
     kernels::copy(kernels::Target::on(stream), out.ref(), broadcast_ref(dense, out.sizes()));
@@ -52,7 +59,11 @@ void copy_to_host(const Tensor& out, const Tensor& in, bool non_blocking) {
   const Tensor device = packed(in, out.dtype());
   const bool direct = same_dense_shape(out, device);
   const Tensor dense = direct ? out : empty(device.sizes(), {.dtype = out.dtype(), .pinned = true});
-  if (dense.is_pinned()) dense.record_stream(stream);
+  if (dense.is_pinned()) {
+    dense.record_stream(stream);
+  } else {
+    stream.synchronize();
+  }
   driver().copy(dense.data(), device.data(), device.nbytes(), stream.native());
   if (!direct || !non_blocking || !dense.is_pinned()) stream.synchronize();
   if (!direct) {

@@ -1,6 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <future>
+#include <thread>
+
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/tensor.hpp>
@@ -254,6 +258,39 @@ TEST_F(CopyStreamTest, ItemWaitsForTheStream) {
   EXPECT_EQ(tensor({1, 2, 3}, {.device = "cuda"}).to_vector<float>(),
             (std::vector<float>{1, 2, 3}));
   EXPECT_EQ(tensor({0, 2}, {.device = "cuda"}).to_vector<bool>(), (std::vector<bool>{false, true}));
+}
+
+TEST_F(CopyStreamTest, ThreadsThatWaitForPageableCopiesKeepNoOtherOfTheirDeviceWaiting) {
+  const Device device = Device::cuda(0);
+  for (const bool to_host : {true, false}) {
+    const Tensor large = zeros({1 << 20}, {.device = device});
+    Tensor host = zeros({1 << 20});
+    const Stream stood = Stream::from_pool(device);
+    testing::StreamHold hold(stood);
+    std::thread waiting([&] {
+      const StreamGuard guard(stood);
+      if (to_host) {
+        host.copy_(large);
+      } else {
+        Tensor(large).copy_(host);
+      }
+    });
+    std::promise<void> passed;
+    std::thread working([&] {
+      const StreamGuard guard(Stream::from_pool(device));
+      // Whatever the other thread does first, it is in its copy during one of these.
+      for (int i = 0; i < 20; ++i) {
+        const Tensor ours = ones({1 << 20}, {.device = device});
+        EXPECT_EQ(ours.cpu()[0].item<int>(), 1);
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
+      passed.set_value();
+    });
+    EXPECT_EQ(passed.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    hold.release();
+    working.join();
+    waiting.join();
+  }
 }
 
 TEST(CopyTest, TakesNonBlockingAsABool) {
