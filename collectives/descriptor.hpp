@@ -48,7 +48,7 @@ enum class Algorithm : std::uint8_t {
   relay,        // sources push one part to each owner, who pushes what it makes of it to everyone
   chain,        // every rank passes on to the next what it makes of what comes
   in_place,     // registered: kernels read and write all ranks' tensors
-  copy,         // registered: what is only moved is fetched by copy engines
+  copy,         // registered: what is only moved is sent by copy engines
   nccl,
   host,  // through host memory and messages between hosts
 };

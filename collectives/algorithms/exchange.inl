@@ -102,9 +102,9 @@ class ExchangeShare {
       if (!crew.await_crew(kPushers, step + 1)) return false;
       const std::int64_t bytes = clipped(plan_.take_bytes[group_.rank], begin, plan_.step_bytes);
       if (bytes == 0) return true;
-      crew.template fold<T>(
-          plan_.how, {&plan_.out, begin, 1}, bytes,
-          Sources{slot_at(group_.rank, 0, step), region_bytes(group_, plan_.whole), group_.size});
+      crew.template fold<T>(plan_.how, {&plan_.out, begin, 1}, bytes,
+                            Sources<1>{slot_at(group_.rank, 0, step),
+                                       region_bytes(group_, plan_.whole), group_.size});
     } else {
       crew.copy(group_.size, plan_.step_bytes, [&](int p) {
         std::byte* to = plan_.out + plan_.take_at[p] + begin;

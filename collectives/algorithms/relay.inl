@@ -79,9 +79,9 @@ class RelayShare {
     if (bytes == 0) return true;
     if constexpr (kCombines<T>) {
       const std::int64_t offset = part_at(0, step, group_.rank) - group_.workspaces[0];
-      crew.template fold<T>(
-          plan_.how, {group_.workspaces, offset, plan_.takers}, bytes,
-          Sources{offer_at(group_.rank, step, 0), region_bytes(group_, plan_.whole), group_.size});
+      crew.template fold<T>(plan_.how, {group_.workspaces, offset, plan_.takers}, bytes,
+                            Sources<3>{offer_at(group_.rank, step, 0),
+                                       region_bytes(group_, plan_.whole), group_.size});
     } else {
       crew.copy(group_.size, bytes, [&](int turn) {
         const int p = (group_.rank + turn) % group_.size;

@@ -25,7 +25,7 @@ class WordFold {
   }
   GANTRY_HD void finish(std::uint64_t (&words)[Words]) const {
     typename F::Stored elements[kElements];
-    for (int i = 0; i < kElements; ++i) elements[i] = F::finish(acc_[i], how_.divisor);
+    F::finish(acc_, how_.divisor, elements);
     memcpy(words, elements, sizeof words);
   }
 

@@ -23,26 +23,47 @@ namespace gantry::protocol {
 // of a warp go through a loop over units together: units that are not there are told apart by
 // is_there(), and agree() asks them all.
 
-GANTRY_HD inline bool is_word(const std::byte* at, std::int64_t bytes) {
-  return bytes >= 8 && reinterpret_cast<std::uintptr_t>(at) % 8 == 0;
+template <class Unit>
+GANTRY_HD bool is_aligned(const std::byte* at) {
+  return reinterpret_cast<std::uintptr_t>(at) % sizeof(Unit) == 0;
 }
-// Up to 8 bytes at `at`, of any alignment; `bytes` may be negative. Single bytes are all asked for
-// before one is awaited.
-GANTRY_NOINLINE GANTRY_HD inline std::uint64_t load_bytes(const std::byte* at, std::int64_t bytes) {
-  if (is_word(at, bytes)) return *reinterpret_cast<const std::uint64_t*>(at);
-  std::byte loaded[8];
-  for (int i = 0; i < 8; ++i) loaded[i] = i < bytes ? at[i] : std::byte{0};
+// A word in as many accesses as it has units, all asked for before one is awaited.
+template <class Unit>
+GANTRY_HD std::uint64_t load_units(const std::byte* at, std::int64_t units) {
+  constexpr int kUnits = 8 / sizeof(Unit);
+  Unit loaded[kUnits];
+  for (int i = 0; i < kUnits; ++i) {
+    loaded[i] = i < units ? reinterpret_cast<const Unit*>(at)[i] : Unit{0};
+  }
   std::uint64_t word = 0;
-  for (int i = 0; i < 8; ++i) word |= static_cast<std::uint64_t>(loaded[i]) << (8 * i);
+  for (int i = 0; i < kUnits; ++i) {
+    word |= static_cast<std::uint64_t>(loaded[i]) << (8 * sizeof(Unit) * static_cast<unsigned>(i));
+  }
   return word;
+}
+template <class Unit>
+GANTRY_HD void store_units(std::byte* at, std::int64_t units, std::uint64_t word) {
+  constexpr int kUnits = 8 / sizeof(Unit);
+  for (int i = 0; i < kUnits && i < units; ++i) {
+    reinterpret_cast<Unit*>(at)[i] =
+        static_cast<Unit>(word >> (8 * sizeof(Unit) * static_cast<unsigned>(i)));
+  }
+}
+// Up to 8 bytes at `at`, of any alignment; `bytes` may be negative. Words that are not aligned come
+// in the elements that they may be made of.
+GANTRY_NOINLINE GANTRY_HD inline std::uint64_t load_bytes(const std::byte* at, std::int64_t bytes) {
+  if (bytes < 8 || !is_aligned<std::uint16_t>(at)) return load_units<std::uint8_t>(at, bytes);
+  if (!is_aligned<std::uint32_t>(at)) return load_units<std::uint16_t>(at, 4);
+  if (!is_aligned<std::uint64_t>(at)) return load_units<std::uint32_t>(at, 2);
+  return *reinterpret_cast<const std::uint64_t*>(at);
 }
 GANTRY_NOINLINE GANTRY_HD inline void store_bytes(std::byte* at, std::int64_t bytes,
                                                   std::uint64_t word) {
-  if (is_word(at, bytes)) {
-    *reinterpret_cast<std::uint64_t*>(at) = word;
-    return;
-  }
-  for (int i = 0; i < 8 && i < bytes; ++i) at[i] = static_cast<std::byte>(word >> (8 * i));
+  if (bytes < 8 || !is_aligned<std::uint16_t>(at))
+    return store_units<std::uint8_t>(at, bytes, word);
+  if (!is_aligned<std::uint32_t>(at)) return store_units<std::uint16_t>(at, 4, word);
+  if (!is_aligned<std::uint64_t>(at)) return store_units<std::uint32_t>(at, 2, word);
+  *reinterpret_cast<std::uint64_t*>(at) = word;
 }
 
 // The flag of an operation; `low` is not 0, so that zeroed memory holds none.

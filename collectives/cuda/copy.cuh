@@ -39,6 +39,8 @@ inline __device__ __noinline__ void copy_piece(std::byte* to, const std::byte* f
     copy_words<uint4>(to, from, bytes, lane);
   } else if (bits % 4 == 0) {
     copy_words<std::uint32_t>(to, from, bytes, lane);
+  } else if (bits % 2 == 0) {
+    copy_words<std::uint16_t>(to, from, bytes, lane);
   } else {
     copy_words<std::uint8_t>(to, from, bytes, lane);
   }

@@ -83,9 +83,9 @@ class CudaCrew : public CudaWords {
   }
 
   // This warp's share, likewise.
-  template <class T>
+  template <class T, class From>
   __device__ void fold(const Combination& how, const Targets& to, std::int64_t bytes,
-                       const Sources& from) {
+                       const From& from) {
     cuda::fold<T, Warps * 32>(how, to, bytes, from, (warp_ + turn_) % Warps * 32 + lane());
     pass_turn(static_cast<int>((bytes + 511) / 512));
   }

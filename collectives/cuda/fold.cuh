@@ -9,13 +9,14 @@
 
 namespace gantry::protocol::cuda {
 
-// Rounded by itself: the compiler must not fuse it into the sum.
+// Rounded by itself: the compiler must not fuse it into the sum. To multiply by 1 changes nothing
+// and costs less than to ask.
 template <class Acc>
 __device__ Acc scaled(Acc value, double scale) {
   if constexpr (std::is_same_v<Acc, float>) {
-    return scale == 1 ? value : __fmul_rn(value, static_cast<float>(scale));
+    return __fmul_rn(value, static_cast<float>(scale));
   } else if constexpr (std::is_same_v<Acc, double>) {
-    return scale == 1 ? value : __dmul_rn(value, scale);
+    return __dmul_rn(value, scale);
   } else {
     return value;
   }
@@ -73,8 +74,7 @@ __device__ void fold_words(const Combination& how, const Targets& to, std::int64
       const int word = at + w * Threads;
       if (word >= words) continue;
       Element elements[V];
-#pragma unroll
-      for (int i = 0; i < V; ++i) elements[i] = F::finish(acc[w][i], divisor);
+      F::finish(acc[w], divisor, elements);
       const std::int64_t begin = std::int64_t{word} * 16;
       const std::int64_t count = (bytes - begin) / static_cast<std::int64_t>(sizeof(Element));
 #pragma unroll 1
@@ -94,8 +94,8 @@ __device__ void fold_words(const Combination& how, const Targets& to, std::int64
   }
 }
 
-// See CudaCrew::fold. The operation is chosen once, outside of all loops; sums, the most frequent
-// one, have a form for few ranks, too.
+// See CudaCrew::fold. The operation is chosen once, outside of all loops. Two ranks have a form
+// with as much in flight as eight have; sums, the most frequent operation, one for four ranks, too.
 template <class T, int Threads, class From>
 __device__ void fold(const Combination& how, const Targets& to, std::int64_t bytes,
                      const From& from, int thread) {
@@ -107,10 +107,11 @@ __device__ void fold(const Combination& how, const Targets& to, std::int64_t byt
         // A rank of a chain folds all of the array, and alone.
         constexpr int kWords = sizeof(T) >= 4 ? 4 : 1;
         return fold_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
+      } else if constexpr (From::kLeast <= 2) {
+        constexpr int kWords = sizeof(T) >= 2 ? 2 : 1;  // of bytes, one fills as many accumulators
+        if (from.count <= 2) return fold_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
       }
       if constexpr (std::is_same_v<F, kernels::Folder<T, FoldOp::sum>> && sizeof(T) >= 2) {
-        constexpr int kWords = sizeof(T) >= 4 ? 2 : 1;  // narrow elements have wide accumulators
-        if (from.count <= 2) return fold_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
         if (from.count <= 4) return fold_words<F, Threads, 4, 1>(how, to, bytes, from, thread);
       }
       fold_words<F, Threads, 8, 1>(how, to, bytes, from, thread);

@@ -270,8 +270,10 @@ struct Run {
   std::int64_t bytes;
 };
 
-// `count` arrays, one after the other; aligned to 16 bytes.
+// `count` arrays, at least `Least`, one after the other; aligned to 16 bytes.
+template <int Least>
 struct Sources {
+  static constexpr int kLeast = Least;
   const std::byte* first;
   std::int64_t stride;
   int count;
@@ -290,6 +292,7 @@ struct Pair {
 
 // `count` arrays, each `offset` from its own base; aligned likewise.
 struct Arrays {
+  static constexpr int kLeast = 1;
   const std::byte* const* bases;
   std::int64_t offset;
   int count;

@@ -46,8 +46,7 @@ __device__ Word<typename F::Stored, V> fold_word(double divisor, int input_count
     }
   }
   Vector result;
-#pragma unroll
-  for (int i = 0; i < V; ++i) result.elements[i] = F::finish(accumulators[i], divisor);
+  F::finish(accumulators, divisor, result.elements);
   return result;
 }
 

@@ -60,13 +60,29 @@ struct Folder {
   GANTRY_HD static Stored finish(Acc value, double divisor) {
     if constexpr (kIsFloating) {
       if (divisor != 1) value = value / static_cast<Acc>(divisor);
-      return static_cast<T>(canonical(value));
+      return rounded(value);
     } else {
       return static_cast<Stored>(value);
     }
   }
+  // The same for the accumulators of a word, which asks once whether to divide.
+  template <int V>
+  GANTRY_HD static void finish(const Acc (&values)[V], double divisor, Stored (&elements)[V]) {
+    if (divisor == 1) {
+      for (int i = 0; i < V; ++i) elements[i] = finish(values[i], 1);
+    } else {
+      for (int i = 0; i < V; ++i) elements[i] = finish(values[i], divisor);
+    }
+  }
 
  private:
+  GANTRY_HD static T rounded(Acc value) {
+    if constexpr (sizeof(T) == 2) {
+      return T(value);  // of any NaN, the canonical one
+    } else {
+      return canonical(value);
+    }
+  }
   GANTRY_HD static Acc combine_floats(Acc a, Acc b) {
     if constexpr (op == FoldOp::sum) {
       return a + b;

@@ -293,6 +293,34 @@ TEST_F(CopyStreamTest, ThreadsThatWaitForPageableCopiesKeepNoOtherOfTheirDeviceW
   }
 }
 
+// Every 16-bit pattern as the upper half of an f32, with lower halves around all ties.
+Tensor floats_around_ties() {
+  const std::uint32_t lower[] = {0,      1,      0x7ff,  0x800,  0x801,  0xfff,  0x1000, 0x1001,
+                                 0x1fff, 0x2fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff};
+  std::vector<std::int32_t> patterns;
+  for (std::uint32_t upper = 0; upper < 0x10000; ++upper) {
+    for (const std::uint32_t low : lower) {
+      patterns.push_back(static_cast<std::int32_t>(upper << 16 | low));
+    }
+  }
+  return tensor(patterns).view(f32);
+}
+
+TEST_F(CopyStreamTest, DevicesConvert16BitFloatsAsTheHostDoes) {
+  const Tensor floats = floats_around_ties();
+  const Tensor patterns = arange(0x10000, {.dtype = i32}).to(i16);
+  for (const DType narrow : {f16, bf16}) {
+    const Tensor rounded = floats.to(Device::cuda(0)).to(narrow).cpu();
+    EXPECT_TRUE(rounded.view(i16).equal(floats.to(narrow).view(i16))) << narrow;
+    const Tensor all = patterns.view(narrow);
+    for (const DType wide : {f32, f64}) {
+      const Tensor widened = all.to(Device::cuda(0)).to(wide).cpu();
+      const DType bits = wide == f32 ? i32 : i64;
+      EXPECT_TRUE(widened.view(bits).equal(all.to(wide).view(bits))) << narrow << " to " << wide;
+    }
+  }
+}
+
 TEST(CopyTest, TakesNonBlockingAsABool) {
   for (const Device place : all_places()) {
     const Tensor source = tensor({1.5, 2.5}).pin_memory();

@@ -24,9 +24,16 @@ GANTRY_HD inline float float_from_bits(std::uint32_t bits) {
   return value;
 }
 
-// Round to nearest even in integer arithmetic, so that host and device agree bit for bit; every NaN
-// becomes the canonical quiet one, because NaN payloads differ between processors.
+// Note [16-bit floats]
+// Rounded to nearest even, so that host and device agree bit for bit: by the GPU's instructions and
+// in integer arithmetic. Every NaN becomes the canonical quiet one; of a 16-bit NaN as a float,
+// only that it is one is the same everywhere.
 GANTRY_HD inline std::uint16_t float_to_half_bits(float value) {
+#ifdef __CUDA_ARCH__
+  std::uint16_t half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+  return half;
+#else
   const std::uint32_t bits = float_bits(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;
@@ -45,9 +52,15 @@ GANTRY_HD inline std::uint16_t float_to_half_bits(float value) {
   const std::uint32_t rebased = magnitude - 0x38000000u;
   const std::uint32_t rounded = rebased + 0xfffu + ((rebased >> 13) & 1u);
   return static_cast<std::uint16_t>(sign | (rounded >> 13));
+#endif
 }
 
 GANTRY_HD inline float half_bits_to_float(std::uint16_t half) {
+#ifdef __CUDA_ARCH__
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+  return value;
+#else
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
   const std::uint32_t magnitude = half & 0x7fffu;
   if (magnitude >= 0x7c00u)
@@ -55,12 +68,19 @@ GANTRY_HD inline float half_bits_to_float(std::uint16_t half) {
   if (magnitude >= 0x400u) return float_from_bits(sign | ((magnitude << 13) + 0x38000000u));
   const float subnormal = static_cast<float>(magnitude) * 5.9604644775390625e-8f;
   return float_from_bits(sign | float_bits(subnormal));
+#endif
 }
 
 GANTRY_HD inline std::uint16_t float_to_bfloat_bits(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  std::uint16_t brain;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(brain) : "f"(value));
+  return brain;
+#else
   const std::uint32_t bits = float_bits(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
 }
 
 // `value` if a float holds it, else of its two neighbours the one whose last bit is set. As a float
