@@ -6,12 +6,18 @@
 namespace gantry::protocol {
 
 // Note [Channels]
-// Each block of a sender has two slots in the receiver's workspace. It fills them in turn and waits
-// only when both are full, so that a message that fits into the slots of all blocks leaves at once,
-// received or not. Both sides count slots for ever, in words that have one writer. A slot begins
-// with the digest of its message: the receiver finds out that the two calls differ.
+// Each block of a sender has a ring of slots in the receiver's workspace. It fills them in turn and
+// waits only when all are full, so that a message that fits into the slots of all blocks leaves at
+// once, received or not. Both sides count slots for ever, in words that have one writer. A slot
+// begins with the digest of its message: the receiver finds out that the two calls differ.
+//
+// Signals are out of the way as in a chain (Note [Chain]): every warp finds for itself that a slot
+// is there, and one that does nothing else says so to the peer while the others go on. What is on
+// its way and not yet acknowledged is a channel at most, which limits the messages of large groups.
 
 inline constexpr std::int64_t kSlotHeader = 16;
+// A block that moves less is not worth its signals.
+inline constexpr std::int64_t kLeastPiece = 2048;
 
 template <class Block>
 class ChannelShare {
@@ -19,85 +25,91 @@ class ChannelShare {
   GANTRY_HD ChannelShare(Block& block, const Message& plan) : block_(block), plan_(plan) {
     const std::int64_t slots = kChannelBlocks * kChannelSlots;
     slot_bytes_ = plan.group.layout.channel_bytes / slots / 16 * 16;
-    payload_ = slot_bytes_ - kSlotHeader;
-    const std::int64_t pieces = (plan.bytes + payload_ - 1) / payload_;
-    // An empty message is one empty slot.
-    pieces_ = pieces > 0 ? pieces : 1;
+    // All blocks have as many pieces, of one length.
+    const std::int64_t payload = slot_bytes_ - kSlotHeader;
+    const std::int64_t turns = divided_up(plan.bytes, payload * block.count());
+    const std::int64_t even = divided_up(plan.bytes, 16 * turns * block.count()) * 16;
+    piece_bytes_ = even > kLeastPiece ? even : kLeastPiece;
+    pieces_ = divided_up(plan.bytes, piece_bytes_);
   }
 
-  GANTRY_HD bool send() {
-    const Group& group = plan_.group;
-    SignalPad& mine = pad_of(group, group.rank);
-    SignalPad& theirs = pad_of(group, plan_.peer);
-    std::uint64_t* fills = &mine.fills[block_.index()][plan_.peer];
-    std::uint64_t count = block_.own(fills);
-    for (std::int64_t piece = block_.index(); piece < pieces_; piece += block_.count()) {
-      if (!await(&mine.emptied[block_.index()][plan_.peer],
-                 count < kChannelSlots ? 0 : count - kChannelSlots + 1)) {
-        return false;
-      }
-      std::byte* slot = slot_at(plan_.peer, group.rank, count);
-      if (block_.is_leader()) *reinterpret_cast<std::uint64_t*>(slot) = plan_.digest;
-      block_.copy(1, payload_, [&](int) {
-        return Run{slot + kSlotHeader, plan_.data + piece * payload_,
-                   clipped(plan_.bytes, piece * payload_, payload_)};
-      });
-      block_.sync();
-      ++count;
-      if (block_.is_leader()) {
-        block_.set_own(fills, count);
-        block_.release(&theirs.filled[block_.index()][group.rank], count);
-      }
-    }
-    return true;
+  GANTRY_HD void send() {
+    SignalPad& mine = pad_of(plan_.group, plan_.group.rank);
+    SignalPad& theirs = pad_of(plan_.group, plan_.peer);
+    run(
+        &mine.fills[block_.index()][plan_.peer], &theirs.filled[block_.index()][plan_.group.rank],
+        [&](std::uint64_t count) {
+          return count < kChannelSlots ||
+                 await(&mine.emptied[block_.index()][plan_.peer], count - kChannelSlots + 1);
+        },
+        [&](std::uint64_t count, std::byte* data, std::int64_t bytes) {
+          std::byte* slot = slot_at(plan_.peer, plan_.group.rank, count);
+          if (block_.is_leader()) *reinterpret_cast<std::uint64_t*>(slot) = plan_.digest;
+          return Run{slot + kSlotHeader, data, bytes};
+        });
   }
 
-  GANTRY_HD bool receive() {
-    const Group& group = plan_.group;
-    SignalPad& mine = pad_of(group, group.rank);
-    SignalPad& theirs = pad_of(group, plan_.peer);
-    std::uint64_t* empties = &mine.empties[block_.index()][plan_.peer];
-    std::uint64_t count = block_.own(empties);
-    for (std::int64_t piece = block_.index(); piece < pieces_; piece += block_.count()) {
-      if (!await(&mine.filled[block_.index()][plan_.peer], count + 1)) return false;
-      const std::byte* slot = slot_at(group.rank, plan_.peer, count);
-      const bool differs =
-          *reinterpret_cast<const std::uint64_t*>(slot) != std::uint64_t{plan_.digest};
-      if (differs) {
-        if (block_.is_leader()) {
-          block_.report(group.words, Outcome::mismatch, plan_.peer, plan_.call, 0);
-        }
-        return false;
-      }
-      block_.copy(1, payload_, [&](int) {
-        return Run{plan_.data + piece * payload_, slot + kSlotHeader,
-                   clipped(plan_.bytes, piece * payload_, payload_)};
-      });
-      block_.sync();
-      ++count;
-      if (block_.is_leader()) {
-        block_.set_own(empties, count);
-        block_.release(&theirs.emptied[block_.index()][group.rank], count);
-      }
-    }
-    return true;
+  GANTRY_HD void receive() {
+    SignalPad& mine = pad_of(plan_.group, plan_.group.rank);
+    SignalPad& theirs = pad_of(plan_.group, plan_.peer);
+    run(
+        &mine.empties[block_.index()][plan_.peer],
+        &theirs.emptied[block_.index()][plan_.group.rank],
+        [&](std::uint64_t count) {
+          return await(&mine.filled[block_.index()][plan_.peer], count + 1) && is_mine(count);
+        },
+        [&](std::uint64_t count, std::byte* data, std::int64_t bytes) {
+          return Run{data, slot_at(plan_.group.rank, plan_.peer, count) + kSlotHeader, bytes};
+        });
   }
 
  private:
+  // At least 1: an empty message is one empty slot.
+  GANTRY_HD static std::int64_t divided_up(std::int64_t bytes, std::int64_t by) {
+    return bytes > 0 ? (bytes + by - 1) / by : 1;
+  }
+
+  // Does this block's pieces: what run_of(slot, data, bytes) says, once is_there(slot). The slots
+  // done are counted in `own`, and in `told` for the peer.
+  template <class IsThere, class RunOf>
+  GANTRY_HD void run(std::uint64_t* own, std::uint64_t* told, const IsThere& is_there,
+                     const RunOf& run_of) {
+    std::uint64_t count = block_.own(own);
+    GANTRY_ROLLED
+    for (std::int64_t piece = block_.index(); piece < pieces_; piece += block_.count(), ++count) {
+      const bool goes_on = block_.each_finds(1, [&](int) { return is_there(count); });
+      if (goes_on) {
+        const std::int64_t begin = piece * piece_bytes_;
+        const Run run =
+            run_of(count, plan_.data + begin, clipped(plan_.bytes, begin, piece_bytes_));
+        block_.copy(1, piece_bytes_, [&](int) { return run; });
+      }
+      if (block_.any(!goes_on)) return;
+      block_.for_each_rank(1, [&](int) {
+        block_.set_own(own, count + 1);
+        block_.release(told, count + 1);
+      });
+    }
+  }
+
   // Waits until `word` is at least `count`.
   GANTRY_HD bool await(const std::uint64_t* word, std::uint64_t count) {
-    bool failed = false;
-    if (block_.is_leader()) {
-      for (std::uint32_t spins = 1; block_.acquire(word) < count; ++spins) {
-        if (spins % kPollsPerLook == 0 && block_.is_aborted(plan_.group.words)) {
-          block_.report(plan_.group.words, Outcome::aborted, plan_.peer, plan_.call, 0);
-          failed = true;
-          break;
-        }
-        block_.pause(spins);
+    for (std::uint32_t spins = 1; block_.acquire(word) < count; ++spins) {
+      if (spins % kPollsPerLook == 0 && block_.is_aborted(plan_.group.words)) {
+        block_.report(plan_.group.words, Outcome::aborted, plan_.peer, plan_.call, 0);
+        return false;
       }
+      block_.pause(spins);
     }
-    return !block_.any(failed);
+    return true;
+  }
+
+  // False if the peer sent another message.
+  GANTRY_HD bool is_mine(std::uint64_t count) {
+    const std::byte* slot = slot_at(plan_.group.rank, plan_.peer, count);
+    if (*reinterpret_cast<const std::uint64_t*>(slot) == std::uint64_t{plan_.digest}) return true;
+    block_.report(plan_.group.words, Outcome::mismatch, plan_.peer, plan_.call, 0);
+    return false;
   }
 
   GANTRY_HD std::byte* slot_at(int owner, int sender, std::uint64_t count) const {
@@ -111,7 +123,7 @@ class ChannelShare {
   Block& block_;
   const Message& plan_;
   std::int64_t slot_bytes_ = 0;
-  std::int64_t payload_ = 0;
+  std::int64_t piece_bytes_ = 0;
   std::int64_t pieces_ = 0;
 };
 

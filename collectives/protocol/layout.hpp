@@ -23,8 +23,8 @@ inline constexpr int kExchangeRing = 4;
 inline constexpr int kRelayRing = 4;
 inline constexpr int kChainRing = 4;
 // Blocks that move one message between two ranks, and slots that each has in the channel.
-inline constexpr int kChannelBlocks = 8;
-inline constexpr int kChannelSlots = 2;
+inline constexpr int kChannelBlocks = 16;
+inline constexpr int kChannelSlots = 4;
 
 // Note [Signals]
 // A word in a rank's pad has one writer, the peer of its last index (or the rank itself), so that
@@ -103,7 +103,7 @@ constexpr std::uint32_t round_down(std::size_t bytes, std::size_t grain) {
 
 constexpr Layout layout_for(int ranks) {
   constexpr std::size_t kPage = 4096;
-  constexpr std::size_t kChannels = std::size_t{4} << 20;
+  constexpr std::size_t kChannels = std::size_t{8} << 20;
   const auto n = static_cast<std::size_t>(ranks);
   Layout layout;
   layout.packets = round_down(sizeof(SignalPad) + kPage - 1, kPage);

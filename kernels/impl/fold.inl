@@ -18,6 +18,13 @@ GANTRY_HD inline bool has_minus_sign(double value) {
   return (bits >> 63) != 0;
 }
 
+// For positive normal numbers.
+GANTRY_HD inline bool is_power_of_two(double value) {
+  std::uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits << 12 == 0;
+}
+
 // One fold of elements of type T in an accumulator of its compute type.
 template <class T, FoldOp op>
 struct Folder {
@@ -65,14 +72,18 @@ struct Folder {
       return static_cast<Stored>(value);
     }
   }
-  // The same for the accumulators of a word, which asks once whether to divide.
+  // The same for the accumulators of a word. To divide by a power of two, as for an average of so
+  // many, or by 1, is to multiply by its inverse: the same bits for a fraction of the time.
   template <int V>
   GANTRY_HD static void finish(const Acc (&values)[V], double divisor, Stored (&elements)[V]) {
-    if (divisor == 1) {
-      for (int i = 0; i < V; ++i) elements[i] = finish(values[i], 1);
-    } else {
-      for (int i = 0; i < V; ++i) elements[i] = finish(values[i], divisor);
+    if constexpr (kIsFloating) {
+      if (is_power_of_two(divisor)) {
+        const auto inverse = static_cast<Acc>(1 / divisor);
+        for (int i = 0; i < V; ++i) elements[i] = rounded(values[i] * inverse);
+        return;
+      }
     }
+    for (int i = 0; i < V; ++i) elements[i] = finish(values[i], divisor);
   }
 
  private:
