@@ -19,8 +19,9 @@ struct CommTuning {
   // stores 368; while as much data goes the other way, loads 334 (their requests share the way),
   // stores 363, copy engines 390. A sum is all loads, so it stays below a broadcast.
   std::size_t shared_bytes = std::size_t{4} << 20;
-  // From here on copy engines send what a scatter, all_gather or all_to_all only moves: 6 % faster
-  // than a kernel's stores, but they begin some 5 us later on the default stream.
+  // From here on copy engines send what a scatter, all_gather, all_to_all or a broadcast to one
+  // other device only moves: 6 % faster than a kernel's stores, but they begin some 5 us later on
+  // the default stream.
   std::size_t send_by_engines_bytes = std::size_t{32} << 20;
   // From here on they fetch the parts of a gather: 3 % faster than a kernel's loads, and 10 us
   // later.
