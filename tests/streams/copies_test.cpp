@@ -26,10 +26,12 @@ class CopiesTest : public testing::DeviceTest {
     DeviceTest::SetUp();
     from_ = static_cast<std::byte*>(driver().allocate(0, 2 * kBytes));
     to_ = static_cast<std::byte*>(driver().allocate(0, 2 * kBytes));
+    unused_ = static_cast<std::byte*>(driver().allocate(0, 1));
     host_ = static_cast<std::uint8_t*>(driver().allocate_pinned(2 * kBytes));
   }
   void TearDown() override {
     driver().deallocate_pinned(host_);
+    driver().deallocate(0, unused_);
     driver().deallocate(0, to_);
     driver().deallocate(0, from_);
     DeviceTest::TearDown();
@@ -42,6 +44,7 @@ class CopiesTest : public testing::DeviceTest {
 
   std::byte* from_ = nullptr;
   std::byte* to_ = nullptr;
+  std::byte* unused_ = nullptr;
   std::uint8_t* host_ = nullptr;
 };
 
@@ -65,6 +68,7 @@ TEST_F(CopiesTest, OnlyTheDefaultStreamTakesAnotherOne) {
   const Stream pooled = Stream::from_pool();
   FaultDriver counting;
   copy_runs(pooled, runs());
+  pooled.synchronize();
   copy_runs(Stream::default_stream(), std::vector{runs().front()});
   EXPECT_EQ(counting.calls("wait_event"), 0u);
   copy_runs(Stream::default_stream(), runs());
@@ -93,7 +97,7 @@ TEST_F(CopiesTest, NoStreamOfThePoolIsTheOneBesideTheDefaultStream) {
   for (int i = 0; i < 64; ++i) {
     const Stream other = Stream::from_pool(
         Device::cuda(0), i % 2 == 0 ? StreamPriority::normal : StreamPriority::high);
-    driver().fill(from_, 1, 1, other.native());
+    driver().fill(unused_, 1, 1, other.native());
     other.synchronize();
   }
 }

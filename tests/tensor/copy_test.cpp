@@ -265,6 +265,7 @@ TEST_F(CopyStreamTest, ThreadsThatWaitForPageableCopiesKeepNoOtherOfTheirDeviceW
   for (const bool to_host : {true, false}) {
     const Tensor large = zeros({1 << 20}, {.device = device});
     Tensor host = zeros({1 << 20});
+    synchronize(device);
     const Stream stood = Stream::from_pool(device);
     testing::StreamHold hold(stood);
     std::thread waiting([&] {
