@@ -88,8 +88,6 @@ std::byte* row(const Tensor& tensor, std::int64_t index) {
          static_cast<std::size_t>(index * tensor.stride(0)) * tensor.element_size();
 }
 
-bool by_engines(std::size_t bytes) { return bytes >= comm_tuning().send_by_engines_bytes; }
-
 // Runs `step(d)`, which submits work to the current stream of inputs[d]'s device, for every d,
 // between orders of all streams. Every link then works both ways at once.
 template <class Step>
@@ -162,7 +160,7 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> parts) {
       const Stream stream = Stream::current(inputs[d].device());
       const std::size_t bytes = inputs[d].nbytes();
       const auto place = static_cast<std::int64_t>(d) * rows;
-      if (!by_engines(bytes * outputs.size())) {
+      if (bytes * outputs.size() < comm_tuning().send_by_engines_bytes) {
         const CopyRun run{inputs[d].data(), row(outputs.front(), place), bytes};
         kernels::fan(kernels::Target::on(stream), std::span(&run, 1), shifts);
         return;
@@ -240,12 +238,7 @@ void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
              row(outputs[static_cast<std::size_t>(j)], static_cast<std::int64_t>(d) * rows),
              bytes});
       }
-      const Stream stream = Stream::current(inputs[d].device());
-      if (by_engines(inputs[d].nbytes())) {
-        copy_runs(stream, runs);
-      } else {
-        kernels::fan(kernels::Target::on(stream), runs);
-      }
+      move_runs(Stream::current(inputs[d].device()), runs, comm_tuning().send_by_engines_bytes);
     });
     return;
   }

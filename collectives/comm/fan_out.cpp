@@ -41,13 +41,18 @@ void fan_shared(std::span<const FanGroup> groups, std::span<const Device> sharer
   }
 }
 
-// From one device to its receivers: one receiver gets much by copy engines, which take 0.6 us of
-// the host for each run.
+std::size_t bytes_of(std::span<const CopyRun> runs) {
+  std::size_t sum = 0;
+  for (const CopyRun& run : runs) sum += run.bytes;
+  return sum;
+}
+
+// From one device to its receivers. Engines are for one receiver, and for few runs: each takes 0.6
+// us of the host.
 void send_group(const Stream& hub, const FanGroup& group) {
   constexpr std::size_t kFewRuns = 16;
-  if (group.shifts.empty() && group.runs.size() <= kFewRuns &&
-      group.bytes() >= comm_tuning().send_by_engines_bytes) {
-    copy_runs(hub, group.runs);
+  if (group.shifts.empty() && group.runs.size() <= kFewRuns) {
+    move_runs(hub, group.runs, comm_tuning().send_by_engines_bytes);
   } else {
     kernels::fan(kernels::Target::on(hub), group.runs, group.shifts);
   }
@@ -55,10 +60,14 @@ void send_group(const Stream& hub, const FanGroup& group) {
 
 }  // namespace
 
-std::size_t FanGroup::bytes() const {
-  std::size_t sum = 0;
-  for (const CopyRun& run : runs) sum += run.bytes;
-  return sum;
+std::size_t FanGroup::bytes() const { return bytes_of(runs); }
+
+void move_runs(const Stream& stream, std::span<const CopyRun> runs, std::size_t by_engines_from) {
+  if (bytes_of(runs) >= by_engines_from) {
+    copy_runs(stream, runs);
+  } else {
+    kernels::fan(kernels::Target::on(stream), runs);
+  }
 }
 
 bool all_reach(std::span<const Device> from, std::span<const Tensor> tensors) {

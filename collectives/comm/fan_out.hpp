@@ -22,6 +22,10 @@ struct FanGroup {
   [[nodiscard]] std::size_t bytes() const;
 };
 
+// Copies runs on `stream`, whose device reaches both ends of each: `by_engines_from` bytes and more
+// by copy engines, less by a kernel.
+void move_runs(const Stream& stream, std::span<const CopyRun> runs, std::size_t by_engines_from);
+
 // True if every device of `from` reaches every tensor's.
 bool all_reach(std::span<const Device> from, std::span<const Tensor> tensors);
 

@@ -1,12 +1,11 @@
 #include "collectives/comm/pieces.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "collectives/comm/fan_out.hpp"
 #include "collectives/comm/tuning.hpp"
 #include "collectives/peers/reach.hpp"
-#include "kernels/fan.hpp"
-#include "streams/copies.hpp"
 
 namespace gantry {
 
@@ -19,16 +18,12 @@ std::vector<Stream> streams_of(std::span<const Piece> pieces) {
   return streams;
 }
 
-std::size_t bytes_of(std::span<const Piece> pieces) {
-  std::size_t bytes = 0;
-  for (const Piece& piece : pieces) bytes += piece.bytes;
-  return bytes;
-}
-
 std::vector<CopyRun> runs_of(std::span<const Piece> pieces) {
   std::vector<CopyRun> runs;
   runs.reserve(pieces.size());
-  for (const Piece& piece : pieces) runs.push_back({piece.source(), piece.target(), piece.bytes});
+  for (const Piece& piece : pieces) {
+    if (piece.bytes > 0) runs.push_back({piece.source(), piece.target(), piece.bytes});
+  }
   return runs;
 }
 
@@ -40,22 +35,19 @@ void keep(std::span<const Piece> pieces, const Stream& hub) noexcept {
   }
 }
 
-// Moves all pieces on the hub's stream, by a kernel or by copy engines.
-void move(const Stream& hub, std::span<const Piece> pieces, FreshOutputs* fresh, bool by_engines) {
-  if (bytes_of(pieces) == 0) return;
-  const std::vector<Stream> streams = streams_of(pieces);
+// Moves all pieces on the hub's stream.
+void move_pieces(const Stream& hub, std::span<const Piece> pieces, FreshOutputs* fresh,
+                 std::size_t by_engines_from) {
   const std::vector<CopyRun> runs = runs_of(pieces);
+  if (runs.empty()) return;
+  const std::vector<Stream> streams = streams_of(pieces);
   try {
     if (fresh != nullptr) {
       fresh->order();
     } else {
       order_behind(hub, streams);
     }
-    if (by_engines) {
-      copy_runs(hub, runs);
-    } else {
-      kernels::fan(kernels::Target::on(hub), runs);
-    }
+    move_runs(hub, runs, by_engines_from);
     release_behind(streams, hub);
   } catch (...) {
     keep(pieces, hub);
@@ -90,14 +82,13 @@ bool is_plain(const Tensor& from, const Tensor& to, Device hub) {
 }
 
 void send_pieces(const Stream& hub, std::span<const Piece> pieces, FreshOutputs* fresh) {
-  move(hub, pieces, fresh, bytes_of(pieces) >= comm_tuning().send_by_engines_bytes);
+  move_pieces(hub, pieces, fresh, comm_tuning().send_by_engines_bytes);
 }
 
 void collect_pieces(const Stream& hub, std::span<const Piece> pieces) {
   // In a graph copies are single ones, and engines that fetch lose 12 us between them.
-  move(hub, pieces, nullptr,
-       bytes_of(pieces) >= comm_tuning().fetch_by_engines_bytes &&
-           !driver().is_capturing(hub.native()));
+  const bool batches = !driver().is_capturing(hub.native());
+  move_pieces(hub, pieces, nullptr, batches ? comm_tuning().fetch_by_engines_bytes : SIZE_MAX);
 }
 
 }  // namespace gantry

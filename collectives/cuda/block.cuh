@@ -9,6 +9,8 @@
 namespace gantry::protocol {
 
 inline constexpr int kThreads = 512;
+// Of kernels whose blocks have a warp that tells.
+inline constexpr int kTellers = 32;
 
 // Threads may be 0: as many as were launched. `Tellers` more, a warp or none, do what is done for
 // each rank, which is to signal and to wait for signals, and none of the copies and folds: so that

@@ -6,8 +6,6 @@ namespace gantry::protocol::cuda {
 
 namespace {
 
-constexpr int kTellers = 32;
-
 template <class T>
 __global__ void __launch_bounds__(kThreads + kTellers, 1)
     chain_kernel(const __grid_constant__ Chain plan) {

@@ -6,8 +6,6 @@ namespace gantry::protocol::cuda {
 
 namespace {
 
-constexpr int kTellers = 32;
-
 __global__ void __launch_bounds__(kThreads + kTellers, 1)
     send_kernel(const __grid_constant__ Message plan) {
   CudaBlock<kThreads, kTellers> block;

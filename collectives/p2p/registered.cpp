@@ -196,6 +196,7 @@ void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& st
 
 void RegisteredOperations::send_array(const CollectiveCall& call, std::int64_t begin,
                                       std::int64_t bytes, const Stream& stream) {
+  if (bytes == 0) return;
   const auto at = [&](int rank) { return registrations_.address(call.what.place, rank) + begin; };
   std::vector<CopyRun> runs;
   for (int turn = 1; turn < group_.size; ++turn) {
