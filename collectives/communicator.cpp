@@ -114,9 +114,13 @@ Work Communicator::move_between(CollectiveCall& call, const Tensor* output, cons
   call.in = source ? source->data() : nullptr;
   call.out = dense ? dense->data() : nullptr;
   Work work = submit(call, options);
-  if (size() == 1 && dense && source) run_alone(call, *dense, *source);
-  if (output != nullptr && !output->is_contiguous()) Tensor(*output).copy_(*dense);
-  if (work.state_->done) work.state_->done->record(Stream::current(device()));
+  const bool is_alone = size() == 1 && dense && source;
+  const bool comes_back = output != nullptr && !output->is_contiguous();
+  if (is_alone) run_alone(call, *dense, *source);
+  if (comes_back) Tensor(*output).copy_(*dense);
+  if ((is_alone || comes_back) && work.state_->done) {
+    work.state_->done->record(Stream::current(device()));
+  }
   return work;
 }
 

@@ -1,0 +1,50 @@
+// What a call of a communicator asks of the driver beside its kernel.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "tests/collectives/local_group.hpp"
+#include "tests/support/fault_driver.hpp"
+
+namespace gantry {
+namespace {
+
+class CallCostTest : public testing::LocalGroupTest {
+ protected:
+  // Events that one all_reduce of a group of two records on both ranks.
+  std::uint64_t recorded(std::vector<Communicator>& group, std::vector<Tensor>& tensors) {
+    const testing::FaultDriver counting;
+    testing::rank_threads(
+        2,
+        [&](int rank) {
+          const auto mine = static_cast<std::size_t>(rank);
+          const DeviceGuard guard(tensors[mine].device());
+          group[mine].all_reduce(tensors[mine]);
+        },
+        std::chrono::seconds(60), [&] { group.front().abort(); });
+    for (const Device device : devices(2)) synchronize(device);
+    return counting.calls("record_event");
+  }
+};
+
+TEST_F(CallCostTest, RecordsTwoEventsAndOneMoreBehindAResultThatIsCopiedBack) {
+  GANTRY_REQUIRE_SIM();
+  GANTRY_REQUIRE_DEVICES(2);
+  std::vector<Communicator> group = Communicator::local(devices(2));
+  std::vector<Tensor> dense;
+  std::vector<Tensor> strided;
+  for (const Device device : devices(2)) {
+    dense.push_back(ones({100}, {.device = device}));
+    strided.push_back(ones({100, 2}, {.device = device}).select(1, 0));
+  }
+  (void)recorded(group, dense);
+  // One for what follows in the group, one for the call's Work.
+  EXPECT_EQ(recorded(group, dense), 2u * 2u);
+  EXPECT_EQ(recorded(group, strided), 2u * 3u);
+  EXPECT_EQ(strided[0].amax().item<int>(), 2);
+}
+
+}  // namespace
+}  // namespace gantry
