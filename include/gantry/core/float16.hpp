@@ -29,58 +29,58 @@ GANTRY_HD inline float float_from_bits(std::uint32_t bits) {
 // in integer arithmetic. Every NaN becomes the canonical quiet one; of a 16-bit NaN as a float,
 // only that it is one is the same everywhere.
 GANTRY_HD inline std::uint16_t float_to_half_bits(float value) {
-#ifdef __CUDA_ARCH__
-  std::uint16_t half;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
-  return half;
-#else
-  const std::uint32_t bits = float_bits(value);
-  const std::uint32_t sign = (bits >> 16) & 0x8000u;
-  const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return 0x7fffu;
-  if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
-  if (magnitude < 0x38800000u) {
-    if (magnitude < 0x33000000u) return static_cast<std::uint16_t>(sign);
-    const std::uint32_t shift = 126u - (magnitude >> 23);
-    const std::uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
-    const std::uint32_t half = mantissa >> shift;
-    const std::uint32_t rest = mantissa & ((1u << shift) - 1u);
-    const std::uint32_t tie = 1u << (shift - 1u);
-    const std::uint32_t up = (rest > tie || (rest == tie && (half & 1u))) ? 1u : 0u;
-    return static_cast<std::uint16_t>(sign | (half + up));
+  if constexpr (GANTRY_GPU_ARCH > 0) {
+    std::uint16_t half = 0;
+    GANTRY_PTX("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+  } else {
+    const std::uint32_t bits = float_bits(value);
+    const std::uint32_t sign = (bits >> 16) & 0x8000u;
+    const std::uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return 0x7fffu;
+    if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
+    if (magnitude < 0x38800000u) {
+      if (magnitude < 0x33000000u) return static_cast<std::uint16_t>(sign);
+      const std::uint32_t shift = 126u - (magnitude >> 23);
+      const std::uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
+      const std::uint32_t half = mantissa >> shift;
+      const std::uint32_t rest = mantissa & ((1u << shift) - 1u);
+      const std::uint32_t tie = 1u << (shift - 1u);
+      const std::uint32_t up = (rest > tie || (rest == tie && (half & 1u))) ? 1u : 0u;
+      return static_cast<std::uint16_t>(sign | (half + up));
+    }
+    const std::uint32_t rebased = magnitude - 0x38000000u;
+    const std::uint32_t rounded = rebased + 0xfffu + ((rebased >> 13) & 1u);
+    return static_cast<std::uint16_t>(sign | (rounded >> 13));
   }
-  const std::uint32_t rebased = magnitude - 0x38000000u;
-  const std::uint32_t rounded = rebased + 0xfffu + ((rebased >> 13) & 1u);
-  return static_cast<std::uint16_t>(sign | (rounded >> 13));
-#endif
 }
 
 GANTRY_HD inline float half_bits_to_float(std::uint16_t half) {
-#ifdef __CUDA_ARCH__
-  float value;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
-  return value;
-#else
-  const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
-  const std::uint32_t magnitude = half & 0x7fffu;
-  if (magnitude >= 0x7c00u)
-    return float_from_bits(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
-  if (magnitude >= 0x400u) return float_from_bits(sign | ((magnitude << 13) + 0x38000000u));
-  const float subnormal = static_cast<float>(magnitude) * 5.9604644775390625e-8f;
-  return float_from_bits(sign | float_bits(subnormal));
-#endif
+  if constexpr (GANTRY_GPU_ARCH > 0) {
+    float value = 0;
+    GANTRY_PTX("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+    return value;
+  } else {
+    const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
+    const std::uint32_t magnitude = half & 0x7fffu;
+    if (magnitude >= 0x7c00u)
+      return float_from_bits(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+    if (magnitude >= 0x400u) return float_from_bits(sign | ((magnitude << 13) + 0x38000000u));
+    const float subnormal = static_cast<float>(magnitude) * 5.9604644775390625e-8f;
+    return float_from_bits(sign | float_bits(subnormal));
+  }
 }
 
 GANTRY_HD inline std::uint16_t float_to_bfloat_bits(float value) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  std::uint16_t brain;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(brain) : "f"(value));
-  return brain;
-#else
-  const std::uint32_t bits = float_bits(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
-  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-#endif
+  if constexpr (GANTRY_GPU_ARCH >= 800) {
+    std::uint16_t brain = 0;
+    GANTRY_PTX("cvt.rn.bf16.f32 %0, %1;" : "=h"(brain) : "f"(value));
+    return brain;
+  } else {
+    const std::uint32_t bits = float_bits(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
+    return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+  }
 }
 
 // `value` if a float holds it, else of its two neighbours the one whose last bit is set. As a float

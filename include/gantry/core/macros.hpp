@@ -24,3 +24,13 @@
 #else
 #define GANTRY_ROLLED
 #endif
+
+/// The GPU's architecture, as __CUDA_ARCH__, in code for it; 0 in code for the host.
+/// GANTRY_PTX is an asm statement there, and nothing here.
+#ifdef __CUDA_ARCH__
+#define GANTRY_GPU_ARCH __CUDA_ARCH__
+#define GANTRY_PTX(...) asm(__VA_ARGS__)
+#else
+#define GANTRY_GPU_ARCH 0
+#define GANTRY_PTX(...) static_cast<void>(0)
+#endif
