@@ -202,6 +202,52 @@ TEST_F(CommPiecesTest, OutputsThatOverlapGetTheirPiecesInListOrder) {
   EXPECT_EQ(place.to_vector<int>(), (std::vector<int>{4, 5, 6, 7}));
 }
 
+TEST_F(CommPiecesTest, ABatchThatFailsLeavesTheLibraryUsable) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const TuningScope scope({.send_by_engines_bytes = 1, .fetch_by_engines_bytes = 1});
+  const std::vector<Device> to = devices();
+  const Tensor source = ramp({4000}, Device::cuda(0), 1);
+  const Device destination = Device::cuda(0);
+  for (const bool gathers : {false, true}) {
+    const std::vector<Tensor> pieces = comm::scatter(source, to);
+    {
+      FaultDriver faults;
+      faults.fail_on("copy_runs", 1);
+      if (gathers) {
+        EXPECT_THROW((void)comm::gather(pieces, {.destination = destination}), CudaError);
+      } else {
+        EXPECT_THROW((void)comm::scatter(source, to), CudaError);
+      }
+      EXPECT_EQ(faults.calls("copy_runs"), 1u);
+    }
+    for (const Device device : to) synchronize(device);
+    const Tensor joined = comm::gather(comm::scatter(source, to), {.destination = destination});
+    EXPECT_EQ(bits(joined), bits(source));
+  }
+}
+
+TEST_F(CommPiecesTest, LargeExchangesAndBroadcastsToOneDeviceAreBatches) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const TuningScope scope({.send_by_engines_bytes = 1, .fetch_by_engines_bytes = 1});
+  const std::vector<Device> pair = devices(2);
+  std::vector<Tensor> inputs;
+  std::vector<Tensor> outputs;
+  std::vector<Tensor> joined;
+  for (const Device device : pair) {
+    inputs.push_back(ramp({600}, device, 1));
+    outputs.push_back(zeros({600}, {.device = device}));
+    joined.push_back(zeros({1200}, {.device = device}));
+  }
+  FaultDriver counting;
+  comm::all_to_all(outputs, inputs);
+  EXPECT_EQ(counting.calls("copy_runs"), 2u);
+  comm::all_gather(joined, inputs);
+  EXPECT_EQ(counting.calls("copy_runs"), 4u);
+  (void)comm::broadcast(inputs[0], pair);
+  EXPECT_EQ(counting.calls("copy_runs"), 5u);
+  for (const Device device : pair) synchronize(device);
+}
+
 TEST_F(CommPiecesTest, SmallScatterAndGatherAreOneLaunch) {
   GANTRY_REQUIRE_SIM();
   GANTRY_REQUIRE_DEVICES(2);
@@ -213,10 +259,10 @@ TEST_F(CommPiecesTest, SmallScatterAndGatherAreOneLaunch) {
   FaultDriver counting;
   pieces = comm::scatter(source, devices());
   EXPECT_EQ(counting.calls("wait_event"), others);
-  EXPECT_EQ(counting.calls("copy_peer"), 0u);
+  EXPECT_EQ(counting.calls("copy_runs"), 0u);
   (void)comm::gather(pieces, {.destination = Device::cuda(0)});
   EXPECT_EQ(counting.calls("wait_event"), 3 * others);
-  EXPECT_EQ(counting.calls("copy_peer"), 0u);
+  EXPECT_EQ(counting.calls("copy_runs"), 0u);
 }
 
 }  // namespace
