@@ -42,9 +42,10 @@ class WireShare {
   }
 
   // True if units tell this rank that every peer entered, and of any mismatch before it writes a
-  // result.
+  // result. What is only moved it writes batch by batch.
   GANTRY_HD bool hears_all() const {
-    return plan_.bytes > 0 && plan_.takes == everyone(group_.size);
+    const bool is_one_result = kCombines<T> || group_.size <= Batch;
+    return is_one_result && plan_.bytes > 0 && plan_.takes == everyone(group_.size);
   }
 
   // Who waits in vain gives up, and says why.

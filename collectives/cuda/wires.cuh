@@ -13,6 +13,9 @@ namespace gantry::protocol::cuda {
 // way to the multiprocessors takes longer than another round.
 inline constexpr int kTwoRanks = 2;
 inline constexpr int kMoreRanks = 4;
+// Packets that are only moved are little code, and if they are of all ranks at once, nothing has to
+// wait for entries; lines would not fit into registers.
+inline constexpr int kManyRanks = 8;
 
 // Threads of each of `blocks` blocks that share `units` units of `Wire`, or of what one rank gets
 // of them: small blocks are there sooner.

@@ -1,0 +1,158 @@
+// Ranks whose kernels are explored, warp by warp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/algorithms/message.inl"
+#include "tests/collectives/explored_block.hpp"
+#include "tests/collectives/protocol_ranks.hpp"
+
+namespace gantry::protocol {
+
+// Runs kernels on every rank, each in its own time, in an order that a seed says. Workspaces have
+// so little staging that short arrays take many steps.
+class ExploredRanks {
+ public:
+  // What run one after the other on a rank; messages run beside the rest.
+  enum Lane : int { kTogether, kSends, kReceives, kLanes };
+  // Warps of a block: of two or three crews, or two, or two and one that tells.
+  enum class Warps : int { two = 2, two_and_teller = 3, two_crews = 6, three_crews = 9 };
+
+  struct Kernel {
+    int blocks = 1;
+    Warps warps = Warps::two;
+    std::function<void(ExploredBlock&)> run;
+    // Called when it is over; what is wrong with the result, or nothing.
+    std::function<std::string()> check;
+  };
+
+  ExploredRanks(int size, std::uint64_t seed, Weakness weakness = Weakness::none)
+      : ranks_(size),
+        exploration_(size * kLanes * kLaneActors, seed, weakness),
+        lanes_(static_cast<std::size_t>(size * kLanes)) {
+    for (int rank = 0; rank < size; ++rank) {
+      Group& group = groups_.emplace_back(ranks_.group(rank));
+      group.layout.staging_bytes = 3072;
+      group.layout.channel_bytes = kChannelBlocks * kChannelSlots * (kSlotHeader + kLeastPiece);
+    }
+    exploration_.ended = [this](int actor) { end(actor); };
+  }
+
+  int size() const { return ranks_.size(); }
+  const Group& group(int rank) const { return groups_[static_cast<std::size_t>(rank)]; }
+  DeviceWords& words(int rank) { return ranks_.words(rank); }
+  Exploration& exploration() { return exploration_; }
+
+  // Tells whose memory that is not a workspace is.
+  void own(int rank, const void* data, std::size_t bytes) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    owned_.push_back({rank, begin, begin + bytes});
+  }
+  void add(int rank, Lane lane, Kernel kernel) {
+    lanes_[index_of(rank, lane)].kernels.push_back(std::move(kernel));
+  }
+  // After so many choices `rank` stops where it is; the others are told after as many again.
+  void lose(int rank, std::uint64_t choices) {
+    exploration_.schedule(choices, [this, rank] {
+      const auto first = static_cast<int>(index_of(rank, kTogether)) * kLaneActors;
+      for (int i = 0; i < kLanes * kLaneActors; ++i) exploration_.kill(first + i);
+    });
+    exploration_.schedule(2 * choices, [this] {
+      for (int p = 0; p < size(); ++p) words(p).abort = 1;
+    });
+  }
+
+  // Empty if every kernel ended and all results are right, else what is not.
+  std::string run() {
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) launch(lane);
+    const bool ended = exploration_.run();
+    if (failure_.empty() && !ended) failure_ = "some kernels wait for ever";
+    return failure_;
+  }
+
+ private:
+  static constexpr int kMostBlocks = 2;
+  static constexpr int kMostWarps = 9;
+  static constexpr int kLaneActors = kMostBlocks * kMostWarps;
+
+  struct Queue {
+    std::deque<Kernel> kernels;        // the first one runs
+    std::deque<ExploredWarps> blocks;  // of it
+    int running = 0;                   // warps of it
+  };
+  struct Owned {
+    int rank;
+    const std::byte* begin;
+    const std::byte* end;
+  };
+
+  static std::size_t index_of(int rank, Lane lane) {
+    return static_cast<std::size_t>(rank * kLanes + lane);
+  }
+
+  void launch(std::size_t index) {
+    Queue& lane = lanes_[index];
+    if (lane.kernels.empty()) return;
+    const Kernel& kernel = lane.kernels.front();
+    const int count = static_cast<int>(kernel.warps);
+    lane.blocks.clear();
+    lane.running = kernel.blocks * count;
+    for (int block = 0; block < kernel.blocks; ++block) {
+      ExploredWarps& warps = lane.blocks.emplace_back();
+      warps.warps = count;
+      warps.tells = kernel.warps == Warps::two_and_teller;
+      for (int warp = 0; warp < count; ++warp) {
+        const int actor = static_cast<int>(index) * kLaneActors + block * kMostWarps + warp;
+        exploration_.start(actor, [this, &kernel, &warps, block, warp] {
+          ExploredBlock explored(exploration_, warps, block, kernel.blocks, warp);
+          kernel.run(explored);
+        });
+      }
+    }
+  }
+
+  // When a kernel is over its loads and its stores to its own rank's memory are, and the next one
+  // knows of the others: that these were seen elsewhere is not taken for granted.
+  void end(int actor) {
+    const int index = actor / kLaneActors;
+    Queue& lane = lanes_[static_cast<std::size_t>(index)];
+    if (--lane.running > 0) return;
+    const int rank = index / kLanes;
+    exploration_.memory().settle([&](int other) { return other / kLaneActors == index; },
+                                 [&](const std::byte* place) { return !is_away(rank, place); });
+    Past all;
+    const int first = index * kLaneActors;
+    for (int i = 0; i < kLaneActors; ++i) join(all, exploration_.memory().past(first + i));
+    for (int i = 0; i < kLaneActors; ++i) exploration_.memory().learn(first + i, all);
+    const std::string wrong = lane.kernels.front().check();
+    if (failure_.empty()) failure_ = wrong;
+    lane.kernels.pop_front();
+    launch(static_cast<std::size_t>(index));
+  }
+
+  bool is_away(int rank, const std::byte* place) const {
+    for (int p = 0; p < size(); ++p) {
+      const std::byte* const begin = group(rank).workspaces[p];
+      if (p != rank && place >= begin && place < begin + kWorkspaceBytes) return true;
+    }
+    for (const Owned& owned : owned_) {
+      if (owned.rank != rank && place >= owned.begin && place < owned.end) return true;
+    }
+    return false;
+  }
+
+  Ranks ranks_;
+  std::deque<Group> groups_;
+  Exploration exploration_;
+  std::vector<Queue> lanes_;
+  std::vector<Owned> owned_;
+  std::string failure_;
+};
+
+}  // namespace gantry::protocol
