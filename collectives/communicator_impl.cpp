@@ -214,6 +214,13 @@ Transport& Communicator::Impl::start(std::unique_ptr<Transport>& transport,
     transport =
         make_nccl_transport(membership, *bootstrap, control.get(), /*tells=*/false, timeout_);
   } else {
+    // Beside NCCL, then: see transport_for().
+    if (membership.rank == 0) {
+      logging::warn(fmt::format(
+          "{}: {} goes through host memory, slowly: there is NCCL, which may not carry it, and no "
+          "p2p; floating reductions go by NCCL if they say {{.reproducible = false}}",
+          name, call.what.str()));
+    }
     transport = make_host_transport(membership, *bootstrap);
   }
   return *transport;

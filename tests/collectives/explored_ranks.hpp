@@ -38,7 +38,7 @@ class ExploredRanks {
         lanes_(static_cast<std::size_t>(size * kLanes)) {
     for (int rank = 0; rank < size; ++rank) {
       Group& group = groups_.emplace_back(ranks_.group(rank));
-      group.layout.staging_bytes = 3072;
+      group.layout.staging_bytes = 2048;
       group.layout.channel_bytes = kChannelBlocks * kChannelSlots * (kSlotHeader + kLeastPiece);
     }
     exploration_.ended = [this](int actor) { end(actor); };
