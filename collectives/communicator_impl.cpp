@@ -88,6 +88,7 @@ Communicator::Impl::Impl(Seed seed)
       name(std::move(seed.name)),
       bootstrap(std::move(seed.bootstrap)),
       timeout_(collective_timeout()) {
+  const bool tells = logging::enabled(logging::Level::info);  // throws if GANTRY_LOG is invalid
   bootstrap->set_purpose(seed.maker);
   const DeviceProperties& properties = device_properties(membership.device);
   selector_ = Selector::load(membership.size, properties.name);
@@ -99,7 +100,7 @@ Communicator::Impl::Impl(Seed seed)
   if (membership.size > 1) make_transports();
   add_fault_source(*this);
   listed_ = true;
-  if (logging::enabled(logging::Level::info)) {
+  if (tells) {
     logging::info(fmt::format("{}: rank {} of {} on {} ({}), started by {}, transport {}", name,
                               membership.rank, membership.size, membership.device.str(),
                               properties.name, identity.source,

@@ -4,6 +4,20 @@
 
 namespace gantry {
 
+namespace {
+
+// Later work of `stream` is to run after that of `beside`, which nobody else waits for.
+void join(const Stream& stream, const Stream& beside) {
+  try {
+    stream.wait(beside);
+  } catch (...) {
+    beside.synchronize();
+    throw;
+  }
+}
+
+}  // namespace
+
 void copy_runs(const Stream& stream, std::span<const CopyRun> runs) {
   if (stream.native_handle() != nullptr || runs.size() < 2) {
     driver().copy_runs(runs, stream.native());
@@ -15,10 +29,10 @@ void copy_runs(const Stream& stream, std::span<const CopyRun> runs) {
   try {
     driver().copy_runs(runs, beside.native());
   } catch (...) {
-    stream.wait(beside);
+    join(stream, beside);
     throw;
   }
-  stream.wait(beside);
+  join(stream, beside);
 }
 
 }  // namespace gantry

@@ -79,6 +79,12 @@ Tensor Tensor::roll(const Axes& shifts, const Axes& axes) const {
 
 namespace {
 
+// Elements of a contiguous result. Throws: ShapeError.
+std::int64_t checked_contiguous(std::string_view op, const Shape& sizes, DType dtype) {
+  (void)detail::checked_numel(op, sizes);  // before strides, which may be too large
+  return detail::checked_extent(op, sizes, detail::contiguous_strides(sizes), dtype);
+}
+
 Tensor repeat_as(std::string_view op, const Tensor& self, const Dims& repeats) {
   detail::check_defined(op, "self", self);
   if (repeats.size() < self.dim()) {
@@ -102,9 +108,7 @@ Tensor repeat_as(std::string_view op, const Tensor& self, const Dims& repeats) {
                        self.device().str());
     }
   }
-  const Dims strides = detail::contiguous_strides(target);
-  if (detail::checked_extent(op, target, strides, self.dtype()) == 0)
-    return empty(target, self.options());
+  if (checked_contiguous(op, target, self.dtype()) == 0) return empty(target, self.options());
   // Inner dims first, so that the passes over the data are small for as long as possible.
   Tensor result = self.contiguous().view(padded);
   for (int d = target.size() - 1; d >= 0; --d) {
@@ -142,8 +146,7 @@ Tensor repeat_interleave(const Tensor& self, std::int64_t repeats, std::optional
     throw ShapeError("repeat_interleave: expected a shape of less than 2^63 elements",
                      self.device().str());
   }
-  const Dims strides = detail::contiguous_strides(target);
-  if (detail::checked_extent("repeat_interleave", target, strides, self.dtype()) == 0) {
+  if (checked_contiguous("repeat_interleave", target, self.dtype()) == 0) {
     return empty(target, self.options());
   }
   const Tensor source = target.size() == self.dim() ? self : self.reshape({self.numel()});

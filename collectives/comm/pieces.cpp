@@ -35,9 +35,11 @@ void keep(std::span<const Piece> pieces, const Stream& hub) noexcept {
   }
 }
 
-// Moves all pieces on the hub's stream.
+// Moves all pieces on the hub's stream: `by_engines_from()` bytes and more by engines. It is asked
+// when the hub has joined the capture, if there is one, of the streams that it waits for.
+template <class ByEnginesFrom>
 void move_pieces(const Stream& hub, std::span<const Piece> pieces, FreshOutputs* fresh,
-                 std::size_t by_engines_from) {
+                 const ByEnginesFrom& by_engines_from) {
   const std::vector<CopyRun> runs = runs_of(pieces);
   if (runs.empty()) return;
   const std::vector<Stream> streams = streams_of(pieces);
@@ -47,7 +49,7 @@ void move_pieces(const Stream& hub, std::span<const Piece> pieces, FreshOutputs*
     } else {
       order_behind(hub, streams);
     }
-    move_runs(hub, runs, by_engines_from);
+    move_runs(hub, runs, by_engines_from());
     release_behind(streams, hub);
   } catch (...) {
     keep(pieces, hub);
@@ -82,13 +84,14 @@ bool is_plain(const Tensor& from, const Tensor& to, Device hub) {
 }
 
 void send_pieces(const Stream& hub, std::span<const Piece> pieces, FreshOutputs* fresh) {
-  move_pieces(hub, pieces, fresh, comm_tuning().send_by_engines_bytes);
+  move_pieces(hub, pieces, fresh, [] { return comm_tuning().send_by_engines_bytes; });
 }
 
 void collect_pieces(const Stream& hub, std::span<const Piece> pieces) {
   // In a graph copies are single ones, and engines that fetch lose 12 us between them.
-  const bool batches = !driver().is_capturing(hub.native());
-  move_pieces(hub, pieces, nullptr, batches ? comm_tuning().fetch_by_engines_bytes : SIZE_MAX);
+  move_pieces(hub, pieces, nullptr, [&] {
+    return driver().is_capturing(hub.native()) ? SIZE_MAX : comm_tuning().fetch_by_engines_bytes;
+  });
 }
 
 }  // namespace gantry

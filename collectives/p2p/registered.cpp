@@ -49,19 +49,31 @@ DType integers_for(const Descriptor& what) {
 
 }  // namespace
 
-RegisteredOperations::RegisteredOperations(const protocol::Group& group,
-                                           const Registrations& registrations, int device)
-    : group_(group),
-      registrations_(registrations),
-      side_(driver().create_stream(device, 0)),
+RegisteredOperations::Side::Side(int device)
+    : stream_(driver().create_stream(device, 0)),
       forked_(driver().create_event(device, {})),
       joined_(driver().create_event(device, {})) {}
 
-RegisteredOperations::~RegisteredOperations() {
+RegisteredOperations::Side::~Side() {
   driver().destroy_event(forked_);
   driver().destroy_event(joined_);
-  driver().destroy_stream(side_);
+  driver().destroy_stream(stream_);
 }
+
+void RegisteredOperations::Side::copy(const CopyRun& run, const Stream& stream) {
+  driver().record_event(forked_, stream.native());
+  driver().wait_event(stream_, forked_);
+  driver().copy(run.to, run.from, run.bytes, stream_);
+  driver().record_event(joined_, stream_);
+}
+
+void RegisteredOperations::Side::join(const Stream& stream) {
+  driver().wait_event(stream.native(), joined_);
+}
+
+RegisteredOperations::RegisteredOperations(const protocol::Group& group,
+                                           const Registrations& registrations, int device)
+    : group_(group), registrations_(registrations), side_(device), captured_side_(device) {}
 
 std::uint64_t RegisteredOperations::place_of(const CollectiveCall& call) const {
   const Descriptor& what = call.what;
@@ -207,19 +219,10 @@ void RegisteredOperations::send_array(const CollectiveCall& call, std::int64_t b
 }
 
 void RegisteredOperations::send_shares(const CollectiveCall& call, const Stream& stream) {
-  Driver& driver = gantry::driver();
   const int rank = group_.rank;
   const auto* in = static_cast<const std::byte*>(call.in);
   const PeerShares own = even_shares(call.what, rank, rank);
   std::byte* const place = static_cast<std::byte*>(call.out) + own.take.at;
-  const bool is_in_place = place == in + own.offer.at;
-  if (!is_in_place) {
-    driver.record_event(forked_, stream.native());
-    driver.wait_event(side_, forked_);
-    driver.copy(place, in + own.offer.at, static_cast<std::size_t>(own.take.bytes), side_);
-    driver.record_event(joined_, side_);
-  }
-  protocol::launch_phase(phase(call, 0), 1, stream);
   std::vector<CopyRun> runs;
   for (int turn = 1; turn < group_.size; ++turn) {
     const int peer = (rank + turn) % group_.size;
@@ -228,8 +231,20 @@ void RegisteredOperations::send_shares(const CollectiveCall& call, const Stream&
     runs.push_back({in + offer.at, registrations_.address(call.what.place, peer) + take.at,
                     static_cast<std::size_t>(offer.bytes)});
   }
-  copy_runs(stream, runs);
-  if (!is_in_place) driver.wait_event(stream.native(), joined_);
+  const auto send = [&] {
+    protocol::launch_phase(phase(call, 0), 1, stream);
+    copy_runs(stream, runs);
+  };
+  if (place == in + own.offer.at) return send();
+  Side& side = driver().is_capturing(stream.native()) ? captured_side_ : side_;
+  side.copy({in + own.offer.at, place, static_cast<std::size_t>(own.take.bytes)}, stream);
+  try {
+    send();
+  } catch (...) {
+    side.join(stream);
+    throw;
+  }
+  side.join(stream);
 }
 
 }  // namespace gantry

@@ -16,7 +16,6 @@ class RegisteredOperations {
  public:
   RegisteredOperations(const protocol::Group& group, const Registrations& registrations,
                        int device);
-  ~RegisteredOperations();
   RegisteredOperations(const RegisteredOperations&) = delete;
   RegisteredOperations& operator=(const RegisteredOperations&) = delete;
 
@@ -41,6 +40,25 @@ class RegisteredOperations {
     std::int64_t bytes_of(int rank) const;
   };
 
+  // A stream beside that of an operation.
+  class Side {
+   public:
+    explicit Side(int device);
+    ~Side();
+    Side(const Side&) = delete;
+    Side& operator=(const Side&) = delete;
+
+    // Copies what is there at this point of `stream`.
+    void copy(const CopyRun& run, const Stream& stream);
+    // Makes `stream` wait for the copy.
+    void join(const Stream& stream);
+
+   private:
+    NativeStream stream_;
+    NativeEvent forked_;
+    NativeEvent joined_;
+  };
+
   Parts parts_of(const Descriptor& what) const;
   protocol::Phase phase(const CollectiveCall& call, std::uint32_t step) const;
   protocol::Phase fold_of(const CollectiveCall& call, const Parts& parts) const;
@@ -52,9 +70,10 @@ class RegisteredOperations {
 
   const protocol::Group& group_;
   const Registrations& registrations_;
-  NativeStream side_;  // for this rank's own share, beside those of others
-  NativeEvent forked_;
-  NativeEvent joined_;
+  // For this rank's own share, beside those of others. Calls that are captured have another one: a
+  // stream that takes part in a capture can do nothing else until that ends.
+  Side side_;
+  Side captured_side_;
 };
 
 }  // namespace gantry

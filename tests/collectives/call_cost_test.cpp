@@ -3,7 +3,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <tuple>
 #include <vector>
+
+#include <gantry/streams/stream_guard.hpp>
 
 #include "tests/collectives/local_group.hpp"
 #include "tests/support/fault_driver.hpp"
@@ -44,6 +47,38 @@ TEST_F(CallCostTest, RecordsTwoEventsAndOneMoreBehindAResultThatIsCopiedBack) {
   EXPECT_EQ(recorded(group, dense), 2u * 2u);
   EXPECT_EQ(recorded(group, strided), 2u * 3u);
   EXPECT_EQ(strided[0].amax().item<int>(), 2);
+}
+
+TEST_F(CallCostTest, BranchesOfAGraphWaitForEachOtherAlsoIfAnotherIsCapturedMeanwhile) {
+  GANTRY_REQUIRE_SIM();
+  GANTRY_REQUIRE_DEVICES(2);
+  const std::vector<Communicator> group = Communicator::local(devices(2));
+  Communicator mine = group.front();
+  const DeviceGuard device(mine.device());
+  const Tensor tensor = ones({100}, {.device = mine.device()});
+  synchronize(mine.device());
+  std::vector<Stream> streams;
+  for (int i = 0; i < 3; ++i) streams.push_back(Stream::from_pool(mine.device()));
+  const auto& [first, branch, other] = std::tie(streams[0], streams[1], streams[2]);
+  const testing::FaultDriver counting;
+  driver().begin_capture(first.native(), CaptureMode::relaxed);
+  driver().begin_capture(other.native(), CaptureMode::relaxed);
+  branch.wait(first);
+  const auto waits_in_a_call_on = [&](const Stream& stream) {
+    const StreamGuard guard(stream);
+    const std::uint64_t before = counting.calls("wait_event");
+    mine.all_reduce(tensor);
+    return counting.calls("wait_event") - before;
+  };
+  EXPECT_EQ(waits_in_a_call_on(first), 0u);
+  EXPECT_EQ(waits_in_a_call_on(other), 0u);
+  EXPECT_EQ(waits_in_a_call_on(branch), 1u);
+  EXPECT_EQ(waits_in_a_call_on(other), 0u);
+  EXPECT_EQ(waits_in_a_call_on(first), 1u);
+  first.wait(branch);
+  for (const Stream& stream : {first, other}) {
+    driver().destroy_graph(driver().end_capture(stream.native()));
+  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <gantry/streams/event.hpp>
 
 #include "tests/collectives/comm_fixture.hpp"
+#include "tests/support/fault_driver.hpp"
 
 namespace gantry {
 namespace {
@@ -91,6 +92,30 @@ TEST_F(CommCaptureTest, InPlaceExchangesCanBeCaptured) {
     expected *= device_count();
   }
   for (const Tensor& tensor : tensors) EXPECT_EQ(tensor.amin().item<int>(), expected);
+  driver().destroy_graph(graph);
+}
+
+TEST_F(CommCaptureTest, AGatherIsAKernelAlsoIfItBringsItsStreamIntoTheGraph) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const TuningScope scope({.send_by_engines_bytes = 1, .fetch_by_engines_bytes = 1});
+  const std::vector<Stream> streams = side_streams();
+  const MultiStreamGuard guard(streams);
+  const std::vector<Tensor> pieces{ramp({500}, Device::cuda(1), 0),
+                                   ramp({300}, Device::cuda(1), 1)};
+  Tensor joined = zeros({800}, {.device = "cuda:0"});
+  for (const Device device : devices(2)) synchronize(device);
+  NativeGraph graph = nullptr;
+  {
+    testing::FaultDriver counting;
+    driver().begin_capture(streams[1].native(), CaptureMode::relaxed);
+    comm::gather(pieces, joined);
+    graph = driver().end_capture(streams[1].native());
+    EXPECT_EQ(counting.calls("copy_runs"), 0u);
+  }
+  driver().launch_graph(graph, streams[1].native());
+  streams[1].synchronize();
+  EXPECT_EQ(bits(joined.narrow(0, 0, 500)), bits(pieces[0]));
+  EXPECT_EQ(bits(joined.narrow(0, 500, 300)), bits(pieces[1]));
   driver().destroy_graph(graph);
 }
 

@@ -455,6 +455,28 @@ TEST_F(CommunicatorLocalTest, EveryMemberOfAnUndefinedOneThrowsAndNamesItself) {
   none.abort();
 }
 
+// What a process does whose GANTRY_LOG makes no sense; it ends with 0 if it can go on.
+[[noreturn]] void make_a_group_with_a_bad_log_level() {
+  setenv("GANTRY_LOG", "INFO", 1);
+  const Device device = Device::cuda(0);
+  int refused = 0;
+  for (int i = 0; i < 2; ++i) {
+    try {
+      static_cast<void>(Communicator::local({device}));
+    } catch (const InvalidArgument&) {
+      ++refused;
+    }
+    synchronize(device);
+  }
+  std::exit(refused - 2);
+}
+
+TEST(CommunicatorDeathTest, AGroupThatIsRefusedLeavesNothingBehind) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  GANTRY_REQUIRE_DEVICES(1);
+  EXPECT_EXIT(make_a_group_with_a_bad_log_level(), ::testing::ExitedWithCode(0), "");
+}
+
 TEST_F(CommunicatorLocalTest, WorkThatNamesNoOperationIsDone) {
   Work work;
   EXPECT_FALSE(work.defined());

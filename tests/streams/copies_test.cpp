@@ -89,6 +89,18 @@ TEST_F(CopiesTest, TheDefaultStreamWaitsEvenIfACopyFails) {
   synchronize(Device::cuda(0));
 }
 
+TEST_F(CopiesTest, CopiesThatTheDefaultStreamCannotWaitForAreOver) {
+  copy_runs(Stream::default_stream(), runs());
+  {
+    FaultDriver faults;
+    faults.fail_on("wait_event", 2);
+    EXPECT_THROW(copy_runs(Stream::default_stream(), runs()), CudaError);
+    EXPECT_EQ(faults.calls("copy_runs"), 1u);
+    EXPECT_EQ(faults.calls("synchronize_stream"), 1u);
+  }
+  synchronize(Device::cuda(0));
+}
+
 TEST_F(CopiesTest, NoStreamOfThePoolIsTheOneBesideTheDefaultStream) {
   copy_runs(Stream::default_stream(), runs());
   const StreamHold hold(Stream::default_stream());
