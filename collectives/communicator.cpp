@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/driver.hpp>
@@ -74,14 +76,28 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
   auto state = std::make_shared<Work::State>();
   state->device = device();
   if (size() > 1) {
-    const Impl::Submitted submitted = impl_->run(call, stream);
+    Impl::Submitted submitted = impl_->run(call, stream);
+    state->done = std::move(submitted.end);
     // Who cannot tell whether it was lost is not believed once the group is.
-    state->check = [group = impl_->shared_from_this(), submitted](bool pending) {
-      group->check(submitted.call, pending || !submitted.tells_losses);
+    state->check = [group = impl_->shared_from_this(), number = submitted.call,
+                    tells = submitted.tells_losses](bool pending) {
+      group->check(number, pending || !tells);
     };
   }
-  if (!driver().is_capturing(stream.native())) state->done.emplace().record(stream);
+  if (state->done == nullptr && !driver().is_capturing(stream.native())) {
+    state->done = std::make_shared<Event>();
+    state->done->record(stream);
+  }
   return Work(std::move(state));
+}
+
+// Marks the end of an operation to which more work belongs than the group did, whose event is also
+// its own. Not in captures.
+void Communicator::mark_end(Work& work) {
+  Work::State& state = *work.state_;
+  if (state.done == nullptr) return;
+  state.done = std::make_shared<Event>();
+  state.done->record(Stream::current(state.device));
 }
 
 // True if `input` is what this rank would put there, in a gather into `output`: peers' kernels and
@@ -118,9 +134,7 @@ Work Communicator::move_between(CollectiveCall& call, const Tensor* output, cons
   const bool comes_back = output != nullptr && !output->is_contiguous();
   if (is_alone) run_alone(call, *dense, *source);
   if (comes_back) Tensor(*output).copy_(*dense);
-  if ((is_alone || comes_back) && work.state_->done) {
-    work.state_->done->record(Stream::current(device()));
-  }
+  if (is_alone || comes_back) mark_end(work);
   return work;
 }
 
@@ -155,7 +169,7 @@ Work Communicator::all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op,
     last = all_reduce(flat, op, options);
     unflatten_bucket(bucket, flat, tensors);
   }
-  if (last->state_->done) last->state_->done->record(Stream::current(me.device));
+  mark_end(*last);
   return *last;
 }
 

@@ -266,7 +266,7 @@ Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, cons
     if (&transport == nccl.get()) record(call, Algorithm::nccl);
     if (&transport == host.get()) record(call, Algorithm::host);
     transport.run(call, stream);
-    return {number, transport.tells_losses()};
+    return {number, transport.tells_losses(), transport.take_end()};
   } catch (const CollectiveMismatch&) {
     throw;
   } catch (const CaptureError&) {

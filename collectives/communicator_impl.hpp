@@ -40,7 +40,8 @@ class Communicator::Impl final : public FaultSource,
 
   struct Submitted {
     std::uint64_t call;
-    bool tells_losses;  // see Transport
+    bool tells_losses;           // see Transport
+    std::shared_ptr<Event> end;  // likewise
   };
   // Numbers the call and enqueues it. `mutex` is held.
   Submitted run(CollectiveCall& call, const Stream& stream);

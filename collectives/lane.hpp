@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <gantry/device/driver.hpp>
+#include <gantry/streams/event.hpp>
 #include <gantry/streams/stream.hpp>
 
 namespace gantry {
@@ -13,10 +15,9 @@ namespace gantry {
 // Operations of a lane run one after the other, whatever streams they are called on.
 class Lane {
  public:
-  explicit Lane(int device) : device_(device), eager_{driver().create_event(device, {})} {}
+  explicit Lane(int device) : device_(device) {}
   ~Lane() {
-    driver().destroy_event(eager_.event);
-    for (const Order& one : captures_) driver().destroy_event(one.event);
+    for (const Capture& one : captures_) driver().destroy_event(one.event);
   }
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -26,52 +27,64 @@ class Lane {
   // in a capture.
   void enter(const Stream& stream) {
     const bool is_captured = driver().is_capturing(stream.native());
-    current_ = is_captured ? &order_in(driver().capture_id(stream.native())) : &eager_;
-    const bool is_first = is_captured && current_->last == kNone;
-    if (current_->last != stream.id() && !is_first) {
-      driver().wait_event(stream.native(), current_->event);
+    capture_ = is_captured ? &capture_of(driver().capture_id(stream.native())) : nullptr;
+    if (capture_ == nullptr) {
+      if (last_ && last_stream_ != stream.id()) last_->wait(stream);
+    } else if (capture_->last_stream != kNone && capture_->last_stream != stream.id()) {
+      driver().wait_event(stream.native(), capture_->event);
     }
   }
-  void leave(const Stream& stream) {
-    driver().record_event(current_->event, stream.native());
-    current_->last = stream.id();
+  // Marks the end of the operation that entered. Returns the event, which nobody may record on
+  // another stream, or nullptr in a capture.
+  std::shared_ptr<Event> leave(const Stream& stream) {
+    if (capture_ != nullptr) {
+      driver().record_event(capture_->event, stream.native());
+      capture_->last_stream = stream.id();
+      return nullptr;
+    }
+    auto end = std::make_shared<Event>();
+    end->record(stream);
+    last_ = end;
+    last_stream_ = stream.id();
+    return end;
   }
   // Makes `stream` wait for what is enqueued.
   void order_after(const Stream& stream) const {
-    driver().wait_event(stream.native(), eager_.event);
+    if (last_) last_->wait(stream);
   }
   // True while something is enqueued. Asks the driver.
-  bool is_busy() const { return !driver().event_reached(eager_.event); }
+  bool is_busy() const { return last_ && !driver().event_reached(last_->native_handle()); }
 
  private:
   static constexpr std::uint64_t kNone = UINT64_MAX;
   // Captures at once in which operations may be called; of those that ended nobody tells.
   static constexpr std::size_t kMostCaptures = 8;
 
-  // What came last, outside of graphs or in one capture.
-  struct Order {
+  // What came last in one capture.
+  struct Capture {
     NativeEvent event = nullptr;
-    std::uint64_t last = kNone;  // stream
-    std::uint64_t capture = 0;
+    std::uint64_t last_stream = kNone;
+    std::uint64_t id = 0;
   };
 
-  Order& order_in(std::uint64_t capture) {
-    const auto known = std::ranges::find(captures_, capture, &Order::capture);
+  Capture& capture_of(std::uint64_t id) {
+    const auto known = std::ranges::find(captures_, id, &Capture::id);
     if (known != captures_.end()) return *known;
     if (captures_.size() < kMostCaptures) {
       captures_.reserve(kMostCaptures);
-      return captures_.emplace_back(Order{driver().create_event(device_, {}), kNone, capture});
+      return captures_.emplace_back(Capture{driver().create_event(device_, {}), kNone, id});
     }
-    Order& oldest = *std::ranges::min_element(captures_, {}, &Order::capture);
-    oldest.last = kNone;
-    oldest.capture = capture;
+    Capture& oldest = *std::ranges::min_element(captures_, {}, &Capture::id);
+    oldest.last_stream = kNone;
+    oldest.id = id;
     return oldest;
   }
 
   int device_;
-  Order eager_;
-  std::vector<Order> captures_;
-  Order* current_ = nullptr;  // of what enters
+  std::shared_ptr<Event> last_;  // shared with the Work of what came last outside of captures
+  std::uint64_t last_stream_ = kNone;
+  std::vector<Capture> captures_;
+  Capture* capture_ = nullptr;  // of what enters; nullptr: none
 };
 
 }  // namespace gantry

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <gantry/device/device.hpp>
+#include <gantry/streams/event.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/storage.hpp>
 
@@ -61,6 +62,9 @@ class Transport {
   // Depends only on the descriptor, so that all ranks agree.
   virtual bool supports(const Descriptor& what) const = 0;
   virtual void run(const CollectiveCall& call, const Stream& stream) = 0;
+  // The event that run() recorded behind the last call; nullptr if it recorded none. To be taken
+  // once. Nobody may record it on another stream.
+  virtual std::shared_ptr<Event> take_end() { return nullptr; }
   // Opens memory on all ranks, so that operations may read it in place; collective, blocks the
   // host. Transports that cannot do nothing. Throws: InvalidArgument, and what kept this rank.
   virtual void add_memory(const Storage&) {}

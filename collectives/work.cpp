@@ -16,7 +16,7 @@ void Work::wait() const {
 
 bool Work::query() const {
   if (!state_) return true;
-  const std::optional<Event>& done = state_->done;
+  const std::shared_ptr<Event>& done = state_->done;
   const bool is_reached = !done || driver().event_reached(done->native_handle());
   // What became of this call comes before other faults of its device, which the query raises.
   if (state_->check) state_->check(!is_reached);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <functional>
-#include <optional>
+#include <memory>
 
 #include <gantry/collectives/work.hpp>
 #include <gantry/streams/event.hpp>
@@ -10,7 +10,7 @@ namespace gantry {
 
 struct Work::State {
   Device device;
-  std::optional<Event> done;  // none for a call that was captured into a graph
+  std::shared_ptr<Event> done;  // nullptr for a call that was captured into a graph
   // Throws what became of the call; told whether it still runs. May be empty.
   std::function<void(bool pending)> check;
 };

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -102,7 +103,7 @@ class NcclTransport final : public Transport {
         }
         comm_.require_intact();
         tell(call.what, stream, /*begins=*/false);
-        lane_.leave(stream);
+        end_ = lane_.leave(stream);
       });
     } catch (const NcclError&) {
       if (control_ != nullptr) control_->await_verdict();
@@ -110,6 +111,7 @@ class NcclTransport final : public Transport {
     }
   }
 
+  std::shared_ptr<Event> take_end() override { return std::exchange(end_, nullptr); }
   bool is_waiting() const override { return comm_.is_waiting(); }
   void abort() noexcept override { comm_.abort(); }
   void await_abort() noexcept override { comm_.await_abort(); }
@@ -271,6 +273,7 @@ class NcclTransport final : public Transport {
   std::uint64_t* runs_;  // what was told of, in device memory
   Lane lane_;            // one for all, as NCCL has it
   bool tells_;
+  std::shared_ptr<Event> end_;  // of the last call, until it is taken
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -92,6 +93,7 @@ class P2pTransport final : public Transport {
   void give_back() { workspace_.give_back(bootstrap_); }
 
   bool supports(const Descriptor&) const override { return true; }
+  std::shared_ptr<Event> take_end() override { return std::exchange(end_, nullptr); }
 
   void close() noexcept override { workspace_.close(); }
 
@@ -160,7 +162,7 @@ class P2pTransport final : public Transport {
     lane.enter(stream);
     control_.record(call.what, algorithm, message_bytes(call.what, group_.size), stream.id());
     launch();
-    lane.leave(stream);
+    end_ = lane.leave(stream);
   }
 
   ControlBlock& control_;
@@ -173,6 +175,7 @@ class P2pTransport final : public Transport {
   Lane operations_;
   Lane sends_;
   Lane receives_;
+  std::shared_ptr<Event> end_;  // of the last call, until it is taken
 };
 
 }  // namespace

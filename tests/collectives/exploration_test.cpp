@@ -37,6 +37,11 @@ int drawn_rank(Exploration& exploration, int ranks) {
   return static_cast<int>(exploration.draw(static_cast<std::uint64_t>(ranks)));
 }
 
+// One of the ranks stops at some time.
+void lose_one(ExploredRanks& ranks) {
+  ranks.lose(drawn_rank(ranks.exploration(), ranks.size()), ranks.exploration().draw(600));
+}
+
 // A call by `algorithm`, of any kind and size that it serves.
 ExploredCall drawn(Exploration& exploration, Algorithm algorithm, int ranks) {
   ExploredCall call;
@@ -109,7 +114,7 @@ TEST_P(ExplorationTest, LostRanks) {
     ExploredRanks ranks(ranks_for(GetParam(), seed), seed);
     ExploredCalls calls(ranks);
     for (int i = 0; i < 3; ++i) calls.add(drawn(ranks.exploration(), GetParam(), ranks.size()));
-    ranks.lose(drawn_rank(ranks.exploration(), ranks.size()), ranks.exploration().draw(600));
+    lose_one(ranks);
     return ranks.run();
   });
 }
@@ -117,7 +122,8 @@ TEST_P(ExplorationTest, LostRanks) {
 INSTANTIATE_TEST_SUITE_P(Algorithms, ExplorationTest, ::testing::ValuesIn(kAll),
                          [](const auto& info) { return std::string(name(info.param)); });
 
-std::string explore_messages(std::uint64_t seed, Weakness weakness = Weakness::none) {
+std::string explore_messages(std::uint64_t seed, Weakness weakness = Weakness::none,
+                             bool loses_one = false) {
   ExploredRanks ranks(2 + static_cast<int>(seed % 2), seed, weakness);
   ExploredCalls calls(ranks);
   for (int i = 0; i < 5; ++i) {
@@ -127,14 +133,20 @@ std::string explore_messages(std::uint64_t seed, Weakness weakness = Weakness::n
     const std::uint64_t most = ranks.exploration().draw(2) == 0 ? 600 : 6000;
     calls.add_message(from, to, static_cast<std::int64_t>(ranks.exploration().draw(most)), 2);
   }
+  if (loses_one) lose_one(ranks);
   return ranks.run();
 }
 
 TEST(ExplorationOfMessagesTest, EveryOrderGivesTheResult) {
   explore_seeds(100, [](std::uint64_t seed) { return explore_messages(seed); });
 }
+TEST(ExplorationOfMessagesTest, LostRanks) {
+  explore_seeds(30,
+                [](std::uint64_t seed) { return explore_messages(seed, Weakness::none, true); });
+}
 
-std::string explore_registered(std::uint64_t seed, Weakness weakness = Weakness::none) {
+std::string explore_registered(std::uint64_t seed, Weakness weakness = Weakness::none,
+                               bool loses_one = false) {
   ExploredRanks ranks(2 + static_cast<int>(seed % 2), seed, weakness);
   ExploredRegistered registered(ranks);
   for (int i = 0; i < 5; ++i) {
@@ -145,11 +157,16 @@ std::string explore_registered(std::uint64_t seed, Weakness weakness = Weakness:
       registered.all_reduce(1 + static_cast<int>(ranks.exploration().draw(2)), which == 1);
     }
   }
+  if (loses_one) lose_one(ranks);
   return ranks.run();
 }
 
 TEST(ExplorationOfRegisteredMemoryTest, EveryOrderGivesTheResult) {
   explore_seeds(100, [](std::uint64_t seed) { return explore_registered(seed); });
+}
+TEST(ExplorationOfRegisteredMemoryTest, LostRanks) {
+  explore_seeds(30,
+                [](std::uint64_t seed) { return explore_registered(seed, Weakness::none, true); });
 }
 
 // All kinds of kernels in turn, messages beside them.

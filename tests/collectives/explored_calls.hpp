@@ -92,7 +92,8 @@ class ExploredCalls {
                         sends ? send_message(block, *plan) : receive_message(block, *plan);
                       },
                   .check =
-                      [rank, &kept, name = "message " + std::to_string(messages_)] {
+                      [this, rank, &kept, name = "message " + std::to_string(messages_)] {
+                        if (ranks_.words(rank).abort != 0) return std::string();
                         return difference(name, rank, kept.out, kept.wanted);
                       }});
     };

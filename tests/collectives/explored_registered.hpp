@@ -100,6 +100,7 @@ class ExploredRegistered {
                 .check =
                     [this, rank, ends = plan.ends, wanted = wanted_[at(rank)],
                      name = "registered call " + std::to_string(calls_)] {
+                      if (ranks_.words(rank).abort != 0) return std::string();
                       if (ranks_.words(rank).fault != 0) return name + " reports a fault";
                       return ends ? difference(name, rank, arrays_[at(rank)], wanted) : "";
                     }});

@@ -197,6 +197,7 @@ class Communicator {
   // The group. Throws: InvalidArgument that names `member` if there is none.
   Impl& group(std::string_view member) const;
   Work submit(CollectiveCall& call, const CollectiveOptions& options);
+  static void mark_end(Work& work);
   bool is_own_share(const CollectiveCall& call, const Tensor& output, const Tensor& input) const;
   Work move_between(CollectiveCall& call, const Tensor* output, const Tensor* input,
                     const CollectiveOptions& options);
