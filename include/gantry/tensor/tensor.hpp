@@ -398,8 +398,10 @@ class Tensor {
   [[nodiscard]] Tensor amin(const Axes& dims = {}, bool keepdim = false) const;
   [[nodiscard]] Tensor max() const;
   [[nodiscard]] ValuesAndIndices max(int dim, bool keepdim = false) const;
+  [[nodiscard]] Tensor max(const Tensor& other) const;  ///< maximum(other)
   [[nodiscard]] Tensor min() const;
   [[nodiscard]] ValuesAndIndices min(int dim, bool keepdim = false) const;
+  [[nodiscard]] Tensor min(const Tensor& other) const;  ///< minimum(other)
   [[nodiscard]] Tensor argmax(std::optional<int> dim = {}, bool keepdim = false) const;
   [[nodiscard]] Tensor argmin(std::optional<int> dim = {}, bool keepdim = false) const;
   [[nodiscard]] Tensor any(const Axes& dims = {}, bool keepdim = false) const;
