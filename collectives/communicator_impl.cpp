@@ -386,6 +386,7 @@ void Communicator::Impl::finish() noexcept {
   // An abort must not meet the end of CUDA.
   if (nccl) nccl->await_abort();
   if (p2p) p2p->close();
+  registered.clear();
   if (host) host->close();
   if (control) control->finish(kFinishPatience);
   bootstrap->leave();

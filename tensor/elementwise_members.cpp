@@ -70,6 +70,9 @@ GANTRY_BINARY(le)
 GANTRY_BINARY(gt)
 GANTRY_BINARY(ge)
 
+Tensor Tensor::max(const Tensor& other) const { return maximum(other); }
+Tensor Tensor::min(const Tensor& other) const { return minimum(other); }
+
 #undef GANTRY_UNARY
 #undef GANTRY_BINARY
 

@@ -181,6 +181,16 @@ Tensor Tensor::index(std::initializer_list<Index> indices) const {
   return index(std::span<const Index>(indices.begin(), indices.size()));
 }
 
+namespace {
+
+// Leading dims of size 1 that the place lacks do not count in an assignment, as in PyTorch.
+Tensor without_leading_ones(Tensor value, int dims) {
+  while (value.dim() > dims && value.size(0) == 1) value = value.select(0, 0);
+  return value;
+}
+
+}  // namespace
+
 Tensor& Tensor::index_put_(std::span<const Index> indices, const Operand& value,
                            bool accumulate) const {
   detail::check_defined("index_put_", "self", *this);
@@ -195,12 +205,17 @@ Tensor& Tensor::index_put_(std::span<const Index> indices, const Operand& value,
   // A CPU number for device elements is filled in, so that the host need not wait for a copy.
   const bool is_number =
       !value.is_tensor() || (value.tensor().dim() == 0 && value.tensor().is_cpu() && is_cuda());
-  if (accumulate) {
-    detail::add_as("index_put_", place, place, value);
-  } else if (is_number) {
+  if (is_number && !accumulate) {
     place.fill_as("index_put_", value);
+  } else if (is_number) {
+    detail::add_as("index_put_", place, place, value);
   } else {
-    place.copy_as("index_put_", value.tensor());
+    const Tensor source = without_leading_ones(value.tensor(), place.dim());
+    if (accumulate) {
+      detail::add_as("index_put_", place, place, source);
+    } else {
+      place.copy_as("index_put_", source);
+    }
   }
   return handle();
 }

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
@@ -263,6 +268,23 @@ TEST_F(CommPiecesTest, SmallScatterAndGatherAreOneLaunch) {
   (void)comm::gather(pieces, {.destination = Device::cuda(0)});
   EXPECT_EQ(counting.calls("wait_event"), 3 * others);
   EXPECT_EQ(counting.calls("copy_runs"), 0u);
+}
+
+TEST_F(CommPiecesTest, ListsMayBeArraysAndSpans) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const std::array<Device, 2> pair = {Device::cuda(0), Device::cuda(1)};
+  const Tensor source = ramp({6}, pair[0], 1, f32);
+  const std::vector<Tensor> copies = comm::broadcast(source, pair);
+  EXPECT_EQ(bits(copies[1]), bits(source));
+  EXPECT_EQ(comm::broadcast(source, std::vector<std::string>{"cuda:1"})[0].device(), pair[1]);
+
+  const std::vector<Tensor> pieces = comm::scatter(source, std::span(pair), {.dim = 0});
+  const std::array<Tensor, 2> both = {pieces[0], pieces[1]};
+  EXPECT_EQ(bits(comm::gather(both)), bits(source));
+  EXPECT_EQ(bits(comm::gather(std::span(both), {.destination = pair[1]})), bits(source));
+  EXPECT_EQ(bits(comm::reduce_add(std::span(copies), pair[1])), bits(source + source));
+  EXPECT_EQ(bits(comm::broadcast_coalesced(std::span(both).first(1), {"cuda:0", "cuda:1"})[1][0]),
+            bits(pieces[0]));
 }
 
 }  // namespace

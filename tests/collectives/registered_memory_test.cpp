@@ -393,6 +393,29 @@ TEST_F(RegisteredMemoryTest, NothingIsRegisteredUnlessEveryRankCan) {
   });
 }
 
+TEST_F(RegisteredMemoryTest, GroupsThatOpenNothingRefuseTheSameCalls) {
+  const auto use = [](Communicator& group) {
+    const Tensor memory = arena(group, 1 << 20);
+    group.register_memory(memory);
+    require_part(text_of<InvalidArgument>([&] { group.register_memory(memory); }),
+                 "not registered yet");
+    group.deregister_memory(memory);
+    require_part(text_of<InvalidArgument>([&] { group.deregister_memory(memory); }),
+                 "expected registered memory");
+  };
+  use(Communicator::local(devices(1)).front());
+  GANTRY_REQUIRE_DEVICES(2);
+  setenv("GANTRY_P2P", "off", 1);
+  on_ranks(2, [&](CollectiveSuite& suite, Communicator& group) {
+    use(group);
+    const Tensor other = arena(group, 100 + group.rank());
+    require_part(text_of<InvalidArgument>([&] { group.register_memory(other); }),
+                 "expected memory of one size on all ranks");
+    suite.all_reduce(ReduceOp::sum, f32, 1000);
+  });
+  unsetenv("GANTRY_P2P");
+}
+
 TEST_F(RegisteredMemoryTest, NothingIsRegisteredUnlessEveryRankCanOpenIt) {
   GANTRY_REQUIRE_DEVICES(2);
   const int ranks = std::min(device_count(), 4);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <sstream>
 
 namespace gantry {
 namespace {
@@ -132,6 +133,13 @@ TYPED_TEST(Float16Test, SpecialValues) {
   EXPECT_EQ(TypeParam(-std::numeric_limits<float>::quiet_NaN()).bits, 0x7fff);
   EXPECT_EQ(TypeParam().bits, 0);
   EXPECT_EQ(static_cast<float>(TypeParam(1.0F)), 1.0F);
+}
+
+TYPED_TEST(Float16Test, StreamsAsItsFloat) {
+  std::ostringstream out;
+  out << TypeParam(-1.5F) << ' ' << TypeParam(3) << ' '
+      << TypeParam(std::numeric_limits<float>::infinity());
+  EXPECT_EQ(out.str(), "-1.5 3 inf");
 }
 
 // Whatever the float, no other 16-bit value is nearer, and rounding keeps the order.

@@ -218,6 +218,15 @@ TEST_P(ElementwiseTest, CombinesThreeOperands) {
   EXPECT_THAT(own.addcmul_(own, own).to_vector<int64_t>(), ElementsAre(6, 12));
 }
 
+TEST_P(ElementwiseTest, MaxAndMinTakeTwoTensors) {
+  const Tensor a = on(tensor({1, 5, 3}));
+  const Tensor b = on(tensor({2.0, std::nan(""), -4.0}));
+  EXPECT_TRUE(max(a, b).allclose(maximum(a, b), 0, 0, true));
+  EXPECT_TRUE(a.min(b).allclose(minimum(a, b), 0, 0, true));
+  EXPECT_EQ(a.max(a.view({3, 1})).sizes(), (Shape{3, 3}));
+  EXPECT_EQ(min(a, b).dtype(), f32);
+}
+
 TEST_P(ElementwiseTest, SelectsByACondition) {
   const Tensor a = on(arange(4));
   EXPECT_THAT(where(a > 1, a, -1).to_vector<int64_t>(), ElementsAre(-1, -1, 2, 3));

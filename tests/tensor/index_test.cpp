@@ -99,6 +99,18 @@ TEST(IndexTest, WritesNumbersTensorsAndSums) {
   }
 }
 
+TEST(IndexTest, WritesValuesWithLeadingOnes) {
+  for (const Device place : all_places()) {
+    Tensor t = zeros({2, 3}, {.dtype = i32, .device = place});
+    t.index_put_({0, 0}, tensor({9}, {.device = place}));
+    t.index_put_({1}, arange(3, {.device = place}).view({1, 1, 3}));
+    t.index_put_({1, 2}, full({1, 1}, 5, {.device = place}), true);
+    EXPECT_EQ(elements(t), (std::vector<double>{9, 0, 0, 0, 1, 7}));
+    EXPECT_THROW(t.index_put_({1}, zeros({2, 3}, {.device = place})), ShapeError);
+    EXPECT_EQ(elements(t), (std::vector<double>{9, 0, 0, 0, 1, 7}));
+  }
+}
+
 TEST(IndexTest, RefusesWhatIsOutOfRange) {
   const Tensor t = zeros({3, 4});
   const auto index = [&](std::initializer_list<Index> list) {

@@ -51,6 +51,35 @@ TEST(ShapeOpsTest, StackAddsADim) {
   }
 }
 
+TEST(ShapeOpsTest, MembersAreFunctionsToo) {
+  const Tensor t = arange(6).view({1, 2, 3});
+  const std::vector<std::pair<Tensor, Tensor>> pairs = {
+      {reshape(t, {3, 2}), t.reshape({3, 2})},
+      {permute(t, {2, 0, 1}), t.permute({2, 0, 1})},
+      {movedim(t, 0, 2), t.movedim(0, 2)},
+      {movedim(t, {0, 1}, {1, 2}), t.movedim({0, 1}, {1, 2})},
+      {narrow(t, 2, 1, 2), t.narrow(2, 1, 2)},
+      {select(t, -1, 2), t.select(-1, 2)},
+      {squeeze(t), t.squeeze()},
+      {squeeze(t, 0), t.squeeze(0)},
+      {unsqueeze(t, -1), t.unsqueeze(-1)},
+      {unflatten(t, 2, {3, 1}), t.unflatten(2, {3, 1})},
+      {broadcast_to(t, {4, 2, 3}), t.broadcast_to({4, 2, 3})},
+      {diagonal(t, 1, 1, 2), t.diagonal(1, 1, 2)},
+      {as_strided(t, {2}, {3}, 1), t.as_strided({2}, {3}, 1)},
+  };
+  for (const auto& [made, expected] : pairs) {
+    EXPECT_TRUE(made.equal(expected));
+    EXPECT_TRUE(made.is_view_of(t));
+  }
+  EXPECT_TRUE(flip(t, {1, 2}).equal(t.flip({1, 2})));
+  EXPECT_TRUE(roll(t, 1).equal(t.roll(1)));
+  EXPECT_TRUE(roll(t, {1, -1}, {1, 2}).equal(t.roll({1, -1}, {1, 2})));
+  EXPECT_TRUE(tile(t, {2, 1}).equal(t.tile({2, 1})));
+  EXPECT_TRUE(clone(t).equal(t));
+  EXPECT_FALSE(clone(t).is_view_of(t));
+}
+
 TEST(ShapeOpsTest, BroadcastTensorsAreViews) {
   const Tensor a = tensor({1, 2});
   const Tensor b = tensor({{5}, {6}});

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -12,6 +14,7 @@
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/streams/stream.hpp>
+#include <gantry/tensor/shape_ops.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 /// Collectives of one process over several devices.
@@ -169,5 +172,45 @@ void reduce_scatter(std::span<Tensor> outputs, std::span<const Tensor> inputs,
 
 /// Sends block j of inputs[i] to block i of outputs[j]; blocks are equal parts of dim 0.
 void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs);
+
+/// An array, a span or another range of devices, or of their names, where a vector is taken.
+template <class R>
+concept DeviceRange = std::ranges::input_range<const R> &&
+    std::convertible_to<std::ranges::range_reference_t<const R>, Device> &&
+    !std::same_as<R, std::vector<Device>>;
+
+namespace detail {
+template <DeviceRange R>
+[[nodiscard]] std::vector<Device> listed(const R& devices) {
+  return std::vector<Device>(std::ranges::begin(devices), std::ranges::end(devices));
+}
+using gantry::detail::listed;
+}  // namespace detail
+
+// The functions above, for arrays and spans.
+template <DeviceRange R>
+[[nodiscard]] std::vector<Tensor> broadcast(const Tensor& tensor, const R& devices) {
+  return broadcast(tensor, detail::listed(devices));
+}
+template <DeviceRange R>
+[[nodiscard]] std::vector<Tensor> scatter(const Tensor& tensor, const R& devices,
+                                          const ScatterOptions& options = {}) {
+  return scatter(tensor, detail::listed(devices), options);
+}
+template <TensorRange R>
+[[nodiscard]] std::vector<std::vector<Tensor>> broadcast_coalesced(
+    const R& tensors, const std::vector<Device>& devices,
+    std::size_t buffer_bytes = kDefaultBufferBytes) {
+  return broadcast_coalesced(detail::listed(tensors), devices, buffer_bytes);
+}
+template <TensorRange R>
+[[nodiscard]] Tensor reduce_add(const R& tensors, std::optional<Device> destination = std::nullopt,
+                                CastOptions options = {}) {
+  return reduce_add(detail::listed(tensors), destination, options);
+}
+template <TensorRange R>
+[[nodiscard]] Tensor gather(const R& tensors, const GatherOptions& options = {}) {
+  return gather(detail::listed(tensors), options);
+}
 
 }  // namespace gantry::comm

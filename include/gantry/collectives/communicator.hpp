@@ -44,14 +44,14 @@ struct CollectiveOptions {
 ///
 /// Failure: what goes wrong is found out by the device and thrown by Work or by the next
 /// synchronizing call of the device, whichever comes first; calls throw only once the group is
-/// broken, so that after a mismatch all ranks still make the same calls. A rank that dies or leaves
-/// is a PeerLostError on every other rank within a second; the communicator is unusable from then
-/// on, shrink() makes a new one. A rank that does not come is a TimeoutError after
-/// GANTRY_COLL_TIMEOUT seconds, naming it; so is, between machines, a call where hosts wait against
-/// another. A send and its recv that differ are an InvalidArgument at both ends, naming both calls,
-/// at the latest with the next call; over "p2p" that breaks the group, over "host" the group goes
-/// on. Where NCCL carries data between machines it alone decides what happens: mismatches and
-/// losses are not noticed there yet.
+/// broken, so that after a mismatch all ranks still make the same calls. Over "host" a call that
+/// differs throws itself, on every rank. A rank that dies or leaves is a PeerLostError on every
+/// other rank within a second; the communicator is unusable from then on, shrink() makes a new one.
+/// A rank that does not come is a TimeoutError after GANTRY_COLL_TIMEOUT seconds, naming it; so is,
+/// between machines, a call where hosts wait against another. A send and its recv that differ are
+/// an InvalidArgument at both ends, naming both calls, at the latest with the next call; over "p2p"
+/// that breaks the group, over "host" the group goes on. Where NCCL carries data between machines
+/// it alone decides what happens: mismatches and losses are not noticed there yet.
 ///
 /// Tensors that are written to are const references, too: what a handle or a view that was just
 /// made (`all_reduce(gradients[0])`) names is written, not the handle.

@@ -157,4 +157,12 @@ struct bfloat16 {
   }
 };
 
+/// Write the number as its float: their conversion to float alone would fit every overload.
+inline std::ostream& operator<<(std::ostream& out, float16 value) {
+  return out << static_cast<float>(value);
+}
+inline std::ostream& operator<<(std::ostream& out, bfloat16 value) {
+  return out << static_cast<float>(value);
+}
+
 }  // namespace gantry

@@ -168,9 +168,13 @@ Tensor& atan2_out(Tensor& out, const Operand& a, const Operand& b);
 /// The smaller one; NaN wins.
 [[nodiscard]] Tensor minimum(const Operand& a, const Operand& b);
 Tensor& minimum_out(Tensor& out, const Operand& a, const Operand& b);
+/// As minimum, for two tensors: PyTorch's other name of it.
+[[nodiscard]] inline Tensor min(const Tensor& a, const Tensor& b) { return minimum(a, b); }
 /// The larger one; NaN wins.
 [[nodiscard]] Tensor maximum(const Operand& a, const Operand& b);
 Tensor& maximum_out(Tensor& out, const Operand& a, const Operand& b);
+/// As maximum, for two tensors: PyTorch's other name of it.
+[[nodiscard]] inline Tensor max(const Tensor& a, const Tensor& b) { return maximum(a, b); }
 /// Integers and bool only.
 [[nodiscard]] Tensor bitwise_and(const Operand& a, const Operand& b);
 Tensor& bitwise_and_out(Tensor& out, const Operand& a, const Operand& b);

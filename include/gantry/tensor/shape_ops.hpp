@@ -6,6 +6,7 @@
 #include <ranges>
 #include <vector>
 
+#include <gantry/tensor/axes.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 /// Joining, splitting, reshaping and broadcasting.
@@ -75,6 +76,50 @@ template <std::integral T>
 /// As Tensor::transpose.
 [[nodiscard]] inline Tensor transpose(const Tensor& self, int dim0, int dim1) {
   return self.transpose(dim0, dim1);
+}
+// As the members of these names.
+[[nodiscard]] inline Tensor reshape(const Tensor& self, const Shape& sizes) {
+  return self.reshape(sizes);
+}
+[[nodiscard]] inline Tensor permute(const Tensor& self, const Dims& dims) {
+  return self.permute(dims);
+}
+[[nodiscard]] inline Tensor movedim(const Tensor& self, const Axes& source,
+                                    const Axes& destination) {
+  return self.movedim(source, destination);
+}
+[[nodiscard]] inline Tensor narrow(const Tensor& self, int dim, std::int64_t start,
+                                   std::int64_t length) {
+  return self.narrow(dim, start, length);
+}
+[[nodiscard]] inline Tensor select(const Tensor& self, int dim, std::int64_t index) {
+  return self.select(dim, index);
+}
+[[nodiscard]] inline Tensor squeeze(const Tensor& self, const Axes& dims = {}) {
+  return self.squeeze(dims);
+}
+[[nodiscard]] inline Tensor unsqueeze(const Tensor& self, int dim) { return self.unsqueeze(dim); }
+[[nodiscard]] inline Tensor unflatten(const Tensor& self, int dim, const Shape& sizes) {
+  return self.unflatten(dim, sizes);
+}
+[[nodiscard]] inline Tensor broadcast_to(const Tensor& self, const Shape& sizes) {
+  return self.broadcast_to(sizes);
+}
+[[nodiscard]] inline Tensor diagonal(const Tensor& self, std::int64_t offset = 0, int dim1 = 0,
+                                     int dim2 = 1) {
+  return self.diagonal(offset, dim1, dim2);
+}
+[[nodiscard]] inline Tensor as_strided(const Tensor& self, const Shape& sizes, const Dims& strides,
+                                       std::optional<std::int64_t> offset = {}) {
+  return self.as_strided(sizes, strides, offset);
+}
+[[nodiscard]] inline Tensor clone(const Tensor& self) { return self.clone(); }
+[[nodiscard]] inline Tensor flip(const Tensor& self, const Axes& dims) { return self.flip(dims); }
+[[nodiscard]] inline Tensor roll(const Tensor& self, const Axes& shifts, const Axes& dims = {}) {
+  return self.roll(shifts, dims);
+}
+[[nodiscard]] inline Tensor tile(const Tensor& self, const Dims& repeats) {
+  return self.tile(repeats);
 }
 /// As Tensor::flatten.
 [[nodiscard]] inline Tensor flatten(const Tensor& self, int start_dim = 0, int end_dim = -1) {

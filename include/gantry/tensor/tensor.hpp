@@ -175,7 +175,8 @@ class Tensor {
   /// Basic indexing, always a view: integers, Slice, None, Ellipsis, bool. Throws: IndexError.
   [[nodiscard]] Tensor index(std::initializer_list<Index> indices) const;
   [[nodiscard]] Tensor index(std::span<const Index> indices) const;
-  /// Writes `value`, broadcast, to index(indices); `accumulate` adds instead.
+  /// Writes `value`, broadcast and without surplus leading dims of size 1, to index(indices);
+  /// `accumulate` adds instead.
   Tensor& index_put_(std::initializer_list<Index> indices, const Operand& value,
                      bool accumulate = false) const;
   Tensor& index_put_(std::span<const Index> indices, const Operand& value,
@@ -397,8 +398,10 @@ class Tensor {
   [[nodiscard]] Tensor amin(const Axes& dims = {}, bool keepdim = false) const;
   [[nodiscard]] Tensor max() const;
   [[nodiscard]] ValuesAndIndices max(int dim, bool keepdim = false) const;
+  [[nodiscard]] Tensor max(const Tensor& other) const;  ///< maximum(other)
   [[nodiscard]] Tensor min() const;
   [[nodiscard]] ValuesAndIndices min(int dim, bool keepdim = false) const;
+  [[nodiscard]] Tensor min(const Tensor& other) const;  ///< minimum(other)
   [[nodiscard]] Tensor argmax(std::optional<int> dim = {}, bool keepdim = false) const;
   [[nodiscard]] Tensor argmin(std::optional<int> dim = {}, bool keepdim = false) const;
   [[nodiscard]] Tensor any(const Axes& dims = {}, bool keepdim = false) const;
