@@ -234,6 +234,19 @@ TEST(BenchTest, PrintsTheTableBesideJson) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("gather"), HasSubstr("# wrong elements: 0;")));
 }
 
+TEST(BenchTest, SaysThatStandardOutputTakesNothing) {
+  for (const Words& words : {Words{kBench, "-o", "barrier", "-n", "1", "--batches", "1"},
+                             Words{kBench, "-o", "barrier", "-J", "-"} + kShort,
+                             Words{kBench, "--help"}, Words{kTune, "--help"}}) {
+    for (const char* where : {">/dev/full", ">&-"}) {
+      const Outcome outcome =
+          run(Words{"/bin/sh", "-c", std::string("exec \"$0\" \"$@\" ") + where} + words);
+      EXPECT_EQ(outcome.exit_code, 2) << where << "\n" << outcome.describe();
+      EXPECT_THAT(outcome.err, HasSubstr(": cannot write to standard output")) << where;
+    }
+  }
+}
+
 TEST(BenchTest, SizesEndBeforeTheyOverflow) {
   constexpr std::int64_t kMost = INT64_MAX;
   using Sizes = std::vector<std::int64_t>;

@@ -10,7 +10,7 @@
 
 #include "collectives/selector.hpp"
 #include "tools/bench/comm_bench.hpp"
-#include "tools/command_line.hpp"
+#include "tools/program/command_line.hpp"
 
 namespace gantry::bench {
 

@@ -3,7 +3,6 @@
 #include <sys/resource.h>
 
 #include <cstdio>
-#include <exception>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include <gantry/device/device.hpp>
 #include <gantry/device/properties.hpp>
 
+#include "tools/program/program.hpp"
 #include "tools/replay/log_file.hpp"
 #include "tools/replay/options.hpp"
 #include "tools/replay/picture.hpp"
@@ -26,7 +26,6 @@ namespace gantry::replay {
 namespace {
 
 constexpr int kNotWell = 1;
-constexpr int kOwnError = 2;
 
 // A chunk of a simulated device is an open file.
 void raise_file_limit() {
@@ -152,10 +151,5 @@ int run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   gantry::replay::raise_file_limit();
-  try {
-    return gantry::replay::run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "gantry-replay: {}\n", error.what());
-    return gantry::replay::kOwnError;
-  }
+  return gantry::run_program("gantry-replay", argc, argv, gantry::replay::run);
 }

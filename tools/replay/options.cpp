@@ -8,7 +8,7 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
-#include "tools/command_line.hpp"
+#include "tools/program/command_line.hpp"
 #include "tools/replay/backend.hpp"
 
 namespace gantry::replay {

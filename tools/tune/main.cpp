@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <exception>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -9,7 +8,8 @@
 
 #include <gantry/core/error.hpp>
 
-#include "tools/bench/output_file.hpp"
+#include "tools/program/output_file.hpp"
+#include "tools/program/program.hpp"
 #include "tools/tune/options.hpp"
 #include "tools/tune/sweep.hpp"
 
@@ -17,7 +17,6 @@ namespace gantry::tune {
 namespace {
 
 constexpr int kWrong = 1;
-constexpr int kOwnError = 2;
 
 // The text of a file, empty if there is none.
 std::string present_text(const std::string& path) {
@@ -39,7 +38,7 @@ int run(const std::vector<std::string>& arguments) {
   }
   if (group.reports()) {
     for (const std::string& path : {options.output, options.samples}) {
-      if (!path.empty()) bench::check_output(path);
+      if (!path.empty()) check_output(path);
     }
   }
   const Findings findings = sweep(group, options, [&](const std::string& text) {
@@ -51,9 +50,9 @@ int run(const std::vector<std::string>& arguments) {
   if (options.output.empty()) {
     fmt::print("{}", text);
   } else {
-    bench::write_output(options.output, text);
+    write_output(options.output, text);
   }
-  if (!options.samples.empty()) bench::write_output(options.samples, report_json(findings.report));
+  if (!options.samples.empty()) write_output(options.samples, report_json(findings.report));
   return wrong_elements(findings.report) == 0 ? 0 : kWrong;
 }
 
@@ -61,10 +60,5 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace gantry::tune
 
 int main(int argc, char** argv) {
-  try {
-    return gantry::tune::run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "gantry-tune: {}\n", error.what());
-    return gantry::tune::kOwnError;
-  }
+  return gantry::run_program("gantry-tune", argc, argv, gantry::tune::run);
 }

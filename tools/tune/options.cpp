@@ -8,7 +8,7 @@
 #include <gantry/core/error.hpp>
 
 #include "tools/bench/operation.hpp"
-#include "tools/command_line.hpp"
+#include "tools/program/command_line.hpp"
 
 namespace gantry::tune {
 

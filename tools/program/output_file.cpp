@@ -1,4 +1,4 @@
-#include "tools/bench/output_file.hpp"
+#include "tools/program/output_file.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 #include <gantry/core/error.hpp>
 
-namespace gantry::bench {
+namespace gantry {
 
 namespace {
 
@@ -53,4 +53,4 @@ void write_output(const std::string& path, const std::string& text) {
   refuse(path);
 }
 
-}  // namespace gantry::bench
+}  // namespace gantry
