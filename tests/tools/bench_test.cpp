@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -268,6 +269,22 @@ TEST(BenchTest, ResultsTakeThePlaceOfOlderOnes) {
   EXPECT_EQ(text_of(json.path()), "older") << "written before anything was measured";
   ASSERT_EQ(run(words).exit_code, 0);
   EXPECT_EQ(read_report(json.path()).rows.size(), 2U);
+}
+
+TEST(BenchTest, ADiskThatIsFullLeavesWhatWasThere) {
+  const TemporaryFile json(".json");
+  ASSERT_EQ(run(Words{kBench, "-o", "all_gather", "-J", json.path()} + kShort).exit_code, 0);
+  const TemporaryFile svg(".svg");
+  std::ofstream(svg.path()) << "older";
+  const Outcome outcome = run({"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$@\"",
+                               kBench, "--draw", json.path(), "--svg", svg.path()});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_EQ(outcome.err, "gantry-bench: cannot write '" + svg.path() + "'\n");
+  EXPECT_EQ(text_of(svg.path()), "older");
+  const std::filesystem::path old = svg.path();
+  for (const auto& file : std::filesystem::directory_iterator(old.parent_path())) {
+    EXPECT_FALSE(file.path() != old && file.path().string().starts_with(svg.path())) << file;
+  }
 }
 
 struct Refusal {
