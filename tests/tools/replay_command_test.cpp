@@ -109,6 +109,20 @@ TEST(ReplayCommandTest, RefusesNumbersThatMakeNoSense) {
   }
 }
 
+TEST(ReplayCommandTest, LooksAtItsOutputsFirst) {
+  for (const char* option : {"--json", "--picture", "--dump"}) {
+    const testing::Outcome outcome = replay({"/no/such.csv", option, "/no/such.svg"});
+    EXPECT_EQ(outcome.exit_code, 2) << option;
+    EXPECT_THAT(outcome.err, HasSubstr("cannot write '/no/such.svg'")) << option;
+  }
+  const TemporaryFile json(".json");
+  std::ofstream(json.path()) << "older";
+  EXPECT_EQ(replay({"/no/such.csv", "--json", json.path()}).exit_code, 2);
+  std::ostringstream text;
+  text << std::ifstream(json.path()).rdbuf();
+  EXPECT_EQ(text.str(), "older");
+}
+
 TEST(ReplayCommandTest, SimulatesOnRequest) {
   const testing::Outcome outcome = testing::run_command(
       {.argv = {GANTRY_TEST_REPLAY, "-w", "rmm:100,64", "-b", "native", "--simulate", "8GiB"},

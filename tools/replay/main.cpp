@@ -3,7 +3,6 @@
 #include <sys/resource.h>
 
 #include <cstdio>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include <gantry/device/device.hpp>
 #include <gantry/device/properties.hpp>
 
+#include "tools/program/output_file.hpp"
 #include "tools/program/program.hpp"
 #include "tools/replay/log_file.hpp"
 #include "tools/replay/options.hpp"
@@ -41,10 +41,7 @@ void write_text(const std::string& path, const std::string& text) {
     fmt::print("{}", text);
     return;
   }
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) throw Error(fmt::format("cannot write '{}'", path));
+  write_output(path, text);
 }
 
 AllocationSequence load(const Options& options) {
@@ -102,6 +99,9 @@ int run(const std::vector<std::string>& arguments) {
   if (options.simulate_bytes) {
     ::setenv("GANTRY_SIM_DEVICES", fmt::format("{}", options.device + 1).c_str(), 1);
     ::setenv("GANTRY_SIM_MEMORY", fmt::format("{}", *options.simulate_bytes).c_str(), 1);
+  }
+  for (const std::string& path : {options.json, options.picture, options.dump}) {
+    if (!path.empty() && path != "-") check_output(path);
   }
   const AllocationSequence sequence = load(options);
   if (!options.dump.empty()) write_dump(sequence, options.dump);
