@@ -434,6 +434,18 @@ TEST(TuneTest, RegisteredMemoryHasRowsOfItsOwn) {
   EXPECT_TRUE(tune::choose_registered_rows({{8, copy, 30}, {64, copy, 30}}, others).empty());
 }
 
+TEST(TuneTest, LooksAtWhatItMergesFirst) {
+  const TemporaryFile table(".json");
+  std::ofstream(table.path()) << "{";
+  const Outcome outcome =
+      run({kTune, "--quick", "-o", "all_reduce", "-e", "1K", "--merge", "-O", table.path()});
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.describe();
+  EXPECT_TRUE(outcome.err.starts_with("gantry-tune: --merge: " + table.path() +
+                                      ": collective table: expected JSON, but got "))
+      << "nothing was measured: " << outcome.err;
+  EXPECT_EQ(text_of(table.path()), "{");
+}
+
 TEST(TuneTest, KeepsTablesOfOtherMachines) {
   const TemporaryFile table(".json");
   for (const char* ranks : {"2", "4"}) {

@@ -8,6 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "collectives/selector.hpp"
 #include "tools/program/output_file.hpp"
 #include "tools/program/program.hpp"
 #include "tools/tune/options.hpp"
@@ -18,11 +19,17 @@ namespace {
 
 constexpr int kWrong = 1;
 
-// The text of a file, empty if there is none.
-std::string present_text(const std::string& path) {
+// The tables that a file holds, empty if there is none. Throws: InvalidArgument if they are none.
+std::string present_tables(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (file) text << file.rdbuf();
+  if (text.str().empty()) return {};
+  try {
+    (void)Selector::parse(text.str(), 2, "*");
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("--merge: {}: {}", path, error.what()));
+  }
   return text.str();
 }
 
@@ -41,12 +48,14 @@ int run(const std::vector<std::string>& arguments) {
       if (!path.empty()) check_output(path);
     }
   }
+  // What it cannot keep is better known before the sweep than after it.
+  const std::string present =
+      options.merge && group.reports() ? present_tables(options.output) : std::string();
   const Findings findings = sweep(group, options, [&](const std::string& text) {
     if (!options.quiet) fmt::print(stderr, "{}\n", text);
   });
   if (!group.reports()) return 0;
-  const std::string text =
-      table_text(findings, options.merge ? present_text(options.output) : std::string());
+  const std::string text = table_text(findings, present);
   if (options.output.empty()) {
     fmt::print("{}", text);
   } else {
