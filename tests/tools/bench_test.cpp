@@ -310,7 +310,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"Form", kBench, {"--comm", "-o", "barrier"}, "but got 'barrier'"},
         Refusal{"ReduceOp", kBench, {"-r", "mean"}, "--redop: expected one of sum, prod, "},
         Refusal{"DType", kBench, {"-d", "f8"}, "f8"},
-        Refusal{"Algorithm", kBench, {"-a", "fast"}, "but got 'fast'"},
+        Refusal{"Algorithm", kBench, {"-a", "fast"}, "gantry-bench: --algo: expected auto, p2p, "},
         Refusal{"Range", kBench, {"-b", "2K", "-e", "1K"}, "--begin, --end: expected a range"},
         Refusal{"Factor", kBench, {"-f", "1"}, "--factor: expected a number greater than 1"},
         Refusal{"Step", kBench, {"-i", "0"}, "--step: expected a number of bytes greater than 0"},
@@ -339,6 +339,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"Compare", kBench, {"--compare", "/no/such"}, "cannot read '/no/such'"},
         Refusal{"TuneOperation", kTune, {"-o", "barrier"}, "with a choice of algorithms"},
         Refusal{"TuneAlgorithm", kTune, {"-a", "auto"}, "--algo: expected algorithms"},
+        Refusal{"TuneFast", kTune, {"-a", "fast"}, "gantry-tune: --algo: expected auto, p2p, "},
         Refusal{"TuneMerge", kTune, {"--merge"}, "--output"},
         Refusal{"TuneAlone", kTune, {"-g", "1"}, "expected at least two ranks, but got one"}),
     [](const auto& info) { return std::string(info.param.name); });

@@ -129,6 +129,7 @@ void read_operations(Options& options, const Words& words) {
 
 void read_algorithms(Options& options, const Words& words) {
   options.algorithms = words.algorithms;
+  const char* const what = words.algorithms.empty() ? "GANTRY_COLL_ALGO" : "--algo";
   if (!words.transport.empty()) {
     if (!words.algorithms.empty()) {
       throw InvalidArgument("--transport: expected no --algo beside it");
@@ -140,7 +141,7 @@ void read_algorithms(Options& options, const Words& words) {
   }
   for (const std::string& text : options.algorithms) {
     Selector selector;
-    selector.rule(text);
+    selector.rule(text, what);
     if (options.blocks &&
         (selector.forced() == Algorithm::automatic || selector.forced() == Algorithm::copy)) {
       throw InvalidArgument(

@@ -47,7 +47,7 @@ std::vector<Algorithm> read_algorithms(const std::vector<std::string>& names) {
   std::vector<Algorithm> algorithms;
   for (const std::string& text : names) {
     Selector selector;
-    selector.rule(text);
+    selector.rule(text, "--algo");
     if (selector.forced() == Algorithm::automatic) {
       throw InvalidArgument(fmt::format("--algo: expected algorithms, but got '{}'", text));
     }
