@@ -248,6 +248,14 @@ TEST(BenchTest, SaysThatStandardOutputTakesNothing) {
   }
 }
 
+TEST(BenchTest, AnErrorThatCannotBePrintedIsAnErrorAllTheSame) {
+  for (const char* where : {"2>/dev/full", ">&- 2>&- <&-"}) {
+    const Outcome outcome =
+        run({"/bin/sh", "-c", std::string("exec \"$0\" --bogus ") + where, kBench});
+    EXPECT_EQ(outcome.exit_code, 2) << where << "\n" << outcome.describe();
+  }
+}
+
 TEST(BenchTest, SizesEndBeforeTheyOverflow) {
   constexpr std::int64_t kMost = INT64_MAX;
   using Sizes = std::vector<std::int64_t>;

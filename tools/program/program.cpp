@@ -46,7 +46,8 @@ int run_program(const std::string& name, int argc, char** argv,
     flush_standard_output();
     return code;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", name, error.what());
+    // Not fmt::print, which throws if nobody can hear it: the exit code tells it, too.
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), error.what());
     return kError;
   }
 }
