@@ -14,6 +14,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/driver.hpp>
 #include <gantry/device/properties.hpp>
+#include <gantry/memory/caching_allocator.hpp>
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/hierarchical/transport.hpp"
@@ -96,6 +97,8 @@ Communicator::Impl::Impl(Seed seed)
     throw NotSupported(
         "GANTRY_COLL_ALGO: nccl needs real GPUs and a build with NCCL; use auto or p2p");
   }
+  // A wrong GANTRY_ALLOC_CONF throws here; in the probe it would look like links that do not work.
+  (void)memory::allocator(membership.device);
   exchange_facts();
   if (membership.size > 1) make_transports();
   add_fault_source(*this);

@@ -155,7 +155,7 @@ Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes) cons
   return row != nullptr ? row->choice : kFallback;
 }
 
-void Selector::rule(std::string_view text) {
+void Selector::rule(std::string_view text, std::string_view what) {
   forced_ = Algorithm::automatic;
   p2p_only_ = text == "p2p";
   if (text.empty() || text == "auto" || p2p_only_) return;
@@ -169,10 +169,10 @@ void Selector::rule(std::string_view text) {
     }
   }
   throw InvalidArgument(
-      fmt::format("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll128, ll128_relay, direct, "
+      fmt::format("{}: expected auto, p2p, ll, ll128, ll128_relay, direct, "
                   "relay, chain, in_place, "
                   "copy, nccl or host, but got '{}'",
-                  text));
+                  what, text));
 }
 
 void Selector::set(CollectiveKind kind, std::vector<SelectorRow> rows, bool registered) {

@@ -53,8 +53,8 @@ class Selector {
   void force(Algorithm algorithm) { forced_ = algorithm; }
   Algorithm forced() const { return forced_; }
   // As GANTRY_COLL_ALGO says it: auto, an algorithm to force, or p2p (all but nccl and host).
-  // Throws: InvalidArgument.
-  void rule(std::string_view text);
+  // Throws: InvalidArgument, which says where the text is from.
+  void rule(std::string_view text, std::string_view what = "GANTRY_COLL_ALGO");
   // Makes choose() take neither nccl nor host.
   void keep_to_p2p() { p2p_only_ = true; }
   // Makes choose() take nothing that needs whole lines. For ranks that all say so.

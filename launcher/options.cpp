@@ -81,7 +81,7 @@ std::chrono::milliseconds parse_duration(std::string_view text, std::string_view
 
 std::vector<int> parse_signals(std::string_view text) {
   std::vector<int> result;
-  while (!text.empty()) {
+  do {
     const std::size_t comma = std::min(text.find(','), text.size());
     std::string_view name = text.substr(0, comma);
     text.remove_prefix(std::min(comma + 1, text.size()));
@@ -101,7 +101,7 @@ std::vector<int> parse_signals(std::string_view text) {
                       reserved ? " (glaunch handles that one itself)" : ""));
     }
     result.push_back(number);
-  }
+  } while (!text.empty());
   return result;
 }
 
@@ -201,7 +201,10 @@ Options parse_options(std::vector<std::string> arguments) {
   }
   if (no_prefix) options.prefix.reset();
   if (app.count("--only-rank") != 0) options.only_rank = only_rank;
-  if (app.count("--log-dir") != 0) options.log_dir = log_dir;
+  if (app.count("--log-dir") != 0) {
+    if (log_dir.empty()) throw InvalidArgument("--log-dir: expected a directory, but got ''");
+    options.log_dir = log_dir;
+  }
   if (app.count("--report") != 0) options.report = report;
   if (app.count("--grace") != 0) options.grace = parse_duration(grace, "--grace");
   if (app.count("--timeout") != 0) {

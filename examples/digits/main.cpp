@@ -91,19 +91,21 @@ int run(const digits::Settings& settings, const std::string& path, int limit) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr int kMost = 1'000'000;
   digits::Settings settings;
   std::string path = DIGITS_DATA;
   int limit = 0;
   CLI::App app("Trains a digit classifier on every GPU, real or simulated");
   app.add_option("--data", path, "digits.csv.gz")->capture_default_str();
-  app.add_option("--epochs", settings.epochs)->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--epochs", settings.epochs)->capture_default_str()->check(CLI::Range(1, kMost));
   app.add_option("--batch", settings.batch, "samples of one step, all replicas together")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--hidden", settings.hidden)->capture_default_str()->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, kMost));
+  app.add_option("--hidden", settings.hidden)->capture_default_str()->check(CLI::Range(1, kMost));
   app.add_option("--rate", settings.rate)->capture_default_str();
   app.add_option("--seed", settings.seed)->capture_default_str();
-  app.add_option("--devices", limit, "use at most so many devices in one process; 0: all");
+  app.add_option("--devices", limit, "use at most so many devices in one process; 0: all")
+      ->check(CLI::Range(0, kMost));
   CLI11_PARSE(app, argc, argv);
   try {
     return run(settings, path, limit);

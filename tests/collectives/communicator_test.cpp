@@ -18,6 +18,7 @@ namespace gantry {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Outcome;
 using testing::run_command;
 
@@ -202,6 +203,10 @@ TEST_F(CommunicatorTest, MalformedSurroundingsAreErrors) {
                         "direct, relay, chain, "
                         "in_place, copy, "
                         "nccl or host, but got 'fast'"));
+  const Outcome allocator =
+      glaunch({"all"}, device_count() > 1 ? 2 : 1, {{"GANTRY_ALLOC_CONF", "x"}});
+  EXPECT_THAT(allocator.out, HasSubstr("GANTRY_ALLOC_CONF: key:value was expected, but got 'x'"));
+  EXPECT_THAT(allocator.out + allocator.err, Not(HasSubstr("no peer-to-peer collectives")));
   EXPECT_THAT(run({{"GANTRY_COLL_TIMEOUT", "soon"}}), HasSubstr("GANTRY_COLL_TIMEOUT"));
   EXPECT_THAT(run({{"RANK", "0"}, {"WORLD_SIZE", "two"}}), HasSubstr("WORLD_SIZE"));
   EXPECT_THAT(run({{"GANTRY_RANK", "0"},

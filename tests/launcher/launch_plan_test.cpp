@@ -288,6 +288,8 @@ TEST(LaunchOptionsTest, MalformedOptionsAreErrors) {
       {{"--grace", "soon", "app"},
        "--grace: expected a duration such as 300ms, 15s, 2m or 1h, but got 'soon'"},
       {{"--grace", "-1s", "app"}, "but got '-1s'"},
+      {{"--forward", "", "app"}, "--forward: expected signals such as USR1,USR2, but got ''"},
+      {{"--log-dir", "", "app"}, "--log-dir: expected a directory, but got ''"},
       {{"--grace", "99999999999h", "app"}, "but got '99999999999h'"},
       {{"--timeout", "0", "app"}, "--timeout: expected more than 0"},
       {{"--forward", "USR1,NOPE", "app"},

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -234,6 +235,27 @@ TEST(BenchTest, PrintsTheTableBesideJson) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("gather"), HasSubstr("# wrong elements: 0;")));
 }
 
+TEST(BenchTest, SaysThatStandardOutputTakesNothing) {
+  for (const Words& words : {Words{kBench, "-o", "barrier", "-n", "1", "--batches", "1"},
+                             Words{kBench, "-o", "barrier", "-J", "-"} + kShort,
+                             Words{kBench, "--help"}, Words{kTune, "--help"}}) {
+    for (const char* where : {">/dev/full", ">&-"}) {
+      const Outcome outcome =
+          run(Words{"/bin/sh", "-c", std::string("exec \"$0\" \"$@\" ") + where} + words);
+      EXPECT_EQ(outcome.exit_code, 2) << where << "\n" << outcome.describe();
+      EXPECT_THAT(outcome.err, HasSubstr(": cannot write to standard output")) << where;
+    }
+  }
+}
+
+TEST(BenchTest, AnErrorThatCannotBePrintedIsAnErrorAllTheSame) {
+  for (const char* where : {"2>/dev/full", ">&- 2>&- <&-"}) {
+    const Outcome outcome =
+        run({"/bin/sh", "-c", std::string("exec \"$0\" --bogus ") + where, kBench});
+    EXPECT_EQ(outcome.exit_code, 2) << where << "\n" << outcome.describe();
+  }
+}
+
 TEST(BenchTest, SizesEndBeforeTheyOverflow) {
   constexpr std::int64_t kMost = INT64_MAX;
   using Sizes = std::vector<std::int64_t>;
@@ -255,6 +277,22 @@ TEST(BenchTest, ResultsTakeThePlaceOfOlderOnes) {
   EXPECT_EQ(text_of(json.path()), "older") << "written before anything was measured";
   ASSERT_EQ(run(words).exit_code, 0);
   EXPECT_EQ(read_report(json.path()).rows.size(), 2U);
+}
+
+TEST(BenchTest, ADiskThatIsFullLeavesWhatWasThere) {
+  const TemporaryFile json(".json");
+  ASSERT_EQ(run(Words{kBench, "-o", "all_gather", "-J", json.path()} + kShort).exit_code, 0);
+  const TemporaryFile svg(".svg");
+  std::ofstream(svg.path()) << "older";
+  const Outcome outcome = run({"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$@\"",
+                               kBench, "--draw", json.path(), "--svg", svg.path()});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_EQ(outcome.err, "gantry-bench: cannot write '" + svg.path() + "'\n");
+  EXPECT_EQ(text_of(svg.path()), "older");
+  const std::filesystem::path old = svg.path();
+  for (const auto& file : std::filesystem::directory_iterator(old.parent_path())) {
+    EXPECT_FALSE(file.path() != old && file.path().string().starts_with(svg.path())) << file;
+  }
 }
 
 struct Refusal {
@@ -280,7 +318,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"Form", kBench, {"--comm", "-o", "barrier"}, "but got 'barrier'"},
         Refusal{"ReduceOp", kBench, {"-r", "mean"}, "--redop: expected one of sum, prod, "},
         Refusal{"DType", kBench, {"-d", "f8"}, "f8"},
-        Refusal{"Algorithm", kBench, {"-a", "fast"}, "but got 'fast'"},
+        Refusal{"Algorithm", kBench, {"-a", "fast"}, "gantry-bench: --algo: expected auto, p2p, "},
         Refusal{"Range", kBench, {"-b", "2K", "-e", "1K"}, "--begin, --end: expected a range"},
         Refusal{"Factor", kBench, {"-f", "1"}, "--factor: expected a number greater than 1"},
         Refusal{"Step", kBench, {"-i", "0"}, "--step: expected a number of bytes greater than 0"},
@@ -290,6 +328,12 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"CommJson", kBench, {"--comm", "-o", "gather", "-J", "/no/such"}, "cannot write"},
         Refusal{"TuneOutput", kTune, {"-O", "/no/such/file"}, "cannot write '/no/such/file'"},
         Refusal{"TuneSamples", kTune, {"-J", "/no/such/file"}, "cannot write '/no/such/file'"},
+        Refusal{
+            "End", kBench, {"-e", "9223372036854775808"}, "--end: expected less than 2^63 bytes"},
+        Refusal{"MaxSeconds", kBench, {"--max-seconds", "nan"}, "expected a number greater than 0"},
+        Refusal{"NoSeconds", kTune, {"--max-seconds", "0"}, "but got '0'\n"},
+        Refusal{
+            "RootBelow", kBench, {"--root", "-1"}, "--root: Value -1 not in range 0 to 2147483647"},
         Refusal{"StepAndFactor", kBench, {"-i", "8", "-f", "2"}, "excludes"},
         Refusal{"Devices", kBench, {"-g", "5"}, "--gpus: expected at most the 4 visible devices"},
         Refusal{"Root", kBench, {"--root", "4"}, "--root: expected a rank below 4, but got 4"},
@@ -303,6 +347,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"Compare", kBench, {"--compare", "/no/such"}, "cannot read '/no/such'"},
         Refusal{"TuneOperation", kTune, {"-o", "barrier"}, "with a choice of algorithms"},
         Refusal{"TuneAlgorithm", kTune, {"-a", "auto"}, "--algo: expected algorithms"},
+        Refusal{"TuneFast", kTune, {"-a", "fast"}, "gantry-tune: --algo: expected auto, p2p, "},
         Refusal{"TuneMerge", kTune, {"--merge"}, "--output"},
         Refusal{"TuneAlone", kTune, {"-g", "1"}, "expected at least two ranks, but got one"}),
     [](const auto& info) { return std::string(info.param.name); });
@@ -396,6 +441,18 @@ TEST(TuneTest, RegisteredMemoryHasRowsOfItsOwn) {
   EXPECT_EQ(rows[2].choice, copy);
   EXPECT_EQ(rows[2].up_to_bytes, INT64_MAX);
   EXPECT_TRUE(tune::choose_registered_rows({{8, copy, 30}, {64, copy, 30}}, others).empty());
+}
+
+TEST(TuneTest, LooksAtWhatItMergesFirst) {
+  const TemporaryFile table(".json");
+  std::ofstream(table.path()) << "{";
+  const Outcome outcome =
+      run({kTune, "--quick", "-o", "all_reduce", "-e", "1K", "--merge", "-O", table.path()});
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.describe();
+  EXPECT_TRUE(outcome.err.starts_with("gantry-tune: --merge: " + table.path() +
+                                      ": collective table: expected JSON, but got "))
+      << "nothing was measured: " << outcome.err;
+  EXPECT_EQ(text_of(table.path()), "{");
 }
 
 TEST(TuneTest, KeepsTablesOfOtherMachines) {

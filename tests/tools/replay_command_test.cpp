@@ -93,6 +93,36 @@ TEST(ReplayCommandTest, RefusesBadInputWithCode2) {
   EXPECT_THAT(outcome.out, HasSubstr("--compare"));
 }
 
+TEST(ReplayCommandTest, RefusesNumbersThatMakeNoSense) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
+      {{"--limit", "0"}, "--limit: expected a number of bytes greater than 0, but got 0\n"},
+      {{"--max-seconds", "nan"},
+       "--max-seconds: expected a number greater than 0, but got 'nan'\n"},
+      {{"--device", "-1"}, "--device: Value -1 not in range 0 to 63\n"},
+      {{"--device", "2147483647", "-s", "4G"}, "not in range 0 to 63\n"}};
+  for (const auto& [arguments, text] : cases) {
+    std::vector<std::string> words{"-w", "rmm:10,1"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    const testing::Outcome outcome = replay(words);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.describe();
+    EXPECT_THAT(outcome.err, HasSubstr(text));
+  }
+}
+
+TEST(ReplayCommandTest, LooksAtItsOutputsFirst) {
+  for (const char* option : {"--json", "--picture", "--dump"}) {
+    const testing::Outcome outcome = replay({"/no/such.csv", option, "/no/such.svg"});
+    EXPECT_EQ(outcome.exit_code, 2) << option;
+    EXPECT_THAT(outcome.err, HasSubstr("cannot write '/no/such.svg'")) << option;
+  }
+  const TemporaryFile json(".json");
+  std::ofstream(json.path()) << "older";
+  EXPECT_EQ(replay({"/no/such.csv", "--json", json.path()}).exit_code, 2);
+  std::ostringstream text;
+  text << std::ifstream(json.path()).rdbuf();
+  EXPECT_EQ(text.str(), "older");
+}
+
 TEST(ReplayCommandTest, SimulatesOnRequest) {
   const testing::Outcome outcome = testing::run_command(
       {.argv = {GANTRY_TEST_REPLAY, "-w", "rmm:100,64", "-b", "native", "--simulate", "8GiB"},

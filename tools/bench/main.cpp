@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <exception>
 #include <string>
 #include <vector>
 
@@ -14,12 +13,12 @@
 #include "tools/bench/rank_group.hpp"
 #include "tools/bench/report.hpp"
 #include "tools/bench/results.hpp"
+#include "tools/program/program.hpp"
 
 namespace gantry::bench {
 namespace {
 
 constexpr int kWrong = 1;
-constexpr int kOwnError = 2;
 
 // All sizes of all operations with one algorithm, as one rank. `add` is called on rank 0.
 template <class Add>
@@ -147,10 +146,5 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace gantry::bench
 
 int main(int argc, char** argv) {
-  try {
-    return gantry::bench::run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "gantry-bench: {}\n", error.what());
-    return gantry::bench::kOwnError;
-  }
+  return gantry::run_program("gantry-bench", argc, argv, gantry::bench::run);
 }

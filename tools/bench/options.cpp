@@ -4,13 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <limits>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
 #include "collectives/selector.hpp"
 #include "tools/bench/comm_bench.hpp"
-#include "tools/command_line.hpp"
+#include "tools/program/command_line.hpp"
 
 namespace gantry::bench {
 
@@ -55,7 +56,8 @@ void add_options(CLI::App& app, Options& options, Words& words) {
   app.add_option("-i,--step", words.step, "the same, in bytes")->excludes(factor);
   app.add_option("-d,--dtype", words.dtype, "element type: f32 bf16 i64 … (f32)");
   app.add_option("-r,--redop", words.redop, "sum prod min max avg band bor bxor (sum)");
-  app.add_option("--root", options.root, "root rank (0)")->check(CLI::NonNegativeNumber);
+  app.add_option("--root", options.root, "root rank (0)")
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
   app.add_option("-g,--gpus", options.devices, "devices of this process (all; 1 per process)")
       ->check(CLI::Range(1, 64));
   app.add_option("-n,--iters", options.repetitions.calls, "calls timed together (20)")
@@ -66,7 +68,7 @@ void add_options(CLI::App& app, Options& options, Words& words) {
       ->check(CLI::Range(0, 1'000'000));
   app.add_option("--max-seconds", options.repetitions.max_seconds,
                  "of one size: fewer calls if they would last longer (2)")
-      ->check(CLI::PositiveNumber);
+      ->check(greater_than_zero());
   app.add_option("-z,--blocking", options.repetitions.blocking,
                  "1: the host waits for each call (0)");
   app.add_option("-c,--check", options.check, "0: does not compare results (1)");
@@ -127,6 +129,7 @@ void read_operations(Options& options, const Words& words) {
 
 void read_algorithms(Options& options, const Words& words) {
   options.algorithms = words.algorithms;
+  const char* const what = words.algorithms.empty() ? "GANTRY_COLL_ALGO" : "--algo";
   if (!words.transport.empty()) {
     if (!words.algorithms.empty()) {
       throw InvalidArgument("--transport: expected no --algo beside it");
@@ -138,7 +141,7 @@ void read_algorithms(Options& options, const Words& words) {
   }
   for (const std::string& text : options.algorithms) {
     Selector selector;
-    selector.rule(text);
+    selector.rule(text, what);
     if (options.blocks &&
         (selector.forced() == Algorithm::automatic || selector.forced() == Algorithm::copy)) {
       throw InvalidArgument(
@@ -169,15 +172,12 @@ Options parse_options(const std::vector<std::string>& arguments) {
   }
   read_operations(options, words);
   read_algorithms(options, words);
-  const auto bytes = [](const std::string& text, const char* what) {
-    return static_cast<std::int64_t>(env::parse_bytes(text, what));
-  };
-  const std::int64_t step = words.step.empty() ? 0 : bytes(words.step, "--step");
+  const std::int64_t step = words.step.empty() ? 0 : parse_size(words.step, "--step");
   if (!words.step.empty() && step == 0) {
     throw InvalidArgument("--step: expected a number of bytes greater than 0, but got 0");
   }
-  options.sizes =
-      sizes_between(bytes(words.begin, "--begin"), bytes(words.end, "--end"), words.factor, step);
+  options.sizes = sizes_between(parse_size(words.begin, "--begin"), parse_size(words.end, "--end"),
+                                words.factor, step);
   return options;
 }
 

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "tools/bench/output_file.hpp"
 #include "tools/bench/pictures.hpp"
+#include "tools/program/output_file.hpp"
 
 namespace gantry::bench {
 

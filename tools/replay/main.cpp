@@ -3,8 +3,6 @@
 #include <sys/resource.h>
 
 #include <cstdio>
-#include <exception>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +12,8 @@
 #include <gantry/device/device.hpp>
 #include <gantry/device/properties.hpp>
 
+#include "tools/program/output_file.hpp"
+#include "tools/program/program.hpp"
 #include "tools/replay/log_file.hpp"
 #include "tools/replay/options.hpp"
 #include "tools/replay/picture.hpp"
@@ -26,7 +26,6 @@ namespace gantry::replay {
 namespace {
 
 constexpr int kNotWell = 1;
-constexpr int kOwnError = 2;
 
 // A chunk of a simulated device is an open file.
 void raise_file_limit() {
@@ -42,10 +41,7 @@ void write_text(const std::string& path, const std::string& text) {
     fmt::print("{}", text);
     return;
   }
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) throw Error(fmt::format("cannot write '{}'", path));
+  write_output(path, text);
 }
 
 AllocationSequence load(const Options& options) {
@@ -104,6 +100,9 @@ int run(const std::vector<std::string>& arguments) {
     ::setenv("GANTRY_SIM_DEVICES", fmt::format("{}", options.device + 1).c_str(), 1);
     ::setenv("GANTRY_SIM_MEMORY", fmt::format("{}", *options.simulate_bytes).c_str(), 1);
   }
+  for (const std::string& path : {options.json, options.picture, options.dump}) {
+    if (!path.empty() && path != "-") check_output(path);
+  }
   const AllocationSequence sequence = load(options);
   if (!options.dump.empty()) write_dump(sequence, options.dump);
   if (options.backends.empty()) return 0;
@@ -152,10 +151,5 @@ int run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   gantry::replay::raise_file_limit();
-  try {
-    return gantry::replay::run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "gantry-replay: {}\n", error.what());
-    return gantry::replay::kOwnError;
-  }
+  return gantry::run_program("gantry-replay", argc, argv, gantry::replay::run);
 }

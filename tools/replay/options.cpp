@@ -8,11 +8,13 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
-#include "tools/command_line.hpp"
+#include "tools/program/command_line.hpp"
 #include "tools/replay/backend.hpp"
 
 namespace gantry::replay {
 namespace {
+
+constexpr int kMostDevices = 64;  // simulated ones; no machine has as many GPUs
 
 constexpr const char* kFooter = R"(
 Inputs: a RMM log (.csv), a memory snapshot of torch or gantry (.pickle, .json), a replay dump;
@@ -62,7 +64,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
       ->allow_extra_args(false);
   app.add_flag("-c,--compare", compare, "all backends, each in a process of its own");
   app.add_option("-d,--device", options.device, "the device to run on (0)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, kMostDevices - 1));
   app.add_option("--log-device", options.log_device,
                  "the device of the snapshot to replay (the first with a history)");
   auto* limited = app.add_option("--limit", limit, "the allocator may hold no more, such as 8GiB");
@@ -73,7 +75,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   app.add_option("-r,--repeat", options.repeat, "passes after the first one (5)")
       ->check(CLI::Range(0, 100'000));
   app.add_option("--max-seconds", options.max_seconds, "gives up a pass that lasts longer (60)")
-      ->check(CLI::PositiveNumber);
+      ->check(greater_than_zero());
   app.add_option("-s,--simulate", simulate, "on a simulated device with that much memory");
   app.add_option("-j,--json", options.json, "writes the results, - for stdout");
   app.add_option("-p,--picture", options.picture, "draws them: a file .svg or .html");
@@ -91,6 +93,9 @@ Options parse_options(const std::vector<std::string>& arguments) {
   if (options.backends.empty() && options.dump.empty()) options.backends = {"vmm"};
   options.threads_as_logged = threads == "as-logged";
   if (!limit.empty()) options.limit_bytes = env::parse_bytes(limit, "--limit");
+  if (options.limit_bytes && *options.limit_bytes == 0) {
+    throw InvalidArgument("--limit: expected a number of bytes greater than 0, but got 0");
+  }
   if (!simulate.empty()) options.simulate_bytes = env::parse_bytes(simulate, "--simulate");
   if (options.limit_factor && !(*options.limit_factor >= 1 && *options.limit_factor <= 1000)) {
     throw InvalidArgument(fmt::format(

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <exception>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -9,7 +8,9 @@
 
 #include <gantry/core/error.hpp>
 
-#include "tools/bench/output_file.hpp"
+#include "collectives/selector.hpp"
+#include "tools/program/output_file.hpp"
+#include "tools/program/program.hpp"
 #include "tools/tune/options.hpp"
 #include "tools/tune/sweep.hpp"
 
@@ -17,13 +18,18 @@ namespace gantry::tune {
 namespace {
 
 constexpr int kWrong = 1;
-constexpr int kOwnError = 2;
 
-// The text of a file, empty if there is none.
-std::string present_text(const std::string& path) {
+// The tables that a file holds, empty if there is none. Throws: InvalidArgument if they are none.
+std::string present_tables(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (file) text << file.rdbuf();
+  if (text.str().empty()) return {};
+  try {
+    (void)Selector::parse(text.str(), 2, "*");
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("--merge: {}: {}", path, error.what()));
+  }
   return text.str();
 }
 
@@ -39,21 +45,23 @@ int run(const std::vector<std::string>& arguments) {
   }
   if (group.reports()) {
     for (const std::string& path : {options.output, options.samples}) {
-      if (!path.empty()) bench::check_output(path);
+      if (!path.empty()) check_output(path);
     }
   }
+  // What it cannot keep is better known before the sweep than after it.
+  const std::string present =
+      options.merge && group.reports() ? present_tables(options.output) : std::string();
   const Findings findings = sweep(group, options, [&](const std::string& text) {
     if (!options.quiet) fmt::print(stderr, "{}\n", text);
   });
   if (!group.reports()) return 0;
-  const std::string text =
-      table_text(findings, options.merge ? present_text(options.output) : std::string());
+  const std::string text = table_text(findings, present);
   if (options.output.empty()) {
     fmt::print("{}", text);
   } else {
-    bench::write_output(options.output, text);
+    write_output(options.output, text);
   }
-  if (!options.samples.empty()) bench::write_output(options.samples, report_json(findings.report));
+  if (!options.samples.empty()) write_output(options.samples, report_json(findings.report));
   return wrong_elements(findings.report) == 0 ? 0 : kWrong;
 }
 
@@ -61,10 +69,5 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace gantry::tune
 
 int main(int argc, char** argv) {
-  try {
-    return gantry::tune::run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "gantry-tune: {}\n", error.what());
-    return gantry::tune::kOwnError;
-  }
+  return gantry::run_program("gantry-tune", argc, argv, gantry::tune::run);
 }

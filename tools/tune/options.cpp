@@ -4,11 +4,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
 #include "tools/bench/operation.hpp"
-#include "tools/command_line.hpp"
+#include "tools/program/command_line.hpp"
 
 namespace gantry::tune {
 
@@ -48,7 +47,7 @@ std::vector<Algorithm> read_algorithms(const std::vector<std::string>& names) {
   std::vector<Algorithm> algorithms;
   for (const std::string& text : names) {
     Selector selector;
-    selector.rule(text);
+    selector.rule(text, "--algo");
     if (selector.forced() == Algorithm::automatic) {
       throw InvalidArgument(fmt::format("--algo: expected algorithms, but got '{}'", text));
     }
@@ -95,7 +94,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   app.add_option("--batches", options.repetitions.batches, "such batches; their median counts (7)")
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--max-seconds", options.repetitions.max_seconds, "of one measurement (0.2)")
-      ->check(CLI::PositiveNumber);
+      ->check(greater_than_zero());
   app.add_flag("--eager", options.eager, "times calls, not graphs of them");
   app.add_flag("--quick", quick, "fewer sizes, blocks and calls: up to 16M by 4, 8 and 32 blocks");
   app.add_option("-O,--output", options.output, "the file to write (stdout)");
@@ -118,8 +117,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   options.operations = read_operations(operations);
   options.algorithms = read_algorithms(algorithms);
   options.sizes =
-      bench::sizes_between(static_cast<std::int64_t>(env::parse_bytes(begin, "--begin")),
-                           static_cast<std::int64_t>(env::parse_bytes(end, "--end")), factor, 0);
+      bench::sizes_between(parse_size(begin, "--begin"), parse_size(end, "--end"), factor, 0);
   return options;
 }
 

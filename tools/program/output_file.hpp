@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace gantry::bench {
+namespace gantry {
 
 /// Says before the measurement if its results could not be written. Leaves what is there as it is.
 /// Throws: Error.
@@ -12,4 +12,4 @@ void check_output(const std::string& path);
 /// Gives a file its new text at once: it never holds less than the old one. Throws: Error.
 void write_output(const std::string& path, const std::string& text);
 
-}  // namespace gantry::bench
+}  // namespace gantry

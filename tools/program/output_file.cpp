@@ -1,4 +1,4 @@
-#include "tools/bench/output_file.hpp"
+#include "tools/program/output_file.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 #include <gantry/core/error.hpp>
 
-namespace gantry::bench {
+namespace gantry {
 
 namespace {
 
@@ -19,11 +19,11 @@ namespace fs = std::filesystem;
   throw Error(fmt::format("cannot write '{}'", path));
 }
 
-void write_in_place(const std::string& path, const std::string& text) {
+bool write_in_place(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
-  if (!file) refuse(path);
+  return !file.fail();
 }
 
 }  // namespace
@@ -40,17 +40,21 @@ void write_output(const std::string& path, const std::string& text) {
   std::error_code failure;
   const fs::file_status status = fs::status(path, failure);
   // A pipe or a terminal has no old text, and must stay what it is.
-  if (fs::exists(status) && !fs::is_regular_file(status)) return write_in_place(path, text);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    if (!write_in_place(path, text)) refuse(path);
+    return;
+  }
   // A link stays one: the file that it names is replaced.
   const std::string target = fs::exists(status) ? fs::canonical(path).string() : path;
   const std::string beside = fmt::format("{}.{}.tmp", target, getpid());
-  write_in_place(beside, text);
-  if (fs::exists(status)) fs::permissions(beside, status.permissions(), failure);
-  fs::rename(beside, target, failure);
-  if (!failure) return;
   std::error_code ignored;
+  if (write_in_place(beside, text)) {
+    if (fs::exists(status)) fs::permissions(beside, status.permissions(), ignored);
+    fs::rename(beside, target, failure);
+    if (!failure) return;
+  }
   fs::remove(beside, ignored);
   refuse(path);
 }
 
-}  // namespace gantry::bench
+}  // namespace gantry
