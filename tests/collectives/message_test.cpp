@@ -44,19 +44,21 @@ class MessageTest : public testing::LocalGroupTest {
 
 TEST_F(MessageTest, EverySizeArrivesAndNothingBesideIt) {
   GANTRY_REQUIRE_DEVICES(2);
+  constexpr std::int64_t kMegabyte = 1 << 20;
   for (const int ranks : {2, std::min(device_count(), 8)}) {
     const std::int64_t payload = slot_bytes(ranks) - 16;
     std::vector<std::int64_t> sizes{0, 1, 15, 16, 2047, 2048, 2049};
     for (const std::int64_t edge :
          {kChannelBlocks * std::int64_t{2048}, payload, kChannelBlocks * payload,
           kChannelBlocks * kChannelSlots * payload, 3 * kChannelBlocks * kChannelSlots * payload}) {
-      for (const std::int64_t by : {-1, 0, 1, 17}) sizes.push_back(edge + by);
+      for (const std::int64_t by : {-1, 0, 17}) sizes.push_back(edge + by);
     }
     on_ranks(ranks, [&](CollectiveSuite&, Communicator& group) {
       const int last = group.size() - 1;
       int number = 0;
       for (const std::int64_t bytes : sizes) {
         for (const std::int64_t offset : {0, 1, 2, 4}) {
+          if (bytes > kMegabyte && offset > 1) continue;  // two of large ones are enough
           ++number;
           const int from = number % 2 == 0 ? 0 : last;
           if (group.rank() == from) {
