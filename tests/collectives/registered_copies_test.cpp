@@ -58,6 +58,8 @@ TEST_F(RegisteredCopiesTest, ACallThatFailsWaitsForTheCopyBeside) {
   setenv("GANTRY_COLL_ALGO", "copy", 1);
   testing::FaultDriver faults;
   on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
+    // The copies' memory is that of the stream which is to wait for them.
+    const StreamGuard guard(Stream::from_pool(group.device()));
     const TensorOptions options = {.dtype = u8, .device = group.device()};
     const Tensor joined = zeros({2048}, options);
     const Tensor mine = ones({1024}, options);
@@ -65,7 +67,6 @@ TEST_F(RegisteredCopiesTest, ACallThatFailsWaitsForTheCopyBeside) {
     synchronize(group.device());
     group.host_barrier();
     if (group.rank() != 0) return;
-    const StreamGuard guard(Stream::from_pool(group.device()));
     faults.reset_counts();
     faults.fail_on("copy_runs", 1);
     bool failed = false;
