@@ -70,7 +70,7 @@ void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) 
 }  // namespace
 
 // Enqueues one operation on the current stream and marks its end.
-Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options) {
+Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options) const {
   const std::lock_guard lock(impl_->mutex);
   const Stream stream = Stream::current(device());
   call.what.reproducible = options.reproducible ? 1 : 0;
@@ -115,7 +115,7 @@ bool Communicator::is_own_share(const CollectiveCall& call, const Tensor& output
 
 // Runs an operation that reads `input` and writes `output`, either of which may be null or strided.
 Work Communicator::move_between(CollectiveCall& call, const Tensor* output, const Tensor* input,
-                                const CollectiveOptions& options) {
+                                const CollectiveOptions& options) const {
   // Only sums are made for one array that is both; elsewhere it is read before it is written.
   const bool in_place = output == input && (call.what.kind == CollectiveKind::all_reduce ||
                                             call.what.kind == CollectiveKind::reduce);
@@ -140,7 +140,7 @@ Work Communicator::move_between(CollectiveCall& call, const Tensor* output, cons
   return work;
 }
 
-Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptions options) {
+Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptions options) const {
   const Membership& me = group("all_reduce").membership;
   require_tensor(tensor, me.device, "all_reduce", "tensor");
   require_writable(tensor, "all_reduce", "tensor");
@@ -153,7 +153,7 @@ Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptio
 }
 
 Work Communicator::all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op,
-                                        CollectiveOptions options) {
+                                        CollectiveOptions options) const {
   const Membership& me = group("all_reduce_coalesced").membership;
   if (tensors.empty()) {
     throw InvalidArgument("all_reduce_coalesced: expected at least one tensor, but got none");
@@ -175,7 +175,8 @@ Work Communicator::all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op,
   return *last;
 }
 
-Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op, CollectiveOptions options) {
+Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op,
+                          CollectiveOptions options) const {
   const Membership& me = group("reduce").membership;
   require_tensor(tensor, me.device, "reduce", "tensor");
   require_writable(tensor, "reduce", "tensor");
@@ -190,7 +191,7 @@ Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op, Collectiv
 }
 
 Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op,
-                                  CollectiveOptions options) {
+                                  CollectiveOptions options) const {
   const Membership& me = group("reduce_scatter").membership;
   require_tensor(output, me.device, "reduce_scatter", "output");
   require_tensor(input, me.device, "reduce_scatter", "input");
@@ -205,7 +206,7 @@ Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input, Red
   return move_between(call, &output, &input, options);
 }
 
-Work Communicator::barrier(CollectiveOptions options) {
+Work Communicator::barrier(CollectiveOptions options) const {
   (void)group("barrier");
   CollectiveCall call{.what = {.kind = CollectiveKind::barrier}};
   return submit(call, options);
@@ -239,7 +240,7 @@ void keep_memory(std::vector<Storage>& kept, Bootstrap& bootstrap, int rank,
 
 }  // namespace
 
-void Communicator::register_memory(const Tensor& tensor) {
+void Communicator::register_memory(const Tensor& tensor) const {
   Impl& mine = group("register_memory");
   require_tensor(tensor, mine.membership.device, "register_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
@@ -248,7 +249,7 @@ void Communicator::register_memory(const Tensor& tensor) {
   keep_memory(mine.registered, *mine.bootstrap, mine.membership.rank, tensor.storage());
 }
 
-void Communicator::deregister_memory(const Tensor& tensor) {
+void Communicator::deregister_memory(const Tensor& tensor) const {
   Impl& mine = group("deregister_memory");
   const Device device = mine.membership.device;
   require_tensor(tensor, device, "deregister_memory", "tensor");
@@ -259,21 +260,21 @@ void Communicator::deregister_memory(const Tensor& tensor) {
   }
 }
 
-void Communicator::host_barrier() {
+void Communicator::host_barrier() const {
   Impl& mine = group("host_barrier");
   const std::lock_guard lock(mine.mutex);
   mine.meet(HostCall::host_barrier);
   if (!mine.control) (void)mine.bootstrap->all_gather("");
 }
 
-std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) {
+std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) const {
   Impl& mine = group("all_gather_bytes");
   const std::lock_guard lock(mine.mutex);
   mine.meet(HostCall::all_gather_bytes);
   return mine.bootstrap->all_gather(bytes);
 }
 
-void Communicator::abort() noexcept {
+void Communicator::abort() const noexcept {
   if (!impl_) return;
   if (impl_->control) {
     impl_->control->abort();  // which tells NCCL

@@ -27,7 +27,7 @@ std::vector<std::int64_t> elements_of(std::span<const std::int64_t> rows, const 
 
 }  // namespace
 
-Work Communicator::broadcast(const Tensor& tensor, int root, CollectiveOptions options) {
+Work Communicator::broadcast(const Tensor& tensor, int root, CollectiveOptions options) const {
   const Membership& me = group("broadcast").membership;
   require_tensor(tensor, me.device, "broadcast", "tensor");
   require_writable(tensor, "broadcast", "tensor");
@@ -41,7 +41,7 @@ Work Communicator::broadcast(const Tensor& tensor, int root, CollectiveOptions o
 }
 
 Work Communicator::all_gather(const Tensor& output, const Tensor& input,
-                              CollectiveOptions options) {
+                              CollectiveOptions options) const {
   const Membership& me = group("all_gather").membership;
   require_tensor(output, me.device, "all_gather", "output");
   require_tensor(input, me.device, "all_gather", "input");
@@ -54,7 +54,7 @@ Work Communicator::all_gather(const Tensor& output, const Tensor& input,
 }
 
 Work Communicator::gather(const Tensor& output, const Tensor& input, int root,
-                          CollectiveOptions options) {
+                          CollectiveOptions options) const {
   const Membership& me = group("gather").membership;
   require_tensor(input, me.device, "gather", "input");
   require_root(root, me.size, "gather");
@@ -73,7 +73,7 @@ Work Communicator::gather(const Tensor& output, const Tensor& input, int root,
 }
 
 Work Communicator::scatter(const Tensor& output, const Tensor& input, int root,
-                           CollectiveOptions options) {
+                           CollectiveOptions options) const {
   const Membership& me = group("scatter").membership;
   require_tensor(output, me.device, "scatter", "output");
   require_writable(output, "scatter", "output");
@@ -92,7 +92,7 @@ Work Communicator::scatter(const Tensor& output, const Tensor& input, int root,
 }
 
 Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
-                              CollectiveOptions options) {
+                              CollectiveOptions options) const {
   const Membership& me = group("all_to_all").membership;
   require_tensor(output, me.device, "all_to_all", "output");
   require_tensor(input, me.device, "all_to_all", "input");
@@ -110,7 +110,8 @@ Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
 
 Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
                               std::span<const std::int64_t> output_rows,
-                              std::span<const std::int64_t> input_rows, CollectiveOptions options) {
+                              std::span<const std::int64_t> input_rows,
+                              CollectiveOptions options) const {
   const Membership& me = group("all_to_all").membership;
   require_tensor(output, me.device, "all_to_all", "output");
   require_tensor(input, me.device, "all_to_all", "input");
@@ -136,7 +137,7 @@ Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
   return move_between(call, &output, &input, options);
 }
 
-Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions options) {
+Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions options) const {
   const Membership& me = group("send").membership;
   require_tensor(tensor, me.device, "send", "tensor");
   require_peer(destination, me.rank, me.size, "send");
@@ -147,7 +148,7 @@ Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions
   return move_between(call, nullptr, &tensor, options);
 }
 
-Work Communicator::recv(const Tensor& tensor, int source, CollectiveOptions options) {
+Work Communicator::recv(const Tensor& tensor, int source, CollectiveOptions options) const {
   const Membership& me = group("recv").membership;
   require_tensor(tensor, me.device, "recv", "tensor");
   require_writable(tensor, "recv", "tensor");

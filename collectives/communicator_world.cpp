@@ -141,7 +141,7 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
   return group;
 }
 
-Communicator Communicator::split(int color, int key) {
+Communicator Communicator::split(int color, int key) const {
   Impl& mine = group("split");
   const std::lock_guard lock(mine.mutex);
   mine.meet(HostCall::split);
@@ -172,7 +172,7 @@ Communicator Communicator::split(int color, int key) {
       mine.subgroup(ranks, name, mine.bootstrap->subset(ranks, name), "split, making " + name)));
 }
 
-Communicator Communicator::shrink(const std::vector<int>& failed) {
+Communicator Communicator::shrink(const std::vector<int>& failed) const {
   Impl& mine = group("shrink");
   const std::lock_guard lock(mine.mutex);
   const std::set<int> gone(failed.begin(), failed.end());

@@ -79,7 +79,7 @@ class Exploration {
   Exploration(int actors, std::uint64_t seed, Weakness weakness = Weakness::none)
       : weakness(weakness),
         random_(seed),
-        memory_(actors, random_),
+        memory_(static_cast<std::size_t>(actors), random_),
         fibers_(static_cast<std::size_t>(actors)),
         waits_since_(fibers_.size(), kReady),
         priorities_(fibers_.size()),

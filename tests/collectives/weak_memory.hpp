@@ -39,8 +39,8 @@ class WeakMemory {
   };
   using Make = std::function<void(std::byte* result)>;
 
-  WeakMemory(int actors, std::mt19937_64& random)
-      : random_(random), pasts_(static_cast<std::size_t>(actors), Past(pasts_size(actors))) {}
+  WeakMemory(std::size_t actors, std::mt19937_64& random)
+      : random_(random), pasts_(actors, Past(actors)) {}
 
   const Past& past(int actor) const { return pasts_[static_cast<std::size_t>(actor)]; }
   // The actor learns of what is over there.
@@ -128,8 +128,6 @@ class WeakMemory {
     Make make;                         // empty once it has loaded
     std::vector<std::uint64_t> after;  // earlier ones of the same bytes
   };
-
-  static std::size_t pasts_size(int actors) { return static_cast<std::size_t>(actors); }
 
   static bool meet(Bytes a, Bytes b) { return a.at < b.at + b.size && b.at < a.at + a.size; }
   static bool overlap(const Access& a, const Access& b) {

@@ -136,7 +136,7 @@ TEST_F(ApiCommunicatorTest, WorldOfOneProcess) {
 }
 
 TEST_F(ApiCommunicatorTest, OperationsOfOneProcess) {
-  Communicator world = Communicator::world();
+  const Communicator world = Communicator::world();  // a handle, which does all if it is const, too
   Tensor t = arange(4, {.dtype = f32, .device = world.device()});
   Work work = world.all_reduce(t, ReduceOp::sum);
   work.wait();

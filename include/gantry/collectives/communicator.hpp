@@ -29,11 +29,11 @@ struct CollectiveOptions {
 
 /// A group of processes with one device each that run collectives together.
 ///
-/// A cheap handle; copies name the same group. Every rank calls the same operations in the same
-/// order with matching arguments; a mismatch is an InvalidArgument on every rank, naming rank 0's
-/// call and the first that differs. It changes nothing, and the group goes on. Where hosts wait for
-/// each other on some ranks (host_barrier, all_gather_bytes, split, register_memory) while others
-/// call a collective, it breaks the group.
+/// A cheap handle, const or not; copies name the same group. Every rank calls the same operations
+/// in the same order with matching arguments; a mismatch is an InvalidArgument on every rank,
+/// naming rank 0's call and the first that differs. It changes nothing, and the group goes on.
+/// Where hosts wait for each other on some ranks (host_barrier, all_gather_bytes, split,
+/// register_memory) while others call a collective, it breaks the group.
 ///
 /// Device/stream: an operation runs in order with the current stream of the communicator's device.
 /// The host neither waits for other ranks nor for the device, but when it starts NCCL or passes
@@ -90,69 +90,70 @@ class Communicator {
 
   /// Reduces `tensor` over all ranks, in place.
   Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum,
-                  CollectiveOptions options = {});
-  Work all_reduce(const Tensor& tensor, CollectiveOptions options) {
+                  CollectiveOptions options = {}) const;
+  Work all_reduce(const Tensor& tensor, CollectiveOptions options) const {
     return all_reduce(tensor, ReduceOp::sum, options);
   }
   /// Reduces several tensors in place as one transfer per dtype; bits equal those of all_reduce.
   Work all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum,
-                            CollectiveOptions options = {});
-  Work all_reduce_coalesced(std::span<Tensor> tensors, CollectiveOptions options) {
+                            CollectiveOptions options = {}) const;
+  Work all_reduce_coalesced(std::span<Tensor> tensors, CollectiveOptions options) const {
     return all_reduce_coalesced(tensors, ReduceOp::sum, options);
   }
   /// Reduces `tensor` over all ranks into that of rank `root`; the others' stay as they are.
   Work reduce(const Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum,
-              CollectiveOptions options = {});
-  Work reduce(const Tensor& tensor, int root, CollectiveOptions options) {
+              CollectiveOptions options = {}) const;
+  Work reduce(const Tensor& tensor, int root, CollectiveOptions options) const {
     return reduce(tensor, root, ReduceOp::sum, options);
   }
   /// Overwrites `tensor` with that of rank `root`.
-  Work broadcast(const Tensor& tensor, int root = 0, CollectiveOptions options = {});
+  Work broadcast(const Tensor& tensor, int root = 0, CollectiveOptions options = {}) const;
   /// Writes every rank's `input` into `output`, joined along dim 0 in rank order. The input may be
   /// its place in the output.
   /// Shapes: output has size() times the rows of input, or is [size(), …] for an input […], also
   /// of no dims; inputs are equal on all ranks.
-  Work all_gather(const Tensor& output, const Tensor& input, CollectiveOptions options = {});
+  Work all_gather(const Tensor& output, const Tensor& input, CollectiveOptions options = {}) const;
   /// Reduces `input` and leaves rows rank·m … (rank+1)·m-1 of the result in `output`.
   /// Shapes: output has m rows, input size()·m; or input is [size(), …] for an output […].
   Work reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
-                      CollectiveOptions options = {});
-  Work reduce_scatter(const Tensor& output, const Tensor& input, CollectiveOptions options) {
+                      CollectiveOptions options = {}) const;
+  Work reduce_scatter(const Tensor& output, const Tensor& input, CollectiveOptions options) const {
     return reduce_scatter(output, input, ReduceOp::sum, options);
   }
   /// As all_gather, into `output` of rank `root` alone; elsewhere `output` is ignored and may be
   /// undefined.
   Work gather(const Tensor& output, const Tensor& input, int root = 0,
-              CollectiveOptions options = {});
+              CollectiveOptions options = {}) const;
   /// Sends rows r·m … (r+1)·m-1 of `root`'s `input` to `output` of rank r; elsewhere `input` is
   /// ignored and may be undefined. Shapes: as for reduce_scatter.
   Work scatter(const Tensor& output, const Tensor& input, int root = 0,
-               CollectiveOptions options = {});
+               CollectiveOptions options = {}) const;
   /// Sends block r of `input` to rank r, where it becomes block rank() of `output`; blocks are
   /// equal parts of dim 0.
-  Work all_to_all(const Tensor& output, const Tensor& input, CollectiveOptions options = {});
+  Work all_to_all(const Tensor& output, const Tensor& input, CollectiveOptions options = {}) const;
   /// As above with blocks of `input_rows[r]` rows to rank r and `output_rows[r]` rows from it.
   /// Throws: ShapeError also unless the rows add up to those of the tensors. What a rank sends and
   /// what its peer expects must be equal: else both throw InvalidArgument.
   Work all_to_all(const Tensor& output, const Tensor& input,
                   std::span<const std::int64_t> output_rows,
-                  std::span<const std::int64_t> input_rows, CollectiveOptions options = {});
+                  std::span<const std::int64_t> input_rows, CollectiveOptions options = {}) const;
   Work all_to_all(const Tensor& output, const Tensor& input,
                   std::initializer_list<std::int64_t> output_rows,
-                  std::initializer_list<std::int64_t> input_rows, CollectiveOptions options = {}) {
+                  std::initializer_list<std::int64_t> input_rows,
+                  CollectiveOptions options = {}) const {
     return all_to_all(output, input, std::span(output_rows.begin(), output_rows.size()),
                       std::span(input_rows.begin(), input_rows.size()), options);
   }
   /// Sends `tensor` to `destination`, which receives it by its next recv() from this rank. Small
   /// messages go out at once, larger ones when they are received: two ranks that send to each
   /// other first need two streams.
-  Work send(const Tensor& tensor, int destination, CollectiveOptions options = {});
+  Work send(const Tensor& tensor, int destination, CollectiveOptions options = {}) const;
   /// Overwrites `tensor` with what `source` sends next to this rank; shapes may differ, dtype and
   /// number of elements must not.
-  Work recv(const Tensor& tensor, int source, CollectiveOptions options = {});
+  Work recv(const Tensor& tensor, int source, CollectiveOptions options = {}) const;
   /// Work submitted later on any rank runs after all work submitted earlier on every rank. Moves
   /// no data; the host does not wait.
-  Work barrier(CollectiveOptions options = {});
+  Work barrier(CollectiveOptions options = {}) const;
   /// Opens the memory that `tensor` looks at, all of its storage, on every rank. Large operations
   /// on a tensor that lies there, at the same offset on every rank, then go without staging, by
   /// kernels that read and write the ranks' tensors, and by copy engines. The tensor is the only
@@ -167,40 +168,40 @@ class Communicator {
   /// or its end; groups made by split() and shrink() know nothing of it.
   /// Throws, on every rank: InvalidArgument for memory of different sizes or registered already.
   /// On the rank concerned: NotSupported for what export_ipc() refuses; DeviceMismatchError.
-  void register_memory(const Tensor& tensor);
+  void register_memory(const Tensor& tensor) const;
   /// Gives up what register_memory() opened. Every rank calls it between the same operations; the
   /// host does not wait. Graphs that read the memory must not be launched again.
   /// Throws: InvalidArgument if it is not registered.
-  void deregister_memory(const Tensor& tensor);
+  void deregister_memory(const Tensor& tensor) const;
   /// Blocks the host until every rank has called it. Touches no device.
-  void host_barrier();
+  void host_barrier() const;
   /// Joins one byte string of every rank, in rank order, on the host.
-  [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes);
+  [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes) const;
 
   /// One group per `color` (0 or more) of the ranks that gave it, ordered by `key`, then rank. A
   /// negative color takes part and gets an undefined communicator. Collective.
-  [[nodiscard]] Communicator split(int color, int key = 0);
+  [[nodiscard]] Communicator split(int color, int key = 0) const;
   /// The group of all ranks but `failed`, in their order, with new workspaces; every survivor calls
   /// it with the same list, also after a PeerLostError. Inputs of the operation that failed are
   /// untouched unless it was in place.
-  [[nodiscard]] Communicator shrink(const std::vector<int>& failed);
+  [[nodiscard]] Communicator shrink(const std::vector<int>& failed) const;
   /// False for the result of split() with a negative color and for a default-made one.
   [[nodiscard]] bool defined() const { return impl_ != nullptr; }
 
   /// Makes every rank's pending and later calls throw PeerLostError (ranks of one machine). Does
   /// nothing to an undefined communicator.
-  void abort() noexcept;
+  void abort() const noexcept;
 
  private:
   class Impl;
   explicit Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   // The group. Throws: InvalidArgument that names `member` if there is none.
   Impl& group(std::string_view member) const;
-  Work submit(CollectiveCall& call, const CollectiveOptions& options);
+  Work submit(CollectiveCall& call, const CollectiveOptions& options) const;
   static void mark_end(Work& work);
   bool is_own_share(const CollectiveCall& call, const Tensor& output, const Tensor& input) const;
   Work move_between(CollectiveCall& call, const Tensor* output, const Tensor* input,
-                    const CollectiveOptions& options);
+                    const CollectiveOptions& options) const;
 
   std::shared_ptr<Impl> impl_;
 };
