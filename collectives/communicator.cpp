@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -212,41 +211,13 @@ Work Communicator::barrier(CollectiveOptions options) const {
   return submit(call, options);
 }
 
-namespace {
-
-// As Registrations::add where nothing is opened: the same calls are errors.
-void keep_memory(std::vector<Storage>& kept, Bootstrap& bootstrap, int rank,
-                 const Storage& storage) {
-  const bool is_new = std::ranges::find(kept, storage) == kept.end();
-  const std::string mine = is_new ? std::to_string(storage.bytes()) : "";
-  const std::vector<std::string> all = bootstrap.all_gather(mine);
-  if (!is_new) {
-    throw InvalidArgument("register_memory: expected memory that is not registered yet");
-  }
-  for (std::size_t peer = 0; peer < all.size(); ++peer) {
-    if (all[peer].empty()) {
-      throw InvalidArgument(
-          fmt::format("register_memory: rank {} could not share its memory", peer));
-    }
-    if (all[peer] != mine) {
-      throw InvalidArgument(fmt::format(
-          "register_memory: expected memory of one size on all ranks, but rank {} has {} bytes "
-          "and rank {} has {}",
-          rank, mine, peer, all[peer]));
-    }
-  }
-  kept.push_back(storage);
-}
-
-}  // namespace
-
 void Communicator::register_memory(const Tensor& tensor) const {
   Impl& mine = group("register_memory");
   require_tensor(tensor, mine.membership.device, "register_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
   mine.meet(HostCall::register_memory);
   if (mine.p2p) return mine.p2p->add_memory(tensor.storage());
-  keep_memory(mine.registered, *mine.bootstrap, mine.membership.rank, tensor.storage());
+  mine.registrations.add(*mine.bootstrap, tensor.storage());
 }
 
 void Communicator::deregister_memory(const Tensor& tensor) const {
@@ -255,9 +226,7 @@ void Communicator::deregister_memory(const Tensor& tensor) const {
   require_tensor(tensor, device, "deregister_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
   if (mine.p2p) return mine.p2p->remove_memory(tensor.storage(), Stream::current(device));
-  if (std::erase(mine.registered, tensor.storage()) == 0) {
-    throw InvalidArgument("deregister_memory: expected registered memory");
-  }
+  mine.registrations.remove(tensor.storage());
 }
 
 void Communicator::host_barrier() const {

@@ -88,6 +88,7 @@ Communicator::Impl::Impl(Seed seed)
       membership{identity.rank, identity.world_size, seed.device},
       name(std::move(seed.name)),
       bootstrap(std::move(seed.bootstrap)),
+      registrations(membership.rank, membership.device, /*opens=*/false),
       timeout_(collective_timeout()) {
   const bool tells = logging::enabled(logging::Level::info);  // throws if GANTRY_LOG is invalid
   bootstrap->set_purpose(seed.maker);
@@ -389,7 +390,6 @@ void Communicator::Impl::finish() noexcept {
   // An abort must not meet the end of CUDA.
   if (nccl) nccl->await_abort();
   if (p2p) p2p->close();
-  registered.clear();
   if (host) host->close();
   if (control) control->finish(kFinishPatience);
   bootstrap->leave();

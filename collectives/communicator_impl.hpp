@@ -11,11 +11,11 @@
 
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/process_identity.hpp>
-#include <gantry/tensor/storage.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/call_faults.hpp"
 #include "collectives/control/block.hpp"
+#include "collectives/p2p/registrations.hpp"
 #include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
 #include "device/fault_source.hpp"
@@ -85,7 +85,7 @@ class Communicator::Impl final : public FaultSource,
   std::unique_ptr<Transport> p2p;         // null if ranks cannot reach each other's memory
   std::unique_ptr<Transport> nccl;
   std::unique_ptr<Transport> host;
-  std::vector<Storage> registered;  // without p2p, which opens it on all ranks and keeps it itself
+  Registrations registrations;  // without p2p, which has its own, and opens them on all ranks
   std::mutex mutex;
   // Groups made of this one. Where a rank is lost, the others may have begun different numbers of
   // splits, so what they make next is counted by itself.

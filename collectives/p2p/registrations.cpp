@@ -22,11 +22,12 @@ struct Registrations::Entry {
 
 namespace {
 
-// What a rank tells the others: its bytes, then its handle.
-std::string offer_of(const Storage& storage) {
+// What a rank tells the others: its bytes, then, if they open it, its handle.
+std::string offer_of(const Storage& storage, bool opens) {
   const std::uint64_t bytes = storage.bytes();
-  const memory::IpcHandle handle = memory::export_ipc(*storage.block());
   std::string offer(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+  if (!opens) return offer;
+  const memory::IpcHandle handle = memory::export_ipc(*storage.block());
   return offer.append(reinterpret_cast<const char*>(handle.bytes.data()), handle.bytes.size());
 }
 
@@ -43,7 +44,8 @@ memory::IpcHandle handle_of(const std::string& offer) {
 
 }  // namespace
 
-Registrations::Registrations(int rank, Device device) : rank_(rank), device_(device) {}
+Registrations::Registrations(int rank, Device device, bool opens)
+    : rank_(rank), device_(device), opens_(opens) {}
 Registrations::~Registrations() = default;
 
 void Registrations::add(Bootstrap& bootstrap, const Storage& storage) {
@@ -56,13 +58,13 @@ void Registrations::add(Bootstrap& bootstrap, const Storage& storage) {
     if (std::ranges::any_of(entries_, [&](const auto& e) { return e && e->mine == storage; })) {
       throw InvalidArgument("register_memory: expected memory that is not registered yet");
     }
-    if (storage.block() == nullptr) {
+    if (opens_ && storage.block() == nullptr) {
       throw NotSupported(
           fmt::format("register_memory: expected memory of a device allocator, but got {}",
                       storage.bytes() == 0 ? "an empty tensor" : "foreign or imported memory"),
           device_.str());
     }
-    offer = offer_of(storage);
+    offer = offer_of(storage, opens_);
   } catch (...) {
     failure = std::current_exception();
   }
@@ -81,7 +83,7 @@ void Registrations::add(Bootstrap& bootstrap, const Storage& storage) {
             rank_, storage.bytes(), peer, bytes_of(offers[peer])));
       }
     }
-    for (std::size_t peer = 0; peer < offers.size(); ++peer) {
+    for (std::size_t peer = 0; opens_ && peer < offers.size(); ++peer) {
       if (static_cast<int>(peer) == rank_) {
         entry->bases.push_back(static_cast<std::byte*>(storage.data()));
         continue;

@@ -16,7 +16,8 @@ namespace gantry {
 // register and give up together, so that a registration's number means the same everywhere.
 class Registrations {
  public:
-  Registrations(int rank, Device device);
+  // `opens` is false where ranks cannot reach each other's memory: it is kept, and no more.
+  Registrations(int rank, Device device, bool opens = true);
   ~Registrations();
   Registrations(const Registrations&) = delete;
   Registrations& operator=(const Registrations&) = delete;
@@ -38,6 +39,7 @@ class Registrations {
 
   int rank_;
   Device device_;
+  bool opens_;
   std::vector<std::unique_ptr<Entry>> entries_;  // by number, from 1; null: given up
 };
 

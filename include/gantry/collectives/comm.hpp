@@ -187,27 +187,31 @@ template <DeviceRange R>
 using gantry::detail::listed;
 }  // namespace detail
 
-// The functions above, for arrays and spans.
+/// As above, for any range of devices.
 template <DeviceRange R>
 [[nodiscard]] std::vector<Tensor> broadcast(const Tensor& tensor, const R& devices) {
   return broadcast(tensor, detail::listed(devices));
 }
+/// As above, for any range of devices.
 template <DeviceRange R>
 [[nodiscard]] std::vector<Tensor> scatter(const Tensor& tensor, const R& devices,
                                           const ScatterOptions& options = {}) {
   return scatter(tensor, detail::listed(devices), options);
 }
+/// As above, for any range of tensors.
 template <TensorRange R>
 [[nodiscard]] std::vector<std::vector<Tensor>> broadcast_coalesced(
     const R& tensors, const std::vector<Device>& devices,
     std::size_t buffer_bytes = kDefaultBufferBytes) {
   return broadcast_coalesced(detail::listed(tensors), devices, buffer_bytes);
 }
+/// As above, for any range of tensors.
 template <TensorRange R>
 [[nodiscard]] Tensor reduce_add(const R& tensors, std::optional<Device> destination = std::nullopt,
                                 CastOptions options = {}) {
   return reduce_add(detail::listed(tensors), destination, options);
 }
+/// As above, for any range of tensors.
 template <TensorRange R>
 [[nodiscard]] Tensor gather(const R& tensors, const GatherOptions& options = {}) {
   return gather(detail::listed(tensors), options);

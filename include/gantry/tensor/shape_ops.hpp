@@ -77,47 +77,61 @@ template <std::integral T>
 [[nodiscard]] inline Tensor transpose(const Tensor& self, int dim0, int dim1) {
   return self.transpose(dim0, dim1);
 }
-// As the members of these names.
+/// As Tensor::reshape.
 [[nodiscard]] inline Tensor reshape(const Tensor& self, const Shape& sizes) {
   return self.reshape(sizes);
 }
+/// As Tensor::permute.
 [[nodiscard]] inline Tensor permute(const Tensor& self, const Dims& dims) {
   return self.permute(dims);
 }
+/// As Tensor::movedim.
 [[nodiscard]] inline Tensor movedim(const Tensor& self, const Axes& source,
                                     const Axes& destination) {
   return self.movedim(source, destination);
 }
+/// As Tensor::narrow.
 [[nodiscard]] inline Tensor narrow(const Tensor& self, int dim, std::int64_t start,
                                    std::int64_t length) {
   return self.narrow(dim, start, length);
 }
+/// As Tensor::select.
 [[nodiscard]] inline Tensor select(const Tensor& self, int dim, std::int64_t index) {
   return self.select(dim, index);
 }
+/// As Tensor::squeeze.
 [[nodiscard]] inline Tensor squeeze(const Tensor& self, const Axes& dims = {}) {
   return self.squeeze(dims);
 }
+/// As Tensor::unsqueeze.
 [[nodiscard]] inline Tensor unsqueeze(const Tensor& self, int dim) { return self.unsqueeze(dim); }
+/// As Tensor::unflatten.
 [[nodiscard]] inline Tensor unflatten(const Tensor& self, int dim, const Shape& sizes) {
   return self.unflatten(dim, sizes);
 }
+/// As Tensor::broadcast_to.
 [[nodiscard]] inline Tensor broadcast_to(const Tensor& self, const Shape& sizes) {
   return self.broadcast_to(sizes);
 }
+/// As Tensor::diagonal.
 [[nodiscard]] inline Tensor diagonal(const Tensor& self, std::int64_t offset = 0, int dim1 = 0,
                                      int dim2 = 1) {
   return self.diagonal(offset, dim1, dim2);
 }
+/// As Tensor::as_strided.
 [[nodiscard]] inline Tensor as_strided(const Tensor& self, const Shape& sizes, const Dims& strides,
                                        std::optional<std::int64_t> offset = {}) {
   return self.as_strided(sizes, strides, offset);
 }
+/// As Tensor::clone.
 [[nodiscard]] inline Tensor clone(const Tensor& self) { return self.clone(); }
+/// As Tensor::flip.
 [[nodiscard]] inline Tensor flip(const Tensor& self, const Axes& dims) { return self.flip(dims); }
+/// As Tensor::roll.
 [[nodiscard]] inline Tensor roll(const Tensor& self, const Axes& shifts, const Axes& dims = {}) {
   return self.roll(shifts, dims);
 }
+/// As Tensor::tile.
 [[nodiscard]] inline Tensor tile(const Tensor& self, const Dims& repeats) {
   return self.tile(repeats);
 }
