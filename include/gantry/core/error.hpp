@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gantry/core/macros.hpp>
+
 #include <cstdint>
 #include <memory>
 #include <source_location>
@@ -99,10 +101,13 @@ class PeerLostError : public Error {
   int rank_;
 };
 
-#define GANTRY_DECLARE_ERROR(Name) \
-  class Name : public Error {      \
-   public:                         \
-    using Error::Error;            \
+// The constructor is written out: nvcc 13.0 crashes on an inherited one with this default argument.
+#define GANTRY_DECLARE_ERROR(Name)                                              \
+  class Name : public Error {                                                   \
+   public:                                                                      \
+    explicit Name(const std::string& message, std::string_view device = {},     \
+                  std::source_location where = std::source_location::current()) \
+        : Error(message, device, where) {}                                      \
   }
 
 /// An NCCL call failed.

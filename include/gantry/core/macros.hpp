@@ -1,5 +1,9 @@
 #pragma once
 
+#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 202002L
+#error "gantry needs C++20: compile with -std=c++20 or newer"
+#endif
+
 /// Marks a function that runs on the host and inside CUDA kernels.
 ///
 /// Under nvcc it expands to `__host__ __device__`; elsewhere it is empty, so that one functor
