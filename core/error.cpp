@@ -44,4 +44,11 @@ PeerLostError::PeerLostError(const std::string& message, int rank, std::string_v
                              std::source_location where)
     : Error(message, device, where), rank_(rank) {}
 
+TimeoutError::TimeoutError(const std::string& message, std::vector<int> ranks,
+                           std::string_view device, std::source_location where)
+    : Error(message, device, where),
+      ranks_(std::make_shared<const std::vector<int>>(std::move(ranks))) {}
+
+const std::vector<int>& TimeoutError::ranks() const noexcept { return *ranks_; }
+
 }  // namespace gantry

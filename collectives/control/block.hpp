@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include <gantry/collectives/collective_mismatch.hpp>
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
@@ -22,12 +23,6 @@
 #include "collectives/peers/process.hpp"
 
 namespace gantry {
-
-// Ranks made different calls. Every rank throws it for the same call, so the group stays usable.
-class CollectiveMismatch : public InvalidArgument {
- public:
-  using InvalidArgument::InvalidArgument;
-};
 
 // Calls in which the hosts of all ranks wait for each other. Kept in flight files: add at the end.
 enum class HostCall : std::uint8_t {

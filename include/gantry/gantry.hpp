@@ -2,6 +2,7 @@
 
 // Everything that gantry offers. Programs may include single headers instead.
 
+#include <gantry/collectives/collective_mismatch.hpp>
 #include <gantry/collectives/comm.hpp>
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/collectives/reduce_op.hpp>

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <gantry/collectives/collective_mismatch.hpp>
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/collectives/work.hpp>
 #include <gantry/device/device.hpp>
@@ -30,7 +31,7 @@ struct CollectiveOptions {
 /// A group of processes with one device each that run collectives together.
 ///
 /// A cheap handle, const or not; copies name the same group. Every rank calls the same operations
-/// in the same order with matching arguments; a mismatch is an InvalidArgument on every rank,
+/// in the same order with matching arguments; a mismatch is a CollectiveMismatch on every rank,
 /// naming rank 0's call and the first that differs. It changes nothing, and the group goes on.
 /// Where hosts wait for each other on some ranks (host_barrier, all_gather_bytes, split,
 /// register_memory) while others call a collective, it breaks the group.
@@ -49,7 +50,7 @@ struct CollectiveOptions {
 /// other rank within a second; the communicator is unusable from then on, shrink() makes a new one.
 /// A rank that does not come is a TimeoutError after GANTRY_COLL_TIMEOUT seconds, naming it; so is,
 /// between machines, a call where hosts wait against another. A send and its recv that differ are
-/// an InvalidArgument at both ends, naming both calls, at the latest with the next call; over "p2p"
+/// a CollectiveMismatch at both ends, naming both calls, at the latest with the next call; over "p2p"
 /// that breaks the group, over "host" the group goes on. Where NCCL carries data between machines
 /// it alone decides what happens: mismatches and losses are not noticed there yet.
 ///

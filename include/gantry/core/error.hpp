@@ -101,6 +101,23 @@ class PeerLostError : public Error {
   int rank_;
 };
 
+/// A deadline passed.
+class TimeoutError : public Error {
+ public:
+  explicit TimeoutError(const std::string& message, std::string_view device = {},
+                        std::source_location where = std::source_location::current())
+      : TimeoutError(message, std::vector<int>(), device, where) {}
+  /// `ranks` are the ranks that did not come.
+  TimeoutError(const std::string& message, std::vector<int> ranks, std::string_view device = {},
+               std::source_location where = std::source_location::current());
+
+  /// The ranks that did not come, the one that holds up the others first; empty if unknown.
+  [[nodiscard]] const std::vector<int>& ranks() const noexcept;
+
+ private:
+  std::shared_ptr<const std::vector<int>> ranks_;
+};
+
 // The constructor is written out: nvcc 13.0 crashes on an inherited one with this default argument.
 #define GANTRY_DECLARE_ERROR(Name)                                              \
   class Name : public Error {                                                   \
@@ -128,8 +145,6 @@ GANTRY_DECLARE_ERROR(InvalidArgument);
 GANTRY_DECLARE_ERROR(CaptureError);
 /// The platform, build or device cannot do this.
 GANTRY_DECLARE_ERROR(NotSupported);
-/// A deadline passed.
-GANTRY_DECLARE_ERROR(TimeoutError);
 /// The call would use devices, or a StoreClient, of the process that this one was forked from.
 GANTRY_DECLARE_ERROR(ForkError);
 

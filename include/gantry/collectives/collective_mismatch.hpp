@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+
+namespace gantry {
+
+/// Ranks made different calls, where every rank must make the same one.
+///
+/// Copying never throws.
+class CollectiveMismatch : public InvalidArgument {
+ public:
+  /// `ranks` are the ranks that differ, and `calls` the call of each; as many of one as of the
+  /// other, or none.
+  explicit CollectiveMismatch(const std::string& message, std::vector<int> ranks = {},
+                              std::vector<std::string> calls = {},
+                              std::source_location where = std::source_location::current());
+
+  /// Two ranks whose calls differ; empty if unknown.
+  [[nodiscard]] const std::vector<int>& ranks() const noexcept;
+  /// The call of each of ranks(), such as "all_reduce sum f32[4]".
+  [[nodiscard]] const std::vector<std::string>& calls() const noexcept;
+
+ private:
+  struct Sides;
+  std::shared_ptr<const Sides> sides_;
+};
+
+}  // namespace gantry
