@@ -2,10 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "collectives/protocol/signal.hpp"
@@ -68,13 +70,26 @@ class ExploredWords {
   int first_line_word() const { return 0; }
   bool any_of_line(bool flag) { return flag; }
   bool any_of_warp(bool flag) { return flag; }
+  // Its parts are loaded one after the other, in any order: no link promises more.
   void read_line(const Line* line, std::uint64_t (&words)[kLineWords]) {
-    exploration_->point();
-    std::memcpy(words, line->words, sizeof words);
+    std::array<int, kLineParts> order;
+    std::iota(order.begin(), order.end(), 0);
+    for (int left = kLineParts; left > 0; --left) {
+      const auto which = exploration_->draw(static_cast<std::uint64_t>(left));
+      std::swap(order[which], order[static_cast<std::size_t>(left - 1)]);
+      const int first = order[static_cast<std::size_t>(left - 1)] * kPartWords;
+      exploration_->point();
+      std::memcpy(words + first, line->words + first, kLinePart);
+    }
   }
+  // Its parts arrive in address order.
   void write_line(Line* line, const std::uint64_t (&words)[kLineWords]) {
-    const std::size_t grain = exploration_->weakness == Weakness::lines ? 16 : sizeof words;
-    put_in(grain, line->words, words, sizeof words);
+    if (exploration_->weakness == Weakness::lines) {
+      return put_in(kLinePart, line->words, words, sizeof words);
+    }
+    exploration_->point();
+    exploration_->memory().store(exploration_->actor(), reinterpret_cast<std::byte*>(line->words),
+                                 words, sizeof words, false, kLinePart);
   }
 
   template <class Word>
@@ -148,6 +163,10 @@ class ExploredWords {
   }
 
  private:
+  static constexpr std::size_t kLinePart = 16;  // what one thread of a GPU holds of a line
+  static constexpr int kPartWords = static_cast<int>(kLinePart / sizeof(std::uint64_t));
+  static constexpr int kLineParts = kLineWords / kPartWords;
+
   template <class From>
   struct Later {
     From from;
