@@ -38,10 +38,19 @@ class CudaWords {
   }
 
   // A line travels as the accesses of 8 neighbouring threads in one instruction, for which they
-  // have to come together: nothing else keeps a thread's payload from being read before the flag.
+  // have to come together. One of them reads the flag; the barrier in read_line() keeps the others'
+  // payload from being read before it.
   static constexpr int kLineWordsHeld = 2;
   __device__ int first_line_word() const {
     return static_cast<int>(threadIdx.x) % kLineThreads * kLineWordsHeld;
+  }
+  __device__ std::uint64_t read_line_flag(const Line* line) {
+    std::uint64_t flag;
+    asm volatile("ld.volatile.global.u64 %0, [%1];"
+                 : "=l"(flag)
+                 : "l"(line->words + kLineWords - 1)
+                 : "memory");
+    return flag;
   }
   __device__ void read_line(const Line* line, std::uint64_t (&words)[kLineWordsHeld]) {
     __syncwarp(line_lanes());

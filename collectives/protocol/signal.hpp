@@ -26,8 +26,8 @@ namespace gantry::protocol {
 //   acquire(word), release(word, value)     64-bit signals, ordered for all ranks
 //   post(word, value)        a signal that orders nothing
 //   read(packet) write(packet, …)           16 bytes with flags
-//   read_line(…) write_line(…), for_each_line(n, f), kLineWordsHeld, first_line_word(),
-//   any_of_line(flag), any_of_warp(flag)    see Note [Wires]
+//   read_line(…) write_line(…) read_line_flag(line), for_each_line(n, f), kLineWordsHeld,
+//   first_line_word(), any_of_line(flag), any_of_warp(flag)    see Note [Wires]
 //   note_told() has_told()   whether this thread told the host of the operation
 //   pause(spins)             between polls
 //   copy(n, most, run)       all of run(0) … run(n - 1), each a Run of at most `most` bytes

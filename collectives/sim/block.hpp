@@ -77,10 +77,13 @@ class SimBlock {
   }
   bool any_of_line(bool flag) { return flag; }
   bool any_of_warp(bool flag) { return flag; }
+  std::uint64_t read_line_flag(const Line* line) {
+    auto& flag = const_cast<Line*>(line)->words[kLineWords - 1];
+    return std::atomic_ref(flag).load(std::memory_order_acquire);
+  }
   void read_line(const Line* line, std::uint64_t (&words)[kLineWords]) {
     auto& seen = const_cast<Line*>(line)->words;
-    words[kLineWords - 1] = std::atomic_ref(seen[kLineWords - 1]).load(std::memory_order_acquire);
-    for (int i = 0; i < kLineWords - 1; ++i) {
+    for (int i = 0; i < kLineWords; ++i) {
       words[i] = std::atomic_ref(seen[i]).load(std::memory_order_relaxed);
     }
   }

@@ -218,7 +218,8 @@ TEST_P(ExplorationOfFaultsTest, WhatIsLeftOutIsSeen) {
 }
 
 std::string fault_name(const ::testing::TestParamInfo<std::pair<const char*, Weakness>>& info) {
-  constexpr const char* kNames[] = {"none", "releases", "barriers", "crews", "packets", "lines"};
+  constexpr const char* kNames[] = {"none",    "releases", "barriers", "crews",
+                                    "packets", "lines",    "rereads"};
   return info.param.first + std::string("_without_") + kNames[static_cast<int>(info.param.second)];
 }
 
@@ -231,7 +232,8 @@ INSTANTIATE_TEST_SUITE_P(
         std::pair("relay", Weakness::crews), std::pair("chain", Weakness::barriers),
         std::pair("messages", Weakness::barriers), std::pair("registered", Weakness::barriers),
         std::pair("ll", Weakness::packets), std::pair("ll128", Weakness::lines),
-        std::pair("ll128_relay", Weakness::lines)),
+        std::pair("ll128_relay", Weakness::lines), std::pair("ll128", Weakness::rereads),
+        std::pair("ll128_relay", Weakness::rereads)),
     fault_name);
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <vector>
 
@@ -70,16 +71,20 @@ class ExploredWords {
   int first_line_word() const { return 0; }
   bool any_of_line(bool flag) { return flag; }
   bool any_of_warp(bool flag) { return flag; }
-  // Its parts are loaded one after the other, in any order: no link promises more.
+  std::uint64_t read_line_flag(const Line* line) {
+    if (exploration_->weakness == Weakness::rereads) {
+      Line& seen = seen_with_flags_[line];
+      load_line(line, seen.words);
+      return seen.words[kLineWords - 1];
+    }
+    exploration_->point();
+    return line->words[kLineWords - 1];
+  }
   void read_line(const Line* line, std::uint64_t (&words)[kLineWords]) {
-    std::array<int, kLineParts> order;
-    std::iota(order.begin(), order.end(), 0);
-    for (int left = kLineParts; left > 0; --left) {
-      const auto which = exploration_->draw(static_cast<std::uint64_t>(left));
-      std::swap(order[which], order[static_cast<std::size_t>(left - 1)]);
-      const int first = order[static_cast<std::size_t>(left - 1)] * kPartWords;
-      exploration_->point();
-      std::memcpy(words + first, line->words + first, kLinePart);
+    if (exploration_->weakness == Weakness::rereads) {
+      std::memcpy(words, seen_with_flags_.at(line).words, sizeof words);
+    } else {
+      load_line(line, words);
     }
   }
   // Its parts arrive in address order.
@@ -180,6 +185,18 @@ class ExploredWords {
     return std::max<std::int64_t>(16, (bytes / 3 + 15) / 16 * 16);
   }
 
+  // Its parts are loaded one after the other, in any order: no device promises more.
+  void load_line(const Line* line, std::uint64_t (&words)[kLineWords]) {
+    std::array<int, kLineParts> order;
+    std::iota(order.begin(), order.end(), 0);
+    for (std::size_t left = kLineParts; left > 0; --left) {
+      std::swap(order[exploration_->draw(left)], order[left - 1]);
+      const int first = order[left - 1] * kPartWords;
+      exploration_->point();
+      std::memcpy(words + first, line->words + first, kLinePart);
+    }
+  }
+
   void put(void* to, const void* value, std::size_t size, bool orders) {
     exploration_->point();
     exploration_->memory().store(exploration_->actor(), static_cast<std::byte*>(to), value, size,
@@ -196,6 +213,7 @@ class ExploredWords {
   int index_;
   int count_;
   bool told_ = false;
+  std::map<const Line*, Line> seen_with_flags_;
 };
 
 // One of the warps that do a crew's work, or the one that tells of it.
