@@ -108,12 +108,23 @@ class ExploredWords {
   void note_told() { told_ = true; }
   bool has_told() const { return told_; }
   void fence() {}
-  void publish(std::uint64_t* host_word, std::uint64_t value) { *host_word = value; }
-  bool is_aborted(const DeviceWords* words) { return words->abort != 0; }
-  void report(DeviceWords* words, Outcome outcome, int peer, std::uint64_t call,
-              std::uint32_t sequence) {
-    SimBlock(index_, count_).report(words, outcome, peer, call, sequence);
+  template <class Word>
+  void publish(Word* host_word, Word value) {
+    put(host_word, &value, sizeof value, false);
   }
+  template <class Word>
+  void publish_last(Word* host_word, Word value) {
+    put(host_word, &value, sizeof value, exploration_->weakness != Weakness::releases);
+  }
+  bool claim(std::uint32_t* host_word) {
+    exploration_->point();
+    if (*host_word != 0) return false;
+    // Without claims a thread sees that the words are free, and no more.
+    if (exploration_->weakness != Weakness::claims) *host_word = kFaultClaimed;
+    exploration_->changed();
+    return true;
+  }
+  bool is_aborted(const DeviceWords* words) { return words->abort != 0; }
   void pause(std::uint32_t) { exploration_->wait(); }
   template <class Acc>
   static Acc scaled(Acc value, double scale) {
