@@ -252,7 +252,8 @@ Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, cons
   if (control) {
     // An earlier mismatch of all ranks is not raised here: those that have not heard of it yet make
     // this call, so this rank must make it, too.
-    if (control->has_fault() && (control->broken() || flight::is_message(fault_call()))) {
+    const auto reported = control->fault();
+    if (reported && (control->broken() || flight::is_message(reported->call))) {
       if (const auto failed = take_fault()) faults_.raise(*failed);
     }
     require_intact();
@@ -314,10 +315,6 @@ void Communicator::Impl::record(const CollectiveCall& call, Algorithm algorithm)
   recorded_ = call.what.call;
   control->record(call.what, algorithm, message_bytes(call.what, membership.size),
                   Stream::current(membership.device).id());
-}
-
-std::uint64_t Communicator::Impl::fault_call() const noexcept {
-  return __atomic_load_n(&control->words(membership.rank)->fault_call, __ATOMIC_ACQUIRE);
 }
 
 std::optional<std::uint64_t> Communicator::Impl::take_fault() {

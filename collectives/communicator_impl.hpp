@@ -102,8 +102,6 @@ class Communicator::Impl final : public FaultSource,
   Transport& start(std::unique_ptr<Transport>& transport, const CollectiveCall& call);
   // Writes the call into the flight record, once.
   void record(const CollectiveCall& call, Algorithm algorithm);
-  // The call of the fault that the device reported.
-  [[nodiscard]] std::uint64_t fault_call() const noexcept;
   // Moves that fault to those of this communicator, if there is one; returns its call.
   std::optional<std::uint64_t> take_fault();
 

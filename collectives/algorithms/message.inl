@@ -96,7 +96,7 @@ class ChannelShare {
   GANTRY_HD bool await(const std::uint64_t* word, std::uint64_t count) {
     for (std::uint32_t spins = 1; block_.acquire(word) < count; ++spins) {
       if (spins % kPollsPerLook == 0 && block_.is_aborted(plan_.group.words)) {
-        block_.report(plan_.group.words, Outcome::aborted, plan_.peer, plan_.call, 0);
+        report(block_, plan_.group.words, Outcome::aborted, plan_.peer, plan_.call, 0);
         return false;
       }
       block_.pause(spins);
@@ -108,7 +108,7 @@ class ChannelShare {
   GANTRY_HD bool is_mine(std::uint64_t count) {
     const std::byte* slot = slot_at(plan_.group.rank, plan_.peer, count);
     if (*reinterpret_cast<const std::uint64_t*>(slot) == std::uint64_t{plan_.digest}) return true;
-    block_.report(plan_.group.words, Outcome::mismatch, plan_.peer, plan_.call, 0);
+    report(block_, plan_.group.words, Outcome::mismatch, plan_.peer, plan_.call, 0);
     return false;
   }
 

@@ -15,9 +15,12 @@ namespace gantry::protocol {
 //
 // Packets: one word, and half a flag beside each of its halves; one 16-byte store of one thread.
 //   Half of what crosses the link is payload. (NCCL's LL.)
-// Lines: 15 words and a flag, which a block writes and reads by an access that the link does not
-//   divide: on GPUs the 16 bytes of 8 neighbouring threads, which NVLink carries as one line. That
-//   is why they are for ranks whose links all are NVLinks. (NCCL's LL128.)
+// Lines: 15 words and, last, a flag. On GPUs 8 neighbouring threads store 16 bytes each in one
+//   instruction. Assumed of the link: these parts arrive in address order. NVLink keeps that order;
+//   other links need not, so lines are for ranks whose links all are NVLinks. Not assumed: that a
+//   line arrives whole, or that the 8 loads of a reader happen at one time. A reader therefore
+//   polls the flag alone, and loads the line after all threads of the warp know that the flag is
+//   there. (NCCL's LL128; since 2.17.1 it loads lines again after their flags.)
 //
 // A thread holds `kHeld` words of a unit, of which the last line's thread has one less. All threads
 // of a warp go through a loop over units together: units that are not there are told apart by
@@ -82,6 +85,8 @@ struct Packets {
   static constexpr int kUnitWords = 1;
   static constexpr int kHeld = 1;
   static constexpr int kPhases = 1;  // that a sender has rows for
+  // Whether the load that sees a flag has all of the unit, too.
+  static constexpr bool kIsOneLoad = true;
 
   GANTRY_HD static std::uint32_t rows(const Group& group) { return group.layout.packets; }
   GANTRY_HD static std::uint32_t row_bytes(const Group&) { return kPacketRowBytes; }
@@ -119,6 +124,7 @@ struct Lines {
   static constexpr int kUnitWords = kLineWords - 1;
   static constexpr int kHeld = Block::kLineWordsHeld;
   static constexpr int kPhases = kLinePhases;
+  static constexpr bool kIsOneLoad = false;
 
   GANTRY_HD static std::uint32_t rows(const Group& group) {
     return lines_at(group.layout, group.size);
@@ -145,17 +151,17 @@ struct Lines {
     block.write_line(to, held);
   }
   struct Seen {
-    std::uint64_t words[kHeld];
+    std::uint64_t flag = 0;  // of the thread that holds it
   };
   GANTRY_HD static void look(Block& block, const Unit* from, Seen& seen) {
-    block.read_line(from, seen.words);
+    if (holds_flag(block)) seen.flag = block.read_line_flag(from);
   }
   GANTRY_HD static bool has_come(Block& block, bool is_awaited, const Seen& seen, WireFlag flag) {
-    return block.any_of_line(is_awaited && holds_flag(block) &&
-                             seen.words[kHeld - 1] == word_of(flag));
+    return block.any_of_line(is_awaited && holds_flag(block) && seen.flag == word_of(flag));
   }
-  GANTRY_HD static void take(const Seen& seen, std::uint64_t (&words)[kHeld]) {
-    for (int h = 0; h < kHeld; ++h) words[h] = seen.words[h];
+  // Of a unit that has come.
+  GANTRY_HD static void load(Block& block, const Unit* from, std::uint64_t (&words)[kHeld]) {
+    block.read_line(from, words);
   }
 
  private:

@@ -18,6 +18,7 @@
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/call_faults.hpp"
 #include "collectives/control/device_words.hpp"
+#include "collectives/control/fault_words.hpp"
 #include "collectives/control/file.hpp"
 #include "collectives/descriptor.hpp"
 #include "collectives/peers/process.hpp"
@@ -96,7 +97,9 @@ class ControlBlock {
   void verify(std::uint64_t call) const;
   // True if a kernel of this rank reported a fault that nobody took; one load.
   bool has_fault() const noexcept;
-  // Takes that fault, unless its kernel still runs. What it means: CollectiveMismatch naming two
+  // That fault, which stays.
+  std::optional<ReportedFault> fault() const noexcept;
+  // Takes it, unless its kernel still runs. What it means: CollectiveMismatch naming two
   // ranks and their calls, or what require_intact() throws.
   std::optional<CallFault> take_fault();
 

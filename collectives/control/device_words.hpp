@@ -22,6 +22,8 @@ GANTRY_HD constexpr std::uint32_t fault_word(OperationFault fault, std::uint32_t
 constexpr OperationFault fault_of(std::uint32_t word) {
   return static_cast<OperationFault>(word & 3);
 }
+// Stands in place of a fault while a thread writes or takes it, see Note [Fault words].
+inline constexpr std::uint32_t kFaultClaimed = 3;
 constexpr bool same_operation(std::uint32_t a, std::uint32_t b) {
   return a >> 2 != 0 && a >> 2 == b >> 2;
 }
@@ -46,7 +48,7 @@ struct alignas(64) DeviceWords {
   std::uint64_t finished = 0;
   std::uint64_t message_started[2] = {};
   std::uint64_t message_finished[2] = {};
-  // The first fault that nobody has taken yet; `fault` is written last.
+  // The first fault that nobody has taken yet, see Note [Fault words].
   std::uint64_t fault_call = 0;
   std::int32_t fault_peer = -1;
   std::uint32_t fault = 0;  // fault_word()

@@ -66,31 +66,26 @@ bool ControlBlock::is_busy(int rank) const noexcept {
                      [&](Lane lane) { return view().words(rank).progress(lane).is_under_way(); });
 }
 
-bool ControlBlock::has_fault() const noexcept {
-  return __atomic_load_n(&device_words()->fault, __ATOMIC_ACQUIRE) != 0;
+bool ControlBlock::has_fault() const noexcept { return FaultWords(*device_words()).has_one(); }
+
+std::optional<ReportedFault> ControlBlock::fault() const noexcept {
+  return FaultWords(*device_words()).peek();
 }
 
 std::optional<CallFault> ControlBlock::take_fault() {
-  DeviceWords& mine = *device_words();
-  std::uint32_t word = __atomic_load_n(&mine.fault, __ATOMIC_ACQUIRE);
-  const OperationFault fault = fault_of(word);
-  const std::uint64_t call = __atomic_load_n(&mine.fault_call, __ATOMIC_ACQUIRE);
-  if (fault == OperationFault::none) return std::nullopt;
+  const std::optional<ReportedFault> seen = fault();
+  if (!seen) return std::nullopt;
+  const auto [word, call, peer] = *seen;
   for (const Lane lane : kAllLanes) {
     // Other threads of the kernel may be about to report the same.
     const flight::Progress progress = view().words(rank_).progress(lane);
     if (progress.is_under_way() && progress.started == call && !broken()) return std::nullopt;
   }
-  const std::int32_t peer = __atomic_load_n(&mine.fault_peer, __ATOMIC_ACQUIRE);
-  const std::uint32_t taken = word;
-  if (!__atomic_compare_exchange_n(&mine.fault, &word, 0, false, __ATOMIC_ACQ_REL,
-                                   __ATOMIC_RELAXED)) {
-    return std::nullopt;  // another thread has it
-  }
-  if (same_operation(taken_fault_.exchange(taken), taken)) return std::nullopt;
+  if (!FaultWords(*device_words()).take(*seen)) return std::nullopt;  // another thread has it
+  if (same_operation(taken_fault_.exchange(word), word)) return std::nullopt;
   try {
     require_intact();
-    if (fault == OperationFault::mismatch) raise_mismatch(call, peer);
+    if (seen->fault() == OperationFault::mismatch) raise_mismatch(call, peer);
     throw PeerLostError(fmt::format("collective{} was aborted", call_suffix(call)), peer);
   } catch (...) {
     return CallFault{call, std::current_exception()};
@@ -159,13 +154,10 @@ std::string ControlBlock::different_messages_text(std::uint64_t call, int peer) 
 // Only the receiver's kernel sees that a message is not what it expects, and leaves it in its slot,
 // where it is in the way of those that follow. So the group breaks, and the sender learns why.
 void ControlBlock::look_for_different_messages() const {
-  const DeviceWords& mine = *device_words();
-  if (fault_of(__atomic_load_n(&mine.fault, __ATOMIC_ACQUIRE)) != OperationFault::mismatch) return;
-  const std::uint64_t call = __atomic_load_n(&mine.fault_call, __ATOMIC_ACQUIRE);
-  if ((call & flight::kMessageBit) == 0) return;
-  const std::int32_t peer = __atomic_load_n(&mine.fault_peer, __ATOMIC_ACQUIRE);
-  if (const std::string text = different_messages_text(call, peer); !text.empty()) {
-    blame(peer, Reason::mismatch, text);
+  const std::optional<ReportedFault> seen = fault();
+  if (!seen || seen->fault() != OperationFault::mismatch || !flight::is_message(seen->call)) return;
+  if (const std::string text = different_messages_text(seen->call, seen->peer); !text.empty()) {
+    blame(seen->peer, Reason::mismatch, text);
   }
 }
 

@@ -38,10 +38,19 @@ class CudaWords {
   }
 
   // A line travels as the accesses of 8 neighbouring threads in one instruction, for which they
-  // have to come together: nothing else keeps a thread's payload from being read before the flag.
+  // have to come together. One of them reads the flag; the barrier in read_line() keeps the others'
+  // payload from being read before it.
   static constexpr int kLineWordsHeld = 2;
   __device__ int first_line_word() const {
     return static_cast<int>(threadIdx.x) % kLineThreads * kLineWordsHeld;
+  }
+  __device__ std::uint64_t read_line_flag(const Line* line) {
+    std::uint64_t flag;
+    asm volatile("ld.volatile.global.u64 %0, [%1];"
+                 : "=l"(flag)
+                 : "l"(line->words + kLineWords - 1)
+                 : "memory");
+    return flag;
   }
   __device__ void read_line(const Line* line, std::uint64_t (&words)[kLineWordsHeld]) {
     __syncwarp(line_lanes());
@@ -76,22 +85,20 @@ class CudaWords {
 
   __device__ void note_told() { told_ = true; }
   __device__ bool has_told() const { return told_; }
-  __device__ void publish(std::uint64_t* host_word, std::uint64_t value) {
-    *static_cast<volatile std::uint64_t*>(host_word) = value;
+  template <class Word>
+  __device__ void publish(Word* host_word, Word value) {
+    *static_cast<volatile Word*>(host_word) = value;
+  }
+  __device__ void publish_last(std::uint32_t* host_word, std::uint32_t value) {
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(host_word), "r"(value) : "memory");
+  }
+  __device__ bool claim(std::uint32_t* host_word) {
+    // Most find it taken, and need not exchange anything over the bus.
+    if (*static_cast<const volatile std::uint32_t*>(host_word) != 0) return false;
+    return atomicCAS_system(host_word, 0u, kFaultClaimed) == 0;
   }
   __device__ bool is_aborted(const DeviceWords* words) {
     return *static_cast<const volatile std::uint32_t*>(&words->abort) != 0;
-  }
-  __device__ void report(DeviceWords* words, Outcome outcome, int peer, std::uint64_t call,
-                         std::uint32_t sequence) {
-    // The first one stays until the host has taken it.
-    if (*static_cast<const volatile std::uint32_t*>(&words->fault) != 0) return;
-    const auto fault =
-        outcome == Outcome::mismatch ? OperationFault::mismatch : OperationFault::aborted;
-    *static_cast<volatile std::int32_t*>(&words->fault_peer) = peer;
-    *static_cast<volatile std::uint64_t*>(&words->fault_call) = call;
-    __threadfence_system();
-    *static_cast<volatile std::uint32_t*>(&words->fault) = fault_word(fault, sequence);
   }
   __device__ void pause(std::uint32_t) {}
 

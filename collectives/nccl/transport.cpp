@@ -32,9 +32,7 @@ NcclComm::TellLost teller(const ControlBlock* control) {
   if (control == nullptr) return [](std::uint64_t) {};
   return [file = control->file(), rank = control->rank()](std::uint64_t call) {
     auto& words = reinterpret_cast<DeviceWords&>(file->view().words(rank));
-    __atomic_store_n(&words.fault_peer, -1, __ATOMIC_RELAXED);
-    __atomic_store_n(&words.fault_call, call, __ATOMIC_RELAXED);
-    __atomic_store_n(&words.fault, fault_word(OperationFault::aborted, 0), __ATOMIC_RELEASE);
+    FaultWords(words).report_loss(call);
   };
 }
 

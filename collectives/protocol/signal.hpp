@@ -26,9 +26,11 @@ namespace gantry::protocol {
 //   acquire(word), release(word, value)     64-bit signals, ordered for all ranks
 //   post(word, value)        a signal that orders nothing
 //   read(packet) write(packet, …)           16 bytes with flags
-//   read_line(…) write_line(…), for_each_line(n, f), kLineWordsHeld, first_line_word(),
-//   any_of_line(flag), any_of_warp(flag)    see Note [Wires]
+//   read_line(…) write_line(…) read_line_flag(line), for_each_line(n, f), kLineWordsHeld,
+//   first_line_word(), any_of_line(flag), any_of_warp(flag)    see Note [Wires]
 //   note_told() has_told()   whether this thread told the host of the operation
+//   publish(word, value)     a store to host memory; publish_last(…): after all before it
+//   claim(word)              true for the one thread of the device that changes it from 0
 //   pause(spins)             between polls
 //   copy(n, most, run)       all of run(0) … run(n - 1), each a Run of at most `most` bytes
 //   fold(how, to, bytes, from)              all of `to` = the fold of `from`
@@ -101,13 +103,32 @@ GANTRY_HD void tell_host(Block& block, const Group& group, std::uint64_t call,
 // Functions that are not inlined get a copy of their Block: a reference would keep it out of
 // registers. So their callers note that the host was told.
 
+// Note [Fault words]
+// Kernels of three lanes may fail at one time, and many threads of each, but one set of words tells
+// of it: the call, its peer, and the fault, which is also their lock. A thread that changes it from
+// 0 to kFaultClaimed writes the other two, and then the fault. The others leave it: the first fault
+// stays until the host has taken it. The host changes a fault to kFaultClaimed, too, while it takes
+// the other two words, and then to 0. Only threads of one device compete for 0, and while it stands
+// there the host leaves the words alone: so the exchange need not be atomic for the host, which
+// exchanges over PCIe may not be.
+template <class Block>
+GANTRY_HD void report(Block& block, DeviceWords* words, Outcome outcome, int peer,
+                      std::uint64_t call, std::uint32_t sequence) {
+  if (!block.claim(&words->fault)) return;
+  const auto fault =
+      outcome == Outcome::mismatch ? OperationFault::mismatch : OperationFault::aborted;
+  block.publish(&words->fault_peer, static_cast<std::int32_t>(peer));
+  block.publish(&words->fault_call, call);
+  block.publish_last(&words->fault, fault_word(fault, sequence));
+}
+
 // Reports why an operation has no result; other threads may report the same.
 template <class Block>
 GANTRY_NOINLINE GANTRY_HD void fail(Block block, const Group& group, Outcome outcome, int peer,
                                     std::uint64_t call, std::uint32_t sequence) {
   if (outcome == Outcome::stopped) return;
   tell_host(block, group, call, sequence);
-  block.report(group.words, outcome, peer, call, sequence);
+  report(block, group.words, outcome, peer, call, sequence);
 }
 
 // After a long wait: whether it makes sense to go on.

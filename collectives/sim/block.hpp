@@ -77,10 +77,13 @@ class SimBlock {
   }
   bool any_of_line(bool flag) { return flag; }
   bool any_of_warp(bool flag) { return flag; }
+  std::uint64_t read_line_flag(const Line* line) {
+    auto& flag = const_cast<Line*>(line)->words[kLineWords - 1];
+    return std::atomic_ref(flag).load(std::memory_order_acquire);
+  }
   void read_line(const Line* line, std::uint64_t (&words)[kLineWords]) {
     auto& seen = const_cast<Line*>(line)->words;
-    words[kLineWords - 1] = std::atomic_ref(seen[kLineWords - 1]).load(std::memory_order_acquire);
-    for (int i = 0; i < kLineWords - 1; ++i) {
+    for (int i = 0; i < kLineWords; ++i) {
       words[i] = std::atomic_ref(seen[i]).load(std::memory_order_relaxed);
     }
   }
@@ -105,22 +108,22 @@ class SimBlock {
   bool has_told() const { return told_; }
   void fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
-  void publish(std::uint64_t* host_word, std::uint64_t value) {
+  template <class Word>
+  void publish(Word* host_word, Word value) {
     std::atomic_ref(*host_word).store(value, std::memory_order_release);
+  }
+  template <class Word>
+  void publish_last(Word* host_word, Word value) {
+    publish(host_word, value);
+  }
+  bool claim(std::uint32_t* host_word) {
+    std::uint32_t free = 0;
+    return std::atomic_ref(*host_word)
+        .compare_exchange_strong(free, kFaultClaimed, std::memory_order_acquire);
   }
   bool is_aborted(const DeviceWords* words) {
     return std::atomic_ref(const_cast<DeviceWords*>(words)->abort)
                .load(std::memory_order_acquire) != 0;
-  }
-  void report(DeviceWords* words, Outcome outcome, int peer, std::uint64_t call,
-              std::uint32_t sequence) {
-    // The first one stays until the host has taken it.
-    if (std::atomic_ref(words->fault).load(std::memory_order_acquire) != 0) return;
-    const auto fault =
-        outcome == Outcome::mismatch ? OperationFault::mismatch : OperationFault::aborted;
-    std::atomic_ref(words->fault_peer).store(peer, std::memory_order_relaxed);
-    std::atomic_ref(words->fault_call).store(call, std::memory_order_relaxed);
-    std::atomic_ref(words->fault).store(fault_word(fault, sequence), std::memory_order_release);
   }
   void pause(std::uint32_t spins) { schedule::pause(spins); }
 

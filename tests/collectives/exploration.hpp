@@ -66,7 +66,7 @@ class Fiber {
 };
 
 // What is left out, to see that a test finds it.
-enum class Weakness { none, releases, barriers, crews, packets, lines };
+enum class Weakness { none, releases, barriers, crews, packets, lines, rereads, claims };
 
 // Note [Exploration]
 // One thread runs all actors, which are warps, as fibers, and decides at every access who goes on,

@@ -7,6 +7,7 @@
 
 #include <gantry/core/env.hpp>
 
+#include "collectives/control/fault_words.hpp"
 #include "tests/collectives/explored_calls.hpp"
 #include "tests/collectives/explored_registered.hpp"
 
@@ -197,6 +198,49 @@ TEST(ExplorationOfEverythingTest, EveryOrderGivesTheResult) {
   });
 }
 
+// Kernels of two lanes that fail at one time, while the host takes their faults.
+std::string explore_faults(std::uint64_t seed, Weakness weakness = Weakness::none) {
+  constexpr int kReporters = 2;
+  constexpr int kReports = 3;
+  DeviceWords words;
+  Exploration exploration(kReporters + 1, seed, weakness);
+  int reporting = kReporters;
+  std::string failure;
+  for (int reporter = 0; reporter < kReporters; ++reporter) {
+    exploration.start(reporter, [&, reporter] {
+      ExploredWords block(exploration, 0, 1);
+      for (int i = 0; i < kReports; ++i) {
+        const int peer = reporter * kReports + i;
+        report(block, &words, Outcome::mismatch, peer, 100u + static_cast<std::uint64_t>(peer),
+               1u + static_cast<std::uint32_t>(peer));
+      }
+      --reporting;
+    });
+  }
+  int taken = 0;
+  exploration.start(kReporters, [&] {
+    FaultWords host(words);
+    while (reporting > 0 || words.fault != 0) {
+      exploration.wait();
+      const auto fault = host.peek();
+      if (!fault) continue;
+      const auto peer = static_cast<std::uint32_t>(fault->peer);
+      if (fault->call != 100u + peer || fault->word != fault_word(fault->fault(), 1u + peer)) {
+        failure = "call " + std::to_string(fault->call) + " with rank " + std::to_string(peer);
+      }
+      taken += host.take(*fault) ? 1 : 0;
+      exploration.changed();
+    }
+  });
+  if (!exploration.run()) return "somebody waits for ever";
+  if (failure.empty() && taken == 0) return "no fault was seen";
+  return failure;
+}
+
+TEST(ExplorationOfFaultWordsTest, CallAndPeerBelongTogether) {
+  explore_seeds(1000, [](std::uint64_t seed) { return explore_faults(seed); });
+}
+
 // What kernels or memory leave out is seen, so that the tests above mean something.
 class ExplorationOfFaultsTest : public ::testing::TestWithParam<std::pair<const char*, Weakness>> {
 };
@@ -206,6 +250,7 @@ TEST_P(ExplorationOfFaultsTest, WhatIsLeftOutIsSeen) {
   const auto explore = [&](std::uint64_t seed) {
     if (what == std::string("messages")) return explore_messages(seed, weakness);
     if (what == std::string("registered")) return explore_registered(seed, weakness);
+    if (what == std::string("faults")) return explore_faults(seed, weakness);
     for (const Algorithm algorithm : kAll) {
       if (name(algorithm) == what) return explore_algorithm(algorithm, seed, weakness);
     }
@@ -218,7 +263,8 @@ TEST_P(ExplorationOfFaultsTest, WhatIsLeftOutIsSeen) {
 }
 
 std::string fault_name(const ::testing::TestParamInfo<std::pair<const char*, Weakness>>& info) {
-  constexpr const char* kNames[] = {"none", "releases", "barriers", "crews", "packets", "lines"};
+  constexpr const char* kNames[] = {"none",    "releases", "barriers", "crews",
+                                    "packets", "lines",    "rereads",  "claims"};
   return info.param.first + std::string("_without_") + kNames[static_cast<int>(info.param.second)];
 }
 
@@ -231,7 +277,9 @@ INSTANTIATE_TEST_SUITE_P(
         std::pair("relay", Weakness::crews), std::pair("chain", Weakness::barriers),
         std::pair("messages", Weakness::barriers), std::pair("registered", Weakness::barriers),
         std::pair("ll", Weakness::packets), std::pair("ll128", Weakness::lines),
-        std::pair("ll128_relay", Weakness::lines)),
+        std::pair("ll128_relay", Weakness::lines), std::pair("ll128", Weakness::rereads),
+        std::pair("ll128_relay", Weakness::rereads), std::pair("faults", Weakness::claims),
+        std::pair("faults", Weakness::releases)),
     fault_name);
 
 }  // namespace

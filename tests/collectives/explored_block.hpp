@@ -2,10 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
+#include <numeric>
 #include <vector>
 
 #include "collectives/protocol/signal.hpp"
@@ -68,13 +71,30 @@ class ExploredWords {
   int first_line_word() const { return 0; }
   bool any_of_line(bool flag) { return flag; }
   bool any_of_warp(bool flag) { return flag; }
-  void read_line(const Line* line, std::uint64_t (&words)[kLineWords]) {
+  std::uint64_t read_line_flag(const Line* line) {
+    if (exploration_->weakness == Weakness::rereads) {
+      Line& seen = seen_with_flags_[line];
+      load_line(line, seen.words);
+      return seen.words[kLineWords - 1];
+    }
     exploration_->point();
-    std::memcpy(words, line->words, sizeof words);
+    return line->words[kLineWords - 1];
   }
+  void read_line(const Line* line, std::uint64_t (&words)[kLineWords]) {
+    if (exploration_->weakness == Weakness::rereads) {
+      std::memcpy(words, seen_with_flags_.at(line).words, sizeof words);
+    } else {
+      load_line(line, words);
+    }
+  }
+  // Its parts arrive in address order.
   void write_line(Line* line, const std::uint64_t (&words)[kLineWords]) {
-    const std::size_t grain = exploration_->weakness == Weakness::lines ? 16 : sizeof words;
-    put_in(grain, line->words, words, sizeof words);
+    if (exploration_->weakness == Weakness::lines) {
+      return put_in(kLinePart, line->words, words, sizeof words);
+    }
+    exploration_->point();
+    exploration_->memory().store(exploration_->actor(), reinterpret_cast<std::byte*>(line->words),
+                                 words, sizeof words, false, kLinePart);
   }
 
   template <class Word>
@@ -88,12 +108,23 @@ class ExploredWords {
   void note_told() { told_ = true; }
   bool has_told() const { return told_; }
   void fence() {}
-  void publish(std::uint64_t* host_word, std::uint64_t value) { *host_word = value; }
-  bool is_aborted(const DeviceWords* words) { return words->abort != 0; }
-  void report(DeviceWords* words, Outcome outcome, int peer, std::uint64_t call,
-              std::uint32_t sequence) {
-    SimBlock(index_, count_).report(words, outcome, peer, call, sequence);
+  template <class Word>
+  void publish(Word* host_word, Word value) {
+    put(host_word, &value, sizeof value, false);
   }
+  template <class Word>
+  void publish_last(Word* host_word, Word value) {
+    put(host_word, &value, sizeof value, exploration_->weakness != Weakness::releases);
+  }
+  bool claim(std::uint32_t* host_word) {
+    exploration_->point();
+    if (*host_word != 0) return false;
+    // Without claims a thread sees that the words are free, and no more.
+    if (exploration_->weakness != Weakness::claims) *host_word = kFaultClaimed;
+    exploration_->changed();
+    return true;
+  }
+  bool is_aborted(const DeviceWords* words) { return words->abort != 0; }
   void pause(std::uint32_t) { exploration_->wait(); }
   template <class Acc>
   static Acc scaled(Acc value, double scale) {
@@ -148,6 +179,10 @@ class ExploredWords {
   }
 
  private:
+  static constexpr std::size_t kLinePart = 16;  // what one thread of a GPU holds of a line
+  static constexpr int kPartWords = static_cast<int>(kLinePart / sizeof(std::uint64_t));
+  static constexpr int kLineParts = kLineWords / kPartWords;
+
   template <class From>
   struct Later {
     From from;
@@ -159,6 +194,18 @@ class ExploredWords {
   // A few pieces, so that warps share them.
   static std::int64_t piece_of(std::int64_t bytes) {
     return std::max<std::int64_t>(16, (bytes / 3 + 15) / 16 * 16);
+  }
+
+  // Its parts are loaded one after the other, in any order: no device promises more.
+  void load_line(const Line* line, std::uint64_t (&words)[kLineWords]) {
+    std::array<int, kLineParts> order;
+    std::iota(order.begin(), order.end(), 0);
+    for (std::size_t left = kLineParts; left > 0; --left) {
+      std::swap(order[exploration_->draw(left)], order[left - 1]);
+      const int first = order[left - 1] * kPartWords;
+      exploration_->point();
+      std::memcpy(words + first, line->words + first, kLinePart);
+    }
   }
 
   void put(void* to, const void* value, std::size_t size, bool orders) {
@@ -177,6 +224,7 @@ class ExploredWords {
   int index_;
   int count_;
   bool told_ = false;
+  std::map<const Line*, Line> seen_with_flags_;
 };
 
 // One of the warps that do a crew's work, or the one that tells of it.

@@ -29,8 +29,9 @@ inline void join(Past& past, const Past& other) {
 //     of the earlier one: both are of one actor, or a barrier is between them.
 //   * A release stores after everything that its actor knows of is over, loads, too.
 // So loads and stores pass each other, and whatever is acquired, as on devices whose memory orders
-// nothing by itself. What is stored is seen by all at once: no test here tells apart who sees a
-// store earlier than another.
+// nothing by itself. A store of several parts happens part by part, in address order, and other
+// accesses may happen in between. What is stored is seen by all at once: no test here tells apart
+// who sees a store earlier than another.
 class WeakMemory {
  public:
   struct Bytes {
@@ -46,16 +47,17 @@ class WeakMemory {
   // The actor learns of what is over there.
   void learn(int actor, const Past& other) { join(pasts_[static_cast<std::size_t>(actor)], other); }
 
-  // Stores what `make` makes of `loads`, `size` bytes, to all of `places`.
+  // Stores what `make` makes of `loads`, `size` bytes, to all of `places`, `part` bytes at a time.
   void store(int actor, std::vector<Bytes> loads, std::vector<std::byte*> places, std::size_t size,
-             Make make, bool releases = false) {
+             Make make, bool releases = false, std::size_t part = SIZE_MAX) {
     Past& known = pasts_[static_cast<std::size_t>(actor)];
     Access access;
     access.actor = actor;
     access.releases = releases;
     if (releases) access.past = known;
     access.loads = std::move(loads);
-    access.places = std::move(places);
+    for (std::byte* const place : places) access.places.push_back({place});
+    access.part = std::min(part, size);
     access.result.resize(size);
     access.make = std::move(make);
     for (const auto& [id, earlier] : accesses_) {
@@ -68,12 +70,13 @@ class WeakMemory {
   }
   // Stores `size` bytes at `value`.
   void store(int actor, std::byte* place, const void* value, std::size_t size,
-             bool releases = false) {
+             bool releases = false, std::size_t part = SIZE_MAX) {
     std::vector<std::byte> bytes(size);
     std::memcpy(bytes.data(), value, size);
     store(
         actor, {}, {place}, size,
-        [bytes](std::byte* result) { std::memcpy(result, bytes.data(), bytes.size()); }, releases);
+        [bytes](std::byte* result) { std::memcpy(result, bytes.data(), bytes.size()); }, releases,
+        part);
   }
 
   bool is_settled() const { return accesses_.empty(); }
@@ -84,13 +87,17 @@ class WeakMemory {
       if (is_ready(access)) f(id);
     }
   }
-  // Something that is left of a ready access happens: the load, or one of the stores.
+  // Something that is left of a ready access happens: the load, or a part of one of the stores.
   void advance(std::uint64_t id) {
     const auto found = accesses_.find(id);
     Access& access = found->second;
     if (access.make) return load(access);
     const std::size_t which = random_() % access.places.size();
-    std::memcpy(access.places[which], access.result.data(), access.result.size());
+    Place& place = access.places[which];
+    const std::size_t size = std::min(access.part, access.result.size() - place.stored);
+    std::memcpy(place.at + place.stored, access.result.data() + place.stored, size);
+    place.stored += size;
+    if (place.stored < access.result.size()) return;
     access.places.erase(access.places.begin() + static_cast<std::ptrdiff_t>(which));
     if (access.places.empty()) accesses_.erase(found);
   }
@@ -106,7 +113,7 @@ class WeakMemory {
       const auto found = accesses_.find(id);
       if (found == accesses_.end()) continue;
       const bool here = std::any_of(found->second.places.begin(), found->second.places.end(),
-                                    [&](const std::byte* place) { return is_here(place); });
+                                    [&](const Place& place) { return is_here(place.at); });
       if (here) {
         finish(id);
       } else if (found->second.make) {
@@ -117,13 +124,18 @@ class WeakMemory {
   }
 
  private:
+  struct Place {
+    std::byte* at;
+    std::size_t stored = 0;  // bytes
+  };
   struct Access {
     int actor = 0;
     std::uint32_t number = 0;  // of the actor's
     bool releases = false;
     Past past;  // what a release comes after
     std::vector<Bytes> loads;
-    std::vector<std::byte*> places;  // that are left to store to
+    std::vector<Place> places;  // that are left to store to
+    std::size_t part = 0;       // bytes that are stored at once
     std::vector<std::byte> result;
     Make make;                         // empty once it has loaded
     std::vector<std::uint64_t> after;  // earlier ones of the same bytes
@@ -132,8 +144,8 @@ class WeakMemory {
   static bool meet(Bytes a, Bytes b) { return a.at < b.at + b.size && b.at < a.at + a.size; }
   static bool overlap(const Access& a, const Access& b) {
     const auto stores = [](const Access& of, Bytes bytes) {
-      return std::any_of(of.places.begin(), of.places.end(), [&](const std::byte* place) {
-        return meet({place, of.result.size()}, bytes);
+      return std::any_of(of.places.begin(), of.places.end(), [&](const Place& place) {
+        return meet({place.at, of.result.size()}, bytes);
       });
     };
     const auto loads_what = [&](const Access& of, const Access& other) {
@@ -141,8 +153,8 @@ class WeakMemory {
                                     [&](Bytes bytes) { return stores(other, bytes); });
     };
     return loads_what(a, b) || loads_what(b, a) ||
-           std::any_of(b.places.begin(), b.places.end(), [&](const std::byte* place) {
-             return stores(a, {place, b.result.size()});
+           std::any_of(b.places.begin(), b.places.end(), [&](const Place& place) {
+             return stores(a, {place.at, b.result.size()});
            });
   }
 

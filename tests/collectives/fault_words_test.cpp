@@ -1,0 +1,102 @@
+// The words in which kernels report faults, with threads in place of kernels.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "collectives/control/fault_words.hpp"
+#include "collectives/sim/block.hpp"
+
+namespace gantry::protocol {
+namespace {
+
+constexpr int kTaken = 100'000;
+
+std::uint64_t call_by(int peer) { return 1000 + static_cast<std::uint64_t>(peer); }
+
+// What lanes of one rank report at one time comes out as it was reported.
+TEST(FaultWordsTest, CallAndPeerBelongTogether) {
+  constexpr int kLanes = 3;
+  DeviceWords words;
+  std::atomic<bool> goes_on = true;
+  std::vector<std::thread> lanes;
+  for (int peer = 0; peer < kLanes; ++peer) {
+    lanes.emplace_back([&, peer] {
+      SimBlock block(0, 1);
+      for (std::uint32_t i = 1; goes_on; ++i) {
+        report(block, &words, Outcome::mismatch, peer, call_by(peer), i);
+      }
+    });
+  }
+  FaultWords host(words);
+  int taken = 0;
+  int mixed = 0;
+  while (taken < kTaken) {
+    const auto fault = host.peek();
+    if (!fault || !host.take(*fault)) continue;
+    ++taken;
+    mixed += fault->call != call_by(fault->peer) ? 1 : 0;
+  }
+  goes_on = false;
+  for (std::thread& lane : lanes) lane.join();
+  EXPECT_EQ(mixed, 0);
+}
+
+TEST(FaultWordsTest, TheFirstFaultStaysUntilItIsTaken) {
+  DeviceWords words;
+  SimBlock block(0, 1);
+  FaultWords host(words);
+  EXPECT_FALSE(host.has_one());
+  report(block, &words, Outcome::mismatch, 3, 7, 1);
+  report(block, &words, Outcome::aborted, 2, 8, 2);
+  ASSERT_TRUE(host.has_one());
+  const auto fault = host.peek();
+  ASSERT_TRUE(fault.has_value());
+  EXPECT_EQ(fault->fault(), OperationFault::mismatch);
+  EXPECT_EQ(fault->call, 7u);
+  EXPECT_EQ(fault->peer, 3);
+  EXPECT_TRUE(host.take(*fault));
+  EXPECT_FALSE(host.take(*fault));
+  EXPECT_FALSE(host.has_one());
+  report(block, &words, Outcome::aborted, 2, 8, 2);
+  EXPECT_EQ(host.peek()->call, 8u);
+}
+
+// What is being written or taken is no fault yet.
+TEST(FaultWordsTest, AClaimIsNoFault) {
+  DeviceWords words;
+  SimBlock block(0, 1);
+  FaultWords host(words);
+  ASSERT_TRUE(block.claim(&words.fault));
+  EXPECT_FALSE(host.has_one());
+  EXPECT_FALSE(host.peek().has_value());
+  report(block, &words, Outcome::aborted, 1, 5, 1);
+  EXPECT_EQ(words.fault_call, 0u);
+}
+
+TEST(FaultWordsTest, ALossReplacesWhatSaysLess) {
+  DeviceWords words;
+  SimBlock block(0, 1);
+  FaultWords host(words);
+  const auto reported = [&] { return host.peek()->call; };
+  host.report_loss(9);
+  EXPECT_EQ(host.peek()->peer, -1);
+  host.report_loss(11);
+  EXPECT_EQ(reported(), 9u);
+  host.report_loss(5);
+  EXPECT_EQ(reported(), 5u);
+  EXPECT_TRUE(host.take(*host.peek()));
+  report(block, &words, Outcome::mismatch, 1, 2, 4);
+  host.report_loss(6);
+  EXPECT_EQ(reported(), 6u);
+  EXPECT_TRUE(host.take(*host.peek()));
+  const std::uint64_t message = flight::kMessageBit | 1;
+  report(block, &words, Outcome::aborted, 1, message, 0);
+  host.report_loss(6);
+  EXPECT_EQ(reported(), message);
+}
+
+}  // namespace
+}  // namespace gantry::protocol
