@@ -9,6 +9,7 @@
 #include <deque>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -117,7 +118,32 @@ struct Known {
   std::uint32_t number = 0;
 };
 constexpr std::size_t kKnownPerThread = 256;
-thread_local constinit std::array<Known, kKnownPerThread> known_stacks{};
+using KnownStacks = std::array<Known, kKnownPerThread>;
+
+// Note [Small thread-local memory]
+// Some thread-local variables of this library have addresses that the loader fixes (initial-exec),
+// because hot paths read them. All thread-local variables of such a library share the reserve that
+// glibc keeps for libraries loaded by dlopen: 512 bytes for all of them. So a thread-local variable
+// is a pointer, and what it points to is made when the thread first needs it.
+thread_local constinit KnownStacks* known_stacks = nullptr;
+thread_local constinit bool has_ended = false;
+
+struct KnownStacksOwner {
+  ~KnownStacksOwner() {
+    delete std::exchange(known_stacks, nullptr);
+    has_ended = true;
+  }
+};
+
+// The stacks that this thread met; nullptr without memory, and at the end of the thread, whose
+// thread-local objects may still free blocks.
+KnownStacks* own_known_stacks() {
+  if (known_stacks != nullptr || has_ended) return known_stacks;
+  thread_local KnownStacksOwner owner;
+  static_cast<void>(owner);
+  known_stacks = new (std::nothrow) KnownStacks{};
+  return known_stacks;
+}
 
 std::uint64_t hash_of(const Walk& walk) {
   std::uint64_t hash = walk.count;
@@ -186,7 +212,9 @@ std::uint32_t intern_call_stack(StackDepth depth) noexcept {
     _Unwind_Backtrace(visit, &walk);
     if (walk.count == 0) return 0;
     const std::uint64_t hash = hash_of(walk);
-    Known& known = known_stacks[hash % kKnownPerThread];
+    KnownStacks* const own = own_known_stacks();
+    if (own == nullptr) return find_or_add(hash, depth, walk).number;
+    Known& known = (*own)[hash % kKnownPerThread];
     if (known.stack == nullptr || !known.stack->is(hash, depth, walk)) {
       known = find_or_add(hash, depth, walk);
     }
