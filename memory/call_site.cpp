@@ -30,7 +30,7 @@ struct AddressRange {
 };
 
 // Where the code of gantry's shared libraries lies. Empty where gantry is linked statically: then
-// names tell what belongs to it, when somebody looks.
+// names tell what belongs to it, when frames are looked up.
 struct GantryCode {
   std::vector<AddressRange> allocator;
   std::vector<AddressRange> all;
@@ -177,21 +177,40 @@ Known find_or_add(std::uint64_t hash, StackDepth depth, const Walk& walk) {
   return {&all.stacks.back(), number};
 }
 
+std::vector<NamedFrame> marked_functions_at(std::uintptr_t address) {
+  const GantryCode& code = gantry_code();
+  const CodeOwner elsewhere = code.is_known() ? CodeOwner::program : CodeOwner::unknown;
+  std::vector<NamedFrame> functions = functions_at(address);
+  mark_internal(functions, contains(code.all, address) ? CodeOwner::gantry : elsewhere);
+  return functions;
+}
+
+Frames call_site_with_name(const StoredStack& stack) {
+  for (const std::uintptr_t address : stack.frames) {
+    std::vector<NamedFrame> functions = marked_functions_at(address);
+    const bool is_last = address == stack.frames.back();
+    for (NamedFrame& function : functions) {
+      if (function.frame.is_internal && !(is_last && &function == &functions.back())) continue;
+      return std::vector{std::move(function.frame)};
+    }
+  }
+  return {};
+}
+
 Frames frames_with_names(const StoredStack& stack) {
+  if (stack.depth == StackDepth::call_site) return call_site_with_name(stack);
   std::vector<Frame> result;
   const bool names_decide = !gantry_code().is_known();
-  const std::string_view skipped = stack.depth == StackDepth::full ? "gantry::memory" : "gantry";
-  bool at_top = true;
   for (const std::uintptr_t address : stack.frames) {
-    const std::vector<NamedFrame> functions = functions_at(address);
+    std::vector<NamedFrame> functions = marked_functions_at(address);
     for (std::size_t i = 0; i < functions.size(); ++i) {
-      // Functions of gantry that were inlined into the caller are gantry's, too.
+      // Functions of the allocator that were inlined into the caller are the allocator's, too.
       const bool may_skip = names_decide || i + 1 < functions.size();
-      if (at_top && may_skip && is_in_namespace(functions[i].symbol, skipped)) continue;
-      at_top = false;
-      result.push_back(functions[i].frame);
+      if (result.empty() && may_skip && is_in_namespace(functions[i].symbol, "gantry::memory")) {
+        continue;
+      }
+      result.push_back(std::move(functions[i].frame));
     }
-    if (!at_top && stack.depth == StackDepth::call_site) break;
   }
   return result;
 }
