@@ -36,6 +36,14 @@ function(gantry_add_layer name)
     # A layer that uses a symbol from its right does not link.
     target_link_options(${target} PRIVATE LINKER:-z,defs)
   endif()
+  # Threads of gantry run its code until the process ends, so dlclose must leave the code where it is.
+  if(BUILD_SHARED_LIBS)
+    target_link_options(${target} PRIVATE LINKER:-z,nodelete)
+  else()
+    foreach(type SHARED_LIBRARY MODULE_LIBRARY)
+      target_link_options(${target} INTERFACE $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,${type}>:LINKER:-z,nodelete>)
+    endforeach()
+  endif()
   set_property(GLOBAL APPEND PROPERTY GANTRY_EXPORTED_TARGETS ${target})
 endfunction()
 

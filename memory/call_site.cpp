@@ -9,6 +9,7 @@
 #include <deque>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -29,7 +30,7 @@ struct AddressRange {
 };
 
 // Where the code of gantry's shared libraries lies. Empty where gantry is linked statically: then
-// names tell what belongs to it, when somebody looks.
+// names tell what belongs to it, when frames are looked up.
 struct GantryCode {
   std::vector<AddressRange> allocator;
   std::vector<AddressRange> all;
@@ -117,7 +118,32 @@ struct Known {
   std::uint32_t number = 0;
 };
 constexpr std::size_t kKnownPerThread = 256;
-thread_local constinit std::array<Known, kKnownPerThread> known_stacks{};
+using KnownStacks = std::array<Known, kKnownPerThread>;
+
+// Note [Small thread-local memory]
+// Some thread-local variables of this library have addresses that the loader fixes (initial-exec),
+// because hot paths read them. All thread-local variables of such a library share the reserve that
+// glibc keeps for libraries loaded by dlopen: 512 bytes for all of them. So a thread-local variable
+// is a pointer, and what it points to is made when the thread first needs it.
+thread_local constinit KnownStacks* known_stacks = nullptr;
+thread_local constinit bool has_ended = false;
+
+struct KnownStacksOwner {
+  ~KnownStacksOwner() {
+    delete std::exchange(known_stacks, nullptr);
+    has_ended = true;
+  }
+};
+
+// The stacks that this thread met; nullptr without memory, and at the end of the thread, whose
+// thread-local objects may still free blocks.
+KnownStacks* own_known_stacks() {
+  if (known_stacks != nullptr || has_ended) return known_stacks;
+  thread_local KnownStacksOwner owner;
+  static_cast<void>(owner);
+  known_stacks = new (std::nothrow) KnownStacks{};
+  return known_stacks;
+}
 
 std::uint64_t hash_of(const Walk& walk) {
   std::uint64_t hash = walk.count;
@@ -151,21 +177,40 @@ Known find_or_add(std::uint64_t hash, StackDepth depth, const Walk& walk) {
   return {&all.stacks.back(), number};
 }
 
+std::vector<NamedFrame> marked_functions_at(std::uintptr_t address) {
+  const GantryCode& code = gantry_code();
+  const CodeOwner elsewhere = code.is_known() ? CodeOwner::program : CodeOwner::unknown;
+  std::vector<NamedFrame> functions = functions_at(address);
+  mark_internal(functions, contains(code.all, address) ? CodeOwner::gantry : elsewhere);
+  return functions;
+}
+
+Frames call_site_with_name(const StoredStack& stack) {
+  for (const std::uintptr_t address : stack.frames) {
+    std::vector<NamedFrame> functions = marked_functions_at(address);
+    const bool is_last = address == stack.frames.back();
+    for (NamedFrame& function : functions) {
+      if (function.frame.is_internal && !(is_last && &function == &functions.back())) continue;
+      return std::vector{std::move(function.frame)};
+    }
+  }
+  return {};
+}
+
 Frames frames_with_names(const StoredStack& stack) {
+  if (stack.depth == StackDepth::call_site) return call_site_with_name(stack);
   std::vector<Frame> result;
   const bool names_decide = !gantry_code().is_known();
-  const std::string_view skipped = stack.depth == StackDepth::full ? "gantry::memory" : "gantry";
-  bool at_top = true;
   for (const std::uintptr_t address : stack.frames) {
-    const std::vector<NamedFrame> functions = functions_at(address);
+    std::vector<NamedFrame> functions = marked_functions_at(address);
     for (std::size_t i = 0; i < functions.size(); ++i) {
-      // Functions of gantry that were inlined into the caller are gantry's, too.
+      // Functions of the allocator that were inlined into the caller are the allocator's, too.
       const bool may_skip = names_decide || i + 1 < functions.size();
-      if (at_top && may_skip && is_in_namespace(functions[i].symbol, skipped)) continue;
-      at_top = false;
-      result.push_back(functions[i].frame);
+      if (result.empty() && may_skip && is_in_namespace(functions[i].symbol, "gantry::memory")) {
+        continue;
+      }
+      result.push_back(std::move(functions[i].frame));
     }
-    if (!at_top && stack.depth == StackDepth::call_site) break;
   }
   return result;
 }
@@ -186,7 +231,9 @@ std::uint32_t intern_call_stack(StackDepth depth) noexcept {
     _Unwind_Backtrace(visit, &walk);
     if (walk.count == 0) return 0;
     const std::uint64_t hash = hash_of(walk);
-    Known& known = known_stacks[hash % kKnownPerThread];
+    KnownStacks* const own = own_known_stacks();
+    if (own == nullptr) return find_or_add(hash, depth, walk).number;
+    Known& known = (*own)[hash % kKnownPerThread];
     if (known.stack == nullptr || !known.stack->is(hash, depth, walk)) {
       known = find_or_add(hash, depth, walk);
     }

@@ -28,5 +28,21 @@ struct NamedFrame {
 
 /// Whether a linker's name belongs to a namespace ("gantry::memory") or to something in it.
 [[nodiscard]] bool is_in_namespace(std::string_view symbol, std::string_view name);
+/// Whether a linker's name belongs to the C++ library: namespace std or __gnu_cxx.
+[[nodiscard]] bool is_in_cxx_library(std::string_view symbol);
+
+/// What the module of a code address says about its functions.
+enum class CodeOwner : std::uint8_t {
+  gantry,   ///< a library of gantry
+  program,  ///< another module, and gantry's code lies in libraries of its own
+  unknown,  ///< gantry is linked statically
+};
+
+/// Sets is_internal of the functions that functions_at gave for one address.
+///
+/// Functions of gantry's and the C++ library's headers are internal in the program's modules, too.
+/// Where gantry is linked statically, functions of namespace gantry are internal, with what was
+/// inlined there; a program that adds to that namespace sees the callers of its additions.
+void mark_internal(std::vector<NamedFrame>& functions, CodeOwner owner);
 
 }  // namespace gantry::memory

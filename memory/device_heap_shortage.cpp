@@ -318,7 +318,7 @@ void DeviceHeap::throw_shortage(MemoryBreakdown told) const {
                       backing_ == HeapBacking::segments && core_.stats.max_split_size < 0);
 }
 
-// Who asked for most of what is in use.
+// The program's places that asked for most of what is in use.
 std::vector<std::pair<std::string, std::int64_t>> DeviceHeap::top_call_sites() {
   constexpr std::size_t kTop = 5;
   std::map<std::string, std::int64_t> by_site;
@@ -326,9 +326,9 @@ std::vector<std::pair<std::string, std::int64_t>> DeviceHeap::top_call_sites() {
   held.look_up_frames();
   for (const SegmentInfo& segment : held.segments) {
     for (const BlockInfo& block : segment.blocks) {
-      if (block.state == BlockState::inactive || block.frames.empty()) continue;
-      const Frame& frame = block.frames.front();
-      by_site[fmt::format("{} ({}:{})", frame.name, frame.filename, frame.line)] +=
+      const Frame* const frame = block.frames.call_site();
+      if (block.state == BlockState::inactive || frame == nullptr) continue;
+      by_site[fmt::format("{} ({}:{})", frame->name, frame->filename, frame->line)] +=
           signed_bytes(block.bytes);
     }
   }

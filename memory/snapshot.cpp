@@ -136,6 +136,12 @@ std::string_view name_of(BlockState state) {
   return "unknown";
 }
 
+const Frame* Frames::call_site() const {
+  if (empty()) return nullptr;
+  const auto found = std::ranges::find(list(), false, &Frame::is_internal);
+  return found != end() ? &*found : &front();
+}
+
 SnapshotStacks number_stacks(const Snapshot& snapshot) {
   SnapshotStacks stacks;
   for (const SegmentInfo& segment : snapshot.segments) {

@@ -84,7 +84,7 @@ class PageData {
   [[nodiscard]] Json names() const {
     Json frames = Json::array();
     for (const Frame* frame : stacks_.frames()) {
-      frames.push_back({frame->name, frame->filename, frame->line});
+      frames.push_back({frame->name, frame->filename, frame->line, frame->is_internal ? 1 : 0});
     }
     Json streams = Json::array();
     for (const std::uint64_t stream : streams_.values()) streams.push_back(std::to_string(stream));

@@ -91,7 +91,7 @@ class Reader {
     std::vector<Frame> frames;
     for (const Json& frame : root.at("frames")) {
       frames.push_back({frame.at("filename").get<std::string>(), frame.at("line").get<int>(),
-                        frame.at("name").get<std::string>()});
+                        frame.at("name").get<std::string>(), frame.value("is_internal", false)});
     }
     for (const Json& stack : root.at("stacks")) {
       std::vector<Frame> members;
@@ -193,7 +193,10 @@ void write_json(const Snapshot& snapshot, std::ostream& out) {
   out << "{\"format\": \"" << kFormat << "\",\n\"version\": " << kVersion
       << ",\n\"allocator_settings\": " << text(settings) << ",\n\"frames\": ";
   write_list(out, stacks.frames(), [](const Frame* frame) {
-    return Json{{"filename", frame->filename}, {"line", frame->line}, {"name", frame->name}};
+    return Json{{"filename", frame->filename},
+                {"line", frame->line},
+                {"name", frame->name},
+                {"is_internal", frame->is_internal}};
   });
   out << ",\n\"stacks\": ";
   write_list(out, stacks.stacks(), [](const auto& stack) { return Json(stack); });

@@ -32,8 +32,8 @@ class SnapshotStacks {
     std::vector<std::uint32_t> numbers;
     for (const Frame& frame : frames) {
       const auto next = static_cast<std::uint32_t>(frames_.size());
-      const auto [known, is_new] =
-          frame_numbers_.try_emplace(std::tie(frame.name, frame.filename, frame.line), next);
+      const auto [known, is_new] = frame_numbers_.try_emplace(
+          std::tie(frame.name, frame.filename, frame.line, frame.is_internal), next);
       if (is_new) frames_.push_back(&frame);
       numbers.push_back(known->second);
     }
@@ -44,7 +44,7 @@ class SnapshotStacks {
   }
 
   std::unordered_map<const void*, std::uint32_t> by_identity_;
-  std::map<std::tuple<std::string, std::string, int>, std::uint32_t> frame_numbers_;
+  std::map<std::tuple<std::string, std::string, int, bool>, std::uint32_t> frame_numbers_;
   std::map<std::vector<std::uint32_t>, std::uint32_t> stack_numbers_{{{}, 0}};
   std::vector<const Frame*> frames_;
   std::vector<std::vector<std::uint32_t>> stacks_{{}};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -143,8 +144,8 @@ class Shelves {
 };
 
 Shelves& shelves() {
-  thread_local Shelves own;
-  return own;
+  thread_local const auto own = std::make_unique<Shelves>();  // Note [Small thread-local memory]
+  return *own;
 }
 
 ShelfKey key_of(std::size_t bytes, const Stream& home, const Stream& writer) {

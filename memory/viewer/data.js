@@ -105,7 +105,7 @@ function readSnapshot() {
       annotations: names.annotations.filter((note) => note.device === entry.device),
     };
   });
-  const frames = names.frames.map(([name, file, line]) => ({name, file, line}));
+  const frames = names.frames.map(([name, file, line, internal]) => ({name, file, line, internal: internal === 1}));
   return {
     devices, frames, stacks: names.stacks, streams: names.streams, metadata: names.metadata,
     settings: names.settings,

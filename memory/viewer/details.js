@@ -123,7 +123,7 @@ class Details {
     if (numbers.length === 0) return [element('p', 'note', 'No call stack was recorded.')];
     const list = element('ol', 'stack');
     for (const frame of numbers.slice(0, maxFrames).map((f) => snapshot.frames[f])) {
-      const item = element('li');
+      const item = element('li', frame.internal ? 'internal' : '');
       item.append(element('b', '', maxFrames === Infinity ? frame.name : shortFunctionName(frame.name)));
       item.append(element('span', '', maxFrames === Infinity
         ? `${frame.file}${frame.line > 0 ? `:${frame.line}` : ''}` : frameLocation(frame)));

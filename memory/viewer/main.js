@@ -21,7 +21,7 @@ class App {
     this.byId = (id) => document.getElementById(id);
     this.snapshot = readSnapshot();
     this.theme = readTheme();
-    this.axis = 'time';
+    this.axis = null;  // of the first device until the user chooses
     this.focus = null;
     this.showReserved = true;
     this.models = new Map();
@@ -56,6 +56,7 @@ class App {
     const data = this.snapshot.devices[index];
     if (!this.models.has(index)) this.models.set(index, new DeviceModel(data, this.snapshot));
     this.model = this.models.get(index);
+    if (this.axis === null) this.byId('axis').value = this.axis = this.model.initialAxis();
     [...this.byId('devices').children].forEach((tab, i) => tab.setAttribute('aria-selected', i === index));
     this.focus = null;
     this.state = this.model.states - 1;

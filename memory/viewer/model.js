@@ -39,6 +39,7 @@ class DeviceModel {
     this.findSites();
     this.addUp();
     this.findScopes();
+    this.findTimes();
   }
 
   // Note [From the end to the begin]
@@ -271,6 +272,27 @@ class DeviceModel {
     }
   }
 
+  // Note [Where the time axis ends]
+  // Marks of a snapshot and of a shortage come when names are looked up, which takes longer than many
+  // a run. The axis ends with the last event that changed memory; later marks lie at its end.
+  findTimes() {
+    const {events} = this.data;
+    this.endUs = 0;
+    this.longestPauseUs = 0;
+    let before = 0;
+    for (let k = 0; k < events.count; ++k) {
+      if (events.action[k] === ACTION.snapshot || events.action[k] === ACTION.oom) continue;
+      this.longestPauseUs = Math.max(this.longestPauseUs, events.time[k] - before);
+      this.endUs = before = events.time[k];
+    }
+    if (this.endUs === 0 && events.count > 0) this.endUs = events.time[events.count - 1];
+  }
+
+  /** The axis that shows most: by time, unless one pause takes most of it. */
+  initialAxis() {
+    return this.longestPauseUs > this.endUs / 2 ? 'event' : 'time';
+  }
+
   /** Time of the event that led to a state, in µs since the first event. */
   timeOf(state) {
     return state > 0 ? this.data.events.time[state - 1] : 0;
@@ -307,8 +329,7 @@ class DeviceModel {
   }
 }
 
-/** The function that a person would name as the place of an allocation. */
+/** The program's place: the innermost function that is neither gantry's nor the C++ library's. */
 function callerIn(frames) {
-  return frames.find(({name}) => !/^(?:[\w:<>,&* ]* )?(?:gantry|std|__gnu_cxx)::/.test(name.replace(/\(.*$/, '')))
-    ?? frames[0];
+  return frames.find(({internal}) => !internal) ?? frames[0];
 }

@@ -73,7 +73,7 @@ class Timeline {
     const {events} = model.data;
     this.positions = new Float64Array(model.states);
     for (let s = 1; s < model.states; ++s) {
-      this.positions[s] = axis === 'time' ? events.time[s - 1] : s;
+      this.positions[s] = axis === 'time' ? Math.min(events.time[s - 1], model.endUs) : s;
     }
     const last = this.positions[model.states - 1];
     this.full = [0, last > 0 ? last * 1.002 : 1];

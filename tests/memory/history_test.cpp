@@ -163,6 +163,26 @@ TEST_F(HistoryTest, KeepsEventsOfThreadLocalDestructors) {
   EXPECT_THAT(addresses_of(recorded_history().events), ElementsAre(0x1001, 0x1002));
 }
 
+struct CapturesAtTheEnd {
+  std::uint32_t* site = nullptr;
+  ~CapturesAtTheEnd() {
+    if (site != nullptr) *site = history_test_user_call();
+  }
+};
+
+TEST_F(HistoryTest, KnowsTheStacksOfThreadLocalDestructors) {
+  record_history({.stacks = Stacks::call_site});
+  std::uint32_t first = 0;
+  std::uint32_t last = 0;
+  std::thread([&] {
+    static thread_local CapturesAtTheEnd at_end;
+    at_end.site = &last;
+    first = history_test_user_call();  // what is kept for the thread is destroyed before at_end
+  }).join();
+  EXPECT_NE(first, 0U);
+  EXPECT_EQ(first, last);
+}
+
 TEST_F(HistoryTest, ForgetsWhenClearedOrSwitchedOff) {
   record_history();
   note(1);

@@ -127,7 +127,7 @@ inline memory::Snapshot awkward_snapshot() {
   using memory::TraceAction;
   const memory::Frames frames({{"/a \"b\"\\c\n</script><!--.cpp", 7, "f<int>(char const&)"},
                                {"", 0, "m\xC3\xBCll \xE2\x82\xAC \xF0\x9F\x9A\x80"}});
-  const memory::Frames other({{"x.cpp", 2147483647, "main"}});
+  const memory::Frames other({{"x.cpp", 2147483647, "main", true}, {"x.cpp", 2147483647, "main"}});
   memory::Snapshot snapshot;
   snapshot.segments.push_back(
       {.device = 1,

@@ -52,7 +52,7 @@ class PageReader {
     std::vector<Frame> frames;
     for (const json& index : names.at("stacks").at(number)) {
       const json& frame = names.at("frames").at(index.get<std::size_t>());
-      frames.push_back({frame.at(1), frame.at(2), frame.at(0)});
+      frames.push_back({frame.at(1), frame.at(2), frame.at(0), frame.at(3) == 1});
     }
     return frames;
   }

@@ -18,6 +18,8 @@ struct Frame {
   std::string filename;  ///< source file; the module's file where there is no debug information
   int line = 0;          ///< 0: unknown
   std::string name;      ///< the function, demangled
+  /// Code of gantry or of the C++ library, not of the program.
+  bool is_internal = false;
 
   bool operator==(const Frame&) const = default;
 };
@@ -35,6 +37,9 @@ class Frames {
   [[nodiscard]] bool empty() const { return list().empty(); }
   [[nodiscard]] const Frame& operator[](std::size_t i) const { return list()[i]; }
   [[nodiscard]] const Frame& front() const { return list().front(); }
+  /// The program's place: the innermost frame that is not internal; the innermost one if all are.
+  /// nullptr for an empty list.
+  [[nodiscard]] const Frame* call_site() const;
   [[nodiscard]] auto begin() const { return list().begin(); }
   [[nodiscard]] auto end() const { return list().end(); }
   /// Equal for copies of one list, nullptr for an empty one: a cheap key.

@@ -1,0 +1,150 @@
+#include <elf.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/support/device_fixture.hpp"
+#include "tests/support/subprocess.hpp"
+
+namespace gantry {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::run_command;
+
+constexpr std::string_view kPython = GANTRY_TEST_PYTHON;
+constexpr std::string_view kPlugin = GANTRY_TEST_PLUGIN;
+
+// The libraries of all layers, those that others need first; archives where they are static.
+std::vector<std::string> gantry_libraries() {
+  std::vector<std::string> paths;
+  std::istringstream list(GANTRY_TEST_LIBRARIES);
+  for (std::string path; std::getline(list, path, ':');) paths.push_back(path);
+  return paths;
+}
+
+bool is_shared(const std::string& path) { return path.find(".so") != std::string::npos; }
+
+#define GANTRY_REQUIRE_SHARED_LIBRARIES()     \
+  if (!is_shared(gantry_libraries().front())) \
+  GTEST_SKIP() << "gantry's libraries are archives in this build"
+
+template <class Record>
+Record read_at(std::ifstream& file, std::uint64_t offset) {
+  Record record{};
+  file.seekg(static_cast<std::streamoff>(offset));
+  if (!file.read(reinterpret_cast<char*>(&record), sizeof record)) {
+    throw std::runtime_error("the file is shorter than its headers say");
+  }
+  return record;
+}
+
+struct ThreadMemory {
+  std::uint64_t bytes = 0;    ///< of each thread
+  bool is_static = false;     ///< must fit into what the loader keeps for late libraries
+  bool stays_loaded = false;  ///< dlclose does not unmap it
+};
+
+ThreadMemory thread_memory_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const auto header = read_at<Elf64_Ehdr>(file, 0);
+  ThreadMemory result;
+  for (unsigned i = 0; i < header.e_phnum; ++i) {
+    const auto part = read_at<Elf64_Phdr>(file, header.e_phoff + i * sizeof(Elf64_Phdr));
+    if (part.p_type == PT_TLS) result.bytes += part.p_memsz;
+    if (part.p_type != PT_DYNAMIC) continue;
+    for (std::uint64_t at = 0; at < part.p_filesz; at += sizeof(Elf64_Dyn)) {
+      const auto entry = read_at<Elf64_Dyn>(file, part.p_offset + at);
+      if (entry.d_tag == DT_NULL) break;
+      const std::uint64_t flags = entry.d_un.d_val;
+      if (entry.d_tag == DT_FLAGS) result.is_static = (flags & DF_STATIC_TLS) != 0;
+      if (entry.d_tag == DT_FLAGS_1) result.stays_loaded = (flags & DF_1_NODELETE) != 0;
+    }
+  }
+  return result;
+}
+
+// Nothing that enlarges the loader's reserve may be set.
+std::map<std::string, std::optional<std::string>> plain_environment() {
+  return {{"GLIBC_TUNABLES", std::nullopt}, {"LD_PRELOAD", std::nullopt}};
+}
+
+// glibc keeps 512 bytes for the static thread-local memory of all libraries that are loaded late.
+TEST(PluginTest, LibrariesNeedLittleThreadLocalMemory) {
+  GANTRY_REQUIRE_SHARED_LIBRARIES();
+  std::uint64_t all = 0;
+  std::uint64_t in_reserve = 0;
+  std::ostringstream table;
+  for (const std::string& path : gantry_libraries()) {
+    const ThreadMemory memory = thread_memory_of(path);
+    all += memory.bytes;
+    if (memory.is_static) in_reserve += memory.bytes;
+    table << path << ": " << memory.bytes << (memory.is_static ? " static" : "") << "\n";
+  }
+  EXPECT_GT(all, 0U);
+  EXPECT_LE(in_reserve, 128U) << table.str();
+  EXPECT_LE(all, 256U) << table.str();
+}
+
+// Threads of gantry run its code until the process ends.
+TEST(PluginTest, LibrariesStayLoaded) {
+  GANTRY_REQUIRE_SHARED_LIBRARIES();
+  for (const std::string& path : gantry_libraries()) {
+    EXPECT_TRUE(thread_memory_of(path).stays_loaded) << path;
+  }
+}
+
+TEST(PluginTest, AProgramThatDoesNotLinkGantryLoadsAPlugin) {
+  GANTRY_REQUIRE_DEVICES(1);
+  const Outcome outcome =
+      run_command({.argv = {GANTRY_TEST_PROGRAM_DIR "/plugin_host", std::string(kPlugin)},
+                   .environment = plain_environment()});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(outcome.out, HasSubstr("unloaded"));
+}
+
+TEST(PluginTest, AProgramThatDoesNotLinkGantryLoadsEveryLibrary) {
+  GANTRY_REQUIRE_DEVICES(1);
+  GANTRY_REQUIRE_SHARED_LIBRARIES();
+  std::vector<std::string> argv{GANTRY_TEST_PROGRAM_DIR "/plugin_host"};
+  for (const std::string& path : gantry_libraries()) argv.push_back(path);
+  argv.emplace_back(kPlugin);
+  const Outcome outcome = run_command({.argv = argv, .environment = plain_environment()});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+}
+
+TEST(PluginTest, PythonLoadsLibrariesAndPlugin) {
+  if (kPython.empty()) GTEST_SKIP() << "Python 3 was not found";
+  if (GANTRY_TEST_SANITIZED != 0) {
+    GTEST_SKIP() << "a sanitizer's runtime cannot be loaded by a Python that was built without it";
+  }
+  GANTRY_REQUIRE_DEVICES(1);
+  std::vector<std::string> argv{std::string(kPython), "-c",
+                                "import ctypes, sys\n"
+                                "libraries = [ctypes.CDLL(path) for path in sys.argv[1:]]\n"
+                                "plugin = libraries[-1]\n"
+                                "ranks = min(plugin.plugin_device_count(), 2)\n"
+                                "sys.exit(plugin.plugin_all_reduce(ranks) if ranks else 3)\n"};
+  // The memory layer alone comes first: nothing else was loaded that may have made room.
+  for (const std::string& path : gantry_libraries()) {
+    if (is_shared(path) && path.find("gantry_memory") != std::string::npos) argv.push_back(path);
+  }
+  for (const std::string& path : gantry_libraries()) {
+    if (is_shared(path)) argv.push_back(path);
+  }
+  argv.emplace_back(kPlugin);
+  const Outcome outcome = run_command({.argv = argv, .environment = plain_environment()});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+}
+
+}  // namespace
+}  // namespace gantry
