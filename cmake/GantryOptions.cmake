@@ -10,7 +10,8 @@ foreach(_option CUDA NCCL MPI)
   set(GANTRY_${_option} ${_value})
 endforeach()
 
-set(GANTRY_CUDA_ARCHITECTURES 90 CACHE STRING "CUDA architectures to compile for (CMake's CUDA_ARCHITECTURES list)")
+set(GANTRY_CUDA_ARCHITECTURES auto CACHE STRING
+    "CUDA architectures to compile for: auto (those of the visible GPUs, else all-major), auto:LIST (else LIST), native, all-major, all, or numbers")
 set(GANTRY_SANITIZE "" CACHE STRING "Sanitizers of the host code: empty, address,undefined or thread")
 set_property(CACHE GANTRY_SANITIZE PROPERTY STRINGS "" "address,undefined" "thread")
 option(GANTRY_WERROR "Treat compiler warnings as errors, for developers: other compilers warn differently" OFF)

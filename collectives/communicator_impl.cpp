@@ -28,6 +28,7 @@ namespace gantry {
 namespace {
 
 constexpr std::int64_t kDefaultTimeoutSeconds = 600;
+constexpr int kMaxSimDevices = 64;
 // How long a rank that ends stays for the others to finish reading its memory.
 constexpr auto kFinishPatience = std::chrono::seconds(10);
 // Faults that are kept for Work objects that nobody asked yet.
@@ -75,10 +76,15 @@ Device choose_device(const ProcessIdentity& identity) {
     return Device::cuda(static_cast<int>(*named));
   }
   if (identity.local_rank >= count) {
+    std::string remedy = fmt::format("start at most {} ranks per node", count);
+    const int wanted = std::max(identity.local_size, identity.local_rank + 1);
+    if (platform() == Platform::simulated && wanted <= kMaxSimDevices) {
+      remedy += fmt::format(", or set GANTRY_SIM_DEVICES={}", wanted);
+    }
     throw InvalidArgument(fmt::format(
         "Communicator::world: local rank {} needs a device of its own, but this node shows only {} "
-        "device(s); start at most {} ranks per node",
-        identity.local_rank, count, count));
+        "device(s); {}",
+        identity.local_rank, count, remedy));
   }
   return Device::cuda(identity.local_rank);
 }

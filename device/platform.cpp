@@ -14,6 +14,7 @@
 #include <gantry/device/visible_devices.hpp>
 
 #include "device/cuda/cuda_platform.hpp"
+#include "device/sanitizers.hpp"
 #include "device/sim/sim_driver.hpp"
 #include "device/sim/sim_identity.hpp"
 
@@ -153,6 +154,7 @@ const Selection& selection() {
     case Platform::none:
       break;
   }
+  warn_of_missing_sanitizers();
   detect_forks(s);
   s.native = made.release();
   s.active.store(s.native, std::memory_order_release);

@@ -1,7 +1,12 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
+#include <string>
+
 #include <gantry/core/error.hpp>
+#include <gantry/device/properties.hpp>
+
+#include "device/architectures.hpp"
 
 namespace gantry::kernels::cuda {
 
@@ -10,10 +15,15 @@ namespace gantry::kernels::cuda {
   (void)cudaGetDevice(&device);
   const std::string where = fmt::format("cuda:{}", device);
   const char* name = cudaGetErrorName(status);
+  std::string remedy;
+  if (status == cudaErrorNoKernelImageForDevice) {
+    const DeviceProperties& p = device_properties(Device::cuda(device));
+    remedy = "; " + missing_code_text(arch_list(), device, p.name, p.major, p.minor);
+  }
   throw CudaError(fmt::format("Failed launching kernel {} on stream {} of {}: {} ({}): {} "
-                              "[cudaLaunchKernelEx]",
+                              "[cudaLaunchKernelEx]{}",
                               kernel, fmt::ptr(stream), where, name, static_cast<int>(status),
-                              cudaGetErrorString(status)),
+                              cudaGetErrorString(status), remedy),
                   static_cast<int>(status), name, where);
 }
 

@@ -10,6 +10,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/driver.hpp>
 
+#include "device/architectures.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
 
@@ -94,6 +95,58 @@ TEST(ArchitecturesTest, FlagsNameEveryArchitectureOnce) {
   }
   std::string rest;
   EXPECT_FALSE(flags >> rest) << rest;
+}
+
+TEST(ArchitecturesTest, CodeRunsWhereCudaSaysSo) {
+  struct Case {
+    std::vector<std::string> built;
+    int major;
+    int minor;
+    bool runs;
+  };
+  const std::vector<Case> cases = {
+      {{"sm_90"}, 9, 0, true},
+      {{"sm_90"}, 8, 9, false},   // an older device
+      {{"sm_90"}, 10, 0, false},  // machine code of another major version
+      {{"sm_80"}, 8, 6, true},    // a greater minor version
+      {{"sm_86"}, 8, 0, false},   // a smaller one
+      {{"sm_80", "sm_90"}, 8, 9, true},
+      {{"sm_75", "sm_90"}, 8, 0, false},
+      {{"compute_90"}, 9, 0, true},
+      {{"compute_90"}, 12, 0, true},
+      {{"compute_90"}, 8, 6, false},
+      {{"compute_75"}, 8, 0, true},
+      {{"compute_86"}, 8, 0, false},
+      {{"sm_100"}, 10, 3, true},
+      {{"sm_103"}, 10, 0, false},
+      {{"sm_120"}, 12, 1, true},
+      {{"sm_90", "compute_90"}, 10, 0, true},
+      {{"sm_90a"}, 9, 0, true},
+      {{"sm_90a", "compute_90a"}, 10, 0, false},  // architecture-specific code goes nowhere else
+      {{"sm_100f"}, 10, 3, true},
+      {{"compute_100f"}, 12, 0, false},
+      {{}, 9, 0, false},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(has_code_for(c.built, c.major, c.minor), c.runs)
+        << ::testing::PrintToString(c.built) << " on " << c.major << "." << c.minor;
+  }
+}
+
+TEST(ArchitecturesTest, MissingCodeIsOneSentenceWithTheRemedy) {
+  const std::vector<std::string> built = {"sm_90", "compute_90"};
+  EXPECT_EQ(missing_code_text(built, 1, "NVIDIA A100-SXM4-80GB", 8, 0),
+            "cuda:1 (NVIDIA A100-SXM4-80GB) is sm_80, but this build of gantry has kernels for "
+            "sm_90, compute_90 only, so none of them runs there; configure with "
+            "-DGANTRY_CUDA_ARCHITECTURES=80 and build again");
+}
+
+TEST(ArchitecturesTest, VisibleDevicesHaveCode) {
+  GANTRY_REQUIRE_CUDA();
+  for (int i = 0; i < device_count(); ++i) {
+    const DeviceProperties& p = device_properties(Device::cuda(i));
+    EXPECT_TRUE(has_code_for(arch_list(), p.major, p.minor)) << p;
+  }
 }
 
 TEST(ArchitecturesTest, AreThereWhereGpusAre) {
