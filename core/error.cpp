@@ -25,8 +25,14 @@ Error::Error(const std::string& message, std::string_view device, std::source_lo
     : std::runtime_error(message),
       context_(std::make_shared<const Context>(Context{std::string(device), position(where)})) {}
 
-const std::string& Error::device() const noexcept { return context_->device; }
-std::string_view Error::where() const noexcept { return context_->where; }
+// A moved-from error has empty texts.
+const std::string& Error::device() const noexcept {
+  static const std::string kNone;
+  return context_ != nullptr ? context_->device : kNone;
+}
+std::string_view Error::where() const noexcept {
+  return context_ != nullptr ? std::string_view(context_->where) : std::string_view();
+}
 
 CudaError::CudaError(const std::string& message, int code, std::string_view name,
                      std::string_view device, std::source_location where)
@@ -34,7 +40,9 @@ CudaError::CudaError(const std::string& message, int code, std::string_view name
       code_(code),
       name_(std::make_shared<const std::string>(name)) {}
 
-std::string_view CudaError::name() const noexcept { return *name_; }
+std::string_view CudaError::name() const noexcept {
+  return name_ != nullptr ? std::string_view(*name_) : std::string_view();
+}
 
 OutOfMemoryError::OutOfMemoryError(const std::string& message, const MemoryBreakdown& breakdown,
                                    std::string_view device, std::source_location where)

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 
 #include <gantry/core/dtype.hpp>
@@ -118,19 +117,6 @@ ComputeType<T> number_as(const Scalar& number) {
   };
   return number.category() == DTypeCategory::floating ? stored(number.to<double>())
                                                       : stored(number.to<std::int64_t>());
-}
-
-// As number_as, but an integer saturates at T's limits: a bound that T cannot hold stays a bound.
-template <class T>
-ComputeType<T> bound_as(const Scalar& number) {
-  if constexpr (std::is_integral_v<T> && sizeof(T) < sizeof(std::int64_t)) {
-    if (number.category() != DTypeCategory::floating) {
-      const auto value = number.to<std::int64_t>();
-      if (value < std::numeric_limits<T>::lowest()) return std::numeric_limits<T>::lowest();
-      if (value > std::numeric_limits<T>::max()) return std::numeric_limits<T>::max();
-    }
-  }
-  return number_as<T>(number);
 }
 
 }  // namespace gantry::kernels

@@ -142,11 +142,17 @@ Input<ElementSource<T>> operand_input(const Operand& operand) {
                            : tensor_input<T>(operand.tensor);
 }
 
-// As operand_input; a number is a bound that saturates.
+// As operand_input for operations that choose or compare: the number becomes an element of T first,
+// as that of a 0-dim tensor does. An integer wraps, so a u8 of 255 equals -1; a floating number is
+// rounded, so an f16 of 0.1 equals 0.1.
 template <class T>
-Input<ElementSource<T>> bound_input(const Operand& operand) {
-  return operand.is_number ? number_input<T>(bound_as<T>(operand.number))
-                           : tensor_input<T>(operand.tensor);
+Input<ElementSource<T>> element_input(const Operand& operand) {
+  if (!operand.is_number) return tensor_input<T>(operand.tensor);
+  const Scalar& number = operand.number;
+  const T element = number.category() == DTypeCategory::floating
+                        ? convert<T>(number.to<double>())
+                        : convert<T>(number.to<std::int64_t>());
+  return number_input<T>(static_cast<ComputeType<T>>(element));
 }
 
 // The row-major index of each element of `out`, counted from `first`.

@@ -1,6 +1,7 @@
 #include <gantry/memory/mem_pool.hpp>
 
-#include <utility>
+#include <memory>
+#include <string>
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
@@ -20,51 +21,56 @@ MemPool::MemPool(Device device, MemPoolOptions options) {
                            memory::allocator(Device::cuda(index)).name() + "', which has no pools",
                        Device::cuda(index).str());
   }
-  pool_ = &allocator->heap(index).make_pool(
+  Pool& pool = allocator->heap(index).make_pool(
       {.use_on_oom = options.use_on_oom, .no_split = options.no_split});
+  pool_ = gantry::detail::CheckedPtr(std::unique_ptr<Pool, DestroyPool>(&pool));
 }
 
-MemPool::~MemPool() {
-  if (pool_ == nullptr || in_bad_fork()) return;
+void MemPool::DestroyPool::operator()(Pool* pool) const noexcept {
+  if (in_bad_fork()) return;
   try {
-    pool_->heap->destroy_pool(*pool_);
+    pool->heap->destroy_pool(*pool);
   } catch (const std::exception& error) {
     logging::warn(std::string("ending a memory pool: ") + error.what());
   }
 }
 
-MemPool::MemPool(MemPool&& other) noexcept : pool_(std::exchange(other.pool_, nullptr)) {}
-
-MemPool& MemPool::operator=(MemPool&& other) noexcept {
-  MemPool taken(std::move(other));
-  std::swap(pool_, taken.pool_);
-  return *this;
-}
-
 Buffer MemPool::allocate(std::size_t bytes, const Stream& stream) {
-  if (stream.native().device != pool_->heap->device()) {
+  Pool& pool = pool_.of("MemPool::allocate");
+  if (stream.native().device != pool.heap->device()) {
     throw InvalidArgument("MemPool::allocate: a stream of " + device().str() +
                           " was expected, but got one of " + stream.device().str());
   }
-  return Buffer(heap_allocator().allocate_from(*pool_, bytes, stream));
+  return Buffer(heap_allocator().allocate_from(pool, bytes, stream));
 }
 
-std::uint64_t MemPool::id() const { return pool_->id; }
+std::uint64_t MemPool::id() const { return pool_.of("MemPool::id").id; }
 
-Device MemPool::device() const { return Device::cuda(pool_->heap->device()); }
+Device MemPool::device() const { return Device::cuda(pool_.of("MemPool::device").heap->device()); }
 
 std::size_t MemPool::use_count() const {
-  return static_cast<std::size_t>(pool_->heap->live_blocks(*pool_));
+  Pool& pool = pool_.of("MemPool::use_count");
+  return static_cast<std::size_t>(pool.heap->live_blocks(pool));
 }
 
-void MemPool::park() { pool_->heap->park(*pool_); }
+void MemPool::park() {
+  Pool& pool = pool_.of("MemPool::park");
+  pool.heap->park(pool);
+}
 
-void MemPool::unpark() { pool_->heap->unpark(*pool_); }
+void MemPool::unpark() {
+  Pool& pool = pool_.of("MemPool::unpark");
+  pool.heap->unpark(pool);
+}
 
-bool MemPool::is_parked() const { return pool_->heap->is_parked(*pool_); }
+bool MemPool::is_parked() const {
+  Pool& pool = pool_.of("MemPool::is_parked");
+  return pool.heap->is_parked(pool);
+}
 
 MemPoolGuard::MemPoolGuard(MemPool& pool)
-    : device_(pool.device().index), before_(exchange_active_pool(device_, pool.pool_)) {}
+    : device_(pool.device().index),
+      before_(exchange_active_pool(device_, &pool.pool_.of("MemPoolGuard"))) {}
 
 MemPoolGuard::~MemPoolGuard() { exchange_active_pool(device_, before_); }
 

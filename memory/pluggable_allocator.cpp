@@ -231,7 +231,7 @@ PluggableAllocator::PluggableAllocator(std::shared_ptr<Library> library)
     : library_(std::move(library)) {}
 
 Block PluggableAllocator::allocate(std::size_t bytes, Stream stream) {
-  return library_->allocate(bytes, stream);
+  return library_.of("PluggableAllocator::allocate").allocate(bytes, stream);
 }
 
 void PluggableAllocator::deallocate(Block& block) noexcept {
@@ -240,16 +240,24 @@ void PluggableAllocator::deallocate(Block& block) noexcept {
 }
 
 void PluggableAllocator::record_stream(const Block& block, const Stream& stream) {
-  library_->record_stream(block, stream);
+  library_.of("PluggableAllocator::record_stream").record_stream(block, stream);
 }
 
-void PluggableAllocator::empty_cache(Device device) { library_->empty_cache(device); }
+void PluggableAllocator::empty_cache(Device device) {
+  library_.of("PluggableAllocator::empty_cache").empty_cache(device);
+}
 
-std::string PluggableAllocator::name() const { return library_->name(); }
+std::string PluggableAllocator::name() const {
+  return library_.of("PluggableAllocator::name").name();
+}
 
-std::size_t PluggableAllocator::live_blocks() const { return library_->live_blocks(); }
+std::size_t PluggableAllocator::live_blocks() const {
+  return library_.of("PluggableAllocator::live_blocks").live_blocks();
+}
 
-std::size_t PluggableAllocator::live_bytes() const { return library_->live_bytes(); }
+std::size_t PluggableAllocator::live_bytes() const {
+  return library_.of("PluggableAllocator::live_bytes").live_bytes();
+}
 
 PluggableAllocator load_allocator(const std::filesystem::path& shared_object,
                                   const std::string& alloc_symbol, const std::string& free_symbol,

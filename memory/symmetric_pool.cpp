@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <utility>
+#include <memory>
+#include <string>
 
 #include <gantry/core/error.hpp>
 
@@ -11,61 +12,64 @@
 
 namespace gantry::memory {
 
-SymmetricPool::SymmetricPool(Device device, std::size_t bytes)
-    : heap_(new SymmetricHeap(require_cuda(device, "SymmetricPool"), bytes)) {}
-
-SymmetricPool::~SymmetricPool() { SymmetricHeap::abandon(heap_); }
-
-SymmetricPool::SymmetricPool(SymmetricPool&& other) noexcept
-    : heap_(std::exchange(other.heap_, nullptr)) {}
-
-SymmetricPool& SymmetricPool::operator=(SymmetricPool&& other) noexcept {
-  SymmetricPool taken(std::move(other));
-  std::swap(heap_, taken.heap_);
-  return *this;
+void SymmetricPool::AbandonHeap::operator()(SymmetricHeap* heap) const noexcept {
+  SymmetricHeap::abandon(heap);
 }
 
+SymmetricPool::SymmetricPool(Device device, std::size_t bytes)
+    : heap_(std::unique_ptr<SymmetricHeap, AbandonHeap>(
+          new SymmetricHeap(require_cuda(device, "SymmetricPool"), bytes))) {}
+
 Buffer SymmetricPool::allocate(std::size_t bytes, const Stream& stream) {
-  return Buffer(heap_->allocate(bytes, stream));
+  return Buffer(heap_.of("SymmetricPool::allocate").allocate(bytes, stream));
 }
 
 Buffer SymmetricPool::allocate_local(std::size_t bytes, const Stream& stream) {
-  return Buffer(heap_->allocate_local(bytes, stream));
+  return Buffer(heap_.of("SymmetricPool::allocate_local").allocate_local(bytes, stream));
 }
 
-Allocator& SymmetricPool::allocator() const { return *heap_; }
+Allocator& SymmetricPool::allocator() const { return heap_.of("SymmetricPool::allocator"); }
 
 std::size_t SymmetricPool::offset_of(const Block& block) const {
-  if (block.allocator != heap_) {
+  const SymmetricHeap& heap = heap_.of("SymmetricPool::offset_of");
+  if (block.allocator != &heap) {
     throw InvalidArgument(fmt::format(
         "SymmetricPool::offset_of: a block of this pool was expected, but got {}",
         block.allocator == nullptr
             ? std::string("a null block")
             : "one of allocator '" + block.allocator->name() + "' on " + block.device.str()));
   }
-  return static_cast<std::size_t>(static_cast<std::byte*>(block.data) - heap_->base());
+  return static_cast<std::size_t>(static_cast<std::byte*>(block.data) - heap.base());
 }
 
 void* SymmetricPool::data_at(std::size_t offset) const {
-  if (offset >= bytes()) {
-    throw InvalidArgument(fmt::format(
-        "SymmetricPool::data_at: an offset below {} was expected, but got {}", bytes(), offset));
+  const SymmetricHeap& heap = heap_.of("SymmetricPool::data_at");
+  if (offset >= heap.bytes()) {
+    throw InvalidArgument(
+        fmt::format("SymmetricPool::data_at: an offset below {} was expected, but got {}",
+                    heap.bytes(), offset));
   }
-  return heap_->base() + offset;
+  return heap.base() + offset;
 }
 
-void* SymmetricPool::base() const { return heap_->base(); }
+void* SymmetricPool::base() const { return heap_.of("SymmetricPool::base").base(); }
 
-std::size_t SymmetricPool::bytes() const { return heap_->bytes(); }
+std::size_t SymmetricPool::bytes() const { return heap_.of("SymmetricPool::bytes").bytes(); }
 
-Device SymmetricPool::device() const { return Device::cuda(heap_->device()); }
+Device SymmetricPool::device() const {
+  return Device::cuda(heap_.of("SymmetricPool::device").device());
+}
 
-int SymmetricPool::export_descriptor() const { return heap_->export_descriptor(); }
+int SymmetricPool::export_descriptor() const {
+  return heap_.of("SymmetricPool::export_descriptor").export_descriptor();
+}
 
-std::size_t SymmetricPool::use_count() const { return heap_->live(); }
+std::size_t SymmetricPool::use_count() const { return heap_.of("SymmetricPool::use_count").live(); }
 
-SymmetricUsage SymmetricPool::usage() const { return heap_->usage(); }
+SymmetricUsage SymmetricPool::usage() const { return heap_.of("SymmetricPool::usage").usage(); }
 
-std::uint64_t SymmetricPool::sequence() const { return heap_->sequence(); }
+std::uint64_t SymmetricPool::sequence() const {
+  return heap_.of("SymmetricPool::sequence").sequence();
+}
 
 }  // namespace gantry::memory

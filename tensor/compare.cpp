@@ -80,6 +80,8 @@ void check_masked_fill(std::string_view op, const Tensor& self, const Tensor& ma
   }
   detail::common_device(op, {{"self", self, true}, {"value", value.tensor()}},
                         detail::CpuScalars::allowed);
+  // The host does not wait for a value on a device: that one is converted as elements are.
+  if (value.tensor().is_cpu()) detail::check_fits(op, value.tensor().item(), self.dtype());
 }
 
 }  // namespace

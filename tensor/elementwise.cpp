@@ -3,10 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <limits>
-
 #include <gantry/core/error.hpp>
 
+#include "tensor/check.hpp"
 #include "tensor/elementwise_plan.hpp"
 #include "tensor/named_ops.hpp"
 
@@ -60,10 +59,15 @@ void check_alpha(std::string_view op, DType dtype, const Scalar& alpha, Device d
 }
 
 void check_exponent(std::string_view op, DType dtype, const Operand& exponent, Device device) {
-  if (exponent.is_tensor() || is_floating_point(dtype)) return;
-  if (exponent.number().to<std::int64_t>() >= 0) return;
-  throw InvalidArgument(fmt::format("{}: Integers to negative integer powers are not allowed.", op),
-                        device.str());
+  if (exponent.is_tensor()) return;
+  if (!is_floating_point(dtype) && exponent.number().to<std::int64_t>() < 0) {
+    throw InvalidArgument(
+        fmt::format("{}: Integers to negative integer powers are not allowed.", op), device.str());
+  }
+  // Beyond f32 and f64 the exponent is infinite.
+  if (dtype != DType::f32 && dtype != DType::f64) {
+    detail::check_fits(op, exponent.number(), dtype);
+  }
 }
 
 bool is_bool(const Operand& operand) {
@@ -84,19 +88,9 @@ Tensor run(std::string_view name, BinaryOp op, Domain domain, Tensor* out, const
   return plan.finish();
 }
 
-// A number that an integer type cannot hold is compared in i64, where it differs from every
-// element.
-DType compared_type(DType promoted, const Operand& operand) {
-  if (operand.is_tensor() || is_floating_point(promoted)) return promoted;
-  const auto number = operand.number().to<std::int64_t>();
-  const bool fits = number >= std::numeric_limits<std::int32_t>::min() &&
-                    number <= std::numeric_limits<std::int32_t>::max();
-  return fits ? promoted : DType::i64;
-}
-
 Tensor run(std::string_view name, CompareOp op, Tensor* out, const Operand& a, const Operand& b) {
   detail::ElementwisePlan plan(name, out, {{"self", a}, {"other", b}});
-  const DType compute = compared_type(compared_type(plan.promoted(), a), b);
+  const DType compute = plan.promoted();
   plan.set_types(compute, DType::bool_);
   kernels::compare(plan.target(), op, plan.output(), plan.input(0), plan.input(1), compute);
   return plan.finish();

@@ -9,6 +9,7 @@
 #include <gantry/tensor/factories.hpp>
 
 #include "kernels/copy.hpp"
+#include "tensor/check.hpp"
 #include "tensor/elementwise_plan.hpp"
 #include "tensor/named_ops.hpp"
 
@@ -41,62 +42,137 @@ void run_integral_addcmul(detail::ElementwisePlan& plan, const Scalar& value) {
                   product.ref(), value);
 }
 
-Tensor run(std::string_view name, TernaryOp op, Tensor* out,
-           const std::array<detail::ElementwisePlan::Argument, 3>& arguments,
-           const Scalar& value = 1) {
-  detail::ElementwisePlan plan(name, out, {arguments[0], arguments[1], arguments[2]});
-  const DType compute = plan.promoted();
-  if (op == TernaryOp::clamp) {
-    if (compute == DType::bool_) {
-      throw DTypeError("clamp: expected a tensor of numbers, but got Bool", plan.device().str());
-    }
-  } else if (op == TernaryOp::addcmul && !is_floating_point(compute)) {
-    run_integral_addcmul(plan, value);
-    return plan.finish();
-  } else {
-    check_floating(name, compute, plan.device());
-  }
+Tensor run(detail::ElementwisePlan& plan, TernaryOp op, DType compute, const Scalar& value = 1) {
   plan.set_types(compute, compute);
   kernels::ternary(plan.target(), op, plan.output(), plan.input(0), plan.input(1), plan.input(2),
                    value);
   return plan.finish();
 }
 
-// One bound of a clamp.
-Tensor run_bound(kernels::BinaryOp op, Tensor* out, const Operand& self, std::string_view name,
-                 const Operand& bound) {
-  detail::ElementwisePlan plan("clamp", out, {{"self", self}, {name, bound}});
+// addcmul and addcdiv.
+Tensor run_addc(std::string_view name, TernaryOp op, Tensor* out, const Tensor& self,
+                const Tensor& a, const Tensor& b, const Scalar& value) {
+  const Operand operand(self);
+  const Operand first(a);
+  const Operand second(b);
+  detail::ElementwisePlan plan(name, out,
+                               {{"self", operand}, {"tensor1", first}, {"tensor2", second}});
   const DType compute = plan.promoted();
-  if (compute == DType::bool_) {
-    throw DTypeError("clamp: expected a tensor of numbers, but got Bool", plan.device().str());
+  if (op == TernaryOp::addcdiv && !is_floating_point(a.dtype()) && !is_floating_point(b.dtype())) {
+    throw DTypeError(
+        fmt::format("{}: Integer division with addcdiv is no longer supported; expected tensor1 or "
+                    "tensor2 of a floating type, but got {} and {}",
+                    name, torch_name(a.dtype()), torch_name(b.dtype())),
+        plan.device().str());
   }
-  plan.set_types(compute, compute);
-  kernels::binary(plan.target(), op, plan.output(), plan.input(0), plan.input(1));
-  return plan.finish();
+  if (!is_floating_point(compute)) {
+    run_integral_addcmul(plan, value);
+    return plan.finish();
+  }
+  return run(plan, op, compute, value);
 }
+
+// The type of `start`; a 0-dim weight gives way to it, as a number.
+Tensor run_lerp(Tensor* out, const Tensor& start, const Tensor& end, const Operand& weight) {
+  const Operand first(start);
+  const Operand second(end);
+  detail::ElementwisePlan plan("lerp", out, {{"self", first}, {"end", second}, {"weight", weight}});
+  const DType compute = start.dtype();
+  check_floating("lerp", compute, plan.device());
+  const auto check_same = [&](std::string_view name, const Tensor& tensor) {
+    if (tensor.dtype() == compute) return;
+    throw DTypeError(fmt::format("lerp: expected dtype {} for `{}` but got dtype {}",
+                                 torch_name(compute), name, torch_name(tensor.dtype())),
+                     plan.device().str());
+  };
+  check_same("end", end);
+  if (weight.is_tensor() && weight.tensor().dim() > 0) check_same("weight", weight.tensor());
+  return run(plan, TernaryOp::lerp, compute);
+}
+
+// A bound that is a number, with which elements of `dtype` can be compared. Throws InvalidArgument
+// if no element satisfies it, as PyTorch does; one that every element satisfies becomes the limit.
+template <class T>
+Scalar fitting_bound(std::string_view name, bool is_max, const Scalar& bound, Device device) {
+  using Limits = std::numeric_limits<T>;
+  const auto number = bound.to<std::int64_t>();
+  if (number >= Limits::lowest() && number <= Limits::max()) return number;
+  if (is_max == (number < Limits::lowest())) {
+    throw InvalidArgument(
+        fmt::format("clamp: Clamp {} value {} is outside the representable range of {}", name,
+                    number, torch_name(dtype_of<T>)),
+        device.str());
+  }
+  return is_max ? Limits::max() : Limits::lowest();
+}
+
+// The bounds of a clamp: checked at once, since `out` may be the first operand.
+class Bounds {
+ public:
+  Bounds(const detail::ElementwisePlan& plan, std::initializer_list<bool> are_max) {
+    const DType dtype = plan.promoted();
+    if (dtype == DType::bool_) {
+      throw DTypeError("clamp: expected a tensor of numbers, but got Bool", plan.device().str());
+    }
+    int i = 0;
+    for (const bool is_max : are_max) {
+      std::optional<Scalar>& number = numbers_[static_cast<std::size_t>(i)];
+      if (const Operand& bound = plan.operand(++i); !bound.is_tensor()) {
+        number = fitting(is_max, bound.number(), dtype, plan.device());
+      }
+    }
+  }
+
+  // Bound i of the plan, after set_types.
+  kernels::Operand input(const detail::ElementwisePlan& plan, int i) const {
+    const std::optional<Scalar>& number = numbers_[static_cast<std::size_t>(i)];
+    return number ? kernels::Operand(*number) : plan.input(i + 1);
+  }
+
+ private:
+  static Scalar fitting(bool is_max, const Scalar& bound, DType dtype, Device device) {
+    return dispatch(dtype, [&]<class T>(TypeTag<T>) -> Scalar {
+      if constexpr (std::is_integral_v<T>) {
+        return fitting_bound<T>(is_max ? "max" : "min", is_max, bound, device);
+      } else {
+        detail::check_fits("clamp", bound, dtype);
+        return bound;
+      }
+    });
+  }
+
+  std::array<std::optional<Scalar>, 2> numbers_;
+};
 
 Tensor run_clamp(Tensor* out, const Tensor& self, const std::optional<Operand>& low,
                  const std::optional<Operand>& high) {
   const Operand operand(self);
   if (low && high) {
-    return run("clamp", TernaryOp::clamp, out,
-               {{{"self", operand}, {"min", *low}, {"max", *high}}});
+    detail::ElementwisePlan plan("clamp", out, {{"self", operand}, {"min", *low}, {"max", *high}});
+    const Bounds bounds(plan, {false, true});
+    plan.set_types(plan.promoted(), plan.promoted());
+    kernels::ternary(plan.target(), TernaryOp::clamp, plan.output(), plan.input(0),
+                     bounds.input(plan, 0), bounds.input(plan, 1));
+    return plan.finish();
   }
-  if (low) return run_bound(kernels::BinaryOp::maximum, out, operand, "min", *low);
-  if (high) return run_bound(kernels::BinaryOp::minimum, out, operand, "max", *high);
-  throw InvalidArgument("clamp: At least one of 'min' or 'max' must not be None",
-                        self.device().str());
+  if (!low && !high) {
+    throw InvalidArgument("clamp: At least one of 'min' or 'max' must not be None",
+                          self.device().str());
+  }
+  detail::ElementwisePlan plan("clamp", out,
+                               {{"self", operand}, {low ? "min" : "max", low ? *low : *high}});
+  const Bounds bounds(plan, {high.has_value()});
+  plan.set_types(plan.promoted(), plan.promoted());
+  kernels::binary(plan.target(), low ? kernels::BinaryOp::maximum : kernels::BinaryOp::minimum,
+                  plan.output(), plan.input(0), bounds.input(plan, 0));
+  return plan.finish();
 }
 
-Tensor run_lerp(Tensor* out, const Tensor& start, const Tensor& end, const Operand& weight) {
-  return run("lerp", TernaryOp::lerp, out,
-             {{{"self", Operand(start)}, {"end", Operand(end)}, {"weight", weight}}});
-}
-
-Tensor run_addc(std::string_view name, TernaryOp op, Tensor* out, const Tensor& self,
-                const Tensor& a, const Tensor& b, const Scalar& value) {
-  return run(name, op, out,
-             {{{"self", Operand(self)}, {"tensor1", Operand(a)}, {"tensor2", Operand(b)}}}, value);
+// A number that where chooses is written, so it must fit; in f16 and bf16 PyTorch lets it become
+// infinite.
+void check_choice(std::string_view op, const Operand& operand, DType dtype) {
+  const bool may_overflow = dtype == DType::f16 || dtype == DType::bf16;
+  if (!operand.is_tensor() && !may_overflow) detail::check_fits(op, operand.number(), dtype);
 }
 
 Tensor run_where(std::string_view name, Tensor* out, const Tensor& condition, const Operand& a,
@@ -111,6 +187,7 @@ Tensor run_where(std::string_view name, Tensor* out, const Tensor& condition, co
         condition.device().str());
   }
   const DType compute = dtype.value_or(plan.promoted());
+  for (const Operand* operand : {&a, &b}) check_choice(name, *operand, compute);
   plan.set_types(compute, compute);
   kernels::where(plan.target(), plan.output(), plan.tensor_input(0), plan.input(1), plan.input(2));
   return plan.finish();

@@ -19,6 +19,7 @@ enum class Domain {
   any,               // computes in the operand's own type
   numbers,           // as any; bool is refused
   real,              // turns integers and bool into f32
+  arithmetic,        // as any; turns bool into i64
   rounding,          // leaves integers and bool as they are
   floating_only,     // refuses integers and bool
   integral_or_bool,  // refuses floating types
@@ -35,6 +36,7 @@ void check_domain(std::string_view op, Domain domain, DType dtype, Device device
   switch (domain) {
     case Domain::any:
     case Domain::real:
+    case Domain::arithmetic:
     case Domain::rounding:
       return;
     case Domain::numbers:
@@ -49,6 +51,12 @@ void check_domain(std::string_view op, Domain domain, DType dtype, Device device
   }
 }
 
+DType compute_type(Domain domain, DType dtype) {
+  if (domain == Domain::real && !is_floating_point(dtype)) return DType::f32;
+  if (domain == Domain::arithmetic && dtype == DType::bool_) return DType::i64;
+  return dtype;
+}
+
 Tensor run(std::string_view name, UnaryOp op, Domain domain, Tensor* out, const Tensor& self) {
   const Operand operand(self);
   detail::ElementwisePlan plan(name, out, {{"self", operand}});
@@ -61,7 +69,7 @@ Tensor run(std::string_view name, UnaryOp op, Domain domain, Tensor* out, const 
   }
   check_domain(name, domain, dtype, plan.device());
   const bool floating = is_floating_point(dtype);
-  const DType compute = domain == Domain::real && !floating ? DType::f32 : dtype;
+  const DType compute = compute_type(domain, dtype);
   plan.set_types(compute, compute);
   if (domain == Domain::rounding && !floating) {
     kernels::copy(plan.target(), plan.output(), plan.tensor_input(0));
@@ -91,7 +99,7 @@ Tensor run(std::string_view name, PredicateOp op, Tensor* out, const Tensor& sel
 GANTRY_UNARY(neg, any)
 GANTRY_UNARY(abs, any)
 GANTRY_UNARY(sign, any)
-GANTRY_UNARY(square, any)
+GANTRY_UNARY(square, arithmetic)
 GANTRY_UNARY(relu, numbers)
 GANTRY_UNARY(reciprocal, real)
 GANTRY_UNARY(sqrt, real)

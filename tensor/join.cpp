@@ -27,7 +27,7 @@ DType promoted(const std::vector<Tensor>& tensors) {
   return result_type(operands);
 }
 
-// Shape of the joined tensor, and `dim` counted from 0.
+// Shape of the joined tensor, and `dim` counted from 0. Empty tensors alone have no dim to check.
 Shape joined_shape(std::string_view op, const std::vector<Tensor>& tensors, int dim, int& at) {
   const Tensor* first = nullptr;
   Shape shape{0};
@@ -60,7 +60,6 @@ Shape joined_shape(std::string_view op, const std::vector<Tensor>& tensors, int 
     }
     shape[at] += tensor.sizes()[at];
   }
-  if (first == nullptr) at = detail::wrap_dim(op, dim, tensors[0]);
   return shape;
 }
 

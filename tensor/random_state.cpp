@@ -35,65 +35,76 @@ std::uint64_t read_little_endian(const std::uint8_t* bytes) {
 }  // namespace
 
 struct Generator::State {
-  Device device;
-  mutable std::mutex mutex;
-  std::uint64_t seed;
-  std::uint64_t offset = 0;
+  State(Device where, std::uint64_t seed) : device(where), current{.seed = seed} {}
 
-  State(Device where, std::uint64_t first_seed) : device(where), seed(first_seed) {}
+  [[nodiscard]] Position position() const {
+    const std::lock_guard lock(mutex);
+    return current;
+  }
+  void set(Position position) {
+    const std::lock_guard lock(mutex);
+    current = position;
+  }
+  Position take(std::uint64_t count) {
+    const std::lock_guard lock(mutex);
+    const Position first = current;
+    current.offset += count;
+    return first;
+  }
+
+  const Device device;
+  mutable std::mutex mutex;
+  Position current;
 };
 
 Generator::Generator(Device device, std::uint64_t seed)
     : state_(std::make_shared<State>(device.resolved(), seed)) {}
 
-Device Generator::device() const { return state_->device; }
+Device Generator::device() const { return state_.of("Generator::device").device; }
 
 void Generator::manual_seed(std::uint64_t seed) {
-  const std::lock_guard lock(state_->mutex);
-  state_->seed = seed;
-  state_->offset = 0;
+  state_.of("Generator::manual_seed").set({.seed = seed});
 }
 
 std::uint64_t Generator::seed() {
+  State& state = state_.of("Generator::seed");
   const std::uint64_t value = entropy();
-  manual_seed(value);
+  state.set({.seed = value});
   return value;
 }
 
 std::uint64_t Generator::initial_seed() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->seed;
+  return state_.of("Generator::initial_seed").position().seed;
 }
 
-std::uint64_t Generator::offset() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->offset;
-}
+std::uint64_t Generator::offset() const { return state_.of("Generator::offset").position().offset; }
 
 void Generator::set_offset(std::uint64_t offset) {
-  const std::lock_guard lock(state_->mutex);
-  state_->offset = offset;
+  State& state = state_.of("Generator::set_offset");
+  const std::lock_guard lock(state.mutex);
+  state.current.offset = offset;
 }
 
-std::uint64_t Generator::advance(std::uint64_t count) { return take(count).offset; }
+std::uint64_t Generator::advance(std::uint64_t count) {
+  return state_.of("Generator::advance").take(count).offset;
+}
 
 Generator::Position Generator::take(std::uint64_t count) {
-  const std::lock_guard lock(state_->mutex);
-  const Position first{state_->seed, state_->offset};
-  state_->offset += count;
-  return first;
+  return state_.of("Generator::take").take(count);
 }
 
 Tensor Generator::get_state() const {
+  const State& state = state_.of("Generator::get_state");
   const Tensor result = empty({kStateBytes}, {.dtype = DType::u8});
   auto* bytes = result.data_ptr<std::uint8_t>();
-  const std::lock_guard lock(state_->mutex);
-  write_little_endian(state_->seed, bytes);
-  write_little_endian(state_->offset, bytes + 8);
+  const Position position = state.position();
+  write_little_endian(position.seed, bytes);
+  write_little_endian(position.offset, bytes + 8);
   return result;
 }
 
 void Generator::set_state(const Tensor& state) {
+  State& own = state_.of("Generator::set_state");
   detail::check_defined("set_state", "state", state);
   if (!state.is_cpu() || state.dtype() != DType::u8 || state.numel() != kStateBytes) {
     throw InvalidArgument(fmt::format(
@@ -101,23 +112,22 @@ void Generator::set_state(const Tensor& state) {
         state.numel(), torch_name(state.dtype()), state.device().str()));
   }
   const std::vector<std::uint8_t> bytes = state.to_vector<std::uint8_t>();
-  const std::lock_guard lock(state_->mutex);
-  state_->seed = read_little_endian(bytes.data());
-  state_->offset = read_little_endian(bytes.data() + 8);
+  own.set(
+      {.seed = read_little_endian(bytes.data()), .offset = read_little_endian(bytes.data() + 8)});
 }
 
 Generator Generator::clone() const {
-  Generator result(device());
-  const std::lock_guard lock(state_->mutex);
-  result.state_->seed = state_->seed;
-  result.state_->offset = state_->offset;
+  const State& state = state_.of("Generator::clone");
+  Generator result(state.device);
+  result.state_.of("Generator::clone").set(state.position());
   return result;
 }
 
 Generator Generator::fork(std::uint64_t rank) const {
+  const State& state = state_.of("Generator::fork");
   // The new seed is a draw of this generator at an offset that no operation reaches.
-  const Philox4 words = philox4x32_10(initial_seed(), rank, ~std::uint64_t{0});
-  return Generator(device(), static_cast<std::uint64_t>(words.y) << 32 | words.x);
+  const Philox4 words = philox4x32_10(state.position().seed, rank, ~std::uint64_t{0});
+  return Generator(state.device, static_cast<std::uint64_t>(words.y) << 32 | words.x);
 }
 
 namespace {

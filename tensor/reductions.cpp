@@ -57,14 +57,20 @@ DType summed(DType dtype) { return is_floating_point(dtype) ? dtype : DType::i64
 // f32 for 16-bit types: where a result is computed further before it is rounded.
 DType computing(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-// sum and prod, whose result has the asked type. Floating types are converted by the kernel.
+// `self` as the type that a sum or product is asked for. The kernel itself widens 16-bit floats to
+// f32, with the same bits.
+Tensor converted_to(const Tensor& self, DType dtype) {
+  const bool is_half = self.dtype() == DType::f16 || self.dtype() == DType::bf16;
+  return is_half && dtype == DType::f32 ? self : self.to(dtype);
+}
+
+// sum and prod, whose result has the asked type.
 Tensor run_typed(std::string_view name, Reduction op, const Tensor& self, const Axes& axes,
                  bool keepdim, std::optional<DType> dtype) {
   detail::check_defined(name, "self", self);
   const ReducedDims how = reduced_dims(name, self, axes);
   if (!dtype) return run(op, self, how, keepdim, summed(self.dtype()));
-  const Tensor source = is_floating_point(*dtype) ? self : self.to(*dtype);
-  return run(op, source, how, keepdim, *dtype);
+  return run(op, converted_to(self, *dtype), how, keepdim, *dtype);
 }
 
 // The type that an operation makes of `self` first, if it is given, else that of `self`.

@@ -29,7 +29,7 @@ template <class In>
 __global__ void __launch_bounds__(kThreads)
     cumulate_long_lines(const __grid_constant__ LinePlan plan, bool product) {
   using Out = CumulateOut<In>;
-  using Acc = AccumulatorType<In>;
+  using Acc = CumulateAccumulator<In>;
   __shared__ Acc tile[kTile];
   const int thread = static_cast<int>(threadIdx.x);
   for (std::int64_t line = blockIdx.x; line < plan.count; line += gridDim.x) {

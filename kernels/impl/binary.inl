@@ -196,9 +196,9 @@ void run_binary(const Loop& loop, BinaryOp op, const TensorRef& out, const Opera
                 const Operand& b, const Scalar& alpha) {
   dispatch(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const bool is_bound = op == BinaryOp::minimum || op == BinaryOp::maximum;
-    const auto left = is_bound ? bound_input<T>(a) : operand_input<T>(a);
-    const auto right = is_bound ? bound_input<T>(b) : operand_input<T>(b);
+    const bool chooses = op == BinaryOp::minimum || op == BinaryOp::maximum;
+    const auto left = chooses ? element_input<T>(a) : operand_input<T>(a);
+    const auto right = chooses ? element_input<T>(b) : operand_input<T>(b);
     const bool defined = detail::with_binary<T>(op, alpha, [&](auto functor) {
       loop.template run<T>("binary", functor, out, left, right);
     });

@@ -2,10 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/accumulator.hpp"
 
 namespace gantry::kernels {
+
+// f64 for f32: errors of the running value add up over a whole line.
+template <class In>
+using CumulateAccumulator =
+    std::conditional_t<std::is_same_v<In, float>, double, AccumulatorType<In>>;
 
 template <class Acc>
 GANTRY_HD Acc cumulate_step(bool product, Acc running, Acc value) {
@@ -16,7 +22,7 @@ GANTRY_HD Acc cumulate_step(bool product, Acc running, Acc value) {
 template <class Out, class In>
 GANTRY_HD void cumulate_line(bool product, Out* out, std::int64_t out_stride, const In* in,
                              std::int64_t in_stride, std::int64_t length) {
-  using Acc = AccumulatorType<In>;
+  using Acc = CumulateAccumulator<In>;
   if (length == 0) return;
   Acc running = static_cast<Acc>(in[0]);
   out[0] = from_accumulator<Out>(running);

@@ -49,7 +49,7 @@ void run_ternary(const Loop& loop, TernaryOp op, const TensorRef& out, const Ope
     };
     if (op == TernaryOp::clamp) {
       return loop.template run<T>("ternary", functors::Clamp<C>{}, out, operand_input<T>(a),
-                                  bound_input<T>(b), bound_input<T>(c));
+                                  element_input<T>(b), element_input<T>(c));
     }
     if constexpr (std::is_floating_point_v<C>) {
       switch (op) {

@@ -50,7 +50,7 @@ struct Relu {
   static constexpr Domain kFor = Domain::all;
   template <class C>
   GANTRY_HD C operator()(C x) const {
-    return x <= C(0) ? C(0) : x;
+    return x < C(0) ? C(0) : x;
   }
 };
 struct BitwiseNot {

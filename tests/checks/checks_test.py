@@ -73,6 +73,21 @@ class CheckTest(unittest.TestCase):
         self.assert_fails("public_headers", {"memory/heap.hpp": "#ifdef GANTRY_WITH_CUDA\n#endif\n"}, "memory/heap.hpp:1: #ifdef")
         self.assert_fails("public_headers", {"memory/heap.hpp": "# if X\n#endif\n"}, "memory/heap.hpp:1: # if X")
 
+    def test_movable_types(self):
+        header = ("#pragma once\nclass Pool {\n public:\n  Pool(Pool&& other) : data_(other.data_) {}\n"
+                  "  [[nodiscard]] int id(int base = size(1)) const { return data_.of(base); }\n"
+                  "  Pool& park_() const;\n\n private:\n  void grow();\n  int data_ = 0;\n};\n")
+        calls = "template <>\nstruct Movable<memory::Pool> {\n  REFUSES(id, o.id()), ANSWERS(park_, o.park_())\n};\n"
+        test = "tests/integration/moved_from_test.cpp"
+        pool = "include/gantry/memory/pool.hpp"
+        self.assert_passes("movable_types", {pool: header, test: calls})
+        self.assert_passes("movable_types", {pool: header, test: "NOT_MOVABLE(memory::Pool);\n"})
+        self.assert_passes("movable_types", {pool: "#pragma once\nstruct Options {\n  int a = 0;\n};\nclass Later;\n"})
+        self.assert_fails("movable_types", {pool: header}, "pool.hpp: class Pool is neither in tests/integration/")
+        self.assert_fails("movable_types", {pool: header, test: calls.replace("REFUSES(id", "REFUSES(name")},
+                          "pool.hpp: Pool::id is not called by")
+        self.assert_fails("movable_types", {pool: header.replace("class", "struct")}, "class Pool is neither in")
+
     def test_self_contained(self):
         self.assert_passes("self_contained", None, *COMPILER)
         bad = {"include/gantry/core/bad.hpp": "#pragma once\ninline std::string name() { return {}; }\n"}

@@ -6,7 +6,7 @@
 
 namespace gantry::memory {
 
-/// Sole owner of a Block: gives it back when destroyed. Move-only.
+/// Sole owner of a Block: gives it back when destroyed. Move-only; moved-from, it owns none.
 class Buffer {
  public:
   Buffer() = default;

@@ -24,7 +24,8 @@ using gantry::IpcHandle;
 
 class ImportLease;
 
-/// Another process's block, mapped here. The memory is given back with the last copy.
+/// Another process's block, mapped here. The memory is given back with the last copy. A moved-from
+/// one holds none: null, 0 bytes, and record_stream does nothing.
 ///
 /// Giving back does not block the host: the mapping ends, and the exporter learns of it, once the
 /// work is done that was submitted to the streams that use the block: the one that was current at
@@ -32,8 +33,8 @@ class ImportLease;
 /// Thread safety: as std::shared_ptr.
 class ImportedBlock {
  public:
-  [[nodiscard]] void* data() const { return data_; }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] void* data() const { return lease_ != nullptr ? data_ : nullptr; }
+  [[nodiscard]] std::size_t bytes() const { return lease_ != nullptr ? bytes_ : 0; }
   [[nodiscard]] Device device() const { return device_; }
   /// Tells that work on `stream` uses the block: it is not given back before that work is done.
   void record_stream(const Stream& stream) const;

@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
+#include <gantry/core/checked_ptr.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/memory/buffer.hpp>
 #include <gantry/streams/stream.hpp>
@@ -23,16 +25,13 @@ struct MemPoolOptions {
 /// Its blocks are the caching allocator's in every other respect, and count in its statistics.
 /// Move-only. Destroying it gives its unused memory back; live blocks stay valid until they are
 /// freed. Those of a parked pool get memory again; if there is not enough for them, the log says
-/// so, and nothing but freeing them is allowed. Thread safety: every member may be called from any
-/// thread.
+/// so, and nothing but freeing them is allowed. After a move every member of the source throws
+/// InvalidArgument. Thread safety: every member may be called from any thread.
 class MemPool {
  public:
   /// Throws: InvalidArgument for the CPU; NotSupported if the device's allocator has no pools
   /// (set_allocator, backend async).
   explicit MemPool(Device device = Device::cuda(), MemPoolOptions options = {});
-  ~MemPool();
-  MemPool(MemPool&& other) noexcept;
-  MemPool& operator=(MemPool&& other) noexcept;
 
   /// `bytes` for work on `stream`, of the pool's device. Throws: OutOfMemoryError; InvalidArgument
   /// while the pool is parked.
@@ -59,7 +58,11 @@ class MemPool {
 
  private:
   friend class MemPoolGuard;
-  Pool* pool_ = nullptr;
+  struct DestroyPool {
+    void operator()(Pool* pool) const noexcept;
+  };
+
+  gantry::detail::CheckedPtr<std::unique_ptr<Pool, DestroyPool>> pool_;
 };
 
 /// Makes the calling thread's allocations on the pool's device come from the pool, for a scope.

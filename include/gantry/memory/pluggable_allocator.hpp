@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include <gantry/core/checked_ptr.hpp>
 #include <gantry/memory/allocator.hpp>
 
 namespace gantry::memory {
@@ -59,7 +60,8 @@ struct PluggableHooks {
 /// set_allocator(device, nullptr) before it goes. Without a record_stream function the stream of
 /// a freed block is made to wait for the streams that were recorded before the function that frees
 /// is called. Exceptions of the library's functions are turned into Error by allocate and into a
-/// logged warning by deallocate.
+/// logged warning by deallocate. Copies share the library; after a move every member of the source
+/// but deallocate throws InvalidArgument.
 class PluggableAllocator final : public Allocator {
  public:
   /// Throws: OutOfMemoryError if the library gives null; Error if its function throws.
@@ -81,7 +83,7 @@ class PluggableAllocator final : public Allocator {
   friend PluggableAllocator load_allocator(const std::filesystem::path&, const std::string&,
                                            const std::string&, const PluggableHooks&);
 
-  std::shared_ptr<Library> library_;
+  gantry::detail::CheckedPtr<std::shared_ptr<Library>> library_;
 };
 
 /// Loads `shared_object` and finds its functions: PluggableAlloc `alloc_symbol`, PluggableFree

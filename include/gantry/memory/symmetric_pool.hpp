@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
+#include <gantry/core/checked_ptr.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/memory/allocator.hpp>
 #include <gantry/memory/buffer.hpp>
@@ -31,17 +33,15 @@ struct SymmetricUsage {
 /// Device/stream: blocks belong to a stream as those of every Allocator. A freed block may be given
 /// out at once; work on its new stream waits for what used it before, and the host does not.
 /// Not for streams that are being captured: allocate before the capture.
-/// Move-only. Destroying it keeps the memory until the last block is freed, and then waits for the
-/// work that uses it. Thread safety: every member may be called from any thread; symmetric calls of
-/// several threads are symmetric only if their order is.
+/// Move-only; after a move every member of the source throws InvalidArgument. Destroying it keeps
+/// the memory until the last block is freed, and then waits for the work that uses it. Thread
+/// safety: every member may be called from any thread; symmetric calls of several threads are
+/// symmetric only if their order is.
 class SymmetricPool {
  public:
   /// `bytes`, rounded up to whole chunks. Throws: InvalidArgument for the CPU or no bytes;
   /// NotSupported if the device has no virtual memory calls; OutOfMemoryError.
   SymmetricPool(Device device, std::size_t bytes);
-  ~SymmetricPool();
-  SymmetricPool(SymmetricPool&& other) noexcept;
-  SymmetricPool& operator=(SymmetricPool&& other) noexcept;
 
   /// A symmetric block for work on `stream`, of the pool's device; 0 bytes take part in nothing.
   /// Throws: OutOfMemoryError if it does not fit below the local blocks; InvalidArgument;
@@ -78,7 +78,11 @@ class SymmetricPool {
   [[nodiscard]] std::uint64_t sequence() const;
 
  private:
-  SymmetricHeap* heap_ = nullptr;
+  struct AbandonHeap {
+    void operator()(SymmetricHeap* heap) const noexcept;
+  };
+
+  gantry::detail::CheckedPtr<std::unique_ptr<SymmetricHeap, AbandonHeap>> heap_;
 };
 
 }  // namespace gantry::memory

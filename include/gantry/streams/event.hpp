@@ -28,8 +28,8 @@ using IpcEventHandle = NativeEventHandle;
 /// A marker in a stream's work, which streams and the host can wait for.
 ///
 /// Made on the device of the first stream that it is recorded on. A wait binds to the record made
-/// before the wait; recording again does not disturb earlier waits. Move-only.
-///
+/// before the wait; recording again does not disturb earlier waits. Move-only; a moved-from event
+/// is as newly made with the same options.
 /// Thread safety: one thread at a time, as for any value; different events are independent.
 class Event {
  public:

@@ -9,7 +9,9 @@
 ///
 /// Shapes: operands are broadcast against each other; the result has the common shape.
 /// DTypes: promoted as result_type says (promote.hpp). Operations that need real numbers (div, exp,
-/// sqrt, sin, …) turn integers and bool into f32. f16 and bf16 compute in f32 and round once.
+/// sqrt, sin, …) turn integers and bool into f32. f16 and bf16 compute in f32 and round once. In
+/// comparisons, minimum and maximum a number counts as a 0-dim tensor of its value: both are
+/// converted to the promoted type, where integers wrap.
 /// Device/stream: current stream of the operands' device; the host does not block. All operands
 /// live on one device; one 0-dim CPU tensor is allowed among operands on a GPU.
 /// Aliasing: the result is new memory. `op_out(out, …)` writes to `out`, which must have exactly
@@ -29,7 +31,7 @@ Tensor& abs_out(Tensor& out, const Tensor& self);
 /// -1, 0 or 1; NaN stays.
 [[nodiscard]] Tensor sign(const Tensor& self);
 Tensor& sign_out(Tensor& out, const Tensor& self);
-/// x * x.
+/// x * x. DTypes: bool gives i64.
 [[nodiscard]] Tensor square(const Tensor& self);
 Tensor& square_out(Tensor& out, const Tensor& self);
 /// 1 / x.
@@ -89,7 +91,7 @@ Tensor& tanh_out(Tensor& out, const Tensor& self);
 /// 1 / (1 + exp(-x)).
 [[nodiscard]] Tensor sigmoid(const Tensor& self);
 Tensor& sigmoid_out(Tensor& out, const Tensor& self);
-/// max(x, 0).
+/// max(x, 0); -0 stays.
 [[nodiscard]] Tensor relu(const Tensor& self);
 Tensor& relu_out(Tensor& out, const Tensor& self);
 /// x times the normal distribution function at x (exact form).
@@ -159,7 +161,8 @@ Tensor& remainder_out(Tensor& out, const Operand& a, const Operand& b);
 /// a - trunc(a / b) * b: has the sign of a.
 [[nodiscard]] Tensor fmod(const Operand& a, const Operand& b);
 Tensor& fmod_out(Tensor& out, const Operand& a, const Operand& b);
-/// a to the power b.
+/// a to the power b. Throws: InvalidArgument for a number b that is negative or does not fit, of
+/// integers; that does not fit, of f16 and bf16.
 [[nodiscard]] Tensor pow(const Operand& a, const Operand& b);
 Tensor& pow_out(Tensor& out, const Operand& a, const Operand& b);
 /// Angle of the point (b, a).
@@ -219,12 +222,15 @@ Tensor& gt_out(Tensor& out, const Operand& a, const Operand& b);
 Tensor& ge_out(Tensor& out, const Operand& a, const Operand& b);
 
 // Three operands.
-/// min(max(x, low), high); a bound may be left out, but not both. NaN stays.
+/// min(max(x, low), high); a bound may be left out, but not both. NaN stays. A bound that is a
+/// tensor is converted as elements are. Throws: InvalidArgument for a number that no element of an
+/// integer type satisfies, or that a floating type cannot hold.
 [[nodiscard]] Tensor clamp(const Tensor& self, std::optional<Operand> low,
                            std::optional<Operand> high = {});
 Tensor& clamp_out(Tensor& out, const Tensor& self, std::optional<Operand> low,
                   std::optional<Operand> high = {});
-/// start + weight * (end - start); floating types only.
+/// start + weight * (end - start). DTypes: one floating type; a number or 0-dim tensor `weight` may
+/// have any.
 [[nodiscard]] Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight);
 Tensor& lerp_out(Tensor& out, const Tensor& start, const Tensor& end, const Operand& weight);
 /// self + value * a * b.
@@ -232,12 +238,13 @@ Tensor& lerp_out(Tensor& out, const Tensor& start, const Tensor& end, const Oper
                              const Scalar& value = 1);
 Tensor& addcmul_out(Tensor& out, const Tensor& self, const Tensor& a, const Tensor& b,
                     const Scalar& value = 1);
-/// self + value * (a / b); floating types only.
+/// self + value * (a / b). Throws: DTypeError unless a or b is of a floating type.
 [[nodiscard]] Tensor addcdiv(const Tensor& self, const Tensor& a, const Tensor& b,
                              const Scalar& value = 1);
 Tensor& addcdiv_out(Tensor& out, const Tensor& self, const Tensor& a, const Tensor& b,
                     const Scalar& value = 1);
 /// `a` where the bool tensor `condition` holds, else `b`; the dtype is that of a and b promoted.
+/// Throws: InvalidArgument for a number that does not fit; in f16 and bf16 it becomes infinite.
 [[nodiscard]] Tensor where(const Tensor& condition, const Operand& a, const Operand& b);
 Tensor& where_out(Tensor& out, const Tensor& condition, const Operand& a, const Operand& b);
 /// NaN, +inf and -inf replaced; infinities by default by the largest and lowest finite number.
@@ -246,7 +253,8 @@ Tensor& where_out(Tensor& out, const Tensor& condition, const Operand& a, const 
                                 std::optional<double> neginf = {});
 Tensor& nan_to_num_out(Tensor& out, const Tensor& self, double nan = 0,
                        std::optional<double> posinf = {}, std::optional<double> neginf = {});
-/// A copy of self, broadcast against the bool tensor `mask`, with `value` where it holds.
+/// A copy of self, broadcast against the bool tensor `mask`, with `value` where it holds. Throws:
+/// InvalidArgument for a number or a 0-dim CPU tensor that does not fit.
 [[nodiscard]] inline Tensor masked_fill(const Tensor& self, const Tensor& mask,
                                         const Operand& value) {
   return self.masked_fill(mask, value);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <gantry/core/checked_ptr.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 namespace gantry {
@@ -15,7 +16,8 @@ namespace gantry {
 /// Element i of a draw depends on (seed, offset, i) only and each draw advances the offset by one,
 /// so the same seed gives the same numbers on every GPU, on the simulator and on the CPU.
 ///
-/// A Generator is a handle: copies draw from one state. clone() makes an independent one.
+/// A Generator is a handle: copies draw from one state. clone() makes an independent one. After a
+/// move every member of the source, and every draw from it, throws InvalidArgument.
 ///
 /// Thread safety: all members from any thread.
 class Generator {
@@ -57,7 +59,7 @@ class Generator {
 
  private:
   struct State;
-  std::shared_ptr<State> state_;
+  detail::CheckedPtr<std::shared_ptr<State>> state_;
 };
 
 /// The generator that operations on tensors of `device` draw from by default.

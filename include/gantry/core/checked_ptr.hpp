@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string_view>
+#include <utility>
+
+namespace gantry::detail {
+
+// Throws InvalidArgument: `member` ("MemPool::id") was called on an object that was moved from.
+[[noreturn]] void throw_moved_from(std::string_view member);
+
+/// What a movable class holds its state by: a smart pointer without operators.
+///
+/// The only way to the state names the member that asks, and throws after a move. A class whose
+/// moves are this one's therefore cannot follow the null pointer that a move leaves.
+template <class Pointer>
+class CheckedPtr {
+ public:
+  CheckedPtr() = default;
+  explicit CheckedPtr(Pointer pointer) : pointer_(std::move(pointer)) {}
+
+  /// The state. Throws: InvalidArgument, naming `member`, if it was moved away.
+  [[nodiscard]] typename Pointer::element_type& of(std::string_view member) const {
+    if (pointer_ == nullptr) throw_moved_from(member);
+    return *pointer_;
+  }
+
+ private:
+  Pointer pointer_{};
+};
+
+}  // namespace gantry::detail

@@ -1,0 +1,38 @@
+// The public classes that need no test of their own after a move.
+#include <type_traits>
+
+#include <gantry/gantry.hpp>
+
+namespace gantry {
+namespace {
+
+#define NOT_MOVABLE(T) \
+  static_assert(!std::is_move_constructible_v<T> && !std::is_move_assignable_v<T>)
+// A move is a copy.
+#define PLAIN_VALUE(T) static_assert(std::is_trivially_copyable_v<T>)
+// What derives from it is tested.
+#define BASE_WITHOUT_DATA(T) static_assert(std::is_abstract_v<T> && sizeof(T) == sizeof(void*))
+
+NOT_MOVABLE(Store);
+NOT_MOVABLE(StoreServer);
+NOT_MOVABLE(StoreClient);
+NOT_MOVABLE(Driver);
+NOT_MOVABLE(DeviceGuard);
+NOT_MOVABLE(OptionalDeviceGuard);
+NOT_MOVABLE(StreamGuard);
+NOT_MOVABLE(MultiStreamGuard);
+NOT_MOVABLE(memory::HistoryAnnotation);
+NOT_MOVABLE(memory::MemPoolGuard);
+
+PLAIN_VALUE(Scalar);
+PLAIN_VALUE(Dims);
+PLAIN_VALUE(Axes);
+PLAIN_VALUE(Index);
+PLAIN_VALUE(Operand);
+PLAIN_VALUE(GeneratorRef);
+PLAIN_VALUE(Stream);
+
+BASE_WITHOUT_DATA(memory::Allocator);
+
+}  // namespace
+}  // namespace gantry

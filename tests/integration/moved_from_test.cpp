@@ -1,0 +1,395 @@
+// Every movable public class after a move: its members throw or give a harmless answer, it can be
+// assigned and destroyed. tests/checks/movable_types.py compares this list with the headers.
+#include "tests/integration/moved_from.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "tests/support/device_fixture.hpp"
+
+namespace gantry::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+Device device() { return Device::cuda(0); }
+Stream stream() { return Stream::current(device()); }
+
+}  // namespace
+
+template <>
+struct Movable<Storage> {
+  static constexpr std::string_view kRefusal = "";
+  static Storage make() { return Storage::allocate(64, device()); }
+  static bool works(Storage& o) { return o.defined() && o.bytes() == 64 && o.data() != nullptr; }
+  static std::vector<MovedFromCall<Storage>> calls() {
+    return {ANSWERS(defined, !o.defined()),
+            ANSWERS(data, o.data() == nullptr),
+            ANSWERS(bytes, o.bytes() == 0),
+            ANSWERS(device, o.device().is_cpu()),
+            ANSWERS(is_pinned, !o.is_pinned()),
+            ANSWERS(is_open_to_peers, !o.is_open_to_peers()),
+            ANSWERS(block, o.block() == nullptr),
+            ANSWERS(record_stream, (o.record_stream(stream()), true)),
+            ANSWERS(record_use, (o.record_use(stream()), true)),
+            ANSWERS(use_count, o.use_count() == 0)};
+  }
+};
+
+template <>
+struct Movable<Generator> {
+  static constexpr std::string_view kRefusal = "expected a valid Generator, but got a moved-from";
+  static Generator make() { return Generator(device(), 5); }
+  static bool works(Generator& o) { return o.initial_seed() == 5 && o.device() == device(); }
+  static std::vector<MovedFromCall<Generator>> calls() {
+    return {REFUSES(device, o.device()),
+            REFUSES(manual_seed, o.manual_seed(1)),
+            REFUSES(seed, o.seed()),
+            REFUSES(initial_seed, o.initial_seed()),
+            REFUSES(offset, o.offset()),
+            REFUSES(set_offset, o.set_offset(1)),
+            REFUSES(advance, o.advance()),
+            REFUSES(take, o.take()),
+            REFUSES(get_state, o.get_state()),
+            REFUSES(set_state, o.set_state(zeros({16}, u8))),
+            REFUSES(clone, o.clone()),
+            REFUSES(fork, o.fork(1)),
+            REFUSES(, rand({2}, device(), o)),
+            REFUSES(, randn({2}, device(), o)),
+            REFUSES(, randint(5, {2}, device(), o)),
+            REFUSES(, randperm(5, device(), o)),
+            REFUSES(, bernoulli(ones({2}, device()), o)),
+            REFUSES(, ones({2}, device()).uniform_(0, 1, o))};
+  }
+};
+
+template <>
+struct Movable<Event> {
+  static constexpr std::string_view kRefusal = "";
+  static Event make() {
+    Event event({.timing = true});
+    event.record(stream());
+    return event;
+  }
+  static bool works(Event& o) {
+    o.synchronize();
+    return o.is_created() && o.query() && o.device() == device();
+  }
+  // As newly made with its options.
+  static std::vector<MovedFromCall<Event>> calls() {
+    return {ANSWERS(is_created, !o.is_created()),
+            ANSWERS(native_handle, o.native_handle() == nullptr),
+            ANSWERS(options, o.options().timing),
+            ANSWERS(query, o.query()),
+            ANSWERS(wait, (o.wait(stream()), o.wait(), true)),
+            ANSWERS(synchronize, (o.synchronize(), true)),
+            REFUSES(device, o.device()),
+            REFUSES(elapsed_ms, o.elapsed_ms(make())),
+            REFUSES(ipc_handle, o.ipc_handle()),
+            ANSWERS(record, (o.record(stream()), o.is_created()))};
+  }
+};
+
+template <>
+struct Movable<memory::MemPool> {
+  static constexpr std::string_view kRefusal = "expected a valid MemPool, but got a moved-from";
+  static memory::MemPool make() { return memory::MemPool(device()); }
+  static bool works(memory::MemPool& o) {
+    return o.allocate(512, stream()).data() != nullptr && o.device() == device();
+  }
+  static std::vector<MovedFromCall<memory::MemPool>> calls() {
+    return {REFUSES(allocate, o.allocate(512, stream())),
+            REFUSES(id, o.id()),
+            REFUSES(device, o.device()),
+            REFUSES(use_count, o.use_count()),
+            REFUSES(park, o.park()),
+            REFUSES(unpark, o.unpark()),
+            REFUSES(is_parked, o.is_parked()),
+            REFUSES(, memory::MemPoolGuard(o))};
+  }
+};
+
+template <>
+struct Movable<memory::Buffer> {
+  static constexpr std::string_view kRefusal = "";
+  static memory::Buffer make() { return memory::allocate(512, stream()); }
+  static bool works(memory::Buffer& o) { return o.data() != nullptr && o.bytes() == 512; }
+  static std::vector<MovedFromCall<memory::Buffer>> calls() {
+    return {ANSWERS(data, o.data() == nullptr),   ANSWERS(bytes, o.bytes() == 0),
+            ANSWERS(device, o.device().is_cpu()), ANSWERS(block, o.block().allocator == nullptr),
+            ANSWERS(reset, (o.reset(), true)),    ANSWERS(release, o.release().data == nullptr)};
+  }
+};
+
+template <>
+struct Movable<memory::ImportedBlock> {
+  static constexpr std::string_view kRefusal = "";
+  static memory::ImportedBlock make() {
+    static memory::Buffer* const exported = new memory::Buffer(memory::allocate(512, stream()));
+    return memory::import_ipc(memory::export_ipc(exported->block()), device());
+  }
+  static bool works(memory::ImportedBlock& o) { return o.data() != nullptr && o.bytes() >= 512; }
+  static std::vector<MovedFromCall<memory::ImportedBlock>> calls() {
+    return {ANSWERS(data, o.data() == nullptr), ANSWERS(bytes, o.bytes() == 0),
+            ANSWERS(device, o.device() == device()),
+            ANSWERS(record_stream, (o.record_stream(stream()), true))};
+  }
+};
+
+template <>
+struct Movable<memory::PluggableAllocator> {
+  static constexpr std::string_view kRefusal = "expected a valid PluggableAllocator, but got";
+  static memory::PluggableAllocator make() {
+    return memory::load_allocator(GANTRY_TEST_PLUGGABLE_LIBRARY, "pluggable_alloc",
+                                  "pluggable_free");
+  }
+  static bool works(memory::PluggableAllocator& o) {
+    memory::Block block = o.allocate(512, stream());
+    const bool is_made = block.data != nullptr && o.live_blocks() == 1;
+    o.deallocate(block);
+    return is_made && o.live_bytes() == 0;
+  }
+  static std::vector<MovedFromCall<memory::PluggableAllocator>> calls() {
+    return {REFUSES(allocate, o.allocate(512, stream())),
+            ANSWERS(deallocate, (o.deallocate(*std::make_unique<memory::Block>()), true)),
+            REFUSES(record_stream, o.record_stream(memory::Block(), stream())),
+            REFUSES(record_use, o.record_use(memory::Block(), stream())),
+            REFUSES(empty_cache, o.empty_cache(device())),
+            ANSWERS(opens_to_peers, !o.opens_to_peers()),
+            REFUSES(name, o.name()),
+            REFUSES(live_blocks, o.live_blocks()),
+            REFUSES(live_bytes, o.live_bytes())};
+  }
+};
+
+template <>
+struct Movable<memory::SymmetricPool> {
+  static constexpr std::string_view kRefusal = "expected a valid SymmetricPool, but got a moved";
+  static memory::SymmetricPool make() { return memory::SymmetricPool(device(), 1 << 21); }
+  static bool works(memory::SymmetricPool& o) {
+    return o.offset_of(o.allocate(512, stream())) < o.bytes();
+  }
+  static std::vector<MovedFromCall<memory::SymmetricPool>> calls() {
+    return {REFUSES(allocate, o.allocate(512, stream())),
+            REFUSES(allocate_local, o.allocate_local(512, stream())),
+            REFUSES(allocator, o.allocator()),
+            REFUSES(offset_of, o.offset_of(memory::Block())),
+            REFUSES(offset_of, o.offset_of(memory::Buffer())),
+            REFUSES(data_at, o.data_at(0)),
+            REFUSES(base, o.base()),
+            REFUSES(bytes, o.bytes()),
+            REFUSES(device, o.device()),
+            REFUSES(export_descriptor, o.export_descriptor()),
+            REFUSES(use_count, o.use_count()),
+            REFUSES(usage, o.usage()),
+            REFUSES(sequence, o.sequence())};
+  }
+};
+
+template <>
+struct Movable<memory::Frames> {
+  static constexpr std::string_view kRefusal = "";
+  static memory::Frames make() { return std::vector<memory::Frame>{{"a.cpp", 1, "f"}}; }
+  static bool works(memory::Frames& o) { return o.size() == 1 && o[0].line == 1; }
+  static std::vector<MovedFromCall<memory::Frames>> calls() {
+    return {ANSWERS(size, o.size() == 0), ANSWERS(empty, o.empty()),
+            ANSWERS(begin, o.begin() == o.end()), ANSWERS(end, o.begin() == o.end()),
+            // An empty list has no first frame, as a vector.
+            ANSWERS(front, o.empty()), ANSWERS(identity, o.identity() == nullptr)};
+  }
+};
+
+template <>
+struct Movable<comm::StreamList> {
+  static constexpr std::string_view kRefusal = "";
+  static comm::StreamList make() { return {stream()}; }
+  static bool works(comm::StreamList& o) { return o.size() == 1 && o[0] == stream(); }
+  static std::vector<MovedFromCall<comm::StreamList>> calls() {
+    return {ANSWERS(size, o.size() == 0)};
+  }
+};
+
+template <>
+struct Movable<Work> {
+  static constexpr std::string_view kRefusal = "";
+  static Work make() {
+    static const auto* const group = new Communicator(Communicator::local({device()})[0]);
+    return group->all_reduce(ones({4}, device()));
+  }
+  static bool works(Work& o) {
+    o.synchronize();
+    return o.defined() && o.query();
+  }
+  static std::vector<MovedFromCall<Work>> calls() {
+    return {ANSWERS(defined, !o.defined()), ANSWERS(wait, (o.wait(), true)),
+            ANSWERS(query, o.query()), ANSWERS(synchronize, (o.synchronize(), true))};
+  }
+};
+
+template <>
+struct Movable<Communicator> {
+  static constexpr std::string_view kRefusal = "an undefined one";
+  static Communicator make() { return Communicator::local({device()})[0]; }
+  static bool works(Communicator& o) { return o.defined() && o.size() == 1 && o.rank() == 0; }
+  static Tensor t() { return ones({4}, device()); }
+  static std::vector<MovedFromCall<Communicator>> calls() {
+    return {REFUSES(rank, o.rank()),
+            REFUSES(size, o.size()),
+            REFUSES(local_rank, o.local_rank()),
+            REFUSES(local_size, o.local_size()),
+            REFUSES(device, o.device()),
+            REFUSES(launched_by, o.launched_by()),
+            REFUSES(transport, o.transport()),
+            REFUSES(device_map, o.device_map()),
+            REFUSES(all_reduce, o.all_reduce(t())),
+            REFUSES(all_reduce_coalesced, o.all_reduce_coalesced({})),
+            REFUSES(reduce, o.reduce(t())),
+            REFUSES(broadcast, o.broadcast(t())),
+            REFUSES(all_gather, o.all_gather(t(), t())),
+            REFUSES(reduce_scatter, o.reduce_scatter(t(), t())),
+            REFUSES(gather, o.gather(t(), t())),
+            REFUSES(scatter, o.scatter(t(), t())),
+            REFUSES(all_to_all, o.all_to_all(t(), t())),
+            REFUSES(all_to_all, o.all_to_all(t(), t(), {4}, {4})),
+            REFUSES(send, o.send(t(), 0)),
+            REFUSES(recv, o.recv(t(), 0)),
+            REFUSES(barrier, o.barrier()),
+            REFUSES(register_memory, o.register_memory(t())),
+            REFUSES(deregister_memory, o.deregister_memory(t())),
+            REFUSES(host_barrier, o.host_barrier()),
+            REFUSES(all_gather_bytes, o.all_gather_bytes("a")),
+            REFUSES(split, o.split(0)),
+            REFUSES(shrink, o.shrink({})),
+            ANSWERS(defined, !o.defined()),
+            ANSWERS(abort, (o.abort(), true))};
+  }
+};
+
+// Errors: what() is the standard library's matter, the rest is empty.
+template <class E>
+struct MovableError {
+  static constexpr std::string_view kRefusal = "";
+  static E make() { return E("text", "cuda:1"); }
+  static bool works(E& o) { return o.device() == "cuda:1" && !o.where().empty(); }
+  static std::vector<MovedFromCall<E>> calls() {
+    return {ANSWERS(what, o.what() != nullptr), ANSWERS(device, o.device().empty()),
+            ANSWERS(where, o.where().empty())};
+  }
+};
+template <>
+struct Movable<Error> : MovableError<Error> {};
+template <>
+struct Movable<InvalidArgument> : MovableError<InvalidArgument> {};
+template <>
+struct Movable<CudaError> : MovableError<CudaError> {
+  static CudaError make() { return CudaError("text", 700, "cudaErrorIllegalAddress", "cuda:1"); }
+  static std::vector<MovedFromCall<CudaError>> calls() {
+    auto result = MovableError::calls();
+    result.push_back(ANSWERS(code, o.code() == 700));
+    result.push_back(ANSWERS(name, o.name().empty()));
+    return result;
+  }
+};
+template <>
+struct Movable<OutOfMemoryError> : MovableError<OutOfMemoryError> {
+  static OutOfMemoryError make() {
+    return OutOfMemoryError("text", MemoryBreakdown{.top_call_sites = {{"f", 1}}}, "cuda:1");
+  }
+  static std::vector<MovedFromCall<OutOfMemoryError>> calls() {
+    auto result = MovableError::calls();
+    result.push_back(ANSWERS(breakdown, o.breakdown().top_call_sites.empty()));
+    return result;
+  }
+};
+template <>
+struct Movable<PeerLostError> : MovableError<PeerLostError> {
+  static PeerLostError make() { return PeerLostError("text", 3, "cuda:1"); }
+  static std::vector<MovedFromCall<PeerLostError>> calls() {
+    auto result = MovableError::calls();
+    result.push_back(ANSWERS(rank, o.rank() == 3));
+    return result;
+  }
+};
+
+namespace {
+
+template <class T>
+class MovedFromTest : public ::testing::Test {
+ protected:
+  void SetUp() override { GANTRY_REQUIRE_DEVICES(1); }
+
+  static void expect_moved_from(T& object) {
+    for (const MovedFromCall<T>& call : Movable<T>::calls()) {
+      SCOPED_TRACE(call.member);
+      if (!call.throws) {
+        call.call(object);
+        continue;
+      }
+      try {
+        call.call(object);
+        ADD_FAILURE() << "no error";
+      } catch (const InvalidArgument& error) {
+        EXPECT_THAT(error.what(), HasSubstr(std::string(Movable<T>::kRefusal)));
+      }
+    }
+  }
+};
+
+using MovableTypes =
+    ::testing::Types<Tensor, Storage, Generator, Event, memory::MemPool, memory::Buffer,
+                     memory::ImportedBlock, memory::PluggableAllocator, memory::SymmetricPool,
+                     memory::Frames, comm::StreamList, Work, Communicator, Error, InvalidArgument,
+                     CudaError, OutOfMemoryError, PeerLostError>;
+TYPED_TEST_SUITE(MovedFromTest, MovableTypes);
+
+TYPED_TEST(MovedFromTest, MembersThrowOrAnswerHarmlessly) {
+  TypeParam source = Movable<TypeParam>::make();
+  TypeParam moved = std::move(source);
+  this->expect_moved_from(source);
+  EXPECT_TRUE(Movable<TypeParam>::works(moved));
+}
+
+TYPED_TEST(MovedFromTest, SourcesOfAssignmentsToo) {
+  TypeParam source = Movable<TypeParam>::make();
+  TypeParam target = Movable<TypeParam>::make();
+  target = std::move(source);
+  this->expect_moved_from(source);
+  EXPECT_TRUE(Movable<TypeParam>::works(target));
+}
+
+TYPED_TEST(MovedFromTest, AcceptsAFreshValue) {
+  TypeParam source = Movable<TypeParam>::make();
+  const TypeParam moved = std::move(source);
+  source = Movable<TypeParam>::make();
+  EXPECT_TRUE(Movable<TypeParam>::works(source));
+}
+
+TYPED_TEST(MovedFromTest, MovesOnAsMovedFrom) {
+  TypeParam source = Movable<TypeParam>::make();
+  const TypeParam moved = std::move(source);
+  TypeParam again = std::move(source);
+  this->expect_moved_from(again);
+  TypeParam assigned = Movable<TypeParam>::make();
+  TypeParam empty = Movable<TypeParam>::make();
+  const TypeParam taken = std::move(empty);
+  assigned = std::move(empty);
+  this->expect_moved_from(assigned);
+}
+
+TYPED_TEST(MovedFromTest, SurvivesAssignmentToItself) {
+  TypeParam object = Movable<TypeParam>::make();
+  TypeParam& alias = object;
+  object = std::move(alias);
+  // The standard library's vector is empty then.
+  const bool is_vector = std::is_same_v<TypeParam, comm::StreamList>;
+  if (!is_vector) EXPECT_TRUE(Movable<TypeParam>::works(object));
+  object = Movable<TypeParam>::make();
+  EXPECT_TRUE(Movable<TypeParam>::works(object));
+}
+
+}  // namespace
+}  // namespace gantry::testing

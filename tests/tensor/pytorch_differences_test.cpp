@@ -1,0 +1,143 @@
+// Where gantry answers otherwise than PyTorch: docs/tensor.md, "Differences from PyTorch".
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <gantry/core/error.hpp>
+#include <gantry/tensor/elementwise.hpp>
+#include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/linalg.hpp>
+#include <gantry/tensor/reductions.hpp>
+
+#include "tests/support/device_fixture.hpp"
+
+namespace gantry {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+#define EXPECT_ERROR(statement, Type, text)              \
+  try {                                                  \
+    static_cast<void>(statement);                        \
+    ADD_FAILURE() << "no error, but expected: " << text; \
+  } catch (const Type& error) {                          \
+    EXPECT_THAT(error.what(), HasSubstr(text));          \
+  }
+
+// Runs once on the CPU and once on a device.
+class PytorchDifferencesTest : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (!GetParam()) return;
+    GANTRY_REQUIRE_DEVICES(1);
+    device_ = Device::cuda(0);
+  }
+  Tensor on(const Tensor& tensor) const { return tensor.to(device_); }
+  Tensor mask() const { return on(tensor({true, false})); }
+  Tensor ints() const { return on(tensor({3, -7}).to(i32)); }
+
+  Device device_ = Device::cpu();
+};
+
+INSTANTIATE_TEST_SUITE_P(Places, PytorchDifferencesTest, ::testing::Values(false, true),
+                         [](const auto& test) { return test.param ? "device" : "cpu"; });
+
+TEST_P(PytorchDifferencesTest, AnyAndAllOfBytesAreBool) {
+  const Tensor bytes = on(tensor({255, 0}).to(u8));
+  EXPECT_EQ(any(bytes).dtype(), bool_);
+  EXPECT_EQ(all(bytes, 0).dtype(), bool_);
+  EXPECT_TRUE(any(bytes).item<bool>());
+  EXPECT_FALSE(all(bytes, 0).item<bool>());
+}
+
+TEST_P(PytorchDifferencesTest, SignOfNanIsNan) {
+  for (const DType dtype : {f16, bf16, f32, f64}) {
+    EXPECT_TRUE(std::isnan(sign(on(tensor({NAN}).to(dtype))).item<float>())) << dtype;
+  }
+}
+
+TEST_P(PytorchDifferencesTest, LinspaceCutsNumbersNotEnds) {
+  EXPECT_THAT(linspace(2.25, 3.6, 7, {.dtype = i32, .device = device_}).to_vector<int>(),
+              ElementsAre(2, 2, 2, 2, 3, 3, 3));
+  EXPECT_THAT(linspace(-1, 5, 10, {.dtype = i16, .device = device_}).to_vector<int>(),
+              ElementsAre(-1, 0, 0, 1, 1, 2, 3, 3, 4, 5));
+}
+
+TEST_P(PytorchDifferencesTest, SubTakesOneBool) {
+  EXPECT_THAT((1 - mask()).to_vector<int>(), ElementsAre(0, 1));
+  EXPECT_THAT((mask() - on(tensor({1.0f, 2.0f}))).to_vector<float>(), ElementsAre(0, -2));
+  EXPECT_ERROR(mask() - mask(), DTypeError, "with two bool tensors is not supported");
+}
+
+TEST_P(PytorchDifferencesTest, NumbersOfF16OperationsKeepF32) {
+  const Tensor three = on(tensor({3.0}).to(f16));
+  const auto expected = [](float value) { return static_cast<float>(float16(value)); };
+  EXPECT_EQ(remainder(three, 0.1).item<float>(), expected(std::fmod(3.0f, 0.1f)));
+  EXPECT_EQ(fmod(three, 0.1).item<float>(), expected(std::fmod(3.0f, 0.1f)));
+  EXPECT_EQ(floor_divide(three, 0.1).item<float>(), 29);
+  // 255.5 in bf16 is 256, of which the power would be infinite.
+  EXPECT_TRUE(std::isnan(pow(on(tensor({-1.5}).to(bf16)), 255.5).item<float>()));
+}
+
+TEST_P(PytorchDifferencesTest, ExpandedTensorsAreNotWritten) {
+  const Tensor repeated = on(zeros({2, 1})).expand({2, 2});
+  EXPECT_ERROR(repeated.fill_(1), InvalidArgument, "clone()");
+  EXPECT_ERROR(repeated.zero_(), InvalidArgument, "clone()");
+  EXPECT_EQ(repeated.sum().item<float>(), 0);
+}
+
+TEST_P(PytorchDifferencesTest, MoreTypesAreTaken) {
+  EXPECT_EQ(add(ints(), ints(), true).dtype(), i32);
+  EXPECT_EQ(argmax(mask()).item<int>(), 0);
+  EXPECT_EQ(argmin(mask()).item<int>(), 1);
+  for (const auto& rounded : {floor(mask()), ceil(mask()), trunc(mask()), round(mask())}) {
+    EXPECT_TRUE(rounded.equal(mask()));
+  }
+  EXPECT_EQ(gelu(ints()).dtype(), f32);
+  EXPECT_EQ(silu(ints()).dtype(), f32);
+  EXPECT_TRUE(abs(mask()).equal(mask()));
+}
+
+TEST_P(PytorchDifferencesTest, IntegersAreNotComputedInFractions) {
+  EXPECT_ERROR(addcmul(ints(), ints(), ints(), 0.5), DTypeError,
+               "argument value must not be a floating point number");
+  EXPECT_ERROR(mm(ints().view({2, 1}), ints().view({1, 2})), DTypeError, "mm");
+  EXPECT_THAT(remainder(ints(), 0).to_vector<int>(), ElementsAre(0, 0));
+  EXPECT_THAT(floor_divide(ints(), 0).to_vector<int>(), ElementsAre(0, 0));
+  EXPECT_ERROR(softmax(on(zeros({0}, {.dtype = i64})), 0), DTypeError, "floating type");
+}
+
+TEST_P(PytorchDifferencesTest, LerpTakesNoIntegers) {
+  EXPECT_ERROR(lerp(ints(), ints(), tensor(0.5)), DTypeError, "floating type, but got Int");
+}
+
+TEST_P(PytorchDifferencesTest, ConversionsToIntegersSaturate) {
+  const Tensor far = on(tensor({300.0f, -300.0f, INFINITY, NAN}));
+  EXPECT_THAT(far.to(i8).to_vector<int>(), ElementsAre(127, -128, 127, 0));
+  EXPECT_EQ(far.sum(u8).item<int>(), (255 + 255) % 256);
+}
+
+TEST_P(PytorchDifferencesTest, MeanWithADtypeRoundsOnce) {
+  EXPECT_EQ(mean(on(tensor({1 + 1e-9, -1.0}, f64)), f32).item<float>(),
+            static_cast<float>(((1 + 1e-9) - 1) / 2));
+}
+
+TEST_P(PytorchDifferencesTest, ValuesOnADeviceAreNotRead) {
+  const Tensor bytes = on(tensor({255, 1}).to(u8));
+  if (device_.is_cpu()) {
+    EXPECT_ERROR(bytes.masked_fill(mask(), tensor(300)), InvalidArgument, "without overflow");
+  } else {
+    EXPECT_THAT(bytes.masked_fill(mask(), on(tensor(300))).to_vector<int>(), ElementsAre(44, 1));
+  }
+}
+
+TEST_P(PytorchDifferencesTest, NumberFormsOfMinimumAndLogic) {
+  const Tensor bytes = on(tensor({255, 1}).to(u8));
+  EXPECT_TRUE(minimum(bytes, 7).equal(minimum(bytes, tensor(7))));
+  EXPECT_TRUE(logical_and(bytes, 2).equal(logical_and(bytes, tensor(2))));
+}
+
+}  // namespace
+}  // namespace gantry
