@@ -15,8 +15,6 @@ CollectiveMismatch::CollectiveMismatch(const std::string& message, std::vector<i
       sides_(std::make_shared<const Sides>(Sides{std::move(ranks), std::move(calls)})) {}
 
 const std::vector<int>& CollectiveMismatch::ranks() const noexcept { return sides_->ranks; }
-const std::vector<std::string>& CollectiveMismatch::calls() const noexcept {
-  return sides_->calls;
-}
+const std::vector<std::string>& CollectiveMismatch::calls() const noexcept { return sides_->calls; }
 
 }  // namespace gantry

@@ -50,9 +50,9 @@ struct CollectiveOptions {
 /// other rank within a second; the communicator is unusable from then on, shrink() makes a new one.
 /// A rank that does not come is a TimeoutError after GANTRY_COLL_TIMEOUT seconds, naming it; so is,
 /// between machines, a call where hosts wait against another. A send and its recv that differ are
-/// a CollectiveMismatch at both ends, naming both calls, at the latest with the next call; over "p2p"
-/// that breaks the group, over "host" the group goes on. Where NCCL carries data between machines
-/// it alone decides what happens: mismatches and losses are not noticed there yet.
+/// a CollectiveMismatch at both ends, naming both calls, at the latest with the next call; over
+/// "p2p" that breaks the group, over "host" the group goes on. Where NCCL carries data between
+/// machines it alone decides what happens: mismatches and losses are not noticed there yet.
 ///
 /// Tensors that are written to are const references, too: what a handle or a view that was just
 /// made (`all_reduce(gradients[0])`) names is written, not the handle.
