@@ -12,6 +12,8 @@ const std::vector<Variable>& variables() {
   static const std::vector<Variable> kVariables{
       {"GANTRY_SIM_DEVICES", "1..64", "use this many simulated devices, even where GPUs exist"},
       {"GANTRY_SIM_MEMORY", "bytes (1G)", "memory of each simulated device"},
+      {"CUDA_LAUNCH_BLOCKING", "0|1 (0)",
+       "launches of kernels return when these are done, on simulated devices as on GPUs"},
       {"GANTRY_LOG", "trace|debug|info|warn|error|off (warn)", "lowest level written to stderr"},
       {"GANTRY_ALLOC_CONF", "key:value,…", "configuration of the caching allocator"},
       {"GANTRY_COLL_ALGO",

@@ -20,10 +20,11 @@ void check_sim_operand(int device, const TensorRef& operand);
 // a task of the stream on simulated devices, `gpu(stream handle)` with the device current on CUDA.
 //
 // `host` outlives the call on simulated devices: it captures by value. Operands are checked before
-// anything is submitted; null entries are skipped.
+// anything is submitted; null entries are skipped. `waits`: whether the kernel waits for other
+// ranks' kernels.
 template <class Host, class Gpu>
 void submit(const Target& target, std::initializer_list<const TensorRef*> operands, Host host,
-            Gpu gpu) {
+            Gpu gpu, ::gantry::sim::KernelWaits waits = ::gantry::sim::KernelWaits::never) {
   if (target.is_cpu()) {
     host();
     return;
@@ -33,7 +34,7 @@ void submit(const Target& target, std::initializer_list<const TensorRef*> operan
     for (const TensorRef* operand : operands) {
       if (operand != nullptr) check_sim_operand(stream.device, *operand);
     }
-    ::gantry::sim::launch(stream, std::move(host));
+    ::gantry::sim::launch(stream, std::move(host), waits);
     return;
   }
   const DeviceGuard guard(target.device());

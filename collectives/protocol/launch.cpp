@@ -3,59 +3,64 @@
 #include "kernels/dispatch.hpp"
 
 namespace gantry::protocol {
+namespace {
+
+constexpr auto kWaits = ::gantry::sim::KernelWaits::for_peers;
+
+}  // namespace
 
 void launch_exchange(const Exchange& plan, int blocks, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan, blocks] { sim::exchange(plan, blocks); },
-      [&](void* handle) { cuda::exchange(handle, plan, blocks); });
+      [&](void* handle) { cuda::exchange(handle, plan, blocks); }, kWaits);
 }
 
 void launch_packets(const WireExchange& plan, int blocks, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan, blocks] { sim::packets(plan, blocks); },
-      [&](void* handle) { cuda::packets(handle, plan, blocks); });
+      [&](void* handle) { cuda::packets(handle, plan, blocks); }, kWaits);
 }
 
 void launch_lines(const WireExchange& plan, int blocks, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan, blocks] { sim::lines(plan, blocks); },
-      [&](void* handle) { cuda::lines(handle, plan, blocks); });
+      [&](void* handle) { cuda::lines(handle, plan, blocks); }, kWaits);
 }
 
 void launch_line_relay(const LineRelay& plan, int blocks, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan, blocks] { sim::line_relay(plan, blocks); },
-      [&](void* handle) { cuda::line_relay(handle, plan, blocks); });
+      [&](void* handle) { cuda::line_relay(handle, plan, blocks); }, kWaits);
 }
 
 void launch_relay(const Relay& plan, int blocks, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan, blocks] { sim::relay(plan, blocks); },
-      [&](void* handle) { cuda::relay(handle, plan, blocks); });
+      [&](void* handle) { cuda::relay(handle, plan, blocks); }, kWaits);
 }
 
 void launch_chain(const Chain& plan, int blocks, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan, blocks] { sim::chain(plan, blocks); },
-      [&](void* handle) { cuda::chain(handle, plan, blocks); });
+      [&](void* handle) { cuda::chain(handle, plan, blocks); }, kWaits);
 }
 
 void launch_phase(const Phase& plan, int blocks, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan, blocks] { sim::phase(plan, blocks); },
-      [&](void* handle) { cuda::phase(handle, plan, blocks); });
+      [&](void* handle) { cuda::phase(handle, plan, blocks); }, kWaits);
 }
 
 void launch_send(const Message& plan, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan] { sim::send(plan); },
-      [&](void* handle) { cuda::send(handle, plan); });
+      [&](void* handle) { cuda::send(handle, plan); }, kWaits);
 }
 
 void launch_receive(const Message& plan, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan] { sim::receive(plan); },
-      [&](void* handle) { cuda::receive(handle, plan); });
+      [&](void* handle) { cuda::receive(handle, plan); }, kWaits);
 }
 
 void launch_telling(const Telling& plan, const Stream& stream) {

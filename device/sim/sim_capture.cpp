@@ -78,6 +78,7 @@ SimGraph* CaptureTable::end(SimStream& stream) {
   const bool invalid = session->invalid;
   auto graph = std::make_unique<SimGraph>();
   graph->tasks = std::move(session->tasks);
+  graph->waits_for_peers = session->waits_for_peers;
   close(*session);
   if (invalid) fail(kCaptureInvalidated, doing, stream.device());
   if (!unjoined.empty()) {
@@ -88,7 +89,7 @@ SimGraph* CaptureTable::end(SimStream& stream) {
   return graph.release();
 }
 
-bool CaptureTable::append(SimStream& stream, Task& task) {
+bool CaptureTable::append(SimStream& stream, Task& task, bool waits_for_peers) {
   if (!is_captured(stream)) return false;
   const std::lock_guard lock(mutex_);
   CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
@@ -97,6 +98,7 @@ bool CaptureTable::append(SimStream& stream, Task& task) {
     fail(kCaptureInvalidated, "capturing work on " + stream.name(), stream.device());
   }
   session->tasks.push_back(std::move(task));
+  session->waits_for_peers |= waits_for_peers;
   ++session->streams[&stream][&stream];
   return true;
 }
@@ -210,25 +212,28 @@ void SimDriver::launch_graph(NativeGraph graph, NativeStream stream) {
   SimStream& s = stream_of(stream, "launching a graph");
   SimGraph& g = graph_of(graph, "launching a graph on " + s.name());
   if (is_captured(s)) {
-    for (Task task : g.tasks) submit(s, std::move(task));
+    for (Task task : g.tasks) submit(s, std::move(task), {.waits_for_peers = g.waits_for_peers});
     return;
   }
   // Launches of one graph do not overlap, whatever their streams.
-  const std::lock_guard lock(g.mutex);
+  std::unique_lock lock(g.mutex);
   if (g.last_stream != nullptr && g.last_stream != &s) {
     s.submit(
         [other = g.last_stream, ticket = g.last_ticket] {
           other->wait(ticket);
           other->acquire(ticket);
         },
-        {.always = true});
+        {.always = true, .waits_for_peers = g.last_stream->is_held_by_peers()});
   }
-  g.last_ticket = s.submit(
+  const bool blocks = launch_blocks(s, g.waits_for_peers);
+  const std::uint64_t ticket = g.last_ticket = s.submit(
       [tasks = &g.tasks] {
         for (const Task& task : *tasks) task();
       },
-      {.mark = true});
+      {.mark = true, .waits_for_peers = g.waits_for_peers});
   g.last_stream = &s;
+  lock.unlock();
+  if (blocks) finish(s, ticket);
 }
 
 void SimDriver::destroy_graph(NativeGraph graph) noexcept {

@@ -32,6 +32,7 @@ struct CapturePoint {
 /// What a capture collected: tasks in the order of their submission, which respects every wait.
 struct SimGraph {
   std::vector<Task> tasks;
+  bool waits_for_peers = false;      ///< one of the tasks does
   std::mutex mutex;                  ///< guards what follows; taken on host threads only
   SimStream* last_stream = nullptr;  ///< where it was launched last
   std::uint64_t last_ticket = 0;
@@ -48,6 +49,7 @@ class CaptureSession {
   const std::thread::id owner;
   SimStream* const origin;
   bool invalid = false;
+  bool waits_for_peers = false;
   std::vector<Task> tasks;
   std::map<SimStream*, Progress> streams;  ///< who takes part, and what each is ordered after
 };
@@ -59,7 +61,7 @@ class CaptureTable {
   [[nodiscard]] SimGraph* end(SimStream& stream);
 
   /// Collects the task if the stream is being captured (then it is moved from); else false.
-  bool append(SimStream& stream, Task& task);
+  bool append(SimStream& stream, Task& task, bool waits_for_peers = false);
   /// The place that `stream`'s capture has reached; nullptr if there is none.
   [[nodiscard]] std::shared_ptr<const CapturePoint> point(SimStream& stream);
   /// Number of `stream`'s capture, 0 if there is none.

@@ -58,7 +58,19 @@ void await_word(const std::uint32_t* word, std::uint32_t value,
 
 }  // namespace
 
-SimDriver::SimDriver(const std::vector<int>& visible) {
+// Note [Launch blocking]
+// With CUDA_LAUNCH_BLOCKING=1 a launch of a kernel or a graph returns when it is done, and throws
+// what it threw. Copies, fills and host functions stay asynchronous, as CUDA's do.
+// A kernel that waits for peers is different: the thread that launches it may be the one that
+// launches the peers' kernels next. Waiting for it, or for a kernel behind it, could take for ever.
+// So a launch does not wait while its stream holds such a kernel, a wait for a word or for another
+// process's event, or a wait for an event of a stream that holds one.
+bool SimDriver::launch_blocks(const SimStream& stream, bool waits_for_peers) const {
+  return launch_blocking_ && !waits_for_peers && !stream.is_held_by_peers();
+}
+
+SimDriver::SimDriver(const std::vector<int>& visible)
+    : launch_blocking_(env::get_bool("CUDA_LAUNCH_BLOCKING", false)) {
   if (visible.empty() || visible.size() > kMaxDevices) {
     throw InvalidArgument(fmt::format("simulated devices: expected 1 to {}, but got {}",
                                       kMaxDevices, visible.size()));
@@ -116,27 +128,39 @@ SimStream& SimDriver::stream_of(NativeStream stream, std::string_view doing) con
   return *static_cast<SimStream*>(stream.handle);
 }
 
-void SimDriver::submit(SimStream& stream, Task task) {
-  if (!captures_.append(stream, task)) stream.submit(std::move(task));
+void SimDriver::submit(SimStream& stream, Task task, SimStream::Options options) {
+  if (captures_.append(stream, task, options.waits_for_peers)) return;
+  stream.submit(std::move(task), options);
 }
 
 void SimDriver::submit_blocking(SimStream& stream, Task task) {
   if (captures_.append(stream, task)) return;
-  const std::uint64_t ticket = stream.submit(std::move(task), {.mark = true});
+  finish(stream, stream.submit(std::move(task), {.mark = true}));
+}
+
+void SimDriver::finish(SimStream& stream, std::uint64_t ticket) {
   stream.wait(ticket);
   stream.acquire(ticket);
   stream.rethrow_error_before(ticket);
   devices_[static_cast<std::size_t>(stream.device())]->raise_fault();
 }
 
-void launch(NativeStream stream, Task task) { SimDriver::active().launch(stream, std::move(task)); }
+void launch(NativeStream stream, Task task, KernelWaits waits) {
+  SimDriver::active().launch(stream, std::move(task), waits);
+}
 
 void check_device_access(int device, const void* data, std::size_t bytes) {
   SimDriver::active().check_device_access(device, data, bytes);
 }
 
-void SimDriver::launch(NativeStream stream, Task task) {
-  submit(stream_of(stream, "launching a kernel"), std::move(task));
+void SimDriver::launch(NativeStream stream, Task task, KernelWaits waits) {
+  SimStream& s = stream_of(stream, "launching a kernel");
+  const bool waits_for_peers = waits == KernelWaits::for_peers;
+  if (launch_blocks(s, waits_for_peers)) {
+    submit_blocking(s, std::move(task));
+  } else {
+    submit(s, std::move(task), {.waits_for_peers = waits_for_peers});
+  }
 }
 
 void SimDriver::check_device_access(int device, const void* data, std::size_t bytes) {
@@ -226,7 +250,7 @@ void SimDriver::wait_for_word(NativeStream stream, const std::uint32_t* word, st
   }
   captures_.refuse(s, doing);
   s.submit([word, value, closing = &is_closing_] { await_word(word, value, *closing); },
-           {.always = true});
+           {.always = true, .waits_for_peers = true});
 }
 
 void SimDriver::launch_host_function(NativeStream stream, void (*function)(void*), void* data) {

@@ -41,7 +41,7 @@ class SimDriver final : public Driver {
   /// For tests: a machine whose devices do not all reach each other.
   [[nodiscard]] PeerTable& peers() { return peers_; }
 
-  void launch(NativeStream stream, Task task);
+  void launch(NativeStream stream, Task task, KernelWaits waits);
   void check_device_access(int device, const void* data, std::size_t bytes);
 
   Platform platform() const noexcept override { return Platform::simulated; }
@@ -131,9 +131,13 @@ class SimDriver final : public Driver {
   SimGraph& graph_of(NativeGraph graph, std::string_view doing) const;
 
   /// Enqueues or captures.
-  void submit(SimStream& stream, Task task);
+  void submit(SimStream& stream, Task task, SimStream::Options options = {});
   /// Enqueues and waits, or captures; rethrows the stream's error.
   void submit_blocking(SimStream& stream, Task task);
+  /// Waits for a task that was submitted with a mark; rethrows the stream's error.
+  void finish(SimStream& stream, std::uint64_t ticket);
+  /// Whether a launch on `stream` waits for its end. Note [Launch blocking]
+  [[nodiscard]] bool launch_blocks(const SimStream& stream, bool waits_for_peers) const;
   void transfer(void* dst, const void* src, std::size_t bytes, SimStream& stream,
                 const std::string& doing);
   EventRecord record_of(SimEvent& event, const std::string& doing);
@@ -145,6 +149,7 @@ class SimDriver final : public Driver {
   std::vector<std::unique_ptr<MemoryPool>> pools_;
   EventTable events_;
   CaptureTable captures_;
+  const bool launch_blocking_;           ///< CUDA_LAUNCH_BLOCKING
   std::atomic<bool> is_closing_{false};  ///< ends the waits for words, which nobody else would
 };
 

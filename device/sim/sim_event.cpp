@@ -178,14 +178,14 @@ void SimDriver::wait_event(NativeStream stream, NativeEvent event) {
   captures_.refuse_outside_event(s, doing);
   if (record.stream == nullptr) {
     s.submit([shared = e.shared, ticket = record.shared_ticket] { shared->wait(ticket); },
-             {.always = true});
+             {.always = true, .waits_for_peers = true});
   } else if (record.stream != &s) {
     s.submit(
         [other = record.stream, ticket = record.ticket] {
           other->wait(ticket);
           other->acquire(ticket);
         },
-        {.always = true});
+        {.always = true, .waits_for_peers = record.stream->is_held_by_peers()});
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 
 #include <gantry/device/driver.hpp>
@@ -14,9 +15,15 @@ namespace gantry::sim {
 /// hides races. It must not call the driver.
 using Task = std::function<void()>;
 
-/// Enqueues `task` on `stream`; captures it if the stream is being captured.
-/// Throws: CudaError 400 if there is no such stream.
-void launch(NativeStream stream, Task task);
+/// What a kernel waits for while it runs.
+enum class KernelWaits : std::uint8_t {
+  never,
+  for_peers,  ///< kernels of other ranks, which the launching thread may launch later
+};
+
+/// Enqueues `task` on `stream`; captures it if the stream is being captured. Note [Launch blocking]
+/// Throws: CudaError 400 if there is no such stream; while launches block, what the task throws.
+void launch(NativeStream stream, Task task, KernelWaits waits = KernelWaits::never);
 
 /// Checks that kernels on `device` may touch [data, data + bytes): its own memory, memory of a peer
 /// with enabled access, memory mapped with access for it, or pinned host memory. Call it on the

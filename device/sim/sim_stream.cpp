@@ -43,6 +43,7 @@ std::string SimStream::name() const {
 
 std::uint64_t SimStream::submit(Task task, Options options) {
   start();
+  if (options.waits_for_peers) held_by_peers_.fetch_add(1, std::memory_order_relaxed);
   return queue_.push(new Item{std::move(task), options});
 }
 
@@ -62,8 +63,10 @@ void SimStream::run() {
     std::unique_ptr<Item> item(queue_.pop());
     const bool last = item->last;
     const bool mark = item->options.mark;
+    const bool waits_for_peers = item->options.waits_for_peers;
     if (!last) execute(*item, ticket);
     item.reset();  // what the task owns is gone before anybody sees it done
+    if (waits_for_peers) held_by_peers_.fetch_sub(1, std::memory_order_relaxed);
     if (mark) marks_[ticket % kMarks].store(ticket, std::memory_order_release);
     completed_.store(ticket, std::memory_order_release);
     full_fence();

@@ -30,6 +30,8 @@ class SimStream {
   struct Options {
     bool always = false;  ///< runs also after a failure: records and waits
     bool mark = false;    ///< acquire(ticket) may be asked for it
+    /// Its end depends on work of other ranks or processes, which may not be submitted yet.
+    bool waits_for_peers = false;
   };
 
   SimStream(int device, int number);
@@ -59,6 +61,11 @@ class SimStream {
   void drain() const;
   /// True if everything submitted so far is done; then orders the caller after it.
   [[nodiscard]] bool query() const;
+
+  /// True while a task that waits for peers is not done.
+  [[nodiscard]] bool is_held_by_peers() const {
+    return held_by_peers_.load(std::memory_order_relaxed) != 0;
+  }
 
   /// Rethrows the sticky error, once; tasks submitted until now stay dropped.
   void rethrow_error() { rethrow_error_before(UINT64_MAX); }
@@ -101,6 +108,7 @@ class SimStream {
   TaskQueue<Item> queue_;
 
   mutable std::atomic<std::uint32_t> waiters_{0};
+  std::atomic<std::uint32_t> held_by_peers_{0};
   alignas(64) std::atomic<std::uint64_t> completed_{0};
   /// Mark `t` is released in slot t % kMarks, so that who waits for it is ordered after the tasks
   /// before it and no later ones.
