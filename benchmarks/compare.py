@@ -20,13 +20,19 @@ def main():
     print(f"{context.get('devices')} x {context.get('device')}, PyTorch {peer['torch']}\n")
     print("| measurement | gantry µs | PyTorch µs | PyTorch / gantry |")
     print("| --- | ---: | ---: | ---: |")
+    failures = peer.get("failures", {})
     for run in ours["benchmarks"]:
         name = run["name"].split("/iterations:")[0]
-        if run.get("run_type") == "aggregate" or name not in peer["results"]:
+        if run.get("run_type") == "aggregate" or (name not in peer["results"] and not failures):
             continue
         microseconds = run["real_time"] * UNITS[run["time_unit"]]
+        if name not in peer["results"]:
+            print(f"| {name} | {microseconds:.2f} | {'failed' if name in failures else '—'} | — |")
+            continue
         theirs = peer["results"][name]
         print(f"| {name} | {microseconds:.2f} | {theirs:.2f} | {theirs / microseconds:.2f} |")
+    for name, cause in failures.items():
+        print(f"\n- PyTorch, {name}: {cause}")
 
 
 if __name__ == "__main__":

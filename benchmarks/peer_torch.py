@@ -23,7 +23,15 @@ def synchronize():
         torch.cuda.synchronize(index)
 
 
-def completion(results, name, calls, call):
+def completion(results, failures, name, calls, call):
+    """Measures `call`; one that fails does not lose the others."""
+    try:
+        results[name] = microseconds_of(calls, call)
+    except Exception as error:
+        failures[name] = str(error).partition("\n")[0]
+
+
+def microseconds_of(calls, call):
     for _ in range(3):
         call()
     synchronize()
@@ -34,10 +42,10 @@ def completion(results, name, calls, call):
             call()
         synchronize()
         times.append((time.perf_counter() - start) / calls)
-    results[name] = statistics.median(times) * 1e6
+    return statistics.median(times) * 1e6
 
 
-def measure_comm(results):
+def measure_comm(results, failures):
     devices = list(range(torch.cuda.device_count()))
     count = len(devices)
     for size in (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20):
@@ -45,13 +53,13 @@ def measure_comm(results):
         source = torch.ones(size // 4, device=0)
         inputs = [torch.ones(size // 4, device=d) for d in devices]
         parts = [torch.ones(size // 4 // count, device=d) for d in devices]
-        completion(results, f"comm/broadcast/{size}", calls, lambda: comm.broadcast(source, devices))
-        completion(results, f"comm/reduce_add/{size}", calls, lambda: comm.reduce_add(inputs, 0))
-        completion(results, f"comm/scatter/{size}", calls, lambda: comm.scatter(source, devices))
-        completion(results, f"comm/gather/{size}", calls, lambda: comm.gather(parts, destination=0))
+        completion(results, failures, f"comm/broadcast/{size}", calls, lambda: comm.broadcast(source, devices))
+        completion(results, failures, f"comm/reduce_add/{size}", calls, lambda: comm.reduce_add(inputs, 0))
+        completion(results, failures, f"comm/scatter/{size}", calls, lambda: comm.scatter(source, devices))
+        completion(results, failures, f"comm/gather/{size}", calls, lambda: comm.gather(parts, destination=0))
     lists = [[torch.ones(1000 + i, device=d) for i in range(200)] for d in devices]
-    completion(results, "comm/broadcast_coalesced/200x4KB", 5, lambda: comm.broadcast_coalesced(lists[0], devices))
-    completion(results, "comm/reduce_add_coalesced/200x4KB", 5, lambda: comm.reduce_add_coalesced(lists, 0))
+    completion(results, failures, "comm/broadcast_coalesced/200x4KB", 5, lambda: comm.broadcast_coalesced(lists[0], devices))
+    completion(results, failures, "comm/reduce_add_coalesced/200x4KB", 5, lambda: comm.reduce_add_coalesced(lists, 0))
 
 
 def load_cpp():
@@ -77,11 +85,14 @@ def main():
     if "--cpp-only" in sys.argv:
         load_cpp().run()
         return
-    results = {}
-    measure_cpp(results)
+    results, failures = {}, {}
+    try:
+        measure_cpp(results)
+    except Exception as error:
+        failures["the C++ API"] = str(error).partition("\n")[0]
     if torch.cuda.device_count() > 1:
-        measure_comm(results)
-    json.dump({"torch": torch.__version__, "results": results}, sys.stdout, indent=1)
+        measure_comm(results, failures)
+    json.dump({"torch": torch.__version__, "results": results, "failures": failures}, sys.stdout, indent=1)
 
 
 if __name__ == "__main__":

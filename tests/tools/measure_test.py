@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""measure.py with programs that return wrong elements, crash, hang or refuse: no row is lost for another one's sake.
+
+Usage: measure_test.py BENCHMARKS_FOLDER
+"""
+import json
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BENCHMARKS = pathlib.Path(sys.argv.pop(1)).resolve()
+sys.path.insert(0, str(BENCHMARKS))
+import collectives_table  # noqa: E402
+import measure  # noqa: E402
+import supervised_run  # noqa: E402
+
+# A program with the options of gantry-bench. BEHAVIOUR says what a row does, by operation, variant, bytes and mode.
+FAKE = '''#!{python}
+import argparse, json, os, signal, sys, time
+parser = argparse.ArgumentParser()
+for names in ("-o", "-b", "-e", "-f", "-n", "--batches", "--max-seconds", "-J", "--svg", "--draw", "--compare"):
+    parser.add_argument(names)
+parser.add_argument("-G", type=int, default=0)
+parser.add_argument("--graph-only", action="store_true")
+parser.add_argument("--register", action="store_true")
+parser.add_argument("--variant", action="append", default=[])
+args = parser.parse_args()
+if args.draw:
+    json.load(open(args.draw))
+    open(args.svg, "w").write("<svg/>")
+    sys.exit(0)
+behaviour = json.loads(os.environ.get("BEHAVIOUR_OF_{name}", "[]"))
+sizes = [int(args.b)]
+while sizes[-1] * int(args.f) <= int(args.e) and sizes[-1] > 0:
+    sizes.append(sizes[-1] * int(args.f))
+rows = []
+for variant in args.variant or ["auto registered" if args.register else "auto"]:
+    for operation in args.o.split(","):
+        for size in [0] if operation == "barrier" else sizes:
+            for mode in ([] if args.graph_only else ["eager"]) + (["graph"] if args.G else []):
+                acts = [act for *row, act in behaviour
+                        if all(a in ("*", b) for a, b in zip(row, (operation, variant, size, mode)))]
+                act = acts[0] if acts else "right"
+                print(operation, variant, size, mode, flush=True)
+                if act == "crash":
+                    os.kill(os.getpid(), signal.SIGSEGV)
+                if act == "refuse":
+                    print("{name}: no such operation here", file=sys.stderr)
+                    sys.exit(2)
+                if act == "hang":
+                    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                    time.sleep(3600)
+                wrong = 7 if act == "wrong" else 0
+                rows.append(dict(operation=operation, variant=variant, bytes=size, mode=mode, dtype="f32", redop="-",
+                                 wrong=wrong, note="", batches=0 if wrong else 3, p50_us=0 if wrong else {time}))
+report = dict(schema="gantry-collectives-1", library="{library}", device="H1", ranks=2, launched_by="mpi", rows=rows)
+open(args.J, "w").write(json.dumps(report))
+sys.exit(1 if any(row["wrong"] for row in rows) else 0)
+'''
+# Runs the program once, as a launcher of one rank.
+MPIRUN = '#!/bin/sh\nwhile [ "$1" != -n ]; do shift; done\nshift 2\nexec "$@"\n'
+
+
+class MeasureTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.program("mpirun", MPIRUN)
+        for name, library, time in (("gantry-bench", "gantry 1", 10), ("peer_nccl", "NCCL 2", 20)):
+            self.program(name, FAKE.replace("{python}", sys.executable).replace("{name}", name.replace("-", "_"))
+                         .replace("{library}", library).replace("{time}", str(time)))
+
+    def program(self, name, text):
+        path = self.folder / "build" / "bin" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def run_steps(self, gantry=(), peer=(), steps=("nccl", "any"), silence=120, more=()):
+        """Runs measure.py on sizes 4 KiB and 16 KiB; returns its exit code and output."""
+        environment = {key: value for key, value in os.environ.items() if key != "GANTRY_SIM_DEVICES"}
+        environment["PATH"] = f"{self.folder / 'build' / 'bin'}:{environment['PATH']}"
+        environment["BEHAVIOUR_OF_gantry_bench"] = json.dumps(gantry)
+        environment["BEHAVIOUR_OF_peer_nccl"] = json.dumps(peer)
+        self.out = self.folder / "out"
+        done = subprocess.run([sys.executable, BENCHMARKS / "measure.py", self.folder / "build", self.out, "--ranks", "2", "--steps",
+                               *steps, "--begin", "4K", "--end", "16K", "--quick", "--silence", str(silence), *more],
+                              env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        return done.returncode, done.stdout
+
+    def tables(self):
+        return (self.out / "tables.md").read_text()
+
+    def rows(self, step):
+        return json.loads((self.out / f"{step}.json").read_text())
+
+    def good_rows(self, step):
+        return sum(1 for row in self.rows(step)["rows"] if row["batches"] > 0)
+
+    ALL = len(measure.OPERATIONS) * 2 * 2 + 2  # sizes and modes; and barrier
+
+    def test_all_is_well(self):
+        code, output = self.run_steps()
+        self.assertEqual(code, 0, output)
+        self.assertEqual(self.good_rows("nccl"), 2 * self.ALL)
+        self.assertEqual(self.good_rows("any"), self.ALL)
+        self.assertIn("| 4 KiB | eager | 10 | 20 | 20 | 2.00 |", self.tables())
+        self.assertTrue((self.out / "any.svg").exists())
+
+    def test_wrong_elements_of_a_peer_are_in_the_table(self):
+        code, output = self.run_steps(peer=[["all_to_all", "symmetric", 16384, "*", "wrong"]])
+        self.assertEqual(code, 0, output)
+        self.assertIn("nccl: 2 rows with wrong elements", output)
+        self.assertEqual(self.good_rows("nccl"), 2 * self.ALL - 2)
+        self.assertIn("| 16 KiB | eager | 10 | 20 | wrong | 2.00 |", self.tables())
+        self.assertIn("- NCCL 2 symmetric, 16 KiB, graph: 7 elements are wrong", self.tables())
+
+    def test_a_peer_that_crashes_loses_one_row(self):
+        code, output = self.run_steps(peer=[["gather", "symmetric", 16384, "graph", "crash"]])
+        self.assertEqual(code, 0, output)
+        self.assertIn("nccl: 1 rows failed", output)
+        self.assertEqual(self.good_rows("nccl"), 2 * self.ALL - 1)
+        self.assertIn("- NCCL 2 symmetric, 16 KiB, graph: crashed with SIGSEGV", self.tables())
+        self.assertIn("| 16 KiB | graph | 10 | 20 | failed | 2.00 |", self.tables())
+
+    def test_a_peer_that_hangs_loses_one_row(self):
+        code, output = self.run_steps(peer=[["scatter", "default", 4096, "eager", "hang"]], silence=6)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(self.good_rows("nccl"), 2 * self.ALL - 1)
+        self.assertIn("- NCCL 2 default, 4 KiB, eager: printed nothing for 6 s", self.tables())
+
+    def test_a_refusal_keeps_its_reason(self):
+        code, output = self.run_steps(peer=[["send_recv", "symmetric", "*", "*", "refuse"]])
+        self.assertEqual(code, 0, output)
+        self.assertEqual(self.good_rows("nccl"), 2 * self.ALL - 4)
+        self.assertIn("failed with exit code 2: peer_nccl: no such operation here", self.tables())
+
+    def test_gantrys_own_errors_fail_and_lose_nothing(self):
+        code, output = self.run_steps(gantry=[["reduce", "auto", 4096, "eager", "wrong"], ["barrier", "*", "*", "graph", "crash"]])
+        self.assertEqual(code, 1, output)
+        self.assertIn("failed: any", output)
+        self.assertEqual(self.good_rows("any"), self.ALL - 2)
+        self.assertEqual(self.good_rows("nccl"), 2 * self.ALL)
+        self.assertIn("- gantry 1 auto, 4 KiB, eager: 7 elements are wrong", self.tables())
+        self.assertIn("- gantry 1 auto, 0 B, graph: crashed with SIGSEGV", self.tables())
+
+    def test_a_peer_that_never_works_is_given_up(self):
+        code, output = self.run_steps(peer=[["*", "*", "*", "*", "crash"]], more=["--most-failures", "5"])
+        self.assertEqual(code, 0, output)
+        self.assertIn("nccl: nothing was measured", output)
+        self.assertEqual(self.good_rows("any"), self.ALL)
+        self.assertIn("| 4 KiB | eager | 10 |", self.tables())
+
+    def test_a_failing_step_loses_no_other(self):
+        self.program("gantry-tune", "#!/bin/sh\nexit 3\n")
+        code, output = self.run_steps(steps=("tune", "nccl", "any", "registered"))
+        self.assertEqual(code, 1, output)
+        self.assertIn("failed: tune", output)
+        self.assertEqual((self.good_rows("any"), self.good_rows("registered")), (self.ALL, self.ALL))
+
+
+class PartsTest(unittest.TestCase):
+    def test_halves_cover_the_part_once(self):
+        part = {"operation": ["a", "b", "c"], "bytes": [1, 4], "mode": ["eager"]}
+        seen, left = [], [part]
+        while left:
+            smaller = supervised_run.halves(left[-1])
+            last = left.pop()
+            left += smaller
+            if not smaller:
+                seen.append(tuple(values[0] for values in last.values()))
+        self.assertEqual(sorted(seen), [(o, b, "eager") for o in "abc" for b in (1, 4)])
+
+    def test_causes_name_signals_however_they_come(self):
+        self.assertEqual(supervised_run.cause_of(-11, "x"), "crashed with SIGSEGV")
+        self.assertEqual(supervised_run.cause_of(128 + 6, ""), "crashed with SIGABRT")
+        self.assertEqual(supervised_run.cause_of(2, "no device"), "failed with exit code 2: no device")
+
+    def test_sizes_are_those_of_gantry_bench(self):
+        self.assertEqual(measure.sizes_between("4K", "100KiB"), [4096, 16384, 65536])
+        self.assertEqual(measure.sizes_between("1M", "1M"), [1 << 20])
+        self.assertEqual(measure.sizes_between("8", "40"), [8, 32])
+
+    def test_a_row_without_any_time_is_a_table(self):
+        report = {"library": "L", "rows": [], "failures": [{"operation": "gather", "variant": "auto", "bytes": 8, "mode": "eager",
+                                                            "cause": "crashed"}]}
+        table, = collectives_table.tables_of([report], "p50_us", [])
+        self.assertIn("| 8 B | eager | failed |", list(table.lines()))
+
+
+if __name__ == "__main__":
+    unittest.main()
