@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <limits>
@@ -27,6 +28,7 @@ struct AddressRange {
   [[nodiscard]] bool contains(std::uintptr_t address) const {
     return address >= begin && address < end;
   }
+  bool operator==(const AddressRange&) const = default;
 };
 
 // Where the code of gantry's shared libraries lies. Empty where gantry is linked statically: then
@@ -54,13 +56,25 @@ int add_module(dl_phdr_info* info, std::size_t, void* result) {
   return 0;
 }
 
+constinit std::atomic<const GantryCode*> newest_code{nullptr};
+
+// Libraries of gantry may be loaded one after the other, so modules are listed anew where the cost
+// does not matter: when recording begins and when names are looked up. Walks read the newest list.
+const GantryCode& refresh_gantry_code() {
+  static auto& mutex = *new std::mutex();
+  static auto& lists = *new std::deque<GantryCode>();  // none moves or ends: walks may read it
+  GantryCode found;
+  dl_iterate_phdr(add_module, &found);
+  const std::lock_guard lock(mutex);
+  if (lists.empty() || lists.back().all != found.all) {
+    newest_code.store(&lists.emplace_back(std::move(found)), std::memory_order_release);
+  }
+  return lists.back();
+}
+
 const GantryCode& gantry_code() {
-  static const auto& code = *[] {
-    auto* found = new GantryCode();
-    dl_iterate_phdr(add_module, found);
-    return found;
-  }();
-  return code;
+  const GantryCode* const code = newest_code.load(std::memory_order_acquire);
+  return code != nullptr ? *code : refresh_gantry_code();
 }
 
 bool contains(const std::vector<AddressRange>& ranges, std::uintptr_t address) {
@@ -177,17 +191,16 @@ Known find_or_add(std::uint64_t hash, StackDepth depth, const Walk& walk) {
   return {&all.stacks.back(), number};
 }
 
-std::vector<NamedFrame> marked_functions_at(std::uintptr_t address) {
-  const GantryCode& code = gantry_code();
+std::vector<NamedFrame> marked_functions_at(std::uintptr_t address, const GantryCode& code) {
   const CodeOwner elsewhere = code.is_known() ? CodeOwner::program : CodeOwner::unknown;
   std::vector<NamedFrame> functions = functions_at(address);
   mark_internal(functions, contains(code.all, address) ? CodeOwner::gantry : elsewhere);
   return functions;
 }
 
-Frames call_site_with_name(const StoredStack& stack) {
+Frames call_site_with_name(const StoredStack& stack, const GantryCode& code) {
   for (const std::uintptr_t address : stack.frames) {
-    std::vector<NamedFrame> functions = marked_functions_at(address);
+    std::vector<NamedFrame> functions = marked_functions_at(address, code);
     const bool is_last = address == stack.frames.back();
     for (NamedFrame& function : functions) {
       if (function.frame.is_internal && !(is_last && &function == &functions.back())) continue;
@@ -198,11 +211,12 @@ Frames call_site_with_name(const StoredStack& stack) {
 }
 
 Frames frames_with_names(const StoredStack& stack) {
-  if (stack.depth == StackDepth::call_site) return call_site_with_name(stack);
+  const GantryCode& code = refresh_gantry_code();
+  if (stack.depth == StackDepth::call_site) return call_site_with_name(stack, code);
   std::vector<Frame> result;
-  const bool names_decide = !gantry_code().is_known();
+  const bool names_decide = !code.is_known();
   for (const std::uintptr_t address : stack.frames) {
-    std::vector<NamedFrame> functions = marked_functions_at(address);
+    std::vector<NamedFrame> functions = marked_functions_at(address, code);
     for (std::size_t i = 0; i < functions.size(); ++i) {
       // Functions of the allocator that were inlined into the caller are the allocator's, too.
       const bool may_skip = names_decide || i + 1 < functions.size();
@@ -218,7 +232,7 @@ Frames frames_with_names(const StoredStack& stack) {
 }  // namespace
 
 void prepare_call_sites() {
-  static_cast<void>(gantry_code());
+  static_cast<void>(refresh_gantry_code());
   static_cast<void>(intern_call_stack(StackDepth::full));
 }
 
