@@ -101,7 +101,7 @@ class CheckTest(unittest.TestCase):
         self.assert_passes("self_contained", macros, "--mode", "outdated", *COMPILER)
         free = {**macros, "include/gantry/core/bad.hpp": "#pragma once\n"}
         self.assert_fails("self_contained", free, "--- gantry/core/bad.hpp\nexpected one error, but got 0", "--mode", "outdated", *COMPILER)
-        noisy = {**macros, "include/gantry/core/bad.hpp": "#pragma once\nint a = b;\n#include <gantry/core/macros.hpp>\n"}
+        noisy = {**macros, "include/gantry/core/bad.hpp": "#pragma once\n#error another\n#include <gantry/core/macros.hpp>\n"}
         self.assert_fails("self_contained", noisy, "--- gantry/core/bad.hpp\nexpected one error, but got 2", "--mode", "outdated", *COMPILER)
 
     def test_a_tree_without_code_is_no_success(self):

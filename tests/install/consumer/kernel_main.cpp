@@ -1,4 +1,5 @@
-// A user's program with a kernel of its own. On real GPUs only: simulated devices run no CUDA kernels.
+// A user's program with a kernel of its own. On real GPUs only: simulated devices run no CUDA
+// kernels.
 #include <cuda_runtime_api.h>
 
 #include <gantry/gantry.hpp>
