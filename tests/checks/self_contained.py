@@ -39,7 +39,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mode", choices=["complete", "nvcc", "outdated"], default="complete")
     parser.add_argument("include_dir", type=pathlib.Path)
-    parser.add_argument("compiler", nargs="+")
+    parser.add_argument("compiler", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     headers = sorted(path.relative_to(options.include_dir) for path in options.include_dir.rglob("*.hpp"))
     if not headers:
