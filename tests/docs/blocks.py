@@ -10,7 +10,7 @@ A marker is an HTML comment above the fence, with nothing but other markers and 
     <!-- output -->                 a text block that shows what the block above prints, or the commands of its own `before`;
                                     "…" stands for any text
     <!-- needs: program -->         runs only where that program is installed
-    <!-- build: sanitizer -->       runs only in a build with GANTRY_SANITIZE=sanitizer
+    <!-- build: thread, none -->    runs only in a build with one of these sanitizers, or with none
 """
 
 import dataclasses

@@ -121,8 +121,11 @@ class RunTest(unittest.TestCase):
         self.assert_passes(page("<!-- needs: gantry-no-such-program -->", "```sh", "false", "```"),
                            "1 × gantry-no-such-program is not installed")
         block = page("<!-- build: address -->", "```sh", "false", "```")
-        self.assert_passes(block, "1 × needs a build with GANTRY_SANITIZE=address")
+        self.assert_passes(block, "1 × needs a build with the sanitizer address")
         self.assert_fails(block, "exit code 1", "--sanitize", "address,undefined")
+        block = page("<!-- build: none, address -->", "```sh", "false", "```")
+        self.assert_fails(block, "exit code 1")
+        self.assert_passes(block, "1 × needs a build with the sanitizer none or address", "--sanitize", "thread")
 
     def test_an_unknown_language(self):
         self.assert_fails(page("```", "x", "```"), "expected one of the languages")

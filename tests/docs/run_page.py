@@ -17,6 +17,7 @@ from blocks import PageError, parse_page
 from generated import PROJECT, write_project
 
 BUILDS = ("auto", "sim", "cuda", "release", "asan", "tsan", "demo", "package")
+MOST_LINES = 60  # of what a failed block printed
 SOURCE_FOLDERS = ("benchmarks", "docs", "examples", "scripts", "tests")
 
 
@@ -75,7 +76,8 @@ class PageRun:
             self.output, _ = process.communicate()
             raise BlockError(f"{place}: still runs after {self.options.timeout} s\n{self.output}") from None
         if process.returncode != 0:
-            raise BlockError(f"{place}: exit code {process.returncode}\n{self.output}")
+            end = "\n".join(self.output.splitlines()[-MOST_LINES:])
+            raise BlockError(f"{place}: exit code {process.returncode}\n{end}")
 
     def is_compiled(self, block):
         return block.language == "cpp" and not block.is_left_out and "file" not in block.markers and not self.missing(block)
@@ -85,9 +87,9 @@ class PageRun:
         program = block.markers.get("needs")
         if program and shutil.which(program, path=self.environment["PATH"]) is None:
             return f"{program} is not installed"
-        sanitizer = block.markers.get("build")
-        if sanitizer and sanitizer not in self.options.sanitize.split(","):
-            return f"needs a build with GANTRY_SANITIZE={sanitizer}"
+        builds = [build.strip() for build in block.markers.get("build", "").split(",")]
+        if builds != [""] and not set(builds) & set((self.options.sanitize or "none").split(",")):
+            return f"needs a build with the sanitizer {' or '.join(builds)}"
         return None
 
     def compile_all(self):
