@@ -27,8 +27,9 @@ class CheckTest(unittest.TestCase):
             for path, text in {**CLEAN, **changes}.items():
                 (root / path).parent.mkdir(parents=True, exist_ok=True)
                 (root / path).write_text(text, encoding="utf-8")
+            mode = ["--mode", arguments[1]] if arguments[:1] == ("--mode",) else []
             target = root / "include" if arguments else root
-            command = [sys.executable, HERE / f"{name}.py", target, *arguments]
+            command = [sys.executable, HERE / f"{name}.py", *mode, target, *arguments[len(mode):]]
             result = subprocess.run(command, capture_output=True, text=True, check=False)
             return result.returncode, result.stdout + result.stderr
 
@@ -92,6 +93,16 @@ class CheckTest(unittest.TestCase):
         self.assert_passes("self_contained", None, *COMPILER)
         bad = {"include/gantry/core/bad.hpp": "#pragma once\ninline std::string name() { return {}; }\n"}
         self.assert_fails("self_contained", bad, "--- gantry/core/bad.hpp", *COMPILER)
+
+    def test_outdated(self):
+        guard = '#if __cplusplus < 202002L\n#include "gantry needs C++20"\n#endif\n'
+        macros = {"include/gantry/core/macros.hpp": "#pragma once\n" + guard}
+        macros["include/gantry/core/error.hpp"] = "#pragma once\n#include <gantry/core/macros.hpp>\n"
+        self.assert_passes("self_contained", macros, "--mode", "outdated", *COMPILER)
+        free = {**macros, "include/gantry/core/bad.hpp": "#pragma once\n"}
+        self.assert_fails("self_contained", free, "--- gantry/core/bad.hpp\nexpected one error, but got 0", "--mode", "outdated", *COMPILER)
+        noisy = {**macros, "include/gantry/core/bad.hpp": "#pragma once\n#error another\n#include <gantry/core/macros.hpp>\n"}
+        self.assert_fails("self_contained", noisy, "--- gantry/core/bad.hpp\nexpected one error, but got 2", "--mode", "outdated", *COMPILER)
 
     def test_a_tree_without_code_is_no_success(self):
         with tempfile.TemporaryDirectory() as folder:

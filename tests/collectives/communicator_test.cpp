@@ -217,5 +217,23 @@ TEST_F(CommunicatorTest, MalformedSurroundingsAreErrors) {
               HasSubstr(device_count() > 1 ? "GANTRY_DEVICE is 99" : "ok by"));
 }
 
+TEST_F(CommunicatorTest, TooManyRanksForTheSimulatedDevicesNameTheVariable) {
+  GANTRY_REQUIRE_SIM();
+  GANTRY_REQUIRE_DEVICES(2);
+  const auto text_of = [](int local_rank, int ranks) {
+    return run_command({.argv = {kActor, "all"},
+                        .environment = {{"GANTRY_RANK", std::to_string(local_rank)},
+                                        {"GANTRY_WORLD_SIZE", std::to_string(ranks)},
+                                        {"GANTRY_LOCAL_RANK", std::to_string(local_rank)},
+                                        {"GANTRY_LOCAL_SIZE", std::to_string(ranks)}}})
+        .out;
+  };
+  const std::string count = std::to_string(device_count());
+  const std::string before = "local rank 6 needs a device of its own, but this node shows only " +
+                             count + " device(s); start at most " + count + " ranks per node";
+  EXPECT_THAT(text_of(6, 8), HasSubstr(before + ", or set GANTRY_SIM_DEVICES=8\n"));
+  EXPECT_THAT(text_of(6, 65), HasSubstr(before + "\n"));  // more than there can be
+}
+
 }  // namespace
 }  // namespace gantry

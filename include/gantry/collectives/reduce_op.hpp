@@ -4,6 +4,8 @@
 #include <ostream>
 #include <string_view>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry {
 
 /// How a collective combines elements.

@@ -3,6 +3,8 @@
 #include <string_view>
 #include <utility>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry::detail {
 
 // Throws InvalidArgument: `member` ("MemPool::id") was called on an object that was moved from.

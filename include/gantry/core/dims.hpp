@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry {
 
 /// Largest number of dimensions of a tensor.

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry::env {
 
 /// One environment variable that gantry reads.

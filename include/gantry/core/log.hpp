@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include <gantry/core/macros.hpp>
+
 // Not called "log": that is the natural logarithm of a tensor.
 namespace gantry::logging {
 

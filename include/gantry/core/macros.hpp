@@ -1,7 +1,9 @@
 #pragma once
 
 #if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 202002L
-#error "gantry needs C++20: compile with -std=c++20 or newer"
+// A file that is missing stops the compiler; behind an #error it goes on, with thousands of lines.
+#define GANTRY_TOO_OLD "gantry needs C++20: compile with -std=c++20 or newer"
+#include GANTRY_TOO_OLD
 #endif
 
 /// Marks a function that runs on the host and inside CUDA kernels.

@@ -3,6 +3,8 @@
 #include <functional>
 #include <string>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry {
 
 /// Who this process is in its job, as its launcher says through the environment.

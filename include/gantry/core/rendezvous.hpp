@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry {
 
 /// Largest key of a Store, in bytes.

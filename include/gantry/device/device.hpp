@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry {
 
 /// Kind of a device. Simulated devices are of kind cuda.

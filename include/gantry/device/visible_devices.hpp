@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry {
 
 /// What CUDA_VISIBLE_DEVICES can name about one physical device.

@@ -11,6 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry::memory {
 
 /// One function of a call stack.

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <type_traits>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry {
 
 class Generator;

@@ -7,6 +7,8 @@
 #include <utility>
 #include <variant>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry {
 
 /// In an index list: inserts a dimension of size 1. In a Slice: the default bound.
