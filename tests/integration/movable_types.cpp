@@ -16,7 +16,6 @@ namespace {
 NOT_MOVABLE(Store);
 NOT_MOVABLE(StoreServer);
 NOT_MOVABLE(StoreClient);
-NOT_MOVABLE(Driver);
 NOT_MOVABLE(DeviceGuard);
 NOT_MOVABLE(OptionalDeviceGuard);
 NOT_MOVABLE(StreamGuard);
@@ -32,6 +31,7 @@ PLAIN_VALUE(Operand);
 PLAIN_VALUE(GeneratorRef);
 PLAIN_VALUE(Stream);
 
+BASE_WITHOUT_DATA(Driver);
 BASE_WITHOUT_DATA(memory::Allocator);
 
 }  // namespace

@@ -70,6 +70,12 @@ TEST_P(PytorchAnswersTest, SumAndProdConvertFirst) {
   }
 }
 
+TEST_P(PytorchAnswersTest, MeanRoundsOnceInHalves) {
+  EXPECT_EQ(on(tensor({2049.0f, -2048.0f})).mean(f16).item<float>(), 0.5f);
+  EXPECT_EQ(on(tensor({2049, -2048})).mean(bf16).item<float>(), 0.5f);
+  EXPECT_EQ(on(tensor({1 + 1e-9, -1.0}, f64)).mean(f32).item<float>(), 0);
+}
+
 TEST_P(PytorchAnswersTest, RefuseBoundsThatNoElementSatisfies) {
   const Tensor before = bytes_.clone();
   EXPECT_ERROR(clamp(bytes_, {}, -5), InvalidArgument,
