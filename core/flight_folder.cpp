@@ -109,7 +109,7 @@ bool OpenFile::is_over() const {
   for (int rank = 0; rank < view_.header().ranks; ++rank) {
     const Rank& facts = view_.rank(rank);
     if (facts.pid <= 0) continue;
-    if (is_running({facts.pid, facts.start_time})) return false;
+    if (!has_ended({facts.pid, facts.start_time})) return false;
     has_begun = true;
   }
   return has_begun;

@@ -36,7 +36,7 @@ std::string text_of(const char (&field)[Size]) {
 
 ProcessState process_state(const ProcessStamp& process, bool same_boot) {
   if (process.pid <= 0) return ProcessState::absent;
-  if (!same_boot || !is_running(process)) return ProcessState::ended;
+  if (!same_boot || has_ended(process)) return ProcessState::ended;
   return is_stopped(process) ? ProcessState::stopped : ProcessState::alive;
 }
 

@@ -84,7 +84,7 @@ std::optional<IpcCredentials> credentials_of(const Descriptor& socket) {
 Descriptor watch_process(const ProcessStamp& process) {
   Descriptor watched(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
   // Only now is it certain that the number did not go to another process before.
-  return is_running(process) ? std::move(watched) : Descriptor();
+  return !has_ended(process) ? std::move(watched) : Descriptor();
 }
 
 bool has_ended(const Descriptor& watched) { return has_event(watched, POLLIN); }

@@ -67,19 +67,19 @@ FileName name_file(int descriptor) {
 
 int open_file(const FileName& file, const std::string& doing, int device) {
   const auto gone = [&](const char* why) -> int {
-    const bool alive = is_running(file.process);
+    const bool alive = !has_ended(file.process);
     fail(kInvalidResourceHandle, doing, device,
          alive ? std::string(why)
                : fmt::format("the process that exported it ({}) is gone", file.process.pid));
   };
-  if (!is_running(file.process)) return gone("");
+  if (has_ended(file.process)) return gone("");
   const std::string path = fmt::format("/proc/{}/fd/{}", file.process.pid, file.descriptor);
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) {
     if (errno == ENOENT) return gone("the exporter has freed it");
     return gone(std::strerror(errno));
   }
-  if (inode_of(descriptor) != file.inode || !is_running(file.process)) {
+  if (inode_of(descriptor) != file.inode || has_ended(file.process)) {
     ::close(descriptor);
     return gone("the exporter has freed it");
   }
@@ -188,7 +188,7 @@ bool SharedEvent::query(std::uint64_t ticket) const {
   if (is_reached(ticket)) return true;
   const ProcessStamp recorder{slot.pid.load(), slot.start_time.load()};
   // A slot that was taken over belongs to a record 64 later; its process answers for both.
-  if (is_running(recorder) || is_reached(ticket)) return is_reached(ticket);
+  if (!has_ended(recorder) || is_reached(ticket)) return is_reached(ticket);
   fail(kLaunchFailure, "waiting for an event of another process", -1,
        fmt::format("the process that recorded the event ({}) is gone", recorder.pid));
 }
