@@ -21,6 +21,7 @@
 #include "collectives/p2p/plans.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
+#include "core/escaped_text.hpp"
 #include "core/flight_file.hpp"
 
 namespace gantry {
@@ -147,6 +148,7 @@ void Communicator::Impl::exchange_facts() {
           fmt::format("Communicator::{}: rank {} runs another version of gantry", name, rank));
     }
     std::memcpy(&facts, all[rank].data(), sizeof facts);
+    facts.boot[sizeof facts.boot - 1] = '\0';
     if (facts.platform != mine.platform || facts.algorithm != mine.algorithm ||
         facts.table != mine.table) {
       throw InvalidArgument(
@@ -160,8 +162,9 @@ void Communicator::Impl::exchange_facts() {
     one_machine_ = one_machine_ && here;
     local_size += here ? 1 : 0;
     local_rank += here && static_cast<int>(rank) < membership.rank ? 1 : 0;
-    device_map.push_back(fmt::format("rank {}: {} pid {} {} {}", rank, facts.host, facts.pid,
-                                     facts.device, facts.uuid));
+    device_map.push_back(fmt::format("rank {}: {} pid {} {} {}", rank, escaped_field(facts.host),
+                                     facts.pid, escaped_field(facts.device),
+                                     escaped_field(facts.uuid)));
   }
   if (name == "world") return;  // The launcher has said it.
   identity.local_rank = local_rank;

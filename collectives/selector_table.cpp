@@ -2,23 +2,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
+#include <utility>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
 #include "collectives/selector.hpp"
+#include "core/regular_file.hpp"
 
 namespace gantry {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMostTableBytes = std::size_t{16} << 20;
 
 [[noreturn]] void fail(const std::string& where, std::string_view expected,
                        const std::string& got) {
@@ -188,16 +188,11 @@ const Table& nearest(const std::vector<Table>& tables, int ranks, std::string_vi
   return *best;
 }
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file || !text) {
-    throw InvalidArgument(
-        fmt::format("GANTRY_COLL_TABLE: expected a readable file, but got '{}': {}", path,
-                    std::strerror(errno)));
-  }
-  return text.str();
+std::string read_table(const std::string& path) {
+  FileContent content = read_regular_file(path, kMostTableBytes);
+  if (content.ok()) return std::move(content.text);
+  throw InvalidArgument(fmt::format("GANTRY_COLL_TABLE: expected a readable file, but got '{}': {}",
+                                    path, content.problem));
 }
 
 }  // namespace
@@ -220,7 +215,7 @@ Selector Selector::load(int ranks, std::string_view device_name) {
   if (path.empty()) {
     selector = parse(kShippedTables, ranks, device_name);
   } else {
-    const std::string text = read_file(path);
+    const std::string text = read_table(path);
     try {
       selector = parse(text, ranks, device_name);
     } catch (const InvalidArgument& error) {

@@ -10,6 +10,8 @@
 #include <gantry/core/dtype.hpp>
 #include <gantry/core/env.hpp>
 
+#include "core/escaped_text.hpp"
+
 namespace gantry::flight {
 
 namespace {
@@ -23,7 +25,7 @@ std::size_t round_up(std::size_t value, std::size_t grain) {
 template <std::size_t Count>
 std::string name_of(const Name (&names)[Count], std::uint8_t index) {
   if (index >= Count || names[index].text[0] == '\0') return fmt::format("<{}>", index);
-  return {names[index].text, strnlen(names[index].text, sizeof names[index].text)};
+  return escaped_field(names[index].text);
 }
 
 }  // namespace
@@ -98,7 +100,7 @@ bool View::is_valid(const void* base, std::size_t bytes) {
   const auto& header = *static_cast<const Header*>(base);
   if (header.magic.load(std::memory_order_acquire) != kMagic || header.version != kVersion ||
       header.ranks < 1 || header.ranks > kMaxRanks || header.page_bytes < sizeof(Words) ||
-      header.page_bytes > (std::uint64_t{1} << 24)) {
+      header.page_bytes > (std::uint64_t{1} << 24) || header.page_bytes % alignof(Rank) != 0) {
     return false;
   }
   Header expected;

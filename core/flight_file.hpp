@@ -77,9 +77,11 @@ class Entry {
   void put(std::uint64_t ticket, const Record& record) noexcept;
   /// The record, unless `ticket` is not or no longer here.
   [[nodiscard]] std::optional<Record> get(std::uint64_t ticket) const noexcept;
+  /// Takes the record away.
+  void clear() noexcept { ticket_.store(0, std::memory_order_relaxed); }
 
  private:
-  std::atomic<std::uint64_t> ticket_;
+  std::atomic<std::uint64_t> ticket_;  ///< first: copies of entries are compared by it
   std::atomic<std::uint64_t> words_[sizeof(Record) / 8];
 };
 

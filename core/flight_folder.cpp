@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -11,53 +10,110 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
+#include "core/flight_copy.hpp"
 #include "core/process_stamp.hpp"
 
 namespace gantry::flight {
 
 namespace {
 
-// An open folder() that is this user's alone; else −1 and why not.
-int open_folder(std::string* failure) {
-  const std::string path = folder();
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    *failure = fmt::format("{}: {}", path, std::strerror(errno));
-    return -1;
+// Owns a descriptor of the folder or of a file in it.
+class Opened {
+ public:
+  explicit Opened(int descriptor) : descriptor_(descriptor) {}
+  Opened(Opened&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Opened& operator=(Opened&&) = delete;
+  ~Opened() {
+    if (descriptor_ >= 0) close(descriptor_);
   }
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  struct stat facts {};
-  if (descriptor < 0 || fstat(descriptor, &facts) != 0) {
-    *failure = fmt::format("{}: {}", path, std::strerror(errno));
-  } else if (facts.st_uid != geteuid() || (facts.st_mode & 077) != 0) {
-    *failure = fmt::format("{} is open to other users", path);
-  } else {
-    return descriptor;
-  }
-  if (descriptor >= 0) close(descriptor);
-  return -1;
+
+  [[nodiscard]] int get() const { return descriptor_; }
+  [[nodiscard]] explicit operator bool() const { return descriptor_ >= 0; }
+  int release() { return std::exchange(descriptor_, -1); }
+
+ private:
+  int descriptor_;
+};
+
+Opened open_directory(const std::string& path) {
+  return Opened(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
+// folder(), if it is this user's alone; else none, and why. Without a folder there is no failure.
+Opened open_folder(std::string& failure) {
+  const std::string path = folder();
+  Opened opened = open_directory(path);
+  struct stat facts {};
+  if (!opened || fstat(opened.get(), &facts) != 0) {
+    if (errno == ENOENT) return Opened(-1);
+    // A link is ELOOP or ENOTDIR.
+    failure =
+        fmt::format("{}: {}", path,
+                    errno == ELOOP ? "expected a directory, but got a link" : std::strerror(errno));
+    return Opened(-1);
+  }
+  if (facts.st_uid != geteuid()) {
+    failure = fmt::format("{} belongs to user {}", path, facts.st_uid);
+    return Opened(-1);
+  }
+  if ((facts.st_mode & 077) != 0) {
+    failure = fmt::format("{} is open to other users", path);
+    return Opened(-1);
+  }
+  return opened;
+}
+
+// What `name` in `directory` is, if it is a regular file of this user.
+std::optional<struct stat> own_file(int directory, const char* name) {
+  struct stat facts {};
+  if (fstatat(directory, name, &facts, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
+  if (!S_ISREG(facts.st_mode) || facts.st_uid != geteuid()) return std::nullopt;
+  return facts;
+}
+
+// Opens a file without a wait, should it be a pipe; none unless it is regular, and this user's
+// where `is_own` asks for it.
+Opened open_regular(int directory, const char* name, int access, bool is_own) {
+  Opened file(openat(directory, name, access | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat facts {};
+  if (!file || fstat(file.get(), &facts) != 0) return Opened(-1);
+  if (S_ISREG(facts.st_mode) && (!is_own || facts.st_uid == geteuid())) return file;
+  errno = EPERM;
+  return Opened(-1);
+}
+
+struct SplitPath {
+  explicit SplitPath(const std::string& path) {
+    const std::filesystem::path whole(path);
+    directory = whole.parent_path().string();
+    if (directory.empty()) directory = ".";
+    name = whole.filename().string();
+  }
+
+  std::string directory;
+  std::string name;
+};
+
+// A file of this user in an open folder().
 struct Found {
-  std::string path;
+  std::string name;
   timespec changed{};
 };
 
-std::vector<Found> find_files() {
-  const std::string path = folder();
+std::vector<Found> find_files(const Opened& folder) {
   std::vector<Found> found;
-  DIR* const directory = opendir(path.c_str());
+  // fdopendir keeps the descriptor, so it gets one of its own.
+  Opened listed(openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  DIR* const directory = listed ? fdopendir(listed.get()) : nullptr;
   if (directory == nullptr) return found;
+  (void)listed.release();
   while (const dirent* entry = readdir(directory)) {
-    const std::string_view name = entry->d_name;
-    struct stat facts {};
-    if (!name.ends_with(kSuffix) ||
-        fstatat(dirfd(directory), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0 ||
-        !S_ISREG(facts.st_mode)) {
-      continue;
-    }
-    found.push_back({fmt::format("{}/{}", path, name), facts.st_mtim});
+    if (!std::string_view(entry->d_name).ends_with(kSuffix)) continue;
+    const auto facts = own_file(folder.get(), entry->d_name);
+    if (facts) found.push_back({entry->d_name, facts->st_mtim});
   }
   closedir(directory);
   std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
@@ -67,27 +123,32 @@ std::vector<Found> find_files() {
   return found;
 }
 
+std::optional<OpenFile> read_found(const Opened& directory, const std::string& name,
+                                   Extent extent) {
+  const Opened file = open_regular(directory.get(), name.c_str(), O_RDONLY, true);
+  if (!file) return std::nullopt;
+  return OpenFile::read(file.get(), fmt::format("{}/{}", folder(), name), extent);
+}
+
 }  // namespace
 
 std::optional<OpenFile> OpenFile::open(const std::string& path) {
-  // Without a wait, should it be a pipe.
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) return std::nullopt;
-  struct stat facts {};
-  void* base = MAP_FAILED;
-  if (fstat(descriptor, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size > 0) {
-    base = mmap(nullptr, static_cast<std::size_t>(facts.st_size), PROT_READ, MAP_SHARED, descriptor,
-                0);
-  }
-  close(descriptor);
-  if (base == MAP_FAILED) return std::nullopt;
-  OpenFile file(base, static_cast<std::size_t>(facts.st_size), path);
-  if (!View::is_valid(base, file.bytes_)) return std::nullopt;
-  return file;
+  const SplitPath split(path);
+  const Opened directory = open_directory(split.directory);
+  if (!directory) return std::nullopt;
+  const Opened file = open_regular(directory.get(), split.name.c_str(), O_RDONLY, false);
+  if (!file) return std::nullopt;
+  return read(file.get(), path, Extent::whole);
+}
+
+std::optional<OpenFile> OpenFile::read(int descriptor, std::string path, Extent extent) {
+  const auto copied = copy_file(descriptor, extent == Extent::whole);
+  if (!copied) return std::nullopt;
+  return OpenFile(copied->base, copied->bytes, std::move(path));
 }
 
 OpenFile::~OpenFile() {
-  if (base_ != nullptr) munmap(base_, bytes_);
+  if (base_ != nullptr) free_copy({base_, bytes_});
 }
 
 OpenFile::OpenFile(OpenFile&& other) noexcept
@@ -109,7 +170,7 @@ bool OpenFile::is_over() const {
   for (int rank = 0; rank < view_.header().ranks; ++rank) {
     const Rank& facts = view_.rank(rank);
     if (facts.pid <= 0) continue;
-    if (is_running({facts.pid, facts.start_time})) return false;
+    if (!has_ended({facts.pid, facts.start_time})) return false;
     has_begun = true;
   }
   return has_begun;
@@ -124,28 +185,68 @@ bool OpenFile::has_begun() const {
 
 NewFile create_file(const std::string& name, std::size_t bytes) {
   NewFile result;
-  const int directory = open_folder(&result.failure);
-  if (directory < 0) return result;
+  if (mkdir(folder().c_str(), 0700) != 0 && errno != EEXIST) {
+    result.failure = fmt::format("{}: {}", folder(), std::strerror(errno));
+    return result;
+  }
+  const Opened directory = open_folder(result.failure);
+  if (!directory) return result;
   result.path = fmt::format("{}/{}{}", folder(), name, kSuffix);
   const std::string file = name + kSuffix;
-  result.descriptor =
-      openat(directory, file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (result.descriptor < 0) {
+  Opened made(openat(directory.get(), file.c_str(),
+                     O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!made) {
     result.failure = fmt::format("{}: {}", result.path, std::strerror(errno));
-  } else if (const int error = posix_fallocate(result.descriptor, 0, static_cast<off_t>(bytes));
-             error != 0) {
-    // Without room of its own, a file in memory kills whoever writes it when the room is gone.
-    result.failure = fmt::format("{}: {}", result.path, std::strerror(error));
-    unlinkat(directory, file.c_str(), 0);
-    close(std::exchange(result.descriptor, -1));
+    return result;
   }
-  close(directory);
+  // Without room of its own, a file in memory kills whoever writes it when the room is gone.
+  if (const int error = posix_fallocate(made.get(), 0, static_cast<off_t>(bytes)); error != 0) {
+    result.failure = fmt::format("{}: {}", result.path, std::strerror(error));
+    unlinkat(directory.get(), file.c_str(), 0);
+    return result;
+  }
+  result.descriptor = made.release();
   return result;
+}
+
+int open_own_file(const std::string& path) {
+  const SplitPath split(path);
+  const Opened directory = open_directory(split.directory);
+  if (!directory) return -1;
+  return open_regular(directory.get(), split.name.c_str(), O_RDWR, true).release();
+}
+
+bool remove_file(const std::string& path) noexcept {
+  try {
+    const SplitPath split(path);
+    const Opened directory = open_directory(split.directory);
+    return directory && own_file(directory.get(), split.name.c_str()) &&
+           unlinkat(directory.get(), split.name.c_str(), 0) == 0;
+  } catch (const std::exception&) {
+    return false;  // out of host memory: the file stays until it is stale
+  }
+}
+
+Listing read_files() {
+  Listing listing;
+  const Opened directory = open_folder(listing.failure);
+  if (!directory) return listing;
+  for (const Found& found : find_files(directory)) {
+    if (auto file = read_found(directory, found.name, Extent::whole)) {
+      listing.files.push_back(std::move(*file));
+    }
+  }
+  return listing;
 }
 
 std::vector<std::string> list_files() {
   std::vector<std::string> paths;
-  for (Found& found : find_files()) paths.push_back(std::move(found.path));
+  std::string failure;
+  const Opened directory = open_folder(failure);
+  if (!directory) return paths;
+  for (const Found& found : find_files(directory)) {
+    paths.push_back(fmt::format("{}/{}", folder(), found.name));
+  }
   return paths;
 }
 
@@ -154,16 +255,19 @@ std::size_t remove_stale_files(std::size_t keep, std::chrono::seconds max_age) {
   std::size_t kept = 0;
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
-  for (const Found& found : find_files()) {
+  std::string failure;
+  const Opened directory = open_folder(failure);
+  if (!directory) return 0;
+  for (const Found& found : find_files(directory)) {
     const bool old = now.tv_sec - found.changed.tv_sec >= max_age.count();
-    const std::optional<OpenFile> file = OpenFile::open(found.path);
+    const std::optional<OpenFile> file = read_found(directory, found.name, Extent::ranks);
     // What cannot be read may be a group of another version, or one that is being made.
     if (file && file->has_begun() ? !file->is_over() : !old) continue;
     if (!old && kept < keep) {
       ++kept;
       continue;
     }
-    if (unlink(found.path.c_str()) == 0) ++removed;
+    if (unlinkat(directory.get(), found.name.c_str(), 0) == 0) ++removed;
   }
   return removed;
 }

@@ -11,11 +11,27 @@
 
 namespace gantry::flight {
 
-/// A file of some group, mapped for reading.
+// Note [Trusting the flight folder]
+// The folder's name is known to every user of the machine, so anybody may have made it first.
+// Every function here opens it, checks the open descriptor (a directory of this user that no other
+// user can enter), and reaches its files only through that descriptor. A file counts if it is
+// regular and this user's. Files are copied with pread, never mapped by readers: whoever shortens
+// a file that is being read causes a short read, not a SIGBUS.
+
+/// How much of a file is copied.
+enum class Extent {
+  whole,
+  ranks,  ///< the header and the ranks' own words: enough for is_over() and has_begun()
+};
+
+/// A copy of the file of some group. Entries that were written meanwhile are missing in it.
 class OpenFile {
  public:
+  /// Reads the file that a user named, whose owner may be another user.
   /// None if the file is not there, is no flight file, or is of another version.
   static std::optional<OpenFile> open(const std::string& path);
+  /// As above; `path` is what path() tells, `descriptor` stays the caller's.
+  static std::optional<OpenFile> read(int descriptor, std::string path, Extent extent);
   ~OpenFile();
   OpenFile(OpenFile&& other) noexcept;
   OpenFile& operator=(OpenFile&& other) noexcept;
@@ -46,6 +62,17 @@ struct NewFile {
 
 /// Makes a file in folder(), which is made if need be and must be this user's alone.
 [[nodiscard]] NewFile create_file(const std::string& name, std::size_t bytes);
+/// Opens a file that this user made, for reading and writing; −1 with the reason in errno.
+[[nodiscard]] int open_own_file(const std::string& path);
+/// Removes a file of this user; false if there is none.
+bool remove_file(const std::string& path) noexcept;
+
+/// This user's files.
+struct Listing {
+  std::vector<OpenFile> files{};  ///< newest first
+  std::string failure{};          ///< why folder() cannot be trusted or read; empty without one
+};
+[[nodiscard]] Listing read_files();
 /// Paths of this user's files, newest first.
 [[nodiscard]] std::vector<std::string> list_files();
 /// Removes files whose ranks have all ended, but for the `keep` newest that are younger than

@@ -14,12 +14,30 @@ struct ProcessStamp {
   friend bool operator==(const ProcessStamp&, const ProcessStamp&) = default;
 };
 
-/// The calling process. Cheap after a thread's first call.
+/// The calling process. Cheap after its first call.
+/// Throws: Error that names the cause if the system does not tell.
 [[nodiscard]] ProcessStamp this_process();
-/// True if that very process still runs; false once it has ended, reaped or not.
-[[nodiscard]] bool is_running(const ProcessStamp& process);
-/// True if that very process is stopped, by a signal or a debugger.
-[[nodiscard]] bool is_stopped(const ProcessStamp& process);
+
+/// What is known of a process. `ended` holds for zombies too, once no thread of theirs is left.
+enum class Liveness { running, stopped, ended, unknown };
+
+struct ProcessStatus {
+  Liveness liveness = Liveness::unknown;
+  int error = 0;  ///< errno of the question that failed, if `unknown`
+};
+
+// Note [Alive, ended or unknown]
+// A question about another process can fail for reasons of the asker: it has no descriptors or no
+// memory left. That says nothing about the other process. Every question about a death therefore
+// ends in status_of(), which has a third answer, and `unknown` never counts as a death. Where no
+// descriptor is left, kill(pid, 0) still tells that a number belongs to nobody.
+
+/// Asks the system about that very process.
+[[nodiscard]] ProcessStatus status_of(const ProcessStamp& process) noexcept;
+/// True if that very process is known to have ended, reaped or not.
+[[nodiscard]] bool has_ended(const ProcessStamp& process) noexcept;
+/// True if that very process is known to be stopped, by a signal or a debugger.
+[[nodiscard]] bool is_stopped(const ProcessStamp& process) noexcept;
 
 /// This machine's boot: two processes with the same text run on the same kernel.
 [[nodiscard]] std::string boot_id();

@@ -20,6 +20,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/escaped_text.hpp"
 #include "core/parent_thread.hpp"
 #include "core/store_wire.hpp"
 
@@ -174,8 +175,8 @@ class StoreClient::Impl {
             fmt::format("Store::{}: expected {}, but rank {} left the job", op, what, rank), rank);
       }
       case Message::refused:
-        throw InvalidArgument(
-            fmt::format("Store::{}: expected {}, but {}", op, what, reply.text()));
+        throw InvalidArgument(fmt::format("Store::{}: expected {}, but {}", op, what,
+                                          escape_control_characters(reply.text())));
       case Message::hello:
       case Message::goodbye:
       case Message::set:
@@ -237,7 +238,8 @@ class StoreClient::Impl {
         Reader reply(*body);
         if (reply.kind() == Message::ok) break;
         throw PeerLostError(fmt::format("StoreClient: the store at {} turned rank {} away: {}",
-                                        address_.str(), options_.rank, reply.text()));
+                                        address_.str(), options_.rank,
+                                        escape_control_characters(reply.text())));
       }
       pollfd entry{fd_.get(), POLLIN, 0};
       const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now()).count();

@@ -218,6 +218,10 @@ std::optional<Descriptor> connect_to(const Address& address,
   const bool is_only_one = list == nullptr || list->ai_next == nullptr;
   for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
     Descriptor fd(socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    // No socket of this family; without descriptors nothing is known of the other side.
+    if (!fd && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+      fail("open a socket for", address, errno);
+    }
     if (!fd) continue;
     if (connect(fd.get(), entry->ai_addr, entry->ai_addrlen) != 0) {
       if (errno != EINPROGRESS) continue;

@@ -13,6 +13,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/visible_devices.hpp>
 
+#include "core/env_check.hpp"
 #include "device/cuda/cuda_platform.hpp"
 #include "device/sanitizers.hpp"
 #include "device/sim/sim_driver.hpp"
@@ -98,6 +99,7 @@ Selection select_simulated(int physical) {
 }
 
 Selection select_platform() {
+  env::check_variables();
   if (const auto simulated = env::get_int("GANTRY_SIM_DEVICES", 1, kMaxSimDevices)) {
     return select_simulated(static_cast<int>(*simulated));
   }

@@ -10,6 +10,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/escaped_text.hpp"
 #include "core/process_stamp.hpp"
 #include "launcher/report.hpp"
 
@@ -29,15 +30,20 @@ constexpr std::size_t kListedCalls = 16;
 // Files that cannot be read and are younger may be groups that are being made.
 constexpr auto kUnreadableAge = std::chrono::hours(24);
 
-template <std::size_t Size>
-std::string text_of(const char (&field)[Size]) {
-  return {field, strnlen(field, Size)};
-}
-
 ProcessState process_state(const ProcessStamp& process, bool same_boot) {
   if (process.pid <= 0) return ProcessState::absent;
-  if (!same_boot || !is_running(process)) return ProcessState::ended;
-  return is_stopped(process) ? ProcessState::stopped : ProcessState::alive;
+  if (!same_boot) return ProcessState::ended;
+  switch (status_of(process).liveness) {
+    case Liveness::running:
+      return ProcessState::alive;
+    case Liveness::stopped:
+      return ProcessState::stopped;
+    case Liveness::ended:
+      return ProcessState::ended;
+    case Liveness::unknown:
+      break;
+  }
+  return ProcessState::unknown;
 }
 
 std::vector<Record> calls_of(const View& view, int rank) {
@@ -72,8 +78,8 @@ RankReport look_at_rank(const View& view, int rank, bool same_boot) {
   RankReport report;
   report.rank = rank;
   report.pid = facts.pid;
-  report.host = text_of(facts.host);
-  report.device = text_of(facts.device);
+  report.host = escaped_field(facts.host);
+  report.device = escaped_field(facts.device);
   report.process = process_state({facts.pid, facts.start_time}, same_boot);
   report.state = static_cast<flight::State>(facts.state.load(std::memory_order_acquire));
   const std::int64_t died = facts.died_ns.load(std::memory_order_acquire);
@@ -95,6 +101,8 @@ std::string_view name(ProcessState state) {
       return "stopped";
     case ProcessState::ended:
       return "ended";
+    case ProcessState::unknown:
+      return "unknown";
   }
   return "unknown";
 }
@@ -113,7 +121,7 @@ std::string_view name(flight::State state) {
 
 std::string algorithm_of(const View& view, const Record& record) {
   const auto& names = view.header().algorithms;
-  return record.algorithm < std::size(names) ? text_of(names[record.algorithm].text) : "?";
+  return record.algorithm < std::size(names) ? escaped_field(names[record.algorithm].text) : "?";
 }
 
 // "250 ms", "3.2 s", "7 min", "2 h".
@@ -175,7 +183,7 @@ nlohmann::json to_json(const GroupReport& report, const View& view) {
 }
 
 // Removes the file if all ranks have ended.
-bool clear_file(const OpenFile& file) { return file.is_over() && unlink(file.path().c_str()) == 0; }
+bool clear_file(const OpenFile& file) { return file.is_over() && flight::remove_file(file.path()); }
 
 }  // namespace
 
@@ -189,15 +197,20 @@ std::vector<OpenFile> find_flights(const std::string& target) {
     found.push_back(std::move(*file));
     return found;
   }
-  for (const std::string& path : flight::list_files()) {
-    std::optional<OpenFile> file = OpenFile::open(path);
-    if (!file) continue;
-    const View& view = file->view();
-    bool matches = target.empty() || target == text_of(view.header().job);
+  flight::Listing listing = flight::read_files();
+  if (!listing.failure.empty()) {
+    throw Error(fmt::format(
+        "dump: failed to read the flight folder: {}; set GANTRY_FLIGHT_DIR to another one, as for "
+        "the job",
+        escape_control_characters(listing.failure)));
+  }
+  for (OpenFile& file : listing.files) {
+    const View& view = file.view();
+    bool matches = target.empty() || target == escaped_field(view.header().job);
     for (int rank = 0; rank < view.header().ranks; ++rank) {
       matches = matches || target == std::to_string(view.rank(rank).pid);
     }
-    if (matches) found.push_back(std::move(*file));
+    if (matches) found.push_back(std::move(file));
   }
   if (found.empty() && !target.empty()) {
     throw InvalidArgument(fmt::format(
@@ -211,11 +224,11 @@ std::vector<OpenFile> find_flights(const std::string& target) {
 GroupReport look_at(const OpenFile& file) {
   const View& view = file.view();
   const flight::Header& header = view.header();
-  const bool same_boot = text_of(header.boot) == boot_id();
+  const bool same_boot = escaped_field(header.boot) == boot_id();
   GroupReport report;
-  report.path = file.path();
-  report.job = text_of(header.job);
-  report.group = text_of(header.group);
+  report.path = escape_control_characters(file.path());
+  report.job = escaped_field(header.job);
+  report.group = escaped_field(header.group);
   report.created_ns = header.created_ns;
   for (int rank = 0; rank < header.ranks; ++rank) {
     report.ranks.push_back(look_at_rank(view, rank, same_boot));

@@ -12,7 +12,7 @@
 namespace gantry::launcher {
 
 /// Whether a rank's process is there.
-enum class ProcessState { absent, alive, stopped, ended };
+enum class ProcessState { absent, alive, stopped, ended, unknown };
 
 /// How far a rank is with the calls of one lane.
 struct LaneReport {
@@ -34,7 +34,8 @@ struct RankReport {
   std::vector<flight::Record> calls;  ///< newest first
 
   [[nodiscard]] bool is_alive() const {
-    return process == ProcessState::alive || process == ProcessState::stopped;
+    return process == ProcessState::alive || process == ProcessState::stopped ||
+           process == ProcessState::unknown;
   }
   [[nodiscard]] const LaneReport& lane(flight::Lane which) const {
     return lanes[static_cast<std::size_t>(which)];

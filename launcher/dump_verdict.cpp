@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/escaped_text.hpp"
 #include "launcher/dump.hpp"
 #include "launcher/report.hpp"
 
@@ -64,11 +65,11 @@ std::string loss_text(const View& view, const std::vector<RankReport>& ranks) {
       text = fmt::format("rank {} aborted", verdict.rank);
       break;
     case Reason::timed_out: {
-      const std::string detail(header.detail, strnlen(header.detail, sizeof header.detail));
+      const std::string detail = escaped_field(header.detail);
       return detail.empty() ? fmt::format("rank {} did not come in time", verdict.rank) : detail;
     }
     case Reason::mismatch: {
-      const std::string detail(header.detail, strnlen(header.detail, sizeof header.detail));
+      const std::string detail = escaped_field(header.detail);
       return detail + "; the group is broken";
     }
     case Reason::lost:

@@ -3,19 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/escaped_text.hpp"
+#include "core/regular_file.hpp"
 #include "launcher/options.hpp"
 
 namespace gantry::launcher {
 namespace {
 
-constexpr std::streamsize kMaxErrorBytes = 64 << 10;
+constexpr std::size_t kMaxErrorFileBytes = 16 << 20;
+constexpr std::size_t kMaxErrorBytes = 64 << 10;  // of a message
 constexpr int kSignalBase = 128;
 constexpr int kTimeoutCode = 124;
 
@@ -105,21 +106,17 @@ int JobResult::exit_code() const {
 }
 
 void read_error_file(const std::string& path, RankResult& result) {
-  // Anything else, such as a pipe, could keep whoever opens it waiting.
-  std::error_code absent;
-  if (!std::filesystem::is_regular_file(path, absent)) return;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return;
-  std::string text(static_cast<std::size_t>(kMaxErrorBytes), '\0');
-  file.read(text.data(), kMaxErrorBytes);
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  FileContent file = read_regular_file(path, kMaxErrorFileBytes);
+  if (!file.ok()) return;
+  std::string text = std::move(file.text);
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (json.is_object() && json.contains("message") && json["message"].is_string()) {
     text = json["message"].get<std::string>();
     result.victim = json.contains("kind") && json["kind"] == "peer_lost";
   }
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  result.error = text;
+  result.error =
+      escape_control_characters(std::string_view(text).substr(0, kMaxErrorBytes), LineEnds::keep);
 }
 
 std::string rank_list(const std::vector<int>& ranks) {

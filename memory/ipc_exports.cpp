@@ -170,13 +170,12 @@ void IpcExports::close_here(std::uint32_t slot) noexcept {
   sweep_slot(slot);
 }
 
-std::shared_ptr<IpcConsumer> IpcExports::add_consumer(Descriptor socket, ProcessStamp process) {
-  auto consumer = std::make_shared<IpcConsumer>();
-  consumer->socket = std::move(socket);
-  consumer->watched = watch_process(process);
-  consumer->process = process;
+std::shared_ptr<IpcConsumer> IpcExports::add_consumer(Descriptor& socket,
+                                                      const ProcessStamp& process) {
+  auto consumer = std::make_shared<IpcConsumer>(process);
   const std::lock_guard lock(mutex_);
   consumers_.push_back(consumer);
+  consumer->socket = std::move(socket);
   return consumer;
 }
 
@@ -184,15 +183,27 @@ void IpcExports::hang_up(IpcConsumer& consumer) noexcept {
   {
     const std::lock_guard lock(mutex_);
     consumer.hung_up = true;
+    consumer.socket.reset();
   }
   sweep();
 }
 
+bool IpcExports::holds_references(const IpcConsumer& consumer) const {
+  // Only slots that were ever used: a look at another one would take memory for its page.
+  for (std::size_t slot = 0; slot < exports_.size(); ++slot) {
+    if (consumer.references[slot].load() > 0) return true;
+  }
+  return false;
+}
+
 // Note [When a consumer is gone]
 // A killed process closes its sockets before the driver has stopped its work on the devices. Its
-// pid descriptor becomes readable only after that, so the references are held until then.
+// process ends only after that, so the references are held until then. An importer that hung up
+// without a reference can take none any more: it closes its table with its connection.
 void IpcExports::drop_dead_consumers() {
-  std::erase_if(consumers_, [](const auto& consumer) { return consumer->is_gone(); });
+  std::erase_if(consumers_, [this](const auto& consumer) {
+    return (consumer->hung_up && !holds_references(*consumer)) || consumer->is_gone();
+  });
 }
 
 std::vector<std::shared_ptr<IpcConsumer>> IpcExports::consumers() const {
@@ -220,7 +231,7 @@ void IpcExports::count(int device, IpcStats& stats) const {
     if (one.references_here > 0) stats.limbo_by_consumer[this_process().pid] += one.block.bytes;
     for (const auto& consumer : consumers_) {
       if (consumer->references[slot].load() > 0) {
-        stats.limbo_by_consumer[consumer->process.pid] += one.block.bytes;
+        stats.limbo_by_consumer[consumer->process().pid] += one.block.bytes;
       }
     }
   }

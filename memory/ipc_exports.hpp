@@ -19,14 +19,17 @@ namespace gantry::memory {
 
 /// One process that imports from this one.
 struct IpcConsumer {
-  Descriptor socket;
-  Descriptor watched;  ///< readable once the process has ended; see watch_process
-  ProcessStamp process;
+  explicit IpcConsumer(const ProcessStamp& process) : watch(process) {}
+
+  Descriptor socket;  ///< of the service's thread; none once the importer has hung up
+  ProcessWatch watch;
   ReferenceTable references;
   bool hung_up = false;  ///< guarded by the registry's lock
 
-  /// True if nothing of the process runs any more, not even work of its on a device.
-  [[nodiscard]] bool is_gone() const { return watched ? has_ended(watched) : hung_up; }
+  [[nodiscard]] const ProcessStamp& process() const { return watch.stamp(); }
+  /// True if nothing of the process runs any more, not even work of its on a device. The end of its
+  /// connection does not tell: see Note [When a consumer is gone].
+  [[nodiscard]] bool is_gone() const { return watch.has_ended(); }
 };
 
 /// The registry of exported blocks. See Note [Lifetime of shared blocks].
@@ -58,9 +61,12 @@ class IpcExports {
   [[nodiscard]] std::optional<Block> open_here(std::uint32_t slot, std::uint64_t generation);
   void close_here(std::uint32_t slot) noexcept;
 
-  /// Registers an importer: from now on its references count.
-  [[nodiscard]] std::shared_ptr<IpcConsumer> add_consumer(Descriptor socket, ProcessStamp process);
-  /// The importer closed its connection or broke the protocol.
+  /// Registers an importer: from now on its references count. Takes `socket` unless it throws.
+  /// Throws: Error, std::bad_alloc.
+  [[nodiscard]] std::shared_ptr<IpcConsumer> add_consumer(Descriptor& socket,
+                                                          const ProcessStamp& process);
+  /// The importer closed its connection or broke the protocol. It is forgotten, unless it holds
+  /// references: then it is kept until its process ends.
   void hang_up(IpcConsumer& consumer) noexcept;
   [[nodiscard]] std::vector<std::shared_ptr<IpcConsumer>> consumers() const;
   /// The chunks of an exported block; none if it was freed. They stay valid while the caller knows
@@ -88,6 +94,7 @@ class IpcExports {
   [[nodiscard]] bool is_referenced(std::uint32_t slot) const;
   [[nodiscard]] bool close_unless_referenced(std::uint32_t slot);
   [[nodiscard]] Export retire(std::uint32_t slot);
+  [[nodiscard]] bool holds_references(const IpcConsumer& consumer) const;
   void drop_dead_consumers();
   [[nodiscard]] const Export* find(std::uint32_t slot, std::uint64_t generation) const;
 

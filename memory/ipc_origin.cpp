@@ -4,10 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <string>
 
 #include <gantry/core/error.hpp>
+
+#include "core/boot_id.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -19,11 +20,9 @@ std::uint64_t namespace_number(const char* path) {
 
 // FNV-1a of the kernel's random boot id.
 std::uint64_t machine_number() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  file >> id;
   std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  for (const char c : kernel_boot_id())
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return hash;
 }
 
@@ -39,7 +38,7 @@ IpcOrigin this_origin() {
 }
 
 void check_running(const ProcessStamp& exporter) {
-  if (is_running(exporter)) return;
+  if (!has_ended(exporter)) return;
   throw PeerLostError(
       fmt::format("import_ipc: process {}, which exported the memory, is gone", exporter.pid));
 }

@@ -1,6 +1,7 @@
 #include "memory/ipc_peer.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <atomic>
 #include <cerrno>
@@ -9,6 +10,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/escaped_text.hpp"
 #include "memory/ipc_gates.hpp"
 
 namespace gantry::memory {
@@ -35,6 +37,19 @@ Peers& peers() {
 std::atomic<std::chrono::milliseconds> answer_patience{std::chrono::seconds(60)};
 
 Peers::Key key_of(const ProcessStamp& process) { return {process.pid, process.start_time}; }
+
+// This process lacks something, which says nothing about the exporter.
+[[noreturn]] void throw_short(const ProcessStamp& exporter, const char* verb, int error) {
+  throw Error(fmt::format("import_ipc: failed to {} process {}, which exported the memory: {}{}",
+                          verb, exporter.pid, std::strerror(error), remedy_for(error)));
+}
+
+[[noreturn]] void throw_late(const ProcessStamp& exporter, std::chrono::milliseconds timeout) {
+  throw TimeoutError(fmt::format(
+      "import_ipc: an answer of process {}, which exported the memory, was expected, but none "
+      "came within {} s; it may be stopped, or out of open files (ulimit -n)",
+      exporter.pid, std::chrono::duration<double>(timeout).count()));
+}
 
 [[noreturn]] void throw_refused(const ProcessStamp& exporter, const std::string& why) {
   check_running(exporter);
@@ -87,22 +102,39 @@ void IpcPeer::forget_lost() noexcept {
   });
 }
 
+// A queue of connections that is full empties again, unless the exporter is stopped.
+void IpcPeer::connect(std::uint64_t nonce) {
+  const std::chrono::milliseconds timeout = answer_patience.load();
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (;;) {
+    socket_ = connect_ipc(ipc_socket_name(process_, nonce));
+    if (socket_) return;
+    const int error = errno;
+    if (is_own_shortage(error)) throw_short(process_, "connect to", error);
+    if (error != EAGAIN) throw_refused(process_, std::strerror(error));
+    check_running(process_);
+    if (std::chrono::steady_clock::now() > deadline) throw_late(process_, timeout);
+    ::poll(nullptr, 0, 10);
+  }
+}
+
 IpcPeer::IpcPeer(const IpcMessage& message) : process_(message.exporter.process) {
   check_reachable(message.exporter);
-  socket_ = connect_ipc(ipc_socket_name(process_, message.nonce));
-  if (!socket_) throw_refused(process_, std::strerror(errno));
+  connect(message.nonce);
   const auto credentials = credentials_of(socket_);
   if (!credentials || credentials->pid != process_.pid) {
     throw_refused(process_, "another process behind its socket");
   }
-  watched_ = watch_process(process_);
+  watch_ = ProcessWatch(process_);
   IpcReply reply;
   IpcRequest hello;
   hello.nonce = message.nonce;
   hello.process = this_process();
   IpcPacket packet = ask(hello, reply);
+  if (packet.is_truncated) throw_short(process_, "take the tables of", EMFILE);
   if (!reply.ok || packet.descriptors.size() != 2) {
-    throw_refused(process_, reply.ok ? "an answer without tables" : reply.problem);
+    throw_refused(process_,
+                  reply.ok ? "an answer without tables" : escape_control_characters(reply.problem));
   }
   slots_ = std::make_unique<SlotTable>(std::move(packet.descriptors[0]));
   references_ = std::make_unique<ReferenceTable>(std::move(packet.descriptors[1]));
@@ -147,14 +179,13 @@ IpcPacket IpcPeer::ask(IpcRequest request, IpcReply& reply) {
         "import_ipc: an answer of process {}, which exported the memory, was expected, but it {}",
         process_.pid, what));
   };
-  if (!send_packet(socket_, std::as_bytes(std::span(&request, 1)))) lost("closed the connection");
+  if (const int error = send_packet(socket_, std::as_bytes(std::span(&request, 1))); error != 0) {
+    if (is_own_shortage(error)) throw_short(process_, "send a question to", error);
+    if (error == EAGAIN) throw_late(process_, std::chrono::milliseconds(0));
+    lost("closed the connection");
+  }
   for (;;) {
-    if (!wait_readable(socket_, watched_, deadline)) {
-      throw TimeoutError(fmt::format(
-          "import_ipc: an answer of process {}, which exported the memory, was expected, but none "
-          "came within {} s; it may be stopped",
-          process_.pid, std::chrono::duration<double>(patience).count()));
-    }
+    if (!wait_readable(socket_, watch_.descriptor(), deadline)) throw_late(process_, patience);
     auto packet = receive_packet(socket_, sizeof reply);
     if (packet && packet->bytes.size() == sizeof reply) {
       std::memcpy(&reply, packet->bytes.data(), sizeof reply);
@@ -164,7 +195,7 @@ IpcPacket IpcPeer::ask(IpcRequest request, IpcReply& reply) {
       return std::move(*packet);
     }
     if (packet) lost("closed the connection");
-    if (has_ended(watched_)) lost("ended");
+    if (is_gone()) lost("ended");
   }
 }
 
@@ -181,7 +212,7 @@ std::vector<IpcPeer::Chunk> IpcPeer::fetch(std::uint32_t slot, std::uint64_t gen
     throw Error(
         fmt::format("import_ipc: the chunks of a block of process {} were expected, but "
                     "got '{}'",
-                    process_.pid, reply.problem));
+                    process_.pid, escape_control_characters(reply.problem)));
   }
   if (reply.count != packet.descriptors.size() || reply.count > IpcReply::kChunks ||
       reply.count == 0) {

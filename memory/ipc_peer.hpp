@@ -56,20 +56,18 @@ class IpcPeer : public std::enable_shared_from_this<IpcPeer> {
   /// Note [Waiting for another process]. A stream that is being captured waits for the event
   /// itself. Throws: CudaError, OutOfMemoryError, std::system_error; nothing waits then.
   void wait_for(const NativeEventHandle& event, NativeStream stream);
-  /// True if the process has ended completely, so that no work of it is left on a device. Where the
-  /// kernel does not tell, its connection has ended.
-  [[nodiscard]] bool is_gone() const {
-    return watched_ ? has_ended(watched_) : has_hung_up(socket_);
-  }
+  /// True if the process has ended completely, so that no work of it is left on a device.
+  [[nodiscard]] bool is_gone() const { return watch_.has_ended(); }
 
  private:
   [[nodiscard]] NativeEvent open(const NativeEventHandle& event, int device);
   [[nodiscard]] IpcPacket ask(IpcRequest request, IpcReply& reply);
-  [[nodiscard]] bool is_lost() const { return has_ended(watched_) || has_hung_up(socket_); }
+  [[nodiscard]] bool is_lost() const { return has_hung_up(socket_) || is_gone(); }
+  void connect(std::uint64_t nonce);
 
   const ProcessStamp process_;
   Descriptor socket_;
-  Descriptor watched_;
+  ProcessWatch watch_;
   std::unique_ptr<SlotTable> slots_;
   std::unique_ptr<ReferenceTable> references_;
 

@@ -14,6 +14,9 @@
 namespace gantry::memory {
 namespace {
 
+// Between two questions about importers that cannot be waited for.
+constexpr int kAskMs = 100;
+
 std::optional<IpcRequest> receive_request(const Descriptor& socket, bool& is_open) {
   const auto packet = receive_packet(socket, sizeof(IpcRequest));
   if (!packet) return std::nullopt;
@@ -26,8 +29,8 @@ std::optional<IpcRequest> receive_request(const Descriptor& socket, bool& is_ope
   return request;
 }
 
-bool send_reply(const Descriptor& socket, const IpcRequest& question, IpcReply reply,
-                std::span<const int> descriptors = {}) {
+int send_reply(const Descriptor& socket, const IpcRequest& question, IpcReply reply,
+               std::span<const int> descriptors = {}) {
   reply.number = question.number;
   return send_packet(socket, std::as_bytes(std::span(&reply, 1)), descriptors);
 }
@@ -36,6 +39,11 @@ IpcReply refusal(const std::string& why) {
   IpcReply reply;
   why.copy(reply.problem, sizeof reply.problem - 1);
   return reply;
+}
+
+IpcReply unsent(int error) {
+  return refusal(
+      fmt::format("failed to send descriptors: {}{}", std::strerror(error), remedy_for(error)));
 }
 
 }  // namespace
@@ -81,17 +89,21 @@ void IpcService::run() {
     polls.assign(1, {listener_.get(), POLLIN, 0});
     for (const Descriptor& stranger : strangers_) polls.push_back({stranger.get(), POLLIN, 0});
     const std::size_t first_consumer = polls.size();
+    int timeout_ms = -1;
     for (const auto& consumer : consumers) {
       // After the end of its connection, only the end of the process is of interest.
-      polls.push_back({consumer->hung_up ? -1 : consumer->socket.get(), POLLIN, 0});
-      polls.push_back({consumer->watched ? consumer->watched.get() : -1, POLLIN, 0});
+      polls.push_back({consumer->socket.get(), POLLIN, 0});
+      polls.push_back({consumer->watch.descriptor(), POLLIN, 0});
+      if (consumer->watch.descriptor() < 0) timeout_ms = kAskMs;
     }
-    if (::poll(polls.data(), polls.size(), -1) <= 0) continue;
+    if (::poll(polls.data(), polls.size(), timeout_ms) < 0) continue;
     try {
       bool someone_ended = false;
       for (std::size_t i = 0; i < consumers.size(); ++i) {
         if (polls[first_consumer + 2 * i].revents != 0) serve(*consumers[i]);
-        someone_ended |= polls[first_consumer + 2 * i + 1].revents != 0;
+        const bool is_asked = consumers[i]->watch.descriptor() < 0;
+        someone_ended |=
+            is_asked ? consumers[i]->is_gone() : polls[first_consumer + 2 * i + 1].revents != 0;
       }
       if (someone_ended) IpcExports::instance().sweep();
       std::erase_if(strangers_, [this](Descriptor& stranger) {
@@ -123,7 +135,8 @@ bool IpcService::greet(Descriptor& socket) {
   if (request->protocol != IpcRequest::kProtocol || request->kind != IpcRequest::Kind::hello) {
     problem = fmt::format("the exporter speaks protocol {}; both processes need the same gantry",
                           IpcRequest::kProtocol);
-  } else if (request->nonce != nonce_ || !credentials || credentials->pid != request->process.pid) {
+  } else if (request->nonce != nonce_ || !credentials || credentials->pid != request->process.pid ||
+             has_ended(request->process)) {
     problem = "the exporter does not know this process";
   }
   if (!problem.empty()) {
@@ -131,12 +144,22 @@ bool IpcService::greet(Descriptor& socket) {
     return false;
   }
   IpcExports& exports = IpcExports::instance();
-  const auto consumer = exports.add_consumer(std::move(socket), request->process);
+  std::shared_ptr<IpcConsumer> consumer;
+  try {
+    consumer = exports.add_consumer(socket, request->process);
+  } catch (const std::exception& error) {
+    // The importer must hear that this process lacks something, not see its connection end.
+    static_cast<void>(send_reply(socket, *request, refusal(error.what())));
+    return false;
+  }
   IpcReply reply;
   reply.ok = true;
   const int tables[] = {exports.slots().descriptor().get(),
                         consumer->references.descriptor().get()};
-  if (!send_reply(consumer->socket, *request, reply, tables)) exports.hang_up(*consumer);
+  if (const int error = send_reply(consumer->socket, *request, reply, tables); error != 0) {
+    static_cast<void>(send_reply(consumer->socket, *request, unsent(error)));
+    exports.hang_up(*consumer);
+  }
   return false;
 }
 
@@ -163,7 +186,7 @@ bool IpcService::answer(IpcConsumer& consumer, const IpcRequest& request) {
   }
   const auto chunks = IpcExports::instance().chunks(request.slot, request.generation);
   if (!chunks || consumer.references[request.slot].load() == 0) {
-    return send_reply(consumer.socket, request, refusal("the block was freed"));
+    return send_reply(consumer.socket, request, refusal("the block was freed")) == 0;
   }
   IpcReply reply;
   reply.ok = true;
@@ -179,10 +202,12 @@ bool IpcService::answer(IpcConsumer& consumer, const IpcRequest& request) {
       numbers.push_back(descriptors.back().get());
     }
   } catch (const std::exception& error) {
-    return send_reply(consumer.socket, request, refusal(error.what()));
+    return send_reply(consumer.socket, request, refusal(error.what())) == 0;
   }
   reply.count = static_cast<std::uint32_t>(numbers.size());
-  return send_reply(consumer.socket, request, reply, numbers);
+  const int error = send_reply(consumer.socket, request, reply, numbers);
+  if (!is_own_shortage(error)) return error == 0;
+  return send_reply(consumer.socket, request, unsent(error)) == 0;
 }
 
 }  // namespace gantry::memory

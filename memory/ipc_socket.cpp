@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -35,12 +34,6 @@ Descriptor packet_socket(int flags) {
   return Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
 }
 
-bool has_event(const Descriptor& descriptor, short events) {
-  if (!descriptor) return false;
-  pollfd poll{descriptor.get(), events, 0};
-  return ::poll(&poll, 1, 0) > 0 && (poll.revents & (events | POLLHUP | POLLERR | POLLNVAL)) != 0;
-}
-
 }  // namespace
 
 std::string ipc_socket_name(const ProcessStamp& process, std::uint64_t nonce) {
@@ -52,8 +45,9 @@ Descriptor listen_ipc(const std::string& name) {
   Descriptor socket = packet_socket(SOCK_NONBLOCK);
   if (!socket || ::bind(socket.get(), address.get(), address.length) != 0 ||
       ::listen(socket.get(), kBacklog) != 0) {
-    throw Error(fmt::format("export_ipc: a socket for importers was expected, but got '{}'",
-                            std::strerror(errno)));
+    const int error = errno;
+    throw Error(fmt::format("export_ipc: failed to open a socket for importers: {}{}",
+                            std::strerror(error), remedy_for(error)));
   }
   return socket;
 }
@@ -81,18 +75,26 @@ std::optional<IpcCredentials> credentials_of(const Descriptor& socket) {
   return IpcCredentials{credentials.pid, credentials.uid};
 }
 
-Descriptor watch_process(const ProcessStamp& process) {
-  Descriptor watched(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
-  // Only now is it certain that the number did not go to another process before.
-  return is_running(process) ? std::move(watched) : Descriptor();
+bool has_hung_up(const Descriptor& socket) {
+  if (!socket) return true;
+  pollfd poll{socket.get(), POLLRDHUP, 0};
+  return ::poll(&poll, 1, 0) > 0 && (poll.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-bool has_ended(const Descriptor& watched) { return has_event(watched, POLLIN); }
+bool is_own_shortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS ||
+         error == ETOOMANYREFS;
+}
 
-bool has_hung_up(const Descriptor& socket) { return has_event(socket, POLLRDHUP); }
+const char* remedy_for(int error) {
+  return error == EMFILE         ? "; raise the limit of open files (ulimit -n)"
+         : error == ETOOMANYREFS ? "; raise the limit of open files (ulimit -n), which also bounds "
+                                   "the descriptors under way"
+                                 : "";
+}
 
-bool send_packet(const Descriptor& socket, std::span<const std::byte> bytes,
-                 std::span<const int> descriptors) {
+int send_packet(const Descriptor& socket, std::span<const std::byte> bytes,
+                std::span<const int> descriptors) {
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
   msghdr message{};
   message.msg_iov = &part;
@@ -112,7 +114,7 @@ bool send_packet(const Descriptor& socket, std::span<const std::byte> bytes,
   do {
     sent = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (sent < 0 && errno == EINTR);
-  return sent == static_cast<ssize_t>(bytes.size());
+  return sent < 0 ? errno : 0;  // a packet goes as a whole
 }
 
 std::optional<IpcPacket> receive_packet(const Descriptor& socket, std::size_t limit) {
@@ -129,7 +131,10 @@ std::optional<IpcPacket> receive_packet(const Descriptor& socket, std::size_t li
   do {
     got = ::recvmsg(socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::nullopt;
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || is_own_shortage(errno))) {
+    return std::nullopt;
+  }
+  packet.is_truncated = got > 0 && (message.msg_flags & MSG_CTRUNC) != 0;
   packet.bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
   if (got <= 0) return packet;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
@@ -143,13 +148,13 @@ std::optional<IpcPacket> receive_packet(const Descriptor& socket, std::size_t li
   return packet;
 }
 
-bool wait_readable(const Descriptor& socket, const Descriptor& watched,
+bool wait_readable(const Descriptor& socket, int watched,
                    std::chrono::steady_clock::time_point deadline) {
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         deadline - std::chrono::steady_clock::now());
     if (left.count() < 0) return false;
-    pollfd polls[2] = {{socket.get(), POLLIN, 0}, {watched ? watched.get() : -1, POLLIN, 0}};
+    pollfd polls[2] = {{socket.get(), POLLIN, 0}, {watched, POLLIN, 0}};
     const int ready = ::poll(polls, 2, static_cast<int>(std::min<long>(left.count() + 1, 60'000)));
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return true;  // the read will say what is wrong

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/process_stamp.hpp"
+#include "core/process_watch.hpp"
 #include "core/store_wire.hpp"
 
 namespace gantry::memory {
@@ -66,26 +66,29 @@ struct IpcCredentials {
 };
 [[nodiscard]] std::optional<IpcCredentials> credentials_of(const Descriptor& socket);
 
-/// A descriptor that becomes readable when `process` has ended completely, also if children of it
-/// live on; none where the kernel has no such thing.
-[[nodiscard]] Descriptor watch_process(const ProcessStamp& process);
-/// True if `watched` or `socket` (each may be none) show by now that their process is gone.
-[[nodiscard]] bool has_ended(const Descriptor& watched);
+/// True if the other end has closed the connection. Its process may live on.
 [[nodiscard]] bool has_hung_up(const Descriptor& socket);
 
-/// Sends one packet without waiting; false if the other end is gone or does not read.
-[[nodiscard]] bool send_packet(const Descriptor& socket, std::span<const std::byte> bytes,
-                               std::span<const int> descriptors = {});
+/// True for the errno values of a process that lacks descriptors or memory itself: they say
+/// nothing about the other end.
+[[nodiscard]] bool is_own_shortage(int error);
+/// What to do about it, as the end of an error text: "; raise …", or nothing.
+[[nodiscard]] const char* remedy_for(int error);
+
+/// Sends one packet without waiting; 0, or the errno of the failure. EAGAIN: nobody reads.
+[[nodiscard]] int send_packet(const Descriptor& socket, std::span<const std::byte> bytes,
+                              std::span<const int> descriptors = {});
 
 /// One packet and the descriptors it came with, which are close-on-exec.
 struct IpcPacket {
   std::vector<std::byte> bytes;
   std::vector<Descriptor> descriptors;
+  bool is_truncated = false;  ///< descriptors were lost: this process can hold no more
 };
 /// The next packet of at most `limit` bytes, none if there is none now; an empty one at the end.
 [[nodiscard]] std::optional<IpcPacket> receive_packet(const Descriptor& socket, std::size_t limit);
-/// Sleeps until `socket` can be read or `watched` has ended; false at `deadline`.
-[[nodiscard]] bool wait_readable(const Descriptor& socket, const Descriptor& watched,
+/// Sleeps until `socket` or `watched`, which may be -1, can be read; false at `deadline`.
+[[nodiscard]] bool wait_readable(const Descriptor& socket, int watched,
                                  std::chrono::steady_clock::time_point deadline);
 
 }  // namespace gantry::memory

@@ -22,7 +22,8 @@ namespace gantry::memory {
 /// Note [Lifetime of shared blocks]
 /// An exporter has one table of slots, one per exported block: its generation and whether it may be
 /// imported (open) and was freed (limbo). Each importer has a table of its own for that exporter:
-/// how many references it holds to each slot. Both are shared memory; who dies leaves only numbers
+/// how many references it holds to each slot. Both are shared memory, the exporter's for reading
+/// only; who dies leaves only numbers
 /// behind that belong to it alone, and the exporter forgets an importer's table with the importer.
 ///
 /// Taking a reference: count it, then look whether the slot is open in the generation wanted; else
@@ -46,23 +47,32 @@ struct SlotState {
   }
 };
 
+/// Who writes a table beside the process that made it.
+enum class TableWriters { maker, others };
+
 /// An array of kIpcSlots atomic numbers that several processes map; zero at first. Only the pages
 /// that are used take memory.
-template <class T>
+template <class T, TableWriters kWriters>
 class SharedTable {
  public:
   /// A new one. Throws: Error.
   SharedTable() : descriptor_(::memfd_create("gantry ipc", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
-    if (!descriptor_ || ::ftruncate(descriptor_.get(), kBytes) != 0) fail();
-    // Nobody can make another process fault by shortening it.
+    if (!descriptor_ || ::ftruncate(descriptor_.get(), kBytes) != 0) fail("make", errno);
+    map(PROT_READ | PROT_WRITE);
+    // Nobody can make another process fault by shortening it. Kernels before 5.1 do not know the
+    // seal that leaves this mapping the only writable one.
+    if (kWriters == TableWriters::maker) {
+      (void)::fcntl(descriptor_.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+    }
     (void)::fcntl(descriptor_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-    map();
   }
   /// One that another process sent. Throws: Error.
   explicit SharedTable(Descriptor descriptor) : descriptor_(std::move(descriptor)) {
     struct stat status {};
-    if (::fstat(descriptor_.get(), &status) != 0 || status.st_size != off_t{kBytes}) fail();
-    map();
+    const int seals = ::fcntl(descriptor_.get(), F_GET_SEALS);
+    if (seals < 0 || ::fstat(descriptor_.get(), &status) != 0) fail("open", errno);
+    if (status.st_size != off_t{kBytes} || (seals & F_SEAL_SHRINK) == 0) fail("open", EINVAL);
+    map(kWriters == TableWriters::maker ? PROT_READ : PROT_READ | PROT_WRITE);
   }
   ~SharedTable() { ::munmap(data_, kBytes); }
   SharedTable(const SharedTable&) = delete;
@@ -77,20 +87,20 @@ class SharedTable {
   static_assert(std::atomic<T>::is_always_lock_free && sizeof(std::atomic<T>) == sizeof(T));
   static constexpr std::size_t kBytes = kIpcSlots * sizeof(T);
 
-  void map() {
-    data_ = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_.get(), 0);
-    if (data_ == MAP_FAILED) fail();
+  void map(int protection) {
+    data_ = ::mmap(nullptr, kBytes, protection, MAP_SHARED, descriptor_.get(), 0);
+    if (data_ == MAP_FAILED) fail("map", errno);
   }
-  [[noreturn]] static void fail() {
-    throw Error(std::string("ipc: a table in shared memory was expected, but got '") +
-                std::strerror(errno) + "'");
+  [[noreturn]] static void fail(const char* verb, int error) {
+    throw Error(std::string("ipc: failed to ") + verb +
+                " a table in shared memory: " + std::strerror(error) + remedy_for(error));
   }
 
   Descriptor descriptor_;
   void* data_ = nullptr;
 };
 
-using SlotTable = SharedTable<std::uint64_t>;
-using ReferenceTable = SharedTable<std::uint32_t>;
+using SlotTable = SharedTable<std::uint64_t, TableWriters::maker>;
+using ReferenceTable = SharedTable<std::uint32_t, TableWriters::others>;
 
 }  // namespace gantry::memory

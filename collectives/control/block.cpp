@@ -18,6 +18,7 @@
 
 #include "collectives/call_style.hpp"
 #include "collectives/control/watchdog.hpp"
+#include "core/escaped_text.hpp"
 
 namespace gantry {
 
@@ -344,11 +345,11 @@ std::string ControlBlock::describe_verdict(const Verdict& verdict) const {
       how = "left the job";
       break;
     case Reason::timed_out:
-      if (view().header().detail[0] != '\0') return view().header().detail;
+      if (view().header().detail[0] != '\0') return escaped_field(view().header().detail);
       return fmt::format("collective: rank(s) {} did not enter the operation{}", verdict.rank,
                          call_suffix(verdict.call));
     case Reason::mismatch:
-      return view().header().detail;
+      return escaped_field(view().header().detail);
     case Reason::none:
       break;
   }

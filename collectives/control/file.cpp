@@ -24,6 +24,7 @@
 
 #include "collectives/call_style.hpp"
 #include "collectives/peers/process.hpp"
+#include "core/escaped_text.hpp"
 #include "core/flight_folder.hpp"
 
 namespace gantry {
@@ -105,7 +106,7 @@ Introduction create(int size, std::chrono::milliseconds timeout, std::string_vie
       fmt::format("{}.{}.{}.{}", job_name(), self.pid, self.start_time, groups.fetch_add(1));
   flight::NewFile file = flight::create_file(name, mine.bytes);
   const auto refuse = [&](std::string_view why) {
-    unlink(file.path.c_str());
+    flight::remove_file(file.path);
     close(std::exchange(file.descriptor, -1));
     file.failure = fmt::format("{} {}", file.path, why);
   };
@@ -115,11 +116,18 @@ Introduction create(int size, std::chrono::milliseconds timeout, std::string_vie
     refuse("is on a disk, and devices need it in memory");
   }
   if (file.descriptor < 0) {
-    logging::info(fmt::format("no flight recorder for glaunch dump: {}", file.failure));
+    // A folder that the user chose and that cannot be used is no small matter.
+    const bool was_chosen = !env::get("GANTRY_FLIGHT_DIR").value_or("").empty();
+    const std::string text = fmt::format("no flight recorder for glaunch dump: {}", file.failure);
+    was_chosen ? logging::warn(text) : logging::info(text);
     file.path.clear();
-    file.descriptor = memfd_create("gantry-control", MFD_CLOEXEC);
+    file.descriptor = memfd_create("gantry-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (file.descriptor >= 0 && ftruncate(file.descriptor, static_cast<off_t>(mine.bytes)) != 0) {
       close(std::exchange(file.descriptor, -1));
+    }
+    // No rank can make the others fault by shortening it.
+    if (file.descriptor >= 0) {
+      (void)fcntl(file.descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     }
   }
   mine.descriptor = file.descriptor;
@@ -145,17 +153,21 @@ Introduction create(int size, std::chrono::milliseconds timeout, std::string_vie
 
 // The file that rank 0 made: through its descriptor, which needs only the same user, or by name.
 int open_file(const Introduction& owner) {
-  for (const std::string& path :
-       {fmt::format("/proc/{}/fd/{}", owner.pid, owner.descriptor), std::string(owner.path)}) {
-    const int descriptor = path.empty() ? -1 : open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const auto checked = [&](int descriptor) {
     struct stat facts {};
-    if (descriptor >= 0 && fstat(descriptor, &facts) == 0 && facts.st_ino == owner.inode &&
-        facts.st_size == static_cast<off_t>(owner.bytes)) {
+    if (descriptor < 0) return -1;
+    if (fstat(descriptor, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == geteuid() &&
+        facts.st_ino == owner.inode && facts.st_size == static_cast<off_t>(owner.bytes)) {
       return descriptor;
     }
-    if (descriptor >= 0) close(descriptor);
-  }
-  return -1;
+    close(descriptor);
+    errno = ESTALE;
+    return -1;
+  };
+  const std::string link = fmt::format("/proc/{}/fd/{}", owner.pid, owner.descriptor);
+  const int direct = checked(open(link.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (direct >= 0 || owner.path[0] == '\0') return direct;
+  return checked(flight::open_own_file(owner.path));
 }
 
 }  // namespace
@@ -186,7 +198,7 @@ ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
     }
     const Introduction& owner = peers.at(0);
     if (owner.failure[0] != '\0') {
-      outcome = fmt::format("rank 0 cannot make it: {}", owner.failure);
+      outcome = fmt::format("rank 0 cannot make it: {}", escaped_field(owner.failure));
     } else if (const int descriptor = open_file(owner); descriptor < 0) {
       outcome = fmt::format("rank {} cannot open that of rank 0: {}", rank, std::strerror(errno));
     } else {
@@ -216,11 +228,12 @@ ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
     }
     for (const std::string& other : bootstrap.all_gather(outcome)) {
       if (other == "ready") continue;
-      throw Error(fmt::format("Failed sharing the communicator's control block: {}", other));
+      throw Error(fmt::format("Failed sharing the communicator's control block: {}",
+                              escape_control_characters(other, LineEnds::keep)));
     }
   } catch (...) {
     close_mine();
-    if (rank == 0 && mine.path[0] != '\0') unlink(mine.path);
+    if (rank == 0 && mine.path[0] != '\0') flight::remove_file(mine.path);
     if (is_used) use.end(view_);
     if (base_ != nullptr) munmap(base_, bytes_);
     throw;
@@ -231,7 +244,8 @@ ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
 ControlFile::~ControlFile() { munmap(base_, bytes_); }
 
 void ControlFile::remove() noexcept {
-  if (view_.header().path[0] != '\0') unlink(view_.header().path);
+  const char* const path = view_.header().path;
+  if (path[0] != '\0') flight::remove_file({path, strnlen(path, sizeof view_.header().path)});
 }
 
 }  // namespace gantry

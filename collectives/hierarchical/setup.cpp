@@ -11,6 +11,7 @@
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
 #include "collectives/selector.hpp"
+#include "core/escaped_text.hpp"
 
 namespace gantry {
 
@@ -123,7 +124,7 @@ std::unique_ptr<Transport> make_layered_transport(const Membership& everyone, Bo
       logging::warn(
           fmt::format("rank {} cannot use its machine's peer memory ({}); all data go "
                       "through host memory",
-                      rank, failures[rank]));
+                      rank, escape_control_characters(failures[rank], LineEnds::keep)));
     }
     return all;
   }

@@ -4,18 +4,16 @@
 
 #include <algorithm>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
+
+#include "core/env_check.hpp"
+#include "core/escaped_text.hpp"
 
 namespace gantry {
 
 std::unique_ptr<HostLinks> make_host_links(Bootstrap& bootstrap, const LinkGroup& group) {
-  const std::string wanted = env::get("GANTRY_HOST_LINKS").value_or("auto");
-  if (wanted != "auto" && wanted != "tcp" && wanted != "mpi" && !wanted.empty()) {
-    throw InvalidArgument(
-        fmt::format("GANTRY_HOST_LINKS: expected auto, tcp or mpi, but got '{}'", wanted));
-  }
+  const std::string wanted = env::get_choice("GANTRY_HOST_LINKS", {"auto", "tcp", "mpi"});
   const std::string mine = fmt::format("{} {}", wanted, can_link_by_mpi() ? "mpi" : "no");
   const std::vector<std::string> all = bootstrap.all_gather(mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -24,7 +22,7 @@ std::unique_ptr<HostLinks> make_host_links(Bootstrap& bootstrap, const LinkGroup
       throw InvalidArgument(fmt::format(
           "GANTRY_HOST_LINKS: expected one value on all ranks, but rank {} has '{}' and rank {} "
           "has '{}'",
-          group.rank, wanted, rank, theirs));
+          group.rank, wanted, rank, escape_control_characters(theirs)));
     }
   }
   if (wanted == "mpi") return make_mpi_links(bootstrap, group);

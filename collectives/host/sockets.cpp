@@ -24,6 +24,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/peers/process.hpp"
+#include "core/escaped_text.hpp"
 
 namespace gantry {
 
@@ -239,18 +240,19 @@ class Mesh {
       }
       poll(nullptr, 0, 10);  // Nobody answered: do not hammer.
     }
-    throw Error(
-        fmt::format("no way to rank {} at port {} of {}", to, place.port,
-                    hosts.empty() ? "no address" : fmt::format("{}", fmt::join(hosts, ", "))));
+    throw Error(fmt::format(
+        "no way to rank {} at port {} of {}{}", to, place.port,
+        hosts.empty() ? "no address" : fmt::format("{}", fmt::join(hosts, ", ")), trouble_text()));
   }
 
-  std::optional<Socket> try_host(const std::string& host, int port, Hello hello) const {
+  std::optional<Socket> try_host(const std::string& host, int port, Hello hello) {
     store::Address address = any_address(host.c_str());
     address.port = port;
     std::optional<Socket> socket;
     try {
       socket = store::connect_to(address, std::min(deadline_, Clock::now() + kConnectPatience));
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      trouble_ = error.what();
       return std::nullopt;
     }
     // A rank that still connects to others welcomes late: only the group's deadline counts.
@@ -265,7 +267,14 @@ class Mesh {
   // Takes one connection; false if it is none of ours.
   bool admit() {
     Socket socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) return false;
+    if (!socket) {
+      // The connection stays in the queue while this process has no descriptor for it.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        trouble_ = fmt::format("cannot accept a connection: {}", std::strerror(errno));
+        poll(nullptr, 0, 10);
+      }
+      return false;
+    }
     Hello got;
     if (!transfer_all(socket.get(), &got, sizeof got, false,
                       std::min(deadline_, Clock::now() + kHelloPatience))) {
@@ -292,7 +301,10 @@ class Mesh {
       const PeerSockets& peer = peers_[static_cast<std::size_t>(rank)];
       if (!peer.data || !peer.notices) missing.push_back(rank);
     }
-    return fmt::format("rank(s) {} did not connect", fmt::join(missing, ", "));
+    return fmt::format("rank(s) {} did not connect{}", fmt::join(missing, ", "), trouble_text());
+  }
+  std::string trouble_text() const {
+    return trouble_.empty() ? std::string() : fmt::format(" ({})", trouble_);
   }
 
   const LinkGroup& group_;
@@ -300,6 +312,7 @@ class Mesh {
   Socket listener_;
   Clock::time_point deadline_;
   std::vector<PeerSockets> peers_;
+  std::string trouble_;  // of this process itself: it says nothing about the others
 };
 
 }  // namespace
@@ -334,7 +347,9 @@ LinkSockets connect_ranks(Bootstrap& bootstrap, const LinkGroup& group) {
   std::string all;
   const std::vector<std::string> failures = bootstrap.all_gather(failure);
   for (std::size_t rank = 0; rank < failures.size(); ++rank) {
-    if (!failures[rank].empty()) all += fmt::format(" rank {}: {};", rank, failures[rank]);
+    if (failures[rank].empty()) continue;
+    all += fmt::format(" rank {}: {};", rank,
+                       escape_control_characters(failures[rank], LineEnds::keep));
   }
   if (!all.empty()) {
     all.back() = '.';

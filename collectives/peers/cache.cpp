@@ -7,13 +7,13 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/device/device.hpp>
 
 #include "collectives/peers/process.hpp"
+#include "core/regular_file.hpp"
 
 namespace gantry {
 
@@ -21,6 +21,8 @@ namespace {
 
 // Grows when a probe tests more than it did.
 constexpr int kVersion = 1;
+// More than a verdict about 1,024 devices takes.
+constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 
 std::string driver_version() {
   if (platform() == Platform::simulated) return "simulated";
@@ -87,10 +89,7 @@ std::optional<PeerVerdict> PeerCache::from_text(const std::string& text, const s
 std::optional<PeerVerdict> PeerCache::load() const noexcept {
   if (!folder_) return std::nullopt;
   try {
-    std::ifstream in(file());
-    std::ostringstream text;
-    text << in.rdbuf();
-    return from_text(text.str(), key_);
+    return from_text(read_regular_file(file().string(), kMostBytes).text, key_);
   } catch (const std::exception& error) {
     logging::debug(fmt::format("reading a verdict about peers: {}", error.what()));
     return std::nullopt;

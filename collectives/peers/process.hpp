@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "core/process_stamp.hpp"
+#include "core/process_watch.hpp"
 
 namespace gantry {
 
@@ -10,20 +10,16 @@ namespace gantry {
 class PeerProcess {
  public:
   PeerProcess() = default;
-  explicit PeerProcess(const ProcessStamp& process);
-  ~PeerProcess();
-  PeerProcess(PeerProcess&& other) noexcept;
-  PeerProcess& operator=(PeerProcess&& other) noexcept;
+  explicit PeerProcess(const ProcessStamp& process) : watch_(process) {}
 
-  // False once the process is gone, also as a zombie. One system call.
-  bool alive() const noexcept;
-  const ProcessStamp& stamp() const { return process_; }
+  // False once the process is known to be gone, also as a zombie.
+  bool alive() const noexcept { return !watch_.has_ended(); }
+  const ProcessStamp& stamp() const { return watch_.stamp(); }
   // Readable once the process is gone; -1 if it must be asked for with alive().
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return watch_.descriptor(); }
 
  private:
-  ProcessStamp process_;
-  int descriptor_ = -1;
+  ProcessWatch watch_;
 };
 
 // The watch on `process` that this process has already, or a new one.

@@ -12,7 +12,7 @@
 
 #include <gantry/device/driver.hpp>
 
-#include "device/sim/sim_ipc.hpp"
+#include "device/sim/sim_shared_event.hpp"
 #include "device/sim/sim_stream.hpp"
 
 namespace gantry::sim {

@@ -1,5 +1,6 @@
 #include "device/sim/sim_memory.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -37,13 +38,15 @@ std::size_t round_to_pages(std::size_t bytes) {
 }
 
 int create_memory_file(const char* name, std::size_t bytes, const std::string& doing) {
-  const int descriptor = ::memfd_create(name, MFD_CLOEXEC);
+  const int descriptor = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) fail(kOperatingSystem, doing, -1, std::strerror(errno));
   if (::ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) {
     const int reason = errno;
     ::close(descriptor);
     fail(kOperatingSystem, doing, -1, std::strerror(reason));
   }
+  // No process that maps it can make another one fault by shortening it.
+  (void)::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   return descriptor;
 }
 

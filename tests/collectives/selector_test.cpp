@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <set>
@@ -401,6 +403,29 @@ TEST(SelectorTest, LoadsTheFileThatIsNamed) {
   const Setting missing("GANTRY_COLL_TABLE", path + ".none");
   expect_throws<InvalidArgument>([] { (void)Selector::load(4, "Test GPU"); },
                                  "No such file or directory");
+}
+
+TEST(SelectorTest, ATableIsARegularFileOfBoundedSize) {
+  const std::string pipe = ::testing::TempDir() + "selector_pipe";
+  unlink(pipe.c_str());
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::string large = ::testing::TempDir() + "selector_large.json";
+  std::ofstream(large).put('{');
+  ASSERT_EQ(truncate(large.c_str(), off_t{1} << 30), 0);
+  const std::pair<std::string, std::string> cases[] = {
+      {pipe, "a named pipe"},
+      {"/dev/zero", "a device"},
+      {"/dev/null", "a device"},
+      {::testing::TempDir(), "a directory"},
+      {large, "a file of more than 16777216 bytes"}};
+  for (const auto& [path, problem] : cases) {
+    const Setting file("GANTRY_COLL_TABLE", path);
+    expect_throws<InvalidArgument>(
+        [] { (void)Selector::load(4, "Test GPU"); },
+        "GANTRY_COLL_TABLE: expected a readable file, but got '" + path + "': " + problem);
+  }
+  unlink(pipe.c_str());
+  unlink(large.c_str());
 }
 
 TEST(SelectorTest, ShippedTablesServeEveryOperationAtEverySize) {

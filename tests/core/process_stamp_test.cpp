@@ -1,6 +1,7 @@
 // Which processes run.
 #include "core/process_stamp.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -12,8 +13,13 @@
 #include <string>
 #include <thread>
 
+#include "core/process_watch.hpp"
+#include "tests/support/descriptor_limit.hpp"
+
 namespace gantry {
 namespace {
+
+using testing::DescriptorLimit;
 
 // Of the first thread of a process.
 char state_of(pid_t pid) {
@@ -51,13 +57,13 @@ TEST(ProcessStampTest, AnEndedProcessDoesNotRunEvenIfNobodyReapedIt) {
   const pid_t pid = start(stamp, [] {
     for (;;) pause();
   });
-  EXPECT_TRUE(is_running(stamp));
-  EXPECT_FALSE(is_running({stamp.pid, stamp.start_time + 1})) << "another one of that number";
+  EXPECT_FALSE(has_ended(stamp));
+  EXPECT_TRUE(has_ended({stamp.pid, stamp.start_time + 1})) << "another one of that number";
   kill(pid, SIGKILL);
   await_state(pid, 'Z');
-  EXPECT_FALSE(is_running(stamp));
+  EXPECT_TRUE(has_ended(stamp));
   EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
-  EXPECT_FALSE(is_running(stamp));
+  EXPECT_TRUE(has_ended(stamp));
 }
 
 TEST(ProcessStampTest, AProcessRunsAsLongAsAnyOfItsThreads) {
@@ -69,10 +75,10 @@ TEST(ProcessStampTest, AProcessRunsAsLongAsAnyOfItsThreads) {
     syscall(SYS_exit, 0);  // this thread alone, as pthread_exit, which would unwind the test
   });
   await_state(pid, 'Z');
-  EXPECT_TRUE(is_running(stamp));
+  EXPECT_FALSE(has_ended(stamp));
   kill(pid, SIGKILL);
   EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
-  EXPECT_FALSE(is_running(stamp));
+  EXPECT_TRUE(has_ended(stamp));
 }
 
 TEST(ProcessStampTest, KnowsWhoIsStopped) {
@@ -84,9 +90,85 @@ TEST(ProcessStampTest, KnowsWhoIsStopped) {
   kill(pid, SIGSTOP);
   await_state(pid, 'T');
   EXPECT_TRUE(is_stopped(stamp));
-  EXPECT_TRUE(is_running(stamp));
+  EXPECT_FALSE(has_ended(stamp));
   kill(pid, SIGKILL);
   EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
+}
+
+// A child that waits for its end.
+class Child {
+ public:
+  Child() {
+    pid_ = start(stamp_, [] {
+      for (;;) pause();
+    });
+  }
+  ~Child() { end(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  const ProcessStamp& stamp() const { return stamp_; }
+  void end() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    EXPECT_EQ(waitpid(pid_, nullptr, 0), pid_);
+    pid_ = 0;
+  }
+
+ private:
+  ProcessStamp stamp_;
+  pid_t pid_ = 0;
+};
+
+TEST(ProcessStampTest, WithoutDescriptorsALivingProcessHasNotEnded) {
+  Child child;
+  const ProcessStamp self = this_process();
+  {
+    const DescriptorLimit limit;
+    EXPECT_EQ(status_of(child.stamp()).liveness, Liveness::unknown);
+    EXPECT_EQ(status_of(child.stamp()).error, EMFILE);
+    EXPECT_FALSE(has_ended(child.stamp()));
+    EXPECT_FALSE(is_stopped(child.stamp()));
+    // A thread that asks for the first time gets the same answer.
+    ProcessStamp of_thread;
+    std::thread([&] { of_thread = this_process(); }).join();
+    EXPECT_EQ(of_thread, self);
+    child.end();
+    EXPECT_TRUE(has_ended(child.stamp())) << "its number belongs to nobody";
+  }
+  EXPECT_TRUE(has_ended(child.stamp()));
+}
+
+TEST(ProcessStampTest, AWatchWithoutADescriptorAsks) {
+  Child child;
+  const DescriptorLimit limit;
+  const ProcessWatch watch(child.stamp());
+  EXPECT_EQ(watch.descriptor(), -1);
+  EXPECT_FALSE(watch.has_ended());
+  child.end();
+  EXPECT_TRUE(watch.has_ended());
+}
+
+TEST(ProcessStampTest, AWatchThatCannotTellWhoseNumberItIsKeepsNoDescriptor) {
+  Child child;
+  const DescriptorLimit limit(1);  // for the process, none for a look at it
+  const ProcessWatch watch(child.stamp());
+  EXPECT_EQ(watch.descriptor(), -1);
+  EXPECT_FALSE(watch.has_ended());
+}
+
+TEST(ProcessStampTest, AWatchSurvivesAProgramThatClosesAllDescriptors) {
+  Child child;
+  const ProcessWatch watch(child.stamp());
+  if (watch.descriptor() < 0) GTEST_SKIP() << "this kernel has no pid descriptors";
+  // The test's own: the watch closes the number once more, which belongs to another file then.
+  close(watch.descriptor());
+  EXPECT_FALSE(watch.has_ended());
+  const int other = open("/dev/zero", O_RDONLY);
+  ASSERT_EQ(dup2(other, watch.descriptor()), watch.descriptor());
+  EXPECT_FALSE(watch.has_ended()) << "the other file can be read";
+  child.end();
+  EXPECT_TRUE(watch.has_ended());
 }
 
 }  // namespace

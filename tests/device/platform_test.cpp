@@ -59,6 +59,37 @@ Answer probe(const std::string& command, Environment changes) {
   return answer;
 }
 
+TEST(PlatformTest, AMalformedVariableIsAnErrorInASingleProcessToo) {
+  const std::map<std::string, std::pair<std::string, std::string>> cases{
+      {"GANTRY_HOST_LINKS", {"upp", "GANTRY_HOST_LINKS: expected auto, tcp or mpi, but got 'upp'"}},
+      {"GANTRY_P2P", {"maybe", "GANTRY_P2P: expected off, on or probe, but got 'maybe'"}},
+      {"GANTRY_LOCAL_RANK",
+       {"x", "GANTRY_LOCAL_RANK: expected a whole number from 0 to 1048575, but got 'x'"}},
+      {"GANTRY_WORLD_SIZE",
+       {"0", "GANTRY_WORLD_SIZE: expected a whole number from 1 to 1048576, but got '0'"}},
+      {"GANTRY_COLL_TIMEOUT",
+       {"soon", "GANTRY_COLL_TIMEOUT: expected a whole number from 1 to 1000000, but got 'soon'"}},
+      {"GANTRY_RDZV",
+       {"here",
+        "GANTRY_RDZV: store address: expected unix:@name, unix:/path or tcp:host:port, but got "
+        "'here'"}},
+      {"GANTRY_FLIGHT_DIR",
+       {"/nowhere",
+        "GANTRY_FLIGHT_DIR: expected a directory, but got '/nowhere': No such file or directory"}}};
+  for (const auto& [name, value_and_text] : cases) {
+    const auto& [value, text] = value_and_text;
+    const Answer answer = probe("describe", {{"GANTRY_SIM_DEVICES", "2"}, {name, value}});
+    EXPECT_EQ(answer["describe"], "InvalidArgument " + text);
+    const Answer unset = probe("describe", {{"GANTRY_SIM_DEVICES", "2"}, {name, ""}});
+    EXPECT_EQ(unset["describe"], "ok") << name << " is empty";
+  }
+  const Answer device =
+      probe("describe", {{"GANTRY_SIM_DEVICES", "2"}, {"GANTRY_FLIGHT_DIR", "/dev/null"}});
+  EXPECT_EQ(device["describe"],
+            "InvalidArgument GANTRY_FLIGHT_DIR: expected a directory, but got '/dev/null': Not a "
+            "directory");
+}
+
 TEST(PlatformTest, SimulatesAsManyDevicesAsAsked) {
   for (const char* count : {"1", "3", "64"}) {
     const Answer answer = probe("describe", {{"GANTRY_SIM_DEVICES", count}});

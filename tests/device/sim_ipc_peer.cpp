@@ -5,18 +5,23 @@
 //   "open"    opens the gate; prints "opened"
 //   "free"    frees the memory; prints "freed"
 //   "show"    prints the first four bytes of the memory
+//   "events N"  makes N more events; prints their handles, and how many descriptors it has then
+//   "destroy"   destroys these events; prints "destroyed"
 //   end of input: leaves
 #include <cstdio>
 #include <future>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "device/sim/sim_driver.hpp"
 #include "device/sim/sim_launch.hpp"
 #include "tests/device/handle_text.hpp"
+#include "tests/support/descriptor_limit.hpp"
 
 int main() {
   using namespace gantry;
+  using testing::count_descriptors;
   constexpr std::size_t kBytes = 4096;
   const auto driver = make_sim_driver(2);
   const NativeStream stream = driver->create_stream(1, 0);
@@ -28,6 +33,7 @@ int main() {
   std::cout << testing::to_text(driver->export_memory(data)) << "\n"
             << testing::to_text(driver->export_event(event)) << std::endl;
 
+  std::vector<NativeEvent> more;
   std::promise<void> gate;
   std::string command;
   while (std::getline(std::cin, command)) {
@@ -42,6 +48,17 @@ int main() {
     } else if (command == "free") {
       driver->deallocate(1, data);
       std::cout << "freed" << std::endl;
+    } else if (command.starts_with("events ")) {
+      for (int i = std::stoi(command.substr(7)); i > 0; --i) {
+        more.push_back(
+            driver->create_event(1, {.timing = false, .blocking = false, .interprocess = true}));
+        std::cout << testing::to_text(driver->export_event(more.back())) << ' ';
+      }
+      std::cout << count_descriptors() << std::endl;
+    } else if (command == "destroy") {
+      for (const NativeEvent one : more) driver->destroy_event(one);
+      more.clear();
+      std::cout << "destroyed" << std::endl;
     } else if (command == "show") {
       char host[5] = {};
       driver->copy(host, data, 4, stream);

@@ -1,8 +1,12 @@
 #include <csignal>
 #include <cstring>
+#include <set>
+#include <sstream>
+#include <vector>
 
 #include "tests/device/handle_text.hpp"
 #include "tests/device/sim_machine.hpp"
+#include "tests/support/descriptor_limit.hpp"
 #include "tests/support/pipe_process.hpp"
 
 namespace gantry::testing {
@@ -143,6 +147,87 @@ TEST_F(SimIpcTest, RecordsOfEitherProcessCount) {
   EXPECT_TRUE(driver_.query_event(event));
   EXPECT_EQ(tell("record"), "recorded");
   EXPECT_FALSE(driver_.query_event(event));
+  EXPECT_EQ(tell("open"), "opened");
+  driver_.synchronize_event(event);
+  driver_.destroy_event(event);
+}
+
+TEST_F(SimIpcTest, ManyEventsTakeFewDescriptors) {
+  constexpr int kEvents = 3000;
+  const int before = count_descriptors();
+  const int peer_before = std::stoi(tell("events 0"));
+  std::istringstream handles(tell("events " + std::to_string(kEvents)));
+  std::vector<NativeEventHandle> known;
+  std::string word;
+  for (int i = 0; i < kEvents && handles >> word; ++i) {
+    known.push_back(from_text<NativeEventHandle>(word));
+  }
+  ASSERT_EQ(known.size(), std::size_t{kEvents});
+  int peer_after = 0;
+  handles >> peer_after;
+  EXPECT_LE(peer_after, peer_before + 4);
+  std::set<std::array<std::byte, 64>> different;
+  std::vector<NativeEvent> opened;
+  for (const NativeEventHandle& handle : known) {
+    different.insert(handle.bytes);
+    opened.push_back(driver_.open_event(0, handle));
+    EXPECT_TRUE(driver_.query_event(opened.back())) << "never recorded";
+  }
+  EXPECT_EQ(different.size(), known.size());
+  EXPECT_LE(count_descriptors(), before);
+  for (const NativeEvent event : opened) driver_.destroy_event(event);
+}
+
+TEST_F(SimIpcTest, AnEventInThePlaceOfADestroyedOneIsAnotherEvent) {
+  const auto handle_of = [](const std::string& line) {
+    return from_text<NativeEventHandle>(line.substr(0, line.find(' ')));
+  };
+  const NativeEventHandle first = handle_of(tell("events 1"));
+  const NativeEvent opened = driver_.open_event(0, first);
+  {
+    const Gate gate(stream_);
+    driver_.record_event(opened, stream_);
+    EXPECT_FALSE(driver_.query_event(opened));
+  }
+  driver_.synchronize_event(opened);
+  EXPECT_EQ(tell("destroy"), "destroyed");
+  expect_cuda_error(400, "the exporter has destroyed it",
+                    [&] { (void)driver_.open_event(0, first); });
+  const NativeEventHandle second = handle_of(tell("events 1"));
+  EXPECT_NE(first.bytes, second.bytes);
+  expect_cuda_error(400, "the exporter has destroyed it",
+                    [&] { (void)driver_.open_event(0, first); });
+  const NativeEvent reopened = driver_.open_event(0, second);
+  EXPECT_TRUE(driver_.query_event(reopened)) << "this one was never recorded";
+  {
+    const Gate gate(stream_);
+    driver_.record_event(reopened, stream_);
+    EXPECT_FALSE(driver_.query_event(reopened));
+  }
+  driver_.synchronize_event(reopened);
+  EXPECT_TRUE(driver_.query_event(opened)) << "what it waited for is long over";
+  driver_.destroy_event(reopened);
+  driver_.destroy_event(opened);
+}
+
+TEST_F(SimIpcTest, WithoutDescriptorsNothingIsCalledGoneOrFreed) {
+  {
+    const DescriptorLimit limit;
+    expect_cuda_error(304, "Too many open files", [&] { (void)driver_.open_memory(0, memory_); });
+    expect_cuda_error(304, "Too many open files", [&] { (void)driver_.open_event(0, event_); });
+  }
+  {
+    const DescriptorLimit limit(1);  // for the memory, none for a look at its exporter
+    auto* data = static_cast<char*>(driver_.open_memory(0, memory_));
+    EXPECT_EQ(read(data, 4, stream_), "oooo");
+    driver_.close_memory(data);
+  }
+  const NativeEvent event = driver_.open_event(0, event_);
+  EXPECT_EQ(tell("record"), "recorded");
+  {
+    const DescriptorLimit limit;
+    EXPECT_FALSE(driver_.query_event(event)) << "its recorder is not called dead";
+  }
   EXPECT_EQ(tell("open"), "opened");
   driver_.synchronize_event(event);
   driver_.destroy_event(event);

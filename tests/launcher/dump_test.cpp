@@ -9,6 +9,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -227,6 +228,47 @@ TEST(DumpTest, ACallThatAGraphRunsAgainIsUnderWay) {
     words.started = run_of(7, 5);
   }
   EXPECT_THAT(collectives.describe(), HasSubstr("=> all ranks are in #7 barrier\n"));
+}
+
+// Everything in a file that a person sees was written by another process.
+TEST(DumpTest, NothingInAFileReachesTheTerminalAsAControl) {
+  const FlightFolder folder;
+  WrittenGroup group("odd", 2);
+  group.call(0, 0, 7);
+  group.call(1, 1, flight::kMessageBit | 1, 0);
+  flight::Header& header = group.view().header();
+  const auto poison = [](auto& field) { std::snprintf(field, sizeof field, "x\x1b[2J\ny\x9b"); };
+  poison(header.group);
+  poison(header.job);
+  poison(header.path);
+  poison(header.detail);
+  for (auto* names : {header.kinds, header.ops, header.algorithms}) {
+    for (int i = 0; i < 16; ++i) poison(names[i].text);
+  }
+  for (const int rank : {0, 1}) {
+    poison(group.view().rank(rank).host);
+    poison(group.view().rank(rank).device);
+  }
+  for (const flight::Reason reason :
+       {flight::Reason::mismatch, flight::Reason::timed_out, flight::Reason::died}) {
+    header.verdict.store(flight::Verdict{reason, 1, 7}.pack());
+    const std::string text = group.describe();
+    EXPECT_THAT(text, HasSubstr("group x\\x1b[2J\\x0ay\\x9b of 2 rank(s)"));
+    for (const char c : text) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20);
+    EXPECT_THAT(text, ::testing::Not(HasSubstr("\x9b")));
+  }
+  EXPECT_EQ(group.json()["job"], "x\\x1b[2J\\x0ay\\x9b");
+}
+
+TEST(DumpTest, SaysWhyAFolderIsNotRead) {
+  const FlightFolder folder;
+  std::filesystem::create_directory(flight::folder());
+  ASSERT_EQ(chmod(flight::folder().c_str(), 0755), 0);
+  const Outcome outcome = run_command({.argv = {GANTRY_TEST_GLAUNCH, "dump"}});
+  EXPECT_NE(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(outcome.err, HasSubstr("dump: failed to read the flight folder: " + flight::folder() +
+                                     " is open to other users; set "
+                                     "GANTRY_FLIGHT_DIR"));
 }
 
 TEST(DumpTest, WhatIsNotThereIsAnError) {

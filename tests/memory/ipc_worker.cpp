@@ -9,7 +9,13 @@
 //   map HANDLE…               imports on DEVICE and does not look; prints "mapped"
 //   drop                      drops the imports; prints imports, releases to come, mapped bytes
 //   fork                      leaves a child with copies of all descriptors; prints its pid
+//   hold COUNT                exports a block on each of COUNT busy streams; prints the handles
+//   release                   lets these streams go on; prints "released"
+//   limit COUNT               from now on it may have COUNT descriptors; prints "limited"
+//   exhaust COUNT             from now on it may open COUNT descriptors; prints "exhausted"
+//   relax                     ends that; prints "relaxed"
 //   exit                      ends at once, with all that it holds
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,6 +37,8 @@
 
 #include "tests/memory/ipc_text.hpp"
 #include "tests/memory/vmm_source.hpp"
+#include "tests/support/descriptor_limit.hpp"
+#include "tests/support/stream_hold.hpp"
 
 namespace {
 
@@ -57,6 +65,11 @@ class Worker {
       if (command == "map") return map_blocks(words);
       if (command == "drop") return drop();
       if (command == "fork") return fork_child();
+      if (command == "hold") return hold_blocks(words);
+      if (command == "release") return release_blocks();
+      if (command == "limit") return limit(words);
+      if (command == "exhaust") return exhaust(words);
+      if (command == "relax") return relax();
     } catch (const gantry::PeerLostError&) {
       return "lost";
     } catch (const std::exception& error) {
@@ -138,6 +151,45 @@ class Worker {
            std::to_string(stats.mapped_bytes);
   }
 
+  std::string hold_blocks(std::istringstream& words) {
+    std::size_t count = 0;
+    words >> count;
+    std::string handles;
+    for (std::size_t i = 0; i < count; ++i) {
+      const Stream stream = Stream::from_pool(device_);
+      holds_.push_back(std::make_unique<gantry::testing::StreamHold>(stream));
+      const gantry::StreamGuard guard(stream);
+      blocks_.emplace_back(memory::allocate(4096, stream).release());
+      handles += gantry::testing::to_text(memory::export_ipc(blocks_.back().block())) + ' ';
+    }
+    return handles;
+  }
+
+  std::string release_blocks() {
+    holds_.clear();
+    return "released";
+  }
+
+  static std::string limit(std::istringstream& words) {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    words >> limit.rlim_cur;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    return "limited";
+  }
+
+  std::string exhaust(std::istringstream& words) {
+    int free = 0;
+    words >> free;
+    exhausted_ = std::make_unique<gantry::testing::DescriptorLimit>(free);
+    return "exhausted";
+  }
+
+  std::string relax() {
+    exhausted_.reset();
+    return "relaxed";
+  }
+
   static std::string fork_child() {
     const pid_t child = fork();
     if (child == 0) {
@@ -154,6 +206,8 @@ class Worker {
   std::unique_ptr<gantry::testing::VmmSource> source_;
   std::vector<memory::Buffer> blocks_;
   std::vector<memory::ImportedBlock> imports_;
+  std::vector<std::unique_ptr<gantry::testing::StreamHold>> holds_;
+  std::unique_ptr<gantry::testing::DescriptorLimit> exhausted_;
 };
 
 }  // namespace

@@ -1,0 +1,68 @@
+// Text of other processes, made fit for a terminal.
+#include "core/escaped_text.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace gantry {
+namespace {
+
+TEST(EscapedTextTest, LeavesTextAsItIs) {
+  for (const char* text :
+       {"", "rank 3: all_reduce sum f32[10]", "C:\\temp", "Zürich", "模型", "\xf0\x9f\x98\x80"}) {
+    EXPECT_EQ(escape_control_characters(text), text);
+  }
+}
+
+TEST(EscapedTextTest, ShowsWhatATerminalWouldActOn) {
+  EXPECT_EQ(escape_control_characters("a\x1b[2Jb"), "a\\x1b[2Jb");
+  EXPECT_EQ(escape_control_characters(std::string_view("a\0b\x7f", 4)), "a\\x00b\\x7f");
+  EXPECT_EQ(escape_control_characters("one\r\ntwo\t"), "one\\x0d\\x0atwo\\x09");
+  EXPECT_EQ(escape_control_characters("\xc2\x9b"
+                                      "31m"),
+            "\\x9b31m")
+      << "a C1 control";
+  EXPECT_EQ(escape_control_characters("\xe2\x80\xae"
+                                      "abc"),
+            "\\u202eabc")
+      << "right to left";
+  EXPECT_EQ(escape_control_characters("\xe2\x80\xa8"), "\\u2028") << "a line end";
+}
+
+TEST(EscapedTextTest, ShowsBytesThatAreNoText) {
+  EXPECT_EQ(escape_control_characters("\x9b"
+                                      "31m"),
+            "\\x9b31m")
+      << "C1 as one byte";
+  EXPECT_EQ(escape_control_characters("\xc0\x9b"), "\\xc0\\x9b") << "overlong";
+  EXPECT_EQ(escape_control_characters("\xe2\x80"), "\\xe2\\x80") << "cut off";
+  EXPECT_EQ(escape_control_characters("\xed\xa0\x80"), "\\xed\\xa0\\x80") << "half of a pair";
+  EXPECT_EQ(escape_control_characters("\xf5\x80\x80\x80"), "\\xf5\\x80\\x80\\x80");
+}
+
+TEST(EscapedTextTest, KeepsLinesWhereTheyAreMeant) {
+  EXPECT_EQ(escape_control_characters("a\n\tb\r\x1b", LineEnds::keep), "a\n\tb\\x0d\\x1b");
+}
+
+TEST(EscapedTextTest, NothingOfAnyByteGetsThrough) {
+  for (int first = 0; first < 256; ++first) {
+    for (int second = 0; second < 256; ++second) {
+      const std::string text{static_cast<char>(first), static_cast<char>(second)};
+      for (const char c : escape_control_characters(text)) {
+        const auto byte = static_cast<unsigned char>(c);
+        EXPECT_TRUE(byte >= 0x20 && byte != 0x7f) << first << ' ' << second;
+      }
+    }
+  }
+}
+
+TEST(EscapedTextTest, AFieldEndsAtItsZeroOrItsEnd) {
+  const char field[4] = {'a', '\x1b', '\0', 'b'};
+  EXPECT_EQ(escaped_field(field), "a\\x1b");
+  const char full[3] = {'a', 'b', 'c'};
+  EXPECT_EQ(escaped_field(full), "abc");
+}
+
+}  // namespace
+}  // namespace gantry

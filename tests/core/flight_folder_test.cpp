@@ -1,0 +1,245 @@
+// Flight files in a folder that others may have made, while others write to them.
+#include "core/flight_folder.hpp"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "core/process_stamp.hpp"
+#include "tests/support/flight_folder.hpp"
+
+namespace gantry::flight {
+namespace {
+
+using gantry::testing::FlightFolder;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr uid_t kSomebodyElse = 65534;
+
+// Tests of other users' files make them, which only root may.
+#define REQUIRE_ROOT() \
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make files of other users"
+
+// A file with a header of `ranks` ranks, mapped by its writer.
+class Written {
+ public:
+  explicit Written(const std::string& name, int ranks = 2) {
+    Header header{};
+    View::lay_out(header, ranks, static_cast<std::size_t>(getpagesize()));
+    header.version = kVersion;
+    header.magic.store(kMagic);
+    bytes = header.bytes;
+    file = create_file(name, bytes);
+    EXPECT_GE(file.descriptor, 0) << file.failure;
+    base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor, 0);
+    EXPECT_NE(base, MAP_FAILED);
+    std::memcpy(base, static_cast<const void*>(&header), sizeof header);
+  }
+  ~Written() {
+    munmap(base, bytes);
+    close(file.descriptor);
+  }
+  Written(const Written&) = delete;
+  Written& operator=(const Written&) = delete;
+
+  View view() const { return View(base); }
+
+  NewFile file;
+  void* base = nullptr;
+  std::size_t bytes = 0;
+};
+
+void make_old(const std::string& path) {
+  const timespec long_ago[2] = {{1, 0}, {1, 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), long_ago, 0), 0);
+}
+
+std::size_t remove_all() { return remove_stale_files(0, std::chrono::seconds(0)); }
+
+TEST(FlightFolderTest, AFolderOfAnotherUserIsNeitherReadNorChanged) {
+  REQUIRE_ROOT();
+  const FlightFolder scope;
+  { const Written file("mine"); }
+  const std::string path = list_files().at(0);
+  make_old(path);
+  ASSERT_EQ(chown(folder().c_str(), kSomebodyElse, kSomebodyElse), 0);
+  EXPECT_THAT(list_files(), IsEmpty());
+  EXPECT_THAT(read_files().files, IsEmpty());
+  EXPECT_EQ(read_files().failure, folder() + " belongs to user 65534");
+  EXPECT_EQ(remove_all(), 0U);
+  EXPECT_TRUE(std::filesystem::exists(path));
+  EXPECT_EQ(create_file("new", 4096).descriptor, -1);
+  EXPECT_EQ(create_file("new", 4096).failure, folder() + " belongs to user 65534");
+}
+
+TEST(FlightFolderTest, ALinkInPlaceOfTheFolderIsNotFollowed) {
+  const FlightFolder scope;
+  const std::string victim = scope.path() + "/victim";
+  ASSERT_TRUE(std::filesystem::create_directory(victim));
+  ASSERT_EQ(chmod(victim.c_str(), 0700), 0);
+  std::ofstream(victim + "/a.flight") << "something else";
+  make_old(victim + "/a.flight");
+  std::filesystem::create_directory_symlink(victim, folder());
+  EXPECT_THAT(list_files(), IsEmpty());
+  EXPECT_EQ(remove_all(), 0U);
+  EXPECT_TRUE(std::filesystem::exists(victim + "/a.flight"));
+  EXPECT_THAT(read_files().failure, HasSubstr(folder()));
+  EXPECT_EQ(create_file("new", 4096).descriptor, -1);
+}
+
+TEST(FlightFolderTest, AFolderThatOthersMayEnterIsNotTrusted) {
+  const FlightFolder scope;
+  { const Written file("mine"); }
+  ASSERT_EQ(chmod(folder().c_str(), 0755), 0);
+  EXPECT_THAT(list_files(), IsEmpty());
+  EXPECT_EQ(read_files().failure, folder() + " is open to other users");
+  EXPECT_EQ(remove_all(), 0U);
+}
+
+TEST(FlightFolderTest, WithoutAFolderThereAreNoFilesAndNoFailure) {
+  const FlightFolder scope;
+  EXPECT_THAT(list_files(), IsEmpty());
+  EXPECT_EQ(read_files().failure, "");
+}
+
+TEST(FlightFolderTest, WhatIsNoFileOfThisUserIsLeftAlone) {
+  const FlightFolder scope;
+  const Written file("mine");
+  ASSERT_EQ(mkfifo((folder() + "/pipe.flight").c_str(), 0600), 0);
+  std::filesystem::create_symlink(file.file.path, folder() + "/link.flight");
+  std::filesystem::create_directory(folder() + "/folder.flight");
+  EXPECT_THAT(list_files(), SizeIs(1));
+  EXPECT_THAT(read_files().files, SizeIs(1));
+  EXPECT_FALSE(OpenFile::open(folder() + "/pipe.flight"));
+  EXPECT_FALSE(OpenFile::open(folder() + "/link.flight"));
+  EXPECT_FALSE(remove_file(folder() + "/link.flight"));
+  EXPECT_EQ(open_own_file(folder() + "/pipe.flight"), -1);
+  EXPECT_EQ(open_own_file(folder() + "/link.flight"), -1);
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(file.file.path.c_str(), kSomebodyElse, kSomebodyElse), 0);
+    EXPECT_THAT(list_files(), IsEmpty());
+    EXPECT_THAT(read_files().files, IsEmpty());
+    EXPECT_FALSE(remove_file(file.file.path));
+    EXPECT_EQ(open_own_file(file.file.path), -1);
+  }
+}
+
+TEST(FlightFolderTest, AFileThatIsShortenedWhileItIsReadIsNoFile) {
+  const FlightFolder scope;
+  const Written file("short");
+  std::string content(file.bytes, '\0');
+  ASSERT_EQ(pread(file.file.descriptor, content.data(), content.size(), 0),
+            static_cast<ssize_t>(content.size()));
+  std::atomic<bool> is_over{false};
+  // Its own mapping is not touched any more.
+  std::thread shortener([&] {
+    while (!is_over.load()) {
+      ASSERT_EQ(ftruncate(file.file.descriptor, 0), 0);
+      ASSERT_EQ(pwrite(file.file.descriptor, content.data(), content.size(), 0),
+                static_cast<ssize_t>(content.size()));
+    }
+  });
+  for (int round = 0; round < 3000; ++round) {
+    for (const OpenFile& copy : read_files().files) {
+      for (int rank = 0; rank < copy.view().header().ranks; ++rank) {
+        EXPECT_EQ(copy.view().rank(rank).pid, 0);
+        EXPECT_FALSE(copy.view().newest(rank));
+      }
+    }
+    if (const auto copy = OpenFile::open(file.file.path)) {
+      EXPECT_FALSE(copy->has_begun());
+    }
+  }
+  is_over = true;
+  shortener.join();
+}
+
+TEST(FlightFolderTest, EveryRecordOfACopyIsOneThatWasWritten) {
+  const FlightFolder scope;
+  const Written file("busy", 1);
+  const View view = file.view();
+  view.rank(0).pid = this_process().pid;
+  std::atomic<bool> is_over{false};
+  std::thread writer([&] {
+    for (std::uint64_t ticket = 1; !is_over.load(); ++ticket) {
+      Record record{};
+      record.call.number = record.call.count = static_cast<std::int64_t>(ticket);
+      record.bytes = record.enqueued_ns = static_cast<std::int64_t>(ticket);
+      record.stream = record.call.place = ticket;
+      view.ring(0)[ticket % kRing].put(ticket, record);
+      view.rank(0).recorded.store(ticket, std::memory_order_release);
+    }
+  });
+  std::size_t seen = 0;
+  for (int round = 0; round < 300 || seen == 0; ++round) {
+    const auto copy = OpenFile::open(file.file.path);
+    ASSERT_TRUE(copy);
+    const std::uint64_t newest = copy->view().rank(0).recorded.load();
+    for (std::uint64_t back = 0; back < std::min<std::uint64_t>(newest, kRing); ++back) {
+      const std::uint64_t ticket = newest - back;
+      const auto record = copy->view().ring(0)[ticket % kRing].get(ticket);
+      if (!record) continue;
+      ++seen;
+      const auto number = static_cast<std::int64_t>(ticket);
+      ASSERT_TRUE(record->call.number == number && record->call.count == number &&
+                  record->bytes == number && record->enqueued_ns == number &&
+                  record->stream == ticket && record->call.place == ticket)
+          << ticket;
+    }
+  }
+  is_over = true;
+  writer.join();
+}
+
+TEST(FlightFolderTest, ACallInACopyNeverEndsBeforeItBegins) {
+  const FlightFolder scope;
+  const Written file("calls", 1);
+  Words& words = file.view().words(0);
+  std::atomic<bool> is_over{false};
+  std::thread device([&] {
+    for (std::uint64_t call = 1; !is_over.load(); ++call) {
+      __atomic_store_n(&words.started, call, __ATOMIC_RELEASE);
+      __atomic_store_n(&words.finished, call, __ATOMIC_RELEASE);
+    }
+  });
+  for (int round = 0; round < 1000; ++round) {
+    const auto copy = OpenFile::open(file.file.path);
+    ASSERT_TRUE(copy);
+    EXPECT_GE(copy->view().words(0).started, copy->view().words(0).finished);
+  }
+  is_over = true;
+  device.join();
+}
+
+TEST(FlightFolderTest, AFileWhoseHeaderDoesNotFitIsNoFile) {
+  const FlightFolder scope;
+  const Written file("odd");
+  Header& header = file.view().header();
+  ASSERT_TRUE(OpenFile::open(file.file.path));
+  for (const std::uint64_t page_bytes : {129U, 4097U, 1U << 23}) {
+    Header changed{};
+    View::lay_out(changed, 2, page_bytes);
+    header.page_bytes = changed.page_bytes;
+    header.words_at = changed.words_at;
+    header.rings_at = changed.rings_at;
+    header.mailboxes_at = changed.mailboxes_at;
+    header.bytes = changed.bytes;
+    EXPECT_FALSE(OpenFile::open(file.file.path)) << page_bytes;
+  }
+}
+
+}  // namespace
+}  // namespace gantry::flight

@@ -1,0 +1,40 @@
+// What ranks say about their failures.
+#include "launcher/report.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+namespace gantry::launcher {
+namespace {
+
+std::string read_back(const std::string& path) {
+  RankResult result;
+  read_error_file(path, result);
+  return result.error;
+}
+
+TEST(ReportTest, ARanksMessageKeepsItsLinesAndNothingElseThatATerminalActsOn) {
+  const std::string path = ::testing::TempDir() + "rank_error.json";
+  std::ofstream(path) << R"({"message":"out of\n\tmemory \u001b[2J\u009b1m\r"})";
+  EXPECT_EQ(read_back(path), "out of\n\tmemory \\x1b[2J\\x9b1m\\x0d");
+  std::ofstream(path) << "plain \x1b]0;title\x07 \xff\n";
+  EXPECT_EQ(read_back(path), "plain \\x1b]0;title\\x07 \\xff");
+  unlink(path.c_str());
+}
+
+TEST(ReportTest, WhatIsNoRegularFileIsNoMessage) {
+  const std::string path = ::testing::TempDir() + "rank_error_pipe";
+  unlink(path.c_str());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(read_back(path), "");
+  unlink(path.c_str());
+  EXPECT_EQ(read_back("/dev/zero"), "");
+  EXPECT_EQ(read_back(path), "") << "it is not there";
+}
+
+}  // namespace
+}  // namespace gantry::launcher

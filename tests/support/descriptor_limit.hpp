@@ -1,0 +1,55 @@
+// A process that runs out of descriptors.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace gantry::testing {
+
+/// Open descriptors of a process, by default of this one.
+inline int count_descriptors(const std::string& process = "self") {
+  const std::filesystem::directory_iterator all("/proc/" + process + "/fd");
+  return static_cast<int>(std::distance(begin(all), end(all)));
+}
+
+/// While it lives, this process can open `free` more descriptors.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(int free = 0) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    // The lowest numbers come first, so no hole is left below the last one.
+    constexpr int kFillers = 64;
+    for (int i = 0; i < kFillers; ++i) {
+      const int filler = open("/dev/null", O_RDONLY | O_CLOEXEC);
+      if (filler < 0) throw std::system_error(errno, std::generic_category(), "DescriptorLimit");
+      fillers_.push_back(filler);
+    }
+    rlimit limit = before_;
+    limit.rlim_cur = static_cast<rlim_t>(fillers_.back()) + 1;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    for (; free > 0; --free) {
+      close(fillers_.back());
+      fillers_.pop_back();
+    }
+  }
+  ~DescriptorLimit() {
+    for (const int filler : fillers_) close(filler);
+    setrlimit(RLIMIT_NOFILE, &before_);
+  }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  std::vector<int> fillers_;
+};
+
+}  // namespace gantry::testing
