@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include <gantry/device/properties.hpp>
 
@@ -69,7 +70,9 @@ void Arena::describe_segment(const void* base, std::uint32_t call_site, HeldSegm
   segment.device = core_.device;
   segment.address = reinterpret_cast<std::uintptr_t>(base);
   segment.small = small_;
-  segment.pool_id = {0, static_cast<std::int64_t>(pool_.id)};
+  const auto pool = static_cast<std::int64_t>(pool_.id);
+  segment.pool_id =
+      pool_.serves_captures ? std::pair{pool, std::int64_t{0}} : std::pair{std::int64_t{0}, pool};
   held.call_sites.push_back(call_site);
 }
 

@@ -1,6 +1,7 @@
 // The caching allocator of all devices over the driver's stream-ordered pools.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include <gantry/memory/allocator.hpp>
@@ -8,24 +9,24 @@
 
 #include "memory/async_pool.hpp"
 #include "memory/config.hpp"
+#include "memory/heap_allocator.hpp"
 #include "streams/per_device.hpp"
 
 namespace gantry::memory {
 
 /// Backend "async": one pool per device, gantry's own, in which the driver decides about reuse.
 ///
-/// Its blocks cannot be shared with other processes, and not be allocated in a capture. Statistics
-/// count blocks; segments are the driver's secret and stay 0. All objects of this class share the
-/// pool of a device, so what one has cached serves the others and is reserved by all of them. In a
-/// bad fork frees do nothing.
-/// Thread safety: every member may be called from any thread.
+/// Its blocks cannot be shared with other processes. Blocks for streams that are being captured
+/// come from heaps beside it, whose memory stays where it is while a graph may use it, and go back
+/// there. Statistics count blocks; the driver's segments are its secret and not counted. All
+/// objects of this class share the pool of a device, so what one has cached serves the others and
+/// is reserved by all of them. In a bad fork frees do nothing. Thread safety: every member may be
+/// called from any thread.
 class AsyncAllocator final : public Allocator {
  public:
-  /// The one of this process, never destroyed: static destructors of the user's program may still
-  /// free device memory. Throws: InvalidArgument if GANTRY_ALLOC_CONF is malformed.
-  [[nodiscard]] static AsyncAllocator& instance();
-  /// `config`: only its fraction matters here.
-  explicit AsyncAllocator(const AllocConfig& config) : config_(config) {}
+  /// `config`: only its fraction matters for the pools. `captured`: the heaps for captures, which
+  /// this object makes if it gets none.
+  explicit AsyncAllocator(const AllocConfig& config, HeapAllocator* captured = nullptr);
   /// It must have got all its blocks back.
   ~AsyncAllocator() override;
   AsyncAllocator(const AsyncAllocator&) = delete;
@@ -39,15 +40,18 @@ class AsyncAllocator final : public Allocator {
   [[nodiscard]] bool opens_to_peers() const override { return true; }
   [[nodiscard]] std::string name() const override { return "async"; }
 
-  /// Of `device`, an index that was checked.
-  [[nodiscard]] Stats stats(int device) { return pool(device).stats(); }
-  void reset_peak_stats(int device) { pool(device).reset_peak_stats(); }
-  void set_fraction(double fraction, int device) { pool(device).set_fraction(fraction); }
+  /// Of `device`, an index that was checked; of both sources.
+  [[nodiscard]] Stats stats(int device);
+  void reset_peak_stats(int device);
+  /// Of either source.
+  void set_fraction(double fraction, int device);
 
  private:
   [[nodiscard]] AsyncPool& pool(int device);
 
   const AllocConfig config_;
+  const std::unique_ptr<HeapAllocator> own_heaps_;
+  HeapAllocator& captured_;
   PerDevice<AsyncPool> pools_;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include <gantry/device/properties.hpp>
@@ -10,38 +11,27 @@
 #include "memory/counters.hpp"
 #include "memory/oom_report.hpp"
 #include "memory/size_policy.hpp"
-#include "streams/event_pool.hpp"
 
 namespace gantry::memory {
 namespace {
+
+// How often a request that other threads disturbed is tried again, and how long it waits for them.
+constexpr int kRetries = 16;
+constexpr auto kPatience = std::chrono::milliseconds(500);
+
+// Passings that the calling thread ended itself.
+thread_local std::uint64_t own_passings = 0;
 
 std::size_t share_of(std::size_t total, double fraction) {
   return fraction >= 1 ? total : static_cast<std::size_t>(static_cast<double>(total) * fraction);
 }
 
-void wait_for(NativeStream waiting, NativeStream other) {
-  const PooledEvent event(other.device);
-  driver().record_event(event.get(), other);
-  driver().wait_event(waiting, event.get());
-}
-
-AsyncUse use_of(const Stream& stream) {
-  StreamClock& clock = StreamClock::of(stream);
-  return {.stream = stream.native(), .foreign = clock.is_external() ? &clock : nullptr};
-}
-
-// True for a stream of ours and, at the free, for the caller's per-thread default stream, of which
-// no ticket can be taken.
-bool may_wait_for(const AsyncUse& use, bool now) {
-  if (use.foreign == nullptr) return true;
-  return now && use.foreign->is_retired() && use.foreign->may_submit();
-}
-
 }  // namespace
 
-AsyncPool::AsyncPool(int device, double fraction)
+AsyncPool::AsyncPool(int device, double fraction, std::function<void()> release_elsewhere)
     : device_(device),
       total_(device_properties(Device::cuda(device)).total_memory),
+      release_elsewhere_(std::move(release_elsewhere)),
       limit_(share_of(total_, fraction)) {
   if (driver().supports_memory_pools(device)) return;
   throw NotSupported(
@@ -73,21 +63,14 @@ void AsyncPool::give_blank(AsyncBlock& block) noexcept {
   const std::lock_guard lock(mutex_);
   block.data = nullptr;
   block.uses.clear();
+  block.captures.clear();
   block.next = std::exchange(blank_, &block);
 }
 
 AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream) {
-  if (driver().is_capturing(stream.native())) {
-    throw CaptureError(
-        fmt::format("allocate: a stream that is not being captured was expected by the backend "
-                    "async, but got a captured stream of cuda:{}; graphs need "
-                    "GANTRY_ALLOC_CONF=backend:vmm",
-                    device_),
-        Device::cuda(device_).str());
-  }
   AsyncBlock& block = take_blank();
   try {
-    block.uses.push_back(use_of(stream));
+    block.uses.push_back(AsyncUse::of(stream));
     block.data = find_memory(bytes, stream.native());
   } catch (...) {
     give_blank(block);
@@ -102,6 +85,7 @@ AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream) {
   block.live = true;
   const std::size_t size = block_bytes(bytes);
   promised_ -= size;
+  --under_way_;
   const bool small = is_small(size);
   increase(stats_.allocation, small, 1);
   increase(stats_.active, small, 1);
@@ -118,20 +102,49 @@ bool AsyncPool::promise(std::size_t bytes) {
   const std::size_t used = static_cast<std::size_t>(stats_.active_bytes.all.current) + promised_;
   if (used > limit - bytes) return false;
   promised_ += bytes;
+  ++under_way_;
   return true;
 }
 
 void AsyncPool::take_back_promise(std::size_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
   promised_ -= bytes;
+  --under_way_;
+  note_passing();
+}
+
+void AsyncPool::note_passing() noexcept {
+  ++passings_;
+  ++own_passings;
+  passed_.notify_all();
+}
+
+bool AsyncPool::await_others(std::uint64_t before) {
+  std::unique_lock lock(mutex_);
+  const auto passed = [&] { return passings_ - before != own_passings; };
+  passed_.wait_for(lock, kPatience, [&] { return passed() || under_way_ == 0; });
+  return passed();
 }
 
 // nullptr if there is none, after all that could be given back was; else its size is promised.
 void* AsyncPool::find_memory(std::size_t bytes, NativeStream stream) {
+  // Past the device's size nothing that is freed helps, and the driver need not see odd numbers.
+  if (block_bytes(bytes) > total_) return nullptr;
+  for (int retry = 0;; ++retry) {
+    std::uint64_t before = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      before = passings_;
+      own_passings = 0;
+    }
+    if (void* data = try_to_find(bytes, stream)) return data;
+    if (retry == kRetries || !await_others(before)) return nullptr;
+  }
+}
+
+void* AsyncPool::try_to_find(std::size_t bytes, NativeStream stream) {
   const std::size_t size = block_bytes(bytes);
   retry_deferred();
-  // Past the device's size nothing that is freed helps, and the driver need not see odd numbers.
-  if (size > total_) return nullptr;
   if (!promise(size) && !(settle_deferred() && promise(size))) return nullptr;
   try {
     if (void* data = ask_driver(bytes, stream)) return data;
@@ -151,6 +164,7 @@ void* AsyncPool::ask_driver(std::size_t bytes, NativeStream stream) {
     ++stats_.num_sync_all_streams;
   }
   settle_deferred();
+  release_elsewhere_();
   driver().synchronize_device(device_);
   driver().trim_pool(device_, 0);
   return driver().allocate_async(stream, bytes);
@@ -170,139 +184,6 @@ void AsyncPool::throw_shortage(std::size_t bytes) {
     breakdown.allocated = stats_.allocated_bytes.all.current;
   }
   throw_out_of_memory(device_, breakdown, false);
-}
-
-void AsyncPool::deallocate(AsyncBlock& block) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!std::exchange(block.live, false)) return;
-    const std::size_t size = block_bytes(block.requested);
-    const bool small = is_small(size);
-    decrease(stats_.allocation, small, 1);
-    decrease(stats_.allocated_bytes, small, size);
-    decrease(stats_.requested_bytes, small, block.requested);
-  }
-  const bool is_shared = block.uses.size() > 1;
-  if (!is_shared && free_on_own_stream(block)) return;
-  // Now, while the streams live.
-  for (AsyncUse& use : block.uses) {
-    if (use.foreign != nullptr) use.ticket = use.foreign->ticket();
-  }
-  if (is_shared && try_to_free(block, true)) return;
-  const std::lock_guard lock(mutex_);
-  block.next = std::exchange(deferred_, &block);
-}
-
-bool AsyncPool::free_on_own_stream(AsyncBlock& block) noexcept {
-  const AsyncUse& own = block.uses.front();
-  try {
-    if (own.foreign != nullptr && !own.foreign->may_submit()) return false;
-    if (driver().is_capturing(own.stream)) return false;
-    driver().deallocate_async(block.data, own.stream);
-  } catch (...) {
-    return false;
-  }
-  note_freed(block);
-  return true;
-}
-
-void AsyncPool::free_in_order(AsyncBlock& block, bool now) {
-  for (const AsyncUse& use : block.uses) {
-    if (may_wait_for(use, now) && driver().is_capturing(use.stream)) {
-      throw CaptureError("a block is freed when the capture of its streams is over");
-    }
-  }
-  const AsyncUse& own = block.uses.front();
-  const bool is_plain = block.uses.size() == 1 && own.foreign == nullptr;
-  const NativeStream stream = is_plain ? own.stream : free_stream();
-  for (const AsyncUse& use : block.uses) {
-    if (!may_wait_for(use, now) && !use.foreign->order_ticket(stream, use.ticket)) {
-      throw Error("a block is freed when its device was synchronized");
-    }
-  }
-  for (const AsyncUse& use : block.uses) {
-    if (may_wait_for(use, now) && !is_plain) wait_for(stream, use.stream);
-  }
-  driver().deallocate_async(block.data, stream);
-  note_freed(block);
-}
-
-bool AsyncPool::try_to_free(AsyncBlock& block, bool now) noexcept {
-  try {
-    free_in_order(block, now);
-    return true;
-  } catch (...) {
-    return false;
-  }
-}
-
-void AsyncPool::note_freed(AsyncBlock& block) noexcept {
-  const std::size_t size = block_bytes(block.requested);
-  {
-    const std::lock_guard lock(mutex_);
-    decrease(stats_.active, is_small(size), 1);
-    decrease(stats_.active_bytes, is_small(size), size);
-  }
-  give_blank(block);
-}
-
-void AsyncPool::retry_deferred() noexcept {
-  AsyncBlock* list = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    list = std::exchange(deferred_, nullptr);
-  }
-  while (list != nullptr) {
-    AsyncBlock& block = *list;
-    list = std::exchange(block.next, nullptr);
-    if (try_to_free(block, false)) continue;
-    const std::lock_guard lock(mutex_);
-    block.next = std::exchange(deferred_, &block);
-  }
-}
-
-bool AsyncPool::settle_deferred() {
-  std::vector<int> devices;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const AsyncBlock* block = deferred_; block != nullptr; block = block->next) {
-      for (const AsyncUse& use : block->uses) {
-        if (use.foreign == nullptr || use.ticket <= use.foreign->completed()) continue;
-        if (std::ranges::find(devices, use.stream.device) == devices.end()) {
-          devices.push_back(use.stream.device);
-        }
-      }
-    }
-  }
-  for (const int device : devices) synchronize_device_clocks(device);
-  retry_deferred();
-  return !devices.empty();
-}
-
-NativeStream AsyncPool::free_stream() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (free_stream_) return *free_stream_;
-  }
-  const NativeStream made = driver().create_stream(device_, driver().priority_range(device_).least);
-  {
-    const std::lock_guard lock(mutex_);
-    if (!free_stream_) return *(free_stream_ = made);
-  }
-  driver().destroy_stream(made);  // another thread was faster
-  return *free_stream_;
-}
-
-void AsyncPool::record_stream(AsyncBlock& block, const Stream& stream) {
-  const AsyncUse made = use_of(stream);
-  const std::lock_guard lock(mutex_);
-  if (!block.live) return;
-  // A handle that came back names another stream.
-  if (std::ranges::none_of(block.uses, [&](const AsyncUse& use) {
-        return use.stream == made.stream && use.foreign == made.foreign;
-      })) {
-    block.uses.push_back(made);
-  }
 }
 
 void AsyncPool::empty_cache() {

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -13,6 +16,7 @@
 #include <gantry/device/driver.hpp>
 #include <gantry/memory/stats.hpp>
 
+#include "streams/capture.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {
@@ -22,6 +26,8 @@ struct AsyncUse {
   NativeStream stream;
   StreamClock* foreign = nullptr;  ///< its clock, if it may be destroyed after the free
   std::uint64_t ticket = 0;        ///< of a foreign stream, taken at the free
+
+  [[nodiscard]] static AsyncUse of(const Stream& stream);
 };
 
 /// A block of the driver's pool.
@@ -29,6 +35,7 @@ struct AsyncBlock {
   void* data = nullptr;
   std::size_t requested = 0;
   std::vector<AsyncUse> uses;  ///< the stream that it was allocated on comes first
+  std::vector<std::shared_ptr<const Capture>> captures;  ///< freed: whose graphs may use it
   bool live = false;
   AsyncBlock* next = nullptr;  ///< in the list of spare or deferred blocks
 };
@@ -46,16 +53,29 @@ struct AsyncBlock {
 /// and the driver said so, or is another thread's per-thread default stream), the memory is kept
 /// until the device was synchronized: when memory is short, or by empty_cache().
 ///
+/// Note [Frees in captures]
+/// A stream that is being captured gets no memory here: a pool of the driver would make the
+/// allocation a node of the graph, which no tensor outlives. (AsyncAllocator has another source for
+/// captures.) A block that is freed while one of its streams is captured was probably used by the
+/// capture, so its free waits until nothing can run the graph any more.
+///
+/// Note [Memory in passing]
+/// A thread that frees deferred blocks has taken them from the list, and a request under way counts
+/// against the limit before the driver answers. Another thread that finds too little meanwhile must
+/// not report a shortage: it waits for them, not for ever, because they may wait for the device and
+/// the device for that thread, and tries again.
+///
 /// Thread safety: every member may be called from any thread; no lock is held over driver calls.
 class AsyncPool {
  public:
+  /// `release_elsewhere()` gives back what the owner has cached apart from this pool.
   /// Throws: NotSupported if the device has no memory pools.
-  AsyncPool(int device, double fraction);
+  AsyncPool(int device, double fraction, std::function<void()> release_elsewhere);
   ~AsyncPool();
   AsyncPool(const AsyncPool&) = delete;
   AsyncPool& operator=(const AsyncPool&) = delete;
 
-  /// Throws: OutOfMemoryError; CaptureError on a stream that is being captured.
+  /// On a stream that is not being captured. Throws: OutOfMemoryError.
   [[nodiscard]] AsyncBlock& allocate(std::size_t bytes, const Stream& stream);
   void deallocate(AsyncBlock& block) noexcept;
   void record_stream(AsyncBlock& block, const Stream& stream);
@@ -70,12 +90,19 @@ class AsyncPool {
   [[nodiscard]] AsyncBlock& take_blank();
   void give_blank(AsyncBlock& block) noexcept;
   [[nodiscard]] void* find_memory(std::size_t bytes, NativeStream stream);
+  [[nodiscard]] void* try_to_find(std::size_t bytes, NativeStream stream);
+  /// True if other threads freed memory or withdrew requests since there were `before` passings;
+  /// waits for those under way.
+  [[nodiscard]] bool await_others(std::uint64_t before);
+  /// Memory became available; the lock is held.
+  void note_passing() noexcept;
   [[nodiscard]] void* ask_driver(std::size_t bytes, NativeStream stream);
   /// Notes that `bytes` are asked for, so that others keep within the limit meanwhile; false if it
   /// does not allow them.
   [[nodiscard]] bool promise(std::size_t bytes);
   void take_back_promise(std::size_t bytes) noexcept;
   [[noreturn]] void throw_shortage(std::size_t bytes);
+  void note_captures(AsyncBlock& block) noexcept;
   /// Frees a block that only its own stream uses, while that lives; false if it could not.
   [[nodiscard]] bool free_on_own_stream(AsyncBlock& block) noexcept;
   /// Frees behind all streams of a block whose tickets are taken; throws without having freed.
@@ -91,6 +118,7 @@ class AsyncPool {
 
   const int device_;
   const std::size_t total_;
+  const std::function<void()> release_elsewhere_;
   std::atomic<std::size_t> limit_;
 
   std::mutex mutex_;
@@ -100,6 +128,11 @@ class AsyncPool {
   std::optional<NativeStream> free_stream_;
   Stats stats_;
   std::size_t promised_ = 0;  ///< of requests under way, which the statistics do not have yet
+
+  // See Note [Memory in passing].
+  std::condition_variable passed_;
+  std::uint64_t passings_ = 0;  ///< that ended
+  int under_way_ = 0;           ///< threads that free deferred blocks, and requests
 };
 
 }  // namespace gantry::memory

@@ -34,9 +34,14 @@ HeapAllocator& heap_allocator() {
   return allocator;
 }
 
+AsyncAllocator& async_allocator() {
+  static auto& allocator = *new AsyncAllocator(alloc_config(), &heap_allocator());
+  return allocator;
+}
+
 Allocator& standard_allocator() {
   static Allocator& chosen = alloc_config().backend == "async"
-                                 ? static_cast<Allocator&>(AsyncAllocator::instance())
+                                 ? static_cast<Allocator&>(async_allocator())
                                  : heap_allocator();
   return chosen;
 }

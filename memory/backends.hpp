@@ -11,13 +11,17 @@
 
 namespace gantry::memory {
 
+class AsyncAllocator;
 class HeapAllocator;
 
 /// The device allocator of this process, which GANTRY_ALLOC_CONF chose.
 /// Throws: InvalidArgument if that is malformed; NotSupported if `device` cannot.
 [[nodiscard]] Allocator& standard_allocator();
-/// The heap allocator of this process. With backend async it serves private purposes only.
+/// The heap allocator of this process. With backend async it serves captures.
 [[nodiscard]] HeapAllocator& heap_allocator();
+/// The async allocator of this process, never destroyed: static destructors of the user's program
+/// may still free device memory. Throws: InvalidArgument if GANTRY_ALLOC_CONF is malformed.
+[[nodiscard]] AsyncAllocator& async_allocator();
 
 /// A separate allocator: "vmm", "native" or "async". It must outlive its blocks.
 /// Throws: InvalidArgument for another name.

@@ -1,6 +1,7 @@
 #include "memory/device_heap.hpp"
 
 #include <new>
+#include <utility>
 
 #include <gantry/core/log.hpp>
 
@@ -84,20 +85,23 @@ void DeviceHeap::settle_own(ThreadCache& cache) noexcept {
 
 void DeviceHeap::deallocate(HeapBlock& block) noexcept {
   ThreadCache* cache = ThreadCache::mine();
+  Captures captures = captures_that_use(block);
   const HeapLock lock(core_.mutex);
   // It may be joined with them: that memory is on its way while the free is counted.
   __builtin_prefetch(block.previous);
   __builtin_prefetch(block.next);
   if (cache != nullptr) settle_own(*cache);
-  if (begin_free(block)) finish_free(block, true);
+  if (begin_free(block)) finish_free(block, std::move(captures));
 }
 
 bool DeviceHeap::put_in_limbo(HeapBlock& block) noexcept {
+  Captures captures = captures_that_use(block);
   const HeapLock lock(core_.mutex);
   if (!begin_free(block)) return false;
   PendingBlocks::fix_marks(block);
   count_deferred(block, true);
   block.use.store(BlockUse::limbo, std::memory_order_relaxed);
+  hold(block, std::move(captures));
   limbo_bytes_ += static_cast<std::int64_t>(block.bytes);
   return true;
 }
@@ -105,6 +109,10 @@ bool DeviceHeap::put_in_limbo(HeapBlock& block) noexcept {
 void DeviceHeap::reclaim(HeapBlock& block) noexcept {
   const HeapLock lock(core_.mutex);
   limbo_bytes_ -= static_cast<std::int64_t>(block.bytes);
+  if (is_held(block)) {
+    block.use.store(BlockUse::pending, std::memory_order_relaxed);
+    return;
+  }
   count_deferred(block, false);
   finish_free(block, false);
 }
@@ -189,7 +197,9 @@ void DeviceHeap::release(HeapBlock& block, bool now) noexcept {
   if (now || !clock.is_external()) {
     // Submitted before the mark is asked for, so whoever waits for the mark runs after it.
     poison(block.data, block.bytes, clock.native());
-    block.mark = clock.ticket();
+    // What is freed in its own capture is used by nothing but the graph.
+    const bool is_captured = now && clock.may_be_captured() && block.arena->owner().is_pinned();
+    block.mark = is_captured ? 0 : clock.ticket();
   }
   block.arena->free.insert(block);
 }

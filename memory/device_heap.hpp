@@ -17,6 +17,7 @@
 #include "memory/arena.hpp"
 #include "memory/pending_blocks.hpp"
 #include "memory/thread_cache.hpp"
+#include "streams/capture.hpp"
 
 namespace gantry::memory {
 
@@ -28,6 +29,8 @@ struct PoolOptions {
 
 /// Blocks that are never mixed with another pool's.
 struct Pool {
+  explicit Pool(bool captures) : serves_captures(captures) {}
+
   DeviceHeap* heap = nullptr;
   std::uint64_t id = 0;  ///< 0: the common pool
   PoolOptions options;
@@ -38,6 +41,15 @@ struct Pool {
   std::int64_t live_blocks = 0;  ///< without what the accounts of magazines still hold
   bool abandoned = false;        ///< nobody's; used again once it has no live blocks
   std::mutex parking;            ///< one at a time parks or unparks; taken before the heap's lock
+  const bool serves_captures;    ///< one after the other; see Note [Memory of captures]
+  std::shared_ptr<const Capture> capture{};
+
+  /// True if a graph may use addresses of free blocks: their memory stays where it is.
+  [[nodiscard]] bool is_pinned() const { return capture != nullptr && capture->is_needed(); }
+  /// True if memory of free blocks may be taken for others.
+  [[nodiscard]] bool serves_others() const {
+    return serves_captures ? !is_pinned() : options.use_on_oom;
+  }
 };
 
 /// As record_trace, for what happens to a block.
@@ -82,6 +94,8 @@ class DeviceHeap {
   [[nodiscard]] Pool& make_pool(const PoolOptions& options);
   /// Gives the pool's unused memory back. Live blocks stay valid; the shell waits for them.
   void destroy_pool(Pool& pool);
+  /// The pool of a capture that is under way; made at its first use. Throws: std::bad_alloc.
+  [[nodiscard]] Pool& pool_of(const std::shared_ptr<const Capture>& capture);
   [[nodiscard]] std::int64_t live_blocks(Pool& pool);
   /// Takes the physical memory from a pool / puts it back; see MemPool::park.
   void park(Pool& pool);
@@ -112,7 +126,15 @@ class DeviceHeap {
   }
 
  private:
+  struct Request {
+    Pool& pool;
+    Arena& arena;
+    std::size_t bytes;
+    StreamBlocks& stream;
+  };
+
   [[nodiscard]] std::unique_ptr<Arena> make_arena(Pool& pool, bool small);
+  [[nodiscard]] Pool& add_pool(bool serves_captures);
   void settle_own(ThreadCache& cache) noexcept;
   [[nodiscard]] HeapBlock* take_free(Arena& arena, std::size_t bytes,
                                      StreamBlocks& stream) noexcept;
@@ -126,15 +148,25 @@ class DeviceHeap {
   void release(HeapBlock& block, bool now) noexcept;
   [[nodiscard]] bool begin_free(HeapBlock& block) noexcept;
   void finish_free(HeapBlock& block, bool now) noexcept;
+
+  // Captures; see device_heap_captures.cpp.
+  using Captures = std::vector<std::shared_ptr<const Capture>>;
+  /// A freed block whose address graphs of captures may use.
+  struct HeldBlock {
+    HeapBlock* block = nullptr;
+    Captures captures;
+  };
+  [[nodiscard]] static Captures captures_that_use(const HeapBlock& block) noexcept;
+  void finish_free(HeapBlock& block, Captures captures) noexcept;
+  void hold(HeapBlock& block, Captures captures) noexcept;
+  [[nodiscard]] bool is_held(const HeapBlock& block) noexcept;
+  bool release_held() noexcept;
+  [[nodiscard]] bool is_idle(const Pool& pool) const noexcept;
+  [[nodiscard]] HeapBlock* take_ordered(const Request& request) noexcept;
+
   void return_cached(HeapBlock* blocks) noexcept;
 
   // Shortage; see device_heap_shortage.cpp.
-  struct Request {
-    Pool& pool;
-    Arena& arena;
-    std::size_t bytes;
-    StreamBlocks& stream;
-  };
   [[nodiscard]] HeapBlock& find_memory(HeapLock& lock, const Request& request);
   [[nodiscard]] HeapBlock* take_any(const Request& request) noexcept;
   [[nodiscard]] HeapBlock* take_with_wait(const Request& request);
@@ -170,6 +202,7 @@ class DeviceHeap {
   const HeapBacking backing_;
   std::vector<std::unique_ptr<Pool>> pools_;
   Pool* common_pool_ = nullptr;
+  std::vector<HeldBlock> held_;
   /// Blocks that were freed and are still used, by streams or processes: large ones, small ones.
   std::array<UsageAccount::Amount, 2> deferred_{};
   PoolStat requested_;  ///< bytes that callers of live blocks asked for

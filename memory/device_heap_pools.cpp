@@ -11,7 +11,7 @@ namespace gantry::memory {
 Pool& DeviceHeap::make_pool(const PoolOptions& options) {
   const HeapLock lock(core_.mutex);
   for (const auto& shell : pools_) {
-    if (!shell->abandoned) continue;
+    if (!shell->abandoned || shell->serves_captures) continue;
     if (shell->parked) {
       poll();
       forget_unused(*shell);
@@ -21,10 +21,15 @@ Pool& DeviceHeap::make_pool(const PoolOptions& options) {
     shell->options = options;
     return *shell;
   }
-  auto pool = std::make_unique<Pool>();
+  Pool& pool = add_pool(false);
+  pool.options = options;
+  return pool;
+}
+
+Pool& DeviceHeap::add_pool(bool serves_captures) {
+  auto pool = std::make_unique<Pool>(serves_captures);
   pool->heap = this;
   pool->id = pools_.size();
-  pool->options = options;
   pool->small = make_arena(*pool, true);
   pool->large = make_arena(*pool, false);
   pools_.push_back(std::move(pool));

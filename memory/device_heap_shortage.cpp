@@ -38,12 +38,10 @@ constexpr int kRetries = 16;
 //   9. once more, if other threads moved memory meanwhile: what they held for a moment was missing;
 //  10. an OutOfMemoryError.
 // The lock is not held while waiting: the work may depend on threads that allocate.
-// Nobody can wait for a stream that is being captured: what it uses stays where it is.
+// Nobody can wait for a stream that is being captured: what it uses stays where it is. Requests of
+// captures do without steps 1, 5 and 8; see Note [Memory of captures].
 HeapBlock& DeviceHeap::find_memory(HeapLock& lock, const Request& request) {
-  if (HeapBlock* block = accept(request.arena, request.bytes,
-                                request.arena.free.take_ordered(request.bytes, request.stream))) {
-    return *block;
-  }
+  if (HeapBlock* block = take_ordered(request)) return *block;
   poll();
   if (HeapBlock* block = take_any(request)) return *block;
   collect_garbage(lock);
@@ -91,11 +89,11 @@ bool DeviceHeap::await_moves(HeapLock& lock, std::uint64_t before) {
 
 HeapBlock* DeviceHeap::take_any(const Request& request) noexcept {
   if (HeapBlock* block = take_free(request.arena, request.bytes, request.stream)) return block;
-  return accept(request.arena, request.bytes,
-                request.arena.free.take_ordered(request.bytes, request.stream));
+  return take_ordered(request);
 }
 
 HeapBlock* DeviceHeap::take_with_wait(const Request& request) {
+  if (request.pool.serves_captures) return nullptr;
   FreeBlocks& free = request.arena.free;
   HeapBlock* block = free.find_other(request.bytes, request.stream);
   if (block == nullptr || !request.arena.may_serve(block->bytes, request.bytes)) return nullptr;
@@ -131,7 +129,8 @@ HeapBlock* DeviceHeap::wait_and_take(HeapLock& lock, const Request& request) {
   for (;;) {
     // What others freed since the last look may be with their threads.
     flush_magazines();
-    if (!wait_for_oldest(lock)) break;
+    // To wait may take a synchronization of the device, which would spoil a capture.
+    if (request.pool.serves_captures || !wait_for_oldest(lock)) break;
     if (!waited) ++core_.stats.num_sync_all_streams;
     waited = true;
     if (HeapBlock* block = take_any(request)) return block;
@@ -142,8 +141,9 @@ HeapBlock* DeviceHeap::wait_and_take(HeapLock& lock, const Request& request) {
   harvest(lock, ~std::size_t{0}, nullptr);
   release_spare(lock, ~std::size_t{0});
   if (HeapBlock* block = request.arena.grow(lock, request.bytes, request.stream, {})) return block;
-  return accept(request.arena, request.bytes,
-                request.arena.free.take_deep(request.bytes, request.stream));
+  return accept(
+      request.arena, request.bytes,
+      request.arena.free.take_deep(request.bytes, request.stream, !request.pool.serves_captures));
 }
 
 // Waits for the use that began to end first, of `only` if it is there; false if there is none, so
@@ -151,11 +151,11 @@ HeapBlock* DeviceHeap::wait_and_take(HeapLock& lock, const Request& request) {
 bool DeviceHeap::wait_for_oldest(HeapLock& lock, const Pool* only) {
   StreamUse use;
   for (const auto& pool : pools_) {
-    if (only != nullptr && only != pool.get()) continue;
+    if ((only != nullptr && only != pool.get()) || pool->is_pinned()) continue;
     if (use.clock == nullptr) use = pool->pending.oldest();
   }
   for (const auto& pool : pools_) {
-    if (only != nullptr && only != pool.get()) continue;
+    if ((only != nullptr && only != pool.get()) || pool->is_pinned()) continue;
     for (Arena* arena : {pool->small.get(), pool->large.get()}) {
       if (use.clock != nullptr) break;
       if (StreamBlocks* stream = arena->free.unsettled()) {
@@ -181,6 +181,7 @@ bool DeviceHeap::wait_for_oldest(HeapLock& lock, const Pool* only) {
 void DeviceHeap::wait_for_all(HeapLock& lock) {
   std::vector<StreamUse> uses;
   for (const auto& pool : pools_) {
+    if (pool->is_pinned()) continue;
     pool->pending.list(uses);
     pool->small->free.list(uses);
     pool->large->free.list(uses);
@@ -205,8 +206,9 @@ void DeviceHeap::flush_magazines() noexcept {
 }
 
 bool DeviceHeap::settle() noexcept {
-  bool any = false;
+  bool any = release_held();
   for (const auto& pool : pools_) {
+    if (pool->is_pinned()) continue;
     pool->pending.settle([&](HeapBlock& block) {
       count_deferred(block, false);
       release(block, false);
@@ -219,7 +221,9 @@ bool DeviceHeap::settle() noexcept {
 }
 
 void DeviceHeap::poll() noexcept {
+  release_held();
   for (const auto& pool : pools_) {
+    if (pool->is_pinned()) continue;
     pool->pending.poll();
     pool->pending.settle([&](HeapBlock& block) {
       count_deferred(block, false);
@@ -236,7 +240,8 @@ std::size_t DeviceHeap::harvest(HeapLock& lock, std::size_t bytes, const Pool* o
   std::size_t taken = 0;
   for (std::size_t i = 0; i < pools_.size() && taken < bytes; ++i) {
     Pool& pool = *pools_[i];
-    if (pool.parked || (only != nullptr ? only != &pool : !pool.options.use_on_oom)) continue;
+    const bool is_asked = only != nullptr ? only == &pool : pool.serves_others();
+    if (pool.parked || pool.is_pinned() || !is_asked) continue;
     taken += pool.large->harvest(lock, bytes - taken);
     if (taken < bytes) taken += pool.small->harvest(lock, bytes - taken);
   }
@@ -277,7 +282,7 @@ MemoryBreakdown DeviceHeap::breakdown() {
       breakdown.pending_by_stream.emplace_back(clock->id(), signed_bytes(bytes));
     }
     for (Arena* arena : {pool->small.get(), pool->large.get()}) {
-      if (pool->options.use_on_oom && !pool->parked) continue;
+      if (pool->serves_others() && !pool->parked) continue;
       HeldSegments held;
       arena->describe(held);
       for (const SegmentInfo& segment : held.segments) {

@@ -77,7 +77,7 @@ void DeviceHeap::count_deferred(const HeapBlock& block, bool begins) noexcept {
 std::size_t DeviceHeap::largest_free() const noexcept {
   std::size_t largest = 0;
   for (const auto& pool : pools_) {
-    if (pool->parked) continue;
+    if (pool->parked || pool->is_pinned()) continue;
     largest = std::max({largest, pool->small->free.largest(), pool->large->free.largest()});
   }
   return largest;
@@ -100,7 +100,8 @@ Stats DeviceHeap::stats() {
   stats.num_stream_waits = stream_waits_;
   stats.largest_free = static_cast<std::int64_t>(largest_free());
   for (const auto& pool : pools_) {
-    if (pool->id != 0 && !pool->abandoned) ++stats.num_pools;
+    const bool is_used = pool->serves_captures ? pool->is_pinned() : !pool->abandoned;
+    if (pool->id != 0 && is_used) ++stats.num_pools;
   }
   return stats;
 }

@@ -28,7 +28,8 @@ HeapBlock* FreeBlocks::take_ordered(std::size_t bytes, const StreamBlocks& strea
   return best;
 }
 
-HeapBlock* FreeBlocks::take_deep(std::size_t bytes, const StreamBlocks& stream) noexcept {
+HeapBlock* FreeBlocks::take_deep(std::size_t bytes, const StreamBlocks& stream,
+                                 bool ordered) noexcept {
   HeapBlock* found = nullptr;
   const auto look = [&](const TlsfIndex& index, auto&& accept) {
     if (found != nullptr) return;
@@ -41,7 +42,7 @@ HeapBlock* FreeBlocks::take_deep(std::size_t bytes, const StreamBlocks& stream) 
   look(stream.free, any);
   look(common_, any);
   for (const auto& other : streams_) {
-    if (other == nullptr || other.get() == &stream) continue;
+    if (!ordered || other == nullptr || other.get() == &stream) continue;
     look(other->free,
          [&](const HeapBlock& block) { return stream.clock.is_after(other->clock, block.mark); });
   }

@@ -58,8 +58,10 @@ class FreeBlocks {
   [[nodiscard]] HeapBlock* take(std::size_t bytes, StreamBlocks& stream) noexcept;
   /// As take(), among other streams' blocks whose marks `stream` is already behind.
   [[nodiscard]] HeapBlock* take_ordered(std::size_t bytes, const StreamBlocks& stream) noexcept;
-  /// As both of them, however deep in its bin a block is. For who found none otherwise.
-  [[nodiscard]] HeapBlock* take_deep(std::size_t bytes, const StreamBlocks& stream) noexcept;
+  /// As both of them, or as take() alone, however deep in its bin a block is. For who found none
+  /// otherwise.
+  [[nodiscard]] HeapBlock* take_deep(std::size_t bytes, const StreamBlocks& stream,
+                                     bool ordered) noexcept;
   /// The smallest sufficient block of another stream that can still be waited for; it stays here.
   [[nodiscard]] HeapBlock* find_other(std::size_t bytes, const StreamBlocks& stream) const noexcept;
 
@@ -82,6 +84,11 @@ class FreeBlocks {
 
   /// Moves blocks whose marks are reached to the common stock. True if there were any.
   bool settle() noexcept;
+  /// True if anybody may use all free blocks.
+  [[nodiscard]] bool is_settled() const noexcept {
+    return std::ranges::all_of(
+        streams_, [](const auto& stream) { return stream == nullptr || stream->free.empty(); });
+  }
   /// As settle(), after asking the streams how far they are.
   bool poll() noexcept;
   /// A stream whose free blocks wait for it, nullptr if there is none that the host can wait for.

@@ -1,6 +1,7 @@
 #include "memory/heap_allocator.hpp"
 
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -93,18 +94,34 @@ DeviceHeap& HeapAllocator::heap(int device) {
 
 [[gnu::flatten]] Block HeapAllocator::allocate(std::size_t bytes, Stream stream) {
   const int device = stream.native().device;
+  if (is_captured(stream.native())) [[unlikely]] {
+    return allocate_captured(bytes, stream);
+  }
   if (Pool* pool = active_pool(device); pool != nullptr) {
-    return allocate_from(*pool, bytes, stream);
+    return allocate_in(*pool, bytes, stream);
   }
   DeviceHeap* made = heaps_.find(device);
   if (made == nullptr) [[unlikely]] {
     made = &heap(device);
   }
-  return allocate_from(made->common_pool(), bytes, stream);
+  return allocate_in(made->common_pool(), bytes, stream);
 }
 
-[[gnu::flatten]] Block HeapAllocator::allocate_from(Pool& pool, std::size_t bytes,
-                                                    const Stream& stream) {
+Block HeapAllocator::allocate_from(Pool& pool, std::size_t bytes, const Stream& stream) {
+  return is_captured(stream.native()) ? allocate_captured(bytes, stream)
+                                      : allocate_in(pool, bytes, stream);
+}
+
+[[gnu::noinline]] Block HeapAllocator::allocate_captured(std::size_t bytes, const Stream& stream) {
+  DeviceHeap& own = heap(stream.native().device);
+  const std::shared_ptr<const Capture> capture = bytes == 0 ? nullptr : capture_of(stream);
+  // Of a spoilt capture there will be no graph.
+  Pool& pool = capture == nullptr ? own.common_pool() : own.pool_of(capture);
+  return allocate_in(pool, bytes, stream);
+}
+
+[[gnu::flatten]] Block HeapAllocator::allocate_in(Pool& pool, std::size_t bytes,
+                                                  const Stream& stream) {
   const NativeStream& native = stream.native();
   ThreadCache* cache = ThreadCache::mine();
   // A hit asks the driver nothing, so it would not notice; driver() throws.

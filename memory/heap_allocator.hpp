@@ -36,7 +36,7 @@ class HeapAllocator final : public Allocator, public ExportSource {
   void unpin(const Block& block) noexcept override;
   void reclaim(Block& block) noexcept override;
 
-  /// As allocate, from one pool.
+  /// As allocate, from one pool. In a capture both take the capture's pool.
   [[nodiscard]] Block allocate_from(Pool& pool, std::size_t bytes, const Stream& stream);
   /// The heap of `device`, an index that was checked; find_heap: nullptr if it was never used.
   [[nodiscard]] DeviceHeap& heap(int device);
@@ -44,6 +44,9 @@ class HeapAllocator final : public Allocator, public ExportSource {
   [[nodiscard]] const AllocConfig& config() const { return config_; }
 
  private:
+  [[nodiscard]] Block allocate_in(Pool& pool, std::size_t bytes, const Stream& stream);
+  [[nodiscard]] Block allocate_captured(std::size_t bytes, const Stream& stream);
+
   const AllocConfig config_;
   PerDevice<DeviceHeap> heaps_;
 };

@@ -202,25 +202,46 @@ void PinnedHeap::deallocate(PinnedBlock& block) noexcept {
     if (use.mark == 0) use.mark = use.clock->ticket();
   }
   const std::lock_guard lock(mutex_);
-  if (!enqueue(block)) release(block);
+  if (!hold(block) && !enqueue(block)) release(block);
+}
+
+bool PinnedHeap::hold(PinnedBlock& block) noexcept {
+  std::erase_if(block.captures, [](const auto& capture) { return !capture->is_needed(); });
+  if (block.captures.empty()) return false;
+  block.next_waiting = std::exchange(held_, &block);
+  return true;
+}
+
+void PinnedHeap::release_held() noexcept {
+  PinnedBlock* list = std::exchange(held_, nullptr);
+  while (list != nullptr) {
+    PinnedBlock& block = *std::exchange(list, list->next_waiting);
+    if (!hold(block) && !enqueue(block)) release(block);
+  }
 }
 
 void PinnedHeap::record_stream(PinnedBlock& block, const Stream& stream) {
-  note(block, StreamClock::of(stream), 0);
+  note(block, stream, StreamClock::of(stream), 0);
 }
 
 void PinnedHeap::record_use(PinnedBlock& block, const Stream& stream) {
   StreamClock& clock = StreamClock::of(stream);
-  note(block, clock, clock.ticket());
+  note(block, stream, clock, clock.ticket());
 }
 
 // `mark`: when the use is over; 0 if that is decided at the free.
-void PinnedHeap::note(PinnedBlock& block, StreamClock& clock, std::uint64_t mark) {
+void PinnedHeap::note(PinnedBlock& block, const Stream& stream, StreamClock& clock,
+                      std::uint64_t mark) {
+  const std::shared_ptr<const Capture> capture =
+      is_captured(stream.native()) ? capture_of(stream) : nullptr;
   const auto is_this = [&](const auto& entry) { return entry.clock == &clock; };
   const std::lock_guard lock(mutex_);
   if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
   // The queue is made here so that deallocate() allocates nothing.
   if (std::none_of(queues_.begin(), queues_.end(), is_this)) queues_.push_back({.clock = &clock});
+  if (capture != nullptr && std::ranges::find(block.captures, capture) == block.captures.end()) {
+    block.captures.push_back(capture);
+  }
   const auto known = std::find_if(block.uses.begin(), block.uses.end(), is_this);
   if (known == block.uses.end()) {
     block.uses.push_back({.clock = &clock, .mark = mark});
@@ -246,6 +267,7 @@ bool PinnedHeap::enqueue(PinnedBlock& block) noexcept {
 }
 
 void PinnedHeap::settle() noexcept {
+  release_held();
   // A block that moves on may enter a queue that was looked at; the next call sees it.
   for (Queue& queue : queues_) {
     const std::uint64_t completed = queue.head == nullptr ? 0 : queue.clock->completed();

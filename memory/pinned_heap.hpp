@@ -14,6 +14,7 @@
 #include "memory/heap_block.hpp"
 #include "memory/host_pages.hpp"
 #include "memory/tlsf_index.hpp"
+#include "streams/capture.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {
@@ -28,6 +29,7 @@ struct PinnedSegment {
 struct PinnedBlock : HeapBlock {
   PinnedSegment* segment = nullptr;
   PinnedBlock* next_waiting = nullptr;
+  std::vector<std::shared_ptr<const Capture>> captures;  ///< whose graphs may use it
 };
 
 /// Note [Deferred release]
@@ -35,6 +37,7 @@ struct PinnedBlock : HeapBlock {
 /// the free. The block stands in the queue of one of these streams at a time; a queue is in the
 /// order of the stream's marks, so only its head is looked at, and a late stream holds back its own
 /// blocks only. Whether a mark is reached is mostly known without asking the driver.
+/// A block that a captured stream was recorded on waits until nothing can run the graph any more.
 ///
 /// Thread safety: every member may be called from any thread. The lock is held over no driver call.
 class PinnedHeap {
@@ -68,7 +71,7 @@ class PinnedHeap {
   };
   enum class Reach : std::uint8_t { own_node, everywhere };
 
-  void note(PinnedBlock& block, StreamClock& clock, std::uint64_t mark);
+  void note(PinnedBlock& block, const Stream& stream, StreamClock& clock, std::uint64_t mark);
   [[nodiscard]] std::size_t shelf_of_current_device() const;
   /// Settles, then looks for a fit; nullptr if there is none.
   [[nodiscard]] PinnedBlock* try_take(std::size_t bytes, std::size_t shelf, Reach reach);
@@ -85,6 +88,9 @@ class PinnedHeap {
   void settle() noexcept;
   void release(PinnedBlock& block) noexcept;
   void insert(PinnedBlock& block) noexcept;
+  /// Keeps the block while a graph may use it; false if none may.
+  bool hold(PinnedBlock& block) noexcept;
+  void release_held() noexcept;
   /// Puts the block behind a use that is not reached; false if there is none left.
   bool enqueue(PinnedBlock& block) noexcept;
 
@@ -94,6 +100,7 @@ class PinnedHeap {
   std::deque<PinnedBlock> blocks_;
   PinnedBlock* spare_ = nullptr;  ///< linked through next_waiting
   std::vector<Queue> queues_;
+  PinnedBlock* held_ = nullptr;  ///< linked through next_waiting
   HostStats stats_;
 };
 

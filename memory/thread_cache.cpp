@@ -88,14 +88,15 @@ Magazines* ThreadCache::find(const Pool& pool, std::uint64_t stream_id) noexcept
   return nullptr;
 }
 
-// The magazines for a block's stream; nullptr without memory for them, and for streams that gantry
-// does not own: when the block leaves the magazine, such a stream may be gone.
+// The magazines for a block's stream; nullptr without memory for them, for streams that gantry does
+// not own, because such a stream may be gone when the block leaves the magazine, and for captures,
+// which are few and whose pools must see what is idle.
 Magazines* ThreadCache::find_or_open(const HeapBlock& block) noexcept {
   StreamBlocks& stream = *block.stream;
   Pool& pool = block.arena->owner();
   Magazines* table = find(pool, stream.clock.id());
   if (table == nullptr) {
-    if (stream.clock.is_external()) return nullptr;
+    if (stream.clock.is_external() || pool.serves_captures) return nullptr;
     table = open(pool, stream.clock);
     if (table == nullptr) return nullptr;
   }

@@ -180,6 +180,7 @@ inline bool ThreadCache::put(HeapBlock& block, Before&& before_it_is_free) noexc
   const auto fits = static_cast<bool>(
       static_cast<unsigned>(magazine.count < magazine.depth) &
       static_cast<unsigned>(bytes < table->bound) &
+      static_cast<unsigned>(!table->clock->may_be_captured()) &
       static_cast<unsigned>(kept_bytes_ + Magazines::kept(bytes) <= kMagazineBytes));
   if (fits) {
     before_it_is_free();

@@ -98,7 +98,7 @@ void StreamClock::begin_mark(ClockMark& mark) {
 
 void StreamClock::record(NativeEvent event, ClockMark& mark) {
   mark.clock = nullptr;
-  if (is_retired() || is_capturing()) {
+  if (is_retired() || is_captured()) {
     driver().record_event(event, native_);
     return;
   }
@@ -107,7 +107,12 @@ void StreamClock::record(NativeEvent event, ClockMark& mark) {
 }
 
 void StreamClock::join(const ClockMark& mark) {
-  if (mark.clock == nullptr || mark.clock == this) return;
+  if (mark.clock == nullptr) {
+    // The record of a capture, which this stream now takes part in, or of a stream without clock.
+    static_cast<void>(is_captured());
+    return;
+  }
+  if (mark.clock == this) return;
   if (mark.mark <= seen_.get(mark.clock->slot_)) return;
   for (std::size_t slot = 0; slot < mark.seen.size(); ++slot) {
     seen_.raise(static_cast<std::uint32_t>(slot), mark.seen[slot]);
@@ -127,7 +132,11 @@ void StreamClock::complete(const ClockMark& mark) {
 
 void StreamClock::complete(std::uint64_t mark) { raise_to(completed_, mark); }
 
-bool StreamClock::is_capturing() const { return driver().is_capturing(native_); }
+bool StreamClock::is_captured() const {
+  const bool captured = driver().is_capturing(native_);
+  if (captured != may_be_captured()) captured_.store(captured, std::memory_order_relaxed);
+  return captured;
+}
 
 std::shared_ptr<StreamClock::Flight> StreamClock::launch() {
   auto flight = std::make_shared<Flight>(native_.device);
@@ -156,7 +165,7 @@ std::uint64_t StreamClock::record_ticket() noexcept {
   try {
     const std::lock_guard lock(mutex_);
     land();
-    if (is_retired() || is_capturing()) return fallback;
+    if (is_retired() || is_captured()) return fallback;
     return launch()->mark.mark;
   } catch (...) {
     return fallback;  // no event covers it: it takes a device-wide synchronization
@@ -170,7 +179,7 @@ bool StreamClock::poll(std::uint64_t wanted) noexcept {
     const std::lock_guard lock(mutex_);
     land();
     if (completed() < wanted && flights_.empty() && !is_external_ && !is_retired() &&
-        !is_capturing()) {
+        !is_captured()) {
       launch();
     }
   } catch (...) {
@@ -185,7 +194,7 @@ std::shared_ptr<StreamClock::Flight> StreamClock::flight_for(std::uint64_t mark)
     if (flight->mark.mark >= mark) return flight;
   }
   if (is_external_ || is_retired()) return nullptr;
-  if (is_capturing()) {
+  if (is_captured()) {
     throw CudaError("Cannot wait for a stream that is being captured: " +
                         Device::cuda(device()).str() + ", stream " + std::to_string(id_),
                     900, "cudaErrorStreamCaptureUnsupported", Device::cuda(device()).str());
@@ -198,7 +207,7 @@ bool StreamClock::can_wait_for(std::uint64_t mark) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     const auto covers = [mark](const auto& flight) { return flight->mark.mark >= mark; };
-    return std::ranges::any_of(flights_, covers) || is_external_ || is_retired() || !is_capturing();
+    return std::ranges::any_of(flights_, covers) || is_external_ || is_retired() || !is_captured();
   } catch (...) {
     return true;  // wait_for() tells why
   }
@@ -225,7 +234,7 @@ void StreamClock::wait_for(std::uint64_t mark) {
 bool StreamClock::order_before(StreamClock& waiter, std::uint64_t mark) {
   mark = std::min(mark, next_mark());
   if (waiter.is_after(*this, mark)) return true;
-  if (waiter.is_capturing() || (!is_external_ && !is_retired() && is_capturing())) return false;
+  if (waiter.is_captured() || (!is_external_ && !is_retired() && is_captured())) return false;
   const std::shared_ptr<Flight> flight = flight_for(mark);
   if (flight == nullptr) {
     synchronize_device_clocks(device());

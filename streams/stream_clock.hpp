@@ -154,6 +154,13 @@ class StreamClock {
   /// another stream's, and it is not the per-thread default stream of another thread.
   [[nodiscard]] bool may_submit() const;
 
+  /// False if the stream takes part in no capture as far as gantry has seen; else is_captured()
+  /// tells. Costs one load. A capture is seen when it is gantry's own, and in others when memory is
+  /// asked for or an event of gantry's is recorded or waited for.
+  [[nodiscard]] bool may_be_captured() const { return captured_.load(std::memory_order_relaxed); }
+  /// Asks the driver, and keeps the answer for may_be_captured(). Throws: CudaError.
+  bool is_captured() const;
+
  private:
   friend class ClockRegistry;
   struct Flight;
@@ -161,7 +168,6 @@ class StreamClock {
   StreamClock(const Stream& stream, std::uint32_t slot);
 
   std::uint64_t record_ticket() noexcept;
-  [[nodiscard]] bool is_capturing() const;
   /// An event under way that covers `mark`; recorded now if there is none and it may be.
   /// nullptr if the stream is retired or not ours, so that no event can be recorded.
   [[nodiscard]] std::shared_ptr<Flight> flight_for(std::uint64_t mark);
@@ -175,6 +181,7 @@ class StreamClock {
   const bool is_external_;
   std::atomic<bool> retired_{false};
   alignas(64) std::atomic<std::uint64_t> marks_{0};
+  mutable std::atomic<bool> captured_{false};  ///< read with marks_ by every free
   alignas(64) std::atomic<std::uint64_t> completed_{0};
   ClockRow seen_;
   std::mutex mutex_;  ///< guards what follows, and recording against retirement

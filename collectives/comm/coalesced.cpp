@@ -283,6 +283,9 @@ Tensor to_pinned(const Tensor& tensor) {
 std::vector<Tensor> sum_lists(const std::vector<std::vector<Tensor>>& inputs, Device target,
                               bool to_host, const CoalesceOptions& options) {
   const std::vector<Tensor>& shapes = inputs.front();
+  for (const std::vector<Tensor>& list : inputs) {
+    join_capture(Stream::current(target), std::span(&list.front(), 1));
+  }
   std::vector<Device> sources;
   std::vector<Tensor> temporaries;
   std::vector<std::vector<const void*>> addresses;

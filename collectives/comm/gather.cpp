@@ -6,6 +6,7 @@
 
 #include "collectives/comm/checks.hpp"
 #include "collectives/comm/pieces.hpp"
+#include "collectives/peers/reach.hpp"
 
 namespace gantry::comm {
 
@@ -76,6 +77,7 @@ Tensor gather(const std::vector<Tensor>& tensors, const GatherOptions& options) 
   const int dim = gather_dim(tensors, options.dim);
   const Shape shape = joined_shape(tensors, dim, options.allow_cast);
   const Device destination = options.destination.value_or(Device::cuda()).resolved();
+  if (destination.is_cuda()) join_capture(Stream::current(destination), tensors);
   const Tensor out = empty(
       shape,
       {.dtype = tensors.front().dtype(), .device = destination, .pinned = destination.is_cpu()});

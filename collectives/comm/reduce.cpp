@@ -23,6 +23,7 @@ Tensor sum_onto(const std::vector<Tensor>& tensors, Device destination) {
     host.copy_(sum, {.non_blocking = true});
     return host;
   }
+  join_capture(Stream::current(destination), tensors);
   Tensor out =
       empty(tensors.front().sizes(), {.dtype = tensors.front().dtype(), .device = destination});
   if (out.numel() == 0) return out;

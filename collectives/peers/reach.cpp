@@ -8,6 +8,8 @@
 #include <gantry/device/peer.hpp>
 #include <gantry/streams/event.hpp>
 
+#include "streams/capture.hpp"
+
 namespace gantry {
 
 namespace {
@@ -65,6 +67,13 @@ void release_behind(std::span<const Stream> others, const Stream& hub) {
     if (other == hub) continue;
     if (!reached) reached = hub.record();
     other.wait(*reached);
+  }
+}
+
+void join_capture(const Stream& hub, std::span<const Tensor> tensors) {
+  if (is_captured(hub.native())) return;
+  for (const Stream& stream : current_streams(tensors)) {
+    if (is_captured(stream.native())) return hub.wait(stream);
   }
 }
 

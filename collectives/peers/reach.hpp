@@ -31,6 +31,9 @@ std::vector<Stream> current_streams(std::span<const Tensor> tensors);
 void order_behind(const Stream& hub, std::span<const Stream> others);
 // Makes `others` wait for all work submitted to `hub`.
 void release_behind(std::span<const Stream> others, const Stream& hub);
+// Makes `hub` take part in the capture that one of the tensors' current streams takes part in, if
+// there is one. What is allocated for the hub from then on is memory of the capture.
+void join_capture(const Stream& hub, std::span<const Tensor> tensors);
 // Makes every stream wait for all others; the first is the hub.
 void order_all(std::span<const Stream> streams);
 

@@ -18,6 +18,7 @@ namespace gantry::cuda {
   X(cuEventQuery)                       \
   X(cuEventRecord)                      \
   X(cuEventSynchronize)                 \
+  X(cuGraphRetainUserObject)            \
   X(cuLaunchHostFunc)                   \
   X(cuMemAddressFree)                   \
   X(cuMemAddressReserve)                \
@@ -38,7 +39,9 @@ namespace gantry::cuda {
   X(cuStreamSynchronize)                \
   X(cuStreamWaitEvent)                  \
   X(cuStreamWaitValue32)                \
-  X(cuThreadExchangeStreamCaptureMode)
+  X(cuThreadExchangeStreamCaptureMode)  \
+  X(cuUserObjectCreate)                 \
+  X(cuUserObjectRelease)
 
 /// Note [Driver API]
 /// libcuda is never linked: a program must start on a machine without it. Its functions are looked

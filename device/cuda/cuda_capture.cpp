@@ -72,6 +72,40 @@ std::uint64_t CudaDriver::capture_id(NativeStream stream) {
   return status == cudaStreamCaptureStatusNone ? 0 : id;
 }
 
+void CudaDriver::retain_by_capture(NativeStream stream, void (*release)(void*), void* data) {
+  CUuserObject object = nullptr;
+  try {
+    const cuda::ContextScope scope(stream);
+    const cuda::RelaxedCaptureScope relaxed;
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long id = 0;
+    cudaGraph_t graph = nullptr;
+    GANTRY_CUDA_CHECK(cudaStreamGetCaptureInfo(native(stream), &status, &id, &graph),
+                      "asking for the graph of a capture", stream);
+    if (status != cudaStreamCaptureStatusActive) {
+      GANTRY_CUDA_CHECK_STATUS(
+          status == cudaStreamCaptureStatusNone ? cudaErrorIllegalState
+                                                : cudaErrorStreamCaptureInvalidated,
+          "cudaStreamGetCaptureInfo", "asking for the graph of a capture", stream);
+    }
+    // The only order that CUDA gives for the call: after the last run of the last graph.
+    GANTRY_CUDA_CHECK(cuda::api().cuUserObjectCreate(&object, data, release, /*initialRefcount=*/1,
+                                                     CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+                      "creating a user object", stream);
+    GANTRY_CUDA_CHECK(
+        cuda::api().cuGraphRetainUserObject(graph, object, /*count=*/1, CU_GRAPH_USER_OBJECT_MOVE),
+        "giving a user object to a captured graph", stream);
+  } catch (...) {
+    if (object == nullptr) {
+      release(data);
+    } else {
+      GANTRY_CUDA_WARN(cuda::api().cuUserObjectRelease(object, /*count=*/1),
+                       "releasing a user object");
+    }
+    throw;
+  }
+}
+
 void CudaDriver::launch_graph(NativeGraph graph, NativeStream stream) {
   const cuda::ContextScope scope(stream.device);
   GANTRY_CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), native(stream)),

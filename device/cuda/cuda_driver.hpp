@@ -94,6 +94,7 @@ class CudaDriver final : public Driver {
   [[nodiscard]] NativeGraph end_capture(NativeStream stream) override;
   [[nodiscard]] bool is_capturing(NativeStream stream) override;
   [[nodiscard]] std::uint64_t capture_id(NativeStream stream) override;
+  void retain_by_capture(NativeStream stream, void (*release)(void*), void* data) override;
   void launch_graph(NativeGraph graph, NativeStream stream) override;
   void destroy_graph(NativeGraph graph) noexcept override;
 

@@ -9,7 +9,6 @@ namespace gantry::sim {
 void* SimDriver::allocate(int device, std::size_t bytes) {
   const std::string doing = fmt::format("allocating {} bytes on cuda:{}", bytes, device);
   (void)device_of(device, doing);
-  captures_.refuse_unsafe(doing);
   return memory_->allocate(device, bytes);
 }
 
@@ -17,7 +16,6 @@ void SimDriver::deallocate(int device, void* data) {
   if (data == nullptr) return;
   const std::string doing = fmt::format("freeing {} on cuda:{}", data, device);
   const SimDevice& d = device_of(device, doing);
-  captures_.refuse_unsafe(doing);
   memory_->check_allocation(device, data);
   d.drain();
   memory_->deallocate(device, data);
@@ -26,7 +24,6 @@ void SimDriver::deallocate(int device, void* data) {
 void* SimDriver::allocate_pinned(std::size_t bytes) {
   const std::string doing = fmt::format("allocating {} bytes of pinned host memory", bytes);
   (void)device_of(0, doing);
-  captures_.refuse_unsafe(doing);
   return memory_->allocate_pinned(bytes);
 }
 
@@ -34,7 +31,6 @@ void SimDriver::deallocate_pinned(void* data) {
   if (data == nullptr) return;
   const std::string doing = fmt::format("freeing pinned host memory at {}", data);
   (void)device_of(0, doing);
-  captures_.refuse_unsafe(doing);
   memory_->check_pinned(data);
   for (const auto& device : devices_) device->drain();
   memory_->deallocate_pinned(data);
@@ -43,7 +39,6 @@ void SimDriver::deallocate_pinned(void* data) {
 bool SimDriver::register_host(void* data, std::size_t bytes) {
   const std::string doing = fmt::format("page-locking {} bytes at {}", bytes, data);
   (void)device_of(0, doing);
-  captures_.refuse_unsafe(doing);
   memory_->register_host(data, bytes);
   return true;
 }
@@ -51,7 +46,6 @@ bool SimDriver::register_host(void* data, std::size_t bytes) {
 void SimDriver::unregister_host(void* data) {
   const std::string doing = fmt::format("unlocking the pages at {}", data);
   (void)device_of(0, doing);
-  captures_.refuse_unsafe(doing);
   memory_->check_registered(data);
   for (const auto& device : devices_) device->drain();
   memory_->unregister_host(data);

@@ -44,7 +44,9 @@ void CaptureTable::begin(SimStream& stream, CaptureMode mode) {
     fail(kIllegalState, "beginning a capture on " + stream.name(), stream.device(),
          "the stream is being captured already");
   }
-  const std::uint64_t id = next_id_++;
+  // Also machines that follow each other in one process, as in tests, give no number twice.
+  static std::atomic<std::uint64_t> next_id{1};
+  const std::uint64_t id = next_id.fetch_add(1, std::memory_order_relaxed);
   auto session = std::make_unique<CaptureSession>(id, mode, &stream);
   session->streams[&stream] = {};
   stream.capture.store(session.get(), std::memory_order_relaxed);
@@ -79,6 +81,7 @@ SimGraph* CaptureTable::end(SimStream& stream) {
   auto graph = std::make_unique<SimGraph>();
   graph->tasks = std::move(session->tasks);
   graph->waits_for_peers = session->waits_for_peers;
+  graph->kept = std::move(session->kept);
   close(*session);
   if (invalid) fail(kCaptureInvalidated, doing, stream.device());
   if (!unjoined.empty()) {
@@ -116,6 +119,16 @@ std::uint64_t CaptureTable::id_of(SimStream& stream) {
   const std::lock_guard lock(mutex_);
   const CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
   return session == nullptr ? 0 : session->id;
+}
+
+void CaptureTable::keep(SimStream& stream, const UserObjects& objects) {
+  const std::lock_guard lock(mutex_);
+  CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
+  if (session == nullptr) {
+    fail(kIllegalState, "giving an object to the capture on " + stream.name(), stream.device(),
+         "the stream is not being captured");
+  }
+  session->kept.insert(session->kept.end(), objects.begin(), objects.end());
 }
 
 void CaptureTable::join(SimStream& stream, const CapturePoint& point) {
@@ -203,6 +216,11 @@ std::uint64_t SimDriver::capture_id(NativeStream stream) {
   return captures_.id_of(stream_of(stream, "asking for a capture"));
 }
 
+void SimDriver::retain_by_capture(NativeStream stream, void (*release)(void*), void* data) {
+  const UserObjects object{std::make_shared<const UserObject>(release, data)};
+  captures_.keep(stream_of(stream, "giving an object to a capture"), object);
+}
+
 SimGraph& SimDriver::graph_of(NativeGraph graph, std::string_view doing) const {
   if (!captures_.contains(graph)) fail(kInvalidValue, doing, -1, "there is no such graph");
   return *static_cast<SimGraph*>(graph);
@@ -212,6 +230,7 @@ void SimDriver::launch_graph(NativeGraph graph, NativeStream stream) {
   SimStream& s = stream_of(stream, "launching a graph");
   SimGraph& g = graph_of(graph, "launching a graph on " + s.name());
   if (is_captured(s)) {
+    captures_.keep(s, g.kept);
     for (Task task : g.tasks) submit(s, std::move(task), {.waits_for_peers = g.waits_for_peers});
     return;
   }

@@ -29,10 +29,25 @@ struct CapturePoint {
   Progress seen;
 };
 
+/// What a capture and its graph keep: its `release` is called with the last of those that keep it.
+class UserObject {
+ public:
+  UserObject(void (*release)(void*), void* data) : release_(release), data_(data) {}
+  ~UserObject() { release_(data_); }
+  UserObject(const UserObject&) = delete;
+  UserObject& operator=(const UserObject&) = delete;
+
+ private:
+  void (*const release_)(void*);
+  void* const data_;
+};
+using UserObjects = std::vector<std::shared_ptr<const UserObject>>;
+
 /// What a capture collected: tasks in the order of their submission, which respects every wait.
 struct SimGraph {
   std::vector<Task> tasks;
   bool waits_for_peers = false;      ///< one of the tasks does
+  UserObjects kept;
   std::mutex mutex;                  ///< guards what follows; taken on host threads only
   SimStream* last_stream = nullptr;  ///< where it was launched last
   std::uint64_t last_ticket = 0;
@@ -51,6 +66,7 @@ class CaptureSession {
   bool invalid = false;
   bool waits_for_peers = false;
   std::vector<Task> tasks;
+  UserObjects kept;
   std::map<SimStream*, Progress> streams;  ///< who takes part, and what each is ordered after
 };
 
@@ -66,6 +82,8 @@ class CaptureTable {
   [[nodiscard]] std::shared_ptr<const CapturePoint> point(SimStream& stream);
   /// Number of `stream`'s capture, 0 if there is none.
   [[nodiscard]] std::uint64_t id_of(SimStream& stream);
+  /// Keeps the objects for as long as the graph of `stream`'s capture. Throws if there is none.
+  void keep(SimStream& stream, const UserObjects& objects);
   /// Makes `stream` part of the capture in which the point was recorded.
   void join(SimStream& stream, const CapturePoint& point);
 
@@ -90,7 +108,6 @@ class CaptureTable {
 
   mutable std::mutex mutex_;  ///< taken only while something is captured, or for graphs
   std::atomic<int> restrictive_{0};
-  std::uint64_t next_id_ = 1;
   std::map<std::uint64_t, std::unique_ptr<CaptureSession>> sessions_;
   std::unordered_set<const void*> graphs_;
 };

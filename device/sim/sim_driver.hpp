@@ -119,6 +119,7 @@ class SimDriver final : public Driver {
   NativeGraph end_capture(NativeStream stream) override;
   bool is_capturing(NativeStream stream) override;
   std::uint64_t capture_id(NativeStream stream) override;
+  void retain_by_capture(NativeStream stream, void (*release)(void*), void* data) override;
   void launch_graph(NativeGraph graph, NativeStream stream) override;
   void destroy_graph(NativeGraph graph) noexcept override;
 

@@ -95,6 +95,68 @@ TEST_F(CommCaptureTest, InPlaceExchangesCanBeCaptured) {
   driver().destroy_graph(graph);
 }
 
+// What an operation makes for itself, and outputs that the program has let go of.
+TEST_F(CommCaptureTest, ReplaysChangeNothingOutsideOfTheGraph) {
+  GANTRY_REQUIRE_DEVICES(2);
+  for (const CommTuning& tuning : all_tunings()) {
+    const TuningScope scope(tuning);
+    const std::vector<Stream> streams = side_streams();
+    const MultiStreamGuard guard(streams);
+    const auto n = static_cast<std::int64_t>(devices().size());
+    const Tensor source = ramp({3000 * n}, Device::cuda(0), 0);
+    const auto call_all = [&] {
+      const std::vector<Tensor> copies = comm::broadcast(source, devices());
+      const Tensor sum = comm::reduce_add(copies, devices().back());
+      const std::vector<Tensor> pieces = comm::scatter(sum, devices());
+      const Tensor joined = comm::gather(pieces, {.destination = Device::cuda(0)});
+      const auto lists = comm::broadcast_coalesced({joined, source}, devices());
+      static_cast<void>(comm::reduce_add_coalesced(lists, Device::cuda(0)));
+    };
+    for (int i = 0; i < 2; ++i) call_all();  // caches of all kinds have what the graph needs
+    const NativeGraph graph = capture(streams, call_all);
+    std::vector<Tensor> outside;
+    for (const Device device : devices()) {
+      for (const std::int64_t size : {300, 3000, 6000}) {
+        for (int i = 0; i < 8; ++i) outside.push_back(full({size * n}, 42, {.device = device}));
+      }
+    }
+    for (int round = 0; round < 3; ++round) replay(graph, streams);
+    for (const Tensor& tensor : outside) {
+      EXPECT_EQ(tensor.amin().item<int>(), 42);
+      EXPECT_EQ(tensor.amax().item<int>(), 42);
+    }
+    driver().destroy_graph(graph);
+  }
+}
+
+TEST_F(CommCaptureTest, OutputsOfAStreamThatJoinsAreMemoryOfTheGraph) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const std::vector<Stream> streams = side_streams();
+  const MultiStreamGuard guard(streams);
+  const std::vector<Tensor> pieces{ramp({500}, Device::cuda(1), 0),
+                                   ramp({500}, Device::cuda(1), 1)};
+  for (const Device device : devices(2)) synchronize(device);
+  driver().begin_capture(streams[1].native(), CaptureMode::relaxed);
+  for (int i = 0; i < 2; ++i) {  // made and let go of
+    static_cast<void>(comm::gather(pieces, {.destination = Device::cuda(0)}));
+    static_cast<void>(comm::reduce_add(pieces, Device::cuda(0)));
+    static_cast<void>(comm::reduce_add_coalesced({{pieces[0]}, {pieces[1]}}, Device::cuda(0)));
+  }
+  const NativeGraph graph = driver().end_capture(streams[1].native());
+  std::vector<Tensor> outside;
+  for (int i = 0; i < 20; ++i) {
+    outside.push_back(full({i % 2 == 0 ? 500 : 1000}, 42, {.device = "cuda:0"}));
+  }
+  streams[0].synchronize();
+  driver().launch_graph(graph, streams[1].native());
+  streams[1].synchronize();
+  for (const Tensor& tensor : outside) {
+    EXPECT_EQ(tensor.amin().item<int>(), 42);
+    EXPECT_EQ(tensor.amax().item<int>(), 42);
+  }
+  driver().destroy_graph(graph);
+}
+
 TEST_F(CommCaptureTest, AGatherIsAKernelAlsoIfItBringsItsStreamIntoTheGraph) {
   GANTRY_REQUIRE_DEVICES(2);
   const TuningScope scope({.send_by_engines_bytes = 1, .fetch_by_engines_bytes = 1});

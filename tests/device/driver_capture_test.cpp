@@ -1,8 +1,14 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
+#include <gantry/streams/stream.hpp>
+
 #include "tests/device/driver_fixture.hpp"
+#include "tests/support/stream_hold.hpp"
 
 namespace gantry {
 namespace {
@@ -175,6 +181,80 @@ TEST_F(DriverCaptureTest, EmptyCaptureReplaysNothing) {
   driver().launch_graph(graph, stream);
   driver().synchronize_stream(stream);
   driver().destroy_graph(graph);
+}
+
+// Counts how often a graph let go of it.
+class Kept {
+ public:
+  void retain_by(NativeStream stream) {
+    driver().retain_by_capture(
+        stream, [](void* kept) { ++static_cast<Kept*>(kept)->releases_; }, this);
+  }
+  [[nodiscard]] int releases() const { return releases_; }
+  /// CUDA tells a moment later, and in its own time after a run.
+  [[nodiscard]] bool wait_until_released() const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (releases_ == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    return releases_ == 1;
+  }
+
+ private:
+  std::atomic<int> releases_{0};
+};
+
+TEST_F(DriverCaptureTest, AGraphKeepsObjectsUntilItIsDestroyedAndHasRun) {
+  const TestStream stream(0);
+  const TestStream runs(0);
+  const DeviceBytes device(0, 256);
+  Kept kept;
+  driver().begin_capture(stream, CaptureMode::thread_local_);
+  driver().fill(device.data(), 2, 256, stream);
+  kept.retain_by(stream);
+  const NativeGraph graph = driver().end_capture(stream);
+  driver().launch_graph(graph, runs);
+  driver().synchronize_stream(runs);
+  EXPECT_EQ(kept.releases(), 0);
+  {
+    const testing::StreamHold hold(Stream::external(NativeStream(runs).handle, Device::cuda(0)));
+    driver().launch_graph(graph, runs);
+    driver().destroy_graph(graph);
+    EXPECT_EQ(kept.releases(), 0) << "it has not run";
+  }
+  driver().synchronize_stream(runs);
+  EXPECT_TRUE(kept.wait_until_released());
+}
+
+TEST_F(DriverCaptureTest, AFailedCaptureKeepsNothing) {
+  const TestStream stream(0);
+  Kept kept;
+  driver().begin_capture(stream, CaptureMode::thread_local_);
+  kept.retain_by(stream);
+  EXPECT_EQ(cuda_error_of([&] { driver().synchronize_stream(stream); }), kCaptureUnsupported);
+  EXPECT_EQ(cuda_error_of([&] { (void)driver().end_capture(stream); }), kCaptureInvalidated);
+  EXPECT_TRUE(kept.wait_until_released());
+}
+
+TEST_F(DriverCaptureTest, OnlyCapturesKeepObjects) {
+  const TestStream stream(0);
+  Kept kept;
+  EXPECT_EQ(cuda_error_of([&] { kept.retain_by(stream); }), kIllegalState);
+  EXPECT_TRUE(kept.wait_until_released());
+}
+
+TEST_F(DriverCaptureTest, MemoryMayBeMadeAndFreedInEveryMode) {
+  const TestStream stream(0);
+  for (const CaptureMode mode :
+       {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed}) {
+    driver().begin_capture(stream, mode);
+    void* data = driver().allocate(0, 4096);
+    ASSERT_NE(data, nullptr);
+    driver().fill(data, 1, 4096, stream);
+    void* pinned = driver().allocate_pinned(4096);
+    ASSERT_NE(pinned, nullptr);
+    driver().deallocate_pinned(pinned);
+    driver().destroy_graph(driver().end_capture(stream));
+    driver().deallocate(0, data);
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <random>
 #include <string>
@@ -18,7 +19,9 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/ipc.hpp>
 
+#include "memory/backends.hpp"
 #include "tests/memory/allocator_contract.hpp"
+#include "tests/memory/capture_fixture.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/foreign_stream.hpp"
 #include "tests/support/reused_handle.hpp"
@@ -52,7 +55,7 @@ class AsyncAllocatorTest : public gantry::testing::DeviceTest {
     }
     DeviceTest::TearDown();
   }
-  static AsyncAllocator& async() { return AsyncAllocator::instance(); }
+  static AsyncAllocator& async() { return async_allocator(); }
   static Stats stats() { return async().stats(0); }
   static Buffer make(std::size_t bytes, const Stream& stream = Stream::current()) {
     return Buffer(async().allocate(bytes, stream));
@@ -278,22 +281,73 @@ TEST_F(AsyncAllocatorTest, FreesThatFailAreMadeUpFor) {
   static_cast<void>(data);
 }
 
-TEST_F(AsyncAllocatorTest, CapturedStreamsAllocateNotAndFreeLater) {
+TEST_F(AsyncAllocatorTest, FreesOnCapturedStreamsWaitForTheGraph) {
   const Stream stream = Stream::from_pool();
   Buffer buffer = make(4096, stream);
-  driver().begin_capture(stream.native(), CaptureMode::relaxed);
-  EXPECT_THAT([&] { static_cast<void>(make(100, stream)); },
-              ThrowsMessage<CaptureError>(HasSubstr("graphs need GANTRY_ALLOC_CONF=backend:vmm")));
+  gantry::testing::CapturedGraph graph(stream);
   {
     const FaultDriver driver;
     buffer.reset();
     EXPECT_EQ(driver.calls("deallocate_async"), 0u);
   }
-  // The capture is not spoilt.
-  driver().destroy_graph(driver().end_capture(stream.native()));
+  graph.end();  // it is not spoilt
+  async().empty_cache(Device::cuda(0));
   EXPECT_EQ(stats().active.all.current, 1);
+  graph.destroy_and_wait();
   async().empty_cache(Device::cuda(0));
   EXPECT_EQ(stats().active.all.current, 0);
+}
+
+TEST_F(AsyncAllocatorTest, BothSourcesGiveWayToEachOther) {
+  const auto total = device_properties(Device::cuda(0)).total_memory;
+  GANTRY_REQUIRE_SIM();
+  const std::size_t most = total / 4 * 3;
+  const Stream stream = Stream::from_pool();
+  for (int i = 0; i < 2; ++i) {
+    { const Buffer eager = make(most, stream); }
+    stream.synchronize();
+    driver().begin_capture(stream.native(), CaptureMode::relaxed);
+    { const Buffer captured = make(most, stream); }
+    driver().destroy_graph(driver().end_capture(stream.native()));
+  }
+}
+
+// Holds a thread back in its free of a deferred block until `leave` returns.
+class LateFree : public FaultDriver {
+ public:
+  void deallocate_async(void* data, NativeStream stream) override {
+    if (armed.exchange(false)) {
+      held = true;
+      held.notify_all();
+      leave();
+    }
+    FaultDriver::deallocate_async(data, stream);
+  }
+  std::atomic<bool> armed{false};
+  std::atomic<bool> held{false};
+  std::function<void()> leave;
+};
+
+TEST_F(AsyncAllocatorTest, MemoryThatAnotherThreadFreesIsNotMissing) {
+  const auto total = static_cast<double>(device_properties(Device::cuda(0)).total_memory);
+  async().set_fraction((static_cast<double>(8 * kMib) + 0.5) / total, 0);
+  const Stream stream = Stream::from_pool();
+  LateFree driver;
+  std::atomic<bool> is_over{false};
+  // The second thread ends early only if it reports a shortage.
+  driver.leave = [&] {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
+    while (!is_over && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  };
+  Buffer deferred = make(6 * kMib, stream);
+  driver.fail_on("deallocate_async", 1);
+  deferred.reset();  // made up for by the next request
+  driver.armed = true;
+  std::thread first([&] { static_cast<void>(make(512, stream)); });
+  driver.held.wait(false);
+  EXPECT_NO_THROW(static_cast<void>(make(5 * kMib, stream)));
+  is_over = true;
+  first.join();
 }
 
 TEST_F(AsyncAllocatorTest, ForeignStreamsMayBeDestroyedAfterTheFree) {
@@ -483,11 +537,11 @@ TEST_F(AsyncAllocatorTest, RandomUseKeepsEveryBlockWhole) {
 namespace gantry::testing {
 
 // defers_reuse is false because the driver decides when memory comes back.
-INSTANTIATE_TEST_SUITE_P(
-    Async, AllocatorContract,
-    ::testing::Values(AllocatorProvider{
-        "async", []() -> memory::Allocator& { return memory::AsyncAllocator::instance(); },
-        Device::cuda(0), false}),
-    [](const auto& info) { return info.param.label; });
+INSTANTIATE_TEST_SUITE_P(Async, AllocatorContract,
+                         ::testing::Values(AllocatorProvider{
+                             "async",
+                             []() -> memory::Allocator& { return memory::async_allocator(); },
+                             Device::cuda(0), false}),
+                         [](const auto& info) { return info.param.label; });
 
 }  // namespace gantry::testing

@@ -346,6 +346,15 @@ class FaultDriver : public Driver {
     enter("capture_id");
     return wrapped_.capture_id(stream);
   }
+  void retain_by_capture(NativeStream stream, void (*release)(void*), void* data) override {
+    try {
+      enter("retain_by_capture");
+    } catch (...) {
+      release(data);
+      throw;
+    }
+    wrapped_.retain_by_capture(stream, release, data);
+  }
   void launch_graph(NativeGraph graph, NativeStream stream) override {
     enter("launch_graph");
     wrapped_.launch_graph(graph, stream);

@@ -303,6 +303,10 @@ class CountingDriver : public Driver {
     count();
     return wrapped_.capture_id(stream);
   }
+  void retain_by_capture(NativeStream stream, void (*release)(void*), void* data) override {
+    count();
+    wrapped_.retain_by_capture(stream, release, data);
+  }
   void launch_graph(NativeGraph graph, NativeStream stream) override {
     count();
     wrapped_.launch_graph(graph, stream);

@@ -243,6 +243,11 @@ class Driver {
   [[nodiscard]] virtual bool is_capturing(NativeStream stream) = 0;
   /// The capture that `stream` takes part in, 0 if there is none; no two of a process are the same.
   [[nodiscard]] virtual std::uint64_t capture_id(NativeStream stream) = 0;
+  /// Calls `release(data)` once, when nothing can run the graph any more that `stream` is being
+  /// captured into: the capture failed, or the graph and all that was instantiated from it or
+  /// contains it are destroyed and have run. Any thread may make that call, also within this one if
+  /// it throws; `release` calls no driver. Throws: CudaError if the stream is not being captured.
+  virtual void retain_by_capture(NativeStream stream, void (*release)(void*), void* data) = 0;
   virtual void launch_graph(NativeGraph graph, NativeStream stream) = 0;
   virtual void destroy_graph(NativeGraph graph) noexcept = 0;
 };

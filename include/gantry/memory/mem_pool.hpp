@@ -19,8 +19,10 @@ struct MemPoolOptions {
   bool no_split = false;    ///< a block is never cut: it serves only requests that fit it
 };
 
-/// Blocks of one device that share no memory with anybody else's: for graphs whose addresses must
-/// stay, for memory that is parked, for keeping what lives long apart.
+/// Blocks of one device that share no memory with anybody else's: for memory that is parked, for
+/// keeping what lives long apart.
+///
+/// A stream that is being captured gets memory of its capture instead (docs/memory.md).
 ///
 /// Its blocks are the caching allocator's in every other respect, and count in its statistics.
 /// Move-only. Destroying it gives its unused memory back; live blocks stay valid until they are

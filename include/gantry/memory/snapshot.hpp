@@ -88,9 +88,10 @@ struct SegmentInfo {
   std::size_t active_bytes = 0;     ///< in live blocks and those waiting to become free
   std::size_t requested_bytes = 0;  ///< what callers asked for, in the active blocks
   std::uint64_t stream = 0;
-  bool small = false;                               ///< serves blocks up to 1 MiB only
-  std::pair<std::int64_t, std::int64_t> pool_id{};  ///< {0, 0}: the common pool
-  bool is_expandable = false;                       ///< grows and shrinks by mapping
+  bool small = false;  ///< serves blocks up to 1 MiB only
+  std::pair<std::int64_t, std::int64_t>
+      pool_id{};               ///< {0, 0}: the common pool; {n, 0}: a capture's; {0, n}: a MemPool
+  bool is_expandable = false;  ///< grows and shrinks by mapping
   Frames frames{};  ///< who made it necessary, if history was recorded then; none if expandable
   std::vector<BlockInfo> blocks{};  ///< by address, without gaps
 
