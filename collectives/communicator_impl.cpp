@@ -323,7 +323,7 @@ void Communicator::Impl::record(const CollectiveCall& call, Algorithm algorithm)
   if (!control || recorded_ == call.what.call) return;
   recorded_ = call.what.call;
   control->record(call.what, algorithm, message_bytes(call.what, membership.size),
-                  Stream::current(membership.device).id());
+                  Stream::current(membership.device).id(), call.send_counts, call.recv_counts);
 }
 
 std::optional<std::uint64_t> Communicator::Impl::take_fault() {

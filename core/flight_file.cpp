@@ -18,6 +18,18 @@ namespace {
 
 constexpr int kMaxRanks = 4096;
 
+// Of one rank, for places of BlockCounts.
+constexpr std::size_t kBlockCountsBytes = 16 << 10;
+
+std::size_t block_counts_bytes(int ranks) {
+  return BlockCounts::words_for(ranks) * sizeof(std::uint64_t);
+}
+
+// Places of each rank.
+std::size_t block_counts_kept(int ranks) {
+  return std::max<std::size_t>(1, kBlockCountsBytes / block_counts_bytes(ranks));
+}
+
 std::size_t round_up(std::size_t value, std::size_t grain) {
   return (value + grain - 1) / grain * grain;
 }
@@ -57,6 +69,29 @@ std::optional<Record> Entry::get(std::uint64_t ticket) const noexcept {
   return record;
 }
 
+void BlockCounts::put(std::uint64_t number, std::span<const std::int64_t> sends,
+                      std::span<const std::int64_t> receives) noexcept {
+  words_[0].store(0, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  std::atomic<std::uint64_t>* word = words_ + 1;
+  for (const auto counts : {sends, receives}) {
+    for (const std::int64_t count : counts) {
+      (word++)->store(static_cast<std::uint64_t>(count), std::memory_order_release);
+    }
+  }
+  words_[0].store(number, std::memory_order_release);
+}
+
+std::optional<std::vector<std::int64_t>> BlockCounts::get(std::uint64_t number, int ranks) const {
+  if (words_[0].load(std::memory_order_acquire) != number) return std::nullopt;
+  std::vector<std::int64_t> counts(words_for(ranks) - 1);
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    counts[i] = static_cast<std::int64_t>(words_[i + 1].load(std::memory_order_acquire));
+  }
+  if (words_[0].load(std::memory_order_relaxed) != number) return std::nullopt;
+  return counts;
+}
+
 Progress Words::progress(Lane lane) const noexcept {
   const auto load = [](const std::uint64_t& word) {
     return __atomic_load_n(&word, __ATOMIC_ACQUIRE);
@@ -90,7 +125,10 @@ std::size_t View::lay_out(Header& header, int ranks, std::size_t page_bytes) {
   header.ranks_at = sizeof(Header);
   header.words_at = round_up(header.ranks_at + count * sizeof(Rank), page_bytes);
   header.rings_at = header.words_at + count * page_bytes;
-  header.mailboxes_at = round_up(header.rings_at + count * kRing * sizeof(Entry), alignof(Mailbox));
+  header.block_counts_at = header.rings_at + count * kRing * sizeof(Entry);
+  header.mailboxes_at = round_up(
+      header.block_counts_at + count * block_counts_kept(ranks) * block_counts_bytes(ranks),
+      alignof(Mailbox));
   header.bytes = round_up(header.mailboxes_at + count * sizeof(Mailbox), page_bytes);
   return header.bytes;
 }
@@ -107,7 +145,16 @@ bool View::is_valid(const void* base, std::size_t bytes) {
   const std::size_t total = lay_out(expected, header.ranks, header.page_bytes);
   return header.bytes == total && bytes >= total && header.ranks_at == expected.ranks_at &&
          header.words_at == expected.words_at && header.rings_at == expected.rings_at &&
+         header.block_counts_at == expected.block_counts_at &&
          header.mailboxes_at == expected.mailboxes_at;
+}
+
+BlockCounts View::block_counts(int which, std::uint64_t number) const {
+  const std::size_t kept = block_counts_kept(header().ranks);
+  const std::size_t place = static_cast<std::size_t>(which) * kept + number % kept;
+  std::byte* const at =
+      base_ + header().block_counts_at + place * block_counts_bytes(header().ranks);
+  return BlockCounts(reinterpret_cast<std::atomic<std::uint64_t>*>(at));
 }
 
 template <class Matches>
@@ -162,7 +209,8 @@ std::string call_text(std::string_view kind, std::uint8_t style, std::string_vie
   if ((style & kReduces) != 0) text += fmt::format(" {}", op);
   if ((style & kTyped) != 0) {
     const bool known = call.dtype < static_cast<std::uint8_t>(kDTypeCount);
-    text += fmt::format(" {}[{}]", known ? name(static_cast<DType>(call.dtype)) : "?", call.count);
+    text += fmt::format(" {}", known ? name(static_cast<DType>(call.dtype)) : "?");
+    text += call.count < 0 ? "[uneven]" : fmt::format("[{}]", call.count);
   }
   if ((style & kRooted) != 0) text += fmt::format(" root={}", call.root);
   if ((style & kTo) != 0) text += fmt::format(" to {}", call.root);

@@ -1,7 +1,8 @@
 // The file in shared memory through which the ranks of one machine watch each other. It outlives
 // them, so that glaunch can tell what each was doing.
 //
-//   Header | Rank × ranks | one page of Words per rank | Entry × kRing per rank | Mailbox per rank
+//   Header | Rank × ranks | one page of Words per rank | Entry × kRing per rank
+//   | BlockCounts × block_counts_kept() per rank | Mailbox per rank
 //
 // Plain words only; other versions of the project read it as long as kVersion stays.
 #pragma once
@@ -10,13 +11,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gantry::flight {
 
 inline constexpr std::uint64_t kMagic = 0x3154'4847'494c'4647;  // "GFLIGHT1"
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 4;
 inline constexpr std::size_t kRing = 1024;
 inline constexpr std::size_t kPieceBytes = 4032;
 inline constexpr const char* kSuffix = ".flight";
@@ -83,6 +86,26 @@ class Entry {
  private:
   std::atomic<std::uint64_t> ticket_;  ///< first: copies of entries are compared by it
   std::atomic<std::uint64_t> words_[sizeof(Record) / 8];
+};
+
+/// Elements that one rank sends to each rank (first) and expects of each, in an all_to_all of
+/// blocks of unequal sizes. One thread writes a place while others may read.
+class BlockCounts {
+ public:
+  /// Of `words` words, see words_for().
+  explicit BlockCounts(std::atomic<std::uint64_t>* words) : words_(words) {}
+  static constexpr std::size_t words_for(int ranks) {
+    return 1 + 2 * static_cast<std::size_t>(ranks);
+  }
+
+  /// Overwrites the place by those of call `number`, 1 or more.
+  void put(std::uint64_t number, std::span<const std::int64_t> sends,
+           std::span<const std::int64_t> receives) noexcept;
+  /// What was put for `number`, unless it is not or no longer here.
+  [[nodiscard]] std::optional<std::vector<std::int64_t>> get(std::uint64_t number, int ranks) const;
+
+ private:
+  std::atomic<std::uint64_t>* words_;
 };
 
 /// Numbers of sends and receives carry this bit: the others' stay in step on all ranks.
@@ -157,7 +180,7 @@ struct alignas(64) Header {
   std::int32_t ranks;
   std::uint64_t bytes;
   std::uint64_t page_bytes;
-  std::uint64_t ranks_at, words_at, rings_at, mailboxes_at;
+  std::uint64_t ranks_at, words_at, rings_at, block_counts_at, mailboxes_at;
   std::int64_t created_ns;  ///< CLOCK_REALTIME
   std::int64_t timeout_ms;
   char boot[40];
@@ -203,6 +226,8 @@ class View {
   [[nodiscard]] Entry* ring(int rank) const {
     return &at<Entry>(header().rings_at, rank * static_cast<int>(kRing));
   }
+  /// Where `rank` puts the counts of call `number`: that of an earlier call, too.
+  [[nodiscard]] BlockCounts block_counts(int rank, std::uint64_t number) const;
   [[nodiscard]] Mailbox& mailbox(int rank) const {
     return at<Mailbox>(header().mailboxes_at, rank);
   }

@@ -104,17 +104,13 @@ class WireLink {
     const std::byte* const units =
         group_.workspaces[group_.rank] +
         (row_of(first) + phase * Wire::row_bytes(group_) + i * sizeof(Unit));
-    const auto unit_of = [&](int k) {
-      return reinterpret_cast<const Unit*>(units + std::size_t{k * stride});
-    };
-    const std::uint32_t wanted = from >> first & ((1u << Batch) - 1);
-    std::uint32_t waiting = wanted;
+    std::uint32_t waiting = from >> first & ((1u << Batch) - 1);
     GANTRY_ROLLED
     for (std::uint32_t spins = 1; Wire::agree(block_, waiting != 0); ++spins) {
       typename Wire::Seen seen[Batch];
       for (int k = 0; k < Batch; ++k) {
         if (!has(waiting, k)) continue;
-        Wire::look(block_, unit_of(k), seen[k]);
+        Wire::look(block_, reinterpret_cast<const Unit*>(units + std::size_t{k * stride}), seen[k]);
       }
       for (int k = 0; k < Batch; ++k) {
         if (!Wire::has_come(block_, has(waiting, k), seen[k], flag())) continue;
@@ -131,7 +127,9 @@ class WireLink {
     }
     if constexpr (!Wire::kIsOneLoad) {
       for (int k = 0; k < Batch; ++k) {
-        if (has(wanted, k)) Wire::load(block_, unit_of(k), words[k]);
+        if (!has(from >> first, k)) continue;
+        Wire::load(block_, reinterpret_cast<const Unit*>(units + std::size_t{k * stride}),
+                   words[k]);
       }
     }
     return true;

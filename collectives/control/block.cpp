@@ -157,7 +157,8 @@ void ControlBlock::describe_device(std::string_view text) {
 }
 
 void ControlBlock::record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes,
-                          std::uint64_t stream) noexcept {
+                          std::uint64_t stream, std::span<const std::int64_t> sends,
+                          std::span<const std::int64_t> receives) noexcept {
   flight::Rank& mine = view().rank(rank_);
   const std::uint64_t ticket = mine.recorded.load(std::memory_order_relaxed) + 1;
   const flight::Record record{.call = to_call(what),
@@ -166,6 +167,11 @@ void ControlBlock::record(const Descriptor& what, Algorithm algorithm, std::int6
                               .enqueued_ns = flight::monotonic_ns(),
                               .algorithm = static_cast<std::uint8_t>(algorithm),
                               .reserved = {}};
+  // Before the record, with which others find them.
+  if (!sends.empty()) {
+    const auto number = static_cast<std::uint64_t>(what.call);
+    view().block_counts(rank_, number).put(number, sends, receives);
+  }
   view().ring(rank_)[ticket % flight::kRing].put(ticket, record);
   mine.recorded.store(ticket, std::memory_order_release);
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,9 +63,11 @@ class ControlBlock {
   // Named by `glaunch dump`.
   void describe_device(std::string_view text);
 
-  // Says what this rank is about to enqueue.
-  void record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes,
-              std::uint64_t stream) noexcept;
+  // Says what this rank is about to enqueue. `sends` and `receives` are elements of blocks, by
+  // rank, of an all_to_all whose blocks are of unequal sizes.
+  void record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes, std::uint64_t stream,
+              std::span<const std::int64_t> sends = {},
+              std::span<const std::int64_t> receives = {}) noexcept;
   // A rank's words as this process maps them.
   DeviceWords* words(int rank) const;
   // This rank's, which its device may read and write at the same address.
@@ -92,8 +95,10 @@ class ControlBlock {
   // Throws PeerLostError if a rank died, aborted, or left before `fence`; one system call a rank.
   void check_peers(std::uint64_t fence) const;
 
-  // Compares what the ranks recorded as collective `call`, of those that did.
-  // Throws: CollectiveMismatch naming the first that has it and the first that differs.
+  // Compares what the ranks recorded as collective `call`, of those that did, the sizes of uneven
+  // blocks included.
+  // Throws: CollectiveMismatch naming the first that has it and the first that differs, or the
+  // first two ranks whose blocks differ, and their sizes.
   void verify(std::uint64_t call) const;
   // True if a kernel of this rank reported a fault that nobody took; one load.
   bool has_fault() const noexcept;
@@ -158,6 +163,7 @@ class ControlBlock {
   bool is_among_several() const noexcept;
   // False in a child of a fork, whose end says nothing about the rank.
   bool is_mine() const noexcept;
+  void verify_block_counts(const flight::Call& call) const;
   [[noreturn]] void raise_mismatch(std::uint64_t call, int peer) const;
   // Says that `call`, a message of this rank with `peer`, is another one there; empty if it is
   // none.

@@ -100,10 +100,12 @@ void ControlBlock::raise_mismatch(std::uint64_t call, int peer) const {
   }
   const auto mine = view().find(rank_, Lane::collective, call);
   if (mine && view().find(peer, Lane::collective, call)) {
+    // A graph ran the call after others had taken the place of its counts. The peer may only have
+    // told of a third rank, so nobody is named.
     throw CollectiveMismatch(fmt::format(
-        "collective #{}: expected blocks of the sizes that the receiver expects, but those of rank "
-        "{} and rank {}, or of others, differ in {}",
-        call, std::min(rank_, peer), std::max(rank_, peer), view().text(mine->call)));
+        "collective #{}: expected blocks of the sizes that the receiver expects, but those of two "
+        "ranks, which are no longer recorded, differ in {}",
+        call, view().text(mine->call)));
   }
   // A graph ran a call whose record is gone, or that its peer did not make.
   const std::uint64_t theirs = view().words(peer).progress(Lane::collective).started;
@@ -127,6 +129,29 @@ void ControlBlock::verify(std::uint64_t call) const {
           "collective #{}: expected the same call on every rank, but rank {} called {} and rank {} "
           "called {}",
           call, reference_rank, view().text(reference->call), i, view().text(other->call)));
+    }
+  }
+  if (reference) verify_block_counts(reference->call);
+}
+
+void ControlBlock::verify_block_counts(const flight::Call& call) const {
+  if (call.count >= 0) return;
+  const auto number = static_cast<std::uint64_t>(call.number);
+  const auto ranks = static_cast<std::size_t>(size_);
+  std::vector<std::optional<std::vector<std::int64_t>>> counts;
+  for (int i = 0; i < size_; ++i) {
+    counts.push_back(view().block_counts(i, number).get(number, size_));
+  }
+  for (std::size_t from = 0; from < ranks; ++from) {
+    for (std::size_t to = 0; to < ranks; ++to) {
+      if (!counts[from] || !counts[to]) continue;
+      const std::int64_t sent = (*counts[from])[to];
+      const std::int64_t expected = (*counts[to])[ranks + from];
+      if (sent == expected) continue;
+      throw CollectiveMismatch(fmt::format(
+          "collective #{}: expected blocks of the sizes that the receiver expects, but rank {} "
+          "sends {} elements to rank {}, which expects {}, in {}",
+          number, from, sent, to, expected, view().text(call)));
     }
   }
 }

@@ -73,7 +73,10 @@ void RegisteredOperations::Side::join(const Stream& stream) {
 
 RegisteredOperations::RegisteredOperations(const protocol::Group& group,
                                            const Registrations& registrations, int device)
-    : group_(group), registrations_(registrations), side_(device), captured_side_(device) {}
+    : group_(group),
+      registrations_(registrations),
+      side_(device),
+      captured_sides_{Side(device), Side(device)} {}
 
 std::uint64_t RegisteredOperations::place_of(const CollectiveCall& call) const {
   const Descriptor& what = call.what;
@@ -236,15 +239,32 @@ void RegisteredOperations::send_shares(const CollectiveCall& call, const Stream&
     copy_runs(stream, runs);
   };
   if (place == in + own.offer.at) return send();
-  Side& side = driver().is_capturing(stream.native()) ? captured_side_ : side_;
-  side.copy({in + own.offer.at, place, static_cast<std::size_t>(own.take.bytes)}, stream);
+  const CopyRun own_share{in + own.offer.at, place, static_cast<std::size_t>(own.take.bytes)};
+  Side* const side = side_for(stream);
+  if (side == nullptr) {
+    send();
+    return driver().copy(own_share.to, own_share.from, own_share.bytes, stream.native());
+  }
+  side->copy(own_share, stream);
   try {
     send();
   } catch (...) {
-    side.join(stream);
+    side->join(stream);
     throw;
   }
-  side.join(stream);
+  side->join(stream);
+}
+
+RegisteredOperations::Side* RegisteredOperations::side_for(const Stream& stream) {
+  const std::uint64_t capture = driver().capture_id(stream.native());
+  if (capture == 0) return &side_;
+  Side* free = nullptr;
+  for (Side& side : captured_sides_) {
+    const std::uint64_t taken_by = side.capture_id();
+    if (taken_by == capture) return &side;
+    if (taken_by == 0 && free == nullptr) free = &side;
+  }
+  return free;
 }
 
 }  // namespace gantry

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include <gantry/device/driver.hpp>
@@ -52,6 +53,8 @@ class RegisteredOperations {
     void copy(const CopyRun& run, const Stream& stream);
     // Makes `stream` wait for the copy.
     void join(const Stream& stream);
+    // The capture that the side takes part in; 0: none.
+    std::uint64_t capture_id() const { return driver().capture_id(stream_); }
 
    private:
     NativeStream stream_;
@@ -68,12 +71,16 @@ class RegisteredOperations {
   void send_array(const CollectiveCall& call, std::int64_t begin, std::int64_t bytes,
                   const Stream& stream);
 
+  // For this rank's own share, beside those of others, of a call on `stream`; nullptr: none is
+  // free. A stream that takes part in a capture can do nothing else until that ends, so calls
+  // outside of captures have a side of their own, and each capture one of a few. None is made here:
+  // that may wait for the device, where a kernel may wait for the caller.
+  Side* side_for(const Stream& stream);
+
   const protocol::Group& group_;
   const Registrations& registrations_;
-  // For this rank's own share, beside those of others. Calls that are captured have another one: a
-  // stream that takes part in a capture can do nothing else until that ends.
   Side side_;
-  Side captured_side_;
+  std::array<Side, 2> captured_sides_;
 };
 
 }  // namespace gantry

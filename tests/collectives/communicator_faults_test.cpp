@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -219,6 +220,30 @@ TEST_F(CommunicatorFaultsTest, UnevenCountsThatDifferAreAMismatch) {
       thrown = true;
     }
     if (!thrown) throw std::runtime_error("nobody noticed");
+    suite.uneven_all_to_all(f32, 10);
+  });
+}
+
+// The ranks that agree with all others hear who does not, too.
+TEST_F(CommunicatorFaultsTest, UnevenMismatchesNameTheRanksThatDisagreeAndTheirSizes) {
+  GANTRY_REQUIRE_DEVICES(4);
+  on_ranks(4, [](CollectiveSuite& suite, Communicator& group) {
+    // All blocks are of 4 elements, but rank 3 sends 8 to rank 0 and 6 to rank 1.
+    std::vector<std::int64_t> sends(4, 4);
+    const std::vector<std::int64_t> receives(4, 4);
+    if (group.rank() == 3) sends = {8, 6, 4, 4};
+    const std::int64_t sent = std::accumulate(sends.begin(), sends.end(), std::int64_t{0});
+    const Tensor input = zeros({sent}, {.device = group.device()});
+    Tensor output = zeros({16}, {.device = group.device()});
+    const auto call = [&] { return group.all_to_all(output, input, receives, sends); };
+    const char* const sizes = "rank 3 sends 8 elements to rank 0, which expects 4, in all_to_all";
+    expect_throws<InvalidArgument>([&] { call().synchronize(); }, sizes);
+    suite.uneven_all_to_all(f32, 10);
+    // A device reports no second mismatch before its first one is heard of.
+    const Work first = call();
+    const Work second = call();
+    expect_throws<InvalidArgument>([&] { second.synchronize(); }, sizes);
+    expect_throws<InvalidArgument>([&] { first.synchronize(); }, sizes);
     suite.uneven_all_to_all(f32, 10);
   });
 }

@@ -50,6 +50,8 @@ TEST(DescriptorTest, SaysWhatIsCalled) {
   EXPECT_EQ(call.str(), "send f32[4] to 3");
   call.kind = CollectiveKind::recv;
   EXPECT_EQ(call.str(), "recv f32[4] from 3");
+  call = {.count = -1, .kind = CollectiveKind::all_to_all, .dtype = f32};
+  EXPECT_EQ(call.str(), "all_to_all f32[uneven]");
   EXPECT_EQ(Descriptor{}.str(), "barrier");
   EXPECT_EQ(name(Algorithm::automatic), "auto");
 }
@@ -192,6 +194,40 @@ TEST(ControlBlockTest, AFaultThatSeveralBlocksReportIsThrownOnce) {
   // The same call, run again by a graph.
   report(1);
   EXPECT_THROW(raise_fault(group[0]), CollectiveMismatch);
+}
+
+TEST(ControlBlockTest, AMismatchOfUnevenBlocksNamesTheTwoRanksThatDisagree) {
+  ControlGroup group(3);
+  using Counts = std::vector<std::int64_t>;
+  const auto record_uneven = [&](int rank, std::int64_t call, const Counts& sends,
+                                 const Counts& receives) {
+    const Descriptor what{
+        .call = call, .count = -1, .kind = CollectiveKind::all_to_all, .dtype = f32};
+    group[rank].record(what, Algorithm::direct, 0, 7, sends, receives);
+  };
+  record_uneven(0, 1, {1, 2, 3}, {1, 4, 7});
+  record_uneven(1, 1, {4, 5, 6}, {2, 5, 9});
+  record_uneven(2, 1, {7, 8, 9}, {3, 6, 9});
+  for (int rank = 0; rank < 3; ++rank) {
+    // Rank 0 agrees with both, and hears it from one that gave up.
+    group.report(rank, OperationFault::mismatch, 1, (rank + 1) % 3);
+    EXPECT_EQ(text_of<CollectiveMismatch>([&] { raise_fault(group[rank]); }),
+              "collective #1: expected blocks of the sizes that the receiver expects, but rank 2 "
+              "sends 8 elements to rank 1, which expects 9, in all_to_all f32[uneven]");
+  }
+  // A rank that has not come yet is not compared; one that has is.
+  record_uneven(0, 2, {1, 1, 1}, {1, 1, 1});
+  EXPECT_NO_THROW(group[0].verify(2));
+  record_uneven(1, 2, {0, 1, 1}, {1, 1, 1});
+  EXPECT_THROW(group[2].verify(2), CollectiveMismatch);
+  // Later calls take the places of the counts; then nobody is named.
+  for (std::int64_t call = 3; call < 1000; ++call) {
+    for (int rank = 0; rank < 3; ++rank) record_uneven(rank, call, {1, 1, 1}, {1, 1, 1});
+  }
+  group.report(0, OperationFault::mismatch, 1, 1, 5);
+  const std::string text = text_of<CollectiveMismatch>([&] { raise_fault(group[0]); });
+  EXPECT_THAT(text, HasSubstr("those of two ranks, which are no longer recorded, differ in "
+                              "all_to_all f32[uneven]"));
 }
 
 TEST(ControlBlockTest, AMismatchOfAMessageNamesBothSides) {

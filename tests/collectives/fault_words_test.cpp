@@ -12,7 +12,7 @@
 namespace gantry::protocol {
 namespace {
 
-constexpr int kTaken = 100'000;
+constexpr int kTaken = 300'000;
 
 std::uint64_t call_by(int peer) { return 1000 + static_cast<std::uint64_t>(peer); }
 

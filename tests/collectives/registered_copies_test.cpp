@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/error.hpp>
@@ -50,6 +51,51 @@ TEST_F(RegisteredCopiesTest, CopiesOfACaptureAndOfCallsBesideItDoNotMeet) {
     synchronize(group.device());
     require(captured.sum().item<float>() == 3 * 4096, "a captured call went wrong");
     driver().destroy_graph(graph);
+  });
+}
+
+TEST_F(RegisteredCopiesTest, CapturesAtOnceDoNotMeet) {
+  GANTRY_REQUIRE_DEVICES(2);
+  setenv("GANTRY_COLL_ALGO", "copy", 1);
+  on_ranks(2, [](CollectiveSuite&, Communicator& group) {
+    constexpr int kCaptures = 3;
+    const TensorOptions options = {.dtype = f32, .device = group.device()};
+    const Tensor mine = full({4096}, group.rank() + 1, options);
+    std::vector<Tensor> joined;
+    for (int i = 0; i < kCaptures; ++i) {
+      joined.push_back(zeros({8192}, options));
+      group.register_memory(joined.back());
+    }
+    synchronize(group.device());
+    // Twice: what a capture used serves later ones when it is over.
+    for (int round = 0; round < 2; ++round) {
+      std::vector<Stream> streams;
+      for (const Tensor& tensor : joined) {
+        tensor.zero_();
+        streams.push_back(Stream::from_pool(group.device()));
+      }
+      synchronize(group.device());
+      for (const Stream& stream : streams) {
+        driver().begin_capture(stream.native(), CaptureMode::relaxed);
+      }
+      // In turn, twice in each.
+      for (int i = 0; i < 2 * kCaptures; ++i) {
+        const auto at = static_cast<std::size_t>(i % kCaptures);
+        const StreamGuard guard(streams[at]);
+        group.all_gather(joined[at], mine);
+      }
+      std::vector<NativeGraph> graphs;
+      for (const Stream& stream : streams) {
+        graphs.push_back(driver().end_capture(stream.native()));
+      }
+      for (const NativeGraph graph : graphs) driver().launch_graph(graph, streams[0].native());
+      streams[0].synchronize();
+      for (const Tensor& tensor : joined) {
+        require(tensor.sum().item<float>() == 3 * 4096, "a captured call went wrong");
+      }
+      for (const NativeGraph graph : graphs) driver().destroy_graph(graph);
+      group.host_barrier();
+    }
   });
 }
 
