@@ -66,7 +66,8 @@ AsyncAllocator::~AsyncAllocator() {
 AsyncPool& AsyncAllocator::pool(int device) {
   return pools_.get(device, [this](int index) {
     return new AsyncPool(index, config_.fraction, [this, index] {
-      if (DeviceHeap* heap = captured_.find_heap(index)) heap->empty_cache();
+      DeviceHeap* const heap = captured_.find_heap(index);
+      if (heap != nullptr && heap->stats().reserved_bytes.all.current != 0) heap->empty_cache();
     });
   });
 }

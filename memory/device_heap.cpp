@@ -217,6 +217,7 @@ void DeviceHeap::empty_cache() {
   (void)run_shortage_hooks(core_.device);
   HeapLock lock(core_.mutex);
   flush_magazines();
+  settle();  // what graphs held may wait for streams now
   // What other streams used is its own stream's afterwards, and waited for in the second round.
   wait_for_all(lock);
   wait_for_all(lock);

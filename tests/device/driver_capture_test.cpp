@@ -5,8 +5,6 @@
 #include <thread>
 #include <vector>
 
-#include <gantry/streams/stream.hpp>
-
 #include "tests/device/driver_fixture.hpp"
 #include "tests/support/stream_hold.hpp"
 
@@ -215,7 +213,7 @@ TEST_F(DriverCaptureTest, AGraphKeepsObjectsUntilItIsDestroyedAndHasRun) {
   driver().synchronize_stream(runs);
   EXPECT_EQ(kept.releases(), 0);
   {
-    const testing::StreamHold hold(Stream::external(NativeStream(runs).handle, Device::cuda(0)));
+    const testing::StreamHold hold{NativeStream(runs)};
     driver().launch_graph(graph, runs);
     driver().destroy_graph(graph);
     EXPECT_EQ(kept.releases(), 0) << "it has not run";

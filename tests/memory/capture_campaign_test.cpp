@@ -19,7 +19,7 @@ class CaptureCampaignTest : public gantry::testing::DeviceTest,
   // GANTRY_CAMPAIGN_STEPS for more.
   static int steps() {
     const char* wanted = std::getenv("GANTRY_CAMPAIGN_STEPS");
-    return wanted == nullptr ? 4000 : std::atoi(wanted);
+    return wanted == nullptr ? 20000 : std::atoi(wanted);
   }
 };
 

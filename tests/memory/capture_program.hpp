@@ -272,9 +272,11 @@ class CaptureProgram {
   void end() {
     if (open_ == nullptr) return;
     std::unique_ptr<Graph> graph = std::move(open_);
-    for (const CellPtr& cell : graph->inputs) {
-      cell->lane = -1;
-      cell->users.clear();
+    for (const std::vector<CellPtr>& cells : {graph->inputs, graph->live}) {
+      for (const CellPtr& cell : cells) {
+        cell->lane = -1;
+        cell->users.clear();
+      }
     }
     if (pick(6) == 0) {
       graph->native->spoil();

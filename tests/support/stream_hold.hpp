@@ -16,10 +16,11 @@ namespace gantry::testing {
 /// The destructor releases the stream. Thread safety: any thread.
 class StreamHold {
  public:
-  explicit StreamHold(const Stream& stream) : state_(std::make_shared<State>()) {
+  explicit StreamHold(const Stream& stream) : StreamHold(stream.native()) {}
+  explicit StreamHold(const NativeStream& stream) : state_(std::make_shared<State>()) {
     auto* shared = new std::shared_ptr<State>(state_);
     driver().launch_host_function(
-        stream.native(),
+        stream,
         [](void* data) {
           const std::unique_ptr<std::shared_ptr<State>> owner(
               static_cast<std::shared_ptr<State>*>(data));
