@@ -46,7 +46,7 @@ using UserObjects = std::vector<std::shared_ptr<const UserObject>>;
 /// What a capture collected: tasks in the order of their submission, which respects every wait.
 struct SimGraph {
   std::vector<Task> tasks;
-  bool waits_for_peers = false;      ///< one of the tasks does
+  bool waits_for_peers = false;  ///< one of the tasks does
   UserObjects kept;
   std::mutex mutex;                  ///< guards what follows; taken on host threads only
   SimStream* last_stream = nullptr;  ///< where it was launched last
