@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/error_payload.hpp"
+
 namespace gantry {
 
 struct CollectiveMismatch::Sides {
@@ -14,7 +16,11 @@ CollectiveMismatch::CollectiveMismatch(const std::string& message, std::vector<i
     : InvalidArgument(message, {}, where),
       sides_(std::make_shared<const Sides>(Sides{std::move(ranks), std::move(calls)})) {}
 
-const std::vector<int>& CollectiveMismatch::ranks() const noexcept { return sides_->ranks; }
-const std::vector<std::string>& CollectiveMismatch::calls() const noexcept { return sides_->calls; }
+const std::vector<int>& CollectiveMismatch::ranks() const noexcept {
+  return detail::payload_or_empty(sides_).ranks;
+}
+const std::vector<std::string>& CollectiveMismatch::calls() const noexcept {
+  return detail::payload_or_empty(sides_).calls;
+}
 
 }  // namespace gantry

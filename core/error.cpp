@@ -1,5 +1,7 @@
 #include <gantry/core/error.hpp>
 
+#include "core/error_payload.hpp"
+
 namespace gantry {
 
 struct Error::Context {
@@ -25,14 +27,10 @@ Error::Error(const std::string& message, std::string_view device, std::source_lo
     : std::runtime_error(message),
       context_(std::make_shared<const Context>(Context{std::string(device), position(where)})) {}
 
-// A moved-from error has empty texts.
 const std::string& Error::device() const noexcept {
-  static const std::string kNone;
-  return context_ != nullptr ? context_->device : kNone;
+  return detail::payload_or_empty(context_).device;
 }
-std::string_view Error::where() const noexcept {
-  return context_ != nullptr ? std::string_view(context_->where) : std::string_view();
-}
+std::string_view Error::where() const noexcept { return detail::payload_or_empty(context_).where; }
 
 CudaError::CudaError(const std::string& message, int code, std::string_view name,
                      std::string_view device, std::source_location where)
@@ -40,9 +38,7 @@ CudaError::CudaError(const std::string& message, int code, std::string_view name
       code_(code),
       name_(std::make_shared<const std::string>(name)) {}
 
-std::string_view CudaError::name() const noexcept {
-  return name_ != nullptr ? std::string_view(*name_) : std::string_view();
-}
+std::string_view CudaError::name() const noexcept { return detail::payload_or_empty(name_); }
 
 OutOfMemoryError::OutOfMemoryError(const std::string& message, const MemoryBreakdown& breakdown,
                                    std::string_view device, std::source_location where)
@@ -57,6 +53,8 @@ TimeoutError::TimeoutError(const std::string& message, std::vector<int> ranks,
     : Error(message, device, where),
       ranks_(std::make_shared<const std::vector<int>>(std::move(ranks))) {}
 
-const std::vector<int>& TimeoutError::ranks() const noexcept { return *ranks_; }
+const std::vector<int>& TimeoutError::ranks() const noexcept {
+  return detail::payload_or_empty(ranks_);
+}
 
 }  // namespace gantry

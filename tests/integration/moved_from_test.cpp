@@ -198,6 +198,7 @@ struct Movable<memory::Frames> {
   static std::vector<MovedFromCall<memory::Frames>> calls() {
     return {ANSWERS(size, o.size() == 0), ANSWERS(empty, o.empty()),
             ANSWERS(begin, o.begin() == o.end()), ANSWERS(end, o.begin() == o.end()),
+            ANSWERS(call_site, o.call_site() == nullptr),
             // An empty list has no first frame, as a vector.
             ANSWERS(front, o.empty()), ANSWERS(identity, o.identity() == nullptr)};
   }
@@ -314,6 +315,26 @@ struct Movable<PeerLostError> : MovableError<PeerLostError> {
     return result;
   }
 };
+template <>
+struct Movable<TimeoutError> : MovableError<TimeoutError> {
+  static TimeoutError make() { return TimeoutError("text", std::vector<int>{3}, "cuda:1"); }
+  static std::vector<MovedFromCall<TimeoutError>> calls() {
+    auto result = MovableError::calls();
+    result.push_back(ANSWERS(ranks, o.ranks().empty()));
+    return result;
+  }
+};
+template <>
+struct Movable<CollectiveMismatch> : MovableError<CollectiveMismatch> {
+  static CollectiveMismatch make() { return CollectiveMismatch("text", {0, 1}, {"a", "b"}); }
+  static bool works(CollectiveMismatch& o) { return o.ranks().size() == 2 && o.calls()[1] == "b"; }
+  static std::vector<MovedFromCall<CollectiveMismatch>> calls() {
+    auto result = MovableError::calls();
+    result.push_back(ANSWERS(ranks, o.ranks().empty()));
+    result.push_back(ANSWERS(calls, o.calls().empty()));
+    return result;
+  }
+};
 
 namespace {
 
@@ -343,7 +364,7 @@ using MovableTypes =
     ::testing::Types<Tensor, Storage, Generator, Event, memory::MemPool, memory::Buffer,
                      memory::ImportedBlock, memory::PluggableAllocator, memory::SymmetricPool,
                      memory::Frames, comm::StreamList, Work, Communicator, Error, InvalidArgument,
-                     CudaError, OutOfMemoryError, PeerLostError>;
+                     CudaError, OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch>;
 TYPED_TEST_SUITE(MovedFromTest, MovableTypes);
 
 TYPED_TEST(MovedFromTest, MembersThrowOrAnswerHarmlessly) {

@@ -1,0 +1,15 @@
+// What errors carry beside their text.
+#pragma once
+
+#include <memory>
+
+namespace gantry::detail {
+
+// The payload of an error, or an empty one after the error was moved from.
+template <class T>
+const T& payload_or_empty(const std::shared_ptr<const T>& payload) noexcept {
+  static const T kEmpty{};
+  return payload != nullptr ? *payload : kEmpty;
+}
+
+}  // namespace gantry::detail
