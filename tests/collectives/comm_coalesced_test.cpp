@@ -129,6 +129,7 @@ TEST_F(CommCoalescedTest, AViewOutlivesItsNeighbours) {
 }
 
 TEST_F(CommCoalescedTest, MemoryAndViewsOfAViewOutliveIt) {
+  GANTRY_REQUIRE_DEVICES(2);
   const std::vector<Device> to = devices(2);
   const std::vector<Tensor> list{ramp({100}, to[0], 1), ramp({4, 5}, to[0], 2)};
   Storage memory;

@@ -175,6 +175,7 @@ TEST_F(CommPiecesTest, GivenOutputsTakeOptionsByName) {
 }
 
 TEST_F(CommPiecesTest, AllowCastConverts) {
+  GANTRY_REQUIRE_DEVICES(2);
   const Tensor source = ramp({64}, Device::cuda(0), 1);
   std::vector<Tensor> out;
   for (const Device device : devices()) {
