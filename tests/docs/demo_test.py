@@ -67,7 +67,7 @@ class DemoTest(unittest.TestCase):
         self.write_program("tools/nvidia-smi", "#!/bin/sh\necho 'GPU 0: NVIDIA H200 (UUID: GPU-0)'\n")
         code, output, calls = self.run_demo(CUDA_VISIBLE_DEVICES="0")
         self.assertEqual(code, 0, output)
-        self.assertNotIn("GANTRY_CUDA", calls)
+        self.assertIn("--preset demo -DGANTRY_CUDA=AUTO", calls)
         self.assertIn("for the GPUs of this machine", output.splitlines()[0])
         self.assertIn("since this build has no CUDA", output)
 
