@@ -424,7 +424,7 @@ TEST(ArgReduceKernelTest, BoolMemoryHasTwoValues) {
 template <class T>
 void expect_running(bool product, const Layout& layout, int dim) {
   using Out = std::conditional_t<is_floating_point(dtype_of<T>), T, std::int64_t>;
-  using Acc = Accumulator<T>;
+  using Acc = std::conditional_t<std::is_same_v<T, float>, double, Accumulator<T>>;
   Array in(dtype_of<T>, layout);
   fill_range(in, 4, is_floating_point(dtype_of<T>) ? -1.5 : 0, 1.5);
   const std::vector<Array> arrays = run_everywhere(
