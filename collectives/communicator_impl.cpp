@@ -36,7 +36,7 @@ constexpr auto kFinishPatience = std::chrono::seconds(10);
 
 // Facts that every rank tells the others first; fixed-width text, zero-filled.
 struct Facts {
-  char version[16] = "gantry-4";
+  char version[16] = "gantry-5";
   char boot[48] = {};
   char host[72] = {};
   char device[64] = {};
@@ -262,7 +262,9 @@ Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, cons
     // An earlier mismatch of all ranks is not raised here: those that have not heard of it yet make
     // this call, so this rank must make it, too.
     const auto reported = control->fault();
-    if (reported && (control->broken() || flight::is_message(reported->call))) {
+    const bool is_fatal = reported && (control->broken() || flight::is_message(reported->call) ||
+                                       reported->fault() == OperationFault::overlap);
+    if (is_fatal) {
       if (const auto failed = take_fault()) faults_.raise(*failed);
     }
     require_intact();

@@ -48,6 +48,8 @@ class Lane {
     last_stream_ = stream.id();
     return end;
   }
+  // Whether operations entered in captures, which may run at any time now.
+  bool has_graphs() const { return !captures_.empty(); }
   // Makes `stream` wait for what is enqueued.
   void order_after(const Stream& stream) const {
     if (last_) last_->wait(stream);

@@ -192,7 +192,8 @@ class ChainShare {
 
 template <class T, class Block>
 GANTRY_HD void chain(Block& block, const Chain& plan) {
-  const std::uint32_t sequence = begin(block, plan.group);
+  std::uint32_t sequence = 0;
+  if (!begin(block, plan.group, plan.call, sequence)) return;
   ChainShare<T> share(plan, block.index(), block.count(), sequence);
   const bool complete = share.enter(block) && share.run(block);
   if (complete && plan.whole) share.leave(block);

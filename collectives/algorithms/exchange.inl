@@ -201,7 +201,8 @@ GANTRY_NOINLINE GANTRY_HD void withdraw(Block block, const Exchange& plan, std::
 
 template <class T, class Block>
 GANTRY_HD void exchange(Block& block, const Exchange& plan) {
-  const std::uint32_t sequence = begin(block, plan.group);
+  std::uint32_t sequence = 0;
+  if (!begin(block, plan.group, plan.call, sequence)) return;
   ExchangeShare<T> share(plan, block.index(), block.count(), sequence);
   bool complete = true;
   if (plan.whole) {

@@ -182,7 +182,8 @@ class LineRelayShare {
 
 template <class T, int Batch, class Block>
 GANTRY_HD void relay_lines(Block& block, const LineRelay& plan) {
-  const std::uint32_t sequence = begin(block, plan.group);
+  std::uint32_t sequence = 0;
+  if (!begin(block, plan.group, plan.call, sequence)) return;
   LineRelayShare<T, Batch, Block> share(block, plan, sequence);
   share.push();
   share.link().announce();

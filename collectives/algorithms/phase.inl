@@ -39,8 +39,9 @@ template <class T, class Block>
 GANTRY_HD void phase(Block& block, const Phase& plan) {
   const Group& group = plan.group;
   const int index = block.index();
-  const std::uint32_t sequence = begin(block, group);
+  std::uint32_t sequence = current(block, group);
   if (plan.begins) {
+    if (!begin(block, group, plan.call, sequence)) return;
     say_call(block, group, index, sequence, [&](int) { return plan.digest; });
     if (!await_entries(block, group, plan.call, index, sequence,
                        [&](int) { return plan.digest; })) {

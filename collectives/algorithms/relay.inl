@@ -174,7 +174,8 @@ class RelayShare {
 
 template <class T, class Block>
 GANTRY_HD void relay(Block& block, const Relay& plan) {
-  const std::uint32_t sequence = begin(block, plan.group);
+  std::uint32_t sequence = 0;
+  if (!begin(block, plan.group, plan.call, sequence)) return;
   RelayShare<T> share(plan, block.index(), block.count(), sequence);
   bool complete = true;
   if (plan.whole) {

@@ -136,7 +136,8 @@ class WireShare {
 
 template <class T, template <class> class Wire, int Batch, class Block>
 GANTRY_HD void exchange_over(Block& block, const WireExchange& plan) {
-  const std::uint32_t sequence = begin(block, plan.group);
+  std::uint32_t sequence = 0;
+  if (!begin(block, plan.group, plan.call, sequence)) return;
   WireShare<T, Wire<Block>, Batch, Block> share(block, plan, sequence);
   share.push();
   share.link().announce();

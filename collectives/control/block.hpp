@@ -168,8 +168,11 @@ class ControlBlock {
   // Says that `call`, a message of this rank with `peer`, is another one there; empty if it is
   // none.
   std::string different_messages_text(std::uint64_t call, int peer) const;
-  // Blames `peer` if a kernel reported such a message.
-  void look_for_different_messages() const;
+  // Blames this rank, where `call` began while another operation was running.
+  void blame_overlap(std::uint64_t call) const;
+  // Blames a rank if a kernel reported what the group does not survive: such a message, or
+  // operations that overlap.
+  void look_for_fatal_faults() const;
   std::string describe_verdict(const flight::Verdict& verdict) const;
   std::string timeout_text(const std::vector<int>& missing, std::string_view verb,
                            std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;

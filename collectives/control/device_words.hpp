@@ -12,6 +12,7 @@ enum class OperationFault : std::uint32_t {
   none = 0,
   aborted = 1,   // the host told kernels to give up: a rank was lost, came too late, or aborted
   mismatch = 2,  // `peer` made another call
+  overlap = 3,   // another operation of the same rank was running
 };
 
 // A fault with the number of the operation on the device, or 0: several blocks may report the same
@@ -22,8 +23,9 @@ GANTRY_HD constexpr std::uint32_t fault_word(OperationFault fault, std::uint32_t
 constexpr OperationFault fault_of(std::uint32_t word) {
   return static_cast<OperationFault>(word & 3);
 }
-// Stands in place of a fault while a thread writes or takes it, see Note [Fault words].
-inline constexpr std::uint32_t kFaultClaimed = 3;
+// Stands in place of a fault while a thread writes or takes it, see Note [Fault words]; no fault.
+inline constexpr std::uint32_t kFaultClaimed = ~std::uint32_t{3};
+static_assert(fault_of(kFaultClaimed) == OperationFault::none);
 constexpr bool same_operation(std::uint32_t a, std::uint32_t b) {
   return a >> 2 != 0 && a >> 2 == b >> 2;
 }

@@ -85,6 +85,10 @@ std::optional<CallFault> ControlBlock::take_fault() {
   if (same_operation(taken_fault_.exchange(word), word)) return std::nullopt;
   try {
     require_intact();
+    if (seen->fault() == OperationFault::overlap) {
+      blame_overlap(call);
+      require_intact();
+    }
     if (seen->fault() == OperationFault::mismatch) raise_mismatch(call, peer);
     throw PeerLostError(fmt::format("collective{} was aborted", call_suffix(call)), peer);
   } catch (...) {
@@ -176,10 +180,21 @@ std::string ControlBlock::different_messages_text(std::uint64_t call, int peer) 
   return {};
 }
 
+// Its peers may have taken what was sent under one number for another, and go on with other
+// numbers.
+void ControlBlock::blame_overlap(std::uint64_t call) const {
+  blame(rank_, Reason::mismatch,
+        fmt::format("collective{}: failed to run on rank {}: another operation of the communicator "
+                    "was running there; order replays of graphs, and calls beside them, by a "
+                    "stream or an event",
+                    call_suffix(call), rank_));
+}
+
 // Only the receiver's kernel sees that a message is not what it expects, and leaves it in its slot,
 // where it is in the way of those that follow. So the group breaks, and the sender learns why.
-void ControlBlock::look_for_different_messages() const {
+void ControlBlock::look_for_fatal_faults() const {
   const std::optional<ReportedFault> seen = fault();
+  if (seen && seen->fault() == OperationFault::overlap) return blame_overlap(seen->call);
   if (!seen || seen->fault() != OperationFault::mismatch || !flight::is_message(seen->call)) return;
   if (const std::string text = different_messages_text(seen->call, seen->peer); !text.empty()) {
     blame(seen->peer, Reason::mismatch, text);
@@ -194,7 +209,7 @@ bool ControlBlock::watch() noexcept {
   bool under_way = false;
   try {
     look_for_lost_rank();
-    if (!broken()) look_for_different_messages();
+    if (!broken()) look_for_fatal_faults();
     for (const Lane lane : kAllLanes) {
       Watched& watched = watched_[static_cast<std::size_t>(lane)];
       const flight::Progress progress = view().words(rank_).progress(lane);

@@ -56,6 +56,14 @@ class CudaBlock : public CudaWords {
   __device__ void sync() { __syncthreads(); }
   __device__ bool any(bool flag) { return __syncthreads_or(static_cast<int>(flag)) != 0; }
 
+  // Once in a kernel.
+  __device__ std::uint64_t from_leader(std::uint64_t value) {
+    __shared__ std::uint64_t shared;
+    if (is_leader()) shared = value;
+    sync();
+    return shared;
+  }
+
   template <class RunOf>
   __device__ void copy(int runs, std::int64_t most, const RunOf& run_of) {
     if (tells()) return;

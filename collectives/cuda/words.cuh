@@ -81,6 +81,7 @@ class CudaWords {
   __device__ void set_own(Word* word, Word value) {
     *static_cast<volatile Word*>(word) = value;
   }
+  __device__ std::uint32_t count_own(std::uint32_t* word) { return atomicAdd(word, 1u); }
   __device__ void fence() { __threadfence(); }
 
   __device__ void note_told() { told_ = true; }

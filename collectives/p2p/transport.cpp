@@ -160,6 +160,7 @@ class P2pTransport final : public Transport {
   void in_lane(Lane& lane, const CollectiveCall& call, Algorithm algorithm, const Stream& stream,
                Launch launch) {
     lane.enter(stream);
+    group_.has_graphs = operations_.has_graphs();
     control_.record(call.what, algorithm, message_bytes(call.what, group_.size), stream.id(),
                     call.send_counts, call.recv_counts);
     launch();

@@ -53,7 +53,8 @@ struct SignalPad {
   // The rest is the rank's own: nobody else reads or writes it.
   std::uint64_t fills[kChannelBlocks][kMaxRanks];    // of its own making, in a peer's channel
   std::uint64_t empties[kChannelBlocks][kMaxRanks];  // of a peer's making, in its channel
-  std::uint32_t ended[kMaxBlocks];                   // number of the last operation that each ended
+  std::uint32_t begun[kMaxBlocks];                   // number of the last operation that each began
+  std::uint32_t ended[kMaxBlocks];                   // … and ended
   std::uint32_t told[kMaxBlocks];                    // … of which each told the host
   std::uint32_t opened;  // number of the last operation of several kernels that all ranks began
 };
@@ -66,7 +67,7 @@ struct alignas(16) Packet {
   std::uint32_t high_flag;  // digest ^ sequence
 };
 
-// 15 words of payload and a flag, which a link does not divide.
+// 15 words of payload and, last, a flag.
 inline constexpr int kLineWords = 16;
 struct alignas(128) Line {
   std::uint64_t words[kLineWords];

@@ -18,6 +18,7 @@ struct Group {
   DeviceWords* words = nullptr;  // this rank's
   std::int32_t rank = 0;
   std::int32_t size = 1;
+  bool has_graphs = false;  // see Note [Operations that overlap]
   Layout layout;
   std::byte* workspaces[kMaxRanks] = {};  // as this rank's device addresses them
 };

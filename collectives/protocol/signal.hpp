@@ -31,6 +31,8 @@ namespace gantry::protocol {
 //   note_told() has_told()   whether this thread told the host of the operation
 //   publish(word, value)     a store to host memory; publish_last(…): after all before it
 //   claim(word)              true for the one thread of the device that changes it from 0
+//   count_own(word)          adds 1 to a word of this rank's and returns what it was
+//   from_leader(value)       the leader's value, to all threads
 //   pause(spins)             between polls
 //   copy(n, most, run)       all of run(0) … run(n - 1), each a Run of at most `most` bytes
 //   fold(how, to, bytes, from)              all of `to` = the fold of `from`
@@ -56,7 +58,8 @@ GANTRY_HD constexpr std::uint64_t signal(std::uint32_t sequence, std::uint32_t v
 }
 
 // `stopped`: another crew of the block found out why, and reported it.
-enum class Outcome : std::uint32_t { done, mismatch, aborted, stopped };
+// `overlaps`: another operation of the rank was running.
+enum class Outcome : std::uint32_t { done, mismatch, aborted, stopped, overlaps };
 
 // Polls between looks at what is slow to read.
 inline constexpr std::uint32_t kPollsPerLook = 256;
@@ -115,8 +118,9 @@ template <class Block>
 GANTRY_HD void report(Block& block, DeviceWords* words, Outcome outcome, int peer,
                       std::uint64_t call, std::uint32_t sequence) {
   if (!block.claim(&words->fault)) return;
-  const auto fault =
-      outcome == Outcome::mismatch ? OperationFault::mismatch : OperationFault::aborted;
+  const auto fault = outcome == Outcome::mismatch   ? OperationFault::mismatch
+                     : outcome == Outcome::overlaps ? OperationFault::overlap
+                                                    : OperationFault::aborted;
   block.publish(&words->fault_peer, static_cast<std::int32_t>(peer));
   block.publish(&words->fault_call, call);
   block.publish_last(&words->fault, fault_word(fault, sequence));
@@ -196,10 +200,45 @@ GANTRY_HD Outcome await_step(Block& block, const Group& group, int peer, const s
   }
 }
 
-// The number of the operation that begins.
+// Note [Operations that overlap]
+// Kernels of one rank's operations run one after the other: calls are ordered by their lane, and
+// calls of one graph. The order of a graph's replay and other work is that of its launch, which the
+// library does not see. Two operations at one time would take one number, and with it each other's
+// data. So once a group has calls in graphs, a block counts itself in as it begins, by an exchange
+// in this rank's memory: if the operation before it has not ended there, it reports that, and
+// touches nothing. The host then breaks the group, which ends what other blocks began.
+
+// The number of the operation that is under way, or of the next one.
 template <class Block>
-GANTRY_HD std::uint32_t begin(Block& block, const Group& group) {
+GANTRY_HD std::uint32_t current(Block& block, const Group& group) {
   return block.own(&pad_of(group, group.rank).ended[block.index()]) + 1;
+}
+
+// Begins this block's share; `sequence` is the operation's number. False, with the fault reported,
+// if another operation of the rank is under way.
+template <class Block>
+GANTRY_HD bool begin(Block& block, const Group& group, std::uint64_t call,
+                     std::uint32_t& sequence) {
+  std::uint32_t* const begun = &pad_of(group, group.rank).begun[block.index()];
+  sequence = current(block, group);
+  if (!group.has_graphs) {
+    if (block.is_leader()) block.set_own(begun, sequence);
+    return true;
+  }
+  constexpr std::uint64_t kOverlaps = std::uint64_t{1} << 32;
+  std::uint64_t number = 0;
+  if (block.is_leader()) {
+    const std::uint32_t next = block.count_own(begun) + 1;
+    number = next;
+    if (next != sequence) {
+      number |= kOverlaps;
+      report(block, group.words, Outcome::overlaps, group.rank, call, sequence);
+    }
+  }
+  number = block.from_leader(number);
+  // Other threads may have looked before the last operation ended.
+  sequence = static_cast<std::uint32_t>(number);
+  return (number & kOverlaps) == 0;
 }
 
 // Ends this block's share. Every block comes here, whatever happened, so that ranks stay in step
@@ -212,7 +251,9 @@ GANTRY_HD void end(Block& block, const Group& group, std::uint64_t call, std::ui
   SignalPad& pad = pad_of(group, group.rank);
   const int rounds = (kMaxBlocks - 1 - block.index()) / block.count() + 1;
   block.for_each(rounds, [&](std::int64_t i) {
-    block.set_own(&pad.ended[block.index() + i * block.count()], sequence);
+    const std::int64_t at = block.index() + i * block.count();
+    if (i > 0) block.set_own(&pad.begun[at], sequence);
+    block.set_own(&pad.ended[at], sequence);
   });
   if (!told || !block.is_leader()) return;
   block.fence();

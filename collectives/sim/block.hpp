@@ -104,6 +104,10 @@ class SimBlock {
   void set_own(Word* word, Word value) {
     *word = value;
   }
+  std::uint32_t count_own(std::uint32_t* word) {
+    return std::atomic_ref(*word).fetch_add(1, std::memory_order_acquire);
+  }
+  std::uint64_t from_leader(std::uint64_t value) { return value; }
   void note_told() { told_ = true; }
   bool has_told() const { return told_; }
   void fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }

@@ -29,6 +29,7 @@ struct ExploredWarps {
   bool result = false;
   Past before;
   Past met;
+  std::uint64_t of_leader = 0;
 
   // Crews: what each warp knew when it ended a step, and each crew.
   std::vector<std::vector<Past>> worked = std::vector<std::vector<Past>>(16);
@@ -104,6 +105,10 @@ class ExploredWords {
   template <class Word>
   void set_own(Word* word, Word value) {
     *word = value;
+  }
+  std::uint32_t count_own(std::uint32_t* word) {
+    exploration_->point();
+    return (*word)++;
   }
   void note_told() { told_ = true; }
   bool has_told() const { return told_; }
@@ -308,6 +313,11 @@ class ExploredBlock : public ExploredWords {
     return all;
   }
 
+  std::uint64_t from_leader(std::uint64_t value) {
+    if (is_leader()) warps_->of_leader = value;
+    sync();
+    return warps_->of_leader;
+  }
   void sync() { (void)any(false); }
   bool any(bool flag) {
     const int actor = exploration().actor();
