@@ -110,7 +110,7 @@ JobResult Supervisor::run() {
   children_changed_ = true;
   while (look_for_the_end(), !over_) {
     loop_.wait(next_deadline());
-    output_.flush_partial_lines();
+    output_.flush_partial_lines([this](int rank, Stream stream) { read_output(rank, stream); });
     if (stdin_) stdin_->look_again();
     pass_deadlines();
   }
@@ -183,6 +183,7 @@ void Supervisor::watch_output(int rank, Stream stream, int fd) {
 
 void Supervisor::read_output(int rank, Stream stream) {
   const int fd = ranks_[static_cast<std::size_t>(rank)].fds[static_cast<int>(stream)];
+  if (fd < 0) return;
   std::array<char, 65536> chunk;
   const ssize_t got = read(fd, chunk.data(), chunk.size());
   if (got > 0) {
