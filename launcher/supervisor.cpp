@@ -77,7 +77,7 @@ Supervisor::Supervisor(const Options& options, const Plan& plan, const Environme
       site_(options),
       guard_(site_.job_id(), site_.scratch_directory()),
       output_(options, plan, site_.scratch_directory()),
-      store_(StoreServerOptions{.address = site_.store_address()}),
+      store_(StoreServerOptions{.address = site_.store_address(), .token = site_.store_token()}),
       ranks_(plan.ranks.size()),
       start_(Clock::now()),
       oom_kills_at_start_(oom_kills()) {

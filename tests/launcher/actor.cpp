@@ -36,9 +36,11 @@ const ProcessIdentity& identity() {
   return kIdentity;
 }
 
-std::unique_ptr<StoreClient> connect() {
-  return std::make_unique<StoreClient>(identity().rendezvous, identity().rank);
+std::unique_ptr<StoreClient> connect(int rank) {
+  return std::make_unique<StoreClient>(gantry::StoreClientOptions{
+      .address = identity().rendezvous, .rank = rank, .token = identity().rendezvous_token});
 }
+std::unique_ptr<StoreClient> connect() { return connect(identity().rank); }
 
 // Returns when every rank has called it; says goodbye to the store.
 void meet(const std::string& name) { connect()->barrier(name, identity().world_size, kLong); }
@@ -191,10 +193,12 @@ int count_signal(const Arguments&) {
   return 0;
 }
 
-// Connects to the job's store that many times.
+// Connects to the job's store that many times, once as a rank.
 int connect_often(const Arguments& arguments) {
   std::vector<std::unique_ptr<StoreClient>> clients;
-  for (int i = 0; i < std::stoi(arguments[0]); ++i) clients.push_back(connect());
+  for (int i = 0; i < std::stoi(arguments[0]); ++i) {
+    clients.push_back(connect(i == 0 ? identity().rank : -1));
+  }
   clients.front()->barrier("all connected", identity().world_size, kLong);
   return 0;
 }
