@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "launcher/cgroup.hpp"
+#include "launcher/dump.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -114,14 +115,16 @@ JobResult Supervisor::run() {
     if (stdin_) stdin_->look_again();
     pass_deadlines();
   }
+  std::vector<ErrorNote> notes;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     RankResult& rank = result_.ranks[i];
     for (const Stream stream : {Stream::out, Stream::err}) {
       close_output(static_cast<int>(i), stream);
     }
-    if (rank.started) read_error_file(site_.error_file(rank.rank), rank);
+    notes.push_back(rank.started ? read_error_note(site_.error_file(rank.rank)) : ErrorNote{});
     rank.tail = output_.tail(rank.rank);
   }
+  enter_notes(result_, notes);
   result_.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - start_);
   return result_;  // a copy: the last ones may be reaped only while drain() waits
 }
@@ -306,6 +309,10 @@ void Supervisor::rank_ended(int rank, int status) {
 
 void Supervisor::stop(int signal, milliseconds grace) {
   reap();  // who has ended already was not stopped by us
+  // While the ranks that hang are there.
+  if (result_.outcome == Outcome::rank_failed || result_.outcome == Outcome::timed_out) {
+    result_.sentences = diagnose_job(site_.job_id());
+  }
   for (RankResult& rank : result_.ranks) {
     if (rank.started && !rank.ended) rank.stopped_by_glaunch = true;
   }

@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <fstream>
-
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
 namespace gantry {
@@ -34,12 +31,6 @@ std::string Bootstrap::absence_text(int rank, std::chrono::milliseconds waited,
   return fmt::format(
       "{}: rank {} waited {}, but rank(s) {} did not come (GANTRY_COLL_TIMEOUT sets the deadline)",
       purpose_, rank, duration_text(waited), fmt::join(missing, ", "));
-}
-
-void tell_launcher(const std::string& message) {
-  const auto path = env::get("GANTRY_ERROR_FILE");
-  if (!path || path->empty()) return;
-  std::ofstream(*path) << R"({"kind":"peer_lost","message":")" << message << "\"}\n";
 }
 
 std::unique_ptr<Bootstrap> make_single_bootstrap() { return std::make_unique<SingleBootstrap>(); }

@@ -16,6 +16,7 @@
 #include <gantry/core/rendezvous.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/failure_note.hpp"
 #include "core/patience.hpp"
 #include "core/store_admission.hpp"
 #include "core/store_roll.hpp"
@@ -65,11 +66,11 @@ class Connection {
             "serves, did not answer; unset GANTRY_* if glaunch has not started this process",
             rank_, duration_text(patience), identity.rendezvous));
       }
-      throw TimeoutError(
+      raise_timeout(
           fmt::format("Communicator::world: rank {} waited {}, but rank(s) 0, which serves the "
                       "job's store at {}, did not come (GANTRY_COLL_TIMEOUT sets the deadline)",
                       rank_, duration_text(timeout), identity.rendezvous),
-          {0});
+          {0}, {0});
     }
   }
 
@@ -213,7 +214,9 @@ class StoreBootstrap final : public Bootstrap {
       if (round > 0) client->erase(key(round - 1, me_));
     } catch (const PeerLostError& error) {
       if (error.rank() >= 0) {
-        tell_launcher(error.what());
+        tell_launcher({.kind = FailureKind::peer_lost,
+                       .message = error.what(),
+                       .ranks = of_world({error.rank()})});
         throw;
       }
       if (connection_->server() < 0) throw;
@@ -230,6 +233,12 @@ class StoreBootstrap final : public Bootstrap {
     if (piece.size() >= kLengthBytes) std::memcpy(&length, piece.data(), kLengthBytes);
     if (length < kMostBytes) return length;
     throw Error(fmt::format("Communicator: rank {} runs another version of gantry", rank));
+  }
+
+  std::vector<int> of_world(const std::vector<int>& members) const {
+    std::vector<int> ranks;
+    for (const int member : members) ranks.push_back(members_.at(static_cast<std::size_t>(member)));
+    return ranks;
   }
 
   std::string key(std::int64_t round, int rank) const {
@@ -268,7 +277,7 @@ class StoreBootstrap final : public Bootstrap {
       if (!patience.is_over(now)) continue;
       const std::vector<int> missing = missing_of(client, round);
       if (missing.empty()) continue;
-      throw TimeoutError(absence_text(me_, connection_->timeout(), missing), missing);
+      raise_timeout(absence_text(me_, connection_->timeout(), missing), missing, of_world(missing));
     }
   }
 
