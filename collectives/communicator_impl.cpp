@@ -17,6 +17,7 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/streams/stream.hpp>
 
+#include "collectives/failure_note.hpp"
 #include "collectives/hierarchical/transport.hpp"
 #include "collectives/p2p/plans.hpp"
 #include "collectives/peers/probe.hpp"
@@ -111,6 +112,7 @@ Communicator::Impl::Impl(Seed seed)
   if (membership.size > 1) make_transports();
   add_fault_source(*this);
   listed_ = true;
+  withdraw_note();  // of a group that was lost
   if (tells) {
     logging::info(fmt::format("{}: rank {} of {} on {} ({}), started by {}, transport {}", name,
                               membership.rank, membership.size, membership.device.str(),
@@ -283,7 +285,12 @@ Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, cons
     if (&transport == host.get()) record(call, Algorithm::host);
     transport.run(call, stream);
     return {number, transport.tells_losses(), transport.take_end()};
-  } catch (const CollectiveMismatch&) {
+  } catch (const CollectiveMismatch& error) {
+    if (control) {
+      control->tell_mismatch(error);
+    } else {
+      tell_launcher({.kind = FailureKind::mismatch, .message = error.what()});
+    }
     throw;
   } catch (const CaptureError&) {
     throw;  // Every rank's call is refused alike.
@@ -297,7 +304,7 @@ Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, cons
   } catch (const TimeoutError& error) {
     if (control) {
       loss_is_known_ = true;
-      control->explain_lateness(call.what, error.what());
+      control->explain_lateness(call.what, error);
     }
     throw;
   } catch (...) {

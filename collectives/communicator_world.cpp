@@ -12,6 +12,7 @@
 #include <gantry/device/driver.hpp>
 
 #include "collectives/communicator_impl.hpp"
+#include "collectives/uncaught.hpp"
 
 namespace gantry {
 
@@ -72,8 +73,10 @@ Communicator Communicator::world() {
                     .bootstrap = nullptr,
                     .name = "world",
                     .maker = "Communicator::world"};
+    report_uncaught_errors(seed.identity.rank);
     seed.device = choose_device(seed.identity);
     set_device(seed.device);
+    report_uncaught_errors_on(seed.device.str());
     seed.bootstrap = make_bootstrap(seed.identity, collective_timeout());
     world = new std::shared_ptr<Impl>(std::make_shared<Impl>(std::move(seed)));
     std::atexit([] { (*world)->finish(); });

@@ -45,6 +45,9 @@ const std::vector<Variable>& variables() {
       {"GANTRY_JOB_ID", "text", "unique name of the job, set by glaunch"},
       {"GANTRY_RDZV", "unix:@name|unix:/path|tcp:host:port",
        "address of the job's key/value store, set by glaunch"},
+      {"GANTRY_RDZV_TOKEN", "16 to 1024 bytes",
+       "secret that the job's key/value store asks for, the same on all ranks; a tcp address needs "
+       "it; set by glaunch"},
       {"GANTRY_LIFELINE_FD", "file descriptor", "pipe that closes when glaunch dies"},
       {"GANTRY_RESTART", "0..", "how often the job was restarted, set by glaunch"},
       {"GANTRY_ERROR_FILE", "path", "where a rank writes what made it fail, set by glaunch"},

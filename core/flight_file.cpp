@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <sstream>
 
 #include <gantry/core/dtype.hpp>
 #include <gantry/core/env.hpp>
@@ -90,6 +91,38 @@ std::optional<std::vector<std::int64_t>> BlockCounts::get(std::uint64_t number, 
   }
   if (words_[0].load(std::memory_order_relaxed) != number) return std::nullopt;
   return counts;
+}
+
+std::string Detail::pack() const {
+  constexpr std::size_t kMost = sizeof(Header::detail) - 1;
+  constexpr std::size_t kMostOfRanks = 96;
+  constexpr std::size_t kMostOfCall = 80;
+  std::string rest;
+  for (const int rank : ranks) {
+    if (rest.size() > kMostOfRanks) break;
+    rest += fmt::format("{} ", rank);
+  }
+  rest += '\0';
+  for (const std::string& call : calls) rest += call.substr(0, kMostOfCall) + '\0';
+  rest = rest.substr(0, kMost / 2 + kMostOfRanks);
+  return text.substr(0, kMost - 1 - rest.size()) + '\0' + rest;
+}
+
+Detail Detail::of(const Header& header) {
+  std::string_view rest(header.detail, sizeof header.detail);
+  const auto take = [&] {
+    const std::string_view field = rest.substr(0, rest.find('\0'));
+    rest.remove_prefix(std::min(rest.size(), field.size() + 1));
+    return escape_control_characters(field, LineEnds::escape);
+  };
+  Detail detail;
+  detail.text = take();
+  std::istringstream ranks(take());
+  for (int rank = 0; ranks >> rank;) {
+    if (rank >= 0 && rank < header.ranks) detail.ranks.push_back(rank);
+  }
+  for (std::string call = take(); !call.empty(); call = take()) detail.calls.push_back(call);
+  return detail;
 }
 
 Progress Words::progress(Lane lane) const noexcept {
@@ -201,6 +234,16 @@ std::uint8_t View::style(const Call& call) const {
 std::string View::text(const Call& call) const {
   const Header& names = header();
   return call_text(name_of(names.kinds, call.kind), style(call), name_of(names.ops, call.op), call);
+}
+
+std::vector<int> job_ranks(const View& view, const std::vector<int>& ranks) {
+  std::vector<int> of_job;
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= view.header().ranks) continue;
+    const std::uint32_t number = view.rank(rank).job_rank;
+    if (number != 0) of_job.push_back(static_cast<int>(number - 1));
+  }
+  return of_job;
 }
 
 std::string call_text(std::string_view kind, std::uint8_t style, std::string_view op,

@@ -148,7 +148,7 @@ static_assert(sizeof(Words) == 128);
 /// One rank's words that its host writes.
 struct alignas(64) Rank {
   std::int32_t pid;
-  std::uint32_t reserved;
+  std::uint32_t job_rank;  ///< rank in glaunch's job, plus 1; 0: unknown
   std::uint64_t start_time;
   char host[72];
   char device[96];
@@ -206,6 +206,26 @@ struct Verdict {
   [[nodiscard]] static Verdict unpack(std::uint64_t word);
 };
 
+/// What Header::detail says beside a Verdict: a text for people, and what it is about. Fields stand
+/// behind each other, each with a null byte behind it.
+struct Detail {
+  std::string text{};
+  std::vector<int> ranks{};  ///< that did not come, or whose calls differ
+  /// For Reason::mismatch the call of each rank; for Reason::timed_out what the others wait in, and
+  /// one of kLate….
+  std::vector<std::string> calls{};
+
+  /// The fields for Header::detail; long ones are cut.
+  [[nodiscard]] std::string pack() const;
+  [[nodiscard]] static Detail of(const Header& header);
+};
+
+/// What a rank that is late has not done: called, finished, received, sent.
+inline constexpr const char* kLateToCall = "call";
+inline constexpr const char* kLateToFinish = "finish";
+inline constexpr const char* kLateToReceive = "receive";
+inline constexpr const char* kLateToSend = "send";
+
 /// A mapped file.
 class View {
  public:
@@ -255,6 +275,9 @@ class View {
 
   std::byte* base_ = nullptr;
 };
+
+/// The ranks of glaunch's job that these ranks of a group are, where that is known.
+[[nodiscard]] std::vector<int> job_ranks(const View& view, const std::vector<int>& ranks);
 
 /// "all_reduce sum f32[4096]" from the names of kind and op.
 [[nodiscard]] std::string call_text(std::string_view kind, std::uint8_t style, std::string_view op,

@@ -212,11 +212,11 @@ void derive_rendezvous(const Variables& variables, ProcessIdentity& identity) {
   const bool one_node = identity.local_size == identity.world_size;
   if (identity.source == "glaunch") {
     identity.job_id = variables.text("GANTRY_JOB_ID");
-  } else if (identity.source == "torchrun") {
+  } else if (identity.source == "torchrun" || identity.source == "environment") {
     const std::string run = variables.text("TORCHELASTIC_RUN_ID");
     const std::string host = variables.text("MASTER_ADDR");
     const auto port = variables.number("MASTER_PORT", 1, 65535);
-    identity.job_id = run.empty() || run == "none" ? "torchrun" : run;
+    identity.job_id = run.empty() || run == "none" ? identity.source : run;
     if (port) identity.job_id += fmt::format("-{}", *port);
     if (one_node) {
       if (port) identity.rendezvous = local_address(identity.job_id);
@@ -301,6 +301,11 @@ ProcessIdentity detect_process_identity(const EnvironmentReader& environment) {
       claims.push_back(std::move(*claim));
     }
   }
+  // Without a job's name glaunch is not there, nor the store that it serves.
+  if (!claims.empty() && claims.front().identity.source == "glaunch" &&
+      variables.text("GANTRY_JOB_ID").empty()) {
+    claims.front().identity.source = "environment";
+  }
   if (auto slurm = read_slurm(variables)) {
     // Inside a Slurm job, mpirun starts its daemons with srun: the step its processes see is the
     // daemons', one task a node, and contradicts nothing.
@@ -319,10 +324,12 @@ ProcessIdentity detect_process_identity(const EnvironmentReader& environment) {
   if (claims.empty()) {
     ProcessIdentity single;
     single.rendezvous = variables.text("GANTRY_RDZV");
+    single.rendezvous_token = variables.text("GANTRY_RDZV_TOKEN");
     return single;
   }
   for (const Claim& claim : claims) check_agreement(claims.front(), claim);
   ProcessIdentity identity = claims.front().identity;
+  identity.rendezvous_token = variables.text("GANTRY_RDZV_TOKEN");
   borrow_node(claims, identity);
   derive_rendezvous(variables, identity);
   // glaunch's own store has no other address.

@@ -14,6 +14,11 @@ void Roll::disconnect(int rank) {
   if (const auto found = connected_.find(rank); found != connected_.end()) connected_.erase(found);
 }
 
+bool Roll::is_connected(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return connected_.contains(rank);
+}
+
 void Roll::say_goodbye(int rank) {
   const std::lock_guard lock(mutex_);
   goodbyes_.insert(rank);

@@ -12,9 +12,11 @@ namespace gantry::store {
 /// Thread safety: every member may be called from any thread.
 class Roll {
  public:
-  /// Notes a connection of `rank`, and its end; a rank may have several.
+  /// Notes a connection of `rank`, and its end; of a rank that comes again the new one may be noted
+  /// before the old one's end.
   void connect(int rank);
   void disconnect(int rank);
+  [[nodiscard]] bool is_connected(int rank) const;
   /// Notes that `rank` left in order.
   void say_goodbye(int rank);
   [[nodiscard]] bool said_goodbye(int rank) const;

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <climits>
 #include <cstring>
@@ -18,17 +17,21 @@
 #include <set>
 #include <thread>
 #include <utility>
+#include <variant>
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/rendezvous.hpp>
 
 #include "core/parent_thread.hpp"
+#include "core/store_admission.hpp"
+#include "core/store_connection.hpp"
 #include "core/store_roll.hpp"
 #include "core/store_table.hpp"
 #include "core/store_wire.hpp"
 
 namespace gantry {
 
+using Client = store::Connection;
 using store::Descriptor;
 using store::Message;
 using store::Reader;
@@ -37,25 +40,13 @@ using store::Writer;
 
 namespace {
 
-constexpr std::uint64_t kListener = 0;
-constexpr std::uint64_t kWake = 1;
-constexpr std::uint64_t kFirstClient = 2;
+constexpr std::uint64_t kListener = 0, kWake = 1, kFirstClient = 2;
 
-// The largest job has 4096 ranks, and a rank may have several connections.
+// The largest job has 4096 ranks; observers come on top.
 constexpr std::size_t kMaxClients = 4 * 4096;
 constexpr std::size_t kMaxUnsentBytes = std::size_t{256} << 20;
 constexpr int kMaxRank = 1 << 20;
 constexpr int kRetryMs = 50;
-
-struct Client {
-  Descriptor fd;
-  store::Splitter input;
-  ByteQueue unsent;
-  int rank = -1;
-  bool introduced = false;
-  bool goodbye = false;
-  bool wants_write = false;
-};
 
 // The end of a rank's process, as the server's owner saw it.
 struct Report {
@@ -68,7 +59,7 @@ struct Report {
 class StoreServer::Impl {
  public:
   explicit Impl(const StoreServerOptions& options)
-      : address_(store::parse_address(options.address)), token_(options.token) {
+      : address_(store::parse_address(options.address)), admission_(address_, options.token) {
     listener_ = store::listen_at(address_);
     text_ = address_.str();
     poll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
@@ -166,6 +157,7 @@ class StoreServer::Impl {
       if (fd < 0) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno == EAGAIN) return;
+        if (drop_silent_client(0)) continue;
         // Descriptors may be free again without that any client leaves.
         listens_again_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(kRetryMs);
         break;
@@ -177,11 +169,28 @@ class StoreServer::Impl {
       watch(EPOLL_CTL_ADD, fd, serial, EPOLLIN);
       if (!store::peer_is_trusted(fd, address_)) {
         refuse(serial, client, 0, "it belongs to another user");
+        continue;
       }
+      admission_.add(serial);
+      (void)drop_silent_client(store::Admission::kMaxUnintroduced);
     }
     // Full, or out of descriptors: look again when somebody has left.
     watch(EPOLL_CTL_MOD, listener_.get(), kListener, 0);
     deaf_ = true;
+  }
+
+  // Makes room by the oldest of more than `kept` connections that have said nothing; a client of
+  // ours comes again. True if there is room for another one.
+  bool drop_silent_client(std::size_t kept) {
+    const auto oldest = admission_.oldest_beyond(kept);
+    if (!oldest) return false;
+    const auto found = clients_.find(*oldest);
+    // Its hello may lie there.
+    receive(*oldest, found->second);
+    if (!dead_.contains(*oldest) && !found->second.introduced) dead_.insert(*oldest);
+    const bool goes = dead_.contains(*oldest);
+    if (goes) drop_dead_clients();
+    return goes;
   }
 
   void listen_again() {
@@ -226,14 +235,14 @@ class StoreServer::Impl {
       case Message::set: {
         const std::string_view key = in.text();
         const std::string_view value = in.text();
-        if (!in.finished() || !valid(key, value)) return false;
+        if (!in.finished() || !store::Table::is_valid(key, value)) return false;
         if (!write_value(serial, client, in.id(), key, value)) return true;
         send(serial, client, Writer(Message::ok, in.id()).finish());
         return true;
       }
       case Message::get: {
         const std::string_view key = in.text();
-        if (!in.finished() || !valid(key, {})) return false;
+        if (!in.finished() || !store::Table::is_valid(key, {})) return false;
         return start_wait({serial, in.id(), {std::string(key)}, true});
       }
       case Message::wait: {
@@ -241,7 +250,7 @@ class StoreServer::Impl {
         Waiter waiter{serial, in.id(), {}, false};
         for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
           waiter.keys.emplace_back(in.text());
-          if (!valid(waiter.keys.back(), {})) return false;
+          if (!store::Table::is_valid(waiter.keys.back(), {})) return false;
         }
         return in.finished() && start_wait(std::move(waiter));
       }
@@ -257,13 +266,14 @@ class StoreServer::Impl {
       case Message::add: {
         const std::string_view key = in.text();
         const std::int64_t delta = in.i64();
-        return in.finished() && valid(key, {}) && add(serial, client, in.id(), key, delta);
+        return in.finished() && store::Table::is_valid(key, {}) &&
+               add(serial, client, in.id(), key, delta);
       }
       case Message::compare_and_set: {
         const std::string_view key = in.text();
         const std::string_view expected = in.text();
         const std::string_view desired = in.text();
-        if (!in.finished() || !valid(key, desired)) return false;
+        if (!in.finished() || !store::Table::is_valid(key, desired)) return false;
         const std::string* value = table_.find(key);
         const std::string current = value == nullptr ? std::string() : *value;
         const bool equal = current == expected;
@@ -298,11 +308,16 @@ class StoreServer::Impl {
     const std::string_view token = in.text();
     if (in.kind() != Message::hello || !in.finished() || magic != store::kMagic) return false;
     if (rank < -1 || rank > kMaxRank) return false;
-    if (token != token_) {
+    if (!admission_.accepts(token)) {
       refuse(serial, client, in.id(), "its token is not this job's");
       return true;
     }
+    if (rank >= 0 && is_connected(static_cast<int>(rank))) {
+      refuse(serial, client, in.id(), fmt::format("rank {} is connected already", rank));
+      return true;
+    }
     client.introduced = true;
+    admission_.remove(serial);
     client.rank = static_cast<int>(rank);
     if (client.rank >= 0) roll_.connect(client.rank);
     send(serial, client, Writer(Message::ok, in.id()).finish());
@@ -310,8 +325,15 @@ class StoreServer::Impl {
     return true;
   }
 
-  static bool valid(std::string_view key, std::string_view value) {
-    return !key.empty() && key.size() <= kStoreMaxKeyBytes && value.size() <= kStoreMaxValueBytes;
+  // True if another connection speaks for `rank`, whose goodbye may still lie there.
+  bool is_connected(int rank) {
+    if (!roll_.is_connected(rank)) return false;
+    for (auto& [serial, client] : clients_) {
+      if (client.rank != rank || dead_.contains(serial)) continue;
+      receive(serial, client, INT_MAX);
+      if (!dead_.contains(serial)) return true;
+    }
+    return false;
   }
 
   // False, with the client told why, if the store is full.
@@ -330,20 +352,12 @@ class StoreServer::Impl {
 
   bool add(std::uint64_t serial, Client& client, std::uint64_t id, std::string_view key,
            std::int64_t delta) {
-    std::int64_t value = 0;
-    if (const std::string* text = table_.find(key)) {
-      const char* const last = text->data() + text->size();
-      const auto [end, status] = std::from_chars(text->data(), last, value);
-      if (status != std::errc{} || end != last) {
-        send(serial, client,
-             Writer(Message::refused, id).text("the value is not a whole number").finish());
-        return true;
-      }
-    }
-    if (__builtin_add_overflow(value, delta, &value)) {
-      send(serial, client, Writer(Message::refused, id).text("the sum overflows").finish());
+    const auto sum = table_.sum(key, delta);
+    if (const auto* why = std::get_if<std::string_view>(&sum)) {
+      send(serial, client, Writer(Message::refused, id).text(*why).finish());
       return true;
     }
+    const std::int64_t value = std::get<std::int64_t>(sum);
     if (write_value(serial, client, id, key, std::to_string(value))) {
       send(serial, client, Writer(Message::ok, id).i64(value).finish());
     }
@@ -408,6 +422,7 @@ class StoreServer::Impl {
   }
 
   void refuse(std::uint64_t serial, Client& client, std::uint64_t id, std::string_view why) {
+    admission_.log_refusal(client.fd.get(), why);
     send(serial, client, Writer(Message::refused, id).text(why).finish());
     dead_.insert(serial);
   }
@@ -422,18 +437,7 @@ class StoreServer::Impl {
   }
 
   void flush(std::uint64_t serial, Client& client) {
-    while (!client.unsent.empty()) {
-      const std::string_view waiting = client.unsent.waiting();
-      const ssize_t count = ::send(client.fd.get(), waiting.data(), waiting.size(), MSG_NOSIGNAL);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0 && errno == EAGAIN) break;
-      if (count < 0) {
-        // Not dead yet: what it sent before it went, a goodbye perhaps, is still to be read.
-        client.unsent.clear();
-        break;
-      }
-      client.unsent.take(static_cast<std::size_t>(count));
-    }
+    client.flush();
     const bool rest = !client.unsent.empty();
     if (rest != client.wants_write) {
       client.wants_write = rest;
@@ -449,6 +453,7 @@ class StoreServer::Impl {
       const auto found = clients_.find(serial);
       if (found == clients_.end()) continue;
       table_.forget(serial, 0);
+      admission_.remove(serial);
       const int rank = found->second.rank;
       const bool lost = rank >= 0 && !found->second.goodbye;
       clients_.erase(found);
@@ -460,7 +465,6 @@ class StoreServer::Impl {
 
   const pid_t owner_ = getpid();
   store::Address address_;
-  std::string token_;
   std::string text_;
   Descriptor listener_;
   Descriptor poll_;
@@ -469,6 +473,7 @@ class StoreServer::Impl {
   // Of the serving thread alone.
   std::map<std::uint64_t, Client> clients_;
   std::set<std::uint64_t> dead_;
+  store::Admission admission_;
   store::Table table_;
   std::uint64_t next_serial_ = kFirstClient;
   bool deaf_ = false;

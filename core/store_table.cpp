@@ -1,6 +1,9 @@
 #include "core/store_table.hpp"
 
+#include <charconv>
 #include <utility>
+
+#include <gantry/core/rendezvous.hpp>
 
 namespace gantry::store {
 namespace {
@@ -8,6 +11,10 @@ namespace {
 constexpr std::size_t kMaxWaitersPerClient = 1024;
 
 }  // namespace
+
+bool Table::is_valid(std::string_view key, std::string_view value) {
+  return !key.empty() && key.size() <= kStoreMaxKeyBytes && value.size() <= kStoreMaxValueBytes;
+}
 
 const std::string* Table::find(std::string_view key) const {
   const auto found = values_.find(std::string(key));
@@ -22,6 +29,18 @@ bool Table::write(std::string_view key, std::string_view value) {
   values_[std::string(key)] = value;
   bytes_ = after;
   return true;
+}
+
+std::variant<std::int64_t, std::string_view> Table::sum(std::string_view key,
+                                                        std::int64_t delta) const {
+  std::int64_t value = 0;
+  if (const std::string* text = find(key)) {
+    const char* const last = text->data() + text->size();
+    const auto [end, status] = std::from_chars(text->data(), last, value);
+    if (status != std::errc{} || end != last) return "the value is not a whole number";
+  }
+  if (__builtin_add_overflow(value, delta, &value)) return "the sum overflows";
+  return value;
 }
 
 bool Table::erase(std::string_view key) {

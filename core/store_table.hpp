@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 namespace gantry::store {
@@ -23,10 +24,16 @@ struct Waiter {
 /// Thread safety: none; the serving thread owns it.
 class Table {
  public:
+  /// True if these may be an entry.
+  [[nodiscard]] static bool is_valid(std::string_view key, std::string_view value);
   /// Value of `key`, a null pointer if there is none.
   [[nodiscard]] const std::string* find(std::string_view key) const;
   /// Writes a value; false, changing nothing, if the store would hold more than it may.
   [[nodiscard]] bool write(std::string_view key, std::string_view value);
+  /// The sum of `delta` and the number that is the value of `key`, 0 if there is none; or why there
+  /// is no sum.
+  [[nodiscard]] std::variant<std::int64_t, std::string_view> sum(std::string_view key,
+                                                                 std::int64_t delta) const;
   /// Removes a value; true if it was there.
   bool erase(std::string_view key);
 

@@ -58,9 +58,17 @@ struct GroupReport {
 
 /// What a group is at, and what that means.
 [[nodiscard]] GroupReport look_at(const flight::OpenFile& file);
-/// What the calls of a group's ranks mean: who waits for whom, who made different calls.
+/// Who waits for whom, who made different calls, who was lost; the most telling first. Empty if
+/// nothing is amiss.
+[[nodiscard]] std::vector<std::string> findings(const flight::View& view,
+                                                const std::vector<RankReport>& ranks);
+/// What the calls of a group's ranks mean: the findings, or that there are none.
 [[nodiscard]] std::vector<std::string> judge(const flight::View& view,
                                              const std::vector<RankReport>& ranks);
+
+/// What is amiss in the groups of the job `job`, for the report of its failure: of groups that
+/// broke if there are such; the most telling sentence of each, at most some.
+[[nodiscard]] std::vector<std::string> diagnose_job(const std::string& job);
 
 /// For people; `view` is the one that `report` was made from.
 [[nodiscard]] std::string describe_group(const GroupReport& report, const flight::View& view);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/escaped_text.hpp"
 #include "launcher/dump.hpp"
 #include "launcher/report.hpp"
 
@@ -65,13 +64,11 @@ std::string loss_text(const View& view, const std::vector<RankReport>& ranks) {
       text = fmt::format("rank {} aborted", verdict.rank);
       break;
     case Reason::timed_out: {
-      const std::string detail = escaped_field(header.detail);
-      return detail.empty() ? fmt::format("rank {} did not come in time", verdict.rank) : detail;
+      const std::string text = flight::Detail::of(header).text;
+      return text.empty() ? fmt::format("rank {} did not come in time", verdict.rank) : text;
     }
-    case Reason::mismatch: {
-      const std::string detail = escaped_field(header.detail);
-      return detail + "; the group is broken";
-    }
+    case Reason::mismatch:
+      return flight::Detail::of(header).text + "; the group is broken";
     case Reason::lost:
       text = fmt::format("rank {} was lost", verdict.rank);
       break;
@@ -80,6 +77,60 @@ std::string loss_text(const View& view, const std::vector<RankReport>& ranks) {
     text += fmt::format(" during {}", call_text(view, ranks, verdict.call));
   }
   return text + "; the group is broken";
+}
+
+// Ranks that are said to have come to what the ranks wait in.
+std::vector<int> waiting_ranks(const View& view, const std::vector<RankReport>& ranks,
+                               const flight::Verdict& verdict, const std::vector<int>& missing) {
+  const int author = static_cast<int>(view.header().author.load()) - 1;
+  std::vector<int> waiting;
+  for (const RankReport& rank : ranks) {
+    if (std::find(missing.begin(), missing.end(), rank.rank) != missing.end()) continue;
+    const bool has_come = verdict.call != 0
+                              ? rank.lane(Lane::collective).enqueued >= verdict.call
+                              : author >= 0 && author < static_cast<int>(ranks.size()) &&
+                                    view.rank(rank.rank).fence >= view.rank(author).fence;
+    if (has_come || rank.rank == author) waiting.push_back(rank.rank);
+  }
+  return waiting;
+}
+
+// Who did not come before the deadline, and who waited, whatever became of them since.
+void judge_lateness(const View& view, const std::vector<RankReport>& ranks,
+                    std::vector<std::string>& lines) {
+  const flight::Header& header = view.header();
+  const auto verdict = flight::Verdict::unpack(header.verdict.load(std::memory_order_acquire));
+  const flight::Detail detail = flight::Detail::of(header);
+  if (verdict.reason != Reason::timed_out || detail.ranks.empty() || detail.calls.size() < 2) {
+    return;
+  }
+  const std::string& call = detail.calls[0];
+  const std::string& how = detail.calls[1];
+  const int author = static_cast<int>(header.author.load()) - 1;
+  if (how == flight::kLateToReceive || how == flight::kLateToSend) {
+    lines.push_back(fmt::format("rank {} waits in {}; rank {} is not {} it", author, call,
+                                detail.ranks.front(),
+                                how == flight::kLateToReceive ? "receiving from" : "sending to"));
+    return;
+  }
+  const std::vector<int> waiting = waiting_ranks(view, ranks, verdict, detail.ranks);
+  const auto add = [&](const std::vector<int>& missing, const std::string& what) {
+    if (missing.empty()) return;
+    lines.push_back(fmt::format("{} {} {}; {} {} for {}", ranks_text(missing), what, call,
+                                ranks_text(waiting), plural(waiting, "waits", "wait"),
+                                plural(missing, "it", "them")));
+  };
+  std::vector<int> stopped, absent;
+  for (const int rank : detail.ranks) {
+    if (rank >= static_cast<int>(ranks.size())) continue;
+    const bool is_stopped = ranks[static_cast<std::size_t>(rank)].process == ProcessState::stopped;
+    (is_stopped ? stopped : absent).push_back(rank);
+  }
+  add(absent, fmt::format("{} not {}", plural(absent, "has", "have"),
+                          how == flight::kLateToFinish ? "finished" : "called"));
+  add(stopped, fmt::format("{} stopped and {} not {}", plural(stopped, "is", "are"),
+                           plural(stopped, "has", "have"),
+                           how == flight::kLateToFinish ? "finished" : "called"));
 }
 
 // The newest collective of which two ranks say different things.
@@ -196,12 +247,25 @@ void judge_messages(const View& view, const std::vector<RankReport>& ranks,
 
 }  // namespace
 
-std::vector<std::string> judge(const View& view, const std::vector<RankReport>& ranks) {
+std::vector<std::string> findings(const View& view, const std::vector<RankReport>& ranks) {
   std::vector<std::string> lines;
+  judge_lateness(view, ranks, lines);
   if (std::string loss = loss_text(view, ranks); !loss.empty()) lines.push_back(std::move(loss));
   judge_differences(view, ranks, lines);
   judge_collectives(view, ranks, lines);
   judge_messages(view, ranks, lines);
+  // Of a deadline that has just passed, ranks may wait still.
+  std::vector<std::string> different;
+  for (std::string& line : lines) {
+    if (std::find(different.begin(), different.end(), line) == different.end()) {
+      different.push_back(std::move(line));
+    }
+  }
+  return different;
+}
+
+std::vector<std::string> judge(const View& view, const std::vector<RankReport>& ranks) {
+  std::vector<std::string> lines = findings(view, ranks);
   if (!lines.empty()) return lines;
   if (std::all_of(ranks.begin(), ranks.end(),
                   [](const RankReport& rank) { return rank.process == ProcessState::absent; })) {

@@ -55,6 +55,7 @@ const std::vector<RankVariable>& rank_variables() {
       {"GANTRY_DEVICE_BUSID", "PCI bus id of that device; not with --cpu-only"},
       {"GANTRY_JOB_ID", "name that is unique to the job"},
       {"GANTRY_RDZV", "address of the job's key/value store, which glaunch serves"},
+      {"GANTRY_RDZV_TOKEN", "secret that this store asks for"},
       {"GANTRY_LIFELINE_FD", "read end of a pipe that reaches its end when glaunch dies"},
       {"GANTRY_RESTART", "how often the job was restarted"},
       {"GANTRY_ERROR_FILE", "where the rank may write why it fails: text, or JSON with a message"},
@@ -76,13 +77,15 @@ std::string describe_environment(const Environment& current, bool json) {
   std::string text = "glaunch sets for every rank:\n";
   const auto add = [&](std::string_view name, std::string_view meaning, bool set_by_glaunch) {
     const auto found = current.find(std::string(name));
+    std::string value = found == current.end() ? std::string() : found->second;
+    if (name == "GANTRY_RDZV_TOKEN") value = "a secret";  // no text for terminals and logs
     if (json) {
       list.push_back({{"name", name}, {"meaning", meaning}, {"set_by_glaunch", set_by_glaunch}});
-      if (found != current.end()) list.back()["value"] = found->second;
+      if (found != current.end()) list.back()["value"] = value;
       return;
     }
     text += fmt::format("  {:<22} {}{}\n", name, meaning,
-                        found == current.end() ? "" : fmt::format(" (here: {})", found->second));
+                        found == current.end() ? "" : fmt::format(" (here: {})", value));
   };
   for (const RankVariable& variable : rank_variables()) add(variable.name, variable.meaning, true);
   text += "\ngantry reads:\n";

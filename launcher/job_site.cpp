@@ -42,9 +42,10 @@ int free_port() {
 }  // namespace
 
 JobSite::JobSite(const Options& options) {
-  std::uint64_t number = 0;
-  if (getrandom(&number, sizeof number, 0) != sizeof number) fail("getrandom");
-  job_id_ = fmt::format("{:016x}", number);
+  std::array<std::uint64_t, 3> numbers{};
+  if (getrandom(numbers.data(), sizeof numbers, 0) != sizeof numbers) fail("getrandom");
+  job_id_ = fmt::format("{:016x}", numbers[0]);
+  store_token_ = fmt::format("{:016x}{:016x}", numbers[1], numbers[2]);
 
   const char* temporary = std::getenv("TMPDIR");
   const bool named = temporary != nullptr && *temporary != '\0';
@@ -86,8 +87,9 @@ std::string JobSite::error_file(int rank) const {
 }
 
 JobValues JobSite::values() const {
-  return {job_id_, store_address(), std::to_string(lifeline_read_), error_prefix_,
-          std::to_string(free_port())};
+  return {job_id_,       store_address(),
+          store_token_,  std::to_string(lifeline_read_),
+          error_prefix_, std::to_string(free_port())};
 }
 
 }  // namespace gantry::launcher

@@ -25,6 +25,8 @@ class JobSite {
   void remove_scratch_directory();
   /// Where the job's store listens.
   [[nodiscard]] std::string store_address() const;
+  /// What the store asks of its clients.
+  [[nodiscard]] const std::string& store_token() const { return store_token_; }
   /// Read end of the lifeline.
   [[nodiscard]] int lifeline_fd() const { return lifeline_read_; }
   [[nodiscard]] std::string error_file(int rank) const;
@@ -33,6 +35,7 @@ class JobSite {
 
  private:
   std::string job_id_;
+  std::string store_token_;
   std::string scratch_;
   std::string error_prefix_;
   bool has_scratch_ = false;

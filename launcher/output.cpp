@@ -197,10 +197,14 @@ std::optional<Clock::time_point> Output::deadline() const {
   return first;
 }
 
-void Output::flush_partial_lines() {
+void Output::flush_partial_lines(const std::function<void(int, Stream)>& read_again) {
   const auto now = Clock::now();
+  const auto is_due = [&](const Source& from) { return from.deadline && *from.deadline <= now; };
   for (Source& from : sources_) {
-    if (!from.deadline || *from.deadline > now) continue;
+    if (!is_due(from)) continue;
+    // glaunch may be late itself, and the rest have lain there for long.
+    read_again(from.rank, from.stream);
+    if (!is_due(from)) continue;
     print(from, from.waiting, false);
     from.waiting.clear();
     from.deadline.reset();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,8 +34,9 @@ class Output {
   void finish(int rank, Stream stream);
   /// When flush_partial_lines() must be called next; none: no partial line waits.
   [[nodiscard]] std::optional<Clock::time_point> deadline() const;
-  /// Prints the lines that have waited for their end for 100 ms.
-  void flush_partial_lines();
+  /// Prints the lines that have waited for their end for 100 ms. Before each, `read_again` looks
+  /// without waiting whether the rest of the line is there; it may call receive() and finish().
+  void flush_partial_lines(const std::function<void(int rank, Stream stream)>& read_again);
   /// Last lines of a rank, oldest first, those of stderr marked.
   [[nodiscard]] std::vector<std::string> tail(int rank) const;
   /// Prints a line of glaunch's own to stderr.

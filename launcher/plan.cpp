@@ -104,6 +104,7 @@ Environment rank_variables_of(const Plan& plan, const RankPlan& rank, const JobV
       {"GANTRY_NODE_COUNT", "1"},
       {"GANTRY_JOB_ID", values.job_id},
       {"GANTRY_RDZV", values.rendezvous},
+      {"GANTRY_RDZV_TOKEN", values.rendezvous_token},
       {"GANTRY_LIFELINE_FD", values.lifeline_fd},
       {"GANTRY_RESTART", "0"},
       {"GANTRY_ERROR_FILE", fmt::format("{}{}.error", values.error_file_prefix, rank.rank)},
@@ -138,7 +139,7 @@ Environment rank_environment(const Environment& inherited, const Plan& plan, con
 
 std::string describe_plan(const Plan& plan, const Environment& inherited, bool json) {
   // What is chosen when a job starts is no part of the plan.
-  const JobValues later{"<job>", "<rendezvous>", "<fd>", "<directory>/rank", "<port>"};
+  const JobValues later{"<job>", "<rendezvous>", "<token>", "<fd>", "<directory>/rank", "<port>"};
   std::vector<std::string> unset;
   for (const auto& [name, value] : inherited) {
     if (is_foreign_identity(name)) unset.push_back(name);

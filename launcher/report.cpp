@@ -3,19 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "core/escaped_text.hpp"
-#include "core/regular_file.hpp"
 #include "launcher/options.hpp"
 
 namespace gantry::launcher {
 namespace {
 
-constexpr std::size_t kMaxErrorFileBytes = 16 << 20;
 constexpr std::size_t kMaxErrorBytes = 64 << 10;  // of a message
 constexpr int kSignalBase = 128;
 constexpr int kTimeoutCode = 124;
@@ -61,6 +58,37 @@ void add_ranks(std::vector<std::string>& lines, std::string_view title, const Jo
   lines.push_back(fmt::format("{}: {}", title, text));
 }
 
+// What glaunch found out: which rank, and what it did or did not do.
+void add_headline(std::vector<std::string>& lines, const JobResult& job,
+                  const RankResult* culprit) {
+  std::vector<std::string> sentences = job.sentences;
+  if (culprit != nullptr) {
+    const std::string who = fmt::format("rank {} ({})", culprit->rank, where(*culprit));
+    const bool failed = culprit->failed() && !culprit->stopped_by_glaunch;
+    // The first failure is there if there is a culprit.
+    const RankResult& first = *job.first_failure();
+    if (first.blame == Blame::mismatch && !first.blames.empty()) {
+      std::vector<int> ranks = first.blames;
+      std::sort(ranks.begin(), ranks.end());
+      lines.push_back(fmt::format("ranks {} made different calls", rank_list(ranks)));
+      sentences.clear();
+    }
+    if (failed) {
+      lines.push_back(fmt::format("{} {}", who, culprit->how()));
+      // Its own failure says enough, unless it is another rank's victim.
+      if (!culprit->is_victim()) sentences.clear();
+    } else if (culprit->ended && !culprit->stopped_by_glaunch) {
+      lines.push_back(fmt::format("{} ended with code 0 while others waited", who));
+    } else if (!sentences.empty()) {
+      lines.push_back(fmt::format("{} held up the job: {}", who, sentences.front()));
+      sentences.erase(sentences.begin());
+    } else {
+      lines.push_back(fmt::format("{} held up the job: others waited for it in vain", who));
+    }
+  }
+  for (std::string& sentence : sentences) lines.push_back(std::move(sentence));
+}
+
 }  // namespace
 
 Fate RankResult::fate() const {
@@ -68,7 +96,11 @@ Fate RankResult::fate() const {
   if (!ended) return Fate::still_running;
   if (stopped_by_glaunch) return Fate::stopped_by_glaunch;
   if (!failed()) return Fate::ok;
-  return victim ? Fate::failed_because_of_another_rank : Fate::failed_by_itself;
+  return is_victim() ? Fate::failed_because_of_another_rank : Fate::failed_by_itself;
+}
+
+bool RankResult::is_victim() const {
+  return blame != Blame::itself && std::find(blames.begin(), blames.end(), rank) == blames.end();
 }
 
 std::string RankResult::how() const {
@@ -77,16 +109,30 @@ std::string RankResult::how() const {
                      core_dumped ? " (core dumped)" : "", out_of_memory ? " (out of memory)" : "");
 }
 
-const RankResult* JobResult::culprit() const {
+const RankResult* JobResult::first_failure() const {
   const RankResult* first = nullptr;
   for (const RankResult& rank : ranks) {
     if (!rank.failed() || rank.stopped_by_glaunch) continue;
     if (first == nullptr ||
-        std::pair(rank.victim, rank.order) < std::pair(first->victim, first->order)) {
+        std::pair(rank.is_victim(), rank.order) < std::pair(first->is_victim(), first->order)) {
       first = &rank;
     }
   }
   return first;
+}
+
+const RankResult* JobResult::culprit() const {
+  const RankResult* rank = first_failure();
+  // A victim may blame another one. Two that blame each other stay as they are.
+  for (std::size_t steps = 0; steps < ranks.size(); ++steps) {
+    if (rank == nullptr || !rank->is_victim() || rank->blames.empty()) break;
+    const auto by_itself = std::find_if(rank->blames.begin(), rank->blames.end(), [&](int blamed) {
+      return !ranks[static_cast<std::size_t>(blamed)].is_victim();
+    });
+    const int next = by_itself == rank->blames.end() ? rank->blames.front() : *by_itself;
+    rank = &ranks[static_cast<std::size_t>(next)];
+  }
+  return rank;
 }
 
 int JobResult::exit_code() const {
@@ -94,7 +140,7 @@ int JobResult::exit_code() const {
     case Outcome::ok:
       return 0;
     case Outcome::rank_failed:
-      return code_of(*culprit());
+      return code_of(*first_failure());
     case Outcome::timed_out:
       return kTimeoutCode;
     case Outcome::interrupted:
@@ -105,18 +151,17 @@ int JobResult::exit_code() const {
   return 0;
 }
 
-void read_error_file(const std::string& path, RankResult& result) {
-  FileContent file = read_regular_file(path, kMaxErrorFileBytes);
-  if (!file.ok()) return;
-  std::string text = std::move(file.text);
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (json.is_object() && json.contains("message") && json["message"].is_string()) {
-    text = json["message"].get<std::string>();
-    result.victim = json.contains("kind") && json["kind"] == "peer_lost";
+void enter_notes(JobResult& job, const std::vector<ErrorNote>& notes) {
+  for (std::size_t i = 0; i < std::min(notes.size(), job.ranks.size()); ++i) {
+    RankResult& rank = job.ranks[i];
+    rank.error = escape_control_characters(
+        std::string_view(notes[i].message).substr(0, kMaxErrorBytes), LineEnds::keep);
+    rank.blame = notes[i].blame;
+    rank.blames = notes[i].ranks;
+    std::erase_if(rank.blames, [&](int blamed) {
+      return blamed < 0 || blamed >= static_cast<int>(job.ranks.size());
+    });
   }
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  result.error =
-      escape_control_characters(std::string_view(text).substr(0, kMaxErrorBytes), LineEnds::keep);
 }
 
 std::string rank_list(const std::vector<int>& ranks) {
@@ -148,10 +193,13 @@ std::vector<std::string> describe_failure(const JobResult& job) {
     case Outcome::rank_failed:
       break;
   }
-  if (const RankResult* culprit = job.culprit()) {
-    lines.push_back(fmt::format("rank {} ({}) {}", culprit->rank, where(*culprit), culprit->how()));
-    if (!culprit->error.empty()) {
-      lines.push_back(fmt::format("rank {} says:\n{}", culprit->rank, indented(culprit->error)));
+  const RankResult* culprit = job.culprit();
+  add_headline(lines, job, culprit);
+  if (culprit != nullptr) {
+    // A rank that hangs says nothing; those that waited for it do.
+    const RankResult& speaker = culprit->error.empty() ? *job.first_failure() : *culprit;
+    if (!speaker.error.empty()) {
+      lines.push_back(fmt::format("rank {} says:\n{}", speaker.rank, indented(speaker.error)));
     }
     if (!culprit->tail.empty()) {
       std::string text =
@@ -179,6 +227,7 @@ std::string report_json(const JobResult& job, const Plan& plan) {
   root["first_failure"] =
       culprit == nullptr ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(culprit->rank);
   if (!job.start_error.empty()) root["error"] = job.start_error;
+  if (!job.sentences.empty()) root["findings"] = job.sentences;
   root["duration_ms"] = job.duration.count();
   auto& ranks = root["ranks"] = nlohmann::ordered_json::array();
   for (const RankResult& rank : job.ranks) {
@@ -193,6 +242,7 @@ std::string report_json(const JobResult& job, const Plan& plan) {
     }
     entry["duration_ms"] = rank.duration.count();
     if (!rank.error.empty()) entry["error"] = rank.error;
+    if (!rank.blames.empty()) entry["blames"] = rank.blames;
     entry["tail"] = rank.tail;
     ranks.push_back(std::move(entry));
   }

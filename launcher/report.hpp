@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/error_note.hpp"
 #include "launcher/plan.hpp"
 
 namespace gantry::launcher {
@@ -38,10 +39,13 @@ struct RankResult {
   int order = -1;                   ///< 0 for the first rank to end, and so on
   std::chrono::milliseconds duration{0};
   std::string error;              ///< what the rank wrote to its error file
-  bool victim = false;            ///< its error says that it failed because of another rank
+  Blame blame = Blame::itself;    ///< whom that text blames
+  std::vector<int> blames;        ///< those ranks, if the text names them
   std::vector<std::string> tail;  ///< its last lines
 
   [[nodiscard]] bool failed() const { return ended && (exit_code != 0 || signal != 0); }
+  /// True if its error says that it failed because of another rank.
+  [[nodiscard]] bool is_victim() const;
   [[nodiscard]] Fate fate() const;
   /// "exited with code 7", "was killed by SIGSEGV (core dumped)", …
   [[nodiscard]] std::string how() const;
@@ -60,16 +64,21 @@ struct JobResult {
   std::chrono::milliseconds duration{0};
   std::vector<RankResult> ranks;
 
-  /// The rank that brought the job down: the first to fail by itself, one that is nobody's victim
-  /// if there is such a one; a null pointer if none failed.
+  /// What the flight files of the job say of it.
+  std::vector<std::string> sentences;
+
+  /// The first rank to fail by itself: one that is nobody's victim, if there is such a one; a null
+  /// pointer if none failed.
+  [[nodiscard]] const RankResult* first_failure() const;
+  /// The rank that brought the job down: the first failure, or the rank that it blames, which need
+  /// not have failed itself.
   [[nodiscard]] const RankResult* culprit() const;
   /// What glaunch exits with.
   [[nodiscard]] int exit_code() const;
 };
 
-/// Reads a rank's error file into `result`: plain text, or a JSON object with "message" and perhaps
-/// "kind": "peer_lost" if another rank is to blame.
-void read_error_file(const std::string& path, RankResult& result);
+/// Enters what the ranks wrote to their error files; `notes` are in rank order.
+void enter_notes(JobResult& job, const std::vector<ErrorNote>& notes);
 
 /// The report for people, one line each; empty if all went well.
 [[nodiscard]] std::vector<std::string> describe_failure(const JobResult& job);

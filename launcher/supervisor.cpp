@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "launcher/cgroup.hpp"
+#include "launcher/dump.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -77,7 +78,7 @@ Supervisor::Supervisor(const Options& options, const Plan& plan, const Environme
       site_(options),
       guard_(site_.job_id(), site_.scratch_directory()),
       output_(options, plan, site_.scratch_directory()),
-      store_(StoreServerOptions{.address = site_.store_address()}),
+      store_(StoreServerOptions{.address = site_.store_address(), .token = site_.store_token()}),
       ranks_(plan.ranks.size()),
       start_(Clock::now()),
       oom_kills_at_start_(oom_kills()) {
@@ -110,18 +111,20 @@ JobResult Supervisor::run() {
   children_changed_ = true;
   while (look_for_the_end(), !over_) {
     loop_.wait(next_deadline());
-    output_.flush_partial_lines();
+    output_.flush_partial_lines([this](int rank, Stream stream) { read_output(rank, stream); });
     if (stdin_) stdin_->look_again();
     pass_deadlines();
   }
+  std::vector<ErrorNote> notes;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     RankResult& rank = result_.ranks[i];
     for (const Stream stream : {Stream::out, Stream::err}) {
       close_output(static_cast<int>(i), stream);
     }
-    if (rank.started) read_error_file(site_.error_file(rank.rank), rank);
+    notes.push_back(rank.started ? read_error_note(site_.error_file(rank.rank)) : ErrorNote{});
     rank.tail = output_.tail(rank.rank);
   }
+  enter_notes(result_, notes);
   result_.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - start_);
   return result_;  // a copy: the last ones may be reaped only while drain() waits
 }
@@ -183,6 +186,7 @@ void Supervisor::watch_output(int rank, Stream stream, int fd) {
 
 void Supervisor::read_output(int rank, Stream stream) {
   const int fd = ranks_[static_cast<std::size_t>(rank)].fds[static_cast<int>(stream)];
+  if (fd < 0) return;
   std::array<char, 65536> chunk;
   const ssize_t got = read(fd, chunk.data(), chunk.size());
   if (got > 0) {
@@ -305,6 +309,10 @@ void Supervisor::rank_ended(int rank, int status) {
 
 void Supervisor::stop(int signal, milliseconds grace) {
   reap();  // who has ended already was not stopped by us
+  // While the ranks that hang are there.
+  if (result_.outcome == Outcome::rank_failed || result_.outcome == Outcome::timed_out) {
+    result_.sentences = diagnose_job(site_.job_id());
+  }
   for (RankResult& rank : result_.ranks) {
     if (rank.started && !rank.ended) rank.stopped_by_glaunch = true;
   }

@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <fstream>
-
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
 namespace gantry {
@@ -36,12 +33,6 @@ std::string Bootstrap::absence_text(int rank, std::chrono::milliseconds waited,
       purpose_, rank, duration_text(waited), fmt::join(missing, ", "));
 }
 
-void tell_launcher(const std::string& message) {
-  const auto path = env::get("GANTRY_ERROR_FILE");
-  if (!path || path->empty()) return;
-  std::ofstream(*path) << R"({"kind":"peer_lost","message":")" << message << "\"}\n";
-}
-
 std::unique_ptr<Bootstrap> make_single_bootstrap() { return std::make_unique<SingleBootstrap>(); }
 
 std::unique_ptr<Bootstrap> make_bootstrap(const ProcessIdentity& identity,
@@ -49,11 +40,18 @@ std::unique_ptr<Bootstrap> make_bootstrap(const ProcessIdentity& identity,
   if (identity.world_size == 1) return make_single_bootstrap();
   if (identity.source == "openmpi" && has_mpi()) return make_mpi_bootstrap(timeout);
   if (!identity.rendezvous.empty()) return make_store_bootstrap(identity, timeout);
+  if (identity.source == "environment") {
+    throw NotSupported(fmt::format(
+        "Communicator::world: GANTRY_RANK={} and GANTRY_WORLD_SIZE={} are set, but nothing says "
+        "where the ranks meet; set GANTRY_RDZV (unix:@NAME, or tcp:HOST:PORT with "
+        "GANTRY_RDZV_TOKEN), or MASTER_ADDR and MASTER_PORT, the same on all ranks, or start the "
+        "job with glaunch",
+        identity.rank, identity.world_size));
+  }
   throw NotSupported(fmt::format(
       "Communicator::world: rank {} of {} was started by {}, which gives no address where the "
-      "ranks "
-      "can meet. Set GANTRY_RDZV (for example tcp:HOST:PORT, the same on all ranks), or start the "
-      "job with glaunch or mpirun",
+      "ranks can meet. Set GANTRY_RDZV (for example tcp:HOST:PORT, with GANTRY_RDZV_TOKEN; the "
+      "same on all ranks), or start the job with glaunch or mpirun",
       identity.rank, identity.world_size, identity.source));
 }
 

@@ -62,9 +62,6 @@ std::unique_ptr<Bootstrap> make_single_bootstrap();
 std::vector<std::unique_ptr<Bootstrap>> make_local_bootstraps(
     int size, std::chrono::milliseconds timeout = std::chrono::minutes(10));
 
-// Marks this rank as a victim in glaunch's report, so that the rank that failed first is blamed.
-void tell_launcher(const std::string& message);
-
 // A bootstrap of `members` of a group, in this order, through the group's shared memory: for when a
 // rank was lost and other ways throw. Called by the members alone; `generation` tells one such
 // bootstrap of the group from the next: only one is used at a time. It outlives `control`. Throws:

@@ -105,7 +105,9 @@ class LocalBootstrap final : public Bootstrap {
   std::vector<std::string> all_gather(const std::string& bytes) override {
     std::vector<int> absent;
     std::vector<std::string> all = meeting_->exchange(rank_, round_++, bytes, purpose(), absent);
-    if (!absent.empty()) throw TimeoutError(absence_text(rank_, meeting_->timeout(), absent));
+    if (!absent.empty()) {
+      throw TimeoutError(absence_text(rank_, meeting_->timeout(), absent), absent);
+    }
     return all;
   }
 

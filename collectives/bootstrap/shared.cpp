@@ -13,6 +13,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/control/block.hpp"
+#include "collectives/failure_note.hpp"
 #include "core/patience.hpp"
 
 namespace gantry {
@@ -132,11 +133,24 @@ class SharedMemoryBootstrap final : public Bootstrap {
     std::uint64_t word = box.piece.load(std::memory_order_acquire);
     do {
       if (piece_of(word) != piece) {
-        throw PeerLostError(fmt::format("{}: rank {} gave up", purpose(), member),
-                            static_cast<int>(member));
+        raise(FailureKind::peer_lost, fmt::format("{}: rank {} gave up", purpose(), member),
+              {static_cast<int>(member)});
       }
     } while (!box.piece.compare_exchange_weak(word, word + 1, std::memory_order_acq_rel));
     return total;
+  }
+
+  // Throws, and tells the launcher of whose processes.
+  [[noreturn]] void raise(FailureKind kind, const std::string& text,
+                          const std::vector<int>& members) const {
+    std::vector<int> ranks;
+    for (const int member : members) {
+      ranks.push_back(members_[static_cast<std::size_t>(member)].rank);
+    }
+    tell_launcher(
+        {.kind = kind, .message = text, .ranks = flight::job_ranks(file_->view(), ranks)});
+    if (kind == FailureKind::timed_out) throw TimeoutError(text, members);
+    throw PeerLostError(text, members.front());
   }
 
   // Waits until done(i) for every member; throws if one of those that it waits for ends.
@@ -161,7 +175,8 @@ class SharedMemoryBootstrap final : public Bootstrap {
       for (std::size_t i = 0; i < members_.size(); ++i) {
         // It may have done its part as its last deed.
         if (members_[i].process && !members_[i].process->alive() && !done(waiting)) {
-          throw PeerLostError(fmt::format("{}: rank {} died", purpose(), i), static_cast<int>(i));
+          raise(FailureKind::peer_lost, fmt::format("{}: rank {} died", purpose(), i),
+                {static_cast<int>(i)});
         }
       }
       if (patience.is_over(now)) {
@@ -171,7 +186,8 @@ class SharedMemoryBootstrap final : public Bootstrap {
           const bool is_missing = waiting == me_ ? i != me_ : !done(i);
           if (is_missing) missing.push_back(static_cast<int>(i));
         }
-        throw TimeoutError(absence_text(static_cast<int>(me_), timeout_, missing));
+        raise(FailureKind::timed_out, absence_text(static_cast<int>(me_), timeout_, missing),
+              missing);
       }
     }
   }

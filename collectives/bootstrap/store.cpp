@@ -16,7 +16,9 @@
 #include <gantry/core/rendezvous.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/failure_note.hpp"
 #include "core/patience.hpp"
+#include "core/store_admission.hpp"
 #include "core/store_roll.hpp"
 #include "core/store_wire.hpp"
 
@@ -28,6 +30,8 @@ using Clock = std::chrono::steady_clock;
 
 // Between two looks for what the store does not tell by itself.
 constexpr auto kLookPeriod = std::chrono::milliseconds(100);
+// For an answer of a server that was there before this process.
+constexpr std::chrono::milliseconds kLauncherPatience = std::chrono::seconds(60);
 
 // The connection that a world and its subsets share.
 class Connection {
@@ -42,17 +46,31 @@ class Connection {
       throw InvalidArgument(fmt::format(
           "GANTRY_RDZV: expected a port that all ranks know, but got '{}'", identity.rendezvous));
     }
+    // Said by every rank at once, instead of by the one that serves while the others wait.
+    store::require_token(address, identity.rendezvous_token, "GANTRY_RDZV_TOKEN");
     if (identity.serves_rendezvous()) {
-      server_ = std::make_unique<StoreServer>(StoreServerOptions{.address = identity.rendezvous});
+      server_ = std::make_unique<StoreServer>(
+          StoreServerOptions{.address = identity.rendezvous, .token = identity.rendezvous_token});
     }
+    // glaunch listens before it starts a rank.
+    const auto patience = has_launcher_ ? std::min(timeout, kLauncherPatience) : timeout;
     try {
-      client_ = std::make_shared<StoreClient>(identity.rendezvous, identity.rank, timeout);
+      client_ = std::make_shared<StoreClient>(StoreClientOptions{.address = identity.rendezvous,
+                                                                 .rank = identity.rank,
+                                                                 .token = identity.rendezvous_token,
+                                                                 .connect_timeout = patience});
     } catch (const TimeoutError&) {
-      if (has_launcher_) throw;
-      throw TimeoutError(fmt::format(
-          "Communicator::world: rank {} waited {}, but rank(s) 0, which serves the job's store at "
-          "{}, did not come (GANTRY_COLL_TIMEOUT sets the deadline)",
-          rank_, duration_text(timeout), identity.rendezvous));
+      if (has_launcher_) {
+        throw TimeoutError(fmt::format(
+            "Communicator::world: rank {} waited {}, but the job's store at {}, which glaunch "
+            "serves, did not answer; unset GANTRY_* if glaunch has not started this process",
+            rank_, duration_text(patience), identity.rendezvous));
+      }
+      raise_timeout(
+          fmt::format("Communicator::world: rank {} waited {}, but rank(s) 0, which serves the "
+                      "job's store at {}, did not come (GANTRY_COLL_TIMEOUT sets the deadline)",
+                      rank_, duration_text(timeout), identity.rendezvous),
+          {0}, {0});
     }
   }
 
@@ -196,7 +214,9 @@ class StoreBootstrap final : public Bootstrap {
       if (round > 0) client->erase(key(round - 1, me_));
     } catch (const PeerLostError& error) {
       if (error.rank() >= 0) {
-        tell_launcher(error.what());
+        tell_launcher({.kind = FailureKind::peer_lost,
+                       .message = error.what(),
+                       .ranks = of_world({error.rank()})});
         throw;
       }
       if (connection_->server() < 0) throw;
@@ -213,6 +233,12 @@ class StoreBootstrap final : public Bootstrap {
     if (piece.size() >= kLengthBytes) std::memcpy(&length, piece.data(), kLengthBytes);
     if (length < kMostBytes) return length;
     throw Error(fmt::format("Communicator: rank {} runs another version of gantry", rank));
+  }
+
+  std::vector<int> of_world(const std::vector<int>& members) const {
+    std::vector<int> ranks;
+    for (const int member : members) ranks.push_back(members_.at(static_cast<std::size_t>(member)));
+    return ranks;
   }
 
   std::string key(std::int64_t round, int rank) const {
@@ -250,7 +276,8 @@ class StoreBootstrap final : public Bootstrap {
       require_no_end(client, round);
       if (!patience.is_over(now)) continue;
       const std::vector<int> missing = missing_of(client, round);
-      if (!missing.empty()) throw TimeoutError(absence_text(me_, connection_->timeout(), missing));
+      if (missing.empty()) continue;
+      raise_timeout(absence_text(me_, connection_->timeout(), missing), missing, of_world(missing));
     }
   }
 

@@ -18,10 +18,11 @@
 
 #include "collectives/call_style.hpp"
 #include "collectives/control/watchdog.hpp"
-#include "core/escaped_text.hpp"
+#include "collectives/failure_note.hpp"
 
 namespace gantry {
 
+using flight::job_ranks;
 using flight::Reason;
 using flight::State;
 using flight::Verdict;
@@ -159,6 +160,7 @@ void ControlBlock::describe_device(std::string_view text) {
 void ControlBlock::record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes,
                           std::uint64_t stream, std::span<const std::int64_t> sends,
                           std::span<const std::int64_t> receives) noexcept {
+  withdraw_note(FailureKind::mismatch);  // which the program has survived
   flight::Rank& mine = view().rank(rank_);
   const std::uint64_t ticket = mine.recorded.load(std::memory_order_relaxed) + 1;
   const flight::Record record{.call = to_call(what),
@@ -276,15 +278,16 @@ std::function<bool()> ControlBlock::closing() const {
 // Ranks notice trouble at different moments and see different sides of it: when one dies, the next
 // gives up, and a third sees two that left. So the first who notices decides for all, by exchanging
 // one word; the text that goes with a deadline is written before, by the rank that claimed it.
-void ControlBlock::blame(int rank, Reason reason, std::string_view detail) const noexcept {
+void ControlBlock::blame(int rank, Reason reason, const flight::Detail& detail) const noexcept {
   flight::Header& header = view().header();
   if (!broken()) {
     std::uint32_t nobody = 0;
     const auto me = static_cast<std::uint32_t>(rank_ + 1);
-    if (!detail.empty()) {
+    if (!detail.text.empty()) {
       if (header.author.compare_exchange_strong(nobody, me)) {
-        std::memcpy(header.detail, detail.data(),
-                    std::min(detail.size(), sizeof header.detail - 1));
+        const std::string packed = detail.pack();
+        std::memcpy(header.detail, packed.data(),
+                    std::min(packed.size(), sizeof header.detail - 1));
       } else {
         // The other one is about to decide, unless it dies first.
         for (int turns = 0; turns < 1000 && !broken(); ++turns) sched_yield();
@@ -311,10 +314,36 @@ void ControlBlock::on_loss(std::function<void()> tell) {
 void ControlBlock::raise() const {
   const Verdict verdict = Verdict::unpack(view().header().verdict.load(std::memory_order_acquire));
   const std::string message = describe_verdict(verdict);
-  if (verdict.reason == Reason::timed_out) throw TimeoutError(message);
-  if (verdict.reason == Reason::mismatch) throw InvalidArgument(message);
-  if (verdict.rank != rank_) tell_launcher(message);
+  flight::Detail detail = flight::Detail::of(view().header());
+  if (verdict.reason == Reason::mismatch) {
+    throw_mismatch(message, std::move(detail.ranks), std::move(detail.calls));
+  }
+  if (verdict.reason == Reason::timed_out) {
+    if (detail.ranks.empty()) detail.ranks = {verdict.rank};
+    tell_launcher({.kind = FailureKind::timed_out,
+                   .message = message,
+                   .ranks = job_ranks(view(), detail.ranks)});
+    throw TimeoutError(message, detail.ranks);
+  }
+  if (verdict.rank != rank_) {
+    tell_launcher({.kind = FailureKind::peer_lost,
+                   .message = message,
+                   .ranks = job_ranks(view(), {verdict.rank})});
+  }
   throw PeerLostError(message, verdict.rank);
+}
+
+void ControlBlock::throw_mismatch(const std::string& text, std::vector<int> ranks,
+                                  std::vector<std::string> calls) const {
+  const CollectiveMismatch error(text, std::move(ranks), std::move(calls));
+  tell_mismatch(error);
+  throw error;
+}
+
+void ControlBlock::tell_mismatch(const CollectiveMismatch& error) const noexcept {
+  tell_launcher({.kind = FailureKind::mismatch,
+                 .message = error.what(),
+                 .ranks = job_ranks(view(), error.ranks())});
 }
 
 std::string ControlBlock::call_suffix(std::uint64_t call, flight::Lane lane) const {
@@ -351,11 +380,11 @@ std::string ControlBlock::describe_verdict(const Verdict& verdict) const {
       how = "left the job";
       break;
     case Reason::timed_out:
-      if (view().header().detail[0] != '\0') return escaped_field(view().header().detail);
+      if (view().header().detail[0] != '\0') return flight::Detail::of(view().header()).text;
       return fmt::format("collective: rank(s) {} did not enter the operation{}", verdict.rank,
                          call_suffix(verdict.call));
     case Reason::mismatch:
-      return escaped_field(view().header().detail);
+      return flight::Detail::of(view().header()).text;
     case Reason::none:
       break;
   }

@@ -114,9 +114,11 @@ class ControlBlock {
   // As await_verdict(), and then blames `rank`, whose connection has ended. Throws what all ranks
   // are told; returns if the fault is this rank's, or nobody's.
   void explain_loss(int rank) const;
-  // Blames the rank that `text` of a deadline is about: the partner of a message, or the one that
-  // has made the fewest calls. Throws what all ranks are told.
-  void explain_lateness(const Descriptor& what, std::string_view text) const;
+  // Blames the rank that `error` of a deadline is about: the first that it names, else the partner
+  // of a message, or the one that has made the fewest calls. Throws what all ranks are told.
+  void explain_lateness(const Descriptor& what, const TimeoutError& error) const;
+  // Tells the launcher of a mismatch that all ranks throw.
+  void tell_mismatch(const CollectiveMismatch& error) const noexcept;
 
   // Makes pending and later calls of every rank throw PeerLostError that blames this rank.
   void abort() noexcept;
@@ -155,7 +157,10 @@ class ControlBlock {
   // What `rank` called as collective `number`, where its host has come to `call`.
   std::string call_text(int rank, std::uint64_t number, HostCall call,
                         std::uint64_t collectives) const;
-  void blame(int rank, flight::Reason reason, std::string_view detail = {}) const noexcept;
+  void blame(int rank, flight::Reason reason, const flight::Detail& detail = {}) const noexcept;
+  // Throws, and tells the launcher.
+  [[noreturn]] void throw_mismatch(const std::string& text, std::vector<int> ranks,
+                                   std::vector<std::string> calls) const;
   // And tells who asked for it.
   void wake_kernels() const noexcept;
   [[noreturn]] void raise() const;
@@ -165,9 +170,8 @@ class ControlBlock {
   bool is_mine() const noexcept;
   void verify_block_counts(const flight::Call& call) const;
   [[noreturn]] void raise_mismatch(std::uint64_t call, int peer) const;
-  // Says that `call`, a message of this rank with `peer`, is another one there; empty if it is
-  // none.
-  std::string different_messages_text(std::uint64_t call, int peer) const;
+  // Says that `call`, a message of this rank with `peer`, is another one there; none if it is none.
+  std::optional<flight::Detail> different_messages(std::uint64_t call, int peer) const;
   // Blames this rank, where `call` began while another operation was running.
   void blame_overlap(std::uint64_t call) const;
   // Blames a rank if a kernel reported what the group does not survive: such a message, or

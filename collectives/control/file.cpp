@@ -13,6 +13,8 @@
 #include <atomic>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
+#include <climits>
 #include <cstring>
 #include <new>
 #include <string>
@@ -61,6 +63,14 @@ std::string job_name() {
   std::string job = env::get("GANTRY_JOB_ID").value_or("").substr(0, 48);
   std::erase_if(job, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; });
   return job.empty() ? "job" : job;
+}
+
+// As flight::Rank::job_rank.
+std::uint32_t job_rank_number() {
+  const std::string text = env::get("GANTRY_RANK").value_or("");
+  std::uint32_t rank = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  return status == std::errc{} && end == text.data() + text.size() && rank < INT_MAX ? rank + 1 : 0;
 }
 
 void fill_header(flight::Header& header, std::chrono::milliseconds timeout, std::string_view group,
@@ -212,6 +222,7 @@ ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
         flight::Rank& facts = view_.rank(rank);
         // The number last: who finds it reads the rest.
         facts.start_time = mine.start_time;
+        facts.job_rank = job_rank_number();
         __atomic_store_n(&facts.pid, mine.pid, __ATOMIC_RELEASE);
         char host[sizeof facts.host] = {};
         gethostname(host, sizeof host - 1);

@@ -109,7 +109,10 @@ void ControlBlock::await(std::uint64_t fence, HostCall call, std::uint64_t colle
       if (!has_come(i)) missing.push_back(i);
     }
     if (missing.empty()) continue;
-    blame(missing.front(), Reason::timed_out, lateness_text(missing, call));
+    blame(missing.front(), Reason::timed_out,
+          {.text = lateness_text(missing, call),
+           .ranks = missing,
+           .calls = {std::string(name(call)), flight::kLateToCall}});
     require_intact();
   }
 }
@@ -143,9 +146,11 @@ void ControlBlock::look_for_other_calls(std::uint64_t fence, HostCall call,
     if (newest <= collectives) continue;
     if (view().rank(i).fence.load(std::memory_order_acquire) >= fence) continue;
     const std::uint64_t number = collectives + 1;
-    blame(i, Reason::mismatch,
-          other_call_text(number, rank_, call_text(rank_, number, call, collectives), i,
-                          call_text(i, number, HostCall::none, newest)));
+    flight::Detail detail{.ranks = {rank_, i},
+                          .calls = {call_text(rank_, number, call, collectives),
+                                    call_text(i, number, HostCall::none, newest)}};
+    detail.text = other_call_text(number, rank_, detail.calls[0], i, detail.calls[1]);
+    blame(i, Reason::mismatch, detail);
     require_intact();
   }
 }
@@ -159,8 +164,9 @@ void ControlBlock::compare_host_calls(std::uint64_t fence) const {
     const auto [call, number] = unpack(said(i));
     if (call == first_call && number == first_number) continue;
     const std::uint64_t odd = std::min(first_number, number) + 1;
-    throw CollectiveMismatch(other_call_text(odd, 0, call_text(0, odd, first_call, first_number), i,
-                                             call_text(i, odd, call, number)));
+    const std::string first = call_text(0, odd, first_call, first_number);
+    const std::string other = call_text(i, odd, call, number);
+    throw_mismatch(other_call_text(odd, 0, first, i, other), {0, i}, {first, other});
   }
 }
 

@@ -98,25 +98,27 @@ std::optional<CallFault> ControlBlock::take_fault() {
 
 void ControlBlock::raise_mismatch(std::uint64_t call, int peer) const {
   verify(call);
-  if (const std::string text = different_messages_text(call, peer); !text.empty()) {
-    blame(peer, Reason::mismatch, text);
+  if (const auto different = different_messages(call, peer)) {
+    blame(peer, Reason::mismatch, *different);
     require_intact();
   }
   const auto mine = view().find(rank_, Lane::collective, call);
   if (mine && view().find(peer, Lane::collective, call)) {
     // A graph ran the call after others had taken the place of its counts. The peer may only have
     // told of a third rank, so nobody is named.
-    throw CollectiveMismatch(fmt::format(
-        "collective #{}: expected blocks of the sizes that the receiver expects, but those of two "
-        "ranks, which are no longer recorded, differ in {}",
-        call, view().text(mine->call)));
+    throw_mismatch(
+        fmt::format("collective #{}: expected blocks of the sizes that the receiver expects, but "
+                    "those of two ranks, which are no longer recorded, differ in {}",
+                    call, view().text(mine->call)),
+        {}, {});
   }
   // A graph ran a call whose record is gone, or that its peer did not make.
   const std::uint64_t theirs = view().words(peer).progress(Lane::collective).started;
-  throw CollectiveMismatch(fmt::format(
-      "collective #{}: expected the same call on every rank, but rank {} called{} and rank {} "
-      "called{}",
-      call, rank_, call_suffix(call), peer, call_suffix(theirs)));
+  throw_mismatch(
+      fmt::format("collective #{}: expected the same call on every rank, but rank {} called{} and "
+                  "rank {} called{}",
+                  call, rank_, call_suffix(call), peer, call_suffix(theirs)),
+      {rank_, peer}, {call_suffix(call), call_suffix(theirs)});
 }
 
 void ControlBlock::verify(std::uint64_t call) const {
@@ -129,10 +131,12 @@ void ControlBlock::verify(std::uint64_t call) const {
       reference = other;
       reference_rank = i;
     } else if (!same_call(reference->call, other->call)) {
-      throw CollectiveMismatch(fmt::format(
-          "collective #{}: expected the same call on every rank, but rank {} called {} and rank {} "
-          "called {}",
-          call, reference_rank, view().text(reference->call), i, view().text(other->call)));
+      const std::string first = view().text(reference->call);
+      const std::string second = view().text(other->call);
+      throw_mismatch(fmt::format("collective #{}: expected the same call on every rank, but rank "
+                                 "{} called {} and rank {} called {}",
+                                 call, reference_rank, first, i, second),
+                     {reference_rank, i}, {first, second});
     }
   }
   if (reference) verify_block_counts(reference->call);
@@ -152,15 +156,16 @@ void ControlBlock::verify_block_counts(const flight::Call& call) const {
       const std::int64_t sent = (*counts[from])[to];
       const std::int64_t expected = (*counts[to])[ranks + from];
       if (sent == expected) continue;
-      throw CollectiveMismatch(fmt::format(
-          "collective #{}: expected blocks of the sizes that the receiver expects, but rank {} "
-          "sends {} elements to rank {}, which expects {}, in {}",
-          number, from, sent, to, expected, view().text(call)));
+      throw_mismatch(
+          fmt::format("collective #{}: expected blocks of the sizes that the receiver expects, but "
+                      "rank {} sends {} elements to rank {}, which expects {}, in {}",
+                      number, from, sent, to, expected, view().text(call)),
+          {static_cast<int>(from), static_cast<int>(to)}, {view().text(call), view().text(call)});
     }
   }
 }
 
-std::string ControlBlock::different_messages_text(std::uint64_t call, int peer) const {
+std::optional<flight::Detail> ControlBlock::different_messages(std::uint64_t call, int peer) const {
   for (const auto& [mine, theirs] :
        {std::pair(Lane::send, Lane::recv), std::pair(Lane::recv, Lane::send)}) {
     const std::optional<flight::Record> record = view().find(rank_, mine, call);
@@ -169,25 +174,33 @@ std::string ControlBlock::different_messages_text(std::uint64_t call, int peer) 
     const std::uint64_t current = view().words(peer).progress(theirs).started;
     std::optional<flight::Record> other = view().find(peer, theirs, current);
     if (!other || other->call.root != rank_) other = view().find_message(peer, theirs, rank_);
-    const std::string here = fmt::format("rank {} called {}", rank_, view().text(record->call));
-    const std::string there =
-        fmt::format("rank {} called {}", peer,
-                    other ? view().text(other->call) : std::string("what is no longer recorded"));
-    return fmt::format("message #{}: expected a recv of what is sent, but {} and {}",
-                       flight::plain_number(call), mine == Lane::send ? here : there,
-                       mine == Lane::send ? there : here);
+    flight::Detail detail{
+        .ranks = {rank_, peer},
+        .calls = {view().text(record->call),
+                  other ? view().text(other->call) : std::string("what is no longer recorded")}};
+    if (mine == Lane::recv) {
+      std::swap(detail.ranks[0], detail.ranks[1]);
+      std::swap(detail.calls[0], detail.calls[1]);
+    }
+    detail.text = fmt::format(
+        "message #{}: expected a recv of what is sent, but rank {} called {} and rank {} called {}",
+        flight::plain_number(call), detail.ranks[0], detail.calls[0], detail.ranks[1],
+        detail.calls[1]);
+    return detail;
   }
-  return {};
+  return std::nullopt;
 }
 
 // Its peers may have taken what was sent under one number for another, and go on with other
 // numbers.
 void ControlBlock::blame_overlap(std::uint64_t call) const {
-  blame(rank_, Reason::mismatch,
-        fmt::format("collective{}: failed to run on rank {}: another operation of the communicator "
-                    "was running there; order replays of graphs, and calls beside them, by a "
-                    "stream or an event",
-                    call_suffix(call), rank_));
+  flight::Detail detail;
+  detail.text = fmt::format(
+      "collective{}: failed to run on rank {}: another operation of the communicator was running "
+      "there; order replays of graphs, and calls beside them, by a stream or an event",
+      call_suffix(call), rank_);
+  detail.ranks = {rank_};
+  blame(rank_, Reason::mismatch, detail);
 }
 
 // Only the receiver's kernel sees that a message is not what it expects, and leaves it in its slot,
@@ -196,8 +209,8 @@ void ControlBlock::look_for_fatal_faults() const {
   const std::optional<ReportedFault> seen = fault();
   if (seen && seen->fault() == OperationFault::overlap) return blame_overlap(seen->call);
   if (!seen || seen->fault() != OperationFault::mismatch || !flight::is_message(seen->call)) return;
-  if (const std::string text = different_messages_text(seen->call, seen->peer); !text.empty()) {
-    blame(seen->peer, Reason::mismatch, text);
+  if (const auto different = different_messages(seen->call, seen->peer)) {
+    blame(seen->peer, Reason::mismatch, *different);
   }
 }
 
@@ -271,8 +284,14 @@ void ControlBlock::look_for_absent_ranks(Lane lane, std::uint64_t call, std::int
   const bool has_entered = missing.empty() && silent.empty() && !inside.empty();
   if (missing.empty()) missing = has_entered ? inside : silent.empty() ? others : silent;
   if (missing.empty()) return;
+  const char* how = lane == Lane::send   ? flight::kLateToReceive
+                    : lane == Lane::recv ? flight::kLateToSend
+                    : has_entered        ? flight::kLateToFinish
+                                         : flight::kLateToCall;
   blame(missing.front(), Reason::timed_out,
-        timeout_text(missing, has_entered ? "finish" : "enter", call, lane));
+        {.text = timeout_text(missing, has_entered ? "finish" : "enter", call, lane),
+         .ranks = missing,
+         .calls = {call_suffix(call, lane).substr(1), how}});
 }
 
 void ControlBlock::await_verdict(int rank) const {
@@ -292,16 +311,24 @@ void ControlBlock::explain_loss(int rank) const {
   require_intact();
 }
 
-void ControlBlock::explain_lateness(const Descriptor& what, std::string_view text) const {
-  int late = is_message(what.kind) ? what.root : -1;
+void ControlBlock::explain_lateness(const Descriptor& what, const TimeoutError& error) const {
+  const bool names_ranks = !error.ranks().empty();
+  int late = names_ranks ? error.ranks().front() : is_message(what.kind) ? what.root : -1;
   std::uint64_t fewest = UINT64_MAX;
-  for (int i = 0; i < size_ && !is_message(what.kind); ++i) {
+  for (int i = 0; i < size_ && !names_ranks && !is_message(what.kind); ++i) {
     const std::uint64_t calls = view().newest_number(i, Lane::collective);
     if (i == rank_ || calls >= fewest) continue;
     fewest = calls;
     late = i;
   }
-  blame(late, Reason::timed_out, text);
+  const auto number = flight::plain_number(static_cast<std::uint64_t>(what.call));
+  const char* how = what.kind == CollectiveKind::send   ? flight::kLateToReceive
+                    : what.kind == CollectiveKind::recv ? flight::kLateToSend
+                                                        : flight::kLateToCall;
+  blame(late, Reason::timed_out,
+        {.text = error.what(),
+         .ranks = names_ranks ? error.ranks() : std::vector<int>{late},
+         .calls = {fmt::format("#{} {}", number, what.str()), how}});
   require_intact();
 }
 

@@ -31,8 +31,12 @@ namespace {
 // Between two looks. Deaths come at once, by their descriptors; a look finds who left or is late.
 constexpr int kBusyMs = 20;
 constexpr int kIdleMs = 200;
-// Where the kernel gives no descriptor of a process, it is asked for this often.
+// A process without a descriptor is asked for this often: the kernel gives none, or the program has
+// closed it, as daemons do.
 constexpr int kAskMs = 50;
+// Without groups; a program that has closed the descriptor which wakes the thread must not wait for
+// longer.
+constexpr int kRestMs = 1000;
 
 using Peer = std::shared_ptr<const PeerProcess>;
 
@@ -84,6 +88,10 @@ class Thread {
     return {peer.stamp().pid, peer.stamp().start_time};
   }
 
+  bool is_asked(const PeerProcess& peer) const {
+    return peer.descriptor() < 0 || asked_.contains(stamp_of(peer));
+  }
+
   void wake() const {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = write(wake_, &one, sizeof one);
@@ -93,24 +101,33 @@ class Thread {
     std::vector<Peer> watched;
     std::vector<pollfd> entries;
     for (;;) {
-      int patience_ms = -1;
+      int patience_ms = kRestMs;
       {
         const std::lock_guard lock(mutex_);
         if (stopped_) return;
         patience_ms = look(watched);
       }
-      entries.assign(1, {wake_, POLLIN, 0});
       // Negative descriptors are passed over.
-      for (const Peer& peer : watched) entries.push_back({peer->descriptor(), POLLIN, 0});
+      entries.assign(1, {wake_is_open_ ? wake_ : -1, POLLIN, 0});
+      for (const Peer& peer : watched) {
+        entries.push_back({is_asked(*peer) ? -1 : peer->descriptor(), POLLIN, 0});
+      }
+      if (!wake_is_open_) patience_ms = std::min(patience_ms, kAskMs);
       poll(entries.data(), entries.size(), patience_ms);
-      if (entries[0].revents != 0) {
+      if ((entries[0].revents & POLLIN) != 0) {
         std::uint64_t count = 0;
         [[maybe_unused]] const auto got = read(wake_, &count, sizeof count);
+      } else if (entries[0].revents != 0) {
+        wake_is_open_ = false;
       }
       for (std::size_t i = 0; i < watched.size(); ++i) {
-        const bool ended =
-            watched[i]->descriptor() >= 0 ? entries[i + 1].revents != 0 : !watched[i]->alive();
-        if (ended) dead_.insert(stamp_of(*watched[i]));
+        const PeerProcess& peer = *watched[i];
+        if (!is_asked(peer) && entries[i + 1].revents == 0) continue;
+        if (!peer.alive()) {
+          dead_.insert(stamp_of(peer));
+        } else {
+          asked_.insert(stamp_of(peer));  // the descriptor is this process's no more
+        }
       }
     }
   }
@@ -118,7 +135,7 @@ class Thread {
   // Looks after every group, lists the processes to watch, and says for how long.
   int look(std::vector<Peer>& watched) {
     watched.clear();
-    int patience_ms = groups_.empty() ? -1 : kIdleMs;
+    int patience_ms = groups_.empty() ? kRestMs : kIdleMs;
     for (ControlBlock* group : groups_) {
       for (int rank = 0; rank < group->size(); ++rank) {
         const Peer& peer = group->peers()[static_cast<std::size_t>(rank)];
@@ -127,7 +144,7 @@ class Thread {
           group->note_death(rank);
         } else if (std::find(watched.begin(), watched.end(), peer) == watched.end()) {
           watched.push_back(peer);
-          if (peer->descriptor() < 0) patience_ms = std::min(patience_ms, kAskMs);
+          if (is_asked(*peer)) patience_ms = std::min(patience_ms, kAskMs);
         }
       }
     }
@@ -142,7 +159,10 @@ class Thread {
   std::mutex mutex_;  // guards groups_ and stopped_, and is held during a look
   std::vector<ControlBlock*> groups_;
   bool stopped_ = false;
-  std::set<Stamp> dead_;  // the thread's own
+  // The thread's own.
+  std::set<Stamp> dead_;
+  std::set<Stamp> asked_;  // processes whose descriptors say nothing
+  bool wake_is_open_ = true;
   std::thread thread_;
 };
 

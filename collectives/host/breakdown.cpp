@@ -21,6 +21,7 @@ void Breakdown::give_up(const Notice& why, std::string text, int from) {
 
 void Breakdown::give_up_waiting(const std::vector<int>& missing) {
   const std::chrono::duration<double> waited = group_.timeout;
+  late_ = missing;
   give_up({Notice::Kind::late, missing.front()},
           fmt::format("collective: rank {} waited {} s, but rank(s) {} did not enter the operation "
                       "(GANTRY_COLL_TIMEOUT sets the deadline)",
@@ -35,11 +36,12 @@ void Breakdown::raise() const {
   };
   switch (why_->kind) {
     case Notice::Kind::late:
-      if (!text_.empty()) throw TimeoutError(text_);
       throw TimeoutError(
-          fmt::format("collective: rank {} did not enter the operation in time, says rank {} "
-                      "(GANTRY_COLL_TIMEOUT sets the deadline)",
-                      why_->culprit, from_));
+          text_.empty() ? fmt::format("collective: rank {} did not enter the operation in time, "
+                                      "says rank {} (GANTRY_COLL_TIMEOUT sets the deadline)",
+                                      why_->culprit, from_)
+                        : text_,
+          late_.empty() ? std::vector<int>{why_->culprit} : late_);
     case Notice::Kind::left:
       throw lost("has left the job");
     case Notice::Kind::aborted:

@@ -38,6 +38,7 @@ class Breakdown {
   std::optional<Notice> why_;
   int from_ = -1;
   std::string text_;
+  std::vector<int> late_;  // that this rank waited for
 };
 
 }  // namespace gantry

@@ -20,21 +20,24 @@ bool same_call(Descriptor a, Descriptor b) {
   return a == b;
 }
 
-std::string mismatch_text(std::int64_t number, int first, const Descriptor& first_call, int other,
-                          const Descriptor& other_call) {
-  return fmt::format(
-      "collective #{}: expected the same call on every rank, but rank {} called {} and rank {} "
-      "called {}",
-      flight::plain_number(static_cast<std::uint64_t>(number)), first, first_call.str(), other,
-      other_call.str());
+CollectiveMismatch different_calls(std::int64_t number, int first, const Descriptor& first_call,
+                                   int other, const Descriptor& other_call) {
+  return CollectiveMismatch(
+      fmt::format("collective #{}: expected the same call on every rank, but rank {} called {} and "
+                  "rank {} called {}",
+                  flight::plain_number(static_cast<std::uint64_t>(number)), first, first_call.str(),
+                  other, other_call.str()),
+      {first, other}, {first_call.str(), other_call.str()});
 }
 
-std::string message_text(int sender, const Descriptor& sent, int receiver,
-                         const Descriptor& received) {
-  return fmt::format(
-      "message #{}: expected a recv of what is sent, but rank {} called {} and rank {} called {}",
-      flight::plain_number(static_cast<std::uint64_t>(sent.call)), sender, sent.str(), receiver,
-      received.str());
+CollectiveMismatch different_messages(int sender, const Descriptor& sent, int receiver,
+                                      const Descriptor& received) {
+  return CollectiveMismatch(
+      fmt::format("message #{}: expected a recv of what is sent, but rank {} called {} and rank {} "
+                  "called {}",
+                  flight::plain_number(static_cast<std::uint64_t>(sent.call)), sender, sent.str(),
+                  receiver, received.str()),
+      {sender, receiver}, {sent.str(), received.str()});
 }
 
 }  // namespace
@@ -99,7 +102,7 @@ void HostEntry::note_refusal(int rank) {
   Descriptor sent;
   const auto bytes = body(rank);
   std::memcpy(&sent, bytes.data(), std::min(bytes.size(), sizeof sent));
-  refusal_ = message_text(rank_, sent, rank, frame(rank).what);
+  refusal_ = different_messages(rank_, sent, rank, frame(rank).what);
 }
 
 bool HostEntry::put_aside(int rank) {
@@ -165,8 +168,7 @@ void HostEntry::compare(const Descriptor& what) const {
     Descriptor other = calls_[rank];
     if (uneven_[0] && uneven_[rank]) first.count = other.count = 0;
     if (uneven_[0] != uneven_[rank] || !same_call(first, other)) {
-      throw CollectiveMismatch(
-          mismatch_text(what.call, 0, calls_[0], static_cast<int>(rank), calls_[rank]));
+      throw different_calls(what.call, 0, calls_[0], static_cast<int>(rank), calls_[rank]);
     }
   }
 }
@@ -202,10 +204,11 @@ void HostEntry::enter_uneven(const Descriptor& what, std::span<const std::int64_
   for (std::size_t from = 0; from < ranks; ++from) {
     for (std::size_t to = 0; to < ranks; ++to) {
       if (table[from][to] == table[to][ranks + from]) continue;
-      throw CollectiveMismatch(fmt::format(
-          "collective #{}: expected blocks of one size, but rank {} sends {} elements to rank {}, "
-          "which expects {}",
-          what.call, from, table[from][to], to, table[to][ranks + from]));
+      throw CollectiveMismatch(
+          fmt::format("collective #{}: expected blocks of one size, but rank {} sends {} elements "
+                      "to rank {}, which expects {}",
+                      what.call, from, table[from][to], to, table[to][ranks + from]),
+          {static_cast<int>(from), static_cast<int>(to)}, {calls_[from].str(), calls_[to].str()});
     }
   }
 }
@@ -214,8 +217,7 @@ void HostEntry::enter_otherwise(const Descriptor& what, int rank, bool withdraws
   early_entries_[static_cast<std::size_t>(rank)] = letter(rank);
   exchange_entries({.what = what, .withdraws = withdraws ? 1u : 0u}, {});
   compare(what);
-  throw CollectiveMismatch(
-      mismatch_text(what.call, rank_, what, rank, calls_[static_cast<std::size_t>(rank)]));
+  throw different_calls(what.call, rank_, what, rank, calls_[static_cast<std::size_t>(rank)]);
 }
 
 void HostEntry::offer(const Descriptor& what, std::span<const std::byte> body, bool is_small) {
@@ -239,7 +241,7 @@ void HostEntry::offer(const Descriptor& what, std::span<const std::byte> body, b
           note_refusal(to);
           break;
         }
-        throw CollectiveMismatch(message_text(rank_, what, to, frame(to).what));
+        throw different_messages(rank_, what, to, frame(to).what);
       case HostFrame::Kind::message:
         letters_[static_cast<std::size_t>(to)].push_back(letter(to));
         break;
@@ -263,7 +265,7 @@ std::optional<std::span<const std::byte>> HostEntry::take(const Descriptor& recv
   if (sent.count != recv.count || sent.dtype != recv.dtype) {
     send(from, {.what = recv, .kind = HostFrame::Kind::refuse, .number = taken_.frame.number},
          std::as_bytes(std::span(&sent, 1)));
-    throw CollectiveMismatch(message_text(from, sent, rank_, recv));
+    throw different_messages(from, sent, rank_, recv);
   }
   if (is_small) return std::span<const std::byte>(taken_.body);
   send(from, {.what = recv, .kind = HostFrame::Kind::accept, .number = taken_.frame.number});
@@ -271,8 +273,7 @@ std::optional<std::span<const std::byte>> HostEntry::take(const Descriptor& recv
 }
 
 void HostEntry::raise_refusal() {
-  if (refusal_.empty()) return;
-  throw CollectiveMismatch(std::exchange(refusal_, {}));
+  if (refusal_) throw *std::exchange(refusal_, std::nullopt);
 }
 
 }  // namespace gantry

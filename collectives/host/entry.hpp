@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <gantry/collectives/collective_mismatch.hpp>
+
 #include "collectives/descriptor.hpp"
 #include "collectives/host/links.hpp"
 
@@ -110,7 +112,7 @@ class HostEntry {
   std::vector<Descriptor> calls_;
   std::vector<bool> uneven_;
   Letter taken_;
-  std::string refusal_;
+  std::optional<CollectiveMismatch> refusal_;
 };
 
 }  // namespace gantry

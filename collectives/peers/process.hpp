@@ -15,7 +15,8 @@ class PeerProcess {
   // False once the process is known to be gone, also as a zombie.
   bool alive() const noexcept { return !watch_.has_ended(); }
   const ProcessStamp& stamp() const { return watch_.stamp(); }
-  // Readable once the process is gone; -1 if it must be asked for with alive().
+  // Readable once the process is gone, unless the program has closed it; -1 if it must be asked for
+  // with alive().
   int descriptor() const { return watch_.descriptor(); }
 
  private:

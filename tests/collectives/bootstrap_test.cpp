@@ -123,12 +123,38 @@ TEST(StoreBootstrapTest, ProcessesMeetAtATcpAddressWithoutALauncher) {
   RankProcesses ranks(
       RankCommand{.ranks = 3,
                   .argv = {std::string(GANTRY_TEST_PROGRAM_DIR) + "/watchdog_actor", "check"},
+                  .environment = {{"GANTRY_RDZV_TOKEN", "a secret of these ranks"}},
                   .address = free_address()});
   for (int rank = 0; rank < 3; ++rank) {
     const Outcome outcome = ranks[rank].wait();
     EXPECT_EQ(outcome.exit_code, 0) << rank << outcome.describe();
     EXPECT_THAT(outcome.out, HasSubstr(fmt::format("rank {} of 3 by torchrun", rank)));
   }
+}
+
+// No rank waits for one that has refused.
+TEST(StoreBootstrapTest, WithoutATokenEveryRankRefusesATcpAddressAtOnce) {
+  for (const char* token : {"", "too short"}) {
+    for (int rank = 0; rank < 2; ++rank) {
+      ProcessIdentity identity = member(rank, 2, "tcp:10.0.0.1:29500");
+      identity.rendezvous_token = token;
+      EXPECT_THAT(
+          text_of<InvalidArgument>(
+              [&] { (void)make_store_bootstrap(identity, std::chrono::hours(1)); }),
+          ::testing::AllOf(HasSubstr("GANTRY_RDZV_TOKEN: expected a secret of at least 16 bytes"),
+                           HasSubstr("whoever reaches tcp:10.0.0.1:29500 could join the job")));
+    }
+  }
+}
+
+TEST(StoreBootstrapTest, RanksThatWereGivenNoPlaceToMeetAreToldSoAtOnce) {
+  ProcessIdentity identity = member(0, 2, "");
+  identity.source = "environment";
+  EXPECT_THAT(
+      text_of<NotSupported>([&] { (void)make_bootstrap(identity, std::chrono::hours(1)); }),
+      ::testing::AllOf(HasSubstr("GANTRY_RANK=0 and GANTRY_WORLD_SIZE=2 are set, but nothing says "
+                                 "where the ranks meet"),
+                       HasSubstr("set GANTRY_RDZV"), HasSubstr("MASTER_ADDR and MASTER_PORT")));
 }
 
 TEST(StoreBootstrapTest, APortThatNobodyKnowsIsAnError) {

@@ -1,12 +1,16 @@
 // One rank of tests of ranks that do not come, or do something else. The arguments are what it
-// does, in turn; those such as 02:split only ranks 0 and 2 do. SIGUSR1 ends an "await".
+// does, in turn; those such as 02:split only ranks 0 and 2 do. SIGUSR1 ends an "await". With
+// "uncaught" first it catches nothing, with "handled" it has a terminate handler of its own.
 
 #include <fmt/format.h>
 
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <string>
 #include <string_view>
 
@@ -25,7 +29,9 @@ sigset_t go;
 // Uses the job's store, and says goodbye to it.
 void visit_store() {
   const ProcessIdentity identity = detect_process_identity();
-  StoreClient(identity.rendezvous, identity.rank).set("visited", "");
+  StoreClient(
+      {.address = identity.rendezvous, .rank = identity.rank, .token = identity.rendezvous_token})
+      .set("visited", "");
 }
 
 void say(const std::string& text) {
@@ -45,8 +51,8 @@ void lose(std::string_view what) {
   throw std::runtime_error(fmt::format("{} lost nobody", what));
 }
 
-void check_sum(Communicator& group) {
-  Tensor tensor = ones({8}, {.device = group.device()});
+void check_sum(Communicator& group, std::int64_t count = 8) {
+  Tensor tensor = ones({count}, {.device = group.device()});
   group.all_reduce(tensor).synchronize();
   if (tensor.amin().item<int>() != group.size()) throw std::runtime_error("wrong sum");
 }
@@ -70,8 +76,13 @@ void act(std::string_view what) {
   } else if (what == "register") {
     static const Tensor memory = zeros({1000}, {.device = world.device()});
     world.register_memory(memory);
-  } else if (what == "sum") {
-    check_sum(world);
+  } else if (what.starts_with("sum")) {
+    const std::string count(what.substr(3));
+    check_sum(world, count.empty() ? 8 : std::stoll(count));
+  } else if (what == "exhaust") {
+    (void)empty({std::int64_t{1} << 40}, {.device = world.device()});
+  } else if (what == "close-files") {
+    for (int fd = 3; fd < 1024; ++fd) close(fd);
   } else if (what.starts_with("send") || what.starts_with("recv")) {
     // Between ranks 0 and 1: how many elements.
     Tensor tensor = zeros({std::stoll(std::string(what.substr(4)))}, {.device = world.device()});
@@ -111,6 +122,17 @@ int main(int argc, char** argv) {
   sigemptyset(&go);
   sigaddset(&go, SIGUSR1);
   sigprocmask(SIG_BLOCK, &go, nullptr);
+  const std::string_view mode = argc > 1 ? argv[1] : "";
+  if (mode == "handled") {
+    std::set_terminate([] {
+      say("the program's own handler");
+      std::_Exit(55);
+    });
+  }
+  if (mode == "handled" || mode == "uncaught") {
+    for (int i = 2; i < argc; ++i) act(argv[i]);
+    return 0;
+  }
   try {
     for (int i = 1; i < argc; ++i) act_or_say(argv[i]);
     return 0;

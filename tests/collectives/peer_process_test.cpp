@@ -1,6 +1,11 @@
 #include "collectives/peers/process.hpp"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
 
 #include "tests/support/signal_storm.hpp"
 
@@ -14,6 +19,38 @@ TEST(PeerProcessTest, ASignalIsNotTakenForADeath) {
   int deaths = 0;
   while (testing::SignalStorm::count() < 2000) deaths += self.alive() ? 0 : 1;
   EXPECT_EQ(deaths, 0);
+}
+
+TEST(PeerProcessTest, ADescriptorThatTheProgramClosedIsNotTakenForADeath) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const ProcessStamp self = this_process();
+    [[maybe_unused]] const auto written = write(ends[1], &self, sizeof self);
+    for (;;) pause();
+  }
+  ProcessStamp stamp;
+  ASSERT_EQ(read(ends[0], &stamp, sizeof stamp), static_cast<ssize_t>(sizeof stamp));
+  {
+    const PeerProcess peer(stamp);
+    ASSERT_GE(peer.descriptor(), 0);
+    EXPECT_TRUE(peer.alive());
+    close(peer.descriptor());
+    EXPECT_TRUE(peer.alive());
+    // Its number is another file's, where something waits to be read.
+    ASSERT_EQ(write(ends[1], "x", 1), 1);
+    ASSERT_EQ(dup2(ends[0], peer.descriptor()), peer.descriptor());
+    EXPECT_TRUE(peer.alive());
+    kill(child, SIGKILL);
+    siginfo_t ended{};
+    ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+    EXPECT_FALSE(peer.alive());
+  }
+  waitpid(child, nullptr, 0);
+  close(ends[0]);
+  close(ends[1]);
 }
 
 }  // namespace

@@ -11,6 +11,8 @@ hosts=$1
 ranks=$2
 shift 2
 port=29500
+GANTRY_RDZV_TOKEN=$(cat /proc/sys/kernel/random/uuid)
+export GANTRY_RDZV_TOKEN
 holders=()
 pids=()
 

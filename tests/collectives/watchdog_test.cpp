@@ -274,6 +274,23 @@ TEST(WatchdogTest, MessagesThatDifferBetweenHostsAreAnErrorAtBothEndsAndTheGroup
   }
 }
 
+// As daemons do. A descriptor that is closed says nothing of the process that it stood for.
+TEST(WatchdogTest, AProgramThatClosesAllDescriptorsBlamesNobody) {
+  const FlightFolder folder;
+  RankProcesses ranks(RankCommand{.ranks = 3,
+                                  .argv = {std::string(GANTRY_TEST_PROGRAM_DIR) + "/caller_actor",
+                                           "sum", "1:close-files", "await", "sum"}});
+  ASSERT_TRUE(ranks.says(1, "did close-files"));
+  for (const int rank : {0, 2}) ASSERT_TRUE(ranks.says(rank, "did sum"));
+  await_looks({0, 1, 2}, 4);
+  for (int rank = 0; rank < 3; ++rank) ranks.go(rank);
+  for (int rank = 0; rank < 3; ++rank) {
+    const Outcome outcome = ranks[rank].wait();
+    EXPECT_EQ(outcome.exit_code, 0) << rank << outcome.describe();
+    EXPECT_EQ(count_of(outcome.out, "did sum"), 2) << rank << outcome.describe();
+  }
+}
+
 TEST(WatchdogTest, AForkedChildEndsWhateverItsParentsThreadsDoAndLeavesNoGroup) {
   for (const char* algorithm : {"auto", "host"}) {
     const FlightFolder folder;

@@ -104,6 +104,9 @@ TEST_P(ProcessIdentityTest, ReadsTheLaunchersVariables) {
   EXPECT_EQ(got.job_id, expected.job_id);
   EXPECT_EQ(got.rendezvous, expected.rendezvous);
   EXPECT_EQ(got.serves_rendezvous(), expected.serves);
+  EXPECT_EQ(got.rendezvous_token, "");
+  const Environment secret{{"GANTRY_RDZV_TOKEN", "a secret"}};
+  EXPECT_EQ(detect(expected.environment + secret).rendezvous_token, "a secret");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -112,11 +115,36 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Nothing", {}, "single", {0, 1, 0, 1, 0, 1}, "", ""},
         Case{"Glaunch", kGlaunch, "glaunch", {5, 8, 1, 4, 1, 2}, "job", "unix:@there"},
         Case{"GlaunchRankZeroDoesNotServe",
-             {{"GANTRY_RANK", "0"}, {"GANTRY_WORLD_SIZE", "2"}, {"GANTRY_RDZV", "unix:@there"}},
+             {{"GANTRY_RANK", "0"},
+              {"GANTRY_WORLD_SIZE", "2"},
+              {"GANTRY_JOB_ID", "job"},
+              {"GANTRY_RDZV", "unix:@there"}},
              "glaunch",
              {0, 2, 0, 2, 0, 1},
-             "",
+             "job",
              "unix:@there"},
+        Case{"ByHandRankZeroServes",
+             {{"GANTRY_RANK", "0"}, {"GANTRY_WORLD_SIZE", "2"}, {"GANTRY_RDZV", "unix:@there"}},
+             "environment",
+             {0, 2, 0, 2, 0, 1},
+             "environment",
+             "unix:@there",
+             true},
+        Case{"ByHandWithTorchsAddress",
+             {{"GANTRY_RANK", "1"},
+              {"GANTRY_WORLD_SIZE", "2"},
+              {"MASTER_ADDR", "10.0.0.1"},
+              {"MASTER_PORT", "29500"}},
+             "environment",
+             {1, 2, 1, 2, 0, 1},
+             "environment-29500",
+             "unix:@gantry-" + kUser + "-environment-29500"},
+        Case{"ByHandWithoutAnAddress",
+             {{"GANTRY_RANK", "1"}, {"GANTRY_WORLD_SIZE", "2"}},
+             "environment",
+             {1, 2, 1, 2, 0, 1},
+             "environment",
+             ""},
         Case{"GlaunchOverTorchNames",
              kGlaunch + Environment{{"RANK", "5"}, {"WORLD_SIZE", "8"}},
              "glaunch",

@@ -92,6 +92,8 @@ class SilentPort {
   int port_ = 0;
 };
 
+const std::string kToken = "0123456789abcdef";
+
 int port_of(const StoreServer& server) { return store::parse_address(server.address()).port; }
 
 TEST(ByteQueueTest, GivesBackWhatWasPutInInItsOrder) {
@@ -141,10 +143,11 @@ TEST(SplitterTest, CutsStreamsThatComeInAnyPieces) {
 }
 
 TEST(StoreAddressTest, AHostWhoseNameIsNotKnownYetIsWaitedFor) {
-  const StoreServer server(StoreServerOptions{.address = "tcp:127.0.0.1:0"});
+  const StoreServer server(StoreServerOptions{.address = "tcp:127.0.0.1:0", .token = kToken});
   tries_before_late = 3;
-  StoreClient client(
-      {.address = "tcp:late:" + std::to_string(port_of(server)), .connect_timeout = 20s});
+  StoreClient client({.address = "tcp:late:" + std::to_string(port_of(server)),
+                      .token = kToken,
+                      .connect_timeout = 20s});
   client.set("key", "value");
   EXPECT_EQ(client.get("key", 10s), "value");
   EXPECT_LT(tries_before_late, 0);
@@ -152,7 +155,12 @@ TEST(StoreAddressTest, AHostWhoseNameIsNotKnownYetIsWaitedFor) {
 
 TEST(StoreAddressTest, AServerDoesNotWaitForItsName) {
   tries_before_late = 1;
-  EXPECT_THROW(StoreServer(StoreServerOptions{.address = "tcp:late:0"}), Error);
+  try {
+    StoreServer(StoreServerOptions{.address = "tcp:late:0", .token = kToken});
+    ADD_FAILURE() << "listens";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), StartsWith("store: cannot listen at tcp:late:0"));
+  }
 }
 
 TEST(StoreAddressTest, AHostWithoutAddressIsAnErrorAtOnce) {
@@ -165,10 +173,10 @@ TEST(StoreAddressTest, AHostWithoutAddressIsAnErrorAtOnce) {
 }
 
 TEST(StoreAddressTest, AnAddressThatAnswersNothingLeavesTimeForTheNext) {
-  const StoreServer server(StoreServerOptions{.address = "tcp:127.0.0.1:0"});
+  const StoreServer server(StoreServerOptions{.address = "tcp:127.0.0.1:0", .token = kToken});
   const SilentPort silent;
   ports_of_several = {silent.port(), port_of(server)};
-  StoreClient client({.address = "tcp:several:1", .connect_timeout = 20s});
+  StoreClient client({.address = "tcp:several:1", .token = kToken, .connect_timeout = 20s});
   client.set("key", "value");
   EXPECT_EQ(client.get("key", 10s), "value");
 }
@@ -207,7 +215,7 @@ TEST(StoreAddressTest, LeavesTheSocketFileOfABusyServerAlone) {
   unlink(path.c_str());
 }
 
-TEST(StoreServerTest, HasRoomForSeveralConnectionsOfEachRank) {
+TEST(StoreServerTest, HasRoomForConnectionsOfEveryRank) {
   constexpr std::size_t kRanks = 4096;  // the most that glaunch starts
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -221,9 +229,19 @@ TEST(StoreServerTest, HasRoomForSeveralConnectionsOfEachRank) {
     const store::Address address = store::parse_address(server.address());
     std::vector<store::Descriptor> others;
     while (others.size() < kRanks) {
-      if (auto made = store::connect_to(address, {})) others.push_back(std::move(*made));
+      auto made = store::connect_to(address, {});
+      if (!made) continue;
+      const std::string hello = store::Writer(store::Message::hello, 1)
+                                    .u32(store::kMagic)
+                                    .i64(static_cast<std::int64_t>(others.size()))
+                                    .text("")
+                                    .finish();
+      ASSERT_EQ(send(made->get(), hello.data(), hello.size(), 0),
+                static_cast<ssize_t>(hello.size()));
+      others.push_back(std::move(*made));
     }
-    EXPECT_NO_THROW(StoreClient(server.address(), 0, 5s).set("key", "value"));
+    EXPECT_NO_THROW(StoreClient(server.address(), -1, 20s).set("key", "value"));
+    EXPECT_EQ(server.connected_ranks().size(), kRanks);
   }
   setrlimit(RLIMIT_NOFILE, &before);
 }

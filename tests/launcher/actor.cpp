@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,9 +36,11 @@ const ProcessIdentity& identity() {
   return kIdentity;
 }
 
-std::unique_ptr<StoreClient> connect() {
-  return std::make_unique<StoreClient>(identity().rendezvous, identity().rank);
+std::unique_ptr<StoreClient> connect(int rank) {
+  return std::make_unique<StoreClient>(gantry::StoreClientOptions{
+      .address = identity().rendezvous, .rank = rank, .token = identity().rendezvous_token});
 }
+std::unique_ptr<StoreClient> connect() { return connect(identity().rank); }
 
 // Returns when every rank has called it; says goodbye to the store.
 void meet(const std::string& name) { connect()->barrier(name, identity().world_size, kLong); }
@@ -190,10 +193,12 @@ int count_signal(const Arguments&) {
   return 0;
 }
 
-// Connects to the job's store that many times.
+// Connects to the job's store that many times, once as a rank.
 int connect_often(const Arguments& arguments) {
   std::vector<std::unique_ptr<StoreClient>> clients;
-  for (int i = 0; i < std::stoi(arguments[0]); ++i) clients.push_back(connect());
+  for (int i = 0; i < std::stoi(arguments[0]); ++i) {
+    clients.push_back(connect(i == 0 ? identity().rank : -1));
+  }
   clients.front()->barrier("all connected", identity().world_size, kLong);
   return 0;
 }
@@ -245,6 +250,39 @@ int survive_interrupt(const Arguments&) {
   wait_forever();
 }
 
+// Stops this process's parent; true once it has stopped.
+bool stop_parent() {
+  const std::string status = "/proc/" + std::to_string(getppid()) + "/stat";
+  if (kill(getppid(), SIGSTOP) != 0) return false;
+  for (;;) {
+    std::ifstream file(status);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    if (text[text.rfind(')') + 2] == 'T') return true;
+  }
+}
+
+// Prints half a line. While glaunch is stopped for longer than it waits for the rest, prints a line
+// of the other stream, and then that rest.
+int stop_launcher_in_a_line(const Arguments&) {
+  using Clock = std::chrono::steady_clock;
+  for (;;) {
+    const Clock::time_point begin = Clock::now();
+    say("first half");
+    int unread = 1;
+    while (ioctl(STDOUT_FILENO, FIONREAD, &unread) == 0 && unread > 0) usleep(100);
+    if (!stop_parent()) return 1;
+    // Else glaunch may have shown the half already.
+    if (Clock::now() - begin < std::chrono::milliseconds(90)) break;
+    kill(getppid(), SIGCONT);
+    say(" came late\n");
+  }
+  usleep(300'000);
+  std::fputs("other\n", stderr);
+  say(", second half\n");
+  kill(getppid(), SIGCONT);
+  return 0;
+}
+
 const std::map<std::string, std::function<int(const Arguments&)>> kActs{
     {"write-environment", write_environment},
     {"fail", fail},
@@ -264,6 +302,7 @@ const std::map<std::string, std::function<int(const Arguments&)>> kActs{
     {"connect-often", connect_often},
     {"leave-group", leave_group},
     {"flee", flee},
+    {"stop-launcher", stop_launcher_in_a_line},
     {"wait", wait_for_end},
 };
 

@@ -51,6 +51,7 @@ TEST_F(LaunchEnvironmentTest, RanksGetTheirIdentity) {
     EXPECT_EQ(got["GANTRY_WORLD_SIZE"], "3");
     EXPECT_THAT(got["GANTRY_JOB_ID"], MatchesRegex("[0-9a-f]{16}"));
     EXPECT_THAT(got["GANTRY_RDZV"], MatchesRegex("unix:@gantry-[0-9]+-[0-9a-f]{16}"));
+    EXPECT_THAT(got["GANTRY_RDZV_TOKEN"], MatchesRegex("[0-9a-f]{32}"));
     EXPECT_THAT(got["MASTER_PORT"], MatchesRegex("[0-9]+"));
     EXPECT_EQ(got["MASTER_PORT"], environment_of(0)["MASTER_PORT"]);
     EXPECT_EQ(got["GANTRY_SIM_DEVICES"], "4");
@@ -189,6 +190,9 @@ TEST_F(LaunchEnvironmentTest, EnvPrintsEveryVariable) {
   EXPECT_THAT(text.out, HasSubstr("  GANTRY_RDZV            address of the job's key/value store"));
   EXPECT_THAT(text.out, HasSubstr("GANTRY_SIM_DEVICES"));
   EXPECT_THAT(text.out, HasSubstr("(here: 4)"));
+  Command secret = launch({"env"});
+  secret.environment["GANTRY_RDZV_TOKEN"] = "do not tell";
+  EXPECT_THAT(run_command(secret).out, ::testing::Not(HasSubstr("do not tell")));
   const auto json = nlohmann::json::parse(run_command(launch({"env", "--json"})).out);
   EXPECT_EQ(json["variables"][0]["name"], "GANTRY_RANK");
 }

@@ -247,6 +247,86 @@ TEST_F(LaunchFailureTest, ReportTellsProgramsTheSame) {
   EXPECT_TRUE(good["ranks"][1]["device"].is_null());
 }
 
+// A job of three ranks that failed; the tests fill in how.
+launcher::JobResult job_of_three() {
+  launcher::JobResult job;
+  job.outcome = launcher::Outcome::rank_failed;
+  job.ranks.resize(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    launcher::RankResult& result = job.ranks[static_cast<std::size_t>(rank)];
+    result.rank = rank;
+    result.pid = 4711 + rank;
+    result.started = result.ended = true;
+    result.order = rank;
+  }
+  return job;
+}
+
+void fail_because_of(launcher::RankResult& rank, launcher::Blame blame, std::vector<int> others) {
+  rank.exit_code = 9;
+  rank.blame = blame;
+  rank.blames = std::move(others);
+  rank.error = "said by rank " + std::to_string(rank.rank);
+}
+
+TEST_F(LaunchFailureTest, TheRankThatOthersWaitedForIsNamedWithWhatItHasNotCalled) {
+  launcher::JobResult job = job_of_three();
+  fail_because_of(job.ranks[0], launcher::Blame::timed_out, {1});
+  fail_because_of(job.ranks[2], launcher::Blame::timed_out, {1});
+  job.ranks[1].signal = SIGTERM;
+  job.ranks[1].stopped_by_glaunch = true;
+  job.sentences = {"rank 1 has not called #2 barrier; ranks 0, 2 wait for it"};
+  EXPECT_EQ(job.exit_code(), 9);
+  EXPECT_THAT(
+      launcher::describe_failure(job),
+      ::testing::ElementsAre(
+          "rank 1 (pid 4712) held up the job: rank 1 has not called #2 barrier; ranks 0, 2 "
+          "wait for it",
+          "rank 0 says:\n  said by rank 0", "failed because of another rank: ranks 0, 2 (code 9)",
+          "stopped by glaunch: rank 1 (SIGTERM)"));
+  const auto report = nlohmann::json::parse(launcher::report_json(job, {}));
+  EXPECT_EQ(report["first_failure"], 1);
+  EXPECT_EQ(report["ranks"][2]["blames"], std::vector<int>{1});
+  EXPECT_EQ(report["findings"].size(), 1U);
+}
+
+TEST_F(LaunchFailureTest, ARankThatEndedWellIsNamedIfOthersWaitedForIt) {
+  launcher::JobResult job = job_of_three();
+  fail_because_of(job.ranks[0], launcher::Blame::peer_lost, {2});
+  // A victim of a victim.
+  fail_because_of(job.ranks[2], launcher::Blame::timed_out, {1});
+  EXPECT_THAT(launcher::describe_failure(job),
+              ::testing::ElementsAre("rank 1 (pid 4712) ended with code 0 while others waited",
+                                     "rank 0 says:\n  said by rank 0",
+                                     "failed because of another rank: ranks 0, 2 (code 9)"));
+}
+
+TEST_F(LaunchFailureTest, RanksThatMadeDifferentCallsAreNamedTogether) {
+  launcher::JobResult job = job_of_three();
+  for (launcher::RankResult& rank : job.ranks) {
+    fail_because_of(rank, launcher::Blame::mismatch, {2, 0});
+  }
+  EXPECT_THAT(launcher::describe_failure(job),
+              ::testing::ElementsAre(
+                  "ranks 0, 2 made different calls", "rank 0 (pid 4711) exited with code 9",
+                  "rank 0 says:\n  said by rank 0", "failed by itself: ranks 0, 2 (code 9)",
+                  "failed because of another rank: rank 1 (code 9)"));
+}
+
+TEST_F(LaunchFailureTest, RanksThatBlameEachOtherOrNobodyStillMakeAReport) {
+  launcher::JobResult job = job_of_three();
+  fail_because_of(job.ranks[0], launcher::Blame::peer_lost, {1});
+  fail_because_of(job.ranks[1], launcher::Blame::peer_lost, {0});
+  fail_because_of(job.ranks[2], launcher::Blame::timed_out, {});
+  EXPECT_EQ(job.exit_code(), 9);
+  EXPECT_FALSE(launcher::describe_failure(job).empty());
+  // A rank that failed by itself is the reason, whenever it did.
+  job.ranks[2].blame = launcher::Blame::itself;
+  job.ranks[2].exit_code = 5;
+  EXPECT_EQ(job.exit_code(), 5);
+  EXPECT_EQ(job.culprit()->rank, 2);
+}
+
 // As for a process that hangs in the kernel.
 TEST_F(LaunchFailureTest, ARankThatDidNotEndIsStillRunning) {
   launcher::JobResult job;

@@ -75,6 +75,17 @@ TEST_F(LaunchOutputTest, ShowsAPartialLineBeforeItsEnd) {
   EXPECT_EQ(outcome.out, "[0] first half, second half\n");
 }
 
+// glaunch finds that the rest of a line is late when it was late itself.
+TEST_F(LaunchOutputTest, ALineThatIsCompleteInThePipeIsNotShownInParts) {
+  Command command = act({"-n", "1"}, {"stop-launcher"});
+  command.argv.insert(command.argv.begin(), {"sh", "-c", "exec \"$@\" 2>&1", "sh"});
+  const Outcome outcome = run_command(std::move(command));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(lines_of(outcome.out), ::testing::Contains("[0] first half, second half"))
+      << outcome.describe();
+  EXPECT_THAT(lines_of(outcome.out), ::testing::Contains("[0] other"));
+}
+
 // Rank 1 speaks while the line of rank 0 has no end, and may never get one.
 TEST_F(LaunchOutputTest, ALineThatAnotherOneEndedIsNotEndedAgain) {
   const auto await = [&](const char* mark) {

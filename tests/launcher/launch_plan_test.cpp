@@ -119,7 +119,7 @@ TEST(LaunchPlanTest, WholeGpusAreSeenWithoutTheMigInstancesBesideThem) {
 
 TEST(LaunchPlanTest, TheEnvironmentIsExactlyTheContract) {
   const Plan plan = make_plan(options_for({}), gpus({"GPU-a", "GPU-b"}), {});
-  const JobValues values{"job", "unix:@there", "9", "/tmp/x/rank", "1234"};
+  const JobValues values{"job", "unix:@there", "secret", "9", "/tmp/x/rank", "1234"};
   EXPECT_EQ(rank_variables_of(plan, plan.ranks[1], values),
             (Environment{{"GANTRY_RANK", "1"},
                          {"GANTRY_WORLD_SIZE", "2"},
@@ -132,6 +132,7 @@ TEST(LaunchPlanTest, TheEnvironmentIsExactlyTheContract) {
                          {"GANTRY_DEVICE_BUSID", "0000:07:00.0"},
                          {"GANTRY_JOB_ID", "job"},
                          {"GANTRY_RDZV", "unix:@there"},
+                         {"GANTRY_RDZV_TOKEN", "secret"},
                          {"GANTRY_LIFELINE_FD", "9"},
                          {"GANTRY_RESTART", "0"},
                          {"GANTRY_ERROR_FILE", "/tmp/x/rank1.error"},
@@ -178,9 +179,10 @@ TEST(LaunchPlanTest, AnotherLaunchersIdentityIsNotInherited) {
                               {"OMP_NUM_THREADS", "3"},
                               {"PATH", "/bin"}};
   const Plan plan = make_plan(options_for({"--cpu-only", "-n", "1"}), simulated(0), inherited);
-  Environment got = rank_environment(inherited, plan, plan.ranks[0], {"j", "r", "1", "e", "2"});
+  Environment got =
+      rank_environment(inherited, plan, plan.ranks[0], {"j", "r", "t", "1", "e", "2"});
   for (const auto& [name, value] :
-       rank_variables_of(plan, plan.ranks[0], {"j", "r", "1", "e", "2"})) {
+       rank_variables_of(plan, plan.ranks[0], {"j", "r", "t", "1", "e", "2"})) {
     EXPECT_EQ(got[name], value) << name;
     got.erase(name);
   }

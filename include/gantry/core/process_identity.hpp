@@ -15,12 +15,15 @@ struct ProcessIdentity {
   int local_size = 1;  ///< number of processes on this node
   int node_rank = 0;   ///< index of this node; -1 where the launcher does not tell
   int node_count = 1;  ///< number of nodes; -1 where the launcher does not tell
-  /// Who told: "glaunch", "openmpi", "pmi", "mvapich", "slurm", "torchrun" or "single".
+  /// Who told: "glaunch", "environment" (GANTRY_RANK without glaunch), "openmpi", "pmi", "mvapich",
+  /// "slurm", "torchrun" or "single".
   std::string source = "single";
   /// Name that is unique to the job on its machines; empty where the launcher gives none.
   std::string job_id{};
   /// Address of the job's Store (rendezvous.hpp); empty if it cannot be told from the environment.
   std::string rendezvous{};
+  /// Secret that this Store asks for: GANTRY_RDZV_TOKEN; empty if that is not set.
+  std::string rendezvous_token{};
 
   /// True if this process is the one that must serve the Store at `rendezvous`: rank 0, unless
   /// glaunch serves it.
@@ -37,8 +40,9 @@ using EnvironmentReader = std::function<const char*(const char*)>;
 /// The first that is present wins: GANTRY_RANK and GANTRY_WORLD_SIZE; OMPI_COMM_WORLD_*; PMI_RANK
 /// and PMI_SIZE; MV2_COMM_WORLD_*; Slurm, if this is a real step of more than one task; RANK and
 /// WORLD_SIZE; else a single process. What the winner's variables do not tell, those of the others
-/// do: who is on one node, and the address to meet at. A GANTRY_RDZV that the user set wins over
-/// any derived address. Without `environment` it reads the process's own.
+/// do: who is on one node, and the address to meet at. GANTRY_RANK is glaunch's if GANTRY_JOB_ID is
+/// there; set by hand, it needs GANTRY_RDZV, or MASTER_ADDR and MASTER_PORT. A GANTRY_RDZV that the
+/// user set wins over any derived address. Without `environment` it reads the process's own.
 /// Throws: InvalidArgument that names the variable and its value if a number is malformed or out of
 /// range, if one of a pair is missing, or if two sources contradict each other.
 [[nodiscard]] ProcessIdentity detect_process_identity(const EnvironmentReader& environment = {});

@@ -18,6 +18,10 @@ namespace gantry {
 inline constexpr std::size_t kStoreMaxKeyBytes = 1024;
 /// Largest value of a Store, in bytes.
 inline constexpr std::size_t kStoreMaxValueBytes = std::size_t{16} << 20;
+/// Shortest token of a Store at a TCP address, in bytes.
+inline constexpr std::size_t kStoreMinTokenBytes = 16;
+/// Longest token of a Store, in bytes.
+inline constexpr std::size_t kStoreMaxTokenBytes = 1024;
 
 /// A key/value store that the processes of one job share: how they find each other.
 ///
@@ -65,8 +69,9 @@ class Store {
 struct StoreServerOptions {
   /// "unix:@name" (abstract), "unix:/path", or "tcp:host:port"; port 0 picks a free one.
   std::string address;
-  /// Secret that clients must present; empty: none. Over unix sockets only processes of the same
-  /// user are let in whatever the token is.
+  /// Secret that clients must present. A TCP address needs one of at least 16 bytes, because
+  /// whoever reaches the port may connect; it does not encrypt what is sent. Over unix sockets,
+  /// where it may be empty, only processes of the same user and root are let in.
   std::string token{};
 };
 
@@ -74,12 +79,14 @@ struct StoreServerOptions {
 ///
 /// A client that gave its rank and whose connection ends without a goodbye counts as lost: whoever
 /// waits, now or later, for a key that is not there gets PeerLostError naming that rank.
-/// Malformed or oversized messages cost the sender its connection and nobody else anything.
+/// Malformed or oversized messages cost the sender its connection and nobody else anything. A
+/// client is turned away that presents another token, or a rank that is connected already.
 /// Thread safety: every member may be called from any thread.
 class StoreServer {
  public:
   /// Listens on options.address; when the constructor returns, clients can connect.
-  /// Throws: InvalidArgument for a malformed address, Error if the socket cannot be opened.
+  /// Throws: InvalidArgument for a malformed address, or a TCP address without a token; Error if
+  /// the socket cannot be opened.
   explicit StoreServer(const StoreServerOptions& options);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
@@ -106,7 +113,8 @@ class StoreServer {
 struct StoreClientOptions {
   /// Address of the server, as StoreServer::address() gives it.
   std::string address;
-  /// Rank of this process; -1: an observer, whose loss means nothing.
+  /// Rank of this process, which has one connection at a time; -1: an observer, whose loss means
+  /// nothing.
   int rank = -1;
   /// The server's secret, if it has one.
   std::string token{};

@@ -1,0 +1,126 @@
+#include "collectives/failure_note.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+
+namespace gantry {
+
+namespace {
+
+// The launcher reads 64 KiB, and a byte may need six.
+constexpr std::size_t kMaxMessageBytes = 8 << 10;
+
+const char* name(FailureKind kind) {
+  switch (kind) {
+    case FailureKind::error:
+      return "error";
+    case FailureKind::peer_lost:
+      return "peer_lost";
+    case FailureKind::timed_out:
+      return "timed_out";
+    case FailureKind::mismatch:
+      return "mismatch";
+  }
+  __builtin_unreachable();
+}
+
+struct Told {
+  std::mutex mutex;
+  std::string message;
+  FailureKind kind = FailureKind::error;
+  std::atomic<bool> any{false};
+};
+
+// Never destroyed: exceptions end programs late.
+Told& told() {
+  static auto& instance = *new Told;
+  return instance;
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+  if (fd < 0) return;
+  while (!text.empty()) {
+    const ssize_t count = write(fd, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  close(fd);
+}
+
+// Of any kind if it is null.
+void withdraw(const FailureKind* kind) noexcept {
+  Told& state = told();
+  if (!state.any.load(std::memory_order_relaxed)) return;
+  const std::lock_guard lock(state.mutex);
+  if (!state.any || (kind != nullptr && state.kind != *kind)) return;
+  const char* path = std::getenv("GANTRY_ERROR_FILE");
+  if (path != nullptr) unlink(path);
+  state.any = false;
+}
+
+}  // namespace
+
+std::string to_json(const FailureNote& note) {
+  std::string message = note.message;
+  if (message.size() > kMaxMessageBytes) {
+    // Not within a character.
+    std::size_t end = kMaxMessageBytes;
+    for (int i = 0; i < 3 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80; ++i) --end;
+    message = message.substr(0, end) + "…";
+  }
+  nlohmann::ordered_json json{{"kind", name(note.kind)}, {"message", message}};
+  if (!note.ranks.empty()) json["ranks"] = note.ranks;
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+void tell_launcher(const FailureNote& note) noexcept {
+  try {
+    const auto path = env::get("GANTRY_ERROR_FILE");
+    if (!path || path->empty()) return;
+    const std::string text = to_json(note);
+    Told& state = told();
+    const std::lock_guard lock(state.mutex);
+    write_file(*path, text);
+    state.message = note.message;
+    state.kind = note.kind;
+    state.any = true;
+  } catch (const std::exception& error) {
+    logging::debug(error.what());
+  }
+}
+
+void withdraw_note() noexcept { withdraw(nullptr); }
+void withdraw_note(FailureKind kind) noexcept { withdraw(&kind); }
+
+bool has_told(std::string_view message) noexcept {
+  Told& state = told();
+  const std::lock_guard lock(state.mutex);
+  return state.any && state.message == message;
+}
+
+void raise_timeout(const std::string& message, const std::vector<int>& ranks,
+                   const std::vector<int>& blamed) {
+  tell_launcher({.kind = FailureKind::timed_out, .message = message, .ranks = blamed});
+  throw TimeoutError(message, ranks);
+}
+
+void raise_lost(const std::string& message, int rank, const std::vector<int>& blamed) {
+  tell_launcher({.kind = FailureKind::peer_lost, .message = message, .ranks = blamed});
+  throw PeerLostError(message, rank);
+}
+
+}  // namespace gantry
