@@ -38,8 +38,8 @@ class Opened {
   int descriptor_;
 };
 
-Opened open_directory(const std::string& path) {
-  return Opened(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+Opened open_directory(const std::string& path, int flags = O_NOFOLLOW) {
+  return Opened(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags));
 }
 
 // folder(), if it is this user's alone; else none, and why. Without a folder there is no failure.
@@ -134,7 +134,8 @@ std::optional<OpenFile> read_found(const Opened& directory, const std::string& n
 
 std::optional<OpenFile> OpenFile::open(const std::string& path) {
   const SplitPath split(path);
-  const Opened directory = open_directory(split.directory);
+  // The user named this directory; a link to one is as good.
+  const Opened directory = open_directory(split.directory, 0);
   if (!directory) return std::nullopt;
   const Opened file = open_regular(directory.get(), split.name.c_str(), O_RDONLY, false);
   if (!file) return std::nullopt;

@@ -104,6 +104,14 @@ bool is_lockable(int descriptor) {
           (facts.f_type == TMPFS_MAGIC || facts.f_type == RAMFS_MAGIC));
 }
 
+// A folder that the user chose and that cannot be used is no small matter, but one line is enough.
+void tell_no_recorder(const std::string& why) {
+  static std::atomic<bool> has_warned{false};
+  const std::string text = fmt::format("no flight recorder for glaunch dump: {}", why);
+  const bool was_chosen = !env::get("GANTRY_FLIGHT_DIR").value_or("").empty();
+  was_chosen && !has_warned.exchange(true) ? logging::warn(text) : logging::info(text);
+}
+
 // Rank 0's part before the others come: a file with a complete header.
 Introduction create(int size, std::chrono::milliseconds timeout, std::string_view group) {
   static std::atomic<int> groups{0};
@@ -126,10 +134,7 @@ Introduction create(int size, std::chrono::milliseconds timeout, std::string_vie
     refuse("is on a disk, and devices need it in memory");
   }
   if (file.descriptor < 0) {
-    // A folder that the user chose and that cannot be used is no small matter.
-    const bool was_chosen = !env::get("GANTRY_FLIGHT_DIR").value_or("").empty();
-    const std::string text = fmt::format("no flight recorder for glaunch dump: {}", file.failure);
-    was_chosen ? logging::warn(text) : logging::info(text);
+    tell_no_recorder(file.failure);
     file.path.clear();
     file.descriptor = memfd_create("gantry-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (file.descriptor >= 0 && ftruncate(file.descriptor, static_cast<off_t>(mine.bytes)) != 0) {
