@@ -195,11 +195,12 @@ void DeviceHeap::release(HeapBlock& block, bool now) noexcept {
   }
   StreamClock& clock = block.stream->clock;
   if (now || !clock.is_external()) {
-    // Submitted before the mark is asked for, so whoever waits for the mark runs after it.
-    poison(block.data, block.bytes, clock.native());
+    const bool is_pinned = block.arena->owner().is_pinned();
+    // Submitted before the mark is asked for, so whoever waits for the mark runs after it. A graph
+    // writes to its blocks, free or not.
+    if (!is_pinned) poison(block.data, block.bytes, clock.native());
     // What is freed in its own capture is used by nothing but the graph.
-    const bool is_captured = now && clock.may_be_captured() && block.arena->owner().is_pinned();
-    block.mark = is_captured ? 0 : clock.ticket();
+    block.mark = now && is_pinned && clock.may_be_captured() ? 0 : clock.ticket();
   }
   block.arena->free.insert(block);
 }
