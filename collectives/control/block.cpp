@@ -285,9 +285,13 @@ void ControlBlock::blame(int rank, Reason reason, const flight::Detail& detail) 
     const auto me = static_cast<std::uint32_t>(rank_ + 1);
     if (!detail.text.empty()) {
       if (header.author.compare_exchange_strong(nobody, me)) {
-        const std::string packed = detail.pack();
-        std::memcpy(header.detail, packed.data(),
-                    std::min(packed.size(), sizeof header.detail - 1));
+        try {
+          const std::string packed = detail.pack();
+          std::memcpy(header.detail, packed.data(),
+                      std::min(packed.size(), sizeof header.detail - 1));
+        } catch (const std::bad_alloc&) {
+          // The reason and the rank must do.
+        }
       } else {
         // The other one is about to decide, unless it dies first.
         for (int turns = 0; turns < 1000 && !broken(); ++turns) sched_yield();
@@ -341,9 +345,13 @@ void ControlBlock::throw_mismatch(const std::string& text, std::vector<int> rank
 }
 
 void ControlBlock::tell_mismatch(const CollectiveMismatch& error) const noexcept {
-  tell_launcher({.kind = FailureKind::mismatch,
-                 .message = error.what(),
-                 .ranks = job_ranks(view(), error.ranks())});
+  try {
+    tell_launcher({.kind = FailureKind::mismatch,
+                   .message = error.what(),
+                   .ranks = job_ranks(view(), error.ranks())});
+  } catch (const std::bad_alloc&) {
+    // The error itself says more.
+  }
 }
 
 std::string ControlBlock::call_suffix(std::uint64_t call, flight::Lane lane) const {
