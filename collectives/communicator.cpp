@@ -70,6 +70,7 @@ void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) 
 
 // Enqueues one operation on the current stream and marks its end.
 Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options) const {
+  impl_->require_no_open_group(call.what.kind);
   const std::lock_guard lock(impl_->mutex);
   const Stream stream = Stream::current(device());
   call.what.reproducible = options.reproducible ? 1 : 0;

@@ -16,6 +16,7 @@
 #include <gantry/device/properties.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/streams/stream.hpp>
+#include <gantry/streams/stream_guard.hpp>
 
 #include "collectives/failure_note.hpp"
 #include "collectives/hierarchical/transport.hpp"
@@ -102,10 +103,8 @@ Communicator::Impl::Impl(Seed seed)
   bootstrap->set_purpose(seed.maker);
   const DeviceProperties& properties = device_properties(membership.device);
   selector_ = Selector::load(membership.size, properties.name);
-  if (selector_.forced() == Algorithm::nccl && (!has_nccl() || platform() != Platform::cuda)) {
-    throw NotSupported(
-        "GANTRY_COLL_ALGO: nccl needs real GPUs and a build with NCCL; use auto or p2p");
-  }
+  if (!has_nccl() || platform() != Platform::cuda) selector_.forbid_nccl();
+  if (membership.rank == 0) selector_.tell_ignored();
   // A wrong GANTRY_ALLOC_CONF throws here; in the probe it would look like links that do not work.
   (void)memory::allocator(membership.device);
   exchange_facts();
@@ -197,14 +196,14 @@ void Communicator::Impl::make_transports() {
       first_bootstrap = std::exchange(bootstrap, std::move(moved));
     }
   }
-  if (!one_machine_ && selector_.forced() != Algorithm::nccl) {
+  if (!one_machine_ && !forces_nccl()) {
     host = make_layered_transport(membership, *bootstrap, machines_,
                                   device_properties(membership.device).name, timeout_, name);
     return;
   }
   const Algorithm wanted = selector_.forced();
   const bool wants_peers =
-      wanted != Algorithm::nccl && wanted != Algorithm::host && peer_mode() != PeerMode::off;
+      !forces_nccl() && wanted != Algorithm::host && peer_mode() != PeerMode::off;
   if (one_machine_ && wants_peers && membership.size <= protocol::kMaxRanks) {
     p2p = make_p2p_transport(membership, *bootstrap, *control, selector_);
   }
@@ -216,75 +215,59 @@ void Communicator::Impl::make_transports() {
   }
 }
 
-// Starting a transport waits for all ranks, so calls are compared first.
-Transport& Communicator::Impl::start(std::unique_ptr<Transport>& transport,
-                                     const CollectiveCall& call) {
-  if (transport) return *transport;
+bool Communicator::Impl::forces_nccl() const {
+  return selector_.forced() == Algorithm::nccl && platform() == Platform::cuda && has_nccl();
+}
+
+// Starting NCCL waits for all ranks, so calls are compared first.
+Transport& Communicator::Impl::start_nccl(const CollectiveCall& call) {
+  if (nccl) return *nccl;
   bootstrap->set_purpose(gantry::name(call.what.kind));
   if (control) {
-    record(call, &transport == &nccl ? Algorithm::nccl : Algorithm::host);
+    record(call, Algorithm::nccl);
     control->meet(HostCall::none, static_cast<std::uint64_t>(call.what.call));
     control->verify(static_cast<std::uint64_t>(call.what.call));
   }
-  if (&transport == &nccl) {
-    transport =
-        make_nccl_transport(membership, *bootstrap, control.get(), /*tells=*/false, timeout_);
-  } else {
-    // Beside NCCL, then: see transport_for().
-    if (membership.rank == 0) {
-      logging::warn(fmt::format(
-          "{}: {} goes through host memory, slowly: there is NCCL, which may not carry it, and no "
-          "p2p; floating reductions go by NCCL if they say {{.reproducible = false}}",
-          name, call.what.str()));
-    }
-    transport = make_host_transport(membership, *bootstrap);
-  }
-  return *transport;
+  nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*tells=*/false, timeout_);
+  return *nccl;
 }
 
 Transport& Communicator::Impl::transport_for(const CollectiveCall& call) {
   if (p2p == nullptr) {
-    if (nccl && nccl->supports(call.what)) return *nccl;
-    return start(host, call);
+    if (nccl) return *nccl;
+    selector_.tell_unless_forced(call.what, message_bytes(call.what, membership.size),
+                                 Algorithm::host);
+    return *host;
   }
   if (selector_.is_p2p_only() || call.is_uneven() || platform() != Platform::cuda || !has_nccl())
     return *p2p;
   const Choice choice = selector_.choose(call.what, message_bytes(call.what, membership.size));
   if (choice.algorithm != Algorithm::nccl) return *p2p;
-  Transport& transport = start(nccl, call);
-  return transport.supports(call.what) ? transport : *p2p;
+  return start_nccl(call);
 }
 
-Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
+void Communicator::Impl::require_ready(CollectiveKind kind) {
   if (finished_) {
     throw Error(fmt::format("{}: expected a communicator in use, but the process is at its exit",
-                            gantry::name(call.what.kind)));
+                            gantry::name(kind)));
   }
-  if (control) {
-    // An earlier mismatch of all ranks is not raised here: those that have not heard of it yet make
-    // this call, so this rank must make it, too.
-    const auto reported = control->fault();
-    const bool is_fatal = reported && (control->broken() || flight::is_message(reported->call) ||
-                                       reported->fault() == OperationFault::overlap);
-    if (is_fatal) {
-      if (const auto failed = take_fault()) faults_.raise(*failed);
-    }
-    require_intact();
+  raise_next_failure();
+  if (!control) return;
+  // An earlier mismatch of all ranks is not raised here: those that have not heard of it yet make
+  // this call, so this rank must make it, too.
+  const auto reported = control->fault();
+  const bool is_fatal = reported && (control->broken() || flight::is_message(reported->call) ||
+                                     reported->fault() == OperationFault::overlap);
+  if (is_fatal) {
+    if (const auto failed = take_fault()) faults_.raise(*failed);
   }
-  // Ranks send and receive at times of their own, so messages are counted by themselves.
-  const CollectiveKind kind = call.what.kind;
-  const std::uint64_t number = is_message(kind) ? flight::kMessageBit | ++messages_ : ++calls_;
-  call.what.call = static_cast<std::int64_t>(number);
-  // The root's array is in its place already.
-  if (kind == CollectiveKind::broadcast && call.out == nullptr) {
-    call.out = const_cast<void*>(call.in);
-  }
+  require_intact();
+}
+
+template <class Submit>
+void Communicator::Impl::guarded(const Descriptor& what, Submit submit) {
   try {
-    Transport& transport = transport_for(call);
-    if (&transport == nccl.get()) record(call, Algorithm::nccl);
-    if (&transport == host.get()) record(call, Algorithm::host);
-    transport.run(call, stream);
-    return {number, transport.tells_losses(), transport.take_end()};
+    submit();
   } catch (const CollectiveMismatch& error) {
     if (control) {
       control->tell_mismatch(error);
@@ -304,7 +287,7 @@ Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, cons
   } catch (const TimeoutError& error) {
     if (control) {
       loss_is_known_ = true;
-      control->explain_lateness(call.what, error);
+      control->explain_lateness(what, error);
     }
     throw;
   } catch (...) {
@@ -312,6 +295,68 @@ Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, cons
     if (control) control->abort();
     throw;
   }
+}
+
+Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
+  require_ready(call.what.kind);
+  // Ranks send and receive at times of their own, so messages are counted by themselves.
+  const CollectiveKind kind = call.what.kind;
+  const std::uint64_t number = is_message(kind) ? flight::kMessageBit | ++messages_ : ++calls_;
+  call.what.call = static_cast<std::int64_t>(number);
+  // The root's array is in its place already.
+  if (kind == CollectiveKind::broadcast && call.out == nullptr) {
+    call.out = const_cast<void*>(call.in);
+  }
+  Submitted result{number, true, nullptr};
+  guarded(call.what, [&] {
+    Transport& transport = transport_for(call);
+    if (&transport == nccl.get()) record(call, Algorithm::nccl);
+    if (&transport == host.get()) record(call, Algorithm::host);
+    transport.run(call, stream);
+    result.tells_losses = transport.tells_losses();
+    result.end = transport.take_end();
+  });
+  return result;
+}
+
+Communicator::Impl::Submitted Communicator::Impl::run_together(std::span<CollectiveCall> calls,
+                                                               const Stream& stream) {
+  require_ready(calls.front().what.kind);
+  for (CollectiveCall& call : calls) {
+    call.what.call = static_cast<std::int64_t>(flight::kMessageBit | ++messages_);
+  }
+  Submitted result{static_cast<std::uint64_t>(calls.back().what.call), true, nullptr};
+  guarded(calls.front().what, [&] {
+    // Both ends of a message choose alike, but each message may have a transport of its own.
+    std::vector<std::pair<Transport*, std::vector<CollectiveCall>>> parts;
+    for (const CollectiveCall& call : calls) {
+      Transport* const transport = &transport_for(call);
+      auto part = std::ranges::find(parts, transport, [](const auto& one) { return one.first; });
+      if (part == parts.end()) part = parts.insert(parts.end(), {transport, {}});
+      part->second.push_back(call);
+    }
+    std::vector<Stream> streams{stream};
+    while (streams.size() < parts.size()) {
+      streams.push_back(Stream::from_pool(membership.device));
+      streams.back().wait(stream);
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      auto& [transport, part] = parts[i];
+      const StreamGuard guard(streams[i]);
+      if (transport == nccl.get() || transport == host.get()) {
+        for (const CollectiveCall& call : part) {
+          record(call, transport == nccl.get() ? Algorithm::nccl : Algorithm::host);
+        }
+      }
+      transport->run_together(part, streams[i]);
+      result.tells_losses = result.tells_losses && transport->tells_losses();
+      result.end = transport->take_end();
+    }
+    if (parts.size() == 1) return;
+    for (std::size_t i = 1; i < parts.size(); ++i) stream.wait(streams[i]);
+    result.end = nullptr;
+  });
+  return result;
 }
 
 void Communicator::Impl::meet(HostCall call) {

@@ -3,9 +3,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,17 @@ class Communicator::Impl final : public FaultSource,
   };
   // Numbers the call and enqueues it. `mutex` is held.
   Submitted run(CollectiveCall& call, const Stream& stream);
+  // The same of sends and receives that run side by side; at least one. `call` is the last one's.
+  Submitted run_together(std::span<CollectiveCall> calls, const Stream& stream);
+  // The group() that the calling thread has open; null: none.
+  [[nodiscard]] std::shared_ptr<OpenGroup> open_group() const;
+  // Throws: InvalidArgument if the calling thread has one.
+  void open(std::shared_ptr<OpenGroup> group);
+  void close(const OpenGroup& group) noexcept;
+  // Throws: InvalidArgument if `kind` cannot be collected by the calling thread's open group.
+  void require_no_open_group(CollectiveKind kind) const;
+  // Makes the next operation throw `error`, for a group whose destructor could not.
+  void fail_next(std::exception_ptr error) noexcept;
   // The group of some of this one's ranks, this one's among them. Collective among them.
   std::shared_ptr<Impl> subgroup(const std::vector<int>& ranks, const std::string& group,
                                  std::unique_ptr<Bootstrap> boot, const std::string& maker) const;
@@ -98,8 +111,17 @@ class Communicator::Impl final : public FaultSource,
   void make_transports();
   // Throws if the group is lost.
   void require_intact();
+  // Throws what fail_next() was given, once.
+  void raise_next_failure();
+  // Throws what is known to prevent an operation.
+  void require_ready(CollectiveKind kind);
+  // Runs `submit`, and tells the other ranks if it throws.
+  template <class Submit>
+  void guarded(const Descriptor& what, Submit submit);
   Transport& transport_for(const CollectiveCall& call);
-  Transport& start(std::unique_ptr<Transport>& transport, const CollectiveCall& call);
+  Transport& start_nccl(const CollectiveCall& call);
+  // True if GANTRY_COLL_ALGO says nccl, and there is NCCL.
+  bool forces_nccl() const;
   // Writes the call into the flight record, once.
   void record(const CollectiveCall& call, Algorithm algorithm);
   // Moves that fault to those of this communicator, if there is one; returns its call.
@@ -117,6 +139,11 @@ class Communicator::Impl final : public FaultSource,
   std::uint64_t calls_ = 0;
   std::uint64_t messages_ = 0;
   std::int64_t recorded_ = 0;
+  mutable std::mutex open_mutex_;  // guards what follows
+  std::vector<std::shared_ptr<OpenGroup>> open_groups_;
+  std::exception_ptr next_failure_;
+  std::atomic<bool> has_open_groups_{false};
+  std::atomic<bool> has_next_failure_{false};
   CallFaults faults_;
 };
 

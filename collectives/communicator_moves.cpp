@@ -137,27 +137,4 @@ Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
   return move_between(call, &output, &input, options);
 }
 
-Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions options) const {
-  const Membership& me = group("send").membership;
-  require_tensor(tensor, me.device, "send", "tensor");
-  require_peer(destination, me.rank, me.size, "send");
-  CollectiveCall call{.what = {.count = tensor.numel(),
-                               .root = destination,
-                               .kind = CollectiveKind::send,
-                               .dtype = tensor.dtype()}};
-  return move_between(call, nullptr, &tensor, options);
-}
-
-Work Communicator::recv(const Tensor& tensor, int source, CollectiveOptions options) const {
-  const Membership& me = group("recv").membership;
-  require_tensor(tensor, me.device, "recv", "tensor");
-  require_writable(tensor, "recv", "tensor");
-  require_peer(source, me.rank, me.size, "recv");
-  CollectiveCall call{.what = {.count = tensor.numel(),
-                               .root = source,
-                               .kind = CollectiveKind::recv,
-                               .dtype = tensor.dtype()}};
-  return move_between(call, &tensor, nullptr, options);
-}
-
 }  // namespace gantry

@@ -7,6 +7,8 @@
 
 #include <gantry/core/error.hpp>
 
+#include "collectives/ignored_choice.hpp"
+
 namespace gantry {
 
 namespace {
@@ -114,6 +116,9 @@ bool Selector::serves(Algorithm algorithm, const Descriptor& what,
                       std::int64_t message_bytes) const {
   if (needs_three_ranks(algorithm) && group_ranks_ < 3) return false;
   if (needs_whole_lines(algorithm) && !has_whole_lines_) return false;
+  // By itself or, if its order of sums is not ours, by moving what is folded here.
+  if (algorithm == Algorithm::nccl && forced_ == algorithm) return has_nccl_;
+  if (algorithm == Algorithm::nccl && !has_nccl_) return false;
   if (algorithm == Algorithm::ll128 &&
       peer_bytes(what, message_bytes) > ll128_limit_bytes(group_ranks_)) {
     return false;
@@ -149,10 +154,49 @@ Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes) cons
                                      [&](Algorithm algorithm) { return algorithm == forced_; });
     return {forced_, row != nullptr ? row->choice.blocks : kFallback.blocks};
   }
-  const SelectorRow* row = nearest(false, [&](Algorithm algorithm) {
+  const auto is_allowed = [&](Algorithm algorithm) {
     return !p2p_only_ || (algorithm != Algorithm::nccl && algorithm != Algorithm::host);
-  });
-  return row != nullptr ? row->choice : kFallback;
+  };
+  const SelectorRow* row = nearest(false, is_allowed);
+  const Choice choice = row != nullptr ? row->choice : kFallback;
+  if (tells_) tell_unless_forced(what, message_bytes, choice.algorithm);
+  if (tells_ && is_from_file_) {
+    const std::vector<SelectorRow>& rows = this->rows(what.kind);
+    const std::size_t first = row_for(rows, message_bytes);
+    // What is carried by NCCL does not come here, unless it cannot be.
+    if (first < rows.size() && &rows[first] != row &&
+        (is_allowed(rows[first].choice.algorithm) || !has_nccl_)) {
+      tell(rows[first].choice.algorithm, "GANTRY_COLL_TABLE", what, message_bytes,
+           choice.algorithm);
+    }
+  }
+  return choice;
+}
+
+void Selector::tell(Algorithm wanted, std::string_view source, const Descriptor& what,
+                    std::int64_t message_bytes, Algorithm used) const {
+  tell_ignored_choice(source, name(wanted), name(what.kind), name(used),
+                      why_not(wanted, what, message_bytes));
+}
+
+std::string Selector::why_not(Algorithm algorithm, const Descriptor& what,
+                              std::int64_t message_bytes) const {
+  const bool uneven = what.kind == CollectiveKind::all_to_all && what.count < 1;
+  if (algorithm == Algorithm::nccl && !has_nccl_) return "it needs real GPUs and a build with NCCL";
+  if (algorithm == Algorithm::host) return "it carries all operations of a group, or none";
+  if (!can_serve(algorithm, what.kind)) return "it does not do this operation";
+  if (needs_three_ranks(algorithm) && group_ranks_ < 3) return "it needs three ranks or more";
+  if (needs_whole_lines(algorithm) && !has_whole_lines_) {
+    return "it needs links that do not divide lines, as NVLink";
+  }
+  if (needs_registration(algorithm)) return "the tensor is not registered (register_memory())";
+  if (uneven) return "the blocks are of unequal size";
+  if (algorithm == Algorithm::nccl) {
+    return "its result may differ in bits ({.reproducible = false} allows that), or it does not "
+           "know the operation";
+  }
+  if (algorithm == Algorithm::chain) return "it would round this result at every rank";
+  return fmt::format("{} bytes are more than it carries", message_bytes);
 }
 
 void Selector::rule(std::string_view text, std::string_view what) {

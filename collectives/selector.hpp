@@ -59,6 +59,18 @@ class Selector {
   void keep_to_p2p() { p2p_only_ = true; }
   // Makes choose() take nothing that needs whole lines. For ranks that all say so.
   void forbid_lines() { has_whole_lines_ = false; }
+  // Makes choose() take no nccl, where there is none.
+  void forbid_nccl() { has_nccl_ = false; }
+  // Makes choose() say once for each kind what of the user's choices it cannot take. For one rank.
+  void tell_ignored() { tells_ = true; }
+  // Says it of a call that `used` carries without choose(). Costs a comparison if nothing is
+  // forced.
+  void tell_unless_forced(const Descriptor& what, std::int64_t message_bytes,
+                          Algorithm used) const {
+    if (tells_ && forced_ != Algorithm::automatic && forced_ != used) {
+      tell(forced_, "GANTRY_COLL_ALGO", what, message_bytes, used);
+    }
+  }
   // True if neither nccl nor host is taken.
   bool is_p2p_only() const { return p2p_only_; }
 
@@ -72,6 +84,10 @@ class Selector {
 
  private:
   bool serves(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes) const;
+  void tell(Algorithm wanted, std::string_view source, const Descriptor& what,
+            std::int64_t message_bytes, Algorithm used) const;
+  std::string why_not(Algorithm algorithm, const Descriptor& what,
+                      std::int64_t message_bytes) const;
 
   using Rows = std::array<std::vector<SelectorRow>, kCollectiveKinds>;
 
@@ -83,6 +99,9 @@ class Selector {
   Algorithm forced_ = Algorithm::automatic;
   bool p2p_only_ = false;
   bool has_whole_lines_ = true;
+  bool has_nccl_ = true;
+  bool tells_ = false;
+  bool is_from_file_ = false;  // of the user
 };
 
 // The tables that are shipped, as a JSON list.
@@ -99,7 +118,8 @@ bool needs_whole_lines(Algorithm algorithm);
 // True if it can carry out `what`: ll up to kLlLimitBytes per peer, ll128 and
 // ll128_relay up to their limits; chain no sums that are rounded in the end
 // alone; in_place and copy what has a place in registered memory; nccl only operations that it
-// knows and whose bits are not promised. An all_to_all of unequal blocks has a count below 1.
+// knows and whose bits are not promised, unless it is forced. An all_to_all of unequal blocks has a
+// count below 1.
 bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes);
 
 }  // namespace gantry

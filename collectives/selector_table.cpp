@@ -218,6 +218,7 @@ Selector Selector::load(int ranks, std::string_view device_name) {
     const std::string text = read_table(path);
     try {
       selector = parse(text, ranks, device_name);
+      selector.is_from_file_ = true;
     } catch (const InvalidArgument& error) {
       throw InvalidArgument(fmt::format("GANTRY_COLL_TABLE={}: {}", path, error.what()));
     }

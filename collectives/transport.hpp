@@ -51,6 +51,10 @@ struct CollectiveCall {
   bool is_uneven() const { return !send_counts.empty(); }
 };
 
+// What the text of a send that waited in vain ends with.
+inline constexpr const char* kSendRemedy =
+    "; ranks that send to each other before they receive need send_recv(), group() or two streams";
+
 // Carries contiguous arrays between the ranks of a communicator, in stream order. Every rank makes
 // the same calls, but for send and recv.
 // Throws: PeerLostError, TimeoutError; NotSupported for what supports() denies.
@@ -62,6 +66,9 @@ class Transport {
   // Depends only on the descriptor, so that all ranks agree.
   virtual bool supports(const Descriptor& what) const = 0;
   virtual void run(const CollectiveCall& call, const Stream& stream) = 0;
+  // Runs sends and receives side by side, at least one and none to this rank: see Note [Groups of
+  // messages]. Those between the same ranks keep their order.
+  virtual void run_together(std::span<const CollectiveCall> messages, const Stream& stream) = 0;
   // The event that run() recorded behind the last call; nullptr if it recorded none. To be taken
   // once. Nobody may record it on another stream.
   virtual std::shared_ptr<Event> take_end() { return nullptr; }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include <gantry/core/error.hpp>
 #include <gantry/device/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
@@ -10,12 +11,23 @@
 
 namespace gantry {
 
+namespace {
+
+[[noreturn]] void throw_open_group() {
+  throw InvalidArgument(
+      "Work: expected an operation whose group() has ended, but got one that is still collected");
+}
+
+}  // namespace
+
 void Work::wait() const {
+  if (state_ && state_->is_open) throw_open_group();
   if (state_ && state_->done) state_->done->wait(Stream::current(state_->device));
 }
 
 bool Work::query() const {
   if (!state_) return true;
+  if (state_->is_open) throw_open_group();
   const std::shared_ptr<Event>& done = state_->done;
   const bool is_reached = !done || driver().event_reached(done->native_handle());
   // What became of this call comes before other faults of its device, which the query raises.

@@ -69,7 +69,8 @@ struct Record {
   std::uint64_t stream;
   std::int64_t enqueued_ns;  ///< CLOCK_MONOTONIC
   std::uint8_t algorithm;
-  std::uint8_t reserved[7];
+  std::uint8_t is_grouped;  ///< 1: a message that runs beside others of its group
+  std::uint8_t reserved[6];
 };
 static_assert(sizeof(Record) == 72);
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -83,6 +84,11 @@ class DeviceHeap {
   void record_use(HeapBlock& block, const Stream& stream, bool until_free);
   /// Waits for blocks that streams still use, then gives all unused memory to the driver.
   void empty_cache();
+  /// Gives the driver all memory that no stream uses. Waits for nothing; true if streams still use
+  /// memory that is free otherwise.
+  bool release_unused();
+  /// For memory beside this heap: throws the OutOfMemoryError of `bytes` for `purpose`.
+  [[noreturn]] void report_out_of_memory(std::size_t bytes, std::string_view purpose);
 
   /// Limits the memory held to a share of the device's.
   void set_fraction(double fraction);
@@ -183,7 +189,9 @@ class DeviceHeap {
   void release_spare(HeapLock& lock, std::size_t bytes);
   [[noreturn]] void report_out_of_memory(HeapLock& lock, const Request& request);
   [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> top_call_sites();
-  [[noreturn]] void throw_shortage(MemoryBreakdown told) const;
+  [[noreturn]] void report_out_of_memory(HeapLock& lock, std::size_t bytes, std::uint64_t stream,
+                                         std::string_view purpose);
+  [[noreturn]] void throw_shortage(MemoryBreakdown told, std::string_view purpose = {}) const;
   void park_arenas(HeapLock& lock, Pool& pool);
   void unpark(HeapLock& lock, Pool& pool);
   void forget_unused(Pool& pool);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -298,20 +299,29 @@ MemoryBreakdown DeviceHeap::breakdown() {
 }
 
 void DeviceHeap::report_out_of_memory(HeapLock& lock, const Request& request) {
+  report_out_of_memory(lock, request.bytes, request.stream.clock.id(), {});
+}
+
+void DeviceHeap::report_out_of_memory(std::size_t bytes, std::string_view purpose) {
+  HeapLock lock(core_.mutex);
+  report_out_of_memory(lock, bytes, 0, purpose);
+}
+
+void DeviceHeap::report_out_of_memory(HeapLock& lock, std::size_t bytes, std::uint64_t stream,
+                                      std::string_view purpose) {
   ++core_.stats.num_ooms;
   MemoryBreakdown told = breakdown();
-  told.requested = signed_bytes(request.bytes);
-  const std::uint64_t stream = request.stream.clock.id();
+  told.requested = signed_bytes(bytes);
   lock.unlock();
   if (recording_history()) {
     const std::size_t free = driver().memory_info(core_.device).free;
-    record_trace(core_.device, TraceAction::oom, free, request.bytes, stream, capture_call_site());
+    record_trace(core_.device, TraceAction::oom, free, bytes, stream, capture_call_site());
     told.top_call_sites = top_call_sites();
   }
-  throw_shortage(std::move(told));
+  throw_shortage(std::move(told), purpose);
 }
 
-void DeviceHeap::throw_shortage(MemoryBreakdown told) const {
+void DeviceHeap::throw_shortage(MemoryBreakdown told, std::string_view purpose) const {
   const NativeMemoryInfo info = driver().memory_info(core_.device);
   told.total = static_cast<std::int64_t>(info.total);
   told.free = static_cast<std::int64_t>(info.free);
@@ -320,7 +330,19 @@ void DeviceHeap::throw_shortage(MemoryBreakdown told) const {
     told.limbo_by_process.emplace_back(process, signed_bytes(bytes));
   }
   throw_out_of_memory(core_.device, told,
-                      backing_ == HeapBacking::segments && core_.stats.max_split_size < 0);
+                      backing_ == HeapBacking::segments && core_.stats.max_split_size < 0, purpose);
+}
+
+bool DeviceHeap::release_unused() {
+  HeapLock lock(core_.mutex);
+  flush_magazines();
+  poll();
+  harvest(lock, ~std::size_t{0}, nullptr);
+  release_spare(lock, ~std::size_t{0});
+  return std::ranges::any_of(pools_, [](const auto& pool) {
+    return pool->pending.oldest().clock != nullptr || pool->small->free.unsettled() != nullptr ||
+           pool->large->free.unsettled() != nullptr;
+  });
 }
 
 // The program's places that asked for most of what is in use.

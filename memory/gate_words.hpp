@@ -11,6 +11,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/driver.hpp>
 
+#include "memory/driver_memory.hpp"
+
 namespace gantry::memory {
 
 /// A word, and the value that opens it.
@@ -50,11 +52,7 @@ class GateWords {
   void add_page() {
     constexpr std::size_t kWords = kPageBytes / sizeof(std::uint32_t);
     unused_.reserve(count_ + kWords);
-    void* page = driver().allocate_pinned(kPageBytes);
-    if (page == nullptr) {
-      throw OutOfMemoryError("Page-locked host memory is exhausted. Tried to allocate 4.00 KiB.",
-                             MemoryBreakdown{.requested = kPageBytes}, "cpu");
-    }
+    void* page = allocate_pinned_from_driver(kPageBytes, "words that streams wait for");
     std::memset(page, 0, kPageBytes);
     count_ += kWords;
     for (std::size_t i = 0; i < kWords; ++i) {

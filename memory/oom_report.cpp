@@ -102,21 +102,24 @@ std::string format_bytes(std::int64_t bytes) {
   return fmt::format("{:.2f} GiB", value / (1024.0 * 1024 * 1024));
 }
 
-std::string out_of_memory_text(int device, const MemoryBreakdown& breakdown, bool may_split_less) {
+std::string out_of_memory_text(int device, const MemoryBreakdown& breakdown, bool may_split_less,
+                               std::string_view purpose) {
   const std::string allowed = breakdown.limit < breakdown.total
                                   ? fmt::format(" {} allowed;", format_bytes(breakdown.limit))
                                   : "";
   const std::int64_t allocated = allocated_memory(breakdown);
   return fmt::format(
-      "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is "
+      "CUDA out of memory. Tried to allocate {}{}{}. GPU {} has a total capacity of {} of which {} "
+      "is "
       "free.{} Of the allocated memory {} is allocated by gantry, and {} is reserved by gantry but "
       "unallocated.{}",
-      format_bytes(breakdown.requested), device, format_bytes(breakdown.total),
-      format_bytes(breakdown.free), allowed, format_bytes(allocated),
+      format_bytes(breakdown.requested), purpose.empty() ? "" : " for ", purpose, device,
+      format_bytes(breakdown.total), format_bytes(breakdown.free), allowed, format_bytes(allocated),
       format_bytes(breakdown.reserved - allocated), advice(breakdown, may_split_less));
 }
 
-void throw_out_of_memory(int device, const MemoryBreakdown& breakdown, bool may_split_less) {
+void throw_out_of_memory(int device, const MemoryBreakdown& breakdown, bool may_split_less,
+                         std::string_view purpose) {
   std::vector<Observer> list;
   {
     const std::lock_guard lock(observers().mutex);
@@ -129,7 +132,7 @@ void throw_out_of_memory(int device, const MemoryBreakdown& breakdown, bool may_
       logging::warn(fmt::format("an out-of-memory observer failed: {}", error.what()));
     }
   }
-  throw OutOfMemoryError(out_of_memory_text(device, breakdown, may_split_less), breakdown,
+  throw OutOfMemoryError(out_of_memory_text(device, breakdown, may_split_less, purpose), breakdown,
                          Device::cuda(device).str());
 }
 

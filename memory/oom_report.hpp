@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
@@ -21,13 +22,14 @@ namespace gantry::memory {
 /// `bytes` for people: "512 bytes", "1.50 KiB", "20.00 MiB", "1.95 GiB".
 [[nodiscard]] std::string format_bytes(std::int64_t bytes);
 
-/// The text of an OutOfMemoryError. `may_split_less`: max_split_size_mb is not set yet.
+/// The text of an OutOfMemoryError. `may_split_less`: max_split_size_mb is not set yet. `purpose`:
+/// what the memory is for, if it is not the caller's.
 [[nodiscard]] std::string out_of_memory_text(int device, const MemoryBreakdown& breakdown,
-                                             bool may_split_less);
+                                             bool may_split_less, std::string_view purpose = {});
 
 /// Tells the observers, then throws OutOfMemoryError. To be called without a lock.
 [[noreturn]] void throw_out_of_memory(int device, const MemoryBreakdown& breakdown,
-                                      bool may_split_less);
+                                      bool may_split_less, std::string_view purpose = {});
 
 /// Adds an observer for good.
 void register_oom_observer(std::function<void(Device, const MemoryBreakdown&)> observer);

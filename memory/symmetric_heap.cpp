@@ -10,6 +10,7 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/stats.hpp>
 
+#include "memory/driver_memory.hpp"
 #include "memory/oom_report.hpp"
 #include "memory/poison.hpp"
 #include "memory/size_policy.hpp"
@@ -68,12 +69,7 @@ SymmetricHeap::SymmetricHeap(int device, std::size_t bytes) {
   pieces_.push_back({.bytes = bytes, .uses = {}, .self = {}});
   pieces_.back().self = pieces_.begin();
   range_ = std::make_unique<AddressRange>(device, bytes);
-  chunk_ = driver().create_chunk(device, bytes);
-  if (chunk_ == NativeChunk::none) {
-    memory::allocator(Device::cuda(device)).empty_cache(Device::cuda(device));
-    chunk_ = driver().create_chunk(device, bytes);
-  }
-  if (chunk_ == NativeChunk::none) report_no_memory(device, bytes);
+  chunk_ = create_chunk_from_driver(device, bytes, "a SymmetricPool");
   try {
     const Chunk chunk{chunk_, bytes};
     range_->map(0, std::span(&chunk, 1));

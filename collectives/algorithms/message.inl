@@ -19,19 +19,42 @@ inline constexpr std::int64_t kSlotHeader = 16;
 // A block that moves less is not worth its signals.
 inline constexpr std::int64_t kLeastPiece = 2048;
 
+GANTRY_HD inline std::int64_t slot_bytes_of(const Layout& layout) {
+  return layout.channel_bytes / (kChannelBlocks * kChannelSlots) / 16 * 16;
+}
+
+// How a message is cut; both sides do it alike.
+struct Pieces {
+  std::int64_t bytes;  // of each but the last
+  std::int64_t count;  // at least 1: an empty message is one empty slot
+};
+
+// All blocks have as many pieces, of one length.
+GANTRY_HD inline Pieces pieces_of(const Layout& layout, std::int64_t bytes) {
+  constexpr auto divided_up = [](std::int64_t bytes, std::int64_t by) {
+    return bytes > 0 ? (bytes + by - 1) / by : 1;
+  };
+  const std::int64_t payload = slot_bytes_of(layout) - kSlotHeader;
+  const std::int64_t turns = divided_up(bytes, payload * kChannelBlocks);
+  const std::int64_t even = divided_up(bytes, 16 * turns * kChannelBlocks) * 16;
+  const std::int64_t each = even > kLeastPiece ? even : kLeastPiece;
+  return {each, divided_up(bytes, each)};
+}
+
+// Where block `block` of `sender` puts its piece number `count` for `owner`.
+GANTRY_HD inline std::byte* slot_of(const Group& group, int owner, int sender, int block,
+                                    std::uint64_t count) {
+  const auto slot = static_cast<std::int64_t>(count % kChannelSlots) * kChannelBlocks + block;
+  return group.workspaces[owner] + group.layout.channels +
+         static_cast<std::int64_t>(sender) * group.layout.channel_bytes +
+         slot * slot_bytes_of(group.layout);
+}
+
 template <class Block>
 class ChannelShare {
  public:
-  GANTRY_HD ChannelShare(Block& block, const Message& plan) : block_(block), plan_(plan) {
-    const std::int64_t slots = kChannelBlocks * kChannelSlots;
-    slot_bytes_ = plan.group.layout.channel_bytes / slots / 16 * 16;
-    // All blocks have as many pieces, of one length.
-    const std::int64_t payload = slot_bytes_ - kSlotHeader;
-    const std::int64_t turns = divided_up(plan.bytes, payload * block.count());
-    const std::int64_t even = divided_up(plan.bytes, 16 * turns * block.count()) * 16;
-    piece_bytes_ = even > kLeastPiece ? even : kLeastPiece;
-    pieces_ = divided_up(plan.bytes, piece_bytes_);
-  }
+  GANTRY_HD ChannelShare(Block& block, const Message& plan)
+      : block_(block), plan_(plan), pieces_(pieces_of(plan.group.layout, plan.bytes)) {}
 
   GANTRY_HD void send() {
     SignalPad& mine = pad_of(plan_.group, plan_.group.rank);
@@ -64,11 +87,6 @@ class ChannelShare {
   }
 
  private:
-  // At least 1: an empty message is one empty slot.
-  GANTRY_HD static std::int64_t divided_up(std::int64_t bytes, std::int64_t by) {
-    return bytes > 0 ? (bytes + by - 1) / by : 1;
-  }
-
   // Does this block's pieces: what run_of(slot, data, bytes) says, once is_there(slot). The slots
   // done are counted in `own`, and in `told` for the peer.
   template <class IsThere, class RunOf>
@@ -76,13 +94,14 @@ class ChannelShare {
                      const RunOf& run_of) {
     std::uint64_t count = block_.own(own);
     GANTRY_ROLLED
-    for (std::int64_t piece = block_.index(); piece < pieces_; piece += block_.count(), ++count) {
+    for (std::int64_t piece = block_.index(); piece < pieces_.count;
+         piece += block_.count(), ++count) {
       const bool goes_on = block_.each_finds(1, [&](int) { return is_there(count); });
       if (goes_on) {
-        const std::int64_t begin = piece * piece_bytes_;
+        const std::int64_t begin = piece * pieces_.bytes;
         const Run run =
-            run_of(count, plan_.data + begin, clipped(plan_.bytes, begin, piece_bytes_));
-        block_.copy(1, piece_bytes_, [&](int) { return run; });
+            run_of(count, plan_.data + begin, clipped(plan_.bytes, begin, pieces_.bytes));
+        block_.copy(1, pieces_.bytes, [&](int) { return run; });
       }
       if (block_.any(!goes_on)) return;
       block_.for_each_rank(1, [&](int) {
@@ -113,18 +132,12 @@ class ChannelShare {
   }
 
   GANTRY_HD std::byte* slot_at(int owner, int sender, std::uint64_t count) const {
-    const Layout& layout = plan_.group.layout;
-    const auto slot =
-        static_cast<std::int64_t>(count % kChannelSlots) * kChannelBlocks + block_.index();
-    return plan_.group.workspaces[owner] + layout.channels +
-           static_cast<std::int64_t>(sender) * layout.channel_bytes + slot * slot_bytes_;
+    return slot_of(plan_.group, owner, sender, block_.index(), count);
   }
 
   Block& block_;
   const Message& plan_;
-  std::int64_t slot_bytes_ = 0;
-  std::int64_t piece_bytes_ = 0;
-  std::int64_t pieces_ = 0;
+  Pieces pieces_;
 };
 
 // `slots` counts block 0's slots of this channel; every message takes one or more.

@@ -9,6 +9,7 @@
 #include "collectives/comm/checks.hpp"
 #include "collectives/comm/fan_out.hpp"
 #include "collectives/comm/fresh_outputs.hpp"
+#include "collectives/ignored_choice.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
 
@@ -44,7 +45,9 @@ void fill_from(const Tensor& tensor, std::vector<Tensor> out, FreshOutputs* fres
     reach = reach && reaches(source.device(), receiver);
   }
   // Our own way keeps up with NCCL's ring where devices reach each other.
-  if (dense && wants_nccl(devices, source.nbytes(), /*same_bits=*/!reach)) {
+  const bool nccl = wants_nccl("comm::broadcast", devices, source.nbytes(), /*same_bits=*/!reach);
+  if (nccl && !dense) tell_without_nccl("comm::broadcast", "NCCL neither casts nor strides");
+  if (nccl && dense) {
     std::vector<Tensor> ring{source};
     ring.insert(ring.end(), out.begin(), out.end());
     nccl_broadcast(ring, 0);

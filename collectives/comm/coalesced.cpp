@@ -188,7 +188,7 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(const std::vector<Tensor>& 
     direct = direct && reaches(resolved[0], resolved[d]);
   }
   if (tensors.empty() || call.receivers.empty()) return result;
-  if (!direct || wants_nccl(resolved, bytes, /*same_bits=*/false)) {
+  if (!direct || wants_nccl("comm::broadcast_coalesced", resolved, bytes, /*same_bits=*/false)) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const std::vector<Tensor> copies = broadcast(tensors[i], resolved);
       for (std::size_t d = 0; d < resolved.size(); ++d) result[d][i] = copies[d];
@@ -374,7 +374,7 @@ std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>&
       std::ranges::all_of(devices, [&](Device device) { return reaches(folder, device); }) &&
       std::ranges::all_of(inputs, are_open_to_peers) && make_open_memory(devices) &&
       make_open_memory(std::span(&folder, 1));
-  if (!direct || wants_nccl(devices, bytes, /*same_bits=*/false)) {
+  if (!direct || wants_nccl("comm::reduce_add_coalesced", devices, bytes, /*same_bits=*/false)) {
     std::vector<Tensor> result;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       std::vector<Tensor> across;

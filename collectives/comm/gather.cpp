@@ -6,6 +6,7 @@
 
 #include "collectives/comm/checks.hpp"
 #include "collectives/comm/pieces.hpp"
+#include "collectives/ignored_choice.hpp"
 #include "collectives/peers/reach.hpp"
 
 namespace gantry::comm {
@@ -54,6 +55,7 @@ int gather_dim(const std::vector<Tensor>& tensors, int dim) {
 }
 
 void join(const std::vector<Tensor>& tensors, const Tensor& out, int dim) {
+  tell_without_nccl("comm::gather", kOwnCopies);
   std::vector<Piece> plain;
   plain.reserve(tensors.size());
   const bool dense = out.is_cuda() && has_dense_ranges(out, dim);

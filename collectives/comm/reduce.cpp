@@ -8,6 +8,7 @@
 
 #include "collectives/comm/checks.hpp"
 #include "collectives/comm/device_fold.hpp"
+#include "collectives/ignored_choice.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
 
@@ -41,7 +42,13 @@ Tensor sum_onto(const std::vector<Tensor>& tensors, Device destination) {
   // devices reach each other.
   const bool prefers_nccl =
       !reach && !is_floating_point(out.dtype()) && nccl_supports(ReduceOp::sum, out.dtype());
-  if (root >= 0 && wants_nccl(devices_of(dense), out.nbytes(), prefers_nccl)) {
+  bool nccl = wants_nccl("comm::reduce_add", devices_of(dense), out.nbytes(), prefers_nccl);
+  if (nccl && (root < 0 || !nccl_supports(ReduceOp::sum, out.dtype()))) {
+    tell_without_nccl("comm::reduce_add",
+                      root < 0 ? "no input is on the destination" : "NCCL does not know the dtype");
+    nccl = false;
+  }
+  if (nccl) {
     nccl_reduce(dense, out, root, ReduceOp::sum);
   } else {
     fold_onto(out, dense, {kernels::FoldOp::sum, 1});

@@ -19,6 +19,8 @@
 #include "collectives/call_style.hpp"
 #include "collectives/control/watchdog.hpp"
 #include "collectives/failure_note.hpp"
+#include "collectives/transport.hpp"
+#include "memory/driver_memory.hpp"
 
 namespace gantry {
 
@@ -47,7 +49,7 @@ State state_of(const flight::Rank& rank) {
 
 // Page-locks a rank's words. Throws: Error.
 void lock_words(const flight::View& view, int rank) {
-  if (!driver().register_host(&view.words(rank), view.header().page_bytes)) {
+  if (!memory::register_host_with_driver(&view.words(rank), view.header().page_bytes)) {
     throw Error("the system lets no more memory be page-locked");
   }
 }
@@ -159,7 +161,7 @@ void ControlBlock::describe_device(std::string_view text) {
 
 void ControlBlock::record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes,
                           std::uint64_t stream, std::span<const std::int64_t> sends,
-                          std::span<const std::int64_t> receives) noexcept {
+                          std::span<const std::int64_t> receives, bool is_grouped) noexcept {
   withdraw_note(FailureKind::mismatch);  // which the program has survived
   flight::Rank& mine = view().rank(rank_);
   const std::uint64_t ticket = mine.recorded.load(std::memory_order_relaxed) + 1;
@@ -168,6 +170,7 @@ void ControlBlock::record(const Descriptor& what, Algorithm algorithm, std::int6
                               .stream = stream,
                               .enqueued_ns = flight::monotonic_ns(),
                               .algorithm = static_cast<std::uint8_t>(algorithm),
+                              .is_grouped = is_grouped ? std::uint8_t{1} : std::uint8_t{0},
                               .reserved = {}};
   // Before the record, with which others find them.
   if (!sends.empty()) {
@@ -366,10 +369,13 @@ std::string ControlBlock::call_suffix(std::uint64_t call, flight::Lane lane) con
 
 std::string ControlBlock::timeout_text(const std::vector<int>& missing, std::string_view verb,
                                        std::uint64_t call, flight::Lane lane) const {
+  const std::optional<flight::Record> mine = view().find(rank_, lane, call);
+  const bool is_lone_send = lane == flight::Lane::send && mine && mine->is_grouped == 0;
   return fmt::format(
       "collective: rank {} waited {}, but rank(s) {} did not {} the operation{} "
-      "(GANTRY_COLL_TIMEOUT sets the deadline)",
-      rank_, duration_text(timeout_), fmt::join(missing, ", "), verb, call_suffix(call, lane));
+      "(GANTRY_COLL_TIMEOUT sets the deadline){}",
+      rank_, duration_text(timeout_), fmt::join(missing, ", "), verb, call_suffix(call, lane),
+      is_lone_send ? kSendRemedy : "");
 }
 
 std::string ControlBlock::describe_verdict(const Verdict& verdict) const {

@@ -64,10 +64,11 @@ class ControlBlock {
   void describe_device(std::string_view text);
 
   // Says what this rank is about to enqueue. `sends` and `receives` are elements of blocks, by
-  // rank, of an all_to_all whose blocks are of unequal sizes.
+  // rank, of an all_to_all whose blocks are of unequal sizes; `is_grouped`: a message beside
+  // others.
   void record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes, std::uint64_t stream,
-              std::span<const std::int64_t> sends = {},
-              std::span<const std::int64_t> receives = {}) noexcept;
+              std::span<const std::int64_t> sends = {}, std::span<const std::int64_t> receives = {},
+              bool is_grouped = false) noexcept;
   // A rank's words as this process maps them.
   DeviceWords* words(int rank) const;
   // This rank's, which its device may read and write at the same address.

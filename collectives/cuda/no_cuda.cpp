@@ -15,6 +15,8 @@ void chain(void*, const Chain&, int) { std::abort(); }
 void phase(void*, const Phase&, int) { std::abort(); }
 void send(void*, const Message&) { std::abort(); }
 void receive(void*, const Message&) { std::abort(); }
+void messages(void*, const MessageList<kFewMessages>&) { std::abort(); }
+void messages(void*, const MessageList<kMostMessages>&) { std::abort(); }
 void tell(void*, const Telling&) { std::abort(); }
 void preload_exchange() { std::abort(); }
 void preload_packets() { std::abort(); }
@@ -24,6 +26,7 @@ void preload_relay() { std::abort(); }
 void preload_chain() { std::abort(); }
 void preload_phase() { std::abort(); }
 void preload_message() { std::abort(); }
+void preload_message_group() { std::abort(); }
 void preload_telling() { std::abort(); }
 
 }  // namespace gantry::protocol::cuda

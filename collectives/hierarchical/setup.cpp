@@ -32,6 +32,7 @@ class NodeTransport final : public Transport {
         members_(std::move(members)),
         bootstrap_(std::move(bootstrap)),
         selector_(Selector::load(static_cast<int>(members_.size()), device_name)) {
+    if (members_.front() == everyone.rank) selector_.tell_ignored();
     const auto own = std::find(members_.begin(), members_.end(), everyone.rank);
     const Membership here{static_cast<int>(own - members_.begin()),
                           static_cast<int>(members_.size()), everyone.device};
@@ -62,6 +63,11 @@ class NodeTransport final : public Transport {
     CollectiveCall numbered = call;
     numbered.what.call = ++calls_;
     p2p_->run(numbered, stream);
+  }
+  // Messages go by all ranks' links.
+  void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override {
+    check();
+    p2p_->run_together(messages, stream);
   }
 
   void check() {

@@ -63,6 +63,9 @@ class HierarchicalTransport final : public Transport {
   bool supports(const Descriptor&) const override { return true; }
   // Throws as HostTransport::run().
   void run(const CollectiveCall& call, const Stream& stream) override;
+  void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override {
+    all_->run_together(messages, stream);
+  }
   bool is_waiting() const override { return node_->is_waiting() || column_->is_waiting(); }
 
   // As Communicator::abort, across machines. Any thread.

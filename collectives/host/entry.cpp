@@ -78,14 +78,32 @@ void HostEntry::receive(const std::vector<int>& ranks) {
   for (const int rank : ranks) incoming.push_back({rank, room(rank)});
   links_->exchange({}, incoming);
   for (const Incoming& message : incoming) {
-    const auto at = static_cast<std::size_t>(message.rank);
-    if (message.bytes < sizeof(HostFrame) || frame(message.rank).magic != HostFrame{}.magic) {
-      links_->abort();
-      throw Error(fmt::format("collective: expected a call from rank {}, but got {} other bytes",
-                              message.rank, message.bytes));
-    }
-    received_[at] = message.bytes;
+    (void)note_frame(message.rank, message.bytes);
   }
+}
+
+const HostFrame& HostEntry::note_frame(int rank, std::size_t bytes) {
+  if (bytes < sizeof(HostFrame) || frame(rank).magic != HostFrame{}.magic) {
+    links_->abort();
+    throw Error(fmt::format("collective: expected a call from rank {}, but got {} other bytes",
+                            rank, bytes));
+  }
+  received_[static_cast<std::size_t>(rank)] = bytes;
+  return frame(rank);
+}
+
+bool HostEntry::keep_frame(int rank) {
+  if (put_aside(rank)) return true;
+  early_entries_[static_cast<std::size_t>(rank)] = letter(rank);
+  return false;
+}
+
+std::optional<HostEntry::Letter> HostEntry::next_letter(int rank) {
+  auto& letters = letters_[static_cast<std::size_t>(rank)];
+  if (letters.empty()) return std::nullopt;
+  Letter next = std::move(letters.front());
+  letters.pop_front();
+  return next;
 }
 
 void HostEntry::send(int rank, const HostFrame& frame, std::span<const std::byte> body) {
@@ -117,19 +135,24 @@ bool HostEntry::put_aside(int rank) {
       note_refusal(rank);
       return true;
     case HostFrame::Kind::accept:
+    case HostFrame::Kind::piece:
       return true;  // of an offer that was withdrawn meanwhile
   }
   return true;
 }
 
-void HostEntry::exchange_entries(const HostFrame& mine, Bodies bodies) {
+void HostEntry::exchange_entries(const HostFrame& mine, Bodies bodies,
+                                 const std::vector<int>& withdrawn) {
+  HostFrame withdrawing = mine;
+  withdrawing.withdraws = 1;
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
   for (int step = 1; step < size_; ++step) {
     // Every rank begins with another one.
     const int to = (rank_ + step) % size_;
     const auto at = static_cast<std::size_t>(to);
-    sends.push_back({to, std::as_bytes(std::span(&mine, 1)),
+    const bool withdraws = std::find(withdrawn.begin(), withdrawn.end(), to) != withdrawn.end();
+    sends.push_back({to, std::as_bytes(std::span(withdraws ? &withdrawing : &mine, 1)),
                      bodies.empty() ? std::span<const std::byte>{} : bodies[at]});
     if (!early_entries_[at]) receives.push_back({to, room(to)});
   }
@@ -213,22 +236,30 @@ void HostEntry::enter_uneven(const Descriptor& what, std::span<const std::int64_
   }
 }
 
-void HostEntry::enter_otherwise(const Descriptor& what, int rank, bool withdraws) {
-  early_entries_[static_cast<std::size_t>(rank)] = letter(rank);
-  exchange_entries({.what = what, .withdraws = withdraws ? 1u : 0u}, {});
+void HostEntry::enter_otherwise(const Descriptor& what, int rank,
+                                const std::vector<int>& withdrawn) {
+  exchange_entries({.what = what}, {}, withdrawn);
   compare(what);
   throw different_calls(what.call, rank_, what, rank, calls_[static_cast<std::size_t>(rank)]);
 }
 
+HostFrame HostEntry::announce(const Descriptor& what, bool is_small) {
+  return {.what = what,
+          .kind = HostFrame::Kind::message,
+          .has_body = is_small ? 1u : 0u,
+          .number = ++offered_[static_cast<std::size_t>(what.root)]};
+}
+
+void HostEntry::throw_mismatch(int sender, const Descriptor& sent, int receiver,
+                               const Descriptor& received) {
+  throw CollectiveMismatch(message_text(sender, sent, receiver, received));
+}
+
 void HostEntry::offer(const Descriptor& what, std::span<const std::byte> body, bool is_small) {
   const int to = what.root;
-  const std::uint64_t number = ++offered_[static_cast<std::size_t>(to)];
-  send(to,
-       {.what = what,
-        .kind = HostFrame::Kind::message,
-        .has_body = is_small ? 1u : 0u,
-        .number = number},
-       body);
+  const HostFrame mine = announce(what, is_small);
+  const std::uint64_t number = mine.number;
+  send(to, mine, body);
   while (!is_small) {
     receive({to});
     const bool answers_this = frame(to).number == number;
@@ -245,8 +276,11 @@ void HostEntry::offer(const Descriptor& what, std::span<const std::byte> body, b
       case HostFrame::Kind::message:
         letters_[static_cast<std::size_t>(to)].push_back(letter(to));
         break;
+      case HostFrame::Kind::piece:
+        break;
       case HostFrame::Kind::entry:
-        enter_otherwise(what, to, true);
+        (void)keep_frame(to);
+        enter_otherwise(what, to, {to});
     }
   }
 }
@@ -256,7 +290,7 @@ std::optional<std::span<const std::byte>> HostEntry::take(const Descriptor& recv
   auto& letters = letters_[static_cast<std::size_t>(from)];
   while (letters.empty()) {
     receive({from});
-    if (!put_aside(from)) enter_otherwise(recv, from, false);
+    if (!keep_frame(from)) enter_otherwise(recv, from, {});
   }
   taken_ = std::move(letters.front());
   letters.pop_front();

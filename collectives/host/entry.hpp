@@ -32,6 +32,7 @@ struct HostFrame {
     // To a sender: the receiver called something else, described by `what`; the body holds the
     // sender's own Descriptor.
     refuse,
+    piece,  // of a message whose data may come; they are the body
   };
 
   Descriptor what;
@@ -72,6 +73,29 @@ class HostEntry {
   // waits for the answer, or at the end of its next collective, if it does not.
   std::optional<std::span<const std::byte>> take(const Descriptor& recv);
 
+  // For messages side by side, which nothing here waits for.
+
+  // The frame that announces a send.
+  HostFrame announce(const Descriptor& send, bool is_small);
+  // Where the next frame of `rank` goes, and what it was. Throws: Error if it is none.
+  std::span<std::byte> room(int rank);
+  const HostFrame& note_frame(int rank, std::size_t bytes);
+  // Keeps that frame for the operation that it belongs to. False: it enters a collective.
+  bool keep_frame(int rank);
+  struct Letter {
+    HostFrame frame;
+    std::vector<std::byte> body;
+  };
+  // The next message of `rank`, if one has come.
+  std::optional<Letter> next_letter(int rank);
+  // Enters the collective whose frame `rank` sent with the call `what`, of which all ranks then
+  // throw. Receivers of `withdrawn` forget what was announced to them last.
+  [[noreturn]] void enter_otherwise(const Descriptor& what, int rank,
+                                    const std::vector<int>& withdrawn);
+  // Throws what a receiver says of a message.
+  [[noreturn]] static void throw_mismatch(int sender, const Descriptor& sent, int receiver,
+                                          const Descriptor& received);
+
   // Throws what a receiver said about an earlier small message.
   void raise_refusal();
 
@@ -80,12 +104,6 @@ class HostEntry {
   std::size_t body_limit() const { return body_limit_; }
 
  private:
-  struct Letter {
-    HostFrame frame;
-    std::vector<std::byte> body;
-  };
-
-  std::span<std::byte> room(int rank);
   const HostFrame& frame(int rank) const;
   // Receives one frame from each of `ranks` into its room.
   void receive(const std::vector<int>& ranks);
@@ -94,9 +112,8 @@ class HostEntry {
   // Deals with a frame that is no entry, for whoever waits for one. False: it is one.
   bool put_aside(int rank);
   void note_refusal(int rank);
-  // Enters the collective that `rank` is in with another call; throws the mismatch.
-  [[noreturn]] void enter_otherwise(const Descriptor& what, int rank, bool withdraws);
-  void exchange_entries(const HostFrame& mine, Bodies bodies);
+  void exchange_entries(const HostFrame& mine, Bodies bodies,
+                        const std::vector<int>& withdrawn = {});
   void compare(const Descriptor& what) const;
 
   std::shared_ptr<HostLinks> links_;

@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "collectives/bootstrap/bootstrap.hpp"
 
@@ -26,6 +28,33 @@ struct Incoming {
   std::size_t bytes = 0;  // what came
 };
 
+// Messages that follow from each other, between one rank and many: see HostLinks::converse().
+//
+// Thread safety: by the thread that converses.
+class Conversation {
+ public:
+  virtual ~Conversation() = default;
+
+  // The oldest message to `rank` is on its way; its bytes may change.
+  virtual void sent(int rank) = 0;
+  // The oldest message that was awaited from `rank` has filled `bytes` of its room.
+  virtual void received(int rank, std::size_t bytes) = 0;
+
+  // For the links: what was said since the last call.
+  virtual std::vector<Outgoing> take_sends() { return std::exchange(sends_, {}); }
+  virtual std::vector<Incoming> take_receives() { return std::exchange(receives_, {}); }
+
+ protected:
+  // Sends a message, whose bytes stay until sent(), or awaits one, whose room does until
+  // received().
+  void send(int rank, std::span<const std::byte> bytes) { sends_.push_back({rank, {}, bytes}); }
+  void await(int rank, std::span<std::byte> room) { receives_.push_back({rank, room}); }
+
+ private:
+  std::vector<Outgoing> sends_;
+  std::vector<Incoming> receives_;
+};
+
 // Messages between the hosts' memories of a group's ranks.
 //
 // Messages from one rank to another arrive whole and in the order in which they were sent.
@@ -43,6 +72,10 @@ class HostLinks {
   // not concerned; TimeoutError naming the ranks that moved nothing within the deadline. Then every
   // rank of the group throws, and does so at each later call.
   virtual void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) = 0;
+  // Sends and receives what `talk` says, and what it says when something of it is done, until
+  // nothing is left. A message that cannot move holds up only those behind it between the same
+  // ranks. Throws: as exchange(), and what `talk` throws.
+  virtual void converse(Conversation& talk) = 0;
   // Makes exchange() throw PeerLostError that blames this rank, on all ranks, for good.
   virtual void abort() noexcept = 0;
   // Says that this rank exchanges nothing more: its end is a loss only to those who still need it.

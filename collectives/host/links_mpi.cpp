@@ -84,6 +84,17 @@ class MpiLinks final : public HostLinks {
     }
   }
 
+  void converse(Conversation& talk) override {
+    try {
+      read_notices();
+      start({}, {});
+      finish_conversation(talk);
+    } catch (const Failure& failure) {
+      breakdown_.give_up({Notice::Kind::lost, failure.rank},
+                         fmt::format("was lost ({})", failure.text));
+    }
+  }
+
   void abort() noexcept override {
     if (!aborted_.exchange(true)) notify({Notice::Kind::aborted, group_.rank});
   }
@@ -109,11 +120,12 @@ class MpiLinks final : public HostLinks {
     std::uint64_t received = 0;
     std::optional<CountedNotice> left;
   };
-  // What of an exchange is under way: receives, then sends that are not detached.
+  // What of an exchange is under way: receives, and sends that are not detached.
   struct Pending {
     MPI_Request request = MPI_REQUEST_NULL;
     int rank = 0;
     std::uint64_t number = 0;  // among the messages of the pair
+    bool is_receive = false;
   };
 
   // What MPI says of a call that concerns `rank`.
@@ -130,15 +142,7 @@ class MpiLinks final : public HostLinks {
     const std::lock_guard lock(mpi_lock());
     drop_arrived();
     requests_.clear();
-    receives_ = receives.size();
-    for (const Incoming& message : receives) {
-      Pending& pending = requests_.emplace_back();
-      pending.rank = message.rank;
-      pending.number = ++peer(message.rank).awaited;
-      require(MPI_Irecv(message.room.data(), static_cast<int>(message.room.size()), MPI_BYTE,
-                        member(message.rank), channel_.tag, channel_.comm, &pending.request),
-              message.rank);
-    }
+    for (const Incoming& message : receives) begin_receive(message);
     // Whoever receives, too, meets all others in one step and can wait until they have received.
     const bool detaches = receives.empty();
     for (const Outgoing& message : sends) {
@@ -160,10 +164,91 @@ class MpiLinks final : public HostLinks {
         detached_.back().request = request;
         continue;
       }
-      requests_.push_back({request, message.rank, number});
+      requests_.push_back({request, message.rank, number, false});
       if (!message.head.empty()) packed_.splice(packed_.end(), detached_, --detached_.end());
     }
     pending_ = static_cast<int>(requests_.size());
+  }
+
+  // mpi_lock() is held.
+  void begin_receive(const Incoming& message) {
+    Pending& pending = requests_.emplace_back();
+    pending.rank = message.rank;
+    pending.number = ++peer(message.rank).awaited;
+    pending.is_receive = true;
+    require(MPI_Irecv(message.room.data(), static_cast<int>(message.room.size()), MPI_BYTE,
+                      member(message.rank), channel_.tag, channel_.comm, &pending.request),
+            message.rank);
+  }
+
+  // Starts what `talk` says, until nothing is under way.
+  void finish_conversation(Conversation& talk) {
+    Patience patience(group_.timeout);
+    for (int polls = 0;; ++polls) {
+      {
+        const std::lock_guard lock(mpi_lock());
+        for (const Incoming& message : talk.take_receives()) begin_receive(message);
+        for (const Outgoing& message : talk.take_sends()) {
+          MPI_Request request = MPI_REQUEST_NULL;
+          require(MPI_Isend(message.body.data(), static_cast<int>(message.body.size()), MPI_BYTE,
+                            member(message.rank), channel_.tag, channel_.comm, &request),
+                  message.rank);
+          requests_.push_back({request, message.rank, ++peer(message.rank).sent, false});
+        }
+      }
+      if (requests_.empty()) return;
+      // Of one pair, MPI may end a later message first, but nothing is told of it before.
+      bool moved = false;
+      std::vector<std::pair<int, bool>> held;
+      for (std::size_t i = 0; i < requests_.size();) {
+        Pending& pending = requests_[i];
+        const std::pair key(pending.rank, pending.is_receive);
+        int done = 0;
+        std::size_t bytes = 0;
+        if (std::find(held.begin(), held.end(), key) == held.end()) {
+          const std::lock_guard lock(mpi_lock());
+          done = end_request(pending, bytes) ? 1 : 0;
+        }
+        if (done == 0) {
+          held.push_back(key);
+          ++i;
+          continue;
+        }
+        requests_.erase(requests_.begin() + static_cast<std::ptrdiff_t>(i));
+        moved = true;
+        key.second ? talk.received(key.first, bytes) : talk.sent(key.first);
+      }
+      if (moved) {
+        patience.renew();
+        polls = 0;
+        continue;
+      }
+      read_notices();
+      look_for_left();
+      if (patience.is_over()) breakdown_.give_up_waiting(pending_ranks());
+      pause(polls);
+    }
+  }
+
+  static void pause(int polls) {
+    if (polls < kEagerPolls) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+
+  // True if it is done; `bytes` are those of a receive. mpi_lock() is held.
+  bool end_request(Pending& pending, std::size_t& bytes) {
+    int done = 0;
+    MPI_Status status{};
+    require(MPI_Test(&pending.request, &done, &status), pending.rank);
+    if (done == 0 || !pending.is_receive) return done != 0;
+    int count = 0;
+    require(MPI_Get_count(&status, MPI_BYTE, &count), pending.rank);
+    bytes = static_cast<std::size_t>(count);
+    ++peer(pending.rank).received;
+    return true;
   }
 
   // Waits until all that was started is done.
@@ -180,11 +265,7 @@ class MpiLinks final : public HostLinks {
         polls = 0;
       }
       if (patience.is_over()) breakdown_.give_up_waiting(pending_ranks());
-      if (polls < kEagerPolls) {
-        std::this_thread::yield();
-      } else {
-        std::this_thread::sleep_for(kPause);
-      }
+      pause(polls);
     }
   }
 
@@ -193,16 +274,10 @@ class MpiLinks final : public HostLinks {
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       Pending& pending = requests_[i];
       if (pending.request == MPI_REQUEST_NULL) continue;
-      int done = 0;
-      MPI_Status status{};
-      require(MPI_Test(&pending.request, &done, &status), pending.rank);
-      if (done == 0) continue;
+      std::size_t bytes = 0;
+      if (!end_request(pending, bytes)) continue;
       --pending_;
-      if (i >= receives.size()) continue;
-      int bytes = 0;
-      require(MPI_Get_count(&status, MPI_BYTE, &bytes), pending.rank);
-      receives[i].bytes = static_cast<std::size_t>(bytes);
-      ++peer(pending.rank).received;
+      if (pending.is_receive) receives[i].bytes = bytes;
     }
     // MPI moves small messages on only while it is called.
     drop_arrived();
@@ -225,7 +300,7 @@ class MpiLinks final : public HostLinks {
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       MPI_Request& request = requests_[i].request;
       if (request == MPI_REQUEST_NULL) continue;
-      if (cancels && i < receives_) MPI_Cancel(&request);
+      if (cancels && requests_[i].is_receive) MPI_Cancel(&request);
       int done = 0;
       MPI_Test(&request, &done, MPI_STATUS_IGNORE);
       all = all && done != 0;
@@ -274,7 +349,8 @@ class MpiLinks final : public HostLinks {
         const Pending& pending = requests_[i];
         const std::optional<CountedNotice>& left = peer(pending.rank).left;
         if (pending.request == MPI_REQUEST_NULL || !left) continue;
-        if (pending.number > (i < receives_ ? left->sent : left->received)) gone = pending.rank;
+        if (pending.number > (pending.is_receive ? left->sent : left->received))
+          gone = pending.rank;
       }
     }
     if (gone >= 0) breakdown_.give_up({Notice::Kind::left, gone});
@@ -321,7 +397,6 @@ class MpiLinks final : public HostLinks {
   MpiChannel channel_;
   std::vector<Peer> peers_;
   std::vector<Pending> requests_;
-  std::size_t receives_ = 0;
   int pending_ = 0;
   std::list<Detached> detached_;
   std::list<Detached> packed_;  // of the exchange that is under way

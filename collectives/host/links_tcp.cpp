@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <mutex>
 
 #include <gantry/core/error.hpp>
@@ -46,35 +47,33 @@ class TcpLinks final : public HostLinks {
     read_notices(0);
     for (const Outgoing& message : sends) stream(message.rank).queue(message);
     for (Incoming& room : receives) stream(room.rank).await(room);
-    Patience patience(group_.timeout);
-    for (;;) {
-      bool pending = false;
-      bool moved = false;
-      for (int rank = 0; rank < group_.size; ++rank) {
-        HostStream& link = stream(rank);
-        if (!link.is_pending()) continue;
-        switch (link.progress()) {
-          case HostStream::Outcome::moved:
-            moved = true;
-            break;
-          case HostStream::Outcome::stands:
-            break;
-          case HostStream::Outcome::ended:
-            explain_end(rank);
-          case HostStream::Outcome::too_long:
-            breakdown_.give_up({Notice::Kind::aborted, group_.rank},
-                               fmt::format("a message of rank {} is longer than expected", rank));
-        }
-        pending = pending || link.is_pending();
+    move_all([](int) {});
+  }
+
+  void converse(Conversation& talk) override {
+    read_notices(0);
+    std::vector<std::deque<Incoming>> rooms(streams_.size());
+    std::vector<std::size_t> sending(streams_.size(), 0);
+    const auto add = [&] {
+      for (const Outgoing& message : talk.take_sends()) {
+        stream(message.rank).queue(message);
+        ++sending[static_cast<std::size_t>(message.rank)];
       }
-      if (!pending) return;
-      if (moved) {
-        patience.renew();
-        continue;
+      for (const Incoming& room : talk.take_receives()) {
+        stream(room.rank).await(rooms[static_cast<std::size_t>(room.rank)].emplace_back(room));
       }
-      if (patience.is_over()) breakdown_.give_up_waiting(pending_ranks());
-      read_notices(static_cast<int>(patience.next_wait().count()));
-    }
+    };
+    add();
+    move_all([&](int rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      for (; sending[at] > stream(rank).outgoing(); --sending[at]) talk.sent(rank);
+      while (rooms[at].size() > stream(rank).awaited()) {
+        const std::size_t bytes = rooms[at].front().bytes;
+        rooms[at].pop_front();
+        talk.received(rank, bytes);
+      }
+      add();
+    });
   }
 
   void abort() noexcept override {
@@ -91,6 +90,40 @@ class TcpLinks final : public HostLinks {
   }
 
  private:
+  // Moves all that is pending; `look(rank)` after something moved, which may add more.
+  template <class Look>
+  void move_all(Look look) {
+    Patience patience(group_.timeout);
+    for (;;) {
+      bool moved = false;
+      for (int rank = 0; rank < group_.size; ++rank) {
+        HostStream& link = stream(rank);
+        if (!link.is_pending()) continue;
+        switch (link.progress()) {
+          case HostStream::Outcome::moved:
+            moved = true;
+            break;
+          case HostStream::Outcome::stands:
+            break;
+          case HostStream::Outcome::ended:
+            explain_end(rank);
+          case HostStream::Outcome::too_long:
+            breakdown_.give_up({Notice::Kind::aborted, group_.rank},
+                               fmt::format("a message of rank {} is longer than expected", rank));
+        }
+        look(rank);
+      }
+      const auto is_pending = [](const HostStream& link) { return link.is_pending(); };
+      if (std::none_of(streams_.begin(), streams_.end(), is_pending)) return;
+      if (moved) {
+        patience.renew();
+        continue;
+      }
+      if (patience.is_over()) breakdown_.give_up_waiting(pending_ranks());
+      read_notices(static_cast<int>(patience.next_wait().count()));
+    }
+  }
+
   HostStream& stream(int rank) { return streams_[static_cast<std::size_t>(rank)]; }
 
   // Waits until something can move, or a rank says its last word, or is gone.

@@ -25,6 +25,8 @@ class HostStream {
   void queue(const Outgoing& message) { outgoing_.push_back(message); }
   void await(Incoming& room) { awaited_.push_back(&room); }
 
+  std::size_t outgoing() const { return outgoing_.size(); }
+  std::size_t awaited() const { return awaited_.size(); }
   bool is_pending() const { return !outgoing_.empty() || !awaited_.empty(); }
   // Moves what can be moved without waiting.
   Outcome progress();

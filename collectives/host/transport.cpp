@@ -33,6 +33,31 @@ std::int64_t width_of(const Descriptor& what) {
   return static_cast<std::int64_t>(element_size(what.dtype));
 }
 
+// A conversation in which ranks are called otherwise.
+class RenamedConversation final : public Conversation {
+ public:
+  RenamedConversation(Conversation& talk, const std::vector<int>& members)
+      : talk_(talk), members_(members) {}
+
+  void sent(int rank) override { talk_.sent(index(rank)); }
+  void received(int rank, std::size_t bytes) override { talk_.received(index(rank), bytes); }
+  std::vector<Outgoing> take_sends() override { return renamed(talk_.take_sends()); }
+  std::vector<Incoming> take_receives() override { return renamed(talk_.take_receives()); }
+
+ private:
+  int index(int member) const {
+    return static_cast<int>(std::find(members_.begin(), members_.end(), member) - members_.begin());
+  }
+  template <class Messages>
+  Messages renamed(Messages messages) const {
+    for (auto& message : messages) message.rank = members_[static_cast<std::size_t>(message.rank)];
+    return messages;
+  }
+
+  Conversation& talk_;
+  const std::vector<int>& members_;
+};
+
 // Links between some ranks of other links.
 class SomeLinks final : public HostLinks {
  public:
@@ -47,6 +72,10 @@ class SomeLinks final : public HostLinks {
     for (Incoming& room : receives_) room.rank = member(room.rank);
     all_->exchange(sends_, receives_);
     for (std::size_t i = 0; i < receives.size(); ++i) receives[i].bytes = receives_[i].bytes;
+  }
+  void converse(Conversation& talk) override {
+    RenamedConversation renamed(talk, members_);
+    all_->converse(renamed);
   }
   void abort() noexcept override { all_->abort(); }
   void leave() noexcept override { all_->leave(); }
@@ -110,6 +139,12 @@ void HostTransport::run(const CollectiveCall& call, const Stream& stream) {
     (void)folding(call.what.op, call.what.dtype, membership_.size, gantry::name(call.what.kind));
   }
   guarded([&] { dispatch(call, stream); });
+  raise_refusal();
+}
+
+void HostTransport::run_together(std::span<const CollectiveCall> messages, const Stream& stream) {
+  require_no_capture(messages.front(), stream);
+  guarded([&] { exchange_messages(messages, stream); });
   raise_refusal();
 }
 

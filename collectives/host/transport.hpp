@@ -27,6 +27,7 @@ class HostTransport final : public Transport {
   // Throws also: CollectiveMismatch, on all ranks that are concerned; CaptureError. A rank that
   // throws anything else makes all others throw PeerLostError.
   void run(const CollectiveCall& call, const Stream& stream) override;
+  void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override;
 
   // Compares the calls of all ranks and moves nothing. Throws as run(), but for raise_refusal().
   void verify(const CollectiveCall& call, const Stream& stream);
@@ -54,6 +55,7 @@ class HostTransport final : public Transport {
   void run_relay(const CollectiveCall& call, const Stream& stream);
   void send(const CollectiveCall& call, const Stream& stream);
   void receive(const CollectiveCall& call, const Stream& stream);
+  void exchange_messages(std::span<const CollectiveCall> messages, const Stream& stream);
   void fold(const Descriptor& what, void* out, std::span<const void* const> inputs,
             std::int64_t count) const;
   HostStaging& staging(std::int64_t step);

@@ -6,12 +6,12 @@
 #include <mutex>
 #include <vector>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/streams/stream.hpp>
 
+#include "collectives/ignored_choice.hpp"
 #include "collectives/nccl/check.hpp"
-#include "collectives/selector.hpp"
+#include "memory/driver_memory.hpp"
 
 namespace gantry {
 
@@ -19,7 +19,10 @@ namespace {
 
 // Starting NCCL costs more than a second once; from here on its ring is several times as fast as
 // our two steps.
-constexpr std::size_t kNcclBytes = std::size_t{8} << 20;
+constexpr std::size_t kLeastBytes = std::size_t{8} << 20;
+
+// What NCCL takes of a device by itself, about.
+constexpr std::size_t kNcclBytes = std::size_t{1} << 30;
 
 // Communicators of one device list. Kept for the process's life: ending NCCL from a static
 // destructor is not safe.
@@ -38,6 +41,7 @@ Clique& clique_of(std::span<const Tensor> tensors) {
   Clique& clique = cliques[devices];
   if (clique.comms.empty()) {
     prepare_nccl_environment();
+    for (const int device : devices) memory::make_room(device, kNcclBytes);
     std::vector<ncclComm_t> comms(devices.size());
     GANTRY_NCCL_CHECK(
         ncclCommInitAll(comms.data(), static_cast<int>(devices.size()), devices.data()),
@@ -79,15 +83,21 @@ bool are_distinct(std::span<const Device> devices) {
 
 }  // namespace
 
-bool wants_nccl(std::span<const Device> devices, std::size_t bytes, bool same_bits) {
-  if (platform() != Platform::cuda || devices.size() < 2 || bytes == 0) return false;
-  const std::string wanted = env::get("GANTRY_COLL_ALGO").value_or("auto");
-  if (wanted == "nccl") return are_distinct(devices);
-  if (wanted != "auto" && !wanted.empty()) {
-    Selector().rule(wanted);  // throws for a word that means nothing
+bool wants_nccl(std::string_view operation, std::span<const Device> devices, std::size_t bytes,
+                bool same_bits) {
+  if (devices.size() < 2 || bytes == 0) return false;
+  const CommChoice choice = comm_choice(operation);
+  if (choice == CommChoice::p2p) return false;
+  if (platform() != Platform::cuda) {
+    tell_without_nccl(operation, "NCCL needs real GPUs");
     return false;
   }
-  return same_bits && devices.size() > 2 && bytes >= kNcclBytes && are_distinct(devices);
+  if (choice == CommChoice::nccl) {
+    if (are_distinct(devices)) return true;
+    tell_without_nccl(operation, "NCCL needs devices of which none occurs twice");
+    return false;
+  }
+  return same_bits && devices.size() > 2 && bytes >= kLeastBytes && are_distinct(devices);
 }
 
 void nccl_broadcast(std::span<const Tensor> tensors, int root) {

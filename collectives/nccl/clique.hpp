@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 
 #include <gantry/tensor/tensor.hpp>
 
@@ -18,7 +19,9 @@ bool nccl_supports(ReduceOp op, DType dtype);
 // True if this call should go through NCCL: GANTRY_COLL_ALGO=nccl, or bytes so large that NCCL's
 // ring outruns ours and the result's bits are the same; never on simulated devices, for devices
 // that occur twice, or in a build without NCCL.
-bool wants_nccl(std::span<const Device> devices, std::size_t bytes, bool same_bits);
+// Where NCCL is asked for and cannot carry `operation`, it says so.
+bool wants_nccl(std::string_view operation, std::span<const Device> devices, std::size_t bytes,
+                bool same_bits);
 
 // Copies tensors[root] into all others: contiguous, one per device, equal sizes.
 void nccl_broadcast(std::span<const Tensor> tensors, int root);

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@
 #include <gantry/device/guard.hpp>
 
 #include "collectives/nccl/check.hpp"
+#include "memory/driver_memory.hpp"
 
 namespace gantry {
 
@@ -33,6 +35,9 @@ constexpr auto kStuckPatience = std::chrono::seconds(1);
 constexpr auto kStartLook = std::chrono::milliseconds(10);
 // For an abort. It is not done before graphs that hold NCCL's kernels are gone.
 constexpr auto kEndPatience = std::chrono::seconds(5);
+
+// What NCCL takes of a device by itself, about.
+constexpr std::size_t kNcclBytes = std::size_t{1} << 30;
 
 // A thread that signals of the process do not interrupt. Throws: std::system_error.
 template <class Run>
@@ -55,27 +60,21 @@ struct NcclComm::State {
   explicit State(const Membership& member) : membership(member) {}
   ~State() {
     if (last != nullptr) driver().destroy_event(last);
-    free_words();
   }
 
-  // After all work of the device, which is not waited for where nothing is to be freed.
-  void free_words() noexcept {
-    if (words == nullptr) return;
-    try {
-      driver().deallocate(membership.device.index, std::exchange(words, nullptr));
-    } catch (const std::exception& error) {
-      logging::debug(fmt::format("ending NCCL: {}", error.what()));
-    }
-  }
+  std::uint64_t* word(int i) const { return static_cast<std::uint64_t*>(words.data()) + i; }
 
   const Membership membership;
   TellLost tell_lost;
   ncclComm_t comm = nullptr;
-  std::uint64_t* words = nullptr;
+  memory::DriverMemory words;
   NativeEvent last = nullptr;  // behind what was enqueued last
   std::timed_mutex enqueueing;
   std::atomic<std::uint64_t> newest{0};
   std::atomic<bool> aborted{false};
+
+  std::mutex asking;       // guards `why`, and `comm` against the abort
+  std::exception_ptr why;  // of the abort, if it is known
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
@@ -94,22 +93,30 @@ NcclComm::NcclComm(const Membership& membership, Bootstrap& bootstrap, TellLost 
   const int device = membership.device.index;
   state_->tell_lost = std::move(tell_lost);
   state_->last = driver().create_event(device, {});
-  constexpr std::size_t kBytes = kWords * sizeof(std::uint64_t);
-  state_->words = static_cast<std::uint64_t*>(driver().allocate(device, kBytes));
-  if (state_->words == nullptr) {
-    throw OutOfMemoryError(fmt::format("Failed allocating {} bytes beside NCCL", kBytes), {},
-                           membership.device.str());
-  }
-  const Stream stream = Stream::from_pool(membership.device);
-  driver().fill(state_->words, 0, kBytes, stream.native());
-  stream.synchronize();
   ncclUniqueId id{};
-  if (membership.rank == 0) {
-    GANTRY_NCCL_CHECK(ncclGetUniqueId(&id), "making an NCCL id");
+  std::string word;
+  std::exception_ptr failure;
+  try {
+    constexpr std::size_t kBytes = kWords * sizeof(std::uint64_t);
+    memory::make_room(device, kNcclBytes);
+    state_->words = memory::DriverMemory(device, kBytes, "words beside NCCL");
+    const Stream stream = Stream::from_pool(membership.device);
+    driver().fill(state_->words.data(), 0, kBytes, stream.native());
+    stream.synchronize();
+    if (membership.rank == 0) GANTRY_NCCL_CHECK(ncclGetUniqueId(&id), "making an NCCL id");
+    word.assign(reinterpret_cast<const char*>(&id), sizeof id);
+  } catch (const std::exception& error) {
+    failure = std::current_exception();
+    word = error.what();
   }
-  const std::string text(reinterpret_cast<const char*>(&id), sizeof id);
-  const std::vector<std::string> all = bootstrap.all_gather(text);
-  std::memcpy(&id, all.at(0).data(), sizeof id);
+  // A failure on one rank must reach the others: they wait in the exchange.
+  const std::vector<std::string> all = bootstrap.all_gather((failure ? "-" : "+") + word);
+  if (failure) std::rethrow_exception(failure);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].substr(0, 1) == "+") continue;
+    throw Error(fmt::format("rank {} failed to start NCCL: {}", rank, all[rank].substr(1)));
+  }
+  std::memcpy(&id, all.at(0).data() + 1, sizeof id);
   start_thread([state = state_, id] { start(state, id); });
   std::unique_lock lock(state_->mutex);
   const auto has_started = [&] { return state_->started.has_value(); };
@@ -158,7 +165,7 @@ NcclComm::~NcclComm() {
   await_abort();
 }
 
-std::uint64_t* NcclComm::word(int i) const { return state_->words + i; }
+std::uint64_t* NcclComm::word(int i) const { return state_->word(i); }
 
 void NcclComm::enqueue(std::uint64_t call, const Stream& stream,
                        const std::function<void(ncclComm_t)>& submit) {
@@ -173,18 +180,45 @@ void NcclComm::enqueue(std::uint64_t call, const Stream& stream,
 
 bool NcclComm::is_waiting() const { return !driver().event_reached(state_->last); }
 
-void NcclComm::abort() noexcept {
-  if (state_->aborted.exchange(true)) return;
+void NcclComm::abort() noexcept { abort(state_); }
+
+void NcclComm::abort(const std::shared_ptr<State>& state) noexcept {
+  if (state->aborted.exchange(true)) return;
   try {
-    start_thread([state = state_] { end(state); });
+    start_thread([state] { end(state); });
   } catch (const std::exception& error) {
     logging::debug(fmt::format("ending NCCL: {}", error.what()));
-    state_->aborted = false;  // The watchdog asks again.
+    state->aborted = false;  // The watchdog asks again.
   }
+}
+
+std::function<std::string()> NcclComm::error_finder() const {
+  return [state = state_]() -> std::string {
+    const std::lock_guard lock(state->asking);
+    ncclResult_t error = ncclSuccess;
+    if (state->aborted || ncclCommGetAsyncError(state->comm, &error) != ncclSuccess) return {};
+    if (error == ncclSuccess || error == ncclInProgress) return {};
+    const char* detail = ncclGetLastError(state->comm);
+    return fmt::format("{}: {}", ncclGetErrorString(error), detail != nullptr ? detail : "");
+  };
+}
+
+std::function<void(std::uint64_t, std::exception_ptr)> NcclComm::failer() const {
+  return [state = state_](std::uint64_t, std::exception_ptr why) {
+    {
+      const std::lock_guard lock(state->asking);
+      if (!state->why) state->why = std::move(why);
+    }
+    abort(state);
+  };
 }
 
 void NcclComm::require_intact() const {
   if (!state_->aborted) return;
+  {
+    const std::lock_guard lock(state_->asking);
+    if (state_->why) std::rethrow_exception(state_->why);
+  }
   const Membership& me = state_->membership;
   throw PeerLostError(
       fmt::format("rank {} aborted; the communicator of {} ranks is unusable", me.rank, me.size),
@@ -225,13 +259,15 @@ void NcclComm::end(const std::shared_ptr<State>& state) {
   // Memory is freed in between, which captures of other threads must survive.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  // Who asks NCCL something is done, and finds `aborted` from now on.
+  { const std::lock_guard lock(state->asking); }
   if (const ncclResult_t status = ncclCommAbort(state->comm); status != ncclSuccess) {
     logging::warn(fmt::format("ending NCCL: {}", ncclGetErrorString(status)));
   }
   if (is_free) {
-    state->free_words();
+    state->words.reset();
   } else {
-    state->words = nullptr;  // A launch that is stuck may still use them.
+    (void)state->words.release();  // A launch that is stuck may still use them.
   }
   const std::lock_guard lock(state->mutex);
   state->has_ended = true;

@@ -3,8 +3,10 @@
 #include <nccl.h>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include <gantry/streams/stream.hpp>
 
@@ -57,13 +59,18 @@ class NcclComm {
 
   // Ends what is enqueued, soon. Waits for nothing.
   void abort() noexcept;
-  // Throws PeerLostError after abort().
+  // Throws PeerLostError after abort(), or what made it fail.
   void require_intact() const;
+  // What NCCL has found wrong by itself; empty: nothing. May outlive this object, as the next one.
+  std::function<std::string()> error_finder() const;
+  // Aborts, and makes require_intact() throw what it is given.
+  std::function<void(std::uint64_t, std::exception_ptr)> failer() const;
   // After abort(), waits a while until that is done.
   void await_abort() noexcept;
 
  private:
   struct State;
+  static void abort(const std::shared_ptr<State>& state) noexcept;
   static bool is_done(const std::shared_ptr<State>& state);
   static void end(const std::shared_ptr<State>& state);
   static void start(const std::shared_ptr<State>& state, const ncclUniqueId& id);

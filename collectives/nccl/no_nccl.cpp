@@ -1,5 +1,6 @@
 #include <gantry/core/error.hpp>
 
+#include "collectives/ignored_choice.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/transport.hpp"
 
@@ -21,7 +22,12 @@ std::unique_ptr<Transport> make_nccl_transport(const Membership&, Bootstrap&, Co
       "Communicator::world: ranks on several machines need NCCL, which this build of gantry lacks");
 }
 
-bool wants_nccl(std::span<const Device>, std::size_t, bool) { return false; }
+bool wants_nccl(std::string_view operation, std::span<const Device> devices, std::size_t bytes,
+                bool) {
+  if (devices.size() < 2 || bytes == 0) return false;
+  tell_without_nccl(operation, "this build has no NCCL");
+  return false;
+}
 void nccl_broadcast(std::span<const Tensor>, int) { throw_no_nccl(); }
 void nccl_reduce(std::span<const Tensor>, const Tensor&, int, ReduceOp) { throw_no_nccl(); }
 void nccl_all_reduce(std::span<const Tensor>, ReduceOp) { throw_no_nccl(); }

@@ -3,20 +3,25 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
 
 #include "collectives/control/block.hpp"
 #include "collectives/lane.hpp"
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/comm.hpp"
+#include "collectives/nccl/deadline.hpp"
 #include "collectives/protocol/launch.hpp"
+#include "collectives/rank_ordered.hpp"
 #include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
+#include "core/flight_file.hpp"
 #include "core/patience.hpp"
 
 namespace gantry {
@@ -71,7 +76,12 @@ class NcclTransport final : public Transport {
       const DeviceGuard guard(device_);
       protocol::cuda::preload_telling();
     }
-    if (control_ != nullptr) control_->on_loss([this] { comm_.abort(); });
+    if (control_ != nullptr) {
+      control_->on_loss([this] { comm_.abort(); });
+    } else {
+      deadlines_.emplace(device_.index, timeout,
+                         OperationDeadlines::Actions{comm_.error_finder(), comm_.failer()});
+    }
   }
   ~NcclTransport() override {
     if (control_ != nullptr) control_->on_loss(nullptr);
@@ -79,34 +89,21 @@ class NcclTransport final : public Transport {
 
   std::string_view name() const override { return "nccl"; }
 
-  bool supports(const Descriptor& what) const override {
-    return can_serve(Algorithm::nccl, what, 0);
-  }
+  bool supports(const Descriptor&) const override { return true; }
 
   void run(const CollectiveCall& call, const Stream& stream) override {
     enter(call);
-    const DeviceGuard guard(device_);
-    try {
-      comm_.enqueue(static_cast<std::uint64_t>(call.what.call), stream, [&](ncclComm_t comm) {
-        if (!tells_) return submit(call, comm, cuda_stream(stream));
-        lane_.enter(stream);
-        tell(call.what, stream, /*begins=*/true);
-        comm_.require_intact();  // The launch may have waited for long.
-        try {
-          submit(call, comm, cuda_stream(stream));
-        } catch (const NcclError&) {
-          comm_.require_intact();
-          tell(call.what, stream, /*begins=*/false);
-          throw;
-        }
-        comm_.require_intact();
-        tell(call.what, stream, /*begins=*/false);
-        end_ = lane_.leave(stream);
-      });
-    } catch (const NcclError&) {
-      if (control_ != nullptr) control_->await_verdict();
-      throw;
-    }
+    enqueue({&call, 1}, stream, [&](ncclComm_t comm) {
+      if (can_serve(Algorithm::nccl, call.what, 0)) return submit(call, comm, cuda_stream(stream));
+      const auto moves = [&](std::span<const CollectiveCall> messages) {
+        exchange(messages, comm, cuda_stream(stream));
+      };
+      reduce_in_rank_order(call, {rank_, size_, device_}, stream, moves);
+    });
+  }
+  void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override {
+    enqueue(messages, stream,
+            [&](ncclComm_t comm) { exchange(messages, comm, cuda_stream(stream)); });
   }
 
   std::shared_ptr<Event> take_end() override { return std::exchange(end_, nullptr); }
@@ -117,6 +114,54 @@ class NcclTransport final : public Transport {
   bool tells_losses() const override { return false; }
 
  private:
+  // Enqueues what `submit` does between the signs that `calls` begin and end: one collective, or
+  // messages, of which the first of each direction is told of.
+  template <class Submit>
+  void enqueue(std::span<const CollectiveCall> calls, const Stream& stream, Submit submit) {
+    const DeviceGuard guard(device_);
+    std::vector<Descriptor> told;
+    for (const CollectiveCall& call : calls) {
+      const auto same = [&](const Descriptor& other) { return other.kind == call.what.kind; };
+      if (tells_ && std::none_of(told.begin(), told.end(), same)) told.push_back(call.what);
+    }
+    const auto tell_all = [&](bool begins) {
+      for (const Descriptor& what : told) tell(what, stream, begins);
+    };
+    try {
+      const auto newest = static_cast<std::uint64_t>(calls.back().what.call);
+      comm_.enqueue(newest, stream, [&](ncclComm_t comm) {
+        if (!tells_) {
+          const bool has_deadline = deadlines_ && !driver().is_capturing(stream.native());
+          if (has_deadline) deadlines_->begin(stream, newest, text_of(calls.back().what));
+          submit(comm);
+          if (has_deadline) deadlines_->end(stream);
+          return;
+        }
+        lane_.enter(stream);
+        tell_all(/*begins=*/true);
+        comm_.require_intact();  // The launch may have waited for long.
+        try {
+          submit(comm);
+        } catch (const NcclError&) {
+          comm_.require_intact();
+          tell_all(/*begins=*/false);
+          throw;
+        }
+        comm_.require_intact();
+        tell_all(/*begins=*/false);
+        end_ = lane_.leave(stream);
+      });
+    } catch (const NcclError&) {
+      if (control_ != nullptr) control_->await_verdict();
+      throw;
+    }
+  }
+
+  std::string text_of(const Descriptor& what) const {
+    return fmt::format("collective: rank {}: #{} {} over NCCL", rank_,
+                       flight::plain_number(static_cast<std::uint64_t>(what.call)), what.str());
+  }
+
   // On one machine calls are compared and missing ranks noticed before NCCL could hang. Sends and
   // receives are between two ranks, which the others know nothing about.
   void enter(const CollectiveCall& call) {
@@ -262,6 +307,24 @@ class NcclTransport final : public Transport {
     check_nccl(end, "ncclGroupEnd()", "passing messages");
   }
 
+  // Sends and receives side by side.
+  static void exchange(std::span<const CollectiveCall> messages, ncclComm_t comm, cudaStream_t on) {
+    GANTRY_NCCL_CHECK(ncclGroupStart(), "beginning messages");
+    ncclResult_t failure = ncclSuccess;
+    for (const CollectiveCall& call : messages) {
+      if (failure != ncclSuccess) break;
+      const std::size_t bytes =
+          static_cast<std::size_t>(call.what.count) * element_size(call.what.dtype);
+      if (bytes == 0) continue;
+      failure = call.what.kind == CollectiveKind::send
+                    ? ncclSend(call.in, bytes, ncclUint8, call.what.root, comm, on)
+                    : ncclRecv(call.out, bytes, ncclUint8, call.what.root, comm, on);
+    }
+    const ncclResult_t end = ncclGroupEnd();
+    check_nccl(failure, "ncclSend, ncclRecv", "passing messages");
+    check_nccl(end, "ncclGroupEnd()", "passing messages");
+  }
+
   int rank_;
   int size_;
   Device device_;
@@ -271,7 +334,8 @@ class NcclTransport final : public Transport {
   std::uint64_t* runs_;  // what was told of, in device memory
   Lane lane_;            // one for all, as NCCL has it
   bool tells_;
-  std::shared_ptr<Event> end_;  // of the last call, until it is taken
+  std::optional<OperationDeadlines> deadlines_;  // where no control block has them
+  std::shared_ptr<Event> end_;                   // of the last call, until it is taken
 };
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include "collectives/p2p/plans.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "collectives/folding.hpp"
 #include "collectives/shares.hpp"
@@ -234,6 +237,29 @@ protocol::Message plan_message(const Group& group, const CollectiveCall& call) {
   Descriptor travels{
       .count = call.what.count, .kind = CollectiveKind::send, .dtype = call.what.dtype};
   plan.digest = travels.hash();
+  return plan;
+}
+
+protocol::MessagePlan plan_messages(const Group& group, std::span<const CollectiveCall> calls) {
+  protocol::MessagePlan plan;
+  plan.group = group;
+  for (const CollectiveCall& call : calls) {
+    const protocol::Message one = plan_message(group, call);
+    plan.messages.push_back({one.call, one.data, one.bytes, one.digest, one.peer});
+  }
+  // Sends first; messages of one pair stay in order, side by side.
+  std::vector<std::size_t> order(calls.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto key = [&](std::size_t i) {
+    return std::pair(calls[i].what.kind == CollectiveKind::send ? 0 : 1, calls[i].what.root);
+  };
+  std::ranges::stable_sort(order, {}, key);
+  std::vector<protocol::GroupedMessage> sorted;
+  for (const std::size_t i : order) {
+    sorted.push_back(plan.messages[i]);
+    plan.sends += calls[i].what.kind == CollectiveKind::send ? 1 : 0;
+  }
+  plan.messages = std::move(sorted);
   return plan;
 }
 

@@ -1,6 +1,8 @@
 // Operations as plans for the kernels of one group.
 #pragma once
 
+#include <span>
+
 #include "collectives/protocol/plan.hpp"
 #include "collectives/transport.hpp"
 
@@ -24,6 +26,9 @@ protocol::Chain plan_chain(const protocol::Group& group, const CollectiveCall& c
 // As plan_relay(), in lines, up to kMaxLineRelay bytes.
 protocol::LineRelay plan_line_relay(const protocol::Group& group, const CollectiveCall& call);
 protocol::Message plan_message(const protocol::Group& group, const CollectiveCall& call);
+// The plan of sends and receives that one kernel moves, kMostMessages at most.
+protocol::MessagePlan plan_messages(const protocol::Group& group,
+                                    std::span<const CollectiveCall> calls);
 
 // Bytes of one rank's message as nccl-tests count them: the larger of what a rank gives and gets.
 std::int64_t message_bytes(const Descriptor& what, int ranks);

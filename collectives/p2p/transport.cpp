@@ -109,6 +109,7 @@ class P2pTransport final : public Transport {
   }
 
   void run(const CollectiveCall& call, const Stream& stream) override {
+    if (is_message(call.what.kind)) tell_if_forced(call);
     switch (call.what.kind) {
       case CollectiveKind::send:
         return in_lane(sends_, call, Algorithm::direct, stream,
@@ -117,14 +118,28 @@ class P2pTransport final : public Transport {
         return in_lane(receives_, call, Algorithm::direct, stream,
                        [&] { protocol::launch_receive(plan_message(group_, call), stream); });
       default:
-        return run_together(call, stream);
+        return run_collective(call, stream);
     }
   }
 
+  void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override {
+    sends_.enter(stream);
+    receives_.enter(stream);
+    for (const CollectiveCall& call : messages) {
+      tell_if_forced(call);
+      control_.record(call.what, Algorithm::direct, message_bytes(call.what, group_.size),
+                      stream.id(), {}, {}, /*is_grouped=*/true);
+    }
+    protocol::launch_messages(plan_messages(group_, messages), stream);
+    (void)sends_.leave(stream);
+    end_ = receives_.leave(stream);
+  }
+
  private:
-  void run_together(CollectiveCall call, const Stream& stream) {
+  void run_collective(CollectiveCall call, const Stream& stream) {
     const std::int64_t bytes = message_bytes(call.what, group_.size);
     Choice choice{Algorithm::direct, kUnevenBlocks};
+    if (call.is_uneven()) tell_if_forced(call);
     if (!call.is_uneven()) {
       call.what.place = registered_.place_of(call);
       choice = selector_.choose(call.what, bytes);
@@ -154,6 +169,11 @@ class P2pTransport final : public Transport {
           return protocol::launch_exchange(plan_exchange(group_, call, blocks), blocks, stream);
       }
     });
+  }
+
+  void tell_if_forced(const CollectiveCall& call) const {
+    selector_.tell_unless_forced(call.what, message_bytes(call.what, group_.size),
+                                 Algorithm::direct);
   }
 
   template <class Launch>

@@ -19,6 +19,7 @@
 #include "collectives/peers/probe.hpp"
 #include "collectives/peers/reach.hpp"
 #include "core/process_stamp.hpp"
+#include "memory/driver_memory.hpp"
 
 namespace gantry {
 
@@ -163,13 +164,7 @@ void Workspace::count_sharing(bool begins) noexcept {
 }
 
 std::string Workspace::make_own(int device, std::size_t bytes) {
-  void* data = driver().allocate(device, bytes);
-  if (data == nullptr) {
-    throw OutOfMemoryError(
-        fmt::format("Failed allocating the communicator's workspace of {} MiB on cuda:{}",
-                    bytes >> 20, device),
-        MemoryBreakdown{.requested = static_cast<std::int64_t>(bytes)}, Device::cuda(device).str());
-  }
+  void* data = memory::allocate_from_driver(device, bytes, "a communicator's workspace");
   memory_[mine_] = std::make_shared<Memory>(device, static_cast<std::byte*>(data), true);
   const Stream stream = Stream::from_pool(Device::cuda(device));
   driver().fill(data, 0, bytes, stream.native());
@@ -185,27 +180,59 @@ std::string Workspace::make_own(int device, std::size_t bytes) {
   return {reinterpret_cast<const char*>(&offer), sizeof offer};
 }
 
+namespace {
+
+// How a rank's word to the others begins: it has done its part, ran out of memory, or failed.
+constexpr const char* kMade = "+";
+constexpr const char* kOutOfMemory = "m";
+constexpr const char* kFailed = "-";
+
+std::string failure_text(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const OutOfMemoryError& error) {
+    return kOutOfMemory + std::string(error.what());
+  } catch (const std::exception& error) {
+    return kFailed + std::string(error.what());
+  } catch (...) {
+    return kFailed;
+  }
+}
+
+// A rank that fails is alive, and every rank fails with it.
+[[noreturn]] void throw_failure_of(int rank, std::string_view what, const std::string& word,
+                                   int device) {
+  const std::string text =
+      fmt::format("rank {} failed to {}: {}", rank, what, word.empty() ? word : word.substr(1));
+  if (word.substr(0, 1) == kOutOfMemory) {
+    throw OutOfMemoryError(text, {}, Device::cuda(device).str());
+  }
+  throw Error(text);
+}
+
+}  // namespace
+
 void Workspace::open_all(Bootstrap& bootstrap, int device, std::size_t bytes) {
   // A failure on one rank must reach the others: they wait in the exchange.
   std::string offer_bytes;
   bool has_whole_lines = true;
   std::exception_ptr failure;
   try {
-    offer_bytes = make_own(device, bytes);
+    offer_bytes = kMade + make_own(device, bytes);
   } catch (...) {
     failure = std::current_exception();
+    offer_bytes = failure_text(failure);
   }
   const std::vector<std::string> offers = bootstrap.all_gather(offer_bytes);
   if (!failure) {
     try {
       for (std::size_t peer = 0; peer < offers.size(); ++peer) {
         if (peer == mine_) continue;
-        if (offers[peer].size() != sizeof(Offer)) {
-          throw PeerLostError(fmt::format("rank {} could not make its workspace", peer),
-                              static_cast<int>(peer));
+        if (offers[peer].substr(0, 1) != kMade) {
+          throw_failure_of(static_cast<int>(peer), "allocate its workspace", offers[peer], device);
         }
         Offer offer;
-        std::memcpy(&offer, offers[peer].data(), sizeof offer);
+        std::memcpy(&offer, offers[peer].data() + 1, sizeof offer);
         memory_[peer] = open(offer, static_cast<int>(peer), device);
         has_whole_lines = has_whole_lines && carries_whole_lines(device, offer.uuid);
       }
@@ -214,17 +241,20 @@ void Workspace::open_all(Bootstrap& bootstrap, int device, std::size_t bytes) {
     }
   }
   // Nobody uses, or takes away, memory before everyone has opened everything.
-  constexpr std::string_view kFailed = "failed";
   constexpr std::string_view kOpened = "opened";
   constexpr std::string_view kOpenedForLines = "opened, and all links carry whole lines";
-  const std::string_view state = failure ? kFailed : has_whole_lines ? kOpenedForLines : kOpened;
-  const std::vector<std::string> states = bootstrap.all_gather(std::string(state));
+  const std::string_view state = has_whole_lines ? kOpenedForLines : kOpened;
+  const std::vector<std::string> states =
+      bootstrap.all_gather(failure ? failure_text(failure) : kMade + std::string(state));
   for (std::size_t peer = 0; peer < states.size() && !failure; ++peer) {
-    has_whole_lines_ = has_whole_lines_ && states[peer] == kOpenedForLines;
-    if (states[peer] != kFailed) continue;
-    failure = std::make_exception_ptr(
-        PeerLostError(fmt::format("rank {} could not open the workspaces of the other ranks", peer),
-                      static_cast<int>(peer)));
+    has_whole_lines_ = has_whole_lines_ && states[peer] == kMade + std::string(kOpenedForLines);
+    if (states[peer].substr(0, 1) == kMade) continue;
+    try {
+      throw_failure_of(static_cast<int>(peer), "open the workspaces of the other ranks",
+                       states[peer], device);
+    } catch (...) {
+      failure = std::current_exception();
+    }
   }
   if (!failure) return;
   // All ranks have failed alike.

@@ -1,5 +1,7 @@
 #include "collectives/protocol/launch.hpp"
 
+#include <algorithm>
+
 #include "kernels/dispatch.hpp"
 
 namespace gantry::protocol {
@@ -63,6 +65,32 @@ void launch_receive(const Message& plan, const Stream& stream) {
       [&](void* handle) { cuda::receive(handle, plan); }, kWaits);
 }
 
+namespace {
+
+template <int Most>
+void launch_list(void* handle, const MessagePlan& plan) {
+  MessageList<Most> list;
+  list.group = plan.group;
+  list.sends = plan.sends;
+  list.count = static_cast<std::int32_t>(plan.messages.size());
+  std::copy(plan.messages.begin(), plan.messages.end(), list.messages);
+  cuda::messages(handle, list);
+}
+
+}  // namespace
+
+void launch_messages(const MessagePlan& plan, const Stream& stream) {
+  kernels::submit(
+      kernels::Target::on(stream), {}, [plan] { sim::messages(plan); },
+      [&](void* handle) {
+        if (plan.messages.size() <= kFewMessages) {
+          launch_list<kFewMessages>(handle, plan);
+        } else {
+          launch_list<kMostMessages>(handle, plan);
+        }
+      });
+}
+
 void launch_telling(const Telling& plan, const Stream& stream) {
   kernels::submit(
       kernels::Target::on(stream), {}, [plan] { sim::tell(plan); },
@@ -79,6 +107,7 @@ void preload() {
   cuda::preload_chain();
   cuda::preload_phase();
   cuda::preload_message();
+  cuda::preload_message_group();
   cuda::preload_telling();
 }
 

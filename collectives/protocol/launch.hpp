@@ -18,6 +18,7 @@ void launch_chain(const Chain& plan, int blocks, const Stream& stream);
 void launch_phase(const Phase& plan, int blocks, const Stream& stream);
 void launch_send(const Message& plan, const Stream& stream);
 void launch_receive(const Message& plan, const Stream& stream);
+void launch_messages(const MessagePlan& plan, const Stream& stream);
 void launch_telling(const Telling& plan, const Stream& stream);
 
 // Loads all kernels for the current device: a first launch may wait for the device, and with it for
@@ -34,6 +35,8 @@ void chain(void* stream, const Chain& plan, int blocks);
 void phase(void* stream, const Phase& plan, int blocks);
 void send(void* stream, const Message& plan);
 void receive(void* stream, const Message& plan);
+void messages(void* stream, const MessageList<kFewMessages>& plan);
+void messages(void* stream, const MessageList<kMostMessages>& plan);
 void tell(void* stream, const Telling& plan);
 void preload_exchange();
 void preload_packets();
@@ -43,6 +46,7 @@ void preload_relay();
 void preload_chain();
 void preload_phase();
 void preload_message();
+void preload_message_group();
 void preload_telling();
 }  // namespace cuda
 
@@ -56,6 +60,7 @@ void chain(const Chain& plan, int blocks);
 void phase(const Phase& plan, int blocks);
 void send(const Message& plan);
 void receive(const Message& plan);
+void messages(const MessagePlan& plan);
 void tell(const Telling& plan);
 }  // namespace sim
 

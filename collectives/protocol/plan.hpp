@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <gantry/core/dtype.hpp>
 #include <gantry/core/macros.hpp>
@@ -161,6 +162,35 @@ struct Message {
   std::int32_t peer = 0;
   std::byte* data = nullptr;  // read by the sender, written by the receiver
   std::int64_t bytes = 0;
+};
+
+// One side of a message of a group.
+struct GroupedMessage {
+  std::uint64_t call = 0;
+  std::byte* data = nullptr;
+  std::int64_t bytes = 0;
+  std::uint32_t digest = 0;
+  std::int32_t peer = 0;
+};
+
+// Messages that one kernel moves side by side, as its argument: the sends, then the receives, each
+// with those of one peer side by side and in order. See Note [Groups of messages].
+template <int Most>
+struct MessageList {
+  Group group;
+  std::int32_t sends = 0;
+  std::int32_t count = 0;
+  GroupedMessage messages[Most];
+};
+inline constexpr int kFewMessages = 8;
+inline constexpr int kMostMessages = 512;
+static_assert(sizeof(MessageList<kMostMessages>) < 32'764);  // a kernel's arguments
+
+// The same before its size is chosen.
+struct MessagePlan {
+  Group group;
+  std::int32_t sends = 0;
+  std::vector<GroupedMessage> messages;
 };
 
 // Tells the host that a call begins, or that it ended, for a library whose kernels do not.

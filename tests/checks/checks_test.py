@@ -42,6 +42,15 @@ class CheckTest(unittest.TestCase):
         self.assertEqual(code, 1, output)
         self.assertIn(text, output)
 
+    def test_direct_allocations(self):
+        self.assert_passes("direct_allocations")
+        for line in ("void* data = driver().allocate(0, 1);", "driver()\\t.create_chunk(0, 1);", "driver_->allocate_pinned(1);",
+                     "if (!driver().register_host(a, 1)) {", "cudaMalloc(&data, 1);", "cuMemCreate(&a, 1, &b, 0);"):
+            line = line.replace("\\t", "\t")
+            self.assert_fails("direct_allocations", {"kernels/gemm.cpp": f"int a;\n{line}\n"},
+                              f"kernels/gemm.cpp:2: {line}: use memory/driver_memory.hpp")
+            self.assert_passes("direct_allocations", {"memory/driver_memory.cpp": line, "device/cuda/memory.cpp": line})
+
     def test_layering(self):
         self.assert_passes("layering")
         wrong = {

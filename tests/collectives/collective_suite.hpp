@@ -145,6 +145,24 @@ class CollectiveSuite {
     expect(in, elements(previous, dtype, count), "send and recv", ReduceOp::sum, dtype, count);
   }
 
+  /// The same at once, on one stream: as one call, and as a group.
+  void ring_at_once(DType dtype, std::int64_t count) {
+    const int n = group_.size();
+    const int next = (group_.rank() + 1) % n;
+    const int previous = (group_.rank() + n - 1) % n;
+    const Tensor out = mine(dtype, count, 0);
+    Tensor in = blank(dtype, count, 0);
+    group_.send_recv(out, next, in, previous);
+    expect(in, elements(previous, dtype, count), "send_recv", ReduceOp::sum, dtype, count);
+    Tensor again = blank(dtype, count, 0);
+    {
+      const auto messages = group_.group();
+      group_.send(out, next);
+      group_.recv(again, previous);
+    }
+    expect(again, elements(previous, dtype, count), "group", ReduceOp::sum, dtype, count);
+  }
+
   /// All operations once, for one dtype and size.
   void all(DType dtype, std::int64_t count, std::int64_t skew = 0) {
     ++seed_;
@@ -181,6 +199,7 @@ class CollectiveSuite {
     group_.barrier();
     uneven_all_to_all(dtype, count);
     ring(dtype, count);
+    ring_at_once(dtype, count);
   }
 
  private:

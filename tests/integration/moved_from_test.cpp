@@ -258,6 +258,8 @@ struct Movable<Communicator> {
             REFUSES(all_to_all, o.all_to_all(t(), t(), {4}, {4})),
             REFUSES(send, o.send(t(), 0)),
             REFUSES(recv, o.recv(t(), 0)),
+            REFUSES(send_recv, o.send_recv(t(), 0, t(), 0)),
+            REFUSES(group, (void)o.group()),
             REFUSES(barrier, o.barrier()),
             REFUSES(register_memory, o.register_memory(t())),
             REFUSES(deregister_memory, o.deregister_memory(t())),

@@ -16,6 +16,7 @@
 
 namespace gantry {
 
+class MessageGroup;
 struct CollectiveCall;
 
 /// Choices for one collective call; equal on all ranks.
@@ -52,7 +53,7 @@ struct CollectiveOptions {
 /// between machines, a call where hosts wait against another. A send and its recv that differ are
 /// a CollectiveMismatch at both ends, naming both calls, at the latest with the next call; over
 /// "p2p" that breaks the group, over "host" the group goes on. Where NCCL carries data between
-/// machines it alone decides what happens: mismatches and losses are not noticed there yet.
+/// machines, mismatches and losses are not noticed but by the deadline, which names the call.
 ///
 /// Tensors that are written to are const references, too: what a handle or a view that was just
 /// made (`all_reduce(gradients[0])`) names is written, not the handle.
@@ -146,12 +147,22 @@ class Communicator {
                       std::span(input_rows.begin(), input_rows.size()), options);
   }
   /// Sends `tensor` to `destination`, which receives it by its next recv() from this rank. Small
-  /// messages go out at once, larger ones when they are received: two ranks that send to each
-  /// other first need two streams.
+  /// messages leave at once, larger ones when they are received. Ranks that send to each other
+  /// before they receive need send_recv(), group() or two streams.
   Work send(const Tensor& tensor, int destination, CollectiveOptions options = {}) const;
   /// Overwrites `tensor` with what `source` sends next to this rank; shapes may differ, dtype and
   /// number of elements must not.
   Work recv(const Tensor& tensor, int source, CollectiveOptions options = {}) const;
+  /// Sends `out` to rank `to` and overwrites `in` with what rank `from` sends next to this rank,
+  /// side by side: a ring of such calls cannot deadlock. Both ranks may be this one, which copies.
+  /// The other side may be send(), recv(), send_recv() or a group(). See those for what must match.
+  /// Aliasing: the tensors may overlap; `out` is then read first.
+  Work send_recv(const Tensor& out, int to, const Tensor& in, int from,
+                 CollectiveOptions options = {}) const;
+  /// Opens a scope in which this thread's sends and receives on this communicator are collected.
+  /// They run side by side when the scope ends, as between ncclGroupStart() and ncclGroupEnd().
+  /// Throws: InvalidArgument if the thread has an open scope on this communicator.
+  [[nodiscard]] MessageGroup group() const;
   /// Work submitted later on any rank runs after all work submitted earlier on every rank. Moves
   /// no data; the host does not wait.
   Work barrier(CollectiveOptions options = {}) const;
@@ -194,6 +205,7 @@ class Communicator {
   void abort() const noexcept;
 
  private:
+  friend class MessageGroup;
   class Impl;
   explicit Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   // The group. Throws: InvalidArgument that names `member` if there is none.
@@ -204,7 +216,53 @@ class Communicator {
   Work move_between(CollectiveCall& call, const Tensor* output, const Tensor* input,
                     const CollectiveOptions& options) const;
 
+  struct Message;
+  struct OpenGroup;
+  Work post(const Message& message) const;
+  Work exchange(std::vector<Message> messages, std::shared_ptr<Work::State> state) const;
+
   std::shared_ptr<Impl> impl_;
+};
+
+/// Sends and receives of one thread on one communicator that start together.
+///
+///     {
+///       auto group = world.group();
+///       world.send(out, next);
+///       world.recv(in, previous);
+///     }  // both run here
+///
+/// Calls inside the scope only take note of their tensors, whose contents are read and written when
+/// the scope ends. Messages between the same two ranks keep their order; all others run side by
+/// side, so no order of calls inside a group can deadlock. A rank may send to itself if it receives
+/// as much inside the same group. Up to 512 messages. The Work of each call is that of the whole
+/// group, and may be asked only once the group has ended.
+///
+/// Device/stream: the group runs after the work of all streams that were current at its calls, and
+/// later work of these streams runs after the group. Works in a graph capture.
+/// Aliasing: tensors that are sent may overlap others, and are read first; tensors that are
+/// received into may not overlap each other.
+/// Thread safety: calls of other threads are not collected. A group is ended by its own thread.
+class MessageGroup {
+ public:
+  MessageGroup(const MessageGroup&) = delete;
+  MessageGroup& operator=(const MessageGroup&) = delete;
+  /// Ends the group, unless end() has. While an exception unwinds the scope, the messages are
+  /// dropped instead. An error is logged; the Work objects of the group throw it, and so does the
+  /// next operation of the communicator.
+  ~MessageGroup();
+  /// Submits what was collected, and closes the scope whatever happens.
+  /// Throws: as send() and recv(); InvalidArgument for tensors that overlap, for messages to this
+  /// rank itself that do not pair up, and after a first call.
+  Work end();
+
+ private:
+  friend class Communicator;
+  MessageGroup(const Communicator& communicator, std::shared_ptr<Communicator::OpenGroup> open);
+
+  Communicator communicator_;
+  std::shared_ptr<Communicator::OpenGroup> open_;
+  int exceptions_;
 };
 
 }  // namespace gantry

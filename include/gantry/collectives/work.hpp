@@ -19,6 +19,7 @@ class Work {
   [[nodiscard]] bool defined() const { return state_ != nullptr; }
 
   /// Makes the current stream of the operation's device wait for it; the host does not block.
+  /// Throws: InvalidArgument inside the group() that the operation belongs to.
   void wait() const;
   /// True if the operation is done. Does not block. Throws: InvalidArgument if ranks made different
   /// calls; PeerLostError or TimeoutError if it can no longer end.

@@ -1,0 +1,202 @@
+#include "collectives/nccl/deadline.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+#include <gantry/device/driver.hpp>
+
+#include "collectives/bootstrap/bootstrap.hpp"
+#include "core/patience.hpp"
+
+namespace gantry {
+
+namespace {
+
+constexpr auto kLook = std::chrono::milliseconds(20);
+// For the driver to answer.
+constexpr auto kAnswerPatience = std::chrono::milliseconds(200);
+
+}  // namespace
+
+struct OperationDeadlines::State {
+  State(int device, std::chrono::milliseconds timeout, Actions actions)
+      : device(device), timeout(timeout), actions(std::move(actions)) {}
+  ~State() {
+    for (const Operation& one : operations) spare.insert(spare.end(), {one.begun, one.ended});
+    for (const NativeEvent event : spare) driver().destroy_event(event);
+  }
+
+  struct Operation {
+    std::uint64_t call = 0;
+    std::string text;
+    NativeEvent begun = nullptr;
+    NativeEvent ended = nullptr;
+    bool is_enclosed = false;  // end() was called
+  };
+
+  const int device;
+  const std::chrono::milliseconds timeout;
+  const Actions actions;
+
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  std::deque<Operation> operations;
+  std::vector<NativeEvent> spare;
+  std::uint64_t first = 0;    // number of operations that are over
+  std::uint64_t answers = 0;  // of the driver
+  bool has_begun = false;     // the oldest operation, as the driver said last
+  bool is_over = false;       // nothing is watched any more
+
+  // Asks the driver about the oldest operation until the object is gone.
+  void ask() {
+    std::unique_lock lock(mutex);
+    while (!is_over) {
+      changed.wait(lock, [&] { return is_over || is_ready(); });
+      if (is_over) return;
+      const Operation oldest = operations.front();
+      lock.unlock();
+      const bool ended = driver().event_reached(oldest.ended);
+      const bool begun = ended || driver().event_reached(oldest.begun);
+      lock.lock();
+      ++answers;
+      has_begun = begun && !ended;
+      if (ended) {
+        operations.pop_front();
+        ++first;
+        spare.insert(spare.end(), {oldest.begun, oldest.ended});
+      } else if (!is_over) {
+        changed.wait_for(lock, kLook, [&] { return is_over; });
+      }
+    }
+  }
+  bool is_ready() const { return !operations.empty() && operations.front().is_enclosed; }
+
+  // Counts for how long the oldest operation runs.
+  void count() {
+    std::unique_lock lock(mutex);
+    while (!is_over) {
+      changed.wait(lock, [&] { return is_over || is_ready(); });
+      const std::uint64_t watched = first;
+      std::uint64_t answered = answers;
+      Patience waited(timeout);
+      Patience unanswered(kAnswerPatience);
+      while (!is_over && is_ready() && first == watched) {
+        changed.wait_for(lock, kLook, [&] { return is_over; });
+        if (is_over || first != watched) break;
+        if (answered != std::exchange(answered, answers)) unanswered.renew();
+        const bool is_stuck = unanswered.is_over();
+        if (!has_begun && !is_stuck) waited.renew();
+        std::exception_ptr why = find_failure(lock);
+        if (!why && first == watched && waited.is_over()) why = lateness();
+        if (!why || is_over || first != watched) continue;
+        is_over = true;
+        const std::uint64_t call = operations.front().call;
+        changed.notify_all();
+        lock.unlock();
+        return actions.give_up(call, why);
+      }
+    }
+  }
+
+  std::exception_ptr find_failure(std::unique_lock<std::mutex>& lock) {
+    const std::string text = operations.front().text;
+    lock.unlock();
+    const std::string error = actions.find_error();
+    lock.lock();
+    if (error.empty()) return nullptr;
+    return std::make_exception_ptr(NcclError(fmt::format("{}: failed: {}", text, error)));
+  }
+
+  std::exception_ptr lateness() const {
+    return std::make_exception_ptr(TimeoutError(fmt::format(
+        "{} did not finish within {}: NCCL waits for a rank that does not come to it, and cannot "
+        "tell which (GANTRY_COLL_TIMEOUT sets the deadline)",
+        operations.front().text, duration_text(timeout))));
+  }
+};
+
+namespace {
+
+// A thread that signals of the process do not interrupt. Throws: std::system_error.
+template <class Run>
+void start_thread(Run run) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread(std::move(run)).detach();
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+}  // namespace
+
+OperationDeadlines::OperationDeadlines(int device, std::chrono::milliseconds timeout,
+                                       Actions actions)
+    : state_(std::make_shared<State>(device, timeout, std::move(actions))) {
+  start_thread([state = state_] { state->ask(); });
+  try {
+    start_thread([state = state_] { state->count(); });
+  } catch (...) {
+    const std::lock_guard lock(state_->mutex);
+    state_->is_over = true;
+    state_->changed.notify_all();
+    throw;
+  }
+}
+
+OperationDeadlines::~OperationDeadlines() {
+  const std::lock_guard lock(state_->mutex);
+  state_->is_over = true;
+  state_->changed.notify_all();
+}
+
+void OperationDeadlines::begin(const Stream& stream, std::uint64_t call, std::string text) {
+  State::Operation operation{.call = call, .text = std::move(text)};
+  {
+    const std::lock_guard lock(state_->mutex);
+    for (NativeEvent* event : {&operation.begun, &operation.ended}) {
+      if (state_->spare.empty()) break;
+      *event = state_->spare.back();
+      state_->spare.pop_back();
+    }
+  }
+  for (NativeEvent* event : {&operation.begun, &operation.ended}) {
+    if (*event == nullptr) *event = driver().create_event(state_->device, {});
+  }
+  driver().record_event(operation.begun, stream.native());
+  const std::lock_guard lock(state_->mutex);
+  // Of a call that failed before its end.
+  if (!state_->operations.empty() && !state_->operations.back().is_enclosed) {
+    const State::Operation& failed = state_->operations.back();
+    state_->spare.insert(state_->spare.end(), {failed.begun, failed.ended});
+    state_->operations.pop_back();
+  }
+  state_->operations.push_back(std::move(operation));
+}
+
+void OperationDeadlines::end(const Stream& stream) {
+  NativeEvent ended = nullptr;
+  {
+    const std::lock_guard lock(state_->mutex);
+    ended = state_->operations.back().ended;
+  }
+  driver().record_event(ended, stream.native());
+  const std::lock_guard lock(state_->mutex);
+  state_->operations.back().is_enclosed = true;
+  state_->changed.notify_all();
+}
+
+}  // namespace gantry

@@ -1,0 +1,137 @@
+// Deadlines of operations whose kernels say nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+#include <gantry/streams/stream.hpp>
+
+#include "collectives/nccl/deadline.hpp"
+#include "tests/collectives/throws.hpp"
+#include "tests/support/device_fixture.hpp"
+#include "tests/support/stream_hold.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::expect_throws;
+using testing::StreamHold;
+
+class OperationDeadlineTest : public testing::DeviceTest {
+ protected:
+  struct Verdict {
+    std::uint64_t call;
+    std::exception_ptr why;
+  };
+  // What the threads of the deadlines share with a test.
+  struct Shared {
+    std::promise<Verdict> verdict;
+    std::atomic<int> looks{0};
+    std::atomic<bool> has_error{false};
+    std::atomic<int> verdicts{0};
+  };
+
+  std::unique_ptr<OperationDeadlines> make(std::chrono::milliseconds timeout) {
+    return std::make_unique<OperationDeadlines>(
+        0, timeout,
+        OperationDeadlines::Actions{[shared = shared_]() -> std::string {
+                                      ++shared->looks;
+                                      return shared->has_error ? "unhandled system error" : "";
+                                    },
+                                    [shared = shared_](std::uint64_t call, std::exception_ptr why) {
+                                      if (shared->verdicts++ == 0)
+                                        shared->verdict.set_value({call, std::move(why)});
+                                    }});
+  }
+  Verdict await() { return shared_->verdict.get_future().get(); }
+
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+};
+
+TEST_F(OperationDeadlineTest, AnOperationThatDoesNotEndIsLate) {
+  const auto deadlines = make(std::chrono::milliseconds(300));
+  const Stream stream = Stream::from_pool(Device::cuda(0));
+  for (std::uint64_t call = 1; call <= 3; ++call) {
+    deadlines->begin(stream, call, "before");
+    deadlines->end(stream);
+  }
+  deadlines->begin(stream, 7, "collective: #7 all_reduce");
+  StreamHold hold(stream);
+  deadlines->end(stream);
+  deadlines->begin(stream, 8, "behind");
+  deadlines->end(stream);
+  const Verdict verdict = await();
+  EXPECT_EQ(verdict.call, 7u);
+  expect_throws<TimeoutError>([&] { std::rethrow_exception(verdict.why); },
+                              "collective: #7 all_reduce did not finish within");
+  hold.release();
+  stream.synchronize();
+  EXPECT_EQ(shared_->verdicts, 1);
+}
+
+TEST_F(OperationDeadlineTest, TimeBehindOtherWorkDoesNotCount) {
+  constexpr auto kTimeout = std::chrono::milliseconds(300);
+  const auto deadlines = make(kTimeout);
+  const Stream stream = Stream::from_pool(Device::cuda(0));
+  StreamHold before(stream);
+  deadlines->begin(stream, 1, "an operation");
+  deadlines->end(stream);
+  const auto enough = std::chrono::steady_clock::now() + 3 * kTimeout;
+  while (std::chrono::steady_clock::now() < enough || shared_->looks < 20) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(shared_->verdicts, 0);
+  before.release();
+  stream.synchronize();
+  // The next one, which does not end, is the first to be late.
+  deadlines->begin(stream, 2, "another");
+  StreamHold inside(stream);
+  deadlines->end(stream);
+  EXPECT_EQ(await().call, 2u);
+}
+
+TEST_F(OperationDeadlineTest, AnErrorThatTheLibraryFindsEndsTheWait) {
+  const auto deadlines = make(std::chrono::hours(1));
+  const Stream stream = Stream::from_pool(Device::cuda(0));
+  deadlines->begin(stream, 5, "collective: #5 broadcast");
+  StreamHold hold(stream);
+  deadlines->end(stream);
+  shared_->has_error = true;
+  const Verdict verdict = await();
+  EXPECT_EQ(verdict.call, 5u);
+  expect_throws<NcclError>([&] { std::rethrow_exception(verdict.why); },
+                           "collective: #5 broadcast: failed: unhandled system error");
+}
+
+TEST_F(OperationDeadlineTest, ACallThatFailedBeforeItsEndIsForgotten) {
+  const auto deadlines = make(std::chrono::milliseconds(300));
+  const Stream stream = Stream::from_pool(Device::cuda(0));
+  deadlines->begin(stream, 1, "failed");
+  deadlines->begin(stream, 2, "late");
+  StreamHold hold(stream);
+  deadlines->end(stream);
+  EXPECT_EQ(await().call, 2u);
+}
+
+TEST_F(OperationDeadlineTest, NothingIsSaidOnceTheObjectIsGone) {
+  auto deadlines = make(std::chrono::milliseconds(300));
+  const Stream stream = Stream::from_pool(Device::cuda(0));
+  deadlines->begin(stream, 1, "left behind");
+  StreamHold hold(stream);
+  deadlines->end(stream);
+  deadlines.reset();
+  hold.release();
+  stream.synchronize();
+  EXPECT_EQ(shared_->verdicts, 0);
+}
+
+}  // namespace
+}  // namespace gantry
