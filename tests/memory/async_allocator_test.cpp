@@ -1,3 +1,5 @@
+#include "memory/async_allocator.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -6,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
@@ -16,19 +19,79 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/ipc.hpp>
 
+#include "memory/backends.hpp"
 #include "tests/memory/allocator_contract.hpp"
-#include "tests/memory/async_allocator_fixture.hpp"
 #include "tests/memory/capture_fixture.hpp"
+#include "tests/memory/heap_fixture.hpp"
+#include "tests/support/foreign_stream.hpp"
+#include "tests/support/reused_handle.hpp"
 
 namespace gantry::memory {
 namespace {
 
 using gantry::testing::expect_stats_add_up;
 using gantry::testing::FaultDriver;
+using gantry::testing::ForeignStream;
 using gantry::testing::kMib;
 using gantry::testing::StreamHold;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
+
+class AsyncAllocatorTest : public gantry::testing::DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    if (IsSkipped()) return;
+    if (!driver().supports_memory_pools(0)) GTEST_SKIP() << "cuda:0 has no memory pools";
+    async().empty_cache(Device::cuda(0));
+    ASSERT_EQ(stats().reserved_bytes.all.current, 0) << "an earlier test leaked";
+    async().reset_peak_stats(0);
+  }
+  void TearDown() override {
+    if (!IsSkipped()) {
+      async().set_fraction(1, 0);
+      async().empty_cache(Device::cuda(0));
+      expect_clean();
+    }
+    DeviceTest::TearDown();
+  }
+  static AsyncAllocator& async() { return async_allocator(); }
+  static Stats stats() { return async().stats(0); }
+  static Buffer make(std::size_t bytes, const Stream& stream = Stream::current()) {
+    return Buffer(async().allocate(bytes, stream));
+  }
+  static void expect_clean() {
+    const Stats now = stats();
+    expect_stats_add_up(now);
+    EXPECT_EQ(now.allocation.all.current, 0);
+    EXPECT_EQ(now.active.all.current, 0);
+    EXPECT_EQ(now.active_bytes.all.current, 0);
+    EXPECT_EQ(now.reserved_bytes.all.current, 0);
+    EXPECT_EQ(driver().pool_memory(0).used, 0u);
+  }
+  /// Runs `scenario` once per driver call it makes, that call failing; it must be left clean.
+  static void sweep(const std::function<void()>& scenario) {
+    FaultDriver driver;
+    scenario();
+    const auto counts = driver.counts();
+    for (const auto& [call, count] : counts) {
+      if (call.starts_with("destroy_") || call == "restore_device") continue;
+      for (std::uint64_t nth = 1; nth <= count; ++nth) {
+        SCOPED_TRACE(call + " " + std::to_string(nth));
+        driver.reset_counts();
+        driver.fail_on(call, nth);
+        try {
+          scenario();
+        } catch (const Error&) {
+        }
+        driver.fail_nothing();
+        EXPECT_EQ(stats().allocation.all.current, 0);
+        async().empty_cache(Device::cuda(0));
+        expect_clean();
+      }
+    }
+  }
+};
 
 // Holds back the first request until there is a second one, here or told of by `turned_away`.
 class CrowdedDriver : public FaultDriver {
@@ -285,6 +348,103 @@ TEST_F(AsyncAllocatorTest, MemoryThatAnotherThreadFreesIsNotMissing) {
   EXPECT_NO_THROW(static_cast<void>(make(5 * kMib, stream)));
   is_over = true;
   first.join();
+}
+
+TEST_F(AsyncAllocatorTest, ForeignStreamsMayBeDestroyedAfterTheFree) {
+  ForeignStream owner;
+  ForeignStream user;
+  const Stream own = owner.stream();
+  Buffer plain = make(4096, own);
+  Buffer recorded = make(4 * kMib, own);
+  void* data = recorded.data();
+  async().record_stream(recorded.block(), user.stream());
+  StreamHold hold(user.stream());
+  FaultDriver faults;
+  faults.fail_on("deallocate_async", 1, gantry::testing::kUnknown, 2);
+  plain.reset();
+  recorded.reset();
+  owner.destroy();
+  user.destroy();
+  faults.reset_counts();
+  {
+    const Buffer next = make(4 * kMib, Stream::from_pool());
+    EXPECT_NE(next.data(), data) << "reused while a stream works with it";
+    EXPECT_EQ(faults.calls("deallocate_async"), 2u) << "both frees are made up for";
+    EXPECT_EQ(faults.calls("record_event"), 0u) << "the streams are gone";
+    EXPECT_EQ(stats().active.all.current, 1);
+  }
+  hold.release();
+  async().empty_cache(Device::cuda(0));
+  EXPECT_EQ(stats().active.all.current, 0);
+}
+
+// Not allowed, but where the driver says that a stream is gone, nothing is lost or reused too soon.
+TEST_F(AsyncAllocatorTest, BlocksOfLostStreamsWaitForTheDevice) {
+  GANTRY_REQUIRE_SIM();
+  const Stream pooled = Stream::from_pool();
+  ForeignStream owner;
+  ForeignStream user;
+  Buffer plain = make(4096, owner.stream());
+  Buffer recorded = make(4 * kMib, pooled);
+  void* data = recorded.data();
+  async().record_stream(recorded.block(), user.stream());
+  StreamHold hold(user.stream());
+  owner.destroy();
+  user.destroy();
+  plain.reset();
+  recorded.reset();
+  EXPECT_NE(make(4 * kMib, pooled).data(), data) << "reused while a stream works with it";
+  EXPECT_EQ(stats().allocation.all.current, 0);
+  EXPECT_EQ(stats().active.all.current, 2) << "nobody waited for the device";
+  hold.release();
+  const auto total = static_cast<double>(device_properties(Device::cuda(0)).total_memory);
+  async().set_fraction((static_cast<double>(5 * kMib) + 0.5) / total, 0);
+  EXPECT_NE(make(4 * kMib, pooled).data(), nullptr) << "kept though memory is short";
+  EXPECT_EQ(stats().active.all.current, 0);
+}
+
+TEST_F(AsyncAllocatorTest, OnlyItsThreadCanFreeOnAPerThreadStream) {
+  const Stream pooled = Stream::from_pool();
+  const Stream mine = gantry::testing::per_thread_stream();
+  Buffer here = make(kMib, mine);
+  here.reset();
+  Buffer recorded = make(kMib, pooled);
+  async().record_stream(recorded.block(), mine);
+  recorded.reset();
+  EXPECT_EQ(stats().active.all.current, 0) << "freed in order";
+
+  StreamHold hold(mine);
+  Buffer elsewhere = make(kMib, mine);
+  Buffer used = make(kMib, pooled);
+  async().record_stream(used.block(), mine);
+  std::thread([&] {
+    elsewhere.reset();
+    used.reset();
+  }).join();
+  EXPECT_EQ(stats().allocation.all.current, 0);
+  EXPECT_EQ(stats().active.all.current, 2) << "freed on a stream of the other thread";
+  hold.release();
+  async().empty_cache(Device::cuda(0));
+  EXPECT_EQ(stats().active.all.current, 0);
+}
+
+TEST_F(AsyncAllocatorTest, HandlesThatComeBackAreOtherStreams) {
+  GANTRY_REQUIRE_SIM();
+  const NativeStream native = driver().create_stream(0, 0);
+  const Stream old = Stream::external(native.handle, Device::cuda(0));
+  Buffer buffer = make(4096, old);
+  driver().destroy_stream(native);
+  const auto again = gantry::testing::stream_with_handle_of(native);
+  if (!again) GTEST_SKIP() << "the handle did not come back";
+  ASSERT_NE(Stream::external(again->handle, Device::cuda(0)).id(), old.id());
+  {
+    const FaultDriver driver;
+    buffer.reset();
+    EXPECT_EQ(driver.total_calls(), 0u) << "nothing is enqueued on the other stream";
+  }
+  async().empty_cache(Device::cuda(0));
+  EXPECT_EQ(stats().active.all.current, 0);
+  driver().destroy_stream(*again);
 }
 
 TEST_F(AsyncAllocatorTest, BlocksAreNotShared) {
