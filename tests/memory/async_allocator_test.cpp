@@ -7,7 +7,6 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <random>
 #include <string>
@@ -21,7 +20,6 @@
 
 #include "memory/backends.hpp"
 #include "tests/memory/allocator_contract.hpp"
-#include "tests/memory/capture_fixture.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/foreign_stream.hpp"
 #include "tests/support/reused_handle.hpp"
@@ -35,7 +33,6 @@ using gantry::testing::ForeignStream;
 using gantry::testing::kMib;
 using gantry::testing::StreamHold;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 class AsyncAllocatorTest : public gantry::testing::DeviceTest {
  protected:
@@ -279,75 +276,6 @@ TEST_F(AsyncAllocatorTest, FreesThatFailAreMadeUpFor) {
   EXPECT_EQ(stats().active.all.current, 1);
   EXPECT_EQ(faults.calls("deallocate_async"), 2u);
   static_cast<void>(data);
-}
-
-TEST_F(AsyncAllocatorTest, FreesOnCapturedStreamsWaitForTheGraph) {
-  const Stream stream = Stream::from_pool();
-  Buffer buffer = make(4096, stream);
-  gantry::testing::CapturedGraph graph(stream);
-  {
-    const FaultDriver driver;
-    buffer.reset();
-    EXPECT_EQ(driver.calls("deallocate_async"), 0u);
-  }
-  graph.end();  // it is not spoilt
-  async().empty_cache(Device::cuda(0));
-  EXPECT_EQ(stats().active.all.current, 1);
-  graph.destroy_and_wait();
-  async().empty_cache(Device::cuda(0));
-  EXPECT_EQ(stats().active.all.current, 0);
-}
-
-TEST_F(AsyncAllocatorTest, BothSourcesGiveWayToEachOther) {
-  const auto total = device_properties(Device::cuda(0)).total_memory;
-  GANTRY_REQUIRE_SIM();
-  const std::size_t most = total / 4 * 3;
-  const Stream stream = Stream::from_pool();
-  for (int i = 0; i < 2; ++i) {
-    { const Buffer eager = make(most, stream); }
-    stream.synchronize();
-    driver().begin_capture(stream.native(), CaptureMode::relaxed);
-    { const Buffer captured = make(most, stream); }
-    driver().destroy_graph(driver().end_capture(stream.native()));
-  }
-}
-
-// Holds a thread back in its free of a deferred block until `leave` returns.
-class LateFree : public FaultDriver {
- public:
-  void deallocate_async(void* data, NativeStream stream) override {
-    if (armed.exchange(false)) {
-      held = true;
-      held.notify_all();
-      leave();
-    }
-    FaultDriver::deallocate_async(data, stream);
-  }
-  std::atomic<bool> armed{false};
-  std::atomic<bool> held{false};
-  std::function<void()> leave;
-};
-
-TEST_F(AsyncAllocatorTest, MemoryThatAnotherThreadFreesIsNotMissing) {
-  const auto total = static_cast<double>(device_properties(Device::cuda(0)).total_memory);
-  async().set_fraction((static_cast<double>(8 * kMib) + 0.5) / total, 0);
-  const Stream stream = Stream::from_pool();
-  LateFree driver;
-  std::atomic<bool> is_over{false};
-  // The second thread ends early only if it reports a shortage.
-  driver.leave = [&] {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
-    while (!is_over && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-  };
-  Buffer deferred = make(6 * kMib, stream);
-  driver.fail_on("deallocate_async", 1);
-  deferred.reset();  // made up for by the next request
-  driver.armed = true;
-  std::thread first([&] { static_cast<void>(make(512, stream)); });
-  driver.held.wait(false);
-  EXPECT_NO_THROW(static_cast<void>(make(5 * kMib, stream)));
-  is_over = true;
-  first.join();
 }
 
 TEST_F(AsyncAllocatorTest, ForeignStreamsMayBeDestroyedAfterTheFree) {
