@@ -125,6 +125,10 @@ JobResult Supervisor::run() {
     rank.tail = output_.tail(rank.rank);
   }
   enter_notes(result_, notes);
+  // With --keep-going nobody was stopped.
+  if (result_.outcome == Outcome::rank_failed && result_.sentences.empty()) {
+    result_.sentences = diagnose_job(site_.job_id());
+  }
   result_.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - start_);
   return result_;  // a copy: the last ones may be reaped only while drain() waits
 }
