@@ -252,7 +252,7 @@ HostFrame HostEntry::announce(const Descriptor& what, bool is_small) {
 
 void HostEntry::throw_mismatch(int sender, const Descriptor& sent, int receiver,
                                const Descriptor& received) {
-  throw CollectiveMismatch(message_text(sender, sent, receiver, received));
+  throw different_messages(sender, sent, receiver, received);
 }
 
 void HostEntry::offer(const Descriptor& what, std::span<const std::byte> body, bool is_small) {

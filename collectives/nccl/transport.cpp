@@ -193,10 +193,12 @@ class NcclTransport final : public Transport {
     for (std::size_t a = 0; a < size; ++a) {
       for (std::size_t b = 0; b < size; ++b) {
         if (count(a, b, 0) == count(b, a, 1)) continue;
-        throw CollectiveMismatch(fmt::format(
-            "collective #{}: expected blocks of the sizes that the receiver expects, but rank {} "
-            "sends {} elements to rank {}, which expects {}, in {}",
-            call.what.call, a, count(a, b, 0), b, count(b, a, 1), call.what.str()));
+        throw CollectiveMismatch(
+            fmt::format("collective #{}: expected blocks of the sizes that the receiver expects, "
+                        "but rank {} "
+                        "sends {} elements to rank {}, which expects {}, in {}",
+                        call.what.call, a, count(a, b, 0), b, count(b, a, 1), call.what.str()),
+            {static_cast<int>(a), static_cast<int>(b)}, {call.what.str(), call.what.str()});
       }
     }
   }

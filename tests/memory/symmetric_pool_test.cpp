@@ -316,8 +316,9 @@ TEST_F(SymmetricPoolTest, FailuresChangeNothing) {
   }
   faults.fail_on("create_chunk", 1, gantry::testing::kOutOfMemory, 2);
   EXPECT_THROW(SymmetricPool(Device::cuda(0), kMib), OutOfMemoryError);
-  // The first time it fails the caching allocator gives back what it can.
+  // The first time it fails the caching allocator gives back what streams are done with.
   { const Buffer cached = allocate(5 * kMib, Stream::current()); }
+  Stream::current().synchronize();
   faults.fail_on("create_chunk", 1, gantry::testing::kOutOfMemory);
   SymmetricPool pool(Device::cuda(0), 4 * kMib);
   EXPECT_EQ(reserved(), 0u);

@@ -1,5 +1,5 @@
 // What ranks say about their failures.
-#include "launcher/report.hpp"
+#include "launcher/error_note.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,13 +11,9 @@
 namespace gantry::launcher {
 namespace {
 
-std::string read_back(const std::string& path) {
-  RankResult result;
-  read_error_file(path, result);
-  return result.error;
-}
+std::string read_back(const std::string& path) { return read_error_note(path).message; }
 
-TEST(ReportTest, ARanksMessageKeepsItsLinesAndNothingElseThatATerminalActsOn) {
+TEST(ErrorNoteTest, ARanksMessageKeepsItsLinesAndNothingElseThatATerminalActsOn) {
   const std::string path = ::testing::TempDir() + "rank_error.json";
   std::ofstream(path) << R"({"message":"out of\n\tmemory \u001b[2J\u009b1m\r"})";
   EXPECT_EQ(read_back(path), "out of\n\tmemory \\x1b[2J\\x9b1m\\x0d");
@@ -26,7 +22,7 @@ TEST(ReportTest, ARanksMessageKeepsItsLinesAndNothingElseThatATerminalActsOn) {
   unlink(path.c_str());
 }
 
-TEST(ReportTest, WhatIsNoRegularFileIsNoMessage) {
+TEST(ErrorNoteTest, WhatIsNoRegularFileIsNoMessage) {
   const std::string path = ::testing::TempDir() + "rank_error_pipe";
   unlink(path.c_str());
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
