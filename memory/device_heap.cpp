@@ -147,8 +147,23 @@ void DeviceHeap::finish_free(HeapBlock& block, bool now) noexcept {
   }
 }
 
+namespace {
+
+// Has the free know that the clock's stream, which lives now, is captured.
+void see_capture(const StreamClock& clock) noexcept {
+  if (clock.native().handle == nullptr || !clock.may_submit()) return;
+  try {
+    static_cast<void>(clock.is_captured());
+  } catch (...) {
+    // It is as it was seen before.
+  }
+}
+
+}  // namespace
+
 void DeviceHeap::record_use(HeapBlock& block, const Stream& stream, bool until_free) {
   StreamClock& clock = StreamClock::of(stream);
+  see_capture(clock);
   const HeapLock lock(core_.mutex);
   const BlockUse use = block.use.load(std::memory_order_relaxed);
   if (use != BlockUse::live && use != BlockUse::limbo) return;
