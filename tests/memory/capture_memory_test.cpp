@@ -278,6 +278,26 @@ TEST_P(CaptureMemoryTest, StreamsThatJoinOnlyThroughEventsKeepTheirBlocks) {
   graph.destroy_and_wait();
 }
 
+TEST_P(CaptureMemoryTest, ARecordedStreamIsEnoughToKeepABlock) {
+  const Stream own = Stream::default_stream();
+  const Stream stream = Stream::from_pool();
+  Buffer outside = make(kBytes, own);
+  const AddressSpan span(outside);
+  own.synchronize();
+  CapturedGraph graph(stream, begun());  // nobody asks for memory of it
+  fill(outside, 7, stream);
+  allocator_->record_stream(outside.block(), stream);
+  outside.reset();
+  graph.end();
+  stream.synchronize();
+  const std::vector<Buffer> later = fill_outside({span}, own);
+  own.synchronize();
+  graph.replay(stream);
+  stream.synchronize();
+  expect_42(later, own);
+  graph.destroy_and_wait();
+}
+
 TEST_P(CaptureMemoryTest, BlocksThatOtherStreamsUseAreNotReusedInTheCapture) {
   const Stream origin = Stream::from_pool();
   const Stream side = Stream::from_pool();
