@@ -237,13 +237,15 @@ TEST_F(CommunicatorFaultsTest, UnevenMismatchesNameTheRanksThatDisagreeAndTheirS
     Tensor output = zeros({16}, {.device = group.device()});
     const auto call = [&] { return group.all_to_all(output, input, receives, sends); };
     const char* const sizes = "rank 3 sends 8 elements to rank 0, which expects 4, in all_to_all";
-    expect_throws<InvalidArgument>([&] { call().synchronize(); }, sizes);
+    expect_throws<CollectiveMismatch>([&] { call().synchronize(); }, sizes);
     suite.uneven_all_to_all(f32, 10);
-    // A device reports no second mismatch before its first one is heard of.
+    // A device reports no second mismatch before its first one is heard of. The driver's wait does
+    // not hear of it.
     const Work first = call();
     const Work second = call();
-    expect_throws<InvalidArgument>([&] { second.synchronize(); }, sizes);
-    expect_throws<InvalidArgument>([&] { first.synchronize(); }, sizes);
+    driver().synchronize_stream(Stream::current(group.device()).native());
+    expect_throws<CollectiveMismatch>([&] { first.synchronize(); }, sizes);
+    expect_throws<CollectiveMismatch>([&] { second.synchronize(); }, sizes);
     suite.uneven_all_to_all(f32, 10);
   });
 }

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <string>
 
+#include "launcher/report.hpp"
+
 namespace gantry::launcher {
 namespace {
 
@@ -15,10 +17,16 @@ std::string read_back(const std::string& path) { return read_error_note(path).me
 
 TEST(ErrorNoteTest, ARanksMessageKeepsItsLinesAndNothingElseThatATerminalActsOn) {
   const std::string path = ::testing::TempDir() + "rank_error.json";
+  const auto reported = [&] {
+    JobResult job;
+    job.ranks.resize(1);
+    enter_notes(job, {read_error_note(path)});
+    return job.ranks[0].error;
+  };
   std::ofstream(path) << R"({"message":"out of\n\tmemory \u001b[2J\u009b1m\r"})";
-  EXPECT_EQ(read_back(path), "out of\n\tmemory \\x1b[2J\\x9b1m\\x0d");
+  EXPECT_EQ(reported(), "out of\n\tmemory \\x1b[2J\\x9b1m\\x0d");
   std::ofstream(path) << "plain \x1b]0;title\x07 \xff\n";
-  EXPECT_EQ(read_back(path), "plain \\x1b]0;title\\x07 \\xff");
+  EXPECT_EQ(reported(), "plain \\x1b]0;title\\x07 \\xff");
   unlink(path.c_str());
 }
 
