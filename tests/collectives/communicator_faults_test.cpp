@@ -239,11 +239,13 @@ TEST_F(CommunicatorFaultsTest, UnevenMismatchesNameTheRanksThatDisagreeAndTheirS
     const char* const sizes = "rank 3 sends 8 elements to rank 0, which expects 4, in all_to_all";
     expect_throws<CollectiveMismatch>([&] { call().synchronize(); }, sizes);
     suite.uneven_all_to_all(f32, 10);
-    // A device reports no second mismatch before its first one is heard of. The driver's wait does
-    // not hear of it.
+    // A device reports no second mismatch before its first one is heard of. To look at an event
+    // does not hear of it.
     const Work first = call();
     const Work second = call();
-    driver().synchronize_stream(Stream::current(group.device()).native());
+    Event done;
+    done.record(Stream::current(group.device()));
+    while (!driver().event_reached(done.native_handle())) std::this_thread::yield();
     expect_throws<CollectiveMismatch>([&] { first.synchronize(); }, sizes);
     expect_throws<CollectiveMismatch>([&] { second.synchronize(); }, sizes);
     suite.uneven_all_to_all(f32, 10);
