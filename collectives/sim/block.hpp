@@ -96,13 +96,14 @@ class SimBlock {
         .store(words[kLineWords - 1], std::memory_order_release);
   }
 
+  // Blocks of operations that overlap by mistake meet here.
   template <class Word>
   Word own(const Word* word) {
-    return *word;
+    return std::atomic_ref(*const_cast<Word*>(word)).load(std::memory_order_relaxed);
   }
   template <class Word>
   void set_own(Word* word, Word value) {
-    *word = value;
+    std::atomic_ref(*word).store(value, std::memory_order_relaxed);
   }
   std::uint32_t count_own(std::uint32_t* word) {
     return std::atomic_ref(*word).fetch_add(1, std::memory_order_acquire);
