@@ -30,7 +30,14 @@ using testing::CollectiveSuite;
 using testing::expect_throws;
 
 Tensor content(int sender, int number, std::int64_t bytes) {
-  return arange(bytes, {.dtype = i64}).mul_(7 * sender + 13).add_(number).remainder(251).to(u8);
+  constexpr std::int64_t kPeriod = 251;
+  const Tensor period =
+      arange(kPeriod, {.dtype = i64}).mul_(7 * sender + 13).add_(number).remainder(kPeriod).to(u8);
+  const std::int64_t periods = bytes / kPeriod + 1;
+  return period.expand({periods, kPeriod})
+      .contiguous()
+      .view({periods * kPeriod})
+      .narrow(0, 0, bytes);
 }
 
 void require_content(const Tensor& received, int sender, int number) {
