@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -20,8 +19,8 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/background_thread.hpp"
 #include "core/escaped_text.hpp"
-#include "core/parent_thread.hpp"
 #include "core/store_wire.hpp"
 
 namespace gantry {
@@ -99,11 +98,7 @@ class StoreClient::Impl {
       std::this_thread::sleep_for(pause);
       pause = std::min(pause * 2, milliseconds(50));
     }
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { receive(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    thread_ = start_background_thread("gantry-job", [this] { receive(); });
   }
 
   ~Impl() {

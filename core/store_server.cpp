@@ -1,6 +1,4 @@
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -22,7 +20,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/rendezvous.hpp>
 
-#include "core/parent_thread.hpp"
+#include "core/background_thread.hpp"
 #include "core/store_admission.hpp"
 #include "core/store_connection.hpp"
 #include "core/store_roll.hpp"
@@ -67,12 +65,7 @@ class StoreServer::Impl {
     if (!poll_ || !wake_) throw Error(fmt::format("store: {}", std::strerror(errno)));
     watch(EPOLL_CTL_ADD, wake_.get(), kWake, EPOLLIN);
     watch(EPOLL_CTL_ADD, listener_.get(), kListener, EPOLLIN);
-    // The process's signals are for its own threads.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { run(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    thread_ = start_background_thread("gantry-store", [this] { run(); });
   }
 
   ~Impl() {

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -14,8 +13,9 @@
 #include <deque>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
+
+#include "core/background_thread.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -152,11 +152,7 @@ struct Console::State {
 
 Console::Console(int fd, std::string spill_directory, std::size_t memory_bytes)
     : state_(std::make_shared<State>(fd, memory_bytes, std::move(spill_directory))) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([state = state_] { state->run(); }).detach();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  start_background_thread("glaunch-output", [state = state_] { state->run(); }).detach();
 }
 
 Console::~Console() {

@@ -2,13 +2,13 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <memory>
 
+#include "core/background_thread.hpp"
 #include "core/regular_file.hpp"
 
 namespace gantry::launcher {
@@ -129,28 +129,13 @@ void add_device(const Library& nvml, Handle gpu, std::vector<InventoryDevice>& d
   }
 }
 
-// NVML starts threads, which may outlive its shutdown. They inherit this mask: a signal for glaunch
-// that reached one of them would be lost, or end glaunch.
-class AllSignalsBlocked {
- public:
-  AllSignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before_);
-  }
-  ~AllSignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
-  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
-
 }  // namespace
 
 NvmlReport read_nvml(const std::string& path) {
   NvmlReport report;
-  const AllSignalsBlocked quiet;
+  // NVML starts threads, which may outlive its shutdown. They inherit this mask: a signal for
+  // glaunch that reached one of them would be lost, or end glaunch.
+  const BlockedSignals blocked;
   const Library nvml(path);
   if (!nvml.loaded()) {
     report.problem = fmt::format("the NVIDIA driver's {} cannot be loaded", path);

@@ -42,18 +42,6 @@ void empty_other_caches(int device) {
   }
 }
 
-[[noreturn]] void throw_shortage(int device, std::size_t bytes, std::string_view purpose) {
-  if (DeviceHeap* heap = heap_of(device)) heap->report_out_of_memory(bytes, purpose);
-  const NativeMemoryInfo info = driver().memory_info(device);
-  MemoryBreakdown told;
-  told.requested = signed_bytes(bytes);
-  told.total = told.limit = signed_bytes(info.total);
-  told.free = signed_bytes(info.free);
-  told.allocated = signed_bytes(allocated(Device::cuda(device)));
-  told.reserved = signed_bytes(reserved(Device::cuda(device)));
-  throw_out_of_memory(device, told, /*may_split_less=*/false, purpose);
-}
-
 // What `ask` returns, which is `none` while the driver has no memory.
 template <class Result, class Ask>
 Result recovering(int device, std::size_t bytes, std::string_view purpose, Result none, Ask ask) {
@@ -70,6 +58,18 @@ Result recovering(int device, std::size_t bytes, std::string_view purpose, Resul
 }
 
 }  // namespace
+
+void throw_shortage(int device, std::size_t bytes, std::string_view purpose) {
+  if (DeviceHeap* heap = heap_of(device)) heap->report_out_of_memory(bytes, purpose);
+  const NativeMemoryInfo info = driver().memory_info(device);
+  MemoryBreakdown breakdown;
+  breakdown.requested = signed_bytes(bytes);
+  breakdown.total = breakdown.limit = signed_bytes(info.total);
+  breakdown.free = signed_bytes(info.free);
+  breakdown.allocated = signed_bytes(allocated(Device::cuda(device)));
+  breakdown.reserved = signed_bytes(reserved(Device::cuda(device)));
+  throw_out_of_memory(device, breakdown, /*may_split_less=*/false, purpose);
+}
 
 void* allocate_from_driver(int device, std::size_t bytes, std::string_view purpose) {
   return recovering<void*>(device, bytes, purpose, nullptr,

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/background_thread.hpp"
 #include "memory/ipc_losses.hpp"
 #include "memory/ipc_service.hpp"
 
@@ -62,7 +63,7 @@ void IpcGates::hold(NativeStream stream, std::shared_ptr<IpcPeer> peer, NativeEv
 void IpcGates::start_watcher() {
   const std::lock_guard lock(mutex_);
   if (has_watcher_) return;
-  start_background_thread("gantry-ipc-gate", [this] { watch(); });
+  start_background_thread("gantry-ipc-gate", [this] { watch(); }).detach();
   has_watcher_ = true;
 }
 

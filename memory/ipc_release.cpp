@@ -7,6 +7,7 @@
 #include <semaphore>
 #include <utility>
 
+#include "core/background_thread.hpp"
 #include "memory/heap_block.hpp"
 #include "memory/ipc_service.hpp"
 
@@ -69,7 +70,7 @@ void IpcReleases::submit(std::shared_ptr<ImportedExtent> extent, std::shared_ptr
           state_.wake.acquire();
           end_done();
         }
-      });
+      }).detach();
       state_.has_reaper = true;
     }
     release->place = state_.pending.insert(state_.pending.end(), release);

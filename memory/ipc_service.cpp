@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <cerrno>
 #include <cstring>
 #include <random>
-#include <thread>
 #include <utility>
+
+#include "core/background_thread.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -48,23 +47,6 @@ IpcReply unsent(int error) {
 
 }  // namespace
 
-void start_background_thread(const char* name, std::function<void()> body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  // A new thread takes over the mask of the one that starts it.
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    std::thread thread(std::move(body));
-    pthread_setname_np(thread.native_handle(), name);
-    thread.detach();
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
 IpcService& IpcService::instance() {
   static auto& service = *new IpcService();
   return service;
@@ -77,7 +59,7 @@ std::uint64_t IpcService::start() {
   nonce_ = std::uint64_t{random()} << 32 | random();
   listener_ = listen_ipc(ipc_socket_name(this_process(), nonce_));
   static_cast<void>(IpcExports::instance());
-  start_background_thread("gantry-ipc", [this] { run(); });
+  start_background_thread("gantry-ipc", [this] { run(); }).detach();
   started_ = true;
   return nonce_;
 }

@@ -36,7 +36,4 @@ class IpcService {
   std::vector<Descriptor> strangers_;  ///< accepted, yet to say hello
 };
 
-/// Starts a thread that takes no signals and is never joined. Throws: std::system_error.
-void start_background_thread(const char* name, std::function<void()> body);
-
 }  // namespace gantry::memory

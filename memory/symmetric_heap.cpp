@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/memory/caching_allocator.hpp>
-#include <gantry/memory/stats.hpp>
 
 #include "memory/driver_memory.hpp"
 #include "memory/oom_report.hpp"
@@ -18,6 +18,8 @@
 
 namespace gantry::memory {
 namespace {
+
+constexpr std::string_view kPurpose = "a SymmetricPool";
 
 // Adds a use, or raises the one that is known. Throws std::bad_alloc before it changes anything.
 void note_use(std::vector<StreamUse>& uses, StreamClock& clock, std::uint64_t mark) {
@@ -40,17 +42,6 @@ bool same_streams(const std::vector<StreamUse>& a, const std::vector<StreamUse>&
          });
 }
 
-[[noreturn]] void report_no_memory(int device, std::size_t bytes) {
-  const NativeMemoryInfo info = driver().memory_info(device);
-  MemoryBreakdown told;
-  told.requested = signed_bytes(bytes);
-  told.total = told.limit = signed_bytes(info.total);
-  told.free = signed_bytes(info.free);
-  told.allocated = signed_bytes(allocated(Device::cuda(device)));
-  told.reserved = signed_bytes(reserved(Device::cuda(device)));
-  throw_out_of_memory(device, told, false);
-}
-
 }  // namespace
 
 SymmetricHeap::SymmetricHeap(int device, std::size_t bytes) {
@@ -65,11 +56,11 @@ SymmetricHeap::SymmetricHeap(int device, std::size_t bytes) {
         name);
   }
   bytes = round_up(bytes, std::max(kFineChunkBytes, driver().chunk_granularity(device)));
-  if (bytes > driver().memory_info(device).total) report_no_memory(device, bytes);
+  if (bytes > driver().memory_info(device).total) throw_shortage(device, bytes, kPurpose);
   pieces_.push_back({.bytes = bytes, .uses = {}, .self = {}});
   pieces_.back().self = pieces_.begin();
   range_ = std::make_unique<AddressRange>(device, bytes);
-  chunk_ = create_chunk_from_driver(device, bytes, "a SymmetricPool");
+  chunk_ = create_chunk_from_driver(device, bytes, kPurpose);
   try {
     const Chunk chunk{chunk_, bytes};
     range_->map(0, std::span(&chunk, 1));

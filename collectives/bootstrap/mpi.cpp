@@ -25,6 +25,7 @@
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/bootstrap/mpi_lock.hpp"
 #include "collectives/bootstrap/mpi_world.hpp"
+#include "core/background_thread.hpp"
 #include "core/patience.hpp"
 
 namespace gantry {
@@ -54,7 +55,7 @@ void finalize_at_exit() {
 class InitDeadline {
  public:
   explicit InitDeadline(std::chrono::milliseconds timeout)
-      : thread_([this, timeout] {
+      : thread_(start_background_thread("gantry-mpi-init", [this, timeout] {
           std::unique_lock lock(mutex_);
           Patience patience(timeout);
           while (!done_.wait_for(lock, patience.next_wait(), [this] { return over_; }) &&
@@ -66,7 +67,7 @@ class InitDeadline {
                      "come (GANTRY_COLL_TIMEOUT sets the deadline); this rank ends\n",
                      duration_text(timeout));
           std::_Exit(1);
-        }) {}
+        })) {}
   ~InitDeadline() {
     {
       const std::lock_guard lock(mutex_);

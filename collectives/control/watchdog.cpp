@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -23,6 +21,7 @@
 
 #include "collectives/control/block.hpp"
 #include "collectives/peers/process.hpp"
+#include "core/background_thread.hpp"
 
 namespace gantry {
 
@@ -58,11 +57,7 @@ class Thread {
     const std::lock_guard lock(mutex_);
     groups_.push_back(&group);
     if (!thread_.joinable() && !stopped_) {
-      sigset_t all, before;
-      sigfillset(&all);
-      pthread_sigmask(SIG_SETMASK, &all, &before);
-      thread_ = std::thread([this] { run(); });
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      thread_ = start_background_thread("gantry-watchdog", [this] { run(); });
     }
     wake();
   }

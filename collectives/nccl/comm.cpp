@@ -1,8 +1,6 @@
 #include "collectives/nccl/comm.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <atomic>
 #include <chrono>
@@ -12,7 +10,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include <gantry/core/error.hpp>
@@ -21,6 +18,7 @@
 #include <gantry/device/guard.hpp>
 
 #include "collectives/nccl/check.hpp"
+#include "core/background_thread.hpp"
 #include "memory/driver_memory.hpp"
 
 namespace gantry {
@@ -38,21 +36,6 @@ constexpr auto kEndPatience = std::chrono::seconds(5);
 
 // What NCCL takes of a device by itself, about.
 constexpr std::size_t kNcclBytes = std::size_t{1} << 30;
-
-// A thread that signals of the process do not interrupt. Throws: std::system_error.
-template <class Run>
-void start_thread(Run run) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    std::thread(std::move(run)).detach();
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
 
 }  // namespace
 
@@ -117,7 +100,7 @@ NcclComm::NcclComm(const Membership& membership, Bootstrap& bootstrap, TellLost 
     throw Error(fmt::format("rank {} failed to start NCCL: {}", rank, all[rank].substr(1)));
   }
   std::memcpy(&id, all.at(0).data() + 1, sizeof id);
-  start_thread([state = state_, id] { start(state, id); });
+  start_background_thread("gantry-nccl-new", [state = state_, id] { start(state, id); }).detach();
   std::unique_lock lock(state_->mutex);
   const auto has_started = [&] { return state_->started.has_value(); };
   try {
@@ -185,7 +168,7 @@ void NcclComm::abort() noexcept { abort(state_); }
 void NcclComm::abort(const std::shared_ptr<State>& state) noexcept {
   if (state->aborted.exchange(true)) return;
   try {
-    start_thread([state] { end(state); });
+    start_background_thread("gantry-nccl-end", [state] { end(state); }).detach();
   } catch (const std::exception& error) {
     logging::debug(fmt::format("ending NCCL: {}", error.what()));
     state->aborted = false;  // The watchdog asks again.
@@ -235,13 +218,13 @@ void NcclComm::await_abort() noexcept {
 // Whether what was enqueued last is done; no while that cannot be known.
 bool NcclComm::is_done(const std::shared_ptr<State>& state) {
   try {
-    start_thread([state] {
+    start_background_thread("gantry-nccl-ask", [state] {
       const bool is_done = driver().event_reached(state->last);
       const std::lock_guard lock(state->mutex);
       state->is_done = is_done;
       state->has_answered = true;
       state->changed.notify_all();
-    });
+    }).detach();
   } catch (const std::exception&) {
     return false;
   }

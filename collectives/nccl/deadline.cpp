@@ -1,13 +1,10 @@
 #include "collectives/nccl/deadline.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +12,7 @@
 #include <gantry/device/driver.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "core/background_thread.hpp"
 #include "core/patience.hpp"
 
 namespace gantry {
@@ -124,31 +122,12 @@ struct OperationDeadlines::State {
   }
 };
 
-namespace {
-
-// A thread that signals of the process do not interrupt. Throws: std::system_error.
-template <class Run>
-void start_thread(Run run) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    std::thread(std::move(run)).detach();
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
-}  // namespace
-
 OperationDeadlines::OperationDeadlines(int device, std::chrono::milliseconds timeout,
                                        Actions actions)
     : state_(std::make_shared<State>(device, timeout, std::move(actions))) {
-  start_thread([state = state_] { state->ask(); });
+  start_background_thread("gantry-nccl-ask", [state = state_] { state->ask(); }).detach();
   try {
-    start_thread([state = state_] { state->count(); });
+    start_background_thread("gantry-nccl-due", [state = state_] { state->count(); }).detach();
   } catch (...) {
     const std::lock_guard lock(state_->mutex);
     state_->is_over = true;

@@ -1,10 +1,10 @@
 #include "device/sim/sim_stream.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
-#include <csignal>
 #include <memory>
+
+#include "core/background_thread.hpp"
 
 namespace gantry::sim {
 
@@ -12,21 +12,7 @@ namespace {
 
 thread_local bool t_on_stream_thread = false;
 
-// Signals are for the program's own threads.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
- private:
-  sigset_t before_{};
-};
+;
 
 }  // namespace
 
@@ -50,15 +36,14 @@ std::uint64_t SimStream::submit(Task task, Options options) {
 void SimStream::start() {
   if (running_.load(std::memory_order_relaxed)) return;
   std::call_once(started_, [this] {
-    const BlockedSignals blocked;
-    thread_ = std::thread([this] { run(); });
+    const std::string name = fmt::format("sim {}/{}", device_, number_);
+    thread_ = start_background_thread(name.c_str(), [this] { run(); });
     running_.store(true, std::memory_order_relaxed);
   });
 }
 
 void SimStream::run() {
   t_on_stream_thread = true;
-  pthread_setname_np(pthread_self(), fmt::format("sim {}/{}", device_, number_).c_str());
   for (std::uint64_t ticket = 1;; ++ticket) {
     std::unique_ptr<Item> item(queue_.pop());
     const bool last = item->last;

@@ -127,6 +127,35 @@ void check_suite(Communicator& world) {
   suite.all(bf16, 20'001, 1);
 }
 
+// Messages that wait for each other unless they go side by side.
+void check_messages(Communicator& world) {
+  const int next = (world.rank() + 1) % world.size();
+  const int previous = (world.rank() + world.size() - 1) % world.size();
+  if (next == world.rank()) return;
+  const TensorOptions here{.dtype = f32, .device = world.device()};
+  for (const std::int64_t length : {1, 4 << 20}) {
+    const Tensor mine = contribution(world.rank(), length, f32).to(world.device());
+    const Tensor wanted = contribution(previous, length, f32);
+    Tensor received = zeros({length}, here);
+    world.send_recv(mine, next, received, previous).synchronize();
+    require(received.cpu().equal(wanted), "send_recv in a ring");
+
+    // Three messages to each neighbour, all of them in one group.
+    std::vector<Tensor> several;
+    auto messages = world.group();
+    for (int number = 0; number < 3; ++number) world.send(mine.mul(number + 1), next);
+    for (int number = 0; number < 3; ++number) {
+      several.push_back(zeros({length}, here));
+      world.recv(several.back(), previous);
+    }
+    messages.end().synchronize();
+    for (int number = 0; number < 3; ++number) {
+      require(several[static_cast<std::size_t>(number)].cpu().equal(wanted.mul(number + 1)),
+              "a group of messages in a ring");
+    }
+  }
+}
+
 // Operations on streams that nobody orders, and no waiting in between: slots are filled and read in
 // turn only because the communicator orders its own calls.
 void check_streams(Communicator& world) {
@@ -196,6 +225,7 @@ int run_all(Communicator& world) {
   check_coalesced(world);
   check_movement(world);
   check_suite(world);
+  check_messages(world);
   check_streams(world);
   world.barrier();
   const auto texts = world.all_gather_bytes(fmt::format("rank {}", world.rank()));

@@ -98,6 +98,27 @@ void receive_in_vain(Communicator& world) {
   require(false, "a message that nobody sent arrived");
 }
 
+// Another host's rank does not come to a call, or dies before it.
+void wait_between_hosts(Communicator& world, Tensor& tensor) {
+  if (world.rank() == 1) {
+    say("enqueued");
+    pause();
+  }
+  const Work work = world.all_reduce(tensor);
+  say("enqueued");
+  std::string seen;
+  try {
+    work.synchronize();
+  } catch (const TimeoutError&) {
+    seen = "a TimeoutError";
+  } catch (const NcclError&) {
+    seen = "an NcclError";
+  }
+  require(!seen.empty(), "a call without rank 1 ended");
+  synchronize(world.device());
+  say("survived " + seen);
+}
+
 // Blocks of which rank 0 sends fewer than rank 1 expects; then the group goes on.
 void exchange_unequal_blocks(Communicator& world) {
   constexpr std::int64_t kRows = 1 << 20;
@@ -142,6 +163,7 @@ void run(const std::string& how) {
   if (how == "message") return receive_in_vain(world);
   if (how == "blocks") return exchange_unequal_blocks(world);
   Tensor tensor = ones({kLength}, {.dtype = i32, .device = world.device()});
+  if (how == "between hosts") return wait_between_hosts(world, tensor);
   const bool survives = world.rank() == 0;
   // Kernels of rank 0 wait for those of rank 1, which never begin.
   if (!survives) new testing::StreamHold(Stream::current(world.device()));

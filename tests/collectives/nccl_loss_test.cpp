@@ -32,17 +32,20 @@ class NcclLossTest : public ::testing::Test {
  protected:
   void SetUp() override {
     GANTRY_REQUIRE_CUDA();
-    GANTRY_REQUIRE_DEVICES(2);
+    GANTRY_REQUIRE_DEVICES(1);
     if (!has_nccl()) GTEST_SKIP() << "needs a build with NCCL (GANTRY_NCCL)";
   }
 
   static RankProcesses start(const std::string& how,
-                             std::optional<std::string> timeout = std::nullopt) {
-    RankCommand command{.is_simulated = false};
+                             std::optional<std::string> timeout = std::nullopt,
+                             bool is_spread = false) {
+    RankCommand command{
+        .is_simulated = false, .shares_device = device_count() < 2, .is_spread = is_spread};
     command.environment["GANTRY_COLL_TIMEOUT"] = std::move(timeout);
     command.argv = {kActor, how};
     command.environment["GANTRY_P2P"] = "off";
-    command.environment["GANTRY_COLL_ALGO"] = std::nullopt;
+    command.environment["GANTRY_COLL_ALGO"] =
+        is_spread ? std::optional<std::string>("nccl") : std::nullopt;
     return RankProcesses(std::move(command));
   }
 
@@ -112,6 +115,22 @@ TEST_F(NcclLossTest, AMessageThatNobodySendsHasADeadline) {
   ranks.kill(1);
   const Outcome outcome = ranks[0].wait();
   EXPECT_TRUE(survived && outcome.exit_code == 0) << outcome.describe();
+}
+
+// Then ranks share no memory in which one could tell that it waits.
+TEST_F(NcclLossTest, ARankOfAnotherHostThatDoesNotComeIsATimeout) {
+  RankProcesses ranks = start("between hosts", "4", /*is_spread=*/true);
+  ASSERT_TRUE(ranks.says(1, "enqueued", kStartPatience));
+  const bool survived = ranks.says(0, "survived a TimeoutError", kSoon);
+  ranks.kill(1);
+  const Outcome outcome = ranks[0].wait();
+  EXPECT_TRUE(survived && outcome.exit_code == 0) << outcome.describe();
+}
+
+TEST_F(NcclLossTest, ARankOfAnotherHostThatDiesIsAnErrorOfNccl) {
+  RankProcesses ranks = start("between hosts", "600", /*is_spread=*/true);
+  for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "enqueued", kStartPatience)) << rank;
+  EXPECT_THAT(end_of_survivor(ranks).out, HasSubstr("survived an NcclError"));
 }
 
 TEST_F(NcclLossTest, BlocksThatDifferAreAMismatchTheGroupSurvives) {

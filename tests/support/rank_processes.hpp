@@ -23,9 +23,12 @@ struct RankCommand {
   std::string address = {};  ///< empty: a socket of this group's own
   std::chrono::milliseconds timeout = std::chrono::seconds(100);
   bool is_simulated = true;  ///< else ranks take the real GPUs
+  bool shares_device =
+      false;               ///< all ranks use device 0. NCCL takes them for ranks on several hosts
+  bool is_spread = false;  ///< gantry takes them for ranks on several hosts, too
 };
 
-/// Started ranks, which end with this object. Each has one device.
+/// Started ranks, which end with this object. Each has one device, its own unless they share one.
 class RankProcesses {
  public:
   explicit RankProcesses(RankCommand command) {
@@ -42,6 +45,13 @@ class RankProcesses {
     environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(command.ranks);
     for (int rank = 0; rank < command.ranks; ++rank) {
       environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
+      const std::string host = "host-" + std::to_string(rank);
+      if (command.shares_device) {
+        environment["LOCAL_RANK"] = "0";
+        environment["LOCAL_WORLD_SIZE"] = "1";
+        environment["NCCL_HOSTID"] = host;  // It refuses two ranks of one host on one GPU.
+      }
+      if (command.is_spread) environment["GANTRY_BOOT_ID"] = host;
       processes_.emplace_back(
           Command{.argv = command.argv, .environment = environment, .timeout = command.timeout});
     }

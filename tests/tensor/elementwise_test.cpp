@@ -14,37 +14,17 @@
 #include <gantry/tensor/random.hpp>
 
 #include "tests/support/device_fixture.hpp"
+#include "tests/support/expect_error.hpp"
+#include "tests/tensor/placed_test.hpp"
 
 namespace gantry {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
-#define EXPECT_ERROR(statement, Type, text)              \
-  try {                                                  \
-    static_cast<void>(statement);                        \
-    ADD_FAILURE() << "no error, but expected: " << text; \
-  } catch (const Type& error) {                          \
-    EXPECT_THAT(error.what(), HasSubstr(text));          \
-  }
+class ElementwiseTest : public testing::PlacedTest {};
 
-// Runs once on the CPU and once on a device.
-class ElementwiseTest : public ::testing::TestWithParam<bool> {
- protected:
-  void SetUp() override {
-    if (!GetParam()) return;
-    GANTRY_REQUIRE_DEVICES(1);
-    device_ = Device::cuda(0);
-  }
-  Tensor on(const Tensor& tensor) const { return tensor.to(device_); }
-  TensorOptions of(DType dtype) const { return {.dtype = dtype, .device = device_}; }
-
-  Device device_ = Device::cpu();
-};
-
-INSTANTIATE_TEST_SUITE_P(Places, ElementwiseTest, ::testing::Values(false, true),
-                         [](const auto& test) { return test.param ? "device" : "cpu"; });
+GANTRY_TEST_PLACES(ElementwiseTest);
 
 TEST_P(ElementwiseTest, BroadcastsOperands) {
   const Tensor column = on(arange(3)).unsqueeze(1);
@@ -351,9 +331,9 @@ TEST_F(ElementwiseDeviceTest, CpuScalarTensorsGiveTheBitsOfTheCpu) {
 
 TEST_P(ElementwiseTest, ComparesSixteenBitFloatsWithNumbersOfTheirOwn) {
   for (const DType dtype : {f16, bf16, f32, f64}) {
-    EXPECT_TRUE(full({1}, 0.1, of(dtype)).eq(0.1).item<bool>()) << dtype;
-    EXPECT_TRUE(full({1}, 0.1, of(dtype)).eq(tensor(0.1, f64)).item<bool>()) << dtype;
-    EXPECT_FALSE(full({1}, 0.1, of(dtype)).lt(0.1).item<bool>()) << dtype;
+    EXPECT_TRUE(full({1}, 0.1, options(dtype)).eq(0.1).item<bool>()) << dtype;
+    EXPECT_TRUE(full({1}, 0.1, options(dtype)).eq(tensor(0.1, f64)).item<bool>()) << dtype;
+    EXPECT_FALSE(full({1}, 0.1, options(dtype)).lt(0.1).item<bool>()) << dtype;
   }
 }
 
@@ -393,11 +373,11 @@ TEST_P(ElementwiseTest, ShiftsAndRemaindersAreOperators) {
 
 TEST_P(ElementwiseTest, NonFiniteTestsAndReplacementsWriteToOutputs) {
   Tensor t = on(tensor({NAN, INFINITY, -INFINITY, 1.0f}));
-  Tensor flags = zeros({4}, of(bool_));
+  Tensor flags = zeros({4}, options(bool_));
   EXPECT_THAT(isnan_out(flags, t).to_vector<bool>(), ElementsAre(true, false, false, false));
   EXPECT_THAT(isinf_out(flags, t).to_vector<bool>(), ElementsAre(false, true, true, false));
   EXPECT_THAT(isfinite_out(flags, t).to_vector<bool>(), ElementsAre(false, false, false, true));
-  Tensor wide = zeros({4}, of(f64));
+  Tensor wide = zeros({4}, options(f64));
   EXPECT_THAT(nan_to_num_out(wide, t, 5, 6, 7).to_vector<double>(), ElementsAre(5, 6, 7, 1));
   // What replaces NaN is not replaced again.
   EXPECT_THAT(t.clone().nan_to_num_(INFINITY, 6, 7).to_vector<float>(),
@@ -408,7 +388,7 @@ TEST_P(ElementwiseTest, NonFiniteTestsAndReplacementsWriteToOutputs) {
   EXPECT_THAT(on(tensor({1, 2})).nan_to_num().to_vector<int>(), ElementsAre(1, 2));
   Tensor mask = on(tensor({true, false}));
   EXPECT_THAT(mask.nan_to_num_().to_vector<bool>(), ElementsAre(true, false));
-  Tensor integers = zeros({4}, of(i64));
+  Tensor integers = zeros({4}, options(i64));
   EXPECT_ERROR(nan_to_num_out(integers, t), DTypeError,
                "nan_to_num: result type Float can't be cast to the desired output type Long");
   EXPECT_THAT(masked_fill(on(tensor({1.0, 2.0})), mask, 9).to_vector<float>(), ElementsAre(9, 2));
@@ -418,19 +398,19 @@ TEST_P(ElementwiseTest, NumbersRoundToHalfOnce) {
   const double number = 1 + 0x1p-11 + 0x1p-40;
   const float rounded = 1 + 0x1p-10f;
   const Tensor mask = on(tensor({true, false}));
-  EXPECT_THAT(masked_fill(zeros({2}, of(f16)), mask, number).to_vector<float>(),
+  EXPECT_THAT(masked_fill(zeros({2}, options(f16)), mask, number).to_vector<float>(),
               ElementsAre(rounded, 0));
-  EXPECT_THAT(full({1}, number, of(f16)).to_vector<float>(), ElementsAre(rounded));
-  EXPECT_THAT(zeros({1}, of(f16)).fill_(number).to_vector<float>(), ElementsAre(rounded));
-  const Tensor wide = full({1}, number, of(f64));
+  EXPECT_THAT(full({1}, number, options(f16)).to_vector<float>(), ElementsAre(rounded));
+  EXPECT_THAT(zeros({1}, options(f16)).fill_(number).to_vector<float>(), ElementsAre(rounded));
+  const Tensor wide = full({1}, number, options(f64));
   EXPECT_EQ(static_cast<float>(wide.item<float16>()), rounded);
   EXPECT_THAT(wide.to(f16).to_vector<float>(), ElementsAre(rounded));
 }
 
 TEST_P(ElementwiseTest, ErrorsNameTheDevice) {
   try {
-    Tensor t = zeros({2}, of(f32));
-    t.add_(zeros({3}, of(f32)));
+    Tensor t = zeros({2}, options(f32));
+    t.add_(zeros({3}, options(f32)));
     ADD_FAILURE() << "no error";
   } catch (const ShapeError& error) {
     EXPECT_TRUE(error.device() == device_) << error.device();

@@ -3,42 +3,25 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
 
 #include "tests/support/device_fixture.hpp"
+#include "tests/support/expect_error.hpp"
+#include "tests/tensor/placed_test.hpp"
 
 namespace gantry {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::message_of;
 
-// On the CPU and on the devices.
-class IndexingTest : public ::testing::TestWithParam<bool> {
+class IndexingTest : public testing::PlacedTest {
  protected:
-  void SetUp() override {
-    if (GetParam() && device_count() == 0) GTEST_SKIP() << "needs a device";
-  }
-  TensorOptions options(DType dtype = f32) const {
-    return {.dtype = dtype,
-            .device = GetParam() ? Device::cuda(device_count() - 1) : Device::cpu()};
-  }
   // [[0, 1, 2], [3, 4, 5]]
   Tensor matrix() const { return arange(6, options()).view({2, 3}); }
 };
-
-template <class E>
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "no such error";
-}
 
 TEST_P(IndexingTest, IndexSelectPicksSlices) {
   for (const DType dtype : {i32, i64}) {

@@ -3,30 +3,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/random.hpp>
 
 #include "tests/support/device_fixture.hpp"
+#include "tests/support/expect_error.hpp"
+#include "tests/tensor/placed_test.hpp"
 
 namespace gantry {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::message_of;
 
-// On the CPU and on the devices.
-class LinalgTest : public ::testing::TestWithParam<bool> {
+class LinalgTest : public testing::PlacedTest {
  protected:
-  void SetUp() override {
-    if (GetParam() && device_count() == 0) GTEST_SKIP() << "needs a device";
-  }
-  TensorOptions options(DType dtype = f32) const {
-    return {.dtype = dtype,
-            .device = GetParam() ? Device::cuda(device_count() - 1) : Device::cpu()};
-  }
   Tensor numbers(const Shape& sizes, DType dtype = f32) const {
     return arange(sizes.product(), options(dtype)).view(sizes);
   }
@@ -34,16 +27,6 @@ class LinalgTest : public ::testing::TestWithParam<bool> {
     return randn(sizes, {.dtype = dtype}).to(*options().device);
   }
 };
-
-template <class E>
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "no such error";
-}
 
 // The product by the definition: broadcast, multiply, sum.
 Tensor by_definition(const Tensor& a, const Tensor& b) {

@@ -15,7 +15,7 @@
 #include <gantry/tensor/promote.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
-#include "tests/support/device_fixture.hpp"
+#include "tests/tensor/placed_test.hpp"
 
 namespace gantry {
 namespace {
@@ -84,21 +84,9 @@ Tensor elements_of(DType dtype) {
       .to(dtype);
 }
 
-// Runs once on the CPU and once on a device.
-class NumberOperandTest : public ::testing::TestWithParam<bool> {
- protected:
-  void SetUp() override {
-    if (!GetParam()) return;
-    GANTRY_REQUIRE_DEVICES(1);
-    device_ = Device::cuda(0);
-  }
-  Tensor on(const Tensor& tensor) const { return tensor.to(device_); }
+class NumberOperandTest : public testing::PlacedTest {};
 
-  Device device_ = Device::cpu();
-};
-
-INSTANTIATE_TEST_SUITE_P(Places, NumberOperandTest, ::testing::Values(false, true),
-                         [](const auto& test) { return test.param ? "device" : "cpu"; });
+GANTRY_TEST_PLACES(NumberOperandTest);
 
 TEST_P(NumberOperandTest, IsAnElementOfTheCommonType) {
   for (const DType dtype : kAllTypes) {

@@ -12,43 +12,30 @@
 #include <gantry/tensor/shape_ops.hpp>
 
 #include "tests/support/device_fixture.hpp"
+#include "tests/support/expect_error.hpp"
+#include "tests/tensor/placed_test.hpp"
 
 namespace gantry {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
-#define EXPECT_ERROR(statement, Type, text)              \
-  try {                                                  \
-    static_cast<void>(statement);                        \
-    ADD_FAILURE() << "no error, but expected: " << text; \
-  } catch (const Type& error) {                          \
-    EXPECT_THAT(error.what(), HasSubstr(text));          \
-  }
-
-// Runs once on the CPU and once on a device.
-class PytorchAnswersTest : public ::testing::TestWithParam<bool> {
+class PytorchAnswersTest : public testing::PlacedTest {
  protected:
   void SetUp() override {
-    if (GetParam()) {
-      GANTRY_REQUIRE_DEVICES(1);
-      device_ = Device::cuda(0);
-    }
+    PlacedTest::SetUp();
+    if (IsSkipped()) return;
     bytes_ = on(tensor({255, 1}).to(u8));
     ints_ = on(tensor({3, -7}).to(i32));
     halves_ = on(tensor({0.5, 2.0}).to(f16));
     floats_ = on(tensor({1.5f, -2.0f}));
     mask_ = on(tensor({true, false}));
   }
-  Tensor on(const Tensor& tensor) const { return tensor.to(device_); }
 
-  Device device_ = Device::cpu();
   Tensor bytes_, ints_, halves_, floats_, mask_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Places, PytorchAnswersTest, ::testing::Values(false, true),
-                         [](const auto& test) { return test.param ? "device" : "cpu"; });
+GANTRY_TEST_PLACES(PytorchAnswersTest);
 
 TEST_P(PytorchAnswersTest, SumAndProdConvertFirst) {
   EXPECT_EQ(on(tensor({2049.0f, -2048.0f})).sum(f16).item<float>(), 0);

@@ -10,39 +10,21 @@
 #include <gantry/tensor/linalg.hpp>
 #include <gantry/tensor/reductions.hpp>
 
-#include "tests/support/device_fixture.hpp"
+#include "tests/support/expect_error.hpp"
+#include "tests/tensor/placed_test.hpp"
 
 namespace gantry {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
-#define EXPECT_ERROR(statement, Type, text)              \
-  try {                                                  \
-    static_cast<void>(statement);                        \
-    ADD_FAILURE() << "no error, but expected: " << text; \
-  } catch (const Type& error) {                          \
-    EXPECT_THAT(error.what(), HasSubstr(text));          \
-  }
-
-// Runs once on the CPU and once on a device.
-class PytorchDifferencesTest : public ::testing::TestWithParam<bool> {
+class PytorchDifferencesTest : public testing::PlacedTest {
  protected:
-  void SetUp() override {
-    if (!GetParam()) return;
-    GANTRY_REQUIRE_DEVICES(1);
-    device_ = Device::cuda(0);
-  }
-  Tensor on(const Tensor& tensor) const { return tensor.to(device_); }
   Tensor mask() const { return on(tensor({true, false})); }
   Tensor ints() const { return on(tensor({3, -7}).to(i32)); }
-
-  Device device_ = Device::cpu();
 };
 
-INSTANTIATE_TEST_SUITE_P(Places, PytorchDifferencesTest, ::testing::Values(false, true),
-                         [](const auto& test) { return test.param ? "device" : "cpu"; });
+GANTRY_TEST_PLACES(PytorchDifferencesTest);
 
 TEST_P(PytorchDifferencesTest, AnyAndAllOfBytesAreBool) {
   const Tensor bytes = on(tensor({255, 0}).to(u8));

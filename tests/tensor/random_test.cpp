@@ -15,19 +15,10 @@
 #include <gantry/tensor/factories.hpp>
 
 #include "tests/support/device_fixture.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace gantry {
 namespace {
-
-using ::testing::HasSubstr;
-
-#define EXPECT_ERROR(statement, Type, text)              \
-  try {                                                  \
-    static_cast<void>(statement);                        \
-    ADD_FAILURE() << "no error, but expected: " << text; \
-  } catch (const Type& error) {                          \
-    EXPECT_THAT(error.what(), HasSubstr(text));          \
-  }
 
 TEST(GeneratorTest, BeginsAtTheDefaultSeed) {
   const Generator generator;

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <span>
 #include <tuple>
@@ -16,6 +15,8 @@
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/random.hpp>
 
+#include "tests/support/expect_error.hpp"
+#include "tests/tensor/placed_test.hpp"
 #include "tests/tensor/raw_tensor.hpp"
 
 namespace gantry {
@@ -23,33 +24,16 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::message_of;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// On the CPU and on the devices.
-class ReductionsTest : public ::testing::TestWithParam<bool> {
+class ReductionsTest : public testing::PlacedTest {
  protected:
-  void SetUp() override {
-    if (GetParam() && device_count() == 0) GTEST_SKIP() << "needs a device";
-  }
-  TensorOptions options(DType dtype = f32) const {
-    return {.dtype = dtype,
-            .device = GetParam() ? Device::cuda(device_count() - 1) : Device::cpu()};
-  }
   // [[1, 2, 3], [4, 5, 6]]
   Tensor matrix(DType dtype = f32) const { return tensor({{1, 2, 3}, {4, 5, 6}}, options(dtype)); }
 };
-
-template <class E>
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "no such error";
-}
 
 TEST_P(ReductionsTest, SumsAllOneOrSeveralDims) {
   const Tensor t = matrix();

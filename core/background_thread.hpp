@@ -1,0 +1,36 @@
+// Threads of the library, beside those of the program.
+#pragma once
+
+#include <signal.h>
+
+#include <functional>
+#include <list>
+#include <thread>
+#include <utility>
+
+namespace gantry {
+
+/// A scope in which the calling thread takes no signal, and in which threads inherit that.
+class BlockedSignals {
+ public:
+  BlockedSignals();
+  ~BlockedSignals();
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+/// Starts a thread that runs `body`. It takes no signals: they are for the program's own threads.
+/// `name` has at most 15 characters; debuggers and `top -H` show it. Throws: std::system_error.
+[[nodiscard]] std::thread start_background_thread(const char* name, std::function<void()> body);
+
+/// Forgets a thread of the parent: a child of a fork can neither join nor detach it.
+inline void leave_to_parent(std::thread thread) {
+  // Never destroyed: that would end the process.
+  static auto& kept = *new std::list<std::thread>();
+  if (thread.joinable()) kept.push_back(std::move(thread));
+}
+
+}  // namespace gantry
