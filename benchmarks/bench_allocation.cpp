@@ -45,6 +45,11 @@ void register_allocation() {
       });
     });
   }
+  // The same on a stream that a program may capture: the driver is asked whether it does.
+  add("alloc/stream_pair/4096", [](benchmark::State& state) {
+    const Stream stream = Stream::from_pool(device());
+    time_host(state, [&] { memory::free(memory::alloc(4096, stream)); });
+  });
   // 1,000 live blocks of 512 B to 8 MiB (log-uniform); a random one is replaced.
   add("alloc/live_set", [](benchmark::State& state) {
     BlockPeer peer;

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
@@ -76,15 +78,25 @@ class NodeTransport final : public Transport {
       control_->require_intact();
     } catch (const PeerLostError& error) {
       if (error.rank() < 0) throw;
-      // The control block counts the ranks of this machine only.
-      const int rank = members_[static_cast<std::size_t>(error.rank())];
+      const int rank = number_of(error.rank());
       throw PeerLostError(fmt::format("rank {} was lost; the communicator of {} ranks is unusable",
                                       rank, everyone_.size),
                           rank);
+    } catch (const TimeoutError& error) {
+      std::vector<int> ranks;
+      for (const int rank : error.ranks()) ranks.push_back(number_of(rank));
+      throw TimeoutError(
+          fmt::format("rank(s) {} held up the ranks of their machine, which count themselves from "
+                      "rank {} on: {}",
+                      fmt::join(ranks, ", "), members_.front(), error.what()),
+          ranks);
     }
   }
 
  private:
+  // The control block counts the ranks of this machine only.
+  int number_of(int local) const { return members_[static_cast<std::size_t>(local)]; }
+
   void leave() noexcept {
     // Before the control block says so: see Note [Closing before freeing].
     if (p2p_) p2p_->close();

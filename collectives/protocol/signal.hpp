@@ -214,23 +214,14 @@ GANTRY_HD std::uint32_t current(Block& block, const Group& group) {
   return block.own(&pad_of(group, group.rank).ended[block.index()]) + 1;
 }
 
-// The same, of the operation in which this block counts itself; with kOverlaps, and the fault
-// reported, if another one of the rank is under way.
 inline constexpr std::uint64_t kOverlaps = std::uint64_t{1} << 32;
+
+// Reports that another operation of the rank is under way.
 template <class Block>
-GANTRY_NOINLINE GANTRY_HD std::uint64_t count_in(Block block, const Group& group,
-                                                 std::uint64_t call) {
-  std::uint64_t number = 0;
-  if (block.is_leader()) {
-    const std::uint32_t due = current(block, group);
-    const std::uint32_t next = block.count_own(&pad_of(group, group.rank).begun[block.index()]) + 1;
-    number = next;
-    if (next != due) {
-      number |= kOverlaps;
-      report(block, group.words, Outcome::overlaps, group.rank, call, next);
-    }
-  }
-  return block.from_leader(number);
+GANTRY_NOINLINE GANTRY_HD void report_overlap(Block block, const Group& group, std::uint64_t call,
+                                              std::uint32_t sequence) {
+  if (!block.is_leader()) return;
+  report(block, group.words, Outcome::overlaps, group.rank, call, sequence);
 }
 
 // Begins this block's share; `sequence` is the operation's number. False, with the fault reported,
@@ -238,16 +229,24 @@ GANTRY_NOINLINE GANTRY_HD std::uint64_t count_in(Block block, const Group& group
 template <class Block>
 GANTRY_HD bool begin(Block& block, const Group& group, std::uint64_t call,
                      std::uint32_t& sequence) {
-  if (group.has_graphs) {
-    const std::uint64_t number = count_in(block, group, call);
-    sequence = static_cast<std::uint32_t>(number);
-    return (number & kOverlaps) == 0;
-  }
   sequence = current(block, group);
-  if (block.is_leader()) {
-    block.set_own(&pad_of(group, group.rank).begun[block.index()], sequence);
+  std::uint32_t* const begun = &pad_of(group, group.rank).begun[block.index()];
+  if (!group.has_graphs) {
+    if (block.is_leader()) block.set_own(begun, sequence);
+    return true;
   }
-  return true;
+  // In line, because a function of its own would be fetched first. The leader's number is that of
+  // all: they may have read theirs before and after the end of another operation.
+  std::uint64_t number = 0;
+  if (block.is_leader()) {
+    number = block.count_own(begun) + 1;
+    if (number != sequence) number |= kOverlaps;
+  }
+  number = block.from_leader(number);
+  sequence = static_cast<std::uint32_t>(number);
+  if (number < kOverlaps) return true;
+  report_overlap(block, group, call, sequence);
+  return false;
 }
 
 // Ends this block's share. Every block comes here, whatever happened, so that ranks stay in step

@@ -15,6 +15,7 @@
 #include "tests/collectives/reduction_checks.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"
+#include "tests/support/stream_hold.hpp"
 
 namespace gantry {
 namespace {
@@ -403,6 +404,46 @@ TEST(HierarchicalTransportTest, AFailureWakesKernelsOfItsNode) {
       EXPECT_THROW(run(), PeerLostError);
       self.stream.synchronize();
       ++told;
+    }
+  });
+}
+
+TEST(HierarchicalTransportTest, ARankThatHoldsUpItsNodeIsNamedByItsNumberAmongAll) {
+  GANTRY_REQUIRE_DEVICES(4);
+  std::atomic<testing::StreamHold*> held{nullptr};
+  testing::host_ranks(4, [&](HostRank& self) {
+    self.transport.reset();
+    // The other node waits for this one, and must not be the first to lose patience.
+    const std::chrono::milliseconds deadline =
+        self.rank < 2 ? std::chrono::minutes(10) : std::chrono::seconds(1);
+    const auto layered =
+        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
+                               "Simulated GPU", deadline, "late-test");
+    ASSERT_EQ(layered->name(), "hierarchical");
+    const Tensor tensor = self.on_device(Bytes(kCount * 4));
+    const auto run = [&] {
+      Descriptor what = describe(CollectiveKind::all_reduce, kCount, DType::f32);
+      what.call = ++self.calls;
+      layered->run({what, tensor.data(), tensor.data(), {}, {}}, self.stream);
+    };
+    if (self.rank == 2) {
+      try {
+        run();
+        ADD_FAILURE() << "an operation without rank 3 ended";
+      } catch (const TimeoutError& error) {
+        EXPECT_EQ(error.ranks(), std::vector<int>{3}) << error.what();
+        EXPECT_NE(std::string(error.what()).find("rank(s) 3 held up"), std::string::npos)
+            << error.what();
+      }
+      held.load()->release();
+      held = nullptr;
+    } else if (self.rank == 3) {
+      testing::StreamHold hold(self.stream);
+      held = &hold;
+      EXPECT_THROW(run(), Error);
+      while (held != nullptr) std::this_thread::yield();
+    } else {
+      EXPECT_THROW(run(), Error);
     }
   });
 }
