@@ -10,6 +10,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/control/block.hpp"
+#include "device/sim/sim_stream.hpp"
 #include "tests/collectives/host_group.hpp"
 #include "tests/collectives/losing_driver.hpp"
 #include "tests/collectives/reduction_checks.hpp"
@@ -370,16 +371,17 @@ class RefusingDriver final : public testing::FaultDriver {
  public:
   void fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) override {
     if (stream.device != 3 || !is_armed) return FaultDriver::fill(dst, value, bytes, stream);
-    while (neighbour == nullptr || !neighbour.load()->is_waiting()) std::this_thread::yield();
+    while (neighbour == nullptr || !neighbour.load()->is_held_by_peers()) std::this_thread::yield();
     throw Error("no fill");
   }
 
   std::atomic<bool> is_armed{false};
-  std::atomic<Transport*> neighbour{nullptr};
+  std::atomic<const sim::SimStream*> neighbour{nullptr};
 };
 
 // Kernels of its node wait for it, and hosts of the other for them.
 TEST(HierarchicalTransportTest, AFailureWakesKernelsOfItsNode) {
+  GANTRY_REQUIRE_SIM();
   GANTRY_REQUIRE_DEVICES(4);
   RefusingDriver refusing;
   std::atomic<int> told{0};
@@ -395,7 +397,9 @@ TEST(HierarchicalTransportTest, AFailureWakesKernelsOfItsNode) {
       what.call = ++self.calls;
       layered->run({what, tensor.data(), tensor.data(), {}, {}}, self.stream);
     };
-    if (self.rank == 2) refusing.neighbour = layered.get();
+    if (self.rank == 2) {
+      refusing.neighbour = static_cast<const sim::SimStream*>(self.stream.native().handle);
+    }
     if (self.rank == 3) {
       refusing.is_armed = true;
       testing::expect_throws<Error>(run, "no fill");
