@@ -33,7 +33,7 @@ namespace {
 constexpr std::int64_t kDefaultTimeoutSeconds = 600;
 constexpr int kMaxSimDevices = 64;
 // How long a rank that ends stays for the others to finish reading its memory.
-constexpr auto kFinishPatience = std::chrono::seconds(10);
+constexpr auto kFinishTimeout = std::chrono::seconds(10);
 // Faults that are kept for Work objects that nobody asked yet.
 
 // Facts that every rank tells the others first; fixed-width text, zero-filled.
@@ -429,8 +429,8 @@ void Communicator::Impl::finish() noexcept {
   try {
     // What waits for a rank that never comes must not hold this process back. Graphs tell of
     // themselves only once their kernels wait.
-    if (control) control->abort_after(kFinishPatience);
-    const auto deadline = std::chrono::steady_clock::now() + kFinishPatience;
+    if (control) control->abort_after(kFinishTimeout);
+    const auto deadline = std::chrono::steady_clock::now() + kFinishTimeout;
     const auto is_waiting = [&] {
       return (p2p && p2p->is_waiting()) || (nccl && nccl->is_waiting());
     };
@@ -451,7 +451,7 @@ void Communicator::Impl::finish() noexcept {
   if (nccl) nccl->await_abort();
   if (p2p) p2p->close();
   if (host) host->close();
-  if (control) control->finish(kFinishPatience);
+  if (control) control->finish(kFinishTimeout);
   bootstrap->leave();
 }
 

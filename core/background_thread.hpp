@@ -27,7 +27,7 @@ class BlockedSignals {
 [[nodiscard]] std::thread start_background_thread(const char* name, std::function<void()> body);
 
 /// Forgets a thread of the parent: a child of a fork can neither join nor detach it.
-inline void leave_to_parent(std::thread thread) {
+inline void abandon_after_fork(std::thread thread) {
   // Never destroyed: that would end the process.
   static auto& kept = *new std::list<std::thread>();
   if (thread.joinable()) kept.push_back(std::move(thread));

@@ -26,7 +26,6 @@
 namespace gantry {
 
 using std::chrono::milliseconds;
-using store::Descriptor;
 using store::Message;
 using store::Reader;
 using store::Writer;
@@ -85,7 +84,7 @@ class StoreClient::Impl {
  public:
   explicit Impl(const StoreClientOptions& options)
       : options_(options), address_(store::parse_address(options.address)) {
-    wake_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!wake_) throw Error(fmt::format("store: {}", std::strerror(errno)));
     const auto deadline = deadline_after(options.connect_timeout);
     auto pause = milliseconds(2);
@@ -103,7 +102,7 @@ class StoreClient::Impl {
 
   ~Impl() {
     if (is_mine() && connected_.load()) {
-      const std::string message = Writer(Message::goodbye, 0).finish();
+      const std::string message = Writer(Message::deregister, 0).finish();
       send_all(message, deadline_after(milliseconds(200)));
     }
     close_down();
@@ -111,7 +110,7 @@ class StoreClient::Impl {
 
   void close_down() noexcept {
     if (!is_mine()) {
-      leave_to_parent(std::move(thread_));  // as the connection is
+      abandon_after_fork(std::move(thread_));  // as the connection is
       return;
     }
     stop_.store(true);
@@ -173,7 +172,7 @@ class StoreClient::Impl {
         throw InvalidArgument(fmt::format("Store::{}: expected {}, but {}", op, what,
                                           escape_control_characters(reply.text())));
       case Message::hello:
-      case Message::goodbye:
+      case Message::deregister:
       case Message::set:
       case Message::get:
       case Message::try_get:
@@ -184,7 +183,8 @@ class StoreClient::Impl {
       case Message::cancel:
         break;
     }
-    throw Error(fmt::format("Store::{}: the store at {} sent nonsense", op, address_.str()));
+    throw Error(
+        fmt::format("Store::{}: the store at {} sent a malformed message", op, address_.str()));
   }
 
   std::uint64_t next_id() { return next_id_.fetch_add(1); }
@@ -313,8 +313,8 @@ class StoreClient::Impl {
   const pid_t owner_ = getpid();
   StoreClientOptions options_;
   store::Address address_;
-  Descriptor fd_;
-  Descriptor wake_;
+  UniqueFd fd_;
+  UniqueFd wake_;
   store::Splitter splitter_;
   std::mutex send_mutex_;
   std::atomic<std::uint64_t> next_id_{1};

@@ -9,16 +9,16 @@ namespace gantry::store {
 
 /// A StoreServer's end of a connection to one client.
 struct Connection {
-  Descriptor fd;
+  UniqueFd fd;
   Splitter input;
   ByteQueue unsent;
   int rank = -1;
   bool introduced = false;
-  bool goodbye = false;
+  bool has_deregistered = false;
   bool wants_write = false;
 
-  /// Sends what the socket takes of `unsent`. A connection that has failed drops the rest, and is
-  /// not dead yet: what came before, a goodbye perhaps, is still to be read.
+  /// Sends as much of `unsent` as the socket takes. A failed connection drops the rest. It is not
+  /// dead yet: messages that came before the failure are still to be read.
   void flush();
 };
 

@@ -23,14 +23,13 @@
 #include "core/background_thread.hpp"
 #include "core/store_admission.hpp"
 #include "core/store_connection.hpp"
-#include "core/store_roll.hpp"
+#include "core/store_membership.hpp"
 #include "core/store_table.hpp"
 #include "core/store_wire.hpp"
 
 namespace gantry {
 
 using Client = store::Connection;
-using store::Descriptor;
 using store::Message;
 using store::Reader;
 using store::Waiter;
@@ -60,8 +59,8 @@ class StoreServer::Impl {
       : address_(store::parse_address(options.address)), admission_(address_, options.token) {
     listener_ = store::listen_at(address_);
     text_ = address_.str();
-    poll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
-    wake_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    poll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+    wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!poll_ || !wake_) throw Error(fmt::format("store: {}", std::strerror(errno)));
     watch(EPOLL_CTL_ADD, wake_.get(), kWake, EPOLLIN);
     watch(EPOLL_CTL_ADD, listener_.get(), kListener, EPOLLIN);
@@ -70,7 +69,7 @@ class StoreServer::Impl {
 
   ~Impl() {
     if (getpid() != owner_) {  // a child of a fork: all of this is the parent's
-      leave_to_parent(std::move(thread_));
+      abandon_after_fork(std::move(thread_));
       return;
     }
     {
@@ -92,7 +91,7 @@ class StoreServer::Impl {
     wake();
   }
 
-  const store::Roll& roll() const { return roll_; }
+  const store::JobMembership& membership() const { return membership_; }
 
  private:
   void wake() const {
@@ -110,8 +109,8 @@ class StoreServer::Impl {
   void run() {
     std::array<epoll_event, 64> events;
     for (;;) {
-      const int patience_ms = listens_again_ ? kRetryMs : -1;
-      const int count = epoll_wait(poll_.get(), events.data(), events.size(), patience_ms);
+      const int timeout_ms = listens_again_ ? kRetryMs : -1;
+      const int count = epoll_wait(poll_.get(), events.data(), events.size(), timeout_ms);
       for (int i = 0; i < count; ++i) {
         const std::uint64_t tag = events[i].data.u64;
         if (tag == kListener) {
@@ -157,7 +156,7 @@ class StoreServer::Impl {
       }
       const std::uint64_t serial = next_serial_++;
       Client& client = clients_[serial];
-      client.fd = Descriptor(fd);
+      client.fd = UniqueFd(fd);
       store::send_small_messages_at_once(fd, address_);
       watch(EPOLL_CTL_ADD, fd, serial, EPOLLIN);
       if (!store::peer_is_trusted(fd, address_)) {
@@ -220,9 +219,9 @@ class StoreServer::Impl {
   bool handle(std::uint64_t serial, Client& client, Reader& in) {
     if (!client.introduced) return introduce(serial, client, in);
     switch (in.kind()) {
-      case Message::goodbye:
-        client.goodbye = true;
-        roll_.say_goodbye(client.rank);
+      case Message::deregister:
+        client.has_deregistered = true;
+        membership_.deregister(client.rank);
         dead_.insert(serial);
         return in.finished();
       case Message::set: {
@@ -312,15 +311,15 @@ class StoreServer::Impl {
     client.introduced = true;
     admission_.remove(serial);
     client.rank = static_cast<int>(rank);
-    if (client.rank >= 0) roll_.connect(client.rank);
+    if (client.rank >= 0) membership_.connect(client.rank);
     send(serial, client, Writer(Message::ok, in.id()).finish());
-    for (const int lost : roll_.lost()) send_lost(serial, client, 0, lost);
+    for (const int lost : membership_.lost()) send_lost(serial, client, 0, lost);
     return true;
   }
 
-  // True if another connection speaks for `rank`, whose goodbye may still lie there.
+  // True if another connection has given `rank`. Its request to deregister may be unread.
   bool is_connected(int rank) {
-    if (!roll_.is_connected(rank)) return false;
+    if (!membership_.is_connected(rank)) return false;
     for (auto& [serial, client] : clients_) {
       if (client.rank != rank || dead_.contains(serial)) continue;
       receive(serial, client, INT_MAX);
@@ -375,7 +374,7 @@ class StoreServer::Impl {
       send(waiter.client, client, reply.finish());
       return true;
     }
-    if (const std::vector<int> lost = roll_.lost(); !lost.empty()) {
+    if (const std::vector<int> lost = membership_.lost(); !lost.empty()) {
       send_lost(waiter.client, client, waiter.id, lost.front());
       return true;
     }
@@ -392,7 +391,7 @@ class StoreServer::Impl {
   }
 
   void declare_lost(int rank) {
-    if (!roll_.lose(rank)) return;
+    if (!membership_.mark_lost(rank)) return;
     for (auto& [serial, client] : clients_) {
       if (client.introduced) send_lost(serial, client, 0, rank);
     }
@@ -402,13 +401,13 @@ class StoreServer::Impl {
     }
   }
 
-  // A process that has ended well is a loss all the same if it never said goodbye.
+  // A process that ends with code 0 without deregistering is a loss, too: others may wait for it.
   void note_end(int rank) {
     for (auto& [serial, client] : clients_) {
-      // Its last words may still lie there.
+      // Its last messages may be unread.
       if (client.rank == rank) receive(serial, client, INT_MAX);
     }
-    if (!roll_.said_goodbye(rank)) return declare_lost(rank);
+    if (!membership_.has_deregistered(rank)) return declare_lost(rank);
     const std::string* ended = table_.find(store::kEndedKey);
     const std::string all = (ended == nullptr ? "" : *ended) + std::to_string(rank) + " ";
     if (table_.write(store::kEndedKey, all)) wake_waiters(store::kEndedKey);
@@ -448,9 +447,9 @@ class StoreServer::Impl {
       table_.forget(serial, 0);
       admission_.remove(serial);
       const int rank = found->second.rank;
-      const bool lost = rank >= 0 && !found->second.goodbye;
+      const bool lost = rank >= 0 && !found->second.has_deregistered;
       clients_.erase(found);
-      if (rank >= 0) roll_.disconnect(rank);
+      if (rank >= 0) membership_.disconnect(rank);
       if (lost) declare_lost(rank);
       if (deaf_) listen_again();
     }
@@ -459,9 +458,9 @@ class StoreServer::Impl {
   const pid_t owner_ = getpid();
   store::Address address_;
   std::string text_;
-  Descriptor listener_;
-  Descriptor poll_;
-  Descriptor wake_;
+  UniqueFd listener_;
+  UniqueFd poll_;
+  UniqueFd wake_;
 
   // Of the serving thread alone.
   std::map<std::uint64_t, Client> clients_;
@@ -472,7 +471,7 @@ class StoreServer::Impl {
   bool deaf_ = false;
   std::optional<std::chrono::steady_clock::time_point> listens_again_;  // if it is deaf
 
-  store::Roll roll_;
+  store::JobMembership membership_;
   mutable std::mutex mutex_;  // guards what follows
   std::vector<Report> reported_;
   bool stop_ = false;
@@ -486,7 +485,7 @@ StoreServer::~StoreServer() = default;
 const std::string& StoreServer::address() const { return impl_->address(); }
 void StoreServer::mark_lost(int rank) { impl_->report(rank, false); }
 void StoreServer::mark_ended(int rank) { impl_->report(rank, true); }
-std::vector<int> StoreServer::lost_ranks() const { return impl_->roll().lost(); }
-std::vector<int> StoreServer::connected_ranks() const { return impl_->roll().connected(); }
+std::vector<int> StoreServer::lost_ranks() const { return impl_->membership().lost(); }
+std::vector<int> StoreServer::connected_ranks() const { return impl_->membership().connected(); }
 
 }  // namespace gantry

@@ -25,7 +25,7 @@ namespace gantry::store {
 namespace {
 
 constexpr std::size_t kHeaderBytes = 9;  // kind and id
-constexpr auto kAddressPatience = std::chrono::seconds(3);
+constexpr auto kAddressTimeout = std::chrono::seconds(3);
 constexpr std::int64_t kMostPollMs = 1'000'000;
 
 struct UnixName {
@@ -76,7 +76,7 @@ AddrinfoList resolve(const Address& address, bool passive) {
 void remove_stale_socket(const Address& address) {
   struct stat status {};
   if (lstat(address.name.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
-  const Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) fail("open a socket for", address, errno);
   const UnixName name = unix_name(address);
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0 &&
@@ -98,21 +98,6 @@ bool is_connected_to_itself(int fd) {
 }
 
 }  // namespace
-
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = other.release();
-  }
-  return *this;
-}
-
-int Descriptor::release() { return std::exchange(fd_, -1); }
-
-void Descriptor::reset() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
-}
 
 std::string Address::str() const {
   switch (kind) {
@@ -163,9 +148,9 @@ Address parse_address(std::string_view text) {
   return result;
 }
 
-Descriptor listen_at(Address& address) {
+UniqueFd listen_at(Address& address) {
   if (address.kind != Address::Kind::tcp) {
-    Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) fail("open a socket for", address, errno);
     const UnixName name = unix_name(address);
     const auto* raw = reinterpret_cast<const sockaddr*>(&name.address);
@@ -181,7 +166,7 @@ Descriptor listen_at(Address& address) {
   const AddrinfoList list = resolve(address, true);
   if (list == nullptr) code = EAGAIN;
   for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
-    Descriptor fd(socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    UniqueFd fd(socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) continue;
     const int on = 1;
     setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -201,10 +186,10 @@ Descriptor listen_at(Address& address) {
   fail("listen at", address, code);
 }
 
-std::optional<Descriptor> connect_to(const Address& address,
-                                     std::chrono::steady_clock::time_point deadline) {
+std::optional<UniqueFd> connect_to(const Address& address,
+                                   std::chrono::steady_clock::time_point deadline) {
   if (address.kind != Address::Kind::tcp) {
-    Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) fail("open a socket for", address, errno);
     const UnixName name = unix_name(address);
     if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&name.address), name.length) == 0) {
@@ -217,7 +202,7 @@ std::optional<Descriptor> connect_to(const Address& address,
   const AddrinfoList list = resolve(address, false);
   const bool is_only_one = list == nullptr || list->ai_next == nullptr;
   for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
-    Descriptor fd(socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    UniqueFd fd(socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     // No socket of this family; without descriptors nothing is known of the other side.
     if (!fd && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
       fail("open a socket for", address, errno);
@@ -227,7 +212,7 @@ std::optional<Descriptor> connect_to(const Address& address,
       if (errno != EINPROGRESS) continue;
       const auto now = std::chrono::steady_clock::now();
       // One that answers nothing must not take the others' time.
-      const auto until = is_only_one ? deadline : std::min(deadline, now + kAddressPatience);
+      const auto until = is_only_one ? deadline : std::min(deadline, now + kAddressTimeout);
       if (!await_ready(fd.get(), POLLOUT, until)) continue;
       int code = 0;
       socklen_t length = sizeof code;

@@ -9,27 +9,10 @@
 #include <gantry/core/rendezvous.hpp>
 
 #include "core/byte_queue.hpp"
+#include "core/unique_fd.hpp"
 
 // What StoreServer and StoreClient have in common: addresses, sockets and messages.
 namespace gantry::store {
-
-/// Owns one file descriptor.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor() { reset(); }
-
-  [[nodiscard]] int get() const { return fd_; }
-  [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
-  [[nodiscard]] int release();
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 /// A parsed address.
 struct Address {
@@ -45,12 +28,12 @@ struct Address {
 [[nodiscard]] Address parse_address(std::string_view text);
 
 /// Opens a non-blocking listening socket; fills in the port that was picked. Throws Error.
-[[nodiscard]] Descriptor listen_at(Address& address);
+[[nodiscard]] UniqueFd listen_at(Address& address);
 /// Tries once to connect; none if nobody listens there (yet), or the host's name is not known
 /// (yet). Of a host's several addresses none gets more than some seconds. Non-blocking socket.
 /// Throws Error for failures that waiting does not cure.
-[[nodiscard]] std::optional<Descriptor> connect_to(const Address& address,
-                                                   std::chrono::steady_clock::time_point deadline);
+[[nodiscard]] std::optional<UniqueFd> connect_to(const Address& address,
+                                                 std::chrono::steady_clock::time_point deadline);
 /// Waits until `fd` has one of `events` (POLLIN, POLLOUT) or has failed; false at the deadline.
 /// Signals do not end it.
 [[nodiscard]] bool await_ready(int fd, short events,
@@ -66,7 +49,7 @@ void send_small_messages_at_once(int fd, const Address& address);
 enum class Message : std::uint8_t {
   // client to server
   hello = 1,
-  goodbye,
+  deregister,
   set,
   get,
   try_get,

@@ -30,7 +30,7 @@ class Console {
   [[nodiscard]] bool drained() const;
   /// Why text was dropped (errno), EPIPE if the reader went away; 0: none was.
   [[nodiscard]] int failure() const;
-  /// Descriptor that becomes readable when drained() has become true; read it with clear().
+  /// A descriptor that becomes readable when drained() has become true; read it with clear().
   [[nodiscard]] int drained_fd() const;
   void clear() const;
 

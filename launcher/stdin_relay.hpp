@@ -19,7 +19,7 @@ class StdinRelay {
   StdinRelay(const StdinRelay&) = delete;
   StdinRelay& operator=(const StdinRelay&) = delete;
 
-  /// Descriptor that becomes rank 0's standard input; -1 for /dev/null.
+  /// The descriptor that becomes rank 0's standard input; -1 for /dev/null.
   [[nodiscard]] int source() const { return source_; }
   /// Closes the pipe's read end in this process, once the rank has it.
   void handed_over();

@@ -17,7 +17,7 @@ namespace {
 
 // How often a request that other threads disturbed is tried again, and how long it waits for them.
 constexpr int kRetries = 16;
-constexpr auto kPatience = std::chrono::milliseconds(500);
+constexpr auto kTimeout = std::chrono::milliseconds(500);
 
 // Passings that the calling thread ended itself.
 thread_local std::uint64_t own_passings = 0;
@@ -122,7 +122,7 @@ void AsyncPool::note_passing() noexcept {
 bool AsyncPool::await_others(std::uint64_t before) {
   std::unique_lock lock(mutex_);
   const auto passed = [&] { return passings_ - before != own_passings; };
-  passed_.wait_for(lock, kPatience, [&] { return passed() || under_way_ == 0; });
+  passed_.wait_for(lock, kTimeout, [&] { return passed() || under_way_ == 0; });
   return passed();
 }
 

@@ -23,7 +23,7 @@ namespace {
 DeviceHeap* heap_of(int device) { return heap_allocator().find_heap(device); }
 
 // For streams to be done with free memory.
-constexpr auto kStreamPatience = std::chrono::seconds(5);
+constexpr auto kStreamTimeout = std::chrono::seconds(5);
 constexpr auto kLook = std::chrono::milliseconds(1);
 
 // True if more may come once streams are done.
@@ -47,7 +47,7 @@ template <class Result, class Ask>
 Result recovering(int device, std::size_t bytes, std::string_view purpose, Result none, Ask ask) {
   if (const Result result = ask(); result != none) return result;
   empty_other_caches(device);
-  const auto deadline = std::chrono::steady_clock::now() + kStreamPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kStreamTimeout;
   for (;;) {
     const bool is_more = release_unused(device);
     if (const Result result = ask(); result != none) return result;

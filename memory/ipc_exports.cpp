@@ -170,7 +170,7 @@ void IpcExports::close_here(std::uint32_t slot) noexcept {
   sweep_slot(slot);
 }
 
-std::shared_ptr<IpcConsumer> IpcExports::add_consumer(Descriptor& socket,
+std::shared_ptr<IpcConsumer> IpcExports::add_consumer(UniqueFd& socket,
                                                       const ProcessStamp& process) {
   auto consumer = std::make_shared<IpcConsumer>(process);
   const std::lock_guard lock(mutex_);

@@ -21,7 +21,7 @@ namespace gantry::memory {
 struct IpcConsumer {
   explicit IpcConsumer(const ProcessStamp& process) : watch(process) {}
 
-  Descriptor socket;  ///< of the service's thread; none once the importer has hung up
+  UniqueFd socket;  ///< of the service's thread; none once the importer has hung up
   ProcessWatch watch;
   ReferenceTable references;
   bool hung_up = false;  ///< guarded by the registry's lock
@@ -63,7 +63,7 @@ class IpcExports {
 
   /// Registers an importer: from now on its references count. Takes `socket` unless it throws.
   /// Throws: Error, std::bad_alloc.
-  [[nodiscard]] std::shared_ptr<IpcConsumer> add_consumer(Descriptor& socket,
+  [[nodiscard]] std::shared_ptr<IpcConsumer> add_consumer(UniqueFd& socket,
                                                           const ProcessStamp& process);
   /// The importer closed its connection or broke the protocol. It is forgotten, unless it holds
   /// references: then it is kept until its process ends.

@@ -34,7 +34,7 @@ Peers& peers() {
   return instance;
 }
 
-std::atomic<std::chrono::milliseconds> answer_patience{std::chrono::seconds(60)};
+std::atomic<std::chrono::milliseconds> answer_timeout{std::chrono::seconds(60)};
 
 Peers::Key key_of(const ProcessStamp& process) { return {process.pid, process.start_time}; }
 
@@ -85,8 +85,8 @@ std::shared_ptr<IpcPeer> IpcPeer::of(const IpcMessage& message) {
   return made;
 }
 
-void IpcPeer::set_patience(std::chrono::milliseconds patience) noexcept {
-  answer_patience = patience;
+void IpcPeer::set_answer_timeout(std::chrono::milliseconds timeout) noexcept {
+  answer_timeout = timeout;
 }
 
 void IpcPeer::forget_lost() noexcept {
@@ -104,7 +104,7 @@ void IpcPeer::forget_lost() noexcept {
 
 // A queue of connections that is full empties again, unless the exporter is stopped.
 void IpcPeer::connect(std::uint64_t nonce) {
-  const std::chrono::milliseconds timeout = answer_patience.load();
+  const std::chrono::milliseconds timeout = answer_timeout.load();
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (;;) {
     socket_ = connect_ipc(ipc_socket_name(process_, nonce));
@@ -170,8 +170,8 @@ void IpcPeer::release(std::uint32_t slot) noexcept {
 
 IpcPacket IpcPeer::ask(IpcRequest request, IpcReply& reply) {
   const std::lock_guard lock(asking_);
-  const std::chrono::milliseconds patience = answer_patience.load();
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const std::chrono::milliseconds timeout = answer_timeout.load();
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   request.number = ++asked_;
   const auto lost = [this](const char* what) {
     check_running(process_);
@@ -185,7 +185,7 @@ IpcPacket IpcPeer::ask(IpcRequest request, IpcReply& reply) {
     lost("closed the connection");
   }
   for (;;) {
-    if (!wait_readable(socket_, watch_.descriptor(), deadline)) throw_late(process_, patience);
+    if (!wait_readable(socket_, watch_.descriptor(), deadline)) throw_late(process_, timeout);
     auto packet = receive_packet(socket_, sizeof reply);
     if (packet && packet->bytes.size() == sizeof reply) {
       std::memcpy(&reply, packet->bytes.data(), sizeof reply);

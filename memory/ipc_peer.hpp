@@ -29,7 +29,7 @@ class IpcPeer : public std::enable_shared_from_this<IpcPeer> {
   /// Forgets exporters that are gone.
   static void forget_lost() noexcept;
   /// How long exporters may take for an answer, 60 s at first. For tests.
-  static void set_patience(std::chrono::milliseconds patience) noexcept;
+  static void set_answer_timeout(std::chrono::milliseconds timeout) noexcept;
 
   explicit IpcPeer(const IpcMessage& message);
   ~IpcPeer();
@@ -44,7 +44,7 @@ class IpcPeer : public std::enable_shared_from_this<IpcPeer> {
 
   /// A chunk's descriptor and size.
   struct Chunk {
-    Descriptor descriptor;
+    UniqueFd descriptor;
     std::size_t bytes = 0;
   };
   /// Asks for the chunks of a block to which a reference is held, from number `first` on; all of
@@ -66,7 +66,7 @@ class IpcPeer : public std::enable_shared_from_this<IpcPeer> {
   void connect(std::uint64_t nonce);
 
   const ProcessStamp process_;
-  Descriptor socket_;
+  UniqueFd socket_;
   ProcessWatch watch_;
   std::unique_ptr<SlotTable> slots_;
   std::unique_ptr<ReferenceTable> references_;

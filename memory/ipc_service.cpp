@@ -16,7 +16,7 @@ namespace {
 // Between two questions about importers that cannot be waited for.
 constexpr int kAskMs = 100;
 
-std::optional<IpcRequest> receive_request(const Descriptor& socket, bool& is_open) {
+std::optional<IpcRequest> receive_request(const UniqueFd& socket, bool& is_open) {
   const auto packet = receive_packet(socket, sizeof(IpcRequest));
   if (!packet) return std::nullopt;
   IpcRequest request;
@@ -28,7 +28,7 @@ std::optional<IpcRequest> receive_request(const Descriptor& socket, bool& is_ope
   return request;
 }
 
-int send_reply(const Descriptor& socket, const IpcRequest& question, IpcReply reply,
+int send_reply(const UniqueFd& socket, const IpcRequest& question, IpcReply reply,
                std::span<const int> descriptors = {}) {
   reply.number = question.number;
   return send_packet(socket, std::as_bytes(std::span(&reply, 1)), descriptors);
@@ -69,7 +69,7 @@ void IpcService::run() {
   for (;;) {
     const auto consumers = IpcExports::instance().consumers();
     polls.assign(1, {listener_.get(), POLLIN, 0});
-    for (const Descriptor& stranger : strangers_) polls.push_back({stranger.get(), POLLIN, 0});
+    for (const UniqueFd& stranger : strangers_) polls.push_back({stranger.get(), POLLIN, 0});
     const std::size_t first_consumer = polls.size();
     int timeout_ms = -1;
     for (const auto& consumer : consumers) {
@@ -88,7 +88,7 @@ void IpcService::run() {
             is_asked ? consumers[i]->is_gone() : polls[first_consumer + 2 * i + 1].revents != 0;
       }
       if (someone_ended) IpcExports::instance().sweep();
-      std::erase_if(strangers_, [this](Descriptor& stranger) {
+      std::erase_if(strangers_, [this](UniqueFd& stranger) {
         pollfd poll{stranger.get(), POLLIN, 0};
         return ::poll(&poll, 1, 0) > 0 && !greet(stranger);
       });
@@ -101,14 +101,14 @@ void IpcService::run() {
 
 void IpcService::accept_all() {
   errno = 0;
-  while (Descriptor socket = accept_ipc(listener_)) strangers_.push_back(std::move(socket));
+  while (UniqueFd socket = accept_ipc(listener_)) strangers_.push_back(std::move(socket));
   // Out of descriptors: the connection stays in the queue, so do not ask again at once.
   if (errno == EMFILE || errno == ENFILE) ::poll(nullptr, 0, 10);
 }
 
 // Answers the first packet. False: the stranger is none any more; it became a consumer or was
 // turned away.
-bool IpcService::greet(Descriptor& socket) {
+bool IpcService::greet(UniqueFd& socket) {
   bool is_open = true;
   const auto request = receive_request(socket, is_open);
   if (!request) return is_open;
@@ -173,7 +173,7 @@ bool IpcService::answer(IpcConsumer& consumer, const IpcRequest& request) {
   IpcReply reply;
   reply.ok = true;
   reply.total = static_cast<std::uint32_t>(chunks->size());
-  std::vector<Descriptor> descriptors;
+  std::vector<UniqueFd> descriptors;
   std::vector<int> numbers;
   try {
     for (std::size_t i = request.first; i < chunks->size() && numbers.size() < IpcReply::kChunks;

@@ -26,14 +26,14 @@ class IpcService {
   void run();
   void accept_all();
   void serve(IpcConsumer& consumer);
-  [[nodiscard]] bool greet(Descriptor& socket);
+  [[nodiscard]] bool greet(UniqueFd& socket);
   [[nodiscard]] bool answer(IpcConsumer& consumer, const IpcRequest& request);
 
   std::mutex mutex_;
   bool started_ = false;
   std::uint64_t nonce_ = 0;
-  Descriptor listener_;
-  std::vector<Descriptor> strangers_;  ///< accepted, yet to say hello
+  UniqueFd listener_;
+  std::vector<UniqueFd> strangers_;  ///< accepted, yet to say hello
 };
 
 }  // namespace gantry::memory

@@ -30,8 +30,8 @@ struct AbstractAddress {
   socklen_t length = 0;
 };
 
-Descriptor packet_socket(int flags) {
-  return Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+UniqueFd packet_socket(int flags) {
+  return UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
 }
 
 }  // namespace
@@ -40,9 +40,9 @@ std::string ipc_socket_name(const ProcessStamp& process, std::uint64_t nonce) {
   return fmt::format("gantry-ipc-{}-{}-{:016x}", process.pid, process.start_time, nonce);
 }
 
-Descriptor listen_ipc(const std::string& name) {
+UniqueFd listen_ipc(const std::string& name) {
   const AbstractAddress address(name);
-  Descriptor socket = packet_socket(SOCK_NONBLOCK);
+  UniqueFd socket = packet_socket(SOCK_NONBLOCK);
   if (!socket || ::bind(socket.get(), address.get(), address.length) != 0 ||
       ::listen(socket.get(), kBacklog) != 0) {
     const int error = errno;
@@ -52,21 +52,21 @@ Descriptor listen_ipc(const std::string& name) {
   return socket;
 }
 
-Descriptor accept_ipc(const Descriptor& listener) {
-  Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+UniqueFd accept_ipc(const UniqueFd& listener) {
+  UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) return {};
   const auto credentials = credentials_of(socket);
-  return credentials && credentials->user == ::geteuid() ? std::move(socket) : Descriptor();
+  return credentials && credentials->user == ::geteuid() ? std::move(socket) : UniqueFd();
 }
 
-Descriptor connect_ipc(const std::string& name) {
+UniqueFd connect_ipc(const std::string& name) {
   const AbstractAddress address(name);
-  Descriptor socket = packet_socket(SOCK_NONBLOCK);
+  UniqueFd socket = packet_socket(SOCK_NONBLOCK);
   if (!socket || ::connect(socket.get(), address.get(), address.length) != 0) return {};
   return socket;
 }
 
-std::optional<IpcCredentials> credentials_of(const Descriptor& socket) {
+std::optional<IpcCredentials> credentials_of(const UniqueFd& socket) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
@@ -75,7 +75,7 @@ std::optional<IpcCredentials> credentials_of(const Descriptor& socket) {
   return IpcCredentials{credentials.pid, credentials.uid};
 }
 
-bool has_hung_up(const Descriptor& socket) {
+bool has_hung_up(const UniqueFd& socket) {
   if (!socket) return true;
   pollfd poll{socket.get(), POLLRDHUP, 0};
   return ::poll(&poll, 1, 0) > 0 && (poll.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
@@ -93,7 +93,7 @@ const char* remedy_for(int error) {
                                  : "";
 }
 
-int send_packet(const Descriptor& socket, std::span<const std::byte> bytes,
+int send_packet(const UniqueFd& socket, std::span<const std::byte> bytes,
                 std::span<const int> descriptors) {
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
   msghdr message{};
@@ -117,7 +117,7 @@ int send_packet(const Descriptor& socket, std::span<const std::byte> bytes,
   return sent < 0 ? errno : 0;  // a packet goes as a whole
 }
 
-std::optional<IpcPacket> receive_packet(const Descriptor& socket, std::size_t limit) {
+std::optional<IpcPacket> receive_packet(const UniqueFd& socket, std::size_t limit) {
   IpcPacket packet;
   packet.bytes.resize(limit);
   std::vector<std::byte> control(CMSG_SPACE(sizeof(int) * (IpcReply::kChunks + 3)));
@@ -148,7 +148,7 @@ std::optional<IpcPacket> receive_packet(const Descriptor& socket, std::size_t li
   return packet;
 }
 
-bool wait_readable(const Descriptor& socket, int watched,
+bool wait_readable(const UniqueFd& socket, int watched,
                    std::chrono::steady_clock::time_point deadline) {
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(

@@ -15,8 +15,6 @@
 
 namespace gantry::memory {
 
-using store::Descriptor;
-
 /// What an importer asks its exporter for. Both run on one machine, so numbers travel as they are.
 struct IpcRequest {
   enum class Kind : std::uint32_t {
@@ -53,21 +51,21 @@ static_assert(std::is_trivially_copyable_v<IpcRequest> && std::is_trivially_copy
 [[nodiscard]] std::string ipc_socket_name(const ProcessStamp& process, std::uint64_t nonce);
 
 /// A non-blocking socket that listens at the abstract address `name`. Throws: Error.
-[[nodiscard]] Descriptor listen_ipc(const std::string& name);
+[[nodiscard]] UniqueFd listen_ipc(const std::string& name);
 /// The next connection, none if there is none now or it was refused.
-[[nodiscard]] Descriptor accept_ipc(const Descriptor& listener);
+[[nodiscard]] UniqueFd accept_ipc(const UniqueFd& listener);
 /// A connection to `name`; none if nobody listens, with the reason in errno.
-[[nodiscard]] Descriptor connect_ipc(const std::string& name);
+[[nodiscard]] UniqueFd connect_ipc(const std::string& name);
 
 /// Who is at the other end.
 struct IpcCredentials {
   std::int32_t pid = 0;
   std::uint32_t user = 0;
 };
-[[nodiscard]] std::optional<IpcCredentials> credentials_of(const Descriptor& socket);
+[[nodiscard]] std::optional<IpcCredentials> credentials_of(const UniqueFd& socket);
 
 /// True if the other end has closed the connection. Its process may live on.
-[[nodiscard]] bool has_hung_up(const Descriptor& socket);
+[[nodiscard]] bool has_hung_up(const UniqueFd& socket);
 
 /// True for the errno values of a process that lacks descriptors or memory itself: they say
 /// nothing about the other end.
@@ -76,19 +74,19 @@ struct IpcCredentials {
 [[nodiscard]] const char* remedy_for(int error);
 
 /// Sends one packet without waiting; 0, or the errno of the failure. EAGAIN: nobody reads.
-[[nodiscard]] int send_packet(const Descriptor& socket, std::span<const std::byte> bytes,
+[[nodiscard]] int send_packet(const UniqueFd& socket, std::span<const std::byte> bytes,
                               std::span<const int> descriptors = {});
 
 /// One packet and the descriptors it came with, which are close-on-exec.
 struct IpcPacket {
   std::vector<std::byte> bytes;
-  std::vector<Descriptor> descriptors;
+  std::vector<UniqueFd> descriptors;
   bool is_truncated = false;  ///< descriptors were lost: this process can hold no more
 };
 /// The next packet of at most `limit` bytes, none if there is none now; an empty one at the end.
-[[nodiscard]] std::optional<IpcPacket> receive_packet(const Descriptor& socket, std::size_t limit);
+[[nodiscard]] std::optional<IpcPacket> receive_packet(const UniqueFd& socket, std::size_t limit);
 /// Sleeps until `socket` or `watched`, which may be -1, can be read; false at `deadline`.
-[[nodiscard]] bool wait_readable(const Descriptor& socket, int watched,
+[[nodiscard]] bool wait_readable(const UniqueFd& socket, int watched,
                                  std::chrono::steady_clock::time_point deadline);
 
 }  // namespace gantry::memory

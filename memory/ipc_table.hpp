@@ -67,7 +67,7 @@ class SharedTable {
     (void)::fcntl(descriptor_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   }
   /// One that another process sent. Throws: Error.
-  explicit SharedTable(Descriptor descriptor) : descriptor_(std::move(descriptor)) {
+  explicit SharedTable(UniqueFd descriptor) : descriptor_(std::move(descriptor)) {
     struct stat status {};
     const int seals = ::fcntl(descriptor_.get(), F_GET_SEALS);
     if (seals < 0 || ::fstat(descriptor_.get(), &status) != 0) fail("open", errno);
@@ -81,7 +81,7 @@ class SharedTable {
   [[nodiscard]] std::atomic<T>& operator[](std::size_t slot) const {
     return static_cast<std::atomic<T>*>(data_)[slot];
   }
-  [[nodiscard]] const Descriptor& descriptor() const { return descriptor_; }
+  [[nodiscard]] const UniqueFd& descriptor() const { return descriptor_; }
 
  private:
   static_assert(std::atomic<T>::is_always_lock_free && sizeof(std::atomic<T>) == sizeof(T));
@@ -96,7 +96,7 @@ class SharedTable {
                 " a table in shared memory: " + std::strerror(error) + remedy_for(error));
   }
 
-  Descriptor descriptor_;
+  UniqueFd descriptor_;
   void* data_ = nullptr;
 };
 

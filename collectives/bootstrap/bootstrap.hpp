@@ -21,7 +21,7 @@ class Bootstrap {
   // Every rank's bytes in rank order; all ranks make the same sequence of calls.
   // Throws: PeerLostError, TimeoutError.
   virtual std::vector<std::string> all_gather(const std::string& bytes) = 0;
-  // First rank known to have left the job without a goodbye, else -1. Cheap.
+  // First rank that is lost, else -1. Cheap.
   virtual int lost_rank() const noexcept = 0;
   // A bootstrap of these ranks, in this order; called by them alone, with the same arguments. This
   // one stays usable. Losses of other ranks do not disturb it if it can be helped.
@@ -33,7 +33,7 @@ class Bootstrap {
   virtual std::unique_ptr<Bootstrap> move_to(const ControlBlock& /*own*/) { return nullptr; }
   // What the exchanges that follow are for; errors begin with it.
   void set_purpose(std::string_view purpose) { purpose_ = purpose; }
-  // Says goodbye: this rank's end is no loss. Nothing but lost_rank() may be called afterwards.
+  // Deregisters this rank: its end is no loss. Only lost_rank() may be called afterwards.
   virtual void leave() noexcept {}
 
  protected:

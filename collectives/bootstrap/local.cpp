@@ -10,7 +10,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
-#include "core/patience.hpp"
+#include "core/suspend_aware_timeout.hpp"
 
 namespace gantry {
 
@@ -41,8 +41,9 @@ class Meeting {
       return -1;
     };
     const auto is_settled = [&] { return is_complete() || lost() >= 0; };
-    Patience patience(timeout_);
-    while (!changed_.wait_for(lock, patience.next_wait(), is_settled) && !patience.is_over()) {
+    SuspendAwareTimeout countdown(timeout_);
+    while (!changed_.wait_for(lock, countdown.next_wait(), is_settled) &&
+           !countdown.has_expired()) {
     }
     if (!is_settled()) {
       for (std::size_t i = 0; i < round.bytes.size(); ++i) {

@@ -26,7 +26,7 @@
 #include "collectives/bootstrap/mpi_lock.hpp"
 #include "collectives/bootstrap/mpi_world.hpp"
 #include "core/background_thread.hpp"
-#include "core/patience.hpp"
+#include "core/suspend_aware_timeout.hpp"
 
 namespace gantry {
 
@@ -57,9 +57,9 @@ class InitDeadline {
   explicit InitDeadline(std::chrono::milliseconds timeout)
       : thread_(start_background_thread("gantry-mpi-init", [this, timeout] {
           std::unique_lock lock(mutex_);
-          Patience patience(timeout);
-          while (!done_.wait_for(lock, patience.next_wait(), [this] { return over_; }) &&
-                 !patience.is_over()) {
+          SuspendAwareTimeout countdown(timeout);
+          while (!done_.wait_for(lock, countdown.next_wait(), [this] { return over_; }) &&
+                 !countdown.has_expired()) {
           }
           if (over_) return;
           fmt::print(stderr,
@@ -88,7 +88,7 @@ class InitDeadline {
 
 // Waits for requests, without keeping other threads from calling MPI. False: no longer than that.
 bool end_within(std::chrono::milliseconds timeout, std::vector<MPI_Request>& requests) {
-  Patience patience(timeout);
+  SuspendAwareTimeout countdown(timeout);
   for (;;) {
     {
       int done = 0;
@@ -98,7 +98,7 @@ bool end_within(std::chrono::milliseconds timeout, std::vector<MPI_Request>& req
             "MPI_Testall");
       if (done != 0) return true;
     }
-    if (patience.is_over()) {
+    if (countdown.has_expired()) {
       has_given_up.store(true);
       return false;
     }

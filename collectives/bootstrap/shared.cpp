@@ -14,7 +14,7 @@
 
 #include "collectives/control/block.hpp"
 #include "collectives/failure_note.hpp"
-#include "core/patience.hpp"
+#include "core/suspend_aware_timeout.hpp"
 
 namespace gantry {
 
@@ -157,7 +157,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
   template <class Done>
   void await(Done done) const {
     using Clock = std::chrono::steady_clock;
-    Patience patience(timeout_);
+    SuspendAwareTimeout countdown(timeout_);
     Clock::time_point next_check = Clock::now() + kLivenessPeriod;
     for (std::uint64_t spins = 0;; ++spins) {
       std::size_t waiting = 0;
@@ -179,7 +179,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
                 {static_cast<int>(i)});
         }
       }
-      if (patience.is_over(now)) {
+      if (countdown.has_expired(now)) {
         std::vector<int> missing;
         for (std::size_t i = 0; i < members_.size(); ++i) {
           // Of a rank that waits for its readers, nobody knows who has not read.

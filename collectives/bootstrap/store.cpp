@@ -17,10 +17,10 @@
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/failure_note.hpp"
-#include "core/patience.hpp"
 #include "core/store_admission.hpp"
-#include "core/store_roll.hpp"
+#include "core/store_membership.hpp"
 #include "core/store_wire.hpp"
+#include "core/suspend_aware_timeout.hpp"
 
 namespace gantry {
 
@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 // Between two looks for what the store does not tell by itself.
 constexpr auto kLookPeriod = std::chrono::milliseconds(100);
 // For an answer of a server that was there before this process.
-constexpr std::chrono::milliseconds kLauncherPatience = std::chrono::seconds(60);
+constexpr std::chrono::milliseconds kLauncherTimeout = std::chrono::seconds(60);
 
 // The connection that a world and its subsets share.
 class Connection {
@@ -53,18 +53,19 @@ class Connection {
           StoreServerOptions{.address = identity.rendezvous, .token = identity.rendezvous_token});
     }
     // glaunch listens before it starts a rank.
-    const auto patience = has_launcher_ ? std::min(timeout, kLauncherPatience) : timeout;
+    const auto connect_timeout = has_launcher_ ? std::min(timeout, kLauncherTimeout) : timeout;
     try {
-      client_ = std::make_shared<StoreClient>(StoreClientOptions{.address = identity.rendezvous,
-                                                                 .rank = identity.rank,
-                                                                 .token = identity.rendezvous_token,
-                                                                 .connect_timeout = patience});
+      client_ =
+          std::make_shared<StoreClient>(StoreClientOptions{.address = identity.rendezvous,
+                                                           .rank = identity.rank,
+                                                           .token = identity.rendezvous_token,
+                                                           .connect_timeout = connect_timeout});
     } catch (const TimeoutError&) {
       if (has_launcher_) {
         throw TimeoutError(fmt::format(
             "Communicator::world: rank {} waited {}, but the job's store at {}, which glaunch "
             "serves, did not answer; unset GANTRY_* if glaunch has not started this process",
-            rank_, duration_text(patience), identity.rendezvous));
+            rank_, duration_text(connect_timeout), identity.rendezvous));
       }
       raise_timeout(
           fmt::format("Communicator::world: rank {} waited {}, but rank(s) 0, which serves the "
@@ -97,7 +98,7 @@ class Connection {
     try {
       if (const std::shared_ptr<StoreClient> client = find()) {
         client->set(left_key(rank_), "");
-        const auto deadline = std::chrono::steady_clock::now() + kLeavePatience;
+        const auto deadline = std::chrono::steady_clock::now() + kLeaveTimeout;
         for (int rank = 0; server_ && rank < size_; ++rank) {
           (void)client->get(left_key(rank),
                             std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -118,7 +119,7 @@ class Connection {
     return client_;
   }
 
-  static constexpr auto kLeavePatience = std::chrono::seconds(10);
+  static constexpr auto kLeaveTimeout = std::chrono::seconds(10);
 
   static std::string left_key(int rank) { return fmt::format("gantry/left/{}", rank); }
 
@@ -203,12 +204,12 @@ class StoreBootstrap final : public Bootstrap {
   std::vector<std::string> exchange(const std::string& bytes) {
     const std::int64_t round = round_++;
     const std::shared_ptr<StoreClient> client = connection_->client();
-    Patience patience(connection_->timeout());
+    SuspendAwareTimeout countdown(connection_->timeout());
     std::vector<std::string> all;
     try {
       client->set(key(round, me_), bytes);
       for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
-        all.push_back(rank == me_ ? bytes : get(*client, round, rank, patience));
+        all.push_back(rank == me_ ? bytes : get(*client, round, rank, countdown));
       }
       // Whoever wrote this round has read the one before it.
       if (round > 0) client->erase(key(round - 1, me_));
@@ -253,7 +254,8 @@ class StoreBootstrap final : public Bootstrap {
 
   // Waits for what a member says in a round. The store gives up on it when any rank is lost; this
   // only when a member is, or when one has ended that said nothing.
-  std::string get(StoreClient& client, std::int64_t round, int rank, Patience& patience) const {
+  std::string get(StoreClient& client, std::int64_t round, int rank,
+                  SuspendAwareTimeout& countdown) const {
     const std::string name = key(round, rank);
     Clock::time_point next_look = Clock::now() + kLookPeriod;
     for (;;) {
@@ -274,7 +276,7 @@ class StoreBootstrap final : public Bootstrap {
       if (now < next_look) continue;
       next_look = now + kLookPeriod;
       require_no_end(client, round);
-      if (!patience.is_over(now)) continue;
+      if (!countdown.has_expired(now)) continue;
       const std::vector<int> missing = missing_of(client, round);
       if (missing.empty()) continue;
       raise_timeout(absence_text(me_, connection_->timeout(), missing), missing, of_world(missing));

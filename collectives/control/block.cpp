@@ -231,11 +231,11 @@ void ControlBlock::abort() noexcept {
   blame(rank_, Reason::aborted);
 }
 
-void ControlBlock::abort_after(std::chrono::milliseconds patience) noexcept {
-  abort_after_ns_ = std::chrono::nanoseconds(patience).count();
+void ControlBlock::abort_after(std::chrono::milliseconds timeout) noexcept {
+  abort_after_ns_ = std::chrono::nanoseconds(timeout).count();
 }
 
-void ControlBlock::finish(std::chrono::milliseconds patience) noexcept {
+void ControlBlock::finish(std::chrono::milliseconds timeout) noexcept {
   if (departed_ || !is_mine()) return;
   departed_ = true;
   Watchdog::remove(*this);
@@ -253,7 +253,7 @@ void ControlBlock::finish(std::chrono::milliseconds patience) noexcept {
   const bool last = view().header().finished.fetch_add(1) + 1 == static_cast<std::uint32_t>(size_);
   // Of a group that broke, the file stays: it tells why.
   if (last && !broken()) file_->remove();
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (int i = 0; i < size_; ++i) {
     const auto& peer = peers_[static_cast<std::size_t>(i)];
     // Once the group is broken, a rank needs no memory of others when its kernels have ended.

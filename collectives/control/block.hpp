@@ -124,11 +124,11 @@ class ControlBlock {
   // Makes pending and later calls of every rank throw PeerLostError that blames this rank.
   void abort() noexcept;
   // From now on does so as soon as a call of this rank, of a graph perhaps, waits for so long.
-  void abort_after(std::chrono::milliseconds patience) noexcept;
+  void abort_after(std::chrono::milliseconds timeout) noexcept;
   // Says that this rank enters nothing more and has closed the other ranks' memory, then waits up
-  // to `patience` until all others said so too or are dead; ranks of this process are not waited
+  // to `timeout` until all others said so too or are dead; ranks of this process are not waited
   // for.
-  void finish(std::chrono::milliseconds patience) noexcept;
+  void finish(std::chrono::milliseconds timeout) noexcept;
   // Tells whether every rank of another process has said so or is dead. Outlives this object.
   std::function<bool()> closing() const;
 

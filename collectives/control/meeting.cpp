@@ -11,7 +11,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/control/block.hpp"
-#include "core/patience.hpp"
+#include "core/suspend_aware_timeout.hpp"
 
 namespace gantry {
 
@@ -78,7 +78,7 @@ void ControlBlock::meet(HostCall call, std::uint64_t collectives) {
 
 void ControlBlock::await(std::uint64_t fence, HostCall call, std::uint64_t collectives) {
   using Clock = std::chrono::steady_clock;
-  Patience patience(timeout_);
+  SuspendAwareTimeout countdown(timeout_);
   Clock::time_point next_check = Clock::now() + kLivenessPeriod;
   const auto has_come = [&](int rank) {
     return view().rank(rank).fence.load(std::memory_order_acquire) >= fence;
@@ -103,7 +103,7 @@ void ControlBlock::await(std::uint64_t fence, HostCall call, std::uint64_t colle
     next_check = now + kLivenessPeriod;
     look_at_peers(fence);
     if (call != HostCall::none) look_for_other_calls(fence, call, collectives);
-    if (!patience.is_over(now)) continue;
+    if (!countdown.has_expired(now)) continue;
     std::vector<int> missing;
     for (int i = 0; i < size_; ++i) {
       if (!has_come(i)) missing.push_back(i);

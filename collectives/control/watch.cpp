@@ -22,9 +22,9 @@ namespace {
 // waits for one that the rank never made.
 constexpr std::int64_t kLeftBehindNs = 5'000'000'000;
 // A process that dies loses its connections first; why is known when it is gone.
-constexpr std::int64_t kLostPatienceNs = 500'000'000;
+constexpr std::int64_t kLostTimeoutNs = 500'000'000;
 // From a connection that ends to the end of its process, whose device memory goes first.
-constexpr auto kVerdictPatience = std::chrono::seconds(2);
+constexpr auto kVerdictTimeout = std::chrono::seconds(2);
 // Counted of the time between two looks: a job that was stopped and goes on has not timed out.
 constexpr std::int64_t kLongestLookNs = 1'000'000'000;
 
@@ -58,7 +58,7 @@ void ControlBlock::look_for_lost_rank() const noexcept {
   const auto& peer = peers_[static_cast<std::size_t>(lost)];
   const bool dead = peer && !peer->alive();
   if (dead && state_of(view().rank(lost)) == State::running) return blame(lost, Reason::died);
-  if (now - since > kLostPatienceNs) blame(lost, Reason::lost);
+  if (now - since > kLostTimeoutNs) blame(lost, Reason::lost);
 }
 
 bool ControlBlock::is_busy(int rank) const noexcept {
@@ -295,7 +295,7 @@ void ControlBlock::look_for_absent_ranks(Lane lane, std::uint64_t call, std::int
 }
 
 void ControlBlock::await_verdict(int rank) const {
-  const auto deadline = std::chrono::steady_clock::now() + kVerdictPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kVerdictTimeout;
   do {
     if (rank >= 0 && state_of(view().rank(rank)) == State::finished) blame(rank, Reason::left);
     check_peers(fence_);

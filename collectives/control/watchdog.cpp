@@ -96,19 +96,19 @@ class Thread {
     std::vector<Peer> watched;
     std::vector<pollfd> entries;
     for (;;) {
-      int patience_ms = kRestMs;
+      int timeout_ms = kRestMs;
       {
         const std::lock_guard lock(mutex_);
         if (stopped_) return;
-        patience_ms = look(watched);
+        timeout_ms = look(watched);
       }
       // Negative descriptors are passed over.
       entries.assign(1, {wake_is_open_ ? wake_ : -1, POLLIN, 0});
       for (const Peer& peer : watched) {
         entries.push_back({is_asked(*peer) ? -1 : peer->descriptor(), POLLIN, 0});
       }
-      if (!wake_is_open_) patience_ms = std::min(patience_ms, kAskMs);
-      poll(entries.data(), entries.size(), patience_ms);
+      if (!wake_is_open_) timeout_ms = std::min(timeout_ms, kAskMs);
+      poll(entries.data(), entries.size(), timeout_ms);
       if ((entries[0].revents & POLLIN) != 0) {
         std::uint64_t count = 0;
         [[maybe_unused]] const auto got = read(wake_, &count, sizeof count);
@@ -130,7 +130,7 @@ class Thread {
   // Looks after every group, lists the processes to watch, and says for how long.
   int look(std::vector<Peer>& watched) {
     watched.clear();
-    int patience_ms = groups_.empty() ? kRestMs : kIdleMs;
+    int timeout_ms = groups_.empty() ? kRestMs : kIdleMs;
     for (ControlBlock* group : groups_) {
       for (int rank = 0; rank < group->size(); ++rank) {
         const Peer& peer = group->peers()[static_cast<std::size_t>(rank)];
@@ -139,14 +139,14 @@ class Thread {
           group->note_death(rank);
         } else if (std::find(watched.begin(), watched.end(), peer) == watched.end()) {
           watched.push_back(peer);
-          if (is_asked(*peer)) patience_ms = std::min(patience_ms, kAskMs);
+          if (is_asked(*peer)) timeout_ms = std::min(timeout_ms, kAskMs);
         }
       }
     }
     for (ControlBlock* group : groups_) {
-      if (group->watch()) patience_ms = std::min(patience_ms, kBusyMs);
+      if (group->watch()) timeout_ms = std::min(timeout_ms, kBusyMs);
     }
-    return patience_ms;
+    return timeout_ms;
   }
 
   const int wake_;

@@ -19,7 +19,7 @@ namespace gantry {
 
 namespace {
 
-constexpr auto kFinishPatience = std::chrono::seconds(10);
+constexpr auto kFinishTimeout = std::chrono::seconds(10);
 
 // The ranks of one machine as a group of their own, with a control block and kernels over peer
 // memory.
@@ -100,7 +100,7 @@ class NodeTransport final : public Transport {
   void leave() noexcept {
     // Before the control block says so: see Note [Closing before freeing].
     if (p2p_) p2p_->close();
-    control_->finish(kFinishPatience);
+    control_->finish(kFinishTimeout);
     bootstrap_->leave();
   }
 

@@ -17,7 +17,7 @@
 #include "collectives/bootstrap/mpi_lock.hpp"
 #include "collectives/host/breakdown.hpp"
 #include "collectives/host/channel_mpi.hpp"
-#include "core/patience.hpp"
+#include "core/suspend_aware_timeout.hpp"
 
 namespace gantry {
 
@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kEagerPolls = 2000;
 constexpr auto kPause = std::chrono::microseconds(20);
 // For what a failed exchange has begun to receive, or to send.
-constexpr auto kReleasePatience = std::chrono::seconds(1);
+constexpr auto kReleaseTimeout = std::chrono::seconds(1);
 
 // What a rank says last. MPI brings messages and notices side by side, so a rank that leaves says
 // how many messages it has sent to and received from the one that it tells: no more will follow.
@@ -101,7 +101,7 @@ class MpiLinks final : public HostLinks {
   void leave() noexcept override { notify({Notice::Kind::left, group_.rank}); }
 
   bool release_memory() noexcept override {
-    const auto deadline = Clock::now() + kReleasePatience;
+    const auto deadline = Clock::now() + kReleaseTimeout;
     for (bool cancels = true;; cancels = false) {
       {
         const std::lock_guard lock(mpi_lock());
@@ -183,7 +183,7 @@ class MpiLinks final : public HostLinks {
 
   // Starts what `talk` says, until nothing is under way.
   void finish_conversation(Conversation& talk) {
-    Patience patience(group_.timeout);
+    SuspendAwareTimeout countdown(group_.timeout);
     for (int polls = 0;; ++polls) {
       {
         const std::lock_guard lock(mpi_lock());
@@ -219,13 +219,13 @@ class MpiLinks final : public HostLinks {
         key.second ? talk.received(key.first, bytes) : talk.sent(key.first);
       }
       if (moved) {
-        patience.renew();
+        countdown.restart();
         polls = 0;
         continue;
       }
       read_notices();
       look_for_left();
-      if (patience.is_over()) breakdown_.give_up_waiting(pending_ranks());
+      if (countdown.has_expired()) breakdown_.give_up_waiting(pending_ranks());
       pause(polls);
     }
   }
@@ -253,7 +253,7 @@ class MpiLinks final : public HostLinks {
 
   // Waits until all that was started is done.
   void finish(std::span<Incoming> receives) {
-    Patience patience(group_.timeout);
+    SuspendAwareTimeout countdown(group_.timeout);
     for (int polls = 0;; ++polls) {
       const int before = pending_;
       test(receives);
@@ -261,10 +261,10 @@ class MpiLinks final : public HostLinks {
       read_notices();
       look_for_left();
       if (pending_ < before) {
-        patience.renew();
+        countdown.restart();
         polls = 0;
       }
-      if (patience.is_over()) breakdown_.give_up_waiting(pending_ranks());
+      if (countdown.has_expired()) breakdown_.give_up_waiting(pending_ranks());
       pause(polls);
     }
   }

@@ -17,7 +17,7 @@
 #include "collectives/host/breakdown.hpp"
 #include "collectives/host/sockets.hpp"
 #include "collectives/host/stream.hpp"
-#include "core/patience.hpp"
+#include "core/suspend_aware_timeout.hpp"
 
 namespace gantry {
 
@@ -26,7 +26,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // How long the notice of a rank may stay behind the end of its data.
-constexpr auto kNoticePatience = std::chrono::seconds(1);
+constexpr auto kNoticeTimeout = std::chrono::seconds(1);
 
 class TcpLinks final : public HostLinks {
  public:
@@ -93,7 +93,7 @@ class TcpLinks final : public HostLinks {
   // Moves all that is pending; `look(rank)` after something moved, which may add more.
   template <class Look>
   void move_all(Look look) {
-    Patience patience(group_.timeout);
+    SuspendAwareTimeout countdown(group_.timeout);
     for (;;) {
       bool moved = false;
       for (int rank = 0; rank < group_.size; ++rank) {
@@ -116,11 +116,11 @@ class TcpLinks final : public HostLinks {
       const auto is_pending = [](const HostStream& link) { return link.is_pending(); };
       if (std::none_of(streams_.begin(), streams_.end(), is_pending)) return;
       if (moved) {
-        patience.renew();
+        countdown.restart();
         continue;
       }
-      if (patience.is_over()) breakdown_.give_up_waiting(pending_ranks());
-      read_notices(static_cast<int>(patience.next_wait().count()));
+      if (countdown.has_expired()) breakdown_.give_up_waiting(pending_ranks());
+      read_notices(static_cast<int>(countdown.next_wait().count()));
     }
   }
 
@@ -168,7 +168,7 @@ class TcpLinks final : public HostLinks {
   [[noreturn]] void explain_end(int rank) {
     const auto at = static_cast<std::size_t>(rank);
     if (!left_[at]) {
-      const auto deadline = Clock::now() + kNoticePatience;
+      const auto deadline = Clock::now() + kNoticeTimeout;
       if (store::await_ready(notices_[at].get(), POLLIN, deadline)) read_notice(rank);
     }
     breakdown_.give_up({left_[at] ? Notice::Kind::left : Notice::Kind::lost, rank});

@@ -33,9 +33,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Long enough for ranks that come late to this step, short enough to fall back on MPI.
-constexpr std::chrono::milliseconds kMostPatience = std::chrono::seconds(30);
-constexpr auto kConnectPatience = std::chrono::seconds(1);
-constexpr auto kHelloPatience = std::chrono::seconds(2);
+constexpr std::chrono::milliseconds kMostTimeout = std::chrono::seconds(30);
+constexpr auto kConnectTimeout = std::chrono::seconds(1);
+constexpr auto kHelloTimeout = std::chrono::seconds(2);
 
 enum class Channel : std::int32_t { data, notices };
 constexpr int kChannels = 2;
@@ -192,7 +192,7 @@ class Mesh {
       : group_(group),
         places_(std::move(places)),
         listener_(std::move(listener)),
-        deadline_(Clock::now() + std::min(group.timeout, kMostPatience)),
+        deadline_(Clock::now() + std::min(group.timeout, kMostTimeout)),
         peers_(static_cast<std::size_t>(group.size)) {}
 
   // Ranks connect to lower ones and then let higher ones come, so nobody waits in a circle.
@@ -250,7 +250,7 @@ class Mesh {
     address.port = port;
     std::optional<Socket> socket;
     try {
-      socket = store::connect_to(address, std::min(deadline_, Clock::now() + kConnectPatience));
+      socket = store::connect_to(address, std::min(deadline_, Clock::now() + kConnectTimeout));
     } catch (const Error& error) {
       trouble_ = error.what();
       return std::nullopt;
@@ -277,7 +277,7 @@ class Mesh {
     }
     Hello got;
     if (!transfer_all(socket.get(), &got, sizeof got, false,
-                      std::min(deadline_, Clock::now() + kHelloPatience))) {
+                      std::min(deadline_, Clock::now() + kHelloTimeout))) {
       return false;
     }
     const Hello wanted = hello(group_.rank, got.channel);

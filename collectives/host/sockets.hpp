@@ -7,7 +7,7 @@
 
 namespace gantry {
 
-using Socket = store::Descriptor;
+using Socket = UniqueFd;
 
 // Note [Two connections]
 // Data may stand still for as long as a rank computes, and a full window looks like a dead machine

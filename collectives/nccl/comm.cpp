@@ -26,13 +26,13 @@ namespace gantry {
 namespace {
 
 // For the driver to say whether work is done, unless it is stuck. Usually microseconds.
-constexpr auto kAnswerPatience = std::chrono::milliseconds(200);
+constexpr auto kAnswerTimeout = std::chrono::milliseconds(200);
 // For a thread that enqueues.
-constexpr auto kStuckPatience = std::chrono::seconds(1);
+constexpr auto kStuckTimeout = std::chrono::seconds(1);
 // Between looks for ranks that are gone while NCCL starts.
 constexpr auto kStartLook = std::chrono::milliseconds(10);
 // For an abort. It is not done before graphs that hold NCCL's kernels are gone.
-constexpr auto kEndPatience = std::chrono::seconds(5);
+constexpr auto kEndTimeout = std::chrono::seconds(5);
 
 // What NCCL takes of a device by itself, about.
 constexpr std::size_t kNcclBytes = std::size_t{1} << 30;
@@ -211,7 +211,7 @@ void NcclComm::require_intact() const {
 void NcclComm::await_abort() noexcept {
   if (!state_->aborted) return;
   std::unique_lock lock(state_->mutex);
-  if (state_->changed.wait_for(lock, kEndPatience, [&] { return state_->has_ended; })) return;
+  if (state_->changed.wait_for(lock, kEndTimeout, [&] { return state_->has_ended; })) return;
   logging::warn("ending NCCL takes long: is there a graph that holds its operations?");
 }
 
@@ -229,13 +229,13 @@ bool NcclComm::is_done(const std::shared_ptr<State>& state) {
     return false;
   }
   std::unique_lock lock(state->mutex);
-  state->changed.wait_for(lock, kAnswerPatience, [&] { return state->has_answered; });
+  state->changed.wait_for(lock, kAnswerTimeout, [&] { return state->has_answered; });
   return state->is_done;
 }
 
 void NcclComm::end(const std::shared_ptr<State>& state) {
   // Who does not hold the lock by then comes too late for it.
-  const bool is_free = state->enqueueing.try_lock_for(kStuckPatience);
+  const bool is_free = state->enqueueing.try_lock_for(kStuckTimeout);
   if (is_free) state->enqueueing.unlock();
   // Before kernels end: who synchronizes with them must find it.
   if (!is_free || !is_done(state)) state->tell_lost(state->newest);

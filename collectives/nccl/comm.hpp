@@ -22,8 +22,8 @@ namespace gantry {
 // watchdog, waits for nothing.
 //
 // NCCL must not free what another thread enqueues into, so enqueueing holds a lock. But that thread
-// may be stuck itself, where the queue of launches is full behind the kernel that waits. After some
-// patience the lock is passed over: the flag lets a launch of NCCL's return at once, while what
+// may be stuck itself, where the queue of launches is full behind the kernel that waits. After a
+// timeout the abort goes on without the lock: the flag lets a launch of NCCL's return at once, while what
 // follows waits for all kernels first, and who launches something else looks at the flag before and
 // behind it. Memory that it uses is lost then. For the same reason the driver is asked nothing
 // before, unless by a thread that may get stuck. Nor does starting NCCL end if a rank does not

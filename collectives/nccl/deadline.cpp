@@ -13,7 +13,7 @@
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "core/background_thread.hpp"
-#include "core/patience.hpp"
+#include "core/suspend_aware_timeout.hpp"
 
 namespace gantry {
 
@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(20);
 // For the driver to answer.
-constexpr auto kAnswerPatience = std::chrono::milliseconds(200);
+constexpr auto kAnswerTimeout = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -85,16 +85,16 @@ struct OperationDeadlines::State {
       changed.wait(lock, [&] { return is_over || is_ready(); });
       const std::uint64_t watched = first;
       std::uint64_t answered = answers;
-      Patience waited(timeout);
-      Patience unanswered(kAnswerPatience);
+      SuspendAwareTimeout waited(timeout);
+      SuspendAwareTimeout unanswered(kAnswerTimeout);
       while (!is_over && is_ready() && first == watched) {
         changed.wait_for(lock, kLook, [&] { return is_over; });
         if (is_over || first != watched) break;
-        if (answered != std::exchange(answered, answers)) unanswered.renew();
-        const bool is_stuck = unanswered.is_over();
-        if (!has_begun && !is_stuck) waited.renew();
+        if (answered != std::exchange(answered, answers)) unanswered.restart();
+        const bool is_stuck = unanswered.has_expired();
+        if (!has_begun && !is_stuck) waited.restart();
         std::exception_ptr why = find_failure(lock);
-        if (!why && first == watched && waited.is_over()) why = lateness();
+        if (!why && first == watched && waited.has_expired()) why = lateness();
         if (!why || is_over || first != watched) continue;
         is_over = true;
         const std::uint64_t call = operations.front().call;

@@ -22,7 +22,7 @@
 #include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
 #include "core/flight_file.hpp"
-#include "core/patience.hpp"
+#include "core/suspend_aware_timeout.hpp"
 
 namespace gantry {
 
@@ -42,18 +42,19 @@ NcclComm::TellLost teller(const ControlBlock* control) {
 }
 
 // NCCL takes seconds to start on some machines, whatever the ranks do.
-constexpr auto kLeastStartPatience = std::chrono::seconds(60);
+constexpr auto kLeastStartTimeout = std::chrono::seconds(60);
 // A rank whose start was done first may leave before the others' is.
 constexpr auto kStartDelay = std::chrono::seconds(5);
 
 // Looks after the ranks that start NCCL together.
 NcclComm::LookForLoss start_look(const ControlBlock* control, std::chrono::milliseconds timeout) {
-  timeout = std::max<std::chrono::milliseconds>(timeout, kLeastStartPatience);
-  return [control, timeout, patience = Patience(timeout), delay = Patience(kStartDelay)]() mutable {
+  timeout = std::max<std::chrono::milliseconds>(timeout, kLeastStartTimeout);
+  return [control, timeout, countdown = SuspendAwareTimeout(timeout),
+          delay = SuspendAwareTimeout(kStartDelay)]() mutable {
     if (control != nullptr) control->require_intact();
     // Who gave up leaves, and is not missed otherwise.
-    if (control != nullptr && delay.is_over()) control->check_peers(control->last_fence() + 1);
-    if (!patience.is_over()) return;
+    if (control != nullptr && delay.has_expired()) control->check_peers(control->last_fence() + 1);
+    if (!countdown.has_expired()) return;
     throw TimeoutError(fmt::format("NCCL has not started within {} s: does a rank not come to it?",
                                    timeout.count() / 1000));
   };

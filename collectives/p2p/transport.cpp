@@ -32,7 +32,7 @@ namespace {
 constexpr std::int64_t kLeastBlockBytes = 1024;
 // Unequal counts say nothing about an operation's size that all ranks know.
 constexpr int kUnevenBlocks = 32;
-constexpr auto kProbePatience = std::chrono::seconds(5);
+constexpr auto kProbeTimeout = std::chrono::seconds(5);
 
 // What tables may say must fit into the workspace.
 static_assert(kLlLimitBytes <= protocol::kMaxPacketPayload);
@@ -86,7 +86,7 @@ class P2pTransport final : public Transport {
     for (int rank = 0; rank < group_.size; ++rank) {
       memory.push_back(group_.workspaces[rank] + group_.layout.staging);
     }
-    return probe_peers(bootstrap, group_.rank, group_.size, device, memory, kProbePatience);
+    return probe_peers(bootstrap, group_.rank, group_.size, device, memory, kProbeTimeout);
   }
 
   // Gives up what the constructor made; collective.

@@ -19,7 +19,7 @@ class ControlBlock;
 // Memory that another process has open must not be freed: the driver may give its addresses and its
 // handle to the next allocation while the old import is still there. So ranks close what they
 // opened, say so in the control block, and free what is theirs when all have said so. Of a rank
-// that does not come to that (it keeps a broken communicator, or the patience is over) nobody
+// that does not come to that (it keeps a broken communicator, or the timeout has expired) nobody
 // waits: what it may have open is kept, and freed when a later workspace finds it closed.
 //
 // Note [Freeing on one's own device]

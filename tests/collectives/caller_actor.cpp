@@ -26,7 +26,7 @@ namespace {
 
 sigset_t go;
 
-// Uses the job's store, and says goodbye to it.
+// Uses the job's store, and deregisters.
 void visit_store() {
   const ProcessIdentity identity = detect_process_identity();
   StoreClient(

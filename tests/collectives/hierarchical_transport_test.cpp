@@ -417,7 +417,7 @@ TEST(HierarchicalTransportTest, ARankThatHoldsUpItsNodeIsNamedByItsNumberAmongAl
   std::atomic<testing::StreamHold*> held{nullptr};
   testing::host_ranks(4, [&](HostRank& self) {
     self.transport.reset();
-    // The other node waits for this one, and must not be the first to lose patience.
+    // The other node waits for this one, and its deadline must not be the first.
     const std::chrono::milliseconds deadline =
         self.rank < 2 ? std::chrono::minutes(10) : std::chrono::seconds(1);
     const auto layered =

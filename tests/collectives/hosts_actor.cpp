@@ -235,6 +235,6 @@ int main(int argc, char** argv) {
     say(rank, std::string("failed ") + error.what());
     return 1;
   }
-  // Whoever lost a peer is not asked to say goodbye.
+  // A rank that lost a peer need not deregister.
   std::_Exit(3);
 }

@@ -24,7 +24,7 @@ using testing::RankProcesses;
 
 // Within which a rank must have ended after the other was killed.
 constexpr auto kSoon = std::chrono::seconds(20);
-constexpr auto kStartPatience = std::chrono::seconds(60);
+constexpr auto kStartTimeout = std::chrono::seconds(60);
 
 const std::string kActor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/nccl_loss_actor";
 
@@ -65,34 +65,34 @@ class NcclLossTest : public ::testing::Test {
 
 TEST_F(NcclLossTest, WaitingForWorkThrowsAndShrinkGoesOn) {
   RankProcesses ranks = start("work");
-  for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "enqueued", kStartPatience)) << rank;
+  for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "enqueued", kStartTimeout)) << rank;
   EXPECT_THAT(end_of_survivor(ranks).out, HasSubstr("survived"));
 }
 
 // Nobody polls: the watchdog lets the device go on.
 TEST_F(NcclLossTest, SynchronizingTheDeviceThrowsAndShrinkGoesOn) {
   RankProcesses ranks = start("device");
-  for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "enqueued", kStartPatience)) << rank;
+  for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "enqueued", kStartTimeout)) << rank;
   EXPECT_THAT(end_of_survivor(ranks).out, HasSubstr("survived"));
 }
 
 TEST_F(NcclLossTest, AProgramThatWaitsForNothingEnds) {
   RankProcesses ranks = start("exit");
-  for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "enqueued", kStartPatience)) << rank;
+  for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "enqueued", kStartTimeout)) << rank;
   end_of_survivor(ranks);
 }
 
 TEST_F(NcclLossTest, AnAbortEndsPendingCalls) {
   RankProcesses ranks = start("abort");
-  ASSERT_TRUE(ranks.says(1, "enqueued", kStartPatience));
-  ASSERT_TRUE(ranks.says(0, "survived", kStartPatience));
+  ASSERT_TRUE(ranks.says(1, "enqueued", kStartTimeout));
+  ASSERT_TRUE(ranks.says(0, "survived", kStartTimeout));
   end_of_survivor(ranks);
 }
 
 // Then a host stands inside NCCL, in front of a kernel that does not end.
 TEST_F(NcclLossTest, AFullQueueOfCallsDoesNotHoldTheErrorBack) {
   RankProcesses ranks = start("full");
-  ASSERT_TRUE(ranks.says(0, "called 0.", kStartPatience));
+  ASSERT_TRUE(ranks.says(0, "called 0.", kStartTimeout));
   for (int calls = 100; ranks.says(0, fmt::format("called {}.", calls), std::chrono::seconds(3));) {
     calls += 100;
   }
@@ -102,7 +102,7 @@ TEST_F(NcclLossTest, AFullQueueOfCallsDoesNotHoldTheErrorBack) {
 TEST_F(NcclLossTest, ARankThatIsGoneWhileNcclStartsIsMissed) {
   for (const char* how : {"start, dying", "start, giving up"}) {
     RankProcesses ranks = start(how);
-    const bool survived = ranks.says(0, "survived", kStartPatience);
+    const bool survived = ranks.says(0, "survived", kStartTimeout);
     const Outcome outcome = ranks[0].wait();
     EXPECT_TRUE(survived && outcome.exit_code == 0) << how << ": " << outcome.describe();
   }
@@ -110,7 +110,7 @@ TEST_F(NcclLossTest, ARankThatIsGoneWhileNcclStartsIsMissed) {
 
 TEST_F(NcclLossTest, AMessageThatNobodySendsHasADeadline) {
   RankProcesses ranks = start("message", "4");
-  ASSERT_TRUE(ranks.says(1, "enqueued", kStartPatience));
+  ASSERT_TRUE(ranks.says(1, "enqueued", kStartTimeout));
   const bool survived = ranks.says(0, "survived", kSoon);
   ranks.kill(1);
   const Outcome outcome = ranks[0].wait();
@@ -120,7 +120,7 @@ TEST_F(NcclLossTest, AMessageThatNobodySendsHasADeadline) {
 // Then ranks share no memory in which one could tell that it waits.
 TEST_F(NcclLossTest, ARankOfAnotherHostThatDoesNotComeIsATimeout) {
   RankProcesses ranks = start("between hosts", "4", /*is_spread=*/true);
-  ASSERT_TRUE(ranks.says(1, "enqueued", kStartPatience));
+  ASSERT_TRUE(ranks.says(1, "enqueued", kStartTimeout));
   const bool survived = ranks.says(0, "survived a TimeoutError", kSoon);
   ranks.kill(1);
   const Outcome outcome = ranks[0].wait();
@@ -129,7 +129,7 @@ TEST_F(NcclLossTest, ARankOfAnotherHostThatDoesNotComeIsATimeout) {
 
 TEST_F(NcclLossTest, ARankOfAnotherHostThatDiesIsAnErrorOfNccl) {
   RankProcesses ranks = start("between hosts", "600", /*is_spread=*/true);
-  for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "enqueued", kStartPatience)) << rank;
+  for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "enqueued", kStartTimeout)) << rank;
   EXPECT_THAT(end_of_survivor(ranks).out, HasSubstr("survived an NcclError"));
 }
 

@@ -299,11 +299,11 @@ TEST(StoreClientTest, NoticesThatTheServerIsGone) {
 TEST(StoreClientTest, TellsTheServersEndFromADeadline) {
   const store::Address address = store::parse_address("unix:@" + unique_name("deaf"));
   store::Address place = address;
-  const store::Descriptor listener = store::listen_at(place);
+  const UniqueFd listener = store::listen_at(place);
   auto deaf = std::async(std::launch::async, [&] {
     pollfd entry{listener.get(), POLLIN, 0};
     poll(&entry, 1, 20'000);
-    store::Descriptor fd(accept(listener.get(), nullptr, nullptr));
+    UniqueFd fd(accept(listener.get(), nullptr, nullptr));
     char hello[4096];
     EXPECT_GT(recv(fd.get(), hello, sizeof hello, 0), 0);
     const std::string ok = store::Writer(store::Message::ok, 1).finish();
@@ -335,7 +335,7 @@ store::Address pair_of_free_ports() {
   throw std::runtime_error("no two free ports side by side");
 }
 
-bool is_connected_to_itself(const store::Descriptor& fd) {
+bool is_connected_to_itself(const UniqueFd& fd) {
   sockaddr_in here{};
   sockaddr_in there{};
   socklen_t length = sizeof here;
@@ -405,7 +405,7 @@ TEST(StoreServerTest, LetsClientsInAgainOnceThereAreDescriptors) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   {
     // Enough for one end of a connection.
-    const store::Descriptor next(dup(STDERR_FILENO));
+    const UniqueFd next(dup(STDERR_FILENO));
     const rlimit tight{static_cast<rlim_t>(next.get() + 1), before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
   }
@@ -435,7 +435,7 @@ class HostileClient {
 
  private:
   store::Address address_;
-  store::Descriptor fd_;
+  UniqueFd fd_;
 };
 
 TEST(StoreServerTest, SurvivesHostileClients) {

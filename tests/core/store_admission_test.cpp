@@ -62,7 +62,7 @@ class Stranger {
   }
 
  private:
-  store::Descriptor fd_;
+  UniqueFd fd_;
 };
 
 // What was written to descriptor 2 since the object was made.
@@ -89,7 +89,7 @@ TEST_F(StoreAdmissionTest, StrangersReadLoseAndPoisonNothing) {
   rank.set("secret key", "secret value");
   const std::string get = Writer(Message::get, 2).text("secret key").finish();
   const std::string set = Writer(Message::set, 2).text("secret key").text("poison").finish();
-  const std::string goodbye = Writer(Message::goodbye, 0).finish();
+  const std::string deregister = Writer(Message::deregister, 0).finish();
   std::vector<std::string> tokens{"",
                                   "x",
                                   kToken.substr(1),
@@ -102,7 +102,7 @@ TEST_F(StoreAdmissionTest, StrangersReadLoseAndPoisonNothing) {
   }
   for (const std::string& token : tokens) {
     for (const int who : {-1, 0, 1}) {
-      for (const std::string& request : {get, set, goodbye}) {
+      for (const std::string& request : {get, set, deregister}) {
         Stranger stranger(server_.address());
         stranger.send(hello(who, token) + request);
         const std::string told = stranger.read_to_end();
@@ -112,7 +112,7 @@ TEST_F(StoreAdmissionTest, StrangersReadLoseAndPoisonNothing) {
     }
   }
   // Nor without any hello.
-  for (const std::string& request : {get, set, goodbye}) {
+  for (const std::string& request : {get, set, deregister}) {
     Stranger stranger(server_.address());
     stranger.send(request);
     EXPECT_EQ(stranger.read_to_end(), "");
@@ -200,7 +200,7 @@ TEST_F(StoreAdmissionTest, SilentOnesGiveTheirDescriptorsToRanks) {
   StoreClientOptions late = options(1);
   {
     // Room for a client's two descriptors alone: the server has none left for its end.
-    const store::Descriptor next(dup(STDERR_FILENO));
+    const UniqueFd next(dup(STDERR_FILENO));
     const rlimit tight{static_cast<rlim_t>(next.get() + 2), before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
   }

@@ -79,16 +79,16 @@ class SilentPort {
     EXPECT_EQ(listen(listener_.get(), 0), 0);
     EXPECT_EQ(getsockname(listener_.get(), raw, &length), 0);
     port_ = ntohs(address.sin_port);
-    for (store::Descriptor& client : clients_) {
-      client = store::Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    for (UniqueFd& client : clients_) {
+      client = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
       (void)connect(client.get(), raw, length);
     }
   }
   [[nodiscard]] int port() const { return port_; }
 
  private:
-  store::Descriptor listener_;
-  std::array<store::Descriptor, 4> clients_;
+  UniqueFd listener_;
+  std::array<UniqueFd, 4> clients_;
   int port_ = 0;
 };
 
@@ -201,10 +201,10 @@ TEST(StoreAddressTest, LeavesTheSocketFileOfABusyServerAlone) {
   name.sun_family = AF_UNIX;
   std::strcpy(name.sun_path, path.c_str());
   const auto* raw = reinterpret_cast<const sockaddr*>(&name);
-  const store::Descriptor busy(socket(AF_UNIX, SOCK_STREAM, 0));
+  const UniqueFd busy(socket(AF_UNIX, SOCK_STREAM, 0));
   ASSERT_EQ(bind(busy.get(), raw, sizeof name), 0);
   ASSERT_EQ(listen(busy.get(), 0), 0);
-  std::vector<store::Descriptor> waiting;
+  std::vector<UniqueFd> waiting;
   do {  // until its queue is full
     waiting.emplace_back(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
   } while (connect(waiting.back().get(), raw, sizeof name) == 0);
@@ -227,7 +227,7 @@ TEST(StoreServerTest, HasRoomForConnectionsOfEveryRank) {
     StoreServer server(
         StoreServerOptions{.address = "unix:@gantry-test-room-" + std::to_string(getpid())});
     const store::Address address = store::parse_address(server.address());
-    std::vector<store::Descriptor> others;
+    std::vector<UniqueFd> others;
     while (others.size() < kRanks) {
       auto made = store::connect_to(address, {});
       if (!made) continue;

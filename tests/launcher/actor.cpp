@@ -42,7 +42,7 @@ std::unique_ptr<StoreClient> connect(int rank) {
 }
 std::unique_ptr<StoreClient> connect() { return connect(identity().rank); }
 
-// Returns when every rank has called it; says goodbye to the store.
+// Returns when every rank has called it; deregisters from the store.
 void meet(const std::string& name) { connect()->barrier(name, identity().world_size, kLong); }
 
 [[noreturn]] void wait_forever() {
@@ -165,7 +165,7 @@ int hold_lifeline(const Arguments& arguments) {
   return 0;
 }
 
-// Rank 1 dies without a goodbye; rank 0 tells what it learns, and how.
+// Rank 1 dies without deregistering; rank 0 prints the error that it gets.
 int lose_peer(const Arguments&) {
   const auto store = connect();
   store->barrier("both here", identity().world_size, kLong);

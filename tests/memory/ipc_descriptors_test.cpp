@@ -60,13 +60,13 @@ class Connection {
   }
 
   /// The exporter's table and the importer's own.
-  [[nodiscard]] std::vector<Descriptor>& tables() { return packet_.descriptors; }
+  [[nodiscard]] std::vector<UniqueFd>& tables() { return packet_.descriptors; }
   void send(const IpcRequest& request) {
     EXPECT_EQ(send_packet(socket_, std::as_bytes(std::span(&request, 1))), 0);
   }
 
  private:
-  Descriptor socket_;
+  UniqueFd socket_;
   IpcPacket packet_;
 };
 

@@ -143,10 +143,10 @@ TEST_P(IpcTest, LateAnswersAreNotTakenForOthers) {
   };
   EXPECT_EQ(first_byte(0), 60);
   worker.stop();
-  IpcPeer::set_patience(std::chrono::milliseconds(100));
+  IpcPeer::set_answer_timeout(std::chrono::milliseconds(100));
   EXPECT_THROW(static_cast<void>(import_ipc(from_text(handles[1]), Device::cuda(0))), TimeoutError);
   worker.kill(SIGCONT);
-  IpcPeer::set_patience(std::chrono::seconds(60));
+  IpcPeer::set_answer_timeout(std::chrono::seconds(60));
   EXPECT_EQ(first_byte(2), 62);
   EXPECT_EQ(first_byte(3), 63);
   EXPECT_EQ(first_byte(1), 61);

@@ -58,9 +58,9 @@ TEST_F(PinnedAllocatorTest, EmptyCacheDoesNotWaitForWhatOthersFreeMeanwhile) {
   std::atomic<bool> is_emptied{false};
   bool was_busy = false;
   std::thread busy([&] {
-    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     auto hold = std::make_unique<StreamHold>(stream);
-    while (!is_emptied && std::chrono::steady_clock::now() < patience) {
+    while (!is_emptied && std::chrono::steady_clock::now() < deadline) {
       // There is a block that waits for the stream before the one before it is let go.
       Buffer buffer = pinned(1000);
       pinned_allocator().record_stream(buffer.block(), stream);

@@ -40,8 +40,8 @@ class Store {
   virtual void set(std::string_view key, std::string_view value) = 0;
   /// Value of `key`; waits up to `timeout` until it is written.
   ///
-  /// Throws PeerLostError as soon as the key is missing and some rank has left the job without a
-  /// goodbye, because the one who would write it may be that rank.
+  /// Throws PeerLostError as soon as the key is missing and a rank is lost: that rank may be the
+  /// one that would write it.
   [[nodiscard]] virtual std::string get(std::string_view key,
                                         std::chrono::milliseconds timeout) = 0;
   /// Value of `key` if it is there now; never waits for a writer.
@@ -77,10 +77,10 @@ struct StoreServerOptions {
 
 /// Serves a Store from a thread of its own, from construction to destruction.
 ///
-/// A client that gave its rank and whose connection ends without a goodbye counts as lost: whoever
-/// waits, now or later, for a key that is not there gets PeerLostError naming that rank.
-/// Malformed or oversized messages cost the sender its connection and nobody else anything. A
-/// client is turned away that presents another token, or a rank that is connected already.
+/// A client that gives a rank deregisters when it leaves. A rank whose connection ends before that
+/// is lost: every wait for a missing key, now or later, throws PeerLostError with that rank. The
+/// server closes a connection that sends malformed or oversized messages; other connections are not
+/// affected. It refuses a client with another token, and a rank that is already connected.
 /// Thread safety: every member may be called from any thread.
 class StoreServer {
  public:
@@ -96,10 +96,10 @@ class StoreServer {
   [[nodiscard]] const std::string& address() const;
   /// Declares that `rank` has left the job, as if its connection had dropped.
   void mark_lost(int rank);
-  /// Declares that the process of `rank` has ended in order: a loss if it never said goodbye, since
-  /// others may wait for it; else none.
+  /// Declares that the process of `rank` ended with code 0. The rank is lost unless it deregistered
+  /// before.
   void mark_ended(int rank);
-  /// Ranks that left the job without a goodbye, in the order in which they left.
+  /// Ranks that are lost, in the order in which they were.
   [[nodiscard]] std::vector<int> lost_ranks() const;
   /// Ranks that are connected now, in increasing order.
   [[nodiscard]] std::vector<int> connected_ranks() const;
@@ -124,10 +124,10 @@ struct StoreClientOptions {
   std::chrono::milliseconds call_timeout{60'000};
 };
 
-/// A connection to a StoreServer. Its destructor says goodbye.
+/// A connection to a StoreServer. Its destructor deregisters the rank.
 ///
 /// It belongs to the process that made it: in a child of a fork calls throw ForkError, and the
-/// destructor says nothing.
+/// destructor sends nothing.
 class StoreClient final : public Store {
  public:
   /// Connects, retrying until the deadline.
@@ -149,14 +149,14 @@ class StoreClient final : public Store {
   bool erase(std::string_view key) override;
   void wait(std::span<const std::string> keys, std::chrono::milliseconds timeout) override;
 
-  /// First rank that this client was told has left the job without a goodbye; none so far: -1.
-  /// Costs no message: the server tells by itself, within milliseconds of the loss.
+  /// First rank that is lost; -1 if there is none. Sends no message: the server reports each loss
+  /// within milliseconds.
   [[nodiscard]] int lost_rank() const noexcept;
-  /// All ranks of which it was told so, in the order in which they left.
+  /// All ranks that are lost, in the order in which they were.
   [[nodiscard]] std::vector<int> lost_ranks() const;
   /// False once the connection to the server is gone.
   [[nodiscard]] bool connected() const noexcept;
-  /// Drops the connection without a goodbye, as a crash would.
+  /// Drops the connection without deregistering, as a crash would.
   void abandon() noexcept;
 
  private:

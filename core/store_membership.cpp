@@ -1,47 +1,47 @@
-#include "core/store_roll.hpp"
+#include "core/store_membership.hpp"
 
 #include <algorithm>
 
 namespace gantry::store {
 
-void Roll::connect(int rank) {
+void JobMembership::connect(int rank) {
   const std::lock_guard lock(mutex_);
   connected_.insert(rank);
 }
 
-void Roll::disconnect(int rank) {
+void JobMembership::disconnect(int rank) {
   const std::lock_guard lock(mutex_);
   if (const auto found = connected_.find(rank); found != connected_.end()) connected_.erase(found);
 }
 
-bool Roll::is_connected(int rank) const {
+bool JobMembership::is_connected(int rank) const {
   const std::lock_guard lock(mutex_);
   return connected_.contains(rank);
 }
 
-void Roll::say_goodbye(int rank) {
+void JobMembership::deregister(int rank) {
   const std::lock_guard lock(mutex_);
-  goodbyes_.insert(rank);
+  deregistered_.insert(rank);
 }
 
-bool Roll::said_goodbye(int rank) const {
+bool JobMembership::has_deregistered(int rank) const {
   const std::lock_guard lock(mutex_);
-  return goodbyes_.contains(rank);
+  return deregistered_.contains(rank);
 }
 
-bool Roll::lose(int rank) {
+bool JobMembership::mark_lost(int rank) {
   const std::lock_guard lock(mutex_);
   if (std::find(lost_.begin(), lost_.end(), rank) != lost_.end()) return false;
   lost_.push_back(rank);
   return true;
 }
 
-std::vector<int> Roll::connected() const {
+std::vector<int> JobMembership::connected() const {
   const std::lock_guard lock(mutex_);
   return {connected_.begin(), connected_.end()};
 }
 
-std::vector<int> Roll::lost() const {
+std::vector<int> JobMembership::lost() const {
   const std::lock_guard lock(mutex_);
   return lost_;
 }
