@@ -141,12 +141,12 @@ Progress Words::progress(Lane lane) const noexcept {
           .finished_run = static_cast<std::uint32_t>(ended >> kRunShift)};
 }
 
-std::uint64_t Verdict::pack() const {
+std::uint64_t Diagnosis::pack() const {
   return static_cast<std::uint64_t>(reason) |
          static_cast<std::uint64_t>(static_cast<std::uint16_t>(rank)) << 8 | call << 24;
 }
 
-Verdict Verdict::unpack(std::uint64_t word) {
+Diagnosis Diagnosis::unpack(std::uint64_t word) {
   if (word == 0) return {};
   return {static_cast<Reason>(word & 0xff), static_cast<int>(word >> 8 & 0xffff), word >> 24};
 }

@@ -191,24 +191,24 @@ struct alignas(64) Header {
   Name kinds[16];
   Name ops[16];
   Name algorithms[16];
-  alignas(64) std::atomic<std::uint64_t> verdict;  ///< see Verdict
-  std::atomic<std::uint32_t> author;               ///< rank + 1 of who writes `detail`
-  std::atomic<std::uint32_t> finished;             ///< ranks that left in order
+  alignas(64) std::atomic<std::uint64_t> diagnosis;  ///< see Diagnosis
+  std::atomic<std::uint32_t> author;                 ///< rank + 1 of who writes `detail`
+  std::atomic<std::uint32_t> finished;               ///< ranks that left in order
   char detail[448];
 };
 
 /// Who made the group unusable, decided once by an exchange of one word.
-struct Verdict {
+struct Diagnosis {
   Reason reason = Reason::none;
   int rank = -1;
   std::uint64_t call = 0;  ///< collective under way somewhere at that time; 0: none
 
   [[nodiscard]] std::uint64_t pack() const;
-  [[nodiscard]] static Verdict unpack(std::uint64_t word);
+  [[nodiscard]] static Diagnosis unpack(std::uint64_t word);
 };
 
-/// What Header::detail says beside a Verdict: a text for people, and what it is about. Fields stand
-/// behind each other, each with a null byte behind it.
+/// What Header::detail says beside a Diagnosis: a text for people, and what it is about. Fields
+/// stand behind each other, each with a null byte behind it.
 struct Detail {
   std::string text{};
   std::vector<int> ranks{};  ///< that did not come, or whose calls differ

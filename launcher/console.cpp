@@ -46,7 +46,7 @@ struct Console::State {
   std::string spill_directory;
   int drained_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
-  mutable std::mutex mutex;  // guards what follows
+  mutable std::mutex mutex;  // reapers what follows
   std::condition_variable changed;
   std::string memory;  // oldest text, followed by what is in the spill file
   int spill_fd = -1;

@@ -179,7 +179,7 @@ nlohmann::json to_json(const GroupReport& report, const View& view) {
   }
   return {{"file", report.path},       {"job", report.job},
           {"group", report.group},     {"created_s", static_cast<double>(report.created_ns) / 1e9},
-          {"ranks", std::move(ranks)}, {"verdict", report.verdict}};
+          {"ranks", std::move(ranks)}, {"diagnosis", report.diagnosis}};
 }
 
 // Removes the file if all ranks have ended.
@@ -234,7 +234,7 @@ GroupReport look_at(const OpenFile& file) {
     report.ranks.push_back(look_at_rank(view, rank, same_boot));
   }
   report.now_ns = same_boot ? flight::monotonic_ns() : 0;
-  report.verdict = judge(view, report.ranks);
+  report.diagnosis = diagnose(view, report.ranks);
   return report;
 }
 
@@ -262,7 +262,7 @@ std::string describe_group(const GroupReport& report, const View& view) {
     }
     text += called ? "\n" : ", no calls\n";
   }
-  for (const std::string& line : report.verdict) text += fmt::format("  => {}\n", line);
+  for (const std::string& line : report.diagnosis) text += fmt::format("  => {}\n", line);
   return text;
 }
 

@@ -49,7 +49,7 @@ struct GroupReport {
   std::int64_t created_ns = 0;  ///< since 1970
   std::int64_t now_ns = 0;      ///< when it was looked at; 0: the file is of another boot
   std::vector<RankReport> ranks;
-  std::vector<std::string> verdict;
+  std::vector<std::string> diagnosis;
 };
 
 /// The flight files that `target` names: a job, a process id, a file (with a slash), or all of this
@@ -63,8 +63,8 @@ struct GroupReport {
 [[nodiscard]] std::vector<std::string> findings(const flight::View& view,
                                                 const std::vector<RankReport>& ranks);
 /// What the calls of a group's ranks mean: the findings, or that there are none.
-[[nodiscard]] std::vector<std::string> judge(const flight::View& view,
-                                             const std::vector<RankReport>& ranks);
+[[nodiscard]] std::vector<std::string> diagnose(const flight::View& view,
+                                                const std::vector<RankReport>& ranks);
 
 /// What is amiss in the groups of the job `job`, for the report of its failure: of groups that
 /// broke if there are such; the most telling sentence of each, at most some.

@@ -42,7 +42,7 @@ struct JobValues {
   std::string job_id;
   std::string rendezvous;
   std::string rendezvous_token;
-  std::string lifeline_fd;
+  std::string liveness_fd;
   std::string error_file_prefix;  ///< "<prefix><rank>.error" is the rank's error file
   std::string master_port;
 };

@@ -50,18 +50,18 @@ struct ChildPlan {
   int stdin_fd;
   int stdout_fd;
   int stderr_fd;
-  int lifeline_fd;
+  int liveness_fd;
   int status_fd;
   pid_t parent;
   rlimit descriptors;
 };
 
 // Runs in the child. Async-signal-safe calls only.
-[[noreturn]] void become(const ChildPlan& plan, const Guard& guard) {
+[[noreturn]] void become(const ChildPlan& plan, const Reaper& reaper) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != plan.parent) _exit(125);  // the parent died before the line above
-  guard.add_group(getpid());
+  reaper.add_group(getpid());
 
   for (int signal = 1; signal < NSIG; ++signal) {
     if (signal == SIGKILL || signal == SIGSTOP) continue;
@@ -77,7 +77,7 @@ struct ChildPlan {
   const bool placed = dup2(plan.stdin_fd, STDIN_FILENO) >= 0 &&
                       dup2(plan.stdout_fd, STDOUT_FILENO) >= 0 &&
                       dup2(plan.stderr_fd, STDERR_FILENO) >= 0;
-  if (plan.lifeline_fd >= 0) fcntl(plan.lifeline_fd, F_SETFD, 0);
+  if (plan.liveness_fd >= 0) fcntl(plan.liveness_fd, F_SETFD, 0);
   if (placed) execve(plan.executable, plan.arguments, plan.environment);
   const int error = errno;
   [[maybe_unused]] const auto written = write(plan.status_fd, &error, sizeof error);
@@ -141,7 +141,7 @@ std::variant<std::string, ExecFailure> find_program(const std::string& program,
   return forbidden ? failure(EACCES, "") : failure(ENOENT, " in PATH");
 }
 
-std::variant<Process, ExecFailure> spawn(const SpawnRequest& request, const Guard& guard) {
+std::variant<Process, ExecFailure> spawn(const SpawnRequest& request, const Reaper& reaper) {
   std::vector<std::string> arguments = request.arguments;
   std::vector<std::string> variables;
   for (const auto& [name, value] : request.environment) variables.push_back(name + "=" + value);
@@ -159,12 +159,12 @@ std::variant<Process, ExecFailure> spawn(const SpawnRequest& request, const Guar
                        request.stdin_fd >= 0 ? request.stdin_fd : null,
                        out.write_end,
                        err.write_end,
-                       request.lifeline_fd,
+                       request.liveness_fd,
                        status.write_end,
                        getpid(),
                        request.descriptors};
   const pid_t pid = fork();
-  if (pid == 0) become(plan, guard);
+  if (pid == 0) become(plan, reaper);
   int error = pid < 0 ? errno : 0;
   for (const int fd : {out.write_end, err.write_end, status.write_end, null}) close(fd);
   if (pid > 0) {
@@ -179,7 +179,7 @@ std::variant<Process, ExecFailure> spawn(const SpawnRequest& request, const Guar
     if (error != 0) {
       while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
       }
-      guard.remove_group(pid);
+      reaper.remove_group(pid);
     }
   }
   close(status.read_end);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launcher/environment.hpp"
-#include "launcher/guard.hpp"
+#include "launcher/reaper.hpp"
 
 namespace gantry::launcher {
 
@@ -31,7 +31,7 @@ struct SpawnRequest {
   std::vector<std::string> arguments;  ///< the program's name first
   Environment environment;
   int stdin_fd = -1;     ///< becomes descriptor 0; -1: /dev/null
-  int lifeline_fd = -1;  ///< stays open in the child under the same number
+  int liveness_fd = -1;  ///< stays open in the child under the same number
   rlimit descriptors{};  ///< the limit of open files that the child gets
 };
 
@@ -46,11 +46,11 @@ struct Process {
   int stderr_fd = -1;
 };
 
-/// Starts a process. The kernel kills it when this process dies; `guard` knows its group before it
+/// Starts a process. The kernel kills it when this process dies; `reaper` knows its group before it
 /// executes. Returns only when the program runs or has failed to start.
 /// Call it from the main thread only: that thread's end counts as the parent's.
 [[nodiscard]] std::variant<Process, ExecFailure> spawn(const SpawnRequest& request,
-                                                       const Guard& guard);
+                                                       const Reaper& reaper);
 
 /// Processes whose parent is this one.
 [[nodiscard]] std::vector<pid_t> child_processes();

@@ -44,10 +44,10 @@ std::string end_of(const RankResult& rank) {
 
 // A line with how each group of these ranks ended: "ranks 0-2 (SIGTERM), rank 5 (code 1)".
 void add_ranks(std::vector<std::string>& lines, std::string_view title, const JobResult& job,
-               Fate fate) {
+               ExitReason reason) {
   std::map<std::string, std::vector<int>> by_end;
   for (const RankResult& rank : job.ranks) {
-    if (rank.fate() == fate) by_end[end_of(rank)].push_back(rank.rank);
+    if (rank.exit_reason() == reason) by_end[end_of(rank)].push_back(rank.rank);
   }
   if (by_end.empty()) return;
   std::string text;
@@ -60,12 +60,12 @@ void add_ranks(std::vector<std::string>& lines, std::string_view title, const Jo
 
 // What glaunch found out: which rank, and what it did or did not do.
 void add_headline(std::vector<std::string>& lines, const JobResult& job,
-                  const RankResult* culprit) {
+                  const RankResult* root_failure) {
   std::vector<std::string> sentences = job.sentences;
-  if (culprit != nullptr) {
-    const std::string who = fmt::format("rank {} ({})", culprit->rank, where(*culprit));
-    const bool failed = culprit->failed() && !culprit->stopped_by_glaunch;
-    // The first failure is there if there is a culprit.
+  if (root_failure != nullptr) {
+    const std::string who = fmt::format("rank {} ({})", root_failure->rank, where(*root_failure));
+    const bool failed = root_failure->failed() && !root_failure->stopped_by_glaunch;
+    // The first failure is there if there is a root_failure.
     const RankResult& first = *job.first_failure();
     if (first.blame == Blame::mismatch && !first.blames.empty()) {
       std::vector<int> ranks = first.blames;
@@ -74,10 +74,10 @@ void add_headline(std::vector<std::string>& lines, const JobResult& job,
       sentences.clear();
     }
     if (failed) {
-      lines.push_back(fmt::format("{} {}", who, culprit->how()));
-      // Its own failure says enough, unless it is another rank's victim.
-      if (!culprit->is_victim()) sentences.clear();
-    } else if (culprit->ended && !culprit->stopped_by_glaunch) {
+      lines.push_back(fmt::format("{} {}", who, root_failure->how()));
+      // Its own failure says enough, unless it is secondary.
+      if (!root_failure->is_secondary()) sentences.clear();
+    } else if (root_failure->ended && !root_failure->stopped_by_glaunch) {
       lines.push_back(fmt::format("{} ended with code 0 while others waited", who));
     } else if (!sentences.empty()) {
       lines.push_back(fmt::format("{} held up the job: {}", who, sentences.front()));
@@ -91,15 +91,15 @@ void add_headline(std::vector<std::string>& lines, const JobResult& job,
 
 }  // namespace
 
-Fate RankResult::fate() const {
-  if (!started) return Fate::not_started;
-  if (!ended) return Fate::still_running;
-  if (stopped_by_glaunch) return Fate::stopped_by_glaunch;
-  if (!failed()) return Fate::ok;
-  return is_victim() ? Fate::failed_because_of_another_rank : Fate::failed_by_itself;
+ExitReason RankResult::exit_reason() const {
+  if (!started) return ExitReason::not_started;
+  if (!ended) return ExitReason::still_running;
+  if (stopped_by_glaunch) return ExitReason::stopped_by_glaunch;
+  if (!failed()) return ExitReason::ok;
+  return is_secondary() ? ExitReason::failed_because_of_another_rank : ExitReason::failed_by_itself;
 }
 
-bool RankResult::is_victim() const {
+bool RankResult::is_secondary() const {
   return blame != Blame::itself && std::find(blames.begin(), blames.end(), rank) == blames.end();
 }
 
@@ -113,21 +113,21 @@ const RankResult* JobResult::first_failure() const {
   const RankResult* first = nullptr;
   for (const RankResult& rank : ranks) {
     if (!rank.failed() || rank.stopped_by_glaunch) continue;
-    if (first == nullptr ||
-        std::pair(rank.is_victim(), rank.order) < std::pair(first->is_victim(), first->order)) {
+    if (first == nullptr || std::pair(rank.is_secondary(), rank.order) <
+                                std::pair(first->is_secondary(), first->order)) {
       first = &rank;
     }
   }
   return first;
 }
 
-const RankResult* JobResult::culprit() const {
+const RankResult* JobResult::root_failure() const {
   const RankResult* rank = first_failure();
-  // A victim may blame another one. Two that blame each other stay as they are.
+  // A secondary failure may name another one. Two that name each other stay as they are.
   for (std::size_t steps = 0; steps < ranks.size(); ++steps) {
-    if (rank == nullptr || !rank->is_victim() || rank->blames.empty()) break;
+    if (rank == nullptr || !rank->is_secondary() || rank->blames.empty()) break;
     const auto by_itself = std::find_if(rank->blames.begin(), rank->blames.end(), [&](int blamed) {
-      return !ranks[static_cast<std::size_t>(blamed)].is_victim();
+      return !ranks[static_cast<std::size_t>(blamed)].is_secondary();
     });
     const int next = by_itself == rank->blames.end() ? rank->blames.front() : *by_itself;
     rank = &ranks[static_cast<std::size_t>(next)];
@@ -193,39 +193,41 @@ std::vector<std::string> describe_failure(const JobResult& job) {
     case Outcome::rank_failed:
       break;
   }
-  const RankResult* culprit = job.culprit();
-  add_headline(lines, job, culprit);
-  if (culprit != nullptr) {
+  const RankResult* root_failure = job.root_failure();
+  add_headline(lines, job, root_failure);
+  if (root_failure != nullptr) {
     // A rank that hangs says nothing; those that waited for it do.
-    const RankResult& speaker = culprit->error.empty() ? *job.first_failure() : *culprit;
+    const RankResult& speaker = root_failure->error.empty() ? *job.first_failure() : *root_failure;
     if (!speaker.error.empty()) {
       lines.push_back(fmt::format("rank {} says:\n{}", speaker.rank, indented(speaker.error)));
     }
-    if (!culprit->tail.empty()) {
+    if (!root_failure->tail.empty()) {
       std::string text =
-          fmt::format("last {} lines of rank {}:", culprit->tail.size(), culprit->rank);
-      if (culprit->tail.size() == 1) text = fmt::format("last line of rank {}:", culprit->rank);
-      for (const std::string& line : culprit->tail) text += "\n  " + line;
+          fmt::format("last {} lines of rank {}:", root_failure->tail.size(), root_failure->rank);
+      if (root_failure->tail.size() == 1)
+        text = fmt::format("last line of rank {}:", root_failure->rank);
+      for (const std::string& line : root_failure->tail) text += "\n  " + line;
       lines.push_back(text);
     }
   }
-  add_ranks(lines, "failed by itself", job, Fate::failed_by_itself);
-  add_ranks(lines, "failed because of another rank", job, Fate::failed_because_of_another_rank);
-  add_ranks(lines, "stopped by glaunch", job, Fate::stopped_by_glaunch);
-  add_ranks(lines, "still running", job, Fate::still_running);
+  add_ranks(lines, "failed by itself", job, ExitReason::failed_by_itself);
+  add_ranks(lines, "failed because of another rank", job,
+            ExitReason::failed_because_of_another_rank);
+  add_ranks(lines, "stopped by glaunch", job, ExitReason::stopped_by_glaunch);
+  add_ranks(lines, "still running", job, ExitReason::still_running);
   return lines;
 }
 
 std::string report_json(const JobResult& job, const Plan& plan) {
-  const RankResult* culprit = job.culprit();
+  const RankResult* root_failure = job.root_failure();
   nlohmann::ordered_json root{{"schema", 1},
                               {"job_id", job.job_id},
                               {"host", plan.host},
                               {"command", plan.command},
                               {"outcome", name(job.outcome)},
                               {"exit_code", job.exit_code()}};
-  root["first_failure"] =
-      culprit == nullptr ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(culprit->rank);
+  root["first_failure"] = root_failure == nullptr ? nlohmann::ordered_json(nullptr)
+                                                  : nlohmann::ordered_json(root_failure->rank);
   if (!job.start_error.empty()) root["error"] = job.start_error;
   if (!job.sentences.empty()) root["findings"] = job.sentences;
   root["duration_ms"] = job.duration.count();
@@ -233,7 +235,7 @@ std::string report_json(const JobResult& job, const Plan& plan) {
   for (const RankResult& rank : job.ranks) {
     nlohmann::ordered_json entry{{"rank", rank.rank}, {"pid", rank.pid}};
     entry["device"] = rank.device ? nlohmann::ordered_json(*rank.device) : nullptr;
-    entry["class"] = name(rank.fate());
+    entry["class"] = name(rank.exit_reason());
     entry["exit_code"] = rank.ended ? nlohmann::ordered_json(code_of(rank)) : nullptr;
     if (rank.signal != 0) {
       entry["signal"] = signal_name(rank.signal);
@@ -266,19 +268,19 @@ std::string_view name(Outcome outcome) {
   return {};
 }
 
-std::string_view name(Fate fate) {
-  switch (fate) {
-    case Fate::not_started:
+std::string_view name(ExitReason reason) {
+  switch (reason) {
+    case ExitReason::not_started:
       return "not_started";
-    case Fate::still_running:
+    case ExitReason::still_running:
       return "still_running";
-    case Fate::ok:
+    case ExitReason::ok:
       return "ok";
-    case Fate::failed_by_itself:
+    case ExitReason::failed_by_itself:
       return "failed_by_itself";
-    case Fate::failed_because_of_another_rank:
+    case ExitReason::failed_because_of_another_rank:
       return "failed_because_of_another_rank";
-    case Fate::stopped_by_glaunch:
+    case ExitReason::stopped_by_glaunch:
       return "stopped_by_glaunch";
   }
   return {};

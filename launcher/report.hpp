@@ -13,8 +13,8 @@
 
 namespace gantry::launcher {
 
-/// What became of a rank.
-enum class Fate {
+/// Why a rank ended, or that it did not.
+enum class ExitReason {
   not_started,
   still_running,  ///< it was killed, and its end was not seen
   ok,
@@ -45,8 +45,8 @@ struct RankResult {
 
   [[nodiscard]] bool failed() const { return ended && (exit_code != 0 || signal != 0); }
   /// True if its error says that it failed because of another rank.
-  [[nodiscard]] bool is_victim() const;
-  [[nodiscard]] Fate fate() const;
+  [[nodiscard]] bool is_secondary() const;
+  [[nodiscard]] ExitReason exit_reason() const;
   /// "exited with code 7", "was killed by SIGSEGV (core dumped)", …
   [[nodiscard]] std::string how() const;
 };
@@ -67,12 +67,12 @@ struct JobResult {
   /// What the flight files of the job say of it.
   std::vector<std::string> sentences;
 
-  /// The first rank to fail by itself: one that is nobody's victim, if there is such a one; a null
-  /// pointer if none failed.
+  /// The first rank to fail: one whose failure is not secondary, if there is one. A null pointer if
+  /// none failed.
   [[nodiscard]] const RankResult* first_failure() const;
-  /// The rank that brought the job down: the first failure, or the rank that it blames, which need
-  /// not have failed itself.
-  [[nodiscard]] const RankResult* culprit() const;
+  /// The rank that ended the job: the first failure, or the rank that its error names, which need
+  /// not have failed.
+  [[nodiscard]] const RankResult* root_failure() const;
   /// What glaunch exits with.
   [[nodiscard]] int exit_code() const;
 };
@@ -91,7 +91,7 @@ void enter_notes(JobResult& job, const std::vector<ErrorNote>& notes);
 
 /// Name of an outcome in the report: "ok", "rank_failed", …
 [[nodiscard]] std::string_view name(Outcome outcome);
-/// Likewise of what became of a rank: "ok", "failed_by_itself", …
-[[nodiscard]] std::string_view name(Fate fate);
+/// Name of an exit reason in the report: "ok", "failed_by_itself", …
+[[nodiscard]] std::string_view name(ExitReason reason);
 
 }  // namespace gantry::launcher

@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The rank that is seen to fail first is often the victim of one that is still writing its core.
+// The first failure seen is often secondary: the rank that caused it is still writing its core.
 constexpr milliseconds kCollectTime{300};
 // For what ranks leave behind when they end well.
 constexpr milliseconds kLeftoverGrace{2'000};
@@ -75,29 +75,30 @@ Supervisor::Supervisor(const Options& options, const Plan& plan, const Environme
       environment_(environment),
       descriptors_(reserve_descriptors(static_cast<int>(plan.ranks.size()))),
       signal_fd_(open_signal_fd(options.forward)),
-      site_(options),
-      guard_(site_.job_id(), site_.scratch_directory()),
-      output_(options, plan, site_.scratch_directory()),
-      store_(StoreServerOptions{.address = site_.store_address(), .token = site_.store_token()}),
+      context_(options),
+      reaper_(context_.job_id(), context_.scratch_directory()),
+      output_(options, plan, context_.scratch_directory()),
+      store_(
+          StoreServerOptions{.address = context_.store_address(), .token = context_.store_token()}),
       ranks_(plan.ranks.size()),
       start_(Clock::now()),
       oom_kills_at_start_(oom_kills()) {
   // Orphans of the ranks become this process's children, wherever they went.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  site_.make_scratch_directory();
-  for (const pid_t pid : child_processes()) bystanders_.insert(pid);
+  context_.make_scratch_directory();
+  for (const pid_t pid : child_processes()) earlier_children_.insert(pid);
   loop_.watch_input(signal_fd_, [this] { take_signals(); });
 }
 
 Supervisor::~Supervisor() {
   // After an exception (no memory for a process, say) ranks may be running.
-  if (!over_) guard_.clean_up();
-  site_.remove_scratch_directory();  // before the guard goes, who would do it in our place
+  if (!over_) reaper_.clean_up();
+  context_.remove_scratch_directory();  // before the reaper ends, which would do it instead
   close(signal_fd_);
 }
 
 JobResult Supervisor::run() {
-  result_.job_id = site_.job_id();
+  result_.job_id = context_.job_id();
   for (const RankPlan& rank : plan_.ranks) {
     RankResult entry;
     entry.rank = rank.rank;
@@ -121,13 +122,13 @@ JobResult Supervisor::run() {
     for (const Stream stream : {Stream::out, Stream::err}) {
       close_output(static_cast<int>(i), stream);
     }
-    notes.push_back(rank.started ? read_error_note(site_.error_file(rank.rank)) : ErrorNote{});
+    notes.push_back(rank.started ? read_error_note(context_.error_file(rank.rank)) : ErrorNote{});
     rank.tail = output_.tail(rank.rank);
   }
   enter_notes(result_, notes);
   // With --keep-going nobody was stopped.
   if (result_.outcome == Outcome::rank_failed && result_.sentences.empty()) {
-    result_.sentences = diagnose_job(site_.job_id());
+    result_.sentences = diagnose_job(context_.job_id());
   }
   result_.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - start_);
   return result_;  // a copy: the last ones may be reaped only while drain() waits
@@ -145,18 +146,18 @@ bool Supervisor::start_ranks() {
                                     path == environment_.end() ? "/usr/bin:/bin" : path->second);
   if (const auto* failure = std::get_if<ExecFailure>(&program)) return fail(*failure);
 
-  const JobValues values = site_.values();
+  const JobValues values = context_.values();
   if (options_.stdin_mode == StdinMode::rank0) stdin_.emplace(loop_);
   for (const RankPlan& rank : plan_.ranks) {
-    unlink(site_.error_file(rank.rank).c_str());  // of an earlier job with the same --log-dir
+    unlink(context_.error_file(rank.rank).c_str());  // of an earlier job with the same --log-dir
     SpawnRequest request{std::get<std::string>(program),
                          plan_.command,
                          rank_environment(environment_, plan_, rank, values),
                          -1,
-                         site_.lifeline_fd(),
+                         context_.liveness_fd(),
                          descriptors_};
     if (rank.rank == 0 && stdin_) request.stdin_fd = stdin_->source();
-    const auto started = spawn(request, guard_);
+    const auto started = spawn(request, reaper_);
     if (rank.rank == 0 && stdin_) stdin_->handed_over();
     if (const auto* failure = std::get_if<ExecFailure>(&started)) return fail(*failure);
     const Process& process = std::get<Process>(started);
@@ -259,12 +260,12 @@ void Supervisor::reap() {
   bool has_orphan = false;
   for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
     children_changed_ = true;
-    bystanders_.erase(pid);
+    earlier_children_.erase(pid);
     signalled_orphans_.erase(pid);
-    if (pid == guard_.pid()) {
-      guard_.mark_reaped();
+    if (pid == reaper_.pid()) {
+      reaper_.mark_reaped();
       output_.message(
-          "warning: the guard process is gone; if glaunch is killed now, processes "
+          "warning: the reaper process is gone; if glaunch is killed now, processes "
           "that the ranks started may survive");
       continue;
     }
@@ -315,7 +316,7 @@ void Supervisor::stop(int signal, milliseconds grace) {
   reap();  // who has ended already was not stopped by us
   // While the ranks that hang are there.
   if (result_.outcome == Outcome::rank_failed || result_.outcome == Outcome::timed_out) {
-    result_.sentences = diagnose_job(site_.job_id());
+    result_.sentences = diagnose_job(context_.job_id());
   }
   for (RankResult& rank : result_.ranks) {
     if (rank.started && !rank.ended) rank.stopped_by_glaunch = true;
@@ -356,7 +357,7 @@ void Supervisor::signal_groups(int signal) {
     if (!result_.ranks[i].ended && getpgid(rank.pid) != rank.pid) kill(rank.pid, signal);
     if (kill(-rank.pid, signal) != 0 && errno == ESRCH && result_.ranks[i].ended) {
       rank.group_gone = true;
-      guard_.remove_group(rank.pid);
+      reaper_.remove_group(rank.pid);
     }
   }
 }
@@ -365,7 +366,8 @@ void Supervisor::signal_groups(int signal) {
 std::vector<pid_t> Supervisor::orphans() const {
   std::vector<pid_t> result;
   for (const pid_t pid : child_processes()) {
-    if (!running_rank(pid) && pid != guard_.pid() && !is_guard(pid) && !bystanders_.contains(pid)) {
+    if (!running_rank(pid) && pid != reaper_.pid() && !is_reaper(pid) &&
+        !earlier_children_.contains(pid)) {
       result.push_back(pid);
     }
   }

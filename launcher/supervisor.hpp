@@ -10,10 +10,10 @@
 #include <gantry/core/rendezvous.hpp>
 
 #include "launcher/event_loop.hpp"
-#include "launcher/guard.hpp"
-#include "launcher/job_site.hpp"
+#include "launcher/job_context.hpp"
 #include "launcher/output.hpp"
 #include "launcher/process.hpp"
+#include "launcher/reaper.hpp"
 #include "launcher/report.hpp"
 #include "launcher/stdin_relay.hpp"
 
@@ -74,8 +74,8 @@ class Supervisor {
   const Environment& environment_;
   rlimit descriptors_;
   int signal_fd_;
-  JobSite site_;
-  Guard guard_;  // before anything that starts a thread
+  JobContext context_;
+  Reaper reaper_;  // before anything that starts a thread
   EventLoop loop_;
   Output output_;
   StoreServer store_;
@@ -88,7 +88,8 @@ class Supervisor {
   std::optional<Clock::time_point> timeout_;
   Clock::time_point start_;
   std::optional<std::int64_t> oom_kills_at_start_;
-  std::set<pid_t> bystanders_;  // children from before the job, of a shell that became glaunch
+  std::set<pid_t>
+      earlier_children_;  // children from before the job, of a shell that became glaunch
   std::set<pid_t> signalled_orphans_;
   int last_signal_ = 0;
   int running_ = 0;

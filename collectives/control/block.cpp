@@ -24,10 +24,10 @@
 
 namespace gantry {
 
+using flight::Diagnosis;
 using flight::job_ranks;
 using flight::Reason;
 using flight::State;
-using flight::Verdict;
 
 static_assert(sizeof(DeviceWords) == sizeof(flight::Words) &&
               offsetof(DeviceWords, abort) == offsetof(flight::Words, abort) &&
@@ -186,11 +186,11 @@ DeviceWords* ControlBlock::words(int rank) const {
 }
 
 bool ControlBlock::broken() const noexcept {
-  return view().header().verdict.load(std::memory_order_acquire) != 0;
+  return view().header().diagnosis.load(std::memory_order_acquire) != 0;
 }
 
 int ControlBlock::culprit() const noexcept {
-  return Verdict::unpack(view().header().verdict.load(std::memory_order_acquire)).rank;
+  return Diagnosis::unpack(view().header().diagnosis.load(std::memory_order_acquire)).rank;
 }
 
 void ControlBlock::require_intact() const {
@@ -300,9 +300,9 @@ void ControlBlock::blame(int rank, Reason reason, const flight::Detail& detail) 
         for (int turns = 0; turns < 1000 && !broken(); ++turns) sched_yield();
       }
     }
-    const Verdict verdict{reason, rank, call_under_way()};
+    const Diagnosis diagnosis{reason, rank, call_under_way()};
     std::uint64_t none = 0;
-    header.verdict.compare_exchange_strong(none, verdict.pack(), std::memory_order_acq_rel);
+    header.diagnosis.compare_exchange_strong(none, diagnosis.pack(), std::memory_order_acq_rel);
   }
   wake_kernels();
 }
@@ -319,25 +319,26 @@ void ControlBlock::on_loss(std::function<void()> tell) {
 }
 
 void ControlBlock::raise() const {
-  const Verdict verdict = Verdict::unpack(view().header().verdict.load(std::memory_order_acquire));
-  const std::string message = describe_verdict(verdict);
+  const Diagnosis diagnosis =
+      Diagnosis::unpack(view().header().diagnosis.load(std::memory_order_acquire));
+  const std::string message = describe_diagnosis(diagnosis);
   flight::Detail detail = flight::Detail::of(view().header());
-  if (verdict.reason == Reason::mismatch) {
+  if (diagnosis.reason == Reason::mismatch) {
     throw_mismatch(message, std::move(detail.ranks), std::move(detail.calls));
   }
-  if (verdict.reason == Reason::timed_out) {
-    if (detail.ranks.empty()) detail.ranks = {verdict.rank};
+  if (diagnosis.reason == Reason::timed_out) {
+    if (detail.ranks.empty()) detail.ranks = {diagnosis.rank};
     tell_launcher({.kind = FailureKind::timed_out,
                    .message = message,
                    .ranks = job_ranks(view(), detail.ranks)});
     throw TimeoutError(message, detail.ranks);
   }
-  if (verdict.rank != rank_) {
+  if (diagnosis.rank != rank_) {
     tell_launcher({.kind = FailureKind::peer_lost,
                    .message = message,
-                   .ranks = job_ranks(view(), {verdict.rank})});
+                   .ranks = job_ranks(view(), {diagnosis.rank})});
   }
-  throw PeerLostError(message, verdict.rank);
+  throw PeerLostError(message, diagnosis.rank);
 }
 
 void ControlBlock::throw_mismatch(const std::string& text, std::vector<int> ranks,
@@ -378,9 +379,9 @@ std::string ControlBlock::timeout_text(const std::vector<int>& missing, std::str
       is_lone_send ? kSendRemedy : "");
 }
 
-std::string ControlBlock::describe_verdict(const Verdict& verdict) const {
+std::string ControlBlock::describe_diagnosis(const Diagnosis& diagnosis) const {
   const char* how = "was lost";
-  switch (verdict.reason) {
+  switch (diagnosis.reason) {
     case Reason::died:
       how = "died";
       break;
@@ -395,17 +396,17 @@ std::string ControlBlock::describe_verdict(const Verdict& verdict) const {
       break;
     case Reason::timed_out:
       if (view().header().detail[0] != '\0') return flight::Detail::of(view().header()).text;
-      return fmt::format("collective: rank(s) {} did not enter the operation{}", verdict.rank,
-                         call_suffix(verdict.call));
+      return fmt::format("collective: rank(s) {} did not enter the operation{}", diagnosis.rank,
+                         call_suffix(diagnosis.call));
     case Reason::mismatch:
       return flight::Detail::of(view().header()).text;
     case Reason::none:
       break;
   }
-  std::string text =
-      fmt::format("rank {} {}; the communicator of {} ranks is unusable", verdict.rank, how, size_);
-  if (verdict.call != 0) {
-    text += fmt::format(" (during collective{})", call_suffix(verdict.call));
+  std::string text = fmt::format("rank {} {}; the communicator of {} ranks is unusable",
+                                 diagnosis.rank, how, size_);
+  if (diagnosis.call != 0) {
+    text += fmt::format(" (during collective{})", call_suffix(diagnosis.call));
   }
   return text;
 }

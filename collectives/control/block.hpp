@@ -111,8 +111,8 @@ class ControlBlock {
 
   // For who learns of a loss from connections, which end before it is known why. Waits until it is,
   // for a while; `rank`, if it is known, enters nothing more. Throws: PeerLostError, TimeoutError.
-  void await_verdict(int rank = -1) const;
-  // As await_verdict(), and then blames `rank`, whose connection has ended. Throws what all ranks
+  void await_diagnosis(int rank = -1) const;
+  // As await_diagnosis(), and then blames `rank`, whose connection has ended. Throws what all ranks
   // are told; returns if the fault is this rank's, or nobody's.
   void explain_loss(int rank) const;
   // Blames the rank that `error` of a deadline is about: the first that it names, else the partner
@@ -178,7 +178,7 @@ class ControlBlock {
   // Blames a rank if a kernel reported what the group does not survive: such a message, or
   // operations that overlap.
   void look_for_fatal_faults() const;
-  std::string describe_verdict(const flight::Verdict& verdict) const;
+  std::string describe_diagnosis(const flight::Diagnosis& diagnosis) const;
   std::string timeout_text(const std::vector<int>& missing, std::string_view verb,
                            std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;
   // " #41 all_reduce sum f32[4096]"; empty for 0.

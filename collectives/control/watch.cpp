@@ -294,7 +294,7 @@ void ControlBlock::look_for_absent_ranks(Lane lane, std::uint64_t call, std::int
          .calls = {call_suffix(call, lane).substr(1), how}});
 }
 
-void ControlBlock::await_verdict(int rank) const {
+void ControlBlock::await_diagnosis(int rank) const {
   const auto deadline = std::chrono::steady_clock::now() + kVerdictTimeout;
   do {
     if (rank >= 0 && state_of(view().rank(rank)) == State::finished) blame(rank, Reason::left);
@@ -306,7 +306,7 @@ void ControlBlock::await_verdict(int rank) const {
 void ControlBlock::explain_loss(int rank) const {
   require_intact();
   if (rank < 0 || rank == rank_) return;
-  await_verdict(rank);
+  await_diagnosis(rank);
   blame(rank, Reason::lost);
   require_intact();
 }

@@ -41,7 +41,7 @@ class NodeTransport final : public Transport {
     control_ = std::make_unique<ControlBlock>(*bootstrap_, here.rank, here.size, timeout, group);
     p2p_ = make_p2p_transport(here, *bootstrap_, *control_, selector_);
     if (p2p_) return;
-    // So do all members: they have one verdict.
+    // So do all members: the result is the same on all.
     leave();
     throw NotSupported("they do not reach each other's memory");
   }

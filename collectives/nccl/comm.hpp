@@ -23,11 +23,11 @@ namespace gantry {
 //
 // NCCL must not free what another thread enqueues into, so enqueueing holds a lock. But that thread
 // may be stuck itself, where the queue of launches is full behind the kernel that waits. After a
-// timeout the abort goes on without the lock: the flag lets a launch of NCCL's return at once, while what
-// follows waits for all kernels first, and who launches something else looks at the flag before and
-// behind it. Memory that it uses is lost then. For the same reason the driver is asked nothing
-// before, unless by a thread that may get stuck. Nor does starting NCCL end if a rank does not
-// come, so that it, too, has a thread of its own, which is left behind then.
+// timeout the abort goes on without the lock: the flag lets a launch of NCCL's return at once,
+// while what follows waits for all kernels first, and who launches something else looks at the flag
+// before and behind it. Memory that it uses is lost then. For the same reason the driver is asked
+// nothing before, unless by a thread that may get stuck. Nor does starting NCCL end if a rank does
+// not come, so that it, too, has a thread of its own, which is left behind then.
 
 // One communicator of NCCL and what belongs to it.
 // Thread safety: enqueue() by one thread at a time; the rest by any.

@@ -153,7 +153,7 @@ class NcclTransport final : public Transport {
         end_ = lane_.leave(stream);
       });
     } catch (const NcclError&) {
-      if (control_ != nullptr) control_->await_verdict();
+      if (control_ != nullptr) control_->await_diagnosis();
       throw;
     }
   }

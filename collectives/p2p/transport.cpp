@@ -81,7 +81,7 @@ class P2pTransport final : public Transport {
   std::string_view name() const override { return "p2p"; }
 
   // Whether the ranks can use each other's memory. Collective, before the first operation.
-  PeerVerdict probe(Bootstrap& bootstrap, int device) const {
+  PeerReachability probe(Bootstrap& bootstrap, int device) const {
     std::vector<void*> memory;
     for (int rank = 0; rank < group_.size; ++rank) {
       memory.push_back(group_.workspaces[rank] + group_.layout.staging);
@@ -209,13 +209,13 @@ std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Boot
   const DeviceGuard guard(membership.device);
   if (device < loaded.size()) std::call_once(loaded[device], protocol::preload);
   auto transport = std::make_unique<P2pTransport>(membership, bootstrap, control, selector);
-  const PeerVerdict verdict = transport->probe(bootstrap, membership.device.index);
-  if (verdict.all()) return transport;
+  const PeerReachability reachability = transport->probe(bootstrap, membership.device.index);
+  if (reachability.all()) return transport;
   if (membership.rank == 0) {
-    logging::warn(fmt::format("no peer-to-peer collectives: {}", verdict.why));
+    logging::warn(fmt::format("no peer-to-peer collectives: {}", reachability.why));
   }
   // Memory that a write may still reach is never given back: that would block until it has.
-  if (verdict.is_under_way) {
+  if (reachability.is_under_way) {
     (void)transport.release();
   } else {
     transport->give_back();

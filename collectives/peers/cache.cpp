@@ -21,7 +21,7 @@ namespace {
 
 // Grows when a probe tests more than it did.
 constexpr int kVersion = 1;
-// More than a verdict about 1,024 devices takes.
+// More than a reachability about 1,024 devices takes.
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 
 std::string driver_version() {
@@ -62,41 +62,44 @@ std::filesystem::path PeerCache::file() const {
   return *folder_ / fmt::format("peers-{:016x}.json", digest(key_));
 }
 
-std::string PeerCache::to_text(const PeerVerdict& verdict, const std::string& key) {
-  return nlohmann::json{
-      {"key", key}, {"size", verdict.size}, {"usable", verdict.usable}, {"why", verdict.why}}
+std::string PeerCache::to_text(const PeerReachability& reachability, const std::string& key) {
+  return nlohmann::json{{"key", key},
+                        {"size", reachability.size},
+                        {"usable", reachability.usable},
+                        {"why", reachability.why}}
       .dump(1);
 }
 
-std::optional<PeerVerdict> PeerCache::from_text(const std::string& text, const std::string& key) {
+std::optional<PeerReachability> PeerCache::from_text(const std::string& text,
+                                                     const std::string& key) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object() || json.value("key", nlohmann::json()) != key) return std::nullopt;
-  PeerVerdict verdict;
+  PeerReachability reachability;
   try {
-    verdict.size = json.at("size").get<int>();
-    verdict.usable = json.at("usable").get<std::vector<std::uint8_t>>();
-    verdict.why = json.at("why").get<std::string>();
+    reachability.size = json.at("size").get<int>();
+    reachability.usable = json.at("usable").get<std::vector<std::uint8_t>>();
+    reachability.why = json.at("why").get<std::string>();
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
   const auto pairs =
-      static_cast<std::size_t>(verdict.size) * static_cast<std::size_t>(verdict.size);
-  if (verdict.size < 1 || verdict.usable.size() != pairs) return std::nullopt;
-  verdict.was_cached = true;
-  return verdict;
+      static_cast<std::size_t>(reachability.size) * static_cast<std::size_t>(reachability.size);
+  if (reachability.size < 1 || reachability.usable.size() != pairs) return std::nullopt;
+  reachability.was_cached = true;
+  return reachability;
 }
 
-std::optional<PeerVerdict> PeerCache::load() const noexcept {
+std::optional<PeerReachability> PeerCache::load() const noexcept {
   if (!folder_) return std::nullopt;
   try {
     return from_text(read_regular_file(file().string(), kMostBytes).text, key_);
   } catch (const std::exception& error) {
-    logging::debug(fmt::format("reading a verdict about peers: {}", error.what()));
+    logging::debug(fmt::format("reading a reachability about peers: {}", error.what()));
     return std::nullopt;
   }
 }
 
-void PeerCache::store(const PeerVerdict& verdict) const noexcept {
+void PeerCache::store(const PeerReachability& reachability) const noexcept {
   if (!folder_) return;
   try {
     std::filesystem::create_directories(*folder_);
@@ -104,12 +107,12 @@ void PeerCache::store(const PeerVerdict& verdict) const noexcept {
     const std::filesystem::path temporary = file().string() + fmt::format(".{}", getpid());
     {
       std::ofstream out(temporary);
-      out << to_text(verdict, key_) << '\n';
+      out << to_text(reachability, key_) << '\n';
       if (!out.flush()) return;
     }
     std::filesystem::rename(temporary, file());
   } catch (const std::exception& error) {
-    logging::debug(fmt::format("keeping a verdict about peers: {}", error.what()));
+    logging::debug(fmt::format("keeping a reachability about peers: {}", error.what()));
   }
 }
 

@@ -13,13 +13,13 @@ class PeerCache {
   PeerCache(PeerCacheFolder folder, const std::vector<std::string>& uuids);
 
   // Nothing if there is no file, or one that is damaged or of something else.
-  std::optional<PeerVerdict> load() const noexcept;
+  std::optional<PeerReachability> load() const noexcept;
   // A file that cannot be written is no failure.
-  void store(const PeerVerdict& verdict) const noexcept;
+  void store(const PeerReachability& reachability) const noexcept;
 
-  // One verdict as text, and back.
-  static std::string to_text(const PeerVerdict& verdict, const std::string& key);
-  static std::optional<PeerVerdict> from_text(const std::string& text, const std::string& key);
+  // One reachability as text, and back.
+  static std::string to_text(const PeerReachability& reachability, const std::string& key);
+  static std::optional<PeerReachability> from_text(const std::string& text, const std::string& key);
 
   const std::string& key() const { return key_; }
 

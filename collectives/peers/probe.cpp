@@ -79,7 +79,7 @@ class Probe {
         sent_(static_cast<std::size_t>(size), kUntried),
         received_(static_cast<std::size_t>(size), kUntried) {}
 
-  PeerVerdict run() {
+  PeerReachability run() {
     sent_[static_cast<std::size_t>(rank_)] = received_[static_cast<std::size_t>(rank_)] = kFine;
     prepare();
     for (int turn = 1; turn < size_; ++turn) {
@@ -191,9 +191,9 @@ class Probe {
   }
 
   // What both sides found, of all pairs.
-  PeerVerdict merge(const std::vector<std::string>& reports) const {
+  PeerReachability merge(const std::vector<std::string>& reports) const {
     const auto ranks = as_index(size_);
-    PeerVerdict verdict{
+    PeerReachability reachability{
         .size = size_, .usable = std::vector<std::uint8_t>(ranks * ranks), .why = {}};
     std::vector<std::string> lines;
     for (std::size_t writer = 0; writer < ranks; ++writer) {
@@ -201,10 +201,11 @@ class Probe {
         const char sent = reports[writer][owner];
         const char received = reports[owner][ranks + writer];
         const bool is_fine = sent == kFine && received == kFine;
-        verdict.usable[writer * ranks + owner] = is_fine ? 1 : 0;
+        reachability.usable[writer * ranks + owner] = is_fine ? 1 : 0;
         if (is_fine) continue;
-        verdict.is_under_way = verdict.is_under_way || sent == kHung || received == kHung;
-        verdict.is_lasting = verdict.is_lasting && is_lasting(sent) && is_lasting(received);
+        reachability.is_under_way = reachability.is_under_way || sent == kHung || received == kHung;
+        reachability.is_lasting =
+            reachability.is_lasting && is_lasting(sent) && is_lasting(received);
         const bool writer_knows = sent != kFine;
         const std::size_t witness = writer_knows ? writer : owner;
         const std::string refusal = reports[witness].substr(2 * ranks);
@@ -214,12 +215,12 @@ class Probe {
                         refusal.empty() ? "" : ": ", refusal));
       }
     }
-    if (lines.empty()) return verdict;
+    if (lines.empty()) return reachability;
     const std::size_t more = lines.size() > kMostLines ? lines.size() - kMostLines : 0;
     lines.resize(lines.size() - more);
-    verdict.why = fmt::format("{}", fmt::join(lines, "; "));
-    if (more > 0) verdict.why += fmt::format("; and {} more pairs", more);
-    return verdict;
+    reachability.why = fmt::format("{}", fmt::join(lines, "; "));
+    if (more > 0) reachability.why += fmt::format("; and {} more pairs", more);
+    return reachability;
   }
 
   Bootstrap& bootstrap_;
@@ -240,7 +241,7 @@ class Probe {
   std::string refusal_;
 };
 
-PeerVerdict verdict_of_all(int size, bool usable, std::string why) {
+PeerReachability reachability_of_all(int size, bool usable, std::string why) {
   const auto pairs = static_cast<std::size_t>(size) * static_cast<std::size_t>(size);
   return {.size = size,
           .usable = std::vector<std::uint8_t>(pairs, usable ? 1 : 0),
@@ -261,7 +262,7 @@ std::string_view name_of(PeerMode mode) {
 
 }  // namespace
 
-bool PeerVerdict::all() const {
+bool PeerReachability::all() const {
   return std::all_of(usable.begin(), usable.end(), [](std::uint8_t pair) { return pair != 0; });
 }
 
@@ -276,9 +277,9 @@ PeerMode peer_mode() {
   throw InvalidArgument(fmt::format("GANTRY_P2P: expected off, on or probe, but got '{}'", wanted));
 }
 
-PeerVerdict probe_peers(Bootstrap& bootstrap, int rank, int size, int device,
-                        std::span<void* const> peer_memory, std::chrono::milliseconds deadline,
-                        const PeerCacheFolder& cache) {
+PeerReachability probe_peers(Bootstrap& bootstrap, int rank, int size, int device,
+                             std::span<void* const> peer_memory, std::chrono::milliseconds deadline,
+                             const PeerCacheFolder& cache) {
   const DeviceGuard guard(Device::cuda(device));
   const PeerMode mode = peer_mode();
   const std::string uuid = device_properties(Device::cuda(device)).uuid;
@@ -292,25 +293,25 @@ PeerVerdict probe_peers(Bootstrap& bootstrap, int rank, int size, int device,
     uuids.push_back(said[peer].substr(space + 1));
     all_on = all_on && theirs == name_of(PeerMode::on);
     if (theirs == name_of(PeerMode::off)) {
-      return verdict_of_all(
+      return reachability_of_all(
           size, false,
           fmt::format("switched off on rank {} by GANTRY_P2P or NCCL_P2P_DISABLE", peer));
     }
   }
-  if (all_on) return verdict_of_all(size, true, {});
+  if (all_on) return reachability_of_all(size, true, {});
   const PeerCache kept(cache, uuids);
   // Rank 0 decides for all whether the file counts.
   std::string known;
   if (rank == 0) {
-    if (const auto verdict = kept.load()) known = PeerCache::to_text(*verdict, {});
+    if (const auto reachability = kept.load()) known = PeerCache::to_text(*reachability, {});
   }
   known = bootstrap.all_gather(known)[0];
   if (!known.empty()) {
-    if (const auto verdict = PeerCache::from_text(known, {})) return *verdict;
+    if (const auto reachability = PeerCache::from_text(known, {})) return *reachability;
   }
-  PeerVerdict verdict = Probe(bootstrap, rank, size, device, peer_memory, deadline).run();
-  if (rank == 0 && verdict.is_lasting) kept.store(verdict);
-  return verdict;
+  PeerReachability reachability = Probe(bootstrap, rank, size, device, peer_memory, deadline).run();
+  if (rank == 0 && reachability.is_lasting) kept.store(reachability);
+  return reachability;
 }
 
 std::string explain_unreachable(int peer, std::string_view peer_uuid) {

@@ -51,31 +51,32 @@ class PeerProbeTest : public ::testing::Test {
     for (const char* name : {"GANTRY_P2P", "NCCL_P2P_DISABLE"}) unsetenv(name);
   }
 
-  // The verdict of all ranks, who agree. `seen(rank)` is the memory as that rank addresses it.
-  PeerVerdict probe(const std::function<std::vector<void*>(int)>& seen,
-                    std::chrono::milliseconds deadline = kDeadline,
-                    const PeerCacheFolder& cache = std::nullopt) {
+  // The reachability of all ranks, who agree. `seen(rank)` is the memory as that rank addresses it.
+  PeerReachability probe(const std::function<std::vector<void*>(int)>& seen,
+                         std::chrono::milliseconds deadline = kDeadline,
+                         const PeerCacheFolder& cache = std::nullopt) {
     auto bootstraps = make_local_bootstraps(kRanks);
-    std::vector<PeerVerdict> verdicts(kRanks);
+    std::vector<PeerReachability> results(kRanks);
     testing::rank_threads(kRanks, [&](int rank) {
       const auto at = static_cast<std::size_t>(rank);
-      verdicts[at] = probe_peers(*bootstraps[at], rank, kRanks, rank, seen(rank), deadline, cache);
+      results[at] = probe_peers(*bootstraps[at], rank, kRanks, rank, seen(rank), deadline, cache);
     });
-    for (const PeerVerdict& verdict : verdicts) {
-      EXPECT_EQ(verdict.usable, verdicts[0].usable);
-      EXPECT_EQ(verdict.why, verdicts[0].why);
+    for (const PeerReachability& reachability : results) {
+      EXPECT_EQ(reachability.usable, results[0].usable);
+      EXPECT_EQ(reachability.why, results[0].why);
     }
-    return verdicts[0];
+    return results[0];
   }
-  PeerVerdict probe() {
+  PeerReachability probe() {
     return probe([&](int) { return memory_; });
   }
 
   // Only the pairs for which `is_bad(writer, owner)` holds cannot be used.
-  static void expect_bad(const PeerVerdict& verdict, const std::function<bool(int, int)>& is_bad) {
+  static void expect_bad(const PeerReachability& reachability,
+                         const std::function<bool(int, int)>& is_bad) {
     for (int writer = 0; writer < kRanks; ++writer) {
       for (int owner = 0; owner < kRanks; ++owner) {
-        EXPECT_EQ(verdict.can_use(writer, owner), !is_bad(writer, owner))
+        EXPECT_EQ(reachability.can_use(writer, owner), !is_bad(writer, owner))
             << writer << " to " << owner;
       }
     }
@@ -85,49 +86,50 @@ class PeerProbeTest : public ::testing::Test {
 };
 
 TEST_F(PeerProbeTest, FindsThatAllPairsWork) {
-  const PeerVerdict verdict = probe();
-  EXPECT_TRUE(verdict.all());
-  EXPECT_EQ(verdict.why, "");
-  EXPECT_FALSE(verdict.was_cached);
+  const PeerReachability reachability = probe();
+  EXPECT_TRUE(reachability.all());
+  EXPECT_EQ(reachability.why, "");
+  EXPECT_FALSE(reachability.was_cached);
 }
 
 TEST_F(PeerProbeTest, NoticesStoresThatEndSomewhereElse) {
   // Rank 0 sees other memory in place of rank 2's: what it writes it can read back.
   void* const elsewhere = driver().allocate(2, kProbeBytes);
-  const PeerVerdict verdict = probe([&](int rank) {
+  const PeerReachability reachability = probe([&](int rank) {
     std::vector<void*> seen = memory_;
     if (rank == 0) seen[2] = elsewhere;
     return seen;
   });
   driver().deallocate(2, elsewhere);
-  expect_bad(verdict, [](int writer, int owner) { return writer == 0 && owner == 2; });
+  expect_bad(reachability, [](int writer, int owner) { return writer == 0 && owner == 2; });
   EXPECT_THAT(
-      verdict.why,
+      reachability.why,
       HasSubstr("from rank 0 to the memory of rank 2: stores of kernels do not arrive (seen "
                 "by rank 2)"));
 }
 
 TEST_F(PeerProbeTest, NoticesCopiesThatGetLost) {
-  PeerVerdict verdict;
+  PeerReachability reachability;
   {
     testing::LosingDriver losing(1);
-    verdict = probe();
+    reachability = probe();
   }
-  expect_bad(verdict, [](int writer, int owner) { return writer != 1 && owner == 1; });
-  EXPECT_THAT(verdict.why, HasSubstr("from rank 2 to the memory of rank 1: writes of copy engines "
-                                     "do not arrive"));
+  expect_bad(reachability, [](int writer, int owner) { return writer != 1 && owner == 1; });
+  EXPECT_THAT(reachability.why,
+              HasSubstr("from rank 2 to the memory of rank 1: writes of copy engines "
+                        "do not arrive"));
 }
 
 TEST_F(PeerProbeTest, RefusalsAreNamed) {
-  PeerVerdict verdict;
+  PeerReachability reachability;
   {
     testing::FaultDriver faults;
     faults.fail_on("copy", 1, testing::kIllegalAddress, 1000);
-    verdict = probe();
+    reachability = probe();
   }
-  expect_bad(verdict, [](int writer, int owner) { return writer != owner; });
-  EXPECT_THAT(verdict.why, HasSubstr("the driver refuses writes (seen by rank 0: "));
-  EXPECT_THAT(verdict.why, HasSubstr("cudaErrorIllegalAddress"));
+  expect_bad(reachability, [](int writer, int owner) { return writer != owner; });
+  EXPECT_THAT(reachability.why, HasSubstr("the driver refuses writes (seen by rank 0: "));
+  EXPECT_THAT(reachability.why, HasSubstr("cudaErrorIllegalAddress"));
 }
 
 // Says that no event is ever reached.
@@ -141,14 +143,14 @@ class StuckDriver final : public testing::FaultDriver {
 
 TEST_F(PeerProbeTest, WorkThatDoesNotEndIsGivenUp) {
   GANTRY_REQUIRE_SIM();
-  PeerVerdict verdict;
+  PeerReachability reachability;
   {
     StuckDriver stuck;
-    verdict = probe([&](int) { return memory_; }, std::chrono::milliseconds(20));
+    reachability = probe([&](int) { return memory_; }, std::chrono::milliseconds(20));
     for (int device = 0; device < kRanks; ++device) driver().synchronize_device(device);
   }
-  expect_bad(verdict, [](int writer, int owner) { return writer != owner; });
-  EXPECT_THAT(verdict.why, HasSubstr("writes do not end in time"));
+  expect_bad(reachability, [](int writer, int owner) { return writer != owner; });
+  EXPECT_THAT(reachability.why, HasSubstr("writes do not end in time"));
 }
 
 // Takes its time for one copy, and says of every event at first that it is not reached.
@@ -174,8 +176,8 @@ TEST_F(PeerProbeTest, ARankThatIsSlowMakesNobodysWorkLate) {
   GANTRY_REQUIRE_SIM();
   constexpr std::chrono::milliseconds kForEachWork(2500);
   SlowDriver slow(kForEachWork + std::chrono::milliseconds(200));
-  const PeerVerdict verdict = probe([&](int) { return memory_; }, kForEachWork);
-  EXPECT_TRUE(verdict.all()) << verdict.why;
+  const PeerReachability reachability = probe([&](int) { return memory_; }, kForEachWork);
+  EXPECT_TRUE(reachability.all()) << reachability.why;
 }
 
 TEST_F(PeerProbeTest, VariablesSwitchItOffAndSkipIt) {
@@ -186,7 +188,7 @@ TEST_F(PeerProbeTest, VariablesSwitchItOffAndSkipIt) {
   setenv("NCCL_P2P_DISABLE", "1", 1);
   EXPECT_TRUE(probe(unusable).all());
   unsetenv("GANTRY_P2P");
-  const PeerVerdict off = probe(unusable);
+  const PeerReachability off = probe(unusable);
   EXPECT_FALSE(off.can_use(0, 1));
   EXPECT_EQ(off.why, "switched off on rank 0 by GANTRY_P2P or NCCL_P2P_DISABLE");
   setenv("GANTRY_P2P", "maybe", 1);
@@ -198,7 +200,7 @@ TEST_F(PeerProbeTest, VerdictsAreKeptForTheSameDevicesAndBoot) {
   char name[] = "/tmp/peer-probe-XXXXXX";
   const std::filesystem::path folder = mkdtemp(name);
   const auto unusable = [&](int) { return std::vector<void*>(kRanks, nullptr); };
-  PeerVerdict bad;
+  PeerReachability bad;
   {
     testing::LosingDriver losing(1);
     bad = probe([&](int) { return memory_; }, kDeadline, folder / "deep");
@@ -206,13 +208,13 @@ TEST_F(PeerProbeTest, VerdictsAreKeptForTheSameDevicesAndBoot) {
   EXPECT_FALSE(bad.all());
   EXPECT_FALSE(bad.was_cached);
   // Nothing is tried any more, for good or bad.
-  const PeerVerdict again = probe(unusable, kDeadline, folder / "deep");
+  const PeerReachability again = probe(unusable, kDeadline, folder / "deep");
   EXPECT_TRUE(again.was_cached);
   EXPECT_EQ(again.usable, bad.usable);
   EXPECT_EQ(again.why, bad.why);
   // After the next boot it is.
   setenv("GANTRY_BOOT_ID", "another boot", 1);
-  const PeerVerdict later = probe([&](int) { return memory_; }, kDeadline, folder / "deep");
+  const PeerReachability later = probe([&](int) { return memory_; }, kDeadline, folder / "deep");
   unsetenv("GANTRY_BOOT_ID");
   EXPECT_FALSE(later.was_cached);
   EXPECT_TRUE(later.all());
@@ -241,12 +243,12 @@ TEST_F(PeerProbeTest, WhatMayBeOtherwiseNextTimeIsNotKept) {
 }
 
 TEST(PeerCacheTest, DamagedFilesCountForNothing) {
-  const PeerVerdict verdict{.size = 2, .usable = {1, 0, 0, 1}, .why = "wires \"cut\""};
-  const std::string text = PeerCache::to_text(verdict, "key");
+  const PeerReachability reachability{.size = 2, .usable = {1, 0, 0, 1}, .why = "wires \"cut\""};
+  const std::string text = PeerCache::to_text(reachability, "key");
   const auto back = PeerCache::from_text(text, "key");
   ASSERT_TRUE(back.has_value());
-  EXPECT_EQ(back->usable, verdict.usable);
-  EXPECT_EQ(back->why, verdict.why);
+  EXPECT_EQ(back->usable, reachability.usable);
+  EXPECT_EQ(back->why, reachability.why);
   EXPECT_FALSE(PeerCache::from_text(text, "other key").has_value());
   for (const char* bad : {"", "{", "[]", "null", R"({"key":"key"})",
                           R"({"key":"key","size":2,"usable":[1],"why":""})",

@@ -157,7 +157,7 @@ int echo_input(const Arguments&) {
 }
 
 // Ends when the launcher is gone.
-int hold_lifeline(const Arguments& arguments) {
+int hold_liveness_pipe(const Arguments& arguments) {
   say_pid("rank");
   char byte;
   const int fd = std::atoi(std::getenv("GANTRY_LIFELINE_FD"));
@@ -295,7 +295,7 @@ const std::map<std::string, std::function<int(const Arguments&)>> kActs{
     {"print-half", print_half},
     {"close-outputs", close_outputs},
     {"echo-input", echo_input},
-    {"hold-lifeline", hold_lifeline},
+    {"hold-liveness-pipe", hold_liveness_pipe},
     {"lose-peer", lose_peer},
     {"count-signal", count_signal},
     {"survive-interrupt", survive_interrupt},

@@ -77,7 +77,7 @@ TEST(DumpTest, TellsWhoWaitsForWhomWhileRanksHang) {
   EXPECT_EQ(group["ranks"][3]["pid"], ranks[3].pid());
   EXPECT_EQ(only_group(glaunch_dump({"--json", std::to_string(ranks[2].pid())}))["file"],
             group["file"]);
-  EXPECT_EQ(only_group(glaunch_dump({group["file"], "--json"}))["verdict"], group["verdict"]);
+  EXPECT_EQ(only_group(glaunch_dump({group["file"], "--json"}))["diagnosis"], group["diagnosis"]);
   // Nothing of a job that runs is removed.
   EXPECT_THAT(glaunch_dump({"--clear"}), HasSubstr("\nremoved 0 file(s)"));
   EXPECT_EQ(flight::list_files().size(), 1U);
@@ -91,17 +91,17 @@ TEST(DumpTest, TellsWhoDiedAfterItWasKilledAndAfterAllHaveEnded) {
   ranks.kill(1);
   ranks[1].wait();
   for (const int rank : {0, 2}) ASSERT_TRUE(ranks.says(rank, "lost rank 1")) << rank;
-  const std::string verdict =
+  const std::string diagnosis =
       "=> rank 1 died during #2 all_reduce sum f32[1000]; the group is broken\n";
   std::string text = glaunch_dump();
   EXPECT_THAT(text, ::testing::ContainsRegex("rank 1: pid [0-9]+, ended [0-9.]+ m?s ago\n"));
-  EXPECT_THAT(text, HasSubstr(verdict));
+  EXPECT_THAT(text, HasSubstr(diagnosis));
   for (const int rank : {0, 2}) {
     ranks.go(rank);
     ranks[rank].wait();
   }
   text = glaunch_dump({"train-7"});
-  EXPECT_THAT(text, HasSubstr(verdict));
+  EXPECT_THAT(text, HasSubstr(diagnosis));
   EXPECT_THAT(text, HasSubstr(fmt::format("rank 0: pid {}, ended, left", ranks[0].pid())));
   EXPECT_THAT(glaunch_dump({"--clear"}), HasSubstr("removed 1 file(s)"));
   EXPECT_THAT(flight::list_files(), IsEmpty());
@@ -218,7 +218,7 @@ TEST(DumpTest, ACallThatAGraphRunsAgainIsUnderWay) {
   // Both sides are there.
   receiver.message_started[1] = run_of(number, 5);
   EXPECT_THAT(messages.describe(), HasSubstr("receives: enqueued #1, waits in #1 recv from 0"));
-  EXPECT_EQ(messages.json()["verdict"][0], "calls are under way whose other sides are there");
+  EXPECT_EQ(messages.json()["diagnosis"][0], "calls are under way whose other sides are there");
 
   WrittenGroup collectives("collectives", 2);
   for (const int rank : {0, 1}) {
@@ -251,7 +251,7 @@ TEST(DumpTest, NothingInAFileReachesTheTerminalAsAControl) {
   }
   for (const flight::Reason reason :
        {flight::Reason::mismatch, flight::Reason::timed_out, flight::Reason::died}) {
-    header.verdict.store(flight::Verdict{reason, 1, 7}.pack());
+    header.diagnosis.store(flight::Diagnosis{reason, 1, 7}.pack());
     const std::string text = group.describe();
     EXPECT_THAT(text, HasSubstr("group x\\x1b[2J\\x0ay\\x9b of 2 rank(s)"));
     for (const char c : text) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20);

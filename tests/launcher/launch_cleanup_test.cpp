@@ -42,17 +42,17 @@ class LaunchCleanupTest : public LaunchTest {
 TEST_F(LaunchCleanupTest, AKilledLauncherLeavesNothing) {
   Subprocess job(act({"-n", "2"}, {"breed", "stay"}));
   wait_for_family(job, 2);
-  std::vector<int> guards;
+  std::vector<int> reapers;
   for (const auto& [pid, name] : children_of(job.pid())) {
-    if (name == "glaunch-guard") guards.push_back(pid);
+    if (name == "glaunch-reaper") reapers.push_back(pid);
   }
-  ASSERT_THAT(guards, SizeIs(1));
+  ASSERT_THAT(reapers, SizeIs(1));
   job.send_signal(SIGKILL);
   const Outcome outcome = job.wait();
   EXPECT_EQ(outcome.signal, SIGKILL);
   EXPECT_FALSE(outcome.timed_out) << "somebody still holds glaunch's output";
   expect_all_ended(outcome, 2);
-  EXPECT_TRUE(ends(guards[0]));
+  EXPECT_TRUE(ends(reapers[0]));
   EXPECT_TRUE(scratch_is_clean());
 }
 
@@ -60,7 +60,7 @@ TEST_F(LaunchCleanupTest, ALauncherWithoutItsGuardStillCleansUp) {
   Subprocess job(act({"-n", "1"}, {"breed", "stay"}));
   wait_for_family(job, 1);
   for (const auto& [pid, name] : children_of(job.pid())) {
-    if (name == "glaunch-guard") kill(pid, SIGKILL);
+    if (name == "glaunch-reaper") kill(pid, SIGKILL);
   }
   job.send_signal(SIGTERM);
   const Outcome outcome = job.wait();
@@ -78,13 +78,13 @@ TEST_F(LaunchCleanupTest, WhatRanksLeaveBehindIsStopped) {
 TEST_F(LaunchCleanupTest, WhatAShellStartedBeforeItBecameGlaunchGoesOn) {
   Command command = launch({});
   command.argv = {"sh", "-c",
-                  "sleep 1000 > /dev/null 2>&1 & echo pid bystander $!; exec " +
+                  "sleep 1000 > /dev/null 2>&1 & echo pid earlier $!; exec " +
                       std::string(GANTRY_TEST_GLAUNCH) + " --cpu-only -n 1 true"};
   const Outcome outcome = run_command(std::move(command));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-  const std::vector<int> bystanders = pids_in(outcome.out, "bystander");
-  ASSERT_THAT(bystanders, SizeIs(1)) << outcome.describe();
-  EXPECT_EQ(kill(bystanders[0], SIGKILL), 0) << "glaunch had ended it";
+  const std::vector<int> earlier = pids_in(outcome.out, "earlier");
+  ASSERT_THAT(earlier, SizeIs(1)) << outcome.describe();
+  EXPECT_EQ(kill(earlier[0], SIGKILL), 0) << "glaunch had ended it";
 }
 
 TEST_F(LaunchCleanupTest, SigtermStopsTheJob) {
@@ -281,7 +281,7 @@ TEST_F(LaunchCleanupTest, TheLifelineEndsWithTheLauncher) {
   // A process that the kernel does not kill with its parent sees the end of the pipe.
   Subprocess job(launch({"-n", "1", "sh", "-c",
                          std::string("unset GANTRY_JOB_ID; setsid ") + GANTRY_TEST_PROGRAM_DIR +
-                             "/launch_actor hold-lifeline " + path("cut") + " & wait"}));
+                             "/launch_actor hold-liveness-pipe " + path("cut") + " & wait"}));
   ASSERT_TRUE(job.wait_for_output("pid rank"));
   job.send_signal(SIGKILL);
   const Outcome outcome = job.wait();

@@ -293,7 +293,7 @@ TEST_F(LaunchFailureTest, TheRankThatOthersWaitedForIsNamedWithWhatItHasNotCalle
 TEST_F(LaunchFailureTest, ARankThatEndedWellIsNamedIfOthersWaitedForIt) {
   launcher::JobResult job = job_of_three();
   fail_because_of(job.ranks[0], launcher::Blame::peer_lost, {2});
-  // A victim of a victim.
+  // A failure that names a secondary one.
   fail_because_of(job.ranks[2], launcher::Blame::timed_out, {1});
   EXPECT_THAT(launcher::describe_failure(job),
               ::testing::ElementsAre("rank 1 (pid 4712) ended with code 0 while others waited",
@@ -324,7 +324,7 @@ TEST_F(LaunchFailureTest, RanksThatBlameEachOtherOrNobodyStillMakeAReport) {
   job.ranks[2].blame = launcher::Blame::itself;
   job.ranks[2].exit_code = 5;
   EXPECT_EQ(job.exit_code(), 5);
-  EXPECT_EQ(job.culprit()->rank, 2);
+  EXPECT_EQ(job.root_failure()->rank, 2);
 }
 
 // As for a process that hangs in the kernel.

@@ -29,7 +29,7 @@ class LaunchTest : public ::testing::Test {
     directory_ = mkdtemp(name.data());
   }
   ~LaunchTest() override {
-    // A guard that is still cleaning up may remove entries at the same time.
+    // A reaper that is still cleaning up may remove entries at the same time.
     std::error_code raced;
     while (std::filesystem::exists(directory_)) std::filesystem::remove_all(directory_, raced);
   }

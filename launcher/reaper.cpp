@@ -1,4 +1,4 @@
-#include "launcher/guard.hpp"
+#include "launcher/reaper.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@
 namespace gantry::launcher {
 namespace {
 
-constexpr const char* kGuardName = "glaunch-guard";
+constexpr const char* kReaperName = "glaunch-reaper";
 
 enum class Word : std::int32_t { add, remove, dismiss };
 
@@ -47,7 +47,7 @@ std::vector<pid_t> processes_of(const std::string& job_id) {
   if (directory == nullptr) return found;
   while (const dirent* entry = readdir(directory)) {
     const pid_t pid = std::atoi(entry->d_name);
-    if (pid <= 0 || pid == getpid() || is_guard(pid)) continue;
+    if (pid <= 0 || pid == getpid() || is_reaper(pid)) continue;
     std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
     for (std::string variable; std::getline(file, variable, '\0');) {
       if (variable == mark) {
@@ -80,7 +80,7 @@ void clean_up(const std::set<pid_t>& groups, const std::string& job_id,
 [[noreturn]] void stand_guard(int pipe, int ready, const std::string& job_id,
                               const std::string& scratch_directory) {
   setsid();
-  prctl(PR_SET_NAME, kGuardName);
+  prctl(PR_SET_NAME, kReaperName);
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -115,7 +115,7 @@ void clean_up(const std::set<pid_t>& groups, const std::string& job_id,
 
 }  // namespace
 
-Guard::Guard(const std::string& job_id, const std::string& scratch_directory) {
+Reaper::Reaper(const std::string& job_id, const std::string& scratch_directory) {
   std::array<int, 2> ends{};
   std::array<int, 2> ready{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0 || pipe2(ready.data(), O_CLOEXEC) != 0) {
@@ -130,7 +130,7 @@ Guard::Guard(const std::string& job_id, const std::string& scratch_directory) {
   close(ends[0]);
   close(ready[1]);
   pipe_ = ends[1];
-  // Other guards know it by its name, and whoever kills the launcher's process group must not meet
+  // Other reapers know it by its name, and whoever kills the launcher's process group must not meet
   // it there.
   char byte = 0;
   while (read(ready[0], &byte, 1) < 0 && errno == EINTR) {
@@ -138,35 +138,35 @@ Guard::Guard(const std::string& job_id, const std::string& scratch_directory) {
   close(ready[0]);
 }
 
-Guard::~Guard() { dismiss(); }
+Reaper::~Reaper() { dismiss(); }
 
-void Guard::add_group(pid_t group) const noexcept { send(pipe_, {Word::add, group}); }
+void Reaper::add_group(pid_t group) const noexcept { send(pipe_, {Word::add, group}); }
 
-void Guard::remove_group(pid_t group) const noexcept { send(pipe_, {Word::remove, group}); }
+void Reaper::remove_group(pid_t group) const noexcept { send(pipe_, {Word::remove, group}); }
 
-void Guard::clean_up() noexcept {
+void Reaper::clean_up() noexcept {
   if (pipe_ < 0) return;
   close(std::exchange(pipe_, -1));
   wait_for_end();
 }
 
-void Guard::dismiss() noexcept {
+void Reaper::dismiss() noexcept {
   if (pipe_ < 0) return;
   send(pipe_, {Word::dismiss, 0});
   close(std::exchange(pipe_, -1));
   wait_for_end();
 }
 
-void Guard::wait_for_end() noexcept {
+void Reaper::wait_for_end() noexcept {
   while (pid_ > 0 && waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
   pid_ = -1;
 }
 
-bool is_guard(pid_t pid) {
+bool is_reaper(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
   std::string name;
-  return std::getline(file, name) && name == kGuardName;
+  return std::getline(file, name) && name == kReaperName;
 }
 
 }  // namespace gantry::launcher

@@ -1,4 +1,4 @@
-#include "launcher/job_site.hpp"
+#include "launcher/job_context.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -41,7 +41,7 @@ int free_port() {
 
 }  // namespace
 
-JobSite::JobSite(const Options& options) {
+JobContext::JobContext(const Options& options) {
   std::array<std::uint64_t, 3> numbers{};
   if (getrandom(numbers.data(), sizeof numbers, 0) != sizeof numbers) fail("getrandom");
   job_id_ = fmt::format("{:016x}", numbers[0]);
@@ -49,7 +49,7 @@ JobSite::JobSite(const Options& options) {
 
   const char* temporary = std::getenv("TMPDIR");
   const bool named = temporary != nullptr && *temporary != '\0';
-  // Absolute, as ranks and the guard may stand elsewhere.
+  // Absolute, since ranks and the reaper may have another working directory.
   scratch_ = fmt::format("{}/glaunch-{}",
                          std::filesystem::absolute(named ? temporary : "/tmp").string(), job_id_);
   error_prefix_ = scratch_ + "/rank";
@@ -58,37 +58,37 @@ JobSite::JobSite(const Options& options) {
   }
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe2");
-  lifeline_read_ = ends[0];
-  lifeline_write_ = ends[1];
+  liveness_read_ = ends[0];
+  liveness_write_ = ends[1];
 }
 
-JobSite::~JobSite() {
-  close(lifeline_read_);
-  close(lifeline_write_);
+JobContext::~JobContext() {
+  close(liveness_read_);
+  close(liveness_write_);
   remove_scratch_directory();
 }
 
-void JobSite::make_scratch_directory() {
+void JobContext::make_scratch_directory() {
   if (mkdir(scratch_.c_str(), 0700) != 0) fail("cannot make a directory " + scratch_);
   has_scratch_ = true;
 }
 
-void JobSite::remove_scratch_directory() {
+void JobContext::remove_scratch_directory() {
   std::error_code ignored;
   if (std::exchange(has_scratch_, false)) std::filesystem::remove_all(scratch_, ignored);
 }
 
-std::string JobSite::store_address() const {
+std::string JobContext::store_address() const {
   return fmt::format("unix:@gantry-{}-{}", geteuid(), job_id_);
 }
 
-std::string JobSite::error_file(int rank) const {
+std::string JobContext::error_file(int rank) const {
   return fmt::format("{}{}.error", error_prefix_, rank);
 }
 
-JobValues JobSite::values() const {
+JobValues JobContext::values() const {
   return {job_id_,       store_address(),
-          store_token_,  std::to_string(lifeline_read_),
+          store_token_,  std::to_string(liveness_read_),
           error_prefix_, std::to_string(free_port())};
 }
 

@@ -49,45 +49,47 @@ std::string call_text(const View& view, const std::vector<RankReport>& ranks,
 // Why the group is of no use any more, if it is.
 std::string loss_text(const View& view, const std::vector<RankReport>& ranks) {
   const flight::Header& header = view.header();
-  const auto verdict = flight::Verdict::unpack(header.verdict.load(std::memory_order_acquire));
+  const auto diagnosis =
+      flight::Diagnosis::unpack(header.diagnosis.load(std::memory_order_acquire));
   std::string text;
-  switch (verdict.reason) {
+  switch (diagnosis.reason) {
     case Reason::none:
       return {};
     case Reason::died:
-      text = fmt::format("rank {} died", verdict.rank);
+      text = fmt::format("rank {} died", diagnosis.rank);
       break;
     case Reason::left:
-      text = fmt::format("rank {} left while others still called", verdict.rank);
+      text = fmt::format("rank {} left while others still called", diagnosis.rank);
       break;
     case Reason::aborted:
-      text = fmt::format("rank {} aborted", verdict.rank);
+      text = fmt::format("rank {} aborted", diagnosis.rank);
       break;
     case Reason::timed_out: {
       const std::string text = flight::Detail::of(header).text;
-      return text.empty() ? fmt::format("rank {} did not come in time", verdict.rank) : text;
+      return text.empty() ? fmt::format("rank {} did not come in time", diagnosis.rank) : text;
     }
     case Reason::mismatch:
       return flight::Detail::of(header).text + "; the group is broken";
     case Reason::lost:
-      text = fmt::format("rank {} was lost", verdict.rank);
+      text = fmt::format("rank {} was lost", diagnosis.rank);
       break;
   }
-  if (verdict.call != 0) {
-    text += fmt::format(" during {}", call_text(view, ranks, verdict.call));
+  if (diagnosis.call != 0) {
+    text += fmt::format(" during {}", call_text(view, ranks, diagnosis.call));
   }
   return text + "; the group is broken";
 }
 
 // Ranks that are said to have come to what the ranks wait in.
 std::vector<int> waiting_ranks(const View& view, const std::vector<RankReport>& ranks,
-                               const flight::Verdict& verdict, const std::vector<int>& missing) {
+                               const flight::Diagnosis& diagnosis,
+                               const std::vector<int>& missing) {
   const int author = static_cast<int>(view.header().author.load()) - 1;
   std::vector<int> waiting;
   for (const RankReport& rank : ranks) {
     if (std::find(missing.begin(), missing.end(), rank.rank) != missing.end()) continue;
-    const bool has_come = verdict.call != 0
-                              ? rank.lane(Lane::collective).enqueued >= verdict.call
+    const bool has_come = diagnosis.call != 0
+                              ? rank.lane(Lane::collective).enqueued >= diagnosis.call
                               : author >= 0 && author < static_cast<int>(ranks.size()) &&
                                     view.rank(rank.rank).fence >= view.rank(author).fence;
     if (has_come || rank.rank == author) waiting.push_back(rank.rank);
@@ -96,12 +98,13 @@ std::vector<int> waiting_ranks(const View& view, const std::vector<RankReport>& 
 }
 
 // Who did not come before the deadline, and who waited, whatever became of them since.
-void judge_lateness(const View& view, const std::vector<RankReport>& ranks,
-                    std::vector<std::string>& lines) {
+void diagnose_lateness(const View& view, const std::vector<RankReport>& ranks,
+                       std::vector<std::string>& lines) {
   const flight::Header& header = view.header();
-  const auto verdict = flight::Verdict::unpack(header.verdict.load(std::memory_order_acquire));
+  const auto diagnosis =
+      flight::Diagnosis::unpack(header.diagnosis.load(std::memory_order_acquire));
   const flight::Detail detail = flight::Detail::of(header);
-  if (verdict.reason != Reason::timed_out || detail.ranks.empty() || detail.calls.size() < 2) {
+  if (diagnosis.reason != Reason::timed_out || detail.ranks.empty() || detail.calls.size() < 2) {
     return;
   }
   const std::string& call = detail.calls[0];
@@ -113,7 +116,7 @@ void judge_lateness(const View& view, const std::vector<RankReport>& ranks,
                                 how == flight::kLateToReceive ? "receiving from" : "sending to"));
     return;
   }
-  const std::vector<int> waiting = waiting_ranks(view, ranks, verdict, detail.ranks);
+  const std::vector<int> waiting = waiting_ranks(view, ranks, diagnosis, detail.ranks);
   const auto add = [&](const std::vector<int>& missing, const std::string& what) {
     if (missing.empty()) return;
     lines.push_back(fmt::format("{} {} {}; {} {} for {}", ranks_text(missing), what, call,
@@ -134,8 +137,8 @@ void judge_lateness(const View& view, const std::vector<RankReport>& ranks,
 }
 
 // The newest collective of which two ranks say different things.
-void judge_differences(const View& view, const std::vector<RankReport>& ranks,
-                       std::vector<std::string>& lines) {
+void diagnose_differences(const View& view, const std::vector<RankReport>& ranks,
+                          std::vector<std::string>& lines) {
   std::uint64_t newest = 0;
   for (const RankReport& rank : ranks) {
     newest = std::max(newest, rank.lane(Lane::collective).enqueued);
@@ -162,8 +165,8 @@ void judge_differences(const View& view, const std::vector<RankReport>& ranks,
 }
 
 // Who of the ranks that are there waits for whom in the furthest collective.
-void judge_collectives(const View& view, const std::vector<RankReport>& ranks,
-                       std::vector<std::string>& lines) {
+void diagnose_collectives(const View& view, const std::vector<RankReport>& ranks,
+                          std::vector<std::string>& lines) {
   std::uint64_t furthest = 0;
   for (const RankReport& rank : ranks) {
     const flight::Progress& progress = rank.lane(Lane::collective).progress;
@@ -220,8 +223,8 @@ bool is_in_a_call(const RankReport& rank) {
 }
 
 // Sends and receives whose other side is not there.
-void judge_messages(const View& view, const std::vector<RankReport>& ranks,
-                    std::vector<std::string>& lines) {
+void diagnose_messages(const View& view, const std::vector<RankReport>& ranks,
+                       std::vector<std::string>& lines) {
   for (const RankReport& rank : ranks) {
     if (!rank.is_alive()) continue;
     for (const auto& [mine, theirs] :
@@ -249,11 +252,11 @@ void judge_messages(const View& view, const std::vector<RankReport>& ranks,
 
 std::vector<std::string> findings(const View& view, const std::vector<RankReport>& ranks) {
   std::vector<std::string> lines;
-  judge_lateness(view, ranks, lines);
+  diagnose_lateness(view, ranks, lines);
   if (std::string loss = loss_text(view, ranks); !loss.empty()) lines.push_back(std::move(loss));
-  judge_differences(view, ranks, lines);
-  judge_collectives(view, ranks, lines);
-  judge_messages(view, ranks, lines);
+  diagnose_differences(view, ranks, lines);
+  diagnose_collectives(view, ranks, lines);
+  diagnose_messages(view, ranks, lines);
   // Of a deadline that has just passed, ranks may wait still.
   std::vector<std::string> different;
   for (std::string& line : lines) {
@@ -264,7 +267,7 @@ std::vector<std::string> findings(const View& view, const std::vector<RankReport
   return different;
 }
 
-std::vector<std::string> judge(const View& view, const std::vector<RankReport>& ranks) {
+std::vector<std::string> diagnose(const View& view, const std::vector<RankReport>& ranks) {
   std::vector<std::string> lines = findings(view, ranks);
   if (!lines.empty()) return lines;
   if (std::all_of(ranks.begin(), ranks.end(),

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMostSentences = 3;
 
 bool is_broken(const flight::View& view) {
-  return view.header().verdict.load(std::memory_order_acquire) != 0;
+  return view.header().diagnosis.load(std::memory_order_acquire) != 0;
 }
 
 }  // namespace

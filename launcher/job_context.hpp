@@ -7,15 +7,15 @@
 
 namespace gantry::launcher {
 
-/// What a job owns on this machine apart from its processes: a name, a scratch directory, and the
-/// lifeline, a pipe whose write end only glaunch has.
-class JobSite {
+/// The resources of a job on this machine apart from its processes: its id, a scratch directory,
+/// and the liveness pipe, whose write end only glaunch has.
+class JobContext {
  public:
   /// Throws: std::system_error.
-  explicit JobSite(const Options& options);
-  ~JobSite();
-  JobSite(const JobSite&) = delete;
-  JobSite& operator=(const JobSite&) = delete;
+  explicit JobContext(const Options& options);
+  ~JobContext();
+  JobContext(const JobContext&) = delete;
+  JobContext& operator=(const JobContext&) = delete;
 
   [[nodiscard]] const std::string& job_id() const { return job_id_; }
   [[nodiscard]] const std::string& scratch_directory() const { return scratch_; }
@@ -25,10 +25,10 @@ class JobSite {
   void remove_scratch_directory();
   /// Where the job's store listens.
   [[nodiscard]] std::string store_address() const;
-  /// What the store asks of its clients.
+  /// The store's secret.
   [[nodiscard]] const std::string& store_token() const { return store_token_; }
-  /// Read end of the lifeline.
-  [[nodiscard]] int lifeline_fd() const { return lifeline_read_; }
+  /// Read end of the liveness pipe.
+  [[nodiscard]] int liveness_fd() const { return liveness_read_; }
   [[nodiscard]] std::string error_file(int rank) const;
   /// The values that the ranks' environment needs; picks a port for MASTER_PORT.
   [[nodiscard]] JobValues values() const;
@@ -39,8 +39,8 @@ class JobSite {
   std::string scratch_;
   std::string error_prefix_;
   bool has_scratch_ = false;
-  int lifeline_read_ = -1;
-  int lifeline_write_ = -1;
+  int liveness_read_ = -1;
+  int liveness_write_ = -1;
 };
 
 }  // namespace gantry::launcher
