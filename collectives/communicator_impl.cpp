@@ -280,7 +280,7 @@ void Communicator::Impl::guarded(const Descriptor& what, Submit submit) {
   } catch (const PeerLostError& error) {
     if (control) {
       loss_is_known_ = true;
-      control->explain_loss(error.rank());  // Note [One culprit]
+      control->explain_loss(error.rank());  // Note [One diagnosis]
       control->abort();
     }
     throw;

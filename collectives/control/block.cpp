@@ -189,7 +189,7 @@ bool ControlBlock::broken() const noexcept {
   return view().header().diagnosis.load(std::memory_order_acquire) != 0;
 }
 
-int ControlBlock::culprit() const noexcept {
+int ControlBlock::failed_rank() const noexcept {
   return Diagnosis::unpack(view().header().diagnosis.load(std::memory_order_acquire)).rank;
 }
 
@@ -277,10 +277,11 @@ std::function<bool()> ControlBlock::closing() const {
   };
 }
 
-// Note [One culprit]
-// Ranks notice trouble at different moments and see different sides of it: when one dies, the next
-// gives up, and a third sees two that left. So the first who notices decides for all, by exchanging
-// one word; the text that goes with a deadline is written before, by the rank that claimed it.
+// Note [One diagnosis]
+// Ranks notice a failure at different times and see different effects: after one rank dies, a
+// second gives up, and a third sees that both left. The first rank that notices decides for all, by
+// a compare-and-swap of one word. A rank that reports a deadline claims the text first, and writes
+// it before the word.
 void ControlBlock::blame(int rank, Reason reason, const flight::Detail& detail) const noexcept {
   flight::Header& header = view().header();
   if (!broken()) {

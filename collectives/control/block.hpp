@@ -40,9 +40,9 @@ std::string_view name(HostCall call);
 // Shared memory of a group's ranks on one machine: who enqueued, started and finished what, and who
 // is still there.
 //
-// A group has at most one culprit, whom all ranks blame: who died, left, aborted, or did not come
-// in time. Once there is one the group is broken for good, and the abort words of all its ranks
-// are set.
+// A group has at most one failed rank, which is the same on all ranks. It died, left, aborted, or
+// exceeded the deadline. From then on the group is broken, and the abort words of all ranks are
+// set.
 //
 // Thread safety: record(), announce() and finish() by one thread at a time; the rest by any.
 class ControlBlock {
@@ -92,7 +92,7 @@ class ControlBlock {
   void require_intact() const;
   bool broken() const noexcept;
   // Who is blamed, −1 while nobody is.
-  int culprit() const noexcept;
+  int failed_rank() const noexcept;
   // Throws PeerLostError if a rank died, aborted, or left before `fence`; one system call a rank.
   void check_peers(std::uint64_t fence) const;
 

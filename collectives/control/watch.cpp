@@ -24,7 +24,7 @@ constexpr std::int64_t kLeftBehindNs = 5'000'000'000;
 // A process that dies loses its connections first; why is known when it is gone.
 constexpr std::int64_t kLostTimeoutNs = 500'000'000;
 // From a connection that ends to the end of its process, whose device memory goes first.
-constexpr auto kVerdictTimeout = std::chrono::seconds(2);
+constexpr auto kDiagnosisTimeout = std::chrono::seconds(2);
 // Counted of the time between two looks: a job that was stopped and goes on has not timed out.
 constexpr std::int64_t kLongestLookNs = 1'000'000'000;
 
@@ -295,7 +295,7 @@ void ControlBlock::look_for_absent_ranks(Lane lane, std::uint64_t call, std::int
 }
 
 void ControlBlock::await_diagnosis(int rank) const {
-  const auto deadline = std::chrono::steady_clock::now() + kVerdictTimeout;
+  const auto deadline = std::chrono::steady_clock::now() + kDiagnosisTimeout;
   do {
     if (rank >= 0 && state_of(view().rank(rank)) == State::finished) blame(rank, Reason::left);
     check_peers(fence_);

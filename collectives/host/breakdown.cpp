@@ -31,17 +31,17 @@ void Breakdown::give_up_waiting(const std::vector<int>& missing) {
 void Breakdown::raise() const {
   const auto lost = [&](std::string_view how) {
     return PeerLostError(fmt::format("rank {} {}; the communicator of {} ranks is unusable",
-                                     why_->culprit, how, group_.size),
-                         why_->culprit);
+                                     why_->failed_rank, how, group_.size),
+                         why_->failed_rank);
   };
   switch (why_->kind) {
     case Notice::Kind::late:
       throw TimeoutError(
           text_.empty() ? fmt::format("collective: rank {} did not enter the operation in time, "
                                       "says rank {} (GANTRY_COLL_TIMEOUT sets the deadline)",
-                                      why_->culprit, from_)
+                                      why_->failed_rank, from_)
                         : text_,
-          late_.empty() ? std::vector<int>{why_->culprit} : late_);
+          late_.empty() ? std::vector<int>{why_->failed_rank} : late_);
     case Notice::Kind::left:
       throw lost("has left the job");
     case Notice::Kind::aborted:

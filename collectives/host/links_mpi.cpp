@@ -331,7 +331,7 @@ class MpiLinks final : public HostLinks {
         const auto found =
             std::find(channel_.members.begin(), channel_.members.end(), status.MPI_SOURCE);
         from = static_cast<int>(found - channel_.members.begin());
-        if (got.notice.kind == Notice::Kind::left && got.notice.culprit == from) {
+        if (got.notice.kind == Notice::Kind::left && got.notice.failed_rank == from) {
           peer(from).left = got;
           continue;
         }

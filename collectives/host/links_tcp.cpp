@@ -155,7 +155,7 @@ class TcpLinks final : public HostLinks {
     const ssize_t got = recv(socket.get(), &notice, sizeof notice, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got != sizeof notice) breakdown_.give_up({Notice::Kind::lost, rank});
-    if (notice.kind != Notice::Kind::left || notice.culprit != rank) {
+    if (notice.kind != Notice::Kind::left || notice.failed_rank != rank) {
       breakdown_.give_up(notice, {}, rank);
     }
     // It needs nobody any more, but what it sent before may still be on its way.

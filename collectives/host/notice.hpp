@@ -4,11 +4,11 @@
 
 namespace gantry {
 
-// The last that a rank says over its links.
+// The last message of a rank over its links.
 struct Notice {
   enum class Kind : std::int32_t { none, left, lost, late, aborted };
   Kind kind = Kind::none;
-  std::int32_t culprit = -1;
+  std::int32_t failed_rank = -1;
 };
 
 }  // namespace gantry

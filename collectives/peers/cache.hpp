@@ -6,7 +6,7 @@
 
 namespace gantry {
 
-// Verdicts in files, one per set of devices, driver and boot of the machine.
+// Results of probes in files, one for each set of devices, driver and boot of the machine.
 class PeerCache {
  public:
   // `uuids` in rank order.

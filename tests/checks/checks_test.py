@@ -51,6 +51,12 @@ class CheckTest(unittest.TestCase):
                               f"kernels/gemm.cpp:2: {line}: use memory/driver_memory.hpp")
             self.assert_passes("direct_allocations", {"memory/driver_memory.cpp": line, "device/cuda/memory.cpp": line})
 
+    def test_vocabulary(self):
+        self.assert_passes("vocabulary")
+        for line in ("int culprit = 0;", "class JobSite {", "// says Goodbye", "void say_goodbye();", "job_site.hpp"):
+            self.assert_fails("vocabulary", {"core/stats.cpp": f"int a;\n{line}\n"}, "core/stats.cpp:2: '")
+        self.assert_passes("vocabulary", {"core/env.cpp": '"GANTRY_LIFELINE_FD"', "memory/arena.cpp": "int victim;"})
+
     def test_layering(self):
         self.assert_passes("layering")
         wrong = {

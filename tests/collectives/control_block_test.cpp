@@ -106,7 +106,7 @@ TEST(ControlBlockTest, ARankThatDoesNotAnnounceIsATimeoutForAll) {
             "(GANTRY_COLL_TIMEOUT sets the deadline)");
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(text_of<TimeoutError>([&] { group[rank].require_intact(); }), text);
-    EXPECT_EQ(group[rank].culprit(), 1);
+    EXPECT_EQ(group[rank].failed_rank(), 1);
     EXPECT_EQ(group[rank].device_words()->abort, 1U);
   }
 }
@@ -115,13 +115,13 @@ TEST(ControlBlockTest, AnAbortBreaksTheGroupForAllAndIsNotUndone) {
   const FlightFolder folder;
   ControlGroup group(4);
   EXPECT_FALSE(group[0].broken());
-  EXPECT_EQ(group[0].culprit(), -1);
+  EXPECT_EQ(group[0].failed_rank(), -1);
   group[0].require_intact();
   group[2].abort();
   group[1].abort();
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_TRUE(group[rank].broken());
-    EXPECT_EQ(group[rank].culprit(), 2) << "whoever came first is blamed by all";
+    EXPECT_EQ(group[rank].failed_rank(), 2) << "whoever came first is blamed by all";
     EXPECT_EQ(text_of<PeerLostError>([&] { group[rank].require_intact(); }),
               "rank 2 aborted; the communicator of 4 ranks is unusable");
     EXPECT_EQ(group[rank].words(rank)->abort, 1U);

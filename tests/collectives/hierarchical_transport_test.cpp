@@ -269,7 +269,7 @@ TEST(HierarchicalTransportTest, WithPeerMemorySwitchedOffAllGoesThroughHostMemor
 }
 
 TEST(HierarchicalTransportTest, AMachineWhosePeerMemoryFailsSendsAllThroughHostMemory) {
-  GANTRY_REQUIRE_SIM();  // Verdicts on real GPUs are kept.
+  GANTRY_REQUIRE_SIM();  // Results of probes on real GPUs are kept.
   GANTRY_REQUIRE_DEVICES(4);
   const testing::LosingDriver losing(3);
   expect_host_memory();

@@ -27,16 +27,16 @@ using testing::StreamHold;
 
 class OperationDeadlineTest : public testing::DeviceTest {
  protected:
-  struct Verdict {
+  struct Failure {
     std::uint64_t call;
     std::exception_ptr why;
   };
   // What the threads of the deadlines share with a test.
   struct Shared {
-    std::promise<Verdict> verdict;
+    std::promise<Failure> failure;
     std::atomic<int> looks{0};
     std::atomic<bool> has_error{false};
-    std::atomic<int> verdicts{0};
+    std::atomic<int> failures{0};
   };
 
   std::unique_ptr<OperationDeadlines> make(std::chrono::milliseconds timeout) {
@@ -47,11 +47,11 @@ class OperationDeadlineTest : public testing::DeviceTest {
                                       return shared->has_error ? "unhandled system error" : "";
                                     },
                                     [shared = shared_](std::uint64_t call, std::exception_ptr why) {
-                                      if (shared->verdicts++ == 0)
-                                        shared->verdict.set_value({call, std::move(why)});
+                                      if (shared->failures++ == 0)
+                                        shared->failure.set_value({call, std::move(why)});
                                     }});
   }
-  Verdict await() { return shared_->verdict.get_future().get(); }
+  Failure await() { return shared_->failure.get_future().get(); }
 
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
@@ -68,13 +68,13 @@ TEST_F(OperationDeadlineTest, AnOperationThatDoesNotEndIsLate) {
   deadlines->end(stream);
   deadlines->begin(stream, 8, "behind");
   deadlines->end(stream);
-  const Verdict verdict = await();
-  EXPECT_EQ(verdict.call, 7u);
-  expect_throws<TimeoutError>([&] { std::rethrow_exception(verdict.why); },
+  const Failure failure = await();
+  EXPECT_EQ(failure.call, 7u);
+  expect_throws<TimeoutError>([&] { std::rethrow_exception(failure.why); },
                               "collective: #7 all_reduce did not finish within");
   hold.release();
   stream.synchronize();
-  EXPECT_EQ(shared_->verdicts, 1);
+  EXPECT_EQ(shared_->failures, 1);
 }
 
 TEST_F(OperationDeadlineTest, TimeBehindOtherWorkDoesNotCount) {
@@ -88,7 +88,7 @@ TEST_F(OperationDeadlineTest, TimeBehindOtherWorkDoesNotCount) {
   while (std::chrono::steady_clock::now() < enough || shared_->looks < 20) {
     std::this_thread::yield();
   }
-  EXPECT_EQ(shared_->verdicts, 0);
+  EXPECT_EQ(shared_->failures, 0);
   before.release();
   stream.synchronize();
   // The next one, which does not end, is the first to be late.
@@ -105,9 +105,9 @@ TEST_F(OperationDeadlineTest, AnErrorThatTheLibraryFindsEndsTheWait) {
   StreamHold hold(stream);
   deadlines->end(stream);
   shared_->has_error = true;
-  const Verdict verdict = await();
-  EXPECT_EQ(verdict.call, 5u);
-  expect_throws<NcclError>([&] { std::rethrow_exception(verdict.why); },
+  const Failure failure = await();
+  EXPECT_EQ(failure.call, 5u);
+  expect_throws<NcclError>([&] { std::rethrow_exception(failure.why); },
                            "collective: #5 broadcast: failed: unhandled system error");
 }
 
@@ -130,7 +130,7 @@ TEST_F(OperationDeadlineTest, NothingIsSaidOnceTheObjectIsGone) {
   deadlines.reset();
   hold.release();
   stream.synchronize();
-  EXPECT_EQ(shared_->verdicts, 0);
+  EXPECT_EQ(shared_->failures, 0);
 }
 
 }  // namespace

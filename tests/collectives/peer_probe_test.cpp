@@ -196,7 +196,7 @@ TEST_F(PeerProbeTest, VariablesSwitchItOffAndSkipIt) {
                                           "GANTRY_P2P: expected off, on or probe, but got 'maybe'");
 }
 
-TEST_F(PeerProbeTest, VerdictsAreKeptForTheSameDevicesAndBoot) {
+TEST_F(PeerProbeTest, ResultsAreKeptForTheSameDevicesAndBoot) {
   char name[] = "/tmp/peer-probe-XXXXXX";
   const std::filesystem::path folder = mkdtemp(name);
   const auto unusable = [&](int) { return std::vector<void*>(kRanks, nullptr); };

@@ -320,9 +320,9 @@ int run_groups(Communicator& world) {
   return 0;
 }
 
-// Rank `victim` dies at its `point`th signal from now; the others go on without it. If
+// Rank `dying` dies at its `point`th signal from now; the others go on without it. If
 // `registered`, their tensors are.
-int run_step(Communicator& world, const std::string& operation, int victim, std::int64_t point,
+int run_step(Communicator& world, const std::string& operation, int dying, std::int64_t point,
              std::int64_t length, bool registered) {
   const auto register_tensors = [&](Communicator& group) {
     if (!registered) return;
@@ -332,19 +332,19 @@ int run_step(Communicator& world, const std::string& operation, int victim, std:
   register_tensors(world);
   // Who is done with world() earlier must not take the store away from the others.
   world.host_barrier();
-  if (world.rank() == victim) last_point = points.load() + point;
+  if (world.rank() == dying) last_point = points.load() + point;
   try {
     for (;;) check(operation, world, length);
   } catch (const PeerLostError& error) {
-    require(error.rank() == victim, error.what());
+    require(error.rank() == dying, error.what());
   }
   try {
     check(operation, world, length);
     require(false, "a call of a broken group");
   } catch (const PeerLostError& error) {
-    require(error.rank() == victim, error.what());
+    require(error.rank() == dying, error.what());
   }
-  Communicator rest = world.shrink({victim});
+  Communicator rest = world.shrink({dying});
   require(rest.size() == world.size() - 1, "size after shrink");
   register_tensors(rest);
   check(operation, rest, length);

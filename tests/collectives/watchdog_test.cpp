@@ -354,25 +354,25 @@ TEST(WatchdogTest, SurvivorsGoOnWhereverARankWasKilled) {
       static_cast<unsigned>(env::get_int("GANTRY_TEST_SEED", 0, 1 << 30).value_or(20)));
   for (std::int64_t round = 0; round < rounds; ++round) {
     const Kind& kind = kinds[static_cast<std::size_t>(round) % std::size(kinds)];
-    const int victim = static_cast<int>(random() % 3);
+    const int dying = static_cast<int>(random() % 3);
     // Every step of the first operation, and some of later ones: from 1 to 4,000.
     const auto point = std::int64_t(std::exp(std::uniform_real_distribution(0.0, 8.3)(random)));
     const std::int64_t lengths[] = {1, 100, 5000, 40'000};
     const std::int64_t length = lengths[random() % std::size(lengths)];
     const std::string what =
         fmt::format("round {}: {} {} of {} elements, rank {} at point {}", round, kind.operation,
-                    kind.algorithm, length, victim, point);
+                    kind.algorithm, length, dying, point);
     const std::string algorithm = kind.algorithm;
     const bool is_registered = algorithm == "copy" || algorithm == "in_place";
     const FlightFolder folder;
     RankProcesses ranks =
         start(3,
-              {"step", kind.operation, std::to_string(victim), std::to_string(point),
+              {"step", kind.operation, std::to_string(dying), std::to_string(point),
                std::to_string(length), is_registered ? "registered" : ""},
               {{"GANTRY_COLL_ALGO", kind.algorithm}});
     for (int rank = 0; rank < 3; ++rank) {
       const Outcome outcome = ranks[rank].wait();
-      if (rank == victim) {
+      if (rank == dying) {
         EXPECT_EQ(outcome.signal, SIGKILL) << what << outcome.describe();
       } else {
         EXPECT_THAT(outcome.out, HasSubstr("survived"))

@@ -164,7 +164,7 @@ TEST_P(StoreTest, TimeoutsNameTheKey) {
   client->barrier("none", 1, kLong);  // nobody was counted
 }
 
-TEST_P(StoreTest, NamesARankThatLeftWithoutGoodbye) {
+TEST_P(StoreTest, NamesARankThatLeftWithoutDeregistering) {
   const auto survivor = connect(0);
   const auto victim = connect(3);
   survivor->set("there", "value");
@@ -219,7 +219,7 @@ TEST_P(StoreTest, LossesAreToldInTheirOrder) {
   EXPECT_THAT(server_.lost_ranks(), ElementsAre(7, 3, 5));
 }
 
-TEST_P(StoreTest, TheEndOfAProcessIsALossUnlessItSaidGoodbye) {
+TEST_P(StoreTest, TheEndOfAProcessIsALossUnlessItDeregistered) {
   const auto client = connect(0);
   connect(1)->set("1", "");
   server_.mark_ended(1);

@@ -277,7 +277,7 @@ TEST_F(LaunchCleanupTest, ForwardsSignalsOfFaultsThatAreSent) {
   }
 }
 
-TEST_F(LaunchCleanupTest, TheLifelineEndsWithTheLauncher) {
+TEST_F(LaunchCleanupTest, TheLivenessPipeEndsWithTheLauncher) {
   // A process that the kernel does not kill with its parent sees the end of the pipe.
   Subprocess job(launch({"-n", "1", "sh", "-c",
                          std::string("unset GANTRY_JOB_ID; setsid ") + GANTRY_TEST_PROGRAM_DIR +

@@ -1,0 +1,56 @@
+"""Fails on words that the project has retired.
+
+One concept has one word, which is the field's. A row names the retired words of one concept, the word that is used instead,
+and the folders in which that holds: elsewhere the same word may mean something else.
+"""
+
+import re
+
+from source_tree import CODE_FOLDERS, CODE_SUFFIXES, LAYERS, code_files, read_lines, run_check
+
+TEXT_SUFFIXES = CODE_SUFFIXES | {".md", ".py", ".txt", ".cmake"}
+EVERYWHERE = [*CODE_FOLDERS, "docs", "cmake", "scripts"]
+JOB = ["include/gantry/core", "include/gantry/collectives", "core", "collectives", "launcher", "tests/core", "tests/collectives", "tests/launcher"]
+LAUNCHER = ["launcher", "tests/launcher"]
+
+# Retired (regular expressions of words, as words_of() gives them), used, folders.
+WORDS = [
+    ("patience", "SuspendAwareTimeout, timeout", EVERYWHERE),
+    ("leave_to_parent", "abandon_after_fork", EVERYWHERE),
+    ("goodbyes?", "deregister", EVERYWHERE),
+    ("nonsense", "malformed", [*LAYERS, "launcher", "docs"]),
+    ("culprits?", "root failure, failed rank", EVERYWHERE),
+    ("verdicts?", "diagnosis, PeerReachability", [*JOB, "docs"]),
+    ("judges?", "diagnose", LAUNCHER),
+    ("job_site", "JobContext", EVERYWHERE),
+    ("lifeline(?!_fd)", "liveness pipe", EVERYWHERE),  # GANTRY_LIFELINE_FD is public
+    ("fates?", "exit reason", LAUNCHER),
+    ("victims?", "secondary failure", LAUNCHER),
+    ("bystanders?", "pre-existing child", EVERYWHERE),
+]
+EXEMPT = {"tests/checks/vocabulary.py", "tests/checks/checks_test.py"}
+
+
+HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def words_of(line):
+    """The line in lower case, with the words of an identifier apart: JobSite becomes job_site."""
+    return HUMP.sub("_", line).lower()
+
+
+def violations(root):
+    found = []
+    for word, used, folders in WORDS:
+        pattern = re.compile(rf"(?<![a-z])(?:{word})(?![a-z])")
+        for path in code_files(root, folders, TEXT_SUFFIXES):
+            if path.as_posix() in EXEMPT:
+                continue
+            for number, line in enumerate(read_lines(root / path), 1):
+                if match := pattern.search(words_of(line)):
+                    found.append(f"{path}:{number}: '{match[0]}' is retired: use {used}")
+    return found
+
+
+if __name__ == "__main__":
+    run_check(__doc__, violations)
