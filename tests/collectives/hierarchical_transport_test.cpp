@@ -3,20 +3,16 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstdlib>
-#include <thread>
 
 #include <gantry/core/error.hpp>
 
 #include "collectives/control/block.hpp"
-#include "device/sim/sim_stream.hpp"
 #include "tests/collectives/host_group.hpp"
 #include "tests/collectives/losing_driver.hpp"
 #include "tests/collectives/reduction_checks.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"
-#include "tests/support/stream_hold.hpp"
 
 namespace gantry {
 namespace {
@@ -320,135 +316,6 @@ TEST(HierarchicalTransportTest, ARefusedMessageKeepsNobodyOutOfTheNextOperation)
     const auto run = [&] { self.run_on(layered, gather, Bytes(kCount * 4), kCount * 16); };
     self.rank == 0 ? testing::expect_throws<CollectiveMismatch>(run, text) : run();
     check_reductions(self, layered, DType::f32, ReduceOp::sum, kCount);
-  });
-}
-
-// Works until it is told to fail.
-class FailingTransport final : public Transport {
- public:
-  explicit FailingTransport(std::unique_ptr<Transport> wrapped) : wrapped_(std::move(wrapped)) {}
-  std::string_view name() const override { return "failing"; }
-  bool supports(const Descriptor& what) const override { return wrapped_->supports(what); }
-  void run(const CollectiveCall& call, const Stream& stream) override {
-    if (fails) throw OutOfMemoryError("no scratch memory", {});
-    wrapped_->run(call, stream);
-  }
-  void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override {
-    wrapped_->run_together(messages, stream);
-  }
-
-  bool fails = false;
-
- private:
-  std::unique_ptr<Transport> wrapped_;
-};
-
-TEST(HierarchicalTransportTest, AFailureInsideOneNodeReachesAllOthers) {
-  GANTRY_REQUIRE_DEVICES(1);
-  const NodeMap map(kTwoByTwo);
-  testing::host_ranks(map.ranks(), [&](HostRank& self) {
-    auto node = std::make_unique<FailingTransport>(
-        self.transport->among(map.members(map.node_of(self.rank))));
-    node->fails = self.rank == 1;
-    HierarchicalTransport layered({.everyone = {self.rank, self.size, self.device},
-                                   .map = map,
-                                   .all = std::move(self.transport),
-                                   .node = std::move(node)});
-    const auto run = [&] {
-      self.run_on(layered, describe(CollectiveKind::all_reduce, kCount, DType::f32),
-                  Bytes(kCount * 4), kCount * 4);
-    };
-    if (self.rank == 1) {
-      EXPECT_THROW(run(), OutOfMemoryError);
-    } else {
-      testing::expect_throws<PeerLostError>(run, "rank 1 aborted");
-    }
-  });
-}
-
-// Fills no memory of cuda:3, but only once the neighbour's kernel waits.
-class RefusingDriver final : public testing::FaultDriver {
- public:
-  void fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) override {
-    if (stream.device != 3 || !is_armed) return FaultDriver::fill(dst, value, bytes, stream);
-    while (neighbour == nullptr || !neighbour.load()->is_held_by_peers()) std::this_thread::yield();
-    throw Error("no fill");
-  }
-
-  std::atomic<bool> is_armed{false};
-  std::atomic<const sim::SimStream*> neighbour{nullptr};
-};
-
-// Kernels of its node wait for it, and hosts of the other for them.
-TEST(HierarchicalTransportTest, AFailureWakesKernelsOfItsNode) {
-  GANTRY_REQUIRE_SIM();
-  GANTRY_REQUIRE_DEVICES(4);
-  RefusingDriver refusing;
-  std::atomic<int> told{0};
-  testing::host_ranks(4, [&](HostRank& self) {
-    self.transport.reset();
-    const auto layered =
-        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
-                               "Simulated GPU", std::chrono::minutes(10), "layered-test");
-    ASSERT_EQ(layered->name(), "hierarchical");
-    const Tensor tensor = self.on_device(Bytes(kCount * 4));
-    const auto run = [&] {
-      Descriptor what = describe(CollectiveKind::all_reduce, kCount, DType::f32);
-      what.call = ++self.calls;
-      layered->run({what, tensor.data(), tensor.data(), {}, {}}, self.stream);
-    };
-    if (self.rank == 2) {
-      refusing.neighbour = static_cast<const sim::SimStream*>(self.stream.native().handle);
-    }
-    if (self.rank == 3) {
-      refusing.is_armed = true;
-      testing::expect_throws<Error>(run, "no fill");
-      while (told < 3) std::this_thread::yield();  // Leaving would wake them, too.
-    } else {
-      EXPECT_THROW(run(), PeerLostError);
-      self.stream.synchronize();
-      ++told;
-    }
-  });
-}
-
-TEST(HierarchicalTransportTest, ARankThatHoldsUpItsNodeIsNamedByItsNumberAmongAll) {
-  GANTRY_REQUIRE_DEVICES(4);
-  std::atomic<testing::StreamHold*> held{nullptr};
-  testing::host_ranks(4, [&](HostRank& self) {
-    self.transport.reset();
-    // The other node waits for this one, and its deadline must not be the first.
-    const std::chrono::milliseconds deadline =
-        self.rank < 2 ? std::chrono::minutes(10) : std::chrono::seconds(1);
-    const auto layered =
-        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
-                               "Simulated GPU", deadline, "late-test");
-    ASSERT_EQ(layered->name(), "hierarchical");
-    const Tensor tensor = self.on_device(Bytes(kCount * 4));
-    const auto run = [&] {
-      Descriptor what = describe(CollectiveKind::all_reduce, kCount, DType::f32);
-      what.call = ++self.calls;
-      layered->run({what, tensor.data(), tensor.data(), {}, {}}, self.stream);
-    };
-    if (self.rank == 2) {
-      try {
-        run();
-        ADD_FAILURE() << "an operation without rank 3 ended";
-      } catch (const TimeoutError& error) {
-        EXPECT_EQ(error.ranks(), std::vector<int>{3}) << error.what();
-        EXPECT_NE(std::string(error.what()).find("rank(s) 3 held up"), std::string::npos)
-            << error.what();
-      }
-      held.load()->release();
-      held = nullptr;
-    } else if (self.rank == 3) {
-      testing::StreamHold hold(self.stream);
-      held = &hold;
-      EXPECT_THROW(run(), Error);
-      while (held != nullptr) std::this_thread::yield();
-    } else {
-      EXPECT_THROW(run(), Error);
-    }
   });
 }
 
