@@ -51,6 +51,12 @@ class CheckTest(unittest.TestCase):
                               f"kernels/gemm.cpp:2: {line}: use memory/driver_memory.hpp")
             self.assert_passes("direct_allocations", {"memory/driver_memory.cpp": line, "device/cuda/memory.cpp": line})
 
+    def test_docs_lines(self):
+        long = "word " * 30
+        self.assert_passes("docs_lines", {"docs/a.md": f"| {long} |\n> {long}\n```sh\n{long}\n```\n<!-- {long}\n{long}\n-->\n", "README.md": "short\n"})
+        self.assert_fails("docs_lines", {"docs/how-to/a.md": f"# A\n\n{long}\n"}, "docs/how-to/a.md:3: 150 characters")
+        self.assert_fails("docs_lines", {"README.md": f"- {long}\n"}, "README.md:1: 152 characters")
+
     def test_vocabulary(self):
         self.assert_passes("vocabulary")
         for line in ("int culprit = 0;", "class JobSite {", "// says Goodbye", "void say_goodbye();", "job_site.hpp"):
