@@ -11,6 +11,7 @@
 #include "tests/collectives/collective_suite.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/rank_threads.hpp"
+#include "tests/support/sanitized.hpp"
 
 namespace gantry::testing {
 
@@ -39,7 +40,7 @@ class LocalGroupTest : public DeviceTest {
           CollectiveSuite suite(mine);
           body(suite, mine);
         },
-        std::chrono::seconds(240), [&] { group.front().abort(); });
+        std::chrono::seconds(kIsSanitized ? 1200 : 240), [&] { group.front().abort(); });
   }
 };
 

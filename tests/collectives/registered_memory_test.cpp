@@ -20,6 +20,7 @@
 
 #include "tests/collectives/local_group.hpp"
 #include "tests/support/fault_driver.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/stream_hold.hpp"
 
 namespace gantry {
@@ -85,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Choices, EveryChoice,
 TEST_F(RegisteredMemoryTest, LargeOperations) {
   GANTRY_REQUIRE_DEVICES(2);
   on_ranks(std::min(device_count(), 4), [](CollectiveSuite& suite, Communicator& group) {
-    const std::int64_t large = (4 << 20) + 76;
+    const std::int64_t large = (testing::kIsSanitized ? 512 << 10 : 4 << 20) + 76;
     const Tensor memory = arena(group, std::int64_t{80} << 20);
     group.register_memory(memory);
     suite.use_arena(memory);
