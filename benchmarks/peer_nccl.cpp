@@ -21,7 +21,7 @@
 #include "collectives/nccl/clique.hpp"
 #include "tools/bench/options.hpp"
 #include "tools/bench/pattern.hpp"
-#include "tools/bench/rank_part.hpp"
+#include "tools/bench/rank_slice.hpp"
 #include "tools/bench/results.hpp"
 
 namespace gantry::bench {

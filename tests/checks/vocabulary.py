@@ -26,6 +26,11 @@ WORDS = [
     ("lifeline(?!_fd)", "liveness pipe", EVERYWHERE),  # GANTRY_LIFELINE_FD is public
     ("fates?", "exit reason", LAUNCHER),
     ("victims?", "secondary failure", LAUNCHER),
+    ("value_tree", "JsonDocument", EVERYWHERE),
+    ("forced_choice", "AlgorithmOverride", EVERYWHERE),
+    ("rank_part", "rank slice", ["tools", "tests/tools"]),
+    ("curves?", "line, line chart", ["tools"]),
+    ("quantit(?:y|ies)", "format", ["tools"]),
     ("bystanders?", "pre-existing child", EVERYWHERE),
 ]
 EXEMPT = {"tests/checks/vocabulary.py", "tests/checks/checks_test.py"}

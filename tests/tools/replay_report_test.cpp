@@ -1,4 +1,4 @@
-// Tables, JSON and pictures.
+// Tables, JSON and charts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@
 #include <system_error>
 
 #include "tests/support/subprocess.hpp"
+#include "tools/replay/chart.hpp"
+#include "tools/replay/format.hpp"
 #include "tools/replay/options.hpp"
-#include "tools/replay/picture.hpp"
-#include "tools/replay/quantity.hpp"
 #include "tools/replay/report.hpp"
 #include "tools/replay/worker.hpp"
 
@@ -135,7 +135,7 @@ TEST(ReportTest, JsonComesBack) {
 }
 
 TEST(PictureTest, IsXmlWithARowPerBackend) {
-  const std::string svg = picture_svg(sample_report());
+  const std::string svg = chart_svg(sample_report());
   const TemporaryFile file(".svg");
   std::ofstream(file.path()) << svg;
   testing::Outcome outcome;
@@ -155,18 +155,18 @@ TEST(PictureTest, IsXmlWithARowPerBackend) {
 }
 
 TEST(PictureTest, ShowsLimitFailuresAndNothingThatIsNoNumber) {
-  const std::string svg = picture_svg(sample_report());
+  const std::string svg = chart_svg(sample_report());
   EXPECT_THAT(svg, HasSubstr("class=\"limit\""));
   EXPECT_THAT(svg, HasSubstr("class=\"oom\""));
   EXPECT_THAT(svg, HasSubstr("ended by SIGSEGV &lt;&amp;&gt;"));
   Report empty = sample_report();
   empty.limit_bytes.reset();
   empty.results = {ReplayResult()};
-  for (const std::string& text : {svg, picture_svg(empty)}) {
+  for (const std::string& text : {svg, chart_svg(empty)}) {
     EXPECT_THAT(text, Not(HasSubstr("nan")));
     EXPECT_THAT(text, Not(HasSubstr("inf")));
   }
-  EXPECT_THAT(picture_html(sample_report()), HasSubstr("<!doctype html>"));
+  EXPECT_THAT(chart_html(sample_report()), HasSubstr("<!doctype html>"));
 }
 
 Options parse(const std::vector<std::string>& arguments) { return parse_options(arguments); }

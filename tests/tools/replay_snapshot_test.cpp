@@ -151,16 +151,16 @@ TEST(PickleTest, ReadsHandWrittenProtocol2) {
       "aq\x01]("
       "K\x01J\xfe\xff\xff\xff\x8a\x06\x00\x00\x00\x00\x00\x01X\x01\x00\x00\x00xeX\x01\x00\x00"
       "\x00t\x88N\x86u."s;
-  const ValueTree tree = read_pickle(bytes);
-  const ValueTree::Value& root = tree.at(tree.root());
-  const ValueTree::List* a = tree.list(tree.find(root, "a"));
+  const JsonDocument tree = read_pickle(bytes);
+  const JsonDocument::Value& root = tree.at(tree.root());
+  const JsonDocument::List* a = tree.list(tree.find(root, "a"));
   ASSERT_NE(a, nullptr);
   ASSERT_EQ(a->size(), 4U);
   EXPECT_EQ(std::get<std::int64_t>(tree.at((*a)[0])), 1);
   EXPECT_EQ(std::get<std::int64_t>(tree.at((*a)[1])), -2);
   EXPECT_EQ(std::get<std::int64_t>(tree.at((*a)[2])), std::int64_t{1} << 40);
   EXPECT_EQ(std::get<std::string>(tree.at((*a)[3])), "x");
-  const ValueTree::List* t = tree.list(tree.find(root, "t"));
+  const JsonDocument::List* t = tree.list(tree.find(root, "t"));
   ASSERT_NE(t, nullptr);
   EXPECT_TRUE(std::get<bool>(tree.at((*t)[0])));
   EXPECT_EQ(kind_of(tree.at((*t)[1])), "None");
@@ -238,10 +238,10 @@ TEST(PickleTest, EveryCutIsAnErrorAndNoCrash) {
 
 TEST(PickleTest, ListsMayHoldThemselves) {
   // memo 0 is the list, appended to itself
-  const ValueTree tree = read_pickle(
+  const JsonDocument tree = read_pickle(
       "\x80\x02]q\x00h\x00"
       "a."s);
-  const auto& list = std::get<ValueTree::List>(tree.at(tree.root()));
+  const auto& list = std::get<JsonDocument::List>(tree.at(tree.root()));
   ASSERT_EQ(list.size(), 1U);
   EXPECT_EQ(list[0], tree.root());
 }

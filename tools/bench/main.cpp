@@ -6,8 +6,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
+#include "tools/bench/algorithm_override.hpp"
 #include "tools/bench/comm_bench.hpp"
-#include "tools/bench/forced_choice.hpp"
 #include "tools/bench/options.hpp"
 #include "tools/bench/rank_bench.hpp"
 #include "tools/bench/rank_group.hpp"
@@ -31,7 +31,7 @@ void run_rank(const Communicator& communicator, const Options& options, const st
   for (const CollectiveKind kind : options.operations) {
     for (Case what : cases_of(options, kind, ranks)) {
       const Choice choice = selector.choose(describe(what), what.bytes);
-      // A curve of an algorithm holds no other.
+      // The line of one algorithm holds no other.
       if (selector.forced() != Algorithm::automatic && choice.algorithm != selector.forced()) {
         continue;
       }
@@ -73,7 +73,7 @@ Report measure_group(const Options& options) {
   const Table table(options, group.reports());
   table.print(head_text(report));
   for (const std::string& algorithm : options.algorithms) {
-    const ForcedChoice forced(algorithm, options.blocks);
+    const AlgorithmOverride forced(algorithm, options.blocks);
     std::string variant =
         options.blocks ? fmt::format("{}×{}", algorithm, *options.blocks) : algorithm;
     if (options.registered) variant += " registered";
@@ -108,7 +108,7 @@ Report measure_comm(const Options& options) {
                 .rows = {}};
   const Table table(options, true);
   table.print(head_text(report));
-  const ForcedChoice forced(options.algorithms.front(), std::nullopt);
+  const AlgorithmOverride forced(options.algorithms.front(), std::nullopt);
   for (const std::string& form : options.forms) {
     std::int64_t before = -1;
     for (const std::int64_t bytes : options.sizes) {

@@ -77,7 +77,7 @@ void add_options(CLI::App& app, Options& options, Words& words) {
   app.add_flag("--graph-only", words.graph_only, "no eager calls beside --graph");
   app.add_option("-a,--algo", words.algorithms,
                  "auto p2p ll ll128 ll128_relay direct relay chain in_place copy nccl "
-                 "host; several give a curve "
+                 "host; several give a line "
                  "each (auto, or "
                  "GANTRY_COLL_ALGO)")
       ->delimiter(',')

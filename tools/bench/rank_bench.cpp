@@ -9,7 +9,7 @@
 #include <gantry/tensor/factories.hpp>
 
 #include "tools/bench/captured_calls.hpp"
-#include "tools/bench/rank_part.hpp"
+#include "tools/bench/rank_slice.hpp"
 
 namespace gantry::bench {
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "tools/bench/pictures.hpp"
+#include "tools/bench/charts.hpp"
 #include "tools/program/output_file.hpp"
 
 namespace gantry::bench {

@@ -1,4 +1,4 @@
-// Where results go: a table, a JSON file, a picture.
+// Where results go: a table, a JSON file, a chart.
 #pragma once
 
 #include <cstdio>

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "tools/replay/allocation_sequence.hpp"
-#include "tools/replay/value_tree.hpp"
+#include "tools/replay/json_document.hpp"
 
 namespace gantry::replay {
 
@@ -17,7 +17,8 @@ namespace gantry::replay {
 /// The history of one device of a memory snapshot (torch's schema). Blocks that were live before
 /// the history began are allocated first. Without `device`: the first one that has a history.
 /// Throws: InvalidArgument that says what is missing.
-[[nodiscard]] AllocationSequence read_snapshot(const ValueTree& snapshot, const std::string& name,
+[[nodiscard]] AllocationSequence read_snapshot(const JsonDocument& snapshot,
+                                               const std::string& name,
                                                std::optional<int> device = std::nullopt);
 
 /// Reads a log of any known kind, told apart by its first bytes: a dump of ours, a snapshot as

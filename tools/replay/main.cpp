@@ -14,10 +14,10 @@
 
 #include "tools/program/output_file.hpp"
 #include "tools/program/program.hpp"
+#include "tools/replay/chart.hpp"
+#include "tools/replay/format.hpp"
 #include "tools/replay/log_file.hpp"
 #include "tools/replay/options.hpp"
-#include "tools/replay/picture.hpp"
-#include "tools/replay/quantity.hpp"
 #include "tools/replay/report.hpp"
 #include "tools/replay/worker.hpp"
 #include "tools/replay/workload.hpp"
@@ -130,7 +130,7 @@ int run(const std::vector<std::string>& arguments) {
   if (!options.json.empty()) write_text(options.json, report_json(report));
   if (!options.picture.empty()) {
     write_text(options.picture,
-               options.picture.ends_with(".html") ? picture_html(report) : picture_svg(report));
+               options.picture.ends_with(".html") ? chart_html(report) : chart_svg(report));
   }
   if (!options.quiet) {
     std::FILE* out = options.json == "-" ? stderr : stdout;

@@ -106,7 +106,7 @@ class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
 
-  ValueTree read() {
+  JsonDocument read() {
     for (;;) {
       start_ = position_;
       const std::uint8_t opcode = byte();
@@ -152,7 +152,7 @@ class Reader {
     return static_cast<std::int64_t>(value);
   }
 
-  void push(ValueTree::Value value) { stack_.push_back(tree_.add(std::move(value))); }
+  void push(JsonDocument::Value value) { stack_.push_back(tree_.add(std::move(value))); }
   ValueId pop() {
     if (stack_.size() <= floor()) fail("the stack is empty");
     const ValueId id = stack_.back();
@@ -165,37 +165,37 @@ class Reader {
   }
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   // What was pushed since the last mark.
-  ValueTree::List pop_mark() {
+  JsonDocument::List pop_mark() {
     if (marks_.empty()) fail("a mark is missing");
-    ValueTree::List values(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()),
-                           stack_.end());
+    JsonDocument::List values(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()),
+                              stack_.end());
     stack_.resize(marks_.back());
     marks_.pop_back();
     return values;
   }
 
-  void append(const ValueTree::List& values) {
-    auto* list = std::get_if<ValueTree::List>(&tree_.at(top()));
+  void append(const JsonDocument::List& values) {
+    auto* list = std::get_if<JsonDocument::List>(&tree_.at(top()));
     if (list == nullptr) fail("elements are added to something that is no list");
     list->insert(list->end(), values.begin(), values.end());
   }
-  static ValueTree::Dict pairs(const ValueTree::List& values) {
-    ValueTree::Dict dict;
+  static JsonDocument::Dict pairs(const JsonDocument::List& values) {
+    JsonDocument::Dict dict;
     for (std::size_t i = 0; i + 1 < values.size(); i += 2) {
       dict.emplace_back(values[i], values[i + 1]);
     }
     return dict;
   }
-  void set_items(const ValueTree::List& values) {
-    auto* dict = std::get_if<ValueTree::Dict>(&tree_.at(top()));
+  void set_items(const JsonDocument::List& values) {
+    auto* dict = std::get_if<JsonDocument::Dict>(&tree_.at(top()));
     if (dict == nullptr || values.size() % 2 != 0) {
       fail("entries are added to something that is no dictionary");
     }
-    const ValueTree::Dict added = pairs(values);
+    const JsonDocument::Dict added = pairs(values);
     dict->insert(dict->end(), added.begin(), added.end());
   }
   void tuple(std::size_t count) {
-    ValueTree::List values(count);
+    JsonDocument::List values(count);
     for (std::size_t i = count; i-- > 0;) values[i] = pop();
     push(std::move(values));
   }
@@ -212,7 +212,7 @@ class Reader {
   std::string_view bytes_;
   std::size_t position_ = 0;
   std::size_t start_ = 0;  // of the current opcode
-  ValueTree tree_;
+  JsonDocument tree_;
   std::vector<ValueId> stack_;
   std::vector<std::size_t> marks_;
   std::unordered_map<std::uint64_t, ValueId> memo_;
@@ -240,7 +240,7 @@ void Reader::step(std::uint8_t opcode) {
     case kDup:
       return stack_.push_back(top());
     case kNone:
-      return push(ValueTree::None{});
+      return push(JsonDocument::None{});
     case kNewTrue:
       return push(true);
     case kNewFalse:
@@ -275,9 +275,9 @@ void Reader::step(std::uint8_t opcode) {
     case kEmptyList:
     case kEmptyTuple:
     case kEmptySet:
-      return push(ValueTree::List{});
+      return push(JsonDocument::List{});
     case kEmptyDict:
-      return push(ValueTree::Dict{});
+      return push(JsonDocument::Dict{});
     case kList:
     case kTuple:
     case kFrozenSet:
@@ -289,7 +289,7 @@ void Reader::step(std::uint8_t opcode) {
     case kTuple3:
       return tuple(3);
     case kDict: {
-      const ValueTree::List values = pop_mark();
+      const JsonDocument::List values = pop_mark();
       if (values.size() % 2 != 0) fail("a dictionary's last key has no value");
       return push(pairs(values));
     }
@@ -299,7 +299,7 @@ void Reader::step(std::uint8_t opcode) {
     }
     case kAppends:
     case kAddItems: {
-      const ValueTree::List values = pop_mark();
+      const JsonDocument::List values = pop_mark();
       return append(values);
     }
     case kSetItem: {
@@ -308,7 +308,7 @@ void Reader::step(std::uint8_t opcode) {
       return set_items({key, value});
     }
     case kSetItems: {
-      const ValueTree::List values = pop_mark();
+      const JsonDocument::List values = pop_mark();
       return set_items(values);
     }
     case kBinPut:
@@ -339,7 +339,7 @@ bool is_pickle(std::string_view bytes) {
          static_cast<std::uint8_t>(bytes[1]) <= kMaxProtocol;
 }
 
-ValueTree read_pickle(std::string_view bytes) {
+JsonDocument read_pickle(std::string_view bytes) {
   if (!is_pickle(bytes)) {
     throw InvalidArgument(
         "pickle: expected a pickle of protocol 2 to 5, but the file begins otherwise");

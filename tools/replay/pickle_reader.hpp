@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "tools/replay/value_tree.hpp"
+#include "tools/replay/json_document.hpp"
 
 namespace gantry::replay {
 
@@ -15,6 +15,6 @@ namespace gantry::replay {
 /// or calls something (GLOBAL, STACK_GLOBAL, REDUCE, BUILD, INST, OBJ, NEWOBJ, EXT, PERSID …) is
 /// refused. Throws: InvalidArgument with the opcode and its position; also for text that ends
 /// early, a stack that does not fit, or whole numbers over 64 bits.
-[[nodiscard]] ValueTree read_pickle(std::string_view bytes);
+[[nodiscard]] JsonDocument read_pickle(std::string_view bytes);
 
 }  // namespace gantry::replay

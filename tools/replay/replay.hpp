@@ -20,7 +20,7 @@ struct ReplayOptions {
   int repeat = 5;                              ///< timed passes after the first one
   std::optional<std::uint64_t> limit_bytes{};  ///< the allocator may hold no more
   bool threads_as_logged = false;              ///< else one thread makes every call
-  int samples = 400;                           ///< points of the curves, at most
+  int samples = 400;                           ///< points of the lines of a chart, at most
   double max_seconds = 60;                     ///< a pass that lasts longer is given up
 };
 

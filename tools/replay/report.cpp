@@ -9,7 +9,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "tools/replay/quantity.hpp"
+#include "tools/replay/format.hpp"
 
 namespace gantry::replay {
 namespace {

@@ -35,7 +35,7 @@ std::uint64_t positive(std::int64_t bytes, std::string_view what) {
 }
 
 // The index of the device to replay.
-std::size_t choose_device(const ValueTree& tree, const ValueTree::List& traces,
+std::size_t choose_device(const JsonDocument& tree, const JsonDocument::List& traces,
                           std::optional<int> device) {
   if (device) {
     if (*device < 0 || static_cast<std::size_t>(*device) >= traces.size()) {
@@ -45,18 +45,18 @@ std::size_t choose_device(const ValueTree& tree, const ValueTree::List& traces,
     return static_cast<std::size_t>(*device);
   }
   for (std::size_t i = 0; i < traces.size(); ++i) {
-    const ValueTree::List* trace = tree.list(&tree.at(traces[i]));
+    const JsonDocument::List* trace = tree.list(&tree.at(traces[i]));
     if (trace != nullptr && !trace->empty()) return i;
   }
   throw InvalidArgument(
       "snapshot: no device has a history; start it with record_history before the work");
 }
 
-std::vector<Event> read_events(const ValueTree& tree, const ValueTree::List& trace) {
+std::vector<Event> read_events(const JsonDocument& tree, const JsonDocument::List& trace) {
   constexpr std::string_view kWhat = "snapshot, trace entry";
   std::vector<Event> events;
   for (const ValueId id : trace) {
-    const ValueTree::Value& entry = tree.at(id);
+    const JsonDocument::Value& entry = tree.at(id);
     const std::string& action = tree.text(entry, "action", kWhat);
     const bool allocates = action == "alloc";
     // free_completed follows when streams are done: the allocator's business, not the program's.
@@ -73,22 +73,22 @@ std::vector<Event> read_events(const ValueTree& tree, const ValueTree::List& tra
 }
 
 // Live blocks of the snapshot that the history does not explain.
-std::vector<Resident> read_residents(const ValueTree& tree, std::size_t device,
+std::vector<Resident> read_residents(const JsonDocument& tree, std::size_t device,
                                      const std::unordered_set<std::int64_t>& explained) {
   std::vector<Resident> residents;
-  const ValueTree::List* segments = tree.list(tree.find(tree.at(tree.root()), "segments"));
+  const JsonDocument::List* segments = tree.list(tree.find(tree.at(tree.root()), "segments"));
   if (segments == nullptr) return residents;
   for (const ValueId id : *segments) {
-    const ValueTree::Value& segment = tree.at(id);
+    const JsonDocument::Value& segment = tree.at(id);
     if (tree.integer(segment, "device", "snapshot, segment") != static_cast<std::int64_t>(device)) {
       continue;
     }
     const std::int64_t stream = tree.integer(segment, "stream", "snapshot, segment");
     std::int64_t address = tree.integer(segment, "address", "snapshot, segment");
-    const ValueTree::List* blocks = tree.list(tree.find(segment, "blocks"));
+    const JsonDocument::List* blocks = tree.list(tree.find(segment, "blocks"));
     if (blocks == nullptr) continue;
     for (const ValueId block_id : *blocks) {
-      const ValueTree::Value& block = tree.at(block_id);
+      const JsonDocument::Value& block = tree.at(block_id);
       const std::int64_t size = tree.integer(block, "size", "snapshot, block");
       // Old snapshots name the first address only; blocks follow each other without holes.
       if (tree.find(block, "address") != nullptr) {
@@ -125,15 +125,15 @@ class StreamNumbers {
 
 }  // namespace
 
-AllocationSequence read_snapshot(const ValueTree& snapshot, const std::string& name,
+AllocationSequence read_snapshot(const JsonDocument& snapshot, const std::string& name,
                                  std::optional<int> device) {
-  const ValueTree::List* traces =
+  const JsonDocument::List* traces =
       snapshot.list(snapshot.find(snapshot.at(snapshot.root()), "device_traces"));
   if (traces == nullptr) {
     throw InvalidArgument("snapshot: expected a dictionary with a list 'device_traces'");
   }
   const std::size_t index = choose_device(snapshot, *traces, device);
-  const ValueTree::List* trace = snapshot.list(&snapshot.at((*traces)[index]));
+  const JsonDocument::List* trace = snapshot.list(&snapshot.at((*traces)[index]));
   if (trace == nullptr) throw InvalidArgument("snapshot: a device's history is no list");
   const std::vector<Event> events = read_events(snapshot, *trace);
 

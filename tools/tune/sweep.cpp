@@ -8,7 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "tools/bench/forced_choice.hpp"
+#include "tools/bench/algorithm_override.hpp"
 #include "tools/bench/operation.hpp"
 #include "tools/bench/rank_bench.hpp"
 
@@ -110,7 +110,7 @@ Findings sweep(bench::RankGroup& group, const Options& options,
     }
     std::optional<int> blocks;
     if (choice.algorithm != Algorithm::copy) blocks = choice.blocks;
-    const bench::ForcedChoice forced(std::string(name(choice.algorithm)), blocks);
+    const bench::AlgorithmOverride forced(std::string(name(choice.algorithm)), blocks);
     group.run([&](const Communicator& communicator) {
       if (communicator.size() > 1 && communicator.transport() != "p2p") {
         throw NotSupported(fmt::format(

@@ -1,4 +1,4 @@
-#include "tools/bench/rank_part.hpp"
+#include "tools/bench/rank_slice.hpp"
 
 #include "tools/bench/pattern.hpp"
 

@@ -1,4 +1,4 @@
-#include "tools/replay/quantity.hpp"
+#include "tools/replay/format.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tools/plot/curves.hpp"
+#include "tools/plot/line_chart.hpp"
 
 #include <fmt/format.h>
 
@@ -100,26 +100,26 @@ bool drawable(const Panel& panel, const std::pair<double, double>& point) {
 
 class Drawing {
  public:
-  explicit Drawing(const Picture& picture) : picture_(picture) {
-    for (const Panel& panel : picture.panels) {
-      for (const Curve& curve : panel.curves) {
-        if (std::find(names_.begin(), names_.end(), curve.name) == names_.end()) {
-          names_.push_back(curve.name);
+  explicit Drawing(const LineChart& chart) : chart_(chart) {
+    for (const Panel& panel : chart.panels) {
+      for (const Line& line : panel.lines) {
+        if (std::find(names_.begin(), names_.end(), line.name) == names_.end()) {
+          names_.push_back(line.name);
         }
       }
     }
   }
 
   std::string draw() const {
-    std::string svg = text_at(kMargin, 36, "title", picture_.title);
-    svg += text_at(kMargin, 57, "note", picture_.note);
+    std::string svg = text_at(kMargin, 36, "title", chart_.title);
+    svg += text_at(kMargin, 57, "note", chart_.note);
     double y = 82;
     svg += draw_legend(y);
-    for (std::size_t i = 0; i < picture_.panels.size(); ++i) {
+    for (std::size_t i = 0; i < chart_.panels.size(); ++i) {
       const double x = kMargin + (i % 2 == 0 ? 0 : kColumnWidth);
-      svg += draw_panel(picture_.panels[i], x, y + static_cast<double>(i / 2) * kRowHeight);
+      svg += draw_panel(chart_.panels[i], x, y + static_cast<double>(i / 2) * kRowHeight);
     }
-    const double rows = std::ceil(static_cast<double>(picture_.panels.size()) / 2);
+    const double rows = std::ceil(static_cast<double>(chart_.panels.size()) / 2);
     return document(kWidth, y + rows * kRowHeight + 12, kStyle, svg);
   }
 
@@ -132,7 +132,7 @@ class Drawing {
                        *dash == 0 ? "" : fmt::format(" stroke-dasharray=\"{}\"", dash));
   }
 
-  // The names in lines as wide as the picture; `y` moves below them.
+  // The names in lines as wide as the chart; `y` moves below them.
   std::string draw_legend(double& y) const {
     std::string svg;
     double x = kMargin;
@@ -158,8 +158,8 @@ class Drawing {
     double least_y = least_x;
     double most_x = 0;
     double most_y = 0;
-    for (const Curve& curve : panel.curves) {
-      for (const auto& point : curve.points) {
+    for (const Line& line : panel.lines) {
+      for (const auto& point : line.points) {
         if (!drawable(panel, point)) continue;
         least_x = std::min(least_x, point.first);
         most_x = std::max(most_x, point.first);
@@ -184,25 +184,25 @@ class Drawing {
     }
     svg += line_at(x0, bottom, x0 + kPlotWidth, bottom, "base");
     svg += text_at(x0 + kPlotWidth / 2, bottom + 36, "axis", "bytes", "middle");
-    for (const Curve& curve : panel.curves) {
+    for (const Line& line : panel.lines) {
       std::string points;
-      for (const auto& point : curve.points) {
+      for (const auto& point : line.points) {
         if (!drawable(panel, point)) continue;
         points += fmt::format("{:.1f},{:.1f} ", x0 + sizes.position(point.first) * kPlotWidth,
                               bottom - values.position(point.second) * kPlotHeight);
       }
       svg += fmt::format("<g><title>{}</title><polyline points=\"{}\" {}/></g>\n",
-                         escaped(curve.name), points, stroke(curve.name));
+                         escaped(line.name), points, stroke(line.name));
     }
     return svg;
   }
 
-  const Picture& picture_;
+  const LineChart& chart_;
   std::vector<std::string> names_;
 };
 
 }  // namespace
 
-std::string curves_svg(const Picture& picture) { return Drawing(picture).draw(); }
+std::string line_chart_svg(const LineChart& chart) { return Drawing(chart).draw(); }
 
 }  // namespace gantry::plot

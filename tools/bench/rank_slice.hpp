@@ -1,4 +1,4 @@
-// What one rank passes to an operation, and what must come out.
+// The slices of one rank: its inputs, outputs and expected results.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "tools/replay/picture.hpp"
+#include "tools/replay/chart.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "tools/plot/svg.hpp"
-#include "tools/replay/quantity.hpp"
+#include "tools/replay/format.hpp"
 
 namespace gantry::replay {
 namespace {
@@ -68,9 +68,9 @@ std::string tick_text(double bytes) {
   return text.erase(end, space - end);
 }
 
-class Picture {
+class Chart {
  public:
-  explicit Picture(const Report& report) : report_(report) {
+  explicit Chart(const Report& report) : report_(report) {
     for (const ReplayResult& result : report.results) {
       top_ = std::max(top_, static_cast<double>(std::max(result.peak_reserved, result.peak_live)));
       slowest_ = std::max(slowest_, speed(result));
@@ -226,15 +226,15 @@ class Picture {
 
 }  // namespace
 
-std::string picture_svg(const Report& report) { return Picture(report).draw(); }
+std::string chart_svg(const Report& report) { return Chart(report).draw(); }
 
-std::string picture_html(const Report& report) {
+std::string chart_html(const Report& report) {
   return fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<title>{0}</title>\n<style>body {{ margin: 24px auto; max-width: 1060px; "
       "font-family: system-ui, sans-serif; color: #1f2933 }}</style>\n</head>\n<body>\n{1}"
       "<p>{2}</p>\n</body>\n</html>\n",
-      escaped(report.sequence), picture_svg(report), escaped(verdict(report)));
+      escaped(report.sequence), chart_svg(report), escaped(verdict(report)));
 }
 
 }  // namespace gantry::replay

@@ -1,4 +1,4 @@
-// Plain data as pickles and JSON hold it.
+// Values of JSON documents and pickles.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ using ValueId = std::uint32_t;
 
 /// Lists and dictionaries over shared values. Pickles share what they hold many times (the frames
 /// of a call site), so values are named by index and never copied; a list may even hold itself.
-class ValueTree {
+class JsonDocument {
  public:
   struct None {};
   using List = std::vector<ValueId>;
@@ -48,9 +48,9 @@ class ValueTree {
 };
 
 /// What a value is, for messages: "a list", "a number", …
-[[nodiscard]] std::string_view kind_of(const ValueTree::Value& value);
+[[nodiscard]] std::string_view kind_of(const JsonDocument::Value& value);
 
 /// Parses JSON text. Throws: InvalidArgument with the position.
-[[nodiscard]] ValueTree parse_json(std::string_view text);
+[[nodiscard]] JsonDocument parse_json(std::string_view text);
 
 }  // namespace gantry::replay

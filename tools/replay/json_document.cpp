@@ -1,4 +1,4 @@
-#include "tools/replay/value_tree.hpp"
+#include "tools/replay/json_document.hpp"
 
 #include <fmt/format.h>
 
@@ -14,9 +14,9 @@ namespace {
 // Builds the tree while nlohmann reads; no recursion, so depth costs nothing.
 class JsonBuilder : public nlohmann::json_sax<nlohmann::json> {
  public:
-  explicit JsonBuilder(ValueTree& tree) : tree_(tree) {}
+  explicit JsonBuilder(JsonDocument& tree) : tree_(tree) {}
 
-  bool null() override { return put(ValueTree::None{}); }
+  bool null() override { return put(JsonDocument::None{}); }
   bool boolean(bool value) override { return put(value); }
   bool number_integer(number_integer_t value) override { return put(std::int64_t{value}); }
   bool number_unsigned(number_unsigned_t value) override {
@@ -29,13 +29,13 @@ class JsonBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool number_float(number_float_t value, const string_t&) override { return put(value); }
   bool string(string_t& value) override { return put(std::move(value)); }
   bool binary(binary_t&) override { return false; }
-  bool start_object(std::size_t) override { return open(ValueTree::Dict{}); }
+  bool start_object(std::size_t) override { return open(JsonDocument::Dict{}); }
   bool key(string_t& value) override {
     keys_.back() = tree_.add(std::move(value));
     return true;
   }
   bool end_object() override { return close(); }
-  bool start_array(std::size_t) override { return open(ValueTree::List{}); }
+  bool start_array(std::size_t) override { return open(JsonDocument::List{}); }
   bool end_array() override { return close(); }
   bool parse_error(std::size_t, const std::string&,
                    const nlohmann::detail::exception& error) override {
@@ -43,11 +43,11 @@ class JsonBuilder : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  bool put(ValueTree::Value value) {
+  bool put(JsonDocument::Value value) {
     attach(tree_.add(std::move(value)));
     return true;
   }
-  bool open(ValueTree::Value value) {
+  bool open(JsonDocument::Value value) {
     const ValueId id = tree_.add(std::move(value));
     attach(id);
     open_.push_back(id);
@@ -62,21 +62,21 @@ class JsonBuilder : public nlohmann::json_sax<nlohmann::json> {
   void attach(ValueId id) {
     if (open_.empty()) {
       tree_.set_root(id);
-    } else if (auto* list = std::get_if<ValueTree::List>(&tree_.at(open_.back()))) {
+    } else if (auto* list = std::get_if<JsonDocument::List>(&tree_.at(open_.back()))) {
       list->push_back(id);
     } else {
-      std::get<ValueTree::Dict>(tree_.at(open_.back())).emplace_back(keys_.back(), id);
+      std::get<JsonDocument::Dict>(tree_.at(open_.back())).emplace_back(keys_.back(), id);
     }
   }
 
-  ValueTree& tree_;
+  JsonDocument& tree_;
   std::vector<ValueId> open_;
   std::vector<ValueId> keys_;  // the key that waits for its value, per open container
 };
 
 }  // namespace
 
-ValueId ValueTree::add(Value value) {
+ValueId JsonDocument::add(Value value) {
   if (values_.size() >= std::numeric_limits<ValueId>::max()) {
     throw InvalidArgument("snapshot: more than 4 billion values");
   }
@@ -84,7 +84,7 @@ ValueId ValueTree::add(Value value) {
   return static_cast<ValueId>(values_.size() - 1);
 }
 
-const ValueTree::Value* ValueTree::find(const Value& dict, std::string_view key) const {
+const JsonDocument::Value* JsonDocument::find(const Value& dict, std::string_view key) const {
   const auto* entries = std::get_if<Dict>(&dict);
   if (entries == nullptr) return nullptr;
   for (const auto& [name, value] : *entries) {
@@ -94,12 +94,12 @@ const ValueTree::Value* ValueTree::find(const Value& dict, std::string_view key)
   return nullptr;
 }
 
-const ValueTree::List* ValueTree::list(const Value* value) const {
+const JsonDocument::List* JsonDocument::list(const Value* value) const {
   return value == nullptr ? nullptr : std::get_if<List>(value);
 }
 
-std::int64_t ValueTree::integer(const Value& dict, std::string_view key,
-                                std::string_view what) const {
+std::int64_t JsonDocument::integer(const Value& dict, std::string_view key,
+                                   std::string_view what) const {
   const Value* value = find(dict, key);
   const auto* number = value == nullptr ? nullptr : std::get_if<std::int64_t>(value);
   if (number == nullptr) {
@@ -109,8 +109,8 @@ std::int64_t ValueTree::integer(const Value& dict, std::string_view key,
   return *number;
 }
 
-const std::string& ValueTree::text(const Value& dict, std::string_view key,
-                                   std::string_view what) const {
+const std::string& JsonDocument::text(const Value& dict, std::string_view key,
+                                      std::string_view what) const {
   const Value* value = find(dict, key);
   const auto* text = value == nullptr ? nullptr : std::get_if<std::string>(value);
   if (text == nullptr) {
@@ -120,14 +120,14 @@ const std::string& ValueTree::text(const Value& dict, std::string_view key,
   return *text;
 }
 
-std::string_view kind_of(const ValueTree::Value& value) {
+std::string_view kind_of(const JsonDocument::Value& value) {
   constexpr std::array<std::string_view, 7> kNames = {
       "None", "a truth value", "a whole number", "a number", "a text", "a list", "a dictionary"};
   return kNames[value.index()];
 }
 
-ValueTree parse_json(std::string_view text) {
-  ValueTree tree;
+JsonDocument parse_json(std::string_view text) {
+  JsonDocument tree;
   JsonBuilder builder(tree);
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder) || tree.size() == 0) {
     throw InvalidArgument("JSON: no value was found");

@@ -1,4 +1,4 @@
-#include "tools/bench/forced_choice.hpp"
+#include "tools/bench/algorithm_override.hpp"
 
 #include <fmt/format.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ Selector present_selector(int ranks, const std::string& device_name) {
   return selector;
 }
 
-ForcedChoice::ForcedChoice(const std::string& algorithm, std::optional<int> blocks)
+AlgorithmOverride::AlgorithmOverride(const std::string& algorithm, std::optional<int> blocks)
     : algorithm_before_(env::get(kAlgorithm)), table_before_(env::get(kTable)) {
   Selector selector;
   selector.rule(algorithm);
@@ -73,7 +73,7 @@ ForcedChoice::ForcedChoice(const std::string& algorithm, std::optional<int> bloc
   ::setenv(kAlgorithm, algorithm.c_str(), 1);
 }
 
-ForcedChoice::~ForcedChoice() {
+AlgorithmOverride::~AlgorithmOverride() {
   restore(kAlgorithm, algorithm_before_);
   restore(kTable, table_before_);
   if (!table_path_.empty()) ::unlink(table_path_.c_str());

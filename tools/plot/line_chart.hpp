@@ -1,4 +1,4 @@
-// Curves over sizes, in panels side by side.
+// Line charts over sizes, in panels side by side.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace gantry::plot {
 
 /// One line; equal names have one colour in all panels.
-struct Curve {
+struct Line {
   std::string name;
   std::vector<std::pair<double, double>> points;  ///< bytes and value, by growing bytes
 };
@@ -18,17 +18,17 @@ struct Panel {
   std::string title;
   std::string unit;          ///< of the values
   bool logarithmic = false;  ///< axis of values
-  std::vector<Curve> curves;
+  std::vector<Line> lines;
 };
 
-/// What is drawn: panels in rows of two.
-struct Picture {
+/// Panels in rows of two.
+struct LineChart {
   std::string title;
   std::string note;
   std::vector<Panel> panels;
 };
 
-/// The picture as SVG; panels without points stay empty.
-[[nodiscard]] std::string curves_svg(const Picture& picture);
+/// The chart as SVG; panels without points stay empty.
+[[nodiscard]] std::string line_chart_svg(const LineChart& chart);
 
 }  // namespace gantry::plot
