@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "collectives/selector.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/subprocess.hpp"
 #include "tools/bench/comm_bench.hpp"
 #include "tools/bench/operation.hpp"
@@ -45,7 +46,9 @@ Outcome run(const Words& words, Variables environment = {}) {
                       {"GANTRY_COLL_ALGO", std::nullopt},
                       {"GANTRY_COLL_TABLE", std::nullopt}});
   return testing::run_command(
-      {.argv = words, .environment = environment, .timeout = std::chrono::seconds(100)});
+      {.argv = words,
+       .environment = environment,
+       .timeout = std::chrono::seconds(testing::kIsSanitized ? 1000 : 100)});
 }
 
 std::string text_of(const std::string& path) {
@@ -109,7 +112,7 @@ TEST(BenchTest, MeasuresEveryOperationUnderALauncher) {
   }
 }
 
-TEST(BenchTest, EveryAlgorithmHasACurveOfItsOwn) {
+TEST(BenchTest, EveryAlgorithmHasALineOfItsOwn) {
   const TemporaryFile json(".json");
   const TemporaryFile svg(".svg");
   const std::string algorithms = "auto,p2p,ll,ll128,ll128_relay,direct,relay,chain,host";
