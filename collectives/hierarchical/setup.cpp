@@ -86,9 +86,9 @@ class NodeTransport final : public Transport {
       std::vector<int> ranks;
       for (const int rank : error.ranks()) ranks.push_back(number_of(rank));
       throw TimeoutError(
-          fmt::format("rank(s) {} held up the ranks of their machine, which count themselves from "
-                      "rank {} on: {}",
-                      fmt::join(ranks, ", "), members_.front(), error.what()),
+          fmt::format(
+              "rank(s) {} held up their machine's ranks {}, which are counted from 0 here: {}",
+              fmt::join(ranks, ", "), fmt::join(members_, ", "), error.what()),
           ranks);
     }
   }
