@@ -69,7 +69,7 @@ void IpcService::run() {
   for (;;) {
     const auto consumers = IpcExports::instance().consumers();
     polls.assign(1, {listener_.get(), POLLIN, 0});
-    for (const UniqueFd& stranger : strangers_) polls.push_back({stranger.get(), POLLIN, 0});
+    for (const UniqueFd& socket : unauthenticated_) polls.push_back({socket.get(), POLLIN, 0});
     const std::size_t first_consumer = polls.size();
     int timeout_ms = -1;
     for (const auto& consumer : consumers) {
@@ -88,9 +88,9 @@ void IpcService::run() {
             is_asked ? consumers[i]->is_gone() : polls[first_consumer + 2 * i + 1].revents != 0;
       }
       if (someone_ended) IpcExports::instance().sweep();
-      std::erase_if(strangers_, [this](UniqueFd& stranger) {
-        pollfd poll{stranger.get(), POLLIN, 0};
-        return ::poll(&poll, 1, 0) > 0 && !greet(stranger);
+      std::erase_if(unauthenticated_, [this](UniqueFd& socket) {
+        pollfd poll{socket.get(), POLLIN, 0};
+        return ::poll(&poll, 1, 0) > 0 && !greet(socket);
       });
       if (polls[0].revents != 0) accept_all();
     } catch (const std::exception&) {
@@ -101,13 +101,12 @@ void IpcService::run() {
 
 void IpcService::accept_all() {
   errno = 0;
-  while (UniqueFd socket = accept_ipc(listener_)) strangers_.push_back(std::move(socket));
+  while (UniqueFd socket = accept_ipc(listener_)) unauthenticated_.push_back(std::move(socket));
   // Out of descriptors: the connection stays in the queue, so do not ask again at once.
   if (errno == EMFILE || errno == ENFILE) ::poll(nullptr, 0, 10);
 }
 
-// Answers the first packet. False: the stranger is none any more; it became a consumer or was
-// turned away.
+// Answers the first packet. False: the connection became a consumer or was refused.
 bool IpcService::greet(UniqueFd& socket) {
   bool is_open = true;
   const auto request = receive_request(socket, is_open);

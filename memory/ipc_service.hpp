@@ -33,7 +33,7 @@ class IpcService {
   bool started_ = false;
   std::uint64_t nonce_ = 0;
   UniqueFd listener_;
-  std::vector<UniqueFd> strangers_;  ///< accepted, yet to say hello
+  std::vector<UniqueFd> unauthenticated_;  ///< accepted, yet to say hello
 };
 
 }  // namespace gantry::memory
