@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include <gantry/core/process_identity.hpp>
 #include <gantry/gantry.hpp>
+#include <gantry/job/process_identity.hpp>
 
 namespace {
 

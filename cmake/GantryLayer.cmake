@@ -1,12 +1,13 @@
-# gantry_add_layer(<name> SOURCES … [CUDA_SOURCES …] [DEPENDS layer…] [PUBLIC_LIBS …] [PRIVATE_LIBS …])
+# gantry_add_layer(<name> SOURCES … [CUDA_SOURCES …] [DEPENDS layer…] [EXTEND_HEADERS …] [PUBLIC_LIBS …] [PRIVATE_LIBS …])
 #
 # Builds the library of one layer: target gantry_<name>, alias gantry::<name>. Its public headers are include/gantry/<name>/*.hpp.
+#   EXTEND_HEADERS headers in include/gantry/extend/ that the layer implements: public, but not stable and not in the umbrella
 #   SOURCES       listed one by one, relative to the layer's folder
 #   CUDA_SOURCES  .cu files (and .cpp files that need the toolkit's headers); ignored without CUDA
 #   DEPENDS       layers to the left of this one
 #   PRIVATE_LIBS  third-party libraries, hidden from whoever links the layer
 function(gantry_add_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;DEPENDS;PUBLIC_LIBS;PRIVATE_LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;DEPENDS;EXTEND_HEADERS;PUBLIC_LIBS;PRIVATE_LIBS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "gantry_add_layer(${name}): SOURCES expected, but got '${ARGN}'")
   endif()
@@ -19,7 +20,8 @@ function(gantry_add_layer name)
   endif()
 
   file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/gantry/${name}/*.hpp")
-  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES ${headers})
+  list(TRANSFORM arg_EXTEND_HEADERS PREPEND "${PROJECT_SOURCE_DIR}/include/gantry/extend/")
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES ${headers} ${arg_EXTEND_HEADERS})
 
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")

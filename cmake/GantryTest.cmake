@@ -44,7 +44,7 @@ endfunction()
 #   <noun>.sim   label sim, on DEVICES (4) simulated devices
 #   <noun>.cuda  label gpu, on the visible GPUs; skipped as a whole where there is none; not with SIM_ONLY or without CUDA
 # GPU tests run beside each other, one for every 8 of ctest's jobs. ALONE: not this one, which counts the devices' free memory.
-# Tests in tests/core have the first entry only. LAYER: what is tested, if it is not the folder's name. LIBS: what is
+# Tests in tests/core and tests/job have the first entry only. LAYER: what is tested, if it is not the folder's name. LIBS: what is
 # linked besides it.
 # PROGRAMS are targets of gantry_add_program or of the project; the test finds them in GANTRY_TEST_PROGRAM_DIR.
 function(gantry_add_test noun)
@@ -65,7 +65,7 @@ function(gantry_add_test noun)
 
   _gantry_tested_layer(tested "${arg_LAYER}")
   set(main gantry_test_main)
-  if(tested STREQUAL "gantry::core")  # which knows no devices
+  if(tested MATCHES "^gantry::(core|job)$")  # which know no devices
     set(main GTest::gtest_main)
     set(arg_SIM_ONLY ON)
   endif()

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "collectives/descriptor.hpp"
-#include "core/flight_file.hpp"
+#include "job/flight_file.hpp"
 
 namespace gantry {
 

@@ -24,7 +24,7 @@
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
 #include "core/escaped_text.hpp"
-#include "core/flight_file.hpp"
+#include "job/flight_file.hpp"
 
 namespace gantry {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <gantry/collectives/communicator.hpp>
-#include <gantry/core/process_identity.hpp>
+#include <gantry/job/process_identity.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/call_faults.hpp"

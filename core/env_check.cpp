@@ -10,7 +10,7 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
-#include "core/store_wire.hpp"
+#include "core/socket.hpp"
 
 namespace gantry::env {
 namespace {
@@ -61,7 +61,7 @@ void check_variables() {
   check_directory("GANTRY_FLIGHT_DIR");
   if (const std::string address = get("GANTRY_RDZV").value_or(""); !address.empty()) {
     try {
-      static_cast<void>(store::parse_address(address));
+      static_cast<void>(parse_socket_address(address));
     } catch (const InvalidArgument& error) {
       throw InvalidArgument(fmt::format("GANTRY_RDZV: {}", error.what()));
     }

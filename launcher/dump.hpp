@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/flight_folder.hpp"
+#include "job/flight_folder.hpp"
 
 namespace gantry::launcher {
 

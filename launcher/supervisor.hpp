@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include <gantry/core/rendezvous.hpp>
+#include <gantry/extend/store.hpp>
 
 #include "launcher/event_loop.hpp"
 #include "launcher/job_context.hpp"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/process_watch.hpp"
-#include "core/store_wire.hpp"
+#include "core/unique_fd.hpp"
 
 namespace gantry::memory {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <gantry/core/process_identity.hpp>
+#include <gantry/job/process_identity.hpp>
 
 namespace gantry {
 

@@ -13,14 +13,14 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
-#include <gantry/core/rendezvous.hpp>
+#include <gantry/extend/store.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/failure_note.hpp"
-#include "core/store_admission.hpp"
-#include "core/store_membership.hpp"
-#include "core/store_wire.hpp"
+#include "core/socket.hpp"
 #include "core/suspend_aware_timeout.hpp"
+#include "job/store_admission.hpp"
+#include "job/store_membership.hpp"
 
 namespace gantry {
 
@@ -41,8 +41,8 @@ class Connection {
         rank_(identity.rank),
         size_(identity.world_size),
         has_launcher_(identity.source == "glaunch") {
-    const store::Address address = store::parse_address(identity.rendezvous);
-    if (address.kind == store::Address::Kind::tcp && address.port == 0) {
+    const SocketAddress address = parse_socket_address(identity.rendezvous);
+    if (address.kind == SocketAddress::Kind::tcp && address.port == 0) {
       throw InvalidArgument(fmt::format(
           "GANTRY_RDZV: expected a port that all ranks know, but got '{}'", identity.rendezvous));
     }

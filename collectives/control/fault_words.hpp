@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "collectives/control/device_words.hpp"
-#include "core/flight_file.hpp"
+#include "job/flight_file.hpp"
 
 namespace gantry {
 

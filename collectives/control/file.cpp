@@ -27,7 +27,7 @@
 #include "collectives/call_style.hpp"
 #include "collectives/peers/process.hpp"
 #include "core/escaped_text.hpp"
-#include "core/flight_folder.hpp"
+#include "job/flight_folder.hpp"
 
 namespace gantry {
 

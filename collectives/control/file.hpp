@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "collectives/bootstrap/bootstrap.hpp"
-#include "core/flight_file.hpp"
 #include "core/process_stamp.hpp"
+#include "job/flight_file.hpp"
 
 namespace gantry {
 

@@ -8,7 +8,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/control/block.hpp"
-#include "core/flight_file.hpp"
+#include "job/flight_file.hpp"
 
 namespace gantry {
 

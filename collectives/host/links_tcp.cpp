@@ -169,7 +169,7 @@ class TcpLinks final : public HostLinks {
     const auto at = static_cast<std::size_t>(rank);
     if (!left_[at]) {
       const auto deadline = Clock::now() + kNoticeTimeout;
-      if (store::await_ready(notices_[at].get(), POLLIN, deadline)) read_notice(rank);
+      if (await_ready(notices_[at].get(), POLLIN, deadline)) read_notice(rank);
     }
     breakdown_.give_up({left_[at] ? Notice::Kind::left : Notice::Kind::lost, rank});
   }

@@ -131,8 +131,8 @@ std::vector<std::string> own_hosts() {
   return likely;
 }
 
-store::Address any_address(const char* host) {
-  return {.kind = store::Address::Kind::tcp, .name = host, .port = 0};
+SocketAddress any_address(const char* host) {
+  return {.kind = SocketAddress::Kind::tcp, .name = host, .port = 0};
 }
 
 Socket make_wake() {
@@ -143,9 +143,9 @@ Socket make_wake() {
 
 Socket listen_anywhere(int& port) {
   for (const char* host : {"::", "0.0.0.0"}) {
-    store::Address address = any_address(host);
+    SocketAddress address = any_address(host);
     try {
-      Socket listener = store::listen_at(address);
+      Socket listener = listen_at(address);
       port = address.port;
       return listener;
     } catch (const Error&) {
@@ -166,14 +166,14 @@ bool transfer_all(int fd, void* data, std::size_t bytes, bool sends, Clock::time
       continue;
     }
     if (moved == 0 || (errno != EAGAIN && errno != EINTR)) return false;
-    if (!store::await_ready(fd, sends ? POLLOUT : POLLIN, deadline)) return false;
+    if (!await_ready(fd, sends ? POLLOUT : POLLIN, deadline)) return false;
   }
   return true;
 }
 
 void prepare(const Socket& socket, Channel channel) {
   const int fd = socket.get();
-  store::send_small_messages_at_once(fd, any_address(""));
+  send_small_messages_at_once(fd, any_address(""));
   if (channel == Channel::data) return;
   // A silent machine is given up after four seconds.
   const auto set = [fd](int option, int value) {
@@ -203,7 +203,7 @@ class Mesh {
     }
     int missing = kChannels * (group_.size - 1 - group_.rank);
     while (missing > 0) {
-      if (!store::await_ready(listener_.get(), POLLIN, deadline_)) throw Error(missing_text());
+      if (!await_ready(listener_.get(), POLLIN, deadline_)) throw Error(missing_text());
       missing -= admit() ? 1 : 0;
     }
     return std::move(peers_);
@@ -246,11 +246,11 @@ class Mesh {
   }
 
   std::optional<Socket> try_host(const std::string& host, int port, Hello hello) {
-    store::Address address = any_address(host.c_str());
+    SocketAddress address = any_address(host.c_str());
     address.port = port;
     std::optional<Socket> socket;
     try {
-      socket = store::connect_to(address, std::min(deadline_, Clock::now() + kConnectTimeout));
+      socket = connect_to(address, std::min(deadline_, Clock::now() + kConnectTimeout));
     } catch (const Error& error) {
       trouble_ = error.what();
       return std::nullopt;

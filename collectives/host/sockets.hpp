@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "collectives/host/links.hpp"
-#include "core/store_wire.hpp"
+#include "core/socket.hpp"
 
 namespace gantry {
 

@@ -21,8 +21,8 @@
 #include "collectives/rank_ordered.hpp"
 #include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
-#include "core/flight_file.hpp"
 #include "core/suspend_aware_timeout.hpp"
+#include "job/flight_file.hpp"
 
 namespace gantry {
 

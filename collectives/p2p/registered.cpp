@@ -7,7 +7,7 @@
 #include "collectives/protocol/launch.hpp"
 #include "collectives/protocol/signal.hpp"
 #include "collectives/shares.hpp"
-#include "core/flight_file.hpp"
+#include "job/flight_file.hpp"
 #include "streams/copies.hpp"
 
 namespace gantry {

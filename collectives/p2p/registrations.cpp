@@ -10,7 +10,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/memory/ipc.hpp>
 
-#include "core/flight_file.hpp"
+#include "job/flight_file.hpp"
 
 namespace gantry {
 

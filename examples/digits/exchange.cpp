@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <gantry/core/process_identity.hpp>
+#include <gantry/job/process_identity.hpp>
 
 namespace digits {
 

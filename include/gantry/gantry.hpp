@@ -1,6 +1,7 @@
 #pragma once
 
-// Everything that gantry offers. Programs may include single headers instead.
+// The whole stable interface of gantry. Programs may include single headers instead;
+// <gantry/extend/…> is separate.
 
 #include <gantry/collectives/collective_mismatch.hpp>
 #include <gantry/collectives/comm.hpp>
@@ -15,8 +16,6 @@
 #include <gantry/core/float16.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/core/macros.hpp>
-#include <gantry/core/process_identity.hpp>
-#include <gantry/core/rendezvous.hpp>
 #include <gantry/core/scalar.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/device/driver.hpp>
@@ -24,6 +23,7 @@
 #include <gantry/device/peer.hpp>
 #include <gantry/device/properties.hpp>
 #include <gantry/device/visible_devices.hpp>
+#include <gantry/job/process_identity.hpp>
 #include <gantry/kernels/philox.hpp>
 #include <gantry/kernels/tensor_ref.hpp>
 #include <gantry/memory/allocator.hpp>

@@ -79,7 +79,15 @@ class CheckTest(unittest.TestCase):
         self.assert_fails("layering", {"include/gantry/core/up.hpp": "#include <gantry/device/device.hpp>\n"},
                           "core must not know device")
         self.assert_fails("layering", {"launcher/a.cpp": "#include <gantry/device/device.hpp>\n"},
-                          "the launcher uses core, device/topology, device/visible_devices and device/sim/sim_identity only")
+                          "the launcher uses core, job, device/topology, device/visible_devices and device/sim/sim_identity only")
+        self.assert_fails("layering", {"device/a.cpp": '#include "job/flight_file.hpp"\n'}, "device must not know job")
+        self.assert_fails("layering", {"device/a.cpp": "#include <gantry/extend/store.hpp>\n"}, "device must not know job")
+        self.assert_fails("layering", {"job/a.cpp": "#include <gantry/device/device.hpp>\n"}, "job must not know device")
+        self.assert_fails("layering", {"include/gantry/extend/odd.hpp": "#pragma once\n"}, "no layer implements this header")
+        self.assert_passes("layering", {"collectives/a.cpp": '#include "job/flight_file.hpp"\n#include <gantry/extend/store.hpp>\n',
+                                        "core/a.hpp": "#include <gantry/core/a.hpp>\n"})
+        circle = {"core/a.hpp": '#include "core/b.hpp"\n', "core/b.hpp": '#include "core/a.hpp"\n'}
+        self.assert_fails("layering", circle, 'circle of includes: "core/a.hpp → "core/b.hpp → "core/a.hpp')
 
     def test_file_size(self):
         self.assert_passes("file_size", {"memory/long.cpp": "\n" * 500})

@@ -1,7 +1,10 @@
-"""Fails on an include that goes from a layer to one on its right.
+"""Fails on an include that leaves the allowed edges between the layers, and on circles of includes within a layer.
 
-Layers, from left to right: core, device, streams, memory, kernels, tensor, collectives. The launcher uses core and the
-parts of device that never initialise CUDA. Includes between the project's own files are written from the repository root, never relative.
+    core → device → streams → memory → kernels → tensor → collectives
+    core → job → collectives, launcher
+
+The launcher also uses the parts of device that never initialise CUDA. Includes between the project's own files are written from the
+repository root, never relative.
 """
 
 import re
@@ -9,20 +12,29 @@ import re
 from source_tree import LAYERS, code_files, read_lines, run_check
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
-ALL_LAYERS = [*LAYERS, "launcher"]
-FOR_THE_LAUNCHER = re.compile(r"core/|device/topology|device/visible_devices\.hpp$|device/sim/sim_identity\.hpp$")
+STACK = ["core", "device", "streams", "memory", "kernels", "tensor", "collectives"]
+USES = {layer: set(STACK[:at]) for at, layer in enumerate(STACK)} | {"job": {"core"}, "launcher": {"core", "job"}}
+USES["collectives"].add("job")
+FOR_THE_LAUNCHER = re.compile(r"device/topology|device/visible_devices\.hpp$|device/sim/sim_identity\.hpp$")
+# The layer that implements a header in include/gantry/extend/.
+EXTEND = {"store.hpp": "job"}
 
 
-def layer_of_file(path):
-    """The layer that a file of the library belongs to."""
-    parts = path.parts
-    return parts[2] if parts[:2] == ("include", "gantry") and len(parts) > 3 else parts[0]
+def layer_of_path(name):
+    """The layer that a path below the root, or below include/gantry/, belongs to."""
+    parts = name.split("/")
+    return EXTEND.get(parts[1], "extend") if parts[0] == "extend" and len(parts) > 1 else parts[0]
+
+
+def path_in_include(path):
+    """The path of a public header as an include names it, without "gantry/"; that of another file as it is."""
+    return path.as_posix().removeprefix("include/gantry/")
 
 
 def included_project_path(quote, name):
     """The path below a layer that an include names ("memory/heap.hpp"), or None for a foreign header."""
-    name = name.removeprefix("gantry/") if name.startswith("gantry/") else name
-    if quote == '"' or name.split("/")[0] in ALL_LAYERS and "/" in name:
+    name = name.removeprefix("gantry/")
+    if quote == '"' or layer_of_path(name) in USES and "/" in name:
         return name
     return None
 
@@ -34,29 +46,59 @@ def complaint(layer, quote, name):
     target = included_project_path(quote, name)
     if target is None:
         return None
-    target_layer = target.split("/")[0]
-    if target_layer not in ALL_LAYERS or "/" not in target:
+    target_layer = layer_of_path(target)
+    if target_layer not in USES or "/" not in target:
         return "an include of the project is written from the repository root"
-    if target_layer == layer:
+    if target_layer == layer or target_layer in USES[layer]:
         return None
     if layer == "launcher":
         allowed = FOR_THE_LAUNCHER.match(target)
-        return None if allowed else "the launcher uses core, device/topology, device/visible_devices and device/sim/sim_identity only"
-    if target_layer == "launcher" or LAYERS.index(target_layer) > LAYERS.index(layer):
-        return f"{layer} must not know {target_layer}"
-    return None
+        return None if allowed else "the launcher uses core, job, device/topology, device/visible_devices and device/sim/sim_identity only"
+    return f"{layer} must not know {target_layer}"
+
+
+def circles(includes):
+    """One path through each circle of the graph {file: {included file: line}}."""
+    found = []
+    finished = set()
+
+    def visit(file, trail):
+        if file in trail:
+            circle = trail[trail.index(file):]
+            found.append(" → ".join([*circle, file]))
+            return
+        if file in finished:
+            return
+        for included in sorted(includes.get(file, ())):
+            visit(included, [*trail, file])
+        finished.add(file)
+
+    for file in sorted(includes):
+        visit(file, [])
+    return found
 
 
 def violations(root):
     found = []
-    for path in code_files(root, ["include/gantry", *ALL_LAYERS]):
+    includes = {}
+    for path in code_files(root, ["include/gantry", *LAYERS, "launcher"]):
         if path.name == "gantry.hpp" and len(path.parts) == 3:
+            continue
+        # A public header and a source file of one layer may have the same path below it: the quote tells them apart.
+        quote_of_path = "<" if path.parts[0] == "include" else '"'
+        layer = layer_of_path(path_in_include(path))
+        if layer not in USES:
+            found.append(f"{path}: no layer implements this header")
             continue
         for number, line in enumerate(read_lines(root / path), 1):
             match = INCLUDE.match(line)
-            problem = match and complaint(layer_of_file(path), *match.groups())
-            if problem:
+            if not match:
+                continue
+            if problem := complaint(layer, *match.groups()):
                 found.append(f"{path}:{number}: {line.strip()}: {problem}")
+            elif target := included_project_path(*match.groups()):
+                includes.setdefault(quote_of_path + path_in_include(path), set()).add(match[1] + target)
+    found += [f"circle of includes: {circle}" for circle in circles(includes)]
     return found
 
 

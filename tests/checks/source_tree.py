@@ -4,7 +4,7 @@ import argparse
 import pathlib
 import sys
 
-LAYERS = ["core", "device", "streams", "memory", "kernels", "tensor", "collectives"]
+LAYERS = ["core", "job", "device", "streams", "memory", "kernels", "tensor", "collectives"]
 CODE_SUFFIXES = {".hpp", ".cpp", ".inl", ".cu", ".cuh", ".h", ".c"}
 CODE_FOLDERS = ["include", *LAYERS, "launcher", "tools", "tests", "examples", "benchmarks"]
 

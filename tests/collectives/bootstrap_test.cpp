@@ -8,7 +8,7 @@
 #include <functional>
 
 #include <gantry/core/error.hpp>
-#include <gantry/core/rendezvous.hpp>
+#include <gantry/extend/store.hpp>
 
 #include "tests/collectives/control_group.hpp"
 #include "tests/support/rank_processes.hpp"

@@ -16,8 +16,8 @@
 
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/error.hpp>
-#include <gantry/core/process_identity.hpp>
-#include <gantry/core/rendezvous.hpp>
+#include <gantry/extend/store.hpp>
+#include <gantry/job/process_identity.hpp>
 #include <gantry/tensor/factories.hpp>
 
 using namespace gantry;

@@ -14,7 +14,7 @@
 
 #include <gantry/device/driver.hpp>
 
-#include "core/flight_folder.hpp"
+#include "job/flight_folder.hpp"
 #include "tests/collectives/control_group.hpp"
 #include "tests/support/fault_driver.hpp"
 

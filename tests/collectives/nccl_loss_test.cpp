@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "collectives/transport.hpp"
-#include "core/flight_folder.hpp"
+#include "job/flight_folder.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/rank_processes.hpp"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/selector.hpp"
-#include "core/flight_file.hpp"
+#include "job/flight_file.hpp"
 #include "tests/collectives/protocol_ranks.hpp"
 #include "tests/support/rank_threads.hpp"
 

@@ -23,7 +23,7 @@
 #include <gantry/tensor/factories.hpp>
 
 #include "collectives/sim/schedule.hpp"
-#include "core/flight_folder.hpp"
+#include "job/flight_folder.hpp"
 
 using namespace gantry;
 

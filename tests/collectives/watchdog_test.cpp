@@ -12,7 +12,7 @@
 
 #include <gantry/core/env.hpp>
 
-#include "core/flight_folder.hpp"
+#include "job/flight_folder.hpp"
 #include "tests/support/rank_processes.hpp"
 
 namespace gantry {

@@ -17,8 +17,8 @@
 
 #include "collectives/descriptor.hpp"
 #include "collectives/protocol/layout.hpp"
-#include "core/flight_file.hpp"
-#include "core/flight_folder.hpp"
+#include "job/flight_file.hpp"
+#include "job/flight_folder.hpp"
 #include "tests/collectives/local_group.hpp"
 #include "tests/support/fault_driver.hpp"
 #include "tests/support/flight_folder.hpp"

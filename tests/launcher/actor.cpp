@@ -20,8 +20,8 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
-#include <gantry/core/process_identity.hpp>
-#include <gantry/core/rendezvous.hpp>
+#include <gantry/extend/store.hpp>
+#include <gantry/job/process_identity.hpp>
 
 namespace {
 

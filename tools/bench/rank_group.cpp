@@ -8,8 +8,8 @@
 #include <thread>
 
 #include <gantry/core/error.hpp>
-#include <gantry/core/process_identity.hpp>
 #include <gantry/device/properties.hpp>
+#include <gantry/job/process_identity.hpp>
 
 namespace gantry::bench {
 

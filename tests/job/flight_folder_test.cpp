@@ -1,5 +1,5 @@
 // Flight files in a folder that others may have made, while others write to them.
-#include "core/flight_folder.hpp"
+#include "job/flight_folder.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -18,14 +18,15 @@
 #include <variant>
 
 #include <gantry/core/error.hpp>
-#include <gantry/core/rendezvous.hpp>
+#include <gantry/extend/store.hpp>
 
 #include "core/background_thread.hpp"
-#include "core/store_admission.hpp"
-#include "core/store_connection.hpp"
-#include "core/store_membership.hpp"
-#include "core/store_table.hpp"
-#include "core/store_wire.hpp"
+#include "core/socket.hpp"
+#include "job/store_admission.hpp"
+#include "job/store_connection.hpp"
+#include "job/store_membership.hpp"
+#include "job/store_messages.hpp"
+#include "job/store_table.hpp"
 
 namespace gantry {
 
@@ -56,8 +57,8 @@ struct Report {
 class StoreServer::Impl {
  public:
   explicit Impl(const StoreServerOptions& options)
-      : address_(store::parse_address(options.address)), admission_(address_, options.token) {
-    listener_ = store::listen_at(address_);
+      : address_(parse_socket_address(options.address)), admission_(address_, options.token) {
+    listener_ = listen_at(address_);
     text_ = address_.str();
     poll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
     wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -78,7 +79,7 @@ class StoreServer::Impl {
     }
     wake();
     thread_.join();
-    if (address_.kind == store::Address::Kind::unix_path) unlink(address_.name.c_str());
+    if (address_.kind == SocketAddress::Kind::unix_path) unlink(address_.name.c_str());
   }
 
   const std::string& address() const { return text_; }
@@ -157,9 +158,9 @@ class StoreServer::Impl {
       const std::uint64_t serial = next_serial_++;
       Client& client = clients_[serial];
       client.fd = UniqueFd(fd);
-      store::send_small_messages_at_once(fd, address_);
+      send_small_messages_at_once(fd, address_);
       watch(EPOLL_CTL_ADD, fd, serial, EPOLLIN);
-      if (!store::peer_is_trusted(fd, address_)) {
+      if (!peer_is_trusted(fd, address_)) {
         refuse(serial, client, 0, "it belongs to another user");
         continue;
       }
@@ -456,7 +457,7 @@ class StoreServer::Impl {
   }
 
   const pid_t owner_ = getpid();
-  store::Address address_;
+  SocketAddress address_;
   std::string text_;
   UniqueFd listener_;
   UniqueFd poll_;

@@ -1,9 +1,9 @@
-#include "core/store_table.hpp"
+#include "job/store_table.hpp"
 
 #include <charconv>
 #include <utility>
 
-#include <gantry/core/rendezvous.hpp>
+#include <gantry/extend/store.hpp>
 
 namespace gantry::store {
 namespace {

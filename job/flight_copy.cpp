@@ -1,4 +1,4 @@
-#include "core/flight_copy.hpp"
+#include "job/flight_copy.hpp"
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core/flight_file.hpp"
+#include "job/flight_file.hpp"
 
 namespace gantry::flight {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/flight_file.hpp"
+#include "job/flight_file.hpp"
 
 namespace gantry::flight {
 

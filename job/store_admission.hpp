@@ -8,7 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "core/store_wire.hpp"
+#include "core/socket.hpp"
 
 namespace gantry::store {
 
@@ -21,7 +21,7 @@ namespace gantry::store {
 
 /// Throws InvalidArgument unless a store at `address` is protected: over TCP it needs a token of at
 /// least kStoreMinTokenBytes. `what` names the token in the error.
-void require_token(const Address& address, std::string_view token, std::string_view what);
+void require_token(const SocketAddress& address, std::string_view token, std::string_view what);
 
 /// True if the two are equal. The time it takes depends on the length of `given` alone.
 [[nodiscard]] bool equal_secrets(std::string_view secret, std::string_view given) noexcept;
@@ -38,7 +38,7 @@ class Admission {
   static constexpr std::size_t kMaxUnintroduced = 256;
 
   /// Throws: InvalidArgument as require_token().
-  Admission(const Address& address, std::string token);
+  Admission(const SocketAddress& address, std::string token);
 
   [[nodiscard]] bool accepts(std::string_view token) const noexcept {
     return equal_secrets(token_, token);

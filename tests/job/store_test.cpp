@@ -1,4 +1,4 @@
-#include <gantry/core/rendezvous.hpp>
+#include <gantry/extend/store.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,8 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/store_wire.hpp"
+#include "core/socket.hpp"
+#include "job/store_messages.hpp"
 
 namespace gantry {
 namespace {
@@ -297,9 +298,9 @@ TEST(StoreClientTest, NoticesThatTheServerIsGone) {
 }
 
 TEST(StoreClientTest, TellsTheServersEndFromADeadline) {
-  const store::Address address = store::parse_address("unix:@" + unique_name("deaf"));
-  store::Address place = address;
-  const UniqueFd listener = store::listen_at(place);
+  const SocketAddress address = parse_socket_address("unix:@" + unique_name("deaf"));
+  SocketAddress place = address;
+  const UniqueFd listener = listen_at(place);
   auto deaf = std::async(std::launch::async, [&] {
     pollfd entry{listener.get(), POLLIN, 0};
     poll(&entry, 1, 20'000);
@@ -320,14 +321,14 @@ TEST(StoreClientTest, TellsTheServersEndFromADeadline) {
 }
 
 // A port that nobody listens at, nor at the one beside it.
-store::Address pair_of_free_ports() {
+SocketAddress pair_of_free_ports() {
   for (int tries = 0; tries < 100; ++tries) {
-    store::Address address = store::parse_address("tcp:127.0.0.1:0");
-    static_cast<void>(store::listen_at(address));  // picks a port, and leaves it
-    store::Address other = address;
+    SocketAddress address = parse_socket_address("tcp:127.0.0.1:0");
+    static_cast<void>(listen_at(address));  // picks a port, and leaves it
+    SocketAddress other = address;
     other.port ^= 1;
     try {
-      static_cast<void>(store::listen_at(other));
+      static_cast<void>(listen_at(other));
       return address;
     } catch (const Error&) {  // taken
     }
@@ -345,13 +346,13 @@ bool is_connected_to_itself(const UniqueFd& fd) {
 }
 
 TEST(StoreClientTest, IsNotItsOwnServer) {
-  store::Address address = pair_of_free_ports();
+  SocketAddress address = pair_of_free_ports();
   // Linux gives listeners ports of one parity and connections those of the other.
   for (int parity = 0; parity < 2; ++parity) {
     address.port ^= parity;
     // Among many attempts is one from the very port that it goes to, and TCP connects that one.
     for (int i = 0; i < 35'000; ++i) {
-      const auto fd = store::connect_to(address, {});
+      const auto fd = connect_to(address, {});
       // Another process may listen there by now.
       ASSERT_FALSE(fd && is_connected_to_itself(*fd)) << "in attempt " << i;
     }
@@ -409,7 +410,7 @@ TEST(StoreServerTest, LetsClientsInAgainOnceThereAreDescriptors) {
     const rlimit tight{static_cast<rlim_t>(next.get() + 1), before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
   }
-  const auto refused = store::connect_to(store::parse_address(server.address()), {});
+  const auto refused = connect_to(parse_socket_address(server.address()), {});
   // The server looks around after some messages of one client, so it has seen the connection.
   for (int i = 0; i < 50; ++i) early.set("key", "value");
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
@@ -419,8 +420,8 @@ TEST(StoreServerTest, LetsClientsInAgainOnceThereAreDescriptors) {
 
 class HostileClient {
  public:
-  explicit HostileClient(const std::string& address) : address_(store::parse_address(address)) {
-    fd_ = std::move(*store::connect_to(address_, std::chrono::steady_clock::now()));
+  explicit HostileClient(const std::string& address) : address_(parse_socket_address(address)) {
+    fd_ = std::move(*connect_to(address_, std::chrono::steady_clock::now()));
   }
   void send(std::string_view bytes) { ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); }
   // Waits until the server has hung up.
@@ -434,7 +435,7 @@ class HostileClient {
   }
 
  private:
-  store::Address address_;
+  SocketAddress address_;
   UniqueFd fd_;
 };
 

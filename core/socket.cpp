@@ -1,4 +1,4 @@
-#include "core/store_wire.hpp"
+#include "core/socket.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -21,10 +21,9 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
-namespace gantry::store {
+namespace gantry {
 namespace {
 
-constexpr std::size_t kHeaderBytes = 9;  // kind and id
 constexpr auto kAddressTimeout = std::chrono::seconds(3);
 constexpr std::int64_t kMostPollMs = 1'000'000;
 
@@ -33,10 +32,10 @@ struct UnixName {
   socklen_t length = 0;
 };
 
-UnixName unix_name(const Address& address) {
+UnixName unix_name(const SocketAddress& address) {
   UnixName result;
   result.address.sun_family = AF_UNIX;
-  const bool abstract = address.kind == Address::Kind::unix_abstract;
+  const bool abstract = address.kind == SocketAddress::Kind::unix_abstract;
   std::memcpy(result.address.sun_path + (abstract ? 1 : 0), address.name.data(),
               address.name.size());
   // An abstract name is exactly its bytes; a path ends with a null byte.
@@ -50,7 +49,7 @@ struct AddrinfoDeleter {
 using AddrinfoList = std::unique_ptr<addrinfo, AddrinfoDeleter>;
 
 // Nothing if the name cannot be looked up for the moment.
-AddrinfoList resolve(const Address& address, bool passive) {
+AddrinfoList resolve(const SocketAddress& address, bool passive) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -61,19 +60,19 @@ AddrinfoList resolve(const Address& address, bool passive) {
                                  std::to_string(address.port).c_str(), &hints, &list);
   if (status == EAI_AGAIN) return nullptr;
   if (status != 0) {
-    throw Error(fmt::format("store: cannot resolve the host of '{}': {}", address.str(),
+    throw Error(fmt::format("socket: failed to resolve the host of '{}': {}", address.str(),
                             gai_strerror(status)));
   }
   return AddrinfoList(list);
 }
 
-[[noreturn]] void fail(const char* what, const Address& address, int code) {
-  throw Error(fmt::format("store: cannot {} {}: {}", what, address.str(), std::strerror(code)));
+[[noreturn]] void fail(const char* what, const SocketAddress& address, int code) {
+  throw Error(fmt::format("socket: failed to {} {}: {}", what, address.str(), std::strerror(code)));
 }
 
 // A socket file whose server is dead only stands in the way. Other files refuse connections, too,
 // and a server whose queue of connections is full answers EAGAIN.
-void remove_stale_socket(const Address& address) {
+void remove_stale_socket(const SocketAddress& address) {
   struct stat status {};
   if (lstat(address.name.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
   const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -99,7 +98,7 @@ bool is_connected_to_itself(int fd) {
 
 }  // namespace
 
-std::string Address::str() const {
+std::string SocketAddress::str() const {
   switch (kind) {
     case Kind::unix_abstract:
       return "unix:@" + name;
@@ -112,17 +111,17 @@ std::string Address::str() const {
   return {};
 }
 
-Address parse_address(std::string_view text) {
-  const auto fail_with = [&](std::string_view why) -> Address {
+SocketAddress parse_socket_address(std::string_view text) {
+  const auto fail_with = [&](std::string_view why) -> SocketAddress {
     throw InvalidArgument(fmt::format(
         "store address: expected unix:@name, unix:/path or tcp:host:port, but got '{}'{}", text,
         why));
   };
-  Address result;
+  SocketAddress result;
   constexpr std::size_t kMaxName = sizeof(sockaddr_un::sun_path) - 1;
   if (text.starts_with("unix:@") || text.starts_with("unix:/")) {
     const bool abstract = text[5] == '@';
-    result.kind = abstract ? Address::Kind::unix_abstract : Address::Kind::unix_path;
+    result.kind = abstract ? SocketAddress::Kind::unix_abstract : SocketAddress::Kind::unix_path;
     result.name = text.substr(abstract ? 6 : 5);
     if (result.name.empty()) return fail_with(" (no name)");
     if (result.name.size() > kMaxName) {
@@ -132,7 +131,7 @@ Address parse_address(std::string_view text) {
     return result;
   }
   if (!text.starts_with("tcp:")) return fail_with("");
-  result.kind = Address::Kind::tcp;
+  result.kind = SocketAddress::Kind::tcp;
   std::string_view rest = text.substr(4);
   const auto colon = rest.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return fail_with("");
@@ -148,14 +147,14 @@ Address parse_address(std::string_view text) {
   return result;
 }
 
-UniqueFd listen_at(Address& address) {
-  if (address.kind != Address::Kind::tcp) {
+UniqueFd listen_at(SocketAddress& address) {
+  if (address.kind != SocketAddress::Kind::tcp) {
     UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) fail("open a socket for", address, errno);
     const UnixName name = unix_name(address);
     const auto* raw = reinterpret_cast<const sockaddr*>(&name.address);
     int status = bind(fd.get(), raw, name.length);
-    if (status != 0 && errno == EADDRINUSE && address.kind == Address::Kind::unix_path) {
+    if (status != 0 && errno == EADDRINUSE && address.kind == SocketAddress::Kind::unix_path) {
       remove_stale_socket(address);
       status = bind(fd.get(), raw, name.length);
     }
@@ -186,9 +185,9 @@ UniqueFd listen_at(Address& address) {
   fail("listen at", address, code);
 }
 
-std::optional<UniqueFd> connect_to(const Address& address,
+std::optional<UniqueFd> connect_to(const SocketAddress& address,
                                    std::chrono::steady_clock::time_point deadline) {
-  if (address.kind != Address::Kind::tcp) {
+  if (address.kind != SocketAddress::Kind::tcp) {
     UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) fail("open a socket for", address, errno);
     const UnixName name = unix_name(address);
@@ -239,98 +238,19 @@ bool await_ready(int fd, short events, std::chrono::steady_clock::time_point dea
   }
 }
 
-void send_small_messages_at_once(int fd, const Address& address) {
-  if (address.kind != Address::Kind::tcp) return;
+void send_small_messages_at_once(int fd, const SocketAddress& address) {
+  if (address.kind != SocketAddress::Kind::tcp) return;
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
-bool peer_is_trusted(int fd, const Address& address) {
-  if (address.kind == Address::Kind::tcp) return true;
+bool peer_is_trusted(int fd, const SocketAddress& address) {
+  if (address.kind == SocketAddress::Kind::tcp) return true;
   ucred credentials{};
   socklen_t length = sizeof credentials;
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return false;
   return credentials.uid == geteuid() || credentials.uid == 0;
 }
 
-Writer::Writer(Message kind, std::uint64_t id) : bytes_(4, '\0') {
-  bytes_.push_back(static_cast<char>(kind));
-  i64(static_cast<std::int64_t>(id));
-}
-
-Writer& Writer::u32(std::uint32_t value) {
-  for (int i = 0; i < 4; ++i) bytes_.push_back(static_cast<char>(value >> (8 * i)));
-  return *this;
-}
-
-Writer& Writer::i64(std::int64_t value) {
-  const auto bits = static_cast<std::uint64_t>(value);
-  u32(static_cast<std::uint32_t>(bits));
-  return u32(static_cast<std::uint32_t>(bits >> 32));
-}
-
-Writer& Writer::text(std::string_view value) {
-  u32(static_cast<std::uint32_t>(value.size()));
-  bytes_.append(value);
-  return *this;
-}
-
-std::string Writer::finish() {
-  const auto length = static_cast<std::uint32_t>(bytes_.size() - 4);
-  for (int i = 0; i < 4; ++i) bytes_[i] = static_cast<char>(length >> (8 * i));
-  return std::move(bytes_);
-}
-
-Reader::Reader(std::string_view body) : rest_(body) {
-  kind_ = static_cast<Message>(number(1));
-  id_ = number(8);
-}
-
-std::uint64_t Reader::number(std::size_t bytes) {
-  if (rest_.size() < bytes) {
-    ok_ = false;
-    rest_ = {};
-    return 0;
-  }
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < bytes; ++i) {
-    value |= std::uint64_t{static_cast<unsigned char>(rest_[i])} << (8 * i);
-  }
-  rest_.remove_prefix(bytes);
-  return value;
-}
-
-std::uint32_t Reader::u32() { return static_cast<std::uint32_t>(number(4)); }
-
-std::int64_t Reader::i64() { return static_cast<std::int64_t>(number(8)); }
-
-std::string_view Reader::text() {
-  const std::size_t length = u32();
-  if (rest_.size() < length) {
-    ok_ = false;
-    rest_ = {};
-    return {};
-  }
-  const std::string_view value = rest_.substr(0, length);
-  rest_.remove_prefix(length);
-  return value;
-}
-
-std::optional<std::string_view> Splitter::next(std::size_t limit) {
-  const std::string_view waiting = buffer_.waiting();
-  if (broken_ || waiting.size() < 4) return std::nullopt;
-  std::size_t length = 0;
-  for (std::size_t i = 0; i < 4; ++i) {
-    length |= std::size_t{static_cast<unsigned char>(waiting[i])} << (8 * i);
-  }
-  if (length > limit || length < kHeaderBytes) {
-    broken_ = true;
-    return std::nullopt;
-  }
-  if (waiting.size() < 4 + length) return std::nullopt;
-  buffer_.take(4 + length);
-  return waiting.substr(4, length);
-}
-
-}  // namespace gantry::store
+}  // namespace gantry

@@ -1,5 +1,6 @@
 // Who may use a store: processes that are no part of the job, and ranks that are there twice.
-#include "core/store_admission.hpp"
+#include "job/store_admission.hpp"
+#include "job/store_messages.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -17,7 +18,7 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
-#include <gantry/core/rendezvous.hpp>
+#include <gantry/extend/store.hpp>
 
 namespace gantry {
 namespace {
@@ -41,10 +42,10 @@ std::string hello(int rank, std::string_view token) {
 class Stranger {
  public:
   explicit Stranger(const std::string& address) {
-    const store::Address place = store::parse_address(address);
+    const SocketAddress place = parse_socket_address(address);
     const auto deadline = std::chrono::steady_clock::now() + kLong;
     while (!fd_ && std::chrono::steady_clock::now() < deadline) {
-      if (auto made = store::connect_to(place, deadline)) fd_ = std::move(*made);
+      if (auto made = connect_to(place, deadline)) fd_ = std::move(*made);
     }
   }
   void send(std::string_view bytes) { ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); }

@@ -1,4 +1,4 @@
-#include <gantry/core/process_identity.hpp>
+#include <gantry/job/process_identity.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

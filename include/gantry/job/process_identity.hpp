@@ -20,7 +20,8 @@ struct ProcessIdentity {
   std::string source = "single";
   /// Name that is unique to the job on its machines; empty where the launcher gives none.
   std::string job_id{};
-  /// Address of the job's Store (rendezvous.hpp); empty if it cannot be told from the environment.
+  /// Address of the job's Store (gantry/extend/store.hpp); empty if it cannot be told from the
+  /// environment.
   std::string rendezvous{};
   /// Secret that this Store asks for: GANTRY_RDZV_TOKEN; empty if that is not set.
   std::string rendezvous_token{};

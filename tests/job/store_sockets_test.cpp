@@ -1,6 +1,7 @@
 // What carries a store's messages; hosts whose names and addresses answer late or never; busy
 // servers.
-#include "core/store_wire.hpp"
+#include "core/socket.hpp"
+#include "job/store_messages.hpp"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -25,9 +26,9 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
-#include <gantry/core/rendezvous.hpp>
+#include <gantry/extend/store.hpp>
 
-#include "core/byte_queue.hpp"
+#include "job/byte_queue.hpp"
 #include "tests/support/signal_storm.hpp"
 
 namespace gantry {
@@ -94,7 +95,7 @@ class SilentPort {
 
 const std::string kToken = "0123456789abcdef";
 
-int port_of(const StoreServer& server) { return store::parse_address(server.address()).port; }
+int port_of(const StoreServer& server) { return parse_socket_address(server.address()).port; }
 
 TEST(ByteQueueTest, GivesBackWhatWasPutInInItsOrder) {
   std::mt19937 random(1);
@@ -159,7 +160,7 @@ TEST(StoreAddressTest, AServerDoesNotWaitForItsName) {
     StoreServer(StoreServerOptions{.address = "tcp:late:0", .token = kToken});
     ADD_FAILURE() << "listens";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), StartsWith("store: cannot listen at tcp:late:0"));
+    EXPECT_THAT(error.what(), StartsWith("socket: failed to listen at tcp:late:0"));
   }
 }
 
@@ -168,7 +169,7 @@ TEST(StoreAddressTest, AHostWithoutAddressIsAnErrorAtOnce) {
     StoreClient({.address = "tcp:never:1", .connect_timeout = 20s});
     ADD_FAILURE() << "connected";
   } catch (const Error& error) {  // one that was tried until the time was over would say so
-    EXPECT_THAT(error.what(), StartsWith("store: cannot resolve the host of 'tcp:never:1'"));
+    EXPECT_THAT(error.what(), StartsWith("socket: failed to resolve the host of 'tcp:never:1'"));
   }
 }
 
@@ -183,14 +184,14 @@ TEST(StoreAddressTest, AnAddressThatAnswersNothingLeavesTimeForTheNext) {
 
 TEST(StoreAddressTest, SignalsDoNotEndTheWaitForAnAnswer) {
   const SilentPort silent;
-  const store::Address address =
-      store::parse_address("tcp:127.0.0.1:" + std::to_string(silent.port()));
+  const SocketAddress address =
+      parse_socket_address("tcp:127.0.0.1:" + std::to_string(silent.port()));
   const testing::SignalStorm storm;
   long before = 0;
   do {
     before = testing::SignalStorm::count();
     const auto deadline = std::chrono::steady_clock::now() + 300ms;
-    EXPECT_FALSE(store::connect_to(address, deadline));
+    EXPECT_FALSE(connect_to(address, deadline));
     EXPECT_GE(std::chrono::steady_clock::now(), deadline);
   } while (testing::SignalStorm::count() == before);  // the storm was kept from its CPU
 }
@@ -226,10 +227,10 @@ TEST(StoreServerTest, HasRoomForConnectionsOfEveryRank) {
   {
     StoreServer server(
         StoreServerOptions{.address = "unix:@gantry-test-room-" + std::to_string(getpid())});
-    const store::Address address = store::parse_address(server.address());
+    const SocketAddress address = parse_socket_address(server.address());
     std::vector<UniqueFd> others;
     while (others.size() < kRanks) {
-      auto made = store::connect_to(address, {});
+      auto made = connect_to(address, {});
       if (!made) continue;
       const std::string hello = store::Writer(store::Message::hello, 1)
                                     .u32(store::kMagic)

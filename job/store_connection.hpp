@@ -2,8 +2,9 @@
 
 #include <string_view>
 
-#include "core/byte_queue.hpp"
-#include "core/store_wire.hpp"
+#include "core/unique_fd.hpp"
+#include "job/byte_queue.hpp"
+#include "job/store_messages.hpp"
 
 namespace gantry::store {
 

@@ -1,4 +1,4 @@
-#include <gantry/core/rendezvous.hpp>
+#include <gantry/extend/store.hpp>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -21,7 +21,8 @@
 
 #include "core/background_thread.hpp"
 #include "core/escaped_text.hpp"
-#include "core/store_wire.hpp"
+#include "core/socket.hpp"
+#include "job/store_messages.hpp"
 
 namespace gantry {
 
@@ -83,7 +84,7 @@ void Store::barrier(std::string_view name, int count, milliseconds timeout) {
 class StoreClient::Impl {
  public:
   explicit Impl(const StoreClientOptions& options)
-      : options_(options), address_(store::parse_address(options.address)) {
+      : options_(options), address_(parse_socket_address(options.address)) {
     wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!wake_) throw Error(fmt::format("store: {}", std::strerror(errno)));
     const auto deadline = deadline_after(options.connect_timeout);
@@ -213,9 +214,9 @@ class StoreClient::Impl {
 
   // One attempt to connect and be let in; false if it is worth another.
   bool try_introduce(Clock::time_point deadline) {
-    auto fd = store::connect_to(address_, deadline);
+    auto fd = connect_to(address_, deadline);
     if (!fd) return false;
-    if (!store::peer_is_trusted(fd->get(), address_)) {
+    if (!peer_is_trusted(fd->get(), address_)) {
       throw PeerLostError(
           fmt::format("StoreClient: the store at {} belongs to another user", address_.str()));
     }
@@ -312,7 +313,7 @@ class StoreClient::Impl {
 
   const pid_t owner_ = getpid();
   StoreClientOptions options_;
-  store::Address address_;
+  SocketAddress address_;
   UniqueFd fd_;
   UniqueFd wake_;
   store::Splitter splitter_;

@@ -1,4 +1,4 @@
-#include "core/flight_file.hpp"
+#include "job/flight_file.hpp"
 
 #include <fmt/format.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-#include "core/store_connection.hpp"
+#include "job/store_connection.hpp"
 
 #include <sys/socket.h>
 

@@ -1,4 +1,4 @@
-#include "core/store_membership.hpp"
+#include "job/store_membership.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "core/store_admission.hpp"
+#include "job/store_admission.hpp"
 
 #include <fmt/format.h>
 #include <netdb.h>
@@ -8,15 +8,16 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
+#include <gantry/extend/store.hpp>
 
 namespace gantry::store {
 
-void require_token(const Address& address, std::string_view token, std::string_view what) {
+void require_token(const SocketAddress& address, std::string_view token, std::string_view what) {
   if (token.size() > kStoreMaxTokenBytes) {
     throw InvalidArgument(fmt::format("{}: expected at most {} bytes, but got {}", what,
                                       kStoreMaxTokenBytes, token.size()));
   }
-  if (address.kind != Address::Kind::tcp || token.size() >= kStoreMinTokenBytes) return;
+  if (address.kind != SocketAddress::Kind::tcp || token.size() >= kStoreMinTokenBytes) return;
   throw InvalidArgument(fmt::format(
       "{}: expected a secret of at least {} bytes, the same on all ranks, because whoever reaches "
       "{} could join the job, but got {}; `export GANTRY_RDZV_TOKEN=$(cat "
@@ -55,7 +56,7 @@ std::string peer_text(int fd) {
                                        : fmt::format("{}:{}", host, port);
 }
 
-Admission::Admission(const Address& address, std::string token) : token_(std::move(token)) {
+Admission::Admission(const SocketAddress& address, std::string token) : token_(std::move(token)) {
   require_token(address, token_, "StoreServer: token");
 }
 

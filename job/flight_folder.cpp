@@ -1,4 +1,4 @@
-#include "core/flight_folder.hpp"
+#include "job/flight_folder.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,8 +13,8 @@
 #include <filesystem>
 #include <utility>
 
-#include "core/flight_copy.hpp"
 #include "core/process_stamp.hpp"
+#include "job/flight_copy.hpp"
 
 namespace gantry::flight {
 
