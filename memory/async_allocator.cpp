@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <mutex>
 
+#include "device/checked_device_index.hpp"
 #include "memory/shortage_hooks.hpp"
 #include "streams/capture.hpp"
-#include "streams/require_cuda.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -103,7 +103,7 @@ void AsyncAllocator::record_stream(const Block& block, const Stream& stream) {
 }
 
 void AsyncAllocator::empty_cache(Device device) {
-  const int index = require_cuda(device, "empty_cache");
+  const int index = checked_device_index(device, "empty_cache");
   if (DeviceHeap* heap = captured_.find_heap(index)) heap->empty_cache();
   if (AsyncPool* made = pools_.find(index)) made->empty_cache();
 }

@@ -25,7 +25,7 @@ namespace gantry::memory {
 struct AsyncUse {
   NativeStream stream;
   StreamClock* foreign = nullptr;  ///< its clock, if it may be destroyed after the free
-  std::uint64_t ticket = 0;        ///< of a foreign stream, taken at the free
+  std::uint64_t sequence = 0;      ///< of an external stream, taken at the free
 
   [[nodiscard]] static AsyncUse of(const Stream& stream);
 };
@@ -47,11 +47,11 @@ struct AsyncBlock {
 /// the driver refuses, is made up for at the next allocation; until then the memory is kept.
 ///
 /// Note [Foreign streams of blocks]
-/// A stream that gantry does not own lives until the free, and perhaps no longer. So the free marks
-/// it with a ticket of its clock, and what is made up for later waits for the tickets and never
-/// looks at the stream. Where no event could be recorded (the stream was captured, or gone already
-/// and the driver said so, or is another thread's per-thread default stream), the memory is kept
-/// until the device was synchronized: when memory is short, or by empty_cache().
+/// An external stream may be destroyed once the free has returned. So the free takes a sequence
+/// number of its clock, and a deferred free waits for that number and never touches the stream.
+/// No event can be recorded on a captured or destroyed stream, or on another thread's per-thread
+/// default stream. Such memory is kept until the device is synchronized: by out-of-memory recovery,
+/// or by empty_cache().
 ///
 /// Note [Frees in captures]
 /// A stream that is being captured gets no memory here: a pool of the driver would make the
@@ -105,7 +105,8 @@ class AsyncPool {
   void note_captures(AsyncBlock& block) noexcept;
   /// Frees a block that only its own stream uses, while that lives; false if it could not.
   [[nodiscard]] bool free_on_own_stream(AsyncBlock& block) noexcept;
-  /// Frees behind all streams of a block whose tickets are taken; throws without having freed.
+  /// Frees behind all streams of a block whose sequence numbers are taken; throws without having
+  /// freed.
   // `now`: in the caller's free, not in a later attempt.
   void free_in_order(AsyncBlock& block, bool now);
   [[nodiscard]] bool try_to_free(AsyncBlock& block, bool now) noexcept;

@@ -18,10 +18,10 @@ void wait_for(NativeStream waiting, NativeStream other) {
 }
 
 // True for a stream of ours and, at the free, for the caller's per-thread default stream, of which
-// no ticket can be taken.
+// no sequence number can be taken.
 bool may_wait_for(const AsyncUse& use, bool now) {
   if (use.foreign == nullptr) return true;
-  return now && use.foreign->is_retired() && use.foreign->may_submit();
+  return now && use.foreign->is_invalidated() && use.foreign->may_submit();
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ void AsyncPool::deallocate(AsyncBlock& block) noexcept {
   if (!is_shared && !is_captured && free_on_own_stream(block)) return;
   // Now, while the streams live.
   for (AsyncUse& use : block.uses) {
-    if (use.foreign != nullptr) use.ticket = use.foreign->ticket();
+    if (use.foreign != nullptr) use.sequence = use.foreign->record_sequence();
   }
   if (is_shared && !is_captured && try_to_free(block, true)) return;
   const std::lock_guard lock(mutex_);
@@ -94,7 +94,7 @@ void AsyncPool::free_in_order(AsyncBlock& block, bool now) {
   const bool is_plain = block.uses.size() == 1 && own.foreign == nullptr;
   const NativeStream stream = is_plain ? own.stream : free_stream();
   for (const AsyncUse& use : block.uses) {
-    if (!may_wait_for(use, now) && !use.foreign->order_ticket(stream, use.ticket)) {
+    if (!may_wait_for(use, now) && !use.foreign->make_wait_if_covered(stream, use.sequence)) {
       throw Error("a block is freed when its device was synchronized");
     }
   }
@@ -151,7 +151,7 @@ bool AsyncPool::settle_deferred() {
     const std::lock_guard lock(mutex_);
     for (const AsyncBlock* block = deferred_; block != nullptr; block = block->next) {
       for (const AsyncUse& use : block->uses) {
-        if (use.foreign == nullptr || use.ticket <= use.foreign->completed()) continue;
+        if (use.foreign == nullptr || use.sequence <= use.foreign->completed()) continue;
         if (std::ranges::find(devices, use.stream.device) == devices.end()) {
           devices.push_back(use.stream.device);
         }

@@ -136,7 +136,7 @@ bool DeviceHeap::begin_free(HeapBlock& block) noexcept {
   return true;
 }
 
-// `now`: the caller frees it this moment; else its marks are fixed.
+// `now`: the caller frees it this moment; else its sequence numbers are fixed.
 void DeviceHeap::finish_free(HeapBlock& block, bool now) noexcept {
   block.exported.store(false, std::memory_order_relaxed);
   if (!block.uses.empty() && now) PendingBlocks::fix_marks(block);
@@ -169,7 +169,7 @@ void DeviceHeap::record_use(HeapBlock& block, const Stream& stream, bool until_f
   if (use != BlockUse::live && use != BlockUse::limbo) return;
   if (&clock == &block.stream->clock) return;
   const bool is_open = until_free && use == BlockUse::live;
-  block.arena->owner().pending.note(block, clock, is_open ? 0 : clock.ticket());
+  block.arena->owner().pending.note(block, clock, is_open ? 0 : clock.record_sequence());
 }
 
 // A free block for the request, if its arena lets it serve; else it stays free.
@@ -211,11 +211,11 @@ void DeviceHeap::release(HeapBlock& block, bool now) noexcept {
   StreamClock& clock = block.stream->clock;
   if (now || !clock.is_external()) {
     const bool is_pinned = block.arena->owner().is_pinned();
-    // Submitted before the mark is asked for, so whoever waits for the mark runs after it. A graph
-    // writes to its blocks, free or not.
+    // Submitted before the sequence number is read, so work that waits for the number runs after
+    // it. A graph writes to its blocks, free or not.
     if (!is_pinned) poison(block.data, block.bytes, clock.native());
     // What is freed in its own capture is used by nothing but the graph.
-    block.mark = now && is_pinned && clock.may_be_captured() ? 0 : clock.ticket();
+    block.sequence = now && is_pinned && clock.may_be_captured() ? 0 : clock.record_sequence();
   }
   block.arena->free.insert(block);
 }

@@ -99,7 +99,7 @@ HeapBlock* DeviceHeap::take_with_wait(const Request& request) {
   HeapBlock* block = free.find_other(request.bytes, request.stream);
   if (block == nullptr || !request.arena.may_serve(block->bytes, request.bytes)) return nullptr;
   // Retired streams can only be waited for by the host.
-  if (!block->stream->clock.order_before(request.stream.clock, block->mark)) return nullptr;
+  if (!block->stream->clock.make_wait(request.stream.clock, block->sequence)) return nullptr;
   ++stream_waits_;
   free.remove(*block);
   return block;
@@ -167,7 +167,7 @@ bool DeviceHeap::wait_for_oldest(HeapLock& lock, const Pool* only) {
   if (use.clock == nullptr) return false;
   lock.unlock();
   try {
-    use.clock->wait_for(use.mark);
+    use.clock->wait_for(use.sequence);
   } catch (...) {
     lock.lock();
     throw;
@@ -190,7 +190,7 @@ void DeviceHeap::wait_for_all(HeapLock& lock) {
   lock.unlock();
   try {
     for (const StreamUse& use : uses) {
-      if (use.clock->can_wait_for(use.mark)) use.clock->wait_for(use.mark);
+      if (use.clock->can_wait_for(use.sequence)) use.clock->wait_for(use.sequence);
     }
   } catch (...) {
     lock.lock();

@@ -20,7 +20,7 @@ HeapBlock* FreeBlocks::take_ordered(std::size_t bytes, const StreamBlocks& strea
   for (const auto& other : streams_) {
     if (other == nullptr || other.get() == &stream || other->free.empty()) continue;
     HeapBlock* found = other->free.find_if(bytes, [&](const HeapBlock& block) {
-      return stream.clock.is_after(other->clock, block.mark);
+      return stream.clock.happens_after(other->clock, block.sequence);
     });
     if (found != nullptr && (best == nullptr || found->bytes < best->bytes)) best = found;
   }
@@ -43,8 +43,9 @@ HeapBlock* FreeBlocks::take_deep(std::size_t bytes, const StreamBlocks& stream,
   look(common_, any);
   for (const auto& other : streams_) {
     if (!ordered || other == nullptr || other.get() == &stream) continue;
-    look(other->free,
-         [&](const HeapBlock& block) { return stream.clock.is_after(other->clock, block.mark); });
+    look(other->free, [&](const HeapBlock& block) {
+      return stream.clock.happens_after(other->clock, block.sequence);
+    });
   }
   if (found != nullptr) remove(*found);
   return found;
@@ -55,7 +56,7 @@ HeapBlock* FreeBlocks::find_other(std::size_t bytes, const StreamBlocks& stream)
   for (const auto& other : streams_) {
     if (other == nullptr || other.get() == &stream) continue;
     // Only the host could wait for these.
-    if (other->clock.is_retired() || other->clock.is_external()) continue;
+    if (other->clock.is_invalidated() || other->clock.is_external()) continue;
     HeapBlock* found = other->free.find(bytes);
     if (found != nullptr && (best == nullptr || found->bytes < best->bytes)) best = found;
   }
@@ -79,10 +80,10 @@ bool FreeBlocks::settle() noexcept {
     if (stream == nullptr) continue;
     const std::uint64_t reached = stream->clock.completed();
     if (stream->earliest > reached) continue;
-    std::uint64_t earliest = StreamBlocks::kNoMark;
+    std::uint64_t earliest = StreamBlocks::kNoSequence;
     stream->free.for_each(0, [&](HeapBlock& block) {
-      if (block.mark > reached) {
-        earliest = std::min(earliest, block.mark);
+      if (block.sequence > reached) {
+        earliest = std::min(earliest, block.sequence);
         return true;
       }
       remove(block);
@@ -116,7 +117,7 @@ void FreeBlocks::list(std::vector<StreamUse>& uses) const {
     if (stream == nullptr || stream->free.empty()) continue;
     std::uint64_t last = 0;
     stream->free.for_each(0, [&last](const HeapBlock& block) {
-      last = std::max(last, block.mark);
+      last = std::max(last, block.sequence);
       return true;
     });
     uses.push_back({&stream->clock, last});

@@ -27,19 +27,19 @@ struct StreamBlocks {
 
   StreamClock& clock;
   TlsfIndex free;
-  std::uint64_t earliest = kNoMark;  ///< no block's mark is lower
+  std::uint64_t earliest = kNoSequence;  ///< no block has a lower number
 
-  static constexpr std::uint64_t kNoMark = ~std::uint64_t{0};
+  static constexpr std::uint64_t kNoSequence = ~std::uint64_t{0};
 };
 
 // Note [Who may reuse a free block]
 // A block that was freed on a stream is reused on that stream at once, because streams run in
-// order. Its mark is a number of the stream's clock (streams/stream_clock.hpp): once another stream
-// has waited for that mark, or the host has seen it reached, the block is safe there too. So free
-// blocks are kept by stream, and move to the common stock, for anybody, when their mark is known to
-// be reached. Nothing of this asks the driver; only reclaiming does, and only when no block fits.
-// Two free neighbours become one if the result is still safe for whoever may reuse it: a common
-// block joins a stream's, two streams' blocks stay apart until their marks are reached.
+// order. It has a sequence number of the stream's clock (streams/stream_clock.hpp): once another
+// stream has waited for that number, or the host knows that it is reached, that stream may reuse
+// the block too. So free blocks are listed by stream, and move to the common list when their number
+// is known to be reached. Only out-of-memory recovery asks the driver. Two free neighbours become
+// one if every stream that may reuse them stays safe: a common block joins a stream's block, and
+// blocks of two streams stay apart until their numbers are reached.
 
 /// Not thread-safe: the heap's lock protects it.
 class FreeBlocks {
@@ -56,7 +56,7 @@ class FreeBlocks {
 
   /// Takes out the best fit of at least `bytes` among what `stream` may reuse without any wait.
   [[nodiscard]] HeapBlock* take(std::size_t bytes, StreamBlocks& stream) noexcept;
-  /// As take(), among other streams' blocks whose marks `stream` is already behind.
+  /// As take(), among blocks of other streams that `stream` happens after.
   [[nodiscard]] HeapBlock* take_ordered(std::size_t bytes, const StreamBlocks& stream) noexcept;
   /// As both of them, or as take() alone, however deep in its bin a block is. For who found none
   /// otherwise.
@@ -82,7 +82,7 @@ class FreeBlocks {
     block.use.store(BlockUse::moving, std::memory_order_relaxed);
   }
 
-  /// Moves blocks whose marks are reached to the common stock. True if there were any.
+  /// Moves blocks whose sequence numbers are reached to the common list. True if there were any.
   bool settle() noexcept;
   /// True if anybody may use all free blocks.
   [[nodiscard]] bool is_settled() const noexcept {
@@ -93,7 +93,7 @@ class FreeBlocks {
   bool poll() noexcept;
   /// A stream whose free blocks wait for it, nullptr if there is none that the host can wait for.
   [[nodiscard]] StreamBlocks* unsettled() const noexcept;
-  /// Adds the last mark of every stream whose free blocks wait for it.
+  /// Adds the last sequence number of every stream whose free blocks wait for it.
   void list(std::vector<StreamUse>& uses) const;
 
   /// Calls `visit(HeapBlock&)` for common blocks of at least `bytes`, from small to large, until it
@@ -120,7 +120,7 @@ class FreeBlocks {
     block.use.store(BlockUse::free, std::memory_order_relaxed);
     index_of(block).insert(block);
     if (block.stream != nullptr) {
-      block.stream->earliest = std::min(block.stream->earliest, block.mark);
+      block.stream->earliest = std::min(block.stream->earliest, block.sequence);
     }
     if (splits_ != nullptr) count(block, true);
   }
@@ -146,15 +146,15 @@ inline HeapBlock& FreeBlocks::insert(HeapBlock& block) noexcept {
   HeapBlock* whole = &block;
   if (HeapBlock* next = block.next; may_absorb(block, next)) {
     remove(*next);
-    if (next->stream != nullptr) block.mark = std::max(block.mark, next->mark);
+    if (next->stream != nullptr) block.sequence = std::max(block.sequence, next->sequence);
     absorb_next(block);
     slab_.give_back(*next);
   }
   if (HeapBlock* previous = block.previous; may_absorb(block, previous)) {
     remove(*previous);
-    if (previous->stream != nullptr) block.mark = std::max(block.mark, previous->mark);
+    if (previous->stream != nullptr) block.sequence = std::max(block.sequence, previous->sequence);
     previous->stream = block.stream;
-    previous->mark = block.mark;
+    previous->sequence = block.sequence;
     absorb_next(*previous);
     slab_.give_back(block);
     whole = previous;

@@ -31,7 +31,7 @@ enum class BlockUse : std::uint8_t {
 /// Work of another stream that uses a block.
 struct StreamUse {
   StreamClock* clock = nullptr;
-  std::uint64_t mark = 0;  ///< reached when the use is over; 0: decided when the block is freed
+  std::uint64_t sequence = 0;  ///< reached when the use is complete; 0: taken when the block is freed
 };
 
 /// A descriptor. Neighbours are those next to it in address order in the same range of addresses.
@@ -50,8 +50,8 @@ struct alignas(64) HeapBlock {
   std::atomic<bool> exported{false};  ///< other processes may know it
   std::uint16_t bin = 0;              ///< of the index, while it is there
 
-  /// Free: other streams may reuse it once its stream has reached this mark.
-  std::uint64_t mark = 0;
+  /// Free: other streams may reuse it once its stream has reached this sequence number.
+  std::uint64_t sequence = 0;
   Arena* arena = nullptr;
   std::atomic<std::size_t> requested{0};  ///< what the caller asked for
   std::vector<StreamUse> uses;            ///< other streams, while live or pending
@@ -105,7 +105,7 @@ inline void cut_block(HeapBlock& block, std::size_t bytes, HeapBlock& rest) noex
   rest.bytes = block.bytes - bytes;
   rest.arena = block.arena;
   rest.stream = block.stream;
-  rest.mark = block.mark;
+  rest.sequence = block.sequence;
   rest.previous = &block;
   rest.next = block.next;
   if (rest.next != nullptr) rest.next->previous = &rest;

@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "device/checked_device_index.hpp"
 #include "memory/history_log.hpp"
-#include "streams/require_cuda.hpp"
 
 namespace gantry::memory {
 
@@ -155,7 +155,7 @@ std::string history_metadata() {
 
 void annotate_history(std::map<std::string, std::string> values, Device device) {
   if (!recording_history()) return;
-  const int index = require_cuda(device, "annotate_history");
+  const int index = checked_device_index(device, "annotate_history");
   const std::int64_t time_us = epoch_us() + history_clock_ns() / 1000;
   Notes& kept = notes();
   const std::lock_guard lock(kept.mutex);

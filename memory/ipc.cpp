@@ -9,13 +9,13 @@
 #include <gantry/device/peer.hpp>
 #include <gantry/device/properties.hpp>
 
+#include "device/checked_device_index.hpp"
 #include "memory/ipc_events.hpp"
 #include "memory/ipc_exports.hpp"
 #include "memory/ipc_lease.hpp"
 #include "memory/ipc_message.hpp"
 #include "memory/ipc_release.hpp"
 #include "memory/ipc_service.hpp"
-#include "streams/require_cuda.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -138,7 +138,7 @@ ImportedBlock import_ipc(const IpcHandle& handle, Device device) {
   static_cast<void>(driver());
   const IpcMessage message = decode(handle);
   ImportedBlock block;
-  block.device_ = Device::cuda(require_cuda(device, "import_ipc"));
+  block.device_ = Device::cuda(checked_device_index(device, "import_ipc"));
   block.bytes_ = message.bytes;
   if (message.kind == IpcKind::empty) return block;
 
@@ -174,7 +174,7 @@ void ipc_collect() {
 }
 
 IpcStats ipc_stats(Device device) {
-  const int index = require_cuda(device, "ipc_stats");
+  const int index = checked_device_index(device, "ipc_stats");
   IpcStats stats;
   IpcExports::instance().count(index, stats);
   stats.imports = ImportLease::count(index);

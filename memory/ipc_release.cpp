@@ -119,7 +119,9 @@ void IpcReleases::mark(const std::shared_ptr<Release>& release, StreamClock& clo
                        Marks& marks) noexcept {
   const NativeStream stream = clock.native();
   const bool is_foreign = clock.is_external();
-  const auto note_gone = [&] { marks.gone.push_back({&clock, clock.next_mark()}); };  // has room
+  const auto note_gone = [&] {
+    marks.gone.push_back({&clock, clock.next_sequence()});
+  };  // has room
   if (is_foreign && !clock.may_submit()) return note_gone();
   try {
     // Work in a graph is its keeper's business: no mark here would tell when it runs.
@@ -174,8 +176,9 @@ void IpcReleases::settle_gone() {
   {
     const std::lock_guard lock(state_.mutex);
     for (const auto& release : state_.pending) {
-      const bool is_over = std::ranges::all_of(
-          release->gone, [](const StreamUse& use) { return use.mark <= use.clock->completed(); });
+      const bool is_over = std::ranges::all_of(release->gone, [](const StreamUse& use) {
+        return use.sequence <= use.clock->completed();
+      });
       if (!release->gone.empty() && is_over) settled.push_back(release);
     }
     for (const auto& release : settled) {

@@ -6,23 +6,23 @@
 
 namespace gantry::memory {
 
-void PendingBlocks::note(HeapBlock& block, StreamClock& clock, std::uint64_t mark) {
+void PendingBlocks::note(HeapBlock& block, StreamClock& clock, std::uint64_t sequence) {
   const auto same_clock = [&clock](const auto& entry) { return entry.clock == &clock; };
   // The queue is made here, where running out of memory may still be reported.
   if (std::ranges::none_of(queues_, same_clock)) queues_.push_back({.clock = &clock});
   const auto known = std::ranges::find_if(block.uses, same_clock);
   if (known == block.uses.end()) {
-    block.uses.push_back({&clock, mark});
-  } else if (known->mark != 0) {
-    known->mark = mark == 0 ? 0 : std::max(known->mark, mark);
+    block.uses.push_back({&clock, sequence});
+  } else if (known->sequence != 0) {
+    known->sequence = sequence == 0 ? 0 : std::max(known->sequence, sequence);
   }
 }
 
 void PendingBlocks::fix_marks(HeapBlock& block) noexcept {
   for (StreamUse& use : block.uses) {
-    if (use.mark == 0) use.mark = use.clock->ticket();
+    if (use.sequence == 0) use.sequence = use.clock->record_sequence();
   }
-  if (block.stream->clock.is_external()) block.mark = block.stream->clock.ticket();
+  if (block.stream->clock.is_external()) block.sequence = block.stream->clock.record_sequence();
 }
 
 bool PendingBlocks::defer(HeapBlock& block, bool now) noexcept {
@@ -38,12 +38,12 @@ bool PendingBlocks::defer(HeapBlock& block, bool now) noexcept {
 }
 
 // A stream that is not ours was marked when the block was freed; what it waited for after that is
-// not behind the mark.
+// not behind the sequence.
 bool PendingBlocks::is_over(const HeapBlock& block, bool now) noexcept {
   const StreamUse& use = block.uses.back();
   const StreamClock& own = block.stream->clock;
-  if (!now && own.is_external()) return use.mark <= use.clock->completed();
-  return own.is_after(*use.clock, use.mark);
+  if (!now && own.is_external()) return use.sequence <= use.clock->completed();
+  return own.happens_after(*use.clock, use.sequence);
 }
 
 HeapBlock& PendingBlocks::pop(Queue& queue) noexcept {
@@ -56,7 +56,7 @@ HeapBlock& PendingBlocks::pop(Queue& queue) noexcept {
 
 void PendingBlocks::poll() noexcept {
   for (const Queue& queue : queues_) {
-    if (queue.oldest != nullptr) queue.clock->poll(queue.oldest->uses.back().mark);
+    if (queue.oldest != nullptr) queue.clock->poll(queue.oldest->uses.back().sequence);
   }
 }
 
@@ -64,7 +64,7 @@ StreamUse PendingBlocks::oldest() const noexcept {
   for (const Queue& queue : queues_) {
     if (queue.oldest == nullptr) continue;
     const StreamUse use = queue.oldest->uses.back();
-    if (use.clock->can_wait_for(use.mark)) return use;
+    if (use.clock->can_wait_for(use.sequence)) return use;
   }
   return {};
 }
@@ -80,7 +80,7 @@ void PendingBlocks::list(std::vector<StreamUse>& uses) const {
         if (known == uses.end()) {
           uses.push_back(use);
         } else {
-          known->mark = std::max(known->mark, use.mark);
+          known->sequence = std::max(known->sequence, use.sequence);
         }
       }
     }

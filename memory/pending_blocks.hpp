@@ -13,14 +13,14 @@ namespace gantry::memory {
 /// Not thread-safe: the heap's lock protects it.
 class PendingBlocks {
  public:
-  /// Notes that `block` is used by `clock`'s stream up to `mark`, 0: up to its free.
+  /// Notes that `block` is used by `clock`'s stream up to `sequence`, 0: up to its free.
   /// Throws: std::bad_alloc.
-  void note(HeapBlock& block, StreamClock& clock, std::uint64_t mark);
-  /// Decides the marks of a block that is freed now, of uses until then and, where the stream may
-  /// be gone later, of its own.
+  void note(HeapBlock& block, StreamClock& clock, std::uint64_t sequence);
+  /// Decides the sequence numbers of a block that is freed now, of uses until then and, where the
+  /// stream may be gone later, of its own.
   static void fix_marks(HeapBlock& block) noexcept;
-  /// Takes a freed block, with its marks, if it has to wait; false if not. `now`: it was freed this
-  /// moment, not earlier.
+  /// Takes a freed block, with its sequence numbers, if it has to wait; false if not. `now`: it was
+  /// freed this moment, not earlier.
   bool defer(HeapBlock& block, bool now) noexcept;
   /// Calls `release(HeapBlock&)` for blocks that nobody uses any more, or only after whom their own
   /// stream runs anyway.

@@ -197,9 +197,9 @@ void PinnedHeap::deallocate(PinnedBlock& block) noexcept {
     if (block.uses.empty()) return release(block);
     block.use.store(BlockUse::pending, std::memory_order_relaxed);
   }
-  // A foreign stream's ticket is an event, so the driver is asked without the lock.
+  // A foreign stream's sequence is an event, so the driver is asked without the lock.
   for (StreamUse& use : block.uses) {
-    if (use.mark == 0) use.mark = use.clock->ticket();
+    if (use.sequence == 0) use.sequence = use.clock->record_sequence();
   }
   const std::lock_guard lock(mutex_);
   if (!hold(block) && !enqueue(block)) release(block);
@@ -226,12 +226,12 @@ void PinnedHeap::record_stream(PinnedBlock& block, const Stream& stream) {
 
 void PinnedHeap::record_use(PinnedBlock& block, const Stream& stream) {
   StreamClock& clock = StreamClock::of(stream);
-  note(block, stream, clock, clock.ticket());
+  note(block, stream, clock, clock.record_sequence());
 }
 
-// `mark`: when the use is over; 0 if that is decided at the free.
+// `sequence`: when the use is over; 0 if that is decided at the free.
 void PinnedHeap::note(PinnedBlock& block, const Stream& stream, StreamClock& clock,
-                      std::uint64_t mark) {
+                      std::uint64_t sequence) {
   const std::shared_ptr<const Capture> capture =
       is_captured(stream.native()) ? capture_of(stream) : nullptr;
   const auto is_this = [&](const auto& entry) { return entry.clock == &clock; };
@@ -244,16 +244,16 @@ void PinnedHeap::note(PinnedBlock& block, const Stream& stream, StreamClock& clo
   }
   const auto known = std::find_if(block.uses.begin(), block.uses.end(), is_this);
   if (known == block.uses.end()) {
-    block.uses.push_back({.clock = &clock, .mark = mark});
-  } else if (known->mark != 0) {
-    known->mark = mark == 0 ? 0 : std::max(known->mark, mark);
+    block.uses.push_back({.clock = &clock, .sequence = sequence});
+  } else if (known->sequence != 0) {
+    known->sequence = sequence == 0 ? 0 : std::max(known->sequence, sequence);
   }
 }
 
 bool PinnedHeap::enqueue(PinnedBlock& block) noexcept {
   while (!block.uses.empty()) {
     const StreamUse use = block.uses.back();
-    if (use.mark > use.clock->completed()) {
+    if (use.sequence > use.clock->completed()) {
       const auto queue = std::find_if(queues_.begin(), queues_.end(),
                                       [&](const Queue& entry) { return entry.clock == use.clock; });
       block.next_waiting = nullptr;
@@ -271,7 +271,7 @@ void PinnedHeap::settle() noexcept {
   // A block that moves on may enter a queue that was looked at; the next call sees it.
   for (Queue& queue : queues_) {
     const std::uint64_t completed = queue.head == nullptr ? 0 : queue.clock->completed();
-    while (queue.head != nullptr && queue.head->uses.back().mark <= completed) {
+    while (queue.head != nullptr && queue.head->uses.back().sequence <= completed) {
       PinnedBlock& block = *queue.head;
       queue.head = std::exchange(block.next_waiting, nullptr);
       block.uses.pop_back();
@@ -316,7 +316,7 @@ void PinnedHeap::poll() {
       if (queue.head != nullptr) heads.push_back(queue.head->uses.back());
     }
   }
-  for (const StreamUse& use : heads) use.clock->poll(use.mark);
+  for (const StreamUse& use : heads) use.clock->poll(use.sequence);
 }
 
 // Waits for all uses of the blocks that wait now, but not for those that others free meanwhile:
@@ -332,14 +332,14 @@ void PinnedHeap::wait() {
           if (known == last.end()) {
             last.push_back(use);
           } else {
-            known->mark = std::max(known->mark, use.mark);
+            known->sequence = std::max(known->sequence, use.sequence);
           }
         }
       }
     }
   }
   for (const StreamUse& use : last) {
-    if (use.clock->can_wait_for(use.mark)) use.clock->wait_for(use.mark);
+    if (use.clock->can_wait_for(use.sequence)) use.clock->wait_for(use.sequence);
   }
   const std::lock_guard lock(mutex_);
   settle();

@@ -35,9 +35,9 @@ struct PinnedBlock : HeapBlock {
 /// Note [Deferred release]
 /// A freed block that streams were recorded on waits until each has done the work submitted before
 /// the free. The block stands in the queue of one of these streams at a time; a queue is in the
-/// order of the stream's marks, so only its head is looked at, and a late stream holds back its own
-/// blocks only. Whether a mark is reached is mostly known without asking the driver.
-/// A block that a captured stream was recorded on waits until nothing can run the graph any more.
+/// order of the stream's sequence numbers, so only its head is checked, and a slow stream holds
+/// back its own blocks only. Most completions are known without asking the driver. A block that a captured stream was recorded on waits until nothing can run the graph any
+/// more.
 ///
 /// Thread safety: every member may be called from any thread. The lock is held over no driver call.
 class PinnedHeap {
@@ -71,7 +71,7 @@ class PinnedHeap {
   };
   enum class Reach : std::uint8_t { own_node, everywhere };
 
-  void note(PinnedBlock& block, const Stream& stream, StreamClock& clock, std::uint64_t mark);
+  void note(PinnedBlock& block, const Stream& stream, StreamClock& clock, std::uint64_t sequence);
   [[nodiscard]] std::size_t shelf_of_current_device() const;
   /// Settles, then looks for a fit; nullptr if there is none.
   [[nodiscard]] PinnedBlock* try_take(std::size_t bytes, std::size_t shelf, Reach reach);

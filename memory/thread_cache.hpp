@@ -184,7 +184,7 @@ inline bool ThreadCache::put(HeapBlock& block, Before&& before_it_is_free) noexc
       static_cast<unsigned>(kept_bytes_ + Magazines::kept(bytes) <= kMagazineBytes));
   if (fits) {
     before_it_is_free();
-    block.mark = table->clock->next_mark();
+    block.sequence = table->clock->next_sequence();
     block.use.store(BlockUse::cached, std::memory_order_relaxed);
     magazine.bytes = bytes;
     magazine.blocks[magazine.count++] = &block;

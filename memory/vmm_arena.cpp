@@ -202,7 +202,8 @@ HeapBlock* VmmArena::join(HeapBlock* left, HeapBlock& middle, HeapBlock* right) 
   if (left == nullptr) middle.stream = nullptr;
   const auto absorb = [&](HeapBlock& next) {
     if (next.stream != nullptr) {
-      whole->mark = whole->stream != nullptr ? std::max(whole->mark, next.mark) : next.mark;
+      whole->sequence =
+          whole->stream != nullptr ? std::max(whole->sequence, next.sequence) : next.sequence;
       whole->stream = next.stream;
     }
     absorb_next(*whole);

@@ -155,7 +155,7 @@ ShelfKey key_of(std::size_t bytes, const Stream& home, const Stream& writer) {
 // True if what is known about the stream now still holds at the next call.
 bool is_lasting(const Stream& stream) {
   const StreamClock& clock = StreamClock::of(stream);
-  return !clock.is_external() && !clock.is_retired() && !driver().is_capturing(stream.native());
+  return !clock.is_external() && !clock.is_invalidated() && !driver().is_capturing(stream.native());
 }
 
 bool has_own_allocator(Device device) {

@@ -38,7 +38,6 @@
 #include <gantry/memory/pluggable_allocator.hpp>
 #include <gantry/memory/snapshot.hpp>
 #include <gantry/memory/stats.hpp>
-#include <gantry/memory/symmetric_pool.hpp>
 #include <gantry/streams/event.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>

@@ -8,8 +8,8 @@
 namespace gantry {
 
 /// Index of `device`, with the current device in place of -1. `op` names the caller in the error.
-/// Throws: InvalidArgument for the CPU or a device that is not there; NotSupported without
+/// Throws: InvalidArgument for the CPU or a device that does not exist; NotSupported without
 /// platform.
-[[nodiscard]] int require_cuda(Device device, std::string_view op);
+[[nodiscard]] int checked_device_index(Device device, std::string_view op);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-#include "streams/exported_events.hpp"
+#include "streams/interprocess_events.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace gantry {
 
 namespace {
 
-struct Kept {
+struct Retained {
   std::mutex mutex;
   std::deque<NativeEvent> events;  // oldest first
 
@@ -25,26 +25,26 @@ struct Kept {
   }
 };
 
-Kept& kept() {
-  static auto& instance = *new Kept();
+Retained& retained() {
+  static auto& instance = *new Retained();
   return instance;
 }
 
 }  // namespace
 
-void ExportedEvents::keep(NativeEvent event) noexcept {
+void InterprocessEvents::retain(NativeEvent event) noexcept {
   try {
-    Kept& all = kept();
+    Retained& all = retained();
     const std::lock_guard lock(all.mutex);
     all.events.push_back(event);
-    if (all.events.size() > kKept) (void)all.destroy_oldest(all.events.size() - kKept);
+    if (all.events.size() > kRetained) (void)all.destroy_oldest(all.events.size() - kRetained);
   } catch (...) {
     // Without memory for the list, or a driver, the event stays until the process ends.
   }
 }
 
-bool ExportedEvents::give_up_oldest() {
-  Kept& all = kept();
+bool InterprocessEvents::destroy_oldest() {
+  Retained& all = retained();
   const std::lock_guard lock(all.mutex);
   return all.destroy_oldest(all.events.size());
 }

@@ -1,5 +1,5 @@
 // Runs of copies on streams: the default stream, which another one works for, above all.
-#include "streams/copies.hpp"
+#include "streams/batched_copy.hpp"
 
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ class CopiesTest : public testing::DeviceTest {
   }
 
   // Two runs that swap the halves.
-  std::vector<CopyRun> runs() const {
+  std::vector<CopyRegion> runs() const {
     return {{from_, to_ + kBytes, kBytes}, {from_ + kBytes, to_, kBytes}};
   }
 
@@ -53,7 +53,7 @@ TEST_F(CopiesTest, AreOrderedWithTheWorkOfTheirStream) {
     StreamHold hold(stream);
     driver().fill(from_, 1, kBytes, stream.native());
     driver().fill(from_ + kBytes, 2, kBytes, stream.native());
-    copy_runs(stream, runs());
+    copy_batch(stream, runs());
     driver().fill(from_, 3, 2 * kBytes, stream.native());
     driver().copy(host_, to_, 2 * kBytes, stream.native());
     hold.release();
@@ -67,45 +67,45 @@ TEST_F(CopiesTest, AreOrderedWithTheWorkOfTheirStream) {
 TEST_F(CopiesTest, OnlyTheDefaultStreamTakesAnotherOne) {
   const Stream pooled = Stream::from_pool();
   FaultDriver counting;
-  copy_runs(pooled, runs());
+  copy_batch(pooled, runs());
   pooled.synchronize();
-  copy_runs(Stream::default_stream(), std::vector{runs().front()});
+  copy_batch(Stream::default_stream(), std::vector{runs().front()});
   EXPECT_EQ(counting.calls("wait_event"), 0u);
-  copy_runs(Stream::default_stream(), runs());
+  copy_batch(Stream::default_stream(), runs());
   EXPECT_EQ(counting.calls("wait_event"), 2u);
-  EXPECT_EQ(counting.calls("copy_runs"), 3u);
+  EXPECT_EQ(counting.calls("copy_batch"), 3u);
   synchronize(Device::cuda(0));
 }
 
 TEST_F(CopiesTest, TheDefaultStreamWaitsEvenIfACopyFails) {
-  copy_runs(Stream::default_stream(), runs());
+  copy_batch(Stream::default_stream(), runs());
   {
     FaultDriver faults;
-    faults.fail_on("copy_runs", 1);
-    EXPECT_THROW(copy_runs(Stream::default_stream(), runs()), CudaError);
+    faults.fail_on("copy_batch", 1);
+    EXPECT_THROW(copy_batch(Stream::default_stream(), runs()), CudaError);
     EXPECT_EQ(faults.calls("wait_event"), 2u);
   }
-  copy_runs(Stream::default_stream(), runs());
+  copy_batch(Stream::default_stream(), runs());
   synchronize(Device::cuda(0));
 }
 
 TEST_F(CopiesTest, CopiesThatTheDefaultStreamCannotWaitForAreOver) {
-  copy_runs(Stream::default_stream(), runs());
+  copy_batch(Stream::default_stream(), runs());
   {
     FaultDriver faults;
     faults.fail_on("wait_event", 2);
-    EXPECT_THROW(copy_runs(Stream::default_stream(), runs()), CudaError);
-    EXPECT_EQ(faults.calls("copy_runs"), 1u);
+    EXPECT_THROW(copy_batch(Stream::default_stream(), runs()), CudaError);
+    EXPECT_EQ(faults.calls("copy_batch"), 1u);
     EXPECT_EQ(faults.calls("synchronize_stream"), 1u);
   }
   synchronize(Device::cuda(0));
 }
 
 TEST_F(CopiesTest, NoStreamOfThePoolIsTheOneBesideTheDefaultStream) {
-  copy_runs(Stream::default_stream(), runs());
+  copy_batch(Stream::default_stream(), runs());
   const StreamHold hold(Stream::default_stream());
   // Work of all others goes on behind a default stream that stands with copies to come.
-  copy_runs(Stream::default_stream(), runs());
+  copy_batch(Stream::default_stream(), runs());
   for (int i = 0; i < 64; ++i) {
     const Stream other = Stream::from_pool(
         Device::cuda(0), i % 2 == 0 ? StreamPriority::normal : StreamPriority::high);
