@@ -11,8 +11,8 @@
 
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
-#include "memory/history.hpp"
-#include "memory/poison.hpp"
+#include "memory/heap/poison.hpp"
+#include "memory/trace/history.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -15,8 +15,8 @@
 #include "collectives/comm/tuning.hpp"
 #include "collectives/peers/reach.hpp"
 #include "memory/backends.hpp"
+#include "memory/heap/shortage_hooks.hpp"
 #include "memory/heap_allocator.hpp"
-#include "memory/shortage_hooks.hpp"
 #include "streams/stream_clock.hpp"
 #include "tensor/stride_algebra.hpp"
 

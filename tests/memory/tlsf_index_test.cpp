@@ -1,5 +1,5 @@
 // The index against a list of the blocks that are in it.
-#include "memory/tlsf_index.hpp"
+#include "memory/heap/tlsf_index.hpp"
 
 #include <gtest/gtest.h>
 
