@@ -37,7 +37,7 @@
 #include <gantry/memory/pluggable_allocator.hpp>
 #include <gantry/memory/snapshot.hpp>
 #include <gantry/memory/stats.hpp>
-#include <gantry/memory/trace/history.hpp>
+#include <gantry/memory/history.hpp>
 #include <gantry/streams/event.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>

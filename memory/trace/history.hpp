@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <gantry/memory/snapshot.hpp>
-#include <gantry/memory/trace/history.hpp>
+#include <gantry/memory/history.hpp>
 
 #include "memory/trace/call_site.hpp"
 

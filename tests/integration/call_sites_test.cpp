@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <gantry/memory/snapshot.hpp>
-#include <gantry/memory/trace/history.hpp>
+#include <gantry/memory/history.hpp>
 
 #include "tests/memory/snapshot_samples.hpp"
 #include "tests/support/device_fixture.hpp"

@@ -1,4 +1,4 @@
-#include <gantry/memory/trace/history.hpp>
+#include <gantry/memory/history.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@
 
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/snapshot.hpp>
-#include <gantry/memory/trace/history.hpp>
+#include <gantry/memory/history.hpp>
 
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/memory/native_backend.hpp"

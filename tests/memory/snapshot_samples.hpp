@@ -16,7 +16,7 @@
 #include <gantry/device/device.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/snapshot.hpp>
-#include <gantry/memory/trace/history.hpp>
+#include <gantry/memory/history.hpp>
 
 #include "memory/trace/history.hpp"
 #include "tests/memory/recorded_heap.hpp"

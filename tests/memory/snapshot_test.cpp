@@ -18,7 +18,7 @@
 #include <gantry/device/device.hpp>
 #include <gantry/device/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
-#include <gantry/memory/trace/history.hpp>
+#include <gantry/memory/history.hpp>
 
 #include "memory/trace/history.hpp"
 #include "tests/memory/recorded_heap.hpp"

@@ -11,7 +11,7 @@
 
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/mem_pool.hpp>
-#include <gantry/memory/trace/history.hpp>
+#include <gantry/memory/history.hpp>
 
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/stream_hold.hpp"
