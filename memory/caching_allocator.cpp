@@ -135,7 +135,7 @@ void set_fraction(double fraction, Device device) {
   set_fraction_of(standard_allocator(), index, fraction);
 }
 
-void add_oom_observer(std::function<void(Device, const MemoryBreakdown&)> observer) {
+void add_oom_observer(std::function<void(Device, const OomReport&)> observer) {
   if (!observer) {
     throw InvalidArgument("add_oom_observer: a function was expected, but got an empty one");
   }

@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "device/checked_device_index.hpp"
-#include "memory/heap/shortage_hooks.hpp"
+#include "memory/heap/memory_pressure.hpp"
 #include "streams/capture.hpp"
 
 namespace gantry::memory {
@@ -42,7 +42,7 @@ void add(Stats& sum, const Stats& other) {
   for (std::int64_t Stats::*const member :
        {&Stats::num_alloc_retries, &Stats::num_ooms, &Stats::num_sync_all_streams,
         &Stats::num_device_alloc, &Stats::num_device_free, &Stats::pending_bytes,
-        &Stats::limbo_bytes, &Stats::cached_bytes, &Stats::spare_bytes, &Stats::harvested_bytes,
+        &Stats::limbo_bytes, &Stats::cached_bytes, &Stats::unmapped_bytes, &Stats::reclaimed_bytes,
         &Stats::num_stream_waits, &Stats::num_pools}) {
     sum.*member += other.*member;
   }
@@ -56,7 +56,7 @@ AsyncAllocator::AsyncAllocator(const AllocConfig& config, HeapAllocator* capture
       own_heaps_(captured == nullptr ? std::make_unique<HeapAllocator>(config) : nullptr),
       captured_(captured == nullptr ? *own_heaps_ : *captured) {
   static std::once_flag once;
-  std::call_once(once, [] { add_shortage_hook(trim_pool); });
+  std::call_once(once, [] { add_memory_pressure_callback(trim_pool); });
 }
 
 AsyncAllocator::~AsyncAllocator() {

@@ -37,7 +37,7 @@ class AsyncAllocator final : public Allocator {
   void record_stream(const Block& block, const Stream& stream) override;
   /// Waits for the device: the driver keeps memory until its free is reached.
   void empty_cache(Device device) override;
-  [[nodiscard]] bool opens_to_peers() const override { return true; }
+  [[nodiscard]] bool is_peer_accessible() const override { return true; }
   [[nodiscard]] std::string name() const override { return "async"; }
 
   /// Of `device`, an index that was checked; of both sources.

@@ -71,20 +71,20 @@ AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream) {
   AsyncBlock& block = take_blank();
   try {
     block.uses.push_back(AsyncUse::of(stream));
-    block.data = find_memory(bytes, stream.native());
+    block.data = allocate_slow(bytes, stream.native());
   } catch (...) {
     give_blank(block);
     throw;
   }
   if (block.data == nullptr) {
     give_blank(block);
-    throw_shortage(bytes);
+    throw_oom(bytes);
   }
   const std::lock_guard lock(mutex_);
   block.requested = bytes;
   block.live = true;
   const std::size_t size = block_bytes(bytes);
-  promised_ -= size;
+  reserved_ -= size;
   --under_way_;
   const bool small = is_small(size);
   increase(stats_.allocation, small, 1);
@@ -99,16 +99,16 @@ bool AsyncPool::promise(std::size_t bytes) {
   const std::size_t limit = limit_.load(std::memory_order_relaxed);
   if (bytes > limit) return false;
   const std::lock_guard lock(mutex_);
-  const std::size_t used = static_cast<std::size_t>(stats_.active_bytes.all.current) + promised_;
+  const std::size_t used = static_cast<std::size_t>(stats_.active_bytes.all.current) + reserved_;
   if (used > limit - bytes) return false;
-  promised_ += bytes;
+  reserved_ += bytes;
   ++under_way_;
   return true;
 }
 
-void AsyncPool::take_back_promise(std::size_t bytes) noexcept {
+void AsyncPool::cancel_reservation(std::size_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
-  promised_ -= bytes;
+  reserved_ -= bytes;
   --under_way_;
   note_passing();
 }
@@ -127,7 +127,7 @@ bool AsyncPool::await_others(std::uint64_t before) {
 }
 
 // nullptr if there is none, after all that could be given back was; else its size is promised.
-void* AsyncPool::find_memory(std::size_t bytes, NativeStream stream) {
+void* AsyncPool::allocate_slow(std::size_t bytes, NativeStream stream) {
   // Past the device's size nothing that is freed helps, and the driver need not see odd numbers.
   if (block_bytes(bytes) > total_) return nullptr;
   for (int retry = 0;; ++retry) {
@@ -149,10 +149,10 @@ void* AsyncPool::try_to_find(std::size_t bytes, NativeStream stream) {
   try {
     if (void* data = ask_driver(bytes, stream)) return data;
   } catch (...) {
-    take_back_promise(size);
+    cancel_reservation(size);
     throw;
   }
-  take_back_promise(size);
+  cancel_reservation(size);
   return nullptr;
 }
 
@@ -170,8 +170,8 @@ void* AsyncPool::ask_driver(std::size_t bytes, NativeStream stream) {
   return driver().allocate_async(stream, bytes);
 }
 
-void AsyncPool::throw_shortage(std::size_t bytes) {
-  MemoryBreakdown breakdown;
+void AsyncPool::throw_oom(std::size_t bytes) {
+  OomReport breakdown;
   const NativeMemoryInfo info = driver().memory_info(device_);
   breakdown.requested = signed_bytes(block_bytes(bytes));
   breakdown.total = signed_bytes(info.total);

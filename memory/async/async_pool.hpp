@@ -89,7 +89,7 @@ class AsyncPool {
  private:
   [[nodiscard]] AsyncBlock& take_blank();
   void give_blank(AsyncBlock& block) noexcept;
-  [[nodiscard]] void* find_memory(std::size_t bytes, NativeStream stream);
+  [[nodiscard]] void* allocate_slow(std::size_t bytes, NativeStream stream);
   [[nodiscard]] void* try_to_find(std::size_t bytes, NativeStream stream);
   /// True if other threads freed memory or withdrew requests since there were `before` passings;
   /// waits for those under way.
@@ -100,8 +100,8 @@ class AsyncPool {
   /// Notes that `bytes` are asked for, so that others keep within the limit meanwhile; false if it
   /// does not allow them.
   [[nodiscard]] bool promise(std::size_t bytes);
-  void take_back_promise(std::size_t bytes) noexcept;
-  [[noreturn]] void throw_shortage(std::size_t bytes);
+  void cancel_reservation(std::size_t bytes) noexcept;
+  [[noreturn]] void throw_oom(std::size_t bytes);
   void note_captures(AsyncBlock& block) noexcept;
   /// Frees a block that only its own stream uses, while that lives; false if it could not.
   [[nodiscard]] bool free_on_own_stream(AsyncBlock& block) noexcept;
@@ -128,7 +128,7 @@ class AsyncPool {
   AsyncBlock* deferred_ = nullptr;  ///< freed by their owners, not by the driver
   std::optional<NativeStream> free_stream_;
   Stats stats_;
-  std::size_t promised_ = 0;  ///< of requests under way, which the statistics do not have yet
+  std::size_t reserved_ = 0;  ///< of requests under way, which the statistics do not have yet
 
   // See Note [Memory in passing].
   std::condition_variable passed_;

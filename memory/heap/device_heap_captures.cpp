@@ -9,25 +9,25 @@
 namespace gantry::memory {
 
 // Note [Memory of captures]
-// A graph uses the addresses of its capture at every run, whoever has them by then. So memory for a
-// stream that is being captured comes from a pool of that capture, whichever pool the thread has
-// chosen otherwise (MemPoolGuard), and stays the capture's until Capture::is_needed() says that
-// nothing can run the graph any more. Until then
+// A graph uses the addresses of its capture at every run. So memory for a captured stream comes
+// from a pool of that capture, whichever pool the thread has chosen (MemPoolGuard). The pool
+// belongs to the capture until Capture::is_needed() is false: then no program can run the graph any
+// more. Until then
 //   * a block that is freed in the capture is reused in the capture, by the stream that freed it.
-//     Other captured streams do not get it, though they may have waited: clocks stand still in a
-//     capture, so what waited for what is not known;
-//   * a block that is freed later returns to the pool as well, where nobody asks any more;
-//   * neither shortage nor empty_cache() takes memory from the pool.
-// Then the pool serves others as any pool that may: recovery takes its free memory, and so does a
-// later capture if the pool is idle. Idle means that no stream may still use any of it: a graph can
-// run on a stream that knows nothing of those.
-// A block from elsewhere that is freed while its stream, or one that it was recorded on, is
-// captured was probably used by the capture. It returns to its own pool when the graph is gone.
-// (This needs a capture that gantry has seen, see StreamClock::may_be_captured. PyTorch leaves it
-// to the program to keep such tensors, as it does here for what is freed after the capture.)
+//     Other captured streams do not get it, although they may have waited: clocks stand still in a
+//     capture, so the order between its streams is not known;
+//   * a block that is freed later returns to the pool, from which nothing is allocated any more;
+//   * neither recovery nor empty_cache() takes memory from the pool.
+// Afterwards recovery takes the pool's free memory, and a later capture takes the pool if it is
+// idle. Idle means that no stream may still use any of it: a graph can run on a stream that is not
+// ordered after those. A block of another pool may be freed while its stream, or one that it was
+// recorded on, is captured. The capture probably used it, so it returns to its own pool when the
+// graph no longer exists. (This needs a capture that gantry has seen, see
+// StreamClock::may_be_captured. PyTorch leaves it to the program to keep such tensors. So does
+// gantry for blocks that are freed after the capture.)
 
 Pool& DeviceHeap::pool_of(const std::shared_ptr<const Capture>& capture) {
-  const HeapLock lock(core_.mutex);
+  const HeapLock lock(state_.mutex);
   for (const auto& pool : pools_) {
     if (pool->capture == capture) return *pool;
   }
@@ -43,8 +43,9 @@ Pool& DeviceHeap::pool_of(const std::shared_ptr<const Capture>& capture) {
 }
 
 bool DeviceHeap::is_idle(const Pool& pool) const noexcept {
-  return pool.live_blocks == 0 && pool.pending.empty() && pool.small->free.is_settled() &&
-         pool.large->free.is_settled();
+  return pool.live_blocks == 0 && pool.deferred.empty() &&
+         std::ranges::all_of(pool.arenas,
+                             [](const auto& arena) { return arena->free.is_complete(); });
 }
 
 DeviceHeap::Captures DeviceHeap::captures_that_use(const HeapBlock& block) noexcept {
@@ -67,9 +68,9 @@ DeviceHeap::Captures DeviceHeap::captures_that_use(const HeapBlock& block) noexc
 // In the caller's free. `captures` may use the block.
 void DeviceHeap::finish_free(HeapBlock& block, Captures captures) noexcept {
   std::erase(captures, block.arena->owner().capture);
-  if (captures.empty()) return finish_free(block, true);
+  if (captures.empty()) return finish_free(block);
   block.exported.store(false, std::memory_order_relaxed);
-  PendingBlocks::fix_marks(block);
+  DeferredFrees::freeze_uses(block);
   block.use.store(BlockUse::pending, std::memory_order_relaxed);
   count_deferred(block, true);
   hold(block, std::move(captures));
@@ -90,7 +91,7 @@ bool DeviceHeap::is_held(const HeapBlock& block) noexcept {
   return std::ranges::find(held_, &block, &HeldBlock::block) != held_.end();
 }
 
-// Frees the blocks whose graphs are gone. Those in limbo are somebody else's still.
+// Frees the blocks whose graphs no longer exist, except those that other processes still use.
 bool DeviceHeap::release_held() noexcept {
   bool any = false;
   for (std::size_t i = 0; i < held_.size();) {
@@ -104,13 +105,13 @@ bool DeviceHeap::release_held() noexcept {
     held_.pop_back();
     if (block.use.load(std::memory_order_relaxed) == BlockUse::limbo) continue;
     count_deferred(block, false);
-    finish_free(block, false);
+    finish_deferred_free(block);
     any = true;
   }
   return any;
 }
 
-// Among blocks of other streams that the request's stream is ordered behind.
+// A free block of another stream that the request's stream is ordered after.
 HeapBlock* DeviceHeap::take_ordered(const Request& request) noexcept {
   if (request.pool.serves_captures) return nullptr;
   return accept(request.arena, request.bytes,

@@ -8,18 +8,18 @@
 
 namespace gantry::memory {
 
-Pool& DeviceHeap::make_pool(const PoolOptions& options) {
-  const HeapLock lock(core_.mutex);
-  for (const auto& shell : pools_) {
-    if (!shell->abandoned || shell->serves_captures) continue;
-    if (shell->parked) {
+Pool& DeviceHeap::make_pool(const MemPoolOptions& options) {
+  const HeapLock lock(state_.mutex);
+  for (const auto& pool : pools_) {
+    if (!pool->destroyed || pool->serves_captures) continue;
+    if (pool->released) {
       poll();
-      forget_unused(*shell);
+      discard_unused(*pool);
     }
-    if (shell->live_blocks != 0 || shell->parked) continue;
-    shell->abandoned = false;
-    shell->options = options;
-    return *shell;
+    if (pool->live_blocks != 0 || pool->released) continue;
+    pool->destroyed = false;
+    pool->options = options;
+    return *pool;
   }
   Pool& pool = add_pool(false);
   pool.options = options;
@@ -30,137 +30,125 @@ Pool& DeviceHeap::add_pool(bool serves_captures) {
   auto pool = std::make_unique<Pool>(serves_captures);
   pool->heap = this;
   pool->id = pools_.size();
-  pool->small = make_arena(*pool, true);
-  pool->large = make_arena(*pool, false);
+  make_arenas(*pool);
   pools_.push_back(std::move(pool));
   return *pools_.back();
 }
 
 void DeviceHeap::destroy_pool(Pool& pool) {
-  const std::lock_guard parking(pool.parking);
-  HeapLock lock(core_.mutex);
+  const std::lock_guard physical(pool.physical_mutex);
+  HeapLock lock(state_.mutex);
   flush_magazines();
-  // What becomes free later is anybody's.
+  // Later frees serve all pools.
   pool.options = {.use_on_oom = true, .no_split = pool.options.no_split};
   try {
     poll();
-    while (pool_waits(pool) && wait_for_oldest(lock, &pool)) {
+    while (has_incomplete(pool) && wait_for_oldest(lock, &pool)) {
     }
-    if (pool.parked) forget_unused(pool);
-    if (pool.parked) unpark(lock, pool);
-    harvest(lock, ~std::size_t{0}, &pool);
-    release_spare(lock, ~std::size_t{0});
+    if (pool.released) discard_unused(pool);
+    if (pool.released) restore_physical(lock, pool);
+    reclaim(lock, ~std::size_t{0}, &pool);
+    release_unmapped(lock, ~std::size_t{0});
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
-    pool.abandoned = true;
+    pool.destroyed = true;
     throw;
   }
-  pool.abandoned = true;
+  pool.destroyed = true;
 }
 
-bool DeviceHeap::pool_waits(const Pool& pool) const noexcept {
-  return !pool.pending.empty() || pool.small->free.unsettled() != nullptr ||
-         pool.large->free.unsettled() != nullptr;
+// True if the host can wait for uses of the pool's free memory.
+bool DeviceHeap::has_incomplete(const Pool& pool) noexcept {
+  return pool.deferred.oldest().clock != nullptr ||
+         std::ranges::any_of(pool.arenas,
+                             [](const auto& arena) { return arena->free.incomplete() != nullptr; });
 }
 
 std::int64_t DeviceHeap::live_blocks(Pool& pool) {
-  const HeapLock lock(core_.mutex);
-  ThreadCache::visit_all(*this, nullptr);
+  const HeapLock lock(state_.mutex);
+  ThreadCache::flush_all(*this, nullptr);
   return pool.live_blocks;
 }
 
-void DeviceHeap::refuse_parked() {
-  throw InvalidArgument("allocate: a pool with memory was expected, but got one that is parked");
+void DeviceHeap::throw_without_physical() {
+  throw InvalidArgument(
+      "allocate: expected a pool with physical memory, but got one that released it");
 }
 
-bool DeviceHeap::is_parked(const Pool& pool) const {
-  const HeapLock lock(core_.mutex);
-  return pool.parked;
+bool DeviceHeap::has_physical(const Pool& pool) const {
+  const HeapLock lock(state_.mutex);
+  return !pool.released;
 }
 
-void DeviceHeap::park(Pool& pool) {
-  if (backing_ != HeapBacking::vmm) {
-    throw NotSupported(
-        "MemPool::park: backend vmm was expected, but got native, whose memory "
-        "cannot leave its addresses",
-        Device::cuda(core_.device).str());
-  }
-  const std::lock_guard parking(pool.parking);
-  HeapLock lock(core_.mutex);
-  if (pool.parked) return;
-  if (static_cast<const VmmArena&>(*pool.small).is_pinned() ||
-      static_cast<const VmmArena&>(*pool.large).is_pinned()) {
-    throw InvalidArgument(
-        "MemPool::park: a pool whose blocks no other process shares was "
-        "expected, but got one with an exported block",
-        Device::cuda(core_.device).str());
-  }
-  pool.parked = true;  // refuses allocations from now on
+void DeviceHeap::release_physical(Pool& pool) {
+  const std::lock_guard physical(pool.physical_mutex);
+  HeapLock lock(state_.mutex);
+  for (const auto& arena : pool.arenas) arena->check_can_release_physical();
+  if (pool.released) return;
+  pool.released = true;  // refuses allocations from now on
   flush_magazines();
   lock.unlock();
   try {
-    synchronize_device_clocks(core_.device);
-    for (const int peer : devices_with_access_to(core_.device)) synchronize_device_clocks(peer);
+    synchronize_device_clocks(state_.device);
+    for (const int peer : devices_with_access_to(state_.device)) synchronize_device_clocks(peer);
     lock.lock();
     poll();
-    park_arenas(lock, pool);
+    release_arenas(lock, pool);
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     try {
-      unpark(lock, pool);
-    } catch (const std::exception&) {  // it stays parked; why it was to be unparked is what counts
+      restore_physical(lock, pool);
+    } catch (const std::exception&) {  // it stays released; the first error is the cause
     }
     throw;
   }
 }
 
-void DeviceHeap::park_arenas(HeapLock& lock, Pool& pool) {
-  static_cast<VmmArena&>(*pool.large).park(lock);
-  static_cast<VmmArena&>(*pool.small).park(lock);
+void DeviceHeap::release_arenas(HeapLock& lock, Pool& pool) {
+  for (const auto& arena : pool.arenas) arena->release_physical(lock);
 }
 
-void DeviceHeap::unpark(Pool& pool) {
-  const std::lock_guard parking(pool.parking);
-  HeapLock lock(core_.mutex);
-  if (pool.parked) unpark(lock, pool);
+void DeviceHeap::restore_physical(Pool& pool) {
+  const std::lock_guard physical(pool.physical_mutex);
+  HeapLock lock(state_.mutex);
+  if (pool.released) restore_physical(lock, pool);
 }
 
-// What others may have meanwhile, they had better have: on failure nothing stays mapped.
-void DeviceHeap::unpark(HeapLock& lock, Pool& pool) {
+// All or nothing: on failure the memory is left to others.
+void DeviceHeap::restore_physical(HeapLock& lock, Pool& pool) {
   try {
-    for (Arena* arena : {pool.large.get(), pool.small.get()}) {
-      auto& parked = static_cast<VmmArena&>(*arena);
-      while (!parked.unpark(lock)) {
-        const std::size_t missing = parked.parked_bytes();
+    for (const auto& arena : pool.arenas) {
+      while (!arena->restore_physical(lock)) {
+        const std::size_t missing = arena->released_bytes();
         flush_magazines();
         poll();
-        if (harvest(lock, missing, nullptr) == 0 && !wait_for_oldest(lock)) {
-          MemoryBreakdown told = breakdown();
-          told.requested = signed_bytes(missing);
+        if (reclaim(lock, missing, nullptr) == 0 && !wait_for_oldest(lock)) {
+          OomReport report = oom_report();
+          report.requested = signed_bytes(missing);
           lock.unlock();
-          throw_shortage(told);
+          throw_oom(report);
         }
       }
     }
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     try {
-      park_arenas(lock, pool);
-    } catch (const std::exception&) {  // what stays mapped the next unpark() need not map
+      release_arenas(lock, pool);
+    } catch (const std::exception&) {  // the next restore need not map what stays mapped
     }
     throw;
   }
-  pool.parked = false;
+  pool.released = false;
 }
 
-// What is parked behind free blocks is needed by nobody. A pool of which nothing else is parked is
-// as any other.
-void DeviceHeap::forget_unused(Pool& pool) {
-  auto& large = static_cast<VmmArena&>(*pool.large);
-  auto& small = static_cast<VmmArena&>(*pool.small);
-  large.forget_unused();
-  small.forget_unused();
-  if (!large.is_parked() && !small.is_parked()) pool.parked = false;
+// Free blocks need no memory back. A pool of which nothing else is released is as any other.
+void DeviceHeap::discard_unused(Pool& pool) {
+  std::size_t released = 0;
+  for (const auto& arena : pool.arenas) {
+    arena->discard_unused();
+    released += arena->released_bytes();
+  }
+  if (released == 0) pool.released = false;
 }
 
 }  // namespace gantry::memory

@@ -28,10 +28,10 @@ HeapBlock* FreeBlocks::take_ordered(std::size_t bytes, const StreamBlocks& strea
   return best;
 }
 
-HeapBlock* FreeBlocks::take_deep(std::size_t bytes, const StreamBlocks& stream,
-                                 bool ordered) noexcept {
+HeapBlock* FreeBlocks::take_exhaustive(std::size_t bytes, const StreamBlocks& stream,
+                                       bool ordered) noexcept {
   HeapBlock* found = nullptr;
-  const auto look = [&](const TlsfIndex& index, auto&& accept) {
+  const auto search = [&](const TlsfIndex& index, auto&& accept) {
     if (found != nullptr) return;
     index.for_each(bytes, [&](HeapBlock& block) {
       if (block.bytes >= bytes && accept(block)) found = &block;
@@ -39,11 +39,11 @@ HeapBlock* FreeBlocks::take_deep(std::size_t bytes, const StreamBlocks& stream,
     });
   };
   const auto any = [](const HeapBlock&) { return true; };
-  look(stream.free, any);
-  look(common_, any);
+  search(stream.free, any);
+  search(common_, any);
   for (const auto& other : streams_) {
     if (!ordered || other == nullptr || other.get() == &stream) continue;
-    look(other->free, [&](const HeapBlock& block) {
+    search(other->free, [&](const HeapBlock& block) {
       return stream.clock.happens_after(other->clock, block.sequence);
     });
   }
@@ -51,11 +51,12 @@ HeapBlock* FreeBlocks::take_deep(std::size_t bytes, const StreamBlocks& stream,
   return found;
 }
 
-HeapBlock* FreeBlocks::find_other(std::size_t bytes, const StreamBlocks& stream) const noexcept {
+HeapBlock* FreeBlocks::find_with_event_wait(std::size_t bytes,
+                                            const StreamBlocks& stream) const noexcept {
   HeapBlock* best = nullptr;
   for (const auto& other : streams_) {
     if (other == nullptr || other.get() == &stream) continue;
-    // Only the host could wait for these.
+    // No event can be recorded on these.
     if (other->clock.is_invalidated() || other->clock.is_external()) continue;
     HeapBlock* found = other->free.find(bytes);
     if (found != nullptr && (best == nullptr || found->bytes < best->bytes)) best = found;
@@ -74,7 +75,7 @@ void FreeBlocks::count(const HeapBlock& block, bool appears) noexcept {
   }
 }
 
-bool FreeBlocks::settle() noexcept {
+bool FreeBlocks::promote_completed() noexcept {
   bool any = false;
   for (const auto& stream : streams_) {
     if (stream == nullptr) continue;
@@ -101,10 +102,10 @@ bool FreeBlocks::poll() noexcept {
   for (const auto& stream : streams_) {
     if (stream != nullptr && !stream->free.empty()) stream->clock.poll(stream->earliest);
   }
-  return settle();
+  return promote_completed();
 }
 
-StreamBlocks* FreeBlocks::unsettled() const noexcept {
+StreamBlocks* FreeBlocks::incomplete() const noexcept {
   for (const auto& stream : streams_) {
     if (stream == nullptr || stream->free.empty()) continue;
     if (stream->clock.can_wait_for(stream->earliest)) return stream.get();
@@ -112,7 +113,7 @@ StreamBlocks* FreeBlocks::unsettled() const noexcept {
   return nullptr;
 }
 
-void FreeBlocks::list(std::vector<StreamUse>& uses) const {
+void FreeBlocks::list_last(std::vector<StreamUse>& uses) const {
   for (const auto& stream : streams_) {
     if (stream == nullptr || stream->free.empty()) continue;
     std::uint64_t last = 0;

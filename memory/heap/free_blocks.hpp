@@ -1,4 +1,4 @@
-// The free blocks of an arena, by who may reuse them.
+// The free blocks of an arena, by the stream that may reuse them.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 
 namespace gantry::memory {
 
-/// Counts the free pieces of memory that was cut.
+/// Statistics of free pieces of split memory.
 struct SplitCounter {
   PoolStat* number = nullptr;
   PoolStat* bytes = nullptr;
   bool small = false;
 };
 
-/// The free blocks that work of one stream may still use.
+/// Free blocks that only work of one stream may reuse.
 struct StreamBlocks {
   explicit StreamBlocks(StreamClock& stream_clock) : clock(stream_clock) {}
 
@@ -32,7 +32,7 @@ struct StreamBlocks {
   static constexpr std::uint64_t kNoSequence = ~std::uint64_t{0};
 };
 
-// Note [Who may reuse a free block]
+// Note [Reuse of free blocks]
 // A block that was freed on a stream is reused on that stream at once, because streams run in
 // order. It has a sequence number of the stream's clock (streams/stream_clock.hpp): once another
 // stream has waited for that number, or the host knows that it is reached, that stream may reuse
@@ -44,8 +44,8 @@ struct StreamBlocks {
 /// Not thread-safe: the heap's lock protects it.
 class FreeBlocks {
  public:
-  /// `splits` hears of free blocks that are pieces of something, nullptr if nobody counts them.
-  FreeBlocks(BlockSlab& slab, SplitCounter* splits) : slab_(slab), splits_(splits) {}
+  /// `splits` counts free blocks that are pieces of split memory; may be nullptr.
+  FreeBlocks(BlockSlab<HeapBlock>& slab, SplitCounter* splits) : slab_(slab), splits_(splits) {}
 
   /// The blocks of `stream`; made at its first use. Throws: std::bad_alloc.
   [[nodiscard]] StreamBlocks& of(const Stream& stream) {
@@ -54,47 +54,47 @@ class FreeBlocks {
     return known != nullptr ? *known : make(stream);
   }
 
-  /// Takes out the best fit of at least `bytes` among what `stream` may reuse without any wait.
+  /// Takes the best fit of at least `bytes` among the blocks of `stream` and the common ones.
   [[nodiscard]] HeapBlock* take(std::size_t bytes, StreamBlocks& stream) noexcept;
   /// As take(), among blocks of other streams that `stream` happens after.
   [[nodiscard]] HeapBlock* take_ordered(std::size_t bytes, const StreamBlocks& stream) noexcept;
-  /// As both of them, or as take() alone, however deep in its bin a block is. For who found none
-  /// otherwise.
-  [[nodiscard]] HeapBlock* take_deep(std::size_t bytes, const StreamBlocks& stream,
-                                     bool ordered) noexcept;
-  /// The smallest sufficient block of another stream that can still be waited for; it stays here.
-  [[nodiscard]] HeapBlock* find_other(std::size_t bytes, const StreamBlocks& stream) const noexcept;
+  /// An exhaustive search: as take(), and as take_ordered() if `ordered`, but visiting whole bins.
+  [[nodiscard]] HeapBlock* take_exhaustive(std::size_t bytes, const StreamBlocks& stream,
+                                           bool ordered) noexcept;
+  /// The smallest sufficient block of another stream that an event can order; it stays here.
+  [[nodiscard]] HeapBlock* find_with_event_wait(std::size_t bytes,
+                                                const StreamBlocks& stream) const noexcept;
 
-  /// Makes `block` free for its `stream` (anybody if nullptr) and joins it with its neighbours; its
-  /// descriptor may be given back. Returns the block that results.
+  /// Makes `block` free for its `stream` (nullptr: for all) and joins it with its neighbours, which
+  /// may recycle its descriptor. Returns the resulting block.
   HeapBlock& insert(HeapBlock& block) noexcept;
-  /// As insert(), for what was cut from a block: on the left is nothing to join.
-  void insert_rest(HeapBlock& rest) noexcept {
-    if (may_absorb(rest, rest.next)) {
-      insert(rest);
+  /// As insert(), for the remainder of a split: its left neighbour is in use.
+  void insert_remainder(HeapBlock& remainder) noexcept {
+    if (may_absorb(remainder, remainder.next)) {
+      insert(remainder);
     } else {
-      enter(rest);
+      enter(remainder);
     }
   }
   void remove(HeapBlock& block) noexcept {
     if (splits_ != nullptr) count(block, false);
     index_of(block).remove(block);
-    block.use.store(BlockUse::moving, std::memory_order_relaxed);
+    block.use.store(BlockUse::in_transition, std::memory_order_relaxed);
   }
 
   /// Moves blocks whose sequence numbers are reached to the common list. True if there were any.
-  bool settle() noexcept;
-  /// True if anybody may use all free blocks.
-  [[nodiscard]] bool is_settled() const noexcept {
+  bool promote_completed() noexcept;
+  /// True if all free blocks are common.
+  [[nodiscard]] bool is_complete() const noexcept {
     return std::ranges::all_of(
         streams_, [](const auto& stream) { return stream == nullptr || stream->free.empty(); });
   }
-  /// As settle(), after asking the streams how far they are.
+  /// As promote_completed(), after asking the driver how far the streams are.
   bool poll() noexcept;
-  /// A stream whose free blocks wait for it, nullptr if there is none that the host can wait for.
-  [[nodiscard]] StreamBlocks* unsettled() const noexcept;
+  /// A stream with incomplete free blocks that the host can wait for; nullptr if there is none.
+  [[nodiscard]] StreamBlocks* incomplete() const noexcept;
   /// Adds the last sequence number of every stream whose free blocks wait for it.
-  void list(std::vector<StreamUse>& uses) const;
+  void list_last(std::vector<StreamUse>& uses) const;
 
   /// Calls `visit(HeapBlock&)` for common blocks of at least `bytes`, from small to large, until it
   /// returns false; it may remove the block that it was given.
@@ -102,7 +102,7 @@ class FreeBlocks {
   void for_each_common(std::size_t bytes, Visit&& visit) const {
     common_.for_each(bytes, visit);
   }
-  /// Bytes of the largest free block, whoever may reuse it.
+  /// Bytes of the largest free block of any stream.
   [[nodiscard]] std::size_t largest() const noexcept;
 
  private:
@@ -127,7 +127,7 @@ class FreeBlocks {
   [[nodiscard]] StreamBlocks& make(const Stream& stream);
   void count(const HeapBlock& block, bool appears) noexcept;
 
-  BlockSlab& slab_;
+  BlockSlab<HeapBlock>& slab_;
   SplitCounter* const splits_;
   TlsfIndex common_;
   std::vector<std::unique_ptr<StreamBlocks>> streams_;  ///< by stream id; may have gaps
@@ -148,7 +148,7 @@ inline HeapBlock& FreeBlocks::insert(HeapBlock& block) noexcept {
     remove(*next);
     if (next->stream != nullptr) block.sequence = std::max(block.sequence, next->sequence);
     absorb_next(block);
-    slab_.give_back(*next);
+    slab_.recycle(*next);
   }
   if (HeapBlock* previous = block.previous; may_absorb(block, previous)) {
     remove(*previous);
@@ -156,7 +156,7 @@ inline HeapBlock& FreeBlocks::insert(HeapBlock& block) noexcept {
     previous->stream = block.stream;
     previous->sequence = block.sequence;
     absorb_next(*previous);
-    slab_.give_back(block);
+    slab_.recycle(block);
     whole = previous;
   }
   enter(*whole);

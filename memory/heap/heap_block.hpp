@@ -1,4 +1,4 @@
-// One block of a heap; its bookkeeping is out of line, because device memory cannot hold headers.
+// The descriptor of one block. It is out of line, because device memory cannot hold headers.
 #pragma once
 
 #include <array>
@@ -15,28 +15,28 @@ namespace gantry::memory {
 class Arena;
 struct StreamBlocks;
 
-/// What a block is at the moment.
+/// The state of a block.
 enum class BlockUse : std::uint8_t {
-  blank,    ///< a descriptor without memory
-  hole,     ///< addresses without memory
-  mapping,  ///< a hole that gets memory, or just lost it; nobody else may touch it
-  moving,   ///< between two of the others, with memory; nobody else may touch it
-  free,     ///< in the index of free blocks
-  cached,   ///< in a thread's magazine
-  live,     ///< in the hands of a caller
-  pending,  ///< freed, waits for other streams
-  limbo,    ///< freed, waits for other processes
+  unused,         ///< a descriptor without memory
+  hole,           ///< addresses without memory
+  mapping,        ///< a hole that gets memory or just lost it; owned by the thread that maps
+  in_transition,  ///< between two other states, with memory; owned by one thread
+  free,           ///< in the index of free blocks
+  cached,         ///< in a thread's magazine
+  live,           ///< allocated
+  pending,        ///< freed; other streams still use it
+  limbo,          ///< freed; other processes still use it
 };
 
 /// Work of another stream that uses a block.
 struct StreamUse {
   StreamClock* clock = nullptr;
-  std::uint64_t sequence =
-      0;  ///< reached when the use is complete; 0: taken when the block is freed
+  /// Reached when the use is complete; 0: all work submitted before the free.
+  std::uint64_t sequence = 0;
 };
 
-/// A descriptor. Neighbours are those next to it in address order in the same range of addresses.
-/// What the index looks at is in the first cache line.
+/// A descriptor. Neighbours are the blocks before and after it in the same address range.
+/// The first cache line holds the members that the index reads.
 struct alignas(64) HeapBlock {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
@@ -44,81 +44,82 @@ struct alignas(64) HeapBlock {
   HeapBlock* next = nullptr;
   HeapBlock** link_to_this = nullptr;  ///< in a bin: the pointer to this block
   HeapBlock* next_in_bin = nullptr;    ///< also links blocks in lists while they are in no bin
-  /// Live: the stream it belongs to. Free: the stream that may reuse it at once; nullptr: any may.
+  /// Live: the stream that it was allocated on. Free: the stream that may reuse it; nullptr: any.
   StreamBlocks* stream = nullptr;
-  std::atomic<std::uint32_t> call_site{0};  ///< who asked for it, while history is recorded
-  std::atomic<BlockUse> use{BlockUse::blank};
-  std::atomic<bool> exported{false};  ///< other processes may know it
+  std::atomic<std::uint32_t> call_site{0};  ///< of its allocation, while history is recorded
+  std::atomic<BlockUse> use{BlockUse::unused};
+  std::atomic<bool> exported{false};  ///< another process may have imported it
   std::uint16_t bin = 0;              ///< of the index, while it is there
 
   /// Free: other streams may reuse it once its stream has reached this sequence number.
   std::uint64_t sequence = 0;
   Arena* arena = nullptr;
-  std::atomic<std::size_t> requested{0};  ///< what the caller asked for
-  std::vector<StreamUse> uses;            ///< other streams, while live or pending
+  std::atomic<std::size_t> requested{0};  ///< bytes that the caller asked for
+  std::vector<StreamUse> uses;            ///< by other streams; live or pending
 
   [[nodiscard]] std::byte* end() const { return data + bytes; }
 };
 
-/// Descriptors that are used again and again; they never move and are never given back.
+/// Descriptors of blocks, recycled. They never move, and the process keeps them.
+template <class Block>
 class BlockSlab {
  public:
   /// Makes sure that the next `count` take() cannot fail. Throws: std::bad_alloc.
   void reserve(std::size_t count) {
-    if (spare_count_ < count) [[unlikely]] {
+    if (unused_count_ < count) [[unlikely]] {
       grow(count);
     }
   }
-  /// A blank descriptor, in which only `next` is set, to nullptr. Call reserve() first.
-  [[nodiscard]] HeapBlock& take() noexcept {
-    HeapBlock& block = *spare_;
-    spare_ = block.next;
-    --spare_count_;
+  /// An unused descriptor, of which only `next` is set, to nullptr. Call reserve() first.
+  [[nodiscard]] Block& take() noexcept {
+    Block& block = *unused_;
+    unused_ = static_cast<Block*>(block.next);
+    --unused_count_;
     block.next = nullptr;
     return block;
   }
-  void give_back(HeapBlock& block) noexcept {
-    block.use.store(BlockUse::blank, std::memory_order_relaxed);
-    block.next = spare_;
-    spare_ = &block;
-    ++spare_count_;
+  void recycle(Block& block) noexcept {
+    block.use.store(BlockUse::unused, std::memory_order_relaxed);
+    block.next = unused_;
+    unused_ = &block;
+    ++unused_count_;
   }
 
  private:
-  using Page = std::array<HeapBlock, 64>;
+  using Page = std::array<Block, 64>;
 
   [[gnu::noinline]] void grow(std::size_t count) {
-    while (spare_count_ < count) {
+    while (unused_count_ < count) {
       Page& page = *pages_.emplace_back(std::make_unique<Page>());
-      // In address order, so that few are in use close together.
-      for (auto block = page.rbegin(); block != page.rend(); ++block) give_back(*block);
+      // In address order.
+      for (auto block = page.rbegin(); block != page.rend(); ++block) recycle(*block);
     }
   }
 
   std::vector<std::unique_ptr<Page>> pages_;
-  HeapBlock* spare_ = nullptr;  ///< linked through next
-  std::size_t spare_count_ = 0;
+  Block* unused_ = nullptr;  ///< linked through next
+  std::size_t unused_count_ = 0;
 };
 
-/// Cuts `block` after `bytes`; the rest becomes `rest`, a blank descriptor, which follows it.
-inline void cut_block(HeapBlock& block, std::size_t bytes, HeapBlock& rest) noexcept {
-  rest.data = block.data + bytes;
-  rest.bytes = block.bytes - bytes;
-  rest.arena = block.arena;
-  rest.stream = block.stream;
-  rest.sequence = block.sequence;
-  rest.previous = &block;
-  rest.next = block.next;
-  if (rest.next != nullptr) rest.next->previous = &rest;
-  block.next = &rest;
+/// Splits `block` after `bytes`. `remainder`, an unused descriptor, becomes its right neighbour.
+inline void split_block(HeapBlock& block, std::size_t bytes, HeapBlock& remainder) noexcept {
+  remainder.data = block.data + bytes;
+  remainder.bytes = block.bytes - bytes;
+  remainder.arena = block.arena;
+  remainder.stream = block.stream;
+  remainder.sequence = block.sequence;
+  remainder.previous = &block;
+  remainder.next = block.next;
+  if (remainder.next != nullptr) remainder.next->previous = &remainder;
+  block.next = &remainder;
   block.bytes = bytes;
 }
 
-/// Joins `block` with its right neighbour, whose descriptor the caller gives back.
+/// Joins `block` with its right neighbour, whose descriptor the caller recycles.
 inline void absorb_next(HeapBlock& block) noexcept {
-  HeapBlock& gone = *block.next;
-  block.bytes += gone.bytes;
-  block.next = gone.next;
+  const HeapBlock& absorbed = *block.next;
+  block.bytes += absorbed.bytes;
+  block.next = absorbed.next;
   if (block.next != nullptr) block.next->previous = &block;
 }
 

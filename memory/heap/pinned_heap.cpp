@@ -21,16 +21,16 @@ constexpr std::size_t kLeastSegment = std::size_t{1} << 20;
 constexpr std::size_t kMostGrowth = std::size_t{64} << 20;
 constexpr std::size_t kPage = 4096;
 
-// Devices to shelves: one shelf per different node.
-std::vector<std::size_t> shelves_of(const std::vector<int>& nodes) {
+// The free list of each device: one list per different node.
+std::vector<std::size_t> lists_of(const std::vector<int>& nodes) {
   std::vector<int> different;
-  std::vector<std::size_t> shelves;
+  std::vector<std::size_t> lists;
   for (const int node : nodes) {
     const auto found = std::find(different.begin(), different.end(), node);
-    shelves.push_back(static_cast<std::size_t>(found - different.begin()));
+    lists.push_back(static_cast<std::size_t>(found - different.begin()));
     if (found == different.end()) different.push_back(node);
   }
-  return shelves;
+  return lists;
 }
 
 PinnedBlock& pinned(HeapBlock& block) { return static_cast<PinnedBlock&>(block); }
@@ -60,65 +60,68 @@ void add_time(HostTimes& times, std::int64_t us) {
 
 }  // namespace
 
-PinnedHeap::PinnedHeap(const std::vector<int>& nodes) : shelf_of_device_(shelves_of(nodes)) {
+PinnedHeap::PinnedHeap(const std::vector<int>& nodes) : list_of_device_(lists_of(nodes)) {
   for (std::size_t device = 0; device < nodes.size(); ++device) {
-    if (shelf_of_device_[device] == shelves_.size()) shelves_.emplace_back().node = nodes[device];
+    if (list_of_device_[device] == free_lists_.size()) {
+      free_lists_.emplace_back().node = nodes[device];
+    }
   }
-  if (shelves_.empty()) shelves_.emplace_back();
+  if (free_lists_.empty()) free_lists_.emplace_back();
 }
 
-std::size_t PinnedHeap::shelf_of_current_device() const {
-  if (shelves_.size() == 1) return 0;
-  return shelf_of_device_[static_cast<std::size_t>(driver().current_device())];
+std::size_t PinnedHeap::list_of_current_device() const {
+  if (free_lists_.size() == 1) return 0;
+  return list_of_device_[static_cast<std::size_t>(driver().current_device())];
 }
 
 PinnedBlock& PinnedHeap::allocate(std::size_t bytes) {
   const std::size_t size = block_bytes(bytes);
-  const std::size_t shelf = shelf_of_current_device();
-  if (PinnedBlock* block = try_take(bytes, shelf, Reach::own_node)) return *block;
+  const std::size_t list = list_of_current_device();
+  if (PinnedBlock* block = try_take(bytes, list, NumaScope::own_node)) return *block;
   poll();
-  if (PinnedBlock* block = try_take(bytes, shelf, Reach::own_node)) return *block;
+  if (PinnedBlock* block = try_take(bytes, list, NumaScope::own_node)) return *block;
   const std::size_t least = round_up(size, kPage);
   const std::size_t wanted = segment_bytes_for(size);
-  if (PinnedBlock* block = grow(bytes, shelf, wanted)) return *block;
-  if (PinnedBlock* block = try_take(bytes, shelf, Reach::everywhere)) return *block;
+  if (PinnedBlock* block = grow(bytes, list, wanted)) return *block;
+  if (PinnedBlock* block = try_take(bytes, list, NumaScope::all_nodes)) return *block;
   if (wanted > least) {
-    if (PinnedBlock* block = grow(bytes, shelf, least)) return *block;
+    if (PinnedBlock* block = grow(bytes, list, least)) return *block;
   }
-  wait();
-  if (PinnedBlock* block = try_take(bytes, shelf, Reach::everywhere)) return *block;
-  give_back_segments();
-  if (PinnedBlock* block = grow(bytes, shelf, least)) return *block;
-  MemoryBreakdown breakdown;
-  breakdown.requested = signed_bytes(size);
+  wait_for_all();
+  if (PinnedBlock* block = try_take(bytes, list, NumaScope::all_nodes)) return *block;
+  release_unused_segments();
+  if (PinnedBlock* block = grow(bytes, list, least)) return *block;
+  OomReport report;
+  report.requested = signed_bytes(size);
   {
     const std::lock_guard lock(mutex_);
-    breakdown.allocated = stats_.active_bytes.current;
-    breakdown.reserved = stats_.allocated_bytes.current;
+    report.allocated = stats_.active_bytes.current;
+    report.reserved = stats_.allocated_bytes.current;
   }
   throw OutOfMemoryError(fmt::format("Page-locked host memory is exhausted. Tried to allocate {}.",
                                      format_bytes(signed_bytes(bytes))),
-                         breakdown, "cpu");
+                         report, "cpu");
 }
 
-PinnedBlock* PinnedHeap::try_take(std::size_t bytes, std::size_t shelf, Reach reach) {
+PinnedBlock* PinnedHeap::try_take(std::size_t bytes, std::size_t list, NumaScope scope) {
   const std::size_t size = block_bytes(bytes);
   const std::lock_guard lock(mutex_);
-  settle();
-  HeapBlock* found = shelves_[shelf].free.find(size);
-  if (reach == Reach::everywhere) {
-    for (auto other = shelves_.begin(); found == nullptr && other != shelves_.end(); ++other) {
+  promote_completed();
+  HeapBlock* found = free_lists_[list].free.find(size);
+  if (scope == NumaScope::all_nodes) {
+    for (auto other = free_lists_.begin(); found == nullptr && other != free_lists_.end();
+         ++other) {
       found = other->free.find(size);
     }
   }
   if (found == nullptr) return nullptr;
-  PinnedBlock& rest = blank();
+  slab_.reserve(1);
   PinnedBlock& block = pinned(*found);
-  shelves_[block.segment->shelf].free.remove(block);
-  return &hand_out(block, size, bytes, rest);
+  free_lists_[block.segment->list].free.remove(block);
+  return &allocate_from(block, size, bytes);
 }
 
-// Small segments first; the more is held, the larger are the next ones.
+// Segments grow with the memory that is held.
 std::size_t PinnedHeap::segment_bytes_for(std::size_t size) {
   const std::lock_guard lock(mutex_);
   const auto held = static_cast<std::size_t>(stats_.allocated_bytes.current);
@@ -126,60 +129,44 @@ std::size_t PinnedHeap::segment_bytes_for(std::size_t size) {
   return size > step / 2 ? round_up(size, kLeastSegment) : step;
 }
 
-// A new segment, of which the first part is handed out; nullptr if the system has no memory.
-PinnedBlock* PinnedHeap::grow(std::size_t bytes, std::size_t shelf, std::size_t segment_bytes) {
+// A block at the beginning of a new segment; nullptr if the system has no memory.
+PinnedBlock* PinnedHeap::grow(std::size_t bytes, std::size_t list, std::size_t segment_bytes) {
   auto segment = std::make_unique<PinnedSegment>();
-  PinnedBlock* block = nullptr;
-  PinnedBlock* rest = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    block = &blank();
-    try {
-      rest = &blank();
-    } catch (...) {
-      give_blank(*block);
-      throw;
-    }
-  }
-  const auto undo = [&] {
-    const std::lock_guard lock(mutex_);
-    give_blank(*block);
-    give_blank(*rest);
-  };
   const Stopwatch watch;
+  segment->pages = allocate_host_pages(
+      segment_bytes, host_placement(free_lists_[list].node, free_lists_.size() > 1, segment_bytes));
+  if (segment->pages.data == nullptr) return nullptr;
+  const std::int64_t us = watch.us();
+  segment->list = list;
+  std::unique_lock lock(mutex_);
   try {
-    segment->pages = allocate_host_pages(
-        segment_bytes, host_placement(shelves_[shelf].node, shelves_.size() > 1, segment_bytes));
+    slab_.reserve(2);
   } catch (...) {
-    undo();
+    lock.unlock();
+    release_host_pages(segment->pages);
     throw;
   }
-  if (segment->pages.data == nullptr) {
-    undo();
-    return nullptr;
-  }
-  const std::int64_t us = watch.us();
-  segment->shelf = shelf;
-  const std::lock_guard lock(mutex_);
+  PinnedBlock& block = slab_.take();
   increase(stats_.allocations, 1);
   increase(stats_.allocated_bytes, segment->pages.bytes);
   ++stats_.num_host_alloc;
   add_time(stats_.host_alloc_time, us);
-  block->data = segment->pages.data;
-  block->bytes = segment->pages.bytes;
-  block->segment = segment.release();
-  poison_now(block->data, block->bytes);
-  return &hand_out(*block, block_bytes(bytes), bytes, *rest);
+  block.data = segment->pages.data;
+  block.bytes = segment->pages.bytes;
+  block.previous = nullptr;
+  block.segment = segment.release();
+  poison_now(block.data, block.bytes);
+  return &allocate_from(block, block_bytes(bytes), bytes);
 }
 
-PinnedBlock& PinnedHeap::hand_out(PinnedBlock& block, std::size_t size, std::size_t bytes,
-                                  PinnedBlock& rest) {
+// Splits the block where that leaves a remainder. Takes one descriptor, which is reserved.
+PinnedBlock& PinnedHeap::allocate_from(PinnedBlock& block, std::size_t size,
+                                       std::size_t bytes) noexcept {
   if (block.bytes - size >= kBlockGrain) {
-    cut_block(block, size, rest);
-    rest.segment = block.segment;
-    insert(rest);
-  } else {
-    give_blank(rest);
+    PinnedBlock& remainder = slab_.take();
+    split_block(block, size, remainder);
+    remainder.segment = block.segment;
+    insert(remainder);
   }
   block.use.store(BlockUse::live, std::memory_order_relaxed);
   block.requested.store(bytes, std::memory_order_relaxed);
@@ -194,102 +181,70 @@ void PinnedHeap::deallocate(PinnedBlock& block) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
-    if (block.uses.empty()) return release(block);
+    if (block.uses.empty()) return insert_free(block);
     block.use.store(BlockUse::pending, std::memory_order_relaxed);
   }
-  // A foreign stream's sequence is an event, so the driver is asked without the lock.
-  for (StreamUse& use : block.uses) {
-    if (use.sequence == 0) use.sequence = use.clock->record_sequence();
-  }
+  // An external stream's number takes an event, so the driver is called without the lock.
+  DeferredFrees::freeze_uses(block);
   const std::lock_guard lock(mutex_);
-  if (!hold(block) && !enqueue(block)) release(block);
+  if (!hold(block)) finish_free(block);
+}
+
+void PinnedHeap::finish_free(PinnedBlock& block) noexcept {
+  if (!deferred_.enqueue(block)) insert_free(block);
 }
 
 bool PinnedHeap::hold(PinnedBlock& block) noexcept {
   std::erase_if(block.captures, [](const auto& capture) { return !capture->is_needed(); });
   if (block.captures.empty()) return false;
-  block.next_waiting = std::exchange(held_, &block);
+  block.next_in_bin = std::exchange(held_, &block);
   return true;
 }
 
 void PinnedHeap::release_held() noexcept {
-  PinnedBlock* list = std::exchange(held_, nullptr);
+  HeapBlock* list = std::exchange(held_, nullptr);
   while (list != nullptr) {
-    PinnedBlock& block = *std::exchange(list, list->next_waiting);
-    if (!hold(block) && !enqueue(block)) release(block);
+    PinnedBlock& block = pinned(*std::exchange(list, list->next_in_bin));
+    if (!hold(block)) finish_free(block);
   }
 }
 
 void PinnedHeap::record_stream(PinnedBlock& block, const Stream& stream) {
-  note(block, stream, StreamClock::of(stream), 0);
+  add_use(block, stream, StreamClock::of(stream), 0);
 }
 
 void PinnedHeap::record_use(PinnedBlock& block, const Stream& stream) {
   StreamClock& clock = StreamClock::of(stream);
-  note(block, stream, clock, clock.record_sequence());
+  add_use(block, stream, clock, clock.record_sequence());
 }
 
-// `sequence`: when the use is over; 0 if that is decided at the free.
-void PinnedHeap::note(PinnedBlock& block, const Stream& stream, StreamClock& clock,
-                      std::uint64_t sequence) {
+void PinnedHeap::add_use(PinnedBlock& block, const Stream& stream, StreamClock& clock,
+                         std::uint64_t sequence) {
   const std::shared_ptr<const Capture> capture =
       is_captured(stream.native()) ? capture_of(stream) : nullptr;
-  const auto is_this = [&](const auto& entry) { return entry.clock == &clock; };
   const std::lock_guard lock(mutex_);
   if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
-  // The queue is made here so that deallocate() allocates nothing.
-  if (std::none_of(queues_.begin(), queues_.end(), is_this)) queues_.push_back({.clock = &clock});
   if (capture != nullptr && std::ranges::find(block.captures, capture) == block.captures.end()) {
     block.captures.push_back(capture);
   }
-  const auto known = std::find_if(block.uses.begin(), block.uses.end(), is_this);
-  if (known == block.uses.end()) {
-    block.uses.push_back({.clock = &clock, .sequence = sequence});
-  } else if (known->sequence != 0) {
-    known->sequence = sequence == 0 ? 0 : std::max(known->sequence, sequence);
-  }
+  deferred_.add_use(block, clock, sequence);
 }
 
-bool PinnedHeap::enqueue(PinnedBlock& block) noexcept {
-  while (!block.uses.empty()) {
-    const StreamUse use = block.uses.back();
-    if (use.sequence > use.clock->completed()) {
-      const auto queue = std::find_if(queues_.begin(), queues_.end(),
-                                      [&](const Queue& entry) { return entry.clock == use.clock; });
-      block.next_waiting = nullptr;
-      (queue->head == nullptr ? queue->head : queue->tail->next_waiting) = &block;
-      queue->tail = &block;
-      return true;
-    }
-    block.uses.pop_back();
-  }
-  return false;
-}
-
-void PinnedHeap::settle() noexcept {
+void PinnedHeap::promote_completed() noexcept {
   release_held();
-  // A block that moves on may enter a queue that was looked at; the next call sees it.
-  for (Queue& queue : queues_) {
-    const std::uint64_t completed = queue.head == nullptr ? 0 : queue.clock->completed();
-    while (queue.head != nullptr && queue.head->uses.back().sequence <= completed) {
-      PinnedBlock& block = *queue.head;
-      queue.head = std::exchange(block.next_waiting, nullptr);
-      block.uses.pop_back();
-      if (!enqueue(block)) release(block);
-    }
-  }
+  deferred_.promote_completed([this](HeapBlock& block) { insert_free(pinned(block)); });
 }
 
-void PinnedHeap::release(PinnedBlock& block) noexcept {
+void PinnedHeap::insert_free(PinnedBlock& block) noexcept {
   decrease(stats_.active_requests, 1);
   decrease(stats_.active_bytes, block.bytes);
   poison_now(block.data, block.bytes);
-  TlsfIndex& index = shelves_[block.segment->shelf].free;
+  TlsfIndex& index = free_lists_[block.segment->list].free;
   PinnedBlock* whole = &block;
   const auto absorb = [&](PinnedBlock& left) {
     PinnedBlock& right = pinned(*left.next);
     absorb_next(left);
-    give_blank(right);
+    recycle(right);
     whole = &left;
   };
   if (is_free(block.next)) {
@@ -305,67 +260,59 @@ void PinnedHeap::release(PinnedBlock& block) noexcept {
 
 void PinnedHeap::insert(PinnedBlock& block) noexcept {
   block.use.store(BlockUse::free, std::memory_order_relaxed);
-  shelves_[block.segment->shelf].free.insert(block);
+  free_lists_[block.segment->list].free.insert(block);
+}
+
+void PinnedHeap::recycle(PinnedBlock& block) noexcept {
+  block.segment = nullptr;
+  slab_.recycle(block);
 }
 
 void PinnedHeap::poll() {
-  std::vector<StreamUse> heads;
+  std::vector<StreamUse> uses;
   {
     const std::lock_guard lock(mutex_);
-    for (const Queue& queue : queues_) {
-      if (queue.head != nullptr) heads.push_back(queue.head->uses.back());
-    }
+    deferred_.list_first(uses);
   }
-  for (const StreamUse& use : heads) use.clock->poll(use.sequence);
+  for (const StreamUse& use : uses) use.clock->poll(use.sequence);
 }
 
-// Waits for all uses of the blocks that wait now, but not for those that others free meanwhile:
-// with them busy, that would never end.
-void PinnedHeap::wait() {
-  std::vector<StreamUse> last;
+// Waits for the uses of deferred frees that exist now. Frees that other threads add meanwhile are
+// left out, since waiting for them might never end.
+void PinnedHeap::wait_for_all() {
+  std::vector<StreamUse> uses;
   {
     const std::lock_guard lock(mutex_);
-    for (const Queue& queue : queues_) {
-      for (const PinnedBlock* block = queue.head; block != nullptr; block = block->next_waiting) {
-        for (const StreamUse& use : block->uses) {
-          const auto known = std::ranges::find(last, use.clock, &StreamUse::clock);
-          if (known == last.end()) {
-            last.push_back(use);
-          } else {
-            known->sequence = std::max(known->sequence, use.sequence);
-          }
-        }
-      }
-    }
+    deferred_.list_last(uses);
   }
-  for (const StreamUse& use : last) {
+  for (const StreamUse& use : uses) {
     if (use.clock->can_wait_for(use.sequence)) use.clock->wait_for(use.sequence);
   }
   const std::lock_guard lock(mutex_);
-  settle();
+  promote_completed();
 }
 
 void PinnedHeap::empty_cache() {
-  wait();
-  give_back_segments();
+  wait_for_all();
+  release_unused_segments();
 }
 
-void PinnedHeap::give_back_segments() {
-  PinnedBlock* list = nullptr;
+void PinnedHeap::release_unused_segments() {
+  HeapBlock* list = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    for (Shelf& shelf : shelves_) {
-      shelf.free.for_each(0, [&](HeapBlock& free) {
-        if (free.previous != nullptr || free.next != nullptr) return true;
-        shelf.free.remove(free);
-        free.use.store(BlockUse::moving, std::memory_order_relaxed);
-        pinned(free).next_waiting = std::exchange(list, &pinned(free));
+    for (NumaFreeList& numa : free_lists_) {
+      numa.free.for_each(0, [&](HeapBlock& block) {
+        if (block.previous != nullptr || block.next != nullptr) return true;
+        numa.free.remove(block);
+        block.use.store(BlockUse::in_transition, std::memory_order_relaxed);
+        block.next_in_bin = std::exchange(list, &block);
         return true;
       });
     }
   }
   while (list != nullptr) {
-    PinnedBlock& block = *list;
+    PinnedBlock& block = pinned(*list);
     unpoison_now(block.data, block.bytes);
     const Stopwatch watch;
     try {
@@ -373,36 +320,19 @@ void PinnedHeap::give_back_segments() {
     } catch (...) {
       poison_now(block.data, block.bytes);
       const std::lock_guard lock(mutex_);
-      while (list != nullptr) insert(*std::exchange(list, list->next_waiting));
+      while (list != nullptr) insert(pinned(*std::exchange(list, list->next_in_bin)));
       throw;
     }
     const std::int64_t us = watch.us();
-    list = block.next_waiting;
+    list = block.next_in_bin;
     const std::unique_ptr<PinnedSegment> segment(block.segment);
     const std::lock_guard lock(mutex_);
     decrease(stats_.allocations, 1);
     decrease(stats_.allocated_bytes, segment->pages.bytes);
     ++stats_.num_host_free;
     add_time(stats_.host_free_time, us);
-    give_blank(block);
+    recycle(block);
   }
-}
-
-PinnedBlock& PinnedHeap::blank() {
-  if (spare_ == nullptr) return blocks_.emplace_back();
-  PinnedBlock& block = *spare_;
-  spare_ = std::exchange(block.next_waiting, nullptr);
-  return block;
-}
-
-void PinnedHeap::give_blank(PinnedBlock& block) noexcept {
-  block.use.store(BlockUse::blank, std::memory_order_relaxed);
-  block.data = nullptr;
-  block.bytes = 0;
-  block.previous = nullptr;
-  block.next = nullptr;
-  block.segment = nullptr;
-  block.next_waiting = std::exchange(spare_, &block);
 }
 
 HostStats PinnedHeap::stats() {

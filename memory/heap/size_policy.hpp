@@ -43,9 +43,9 @@ inline constexpr std::size_t kSegmentGrain = std::size_t{2} << 20;
 /// True if a free block of `have` bytes is cut when `want` bytes of it are taken.
 [[nodiscard]] constexpr bool should_split(std::size_t have, std::size_t want, bool small,
                                           std::size_t max_split_bytes) {
-  const std::size_t rest = have - want;
-  if (small) return rest >= kBlockGrain;
-  return want < max_split_bytes && rest > kSmallBlockLimit;
+  const std::size_t remainder = have - want;
+  if (small) return remainder >= kBlockGrain;
+  return want < max_split_bytes && remainder > kSmallBlockLimit;
 }
 
 }  // namespace gantry::memory

@@ -45,12 +45,12 @@ thread_local ThreadCacheOwner owner;
 
 ThreadCache::ThreadCache() = default;
 
-// The parent's other threads may have been anywhere. So a cache that is there is fit to be used,
-// which saves the hot path a question.
-void ThreadCache::forget_in_child() { current_ = nullptr; }
+// The parent's other threads may have been using their caches. A child has no cache, so the hot
+// path needs no check.
+void ThreadCache::abandon_in_child() { current_ = nullptr; }
 
 ThreadCache* ThreadCache::make() noexcept {
-  static const bool watches_forks = pthread_atfork(nullptr, nullptr, forget_in_child) == 0;
+  static const bool watches_forks = pthread_atfork(nullptr, nullptr, abandon_in_child) == 0;
   if (owner.ended || !watches_forks || in_bad_fork()) return nullptr;
   try {
     auto* cache = new ThreadCache();
@@ -68,7 +68,7 @@ ThreadCache::~ThreadCache() {
   if (in_bad_fork()) return;
   for (Magazines* table : tables_) {
     DeviceHeap& heap = *table->heap;
-    heap.take_back([&](HeapBlock** blocks) {
+    heap.free_cached([&](HeapBlock** blocks) {
       while (!enter()) std::this_thread::yield();
       empty(heap, blocks);
       leave();
@@ -88,9 +88,9 @@ Magazines* ThreadCache::find(const Pool& pool, std::uint64_t stream_id) noexcept
   return nullptr;
 }
 
-// The magazines for a block's stream; nullptr without memory for them, for streams that gantry does
-// not own, because such a stream may be gone when the block leaves the magazine, and for captures,
-// which are few and whose pools must see what is idle.
+// The magazines for a block's stream. nullptr without memory for them; for external streams, which
+// may be destroyed before the block leaves the magazine; and for captures, whose pools must know
+// which blocks are free.
 Magazines* ThreadCache::find_or_open(const HeapBlock& block) noexcept {
   StreamBlocks& stream = *block.stream;
   Pool& pool = block.arena->owner();
@@ -146,7 +146,7 @@ std::size_t ThreadCache::empty(DeviceHeap& heap, HeapBlock** blocks) noexcept {
 
 void ThreadCache::claim() noexcept { claimed_.store(true, std::memory_order_seq_cst); }
 
-ThreadCache::Standstill::Standstill() noexcept {
+ThreadCache::AllCachesPaused::AllCachesPaused() noexcept {
   registry().mutex.lock();
   for (ThreadCache* cache : registry().caches) cache->claim();
   AsymmetricFence::heavy();
@@ -155,13 +155,13 @@ ThreadCache::Standstill::Standstill() noexcept {
   }
 }
 
-ThreadCache::Standstill::~Standstill() {
+ThreadCache::AllCachesPaused::~AllCachesPaused() {
   for (ThreadCache* cache : registry().caches) cache->unclaim();
   registry().mutex.unlock();
 }
 
-std::size_t ThreadCache::visit_all(DeviceHeap& heap, HeapBlock** blocks) noexcept {
-  const Standstill standstill;
+std::size_t ThreadCache::flush_all(DeviceHeap& heap, HeapBlock** blocks) noexcept {
+  const AllCachesPaused paused;
   std::size_t kept = 0;
   for (ThreadCache* cache : registry().caches) kept += cache->empty(heap, blocks);
   return kept;

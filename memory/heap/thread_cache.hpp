@@ -1,4 +1,4 @@
-// Blocks that a thread freed and will take again, without lock and without driver call.
+// A per-thread cache of freed blocks, without lock and without driver call.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include "memory/heap/asymmetric_fence.hpp"
 #include "memory/heap/heap_block.hpp"
 #include "memory/heap/size_policy.hpp"
-#include "memory/heap/usage_account.hpp"
+#include "memory/heap/stats_delta.hpp"
 
 namespace gantry::memory {
 
@@ -23,13 +23,13 @@ inline constexpr std::size_t kMagazineBlockLimit = std::size_t{32} << 10;
 /// Bytes that one thread keeps at most.
 inline constexpr std::size_t kMagazineBytes = std::size_t{4} << 20;
 
-/// One thread's blocks of one pool and stream, by size.
+/// One thread's cached blocks of one pool and stream, by size.
 struct Magazines {
   static constexpr std::size_t kDepth = 8;
   struct Magazine {
     std::uint32_t count = 0;
     std::uint32_t depth = kDepth;
-    std::size_t bytes = 0;  ///< of the blocks, which are far away; 0 if there are none
+    std::size_t bytes = 0;  ///< of each block, so that they need not be loaded; 0 if there are none
     std::array<HeapBlock*, kDepth> blocks;
 
     void clear() {
@@ -37,43 +37,43 @@ struct Magazines {
       bytes = 0;
     }
   };
-  /// Where the last block above kMagazineBlockLimit is that was freed, until anything else is asked
-  /// of the heap: keeping more of them would waste what others need.
+  /// The slot of the last freed block above kMagazineBlockLimit, until the heap's next call. More
+  /// of them would hold back too much memory.
   static constexpr std::size_t kLarge = kMagazineBlockLimit / kBlockGrain + 1;
 
   Pool* pool = nullptr;
   DeviceHeap* heap = nullptr;
-  std::size_t bound = 0;  ///< blocks from this size on are not kept
-  /// Its blocks below and above the border between the pool's arenas, once it had any.
+  std::size_t bound = 0;  ///< blocks from this size on are not cached
+  /// Free lists of the stream in the pool's arenas, once the thread freed a block there.
   std::array<StreamBlocks*, 2> streams{};
   const StreamClock* clock = nullptr;
   std::uint64_t stream_id = 0;
-  UsageLog log;
-  UsageAccount account;  ///< of what happened before the log begins
+  StatsLog log;
+  StatsDelta account;  ///< of the time before the log begins
   std::array<Magazine, kLarge + 1> by_grains;
 
   Magazines() { by_grains[kLarge].depth = 1; }
-  /// Large and small blocks share their code, because branches on random sizes are guessed wrong.
+  /// Large and small blocks share their code: branches on random sizes are mispredicted.
   [[nodiscard]] Magazine& of(std::size_t bytes) {
     return by_grains[std::min(bytes / kBlockGrain, kLarge)];
   }
-  /// What a block counts among the bytes that its thread keeps.
+  /// The bytes of a block that count towards kMagazineBytes.
   [[nodiscard]] static std::size_t kept(std::size_t bytes) {
     return bytes & (std::size_t{0} - static_cast<std::size_t>(bytes <= kMagazineBlockLimit));
   }
 };
 
 // Note [Magazines without locks]
-// A thread's cache is used by that thread, and now and then emptied by another one that is short of
-// memory or asks for statistics. The owner announces itself with a plain store to busy_ and then
-// looks at claimed_; who wants in stores claimed_ and then looks at busy_. One of both must see the
-// other, which takes a full barrier on both sides; the rare side pays for both (AsymmetricFence).
+// A thread's cache is used by that thread, and rarely emptied by another one that needs memory or
+// reads statistics. The owner stores to busy_ and then loads claimed_; the other thread stores to
+// claimed_ and then loads busy_. At least one of them must see the other's store, which takes a
+// full barrier on both sides. The rare side pays for both (AsymmetricFence).
 
 /// The magazines of one thread.
 class ThreadCache {
  public:
   /// The calling thread's; nullptr while a thread ends, without memory for one, and in a bad fork.
-  [[nodiscard]] static ThreadCache* mine() noexcept {
+  [[nodiscard]] static ThreadCache* current() noexcept {
     ThreadCache* cache = current_;
     return cache != nullptr ? cache : make();
   }
@@ -94,18 +94,18 @@ class ThreadCache {
       if (table->heap == &heap) visit(*table);
     }
   }
-  /// Adds the accounts of all threads, takes all blocks of `heap` out if `blocks` is there (linked
-  /// through next_in_bin), and tells how many bytes they keep. The lock of `heap` is held.
-  static std::size_t visit_all(DeviceHeap& heap, HeapBlock** blocks) noexcept;
+  /// Adds the statistics of all threads to `heap`, whose lock is held, and returns the bytes that
+  /// they cache. Takes all its blocks out if `blocks` is not null (linked through next_in_bin).
+  static std::size_t flush_all(DeviceHeap& heap, HeapBlock** blocks) noexcept;
 
-  /// While it lives, no thread takes blocks from a cache or puts some there: those that try ask
-  /// their heap. Make it with the lock of a heap held, and only for a short time.
-  class Standstill {
+  /// A scope in which all caches are bypassed: threads call their heap instead. Enter it with the
+  /// lock of a heap held, and for a short time only.
+  class AllCachesPaused {
    public:
-    Standstill() noexcept;
-    ~Standstill();
-    Standstill(const Standstill&) = delete;
-    Standstill& operator=(const Standstill&) = delete;
+    AllCachesPaused() noexcept;
+    ~AllCachesPaused();
+    AllCachesPaused(const AllCachesPaused&) = delete;
+    AllCachesPaused& operator=(const AllCachesPaused&) = delete;
   };
 
  private:
@@ -114,7 +114,7 @@ class ThreadCache {
   ThreadCache();
   ~ThreadCache();
   static ThreadCache* make() noexcept;
-  static void forget_in_child();
+  static void abandon_in_child();
 
   [[nodiscard]] bool enter() noexcept {
     busy_.store(true, std::memory_order_relaxed);
@@ -176,7 +176,7 @@ inline bool ThreadCache::put(HeapBlock& block, Before&& before_it_is_free) noexc
   if (!enter()) return false;
   const std::size_t bytes = block.bytes;
   Magazines::Magazine& magazine = table->of(bytes);
-  // One branch on what random sizes make a coin toss.
+  // One branch, since random sizes make each condition unpredictable.
   const auto fits = static_cast<bool>(
       static_cast<unsigned>(magazine.count < magazine.depth) &
       static_cast<unsigned>(bytes < table->bound) &

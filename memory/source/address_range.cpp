@@ -10,7 +10,7 @@
 namespace gantry::memory {
 namespace {
 
-// The ranges of this process, to be told about new peers.
+// The ranges of this process, to be report about new peers.
 struct Ranges {
   std::mutex mutex;
   std::vector<AddressRange*> all;

@@ -27,10 +27,10 @@ BlockState state_of(BlockUse use) {
     case BlockUse::pending:
     case BlockUse::limbo:
       return BlockState::active_pending_free;
-    case BlockUse::blank:
+    case BlockUse::unused:
     case BlockUse::hole:
     case BlockUse::mapping:
-    case BlockUse::moving:
+    case BlockUse::in_transition:
     case BlockUse::free:
     case BlockUse::cached:
       return BlockState::inactive;
@@ -40,13 +40,13 @@ BlockState state_of(BlockUse use) {
 
 }  // namespace
 
-std::size_t HeapCore::limit() const {
+std::size_t HeapState::limit() const {
   const std::size_t total = device_properties(Device::cuda(device)).total_memory;
   if (fraction >= 1) return total;
   return static_cast<std::size_t>(fraction * static_cast<double>(total));
 }
 
-void HeapCore::refresh_reserved() {
+void HeapState::refresh_reserved() {
   const std::size_t all = chunks.held() + segment_bytes;
   PoolStat& reserved = stats.reserved_bytes;
   set(reserved.small_pool, small_bytes);
@@ -59,15 +59,15 @@ void HeapCore::refresh_reserved() {
 
 void Arena::count_segments(std::size_t before, std::size_t after) {
   if (after > before) {
-    increase(core_.stats.segment, small_, after - before);
+    increase(state_.stats.segment, small_, after - before);
   } else if (after < before) {
-    decrease(core_.stats.segment, small_, before - after);
+    decrease(state_.stats.segment, small_, before - after);
   }
 }
 
 void Arena::describe_segment(const void* base, std::uint32_t call_site, HeldSegments& held) const {
   SegmentInfo& segment = held.segments.emplace_back();
-  segment.device = core_.device;
+  segment.device = state_.device;
   segment.address = reinterpret_cast<std::uintptr_t>(base);
   segment.small = small_;
   const auto pool = static_cast<std::int64_t>(pool_.id);

@@ -24,34 +24,34 @@ std::vector<Chunk> ChunkStore::acquire(std::size_t bytes, std::size_t limit, boo
   std::vector<Chunk> taken;
   std::size_t missing = bytes;
   std::size_t made = 0;
-  // What cannot be had takes nothing, not even for a moment: others would miss it meanwhile.
-  bool enough = may_be_had(bytes, limit);
+  // A request that cannot succeed takes nothing, since other threads may need it meanwhile.
+  bool enough = is_available(bytes, limit);
   try {
     while (enough && missing > 0) {
-      if (take_spare(missing, taken)) continue;
+      if (take_unmapped(missing, taken)) continue;
       const std::size_t size = chunk_bytes_for(missing, coarse);
       if (create(size, limit, taken) ||
           (size != kFineChunkBytes && create(kFineChunkBytes, limit, taken))) {
         missing -= taken.back().bytes;
         made += taken.back().bytes;
       } else {
-        enough = release_spare(missing) > 0;  // spare ones that are too large here
+        enough = release_unmapped(missing) > 0;  // unmapped ones that are too large here
       }
     }
   } catch (...) {
-    give_back(std::move(taken));
+    recycle(std::move(taken));
     throw;
   }
   if (missing == 0) return taken;
-  give_back(std::move(taken));
-  release_spare(made);
+  recycle(std::move(taken));
+  release_unmapped(made);
   return {};
 }
 
 // False if limit or device have less than `bytes`.
-bool ChunkStore::may_be_had(std::size_t bytes, std::size_t limit) const {
-  const std::size_t unused = spare();
-  // The two are not read at once: another thread may have given spare ones back in between.
+bool ChunkStore::is_available(std::size_t bytes, std::size_t limit) const {
+  const std::size_t unused = unmapped();
+  // The two are not read at once: another thread may recycle chunks in between.
   const std::size_t held = held_.load(std::memory_order_relaxed);
   const std::size_t used = held - std::min(held, unused);
   if (bytes > limit || used > limit - bytes) return false;
@@ -60,14 +60,14 @@ bool ChunkStore::may_be_had(std::size_t bytes, std::size_t limit) const {
   return driver().memory_info(device_).free + unused >= bytes;
 }
 
-// Takes one spare chunk that is not larger than what is missing.
-bool ChunkStore::take_spare(std::size_t& missing, std::vector<Chunk>& taken) {
+// Takes one unmapped chunk that is not larger than what is missing.
+bool ChunkStore::take_unmapped(std::size_t& missing, std::vector<Chunk>& taken) {
   taken.reserve(taken.size() + 1);
   const std::lock_guard lock(mutex_);
-  std::vector<Chunk>* stock = missing >= kCoarseChunkBytes && !coarse_.empty() ? &coarse_ : &fine_;
-  if (stock->empty()) return false;
-  taken.push_back(stock->back());
-  stock->pop_back();
+  std::vector<Chunk>* list = missing >= kCoarseChunkBytes && !coarse_.empty() ? &coarse_ : &fine_;
+  if (list->empty()) return false;
+  taken.push_back(list->back());
+  list->pop_back();
   missing -= taken.back().bytes;
   return true;
 }
@@ -76,7 +76,7 @@ bool ChunkStore::take_spare(std::size_t& missing, std::vector<Chunk>& taken) {
 bool ChunkStore::create(std::size_t bytes, std::size_t limit, std::vector<Chunk>& made) {
   made.reserve(made.size() + 1);
   {
-    // Room for every chunk there is, so that give_back() never allocates.
+    // Room for every chunk there is, so that recycle() never allocates.
     const std::lock_guard lock(mutex_);
     std::size_t held = held_.load(std::memory_order_relaxed);
     if (bytes > limit || held > limit - bytes) return false;
@@ -105,28 +105,28 @@ bool ChunkStore::create(std::size_t bytes, std::size_t limit, std::vector<Chunk>
   return true;
 }
 
-void ChunkStore::give_back(std::vector<Chunk> chunks) noexcept {
+void ChunkStore::recycle(std::vector<Chunk> chunks) noexcept {
   const std::lock_guard lock(mutex_);
   for (const Chunk& chunk : chunks) {
     (chunk.bytes == kCoarseChunkBytes ? coarse_ : fine_).push_back(chunk);
   }
 }
 
-std::size_t ChunkStore::release_spare(std::size_t bytes) noexcept {
-  std::size_t gone = 0;
-  while (gone < bytes) {
+std::size_t ChunkStore::release_unmapped(std::size_t bytes) noexcept {
+  std::size_t released = 0;
+  while (released < bytes) {
     Chunk chunk;
     {
       const std::lock_guard lock(mutex_);
-      std::vector<Chunk>& stock = coarse_.empty() ? fine_ : coarse_;
-      if (stock.empty()) break;
-      chunk = stock.back();
-      stock.pop_back();
+      std::vector<Chunk>& list = coarse_.empty() ? fine_ : coarse_;
+      if (list.empty()) break;
+      chunk = list.back();
+      list.pop_back();
     }
     try {
       driver().release_chunk(chunk.native);
     } catch (...) {
-      logging::warn("a chunk of device memory could not be given back; it stays in the cache");
+      logging::warn("memory: failed to release a chunk of device memory; it stays in the cache");
       const std::lock_guard lock(mutex_);
       (chunk.bytes == kCoarseChunkBytes ? coarse_ : fine_).push_back(chunk);
       break;
@@ -134,12 +134,12 @@ std::size_t ChunkStore::release_spare(std::size_t bytes) noexcept {
     held_.fetch_sub(chunk.bytes, std::memory_order_relaxed);
     released_.fetch_add(1, std::memory_order_relaxed);
     live_chunks.fetch_sub(1, std::memory_order_relaxed);
-    gone += chunk.bytes;
+    released += chunk.bytes;
   }
-  return gone;
+  return released;
 }
 
-std::size_t ChunkStore::spare() const {
+std::size_t ChunkStore::unmapped() const {
   const std::lock_guard lock(mutex_);
   return fine_.size() * kFineChunkBytes + coarse_.size() * kCoarseChunkBytes;
 }

@@ -11,7 +11,7 @@
 
 namespace gantry::memory {
 
-/// Fine chunks let a harvest take back nearly every free byte between blocks; coarse ones keep the
+/// Fine chunks let recovery reclaim nearly every free byte between blocks. Coarse ones keep the
 /// number of mappings of large blocks small. See docs/memory.md.
 inline constexpr std::size_t kFineChunkBytes = std::size_t{2} << 20;
 inline constexpr std::size_t kCoarseChunkBytes = std::size_t{32} << 20;
@@ -24,8 +24,7 @@ struct Chunk {
   std::size_t bytes = 0;
 };
 
-/// All chunks that this process has of one device: who maps them does not matter here. Those that
-/// nobody maps are spare.
+/// All chunks that this process holds of one device, mapped and unmapped ones.
 ///
 /// Thread safety: every member may be called from any thread; no lock is held over driver calls.
 class ChunkStore {
@@ -34,27 +33,28 @@ class ChunkStore {
   ChunkStore(const ChunkStore&) = delete;
   ChunkStore& operator=(const ChunkStore&) = delete;
 
-  /// Chunks of `bytes` together, a multiple of kFineChunkBytes: spare ones first, then new ones,
-  /// coarse where they fit if `coarse` or if there are very many chunks already,
-  /// while held() stays within `limit`. Empty if that is not enough; no
-  /// more is held then than before. Throws: CudaError, std::bad_alloc; nothing is lost.
+  /// Chunks of `bytes` together, a multiple of kFineChunkBytes: unmapped ones first, then new ones
+  /// while held() stays within `limit`. New ones are coarse where they fit if `coarse`, or if there
+  /// are very many chunks. Empty if that is not enough; no more is held then than before.
+  /// Throws: CudaError, std::bad_alloc; no chunk is lost.
   [[nodiscard]] std::vector<Chunk> acquire(std::size_t bytes, std::size_t limit, bool coarse);
-  /// Takes chunks that are not mapped any more.
-  void give_back(std::vector<Chunk> chunks) noexcept;
-  /// Gives spare chunks back to the driver until `bytes` of them went or none is left; tells how
-  /// many bytes went. Never throws: a chunk that the driver does not take stays spare.
-  std::size_t release_spare(std::size_t bytes = ~std::size_t{0}) noexcept;
+  /// Takes back chunks that are not mapped any more.
+  void recycle(std::vector<Chunk> chunks) noexcept;
+  /// Releases unmapped chunks to the driver until `bytes` are released or none is left. Returns the
+  /// bytes released. A chunk that the driver does not take stays here.
+  std::size_t release_unmapped(std::size_t bytes = ~std::size_t{0}) noexcept;
 
-  /// Bytes that the driver counts as this process's.
+  /// Bytes of all chunks.
   [[nodiscard]] std::size_t held() const { return held_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::size_t spare() const;
-  /// Chunks that were ever made and given back.
+  /// Bytes of unmapped chunks.
+  [[nodiscard]] std::size_t unmapped() const;
+  /// Number of chunks that were ever created and released.
   [[nodiscard]] std::int64_t created() const { return created_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::int64_t released() const { return released_.load(std::memory_order_relaxed); }
 
  private:
-  [[nodiscard]] bool may_be_had(std::size_t bytes, std::size_t limit) const;
-  [[nodiscard]] bool take_spare(std::size_t& missing, std::vector<Chunk>& taken);
+  [[nodiscard]] bool is_available(std::size_t bytes, std::size_t limit) const;
+  [[nodiscard]] bool take_unmapped(std::size_t& missing, std::vector<Chunk>& taken);
   [[nodiscard]] bool create(std::size_t bytes, std::size_t limit, std::vector<Chunk>& made);
 
   const int device_;

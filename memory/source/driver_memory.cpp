@@ -12,7 +12,7 @@
 #include <gantry/memory/stats.hpp>
 
 #include "memory/backends.hpp"
-#include "memory/heap/shortage_hooks.hpp"
+#include "memory/heap/memory_pressure.hpp"
 #include "memory/heap_allocator.hpp"
 #include "memory/ipc/heap_export.hpp"
 #include "memory/oom_report.hpp"
@@ -29,12 +29,12 @@ constexpr auto kLook = std::chrono::milliseconds(1);
 // True if more may come once streams are done.
 bool release_unused(int device) {
   (void)ipc_sweep();
-  (void)run_shortage_hooks(device);
+  (void)run_memory_pressure_callbacks(device);
   DeviceHeap* heap = heap_of(device);
   return heap != nullptr && heap->release_unused();
 }
 
-// Allocators that can only be told to give everything back: driver pools, and the user's.
+// Allocators that can only be report to give everything back: driver pools, and the user's.
 void empty_other_caches(int device) {
   const Device on = Device::cuda(device);
   for (Allocator* one : {&allocator(on), &standard_allocator()}) {
@@ -54,15 +54,15 @@ Result recovering(int device, std::size_t bytes, std::string_view purpose, Resul
     if (!is_more || std::chrono::steady_clock::now() > deadline) break;
     std::this_thread::sleep_for(kLook);
   }
-  throw_shortage(device, bytes, purpose);
+  throw_out_of_memory(device, bytes, purpose);
 }
 
 }  // namespace
 
-void throw_shortage(int device, std::size_t bytes, std::string_view purpose) {
+void throw_out_of_memory(int device, std::size_t bytes, std::string_view purpose) {
   if (DeviceHeap* heap = heap_of(device)) heap->report_out_of_memory(bytes, purpose);
   const NativeMemoryInfo info = driver().memory_info(device);
-  MemoryBreakdown breakdown;
+  OomReport breakdown;
   breakdown.requested = signed_bytes(bytes);
   breakdown.total = breakdown.limit = signed_bytes(info.total);
   breakdown.free = signed_bytes(info.free);
@@ -88,7 +88,7 @@ void* allocate_pinned_from_driver(std::size_t bytes, std::string_view purpose) {
   throw OutOfMemoryError(
       fmt::format("Page-locked host memory is exhausted. Tried to allocate {} for {}.",
                   format_bytes(signed_bytes(bytes)), purpose),
-      MemoryBreakdown{.requested = signed_bytes(bytes)}, "cpu");
+      OomReport{.requested = signed_bytes(bytes)}, "cpu");
 }
 
 bool register_host_with_driver(void* data, std::size_t bytes) {

@@ -33,7 +33,7 @@ namespace gantry::memory {
 /// As driver().register_host(), for which pinned memory in the cache is given back if need be.
 [[nodiscard]] bool register_host_with_driver(void* data, std::size_t bytes);
 /// Throws OutOfMemoryError for `bytes` that `purpose` needs, with the device's whole breakdown.
-[[noreturn]] void throw_shortage(int device, std::size_t bytes, std::string_view purpose);
+[[noreturn]] void throw_out_of_memory(int device, std::size_t bytes, std::string_view purpose);
 /// Makes caches give memory back until the driver has `bytes`, for a library that allocates by
 /// itself. Waits for nothing.
 void make_room(int device, std::size_t bytes) noexcept;

@@ -3,45 +3,53 @@
 #include <algorithm>
 #include <utility>
 
+#include <gantry/core/error.hpp>
+
 #include "memory/heap/poison.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {
 
-// What was harvested is the driver's again, so there is nothing to ask for.
-HeapBlock* SegmentArena::grow(HeapLock& lock, std::size_t bytes, StreamBlocks& /*stream*/,
-                              const Harvest& /*harvest*/) {
+std::optional<Growth> SegmentArena::begin_growth(std::size_t bytes, const StreamBlocks& /*stream*/,
+                                                 bool coarse) {
   const std::size_t size = gantry::memory::segment_bytes(bytes);
-  const std::size_t limit = core_.limit();
-  const std::size_t held = core_.segment_bytes + core_.chunks.held();
-  if (size > limit || held > limit - size) return nullptr;
-  core_.slab.reserve(1);
-  Segments made(1);
-  core_.segment_bytes += size;  // taken before the lock is let go of, so the limit holds
-  HeapBlock& block = core_.slab.take();
-  const HeapCore::Move move(core_);
-  lock.unlock();
+  const std::size_t limit = state_.limit();
+  const std::size_t held = state_.segment_bytes + state_.chunks.held();
+  if (coarse || size > limit || held > limit - size) return std::nullopt;
+  state_.slab.reserve(1);
+  state_.segment_bytes += size;  // before the lock is released, so that the limit holds
+  return Growth{.hole = &state_.slab.take(), .bytes = size};
+}
+
+void SegmentArena::cancel_growth(const Growth& growth) noexcept {
+  state_.segment_bytes -= growth.bytes;
+  state_.slab.recycle(*growth.hole);
+}
+
+HeapBlock* SegmentArena::finish_growth(HeapLock& lock, const Growth& growth) {
   std::byte* base = nullptr;
+  std::uint32_t call_site = 0;
+  Segments made;
+  lock.unlock();
   try {
-    base = static_cast<std::byte*>(driver().allocate(core_.device, size));
+    made.resize(1);
+    base = static_cast<std::byte*>(driver().allocate(state_.device, growth.bytes));
   } catch (...) {
     lock.lock();
-    core_.segment_bytes -= size;
-    core_.slab.give_back(block);
+    cancel_growth(growth);
     throw;
   }
-  if (base != nullptr && poisons_device_memory()) poison_now(base, size);
-  const std::uint32_t call_site = segment_call_site(TraceAction::segment_alloc);
+  if (base != nullptr && poisons_device_memory()) poison_now(base, growth.bytes);
+  if (base != nullptr) call_site = segment_call_site(TraceAction::segment_alloc);
   lock.lock();
   if (base == nullptr) {
-    core_.segment_bytes -= size;
-    core_.slab.give_back(block);
+    cancel_growth(growth);
     return nullptr;
   }
   made.front().call_site = call_site;
-  add(base, size, block, made);
+  add(base, growth.bytes, *growth.hole, made);
   record(TraceAction::segment_alloc, segments_.front(), call_site);
-  return &block;
+  return growth.hole;
 }
 
 void SegmentArena::add(std::byte* base, std::size_t bytes, HeapBlock& block, Segments& made) {
@@ -50,40 +58,38 @@ void SegmentArena::add(std::byte* base, std::size_t bytes, HeapBlock& block, Seg
   block.arena = this;
   block.previous = nullptr;
   block.stream = nullptr;
-  block.use.store(BlockUse::moving, std::memory_order_relaxed);
+  block.use.store(BlockUse::in_transition, std::memory_order_relaxed);
   Segment& segment = made.front();
   segment.base = base;
   segment.bytes = bytes;
   segment.first = &block;
   segments_.splice(segments_.begin(), made);
-  bytes_ += bytes;
-  if (is_small()) core_.small_bytes += bytes;
-  ++core_.segments_made;
-  increase(core_.stats.segment, is_small(), 1);
-  if (bytes >= core_.config.max_split_bytes) increase(core_.stats.oversize_segments, 1);
-  core_.refresh_reserved();
+  if (is_small()) state_.small_bytes += bytes;
+  ++state_.segments_made;
+  increase(state_.stats.segment, is_small(), 1);
+  if (bytes >= state_.config.max_split_bytes) increase(state_.stats.oversize_segments, 1);
+  state_.refresh_reserved();
 }
 
-void SegmentArena::forget(const Segment& segment) noexcept {
-  bytes_ -= segment.bytes;
-  core_.segment_bytes -= segment.bytes;
-  if (is_small()) core_.small_bytes -= segment.bytes;
-  ++core_.segments_freed;
-  decrease(core_.stats.segment, is_small(), 1);
-  if (segment.bytes >= core_.config.max_split_bytes) decrease(core_.stats.oversize_segments, 1);
-  core_.slab.give_back(*segment.first);
-  core_.refresh_reserved();
+void SegmentArena::count_released(const Segment& segment) noexcept {
+  state_.segment_bytes -= segment.bytes;
+  if (is_small()) state_.small_bytes -= segment.bytes;
+  ++state_.segments_freed;
+  decrease(state_.stats.segment, is_small(), 1);
+  if (segment.bytes >= state_.config.max_split_bytes) decrease(state_.stats.oversize_segments, 1);
+  state_.slab.recycle(*segment.first);
+  state_.refresh_reserved();
 }
 
 void SegmentArena::record(TraceAction action, const Segment& segment,
                           std::uint32_t call_site) const noexcept {
-  record_trace(core_.device, action, reinterpret_cast<std::uintptr_t>(segment.base), segment.bytes,
+  record_trace(state_.device, action, reinterpret_cast<std::uintptr_t>(segment.base), segment.bytes,
                0, call_site);
 }
 
-std::size_t SegmentArena::harvest(HeapLock& lock, std::size_t bytes) {
+std::size_t SegmentArena::reclaim(HeapLock& lock, std::size_t bytes) {
   std::size_t taken = 0;
-  // Another thread may change the list while the lock is let go of: start anew after each segment.
+  // Another thread may change the list while the lock is released: start anew after each segment.
   for (auto it = segments_.begin(); it != segments_.end() && taken < bytes;) {
     HeapBlock& block = *it->first;
     const bool unused = block.use.load(std::memory_order_relaxed) == BlockUse::free &&
@@ -93,40 +99,41 @@ std::size_t SegmentArena::harvest(HeapLock& lock, std::size_t bytes) {
       continue;
     }
     free.remove(block);
-    // It is gone for snapshots from here on: as soon as the driver has it, another thread may get
-    // its addresses for a new segment. It counts until then, or others would ask in vain.
-    Segments gone;
-    gone.splice(gone.begin(), segments_, it);
-    const Segment& segment = gone.front();
+    // Snapshots do not show it from here on: as soon as the driver has it, another thread may get
+    // its addresses for a new segment. Its bytes count until then, because the driver has not
+    // freed them yet.
+    Segments removed;
+    removed.splice(removed.begin(), segments_, it);
+    const Segment& segment = removed.front();
     record(TraceAction::segment_free, segment, segment_call_site(TraceAction::segment_free));
-    const HeapCore::Move move(core_);
+    const HeapState::ChunkTransfer transfer(state_);
     lock.unlock();
     if (poisons_device_memory()) unpoison_now(segment.base, segment.bytes);
     try {
-      driver().deallocate(core_.device, segment.base);
+      driver().deallocate(state_.device, segment.base);
     } catch (...) {
       if (poisons_device_memory()) poison_now(segment.base, segment.bytes);
       lock.lock();
       record(TraceAction::segment_alloc, segment, segment.call_site);
-      segments_.splice(segments_.begin(), gone);
+      segments_.splice(segments_.begin(), removed);
       free.insert(block);
       throw;
     }
     lock.lock();
     taken += segment.bytes;
-    forget(segment);
+    count_released(segment);
     it = segments_.begin();
   }
   return taken;
 }
 
 bool SegmentArena::may_serve(std::size_t have, std::size_t want) const {
-  const std::size_t most = core_.config.max_split_bytes;
+  const std::size_t most = state_.config.max_split_bytes;
   return want < most ? have < most : have - want < kLargeSegmentBytes;
 }
 
-bool SegmentArena::may_cut(std::size_t have, std::size_t want) const {
-  return should_split(have, want, is_small(), core_.config.max_split_bytes);
+bool SegmentArena::may_split(std::size_t have, std::size_t want) const {
+  return should_split(have, want, is_small(), state_.config.max_split_bytes);
 }
 
 void SegmentArena::describe(HeldSegments& held) const {
@@ -138,6 +145,13 @@ void SegmentArena::describe(HeldSegments& held) const {
   }
 }
 
+void SegmentArena::check_can_release_physical() const {
+  throw NotSupported(
+      "MemPool::release_physical: expected backend vmm, but got native, whose memory cannot leave "
+      "its addresses",
+      Device::cuda(state_.device).str());
+}
+
 Segment& SegmentArena::segment_of(const HeapBlock& block) {
   return *std::ranges::find_if(segments_, [&block](const Segment& segment) {
     return block.data >= segment.base && block.data < segment.base + segment.bytes;
@@ -146,15 +160,15 @@ Segment& SegmentArena::segment_of(const HeapBlock& block) {
 
 BlockExtent SegmentArena::pin(HeapLock&, const HeapBlock& block) {
   Segment& segment = segment_of(block);
-  if (!segment.name) {
-    segment.name = driver().export_memory(segment.base);
+  if (!segment.handle) {
+    segment.handle = driver().export_memory(segment.base);
     segment.extent_id = new_extent_id();
   }
   ++segment.pins;
   BlockExtent extent;
   extent.extent_id = segment.extent_id;
   extent.offset = static_cast<std::size_t>(block.data - segment.base);
-  extent.segment = segment.name;
+  extent.segment = segment.handle;
   extent.bytes = segment.bytes;
   return extent;
 }

@@ -15,9 +15,9 @@
 namespace gantry::memory {
 namespace {
 
-// Blocks keep their places while memory moves, so free addresses can be scattered; see the replays
-// in docs/memory.md. A process has addresses for some hundred times an H200's memory, which private
-// pools, of which there may be many, have to share.
+// Blocks keep their addresses while chunks are remapped, so free addresses can be scattered; see
+// the replays in docs/memory.md. A process has addresses for some hundred times an H200's memory,
+// and all private pools share them.
 constexpr std::size_t kRangePerMemory = 4;
 constexpr std::size_t kPrivateRangePerMemory = 1;
 constexpr int kCudaOutOfMemory = 2;
@@ -28,80 +28,132 @@ bool is_use(const HeapBlock* block, BlockUse use) {
 
 }  // namespace
 
-// Where addresses run out, a shorter range does, if it has room for `needed` bytes.
+// Where addresses are scarce, a shorter range does if it has room for `needed` bytes.
 void VmmArena::open_range(std::size_t needed) {
   if (range_ != nullptr) return;
-  const std::size_t memory = device_properties(Device::cuda(core_.device)).total_memory;
-  core_.slab.reserve(1);
+  const std::size_t memory = device_properties(Device::cuda(state_.device)).total_memory;
+  state_.slab.reserve(1);
   std::size_t bytes = (owner().id == 0 ? kRangePerMemory : kPrivateRangePerMemory) * memory;
   while (range_ == nullptr) {
     bytes = round_up(bytes, kCoarseChunkBytes);
     try {
-      range_ = std::make_unique<AddressRange>(core_.device, bytes);
+      range_ = std::make_unique<AddressRange>(state_.device, bytes);
     } catch (const CudaError& error) {
       bytes /= 2;
       if (error.code() != kCudaOutOfMemory || bytes < std::max(needed, kCoarseChunkBytes)) throw;
     }
   }
-  HeapBlock& all = core_.slab.take();
+  HeapBlock& all = state_.slab.take();
   all.data = range_->base();
   all.bytes = range_->bytes();
   all.arena = this;
   all.previous = nullptr;
   first_ = &all;
-  return_hole(all);
+  free_hole(all);
 }
 
 // Joins a block without memory with holes beside it.
-void VmmArena::return_hole(HeapBlock& block) noexcept {
+void VmmArena::free_hole(HeapBlock& block) noexcept {
   HeapBlock* whole = &block;
   block.stream = nullptr;
   if (HeapBlock* next = block.next; is_use(next, BlockUse::hole)) {
     holes_.remove(*next);
     absorb_next(block);
-    core_.slab.give_back(*next);
+    state_.slab.recycle(*next);
   }
   if (HeapBlock* previous = block.previous; is_use(previous, BlockUse::hole)) {
     holes_.remove(*previous);
     absorb_next(*previous);
-    core_.slab.give_back(block);
+    state_.slab.recycle(block);
     whole = previous;
   }
   whole->use.store(BlockUse::hole, std::memory_order_relaxed);
   holes_.insert(*whole);
 }
 
-HeapBlock* VmmArena::grow(HeapLock& lock, std::size_t bytes, StreamBlocks& stream,
-                          const Harvest& harvest) {
+std::optional<Growth> VmmArena::begin_growth(std::size_t bytes, const StreamBlocks& stream,
+                                             bool coarse) {
   open_range(bytes);
-  if (bytes > range_->bytes() || owner().parked) return nullptr;
-  const auto try_growing = [&](std::size_t wanted, bool coarse) -> HeapBlock* {
-    core_.slab.reserve(4);
-    const Place place = find_place(wanted, stream);
-    return place.hole == nullptr ? nullptr : grow_at(lock, place, coarse, harvest);
-  };
-  if (is_roomy()) {
-    if (HeapBlock* block = try_growing(round_up(bytes, kCoarseChunkBytes), true)) return block;
+  if (bytes > range_->bytes() || owner().released || (coarse && !is_roomy())) return std::nullopt;
+  state_.slab.reserve(4);
+  Growth growth = find_smallest_growth(coarse ? round_up(bytes, kCoarseChunkBytes) : bytes, stream);
+  if (growth.hole == nullptr) return std::nullopt;
+  growth.coarse = coarse || bytes >= kCoarseBlockBytes;
+  holes_.remove(*growth.hole);
+  if (growth.hole->bytes > growth.bytes) {
+    HeapBlock& remainder = state_.slab.take();
+    HeapBlock* unused = &remainder;
+    split_block(*growth.hole, growth.at_the_end ? growth.hole->bytes - growth.bytes : growth.bytes,
+                remainder);
+    if (growth.at_the_end) std::swap(growth.hole, unused);
+    unused->use.store(BlockUse::hole, std::memory_order_relaxed);
+    holes_.insert(*unused);
   }
-  return try_growing(bytes, bytes >= kCoarseBlockBytes);
+  growth.hole->use.store(BlockUse::mapping, std::memory_order_relaxed);
+  if (growth.left != nullptr) free.remove(*growth.left);
+  if (growth.right != nullptr) free.remove(*growth.right);
+  ++pending_mappings_;
+  return growth;
 }
 
-// Mapping costs the same for any chunk size, so large blocks come in coarse chunks while nobody set
-// a limit and the device is less than half full. What fine chunks save is needed later.
+HeapBlock* VmmArena::finish_growth(HeapLock& lock, const Growth& growth) {
+  HeapBlock& hole = *growth.hole;
+  const std::size_t limit = state_.limit();
+  std::vector<Chunk> chunks;
+  std::exception_ptr failure;
+  bool mapped = false;
+  lock.unlock();
+  try {
+    chunks = state_.chunks.acquire(growth.bytes, limit, growth.coarse);
+    if (!chunks.empty()) {
+      range_->map(offset_of(hole.data), chunks);
+      mapped = true;
+    }
+  } catch (const CudaError& error) {
+    if (error.code() != kCudaOutOfMemory) failure = std::current_exception();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (mapped && poisons_device_memory()) poison_now(hole.data, growth.bytes);
+  if (!mapped) state_.chunks.recycle(std::move(chunks));
+  lock.lock();
+  if (!mapped) {
+    cancel_growth(growth);
+    if (failure) std::rethrow_exception(failure);
+    return nullptr;
+  }
+  --pending_mappings_;
+  recount();
+  record(TraceAction::segment_map, hole);
+  hole.use.store(BlockUse::in_transition, std::memory_order_relaxed);
+  return join(growth.left, hole, growth.right);
+}
+
+void VmmArena::cancel_growth(const Growth& growth) noexcept {
+  --pending_mappings_;
+  recount();
+  free_hole(*growth.hole);
+  if (growth.left != nullptr) free.insert(*growth.left);
+  if (growth.right != nullptr) free.insert(*growth.right);
+}
+
+// Mapping costs the same for any chunk size. So growth is coarse while no limit is set and less
+// than half of the device is held; later the memory that fine chunks save counts more.
 bool VmmArena::is_roomy() const {
-  const std::size_t total = device_properties(Device::cuda(core_.device)).total_memory;
-  return !owner().options.no_split && core_.fraction >= 1 && total >= 512 * kCoarseChunkBytes &&
-         core_.chunks.held() < total / 2;
+  const std::size_t total = device_properties(Device::cuda(state_.device)).total_memory;
+  return !owner().options.no_split && state_.fraction >= 1 && total >= 512 * kCoarseChunkBytes &&
+         state_.chunks.held() < total / 2;
 }
 
 bool VmmArena::may_use(const HeapBlock* block, const StreamBlocks& stream) const noexcept {
   return is_use(block, BlockUse::free) && (block->stream == nullptr || block->stream == &stream);
 }
 
-// The place where the least has to be mapped: in a hole that is large enough by itself, or between
-// free blocks that this stream may use.
-VmmArena::Place VmmArena::find_place(std::size_t bytes, const StreamBlocks& stream) const noexcept {
-  Place best;
+// The growth that maps the least: in a hole that is large enough by itself, or between free blocks
+// that this stream may use.
+Growth VmmArena::find_smallest_growth(std::size_t bytes,
+                                      const StreamBlocks& stream) const noexcept {
+  Growth best;
   best.bytes = round_up(bytes, kFineChunkBytes);
   best.hole = holes_.find(best.bytes);
   if (best.hole != nullptr && may_use(best.hole->previous, stream)) {
@@ -120,10 +172,10 @@ VmmArena::Place VmmArena::find_place(std::size_t bytes, const StreamBlocks& stre
   return best;
 }
 
-// Takes `block`, which the stream may use, and the holes beside it if that is better than `best`.
-void VmmArena::improve(Place& best, HeapBlock& block, std::size_t bytes,
+// Replaces `best` if growing `block`, which the stream may use, into a hole next to it maps less.
+void VmmArena::improve(Growth& best, HeapBlock& block, std::size_t bytes,
                        const StreamBlocks& stream) const noexcept {
-  const auto consider = [&](const Place& place) {
+  const auto consider = [&](const Growth& place) {
     const std::size_t there = (place.left != nullptr ? place.left->bytes : 0) +
                               (place.right != nullptr ? place.right->bytes : 0);
     const std::size_t need =
@@ -145,58 +197,7 @@ void VmmArena::improve(Place& best, HeapBlock& block, std::size_t bytes,
   }
 }
 
-HeapBlock* VmmArena::grow_at(HeapLock& lock, const Place& place, bool coarse,
-                             const Harvest& harvest) {
-  HeapBlock* hole = place.hole;
-  holes_.remove(*hole);
-  if (hole->bytes > place.bytes) {
-    HeapBlock& rest = core_.slab.take();
-    cut_block(*hole, place.at_the_end ? hole->bytes - place.bytes : place.bytes, rest);
-    HeapBlock& kept = place.at_the_end ? *std::exchange(hole, &rest) : rest;
-    kept.use.store(BlockUse::hole, std::memory_order_relaxed);
-    holes_.insert(kept);
-  }
-  hole->use.store(BlockUse::mapping, std::memory_order_relaxed);
-  if (place.left != nullptr) free.remove(*place.left);
-  if (place.right != nullptr) free.remove(*place.right);
-
-  const HeapCore::Move move(core_);
-  ++movements_;
-  const std::size_t limit = core_.limit();
-  std::vector<Chunk> chunks;
-  std::exception_ptr failure;
-  bool mapped = false;
-  try {
-    if (harvest) harvest(lock, place.bytes);
-    lock.unlock();
-    chunks = core_.chunks.acquire(place.bytes, limit, coarse);
-    if (!chunks.empty()) {
-      range_->map(offset_of(hole->data), chunks);
-      mapped = true;
-    }
-  } catch (const CudaError& error) {
-    if (error.code() != kCudaOutOfMemory) failure = std::current_exception();
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  if (mapped && poisons_device_memory()) poison_now(hole->data, place.bytes);
-  if (!mapped) core_.chunks.give_back(std::move(chunks));
-  if (!lock.owns_lock()) lock.lock();
-  --movements_;
-  recount();
-  if (!mapped) {
-    return_hole(*hole);
-    if (place.left != nullptr) free.insert(*place.left);
-    if (place.right != nullptr) free.insert(*place.right);
-    if (failure) std::rethrow_exception(failure);
-    return nullptr;
-  }
-  record(TraceAction::segment_map, *hole);
-  hole->use.store(BlockUse::moving, std::memory_order_relaxed);
-  return join(place.left, *hole, place.right);
-}
-
-// One block of neighbours that are all `moving`, safe for the stream that they were taken for.
+// One block of neighbours that are all `in_transition`, safe for the stream of the request.
 HeapBlock* VmmArena::join(HeapBlock* left, HeapBlock& middle, HeapBlock* right) noexcept {
   HeapBlock* whole = left != nullptr ? left : &middle;
   if (left == nullptr) middle.stream = nullptr;
@@ -207,7 +208,7 @@ HeapBlock* VmmArena::join(HeapBlock* left, HeapBlock& middle, HeapBlock* right) 
       whole->stream = next.stream;
     }
     absorb_next(*whole);
-    core_.slab.give_back(next);
+    state_.slab.recycle(next);
   };
   if (left != nullptr) {
     middle.stream = nullptr;
@@ -217,8 +218,8 @@ HeapBlock* VmmArena::join(HeapBlock* left, HeapBlock& middle, HeapBlock* right) 
   return whole;
 }
 
-// The common block to harvest next and the chunks of it: the smallest that has enough, else the one
-// that has most.
+// The common block to reclaim from next, and its run of whole chunks: the smallest block with
+// enough chunks, else the one with most.
 HeapBlock* VmmArena::next_victim(std::size_t bytes, std::pair<std::size_t, std::size_t>& run) {
   HeapBlock* victim = nullptr;
   run = {0, 0};
@@ -228,84 +229,82 @@ HeapBlock* VmmArena::next_victim(std::size_t bytes, std::pair<std::size_t, std::
       victim = &block;
       run = found;
     }
-    // Whoever wants everything takes it in any order, without looking at all blocks each time.
+    // All memory is taken in any order, without visiting all blocks each time.
     return bytes >= range_->bytes() ? victim == nullptr : run.second - run.first < bytes;
   });
   return victim;
 }
 
-std::size_t VmmArena::harvest(HeapLock& lock, std::size_t bytes) {
+std::size_t VmmArena::reclaim(HeapLock& lock, std::size_t bytes) {
   const std::size_t taken = unmap_free(lock, bytes, false);
-  core_.harvested_bytes += taken;
+  state_.reclaimed_bytes += taken;
   return taken;
 }
 
-// Takes whole chunks from common blocks until they are `bytes`, or the pool is parked meanwhile.
-std::size_t VmmArena::unmap_free(HeapLock& lock, std::size_t bytes, bool parked) {
+// Unmaps whole chunks of common blocks until they are `bytes`, while Pool::released is `released`.
+std::size_t VmmArena::unmap_free(HeapLock& lock, std::size_t bytes, bool released) {
   if (range_ == nullptr) return 0;
   std::size_t taken = 0;
-  while (taken < bytes && owner().parked == parked) {
-    core_.slab.reserve(2);
+  while (taken < bytes && owner().released == released) {
+    state_.slab.reserve(2);
     std::pair<std::size_t, std::size_t> run;
     HeapBlock* victim = next_victim(bytes - taken, run);
     if (victim == nullptr) break;
-    HeapBlock& block = cut_out(*victim, run);
+    HeapBlock& block = extract(*victim, run);
     const std::size_t size = block.bytes;
     // Before another thread can map the chunks elsewhere.
     record(TraceAction::segment_unmap, block);
     block.use.store(BlockUse::mapping, std::memory_order_relaxed);
-    const HeapCore::Move move(core_);
-    ++movements_;
+    const HeapState::ChunkTransfer transfer(state_);
+    ++pending_mappings_;
     lock.unlock();
     try {
-      core_.chunks.give_back(range_->unmap(run.first, size));
+      state_.chunks.recycle(range_->unmap(run.first, size));
     } catch (...) {
       lock.lock();
-      --movements_;
+      --pending_mappings_;
       record(TraceAction::segment_map, block);
       free.insert(block);
       throw;
     }
     lock.lock();
-    --movements_;
-    return_hole(block);
+    --pending_mappings_;
+    free_hole(block);
     recount();
     taken += size;
   }
   return taken;
 }
 
-// The part of a free block that covers `run`, `moving`; the rest stays free. Takes two of the slab.
-HeapBlock& VmmArena::cut_out(HeapBlock& whole, const std::pair<std::size_t, std::size_t>& run) {
+// The part of a free block that covers `run`, `in_transition`; the other parts stay free. Takes two
+// descriptors.
+HeapBlock& VmmArena::extract(HeapBlock& whole, const std::pair<std::size_t, std::size_t>& run) {
   HeapBlock* block = &whole;
   free.remove(*block);
   if (const std::size_t head = run.first - offset_of(block->data); head > 0) {
-    HeapBlock& rest = core_.slab.take();
-    cut_block(*block, head, rest);
-    free.insert(*std::exchange(block, &rest));
+    HeapBlock& remainder = state_.slab.take();
+    split_block(*block, head, remainder);
+    free.insert(*std::exchange(block, &remainder));
   }
   if (const std::size_t size = run.second - run.first; block->bytes > size) {
-    HeapBlock& rest = core_.slab.take();
-    cut_block(*block, size, rest);
-    block->use.store(BlockUse::moving, std::memory_order_relaxed);
-    free.insert(rest);
+    HeapBlock& remainder = state_.slab.take();
+    split_block(*block, size, remainder);
+    block->use.store(BlockUse::in_transition, std::memory_order_relaxed);
+    free.insert(remainder);
   }
   return *block;
 }
 
 void VmmArena::record(TraceAction action, const HeapBlock& block) const noexcept {
-  record_trace(core_.device, action, reinterpret_cast<std::uintptr_t>(block.data), block.bytes, 0,
+  record_trace(state_.device, action, reinterpret_cast<std::uintptr_t>(block.data), block.bytes, 0,
                segment_call_site(action));
 }
 
 void VmmArena::recount() {
-  const std::size_t bytes = range_->mapped();
   const std::size_t runs = range_->runs();
-  if (is_small()) core_.small_bytes += bytes - counted_bytes_;
   count_segments(counted_runs_, runs);
-  counted_bytes_ = bytes;
   counted_runs_ = runs;
-  core_.refresh_reserved();
+  state_.refresh_reserved();
 }
 
 void VmmArena::describe(HeldSegments& held) const {
@@ -313,7 +312,7 @@ void VmmArena::describe(HeldSegments& held) const {
   for (const HeapBlock* block = first_; block != nullptr; block = block->next) {
     const bool has_memory = !is_use(block, BlockUse::hole) && !is_use(block, BlockUse::mapping);
     if (has_memory && !in_segment) {
-      // Many callers extend a range, so none of them is to be named.
+      // Many callers extend a range, so the segment has no call site.
       describe_segment(block->data, 0, held);
       held.segments.back().is_expandable = true;
     }
@@ -322,11 +321,20 @@ void VmmArena::describe(HeldSegments& held) const {
   }
 }
 
+void VmmArena::check_can_release_physical() const {
+  if (pinned_.empty()) return;
+  throw InvalidArgument(
+      "MemPool::release_physical: expected a pool without exported blocks, but got one that "
+      "another "
+      "process may use",
+      Device::cuda(state_.device).str());
+}
+
 BlockExtent VmmArena::pin(HeapLock&, const HeapBlock& block) {
-  if (owner().parked) {
+  if (owner().released) {
     throw InvalidArgument(
-        "export_ipc: a block of a pool with memory was expected, but got one of a pool that is "
-        "parked");
+        "export_ipc: expected a block with physical memory, but got one of a pool that released "
+        "it");
   }
   const std::size_t begin = offset_of(block.data);
   const AddressRange::Extent memory = range_->extent(begin, begin + block.bytes);
@@ -353,15 +361,15 @@ void VmmArena::unpin(const HeapBlock& block) noexcept {
   range_->unpin(begin, begin + block.bytes);
 }
 
-void VmmArena::park(HeapLock& lock) {
+void VmmArena::release_physical(HeapLock& lock) {
   if (range_ == nullptr) return;
-  // The pool is marked, so nobody begins anew.
-  while (movements_ != 0) {
+  // The pool is marked as released, so no growth begins.
+  while (pending_mappings_ != 0) {
     lock.unlock();
     std::this_thread::yield();
     lock.lock();
   }
-  // Only what live blocks have is to come back.
+  // Only the memory of live blocks is to be restored.
   unmap_free(lock, range_->bytes(), true);
   const auto runs = range_->mapped_runs();
   lock.unlock();
@@ -369,76 +377,76 @@ void VmmArena::park(HeapLock& lock) {
   std::exception_ptr failure;
   for (const auto& [offset, bytes] : runs) {
     try {
-      done.emplace(offset, offset + bytes);  // nothing may fail once the memory is gone
-      core_.chunks.give_back(range_->unmap(offset, bytes));
+      done.emplace(offset, offset + bytes);  // before unmap: nothing may fail after it
+      state_.chunks.recycle(range_->unmap(offset, bytes));
     } catch (...) {
       done.erase(offset);
       failure = std::current_exception();
       break;
     }
   }
-  core_.chunks.release_spare();
+  state_.chunks.release_unmapped();
   lock.lock();
-  parked_.merge(done);
+  released_.merge(done);
   recount();
   if (failure) std::rethrow_exception(failure);
 }
 
-std::size_t VmmArena::parked_bytes() const {
+std::size_t VmmArena::released_bytes() const {
   std::size_t sum = 0;
-  for (const auto& [begin, end] : parked_) sum += end - begin;
+  for (const auto& [begin, end] : released_) sum += end - begin;
   return sum;
 }
 
-bool VmmArena::unpark(HeapLock& lock) {
-  const std::size_t limit = core_.limit();
-  while (!parked_.empty()) {
-    const auto run = std::prev(parked_.end());
+bool VmmArena::restore_physical(HeapLock& lock) {
+  const std::size_t limit = state_.limit();
+  while (!released_.empty()) {
+    const auto run = std::prev(released_.end());
     const auto [begin, end] = *run;
     lock.unlock();
     std::vector<Chunk> chunks;
     try {
-      chunks = core_.chunks.acquire(end - begin, limit, end - begin >= kCoarseBlockBytes);
+      chunks = state_.chunks.acquire(end - begin, limit, end - begin >= kCoarseBlockBytes);
       if (!chunks.empty()) range_->map(begin, chunks);
     } catch (...) {
-      core_.chunks.give_back(std::move(chunks));
+      state_.chunks.recycle(std::move(chunks));
       lock.lock();
       throw;
     }
     lock.lock();
     recount();
     if (chunks.empty()) return false;
-    parked_.erase(run);
+    released_.erase(run);
   }
   return true;
 }
 
-void VmmArena::forget_unused() {
+void VmmArena::discard_unused() {
   for (;;) {
-    core_.slab.reserve(2);
+    state_.slab.reserve(2);
     HeapBlock* block = nullptr;
     std::pair<std::size_t, std::size_t> run;
     free.for_each_common(kFineChunkBytes, [&](HeapBlock& candidate) {
-      run = parked_part(candidate);
+      run = released_part(candidate);
       if (run.first < run.second) block = &candidate;
       return block == nullptr;
     });
     if (block == nullptr) return;
-    const auto parked = std::prev(parked_.upper_bound(run.first));
-    if (run.second < parked->second) parked_.emplace(run.second, parked->second);
-    parked->second = run.first;
-    if (parked->first == run.first) parked_.erase(parked);
-    return_hole(cut_out(*block, run));
+    const auto released = std::prev(released_.upper_bound(run.first));
+    if (run.second < released->second) released_.emplace(run.second, released->second);
+    released->second = run.first;
+    if (released->first == run.first) released_.erase(released);
+    free_hole(extract(*block, run));
   }
 }
 
-// The first parked whole chunks inside of a block: {begin, end}, equal if there are none.
-std::pair<std::size_t, std::size_t> VmmArena::parked_part(const HeapBlock& block) const noexcept {
+// The first run of released whole chunks inside of a block: {begin, end}, equal if there is none.
+std::pair<std::size_t, std::size_t> VmmArena::released_part(const HeapBlock& block) const noexcept {
   const std::size_t first = round_up(offset_of(block.data), kFineChunkBytes);
   const std::size_t last = offset_of(block.end()) / kFineChunkBytes * kFineChunkBytes;
-  auto run = parked_.upper_bound(first);
-  if (run != parked_.begin() && std::prev(run)->second > first) --run;
-  if (run == parked_.end() || run->first >= last) return {};
+  auto run = released_.upper_bound(first);
+  if (run != released_.begin() && std::prev(run)->second > first) --run;
+  if (run == released_.end() || run->first >= last) return {};
   return {std::max(first, run->first), std::min(last, run->second)};
 }
 

@@ -106,9 +106,9 @@ struct Movable<memory::MemPool> {
             REFUSES(id, o.id()),
             REFUSES(device, o.device()),
             REFUSES(use_count, o.use_count()),
-            REFUSES(park, o.park()),
-            REFUSES(unpark, o.unpark()),
-            REFUSES(is_parked, o.is_parked()),
+            REFUSES(release_physical, o.release_physical()),
+            REFUSES(restore_physical, o.restore_physical()),
+            REFUSES(has_physical, o.has_physical()),
             REFUSES(, memory::MemPoolGuard(o))};
   }
 };
@@ -159,7 +159,7 @@ struct Movable<memory::PluggableAllocator> {
             REFUSES(record_stream, o.record_stream(memory::Block(), stream())),
             REFUSES(record_use, o.record_use(memory::Block(), stream())),
             REFUSES(empty_cache, o.empty_cache(device())),
-            ANSWERS(opens_to_peers, !o.opens_to_peers()),
+            ANSWERS(is_peer_accessible, !o.is_peer_accessible()),
             REFUSES(name, o.name()),
             REFUSES(live_blocks, o.live_blocks()),
             REFUSES(live_bytes, o.live_bytes())};
@@ -276,7 +276,7 @@ struct Movable<CudaError> : MovableError<CudaError> {
 template <>
 struct Movable<OutOfMemoryError> : MovableError<OutOfMemoryError> {
   static OutOfMemoryError make() {
-    return OutOfMemoryError("text", MemoryBreakdown{.top_call_sites = {{"f", 1}}}, "cuda:1");
+    return OutOfMemoryError("text", OomReport{.top_call_sites = {{"f", 1}}}, "cuda:1");
   }
   static std::vector<MovedFromCall<OutOfMemoryError>> calls() {
     auto result = MovableError::calls();

@@ -65,7 +65,7 @@ TEST_F(MagazinesTest, SegmentsAreNotCopiedAmidAHit) {
     taken.use.store(BlockUse::live);
   };
   HeapBlock* block =
-      ThreadCache::mine()->take(heap.common_pool(), stream.id(), 4 * kKib, 4 * kKib, hand_out);
+      ThreadCache::current()->take(heap.common_pool(), stream.id(), 4 * kKib, 4 * kKib, hand_out);
   ASSERT_NE(block, nullptr);
   other.join();
   EXPECT_FALSE(copied_meanwhile);

@@ -15,8 +15,8 @@
 
 #include <gantry/device/device.hpp>
 #include <gantry/memory/caching_allocator.hpp>
-#include <gantry/memory/snapshot.hpp>
 #include <gantry/memory/history.hpp>
+#include <gantry/memory/snapshot.hpp>
 
 #include "memory/trace/history.hpp"
 #include "tests/memory/recorded_heap.hpp"

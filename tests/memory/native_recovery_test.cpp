@@ -101,7 +101,7 @@ TEST_F(NativeShortageTest, ReportsWhatIsHeldAndStaysUsable) {
     static_cast<void>(allocate(30 * kMib, stream));
     FAIL() << "more than the limit was allocated";
   } catch (const OutOfMemoryError& error) {
-    const MemoryBreakdown& breakdown = error.breakdown();
+    const OomReport& breakdown = error.breakdown();
     EXPECT_EQ(breakdown.requested, static_cast<std::int64_t>(30 * kMib));
     EXPECT_EQ(breakdown.allocated, static_cast<std::int64_t>(40 * kMib));
     EXPECT_EQ(breakdown.reserved, static_cast<std::int64_t>(40 * kMib));
@@ -147,13 +147,13 @@ TEST_F(NativeShortageTest, FractionCountsWhatIsCached) {
 }
 
 TEST_F(NativeShortageTest, ObserversHearOfEachShortage) {
-  static std::vector<std::pair<Device, MemoryBreakdown>> heard;
-  add_oom_observer([](Device device, const MemoryBreakdown& breakdown) {
+  static std::vector<std::pair<Device, OomReport>> heard;
+  add_oom_observer([](Device device, const OomReport& breakdown) {
     heard.emplace_back(device, breakdown);
     // The lock is not held: the allocator can be asked.
     static_cast<void>(stats(device));
   });
-  add_oom_observer([](Device, const MemoryBreakdown&) { throw std::runtime_error("ignored"); });
+  add_oom_observer([](Device, const OomReport&) { throw std::runtime_error("ignored"); });
   limit_to(4 * kMib);
   EXPECT_THROW(static_cast<void>(allocate(30 * kMib, Stream::current())), OutOfMemoryError);
   ASSERT_EQ(heard.size(), 1u);
@@ -217,12 +217,12 @@ TEST_F(NativeShortageTest, BlocksAboveMaxSplitSizeStayWhole) {
 TEST(OomReportTest, SaysWhatTorchSays) {
   constexpr std::int64_t kGib = std::int64_t{1} << 30;
   const auto mib = static_cast<std::int64_t>(kMib);
-  const MemoryBreakdown breakdown{.requested = 1997 * mib,
-                                  .total = 14920 * mib,
-                                  .free = 1618 * mib,
-                                  .allocated = kGib,
-                                  .reserved = kGib + 512 * mib,
-                                  .limit = 14920 * mib};
+  const OomReport breakdown{.requested = 1997 * mib,
+                            .total = 14920 * mib,
+                            .free = 1618 * mib,
+                            .allocated = kGib,
+                            .reserved = kGib + 512 * mib,
+                            .limit = 14920 * mib};
   EXPECT_EQ(
       out_of_memory_text(0, breakdown, true),
       "CUDA out of memory. Tried to allocate 1.95 GiB. GPU 0 has a total capacity of 14.57 "
@@ -233,20 +233,20 @@ TEST(OomReportTest, SaysWhatTorchSays) {
 
 TEST(OomReportTest, GivesAdviceThatFits) {
   const auto mib = static_cast<std::int64_t>(kMib);
-  MemoryBreakdown breakdown{.requested = 100 * mib,
-                            .total = 1000 * mib,
-                            .free = 10 * mib,
-                            .allocated = 500 * mib,
-                            .reserved = 990 * mib,
-                            .limit = 1000 * mib};
+  OomReport breakdown{.requested = 100 * mib,
+                      .total = 1000 * mib,
+                      .free = 10 * mib,
+                      .allocated = 500 * mib,
+                      .reserved = 990 * mib,
+                      .limit = 1000 * mib};
   EXPECT_THAT(out_of_memory_text(1, breakdown, true), HasSubstr("max_split_size_mb"));
   EXPECT_THAT(out_of_memory_text(1, breakdown, false),
               AllOf(Not(HasSubstr("max_split_size_mb")), HasSubstr("in pieces")));
-  breakdown.parked = 600 * mib;  // has no memory, so nothing else changes
-  breakdown.allocated += breakdown.parked;
+  breakdown.released = 600 * mib;  // has no memory, so nothing else changes
+  breakdown.allocated += breakdown.released;
   EXPECT_THAT(out_of_memory_text(1, breakdown, true),
               AllOf(HasSubstr("max_split_size_mb"), HasSubstr("490.00 MiB is reserved by")));
-  breakdown.parked = 0;
+  breakdown.released = 0;
   breakdown.requested = 0;
   EXPECT_THAT(out_of_memory_text(1, breakdown, true), Not(HasSubstr("other processes")));
   breakdown.requested = 100 * mib;
@@ -257,12 +257,12 @@ TEST(OomReportTest, GivesAdviceThatFits) {
 
 TEST(OomReportTest, NamesWhoStillUsesWhatIsFreed) {
   const auto mib = static_cast<std::int64_t>(kMib);
-  MemoryBreakdown breakdown{.requested = 100 * mib,
-                            .total = 1000 * mib,
-                            .free = 10 * mib,
-                            .allocated = 900 * mib,
-                            .reserved = 990 * mib,
-                            .limit = 1000 * mib};
+  OomReport breakdown{.requested = 100 * mib,
+                      .total = 1000 * mib,
+                      .free = 10 * mib,
+                      .allocated = 900 * mib,
+                      .reserved = 990 * mib,
+                      .limit = 1000 * mib};
   EXPECT_THAT(out_of_memory_text(0, breakdown, false), Not(HasSubstr("still used")));
   breakdown.pending = 3 * mib;
   breakdown.pending_by_stream = {{3, 2 * mib}, {5, mib}};

@@ -11,7 +11,7 @@ namespace gantry::memory {
 
 /// Counts what blocks came and went, and the highest levels in between, in few operations: the
 /// statistics have many more numbers, and are asked for rarely.
-struct UsageAccount {
+struct StatsDelta {
   struct Amount {
     std::int64_t blocks = 0;
     std::int64_t bytes = 0;
@@ -81,7 +81,7 @@ struct UsageAccount {
     is_used = true;
   }
   /// Counts what `later` counted, as if it had happened here after everything so far.
-  void append(const UsageAccount& later) noexcept {
+  void append(const StatsDelta& later) noexcept {
     const auto append_one = [](Level& mine, const Level& its) {
       mine.room -= its.most;
       mine.rise();
@@ -103,11 +103,11 @@ struct UsageAccount {
 };
 
 /// The last allocations and frees of a thread, in their order, until they enter an account.
-class UsageLog {
+class StatsLog {
  public:
   /// A block was taken; one that was given back just before only counts as given once more.
   /// `overflow` gets what the log has no room for.
-  void take(std::size_t bytes, std::size_t requested, UsageAccount& overflow) noexcept {
+  void take(std::size_t bytes, std::size_t requested, StatsDelta& overflow) noexcept {
     const Entry& last = entries_[count_];
     if (last.bytes == -static_cast<std::int64_t>(bytes) && last.requested == requested) {
       --count_;
@@ -116,11 +116,11 @@ class UsageLog {
     }
     note({static_cast<std::int64_t>(bytes), requested}, overflow);
   }
-  void give(std::size_t bytes, std::size_t requested, UsageAccount& overflow) noexcept {
+  void give(std::size_t bytes, std::size_t requested, StatsDelta& overflow) noexcept {
     note({-static_cast<std::int64_t>(bytes), requested}, overflow);
   }
   /// Moves everything to `account`; tells by how many the blocks became more.
-  std::int64_t move_to(UsageAccount& account) noexcept {
+  std::int64_t move_to(StatsDelta& account) noexcept {
     std::int64_t more = 0;
     for (std::size_t i = 1; i <= count_; ++i) {
       const Entry& entry = entries_[i];
@@ -145,7 +145,7 @@ class UsageLog {
   };
   static constexpr std::size_t kEntries = 63;
 
-  void note(Entry entry, UsageAccount& overflow) noexcept {
+  void note(Entry entry, StatsDelta& overflow) noexcept {
     if (count_ == kEntries) [[unlikely]] {
       move_to(overflow);
     }

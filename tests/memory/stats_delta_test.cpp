@@ -1,5 +1,5 @@
 // Accounts and logs against counting by hand.
-#include "memory/heap/usage_account.hpp"
+#include "memory/heap/stats_delta.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 namespace gantry::memory {
 namespace {
 
-using Amount = UsageAccount::Amount;
+using Amount = StatsDelta::Amount;
 
 // Levels and peaks, recomputed at every step.
 struct Model {
@@ -50,8 +50,8 @@ void expect_equal(const Amount& a, const Amount& b) {
   EXPECT_EQ(a.requested, b.requested);
 }
 
-void expect_equal(const UsageAccount& account, const Model& model) {
-  const auto expect_level = [](const UsageAccount::Level& level, const Model::Level& expected) {
+void expect_equal(const StatsDelta& account, const Model& model) {
+  const auto expect_level = [](const StatsDelta::Level& level, const Model::Level& expected) {
     expect_equal(level.now(), expected.now);
     expect_equal(level.most, expected.most);
   };
@@ -66,9 +66,9 @@ void expect_equal(const UsageAccount& account, const Model& model) {
 // which enters the account before the heap counts anything itself.
 TEST(UsageAccountTest, CountsLikeTheModel) {
   std::mt19937_64 random(1);
-  UsageAccount account;
-  UsageAccount overflow;
-  UsageLog log;
+  StatsDelta account;
+  StatsDelta overflow;
+  StatsLog log;
   Model model;
   std::vector<std::pair<std::size_t, std::size_t>> live;
   const auto enter = [&] {
@@ -112,9 +112,9 @@ TEST(UsageAccountTest, CountsLikeTheModel) {
 }
 
 TEST(UsageAccountTest, RepeatsOfOneBlockChangeNoLevel) {
-  UsageAccount account;
-  UsageAccount overflow;
-  UsageLog log;
+  StatsDelta account;
+  StatsDelta overflow;
+  StatsLog log;
   Model model;
   for (int i = 0; i < 1000; ++i) {
     log.take(1024, 1000, overflow);

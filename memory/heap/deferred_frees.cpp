@@ -1,4 +1,4 @@
-#include "memory/heap/pending_blocks.hpp"
+#include "memory/heap/deferred_frees.hpp"
 
 #include <algorithm>
 
@@ -6,11 +6,10 @@
 
 namespace gantry::memory {
 
-void PendingBlocks::note(HeapBlock& block, StreamClock& clock, std::uint64_t sequence) {
-  const auto same_clock = [&clock](const auto& entry) { return entry.clock == &clock; };
-  // The queue is made here, where running out of memory may still be reported.
-  if (std::ranges::none_of(queues_, same_clock)) queues_.push_back({.clock = &clock});
-  const auto known = std::ranges::find_if(block.uses, same_clock);
+void DeferredFrees::add_use(HeapBlock& block, StreamClock& clock, std::uint64_t sequence) {
+  const auto is_same_clock = [&clock](const auto& entry) { return entry.clock == &clock; };
+  if (std::ranges::none_of(queues_, is_same_clock)) queues_.push_back({.clock = &clock});
+  const auto known = std::ranges::find_if(block.uses, is_same_clock);
   if (known == block.uses.end()) {
     block.uses.push_back({&clock, sequence});
   } else if (known->sequence != 0) {
@@ -18,15 +17,20 @@ void PendingBlocks::note(HeapBlock& block, StreamClock& clock, std::uint64_t seq
   }
 }
 
-void PendingBlocks::fix_marks(HeapBlock& block) noexcept {
+void DeferredFrees::freeze_uses(HeapBlock& block) noexcept {
   for (StreamUse& use : block.uses) {
     if (use.sequence == 0) use.sequence = use.clock->record_sequence();
   }
-  if (block.stream->clock.is_external()) block.sequence = block.stream->clock.record_sequence();
+  if (block.stream == nullptr) return;
+  StreamClock& own = block.stream->clock;
+  std::erase_if(block.uses, [&own](const StreamUse& use) {
+    return own.happens_after(*use.clock, use.sequence);
+  });
+  if (own.is_external()) block.sequence = own.record_sequence();
 }
 
-bool PendingBlocks::defer(HeapBlock& block, bool now) noexcept {
-  while (!block.uses.empty() && is_over(block, now)) block.uses.pop_back();
+bool DeferredFrees::enqueue(HeapBlock& block) noexcept {
+  while (!block.uses.empty() && is_complete(block)) block.uses.pop_back();
   if (block.uses.empty()) return false;
   block.use.store(BlockUse::pending, std::memory_order_relaxed);
   Queue& queue = *std::ranges::find(queues_, block.uses.back().clock, &Queue::clock);
@@ -37,16 +41,15 @@ bool PendingBlocks::defer(HeapBlock& block, bool now) noexcept {
   return true;
 }
 
-// A stream that is not ours was marked when the block was freed; what it waited for after that is
-// not behind the sequence.
-bool PendingBlocks::is_over(const HeapBlock& block, bool now) noexcept {
+bool DeferredFrees::is_complete(const HeapBlock& block) noexcept {
   const StreamUse& use = block.uses.back();
-  const StreamClock& own = block.stream->clock;
-  if (!now && own.is_external()) return use.sequence <= use.clock->completed();
-  return own.happens_after(*use.clock, use.sequence);
+  if (block.stream == nullptr || block.stream->clock.is_external()) {
+    return use.sequence <= use.clock->completed();
+  }
+  return block.stream->clock.happens_after(*use.clock, use.sequence);
 }
 
-HeapBlock& PendingBlocks::pop(Queue& queue) noexcept {
+HeapBlock& DeferredFrees::pop(Queue& queue) noexcept {
   HeapBlock& block = *queue.oldest;
   queue.oldest = block.next_in_bin;
   if (queue.oldest == nullptr) queue.newest = nullptr;
@@ -54,13 +57,13 @@ HeapBlock& PendingBlocks::pop(Queue& queue) noexcept {
   return block;
 }
 
-void PendingBlocks::poll() noexcept {
+void DeferredFrees::poll() noexcept {
   for (const Queue& queue : queues_) {
     if (queue.oldest != nullptr) queue.clock->poll(queue.oldest->uses.back().sequence);
   }
 }
 
-StreamUse PendingBlocks::oldest() const noexcept {
+StreamUse DeferredFrees::oldest() const noexcept {
   for (const Queue& queue : queues_) {
     if (queue.oldest == nullptr) continue;
     const StreamUse use = queue.oldest->uses.back();
@@ -69,7 +72,13 @@ StreamUse PendingBlocks::oldest() const noexcept {
   return {};
 }
 
-void PendingBlocks::list(std::vector<StreamUse>& uses) const {
+void DeferredFrees::list_first(std::vector<StreamUse>& uses) const {
+  for (const Queue& queue : queues_) {
+    if (queue.oldest != nullptr) uses.push_back(queue.oldest->uses.back());
+  }
+}
+
+void DeferredFrees::list_last(std::vector<StreamUse>& uses) const {
   const std::size_t before = uses.size();
   for (const Queue& queue : queues_) {
     for (const HeapBlock* block = queue.oldest; block != nullptr; block = block->next_in_bin) {
@@ -87,7 +96,7 @@ void PendingBlocks::list(std::vector<StreamUse>& uses) const {
   }
 }
 
-std::vector<PendingBlocks::Waiting> PendingBlocks::waiting() const {
+std::vector<DeferredFrees::Waiting> DeferredFrees::waiting() const {
   std::vector<Waiting> waiting;
   for (const Queue& queue : queues_) {
     std::size_t bytes = 0;

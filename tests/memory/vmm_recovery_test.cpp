@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <gantry/memory/caching_allocator.hpp>
-#include <gantry/memory/mem_pool.hpp>
 #include <gantry/memory/history.hpp>
+#include <gantry/memory/mem_pool.hpp>
 
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/stream_hold.hpp"
@@ -38,7 +38,7 @@ TEST_F(VmmShortageTest, PiecesOfFreeMemoryServeALargeBlock) {
   const Buffer large = allocate(40 * kMib, stream);
   EXPECT_EQ(reserved(), 80 * kMib);
   EXPECT_EQ(allocated(), 80 * kMib);
-  EXPECT_EQ(stats().harvested_bytes, static_cast<std::int64_t>(40 * kMib));
+  EXPECT_EQ(stats().reclaimed_bytes, static_cast<std::int64_t>(40 * kMib));
   EXPECT_EQ(stats().num_ooms, 0);
 }
 
@@ -235,7 +235,7 @@ TEST_F(VmmShortageTest, ReportsWhatIsHeldAndStaysUsable) {
     static_cast<void>(allocate(30 * kMib, stream));
     FAIL() << "more than the limit was allocated";
   } catch (const OutOfMemoryError& error) {
-    const MemoryBreakdown& breakdown = error.breakdown();
+    const OomReport& breakdown = error.breakdown();
     EXPECT_EQ(breakdown.requested, static_cast<std::int64_t>(30 * kMib));
     EXPECT_EQ(breakdown.allocated, static_cast<std::int64_t>(40 * kMib));
     EXPECT_EQ(breakdown.limit, static_cast<std::int64_t>(64 * kMib));
@@ -273,21 +273,23 @@ TEST_F(VmmShortageTest, BlocksOfParkedPoolsCountAsWithoutMemory) {
   const Stream stream = Stream::current();
   limit_to(64 * kMib);
   MemPool pool;
-  const Buffer parked = pool.allocate(30 * kMib, stream);
-  pool.park();
+  const Buffer released = pool.allocate(30 * kMib, stream);
+  pool.release_physical();
   const Buffer live = allocate(40 * kMib, stream);
   try {
     static_cast<void>(allocate(30 * kMib, stream));
     ADD_FAILURE() << "more than the limit was allocated";
   } catch (const OutOfMemoryError& error) {
-    EXPECT_EQ(error.breakdown().parked, static_cast<std::int64_t>(30 * kMib));
+    EXPECT_EQ(error.breakdown().released, static_cast<std::int64_t>(30 * kMib));
     EXPECT_EQ(error.breakdown().private_pools, 0);
     EXPECT_EQ(error.breakdown().allocated, static_cast<std::int64_t>(70 * kMib));
-    EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("40.00 MiB is allocated by gantry, and 0 bytes is reserved by "
-                                "gantry but unallocated."),
-                      HasSubstr("30.00 MiB of parked pools is without memory."),
-                      Not(HasSubstr("private pools"))));
+    EXPECT_THAT(
+        error.what(),
+        AllOf(
+            HasSubstr("40.00 MiB is allocated by gantry, and 0 bytes is reserved by "
+                      "gantry but unallocated."),
+            HasSubstr("30.00 MiB of live blocks is in pools that released their physical memory."),
+            Not(HasSubstr("private pools"))));
   }
 }
 
@@ -317,7 +319,7 @@ TEST_F(VmmShortageTest, AFailedGrowthLeavesNothingBehind) {
       }
       faults.fail_nothing();
       EXPECT_EQ(stats().segment.all.current,
-                stats().spare_bytes == static_cast<std::int64_t>(reserved()) ? 0 : 1);
+                stats().unmapped_bytes == static_cast<std::int64_t>(reserved()) ? 0 : 1);
       const Buffer works = allocate(6 * kMib, stream);
       EXPECT_EQ(reserved(), 6 * kMib) << call << " " << nth;
     }
