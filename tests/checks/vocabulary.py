@@ -11,6 +11,7 @@ from source_tree import CODE_FOLDERS, CODE_SUFFIXES, LAYERS, code_files, read_li
 TEXT_SUFFIXES = CODE_SUFFIXES | {".md", ".py", ".txt", ".cmake"}
 EVERYWHERE = [*CODE_FOLDERS, "docs", "cmake", "scripts"]
 JOB = ["include/gantry/core", "include/gantry/collectives", "core", "collectives", "launcher", "tests/core", "tests/collectives", "tests/launcher"]
+IPC = ["memory/ipc"]
 LAUNCHER = ["launcher", "tests/launcher"]
 
 # Retired (regular expressions of words, as words_of() gives them), used, folders.
@@ -31,6 +32,13 @@ WORDS = [
     ("rank_part", "rank slice", ["tools", "tests/tools"]),
     ("curves?", "line, line chart", ["tools"]),
     ("quantit(?:y|ies)", "format", ["tools"]),
+    ("gates?|gate_words?", "semaphore, wait", IPC),
+    ("losses", "PeerFaults", IPC),
+    ("origins?|walls?", "ProcessScope", IPC),
+    ("strangers?", "unauthenticated connection", IPC),
+    ("greets?|hello", "handshake", IPC),
+    ("hangs?.up|hung.up", "disconnect", IPC),
+    ("asks?|asked|questions?|answers?|answered", "request, reply", IPC),
     ("bystanders?", "pre-existing child", EVERYWHERE),
 ]
 EXEMPT = {"tests/checks/vocabulary.py", "tests/checks/checks_test.py"}

@@ -1,4 +1,4 @@
-#include "memory/ipc/origin.hpp"
+#include "memory/ipc/process_scope.hpp"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -28,7 +28,7 @@ std::uint64_t machine_number() {
 
 }  // namespace
 
-IpcOrigin this_origin() {
+ProcessScope this_process_scope() {
   static const std::uint64_t kMachine = machine_number();
   return {.process = this_process(),
           .machine = kMachine,
@@ -39,37 +39,33 @@ IpcOrigin this_origin() {
 
 void check_running(const ProcessStamp& exporter) {
   if (!has_ended(exporter)) return;
-  throw PeerLostError(
-      fmt::format("import_ipc: process {}, which exported the memory, is gone", exporter.pid));
+  throw PeerLostError(fmt::format("import_ipc: exporter process {} has ended", exporter.pid));
 }
 
-void check_reachable(const IpcOrigin& exporter) {
-  const IpcOrigin self = this_origin();
+void check_reachable(const ProcessScope& exporter) {
+  const ProcessScope self = this_process_scope();
   if (exporter.machine != self.machine) {
     throw NotSupported(
-        "import_ipc: memory of a process on this machine was expected, but got memory of another "
-        "machine (or of before a restart); send the content through a communicator instead");
+        "import_ipc: expected an exporter on this machine, but got one on another machine or from "
+        "before a restart; send the content through a communicator");
   }
   if (exporter.pid_namespace != self.pid_namespace) {
     throw NotSupported(fmt::format(
-        "import_ipc: an exporter in the same pid namespace was expected, but got one in namespace "
-        "{} while this process is in {}; start both containers with a shared one (docker run "
-        "--pid=host or --pid=container:NAME)",
-        exporter.pid_namespace, self.pid_namespace));
+        "import_ipc: expected an exporter in pid namespace {}, but got one in {}; start both "
+        "containers with a shared one (docker run --pid=host or --pid=container:NAME)",
+        self.pid_namespace, exporter.pid_namespace));
   }
   check_running(exporter.process);
   if (exporter.user != self.user) {
-    throw NotSupported(
-        fmt::format("import_ipc: an exporter of the same user was expected, but got user {} while "
-                    "this process is user {}; start both as one user",
-                    exporter.user, self.user));
+    throw NotSupported(fmt::format(
+        "import_ipc: expected an exporter of user {}, but got user {}; start both as one user",
+        self.user, exporter.user));
   }
   if (exporter.net_namespace != self.net_namespace) {
     throw NotSupported(fmt::format(
-        "import_ipc: an exporter in the same network namespace was expected, but got one in "
-        "namespace {} while this process is in {}; start both containers with a shared one (docker "
-        "run --network=host or --network=container:NAME)",
-        exporter.net_namespace, self.net_namespace));
+        "import_ipc: expected an exporter in network namespace {}, but got one in {}; start both "
+        "containers with a shared one (docker run --network=host or --network=container:NAME)",
+        self.net_namespace, exporter.net_namespace));
   }
 }
 
