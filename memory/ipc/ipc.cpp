@@ -30,7 +30,6 @@ void check_whole_device(const char* op, const std::string& uuid) {
 }
 
 Device find_device(const std::string& uuid) {
-  check_whole_device("import_ipc", uuid);
   std::string visible;
   for (int i = 0; i < device_count(); ++i) {
     const std::string& known = device_properties(Device::cuda(i)).uuid;
@@ -133,18 +132,22 @@ IpcHandle export_ipc(const Block& block) {
   return encode(fields);
 }
 
-ImportedBlock import_ipc(const IpcHandle& handle, Device device) {
+ImportedBlock import_ipc(const IpcHandle& handle, std::optional<Device> device) {
   // Throws in a forked child, which must not touch its parent's tables.
   static_cast<void>(driver());
   const IpcHandleFields fields = decode(handle);
   ImportedBlock block;
-  block.device_ = Device::cuda(checked_device_index(device, "import_ipc"));
   block.bytes_ = fields.bytes;
-  if (fields.kind == IpcKind::empty) return block;
-
+  if (device) block.device_ = Device::cuda(checked_device_index(*device, "import_ipc"));
+  if (fields.kind == IpcKind::empty) {
+    if (!device) block.device_ = find_device(fields.device_uuid);
+    return block;
+  }
   const bool is_local = fields.exporter == this_process_scope();
   if (!is_local) check_reachable(fields.exporter);
+  check_whole_device("import_ipc", fields.device_uuid);
   const Device owner = find_device(fields.device_uuid);
+  if (!device) block.device_ = owner;
   enable_access(block.device_, owner, fields.kind, is_local);
   const Stream stream = Stream::current(block.device_);
   Opened opened;

@@ -9,6 +9,7 @@
 #include <gantry/core/error.hpp>
 
 #include "core/boot_id.hpp"
+#include "core/bytes.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -18,18 +19,10 @@ std::uint64_t namespace_number(const char* path) {
   return ::stat(path, &status) == 0 ? status.st_ino : 0;
 }
 
-// FNV-1a of the kernel's random boot id.
-std::uint64_t machine_number() {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : kernel_boot_id())
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
-
 }  // namespace
 
 ProcessScope this_process_scope() {
-  static const std::uint64_t kMachine = machine_number();
+  static const std::uint64_t kMachine = fnv1a(kernel_boot_id());
   return {.process = this_process(),
           .machine = kMachine,
           .pid_namespace = namespace_number("/proc/self/ns/pid"),

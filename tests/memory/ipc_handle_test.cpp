@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
+#include <span>
 #include <string>
 
 #include <gantry/core/error.hpp>
+
+#include "core/bytes.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -67,19 +71,25 @@ TEST(IpcHandleTest, DecodesWhatWasEncoded) {
 
 TEST(IpcHandleTest, EqualFieldsHaveEqualBytes) { EXPECT_EQ(encode(example()), encode(example())); }
 
+TEST(IpcHandleTest, RefusesTruncatedBytes) {
+  IpcHandle handle = encode(example());
+  const std::string bytes = std::to_string(handle.bytes.size());
+  while (!handle.bytes.empty()) {
+    handle.bytes.pop_back();
+    expect_refused(handle,
+                   (std::to_string(handle.bytes.size()) + " bytes instead of " + bytes).c_str());
+  }
+  handle = encode(example());
+  handle.bytes.push_back({});
+  expect_refused(handle, "");
+}
+
 TEST(IpcHandleTest, RefusesDamagedBytes) {
   const IpcHandle good = encode(example());
-  expect_refused({}, "0 bytes instead of");
-  IpcHandle bad = good;
-  bad.bytes.pop_back();
-  expect_refused(bad, "");
-  bad = good;
-  bad.bytes[0] = std::byte{'X'};
-  expect_refused(bad, "bytes without the magic");
-  for (std::size_t i = 8; i < good.bytes.size(); ++i) {
-    bad = good;
+  for (std::size_t i = 0; i < good.bytes.size(); ++i) {
+    IpcHandle bad = good;
     bad.bytes[i] ^= std::byte{64};
-    expect_refused(bad, "damaged bytes");
+    expect_refused(bad, i < 4 ? "bytes without the magic" : i < 8 ? "version" : "damaged bytes");
   }
   std::mt19937 random(3);
   for (int i = 0; i < 100; ++i) {
@@ -87,6 +97,26 @@ TEST(IpcHandleTest, RefusesDamagedBytes) {
     noise.bytes.resize(random() % 500);
     for (std::byte& byte : noise.bytes) byte = static_cast<std::byte>(random());
     expect_refused(noise, "");
+  }
+}
+
+// Bytes that differ from a handle but carry the right checksum: an error, or fields in range.
+TEST(IpcHandleTest, ForgedBytesStayInRange) {
+  const IpcHandle good = encode(example());
+  const std::size_t body = good.bytes.size() - 8;
+  for (std::size_t bit = 0; bit < 8 * body; ++bit) {
+    IpcHandle forged = good;
+    forged.bytes[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+    ByteWriter checksum;
+    checksum.number(fnv1a(std::span(forged.bytes).first(body)));
+    std::ranges::copy(checksum.bytes(), forged.bytes.begin() + static_cast<std::ptrdiff_t>(body));
+    try {
+      const IpcHandleFields fields = decode(forged);
+      EXPECT_LE(fields.offset, fields.extent_bytes) << bit;
+      EXPECT_LE(fields.bytes, fields.extent_bytes - fields.offset) << bit;
+      EXPECT_LE(fields.kind, IpcKind::segment) << bit;
+    } catch (const InvalidArgument&) {
+    }
   }
 }
 

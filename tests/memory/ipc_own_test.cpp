@@ -166,6 +166,16 @@ TEST_F(IpcOwnTest, EmptyBlocksCanBeImported) {
   EXPECT_EQ(block.bytes(), 0u);
 }
 
+TEST_F(IpcOwnTest, TheDeviceDefaultsToTheOwner) {
+  const Device owner = Device::cuda(device_count() - 1);
+  const Buffer buffer = allocate(1000, Stream::current(owner));
+  const ImportedBlock block = import_ipc(export_ipc(buffer.block()));
+  EXPECT_EQ(block.device(), owner);
+  EXPECT_EQ(block.data(), buffer.data());
+  const Block empty{.device = owner};
+  EXPECT_EQ(import_ipc(export_ipc(empty)).device(), owner);
+}
+
 TEST_F(IpcOwnTest, ExportsOnlyBlocksOfTheCachingAllocator) {
   const Buffer host = pinned(1000);
   EXPECT_THAT([&] { static_cast<void>(export_ipc(host.block())); },

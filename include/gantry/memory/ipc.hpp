@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <gantry/device/device.hpp>
@@ -39,7 +40,7 @@ class ImportedBlock {
   void record_stream(const Stream& stream) const;
 
  private:
-  friend ImportedBlock import_ipc(const IpcHandle&, Device);
+  friend ImportedBlock import_ipc(const IpcHandle&, std::optional<Device>);
   std::shared_ptr<ImportLease> lease_;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
@@ -60,6 +61,7 @@ class ImportedBlock {
 [[nodiscard]] IpcHandle export_ipc(const Block& block);
 
 /// Maps an exported block for use on `device` and makes its current stream wait for the export.
+/// `device` defaults to the device of the memory.
 ///
 /// If the exporter ends before the work of the export completes, the stream goes on. The next
 /// synchronizing call of `device` then throws PeerLostError, once; the contents are undefined.
@@ -74,7 +76,8 @@ class ImportedBlock {
 /// has ended; NotSupported for an exporter on another machine, of another user, or in another pid
 /// or network namespace, and for memory of a device that is invisible here or that `device` has no
 /// peer access to; TimeoutError if the exporter runs but does not reply.
-[[nodiscard]] ImportedBlock import_ipc(const IpcHandle& handle, Device device);
+[[nodiscard]] ImportedBlock import_ipc(const IpcHandle& handle,
+                                       std::optional<Device> device = std::nullopt);
 
 /// The memory that this process shares on one device.
 struct IpcStats {
