@@ -17,6 +17,9 @@ namespace gantry::memory {
 /// stream decrements a count. The last one wakes the release thread, because host functions must
 /// not call the driver. The thread unmaps the extent and then releases the reference, in this
 /// order: the exporter learns of the release when the memory is unmapped.
+/// The thread is not the one that signals semaphores. With the backend "native" the unmapping is
+/// cuIpcCloseMemHandle, which waits for every stream of the device (driver 580.159), also for
+/// streams that wait for a semaphore. One thread for both would therefore hang.
 /// A failed stream drops its host functions. An event is therefore recorded behind each, and
 /// ipc_collect() polls these events.
 /// An external stream lives until the drop. If it is nevertheless known to be destroyed (its handle

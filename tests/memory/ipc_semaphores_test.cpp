@@ -195,6 +195,27 @@ TEST_P(IpcSemaphoresTest, SemaphoresAreSignalledWhileTheHostWaitsForTheDevice) {
   EXPECT_EQ(read(*block, stream), exported_content());
 }
 
+// With the backend "native", CUDA unmaps only after all streams of the device: see
+// Note [Releasing imports without waiting].
+TEST_P(IpcSemaphoresTest, SemaphoresAreSignalledWhileAReleaseUnmaps) {
+  PipeProcess pending_exporter(exporter());
+  PipeProcess done_exporter(exporter());
+  const IpcHandle pending = from_text(pending_exporter.read_line());
+  static_cast<void>(pending_exporter.read_line());
+  const IpcHandle done = from_text(done_exporter.read_line());
+  static_cast<void>(done_exporter.read_line());
+  done_exporter.write_line("release");
+  EXPECT_EQ(done_exporter.read_line(), "released");
+  const Stream waiting = Stream::from_pool();
+  const Stream idle = Stream::from_pool();
+  const ImportedBlock block = import_on(waiting, pending);
+  std::optional<ImportedBlock> dropped = import_on(idle, done);
+  EXPECT_FALSE(waiting.query());
+  drop(dropped, idle);
+  pending_exporter.write_line("release");
+  EXPECT_EQ(read(block, waiting), exported_content());
+}
+
 TEST_P(IpcSemaphoresTest, ExportersThatEndLaterAreNoFault) {
   PipeProcess process(exporter());
   const Stream stream = Stream::from_pool();
