@@ -51,7 +51,7 @@ IndexingPlan make_indexing_plan(const char* op, const Target& target,
   plan.dim = dim;
   plan.index_size = indexed.sizes[dim];
   plan.index_stride = indexed.strides[dim];
-  plan.line_length = direct.sizes[dim];
+  plan.fibre_length = direct.sizes[dim];
   plan.direct_stride = direct.strides[dim];
   plan.indices_stride = index.strides[dim];
   plan.indexed_extent = 1;
@@ -62,7 +62,7 @@ IndexingPlan make_indexing_plan(const char* op, const Target& target,
   plan.positions =
       make_plan<3>(direct.ndim, direct.sizes, {direct.strides, indexed.strides, index.strides});
   direct.sizes[dim] = 1;
-  plan.lines =
+  plan.fibres =
       make_plan<3>(direct.ndim, direct.sizes, {direct.strides, indexed.strides, index.strides});
   if (!target.is_cpu()) plan.fault = driver().fault_record(target.device().index);
   return plan;

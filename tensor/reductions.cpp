@@ -158,7 +158,7 @@ Tensor run_cumulate(std::string_view name, bool product, const Tensor& self, int
   const Tensor source = self.dim() == 0 ? converted.view({1}) : converted;
   const Tensor out =
       empty(source.sizes(), {.dtype = summed(source.dtype()), .device = self.device()});
-  kernels::cumulate(detail::target_of(self), product, out.ref(), source.ref(), axis);
+  kernels::scan(detail::target_of(self), product, out.ref(), source.ref(), axis);
   return out.view(self.sizes()).to(wanted);
 }
 
