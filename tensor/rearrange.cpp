@@ -44,8 +44,8 @@ Tensor roll_one(const Tensor& self, std::int64_t shift, int dim) {
   return result;
 }
 
-// [outer, size of `dim`, inner], contiguous.
-Tensor folded(const Tensor& self, int dim) {
+// A contiguous view or copy of shape [outer, size of `dim`, inner].
+Tensor as_three_dims(const Tensor& self, int dim) {
   std::int64_t outer = 1;
   std::int64_t inner = 1;
   for (int d = 0; d < dim; ++d) outer *= self.sizes()[d];
@@ -113,7 +113,7 @@ Tensor repeat_as(std::string_view op, const Tensor& self, const Dims& repeats) {
   Tensor result = self.contiguous().view(padded);
   for (int d = target.size() - 1; d >= 0; --d) {
     if (repeats[d] == 1) continue;
-    const Tensor once = folded(result, d);
+    const Tensor once = as_three_dims(result, d);
     Shape shape = result.sizes();
     shape[d] = target[d];
     result = once.unsqueeze(1).expand({-1, repeats[d], -1, -1}).clone().view(shape);
@@ -150,7 +150,7 @@ Tensor repeat_interleave(const Tensor& self, std::int64_t repeats, std::optional
     return empty(target, self.options());
   }
   const Tensor source = target.size() == self.dim() ? self : self.reshape({self.numel()});
-  return folded(source, at).unsqueeze(2).expand({-1, -1, repeats, -1}).clone().view(target);
+  return as_three_dims(source, at).unsqueeze(2).expand({-1, -1, repeats, -1}).clone().view(target);
 }
 
 }  // namespace gantry

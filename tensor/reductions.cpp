@@ -149,7 +149,7 @@ Tensor run_arg_index(std::string_view name, bool largest, const Tensor& self,
   return keepdim ? index.view(Dims::filled(self.dim(), 1)) : index;
 }
 
-Tensor run_cumulate(std::string_view name, bool product, const Tensor& self, int dim,
+Tensor run_scan(std::string_view name, bool product, const Tensor& self, int dim,
                     std::optional<DType> dtype) {
   detail::check_defined(name, "self", self);
   const int axis = detail::wrap_dim(name, dim, self);
@@ -298,11 +298,11 @@ Tensor logsumexp(const Tensor& self, const Axes& dims, bool keepdim) {
 }
 
 Tensor cumsum(const Tensor& self, int dim, std::optional<DType> dtype) {
-  return run_cumulate("cumsum", false, self, dim, dtype);
+  return run_scan("cumsum", false, self, dim, dtype);
 }
 
 Tensor cumprod(const Tensor& self, int dim, std::optional<DType> dtype) {
-  return run_cumulate("cumprod", true, self, dim, dtype);
+  return run_scan("cumprod", true, self, dim, dtype);
 }
 
 Tensor softmax(const Tensor& self, int dim, std::optional<DType> dtype) {

@@ -6,11 +6,11 @@
 #include "kernels/cuda/copy.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/random.hpp"
-#include "kernels/fan_plan.hpp"
 #include "kernels/fibre_plan.hpp"
-#include "kernels/fold_plan.hpp"
 #include "kernels/gemm_plan.hpp"
 #include "kernels/indexing_plan.hpp"
+#include "kernels/multicast_plan.hpp"
+#include "kernels/nary_plan.hpp"
 #include "kernels/reduce_plan.hpp"
 
 namespace gantry::kernels::cuda {
@@ -68,9 +68,11 @@ void scatter_fibres(void*, const IndexingPlan&, bool) { refuse("scatter"); }
 std::size_t scatter_sorted_bytes(const IndexingPlan&) { refuse("scatter"); }
 void scatter_sorted(void*, const IndexingPlan&, bool, void*) { refuse("scatter"); }
 
-void fold(void*, const FoldPlan&) { refuse("fold"); }
-void fold_runs(void*, const FoldRunsPlan&) { refuse("fold"); }
-void fan(void*, std::span<const CopyRun>, std::span<const std::ptrdiff_t>) { refuse("fan"); }
+void nary(void*, const NaryPlan&) { refuse("nary"); }
+void nary_batched(void*, const NaryBatchPlan&) { refuse("nary"); }
+void multicast(void*, std::span<const CopyRun>, std::span<const std::ptrdiff_t>) {
+  refuse("multicast");
+}
 void gemm(const Stream&, const GemmPlan&) { refuse("gemm"); }
 
 }  // namespace gantry::kernels::cuda
