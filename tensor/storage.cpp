@@ -72,7 +72,7 @@ std::size_t Storage::bytes() const { return impl_ ? impl_->bytes : 0; }
 Device Storage::device() const { return impl_ ? impl_->device : Device::cpu(); }
 bool Storage::is_pinned() const { return impl_ && impl_->pinned; }
 
-bool Storage::is_open_to_peers() const {
+bool Storage::is_peer_accessible() const {
   if (!impl_ || impl_->device.is_cpu()) return false;
   Impl::Reach reach = impl_->reach.load(std::memory_order_relaxed);
   if (reach == Impl::Reach::unknown) {
