@@ -11,7 +11,7 @@
 #include "tensor/stride_algebra.hpp"
 #include "tensor/target_of.hpp"
 
-// Copies of the elements in another order, or several times.
+// Copies with elements reordered or repeated.
 namespace gantry {
 
 Tensor Tensor::flip(const Axes& axes) const {
@@ -79,9 +79,9 @@ Tensor Tensor::roll(const Axes& shifts, const Axes& axes) const {
 
 namespace {
 
-// Elements of a contiguous result. Throws: ShapeError.
+// The number of elements of a contiguous result. Throws ShapeError if it is too large.
 std::int64_t checked_contiguous(std::string_view op, const Shape& sizes, DType dtype) {
-  (void)detail::checked_numel(op, sizes);  // before strides, which may be too large
+  (void)detail::checked_numel(op, sizes);  // first, because the strides might overflow
   return detail::checked_extent(op, sizes, detail::contiguous_strides(sizes), dtype);
 }
 
@@ -109,7 +109,7 @@ Tensor repeat_as(std::string_view op, const Tensor& self, const Dims& repeats) {
     }
   }
   if (checked_contiguous(op, target, self.dtype()) == 0) return empty(target, self.options());
-  // Inner dims first, so that the passes over the data are small for as long as possible.
+  // Inner dims first, which keeps the data of the early passes small.
   Tensor result = self.contiguous().view(padded);
   for (int d = target.size() - 1; d >= 0; --d) {
     if (repeats[d] == 1) continue;
