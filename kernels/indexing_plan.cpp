@@ -7,8 +7,8 @@ namespace gantry::kernels {
 
 namespace {
 
-// Moves rows of 16-bit … 64-bit elements in 16-byte words where every position allows it. The
-// innermost dim must be dense in both tensors and share one index.
+// Makes the operands move in 16-byte words, if the alignment of every row allows it. The innermost
+// dim must be dense in both tensors and share one index. Returns false otherwise.
 bool widen(TensorRef& direct, TensorRef& indexed, TensorRef& index, int dim) {
   const int inner = direct.ndim - 1;
   const auto bytes = static_cast<std::int64_t>(element_size(direct.dtype));

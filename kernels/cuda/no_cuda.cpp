@@ -18,7 +18,7 @@ namespace {
 
 [[noreturn]] void refuse(const char* kernel) {
   throw NotSupported(std::string(kernel) +
-                     ": a GPU kernel was called, but this gantry was built without CUDA "
+                     ": failed to launch the GPU kernel: gantry was built without CUDA "
                      "(GANTRY_CUDA=OFF)");
 }
 
