@@ -60,7 +60,7 @@ void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) 
     return;
   }
   const void* source = input.data();
-  kernels::fold(kernels::Target::on(Stream::current(output.device())),
+  kernels::nary(kernels::Target::on(Stream::current(output.device())),
                 folding(what.op, what.dtype, 1, name(what.kind)).op, output.data(), {&source, 1},
                 what.count, what.dtype);
   if (what.scale != 1) output.mul_(what.scale);

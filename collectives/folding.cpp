@@ -15,25 +15,25 @@ Folding folding(ReduceOp op, DType dtype, int count, std::string_view where) {
   };
   switch (op) {
     case ReduceOp::sum:
-      return {kernels::FoldOp::sum, 1};
+      return {kernels::NaryOp::sum, 1};
     case ReduceOp::prod:
-      return {kernels::FoldOp::prod, 1};
+      return {kernels::NaryOp::prod, 1};
     case ReduceOp::min:
-      return {kernels::FoldOp::min, 1};
+      return {kernels::NaryOp::min, 1};
     case ReduceOp::max:
-      return {kernels::FoldOp::max, 1};
+      return {kernels::NaryOp::max, 1};
     case ReduceOp::avg:
       require(is_floating_point(dtype), "a floating dtype");
-      return {kernels::FoldOp::sum, static_cast<double>(count)};
+      return {kernels::NaryOp::sum, static_cast<double>(count)};
     case ReduceOp::band:
       require(!is_floating_point(dtype), "an integer dtype or bool");
-      return {kernels::FoldOp::band, 1};
+      return {kernels::NaryOp::band, 1};
     case ReduceOp::bor:
       require(!is_floating_point(dtype), "an integer dtype or bool");
-      return {kernels::FoldOp::bor, 1};
+      return {kernels::NaryOp::bor, 1};
     case ReduceOp::bxor:
       require(!is_floating_point(dtype), "an integer dtype or bool");
-      return {kernels::FoldOp::bxor, 1};
+      return {kernels::NaryOp::bxor, 1};
   }
   __builtin_unreachable();
 }

@@ -5,13 +5,13 @@
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/core/dtype.hpp>
 
-#include "kernels/fold.hpp"
+#include "kernels/nary.hpp"
 
 namespace gantry {
 
 // A ReduceOp as the fold kernel takes it.
 struct Folding {
-  kernels::FoldOp op;
+  kernels::NaryOp op;
   double divisor;
 };
 

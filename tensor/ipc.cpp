@@ -16,8 +16,8 @@ namespace gantry {
 
 namespace {
 
-// The bytes of a tensor's handle: this header, then what memory::export_ipc gave. Both processes
-// run on one machine, so integers travel as they are.
+// The header of a tensor's IPC handle; the bytes of memory::export_ipc follow. Both processes run
+// on one machine, so integers have native byte order.
 struct Header {
   std::array<char, 8> magic{'g', 't', 'e', 'n', 's', 'o', 'r', '1'};
   std::array<char, 48> uuid{};

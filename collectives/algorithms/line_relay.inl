@@ -59,7 +59,7 @@ class LineRelayShare {
     if (!has(plan_.owners, group_.rank)) return true;
     bool complete = true;
     if constexpr (kCombines<T>) {
-      kernels::with_fold<T>(plan_.how.op, [&](auto folder) {
+      kernels::with_nary_functor<T>(plan_.how.op, [&](auto folder) {
         using F = typename decltype(folder)::type;
         if constexpr (F::kIsDefined) {
           Wire::for_each(block_, count_,

@@ -53,7 +53,7 @@ class WireShare {
     if (plan_.takes == 0) return;
     bool complete = true;
     if constexpr (kCombines<T>) {
-      kernels::with_fold<T>(plan_.how.op, [&](auto folder) {
+      kernels::with_nary_functor<T>(plan_.how.op, [&](auto folder) {
         using F = typename decltype(folder)::type;
         if constexpr (F::kIsDefined) {
           Wire::for_each(block_, count_,

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "collectives/algorithms/wires.inl"
-#include "kernels/impl/fold.inl"
+#include "kernels/impl/nary.inl"
 
 namespace gantry::protocol {
 

@@ -84,7 +84,7 @@ struct CoalescedBroadcast {
 
 void CoalescedBroadcast::make_buffers(const CoalesceOptions& options, FreshOutputs& fresh,
                                       std::span<const void* const> addresses) {
-  constexpr std::size_t kMost = kernels::kMaxFanCopies;
+  constexpr std::size_t kMost = kernels::kMaxMulticastCopies;
   for (const PaddedBucket& padded : padded_buckets(tensors, options)) {
     for (std::size_t first = 0; first < receivers.size(); first += kMost) {
       FanGroup& group = groups.emplace_back();
@@ -330,7 +330,7 @@ std::vector<Tensor> sum_lists(const std::vector<std::vector<Tensor>>& inputs, De
     }
   }
   try {
-    fold_groups(target, groups, sources, {kernels::FoldOp::sum, 1});
+    fold_groups(target, groups, sources, {kernels::NaryOp::sum, 1});
   } catch (...) {
     std::vector<Stream> users{Stream::current(target)};
     for (const Device device : sources) add_stream(users, Stream::current(device));

@@ -31,7 +31,7 @@ void fold_part(Device device, std::span<const Tensor> outs, std::span<const Tens
   std::vector<void*> to;
   for (const Tensor& input : inputs) from.push_back(element(input, part.begin));
   for (const Tensor& out : outs) to.push_back(element(out, part.begin));
-  kernels::fold(kernels::Target::on(Stream::current(device)), how.op, std::span<void* const>(to),
+  kernels::nary(kernels::Target::on(Stream::current(device)), how.op, std::span<void* const>(to),
                 from, part.count, inputs.front().dtype(), how.divisor);
 }
 
@@ -69,8 +69,8 @@ std::vector<Stream> streams_of(Device first, std::span<const Device> devices) {
 }
 
 void check_count(std::size_t inputs) {
-  if (inputs <= static_cast<std::size_t>(kernels::kMaxFoldInputs)) return;
-  throw InvalidArgument("reduce: expected at most " + std::to_string(kernels::kMaxFoldInputs) +
+  if (inputs <= static_cast<std::size_t>(kernels::kMaxNaryInputs)) return;
+  throw InvalidArgument("reduce: expected at most " + std::to_string(kernels::kMaxNaryInputs) +
                         " inputs, but got " + std::to_string(inputs));
 }
 
@@ -84,7 +84,7 @@ FoldGroup cut(const FoldGroup& group, Part part) {
   FoldGroup result{.dtype = group.dtype, .runs = {}, .inputs = {}};
   std::int64_t place = 0;
   for (std::size_t r = 0; r < group.runs.size(); ++r) {
-    const kernels::FoldRun& run = group.runs[r];
+    const kernels::NaryItem& run = group.runs[r];
     // Cuts inside of a run keep what follows them as aligned as the run is.
     const auto cut_at = [&](std::int64_t element) {
       if (element <= place) return std::int64_t{0};
@@ -105,15 +105,15 @@ FoldGroup cut(const FoldGroup& group, Part part) {
 }
 
 void fold_on(Device device, const FoldGroup& group, const Folding& how) {
-  kernels::fold_runs(kernels::Target::on(Stream::current(device)), how.op, group.runs, group.inputs,
-                     group.dtype, how.divisor);
+  kernels::nary_batched(kernels::Target::on(Stream::current(device)), how.op, group.runs,
+                        group.inputs, group.dtype, how.divisor);
 }
 
 }  // namespace
 
 std::int64_t FoldGroup::elements() const {
   std::int64_t sum = 0;
-  for (const kernels::FoldRun& run : runs) sum += run.count;
+  for (const kernels::NaryItem& run : runs) sum += run.count;
   return sum;
 }
 

@@ -22,7 +22,7 @@ void fold_into_all(std::span<const Tensor> tensors, const Folding& how);
 // Several folds of equally many inputs and one dtype, which share their order with streams.
 struct FoldGroup {
   DType dtype = DType::f32;
-  std::vector<kernels::FoldRun> runs;
+  std::vector<kernels::NaryItem> runs;
   std::vector<const void*> inputs;  // of run 0, of run 1, …
 
   [[nodiscard]] std::int64_t elements() const;

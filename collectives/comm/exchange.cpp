@@ -11,7 +11,7 @@
 #include "collectives/ignored_choice.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
-#include "kernels/fan.hpp"
+#include "kernels/multicast.hpp"
 #include "streams/batched_copy.hpp"
 
 namespace gantry::comm {
@@ -157,7 +157,7 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> parts) {
   require_outputs("all_gather", outputs, joined);
   if (inputs.front().numel() == 0) return;
   tell_without_nccl("comm::all_gather", kOwnCopies);
-  if (are_plain(outputs, inputs) && outputs.size() <= kernels::kMaxFanCopies) {
+  if (are_plain(outputs, inputs) && outputs.size() <= kernels::kMaxMulticastCopies) {
     std::vector<std::ptrdiff_t> shifts;
     for (const Tensor& output : outputs.subspan(1)) {
       shifts.push_back(static_cast<std::byte*>(output.data()) -
@@ -169,7 +169,7 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> parts) {
       const auto place = static_cast<std::int64_t>(d) * rows;
       if (bytes * outputs.size() < comm_tuning().send_by_engines_bytes) {
         const CopyRegion run{inputs[d].data(), row(outputs.front(), place), bytes};
-        kernels::fan(kernels::Target::on(stream), std::span(&run, 1), shifts);
+        kernels::multicast(kernels::Target::on(stream), std::span(&run, 1), shifts);
         return;
       }
       std::vector<CopyRegion> runs;
@@ -216,7 +216,7 @@ void reduce_scatter(std::span<Tensor> shares, std::span<const Tensor> inputs, Re
     run_together(results, dense, [&](std::size_t d) {
       std::vector<const void*> from;
       for (const Tensor& slice : slices_for(d)) from.push_back(slice.data());
-      kernels::fold(kernels::Target::on(Stream::current(results[d].device())), how.op,
+      kernels::nary(kernels::Target::on(Stream::current(results[d].device())), how.op,
                     results[d].data(), from, results[d].numel(), results[d].dtype(), how.divisor);
     });
   } else {

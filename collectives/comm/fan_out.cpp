@@ -35,8 +35,8 @@ void fan_shared(std::span<const FanGroup> groups, std::span<const Device> sharer
     const auto bytes = static_cast<std::int64_t>(group.bytes());
     for (int i = 0; i < count; ++i) {
       const Stream stream = Stream::current(sharers[static_cast<std::size_t>(i)]);
-      kernels::fan(kernels::Target::on(stream), cut(group.runs, partition(bytes, count, i)),
-                   group.shifts);
+      kernels::multicast(kernels::Target::on(stream), cut(group.runs, partition(bytes, count, i)),
+                         group.shifts);
     }
   }
 }
@@ -54,7 +54,7 @@ void send_group(const Stream& hub, const FanGroup& group) {
   if (group.shifts.empty() && group.runs.size() <= kFewRuns) {
     move_runs(hub, group.runs, comm_tuning().send_by_engines_bytes);
   } else {
-    kernels::fan(kernels::Target::on(hub), group.runs, group.shifts);
+    kernels::multicast(kernels::Target::on(hub), group.runs, group.shifts);
   }
 }
 
@@ -66,7 +66,7 @@ void move_runs(const Stream& stream, std::span<const CopyRegion> runs, std::size
   if (bytes_of(runs) >= by_engines_from) {
     copy_batch(stream, runs);
   } else {
-    kernels::fan(kernels::Target::on(stream), runs);
+    kernels::multicast(kernels::Target::on(stream), runs);
   }
 }
 
@@ -121,7 +121,7 @@ std::vector<Device> sharers_for(const Tensor& source, std::span<const Tensor> re
 
 std::vector<FanGroup> groups_of(const Tensor& source, std::span<const Tensor> receivers) {
   std::vector<FanGroup> groups;
-  constexpr std::size_t kMost = kernels::kMaxFanCopies;
+  constexpr std::size_t kMost = kernels::kMaxMulticastCopies;
   for (std::size_t first = 0; first < receivers.size(); first += kMost) {
     const std::size_t end = std::min(receivers.size(), first + kMost);
     auto* const base = static_cast<std::byte*>(receivers[first].data());

@@ -9,7 +9,7 @@
 #include <gantry/tensor/tensor.hpp>
 
 #include "collectives/comm/fresh_outputs.hpp"
-#include "kernels/fan.hpp"
+#include "kernels/multicast.hpp"
 
 namespace gantry {
 

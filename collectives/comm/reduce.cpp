@@ -51,7 +51,7 @@ Tensor sum_onto(const std::vector<Tensor>& tensors, Device destination) {
   if (nccl) {
     nccl_reduce(dense, out, root, ReduceOp::sum);
   } else {
-    fold_onto(out, dense, {kernels::FoldOp::sum, 1});
+    fold_onto(out, dense, {kernels::NaryOp::sum, 1});
   }
   return out;
 }

@@ -2,7 +2,7 @@
 
 #include "collectives/folding.hpp"
 #include "collectives/hierarchical/transport.hpp"
-#include "kernels/fold.hpp"
+#include "kernels/nary.hpp"
 
 namespace gantry {
 
@@ -17,8 +17,8 @@ void fold_in_runs(const Tensor& out, const Tensor& contributions, std::span<cons
   for (std::size_t i = 0; i < order.size(); ++i) {
     inputs.push_back(base + static_cast<std::size_t>(order[i]) * out.nbytes());
     const bool is_last = i + 1 == order.size();
-    if (!is_last && inputs.size() < static_cast<std::size_t>(kernels::kMaxFoldInputs)) continue;
-    kernels::fold(target, how.op, out.data(), inputs, out.numel(), out.dtype(),
+    if (!is_last && inputs.size() < static_cast<std::size_t>(kernels::kMaxNaryInputs)) continue;
+    kernels::nary(target, how.op, out.data(), inputs, out.numel(), out.dtype(),
                   is_last ? how.divisor : 1);
     inputs = {out.data()};
   }
@@ -50,7 +50,7 @@ void fold_ordered(const Tensor& out, const Tensor& contributions, std::span<cons
   const Folding how = folding(what.op, what.dtype, static_cast<int>(order.size()), name(what.kind));
   const bool is_narrow = what.dtype == DType::f16 || what.dtype == DType::bf16;
   const bool scales = what.scale != 1 && is_floating_point(what.dtype);
-  const bool fits = order.size() <= static_cast<std::size_t>(kernels::kMaxFoldInputs);
+  const bool fits = order.size() <= static_cast<std::size_t>(kernels::kMaxNaryInputs);
   if (!scales && (fits || !is_narrow)) return fold_in_runs(out, contributions, order, how);
   // The kernel scales nothing and rounds what it stores: accumulate in the accumulator's dtype.
   const DType wide_type = is_narrow ? DType::f32 : what.dtype;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/impl/fold.inl"
+#include "kernels/impl/nary.inl"
 
 namespace gantry {
 
@@ -42,7 +42,7 @@ void fold_on_host(const Folding& how, double scale, void* out, std::span<const v
                   std::int64_t count, DType dtype) {
   dispatch(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::with_fold<T>(how.op, [&](auto folder) {
+    kernels::with_nary_functor<T>(how.op, [&](auto folder) {
       using F = typename decltype(folder)::type;
       if constexpr (F::kIsDefined) {
         for (std::int64_t first = 0; first < count; first += kBlock) {

@@ -20,7 +20,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/peers/cache.hpp"
-#include "kernels/fold.hpp"
+#include "kernels/nary.hpp"
 
 namespace gantry {
 
@@ -164,7 +164,7 @@ class Probe {
     const auto target = kernels::Target::on(stream_);
     const auto store = [&](std::size_t offset, std::size_t bytes) {
       const void* const input = from + offset;
-      kernels::fold(target, kernels::FoldOp::bor, at + offset, std::span(&input, 1),
+      kernels::nary(target, kernels::NaryOp::bor, at + offset, std::span(&input, 1),
                     static_cast<std::int64_t>(bytes / sizeof(std::int64_t)), DType::i64);
     };
     store(0, kShortBytes);

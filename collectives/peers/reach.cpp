@@ -36,12 +36,12 @@ bool reaches(Device from, Device to) {
 
 bool reaches(Device from, const Tensor& tensor) {
   const Device to = tensor.device();
-  return from == to || (reaches(from, to) && tensor.storage().is_open_to_peers());
+  return from == to || (reaches(from, to) && tensor.storage().is_peer_accessible());
 }
 
 bool are_open_to_peers(std::span<const Tensor> tensors) {
   return std::ranges::all_of(
-      tensors, [](const Tensor& tensor) { return tensor.storage().is_open_to_peers(); });
+      tensors, [](const Tensor& tensor) { return tensor.storage().is_peer_accessible(); });
 }
 
 void add_stream(std::vector<Stream>& streams, const Stream& stream) {

@@ -14,7 +14,7 @@ namespace gantry {
 bool reaches(Device from, Device to);
 // As that for the tensor's device, and the tensor's memory is open to other devices than its own.
 bool reaches(Device from, const Tensor& tensor);
-// See Storage::is_open_to_peers.
+// See Storage::is_peer_accessible.
 bool are_open_to_peers(std::span<const Tensor> tensors);
 
 // Note [Hub order]

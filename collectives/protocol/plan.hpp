@@ -10,7 +10,7 @@
 
 #include "collectives/control/device_words.hpp"
 #include "collectives/protocol/layout.hpp"
-#include "kernels/fold.hpp"
+#include "kernels/nary.hpp"
 
 namespace gantry::protocol {
 
@@ -31,7 +31,7 @@ GANTRY_HD constexpr std::uint32_t everyone(int ranks) { return ~std::uint32_t{0}
 // How taken elements are combined; `copies` means that they are not.
 struct Combination {
   DType dtype = DType::u8;
-  kernels::FoldOp op = kernels::FoldOp::sum;
+  kernels::NaryOp op = kernels::NaryOp::sum;
   bool copies = true;
   double divisor = 1;
   double scale = 1;

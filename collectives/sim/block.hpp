@@ -10,8 +10,8 @@
 #include "collectives/protocol/launch.hpp"
 #include "collectives/protocol/signal.hpp"
 #include "collectives/sim/schedule.hpp"
-#include "kernels/fold_plan.hpp"
-#include "kernels/impl/fold.inl"
+#include "kernels/impl/nary.inl"
+#include "kernels/nary_plan.hpp"
 
 namespace gantry::protocol {
 
@@ -170,9 +170,9 @@ class SimBlock {
 
   template <class T, class From>
   void fold(const Combination& how, const Targets& to, std::int64_t bytes, const From& from) {
-    using Element = typename kernels::Folder<T, kernels::FoldOp::sum>::Stored;
+    using Element = typename kernels::NaryFunctor<T, kernels::NaryOp::sum>::Stored;
     const std::int64_t count = bytes / static_cast<std::int64_t>(sizeof(Element));
-    kernels::with_fold<T>(how.op, [&](auto folder) {
+    kernels::with_nary_functor<T>(how.op, [&](auto folder) {
       using F = typename decltype(folder)::type;
       if constexpr (F::kIsDefined) {
         std::vector<typename F::Acc> acc(static_cast<std::size_t>(count));

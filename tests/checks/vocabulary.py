@@ -12,6 +12,7 @@ TEXT_SUFFIXES = CODE_SUFFIXES | {".md", ".py", ".txt", ".cmake"}
 EVERYWHERE = [*CODE_FOLDERS, "docs", "cmake", "scripts"]
 JOB = ["include/gantry/core", "include/gantry/collectives", "core", "collectives", "launcher", "tests/core", "tests/collectives", "tests/launcher"]
 LAUNCHER = ["launcher", "tests/launcher"]
+TENSOR = ["include/gantry/kernels", "include/gantry/tensor", "kernels", "tensor", "tests/kernels", "tests/tensor"]
 
 # Retired (regular expressions of words, as words_of() gives them), used, folders.
 WORDS = [
@@ -32,6 +33,13 @@ WORDS = [
     ("curves?", "line, line chart", ["tools"]),
     ("quantit(?:y|ies)", "format", ["tools"]),
     ("bystanders?", "pre-existing child", EVERYWHERE),
+    ("lanes", "accumulators (of a reduction)", TENSOR),  # a warp has a lane
+    ("segments?", "chunk (of a reduction)", TENSOR),
+    ("champions?", "argmax state", TENSOR),
+    ("cumulat(?:es?|ed|ing)", "scan", TENSOR),
+    ("line_plans?|lines_like", "fibre plan", TENSOR),
+    ("fold(?:s|ed|ing|ers?)?", "nary, n-ary elementwise", TENSOR),
+    ("fans?|fan_out", "multicast", TENSOR),
 ]
 EXEMPT = {"tests/checks/vocabulary.py", "tests/checks/checks_test.py"}
 

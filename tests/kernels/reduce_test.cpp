@@ -86,28 +86,28 @@ Operation<Acc> operation(Reduction op) {
   return {};
 }
 
-// Note [Reduction order], as it reads.
+// Note [Reduction order], written out.
 template <class Acc>
 Acc in_order(const std::vector<Acc>& elements, const std::function<Acc(Acc, Acc)>& combine) {
   if (elements.size() == 1) return elements[0];
   std::vector<Acc> results;
   for (std::size_t first = 0; first < elements.size(); first += 16384) {
-    std::vector<std::optional<Acc>> lanes(128);
+    std::vector<std::optional<Acc>> accumulators(128);
     const auto take_in = [&](std::optional<Acc>& into, const std::optional<Acc>& from) {
       if (from) into = into ? combine(*into, *from) : *from;
     };
     for (std::size_t k = first; k < std::min(first + 16384, elements.size()); ++k) {
-      take_in(lanes[k % 128], elements[k]);
+      take_in(accumulators[k % 128], elements[k]);
     }
     for (std::size_t half = 64; half > 0; half /= 2) {
-      for (std::size_t j = 0; j < half; ++j) take_in(lanes[j], lanes[j + half]);
+      for (std::size_t j = 0; j < half; ++j) take_in(accumulators[j], accumulators[j + half]);
     }
-    results.push_back(*lanes[0]);
+    results.push_back(*accumulators[0]);
   }
   return in_order(results, combine);
 }
 
-// The sizes of the output: 1 along the dims that `mask` names.
+// The sizes of the output: 1 along the dims whose bit is set in `mask`.
 Shape reduced_sizes(const Shape& sizes, unsigned mask) {
   Shape result = sizes;
   for (int d = 0; d < sizes.size(); ++d) {
@@ -116,7 +116,7 @@ Shape reduced_sizes(const Shape& sizes, unsigned mask) {
   return result;
 }
 
-// For every output, the row-major indices of the elements that it is made of, in order.
+// For every output, the row-major indices of its elements, in order.
 std::vector<std::vector<std::int64_t>> members(const Shape& sizes, unsigned mask) {
   const Shape out = reduced_sizes(sizes, mask);
   std::vector<std::vector<std::int64_t>> result(static_cast<std::size_t>(out.product()));
@@ -338,7 +338,7 @@ std::pair<Array, Array> loose_and_strict_bools(const Layout& layout) {
   return arrays;
 }
 
-TEST(ReduceKernelTest, BoolMemoryCountsWhatIsNotZero) {
+TEST(ReduceKernelTest, ANonZeroBoolByteCountsAsOne) {
   for (const Shape& sizes : {Shape{3, 300}, Shape{140, 40}, Shape{9, 5}}) {
     const auto [loose, strict] = loose_and_strict_bools(contiguous(sizes));
     for (const unsigned mask : {1u, 2u, 3u}) {
@@ -419,7 +419,7 @@ TEST(ArgReduceKernelTest, BoolMemoryHasTwoValues) {
   }
 }
 
-// --- cumulate ---
+// --- scan ---
 
 template <class T>
 void expect_running(bool product, const Layout& layout, int dim) {
@@ -430,12 +430,12 @@ void expect_running(bool product, const Layout& layout, int dim) {
   const std::vector<Array> arrays = run_everywhere(
       {Array(dtype_of<Out>, contiguous(layout.sizes)), in},
       [&](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::cumulate(target, product, t[0], t[1], dim);
+        kernels::scan(target, product, t[0], t[1], dim);
       },
       layout.name);
-  for (const auto& line : members(layout.sizes, 1u << dim)) {
+  for (const auto& fibre : members(layout.sizes, 1u << dim)) {
     std::optional<Acc> running;
-    for (const std::int64_t i : line) {
+    for (const std::int64_t i : fibre) {
       const Acc value = static_cast<Acc>(in.get<T>(i));
       running = !running ? value : product ? multiply(*running, value) : add(*running, value);
       const Out expected = static_cast<Out>(*running);
@@ -445,13 +445,13 @@ void expect_running(bool product, const Layout& layout, int dim) {
   }
 }
 
-TEST(CumulateKernelTest, BoolMemoryCountsWhatIsNotZero) {
+TEST(ScanKernelTest, ANonZeroBoolByteCountsAsOne) {
   const auto [loose, strict] = loose_and_strict_bools(contiguous({2, 3000}));
   const auto run = [](const Array& in, bool product) {
     return run_everywhere(
         {Array(i64, contiguous({2, 3000})), in},
         [&](const Target& target, const std::vector<TensorRef>& t) {
-          kernels::cumulate(target, product, t[0], t[1], 1);
+          kernels::scan(target, product, t[0], t[1], 1);
         },
         "bool");
   };
@@ -460,7 +460,7 @@ TEST(CumulateKernelTest, BoolMemoryCountsWhatIsNotZero) {
   }
 }
 
-TEST(CumulateKernelTest, RunsLeftToRight) {
+TEST(ScanKernelTest, RunsLeftToRight) {
   for (const DType dtype : testing::kAllTypes) {
     dispatch(dtype, [](auto tag) {
       using T = typename decltype(tag)::type;

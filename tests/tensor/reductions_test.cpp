@@ -213,7 +213,7 @@ TEST_P(ReductionsTest, LogSumExpDoesNotOverflow) {
   EXPECT_EQ(zeros({2, 0}, options()).logsumexp(1).to_vector<float>()[0], -INFINITY);
 }
 
-TEST_P(ReductionsTest, CumulatesAlongADim) {
+TEST_P(ReductionsTest, ScansAlongADim) {
   EXPECT_THAT(matrix().cumsum(1).to_vector<float>(), ElementsAre(1, 3, 6, 4, 9, 15));
   EXPECT_THAT(matrix(i8).cumprod(0).to_vector<std::int64_t>(), ElementsAre(1, 2, 3, 4, 10, 18));
   EXPECT_EQ(matrix(i8).cumsum(0, f32).dtype(), f32);

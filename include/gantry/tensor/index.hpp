@@ -11,17 +11,18 @@
 
 namespace gantry {
 
-/// In an index list: inserts a dimension of size 1. In a Slice: the default bound.
+/// Python's None. In an index list it inserts a dimension of size 1; in a Slice it is the default
+/// bound.
 inline constexpr std::nullopt_t None = std::nullopt;
 
-/// Type of `Ellipsis`.
+/// The type of `Ellipsis`.
 struct EllipsisType {};
 
-/// In an index list: as many full dimensions as needed; at most once.
+/// Python's `...` in an index list: all dimensions that the other entries leave. At most once.
 inline constexpr EllipsisType Ellipsis{};
 
-/// A range of one dimension: `Slice(start, stop, step)` as Python's start:stop:step. Bounds may be
-/// negative (from the end) or None, and are clamped; step must be positive.
+/// A range of one dimension: `Slice(start, stop, step)` is Python's start:stop:step. Bounds may be
+/// None or negative (from the end), and are clamped. `step` is positive.
 struct Slice {
   Slice(std::optional<std::int64_t> first = {}, std::optional<std::int64_t> last = {},
         std::optional<std::int64_t> stride = {})
@@ -32,8 +33,10 @@ struct Slice {
   std::int64_t step = 1;
 };
 
-/// One entry of an index list: an integer, a Slice, None, Ellipsis (also written "..."), or a bool,
-/// which inserts a dimension: of size 1 if true, of size 0 if false. Several bools share one.
+/// One entry of an index list: an integer, a Slice, None, Ellipsis (also "..."), or a bool.
+///
+/// A bool inserts a dimension, of size 1 for true and of size 0 for false. Several bools share one
+/// dimension.
 class Index {
  public:
   using Value = std::variant<std::int64_t, Slice, std::nullopt_t, EllipsisType, bool>;
@@ -50,7 +53,7 @@ class Index {
   Index(const char* text);
 
   [[nodiscard]] const Value& value() const { return value_; }
-  /// Text as in Python: "3", "1:5:2", "None", "...", "True".
+  /// The entry in Python's notation: "3", "1:5:2", "None", "...", "True".
   [[nodiscard]] std::string str() const;
 
  private:

@@ -1,11 +1,11 @@
-#include "kernels/line_plans.hpp"
+#include "kernels/fibre_plan.hpp"
 
 #include <algorithm>
 #include <cstdlib>
 
 namespace gantry::kernels {
 
-Lines lines_like(const TensorRef& tensor, const TensorRef& in, int dim) {
+Fibres fibres_like(const TensorRef& tensor, const TensorRef& in, int dim) {
   int order[kMaxDims];
   int count = 0;
   for (int d = 0; d < in.ndim; ++d) {
@@ -13,23 +13,23 @@ Lines lines_like(const TensorRef& tensor, const TensorRef& in, int dim) {
   }
   std::stable_sort(order, order + count,
                    [&](int a, int b) { return std::abs(in.strides[a]) > std::abs(in.strides[b]); });
-  Lines result;
+  Fibres result;
   result.data = tensor.data;
   result.stride = in.ndim > 0 ? tensor.strides[dim] : 0;
   for (int i = 0; i < count; ++i) {
-    result.lines.sizes[i] = in.sizes[order[i]];
-    result.lines.strides[i] = tensor.strides[order[i]];
+    result.outer.sizes[i] = in.sizes[order[i]];
+    result.outer.strides[i] = tensor.strides[order[i]];
   }
-  result.lines.ndim = count;
+  result.outer.ndim = count;
   return result;
 }
 
-LinePlan make_line_plan(const TensorRef& out, const TensorRef& in, int dim) {
-  LinePlan plan;
+FibrePlan make_fibre_plan(const TensorRef& out, const TensorRef& in, int dim) {
+  FibrePlan plan;
   plan.dtype = in.dtype;
-  plan.in = lines_like(in, in, dim);
-  plan.out = lines_like(out, in, dim);
-  plan.count = plan.in.lines.count();
+  plan.in = fibres_like(in, in, dim);
+  plan.out = fibres_like(out, in, dim);
+  plan.count = plan.in.outer.count();
   plan.length = in.ndim > 0 ? in.sizes[dim] : 1;
   return plan;
 }

@@ -1,4 +1,4 @@
-#include "kernels/fold.hpp"
+#include "kernels/nary.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,30 +15,30 @@
 namespace gantry {
 namespace {
 
-using kernels::FoldOp;
+using kernels::NaryOp;
 using kernels::Target;
 using testing::Array;
 using testing::contiguous;
 using testing::Layout;
 
-constexpr FoldOp kOps[] = {FoldOp::sum,  FoldOp::prod, FoldOp::min, FoldOp::max,
-                           FoldOp::band, FoldOp::bor,  FoldOp::bxor};
+constexpr NaryOp kOps[] = {NaryOp::sum,  NaryOp::prod, NaryOp::min, NaryOp::max,
+                           NaryOp::band, NaryOp::bor,  NaryOp::bxor};
 
-bool is_bitwise(FoldOp op) { return op == FoldOp::band || op == FoldOp::bor || op == FoldOp::bxor; }
+bool is_bitwise(NaryOp op) { return op == NaryOp::band || op == NaryOp::bor || op == NaryOp::bxor; }
 
-// One step of the fold, written out plainly.
+// One combining step, written out plainly.
 template <class Acc>
-Acc float_step(FoldOp op, Acc a, Acc b) {
+Acc float_step(NaryOp op, Acc a, Acc b) {
   switch (op) {
-    case FoldOp::sum:
+    case NaryOp::sum:
       return a + b;
-    case FoldOp::prod:
+    case NaryOp::prod:
       return a * b;
-    case FoldOp::min:
+    case NaryOp::min:
       if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<Acc>::quiet_NaN();
       if (a == 0 && b == 0) return std::signbit(a) ? a : b;
       return std::min(a, b);
-    case FoldOp::max:
+    case NaryOp::max:
       if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<Acc>::quiet_NaN();
       if (a == 0 && b == 0) return std::signbit(a) ? b : a;
       return std::max(a, b);
@@ -49,32 +49,32 @@ Acc float_step(FoldOp op, Acc a, Acc b) {
 }
 
 template <class T>
-T integer_step(FoldOp op, T a, T b) {
+T integer_step(NaryOp op, T a, T b) {
   constexpr bool is_bool = std::is_same_v<T, bool>;
   const auto x = static_cast<std::uint64_t>(a);
   const auto y = static_cast<std::uint64_t>(b);
   switch (op) {
-    case FoldOp::sum:
+    case NaryOp::sum:
       return is_bool ? static_cast<T>(a || b) : static_cast<T>(x + y);
-    case FoldOp::prod:
+    case NaryOp::prod:
       return is_bool ? static_cast<T>(a && b) : static_cast<T>(x * y);
-    case FoldOp::min:
+    case NaryOp::min:
       return std::min(a, b);
-    case FoldOp::max:
+    case NaryOp::max:
       return std::max(a, b);
-    case FoldOp::band:
+    case NaryOp::band:
       return static_cast<T>(x & y);
-    case FoldOp::bor:
+    case NaryOp::bor:
       return static_cast<T>(x | y);
-    case FoldOp::bxor:
+    case NaryOp::bxor:
       return static_cast<T>(x ^ y);
   }
   return a;
 }
 
-// Bits of the folded element.
+// The expected element.
 template <class T>
-T folded(FoldOp op, const std::vector<Array>& arrays, std::int64_t i, double divisor) {
+T expected_element(NaryOp op, const std::vector<Array>& arrays, std::int64_t i, double divisor) {
   if constexpr (is_floating_point(dtype_of<T>)) {
     using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
     Acc result = static_cast<Acc>(arrays[1].get<T>(i));
@@ -93,22 +93,22 @@ T folded(FoldOp op, const std::vector<Array>& arrays, std::int64_t i, double div
   }
 }
 
-std::vector<Array> run_fold(FoldOp op, const std::vector<Array>& arrays, double divisor = 1) {
+std::vector<Array> run_nary(NaryOp op, const std::vector<Array>& arrays, double divisor = 1) {
   return testing::run_everywhere(
       arrays,
       [&](const Target& target, const std::vector<TensorRef>& t) {
         std::vector<const void*> inputs;
         for (std::size_t k = 1; k < t.size(); ++k) inputs.push_back(t[k].data);
-        kernels::fold(target, op, t[0].data, inputs, t[0].sizes[0], t[0].dtype, divisor);
+        kernels::nary(target, op, t[0].data, inputs, t[0].sizes[0], t[0].dtype, divisor);
       },
-      "fold");
+      "nary");
 }
 
 template <class T>
-void expect_folded(FoldOp op, const std::vector<Array>& arrays, double divisor = 1) {
-  const auto after = run_fold(op, arrays, divisor);
+void expect_nary(NaryOp op, const std::vector<Array>& arrays, double divisor = 1) {
+  const auto after = run_nary(op, arrays, divisor);
   for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
-    const T expected = folded<T>(op, arrays, i, divisor);
+    const T expected = expected_element<T>(op, arrays, i, divisor);
     const T got = after[0].get<T>(i);
     ASSERT_EQ(std::memcmp(&expected, &got, sizeof got), 0)
         << static_cast<int>(op) << " of " << arrays.size() - 1 << " " << dtype_of<T> << " at " << i
@@ -117,9 +117,9 @@ void expect_folded(FoldOp op, const std::vector<Array>& arrays, double divisor =
   }
 }
 
-TEST(FoldKernelTest, FoldsInTheGivenOrderWithEveryTypeAndOperation) {
+TEST(NaryKernelTest, CombinesInTheGivenOrderForEveryDTypeAndOperation) {
   for (const DType dtype : testing::kAllTypes) {
-    for (const FoldOp op : kOps) {
+    for (const NaryOp op : kOps) {
       if (is_bitwise(op) && is_floating_point(dtype)) continue;
       for (const int inputs : {1, 2, 7, 8, 9, 64}) {
         std::vector<Array> arrays(static_cast<std::size_t>(inputs) + 1,
@@ -127,13 +127,13 @@ TEST(FoldKernelTest, FoldsInTheGivenOrderWithEveryTypeAndOperation) {
         for (std::size_t k = 0; k < arrays.size(); ++k) {
           fill_random(arrays[k], static_cast<std::uint32_t>(k + 1));
         }
-        dispatch(dtype, [&](auto tag) { expect_folded<typename decltype(tag)::type>(op, arrays); });
+        dispatch(dtype, [&](auto tag) { expect_nary<typename decltype(tag)::type>(op, arrays); });
       }
     }
   }
 }
 
-TEST(FoldKernelTest, TakesEveryAlignmentAndLength) {
+TEST(NaryKernelTest, HandlesEveryAlignmentAndLength) {
   for (const DType dtype : {u8, f16, f32, f64}) {
     for (const std::int64_t count : {0, 1, 3, 15, 16, 17, 2049}) {
       for (std::int64_t offset = 0; offset < 16; offset += 3) {
@@ -144,7 +144,7 @@ TEST(FoldKernelTest, TakesEveryAlignmentAndLength) {
           fill_range(arrays[1], 1, 0, 100);
           fill_range(arrays[2], 2, 0, 100);
           dispatch(dtype, [&](auto tag) {
-            expect_folded<typename decltype(tag)::type>(FoldOp::sum, arrays);
+            expect_nary<typename decltype(tag)::type>(NaryOp::sum, arrays);
           });
         }
       }
@@ -152,7 +152,7 @@ TEST(FoldKernelTest, TakesEveryAlignmentAndLength) {
   }
 }
 
-TEST(FoldKernelTest, DividesTheAccumulatorBeforeTheOneRounding) {
+TEST(NaryKernelTest, DividesTheAccumulatorBeforeRounding) {
   for (const DType dtype : testing::kFloatingTypes) {
     std::vector<Array> arrays(4, Array(dtype, contiguous({1000})));
     for (std::size_t k = 1; k < arrays.size(); ++k) {
@@ -160,12 +160,12 @@ TEST(FoldKernelTest, DividesTheAccumulatorBeforeTheOneRounding) {
     }
     dispatch(dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      if constexpr (is_floating_point(dtype_of<T>)) expect_folded<T>(FoldOp::sum, arrays, 3);
+      if constexpr (is_floating_point(dtype_of<T>)) expect_nary<T>(NaryOp::sum, arrays, 3);
     });
   }
 }
 
-TEST(FoldKernelTest, OrdersSpecialValues) {
+TEST(NaryKernelTest, HandlesSpecialValues) {
   const float inf = std::numeric_limits<float>::infinity();
   const float tiny = std::numeric_limits<float>::denorm_min();
   const float values[] = {0.0f, -0.0f, 1.0f, inf, -inf, NAN, -NAN, tiny, -tiny, 3e38f};
@@ -175,31 +175,31 @@ TEST(FoldKernelTest, OrdersSpecialValues) {
     arrays[1].set(i, values[i / count]);
     arrays[2].set(i, values[i % count]);
   }
-  for (const FoldOp op : {FoldOp::sum, FoldOp::prod, FoldOp::min, FoldOp::max}) {
-    expect_folded<float>(op, arrays);
+  for (const NaryOp op : {NaryOp::sum, NaryOp::prod, NaryOp::min, NaryOp::max}) {
+    expect_nary<float>(op, arrays);
   }
 }
 
-TEST(FoldKernelTest, MayWriteOverAnInput) {
+TEST(NaryKernelTest, MayWriteOverAnInput) {
   std::vector<Array> arrays(3, Array(f32, contiguous({3000})));
   for (std::size_t k = 0; k < 3; ++k) fill_range(arrays[k], static_cast<std::uint32_t>(k), -1, 1);
   const auto after = testing::run_everywhere(
       arrays,
       [](const Target& target, const std::vector<TensorRef>& t) {
         const void* inputs[] = {t[1].data, t[0].data, t[2].data};
-        kernels::fold(target, FoldOp::sum, t[0].data, inputs, 3000, f32);
+        kernels::nary(target, NaryOp::sum, t[0].data, inputs, 3000, f32);
       },
-      "fold in place");
+      "nary in place");
   for (std::int64_t i = 0; i < 3000; ++i) {
     ASSERT_EQ(after[0].get<float>(i),
               (arrays[1].get<float>(i) + arrays[0].get<float>(i)) + arrays[2].get<float>(i));
   }
 }
 
-TEST(FoldKernelTest, WritesEveryOutput) {
+TEST(NaryKernelTest, WritesEveryOutput) {
   for (const DType dtype : {u8, f16, f32}) {
     for (const std::int64_t offset : {0, 1}) {
-      // Three outputs, of which the last is an input, and one more input.
+      // Three outputs, the last of which is an input, and one more input.
       std::vector<Array> arrays(4, Array(dtype, testing::shifted({2000}, offset)));
       for (std::size_t k = 2; k < 4; ++k)
         fill_range(arrays[k], static_cast<std::uint32_t>(k), 0, 99);
@@ -208,14 +208,14 @@ TEST(FoldKernelTest, WritesEveryOutput) {
           [&](const Target& target, const std::vector<TensorRef>& t) {
             const void* inputs[] = {t[2].data, t[3].data};
             void* outs[] = {t[0].data, t[1].data, t[2].data};
-            kernels::fold(target, FoldOp::sum, std::span<void* const>(outs), inputs, 2000, dtype);
+            kernels::nary(target, NaryOp::sum, std::span<void* const>(outs), inputs, 2000, dtype);
           },
-          "fold into several");
+          "nary into several outputs");
       dispatch(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        const std::vector<Array> folds{arrays[0], arrays[2], arrays[3]};
+        const std::vector<Array> operands{arrays[0], arrays[2], arrays[3]};
         for (std::int64_t i = 0; i < 2000; ++i) {
-          const T expected = folded<T>(FoldOp::sum, folds, i, 1);
+          const T expected = expected_element<T>(NaryOp::sum, operands, i, 1);
           for (std::size_t k = 0; k < 3; ++k) ASSERT_EQ(after[k].get<T>(i), expected) << k;
         }
       });
@@ -223,41 +223,41 @@ TEST(FoldKernelTest, WritesEveryOutput) {
   }
 }
 
-// From a megabyte on, arrays may pass through other kernels.
-TEST(FoldKernelTest, FoldsLargeArrays) {
+// From a megabyte on, arrays may take another kernel.
+TEST(NaryKernelTest, CombinesLargeArrays) {
   struct Case {
     DType dtype;
-    FoldOp op;
+    NaryOp op;
     int inputs;
     std::int64_t rest;  // elements beyond a megabyte
   };
-  for (const Case& c : {Case{f32, FoldOp::sum, 8, 4097}, Case{f32, FoldOp::sum, 17, 0},
-                        Case{f32, FoldOp::max, 3, 1021}, Case{f16, FoldOp::sum, 4, 2055},
-                        Case{bf16, FoldOp::prod, 2, 7}, Case{u8, FoldOp::bxor, 7, 4111},
-                        Case{i32, FoldOp::min, 5, 1}, Case{f64, FoldOp::sum, 16, 513}}) {
+  for (const Case& c : {Case{f32, NaryOp::sum, 8, 4097}, Case{f32, NaryOp::sum, 17, 0},
+                        Case{f32, NaryOp::max, 3, 1021}, Case{f16, NaryOp::sum, 4, 2055},
+                        Case{bf16, NaryOp::prod, 2, 7}, Case{u8, NaryOp::bxor, 7, 4111},
+                        Case{i32, NaryOp::min, 5, 1}, Case{f64, NaryOp::sum, 16, 513}}) {
     const std::int64_t count = (std::int64_t{1} << 20) / element_size(c.dtype) + c.rest;
     std::vector<Array> arrays(static_cast<std::size_t>(c.inputs) + 1,
                               Array(c.dtype, contiguous({count})));
     for (std::size_t k = 1; k < arrays.size(); ++k) {
       fill_range(arrays[k], static_cast<std::uint32_t>(k), 0, 9);
     }
-    dispatch(c.dtype, [&](auto tag) { expect_folded<typename decltype(tag)::type>(c.op, arrays); });
+    dispatch(c.dtype, [&](auto tag) { expect_nary<typename decltype(tag)::type>(c.op, arrays); });
   }
 }
 
-TEST(FoldKernelTest, WritesEveryLargeOutput) {
+TEST(NaryKernelTest, WritesEveryLargeOutput) {
   constexpr std::int64_t kCount = (1 << 18) + 1025;
   std::vector<Array> arrays(4, Array(f32, contiguous({kCount})));
   for (std::size_t k = 0; k < 4; ++k) fill_range(arrays[k], static_cast<std::uint32_t>(k), -1, 1);
   const auto after = testing::run_everywhere(
       arrays,
       [](const Target& target, const std::vector<TensorRef>& t) {
-        // One output is an input, too.
+        // One output is also an input.
         const void* inputs[] = {t[1].data, t[2].data, t[3].data};
         void* outs[] = {t[0].data, t[2].data};
-        kernels::fold(target, FoldOp::sum, std::span<void* const>(outs), inputs, kCount, f32);
+        kernels::nary(target, NaryOp::sum, std::span<void* const>(outs), inputs, kCount, f32);
       },
-      "large fold into several");
+      "large nary into several outputs");
   for (std::int64_t i = 0; i < kCount; ++i) {
     const float expected =
         (arrays[1].get<float>(i) + arrays[2].get<float>(i)) + arrays[3].get<float>(i);
@@ -266,12 +266,12 @@ TEST(FoldKernelTest, WritesEveryLargeOutput) {
   }
 }
 
-TEST(FoldKernelTest, FoldsRunsAsSingleFolds) {
+TEST(NaryKernelTest, ABatchEqualsSingleOperations) {
   for (const DType dtype : {bool_, u8, i16, bf16, f32, i64}) {
-    for (const int run_count : {1, 3, 300, 1100}) {
-      // Runs of every length and alignment, one behind the other in each array.
+    for (const int item_count : {1, 3, 300, 1100}) {
+      // Items of every length and alignment, one after the other in each array.
       std::vector<std::int64_t> begins{0};
-      for (int r = 0; r < run_count; ++r) {
+      for (int r = 0; r < item_count; ++r) {
         const std::int64_t length = r % 50 == 7 ? 5000 : r % 37;
         begins.push_back(begins.back() + length + (r % 3 == 0 ? 0 : 16 - length % 16));
       }
@@ -284,26 +284,26 @@ TEST(FoldKernelTest, FoldsRunsAsSingleFolds) {
       const auto after = testing::run_everywhere(
           arrays,
           [&](const Target& target, const std::vector<TensorRef>& t) {
-            std::vector<kernels::FoldRun> runs;
+            std::vector<kernels::NaryItem> items;
             std::vector<const void*> inputs;
-            for (int r = 0; r < run_count; ++r) {
+            for (int r = 0; r < item_count; ++r) {
               const std::int64_t place = begins[static_cast<std::size_t>(r)] * width;
-              runs.push_back({static_cast<std::byte*>(t[0].data) + place, length_of(r)});
+              items.push_back({static_cast<std::byte*>(t[0].data) + place, length_of(r)});
               for (std::size_t k = 1; k < t.size(); ++k) {
                 inputs.push_back(static_cast<std::byte*>(t[k].data) + place);
               }
             }
-            kernels::fold_runs(target, FoldOp::sum, runs, inputs, dtype);
+            kernels::nary_batched(target, NaryOp::sum, items, inputs, dtype);
           },
-          "fold of runs");
+          "nary batch");
       dispatch(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        for (int r = 0; r < run_count; ++r) {
+        for (int r = 0; r < item_count; ++r) {
           for (std::int64_t k = 0; k < length_of(r); ++k) {
             const std::int64_t i = begins[static_cast<std::size_t>(r)] + k;
-            const T expected = folded<T>(FoldOp::sum, arrays, i, 1);
+            const T expected = expected_element<T>(NaryOp::sum, arrays, i, 1);
             const T got = after[0].get<T>(i);
-            ASSERT_EQ(std::memcmp(&expected, &got, sizeof got), 0) << dtype << " run " << r;
+            ASSERT_EQ(std::memcmp(&expected, &got, sizeof got), 0) << dtype << " item " << r;
           }
         }
       });
@@ -311,24 +311,24 @@ TEST(FoldKernelTest, FoldsRunsAsSingleFolds) {
   }
 }
 
-TEST(FoldKernelTest, RefusesWhatItCannotDo) {
+TEST(NaryKernelTest, RejectsBadArguments) {
   float value = 1;
   std::vector<const void*> inputs(65, &value);
-  const auto message = [&](std::span<const void* const> given, FoldOp op) -> std::string {
+  const auto message = [&](std::span<const void* const> given, NaryOp op) -> std::string {
     try {
-      kernels::fold(Target::cpu(), op, &value, given, 1, f32);
+      kernels::nary(Target::cpu(), op, &value, given, 1, f32);
     } catch (const Error& error) {
       return error.what();
     }
     return "nothing thrown";
   };
-  EXPECT_THAT(message(inputs, FoldOp::sum),
-              ::testing::HasSubstr("fold: 1 to 64 inputs expected, but got 65"));
-  EXPECT_THAT(message({}, FoldOp::sum),
-              ::testing::HasSubstr("fold: 1 to 64 inputs expected, but got 0"));
-  EXPECT_THAT(message({inputs.data(), 2}, FoldOp::bxor),
+  EXPECT_THAT(message(inputs, NaryOp::sum),
+              ::testing::HasSubstr("nary: expected 1 to 64 inputs, but got 65"));
+  EXPECT_THAT(message({}, NaryOp::sum),
+              ::testing::HasSubstr("nary: expected 1 to 64 inputs, but got 0"));
+  EXPECT_THAT(message({inputs.data(), 2}, NaryOp::bxor),
               ::testing::HasSubstr(
-                  "fold: bitwise operations expect an integer or bool dtype, but got f32"));
+                  "nary: expected an integer or bool dtype for a bitwise operation, but got f32"));
 }
 
 }  // namespace

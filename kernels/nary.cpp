@@ -1,4 +1,4 @@
-#include "kernels/fold.hpp"
+#include "kernels/nary.hpp"
 
 #include <fmt/format.h>
 
@@ -8,38 +8,39 @@
 #include <gantry/core/error.hpp>
 
 #include "kernels/dispatch.hpp"
-#include "kernels/fold_plan.hpp"
+#include "kernels/nary_plan.hpp"
 
 namespace gantry::kernels {
 
 namespace {
 
-bool is_bitwise(FoldOp op) {
+bool is_bitwise(NaryOp op) {
   switch (op) {
-    case FoldOp::band:
-    case FoldOp::bor:
-    case FoldOp::bxor:
+    case NaryOp::band:
+    case NaryOp::bor:
+    case NaryOp::bxor:
       return true;
-    case FoldOp::sum:
-    case FoldOp::prod:
-    case FoldOp::min:
-    case FoldOp::max:
+    case NaryOp::sum:
+    case NaryOp::prod:
+    case NaryOp::min:
+    case NaryOp::max:
       return false;
   }
   return false;
 }
 
-void check(FoldOp op, DType dtype, std::size_t inputs, std::size_t outs) {
-  constexpr auto kMost = static_cast<std::size_t>(kMaxFoldInputs);
+void check(NaryOp op, DType dtype, std::size_t inputs, std::size_t outs) {
+  constexpr auto kMost = static_cast<std::size_t>(kMaxNaryInputs);
   if (inputs == 0 || inputs > kMost) {
-    throw InvalidArgument(fmt::format("fold: 1 to {} inputs expected, but got {}", kMost, inputs));
+    throw InvalidArgument(fmt::format("nary: expected 1 to {} inputs, but got {}", kMost, inputs));
   }
   if (outs == 0 || outs > kMost) {
-    throw InvalidArgument(fmt::format("fold: 1 to {} outputs expected, but got {}", kMost, outs));
+    throw InvalidArgument(fmt::format("nary: expected 1 to {} outputs, but got {}", kMost, outs));
   }
   if (is_bitwise(op) && is_floating_point(dtype)) {
-    throw DTypeError(fmt::format(
-        "fold: bitwise operations expect an integer or bool dtype, but got {}", name(dtype)));
+    throw DTypeError(
+        fmt::format("nary: expected an integer or bool dtype for a bitwise operation, but got {}",
+                    name(dtype)));
   }
 }
 
@@ -57,16 +58,16 @@ void check_sim_arrays(const Target& target, std::span<const void* const> arrays,
 
 }  // namespace
 
-void fold(const Target& target, FoldOp op, void* out, std::span<const void* const> inputs,
+void nary(const Target& target, NaryOp op, void* out, std::span<const void* const> inputs,
           std::int64_t count, DType dtype, double divisor) {
-  fold(target, op, std::span<void* const>(&out, 1), inputs, count, dtype, divisor);
+  nary(target, op, std::span<void* const>(&out, 1), inputs, count, dtype, divisor);
 }
 
-void fold(const Target& target, FoldOp op, std::span<void* const> outs,
+void nary(const Target& target, NaryOp op, std::span<void* const> outs,
           std::span<const void* const> inputs, std::int64_t count, DType dtype, double divisor) {
   check(op, dtype, inputs.size(), outs.size());
   if (count == 0) return;
-  FoldPlan plan;
+  NaryPlan plan;
   plan.op = op;
   plan.dtype = dtype;
   plan.input_count = static_cast<std::int32_t>(inputs.size());
@@ -80,41 +81,41 @@ void fold(const Target& target, FoldOp op, std::span<void* const> outs,
     check_sim_arrays(target, std::span<const void* const>(plan.outs, outs.size()), count, dtype);
   }
   submit(
-      target, {}, [plan] { host::fold(plan); }, [&](void* stream) { cuda::fold(stream, plan); });
+      target, {}, [plan] { host::nary(plan); }, [&](void* stream) { cuda::nary(stream, plan); });
 }
 
-void fold_runs(const Target& target, FoldOp op, std::span<const FoldRun> runs,
-               std::span<const void* const> inputs, DType dtype, double divisor) {
-  if (runs.empty()) return;
-  const std::size_t each = inputs.size() / runs.size();
+void nary_batched(const Target& target, NaryOp op, std::span<const NaryItem> items,
+                  std::span<const void* const> inputs, DType dtype, double divisor) {
+  if (items.empty()) return;
+  const std::size_t each = inputs.size() / items.size();
   check(op, dtype, each, 1);
-  FoldRunsPlan plan;
+  NaryBatchPlan plan;
   plan.op = op;
   plan.dtype = dtype;
   plan.input_count = static_cast<std::int32_t>(each);
   plan.divisor = divisor;
-  plan.runs = runs;
+  plan.items = items;
   plan.inputs = inputs;
   if (!is_simulated(target)) {
     submit(
-        target, {}, [&plan] { host::fold_runs(plan); },
-        [&](void* stream) { cuda::fold_runs(stream, plan); });
+        target, {}, [&plan] { host::nary_batched(plan); },
+        [&](void* stream) { cuda::nary_batched(stream, plan); });
     return;
   }
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    const void* out = runs[r].out;
-    check_sim_arrays(target, inputs.subspan(r * each, each), runs[r].count, dtype);
-    check_sim_arrays(target, std::span(&out, 1), runs[r].count, dtype);
+  for (std::size_t r = 0; r < items.size(); ++r) {
+    const void* out = items[r].out;
+    check_sim_arrays(target, inputs.subspan(r * each, each), items[r].count, dtype);
+    check_sim_arrays(target, std::span(&out, 1), items[r].count, dtype);
   }
   // The task outlives the caller's arrays.
   submit(
       target, {},
-      [plan, kept_runs = std::vector(runs.begin(), runs.end()),
+      [plan, kept_items = std::vector(items.begin(), items.end()),
        kept_inputs = std::vector(inputs.begin(), inputs.end())] {
-        FoldRunsPlan own = plan;
-        own.runs = kept_runs;
+        NaryBatchPlan own = plan;
+        own.items = kept_items;
         own.inputs = kept_inputs;
-        host::fold_runs(own);
+        host::nary_batched(own);
       },
       [](void*) {});
 }

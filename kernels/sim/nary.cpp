@@ -1,20 +1,20 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/impl/fold.inl"
+#include "kernels/impl/nary.inl"
 
 namespace gantry::kernels::host {
 
 namespace {
 
-// Elements whose accumulators stay in the cache while the inputs pass by.
-constexpr std::int64_t kBlock = 1024;
+// Elements per tile. A tile's accumulators stay in the cache while its inputs are read.
+constexpr std::int64_t kTile = 1024;
 
 template <class F>
-void fold_block(const FoldPlan& plan, std::int64_t first, std::int64_t count) {
+void nary_tile(const NaryPlan& plan, std::int64_t first, std::int64_t count) {
   using Acc = typename F::Acc;
   using Stored = typename F::Stored;
-  Acc accumulators[kBlock];
+  Acc accumulators[kTile];
   const auto* in = static_cast<const Stored*>(plan.inputs[0]) + first;
   for (std::int64_t i = 0; i < count; ++i) accumulators[i] = F::load(in[i]);
   for (int k = 1; k < plan.input_count; ++k) {
@@ -33,33 +33,33 @@ void fold_block(const FoldPlan& plan, std::int64_t first, std::int64_t count) {
 
 }  // namespace
 
-void fold(const FoldPlan& plan) {
+void nary(const NaryPlan& plan) {
   dispatch(plan.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    with_fold<T>(plan.op, [&](auto folder) {
-      using F = typename decltype(folder)::type;
+    with_nary_functor<T>(plan.op, [&](auto functor) {
+      using F = typename decltype(functor)::type;
       if constexpr (F::kIsDefined) {
-        for (std::int64_t first = 0; first < plan.count; first += kBlock) {
-          fold_block<F>(plan, first, std::min(kBlock, plan.count - first));
+        for (std::int64_t first = 0; first < plan.count; first += kTile) {
+          nary_tile<F>(plan, first, std::min(kTile, plan.count - first));
         }
       }
     });
   });
 }
 
-void fold_runs(const FoldRunsPlan& plan) {
-  FoldPlan one;
-  one.op = plan.op;
-  one.dtype = plan.dtype;
-  one.input_count = plan.input_count;
-  one.out_count = 1;
-  one.divisor = plan.divisor;
+void nary_batched(const NaryBatchPlan& plan) {
+  NaryPlan single;
+  single.op = plan.op;
+  single.dtype = plan.dtype;
+  single.input_count = plan.input_count;
+  single.out_count = 1;
+  single.divisor = plan.divisor;
   const auto each = static_cast<std::size_t>(plan.input_count);
-  for (std::size_t r = 0; r < plan.runs.size(); ++r) {
-    one.outs[0] = plan.runs[r].out;
-    one.count = plan.runs[r].count;
-    std::copy_n(plan.inputs.data() + r * each, each, one.inputs);
-    fold(one);
+  for (std::size_t r = 0; r < plan.items.size(); ++r) {
+    single.outs[0] = plan.items[r].out;
+    single.count = plan.items[r].count;
+    std::copy_n(plan.inputs.data() + r * each, each, single.inputs);
+    nary(single);
   }
 }
 

@@ -1,11 +1,11 @@
-// Arithmetic of folds, shared by the host and the GPU.
+// Arithmetic of n-ary elementwise operations, shared by the host and the GPU.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
 #include "kernels/convert.hpp"
-#include "kernels/fold_plan.hpp"
+#include "kernels/nary_plan.hpp"
 
 namespace gantry::kernels {
 
@@ -18,21 +18,21 @@ GANTRY_HD inline bool has_minus_sign(double value) {
   return (bits >> 63) != 0;
 }
 
-// For positive normal numbers.
+// Precondition: `value` is a positive normal number.
 GANTRY_HD inline bool is_power_of_two(double value) {
   std::uint64_t bits;
   memcpy(&bits, &value, sizeof bits);
   return bits << 12 == 0;
 }
 
-// One fold of elements of type T in an accumulator of its compute type.
-template <class T, FoldOp op>
-struct Folder {
+// `op` on elements of type T, accumulated in T's compute type.
+template <class T, NaryOp op>
+struct NaryFunctor {
   using Acc = ComputeType<T>;
   using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
   static constexpr bool kIsFloating = std::is_floating_point_v<Acc>;
   static constexpr bool kIsDefined =
-      !kIsFloating || (op != FoldOp::band && op != FoldOp::bor && op != FoldOp::bxor);
+      !kIsFloating || (op != NaryOp::band && op != NaryOp::bor && op != NaryOp::bxor);
 
   GANTRY_HD static Acc load(Stored element) {
     if constexpr (std::is_same_v<T, bool>)
@@ -46,17 +46,17 @@ struct Folder {
       return combine_floats(a, b);
     } else {
       using Word = std::make_unsigned_t<Acc>;
-      if constexpr (op == FoldOp::sum && !std::is_same_v<T, bool>) {
+      if constexpr (op == NaryOp::sum && !std::is_same_v<T, bool>) {
         return static_cast<Acc>(static_cast<Word>(a) + static_cast<Word>(b));
-      } else if constexpr (op == FoldOp::prod && !std::is_same_v<T, bool>) {
+      } else if constexpr (op == NaryOp::prod && !std::is_same_v<T, bool>) {
         return static_cast<Acc>(static_cast<Word>(a) * static_cast<Word>(b));
-      } else if constexpr (op == FoldOp::min) {
+      } else if constexpr (op == NaryOp::min) {
         return a < b ? a : b;
-      } else if constexpr (op == FoldOp::max) {
+      } else if constexpr (op == NaryOp::max) {
         return a > b ? a : b;
-      } else if constexpr (op == FoldOp::band || op == FoldOp::prod) {
+      } else if constexpr (op == NaryOp::band || op == NaryOp::prod) {
         return a & b;
-      } else if constexpr (op == FoldOp::bor || op == FoldOp::sum) {
+      } else if constexpr (op == NaryOp::bor || op == NaryOp::sum) {
         return a | b;
       } else {
         return a ^ b;
@@ -72,8 +72,8 @@ struct Folder {
       return static_cast<Stored>(value);
     }
   }
-  // The same for the accumulators of a word. To divide by a power of two, as for an average of so
-  // many, or by 1, is to multiply by its inverse: the same bits for a fraction of the time.
+  // Finishes the accumulators of a word. A divisor that is a power of two (or 1) is multiplied by
+  // its inverse instead: the bits are the same, and division is slow.
   template <int V>
   GANTRY_HD static void finish(const Acc (&values)[V], double divisor, Stored (&elements)[V]) {
     if constexpr (kIsFloating) {
@@ -89,20 +89,20 @@ struct Folder {
  private:
   GANTRY_HD static T rounded(Acc value) {
     if constexpr (sizeof(T) == 2) {
-      return T(value);  // of any NaN, the canonical one
+      return T(value);  // makes NaN canonical
     } else {
       return canonical(value);
     }
   }
   GANTRY_HD static Acc combine_floats(Acc a, Acc b) {
-    if constexpr (op == FoldOp::sum) {
+    if constexpr (op == NaryOp::sum) {
       return a + b;
-    } else if constexpr (op == FoldOp::prod) {
+    } else if constexpr (op == NaryOp::prod) {
       return a * b;
-    } else if constexpr (op == FoldOp::min) {
+    } else if constexpr (op == NaryOp::min) {
       const bool first = a != a || a < b || (a == b && has_minus_sign(a));
       return first ? a : b;
-    } else if constexpr (op == FoldOp::max) {
+    } else if constexpr (op == NaryOp::max) {
       const bool first = a != a || a > b || (a == b && !has_minus_sign(a));
       return first ? a : b;
     } else {
@@ -111,24 +111,24 @@ struct Folder {
   }
 };
 
-// Calls run(TypeTag<Folder>) for `op`.
+// Calls run(TypeTag<NaryFunctor<T, op>>).
 template <class T, class Run>
-GANTRY_HD void with_fold(FoldOp op, Run&& run) {
+GANTRY_HD void with_nary_functor(NaryOp op, Run&& run) {
   switch (op) {
-    case FoldOp::sum:
-      return run(TypeTag<Folder<T, FoldOp::sum>>{});
-    case FoldOp::prod:
-      return run(TypeTag<Folder<T, FoldOp::prod>>{});
-    case FoldOp::min:
-      return run(TypeTag<Folder<T, FoldOp::min>>{});
-    case FoldOp::max:
-      return run(TypeTag<Folder<T, FoldOp::max>>{});
-    case FoldOp::band:
-      return run(TypeTag<Folder<T, FoldOp::band>>{});
-    case FoldOp::bor:
-      return run(TypeTag<Folder<T, FoldOp::bor>>{});
-    case FoldOp::bxor:
-      return run(TypeTag<Folder<T, FoldOp::bxor>>{});
+    case NaryOp::sum:
+      return run(TypeTag<NaryFunctor<T, NaryOp::sum>>{});
+    case NaryOp::prod:
+      return run(TypeTag<NaryFunctor<T, NaryOp::prod>>{});
+    case NaryOp::min:
+      return run(TypeTag<NaryFunctor<T, NaryOp::min>>{});
+    case NaryOp::max:
+      return run(TypeTag<NaryFunctor<T, NaryOp::max>>{});
+    case NaryOp::band:
+      return run(TypeTag<NaryFunctor<T, NaryOp::band>>{});
+    case NaryOp::bor:
+      return run(TypeTag<NaryFunctor<T, NaryOp::bor>>{});
+    case NaryOp::bxor:
+      return run(TypeTag<NaryFunctor<T, NaryOp::bxor>>{});
   }
 }
 

@@ -1,4 +1,4 @@
-#include "kernels/fan.hpp"
+#include "kernels/multicast.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,8 +16,8 @@ namespace {
 using kernels::Target;
 using testing::Array;
 
-std::byte* at(const TensorRef& array, std::int64_t place) {
-  return static_cast<std::byte*>(array.data) + place;
+std::byte* at(const TensorRef& array, std::int64_t offset) {
+  return static_cast<std::byte*>(array.data) + offset;
 }
 
 Array bytes(std::int64_t count, std::uint8_t seed) {
@@ -28,11 +28,11 @@ Array bytes(std::int64_t count, std::uint8_t seed) {
   return array;
 }
 
-// One run from place `from` of a source to place `to` of `copies` receivers.
+// Copies one region from offset `from` of a source to offset `to` of `copies` destinations.
 void expect_copied(std::int64_t from, std::int64_t to, std::int64_t count, int copies,
                    std::int64_t apart) {
   const std::int64_t room = count + 64;
-  // All receivers lie in one array, `room + apart` bytes from each other.
+  // All destinations are in one array, at least `room + apart` bytes apart.
   const std::int64_t step = (room + 15) / 16 * 16 + apart;
   const std::vector<Array> arrays{bytes(room, 3), bytes(step * copies, 0)};
   const auto after = testing::run_everywhere(
@@ -40,20 +40,20 @@ void expect_copied(std::int64_t from, std::int64_t to, std::int64_t count, int c
       [&](const Target& target, const std::vector<TensorRef>& t) {
         std::vector<std::ptrdiff_t> shifts;
         for (int k = 1; k < copies; ++k) shifts.push_back(step * k);
-        const CopyRegion run{at(t[0], from), at(t[1], to), static_cast<std::size_t>(count)};
-        kernels::fan(target, std::span(&run, 1), shifts);
+        const CopyRegion region{at(t[0], from), at(t[1], to), static_cast<std::size_t>(count)};
+        kernels::multicast(target, std::span(&region, 1), shifts);
       },
-      "fan");
+      "multicast");
   for (std::int64_t i = 0; i < step * copies; ++i) {
-    const std::int64_t place = i % step - to;
+    const std::int64_t offset = i % step - to;
     const std::uint8_t expected =
-        place >= 0 && place < count ? arrays[0].get<std::uint8_t>(from + place) : 0;
+        offset >= 0 && offset < count ? arrays[0].get<std::uint8_t>(from + offset) : 0;
     ASSERT_EQ(after[1].get<std::uint8_t>(i), expected)
         << "byte " << i << " of " << count << " from " << from << " to " << to;
   }
 }
 
-TEST(FanKernelTest, CopiesEveryLengthAtEveryAlignment) {
+TEST(MulticastKernelTest, CopiesEveryLengthAtEveryAlignment) {
   for (const std::int64_t count : {1, 2, 15, 16, 17, 31, 4095, 16384, 16385, 40001}) {
     for (const std::int64_t from : {0, 1, 2, 4, 8, 13}) {
       for (const std::int64_t to : {0, 1, 2, 4, 8, 13}) {
@@ -64,7 +64,7 @@ TEST(FanKernelTest, CopiesEveryLengthAtEveryAlignment) {
   }
 }
 
-TEST(FanKernelTest, CopiesToReceiversAtAnyDistance) {
+TEST(MulticastKernelTest, CopiesToDestinationsAtAnyDistance) {
   for (const int copies : {2, 7, 63}) {
     for (const std::int64_t apart : {0, 1, 2, 4, 8}) {
       expect_copied(0, 0, 5000, copies, apart);
@@ -74,8 +74,8 @@ TEST(FanKernelTest, CopiesToReceiversAtAnyDistance) {
   }
 }
 
-// From a megabyte on, runs may pass through another kernel.
-TEST(FanKernelTest, CopiesLargeRuns) {
+// From a megabyte on, regions may take another kernel.
+TEST(MulticastKernelTest, CopiesLargeRegions) {
   for (const std::int64_t rest : {0, 1, 15, 16, 40001}) {
     expect_copied(0, 0, (std::int64_t{1} << 20) + rest, 1, 0);
     expect_copied(16, 48, (std::int64_t{1} << 20) + rest, 7, 16);
@@ -84,9 +84,9 @@ TEST(FanKernelTest, CopiesLargeRuns) {
   expect_copied(0, 0, std::int64_t{1} << 20, 2, 8);
 }
 
-TEST(FanKernelTest, TakesThousandsOfRuns) {
+TEST(MulticastKernelTest, CopiesThousandsOfRegions) {
   for (const int count : {7, 8, 9, 119, 120, 121, 1099, 1100, 1101, 2500}) {
-    // Runs of 0 … 40 bytes, in turn, that the receiver gets in reverse order.
+    // Regions of 0 … 40 bytes, in turn, in reverse order at the destination.
     std::vector<std::int64_t> begins;
     std::int64_t total = 0;
     for (int i = 0; i < count; ++i) {
@@ -97,17 +97,17 @@ TEST(FanKernelTest, TakesThousandsOfRuns) {
     const auto after = testing::run_everywhere(
         arrays,
         [&](const Target& target, const std::vector<TensorRef>& t) {
-          std::vector<CopyRegion> runs;
+          std::vector<CopyRegion> regions;
           for (int i = 0; i < count; ++i) {
             const std::int64_t length = i % 41;
             const std::int64_t begin = begins[static_cast<std::size_t>(i)];
-            runs.push_back({at(t[0], begin), at(t[1], total - begin - length),
-                            static_cast<std::size_t>(length)});
+            regions.push_back({at(t[0], begin), at(t[1], total - begin - length),
+                               static_cast<std::size_t>(length)});
           }
           const std::ptrdiff_t shift = at(t[2], 0) - at(t[1], 0);
-          kernels::fan(target, runs, std::span(&shift, 1));
+          kernels::multicast(target, regions, std::span(&shift, 1));
         },
-        "fan of many");
+        "multicast of many regions");
     for (int i = 0; i < count; ++i) {
       const std::int64_t begin = begins[static_cast<std::size_t>(i)];
       for (std::int64_t k = 0; k < i % 41; ++k) {
@@ -119,14 +119,14 @@ TEST(FanKernelTest, TakesThousandsOfRuns) {
   }
 }
 
-TEST(FanKernelTest, RefusesMoreCopiesThanItTakes) {
+TEST(MulticastKernelTest, RejectsTooManyCopies) {
   std::uint8_t from = 1;
   std::uint8_t to = 0;
-  const CopyRegion run{&from, &to, 1};
-  const std::vector<std::ptrdiff_t> shifts(kernels::kMaxFanCopies, 0);
-  EXPECT_THROW(kernels::fan(Target::cpu(), std::span(&run, 1), shifts), InvalidArgument);
+  const CopyRegion region{&from, &to, 1};
+  const std::vector<std::ptrdiff_t> shifts(kernels::kMaxMulticastCopies, 0);
+  EXPECT_THROW(kernels::multicast(Target::cpu(), std::span(&region, 1), shifts), InvalidArgument);
   EXPECT_EQ(to, 0);
-  kernels::fan(Target::cpu(), {}, {});
+  kernels::multicast(Target::cpu(), {}, {});
 }
 
 }  // namespace
