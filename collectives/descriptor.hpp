@@ -38,17 +38,17 @@ constexpr bool is_message(CollectiveKind kind) {
   return kind == CollectiveKind::send || kind == CollectiveKind::recv;
 }
 
-// What carries out an operation between ranks of one machine, or across machines.
+// The algorithm of an operation, between ranks of one machine or across machines.
 enum class Algorithm : std::uint8_t {
   automatic,
-  ll,           // small: data and flag travel in one packet, no barrier
-  ll128,        // as ll, in lines of which less is flags
-  ll128_relay,  // as relay, in such lines
-  direct,       // everyone pushes what it has to the staging of those who need it
-  relay,        // sources push one part to each owner, who pushes what it makes of it to everyone
-  chain,        // every rank passes on to the next what it makes of what comes
-  in_place,     // registered: kernels read and write all ranks' tensors
-  copy,         // registered: what is only moved is sent by copy engines
+  ll,              // small sizes: 8 bytes of data and two flags in one store, no barrier
+  ll128,           // as ll, with 120 bytes of data and one flag in 128 bytes
+  ll128_two_shot,  // as two_shot, in LL128 lines
+  one_shot,        // every rank writes its data to the staging of the ranks that need it
+  two_shot,        // reduce-scatter to the reducers, then all-gather from them
+  ring,            // every rank forwards its partial result to the next rank
+  zero_copy,       // registered memory: kernels read and write the tensors of all ranks
+  copy,            // registered memory: copy engines send data that is only moved
   nccl,
   host,  // through host memory and messages between hosts
 };

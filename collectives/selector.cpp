@@ -13,7 +13,7 @@ namespace gantry {
 
 namespace {
 
-constexpr Choice kFallback{Algorithm::direct, 16};
+constexpr Choice kFallback{Algorithm::one_shot, 16};
 
 bool moves_elements_between_all(CollectiveKind kind) {
   return kind != CollectiveKind::barrier && !is_message(kind);
@@ -62,19 +62,19 @@ bool can_serve(Algorithm algorithm, CollectiveKind kind) {
     case Algorithm::ll:
     case Algorithm::ll128:
       return moves_elements_between_all(kind);
-    case Algorithm::ll128_relay:
-    case Algorithm::relay:
+    case Algorithm::ll128_two_shot:
+    case Algorithm::two_shot:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
              kind == CollectiveKind::broadcast;
-    case Algorithm::chain:
+    case Algorithm::ring:
       return kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast;
-    case Algorithm::in_place:
+    case Algorithm::zero_copy:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
              kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce_scatter;
     case Algorithm::copy:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::broadcast ||
              kind == CollectiveKind::all_gather || kind == CollectiveKind::all_to_all;
-    case Algorithm::direct:
+    case Algorithm::one_shot:
     case Algorithm::nccl:
     case Algorithm::host:
       return true;
@@ -91,8 +91,8 @@ bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message
   if (algorithm == Algorithm::ll128) {
     return !uneven && peer_bytes(what, message_bytes) <= ll128_limit_bytes(2);
   }
-  if (algorithm == Algorithm::ll128_relay) return message_bytes <= kLl128RelayLimitBytes;
-  if (algorithm == Algorithm::chain && reduces(what.kind)) {
+  if (algorithm == Algorithm::ll128_two_shot) return message_bytes <= kLl128TwoShotLimitBytes;
+  if (algorithm == Algorithm::ring && reduces(what.kind)) {
     return what.scale == 1 && accumulates_in_itself(what.dtype);
   }
   if (needs_registration(algorithm)) return what.place != 0;
@@ -100,16 +100,16 @@ bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message
 }
 
 bool needs_registration(Algorithm algorithm) {
-  return algorithm == Algorithm::in_place || algorithm == Algorithm::copy;
+  return algorithm == Algorithm::zero_copy || algorithm == Algorithm::copy;
 }
 
 bool needs_three_ranks(Algorithm algorithm) {
-  return algorithm == Algorithm::ll128_relay || algorithm == Algorithm::relay ||
-         algorithm == Algorithm::chain;
+  return algorithm == Algorithm::ll128_two_shot || algorithm == Algorithm::two_shot ||
+         algorithm == Algorithm::ring;
 }
 
 bool needs_whole_lines(Algorithm algorithm) {
-  return algorithm == Algorithm::ll128 || algorithm == Algorithm::ll128_relay;
+  return algorithm == Algorithm::ll128 || algorithm == Algorithm::ll128_two_shot;
 }
 
 bool Selector::serves(Algorithm algorithm, const Descriptor& what,
@@ -195,7 +195,7 @@ std::string Selector::why_not(Algorithm algorithm, const Descriptor& what,
     return "its result may differ in bits ({.reproducible = false} allows that), or it does not "
            "know the operation";
   }
-  if (algorithm == Algorithm::chain) return "it would round this result at every rank";
+  if (algorithm == Algorithm::ring) return "it would round this result at every rank";
   return fmt::format("{} bytes are more than it carries", message_bytes);
 }
 
@@ -204,17 +204,17 @@ void Selector::rule(std::string_view text, std::string_view what) {
   p2p_only_ = text == "p2p";
   if (text.empty() || text == "auto" || p2p_only_) return;
   for (const Algorithm algorithm :
-       {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_relay, Algorithm::direct,
-        Algorithm::relay, Algorithm::chain, Algorithm::in_place, Algorithm::copy, Algorithm::nccl,
-        Algorithm::host}) {
+       {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_two_shot, Algorithm::one_shot,
+        Algorithm::two_shot, Algorithm::ring, Algorithm::zero_copy, Algorithm::copy,
+        Algorithm::nccl, Algorithm::host}) {
     if (text == name(algorithm)) {
       forced_ = algorithm;
       return;
     }
   }
   throw InvalidArgument(
-      fmt::format("{}: expected auto, p2p, ll, ll128, ll128_relay, direct, "
-                  "relay, chain, in_place, "
+      fmt::format("{}: expected auto, p2p, ll, ll128, ll128_two_shot, one_shot, "
+                  "two_shot, ring, zero_copy, "
                   "copy, nccl or host, but got '{}'",
                   what, text));
 }

@@ -12,14 +12,14 @@ namespace gantry {
 
 // The most bytes for each peer that ll carries.
 inline constexpr std::int64_t kLlLimitBytes = std::int64_t{64} << 10;
-// The same of ll128 among `ranks`, and of ll128_relay.
+// The same of ll128 among `ranks`, and of ll128_two_shot.
 constexpr std::int64_t ll128_limit_bytes(int ranks) { return (std::int64_t{2} << 20) / ranks; }
-inline constexpr std::int64_t kLl128RelayLimitBytes = std::int64_t{1} << 20;
+inline constexpr std::int64_t kLl128TwoShotLimitBytes = std::int64_t{1} << 20;
 inline constexpr int kMostTableBlocks = 64;
 
 // How an operation is carried out.
 struct Choice {
-  Algorithm algorithm = Algorithm::direct;
+  Algorithm algorithm = Algorithm::one_shot;
   std::uint16_t blocks = 16;  // thread blocks of the kernel, at most kMaxBlocks of the protocol
 
   friend bool operator==(const Choice&, const Choice&) = default;
@@ -116,7 +116,7 @@ bool needs_three_ranks(Algorithm algorithm);
 // Words of 16 must arrive together, as on NVLink: see Note [Wires].
 bool needs_whole_lines(Algorithm algorithm);
 // True if it can carry out `what`: ll up to kLlLimitBytes per peer, ll128 and
-// ll128_relay up to their limits; chain no sums that are rounded in the end
+// ll128_two_shot up to their limits; chain no sums that are rounded in the end
 // alone; in_place and copy what has a place in registered memory; nccl only operations that it
 // knows and whose bits are not promised, unless it is forced. An all_to_all of unequal blocks has a
 // count below 1.

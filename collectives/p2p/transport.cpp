@@ -44,7 +44,7 @@ constexpr bool lines_fit(int ranks) {
   const std::int64_t row = protocol::layout_for(ranks).line_row_bytes / sizeof(protocol::Line);
   const int owners = std::max(2, ranks - 1);
   return lines_of(ll128_limit_bytes(ranks)) <= protocol::kLinePhases * row &&
-         (lines_of(kLl128RelayLimitBytes) + owners - 1) / owners <= row;
+         (lines_of(kLl128TwoShotLimitBytes) + owners - 1) / owners <= row;
 }
 static_assert([] {
   for (int ranks = 2; ranks <= protocol::kMaxRanks; ++ranks) {
@@ -112,10 +112,10 @@ class P2pTransport final : public Transport {
     if (is_message(call.what.kind)) tell_if_forced(call);
     switch (call.what.kind) {
       case CollectiveKind::send:
-        return in_lane(sends_, call, Algorithm::direct, stream,
+        return in_lane(sends_, call, Algorithm::one_shot, stream,
                        [&] { protocol::launch_send(plan_message(group_, call), stream); });
       case CollectiveKind::recv:
-        return in_lane(receives_, call, Algorithm::direct, stream,
+        return in_lane(receives_, call, Algorithm::one_shot, stream,
                        [&] { protocol::launch_receive(plan_message(group_, call), stream); });
       default:
         return run_collective(call, stream);
@@ -127,7 +127,7 @@ class P2pTransport final : public Transport {
     receives_.enter(stream);
     for (const CollectiveCall& call : messages) {
       tell_if_forced(call);
-      control_.record(call.what, Algorithm::direct, message_bytes(call.what, group_.size),
+      control_.record(call.what, Algorithm::one_shot, message_bytes(call.what, group_.size),
                       stream.id(), {}, {}, /*is_grouped=*/true);
     }
     protocol::launch_messages(plan_messages(group_, messages), stream);
@@ -138,7 +138,7 @@ class P2pTransport final : public Transport {
  private:
   void run_collective(CollectiveCall call, const Stream& stream) {
     const std::int64_t bytes = message_bytes(call.what, group_.size);
-    Choice choice{Algorithm::direct, kUnevenBlocks};
+    Choice choice{Algorithm::one_shot, kUnevenBlocks};
     if (call.is_uneven()) tell_if_forced(call);
     if (!call.is_uneven()) {
       call.what.place = registered_.place_of(call);
@@ -155,13 +155,13 @@ class P2pTransport final : public Transport {
           return protocol::launch_packets(plan_wire_exchange(group_, call), blocks, stream);
         case Algorithm::ll128:
           return protocol::launch_lines(plan_wire_exchange(group_, call), blocks, stream);
-        case Algorithm::ll128_relay:
+        case Algorithm::ll128_two_shot:
           return protocol::launch_line_relay(plan_line_relay(group_, call), blocks, stream);
-        case Algorithm::relay:
+        case Algorithm::two_shot:
           return protocol::launch_relay(plan_relay(group_, call, blocks), blocks, stream);
-        case Algorithm::chain:
+        case Algorithm::ring:
           return protocol::launch_chain(plan_chain(group_, call, blocks), blocks, stream);
-        case Algorithm::in_place:
+        case Algorithm::zero_copy:
           return registered_.run_in_place(call, blocks, stream);
         case Algorithm::copy:
           return registered_.run_copy(call, stream);
@@ -173,7 +173,7 @@ class P2pTransport final : public Transport {
 
   void tell_if_forced(const CollectiveCall& call) const {
     selector_.tell_unless_forced(call.what, message_bytes(call.what, group_.size),
-                                 Algorithm::direct);
+                                 Algorithm::one_shot);
   }
 
   template <class Launch>

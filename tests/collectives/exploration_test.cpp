@@ -14,8 +14,8 @@
 namespace gantry::protocol {
 namespace {
 
-constexpr Algorithm kAll[] = {Algorithm::ll,     Algorithm::ll128, Algorithm::ll128_relay,
-                              Algorithm::direct, Algorithm::relay, Algorithm::chain};
+constexpr Algorithm kAll[] = {Algorithm::ll,       Algorithm::ll128,    Algorithm::ll128_two_shot,
+                              Algorithm::one_shot, Algorithm::two_shot, Algorithm::ring};
 constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce,     CollectiveKind::reduce,
                                      CollectiveKind::broadcast,      CollectiveKind::all_gather,
                                      CollectiveKind::reduce_scatter, CollectiveKind::gather,
@@ -56,7 +56,7 @@ ExploredCall drawn(Exploration& exploration, Algorithm algorithm, int ranks) {
   call.root = drawn_rank(exploration, ranks);
   call.blocks = 1 + static_cast<int>(exploration.draw(2));
   call.in_place = exploration.draw(2) == 0;
-  const bool is_uneven = algorithm == Algorithm::direct && exploration.draw(2) == 0;
+  const bool is_uneven = algorithm == Algorithm::one_shot && exploration.draw(2) == 0;
   if (call.kind == CollectiveKind::all_to_all && is_uneven) {
     call.counts.resize(static_cast<std::size_t>(ranks));
     for (auto& row : call.counts) {
@@ -271,14 +271,14 @@ std::string fault_name(const ::testing::TestParamInfo<std::pair<const char*, Wea
 INSTANTIATE_TEST_SUITE_P(
     Kernels, ExplorationOfFaultsTest,
     ::testing::Values(
-        std::pair("direct", Weakness::releases), std::pair("relay", Weakness::releases),
-        std::pair("chain", Weakness::releases), std::pair("messages", Weakness::releases),
-        std::pair("registered", Weakness::releases), std::pair("direct", Weakness::crews),
-        std::pair("relay", Weakness::crews), std::pair("chain", Weakness::barriers),
+        std::pair("one_shot", Weakness::releases), std::pair("two_shot", Weakness::releases),
+        std::pair("ring", Weakness::releases), std::pair("messages", Weakness::releases),
+        std::pair("registered", Weakness::releases), std::pair("one_shot", Weakness::crews),
+        std::pair("two_shot", Weakness::crews), std::pair("ring", Weakness::barriers),
         std::pair("messages", Weakness::barriers), std::pair("registered", Weakness::barriers),
         std::pair("ll", Weakness::packets), std::pair("ll128", Weakness::lines),
-        std::pair("ll128_relay", Weakness::lines), std::pair("ll128", Weakness::rereads),
-        std::pair("ll128_relay", Weakness::rereads), std::pair("faults", Weakness::claims),
+        std::pair("ll128_two_shot", Weakness::lines), std::pair("ll128", Weakness::rereads),
+        std::pair("ll128_two_shot", Weakness::rereads), std::pair("faults", Weakness::claims),
         std::pair("faults", Weakness::releases)),
     fault_name);
 

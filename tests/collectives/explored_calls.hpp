@@ -48,7 +48,7 @@ inline std::string difference(const std::string& name, int rank, const Elements&
 
 // One operation of all ranks.
 struct ExploredCall {
-  Algorithm algorithm = Algorithm::direct;
+  Algorithm algorithm = Algorithm::one_shot;
   CollectiveKind kind = CollectiveKind::all_reduce;
   std::int64_t count = 0;
   int root = 0;
@@ -246,17 +246,17 @@ class ExploredCalls {
                       [](auto tag, auto& block, const auto& plan) {
                         exchange_over<typename decltype(tag)::type, Lines, 2>(block, plan);
                       });
-      case Algorithm::ll128_relay:
+      case Algorithm::ll128_two_shot:
         return kernel(Warps::two, blocks, plan_line_relay(group, call),
                       [](auto tag, auto& block, const auto& plan) {
                         relay_lines<typename decltype(tag)::type, 2>(block, plan);
                       });
-      case Algorithm::relay:
+      case Algorithm::two_shot:
         return kernel(Warps::three_crews, blocks, plan_relay(group, call, blocks),
                       [](auto tag, auto& block, const auto& plan) {
                         relay<typename decltype(tag)::type>(block, plan);
                       });
-      case Algorithm::chain:
+      case Algorithm::ring:
         return kernel(Warps::two_and_teller, blocks, plan_chain(group, call, blocks),
                       [](auto tag, auto& block, const auto& plan) {
                         chain<typename decltype(tag)::type>(block, plan);

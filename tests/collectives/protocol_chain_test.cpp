@@ -38,7 +38,7 @@ void broadcast(Ranks& ranks, int rank, std::int64_t number, std::int64_t count, 
   CollectiveCall call = call_of_kind(CollectiveKind::broadcast, number, count, root);
   call.in = rank == root ? data.data() : nullptr;
   call.out = rank == root ? nullptr : data.data();
-  run(Algorithm::chain, ranks.group(rank), call, blocks);
+  run(Algorithm::ring, ranks.group(rank), call, blocks);
   for (std::int64_t i = 0; i < count; ++i) {
     ASSERT_EQ(data[i], given(root, number, i)) << "#" << number << " rank " << rank << " at " << i;
   }
@@ -51,7 +51,7 @@ void reduce(Ranks& ranks, int rank, std::int64_t number, std::int64_t count, int
   CollectiveCall call = call_of_kind(CollectiveKind::reduce, number, count, root);
   call.in = in.data();
   call.out = rank == root ? out.data() : nullptr;
-  run(Algorithm::chain, ranks.group(rank), call, blocks);
+  run(Algorithm::ring, ranks.group(rank), call, blocks);
   for (std::int64_t i = 0; i < count; ++i) {
     std::uint32_t sum = 0;
     for (int p = 0; p < ranks.size(); ++p) sum += static_cast<std::uint32_t>(given(p, number, i));
@@ -92,9 +92,9 @@ TEST(ProtocolChainTest, ManyStepsAmongOtherOperations) {
       for (const int blocks : {1, 2, 7}) {
         reduce(ranks, rank, ++number, kLarge, size - 1, blocks);
         broadcast(ranks, rank, ++number, kLarge, 1, blocks);
-        all_reduce(ranks, rank, Algorithm::relay, ++number, 100'003, 3);
+        all_reduce(ranks, rank, Algorithm::two_shot, ++number, 100'003, 3);
         reduce(ranks, rank, ++number, kLarge, 1, blocks);
-        all_reduce(ranks, rank, Algorithm::direct, ++number, 1'600'003, 3);
+        all_reduce(ranks, rank, Algorithm::one_shot, ++number, 1'600'003, 3);
         all_reduce(ranks, rank, Algorithm::ll, ++number, 100, 1);
         broadcast(ranks, rank, ++number, kLarge, 0, blocks);
         reduce(ranks, rank, ++number, kLarge, 0, blocks);
@@ -125,7 +125,7 @@ TEST(ProtocolChainTest, AMismatchIsReportedByAllAndTheNextCallWorks) {
       CollectiveCall call = call_of_kind(kind, 1, 900, rank == 2 ? 0 : 1);
       call.in = in.data();
       call.out = out.data();
-      run(Algorithm::chain, ranks.group(rank), call, 2);
+      run(Algorithm::ring, ranks.group(rank), call, 2);
       EXPECT_EQ(fault_of(ranks.words(rank).fault), OperationFault::mismatch);
       EXPECT_EQ(ranks.words(rank).fault_call, 1u);
       EXPECT_EQ(out, std::vector<std::int32_t>(900, kUntouched)) << "a result of nothing";

@@ -81,7 +81,7 @@ void await_rank_0_in(Ranks& ranks, std::uint64_t number) {
 TEST(ProtocolMismatchTest, WhoLeavesAMismatchDoesNotRunAhead) {
   // Packets, and entries but one.
   for (const auto& [algorithm, signals] :
-       {std::pair(Algorithm::ll, 4), std::pair(Algorithm::ll128_relay, 3)}) {
+       {std::pair(Algorithm::ll, 4), std::pair(Algorithm::ll128_two_shot, 3)}) {
     Hold hold;
     Ranks ranks(3);
     std::atomic<bool> left = false;
@@ -127,7 +127,7 @@ void uneven_all_to_all(Ranks& ranks, int rank, std::int64_t number, bool differ)
   call.send_counts = sends;
   call.recv_counts = gets;
   ranks.words(rank).fault = 0;
-  run(Algorithm::direct, ranks.group(rank), call, 2);
+  run(Algorithm::one_shot, ranks.group(rank), call, 2);
   const auto fault = fault_of(ranks.words(rank).fault);
   EXPECT_EQ(fault, differ ? OperationFault::mismatch : OperationFault::none) << "rank " << rank;
   EXPECT_TRUE(differ || out == expected) << "rank " << rank << " #" << number;

@@ -76,8 +76,9 @@ class Ranks {
 };
 
 // Those that can do an all_reduce.
-inline constexpr Algorithm kAlgorithms[] = {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_relay,
-                                            Algorithm::direct, Algorithm::relay};
+inline constexpr Algorithm kAlgorithms[] = {Algorithm::ll, Algorithm::ll128,
+                                            Algorithm::ll128_two_shot, Algorithm::one_shot,
+                                            Algorithm::two_shot};
 
 inline void run(Algorithm algorithm, const Group& group, const CollectiveCall& call, int blocks) {
   switch (algorithm) {
@@ -85,11 +86,11 @@ inline void run(Algorithm algorithm, const Group& group, const CollectiveCall& c
       return sim::packets(plan_wire_exchange(group, call), blocks);
     case Algorithm::ll128:
       return sim::lines(plan_wire_exchange(group, call), blocks);
-    case Algorithm::ll128_relay:
+    case Algorithm::ll128_two_shot:
       return sim::line_relay(plan_line_relay(group, call), blocks);
-    case Algorithm::relay:
+    case Algorithm::two_shot:
       return sim::relay(plan_relay(group, call, blocks), blocks);
-    case Algorithm::chain:
+    case Algorithm::ring:
       return sim::chain(plan_chain(group, call, blocks), blocks);
     default:
       return sim::exchange(plan_exchange(group, call, blocks), blocks);

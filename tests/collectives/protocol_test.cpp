@@ -42,8 +42,8 @@ TEST(ProtocolTest, OldWordsAreNotTakenForNewOnes) {
     }
     testing::rank_threads(ranks.size(), [&](int rank) {
       if (rank == 2) std::this_thread::yield();
-      all_reduce(ranks, rank, Algorithm::relay, 1, 200'003, 5);
-      all_reduce(ranks, rank, Algorithm::direct, 2, 200'003, 5);
+      all_reduce(ranks, rank, Algorithm::two_shot, 1, 200'003, 5);
+      all_reduce(ranks, rank, Algorithm::one_shot, 2, 200'003, 5);
     });
   }
 }
@@ -74,7 +74,7 @@ TEST(ProtocolTest, ManyRanksAndManySteps) {
         all_reduce(ranks, rank, algorithm, ++number, 4099, 3);
       }
       // More steps than there are slots.
-      all_reduce(ranks, rank, Algorithm::relay, ++number, 300'007, kMaxBlocks);
+      all_reduce(ranks, rank, Algorithm::two_shot, ++number, 300'007, kMaxBlocks);
     };
     // Threads that spin take turns on few cores.
     testing::rank_threads(size, run_rank, std::chrono::seconds(240));
@@ -94,13 +94,13 @@ TEST(ProtocolTest, LargeOperationsBetweenSmallOnes) {
     const auto small = [&](Algorithm algorithm) {
       all_reduce(ranks, rank, algorithm, ++number, 20'011, 2);
     };
-    for (const Algorithm algorithm : {Algorithm::relay, Algorithm::direct}) {
+    for (const Algorithm algorithm : {Algorithm::two_shot, Algorithm::one_shot}) {
       // One and two small ones between them, so that large ones begin with either parity.
       all_reduce(ranks, rank, algorithm, ++number, kLarge, 5);
-      small(Algorithm::direct);
+      small(Algorithm::one_shot);
       all_reduce(ranks, rank, algorithm, ++number, kLarge, 3);
-      small(Algorithm::relay);
-      small(Algorithm::ll128_relay);
+      small(Algorithm::two_shot);
+      small(Algorithm::ll128_two_shot);
       all_reduce(ranks, rank, algorithm, ++number, kLarge, 7);
     }
   });
@@ -153,10 +153,11 @@ TEST(ProtocolTest, LinesUpToTheirLimits) {
       for (int turn = 0; turn < 3; ++turn) {
         all_reduce(ranks, rank, Algorithm::ll128, ++number, ll128_limit_bytes(size) / 4, 3);
         if (size < 3) continue;
-        all_reduce(ranks, rank, Algorithm::ll128_relay, ++number, kLl128RelayLimitBytes / 4, 2);
+        all_reduce(ranks, rank, Algorithm::ll128_two_shot, ++number, kLl128TwoShotLimitBytes / 4,
+                   2);
         all_reduce(ranks, rank, Algorithm::ll, ++number, kLlLimitBytes / 4, 5);
         // One owner less, whose parts are larger.
-        std::vector<std::int32_t> data(kLl128RelayLimitBytes / 4, -1);
+        std::vector<std::int32_t> data(kLl128TwoShotLimitBytes / 4, -1);
         const int root = turn % size;
         for (std::size_t i = 0; rank == root && i < data.size(); ++i) {
           data[i] = given(root, number, static_cast<std::int64_t>(i));
@@ -172,7 +173,7 @@ TEST(ProtocolTest, LinesUpToTheirLimits) {
         } else {
           call.out = data.data();
         }
-        run(Algorithm::ll128_relay, ranks.group(rank), call, 4);
+        run(Algorithm::ll128_two_shot, ranks.group(rank), call, 4);
         for (std::size_t i = 0; i < data.size(); ++i) {
           ASSERT_EQ(data[i], given(root, number - 1, static_cast<std::int64_t>(i))) << i;
         }

@@ -53,7 +53,7 @@ bool is_sized_by_all_ranks(CollectiveKind kind) {
 }
 
 bool has_registered_form(CollectiveKind kind) {
-  return can_serve(Algorithm::in_place, kind) || can_serve(Algorithm::copy, kind);
+  return can_serve(Algorithm::zero_copy, kind) || can_serve(Algorithm::copy, kind);
 }
 
 bool is_in_place(CollectiveKind kind) {
