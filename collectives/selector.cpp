@@ -108,15 +108,16 @@ bool needs_three_ranks(Algorithm algorithm) {
          algorithm == Algorithm::ring;
 }
 
-bool needs_whole_lines(Algorithm algorithm) {
+bool uses_ll128(Algorithm algorithm) {
   return algorithm == Algorithm::ll128 || algorithm == Algorithm::ll128_two_shot;
 }
 
 bool Selector::serves(Algorithm algorithm, const Descriptor& what,
                       std::int64_t message_bytes) const {
   if (needs_three_ranks(algorithm) && group_ranks_ < 3) return false;
-  if (needs_whole_lines(algorithm) && !has_whole_lines_) return false;
-  // By itself or, if its order of sums is not ours, by moving what is folded here.
+  if (uses_ll128(algorithm) && !allows_ll128_) return false;
+  // NCCL reduces or, where its order of sums differs from gantry's, moves data for gantry to
+  // reduce.
   if (algorithm == Algorithm::nccl && forced_ == algorithm) return has_nccl_;
   if (algorithm == Algorithm::nccl && !has_nccl_) return false;
   if (algorithm == Algorithm::ll128 &&
@@ -159,21 +160,21 @@ Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes) cons
   };
   const SelectorRow* row = nearest(false, is_allowed);
   const Choice choice = row != nullptr ? row->choice : kFallback;
-  if (tells_) tell_unless_forced(what, message_bytes, choice.algorithm);
-  if (tells_ && is_from_file_) {
+  if (warns_) warn_unless_forced(what, message_bytes, choice.algorithm);
+  if (warns_ && is_from_file_) {
     const std::vector<SelectorRow>& rows = this->rows(what.kind);
     const std::size_t first = row_for(rows, message_bytes);
-    // What is carried by NCCL does not come here, unless it cannot be.
+    // Operations that NCCL carries do not come here, unless NCCL is not available.
     if (first < rows.size() && &rows[first] != row &&
         (is_allowed(rows[first].choice.algorithm) || !has_nccl_)) {
-      tell(rows[first].choice.algorithm, "GANTRY_COLL_TABLE", what, message_bytes,
+      warn(rows[first].choice.algorithm, "GANTRY_COLL_TABLE", what, message_bytes,
            choice.algorithm);
     }
   }
   return choice;
 }
 
-void Selector::tell(Algorithm wanted, std::string_view source, const Descriptor& what,
+void Selector::warn(Algorithm wanted, std::string_view source, const Descriptor& what,
                     std::int64_t message_bytes, Algorithm used) const {
   tell_ignored_choice(source, name(wanted), name(what.kind), name(used),
                       why_not(wanted, what, message_bytes));
@@ -186,8 +187,8 @@ std::string Selector::why_not(Algorithm algorithm, const Descriptor& what,
   if (algorithm == Algorithm::host) return "it carries all operations of a group, or none";
   if (!can_serve(algorithm, what.kind)) return "it does not do this operation";
   if (needs_three_ranks(algorithm) && group_ranks_ < 3) return "it needs three ranks or more";
-  if (needs_whole_lines(algorithm) && !has_whole_lines_) {
-    return "it needs links that do not divide lines, as NVLink";
+  if (uses_ll128(algorithm) && !allows_ll128_) {
+    return "it needs links that keep the order of stores, as NVLink";
   }
   if (needs_registration(algorithm)) return "the tensor is not registered (register_memory())";
   if (uneven) return "the blocks are of unequal size";

@@ -31,8 +31,8 @@ void all_reduce_that_fails(Ranks& ranks, int rank, Algorithm algorithm, std::int
   EXPECT_EQ(out, std::vector<std::int32_t>(in.size(), -7)) << "a result of nothing";
 }
 
-// A rank that calls something else does not take the others out of step, nor does it leave anybody
-// behind who has no part of the array.
+// After a mismatch the epochs of all ranks stay equal, and ranks without a slice of the array do
+// not stay behind.
 TEST(ProtocolMismatchTest, AMismatchIsReportedByAllAndTheNextCallWorks) {
   for (const Algorithm algorithm : kAlgorithms) {
     for (const std::int64_t count : {2, 900}) {
@@ -76,10 +76,10 @@ void await_rank_0_in(Ranks& ranks, std::uint64_t number) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
-// Rank 2 has sent all packets of the first operation, but none has come to its hands yet, when
-// the others find out that they differ in the second.
+// Rank 2 has sent all LL packets of the first operation, but has received none, when the others
+// detect the mismatch in the second.
 TEST(ProtocolMismatchTest, WhoLeavesAMismatchDoesNotRunAhead) {
-  // Packets, and entries but one.
+  // All LL packets, and all entries but one.
   for (const auto& [algorithm, signals] :
        {std::pair(Algorithm::ll, 4), std::pair(Algorithm::ll128_two_shot, 3)}) {
     Hold hold;
@@ -101,7 +101,8 @@ TEST(ProtocolMismatchTest, WhoLeavesAMismatchDoesNotRunAhead) {
   }
 }
 
-// What rank `from` sends to rank `to`, so that the last of three ranks has several steps with each.
+// Elements that rank `from` sends to rank `to`: the last of three ranks has several chunks with
+// each.
 std::int64_t uneven_count(int from, int to) {
   return from == to ? 1 : from + to < 2 ? 10 : 700'000;
 }
@@ -143,7 +144,7 @@ TEST(ProtocolMismatchTest, UnevenCountsOfOthersThatDifferEndTheOperation) {
   });
 }
 
-// What is pushed in the next operation would look to rank 2 as if this one had come to its end.
+// Rank 2 would take a chunk of the next operation for the end of this one.
 TEST(ProtocolMismatchTest, WhoLeavesAnUnevenOperationDoesNotRunAhead) {
   Hold hold;
   Ranks ranks(3);
@@ -154,7 +155,7 @@ TEST(ProtocolMismatchTest, WhoLeavesAnUnevenOperationDoesNotRunAhead) {
     hold.release();
   });
   testing::rank_threads(ranks.size(), [&](int rank) {
-    // It has heard of both, and is about to push more.
+    // It has the entries of both, and is about to send more.
     if (rank == 2) Hold::before(5);
     uneven_all_to_all(ranks, rank, 1, true);
     if (rank == 0) left = true;

@@ -209,8 +209,8 @@ TEST(SelectorTest, LinesAreForLinksThatDoNotDivideThem) {
     Selector selector = Selector::parse(kTable, 4, "Test GPU");
     selector.force(algorithm);
     EXPECT_EQ(all_reduce(selector, 4096).algorithm, algorithm);
-    selector.forbid_lines();
-    EXPECT_FALSE(needs_whole_lines(all_reduce(selector, 4096).algorithm)) << name(algorithm);
+    selector.forbid_ll128();
+    EXPECT_FALSE(uses_ll128(all_reduce(selector, 4096).algorithm)) << name(algorithm);
   }
 }
 

@@ -1,4 +1,4 @@
-// Chains of ranks by themselves: host threads, without streams and communicators.
+// The ring by itself: host threads as ranks, without streams and communicators.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int32_t kUntouched = -7;
 
-// An array that begins where no word does.
+// An array that is not aligned to 8 bytes.
 class Oddly {
  public:
   explicit Oddly(std::int64_t count, std::int32_t value)
@@ -61,7 +61,7 @@ void reduce(Ranks& ranks, int rank, std::int64_t number, std::int64_t count, int
   }
 }
 
-TEST(ProtocolChainTest, EveryRootNumberOfBlocksAndSize) {
+TEST(ProtocolRingTest, EveryRootNumberOfBlocksAndSize) {
   for (const int size : {3, 4, 5, 8}) {
     Ranks ranks(size);
     testing::rank_threads(size, [&](int rank) {
@@ -78,15 +78,15 @@ TEST(ProtocolChainTest, EveryRootNumberOfBlocksAndSize) {
   }
 }
 
-// Many more steps than a ring has slots, of either parity, and beside other algorithms, which use
+// Many more chunks than a FIFO has slots, in both buffers, and beside other algorithms, which use
 // the same staging.
-TEST(ProtocolChainTest, ManyStepsAmongOtherOperations) {
+TEST(ProtocolRingTest, ManyChunksAmongOtherOperations) {
   constexpr std::int64_t kLarge = 3'000'017;
   for (const int size : {3, 5}) {
     Ranks ranks(size);
     const auto plan =
-        plan_chain(ranks.group(0), call_of_kind(CollectiveKind::reduce, 1, kLarge, 0), 2);
-    ASSERT_GT(kLarge * 4 / (plan.step_bytes * 2), 2 * kChainRing);
+        plan_ring(ranks.group(0), call_of_kind(CollectiveKind::reduce, 1, kLarge, 0), 2);
+    ASSERT_GT(kLarge * 4 / (plan.chunk_bytes * 2), 2 * kRingSlots);
     testing::rank_threads(size, [&](int rank) {
       std::int64_t number = 0;
       for (const int blocks : {1, 2, 7}) {
@@ -103,9 +103,9 @@ TEST(ProtocolChainTest, ManyStepsAmongOtherOperations) {
   }
 }
 
-TEST(ProtocolChainTest, NumbersOfOperationsGoRound) {
+TEST(ProtocolRingTest, EpochsWrap) {
   Ranks ranks(4);
-  ranks.set_sequence(UINT32_MAX - 7);
+  ranks.set_epoch(UINT32_MAX - 7);
   testing::rank_threads(ranks.size(), [&](int rank) {
     for (std::int64_t number = 1; number <= 18; ++number) {
       const int blocks = 1 + static_cast<int>(number * 5 % 7);
@@ -116,7 +116,7 @@ TEST(ProtocolChainTest, NumbersOfOperationsGoRound) {
   });
 }
 
-TEST(ProtocolChainTest, AMismatchIsReportedByAllAndTheNextCallWorks) {
+TEST(ProtocolRingTest, AMismatchIsReportedByAllAndTheNextCallWorks) {
   for (const CollectiveKind kind : {CollectiveKind::reduce, CollectiveKind::broadcast}) {
     Ranks ranks(4);
     testing::rank_threads(ranks.size(), [&](int rank) {
