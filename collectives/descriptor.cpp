@@ -12,7 +12,7 @@ static_assert(sizeof(Descriptor) == sizeof(flight::Call) &&
               offsetof(Descriptor, call) == offsetof(flight::Call, number) &&
               offsetof(Descriptor, count) == offsetof(flight::Call, count) &&
               offsetof(Descriptor, scale) == offsetof(flight::Call, scale) &&
-              offsetof(Descriptor, place) == offsetof(flight::Call, place) &&
+              offsetof(Descriptor, window_offset) == offsetof(flight::Call, window_offset) &&
               offsetof(Descriptor, root) == offsetof(flight::Call, root) &&
               offsetof(Descriptor, kind) == offsetof(flight::Call, kind) &&
               offsetof(Descriptor, op) == offsetof(flight::Call, op) &&

@@ -95,7 +95,7 @@ bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message
   if (algorithm == Algorithm::ring && reduces(what.kind)) {
     return what.scale == 1 && accumulates_in_itself(what.dtype);
   }
-  if (needs_registration(algorithm)) return what.place != 0;
+  if (needs_registration(algorithm)) return what.window_offset != 0;
   return algorithm != Algorithm::nccl || nccl_may(what);
 }
 
@@ -128,7 +128,7 @@ bool Selector::serves(Algorithm algorithm, const Descriptor& what,
 }
 
 Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes) const {
-  if (what.place != 0 && forced_ == Algorithm::automatic) {
+  if (what.window_offset != 0 && forced_ == Algorithm::automatic) {
     const std::vector<SelectorRow>& rows = registered_rows_[index_of(what.kind)];
     const std::size_t row = row_for(rows, message_bytes);
     if (row < rows.size() && serves(rows[row].choice.algorithm, what, message_bytes)) {

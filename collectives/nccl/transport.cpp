@@ -75,7 +75,7 @@ class NcclTransport final : public Transport {
         tells_(tells && control != nullptr) {
     if (tells_) {
       const DeviceGuard guard(device_);
-      protocol::cuda::preload_telling();
+      protocol::cuda::preload_progress_report();
     }
     if (control_ != nullptr) {
       control_->on_loss([this] { comm_.abort(); });

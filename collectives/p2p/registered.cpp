@@ -78,30 +78,30 @@ RegisteredOperations::RegisteredOperations(const protocol::Group& group,
       side_(device),
       captured_sides_{Side(device), Side(device)} {}
 
-std::uint64_t RegisteredOperations::place_of(const CollectiveCall& call) const {
+std::uint64_t RegisteredOperations::window_offset_of(const CollectiveCall& call) const {
   const Descriptor& what = call.what;
   const std::int64_t bytes = bytes_of(what);
   if (call.is_uneven() || bytes <= 0) return 0;
-  std::uint64_t place = 0;
+  std::uint64_t window_offset = 0;
   switch (what.kind) {
     case CollectiveKind::all_reduce:
     case CollectiveKind::reduce:
     case CollectiveKind::broadcast: {
       // The root of a broadcast has no output, the others of a reduce have none, or no input.
-      const bool in_one_place = call.in == nullptr || call.out == nullptr || call.in == call.out;
-      if (in_one_place) place = registrations_.find(call.in ? call.in : call.out, bytes);
+      const bool is_one_tensor = call.in == nullptr || call.out == nullptr || call.in == call.out;
+      if (is_one_tensor) window_offset = registrations_.find(call.in ? call.in : call.out, bytes);
       break;
     }
     case CollectiveKind::all_gather:
     case CollectiveKind::all_to_all:
       return registrations_.find(call.out, bytes * group_.size);
     case CollectiveKind::reduce_scatter:
-      if (bytes % kWord == 0) place = registrations_.find(call.in, bytes * group_.size);
+      if (bytes % kWord == 0) window_offset = registrations_.find(call.in, bytes * group_.size);
       break;
     default:
       break;
   }
-  return place % kWord == 0 ? place : 0;
+  return window_offset % kWord == 0 ? window_offset : 0;
 }
 
 std::int64_t RegisteredOperations::Partition::begin_of(int rank) const {
@@ -149,7 +149,9 @@ ZeroCopy RegisteredOperations::begin_reduction(const CollectiveCall& call,
                                                const Partition& partition) const {
   const Descriptor& what = call.what;
   const std::int64_t begin = partition.begin_of(group_.rank);
-  const auto at = [&](int rank) { return registrations_.address(what.place, rank) + begin; };
+  const auto at = [&](int rank) {
+    return registrations_.address(what.window_offset, rank) + begin;
+  };
   ZeroCopy plan = zero_copy(call, 0);
   plan.bytes = partition.bytes_of(group_.rank);
   if (what.kind == CollectiveKind::broadcast) {
@@ -182,7 +184,7 @@ void RegisteredOperations::run_zero_copy(const CollectiveCall& call, int blocks,
     plan.targets = what.kind == CollectiveKind::reduce ? root : all_ranks(group_.size) & ~root;
     const std::int64_t begin = partition.begin_of(group_.rank);
     for (int rank = 0; rank < group_.size; ++rank) {
-      plan.outs[rank] = registrations_.address(what.place, rank) + begin;
+      plan.outs[rank] = registrations_.address(what.window_offset, rank) + begin;
     }
   }
   protocol::launch_zero_copy(plan, std::min(blocks, max_blocks(partition.slice_bytes)), stream);
@@ -214,7 +216,9 @@ void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& st
 void RegisteredOperations::send_array(const CollectiveCall& call, std::int64_t begin,
                                       std::int64_t bytes, const Stream& stream) {
   if (bytes == 0) return;
-  const auto at = [&](int rank) { return registrations_.address(call.what.place, rank) + begin; };
+  const auto at = [&](int rank) {
+    return registrations_.address(call.what.window_offset, rank) + begin;
+  };
   std::vector<CopyRun> runs;
   for (int turn = 1; turn < group_.size; ++turn) {
     const int peer = (group_.rank + turn) % group_.size;
@@ -227,28 +231,28 @@ void RegisteredOperations::send_slices(const CollectiveCall& call, const Stream&
   const int rank = group_.rank;
   const auto* in = static_cast<const std::byte*>(call.in);
   const PeerSlices own = even_slices(call.what, rank, rank);
-  std::byte* const place = static_cast<std::byte*>(call.out) + own.receive.at;
+  std::byte* const own_output = static_cast<std::byte*>(call.out) + own.receive.at;
   std::vector<CopyRun> runs;
   for (int turn = 1; turn < group_.size; ++turn) {
     const int peer = (rank + turn) % group_.size;
     const ByteSlice send_slice = even_slices(call.what, rank, peer).send;
     const ByteSlice receive_slice = even_slices(call.what, peer, rank).receive;
     runs.push_back({in + send_slice.at,
-                    registrations_.address(call.what.place, peer) + receive_slice.at,
+                    registrations_.address(call.what.window_offset, peer) + receive_slice.at,
                     static_cast<std::size_t>(send_slice.bytes)});
   }
   const auto send = [&] {
     protocol::launch_zero_copy(zero_copy(call, 0), 1, stream);
     copy_runs(stream, runs);
   };
-  if (place == in + own.send.at) return send();
-  const CopyRun own_share{in + own.send.at, place, static_cast<std::size_t>(own.receive.bytes)};
+  if (own_output == in + own.send.at) return send();
+  const CopyRun own_copy{in + own.send.at, own_output, static_cast<std::size_t>(own.receive.bytes)};
   Side* const side = side_for(stream);
   if (side == nullptr) {
     send();
-    return driver().copy(own_share.to, own_share.from, own_share.bytes, stream.native());
+    return driver().copy(own_copy.to, own_copy.from, own_copy.bytes, stream.native());
   }
-  side->copy(own_share, stream);
+  side->copy(own_copy, stream);
   try {
     send();
   } catch (...) {

@@ -22,7 +22,7 @@ class RegisteredOperations {
 
   // The window offset of the tensor of `call` that must be registered: the output of all_gather and
   // all_to_all, else the input. 0 if the operation must use staging.
-  std::uint64_t place_of(const CollectiveCall& call) const;
+  std::uint64_t window_offset_of(const CollectiveCall& call) const;
 
   // Enqueues `call`, whose window offset is set, as one kernel that reads and writes the tensors of
   // all ranks: all_reduce, reduce, broadcast, reduce_scatter.

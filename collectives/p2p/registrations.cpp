@@ -126,14 +126,14 @@ std::uint64_t Registrations::find(const void* data, std::int64_t bytes) const {
     if (at < base || at + static_cast<std::uint64_t>(bytes) > base + entries_[i]->mine.bytes()) {
       continue;
     }
-    return flight::pack_place(i + 1, at - base);
+    return flight::pack_window_offset(i + 1, at - base);
   }
   return 0;
 }
 
-std::byte* Registrations::address(std::uint64_t place, int rank) const {
-  const Entry& entry = *entries_[flight::registration_of(place) - 1];
-  return entry.bases[static_cast<std::size_t>(rank)] + flight::offset_of(place);
+std::byte* Registrations::address(std::uint64_t window_offset, int rank) const {
+  const Entry& entry = *entries_[flight::registration_of(window_offset) - 1];
+  return entry.bases[static_cast<std::size_t>(rank)] + flight::offset_of(window_offset);
 }
 
 }  // namespace gantry

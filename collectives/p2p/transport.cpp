@@ -142,10 +142,10 @@ class P2pTransport final : public Transport {
     Choice choice{Algorithm::one_shot, kUnevenBlocks};
     if (call.is_uneven()) warn_if_forced(call);
     if (!call.is_uneven()) {
-      call.what.place = registered_.place_of(call);
+      call.what.window_offset = registered_.window_offset_of(call);
       choice = selector_.choose(call.what, bytes);
       // Other algorithms ignore registrations.
-      if (!needs_registration(choice.algorithm)) call.what.place = 0;
+      if (!needs_registration(choice.algorithm)) call.what.window_offset = 0;
       const std::int64_t most = std::max<std::int64_t>(1, bytes / kMinBlockBytes);
       choice.blocks = static_cast<std::uint16_t>(std::clamp<std::int64_t>(choice.blocks, 1, most));
     }

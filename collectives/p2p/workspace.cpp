@@ -105,7 +105,7 @@ void Workspace::give_back(Bootstrap& bootstrap) {
 
 namespace {
 
-// What others may have open, and what tells that they have not.
+// Memory that other ranks may have open, and the check that they have closed it.
 template <class Memory>
 struct Kept {
   std::shared_ptr<Memory> memory;

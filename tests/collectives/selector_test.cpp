@@ -90,7 +90,7 @@ TEST(SelectorTest, RegisteredMemoryHasRowsOfItsOwn) {
   selector.set(CollectiveKind::all_reduce, rows, true);
   Descriptor sum = call(CollectiveKind::all_reduce, 1000);
   EXPECT_EQ(selector.choose(sum, 8192), (Choice{Algorithm::one_shot, 16})) << "not registered";
-  sum.place = 1;
+  sum.window_offset = 1;
   EXPECT_EQ(selector.choose(sum, 8191), (Choice{Algorithm::one_shot, 16})) << "as any memory";
   EXPECT_EQ(selector.choose(sum, 8192), (Choice{Algorithm::zero_copy, 32}));
   EXPECT_EQ(selector.choose(sum, 65537).algorithm, Algorithm::copy);
@@ -102,12 +102,12 @@ TEST(SelectorTest, RegisteredMemoryHasRowsOfItsOwn) {
   EXPECT_EQ(selector.choose(sum, 8), (Choice{Algorithm::zero_copy, 32})) << "forced";
   selector.rule("copy");
   EXPECT_EQ(selector.choose(sum, 8).algorithm, Algorithm::copy) << "forced";
-  sum.place = 0;
+  sum.window_offset = 0;
   EXPECT_EQ(selector.choose(sum, 8), (Choice{Algorithm::ll, 8}));
 
   selector.rule("auto");
   Descriptor moved = call(CollectiveKind::all_gather, 1000);
-  moved.place = 1;
+  moved.window_offset = 1;
   EXPECT_FALSE(needs_registration(selector.choose(moved, 1 << 20).algorithm)) << "no rows";
   Selector again = Selector::parse(selector.to_json(), 4, "Test GPU");
   EXPECT_EQ(again.to_json(), selector.to_json());
