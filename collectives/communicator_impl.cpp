@@ -104,7 +104,7 @@ Communicator::Impl::Impl(Seed seed)
   const DeviceProperties& properties = device_properties(membership.device);
   selector_ = Selector::load(membership.size, properties.name);
   if (!has_nccl() || platform() != Platform::cuda) selector_.forbid_nccl();
-  if (membership.rank == 0) selector_.tell_ignored();
+  if (membership.rank == 0) selector_.warn_ignored();
   // A wrong GANTRY_ALLOC_CONF throws here; in the probe it would look like links that do not work.
   (void)memory::allocator(membership.device);
   exchange_facts();
@@ -235,7 +235,7 @@ Transport& Communicator::Impl::start_nccl(const CollectiveCall& call) {
 Transport& Communicator::Impl::transport_for(const CollectiveCall& call) {
   if (p2p == nullptr) {
     if (nccl) return *nccl;
-    selector_.tell_unless_forced(call.what, message_bytes(call.what, membership.size),
+    selector_.warn_unless_forced(call.what, message_bytes(call.what, membership.size),
                                  Algorithm::host);
     return *host;
   }

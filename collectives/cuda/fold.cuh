@@ -94,8 +94,9 @@ __device__ void fold_words(const Combination& how, const Targets& to, std::int64
   }
 }
 
-// See CudaCrew::fold. The operation is chosen once, outside of all loops. Two ranks have a form
-// with as much in flight as eight have; sums, the most frequent operation, one for four ranks, too.
+// See CudaWarpRole::fold. The operation is chosen once, outside all loops. Two ranks have an
+// instantiation with as many bytes in flight as eight; sums, the most frequent operation, also have
+// one for four ranks.
 template <class T, int Threads, class From>
 __device__ void fold(const Combination& how, const Targets& to, std::int64_t bytes,
                      const From& from, int thread) {
@@ -104,7 +105,7 @@ __device__ void fold(const Combination& how, const Targets& to, std::int64_t byt
     using F = typename decltype(folder)::type;
     if constexpr (F::kIsDefined) {
       if constexpr (std::is_same_v<From, Pair>) {
-        // A rank of a chain folds all of the array, and alone.
+        // In a ring every rank reduces all of the array.
         constexpr int kWords = sizeof(T) >= 4 ? 4 : 1;
         return fold_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
       } else if constexpr (From::kLeast <= 2) {

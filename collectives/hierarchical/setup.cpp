@@ -34,7 +34,7 @@ class NodeTransport final : public Transport {
         members_(std::move(members)),
         bootstrap_(std::move(bootstrap)),
         selector_(Selector::load(static_cast<int>(members_.size()), device_name)) {
-    if (members_.front() == everyone.rank) selector_.tell_ignored();
+    if (members_.front() == everyone.rank) selector_.warn_ignored();
     const auto own = std::find(members_.begin(), members_.end(), everyone.rank);
     const Membership here{static_cast<int>(own - members_.begin()),
                           static_cast<int>(members_.size()), everyone.device};

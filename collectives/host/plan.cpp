@@ -6,9 +6,9 @@ namespace gantry {
 
 namespace {
 
-std::int64_t end_of(const std::vector<Share>& pieces) {
+std::int64_t end_of(const std::vector<ByteSlice>& pieces) {
   std::int64_t end = 0;
-  for (const Share& piece : pieces) {
+  for (const ByteSlice& piece : pieces) {
     if (piece.bytes > 0) end = std::max(end, piece.at + piece.bytes);
   }
   return end;
@@ -30,11 +30,11 @@ std::int64_t HostPlan::longest(int rank) const {
 
 HostPlan plan_on_host(const CollectiveCall& call, int rank, int size) {
   HostPlan plan;
-  plan.offers_one = offers_one(call.what.kind);
+  plan.offers_one = sends_one_slice(call.what.kind);
   plan.folds = reduces(call.what.kind);
-  for_each_share(call, rank, size, [&](int, const PeerShares& shares) {
-    plan.offers.push_back(shares.offer);
-    plan.takes.push_back(shares.take);
+  for_each_peer(call, rank, size, [&](int, const PeerSlices& slices) {
+    plan.offers.push_back(slices.send);
+    plan.takes.push_back(slices.receive);
   });
   return plan;
 }

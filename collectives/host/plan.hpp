@@ -3,16 +3,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/shares.hpp"
+#include "collectives/slices.hpp"
 
 namespace gantry {
 
 // What one rank gives to every rank and takes from every rank, itself included, as bytes of its
 // arrays.
 struct HostPlan {
-  std::vector<Share> offers;  // of `in`
-  std::vector<Share> takes;   // of `out`; all the same place if they are folded
-  bool offers_one = false;    // every rank is given the same bytes
+  std::vector<ByteSlice> offers;  // of `in`
+  std::vector<ByteSlice> takes;   // of `out`; all the same place if they are folded
+  bool offers_one = false;        // every rank is given the same bytes
   bool folds = false;
 
   // Where the last offer, and the last take, ends.

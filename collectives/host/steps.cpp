@@ -63,8 +63,8 @@ void HostTransport::run_straight(const CollectiveCall& call, const HostPlan& pla
   const int rank = membership_.rank;
   const auto* in = static_cast<const std::byte*>(call.in);
   auto* out = static_cast<std::byte*>(call.out);
-  const Share& own_offer = plan.offers[as_size(rank)];
-  const Share& own_take = plan.takes[as_size(rank)];
+  const ByteSlice& own_offer = plan.offers[as_size(rank)];
+  const ByteSlice& own_take = plan.takes[as_size(rank)];
   if (!plan.folds && own_take.bytes > 0 && out + own_take.at != in + own_offer.at) {
     driver().copy(out + own_take.at, in + own_offer.at, as_size(own_take.bytes), stream.native());
   }
@@ -78,7 +78,7 @@ void HostTransport::run_straight(const CollectiveCall& call, const HostPlan& pla
     staging.begin(stream);
     for (int p = 0; p < ranks; ++p) {
       if (p == rank && !plan.folds) continue;
-      const Share& offer = plan.offers[as_size(p)];
+      const ByteSlice& offer = plan.offers[as_size(p)];
       staging.fetch(as_size(at(p)), in + offer.at + step * piece,
                     as_size(clipped(offer.bytes, step * piece, piece)), stream);
       if (plan.offers_one && offer.bytes > 0) break;
@@ -115,7 +115,7 @@ void HostTransport::run_straight(const CollectiveCall& call, const HostPlan& pla
     } else {
       for (int p = 0; p < ranks; ++p) {
         if (p == rank) continue;
-        const Share& take = plan.takes[as_size(p)];
+        const ByteSlice& take = plan.takes[as_size(p)];
         staging.deliver(out + take.at + begin, staging.inbound() + p * piece,
                         as_size(clipped(take.bytes, begin, piece)), stream);
       }

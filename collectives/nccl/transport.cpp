@@ -13,10 +13,10 @@
 #include <gantry/device/guard.hpp>
 
 #include "collectives/control/block.hpp"
-#include "collectives/lane.hpp"
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/comm.hpp"
 #include "collectives/nccl/deadline.hpp"
+#include "collectives/operation_queue.hpp"
 #include "collectives/protocol/launch.hpp"
 #include "collectives/rank_ordered.hpp"
 #include "collectives/selector.hpp"
@@ -71,11 +71,11 @@ class NcclTransport final : public Transport {
         control_(control),
         comm_(membership, bootstrap, teller(control), start_look(control, timeout)),
         runs_(comm_.word(1)),
-        lane_(device_.index),
+        queue_(device_.index),
         tells_(tells && control != nullptr) {
     if (tells_) {
       const DeviceGuard guard(device_);
-      protocol::cuda::preload_telling();
+      protocol::cuda::preload_progress_report();
     }
     if (control_ != nullptr) {
       control_->on_loss([this] { comm_.abort(); });
@@ -138,7 +138,7 @@ class NcclTransport final : public Transport {
           if (has_deadline) deadlines_->end(stream);
           return;
         }
-        lane_.enter(stream);
+        queue_.enter(stream);
         tell_all(/*begins=*/true);
         comm_.require_intact();  // The launch may have waited for long.
         try {
@@ -150,7 +150,7 @@ class NcclTransport final : public Transport {
         }
         comm_.require_intact();
         tell_all(/*begins=*/false);
-        end_ = lane_.leave(stream);
+        end_ = queue_.leave(stream);
       });
     } catch (const NcclError&) {
       if (control_ != nullptr) control_->await_diagnosis();
@@ -210,7 +210,7 @@ class NcclTransport final : public Transport {
     DeviceWords& words = *control_->device_words();
     const int direction = what.kind == CollectiveKind::recv ? 1 : 0;
     const bool is_message = gantry::is_message(what.kind);
-    protocol::launch_telling(
+    protocol::launch_progress_report(
         {.started = is_message ? &words.message_started[direction] : &words.started,
          .finished = is_message ? &words.message_finished[direction] : &words.finished,
          .runs = runs_,
@@ -334,8 +334,8 @@ class NcclTransport final : public Transport {
   Bootstrap& bootstrap_;
   ControlBlock* control_;
   NcclComm comm_;
-  std::uint64_t* runs_;  // what was told of, in device memory
-  Lane lane_;            // one for all, as NCCL has it
+  std::uint64_t* runs_;   // what was told of, in device memory
+  OperationQueue queue_;  // one for all operations, as in NCCL
   bool tells_;
   std::optional<OperationDeadlines> deadlines_;  // where no control block has them
   std::shared_ptr<Event> end_;                   // of the last call, until it is taken

@@ -46,31 +46,31 @@ class Workspace {
 
   // A rank's memory, as this rank's device addresses it.
   std::byte* of(int rank) const;
-  // True if what ranks write to each other's is not divided on its way: see Note [Wires]. The same
-  // on every rank.
-  bool has_whole_lines() const { return has_whole_lines_; }
+  // True if all links deliver the stores of an LL128 line in order: see Note [LL and LL128]. Equal
+  // on all ranks.
+  bool keeps_ll128_order() const { return keeps_ll128_order_; }
 
  private:
   // A rank's memory as one process has it: its own, or opened from another process. Ranks of one
   // process share it, because a peer may still read when its owner is gone; the owner's is the
   // last.
   struct Memory;
-  // What a rank tells the others.
-  struct Offer;
+  // The handle of a rank's memory, as the other ranks receive it.
+  struct Export;
 
   static void keep(std::shared_ptr<Memory> memory, std::function<bool()> is_closed) noexcept;
   // Frees what was kept, is closed by now, and may be freed from here.
   void free_kept() noexcept;
   // Counts the workspaces that ranks of this process share.
   void count_sharing(bool begins) noexcept;
-  std::shared_ptr<Memory> open(const Offer& offer, int peer, int device) const;
+  std::shared_ptr<Memory> open(const Export& exported, int peer, int device) const;
   void open_all(Bootstrap& bootstrap, int device, std::size_t bytes);
-  // What this rank tells the others.
+  // Allocates this rank's memory; returns its Export as bytes.
   std::string make_own(int device, std::size_t bytes);
 
   std::size_t mine_;
   int device_;
-  bool has_whole_lines_ = true;
+  bool keeps_ll128_order_ = true;
   bool is_shared_ = false;           // with ranks of this process
   std::function<bool()> is_closed_;  // by all who may have opened this rank's memory
   std::vector<std::shared_ptr<Memory>> memory_;

@@ -12,7 +12,8 @@ TEXT_SUFFIXES = CODE_SUFFIXES | {".md", ".py", ".txt", ".cmake"}
 EVERYWHERE = [*CODE_FOLDERS, "docs", "cmake", "scripts"]
 JOB = ["include/gantry/core", "include/gantry/collectives", "core", "collectives", "launcher", "tests/core", "tests/collectives", "tests/launcher"]
 LAUNCHER = ["launcher", "tests/launcher"]
-TENSOR = ["include/gantry/kernels", "include/gantry/tensor", "kernels", "tensor", "tests/kernels", "tests/tensor"]
+COLLECTIVE_KERNELS = ["collectives/algorithms", "collectives/protocol", "collectives/cuda", "collectives/sim"]
+P2P = [*COLLECTIVE_KERNELS, "collectives/p2p"]
 
 # Retired (regular expressions of words, as words_of() gives them), used, folders.
 WORDS = [
@@ -33,13 +34,19 @@ WORDS = [
     ("curves?", "line, line chart", ["tools"]),
     ("quantit(?:y|ies)", "format", ["tools"]),
     ("bystanders?", "pre-existing child", EVERYWHERE),
-    ("lanes", "accumulators (of a reduction)", TENSOR),  # a warp has a lane
-    ("segments?", "chunk (of a reduction)", TENSOR),
-    ("champions?", "argmax state", TENSOR),
-    ("cumulat(?:es?|ed|ing)", "scan", TENSOR),
-    ("line_plans?|lines_like", "fibre plan", TENSOR),
-    ("fold(?:s|ed|ing|ers?)?", "nary, n-ary elementwise", TENSOR),
-    ("fans?|fan_out", "multicast", TENSOR),
+    ("crews?", "warp role", EVERYWHERE),
+    ("tellers?", "signalling warp", P2P),
+    ("wires?|wire_(?:exchange|link|share|flag)", "LL, LL128", P2P),
+    ("(?:line_|ll_|ll128_)?relays?", "two_shot, ll128_two_shot", [*P2P, "tools/bench", "tools/tune"]),
+    ("chains?", "ring, connections", P2P),
+    ("phases?", "zero-copy, shot", P2P),
+    ("told|tells?|telling", "progress report, signal", P2P),
+    ("steps?|step_words", "chunk, semaphores", COLLECTIVE_KERNELS),
+    ("sequences?", "epoch", P2P),
+    ("parities|whole_staging", "double buffering", P2P),
+    ("offers?|offered|takers?", "send slice, receive slice, receivers", P2P),
+    ("channels?", "connection", P2P),
+    ("(?:peer_|even_)shares|pack_place", "slices, window offset", EVERYWHERE),
 ]
 EXEMPT = {"tests/checks/vocabulary.py", "tests/checks/checks_test.py"}
 

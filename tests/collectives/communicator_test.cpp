@@ -199,9 +199,9 @@ TEST_F(CommunicatorTest, MalformedSurroundingsAreErrors) {
     return run_command({.argv = {kActor, "all"}, .environment = environment}).out;
   };
   EXPECT_THAT(run({{"GANTRY_COLL_ALGO", "fast"}}),
-              HasSubstr("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll128, ll128_relay, "
-                        "direct, relay, chain, "
-                        "in_place, copy, "
+              HasSubstr("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll128, ll128_two_shot, "
+                        "one_shot, two_shot, ring, "
+                        "zero_copy, copy, "
                         "nccl or host, but got 'fast'"));
   const Outcome allocator =
       glaunch({"all"}, device_count() > 1 ? 2 : 1, {{"GANTRY_ALLOC_CONF", "x"}});

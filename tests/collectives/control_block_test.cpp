@@ -34,7 +34,7 @@ Descriptor sum_of(std::int64_t call, std::int64_t count) {
 }
 
 void record(ControlBlock& block, const Descriptor& what) {
-  block.record(what, Algorithm::direct, what.count * 4, 7);
+  block.record(what, Algorithm::one_shot, what.count * 4, 7);
 }
 
 TEST(DescriptorTest, SaysWhatIsCalled) {
@@ -203,7 +203,7 @@ TEST(ControlBlockTest, AMismatchOfUnevenBlocksNamesTheTwoRanksThatDisagree) {
                                  const Counts& receives) {
     const Descriptor what{
         .call = call, .count = -1, .kind = CollectiveKind::all_to_all, .dtype = f32};
-    group[rank].record(what, Algorithm::direct, 0, 7, sends, receives);
+    group[rank].record(what, Algorithm::one_shot, 0, 7, sends, receives);
   };
   record_uneven(0, 1, {1, 2, 3}, {1, 4, 7});
   record_uneven(1, 1, {4, 5, 6}, {2, 5, 9});

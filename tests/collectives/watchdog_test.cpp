@@ -342,12 +342,12 @@ TEST(WatchdogTest, SurvivorsGoOnWhereverARankWasKilled) {
     const char* operation;
     const char* algorithm;
   };
-  const Kind kinds[] = {{"all_reduce", "ll"},    {"all_reduce", "direct"},
-                        {"all_reduce", "ll128"}, {"all_reduce", "ll128_relay"},
-                        {"all_reduce", "relay"}, {"all_gather", "auto"},
-                        {"messages", "auto"},    {"all_reduce", "copy"},
-                        {"all_gather", "copy"},  {"all_reduce", "in_place"},
-                        {"rooted", "relay"},     {"rooted", "chain"},
+  const Kind kinds[] = {{"all_reduce", "ll"},       {"all_reduce", "one_shot"},
+                        {"all_reduce", "ll128"},    {"all_reduce", "ll128_two_shot"},
+                        {"all_reduce", "two_shot"}, {"all_gather", "auto"},
+                        {"messages", "auto"},       {"all_reduce", "copy"},
+                        {"all_gather", "copy"},     {"all_reduce", "zero_copy"},
+                        {"rooted", "two_shot"},     {"rooted", "ring"},
                         {"rooted", "copy"}};
   const std::int64_t rounds = env::get_int("GANTRY_TEST_ROUNDS", 1, 1'000'000).value_or(40);
   std::mt19937 random(
@@ -363,7 +363,7 @@ TEST(WatchdogTest, SurvivorsGoOnWhereverARankWasKilled) {
         fmt::format("round {}: {} {} of {} elements, rank {} at point {}", round, kind.operation,
                     kind.algorithm, length, dying, point);
     const std::string algorithm = kind.algorithm;
-    const bool is_registered = algorithm == "copy" || algorithm == "in_place";
+    const bool is_registered = algorithm == "copy" || algorithm == "zero_copy";
     const FlightFolder folder;
     RankProcesses ranks =
         start(3,

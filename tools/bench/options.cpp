@@ -22,7 +22,7 @@ Alone, it makes one rank of every visible device, each in a thread; under glaunc
 like every process is one rank, with one device.
 
   gantry-bench -o all_reduce -b 8 -e 128M -f 2
-  gantry-bench -o all -d bf16 --algo auto,ll,direct -G 20 -J results.json --svg results.svg
+  gantry-bench -o all -d bf16 --algo auto,ll,one_shot -G 20 -J results.json --svg results.svg
   mpirun -n 8 gantry-bench -o all_gather -J gantry.json --svg both.svg --compare nccl.json
   gantry-bench --comm -o broadcast,reduce_add -e 256M
 
@@ -76,7 +76,7 @@ void add_options(CLI::App& app, Options& options, Words& words) {
       ->check(CLI::Range(1, 10'000));
   app.add_flag("--graph-only", words.graph_only, "no eager calls beside --graph");
   app.add_option("-a,--algo", words.algorithms,
-                 "auto p2p ll ll128 ll128_relay direct relay chain in_place copy nccl "
+                 "auto p2p ll ll128 ll128_two_shot one_shot two_shot ring zero_copy copy nccl "
                  "host; several give a line "
                  "each (auto, or "
                  "GANTRY_COLL_ALGO)")

@@ -62,8 +62,8 @@ Options parse_options(const std::vector<std::string>& arguments) {
   Options options;
   options.repetitions = {.calls = 20, .batches = 7, .warm_up = 5, .max_seconds = 0.2};
   std::vector<std::string> operations{"all"};
-  std::vector<std::string> algorithms{"ll",    "ll128", "ll128_relay", "direct",
-                                      "relay", "chain", "in_place",    "copy"};
+  std::vector<std::string> algorithms{"ll",       "ll128", "ll128_two_shot", "one_shot",
+                                      "two_shot", "ring",  "zero_copy",      "copy"};
   std::string begin = "64";
   std::string end = "64M";
   std::string dtype = "f32";
@@ -76,7 +76,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("-a,--algo", algorithms,
-                 "algorithms (ll,ll128,ll128_relay,direct,relay,chain,in_place,copy)")
+                 "algorithms (ll,ll128,ll128_two_shot,one_shot,two_shot,ring,zero_copy,copy)")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--blocks", options.blocks, "thread blocks (4,8,16,32,64)")

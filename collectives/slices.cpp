@@ -1,8 +1,8 @@
-#include "collectives/shares.hpp"
+#include "collectives/slices.hpp"
 
 namespace gantry {
 
-bool offers_one(CollectiveKind kind) {
+bool sends_one_slice(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::scatter:
     case CollectiveKind::reduce_scatter:
@@ -21,28 +21,28 @@ bool offers_one(CollectiveKind kind) {
   __builtin_unreachable();
 }
 
-PeerShares even_shares(const Descriptor& what, int rank, int peer) {
+PeerSlices even_slices(const Descriptor& what, int rank, int peer) {
   const std::int64_t bytes = what.count * static_cast<std::int64_t>(element_size(what.dtype));
-  const Share all{0, bytes};
-  const Share place{peer * bytes, bytes};
-  const Share with_root = peer == what.root ? all : Share{};
+  const ByteSlice all{0, bytes};
+  const ByteSlice own_slice{peer * bytes, bytes};
+  const ByteSlice with_root = peer == what.root ? all : ByteSlice{};
   switch (what.kind) {
     case CollectiveKind::all_reduce:
       return {all, all};
     case CollectiveKind::reduce:
-      return {with_root, rank == what.root ? all : Share{}};
+      return {with_root, rank == what.root ? all : ByteSlice{}};
     case CollectiveKind::broadcast:
-      return {rank == what.root ? all : Share{}, with_root};
+      return {rank == what.root ? all : ByteSlice{}, with_root};
     case CollectiveKind::all_gather:
-      return {all, place};
+      return {all, own_slice};
     case CollectiveKind::reduce_scatter:
-      return {place, all};
+      return {own_slice, all};
     case CollectiveKind::gather:
-      return {with_root, rank == what.root ? place : Share{}};
+      return {with_root, rank == what.root ? own_slice : ByteSlice{}};
     case CollectiveKind::scatter:
-      return {rank == what.root ? place : Share{}, with_root};
+      return {rank == what.root ? own_slice : ByteSlice{}, with_root};
     case CollectiveKind::all_to_all:
-      return {place, place};
+      return {own_slice, own_slice};
     case CollectiveKind::barrier:
     case CollectiveKind::send:
     case CollectiveKind::recv:

@@ -1,4 +1,4 @@
-// Chains of ranks by themselves: host threads, without streams and communicators.
+// The ring by itself: host threads as ranks, without streams and communicators.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int32_t kUntouched = -7;
 
-// An array that begins where no word does.
+// An array that is not aligned to 8 bytes.
 class Oddly {
  public:
   explicit Oddly(std::int64_t count, std::int32_t value)
@@ -38,7 +38,7 @@ void broadcast(Ranks& ranks, int rank, std::int64_t number, std::int64_t count, 
   CollectiveCall call = call_of_kind(CollectiveKind::broadcast, number, count, root);
   call.in = rank == root ? data.data() : nullptr;
   call.out = rank == root ? nullptr : data.data();
-  run(Algorithm::chain, ranks.group(rank), call, blocks);
+  run(Algorithm::ring, ranks.group(rank), call, blocks);
   for (std::int64_t i = 0; i < count; ++i) {
     ASSERT_EQ(data[i], given(root, number, i)) << "#" << number << " rank " << rank << " at " << i;
   }
@@ -51,7 +51,7 @@ void reduce(Ranks& ranks, int rank, std::int64_t number, std::int64_t count, int
   CollectiveCall call = call_of_kind(CollectiveKind::reduce, number, count, root);
   call.in = in.data();
   call.out = rank == root ? out.data() : nullptr;
-  run(Algorithm::chain, ranks.group(rank), call, blocks);
+  run(Algorithm::ring, ranks.group(rank), call, blocks);
   for (std::int64_t i = 0; i < count; ++i) {
     std::uint32_t sum = 0;
     for (int p = 0; p < ranks.size(); ++p) sum += static_cast<std::uint32_t>(given(p, number, i));
@@ -61,7 +61,7 @@ void reduce(Ranks& ranks, int rank, std::int64_t number, std::int64_t count, int
   }
 }
 
-TEST(ProtocolChainTest, EveryRootNumberOfBlocksAndSize) {
+TEST(ProtocolRingTest, EveryRootNumberOfBlocksAndSize) {
   for (const int size : {3, 4, 5, 8}) {
     Ranks ranks(size);
     testing::rank_threads(size, [&](int rank) {
@@ -78,23 +78,23 @@ TEST(ProtocolChainTest, EveryRootNumberOfBlocksAndSize) {
   }
 }
 
-// Many more steps than a ring has slots, of either parity, and beside other algorithms, which use
+// Many more chunks than a FIFO has slots, in both buffers, and beside other algorithms, which use
 // the same staging.
-TEST(ProtocolChainTest, ManyStepsAmongOtherOperations) {
+TEST(ProtocolRingTest, ManyChunksAmongOtherOperations) {
   constexpr std::int64_t kLarge = 3'000'017;
   for (const int size : {3, 5}) {
     Ranks ranks(size);
     const auto plan =
-        plan_chain(ranks.group(0), call_of_kind(CollectiveKind::reduce, 1, kLarge, 0), 2);
-    ASSERT_GT(kLarge * 4 / (plan.step_bytes * 2), 2 * kChainRing);
+        plan_ring(ranks.group(0), call_of_kind(CollectiveKind::reduce, 1, kLarge, 0), 2);
+    ASSERT_GT(kLarge * 4 / (plan.chunk_bytes * 2), 2 * kRingSlots);
     testing::rank_threads(size, [&](int rank) {
       std::int64_t number = 0;
       for (const int blocks : {1, 2, 7}) {
         reduce(ranks, rank, ++number, kLarge, size - 1, blocks);
         broadcast(ranks, rank, ++number, kLarge, 1, blocks);
-        all_reduce(ranks, rank, Algorithm::relay, ++number, 100'003, 3);
+        all_reduce(ranks, rank, Algorithm::two_shot, ++number, 100'003, 3);
         reduce(ranks, rank, ++number, kLarge, 1, blocks);
-        all_reduce(ranks, rank, Algorithm::direct, ++number, 1'600'003, 3);
+        all_reduce(ranks, rank, Algorithm::one_shot, ++number, 1'600'003, 3);
         all_reduce(ranks, rank, Algorithm::ll, ++number, 100, 1);
         broadcast(ranks, rank, ++number, kLarge, 0, blocks);
         reduce(ranks, rank, ++number, kLarge, 0, blocks);
@@ -103,9 +103,9 @@ TEST(ProtocolChainTest, ManyStepsAmongOtherOperations) {
   }
 }
 
-TEST(ProtocolChainTest, NumbersOfOperationsGoRound) {
+TEST(ProtocolRingTest, EpochsWrap) {
   Ranks ranks(4);
-  ranks.set_sequence(UINT32_MAX - 7);
+  ranks.set_epoch(UINT32_MAX - 7);
   testing::rank_threads(ranks.size(), [&](int rank) {
     for (std::int64_t number = 1; number <= 18; ++number) {
       const int blocks = 1 + static_cast<int>(number * 5 % 7);
@@ -116,7 +116,7 @@ TEST(ProtocolChainTest, NumbersOfOperationsGoRound) {
   });
 }
 
-TEST(ProtocolChainTest, AMismatchIsReportedByAllAndTheNextCallWorks) {
+TEST(ProtocolRingTest, AMismatchIsReportedByAllAndTheNextCallWorks) {
   for (const CollectiveKind kind : {CollectiveKind::reduce, CollectiveKind::broadcast}) {
     Ranks ranks(4);
     testing::rank_threads(ranks.size(), [&](int rank) {
@@ -125,7 +125,7 @@ TEST(ProtocolChainTest, AMismatchIsReportedByAllAndTheNextCallWorks) {
       CollectiveCall call = call_of_kind(kind, 1, 900, rank == 2 ? 0 : 1);
       call.in = in.data();
       call.out = out.data();
-      run(Algorithm::chain, ranks.group(rank), call, 2);
+      run(Algorithm::ring, ranks.group(rank), call, 2);
       EXPECT_EQ(fault_of(ranks.words(rank).fault), OperationFault::mismatch);
       EXPECT_EQ(ranks.words(rank).fault_call, 1u);
       EXPECT_EQ(out, std::vector<std::int32_t>(900, kUntouched)) << "a result of nothing";

@@ -1,12 +1,12 @@
-#include "collectives/algorithms/phase.inl"
+#include "collectives/algorithms/two_shot.inl"
 #include "collectives/sim/block.hpp"
 
 namespace gantry::protocol::sim {
 
-void phase(const Phase& plan, int blocks) {
+void two_shot(const TwoShot& plan, int blocks) {
   with_element(plan.how, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for_each_block(blocks, [&](SimBlock& block) { protocol::phase<T>(block, plan); });
+    for_each_block(blocks, [&](SimBlock& block) { protocol::two_shot<T>(block, plan); });
   });
 }
 

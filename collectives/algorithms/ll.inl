@@ -1,4 +1,4 @@
-// How words of 8 bytes travel together with flags, so that nothing has to be ordered or cleared.
+// LL and LL128: protocols that send data together with flags, so that no store must be ordered.
 #pragma once
 
 #include <cstring>
@@ -7,30 +7,31 @@
 
 namespace gantry::protocol {
 
-// Note [Wires]
-// A wire carries units of payload words and a flag, which is made of the operation's number and the
-// digest of the call. A reader takes a unit whose flag is the one it expects: what an earlier
-// operation left has another number, and what a peer with another call sent never fits. Units of
-// one wire lie where those of no other lie, so that payload is never taken for a flag.
+// Note [LL and LL128]
+// Both protocols send units of payload words and a flag. The flag is made of the epoch and the
+// digest of the call. A reader accepts a unit only if its flag is the expected one: a unit of an
+// earlier operation has another epoch, and a unit of another call another digest. Units of one
+// protocol never lie where units of the other do, so payload is never read as a flag. Nothing is
+// cleared between operations.
 //
-// Packets: one word, and half a flag beside each of its halves; one 16-byte store of one thread.
-//   Half of what crosses the link is payload. (NCCL's LL.)
-// Lines: 15 words and, last, a flag. On GPUs 8 neighbouring threads store 16 bytes each in one
-//   instruction. Assumed of the link: these parts arrive in address order. NVLink keeps that order;
-//   other links need not, so lines are for ranks whose links all are NVLinks. Not assumed: that a
-//   line arrives whole, or that the 8 loads of a reader happen at one time. A reader therefore
-//   polls the flag alone, and loads the line after all threads of the warp know that the flag is
-//   there. (NCCL's LL128; since 2.17.1 it loads lines again after their flags.)
+// LL: one word, and half a flag beside each of its halves, in one 16-byte store of one thread.
+//   Half of the bytes on the link are payload. (NCCL's LL.)
+// LL128: 15 words and, last, a flag. On GPUs 8 neighbouring threads store 16 bytes each in one
+//   instruction. The link must deliver these parts in address order. NVLink does; other links need
+//   not, so LL128 is for ranks whose links are all NVLinks. A line need not arrive whole, and the 8
+//   loads of a reader need not happen at one time. A reader therefore polls the flag alone. It
+//   loads the line after all threads of the warp know that the flag has arrived. (NCCL's LL128;
+//   since 2.17.1 it loads lines again after their flags.)
 //
-// A thread holds `kHeld` words of a unit, of which the last line's thread has one less. All threads
-// of a warp go through a loop over units together: units that are not there are told apart by
-// is_there(), and agree() asks them all.
+// A thread holds `kHeld` words of a unit; in LL128 the last thread of a line holds one payload word
+// less. All threads of a warp run a loop over units together. is_there() is false for threads past
+// the last unit, and agree() votes over the warp.
 
 template <class Unit>
 GANTRY_HD bool is_aligned(const std::byte* at) {
   return reinterpret_cast<std::uintptr_t>(at) % sizeof(Unit) == 0;
 }
-// A word in as many accesses as it has units, all asked for before one is awaited.
+// Loads a word unit by unit, with all loads in flight at once.
 template <class Unit>
 GANTRY_HD std::uint64_t load_units(const std::byte* at, std::int64_t units) {
   constexpr int kUnits = 8 / sizeof(Unit);
@@ -52,8 +53,8 @@ GANTRY_HD void store_units(std::byte* at, std::int64_t units, std::uint64_t word
         static_cast<Unit>(word >> (8 * sizeof(Unit) * static_cast<unsigned>(i)));
   }
 }
-// Up to 8 bytes at `at`, of any alignment; `bytes` may be negative. Words that are not aligned come
-// in the elements that they may be made of.
+// Loads up to 8 bytes at `at`, of any alignment; `bytes` may be negative. An unaligned word is
+// loaded by the largest elements that its alignment allows.
 GANTRY_NOINLINE GANTRY_HD inline std::uint64_t load_bytes(const std::byte* at, std::int64_t bytes) {
   if (bytes < 8 || !is_aligned<std::uint16_t>(at)) return load_units<std::uint8_t>(at, bytes);
   if (!is_aligned<std::uint32_t>(at)) return load_units<std::uint16_t>(at, 4);
@@ -70,26 +71,27 @@ GANTRY_NOINLINE GANTRY_HD inline void store_bytes(std::byte* at, std::int64_t by
 }
 
 // The flag of an operation; `low` is not 0, so that zeroed memory holds none.
-struct WireFlag {
+struct LlFlag {
   std::uint32_t low;
   std::uint32_t high;
 
-  GANTRY_HD static WireFlag of(std::uint32_t sequence, std::uint32_t digest) {
-    return {sequence << 1 | 1, digest ^ sequence};
+  GANTRY_HD static LlFlag of(std::uint32_t epoch, std::uint32_t digest) {
+    return {epoch << 1 | 1, digest ^ epoch};
   }
 };
 
+// The LL protocol.
 template <class Block>
-struct Packets {
-  using Unit = Packet;
+struct Ll {
+  using Unit = LlPacket;
   static constexpr int kUnitWords = 1;
   static constexpr int kHeld = 1;
-  static constexpr int kPhases = 1;  // that a sender has rows for
-  // Whether the load that sees a flag has all of the unit, too.
+  static constexpr int kShots = 1;  // rows of each sender
+  // True if the load of a flag also loads the payload.
   static constexpr bool kIsOneLoad = true;
 
-  GANTRY_HD static std::uint32_t rows(const Group& group) { return group.layout.packets; }
-  GANTRY_HD static std::uint32_t row_bytes(const Group&) { return kPacketRowBytes; }
+  GANTRY_HD static std::uint32_t rows(const Group& group) { return group.layout.ll; }
+  GANTRY_HD static std::uint32_t row_bytes(const Group&) { return kLlRowBytes; }
 
   template <class F>
   GANTRY_HD static void for_each(Block& block, std::int32_t units, const F& f) {
@@ -100,75 +102,76 @@ struct Packets {
   GANTRY_HD static bool agree(Block&, bool flag) { return flag; }
 
   GANTRY_HD static void send(Block& block, Unit* to, const std::uint64_t (&words)[kHeld],
-                             WireFlag flag) {
-    block.write(to, Packet{static_cast<std::uint32_t>(words[0]), flag.low,
-                           static_cast<std::uint32_t>(words[0] >> 32), flag.high});
+                             LlFlag flag) {
+    block.write_ll(to, LlPacket{static_cast<std::uint32_t>(words[0]), flag.low,
+                                static_cast<std::uint32_t>(words[0] >> 32), flag.high});
   }
   struct Seen {
-    Packet packet;
+    LlPacket packet;
   };
-  GANTRY_HD static void look(Block& block, const Unit* from, Seen& seen) {
-    seen.packet = block.read(from);
+  GANTRY_HD static void poll(Block& block, const Unit* from, Seen& seen) {
+    seen.packet = block.read_ll(from);
   }
-  GANTRY_HD static bool has_come(Block&, bool is_awaited, const Seen& seen, WireFlag flag) {
+  GANTRY_HD static bool has_arrived(Block&, bool is_awaited, const Seen& seen, LlFlag flag) {
     return is_awaited && seen.packet.low_flag == flag.low && seen.packet.high_flag == flag.high;
   }
-  GANTRY_HD static void take(const Seen& seen, std::uint64_t (&words)[kHeld]) {
+  GANTRY_HD static void unpack(const Seen& seen, std::uint64_t (&words)[kHeld]) {
     words[0] = static_cast<std::uint64_t>(seen.packet.high) << 32 | seen.packet.low;
   }
 };
 
+// The LL128 protocol.
 template <class Block>
-struct Lines {
-  using Unit = Line;
-  static constexpr int kUnitWords = kLineWords - 1;
-  static constexpr int kHeld = Block::kLineWordsHeld;
-  static constexpr int kPhases = kLinePhases;
+struct Ll128 {
+  using Unit = Ll128Line;
+  static constexpr int kUnitWords = kLl128Words - 1;
+  static constexpr int kHeld = Block::kLl128WordsHeld;
+  static constexpr int kShots = kLl128Shots;
   static constexpr bool kIsOneLoad = false;
 
   GANTRY_HD static std::uint32_t rows(const Group& group) {
-    return lines_at(group.layout, group.size);
+    return ll128_begin(group.layout, group.size);
   }
   GANTRY_HD static std::uint32_t row_bytes(const Group& group) {
-    return group.layout.line_row_bytes;
+    return group.layout.ll128_row_bytes;
   }
 
   template <class F>
   GANTRY_HD static void for_each(Block& block, std::int32_t units, const F& f) {
-    block.for_each_line(units, f);
+    block.for_each_ll128_line(units, f);
   }
   GANTRY_HD static constexpr bool is_there(std::int64_t unit, std::int32_t units) {
     return unit < units;
   }
-  GANTRY_HD static int first_word(const Block& block) { return block.first_line_word(); }
+  GANTRY_HD static int first_word(const Block& block) { return block.first_ll128_word(); }
   GANTRY_HD static bool agree(Block& block, bool flag) { return block.any_of_warp(flag); }
 
   GANTRY_HD static void send(Block& block, Unit* to, const std::uint64_t (&words)[kHeld],
-                             WireFlag flag) {
+                             LlFlag flag) {
     std::uint64_t held[kHeld];
     for (int h = 0; h < kHeld; ++h) held[h] = words[h];
     if (holds_flag(block)) held[kHeld - 1] = word_of(flag);
-    block.write_line(to, held);
+    block.write_ll128(to, held);
   }
   struct Seen {
-    std::uint64_t flag = 0;  // of the thread that holds it
+    std::uint64_t flag = 0;  // in the thread that holds it
   };
-  GANTRY_HD static void look(Block& block, const Unit* from, Seen& seen) {
-    if (holds_flag(block)) seen.flag = block.read_line_flag(from);
+  GANTRY_HD static void poll(Block& block, const Unit* from, Seen& seen) {
+    if (holds_flag(block)) seen.flag = block.read_ll128_flag(from);
   }
-  GANTRY_HD static bool has_come(Block& block, bool is_awaited, const Seen& seen, WireFlag flag) {
-    return block.any_of_line(is_awaited && holds_flag(block) && seen.flag == word_of(flag));
+  GANTRY_HD static bool has_arrived(Block& block, bool is_awaited, const Seen& seen, LlFlag flag) {
+    return block.any_of_ll128_line(is_awaited && holds_flag(block) && seen.flag == word_of(flag));
   }
-  // Of a unit that has come.
+  // Loads the payload of a unit that has arrived.
   GANTRY_HD static void load(Block& block, const Unit* from, std::uint64_t (&words)[kHeld]) {
-    block.read_line(from, words);
+    block.read_ll128(from, words);
   }
 
  private:
   GANTRY_HD static bool holds_flag(const Block& block) {
-    return block.first_line_word() + kHeld == kLineWords;
+    return block.first_ll128_word() + kHeld == kLl128Words;
   }
-  GANTRY_HD static std::uint64_t word_of(WireFlag flag) {
+  GANTRY_HD static std::uint64_t word_of(LlFlag flag) {
     return static_cast<std::uint64_t>(flag.high) << 32 | flag.low;
   }
 };

@@ -1,12 +1,12 @@
-#include "collectives/algorithms/line_relay.inl"
+#include "collectives/algorithms/one_shot.inl"
 #include "collectives/sim/block.hpp"
 
 namespace gantry::protocol::sim {
 
-void line_relay(const LineRelay& plan, int blocks) {
+void one_shot(const OneShot& plan, int blocks) {
   with_element(plan.how, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for_each_block(blocks, [&](SimBlock& block) { relay_lines<T, 8>(block, plan); });
+    for_each_block(blocks, [&](SimBlock& block) { protocol::one_shot<T>(block, plan); });
   });
 }
 

@@ -1,4 +1,4 @@
-#include "collectives/algorithms/exchange.inl"
+#include "collectives/algorithms/two_shot.inl"
 #include "collectives/cuda/block.cuh"
 #include "collectives/cuda/launch.cuh"
 
@@ -8,24 +8,24 @@ namespace {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads, 1)
-    exchange_kernel(const __grid_constant__ Exchange plan) {
+    two_shot_kernel(const __grid_constant__ TwoShot plan) {
   CudaBlock<> block;
-  protocol::exchange<T>(block, plan);
+  protocol::two_shot<T>(block, plan);
 }
 
 }  // namespace
 
-void exchange(void* stream, const Exchange& plan, int blocks) {
+void two_shot(void* stream, const TwoShot& plan, int blocks) {
   with_element(plan.how, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::cuda::launch("exchange", stream, blocks, kThreads, 0, exchange_kernel<T>, plan);
+    kernels::cuda::launch("two_shot", stream, blocks, kThreads, 0, two_shot_kernel<T>, plan);
   });
 }
 
-void preload_exchange() {
+void preload_two_shot() {
   for_each_element([](auto tag) {
     using T = typename decltype(tag)::type;
-    preload_kernel(exchange_kernel<T>);
+    preload_kernel(two_shot_kernel<T>);
   });
 }
 

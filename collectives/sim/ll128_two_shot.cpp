@@ -1,12 +1,12 @@
-#include "collectives/algorithms/chain.inl"
+#include "collectives/algorithms/ll128_two_shot.inl"
 #include "collectives/sim/block.hpp"
 
 namespace gantry::protocol::sim {
 
-void chain(const Chain& plan, int blocks) {
+void ll128_two_shot(const Ll128TwoShot& plan, int blocks) {
   with_element(plan.how, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for_each_block(blocks, [&](SimBlock& block) { protocol::chain<T>(block, plan); });
+    for_each_block(blocks, [&](SimBlock& block) { ll128_two_shot<T, 8>(block, plan); });
   });
 }
 

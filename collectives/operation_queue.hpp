@@ -12,19 +12,19 @@
 
 namespace gantry {
 
-// Operations of a lane run one after the other, whatever streams they are called on.
-class Lane {
+// Orders operations: those of one queue run one after the other, on any streams.
+class OperationQueue {
  public:
-  explicit Lane(int device) : device_(device) {}
-  ~Lane() {
+  explicit OperationQueue(int device) : device_(device) {}
+  ~OperationQueue() {
     for (const Capture& one : captures_) driver().destroy_event(one.event);
   }
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  OperationQueue(const OperationQueue&) = delete;
+  OperationQueue& operator=(const OperationQueue&) = delete;
 
-  // In a graph, too, whichever branches they are captured in. But graphs are ordered among each
-  // other, and with the rest, by whoever launches them: an event from outside cannot be waited for
-  // in a capture.
+  // Makes `stream` wait for the previous operation. Operations in one capture are ordered, too, on
+  // all branches. The program orders graphs among each other and with other work, because a capture
+  // cannot wait for an event from outside.
   void enter(const Stream& stream) {
     const bool is_captured = driver().is_capturing(stream.native());
     capture_ = is_captured ? &capture_of(driver().capture_id(stream.native())) : nullptr;
@@ -34,8 +34,8 @@ class Lane {
       driver().wait_event(stream.native(), capture_->event);
     }
   }
-  // Marks the end of the operation that entered. Returns the event, which nobody may record on
-  // another stream, or nullptr in a capture.
+  // Records the end of the operation that entered. Returns the event, or nullptr in a capture. The
+  // event must not be recorded on another stream.
   std::shared_ptr<Event> leave(const Stream& stream) {
     if (capture_ != nullptr) {
       driver().record_event(capture_->event, stream.native());
@@ -48,21 +48,21 @@ class Lane {
     last_stream_ = stream.id();
     return end;
   }
-  // Whether operations entered in captures, which may run at any time now.
+  // True if operations entered in captures: their graphs may run at any time.
   bool has_graphs() const { return !captures_.empty(); }
-  // Makes `stream` wait for what is enqueued.
+  // Makes `stream` wait for the enqueued operations.
   void order_after(const Stream& stream) const {
     if (last_) last_->wait(stream);
   }
-  // True while something is enqueued. Asks the driver.
+  // True while an operation is incomplete. Queries the driver.
   bool is_busy() const { return last_ && !driver().event_reached(last_->native_handle()); }
 
  private:
   static constexpr std::uint64_t kNone = UINT64_MAX;
-  // Captures at once in which operations may be called; of those that ended nobody tells.
+  // Captures whose last operation is kept. The end of a capture is not reported.
   static constexpr std::size_t kMostCaptures = 8;
 
-  // What came last in one capture.
+  // The last operation in one capture.
   struct Capture {
     NativeEvent event = nullptr;
     std::uint64_t last_stream = kNone;
@@ -83,10 +83,10 @@ class Lane {
   }
 
   int device_;
-  std::shared_ptr<Event> last_;  // shared with the Work of what came last outside of captures
+  std::shared_ptr<Event> last_;  // shared with the Work of the last operation outside captures
   std::uint64_t last_stream_ = kNone;
   std::vector<Capture> captures_;
-  Capture* capture_ = nullptr;  // of what enters; nullptr: none
+  Capture* capture_ = nullptr;  // of the operation that entered; nullptr: none
 };
 
 }  // namespace gantry

@@ -1,13 +1,13 @@
-// What tells the host of a call whose own kernels do not.
+// Progress reports of calls whose own kernels make none.
 #pragma once
 
 #include "collectives/protocol/signal.hpp"
 
 namespace gantry::protocol {
 
-// As Note [Telling the host], but of every call, and by one thread, before it and behind it.
+// As Note [Progress reports], but for every call, by one thread, before and after the call.
 template <class Block>
-GANTRY_HD void tell(Block& block, const Telling& plan) {
+GANTRY_HD void report_progress(Block& block, const ProgressReport& plan) {
   const std::uint64_t run = block.own(plan.runs) + (plan.begins ? 1 : 0);
   if (plan.begins) {
     block.set_own(plan.runs, run);

@@ -1,12 +1,12 @@
-#include "collectives/algorithms/exchange.inl"
+#include "collectives/algorithms/zero_copy.inl"
 #include "collectives/sim/block.hpp"
 
 namespace gantry::protocol::sim {
 
-void exchange(const Exchange& plan, int blocks) {
+void zero_copy(const ZeroCopy& plan, int blocks) {
   with_element(plan.how, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for_each_block(blocks, [&](SimBlock& block) { protocol::exchange<T>(block, plan); });
+    for_each_block(blocks, [&](SimBlock& block) { protocol::zero_copy<T>(block, plan); });
   });
 }
 

@@ -1,4 +1,4 @@
-// The warps of a crew; see Note [Crews].
+// The warps of a role; see Note [Warp roles].
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 namespace gantry::protocol {
 
 inline constexpr int kMaxWarps = 16;
-inline constexpr int kMaxCrews = 3;
+inline constexpr int kMaxRoles = 3;
 
-// How far the warps of a block are, in shared memory.
-struct CrewProgress {
-  std::uint32_t worked[kMaxWarps];  // steps that each warp of workers did
-  std::uint32_t ended[kMaxCrews];   // steps that all of a crew did, as its teller saw
-  volatile bool gave_up[kMaxCrews];
-  volatile bool stopped;  // some crew gave up
-  volatile bool told;     // some thread told the host
+// The progress of a block's warps, in shared memory.
+struct RoleProgress {
+  std::uint32_t worked[kMaxWarps];  // chunks that each working warp did
+  std::uint32_t ended[kMaxRoles];   // chunks that all warps of a role did
+  volatile bool gave_up[kMaxRoles];
+  volatile bool stopped;   // some role gave up
+  volatile bool reported;  // some thread reported to the host
 };
 
-// What came before set_count() is there for those who see the count.
-__device__ inline void set_count(std::uint32_t* word, std::int64_t steps) {
+// Sets a count with release semantics; count_of() acquires.
+__device__ inline void set_count(std::uint32_t* word, std::int64_t chunks) {
   asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"l"(__cvta_generic_to_shared(word)),
-               "r"(static_cast<std::uint32_t>(steps))
+               "r"(static_cast<std::uint32_t>(chunks))
                : "memory");
 }
 __device__ inline std::int64_t count_of(const std::uint32_t* word) {
@@ -35,12 +35,12 @@ __device__ inline std::int64_t count_of(const std::uint32_t* word) {
   return value;
 }
 
-// Warp `warp` of `Warps` that do a crew's work. Each goes through the steps in its own time, so
-// that while one waits for peers or for memory, others do not.
+// Working warp `warp` of a role's `Warps`. Warps do not wait for each other: while one waits for
+// peers or for memory, others continue.
 template <int Warps>
-class CudaCrew : public CudaWords {
+class CudaWarpRole : public CudaWords {
  public:
-  __device__ CudaCrew(CrewProgress& progress, int warp) : progress_(progress), warp_(warp) {}
+  __device__ CudaWarpRole(RoleProgress& progress, int warp) : progress_(progress), warp_(warp) {}
 
   __device__ int index() const { return static_cast<int>(blockIdx.x); }
   __device__ int count() const { return static_cast<int>(gridDim.x); }
@@ -54,11 +54,11 @@ class CudaCrew : public CudaWords {
   __device__ void sync() { __syncwarp(); }
   __device__ bool any(bool flag) { return __any_sync(0xffffffff, flag) != 0; }
 
-  // Waits until crew `crew` of the block ended `steps` steps; false if one stopped.
-  __device__ bool await_crew(int crew, std::int64_t steps) {
+  // Waits until role `role` of the block has ended `chunks` chunks; false if a role has stopped.
+  __device__ bool wait_role(int role, std::int64_t chunks) {
     bool stopped = false;
     if (is_leader()) {
-      while (count_of(&progress_.ended[crew]) < steps && !stopped) stopped = is_stopped();
+      while (count_of(&progress_.ended[role]) < chunks && !stopped) stopped = is_stopped();
     }
     const bool goes_on = !any(stopped);
     sync();  // the vote alone orders no memory
@@ -66,8 +66,9 @@ class CudaCrew : public CudaWords {
   }
   __device__ bool is_stopped() const { return progress_.stopped; }
 
-  // This warp's share: warps take pieces of the runs in turn, so that all runs are in flight at
-  // once, and whoever had one more in this call has none more in the next.
+  // Copies this warp's pieces. Warps copy pieces of the runs in turn, so that all runs are in
+  // flight at once. The turn continues in the next call, so that warps copy equal numbers of
+  // pieces.
   template <class RunOf>
   __device__ void copy(int runs, std::int64_t most, const RunOf& run_of) {
     constexpr std::int64_t kPiece = cuda::kPieceBytes;
@@ -82,7 +83,7 @@ class CudaCrew : public CudaWords {
     pass_turn(pieces);
   }
 
-  // This warp's share, likewise.
+  // Reduces this warp's pieces, in the same order.
   template <class T, class From>
   __device__ void fold(const Combination& how, const Targets& to, std::int64_t bytes,
                        const From& from) {
@@ -94,7 +95,7 @@ class CudaCrew : public CudaWords {
   __device__ void pass_turn(int pieces) { turn_ = (turn_ + Warps - pieces % Warps) % Warps; }
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-  CrewProgress& progress_;
+  RoleProgress& progress_;
   int warp_;
   int turn_ = 0;
 };
