@@ -216,7 +216,7 @@ void Communicator::register_memory(const Tensor& tensor) const {
   Impl& mine = group("register_memory");
   require_tensor(tensor, mine.membership.device, "register_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
-  mine.meet(HostCall::register_memory);
+  mine.rendezvous(HostCall::register_memory);
   if (mine.p2p) return mine.p2p->add_memory(tensor.storage());
   mine.registrations.add(*mine.bootstrap, tensor.storage());
 }
@@ -233,14 +233,14 @@ void Communicator::deregister_memory(const Tensor& tensor) const {
 void Communicator::host_barrier() const {
   Impl& mine = group("host_barrier");
   const std::lock_guard lock(mine.mutex);
-  mine.meet(HostCall::host_barrier);
+  mine.rendezvous(HostCall::host_barrier);
   if (!mine.control) (void)mine.bootstrap->all_gather("");
 }
 
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) const {
   Impl& mine = group("all_gather_bytes");
   const std::lock_guard lock(mine.mutex);
-  mine.meet(HostCall::all_gather_bytes);
+  mine.rendezvous(HostCall::all_gather_bytes);
   return mine.bootstrap->all_gather(bytes);
 }
 

@@ -8,7 +8,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/driver.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "collectives/hierarchical/transport.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto kFinishTimeout = std::chrono::seconds(10);
 
-// The ranks of one machine as a group of their own, with a control block and kernels over peer
+// The ranks of one machine as a group of their own, with a control segment and kernels over peer
 // memory.
 class NodeTransport final : public Transport {
  public:
@@ -38,7 +38,7 @@ class NodeTransport final : public Transport {
     const auto own = std::find(members_.begin(), members_.end(), everyone.rank);
     const Membership here{static_cast<int>(own - members_.begin()),
                           static_cast<int>(members_.size()), everyone.device};
-    control_ = std::make_unique<ControlBlock>(*bootstrap_, here.rank, here.size, timeout, group);
+    control_ = std::make_unique<ControlSegment>(*bootstrap_, here.rank, here.size, timeout, group);
     p2p_ = make_p2p_transport(here, *bootstrap_, *control_, selector_);
     if (p2p_) return;
     // So do all members: the result is the same on all.
@@ -94,11 +94,11 @@ class NodeTransport final : public Transport {
   }
 
  private:
-  // The control block counts the ranks of this machine only.
+  // The control segment counts the ranks of this machine only.
   int number_of(int local) const { return members_[static_cast<std::size_t>(local)]; }
 
   void leave() noexcept {
-    // Before the control block says so: see Note [Closing before freeing].
+    // Before the control segment says so: see Note [Closing before freeing].
     if (p2p_) p2p_->close();
     control_->finish(kFinishTimeout);
     bootstrap_->leave();
@@ -108,7 +108,7 @@ class NodeTransport final : public Transport {
   std::vector<int> members_;
   std::unique_ptr<Bootstrap> bootstrap_;
   Selector selector_;
-  std::unique_ptr<ControlBlock> control_;
+  std::unique_ptr<ControlSegment> control_;
   std::unique_ptr<Transport> p2p_;
   std::int64_t calls_ = 0;
 };

@@ -5,7 +5,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "collectives/hierarchical/run.hpp"
 
 namespace gantry {

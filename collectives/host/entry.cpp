@@ -7,7 +7,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "job/flight_file.hpp"
 
 namespace gantry {

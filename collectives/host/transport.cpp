@@ -8,7 +8,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/driver.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "collectives/host/fold.hpp"
 
 namespace gantry {

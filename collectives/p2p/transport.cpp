@@ -13,7 +13,7 @@
 #include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "collectives/lane.hpp"
 #include "collectives/p2p/plans.hpp"
 #include "collectives/p2p/registered.hpp"
@@ -56,7 +56,7 @@ static_assert(kMostTableBlocks <= protocol::kMaxBlocks);
 
 class P2pTransport final : public Transport {
  public:
-  P2pTransport(const Membership& membership, Bootstrap& bootstrap, ControlBlock& control,
+  P2pTransport(const Membership& membership, Bootstrap& bootstrap, ControlSegment& control,
                const Selector& selector)
       : control_(control),
         selector_(selector),
@@ -187,7 +187,7 @@ class P2pTransport final : public Transport {
     end_ = lane.leave(stream);
   }
 
-  ControlBlock& control_;
+  ControlSegment& control_;
   Selector selector_;
   Bootstrap& bootstrap_;
   Workspace workspace_;
@@ -203,7 +203,7 @@ class P2pTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Bootstrap& bootstrap,
-                                              ControlBlock& control, const Selector& selector) {
+                                              ControlSegment& control, const Selector& selector) {
   static std::array<std::once_flag, 64> loaded;
   const auto device = static_cast<std::size_t>(membership.device.index);
   const DeviceGuard guard(membership.device);

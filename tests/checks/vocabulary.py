@@ -32,6 +32,7 @@ WORDS = [
     ("curves?", "line, line chart", ["tools"]),
     ("quantit(?:y|ies)", "format", ["tools"]),
     ("bystanders?", "pre-existing child", EVERYWHERE),
+    ("control_?blocks?|control blocks?", "control segment", EVERYWHERE),
 ]
 EXEMPT = {"tests/checks/vocabulary.py", "tests/checks/checks_test.py"}
 

@@ -7,7 +7,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "tests/collectives/host_group.hpp"
 #include "tests/collectives/losing_driver.hpp"
 #include "tests/collectives/reduction_checks.hpp"
