@@ -48,7 +48,7 @@ int make_wake() {
 
 class WatchdogThread {
  public:
-  \ WatchdogThread() : wake_(make_wake()), owner_(getpid()) {}
+  WatchdogThread() : wake_(make_wake()), owner_(getpid()) {}
 
   // False in a forked child, which has no such thread.
   bool is_owner() const { return owner_ == getpid(); }

@@ -54,7 +54,7 @@ void HierarchicalTransport::run(const CollectiveCall& call, const Stream& stream
       abort();  // The others wait for this rank's part.
       throw;
     }
-    all_->raise_refusal();
+    all_->throw_rejection();
   };
   switch (what.kind) {
     case CollectiveKind::barrier:

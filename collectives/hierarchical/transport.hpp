@@ -108,7 +108,7 @@ bool is_free_order(const Descriptor& what);
 
 // out = fold over `count` arrays of out's shape in `contributions`, one after the other, taken in
 // the order of `order`, on out's device and current stream. Any number of arrays; bits as
-// fold_on_host.
+// reduce_on_host.
 void fold_ordered(const Tensor& out, const Tensor& contributions, std::span<const int> order,
                   const Descriptor& what);
 

@@ -174,7 +174,7 @@ class CountingLinks final : public HostLinks {
       if (is_far && message.bytes > sizeof(HostFrame)) bytes += static_cast<double>(message.bytes);
     }
   }
-  void converse(Conversation& talk) override { wrapped_->converse(talk); }
+  void drive(ExchangeHandler& handler) override { wrapped_->drive(handler); }
   void abort() noexcept override { wrapped_->abort(); }
   void leave() noexcept override { wrapped_->leave(); }
 
