@@ -17,7 +17,7 @@
 #include "collectives/comm/coalesce.hpp"
 #include "collectives/communicator_checks.hpp"
 #include "collectives/communicator_impl.hpp"
-#include "collectives/folding.hpp"
+#include "collectives/reduction.hpp"
 #include "collectives/work_state.hpp"
 #include "tensor/overlap.hpp"
 
@@ -61,8 +61,8 @@ void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) 
   }
   const void* source = input.data();
   kernels::fold(kernels::Target::on(Stream::current(output.device())),
-                folding(what.op, what.dtype, 1, name(what.kind)).op, output.data(), {&source, 1},
-                what.count, what.dtype);
+                reduction_for(what.op, what.dtype, 1, name(what.kind)).op, output.data(),
+                {&source, 1}, what.count, what.dtype);
   if (what.scale != 1) output.mul_(what.scale);
 }
 

@@ -197,8 +197,8 @@ void Communicator::Impl::make_transports() {
     }
   }
   if (!one_machine_ && !forces_nccl()) {
-    host = make_layered_transport(membership, *bootstrap, machines_,
-                                  device_properties(membership.device).name, timeout_, name);
+    host = make_hierarchical_transport(membership, *bootstrap, machines_,
+                                       device_properties(membership.device).name, timeout_, name);
     return;
   }
   const Algorithm wanted = selector_.forced();

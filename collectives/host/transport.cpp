@@ -136,7 +136,8 @@ void HostTransport::require_no_capture(const CollectiveCall& call, const Stream&
 void HostTransport::run(const CollectiveCall& call, const Stream& stream) {
   require_no_capture(call, stream);
   if (reduces(call.what.kind)) {
-    (void)folding(call.what.op, call.what.dtype, membership_.size, gantry::name(call.what.kind));
+    (void)reduction_for(call.what.op, call.what.dtype, membership_.size,
+                        gantry::name(call.what.kind));
   }
   guarded([&] { dispatch(call, stream); });
   throw_rejection();
@@ -236,7 +237,8 @@ void HostTransport::run_small(const CollectiveCall& call, const HostPlan& plan,
 
 void HostTransport::reduce(const Descriptor& what, void* out, std::span<const void* const> inputs,
                            std::int64_t count) const {
-  const Folding how = folding(what.op, what.dtype, membership_.size, gantry::name(what.kind));
+  const Reduction how =
+      reduction_for(what.op, what.dtype, membership_.size, gantry::name(what.kind));
   reduce_on_host(how, what.scale, out, inputs, count, what.dtype);
 }
 

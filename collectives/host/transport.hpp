@@ -3,10 +3,10 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/folding.hpp"
 #include "collectives/host/entry.hpp"
 #include "collectives/host/plan.hpp"
 #include "collectives/host/staging.hpp"
+#include "collectives/reduction.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
