@@ -9,10 +9,10 @@
 
 #include <gantry/core/log.hpp>
 
+#include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
-#include "memory/history.hpp"
-#include "memory/poison.hpp"
-#include "streams/require_cuda.hpp"
+#include "memory/heap/poison.hpp"
+#include "memory/trace/history.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -187,7 +187,7 @@ void HeapAllocator::record_use(const Block& block, const Stream& stream) {
 }
 
 void HeapAllocator::empty_cache(Device device) {
-  const int index = require_cuda(device, "empty_cache");
+  const int index = checked_device_index(device, "empty_cache");
   if (in_bad_fork()) return;
   if (DeviceHeap* made = heaps_.find(index)) made->empty_cache();
 }

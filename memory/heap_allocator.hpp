@@ -5,8 +5,8 @@
 
 #include <gantry/memory/allocator.hpp>
 
-#include "memory/device_heap.hpp"
-#include "memory/heap_export.hpp"
+#include "memory/heap/device_heap.hpp"
+#include "memory/ipc/heap_export.hpp"
 #include "streams/per_device.hpp"
 
 namespace gantry::memory {

@@ -7,14 +7,14 @@
 #include <gantry/core/log.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 
+#include "device/checked_device_index.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"
-#include "streams/require_cuda.hpp"
 
 namespace gantry::memory {
 
 MemPool::MemPool(Device device, MemPoolOptions options) {
-  const int index = require_cuda(device, "MemPool");
+  const int index = checked_device_index(device, "MemPool");
   auto* allocator = dynamic_cast<HeapAllocator*>(&memory::allocator(Device::cuda(index)));
   if (allocator == nullptr) {
     throw NotSupported("MemPool: the caching allocator was expected, but got allocator '" +

@@ -15,9 +15,9 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/guard.hpp>
 
+#include "device/checked_device_index.hpp"
 #include "memory/oom_report.hpp"
 #include "streams/event_pool.hpp"
-#include "streams/require_cuda.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -221,7 +221,7 @@ void PluggableAllocator::Library::record_stream(const Block& block, const Stream
 }
 
 void PluggableAllocator::Library::empty_cache(Device device) {
-  const int index = require_cuda(device, "empty_cache");
+  const int index = checked_device_index(device, "empty_cache");
   if (empty_cache_ == nullptr) return;
   const DeviceGuard guard(Device::cuda(index));
   call(path_, "empty_cache", [this] { empty_cache_(); });

@@ -18,8 +18,8 @@ std::vector<Stream> streams_of(std::span<const ChunkCopy> chunks) {
   return streams;
 }
 
-std::vector<CopyRun> runs_of(std::span<const ChunkCopy> chunks) {
-  std::vector<CopyRun> runs;
+std::vector<CopyRegion> runs_of(std::span<const ChunkCopy> chunks) {
+  std::vector<CopyRegion> runs;
   runs.reserve(chunks.size());
   for (const ChunkCopy& chunk : chunks) {
     if (chunk.bytes > 0) runs.push_back({chunk.source(), chunk.target(), chunk.bytes});
@@ -40,7 +40,7 @@ void keep(std::span<const ChunkCopy> chunks, const Stream& root) noexcept {
 template <class ByEnginesFrom>
 void copy_chunks(const Stream& root, std::span<const ChunkCopy> chunks, CachedOutputs* cached,
                  const ByEnginesFrom& by_engines_from) {
-  const std::vector<CopyRun> runs = runs_of(chunks);
+  const std::vector<CopyRegion> runs = runs_of(chunks);
   if (runs.empty()) return;
   const std::vector<Stream> streams = streams_of(chunks);
   try {

@@ -5,17 +5,17 @@
 #include "collectives/comm/partition.hpp"
 #include "collectives/comm/tuning.hpp"
 #include "collectives/peers/reach.hpp"
-#include "streams/copies.hpp"
+#include "streams/batched_copy.hpp"
 
 namespace gantry {
 
 namespace {
 
 // Returns bytes [part.begin, part.begin + part.count) of the concatenated runs.
-std::vector<CopyRun> slice(std::span<const CopyRun> runs, Part part) {
-  std::vector<CopyRun> result;
+std::vector<CopyRegion> slice(std::span<const CopyRegion> runs, Part part) {
+  std::vector<CopyRegion> result;
   std::int64_t place = 0;
-  for (const CopyRun& run : runs) {
+  for (const CopyRegion& run : runs) {
     const std::int64_t begin = std::max(part.begin, place);
     place += static_cast<std::int64_t>(run.bytes);
     const std::int64_t end = std::min(part.begin + part.count, place);
@@ -41,9 +41,9 @@ void multicast_by_helpers(std::span<const MulticastGroup> groups, std::span<cons
   }
 }
 
-std::size_t bytes_of(std::span<const CopyRun> runs) {
+std::size_t bytes_of(std::span<const CopyRegion> runs) {
   std::size_t sum = 0;
-  for (const CopyRun& run : runs) sum += run.bytes;
+  for (const CopyRegion& run : runs) sum += run.bytes;
   return sum;
 }
 
@@ -62,10 +62,10 @@ void send_group(const Stream& root, const MulticastGroup& group) {
 
 std::size_t MulticastGroup::bytes() const { return bytes_of(runs); }
 
-void copy_by_size(const Stream& stream, std::span<const CopyRun> runs,
+void copy_by_size(const Stream& stream, std::span<const CopyRegion> runs,
                   std::size_t by_engines_from) {
   if (bytes_of(runs) >= by_engines_from) {
-    copy_runs(stream, runs);
+    copy_batch(stream, runs);
   } else {
     kernels::fan(kernels::Target::on(stream), runs);
   }

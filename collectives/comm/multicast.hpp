@@ -16,7 +16,7 @@ namespace gantry {
 // Copies from one device to receivers with one layout. Each run is copied to its `to`, and to
 // `to + shift` for every shift.
 struct MulticastGroup {
-  std::vector<CopyRun> runs;
+  std::vector<CopyRegion> runs;
   std::vector<std::ptrdiff_t> shifts;
 
   [[nodiscard]] std::size_t bytes() const;
@@ -24,7 +24,8 @@ struct MulticastGroup {
 
 // Copies runs on `stream`, whose device reaches both ends of each. Copy engines copy
 // `by_engines_from` bytes or more, a kernel copies less.
-void copy_by_size(const Stream& stream, std::span<const CopyRun> runs, std::size_t by_engines_from);
+void copy_by_size(const Stream& stream, std::span<const CopyRegion> runs,
+                  std::size_t by_engines_from);
 
 // True if every device of `from` reaches the device of every tensor.
 bool all_reach(std::span<const Device> from, std::span<const Tensor> tensors);

@@ -15,8 +15,8 @@
 #include "collectives/comm/tuning.hpp"
 #include "collectives/peers/reach.hpp"
 #include "memory/backends.hpp"
+#include "memory/heap/shortage_hooks.hpp"
 #include "memory/heap_allocator.hpp"
-#include "memory/shortage_hooks.hpp"
 #include "streams/stream_clock.hpp"
 #include "tensor/stride_algebra.hpp"
 
@@ -155,7 +155,7 @@ BinKey key_of(std::size_t bytes, const Stream& owner, const Stream& writer) {
 // True if the stream's properties still hold at the next call.
 bool is_lasting(const Stream& stream) {
   const StreamClock& clock = StreamClock::of(stream);
-  return !clock.is_external() && !clock.is_retired() && !driver().is_capturing(stream.native());
+  return !clock.is_external() && !clock.is_invalidated() && !driver().is_capturing(stream.native());
 }
 
 bool has_own_allocator(Device device) {

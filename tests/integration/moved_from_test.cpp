@@ -167,30 +167,6 @@ struct Movable<memory::PluggableAllocator> {
 };
 
 template <>
-struct Movable<memory::SymmetricPool> {
-  static constexpr std::string_view kRefusal = "expected a valid SymmetricPool, but got a moved";
-  static memory::SymmetricPool make() { return memory::SymmetricPool(device(), 1 << 21); }
-  static bool works(memory::SymmetricPool& o) {
-    return o.offset_of(o.allocate(512, stream())) < o.bytes();
-  }
-  static std::vector<MovedFromCall<memory::SymmetricPool>> calls() {
-    return {REFUSES(allocate, o.allocate(512, stream())),
-            REFUSES(allocate_local, o.allocate_local(512, stream())),
-            REFUSES(allocator, o.allocator()),
-            REFUSES(offset_of, o.offset_of(memory::Block())),
-            REFUSES(offset_of, o.offset_of(memory::Buffer())),
-            REFUSES(data_at, o.data_at(0)),
-            REFUSES(base, o.base()),
-            REFUSES(bytes, o.bytes()),
-            REFUSES(device, o.device()),
-            REFUSES(export_descriptor, o.export_descriptor()),
-            REFUSES(use_count, o.use_count()),
-            REFUSES(usage, o.usage()),
-            REFUSES(sequence, o.sequence())};
-  }
-};
-
-template <>
 struct Movable<memory::Frames> {
   static constexpr std::string_view kRefusal = "";
   static memory::Frames make() { return std::vector<memory::Frame>{{"a.cpp", 1, "f"}}; }
@@ -364,9 +340,9 @@ class MovedFromTest : public ::testing::Test {
 
 using MovableTypes =
     ::testing::Types<Tensor, Storage, Generator, Event, memory::MemPool, memory::Buffer,
-                     memory::ImportedBlock, memory::PluggableAllocator, memory::SymmetricPool,
-                     memory::Frames, comm::StreamList, Work, Communicator, Error, InvalidArgument,
-                     CudaError, OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch>;
+                     memory::ImportedBlock, memory::PluggableAllocator, memory::Frames,
+                     comm::StreamList, Work, Communicator, Error, InvalidArgument, CudaError,
+                     OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch>;
 TYPED_TEST_SUITE(MovedFromTest, MovableTypes);
 
 TYPED_TEST(MovedFromTest, MembersThrowOrAnswerHarmlessly) {

@@ -162,8 +162,8 @@ TEST_F(AllocatorFaultsTest, UnmarkedBlocksAreNotReused) {
   buffer.reset();  // cannot be marked now, nor at the next miss
   const Buffer other = allocate(30 * kMib, own);
   EXPECT_NE(other.data(), data);
-  const Buffer third = allocate(30 * kMib, own);  // marks it
-  EXPECT_NE(third.data(), data) << "reused before the mark was reached";
+  const Buffer third = allocate(30 * kMib, own);  // gives it a sequence number
+  EXPECT_NE(third.data(), data) << "reused before the sequence number was reached";
   hold.release();
   user.synchronize();
   const Buffer again = allocate(30 * kMib, own);

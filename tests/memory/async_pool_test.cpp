@@ -1,5 +1,5 @@
 // The driver's pools beside captures, and threads that are short of memory together.
-#include "memory/async_pool.hpp"
+#include "memory/async/async_pool.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
-#include "memory/async_allocator.hpp"
+#include "memory/async/async_allocator.hpp"
 #include "memory/backends.hpp"
 #include "tests/memory/capture_fixture.hpp"
 #include "tests/memory/heap_fixture.hpp"

@@ -12,7 +12,7 @@
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "memory/poison.hpp"
+#include "memory/heap/poison.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
 

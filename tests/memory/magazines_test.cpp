@@ -1,5 +1,5 @@
 // Small blocks that threads keep to themselves.
-#include "memory/thread_cache.hpp"
+#include "memory/heap/thread_cache.hpp"
 
 #include <gtest/gtest.h>
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <gantry/memory/caching_allocator.hpp>
-#include <gantry/memory/history.hpp>
 #include <gantry/memory/snapshot.hpp>
+#include <gantry/memory/history.hpp>
 
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/memory/native_backend.hpp"

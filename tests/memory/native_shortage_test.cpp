@@ -10,7 +10,7 @@
 
 #include <gantry/memory/caching_allocator.hpp>
 
-#include "memory/device_heap.hpp"
+#include "memory/heap/device_heap.hpp"
 #include "memory/oom_report.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/memory/native_backend.hpp"

@@ -15,9 +15,9 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/memory/caching_allocator.hpp>
-#include <gantry/memory/history.hpp>
 #include <gantry/memory/mem_pool.hpp>
 #include <gantry/memory/snapshot.hpp>
+#include <gantry/memory/history.hpp>
 
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/memory/snapshot_replay.hpp"

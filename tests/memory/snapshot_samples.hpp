@@ -15,10 +15,10 @@
 
 #include <gantry/device/device.hpp>
 #include <gantry/memory/caching_allocator.hpp>
-#include <gantry/memory/history.hpp>
 #include <gantry/memory/snapshot.hpp>
+#include <gantry/memory/history.hpp>
 
-#include "memory/history.hpp"
+#include "memory/trace/history.hpp"
 #include "tests/memory/recorded_heap.hpp"
 
 namespace gantry::testing {

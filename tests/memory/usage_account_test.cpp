@@ -1,5 +1,5 @@
 // Accounts and logs against counting by hand.
-#include "memory/usage_account.hpp"
+#include "memory/heap/usage_account.hpp"
 
 #include <gtest/gtest.h>
 

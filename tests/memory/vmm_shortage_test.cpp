@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <gantry/memory/caching_allocator.hpp>
-#include <gantry/memory/history.hpp>
 #include <gantry/memory/mem_pool.hpp>
+#include <gantry/memory/history.hpp>
 
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/stream_hold.hpp"
