@@ -17,7 +17,7 @@
 #include "collectives/comm/coalesce.hpp"
 #include "collectives/communicator_checks.hpp"
 #include "collectives/communicator_impl.hpp"
-#include "collectives/folding.hpp"
+#include "collectives/reduction.hpp"
 #include "collectives/work_state.hpp"
 #include "tensor/overlap.hpp"
 
@@ -61,8 +61,8 @@ void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) 
   }
   const void* source = input.data();
   kernels::nary(kernels::Target::on(Stream::current(output.device())),
-                folding(what.op, what.dtype, 1, name(what.kind)).op, output.data(), {&source, 1},
-                what.count, what.dtype);
+                reduction_for(what.op, what.dtype, 1, name(what.kind)).op, output.data(),
+                {&source, 1}, what.count, what.dtype);
   if (what.scale != 1) output.mul_(what.scale);
 }
 
@@ -216,7 +216,7 @@ void Communicator::register_memory(const Tensor& tensor) const {
   Impl& mine = group("register_memory");
   require_tensor(tensor, mine.membership.device, "register_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
-  mine.meet(HostCall::register_memory);
+  mine.rendezvous(HostCall::register_memory);
   if (mine.p2p) return mine.p2p->add_memory(tensor.storage());
   mine.registrations.add(*mine.bootstrap, tensor.storage());
 }
@@ -233,14 +233,14 @@ void Communicator::deregister_memory(const Tensor& tensor) const {
 void Communicator::host_barrier() const {
   Impl& mine = group("host_barrier");
   const std::lock_guard lock(mine.mutex);
-  mine.meet(HostCall::host_barrier);
+  mine.rendezvous(HostCall::host_barrier);
   if (!mine.control) (void)mine.bootstrap->all_gather("");
 }
 
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) const {
   Impl& mine = group("all_gather_bytes");
   const std::lock_guard lock(mine.mutex);
-  mine.meet(HostCall::all_gather_bytes);
+  mine.rendezvous(HostCall::all_gather_bytes);
   return mine.bootstrap->all_gather(bytes);
 }
 

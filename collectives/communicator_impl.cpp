@@ -189,16 +189,16 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::subgroup(const std::vect
 
 void Communicator::Impl::make_transports() {
   if (one_machine_) {
-    control = std::make_unique<ControlBlock>(*bootstrap, membership.rank, membership.size, timeout_,
-                                             name);
+    control = std::make_unique<ControlSegment>(*bootstrap, membership.rank, membership.size,
+                                               timeout_, name);
     control->describe_device(device_map[static_cast<std::size_t>(membership.rank)]);
     if (auto moved = bootstrap->move_to(*control)) {
       first_bootstrap = std::exchange(bootstrap, std::move(moved));
     }
   }
   if (!one_machine_ && !forces_nccl()) {
-    host = make_layered_transport(membership, *bootstrap, machines_,
-                                  device_properties(membership.device).name, timeout_, name);
+    host = make_hierarchical_transport(membership, *bootstrap, machines_,
+                                       device_properties(membership.device).name, timeout_, name);
     return;
   }
   const Algorithm wanted = selector_.forced();
@@ -225,7 +225,7 @@ Transport& Communicator::Impl::start_nccl(const CollectiveCall& call) {
   bootstrap->set_purpose(gantry::name(call.what.kind));
   if (control) {
     record(call, Algorithm::nccl);
-    control->meet(HostCall::none, static_cast<std::uint64_t>(call.what.call));
+    control->rendezvous(HostCall::none, static_cast<std::uint64_t>(call.what.call));
     control->verify(static_cast<std::uint64_t>(call.what.call));
   }
   nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*tells=*/false, timeout_);
@@ -270,9 +270,9 @@ void Communicator::Impl::guarded(const Descriptor& what, Submit submit) {
     submit();
   } catch (const CollectiveMismatch& error) {
     if (control) {
-      control->tell_mismatch(error);
+      control->report_mismatch(error);
     } else {
-      tell_launcher({.kind = FailureKind::mismatch, .message = error.what()});
+      report_to_launcher({.kind = FailureKind::mismatch, .message = error.what()});
     }
     throw;
   } catch (const CaptureError&) {
@@ -280,14 +280,14 @@ void Communicator::Impl::guarded(const Descriptor& what, Submit submit) {
   } catch (const PeerLostError& error) {
     if (control) {
       loss_is_known_ = true;
-      control->explain_loss(error.rank());  // Note [One diagnosis]
+      control->diagnose_loss(error.rank());  // Note [One diagnosis]
       control->abort();
     }
     throw;
   } catch (const TimeoutError& error) {
     if (control) {
       loss_is_known_ = true;
-      control->explain_lateness(what, error);
+      control->diagnose_timeout(what, error);
     }
     throw;
   } catch (...) {
@@ -359,16 +359,16 @@ Communicator::Impl::Submitted Communicator::Impl::run_together(std::span<Collect
   return result;
 }
 
-void Communicator::Impl::meet(HostCall call) {
+void Communicator::Impl::rendezvous(HostCall call) {
   bootstrap->set_purpose(gantry::name(call));
   if (!control) return;
   require_intact();
   try {
-    control->meet(call, calls_);
+    control->rendezvous(call, calls_);
   } catch (const CollectiveMismatch&) {
     throw;
   } catch (...) {
-    if (host) host->abort();  // who waits for this rank there does not look at the control block
+    if (host) host->abort();  // who waits for this rank there does not look at the control segment
     throw;
   }
 }

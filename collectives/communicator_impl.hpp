@@ -16,7 +16,7 @@
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/call_faults.hpp"
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "collectives/p2p/registrations.hpp"
 #include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
@@ -71,7 +71,7 @@ class Communicator::Impl final : public FaultSource,
   // machines, where nobody can look at what others do, it leaves that to the exchange that follows.
   // Throws: InvalidArgument naming both calls if another rank does something else; PeerLostError;
   // TimeoutError.
-  void meet(HostCall call);
+  void rendezvous(HostCall call);
   // Ends this rank's work in the group: closes the others' memory, and waits for a time until they
   // have closed this one's. No operation is possible any more; check() is.
   void finish() noexcept;
@@ -94,8 +94,8 @@ class Communicator::Impl final : public FaultSource,
   std::vector<std::string> device_map;
   std::unique_ptr<Bootstrap> first_bootstrap;  // which `control` was made over, if it is another
   std::unique_ptr<Bootstrap> bootstrap;
-  std::unique_ptr<ControlBlock> control;  // null with one rank, or ranks on several machines
-  std::unique_ptr<Transport> p2p;         // null if ranks cannot reach each other's memory
+  std::unique_ptr<ControlSegment> control;  // null with one rank, or ranks on several machines
+  std::unique_ptr<Transport> p2p;           // null if ranks cannot reach each other's memory
   std::unique_ptr<Transport> nccl;
   std::unique_ptr<Transport> host;
   Registrations registrations;  // without p2p, which has its own, and opens them on all ranks

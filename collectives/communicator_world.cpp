@@ -147,7 +147,7 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
 Communicator Communicator::split(int color, int key) const {
   Impl& mine = group("split");
   const std::lock_guard lock(mine.mutex);
-  mine.meet(HostCall::split);
+  mine.rendezvous(HostCall::split);
   const int number = ++mine.splits;
   const std::vector<std::string> all = mine.bootstrap->all_gather(fmt::format("{} {}", color, key));
   struct Member {

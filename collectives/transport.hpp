@@ -16,7 +16,7 @@
 
 namespace gantry {
 
-class ControlBlock;
+class ControlSegment;
 
 // Who takes part in a transport.
 struct Membership {
@@ -82,7 +82,7 @@ class Transport {
   virtual void abort() noexcept {}
   // Waits a while until what abort() began is done.
   virtual void await_abort() noexcept {}
-  // Throws PeerLostError after abort(), where the group's control block does not.
+  // Throws PeerLostError after abort(), where the group's control segment does not.
   virtual void require_intact() const {}
   // False if operations of a group that was lost may end without a result and without a word.
   virtual bool tells_losses() const { return true; }
@@ -100,7 +100,7 @@ class Selector;
 // waits for other ranks. Throws: OutOfMemoryError, CudaError; NotSupported for a device that is
 // hidden from this process; PeerLostError.
 std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Bootstrap& bootstrap,
-                                              ControlBlock& control, const Selector& selector);
+                                              ControlSegment& control, const Selector& selector);
 
 // True if this build holds NCCL.
 bool has_nccl();
@@ -110,7 +110,7 @@ bool has_nccl();
 // Throws: NotSupported in a build without NCCL; NcclError; TimeoutError for ranks that do not come;
 // PeerLostError.
 std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Bootstrap& bootstrap,
-                                               ControlBlock* control, bool tells,
+                                               ControlSegment* control, bool tells,
                                                std::chrono::milliseconds timeout);
 
 // Host memory and messages between hosts (MPI, or the bootstrap's store where there is none).

@@ -11,7 +11,7 @@
 
 namespace gantry {
 
-class ControlBlock;
+class ControlSegment;
 
 // How the ranks of a job exchange small byte strings before they share memory.
 class Bootstrap {
@@ -30,7 +30,7 @@ class Bootstrap {
                                             std::string_view name) = 0;
   // What the group that was made over this one is to use from then on, through its own shared
   // memory; null: this one, which no other group disturbs.
-  virtual std::unique_ptr<Bootstrap> move_to(const ControlBlock& /*own*/) { return nullptr; }
+  virtual std::unique_ptr<Bootstrap> move_to(const ControlSegment& /*own*/) { return nullptr; }
   // What the exchanges that follow are for; errors begin with it.
   void set_purpose(std::string_view purpose) { purpose_ = purpose; }
   // Deregisters this rank: its end is no loss. Only lost_rank() may be called afterwards.
@@ -66,7 +66,7 @@ std::vector<std::unique_ptr<Bootstrap>> make_local_bootstraps(
 // rank was lost and other ways throw. Called by the members alone; `generation` tells one such
 // bootstrap of the group from the next: only one is used at a time. It outlives `control`. Throws:
 // PeerLostError for a lost member; TimeoutError.
-std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlBlock& control,
+std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlSegment& control,
                                                         const std::vector<int>& members,
                                                         std::uint64_t generation);
 

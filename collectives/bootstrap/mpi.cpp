@@ -118,7 +118,8 @@ int tag_of(std::string_view name) {
   return static_cast<int>(std::hash<std::string_view>{}(name) % tags) + 1;
 }
 
-std::string lateness_text(std::string_view purpose, int rank, std::chrono::milliseconds waited) {
+std::string host_timeout_text(std::string_view purpose, int rank,
+                              std::chrono::milliseconds waited) {
   return fmt::format(
       "{}: rank {} waited {}, but other ranks, of which MPI does not say which, did not come "
       "(GANTRY_COLL_TIMEOUT sets the deadline)",
@@ -137,7 +138,7 @@ MPI_Comm duplicate_world(std::chrono::milliseconds timeout) {
   }
   if (!end_within(timeout, requests)) {
     (void)comm.release();  // MPI may still write there
-    throw TimeoutError(lateness_text("Communicator::world", rank, timeout));
+    throw TimeoutError(host_timeout_text("Communicator::world", rank, timeout));
   }
   const std::lock_guard lock(mpi_lock());
   check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -293,7 +294,7 @@ class MpiBootstrap final : public Bootstrap {
       throw;
     }
     (void)data.release();
-    throw TimeoutError(lateness_text(purpose(), rank_, timeout_));
+    throw TimeoutError(host_timeout_text(purpose(), rank_, timeout_));
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;

@@ -12,7 +12,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "collectives/failure_note.hpp"
 #include "core/suspend_aware_timeout.hpp"
 
@@ -70,7 +70,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
   // Who watches the group that is made over this one finds that out by itself.
   int lost_rank() const noexcept override { return -1; }
 
-  std::unique_ptr<Bootstrap> move_to(const ControlBlock& own) override {
+  std::unique_ptr<Bootstrap> move_to(const ControlSegment& own) override {
     std::vector<int> everyone(members_.size());
     std::iota(everyone.begin(), everyone.end(), 0);
     auto moved = make_shared_memory_bootstrap(own, everyone, 0);
@@ -115,7 +115,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     mine.total_bytes = total;
     if (bytes > 0) std::memcpy(mine.data, data, bytes);
-    ControlFile::pass_on();
+    ControlFile::publish();
     mine.piece.store(piece << kReaderBits, std::memory_order_release);
   }
 
@@ -125,7 +125,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
     await([&](std::size_t i) {
       return i != member || piece_of(box.piece.load(std::memory_order_acquire)) == piece;
     });
-    ControlFile::take_over();
+    ControlFile::acquire();
     const std::uint64_t total = box.total_bytes;
     const std::size_t part =
         std::min<std::uint64_t>(total - std::min(total, offset_), flight::kPieceBytes);
@@ -147,7 +147,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
     for (const int member : members) {
       ranks.push_back(members_[static_cast<std::size_t>(member)].rank);
     }
-    tell_launcher(
+    report_to_launcher(
         {.kind = kind, .message = text, .ranks = flight::job_ranks(file_->view(), ranks)});
     if (kind == FailureKind::timed_out) throw TimeoutError(text, members);
     throw PeerLostError(text, members.front());
@@ -204,7 +204,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
 
 }  // namespace
 
-std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlBlock& control,
+std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlSegment& control,
                                                         const std::vector<int>& members,
                                                         std::uint64_t generation) {
   if (members.size() == 1) return make_single_bootstrap();

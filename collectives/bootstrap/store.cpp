@@ -215,9 +215,9 @@ class StoreBootstrap final : public Bootstrap {
       if (round > 0) client->erase(key(round - 1, me_));
     } catch (const PeerLostError& error) {
       if (error.rank() >= 0) {
-        tell_launcher({.kind = FailureKind::peer_lost,
-                       .message = error.what(),
-                       .ranks = of_world({error.rank()})});
+        report_to_launcher({.kind = FailureKind::peer_lost,
+                            .message = error.what(),
+                            .ranks = of_world({error.rank()})});
         throw;
       }
       if (connection_->server() < 0) throw;

@@ -70,7 +70,7 @@ void unflatten_bucket(const Bucket& bucket, const Tensor& flat, std::span<Tensor
 }
 
 PaddedBucket pad_bucket(Bucket bucket, std::span<const Tensor> tensors) {
-  // Copies and folds take 16 bytes at a time where all addresses are aligned to them.
+  // Copy and reduction kernels use 16-byte accesses if all addresses are aligned.
   const auto grain = static_cast<std::int64_t>(16 / element_size(bucket.dtype));
   PaddedBucket padded;
   padded.offsets.reserve(bucket.members.size());

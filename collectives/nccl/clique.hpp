@@ -6,7 +6,7 @@
 
 #include <gantry/tensor/tensor.hpp>
 
-#include "collectives/folding.hpp"
+#include "collectives/reduction.hpp"
 
 namespace gantry {
 

@@ -29,8 +29,9 @@ struct OperationDeadlines::State {
   State(int device, std::chrono::milliseconds timeout, Actions actions)
       : device(device), timeout(timeout), actions(std::move(actions)) {}
   ~State() {
-    for (const Operation& one : operations) spare.insert(spare.end(), {one.begun, one.ended});
-    for (const NativeEvent event : spare) driver().destroy_event(event);
+    for (const Operation& one : operations)
+      free_events.insert(free_events.end(), {one.begun, one.ended});
+    for (const NativeEvent event : free_events) driver().destroy_event(event);
   }
 
   struct Operation {
@@ -48,7 +49,7 @@ struct OperationDeadlines::State {
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
   std::deque<Operation> operations;
-  std::vector<NativeEvent> spare;
+  std::vector<NativeEvent> free_events;
   std::uint64_t first = 0;    // number of operations that are over
   std::uint64_t answers = 0;  // of the driver
   bool has_begun = false;     // the oldest operation, as the driver said last
@@ -70,7 +71,7 @@ struct OperationDeadlines::State {
       if (ended) {
         operations.pop_front();
         ++first;
-        spare.insert(spare.end(), {oldest.begun, oldest.ended});
+        free_events.insert(free_events.end(), {oldest.begun, oldest.ended});
       } else if (!is_over) {
         changed.wait_for(lock, kLook, [&] { return is_over; });
       }
@@ -147,9 +148,9 @@ void OperationDeadlines::begin(const Stream& stream, std::uint64_t call, std::st
   {
     const std::lock_guard lock(state_->mutex);
     for (NativeEvent* event : {&operation.begun, &operation.ended}) {
-      if (state_->spare.empty()) break;
-      *event = state_->spare.back();
-      state_->spare.pop_back();
+      if (state_->free_events.empty()) break;
+      *event = state_->free_events.back();
+      state_->free_events.pop_back();
     }
   }
   for (NativeEvent* event : {&operation.begun, &operation.ended}) {
@@ -160,7 +161,7 @@ void OperationDeadlines::begin(const Stream& stream, std::uint64_t call, std::st
   // Of a call that failed before its end.
   if (!state_->operations.empty() && !state_->operations.back().is_enclosed) {
     const State::Operation& failed = state_->operations.back();
-    state_->spare.insert(state_->spare.end(), {failed.begun, failed.ended});
+    state_->free_events.insert(state_->free_events.end(), {failed.begun, failed.ended});
     state_->operations.pop_back();
   }
   state_->operations.push_back(std::move(operation));

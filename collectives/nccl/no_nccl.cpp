@@ -16,7 +16,7 @@ namespace {
 
 bool has_nccl() { return false; }
 bool nccl_supports(ReduceOp, DType) { return false; }
-std::unique_ptr<Transport> make_nccl_transport(const Membership&, Bootstrap&, ControlBlock*, bool,
+std::unique_ptr<Transport> make_nccl_transport(const Membership&, Bootstrap&, ControlSegment*, bool,
                                                std::chrono::milliseconds) {
   throw NotSupported(
       "Communicator::world: ranks on several machines need NCCL, which this build of gantry lacks");

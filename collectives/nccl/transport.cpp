@@ -12,7 +12,8 @@
 #include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
+#include "collectives/lane.hpp"
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/comm.hpp"
 #include "collectives/nccl/deadline.hpp"
@@ -33,7 +34,7 @@ cudaStream_t cuda_stream(const Stream& stream) {
 }
 
 // Says what kernels say that give up, for NCCL's, who do not.
-NcclComm::TellLost teller(const ControlBlock* control) {
+NcclComm::TellLost teller(const ControlSegment* control) {
   if (control == nullptr) return [](std::uint64_t) {};
   return [file = control->file(), rank = control->rank()](std::uint64_t call) {
     auto& words = reinterpret_cast<DeviceWords&>(file->view().words(rank));
@@ -47,7 +48,7 @@ constexpr auto kLeastStartTimeout = std::chrono::seconds(60);
 constexpr auto kStartDelay = std::chrono::seconds(5);
 
 // Looks after the ranks that start NCCL together.
-NcclComm::LookForLoss start_look(const ControlBlock* control, std::chrono::milliseconds timeout) {
+NcclComm::LookForLoss start_look(const ControlSegment* control, std::chrono::milliseconds timeout) {
   timeout = std::max<std::chrono::milliseconds>(timeout, kLeastStartTimeout);
   return [control, timeout, countdown = SuspendAwareTimeout(timeout),
           delay = SuspendAwareTimeout(kStartDelay)]() mutable {
@@ -62,7 +63,7 @@ NcclComm::LookForLoss start_look(const ControlBlock* control, std::chrono::milli
 
 class NcclTransport final : public Transport {
  public:
-  NcclTransport(const Membership& membership, Bootstrap& bootstrap, ControlBlock* control,
+  NcclTransport(const Membership& membership, Bootstrap& bootstrap, ControlSegment* control,
                 bool tells, std::chrono::milliseconds timeout)
       : rank_(membership.rank),
         size_(membership.size),
@@ -169,7 +170,7 @@ class NcclTransport final : public Transport {
     if (is_message(call.what.kind)) return;
     if (control_ != nullptr) {
       const auto number = static_cast<std::uint64_t>(call.what.call);
-      control_->meet(HostCall::none, number);
+      control_->rendezvous(HostCall::none, number);
       control_->verify(number);
     }
     if (call.is_uneven()) compare_blocks(call);
@@ -332,12 +333,12 @@ class NcclTransport final : public Transport {
   int size_;
   Device device_;
   Bootstrap& bootstrap_;
-  ControlBlock* control_;
+  ControlSegment* control_;
   NcclComm comm_;
   std::uint64_t* runs_;   // what was told of, in device memory
   OperationQueue queue_;  // one for all operations, as in NCCL
   bool tells_;
-  std::optional<OperationDeadlines> deadlines_;  // where no control block has them
+  std::optional<OperationDeadlines> deadlines_;  // where no control segment has them
   std::shared_ptr<Event> end_;                   // of the last call, until it is taken
 };
 
@@ -346,7 +347,7 @@ class NcclTransport final : public Transport {
 bool has_nccl() { return true; }
 
 std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Bootstrap& bootstrap,
-                                               ControlBlock* control, bool tells,
+                                               ControlSegment* control, bool tells,
                                                std::chrono::milliseconds timeout) {
   if (platform() != Platform::cuda) {
     throw NotSupported(

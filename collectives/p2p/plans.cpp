@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/folding.hpp"
-#include "collectives/slices.hpp"
+#include "collectives/reduction.hpp"
+#include "collectives/shares.hpp"
 
 namespace gantry {
 
@@ -91,7 +91,7 @@ protocol::Combination combination(const Descriptor& what, int ranks) {
   how.dtype = what.dtype;
   how.copies = !reduces(what.kind);
   if (how.copies) return how;
-  const Folding fold = folding(what.op, what.dtype, ranks, name(what.kind));
+  const Reduction fold = reduction_for(what.op, what.dtype, ranks, name(what.kind));
   how.op = fold.op;
   how.divisor = fold.divisor;
   how.scale = what.scale;

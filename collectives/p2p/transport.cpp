@@ -13,8 +13,8 @@
 #include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
 
-#include "collectives/control/block.hpp"
-#include "collectives/operation_queue.hpp"
+#include "collectives/control/segment.hpp"
+#include "collectives/lane.hpp"
 #include "collectives/p2p/plans.hpp"
 #include "collectives/p2p/registered.hpp"
 #include "collectives/p2p/registrations.hpp"
@@ -57,7 +57,7 @@ static_assert(kMostTableBlocks <= protocol::kMaxBlocks);
 
 class P2pTransport final : public Transport {
  public:
-  P2pTransport(const Membership& membership, Bootstrap& bootstrap, ControlBlock& control,
+  P2pTransport(const Membership& membership, Bootstrap& bootstrap, ControlSegment& control,
                const Selector& selector)
       : control_(control),
         selector_(selector),
@@ -188,7 +188,7 @@ class P2pTransport final : public Transport {
     end_ = queue.leave(stream);
   }
 
-  ControlBlock& control_;
+  ControlSegment& control_;
   Selector selector_;
   Bootstrap& bootstrap_;
   Workspace workspace_;
@@ -204,7 +204,7 @@ class P2pTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Bootstrap& bootstrap,
-                                              ControlBlock& control, const Selector& selector) {
+                                              ControlSegment& control, const Selector& selector) {
   static std::array<std::once_flag, 64> loaded;
   const auto device = static_cast<std::size_t>(membership.device.index);
   const DeviceGuard guard(membership.device);

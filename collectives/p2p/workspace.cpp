@@ -15,7 +15,7 @@
 #include <gantry/device/properties.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/peers/reach.hpp"
 #include "core/process_stamp.hpp"
@@ -67,7 +67,7 @@ bool link_keeps_ll128_order(int device, std::string_view uuid) {
 
 }  // namespace
 
-Workspace::Workspace(Bootstrap& bootstrap, const ControlBlock& control, int device,
+Workspace::Workspace(Bootstrap& bootstrap, const ControlSegment& control, int device,
                      std::size_t bytes)
     : mine_(static_cast<std::size_t>(control.rank())),
       device_(device),

@@ -11,14 +11,14 @@
 
 namespace gantry {
 
-class ControlBlock;
+class ControlSegment;
 
 // Device memory of one size on every rank, zeroed, and each open on every other rank.
 //
 // Note [Closing before freeing]
 // Memory that another process has open must not be freed: the driver may give its addresses and its
 // handle to the next allocation while the old import is still there. So ranks close what they
-// opened, say so in the control block, and free what is theirs when all have said so. Of a rank
+// opened, say so in the control segment, and free what is theirs when all have said so. Of a rank
 // that does not come to that (it keeps a broken communicator, or the timeout has expired) nobody
 // waits: what it may have open is kept, and freed when a later workspace finds it closed.
 //
@@ -27,12 +27,12 @@ class ControlBlock;
 // what this very thread calls next. So where several ranks are in one process, each frees only what
 // is on its own device, now or with a later workspace; the rest goes when no workspace is left that
 // ranks of this process share. That is not the count of Note [Unlocking words]: a kept Work object
-// keeps its group's control block, but not the workspace, and groups over NCCL have no workspace.
+// keeps its group's control segment, but not the workspace, and groups over NCCL have no workspace.
 class Workspace {
  public:
   // Collective over `bootstrap`; blocks the host until every rank has opened everything.
   // Throws: OutOfMemoryError, CudaError, PeerLostError.
-  Workspace(Bootstrap& bootstrap, const ControlBlock& control, int device,
+  Workspace(Bootstrap& bootstrap, const ControlSegment& control, int device,
             std::size_t bytes = protocol::kWorkspaceBytes);
   // Closes, then frees this rank's memory or keeps it for later.
   ~Workspace();

@@ -57,23 +57,23 @@ std::vector<Stream> current_streams(std::span<const Tensor> tensors) {
   return streams;
 }
 
-void order_behind(const Stream& hub, std::span<const Stream> others) {
-  for (const Stream& other : others) hub.wait(other);
+void order_behind(const Stream& root, std::span<const Stream> others) {
+  for (const Stream& other : others) root.wait(other);
 }
 
-void release_behind(std::span<const Stream> others, const Stream& hub) {
+void release_behind(std::span<const Stream> others, const Stream& root) {
   std::optional<Event> reached;
   for (const Stream& other : others) {
-    if (other == hub) continue;
-    if (!reached) reached = hub.record();
+    if (other == root) continue;
+    if (!reached) reached = root.record();
     other.wait(*reached);
   }
 }
 
-void join_capture(const Stream& hub, std::span<const Tensor> tensors) {
-  if (is_captured(hub.native())) return;
+void join_capture(const Stream& root, std::span<const Tensor> tensors) {
+  if (is_captured(root.native())) return;
   for (const Stream& stream : current_streams(tensors)) {
-    if (is_captured(stream.native())) return hub.wait(stream);
+    if (is_captured(stream.native())) return root.wait(stream);
   }
 }
 

@@ -19,7 +19,7 @@ bool are_open_to_peers(std::span<const Tensor> tensors);
 
 // Note [Hub order]
 // A wait for another device's stream costs a microsecond and a half of host time, and every
-// collective needs some before and after it. Through a hub, a stream that waits for all others and
+// collective needs some before and after it. Through a root, a stream that waits for all others and
 // that all others then wait for, n streams are ordered by 2 (n - 1) waits instead of n (n - 1).
 
 // Streams without repetition, in the order of their first appearance.
@@ -27,14 +27,14 @@ void add_stream(std::vector<Stream>& streams, const Stream& stream);
 // The current streams of the tensors' devices.
 std::vector<Stream> current_streams(std::span<const Tensor> tensors);
 
-// Makes `hub` wait for all work submitted to `others`.
-void order_behind(const Stream& hub, std::span<const Stream> others);
-// Makes `others` wait for all work submitted to `hub`.
-void release_behind(std::span<const Stream> others, const Stream& hub);
-// Makes `hub` take part in the capture that one of the tensors' current streams takes part in, if
-// there is one. What is allocated for the hub from then on is memory of the capture.
-void join_capture(const Stream& hub, std::span<const Tensor> tensors);
-// Makes every stream wait for all others; the first is the hub.
+// Makes `root` wait for all work submitted to `others`.
+void order_behind(const Stream& root, std::span<const Stream> others);
+// Makes `others` wait for all work submitted to `root`.
+void release_behind(std::span<const Stream> others, const Stream& root);
+// Makes `root` take part in the capture that one of the tensors' current streams takes part in, if
+// there is one. What is allocated for the root from then on is memory of the capture.
+void join_capture(const Stream& root, std::span<const Tensor> tensors);
+// Makes every stream wait for all others; the first is the root.
 void order_all(std::span<const Stream> streams);
 
 }  // namespace gantry

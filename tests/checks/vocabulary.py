@@ -34,19 +34,7 @@ WORDS = [
     ("curves?", "line, line chart", ["tools"]),
     ("quantit(?:y|ies)", "format", ["tools"]),
     ("bystanders?", "pre-existing child", EVERYWHERE),
-    ("crews?", "warp role", EVERYWHERE),
-    ("tellers?", "signalling warp", P2P),
-    ("wires?|wire_(?:exchange|link|share|flag)", "LL, LL128", P2P),
-    ("(?:line_|ll_|ll128_)?relays?", "two_shot, ll128_two_shot", [*P2P, "tools/bench", "tools/tune"]),
-    ("chains?", "ring, connections", P2P),
-    ("phases?", "zero-copy, shot", P2P),
-    ("told|tells?|telling", "progress report, signal", P2P),
-    ("steps?|step_words", "chunk, semaphores", COLLECTIVE_KERNELS),
-    ("sequences?", "epoch", P2P),
-    ("parities|whole_staging", "double buffering", P2P),
-    ("offers?|offered|takers?", "send slice, receive slice, receivers", P2P),
-    ("channels?", "connection", P2P),
-    ("(?:peer_|even_)shares|pack_place", "slices, window offset", EVERYWHERE),
+    ("control_?blocks?|control blocks?", "control segment", EVERYWHERE),
 ]
 EXEMPT = {"tests/checks/vocabulary.py", "tests/checks/checks_test.py"}
 

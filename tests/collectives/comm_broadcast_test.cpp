@@ -171,7 +171,7 @@ TEST_F(CommBroadcastTest, SparesGoBackWhenAsked) {
     for (int i = 0; i < 3; ++i) (void)comm::broadcast(source, to);
   }
   EXPECT_GT(memory::allocated(to.back()), before);
-  release_spare_outputs();
+  release_cached_outputs();
   EXPECT_EQ(memory::allocated(to.back()), before);
 }
 

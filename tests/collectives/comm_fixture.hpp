@@ -12,7 +12,7 @@
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/comm/fresh_outputs.hpp"
+#include "collectives/comm/output_cache.hpp"
 #include "collectives/comm/tuning.hpp"
 #include "tests/support/device_fixture.hpp"
 
@@ -37,19 +37,19 @@ inline std::vector<CommTuning> all_tunings() {
   constexpr std::size_t kNever = SIZE_MAX;
   return {
       {},
-      {.shared_bytes = 512, .send_by_engines_bytes = 1, .fetch_by_engines_bytes = 1},
-      {.shared_bytes = 1, .send_by_engines_bytes = 4096, .fetch_by_engines_bytes = 4096},
-      {.shared_bytes = kNever,
+      {.helper_bytes = 512, .send_by_engines_bytes = 1, .fetch_by_engines_bytes = 1},
+      {.helper_bytes = 1, .send_by_engines_bytes = 4096, .fetch_by_engines_bytes = 4096},
+      {.helper_bytes = kNever,
        .send_by_engines_bytes = kNever,
        .fetch_by_engines_bytes = kNever,
-       .unmapped_bytes = 0},
+       .cached_output_bytes = 0},
   };
 }
 
 class CommFixture : public DeviceTest {
  protected:
   void TearDown() override {
-    release_spare_outputs();
+    release_cached_outputs();
     DeviceTest::TearDown();
   }
 

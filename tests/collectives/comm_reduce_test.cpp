@@ -13,7 +13,7 @@
 #include <gantry/tensor/shape_ops.hpp>
 
 #include "tests/collectives/comm_fixture.hpp"
-#include "tests/collectives/fold_oracle.hpp"
+#include "tests/collectives/reduce_oracle.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/fault_driver.hpp"
 
@@ -307,7 +307,7 @@ TEST_F(CommReduceTest, AHubNeedsTwoWaitsForEachOtherStream) {
     (void)comm::reduce_add(inputs, Device::cuda(0));
     EXPECT_EQ(counting.calls("wait_event"), 2 * others);
   }
-  const TuningScope scope({.shared_bytes = 1});
+  const TuningScope scope({.helper_bytes = 1});
   FaultDriver counting;
   (void)comm::reduce_add(inputs, Device::cuda(0));
   EXPECT_EQ(counting.calls("wait_event"), 4 * others);

@@ -9,7 +9,7 @@
 #include <gantry/tensor/random.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
-#include "tests/collectives/fold_oracle.hpp"
+#include "tests/collectives/reduce_oracle.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"
 

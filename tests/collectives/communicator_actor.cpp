@@ -22,7 +22,7 @@
 #include <gantry/tensor/shape_ops.hpp>
 
 #include "tests/collectives/collective_suite.hpp"
-#include "tests/collectives/fold_oracle.hpp"
+#include "tests/collectives/reduce_oracle.hpp"
 
 using namespace gantry;
 

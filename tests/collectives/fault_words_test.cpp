@@ -48,10 +48,10 @@ TEST(FaultWordsTest, TheFirstFaultStaysUntilItIsTaken) {
   DeviceWords words;
   SimBlock block(0, 1);
   FaultWords host(words);
-  EXPECT_FALSE(host.has_one());
+  EXPECT_FALSE(host.has_fault());
   report(block, &words, Outcome::mismatch, 3, 7, 1);
   report(block, &words, Outcome::aborted, 2, 8, 2);
-  ASSERT_TRUE(host.has_one());
+  ASSERT_TRUE(host.has_fault());
   const auto fault = host.peek();
   ASSERT_TRUE(fault.has_value());
   EXPECT_EQ(fault->fault(), OperationFault::mismatch);
@@ -59,7 +59,7 @@ TEST(FaultWordsTest, TheFirstFaultStaysUntilItIsTaken) {
   EXPECT_EQ(fault->peer, 3);
   EXPECT_TRUE(host.take(*fault));
   EXPECT_FALSE(host.take(*fault));
-  EXPECT_FALSE(host.has_one());
+  EXPECT_FALSE(host.has_fault());
   report(block, &words, Outcome::aborted, 2, 8, 2);
   EXPECT_EQ(host.peek()->call, 8u);
 }
@@ -70,7 +70,7 @@ TEST(FaultWordsTest, AClaimIsNoFault) {
   SimBlock block(0, 1);
   FaultWords host(words);
   ASSERT_TRUE(block.claim(&words.fault));
-  EXPECT_FALSE(host.has_one());
+  EXPECT_FALSE(host.has_fault());
   EXPECT_FALSE(host.peek().has_value());
   report(block, &words, Outcome::aborted, 1, 5, 1);
   EXPECT_EQ(words.fault_call, 0u);

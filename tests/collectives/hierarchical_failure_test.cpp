@@ -98,8 +98,8 @@ TEST(HierarchicalFailureTest, AFailureWakesKernelsOfItsNode) {
   testing::host_ranks(4, [&](HostRank& self) {
     self.transport.reset();
     const auto layered =
-        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
-                               "Simulated GPU", std::chrono::minutes(10), "layered-test");
+        make_hierarchical_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
+                                    "Simulated GPU", std::chrono::minutes(10), "layered-test");
     ASSERT_EQ(layered->name(), "hierarchical");
     const Tensor tensor = self.on_device(Bytes(kCount * 4));
     const auto run = [&] {
@@ -131,8 +131,8 @@ TEST(HierarchicalFailureTest, ARankThatHoldsUpItsNodeIsNamedByItsNumberAmongAll)
     const std::chrono::milliseconds deadline =
         self.rank < 2 ? std::chrono::minutes(10) : std::chrono::seconds(1);
     const auto layered =
-        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
-                               "Simulated GPU", deadline, "late-test");
+        make_hierarchical_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
+                                    "Simulated GPU", deadline, "late-test");
     ASSERT_EQ(layered->name(), "hierarchical");
     const Tensor tensor = self.on_device(Bytes(kCount * 4));
     const auto run = [&] {

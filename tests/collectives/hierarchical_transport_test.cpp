@@ -7,7 +7,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "tests/collectives/host_group.hpp"
 #include "tests/collectives/losing_driver.hpp"
 #include "tests/collectives/reduction_checks.hpp"
@@ -174,7 +174,7 @@ class CountingLinks final : public HostLinks {
       if (is_far && message.bytes > sizeof(HostFrame)) bytes += static_cast<double>(message.bytes);
     }
   }
-  void converse(Conversation& talk) override { wrapped_->converse(talk); }
+  void drive(ExchangeHandler& handler) override { wrapped_->drive(handler); }
   void abort() noexcept override { wrapped_->abort(); }
   void leave() noexcept override { wrapped_->leave(); }
 
@@ -197,7 +197,8 @@ TEST(HierarchicalTransportTest, BytesOverTheNetworkAreThoseOfTheModel) {
     auto node = all->among(map.members(map.node_of(self.rank)));
     HierarchicalTransport layered(
         {.everyone = everyone, .map = map, .all = std::move(all), .node = std::move(node)});
-    // Note [Layers], with K = 2 nodes of L = 3 ranks. S is what one rank gives or gets.
+    // Note [Hierarchical collectives], with K = 2 nodes of L = 3 ranks. S is what one rank gives or
+    // gets.
     const double s = 6 * 64 * 1000 * 4;
     const double across = s / 2;
     struct Case {
@@ -231,9 +232,9 @@ TEST(HierarchicalTransportTest, RanksOfOneMachineUseItsPeerMemory) {
   for (const Machines& machines : {kTwoByTwo, kMixed}) {
     testing::host_ranks(4, [&](HostRank& self) {
       self.transport.reset();
-      const auto layered =
-          make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, machines,
-                                 "Simulated GPU", std::chrono::seconds(60), "layered-test");
+      const auto layered = make_hierarchical_transport({self.rank, self.size, self.device},
+                                                       *self.bootstrap, machines, "Simulated GPU",
+                                                       std::chrono::seconds(60), "layered-test");
       ASSERT_EQ(layered->name(), "hierarchical");
       for (const std::size_t count : {std::size_t{3}, kCount * 2, std::size_t{70'000}}) {
         check_reductions(self, *layered, DType::bf16, ReduceOp::sum, count);
@@ -249,8 +250,8 @@ void expect_host_memory() {
   testing::host_ranks(4, [](HostRank& self) {
     self.transport.reset();
     const auto flat =
-        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
-                               "Simulated GPU", std::chrono::seconds(60), "layered-test");
+        make_hierarchical_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
+                                    "Simulated GPU", std::chrono::seconds(60), "layered-test");
     EXPECT_EQ(flat->name(), "host");
     check_reductions(self, *flat, DType::f32, ReduceOp::sum, kCount * 2);
     check_reductions(self, *flat, DType::bf16, ReduceOp::sum, std::size_t{70'000});
@@ -277,8 +278,8 @@ TEST(HierarchicalTransportTest, UnevenMachinesGoThroughHostMemory) {
   testing::host_ranks(3, [&](HostRank& self) {
     self.transport.reset();
     const auto flat =
-        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, machines,
-                               "Simulated GPU", std::chrono::seconds(60), "layered-test");
+        make_hierarchical_transport({self.rank, self.size, self.device}, *self.bootstrap, machines,
+                                    "Simulated GPU", std::chrono::seconds(60), "layered-test");
     EXPECT_EQ(flat->name(), "host");
     check_reductions(self, *flat, DType::f32, ReduceOp::sum, kCount);
   });
@@ -327,10 +328,10 @@ TEST(NodeMapTest, CountsNodesAndIndicesInRankOrder) {
   EXPECT_EQ(map.index_of(4), 1);
   EXPECT_EQ(map.members(2), (std::vector<int>{2, 5}));
   EXPECT_EQ(map.column(1), (std::vector<int>{3, 4, 5}));
-  EXPECT_TRUE(map.has_layers());
-  EXPECT_FALSE(NodeMap(Machines{"a", "a", "b"}).has_layers());
-  EXPECT_FALSE(NodeMap(Machines{"a", "b", "c"}).has_layers());
-  EXPECT_FALSE(NodeMap(Machines{"a", "a"}).has_layers());
+  EXPECT_TRUE(map.is_hierarchical());
+  EXPECT_FALSE(NodeMap(Machines{"a", "a", "b"}).is_hierarchical());
+  EXPECT_FALSE(NodeMap(Machines{"a", "b", "c"}).is_hierarchical());
+  EXPECT_FALSE(NodeMap(Machines{"a", "a"}).is_hierarchical());
 }
 
 TEST(HierarchicalFoldTest, FoldsMoreArraysThanAKernelTakes) {
@@ -356,7 +357,8 @@ TEST(HierarchicalFoldTest, FoldsMoreArraysThanAKernelTakes) {
         empty({static_cast<std::int64_t>(kElements)}, {.dtype = dtype, .device = Device::cuda(0)});
     const Stream stream = Stream::current(Device::cuda(0));
     driver().copy(contributions.data(), all.data(), all.size(), stream.native());
-    fold_ordered(out, contributions, order, describe(CollectiveKind::all_reduce, 1, dtype, -1, op));
+    reduce_ordered(out, contributions, order,
+                   describe(CollectiveKind::all_reduce, 1, dtype, -1, op));
     Bytes result(out.nbytes());
     driver().copy(result.data(), out.data(), result.size(), stream.native());
     stream.synchronize();

@@ -1,4 +1,4 @@
-#include "collectives/comm/fan_out.hpp"
+#include "collectives/comm/multicast.hpp"
 
 #include <algorithm>
 
@@ -11,8 +11,8 @@ namespace gantry {
 
 namespace {
 
-// Bytes [part.begin, part.begin + part.count) of all runs, counted through.
-std::vector<CopyRegion> cut(std::span<const CopyRegion> runs, Part part) {
+// Returns bytes [part.begin, part.begin + part.count) of the concatenated runs.
+std::vector<CopyRegion> slice(std::span<const CopyRegion> runs, Part part) {
   std::vector<CopyRegion> result;
   std::int64_t place = 0;
   for (const CopyRegion& run : runs) {
@@ -28,15 +28,15 @@ std::vector<CopyRegion> cut(std::span<const CopyRegion> runs, Part part) {
   return result;
 }
 
-// Note [Shared work]: every sharer fetches its part and writes it to all receivers.
-void fan_shared(std::span<const FanGroup> groups, std::span<const Device> sharers) {
-  const auto count = static_cast<int>(sharers.size());
-  for (const FanGroup& group : groups) {
+// Every helper reads its part and writes it to all receivers; see Note [Helper devices].
+void multicast_by_helpers(std::span<const MulticastGroup> groups, std::span<const Device> helpers) {
+  const auto count = static_cast<int>(helpers.size());
+  for (const MulticastGroup& group : groups) {
     const auto bytes = static_cast<std::int64_t>(group.bytes());
     for (int i = 0; i < count; ++i) {
-      const Stream stream = Stream::current(sharers[static_cast<std::size_t>(i)]);
-      kernels::multicast(kernels::Target::on(stream), cut(group.runs, partition(bytes, count, i)),
-                         group.shifts);
+      const Stream stream = Stream::current(helpers[static_cast<std::size_t>(i)]);
+      kernels::multicast(kernels::Target::on(stream), slice(group.runs, partition(bytes, count, i)),
+                   group.shifts);
     }
   }
 }
@@ -47,22 +47,23 @@ std::size_t bytes_of(std::span<const CopyRegion> runs) {
   return sum;
 }
 
-// From one device to its receivers. Engines are for one receiver, and for few runs: each takes 0.6
-// us of the host.
-void send_group(const Stream& hub, const FanGroup& group) {
+// Sends from one device to its receivers. Copy engines serve one receiver and few runs: each run
+// takes 0.6 us of host time.
+void send_group(const Stream& root, const MulticastGroup& group) {
   constexpr std::size_t kFewRuns = 16;
   if (group.shifts.empty() && group.runs.size() <= kFewRuns) {
-    move_runs(hub, group.runs, comm_tuning().send_by_engines_bytes);
+    copy_by_size(root, group.runs, comm_tuning().send_by_engines_bytes);
   } else {
-    kernels::multicast(kernels::Target::on(hub), group.runs, group.shifts);
+    kernels::multicast(kernels::Target::on(root), group.runs, group.shifts);
   }
 }
 
 }  // namespace
 
-std::size_t FanGroup::bytes() const { return bytes_of(runs); }
+std::size_t MulticastGroup::bytes() const { return bytes_of(runs); }
 
-void move_runs(const Stream& stream, std::span<const CopyRegion> runs, std::size_t by_engines_from) {
+void copy_by_size(const Stream& stream, std::span<const CopyRegion> runs,
+                  std::size_t by_engines_from) {
   if (bytes_of(runs) >= by_engines_from) {
     copy_batch(stream, runs);
   } else {
@@ -79,53 +80,54 @@ bool all_reach(std::span<const Device> from, std::span<const Tensor> tensors) {
   return true;
 }
 
-void fan_out(Device source, std::span<const FanGroup> groups, std::span<const Stream> homes,
-             std::span<const Device> sharers, FreshOutputs* fresh) {
+void multicast(Device source, std::span<const MulticastGroup> groups,
+               std::span<const Stream> owners, std::span<const Device> helpers,
+               CachedOutputs* cached) {
   std::size_t bytes = 0;
-  for (const FanGroup& group : groups) bytes += group.bytes();
+  for (const MulticastGroup& group : groups) bytes += group.bytes();
   if (bytes == 0) return;
-  const Stream hub = Stream::current(source);
-  if (sharers.size() > 1 && bytes >= comm_tuning().shared_bytes) {
-    std::vector<Stream> all{hub};
-    for (const Stream& home : homes) add_stream(all, home);
-    for (const Device sharer : sharers) add_stream(all, Stream::current(sharer));
+  const Stream root = Stream::current(source);
+  if (helpers.size() > 1 && bytes >= comm_tuning().helper_bytes) {
+    std::vector<Stream> all{root};
+    for (const Stream& owner : owners) add_stream(all, owner);
+    for (const Device helper : helpers) add_stream(all, Stream::current(helper));
     order_all(all);
-    fan_shared(groups, sharers);
+    multicast_by_helpers(groups, helpers);
     order_all(all);
     return;
   }
-  if (fresh != nullptr) {
-    fresh->order();
+  if (cached != nullptr) {
+    cached->order();
   } else {
-    order_behind(hub, homes);
+    order_behind(root, owners);
   }
-  for (const FanGroup& group : groups) send_group(hub, group);
-  release_behind(homes, hub);
+  for (const MulticastGroup& group : groups) send_group(root, group);
+  release_behind(owners, root);
 }
 
 namespace {
 
-// The receivers' devices but the source's, if they can share the work.
-std::vector<Device> sharers_for(const Tensor& source, std::span<const Tensor> receivers) {
-  std::vector<Device> sharers;
-  if (source.nbytes() < comm_tuning().shared_bytes) return sharers;
+// Returns the receivers' devices but the source's, if they can all help.
+std::vector<Device> helpers_for(const Tensor& source, std::span<const Tensor> receivers) {
+  std::vector<Device> helpers;
+  if (source.nbytes() < comm_tuning().helper_bytes) return helpers;
   for (const Tensor& receiver : receivers) {
     if (receiver.device() == source.device()) continue;
-    if (std::find(sharers.begin(), sharers.end(), receiver.device()) == sharers.end()) {
-      sharers.push_back(receiver.device());
+    if (std::find(helpers.begin(), helpers.end(), receiver.device()) == helpers.end()) {
+      helpers.push_back(receiver.device());
     }
   }
-  const bool reach = all_reach(sharers, receivers) && all_reach(sharers, std::span(&source, 1));
-  return reach ? sharers : std::vector<Device>{};
+  const bool reach = all_reach(helpers, receivers) && all_reach(helpers, std::span(&source, 1));
+  return reach ? helpers : std::vector<Device>{};
 }
 
-std::vector<FanGroup> groups_of(const Tensor& source, std::span<const Tensor> receivers) {
-  std::vector<FanGroup> groups;
+std::vector<MulticastGroup> groups_of(const Tensor& source, std::span<const Tensor> receivers) {
+  std::vector<MulticastGroup> groups;
   constexpr std::size_t kMost = kernels::kMaxMulticastCopies;
   for (std::size_t first = 0; first < receivers.size(); first += kMost) {
     const std::size_t end = std::min(receivers.size(), first + kMost);
     auto* const base = static_cast<std::byte*>(receivers[first].data());
-    FanGroup& group = groups.emplace_back();
+    MulticastGroup& group = groups.emplace_back();
     group.runs.push_back({source.data(), base, source.nbytes()});
     for (std::size_t i = first + 1; i < end; ++i) {
       group.shifts.push_back(static_cast<std::byte*>(receivers[i].data()) - base);
@@ -147,11 +149,11 @@ void keep_after_failure(std::span<const Tensor> tensors, std::span<const Stream>
       for (const Stream& stream : streams) tensor.record_stream(stream);
     }
   } catch (...) {
-    // The first exception says more.
+    // The first exception is the one to report.
   }
 }
 
-void broadcast_into(const Tensor& source, std::span<const Tensor> out, FreshOutputs* fresh) {
+void broadcast_into(const Tensor& source, std::span<const Tensor> out, CachedOutputs* cached) {
   std::vector<Tensor> direct;
   std::vector<Tensor> others;
   direct.reserve(out.size());
@@ -161,12 +163,12 @@ void broadcast_into(const Tensor& source, std::span<const Tensor> out, FreshOutp
                         reaches(source.device(), receiver);
     (simple ? direct : others).push_back(receiver);
   }
-  const std::vector<Device> sharers = sharers_for(source, direct);
-  const std::vector<Stream> homes = current_streams(direct);
+  const std::vector<Device> helpers = helpers_for(source, direct);
+  const std::vector<Stream> owners = current_streams(direct);
   try {
-    fan_out(source.device(), groups_of(source, direct), homes, sharers, fresh);
+    multicast(source.device(), groups_of(source, direct), owners, helpers, cached);
   } catch (...) {
-    std::vector<Stream> users = homes;
+    std::vector<Stream> users = owners;
     users.push_back(Stream::current(source.device()));
     keep_after_failure(direct, users);
     keep_after_failure(std::span(&source, 1), users);

@@ -9,14 +9,14 @@
 
 namespace gantry {
 
-// A ReduceOp as the fold kernel takes it.
-struct Folding {
+// The kernel operation and the divisor of a ReduceOp.
+struct Reduction {
   kernels::NaryOp op;
   double divisor;
 };
 
-// The fold that computes `op` over `count` inputs of `dtype`.
+// Returns the reduction that computes `op` over `count` inputs of `dtype`.
 // Throws: DTypeError, prefixed with `where`, if the op is not defined for the dtype.
-Folding folding(ReduceOp op, DType dtype, int count, std::string_view where);
+Reduction reduction_for(ReduceOp op, DType dtype, int count, std::string_view where);
 
 }  // namespace gantry

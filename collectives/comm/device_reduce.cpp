@@ -1,4 +1,4 @@
-#include "collectives/comm/device_fold.hpp"
+#include "collectives/comm/device_reduce.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/comm/checks.hpp"
-#include "collectives/comm/fan_out.hpp"
+#include "collectives/comm/multicast.hpp"
 #include "collectives/comm/partition.hpp"
 #include "collectives/comm/tuning.hpp"
 #include "collectives/peers/reach.hpp"
@@ -22,10 +22,10 @@ std::byte* element(const Tensor& tensor, std::int64_t index) {
          static_cast<std::size_t>(index) * tensor.element_size();
 }
 
-// Folds one part of all inputs on `device`, whose stream was ordered behind theirs, into the same
-// part of every output.
-void fold_part(Device device, std::span<const Tensor> outs, std::span<const Tensor> inputs,
-               Part part, const Folding& how) {
+// Reduces one part of all inputs on `device` into the same part of every output. The device's
+// stream was ordered after the inputs' streams.
+void reduce_part(Device device, std::span<const Tensor> outs, std::span<const Tensor> inputs,
+                 Part part, const Reduction& how) {
   if (part.count == 0) return;
   std::vector<const void*> from;
   std::vector<void*> to;
@@ -49,17 +49,17 @@ bool all_reach(std::span<const Device> from, std::span<const Device> to) {
   });
 }
 
-// The devices among which a fold of `sources` onto `destination`, all open to peers, is shared;
-// none if the destination does better alone. See Note [Shared work].
-std::vector<Device> sharers_for(Device destination, std::span<const Device> sources,
+// Returns the helper devices of a reduction of `sources` onto `destination`, all peer-accessible.
+// None if the destination is faster alone. See Note [Helper devices].
+std::vector<Device> helpers_for(Device destination, std::span<const Device> sources,
                                 std::size_t bytes) {
-  if (bytes < comm_tuning().shared_bytes) return {};
-  std::vector<Device> sharers = distinct(sources);
-  std::vector<Device> ends = sharers;
+  if (bytes < comm_tuning().helper_bytes) return {};
+  std::vector<Device> helpers = distinct(sources);
+  std::vector<Device> ends = helpers;
   ends.push_back(destination);
-  std::erase(sharers, destination);
-  if (sharers.size() < 2 || !all_reach(sharers, ends)) return {};
-  return sharers;
+  std::erase(helpers, destination);
+  if (helpers.size() < 2 || !all_reach(helpers, ends)) return {};
+  return helpers;
 }
 
 std::vector<Stream> streams_of(Device first, std::span<const Device> devices) {
@@ -76,16 +76,16 @@ void check_count(std::size_t inputs) {
 
 constexpr std::int64_t kCutGrain = 16;
 
-// About elements [part.begin, part.begin + part.count) of all runs, counted through; adjoining
-// parts give adjoining pieces.
-FoldGroup cut(const FoldGroup& group, Part part) {
+// Returns about elements [part.begin, part.begin + part.count) of the concatenated runs. Adjacent
+// parts give adjacent slices.
+ReduceGroup slice(const ReduceGroup& group, Part part) {
   const std::size_t each = group.inputs.size() / group.runs.size();
   const auto width = static_cast<std::int64_t>(element_size(group.dtype));
-  FoldGroup result{.dtype = group.dtype, .runs = {}, .inputs = {}};
+  ReduceGroup result{.dtype = group.dtype, .runs = {}, .inputs = {}};
   std::int64_t place = 0;
   for (std::size_t r = 0; r < group.runs.size(); ++r) {
     const kernels::NaryItem& run = group.runs[r];
-    // Cuts inside of a run keep what follows them as aligned as the run is.
+    // A cut inside a run keeps the alignment of the run.
     const auto cut_at = [&](std::int64_t element) {
       if (element <= place) return std::int64_t{0};
       if (element >= place + run.count) return run.count;
@@ -104,20 +104,20 @@ FoldGroup cut(const FoldGroup& group, Part part) {
   return result;
 }
 
-void fold_on(Device device, const FoldGroup& group, const Folding& how) {
-  kernels::nary_batched(kernels::Target::on(Stream::current(device)), how.op, group.runs,
-                        group.inputs, group.dtype, how.divisor);
+void reduce_on(Device device, const ReduceGroup& group, const Reduction& how) {
+  kernels::nary_batched(kernels::Target::on(Stream::current(device)), how.op, group.runs, group.inputs,
+                     group.dtype, how.divisor);
 }
 
 }  // namespace
 
-std::int64_t FoldGroup::elements() const {
+std::int64_t ReduceGroup::elements() const {
   std::int64_t sum = 0;
   for (const kernels::NaryItem& run : runs) sum += run.count;
   return sum;
 }
 
-void fold_onto(const Tensor& out, std::span<const Tensor> inputs, const Folding& how) {
+void reduce_into(const Tensor& out, std::span<const Tensor> inputs, const Reduction& how) {
   check_count(inputs.size());
   if (out.numel() == 0) return;
   std::vector<Tensor> reachable;
@@ -127,20 +127,20 @@ void fold_onto(const Tensor& out, std::span<const Tensor> inputs, const Folding&
   }
   const std::vector<Device> sources = comm::devices_of(reachable);
   const std::vector<Stream> streams = streams_of(out.device(), sources);
-  std::vector<Device> sharers = sharers_for(out.device(), sources, out.nbytes());
-  if (!are_open_to_peers(reachable) || !are_open_to_peers(std::span(&out, 1))) sharers.clear();
+  std::vector<Device> helpers = helpers_for(out.device(), sources, out.nbytes());
+  if (!are_open_to_peers(reachable) || !are_open_to_peers(std::span(&out, 1))) helpers.clear();
   try {
-    if (sharers.empty()) {
+    if (helpers.empty()) {
       order_behind(streams.front(), std::span(streams).subspan(1));
-      fold_part(out.device(), std::span(&out, 1), reachable, {0, out.numel()}, how);
+      reduce_part(out.device(), std::span(&out, 1), reachable, {0, out.numel()}, how);
       release_behind(std::span(streams).subspan(1), streams.front());
       return;
     }
     order_all(streams);
-    const auto count = static_cast<int>(sharers.size());
+    const auto count = static_cast<int>(helpers.size());
     for (int i = 0; i < count; ++i) {
-      fold_part(sharers[static_cast<std::size_t>(i)], std::span(&out, 1), reachable,
-                partition(out.numel(), count, i), how);
+      reduce_part(helpers[static_cast<std::size_t>(i)], std::span(&out, 1), reachable,
+                  partition(out.numel(), count, i), how);
     }
     order_all(streams);
   } catch (...) {
@@ -150,32 +150,32 @@ void fold_onto(const Tensor& out, std::span<const Tensor> inputs, const Folding&
   }
 }
 
-void fold_into_all(std::span<const Tensor> tensors, const Folding& how) {
+void reduce_into_all(std::span<const Tensor> tensors, const Reduction& how) {
   check_count(tensors.size());
   const Tensor& first = tensors.front();
   if (first.numel() == 0) return;
   const std::vector<Device> devices = comm::devices_of(tensors);
   if (!all_reach(devices, devices) || !are_open_to_peers(tensors)) {
-    fold_onto(first, tensors, how);
+    reduce_into(first, tensors, how);
     for (const Tensor& tensor : tensors.subspan(1)) Tensor(tensor).copy_(first);
     return;
   }
   const std::vector<Stream> streams = current_streams(tensors);
-  const std::vector<Device> sharers = distinct(devices);
-  const bool shared = sharers.size() > 2 && first.nbytes() >= comm_tuning().shared_bytes;
+  const std::vector<Device> helpers = distinct(devices);
+  const bool shared = helpers.size() > 2 && first.nbytes() >= comm_tuning().helper_bytes;
   try {
     if (!shared) {
       order_behind(streams.front(), std::span(streams).subspan(1));
-      fold_part(first.device(), tensors, tensors, {0, first.numel()}, how);
+      reduce_part(first.device(), tensors, tensors, {0, first.numel()}, how);
       release_behind(std::span(streams).subspan(1), streams.front());
       return;
     }
-    // Nobody but its owner touches part i, so that reading and writing it in place is safe.
+    // Only one device accesses part i, so the in-place reduction is safe.
     order_all(streams);
-    const auto count = static_cast<int>(sharers.size());
+    const auto count = static_cast<int>(helpers.size());
     for (int i = 0; i < count; ++i) {
-      fold_part(sharers[static_cast<std::size_t>(i)], tensors, tensors,
-                partition(first.numel(), count, i), how);
+      reduce_part(helpers[static_cast<std::size_t>(i)], tensors, tensors,
+                  partition(first.numel(), count, i), how);
     }
     order_all(streams);
   } catch (...) {
@@ -184,30 +184,30 @@ void fold_into_all(std::span<const Tensor> tensors, const Folding& how) {
   }
 }
 
-void fold_groups(Device destination, std::span<const FoldGroup> groups,
-                 std::span<const Device> sources, const Folding& how) {
+void reduce_groups(Device destination, std::span<const ReduceGroup> groups,
+                   std::span<const Device> sources, const Reduction& how) {
   std::size_t bytes = 0;
-  for (const FoldGroup& group : groups) {
+  for (const ReduceGroup& group : groups) {
     if (group.runs.empty()) continue;
     check_count(group.inputs.size() / group.runs.size());
     bytes += static_cast<std::size_t>(group.elements()) * element_size(group.dtype);
   }
   if (bytes == 0) return;
   const std::vector<Stream> streams = streams_of(destination, sources);
-  const std::vector<Device> sharers = sharers_for(destination, sources, bytes);
-  if (sharers.empty()) {
+  const std::vector<Device> helpers = helpers_for(destination, sources, bytes);
+  if (helpers.empty()) {
     order_behind(streams.front(), std::span(streams).subspan(1));
-    for (const FoldGroup& group : groups) fold_on(destination, group, how);
+    for (const ReduceGroup& group : groups) reduce_on(destination, group, how);
     release_behind(std::span(streams).subspan(1), streams.front());
     return;
   }
   order_all(streams);
-  const auto count = static_cast<int>(sharers.size());
-  for (const FoldGroup& group : groups) {
+  const auto count = static_cast<int>(helpers.size());
+  for (const ReduceGroup& group : groups) {
     if (group.runs.empty()) continue;
     for (int i = 0; i < count; ++i) {
-      fold_on(sharers[static_cast<std::size_t>(i)],
-              cut(group, partition(group.elements(), count, i)), how);
+      reduce_on(helpers[static_cast<std::size_t>(i)],
+                slice(group, partition(group.elements(), count, i)), how);
     }
   }
   order_all(streams);

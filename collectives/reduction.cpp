@@ -1,4 +1,4 @@
-#include "collectives/folding.hpp"
+#include "collectives/reduction.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 namespace gantry {
 
-Folding folding(ReduceOp op, DType dtype, int count, std::string_view where) {
+Reduction reduction_for(ReduceOp op, DType dtype, int count, std::string_view where) {
   const auto require = [&](bool allowed, std::string_view wanted) {
     if (!allowed) {
       throw DTypeError(

@@ -1,4 +1,4 @@
-#include "collectives/host/channel_mpi.hpp"
+#include "collectives/host/connection_mpi.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,25 +16,25 @@ namespace gantry {
 
 namespace {
 
-constexpr int kOwnTag = 1;  // in a communicator of the group's own
-constexpr int kTagsOfAGroup = 2;
-constexpr int kLeastMostTag = 32'767;  // of every MPI
+constexpr int kOwnTag = 1;  // in a communicator of one group
+constexpr int kTagsPerGroup = 2;
+constexpr int kMinMaxTag = 32'767;  // every MPI has at least this one
 
 void check(int status, const char* call) {
   if (status == MPI_SUCCESS) return;
   throw Error(fmt::format("Failed linking hosts by MPI: {} [{}]", mpi_error_text(status), call));
 }
 
-// What a rank tells the others of its group.
-struct Place {
+// The facts that the ranks of a group exchange.
+struct MpiRank {
   int rank = -1;            // in MPI_COMM_WORLD
-  int shares = 0;           // 1: it has mpi_links_comm()
-  std::int64_t groups = 0;  // of which it was the first rank
+  int shares = 0;           // 1: the rank has mpi_links_comm()
+  std::int64_t groups = 0;  // groups whose first rank it was
 };
 
-Place own_place() {
+MpiRank own_rank() {
   static std::int64_t groups = 0;
-  Place place;
+  MpiRank place;
   if (!can_link_by_mpi()) return place;
   const std::lock_guard lock(mpi_lock());
   check(MPI_Comm_rank(MPI_COMM_WORLD, &place.rank), "MPI_Comm_rank");
@@ -43,41 +43,42 @@ Place own_place() {
   return place;
 }
 
-std::vector<Place> all_places(Bootstrap& bootstrap) {
-  const Place mine = own_place();
-  std::vector<Place> places;
+std::vector<MpiRank> all_ranks(Bootstrap& bootstrap) {
+  const MpiRank mine = own_rank();
+  std::vector<MpiRank> places;
   for (const std::string& text :
        bootstrap.all_gather(fmt::format("{} {} {}", mine.rank, mine.shares, mine.groups))) {
-    Place& place = places.emplace_back();
+    MpiRank& place = places.emplace_back();
     std::istringstream(text) >> place.rank >> place.shares >> place.groups;
   }
   return places;
 }
 
-// The highest tag. mpi_lock() is held.
-std::int64_t most_tag() {
+// Returns the highest tag. Requires: mpi_lock() held.
+std::int64_t max_tag() {
   int* most = nullptr;
   int is_known = 0;
   check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&most), &is_known),
         "MPI_Comm_get_attr");
-  return is_known != 0 ? *most : kLeastMostTag;
+  return is_known != 0 ? *most : kMinMaxTag;
 }
 
-// A communicator of the group's own. mpi_lock() is held.
-MpiChannel open_alone(const std::vector<int>& members) {
+// Creates a communicator of the group. Requires: mpi_lock() held.
+MpiConnection open_own(const std::vector<int>& members) {
   MPI_Group world = MPI_GROUP_NULL;
   MPI_Group chosen = MPI_GROUP_NULL;
-  MpiChannel channel{.comm = MPI_COMM_NULL, .members = {}, .tag = kOwnTag};
+  MpiConnection connection{.comm = MPI_COMM_NULL, .members = {}, .tag = kOwnTag};
   check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
   check(MPI_Group_incl(world, static_cast<int>(members.size()), members.data(), &chosen),
         "MPI_Group_incl");
-  check(MPI_Comm_create_group(MPI_COMM_WORLD, chosen, kOwnTag, &channel.comm),
+  check(MPI_Comm_create_group(MPI_COMM_WORLD, chosen, kOwnTag, &connection.comm),
         "MPI_Comm_create_group");
-  check(MPI_Comm_set_errhandler(channel.comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(MPI_Comm_set_errhandler(connection.comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   MPI_Group_free(&chosen);
   MPI_Group_free(&world);
-  for (std::size_t i = 0; i < members.size(); ++i) channel.members.push_back(static_cast<int>(i));
-  return channel;
+  for (std::size_t i = 0; i < members.size(); ++i)
+    connection.members.push_back(static_cast<int>(i));
+  return connection;
 }
 
 }  // namespace
@@ -98,11 +99,11 @@ bool can_link_by_mpi() {
   return initialized != 0 && finalized == 0;
 }
 
-MpiChannel open_mpi_channel(Bootstrap& bootstrap) {
-  const std::vector<Place> places = all_places(bootstrap);
+MpiConnection open_mpi_connection(Bootstrap& bootstrap) {
+  const std::vector<MpiRank> places = all_ranks(bootstrap);
   std::vector<int> members;
   bool share = true;
-  for (const Place& place : places) {
+  for (const MpiRank& place : places) {
     members.push_back(place.rank);
     share = share && place.shares != 0;
   }
@@ -116,8 +117,8 @@ MpiChannel open_mpi_channel(Bootstrap& bootstrap) {
   int size = 0;
   check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
   const std::int64_t number = places[0].groups * size + members[0];
-  const std::int64_t tag = number * kTagsOfAGroup + 1;
-  if (!share || tag + 1 > most_tag()) return open_alone(members);
+  const std::int64_t tag = number * kTagsPerGroup + 1;
+  if (!share || tag + 1 > max_tag()) return open_own(members);
   return {.comm = mpi_links_comm(), .members = std::move(members), .tag = static_cast<int>(tag)};
 }
 

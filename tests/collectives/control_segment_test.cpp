@@ -1,4 +1,4 @@
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,11 +33,11 @@ Descriptor sum_of(std::int64_t call, std::int64_t count) {
   return {.call = call, .count = count, .kind = CollectiveKind::all_reduce, .dtype = f32};
 }
 
-void record(ControlBlock& block, const Descriptor& what) {
-  block.record(what, Algorithm::one_shot, what.count * 4, 7);
+void record(ControlSegment& block, const Descriptor& what) {
+  block.record(what, Algorithm::direct, what.count * 4, 7);
 }
 
-TEST(DescriptorTest, SaysWhatIsCalled) {
+TEST(DescriptorTest, TextDescribesTheCall) {
   EXPECT_EQ(sum_of(1, 4096).str(), "all_reduce sum f32[4096]");
   Descriptor call{.count = 16, .root = 1, .kind = CollectiveKind::broadcast, .dtype = f16};
   EXPECT_EQ(call.str(), "broadcast f16[16] root=1");
@@ -56,7 +56,7 @@ TEST(DescriptorTest, SaysWhatIsCalled) {
   EXPECT_EQ(name(Algorithm::automatic), "auto");
 }
 
-TEST(DescriptorTest, HashTellsEveryFieldButTheNumberApart) {
+TEST(DescriptorTest, HashDependsOnEveryFieldButTheNumber) {
   const Descriptor base = sum_of(1, 8);
   std::set<std::uint32_t> hashes{base.hash()};
   const auto add = [&](auto change) {
@@ -73,14 +73,14 @@ TEST(DescriptorTest, HashTellsEveryFieldButTheNumberApart) {
   add([](Descriptor& d) { d.reproducible = 0; });
   EXPECT_EQ(sum_of(2, 8).hash(), base.hash());
 
-  // Well mixed: counts 0 … 99,999 collide about once among 2^32.
+  // Hash values of 0 … 99,999 collide about once in 2^32.
   hashes.clear();
   for (int count = 0; count < 100'000; ++count) hashes.insert(sum_of(1, count).hash());
   EXPECT_GT(hashes.size(), 99'980U);
   EXPECT_FALSE(hashes.contains(0));
 }
 
-TEST(ControlBlockTest, AwaitReturnsWhenEveryRankAnnounced) {
+TEST(ControlSegmentTest, AwaitReturnsWhenEveryRankAnnounced) {
   const FlightFolder folder;
   ControlGroup group(3);
   std::atomic<int> entered{0};
@@ -95,7 +95,7 @@ TEST(ControlBlockTest, AwaitReturnsWhenEveryRankAnnounced) {
   });
 }
 
-TEST(ControlBlockTest, ARankThatDoesNotAnnounceIsATimeoutForAll) {
+TEST(ControlSegmentTest, ARankThatDoesNotAnnounceIsATimeoutForAll) {
   const FlightFolder folder;
   ControlGroup group(3, milliseconds(50));
   const std::uint64_t fence = group[0].announce();
@@ -111,7 +111,7 @@ TEST(ControlBlockTest, ARankThatDoesNotAnnounceIsATimeoutForAll) {
   }
 }
 
-TEST(ControlBlockTest, AnAbortBreaksTheGroupForAllAndIsNotUndone) {
+TEST(ControlSegmentTest, AnAbortBreaksTheGroupForAllAndIsNotUndone) {
   const FlightFolder folder;
   ControlGroup group(4);
   EXPECT_FALSE(group[0].broken());
@@ -121,14 +121,14 @@ TEST(ControlBlockTest, AnAbortBreaksTheGroupForAllAndIsNotUndone) {
   group[1].abort();
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_TRUE(group[rank].broken());
-    EXPECT_EQ(group[rank].failed_rank(), 2) << "whoever came first is blamed by all";
+    EXPECT_EQ(group[rank].failed_rank(), 2) << "all ranks get the first failed rank";
     EXPECT_EQ(text_of<PeerLostError>([&] { group[rank].require_intact(); }),
               "rank 2 aborted; the communicator of 4 ranks is unusable");
     EXPECT_EQ(group[rank].words(rank)->abort, 1U);
   }
 }
 
-TEST(ControlBlockTest, ALossNamesTheCallThatWasUnderWay) {
+TEST(ControlSegmentTest, ALossNamesTheCallInProgress) {
   const FlightFolder folder;
   ControlGroup group(2);
   record(group[0], sum_of(41, 4096));
@@ -139,7 +139,7 @@ TEST(ControlBlockTest, ALossNamesTheCallThatWasUnderWay) {
             "all_reduce sum f32[4096])");
 }
 
-TEST(ControlBlockTest, ARankThatLeftIsMissedOnlyByWhatItDidNotEnter) {
+TEST(ControlSegmentTest, ARankThatLeftFailsOnlyCallsThatItDidNotEnter) {
   const FlightFolder folder;
   ControlGroup group(2);
   const std::uint64_t fence = group[0].announce();
@@ -153,11 +153,11 @@ TEST(ControlBlockTest, ARankThatLeftIsMissedOnlyByWhatItDidNotEnter) {
 }
 
 // Throws what take_fault() returns.
-void raise_fault(ControlBlock& block) {
+void raise_fault(ControlSegment& block) {
   if (const auto fault = block.take_fault()) std::rethrow_exception(fault->error);
 }
 
-TEST(ControlBlockTest, AMismatchNamesTheFirstRankThatDiffersFromRank0) {
+TEST(ControlSegmentTest, AMismatchNamesTheFirstRankThatDiffersFromRank0) {
   const FlightFolder folder;
   ControlGroup group(4);
   for (int rank = 0; rank < 4; ++rank) {
@@ -165,7 +165,7 @@ TEST(ControlBlockTest, AMismatchNamesTheFirstRankThatDiffersFromRank0) {
     group.start(rank, 17);
     group.report(rank, OperationFault::mismatch, 17, (rank + 2) % 4);
     EXPECT_TRUE(group[rank].has_fault());
-    raise_fault(group[rank]);  // still under way: other threads may report the same
+    raise_fault(group[rank]);  // still running: other threads may report the same fault
     EXPECT_TRUE(group[rank].has_fault());
     group.end(rank, 17);
   }
@@ -179,7 +179,7 @@ TEST(ControlBlockTest, AMismatchNamesTheFirstRankThatDiffersFromRank0) {
   }
 }
 
-TEST(ControlBlockTest, AFaultThatSeveralBlocksReportIsThrownOnce) {
+TEST(ControlSegmentTest, AFaultThatSeveralBlocksReportIsThrownOnce) {
   const FlightFolder folder;
   ControlGroup group(2);
   for (int rank = 0; rank < 2; ++rank) record(group[rank], sum_of(5, rank));
@@ -191,12 +191,12 @@ TEST(ControlBlockTest, AFaultThatSeveralBlocksReportIsThrownOnce) {
   report(UINT32_MAX >> 2);
   raise_fault(group[0]);
   EXPECT_FALSE(group[0].has_fault());
-  // The same call, run again by a graph.
+  // The same call, replayed by a graph.
   report(1);
   EXPECT_THROW(raise_fault(group[0]), CollectiveMismatch);
 }
 
-TEST(ControlBlockTest, AMismatchOfUnevenBlocksNamesTheTwoRanksThatDisagree) {
+TEST(ControlSegmentTest, AMismatchOfUnevenBlocksNamesTheTwoRanksThatDisagree) {
   ControlGroup group(3);
   using Counts = std::vector<std::int64_t>;
   const auto record_uneven = [&](int rank, std::int64_t call, const Counts& sends,
@@ -209,18 +209,18 @@ TEST(ControlBlockTest, AMismatchOfUnevenBlocksNamesTheTwoRanksThatDisagree) {
   record_uneven(1, 1, {4, 5, 6}, {2, 5, 9});
   record_uneven(2, 1, {7, 8, 9}, {3, 6, 9});
   for (int rank = 0; rank < 3; ++rank) {
-    // Rank 0 agrees with both, and hears it from one that gave up.
+    // Rank 0 agrees with both ranks, and gets the error from one that stopped.
     group.report(rank, OperationFault::mismatch, 1, (rank + 1) % 3);
     EXPECT_EQ(text_of<CollectiveMismatch>([&] { raise_fault(group[rank]); }),
               "collective #1: expected blocks of the sizes that the receiver expects, but rank 2 "
               "sends 8 elements to rank 1, which expects 9, in all_to_all f32[uneven]");
   }
-  // A rank that has not come yet is not compared; one that has is.
+  // Only ranks that have recorded the call are compared.
   record_uneven(0, 2, {1, 1, 1}, {1, 1, 1});
   EXPECT_NO_THROW(group[0].verify(2));
   record_uneven(1, 2, {0, 1, 1}, {1, 1, 1});
   EXPECT_THROW(group[2].verify(2), CollectiveMismatch);
-  // Later calls take the places of the counts; then nobody is named.
+  // Later calls overwrite the counts; then no rank is named.
   for (std::int64_t call = 3; call < 1000; ++call) {
     for (int rank = 0; rank < 3; ++rank) record_uneven(rank, call, {1, 1, 1}, {1, 1, 1});
   }
@@ -230,7 +230,7 @@ TEST(ControlBlockTest, AMismatchOfUnevenBlocksNamesTheTwoRanksThatDisagree) {
                               "all_to_all f32[uneven]"));
 }
 
-TEST(ControlBlockTest, AMismatchOfAMessageNamesBothSides) {
+TEST(ControlSegmentTest, AMismatchOfAMessageNamesBothSides) {
   const FlightFolder folder;
   ControlGroup group(3);
   Descriptor send{.call = 1, .count = 4, .root = 2, .kind = CollectiveKind::send, .dtype = f32};
@@ -244,18 +244,18 @@ TEST(ControlBlockTest, AMismatchOfAMessageNamesBothSides) {
       "expected a recv of what is sent, but rank 0 called send f32[4] to 2 and rank 2 called recv "
       "f32[5] from 0";
   EXPECT_EQ(text_of<InvalidArgument>([&] { raise_fault(group[0]); }), "message #1: " + text);
-  // The group is broken, and all ranks say why.
+  // The group is broken, and all ranks throw the same error.
   EXPECT_EQ(text_of<InvalidArgument>([&] { raise_fault(group[2]); }), "message #1: " + text);
   EXPECT_EQ(text_of<InvalidArgument>([&] { group[1].require_intact(); }), "message #1: " + text);
   EXPECT_EQ(group[1].device_words()->abort, 1U);
 }
 
-TEST(ControlBlockTest, RunsOfACallInAGraphDoNotAddUpToATimeout) {
+TEST(ControlSegmentTest, RunsOfACallInAGraphDoNotAddUpToATimeout) {
   const FlightFolder folder;
   constexpr milliseconds kDeadline(3000);  // longer than any of the runs, however busy the machine
   ControlGroup group(2, kDeadline);
   std::uint64_t run = 1;
-  // Every look of the watchdog finds one under way.
+  // Every scan of the watchdog finds a call in progress.
   for (const auto begin = std::chrono::steady_clock::now();
        std::chrono::steady_clock::now() - begin < kDeadline + kDeadline / 3; ++run) {
     group.start(0, 5, run);
@@ -268,7 +268,7 @@ TEST(ControlBlockTest, RunsOfACallInAGraphDoNotAddUpToATimeout) {
   EXPECT_THROW(group[0].require_intact(), TimeoutError);
 }
 
-TEST(ControlBlockTest, AnAbortedCallThrowsWhatBrokeTheGroup) {
+TEST(ControlSegmentTest, AnAbortedCallThrowsWhatBrokeTheGroup) {
   const FlightFolder folder;
   ControlGroup group(2);
   group.start(0, 3);
@@ -278,8 +278,8 @@ TEST(ControlBlockTest, AnAbortedCallThrowsWhatBrokeTheGroup) {
               StartsWith("rank 1 aborted; the communicator of 2 ranks is unusable"));
 }
 
-// As NCCL must be, whose kernels look at no word of ours.
-TEST(ControlBlockTest, WhoeverAsksIsToldOfALossOnEveryRank) {
+// NCCL needs the callback, since its kernels do not read the abort word.
+TEST(ControlSegmentTest, EveryRankCallsItsLossCallback) {
   const FlightFolder folder;
   ControlGroup group(2);
   std::array<std::atomic<int>, 2> told{};
@@ -296,18 +296,18 @@ TEST(ControlBlockTest, WhoeverAsksIsToldOfALossOnEveryRank) {
   EXPECT_EQ(told[0], before);
 }
 
-TEST(ControlBlockTest, WordsAreWhereTheDeviceMayReadThem) {
+TEST(ControlSegmentTest, WordsAreWhereTheDeviceMayReadThem) {
   const FlightFolder folder;
   ControlGroup group(2);
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(driver().pointer_info(group[rank].device_words()).kind, PointerKind::pinned);
   }
-  // One memory, mapped by both.
+  // Both ranks map the same memory.
   group.start(1, 5);
   EXPECT_EQ(group[0].words(1)->started, 5U);
 }
 
-TEST(ControlBlockTest, TheRingKeepsTheNewestCalls) {
+TEST(ControlSegmentTest, TheRingKeepsTheNewestCalls) {
   const FlightFolder folder;
   ControlGroup group(1);
   for (int call = 1; call <= 1500; ++call) record(group[0], sum_of(call, call));
@@ -323,7 +323,7 @@ TEST(ControlBlockTest, TheRingKeepsTheNewestCalls) {
   EXPECT_EQ(view.newest(0)->call.number, 1500);
 }
 
-TEST(ControlBlockTest, TheFileGoesWithTheLastRankAndStaysAfterALoss) {
+TEST(ControlSegmentTest, TheFileGoesWithTheLastRankAndStaysAfterALoss) {
   const FlightFolder folder;
   {
     ControlGroup group(2);
@@ -348,15 +348,15 @@ TEST(ControlBlockTest, TheFileGoesWithTheLastRankAndStaysAfterALoss) {
   EXPECT_EQ(flight::list_files().size(), 1U);
 }
 
-TEST(ControlBlockTest, WithoutAFolderTheGroupWorksAllTheSame) {
+TEST(ControlSegmentTest, WithoutAFolderTheGroupWorks) {
   const FlightFolder folder;
-  ASSERT_EQ(mkdir(flight::folder().c_str(), 0755), 0);  // which others may read: not trusted
+  ASSERT_EQ(mkdir(flight::folder().c_str(), 0755), 0);  // readable by other users: not trusted
   ControlGroup group(2);
   EXPECT_TRUE(flight::list_files().empty());
   rank_threads(2, [&](int rank) { group[rank].await(group[rank].announce()); });
 }
 
-TEST(ControlBlockTest, AFolderOfALongNameIsLeftAsItWas) {
+TEST(ControlSegmentTest, AFolderOfALongNameIsLeftAsItWas) {
   const FlightFolder folder;
   const std::string longer = folder.path() + "/" + std::string(160, 'x');
   ASSERT_TRUE(std::filesystem::create_directory(longer));
@@ -365,7 +365,7 @@ TEST(ControlBlockTest, AFolderOfALongNameIsLeftAsItWas) {
     const std::filesystem::directory_iterator all("/proc/self/fd");
     return std::distance(begin(all), end(all));
   };
-  { ControlGroup first(2); }  // what a process keeps open for good
+  { ControlGroup first(2); }  // opens the descriptors that a process keeps
   const auto before = descriptors();
   {
     ControlGroup group(2);
@@ -377,7 +377,7 @@ TEST(ControlBlockTest, AFolderOfALongNameIsLeftAsItWas) {
   EXPECT_TRUE(flight::list_files().empty());
 }
 
-// A rank that ends after it has shown where its file is.
+// A bootstrap whose rank fails after it has sent its file's path.
 class Quitter final : public Bootstrap {
  public:
   explicit Quitter(std::unique_ptr<Bootstrap> wrapped) : wrapped_(std::move(wrapped)) {}
@@ -396,14 +396,14 @@ class Quitter final : public Bootstrap {
   int calls_ = 0;
 };
 
-TEST(ControlBlockTest, AGroupThatWasNotMadeIsNotInTheWayOfTheNext) {
+TEST(ControlSegmentTest, AGroupThatFailedLeavesTheNextOneIntact) {
   const FlightFolder folder;
   testing::FaultDriver faults;
   auto bootstraps = make_local_bootstraps(2);
   Quitter quitter(std::move(bootstraps[1]));
   rank_threads(2, [&](int rank) {
     Bootstrap& bootstrap = rank == 0 ? *bootstraps[0] : quitter;
-    EXPECT_THROW(ControlBlock(bootstrap, rank, 2, milliseconds(10'000)), Error);
+    EXPECT_THROW(ControlSegment(bootstrap, rank, 2, milliseconds(10'000)), Error);
   });
   EXPECT_EQ(faults.calls("register_host"), 2U);
   EXPECT_EQ(faults.calls("unregister_host"), 2U);
@@ -411,13 +411,13 @@ TEST(ControlBlockTest, AGroupThatWasNotMadeIsNotInTheWayOfTheNext) {
   EXPECT_EQ(flight::list_files().size(), 1U);
 }
 
-TEST(ControlBlockTest, AFailureOfOneRankIsOneOfAll) {
-  // A rank that cannot come leaves the others with an error instead of a wait.
+TEST(ControlSegmentTest, AFailureOfOneRankFailsAllRanks) {
+  // If one rank fails, the others throw instead of waiting.
   const FlightFolder folder;
   auto bootstraps = make_local_bootstraps(2);
   bootstraps[1].reset();
   EXPECT_THAT(
-      text_of<PeerLostError>([&] { ControlBlock(*bootstraps[0], 0, 2, milliseconds(1000)); }),
+      text_of<PeerLostError>([&] { ControlSegment(*bootstraps[0], 0, 2, milliseconds(1000)); }),
       HasSubstr("rank 1 gave up"));
 }
 

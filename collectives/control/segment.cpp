@@ -1,4 +1,4 @@
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -54,7 +54,8 @@ void lock_words(const flight::View& view, int rank) {
   }
 }
 
-// While they are mapped: a later mapping at their address could not be locked.
+// Unlocks a rank's words while they are mapped: a later mapping at the same address could not be
+// page-locked otherwise.
 void unlock_words(const flight::View& view, int rank) noexcept {
   try {
     driver().unregister_host(&view.words(rank));
@@ -64,28 +65,29 @@ void unlock_words(const flight::View& view, int rank) noexcept {
 }
 
 // Note [Unlocking words]
-// To unlock pages waits for all devices of the process. Where several of its ranks are in a group,
-// a kernel of one may wait for what the thread that leaves another group does next. So while there
-// is such a group words that are given up stay locked, and mapped; the last one takes them along.
+// Unlocking pages waits for all devices of the process. If several ranks of a group are in one
+// process, a kernel of one rank may wait for the thread that is leaving another group. So while
+// such a group exists, released words stay locked and mapped. The last such group unlocks them.
 class LockedWords {
  public:
-  // Of a group with several ranks in this process, one of which begins.
+  // Registers a rank of a group that has several ranks in this process.
   void join() {
     const std::lock_guard lock(mutex_);
     ++members_;
   }
-  // One ends.
+  // Deregisters one.
   void leave() noexcept {
     const std::lock_guard lock(mutex_);
     --members_;
   }
-  void give_up(std::shared_ptr<ControlFile> file, int rank) noexcept {
+  // Unlocks the words now, or when the last registered rank ends.
+  void release(std::shared_ptr<ControlFile> file, int rank) noexcept {
     std::vector<Entry> ready;
     {
       const std::lock_guard lock(mutex_);
       try {
         entries_.push_back({file, rank});
-      } catch (const std::bad_alloc&) {  // locked for good, rather than waited for
+      } catch (const std::bad_alloc&) {  // leave them locked rather than wait
         (void)new (std::nothrow) std::shared_ptr<ControlFile>(std::move(file));
       }
       if (members_ == 0) ready.swap(entries_);
@@ -116,8 +118,8 @@ bool has_closed(const flight::Rank& rank) {
 
 }  // namespace
 
-ControlBlock::ControlBlock(Bootstrap& bootstrap, int rank, int size,
-                           std::chrono::milliseconds timeout, std::string_view group)
+ControlSegment::ControlSegment(Bootstrap& bootstrap, int rank, int size,
+                               std::chrono::milliseconds timeout, std::string_view group)
     : bootstrap_(bootstrap),
       rank_(rank),
       size_(size),
@@ -135,36 +137,36 @@ ControlBlock::ControlBlock(Bootstrap& bootstrap, int rank, int size,
     Watchdog::add(*this);
   } catch (...) {
     Watchdog::remove(*this);
-    LockedWords::instance().give_up(file_, rank_);
+    LockedWords::instance().release(file_, rank_);
     throw;
   }
-  if (is_among_several()) LockedWords::instance().join();
+  if (shares_process()) LockedWords::instance().join();
 }
 
-ControlBlock::~ControlBlock() {
-  if (!is_mine()) return;
+ControlSegment::~ControlSegment() {
+  if (!is_owner()) return;
   finish(std::chrono::milliseconds(0));
-  if (is_among_several()) LockedWords::instance().leave();
-  LockedWords::instance().give_up(file_, rank_);
+  if (shares_process()) LockedWords::instance().leave();
+  LockedWords::instance().release(file_, rank_);
 }
 
-bool ControlBlock::is_among_several() const noexcept {
+bool ControlSegment::shares_process() const noexcept {
   return std::count(peers_.begin(), peers_.end(), nullptr) > 1;
 }
 
-bool ControlBlock::is_mine() const noexcept { return view().rank(rank_).pid == getpid(); }
+bool ControlSegment::is_owner() const noexcept { return view().rank(rank_).pid == getpid(); }
 
-void ControlBlock::describe_device(std::string_view text) {
+void ControlSegment::describe_device(std::string_view text) {
   auto& field = view().rank(rank_).device;
   std::memcpy(field, text.data(), std::min(text.size(), sizeof field - 1));
 }
 
-void ControlBlock::record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes,
-                          std::uint64_t stream, std::span<const std::int64_t> sends,
-                          std::span<const std::int64_t> receives, bool is_grouped) noexcept {
-  withdraw_note(FailureKind::mismatch);  // which the program has survived
+void ControlSegment::record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes,
+                            std::uint64_t stream, std::span<const std::int64_t> sends,
+                            std::span<const std::int64_t> receives, bool is_grouped) noexcept {
+  withdraw_note(FailureKind::mismatch);  // the program has survived it
   flight::Rank& mine = view().rank(rank_);
-  const std::uint64_t ticket = mine.recorded.load(std::memory_order_relaxed) + 1;
+  const std::uint64_t position = mine.recorded.load(std::memory_order_relaxed) + 1;
   const flight::Record record{.call = to_call(what),
                               .bytes = bytes,
                               .stream = stream,
@@ -172,74 +174,74 @@ void ControlBlock::record(const Descriptor& what, Algorithm algorithm, std::int6
                               .algorithm = static_cast<std::uint8_t>(algorithm),
                               .is_grouped = is_grouped ? std::uint8_t{1} : std::uint8_t{0},
                               .reserved = {}};
-  // Before the record, with which others find them.
+  // Before the record, through which other ranks find them.
   if (!sends.empty()) {
     const auto number = static_cast<std::uint64_t>(what.call);
     view().block_counts(rank_, number).put(number, sends, receives);
   }
-  view().ring(rank_)[ticket % flight::kRing].put(ticket, record);
-  mine.recorded.store(ticket, std::memory_order_release);
+  view().ring(rank_)[position % flight::kRing].put(position, record);
+  mine.recorded.store(position, std::memory_order_release);
 }
 
-DeviceWords* ControlBlock::words(int rank) const {
+DeviceWords* ControlSegment::words(int rank) const {
   return reinterpret_cast<DeviceWords*>(&view().words(rank));
 }
 
-bool ControlBlock::broken() const noexcept {
+bool ControlSegment::broken() const noexcept {
   return view().header().diagnosis.load(std::memory_order_acquire) != 0;
 }
 
-int ControlBlock::failed_rank() const noexcept {
+int ControlSegment::failed_rank() const noexcept {
   return Diagnosis::unpack(view().header().diagnosis.load(std::memory_order_acquire)).rank;
 }
 
-void ControlBlock::require_intact() const {
+void ControlSegment::require_intact() const {
   if (broken()) raise();
 }
 
-void ControlBlock::check_peers(std::uint64_t fence) const {
+void ControlSegment::check_peers(std::uint64_t fence) const {
   require_intact();
-  look_at_peers(fence);
+  mark_failed_peers(fence);
   require_intact();
 }
 
-void ControlBlock::look_at_peers(std::uint64_t fence) const {
+void ControlSegment::mark_failed_peers(std::uint64_t fence) const {
   for (int i = 0; i < size_; ++i) {
     if (i == rank_) continue;
     const flight::Rank& other = view().rank(i);
     switch (state_of(other)) {
       case State::finished:
-        // It completed its device work before it left; nothing is missing up to its last fence.
-        if (other.fence.load(std::memory_order_acquire) < fence) blame(i, Reason::left);
+        // It completed its device work before it left: nothing is missing up to its last fence.
+        if (other.fence.load(std::memory_order_acquire) < fence) mark_failed(i, Reason::left);
         continue;
       case State::aborted:
-        blame(i, Reason::aborted);
+        mark_failed(i, Reason::aborted);
         break;
       case State::running:
         break;
     }
     const auto& peer = peers_[static_cast<std::size_t>(i)];
-    // It may have left in order between the two looks.
-    if (peer && !peer->alive() && state_of(other) != State::finished) blame(i, Reason::died);
+    // It may have finished between the two checks.
+    if (peer && !peer->alive() && state_of(other) != State::finished) mark_failed(i, Reason::died);
   }
-  look_for_lost_rank();
+  detect_lost_rank();
 }
 
-void ControlBlock::abort() noexcept {
-  if (!is_mine()) return;
+void ControlSegment::abort() noexcept {
+  if (!is_owner()) return;
   if (!broken()) view().rank(rank_).state.store(static_cast<std::uint32_t>(State::aborted));
-  blame(rank_, Reason::aborted);
+  mark_failed(rank_, Reason::aborted);
 }
 
-void ControlBlock::abort_after(std::chrono::milliseconds timeout) noexcept {
+void ControlSegment::abort_after(std::chrono::milliseconds timeout) noexcept {
   abort_after_ns_ = std::chrono::nanoseconds(timeout).count();
 }
 
-void ControlBlock::finish(std::chrono::milliseconds timeout) noexcept {
-  if (departed_ || !is_mine()) return;
-  departed_ = true;
+void ControlSegment::finish(std::chrono::milliseconds timeout) noexcept {
+  if (has_finished_ || !is_owner()) return;
+  has_finished_ = true;
   Watchdog::remove(*this);
-  // Devices do not tell of calls that need not wait; all of this rank's have ended by now.
+  // Devices do not report calls that need not wait; all calls of this rank have ended by now.
   DeviceWords& mine = *device_words();
   const std::uint64_t newest = view().newest_number(rank_, flight::Lane::collective);
   if (!broken() && newest > view().words(rank_).progress(flight::Lane::collective).finished) {
@@ -251,12 +253,12 @@ void ControlBlock::finish(std::chrono::milliseconds timeout) noexcept {
                                                    static_cast<std::uint32_t>(State::finished));
   view().rank(rank_).closed.store(1, std::memory_order_release);
   const bool last = view().header().finished.fetch_add(1) + 1 == static_cast<std::uint32_t>(size_);
-  // Of a group that broke, the file stays: it tells why.
+  // The file of a broken group stays, since it holds the diagnosis.
   if (last && !broken()) file_->remove();
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (int i = 0; i < size_; ++i) {
     const auto& peer = peers_[static_cast<std::size_t>(i)];
-    // Once the group is broken, a rank needs no memory of others when its kernels have ended.
+    // In a broken group, a rank needs no memory of other ranks once its kernels have ended.
     const auto needs_others = [&] {
       const flight::Rank& other = view().rank(i);
       return broken() ? state_of(other) == State::running && is_busy(i) : !has_closed(other);
@@ -267,7 +269,7 @@ void ControlBlock::finish(std::chrono::milliseconds timeout) noexcept {
   }
 }
 
-std::function<bool()> ControlBlock::closing() const {
+std::function<bool()> ControlSegment::closing() const {
   return [file = file_, peers = peers_] {
     for (std::size_t i = 0; i < peers.size(); ++i) {
       const flight::Rank& other = file->view().rank(static_cast<int>(i));
@@ -278,48 +280,49 @@ std::function<bool()> ControlBlock::closing() const {
 }
 
 // Note [One diagnosis]
-// Ranks notice a failure at different times and see different effects: after one rank dies, a
-// second gives up, and a third sees that both left. The first rank that notices decides for all, by
-// a compare-and-swap of one word. A rank that reports a deadline claims the text first, and writes
-// it before the word.
-void ControlBlock::blame(int rank, Reason reason, const flight::Detail& detail) const noexcept {
+// Ranks detect a failure at different times and see different effects: one rank dies, a second
+// stops, and a third sees that both left. The first rank that detects the failure decides for all
+// ranks, with a compare-and-swap of one word. A rank with a text claims the text field first, and
+// writes it before the word.
+void ControlSegment::mark_failed(int rank, Reason reason,
+                                 const flight::Detail& detail) const noexcept {
   flight::Header& header = view().header();
   if (!broken()) {
-    std::uint32_t nobody = 0;
+    std::uint32_t unclaimed = 0;
     const auto me = static_cast<std::uint32_t>(rank_ + 1);
     if (!detail.text.empty()) {
-      if (header.author.compare_exchange_strong(nobody, me)) {
+      if (header.author.compare_exchange_strong(unclaimed, me)) {
         try {
           const std::string packed = detail.pack();
           std::memcpy(header.detail, packed.data(),
                       std::min(packed.size(), sizeof header.detail - 1));
         } catch (const std::bad_alloc&) {
-          // The reason and the rank must do.
+          // The reason and the rank are enough.
         }
       } else {
-        // The other one is about to decide, unless it dies first.
+        // Another rank is about to decide, unless it dies first.
         for (int turns = 0; turns < 1000 && !broken(); ++turns) sched_yield();
       }
     }
-    const Diagnosis diagnosis{reason, rank, call_under_way()};
+    const Diagnosis diagnosis{reason, rank, running_call()};
     std::uint64_t none = 0;
     header.diagnosis.compare_exchange_strong(none, diagnosis.pack(), std::memory_order_acq_rel);
   }
   wake_kernels();
 }
 
-void ControlBlock::wake_kernels() const noexcept {
+void ControlSegment::wake_kernels() const noexcept {
   for (int i = 0; i < size_; ++i) __atomic_store_n(&words(i)->abort, 1, __ATOMIC_RELEASE);
   const std::lock_guard lock(loss_mutex_);
-  if (tell_loss_) tell_loss_();
+  if (loss_callback_) loss_callback_();
 }
 
-void ControlBlock::on_loss(std::function<void()> tell) {
+void ControlSegment::on_loss(std::function<void()> callback) {
   const std::lock_guard lock(loss_mutex_);
-  tell_loss_ = std::move(tell);
+  loss_callback_ = std::move(callback);
 }
 
-void ControlBlock::raise() const {
+void ControlSegment::raise() const {
   const Diagnosis diagnosis =
       Diagnosis::unpack(view().header().diagnosis.load(std::memory_order_acquire));
   const std::string message = describe_diagnosis(diagnosis);
@@ -329,37 +332,37 @@ void ControlBlock::raise() const {
   }
   if (diagnosis.reason == Reason::timed_out) {
     if (detail.ranks.empty()) detail.ranks = {diagnosis.rank};
-    tell_launcher({.kind = FailureKind::timed_out,
-                   .message = message,
-                   .ranks = job_ranks(view(), detail.ranks)});
+    report_to_launcher({.kind = FailureKind::timed_out,
+                        .message = message,
+                        .ranks = job_ranks(view(), detail.ranks)});
     throw TimeoutError(message, detail.ranks);
   }
   if (diagnosis.rank != rank_) {
-    tell_launcher({.kind = FailureKind::peer_lost,
-                   .message = message,
-                   .ranks = job_ranks(view(), {diagnosis.rank})});
+    report_to_launcher({.kind = FailureKind::peer_lost,
+                        .message = message,
+                        .ranks = job_ranks(view(), {diagnosis.rank})});
   }
   throw PeerLostError(message, diagnosis.rank);
 }
 
-void ControlBlock::throw_mismatch(const std::string& text, std::vector<int> ranks,
-                                  std::vector<std::string> calls) const {
+void ControlSegment::throw_mismatch(const std::string& text, std::vector<int> ranks,
+                                    std::vector<std::string> calls) const {
   const CollectiveMismatch error(text, std::move(ranks), std::move(calls));
-  tell_mismatch(error);
+  report_mismatch(error);
   throw error;
 }
 
-void ControlBlock::tell_mismatch(const CollectiveMismatch& error) const noexcept {
+void ControlSegment::report_mismatch(const CollectiveMismatch& error) const noexcept {
   try {
-    tell_launcher({.kind = FailureKind::mismatch,
-                   .message = error.what(),
-                   .ranks = job_ranks(view(), error.ranks())});
+    report_to_launcher({.kind = FailureKind::mismatch,
+                        .message = error.what(),
+                        .ranks = job_ranks(view(), error.ranks())});
   } catch (const std::bad_alloc&) {
-    // The error itself says more.
+    // The caller still throws the error.
   }
 }
 
-std::string ControlBlock::call_suffix(std::uint64_t call, flight::Lane lane) const {
+std::string ControlSegment::call_suffix(std::uint64_t call, flight::Lane lane) const {
   if (call == 0) return {};
   for (int i = 0; i < size_; ++i) {
     if (const auto record = view().find(i, lane, call)) {
@@ -369,8 +372,8 @@ std::string ControlBlock::call_suffix(std::uint64_t call, flight::Lane lane) con
   return fmt::format(" #{}", flight::plain_number(call));
 }
 
-std::string ControlBlock::timeout_text(const std::vector<int>& missing, std::string_view verb,
-                                       std::uint64_t call, flight::Lane lane) const {
+std::string ControlSegment::timeout_text(const std::vector<int>& missing, std::string_view verb,
+                                         std::uint64_t call, flight::Lane lane) const {
   const std::optional<flight::Record> mine = view().find(rank_, lane, call);
   const bool is_lone_send = lane == flight::Lane::send && mine && mine->is_grouped == 0;
   return fmt::format(
@@ -380,7 +383,7 @@ std::string ControlBlock::timeout_text(const std::vector<int>& missing, std::str
       is_lone_send ? kSendRemedy : "");
 }
 
-std::string ControlBlock::describe_diagnosis(const Diagnosis& diagnosis) const {
+std::string ControlSegment::describe_diagnosis(const Diagnosis& diagnosis) const {
   const char* how = "was lost";
   switch (diagnosis.reason) {
     case Reason::died:

@@ -1,16 +1,17 @@
 #include <algorithm>
 
-#include "collectives/folding.hpp"
 #include "collectives/hierarchical/transport.hpp"
+#include "collectives/reduction.hpp"
 #include "kernels/nary.hpp"
 
 namespace gantry {
 
 namespace {
 
-// Folds any number of arrays of a dtype that accumulates in itself, in runs of what a kernel takes.
-void fold_in_runs(const Tensor& out, const Tensor& contributions, std::span<const int> order,
-                  const Folding& how) {
+// Reduces any number of arrays, in passes of the most inputs that a kernel takes. Requires a dtype
+// that accumulates in itself.
+void reduce_in_passes(const Tensor& out, const Tensor& contributions, std::span<const int> order,
+                      const Reduction& how) {
   const auto target = kernels::Target::on(Stream::current(out.device()));
   const auto* base = static_cast<const std::byte*>(contributions.data());
   std::vector<const void*> inputs;
@@ -44,20 +45,21 @@ bool is_free_order(const Descriptor& what) {
   __builtin_unreachable();
 }
 
-void fold_ordered(const Tensor& out, const Tensor& contributions, std::span<const int> order,
-                  const Descriptor& what) {
+void reduce_ordered(const Tensor& out, const Tensor& contributions, std::span<const int> order,
+                    const Descriptor& what) {
   if (out.numel() == 0) return;
-  const Folding how = folding(what.op, what.dtype, static_cast<int>(order.size()), name(what.kind));
+  const Reduction how =
+      reduction_for(what.op, what.dtype, static_cast<int>(order.size()), name(what.kind));
   const bool is_narrow = what.dtype == DType::f16 || what.dtype == DType::bf16;
   const bool scales = what.scale != 1 && is_floating_point(what.dtype);
   const bool fits = order.size() <= static_cast<std::size_t>(kernels::kMaxNaryInputs);
-  if (!scales && (fits || !is_narrow)) return fold_in_runs(out, contributions, order, how);
-  // The kernel scales nothing and rounds what it stores: accumulate in the accumulator's dtype.
+  if (!scales && (fits || !is_narrow)) return reduce_in_passes(out, contributions, order, how);
+  // The kernel does not scale, and rounds its output: accumulate in the accumulator's dtype.
   const DType wide_type = is_narrow ? DType::f32 : what.dtype;
   Tensor wide = contributions.to(wide_type, {.copy = true});
   if (scales) wide.mul_(what.scale);
   const Tensor sum = wide.new_empty(out.sizes());
-  fold_in_runs(sum, wide, order, how);
+  reduce_in_passes(sum, wide, order, how);
   Tensor(out).copy_(sum);
 }
 

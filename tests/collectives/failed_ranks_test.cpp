@@ -1,4 +1,4 @@
-// Whom glaunch and the ranks themselves blame when a job fails: with real processes.
+// The failed ranks that glaunch and the ranks report when a job fails, with real processes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,8 @@ struct Job {
 // Three ranks under glaunch that run a shell script, where $actor is the actor.
 // They all end by themselves, unless glaunch stops them.
 Job glaunch(const std::string& script, const std::string& deadline = "600", bool stops = false) {
-  const std::string path = fmt::format("{}/gantry-blame-{}.json", ::testing::TempDir(), getpid());
+  const std::string path =
+      fmt::format("{}/gantry-failed-ranks-{}.json", ::testing::TempDir(), getpid());
   Job job;
   job.outcome =
       run_command({.argv = {GLAUNCH_PROGRAM, "-n", "3", "--report", path,
@@ -60,7 +61,7 @@ int count_of(const std::string& text, const std::string& phrase) {
   return count;
 }
 
-TEST(BlameTest, ARankThatHangsIsNamedWithWhatItHasNotCalled) {
+TEST(FailedRanksTest, ARankThatHangsIsNamedWithWhatItHasNotCalled) {
   struct Case {
     const char* script;
     const char* sentence;
@@ -78,7 +79,7 @@ TEST(BlameTest, ARankThatHangsIsNamedWithWhatItHasNotCalled) {
                                           "the job: {}\n",
                                           sentence)))
         << job.outcome.describe();
-    // One of the others may be slower than glaunch.
+    // Another rank may be slower than glaunch.
     EXPECT_THAT(job.outcome.err, AllOf(HasSubstr("failed because of another rank: rank"),
                                        Not(HasSubstr("failed by itself"))));
     EXPECT_EQ(job.report["first_failure"], 1);
@@ -88,14 +89,14 @@ TEST(BlameTest, ARankThatHangsIsNamedWithWhatItHasNotCalled) {
 }
 
 // The wrapper's process is not the one that waits.
-TEST(BlameTest, ARankBehindAShellIsNamed) {
+TEST(FailedRanksTest, ARankBehindAShellIsNamed) {
   const FlightFolder folder;
   const Job job = glaunch("$actor sum 1:pause sum; exit $?", "6", /*stops=*/true);
   EXPECT_THAT(job.outcome.err, HasSubstr("held up the job: rank 1 has not called #2"))
       << job.outcome.describe();
 }
 
-TEST(BlameTest, ARankThatLeftEarlyWithCodeZeroIsNamed) {
+TEST(FailedRanksTest, ARankThatLeftEarlyWithCodeZeroIsNamed) {
   for (const char* next : {"sum", "barrier"}) {
     const FlightFolder folder;
     const Job job =
@@ -113,7 +114,7 @@ TEST(BlameTest, ARankThatLeftEarlyWithCodeZeroIsNamed) {
   }
 }
 
-TEST(BlameTest, RanksThatMadeDifferentCallsAreNamed) {
+TEST(FailedRanksTest, RanksThatMadeDifferentCallsAreNamed) {
   const FlightFolder folder;
   const Job job = glaunch("exec $actor uncaught sum 01:sum8 2:sum9");
   EXPECT_EQ(job.outcome.exit_code, 134) << job.outcome.describe();
@@ -125,8 +126,8 @@ TEST(BlameTest, RanksThatMadeDifferentCallsAreNamed) {
       << job.outcome.describe();
 }
 
-// What a program has survived is no reason for a later failure.
-TEST(BlameTest, AFailureThatTheProgramSurvivedIsNotItsReason) {
+// An error that the program survived is not the cause of a later failure.
+TEST(FailedRanksTest, AFailureThatTheProgramSurvivedIsNotItsReason) {
   const FlightFolder folder;
   const Job job = glaunch("$actor sum 01:sum8 2:sum9 sum; exit 7");
   EXPECT_EQ(job.outcome.exit_code, 7) << job.outcome.describe();
@@ -134,7 +135,7 @@ TEST(BlameTest, AFailureThatTheProgramSurvivedIsNotItsReason) {
                                      Not(HasSubstr("different calls"))));
 }
 
-TEST(BlameTest, AnUncaughtErrorIsOneLineWithRankAndDevice) {
+TEST(FailedRanksTest, AnUncaughtErrorIsOneLineWithRankAndDevice) {
   const FlightFolder folder;
   const Job job = glaunch("exec $actor uncaught sum 1:exhaust sum");
   EXPECT_EQ(job.outcome.exit_code, 134) << job.outcome.describe();
@@ -146,7 +147,7 @@ TEST(BlameTest, AnUncaughtErrorIsOneLineWithRankAndDevice) {
   EXPECT_EQ(job.report["first_failure"], 1);
 }
 
-TEST(BlameTest, AnUncaughtErrorEndsTheJobUnderMpirun) {
+TEST(FailedRanksTest, AnUncaughtErrorEndsTheJobUnderMpirun) {
   if (std::string(MPIRUN_PROGRAM).empty()) GTEST_SKIP() << "needs mpirun, but there is none";
   const FlightFolder folder;
   const Outcome outcome = run_command({.argv = {MPIRUN_PROGRAM, "--oversubscribe", "-n", "3",
@@ -159,7 +160,7 @@ TEST(BlameTest, AnUncaughtErrorEndsTheJobUnderMpirun) {
   EXPECT_THAT(outcome.err, Not(HasSubstr("terminate called")));
 }
 
-TEST(BlameTest, AnUncaughtErrorEndsTheOtherRanksWithoutALauncher) {
+TEST(FailedRanksTest, AnUncaughtErrorEndsTheOtherRanksWithoutALauncher) {
   const FlightFolder folder;
   RankProcesses ranks(
       RankCommand{.ranks = 3, .argv = {kActor, "uncaught", "sum", "1:exhaust", "sum"}});
@@ -175,7 +176,7 @@ TEST(BlameTest, AnUncaughtErrorEndsTheOtherRanksWithoutALauncher) {
   }
 }
 
-TEST(BlameTest, AProgramsOwnTerminateHandlerStillRuns) {
+TEST(FailedRanksTest, AProgramsOwnTerminateHandlerStillRuns) {
   const FlightFolder folder;
   RankProcesses ranks(RankCommand{.ranks = 1, .argv = {kActor, "handled", "sum", "exhaust"}});
   const Outcome outcome = ranks[0].wait();
@@ -184,7 +185,7 @@ TEST(BlameTest, AProgramsOwnTerminateHandlerStillRuns) {
   EXPECT_EQ(count_of(outcome.err, "gantry::OutOfMemoryError: "), 1) << outcome.describe();
 }
 
-TEST(BlameTest, WithoutWorldTheTerminateHandlerStays) {
+TEST(FailedRanksTest, WithoutWorldTheTerminateHandlerStays) {
   const std::terminate_handler before = std::get_terminate();
   const std::vector<Communicator> group = Communicator::local({Device::cuda(0), Device::cuda(1)});
   EXPECT_EQ(std::get_terminate(), before);
@@ -201,7 +202,7 @@ RankProcesses by_hand(const std::map<std::string, std::optional<std::string>>& a
       .ranks = 2, .argv = {"sh", "-c", "eval \"$script\""}, .environment = environment});
 }
 
-TEST(BlameTest, RanksSetByHandMeetOrSayAtOnceWhatIsMissing) {
+TEST(FailedRanksTest, RanksSetByHandMeetOrSayAtOnceWhatIsMissing) {
   const FlightFolder folder;
   RankProcesses together = by_hand({{"meet", "yes"}});
   for (int rank = 0; rank < 2; ++rank) {

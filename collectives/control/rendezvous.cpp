@@ -1,4 +1,4 @@
-// Fences: how the hosts of a group's ranks wait for each other, and compare what for.
+// Fences: the hosts of a group's ranks wait for each other and compare their calls.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sched.h>
@@ -10,7 +10,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "core/suspend_aware_timeout.hpp"
 
 namespace gantry {
@@ -21,7 +21,7 @@ using flight::Reason;
 namespace {
 
 constexpr auto kLivenessPeriod = std::chrono::milliseconds(5);
-// Most ranks whose last calls a text names.
+// The most ranks whose last calls an error names.
 constexpr std::size_t kMostNamedCalls = 3;
 constexpr int kKindBits = 8;
 
@@ -59,38 +59,38 @@ std::string_view name(HostCall call) {
   __builtin_unreachable();
 }
 
-std::uint64_t ControlBlock::announce(HostCall call, std::uint64_t collectives) {
+std::uint64_t ControlSegment::announce(HostCall call, std::uint64_t collectives) {
   flight::Rank& mine = view().rank(rank_);
-  // Nobody is two fences behind, so the word of the one before this can still be read.
+  // No rank is two fences behind, so two words are enough.
   mine.host_calls[++fence_ % 2].store(pack(call, collectives), std::memory_order_relaxed);
-  ControlFile::pass_on();
+  ControlFile::publish();
   mine.fence.store(fence_, std::memory_order_release);
   return fence_;
 }
 
-void ControlBlock::await(std::uint64_t fence) { await(fence, HostCall::none, 0); }
+void ControlSegment::await(std::uint64_t fence) { await(fence, HostCall::none, 0); }
 
-void ControlBlock::meet(HostCall call, std::uint64_t collectives) {
+void ControlSegment::rendezvous(HostCall call, std::uint64_t collectives) {
   const std::uint64_t fence = announce(call, collectives);
   await(fence, call, collectives);
   compare_host_calls(fence);
 }
 
-void ControlBlock::await(std::uint64_t fence, HostCall call, std::uint64_t collectives) {
+void ControlSegment::await(std::uint64_t fence, HostCall call, std::uint64_t collectives) {
   using Clock = std::chrono::steady_clock;
   SuspendAwareTimeout countdown(timeout_);
   Clock::time_point next_check = Clock::now() + kLivenessPeriod;
-  const auto has_come = [&](int rank) {
+  const auto has_arrived = [&](int rank) {
     return view().rank(rank).fence.load(std::memory_order_acquire) >= fence;
   };
   int next = 0;
   for (std::uint64_t spins = 0;; ++spins) {
-    // Asked first: who dies after it came leaves nothing undone here.
+    // Read first: a rank that dies after it arrived has done its part of this fence.
     const bool was_broken = broken();
-    while (next < size_ && has_come(next)) ++next;
-    if (next == size_) return ControlFile::take_over();
+    while (next < size_ && has_arrived(next)) ++next;
+    if (next == size_) return ControlFile::acquire();
     if (was_broken) raise();
-    // A short spin serves ranks with a core each; yielding serves crowded machines.
+    // Spin briefly for ranks with a core each; yield on oversubscribed machines.
     if (spins < 200) continue;
     if (spins < 20'000) {
       sched_yield();
@@ -101,23 +101,24 @@ void ControlBlock::await(std::uint64_t fence, HostCall call, std::uint64_t colle
     const Clock::time_point now = Clock::now();
     if (now < next_check) continue;
     next_check = now + kLivenessPeriod;
-    look_at_peers(fence);
-    if (call != HostCall::none) look_for_other_calls(fence, call, collectives);
+    mark_failed_peers(fence);
+    if (call != HostCall::none) detect_other_calls(fence, call, collectives);
     if (!countdown.has_expired(now)) continue;
     std::vector<int> missing;
     for (int i = 0; i < size_; ++i) {
-      if (!has_come(i)) missing.push_back(i);
+      if (!has_arrived(i)) missing.push_back(i);
     }
     if (missing.empty()) continue;
-    blame(missing.front(), Reason::timed_out,
-          {.text = lateness_text(missing, call),
-           .ranks = missing,
-           .calls = {std::string(name(call)), flight::kLateToCall}});
+    mark_failed(missing.front(), Reason::timed_out,
+                {.text = host_timeout_text(missing, call),
+                 .ranks = missing,
+                 .calls = {std::string(name(call)), flight::kLateToCall}});
     require_intact();
   }
 }
 
-std::string ControlBlock::lateness_text(const std::vector<int>& missing, HostCall call) const {
+std::string ControlSegment::host_timeout_text(const std::vector<int>& missing,
+                                              HostCall call) const {
   if (call == HostCall::none) return timeout_text(missing, "enter", 0);
   std::string text = fmt::format(
       "{}: rank {} waited {}, but rank(s) {} did not come (GANTRY_COLL_TIMEOUT sets the deadline)",
@@ -133,15 +134,15 @@ std::string ControlBlock::lateness_text(const std::vector<int>& missing, HostCal
 }
 
 // Note [Host calls]
-// Every rank calls the same operations in the same order, so it comes to a fence for the same host
-// call after the same number of collectives. A rank whose newest collective has a higher number,
-// and that has not come to the fence, called that collective instead: its kernel waits for ranks
-// that never come. That is seen at once, and breaks the group; what all ranks see when all have
-// come, the group survives.
-void ControlBlock::look_for_other_calls(std::uint64_t fence, HostCall call,
+// Every rank calls the same operations in the same order. So all ranks reach a fence for the same
+// host call, after the same number of collectives. A rank that has not reached the fence, and whose
+// newest collective has a higher number, called that collective instead. Its kernel waits for ranks
+// that never enter. This is detected at once and breaks the group. A mismatch between ranks that
+// all reached the fence leaves the group intact.
+void ControlSegment::detect_other_calls(std::uint64_t fence, HostCall call,
                                         std::uint64_t collectives) const {
   for (int i = 0; i < size_; ++i) {
-    // The number first: a rank that came to the fence has recorded nothing later before it.
+    // Read the number first: a rank records nothing later before it reaches the fence.
     const std::uint64_t newest = view().newest_number(i, Lane::collective);
     if (newest <= collectives) continue;
     if (view().rank(i).fence.load(std::memory_order_acquire) >= fence) continue;
@@ -150,31 +151,31 @@ void ControlBlock::look_for_other_calls(std::uint64_t fence, HostCall call,
                           .calls = {call_text(rank_, number, call, collectives),
                                     call_text(i, number, HostCall::none, newest)}};
     detail.text = other_call_text(number, rank_, detail.calls[0], i, detail.calls[1]);
-    blame(i, Reason::mismatch, detail);
+    mark_failed(i, Reason::mismatch, detail);
     require_intact();
   }
 }
 
-void ControlBlock::compare_host_calls(std::uint64_t fence) const {
-  const auto said = [&](int rank) {
+void ControlSegment::compare_host_calls(std::uint64_t fence) const {
+  const auto announced = [&](int rank) {
     return view().rank(rank).host_calls[fence % 2].load(std::memory_order_relaxed);
   };
-  const auto [first_call, first_number] = unpack(said(0));
+  const auto [first_call, first_number] = unpack(announced(0));
   for (int i = 1; i < size_; ++i) {
-    const auto [call, number] = unpack(said(i));
+    const auto [call, number] = unpack(announced(i));
     if (call == first_call && number == first_number) continue;
-    const std::uint64_t odd = std::min(first_number, number) + 1;
-    const std::string first = call_text(0, odd, first_call, first_number);
-    const std::string other = call_text(i, odd, call, number);
-    throw_mismatch(other_call_text(odd, 0, first, i, other), {0, i}, {first, other});
+    const std::uint64_t mismatched = std::min(first_number, number) + 1;
+    const std::string first = call_text(0, mismatched, first_call, first_number);
+    const std::string other = call_text(i, mismatched, call, number);
+    throw_mismatch(other_call_text(mismatched, 0, first, i, other), {0, i}, {first, other});
   }
 }
 
-std::string ControlBlock::call_text(int rank, std::uint64_t number, HostCall call,
-                                    std::uint64_t collectives) const {
+std::string ControlSegment::call_text(int rank, std::uint64_t number, HostCall call,
+                                      std::uint64_t collectives) const {
   if (collectives < number) return std::string(name(call));
   const auto record = view().find(rank, Lane::collective, number);
-  return record ? view().text(record->call) : std::string("what is no longer recorded");
+  return record ? view().text(record->call) : std::string("a call that is no longer recorded");
 }
 
 }  // namespace gantry

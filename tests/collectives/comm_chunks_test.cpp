@@ -23,9 +23,9 @@ using testing::expect_throws;
 using testing::FaultDriver;
 using testing::TuningScope;
 
-class CommPiecesTest : public testing::CommFixture {};
+class CommChunksTest : public testing::CommFixture {};
 
-TEST_F(CommPiecesTest, EveryWayScattersAndGathersTheSameBits) {
+TEST_F(CommChunksTest, EveryWayScattersAndGathersTheSameBits) {
   for (const CommTuning& tuning : all_tunings()) {
     const TuningScope scope(tuning);
     for (const int count : {1, 2, 3, 8}) {
@@ -52,7 +52,7 @@ TEST_F(CommPiecesTest, EveryWayScattersAndGathersTheSameBits) {
   }
 }
 
-TEST_F(CommPiecesTest, OtherDimensionsAndLayoutsGiveTheSameElements) {
+TEST_F(CommChunksTest, OtherDimensionsAndLayoutsGiveTheSameElements) {
   for (const CommTuning& tuning : all_tunings()) {
     const TuningScope scope(tuning);
     for (const Tensor& source :
@@ -78,7 +78,7 @@ TEST_F(CommPiecesTest, OtherDimensionsAndLayoutsGiveTheSameElements) {
   }
 }
 
-TEST_F(CommPiecesTest, EndsMayBeOverwrittenAtOnceOnTheirOwnStreams) {
+TEST_F(CommChunksTest, EndsMayBeOverwrittenAtOnceOnTheirOwnStreams) {
   for (const CommTuning& tuning : all_tunings()) {
     const TuningScope scope(tuning);
     const std::vector<Stream> streams = side_streams();
@@ -100,7 +100,7 @@ TEST_F(CommPiecesTest, EndsMayBeOverwrittenAtOnceOnTheirOwnStreams) {
   }
 }
 
-TEST_F(CommPiecesTest, ReusedMemoryOfTheDestinationIsWaitedFor) {
+TEST_F(CommChunksTest, ReusedMemoryOfTheDestinationIsWaitedFor) {
   GANTRY_REQUIRE_DEVICES(2);
   for (const CommTuning& tuning : all_tunings()) {
     const TuningScope scope(tuning);
@@ -123,7 +123,7 @@ TEST_F(CommPiecesTest, ReusedMemoryOfTheDestinationIsWaitedFor) {
   }
 }
 
-TEST_F(CommPiecesTest, StreamsOfAScatterOwnTheirPieces) {
+TEST_F(CommChunksTest, StreamsOfAScatterOwnTheirPieces) {
   GANTRY_REQUIRE_DEVICES(2);
   for (const CommTuning& tuning : all_tunings()) {
     const TuningScope scope(tuning);
@@ -142,7 +142,7 @@ TEST_F(CommPiecesTest, StreamsOfAScatterOwnTheirPieces) {
   }
 }
 
-TEST_F(CommPiecesTest, StreamsComeAsAVectorOrAList) {
+TEST_F(CommChunksTest, StreamsComeAsAVectorOrAList) {
   GANTRY_REQUIRE_DEVICES(2);
   const Stream side = Stream::from_pool(Device::cuda(1));
   const Tensor source = ramp({900}, Device::cuda(0), 1);
@@ -160,7 +160,7 @@ TEST_F(CommPiecesTest, StreamsComeAsAVectorOrAList) {
   }
 }
 
-TEST_F(CommPiecesTest, GivenOutputsTakeOptionsByName) {
+TEST_F(CommChunksTest, GivenOutputsTakeOptionsByName) {
   const Tensor source = ramp({6, 8}, Device::cuda(0), 1);
   std::vector<Tensor> out;
   for (const std::int64_t columns : {3, 5}) {
@@ -174,7 +174,7 @@ TEST_F(CommPiecesTest, GivenOutputsTakeOptionsByName) {
   EXPECT_EQ(joined.to_vector<float>(), source.to_vector<float>());
 }
 
-TEST_F(CommPiecesTest, AllowCastConverts) {
+TEST_F(CommChunksTest, AllowCastConverts) {
   GANTRY_REQUIRE_DEVICES(2);
   const Tensor source = ramp({64}, Device::cuda(0), 1);
   std::vector<Tensor> out;
@@ -200,7 +200,7 @@ TEST_F(CommPiecesTest, AllowCastConverts) {
   EXPECT_EQ(place.to_vector<double>(), source.to_vector<double>());
 }
 
-TEST_F(CommPiecesTest, OutputsThatOverlapGetTheirPiecesInListOrder) {
+TEST_F(CommChunksTest, OutputsThatOverlapGetTheirPiecesInListOrder) {
   const Tensor source = arange(8, {.dtype = i32, .device = "cuda:0"});
   const Tensor place = zeros({4}, {.dtype = i32, .device = devices().back()});
   std::vector<Tensor> out{place, place};
@@ -208,7 +208,7 @@ TEST_F(CommPiecesTest, OutputsThatOverlapGetTheirPiecesInListOrder) {
   EXPECT_EQ(place.to_vector<int>(), (std::vector<int>{4, 5, 6, 7}));
 }
 
-TEST_F(CommPiecesTest, ABatchThatFailsLeavesTheLibraryUsable) {
+TEST_F(CommChunksTest, ABatchThatFailsLeavesTheLibraryUsable) {
   GANTRY_REQUIRE_DEVICES(2);
   const TuningScope scope({.send_by_engines_bytes = 1, .fetch_by_engines_bytes = 1});
   const std::vector<Device> to = devices();
@@ -232,7 +232,7 @@ TEST_F(CommPiecesTest, ABatchThatFailsLeavesTheLibraryUsable) {
   }
 }
 
-TEST_F(CommPiecesTest, LargeExchangesAndBroadcastsToOneDeviceAreBatches) {
+TEST_F(CommChunksTest, LargeExchangesAndBroadcastsToOneDeviceAreBatches) {
   GANTRY_REQUIRE_DEVICES(2);
   const TuningScope scope({.send_by_engines_bytes = 1, .fetch_by_engines_bytes = 1});
   const std::vector<Device> pair = devices(2);
@@ -254,7 +254,7 @@ TEST_F(CommPiecesTest, LargeExchangesAndBroadcastsToOneDeviceAreBatches) {
   for (const Device device : pair) synchronize(device);
 }
 
-TEST_F(CommPiecesTest, SmallScatterAndGatherAreOneLaunch) {
+TEST_F(CommChunksTest, SmallScatterAndGatherAreOneLaunch) {
   GANTRY_REQUIRE_SIM();
   GANTRY_REQUIRE_DEVICES(2);
   const auto others = static_cast<std::uint64_t>(devices().size() - 1);
@@ -271,7 +271,7 @@ TEST_F(CommPiecesTest, SmallScatterAndGatherAreOneLaunch) {
   EXPECT_EQ(counting.calls("copy_batch"), 0u);
 }
 
-TEST_F(CommPiecesTest, ListsMayBeArraysAndSpans) {
+TEST_F(CommChunksTest, ListsMayBeArraysAndSpans) {
   GANTRY_REQUIRE_DEVICES(2);
   const std::array<Device, 2> pair = {Device::cuda(0), Device::cuda(1)};
   const Tensor source = ramp({6}, pair[0], 1, f32);

@@ -1,4 +1,4 @@
-#include "collectives/host/fold.hpp"
+#include "collectives/host/reduce.hpp"
 
 #include <algorithm>
 
@@ -20,8 +20,8 @@ typename F::Acc load_scaled(typename F::Stored element, double scale) {
 }
 
 template <class F>
-void fold_block(double divisor, double scale, void* out, std::span<const void* const> inputs,
-                std::int64_t first, std::int64_t count) {
+void reduce_block(double divisor, double scale, void* out, std::span<const void* const> inputs,
+                  std::int64_t first, std::int64_t count) {
   using Stored = typename F::Stored;
   typename F::Acc accumulators[kBlock];
   const auto* in = static_cast<const Stored*>(inputs.front()) + first;
@@ -38,15 +38,15 @@ void fold_block(double divisor, double scale, void* out, std::span<const void* c
 
 }  // namespace
 
-void fold_on_host(const Folding& how, double scale, void* out, std::span<const void* const> inputs,
-                  std::int64_t count, DType dtype) {
+void reduce_on_host(const Reduction& how, double scale, void* out,
+                    std::span<const void* const> inputs, std::int64_t count, DType dtype) {
   dispatch(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     kernels::with_nary_functor<T>(how.op, [&](auto folder) {
       using F = typename decltype(folder)::type;
       if constexpr (F::kIsDefined) {
         for (std::int64_t first = 0; first < count; first += kBlock) {
-          fold_block<F>(how.divisor, scale, out, inputs, first, std::min(kBlock, count - first));
+          reduce_block<F>(how.divisor, scale, out, inputs, first, std::min(kBlock, count - first));
         }
       }
     });

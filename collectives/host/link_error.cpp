@@ -1,4 +1,4 @@
-#include "collectives/host/breakdown.hpp"
+#include "collectives/host/link_error.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,43 +11,43 @@
 
 namespace gantry {
 
-void Breakdown::give_up(const Notice& why, std::string text, int from) {
+void LinkError::fail(const ControlMessage& why, std::string text, int from) {
   why_ = why;
   from_ = from;
   text_ = std::move(text);
-  tell_(why);
+  broadcast_(why);
   raise();
 }
 
-void Breakdown::give_up_waiting(const std::vector<int>& missing) {
+void LinkError::fail_late(const std::vector<int>& missing) {
   const std::chrono::duration<double> waited = group_.timeout;
   late_ = missing;
-  give_up({Notice::Kind::late, missing.front()},
-          fmt::format("collective: rank {} waited {} s, but rank(s) {} did not enter the operation "
-                      "(GANTRY_COLL_TIMEOUT sets the deadline)",
-                      group_.rank, waited.count(), fmt::join(missing, ", ")));
+  fail({ControlMessage::Kind::late, missing.front()},
+       fmt::format("collective: rank {} waited {} s, but rank(s) {} did not enter the operation "
+                   "(GANTRY_COLL_TIMEOUT sets the deadline)",
+                   group_.rank, waited.count(), fmt::join(missing, ", ")));
 }
 
-void Breakdown::raise() const {
+void LinkError::raise() const {
   const auto lost = [&](std::string_view how) {
     return PeerLostError(fmt::format("rank {} {}; the communicator of {} ranks is unusable",
                                      why_->failed_rank, how, group_.size),
                          why_->failed_rank);
   };
   switch (why_->kind) {
-    case Notice::Kind::late:
+    case ControlMessage::Kind::late:
       throw TimeoutError(
           text_.empty() ? fmt::format("collective: rank {} did not enter the operation in time, "
                                       "says rank {} (GANTRY_COLL_TIMEOUT sets the deadline)",
                                       why_->failed_rank, from_)
                         : text_,
           late_.empty() ? std::vector<int>{why_->failed_rank} : late_);
-    case Notice::Kind::left:
+    case ControlMessage::Kind::left:
       throw lost("has left the job");
-    case Notice::Kind::aborted:
+    case ControlMessage::Kind::aborted:
       throw lost(text_.empty() ? "aborted" : "aborted: " + text_);
-    case Notice::Kind::lost:
-    case Notice::Kind::none:
+    case ControlMessage::Kind::lost:
+    case ControlMessage::Kind::none:
       break;
   }
   throw lost(text_.empty() ? "died or was cut off" : text_);
