@@ -63,8 +63,8 @@ void HostTransport::run_direct(const CollectiveCall& call, const HostPlan& plan,
   const int rank = membership_.rank;
   const auto* in = static_cast<const std::byte*>(call.in);
   auto* out = static_cast<std::byte*>(call.out);
-  const Share& own_send = plan.sends[as_size(rank)];
-  const Share& own_receive = plan.receives[as_size(rank)];
+  const ByteSlice& own_send = plan.sends[as_size(rank)];
+  const ByteSlice& own_receive = plan.receives[as_size(rank)];
   if (!plan.reduces && own_receive.bytes > 0 && out + own_receive.at != in + own_send.at) {
     driver().copy(out + own_receive.at, in + own_send.at, as_size(own_receive.bytes),
                   stream.native());
@@ -79,7 +79,7 @@ void HostTransport::run_direct(const CollectiveCall& call, const HostPlan& plan,
     staging.begin(stream);
     for (int p = 0; p < ranks; ++p) {
       if (p == rank && !plan.reduces) continue;
-      const Share& send = plan.sends[as_size(p)];
+      const ByteSlice& send = plan.sends[as_size(p)];
       staging.fetch(as_size(at(p)), in + send.at + chunk * chunk_bytes,
                     as_size(clipped(send.bytes, chunk * chunk_bytes, chunk_bytes)), stream);
       if (plan.sends_one && send.bytes > 0) break;
@@ -117,7 +117,7 @@ void HostTransport::run_direct(const CollectiveCall& call, const HostPlan& plan,
     } else {
       for (int p = 0; p < ranks; ++p) {
         if (p == rank) continue;
-        const Share& receive = plan.receives[as_size(p)];
+        const ByteSlice& receive = plan.receives[as_size(p)];
         staging.deliver(out + receive.at + begin, staging.inbound() + p * chunk_bytes,
                         as_size(clipped(receive.bytes, begin, chunk_bytes)), stream);
       }

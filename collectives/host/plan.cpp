@@ -6,9 +6,9 @@ namespace gantry {
 
 namespace {
 
-std::int64_t end_of(const std::vector<Share>& slices) {
+std::int64_t end_of(const std::vector<ByteSlice>& slices) {
   std::int64_t end = 0;
-  for (const Share& slice : slices) {
+  for (const ByteSlice& slice : slices) {
     if (slice.bytes > 0) end = std::max(end, slice.at + slice.bytes);
   }
   return end;
@@ -30,11 +30,11 @@ std::int64_t HostPlan::longest(int rank) const {
 
 HostPlan plan_on_host(const CollectiveCall& call, int rank, int size) {
   HostPlan plan;
-  plan.sends_one = offers_one(call.what.kind);
+  plan.sends_one = sends_one_slice(call.what.kind);
   plan.reduces = reduces(call.what.kind);
-  for_each_share(call, rank, size, [&](int, const PeerShares& shares) {
-    plan.sends.push_back(shares.offer);
-    plan.receives.push_back(shares.take);
+  for_each_peer(call, rank, size, [&](int, const PeerSlices& slices) {
+    plan.sends.push_back(slices.send);
+    plan.receives.push_back(slices.receive);
   });
   return plan;
 }

@@ -9,8 +9,8 @@ namespace gantry {
 
 // The slices that one rank sends to and receives from every rank, itself included.
 struct HostPlan {
-  std::vector<Share> sends;     // slices of `in`
-  std::vector<Share> receives;  // slices of `out`; all the same one if they are reduced
+  std::vector<ByteSlice> sends;     // slices of `in`
+  std::vector<ByteSlice> receives;  // slices of `out`; all the same one if they are reduced
   bool sends_one = false;       // every rank is sent the same bytes
   bool reduces = false;
 

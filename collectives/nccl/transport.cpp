@@ -13,7 +13,7 @@
 #include <gantry/device/guard.hpp>
 
 #include "collectives/control/segment.hpp"
-#include "collectives/lane.hpp"
+#include "collectives/operation_queue.hpp"
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/comm.hpp"
 #include "collectives/nccl/deadline.hpp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "collectives/reduction.hpp"
-#include "collectives/shares.hpp"
+#include "collectives/slices.hpp"
 
 namespace gantry {
 

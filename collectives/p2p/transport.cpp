@@ -14,7 +14,7 @@
 #include <gantry/device/guard.hpp>
 
 #include "collectives/control/segment.hpp"
-#include "collectives/lane.hpp"
+#include "collectives/operation_queue.hpp"
 #include "collectives/p2p/plans.hpp"
 #include "collectives/p2p/registered.hpp"
 #include "collectives/p2p/registrations.hpp"
