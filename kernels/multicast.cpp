@@ -13,9 +13,9 @@ namespace gantry::kernels {
 
 namespace {
 
-void check_sim_regions(int device, std::span<const CopyRun> regions,
+void check_sim_regions(int device, std::span<const CopyRegion> regions,
                        std::span<const std::ptrdiff_t> shifts) {
-  for (const CopyRun& region : regions) {
+  for (const CopyRegion& region : regions) {
     ::gantry::sim::check_device_access(device, region.from, region.bytes);
     ::gantry::sim::check_device_access(device, region.to, region.bytes);
     for (const std::ptrdiff_t shift : shifts) {
@@ -27,15 +27,15 @@ void check_sim_regions(int device, std::span<const CopyRun> regions,
 
 }  // namespace
 
-void multicast(const Target& target, std::span<const CopyRun> regions,
+void multicast(const Target& target, std::span<const CopyRegion> regions,
                std::span<const std::ptrdiff_t> shifts) {
   if (shifts.size() >= static_cast<std::size_t>(kMaxMulticastCopies)) {
     throw InvalidArgument(fmt::format("multicast: expected at most {} copies, but got {}",
                                       kMaxMulticastCopies, shifts.size() + 1));
   }
-  std::vector<CopyRun> filled;
+  std::vector<CopyRegion> filled;
   filled.reserve(regions.size());
-  for (const CopyRun& region : regions) {
+  for (const CopyRegion& region : regions) {
     if (region.bytes > 0) filled.push_back(region);
   }
   if (filled.empty()) return;

@@ -17,7 +17,7 @@ inline constexpr int kMaxMulticastCopies = 64;
 // The shifts are the distances in bytes between several buffers of one layout. Sources and
 // destinations are on the target's device or on peers with access enabled. No region overlaps a
 // destination. One launch, with plain loads and stores, serves up to about a thousand regions.
-void multicast(const Target& target, std::span<const CopyRun> regions,
+void multicast(const Target& target, std::span<const CopyRegion> regions,
                std::span<const std::ptrdiff_t> shifts = {});
 
 }  // namespace gantry::kernels

@@ -9,11 +9,11 @@
 namespace gantry::kernels {
 
 namespace host {
-void multicast(std::span<const CopyRun> regions, std::span<const std::ptrdiff_t> shifts);
+void multicast(std::span<const CopyRegion> regions, std::span<const std::ptrdiff_t> shifts);
 }  // namespace host
 
 namespace cuda {
-void multicast(void* stream, std::span<const CopyRun> regions,
+void multicast(void* stream, std::span<const CopyRegion> regions,
                std::span<const std::ptrdiff_t> shifts);
 }  // namespace cuda
 

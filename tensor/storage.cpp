@@ -78,7 +78,7 @@ bool Storage::is_peer_accessible() const {
   if (access == Impl::PeerAccess::unknown) {
     const memory::Block* own = block();
     const bool accessible = impl_->bytes == 0 || impl_->imported ||
-                            (own != nullptr && own->allocator->opens_to_peers()) ||
+                            (own != nullptr && own->allocator->is_peer_accessible()) ||
                             driver().pointer_info(impl_->data).is_open_to_peers;
     access = accessible ? Impl::PeerAccess::all : Impl::PeerAccess::none;
     impl_->peer_access.store(access, std::memory_order_relaxed);

@@ -8,7 +8,7 @@
 #include "collectives/protocol/signal.hpp"
 #include "collectives/shares.hpp"
 #include "job/flight_file.hpp"
-#include "streams/copies.hpp"
+#include "streams/batched_copy.hpp"
 
 namespace gantry {
 
@@ -60,7 +60,7 @@ RegisteredOperations::Side::~Side() {
   driver().destroy_stream(stream_);
 }
 
-void RegisteredOperations::Side::copy(const CopyRun& run, const Stream& stream) {
+void RegisteredOperations::Side::copy(const CopyRegion& run, const Stream& stream) {
   driver().record_event(forked_, stream.native());
   driver().wait_event(stream_, forked_);
   driver().copy(run.to, run.from, run.bytes, stream_);
@@ -213,12 +213,12 @@ void RegisteredOperations::send_array(const CollectiveCall& call, std::int64_t b
                                       std::int64_t bytes, const Stream& stream) {
   if (bytes == 0) return;
   const auto at = [&](int rank) { return registrations_.address(call.what.place, rank) + begin; };
-  std::vector<CopyRun> runs;
+  std::vector<CopyRegion> runs;
   for (int turn = 1; turn < group_.size; ++turn) {
     const int peer = (group_.rank + turn) % group_.size;
     runs.push_back({at(group_.rank), at(peer), static_cast<std::size_t>(bytes)});
   }
-  copy_runs(stream, runs);
+  copy_batch(stream, runs);
 }
 
 void RegisteredOperations::send_shares(const CollectiveCall& call, const Stream& stream) {
@@ -226,7 +226,7 @@ void RegisteredOperations::send_shares(const CollectiveCall& call, const Stream&
   const auto* in = static_cast<const std::byte*>(call.in);
   const PeerShares own = even_shares(call.what, rank, rank);
   std::byte* const place = static_cast<std::byte*>(call.out) + own.take.at;
-  std::vector<CopyRun> runs;
+  std::vector<CopyRegion> runs;
   for (int turn = 1; turn < group_.size; ++turn) {
     const int peer = (rank + turn) % group_.size;
     const Share offer = even_shares(call.what, rank, peer).offer;
@@ -236,10 +236,10 @@ void RegisteredOperations::send_shares(const CollectiveCall& call, const Stream&
   }
   const auto send = [&] {
     protocol::launch_phase(phase(call, 0), 1, stream);
-    copy_runs(stream, runs);
+    copy_batch(stream, runs);
   };
   if (place == in + own.offer.at) return send();
-  const CopyRun own_share{in + own.offer.at, place, static_cast<std::size_t>(own.take.bytes)};
+  const CopyRegion own_share{in + own.offer.at, place, static_cast<std::size_t>(own.take.bytes)};
   Side* const side = side_for(stream);
   if (side == nullptr) {
     send();

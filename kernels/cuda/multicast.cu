@@ -26,7 +26,7 @@ struct MulticastTable {
   std::int32_t shift_count = 0;
   std::uint32_t chunks = 0;
   std::int64_t shifts[kMaxMulticastCopies] = {};
-  CopyRun regions[N];
+  CopyRegion regions[N];
   std::uint32_t first_chunks[N];
 };
 
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   for (std::uint32_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
     const int at = find_item(table, chunk);
-    const CopyRun& region = table.regions[at];
+    const CopyRegion& region = table.regions[at];
     const std::size_t offset =
         static_cast<std::size_t>(chunk - table.first_chunks[at]) * kChunkBytes;
     const std::size_t rest = region.bytes - offset;
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <int N>
-void launch_table(void* stream, std::span<const CopyRun> regions,
+void launch_table(void* stream, std::span<const CopyRegion> regions,
                   std::span<const std::ptrdiff_t> shifts) {
   MulticastTable<N> table;
   table.item_count = static_cast<std::int32_t>(regions.size());
@@ -134,11 +134,11 @@ void launch_table(void* stream, std::span<const CopyRun> regions,
 
 }  // namespace
 
-void multicast(void* stream, std::span<const CopyRun> regions,
+void multicast(void* stream, std::span<const CopyRegion> regions,
                std::span<const std::ptrdiff_t> shifts) {
   while (!regions.empty()) {
     const std::size_t count = std::min(regions.size(), static_cast<std::size_t>(kMostRegions));
-    const std::span<const CopyRun> now = regions.first(count);
+    const std::span<const CopyRegion> now = regions.first(count);
     if (count <= static_cast<std::size_t>(kFewRegions)) {
       launch_table<kFewRegions>(stream, now, shifts);
     } else if (count <= static_cast<std::size_t>(kSomeRegions)) {

@@ -70,7 +70,7 @@ void scatter_sorted(void*, const IndexingPlan&, bool, void*) { refuse("scatter")
 
 void nary(void*, const NaryPlan&) { refuse("nary"); }
 void nary_batched(void*, const NaryBatchPlan&) { refuse("nary"); }
-void multicast(void*, std::span<const CopyRun>, std::span<const std::ptrdiff_t>) {
+void multicast(void*, std::span<const CopyRegion>, std::span<const std::ptrdiff_t>) {
   refuse("multicast");
 }
 void gemm(const Stream&, const GemmPlan&) { refuse("gemm"); }

@@ -40,7 +40,7 @@ void expect_copied(std::int64_t from, std::int64_t to, std::int64_t count, int c
       [&](const Target& target, const std::vector<TensorRef>& t) {
         std::vector<std::ptrdiff_t> shifts;
         for (int k = 1; k < copies; ++k) shifts.push_back(step * k);
-        const CopyRun region{at(t[0], from), at(t[1], to), static_cast<std::size_t>(count)};
+        const CopyRegion region{at(t[0], from), at(t[1], to), static_cast<std::size_t>(count)};
         kernels::multicast(target, std::span(&region, 1), shifts);
       },
       "multicast");
@@ -97,7 +97,7 @@ TEST(MulticastKernelTest, CopiesThousandsOfRegions) {
     const auto after = testing::run_everywhere(
         arrays,
         [&](const Target& target, const std::vector<TensorRef>& t) {
-          std::vector<CopyRun> regions;
+          std::vector<CopyRegion> regions;
           for (int i = 0; i < count; ++i) {
             const std::int64_t length = i % 41;
             const std::int64_t begin = begins[static_cast<std::size_t>(i)];
@@ -122,7 +122,7 @@ TEST(MulticastKernelTest, CopiesThousandsOfRegions) {
 TEST(MulticastKernelTest, RejectsTooManyCopies) {
   std::uint8_t from = 1;
   std::uint8_t to = 0;
-  const CopyRun region{&from, &to, 1};
+  const CopyRegion region{&from, &to, 1};
   const std::vector<std::ptrdiff_t> shifts(kernels::kMaxMulticastCopies, 0);
   EXPECT_THROW(kernels::multicast(Target::cpu(), std::span(&region, 1), shifts), InvalidArgument);
   EXPECT_EQ(to, 0);
