@@ -22,7 +22,7 @@ using testing::contiguous;
 using testing::Layout;
 using testing::run_everywhere;
 
-// What an element is accumulated in.
+// The accumulator type.
 template <class T>
 using Accumulator =
     std::conditional_t<std::is_same_v<T, double>, double,
@@ -273,7 +273,7 @@ TEST(ReduceKernelTest, IntegersWrap) {
             std::numeric_limits<std::int64_t>::min() + 1);
 }
 
-TEST(ReduceKernelTest, NaNWinsAndIsCanonical) {
+TEST(ReduceKernelTest, NaNPropagatesAndIsCanonical) {
   for (const Reduction op : {Reduction::sum, Reduction::min, Reduction::max, Reduction::prod}) {
     for (const std::int64_t at : {0, 77, 999}) {
       Array in(f32, contiguous({1000}));
@@ -295,7 +295,7 @@ TEST(ReduceKernelTest, KeepsTheSignOfZero) {
   EXPECT_EQ(run_reduce(Reduction::sum_abs, f32, in, 1)[0].bits(0), 0u);
 }
 
-TEST(ReduceKernelTest, NothingReducesToTheIdentity) {
+TEST(ReduceKernelTest, AnEmptyReductionGivesTheIdentity) {
   const Array in(f32, contiguous({2, 0}));
   const Array integers(i8, contiguous({0}));
   const double infinity = std::numeric_limits<double>::infinity();
@@ -327,7 +327,7 @@ TEST(ReduceKernelTest, WritesThroughTheStridesOfTheOutput) {
   }
 }
 
-// Memory of type bool whose bytes are any, and the same with 1 for all but 0.
+// Bool memory with arbitrary bytes, and the same memory with 1 in place of non-zero bytes.
 std::pair<Array, Array> loose_and_strict_bools(const Layout& layout) {
   std::pair<Array, Array> arrays{Array(bool_, layout), Array(bool_, layout)};
   for (std::int64_t i = 0; i < layout.numel(); ++i) {
@@ -392,7 +392,7 @@ TEST(ArgReduceKernelTest, FindsTheFirstOfTheLargest) {
   }
 }
 
-TEST(ArgReduceKernelTest, TheFirstNaNWins) {
+TEST(ArgReduceKernelTest, FindsTheFirstNaN) {
   Array in(f32, contiguous({20000}));
   fill_range(in, 5, -1, 1);
   in.set(12345, NAN);

@@ -62,13 +62,13 @@ TEST_F(TensorIpcTest, TheSameProcessGetsTheOriginalMemory) {
   EXPECT_EQ(original.to_vector<int>(), std::vector<int>(6, 4));
 }
 
-TEST_F(TensorIpcTest, EmptyTensorsTravelToo) {
+TEST_F(TensorIpcTest, EmptyTensorsCanBeShared) {
   const Tensor view = Tensor::from_ipc(zeros({0, 3}, {.dtype = u8, .device = "cuda"}).ipc_handle());
   EXPECT_EQ(view.sizes(), (Shape{0, 3}));
   EXPECT_EQ(view.dtype(), u8);
 }
 
-TEST_F(TensorIpcTest, RefusesWhatCannotBeShared) {
+TEST_F(TensorIpcTest, RejectsTensorsThatCannotBeShared) {
   EXPECT_THAT([] { static_cast<void>(zeros({2}).ipc_handle()); },
               ThrowsMessage<NotSupported>("ipc_handle: expected memory of a device allocator, but "
                                           "got a CPU tensor"));
@@ -79,7 +79,7 @@ TEST_F(TensorIpcTest, RefusesWhatCannotBeShared) {
       ThrowsMessage<NotSupported>(HasSubstr("but got foreign or imported memory on cuda:0")));
 }
 
-TEST_F(TensorIpcTest, RefusesBytesThatAreNoHandle) {
+TEST_F(TensorIpcTest, RejectsMalformedHandles) {
   EXPECT_THAT([] { static_cast<void>(Tensor::from_ipc({})); },
               ThrowsMessage<InvalidArgument>(
                   "from_ipc: expected a handle made by Tensor::ipc_handle, but got 0 bytes"));
