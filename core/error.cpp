@@ -40,7 +40,7 @@ CudaError::CudaError(const std::string& message, int code, std::string_view name
 
 std::string_view CudaError::name() const noexcept { return detail::payload_or_empty(name_); }
 
-OutOfMemoryError::OutOfMemoryError(const std::string& message, const MemoryBreakdown& breakdown,
+OutOfMemoryError::OutOfMemoryError(const std::string& message, const OomReport& breakdown,
                                    std::string_view device, std::source_location where)
     : Error(message, device, where), breakdown_(breakdown) {}
 

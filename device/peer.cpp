@@ -10,20 +10,13 @@
 
 #include <gantry/core/error.hpp>
 
+#include "device/checked_device_index.hpp"
 #include "device/peer_access.hpp"
 #include "device/platform.hpp"
 
 namespace gantry {
 
 namespace {
-
-int checked_index(Device device, const char* operation) {
-  if (device.is_cpu()) {
-    throw InvalidArgument(
-        fmt::format("{}: expected a CUDA device, but got {}", operation, device.str()));
-  }
-  return device.resolved().index;
-}
 
 const PeerMatrix& cached_matrix() {
   static const PeerMatrix* const matrix = [] {
@@ -56,14 +49,14 @@ EnabledPeers& enabled_peers() {
 }  // namespace
 
 bool can_access_peer(Device from, Device to) {
-  const int source = checked_index(from, "can_access_peer");
-  const int target = checked_index(to, "can_access_peer");
+  const int source = checked_device_index(from, "can_access_peer");
+  const int target = checked_device_index(to, "can_access_peer");
   return cached_matrix().can_access(source, target);
 }
 
 void enable_peer_access(Device from, Device to) {
-  const int source = checked_index(from, "enable_peer_access");
-  const int target = checked_index(to, "enable_peer_access");
+  const int source = checked_device_index(from, "enable_peer_access");
+  const int target = checked_device_index(to, "enable_peer_access");
   if (source == target) return;
   if (!cached_matrix().can_access(source, target)) {
     throw NotSupported(

@@ -13,9 +13,9 @@ namespace gantry::kernels {
 
 namespace {
 
-void check_sim_runs(int device, std::span<const CopyRun> runs,
+void check_sim_runs(int device, std::span<const CopyRegion> runs,
                     std::span<const std::ptrdiff_t> shifts) {
-  for (const CopyRun& run : runs) {
+  for (const CopyRegion& run : runs) {
     ::gantry::sim::check_device_access(device, run.from, run.bytes);
     ::gantry::sim::check_device_access(device, run.to, run.bytes);
     for (const std::ptrdiff_t shift : shifts) {
@@ -27,15 +27,15 @@ void check_sim_runs(int device, std::span<const CopyRun> runs,
 
 }  // namespace
 
-void fan(const Target& target, std::span<const CopyRun> runs,
+void fan(const Target& target, std::span<const CopyRegion> runs,
          std::span<const std::ptrdiff_t> shifts) {
   if (shifts.size() >= static_cast<std::size_t>(kMaxFanCopies)) {
     throw InvalidArgument(fmt::format("fan: at most {} copies expected, but got {}", kMaxFanCopies,
                                       shifts.size() + 1));
   }
-  std::vector<CopyRun> filled;
+  std::vector<CopyRegion> filled;
   filled.reserve(runs.size());
-  for (const CopyRun& run : runs) {
+  for (const CopyRegion& run : runs) {
     if (run.bytes > 0) filled.push_back(run);
   }
   if (filled.empty()) return;

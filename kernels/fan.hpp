@@ -16,7 +16,7 @@ inline constexpr int kMaxFanCopies = 64;
 // `to`, and again to `to + shift` for every shift (the distances between
 // several buffers of one layout, in bytes), reading each source once. Runs do not overlap what any
 // of them writes. One launch for up to about a thousand runs. Every bit arrives as it is.
-void fan(const Target& target, std::span<const CopyRun> runs,
+void fan(const Target& target, std::span<const CopyRegion> runs,
          std::span<const std::ptrdiff_t> shifts = {});
 
 }  // namespace gantry::kernels

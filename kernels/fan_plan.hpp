@@ -9,11 +9,11 @@
 namespace gantry::kernels {
 
 namespace host {
-void fan(std::span<const CopyRun> runs, std::span<const std::ptrdiff_t> shifts);
+void fan(std::span<const CopyRegion> runs, std::span<const std::ptrdiff_t> shifts);
 }  // namespace host
 
 namespace cuda {
-void fan(void* stream, std::span<const CopyRun> runs, std::span<const std::ptrdiff_t> shifts);
+void fan(void* stream, std::span<const CopyRegion> runs, std::span<const std::ptrdiff_t> shifts);
 }  // namespace cuda
 
 }  // namespace gantry::kernels

@@ -8,9 +8,9 @@
 #include <gantry/core/error.hpp>
 
 #include "device/platform.hpp"
-#include "memory/async_allocator.hpp"
+#include "memory/async/async_allocator.hpp"
 #include "memory/heap_allocator.hpp"
-#include "memory/history.hpp"
+#include "memory/trace/history.hpp"
 
 namespace gantry::memory {
 namespace {

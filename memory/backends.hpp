@@ -14,8 +14,8 @@ namespace gantry::memory {
 class AsyncAllocator;
 class HeapAllocator;
 
-/// The device allocator of this process, which GANTRY_ALLOC_CONF chose.
-/// Throws: InvalidArgument if that is malformed; NotSupported if `device` cannot.
+/// The device allocator of this process, chosen by GANTRY_ALLOC_CONF.
+/// Throws: InvalidArgument if the variable is malformed; NotSupported if the device lacks support.
 [[nodiscard]] Allocator& standard_allocator();
 /// The heap allocator of this process. With backend async it serves captures.
 [[nodiscard]] HeapAllocator& heap_allocator();
@@ -30,7 +30,7 @@ class HeapAllocator;
 /// Statistics of `device` of an allocator that make_allocator made, or of the standard one.
 [[nodiscard]] Stats stats_of(Allocator& allocator, int device);
 void reset_peak_stats_of(Allocator& allocator, int device);
-/// Limits it to a share of the device's memory.
+/// Limits the memory held on `device` to a share of its memory.
 void set_fraction_of(Allocator& allocator, int device, double fraction);
 
 }  // namespace gantry::memory

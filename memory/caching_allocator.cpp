@@ -12,12 +12,12 @@
 #include <gantry/core/error.hpp>
 #include <gantry/memory/cpu_allocator.hpp>
 
+#include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"
 #include "memory/oom_report.hpp"
 #include "memory/pointer_table.hpp"
-#include "streams/require_cuda.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -73,7 +73,7 @@ Block take_raw(void* data) {
 }
 
 Device checked(Device device, std::string_view op) {
-  return device.is_cpu() ? device : Device::cuda(require_cuda(device, op));
+  return device.is_cpu() ? device : Device::cuda(checked_device_index(device, op));
 }
 
 Allocator& allocator_without_replacement(Device device) {
@@ -131,11 +131,11 @@ void set_fraction(double fraction, Device device) {
     throw InvalidArgument(fmt::format(
         "set_fraction: a number above 0 and at most 1 was expected, but got {}", fraction));
   }
-  const int index = require_cuda(device, "set_fraction");
+  const int index = checked_device_index(device, "set_fraction");
   set_fraction_of(standard_allocator(), index, fraction);
 }
 
-void add_oom_observer(std::function<void(Device, const MemoryBreakdown&)> observer) {
+void add_oom_observer(std::function<void(Device, const OomReport&)> observer) {
   if (!observer) {
     throw InvalidArgument("add_oom_observer: a function was expected, but got an empty one");
   }

@@ -8,7 +8,7 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
-#include "memory/size_policy.hpp"
+#include "memory/heap/size_policy.hpp"
 
 namespace gantry::memory {
 namespace {

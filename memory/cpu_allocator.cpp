@@ -44,7 +44,7 @@ Block allocate_cpu(std::size_t bytes) {
                    ? nullptr
                    : ::operator new (bytes, std::align_val_t{kCpuAlignment}, std::nothrow);
   if (block.data == nullptr) {
-    MemoryBreakdown breakdown;
+    OomReport breakdown;
     breakdown.requested = signed_bytes(bytes);
     throw OutOfMemoryError(
         fmt::format("CPU out of memory. Tried to allocate {}.", format_bytes(breakdown.requested)),

@@ -9,10 +9,10 @@
 
 #include <gantry/core/log.hpp>
 
+#include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
-#include "memory/history.hpp"
-#include "memory/poison.hpp"
-#include "streams/require_cuda.hpp"
+#include "memory/heap/poison.hpp"
+#include "memory/trace/history.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -31,16 +31,16 @@ struct ActivePoolsOwner {
 
 HeapBlock& block_of(const Block& block) { return *static_cast<HeapBlock*>(block.handle); }
 
-// Heaps whose allocators ended: magazines of threads may still point to them.
-void leave(DeviceHeap& heap) {
+// Keeps the heap of a destroyed allocator reachable: magazines of threads may still point to it.
+void retain_heap(DeviceHeap& heap) {
   static auto& mutex = *new std::mutex();
-  static auto& left = *new std::vector<DeviceHeap*>();
+  static auto& retained = *new std::vector<DeviceHeap*>();
   const std::lock_guard lock(mutex);
-  left.push_back(&heap);
+  retained.push_back(&heap);
 }
 
-// Leaves a block that is freed to the thread's cache; false if it has to go to its heap.
-bool keep(ThreadCache& cache, HeapBlock& block) noexcept {
+// Puts a freed block into the thread's cache; false if it has to go to its heap.
+bool put_into_cache(ThreadCache& cache, HeapBlock& block) noexcept {
   if (!block.uses.empty() || block.use.load(std::memory_order_relaxed) != BlockUse::live) {
     return false;
   }
@@ -77,10 +77,10 @@ HeapAllocator::~HeapAllocator() {
     DeviceHeap* heap = heaps_.find(device);
     if (heap == nullptr) continue;
     try {
-      leave(*heap);
+      retain_heap(*heap);
       heap->empty_cache();
     } catch (const std::exception& error) {
-      logging::warn(std::string("an allocator kept its memory: ") + error.what());
+      logging::warn(std::string("memory: failed to release the memory of a destroyed allocator: ") + error.what());
     }
   }
 }
@@ -115,7 +115,7 @@ Block HeapAllocator::allocate_from(Pool& pool, std::size_t bytes, const Stream& 
 [[gnu::noinline]] Block HeapAllocator::allocate_captured(std::size_t bytes, const Stream& stream) {
   DeviceHeap& own = heap(stream.native().device);
   const std::shared_ptr<const Capture> capture = bytes == 0 ? nullptr : capture_of(stream);
-  // Of a spoilt capture there will be no graph.
+  // An invalidated capture makes no graph.
   Pool& pool = capture == nullptr ? own.common_pool() : own.pool_of(capture);
   return allocate_in(pool, bytes, stream);
 }
@@ -123,8 +123,8 @@ Block HeapAllocator::allocate_from(Pool& pool, std::size_t bytes, const Stream& 
 [[gnu::flatten]] Block HeapAllocator::allocate_in(Pool& pool, std::size_t bytes,
                                                   const Stream& stream) {
   const NativeStream& native = stream.native();
-  ThreadCache* cache = ThreadCache::mine();
-  // A hit asks the driver nothing, so it would not notice; driver() throws.
+  ThreadCache* cache = ThreadCache::current();
+  // A hit makes no driver call, so it would not notice a bad fork; driver() throws.
   if (cache == nullptr && in_bad_fork()) static_cast<void>(driver());
   Block block{.data = nullptr,
               .bytes = bytes,
@@ -142,7 +142,7 @@ Block HeapAllocator::allocate_from(Pool& pool, std::size_t bytes, const Stream& 
     }
     taken.call_site.store(site, std::memory_order_relaxed);
   };
-  HeapBlock* found = cache != nullptr && !pool.parked.load(std::memory_order_relaxed)
+  HeapBlock* found = cache != nullptr && !pool.released.load(std::memory_order_relaxed)
                          ? cache->take(pool, stream.id(), block_bytes(bytes), bytes, hand_out)
                          : nullptr;
   if (found != nullptr) {
@@ -157,20 +157,20 @@ Block HeapAllocator::allocate_from(Pool& pool, std::size_t bytes, const Stream& 
 }
 
 [[gnu::flatten]] void HeapAllocator::deallocate(Block& block) noexcept {
-  ThreadCache* cache = ThreadCache::mine();
+  ThreadCache* cache = ThreadCache::current();
   if (block.handle == nullptr || (cache == nullptr && in_bad_fork())) {
     block = {};
     return;
   }
   HeapBlock& freed = block_of(block);
-  // Looked at when it joins its neighbours. (Other threads may change `previous` now.)
+  // Loads for the join with its neighbours. (Other threads may change `previous` now.)
   __builtin_prefetch(freed.next);
   if (freed.exported.load(std::memory_order_relaxed)) {
-    // In limbo first: another thread may reclaim it as soon as it is deferred.
+    // In limbo first: another thread may free it from limbo as soon as it is deferred.
     Block copy = block;
     Pool& pool = freed.arena->owner();
-    if (pool.heap->put_in_limbo(freed) && !ipc_defer_free(copy)) pool.heap->reclaim(freed);
-  } else if (cache == nullptr || !keep(*cache, freed)) {
+    if (pool.heap->put_in_limbo(freed) && !ipc_defer_free(copy)) pool.heap->free_from_limbo(freed);
+  } else if (cache == nullptr || !put_into_cache(*cache, freed)) {
     freed.arena->owner().heap->deallocate(freed);
   }
   block = {};
@@ -187,7 +187,7 @@ void HeapAllocator::record_use(const Block& block, const Stream& stream) {
 }
 
 void HeapAllocator::empty_cache(Device device) {
-  const int index = require_cuda(device, "empty_cache");
+  const int index = checked_device_index(device, "empty_cache");
   if (in_bad_fork()) return;
   if (DeviceHeap* made = heaps_.find(index)) made->empty_cache();
 }
@@ -213,7 +213,7 @@ void HeapAllocator::unpin(const Block& block) noexcept {
 
 void HeapAllocator::reclaim(Block& block) noexcept {
   HeapBlock& freed = block_of(block);
-  freed.arena->owner().heap->reclaim(freed);
+  freed.arena->owner().heap->free_from_limbo(freed);
   block = {};
 }
 

@@ -5,21 +5,21 @@
 
 #include <gantry/memory/allocator.hpp>
 
-#include "memory/device_heap.hpp"
-#include "memory/heap_export.hpp"
+#include "memory/heap/device_heap.hpp"
+#include "memory/ipc/heap_export.hpp"
 #include "streams/per_device.hpp"
 
 namespace gantry::memory {
 
 /// Backends "vmm" and "native".
 ///
-/// That of the process is never destroyed: static destructors of the user's program may still free
-/// device memory. In a bad fork frees do nothing.
+/// The allocator of the process is never destroyed, because static destructors of the program may
+/// still free device memory. In a bad fork frees do nothing.
 /// Thread safety: every member may be called from any thread.
 class HeapAllocator final : public Allocator, public ExportSource {
  public:
   explicit HeapAllocator(const AllocConfig& config) : config_(config) {}
-  /// Gives unused memory back. Its heaps stay: magazines of threads may point to them.
+  /// Releases unused memory. Its heaps stay: magazines of threads may point to them.
   ~HeapAllocator() override;
   HeapAllocator(const HeapAllocator&) = delete;
   HeapAllocator& operator=(const HeapAllocator&) = delete;
@@ -29,7 +29,7 @@ class HeapAllocator final : public Allocator, public ExportSource {
   void record_stream(const Block& block, const Stream& stream) override;
   void record_use(const Block& block, const Stream& stream) override;
   void empty_cache(Device device) override;
-  [[nodiscard]] bool opens_to_peers() const override { return true; }
+  [[nodiscard]] bool is_peer_accessible() const override { return true; }
   [[nodiscard]] std::string name() const override;
 
   [[nodiscard]] BlockExtent pin(const Block& block) override;
@@ -38,7 +38,7 @@ class HeapAllocator final : public Allocator, public ExportSource {
 
   /// As allocate, from one pool. In a capture both take the capture's pool.
   [[nodiscard]] Block allocate_from(Pool& pool, std::size_t bytes, const Stream& stream);
-  /// The heap of `device`, an index that was checked; find_heap: nullptr if it was never used.
+  /// The heap of `device`, a checked index; find_heap: nullptr if it was never used.
   [[nodiscard]] DeviceHeap& heap(int device);
   [[nodiscard]] DeviceHeap* find_heap(int device) const { return heaps_.find(device); }
   [[nodiscard]] const AllocConfig& config() const { return config_; }
@@ -51,10 +51,10 @@ class HeapAllocator final : public Allocator, public ExportSource {
   PerDevice<DeviceHeap> heaps_;
 };
 
-/// The pool from which the calling thread's allocations on `device` come, nullptr: the common one;
-/// see MemPoolGuard.
+/// The pool of the calling thread's allocations on `device`, nullptr: the common pool; see
+/// MemPoolGuard.
 [[nodiscard]] Pool* active_pool(int device) noexcept;
-/// Replaces it and returns the one before. Throws: std::bad_alloc.
+/// Replaces the active pool and returns the previous one. Throws: std::bad_alloc.
 Pool* exchange_active_pool(int device, Pool* pool);
 
 }  // namespace gantry::memory

@@ -7,22 +7,21 @@
 #include <gantry/core/log.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 
+#include "device/checked_device_index.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"
-#include "streams/require_cuda.hpp"
 
 namespace gantry::memory {
 
 MemPool::MemPool(Device device, MemPoolOptions options) {
-  const int index = require_cuda(device, "MemPool");
+  const int index = checked_device_index(device, "MemPool");
   auto* allocator = dynamic_cast<HeapAllocator*>(&memory::allocator(Device::cuda(index)));
   if (allocator == nullptr) {
-    throw NotSupported("MemPool: the caching allocator was expected, but got allocator '" +
+    throw NotSupported("MemPool: expected the caching allocator, but got allocator '" +
                            memory::allocator(Device::cuda(index)).name() + "', which has no pools",
                        Device::cuda(index).str());
   }
-  Pool& pool = allocator->heap(index).make_pool(
-      {.use_on_oom = options.use_on_oom, .no_split = options.no_split});
+  Pool& pool = allocator->heap(index).make_pool(options);
   pool_ = gantry::detail::CheckedPtr(std::unique_ptr<Pool, DestroyPool>(&pool));
 }
 
@@ -31,15 +30,15 @@ void MemPool::DestroyPool::operator()(Pool* pool) const noexcept {
   try {
     pool->heap->destroy_pool(*pool);
   } catch (const std::exception& error) {
-    logging::warn(std::string("ending a memory pool: ") + error.what());
+    logging::warn(std::string("MemPool: failed to destroy a pool: ") + error.what());
   }
 }
 
 Buffer MemPool::allocate(std::size_t bytes, const Stream& stream) {
   Pool& pool = pool_.of("MemPool::allocate");
   if (stream.native().device != pool.heap->device()) {
-    throw InvalidArgument("MemPool::allocate: a stream of " + device().str() +
-                          " was expected, but got one of " + stream.device().str());
+    throw InvalidArgument("MemPool::allocate: expected a stream of " + device().str() +
+                          ", but got one of " + stream.device().str());
   }
   return Buffer(heap_allocator().allocate_from(pool, bytes, stream));
 }
@@ -53,19 +52,19 @@ std::size_t MemPool::use_count() const {
   return static_cast<std::size_t>(pool.heap->live_blocks(pool));
 }
 
-void MemPool::park() {
-  Pool& pool = pool_.of("MemPool::park");
-  pool.heap->park(pool);
+void MemPool::release_physical() {
+  Pool& pool = pool_.of("MemPool::release_physical");
+  pool.heap->release_physical(pool);
 }
 
-void MemPool::unpark() {
-  Pool& pool = pool_.of("MemPool::unpark");
-  pool.heap->unpark(pool);
+void MemPool::restore_physical() {
+  Pool& pool = pool_.of("MemPool::restore_physical");
+  pool.heap->restore_physical(pool);
 }
 
-bool MemPool::is_parked() const {
-  Pool& pool = pool_.of("MemPool::is_parked");
-  return pool.heap->is_parked(pool);
+bool MemPool::has_physical() const {
+  Pool& pool = pool_.of("MemPool::has_physical");
+  return pool.heap->has_physical(pool);
 }
 
 MemPoolGuard::MemPoolGuard(MemPool& pool)

@@ -13,7 +13,7 @@
 namespace gantry::memory {
 namespace {
 
-using Observer = std::function<void(Device, const MemoryBreakdown&)>;
+using Observer = std::function<void(Device, const OomReport&)>;
 
 struct Observers {
   std::mutex mutex;
@@ -35,57 +35,56 @@ std::string listed(const List& list, std::string_view what) {
   return text;
 }
 
-// Memory that nobody holds any more and that still cannot be given to the caller, and who holds
-// most.
-std::string still_used(const MemoryBreakdown& breakdown) {
+// Memory that is not allocated and cannot serve the request, and the largest call sites.
+std::string still_used(const OomReport& report) {
   std::string text;
-  if (breakdown.pending > 0) {
-    text += fmt::format(" {} is freed but still used: {}.", format_bytes(breakdown.pending),
-                        listed(breakdown.pending_by_stream, "by stream"));
+  if (report.pending > 0) {
+    text += fmt::format(" {} is freed but still used: {}.", format_bytes(report.pending),
+                        listed(report.pending_by_stream, "by stream"));
   }
-  if (breakdown.limbo > 0) {
+  if (report.limbo > 0) {
     text += fmt::format(" {} is freed here but other processes have it imported: {}.",
-                        format_bytes(breakdown.limbo),
-                        listed(breakdown.limbo_by_process, "by process"));
+                        format_bytes(report.limbo), listed(report.limbo_by_process, "by process"));
   }
-  if (breakdown.private_pools > 0) {
+  if (report.private_pools > 0) {
     text += fmt::format(" {} is reserved by private pools without use_on_oom.",
-                        format_bytes(breakdown.private_pools));
+                        format_bytes(report.private_pools));
   }
-  if (breakdown.parked > 0) {
-    text += fmt::format(" {} of parked pools is without memory.", format_bytes(breakdown.parked));
+  if (report.released > 0) {
+    text += fmt::format(" {} of live blocks is in pools that released their physical memory.",
+                        format_bytes(report.released));
   }
-  if (!breakdown.top_call_sites.empty()) {
-    text += fmt::format(" Most is used by: {}.", listed(breakdown.top_call_sites, "from"));
+  if (!report.top_call_sites.empty()) {
+    text += fmt::format(" Most is used by: {}.", listed(report.top_call_sites, "from"));
   }
   return text;
 }
 
 // Live blocks that have memory.
-std::int64_t allocated_memory(const MemoryBreakdown& breakdown) {
-  return breakdown.allocated - breakdown.parked;
+std::int64_t allocated_memory(const OomReport& report) {
+  return report.allocated - report.released;
 }
 
-std::string advice(const MemoryBreakdown& breakdown, bool may_split_less) {
-  const std::int64_t allocated = allocated_memory(breakdown);
-  const std::int64_t unallocated = breakdown.reserved - allocated;
-  const std::int64_t elsewhere = breakdown.total - breakdown.free - breakdown.reserved;
+std::string advice(const OomReport& report, bool may_split_less) {
+  const std::int64_t allocated = allocated_memory(report);
+  const std::int64_t unallocated = report.reserved - allocated;
+  const std::int64_t elsewhere = report.total - report.free - report.reserved;
   std::string text;
-  if (breakdown.limit < breakdown.total && breakdown.total - allocated >= breakdown.requested) {
+  if (report.limit < report.total && report.total - allocated >= report.requested) {
     text += " Raise the limit with memory::set_fraction or GANTRY_ALLOC_CONF=fraction:….";
   }
-  if (unallocated > 0 && unallocated >= breakdown.requested) {
+  if (unallocated > 0 && unallocated >= report.requested) {
     text += may_split_less
                 ? " If reserved but unallocated memory is large try setting "
                   "GANTRY_ALLOC_CONF=max_split_size_mb:… to avoid fragmentation."
                 : " Reserved but unallocated memory is in pieces, or belongs to other streams.";
   }
-  if (elsewhere > 0 && elsewhere >= breakdown.requested) {
+  if (elsewhere > 0 && elsewhere >= report.requested) {
     text += fmt::format(" {} is used by other processes or outside of this allocator.",
                         format_bytes(elsewhere));
   }
-  text += still_used(breakdown);
-  if (breakdown.requested > breakdown.total && platform() == Platform::simulated) {
+  text += still_used(report);
+  if (report.requested > report.total && platform() == Platform::simulated) {
     text += " Set GANTRY_SIM_MEMORY for simulated devices with more memory.";
   }
   return text;
@@ -102,23 +101,22 @@ std::string format_bytes(std::int64_t bytes) {
   return fmt::format("{:.2f} GiB", value / (1024.0 * 1024 * 1024));
 }
 
-std::string out_of_memory_text(int device, const MemoryBreakdown& breakdown, bool may_split_less,
+std::string out_of_memory_text(int device, const OomReport& report, bool may_split_less,
                                std::string_view purpose) {
-  const std::string allowed = breakdown.limit < breakdown.total
-                                  ? fmt::format(" {} allowed;", format_bytes(breakdown.limit))
-                                  : "";
-  const std::int64_t allocated = allocated_memory(breakdown);
+  const std::string allowed =
+      report.limit < report.total ? fmt::format(" {} allowed;", format_bytes(report.limit)) : "";
+  const std::int64_t allocated = allocated_memory(report);
   return fmt::format(
       "CUDA out of memory. Tried to allocate {}{}{}. GPU {} has a total capacity of {} of which {} "
       "is "
       "free.{} Of the allocated memory {} is allocated by gantry, and {} is reserved by gantry but "
       "unallocated.{}",
-      format_bytes(breakdown.requested), purpose.empty() ? "" : " for ", purpose, device,
-      format_bytes(breakdown.total), format_bytes(breakdown.free), allowed, format_bytes(allocated),
-      format_bytes(breakdown.reserved - allocated), advice(breakdown, may_split_less));
+      format_bytes(report.requested), purpose.empty() ? "" : " for ", purpose, device,
+      format_bytes(report.total), format_bytes(report.free), allowed, format_bytes(allocated),
+      format_bytes(report.reserved - allocated), advice(report, may_split_less));
 }
 
-void throw_out_of_memory(int device, const MemoryBreakdown& breakdown, bool may_split_less,
+void throw_out_of_memory(int device, const OomReport& report, bool may_split_less,
                          std::string_view purpose) {
   std::vector<Observer> list;
   {
@@ -127,12 +125,12 @@ void throw_out_of_memory(int device, const MemoryBreakdown& breakdown, bool may_
   }
   for (const Observer& observer : list) {
     try {
-      observer(Device::cuda(device), breakdown);
+      observer(Device::cuda(device), report);
     } catch (const std::exception& error) {
       logging::warn(fmt::format("an out-of-memory observer failed: {}", error.what()));
     }
   }
-  throw OutOfMemoryError(out_of_memory_text(device, breakdown, may_split_less, purpose), breakdown,
+  throw OutOfMemoryError(out_of_memory_text(device, report, may_split_less, purpose), report,
                          Device::cuda(device).str());
 }
 

@@ -1,4 +1,4 @@
-// What a caller learns when device memory is exhausted.
+// The text of an out-of-memory error, and its observers.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,19 @@ namespace gantry::memory {
   return bytes > static_cast<std::size_t>(kLargest) ? kLargest : static_cast<std::int64_t>(bytes);
 }
 
-/// `bytes` for people: "512 bytes", "1.50 KiB", "20.00 MiB", "1.95 GiB".
+/// `bytes` with a unit: "512 bytes", "1.50 KiB", "20.00 MiB", "1.95 GiB".
 [[nodiscard]] std::string format_bytes(std::int64_t bytes);
 
-/// The text of an OutOfMemoryError. `may_split_less`: max_split_size_mb is not set yet. `purpose`:
-/// what the memory is for, if it is not the caller's.
-[[nodiscard]] std::string out_of_memory_text(int device, const MemoryBreakdown& breakdown,
+/// The text of an OutOfMemoryError. `may_split_less`: max_split_size_mb is not set yet. `purpose`
+/// names the memory of a direct allocation, else it is empty.
+[[nodiscard]] std::string out_of_memory_text(int device, const OomReport& report,
                                              bool may_split_less, std::string_view purpose = {});
 
-/// Tells the observers, then throws OutOfMemoryError. To be called without a lock.
-[[noreturn]] void throw_out_of_memory(int device, const MemoryBreakdown& breakdown,
-                                      bool may_split_less, std::string_view purpose = {});
+/// Calls the observers, then throws OutOfMemoryError. To be called without a lock.
+[[noreturn]] void throw_out_of_memory(int device, const OomReport& report, bool may_split_less,
+                                      std::string_view purpose = {});
 
-/// Adds an observer for good.
-void register_oom_observer(std::function<void(Device, const MemoryBreakdown&)> observer);
+/// Adds an observer until the process ends.
+void register_oom_observer(std::function<void(Device, const OomReport&)> observer);
 
 }  // namespace gantry::memory

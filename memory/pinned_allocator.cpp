@@ -8,7 +8,7 @@
 #include <gantry/memory/host_stats.hpp>
 
 #include "device/platform.hpp"
-#include "memory/pinned_heap.hpp"
+#include "memory/heap/pinned_heap.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -15,9 +15,9 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/guard.hpp>
 
+#include "device/checked_device_index.hpp"
 #include "memory/oom_report.hpp"
 #include "streams/event_pool.hpp"
-#include "streams/require_cuda.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -131,7 +131,7 @@ class PluggableAllocator::Library final : public Allocator,
   [[nodiscard]] Function find(const std::string& symbol) const {
     return find_function<Function>(handle_.get(), path_, symbol);
   }
-  [[noreturn]] void throw_shortage(std::size_t bytes, int device) const;
+  [[noreturn]] void throw_oom(std::size_t bytes, int device) const;
 
   const std::string path_;
   const std::unique_ptr<void, CloseLibrary> handle_;
@@ -143,16 +143,16 @@ class PluggableAllocator::Library final : public Allocator,
   std::atomic<std::size_t> live_bytes_{0};
 };
 
-void PluggableAllocator::Library::throw_shortage(std::size_t bytes, int device) const {
+void PluggableAllocator::Library::throw_oom(std::size_t bytes, int device) const {
   const NativeMemoryInfo info = driver().memory_info(device);
-  MemoryBreakdown breakdown;
-  breakdown.requested = signed_bytes(bytes);
-  breakdown.total = signed_bytes(info.total);
-  breakdown.free = signed_bytes(info.free);
-  breakdown.allocated = signed_bytes(live_bytes());
-  breakdown.reserved = breakdown.allocated;
-  breakdown.limit = breakdown.total;
-  throw_out_of_memory(device, breakdown, false);
+  OomReport report;
+  report.requested = signed_bytes(bytes);
+  report.total = signed_bytes(info.total);
+  report.free = signed_bytes(info.free);
+  report.allocated = signed_bytes(live_bytes());
+  report.reserved = report.allocated;
+  report.limit = report.total;
+  throw_out_of_memory(device, report, false);
 }
 
 Block PluggableAllocator::Library::allocate(std::size_t bytes, Stream stream) {
@@ -165,7 +165,7 @@ Block PluggableAllocator::Library::allocate(std::size_t bytes, Stream stream) {
               .allocator = nullptr,
               .handle = nullptr};
   if (bytes == 0) return block;
-  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX)) throw_shortage(bytes, native.device);
+  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX)) throw_oom(bytes, native.device);
   auto live = std::make_unique<LiveBlock>();
   live->library = shared_from_this();
   live->bytes = bytes;
@@ -176,7 +176,7 @@ Block PluggableAllocator::Library::allocate(std::size_t bytes, Stream stream) {
       return alloc_(static_cast<std::ptrdiff_t>(bytes), native.device, native.handle);
     });
   }
-  if (live->data == nullptr) throw_shortage(bytes, native.device);
+  if (live->data == nullptr) throw_oom(bytes, native.device);
   live_blocks_.fetch_add(1);
   live_bytes_.fetch_add(bytes);
   block.data = live->data;
@@ -221,7 +221,7 @@ void PluggableAllocator::Library::record_stream(const Block& block, const Stream
 }
 
 void PluggableAllocator::Library::empty_cache(Device device) {
-  const int index = require_cuda(device, "empty_cache");
+  const int index = checked_device_index(device, "empty_cache");
   if (empty_cache_ == nullptr) return;
   const DeviceGuard guard(Device::cuda(index));
   call(path_, "empty_cache", [this] { empty_cache_(); });

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <utility>
 
+#include "device/checked_device_index.hpp"
 #include "memory/backends.hpp"
 #include "memory/oom_report.hpp"
-#include "streams/require_cuda.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -41,15 +41,15 @@ constexpr std::array kNumbers = {
     NamedNumber{"pending_bytes", &Stats::pending_bytes, true},
     NamedNumber{"limbo_bytes", &Stats::limbo_bytes, true},
     NamedNumber{"cached_bytes", &Stats::cached_bytes, true},
-    NamedNumber{"spare_bytes", &Stats::spare_bytes, true},
-    NamedNumber{"harvested_bytes", &Stats::harvested_bytes, true},
+    NamedNumber{"unmapped_bytes", &Stats::unmapped_bytes, true},
+    NamedNumber{"reclaimed_bytes", &Stats::reclaimed_bytes, true},
     NamedNumber{"largest_free", &Stats::largest_free, true},
     NamedNumber{"num_stream_waits", &Stats::num_stream_waits, false},
     NamedNumber{"num_pools", &Stats::num_pools, false},
 };
 
 Stats stats_for(Device device, std::string_view op) {
-  return stats_of(standard_allocator(), require_cuda(device, op));
+  return stats_of(standard_allocator(), checked_device_index(device, op));
 }
 
 void add(std::map<std::string, std::int64_t>& map, const std::string& prefix, const Stat& stat) {
@@ -94,7 +94,7 @@ std::map<std::string, std::int64_t> stats_map(Device device) {
 }
 
 std::string summary(Device device) {
-  const int index = require_cuda(device, "summary");
+  const int index = checked_device_index(device, "summary");
   const Stats stats = stats_for(Device::cuda(index), "summary");
   std::string text = fmt::format(
       "Memory of cuda:{}: {} out of memory, {} allocations retried\n"
@@ -132,11 +132,11 @@ std::size_t max_reserved(Device device) {
 }
 
 void reset_peak_stats(Device device) {
-  reset_peak_stats_of(standard_allocator(), require_cuda(device, "reset_peak_stats"));
+  reset_peak_stats_of(standard_allocator(), checked_device_index(device, "reset_peak_stats"));
 }
 
 MemInfo mem_get_info(Device device) {
-  const NativeMemoryInfo info = driver().memory_info(require_cuda(device, "mem_get_info"));
+  const NativeMemoryInfo info = driver().memory_info(checked_device_index(device, "mem_get_info"));
   return {.free = info.free, .total = info.total};
 }
 

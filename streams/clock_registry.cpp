@@ -7,55 +7,55 @@
 namespace gantry {
 namespace {
 
-constexpr std::size_t kCachedMarks = 32;
+constexpr std::size_t kCachedTimestamps = 32;
 
-// Note [Mark cache]
-// Events come and go in one thread mostly, so each thread keeps the marks of its dead events. The
-// table outlives its owner as a null pointer, because destructors of other thread-local and static
-// objects may still destroy events.
-using MarkCache = std::vector<ClockMark*>;
-thread_local MarkCache* cached_marks = nullptr;
+// Note [Timestamp cache]
+// Most events are made and destroyed by one thread, so each thread keeps the timestamps of its
+// destroyed events. The table outlives its owner as a null pointer, because destructors of other
+// thread-local and static objects may still destroy events.
+using TimestampCache = std::vector<Timestamp*>;
+thread_local TimestampCache* cached_timestamps = nullptr;
 thread_local bool is_cache_gone = false;
 
-struct MarkCacheOwner {
-  ~MarkCacheOwner() {
+struct TimestampCacheOwner {
+  ~TimestampCacheOwner() {
     is_cache_gone = true;
-    if (cached_marks == nullptr) return;
-    for (ClockMark* mark : *cached_marks) delete mark;
-    delete cached_marks;
-    cached_marks = nullptr;
+    if (cached_timestamps == nullptr) return;
+    for (Timestamp* timestamp : *cached_timestamps) delete timestamp;
+    delete cached_timestamps;
+    cached_timestamps = nullptr;
   }
 };
 
-MarkCache* own_cache() {
-  if (cached_marks != nullptr || is_cache_gone) return cached_marks;
-  thread_local MarkCacheOwner owner;
+TimestampCache* own_cache() {
+  if (cached_timestamps != nullptr || is_cache_gone) return cached_timestamps;
+  thread_local TimestampCacheOwner owner;
   static_cast<void>(owner);
-  auto made = std::make_unique<MarkCache>();
-  made->reserve(kCachedMarks);
-  cached_marks = made.release();
-  return cached_marks;
+  auto made = std::make_unique<TimestampCache>();
+  made->reserve(kCachedTimestamps);
+  cached_timestamps = made.release();
+  return cached_timestamps;
 }
 
 }  // namespace
 
-std::unique_ptr<ClockMark, ClockMarkReturn> borrow_mark() {
-  MarkCache* cache = own_cache();
+std::unique_ptr<Timestamp, detail::TimestampRecycler> detail::acquire_timestamp() {
+  TimestampCache* cache = own_cache();
   if (cache == nullptr || cache->empty()) {
-    return std::unique_ptr<ClockMark, ClockMarkReturn>(new ClockMark);
+    return std::unique_ptr<Timestamp, detail::TimestampRecycler>(new Timestamp);
   }
-  std::unique_ptr<ClockMark, ClockMarkReturn> mark(cache->back());
+  std::unique_ptr<Timestamp, detail::TimestampRecycler> timestamp(cache->back());
   cache->pop_back();
-  mark->clock = nullptr;
-  return mark;
+  timestamp->clock = nullptr;
+  return timestamp;
 }
 
-void ClockMarkReturn::operator()(ClockMark* mark) const noexcept {
-  MarkCache* cache = cached_marks;
-  if (cache != nullptr && cache->size() < kCachedMarks) {
-    cache->push_back(mark);
+void detail::TimestampRecycler::operator()(Timestamp* timestamp) const noexcept {
+  TimestampCache* cache = cached_timestamps;
+  if (cache != nullptr && cache->size() < kCachedTimestamps) {
+    cache->push_back(timestamp);
   } else {
-    delete mark;
+    delete timestamp;
   }
 }
 
@@ -85,18 +85,18 @@ StreamClock& ClockRegistry::make(const Stream& stream) {
                                   [](int) { return std::make_unique<Streams>().release(); });
   const std::lock_guard lock(mutex_);
   const std::uint64_t id = stream.id();
-  const bool is_late = id >= ClockTable::kSize;
-  if (is_late) {
-    const auto known = streams.late.find(id);
-    if (known != streams.late.end()) return *known->second;
+  const bool is_overflow = id >= ClockTable::kSize;
+  if (is_overflow) {
+    const auto known = streams.overflow.find(id);
+    if (known != streams.overflow.end()) return *known->second;
   } else if (StreamClock* known = streams.by_id.get(id)) {
     return *known;
   }
   std::unique_ptr<StreamClock> made(new StreamClock(stream, next_slot_));
   if (next_slot_ < ClockTable::kSize) slots_.set(next_slot_, made.get());
   streams.all.reserve(streams.all.size() + 1);
-  if (is_late) {
-    streams.late.emplace(id, made.get());
+  if (is_overflow) {
+    streams.overflow.emplace(id, made.get());
   } else {
     streams.by_id.set(id, made.get());
   }
@@ -105,10 +105,10 @@ StreamClock& ClockRegistry::make(const Stream& stream) {
   return *made.release();
 }
 
-StreamClock* ClockRegistry::find_late(const Streams& streams, std::uint64_t id) const {
+StreamClock* ClockRegistry::find_in_overflow(const Streams& streams, std::uint64_t id) const {
   const std::lock_guard lock(mutex_);
-  const auto known = streams.late.find(id);
-  return known == streams.late.end() ? nullptr : known->second;
+  const auto known = streams.overflow.find(id);
+  return known == streams.overflow.end() ? nullptr : known->second;
 }
 
 std::vector<StreamClock*> ClockRegistry::clocks_of(int device) const {

@@ -48,23 +48,23 @@ class ClockRegistry {
   [[nodiscard]] StreamClock* find(int device, std::uint64_t id) const {
     const Streams* streams = devices_.find(device);
     if (streams == nullptr) return nullptr;
-    return id < ClockTable::kSize ? streams->by_id.get(id) : find_late(*streams, id);
+    return id < ClockTable::kSize ? streams->by_id.get(id) : find_in_overflow(*streams, id);
   }
   /// The clock of a stream, made if there is none yet.
   [[nodiscard]] StreamClock& make(const Stream& stream);
-  /// The clock of a slot that is in some row.
+  /// The clock of a slot that has an entry in a vector clock.
   [[nodiscard]] StreamClock* at(std::uint32_t slot) const { return slots_.get(slot); }
   [[nodiscard]] std::vector<StreamClock*> clocks_of(int device) const;
 
  private:
   struct Streams {
     ClockTable by_id;
-    std::unordered_map<std::uint64_t, StreamClock*> late;  ///< ids past the table
+    std::unordered_map<std::uint64_t, StreamClock*> overflow;  ///< ids past the table
     std::vector<StreamClock*> all;
   };
 
   ClockRegistry();
-  [[nodiscard]] StreamClock* find_late(const Streams& streams, std::uint64_t id) const;
+  [[nodiscard]] StreamClock* find_in_overflow(const Streams& streams, std::uint64_t id) const;
 
   mutable std::mutex mutex_;  ///< guards making, and what is not in tables
   std::uint32_t next_slot_ = 0;

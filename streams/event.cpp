@@ -5,28 +5,28 @@
 #include <gantry/core/error.hpp>
 #include <gantry/streams/stream.hpp>
 
+#include "device/checked_device_index.hpp"
 #include "streams/event_pool.hpp"
-#include "streams/exported_events.hpp"
-#include "streams/require_cuda.hpp"
+#include "streams/interprocess_events.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry {
 namespace {
 
-// Plain events come from the pool: a gantry event is made by its first record, so what a pooled
-// one was recorded for before cannot be seen.
+// Plain events come from the pool: a gantry event is made by its first record, so the earlier
+// records of a pooled one have no effect.
 bool is_pooled(const EventOptions& options) {
   return !options.timing && !options.blocking && !options.interprocess;
 }
 
-// Makes room for an event that other processes shall open by giving up exported ones that nobody
-// owns any more.
+// Where the driver has no room for another interprocess event, destroys retained ones that have no
+// owner any more.
 NativeEvent create_interprocess(int device, const NativeEventFlags& flags) {
   for (;;) {
     try {
       return driver().create_event(device, flags);
     } catch (const CudaError&) {
-      if (!ExportedEvents::give_up_oldest()) throw;
+      if (!InterprocessEvents::destroy_oldest()) throw;
     }
   }
 }
@@ -41,7 +41,7 @@ Event::Event(EventOptions options) : options_(options) {
 }
 
 Event Event::from_ipc(const IpcEventHandle& handle, Device device) {
-  const int index = require_cuda(device, "Event::from_ipc");
+  const int index = checked_device_index(device, "Event::from_ipc");
   Event event({.interprocess = true});
   event.event_ = driver().open_event(index, handle);
   event.device_ = index;
@@ -56,7 +56,7 @@ Event::~Event() {
     return;
   }
   if (exported_) {
-    ExportedEvents::keep(event_);
+    InterprocessEvents::retain(event_);
     return;
   }
   try {
@@ -72,7 +72,7 @@ Event::Event(Event&& other) noexcept
       event_(std::exchange(other.event_, nullptr)),
       recorded_(std::exchange(other.recorded_, false)),
       exported_(std::exchange(other.exported_, false)),
-      mark_(std::move(other.mark_)) {}
+      timestamp_(std::move(other.timestamp_)) {}
 
 Event& Event::operator=(Event&& other) noexcept {
   if (this != &other) {
@@ -82,7 +82,7 @@ Event& Event::operator=(Event&& other) noexcept {
     std::swap(event_, taken.event_);
     std::swap(recorded_, taken.recorded_);
     std::swap(exported_, taken.exported_);
-    std::swap(mark_, taken.mark_);
+    std::swap(timestamp_, taken.timestamp_);
   }
   return *this;
 }
@@ -107,13 +107,13 @@ void Event::record(const Stream& stream) {
                           stream.device().str());
   }
   if (!is_created()) create(stream.native().device);
-  if (options_.interprocess) {  // another process may record it anew, so it marks nothing
+  if (options_.interprocess) {  // another process may record it anew, so the record has no number
     driver().record_event(event_, stream.native());
   } else {
-    // The old mark stays if the record fails, as does the driver's old record.
-    auto mark = borrow_mark();
-    StreamClock::of(stream).record(event_, *mark);
-    mark_ = std::move(mark);
+    // The old timestamp stays if the record fails, as does the driver's old record.
+    auto timestamp = acquire_timestamp();
+    StreamClock::of(stream).record(event_, *timestamp);
+    timestamp_ = std::move(timestamp);
   }
   recorded_ = true;
 }
@@ -125,7 +125,7 @@ void Event::record() {
 void Event::wait(const Stream& stream) const {
   if (!recorded_) return;
   driver().wait_event(stream.native(), event_);
-  if (mark_ != nullptr) StreamClock::of(stream).join(*mark_);
+  if (timestamp_ != nullptr) StreamClock::of(stream).join(*timestamp_);
 }
 
 void Event::wait() const { wait(Stream::current()); }
@@ -133,14 +133,14 @@ void Event::wait() const { wait(Stream::current()); }
 bool Event::query() const {
   if (!recorded_) return true;
   if (!driver().query_event(event_)) return false;
-  if (mark_ != nullptr) StreamClock::complete(*mark_);
+  if (timestamp_ != nullptr) StreamClock::complete(*timestamp_);
   return true;
 }
 
 void Event::synchronize() const {
   if (!recorded_) return;
   driver().synchronize_event(event_);
-  if (mark_ != nullptr) StreamClock::complete(*mark_);
+  if (timestamp_ != nullptr) StreamClock::complete(*timestamp_);
 }
 
 float Event::elapsed_ms(const Event& end) const {

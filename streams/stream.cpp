@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
+#include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
 #include "streams/event_pool.hpp"
-#include "streams/require_cuda.hpp"
 #include "streams/stream_clock.hpp"
 #include "streams/stream_pool.hpp"
 
@@ -36,16 +36,17 @@ StreamTable& own_table() {
   return *current_streams;
 }
 
-// Marks what the host is about to wait for. The handle of a retired clock is another stream's.
-void mark_if_live(const Stream& stream, ClockMark& mark) {
+// Numbers the work that the host is about to wait for. The handle of an invalidated clock belongs to
+// another stream.
+void begin_if_valid(const Stream& stream, Timestamp& timestamp) {
   StreamClock& clock = StreamClock::of(stream);
-  if (!clock.is_retired()) clock.begin_mark(mark);
+  if (!clock.is_invalidated()) clock.begin_timestamp(timestamp);
 }
 
 }  // namespace
 
 Stream Stream::current(Device device) {
-  const int index = require_cuda(device, "Stream::current");
+  const int index = checked_device_index(device, "Stream::current");
   if (current_streams != nullptr) {
     if (const auto& set = (*current_streams)[static_cast<std::size_t>(index)]) return *set;
   }
@@ -53,35 +54,36 @@ Stream Stream::current(Device device) {
 }
 
 Stream Stream::default_stream(Device device) {
-  return {{require_cuda(device, "Stream::default_stream"), nullptr}, 0, StreamPriority::normal};
+  return {
+      {checked_device_index(device, "Stream::default_stream"), nullptr}, 0, StreamPriority::normal};
 }
 
 Stream Stream::from_pool(Device device, StreamPriority priority) {
   const StreamPool::Entry entry =
-      StreamPool::of(require_cuda(device, "Stream::from_pool")).next(priority);
+      StreamPool::of(checked_device_index(device, "Stream::from_pool")).next(priority);
   return {entry.native, entry.identity.id, entry.identity.priority};
 }
 
 Stream Stream::external(void* native_handle, Device device) {
-  const int index = require_cuda(device, "Stream::external");
+  const int index = checked_device_index(device, "Stream::external");
   if (StreamPool::is_legacy(native_handle)) native_handle = nullptr;
   const StreamPool::Identity identity = StreamPool::of(index).identify(native_handle);
   return {{index, native_handle}, identity.id, identity.priority};
 }
 
 bool Stream::query() const {
-  const auto mark = borrow_mark();
-  mark_if_live(*this, *mark);
+  const auto timestamp = acquire_timestamp();
+  begin_if_valid(*this, *timestamp);
   if (!driver().query_stream(native_)) return false;
-  StreamClock::complete(*mark);
+  StreamClock::complete(*timestamp);
   return true;
 }
 
 void Stream::synchronize() const {
-  const auto mark = borrow_mark();
-  mark_if_live(*this, *mark);
+  const auto timestamp = acquire_timestamp();
+  begin_if_valid(*this, *timestamp);
   driver().synchronize_stream(native_);
-  StreamClock::complete(*mark);
+  StreamClock::complete(*timestamp);
 }
 
 void Stream::wait(const Event& event) const { event.wait(*this); }
@@ -89,10 +91,10 @@ void Stream::wait(const Event& event) const { event.wait(*this); }
 void Stream::wait(const Stream& other) const {
   if (*this == other) return;
   const PooledEvent event(other.native_.device);
-  const auto mark = borrow_mark();
-  StreamClock::of(other).record(event.get(), *mark);
+  const auto timestamp = acquire_timestamp();
+  StreamClock::of(other).record(event.get(), *timestamp);
   driver().wait_event(native_, event.get());
-  StreamClock::of(*this).join(*mark);
+  StreamClock::of(*this).join(*timestamp);
 }
 
 Event Stream::record() const {

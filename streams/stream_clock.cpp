@@ -12,20 +12,20 @@ namespace gantry {
 namespace {
 
 void raise_to(std::atomic<std::uint64_t>& value, std::uint64_t least) {
-  std::uint64_t seen = value.load(std::memory_order_relaxed);
-  while (seen < least && !value.compare_exchange_weak(seen, least, std::memory_order_acq_rel,
-                                                      std::memory_order_relaxed)) {
+  std::uint64_t current = value.load(std::memory_order_relaxed);
+  while (current < least && !value.compare_exchange_weak(current, least, std::memory_order_acq_rel,
+                                                         std::memory_order_relaxed)) {
   }
 }
 
 }  // namespace
 
-ClockRow::~ClockRow() {
+VectorClock::~VectorClock() {
   for (const std::atomic<Page*>& page : pages_) delete page.load(std::memory_order_acquire);
 }
 
-void ClockRow::raise(std::uint32_t slot, std::uint64_t mark) {
-  if (slot >= kSlots || mark == 0) return;
+void VectorClock::raise(std::uint32_t slot, std::uint64_t sequence) {
+  if (slot >= kSlots || sequence == 0) return;
   std::atomic<Page*>& place = pages_[slot / kPageSlots];
   Page* page = place.load(std::memory_order_acquire);
   if (page == nullptr) {
@@ -35,14 +35,14 @@ void ClockRow::raise(std::uint32_t slot, std::uint64_t mark) {
       page = made.release();
     }
   }
-  raise_to((*page)[slot % kPageSlots], mark);
+  raise_to((*page)[slot % kPageSlots], sequence);
   std::uint32_t end = end_.load(std::memory_order_relaxed);
   while (end <= slot && !end_.compare_exchange_weak(end, slot + 1, std::memory_order_acq_rel,
                                                     std::memory_order_relaxed)) {
   }
 }
 
-void ClockRow::copy_to(std::vector<std::uint64_t>& out) const {
+void VectorClock::copy_to(std::vector<std::uint64_t>& out) const {
   const std::uint32_t end = end_.load(std::memory_order_acquire);
   out.resize(end);
   for (std::uint32_t first = 0; first < end; first += kPageSlots) {
@@ -54,12 +54,12 @@ void ClockRow::copy_to(std::vector<std::uint64_t>& out) const {
   }
 }
 
-/// An event that was recorded for a mark and is not known to be reached.
-struct StreamClock::Flight {
-  explicit Flight(int device) : event(device) {}
+/// A recorded event that is not known to be reached.
+struct StreamClock::PendingEvent {
+  explicit PendingEvent(int device) : event(device) {}
 
   PooledEvent event;
-  ClockMark mark;
+  Timestamp timestamp;
 };
 
 StreamClock& StreamClock::of(const Stream& stream) {
@@ -77,60 +77,60 @@ StreamClock* StreamClock::find(int device, std::uint64_t id) {
 
 // Note [The per-thread default stream]
 // cudaStreamPerThread is one handle for as many streams as there are threads, so nothing may be
-// recorded on it from a thread that nobody knows: its clocks are retired from the beginning.
+// recorded on it from an unknown thread: its clocks are invalid from the beginning.
 StreamClock::StreamClock(const Stream& stream, std::uint32_t slot)
     : native_(stream.native()),
       id_(stream.id()),
       slot_(slot),
       is_external_(!StreamPool::owns(stream.id())),
-      retired_(StreamPool::is_per_thread(stream.native_handle())) {}
+      invalidated_(StreamPool::is_per_thread(stream.native_handle())) {}
 
 bool StreamClock::may_submit() const {
-  if (!StreamPool::is_per_thread(native_.handle)) return !is_retired();
+  if (!StreamPool::is_per_thread(native_.handle)) return !is_invalidated();
   return Stream::external(native_.handle, Device::cuda(device())).id() == id_;
 }
 
-void StreamClock::begin_mark(ClockMark& mark) {
-  mark.clock = this;
-  mark.mark = marks_.fetch_add(1, std::memory_order_acq_rel) + 1;
-  seen_.copy_to(mark.seen);
+void StreamClock::begin_timestamp(Timestamp& timestamp) {
+  timestamp.clock = this;
+  timestamp.sequence = last_sequence_.fetch_add(1, std::memory_order_acq_rel) + 1;
+  vector_clock_.copy_to(timestamp.entries);
 }
 
-void StreamClock::record(NativeEvent event, ClockMark& mark) {
-  mark.clock = nullptr;
-  if (is_retired() || is_captured()) {
+void StreamClock::record(NativeEvent event, Timestamp& timestamp) {
+  timestamp.clock = nullptr;
+  if (is_invalidated() || is_captured()) {
     driver().record_event(event, native_);
     return;
   }
-  begin_mark(mark);
+  begin_timestamp(timestamp);
   driver().record_event(event, native_);
 }
 
-void StreamClock::join(const ClockMark& mark) {
-  if (mark.clock == nullptr) {
+void StreamClock::join(const Timestamp& timestamp) {
+  if (timestamp.clock == nullptr) {
     // The record of a capture, which this stream now takes part in, or of a stream without clock.
     static_cast<void>(is_captured());
     return;
   }
-  if (mark.clock == this) return;
-  if (mark.mark <= seen_.get(mark.clock->slot_)) return;
-  for (std::size_t slot = 0; slot < mark.seen.size(); ++slot) {
-    seen_.raise(static_cast<std::uint32_t>(slot), mark.seen[slot]);
+  if (timestamp.clock == this) return;
+  if (timestamp.sequence <= vector_clock_.get(timestamp.clock->slot_)) return;
+  for (std::size_t slot = 0; slot < timestamp.entries.size(); ++slot) {
+    vector_clock_.raise(static_cast<std::uint32_t>(slot), timestamp.entries[slot]);
   }
-  seen_.raise(mark.clock->slot_, mark.mark);
+  vector_clock_.raise(timestamp.clock->slot_, timestamp.sequence);
 }
 
-void StreamClock::complete(const ClockMark& mark) {
-  if (mark.clock == nullptr || mark.mark <= mark.clock->completed()) return;
+void StreamClock::complete(const Timestamp& timestamp) {
+  if (timestamp.clock == nullptr || timestamp.sequence <= timestamp.clock->completed()) return;
   const ClockRegistry& registry = ClockRegistry::instance();
-  for (std::size_t slot = 0; slot < mark.seen.size(); ++slot) {
-    if (mark.seen[slot] == 0) continue;
-    registry.at(static_cast<std::uint32_t>(slot))->complete(mark.seen[slot]);
+  for (std::size_t slot = 0; slot < timestamp.entries.size(); ++slot) {
+    if (timestamp.entries[slot] == 0) continue;
+    registry.at(static_cast<std::uint32_t>(slot))->complete(timestamp.entries[slot]);
   }
-  mark.clock->complete(mark.mark);
+  timestamp.clock->complete(timestamp.sequence);
 }
 
-void StreamClock::complete(std::uint64_t mark) { raise_to(completed_, mark); }
+void StreamClock::complete(std::uint64_t sequence) { raise_to(completed_, sequence); }
 
 bool StreamClock::is_captured() const {
   const bool captured = driver().is_capturing(native_);
@@ -138,35 +138,37 @@ bool StreamClock::is_captured() const {
   return captured;
 }
 
-std::shared_ptr<StreamClock::Flight> StreamClock::launch() {
-  auto flight = std::make_shared<Flight>(native_.device);
-  flights_.reserve(flights_.size() + 1);
-  begin_mark(flight->mark);
-  driver().record_event(flight->event.get(), native_);
-  flights_.push_back(flight);
-  return flight;
+std::shared_ptr<StreamClock::PendingEvent> StreamClock::record_event() {
+  auto pending = std::make_shared<PendingEvent>(native_.device);
+  pending_events_.reserve(pending_events_.size() + 1);
+  begin_timestamp(pending->timestamp);
+  driver().record_event(pending->event.get(), native_);
+  pending_events_.push_back(pending);
+  return pending;
 }
 
 // Takes the events out that are reached; the lock is held.
-bool StreamClock::land() {
-  std::size_t landed = 0;
-  for (; landed < flights_.size(); ++landed) {
-    const Flight& flight = *flights_[landed];
-    if (flight.mark.mark > completed() && !driver().event_reached(flight.event.get())) break;
-    complete(flight.mark);
+bool StreamClock::retire_completed() {
+  std::size_t completed_events = 0;
+  for (; completed_events < pending_events_.size(); ++completed_events) {
+    const PendingEvent& pending = *pending_events_[completed_events];
+    if (pending.timestamp.sequence > completed() && !driver().event_reached(pending.event.get()))
+      break;
+    complete(pending.timestamp);
   }
-  flights_.erase(flights_.begin(), flights_.begin() + static_cast<std::ptrdiff_t>(landed));
-  return landed != 0;
+  pending_events_.erase(pending_events_.begin(),
+                        pending_events_.begin() + static_cast<std::ptrdiff_t>(completed_events));
+  return completed_events != 0;
 }
 
-std::uint64_t StreamClock::record_ticket() noexcept {
-  const std::uint64_t fallback = next_mark();
+std::uint64_t StreamClock::record_external_sequence() noexcept {
+  const std::uint64_t fallback = next_sequence();
   if (in_bad_fork()) return fallback;
   try {
     const std::lock_guard lock(mutex_);
-    land();
-    if (is_retired() || is_captured()) return fallback;
-    return launch()->mark.mark;
+    retire_completed();
+    if (is_invalidated() || is_captured()) return fallback;
+    return record_event()->timestamp.sequence;
   } catch (...) {
     return fallback;  // no event covers it: it takes a device-wide synchronization
   }
@@ -177,106 +179,110 @@ bool StreamClock::poll(std::uint64_t wanted) noexcept {
   const std::uint64_t before = completed();
   try {
     const std::lock_guard lock(mutex_);
-    land();
-    if (completed() < wanted && flights_.empty() && !is_external_ && !is_retired() &&
+    retire_completed();
+    if (completed() < wanted && pending_events_.empty() && !is_external_ && !is_invalidated() &&
         !is_captured()) {
-      launch();
+      record_event();
     }
   } catch (...) {
-    // The stream cannot be marked now; nothing is known about it, as before.
+    // No event can be recorded now: what is known stays as it was.
   }
   return completed() > before;
 }
 
-std::shared_ptr<StreamClock::Flight> StreamClock::flight_for(std::uint64_t mark) {
+std::shared_ptr<StreamClock::PendingEvent> StreamClock::event_covering(std::uint64_t sequence) {
   const std::lock_guard lock(mutex_);
-  for (const auto& flight : flights_) {
-    if (flight->mark.mark >= mark) return flight;
+  for (const auto& pending : pending_events_) {
+    if (pending->timestamp.sequence >= sequence) return pending;
   }
-  if (is_external_ || is_retired()) return nullptr;
+  if (is_external_ || is_invalidated()) return nullptr;
   if (is_captured()) {
     throw CudaError("Cannot wait for a stream that is being captured: " +
                         Device::cuda(device()).str() + ", stream " + std::to_string(id_),
                     900, "cudaErrorStreamCaptureUnsupported", Device::cuda(device()).str());
   }
-  return launch();
+  return record_event();
 }
 
-bool StreamClock::can_wait_for(std::uint64_t mark) noexcept {
-  if (mark <= completed()) return true;
+bool StreamClock::can_wait_for(std::uint64_t sequence) noexcept {
+  if (sequence <= completed()) return true;
   try {
     const std::lock_guard lock(mutex_);
-    const auto covers = [mark](const auto& flight) { return flight->mark.mark >= mark; };
-    return std::ranges::any_of(flights_, covers) || is_external_ || is_retired() || !is_captured();
+    const auto covers = [sequence](const auto& pending) {
+      return pending->timestamp.sequence >= sequence;
+    };
+    return std::ranges::any_of(pending_events_, covers) || is_external_ || is_invalidated() ||
+           !is_captured();
   } catch (...) {
-    return true;  // wait_for() tells why
+    return true;  // wait_for() throws the reason
   }
 }
 
-void StreamClock::wait_for(std::uint64_t mark) {
-  if (mark <= completed()) return;
-  const std::shared_ptr<Flight> flight = flight_for(mark);
-  if (flight == nullptr) {
+void StreamClock::wait_for(std::uint64_t sequence) {
+  if (sequence <= completed()) return;
+  const std::shared_ptr<PendingEvent> pending = event_covering(sequence);
+  if (pending == nullptr) {
     synchronize_device_clocks(device());
     return;
   }
   try {
-    driver().synchronize_event(flight->event.get());
+    driver().synchronize_event(pending->event.get());
   } catch (const IndexError&) {  // work is over all the same
-    complete(flight->mark);
+    complete(pending->timestamp);
     throw;
   }
-  complete(flight->mark);
+  complete(pending->timestamp);
   const std::lock_guard lock(mutex_);
-  std::erase(flights_, flight);
+  std::erase(pending_events_, pending);
 }
 
-bool StreamClock::order_before(StreamClock& waiter, std::uint64_t mark) {
-  mark = std::min(mark, next_mark());
-  if (waiter.is_after(*this, mark)) return true;
-  if (waiter.is_captured() || (!is_external_ && !is_retired() && is_captured())) return false;
-  const std::shared_ptr<Flight> flight = flight_for(mark);
-  if (flight == nullptr) {
+bool StreamClock::make_wait(StreamClock& waiter, std::uint64_t sequence) {
+  sequence = std::min(sequence, next_sequence());
+  if (waiter.happens_after(*this, sequence)) return true;
+  if (waiter.is_captured() || (!is_external_ && !is_invalidated() && is_captured())) return false;
+  const std::shared_ptr<PendingEvent> pending = event_covering(sequence);
+  if (pending == nullptr) {
     synchronize_device_clocks(device());
     return true;
   }
-  driver().wait_event(waiter.native_, flight->event.get());
-  waiter.join(flight->mark);
+  driver().wait_event(waiter.native_, pending->event.get());
+  waiter.join(pending->timestamp);
   return true;
 }
 
-bool StreamClock::order_ticket(NativeStream waiter, std::uint64_t ticket) {
-  std::shared_ptr<Flight> covering;
+bool StreamClock::make_wait_if_covered(NativeStream waiter, std::uint64_t sequence) {
+  std::shared_ptr<PendingEvent> covering;
   {
     const std::lock_guard lock(mutex_);
-    land();
-    if (ticket <= completed()) return true;
-    const auto found = std::ranges::find_if(
-        flights_, [ticket](const auto& flight) { return flight->mark.mark >= ticket; });
-    if (found == flights_.end()) return false;
+    retire_completed();
+    if (sequence <= completed()) return true;
+    const auto found = std::ranges::find_if(pending_events_, [sequence](const auto& pending) {
+      return pending->timestamp.sequence >= sequence;
+    });
+    if (found == pending_events_.end()) return false;
     covering = *found;
   }
   driver().wait_event(waiter, covering->event.get());
   return true;
 }
 
-void StreamClock::retire() {
+void StreamClock::invalidate() {
   const std::lock_guard lock(mutex_);
-  retired_.store(true, std::memory_order_release);
+  invalidated_.store(true, std::memory_order_release);
 }
 
-DeviceMark::DeviceMark(int device) {
+DeviceTimestamp::DeviceTimestamp(int device) {
   const std::vector<StreamClock*> clocks = ClockRegistry::instance().clocks_of(device);
-  marks_.resize(clocks.size());
-  for (std::size_t i = 0; i < clocks.size(); ++i) clocks[i]->begin_mark(marks_[i]);
+  timestamps_.resize(clocks.size());
+  for (std::size_t i = 0; i < clocks.size(); ++i) clocks[i]->begin_timestamp(timestamps_[i]);
 }
 
-void DeviceMark::complete() const {
-  for (const ClockMark& mark : marks_) StreamClock::complete(mark);
+void DeviceTimestamp::complete() const {
+  for (const Timestamp& timestamp : timestamps_) StreamClock::complete(timestamp);
 }
 
 void synchronize_device_clocks(int device) {
-  const DeviceMark before(device);
+  const DeviceTimestamp before(device);
   try {
     driver().synchronize_device(device);
   } catch (const IndexError&) {  // work is over all the same

@@ -23,20 +23,20 @@ StreamPool::Entry StreamPool::next(StreamPriority priority) {
   return {{device_, handle}, {id_of(priority, index), priority}};
 }
 
-StreamPool::Entry StreamPool::beside_default() {
-  void* handle = beside_default_.load(std::memory_order_acquire);
+StreamPool::Entry StreamPool::companion_of_default() {
+  void* handle = companion_of_default_.load(std::memory_order_acquire);
   if (handle == nullptr) {
     fill();
-    handle = beside_default_.load(std::memory_order_acquire);
+    handle = companion_of_default_.load(std::memory_order_acquire);
   }
-  return {{device_, handle}, {kBesideDefault, StreamPriority::normal}};
+  return {{device_, handle}, {kCompanionOfDefault, StreamPriority::normal}};
 }
 
 // Makes what is missing.
 void StreamPool::fill() {
   const std::lock_guard lock(mutex_);
   const Driver::PriorityRange range = driver().priority_range(device_);
-  make(beside_default_, {kBesideDefault, StreamPriority::normal}, range.least);
+  make(companion_of_default_, {kCompanionOfDefault, StreamPriority::normal}, range.least);
   for (const StreamPriority priority : {StreamPriority::normal, StreamPriority::high}) {
     Lane& lane = lanes_[static_cast<std::size_t>(priority)];
     for (int index = 0; index < kStreamsPerPriority; ++index) {
@@ -58,7 +58,7 @@ void StreamPool::make(std::atomic<void*>& slot, Identity identity, int priority)
 
 // Another stream has the handle now.
 void StreamPool::retire(const Identity& identity) {
-  if (StreamClock* clock = StreamClock::find(device_, identity.id)) clock->retire();
+  if (StreamClock* clock = StreamClock::find(device_, identity.id)) clock->invalidate();
 }
 
 StreamPool::Identity StreamPool::identify(void* handle) {

@@ -40,11 +40,11 @@ class StreamPool {
   /// waits for what this thread does next. Throws: CudaError.
   [[nodiscard]] Entry next(StreamPriority priority);
   /// A stream for what the default stream cannot do, which nobody else uses. Throws: CudaError.
-  [[nodiscard]] Entry beside_default();
+  [[nodiscard]] Entry companion_of_default();
   /// The identity of any stream handle of this device. Throws: CudaError.
   [[nodiscard]] Identity identify(void* handle);
   /// True for the id of a default or pooled stream, or of the one beside the default stream.
-  [[nodiscard]] static bool owns(std::uint64_t id) { return id <= kBesideDefault; }
+  [[nodiscard]] static bool owns(std::uint64_t id) { return id <= kCompanionOfDefault; }
   /// True for cudaStreamLegacy: another name of stream 0.
   [[nodiscard]] static bool is_legacy(const void* handle) {
     return reinterpret_cast<std::uintptr_t>(handle) == 1;
@@ -55,7 +55,7 @@ class StreamPool {
   }
 
  private:
-  static constexpr std::uint64_t kBesideDefault = 2 * kStreamsPerPriority + 1;
+  static constexpr std::uint64_t kCompanionOfDefault = 2 * kStreamsPerPriority + 1;
 
   struct Lane {
     std::atomic<std::uint32_t> turn{0};
@@ -74,14 +74,14 @@ class StreamPool {
 
   const int device_;
   std::array<Lane, 2> lanes_;
-  std::atomic<void*> beside_default_{nullptr};
+  std::atomic<void*> companion_of_default_{nullptr};
   std::mutex mutex_;
   struct Known {
     Identity identity;
     std::uint64_t native = 0;  ///< the driver's number of an external stream
   };
 
-  std::uint64_t next_external_id_ = kBesideDefault + 1;
+  std::uint64_t next_external_id_ = kCompanionOfDefault + 1;
   std::unordered_map<void*, Known> identities_;
   std::unordered_map<std::uint64_t, Identity> per_thread_;  ///< by the driver's number
 };

@@ -78,7 +78,7 @@ bool Storage::is_open_to_peers() const {
   if (reach == Impl::Reach::unknown) {
     const memory::Block* own = block();
     const bool is_open = impl_->bytes == 0 || impl_->imported ||
-                         (own != nullptr && own->allocator->opens_to_peers()) ||
+                         (own != nullptr && own->allocator->is_peer_accessible()) ||
                          driver().pointer_info(impl_->data).is_open_to_peers;
     reach = is_open ? Impl::Reach::peers : Impl::Reach::device;
     impl_->reach.store(reach, std::memory_order_relaxed);

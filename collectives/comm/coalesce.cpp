@@ -38,7 +38,7 @@ Tensor flatten_bucket(const Bucket& bucket, std::span<const Tensor> tensors) {
   const Tensor flat = empty({bucket.elements}, {.dtype = bucket.dtype, .device = first.device()});
   auto* place = static_cast<std::byte*>(flat.data());
   std::vector<Tensor> dense;  // keeps temporaries until their copies are submitted
-  std::vector<CopyRun> runs;
+  std::vector<CopyRegion> runs;
   dense.reserve(bucket.members.size());
   runs.reserve(bucket.members.size());
   for (const std::size_t member : bucket.members) {
@@ -52,7 +52,7 @@ Tensor flatten_bucket(const Bucket& bucket, std::span<const Tensor> tensors) {
 
 void unflatten_bucket(const Bucket& bucket, const Tensor& flat, std::span<Tensor> tensors) {
   std::int64_t offset = 0;
-  std::vector<CopyRun> runs;
+  std::vector<CopyRegion> runs;
   runs.reserve(bucket.members.size());
   for (const std::size_t member : bucket.members) {
     Tensor& tensor = tensors[member];

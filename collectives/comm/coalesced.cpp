@@ -64,7 +64,7 @@ std::vector<const void*> dense_addresses(std::span<const Tensor> tensors,
 // True if what is made on the devices is open to peers, whoever makes it.
 bool make_open_memory(std::span<const Device> devices) {
   return std::ranges::all_of(
-      devices, [](Device device) { return memory::allocator(device).opens_to_peers(); });
+      devices, [](Device device) { return memory::allocator(device).is_peer_accessible(); });
 }
 
 // A broadcast_coalesced between devices that reach each other.

@@ -12,7 +12,7 @@
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
 #include "kernels/fan.hpp"
-#include "streams/copies.hpp"
+#include "streams/batched_copy.hpp"
 
 namespace gantry::comm {
 
@@ -168,16 +168,16 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> parts) {
       const std::size_t bytes = inputs[d].nbytes();
       const auto place = static_cast<std::int64_t>(d) * rows;
       if (bytes * outputs.size() < comm_tuning().send_by_engines_bytes) {
-        const CopyRun run{inputs[d].data(), row(outputs.front(), place), bytes};
+        const CopyRegion run{inputs[d].data(), row(outputs.front(), place), bytes};
         kernels::fan(kernels::Target::on(stream), std::span(&run, 1), shifts);
         return;
       }
-      std::vector<CopyRun> runs;
+      std::vector<CopyRegion> runs;
       for (std::size_t step = 0; step < outputs.size(); ++step) {
         // Senders begin with different receivers.
         runs.push_back({inputs[d].data(), row(outputs[(d + step) % outputs.size()], place), bytes});
       }
-      copy_runs(stream, runs);
+      copy_batch(stream, runs);
     });
     return;
   }
@@ -238,7 +238,7 @@ void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
   if (are_plain(outputs, inputs)) {
     const std::size_t bytes = inputs.front().nbytes() / static_cast<std::size_t>(count);
     run_together(outputs, inputs, [&](std::size_t d) {
-      std::vector<CopyRun> runs;
+      std::vector<CopyRegion> runs;
       for (std::int64_t step = 0; step < count; ++step) {
         // Senders begin with different receivers.
         const std::int64_t j = (static_cast<std::int64_t>(d) + step) % count;

@@ -5,17 +5,17 @@
 #include "collectives/comm/partition.hpp"
 #include "collectives/comm/tuning.hpp"
 #include "collectives/peers/reach.hpp"
-#include "streams/copies.hpp"
+#include "streams/batched_copy.hpp"
 
 namespace gantry {
 
 namespace {
 
 // Bytes [part.begin, part.begin + part.count) of all runs, counted through.
-std::vector<CopyRun> cut(std::span<const CopyRun> runs, Part part) {
-  std::vector<CopyRun> result;
+std::vector<CopyRegion> cut(std::span<const CopyRegion> runs, Part part) {
+  std::vector<CopyRegion> result;
   std::int64_t place = 0;
-  for (const CopyRun& run : runs) {
+  for (const CopyRegion& run : runs) {
     const std::int64_t begin = std::max(part.begin, place);
     place += static_cast<std::int64_t>(run.bytes);
     const std::int64_t end = std::min(part.begin + part.count, place);
@@ -41,9 +41,9 @@ void fan_shared(std::span<const FanGroup> groups, std::span<const Device> sharer
   }
 }
 
-std::size_t bytes_of(std::span<const CopyRun> runs) {
+std::size_t bytes_of(std::span<const CopyRegion> runs) {
   std::size_t sum = 0;
-  for (const CopyRun& run : runs) sum += run.bytes;
+  for (const CopyRegion& run : runs) sum += run.bytes;
   return sum;
 }
 
@@ -62,9 +62,9 @@ void send_group(const Stream& hub, const FanGroup& group) {
 
 std::size_t FanGroup::bytes() const { return bytes_of(runs); }
 
-void move_runs(const Stream& stream, std::span<const CopyRun> runs, std::size_t by_engines_from) {
+void move_runs(const Stream& stream, std::span<const CopyRegion> runs, std::size_t by_engines_from) {
   if (bytes_of(runs) >= by_engines_from) {
-    copy_runs(stream, runs);
+    copy_batch(stream, runs);
   } else {
     kernels::fan(kernels::Target::on(stream), runs);
   }

@@ -16,7 +16,7 @@ namespace gantry {
 // Runs of bytes from one device to receivers of one layout: every run goes to its `to` and to
 // `to + shift` for every shift.
 struct FanGroup {
-  std::vector<CopyRun> runs;
+  std::vector<CopyRegion> runs;
   std::vector<std::ptrdiff_t> shifts;
 
   [[nodiscard]] std::size_t bytes() const;
@@ -24,7 +24,7 @@ struct FanGroup {
 
 // Copies runs on `stream`, whose device reaches both ends of each: `by_engines_from` bytes and more
 // by copy engines, less by a kernel.
-void move_runs(const Stream& stream, std::span<const CopyRun> runs, std::size_t by_engines_from);
+void move_runs(const Stream& stream, std::span<const CopyRegion> runs, std::size_t by_engines_from);
 
 // True if every device of `from` reaches every tensor's.
 bool all_reach(std::span<const Device> from, std::span<const Tensor> tensors);

@@ -15,8 +15,8 @@
 #include "collectives/comm/tuning.hpp"
 #include "collectives/peers/reach.hpp"
 #include "memory/backends.hpp"
+#include "memory/heap/memory_pressure.hpp"
 #include "memory/heap_allocator.hpp"
-#include "memory/shortage_hooks.hpp"
 #include "streams/stream_clock.hpp"
 #include "tensor/stride_algebra.hpp"
 
@@ -88,7 +88,7 @@ class Shelves {
 
  private:
   struct Everybody {
-    Everybody() { memory::add_shortage_hook(&Shelves::give_back); }
+    Everybody() { memory::add_memory_pressure_callback(&Shelves::give_back); }
     void add(Shelves* one) {
       const std::lock_guard lock(mutex);
       all.push_back(one);
@@ -155,7 +155,7 @@ ShelfKey key_of(std::size_t bytes, const Stream& home, const Stream& writer) {
 // True if what is known about the stream now still holds at the next call.
 bool is_lasting(const Stream& stream) {
   const StreamClock& clock = StreamClock::of(stream);
-  return !clock.is_external() && !clock.is_retired() && !driver().is_capturing(stream.native());
+  return !clock.is_external() && !clock.is_invalidated() && !driver().is_capturing(stream.native());
 }
 
 bool has_own_allocator(Device device) {
@@ -182,7 +182,7 @@ Tensor FreshOutputs::make(const Shape& sizes, DType dtype, const Stream& home) {
     return Tensor::from_storage(storage, sizes, detail::contiguous_strides(sizes), 0, dtype);
   };
   if (home == writer_ || bytes == 0) return shaped(allocate_for(home, bytes));
-  const std::size_t spares = std::min(kMostSpares, comm_tuning().spare_bytes / bytes);
+  const std::size_t spares = std::min(kMostSpares, comm_tuning().unmapped_bytes / bytes);
   if (spares < 2 || !is_eligible_ || !is_lasting(home) || !has_own_allocator(home.device())) {
     add_stream(homes_, home);
     return shaped(allocate_for(home, bytes));

@@ -14,7 +14,7 @@ namespace gantry {
 // Memory that was idle at the writer's last wait for the home stream, and that nobody had since,
 // needs no wait. So when outputs of one size come again on the same streams, one wait covers
 // several of them: the others are kept for the next calls of the same thread. They are ordinary
-// blocks of the caching allocator, at most CommTuning::spare_bytes for each size and pair of
+// blocks of the caching allocator, at most CommTuning::unmapped_bytes for each size and pair of
 // streams, count as allocated, and go back when memory runs short or the cache is emptied. In
 // captures, with allocators or pools of the user's, and on streams that gantry does not own, there
 // are none.

@@ -18,8 +18,8 @@ std::vector<Stream> streams_of(std::span<const Piece> pieces) {
   return streams;
 }
 
-std::vector<CopyRun> runs_of(std::span<const Piece> pieces) {
-  std::vector<CopyRun> runs;
+std::vector<CopyRegion> runs_of(std::span<const Piece> pieces) {
+  std::vector<CopyRegion> runs;
   runs.reserve(pieces.size());
   for (const Piece& piece : pieces) {
     if (piece.bytes > 0) runs.push_back({piece.source(), piece.target(), piece.bytes});
@@ -40,7 +40,7 @@ void keep(std::span<const Piece> pieces, const Stream& hub) noexcept {
 template <class ByEnginesFrom>
 void move_pieces(const Stream& hub, std::span<const Piece> pieces, FreshOutputs* fresh,
                  const ByEnginesFrom& by_engines_from) {
-  const std::vector<CopyRun> runs = runs_of(pieces);
+  const std::vector<CopyRegion> runs = runs_of(pieces);
   if (runs.empty()) return;
   const std::vector<Stream> streams = streams_of(pieces);
   try {

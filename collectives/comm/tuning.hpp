@@ -27,7 +27,7 @@ struct CommTuning {
   // later.
   std::size_t fetch_by_engines_bytes = std::size_t{96} << 20;
   // Most bytes of one kind that are kept ready; see Note [Spare outputs].
-  std::size_t spare_bytes = std::size_t{4} << 20;
+  std::size_t unmapped_bytes = std::size_t{4} << 20;
 };
 
 [[nodiscard]] CommTuning& comm_tuning();

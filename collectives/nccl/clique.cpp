@@ -11,7 +11,7 @@
 
 #include "collectives/ignored_choice.hpp"
 #include "collectives/nccl/check.hpp"
-#include "memory/driver_memory.hpp"
+#include "memory/source/driver_memory.hpp"
 
 namespace gantry {
 

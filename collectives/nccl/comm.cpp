@@ -19,7 +19,7 @@
 
 #include "collectives/nccl/check.hpp"
 #include "core/background_thread.hpp"
-#include "memory/driver_memory.hpp"
+#include "memory/source/driver_memory.hpp"
 
 namespace gantry {
 

@@ -8,7 +8,7 @@
 #include "collectives/protocol/signal.hpp"
 #include "collectives/slices.hpp"
 #include "job/flight_file.hpp"
-#include "streams/copies.hpp"
+#include "streams/batched_copy.hpp"
 
 namespace gantry {
 
@@ -60,7 +60,7 @@ RegisteredOperations::Side::~Side() {
   driver().destroy_stream(stream_);
 }
 
-void RegisteredOperations::Side::copy(const CopyRun& run, const Stream& stream) {
+void RegisteredOperations::Side::copy(const CopyRegion& run, const Stream& stream) {
   driver().record_event(forked_, stream.native());
   driver().wait_event(stream_, forked_);
   driver().copy(run.to, run.from, run.bytes, stream_);
@@ -219,12 +219,12 @@ void RegisteredOperations::send_array(const CollectiveCall& call, std::int64_t b
   const auto at = [&](int rank) {
     return registrations_.address(call.what.window_offset, rank) + begin;
   };
-  std::vector<CopyRun> runs;
+  std::vector<CopyRegion> runs;
   for (int turn = 1; turn < group_.size; ++turn) {
     const int peer = (group_.rank + turn) % group_.size;
     runs.push_back({at(group_.rank), at(peer), static_cast<std::size_t>(bytes)});
   }
-  copy_runs(stream, runs);
+  copy_batch(stream, runs);
 }
 
 void RegisteredOperations::send_slices(const CollectiveCall& call, const Stream& stream) {
@@ -232,7 +232,7 @@ void RegisteredOperations::send_slices(const CollectiveCall& call, const Stream&
   const auto* in = static_cast<const std::byte*>(call.in);
   const PeerSlices own = even_slices(call.what, rank, rank);
   std::byte* const own_output = static_cast<std::byte*>(call.out) + own.receive.at;
-  std::vector<CopyRun> runs;
+  std::vector<CopyRegion> runs;
   for (int turn = 1; turn < group_.size; ++turn) {
     const int peer = (rank + turn) % group_.size;
     const ByteSlice send_slice = even_slices(call.what, rank, peer).send;
@@ -243,10 +243,11 @@ void RegisteredOperations::send_slices(const CollectiveCall& call, const Stream&
   }
   const auto send = [&] {
     protocol::launch_zero_copy(zero_copy(call, 0), 1, stream);
-    copy_runs(stream, runs);
+    copy_batch(stream, runs);
   };
   if (own_output == in + own.send.at) return send();
-  const CopyRun own_copy{in + own.send.at, own_output, static_cast<std::size_t>(own.receive.bytes)};
+  const CopyRegion own_copy{in + own.send.at, own_output,
+                            static_cast<std::size_t>(own.receive.bytes)};
   Side* const side = side_for(stream);
   if (side == nullptr) {
     send();

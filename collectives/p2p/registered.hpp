@@ -50,7 +50,7 @@ class RegisteredOperations {
     Side& operator=(const Side&) = delete;
 
     // Copies `run` after the work that is enqueued on `stream`.
-    void copy(const CopyRun& run, const Stream& stream);
+    void copy(const CopyRegion& run, const Stream& stream);
     // Makes `stream` wait for the copy.
     void join(const Stream& stream);
     // The capture that the side takes part in; 0: none.

@@ -19,7 +19,7 @@
 #include "collectives/peers/probe.hpp"
 #include "collectives/peers/reach.hpp"
 #include "core/process_stamp.hpp"
-#include "memory/driver_memory.hpp"
+#include "memory/source/driver_memory.hpp"
 
 namespace gantry {
 

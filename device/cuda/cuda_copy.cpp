@@ -36,11 +36,11 @@ void CudaDriver::copy_peer(void* dst, int dst_device, const void* src, int src_d
 }
 
 // A batch needs a stream of its own kind: neither the legacy one nor one that is being captured.
-void CudaDriver::copy_runs(std::span<const CopyRun> runs, NativeStream stream) {
+void CudaDriver::copy_batch(std::span<const CopyRegion> runs, NativeStream stream) {
   std::vector<void*> to;
   std::vector<const void*> from;
   std::vector<std::size_t> bytes;
-  for (const CopyRun& run : runs) {
+  for (const CopyRegion& run : runs) {
     if (run.bytes == 0) continue;  // which CUDA refuses
     to.push_back(run.to);
     from.push_back(run.from);

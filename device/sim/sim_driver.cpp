@@ -289,13 +289,13 @@ void SimDriver::copy_peer(void* dst, int dst_device, const void* src, int src_de
   transfer(dst, src, bytes, s, doing);
 }
 
-void SimDriver::copy_runs(std::span<const CopyRun> runs, NativeStream stream) {
+void SimDriver::copy_batch(std::span<const CopyRegion> runs, NativeStream stream) {
   SimStream& s = stream_of(stream, "copying runs");
   std::size_t bytes = 0;
-  for (const CopyRun& run : runs) bytes += run.bytes;
+  for (const CopyRegion& run : runs) bytes += run.bytes;
   const std::string doing =
       fmt::format("copying {} bytes in {} runs on {}", bytes, runs.size(), s.name());
-  for (const CopyRun& run : runs) {
+  for (const CopyRegion& run : runs) {
     if (run.bytes == 0) continue;
     for (const void* const end : {run.from, static_cast<const void*>(run.to)}) {
       if (memory_->place(end, run.bytes, doing) == Place::device) continue;
@@ -304,7 +304,7 @@ void SimDriver::copy_runs(std::span<const CopyRun> runs, NativeStream stream) {
   }
   if (bytes == 0) return;
   submit(s, [kept = std::vector(runs.begin(), runs.end())] {
-    for (const CopyRun& run : kept) {
+    for (const CopyRegion& run : kept) {
       if (run.bytes > 0) std::memmove(run.to, run.from, run.bytes);
     }
   });

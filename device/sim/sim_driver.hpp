@@ -84,7 +84,7 @@ class SimDriver final : public Driver {
   void copy(void* dst, const void* src, std::size_t bytes, NativeStream stream) override;
   void copy_peer(void* dst, int dst_device, const void* src, int src_device, std::size_t bytes,
                  NativeStream stream) override;
-  void copy_runs(std::span<const CopyRun> runs, NativeStream stream) override;
+  void copy_batch(std::span<const CopyRegion> runs, NativeStream stream) override;
   void fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) override;
 
   PriorityRange priority_range(int device) override;

@@ -26,7 +26,7 @@ struct FanTable {
   std::int32_t shift_count = 0;
   std::uint32_t chunks = 0;
   std::int64_t shifts[kMaxFanCopies] = {};
-  CopyRun runs[N];
+  CopyRegion runs[N];
   std::uint32_t first_chunks[N];
 };
 
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) fan_kernel(const __grid_constant__ F
   }
   for (std::uint32_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
     const int at = run_of(table, chunk);
-    const CopyRun& run = table.runs[at];
+    const CopyRegion& run = table.runs[at];
     const std::size_t offset =
         static_cast<std::size_t>(chunk - table.first_chunks[at]) * kChunkBytes;
     const std::size_t rest = run.bytes - offset;
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads) fan_kernel(const __grid_constant__ F
 }
 
 template <int N>
-void launch_table(void* stream, std::span<const CopyRun> runs,
+void launch_table(void* stream, std::span<const CopyRegion> runs,
                   std::span<const std::ptrdiff_t> shifts) {
   FanTable<N> table;
   table.run_count = static_cast<std::int32_t>(runs.size());
@@ -133,10 +133,10 @@ void launch_table(void* stream, std::span<const CopyRun> runs,
 
 }  // namespace
 
-void fan(void* stream, std::span<const CopyRun> runs, std::span<const std::ptrdiff_t> shifts) {
+void fan(void* stream, std::span<const CopyRegion> runs, std::span<const std::ptrdiff_t> shifts) {
   while (!runs.empty()) {
     const std::size_t count = std::min(runs.size(), static_cast<std::size_t>(kMostRuns));
-    const std::span<const CopyRun> now = runs.first(count);
+    const std::span<const CopyRegion> now = runs.first(count);
     if (count <= static_cast<std::size_t>(kFewRuns)) {
       launch_table<kFewRuns>(stream, now, shifts);
     } else if (count <= static_cast<std::size_t>(kSomeRuns)) {

@@ -34,7 +34,7 @@ void scatter_sorted(void*, const IndexingPlan&, bool, void*) { refuse("scatter")
 
 void fold(void*, const FoldPlan&) { refuse("fold"); }
 void fold_runs(void*, const FoldRunsPlan&) { refuse("fold"); }
-void fan(void*, std::span<const CopyRun>, std::span<const std::ptrdiff_t>) { refuse("fan"); }
+void fan(void*, std::span<const CopyRegion>, std::span<const std::ptrdiff_t>) { refuse("fan"); }
 void gemm(const Stream&, const GemmPlan&) { refuse("gemm"); }
 
 }  // namespace gantry::kernels::cuda

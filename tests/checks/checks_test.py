@@ -48,8 +48,8 @@ class CheckTest(unittest.TestCase):
                      "if (!driver().register_host(a, 1)) {", "cudaMalloc(&data, 1);", "cuMemCreate(&a, 1, &b, 0);"):
             line = line.replace("\\t", "\t")
             self.assert_fails("direct_allocations", {"kernels/gemm.cpp": f"int a;\n{line}\n"},
-                              f"kernels/gemm.cpp:2: {line}: use memory/driver_memory.hpp")
-            self.assert_passes("direct_allocations", {"memory/driver_memory.cpp": line, "device/cuda/memory.cpp": line})
+                              f"kernels/gemm.cpp:2: {line}: use memory/source/driver_memory.hpp")
+            self.assert_passes("direct_allocations", {"memory/source/driver_memory.cpp": line, "device/cuda/memory.cpp": line})
 
     def test_docs_lines(self):
         long = "word " * 30
@@ -61,7 +61,7 @@ class CheckTest(unittest.TestCase):
         self.assert_passes("vocabulary")
         for line in ("int culprit = 0;", "class JobSite {", "// says Goodbye", "void say_goodbye();", "job_site.hpp"):
             self.assert_fails("vocabulary", {"core/stats.cpp": f"int a;\n{line}\n"}, "core/stats.cpp:2: '")
-        self.assert_passes("vocabulary", {"core/env.cpp": '"GANTRY_LIFELINE_FD"', "memory/arena.cpp": "int victim;"})
+        self.assert_passes("vocabulary", {"core/env.cpp": '"GANTRY_LIFELINE_FD"', "memory/source/arena.cpp": "int victim;"})
 
     def test_layering(self):
         self.assert_passes("layering")

@@ -1,6 +1,6 @@
 """Fails on an allocation from the driver that the caches of the process do not make room for.
 
-memory/driver_memory.hpp has the functions that do; Note [Direct allocations] says why.
+memory/source/driver_memory.hpp has the functions that do; Note [Direct allocations] says why.
 """
 
 import re
@@ -12,11 +12,11 @@ DRIVER_CALL = re.compile(rf"\bdriver(?:\(\))?_?\s*(?:\.|->)\s*(?:{CALLS})\s*\(")
 CUDA_CALL = re.compile(r"\b(?:cudaMalloc\w*|cudaHostAlloc|cudaHostRegister|cuMem(?:Alloc\w*|Create|HostAlloc|HostRegister))\s*\(")
 # The allocators themselves, which have recoveries of their own, and a benchmark of the driver.
 ALLOCATORS = {
-    "memory/async_pool.cpp",
-    "memory/chunk_store.cpp",
-    "memory/driver_memory.cpp",
-    "memory/host_pages.cpp",
-    "memory/segment_arena.cpp",
+    "memory/async/async_pool.cpp",
+    "memory/source/chunk_store.cpp",
+    "memory/source/driver_memory.cpp",
+    "memory/source/host_pages.cpp",
+    "memory/source/segment_arena.cpp",
     "tools/replay/backend.cpp",
 }
 
@@ -29,7 +29,7 @@ def violations(root):
         for number, line in enumerate(read_lines(root / path), 1):
             code = line.split("//")[0]
             if DRIVER_CALL.search(code) or CUDA_CALL.search(code):
-                found.append(f"{path}:{number}: {line.strip()}: use memory/driver_memory.hpp")
+                found.append(f"{path}:{number}: {line.strip()}: use memory/source/driver_memory.hpp")
     return found
 
 

@@ -14,7 +14,7 @@ CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|else)\b")
 # Everything else is written once, or chosen by CMake at link time.
 MAY_BE_CONDITIONAL = [
     "include/gantry/core/macros.hpp",  # GANTRY_HD
-    "memory/poison.hpp",  # whether AddressSanitizer is there is known to the preprocessor alone
+    "memory/heap/poison.hpp",  # whether AddressSanitizer is there is known to the preprocessor alone
 ]
 
 

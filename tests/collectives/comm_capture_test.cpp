@@ -172,7 +172,7 @@ TEST_F(CommCaptureTest, AGatherIsAKernelAlsoIfItBringsItsStreamIntoTheGraph) {
     driver().begin_capture(streams[1].native(), CaptureMode::relaxed);
     comm::gather(pieces, joined);
     graph = driver().end_capture(streams[1].native());
-    EXPECT_EQ(counting.calls("copy_runs"), 0u);
+    EXPECT_EQ(counting.calls("copy_batch"), 0u);
   }
   driver().launch_graph(graph, streams[1].native());
   streams[1].synchronize();

@@ -200,11 +200,11 @@ TEST_F(CommCoalescedTest, HundredsOfTensorsCostAsManyDriverCallsAsOne) {
   FaultDriver counting;
   (void)comm::broadcast_coalesced(lists[0], devices());
   EXPECT_LE(counting.calls("wait_event"), 2 * others);
-  EXPECT_EQ(counting.calls("copy") + counting.calls("copy_runs"), 0u);
+  EXPECT_EQ(counting.calls("copy") + counting.calls("copy_batch"), 0u);
   const std::uint64_t waits = counting.calls("wait_event");
   (void)comm::reduce_add_coalesced(lists, Device::cuda(0));
   EXPECT_EQ(counting.calls("wait_event") - waits, 2 * others);
-  EXPECT_EQ(counting.calls("copy") + counting.calls("copy_runs"), 0u);
+  EXPECT_EQ(counting.calls("copy") + counting.calls("copy_batch"), 0u);
 }
 
 TEST_F(CommCoalescedTest, AllowCastConvertsToTheFirstListsDTypes) {

@@ -42,7 +42,7 @@ inline std::vector<CommTuning> all_tunings() {
       {.shared_bytes = kNever,
        .send_by_engines_bytes = kNever,
        .fetch_by_engines_bytes = kNever,
-       .spare_bytes = 0},
+       .unmapped_bytes = 0},
   };
 }
 

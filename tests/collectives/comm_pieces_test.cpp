@@ -218,13 +218,13 @@ TEST_F(CommPiecesTest, ABatchThatFailsLeavesTheLibraryUsable) {
     const std::vector<Tensor> pieces = comm::scatter(source, to);
     {
       FaultDriver faults;
-      faults.fail_on("copy_runs", 1);
+      faults.fail_on("copy_batch", 1);
       if (gathers) {
         EXPECT_THROW((void)comm::gather(pieces, {.destination = destination}), CudaError);
       } else {
         EXPECT_THROW((void)comm::scatter(source, to), CudaError);
       }
-      EXPECT_EQ(faults.calls("copy_runs"), 1u);
+      EXPECT_EQ(faults.calls("copy_batch"), 1u);
     }
     for (const Device device : to) synchronize(device);
     const Tensor joined = comm::gather(comm::scatter(source, to), {.destination = destination});
@@ -246,11 +246,11 @@ TEST_F(CommPiecesTest, LargeExchangesAndBroadcastsToOneDeviceAreBatches) {
   }
   FaultDriver counting;
   comm::all_to_all(outputs, inputs);
-  EXPECT_EQ(counting.calls("copy_runs"), 2u);
+  EXPECT_EQ(counting.calls("copy_batch"), 2u);
   comm::all_gather(joined, inputs);
-  EXPECT_EQ(counting.calls("copy_runs"), 4u);
+  EXPECT_EQ(counting.calls("copy_batch"), 4u);
   (void)comm::broadcast(inputs[0], pair);
-  EXPECT_EQ(counting.calls("copy_runs"), 5u);
+  EXPECT_EQ(counting.calls("copy_batch"), 5u);
   for (const Device device : pair) synchronize(device);
 }
 
@@ -265,10 +265,10 @@ TEST_F(CommPiecesTest, SmallScatterAndGatherAreOneLaunch) {
   FaultDriver counting;
   pieces = comm::scatter(source, devices());
   EXPECT_EQ(counting.calls("wait_event"), others);
-  EXPECT_EQ(counting.calls("copy_runs"), 0u);
+  EXPECT_EQ(counting.calls("copy_batch"), 0u);
   (void)comm::gather(pieces, {.destination = Device::cuda(0)});
   EXPECT_EQ(counting.calls("wait_event"), 3 * others);
-  EXPECT_EQ(counting.calls("copy_runs"), 0u);
+  EXPECT_EQ(counting.calls("copy_batch"), 0u);
 }
 
 TEST_F(CommPiecesTest, ListsMayBeArraysAndSpans) {

@@ -12,7 +12,6 @@
 #include <gantry/device/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/stats.hpp>
-#include <gantry/memory/symmetric_pool.hpp>
 #include <gantry/tensor/factories.hpp>
 
 #include "tests/collectives/local_group.hpp"
@@ -70,11 +69,6 @@ TEST_F(FullCacheTest, EveryGroupIsMade) {
     rest.all_reduce(sum).synchronize();
     EXPECT_EQ(sum.sum().item<float>(), 20);
   });
-}
-
-TEST_F(FullCacheTest, ASymmetricPoolIsMade) {
-  fill_cache(Device::cuda(0));
-  const memory::SymmetricPool pool(Device::cuda(0), 64 * kMib);
 }
 
 TEST_F(FullCacheTest, WorkThatWaitsForTheCallerIsNotWaitedFor) {

@@ -114,7 +114,7 @@ TEST_F(RegisteredCopiesTest, ACallThatFailsWaitsForTheCopyBeside) {
     group.host_barrier();
     if (group.rank() != 0) return;
     faults.reset_counts();
-    faults.fail_on("copy_runs", 1);
+    faults.fail_on("copy_batch", 1);
     bool failed = false;
     try {
       group.all_gather(joined, mine);

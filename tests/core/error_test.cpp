@@ -22,7 +22,7 @@ TEST(ErrorTest, DeviceIsAStringAndCopiesDoNotThrow) {
   EXPECT_EQ("on " + error.device(), "on cuda:1");
   static_assert(std::is_nothrow_copy_constructible_v<Error>);
   static_assert(std::is_nothrow_copy_constructible_v<OutOfMemoryError> ||
-                !std::is_nothrow_copy_constructible_v<MemoryBreakdown>);
+                !std::is_nothrow_copy_constructible_v<OomReport>);
 }
 
 TEST(ErrorTest, DeviceIsEmptyWhereNoneTakesPart) {

@@ -142,7 +142,7 @@ TEST_F(DriverCopyTest, RunsLandEachInItsPlace) {
       driver().copy(from.data(), source.data(), kBytes, stream);
       driver().fill(to.data(), 0xee, kBytes, stream);
       std::vector<std::uint8_t> expected(kBytes, 0xee);
-      std::vector<CopyRun> runs;
+      std::vector<CopyRegion> runs;
       std::size_t begin = 0;
       std::size_t end = kBytes;
       for (const std::size_t length : lengths) {
@@ -152,8 +152,8 @@ TEST_F(DriverCopyTest, RunsLandEachInItsPlace) {
         std::copy_n(source.data() + begin, length, expected.data() + end);
         begin += length;
       }
-      driver().copy_runs(runs, stream);
-      driver().copy_runs({}, stream);
+      driver().copy_batch(runs, stream);
+      driver().copy_batch({}, stream);
       driver().copy(result.data(), to.data(), kBytes, stream);
       driver().synchronize_stream(stream);
       EXPECT_EQ(result.vec(), expected)

@@ -166,12 +166,12 @@ TEST_F(SimMemoryTest, CopiesRefuseBadRangesAndChangeNothing) {
                     [&] { driver_.copy(data + 8, local, kBytes, stream_); });
   expect_cuda_error(1, "the destination", [&] { driver_.copy_peer(data, 1, far, 1, 8, stream_); });
   expect_cuda_error(1, "the source", [&] { driver_.copy_peer(data, 0, local, 1, 8, stream_); });
-  const CopyRun fits{far, data, 8};
+  const CopyRegion fits{far, data, 8};
   expect_cuda_error(1, "reach past the end", [&] {
-    driver_.copy_runs(std::vector{fits, CopyRun{far, data + 8, kBytes}}, stream_);
+    driver_.copy_batch(std::vector{fits, CopyRegion{far, data + 8, kBytes}}, stream_);
   });
   expect_cuda_error(1, "is no memory of a device", [&] {
-    driver_.copy_runs(std::vector{fits, CopyRun{local, data, 8}}, stream_);
+    driver_.copy_batch(std::vector{fits, CopyRegion{local, data, 8}}, stream_);
   });
   driver_.deallocate(1, far);
   expect_cuda_error(1, "were freed before", [&] { driver_.copy(data, far, 8, stream_); });

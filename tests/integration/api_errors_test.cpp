@@ -26,7 +26,7 @@ E make() {
   if constexpr (std::is_same_v<E, CudaError>) {
     return E("it failed", 1, "cudaErrorInvalidValue", "cuda:1");
   } else if constexpr (std::is_same_v<E, OutOfMemoryError>) {
-    return E("it failed", MemoryBreakdown{}, "cuda:1");
+    return E("it failed", OomReport{}, "cuda:1");
   } else if constexpr (std::is_same_v<E, PeerLostError>) {
     return E("it failed", 3, "cuda:1");
   } else {

@@ -67,7 +67,7 @@ TEST_F(ApiMemoryTest, OutOfMemoryCarriesTheBreakdown) {
   const auto total = static_cast<std::int64_t>(memory::mem_get_info(Device::cuda(0)).total);
   static int observed = 0;  // the observer outlives the test
   const int seen = observed;
-  memory::add_oom_observer([](Device device, const MemoryBreakdown& breakdown) {
+  memory::add_oom_observer([](Device device, const OomReport& breakdown) {
     if (device == Device::cuda(0) && breakdown.requested > 0) ++observed;
   });
   const std::size_t before = memory::allocated();

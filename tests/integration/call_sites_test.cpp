@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include <gantry/memory/history.hpp>
 #include <gantry/memory/snapshot.hpp>
+#include <gantry/memory/history.hpp>
 
 #include "tests/memory/snapshot_samples.hpp"
 #include "tests/support/device_fixture.hpp"

@@ -106,9 +106,9 @@ struct Movable<memory::MemPool> {
             REFUSES(id, o.id()),
             REFUSES(device, o.device()),
             REFUSES(use_count, o.use_count()),
-            REFUSES(park, o.park()),
-            REFUSES(unpark, o.unpark()),
-            REFUSES(is_parked, o.is_parked()),
+            REFUSES(release_physical, o.release_physical()),
+            REFUSES(restore_physical, o.restore_physical()),
+            REFUSES(has_physical, o.has_physical()),
             REFUSES(, memory::MemPoolGuard(o))};
   }
 };
@@ -159,34 +159,10 @@ struct Movable<memory::PluggableAllocator> {
             REFUSES(record_stream, o.record_stream(memory::Block(), stream())),
             REFUSES(record_use, o.record_use(memory::Block(), stream())),
             REFUSES(empty_cache, o.empty_cache(device())),
-            ANSWERS(opens_to_peers, !o.opens_to_peers()),
+            ANSWERS(is_peer_accessible, !o.is_peer_accessible()),
             REFUSES(name, o.name()),
             REFUSES(live_blocks, o.live_blocks()),
             REFUSES(live_bytes, o.live_bytes())};
-  }
-};
-
-template <>
-struct Movable<memory::SymmetricPool> {
-  static constexpr std::string_view kRefusal = "expected a valid SymmetricPool, but got a moved";
-  static memory::SymmetricPool make() { return memory::SymmetricPool(device(), 1 << 21); }
-  static bool works(memory::SymmetricPool& o) {
-    return o.offset_of(o.allocate(512, stream())) < o.bytes();
-  }
-  static std::vector<MovedFromCall<memory::SymmetricPool>> calls() {
-    return {REFUSES(allocate, o.allocate(512, stream())),
-            REFUSES(allocate_local, o.allocate_local(512, stream())),
-            REFUSES(allocator, o.allocator()),
-            REFUSES(offset_of, o.offset_of(memory::Block())),
-            REFUSES(offset_of, o.offset_of(memory::Buffer())),
-            REFUSES(data_at, o.data_at(0)),
-            REFUSES(base, o.base()),
-            REFUSES(bytes, o.bytes()),
-            REFUSES(device, o.device()),
-            REFUSES(export_descriptor, o.export_descriptor()),
-            REFUSES(use_count, o.use_count()),
-            REFUSES(usage, o.usage()),
-            REFUSES(sequence, o.sequence())};
   }
 };
 
@@ -300,7 +276,7 @@ struct Movable<CudaError> : MovableError<CudaError> {
 template <>
 struct Movable<OutOfMemoryError> : MovableError<OutOfMemoryError> {
   static OutOfMemoryError make() {
-    return OutOfMemoryError("text", MemoryBreakdown{.top_call_sites = {{"f", 1}}}, "cuda:1");
+    return OutOfMemoryError("text", OomReport{.top_call_sites = {{"f", 1}}}, "cuda:1");
   }
   static std::vector<MovedFromCall<OutOfMemoryError>> calls() {
     auto result = MovableError::calls();
@@ -364,9 +340,9 @@ class MovedFromTest : public ::testing::Test {
 
 using MovableTypes =
     ::testing::Types<Tensor, Storage, Generator, Event, memory::MemPool, memory::Buffer,
-                     memory::ImportedBlock, memory::PluggableAllocator, memory::SymmetricPool,
-                     memory::Frames, comm::StreamList, Work, Communicator, Error, InvalidArgument,
-                     CudaError, OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch>;
+                     memory::ImportedBlock, memory::PluggableAllocator, memory::Frames,
+                     comm::StreamList, Work, Communicator, Error, InvalidArgument, CudaError,
+                     OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch>;
 TYPED_TEST_SUITE(MovedFromTest, MovableTypes);
 
 TYPED_TEST(MovedFromTest, MembersThrowOrAnswerHarmlessly) {

@@ -40,7 +40,7 @@ void expect_copied(std::int64_t from, std::int64_t to, std::int64_t count, int c
       [&](const Target& target, const std::vector<TensorRef>& t) {
         std::vector<std::ptrdiff_t> shifts;
         for (int k = 1; k < copies; ++k) shifts.push_back(step * k);
-        const CopyRun run{at(t[0], from), at(t[1], to), static_cast<std::size_t>(count)};
+        const CopyRegion run{at(t[0], from), at(t[1], to), static_cast<std::size_t>(count)};
         kernels::fan(target, std::span(&run, 1), shifts);
       },
       "fan");
@@ -97,7 +97,7 @@ TEST(FanKernelTest, TakesThousandsOfRuns) {
     const auto after = testing::run_everywhere(
         arrays,
         [&](const Target& target, const std::vector<TensorRef>& t) {
-          std::vector<CopyRun> runs;
+          std::vector<CopyRegion> runs;
           for (int i = 0; i < count; ++i) {
             const std::int64_t length = i % 41;
             const std::int64_t begin = begins[static_cast<std::size_t>(i)];
@@ -122,7 +122,7 @@ TEST(FanKernelTest, TakesThousandsOfRuns) {
 TEST(FanKernelTest, RefusesMoreCopiesThanItTakes) {
   std::uint8_t from = 1;
   std::uint8_t to = 0;
-  const CopyRun run{&from, &to, 1};
+  const CopyRegion run{&from, &to, 1};
   const std::vector<std::ptrdiff_t> shifts(kernels::kMaxFanCopies, 0);
   EXPECT_THROW(kernels::fan(Target::cpu(), std::span(&run, 1), shifts), InvalidArgument);
   EXPECT_EQ(to, 0);

@@ -120,12 +120,12 @@ TEST_F(AllocatorFaultsTest, Pools) {
     const Buffer small = pool.allocate(1000, stream);
     gap.reset();
     try {
-      pool.park();
-      pool.unpark();
+      pool.release_physical();
+      pool.restore_physical();
     } catch (const Error&) {  // one call fails, so what follows does not
-      EXPECT_NO_THROW(pool.unpark());
+      EXPECT_NO_THROW(pool.restore_physical());
     }
-    EXPECT_FALSE(pool.is_parked());
+    EXPECT_TRUE(pool.has_physical());
     for (const Buffer* buffer : {&large, &other, &small}) {
       driver().fill(buffer->data(), 1, buffer->bytes(), stream.native());
     }
@@ -162,8 +162,8 @@ TEST_F(AllocatorFaultsTest, UnmarkedBlocksAreNotReused) {
   buffer.reset();  // cannot be marked now, nor at the next miss
   const Buffer other = allocate(30 * kMib, own);
   EXPECT_NE(other.data(), data);
-  const Buffer third = allocate(30 * kMib, own);  // marks it
-  EXPECT_NE(third.data(), data) << "reused before the mark was reached";
+  const Buffer third = allocate(30 * kMib, own);  // gives it a sequence number
+  EXPECT_NE(third.data(), data) << "reused before the sequence number was reached";
   hold.release();
   user.synchronize();
   const Buffer again = allocate(30 * kMib, own);

@@ -1,4 +1,4 @@
-#include "memory/async_allocator.hpp"
+#include "memory/async/async_allocator.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

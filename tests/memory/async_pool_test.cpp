@@ -1,5 +1,5 @@
 // The driver's pools beside captures, and threads that are short of memory together.
-#include "memory/async_pool.hpp"
+#include "memory/async/async_pool.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
-#include "memory/async_allocator.hpp"
+#include "memory/async/async_allocator.hpp"
 #include "memory/backends.hpp"
 #include "tests/memory/capture_fixture.hpp"
 #include "tests/memory/heap_fixture.hpp"
@@ -98,11 +98,11 @@ TEST_F(AsyncPoolTest, MemoryThatAnotherThreadFreesIsNotMissing) {
   async().set_fraction((static_cast<double>(8 * kMib) + 0.5) / total, 0);
   const Stream stream = Stream::from_pool();
   LateFree driver;
-  std::atomic<bool> is_over{false};
+  std::atomic<bool> is_complete{false};
   // The second thread ends early only if it reports a shortage.
   driver.leave = [&] {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
-    while (!is_over && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    while (!is_complete && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   };
   Buffer deferred = make(6 * kMib, stream);
   driver.fail_on("deallocate_async", 1);
@@ -111,7 +111,7 @@ TEST_F(AsyncPoolTest, MemoryThatAnotherThreadFreesIsNotMissing) {
   std::thread first([&] { static_cast<void>(make(512, stream)); });
   driver.held.wait(false);
   EXPECT_NO_THROW(static_cast<void>(make(5 * kMib, stream)));
-  is_over = true;
+  is_complete = true;
   first.join();
 }
 

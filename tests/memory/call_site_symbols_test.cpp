@@ -1,4 +1,4 @@
-#include "memory/call_site_symbols.hpp"
+#include "memory/trace/call_site_symbols.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

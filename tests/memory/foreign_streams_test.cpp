@@ -83,7 +83,7 @@ TEST_F(ForeignStreamsTest, EndWhileTheBlockIsInUseElsewhere) {
   expect_all_can_be_had(other);
 }
 
-// What the stream waits for after the free is not behind the mark that the free made.
+// What the stream waits for after the free does not come after the sequence number of the free.
 TEST_F(ForeignStreamsTest, AreNotTakenForLaterThanTheFree) {
   const Stream other = Stream::from_pool();
   const Stream user = Stream::from_pool();

@@ -12,7 +12,7 @@
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "memory/poison.hpp"
+#include "memory/heap/poison.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
 
@@ -50,7 +50,7 @@ inline void expect_stats_add_up(const memory::Stats& stats) {
   EXPECT_GE(stats.limbo_bytes, 0);
   EXPECT_EQ(stats.active_bytes.all.current,
             stats.allocated_bytes.all.current + stats.pending_bytes + stats.limbo_bytes);
-  EXPECT_LE(stats.active_bytes.all.current + stats.cached_bytes + stats.spare_bytes,
+  EXPECT_LE(stats.active_bytes.all.current + stats.cached_bytes + stats.unmapped_bytes,
             stats.reserved_bytes.all.current);
   EXPECT_LE(stats.largest_free, stats.reserved_bytes.all.current);
 }

@@ -1,4 +1,4 @@
-#include "memory/heap_mutex.hpp"
+#include "memory/heap/heap_mutex.hpp"
 
 #include <gtest/gtest.h>
 

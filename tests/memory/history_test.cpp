@@ -12,7 +12,7 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/snapshot.hpp>
 
-#include "memory/history.hpp"
+#include "memory/trace/history.hpp"
 #include "tests/memory/recorded_heap.hpp"
 #include "tests/support/device_fixture.hpp"
 

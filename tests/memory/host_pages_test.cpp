@@ -1,4 +1,4 @@
-#include "memory/host_pages.hpp"
+#include "memory/source/host_pages.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

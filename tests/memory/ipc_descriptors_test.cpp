@@ -14,9 +14,9 @@
 
 #include <gantry/memory/ipc.hpp>
 
-#include "memory/ipc_message.hpp"
-#include "memory/ipc_socket.hpp"
-#include "memory/ipc_table.hpp"
+#include "memory/ipc/message.hpp"
+#include "memory/ipc/socket.hpp"
+#include "memory/ipc/table.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/memory/ipc_text.hpp"
 #include "tests/memory/ipc_worker_process.hpp"

@@ -1,4 +1,4 @@
-#include "memory/ipc_message.hpp"
+#include "memory/ipc/message.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

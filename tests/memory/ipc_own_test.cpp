@@ -14,8 +14,8 @@
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
-#include "memory/ipc_events.hpp"
-#include "memory/ipc_message.hpp"
+#include "memory/ipc/events.hpp"
+#include "memory/ipc/message.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/memory/vmm_source.hpp"
 #include "tests/support/foreign_stream.hpp"

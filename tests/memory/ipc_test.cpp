@@ -18,7 +18,7 @@
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
-#include "memory/ipc_peer.hpp"
+#include "memory/ipc/peer.hpp"
 #include "tests/memory/exporter_fixture.hpp"
 #include "tests/memory/ipc_text.hpp"
 #include "tests/memory/ipc_worker_process.hpp"

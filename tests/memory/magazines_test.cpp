@@ -1,5 +1,5 @@
 // Small blocks that threads keep to themselves.
-#include "memory/thread_cache.hpp"
+#include "memory/heap/thread_cache.hpp"
 
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ TEST_F(MagazinesTest, SegmentsAreNotCopiedAmidAHit) {
     taken.use.store(BlockUse::live);
   };
   HeapBlock* block =
-      ThreadCache::mine()->take(heap.common_pool(), stream.id(), 4 * kKib, 4 * kKib, hand_out);
+      ThreadCache::current()->take(heap.common_pool(), stream.id(), 4 * kKib, 4 * kKib, hand_out);
   ASSERT_NE(block, nullptr);
   other.join();
   EXPECT_FALSE(copied_meanwhile);

@@ -143,14 +143,14 @@ TEST_F(MemPoolTest, ParkedBlocksKeepTheirAddressesAndGiveTheirMemory) {
   const Buffer large = pool.allocate(40 * kMib, stream);
   const Buffer small = pool.allocate(1000, stream);
   void* data = large.data();
-  pool.park();
-  EXPECT_TRUE(pool.is_parked());
+  pool.release_physical();
+  EXPECT_FALSE(pool.has_physical());
   EXPECT_EQ(reserved(), 0u);
   EXPECT_GE(mem_get_info().free + kMib, free_before);
   EXPECT_THAT([&] { static_cast<void>(pool.allocate(1000, stream)); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("parked")));
-  pool.unpark();
-  EXPECT_FALSE(pool.is_parked());
+              ThrowsMessage<InvalidArgument>(HasSubstr("physical memory")));
+  pool.restore_physical();
+  EXPECT_TRUE(pool.has_physical());
   EXPECT_EQ(large.data(), data);
   for (const Buffer* buffer : {&large, &small}) {
     driver().fill(buffer->data(), 5, buffer->bytes(), stream.native());
@@ -162,25 +162,25 @@ TEST_F(MemPoolTest, AParkedPoolRefusesAlsoWhatAThreadHasJustFreed) {
   const Stream stream = Stream::current();
   MemPool pool;
   std::optional<Buffer> small = pool.allocate(1000, stream);
-  pool.park();
+  pool.release_physical();
   small.reset();
   EXPECT_THROW(static_cast<void>(pool.allocate(1000, stream)), InvalidArgument);
-  pool.unpark();
+  pool.restore_physical();
 }
 
-TEST_F(MemPoolTest, ThreadsParkAndUnparkAtTheSameTime) {
+TEST_F(MemPoolTest, ThreadsReleaseAndRestoreAtTheSameTime) {
   const Stream stream = Stream::current();
   MemPool pool(Device::cuda(0), {.use_on_oom = true});
   std::vector<Buffer> kept;
   for (int i = 0; i < 6; ++i) kept.push_back(pool.allocate(5 * kMib, stream));
-  std::vector<std::thread> parkers;
+  std::vector<std::thread> threads;
   for (int seed = 0; seed < 4; ++seed) {
-    parkers.emplace_back([&pool, seed] {
+    threads.emplace_back([&pool, seed] {
       for (int i = 0; i < 50; ++i) {
         if ((i + seed) % 2 == 0) {
-          pool.unpark();
+          pool.restore_physical();
         } else {
-          pool.park();
+          pool.release_physical();
         }
       }
     });
@@ -195,11 +195,11 @@ TEST_F(MemPoolTest, ThreadsParkAndUnparkAtTheSameTime) {
       empty_cache();
     }
   });
-  for (std::thread& parker : parkers) parker.join();
+  for (std::thread& thread : threads) thread.join();
   stop = true;
   user.join();
-  pool.unpark();
-  EXPECT_FALSE(pool.is_parked());
+  pool.restore_physical();
+  EXPECT_TRUE(pool.has_physical());
   EXPECT_EQ(pool.use_count(), kept.size());
   for (std::size_t i = 0; i < kept.size(); ++i) {
     driver().fill(kept[i].data(), static_cast<std::uint8_t>(i + 1), kept[i].bytes(),
@@ -219,14 +219,14 @@ TEST_F(MemPoolTest, AFailedParkLeavesItUsable) {
   FaultDriver faults;
   for (const std::uint64_t nth : {1, 2, 3}) {  // the gap's memory, then that of the two blocks
     faults.fail_on("unmap", nth);
-    EXPECT_THAT([&] { pool.park(); }, ThrowsMessage<CudaError>(HasSubstr("[unmap]")));
-    EXPECT_FALSE(pool.is_parked());
+    EXPECT_THAT([&] { pool.release_physical(); }, ThrowsMessage<CudaError>(HasSubstr("[unmap]")));
+    EXPECT_TRUE(pool.has_physical());
     gapped.expect_memory();
     gapped.use_gap();
   }
-  pool.park();
+  pool.release_physical();
   EXPECT_EQ(reserved(), 0u);
-  pool.unpark();
+  pool.restore_physical();
   EXPECT_EQ(reserved(), 30 * kMib);
 }
 
@@ -236,45 +236,45 @@ TEST_F(MemPoolTest, AFailedParkThatCannotBeUndoneLeavesItParked) {
   FaultDriver faults;
   faults.fail_on("unmap", 3);
   faults.fail_on("create_chunk", 1, gantry::testing::kOutOfMemory, 1000);
-  EXPECT_THAT([&] { pool.park(); }, ThrowsMessage<CudaError>(HasSubstr("[unmap]")));
-  EXPECT_TRUE(pool.is_parked());
+  EXPECT_THAT([&] { pool.release_physical(); }, ThrowsMessage<CudaError>(HasSubstr("[unmap]")));
+  EXPECT_FALSE(pool.has_physical());
   EXPECT_EQ(reserved(), 0u);
   faults.fail_nothing();
   // Neither can this one: what it got back stays, and the driver's error is told.
   faults.fail_on("map_chunk", 11);  // the first of the second run
   faults.fail_on("unmap", 1, gantry::testing::kInvalidValue, 1000);
-  EXPECT_THAT([&] { pool.unpark(); }, ThrowsMessage<CudaError>(HasSubstr("[map_chunk]")));
-  EXPECT_TRUE(pool.is_parked());
+  EXPECT_THAT([&] { pool.restore_physical(); }, ThrowsMessage<CudaError>(HasSubstr("[map_chunk]")));
+  EXPECT_FALSE(pool.has_physical());
   faults.fail_nothing();
-  pool.unpark();
-  EXPECT_FALSE(pool.is_parked());
+  pool.restore_physical();
+  EXPECT_TRUE(pool.has_physical());
   gapped.expect_memory();
 }
 
-TEST_F(MemPoolTest, UnparkWithoutMemoryLeavesItParked) {
+TEST_F(MemPoolTest, RestoreWithoutMemoryLeavesItReleased) {
   const Stream stream = Stream::current();
   limit_to(40 * kMib);
   MemPool pool;
   const Buffer large = pool.allocate(30 * kMib, stream);
-  pool.park();
+  pool.release_physical();
   std::optional<Buffer> other = allocate(30 * kMib, stream);
-  EXPECT_THROW(pool.unpark(), OutOfMemoryError);
-  EXPECT_TRUE(pool.is_parked());
+  EXPECT_THROW(pool.restore_physical(), OutOfMemoryError);
+  EXPECT_FALSE(pool.has_physical());
   other.reset();
-  pool.unpark();
-  EXPECT_FALSE(pool.is_parked());
+  pool.restore_physical();
+  EXPECT_TRUE(pool.has_physical());
 }
 
-TEST_F(MemPoolTest, UnparkWithoutMemoryKeepsNoneOfIt) {
+TEST_F(MemPoolTest, RestoreWithoutMemoryKeepsNoneOfIt) {
   const Stream stream = Stream::current();
   limit_to(40 * kMib);
   GappedPool gapped;
   MemPool& pool = gapped.pool;
-  pool.park();  // two runs, of which one would fit
+  pool.release_physical();  // two runs, of which one would fit
   const Buffer other = allocate(16 * kMib, stream);
-  EXPECT_THROW(pool.unpark(), OutOfMemoryError);
+  EXPECT_THROW(pool.restore_physical(), OutOfMemoryError);
   EXPECT_EQ(reserved(), 16 * kMib);
-  EXPECT_TRUE(pool.is_parked());
+  EXPECT_FALSE(pool.has_physical());
 }
 
 TEST_F(MemPoolTest, OnlyWhatIsInUseComesBackFromParking) {
@@ -282,9 +282,9 @@ TEST_F(MemPoolTest, OnlyWhatIsInUseComesBackFromParking) {
   MemPool pool;
   const Buffer kept = pool.allocate(8 * kMib, stream);
   { const Buffer cached = pool.allocate(32 * kMib, stream); }
-  pool.park();
+  pool.release_physical();
   EXPECT_EQ(reserved(), 0u);
-  pool.unpark();
+  pool.restore_physical();
   EXPECT_EQ(reserved(), 8 * kMib);
 }
 
@@ -299,7 +299,7 @@ TEST_F(MemPoolTest, DestroyingAParkedPoolNeedsNoMemoryForWhatIsFree) {
     id = pool.id();
     std::optional<Buffer> freed = pool.allocate(20 * kMib, stream);
     outlives = pool.allocate(4 * kMib, stream);
-    pool.park();
+    pool.release_physical();
     freed.reset();
     const Buffer other = allocate(34 * kMib, stream);
   }
@@ -322,7 +322,7 @@ TEST_F(MemPoolTest, BlocksThatOutliveAParkedPoolInAShortageLeaveItClean) {
   std::optional<Buffer> gap = pool->allocate(4 * kMib, stream);
   std::optional<Buffer> last = pool->allocate(20 * kMib, stream);
   gap.reset();
-  pool->park();
+  pool->release_physical();
   std::optional<Buffer> other = allocate(24 * kMib, stream);
   pool.reset();  // has no memory for the two; says so in the log
   EXPECT_EQ(reserved(), 24 * kMib);

@@ -35,8 +35,8 @@ TEST_F(MemoryStatsTest, HasTheKeysOfTorchAndItsOwn) {
     expected.insert("oversize_segments." + metric);
   }
   ASSERT_EQ(expected.size(), 122u);
-  for (const char* own : {"pending_bytes", "limbo_bytes", "cached_bytes", "spare_bytes",
-                          "harvested_bytes", "largest_free", "num_stream_waits", "num_pools"}) {
+  for (const char* own : {"pending_bytes", "limbo_bytes", "cached_bytes", "unmapped_bytes",
+                          "reclaimed_bytes", "largest_free", "num_stream_waits", "num_pools"}) {
     expected.insert(own);
   }
   std::set<std::string> keys;

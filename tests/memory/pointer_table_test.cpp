@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "memory/size_policy.hpp"
+#include "memory/heap/size_policy.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -21,7 +21,7 @@ class PointerTableSizes : public ::testing::TestWithParam<std::size_t> {};
 TEST_P(PointerTableSizes, AgreesWithAMap) {
   const std::size_t most = GetParam();
   PointerTable table;
-  BlockSlab slab;
+  BlockSlab<HeapBlock> slab;
   slab.reserve(most);
   std::map<void*, HeapBlock*> model;
   std::mt19937 random(1);

@@ -1,4 +1,4 @@
-#include "memory/poison.hpp"
+#include "memory/heap/poison.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "memory/history.hpp"
+#include "memory/trace/history.hpp"
 
 namespace gantry::testing {
 

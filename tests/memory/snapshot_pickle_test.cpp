@@ -10,7 +10,7 @@
 
 #include <gantry/memory/snapshot.hpp>
 
-#include "memory/pickle_writer.hpp"
+#include "memory/trace/pickle_writer.hpp"
 #include "tests/memory/snapshot_samples.hpp"
 #include "tests/support/subprocess.hpp"
 

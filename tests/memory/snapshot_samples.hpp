@@ -18,7 +18,7 @@
 #include <gantry/memory/history.hpp>
 #include <gantry/memory/snapshot.hpp>
 
-#include "memory/history.hpp"
+#include "memory/trace/history.hpp"
 #include "tests/memory/recorded_heap.hpp"
 
 namespace gantry::testing {

@@ -20,7 +20,7 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/history.hpp>
 
-#include "memory/history.hpp"
+#include "memory/trace/history.hpp"
 #include "tests/memory/recorded_heap.hpp"
 #include "tests/memory/snapshot_samples.hpp"
 #include "tests/support/device_fixture.hpp"

@@ -1,5 +1,5 @@
 // The index against a list of the blocks that are in it.
-#include "memory/tlsf_index.hpp"
+#include "memory/heap/tlsf_index.hpp"
 
 #include <gtest/gtest.h>
 
@@ -121,11 +121,11 @@ TEST(TlsfIndexTest, AcceptsAsTheCallerDoes) {
   std::deque<HeapBlock> blocks(64);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     blocks[i].bytes = (1000 + 100 * i) * kBlockGrain;
-    blocks[i].mark = i % 7 == 3 ? 1 : 0;
+    blocks[i].sequence = i % 7 == 3 ? 1 : 0;
     index.insert(blocks[i]);
   }
   const HeapBlock* found =
-      index.find_if(2000 * kBlockGrain, [](const HeapBlock& block) { return block.mark == 1; });
+      index.find_if(2000 * kBlockGrain, [](const HeapBlock& block) { return block.sequence == 1; });
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found, &blocks[10]);
   EXPECT_EQ(index.find_if(0, [](const HeapBlock&) { return false; }), nullptr);

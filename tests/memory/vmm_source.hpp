@@ -11,7 +11,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "memory/heap_export.hpp"
+#include "memory/ipc/heap_export.hpp"
 
 namespace gantry::testing {
 

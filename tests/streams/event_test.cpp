@@ -10,7 +10,7 @@
 #include <gantry/device/guard.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "streams/exported_events.hpp"
+#include "streams/interprocess_events.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
 #include "tests/support/pipe_process.hpp"
@@ -219,7 +219,7 @@ TEST_F(EventTest, StaysForOtherProcessesOnceItIsExported) {
     const Event moved(std::move(exported));
   }
   EXPECT_EQ(driver.calls("destroy_event"), 1U);
-  for (std::size_t i = 0; i < ExportedEvents::kKept; ++i) {
+  for (std::size_t i = 0; i < InterprocessEvents::kRetained; ++i) {
     Event event({.interprocess = true});
     (void)event.ipc_handle();
   }
@@ -235,7 +235,7 @@ TEST_F(EventTest, GivesUpAnExportedEventThatIsReachedBehindOneThatIsNot) {
   const testing::StreamHold hold(busy);
   testing::FaultDriver driver;
   // Whatever earlier tests left.
-  while (ExportedEvents::give_up_oldest()) {
+  while (InterprocessEvents::destroy_oldest()) {
   }
   for (const Stream& stream : {busy, Stream::default_stream()}) {
     Event event({.interprocess = true});
@@ -250,7 +250,7 @@ TEST_F(EventTest, GivesUpAnExportedEventThatIsReachedBehindOneThatIsNot) {
 
 TEST_F(EventTest, FailsWhenTheDriverMakesNoMoreForOtherProcesses) {
   testing::FaultDriver driver;
-  driver.fail_on("create_event", 1, testing::kOutOfMemory, 2 * ExportedEvents::kKept);
+  driver.fail_on("create_event", 1, testing::kOutOfMemory, 2 * InterprocessEvents::kRetained);
   Event event({.interprocess = true});
   EXPECT_THROW(event.record(), CudaError);
   driver.fail_nothing();

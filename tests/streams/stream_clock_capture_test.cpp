@@ -23,7 +23,7 @@ TEST_F(StreamClockCaptureTest, CapturedRecordsAndWaitsOrderNobody) {
   StreamClock& a = StreamClock::of(first);
   StreamClock& b = StreamClock::of(second);
   first.synchronize();
-  const std::uint64_t mark = a.next_mark();
+  const std::uint64_t sequence = a.next_sequence();
   driver().begin_capture(first.native(), CaptureMode::thread_local_);
   Event forked = first.record();
   second.wait(forked);
@@ -31,15 +31,15 @@ TEST_F(StreamClockCaptureTest, CapturedRecordsAndWaitsOrderNobody) {
   first.wait(joined);
   EXPECT_FALSE(a.poll());
   EXPECT_FALSE(b.poll());
-  EXPECT_FALSE(a.order_before(b)) << "nothing of ours may get into the graph";
-  EXPECT_THROW(a.wait_for(mark), CudaError);
-  EXPECT_FALSE(b.is_after(a, mark));
-  EXPECT_EQ(a.next_mark(), mark);
+  EXPECT_FALSE(a.make_wait(b)) << "nothing of ours may get into the graph";
+  EXPECT_THROW(a.wait_for(sequence), CudaError);
+  EXPECT_FALSE(b.happens_after(a, sequence));
+  EXPECT_EQ(a.next_sequence(), sequence);
   driver().destroy_graph(driver().end_capture(first.native()));
-  EXPECT_FALSE(b.is_after(a, mark));
+  EXPECT_FALSE(b.happens_after(a, sequence));
   forked.record(first);  // a plain record again
   second.wait(forked);
-  EXPECT_TRUE(b.is_after(a, mark));
+  EXPECT_TRUE(b.happens_after(a, sequence));
   second.synchronize();
 }
 
@@ -48,8 +48,8 @@ TEST_F(StreamClockCaptureTest, PollSeesOtherStreamsDuringACapture) {
   const Stream stream = Stream::from_pool();
   StreamClock& clock = StreamClock::of(stream);
   driver().begin_capture(captured.native(), CaptureMode::global);
-  const std::uint64_t mark = clock.next_mark();
-  while (clock.completed() < mark) clock.poll(mark);
+  const std::uint64_t sequence = clock.next_sequence();
+  while (clock.completed() < sequence) clock.poll(sequence);
   driver().destroy_graph(driver().end_capture(captured.native()));
 }
 
@@ -58,33 +58,33 @@ TEST_F(StreamClockCaptureTest, HandleThatIsUsedAgainGetsAClockOfItsOwn) {
   const NativeStream native = driver().create_stream(0, 0);
   const Stream first = Stream::external(native.handle, Device::cuda(0));
   StreamClock& old = StreamClock::of(first);
-  const std::uint64_t mark = old.next_mark();
+  const std::uint64_t sequence = old.next_sequence();
   driver().destroy_stream(native);
   const auto again = gantry::testing::stream_with_handle_of(native);
   if (!again) GTEST_SKIP() << "no handle was used again";
 
-  EXPECT_FALSE(old.is_retired());
+  EXPECT_FALSE(old.is_invalidated());
   const Stream second = Stream::external(again->handle, Device::cuda(0));
   StreamClock& fresh = StreamClock::of(second);
   EXPECT_NE(second.id(), first.id());
   EXPECT_NE(&fresh, &old);
-  EXPECT_TRUE(old.is_retired());
-  EXPECT_FALSE(fresh.is_retired());
+  EXPECT_TRUE(old.is_invalidated());
+  EXPECT_FALSE(fresh.is_invalidated());
   EXPECT_EQ(Stream::external(again->handle, Device::cuda(0)).id(), second.id());
 
-  EXPECT_FALSE(fresh.is_after(old, mark));
-  EXPECT_FALSE(old.is_after(old, mark)) << "its handle is another stream's";
+  EXPECT_FALSE(fresh.happens_after(old, sequence));
+  EXPECT_FALSE(old.happens_after(old, sequence)) << "its handle is another stream's";
   const testing::FaultDriver calls;
   EXPECT_FALSE(old.poll());
   static_cast<void>(first.record());
   first.synchronize();
-  EXPECT_LT(old.completed(), mark) << "that was the other stream";
-  EXPECT_EQ(old.ticket(), old.next_mark());
+  EXPECT_LT(old.completed(), sequence) << "that was the other stream";
+  EXPECT_EQ(old.record_sequence(), old.next_sequence());
   EXPECT_EQ(calls.calls("record_event"), 1u) << "of first.record()";
-  EXPECT_TRUE(old.order_before(fresh));
+  EXPECT_TRUE(old.make_wait(fresh));
   EXPECT_EQ(calls.calls("synchronize_device"), 1u);
-  EXPECT_GE(old.completed(), mark);
-  EXPECT_TRUE(fresh.is_after(old, mark));
+  EXPECT_GE(old.completed(), sequence);
+  EXPECT_TRUE(fresh.happens_after(old, sequence));
   driver().destroy_stream(*again);
 }
 
@@ -101,11 +101,11 @@ TEST_F(StreamClockCaptureTest, HandleThatBecomesAPooledStreamsRetiresItsClock) {
     if (pooled.native() == native) again = pooled;
   }
   if (!again) GTEST_SKIP() << "the handle was not used again";
-  EXPECT_TRUE(old.is_retired());
-  EXPECT_FALSE(StreamClock::of(*again).is_retired());
+  EXPECT_TRUE(old.is_invalidated());
+  EXPECT_FALSE(StreamClock::of(*again).is_invalidated());
   const testing::FaultDriver calls;
-  EXPECT_EQ(old.ticket(), old.next_mark());
-  EXPECT_EQ(calls.calls("record_event"), 0u) << "that would mark the pooled stream";
+  EXPECT_EQ(old.record_sequence(), old.next_sequence());
+  EXPECT_EQ(calls.calls("record_event"), 0u) << "that would number the pooled stream";
 }
 
 TEST_F(StreamClockCaptureTest, TicketsOfExternalStreamsOutliveTheStream) {
@@ -114,23 +114,23 @@ TEST_F(StreamClockCaptureTest, TicketsOfExternalStreamsOutliveTheStream) {
   StreamClock& clock = StreamClock::of(stream);
   StreamClock& waiter = StreamClock::of(Stream::from_pool());
   testing::StreamHold hold(stream);
-  const std::uint64_t ticket = clock.ticket();
-  const std::uint64_t second = clock.ticket();
-  EXPECT_GT(second, ticket);
+  const std::uint64_t sequence = clock.record_sequence();
+  const std::uint64_t second = clock.record_sequence();
+  EXPECT_GT(second, sequence);
   driver().destroy_stream(native);
 
   testing::FaultDriver calls;
   EXPECT_FALSE(clock.poll());
-  EXPECT_LT(clock.completed(), ticket);
-  EXPECT_TRUE(clock.order_before(waiter, ticket));
-  EXPECT_TRUE(waiter.is_after(clock, ticket));
-  EXPECT_FALSE(waiter.is_after(clock, second));
+  EXPECT_LT(clock.completed(), sequence);
+  EXPECT_TRUE(clock.make_wait(waiter, sequence));
+  EXPECT_TRUE(waiter.happens_after(clock, sequence));
+  EXPECT_FALSE(waiter.happens_after(clock, second));
   hold.release();
   while (clock.completed() < second) clock.poll();
   EXPECT_EQ(calls.calls("record_event"), 0u) << "the stream is gone";
   EXPECT_EQ(calls.calls("is_capturing"), 1u) << "of the waiter";
 
-  const std::uint64_t uncovered = clock.next_mark();
+  const std::uint64_t uncovered = clock.next_sequence();
   clock.wait_for(uncovered);
   EXPECT_EQ(calls.calls("synchronize_device"), 1u);
   EXPECT_GE(clock.completed(), uncovered);
@@ -143,10 +143,10 @@ TEST_F(StreamClockCaptureTest, TicketNeverThrows) {
   testing::FaultDriver faults;
   for (const char* call : {"is_capturing", "record_event"}) {
     faults.fail_on(call, 1);
-    const std::uint64_t ticket = clock.ticket();
-    EXPECT_LT(clock.completed(), ticket) << call;
-    clock.wait_for(ticket);
-    EXPECT_GE(clock.completed(), ticket) << call;
+    const std::uint64_t sequence = clock.record_sequence();
+    EXPECT_LT(clock.completed(), sequence) << call;
+    clock.wait_for(sequence);
+    EXPECT_GE(clock.completed(), sequence) << call;
   }
   driver().destroy_stream(native);
 }

@@ -121,7 +121,7 @@ TEST_F(StreamClockRaceTest, NoOrderIsClaimedThatTheDriverWasNotTold) {
   }
   struct Shared {
     std::mutex mutex;
-    ClockMark mark;
+    Timestamp timestamp;
     std::size_t record = 0;
   };
   std::vector<Log> logs(kStreams);
@@ -132,7 +132,7 @@ TEST_F(StreamClockRaceTest, NoOrderIsClaimedThatTheDriverWasNotTold) {
     std::mutex mutex;
     std::size_t stream = 0;
     std::size_t work = 0;
-    std::uint64_t mark = 0;
+    std::uint64_t sequence = 0;
   };
   std::vector<Freed> freed(16);
   std::vector<std::mutex> submitting(kStreams);
@@ -150,53 +150,54 @@ TEST_F(StreamClockRaceTest, NoOrderIsClaimedThatTheDriverWasNotTold) {
             work = ++works[s];
             logs[s].add({Call::work, 0, work});
           }
-          const std::uint64_t mark = clocks[s]->next_mark();
+          const std::uint64_t sequence = clocks[s]->next_sequence();
           Freed& slot = freed[random() % freed.size()];
           const std::lock_guard lock(slot.mutex);
           slot.stream = s;
           slot.work = work;
-          slot.mark = mark;
+          slot.sequence = sequence;
           break;
         }
         case 1: {
-          ClockMark mark;
-          clocks[s]->begin_mark(mark);
+          Timestamp timestamp;
+          clocks[s]->begin_timestamp(timestamp);
           if (random() % 4 == 0) std::this_thread::yield();
           const std::size_t record = ++records;
           logs[s].add({Call::record, 0, record});
           Shared& event = events[random() % events.size()];
           const std::lock_guard lock(event.mutex);
-          event.mark = std::move(mark);
+          event.timestamp = std::move(timestamp);
           event.record = record;
           break;
         }
         case 2: {
           Shared& event = events[random() % events.size()];
-          ClockMark mark;
+          Timestamp timestamp;
           std::size_t record = 0;
           {
             const std::lock_guard lock(event.mutex);
-            mark = event.mark;
+            timestamp = event.timestamp;
             record = event.record;
           }
-          if (mark.clock == nullptr) break;
+          if (timestamp.clock == nullptr) break;
           logs[s].add({Call::wait, 0, record});
           if (random() % 4 == 0) std::this_thread::yield();
-          clocks[s]->join(mark);
+          clocks[s]->join(timestamp);
           break;
         }
         default: {
           Freed& slot = freed[random() % freed.size()];
           std::size_t stream = 0;
           std::size_t work = 0;
-          std::uint64_t mark = 0;
+          std::uint64_t sequence = 0;
           {
             const std::lock_guard lock(slot.mutex);
             stream = slot.stream;
             work = slot.work;
-            mark = slot.mark;
+            sequence = slot.sequence;
           }
-          if (work == 0 || stream == s || !clocks[s]->is_after(*clocks[stream], mark)) break;
+          if (work == 0 || stream == s || !clocks[s]->happens_after(*clocks[stream], sequence))
+            break;
           logs[s].add({Call::claim, static_cast<int>(stream), work});
         }
       }
@@ -254,7 +255,7 @@ TEST_F(StreamClockRaceTest, ClaimedOrderIsTheOrderOfExecution) {
         const std::lock_guard lock(submitting[t]);
         work = works[t];
       }
-      const std::uint64_t mark = clock.next_mark();
+      const std::uint64_t sequence = clock.next_sequence();
       switch (random() % 6) {
         case 0:
           static_cast<void>(submit(t));
@@ -268,15 +269,15 @@ TEST_F(StreamClockRaceTest, ClaimedOrderIsTheOrderOfExecution) {
           streams[s].wait(events[t]);
           break;
         case 3:
-          clock.poll(mark);
+          clock.poll(sequence);
           break;
         case 4:
-          clock.order_before(waiter, mark);
+          clock.make_wait(waiter, sequence);
           break;
         default:
           if (random() % 8 == 0) streams[t].synchronize();
       }
-      if (!waiter.is_after(clock, mark)) continue;
+      if (!waiter.happens_after(clock, sequence)) continue;
       ++claims;
       driver().launch_host_function(
           streams[s].native(),

@@ -41,9 +41,9 @@ class FreshStream {
 
 class StreamClockTest : public testing::DeviceTest {
  protected:
-  static void poll_until(StreamClock& clock, std::uint64_t mark) {
-    while (clock.completed() < mark) {
-      clock.poll(mark);
+  static void poll_until(StreamClock& clock, std::uint64_t sequence) {
+    while (clock.completed() < sequence) {
+      clock.poll(sequence);
       std::this_thread::yield();
     }
   }
@@ -69,34 +69,35 @@ TEST_F(StreamClockTest, StreamIsAfterItselfAndAfterNobodyElse) {
   const FreshStream a;
   const FreshStream b;
   const testing::StreamHold hold(a);
-  const std::uint64_t mark = a.clock().next_mark();
-  EXPECT_TRUE(a.clock().is_after(a.clock(), mark));
-  EXPECT_FALSE(b.clock().is_after(a.clock(), mark));
+  const std::uint64_t sequence = a.clock().next_sequence();
+  EXPECT_TRUE(a.clock().happens_after(a.clock(), sequence));
+  EXPECT_FALSE(b.clock().happens_after(a.clock(), sequence));
 }
 
 TEST_F(StreamClockTest, WaitOrdersWhatWasSubmittedBeforeTheRecordOnly) {
   const FreshStream a;
   const FreshStream b;
   const testing::StreamHold hold(a);
-  const std::uint64_t before = a.clock().next_mark();
+  const std::uint64_t before = a.clock().next_sequence();
   const Event event = a->record();
-  const std::uint64_t behind = a.clock().next_mark();
+  const std::uint64_t behind = a.clock().next_sequence();
   EXPECT_GT(behind, before);
-  EXPECT_FALSE(b.clock().is_after(a.clock(), before)) << "a record alone orders nobody";
+  EXPECT_FALSE(b.clock().happens_after(a.clock(), before)) << "a record alone orders nobody";
   b->wait(event);
-  EXPECT_TRUE(b.clock().is_after(a.clock(), before));
-  EXPECT_FALSE(b.clock().is_after(a.clock(), behind));
-  EXPECT_FALSE(a.clock().is_after(b.clock(), b.clock().next_mark())) << "order has a direction";
+  EXPECT_TRUE(b.clock().happens_after(a.clock(), before));
+  EXPECT_FALSE(b.clock().happens_after(a.clock(), behind));
+  EXPECT_FALSE(a.clock().happens_after(b.clock(), b.clock().next_sequence()))
+      << "order has a direction";
 }
 
 TEST_F(StreamClockTest, StreamWaitOrders) {
   const FreshStream a;
   const FreshStream b;
   const testing::StreamHold hold(a);
-  const std::uint64_t mark = a.clock().next_mark();
+  const std::uint64_t sequence = a.clock().next_sequence();
   b->wait(a);
-  EXPECT_TRUE(b.clock().is_after(a.clock(), mark));
-  EXPECT_FALSE(b.clock().is_after(a.clock(), a.clock().next_mark()));
+  EXPECT_TRUE(b.clock().happens_after(a.clock(), sequence));
+  EXPECT_FALSE(b.clock().happens_after(a.clock(), a.clock().next_sequence()));
 }
 
 TEST_F(StreamClockTest, OrderIsTransitiveInTheOrderOfTheWaits) {
@@ -105,13 +106,13 @@ TEST_F(StreamClockTest, OrderIsTransitiveInTheOrderOfTheWaits) {
   const FreshStream c;
   const FreshStream d;
   const testing::StreamHold hold(a);
-  const std::uint64_t mark = a.clock().next_mark();
+  const std::uint64_t sequence = a.clock().next_sequence();
   const Event early = b->record();  // before b waits for a
   b->wait(a);
   c->wait(b);
   d->wait(early);
-  EXPECT_TRUE(c.clock().is_after(a.clock(), mark));
-  EXPECT_FALSE(d.clock().is_after(a.clock(), mark));
+  EXPECT_TRUE(c.clock().happens_after(a.clock(), sequence));
+  EXPECT_FALSE(d.clock().happens_after(a.clock(), sequence));
 }
 
 TEST_F(StreamClockTest, OrderCrossesDevices) {
@@ -120,23 +121,23 @@ TEST_F(StreamClockTest, OrderCrossesDevices) {
   const FreshStream b(1);
   const FreshStream c(0);
   const testing::StreamHold hold(a);
-  const std::uint64_t mark = a.clock().next_mark();
+  const std::uint64_t sequence = a.clock().next_sequence();
   b->wait(a);
   c->wait(b);
-  EXPECT_TRUE(c.clock().is_after(a.clock(), mark));
+  EXPECT_TRUE(c.clock().happens_after(a.clock(), sequence));
 }
 
 TEST_F(StreamClockTest, OldEventOrdersAfterItsOwnRecordOnly) {
   const FreshStream a;
   const FreshStream b;
   const testing::StreamHold hold(a);
-  const std::uint64_t first = a.clock().next_mark();
+  const std::uint64_t first = a.clock().next_sequence();
   const Event old = a->record();
-  const std::uint64_t second = a.clock().next_mark();
+  const std::uint64_t second = a.clock().next_sequence();
   const Event newer = a->record();
   b->wait(old);
-  EXPECT_TRUE(b.clock().is_after(a.clock(), first));
-  EXPECT_FALSE(b.clock().is_after(a.clock(), second));
+  EXPECT_TRUE(b.clock().happens_after(a.clock(), first));
+  EXPECT_FALSE(b.clock().happens_after(a.clock(), second));
 }
 
 TEST_F(StreamClockTest, RecordingAgainDoesNotExtendAnEarlierWait) {
@@ -146,46 +147,46 @@ TEST_F(StreamClockTest, RecordingAgainDoesNotExtendAnEarlierWait) {
   const testing::StreamHold hold(a);
   Event event = a->record();
   b->wait(event);
-  const std::uint64_t mark = a.clock().next_mark();
+  const std::uint64_t sequence = a.clock().next_sequence();
   event.record(a);
-  EXPECT_FALSE(b.clock().is_after(a.clock(), mark));
+  EXPECT_FALSE(b.clock().happens_after(a.clock(), sequence));
   Event moved(std::move(event));
   Event assigned;
   assigned = std::move(moved);
   c->wait(assigned);
-  EXPECT_TRUE(c.clock().is_after(a.clock(), mark)) << "moves carry the mark";
+  EXPECT_TRUE(c.clock().happens_after(a.clock(), sequence)) << "moves carry the sequence";
 }
 
 TEST_F(StreamClockTest, FailedRecordKeepsTheOldMark) {
   const FreshStream a;
   const FreshStream b;
   const testing::StreamHold hold(a);
-  const std::uint64_t first = a.clock().next_mark();
+  const std::uint64_t first = a.clock().next_sequence();
   Event event = a->record();
-  const std::uint64_t second = a.clock().next_mark();
+  const std::uint64_t second = a.clock().next_sequence();
   testing::FaultDriver faults;
   faults.fail_on("record_event", 1);
   EXPECT_THROW(event.record(a), CudaError);
   faults.fail_on("wait_event", 1);
   EXPECT_THROW(b->wait(event), CudaError);
-  EXPECT_FALSE(b.clock().is_after(a.clock(), first)) << "the wait did not happen";
+  EXPECT_FALSE(b.clock().happens_after(a.clock(), first)) << "the wait did not happen";
   b->wait(event);
-  EXPECT_TRUE(b.clock().is_after(a.clock(), first));
-  EXPECT_FALSE(b.clock().is_after(a.clock(), second));
+  EXPECT_TRUE(b.clock().happens_after(a.clock(), first));
+  EXPECT_FALSE(b.clock().happens_after(a.clock(), second));
 }
 
 TEST_F(StreamClockTest, InterprocessEventsOrderNobody) {
   const FreshStream a;
   const FreshStream b;
   testing::StreamHold hold(a);
-  const std::uint64_t mark = a.clock().next_mark();
+  const std::uint64_t sequence = a.clock().next_sequence();
   Event event({.interprocess = true});
   event.record(a);
   b->wait(event);
-  EXPECT_FALSE(b.clock().is_after(a.clock(), mark));
+  EXPECT_FALSE(b.clock().happens_after(a.clock(), sequence));
   hold.release();
   event.synchronize();
-  EXPECT_LT(a.clock().completed(), mark);
+  EXPECT_LT(a.clock().completed(), sequence);
 }
 
 TEST_F(StreamClockTest, HostWaitsComplete) {
@@ -193,12 +194,12 @@ TEST_F(StreamClockTest, HostWaitsComplete) {
   const FreshStream b;
   StreamClock& clock = a.clock();
   auto expect_completed = [&](const char* how, auto&& wait) {
-    const std::uint64_t mark = clock.next_mark();
-    EXPECT_FALSE(b.clock().is_after(clock, mark)) << how;
+    const std::uint64_t sequence = clock.next_sequence();
+    EXPECT_FALSE(b.clock().happens_after(clock, sequence)) << how;
     wait();
-    EXPECT_GE(clock.completed(), mark) << how;
-    EXPECT_TRUE(b.clock().is_after(clock, mark)) << how;
-    EXPECT_LT(clock.completed(), clock.next_mark()) << how << " completed what came after it";
+    EXPECT_GE(clock.completed(), sequence) << how;
+    EXPECT_TRUE(b.clock().happens_after(clock, sequence)) << how;
+    EXPECT_LT(clock.completed(), clock.next_sequence()) << how << " completed what came after it";
   };
   expect_completed("Stream::synchronize", [&] { a->synchronize(); });
   expect_completed("Stream::query", [&] { EXPECT_TRUE(a->query()); });
@@ -214,24 +215,24 @@ TEST_F(StreamClockTest, HostWaitsComplete) {
 TEST_F(StreamClockTest, CompletionIsTransitive) {
   const FreshStream a;
   const FreshStream b;
-  const std::uint64_t mark = a.clock().next_mark();
+  const std::uint64_t sequence = a.clock().next_sequence();
   b->wait(a);
   b->synchronize();
-  EXPECT_GE(a.clock().completed(), mark);
+  EXPECT_GE(a.clock().completed(), sequence);
 }
 
 TEST_F(StreamClockTest, UnreachedWorkIsNotCompleted) {
   const FreshStream a;
   testing::StreamHold hold(a);
-  const std::uint64_t mark = a.clock().next_mark();
+  const std::uint64_t sequence = a.clock().next_sequence();
   const Event event = a->record();
   EXPECT_FALSE(event.query());
   EXPECT_FALSE(a->query());
   a.clock().poll();
-  EXPECT_LT(a.clock().completed(), mark);
+  EXPECT_LT(a.clock().completed(), sequence);
   hold.release();
   event.synchronize();
-  EXPECT_GE(a.clock().completed(), mark);
+  EXPECT_GE(a.clock().completed(), sequence);
 }
 
 TEST_F(StreamClockTest, PollFollowsTheStream) {
@@ -239,15 +240,15 @@ TEST_F(StreamClockTest, PollFollowsTheStream) {
   stream.synchronize();
   StreamClock& clock = StreamClock::of(stream);
   testing::StreamHold hold(stream);
-  const std::uint64_t mark = clock.next_mark();
+  const std::uint64_t sequence = clock.next_sequence();
   testing::FaultDriver calls;
-  for (int i = 0; i < 10; ++i) EXPECT_FALSE(clock.poll(mark));
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(clock.poll(sequence));
   EXPECT_EQ(calls.calls("record_event"), 1u) << "one event is under way at a time";
-  EXPECT_LT(clock.completed(), mark);
+  EXPECT_LT(clock.completed(), sequence);
   hold.release();
-  poll_until(clock, mark);
-  EXPECT_EQ(calls.calls("record_event"), 1u) << "the one under way covered the mark";
-  EXPECT_FALSE(clock.poll(mark));
+  poll_until(clock, sequence);
+  EXPECT_EQ(calls.calls("record_event"), 1u) << "the pending event covered it";
+  EXPECT_FALSE(clock.poll(sequence));
   EXPECT_EQ(calls.calls("record_event"), 1u) << "nothing was wanted";
   EXPECT_EQ(calls.calls("query_event") + calls.calls("query_stream"), 0u);
 }
@@ -260,9 +261,9 @@ TEST_F(StreamClockTest, PollNeverThrows) {
   for (const char* call : {"is_capturing", "record_event", "event_reached"}) {
     faults.reset_counts();
     faults.fail_on(call, 1);
-    const std::uint64_t mark = clock.next_mark();
-    EXPECT_FALSE(clock.poll(mark) && clock.completed() < mark) << call;
-    poll_until(clock, mark);
+    const std::uint64_t sequence = clock.next_sequence();
+    EXPECT_FALSE(clock.poll(sequence) && clock.completed() < sequence) << call;
+    poll_until(clock, sequence);
   }
 }
 
@@ -275,7 +276,7 @@ TEST_F(StreamClockTest, PollLeavesFaultsOfKernelsAlone) {
   record->size = 3;
   std::atomic_ref(record->raised).store(1, std::memory_order_release);
   StreamClock& clock = StreamClock::of(stream);
-  poll_until(clock, clock.next_mark());
+  poll_until(clock, clock.next_sequence());
   EXPECT_THROW(stream.synchronize(), IndexError);
 }
 
@@ -284,7 +285,7 @@ TEST_F(StreamClockTest, PollDoesNotReportAFailedStream) {
   const Stream stream = Stream::from_pool();
   StreamClock& clock = StreamClock::of(stream);
   sim::launch(stream.native(), [] { throw InvalidArgument("on purpose"); });
-  const std::uint64_t mark = clock.next_mark();
+  const std::uint64_t sequence = clock.next_sequence();
   EXPECT_FALSE(clock.poll());
   // Until the failure is there; the driver alone is asked, so that no clock learns of it.
   const FreshStream other;
@@ -294,10 +295,10 @@ TEST_F(StreamClockTest, PollDoesNotReportAFailedStream) {
   driver().synchronize_stream(other.native());
   driver().destroy_event(event);
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(clock.poll());
-  EXPECT_LT(clock.completed(), mark);
-  EXPECT_THAT([&] { clock.wait_for(mark); }, ThrowsMessage<InvalidArgument>("on purpose"));
-  clock.wait_for(mark);
-  EXPECT_GE(clock.completed(), mark);
+  EXPECT_LT(clock.completed(), sequence);
+  EXPECT_THAT([&] { clock.wait_for(sequence); }, ThrowsMessage<InvalidArgument>("on purpose"));
+  clock.wait_for(sequence);
+  EXPECT_GE(clock.completed(), sequence);
 }
 
 TEST_F(StreamClockTest, WaitForBlocksUntilTheMark) {
@@ -308,14 +309,14 @@ TEST_F(StreamClockTest, WaitForBlocksUntilTheMark) {
   driver().launch_host_function(
       stream.native(), [](void* flag) { static_cast<std::atomic<bool>*>(flag)->store(true); },
       &done);
-  const std::uint64_t mark = clock.next_mark();
+  const std::uint64_t sequence = clock.next_sequence();
   std::thread releaser([&] { hold.release(); });
-  clock.wait_for(mark);
+  clock.wait_for(sequence);
   EXPECT_TRUE(done.load());
-  EXPECT_GE(clock.completed(), mark);
+  EXPECT_GE(clock.completed(), sequence);
   releaser.join();
   const testing::FaultDriver calls;
-  clock.wait_for(mark);
+  clock.wait_for(sequence);
   EXPECT_EQ(calls.total_calls(), 0u);
 }
 
@@ -324,17 +325,17 @@ TEST_F(StreamClockTest, OrderBeforeIsOneWaitAndNoneIfOrdered) {
   const FreshStream b;
   StreamClock& clock = StreamClock::of(a);
   testing::StreamHold hold(a);
-  const std::uint64_t mark = clock.next_mark();
+  const std::uint64_t sequence = clock.next_sequence();
   testing::FaultDriver calls;
-  EXPECT_TRUE(clock.order_before(b.clock()));
+  EXPECT_TRUE(clock.make_wait(b.clock()));
   EXPECT_EQ(calls.calls("wait_event"), 1u);
-  EXPECT_TRUE(b.clock().is_after(clock, mark));
+  EXPECT_TRUE(b.clock().happens_after(clock, sequence));
   EXPECT_FALSE(b->query());
-  EXPECT_TRUE(clock.order_before(b.clock(), mark));
+  EXPECT_TRUE(clock.make_wait(b.clock(), sequence));
   EXPECT_EQ(calls.calls("wait_event"), 1u);
   hold.release();
   b->synchronize();
-  EXPECT_GE(clock.completed(), mark);
+  EXPECT_GE(clock.completed(), sequence);
 }
 
 TEST_F(StreamClockTest, OrderBeforeRecordsAnewForWorkBehindTheEventUnderWay) {
@@ -342,30 +343,30 @@ TEST_F(StreamClockTest, OrderBeforeRecordsAnewForWorkBehindTheEventUnderWay) {
   const FreshStream b;
   StreamClock& clock = StreamClock::of(a);
   const testing::StreamHold hold(a);
-  const std::uint64_t first = clock.next_mark();
+  const std::uint64_t first = clock.next_sequence();
   EXPECT_FALSE(clock.poll(first));
-  const std::uint64_t second = clock.next_mark();
+  const std::uint64_t second = clock.next_sequence();
   testing::FaultDriver calls;
-  EXPECT_TRUE(clock.order_before(b.clock(), first));
+  EXPECT_TRUE(clock.make_wait(b.clock(), first));
   EXPECT_EQ(calls.calls("record_event"), 0u);
-  EXPECT_FALSE(b.clock().is_after(clock, second));
-  EXPECT_TRUE(clock.order_before(b.clock(), second));
+  EXPECT_FALSE(b.clock().happens_after(clock, second));
+  EXPECT_TRUE(clock.make_wait(b.clock(), second));
   EXPECT_EQ(calls.calls("record_event"), 1u);
-  EXPECT_TRUE(b.clock().is_after(clock, second));
+  EXPECT_TRUE(b.clock().happens_after(clock, second));
 }
 
 /// Looks at the clocks from inside the driver's calls.
 class ClockWatcher : public testing::FaultDriver {
  public:
-  ClockWatcher(const StreamClock& recorded, const StreamClock& waiting, std::uint64_t mark)
-      : recorded_(recorded), waiting_(waiting), mark_(mark) {}
+  ClockWatcher(const StreamClock& recorded, const StreamClock& waiting, std::uint64_t sequence)
+      : recorded_(recorded), waiting_(waiting), sequence_(sequence) {}
   void record_event(NativeEvent event, NativeStream stream) override {
-    EXPECT_GT(recorded_.next_mark(), mark_) << "numbered too late";
+    EXPECT_GT(recorded_.next_sequence(), sequence_) << "numbered too late";
     ++seen;
     FaultDriver::record_event(event, stream);
   }
   void wait_event(NativeStream stream, NativeEvent event) override {
-    EXPECT_FALSE(waiting_.is_after(recorded_, mark_)) << "joined too early";
+    EXPECT_FALSE(waiting_.happens_after(recorded_, sequence_)) << "joined too early";
     ++seen;
     FaultDriver::wait_event(stream, event);
   }
@@ -374,7 +375,7 @@ class ClockWatcher : public testing::FaultDriver {
  private:
   const StreamClock& recorded_;
   const StreamClock& waiting_;
-  std::uint64_t mark_;
+  std::uint64_t sequence_;
 };
 
 TEST_F(StreamClockTest, MarksAreNumberedBeforeTheRecordAndJoinedAfterTheWait) {
@@ -383,7 +384,7 @@ TEST_F(StreamClockTest, MarksAreNumberedBeforeTheRecordAndJoinedAfterTheWait) {
   const testing::StreamHold hold(a);
   for (int way = 0; way < 3; ++way) {
     const FreshStream b;
-    ClockWatcher watcher(clock, b.clock(), clock.next_mark());
+    ClockWatcher watcher(clock, b.clock(), clock.next_sequence());
     switch (way) {
       case 0:
         b->wait(a);
@@ -392,7 +393,7 @@ TEST_F(StreamClockTest, MarksAreNumberedBeforeTheRecordAndJoinedAfterTheWait) {
         b->wait(a.record());
         break;
       default:
-        clock.order_before(b.clock());
+        clock.make_wait(b.clock());
     }
     EXPECT_EQ(watcher.seen, 2) << way;
   }
@@ -402,12 +403,12 @@ TEST_F(StreamClockTest, DeviceSynchronizationCompletesWhatWasHandedOutBefore) {
   GANTRY_REQUIRE_DEVICES(2);
   const FreshStream here(0);
   const FreshStream there(1);
-  const std::uint64_t before = here.clock().next_mark();
-  const std::uint64_t other = there.clock().next_mark();
-  const DeviceMark mark(0);
-  const std::uint64_t during = here.clock().next_mark();
+  const std::uint64_t before = here.clock().next_sequence();
+  const std::uint64_t other = there.clock().next_sequence();
+  const DeviceTimestamp timestamp(0);
+  const std::uint64_t during = here.clock().next_sequence();
   driver().synchronize_device(0);
-  mark.complete();
+  timestamp.complete();
   EXPECT_GE(here.clock().completed(), before);
   EXPECT_LT(here.clock().completed(), during);
   EXPECT_LT(there.clock().completed(), other);

@@ -263,7 +263,7 @@ TEST_F(StreamTest, HasTextAndHash) {
 TEST_F(StreamTest, RefusesDevicesThatHaveNoStreams) {
   EXPECT_THAT(
       [] { static_cast<void>(Stream::current(Device::cpu())); },
-      ThrowsMessage<InvalidArgument>("Stream::current: a CUDA device was expected, but got cpu"));
+      ThrowsMessage<InvalidArgument>("Stream::current: expected a CUDA device, but got cpu"));
   EXPECT_THROW(static_cast<void>(Stream::default_stream(Device::cpu())), InvalidArgument);
   EXPECT_THROW(static_cast<void>(Stream::from_pool(Device::cpu())), InvalidArgument);
   EXPECT_THROW(static_cast<void>(Stream::external(nullptr, Device::cpu())), InvalidArgument);

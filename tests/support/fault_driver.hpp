@@ -223,9 +223,9 @@ class FaultDriver : public Driver {
     enter("copy_peer");
     wrapped_.copy_peer(dst, dst_device, src, src_device, bytes, stream);
   }
-  void copy_runs(std::span<const CopyRun> runs, NativeStream stream) override {
-    enter("copy_runs");
-    wrapped_.copy_runs(runs, stream);
+  void copy_batch(std::span<const CopyRegion> runs, NativeStream stream) override {
+    enter("copy_batch");
+    wrapped_.copy_batch(runs, stream);
   }
   void fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) override {
     enter("fill");

@@ -51,7 +51,7 @@ class ExactBackend : public Backend, public memory::Allocator {
   memory::Block allocate(std::size_t bytes, Stream) override {
     void* data = bytes <= limit_ - live_ ? take(bytes) : nullptr;
     if (data == nullptr) {
-      MemoryBreakdown breakdown;
+      OomReport breakdown;
       breakdown.requested = static_cast<std::int64_t>(bytes);
       breakdown.allocated = breakdown.reserved = static_cast<std::int64_t>(live_);
       throw OutOfMemoryError(fmt::format("{}: out of memory", name()), breakdown, device_.str());

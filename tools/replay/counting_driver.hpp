@@ -179,9 +179,9 @@ class CountingDriver : public Driver {
     count();
     wrapped_.copy_peer(dst, dst_device, src, src_device, bytes, stream);
   }
-  void copy_runs(std::span<const CopyRun> runs, NativeStream stream) override {
+  void copy_batch(std::span<const CopyRegion> runs, NativeStream stream) override {
     count();
-    wrapped_.copy_runs(runs, stream);
+    wrapped_.copy_batch(runs, stream);
   }
   void fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) override {
     count();

@@ -53,38 +53,38 @@ class CudaError : public Error {
 };
 
 /// Byte counts that explain an OutOfMemoryError. All in bytes.
-struct MemoryBreakdown {
-  std::int64_t requested = 0;      ///< what the caller asked for, rounded to the allocator's grain
+struct OomReport {
+  std::int64_t requested = 0;      ///< request, rounded to the allocator's grain
   std::int64_t total = 0;          ///< capacity of the device
-  std::int64_t free = 0;           ///< what the driver still had
+  std::int64_t free = 0;           ///< free according to the driver
   std::int64_t allocated = 0;      ///< live blocks of this process's allocator
   std::int64_t reserved = 0;       ///< memory that the allocator holds from the driver
   std::int64_t limit = 0;          ///< set_fraction limit, or total
   std::int64_t pending = 0;        ///< freed, but streams still use it
   std::int64_t limbo = 0;          ///< freed, but other processes still use it
   std::int64_t private_pools = 0;  ///< of `reserved`, in pools that others may not use
-  std::int64_t parked = 0;         ///< of `allocated`, in parked pools: without memory
+  std::int64_t released = 0;       ///< of `allocated`, in pools that released physical memory
   std::int64_t largest_free = 0;   ///< largest free block; a request may not exceed it
-  /// Stream id and bytes of what is pending on it.
+  /// Stream id and pending bytes that the stream uses.
   std::vector<std::pair<std::uint64_t, std::int64_t>> pending_by_stream{};
-  /// Process id and bytes of what other processes hold in limbo.
+  /// Process id and limbo bytes that the process uses.
   std::vector<std::pair<std::int32_t, std::int64_t>> limbo_by_process{};
   /// Call site and live bytes of the largest consumers, while history is recorded.
   std::vector<std::pair<std::string, std::int64_t>> top_call_sites{};
 };
 
-/// Device memory is exhausted, after the allocator gave back all that it could.
+/// Device memory is exhausted, after out-of-memory recovery.
 class OutOfMemoryError : public Error {
  public:
-  OutOfMemoryError(const std::string& message, const MemoryBreakdown& breakdown,
+  OutOfMemoryError(const std::string& message, const OomReport& breakdown,
                    std::string_view device = {},
                    std::source_location where = std::source_location::current());
 
-  /// What was asked for and how the device's memory was used at that moment.
-  [[nodiscard]] const MemoryBreakdown& breakdown() const noexcept { return breakdown_; }
+  /// The request and the use of the device's memory at that moment.
+  [[nodiscard]] const OomReport& breakdown() const noexcept { return breakdown_; }
 
  private:
-  MemoryBreakdown breakdown_;
+  OomReport breakdown_;
 };
 
 /// A remote process or rank is gone.

@@ -42,7 +42,7 @@ struct NativeEventHandle {
 enum class NativeChunk : std::uint64_t { none = 0 };
 
 /// Bytes to copy.
-struct CopyRun {
+struct CopyRegion {
   const void* from = nullptr;
   void* to = nullptr;
   std::size_t bytes = 0;
@@ -178,7 +178,7 @@ class Driver {
   /// Copies every run, in any order, between memory of devices. Copy engines lose time from one
   /// copy to the next (on H200 3 us to a peer, 12 us from one), but not from run to run, unless
   /// `stream` is the default stream or is being captured.
-  virtual void copy_runs(std::span<const CopyRun> runs, NativeStream stream) = 0;
+  virtual void copy_batch(std::span<const CopyRegion> runs, NativeStream stream) = 0;
   virtual void fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) = 0;
 
   // Streams

@@ -32,6 +32,6 @@ void empty_cache();
 /// 0 < fraction <= 1.
 void set_fraction(double fraction, Device device = Device::cuda());
 /// Calls `observer` with the breakdown each time an OutOfMemoryError is about to be thrown.
-void add_oom_observer(std::function<void(Device, const MemoryBreakdown&)> observer);
+void add_oom_observer(std::function<void(Device, const OomReport&)> observer);
 
 }  // namespace gantry::memory

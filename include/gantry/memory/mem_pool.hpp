@@ -13,50 +13,53 @@ namespace gantry::memory {
 
 struct Pool;
 
-/// How a MemPool treats memory.
+/// Policy of a MemPool.
 struct MemPoolOptions {
-  bool use_on_oom = false;  ///< the rest of the device may take its free memory rather than run out
-  bool no_split = false;    ///< a block is never cut: it serves only requests that fit it
+  bool use_on_oom = false;  ///< out-of-memory recovery of other pools may take its free memory
+  bool no_split = false;    ///< blocks are not split: each serves only requests that fit it whole
 };
 
-/// Blocks of one device that share no memory with anybody else's: for memory that is parked, for
-/// keeping what lives long apart.
+/// A private pool of the caching allocator: its blocks share no memory with those of other pools.
 ///
-/// A stream that is being captured gets memory of its capture instead (docs/memory.md).
+/// Uses: memory whose physical part is released for a while (release_physical()), and long-lived
+/// blocks that should not fragment the rest. A captured stream gets memory of its capture instead
+/// (docs/memory.md). In every other respect the blocks are the caching allocator's, and they count
+/// in its statistics.
 ///
-/// Its blocks are the caching allocator's in every other respect, and count in its statistics.
-/// Move-only. Destroying it gives its unused memory back; live blocks stay valid until they are
-/// freed. Those of a parked pool get memory again; if there is not enough for them, the log says
-/// so, and nothing but freeing them is allowed. After a move every member of the source throws
-/// InvalidArgument. Thread safety: every member may be called from any thread.
+/// Move-only; after a move every member of the source throws InvalidArgument. The destructor
+/// releases unused memory, and live blocks stay valid until they are freed. It first restores the
+/// memory of live blocks. If there is not enough for that, it logs an error, and such blocks may
+/// only be freed. Thread safety: every member may be called from any thread.
 class MemPool {
  public:
   /// Throws: InvalidArgument for the CPU; NotSupported if the device's allocator has no pools
   /// (set_allocator, backend async).
   explicit MemPool(Device device = Device::cuda(), MemPoolOptions options = {});
 
-  /// `bytes` for work on `stream`, of the pool's device. Throws: OutOfMemoryError; InvalidArgument
-  /// while the pool is parked.
+  /// Allocates `bytes` for work on `stream`, a stream of the pool's device.
+  /// Throws: OutOfMemoryError; InvalidArgument without physical memory.
   [[nodiscard]] Buffer allocate(std::size_t bytes, const Stream& stream);
 
-  /// Number that no other pool of its device has at the same time, from 1 on.
+  /// Identifier, from 1, unique among the device's pools that exist.
   [[nodiscard]] std::uint64_t id() const;
   [[nodiscard]] Device device() const;
-  /// Blocks that are live.
+  /// Number of live blocks.
   [[nodiscard]] std::size_t use_count() const;
 
-  /// Gives the physical memory of all blocks to the driver, also of live ones: they keep their
-  /// addresses, and lose their contents. Waits for the device. Until unpark(), using them is an
-  /// error that the device reports. What is free is forgotten: it does not come back.
-  /// Throws: NotSupported with backend native; InvalidArgument if another process shares a block;
-  /// CudaError, after which the pool has memory behind all addresses again and can be used, but
-  /// contents may be lost. Only if that memory cannot be had is it parked then: see is_parked().
-  void park();
-  /// Puts memory behind the addresses again; the contents are undefined.
-  /// Throws: OutOfMemoryError, CudaError; the pool is still parked then, and holds no memory that
-  /// the driver takes.
-  void unpark();
-  [[nodiscard]] bool is_parked() const;
+  /// Releases the physical memory of all blocks to the driver. Live blocks keep their addresses and
+  /// lose their contents. Waits for the device. Until restore_physical(), a kernel that uses them
+  /// faults. No effect if it is released already.
+  ///
+  /// Throws: NotSupported with backend native; InvalidArgument if another process shares a block,
+  /// with the strong guarantee. CudaError with the basic guarantee: contents may be lost, and the
+  /// pool restores its memory where it can, see has_physical().
+  void release_physical();
+  /// Maps physical memory at the addresses of live blocks again; their contents are undefined. No
+  /// effect if has_physical().
+  /// Throws: OutOfMemoryError, CudaError; then the pool holds no physical memory.
+  void restore_physical();
+  /// False between release_physical() and restore_physical().
+  [[nodiscard]] bool has_physical() const;
 
  private:
   friend class MemPoolGuard;
@@ -67,8 +70,8 @@ class MemPool {
   gantry::detail::CheckedPtr<std::unique_ptr<Pool, DestroyPool>> pool_;
 };
 
-/// Makes the calling thread's allocations on the pool's device come from the pool, for a scope.
-/// Guards nest; the inner one counts.
+/// A scope in which the calling thread allocates from the pool on the pool's device. Guards nest;
+/// the inner one is in effect.
 class MemPoolGuard {
  public:
   explicit MemPoolGuard(MemPool& pool);

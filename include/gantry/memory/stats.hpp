@@ -48,8 +48,8 @@ struct Stats {
   std::int64_t pending_bytes = 0;     ///< freed, other streams still use it
   std::int64_t limbo_bytes = 0;       ///< freed, other processes still use it
   std::int64_t cached_bytes = 0;      ///< free, in the magazines of threads
-  std::int64_t spare_bytes = 0;       ///< held from the driver without an address
-  std::int64_t harvested_bytes = 0;   ///< taken from free blocks to serve elsewhere, ever
+  std::int64_t unmapped_bytes = 0;    ///< held from the driver without an address
+  std::int64_t reclaimed_bytes = 0;   ///< taken from free blocks to serve elsewhere, ever
   std::int64_t largest_free = 0;      ///< bytes of the largest free block
   std::int64_t num_stream_waits = 0;  ///< waits inserted so that a stream could take a block
   std::int64_t num_pools = 0;         ///< private pools in use

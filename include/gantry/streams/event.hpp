@@ -8,21 +8,26 @@
 namespace gantry {
 
 class Stream;
-struct ClockMark;
 
-/// Takes the mark of an event back; internal.
-struct ClockMarkReturn {
-  void operator()(ClockMark* mark) const noexcept;
+namespace detail {
+
+struct Timestamp;
+
+/// Returns the timestamp of a destroyed event to the thread's cache.
+struct TimestampRecycler {
+  void operator()(Timestamp* timestamp) const noexcept;
 };
 
-/// How an Event is made.
+}  // namespace detail
+
+/// Properties of an Event.
 struct EventOptions {
-  bool timing = false;        ///< elapsed_ms may be asked
+  bool timing = false;        ///< elapsed_ms() is available
   bool blocking = false;      ///< synchronize() sleeps instead of spinning
-  bool interprocess = false;  ///< ipc_handle() may be asked; excludes timing
+  bool interprocess = false;  ///< ipc_handle() is available; excludes timing
 };
 
-/// Names an event so that another process can open it; plain bytes, to be sent anywhere.
+/// Handle by which another process opens an event; plain bytes, in any transport.
 using IpcEventHandle = NativeEventHandle;
 
 /// A marker in a stream's work, which streams and the host can wait for.
@@ -77,7 +82,7 @@ class Event {
   NativeEvent event_ = nullptr;
   bool recorded_ = false;
   bool exported_ = false;
-  std::unique_ptr<ClockMark, ClockMarkReturn> mark_;  ///< of the last record, if it was marked
+  std::unique_ptr<detail::Timestamp, detail::TimestampRecycler> timestamp_;  ///< of the last record
 };
 
 }  // namespace gantry

@@ -1,0 +1,127 @@
+#include "memory/async/async_allocator.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+#include "device/checked_device_index.hpp"
+#include "memory/heap/memory_pressure.hpp"
+#include "streams/capture.hpp"
+
+namespace gantry::memory {
+namespace {
+
+// What the driver's pools keep is missing where heaps grow.
+bool trim_pool(int device) noexcept {
+  try {
+    const std::size_t before = driver().pool_memory(device).reserved;
+    driver().trim_pool(device, 0);
+    return driver().pool_memory(device).reserved < before;
+  } catch (...) {
+    return false;  // the shortage will be reported
+  }
+}
+
+void add(Stat& sum, const Stat& other) {
+  sum.current += other.current;
+  sum.peak += other.peak;
+  sum.allocated += other.allocated;
+  sum.freed += other.freed;
+}
+
+void add(Stats& sum, const Stats& other) {
+  for (PoolStat Stats::*const member :
+       {&Stats::allocation, &Stats::segment, &Stats::active, &Stats::inactive_split,
+        &Stats::allocated_bytes, &Stats::reserved_bytes, &Stats::active_bytes,
+        &Stats::inactive_split_bytes, &Stats::requested_bytes}) {
+    add((sum.*member).all, (other.*member).all);
+    add((sum.*member).small_pool, (other.*member).small_pool);
+    add((sum.*member).large_pool, (other.*member).large_pool);
+  }
+  add(sum.oversize_allocations, other.oversize_allocations);
+  add(sum.oversize_segments, other.oversize_segments);
+  for (std::int64_t Stats::*const member :
+       {&Stats::num_alloc_retries, &Stats::num_ooms, &Stats::num_sync_all_streams,
+        &Stats::num_device_alloc, &Stats::num_device_free, &Stats::pending_bytes,
+        &Stats::limbo_bytes, &Stats::cached_bytes, &Stats::unmapped_bytes, &Stats::reclaimed_bytes,
+        &Stats::num_stream_waits, &Stats::num_pools}) {
+    sum.*member += other.*member;
+  }
+  sum.largest_free = std::max(sum.largest_free, other.largest_free);
+}
+
+}  // namespace
+
+AsyncAllocator::AsyncAllocator(const AllocConfig& config, HeapAllocator* captured)
+    : config_(config),
+      own_heaps_(captured == nullptr ? std::make_unique<HeapAllocator>(config) : nullptr),
+      captured_(captured == nullptr ? *own_heaps_ : *captured) {
+  static std::once_flag once;
+  std::call_once(once, [] { add_memory_pressure_callback(trim_pool); });
+}
+
+AsyncAllocator::~AsyncAllocator() {
+  for (int i = 0; i < pools_.size(); ++i) delete pools_.find(i);
+}
+
+AsyncPool& AsyncAllocator::pool(int device) {
+  return pools_.get(device, [this](int index) {
+    return new AsyncPool(index, config_.fraction, [this, index] {
+      DeviceHeap* const heap = captured_.find_heap(index);
+      if (heap != nullptr && heap->stats().reserved_bytes.all.current != 0) heap->empty_cache();
+    });
+  });
+}
+
+Block AsyncAllocator::allocate(std::size_t bytes, Stream stream) {
+  // No bytes ask the driver nothing, so it would not notice; driver() throws.
+  if (in_bad_fork()) static_cast<void>(driver());
+  Block block{.data = nullptr,
+              .bytes = bytes,
+              .device = stream.device(),
+              .allocator = nullptr,
+              .handle = nullptr};
+  if (bytes == 0) return block;
+  if (is_captured(stream.native())) return captured_.allocate(bytes, stream);
+  AsyncBlock& made = pool(stream.native().device).allocate(bytes, stream);
+  block.data = made.data;
+  block.allocator = this;
+  block.handle = &made;
+  return block;
+}
+
+void AsyncAllocator::deallocate(Block& block) noexcept {
+  if (block.handle != nullptr && !in_bad_fork()) {
+    // The pool is there: it made the block.
+    pools_.find(block.device.index)->deallocate(*static_cast<AsyncBlock*>(block.handle));
+  }
+  block = {};
+}
+
+void AsyncAllocator::record_stream(const Block& block, const Stream& stream) {
+  if (block.handle == nullptr || in_bad_fork()) return;
+  pool(block.device.index).record_stream(*static_cast<AsyncBlock*>(block.handle), stream);
+}
+
+void AsyncAllocator::empty_cache(Device device) {
+  const int index = checked_device_index(device, "empty_cache");
+  if (DeviceHeap* heap = captured_.find_heap(index)) heap->empty_cache();
+  if (AsyncPool* made = pools_.find(index)) made->empty_cache();
+}
+
+Stats AsyncAllocator::stats(int device) {
+  Stats stats = pool(device).stats();
+  if (DeviceHeap* heap = captured_.find_heap(device)) add(stats, heap->stats());
+  return stats;
+}
+
+void AsyncAllocator::reset_peak_stats(int device) {
+  pool(device).reset_peak_stats();
+  if (DeviceHeap* heap = captured_.find_heap(device)) heap->reset_peak_stats();
+}
+
+void AsyncAllocator::set_fraction(double fraction, int device) {
+  pool(device).set_fraction(fraction);
+  captured_.heap(device).set_fraction(fraction);
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,222 @@
+#include "memory/async/async_pool.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <gantry/device/properties.hpp>
+
+#include "memory/counters.hpp"
+#include "memory/heap/size_policy.hpp"
+#include "memory/oom_report.hpp"
+
+namespace gantry::memory {
+namespace {
+
+// How often a request that other threads disturbed is tried again, and how long it waits for them.
+constexpr int kRetries = 16;
+constexpr auto kTimeout = std::chrono::milliseconds(500);
+
+// Passings that the calling thread ended itself.
+thread_local std::uint64_t own_passings = 0;
+
+std::size_t share_of(std::size_t total, double fraction) {
+  return fraction >= 1 ? total : static_cast<std::size_t>(static_cast<double>(total) * fraction);
+}
+
+}  // namespace
+
+AsyncPool::AsyncPool(int device, double fraction, std::function<void()> release_elsewhere)
+    : device_(device),
+      total_(device_properties(Device::cuda(device)).total_memory),
+      release_elsewhere_(std::move(release_elsewhere)),
+      limit_(share_of(total_, fraction)) {
+  if (driver().supports_memory_pools(device)) return;
+  throw NotSupported(
+      fmt::format("GANTRY_ALLOC_CONF: backend:async: cuda:{} has no stream-ordered memory pools; "
+                  "use backend:vmm or backend:native",
+                  device),
+      Device::cuda(device).str());
+}
+
+AsyncPool::~AsyncPool() {
+  if (in_bad_fork()) return;
+  retry_deferred();
+  try {
+    settle_deferred();
+    if (free_stream_) driver().destroy_stream(*free_stream_);
+  } catch (...) {  // the platform is shutting down; it takes the stream with it
+  }
+}
+
+AsyncBlock& AsyncPool::take_blank() {
+  const std::lock_guard lock(mutex_);
+  if (blank_ == nullptr) return blocks_.emplace_back();
+  AsyncBlock& block = *blank_;
+  blank_ = std::exchange(block.next, nullptr);
+  return block;
+}
+
+void AsyncPool::give_blank(AsyncBlock& block) noexcept {
+  const std::lock_guard lock(mutex_);
+  block.data = nullptr;
+  block.uses.clear();
+  block.captures.clear();
+  block.next = std::exchange(blank_, &block);
+}
+
+AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream) {
+  AsyncBlock& block = take_blank();
+  try {
+    block.uses.push_back(AsyncUse::of(stream));
+    block.data = allocate_slow(bytes, stream.native());
+  } catch (...) {
+    give_blank(block);
+    throw;
+  }
+  if (block.data == nullptr) {
+    give_blank(block);
+    throw_oom(bytes);
+  }
+  const std::lock_guard lock(mutex_);
+  block.requested = bytes;
+  block.live = true;
+  const std::size_t size = block_bytes(bytes);
+  reserved_ -= size;
+  --under_way_;
+  const bool small = is_small(size);
+  increase(stats_.allocation, small, 1);
+  increase(stats_.active, small, 1);
+  increase(stats_.allocated_bytes, small, size);
+  increase(stats_.active_bytes, small, size);
+  increase(stats_.requested_bytes, small, bytes);
+  return block;
+}
+
+bool AsyncPool::promise(std::size_t bytes) {
+  const std::size_t limit = limit_.load(std::memory_order_relaxed);
+  if (bytes > limit) return false;
+  const std::lock_guard lock(mutex_);
+  const std::size_t used = static_cast<std::size_t>(stats_.active_bytes.all.current) + reserved_;
+  if (used > limit - bytes) return false;
+  reserved_ += bytes;
+  ++under_way_;
+  return true;
+}
+
+void AsyncPool::cancel_reservation(std::size_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  reserved_ -= bytes;
+  --under_way_;
+  note_passing();
+}
+
+void AsyncPool::note_passing() noexcept {
+  ++passings_;
+  ++own_passings;
+  passed_.notify_all();
+}
+
+bool AsyncPool::await_others(std::uint64_t before) {
+  std::unique_lock lock(mutex_);
+  const auto passed = [&] { return passings_ - before != own_passings; };
+  passed_.wait_for(lock, kTimeout, [&] { return passed() || under_way_ == 0; });
+  return passed();
+}
+
+// nullptr if there is none, after all that could be given back was; else its size is promised.
+void* AsyncPool::allocate_slow(std::size_t bytes, NativeStream stream) {
+  // Past the device's size nothing that is freed helps, and the driver need not see odd numbers.
+  if (block_bytes(bytes) > total_) return nullptr;
+  for (int retry = 0;; ++retry) {
+    std::uint64_t before = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      before = passings_;
+      own_passings = 0;
+    }
+    if (void* data = try_to_find(bytes, stream)) return data;
+    if (retry == kRetries || !await_others(before)) return nullptr;
+  }
+}
+
+void* AsyncPool::try_to_find(std::size_t bytes, NativeStream stream) {
+  const std::size_t size = block_bytes(bytes);
+  retry_deferred();
+  if (!promise(size) && !(settle_deferred() && promise(size))) return nullptr;
+  try {
+    if (void* data = ask_driver(bytes, stream)) return data;
+  } catch (...) {
+    cancel_reservation(size);
+    throw;
+  }
+  cancel_reservation(size);
+  return nullptr;
+}
+
+void* AsyncPool::ask_driver(std::size_t bytes, NativeStream stream) {
+  if (void* data = driver().allocate_async(stream, bytes)) return data;
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.num_alloc_retries;
+    ++stats_.num_sync_all_streams;
+  }
+  settle_deferred();
+  release_elsewhere_();
+  driver().synchronize_device(device_);
+  driver().trim_pool(device_, 0);
+  return driver().allocate_async(stream, bytes);
+}
+
+void AsyncPool::throw_oom(std::size_t bytes) {
+  OomReport breakdown;
+  const NativeMemoryInfo info = driver().memory_info(device_);
+  breakdown.requested = signed_bytes(block_bytes(bytes));
+  breakdown.total = signed_bytes(info.total);
+  breakdown.free = signed_bytes(info.free);
+  breakdown.reserved = signed_bytes(driver().pool_memory(device_).reserved);
+  breakdown.limit = signed_bytes(limit_.load(std::memory_order_relaxed));
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.num_ooms;
+    breakdown.allocated = stats_.allocated_bytes.all.current;
+  }
+  throw_out_of_memory(device_, breakdown, false);
+}
+
+void AsyncPool::empty_cache() {
+  retry_deferred();
+  settle_deferred();
+  driver().synchronize_device(device_);
+  driver().trim_pool(device_, 0);
+}
+
+Stats AsyncPool::stats() {
+  const NativePoolMemory memory = driver().pool_memory(device_);
+  Stat reserved;
+  reserved.current = signed_bytes(memory.reserved);
+  reserved.peak = signed_bytes(std::max(memory.reserved_high, memory.reserved));
+  reserved.allocated = reserved.current;
+  const std::lock_guard lock(mutex_);
+  Stats result = stats_;
+  result.reserved_bytes.all = reserved;
+  result.reserved_bytes.large_pool = reserved;
+  return result;
+}
+
+void AsyncPool::reset_peak_stats() {
+  driver().reset_pool_peaks(device_);
+  const std::lock_guard lock(mutex_);
+  for (PoolStat Stats::*stat : {&Stats::allocation, &Stats::active, &Stats::allocated_bytes,
+                                &Stats::active_bytes, &Stats::requested_bytes}) {
+    reset_peak(stats_.*stat);
+  }
+}
+
+void AsyncPool::set_fraction(double fraction) {
+  limit_.store(share_of(total_, fraction), std::memory_order_relaxed);
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,111 @@
+#include "memory/heap/deferred_frees.hpp"
+
+#include <algorithm>
+
+#include "memory/heap/free_blocks.hpp"
+
+namespace gantry::memory {
+
+void DeferredFrees::add_use(HeapBlock& block, StreamClock& clock, std::uint64_t sequence) {
+  const auto is_same_clock = [&clock](const auto& entry) { return entry.clock == &clock; };
+  if (std::ranges::none_of(queues_, is_same_clock)) queues_.push_back({.clock = &clock});
+  const auto known = std::ranges::find_if(block.uses, is_same_clock);
+  if (known == block.uses.end()) {
+    block.uses.push_back({&clock, sequence});
+  } else if (known->sequence != 0) {
+    known->sequence = sequence == 0 ? 0 : std::max(known->sequence, sequence);
+  }
+}
+
+void DeferredFrees::freeze_uses(HeapBlock& block) noexcept {
+  for (StreamUse& use : block.uses) {
+    if (use.sequence == 0) use.sequence = use.clock->record_sequence();
+  }
+  if (block.stream == nullptr) return;
+  StreamClock& own = block.stream->clock;
+  std::erase_if(block.uses, [&own](const StreamUse& use) {
+    return own.happens_after(*use.clock, use.sequence);
+  });
+  if (own.is_external()) block.sequence = own.record_sequence();
+}
+
+bool DeferredFrees::enqueue(HeapBlock& block) noexcept {
+  while (!block.uses.empty() && is_complete(block)) block.uses.pop_back();
+  if (block.uses.empty()) return false;
+  block.use.store(BlockUse::pending, std::memory_order_relaxed);
+  Queue& queue = *std::ranges::find(queues_, block.uses.back().clock, &Queue::clock);
+  block.next_in_bin = nullptr;
+  (queue.newest != nullptr ? queue.newest->next_in_bin : queue.oldest) = &block;
+  queue.newest = &block;
+  ++count_;
+  return true;
+}
+
+bool DeferredFrees::is_complete(const HeapBlock& block) noexcept {
+  const StreamUse& use = block.uses.back();
+  if (block.stream == nullptr || block.stream->clock.is_external()) {
+    return use.sequence <= use.clock->completed();
+  }
+  return block.stream->clock.happens_after(*use.clock, use.sequence);
+}
+
+HeapBlock& DeferredFrees::pop(Queue& queue) noexcept {
+  HeapBlock& block = *queue.oldest;
+  queue.oldest = block.next_in_bin;
+  if (queue.oldest == nullptr) queue.newest = nullptr;
+  --count_;
+  return block;
+}
+
+void DeferredFrees::poll() noexcept {
+  for (const Queue& queue : queues_) {
+    if (queue.oldest != nullptr) queue.clock->poll(queue.oldest->uses.back().sequence);
+  }
+}
+
+StreamUse DeferredFrees::oldest() const noexcept {
+  for (const Queue& queue : queues_) {
+    if (queue.oldest == nullptr) continue;
+    const StreamUse use = queue.oldest->uses.back();
+    if (use.clock->can_wait_for(use.sequence)) return use;
+  }
+  return {};
+}
+
+void DeferredFrees::list_first(std::vector<StreamUse>& uses) const {
+  for (const Queue& queue : queues_) {
+    if (queue.oldest != nullptr) uses.push_back(queue.oldest->uses.back());
+  }
+}
+
+void DeferredFrees::list_last(std::vector<StreamUse>& uses) const {
+  const std::size_t before = uses.size();
+  for (const Queue& queue : queues_) {
+    for (const HeapBlock* block = queue.oldest; block != nullptr; block = block->next_in_bin) {
+      for (const StreamUse& use : block->uses) {
+        const auto known =
+            std::find_if(uses.begin() + static_cast<std::ptrdiff_t>(before), uses.end(),
+                         [&use](const StreamUse& listed) { return listed.clock == use.clock; });
+        if (known == uses.end()) {
+          uses.push_back(use);
+        } else {
+          known->sequence = std::max(known->sequence, use.sequence);
+        }
+      }
+    }
+  }
+}
+
+std::vector<DeferredFrees::Waiting> DeferredFrees::waiting() const {
+  std::vector<Waiting> waiting;
+  for (const Queue& queue : queues_) {
+    std::size_t bytes = 0;
+    for (const HeapBlock* block = queue.oldest; block != nullptr; block = block->next_in_bin) {
+      bytes += block->bytes;
+    }
+    if (bytes > 0) waiting.push_back({queue.clock, bytes});
+  }
+  return waiting;
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,77 @@
+// Freed blocks that streams still use.
+#pragma once
+
+#include <vector>
+
+#include "memory/heap/heap_block.hpp"
+
+namespace gantry::memory {
+
+/// Note [Deferred frees]
+/// A freed block that other streams were recorded on waits until each of them has completed the
+/// work submitted before the free. It stands in the queue of one of these streams at a time. A
+/// queue is in the order of the stream's sequence numbers, so only its head is checked, and a slow
+/// stream holds back its own blocks only. Most completions are known without asking the driver.
+///
+/// The block's own stream may reuse it as soon as the stream is ordered after the uses. An external
+/// stream may be destroyed after the free, so it counts only with the order that it has at the
+/// free; later uses of such a block end by completion alone. A block without a stream, of host
+/// memory, waits for completion too.
+///
+/// Not thread-safe: the heap's lock protects it.
+class DeferredFrees {
+ public:
+  /// Bytes of the blocks that wait for one stream.
+  struct Waiting {
+    const StreamClock* clock;
+    std::size_t bytes;
+  };
+
+  /// Adds a use of `block` by `clock`'s stream up to `sequence`, 0: up to its free. Makes the
+  /// stream's queue, so that no later call allocates. Throws: std::bad_alloc.
+  void add_use(HeapBlock& block, StreamClock& clock, std::uint64_t sequence);
+  /// Takes the sequence numbers of uses that last until the free, which is now. Drops uses that the
+  /// block's own stream is already ordered after.
+  static void freeze_uses(HeapBlock& block) noexcept;
+  /// Appends a freed block with frozen uses to a queue; false if all its uses are complete.
+  bool enqueue(HeapBlock& block) noexcept;
+  /// Calls `free(HeapBlock&)` for the blocks whose uses are complete.
+  template <class Free>
+  void promote_completed(Free&& free) noexcept {
+    // A block that moves on may enter a queue that was visited: the next call sees it.
+    for (Queue& queue : queues_) {
+      while (queue.oldest != nullptr && is_complete(*queue.oldest)) {
+        HeapBlock& block = pop(queue);
+        block.uses.pop_back();
+        if (!enqueue(block)) free(block);
+      }
+    }
+  }
+
+  /// Asks the driver how far the streams are.
+  void poll() noexcept;
+  /// A pending use that the host can wait for; its clock is nullptr if there is none.
+  [[nodiscard]] StreamUse oldest() const noexcept;
+  /// Adds the first pending use of every stream.
+  void list_first(std::vector<StreamUse>& uses) const;
+  /// Adds the last pending use of every stream.
+  void list_last(std::vector<StreamUse>& uses) const;
+  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+  /// Bytes of the blocks in each queue that has some.
+  [[nodiscard]] std::vector<Waiting> waiting() const;
+
+ private:
+  struct Queue {
+    StreamClock* clock = nullptr;
+    HeapBlock* oldest = nullptr;  ///< linked through next_in_bin
+    HeapBlock* newest = nullptr;
+  };
+
+  [[nodiscard]] static bool is_complete(const HeapBlock& block) noexcept;
+  HeapBlock& pop(Queue& queue) noexcept;
+
+  std::vector<Queue> queues_;  ///< one for each clock that was ever added
+  std::size_t count_ = 0;
+};
+
+}  // namespace gantry::memory

@@ -1,0 +1,140 @@
+#include "memory/heap/free_blocks.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "memory/counters.hpp"
+
+namespace gantry::memory {
+
+StreamBlocks& FreeBlocks::make(const Stream& stream) {
+  const auto id = static_cast<std::size_t>(stream.id());
+  if (id >= streams_.size()) streams_.resize(id + 1);
+  if (streams_[id] == nullptr)
+    streams_[id] = std::make_unique<StreamBlocks>(StreamClock::of(stream));
+  return *streams_[id];
+}
+
+HeapBlock* FreeBlocks::take_ordered(std::size_t bytes, const StreamBlocks& stream) noexcept {
+  HeapBlock* best = nullptr;
+  for (const auto& other : streams_) {
+    if (other == nullptr || other.get() == &stream || other->free.empty()) continue;
+    HeapBlock* found = other->free.find_if(bytes, [&](const HeapBlock& block) {
+      return stream.clock.happens_after(other->clock, block.sequence);
+    });
+    if (found != nullptr && (best == nullptr || found->bytes < best->bytes)) best = found;
+  }
+  if (best != nullptr) remove(*best);
+  return best;
+}
+
+HeapBlock* FreeBlocks::take_exhaustive(std::size_t bytes, const StreamBlocks& stream,
+                                       bool ordered) noexcept {
+  HeapBlock* found = nullptr;
+  const auto search = [&](const TlsfIndex& index, auto&& accept) {
+    if (found != nullptr) return;
+    index.for_each(bytes, [&](HeapBlock& block) {
+      if (block.bytes >= bytes && accept(block)) found = &block;
+      return found == nullptr;
+    });
+  };
+  const auto any = [](const HeapBlock&) { return true; };
+  search(stream.free, any);
+  search(common_, any);
+  for (const auto& other : streams_) {
+    if (!ordered || other == nullptr || other.get() == &stream) continue;
+    search(other->free, [&](const HeapBlock& block) {
+      return stream.clock.happens_after(other->clock, block.sequence);
+    });
+  }
+  if (found != nullptr) remove(*found);
+  return found;
+}
+
+HeapBlock* FreeBlocks::find_with_event_wait(std::size_t bytes,
+                                            const StreamBlocks& stream) const noexcept {
+  HeapBlock* best = nullptr;
+  for (const auto& other : streams_) {
+    if (other == nullptr || other.get() == &stream) continue;
+    // No event can be recorded on these.
+    if (other->clock.is_invalidated() || other->clock.is_external()) continue;
+    HeapBlock* found = other->free.find(bytes);
+    if (found != nullptr && (best == nullptr || found->bytes < best->bytes)) best = found;
+  }
+  return best;
+}
+
+void FreeBlocks::count(const HeapBlock& block, bool appears) noexcept {
+  if (block.previous == nullptr && block.next == nullptr) return;
+  if (appears) {
+    increase(*splits_->number, splits_->small, 1);
+    increase(*splits_->bytes, splits_->small, block.bytes);
+  } else {
+    decrease(*splits_->number, splits_->small, 1);
+    decrease(*splits_->bytes, splits_->small, block.bytes);
+  }
+}
+
+bool FreeBlocks::promote_completed() noexcept {
+  bool any = false;
+  for (const auto& stream : streams_) {
+    if (stream == nullptr) continue;
+    const std::uint64_t reached = stream->clock.completed();
+    if (stream->earliest > reached) continue;
+    std::uint64_t earliest = StreamBlocks::kNoSequence;
+    stream->free.for_each(0, [&](HeapBlock& block) {
+      if (block.sequence > reached) {
+        earliest = std::min(earliest, block.sequence);
+        return true;
+      }
+      remove(block);
+      block.stream = nullptr;
+      insert(block);
+      any = true;
+      return true;
+    });
+    stream->earliest = earliest;
+  }
+  return any;
+}
+
+bool FreeBlocks::poll() noexcept {
+  for (const auto& stream : streams_) {
+    if (stream != nullptr && !stream->free.empty()) stream->clock.poll(stream->earliest);
+  }
+  return promote_completed();
+}
+
+StreamBlocks* FreeBlocks::incomplete() const noexcept {
+  for (const auto& stream : streams_) {
+    if (stream == nullptr || stream->free.empty()) continue;
+    if (stream->clock.can_wait_for(stream->earliest)) return stream.get();
+  }
+  return nullptr;
+}
+
+void FreeBlocks::list_last(std::vector<StreamUse>& uses) const {
+  for (const auto& stream : streams_) {
+    if (stream == nullptr || stream->free.empty()) continue;
+    std::uint64_t last = 0;
+    stream->free.for_each(0, [&last](const HeapBlock& block) {
+      last = std::max(last, block.sequence);
+      return true;
+    });
+    uses.push_back({&stream->clock, last});
+  }
+}
+
+std::size_t FreeBlocks::largest() const noexcept {
+  std::size_t bytes = 0;
+  const auto consider = [&bytes](const HeapBlock* block) {
+    if (block != nullptr && block->bytes > bytes) bytes = block->bytes;
+  };
+  consider(common_.largest());
+  for (const auto& stream : streams_) {
+    if (stream != nullptr) consider(stream->free.largest());
+  }
+  return bytes;
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,166 @@
+// The free blocks of an arena, by the stream that may reuse them.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include <gantry/memory/stats.hpp>
+#include <gantry/streams/stream.hpp>
+
+#include "memory/heap/heap_block.hpp"
+#include "memory/heap/tlsf_index.hpp"
+
+namespace gantry::memory {
+
+/// Statistics of free pieces of split memory.
+struct SplitCounter {
+  PoolStat* number = nullptr;
+  PoolStat* bytes = nullptr;
+  bool small = false;
+};
+
+/// Free blocks that only work of one stream may reuse.
+struct StreamBlocks {
+  explicit StreamBlocks(StreamClock& stream_clock) : clock(stream_clock) {}
+
+  StreamClock& clock;
+  TlsfIndex free;
+  std::uint64_t earliest = kNoSequence;  ///< no block has a lower number
+
+  static constexpr std::uint64_t kNoSequence = ~std::uint64_t{0};
+};
+
+// Note [Reuse of free blocks]
+// A block that was freed on a stream is reused on that stream at once, because streams run in
+// order. It has a sequence number of the stream's clock (streams/stream_clock.hpp): once another
+// stream has waited for that number, or the host knows that it is reached, that stream may reuse
+// the block too. So free blocks are listed by stream, and move to the common list when their number
+// is known to be reached. Only out-of-memory recovery asks the driver. Two free neighbours become
+// one if every stream that may reuse them stays safe: a common block joins a stream's block, and
+// blocks of two streams stay apart until their numbers are reached.
+
+/// Not thread-safe: the heap's lock protects it.
+class FreeBlocks {
+ public:
+  /// `splits` counts free blocks that are pieces of split memory; may be nullptr.
+  FreeBlocks(BlockSlab<HeapBlock>& slab, SplitCounter* splits) : slab_(slab), splits_(splits) {}
+
+  /// The blocks of `stream`; made at its first use. Throws: std::bad_alloc.
+  [[nodiscard]] StreamBlocks& of(const Stream& stream) {
+    const auto id = static_cast<std::size_t>(stream.id());
+    StreamBlocks* known = id < streams_.size() ? streams_[id].get() : nullptr;
+    return known != nullptr ? *known : make(stream);
+  }
+
+  /// Takes the best fit of at least `bytes` among the blocks of `stream` and the common ones.
+  [[nodiscard]] HeapBlock* take(std::size_t bytes, StreamBlocks& stream) noexcept;
+  /// As take(), among blocks of other streams that `stream` happens after.
+  [[nodiscard]] HeapBlock* take_ordered(std::size_t bytes, const StreamBlocks& stream) noexcept;
+  /// An exhaustive search: as take(), and as take_ordered() if `ordered`, but visiting whole bins.
+  [[nodiscard]] HeapBlock* take_exhaustive(std::size_t bytes, const StreamBlocks& stream,
+                                           bool ordered) noexcept;
+  /// The smallest sufficient block of another stream that an event can order; it stays here.
+  [[nodiscard]] HeapBlock* find_with_event_wait(std::size_t bytes,
+                                                const StreamBlocks& stream) const noexcept;
+
+  /// Makes `block` free for its `stream` (nullptr: for all) and joins it with its neighbours, which
+  /// may recycle its descriptor. Returns the resulting block.
+  HeapBlock& insert(HeapBlock& block) noexcept;
+  /// As insert(), for the remainder of a split: its left neighbour is in use.
+  void insert_remainder(HeapBlock& remainder) noexcept {
+    if (may_absorb(remainder, remainder.next)) {
+      insert(remainder);
+    } else {
+      enter(remainder);
+    }
+  }
+  void remove(HeapBlock& block) noexcept {
+    if (splits_ != nullptr) count(block, false);
+    index_of(block).remove(block);
+    block.use.store(BlockUse::in_transition, std::memory_order_relaxed);
+  }
+
+  /// Moves blocks whose sequence numbers are reached to the common list. True if there were any.
+  bool promote_completed() noexcept;
+  /// True if all free blocks are common.
+  [[nodiscard]] bool is_complete() const noexcept {
+    return std::ranges::all_of(
+        streams_, [](const auto& stream) { return stream == nullptr || stream->free.empty(); });
+  }
+  /// As promote_completed(), after asking the driver how far the streams are.
+  bool poll() noexcept;
+  /// A stream with incomplete free blocks that the host can wait for; nullptr if there is none.
+  [[nodiscard]] StreamBlocks* incomplete() const noexcept;
+  /// Adds the last sequence number of every stream whose free blocks wait for it.
+  void list_last(std::vector<StreamUse>& uses) const;
+
+  /// Calls `visit(HeapBlock&)` for common blocks of at least `bytes`, from small to large, until it
+  /// returns false; it may remove the block that it was given.
+  template <class Visit>
+  void for_each_common(std::size_t bytes, Visit&& visit) const {
+    common_.for_each(bytes, visit);
+  }
+  /// Bytes of the largest free block of any stream.
+  [[nodiscard]] std::size_t largest() const noexcept;
+
+ private:
+  [[nodiscard]] TlsfIndex& index_of(const HeapBlock& block) {
+    return block.stream != nullptr ? block.stream->free : common_;
+  }
+
+  [[nodiscard]] static bool may_absorb(const HeapBlock& block,
+                                       const HeapBlock* neighbour) noexcept {
+    return neighbour != nullptr &&
+           neighbour->use.load(std::memory_order_relaxed) == BlockUse::free &&
+           (neighbour->stream == block.stream || neighbour->stream == nullptr);
+  }
+  void enter(HeapBlock& block) noexcept {
+    block.use.store(BlockUse::free, std::memory_order_relaxed);
+    index_of(block).insert(block);
+    if (block.stream != nullptr) {
+      block.stream->earliest = std::min(block.stream->earliest, block.sequence);
+    }
+    if (splits_ != nullptr) count(block, true);
+  }
+  [[nodiscard]] StreamBlocks& make(const Stream& stream);
+  void count(const HeapBlock& block, bool appears) noexcept;
+
+  BlockSlab<HeapBlock>& slab_;
+  SplitCounter* const splits_;
+  TlsfIndex common_;
+  std::vector<std::unique_ptr<StreamBlocks>> streams_;  ///< by stream id; may have gaps
+};
+
+inline HeapBlock* FreeBlocks::take(std::size_t bytes, StreamBlocks& stream) noexcept {
+  HeapBlock* own = stream.free.find(bytes);
+  HeapBlock* common = common_.empty() ? nullptr : common_.find(bytes);
+  HeapBlock* best = own;
+  if (own == nullptr || (common != nullptr && common->bytes < own->bytes)) best = common;
+  if (best != nullptr) remove(*best);
+  return best;
+}
+
+inline HeapBlock& FreeBlocks::insert(HeapBlock& block) noexcept {
+  HeapBlock* whole = &block;
+  if (HeapBlock* next = block.next; may_absorb(block, next)) {
+    remove(*next);
+    if (next->stream != nullptr) block.sequence = std::max(block.sequence, next->sequence);
+    absorb_next(block);
+    slab_.recycle(*next);
+  }
+  if (HeapBlock* previous = block.previous; may_absorb(block, previous)) {
+    remove(*previous);
+    if (previous->stream != nullptr) block.sequence = std::max(block.sequence, previous->sequence);
+    previous->stream = block.stream;
+    previous->sequence = block.sequence;
+    absorb_next(*previous);
+    slab_.recycle(block);
+    whole = previous;
+  }
+  enter(*whole);
+  return *whole;
+}
+
+}  // namespace gantry::memory

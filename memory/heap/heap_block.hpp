@@ -1,0 +1,126 @@
+// The descriptor of one block. It is out of line, because device memory cannot hold headers.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "streams/stream_clock.hpp"
+
+namespace gantry::memory {
+
+class Arena;
+struct StreamBlocks;
+
+/// The state of a block.
+enum class BlockUse : std::uint8_t {
+  unused,         ///< a descriptor without memory
+  hole,           ///< addresses without memory
+  mapping,        ///< a hole that gets memory or just lost it; owned by the thread that maps
+  in_transition,  ///< between two other states, with memory; owned by one thread
+  free,           ///< in the index of free blocks
+  cached,         ///< in a thread's magazine
+  live,           ///< allocated
+  pending,        ///< freed; other streams still use it
+  limbo,          ///< freed; other processes still use it
+};
+
+/// Work of another stream that uses a block.
+struct StreamUse {
+  StreamClock* clock = nullptr;
+  /// Reached when the use is complete; 0: all work submitted before the free.
+  std::uint64_t sequence = 0;
+};
+
+/// A descriptor. Neighbours are the blocks before and after it in the same address range.
+/// The first cache line holds the members that the index reads.
+struct alignas(64) HeapBlock {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  HeapBlock* previous = nullptr;
+  HeapBlock* next = nullptr;
+  HeapBlock** link_to_this = nullptr;  ///< in a bin: the pointer to this block
+  HeapBlock* next_in_bin = nullptr;    ///< also links blocks in lists while they are in no bin
+  /// Live: the stream that it was allocated on. Free: the stream that may reuse it; nullptr: any.
+  StreamBlocks* stream = nullptr;
+  std::atomic<std::uint32_t> call_site{0};  ///< of its allocation, while history is recorded
+  std::atomic<BlockUse> use{BlockUse::unused};
+  std::atomic<bool> exported{false};  ///< another process may have imported it
+  std::uint16_t bin = 0;              ///< of the index, while it is there
+
+  /// Free: other streams may reuse it once its stream has reached this sequence number.
+  std::uint64_t sequence = 0;
+  Arena* arena = nullptr;
+  std::atomic<std::size_t> requested{0};  ///< bytes that the caller asked for
+  std::vector<StreamUse> uses;            ///< by other streams; live or pending
+
+  [[nodiscard]] std::byte* end() const { return data + bytes; }
+};
+
+/// Descriptors of blocks, recycled. They never move, and the process keeps them.
+template <class Block>
+class BlockSlab {
+ public:
+  /// Makes sure that the next `count` take() cannot fail. Throws: std::bad_alloc.
+  void reserve(std::size_t count) {
+    if (unused_count_ < count) [[unlikely]] {
+      grow(count);
+    }
+  }
+  /// An unused descriptor, of which only `next` is set, to nullptr. Call reserve() first.
+  [[nodiscard]] Block& take() noexcept {
+    Block& block = *unused_;
+    unused_ = static_cast<Block*>(block.next);
+    --unused_count_;
+    block.next = nullptr;
+    return block;
+  }
+  void recycle(Block& block) noexcept {
+    block.use.store(BlockUse::unused, std::memory_order_relaxed);
+    block.next = unused_;
+    unused_ = &block;
+    ++unused_count_;
+  }
+
+ private:
+  using Page = std::array<Block, 64>;
+
+  [[gnu::noinline]] void grow(std::size_t count) {
+    while (unused_count_ < count) {
+      Page& page = *pages_.emplace_back(std::make_unique<Page>());
+      // In address order.
+      for (auto block = page.rbegin(); block != page.rend(); ++block) recycle(*block);
+    }
+  }
+
+  std::vector<std::unique_ptr<Page>> pages_;
+  Block* unused_ = nullptr;  ///< linked through next
+  std::size_t unused_count_ = 0;
+};
+
+/// Splits `block` after `bytes`. `remainder`, an unused descriptor, becomes its right neighbour.
+inline void split_block(HeapBlock& block, std::size_t bytes, HeapBlock& remainder) noexcept {
+  remainder.data = block.data + bytes;
+  remainder.bytes = block.bytes - bytes;
+  remainder.arena = block.arena;
+  remainder.stream = block.stream;
+  remainder.sequence = block.sequence;
+  remainder.previous = &block;
+  remainder.next = block.next;
+  if (remainder.next != nullptr) remainder.next->previous = &remainder;
+  block.next = &remainder;
+  block.bytes = bytes;
+}
+
+/// Joins `block` with its right neighbour, whose descriptor the caller recycles.
+inline void absorb_next(HeapBlock& block) noexcept {
+  const HeapBlock& absorbed = *block.next;
+  block.bytes += absorbed.bytes;
+  block.next = absorbed.next;
+  if (block.next != nullptr) block.next->previous = &block;
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,351 @@
+#include "memory/heap/pinned_heap.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+
+#include "memory/counters.hpp"
+#include "memory/heap/poison.hpp"
+#include "memory/heap/size_policy.hpp"
+#include "memory/oom_report.hpp"
+
+namespace gantry::memory {
+namespace {
+
+constexpr std::size_t kLeastSegment = std::size_t{1} << 20;
+constexpr std::size_t kMostGrowth = std::size_t{64} << 20;
+constexpr std::size_t kPage = 4096;
+
+// The free list of each device: one list per different node.
+std::vector<std::size_t> lists_of(const std::vector<int>& nodes) {
+  std::vector<int> different;
+  std::vector<std::size_t> lists;
+  for (const int node : nodes) {
+    const auto found = std::find(different.begin(), different.end(), node);
+    lists.push_back(static_cast<std::size_t>(found - different.begin()));
+    if (found == different.end()) different.push_back(node);
+  }
+  return lists;
+}
+
+PinnedBlock& pinned(HeapBlock& block) { return static_cast<PinnedBlock&>(block); }
+
+bool is_free(const HeapBlock* block) {
+  return block != nullptr && block->use.load(std::memory_order_relaxed) == BlockUse::free;
+}
+
+class Stopwatch {
+ public:
+  [[nodiscard]] std::int64_t us() const {
+    return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() -
+                                                                 begin_)
+        .count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+void add_time(HostTimes& times, std::int64_t us) {
+  times.min = times.count == 0 ? us : std::min(times.min, us);
+  times.max = std::max(times.max, us);
+  times.total += us;
+  ++times.count;
+}
+
+}  // namespace
+
+PinnedHeap::PinnedHeap(const std::vector<int>& nodes) : list_of_device_(lists_of(nodes)) {
+  for (std::size_t device = 0; device < nodes.size(); ++device) {
+    if (list_of_device_[device] == free_lists_.size()) {
+      free_lists_.emplace_back().node = nodes[device];
+    }
+  }
+  if (free_lists_.empty()) free_lists_.emplace_back();
+}
+
+std::size_t PinnedHeap::list_of_current_device() const {
+  if (free_lists_.size() == 1) return 0;
+  return list_of_device_[static_cast<std::size_t>(driver().current_device())];
+}
+
+PinnedBlock& PinnedHeap::allocate(std::size_t bytes) {
+  const std::size_t size = block_bytes(bytes);
+  const std::size_t list = list_of_current_device();
+  if (PinnedBlock* block = try_take(bytes, list, NumaScope::own_node)) return *block;
+  poll();
+  if (PinnedBlock* block = try_take(bytes, list, NumaScope::own_node)) return *block;
+  const std::size_t least = round_up(size, kPage);
+  const std::size_t wanted = segment_bytes_for(size);
+  if (PinnedBlock* block = grow(bytes, list, wanted)) return *block;
+  if (PinnedBlock* block = try_take(bytes, list, NumaScope::all_nodes)) return *block;
+  if (wanted > least) {
+    if (PinnedBlock* block = grow(bytes, list, least)) return *block;
+  }
+  wait_for_all();
+  if (PinnedBlock* block = try_take(bytes, list, NumaScope::all_nodes)) return *block;
+  release_unused_segments();
+  if (PinnedBlock* block = grow(bytes, list, least)) return *block;
+  OomReport report;
+  report.requested = signed_bytes(size);
+  {
+    const std::lock_guard lock(mutex_);
+    report.allocated = stats_.active_bytes.current;
+    report.reserved = stats_.allocated_bytes.current;
+  }
+  throw OutOfMemoryError(fmt::format("Page-locked host memory is exhausted. Tried to allocate {}.",
+                                     format_bytes(signed_bytes(bytes))),
+                         report, "cpu");
+}
+
+PinnedBlock* PinnedHeap::try_take(std::size_t bytes, std::size_t list, NumaScope scope) {
+  const std::size_t size = block_bytes(bytes);
+  const std::lock_guard lock(mutex_);
+  promote_completed();
+  HeapBlock* found = free_lists_[list].free.find(size);
+  if (scope == NumaScope::all_nodes) {
+    for (auto other = free_lists_.begin(); found == nullptr && other != free_lists_.end();
+         ++other) {
+      found = other->free.find(size);
+    }
+  }
+  if (found == nullptr) return nullptr;
+  slab_.reserve(1);
+  PinnedBlock& block = pinned(*found);
+  free_lists_[block.segment->list].free.remove(block);
+  return &allocate_from(block, size, bytes);
+}
+
+// Segments grow with the memory that is held.
+std::size_t PinnedHeap::segment_bytes_for(std::size_t size) {
+  const std::lock_guard lock(mutex_);
+  const auto held = static_cast<std::size_t>(stats_.allocated_bytes.current);
+  const std::size_t step = std::clamp(std::bit_floor(held + 1), kLeastSegment, kMostGrowth);
+  return size > step / 2 ? round_up(size, kLeastSegment) : step;
+}
+
+// A block at the beginning of a new segment; nullptr if the system has no memory.
+PinnedBlock* PinnedHeap::grow(std::size_t bytes, std::size_t list, std::size_t segment_bytes) {
+  auto segment = std::make_unique<PinnedSegment>();
+  const Stopwatch watch;
+  segment->pages = allocate_host_pages(
+      segment_bytes, host_placement(free_lists_[list].node, free_lists_.size() > 1, segment_bytes));
+  if (segment->pages.data == nullptr) return nullptr;
+  const std::int64_t us = watch.us();
+  segment->list = list;
+  std::unique_lock lock(mutex_);
+  try {
+    slab_.reserve(2);
+  } catch (...) {
+    lock.unlock();
+    release_host_pages(segment->pages);
+    throw;
+  }
+  PinnedBlock& block = slab_.take();
+  increase(stats_.allocations, 1);
+  increase(stats_.allocated_bytes, segment->pages.bytes);
+  ++stats_.num_host_alloc;
+  add_time(stats_.host_alloc_time, us);
+  block.data = segment->pages.data;
+  block.bytes = segment->pages.bytes;
+  block.previous = nullptr;
+  block.segment = segment.release();
+  poison_now(block.data, block.bytes);
+  return &allocate_from(block, block_bytes(bytes), bytes);
+}
+
+// Splits the block where that leaves a remainder. Takes one descriptor, which is reserved.
+PinnedBlock& PinnedHeap::allocate_from(PinnedBlock& block, std::size_t size,
+                                       std::size_t bytes) noexcept {
+  if (block.bytes - size >= kBlockGrain) {
+    PinnedBlock& remainder = slab_.take();
+    split_block(block, size, remainder);
+    remainder.segment = block.segment;
+    insert(remainder);
+  }
+  block.use.store(BlockUse::live, std::memory_order_relaxed);
+  block.requested.store(bytes, std::memory_order_relaxed);
+  block.uses.clear();
+  increase(stats_.active_requests, 1);
+  increase(stats_.active_bytes, block.bytes);
+  unpoison_now(block.data, bytes);
+  return block;
+}
+
+void PinnedHeap::deallocate(PinnedBlock& block) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
+    if (block.uses.empty()) return insert_free(block);
+    block.use.store(BlockUse::pending, std::memory_order_relaxed);
+  }
+  // An external stream's number takes an event, so the driver is called without the lock.
+  DeferredFrees::freeze_uses(block);
+  const std::lock_guard lock(mutex_);
+  if (!hold(block)) finish_free(block);
+}
+
+void PinnedHeap::finish_free(PinnedBlock& block) noexcept {
+  if (!deferred_.enqueue(block)) insert_free(block);
+}
+
+bool PinnedHeap::hold(PinnedBlock& block) noexcept {
+  std::erase_if(block.captures, [](const auto& capture) { return !capture->is_needed(); });
+  if (block.captures.empty()) return false;
+  block.next_in_bin = std::exchange(held_, &block);
+  return true;
+}
+
+void PinnedHeap::release_held() noexcept {
+  HeapBlock* list = std::exchange(held_, nullptr);
+  while (list != nullptr) {
+    PinnedBlock& block = pinned(*std::exchange(list, list->next_in_bin));
+    if (!hold(block)) finish_free(block);
+  }
+}
+
+void PinnedHeap::record_stream(PinnedBlock& block, const Stream& stream) {
+  add_use(block, stream, StreamClock::of(stream), 0);
+}
+
+void PinnedHeap::record_use(PinnedBlock& block, const Stream& stream) {
+  StreamClock& clock = StreamClock::of(stream);
+  add_use(block, stream, clock, clock.record_sequence());
+}
+
+void PinnedHeap::add_use(PinnedBlock& block, const Stream& stream, StreamClock& clock,
+                         std::uint64_t sequence) {
+  const std::shared_ptr<const Capture> capture =
+      is_captured(stream.native()) ? capture_of(stream) : nullptr;
+  const std::lock_guard lock(mutex_);
+  if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
+  if (capture != nullptr && std::ranges::find(block.captures, capture) == block.captures.end()) {
+    block.captures.push_back(capture);
+  }
+  deferred_.add_use(block, clock, sequence);
+}
+
+void PinnedHeap::promote_completed() noexcept {
+  release_held();
+  deferred_.promote_completed([this](HeapBlock& block) { insert_free(pinned(block)); });
+}
+
+void PinnedHeap::insert_free(PinnedBlock& block) noexcept {
+  decrease(stats_.active_requests, 1);
+  decrease(stats_.active_bytes, block.bytes);
+  poison_now(block.data, block.bytes);
+  TlsfIndex& index = free_lists_[block.segment->list].free;
+  PinnedBlock* whole = &block;
+  const auto absorb = [&](PinnedBlock& left) {
+    PinnedBlock& right = pinned(*left.next);
+    absorb_next(left);
+    recycle(right);
+    whole = &left;
+  };
+  if (is_free(block.next)) {
+    index.remove(*block.next);
+    absorb(block);
+  }
+  if (is_free(block.previous)) {
+    index.remove(*block.previous);
+    absorb(pinned(*block.previous));
+  }
+  insert(*whole);
+}
+
+void PinnedHeap::insert(PinnedBlock& block) noexcept {
+  block.use.store(BlockUse::free, std::memory_order_relaxed);
+  free_lists_[block.segment->list].free.insert(block);
+}
+
+void PinnedHeap::recycle(PinnedBlock& block) noexcept {
+  block.segment = nullptr;
+  slab_.recycle(block);
+}
+
+void PinnedHeap::poll() {
+  std::vector<StreamUse> uses;
+  {
+    const std::lock_guard lock(mutex_);
+    deferred_.list_first(uses);
+  }
+  for (const StreamUse& use : uses) use.clock->poll(use.sequence);
+}
+
+// Waits for the uses of deferred frees that exist now. Frees that other threads add meanwhile are
+// left out, since waiting for them might never end.
+void PinnedHeap::wait_for_all() {
+  std::vector<StreamUse> uses;
+  {
+    const std::lock_guard lock(mutex_);
+    deferred_.list_last(uses);
+  }
+  for (const StreamUse& use : uses) {
+    if (use.clock->can_wait_for(use.sequence)) use.clock->wait_for(use.sequence);
+  }
+  const std::lock_guard lock(mutex_);
+  promote_completed();
+}
+
+void PinnedHeap::empty_cache() {
+  wait_for_all();
+  release_unused_segments();
+}
+
+void PinnedHeap::release_unused_segments() {
+  HeapBlock* list = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    for (NumaFreeList& numa : free_lists_) {
+      numa.free.for_each(0, [&](HeapBlock& block) {
+        if (block.previous != nullptr || block.next != nullptr) return true;
+        numa.free.remove(block);
+        block.use.store(BlockUse::in_transition, std::memory_order_relaxed);
+        block.next_in_bin = std::exchange(list, &block);
+        return true;
+      });
+    }
+  }
+  while (list != nullptr) {
+    PinnedBlock& block = pinned(*list);
+    unpoison_now(block.data, block.bytes);
+    const Stopwatch watch;
+    try {
+      release_host_pages(block.segment->pages);
+    } catch (...) {
+      poison_now(block.data, block.bytes);
+      const std::lock_guard lock(mutex_);
+      while (list != nullptr) insert(pinned(*std::exchange(list, list->next_in_bin)));
+      throw;
+    }
+    const std::int64_t us = watch.us();
+    list = block.next_in_bin;
+    const std::unique_ptr<PinnedSegment> segment(block.segment);
+    const std::lock_guard lock(mutex_);
+    decrease(stats_.allocations, 1);
+    decrease(stats_.allocated_bytes, segment->pages.bytes);
+    ++stats_.num_host_free;
+    add_time(stats_.host_free_time, us);
+    recycle(block);
+  }
+}
+
+HostStats PinnedHeap::stats() {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void PinnedHeap::reset_peak_stats() {
+  const std::lock_guard lock(mutex_);
+  for (Stat HostStats::*stat : {&HostStats::allocations, &HostStats::allocated_bytes,
+                                &HostStats::active_requests, &HostStats::active_bytes}) {
+    reset_peak(stats_.*stat);
+  }
+}
+
+}  // namespace gantry::memory

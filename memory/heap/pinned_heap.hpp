@@ -1,0 +1,97 @@
+// The heap of page-locked host memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <gantry/memory/host_stats.hpp>
+#include <gantry/streams/stream.hpp>
+
+#include "memory/heap/deferred_frees.hpp"
+#include "memory/heap/heap_block.hpp"
+#include "memory/heap/tlsf_index.hpp"
+#include "memory/source/host_pages.hpp"
+#include "streams/capture.hpp"
+#include "streams/stream_clock.hpp"
+
+namespace gantry::memory {
+
+/// One allocation of host memory from the system.
+struct PinnedSegment {
+  HostPages pages;
+  std::size_t list = 0;  ///< index of its NumaFreeList
+};
+
+/// A part of a segment. It has no stream of its own; `uses` are those it was recorded on.
+struct PinnedBlock : HeapBlock {
+  PinnedSegment* segment = nullptr;
+  std::vector<std::shared_ptr<const Capture>> captures;  ///< their graphs may use it
+};
+
+/// A freed block that streams were recorded on waits for them; see Note [Deferred frees]. One that
+/// a captured stream was recorded on waits until no program can run the graph any more.
+///
+/// Thread safety: every member may be called from any thread. The lock is held over no driver call.
+class PinnedHeap {
+ public:
+  /// `nodes`: the NUMA node of each device, in their order; devices of one node share free blocks.
+  explicit PinnedHeap(const std::vector<int>& nodes);
+  PinnedHeap(const PinnedHeap&) = delete;
+  PinnedHeap& operator=(const PinnedHeap&) = delete;
+
+  /// Throws: OutOfMemoryError.
+  [[nodiscard]] PinnedBlock& allocate(std::size_t bytes);
+  void deallocate(PinnedBlock& block) noexcept;
+  /// All work of the stream that is submitted before the free uses the block.
+  void record_stream(PinnedBlock& block, const Stream& stream);
+  /// The stream's work submitted up to now uses the block, no later one.
+  void record_use(PinnedBlock& block, const Stream& stream);
+  /// Waits for deferred frees, then releases segments without a live block to the system.
+  void empty_cache();
+
+  [[nodiscard]] HostStats stats();
+  void reset_peak_stats();
+
+ private:
+  struct NumaFreeList {
+    int node = -1;
+    TlsfIndex free;
+  };
+  enum class NumaScope : std::uint8_t { own_node, all_nodes };
+
+  void add_use(PinnedBlock& block, const Stream& stream, StreamClock& clock,
+               std::uint64_t sequence);
+  [[nodiscard]] std::size_t list_of_current_device() const;
+  /// Promotes completed frees, then takes the best fit; nullptr if there is none.
+  [[nodiscard]] PinnedBlock* try_take(std::size_t bytes, std::size_t list, NumaScope scope);
+  [[nodiscard]] PinnedBlock* grow(std::size_t bytes, std::size_t list, std::size_t segment_bytes);
+  [[nodiscard]] std::size_t segment_bytes_for(std::size_t size);
+  void poll();
+  void wait_for_all();
+  void release_unused_segments();
+
+  // With the lock held.
+  PinnedBlock& allocate_from(PinnedBlock& block, std::size_t size, std::size_t bytes) noexcept;
+  void promote_completed() noexcept;
+  void finish_free(PinnedBlock& block) noexcept;
+  void insert_free(PinnedBlock& block) noexcept;
+  void insert(PinnedBlock& block) noexcept;
+  void recycle(PinnedBlock& block) noexcept;
+  /// Keeps the block while a graph may use it; false if none may.
+  bool hold(PinnedBlock& block) noexcept;
+  void release_held() noexcept;
+
+  const std::vector<std::size_t> list_of_device_;
+  std::mutex mutex_;
+  std::deque<NumaFreeList> free_lists_;
+  BlockSlab<PinnedBlock> slab_;
+  DeferredFrees deferred_;
+  PinnedBlock* held_ = nullptr;  ///< linked through next_in_bin
+  HostStats stats_;
+};
+
+}  // namespace gantry::memory

@@ -1,0 +1,91 @@
+#include "memory/heap/poison.hpp"
+
+#include <chrono>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace gantry::memory {
+namespace {
+
+struct PoisonTask {
+  void (*act)(void*, std::size_t) = nullptr;
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+// Tasks are pooled because a stream that has failed drops what is queued without running it.
+struct PoisonTasks {
+  std::mutex mutex;
+  std::deque<PoisonTask> all;
+  std::vector<PoisonTask*> spare;
+};
+
+PoisonTasks& tasks() {
+  static auto& instance = *new PoisonTasks();
+  return instance;
+}
+
+PoisonTask* take_task() {
+  const std::lock_guard lock(tasks().mutex);
+  if (tasks().spare.empty()) return &tasks().all.emplace_back();
+  PoisonTask* task = tasks().spare.back();
+  tasks().spare.pop_back();
+  return task;
+}
+
+void give_back(PoisonTask* task) {
+  const std::lock_guard lock(tasks().mutex);
+  tasks().spare.push_back(task);
+}
+
+// Waits until all that was queued has run; not for ever, because failed streams drop it.
+void await_queued() {
+  for (int tries = 0; tries < 1000; ++tries) {
+    {
+      const std::lock_guard lock(tasks().mutex);
+      if (tasks().spare.size() == tasks().all.size()) return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void run(void* argument) {
+  auto* task = static_cast<PoisonTask*>(argument);
+  task->act(task->data, task->bytes);
+  give_back(task);
+}
+
+}  // namespace
+
+void act_in_order(void (*act)(void*, std::size_t), void* data, std::size_t bytes,
+                  NativeStream stream) noexcept {
+  bool captured = false;
+  try {
+    captured = driver().is_capturing(stream);
+  } catch (...) {
+    // Nothing may stay forbidden by accident.
+    if (act == unpoison_now) act(data, bytes);
+    return;
+  }
+  if (captured) {
+    // In a graph it would run at every launch, with a task that others have by then. What graphs
+    // free is not watched, since they write there again.
+    if (act == unpoison_now) {
+      await_queued();
+      act(data, bytes);
+    }
+    return;
+  }
+  PoisonTask* task = take_task();
+  *task = {act, data, bytes};
+  try {
+    driver().launch_host_function(stream, run, task);
+  } catch (...) {
+    give_back(task);
+    if (act == unpoison_now) act(data, bytes);
+  }
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,170 @@
+#include "memory/heap/thread_cache.hpp"
+
+#include <pthread.h>
+
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+
+#include "memory/heap/device_heap.hpp"
+
+namespace gantry::memory {
+namespace {
+
+// Lock order: a heap's lock before this one.
+struct CacheRegistry {
+  std::mutex mutex;
+  std::vector<ThreadCache*> caches;
+};
+
+CacheRegistry& registry() {
+  static auto& instance = *new CacheRegistry();
+  return instance;
+}
+
+}  // namespace
+
+constinit thread_local ThreadCache* ThreadCache::current_ = nullptr;
+
+// Ends the cache with its thread; other thread-local objects may still free blocks afterwards.
+struct ThreadCacheOwner {
+  ~ThreadCacheOwner() {
+    ended = true;
+    delete ThreadCache::current_;
+    ThreadCache::current_ = nullptr;
+  }
+  bool ended = false;
+};
+
+namespace {
+
+thread_local ThreadCacheOwner owner;
+
+}  // namespace
+
+ThreadCache::ThreadCache() = default;
+
+// The parent's other threads may have been using their caches. A child has no cache, so the hot
+// path needs no check.
+void ThreadCache::abandon_in_child() { current_ = nullptr; }
+
+ThreadCache* ThreadCache::make() noexcept {
+  static const bool watches_forks = pthread_atfork(nullptr, nullptr, abandon_in_child) == 0;
+  if (owner.ended || !watches_forks || in_bad_fork()) return nullptr;
+  try {
+    auto* cache = new ThreadCache();
+    const std::lock_guard lock(registry().mutex);
+    registry().caches.push_back(cache);
+    current_ = cache;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  return current_;
+}
+
+ThreadCache::~ThreadCache() {
+  // Another thread of the parent may have held the locks at the fork.
+  if (in_bad_fork()) return;
+  for (Magazines* table : tables_) {
+    DeviceHeap& heap = *table->heap;
+    heap.free_cached([&](HeapBlock** blocks) {
+      while (!enter()) std::this_thread::yield();
+      empty(heap, blocks);
+      leave();
+    });
+  }
+  {
+    const std::lock_guard lock(registry().mutex);
+    std::erase(registry().caches, this);
+  }
+  for (Magazines* table : tables_) delete table;
+}
+
+Magazines* ThreadCache::find(const Pool& pool, std::uint64_t stream_id) noexcept {
+  for (Magazines* table : tables_) {
+    if (table->pool == &pool && table->stream_id == stream_id) return table;
+  }
+  return nullptr;
+}
+
+// The magazines for a block's stream. nullptr without memory for them; for external streams, which
+// may be destroyed before the block leaves the magazine; and for captures, whose pools must know
+// which blocks are free.
+Magazines* ThreadCache::find_or_open(const HeapBlock& block) noexcept {
+  StreamBlocks& stream = *block.stream;
+  Pool& pool = block.arena->owner();
+  Magazines* table = find(pool, stream.clock.id());
+  if (table == nullptr) {
+    if (stream.clock.is_external() || pool.serves_captures) return nullptr;
+    table = open(pool, stream.clock);
+    if (table == nullptr) return nullptr;
+  }
+  (table->streams[0] == nullptr ? table->streams[0] : table->streams[1]) = &stream;
+  return table;
+}
+
+Magazines* ThreadCache::open(Pool& pool, const StreamClock& clock) noexcept {
+  try {
+    auto table = std::make_unique<Magazines>();
+    table->pool = &pool;
+    table->heap = pool.heap;
+    table->bound = pool.heap->kept_bound();
+    table->clock = &clock;
+    table->stream_id = clock.id();
+    std::vector<Magazines*> grown = tables_;
+    grown.push_back(table.get());
+    while (!enter()) std::this_thread::yield();
+    tables_.swap(grown);
+    leave();
+    return table.release();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+// The caller is the owner, or has claimed the cache.
+std::size_t ThreadCache::empty(DeviceHeap& heap, HeapBlock** blocks) noexcept {
+  std::size_t kept = 0;
+  for (Magazines* table : tables_) {
+    if (table->heap != &heap) continue;
+    heap.add(*table);
+    for (Magazines::Magazine& magazine : table->by_grains) {
+      for (std::size_t i = 0; i < magazine.count; ++i) {
+        HeapBlock& block = *magazine.blocks[i];
+        kept += block.bytes;
+        if (blocks == nullptr) continue;
+        kept_bytes_ -= Magazines::kept(block.bytes);
+        block.next_in_bin = *blocks;
+        *blocks = &block;
+      }
+      if (blocks != nullptr) magazine.clear();
+    }
+  }
+  return kept;
+}
+
+void ThreadCache::claim() noexcept { claimed_.store(true, std::memory_order_seq_cst); }
+
+ThreadCache::AllCachesPaused::AllCachesPaused() noexcept {
+  registry().mutex.lock();
+  for (ThreadCache* cache : registry().caches) cache->claim();
+  AsymmetricFence::heavy();
+  for (const ThreadCache* cache : registry().caches) {
+    while (cache->busy_.load(std::memory_order_acquire)) std::this_thread::yield();
+  }
+}
+
+ThreadCache::AllCachesPaused::~AllCachesPaused() {
+  for (ThreadCache* cache : registry().caches) cache->unclaim();
+  registry().mutex.unlock();
+}
+
+std::size_t ThreadCache::flush_all(DeviceHeap& heap, HeapBlock** blocks) noexcept {
+  const AllCachesPaused paused;
+  std::size_t kept = 0;
+  for (ThreadCache* cache : registry().caches) kept += cache->empty(heap, blocks);
+  return kept;
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,151 @@
+// Free blocks by size, found in constant time.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "memory/heap/heap_block.hpp"
+#include "memory/heap/size_policy.hpp"
+
+namespace gantry::memory {
+
+/// Two-level segregated fit: one bin per power of two and 32nd part of it, with a bitmap that tells
+/// which are not empty, so a fit is found with two bit scans. (Masmano et al., "TLSF: a new dynamic
+/// memory allocator for real-time systems", ECRTS 2004.) Bins are at most 1/32 wide, which bounds
+/// what a good fit wastes. The links live in HeapBlock; nothing is allocated.
+///
+/// Note [Random sizes]
+/// Whether a bin is empty, a block the last of its bin or a bitmap word zero is a coin toss for a
+/// program with random sizes, and a branch that is guessed wrong costs more than all the arithmetic
+/// here. So every bin ends at the same end block, which fits nothing and whose link is written but
+/// never read, and bits and words are selected instead of branched on.
+/// Not thread-safe: the owner's lock protects it.
+class TlsfIndex {
+ public:
+  TlsfIndex() {
+    heads_.fill(&end_);
+    words_[kWords - 1] = 1;
+  }
+  TlsfIndex(const TlsfIndex&) = delete;  // blocks point into it
+  TlsfIndex& operator=(const TlsfIndex&) = delete;
+
+  void insert(HeapBlock& block) noexcept {
+    const std::size_t bin = bin_of(block.bytes);
+    HeapBlock* const head = heads_[bin];
+    block.bin = static_cast<std::uint16_t>(bin);
+    block.link_to_this = &heads_[bin];
+    block.next_in_bin = head;
+    head->link_to_this = &block.next_in_bin;
+    heads_[bin] = &block;
+    words_[bin / kWordBits] |= std::uint64_t{1} << (bin % kWordBits);
+    top_ |= std::uint32_t{1} << (bin / kWordBits);
+  }
+
+  void remove(HeapBlock& block) noexcept {
+    const std::size_t bin = block.bin;
+    HeapBlock* const next = block.next_in_bin;
+    *block.link_to_this = next;
+    next->link_to_this = block.link_to_this;
+    const auto is_empty = static_cast<std::uint64_t>(heads_[bin] == &end_);
+    std::uint64_t& word = words_[bin / kWordBits];
+    word &= ~(is_empty << (bin % kWordBits));
+    top_ &= ~(static_cast<std::uint32_t>(word == 0) << (bin / kWordBits));
+  }
+
+  /// Fetches what find() will look at.
+  void prefetch(std::size_t bytes) const noexcept {
+    const std::size_t bin = bin_of(bytes);
+    __builtin_prefetch(heads_[bin]);
+    __builtin_prefetch(heads_[next_bin(bin)]);
+  }
+  /// A block of at least `bytes`: the first one of their bin if it is large enough, else one of the
+  /// smallest bin above; nullptr if there is none, or none but deep in the bin.
+  [[nodiscard]] HeapBlock* find(std::size_t bytes) const noexcept {
+    const std::size_t bin = bin_of(bytes);
+    HeapBlock* const head = heads_[bin];
+    HeapBlock* const larger = heads_[next_bin(bin)];
+    HeapBlock* const found = head->bytes >= bytes ? head : larger;
+    if (found != &end_) [[likely]] {
+      return found;
+    }
+    return find_if(bytes, [](const HeapBlock&) { return true; });
+  }
+
+  /// As find(), among the blocks that `accept`. Looks at a bounded number of blocks of each bin, so
+  /// it may miss one that is deep in a long bin.
+  template <class Accept>
+  [[nodiscard]] HeapBlock* find_if(std::size_t bytes, Accept&& accept) const noexcept {
+    for (std::size_t bin = bin_of(bytes); bin != kNone; bin = next_bin(bin)) {
+      int probes = 0;
+      for (HeapBlock* block = heads_[bin]; block != &end_ && probes < kProbes;
+           block = block->next_in_bin, ++probes) {
+        if (block->bytes >= bytes && accept(*block)) return block;
+      }
+    }
+    return nullptr;
+  }
+
+  /// Calls `visit(HeapBlock&)` for every block of at least `bytes`, rounded down to a bin, from
+  /// small to large; stops when it returns false. `visit` may remove the block that it was given.
+  template <class Visit>
+  void for_each(std::size_t bytes, Visit&& visit) const {
+    for (std::size_t bin = bin_of(bytes); bin != kNone; bin = next_bin(bin)) {
+      for (HeapBlock* block = heads_[bin]; block != &end_;) {
+        HeapBlock* following = block->next_in_bin;
+        if (!visit(*block)) return;
+        block = following;
+      }
+    }
+  }
+
+  [[nodiscard]] bool empty() const { return top_ == 0; }
+  /// A block of the largest bin, nullptr if there is none: within 1/32 of the largest block.
+  [[nodiscard]] HeapBlock* largest() const noexcept {
+    if (empty()) return nullptr;
+    const auto word = static_cast<std::size_t>(std::bit_width(top_) - 1);
+    const auto bit = static_cast<std::size_t>(std::bit_width(words_[word]) - 1);
+    HeapBlock* best = heads_[word * kWordBits + bit];
+    for (HeapBlock* block = best; block != &end_; block = block->next_in_bin) {
+      if (block->bytes > best->bytes) best = block;
+    }
+    return best;
+  }
+
+ private:
+  static constexpr std::size_t kPartBits = 5;
+  static constexpr std::size_t kWordBits = 64;
+  static constexpr std::size_t kWords = 32;  ///< the last one has no bins but kNone
+  static constexpr std::size_t kNone = (kWords - 1) * kWordBits;
+  static constexpr int kProbes = 8;
+
+  // Sizes in grains below 64 have a bin each, and every 32 bins after them are a power of two.
+  static std::size_t bin_of(std::size_t bytes) noexcept {
+    const std::size_t grains = bytes / kBlockGrain;
+    const auto shift =
+        static_cast<std::size_t>(std::bit_width(grains | (std::size_t{1} << kPartBits))) - 1 -
+        kPartBits;
+    return (shift << kPartBits) + (grains >> shift);
+  }
+
+  // The next bin after `bin` that is not empty, kNone if there is none.
+  [[nodiscard]] std::size_t next_bin(std::size_t bin) const noexcept {
+    const std::size_t here = (bin + 1) / kWordBits;
+    const std::uint64_t same = words_[here] & (~std::uint64_t{0} << ((bin + 1) % kWordBits));
+    const std::uint32_t above = (top_ & (~std::uint32_t{1} << here)) | kNoneBit;
+    const auto there = static_cast<std::size_t>(std::countr_zero(above));
+    const std::size_t word = same != 0 ? here : there;
+    const std::uint64_t bits = same != 0 ? same : words_[there];
+    return word * kWordBits + static_cast<std::size_t>(std::countr_zero(bits));
+  }
+
+  static constexpr std::uint32_t kNoneBit = std::uint32_t{1} << (kWords - 1);
+
+  std::uint32_t top_ = 0;  ///< which words are not zero
+  std::array<std::uint64_t, kWords> words_{};
+  HeapBlock end_;                            ///< behind the last block of every bin
+  std::array<HeapBlock*, kNone + 1> heads_;  ///< that of kNone is always the end
+};
+
+}  // namespace gantry::memory

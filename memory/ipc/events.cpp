@@ -1,0 +1,80 @@
+#include "memory/ipc/events.hpp"
+
+#include <gantry/core/error.hpp>
+
+#include "streams/per_device.hpp"
+
+namespace gantry::memory {
+
+IpcEvents& IpcEvents::of(int device) {
+  static auto& events = *new PerDevice<IpcEvents>();
+  return events.get(device, [](int index) { return new IpcEvents(index); });
+}
+
+std::optional<NativeEventHandle> IpcEvents::mark(NativeStream stream) {
+  if (driver().query_stream(stream)) return std::nullopt;
+  const std::uint64_t identity = driver().stream_identity(stream);
+  std::unique_lock lock(mutex_);
+  Slots& slots = streams_[identity];
+  std::optional<Slot> slot = take_reached(slots);
+  if (!slot) slot = make_if_possible(slots);
+  if (!slot && slots.empty()) {
+    lock.unlock();
+    driver().synchronize_stream(stream);
+    return std::nullopt;
+  }
+  if (!slot) {
+    slot = slots.back();
+    slots.pop_back();
+  }
+  slots.push_back(*slot);
+  driver().record_event(slot->event, stream);
+  driver().record_event(slot->local, stream);
+  return slot->handle;
+}
+
+IpcEvents::Slot IpcEvents::make() const {
+  Slot slot;
+  try {
+    slot.event =
+        driver().create_event(device_, {.timing = false, .blocking = false, .interprocess = true});
+    slot.local = driver().create_event(device_, {});
+    slot.handle = driver().export_event(slot.event);
+    return slot;
+  } catch (...) {
+    if (slot.local != nullptr) driver().destroy_event(slot.local);
+    if (slot.event != nullptr) driver().destroy_event(slot.event);
+    throw;
+  }
+}
+
+std::optional<IpcEvents::Slot> IpcEvents::make_if_possible(const Slots& slots) const {
+  if (count_ >= kMost && !slots.empty()) return std::nullopt;
+  try {
+    const Slot slot = make();
+    ++count_;
+    return slot;
+  } catch (const CudaError&) {
+    return std::nullopt;  // of a broken device the calls that follow will tell
+  }
+}
+
+// The oldest event, if there are enough to go round and nobody in this process waits for it.
+std::optional<IpcEvents::Slot> IpcEvents::take_reached(Slots& slots) const {
+  if (slots.size() < kKept || !driver().event_reached(slots.front().local)) return std::nullopt;
+  const Slot slot = slots.front();
+  slots.pop_front();
+  return slot;
+}
+
+NativeEvent IpcEvents::find(const NativeEventHandle& handle) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [stream, slots] : streams_) {
+    for (const Slot& slot : slots) {
+      if (slot.handle.bytes == handle.bytes) return slot.local;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,107 @@
+#include "memory/source/arena.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include <gantry/device/properties.hpp>
+
+#include "memory/heap/device_heap.hpp"
+
+namespace gantry::memory {
+namespace {
+
+void set(Stat& stat, std::size_t value) {
+  const auto now = static_cast<std::size_t>(stat.current);
+  if (value > now) {
+    increase(stat, value - now);
+  } else if (value < now) {
+    decrease(stat, now - value);
+  }
+}
+
+BlockState state_of(BlockUse use) {
+  switch (use) {
+    case BlockUse::live:
+      return BlockState::active_allocated;
+    case BlockUse::pending:
+    case BlockUse::limbo:
+      return BlockState::active_pending_free;
+    case BlockUse::unused:
+    case BlockUse::hole:
+    case BlockUse::mapping:
+    case BlockUse::in_transition:
+    case BlockUse::free:
+    case BlockUse::cached:
+      return BlockState::inactive;
+  }
+  return BlockState::inactive;
+}
+
+}  // namespace
+
+std::size_t HeapState::limit() const {
+  const std::size_t total = device_properties(Device::cuda(device)).total_memory;
+  if (fraction >= 1) return total;
+  return static_cast<std::size_t>(fraction * static_cast<double>(total));
+}
+
+void HeapState::refresh_reserved() {
+  const std::size_t all = chunks.held() + segment_bytes;
+  PoolStat& reserved = stats.reserved_bytes;
+  set(reserved.small_pool, small_bytes);
+  set(reserved.large_pool, all - std::min(all, small_bytes));
+  reserved.all.current = reserved.small_pool.current + reserved.large_pool.current;
+  reserved.all.allocated = reserved.small_pool.allocated + reserved.large_pool.allocated;
+  reserved.all.freed = reserved.small_pool.freed + reserved.large_pool.freed;
+  reserved.all.peak = std::max(reserved.all.peak, reserved.all.current);
+}
+
+void Arena::count_segments(std::size_t before, std::size_t after) {
+  if (after > before) {
+    increase(state_.stats.segment, small_, after - before);
+  } else if (after < before) {
+    decrease(state_.stats.segment, small_, before - after);
+  }
+}
+
+void Arena::describe_segment(const void* base, std::uint32_t call_site, HeldSegments& held) const {
+  SegmentInfo& segment = held.segments.emplace_back();
+  segment.device = state_.device;
+  segment.address = reinterpret_cast<std::uintptr_t>(base);
+  segment.small = small_;
+  const auto pool = static_cast<std::int64_t>(pool_.id);
+  segment.pool_id =
+      pool_.serves_captures ? std::pair{pool, std::int64_t{0}} : std::pair{std::int64_t{0}, pool};
+  held.call_sites.push_back(call_site);
+}
+
+void Arena::describe_block(const HeapBlock& block, HeldSegments& held) {
+  SegmentInfo& segment = held.segments.back();
+  BlockInfo& info = segment.blocks.emplace_back();
+  std::uint32_t call_site = 0;
+  info.address = reinterpret_cast<std::uintptr_t>(block.data);
+  info.bytes = block.bytes;
+  info.state = state_of(block.use.load(std::memory_order_relaxed));
+  info.stream = block.stream != nullptr ? block.stream->clock.id() : 0;
+  segment.total_bytes += info.bytes;
+  if (info.state != BlockState::inactive) {
+    info.requested = block.requested.load(std::memory_order_relaxed);
+    call_site = block.call_site.load(std::memory_order_relaxed);
+    segment.active_bytes += info.bytes;
+    segment.requested_bytes += info.requested;
+  }
+  if (info.state == BlockState::active_allocated) segment.allocated_bytes += info.bytes;
+  held.call_sites.push_back(call_site);
+}
+
+std::uint32_t Arena::segment_call_site(TraceAction action) noexcept {
+  return recording_history() ? capture_call_site(action) : 0;
+}
+
+std::uint64_t Arena::new_extent_id() {
+  static std::atomic<std::uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,69 @@
+// Physical memory of one device, in chunks without addresses.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include <gantry/device/driver.hpp>
+
+namespace gantry::memory {
+
+/// Fine chunks let recovery reclaim nearly every free byte between blocks. Coarse ones keep the
+/// number of mappings of large blocks small. See docs/memory.md.
+inline constexpr std::size_t kFineChunkBytes = std::size_t{2} << 20;
+inline constexpr std::size_t kCoarseChunkBytes = std::size_t{32} << 20;
+/// Blocks from this size on are made of coarse chunks in any case.
+inline constexpr std::size_t kCoarseBlockBytes = std::size_t{512} << 20;
+
+/// One piece of physical memory.
+struct Chunk {
+  NativeChunk native = NativeChunk::none;
+  std::size_t bytes = 0;
+};
+
+/// All chunks that this process holds of one device, mapped and unmapped ones.
+///
+/// Thread safety: every member may be called from any thread; no lock is held over driver calls.
+class ChunkStore {
+ public:
+  explicit ChunkStore(int device) : device_(device) {}
+  ChunkStore(const ChunkStore&) = delete;
+  ChunkStore& operator=(const ChunkStore&) = delete;
+
+  /// Chunks of `bytes` together, a multiple of kFineChunkBytes: unmapped ones first, then new ones
+  /// while held() stays within `limit`. New ones are coarse where they fit if `coarse`, or if there
+  /// are very many chunks. Empty if that is not enough; no more is held then than before.
+  /// Throws: CudaError, std::bad_alloc; no chunk is lost.
+  [[nodiscard]] std::vector<Chunk> acquire(std::size_t bytes, std::size_t limit, bool coarse);
+  /// Takes back chunks that are not mapped any more.
+  void recycle(std::vector<Chunk> chunks) noexcept;
+  /// Releases unmapped chunks to the driver until `bytes` are released or none is left. Returns the
+  /// bytes released. A chunk that the driver does not take stays here.
+  std::size_t release_unmapped(std::size_t bytes = ~std::size_t{0}) noexcept;
+
+  /// Bytes of all chunks.
+  [[nodiscard]] std::size_t held() const { return held_.load(std::memory_order_relaxed); }
+  /// Bytes of unmapped chunks.
+  [[nodiscard]] std::size_t unmapped() const;
+  /// Number of chunks that were ever created and released.
+  [[nodiscard]] std::int64_t created() const { return created_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::int64_t released() const { return released_.load(std::memory_order_relaxed); }
+
+ private:
+  [[nodiscard]] bool is_available(std::size_t bytes, std::size_t limit) const;
+  [[nodiscard]] bool take_unmapped(std::size_t& missing, std::vector<Chunk>& taken);
+  [[nodiscard]] bool create(std::size_t bytes, std::size_t limit, std::vector<Chunk>& made);
+
+  const int device_;
+  mutable std::mutex mutex_;
+  std::vector<Chunk> fine_;
+  std::vector<Chunk> coarse_;
+  std::atomic<std::size_t> held_{0};
+  std::atomic<std::int64_t> created_{0};
+  std::atomic<std::int64_t> released_{0};
+};
+
+}  // namespace gantry::memory

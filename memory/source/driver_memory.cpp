@@ -1,0 +1,117 @@
+#include "memory/source/driver_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include <gantry/core/log.hpp>
+#include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/pinned_allocator.hpp>
+#include <gantry/memory/stats.hpp>
+
+#include "memory/backends.hpp"
+#include "memory/heap/memory_pressure.hpp"
+#include "memory/heap_allocator.hpp"
+#include "memory/ipc/heap_export.hpp"
+#include "memory/oom_report.hpp"
+
+namespace gantry::memory {
+namespace {
+
+DeviceHeap* heap_of(int device) { return heap_allocator().find_heap(device); }
+
+// For streams to be done with free memory.
+constexpr auto kStreamTimeout = std::chrono::seconds(5);
+constexpr auto kLook = std::chrono::milliseconds(1);
+
+// True if more may come once streams are done.
+bool release_unused(int device) {
+  (void)ipc_sweep();
+  (void)run_memory_pressure_callbacks(device);
+  DeviceHeap* heap = heap_of(device);
+  return heap != nullptr && heap->release_unused();
+}
+
+// Allocators that can only be report to give everything back: driver pools, and the user's.
+void empty_other_caches(int device) {
+  const Device on = Device::cuda(device);
+  for (Allocator* one : {&allocator(on), &standard_allocator()}) {
+    if (one != &heap_allocator()) one->empty_cache(on);
+  }
+}
+
+// What `ask` returns, which is `none` while the driver has no memory.
+template <class Result, class Ask>
+Result recovering(int device, std::size_t bytes, std::string_view purpose, Result none, Ask ask) {
+  if (const Result result = ask(); result != none) return result;
+  empty_other_caches(device);
+  const auto deadline = std::chrono::steady_clock::now() + kStreamTimeout;
+  for (;;) {
+    const bool is_more = release_unused(device);
+    if (const Result result = ask(); result != none) return result;
+    if (!is_more || std::chrono::steady_clock::now() > deadline) break;
+    std::this_thread::sleep_for(kLook);
+  }
+  throw_out_of_memory(device, bytes, purpose);
+}
+
+}  // namespace
+
+void throw_out_of_memory(int device, std::size_t bytes, std::string_view purpose) {
+  if (DeviceHeap* heap = heap_of(device)) heap->report_out_of_memory(bytes, purpose);
+  const NativeMemoryInfo info = driver().memory_info(device);
+  OomReport breakdown;
+  breakdown.requested = signed_bytes(bytes);
+  breakdown.total = breakdown.limit = signed_bytes(info.total);
+  breakdown.free = signed_bytes(info.free);
+  breakdown.allocated = signed_bytes(allocated(Device::cuda(device)));
+  breakdown.reserved = signed_bytes(reserved(Device::cuda(device)));
+  throw_out_of_memory(device, breakdown, /*may_split_less=*/false, purpose);
+}
+
+void* allocate_from_driver(int device, std::size_t bytes, std::string_view purpose) {
+  return recovering<void*>(device, bytes, purpose, nullptr,
+                           [&] { return driver().allocate(device, bytes); });
+}
+
+NativeChunk create_chunk_from_driver(int device, std::size_t bytes, std::string_view purpose) {
+  return recovering(device, bytes, purpose, NativeChunk::none,
+                    [&] { return driver().create_chunk(device, bytes); });
+}
+
+void* allocate_pinned_from_driver(std::size_t bytes, std::string_view purpose) {
+  if (void* data = driver().allocate_pinned(bytes)) return data;
+  pinned_allocator().empty_cache(Device::cpu());
+  if (void* data = driver().allocate_pinned(bytes)) return data;
+  throw OutOfMemoryError(
+      fmt::format("Page-locked host memory is exhausted. Tried to allocate {} for {}.",
+                  format_bytes(signed_bytes(bytes)), purpose),
+      OomReport{.requested = signed_bytes(bytes)}, "cpu");
+}
+
+bool register_host_with_driver(void* data, std::size_t bytes) {
+  if (driver().register_host(data, bytes)) return true;
+  pinned_allocator().empty_cache(Device::cpu());
+  return driver().register_host(data, bytes);
+}
+
+void make_room(int device, std::size_t bytes) noexcept {
+  try {
+    if (driver().memory_info(device).free < bytes) (void)release_unused(device);
+  } catch (const std::exception& error) {
+    logging::debug(fmt::format("releasing cached memory: {}", error.what()));
+  }
+}
+
+void DriverMemory::reset() noexcept {
+  if (data_ == nullptr) return;
+  try {
+    driver().deallocate(device_, std::exchange(data_, nullptr));
+  } catch (const std::exception& error) {
+    logging::warn(fmt::format("releasing device memory: {}", error.what()));
+  }
+}
+
+}  // namespace gantry::memory

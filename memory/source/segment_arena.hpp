@@ -1,0 +1,60 @@
+// An arena of separate driver allocations, for drivers without virtual memory calls.
+#pragma once
+
+#include <list>
+#include <optional>
+
+#include "memory/source/arena.hpp"
+
+namespace gantry::memory {
+
+/// One driver allocation, split into blocks.
+struct Segment {
+  std::byte* base = nullptr;
+  std::size_t bytes = 0;
+  HeapBlock* first = nullptr;
+  std::uint32_t call_site = 0;  ///< of the allocation that it was made for, if history was recorded
+  int pins = 0;                 ///< blocks exported to other processes
+  std::uint64_t extent_id = 0;  ///< 0: never exported
+  std::optional<NativeMemoryHandle> handle;  ///< for other processes, once exported
+};
+
+/// Segments of PyTorch's sizes; see memory/heap/size_policy.hpp. A segment is released whole, and
+/// its memory cannot leave its addresses.
+class SegmentArena final : public Arena {
+ public:
+  SegmentArena(HeapState& state, Pool& pool, bool small) : Arena(state, pool, small, true) {}
+
+  [[nodiscard]] std::optional<Growth> begin_growth(std::size_t bytes, const StreamBlocks& stream,
+                                                   bool coarse) override;
+  [[nodiscard]] HeapBlock* finish_growth(HeapLock& lock, const Growth& growth) override;
+  void cancel_growth(const Growth& growth) noexcept override;
+  [[nodiscard]] bool grows_by_chunks() const override { return false; }
+  std::size_t reclaim(HeapLock& lock, std::size_t bytes) override;
+  [[nodiscard]] bool may_serve(std::size_t have, std::size_t want) const override;
+  [[nodiscard]] bool may_split(std::size_t have, std::size_t want) const override;
+  void describe(HeldSegments& held) const override;
+
+  void check_can_release_physical() const override;
+  void release_physical(HeapLock&) override { check_can_release_physical(); }
+  [[nodiscard]] bool restore_physical(HeapLock&) override { return true; }
+  void discard_unused() override {}
+  [[nodiscard]] std::size_t released_bytes() const override { return 0; }
+
+  [[nodiscard]] BlockExtent pin(HeapLock& lock, const HeapBlock& block) override;
+  void unpin(const HeapBlock& block) noexcept override;
+
+ private:
+  using Segments = std::list<Segment>;
+
+  [[nodiscard]] Segment& segment_of(const HeapBlock& block);
+
+  void add(std::byte* base, std::size_t bytes, HeapBlock& block, Segments& made);
+  void count_released(const Segment& segment) noexcept;
+  /// Records that a segment was added to the list or removed, under the same lock.
+  void record(TraceAction action, const Segment& segment, std::uint32_t call_site) const noexcept;
+
+  Segments segments_;
+};
+
+}  // namespace gantry::memory

@@ -1,0 +1,275 @@
+#include "memory/trace/call_site.hpp"
+
+#include <link.h>
+#include <unwind.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <mutex>
+#include <new>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "memory/trace/call_site_symbols.hpp"
+
+namespace gantry::memory {
+namespace {
+
+struct AddressRange {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+
+  [[nodiscard]] bool contains(std::uintptr_t address) const {
+    return address >= begin && address < end;
+  }
+  bool operator==(const AddressRange&) const = default;
+};
+
+// Where the code of gantry's shared libraries lies. Empty where gantry is linked statically: then
+// names tell what belongs to it, when frames are looked up.
+struct GantryCode {
+  std::vector<AddressRange> allocator;
+  std::vector<AddressRange> all;
+
+  [[nodiscard]] bool is_known() const { return !allocator.empty(); }
+};
+
+int add_module(dl_phdr_info* info, std::size_t, void* result) {
+  const std::string_view path = info->dlpi_name;
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  if (!name.starts_with("libgantry_")) return 0;
+  auto& code = *static_cast<GantryCode*>(result);
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& part = info->dlpi_phdr[i];
+    if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0) continue;
+    const std::uintptr_t begin = info->dlpi_addr + part.p_vaddr;
+    const AddressRange range{begin, begin + part.p_memsz};
+    code.all.push_back(range);
+    if (name.starts_with("libgantry_memory.")) code.allocator.push_back(range);
+  }
+  return 0;
+}
+
+constinit std::atomic<const GantryCode*> newest_code{nullptr};
+
+// Libraries of gantry may be loaded one after the other, so modules are listed anew where the cost
+// does not matter: when recording begins and when names are looked up. Walks read the newest list.
+const GantryCode& refresh_gantry_code() {
+  static auto& mutex = *new std::mutex();
+  static auto& lists = *new std::deque<GantryCode>();  // none moves or ends: walks may read it
+  GantryCode found;
+  dl_iterate_phdr(add_module, &found);
+  const std::lock_guard lock(mutex);
+  if (lists.empty() || lists.back().all != found.all) {
+    newest_code.store(&lists.emplace_back(std::move(found)), std::memory_order_release);
+  }
+  return lists.back();
+}
+
+const GantryCode& gantry_code() {
+  const GantryCode* const code = newest_code.load(std::memory_order_acquire);
+  return code != nullptr ? *code : refresh_gantry_code();
+}
+
+bool contains(const std::vector<AddressRange>& ranges, std::uintptr_t address) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [&](const AddressRange& range) { return range.contains(address); });
+}
+
+struct Walk {
+  const std::vector<AddressRange>* skip = nullptr;  ///< code left out at the top
+  std::size_t max_frames = kMaxFrames;
+  std::size_t count = 0;
+  std::array<std::uintptr_t, kMaxFrames> frames;
+};
+
+_Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
+  auto& walk = *static_cast<Walk*>(argument);
+  int is_before_call = 0;
+  std::uintptr_t address = _Unwind_GetIPInfo(context, &is_before_call);
+  if (address == 0) return _URC_END_OF_STACK;
+  if (is_before_call == 0) --address;  // of the call, not of what follows it
+  if (walk.count == 0 && contains(*walk.skip, address)) return _URC_NO_REASON;
+  walk.frames[walk.count++] = address;
+  return walk.count == walk.max_frames ? _URC_END_OF_STACK : _URC_NO_REASON;
+}
+
+// All stacks seen, by number. A stack never changes or moves, so that threads may remember where
+// it is.
+struct StoredStack {
+  std::uint64_t hash = 0;
+  StackDepth depth = StackDepth::full;
+  std::vector<std::uintptr_t> frames;
+
+  [[nodiscard]] bool is(std::uint64_t other_hash, StackDepth other_depth, const Walk& walk) const {
+    return hash == other_hash && depth == other_depth && frames.size() == walk.count &&
+           std::memcmp(frames.data(), walk.frames.data(), walk.count * sizeof(walk.frames[0])) == 0;
+  }
+};
+
+struct StackTable {
+  std::mutex mutex;
+  std::deque<StoredStack> stacks{1};  ///< number 0 is no stack
+  std::unordered_multimap<std::uint64_t, std::uint32_t> numbers;
+
+  std::mutex names_mutex;
+  std::unordered_map<std::uint32_t, Frames> named;
+};
+
+StackTable& table() {
+  static auto& instance = *new StackTable();
+  return instance;
+}
+
+struct Known {
+  const StoredStack* stack = nullptr;
+  std::uint32_t number = 0;
+};
+constexpr std::size_t kKnownPerThread = 256;
+using KnownStacks = std::array<Known, kKnownPerThread>;
+
+// Note [Small thread-local memory]
+// Some thread-local variables of this library have addresses that the loader fixes (initial-exec),
+// because hot paths read them. All thread-local variables of such a library share the reserve that
+// glibc keeps for libraries loaded by dlopen: 512 bytes for all of them. So a thread-local variable
+// is a pointer, and what it points to is made when the thread first needs it.
+thread_local constinit KnownStacks* known_stacks = nullptr;
+thread_local constinit bool has_ended = false;
+
+struct KnownStacksOwner {
+  ~KnownStacksOwner() {
+    delete std::exchange(known_stacks, nullptr);
+    has_ended = true;
+  }
+};
+
+// The stacks that this thread met; nullptr without memory, and at the end of the thread, whose
+// thread-local objects may still free blocks.
+KnownStacks* own_known_stacks() {
+  if (known_stacks != nullptr || has_ended) return known_stacks;
+  thread_local KnownStacksOwner owner;
+  static_cast<void>(owner);
+  known_stacks = new (std::nothrow) KnownStacks{};
+  return known_stacks;
+}
+
+std::uint64_t hash_of(const Walk& walk) {
+  std::uint64_t hash = walk.count;
+  for (std::size_t i = 0; i < walk.count; ++i) {
+    hash = (hash ^ walk.frames[i]) * 0x9E3779B97F4A7C15U;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+Known find_or_add(std::uint64_t hash, StackDepth depth, const Walk& walk) {
+  StackTable& all = table();
+  const std::lock_guard lock(all.mutex);
+  const auto [begin, end] = all.numbers.equal_range(hash);
+  for (auto known = begin; known != end; ++known) {
+    const StoredStack& stack = all.stacks[known->second];
+    if (stack.is(hash, depth, walk)) return {&stack, known->second};
+  }
+  if (all.stacks.size() > std::numeric_limits<std::uint32_t>::max()) return {};
+  const auto number = static_cast<std::uint32_t>(all.stacks.size());
+  const auto place = all.numbers.emplace(hash, number);
+  try {
+    all.stacks.push_back(
+        {hash,
+         depth,
+         {walk.frames.begin(), walk.frames.begin() + static_cast<std::ptrdiff_t>(walk.count)}});
+  } catch (const std::bad_alloc&) {
+    all.numbers.erase(place);
+    throw;
+  }
+  return {&all.stacks.back(), number};
+}
+
+std::vector<NamedFrame> marked_functions_at(std::uintptr_t address, const GantryCode& code) {
+  const CodeOwner elsewhere = code.is_known() ? CodeOwner::program : CodeOwner::unknown;
+  std::vector<NamedFrame> functions = functions_at(address);
+  mark_internal(functions, contains(code.all, address) ? CodeOwner::gantry : elsewhere);
+  return functions;
+}
+
+Frames call_site_with_name(const StoredStack& stack, const GantryCode& code) {
+  for (const std::uintptr_t address : stack.frames) {
+    std::vector<NamedFrame> functions = marked_functions_at(address, code);
+    const bool is_last = address == stack.frames.back();
+    for (NamedFrame& function : functions) {
+      if (function.frame.is_internal && !(is_last && &function == &functions.back())) continue;
+      return std::vector{std::move(function.frame)};
+    }
+  }
+  return {};
+}
+
+Frames frames_with_names(const StoredStack& stack) {
+  const GantryCode& code = refresh_gantry_code();
+  if (stack.depth == StackDepth::call_site) return call_site_with_name(stack, code);
+  std::vector<Frame> result;
+  const bool names_decide = !code.is_known();
+  for (const std::uintptr_t address : stack.frames) {
+    std::vector<NamedFrame> functions = marked_functions_at(address, code);
+    for (std::size_t i = 0; i < functions.size(); ++i) {
+      // Functions of the allocator that were inlined into the caller are the allocator's, too.
+      const bool may_skip = names_decide || i + 1 < functions.size();
+      if (result.empty() && may_skip && is_in_namespace(functions[i].symbol, "gantry::memory")) {
+        continue;
+      }
+      result.push_back(std::move(functions[i].frame));
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+void prepare_call_sites() {
+  static_cast<void>(refresh_gantry_code());
+  static_cast<void>(intern_call_stack(StackDepth::full));
+}
+
+std::uint32_t intern_call_stack(StackDepth depth) noexcept {
+  try {
+    const GantryCode& code = gantry_code();
+    Walk walk;
+    walk.skip = depth == StackDepth::full ? &code.allocator : &code.all;
+    if (depth == StackDepth::call_site && code.is_known()) walk.max_frames = 1;
+    _Unwind_Backtrace(visit, &walk);
+    if (walk.count == 0) return 0;
+    const std::uint64_t hash = hash_of(walk);
+    KnownStacks* const own = own_known_stacks();
+    if (own == nullptr) return find_or_add(hash, depth, walk).number;
+    Known& known = (*own)[hash % kKnownPerThread];
+    if (known.stack == nullptr || !known.stack->is(hash, depth, walk)) {
+      known = find_or_add(hash, depth, walk);
+    }
+    return known.number;
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+}
+
+Frames frames_of(std::uint32_t call_site) {
+  if (call_site == 0) return {};
+  StackTable& all = table();
+  const StoredStack* stack = nullptr;
+  {
+    const std::lock_guard lock(all.mutex);
+    if (call_site >= all.stacks.size()) return {};
+    stack = &all.stacks[call_site];
+  }
+  const std::lock_guard lock(all.names_mutex);
+  const auto known = all.named.find(call_site);
+  if (known != all.named.end()) return known->second;
+  return all.named.emplace(call_site, frames_with_names(*stack)).first->second;
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,75 @@
+// The events of all threads, in bounded memory.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <mutex>
+#include <vector>
+
+#include "memory/trace/history.hpp"
+
+namespace gantry::memory {
+
+/// The clock of the events; nanoseconds, the same on all threads, never backwards.
+[[nodiscard]] std::int64_t history_clock_ns();
+
+/// Keeps the newest events of all threads.
+///
+/// Note [Chunks of events]
+/// A thread appends to a chunk of its own and never overwrites, so that a reader needs no more than
+/// the count. A full chunk joins the list of full ones; once these hold enough, a thread that needs
+/// a chunk gets the oldest of them. Events of other threads from before that moment are hidden from
+/// then on: a history that shows a free without its allocation, because the two threads' memory
+/// reaches back differently, would not balance. A thread that ends leaves its chunk to the next.
+///
+/// Thread safety: every member may be called from any thread.
+class HistoryLog {
+ public:
+  /// The one of this process; never destroyed.
+  [[nodiscard]] static HistoryLog& instance();
+
+  /// Events to keep, at least; the memory for two chunks per thread comes on top.
+  void set_capacity(std::size_t events);
+  /// Appends an event of the calling thread; without a lock unless its chunk is full.
+  void append(const RecordedEvent& event) noexcept;
+  /// Forgets all events up to now.
+  void clear();
+  /// The newest events, at most the capacity, oldest first; those of one thread stay in order.
+  [[nodiscard]] std::vector<RecordedEvent> events() const;
+
+ private:
+  static constexpr std::uint32_t kChunkEvents = 1024;
+
+  struct Chunk {
+    std::array<RecordedEvent, kChunkEvents> events;
+    std::atomic<std::uint32_t> count{0};
+    Chunk* next_full = nullptr;  ///< next younger one
+    bool owned = false;          ///< a thread appends to it
+  };
+  class ThreadEnd;
+
+  HistoryLog() = default;
+  [[nodiscard]] Chunk* exchange(Chunk* full) noexcept;
+  void give_back(Chunk& chunk) noexcept;
+  void append_late(const RecordedEvent& event) noexcept;
+  [[nodiscard]] Chunk* take_locked() noexcept;
+  void push_full_locked(Chunk& chunk) noexcept;
+  [[nodiscard]] Chunk* pop_full_locked() noexcept;
+  static void put(Chunk& chunk, std::uint32_t at, const RecordedEvent& event) noexcept;
+
+  static thread_local constinit Chunk* own_chunk;
+  static thread_local constinit bool thread_is_over;
+
+  mutable std::mutex mutex_;
+  std::size_t capacity_ = 0;
+  std::vector<Chunk*> open_;  ///< chunks that threads append to, and those of ended threads
+  Chunk* oldest_full_ = nullptr;
+  Chunk* newest_full_ = nullptr;
+  std::size_t full_count_ = 0;
+  std::int64_t hidden_until_ns_ = std::numeric_limits<std::int64_t>::min();
+};
+
+}  // namespace gantry::memory

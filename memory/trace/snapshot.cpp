@@ -1,0 +1,264 @@
+#include <gantry/memory/snapshot.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/device/device.hpp>
+#include <gantry/device/driver.hpp>
+#include <gantry/memory/caching_allocator.hpp>
+
+#include "memory/config.hpp"
+#include "memory/source/host_pages.hpp"
+#include "memory/trace/history.hpp"
+#include "memory/trace/snapshot_files.hpp"
+#include "memory/trace/snapshot_stacks.hpp"
+
+namespace gantry::memory {
+namespace {
+
+struct SourcePlace {
+  std::mutex mutex;
+  SegmentSource source;
+};
+
+SourcePlace& source_place() {
+  static auto& instance = *new SourcePlace();
+  return instance;
+}
+
+std::vector<HeldSegments> ask_source() {
+  SegmentSource source;
+  {
+    SourcePlace& place = source_place();
+    const std::lock_guard lock(place.mutex);
+    source = place.source;
+  }
+  return source ? source() : std::vector<HeldSegments>{};
+}
+
+// Devices without virtual memory calls have segments with any backend.
+bool expands_segments(std::string_view backend) {
+  if (backend != "vmm") return false;
+  for (int device = 0; device < device_count(); ++device) {
+    if (driver().supports_virtual_memory(device)) return true;
+  }
+  return false;
+}
+
+std::map<std::string, SettingValue> current_settings() {
+  const AllocConfig& config = alloc_config();
+  const bool splits_all = config.max_split_bytes == std::numeric_limits<std::size_t>::max();
+  const std::string backend = allocator_backend();
+  std::map<std::string, std::int64_t> roundup;
+  for (int megabytes = 1; megabytes <= 1 << 15; megabytes *= 2) {
+    roundup[std::to_string(megabytes)] = 0;
+  }
+  return {
+      {"PYTORCH_CUDA_ALLOC_CONF", env::get("GANTRY_ALLOC_CONF").value_or("")},
+      {"backend", backend},
+      {"expandable_segments", expands_segments(backend)},
+      {"garbage_collection_threshold", config.gc_threshold},
+      {"graph_capture_record_stream_reuse", false},
+      {"max_split_size",
+       splits_all ? std::int64_t{-1} : static_cast<std::int64_t>(config.max_split_bytes)},
+      {"pinned_num_register_threads", std::int64_t{host_register_threads()}},
+      {"pinned_use_cuda_host_register", registers_host_pages()},
+      {"release_lock_on_cudamalloc", false},
+      {"roundup_power2_divisions", roundup},
+  };
+}
+
+enum class Format { pickle, json, html };
+
+Format format_of(const std::filesystem::path& path) {
+  const std::string extension = path.extension().string();
+  if (extension == ".pickle") return Format::pickle;
+  if (extension == ".json") return Format::json;
+  if (extension == ".html") return Format::html;
+  throw InvalidArgument(
+      fmt::format("save_snapshot: a file name that ends in .pickle, .json or .html was expected, "
+                  "but got '{}'",
+                  path.string()));
+}
+
+[[noreturn]] void throw_file_error(std::string_view op, std::string_view what,
+                                   const std::filesystem::path& path, int code) {
+  throw Error(fmt::format("{}: '{}' cannot be {}: {}", op, path.string(), what,
+                          code != 0 ? std::strerror(code) : "unknown reason"));
+}
+
+}  // namespace
+
+std::string_view name_of(TraceAction action) {
+  switch (action) {
+    case TraceAction::alloc:
+      return "alloc";
+    case TraceAction::free_requested:
+      return "free_requested";
+    case TraceAction::free_completed:
+      return "free_completed";
+    case TraceAction::segment_alloc:
+      return "segment_alloc";
+    case TraceAction::segment_free:
+      return "segment_free";
+    case TraceAction::segment_map:
+      return "segment_map";
+    case TraceAction::segment_unmap:
+      return "segment_unmap";
+    case TraceAction::snapshot:
+      return "snapshot";
+    case TraceAction::oom:
+      return "oom";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(BlockState state) {
+  switch (state) {
+    case BlockState::active_allocated:
+      return "active_allocated";
+    case BlockState::active_pending_free:
+      return "active_pending_free";
+    case BlockState::inactive:
+      return "inactive";
+  }
+  return "unknown";
+}
+
+const Frame* Frames::call_site() const {
+  if (empty()) return nullptr;
+  const auto found = std::ranges::find(list(), false, &Frame::is_internal);
+  return found != end() ? &*found : &front();
+}
+
+SnapshotStacks number_stacks(const Snapshot& snapshot) {
+  SnapshotStacks stacks;
+  for (const SegmentInfo& segment : snapshot.segments) {
+    static_cast<void>(stacks.number_of(segment.frames));
+    for (const BlockInfo& block : segment.blocks) {
+      static_cast<void>(stacks.number_of(block.frames));
+    }
+  }
+  for (const auto& trace : snapshot.device_traces) {
+    for (const TraceEntry& entry : trace) static_cast<void>(stacks.number_of(entry.frames));
+  }
+  return stacks;
+}
+
+void HeldSegments::look_up_frames() {
+  if (call_sites.empty()) return;
+  auto call_site = call_sites.begin();
+  for (SegmentInfo& segment : segments) {
+    segment.frames = frames_of(*call_site++);
+    for (BlockInfo& block : segment.blocks) block.frames = frames_of(*call_site++);
+  }
+  call_sites.clear();
+}
+
+SegmentSource set_segment_source(SegmentSource source) {
+  SourcePlace& place = source_place();
+  const std::lock_guard lock(place.mutex);
+  return std::exchange(place.source, std::move(source));
+}
+
+// Note [Where a trace ends]
+// Viewers rebuild earlier states from the segments backwards, so a trace must end with the event
+// that led to them, while other threads allocate and free. Each device's allocator copies its
+// segments while nothing changes there: it holds its lock and keeps threads out of their magazines.
+// Whatever changes a block or a segment notes its event under the same protection, so the time of
+// the copy divides what is in it from what is not, and later events are left out.
+Snapshot snapshot() {
+  Snapshot result;
+  result.settings = current_settings();
+  const auto devices = static_cast<std::size_t>(device_count());
+  // An allocator that is made from here on may not be asked any more.
+  const std::int64_t start = history_moment_ns();
+  std::vector<std::int64_t> ends(devices, start);
+  const auto end_of = [&](int device) -> std::int64_t& {
+    const auto index = static_cast<std::size_t>(device);
+    if (index >= ends.size()) ends.resize(index + 1, start);
+    return ends[index];
+  };
+  std::vector<HeldSegments> all_held = ask_source();
+  for (const HeldSegments& held : all_held) end_of(held.device) = held.time_ns;
+  for (std::size_t device = 0; device < devices; ++device) {
+    record_snapshot(static_cast<int>(device), ends[device]);
+  }
+  // At once, before new events push old ones out.
+  RecordedHistory history = recorded_history();
+  for (HeldSegments& held : all_held) {
+    held.look_up_frames();
+    std::ranges::move(held.segments, std::back_inserter(result.segments));
+  }
+  std::ranges::sort(result.segments, {}, [](const SegmentInfo& segment) {
+    return std::pair(segment.device, segment.address);
+  });
+  result.annotations = std::move(history.annotations);
+  std::erase_if(result.annotations, [&](const Annotation& note) {
+    return note.time_us > history.epoch_us + end_of(note.device) / 1000;
+  });
+  result.device_traces.resize(devices);
+  for (const RecordedEvent& event : history.events) {
+    const auto device = static_cast<std::size_t>(event.device);
+    if (event.time_ns > end_of(event.device)) continue;
+    if (device >= result.device_traces.size()) result.device_traces.resize(device + 1);
+    result.device_traces[device].push_back({.action = event.action,
+                                            .address = event.address,
+                                            .bytes = event.bytes,
+                                            .requested = event.requested,
+                                            .stream = event.stream,
+                                            .time_us = history.epoch_us + event.time_ns / 1000,
+                                            .frames = frames_of(event.call_site),
+                                            .user_metadata = history.metadata[event.metadata]});
+  }
+  return result;
+}
+
+void save_snapshot(const std::filesystem::path& path) {
+  static_cast<void>(format_of(path));
+  save_snapshot(snapshot(), path);
+}
+
+void save_snapshot(const Snapshot& snapshot, const std::filesystem::path& path) {
+  const Format format = format_of(path);
+  errno = 0;
+  std::ofstream file(path, std::ios::binary);
+  if (!file) throw_file_error("save_snapshot", "written", path, errno);
+  switch (format) {
+    case Format::pickle:
+      write_pickle(snapshot, file);
+      break;
+    case Format::json:
+      write_json(snapshot, file);
+      break;
+    case Format::html:
+      write_html(snapshot, file);
+      break;
+  }
+  file.close();
+  if (!file) throw_file_error("save_snapshot", "written", path, errno);
+}
+
+Snapshot load_snapshot(const std::filesystem::path& path) {
+  if (path.extension() != ".json") {
+    throw InvalidArgument(fmt::format(
+        "load_snapshot: a file name that ends in .json was expected, but got '{}'", path.string()));
+  }
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw_file_error("load_snapshot", "read", path, errno);
+  return read_json(file, path.string());
+}
+
+}  // namespace gantry::memory

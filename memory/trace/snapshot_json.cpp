@@ -1,0 +1,235 @@
+// A snapshot as JSON, one event or segment a line. The keys are torch's; `stack` is a number in
+// `stacks`, whose elements are numbers in `frames`.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include <gantry/core/error.hpp>
+
+#include "memory/trace/snapshot_files.hpp"
+#include "memory/trace/snapshot_stacks.hpp"
+
+namespace gantry::memory {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kFormat = "gantry-snapshot";
+constexpr int kVersion = 1;
+
+std::string text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// "name": [element, …], one a line.
+template <class Range, class ToJson>
+void write_list(std::ostream& out, const Range& range, ToJson&& to_json) {
+  out << '[';
+  const char* separator = "\n";
+  for (const auto& element : range) {
+    out << separator << text(to_json(element));
+    separator = ",\n";
+  }
+  out << ']';
+}
+
+Json to_json(const SettingValue& value) {
+  return std::visit([](const auto& content) { return Json(content); }, value);
+}
+
+Json to_json(const SegmentInfo& segment, SnapshotStacks& stacks) {
+  Json blocks = Json::array();
+  for (const BlockInfo& block : segment.blocks) {
+    blocks.push_back({{"address", block.address},
+                      {"size", block.bytes},
+                      {"requested_size", block.requested},
+                      {"state", name_of(block.state)},
+                      {"stream", block.stream},
+                      {"stack", stacks.number_of(block.frames)}});
+  }
+  return {{"device", segment.device},
+          {"address", segment.address},
+          {"total_size", segment.total_bytes},
+          {"allocated_size", segment.allocated_bytes},
+          {"active_size", segment.active_bytes},
+          {"requested_size", segment.requested_bytes},
+          {"stream", segment.stream},
+          {"segment_type", segment.small ? "small" : "large"},
+          {"segment_pool_id", {segment.pool_id.first, segment.pool_id.second}},
+          {"is_expandable", segment.is_expandable},
+          {"stack", stacks.number_of(segment.frames)},
+          {"blocks", std::move(blocks)}};
+}
+
+// `size` is that of the block, unlike in torch's files.
+Json to_json(const TraceEntry& entry, SnapshotStacks& stacks) {
+  Json json = {{"action", name_of(entry.action)},
+               {entry.action == TraceAction::oom ? "device_free" : "addr", entry.address},
+               {"size", entry.bytes},
+               {"stream", entry.stream},
+               {"time_us", entry.time_us},
+               {"user_metadata", entry.user_metadata},
+               {"stack", stacks.number_of(entry.frames)}};
+  if (entry.requested != 0) json["requested_size"] = entry.requested;
+  return json;
+}
+
+// The enumerator that has this name.
+template <class Enum>
+Enum named(const std::string& name, Enum last) {
+  for (int value = 0; value <= static_cast<int>(last); ++value) {
+    if (name_of(static_cast<Enum>(value)) == name) return static_cast<Enum>(value);
+  }
+  throw InvalidArgument(
+      fmt::format("a name of an action or a state was expected, but got '{}'", name));
+}
+
+class Reader {
+ public:
+  explicit Reader(const Json& root) {
+    std::vector<Frame> frames;
+    for (const Json& frame : root.at("frames")) {
+      frames.push_back({frame.at("filename").get<std::string>(), frame.at("line").get<int>(),
+                        frame.at("name").get<std::string>(), frame.value("is_internal", false)});
+    }
+    for (const Json& stack : root.at("stacks")) {
+      std::vector<Frame> members;
+      for (const Json& number : stack) members.push_back(frames.at(number.get<std::size_t>()));
+      stacks_.emplace_back(std::move(members));
+    }
+  }
+
+  [[nodiscard]] SegmentInfo segment(const Json& json) const {
+    SegmentInfo segment{
+        .device = json.at("device").get<int>(),
+        .address = json.at("address").get<std::uintptr_t>(),
+        .total_bytes = json.at("total_size").get<std::size_t>(),
+        .allocated_bytes = json.at("allocated_size").get<std::size_t>(),
+        .active_bytes = json.at("active_size").get<std::size_t>(),
+        .requested_bytes = json.at("requested_size").get<std::size_t>(),
+        .stream = json.at("stream").get<std::uint64_t>(),
+        .small = json.at("segment_type").get<std::string>() == "small",
+        .pool_id = json.at("segment_pool_id").get<std::pair<std::int64_t, std::int64_t>>(),
+        .is_expandable = json.at("is_expandable").get<bool>(),
+        .frames = frames_in(json),
+        .blocks = {}};
+    for (const Json& block : json.at("blocks")) {
+      segment.blocks.push_back(
+          {.address = block.at("address").get<std::uintptr_t>(),
+           .bytes = block.at("size").get<std::size_t>(),
+           .requested = block.at("requested_size").get<std::size_t>(),
+           .state = named(block.at("state").get<std::string>(), BlockState::inactive),
+           .stream = block.at("stream").get<std::uint64_t>(),
+           .frames = frames_in(block)});
+    }
+    return segment;
+  }
+
+  [[nodiscard]] TraceEntry entry(const Json& json) const {
+    const TraceAction action = named(json.at("action").get<std::string>(), TraceAction::oom);
+    const char* address = action == TraceAction::oom ? "device_free" : "addr";
+    return {.action = action,
+            .address = json.at(address).get<std::uintptr_t>(),
+            .bytes = json.at("size").get<std::size_t>(),
+            .requested = json.value("requested_size", std::size_t{0}),
+            .stream = json.at("stream").get<std::uint64_t>(),
+            .time_us = json.at("time_us").get<std::int64_t>(),
+            .frames = frames_in(json),
+            .user_metadata = json.at("user_metadata").get<std::string>()};
+  }
+
+  [[nodiscard]] static Annotation annotation(const Json& json) {
+    return {.device = json.at("device").get<int>(),
+            .time_us = json.at("time_us").get<std::int64_t>(),
+            .values = json.at("values").get<std::map<std::string, std::string>>()};
+  }
+
+  [[nodiscard]] static SettingValue setting(const Json& json) {
+    if (json.is_boolean()) return json.get<bool>();
+    if (json.is_number_integer()) return json.get<std::int64_t>();
+    if (json.is_number()) return json.get<double>();
+    if (json.is_string()) return json.get<std::string>();
+    return json.get<std::map<std::string, std::int64_t>>();
+  }
+
+ private:
+  [[nodiscard]] const Frames& frames_in(const Json& json) const {
+    return stacks_.at(json.at("stack").get<std::size_t>());
+  }
+
+  std::vector<Frames> stacks_;
+};
+
+Snapshot snapshot_in(const Json& root) {
+  const int version = root.at("version").get<int>();
+  if (root.at("format") != kFormat || version != kVersion) {
+    throw InvalidArgument(
+        fmt::format("format {} of version {} was expected, but got {} of version {}", kFormat,
+                    kVersion, root.at("format").dump(), version));
+  }
+  const Reader reader(root);
+  Snapshot snapshot;
+  for (const auto& [name, value] : root.at("allocator_settings").items()) {
+    snapshot.settings[name] = Reader::setting(value);
+  }
+  for (const Json& json : root.at("external_annotations")) {
+    snapshot.annotations.push_back(Reader::annotation(json));
+  }
+  for (const Json& json : root.at("segments")) snapshot.segments.push_back(reader.segment(json));
+  for (const Json& trace : root.at("device_traces")) {
+    auto& entries = snapshot.device_traces.emplace_back();
+    for (const Json& json : trace) entries.push_back(reader.entry(json));
+  }
+  return snapshot;
+}
+
+}  // namespace
+
+void write_json(const Snapshot& snapshot, std::ostream& out) {
+  SnapshotStacks stacks = number_stacks(snapshot);
+  Json settings = Json::object();
+  for (const auto& [name, value] : snapshot.settings) settings[name] = to_json(value);
+  out << "{\"format\": \"" << kFormat << "\",\n\"version\": " << kVersion
+      << ",\n\"allocator_settings\": " << text(settings) << ",\n\"frames\": ";
+  write_list(out, stacks.frames(), [](const Frame* frame) {
+    return Json{{"filename", frame->filename},
+                {"line", frame->line},
+                {"name", frame->name},
+                {"is_internal", frame->is_internal}};
+  });
+  out << ",\n\"stacks\": ";
+  write_list(out, stacks.stacks(), [](const auto& stack) { return Json(stack); });
+  out << ",\n\"external_annotations\": ";
+  write_list(out, snapshot.annotations, [](const Annotation& note) {
+    return Json{{"device", note.device}, {"time_us", note.time_us}, {"values", note.values}};
+  });
+  out << ",\n\"segments\": ";
+  write_list(out, snapshot.segments,
+             [&](const SegmentInfo& segment) { return to_json(segment, stacks); });
+  out << ",\n\"device_traces\": [";
+  const char* separator = "\n";
+  for (const auto& trace : snapshot.device_traces) {
+    out << separator;
+    separator = ",\n";
+    write_list(out, trace, [&](const TraceEntry& entry) { return to_json(entry, stacks); });
+  }
+  out << "]}\n";
+}
+
+Snapshot read_json(std::istream& in, std::string_view name) {
+  try {
+    return snapshot_in(Json::parse(in));
+  } catch (const nlohmann::json::exception& error) {
+    throw InvalidArgument(
+        fmt::format("load_snapshot: '{}' is no snapshot: {}", name, error.what()));
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(
+        fmt::format("load_snapshot: '{}' is no snapshot: {}", name, error.what()));
+  } catch (const std::out_of_range& error) {
+    throw InvalidArgument(fmt::format(
+        "load_snapshot: '{}' is no snapshot: a stack or frame that is not in it is named", name));
+  }
+}
+
+}  // namespace gantry::memory

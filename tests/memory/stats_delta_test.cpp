@@ -1,0 +1,131 @@
+// Accounts and logs against counting by hand.
+#include "memory/heap/stats_delta.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace gantry::memory {
+namespace {
+
+using Amount = StatsDelta::Amount;
+
+// Levels and peaks, recomputed at every step.
+struct Model {
+  struct Level {
+    Amount now;
+    Amount most;
+    void add(const Amount& amount) {
+      now += amount;
+      most.blocks = std::max(most.blocks, now.blocks);
+      most.bytes = std::max(most.bytes, now.bytes);
+      most.requested = std::max(most.requested, now.requested);
+    }
+  };
+  std::array<Amount, 2> given;
+  std::array<Level, 2> sides;
+  Level both;
+
+  void take(std::size_t bytes, std::size_t requested) {
+    const Amount amount{1, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(requested)};
+    const std::size_t side = is_small(bytes) ? 1 : 0;
+    given[side] += amount;
+    sides[side].add(amount);
+    both.add(amount);
+  }
+  void give(std::size_t bytes, std::size_t requested) {
+    const Amount amount{1, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(requested)};
+    sides[is_small(bytes) ? 1 : 0].now -= amount;
+    both.now -= amount;
+  }
+};
+
+void expect_equal(const Amount& a, const Amount& b) {
+  EXPECT_EQ(a.blocks, b.blocks);
+  EXPECT_EQ(a.bytes, b.bytes);
+  EXPECT_EQ(a.requested, b.requested);
+}
+
+void expect_equal(const StatsDelta& account, const Model& model) {
+  const auto expect_level = [](const StatsDelta::Level& level, const Model::Level& expected) {
+    expect_equal(level.now(), expected.now);
+    expect_equal(level.most, expected.most);
+  };
+  for (std::size_t side = 0; side < 2; ++side) {
+    expect_equal(account.given[side], model.given[side]);
+    expect_level(account.sides[side], model.sides[side]);
+  }
+  expect_level(account.both, model.both);
+}
+
+// What a heap and one thread do: some blocks go over the account, others over the thread's log,
+// which enters the account before the heap counts anything itself.
+TEST(UsageAccountTest, CountsLikeTheModel) {
+  std::mt19937_64 random(1);
+  StatsDelta account;
+  StatsDelta overflow;
+  StatsLog log;
+  Model model;
+  std::vector<std::pair<std::size_t, std::size_t>> live;
+  const auto enter = [&] {
+    account.append(overflow);
+    overflow = {};
+    return log.move_to(account);
+  };
+  std::int64_t live_by_log = 0;
+  for (int step = 0; step < 50000; ++step) {
+    const bool by_log = random() % 100 < (step / 5000 % 2 == 0 ? 60u : 99u);
+    if (!by_log) {
+      live_by_log += overflow.both.now().blocks;
+      live_by_log += enter();
+    }
+    if (!live.empty() && random() % 2 == 0) {
+      // Often the one that came last, which may then be asked for again.
+      if (random() % 2 == 0) std::swap(live[random() % live.size()], live.back());
+      const auto [bytes, requested] = live.back();
+      live.pop_back();
+      model.give(bytes, requested);
+      live_by_log -= by_log ? 0 : 1;
+      by_log ? log.give(bytes, requested, overflow)
+             : account.give(is_small(bytes), bytes, requested);
+    } else {
+      const std::size_t bytes = (1 + random() % 4) * (random() % 2 == 0 ? 512 : kSmallBlockLimit);
+      const std::size_t requested = bytes - random() % 2 * 100;
+      live.emplace_back(bytes, requested);
+      model.take(bytes, requested);
+      live_by_log += by_log ? 0 : 1;
+      by_log ? log.take(bytes, requested, overflow)
+             : account.take(is_small(bytes), bytes, requested);
+    }
+    if (step % 1000 == 0) {
+      live_by_log += overflow.both.now().blocks;
+      live_by_log += enter();
+      expect_equal(account, model);
+      EXPECT_EQ(live_by_log, static_cast<std::int64_t>(live.size()));
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(UsageAccountTest, RepeatsOfOneBlockChangeNoLevel) {
+  StatsDelta account;
+  StatsDelta overflow;
+  StatsLog log;
+  Model model;
+  for (int i = 0; i < 1000; ++i) {
+    log.take(1024, 1000, overflow);
+    log.give(1024, 1000, overflow);
+    model.take(1024, 1000);
+    model.give(1024, 1000);
+  }
+  account.append(overflow);
+  EXPECT_EQ(log.move_to(account), 0);
+  expect_equal(account, model);
+}
+
+}  // namespace
+}  // namespace gantry::memory

@@ -1,0 +1,356 @@
+// What backend vmm does when memory is short, step by step.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/history.hpp>
+#include <gantry/memory/mem_pool.hpp>
+
+#include "tests/memory/heap_fixture.hpp"
+#include "tests/support/stream_hold.hpp"
+
+namespace gantry::memory {
+namespace {
+
+using gantry::testing::FaultDriver;
+using gantry::testing::kKib;
+using gantry::testing::kMib;
+using gantry::testing::StreamHold;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class VmmShortageTest : public gantry::testing::HeapTest {};
+
+TEST_F(VmmShortageTest, PiecesOfFreeMemoryServeALargeBlock) {
+  const Stream stream = Stream::current();
+  limit_to(80 * kMib);
+  std::vector<Buffer> buffers;
+  for (int i = 0; i < 8; ++i) buffers.push_back(allocate(10 * kMib, stream));
+  for (std::size_t i = 0; i < 8; i += 2) buffers[i].reset();
+  const Buffer large = allocate(40 * kMib, stream);
+  EXPECT_EQ(reserved(), 80 * kMib);
+  EXPECT_EQ(allocated(), 80 * kMib);
+  EXPECT_EQ(stats().reclaimed_bytes, static_cast<std::int64_t>(40 * kMib));
+  EXPECT_EQ(stats().num_ooms, 0);
+}
+
+TEST_F(VmmShortageTest, SmallAndLargeBlocksShareTheSameMemory) {
+  const Stream stream = Stream::current();
+  limit_to(40 * kMib);
+  {
+    std::vector<Buffer> small;
+    for (int i = 0; i < 36; ++i) small.push_back(allocate(kMib, stream));
+  }
+  { const Buffer large = allocate(40 * kMib, stream); }
+  std::vector<Buffer> small;
+  for (int i = 0; i < 40; ++i) small.push_back(allocate(kMib, stream));
+  EXPECT_EQ(reserved(), 40 * kMib);
+}
+
+TEST_F(VmmShortageTest, AnotherStreamsBlockIsTakenBehindAWait) {
+  const Stream own = Stream::from_pool();
+  const Stream other = Stream::from_pool();
+  limit_to(32 * kMib);
+  Buffer buffer = allocate(32 * kMib, own);
+  void* data = buffer.data();
+  const StreamHold hold(own);
+  driver().fill(data, 1, 1000, own.native());
+  buffer.reset();
+  const std::int64_t waits = stats().num_stream_waits;
+  FaultDriver driver;
+  const Buffer taken = allocate(30 * kMib, other);  // the host does not wait for the hold
+  EXPECT_EQ(taken.data(), data);
+  EXPECT_EQ(driver.calls("wait_event"), 1u);
+  EXPECT_EQ(driver.calls("synchronize_event"), 0u);
+  EXPECT_EQ(stats().num_stream_waits, waits + 1);
+}
+
+TEST_F(VmmShortageTest, WaitsForRecordedStreamsOnlyWhenNothingElseHelps) {
+  const Stream own = Stream::current();
+  const Stream user = Stream::from_pool();
+  limit_to(32 * kMib);
+  Buffer buffer = allocate(32 * kMib, own);
+  std::optional<StreamHold> hold(user);
+  allocator(Device::cuda(0)).record_stream(buffer.block(), user);
+  buffer.reset();
+  FaultDriver driver;
+  std::thread releaser([&] {
+    // Lets go only when the allocator is seen to wait.
+    while (driver.calls("synchronize_event") == 0) std::this_thread::yield();
+    hold->release();
+  });
+  const Buffer again = allocate(32 * kMib, own);
+  releaser.join();
+  EXPECT_EQ(driver.calls("unmap"), 0u) << "a fitting block was taken apart";
+}
+
+TEST_F(VmmShortageTest, CapturedStreamsAreNotWaitedFor) {
+  const Stream captured = Stream::from_pool();
+  const Stream busy = Stream::from_pool();
+  const Stream own = Stream::from_pool();
+  limit_to(66 * kMib);
+  Buffer kept = allocate(32 * kMib, captured);
+  Buffer buffer = allocate(34 * kMib, busy);
+  void* data = buffer.data();
+  kept.reset();  // nobody asked the stream how far it is, and now nobody may
+  driver().begin_capture(captured.native(), CaptureMode::relaxed);
+  std::optional<StreamHold> hold(busy);
+  buffer.reset();
+  {
+    FaultDriver driver;
+    std::atomic<bool> over{false};
+    std::thread releaser([&] {
+      while (driver.calls("synchronize_event") == 0 && !over) std::this_thread::yield();
+      hold->release();
+    });
+    Buffer again;
+    EXPECT_NO_THROW(again = allocate(32 * kMib, own));
+    over = true;
+    releaser.join();
+    EXPECT_EQ(again.data(), data);
+    EXPECT_THROW(static_cast<void>(allocate(20 * kMib, own)), OutOfMemoryError);
+    EXPECT_NO_THROW(empty_cache());
+  }
+  gantry::driver().destroy_graph(gantry::driver().end_capture(captured.native()));
+  empty_cache();
+  EXPECT_EQ(reserved(), 0u);
+}
+
+// A capture in global mode forbids all threads what might not be captured rightly.
+TEST_F(VmmShortageTest, WaitingSpoilsNoCapture) {
+  const Stream captured = Stream::from_pool();
+  const Stream own = Stream::current();
+  const Stream user = Stream::from_pool();
+  limit_to(34 * kMib);
+  Buffer buffer = allocate(32 * kMib, own);
+  std::optional<StreamHold> hold(user);
+  allocator(Device::cuda(0)).record_stream(buffer.block(), user);
+  buffer.reset();
+  FaultDriver driver;
+  driver.begin_capture(captured.native(), CaptureMode::global);
+  std::thread other([&] {
+    while (driver.calls("synchronize_event") == 0) std::this_thread::yield();
+    hold->release();
+  });
+  std::thread([&] { EXPECT_NO_THROW(static_cast<void>(allocate(32 * kMib, own))); }).join();
+  other.join();
+  driver.destroy_graph(driver.end_capture(captured.native()));
+}
+
+// However many others of its bin were freed after it.
+TEST_F(VmmShortageTest, ABlockThatFitsIsFoundAtLast) {
+  const Stream stream = Stream::current();
+  limit_to(64 * kMib);
+  constexpr std::size_t kFits = kMib + 31 * kKib;
+  std::vector<Buffer> rest;
+  std::vector<Buffer> smaller;
+  Buffer wanted = allocate(kFits, stream);
+  rest.push_back(allocate(40 * kKib, stream));
+  for (int i = 0; i < 24; ++i) {
+    smaller.push_back(allocate(kMib + kKib, stream));
+    rest.push_back(allocate(40 * kKib, stream));
+  }
+  for (const std::size_t bytes : {8 * kMib, kMib, 64 * kKib, kKib / 2}) {
+    try {
+      for (;;) rest.push_back(allocate(bytes, stream));
+    } catch (const OutOfMemoryError&) {
+    }
+  }
+  for (std::size_t i = 0; i < 12; ++i) smaller[i].reset();
+  wanted.reset();
+  smaller.clear();
+  stream.synchronize();
+  EXPECT_NO_THROW(wanted = allocate(kFits, stream));
+}
+
+TEST_F(VmmShortageTest, OtherThreadsAllocateWhileOneWaits) {
+  const Stream own = Stream::current();
+  const Stream user = Stream::from_pool();
+  limit_to(34 * kMib);
+  Buffer small = allocate(300 * kKib, own);
+  Buffer buffer = allocate(32 * kMib, own);
+  std::optional<StreamHold> hold(user);
+  allocator(Device::cuda(0)).record_stream(buffer.block(), user);
+  buffer.reset();
+  FaultDriver driver;
+  std::thread other([&] {
+    while (driver.calls("synchronize_event") == 0) std::this_thread::yield();
+    small = allocate(400 * kKib, own);  // the wait ends only after this
+    hold->release();
+  });
+  const Buffer again = allocate(32 * kMib, own);
+  other.join();
+  EXPECT_NE(again.data(), nullptr);
+}
+
+TEST_F(VmmShortageTest, MagazinesOfOtherThreadsAreEmptied) {
+  const Stream stream = Stream::current();
+  limit_to(4 * kMib);
+  std::vector<Buffer> small;
+  for (int i = 0; i < 128; ++i) small.push_back(allocate(32 * kKib, stream));
+  std::optional<Buffer> large;
+  std::thread other([&] {
+    small.clear();  // into this thread's magazines
+    std::thread third([&] { large = allocate(4 * kMib, stream); });
+    third.join();
+  });
+  other.join();
+  EXPECT_EQ(large->bytes(), 4 * kMib);
+  EXPECT_EQ(reserved(), 4 * kMib);
+}
+
+TEST_F(VmmShortageTest, RequestsThatCannotBeServedDisturbNobody) {
+  const Stream stream = Stream::current();
+  limit_to(768 * kMib);
+  const Buffer kept = allocate(300 * kMib, stream);
+  std::atomic<bool> done{false};
+  std::vector<std::thread> greedy;
+  for (int i = 0; i < 3; ++i) {
+    greedy.emplace_back([&] {
+      while (!done) EXPECT_THROW(static_cast<void>(allocate(700 * kMib, stream)), OutOfMemoryError);
+    });
+  }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+  while (std::chrono::steady_clock::now() < end && !HasFailure()) {
+    EXPECT_NO_THROW(static_cast<void>(allocate(225 * kMib, stream)));
+  }
+  done = true;
+  for (std::thread& thread : greedy) thread.join();
+}
+
+TEST_F(VmmShortageTest, ReportsWhatIsHeldAndStaysUsable) {
+  const Stream stream = Stream::current();
+  limit_to(64 * kMib);
+  const Buffer live = allocate(40 * kMib, stream);
+  const std::int64_t ooms = stats().num_ooms;
+  try {
+    static_cast<void>(allocate(30 * kMib, stream));
+    FAIL() << "more than the limit was allocated";
+  } catch (const OutOfMemoryError& error) {
+    const OomReport& breakdown = error.breakdown();
+    EXPECT_EQ(breakdown.requested, static_cast<std::int64_t>(30 * kMib));
+    EXPECT_EQ(breakdown.allocated, static_cast<std::int64_t>(40 * kMib));
+    EXPECT_EQ(breakdown.limit, static_cast<std::int64_t>(64 * kMib));
+    EXPECT_EQ(breakdown.total, static_cast<std::int64_t>(mem_get_info().total));
+    EXPECT_EQ(breakdown.pending, 0);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("CUDA out of memory. Tried to allocate 30.00 MiB."),
+                                    HasSubstr("64.00 MiB allowed"), HasSubstr("set_fraction"),
+                                    Not(HasSubstr("max_split_size_mb"))));
+  }
+  EXPECT_EQ(stats().num_ooms, ooms + 1);
+  const Buffer fits = allocate(20 * kMib, stream);
+  EXPECT_EQ(allocated(), 60 * kMib);
+}
+
+TEST_F(VmmShortageTest, ReportsPrivatePoolsAndCallSites) {
+  const Stream stream = Stream::current();
+  limit_to(64 * kMib);
+  record_history();
+  MemPool pool;
+  const Buffer own = pool.allocate(10 * kMib, stream);
+  const Buffer live = allocate(40 * kMib, stream);
+  try {
+    static_cast<void>(allocate(30 * kMib, stream));
+    ADD_FAILURE() << "more than the limit was allocated";
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_EQ(error.breakdown().private_pools, static_cast<std::int64_t>(10 * kMib));
+    ASSERT_FALSE(error.breakdown().top_call_sites.empty());
+    EXPECT_EQ(error.breakdown().top_call_sites[0].second, static_cast<std::int64_t>(40 * kMib));
+    EXPECT_THAT(error.what(), HasSubstr("10.00 MiB is reserved by private pools"));
+  }
+  record_history({.enabled = false});
+}
+
+TEST_F(VmmShortageTest, BlocksOfParkedPoolsCountAsWithoutMemory) {
+  const Stream stream = Stream::current();
+  limit_to(64 * kMib);
+  MemPool pool;
+  const Buffer released = pool.allocate(30 * kMib, stream);
+  pool.release_physical();
+  const Buffer live = allocate(40 * kMib, stream);
+  try {
+    static_cast<void>(allocate(30 * kMib, stream));
+    ADD_FAILURE() << "more than the limit was allocated";
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_EQ(error.breakdown().released, static_cast<std::int64_t>(30 * kMib));
+    EXPECT_EQ(error.breakdown().private_pools, 0);
+    EXPECT_EQ(error.breakdown().allocated, static_cast<std::int64_t>(70 * kMib));
+    EXPECT_THAT(
+        error.what(),
+        AllOf(
+            HasSubstr("40.00 MiB is allocated by gantry, and 0 bytes is reserved by "
+                      "gantry but unallocated."),
+            HasSubstr("30.00 MiB of live blocks is in pools that released their physical memory."),
+            Not(HasSubstr("private pools"))));
+  }
+}
+
+TEST_F(VmmShortageTest, RunsOutOfRealMemory) {
+  GANTRY_REQUIRE_SIM();
+  const Stream stream = Stream::current();
+  std::vector<Buffer> live;
+  EXPECT_THROW(
+      {
+        while (true) live.push_back(allocate(100 * kMib, stream));
+      },
+      OutOfMemoryError);
+  EXPECT_EQ(live.size(), mem_get_info().total / (100 * kMib));
+  live.clear();
+  const Buffer again = allocate(100 * kMib * (mem_get_info().total / (100 * kMib)), stream);
+}
+
+TEST_F(VmmShortageTest, AFailedGrowthLeavesNothingBehind) {
+  const Stream stream = Stream::current();
+  for (const char* call : {"create_chunk", "map_chunk", "set_access"}) {
+    for (std::uint64_t nth = 1; nth <= 3; ++nth) {
+      FaultDriver faults;
+      faults.fail_on(call, nth, gantry::testing::kUnknown);
+      try {
+        static_cast<void>(allocate(6 * kMib, stream));
+      } catch (const Error&) {
+      }
+      faults.fail_nothing();
+      EXPECT_EQ(stats().segment.all.current,
+                stats().unmapped_bytes == static_cast<std::int64_t>(reserved()) ? 0 : 1);
+      const Buffer works = allocate(6 * kMib, stream);
+      EXPECT_EQ(reserved(), 6 * kMib) << call << " " << nth;
+    }
+    empty_cache();
+  }
+}
+
+TEST_F(VmmShortageTest, EmptyCacheEndsWhileOthersWork) {
+  std::atomic<bool> stop{false};
+  std::thread worker([&] {
+    const Stream stream = Stream::from_pool(Device::cuda(0));
+    while (!stop) {
+      const Buffer first = allocate(3 * kMib, stream);
+      const Buffer second = allocate(2 * kMib, stream);
+      driver().fill(first.data(), 1, first.bytes(), stream.native());
+      driver().fill(second.data(), 1, second.bytes(), stream.native());
+    }
+  });
+  for (int i = 0; i < 50; ++i) empty_cache();
+  stop = true;
+  worker.join();
+}
+
+TEST_F(VmmShortageTest, PassesOtherDriverErrorsOn) {
+  FaultDriver faults;
+  faults.fail_on("map_chunk", 1, gantry::testing::kIllegalAddress);
+  EXPECT_THROW(static_cast<void>(allocate(1000, Stream::current())), CudaError);
+  faults.fail_nothing();
+  empty_cache();
+  EXPECT_EQ(reserved(), 0u);
+}
+
+}  // namespace
+}  // namespace gantry::memory
