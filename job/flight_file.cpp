@@ -260,7 +260,8 @@ std::string call_text(std::string_view kind, std::uint8_t style, std::string_vie
   if ((style & kFrom) != 0) text += fmt::format(" from {}", call.root);
   if (call.scale != 1) text += fmt::format(" scale={}", call.scale);
   if (call.window_offset != 0) {
-    text += fmt::format(" registered {}+{}", registration_of(call.window_offset), offset_of(call.window_offset));
+    text += fmt::format(" registered {}+{}", registration_of(call.window_offset),
+                        offset_of(call.window_offset));
   }
   if (call.reproducible == 0) text += " reproducible=false";
   return text;

@@ -246,7 +246,8 @@ void RegisteredOperations::send_slices(const CollectiveCall& call, const Stream&
     copy_batch(stream, runs);
   };
   if (own_output == in + own.send.at) return send();
-  const CopyRegion own_copy{in + own.send.at, own_output, static_cast<std::size_t>(own.receive.bytes)};
+  const CopyRegion own_copy{in + own.send.at, own_output,
+                            static_cast<std::size_t>(own.receive.bytes)};
   Side* const side = side_for(stream);
   if (side == nullptr) {
     send();

@@ -128,10 +128,10 @@ class ExploredCalls {
                ? call.count
                : call.counts[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
   }
-  static std::int64_t place_of(const ExploredCall& call, int from, int to) {
-    std::int64_t place = 0;
-    for (int p = 0; p < to; ++p) place += count_of(call, from, p);
-    return place;
+  static std::int64_t send_begin(const ExploredCall& call, int from, int to) {
+    std::int64_t begin = 0;
+    for (int p = 0; p < to; ++p) begin += count_of(call, from, p);
+    return begin;
   }
 
   Arrays arrays_of(const ExploredCall& call, int rank) const {
@@ -165,10 +165,10 @@ class ExploredCalls {
         arrays.wanted = given_by(call.root, count, calls_, rank * count);
         break;
       case CollectiveKind::all_to_all:
-        arrays.in = given_by(rank, place_of(call, rank, size()), calls_);
+        arrays.in = given_by(rank, send_begin(call, rank, size()), calls_);
         for (int p = 0; p < size(); ++p) {
           append(arrays.wanted,
-                 given_by(p, count_of(call, p, rank), calls_, place_of(call, p, rank)));
+                 given_by(p, count_of(call, p, rank), calls_, send_begin(call, p, rank)));
         }
         break;
       default:

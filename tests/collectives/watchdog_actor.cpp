@@ -201,7 +201,7 @@ int run_stop(Communicator& world) {
   return 0;
 }
 
-// Rank 0 sends more than a channel holds to rank 1, who receives nothing.
+// Rank 0 sends more than a connection holds to rank 1, which receives nothing.
 int run_unreceived(Communicator& world) {
   check_all_reduce(world, 10);
   if (world.rank() == 0) {

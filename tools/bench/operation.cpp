@@ -90,7 +90,8 @@ Descriptor describe(const Case& what) {
   call.kind = what.kind;
   if (reduces(what.kind)) call.op = what.op;
   if (what.kind != CollectiveKind::barrier) call.dtype = what.dtype;
-  if (what.registered && has_registered_form(what.kind)) call.window_offset = flight::pack_window_offset(1, 0);
+  if (what.registered && has_registered_form(what.kind))
+    call.window_offset = flight::pack_window_offset(1, 0);
   return call;
 }
 
