@@ -109,7 +109,7 @@ Acc combine_elements(ReduceOp op, Acc a, Acc b) {
 }
 
 /// The left fold of what all ranks contribute.
-inline Bytes fold_elements(ReduceOp op, DType dtype, const std::vector<Bytes>& inputs,
+inline Bytes reduce_elements(ReduceOp op, DType dtype, const std::vector<Bytes>& inputs,
                            double scale = 1) {
   Bytes result(inputs.front().size());
   dispatch(dtype, [&](auto tag) {

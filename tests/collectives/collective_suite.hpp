@@ -30,7 +30,7 @@ class CollectiveSuite {
                   CollectiveOptions options = {}) {
     Tensor tensor = mine(dtype, count, skew);
     group_.all_reduce(tensor, op, options);
-    expect(tensor, fold_elements(op, dtype, everyones(dtype, count), options.scale), "all_reduce",
+    expect(tensor, reduce_elements(op, dtype, everyones(dtype, count), options.scale), "all_reduce",
            op, dtype, count);
   }
 
@@ -39,7 +39,7 @@ class CollectiveSuite {
     Tensor tensor = mine(dtype, count, skew);
     group_.reduce(tensor, root, op, options);
     const Bytes expected = group_.rank() == root
-                               ? fold_elements(op, dtype, everyones(dtype, count), options.scale)
+                               ? reduce_elements(op, dtype, everyones(dtype, count), options.scale)
                                : elements(group_.rank(), dtype, count);
     expect(tensor, expected, "reduce", op, dtype, count);
   }
@@ -48,7 +48,7 @@ class CollectiveSuite {
     const Tensor input = mine(dtype, count * group_.size(), skew);
     Tensor output = blank(dtype, count, skew);
     group_.reduce_scatter(output, input, op);
-    const Bytes all = fold_elements(op, dtype, everyones(dtype, count * group_.size()));
+    const Bytes all = reduce_elements(op, dtype, everyones(dtype, count * group_.size()));
     expect(output, block(all, group_.rank(), group_.size()), "reduce_scatter", op, dtype, count);
   }
 

@@ -77,7 +77,7 @@ TEST_F(CommReduceTest, EveryWayGivesTheBitsOfTheLeftFold) {
           }
           SCOPED_TRACE(::testing::Message()
                        << from.size() << " devices, " << length << " x " << dtype);
-          const std::vector<double> expected = testing::fold_sum(host, dtype);
+          const std::vector<double> expected = testing::reduce_sum(host, dtype);
           expect_equal(comm::reduce_add(inputs, from.back()), expected);
           expect_equal(comm::reduce_add(inputs, devices().back()), expected);
         }
@@ -115,7 +115,7 @@ TEST_F(CommReduceTest, ListsMayRepeatDevicesAndTensors) {
     }
     inputs.push_back(inputs.front());
     host.push_back(host.front());
-    expect_equal(comm::reduce_add(inputs, Device::cuda(0)), testing::fold_sum(host, f32));
+    expect_equal(comm::reduce_add(inputs, Device::cuda(0)), testing::reduce_sum(host, f32));
   }
 }
 
@@ -273,7 +273,7 @@ TEST_F(CommReduceTest, AllReduceTakesSeveralTensorsOfOneDeviceInListOrder) {
         tensors[r].copy_(values);
       }
       comm::all_reduce(tensors);
-      const std::vector<double> expected = testing::fold_sum(host, f32);
+      const std::vector<double> expected = testing::reduce_sum(host, f32);
       for (const Tensor& tensor : tensors) expect_equal(tensor, expected);
     }
   }

@@ -104,7 +104,7 @@ TEST_F(CommTest, ReduceAddIsTheLeftFoldInListOrder) {
       }
       const Tensor sum = comm::reduce_add(inputs, devices.back());
       EXPECT_EQ(sum.device(), devices.back());
-      EXPECT_EQ(values(sum), testing::fold_sum(host, dtype)) << dtype << " x " << length;
+      EXPECT_EQ(values(sum), testing::reduce_sum(host, dtype)) << dtype << " x " << length;
     }
   }
 }

@@ -44,7 +44,7 @@ std::vector<double> expected_sum(int ranks, std::int64_t length, DType dtype) {
   for (int rank = 0; rank < ranks; ++rank) {
     all.push_back(contribution(rank, length, dtype).to_vector<double>());
   }
-  return gantry::testing::fold_sum(all, dtype);
+  return gantry::testing::reduce_sum(all, dtype);
 }
 
 void check_all_reduce(Communicator& world) {

@@ -20,7 +20,7 @@ namespace {
 using testing::Bytes;
 using testing::check_reductions;
 using testing::describe;
-using testing::fold_scalars;
+using testing::reduce_scalars;
 using testing::HostRank;
 using testing::inputs_of;
 using testing::slice;
@@ -83,7 +83,7 @@ TEST(HierarchicalTransportTest, ReducesArraysOfSeveralPieces) {
                                  reproducible ? ReduceOp::sum : ReduceOp::max);
       what.reproducible = reproducible ? 1 : 0;
       EXPECT_EQ(self.run_on(layered, what, inputs[static_cast<std::size_t>(self.rank)], count * 8),
-                fold_scalars(what.op, DType::f64, inputs, 0, count));
+                reduce_scalars(what.op, DType::f64, inputs, 0, count));
     }
   });
 }
@@ -334,7 +334,7 @@ TEST(NodeMapTest, CountsNodesAndIndicesInRankOrder) {
   EXPECT_FALSE(NodeMap(Machines{"a", "a"}).is_hierarchical());
 }
 
-TEST(HierarchicalFoldTest, FoldsMoreArraysThanAKernelTakes) {
+TEST(HierarchicalFoldTest, ReducesMoreArraysThanAKernelTakes) {
   GANTRY_REQUIRE_DEVICES(1);
   constexpr int kRanks = 150;
   constexpr std::size_t kElements = 37;
@@ -362,7 +362,7 @@ TEST(HierarchicalFoldTest, FoldsMoreArraysThanAKernelTakes) {
     Bytes result(out.nbytes());
     driver().copy(result.data(), out.data(), result.size(), stream.native());
     stream.synchronize();
-    EXPECT_EQ(result, fold_scalars(op, dtype, inputs, 0, kElements)) << name(dtype);
+    EXPECT_EQ(result, reduce_scalars(op, dtype, inputs, 0, kElements)) << name(dtype);
   }
 }
 
