@@ -44,7 +44,7 @@ TEST_F(CommCaptureTest, ReplaysDoWhatTheCallsDid) {
     const MultiStreamGuard guard(streams);
     const auto n = static_cast<std::int64_t>(devices().size());
     Tensor source = ramp({3000 * n}, Device::cuda(0), 0);
-    // Spares that an earlier call left must not get into the graph.
+    // Outputs that an earlier call cached must not be used in the graph.
     for (int i = 0; i < 2; ++i) (void)comm::broadcast(source, devices());
     std::vector<Tensor> copies;
     std::vector<Tensor> chunks;

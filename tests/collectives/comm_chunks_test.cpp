@@ -123,7 +123,7 @@ TEST_F(CommChunksTest, ReusedMemoryOfTheDestinationIsWaitedFor) {
   }
 }
 
-TEST_F(CommChunksTest, StreamsOfAScatterOwnTheirPieces) {
+TEST_F(CommChunksTest, StreamsOfAScatterOwnTheirChunks) {
   GANTRY_REQUIRE_DEVICES(2);
   for (const CommTuning& tuning : all_tunings()) {
     const TuningScope scope(tuning);
@@ -200,7 +200,7 @@ TEST_F(CommChunksTest, AllowCastConverts) {
   EXPECT_EQ(place.to_vector<double>(), source.to_vector<double>());
 }
 
-TEST_F(CommChunksTest, OutputsThatOverlapGetTheirPiecesInListOrder) {
+TEST_F(CommChunksTest, OverlappingOutputsAreWrittenInListOrder) {
   const Tensor source = arange(8, {.dtype = i32, .device = "cuda:0"});
   const Tensor place = zeros({4}, {.dtype = i32, .device = devices().back()});
   std::vector<Tensor> out{place, place};

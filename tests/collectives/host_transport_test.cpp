@@ -14,10 +14,10 @@ namespace gantry {
 namespace {
 
 using testing::Bytes;
-using testing::reduce_scalars;
 using testing::host_ranks;
 using testing::HostRank;
 using testing::random_elements;
+using testing::reduce_scalars;
 
 std::vector<Bytes> inputs_of(int ranks, DType dtype, std::size_t count, std::uint32_t seed) {
   std::vector<Bytes> inputs;
@@ -191,7 +191,7 @@ TEST(HostTransportTest, ReducesInPlaceBehindTheWorkOfItsStream) {
     for (const std::size_t count : {16, 2'000'000}) {
       const auto inputs = inputs_of(3, DType::f32, count, 11);
       const Tensor tensor = self.on_device(Bytes(count * 4));
-      // Nobody synchronizes between the copy and the operation.
+      // No synchronization between the copy and the operation.
       const Tensor source = self.on_device(inputs[static_cast<std::size_t>(self.rank)]);
       driver().copy(tensor.data(), source.data(), tensor.nbytes(), self.stream.native());
       Descriptor what = describe(CollectiveKind::all_reduce, count, DType::f32);

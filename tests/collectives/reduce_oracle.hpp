@@ -1,4 +1,4 @@
-// The definition of a reproducible sum, written as plainly as possible.
+// The definition of a reproducible sum, in the simplest form.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a transport's reductions must give.
+// Checks of a transport's reductions.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The definition of reductions, element by element and as plainly as possible.
+// The definition of reductions, element by element.
 #pragma once
 
 #include <cmath>
@@ -66,7 +66,7 @@ inline std::int64_t combine_integers(ReduceOp op, std::int64_t a, std::int64_t b
   return 0;
 }
 
-/// What `op` makes of one element of every rank, in rank order.
+/// Reduces one element of every rank, in rank order.
 template <class T>
 T reduce_one(ReduceOp op, const std::vector<T>& values, double scale) {
   if constexpr (is_floating_point(dtype_of<T>)) {
@@ -103,7 +103,7 @@ T reduce_one(ReduceOp op, const std::vector<T>& values, double scale) {
 
 /// Elements [first, first + count) of the reduction of equally long arrays.
 inline Bytes reduce_scalars(ReduceOp op, DType dtype, const std::vector<Bytes>& inputs,
-                          std::size_t first, std::size_t count, double scale = 1) {
+                            std::size_t first, std::size_t count, double scale = 1) {
   Bytes result(count * element_size(dtype));
   dispatch(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
