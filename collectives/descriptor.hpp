@@ -27,18 +27,18 @@ inline constexpr int kCollectiveKinds = 11;
 
 std::string_view name(CollectiveKind kind);
 
-// True for kinds that combine elements.
+// True for kinds that reduce elements.
 constexpr bool reduces(CollectiveKind kind) {
   return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
          kind == CollectiveKind::reduce_scatter;
 }
 
-// True for kinds that two ranks do between themselves.
+// True for kinds between two ranks.
 constexpr bool is_message(CollectiveKind kind) {
   return kind == CollectiveKind::send || kind == CollectiveKind::recv;
 }
 
-// The algorithm of an operation, between ranks of one machine or across machines.
+// The algorithms of operations between ranks, on one machine or across machines.
 enum class Algorithm : std::uint8_t {
   automatic,
   ll,              // small sizes: 8 bytes of data and two flags in one store, no barrier
@@ -55,15 +55,13 @@ enum class Algorithm : std::uint8_t {
 
 std::string_view name(Algorithm algorithm);
 
-// What a rank says it is doing; all ranks must say the same. No padding: compared as bytes.
+// The description of a call; it must be equal on all ranks. No padding: compared as bytes.
 struct Descriptor {
-  std::int64_t call = 0;   // number of the call in its group, from 1
-  std::int64_t count = 0;  // elements, as the operation counts them
-  double scale = 1;        // factor of every input before a sum
-  // Of the tensor in registered memory, see flight::pack_window_offset(); 0: peers do not access
-  // it.
-  std::uint64_t window_offset = 0;
-  std::int32_t root = -1;  // or the peer of a send or recv; -1: there is none
+  std::int64_t call = 0;    // number of the call in its group, from 1
+  std::int64_t count = 0;   // elements, as defined by the operation
+  double scale = 1;         // factor of every input of a reduction
+  std::uint64_t place = 0;  // of the input, as flight::pack_place() has it, if peers read it there
+  std::int32_t root = -1;   // or the peer of a send or recv; -1: none
   CollectiveKind kind = CollectiveKind::barrier;
   ReduceOp op = ReduceOp::sum;
   DType dtype = DType::u8;
@@ -71,7 +69,7 @@ struct Descriptor {
 
   // "all_reduce sum f32[4096]".
   std::string str() const;
-  // A digest of all fields but the number.
+  // A hash of all fields but the number.
   std::uint32_t hash() const;
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };

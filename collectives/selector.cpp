@@ -176,7 +176,7 @@ Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes) cons
 
 void Selector::warn(Algorithm wanted, std::string_view source, const Descriptor& what,
                     std::int64_t message_bytes, Algorithm used) const {
-  tell_ignored_choice(source, name(wanted), name(what.kind), name(used),
+  warn_ignored_choice(source, name(wanted), name(what.kind), name(used),
                       why_not(wanted, what, message_bytes));
 }
 

@@ -46,7 +46,7 @@ void fill_from(const Tensor& tensor, std::vector<Tensor> out, CachedOutputs* cac
   }
   // The multicast is as fast as NCCL's ring between peers.
   const bool nccl = wants_nccl("comm::broadcast", devices, source.nbytes(), /*same_bits=*/!reach);
-  if (nccl && !dense) tell_without_nccl("comm::broadcast", "NCCL neither casts nor strides");
+  if (nccl && !dense) warn_without_nccl("comm::broadcast", "NCCL neither casts nor strides");
   if (nccl && dense) {
     std::vector<Tensor> ring{source};
     ring.insert(ring.end(), out.begin(), out.end());

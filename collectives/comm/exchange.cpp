@@ -134,7 +134,7 @@ void all_reduce(std::span<Tensor> tensors, ReduceOp op) {
   const bool same_bits = !is_floating_point(dtype) && nccl_supports(op, dtype);
   bool nccl = wants_nccl("comm::all_reduce", devices_of(dense), dense.front().nbytes(), same_bits);
   if (nccl && !nccl_supports(op, dtype)) {
-    tell_without_nccl("comm::all_reduce", "NCCL does not know the operation for the dtype");
+    warn_without_nccl("comm::all_reduce", "NCCL does not know the operation for the dtype");
     nccl = false;
   }
   if (nccl) {
@@ -156,8 +156,8 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> parts) {
   joined[0] *= static_cast<std::int64_t>(inputs.size());
   require_outputs("all_gather", outputs, joined);
   if (inputs.front().numel() == 0) return;
-  tell_without_nccl("comm::all_gather", kOwnCopies);
-  if (are_plain(outputs, inputs) && outputs.size() <= kernels::kMaxMulticastCopies) {
+  warn_without_nccl("comm::all_gather", kOwnCopies);
+  if (are_plain(outputs, inputs) && outputs.size() <= kernels::kMaxFanCopies) {
     std::vector<std::ptrdiff_t> shifts;
     for (const Tensor& output : outputs.subspan(1)) {
       shifts.push_back(static_cast<std::byte*>(output.data()) -
@@ -201,7 +201,7 @@ void reduce_scatter(std::span<Tensor> shares, std::span<const Tensor> inputs, Re
   const Reduction how =
       reduction_for(op, inputs.front().dtype(), static_cast<int>(inputs.size()), "reduce_scatter");
   if (outputs.front().numel() == 0) return;
-  tell_without_nccl("comm::reduce_scatter", kOwnCopies);
+  warn_without_nccl("comm::reduce_scatter", kOwnCopies);
   const std::vector<Tensor> dense = dense_copies(inputs);
   const std::vector<Tensor> results = dense_targets(outputs);
   const std::int64_t rows = outputs.front().size(0);
@@ -234,7 +234,7 @@ void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
   require_outputs("all_to_all", outputs, inputs.front().sizes());
   const std::int64_t rows = inputs.front().size(0) / count;
   if (inputs.front().numel() == 0) return;
-  tell_without_nccl("comm::all_to_all", kOwnCopies);
+  warn_without_nccl("comm::all_to_all", kOwnCopies);
   if (are_plain(outputs, inputs)) {
     const std::size_t bytes = inputs.front().nbytes() / static_cast<std::size_t>(count);
     run_together(outputs, inputs, [&](std::size_t d) {

@@ -55,7 +55,7 @@ int gather_dim(const std::vector<Tensor>& tensors, int dim) {
 }
 
 void join(const std::vector<Tensor>& tensors, const Tensor& out, int dim) {
-  tell_without_nccl("comm::gather", kOwnCopies);
+  warn_without_nccl("comm::gather", kOwnCopies);
   std::vector<ChunkCopy> plain;
   plain.reserve(tensors.size());
   const bool dense = out.is_cuda() && has_dense_ranges(out, dim);

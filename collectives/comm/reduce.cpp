@@ -44,7 +44,7 @@ Tensor sum_onto(const std::vector<Tensor>& tensors, Device destination) {
       !reach && !is_floating_point(out.dtype()) && nccl_supports(ReduceOp::sum, out.dtype());
   bool nccl = wants_nccl("comm::reduce_add", devices_of(dense), out.nbytes(), prefers_nccl);
   if (nccl && (root < 0 || !nccl_supports(ReduceOp::sum, out.dtype()))) {
-    tell_without_nccl("comm::reduce_add",
+    warn_without_nccl("comm::reduce_add",
                       root < 0 ? "no input is on the destination" : "NCCL does not know the dtype");
     nccl = false;
   }

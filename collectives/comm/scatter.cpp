@@ -84,7 +84,7 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
   }
   const std::vector<std::int64_t> sizes = extents(tensor.size(dim), devices.size(), options);
   check_extents(tensor, dim, sizes);
-  tell_without_nccl("comm::scatter", kOwnCopies);
+  warn_without_nccl("comm::scatter", kOwnCopies);
 
   std::vector<Tensor> result;
   std::vector<ChunkCopy> plain;
@@ -154,7 +154,7 @@ void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int d
         "tensor size at dim {}. Expected {}, but got total size {}",
         axis, axis, tensor.size(axis), total));
   }
-  tell_without_nccl("comm::scatter", kOwnCopies);
+  warn_without_nccl("comm::scatter", kOwnCopies);
   // Outputs that may overlap are written one after the other.
   const bool in_turn = share_memory(out);
   std::vector<ChunkCopy> plain;

@@ -38,7 +38,7 @@ constexpr auto kConnectTimeout = std::chrono::seconds(1);
 constexpr auto kHelloTimeout = std::chrono::seconds(2);
 
 enum class Purpose : std::int32_t { data, control };
-constexpr int kChannels = 2;
+constexpr int kPurposes = 2;
 
 // The first bytes on a connection. The cookie rejects unauthenticated connections.
 struct Hello {
@@ -201,7 +201,7 @@ class Mesh {
       slot(to, Purpose::data) = reach(to, Purpose::data);
       slot(to, Purpose::control) = reach(to, Purpose::control);
     }
-    int missing = kChannels * (group_.size - 1 - group_.rank);
+    int missing = kPurposes * (group_.size - 1 - group_.rank);
     while (missing > 0) {
       if (!await_ready(listener_.get(), POLLIN, deadline_)) throw Error(missing_text());
       missing -= admit() ? 1 : 0;

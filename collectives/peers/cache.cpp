@@ -19,9 +19,9 @@ namespace gantry {
 
 namespace {
 
-// Grows when a probe tests more than it did.
+// Incremented when probes test more.
 constexpr int kVersion = 1;
-// More than a reachability about 1,024 devices takes.
+// Enough for the reachability of 1,024 devices.
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 
 std::string driver_version() {
@@ -42,7 +42,7 @@ std::uint64_t digest(std::string_view text) {
 }  // namespace
 
 PeerCacheFolder peer_cache_folder() {
-  // Simulated devices work, or are broken on purpose.
+  // Simulated devices work, or tests break them on purpose.
   if (platform() == Platform::simulated) return std::nullopt;
   if (const auto folder = env::get("XDG_CACHE_HOME"); folder && !folder->empty()) {
     return std::filesystem::path(*folder) / "gantry";
@@ -94,7 +94,7 @@ std::optional<PeerReachability> PeerCache::load() const noexcept {
   try {
     return from_text(read_regular_file(file().string(), kMostBytes).text, key_);
   } catch (const std::exception& error) {
-    logging::debug(fmt::format("reading a reachability about peers: {}", error.what()));
+    logging::debug(fmt::format("reading cached peer reachability: {}", error.what()));
     return std::nullopt;
   }
 }
@@ -103,7 +103,7 @@ void PeerCache::store(const PeerReachability& reachability) const noexcept {
   if (!folder_) return;
   try {
     std::filesystem::create_directories(*folder_);
-    // Readers see all of it or nothing.
+    // Rename, so that readers see the complete file or none.
     const std::filesystem::path temporary = file().string() + fmt::format(".{}", getpid());
     {
       std::ofstream out(temporary);
@@ -112,7 +112,7 @@ void PeerCache::store(const PeerReachability& reachability) const noexcept {
     }
     std::filesystem::rename(temporary, file());
   } catch (const std::exception& error) {
-    logging::debug(fmt::format("keeping a reachability about peers: {}", error.what()));
+    logging::debug(fmt::format("storing peer reachability: {}", error.what()));
   }
 }
 

@@ -12,8 +12,8 @@ TEXT_SUFFIXES = CODE_SUFFIXES | {".md", ".py", ".txt", ".cmake"}
 EVERYWHERE = [*CODE_FOLDERS, "docs", "cmake", "scripts"]
 JOB = ["include/gantry/core", "include/gantry/collectives", "core", "collectives", "launcher", "tests/core", "tests/collectives", "tests/launcher"]
 LAUNCHER = ["launcher", "tests/launcher"]
-COLLECTIVE_KERNELS = ["collectives/algorithms", "collectives/protocol", "collectives/cuda", "collectives/sim"]
-P2P = [*COLLECTIVE_KERNELS, "collectives/p2p"]
+COLLECTIVES = ["include/gantry/collectives", "collectives", "tests/collectives"]
+HOST_SIDE = [f"collectives/{folder}" for folder in ("bootstrap", "comm", "control", "host", "nccl", "peers")]
 
 # Retired (regular expressions of words, as words_of() gives them), used, folders.
 WORDS = [
@@ -35,6 +35,19 @@ WORDS = [
     ("quantit(?:y|ies)", "format", ["tools"]),
     ("bystanders?", "pre-existing child", EVERYWHERE),
     ("control_?blocks?|control blocks?", "control segment", EVERYWHERE),
+    ("breakdowns?", "link error", ["collectives"]),
+    ("blames?|blamed", "mark failed, failed rank", ["collectives", "include/gantry/collectives"]),
+    ("meetings?", "rendezvous", COLLECTIVES),
+    ("foldings?|fold_(?:onto|into_all|ordered|groups|part|piece)", "Reduction, reduce", COLLECTIVES),
+    ("fan_(?:out|shared|group)s?", "multicast", COLLECTIVES),
+    ("sharers?", "helper device", COLLECTIVES),
+    ("hubs?", "root stream", COLLECTIVES),
+    ("shel(?:f|ves)|fresh_outputs?|spare_outputs?", "output cache, cached output", COLLECTIVES),
+    ("notices?", "control message", ["collectives/host"]),
+    ("channels?|letters?|pieces?|conversations?|converse", "connection, message, chunk, ExchangeHandler", ["collectives/host"]),
+    ("pieces?", "chunk", ["collectives/hierarchical"]),
+    ("tell_\\w+|tells_\\w+|teller", "report", HOST_SIDE),
+    ("strangers?", "unauthenticated connection", ["collectives", "docs/several-machines.md"]),
 ]
 EXEMPT = {"tests/checks/vocabulary.py", "tests/checks/checks_test.py"}
 

@@ -33,16 +33,16 @@ TEST_F(CommChunksTest, EveryWayScattersAndGathersTheSameBits) {
       for (const DType dtype : {u8, bf16, f64}) {
         for (const std::int64_t length : lengths()) {
           const Tensor source = ramp({length}, to.back(), 1, dtype);
-          const std::vector<Tensor> pieces = comm::scatter(source, to);
-          ASSERT_EQ(pieces.size(), to.size());
+          const std::vector<Tensor> chunks = comm::scatter(source, to);
+          ASSERT_EQ(chunks.size(), to.size());
           std::int64_t begin = 0;
-          for (const Tensor& piece : pieces) {
-            ASSERT_EQ(bits(piece), bits(source.narrow(0, begin, piece.size(0))));
-            begin += piece.size(0);
+          for (const Tensor& chunk : chunks) {
+            ASSERT_EQ(bits(chunk), bits(source.narrow(0, begin, chunk.size(0))));
+            begin += chunk.size(0);
           }
           ASSERT_EQ(begin, length);
           for (const Device destination : {to.front(), devices().back()}) {
-            const Tensor joined = comm::gather(pieces, {.destination = destination});
+            const Tensor joined = comm::gather(chunks, {.destination = destination});
             ASSERT_EQ(joined.device(), destination);
             ASSERT_EQ(bits(joined), bits(source)) << length << " x " << dtype;
           }
@@ -58,13 +58,13 @@ TEST_F(CommChunksTest, OtherDimensionsAndLayoutsGiveTheSameElements) {
     for (const Tensor& source :
          {ramp({40, 50}, Device::cuda(0), 0), ramp({50, 40}, Device::cuda(0), 0).t()}) {
       for (const int dim : {0, 1}) {
-        std::vector<Tensor> pieces = comm::scatter(source, devices(), {.dim = dim});
+        std::vector<Tensor> chunks = comm::scatter(source, devices(), {.dim = dim});
         EXPECT_TRUE(
-            comm::gather(pieces, {.dim = dim, .destination = Device::cuda(0)}).equal(source));
+            comm::gather(chunks, {.dim = dim, .destination = Device::cuda(0)}).equal(source));
         // Into places that exist, some of them strided.
         std::vector<Tensor> out;
-        for (std::size_t i = 0; i < pieces.size(); ++i) {
-          const Shape& sizes = pieces[i].sizes();
+        for (std::size_t i = 0; i < chunks.size(); ++i) {
+          const Shape& sizes = chunks[i].sizes();
           const TensorOptions options{.device = devices()[i]};
           out.push_back(i % 2 == 0 ? zeros(sizes, options)
                                    : zeros({sizes[1], sizes[0]}, options).t());
@@ -87,12 +87,12 @@ TEST_F(CommChunksTest, EndsMayBeOverwrittenAtOnceOnTheirOwnStreams) {
       const std::int64_t length = round % 2 == 0 ? 300 : 20'000;
       Tensor source = zeros({length}, {.device = "cuda:0"});
       source.fill_(round);
-      std::vector<Tensor> pieces = comm::scatter(source, devices());
-      // The source's own piece is a view of it.
-      source.narrow(0, pieces[0].size(0), length - pieces[0].size(0)).fill_(-1);
-      for (Tensor& piece : pieces) piece.add_(1);
-      Tensor joined = comm::gather(pieces, {.destination = devices().back()});
-      for (Tensor& piece : pieces) piece.fill_(-2);
+      std::vector<Tensor> chunks = comm::scatter(source, devices());
+      // The source's own chunk is a view of it.
+      source.narrow(0, chunks[0].size(0), length - chunks[0].size(0)).fill_(-1);
+      for (Tensor& chunk : chunks) chunk.add_(1);
+      Tensor joined = comm::gather(chunks, {.destination = devices().back()});
+      for (Tensor& chunk : chunks) chunk.fill_(-2);
       joined.add_(1);
       EXPECT_EQ(joined.amin().item<int>(), round + 2);
       EXPECT_EQ(joined.amax().item<int>(), round + 2);
@@ -115,15 +115,15 @@ TEST_F(CommChunksTest, ReusedMemoryOfTheDestinationIsWaitedFor) {
           for (int i = 0; i < 3; ++i) busy.add_(1);
         }
       }
-      const std::vector<Tensor> pieces = comm::scatter(source, devices());
-      const Tensor joined = comm::gather(pieces, {.destination = Device::cuda(1)});
+      const std::vector<Tensor> chunks = comm::scatter(source, devices());
+      const Tensor joined = comm::gather(chunks, {.destination = Device::cuda(1)});
       EXPECT_EQ(joined.amin().item<int>(), 1);
       EXPECT_EQ(joined.amax().item<int>(), 1);
     }
   }
 }
 
-TEST_F(CommChunksTest, StreamsOfAScatterOwnTheirPieces) {
+TEST_F(CommChunksTest, StreamsOfAScatterOwnTheirChunks) {
   GANTRY_REQUIRE_DEVICES(2);
   for (const CommTuning& tuning : all_tunings()) {
     const TuningScope scope(tuning);
@@ -131,13 +131,13 @@ TEST_F(CommChunksTest, StreamsOfAScatterOwnTheirPieces) {
     for (int round = 0; round < 5; ++round) {
       Tensor source = zeros({900}, {.device = "cuda:0"});
       source.fill_(round);
-      std::vector<Tensor> pieces =
+      std::vector<Tensor> chunks =
           comm::scatter(source, devices(2), {.streams = {std::nullopt, side}});
       source.fill_(-1);
       const StreamGuard guard(side);
-      pieces[1].add_(1);
-      EXPECT_EQ(pieces[1].amin().item<int>(), round + 1);
-      EXPECT_EQ(pieces[1].amax().item<int>(), round + 1);
+      chunks[1].add_(1);
+      EXPECT_EQ(chunks[1].amin().item<int>(), round + 1);
+      EXPECT_EQ(chunks[1].amax().item<int>(), round + 1);
     }
   }
 }
@@ -148,14 +148,14 @@ TEST_F(CommChunksTest, StreamsComeAsAVectorOrAList) {
   const Tensor source = ramp({900}, Device::cuda(0), 1);
   const std::vector<Stream> all{Stream::current(Device::cuda(0)), side};
   const std::vector<std::optional<Stream>> some{std::nullopt, side};
-  for (const auto& pieces : {comm::scatter(source, devices(2), {.streams = all}),
+  for (const auto& chunks : {comm::scatter(source, devices(2), {.streams = all}),
                              comm::scatter(source, devices(2), {.streams = some}),
                              comm::scatter(source, devices(2), {.streams = {all[0], side}}),
                              comm::scatter(source, devices(2), {.streams = {std::nullopt, side}}),
                              comm::scatter(source, devices(2), {.streams = {all[0]}}),
                              comm::scatter(source, devices(2), {.streams = {}})}) {
     side.synchronize();
-    EXPECT_EQ(comm::gather(pieces, {.destination = Device::cuda(0)}).to_vector<float>(),
+    EXPECT_EQ(comm::gather(chunks, {.destination = Device::cuda(0)}).to_vector<float>(),
               source.to_vector<float>());
   }
 }
@@ -200,7 +200,7 @@ TEST_F(CommChunksTest, AllowCastConverts) {
   EXPECT_EQ(place.to_vector<double>(), source.to_vector<double>());
 }
 
-TEST_F(CommChunksTest, OutputsThatOverlapGetTheirPiecesInListOrder) {
+TEST_F(CommChunksTest, OverlappingOutputsAreWrittenInListOrder) {
   const Tensor source = arange(8, {.dtype = i32, .device = "cuda:0"});
   const Tensor place = zeros({4}, {.dtype = i32, .device = devices().back()});
   std::vector<Tensor> out{place, place};
@@ -215,12 +215,12 @@ TEST_F(CommChunksTest, ABatchThatFailsLeavesTheLibraryUsable) {
   const Tensor source = ramp({4000}, Device::cuda(0), 1);
   const Device destination = Device::cuda(0);
   for (const bool gathers : {false, true}) {
-    const std::vector<Tensor> pieces = comm::scatter(source, to);
+    const std::vector<Tensor> chunks = comm::scatter(source, to);
     {
       FaultDriver faults;
       faults.fail_on("copy_batch", 1);
       if (gathers) {
-        EXPECT_THROW((void)comm::gather(pieces, {.destination = destination}), CudaError);
+        EXPECT_THROW((void)comm::gather(chunks, {.destination = destination}), CudaError);
       } else {
         EXPECT_THROW((void)comm::scatter(source, to), CudaError);
       }
@@ -259,14 +259,14 @@ TEST_F(CommChunksTest, SmallScatterAndGatherAreOneLaunch) {
   GANTRY_REQUIRE_DEVICES(2);
   const auto others = static_cast<std::uint64_t>(devices().size() - 1);
   const Tensor source = ones({800}, {.device = "cuda:0"});
-  std::vector<Tensor> pieces;
-  for (int i = 0; i < 2; ++i) pieces = comm::scatter(source, devices());
+  std::vector<Tensor> chunks;
+  for (int i = 0; i < 2; ++i) chunks = comm::scatter(source, devices());
   for (const Device device : devices()) synchronize(device);
   FaultDriver counting;
-  pieces = comm::scatter(source, devices());
+  chunks = comm::scatter(source, devices());
   EXPECT_EQ(counting.calls("wait_event"), others);
   EXPECT_EQ(counting.calls("copy_batch"), 0u);
-  (void)comm::gather(pieces, {.destination = Device::cuda(0)});
+  (void)comm::gather(chunks, {.destination = Device::cuda(0)});
   EXPECT_EQ(counting.calls("wait_event"), 3 * others);
   EXPECT_EQ(counting.calls("copy_batch"), 0u);
 }
@@ -279,13 +279,13 @@ TEST_F(CommChunksTest, ListsMayBeArraysAndSpans) {
   EXPECT_EQ(bits(copies[1]), bits(source));
   EXPECT_EQ(comm::broadcast(source, std::vector<std::string>{"cuda:1"})[0].device(), pair[1]);
 
-  const std::vector<Tensor> pieces = comm::scatter(source, std::span(pair), {.dim = 0});
-  const std::array<Tensor, 2> both = {pieces[0], pieces[1]};
+  const std::vector<Tensor> chunks = comm::scatter(source, std::span(pair), {.dim = 0});
+  const std::array<Tensor, 2> both = {chunks[0], chunks[1]};
   EXPECT_EQ(bits(comm::gather(both)), bits(source));
   EXPECT_EQ(bits(comm::gather(std::span(both), {.destination = pair[1]})), bits(source));
   EXPECT_EQ(bits(comm::reduce_add(std::span(copies), pair[1])), bits(source + source));
   EXPECT_EQ(bits(comm::broadcast_coalesced(std::span(both).first(1), {"cuda:0", "cuda:1"})[1][0]),
-            bits(pieces[0]));
+            bits(chunks[0]));
 }
 
 }  // namespace

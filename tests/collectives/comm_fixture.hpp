@@ -1,4 +1,4 @@
-// What the tests of comm::* share.
+// The fixture of the tests of comm::*.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace gantry::testing {
 
-/// Other sizes at which comm::* changes its way, for a scope.
+/// Sets the size thresholds of comm::* for a scope.
 class TuningScope {
  public:
   explicit TuningScope(const CommTuning& tuning) : before_(comm_tuning()) {
@@ -32,7 +32,7 @@ class TuningScope {
   CommTuning before_;
 };
 
-/// Ways to work: alone, shared, by copy engines, without spares.
+/// Thresholds for one device, helper devices, copy engines, and no cached outputs.
 inline std::vector<CommTuning> all_tunings() {
   constexpr std::size_t kNever = SIZE_MAX;
   return {
@@ -63,14 +63,14 @@ class CommFixture : public DeviceTest {
     return result;
   }
 
-  /// A stream of its own for each device, to be made current by a MultiStreamGuard.
+  /// One new stream per device, for a MultiStreamGuard.
   static std::vector<Stream> side_streams() {
     std::vector<Stream> streams;
     for (const Device device : devices()) streams.push_back(Stream::from_pool(device));
     return streams;
   }
 
-  /// Values that differ from rank to rank and place to place, exact in every dtype.
+  /// Values that differ by rank and index, exact in every dtype.
   static Tensor ramp(const Shape& shape, Device device, int rank, DType dtype = f32) {
     return (arange(shape.product(), {.dtype = i64}).remainder(97) + rank)
         .view(shape)

@@ -122,14 +122,14 @@ TEST_F(CommunicatorLocalTest, OneThreadDrivesAllRanks) {
   for (const Tensor& tensor : tensors) EXPECT_EQ(tensor.amin().item<int>(), ranks);
 }
 
-TEST_F(CommunicatorLocalTest, OneRankNeedsNobody) {
+TEST_F(CommunicatorLocalTest, OneRankWorksAlone) {
   std::vector<Communicator> group = Communicator::local(devices(1));
   CollectiveSuite suite(group.front());
   suite.all(f32, 100);
   EXPECT_EQ(group.front().transport(), "none");
 }
 
-TEST_F(CommunicatorLocalTest, OperationsOnStreamsThatNobodyOrders) {
+TEST_F(CommunicatorLocalTest, OperationsOnUnorderedStreams) {
   GANTRY_REQUIRE_DEVICES(2);
   on_ranks(2, [](CollectiveSuite&, Communicator& group) {
     std::vector<Tensor> tensors;
@@ -190,7 +190,7 @@ TEST_F(CommunicatorLocalTest, SplitMakesGroupsByColorAndKey) {
   });
 }
 
-TEST_F(CommunicatorLocalTest, ShrinkGoesOnWithoutTheLost) {
+TEST_F(CommunicatorLocalTest, ShrinkWorksWithoutTheLostRanks) {
   GANTRY_REQUIRE_DEVICES(3);
   std::vector<Communicator> group = Communicator::local(devices(3));
   group[2].abort();

@@ -149,7 +149,7 @@ TEST_F(CommunicatorTest, DifferentCallsAreAnErrorThatNamesBoth) {
   }
 }
 
-TEST_F(CommunicatorTest, EverySurvivorHearsOfALostRank) {
+TEST_F(CommunicatorTest, EverySurvivorDetectsALostRank) {
   GANTRY_REQUIRE_DEVICES(2);
   for (const char* how : {"kill", "exit", "return", "abort"}) {
     const Outcome outcome = glaunch({"loss", how}, ranks(), {}, /*keep_going=*/true);
@@ -160,7 +160,7 @@ TEST_F(CommunicatorTest, EverySurvivorHearsOfALostRank) {
 }
 
 // Connections end before it is known why.
-TEST_F(CommunicatorTest, EverySurvivorHearsOfTheSameLostRankThroughHostMemory) {
+TEST_F(CommunicatorTest, EverySurvivorDetectsTheSameLostRankThroughHostMemory) {
   GANTRY_REQUIRE_DEVICES(3);
   const std::pair<const char*, const char*> cases[] = {
       {"kill", "died"}, {"exit", "died"}, {"return", "has left the job"}, {"abort", "aborted"}};
@@ -173,7 +173,7 @@ TEST_F(CommunicatorTest, EverySurvivorHearsOfTheSameLostRankThroughHostMemory) {
   }
 }
 
-TEST_F(CommunicatorTest, ARankThatDoesNotComeIsATimeoutThatNamesIt) {
+TEST_F(CommunicatorTest, ALateRankIsATimeoutThatNamesIt) {
   GANTRY_REQUIRE_DEVICES(2);
   for (const char* algorithm : {"auto", "host"}) {
     const testing::FlightFolder folder;

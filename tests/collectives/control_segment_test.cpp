@@ -268,7 +268,7 @@ TEST(ControlSegmentTest, RunsOfACallInAGraphDoNotAddUpToATimeout) {
   EXPECT_THROW(group[0].require_intact(), TimeoutError);
 }
 
-TEST(ControlSegmentTest, AnAbortedCallThrowsWhatBrokeTheGroup) {
+TEST(ControlSegmentTest, AnAbortedCallThrowsTheErrorThatBrokeTheGroup) {
   const FlightFolder folder;
   ControlGroup group(2);
   group.start(0, 3);

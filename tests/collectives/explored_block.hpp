@@ -158,7 +158,7 @@ class ExploredWords {
     return pieces;
   }
   template <class T, class From>
-  int fold_share(int first, int workers, const Combination& how, const Targets& to,
+  int reduce_slice(int first, int workers, const Combination& how, const Targets& to,
                  std::int64_t bytes, const From& from) {
     const std::int64_t piece = piece_of(bytes);
     const int pieces = static_cast<int>((bytes + piece - 1) / piece);
@@ -268,7 +268,7 @@ class ExploredRole : public ExploredWords {
   }
   template <class T, class From>
   void fold(const Combination& how, const Targets& to, std::int64_t bytes, const From& from) {
-    pass_turn(fold_share<T>((warp_ + turn_) % workers_, workers_, how, to, bytes, from));
+    pass_turn(reduce_slice<T>((warp_ + turn_) % workers_, workers_, how, to, bytes, from));
   }
 
  private:
@@ -344,7 +344,7 @@ class ExploredBlock : public ExploredWords {
   }
   template <class T, class From>
   void fold(const Combination& how, const Targets& to, std::int64_t bytes, const From& from) {
-    if (!is_signalling()) fold_share<T>(warp_, workers(), how, to, bytes, from);
+    if (!tells()) reduce_slice<T>(warp_, workers(), how, to, bytes, from);
   }
 
   template <int... Warps, class... Stages>

@@ -202,7 +202,7 @@ RankProcesses by_hand(const std::map<std::string, std::optional<std::string>>& a
       .ranks = 2, .argv = {"sh", "-c", "eval \"$script\""}, .environment = environment});
 }
 
-TEST(FailedRanksTest, RanksSetByHandMeetOrSayAtOnceWhatIsMissing) {
+TEST(FailedRanksTest, RanksWithoutALauncherRendezvousOrNameTheMissingVariable) {
   const FlightFolder folder;
   RankProcesses together = by_hand({{"meet", "yes"}});
   for (int rank = 0; rank < 2; ++rank) {

@@ -16,7 +16,7 @@ constexpr int kTaken = 300'000;
 
 std::uint64_t call_by(int peer) { return 1000 + static_cast<std::uint64_t>(peer); }
 
-// What lanes of one rank report at one time comes out as it was reported.
+// Faults that lanes of one rank report concurrently are read unchanged.
 TEST(FaultWordsTest, CallAndPeerBelongTogether) {
   constexpr int kLanes = 3;
   DeviceWords words;
@@ -64,7 +64,7 @@ TEST(FaultWordsTest, TheFirstFaultStaysUntilItIsTaken) {
   EXPECT_EQ(host.peek()->call, 8u);
 }
 
-// What is being written or taken is no fault yet.
+// A fault that is being written or taken is not visible.
 TEST(FaultWordsTest, AClaimIsNoFault) {
   DeviceWords words;
   SimBlock block(0, 1);

@@ -1,5 +1,4 @@
-// Collectives in two layers in which a rank fails, with ranks as threads and machines that are
-// names only.
+// Hierarchical collectives in which a rank fails, with ranks as threads and machines by name.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -28,12 +27,12 @@ using testing::Bytes;
 using testing::describe;
 using testing::HostRank;
 
-// Where each rank runs.
+// The machine of each rank.
 const std::vector<std::string> kTwoByTwo{"a", "a", "b", "b"};
 // Elements of 4 bytes that do not fit into the first message, and are no multiple of anything.
 constexpr std::size_t kCount = 8'209;
 
-// Works until it is told to fail.
+// Works until it is set to fail.
 class FailingTransport final : public Transport {
  public:
   explicit FailingTransport(std::unique_ptr<Transport> wrapped) : wrapped_(std::move(wrapped)) {}

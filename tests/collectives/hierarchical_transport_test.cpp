@@ -1,4 +1,4 @@
-// Collectives in two layers, with ranks as threads and machines that are names only.
+// Hierarchical collectives, with ranks as threads and machines by name.
 #include "collectives/hierarchical/transport.hpp"
 
 #include <gtest/gtest.h>
@@ -20,12 +20,12 @@ namespace {
 using testing::Bytes;
 using testing::check_reductions;
 using testing::describe;
-using testing::fold_scalars;
 using testing::HostRank;
 using testing::inputs_of;
+using testing::reduce_scalars;
 using testing::slice;
 
-// Where each rank runs.
+// The machine of each rank.
 using Machines = std::vector<std::string>;
 const Machines kTwoByTwo{"a", "a", "b", "b"};
 const Machines kTwoByThree{"a", "a", "a", "b", "b", "b"};
@@ -73,7 +73,7 @@ TEST(HierarchicalTransportTest, BitsDoNotDependOnWhereRanksRun) {
   }
 }
 
-TEST(HierarchicalTransportTest, ReducesArraysOfSeveralPieces) {
+TEST(HierarchicalTransportTest, ReducesArraysOfSeveralChunks) {
   GANTRY_REQUIRE_DEVICES(1);
   layered_ranks(kMixed, [](HostRank& self, Transport& layered) {
     const std::size_t count = (std::size_t{17} << 20) / 8 + 5;
@@ -83,7 +83,7 @@ TEST(HierarchicalTransportTest, ReducesArraysOfSeveralPieces) {
                                  reproducible ? ReduceOp::sum : ReduceOp::max);
       what.reproducible = reproducible ? 1 : 0;
       EXPECT_EQ(self.run_on(layered, what, inputs[static_cast<std::size_t>(self.rank)], count * 8),
-                fold_scalars(what.op, DType::f64, inputs, 0, count));
+                reduce_scalars(what.op, DType::f64, inputs, 0, count));
     }
   });
 }
@@ -129,7 +129,7 @@ TEST(HierarchicalTransportTest, MovesArrays) {
       const auto own = static_cast<std::size_t>(self.rank);
       const std::size_t root = 1;
       const bool is_root = own == root;
-      // The last one takes several pieces of scratch memory among six ranks.
+      // The last one takes several chunks of scratch memory among six ranks.
       std::vector<std::size_t> counts{5, kCount};
       if (self.size == 6 && is_dealt) counts.push_back(710'001);
       for (const std::size_t count : counts) {
@@ -170,7 +170,7 @@ class CountingLinks final : public HostLinks {
     wrapped_->exchange(sends, receives);
     for (const Incoming& message : receives) {
       const bool is_far = map_.node_of(message.rank) != map_.node_of(rank_);
-      // Calls are counted by nobody.
+      // Calls are not numbered.
       if (is_far && message.bytes > sizeof(HostFrame)) bytes += static_cast<double>(message.bytes);
     }
   }
@@ -245,7 +245,7 @@ TEST(HierarchicalTransportTest, RanksOfOneMachineUseItsPeerMemory) {
   }
 }
 
-// Ranks of two machines that get the host's transport, and the bits of the definition by it.
+// Ranks of two machines that get a host transport, and its bits.
 void expect_host_memory() {
   testing::host_ranks(4, [](HostRank& self) {
     self.transport.reset();
@@ -285,7 +285,7 @@ TEST(HierarchicalTransportTest, UnevenMachinesGoThroughHostMemory) {
   });
 }
 
-TEST(HierarchicalTransportTest, MismatchesAreNamedOnEveryRankAndTheGroupGoesOn) {
+TEST(HierarchicalTransportTest, MismatchesAreNamedOnEveryRankAndTheGroupStaysIntact) {
   GANTRY_REQUIRE_DEVICES(1);
   layered_ranks(kTwoByTwo, [](HostRank& self, Transport& layered) {
     const std::size_t count = self.rank == 3 ? kCount * 2 : kCount;
@@ -300,9 +300,8 @@ TEST(HierarchicalTransportTest, MismatchesAreNamedOnEveryRankAndTheGroupGoesOn) 
   });
 }
 
-// Who hears, on entering an operation in layers, that a message was refused takes part all the
-// same.
-TEST(HierarchicalTransportTest, ARefusedMessageKeepsNobodyOutOfTheNextOperation) {
+// A rank that learns of a rejected message in a hierarchical operation still completes it.
+TEST(HierarchicalTransportTest, AfterARejectedMessageEveryRankEntersTheNextOperation) {
   GANTRY_REQUIRE_DEVICES(1);
   layered_ranks(kTwoByTwo, [](HostRank& self, Transport& layered) {
     const std::string text = "rank 0 called send f32[5] to 2 and rank 2 called recv f64[5] from 0";
@@ -334,7 +333,7 @@ TEST(NodeMapTest, CountsNodesAndIndicesInRankOrder) {
   EXPECT_FALSE(NodeMap(Machines{"a", "a"}).is_hierarchical());
 }
 
-TEST(HierarchicalFoldTest, FoldsMoreArraysThanAKernelTakes) {
+TEST(HierarchicalFoldTest, ReducesMoreArraysThanAKernelTakes) {
   GANTRY_REQUIRE_DEVICES(1);
   constexpr int kRanks = 150;
   constexpr std::size_t kElements = 37;
@@ -362,7 +361,7 @@ TEST(HierarchicalFoldTest, FoldsMoreArraysThanAKernelTakes) {
     Bytes result(out.nbytes());
     driver().copy(result.data(), out.data(), result.size(), stream.native());
     stream.synchronize();
-    EXPECT_EQ(result, fold_scalars(op, dtype, inputs, 0, kElements)) << name(dtype);
+    EXPECT_EQ(result, reduce_scalars(op, dtype, inputs, 0, kElements)) << name(dtype);
   }
 }
 

@@ -1,4 +1,4 @@
-// A choice of the user that an operation cannot take is said once, by name.
+// An algorithm choice that an operation ignores is logged once, with its name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ class IgnoredChoiceTest : public testing::LocalGroupTest {
   }
 };
 
-TEST_F(IgnoredChoiceTest, WithoutNcclEveryOperationOfAGroupSaysSo) {
+TEST_F(IgnoredChoiceTest, WithoutNcclEveryOperationOfAGroupWarns) {
   const std::string lines = lines_of_a_group("nccl");
   for (const char* operation :
        {"barrier", "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather",
@@ -86,7 +86,7 @@ TEST_F(IgnoredChoiceTest, SizesAndMemoryAreReasonsToo) {
   EXPECT_THAT(lines, HasSubstr("the tensor is not registered (register_memory())"));
 }
 
-TEST_F(IgnoredChoiceTest, NothingIsSaidWhereNothingIsForced) {
+TEST_F(IgnoredChoiceTest, NoWarningWithoutAnOverride) {
   EXPECT_EQ(lines_of_a_group(nullptr), "");
   EXPECT_EQ(lines_of_a_group("one_shot"), "");
   EXPECT_EQ(lines_of_a_group("host"), "");

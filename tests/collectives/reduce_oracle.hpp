@@ -1,4 +1,4 @@
-// The definition of a reproducible sum, written as plainly as possible.
+// The definition of a reproducible sum, in the simplest form.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace gantry::testing {
 
 /// Left fold of `inputs` in list order with the accumulator of `dtype` and one final rounding;
 /// elements are exact values of the dtype, held as f64.
-inline std::vector<double> fold_sum(const std::vector<std::vector<double>>& inputs, DType dtype) {
+inline std::vector<double> reduce_sum(const std::vector<std::vector<double>>& inputs, DType dtype) {
   std::vector<double> result(inputs.front().size());
   dispatch(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;

@@ -1,4 +1,4 @@
-// The definition of reductions, element by element and as plainly as possible.
+// The definition of reductions, element by element.
 #pragma once
 
 #include <cmath>
@@ -66,9 +66,9 @@ inline std::int64_t combine_integers(ReduceOp op, std::int64_t a, std::int64_t b
   return 0;
 }
 
-/// What `op` makes of one element of every rank, in rank order.
+/// Reduces one element of every rank, in rank order.
 template <class T>
-T fold_one(ReduceOp op, const std::vector<T>& values, double scale) {
+T reduce_one(ReduceOp op, const std::vector<T>& values, double scale) {
   if constexpr (is_floating_point(dtype_of<T>)) {
     using Acc = Accumulator<T>;
     const auto load = [&](T value) {
@@ -102,8 +102,8 @@ T fold_one(ReduceOp op, const std::vector<T>& values, double scale) {
 }
 
 /// Elements [first, first + count) of the reduction of equally long arrays.
-inline Bytes fold_scalars(ReduceOp op, DType dtype, const std::vector<Bytes>& inputs,
-                          std::size_t first, std::size_t count, double scale = 1) {
+inline Bytes reduce_scalars(ReduceOp op, DType dtype, const std::vector<Bytes>& inputs,
+                            std::size_t first, std::size_t count, double scale = 1) {
   Bytes result(count * element_size(dtype));
   dispatch(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -114,7 +114,7 @@ inline Bytes fold_scalars(ReduceOp op, DType dtype, const std::vector<Bytes>& in
         std::memcpy(&value, inputs[r].data() + (first + i) * sizeof(T), sizeof(T));
         values[r] = value;
       }
-      const T folded = fold_one<T>(op, values, scale);
+      const T folded = reduce_one<T>(op, values, scale);
       std::memcpy(result.data() + i * sizeof(T), &folded, sizeof(T));
     }
   });
