@@ -7,6 +7,7 @@
 
 #include <gantry/extend/store.hpp>
 
+#include "core/bytes.hpp"
 #include "job/byte_queue.hpp"
 
 // The messages between StoreServer and StoreClient.
@@ -50,7 +51,7 @@ class Writer {
   [[nodiscard]] std::string finish();
 
  private:
-  std::string bytes_;
+  ByteWriter<std::string> fields_;
 };
 
 /// Takes one message apart; after a field that is not there, ok() is false and fields are empty.
@@ -59,20 +60,17 @@ class Reader {
   explicit Reader(std::string_view body);
   [[nodiscard]] Message kind() const { return kind_; }
   [[nodiscard]] std::uint64_t id() const { return id_; }
-  std::uint32_t u32();
-  std::int64_t i64();
-  std::string_view text();
-  [[nodiscard]] bool ok() const { return ok_; }
-  /// True if all went well and nothing is left over.
-  [[nodiscard]] bool finished() const { return ok_ && rest_.empty(); }
+  std::uint32_t u32() { return fields_.number<std::uint32_t>(); }
+  std::int64_t i64() { return fields_.number<std::int64_t>(); }
+  std::string_view text() { return fields_.text(); }
+  [[nodiscard]] bool ok() const { return fields_.ok(); }
+  /// True if no field was missing and nothing is left.
+  [[nodiscard]] bool finished() const { return fields_.finished(); }
 
  private:
-  std::uint64_t number(std::size_t bytes);
-
-  std::string_view rest_;
+  ByteReader fields_;
   Message kind_{};
   std::uint64_t id_ = 0;
-  bool ok_ = true;
 };
 
 /// Cuts a byte stream into messages.

@@ -80,7 +80,8 @@ HeapAllocator::~HeapAllocator() {
       retain_heap(*heap);
       heap->empty_cache();
     } catch (const std::exception& error) {
-      logging::warn(std::string("memory: failed to release the memory of a destroyed allocator: ") + error.what());
+      logging::warn(std::string("memory: failed to release the memory of a destroyed allocator: ") +
+                    error.what());
     }
   }
 }
@@ -166,10 +167,11 @@ Block HeapAllocator::allocate_from(Pool& pool, std::size_t bytes, const Stream& 
   // Loads for the join with its neighbours. (Other threads may change `previous` now.)
   __builtin_prefetch(freed.next);
   if (freed.exported.load(std::memory_order_relaxed)) {
-    // In limbo first: another thread may free it from limbo as soon as it is deferred.
+    // In limbo first: another thread may free it as soon as it is deferred.
     Block copy = block;
     Pool& pool = freed.arena->owner();
-    if (pool.heap->put_in_limbo(freed) && !ipc_defer_free(copy)) pool.heap->free_from_limbo(freed);
+    if (pool.heap->put_in_limbo(freed) && !defer_exported_free(copy))
+      pool.heap->free_from_limbo(freed);
   } else if (cache == nullptr || !put_into_cache(*cache, freed)) {
     freed.arena->owner().heap->deallocate(freed);
   }
@@ -198,7 +200,7 @@ BlockExtent HeapAllocator::pin(const Block& block) {
   HeapBlock& pinned = block_of(block);
   HeapLock lock = pinned.arena->owner().heap->lock();
   if (pinned.use.load(std::memory_order_relaxed) != BlockUse::live) {
-    throw InvalidArgument("export_ipc: a live block was expected, but got one that was freed");
+    throw InvalidArgument("export_ipc: expected a live block, but got a freed one");
   }
   BlockExtent extent = pinned.arena->pin(lock, pinned);
   pinned.exported.store(true, std::memory_order_relaxed);
@@ -211,7 +213,7 @@ void HeapAllocator::unpin(const Block& block) noexcept {
   pinned.arena->unpin(pinned);
 }
 
-void HeapAllocator::reclaim(Block& block) noexcept {
+void HeapAllocator::free_from_limbo(Block& block) noexcept {
   HeapBlock& freed = block_of(block);
   freed.arena->owner().heap->free_from_limbo(freed);
   block = {};

@@ -6,7 +6,7 @@
 #include <gantry/memory/allocator.hpp>
 
 #include "memory/heap/device_heap.hpp"
-#include "memory/ipc/heap_export.hpp"
+#include "memory/source/exportable.hpp"
 #include "streams/per_device.hpp"
 
 namespace gantry::memory {
@@ -16,7 +16,7 @@ namespace gantry::memory {
 /// The allocator of the process is never destroyed, because static destructors of the program may
 /// still free device memory. In a bad fork frees do nothing.
 /// Thread safety: every member may be called from any thread.
-class HeapAllocator final : public Allocator, public ExportSource {
+class HeapAllocator final : public Allocator, public ExportableAllocator {
  public:
   explicit HeapAllocator(const AllocConfig& config) : config_(config) {}
   /// Releases unused memory. Its heaps stay: magazines of threads may point to them.
@@ -34,7 +34,7 @@ class HeapAllocator final : public Allocator, public ExportSource {
 
   [[nodiscard]] BlockExtent pin(const Block& block) override;
   void unpin(const Block& block) noexcept override;
-  void reclaim(Block& block) noexcept override;
+  void free_from_limbo(Block& block) noexcept override;
 
   /// As allocate, from one pool. In a capture both take the capture's pool.
   [[nodiscard]] Block allocate_from(Pool& pool, std::size_t bytes, const Stream& stream);

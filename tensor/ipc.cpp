@@ -1,64 +1,66 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstring>
 #include <span>
+#include <string_view>
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
-#include <gantry/device/properties.hpp>
 #include <gantry/memory/ipc.hpp>
 #include <gantry/tensor/tensor.hpp>
 
+#include "core/bytes.hpp"
 #include "tensor/check.hpp"
 
 namespace gantry {
 
 namespace {
 
-// The header of a tensor's IPC handle; the bytes of memory::export_ipc follow. Both processes run
-// on one machine, so integers have native byte order.
-struct Header {
-  std::array<char, 8> magic{'g', 't', 'e', 'n', 's', 'o', 'r', '1'};
-  std::array<char, 48> uuid{};
-  std::uint32_t dtype = 0;
-  std::int32_t ndim = 0;
-  std::array<std::int64_t, kMaxDims> sizes{};
-  std::array<std::int64_t, kMaxDims> strides{};
+// A tensor's handle: the magic, the layout, the memory's handle behind its length, and a checksum.
+constexpr std::string_view kMagic = "gtensor2";
+constexpr std::size_t kChecksumBytes = 8;
+
+[[noreturn]] void throw_malformed(std::string_view actual) {
+  throw InvalidArgument(
+      fmt::format("from_ipc: expected a handle made by Tensor::ipc_handle, but got {}", actual));
+}
+
+struct TensorFields {
+  DType dtype{};
+  Dims sizes;
+  Dims strides;
   std::int64_t offset = 0;
+  IpcHandle memory;
 };
 
-[[noreturn]] void throw_malformed(std::string_view why) {
-  throw InvalidArgument(
-      fmt::format("from_ipc: expected a handle made by Tensor::ipc_handle, but got {}", why));
-}
-
-Header parse(const IpcHandle& handle) {
-  Header header;
-  if (handle.bytes.size() < sizeof header) {
-    throw_malformed(fmt::format("{} bytes", handle.bytes.size()));
+TensorFields decode(const IpcHandle& handle) {
+  const std::span<const std::byte> bytes(handle.bytes);
+  if (bytes.size() < kMagic.size() + kChecksumBytes) {
+    throw_malformed(fmt::format("{} bytes", bytes.size()));
   }
-  std::memcpy(&header, handle.bytes.data(), sizeof header);
-  if (header.magic != Header{}.magic) throw_malformed("bytes of another kind");
-  if (header.dtype >= kDTypeCount || header.ndim < 0 || header.ndim > kMaxDims ||
-      header.uuid.back() != '\0') {
-    throw_malformed("damaged bytes");
+  ByteReader reader(bytes.first(bytes.size() - kChecksumBytes));
+  if (reader.fixed_text(kMagic.size()) != kMagic) throw_malformed("bytes of another kind");
+  if (ByteReader(bytes.last(kChecksumBytes)).number<std::uint64_t>() !=
+      fnv1a(bytes.first(bytes.size() - kChecksumBytes))) {
+    throw_malformed("damaged bytes (wrong checksum)");
   }
-  return header;
-}
-
-Device visible_device(std::string_view uuid) {
-  for (int i = 0; i < device_count(); ++i) {
-    if (device_properties(Device::cuda(i)).uuid == uuid) return Device::cuda(i);
+  const auto dtype = reader.number<std::uint8_t>();
+  const auto ndim = reader.number<std::uint8_t>();
+  if (!reader.ok() || dtype >= kDTypeCount || ndim > kMaxDims) {
+    throw_malformed("fields out of range");
   }
-  throw NotSupported(fmt::format(
-      "from_ipc: expected the exporter's device {} to be visible in this process, but none of its "
-      "{} devices is that one",
-      uuid, device_count()));
-}
-
-Dims dims_of(const std::array<std::int64_t, kMaxDims>& values, std::int32_t count) {
-  return Dims(std::span<const std::int64_t>(values.data(), static_cast<std::size_t>(count)));
+  const auto read_dims = [&] {
+    std::array<std::int64_t, kMaxDims> values{};
+    for (std::size_t i = 0; i < ndim; ++i) values.at(i) = reader.number<std::int64_t>();
+    return Dims(std::span<const std::int64_t>(values.data(), ndim));
+  };
+  TensorFields fields{.dtype = static_cast<DType>(dtype), .sizes = read_dims()};
+  fields.strides = read_dims();
+  fields.offset = reader.number<std::int64_t>();
+  const auto memory = reader.raw(reader.number<std::uint32_t>());
+  if (!reader.finished()) throw_malformed("fields out of range");
+  fields.memory.bytes.assign(memory.begin(), memory.end());
+  return fields;
 }
 
 }  // namespace
@@ -66,41 +68,32 @@ Dims dims_of(const std::array<std::int64_t, kMaxDims>& values, std::int32_t coun
 IpcHandle Tensor::ipc_handle() const {
   detail::check_defined("ipc_handle", "self", *this);
   const memory::Block* block = storage().block();
-  const bool no_memory = storage().bytes() == 0;
-  if (!is_cuda() || (block == nullptr && !no_memory)) {
+  const bool is_empty = storage().bytes() == 0;
+  if (!is_cuda() || (block == nullptr && !is_empty)) {
     throw NotSupported(fmt::format(
         "ipc_handle: expected memory of a device allocator, but got {}",
         is_cuda() ? "foreign or imported memory on " + device().str() : "a CPU tensor"));
   }
-  const std::string& uuid = device_properties(device()).uuid;
-  Header header;
-  uuid.copy(header.uuid.data(), header.uuid.size() - 1);
-  header.dtype = static_cast<std::uint32_t>(dtype());
-  header.ndim = dim();
-  std::copy(sizes().begin(), sizes().end(), header.sizes.begin());
-  std::copy(strides().begin(), strides().end(), header.strides.begin());
-  header.offset = storage_offset();
+  const memory::Block no_memory{.device = device()};
+  const IpcHandle memory = memory::export_ipc(is_empty ? no_memory : *block);
 
-  const IpcHandle memory = no_memory ? IpcHandle{} : memory::export_ipc(*block);
-  IpcHandle handle;
-  handle.bytes.resize(sizeof header + memory.bytes.size());
-  std::memcpy(handle.bytes.data(), &header, sizeof header);
-  std::copy(memory.bytes.begin(), memory.bytes.end(),
-            handle.bytes.begin() + static_cast<std::ptrdiff_t>(sizeof header));
-  return handle;
+  ByteWriter writer;
+  writer.fixed_text(kMagic, kMagic.size());
+  writer.number(static_cast<std::uint8_t>(dtype())).number(static_cast<std::uint8_t>(dim()));
+  for (const std::int64_t size : sizes()) writer.number(size);
+  for (const std::int64_t stride : strides()) writer.number(stride);
+  writer.number(storage_offset());
+  writer.number(static_cast<std::uint32_t>(memory.bytes.size())).raw(memory.bytes);
+  writer.number(fnv1a(writer.bytes()));
+  return {std::move(writer.bytes())};
 }
 
 Tensor Tensor::from_ipc(const IpcHandle& handle) {
-  const Header header = parse(handle);
-  const Device device = visible_device(header.uuid.data());
-  const IpcHandle memory{
-      {handle.bytes.begin() + static_cast<std::ptrdiff_t>(sizeof header), handle.bytes.end()}};
-  const Storage storage = memory.bytes.empty()
-                              ? Storage::allocate(0, device)
-                              : Storage::imported(memory::import_ipc(memory, device));
-  return from_storage(storage, dims_of(header.sizes, header.ndim),
-                      dims_of(header.strides, header.ndim), header.offset,
-                      static_cast<DType>(header.dtype));
+  const TensorFields fields = decode(handle);
+  const memory::ImportedBlock block = memory::import_ipc(fields.memory);
+  const Storage storage =
+      block.bytes() == 0 ? Storage::allocate(0, block.device()) : Storage::imported(block);
+  return from_storage(storage, fields.sizes, fields.strides, fields.offset, fields.dtype);
 }
 
 }  // namespace gantry

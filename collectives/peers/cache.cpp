@@ -13,6 +13,7 @@
 #include <gantry/device/device.hpp>
 
 #include "collectives/peers/process.hpp"
+#include "core/bytes.hpp"
 #include "core/regular_file.hpp"
 
 namespace gantry {
@@ -30,13 +31,6 @@ std::string driver_version() {
   std::string line;
   std::getline(file, line);
   return line;
-}
-
-// FNV-1a.
-std::uint64_t digest(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
 }
 
 }  // namespace
@@ -59,7 +53,7 @@ PeerCache::PeerCache(PeerCacheFolder folder, const std::vector<std::string>& uui
                        fmt::join(uuids, " "))) {}
 
 std::filesystem::path PeerCache::file() const {
-  return *folder_ / fmt::format("peers-{:016x}.json", digest(key_));
+  return *folder_ / fmt::format("peers-{:016x}.json", fnv1a(key_));
 }
 
 std::string PeerCache::to_text(const PeerReachability& reachability, const std::string& key) {

@@ -10,12 +10,11 @@
 #include <utility>
 
 #include <gantry/device/properties.hpp>
-#include <gantry/memory/ipc.hpp>
 
 #include "memory/heap/device_heap.hpp"
 #include "memory/heap/memory_pressure.hpp"
-#include "memory/ipc/heap_export.hpp"
 #include "memory/oom_report.hpp"
+#include "memory/source/exportable.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {
@@ -57,8 +56,7 @@ HeapBlock& DeviceHeap::allocate_slow(HeapLock& lock, const Request& request) {
   if (HeapBlock* block = take_with_wait(request)) return *block;
   if (HeapBlock* block = reclaim_and_grow(lock, request)) return *block;
   lock.unlock();
-  bool freed = ipc_sweep() > 0;
-  freed = run_memory_pressure_callbacks(state_.device) || freed;
+  const bool freed = run_memory_pressure_callbacks(state_.device);
   lock.lock();
   if (freed) {
     flush_magazines();
@@ -349,7 +347,7 @@ void DeviceHeap::throw_oom(OomReport report, std::string_view purpose) const {
   report.total = static_cast<std::int64_t>(info.total);
   report.free = static_cast<std::int64_t>(info.free);
   report.limit = std::min(report.limit, report.total);
-  for (const auto& [process, bytes] : ipc_stats(Device::cuda(state_.device)).limbo_by_consumer) {
+  for (const auto& [process, bytes] : limbo_by_consumer(state_.device)) {
     report.limbo_by_process.emplace_back(process, signed_bytes(bytes));
   }
   throw_out_of_memory(state_.device, report,

@@ -11,13 +11,13 @@ IpcEvents& IpcEvents::of(int device) {
   return events.get(device, [](int index) { return new IpcEvents(index); });
 }
 
-std::optional<NativeEventHandle> IpcEvents::mark(NativeStream stream) {
+std::optional<NativeEventHandle> IpcEvents::record(NativeStream stream) {
   if (driver().query_stream(stream)) return std::nullopt;
   const std::uint64_t identity = driver().stream_identity(stream);
   std::unique_lock lock(mutex_);
   Slots& slots = streams_[identity];
-  std::optional<Slot> slot = take_reached(slots);
-  if (!slot) slot = make_if_possible(slots);
+  std::optional<Slot> slot = take_completed(slots);
+  if (!slot) slot = create_if_possible(slots);
   if (!slot && slots.empty()) {
     lock.unlock();
     driver().synchronize_stream(stream);
@@ -33,7 +33,7 @@ std::optional<NativeEventHandle> IpcEvents::mark(NativeStream stream) {
   return slot->handle;
 }
 
-IpcEvents::Slot IpcEvents::make() const {
+IpcEvents::Slot IpcEvents::create() const {
   Slot slot;
   try {
     slot.event =
@@ -48,20 +48,22 @@ IpcEvents::Slot IpcEvents::make() const {
   }
 }
 
-std::optional<IpcEvents::Slot> IpcEvents::make_if_possible(const Slots& slots) const {
-  if (count_ >= kMost && !slots.empty()) return std::nullopt;
+std::optional<IpcEvents::Slot> IpcEvents::create_if_possible(const Slots& slots) const {
+  if (count_ >= kMaxEvents && !slots.empty()) return std::nullopt;
   try {
-    const Slot slot = make();
+    const Slot slot = create();
     ++count_;
     return slot;
   } catch (const CudaError&) {
-    return std::nullopt;  // of a broken device the calls that follow will tell
+    return std::nullopt;  // on a broken device the next call fails, too
   }
 }
 
-// The oldest event, if there are enough to go round and nobody in this process waits for it.
-std::optional<IpcEvents::Slot> IpcEvents::take_reached(Slots& slots) const {
-  if (slots.size() < kKept || !driver().event_reached(slots.front().local)) return std::nullopt;
+// The oldest event, if the stream has its share of events and this one is complete.
+std::optional<IpcEvents::Slot> IpcEvents::take_completed(Slots& slots) const {
+  if (slots.size() < kEventsPerStream || !driver().event_reached(slots.front().local)) {
+    return std::nullopt;
+  }
   const Slot slot = slots.front();
   slots.pop_front();
   return slot;

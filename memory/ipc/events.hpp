@@ -1,4 +1,4 @@
-// Events that tell importers when the exporter's work is done.
+// Events that mark the end of an exporter's work for its importers.
 #pragma once
 
 #include <atomic>
@@ -13,33 +13,33 @@
 
 namespace gantry::memory {
 
-/// The interprocess events of one device that exports have recorded.
+/// The interprocess events that exports of one device have recorded.
 ///
-/// An exporter cannot know when an importer has opened its event, so events are not destroyed. Each
-/// stream has its own; once it has kKept of them, the oldest is used again if it is reached. An
-/// importer that is later still waits for the newer record, which is too long but never too short.
-/// The host waits only where the driver has no room for a stream's first event.
+/// An exporter does not know when an importer has opened an event, so events are not destroyed.
+/// Each stream has events of its own. A stream with kEventsPerStream of them records its oldest one
+/// again if it is complete. A late importer then waits for the newer record: longer than necessary,
+/// but never too short. The host waits only if a stream has no event and the driver has no room.
 /// Thread safety: every member may be called from any thread.
 class IpcEvents {
  public:
-  static constexpr std::size_t kKept = 64;
-  /// Of all devices. Above this, or if the driver makes no more (it has room for 4,096 of a
-  /// process), a stream records its newest event once more instead of a new one.
-  static constexpr std::size_t kMost = 1024;
+  static constexpr std::size_t kEventsPerStream = 64;
+  /// Limit of all devices; the driver has room for 4,096 of a process. At the limit, or when the
+  /// driver creates no more, a stream records its newest event again.
+  static constexpr std::size_t kMaxEvents = 1024;
 
-  /// The events of `device`, an index that was checked.
+  /// The events of `device`, a checked index.
   [[nodiscard]] static IpcEvents& of(int device);
 
-  /// Marks the work submitted to `stream` so far; none if all of it is done.
-  [[nodiscard]] std::optional<NativeEventHandle> mark(NativeStream stream);
-  /// An event that this process recorded along with the one that it exported as `handle`, nullptr
+  /// Records an event behind the work submitted to `stream`; none if that work is complete.
+  [[nodiscard]] std::optional<NativeEventHandle> record(NativeStream stream);
+  /// Returns the local event that was recorded together with the exported event `handle`; nullptr
   /// if there is none.
   [[nodiscard]] NativeEvent find(const NativeEventHandle& handle) const;
 
  private:
-  // What importers in this process wait for is an ordinary event: streams of other devices cannot
-  // wait for an interprocess one without the help of a stream of its device, and to make a stream
-  // may wait for that device.
+  // Imports in this process wait for an ordinary event. A stream of another device can wait for an
+  // interprocess event only through a stream of the event's device. Creating that stream may
+  // wait for the device.
   struct Slot {
     NativeEvent event = nullptr;
     NativeEvent local = nullptr;
@@ -48,14 +48,14 @@ class IpcEvents {
   using Slots = std::deque<Slot>;  ///< oldest first
 
   explicit IpcEvents(int device) : device_(device) {}
-  [[nodiscard]] Slot make() const;
-  [[nodiscard]] std::optional<Slot> make_if_possible(const Slots& slots) const;
-  [[nodiscard]] std::optional<Slot> take_reached(Slots& slots) const;
+  [[nodiscard]] Slot create() const;
+  [[nodiscard]] std::optional<Slot> create_if_possible(const Slots& slots) const;
+  [[nodiscard]] std::optional<Slot> take_completed(Slots& slots) const;
 
   const int device_;
   mutable std::mutex mutex_;
-  /// By Driver::stream_identity: all threads' default streams have one handle, and an event that
-  /// another stream records once more would be reached too soon.
+  /// By Driver::stream_identity. The default streams of all threads share one handle, and an event
+  /// that another stream records again would complete too early.
   std::map<std::uint64_t, Slots> streams_;
   inline static std::atomic<std::size_t> count_ = 0;
 };

@@ -10,11 +10,11 @@
 #include <gantry/device/properties.hpp>
 
 #include "device/checked_device_index.hpp"
+#include "memory/ipc/deferred_releases.hpp"
 #include "memory/ipc/events.hpp"
-#include "memory/ipc/exports.hpp"
+#include "memory/ipc/exporter.hpp"
+#include "memory/ipc/handle.hpp"
 #include "memory/ipc/lease.hpp"
-#include "memory/ipc/message.hpp"
-#include "memory/ipc/release.hpp"
 #include "memory/ipc/service.hpp"
 
 namespace gantry::memory {
@@ -22,42 +22,41 @@ namespace {
 
 void check_whole_device(const char* op, const std::string& uuid) {
   if (!uuid.starts_with("MIG-")) return;
-  throw NotSupported(fmt::format(
-      "{}: memory of a whole GPU was expected, but got memory of the MIG instance {}; CUDA shares "
-      "no memory of MIG instances between processes, use one process per instance or disable MIG",
-      op, uuid));
+  throw NotSupported(
+      fmt::format("{}: expected memory of a whole GPU, but got memory of the MIG instance {}; use "
+                  "one process per "
+                  "instance or disable MIG: CUDA cannot share it between processes",
+                  op, uuid));
 }
 
 Device find_device(const std::string& uuid) {
-  check_whole_device("import_ipc", uuid);
   std::string visible;
   for (int i = 0; i < device_count(); ++i) {
     const std::string& known = device_properties(Device::cuda(i)).uuid;
     if (known == uuid) return Device::cuda(i);
     visible += (i == 0 ? "" : ", ") + known;
   }
-  throw NotSupported(fmt::format(
-      "import_ipc: a device that is visible to this process was expected, but got {}, and visible "
-      "are {}; add it to CUDA_VISIBLE_DEVICES of the importer",
-      uuid, visible));
+  throw NotSupported(
+      fmt::format("import_ipc: expected one of the visible devices {}, but got {}; add it to "
+                  "CUDA_VISIBLE_DEVICES of the importer",
+                  visible, uuid));
 }
 
-void reach(Device from, Device owner, IpcKind kind, bool is_own) {
+void enable_access(Device from, Device owner, IpcKind kind, bool is_local) {
   if (from == owner) return;
   if (!can_access_peer(from, owner)) {
     throw NotSupported(fmt::format(
-        "import_ipc: a device with peer access to {} was expected, but got {}; import for {} and "
-        "copy",
+        "import_ipc: expected a device with peer access to {}, but got {}; import for {} and copy",
         owner.str(), from.str(), owner.str()));
   }
-  // Another process's chunks are opened to their users one by one, our own are mapped already.
-  if (kind == IpcKind::segment || is_own) enable_peer_access(from, owner);
+  // ImportedExtent maps another process's chunks for each device; local ones are mapped already.
+  if (kind == IpcKind::segment || is_local) enable_peer_access(from, owner);
 }
 
-void wait_for_own_export(const IpcMessage& message, Device owner, const Stream& stream) {
-  if (!message.event) return;
-  // No longer among the events in use: the work before the export is done.
-  if (NativeEvent event = IpcEvents::of(owner.index).find(*message.event)) {
+void wait_for_local_export(const IpcHandleFields& fields, Device owner, const Stream& stream) {
+  if (!fields.event) return;
+  // An event that is not found was recorded again: the work before the export is complete.
+  if (NativeEvent event = IpcEvents::of(owner.index).find(*fields.event)) {
     driver().wait_event(stream.native(), event);
   }
 }
@@ -67,30 +66,30 @@ struct Opened {
   std::byte* data = nullptr;
 };
 
-Opened open_own(const IpcMessage& message, Device owner, Device device, const Stream& stream) {
-  const auto block = IpcExports::instance().open_here(message.slot, message.generation);
+Opened open_local(const IpcHandleFields& fields, Device owner, Device device,
+                  const Stream& stream) {
+  const auto block = IpcExporter::instance().add_local_reference(fields.slot, fields.generation);
   if (!block) {
-    throw InvalidArgument(
-        "import_ipc: live memory of this process was expected, but got memory that was given back");
+    throw InvalidArgument("import_ipc: expected a live block of this process, but got a freed one");
   }
-  Opened opened{std::make_shared<ImportLease>(message.slot, *block, device.index),
+  Opened opened{std::make_shared<ImportLease>(fields.slot, *block, device.index),
                 static_cast<std::byte*>(block->data)};
-  wait_for_own_export(message, owner, stream);
+  wait_for_local_export(fields, owner, stream);
   return opened;
 }
 
-Opened open_foreign(const IpcMessage& message, Device owner, Device device, const Stream& stream) {
-  auto peer = IpcPeer::of(message);
-  if (!peer->acquire(message.slot, message.generation)) {
+Opened open_remote(const IpcHandleFields& fields, Device owner, Device device,
+                   const Stream& stream) {
+  auto peer = IpcPeer::of(fields);
+  if (!peer->acquire(fields.slot, fields.generation)) {
     throw InvalidArgument(
-        fmt::format("import_ipc: a block that process {} still holds, or that is imported already, "
-                    "was expected, but got one that was freed",
-                    message.exporter.process.pid));
+        fmt::format("import_ipc: expected a live block of exporter process {}, but got a freed one",
+                    fields.exporter.process.pid));
   }
-  Opened opened{std::make_shared<ImportLease>(message.slot, peer, device.index)};
-  opened.lease->map(import_extent(*peer, message, device.index, owner.index));
-  if (message.event) peer->wait_for(*message.event, stream.native());
-  opened.data = opened.lease->extent()->base() + message.offset;
+  Opened opened{std::make_shared<ImportLease>(fields.slot, peer, device.index)};
+  opened.lease->map(import_extent(*peer, fields, device.index, owner.index));
+  if (fields.event) peer->wait_for(*fields.event, stream.native());
+  opened.data = opened.lease->extent()->base() + fields.offset;
   return opened;
 }
 
@@ -98,62 +97,66 @@ Opened open_foreign(const IpcMessage& message, Device owner, Device device, cons
 
 IpcHandle export_ipc(const Block& block) {
   static_cast<void>(driver());
-  auto* source = dynamic_cast<ExportSource*>(block.allocator);
-  if (!block.device.is_cuda() || (block.data != nullptr && source == nullptr)) {
+  auto* allocator = dynamic_cast<ExportableAllocator*>(block.allocator);
+  if (!block.device.is_cuda() || (block.data != nullptr && allocator == nullptr)) {
     throw NotSupported(fmt::format(
-        "export_ipc: a block of the caching allocator was expected, but got one of {} on {}",
-        block.allocator != nullptr ? block.allocator->name() : "nobody", block.device.str()));
+        "export_ipc: expected a block of the caching allocator, but got one of {} on {}",
+        block.allocator != nullptr ? block.allocator->name() : "no allocator", block.device.str()));
   }
-  IpcMessage message;
-  message.exporter = this_origin();
-  message.device_uuid = device_properties(block.device).uuid;
-  if (block.data == nullptr || block.bytes == 0) return encode(message);
+  IpcHandleFields fields;
+  fields.exporter = this_process_scope();
+  fields.device_uuid = device_properties(block.device).uuid;
+  if (block.data == nullptr || block.bytes == 0) return encode(fields);
 
-  check_whole_device("export_ipc", message.device_uuid);
-  // Before anything is exported: an event in a capture is none for another process.
+  check_whole_device("export_ipc", fields.device_uuid);
+  // Checked before anything is exported: another process cannot wait for an event of a capture.
   const NativeStream stream = Stream::current(block.device).native();
   if (driver().is_capturing(stream)) {
     throw CaptureError(
-        fmt::format("export_ipc: a current stream that is not being captured was expected, but got "
+        fmt::format("export_ipc: expected a current stream that is not being captured, but got "
                     "a captured one of {}",
                     block.device.str()),
         block.device.str());
   }
-  message.nonce = IpcService::instance().start();
-  const IpcExports::Entry entry = IpcExports::instance().add(*source, block);
-  message.kind = entry.segment ? IpcKind::segment : IpcKind::chunks;
-  message.slot = entry.slot;
-  message.generation = entry.generation;
-  message.extent_id = entry.extent_id;
-  message.extent_bytes = entry.extent_bytes;
-  message.offset = entry.offset;
-  message.bytes = block.bytes;
-  if (entry.segment) message.segment = *entry.segment;
-  message.event = IpcEvents::of(block.device.index).mark(stream);
-  return encode(message);
+  fields.nonce = IpcService::instance().start();
+  const IpcExporter::Entry entry = IpcExporter::instance().add(*allocator, block);
+  fields.kind = entry.segment ? IpcKind::segment : IpcKind::chunks;
+  fields.slot = entry.slot;
+  fields.generation = entry.generation;
+  fields.extent_id = entry.extent_id;
+  fields.extent_bytes = entry.extent_bytes;
+  fields.offset = entry.offset;
+  fields.bytes = block.bytes;
+  if (entry.segment) fields.segment = *entry.segment;
+  fields.event = IpcEvents::of(block.device.index).record(stream);
+  return encode(fields);
 }
 
-ImportedBlock import_ipc(const IpcHandle& handle, Device device) {
-  // What comes first needs no driver, and a forked child must not touch its parent's tables.
+ImportedBlock import_ipc(const IpcHandle& handle, std::optional<Device> device) {
+  // Throws in a forked child, which must not touch its parent's tables.
   static_cast<void>(driver());
-  const IpcMessage message = decode(handle);
+  const IpcHandleFields fields = decode(handle);
   ImportedBlock block;
-  block.device_ = Device::cuda(checked_device_index(device, "import_ipc"));
-  block.bytes_ = message.bytes;
-  if (message.kind == IpcKind::empty) return block;
-
-  const bool is_own = message.exporter == this_origin();
-  if (!is_own) check_reachable(message.exporter);
-  const Device owner = find_device(message.device_uuid);
-  reach(block.device_, owner, message.kind, is_own);
+  block.bytes_ = fields.bytes;
+  if (device) block.device_ = Device::cuda(checked_device_index(*device, "import_ipc"));
+  if (fields.kind == IpcKind::empty) {
+    if (!device) block.device_ = find_device(fields.device_uuid);
+    return block;
+  }
+  const bool is_local = fields.exporter == this_process_scope();
+  if (!is_local) check_reachable(fields.exporter);
+  check_whole_device("import_ipc", fields.device_uuid);
+  const Device owner = find_device(fields.device_uuid);
+  if (!device) block.device_ = owner;
+  enable_access(block.device_, owner, fields.kind, is_local);
   const Stream stream = Stream::current(block.device_);
   Opened opened;
   try {
-    opened = is_own ? open_own(message, owner, block.device_, stream)
-                    : open_foreign(message, owner, block.device_, stream);
+    opened = is_local ? open_local(fields, owner, block.device_, stream)
+                      : open_remote(fields, owner, block.device_, stream);
   } catch (const CudaError&) {
-    // It may have ended between the check and the call.
-    if (!is_own) check_running(message.exporter.process);
+    // The exporter may have ended between the check and the call.
+    if (!is_local) check_running(fields.exporter.process);
     throw;
   }
   opened.lease->add_stream(stream);
@@ -168,18 +171,18 @@ void ImportedBlock::record_stream(const Stream& stream) const {
 
 void ipc_collect() {
   if (in_bad_fork()) return;
-  IpcReleases::instance().finish();
-  IpcPeer::forget_lost();
-  ipc_sweep();
+  DeferredReleases::instance().run_completed();
+  IpcPeer::remove_lost();
+  IpcExporter::instance().sweep();
 }
 
 IpcStats ipc_stats(Device device) {
   const int index = checked_device_index(device, "ipc_stats");
   IpcStats stats;
-  IpcExports::instance().count(index, stats);
+  IpcExporter::instance().add_to(stats, index);
   stats.imports = ImportLease::count(index);
   stats.mapped_bytes = imported_bytes(index);
-  stats.pending_releases = IpcReleases::instance().pending(index);
+  stats.pending_releases = DeferredReleases::instance().pending(index);
   return stats;
 }
 

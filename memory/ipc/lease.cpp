@@ -4,8 +4,8 @@
 #include <atomic>
 #include <utility>
 
-#include "memory/ipc/exports.hpp"
-#include "memory/ipc/release.hpp"
+#include "memory/ipc/deferred_releases.hpp"
+#include "memory/ipc/exporter.hpp"
 #include "streams/per_device.hpp"
 
 namespace gantry::memory {
@@ -37,7 +37,7 @@ void ImportLease::add_stream(const Stream& stream) {
     if (std::ranges::find(streams_, &clock) != streams_.end()) return;
     streams_.push_back(&clock);
   }
-  // The allocator of an own block orders its reuse behind its streams anyway.
+  // The allocator of a local block orders its reuse behind the recorded streams.
   if (peer_ == nullptr) own_.allocator->record_stream(own_, stream);
 }
 
@@ -47,17 +47,17 @@ ImportLease::~ImportLease() {
   try {
     add_stream(Stream::current(Device::cuda(device_)));
     if (extent_ != nullptr) {
-      IpcReleases::instance().submit(extent_, peer_, slot_, streams_);
+      DeferredReleases::instance().submit(extent_, peer_, slot_, streams_);
       return;
     }
   } catch (...) {
-    // Out of host memory, or the platform is shutting down: it ends at once.
+    // Out of host memory, or the platform is shutting down: release at once.
   }
   extent_.reset();
   if (peer_ != nullptr) {
     peer_->release(slot_);
   } else {
-    IpcExports::instance().close_here(slot_);
+    IpcExporter::instance().release_local_reference(slot_);
   }
 }
 

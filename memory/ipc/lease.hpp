@@ -8,21 +8,21 @@
 
 #include <gantry/memory/ipc.hpp>
 
-#include "memory/ipc/imports.hpp"
+#include "memory/ipc/importer.hpp"
 #include "memory/ipc/peer.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {
 
-/// One reference to an exported block. The destructor gives it back in stream order; see
-/// Note [Giving back without waiting].
+/// One reference to an exported block. The destructor releases it in stream order; see
+/// Note [Releasing imports without waiting].
 ///
 /// Thread safety: every member may be called from any thread, map() before all others.
 class ImportLease {
  public:
-  /// Of a block of this process, to which a reference is held that becomes this one's.
+  /// Takes over a reference to a block of this process.
   ImportLease(std::uint32_t slot, Block block, int device);
-  /// Of another process's block; as above.
+  /// Takes over a reference to another process's block.
   ImportLease(std::uint32_t slot, std::shared_ptr<IpcPeer> peer, int device);
   ~ImportLease();
   ImportLease(const ImportLease&) = delete;
@@ -30,10 +30,10 @@ class ImportLease {
 
   void map(std::shared_ptr<ImportedExtent> extent) { extent_ = std::move(extent); }
   [[nodiscard]] const std::shared_ptr<ImportedExtent>& extent() const { return extent_; }
-  /// Work on `stream` uses the block.
+  /// Records that work on `stream` uses the block.
   void add_stream(const Stream& stream);
 
-  /// Number of leases for `device`.
+  /// Returns the number of leases for `device`.
   [[nodiscard]] static std::size_t count(int device);
 
  private:

@@ -11,130 +11,128 @@
 #include <gantry/core/error.hpp>
 
 #include "core/escaped_text.hpp"
-#include "memory/ipc/gates.hpp"
+#include "memory/ipc/stream_semaphores.hpp"
 
 namespace gantry::memory {
 namespace {
 
-struct Peers {
+/// The connections of this process.
+struct PeerTable {
   using Key = std::pair<std::int32_t, std::uint64_t>;
 
-  // A process that is stopped answers late; who wants another one does not wait for it.
+  // Each exporter has a lock of its own: a stopped exporter delays no import from another one.
   struct Entry {
-    std::mutex connecting;          ///< so that there is one connection
-    std::shared_ptr<IpcPeer> peer;  ///< guarded by the mutex of all
+    std::mutex connecting;          ///< held while the connection is made
+    std::shared_ptr<IpcPeer> peer;  ///< guarded by the table's mutex
   };
 
   std::mutex mutex;
   std::map<Key, std::shared_ptr<Entry>> peers;
 };
 
-Peers& peers() {
-  static auto& instance = *new Peers();
+PeerTable& peer_table() {
+  static auto& instance = *new PeerTable();
   return instance;
 }
 
-std::atomic<std::chrono::milliseconds> answer_timeout{std::chrono::seconds(60)};
+std::atomic<std::chrono::milliseconds> reply_timeout{std::chrono::seconds(60)};
 
-Peers::Key key_of(const ProcessStamp& process) { return {process.pid, process.start_time}; }
-
-// This process lacks something, which says nothing about the exporter.
-[[noreturn]] void throw_short(const ProcessStamp& exporter, const char* verb, int error) {
-  throw Error(fmt::format("import_ipc: failed to {} process {}, which exported the memory: {}{}",
-                          verb, exporter.pid, std::strerror(error), remedy_for(error)));
+// This process lacks a resource, which says nothing about the exporter.
+[[noreturn]] void throw_resource_error(const ProcessStamp& exporter, const char* verb, int error) {
+  throw Error(fmt::format("import_ipc: failed to {} exporter process {}: {}{}", verb, exporter.pid,
+                          std::strerror(error), remedy_for(error)));
 }
 
-[[noreturn]] void throw_late(const ProcessStamp& exporter, std::chrono::milliseconds timeout) {
-  throw TimeoutError(fmt::format(
-      "import_ipc: an answer of process {}, which exported the memory, was expected, but none "
-      "came within {} s; it may be stopped, or out of open files (ulimit -n)",
-      exporter.pid, std::chrono::duration<double>(timeout).count()));
+[[noreturn]] void throw_timeout(const ProcessStamp& exporter, std::chrono::milliseconds timeout) {
+  throw TimeoutError(
+      fmt::format("import_ipc: exporter process {} did not reply within {} s; check whether it is "
+                  "stopped or out of open files (ulimit -n)",
+                  exporter.pid, std::chrono::duration<double>(timeout).count()));
 }
 
-[[noreturn]] void throw_refused(const ProcessStamp& exporter, const std::string& why) {
+[[noreturn]] void throw_refused(const ProcessStamp& exporter, const std::string& cause) {
   check_running(exporter);
   throw NotSupported(
-      fmt::format("import_ipc: a connection to process {}, which exported the memory, was "
-                  "expected, but got '{}'; both processes must be of one user, and in one pid and "
-                  "network namespace",
-                  exporter.pid, why));
+      fmt::format("import_ipc: failed to connect to exporter process {}: {}; run both processes as "
+                  "one user, in one pid and network namespace",
+                  exporter.pid, cause));
 }
 
 }  // namespace
 
-std::shared_ptr<IpcPeer> IpcPeer::of(const IpcMessage& message) {
-  Peers& all = peers();
-  const Peers::Key key = key_of(message.exporter.process);
-  std::shared_ptr<Peers::Entry> entry;
-  std::shared_ptr<IpcPeer> lost;  // ends without the lock
+std::shared_ptr<IpcPeer> IpcPeer::of(const IpcHandleFields& fields) {
+  const ProcessStamp& exporter = fields.exporter.process;
+  PeerTable& table = peer_table();
+  std::shared_ptr<PeerTable::Entry> entry;
+  std::shared_ptr<IpcPeer> lost;  // destroyed without the lock
   {
-    const std::lock_guard lock(all.mutex);
-    std::shared_ptr<Peers::Entry>& place = all.peers[key];
-    if (place == nullptr) place = std::make_shared<Peers::Entry>();
-    entry = place;
+    const std::lock_guard lock(table.mutex);
+    std::shared_ptr<PeerTable::Entry>& known = table.peers[{exporter.pid, exporter.start_time}];
+    if (known == nullptr) known = std::make_shared<PeerTable::Entry>();
+    entry = known;
   }
   const std::lock_guard connecting(entry->connecting);
   {
-    const std::lock_guard lock(all.mutex);
+    const std::lock_guard lock(table.mutex);
     if (entry->peer != nullptr && !entry->peer->is_lost()) return entry->peer;
     lost = std::move(entry->peer);
   }
-  auto made = std::make_shared<IpcPeer>(message);
-  const std::lock_guard lock(all.mutex);
-  entry->peer = made;
-  return made;
+  auto connected = std::make_shared<IpcPeer>(fields);
+  const std::lock_guard lock(table.mutex);
+  entry->peer = connected;
+  return connected;
 }
 
-void IpcPeer::set_answer_timeout(std::chrono::milliseconds timeout) noexcept {
-  answer_timeout = timeout;
+void IpcPeer::set_reply_timeout(std::chrono::milliseconds timeout) noexcept {
+  reply_timeout = timeout;
 }
 
-void IpcPeer::forget_lost() noexcept {
-  std::vector<std::shared_ptr<IpcPeer>> gone;
-  Peers& all = peers();
-  const std::lock_guard lock(all.mutex);
-  std::erase_if(all.peers, [&](const auto& known) {
+void IpcPeer::remove_lost() noexcept {
+  std::vector<std::shared_ptr<IpcPeer>> lost;  // destroyed without the lock
+  PeerTable& table = peer_table();
+  const std::lock_guard lock(table.mutex);
+  std::erase_if(table.peers, [&](const auto& known) {
     const auto& [key, entry] = known;
-    if (entry.use_count() > 1) return false;  // somebody connects
+    if (entry.use_count() > 1) return false;  // a thread is connecting
     if (entry->peer != nullptr && !entry->peer->is_lost()) return false;
-    gone.push_back(std::move(entry->peer));
+    lost.push_back(std::move(entry->peer));
     return true;
   });
 }
 
-// A queue of connections that is full empties again, unless the exporter is stopped.
+// EAGAIN means that the exporter's queue of connections is full. It empties unless the exporter is
+// stopped.
 void IpcPeer::connect(std::uint64_t nonce) {
-  const std::chrono::milliseconds timeout = answer_timeout.load();
+  const std::chrono::milliseconds timeout = reply_timeout.load();
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (;;) {
     socket_ = connect_ipc(ipc_socket_name(process_, nonce));
     if (socket_) return;
     const int error = errno;
-    if (is_own_shortage(error)) throw_short(process_, "connect to", error);
+    if (is_local_resource_error(error)) throw_resource_error(process_, "connect to", error);
     if (error != EAGAIN) throw_refused(process_, std::strerror(error));
     check_running(process_);
-    if (std::chrono::steady_clock::now() > deadline) throw_late(process_, timeout);
+    if (std::chrono::steady_clock::now() > deadline) throw_timeout(process_, timeout);
     ::poll(nullptr, 0, 10);
   }
 }
 
-IpcPeer::IpcPeer(const IpcMessage& message) : process_(message.exporter.process) {
-  check_reachable(message.exporter);
-  connect(message.nonce);
+IpcPeer::IpcPeer(const IpcHandleFields& fields) : process_(fields.exporter.process) {
+  check_reachable(fields.exporter);
+  connect(fields.nonce);
   const auto credentials = credentials_of(socket_);
   if (!credentials || credentials->pid != process_.pid) {
-    throw_refused(process_, "another process behind its socket");
+    throw_refused(process_, "another process owns its socket");
   }
   watch_ = ProcessWatch(process_);
   IpcReply reply;
-  IpcRequest hello;
-  hello.nonce = message.nonce;
-  hello.process = this_process();
-  IpcPacket packet = ask(hello, reply);
-  if (packet.is_truncated) throw_short(process_, "take the tables of", EMFILE);
+  IpcRequest handshake;
+  handshake.nonce = fields.nonce;
+  handshake.process = this_process();
+  IpcPacket packet = send_request(handshake, reply);
+  if (packet.is_truncated) throw_resource_error(process_, "receive the tables of", EMFILE);
   if (!reply.ok || packet.descriptors.size() != 2) {
-    throw_refused(process_,
-                  reply.ok ? "an answer without tables" : escape_control_characters(reply.problem));
+    throw_refused(process_, reply.ok ? "malformed reply" : escape_control_characters(reply.error));
   }
   slots_ = std::make_unique<SlotTable>(std::move(packet.descriptors[0]));
   references_ = std::make_unique<ReferenceTable>(std::move(packet.descriptors[1]));
@@ -145,7 +143,7 @@ IpcPeer::~IpcPeer() {
   try {
     for (const auto& [key, event] : events_) driver().destroy_event(event);
   } catch (...) {
-    // The platform is shutting down; it takes the events with it.
+    // The platform is shutting down and destroys the events.
   }
 }
 
@@ -164,61 +162,58 @@ void IpcPeer::release(std::uint32_t slot) noexcept {
   IpcRequest request;
   request.kind = IpcRequest::Kind::released;
   request.slot = slot;
-  // If it does not get through, the exporter's next sweep sees the table.
+  // A lost request is harmless: the exporter's next sweep reads the table.
   static_cast<void>(send_packet(socket_, std::as_bytes(std::span(&request, 1))));
 }
 
-IpcPacket IpcPeer::ask(IpcRequest request, IpcReply& reply) {
-  const std::lock_guard lock(asking_);
-  const std::chrono::milliseconds timeout = answer_timeout.load();
+IpcPacket IpcPeer::send_request(IpcRequest request, IpcReply& reply) {
+  const std::lock_guard lock(request_mutex_);
+  const std::chrono::milliseconds timeout = reply_timeout.load();
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  request.number = ++asked_;
-  const auto lost = [this](const char* what) {
+  request.id = ++last_request_;
+  const auto throw_lost = [this](const char* event) {
     check_running(process_);
-    throw PeerLostError(fmt::format(
-        "import_ipc: an answer of process {}, which exported the memory, was expected, but it {}",
-        process_.pid, what));
+    throw PeerLostError(fmt::format("import_ipc: exporter process {} {}", process_.pid, event));
   };
   if (const int error = send_packet(socket_, std::as_bytes(std::span(&request, 1))); error != 0) {
-    if (is_own_shortage(error)) throw_short(process_, "send a question to", error);
-    if (error == EAGAIN) throw_late(process_, std::chrono::milliseconds(0));
-    lost("closed the connection");
+    if (is_local_resource_error(error)) throw_resource_error(process_, "send a request to", error);
+    if (error == EAGAIN) throw_timeout(process_, std::chrono::milliseconds(0));
+    throw_lost("closed the connection");
   }
   for (;;) {
-    if (!wait_readable(socket_, watch_.descriptor(), deadline)) throw_late(process_, timeout);
+    if (!wait_readable(socket_, watch_.descriptor(), deadline)) throw_timeout(process_, timeout);
     auto packet = receive_packet(socket_, sizeof reply);
     if (packet && packet->bytes.size() == sizeof reply) {
       std::memcpy(&reply, packet->bytes.data(), sizeof reply);
-      // The late answer to a question that was given up is no answer to this one.
-      if (reply.number != request.number) continue;
-      reply.problem[sizeof reply.problem - 1] = '\0';
+      // A late reply to an earlier request that timed out.
+      if (reply.id != request.id) continue;
+      reply.error[sizeof reply.error - 1] = '\0';
       return std::move(*packet);
     }
-    if (packet) lost("closed the connection");
-    if (is_gone()) lost("ended");
+    if (packet) throw_lost("closed the connection");
+    if (has_ended()) throw_lost("has ended");
   }
 }
 
-std::vector<IpcPeer::Chunk> IpcPeer::fetch(std::uint32_t slot, std::uint64_t generation,
-                                           std::size_t first, std::size_t& total) {
+std::vector<IpcPeer::Chunk> IpcPeer::fetch_chunks(std::uint32_t slot, std::uint64_t generation,
+                                                  std::size_t first, std::size_t& total) {
   IpcReply reply;
   IpcRequest request;
   request.kind = IpcRequest::Kind::chunks;
   request.slot = slot;
   request.first = static_cast<std::uint32_t>(first);
   request.generation = generation;
-  IpcPacket packet = ask(request, reply);
+  IpcPacket packet = send_request(request, reply);
   if (!reply.ok) {
     throw Error(
-        fmt::format("import_ipc: the chunks of a block of process {} were expected, but "
-                    "got '{}'",
-                    process_.pid, escape_control_characters(reply.problem)));
+        fmt::format("import_ipc: failed to get the chunks of a block of exporter process {}: {}",
+                    process_.pid, escape_control_characters(reply.error)));
   }
   if (reply.count != packet.descriptors.size() || reply.count > IpcReply::kChunks ||
       reply.count == 0) {
     throw Error(fmt::format(
-        "import_ipc: {} descriptors of process {} were expected, but got {}; this process may have "
-        "too many open files (ulimit -n)",
+        "import_ipc: expected {} descriptors from exporter process {}, but got {}; this process "
+        "may have too many open files (ulimit -n)",
         reply.count, process_.pid, packet.descriptors.size()));
   }
   total = reply.total;
@@ -245,7 +240,7 @@ void IpcPeer::wait_for(const NativeEventHandle& event, NativeStream stream) {
   if (driver().is_capturing(stream)) {
     driver().wait_event(stream, opened);
   } else if (!driver().event_reached(opened)) {
-    IpcGates::instance().hold(stream, shared_from_this(), opened);
+    StreamSemaphores::instance().wait(stream, shared_from_this(), opened);
   }
 }
 

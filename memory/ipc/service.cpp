@@ -13,8 +13,8 @@
 namespace gantry::memory {
 namespace {
 
-// Between two questions about importers that cannot be waited for.
-constexpr int kAskMs = 100;
+// The interval between checks of importers whose end no descriptor signals.
+constexpr int kWatchIntervalMs = 100;
 
 std::optional<IpcRequest> receive_request(const UniqueFd& socket, bool& is_open) {
   const auto packet = receive_packet(socket, sizeof(IpcRequest));
@@ -28,20 +28,20 @@ std::optional<IpcRequest> receive_request(const UniqueFd& socket, bool& is_open)
   return request;
 }
 
-int send_reply(const UniqueFd& socket, const IpcRequest& question, IpcReply reply,
+int send_reply(const UniqueFd& socket, const IpcRequest& request, IpcReply reply,
                std::span<const int> descriptors = {}) {
-  reply.number = question.number;
+  reply.id = request.id;
   return send_packet(socket, std::as_bytes(std::span(&reply, 1)), descriptors);
 }
 
-IpcReply refusal(const std::string& why) {
+IpcReply error_reply(const std::string& error) {
   IpcReply reply;
-  why.copy(reply.problem, sizeof reply.problem - 1);
+  error.copy(reply.error, sizeof reply.error - 1);
   return reply;
 }
 
-IpcReply unsent(int error) {
-  return refusal(
+IpcReply send_error_reply(int error) {
+  return error_reply(
       fmt::format("failed to send descriptors: {}{}", std::strerror(error), remedy_for(error)));
 }
 
@@ -58,7 +58,7 @@ std::uint64_t IpcService::start() {
   std::random_device random;
   nonce_ = std::uint64_t{random()} << 32 | random();
   listener_ = listen_ipc(ipc_socket_name(this_process(), nonce_));
-  static_cast<void>(IpcExports::instance());
+  static_cast<void>(IpcExporter::instance());
   start_background_thread("gantry-ipc", [this] { run(); }).detach();
   started_ = true;
   return nonce_;
@@ -67,34 +67,34 @@ std::uint64_t IpcService::start() {
 void IpcService::run() {
   std::vector<pollfd> polls;
   for (;;) {
-    const auto consumers = IpcExports::instance().consumers();
+    const auto consumers = IpcExporter::instance().consumers();
     polls.assign(1, {listener_.get(), POLLIN, 0});
     for (const UniqueFd& socket : unauthenticated_) polls.push_back({socket.get(), POLLIN, 0});
     const std::size_t first_consumer = polls.size();
     int timeout_ms = -1;
     for (const auto& consumer : consumers) {
-      // After the end of its connection, only the end of the process is of interest.
+      // The socket is -1 after a disconnect: then only the end of the process is polled.
       polls.push_back({consumer->socket.get(), POLLIN, 0});
       polls.push_back({consumer->watch.descriptor(), POLLIN, 0});
-      if (consumer->watch.descriptor() < 0) timeout_ms = kAskMs;
+      if (consumer->watch.descriptor() < 0) timeout_ms = kWatchIntervalMs;
     }
     if (::poll(polls.data(), polls.size(), timeout_ms) < 0) continue;
     try {
-      bool someone_ended = false;
+      bool has_ended = false;
       for (std::size_t i = 0; i < consumers.size(); ++i) {
         if (polls[first_consumer + 2 * i].revents != 0) serve(*consumers[i]);
-        const bool is_asked = consumers[i]->watch.descriptor() < 0;
-        someone_ended |=
-            is_asked ? consumers[i]->is_gone() : polls[first_consumer + 2 * i + 1].revents != 0;
+        has_ended |= consumers[i]->watch.descriptor() < 0
+                         ? consumers[i]->has_ended()
+                         : polls[first_consumer + 2 * i + 1].revents != 0;
       }
-      if (someone_ended) IpcExports::instance().sweep();
+      if (has_ended) IpcExporter::instance().sweep();
       std::erase_if(unauthenticated_, [this](UniqueFd& socket) {
         pollfd poll{socket.get(), POLLIN, 0};
-        return ::poll(&poll, 1, 0) > 0 && !greet(socket);
+        return ::poll(&poll, 1, 0) > 0 && !handshake(socket);
       });
       if (polls[0].revents != 0) accept_all();
     } catch (const std::exception&) {
-      // Out of memory or descriptors: whoever was concerned sees an end or a refusal.
+      // Out of memory or descriptors. The importer concerned sees a closed connection or an error.
     }
   }
 }
@@ -102,44 +102,43 @@ void IpcService::run() {
 void IpcService::accept_all() {
   errno = 0;
   while (UniqueFd socket = accept_ipc(listener_)) unauthenticated_.push_back(std::move(socket));
-  // Out of descriptors: the connection stays in the queue, so do not ask again at once.
+  // Out of descriptors: the connection stays in the kernel's queue, so pause before the next try.
   if (errno == EMFILE || errno == ENFILE) ::poll(nullptr, 0, 10);
 }
 
-// Answers the first packet. False: the connection became a consumer or was refused.
-bool IpcService::greet(UniqueFd& socket) {
+bool IpcService::handshake(UniqueFd& socket) {
   bool is_open = true;
   const auto request = receive_request(socket, is_open);
   if (!request) return is_open;
   const auto credentials = credentials_of(socket);
-  std::string problem;
-  if (request->protocol != IpcRequest::kProtocol || request->kind != IpcRequest::Kind::hello) {
-    problem = fmt::format("the exporter speaks protocol {}; both processes need the same gantry",
-                          IpcRequest::kProtocol);
+  std::string error;
+  if (request->protocol != IpcRequest::kProtocol || request->kind != IpcRequest::Kind::handshake) {
+    error = fmt::format("expected protocol {}; both processes need the same version of gantry",
+                        IpcRequest::kProtocol);
   } else if (request->nonce != nonce_ || !credentials || credentials->pid != request->process.pid ||
              has_ended(request->process)) {
-    problem = "the exporter does not know this process";
+    error = "expected credentials that match the handshake";
   }
-  if (!problem.empty()) {
-    static_cast<void>(send_reply(socket, *request, refusal(problem)));
+  if (!error.empty()) {
+    static_cast<void>(send_reply(socket, *request, error_reply(error)));
     return false;
   }
-  IpcExports& exports = IpcExports::instance();
+  IpcExporter& exporter = IpcExporter::instance();
   std::shared_ptr<IpcConsumer> consumer;
   try {
-    consumer = exports.add_consumer(socket, request->process);
-  } catch (const std::exception& error) {
-    // The importer must hear that this process lacks something, not see its connection end.
-    static_cast<void>(send_reply(socket, *request, refusal(error.what())));
+    consumer = exporter.add_consumer(socket, request->process);
+  } catch (const std::exception& failure) {
+    // An explicit error: a closed connection would not tell that this process lacks a resource.
+    static_cast<void>(send_reply(socket, *request, error_reply(failure.what())));
     return false;
   }
   IpcReply reply;
   reply.ok = true;
-  const int tables[] = {exports.slots().descriptor().get(),
+  const int tables[] = {exporter.slots().descriptor().get(),
                         consumer->references.descriptor().get()};
-  if (const int error = send_reply(consumer->socket, *request, reply, tables); error != 0) {
-    static_cast<void>(send_reply(consumer->socket, *request, unsent(error)));
-    exports.hang_up(*consumer);
+  if (const int failed = send_reply(consumer->socket, *request, reply, tables); failed != 0) {
+    static_cast<void>(send_reply(consumer->socket, *request, send_error_reply(failed)));
+    exporter.disconnect(*consumer);
   }
   return false;
 }
@@ -149,25 +148,25 @@ void IpcService::serve(IpcConsumer& consumer) {
   while (is_open) {
     const auto request = receive_request(consumer.socket, is_open);
     if (!request) break;
-    is_open = answer(consumer, *request);
+    is_open = reply_to(*request, consumer);
   }
-  if (!is_open) IpcExports::instance().hang_up(consumer);
+  if (!is_open) IpcExporter::instance().disconnect(consumer);
 }
 
-bool IpcService::answer(IpcConsumer& consumer, const IpcRequest& request) {
+bool IpcService::reply_to(const IpcRequest& request, IpcConsumer& consumer) {
   if (request.slot >= kIpcSlots) return false;
   switch (request.kind) {
-    case IpcRequest::Kind::hello:
+    case IpcRequest::Kind::handshake:
       return false;
     case IpcRequest::Kind::released:
-      IpcExports::instance().sweep_slot(request.slot);
+      IpcExporter::instance().sweep_slot(request.slot);
       return true;
     case IpcRequest::Kind::chunks:
       break;
   }
-  const auto chunks = IpcExports::instance().chunks(request.slot, request.generation);
+  const auto chunks = IpcExporter::instance().chunks(request.slot, request.generation);
   if (!chunks || consumer.references[request.slot].load() == 0) {
-    return send_reply(consumer.socket, request, refusal("the block was freed")) == 0;
+    return send_reply(consumer.socket, request, error_reply("the block was freed")) == 0;
   }
   IpcReply reply;
   reply.ok = true;
@@ -182,13 +181,13 @@ bool IpcService::answer(IpcConsumer& consumer, const IpcRequest& request) {
       descriptors.emplace_back(driver().export_chunk(span.chunk));
       numbers.push_back(descriptors.back().get());
     }
-  } catch (const std::exception& error) {
-    return send_reply(consumer.socket, request, refusal(error.what())) == 0;
+  } catch (const std::exception& failure) {
+    return send_reply(consumer.socket, request, error_reply(failure.what())) == 0;
   }
   reply.count = static_cast<std::uint32_t>(numbers.size());
   const int error = send_reply(consumer.socket, request, reply, numbers);
-  if (!is_own_shortage(error)) return error == 0;
-  return send_reply(consumer.socket, request, unsent(error)) == 0;
+  if (!is_local_resource_error(error)) return error == 0;
+  return send_reply(consumer.socket, request, send_error_reply(error)) == 0;
 }
 
 }  // namespace gantry::memory

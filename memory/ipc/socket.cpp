@@ -20,7 +20,7 @@ constexpr int kBacklog = 128;
 struct AbstractAddress {
   explicit AbstractAddress(const std::string& name) {
     value.sun_family = AF_UNIX;
-    // A leading zero byte makes the name abstract: it leaves no file behind.
+    // A leading zero byte makes the name abstract: no file is created.
     name.copy(value.sun_path + 1, sizeof value.sun_path - 1);
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   }
@@ -75,21 +75,21 @@ std::optional<IpcCredentials> credentials_of(const UniqueFd& socket) {
   return IpcCredentials{credentials.pid, credentials.uid};
 }
 
-bool has_hung_up(const UniqueFd& socket) {
+bool is_disconnected(const UniqueFd& socket) {
   if (!socket) return true;
   pollfd poll{socket.get(), POLLRDHUP, 0};
   return ::poll(&poll, 1, 0) > 0 && (poll.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-bool is_own_shortage(int error) {
+bool is_local_resource_error(int error) {
   return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS ||
          error == ETOOMANYREFS;
 }
 
 const char* remedy_for(int error) {
   return error == EMFILE         ? "; raise the limit of open files (ulimit -n)"
-         : error == ETOOMANYREFS ? "; raise the limit of open files (ulimit -n), which also bounds "
-                                   "the descriptors under way"
+         : error == ETOOMANYREFS ? "; raise the limit of open files (ulimit -n), which also limits "
+                                   "descriptors in transit"
                                  : "";
 }
 
@@ -114,7 +114,7 @@ int send_packet(const UniqueFd& socket, std::span<const std::byte> bytes,
   do {
     sent = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (sent < 0 && errno == EINTR);
-  return sent < 0 ? errno : 0;  // a packet goes as a whole
+  return sent < 0 ? errno : 0;  // a packet is sent as a whole
 }
 
 std::optional<IpcPacket> receive_packet(const UniqueFd& socket, std::size_t limit) {
@@ -131,7 +131,7 @@ std::optional<IpcPacket> receive_packet(const UniqueFd& socket, std::size_t limi
   do {
     got = ::recvmsg(socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || is_own_shortage(errno))) {
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || is_local_resource_error(errno))) {
     return std::nullopt;
   }
   packet.is_truncated = got > 0 && (message.msg_flags & MSG_CTRUNC) != 0;
@@ -157,7 +157,7 @@ bool wait_readable(const UniqueFd& socket, int watched,
     pollfd polls[2] = {{socket.get(), POLLIN, 0}, {watched, POLLIN, 0}};
     const int ready = ::poll(polls, 2, static_cast<int>(std::min<long>(left.count() + 1, 60'000)));
     if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return true;  // the read will say what is wrong
+    if (ready < 0 && errno != EINTR) return true;  // the next read reports the error
   }
 }
 

@@ -1,4 +1,4 @@
-// The tables through which exporters and importers agree about lifetimes.
+// The tables in shared memory that carry the lifetimes of exported blocks.
 #pragma once
 
 #include <fcntl.h>
@@ -20,20 +20,23 @@
 namespace gantry::memory {
 
 /// Note [Lifetime of shared blocks]
-/// An exporter has one table of slots, one per exported block: its generation and whether it may be
-/// imported (open) and was freed (limbo). Each importer has a table of its own for that exporter:
-/// how many references it holds to each slot. Both are shared memory, the exporter's for reading
-/// only; who dies leaves only numbers
-/// behind that belong to it alone, and the exporter forgets an importer's table with the importer.
+/// An exporter has a table with one slot per exported block. A slot holds the block's generation
+/// and two flags: open (it can be imported) and limbo (it was freed). Each importer has a table for
+/// each exporter, with its number of references to each slot. Both tables are shared memory;
+/// importers map the exporter's table read-only. A process that dies leaves only its own counts
+/// behind. The exporter drops an importer's table together with the importer.
 ///
-/// Taking a reference: count it, then look whether the slot is open in the generation wanted; else
-/// take it back. Freeing: close the slot, then add up the references; if there are any, open it
-/// again as limbo. All sequentially consistent, so of two that meet at least one sees the other.
-/// Giving back: count down, then look at the slot; if it is in limbo, tell the exporter, who looks
-/// at that slot again. A lost message costs time, not memory: sweeps look at the tables.
+/// Acquire: increment the count, then read the slot. If the slot is not open in the expected
+/// generation, decrement again.
+/// Free: close the slot, then add up the counts. If there are references, open the slot again, in
+/// limbo.
+/// All accesses are sequentially consistent. Of a concurrent acquire and free, at least one
+/// therefore sees the other.
+/// Release: decrement, then read the slot. If it is in limbo, send a request to the exporter, which
+/// checks that slot again. A lost request delays the free only until the next sweep.
 inline constexpr std::size_t kIpcSlots = std::size_t{1} << 20;
 
-/// A slot of an exporter's table as one word.
+/// A slot of an exporter's table, stored as one word.
 struct SlotState {
   std::uint64_t generation = 0;
   bool is_open = false;
@@ -47,32 +50,32 @@ struct SlotState {
   }
 };
 
-/// Who writes a table beside the process that made it.
-enum class TableWriters { maker, others };
+/// The processes that may write a table: its creator, or every process that maps it.
+enum class TableWriters { creator, all };
 
-/// An array of kIpcSlots atomic numbers that several processes map; zero at first. Only the pages
-/// that are used take memory.
+/// An array of kIpcSlots atomic numbers that several processes map, initially zero. Only pages in
+/// use take memory.
 template <class T, TableWriters kWriters>
 class SharedTable {
  public:
-  /// A new one. Throws: Error.
+  /// Creates a table. Throws: Error.
   SharedTable() : descriptor_(::memfd_create("gantry ipc", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
-    if (!descriptor_ || ::ftruncate(descriptor_.get(), kBytes) != 0) fail("make", errno);
+    if (!descriptor_ || ::ftruncate(descriptor_.get(), kBytes) != 0) fail("create", errno);
     map(PROT_READ | PROT_WRITE);
-    // Nobody can make another process fault by shortening it. Kernels before 5.1 do not know the
-    // seal that leaves this mapping the only writable one.
-    if (kWriters == TableWriters::maker) {
+    // The seals keep other processes from shrinking the table, which would fault its readers.
+    // F_SEAL_FUTURE_WRITE leaves this mapping the only writable one; kernels before 5.1 lack it.
+    if (kWriters == TableWriters::creator) {
       (void)::fcntl(descriptor_.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
     }
     (void)::fcntl(descriptor_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   }
-  /// One that another process sent. Throws: Error.
+  /// Maps a table that another process sent. Throws: Error.
   explicit SharedTable(UniqueFd descriptor) : descriptor_(std::move(descriptor)) {
     struct stat status {};
     const int seals = ::fcntl(descriptor_.get(), F_GET_SEALS);
     if (seals < 0 || ::fstat(descriptor_.get(), &status) != 0) fail("open", errno);
     if (status.st_size != off_t{kBytes} || (seals & F_SEAL_SHRINK) == 0) fail("open", EINVAL);
-    map(kWriters == TableWriters::maker ? PROT_READ : PROT_READ | PROT_WRITE);
+    map(kWriters == TableWriters::creator ? PROT_READ : PROT_READ | PROT_WRITE);
   }
   ~SharedTable() { ::munmap(data_, kBytes); }
   SharedTable(const SharedTable&) = delete;
@@ -100,7 +103,7 @@ class SharedTable {
   void* data_ = nullptr;
 };
 
-using SlotTable = SharedTable<std::uint64_t, TableWriters::maker>;
-using ReferenceTable = SharedTable<std::uint32_t, TableWriters::others>;
+using SlotTable = SharedTable<std::uint64_t, TableWriters::creator>;
+using ReferenceTable = SharedTable<std::uint32_t, TableWriters::all>;
 
 }  // namespace gantry::memory

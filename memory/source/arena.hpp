@@ -11,8 +11,8 @@
 #include "memory/heap/free_blocks.hpp"
 #include "memory/heap/heap_mutex.hpp"
 #include "memory/heap/stats_delta.hpp"
-#include "memory/ipc/heap_export.hpp"
 #include "memory/source/chunk_store.hpp"
+#include "memory/source/exportable.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {

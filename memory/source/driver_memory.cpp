@@ -14,7 +14,6 @@
 #include "memory/backends.hpp"
 #include "memory/heap/memory_pressure.hpp"
 #include "memory/heap_allocator.hpp"
-#include "memory/ipc/heap_export.hpp"
 #include "memory/oom_report.hpp"
 
 namespace gantry::memory {
@@ -28,7 +27,6 @@ constexpr auto kLook = std::chrono::milliseconds(1);
 
 // True if more may come once streams are done.
 bool release_unused(int device) {
-  (void)ipc_sweep();
   (void)run_memory_pressure_callbacks(device);
   DeviceHeap* heap = heap_of(device);
   return heap != nullptr && heap->release_unused();

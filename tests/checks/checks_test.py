@@ -76,6 +76,10 @@ class CheckTest(unittest.TestCase):
         }
         for line, text in wrong.items():
             self.assert_fails("layering", {"memory/stats.cpp": f"int a;\n{line}\n"}, f"memory/stats.cpp:2: {line.strip()}: {text}")
+        for line in ['#include "memory/ipc/exporter.hpp"', "#include <gantry/memory/ipc.hpp>"]:
+            self.assert_fails("layering", {"memory/heap/a.cpp": f"{line}\n"}, f"{line}: memory must not know memory/ipc")
+            self.assert_passes("layering", {"memory/ipc/a.cpp": f'{line}\n#include "memory/heap/b.hpp"\n', "tensor/a.cpp": f"{line}\n"})
+        self.assert_fails("layering", {"memory/ipc/a.cpp": '#include "kernels/launch.hpp"\n'}, "memory/ipc must not know kernels")
         self.assert_fails("layering", {"include/gantry/core/up.hpp": "#include <gantry/device/device.hpp>\n"},
                           "core must not know device")
         self.assert_fails("layering", {"launcher/a.cpp": "#include <gantry/device/device.hpp>\n"},

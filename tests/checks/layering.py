@@ -1,6 +1,6 @@
 """Fails on an include that leaves the allowed edges between the layers, and on circles of includes within a layer.
 
-    core → device → streams → memory → kernels → tensor → collectives
+    core → device → streams → memory → memory/ipc → kernels → tensor → collectives
     core → job → collectives, launcher
 
 The launcher also uses the parts of device that never initialise CUDA. Includes between the project's own files are written from the
@@ -12,7 +12,7 @@ import re
 from source_tree import LAYERS, code_files, read_lines, run_check
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
-STACK = ["core", "device", "streams", "memory", "kernels", "tensor", "collectives"]
+STACK = ["core", "device", "streams", "memory", "memory/ipc", "kernels", "tensor", "collectives"]
 USES = {layer: set(STACK[:at]) for at, layer in enumerate(STACK)} | {"job": {"core"}, "launcher": {"core", "job"}}
 USES["collectives"].add("job")
 FOR_THE_LAUNCHER = re.compile(r"device/topology|device/visible_devices\.hpp$|device/sim/sim_identity\.hpp$")
@@ -23,6 +23,8 @@ EXTEND = {"store.hpp": "job"}
 def layer_of_path(name):
     """The layer that a path below the root, or below include/gantry/, belongs to."""
     parts = name.split("/")
+    if parts[0] == "memory" and len(parts) > 1 and parts[1] in ("ipc", "ipc.hpp"):
+        return "memory/ipc"
     return EXTEND.get(parts[1], "extend") if parts[0] == "extend" and len(parts) > 1 else parts[0]
 
 

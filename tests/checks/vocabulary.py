@@ -11,6 +11,7 @@ from source_tree import CODE_FOLDERS, CODE_SUFFIXES, LAYERS, code_files, read_li
 TEXT_SUFFIXES = CODE_SUFFIXES | {".md", ".py", ".txt", ".cmake"}
 EVERYWHERE = [*CODE_FOLDERS, "docs", "cmake", "scripts"]
 JOB = ["include/gantry/core", "include/gantry/collectives", "core", "collectives", "launcher", "tests/core", "tests/collectives", "tests/launcher"]
+IPC = ["memory/ipc"]
 LAUNCHER = ["launcher", "tests/launcher"]
 COLLECTIVES = ["include/gantry/collectives", "collectives", "tests/collectives"]
 HOST_SIDE = [f"collectives/{folder}" for folder in ("bootstrap", "comm", "control", "host", "nccl", "peers")]
@@ -33,6 +34,13 @@ WORDS = [
     ("rank_part", "rank slice", ["tools", "tests/tools"]),
     ("curves?", "line, line chart", ["tools"]),
     ("quantit(?:y|ies)", "format", ["tools"]),
+    ("gates?|gate_words?", "semaphore, wait", IPC),
+    ("losses", "PeerFaults", IPC),
+    ("origins?|walls?", "ProcessScope", IPC),
+    ("strangers?", "unauthenticated connection", IPC),
+    ("greets?|hello", "handshake", IPC),
+    ("hangs?.up|hung.up", "disconnect", IPC),
+    ("asks?|asked|questions?|answers?|answered", "request, reply", IPC),
     ("bystanders?", "pre-existing child", EVERYWHERE),
     ("control_?blocks?|control blocks?", "control segment", EVERYWHERE),
     ("breakdowns?", "link error", ["collectives"]),

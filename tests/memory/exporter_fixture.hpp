@@ -1,4 +1,4 @@
-// What tests of imports share: an exporting process, and what is left of its memory here.
+// A fixture for tests of imports from an exporting process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,12 +17,12 @@
 
 namespace gantry::testing {
 
-/// What memory_exporter exports first.
+/// Size and content of the first block that memory_exporter exports.
 inline constexpr std::size_t kExportedBytes = 100000;
 inline constexpr std::uint8_t kExportedValue = 77;
 
-/// A fixture that checks that nothing stays imported. The argument: where the exporter's memory
-/// comes from, see memory_exporter.
+/// Checks after each test that nothing stays imported. The parameter: the kind of memory that
+/// memory_exporter exports.
 class ExporterTest : public HeapTest, public ::testing::WithParamInterface<const char*> {
  protected:
   using Block = memory::ImportedBlock;
@@ -30,7 +30,7 @@ class ExporterTest : public HeapTest, public ::testing::WithParamInterface<const
   static std::vector<std::string> exporter() {
     return {std::string(GANTRY_TEST_PROGRAM_DIR) + "/memory_exporter", GetParam()};
   }
-  /// Reads through page-locked memory, so that the host does not wait for the stream.
+  /// Reads through page-locked memory: the copy is asynchronous.
   static std::vector<std::uint8_t> read(const Block& block, const Stream& stream) {
     const memory::Buffer host = memory::pinned(block.bytes());
     driver().copy(host.data(), block.data(), block.bytes(), stream.native());
@@ -38,12 +38,13 @@ class ExporterTest : public HeapTest, public ::testing::WithParamInterface<const
     const auto* bytes = static_cast<const std::uint8_t*>(host.data());
     return {bytes, bytes + block.bytes()};
   }
-  /// Whatever was dropped is unmapped on return.
+  /// Unmaps every dropped import.
   static void settle() {
     for (int i = 0; i < device_count(); ++i) driver().synchronize_device(i);
     memory::ipc_collect();
   }
-  /// Not while stream 0 is current, which runs behind all others; `stream` is done on return.
+  /// Drops `block` while `stream` is current, instead of stream 0, which waits for all others.
+  /// Returns when `stream` has completed.
   static void drop(std::optional<Block>& block, const Stream& stream) {
     const StreamGuard guard(stream);
     block.reset();

@@ -15,14 +15,17 @@
 namespace gantry::memory {
 namespace {
 
+using gantry::testing::imported;
 using gantry::testing::IpcWorker;
+using gantry::testing::nothing_held;
+using gantry::testing::WorkerReply;
 
 constexpr int kConsumers = 7;
 constexpr int kRounds = 100;  // for each kind of memory
 constexpr int kBlocks = 3;
 constexpr std::size_t kBytes = 200000;
 
-// The argument: where the producer's memory comes from, see ipc_worker.
+// The parameter: the kind of memory that ipc_worker exports.
 class IpcCrashTest : public gantry::testing::DeviceTest,
                      public ::testing::WithParamInterface<const char*> {
  protected:
@@ -39,7 +42,7 @@ class IpcCrashTest : public gantry::testing::DeviceTest,
     consumers_[static_cast<std::size_t>(index)] =
         std::make_unique<IpcWorker>("heap", (index + 1) % device_count());
   }
-  // Not to wait for anything: any moment will do, and all of them shall be hit.
+  // Spins for a random time, so that the kill hits every stage of an import.
   void let_some_time_pass() {
     // A GPU's context alone takes a process some hundred milliseconds.
     const unsigned slow_us = platform() == Platform::cuda ? 400'000 : 10'000;
@@ -70,11 +73,10 @@ TEST_P(IpcCrashTest, MemoryReturnsWhoeverIsKilled) {
     const int first = round % 200;
     const auto handles = producer_->export_blocks(kBlocks, kBytes, first);
     ASSERT_EQ(handles.size(), static_cast<std::size_t>(kBlocks));
-    const std::string content = std::to_string(first) + ' ' + std::to_string(first + 1) + ' ' +
-                                std::to_string(first + 2) + ' ';
+    const WorkerReply content = imported({first, first + 1, first + 2});
 
     for (const auto& consumer : consumers_)
-      consumer->write_line(IpcWorker::import_command(handles));
+      consumer->write_line(IpcWorker::command("import", handles));
     const bool free_early = random_() % 2 == 0;
     if (free_early) producer_->write_line("free");
     let_some_time_pass();
@@ -82,21 +84,24 @@ TEST_P(IpcCrashTest, MemoryReturnsWhoeverIsKilled) {
 
     for (int i = 0; i < kConsumers; ++i) {
       if (i == victim) continue;
-      const std::string answer = consumers_[static_cast<std::size_t>(i)]->read_line();
-      const bool is_gone = victim < 0 && (answer == "lost" || answer.starts_with("error: "));
-      EXPECT_TRUE(answer == content || (free_early && answer == "freed") || is_gone) << answer;
-      ++outcomes[answer == content ? 0 : answer == "freed" ? 1 : answer == "lost" ? 2 : 3];
+      const WorkerReply reply = consumers_[static_cast<std::size_t>(i)]->read_reply();
+      const bool is_lost = victim < 0 && (reply.status == "lost" || reply.status == "error");
+      EXPECT_TRUE(reply == content || (free_early && reply.status == "freed") || is_lost) << reply;
+      ++outcomes[reply == content          ? 0
+                 : reply.status == "freed" ? 1
+                 : reply.status == "lost"  ? 2
+                                           : 3];
     }
-    if (victim >= 0 && free_early) static_cast<void>(producer_->read_line());
-    if (victim >= 0 && !free_early) producer_->ask("free");
+    if (victim >= 0 && free_early) static_cast<void>(producer_->read_reply());
+    if (victim >= 0 && !free_early) producer_->free_blocks();
     for (int i = 0; i < kConsumers; ++i) {
       if (i == victim) continue;
-      EXPECT_EQ(consumers_[static_cast<std::size_t>(i)]->ask("drop"), "0 0 0");
+      EXPECT_EQ(consumers_[static_cast<std::size_t>(i)]->drop_imports(), nothing_held());
     }
     if (victim < 0) {
       start_producer();
     } else {
-      EXPECT_EQ(producer_->ask("collect"), "0 0") << "memory did not come back";
+      EXPECT_EQ(producer_->collect(), nothing_held()) << "memory did not come back";
       start_consumer(victim);
     }
   }

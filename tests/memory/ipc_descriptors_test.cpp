@@ -1,4 +1,4 @@
-// Shared memory between processes that have few descriptors, or none left.
+// Shared memory between processes with few file descriptors.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 #include <gantry/memory/ipc.hpp>
 
-#include "memory/ipc/message.hpp"
+#include "memory/ipc/handle.hpp"
 #include "memory/ipc/socket.hpp"
 #include "memory/ipc/table.hpp"
 #include "tests/memory/heap_fixture.hpp"
@@ -27,7 +27,11 @@ namespace {
 
 using gantry::testing::count_descriptors;
 using gantry::testing::from_text;
+using gantry::testing::imported;
+using gantry::testing::in_limbo;
 using gantry::testing::IpcWorker;
+using gantry::testing::nothing_held;
+using gantry::testing::WorkerReply;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -42,17 +46,17 @@ class IpcDescriptorsTest : public gantry::testing::HeapTest {
   }
 };
 
-// A connection to an exporter that speaks the protocol, without the rest of an importer.
+// An importer's connection after its handshake, without the rest of the importer.
 class Connection {
  public:
-  explicit Connection(const IpcMessage& message) {
-    const ProcessStamp& exporter = message.exporter.process;
-    socket_ = connect_ipc(ipc_socket_name(exporter, message.nonce));
+  explicit Connection(const IpcHandleFields& fields) {
+    const ProcessStamp& exporter = fields.exporter.process;
+    socket_ = connect_ipc(ipc_socket_name(exporter, fields.nonce));
     EXPECT_TRUE(socket_) << std::strerror(errno);
-    IpcRequest hello;
-    hello.nonce = message.nonce;
-    hello.process = this_process();
-    EXPECT_EQ(send_packet(socket_, std::as_bytes(std::span(&hello, 1))), 0);
+    IpcRequest handshake;
+    handshake.nonce = fields.nonce;
+    handshake.process = this_process();
+    EXPECT_EQ(send_packet(socket_, std::as_bytes(std::span(&handshake, 1))), 0);
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     EXPECT_TRUE(wait_readable(socket_, -1, deadline));
     auto packet = receive_packet(socket_, sizeof(IpcReply));
@@ -70,44 +74,44 @@ class Connection {
   IpcPacket packet_;
 };
 
-TEST_F(IpcDescriptorsTest, AnExporterForgetsImportersThatHungUpWithoutAReference) {
+TEST_F(IpcDescriptorsTest, ImportersThatDisconnectWithoutAReferenceAreRemoved) {
   IpcWorker producer("heap", 0);
   const auto handles = producer.export_blocks(1, kBytes, 7);
-  const IpcMessage message = decode(from_text(handles.at(0)));
+  const IpcHandleFields fields = decode(from_text(handles.at(0)));
   const std::string pid = std::to_string(producer.pid());
   const int before = count_descriptors(pid);
   for (int round = 0; round < 150; ++round) {
     std::vector<Connection> together;
     for (int i = 0; i < 20; ++i) {
-      together.emplace_back(message);
+      together.emplace_back(fields);
       EXPECT_EQ(together.back().tables().size(), 2u);
     }
-    // One that breaks the protocol is forgotten, too.
-    IpcRequest odd;
-    odd.kind = IpcRequest::Kind::hello;
-    together.back().send(odd);
+    // An importer that breaks the protocol is removed, too.
+    IpcRequest second;
+    second.kind = IpcRequest::Kind::handshake;
+    together.back().send(second);
   }
-  // Its answer comes after the exporter has seen that the others are gone.
-  const Connection last(message);
+  // Its reply comes after the exporter has removed the others.
+  const Connection last(fields);
   EXPECT_LE(count_descriptors(pid), before + 8);
   IpcWorker consumer("heap", 1);
-  EXPECT_EQ(consumer.ask("import " + handles[0]), "7 ");
+  EXPECT_EQ(consumer.import_blocks({handles[0]}), imported({7}));
 }
 
-TEST_F(IpcDescriptorsTest, AnImporterThatHoldsAReferenceIsNotForgotten) {
+TEST_F(IpcDescriptorsTest, ImportersThatHoldAReferenceAreKept) {
   IpcWorker producer("heap", 0);
   const auto handles = producer.export_blocks(1, kBytes, 7);
-  const IpcMessage message = decode(from_text(handles.at(0)));
-  auto connection = std::make_unique<Connection>(message);
+  const IpcHandleFields fields = decode(from_text(handles.at(0)));
+  auto connection = std::make_unique<Connection>(fields);
   ASSERT_EQ(connection->tables().size(), 2u);
   {
     const ReferenceTable references(std::move(connection->tables()[1]));
-    references[message.slot].fetch_add(1);
-    connection.reset();  // as one that is being killed does first
-    EXPECT_EQ(producer.ask("free"), std::to_string(kBytes)) << "this process has not ended";
-    references[message.slot].fetch_sub(1);
+    references[fields.slot].fetch_add(1);
+    connection.reset();  // a killed process closes its sockets first
+    EXPECT_EQ(producer.free_blocks(), in_limbo(kBytes)) << "this process has not ended";
+    references[fields.slot].fetch_sub(1);
   }
-  EXPECT_EQ(producer.ask("collect"), "0 0");
+  EXPECT_EQ(producer.collect(), nothing_held());
 }
 
 TEST_F(IpcDescriptorsTest, TheExportersTableCannotBeWrittenByImporters) {
@@ -129,78 +133,79 @@ TEST_F(IpcDescriptorsTest, TheExportersTableCannotBeWrittenByImporters) {
 TEST_F(IpcDescriptorsTest, ThousandsOfTensorsOnManyStreamsPassWithFewDescriptors) {
   IpcWorker producer("heap", 0);
   IpcWorker consumer("heap", 1);
-  EXPECT_EQ(producer.ask("limit 128"), "limited");
-  EXPECT_EQ(consumer.ask("limit 128"), "limited");
+  EXPECT_EQ(producer.request("limit 128").status, "ok");
+  EXPECT_EQ(consumer.request("limit 128").status, "ok");
   constexpr int kStreams = 32;
   for (int round = 0; round < 80; ++round) {
-    // Their work is not done, so each handle carries an event.
-    const auto handles = IpcWorker::words(producer.ask("hold " + std::to_string(kStreams)));
+    // Their work is not complete, so each handle carries an event.
+    const auto handles = producer.request("hold " + std::to_string(kStreams)).handles;
     ASSERT_EQ(handles.size(), std::size_t{kStreams}) << ::testing::PrintToString(handles);
-    std::string command = IpcWorker::import_command(handles);
-    ASSERT_EQ(consumer.ask(command.replace(0, 6, "map")), "mapped") << round;
-    ASSERT_EQ(producer.ask("release"), "released");
-    ASSERT_EQ(consumer.ask("drop"), "0 0 0");
-    ASSERT_EQ(producer.ask("free"), "0");
+    ASSERT_EQ(consumer.map_blocks(handles).status, "ok") << round;
+    ASSERT_EQ(producer.request("release").status, "ok");
+    ASSERT_EQ(consumer.drop_imports(), nothing_held());
+    ASSERT_EQ(producer.free_blocks(), nothing_held());
   }
 }
 
-// What an importer says that may open only `free` more descriptors, of memory that is held.
-std::string ask_short(IpcWorker& consumer, int free, const std::string& command) {
-  EXPECT_EQ(consumer.ask("exhaust " + std::to_string(free)), "exhausted");
-  std::string answer = consumer.ask(command);
-  EXPECT_EQ(consumer.ask("relax"), "relaxed");
-  return answer;
+// Imports `handle` while the consumer can open only `free` more descriptors.
+WorkerReply import_with_descriptors(IpcWorker& consumer, int free, const std::string& handle) {
+  EXPECT_EQ(consumer.limit_new_descriptors(free).status, "ok");
+  const WorkerReply reply = consumer.import_blocks({handle});
+  EXPECT_EQ(consumer.lift_limit().status, "ok");
+  return reply;
 }
 
-TEST_F(IpcDescriptorsTest, AnImporterWithoutDescriptorsCallsNobodyGoneAndNothingFreed) {
+TEST_F(IpcDescriptorsTest, AnImporterWithoutDescriptorsBlamesItself) {
   for (const char* kind : {"heap", "chunks"}) {
     IpcWorker consumer(kind, 1);
     bool has_failed = false;
     bool has_passed = false;
     for (int free = 0; free < 12; ++free) {
-      // A new one each time: nothing of it is connected or mapped.
+      // A new producer for each round: nothing of it is connected or mapped.
       IpcWorker producer(kind, 0);
       const auto handles = producer.export_blocks(1, kBytes, 40 + free);
-      const std::string import = "import " + handles.at(0);
-      const std::string right = std::to_string(40 + free) + ' ';
-      const std::string answer = ask_short(consumer, free, import);
-      has_passed |= answer == right;
-      has_failed |= answer != right;
-      if (answer != right) {
-        EXPECT_THAT(answer, AllOf(HasSubstr("oo many open files"), Not(HasSubstr("gone")),
-                                  Not(HasSubstr("freed")), Not(HasSubstr("one user"))))
+      const WorkerReply expected = imported({40 + free});
+      const WorkerReply reply = import_with_descriptors(consumer, free, handles.at(0));
+      has_passed |= reply == expected;
+      has_failed |= reply != expected;
+      if (reply != expected) {
+        EXPECT_EQ(reply.status, "error") << kind << ' ' << free;
+        EXPECT_THAT(reply.error, AllOf(HasSubstr("oo many open files"), Not(HasSubstr("ended")),
+                                       Not(HasSubstr("freed")), Not(HasSubstr("one user"))))
             << kind << ' ' << free;
       }
-      EXPECT_EQ(consumer.ask(import), right) << "once it has descriptors again";
-      EXPECT_EQ(producer.ask("free"), std::to_string(kBytes)) << "it is held";
-      EXPECT_EQ(consumer.ask("drop"), "0 0 0");
+      EXPECT_EQ(consumer.import_blocks(handles), expected) << "with descriptors again";
+      EXPECT_EQ(producer.free_blocks(), in_limbo(kBytes)) << "it is imported";
+      EXPECT_EQ(consumer.drop_imports(), nothing_held());
     }
     EXPECT_TRUE(has_failed && has_passed) << kind;
   }
 }
 
-TEST_F(IpcDescriptorsTest, AnExporterWithoutDescriptorsIsNotCalledGone) {
+TEST_F(IpcDescriptorsTest, AnExporterWithoutDescriptorsIsNamedAsTheCause) {
   for (int free = 0; free < 8; ++free) {
     IpcWorker producer("heap", 0);
     IpcWorker consumer("heap", 1);
     const auto handles = producer.export_blocks(1, kBytes, 9);
-    EXPECT_EQ(producer.ask("exhaust " + std::to_string(free)), "exhausted");
-    consumer.write_line("import " + handles.at(0));
+    EXPECT_EQ(producer.limit_new_descriptors(free).status, "ok");
+    consumer.write_line(IpcWorker::command("import", handles));
     if (free == 0) {
-      // The connection waits in the exporter's queue until it can take it.
-      EXPECT_EQ(producer.ask("relax"), "relaxed");
-      EXPECT_EQ(consumer.read_line(), "9 ");
+      // The connection waits in the exporter's queue until the exporter can accept it.
+      EXPECT_EQ(producer.lift_limit().status, "ok");
+      EXPECT_EQ(consumer.read_reply(), imported({9}));
       continue;
     }
-    const std::string answer = consumer.read_line();
-    if (answer != "9 ") {
-      EXPECT_THAT(answer, AllOf(HasSubstr("Too many open files"), Not(HasSubstr("gone")),
-                                Not(HasSubstr("closed the connection")), Not(HasSubstr("freed"))))
+    const WorkerReply reply = consumer.read_reply();
+    if (reply != imported({9})) {
+      EXPECT_EQ(reply.status, "error") << free;
+      EXPECT_THAT(reply.error,
+                  AllOf(HasSubstr("Too many open files"), Not(HasSubstr("ended")),
+                        Not(HasSubstr("closed the connection")), Not(HasSubstr("freed"))))
           << free;
     }
-    EXPECT_EQ(producer.ask("relax"), "relaxed");
-    EXPECT_EQ(consumer.ask("import " + handles[0]), "9 ");
-    EXPECT_EQ(producer.ask("free"), std::to_string(kBytes)) << "it is held";
+    EXPECT_EQ(producer.lift_limit().status, "ok");
+    EXPECT_EQ(consumer.import_blocks(handles), imported({9}));
+    EXPECT_EQ(producer.free_blocks(), in_limbo(kBytes)) << "it is imported";
   }
 }
 

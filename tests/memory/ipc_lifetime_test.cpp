@@ -1,4 +1,4 @@
-// How long shared memory lives: freed, dropped, or left behind by a process that ended.
+// The lifetime of shared memory: freed, dropped, or left by a process that ended.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -18,18 +18,19 @@
 namespace gantry::memory {
 namespace {
 
-using gantry::testing::from_text;
+using gantry::testing::imported;
+using gantry::testing::in_limbo;
 using gantry::testing::IpcWorker;
+using gantry::testing::nothing_held;
 using gantry::testing::StreamHold;
 using gantry::testing::to_text;
 using gantry::testing::VmmSource;
+using gantry::testing::WorkerReply;
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
-using ::testing::ThrowsMessage;
 
 constexpr std::size_t kBytes = 300000;
 
-// The argument: where the exporter's memory comes from, see ipc_worker.
+// The parameter: the kind of memory that ipc_worker exports.
 class IpcLifetimeTest : public gantry::testing::HeapTest,
                         public ::testing::WithParamInterface<const char*> {
  protected:
@@ -38,13 +39,11 @@ class IpcLifetimeTest : public gantry::testing::HeapTest,
     HeapTest::SetUp();
   }
   [[nodiscard]] static int last_device() { return device_count() - 1; }
-  // One block is in limbo, and nothing else is held.
-  static void expect_one_in_limbo(const std::string& answer) {
-    const auto numbers = IpcWorker::words(answer);
-    ASSERT_EQ(numbers.size(), 2u) << answer;
-    EXPECT_EQ(numbers[0], std::to_string(kBytes));
-    EXPECT_GE(std::stoul(numbers[1]), kBytes);
-    EXPECT_LT(std::stoul(numbers[1]), 2 * kBytes);
+  // Expects one block in limbo, and no other memory. Blocks are rounded up.
+  static void expect_one_in_limbo(const WorkerReply& reply) {
+    EXPECT_EQ(reply.limbo_bytes, kBytes) << reply;
+    EXPECT_GE(reply.live_bytes, kBytes) << reply;
+    EXPECT_LT(reply.live_bytes, 2 * kBytes) << reply;
   }
 };
 
@@ -56,15 +55,16 @@ TEST_P(IpcLifetimeTest, FreedBlocksWaitForTheirImporters) {
   IpcWorker consumer(GetParam(), last_device());
   const auto handles = producer.export_blocks(2, kBytes, 40);
   ASSERT_EQ(handles.size(), 2u);
-  EXPECT_EQ(consumer.ask("import " + handles[0]), "40 ");
-  EXPECT_EQ(producer.ask("free"), std::to_string(kBytes)) << "one of two is imported";
-  expect_one_in_limbo(producer.ask("collect"));
-  EXPECT_EQ(producer.ask("limbo " + std::to_string(consumer.pid())), std::to_string(kBytes));
-  EXPECT_EQ(consumer.ask("import " + handles[1]), "freed");
-  EXPECT_EQ(consumer.ask("import " + handles[0]), "40 ") << "it is still there";
-  EXPECT_EQ(consumer.ask("drop"), "0 0 0");
-  EXPECT_EQ(producer.ask("collect"), "0 0");
-  EXPECT_EQ(consumer.ask("import " + handles[0]), "freed");
+  EXPECT_EQ(consumer.import_blocks({handles[0]}), imported({40}));
+  EXPECT_EQ(producer.free_blocks(), in_limbo(kBytes)) << "one of two is imported";
+  expect_one_in_limbo(producer.collect());
+  EXPECT_EQ(producer.request("limbo " + std::to_string(consumer.pid())), in_limbo(kBytes));
+  EXPECT_EQ(consumer.import_blocks({handles[1]}).status, "freed");
+  EXPECT_EQ(consumer.import_blocks({handles[0]}), imported({40}))
+      << "a block in limbo can be imported";
+  EXPECT_EQ(consumer.drop_imports(), nothing_held());
+  EXPECT_EQ(producer.collect(), nothing_held());
+  EXPECT_EQ(consumer.import_blocks({handles[0]}).status, "freed");
 }
 
 TEST_P(IpcLifetimeTest, TheLastOfSeveralImportersCounts) {
@@ -72,61 +72,61 @@ TEST_P(IpcLifetimeTest, TheLastOfSeveralImportersCounts) {
   IpcWorker first(GetParam(), 0);
   IpcWorker second(GetParam(), last_device());
   const auto handles = producer.export_blocks(1, kBytes, 7);
-  EXPECT_EQ(first.ask("import " + handles[0] + ' ' + handles[0]), "7 7 ");
-  EXPECT_EQ(second.ask("import " + handles[0]), "7 ");
-  EXPECT_EQ(producer.ask("free"), std::to_string(kBytes));
-  EXPECT_EQ(first.ask("drop"), "0 0 0");
-  expect_one_in_limbo(producer.ask("collect"));
-  EXPECT_EQ(second.ask("drop"), "0 0 0");
-  EXPECT_EQ(producer.ask("collect"), "0 0");
+  EXPECT_EQ(first.import_blocks({handles[0], handles[0]}), imported({7, 7}));
+  EXPECT_EQ(second.import_blocks({handles[0]}), imported({7}));
+  EXPECT_EQ(producer.free_blocks(), in_limbo(kBytes));
+  EXPECT_EQ(first.drop_imports(), nothing_held());
+  expect_one_in_limbo(producer.collect());
+  EXPECT_EQ(second.drop_imports(), nothing_held());
+  EXPECT_EQ(producer.collect(), nothing_held());
 }
 
-TEST_P(IpcLifetimeTest, DeadImportersHoldNothing) {
+TEST_P(IpcLifetimeTest, DeadImportersHoldNoReferences) {
   IpcWorker producer(GetParam(), 0);
   IpcWorker consumer(GetParam(), last_device());
   const auto handles = producer.export_blocks(3, kBytes, 7);
-  EXPECT_EQ(consumer.ask(IpcWorker::import_command(handles)), "7 8 9 ");
-  EXPECT_EQ(producer.ask("free"), std::to_string(3 * kBytes));
+  EXPECT_EQ(consumer.import_blocks(handles), imported({7, 8, 9}));
+  EXPECT_EQ(producer.free_blocks(), in_limbo(3 * kBytes));
   consumer.kill(SIGKILL);
   EXPECT_EQ(consumer.wait(), -SIGKILL);
-  EXPECT_EQ(producer.ask("collect"), "0 0");
+  EXPECT_EQ(producer.collect(), nothing_held());
 }
 
-// The child keeps the dead process's sockets open, so their end tells nothing.
-TEST_P(IpcLifetimeTest, ChildrenOfTheDeadDoNotHideIt) {
+// A child keeps the sockets of its dead parent open. They do not signal the parent's end.
+TEST_P(IpcLifetimeTest, ChildrenDoNotHideTheEndOfTheirParent) {
   IpcWorker producer(GetParam(), 0);
   IpcWorker consumer(GetParam(), last_device());
-  IpcWorker heir(GetParam(), last_device());
+  IpcWorker survivor(GetParam(), last_device());
   const auto handles = producer.export_blocks(1, kBytes, 7);
-  EXPECT_EQ(consumer.ask("import " + handles[0]), "7 ");
-  EXPECT_EQ(heir.ask("import " + handles[0]), "7 ");
-  const int orphan = std::stoi(consumer.ask("fork"));
-  EXPECT_EQ(producer.ask("free"), std::to_string(kBytes));
-  EXPECT_EQ(heir.ask("drop"), "0 0 0");
+  EXPECT_EQ(consumer.import_blocks({handles[0]}), imported({7}));
+  EXPECT_EQ(survivor.import_blocks({handles[0]}), imported({7}));
+  const int orphan = consumer.request("fork").child;
+  EXPECT_EQ(producer.free_blocks(), in_limbo(kBytes));
+  EXPECT_EQ(survivor.drop_imports(), nothing_held());
   consumer.kill(SIGKILL);
   EXPECT_EQ(consumer.wait(), -SIGKILL);
-  EXPECT_EQ(producer.ask("collect"), "0 0");
+  EXPECT_EQ(producer.collect(), nothing_held());
   EXPECT_EQ(::kill(orphan, SIGKILL), 0);
 
   const auto more = producer.export_blocks(1, kBytes, 8);
-  EXPECT_EQ(heir.ask("import " + more[0]), "8 ");
-  const int second = std::stoi(producer.ask("fork"));
+  EXPECT_EQ(survivor.import_blocks({more[0]}), imported({8}));
+  const int second = producer.request("fork").child;
   producer.kill(SIGKILL);
   EXPECT_EQ(producer.wait(), -SIGKILL);
-  EXPECT_EQ(heir.ask("import " + more[0]), "lost");
+  EXPECT_EQ(survivor.import_blocks({more[0]}).status, "lost");
   EXPECT_EQ(::kill(second, SIGKILL), 0);
-  EXPECT_EQ(heir.ask("drop"), "0 0 0");
+  EXPECT_EQ(survivor.drop_imports(), nothing_held());
 }
 
 TEST_P(IpcLifetimeTest, ImportersMayExitWithImports) {
   IpcWorker producer(GetParam(), 0);
   IpcWorker consumer(GetParam(), last_device());
   const auto handles = producer.export_blocks(1, kBytes, 7);
-  EXPECT_EQ(consumer.ask("import " + handles[0]), "7 ");
-  EXPECT_EQ(producer.ask("free"), std::to_string(kBytes));
+  EXPECT_EQ(consumer.import_blocks({handles[0]}), imported({7}));
+  EXPECT_EQ(producer.free_blocks(), in_limbo(kBytes));
   consumer.write_line("exit");
   EXPECT_EQ(consumer.wait(), 0);
-  EXPECT_EQ(producer.ask("collect"), "0 0");
+  EXPECT_EQ(producer.collect(), nothing_held());
   producer.write_line("exit");
   EXPECT_EQ(producer.wait(), 0);
 }
@@ -135,19 +135,19 @@ TEST_P(IpcLifetimeTest, ImportersOutliveTheExporter) {
   IpcWorker producer(GetParam(), 0);
   IpcWorker consumer(GetParam(), last_device());
   const auto handles = producer.export_blocks(1, kBytes, 7);
-  EXPECT_EQ(consumer.ask("import " + handles[0]), "7 ");
+  EXPECT_EQ(consumer.import_blocks({handles[0]}), imported({7}));
   producer.kill(SIGKILL);
   EXPECT_EQ(producer.wait(), -SIGKILL);
-  EXPECT_EQ(consumer.ask("import " + handles[0]), "lost");
-  EXPECT_EQ(consumer.ask("drop"), "0 0 0");
+  EXPECT_EQ(consumer.import_blocks({handles[0]}).status, "lost");
+  EXPECT_EQ(consumer.drop_imports(), nothing_held());
 }
 
-TEST_P(IpcLifetimeTest, NothingIsKeptForNobody) {
+TEST_P(IpcLifetimeTest, BlocksWithoutImportsAreFreedAtOnce) {
   IpcWorker producer(GetParam(), 0);
   for (int i = 0; i < 20; ++i) {
     ASSERT_EQ(producer.export_blocks(3, kBytes, i).size(), 3u);
-    ASSERT_EQ(producer.ask("free"), "0");
-    ASSERT_EQ(producer.ask("collect"), "0 0");
+    ASSERT_EQ(producer.free_blocks(), nothing_held());
+    ASSERT_EQ(producer.collect(), nothing_held());
   }
 }
 
@@ -156,23 +156,24 @@ TEST_P(IpcLifetimeTest, EachImportsFromTheOther) {
   IpcWorker right(GetParam(), last_device());
   const auto lefts = left.export_blocks(1, kBytes, 1);
   const auto rights = right.export_blocks(1, kBytes, 2);
-  EXPECT_EQ(left.ask("import " + rights[0]), "2 ");
-  EXPECT_EQ(right.ask("import " + lefts[0]), "1 ");
-  EXPECT_EQ(left.ask("free"), std::to_string(kBytes));
-  EXPECT_EQ(right.ask("free"), std::to_string(kBytes));
-  EXPECT_EQ(left.ask("drop"), "0 0 0");
-  EXPECT_EQ(right.ask("drop"), "0 0 0");
-  EXPECT_EQ(left.ask("collect"), "0 0");
-  EXPECT_EQ(right.ask("collect"), "0 0");
+  EXPECT_EQ(left.import_blocks({rights[0]}), imported({2}));
+  EXPECT_EQ(right.import_blocks({lefts[0]}), imported({1}));
+  EXPECT_EQ(left.free_blocks(), in_limbo(kBytes));
+  EXPECT_EQ(right.free_blocks(), in_limbo(kBytes));
+  EXPECT_EQ(left.drop_imports(), nothing_held());
+  EXPECT_EQ(right.drop_imports(), nothing_held());
+  EXPECT_EQ(left.collect(), nothing_held());
+  EXPECT_EQ(right.collect(), nothing_held());
 }
 
-TEST_P(IpcLifetimeTest, GarbageGetsAnAnswer) {
+TEST_P(IpcLifetimeTest, MalformedHandlesAreErrors) {
   IpcWorker consumer(GetParam(), 0);
-  EXPECT_THAT(consumer.ask("import 00112233"),
-              StartsWith("error: import_ipc: the bytes of an IpcHandle were expected"));
+  const WorkerReply reply = consumer.import_blocks({"00112233"});
+  EXPECT_EQ(reply.status, "error");
+  EXPECT_THAT(reply.error, HasSubstr("import_ipc: expected the bytes of an IpcHandle"));
 }
 
-// More chunks than the descriptors of one packet.
+// More chunks than one packet has descriptors.
 TEST(IpcChunksTest, LongExtentsTravelInSeveralPackets) {
   if (platform() != Platform::simulated &&
       device_properties(Device::cuda(0)).total_memory >> 32 == 0)
@@ -186,18 +187,18 @@ TEST(IpcChunksTest, LongExtentsTravelInSeveralPackets) {
   driver().fill(data, 1, 1 << 20, stream.native());
   const IpcHandle handle = export_ipc(block);
   IpcWorker consumer("heap", 0);
-  // The consumer compares all bytes with the first, so most of a single value is enough of a test
-  // only if the last chunk is another one's.
+  // The consumer compares all bytes with the first. A last byte that differs proves that the last
+  // chunk is mapped in its place.
   driver().fill(data, 9, bytes, stream.native());
   driver().fill(data + bytes - 1, 8, 1, stream.native());
   stream.synchronize();
-  EXPECT_EQ(consumer.ask("import " + to_text(handle)), "torn");
+  EXPECT_EQ(consumer.import_blocks({to_text(handle)}).status, "torn");
   driver().fill(data + bytes - 1, 9, 1, stream.native());
   stream.synchronize();
-  EXPECT_EQ(consumer.ask("import " + to_text(handle)), "9 ");
+  EXPECT_EQ(consumer.import_blocks({to_text(handle)}), imported({9}));
   source.deallocate(block);
   EXPECT_EQ(ipc_stats().limbo_bytes, bytes);
-  EXPECT_EQ(consumer.ask("drop"), "0 0 0");
+  EXPECT_EQ(consumer.drop_imports(), nothing_held());
   ipc_collect();
   EXPECT_EQ(ipc_stats().limbo_bytes, 0u);
   EXPECT_EQ(source.live_bytes(), 0u);

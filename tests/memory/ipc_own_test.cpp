@@ -10,12 +10,13 @@
 #include <vector>
 
 #include <gantry/device/peer.hpp>
+#include <gantry/device/properties.hpp>
 #include <gantry/memory/ipc.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
 #include "memory/ipc/events.hpp"
-#include "memory/ipc/message.hpp"
+#include "memory/ipc/handle.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/memory/vmm_source.hpp"
 #include "tests/support/foreign_stream.hpp"
@@ -33,17 +34,17 @@ using ::testing::ThrowsMessage;
 
 class IpcOwnTest : public gantry::testing::HeapTest {
  protected:
-  // The handle with its content changed.
+  // Changes the fields of a handle.
   template <class Change>
   static IpcHandle changed(const IpcHandle& handle, Change&& change) {
-    IpcMessage message = decode(handle);
-    change(message);
-    return encode(message);
+    IpcHandleFields fields = decode(handle);
+    change(fields);
+    return encode(fields);
   }
   template <class E>
-  static void expect_refused(const IpcHandle& handle, const char* why) {
+  static void expect_refused(const IpcHandle& handle, const char* text) {
     EXPECT_THAT([&] { static_cast<void>(import_ipc(handle, Device::cuda(0))); },
-                ThrowsMessage<E>(HasSubstr(why)));
+                ThrowsMessage<E>(HasSubstr(text)));
   }
 };
 
@@ -63,7 +64,7 @@ TEST_F(IpcOwnTest, GetsTheOriginal) {
     EXPECT_EQ(ipc_stats().imports, 1u);
   }
   EXPECT_EQ(ipc_stats().imports, 0u);
-  EXPECT_FALSE(user.query()) << "the import does not wait for the export";
+  EXPECT_FALSE(user.query()) << "the import must wait for the export";
   hold.release();
   user.synchronize();
 }
@@ -79,7 +80,7 @@ TEST_F(IpcOwnTest, OtherDevicesSeeTheWorkBeforeTheExport) {
   StreamHold hold(stream);
   const ImportedBlock block = import_ipc(export_ipc(buffer.block()), Device::cuda(1));
   EXPECT_EQ(block.data(), buffer.data());
-  EXPECT_FALSE(user.query()) << "the import does not wait for the export";
+  EXPECT_FALSE(user.query()) << "the import must wait for the export";
   hold.release();
   user.synchronize();
 }
@@ -102,8 +103,9 @@ TEST_F(IpcOwnTest, CapturedStreamsExportNothing) {
   const StreamGuard guard(stream);
   const Buffer buffer = allocate(1000, stream);
   driver().begin_capture(stream.native(), CaptureMode::relaxed);
-  EXPECT_THAT([&] { static_cast<void>(export_ipc(buffer.block())); },
-              ThrowsMessage<CaptureError>(HasSubstr("export_ipc: a current stream that is not")));
+  EXPECT_THAT(
+      [&] { static_cast<void>(export_ipc(buffer.block())); },
+      ThrowsMessage<CaptureError>(HasSubstr("a current stream that is not being captured")));
   EXPECT_EQ(ipc_stats().exports, 0u);
   driver().destroy_graph(driver().end_capture(stream.native()));
 }
@@ -114,11 +116,11 @@ TEST_F(IpcOwnTest, FreedMemoryCannotBeImported) {
   EXPECT_EQ(ipc_stats().exports, 1u);
   buffer.reset();
   EXPECT_EQ(ipc_stats().exports, 0u) << "an export that nobody imported leaks";
-  expect_refused<InvalidArgument>(handle, "memory that was given back");
+  expect_refused<InvalidArgument>(handle, "but got a freed one");
   // The next block in the same place is not mistaken for it.
   const Buffer next = allocate(1000, Stream::current());
   const IpcHandle other = export_ipc(next.block());
-  expect_refused<InvalidArgument>(handle, "memory that was given back");
+  expect_refused<InvalidArgument>(handle, "but got a freed one");
   EXPECT_EQ(import_ipc(other, Device::cuda(0)).data(), next.data());
 }
 
@@ -136,45 +138,55 @@ TEST_F(IpcOwnTest, ImportsKeepFreedMemoryInLimbo) {
     const Buffer other = allocate(1000, Stream::current());
     EXPECT_NE(other.data(), data) << "reused while it is imported";
     const ImportedBlock second = import_ipc(handle, Device::cuda(0));
-    EXPECT_EQ(second.data(), data) << "somebody still holds it, so others may join";
+    EXPECT_EQ(second.data(), data) << "a block in limbo can be imported";
   }
   EXPECT_EQ(ipc_stats().limbo_bytes, 0u);
   EXPECT_EQ(ipc_stats().exports, 0u);
   EXPECT_EQ(allocated(), 0u);
-  expect_refused<InvalidArgument>(handle, "memory that was given back");
+  expect_refused<InvalidArgument>(handle, "but got a freed one");
 }
 
-TEST_F(IpcOwnTest, ChunksArePinnedWhileTheyAreKnown) {
+TEST_F(IpcOwnTest, ChunksOfExportsArePinned) {
   VmmSource source(0, 2);
   Block block = source.allocate(3 << 20, Stream::current());
   const IpcHandle handle = export_ipc(block);
   EXPECT_EQ(decode(handle).kind, IpcKind::chunks);
   EXPECT_EQ(decode(handle).extent_bytes, 2 * source.chunk_bytes());
-  EXPECT_EQ(decode(export_ipc(block)).slot, decode(handle).slot) << "one place per block";
+  EXPECT_EQ(decode(export_ipc(block)).slot, decode(handle).slot) << "one slot per block";
   EXPECT_EQ(source.pins(), 1);
   source.deallocate(block);
   EXPECT_EQ(source.pins(), 0);
   EXPECT_EQ(source.live_bytes(), 0u);
 }
 
-TEST_F(IpcOwnTest, EmptyBlocksTravelToo) {
+TEST_F(IpcOwnTest, EmptyBlocksCanBeImported) {
   const Buffer buffer = allocate(0, Stream::current());
   const ImportedBlock block = import_ipc(export_ipc(buffer.block()), Device::cuda(0));
   EXPECT_EQ(block.data(), nullptr);
   EXPECT_EQ(block.bytes(), 0u);
 }
 
+TEST_F(IpcOwnTest, TheDeviceDefaultsToTheOwner) {
+  const Device owner = Device::cuda(device_count() - 1);
+  const Buffer buffer = allocate(1000, Stream::current(owner));
+  const ImportedBlock block = import_ipc(export_ipc(buffer.block()));
+  EXPECT_EQ(block.device(), owner);
+  EXPECT_EQ(block.data(), buffer.data());
+  const Block empty{.device = owner};
+  EXPECT_EQ(import_ipc(export_ipc(empty)).device(), owner);
+}
+
 TEST_F(IpcOwnTest, ExportsOnlyBlocksOfTheCachingAllocator) {
   const Buffer host = pinned(1000);
   EXPECT_THAT([&] { static_cast<void>(export_ipc(host.block())); },
-              ThrowsMessage<NotSupported>("export_ipc: a block of the caching allocator was "
-                                          "expected, but got one of pinned on cpu"));
+              ThrowsMessage<NotSupported>("export_ipc: expected a block of the caching "
+                                          "allocator, but got one of pinned on cpu"));
   Block block = allocate(1 << 20, Stream::current()).release();
   Block copy = block;
   block.allocator->deallocate(block);
-  EXPECT_THAT([&] { static_cast<void>(export_ipc(copy)); },
-              ThrowsMessage<InvalidArgument>(
-                  "export_ipc: a live block was expected, but got one that was freed"));
+  EXPECT_THAT(
+      [&] { static_cast<void>(export_ipc(copy)); },
+      ThrowsMessage<InvalidArgument>("export_ipc: expected a live block, but got a freed one"));
 }
 
 TEST_F(IpcOwnTest, ExportsOfAnIdleStreamNeedNoEvent) {
@@ -183,27 +195,27 @@ TEST_F(IpcOwnTest, ExportsOfAnIdleStreamNeedNoEvent) {
   EXPECT_FALSE(decode(export_ipc(buffer.block())).event.has_value());
 }
 
-TEST_F(IpcOwnTest, EventsAreUsedAgainAndTheHostNeverWaits) {
+TEST_F(IpcOwnTest, EventsAreReusedAndTheHostNeverWaits) {
   const Stream stream = Stream::from_pool();
   FaultDriver driver;
-  for (std::size_t i = 0; i < 3 * IpcEvents::kKept; ++i) {
+  for (std::size_t i = 0; i < 3 * IpcEvents::kEventsPerStream; ++i) {
     StreamHold hold(stream);
-    ASSERT_TRUE(IpcEvents::of(0).mark(stream.native()).has_value());
+    ASSERT_TRUE(IpcEvents::of(0).record(stream.native()).has_value());
     hold.release();
     stream.synchronize();
   }
-  EXPECT_LE(driver.calls("create_event"), 2 * IpcEvents::kKept);  // one of each is local
+  EXPECT_LE(driver.calls("create_event"), 2 * IpcEvents::kEventsPerStream);  // one of each is local
   driver.reset_counts();
-  StreamHold hold(stream);  // none of what follows is reached
-  for (std::size_t i = 0; i < 2 * IpcEvents::kKept; ++i) {
-    ASSERT_TRUE(IpcEvents::of(0).mark(stream.native()).has_value());
+  StreamHold hold(stream);  // no event below completes
+  for (std::size_t i = 0; i < 2 * IpcEvents::kEventsPerStream; ++i) {
+    ASSERT_TRUE(IpcEvents::of(0).record(stream.native()).has_value());
   }
   EXPECT_EQ(driver.calls("synchronize_event"), 0u);
   hold.release();
   stream.synchronize();
 }
 
-TEST_F(IpcOwnTest, ExportsGoOnWhereTheDriverMakesNoMoreEvents) {
+TEST_F(IpcOwnTest, ExportsWorkWithoutNewEvents) {
   const Stream stream = Stream::from_pool();
   FaultDriver driver;
   driver.fail_on("create_event", 1, gantry::testing::kOutOfMemory, 3);
@@ -213,75 +225,75 @@ TEST_F(IpcOwnTest, ExportsGoOnWhereTheDriverMakesNoMoreEvents) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       hold.release();
     });
-    EXPECT_FALSE(IpcEvents::of(0).mark(stream.native()).has_value()) << "all of it is done";
+    EXPECT_FALSE(IpcEvents::of(0).record(stream.native()).has_value()) << "the host has waited";
     later.join();
     EXPECT_TRUE(stream.query());
   }
   driver.fail_nothing();
   StreamHold hold(stream);
-  const auto first = IpcEvents::of(0).mark(stream.native());
+  const auto first = IpcEvents::of(0).record(stream.native());
   ASSERT_TRUE(first.has_value());
   driver.fail_on("create_event", 1, gantry::testing::kOutOfMemory);
-  const auto second = IpcEvents::of(0).mark(stream.native());
+  const auto second = IpcEvents::of(0).record(stream.native());
   ASSERT_TRUE(second.has_value());
-  EXPECT_EQ(first->bytes, second->bytes) << "its newest event, once more";
+  EXPECT_EQ(first->bytes, second->bytes) << "its newest event again";
   hold.release();
   stream.synchronize();
 }
 
-// Each thread's default stream is one of its own, though all have one handle.
-TEST_F(IpcOwnTest, EventsOfOtherThreadsDefaultStreamsStay) {
-  const auto mark = [] {
-    return IpcEvents::of(0).mark(gantry::testing::per_thread_stream().native());
+// The default streams of all threads share one handle.
+TEST_F(IpcOwnTest, DefaultStreamsOfThreadsHaveEventsOfTheirOwn) {
+  const auto record = [] {
+    return IpcEvents::of(0).record(gantry::testing::per_thread_stream().native());
   };
   FaultDriver driver;
   StreamHold hold(gantry::testing::per_thread_stream());
-  const auto own = mark();
+  const auto own = record();
   ASSERT_TRUE(own.has_value());
   std::optional<NativeEventHandle> other;
   std::thread([&] {
     const StreamHold others_hold(gantry::testing::per_thread_stream());
-    other = mark();
+    other = record();
   }).join();
   ASSERT_TRUE(other.has_value());
   driver.fail_on("create_event", 1, gantry::testing::kOutOfMemory);
-  const auto again = mark();
+  const auto again = record();
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(again->bytes, own->bytes) << "recorded another thread's event anew";
   hold.release();
   synchronize(Device::cuda(0));
 }
 
-TEST_F(IpcOwnTest, WallsBetweenProcessesAreNamed) {
+TEST_F(IpcOwnTest, ObstaclesBetweenProcessesAreNamed) {
   const Buffer buffer = allocate(1000, Stream::current());
   const IpcHandle handle = export_ipc(buffer.block());
   expect_refused<NotSupported>(
-      changed(handle, [](IpcMessage& message) { ++message.exporter.machine; }),
-      "memory of a process on this machine was expected");
+      changed(handle, [](IpcHandleFields& fields) { ++fields.exporter.machine; }),
+      "expected an exporter on this machine");
   expect_refused<NotSupported>(
-      changed(handle, [](IpcMessage& message) { ++message.exporter.pid_namespace; }),
-      "an exporter in the same pid namespace was expected");
+      changed(handle, [](IpcHandleFields& fields) { ++fields.exporter.pid_namespace; }),
+      "expected an exporter in pid namespace");
   expect_refused<NotSupported>(
-      changed(handle, [](IpcMessage& message) { ++message.exporter.net_namespace; }),
+      changed(handle, [](IpcHandleFields& fields) { ++fields.exporter.net_namespace; }),
       "docker run --network=host");
   expect_refused<NotSupported>(
-      changed(handle, [](IpcMessage& message) { ++message.exporter.user; }),
+      changed(handle, [](IpcHandleFields& fields) { ++fields.exporter.user; }),
       "start both as one user");
   expect_refused<PeerLostError>(
-      changed(handle, [](IpcMessage& message) { ++message.exporter.process.start_time; }),
-      "is gone");
+      changed(handle, [](IpcHandleFields& fields) { ++fields.exporter.process.start_time; }),
+      "has ended");
 }
 
 TEST_F(IpcOwnTest, DevicesThatCannotBeSharedAreNamed) {
   const Buffer buffer = allocate(1000, Stream::current());
   const IpcHandle handle = export_ipc(buffer.block());
-  const std::string own = decode(handle).device_uuid;
+  const std::string first = device_properties(Device::cuda(0)).uuid;
   expect_refused<NotSupported>(
-      changed(handle, [](IpcMessage& message) { message.device_uuid = "MIG-1-2-3"; }),
-      "memory of a whole GPU was expected, but got memory of the MIG instance MIG-1-2-3");
+      changed(handle, [](IpcHandleFields& fields) { fields.device_uuid = "MIG-1-2-3"; }),
+      "expected memory of a whole GPU, but got memory of the MIG instance MIG-1-2-3");
   expect_refused<NotSupported>(
-      changed(handle, [](IpcMessage& message) { message.device_uuid = "GPU-masked"; }),
-      ("but got GPU-masked, and visible are " + own).c_str());
+      changed(handle, [](IpcHandleFields& fields) { fields.device_uuid = "GPU-masked"; }),
+      ("expected one of the visible devices " + first).c_str());
 }
 
 }  // namespace

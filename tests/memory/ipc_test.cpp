@@ -123,17 +123,17 @@ TEST_P(IpcTest, DeadExporterIsAnError) {
   process.kill(SIGKILL);
   EXPECT_EQ(process.wait(), -SIGKILL);
   EXPECT_THAT([&] { static_cast<void>(import_ipc(handle, Device::cuda(0))); },
-              ThrowsMessage<PeerLostError>("import_ipc: process " + std::to_string(pid) +
-                                           ", which exported the memory, is gone"));
+              ThrowsMessage<PeerLostError>("import_ipc: exporter process " + std::to_string(pid) +
+                                           " has ended"));
 }
 
-// An exporter that was stopped answers in the end, when nobody waits for that answer any more.
-TEST_P(IpcTest, LateAnswersAreNotTakenForOthers) {
+// An exporter that was stopped replies late, after its request has timed out.
+TEST_P(IpcTest, LateRepliesAreNotTakenForOthers) {
   if (std::string(GetParam()) == "heap" && allocator_backend() != "vmm") {
-    GTEST_SKIP() << "segments are opened without a question";
+    GTEST_SKIP() << "segments are opened without a request";
   }
   IpcWorker worker(GetParam(), 0);
-  // Each in chunks of its own, so that each is asked for.
+  // Each block has chunks of its own, so that each import sends a request.
   const std::size_t mib = std::string(GetParam()) == "heap" ? 40 : 4;
   const auto handles = worker.export_blocks(4, mib << 20, 60);
   ASSERT_EQ(handles.size(), 4u);
@@ -143,19 +143,19 @@ TEST_P(IpcTest, LateAnswersAreNotTakenForOthers) {
   };
   EXPECT_EQ(first_byte(0), 60);
   worker.stop();
-  IpcPeer::set_answer_timeout(std::chrono::milliseconds(100));
+  IpcPeer::set_reply_timeout(std::chrono::milliseconds(100));
   EXPECT_THROW(static_cast<void>(import_ipc(from_text(handles[1]), Device::cuda(0))), TimeoutError);
   worker.kill(SIGCONT);
-  IpcPeer::set_answer_timeout(std::chrono::seconds(60));
+  IpcPeer::set_reply_timeout(std::chrono::seconds(60));
   EXPECT_EQ(first_byte(2), 62);
   EXPECT_EQ(first_byte(3), 63);
   EXPECT_EQ(first_byte(1), 61);
   settle();
 }
 
-TEST_P(IpcTest, StoppedExportersKeepOnlyThoseWaitingWhoAskThem) {
+TEST_P(IpcTest, StoppedExportersDelayOnlyTheirImporters) {
   if (std::string(GetParam()) == "heap" && allocator_backend() != "vmm") {
-    GTEST_SKIP() << "segments are opened without a question";
+    GTEST_SKIP() << "segments are opened without a request";
   }
   const std::size_t mib = std::string(GetParam()) == "heap" ? 40 : 4;
   IpcWorker known(GetParam(), 0);
@@ -175,12 +175,13 @@ TEST_P(IpcTest, StoppedExportersKeepOnlyThoseWaitingWhoAskThem) {
     return std::async(std::launch::async, first_byte, handle);
   };
   std::array waiting{later(of_known[1]), later(of_unknown[0])};
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // they ask now
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // their requests are sent now
   EXPECT_EQ(first_byte(of_other[0]), 30);
   EXPECT_EQ(ipc_stats().exports, 0u);
   ipc_collect();
   for (auto& one : waiting) {
-    EXPECT_NE(one.wait_for(std::chrono::seconds(0)), std::future_status::ready) << "waited for";
+    EXPECT_NE(one.wait_for(std::chrono::seconds(0)), std::future_status::ready)
+        << "the exporter is stopped";
   }
   known.kill(SIGCONT);
   unknown.kill(SIGCONT);
@@ -218,8 +219,8 @@ TEST_P(IpcTest, DroppingWaitsForTheStreamsButNotTheHost) {
   EXPECT_EQ(static_cast<std::uint8_t*>(host.data())[0], kExportedValue);
 }
 
-// The stream of the import may end after the drop, whatever it still has to do.
-TEST_P(IpcTest, ForeignStreamsMayBeDestroyedAfterTheDrop) {
+// The stream of the import may be destroyed after the drop, with work still queued.
+TEST_P(IpcTest, ExternalStreamsMayBeDestroyedAfterTheDrop) {
   PipeProcess process(exporter());
   const IpcHandle handle = from_text(process.read_line());
   static_cast<void>(process.read_line());
@@ -230,8 +231,8 @@ TEST_P(IpcTest, ForeignStreamsMayBeDestroyedAfterTheDrop) {
   const Stream other = Stream::from_pool();  // made before the handle may come back
   FaultDriver driver;
   std::optional<ImportedBlock> block = import_on(foreign, handle);
-  // CUDA runs the host functions of all streams one after the other: there, a held stream would
-  // hold the one that is waited for in drop().
+  // CUDA runs the host functions of all streams one after the other. A held stream would block
+  // the stream that drop() waits for.
   std::optional<StreamHold> hold;
   if (driver.platform() == Platform::simulated) hold.emplace(foreign);
   driver.fill(block->data(), 1, kExportedBytes, foreign.native());
@@ -246,7 +247,7 @@ TEST_P(IpcTest, ForeignStreamsMayBeDestroyedAfterTheDrop) {
   EXPECT_EQ(unmaps(driver), 1u);
 }
 
-TEST_P(IpcTest, AnotherThreadsDefaultStreamIsWaitedForAllTheSame) {
+TEST_P(IpcTest, DropsWaitForDefaultStreamsOfOtherThreads) {
   PipeProcess process(exporter());
   const IpcHandle handle = from_text(process.read_line());
   static_cast<void>(process.read_line());
@@ -266,8 +267,9 @@ TEST_P(IpcTest, AnotherThreadsDefaultStreamIsWaitedForAllTheSame) {
   EXPECT_EQ(unmaps(driver), 1u);
 }
 
-// Not allowed, but where the driver says that a stream is gone, nothing is unmapped too soon.
-TEST_P(IpcTest, ImportsOfLostStreamsWaitForTheDevice) {
+// The program breaks a rule here. Where the driver reports the destroyed stream, the unmapping
+// waits.
+TEST_P(IpcTest, ImportsOfDestroyedStreamsWaitForTheDevice) {
   GANTRY_REQUIRE_SIM();
   PipeProcess process(exporter());
   const IpcHandle handle = from_text(process.read_line());
@@ -287,7 +289,7 @@ TEST_P(IpcTest, ImportsOfLostStreamsWaitForTheDevice) {
   EXPECT_EQ(ipc_stats().pending_releases, 1u);
   hold.release();
   synchronize(Device::cuda(0));
-  // The next drop sees that the device was synchronized.
+  // The next drop checks for a synchronization of the device.
   block = import_ipc(neighbour, Device::cuda(0));
   block.reset();
   settle();
@@ -295,7 +297,7 @@ TEST_P(IpcTest, ImportsOfLostStreamsWaitForTheDevice) {
   expect_nothing_imported();
 }
 
-TEST_P(IpcTest, ForkedChildrenTakeNothingAway) {
+TEST_P(IpcTest, ForkedChildrenReleaseNothing) {
   PipeProcess process(exporter());
   const IpcHandle handle = from_text(process.read_line());
   process.write_line("release");
@@ -329,7 +331,7 @@ TEST_P(IpcTest, FailedImportsLeaveNothingBehind) {
   process.write_line("release");
   EXPECT_EQ(process.read_line(), "released");
   int failures = 0;
-  // An event is opened once per exporter, so that comes first.
+  // An event is opened once per exporter, so open_event comes first.
   for (const std::string call : {"open_event", "is_capturing", "open_memory", "reserve_address",
                                  "import_chunk", "map_chunk", "set_access"}) {
     FaultDriver driver;

@@ -1,4 +1,4 @@
-// IpcHandles as text, to pass them between a test and its helper program.
+// IpcHandles as text, for pipes between a test and its helper program.
 #pragma once
 
 #include <string>

@@ -1,20 +1,20 @@
-// A process that shares memory as its standard input says; every command has one line of answer.
+// A process that shares memory as its standard input says. It replies to every command with one
+// line, a WorkerReply; the fields that a command sets stand behind it.
 //   ipc_worker heap|chunks DEVICE
-//   export COUNT BYTES VALUE  allocates, fills with VALUE, VALUE + 1, …; prints the handles
-//   free                      frees what was exported; prints the bytes in limbo
-//   collect                   prints the bytes in limbo, and those that are not free
-//   limbo PID                 prints the bytes in limbo for that process
-//   import HANDLE…            imports on DEVICE and looks at the content; prints the first byte of
-//                             each, "freed", "lost" or the error
-//   map HANDLE…               imports on DEVICE and does not look; prints "mapped"
-//   drop                      drops the imports; prints imports, releases to come, mapped bytes
-//   fork                      leaves a child with copies of all descriptors; prints its pid
-//   hold COUNT                exports a block on each of COUNT busy streams; prints the handles
-//   release                   lets these streams go on; prints "released"
-//   limit COUNT               from now on it may have COUNT descriptors; prints "limited"
-//   exhaust COUNT             from now on it may open COUNT descriptors; prints "exhausted"
-//   relax                     ends that; prints "relaxed"
-//   exit                      ends at once, with all that it holds
+//   export COUNT BYTES VALUE  allocates and exports, fills with VALUE, VALUE + 1, …: handles
+//   free                      frees the exported blocks: limbo_bytes
+//   collect                   limbo_bytes, live_bytes
+//   limbo PID                 limbo_bytes of that process
+//   import HANDLE…            imports on DEVICE and compares each block's bytes: values
+//   map HANDLE…               imports on DEVICE without reading
+//   drop                      drops the imports: imports, pending_releases, mapped_bytes
+//   fork                      leaves a child with copies of all descriptors: child
+//   hold COUNT                exports a block on each of COUNT busy streams: handles
+//   release                   lets these streams continue
+//   limit COUNT               sets its limit of descriptors to COUNT
+//   exhaust COUNT             lets it open only COUNT more descriptors
+//   lift                      ends exhaust
+//   exit                      ends at once, without freeing anything
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -36,6 +36,7 @@
 #include <gantry/streams/stream_guard.hpp>
 
 #include "tests/memory/ipc_text.hpp"
+#include "tests/memory/ipc_worker_reply.hpp"
 #include "tests/memory/vmm_source.hpp"
 #include "tests/support/descriptor_limit.hpp"
 #include "tests/support/stream_hold.hpp"
@@ -44,6 +45,7 @@ namespace {
 
 using gantry::Device;
 using gantry::Stream;
+using gantry::testing::WorkerReply;
 namespace memory = gantry::memory;
 
 class Worker {
@@ -52,7 +54,7 @@ class Worker {
     if (chunks) source_ = std::make_unique<gantry::testing::VmmSource>(device, 8);
   }
 
-  std::string run(const std::string& line) {
+  WorkerReply run(const std::string& line) {
     std::istringstream words(line);
     std::string command;
     words >> command;
@@ -69,57 +71,59 @@ class Worker {
       if (command == "release") return release_blocks();
       if (command == "limit") return limit(words);
       if (command == "exhaust") return exhaust(words);
-      if (command == "relax") return relax();
+      if (command == "lift") return lift();
     } catch (const gantry::PeerLostError&) {
-      return "lost";
+      return {.status = "lost"};
     } catch (const std::exception& error) {
       const std::string text = error.what();
-      return text.find("one that was freed") != std::string::npos ? "freed" : "error: " + text;
+      if (text.find("but got a freed one") != std::string::npos) return {.status = "freed"};
+      return {.status = "error", .error = text};
     }
-    return "unknown command " + command;
+    return {.status = "error", .error = "unknown command " + command};
   }
 
  private:
-  std::string export_blocks(std::istringstream& words) {
+  WorkerReply export_blocks(std::istringstream& words) {
     std::size_t count = 0;
     std::size_t bytes = 0;
     int value = 0;
     words >> count >> bytes >> value;
     const Stream stream = Stream::current(device_);
-    std::string handles;
+    WorkerReply reply{.status = "ok"};
     for (std::size_t i = 0; i < count; ++i) {
       blocks_.emplace_back(source_ != nullptr ? source_->allocate(bytes, stream)
                                               : memory::allocate(bytes, stream).release());
       const auto byte = static_cast<std::uint8_t>(value + static_cast<int>(i));
       gantry::driver().fill(blocks_.back().data(), byte, bytes, stream.native());
-      handles += gantry::testing::to_text(memory::export_ipc(blocks_.back().block())) + ' ';
+      reply.handles.push_back(gantry::testing::to_text(memory::export_ipc(blocks_.back().block())));
     }
-    return handles;
+    return reply;
   }
 
-  std::string free_blocks() {
+  WorkerReply free_blocks() {
     blocks_.clear();
-    return std::to_string(memory::ipc_stats(device_).limbo_bytes);
+    return {.status = "ok", .limbo_bytes = memory::ipc_stats(device_).limbo_bytes};
   }
 
-  std::string collect() {
+  WorkerReply collect() {
     memory::ipc_collect();
     const std::size_t live =
         source_ != nullptr
             ? source_->live_bytes()
             : static_cast<std::size_t>(memory::stats(device_).active_bytes.all.current);
-    return std::to_string(memory::ipc_stats(device_).limbo_bytes) + ' ' + std::to_string(live);
+    return {
+        .status = "ok", .limbo_bytes = memory::ipc_stats(device_).limbo_bytes, .live_bytes = live};
   }
 
-  std::string limbo_of(std::istringstream& words) {
+  WorkerReply limbo_of(std::istringstream& words) {
     int pid = 0;
     words >> pid;
-    return std::to_string(memory::ipc_stats(device_).limbo_by_consumer[pid]);
+    return {.status = "ok", .limbo_bytes = memory::ipc_stats(device_).limbo_by_consumer[pid]};
   }
 
-  std::string import_blocks(std::istringstream& words) {
+  WorkerReply import_blocks(std::istringstream& words) {
     const Stream stream = Stream::current(device_);
-    std::string values;
+    WorkerReply reply{.status = "ok"};
     for (std::string text; words >> text;) {
       const auto block = memory::import_ipc(gantry::testing::from_text(text), device_);
       imports_.push_back(block);
@@ -128,78 +132,80 @@ class Worker {
       stream.synchronize();
       const auto* bytes = static_cast<const std::uint8_t*>(host.data());
       if (std::any_of(bytes, bytes + block.bytes(), [&](auto b) { return b != bytes[0]; })) {
-        return "torn";
+        return {.status = "torn"};
       }
-      values += std::to_string(bytes[0]) + ' ';
+      reply.values.push_back(bytes[0]);
     }
-    return values;
+    return reply;
   }
 
-  std::string map_blocks(std::istringstream& words) {
+  WorkerReply map_blocks(std::istringstream& words) {
     for (std::string text; words >> text;) {
       imports_.push_back(memory::import_ipc(gantry::testing::from_text(text), device_));
     }
-    return "mapped";
+    return {.status = "ok"};
   }
 
-  std::string drop() {
+  WorkerReply drop() {
     imports_.clear();
     Stream::current(device_).synchronize();
     memory::ipc_collect();
     const memory::IpcStats stats = memory::ipc_stats(device_);
-    return std::to_string(stats.imports) + ' ' + std::to_string(stats.pending_releases) + ' ' +
-           std::to_string(stats.mapped_bytes);
+    return {.status = "ok",
+            .imports = stats.imports,
+            .pending_releases = stats.pending_releases,
+            .mapped_bytes = stats.mapped_bytes};
   }
 
-  std::string hold_blocks(std::istringstream& words) {
+  WorkerReply hold_blocks(std::istringstream& words) {
     std::size_t count = 0;
     words >> count;
-    std::string handles;
+    WorkerReply reply{.status = "ok"};
     for (std::size_t i = 0; i < count; ++i) {
       const Stream stream = Stream::from_pool(device_);
       holds_.push_back(std::make_unique<gantry::testing::StreamHold>(stream));
       const gantry::StreamGuard guard(stream);
       blocks_.emplace_back(memory::allocate(4096, stream).release());
-      handles += gantry::testing::to_text(memory::export_ipc(blocks_.back().block())) + ' ';
+      reply.handles.push_back(gantry::testing::to_text(memory::export_ipc(blocks_.back().block())));
     }
-    return handles;
+    return reply;
   }
 
-  std::string release_blocks() {
+  WorkerReply release_blocks() {
     holds_.clear();
-    return "released";
+    return {.status = "ok"};
   }
 
-  static std::string limit(std::istringstream& words) {
+  static WorkerReply limit(std::istringstream& words) {
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
     words >> limit.rlim_cur;
     setrlimit(RLIMIT_NOFILE, &limit);
-    return "limited";
+    return {.status = "ok"};
   }
 
-  std::string exhaust(std::istringstream& words) {
+  WorkerReply exhaust(std::istringstream& words) {
     int free = 0;
     words >> free;
     exhausted_ = std::make_unique<gantry::testing::DescriptorLimit>(free);
-    return "exhausted";
+    return {.status = "ok"};
   }
 
-  std::string relax() {
+  WorkerReply lift() {
     exhausted_.reset();
-    return "relaxed";
+    return {.status = "ok"};
   }
 
-  static std::string fork_child() {
+  static WorkerReply fork_child() {
     const pid_t child = fork();
     if (child == 0) {
       close(STDIN_FILENO);
       close(STDOUT_FILENO);
-      alarm(30);  // should the test forget it
+      alarm(30);  // in case the test does not kill it
       pause();
       _exit(0);
     }
-    return std::to_string(child);
+    return {.status = "ok", .child = child};
   }
 
   const Device device_;
@@ -214,7 +220,7 @@ class Worker {
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  // Not destroyed: the process ends with all that it holds.
+  // Not destroyed: the process ends without freeing anything.
   static auto& worker = *new Worker(std::string(argv[1]) == "chunks", std::atoi(argv[2]));
   for (std::string line; std::getline(std::cin, line) && line != "exit";) {
     std::cout << worker.run(line) << std::endl;

@@ -1,4 +1,4 @@
-// An ipc_worker that a test talks with.
+// A connection of a test to an ipc_worker.
 #pragma once
 
 #include <cstddef>
@@ -8,39 +8,66 @@
 
 #include <gantry/device/device.hpp>
 
+#include "tests/memory/ipc_worker_reply.hpp"
 #include "tests/support/pipe_process.hpp"
 
 namespace gantry::testing {
 
-/// See ipc_worker.cpp for the commands.
+/// A running ipc_worker; see ipc_worker.cpp for its commands. Each member sends one command.
 class IpcWorker : public PipeProcess {
  public:
   IpcWorker(const std::string& memory, int device)
       : PipeProcess({std::string(GANTRY_TEST_PROGRAM_DIR) + "/ipc_worker", memory,
                      std::to_string(device)}) {}
 
-  /// The answer to `command`; empty if the process is gone.
-  std::string ask(const std::string& command) {
+  /// Returns the reply to `command`.
+  WorkerReply request(const std::string& command) {
     write_line(command);
-    return read_line();
+    return read_reply();
   }
-  /// Exports blocks and returns their handles.
-  std::vector<std::string> export_blocks(int count, std::size_t bytes, int value) {
-    return words(ask("export " + std::to_string(count) + ' ' + std::to_string(bytes) + ' ' +
-                     std::to_string(value)));
-  }
+  WorkerReply read_reply() { return parse_reply(read_line()); }
 
-  [[nodiscard]] static std::vector<std::string> words(const std::string& line) {
-    std::istringstream stream(line);
-    std::vector<std::string> result;
-    for (std::string word; stream >> word;) result.push_back(word);
-    return result;
+  /// Exports `count` blocks that are filled with `value`, `value` + 1, …; returns their handles.
+  std::vector<std::string> export_blocks(int count, std::size_t bytes, int value) {
+    return request("export " + std::to_string(count) + ' ' + std::to_string(bytes) + ' ' +
+                   std::to_string(value))
+        .handles;
   }
-  [[nodiscard]] static std::string import_command(const std::vector<std::string>& handles) {
-    std::string command = "import";
-    for (const std::string& handle : handles) command += ' ' + handle;
-    return command;
+  WorkerReply free_blocks() { return request("free"); }
+  WorkerReply collect() { return request("collect"); }
+  WorkerReply import_blocks(const std::vector<std::string>& handles) {
+    return request(command("import", handles));
+  }
+  WorkerReply map_blocks(const std::vector<std::string>& handles) {
+    return request(command("map", handles));
+  }
+  WorkerReply drop_imports() { return request("drop"); }
+  /// Limits the number of descriptors that it can open from now on, until lift_limit().
+  WorkerReply limit_new_descriptors(int count) {
+    return request("exhaust " + std::to_string(count));
+  }
+  WorkerReply lift_limit() { return request("lift"); }
+
+  /// Returns the line "`word` HANDLE…".
+  [[nodiscard]] static std::string command(const std::string& word,
+                                           const std::vector<std::string>& handles) {
+    std::string line = word;
+    for (const std::string& handle : handles) line += ' ' + handle;
+    return line;
   }
 };
+
+/// The reply of an import that found these bytes.
+[[nodiscard]] inline WorkerReply imported(std::vector<int> values) {
+  return {.status = "ok", .values = std::move(values)};
+}
+
+/// The reply to free, collect and drop of a worker that holds no memory.
+[[nodiscard]] inline WorkerReply nothing_held() { return {.status = "ok"}; }
+
+/// The reply to free of a worker whose blocks are all or partly in limbo.
+[[nodiscard]] inline WorkerReply in_limbo(std::size_t bytes) {
+  return {.status = "ok", .limbo_bytes = bytes};
+}
 
 }  // namespace gantry::testing

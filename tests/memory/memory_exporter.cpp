@@ -1,7 +1,10 @@
-// Exports a block that its stream has yet to fill, and obeys words on standard input: release (lets
-// the stream go), export (exports the block once more), check (prints the first byte of the block),
-// quit. With the argument "chunks" the
-// memory does not come from the caching allocator.
+// Exports a block that its stream has yet to fill, and then a second one. Commands on standard
+// input:
+//   release  lets the stream continue; prints "released" when it has completed
+//   export   exports the block again; prints the handle
+//   check    prints the first byte of the block
+//   quit
+// With the argument "chunks" the memory does not come from the caching allocator.
 #include <cstddef>
 #include <cstdint>
 #include <iostream>

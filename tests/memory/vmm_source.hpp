@@ -11,13 +11,13 @@
 
 #include <gantry/core/error.hpp>
 
-#include "memory/ipc/heap_export.hpp"
+#include "memory/source/exportable.hpp"
 
 namespace gantry::testing {
 
 /// A fixed number of smallest chunks on one device, cut first-fit. Never destroyed while blocks are
 /// out. Thread safety: any thread.
-class VmmSource final : public memory::Allocator, public memory::ExportSource {
+class VmmSource final : public memory::Allocator, public memory::ExportableAllocator {
  public:
   VmmSource(int device, std::size_t chunks)
       : device_(device), chunk_bytes_(driver().chunk_granularity(device)) {
@@ -56,7 +56,7 @@ class VmmSource final : public memory::Allocator, public memory::ExportSource {
   }
   void deallocate(memory::Block& block) noexcept override {
     Piece& piece = *static_cast<Piece*>(block.handle);
-    if (piece.pins > 0 && memory::ipc_defer_free(block)) {
+    if (piece.pins > 0 && memory::defer_exported_free(block)) {
       block = {};
       return;
     }
@@ -70,7 +70,7 @@ class VmmSource final : public memory::Allocator, public memory::ExportSource {
   memory::BlockExtent pin(const memory::Block& block) override {
     const std::lock_guard lock(mutex_);
     Piece& piece = *static_cast<Piece*>(block.handle);
-    if (!piece.live) throw InvalidArgument("export_ipc: a live block was expected");
+    if (!piece.live) throw InvalidArgument("export_ipc: expected a live block");
     ++piece.pins;
     const std::size_t first = piece.offset / chunk_bytes_;
     const std::size_t last = (piece.offset + piece.bytes - 1) / chunk_bytes_;
@@ -87,7 +87,7 @@ class VmmSource final : public memory::Allocator, public memory::ExportSource {
     const std::lock_guard lock(mutex_);
     --static_cast<Piece*>(block.handle)->pins;
   }
-  void reclaim(memory::Block& block) noexcept override {
+  void free_from_limbo(memory::Block& block) noexcept override {
     give_back(*static_cast<Piece*>(block.handle));
   }
 

@@ -1,11 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
+#include <span>
+#include <string>
 
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
 
+#include "core/bytes.hpp"
 #include "tests/memory/ipc_text.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/pipe_process.hpp"
@@ -34,7 +38,7 @@ TEST_F(TensorIpcTest, ImporterSeesLayoutDeviceAndElements) {
   EXPECT_EQ(view.storage_offset(), 1);
   EXPECT_EQ(view.dtype(), i32);
   EXPECT_EQ(view.device(), Device::cuda(device_count() - 1));
-  EXPECT_FALSE(Stream::current(view.device()).query()) << "the import does not wait";
+  EXPECT_FALSE(Stream::current(view.device()).query()) << "the import must wait for the export";
   process.write_line("release");
   std::vector<int> expected(12);
   std::iota(expected.begin(), expected.end(), 0);
@@ -62,7 +66,7 @@ TEST_F(TensorIpcTest, TheSameProcessGetsTheOriginalMemory) {
   EXPECT_EQ(original.to_vector<int>(), std::vector<int>(6, 4));
 }
 
-TEST_F(TensorIpcTest, EmptyTensorsCanBeShared) {
+TEST_F(TensorIpcTest, EmptyTensorsCanBeImported) {
   const Tensor view = Tensor::from_ipc(zeros({0, 3}, {.dtype = u8, .device = "cuda"}).ipc_handle());
   EXPECT_EQ(view.sizes(), (Shape{0, 3}));
   EXPECT_EQ(view.dtype(), u8);
@@ -79,28 +83,64 @@ TEST_F(TensorIpcTest, RejectsTensorsThatCannotBeShared) {
       ThrowsMessage<NotSupported>(HasSubstr("but got foreign or imported memory on cuda:0")));
 }
 
-TEST_F(TensorIpcTest, RejectsMalformedHandles) {
-  EXPECT_THAT([] { static_cast<void>(Tensor::from_ipc({})); },
-              ThrowsMessage<InvalidArgument>(
-                  "from_ipc: expected a handle made by Tensor::ipc_handle, but got 0 bytes"));
+// Writes the right checksum into a handle that was changed.
+void fix_checksum(IpcHandle& handle) {
+  const std::size_t body = handle.bytes.size() - 8;
+  ByteWriter checksum;
+  checksum.number(fnv1a(std::span(handle.bytes).first(body)));
+  std::ranges::copy(checksum.bytes(), handle.bytes.begin() + static_cast<std::ptrdiff_t>(body));
+}
+
+void expect_malformed(const IpcHandle& handle, const std::string& actual) {
+  EXPECT_THAT([&] { static_cast<void>(Tensor::from_ipc(handle)); },
+              ThrowsMessage<InvalidArgument>(HasSubstr(
+                  "from_ipc: expected a handle made by Tensor::ipc_handle, but got " + actual)));
+}
+
+TEST_F(TensorIpcTest, RefusesTruncatedAndDamagedHandles) {
   const Tensor exported = zeros({2}, {.device = "cuda"});
   const IpcHandle handle = exported.ipc_handle();
-  IpcHandle other_magic = handle;
-  other_magic.bytes[0] ^= std::byte{1};
-  EXPECT_THAT([&] { static_cast<void>(Tensor::from_ipc(other_magic)); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("but got bytes of another kind")));
-  IpcHandle other_dtype = handle;
-  other_dtype.bytes[56] = std::byte{77};
-  EXPECT_THAT([&] { static_cast<void>(Tensor::from_ipc(other_dtype)); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("but got damaged bytes")));
-  IpcHandle other_device = handle;
-  other_device.bytes[20] = std::byte{'#'};
-  EXPECT_THAT([&] { static_cast<void>(Tensor::from_ipc(other_device)); },
-              ThrowsMessage<NotSupported>(HasSubstr("to be visible in this process")));
-  IpcHandle too_large = handle;
-  too_large.bytes[64 + 6] = std::byte{1};  // sizes[0] += 2^48
-  EXPECT_THAT([&] { static_cast<void>(Tensor::from_ipc(too_large)); },
+  expect_malformed({}, "0 bytes");
+  for (std::size_t size = 0; size < handle.bytes.size(); ++size) {
+    IpcHandle truncated = handle;
+    truncated.bytes.resize(size);
+    expect_malformed(truncated, "");
+  }
+  for (std::size_t i = 0; i < handle.bytes.size(); ++i) {
+    IpcHandle damaged = handle;
+    damaged.bytes[i] ^= std::byte{64};
+    expect_malformed(damaged, i < 8 ? "bytes of another kind" : "damaged bytes");
+  }
+}
+
+TEST_F(TensorIpcTest, RefusesForgedLayouts) {
+  const Tensor exported = zeros({2}, {.device = "cuda"});
+  const auto forged = [handle = exported.ipc_handle()](std::size_t byte, int value) {
+    IpcHandle changed = handle;
+    changed.bytes.at(byte) = static_cast<std::byte>(value);
+    fix_checksum(changed);
+    return changed;
+  };
+  // The layout: 8 bytes of magic, dtype, ndim, sizes, strides, offset.
+  expect_malformed(forged(8, 77), "fields out of range");
+  expect_malformed(forged(9, kMaxDims + 1), "fields out of range");
+  expect_malformed(forged(9, kMaxDims), "fields out of range");
+  EXPECT_THAT([&] { static_cast<void>(Tensor::from_ipc(forged(10 + 6, 1))); },  // size + 2^48
               ThrowsMessage<ShapeError>(HasSubstr("out of bounds for storage of size")));
+  EXPECT_THROW(static_cast<void>(Tensor::from_ipc(forged(10 + 7, 0x80))), Error);  // negative
+  EXPECT_THROW(static_cast<void>(Tensor::from_ipc(forged(10 + 16 + 7, 0x80))), Error);
+  // Every other bit: an error, or a tensor within its memory.
+  const std::size_t bits = 8 * (exported.ipc_handle().bytes.size() - 8);
+  for (std::size_t bit = 0; bit < bits; ++bit) {
+    IpcHandle changed = exported.ipc_handle();
+    changed.bytes[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+    fix_checksum(changed);
+    try {
+      const Tensor view = Tensor::from_ipc(changed);
+      EXPECT_LE(static_cast<std::size_t>(view.numel()) * view.element_size(), 8u) << bit;
+    } catch (const Error&) {
+    }
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <gantry/device/device.hpp>
@@ -10,8 +11,7 @@
 
 namespace gantry {
 
-/// Names memory so that another process on this machine can open it; plain bytes, to be sent
-/// anywhere.
+/// Bytes that name memory, for another process on this machine. They may be sent by any means.
 struct IpcHandle {
   std::vector<std::byte> bytes;
 
@@ -24,23 +24,23 @@ using gantry::IpcHandle;
 
 class ImportLease;
 
-/// Another process's block, mapped here. The memory is given back with the last copy. A moved-from
-/// one holds none: null, 0 bytes, and record_stream does nothing.
+/// A mapping of another process's block. The last copy releases it. A moved-from one holds no
+/// block: data() is null, bytes() is 0, and record_stream() does nothing.
 ///
-/// Giving back does not block the host: the mapping ends, and the exporter learns of it, once the
-/// work is done that was submitted to the streams that use the block: the one that was current at
-/// the import, those of record_stream, and the one that is current when the last copy goes.
+/// The release does not block the host. The mapping ends, and the exporter learns of it, when the
+/// work on the streams that use the block completes. These are the stream that was current at the
+/// import, those of record_stream(), and the one that is current when the last copy is destroyed.
 /// Thread safety: as std::shared_ptr.
 class ImportedBlock {
  public:
   [[nodiscard]] void* data() const { return lease_ != nullptr ? data_ : nullptr; }
   [[nodiscard]] std::size_t bytes() const { return lease_ != nullptr ? bytes_ : 0; }
   [[nodiscard]] Device device() const { return device_; }
-  /// Tells that work on `stream` uses the block: it is not given back before that work is done.
+  /// Records that work on `stream` uses the block. The block is not released before it completes.
   void record_stream(const Stream& stream) const;
 
  private:
-  friend ImportedBlock import_ipc(const IpcHandle&, Device);
+  friend ImportedBlock import_ipc(const IpcHandle&, std::optional<Device>);
   std::shared_ptr<ImportLease> lease_;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
@@ -50,10 +50,10 @@ class ImportedBlock {
 /// Exports a live block. The handle carries an event on the current stream of the block's device,
 /// so an importer sees all work submitted before the export. The host does not block.
 ///
-/// A handle may be imported many times, by many processes, or never. It keeps nothing alive by
-/// itself: it is good as long as the exporter holds the block, and after the exporter freed it as
-/// long as some import of it is alive. Until the last of these is given back, or its process has
-/// died, a freed block stays in limbo and is not reused.
+/// A handle may be imported many times, by many processes, or never. It does not keep the block
+/// alive. A handle is valid while the exporter holds the block or an import of it exists. A freed
+/// block stays in limbo, and is not reused, until its last import is released or has lost its
+/// process.
 ///
 /// Thread safety: any thread.
 /// Throws: NotSupported if the block's memory cannot be shared (not of the caching allocator, or on
@@ -61,42 +61,44 @@ class ImportedBlock {
 [[nodiscard]] IpcHandle export_ipc(const Block& block);
 
 /// Maps an exported block for use on `device` and makes its current stream wait for the export.
+/// `device` defaults to the device of the memory.
 ///
-/// If the exporter ends before the work that it had submitted by then, the stream goes on, and the
-/// next synchronizing call of `device` throws PeerLostError, once; the content is undefined.
+/// If the exporter ends before the work of the export completes, the stream goes on. The next
+/// synchronizing call of `device` then throws PeerLostError, once; the contents are undefined.
 ///
 /// Blocks that share physical memory share one mapping. In the exporting process the import is the
-/// original memory and keeps it from being reused. An import outlives its exporter's death; with
-/// the backend "native" its content is then undefined.
-/// Device/stream: the current stream of `device`; the host waits for the exporter's answer, not for
+/// original memory and prevents its reuse. An import stays valid after the end of its exporter;
+/// with the backend "native" its contents are then undefined.
+/// Device/stream: the current stream of `device`; the host waits for the exporter's reply, not for
 /// devices.
 /// Thread safety: any thread.
-/// Throws: InvalidArgument for bytes that are no handle and for a block that was freed;
-/// PeerLostError if the exporter is gone; NotSupported if it cannot be reached (another machine,
-/// user, pid or network namespace), if its device is not visible here, or has no peer access to
-/// `device`; TimeoutError if it lives but does not answer.
-[[nodiscard]] ImportedBlock import_ipc(const IpcHandle& handle, Device device);
+/// Throws: InvalidArgument for a malformed handle or a freed block; PeerLostError if the exporter
+/// has ended; NotSupported for an exporter on another machine, of another user, or in another pid
+/// or network namespace, and for memory of a device that is invisible here or that `device` has no
+/// peer access to; TimeoutError if the exporter runs but does not reply.
+[[nodiscard]] ImportedBlock import_ipc(const IpcHandle& handle,
+                                       std::optional<Device> device = std::nullopt);
 
-/// What this process shares on one device at the moment.
+/// The memory that this process shares on one device.
 struct IpcStats {
-  std::size_t exports = 0;           ///< exported blocks that are live or in limbo
-  std::size_t imports = 0;           ///< imports in use, also those of this process's own blocks
-  std::size_t mapped_bytes = 0;      ///< other processes' memory that is mapped for the device
-  std::size_t pending_releases = 0;  ///< imports given back whose device work is not done
-  std::size_t limbo_blocks = 0;      ///< blocks freed here that others still use
+  std::size_t exports = 0;           ///< exported blocks, live or in limbo
+  std::size_t imports = 0;           ///< imports in use, also of this process's own blocks
+  std::size_t mapped_bytes = 0;      ///< mapped memory of other processes
+  std::size_t pending_releases = 0;  ///< dropped imports whose work is incomplete
+  std::size_t limbo_blocks = 0;      ///< freed blocks that other processes still use
   std::size_t limbo_bytes = 0;
   /// Bytes in limbo by the process (pid) that uses them; a block counts for each of its users.
   std::map<int, std::size_t> limbo_by_consumer;
 };
 
-/// Looks after what is shared, now and not in the background: takes back the blocks in limbo that
-/// nobody uses any more, drops the references of dead processes, and ends the mappings whose work
-/// is done. The host does not wait for devices.
-/// An import whose stream has failed ends after that error was reported to somebody.
+/// Performs pending releases at once: frees the blocks in limbo without references, drops the
+/// references of ended processes, and unmaps dropped imports whose work is complete. The host does
+/// not wait for devices.
+/// An import whose stream has failed is unmapped after that error was reported.
 /// Thread safety: any thread.
 void ipc_collect();
 
-/// Counts what `device` shares. Thread safety: any thread.
+/// Returns the counts of `device`. Thread safety: any thread.
 [[nodiscard]] IpcStats ipc_stats(Device device = Device::cuda());
 
 }  // namespace memory

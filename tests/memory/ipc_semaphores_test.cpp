@@ -1,4 +1,4 @@
-// How an importer's streams wait for the exporter's work, also if that never ends.
+// How an importer's streams wait for the exporter's work, also if it never completes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -31,17 +31,16 @@ const std::vector<std::uint8_t>& exported_content() {
   return kContent;
 }
 
-// The exporter's stream is held until it is told "release".
-class IpcGateTest : public gantry::testing::ExporterTest {
+// The exporter's stream is held until the command "release".
+class IpcSemaphoresTest : public gantry::testing::ExporterTest {
  protected:
   static void kill(PipeProcess& process) {
     process.kill(SIGKILL);
     EXPECT_EQ(process.wait(), -SIGKILL);
   }
-  static std::string loss_text(int pid) {
-    return "import_ipc: memory of process " + std::to_string(pid) +
-           " was imported before its work on it was done, and that process is gone; the content is "
-           "undefined";
+  static std::string fault_text(int pid) {
+    return "import_ipc: exporter process " + std::to_string(pid) +
+           " died before its pending writes completed; contents are undefined";
   }
   static std::optional<Device> peer_of_first() {
     if (device_count() < 2 || !can_access_peer(Device::cuda(1), Device::cuda(0))) return {};
@@ -49,10 +48,10 @@ class IpcGateTest : public gantry::testing::ExporterTest {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Memory, IpcGateTest, ::testing::Values("heap", "chunks"),
+INSTANTIATE_TEST_SUITE_P(Memory, IpcSemaphoresTest, ::testing::Values("heap", "chunks"),
                          [](const auto& test) { return std::string(test.param); });
 
-TEST_P(IpcGateTest, KilledExporterIsALossAndNoHang) {
+TEST_P(IpcSemaphoresTest, KilledExporterIsAFaultAndNoHang) {
   PipeProcess process(exporter());
   const int pid = process.pid();
   const IpcHandle handle = from_text(process.read_line());
@@ -62,14 +61,15 @@ TEST_P(IpcGateTest, KilledExporterIsALossAndNoHang) {
   driver().copy(host.data(), block.data(), kExportedBytes, stream.native());
   EXPECT_FALSE(stream.query());
   kill(process);
-  EXPECT_THAT([&] { stream.synchronize(); }, ThrowsMessage<PeerLostError>(loss_text(pid)));
+  EXPECT_THAT([&] { stream.synchronize(); }, ThrowsMessage<PeerLostError>(fault_text(pid)));
   EXPECT_NO_THROW(stream.synchronize()) << "raised once";
   EXPECT_NO_THROW(synchronize(Device::cuda(0)));
   driver().fill(block.data(), 5, kExportedBytes, stream.native());
-  EXPECT_EQ(read(block, stream), std::vector<std::uint8_t>(kExportedBytes, 5)) << "still memory";
+  EXPECT_EQ(read(block, stream), std::vector<std::uint8_t>(kExportedBytes, 5))
+      << "the memory stays valid";
 }
 
-TEST_P(IpcGateTest, OneLossForAllImportsOfADevice) {
+TEST_P(IpcSemaphoresTest, OneFaultForAllImportsOfADevice) {
   PipeProcess process(exporter());
   const int pid = process.pid();
   const IpcHandle handle = from_text(process.read_line());
@@ -85,21 +85,21 @@ TEST_P(IpcGateTest, OneLossForAllImportsOfADevice) {
   if (peer) blocks.push_back(import_ipc(handle, *peer));
   for (const Stream& stream : streams) EXPECT_FALSE(stream.query());
   kill(process);
-  EXPECT_THAT([] { synchronize(Device::cuda(0)); }, ThrowsMessage<PeerLostError>(loss_text(pid)));
+  EXPECT_THAT([] { synchronize(Device::cuda(0)); }, ThrowsMessage<PeerLostError>(fault_text(pid)));
   for (const Stream& stream : streams) EXPECT_NO_THROW(stream.synchronize());
   EXPECT_NO_THROW(synchronize(Device::cuda(0)));
   if (!peer) return;
   try {
     synchronize(*peer);
-    ADD_FAILURE() << "the other device was not told";
+    ADD_FAILURE() << "no fault on the other device";
   } catch (const PeerLostError& error) {
     EXPECT_EQ(error.device(), peer->str());
-    EXPECT_EQ(error.what(), loss_text(pid));
+    EXPECT_EQ(error.what(), fault_text(pid));
   }
   EXPECT_NO_THROW(synchronize(*peer));
 }
 
-TEST_P(IpcGateTest, EveryLostExporterIsNamed) {
+TEST_P(IpcSemaphoresTest, EveryLostExporterIsRaised) {
   PipeProcess first(exporter());
   PipeProcess second(exporter());
   const int pids[] = {first.pid(), second.pid()};
@@ -107,14 +107,14 @@ TEST_P(IpcGateTest, EveryLostExporterIsNamed) {
   const ImportedBlock blocks[] = {import_on(streams[0], from_text(first.read_line())),
                                   import_on(streams[1], from_text(second.read_line()))};
   kill(first);
-  EXPECT_THAT([&] { streams[0].synchronize(); }, ThrowsMessage<PeerLostError>(loss_text(pids[0])));
-  EXPECT_FALSE(streams[1].query()) << "its exporter lives";
+  EXPECT_THAT([&] { streams[0].synchronize(); }, ThrowsMessage<PeerLostError>(fault_text(pids[0])));
+  EXPECT_FALSE(streams[1].query()) << "its exporter still runs";
   kill(second);
-  EXPECT_THAT([&] { streams[1].synchronize(); }, ThrowsMessage<PeerLostError>(loss_text(pids[1])));
+  EXPECT_THAT([&] { streams[1].synchronize(); }, ThrowsMessage<PeerLostError>(fault_text(pids[1])));
 }
 
-// Asked as often as in the first microseconds, it would be tens of thousands of times.
-TEST_P(IpcGateTest, TheLongerAGateIsClosedTheLessItsEventIsAskedFor) {
+// At the shortest interval there would be tens of thousands of polls.
+TEST_P(IpcSemaphoresTest, ThePollIntervalGrowsWithTheWait) {
   PipeProcess process(exporter());
   const IpcHandle handle = from_text(process.read_line());
   const Stream stream = Stream::from_pool();
@@ -137,12 +137,12 @@ TEST_P(IpcGateTest, TheLongerAGateIsClosedTheLessItsEventIsAskedFor) {
   settle();  // before the driver goes
 }
 
-TEST_P(IpcGateTest, EveryStreamWaitsForTheExporter) {
+TEST_P(IpcSemaphoresTest, EveryStreamWaitsForTheExporter) {
   PipeProcess process(exporter());
   const IpcHandle handle = from_text(process.read_line());
   std::vector<Stream> streams{Stream::from_pool(), Stream::from_pool(), Stream::current()};
   if (const auto peer = peer_of_first()) streams.push_back(Stream::from_pool(*peer));
-  // Made before, because CUDA may wait for the device when it locks pages.
+  // Allocated first: CUDA may wait for the device when it locks pages.
   std::vector<Buffer> hosts;
   for (std::size_t i = 0; i < streams.size(); ++i) hosts.push_back(pinned(kExportedBytes));
   FaultDriver driver;
@@ -151,7 +151,7 @@ TEST_P(IpcGateTest, EveryStreamWaitsForTheExporter) {
     blocks.push_back(import_on(streams[i], handle));
     driver.copy(hosts[i].data(), blocks[i].data(), kExportedBytes, streams[i].native());
   }
-  EXPECT_EQ(driver.calls("wait_event"), 0u) << "nothing would release who waits for that event";
+  EXPECT_EQ(driver.calls("wait_event"), 0u) << "a stream that waits for that event may hang";
   EXPECT_EQ(driver.calls("wait_for_word"), streams.size());
   for (const Stream& stream : streams) EXPECT_FALSE(stream.query());
   process.write_line("release");
@@ -164,7 +164,7 @@ TEST_P(IpcGateTest, EveryStreamWaitsForTheExporter) {
   settle();  // before the driver goes
 }
 
-TEST_P(IpcGateTest, FinishedWorkIsNotWaitedFor) {
+TEST_P(IpcSemaphoresTest, FinishedWorkIsNotWaitedFor) {
   PipeProcess process(exporter());
   const IpcHandle handle = from_text(process.read_line());
   static_cast<void>(process.read_line());
@@ -180,8 +180,8 @@ TEST_P(IpcGateTest, FinishedWorkIsNotWaitedFor) {
   settle();
 }
 
-// Host calls that wait for the whole device must not keep its gates from being opened.
-TEST_P(IpcGateTest, GatesOpenWhileTheHostWaitsForTheDevice) {
+// Host calls that wait for the whole device must not block the thread that signals.
+TEST_P(IpcSemaphoresTest, SemaphoresAreSignalledWhileTheHostWaitsForTheDevice) {
   PipeProcess process(exporter());
   const IpcHandle handle = from_text(process.read_line());
   static_cast<void>(process.read_line());
@@ -195,7 +195,7 @@ TEST_P(IpcGateTest, GatesOpenWhileTheHostWaitsForTheDevice) {
   EXPECT_EQ(read(*block, stream), exported_content());
 }
 
-TEST_P(IpcGateTest, ExportersThatEndLaterAreNoLoss) {
+TEST_P(IpcSemaphoresTest, ExportersThatEndLaterAreNoFault) {
   PipeProcess process(exporter());
   const Stream stream = Stream::from_pool();
   const ImportedBlock block = import_on(stream, from_text(process.read_line()));
@@ -203,14 +203,14 @@ TEST_P(IpcGateTest, ExportersThatEndLaterAreNoLoss) {
   EXPECT_FALSE(stream.query());
   process.write_line("release");
   EXPECT_EQ(process.read_line(), "released");
-  // The simulator is asked whether a finished record outlives its process; of CUDA this is unknown.
+  // The simulator guarantees that a completed record outlives its process. CUDA does not.
   if (platform() == Platform::cuda) stream.synchronize();
   kill(process);
   EXPECT_NO_THROW(synchronize(Device::cuda(0)));
   EXPECT_EQ(read(block, stream), exported_content());
 }
 
-TEST_P(IpcGateTest, ImportsMayBeDroppedBeforeTheyAreReady) {
+TEST_P(IpcSemaphoresTest, ImportsMayBeDroppedBeforeTheExportCompletes) {
   PipeProcess process(exporter());
   const int pid = process.pid();
   const IpcHandle handle = from_text(process.read_line());
@@ -220,14 +220,14 @@ TEST_P(IpcGateTest, ImportsMayBeDroppedBeforeTheyAreReady) {
     static_cast<void>(import_ipc(handle, Device::cuda(0)));
   }
   ipc_collect();
-  EXPECT_EQ(ipc_stats().pending_releases, 1u) << "the stream did not come to it yet";
+  EXPECT_EQ(ipc_stats().pending_releases, 1u) << "the stream has not reached the release yet";
   kill(process);
-  EXPECT_THAT([] { synchronize(Device::cuda(0)); }, ThrowsMessage<PeerLostError>(loss_text(pid)));
+  EXPECT_THAT([] { synchronize(Device::cuda(0)); }, ThrowsMessage<PeerLostError>(fault_text(pid)));
   ipc_collect();
   expect_nothing_imported();
 }
 
-TEST_P(IpcGateTest, FailedWaitsLeaveNothingBehind) {
+TEST_P(IpcSemaphoresTest, FailedWaitsLeaveNothingBehind) {
   PipeProcess process(exporter());
   const IpcHandle handle = from_text(process.read_line());
   const IpcHandle neighbour = from_text(process.read_line());
@@ -241,9 +241,9 @@ TEST_P(IpcGateTest, FailedWaitsLeaveNothingBehind) {
       settle();
       expect_nothing_imported();
     }
-    EXPECT_TRUE(stream.query()) << "waits for an import that failed";
+    EXPECT_TRUE(stream.query()) << "the stream waits for a failed import";
   }
-  // The word of the wait that failed is used again.
+  // The semaphore of the failed wait is used again.
   const ImportedBlock block = import_on(stream, handle);
   const ImportedBlock other = import_on(stream, neighbour);
   EXPECT_FALSE(stream.query());
@@ -251,7 +251,7 @@ TEST_P(IpcGateTest, FailedWaitsLeaveNothingBehind) {
   EXPECT_EQ(read(block, stream), exported_content());
 }
 
-TEST_P(IpcGateTest, CapturedStreamsWaitForNothingOutside) {
+TEST_P(IpcSemaphoresTest, CapturedStreamsDoNotWaitForExporters) {
   PipeProcess process(exporter());
   const IpcHandle pending = from_text(process.read_line());
   static_cast<void>(process.read_line());
@@ -275,12 +275,12 @@ TEST_P(IpcGateTest, CapturedStreamsWaitForNothingOutside) {
   driver().destroy_graph(graph);
 }
 
-TEST_P(IpcGateTest, ImportersMayExitBeforeTheyAreReady) {
+TEST_P(IpcSemaphoresTest, ImportersMayExitBeforeTheExportCompletes) {
   PipeProcess process(exporter());
   const std::string handle = process.read_line();
   static_cast<void>(process.read_line());
   IpcWorker importer("heap", 0);
-  EXPECT_EQ(importer.ask("map " + handle), "mapped");
+  EXPECT_EQ(importer.map_blocks({handle}).status, "ok");
   importer.write_line("exit");
   EXPECT_EQ(importer.wait(), 0);
   process.write_line("release");

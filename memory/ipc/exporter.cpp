@@ -1,4 +1,4 @@
-#include "memory/ipc/exports.hpp"
+#include "memory/ipc/exporter.hpp"
 
 #include <fmt/format.h>
 
@@ -6,14 +6,21 @@
 
 #include <gantry/core/error.hpp>
 
+#include "memory/heap/memory_pressure.hpp"
+
 namespace gantry::memory {
 
-IpcExports& IpcExports::instance() {
-  static auto& exports = *new IpcExports();
-  return exports;
+IpcExporter& IpcExporter::instance() {
+  static auto& exporter = *new IpcExporter();
+  return exporter;
 }
 
-IpcExports::Entry IpcExports::add(ExportSource& source, const Block& block) {
+IpcExporter::IpcExporter() {
+  add_memory_pressure_callback([](int) noexcept { return instance().sweep() > 0; });
+  register_export_tracker(*this);
+}
+
+IpcExporter::Entry IpcExporter::add(ExportableAllocator& allocator, const Block& block) {
   const auto entry_of = [this](std::uint32_t slot) {
     const Export& known = exports_[slot];
     return Entry{.slot = slot,
@@ -23,28 +30,27 @@ IpcExports::Entry IpcExports::add(ExportSource& source, const Block& block) {
                  .offset = known.extent.offset,
                  .segment = known.extent.segment};
   };
-  BlockExtent extent = source.pin(block);
+  BlockExtent extent = allocator.pin(block);
   std::unique_lock lock(mutex_);
   const auto fail = [&](auto error) {
     lock.unlock();
-    source.unpin(block);
+    allocator.unpin(block);
     throw error;
   };
   const Key key{block.allocator, block.handle};
   if (const auto found = by_block_.find(key); found != by_block_.end()) {
     const Entry entry = entry_of(found->second);
     lock.unlock();
-    source.unpin(block);
+    allocator.unpin(block);
     return entry;
   }
   try {
     if (free_slots_.empty()) {
       if (exports_.size() == kIpcSlots) {
         fail(NotSupported(fmt::format(
-            "export_ipc: at most {} exported blocks at a time were expected, but got one more",
-            kIpcSlots)));
+            "export_ipc: expected at most {} exported blocks, but got one more", kIpcSlots)));
       }
-      // Room for its later return, which must not fail.
+      // Room for every slot, because remove() must not fail.
       if (free_slots_.capacity() <= exports_.size()) free_slots_.reserve(2 * exports_.size() + 16);
       exports_.emplace_back();
       free_slots_.push_back(static_cast<std::uint32_t>(exports_.size() - 1));
@@ -52,13 +58,13 @@ IpcExports::Entry IpcExports::add(ExportSource& source, const Block& block) {
     const std::uint32_t slot = free_slots_.back();
     by_block_.emplace(key, slot);
     free_slots_.pop_back();
-    Export& made = exports_[slot];
-    made.source = &source;
-    made.block = block;
-    made.extent = std::move(extent);
-    ++made.generation;
-    made.in_use = true;
-    slots_[slot].store(SlotState{made.generation, true, false}.word());
+    Export& added = exports_[slot];
+    added.allocator = &allocator;
+    added.block = block;
+    added.extent = std::move(extent);
+    ++added.generation;
+    added.in_use = true;
+    slots_[slot].store(SlotState{added.generation, true, false}.word());
     return entry_of(slot);
   } catch (const std::bad_alloc&) {
     fail(std::bad_alloc());
@@ -66,16 +72,16 @@ IpcExports::Entry IpcExports::add(ExportSource& source, const Block& block) {
   __builtin_unreachable();
 }
 
-bool IpcExports::is_referenced(std::uint32_t slot) const {
-  if (exports_[slot].references_here > 0) return true;
+bool IpcExporter::is_referenced(std::uint32_t slot) const {
+  if (exports_[slot].local_references > 0) return true;
   return std::ranges::any_of(
       consumers_, [slot](const auto& consumer) { return consumer->references[slot].load() > 0; });
 }
 
-// Closes the slot of a freed block if nobody holds a reference; else it is in limbo and open.
-bool IpcExports::close_unless_referenced(std::uint32_t slot) {
+// Closes the slot of a freed block if no reference exists; else the slot is open and in limbo.
+bool IpcExporter::close_unless_referenced(std::uint32_t slot) {
   const std::uint64_t generation = exports_[slot].generation;
-  // Limbo first: who gives back the last reference from now on tells us.
+  // Limbo first: from now on an importer that releases its last reference sends a request.
   slots_[slot].store(SlotState{generation, true, true}.word());
   if (is_referenced(slot)) return false;
   slots_[slot].store(SlotState{generation, false, true}.word());
@@ -84,94 +90,94 @@ bool IpcExports::close_unless_referenced(std::uint32_t slot) {
   return false;
 }
 
-IpcExports::Export IpcExports::retire(std::uint32_t slot) {
-  Export& gone = exports_[slot];
-  Export result = std::exchange(gone, {});
-  gone.generation = result.generation;
-  by_block_.erase({result.block.allocator, result.block.handle});
+IpcExporter::Export IpcExporter::remove(std::uint32_t slot) {
+  Export removed = std::exchange(exports_[slot], {});
+  exports_[slot].generation = removed.generation;
+  by_block_.erase({removed.block.allocator, removed.block.handle});
   limbo_.erase(slot);
   free_slots_.push_back(slot);
-  return result;
+  return removed;
 }
 
-bool IpcExports::defer_free(Block& block) noexcept {
-  Export gone;
+bool IpcExporter::defer_free(Block& block) noexcept {
+  Export removed;
   {
     const std::lock_guard lock(mutex_);
     const auto found = by_block_.find({block.allocator, block.handle});
     if (found == by_block_.end()) return false;
     const std::uint32_t slot = found->second;
-    if (exports_[slot].in_limbo) return true;  // freed twice; the second one is ignored
-    drop_dead_consumers();
+    if (exports_[slot].in_limbo) return true;  // freed twice: the second free is ignored
+    remove_ended_consumers();
     if (!close_unless_referenced(slot)) {
       exports_[slot].in_limbo = true;
       limbo_.emplace(slot, block.bytes);
       return true;
     }
-    gone = retire(slot);
+    removed = remove(slot);
   }
-  gone.source->unpin(gone.block);
+  removed.allocator->unpin(removed.block);
   return false;
 }
 
-std::size_t IpcExports::sweep() noexcept {
-  const std::lock_guard reclaiming(reclaiming_);
-  std::vector<Export> gone;
+std::size_t IpcExporter::sweep() noexcept {
+  const std::lock_guard sweeping(sweep_mutex_);
+  std::vector<Export> removed;
   {
     const std::lock_guard lock(mutex_);
-    drop_dead_consumers();
+    remove_ended_consumers();
     if (limbo_.empty()) return 0;
     std::vector<std::uint32_t> slots;
     for (const auto& [slot, bytes] : limbo_) slots.push_back(slot);
     for (const std::uint32_t slot : slots) {
-      if (close_unless_referenced(slot)) gone.push_back(retire(slot));
+      if (close_unless_referenced(slot)) removed.push_back(remove(slot));
     }
   }
   std::size_t bytes = 0;
-  for (Export& one : gone) {
+  for (Export& one : removed) {
     bytes += one.block.bytes;
-    one.source->unpin(one.block);
-    one.source->reclaim(one.block);
+    one.allocator->unpin(one.block);
+    one.allocator->free_from_limbo(one.block);
   }
   return bytes;
 }
 
-void IpcExports::sweep_slot(std::uint32_t slot) noexcept {
-  const std::lock_guard reclaiming(reclaiming_);
-  Export gone;
+void IpcExporter::sweep_slot(std::uint32_t slot) noexcept {
+  const std::lock_guard sweeping(sweep_mutex_);
+  Export removed;
   {
     const std::lock_guard lock(mutex_);
     if (!limbo_.contains(slot) || !close_unless_referenced(slot)) return;
-    gone = retire(slot);
+    removed = remove(slot);
   }
-  gone.source->unpin(gone.block);
-  gone.source->reclaim(gone.block);
+  removed.allocator->unpin(removed.block);
+  removed.allocator->free_from_limbo(removed.block);
 }
 
-const IpcExports::Export* IpcExports::find(std::uint32_t slot, std::uint64_t generation) const {
+const IpcExporter::Export* IpcExporter::find(std::uint32_t slot, std::uint64_t generation) const {
   if (slot >= exports_.size()) return nullptr;
   const Export& one = exports_[slot];
   return one.in_use && one.generation == generation ? &one : nullptr;
 }
 
-std::optional<Block> IpcExports::open_here(std::uint32_t slot, std::uint64_t generation) {
+std::optional<Block> IpcExporter::add_local_reference(std::uint32_t slot,
+                                                      std::uint64_t generation) {
   const std::lock_guard lock(mutex_);
   const Export* known = find(slot, generation);
   if (known == nullptr) return std::nullopt;
-  ++exports_[slot].references_here;
+  ++exports_[slot].local_references;
   return known->block;
 }
 
-void IpcExports::close_here(std::uint32_t slot) noexcept {
+void IpcExporter::release_local_reference(std::uint32_t slot) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    --exports_[slot].references_here;
+    --exports_[slot].local_references;
   }
   sweep_slot(slot);
 }
 
-std::shared_ptr<IpcConsumer> IpcExports::add_consumer(UniqueFd& socket,
-                                                      const ProcessStamp& process) {
+std::shared_ptr<IpcConsumer> IpcExporter::add_consumer(UniqueFd& socket,
+                                                       const ProcessStamp& process) {
   auto consumer = std::make_shared<IpcConsumer>(process);
   const std::lock_guard lock(mutex_);
   consumers_.push_back(consumer);
@@ -179,47 +185,48 @@ std::shared_ptr<IpcConsumer> IpcExports::add_consumer(UniqueFd& socket,
   return consumer;
 }
 
-void IpcExports::hang_up(IpcConsumer& consumer) noexcept {
+void IpcExporter::disconnect(IpcConsumer& consumer) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    consumer.hung_up = true;
+    consumer.is_disconnected = true;
     consumer.socket.reset();
   }
   sweep();
 }
 
-bool IpcExports::holds_references(const IpcConsumer& consumer) const {
-  // Only slots that were ever used: a look at another one would take memory for its page.
+bool IpcExporter::holds_references(const IpcConsumer& consumer) const {
+  // Only slots that were ever used: reading another one would allocate its page.
   for (std::size_t slot = 0; slot < exports_.size(); ++slot) {
     if (consumer.references[slot].load() > 0) return true;
   }
   return false;
 }
 
-// Note [When a consumer is gone]
-// A killed process closes its sockets before the driver has stopped its work on the devices. Its
-// process ends only after that, so the references are held until then. An importer that hung up
-// without a reference can take none any more: it closes its table with its connection.
-void IpcExports::drop_dead_consumers() {
+// Note [When a consumer has ended]
+// The kernel closes the sockets of a killed process before the driver has stopped its device work.
+// The process itself ends only after that. Its references therefore count until the process ends.
+// An importer that disconnected without a reference can add none: it closes its table together with
+// its connection. Such an importer is removed at once.
+void IpcExporter::remove_ended_consumers() {
   std::erase_if(consumers_, [this](const auto& consumer) {
-    return (consumer->hung_up && !holds_references(*consumer)) || consumer->is_gone();
+    return (consumer->is_disconnected && !holds_references(*consumer)) || consumer->has_ended();
   });
 }
 
-std::vector<std::shared_ptr<IpcConsumer>> IpcExports::consumers() const {
+std::vector<std::shared_ptr<IpcConsumer>> IpcExporter::consumers() const {
   const std::lock_guard lock(mutex_);
   return consumers_;
 }
 
-std::optional<std::vector<ChunkSpan>> IpcExports::chunks(std::uint32_t slot,
-                                                         std::uint64_t generation) const {
+std::optional<std::vector<ChunkSpan>> IpcExporter::chunks(std::uint32_t slot,
+                                                          std::uint64_t generation) const {
   const std::lock_guard lock(mutex_);
   const Export* known = find(slot, generation);
   if (known == nullptr) return std::nullopt;
   return known->extent.chunks;
 }
 
-void IpcExports::count(int device, IpcStats& stats) const {
+void IpcExporter::add_to(IpcStats& stats, int device) const {
   const std::lock_guard lock(mutex_);
   for (std::size_t slot = 0; slot < exports_.size(); ++slot) {
     const Export& one = exports_[slot];
@@ -228,7 +235,7 @@ void IpcExports::count(int device, IpcStats& stats) const {
     if (!one.in_limbo) continue;
     ++stats.limbo_blocks;
     stats.limbo_bytes += one.block.bytes;
-    if (one.references_here > 0) stats.limbo_by_consumer[this_process().pid] += one.block.bytes;
+    if (one.local_references > 0) stats.limbo_by_consumer[this_process().pid] += one.block.bytes;
     for (const auto& consumer : consumers_) {
       if (consumer->references[slot].load() > 0) {
         stats.limbo_by_consumer[consumer->process().pid] += one.block.bytes;
@@ -237,8 +244,10 @@ void IpcExports::count(int device, IpcStats& stats) const {
   }
 }
 
-bool ipc_defer_free(Block& block) noexcept { return IpcExports::instance().defer_free(block); }
-
-std::size_t ipc_sweep() noexcept { return IpcExports::instance().sweep(); }
+std::map<int, std::size_t> IpcExporter::limbo_by_consumer(int device) const {
+  IpcStats stats;
+  add_to(stats, device);
+  return stats.limbo_by_consumer;
+}
 
 }  // namespace gantry::memory

@@ -1,4 +1,4 @@
-// Exporters that ended before the work that importers of their memory waited for.
+// Exporters that ended before the work that importers of their memory wait for.
 #pragma once
 
 #include <atomic>
@@ -10,16 +10,16 @@
 
 namespace gantry::memory {
 
-/// What one device has to be told: each process once, as PeerLostError of the device's next
-/// synchronizing call.
+/// The exporters that a device lost. The device's next synchronizing call throws PeerLostError,
+/// once for each process.
 ///
 /// Thread safety: every member may be called from any thread.
-class IpcLosses final : public FaultSource {
+class PeerFaults final : public FaultSource {
  public:
-  /// The losses of `device`, an index that was checked.
-  [[nodiscard]] static IpcLosses& of(int device);
+  /// The faults of `device`, a checked index.
+  [[nodiscard]] static PeerFaults& of(int device);
 
-  /// `process` is gone, and what was imported from it may lack what its last work was to write.
+  /// Adds `process`, which ended before its pending writes to imported memory completed.
   void add(const ProcessStamp& process);
 
   [[nodiscard]] int fault_device() const noexcept override { return device_; }
@@ -29,12 +29,12 @@ class IpcLosses final : public FaultSource {
   void raise_fault() override;
 
  private:
-  explicit IpcLosses(int device) : device_(device) {}
+  explicit PeerFaults(int device) : device_(device) {}
 
   const int device_;
   std::atomic<bool> has_fault_{false};
   std::mutex mutex_;
-  std::deque<ProcessStamp> lost_;  ///< yet to be raised, oldest first
+  std::deque<ProcessStamp> unraised_;  ///< oldest first
 };
 
 }  // namespace gantry::memory

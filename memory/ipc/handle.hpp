@@ -1,0 +1,44 @@
+// The encoding of an IpcHandle.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <gantry/device/driver.hpp>
+#include <gantry/memory/ipc.hpp>
+
+#include "memory/ipc/process_scope.hpp"
+
+namespace gantry::memory {
+
+/// How an importer opens the memory of a handle.
+enum class IpcKind : std::uint8_t {
+  empty,    ///< no bytes: nothing to open
+  chunks,   ///< by descriptors of its chunks, which the exporter's service sends
+  segment,  ///< by its name, through the driver
+};
+
+/// The decoded fields of an IpcHandle. The encoding is the magic "GIPC", a version, fixed-width
+/// little-endian fields without padding, and a checksum. Chunk sizes travel with the descriptors.
+struct IpcHandleFields {
+  IpcKind kind = IpcKind::empty;
+  ProcessScope exporter;
+  std::string device_uuid;
+  std::uint64_t nonce = 0;       ///< of the exporter's service; part of its socket's name
+  std::uint32_t slot = 0;        ///< of the block in the exporter's table
+  std::uint64_t generation = 0;  ///< tells the block from later ones in the slot
+  std::uint64_t extent_id = 0;
+  std::uint64_t extent_bytes = 0;
+  std::uint64_t offset = 0;  ///< of the block in the extent, in bytes
+  std::uint64_t bytes = 0;
+  NativeMemoryHandle segment;
+  /// The event behind the work before the export; none if that work was complete at the export.
+  std::optional<NativeEventHandle> event;
+};
+
+[[nodiscard]] IpcHandle encode(const IpcHandleFields& fields);
+/// Throws: InvalidArgument unless encode() made `handle`.
+[[nodiscard]] IpcHandleFields decode(const IpcHandle& handle);
+
+}  // namespace gantry::memory

@@ -1,0 +1,70 @@
+// The interface between allocators and the layer that shares their blocks with other processes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include <gantry/device/driver.hpp>
+#include <gantry/memory/allocator.hpp>
+
+namespace gantry::memory {
+
+/// One physical piece of an extent.
+struct ChunkSpan {
+  NativeChunk chunk = NativeChunk::none;
+  std::size_t bytes = 0;
+};
+
+/// The physical memory that holds a block: whole chunks, or one segment of the driver.
+struct BlockExtent {
+  /// The same for all blocks in the same memory, never used twice in a process.
+  std::uint64_t extent_id = 0;
+  std::vector<ChunkSpan> chunks;              ///< in address order; empty for a segment
+  std::size_t offset = 0;                     ///< of the block in the extent, in bytes
+  std::optional<NativeMemoryHandle> segment;  ///< the driver's name for a segment
+  std::size_t bytes = 0;                      ///< of the whole extent
+};
+
+/// An allocator whose blocks can be exported. export_ipc() finds it by a cast of Block::allocator.
+///
+/// An implementation calls defer_exported_free() when a pinned block is freed. It holds no lock
+/// then that one of these functions takes.
+/// Thread safety: every member may be called from any thread, also from background threads.
+class ExportableAllocator {
+ public:
+  virtual ~ExportableAllocator() = default;
+
+  /// Returns the extent of a live block. Its physical memory stays in place until unpin(); pins
+  /// are counted. Throws: InvalidArgument if the block is not live.
+  [[nodiscard]] virtual BlockExtent pin(const Block& block) = 0;
+  virtual void unpin(const Block& block) noexcept = 0;
+  /// Frees a block that was in limbo, after its unpin(): no process uses it any more. Does not call
+  /// the ExportTracker.
+  virtual void free_from_limbo(Block& block) noexcept = 0;
+};
+
+/// The layer that exports blocks, as this layer sees it.
+class ExportTracker {
+ public:
+  /// Called instead of freeing `block`. True: other processes use it, and its allocator gets it
+  /// back by free_from_limbo(). False: it is unpinned, and the caller frees it as usual.
+  [[nodiscard]] virtual bool defer_free(Block& block) noexcept = 0;
+  /// Returns the bytes of `device` in limbo by the process (pid) that uses them.
+  [[nodiscard]] virtual std::map<int, std::size_t> limbo_by_consumer(int device) const = 0;
+
+ protected:
+  ~ExportTracker() = default;
+};
+
+/// Registers the tracker of this process, before its first pin(). It lives as long as the process.
+void register_export_tracker(ExportTracker& tracker) noexcept;
+
+/// Calls ExportTracker::defer_free; false without a tracker.
+[[nodiscard]] bool defer_exported_free(Block& block) noexcept;
+/// Calls ExportTracker::limbo_by_consumer; empty without a tracker.
+[[nodiscard]] std::map<int, std::size_t> limbo_by_consumer(int device);
+
+}  // namespace gantry::memory
