@@ -6,10 +6,11 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# -g1 keeps functions, files and lines, which call sites and sanitizers' reports need. Types and variables take most of -g's time and disk.
 if(GANTRY_SANITIZE)
-  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")  # builds twice as fast; reports show the lines that were written
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
 else()
-  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g")
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
 endif()
 
 if(PROJECT_IS_TOP_LEVEL)
