@@ -25,7 +25,7 @@ set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/${_bin_to_lib}")
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 
-# ccache refuses precompiled headers (the tests use one) unless it is told that they are fine, and finds what another clone compiled only if
+# ccache refuses precompiled headers unless it is told that they are fine, and finds what another clone compiled only if
 # paths below the source folder do not count.
 find_program(GANTRY_CCACHE ccache)
 mark_as_advanced(GANTRY_CCACHE)
