@@ -9,11 +9,12 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
+
+#include "core/json.hpp"
 
 namespace gantry {
 
@@ -82,9 +83,9 @@ std::string to_json(const FailureNote& note) {
     for (int i = 0; i < 3 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80; ++i) --end;
     message = message.substr(0, end) + "…";
   }
-  nlohmann::ordered_json json{{"kind", name(note.kind)}, {"message", message}};
-  if (!note.ranks.empty()) json["ranks"] = note.ranks;
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  Json json = Json::object({{"kind", name(note.kind)}, {"message", message}});
+  if (!note.ranks.empty()) json.set("ranks", note.ranks);
+  return json.dump() + "\n";
 }
 
 void report_to_launcher(const FailureNote& note) noexcept {

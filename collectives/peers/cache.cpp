@@ -6,14 +6,13 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/device/device.hpp>
 
 #include "collectives/peers/process.hpp"
-#include "core/bytes.hpp"
+#include "core/json.hpp"
 #include "core/regular_file.hpp"
 
 namespace gantry {
@@ -57,23 +56,23 @@ std::filesystem::path PeerCache::file() const {
 }
 
 std::string PeerCache::to_text(const PeerReachability& reachability, const std::string& key) {
-  return nlohmann::json{{"key", key},
-                        {"size", reachability.size},
-                        {"usable", reachability.usable},
-                        {"why", reachability.why}}
+  return Json::object({{"key", key},
+                       {"size", reachability.size},
+                       {"usable", reachability.usable},
+                       {"why", reachability.why}})
       .dump(1);
 }
 
 std::optional<PeerReachability> PeerCache::from_text(const std::string& text,
                                                      const std::string& key) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object() || json.value("key", nlohmann::json()) != key) return std::nullopt;
+  const std::optional<Json> json = Json::try_parse(text);
+  if (!json || !json->contains("key") || json->at("key") != key) return std::nullopt;
   PeerReachability reachability;
   try {
-    reachability.size = json.at("size").get<int>();
-    reachability.usable = json.at("usable").get<std::vector<std::uint8_t>>();
-    reachability.why = json.at("why").get<std::string>();
-  } catch (const nlohmann::json::exception&) {
+    reachability.size = json->at("size").as<int>();
+    reachability.usable = json->at("usable").as<std::vector<std::uint8_t>>();
+    reachability.why = json->at("why").as<std::string>();
+  } catch (const JsonError&) {
     return std::nullopt;
   }
   const auto pairs =

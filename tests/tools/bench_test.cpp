@@ -4,11 +4,11 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "collectives/selector.hpp"
+#include "core/json.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/support/subprocess.hpp"
 #include "tools/bench/comm_bench.hpp"
@@ -26,7 +26,6 @@ using ::testing::HasSubstr;
 using testing::Outcome;
 using Words = std::vector<std::string>;
 using Variables = std::map<std::string, std::optional<std::string>>;
-using Json = nlohmann::json;
 
 constexpr const char* kBench = GANTRY_TEST_BENCH;
 constexpr const char* kTune = GANTRY_TEST_TUNE;
@@ -232,9 +231,9 @@ TEST(BenchTest, PrintsTheTableBesideJson) {
                                "--root", "2", "--batches", "1", "-J", "-"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
   const Json json = Json::parse(outcome.out);
-  EXPECT_EQ(json["schema"], "gantry-collectives-1");
-  EXPECT_EQ(json["rows"][0]["root"], 2);
-  EXPECT_EQ(json["rows"][0]["count"], 64);
+  EXPECT_EQ(json.at("schema"), "gantry-collectives-1");
+  EXPECT_EQ(json.at("rows").at(0).at("root"), 2);
+  EXPECT_EQ(json.at("rows").at(0).at("count"), 64);
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("gather"), HasSubstr("# wrong elements: 0;")));
 }
 
@@ -377,9 +376,9 @@ TEST(TuneTest, WritesATableThatIsTaken) {
                                 ranks);
     ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
     const Json json = Json::parse(text_of(table.path()));
-    EXPECT_EQ(json["device"], "Simulated GPU");
-    EXPECT_EQ(json["ranks"], 3);
-    EXPECT_EQ(json["tables"].size(), 8U) << "every operation with a choice";
+    EXPECT_EQ(json.at("device"), "Simulated GPU");
+    EXPECT_EQ(json.at("ranks"), 3);
+    EXPECT_EQ(json.at("tables").size(), 8U) << "every operation with a choice";
     const Selector selector = Selector::parse(text_of(table.path()), 3, "Simulated GPU");
     std::set<std::string> tried;
     for (const Row& row : read_report(samples.path()).rows) {
@@ -466,7 +465,8 @@ TEST(TuneTest, KeepsTablesOfOtherMachines) {
     ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
   }
   std::set<int> kept;
-  for (const Json& one : Json::parse(text_of(table.path()))) kept.insert(one["ranks"].get<int>());
+  const Json all = Json::parse(text_of(table.path()));
+  for (const Json& one : all.elements()) kept.insert(one.at("ranks").as<int>());
   EXPECT_EQ(kept, (std::set<int>{2, 4}));
 }
 
