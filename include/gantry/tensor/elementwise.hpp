@@ -129,8 +129,10 @@ Tensor& logical_not_out(Tensor& out, const Tensor& self);
 /// True where x is not a number; integers never are.
 [[nodiscard]] Tensor isnan(const Tensor& self);
 Tensor& isnan_out(Tensor& out, const Tensor& self);
+/// True where x is infinite; integers never are.
 [[nodiscard]] Tensor isinf(const Tensor& self);
 Tensor& isinf_out(Tensor& out, const Tensor& self);
+/// True where x is neither infinite nor NaN; integers always are.
 [[nodiscard]] Tensor isfinite(const Tensor& self);
 Tensor& isfinite_out(Tensor& out, const Tensor& self);
 
@@ -271,6 +273,8 @@ Tensor& nan_to_num_out(Tensor& out, const Tensor& self, double nan = 0,
 [[nodiscard]] inline bool equal(const Tensor& a, const Tensor& b) { return a.equal(b); }
 
 // Operators.
+/// Calls the function of the operation: add for +, remainder for %, bitwise_and for &, lt for <.
+/// @{
 [[nodiscard]] inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 [[nodiscard]] inline Tensor operator+(const Tensor& a, const Scalar& b) { return add(a, b); }
 [[nodiscard]] inline Tensor operator+(const Scalar& a, const Tensor& b) { return add(a, b); }
@@ -344,5 +348,6 @@ Tensor& nan_to_num_out(Tensor& out, const Tensor& self, double nan = 0,
   return bitwise_right_shift(a, b);
 }
 [[nodiscard]] inline Tensor operator~(const Tensor& self) { return bitwise_not(self); }
+/// @}
 
 }  // namespace gantry

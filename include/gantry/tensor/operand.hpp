@@ -13,6 +13,7 @@ class Tensor;
 /// Borrows the tensor: meant for parameters only, never to be stored.
 class Operand {
  public:
+  /// A reference to a tensor, or a number.
   Operand(const Tensor& tensor) : tensor_(&tensor) {}
   Operand(const Scalar& number) : number_(number) {}
   Operand(bool number) : number_(number) {}

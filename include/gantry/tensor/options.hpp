@@ -19,9 +19,9 @@ namespace gantry {
 /// factories, the source's for `*_like`, `new_*` and `to`. A device without index ("cuda") is
 /// resolved to the calling thread's current device at the call.
 struct TensorOptions {
-  std::optional<DType> dtype = std::nullopt;
-  std::optional<Device> device = std::nullopt;
-  bool pinned = false;  ///< page-locked memory; for CPU tensors only
+  std::optional<DType> dtype = std::nullopt;    ///< element type
+  std::optional<Device> device = std::nullopt;  ///< place of the memory
+  bool pinned = false;                          ///< page-locked memory; for CPU tensors only
 };
 
 /// A dtype, a device or a device's name that stands alone for TensorOptions: `zeros({2}, f16)`,
@@ -55,10 +55,12 @@ struct ToOptions {
 struct VarianceOptions {
   // Nobody but the default makes it, so a list without names is no VarianceOptions but Axes:
   // `t.var({0, 1})` names dims.
+  /// Type of `named`, which only the default can make.
   class Named {
     friend VarianceOptions;
     constexpr Named() = default;
   };
+  /// Never given: it keeps lists without names from being VarianceOptions.
   Named named = {};
   Axes dims = {};         ///< over which; default: all
   double correction = 1;  ///< squares are divided by n - correction

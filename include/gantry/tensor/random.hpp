@@ -25,6 +25,7 @@ class Generator {
   /// Seed of a generator that was never seeded.
   static constexpr std::uint64_t kDefaultSeed = 67280421310721;
 
+  /// A generator for tensors of `device`, at `seed` and offset 0.
   explicit Generator(Device device = Device::cpu(), std::uint64_t seed = kDefaultSeed);
 
   /// The device whose tensors it fills.
@@ -37,13 +38,14 @@ class Generator {
   [[nodiscard]] std::uint64_t initial_seed() const;
   /// Number of draws since seeding.
   [[nodiscard]] std::uint64_t offset() const;
+  /// Continues at `offset` of the current seed.
   void set_offset(std::uint64_t offset);
   /// Takes the next `count` offsets for the caller's own kernels; returns the first.
   std::uint64_t advance(std::uint64_t count = 1);
   /// A seed and an offset that belong together.
   struct Position {
-    std::uint64_t seed = 0;
-    std::uint64_t offset = 0;
+    std::uint64_t seed = 0;    ///< key of the generator
+    std::uint64_t offset = 0;  ///< number of draws before
   };
   /// As advance, and says at which seed: in one step, whatever other threads seed meanwhile.
   Position take(std::uint64_t count = 1);
@@ -78,9 +80,12 @@ std::uint64_t seed_all();
 [[nodiscard]] std::uint64_t initial_seed();
 /// State of the default generator of `device`: 16 bytes, CPU u8.
 [[nodiscard]] Tensor get_rng_state(Device device = Device::cuda());
+/// Sets the state of the default generator of `device`.
+/// Throws: InvalidArgument unless `state` is a CPU u8 tensor of 16 elements.
 void set_rng_state(const Tensor& state, Device device = Device::cuda());
 /// States of all devices, in index order.
 [[nodiscard]] std::vector<Tensor> get_rng_state_all();
+/// Sets the states of all devices, in index order. Throws: as set_rng_state.
 void set_rng_state_all(const std::vector<Tensor>& states);
 
 // Random tensors. Options and errors as in factories.hpp; `generator` must belong to the tensor's
@@ -145,18 +150,21 @@ template <GeneratorArgument G>
 /// 1 with the probability that the element of `probability` gives, else 0; its shape, dtype,
 /// device.
 [[nodiscard]] Tensor bernoulli(const Tensor& probability, GeneratorRef generator = {});
+/// Uniform on [0, 1), in the shape of `other`. DTypes, device: the other's unless options say more.
 [[nodiscard]] Tensor rand_like(const Tensor& other, const TensorOptions& options = {},
                                GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor rand_like(const Tensor& other, T option, GeneratorRef generator = {}) {
   return rand_like(other, detail::only(option), generator);
 }
+/// Standard normal, else as rand_like.
 [[nodiscard]] Tensor randn_like(const Tensor& other, const TensorOptions& options = {},
                                 GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor randn_like(const Tensor& other, T option, GeneratorRef generator = {}) {
   return randn_like(other, detail::only(option), generator);
 }
+/// Integers on [low, high), low is 0 by default; else as rand_like.
 [[nodiscard]] Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
                                   const TensorOptions& options = {}, GeneratorRef generator = {});
 [[nodiscard]] inline Tensor randint_like(const Tensor& other, std::int64_t high,

@@ -22,7 +22,7 @@ namespace gantry {
 /// Values along a dim and where they were found. Also a tuple, as PyTorch returns it:
 /// `auto [values, indices] = t.max(1)`, `std::tie(a, b) = t.max(1)`, `std::get<0>(t.max(1))`.
 struct ValuesAndIndices {
-  Tensor values;
+  Tensor values;   ///< the elements
   Tensor indices;  ///< i64
 
   /// For std::tie.

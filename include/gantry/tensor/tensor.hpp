@@ -68,25 +68,26 @@ class Tensor {
                                            const Dims& strides, std::int64_t offset, DType dtype);
 
   // What it is.
+  /// False for a default-made or moved-from tensor.
   [[nodiscard]] bool defined() const { return impl_ != nullptr; }
-  [[nodiscard]] const Shape& sizes() const;
+  [[nodiscard]] const Shape& sizes() const;  ///< shape
   /// Size of one dimension.
   [[nodiscard]] std::int64_t size(int dim) const;
   /// Steps from one element to the next, in elements.
   [[nodiscard]] const Dims& strides() const;
-  [[nodiscard]] std::int64_t stride(int dim) const;
+  [[nodiscard]] std::int64_t stride(int dim) const;  ///< of one dimension
   /// Number of dimensions.
   [[nodiscard]] int dim() const;
   /// Number of elements.
   [[nodiscard]] std::int64_t numel() const;
-  [[nodiscard]] DType dtype() const;
+  [[nodiscard]] DType dtype() const;  ///< element type
   /// The device, with its index.
   [[nodiscard]] Device device() const;
   /// Bytes per element.
   [[nodiscard]] std::size_t element_size() const;
   /// numel() * element_size().
   [[nodiscard]] std::size_t nbytes() const;
-  [[nodiscard]] const Storage& storage() const;
+  [[nodiscard]] const Storage& storage() const;  ///< the memory
   /// Position of the first element in the storage, in elements.
   [[nodiscard]] std::int64_t storage_offset() const;
   /// Address of the first element: a device address for device tensors.
@@ -101,8 +102,8 @@ class Tensor {
   [[nodiscard]] bool is_contiguous() const;
   /// True for CPU tensors in page-locked memory.
   [[nodiscard]] bool is_pinned() const;
-  [[nodiscard]] bool is_cuda() const { return device().is_cuda(); }
-  [[nodiscard]] bool is_cpu() const { return device().is_cpu(); }
+  [[nodiscard]] bool is_cuda() const { return device().is_cuda(); }  ///< true on a GPU
+  [[nodiscard]] bool is_cpu() const { return device().is_cpu(); }    ///< true on the CPU
   /// True if both tensors look at one storage.
   [[nodiscard]] bool is_view_of(const Tensor& other) const;
   /// Element type, device and pinnedness, to make a similar tensor.
@@ -121,10 +122,11 @@ class Tensor {
   }
   /// view(sizes) if possible, else a copy in that shape.
   [[nodiscard]] Tensor reshape(const Shape& sizes) const;
-  [[nodiscard]] Tensor transpose(int dim0, int dim1) const;
+  [[nodiscard]] Tensor transpose(int dim0, int dim1) const;  ///< swaps two dims
   /// Transpose of a matrix; tensors of fewer dims stay as they are.
   [[nodiscard]] Tensor t() const;
-  [[nodiscard]] Tensor permute(const Dims& dims) const;
+  [[nodiscard]] Tensor permute(const Dims& dims) const;  ///< reorders: dim i is dims[i] of this one
+  /// Moves each dim source[i] to position destination[i]; the others keep their order.
   [[nodiscard]] Tensor movedim(const Axes& source, const Axes& destination) const;
   /// Elements start, start + step, … before end, as Python's slice: bounds are clamped.
   [[nodiscard]] Tensor slice(int dim, std::optional<std::int64_t> start = {},
@@ -135,14 +137,15 @@ class Tensor {
   [[nodiscard]] Tensor select(int dim, std::int64_t index) const;
   /// Without the dims of size 1: all of them, or those named.
   [[nodiscard]] Tensor squeeze(const Axes& dims = {}) const;
-  [[nodiscard]] Tensor unsqueeze(int dim) const;
+  [[nodiscard]] Tensor unsqueeze(int dim) const;  ///< adds a dim of size 1 at `dim`
   /// Dims start_dim … end_dim become one.
   [[nodiscard]] Tensor flatten(int start_dim = 0, int end_dim = -1) const;
   /// `dim` becomes several dims; one size may be -1.
   [[nodiscard]] Tensor unflatten(int dim, const Shape& sizes) const;
   /// Dims of size 1 (and new leading ones) repeat without memory; -1 keeps a size.
   [[nodiscard]] Tensor expand(const Shape& sizes) const;
-  [[nodiscard]] Tensor expand_as(const Tensor& other) const;
+  [[nodiscard]] Tensor expand_as(const Tensor& other) const;  ///< expands to the shape of `other`
+  /// As expand: PyTorch's other name of it.
   [[nodiscard]] Tensor broadcast_to(const Shape& sizes) const { return expand(sizes); }
   /// The elements with index dim2 - index dim1 == offset, as the last dim.
   [[nodiscard]] Tensor diagonal(std::int64_t offset = 0, int dim1 = 0, int dim2 = 1) const;
@@ -187,7 +190,7 @@ class Tensor {
   [[nodiscard]] Tensor contiguous() const;
   /// A contiguous copy.
   [[nodiscard]] Tensor clone() const;
-  [[nodiscard]] Tensor flip(const Axes& dims) const;
+  [[nodiscard]] Tensor flip(const Axes& dims) const;  ///< reverses the order along `dims`
   /// Elements move `shifts` positions on along `dims`, and wrap; no dims: along the flat tensor.
   [[nodiscard]] Tensor roll(const Axes& shifts, const Axes& dims = {}) const;
   /// The tensor `repeats[d]` times along each dim; more repeats than dims add leading dims.
@@ -223,9 +226,9 @@ class Tensor {
   }
   /// to(f16), to(bf16). C++ reserves the names float() and double(): write to(f32) and to(f64).
   [[nodiscard]] Tensor half() const { return to(DType::f16); }
-  [[nodiscard]] Tensor bfloat16() const { return to(DType::bf16); }
-  [[nodiscard]] Tensor cuda(int index = -1) const { return to(Device::cuda(index)); }
-  [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }
+  [[nodiscard]] Tensor bfloat16() const { return to(DType::bf16); }                    ///< to(bf16)
+  [[nodiscard]] Tensor cuda(int index = -1) const { return to(Device::cuda(index)); }  ///< to a GPU
+  [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }  ///< to the CPU
   /// to(other's dtype and device).
   [[nodiscard]] Tensor type_as(const Tensor& other) const;
   /// Overwrites with `source`, broadcast and converted, from any device. Device/stream: as to().
@@ -263,6 +266,7 @@ class Tensor {
   /// True if all elements differ by at most atol + rtol * |other|.
   [[nodiscard]] bool allclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8,
                               bool equal_nan = false) const;
+  /// True, element by element, where allclose holds.
   [[nodiscard]] Tensor isclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8,
                                bool equal_nan = false) const;
 
@@ -274,7 +278,8 @@ class Tensor {
   /// InvalidArgument for other bytes, NotSupported if that device is not visible here.
   [[nodiscard]] static Tensor from_ipc(const IpcHandle& handle);
 
-  // New tensors with this tensor's dtype and device unless `options` say otherwise.
+  /// A new tensor with this tensor's dtype and device unless `options` say otherwise.
+  /// @{
   [[nodiscard]] Tensor new_empty(const Shape& sizes, const TensorOptions& options = {}) const;
   [[nodiscard]] Tensor new_zeros(const Shape& sizes, const TensorOptions& options = {}) const;
   [[nodiscard]] Tensor new_ones(const Shape& sizes, const TensorOptions& options = {}) const;
@@ -296,12 +301,14 @@ class Tensor {
   [[nodiscard]] Tensor new_full(const Shape& sizes, const Scalar& value, T option) const {
     return new_full(sizes, value, detail::only(option));
   }
+  /// @}
 
   // Fills.
-  Tensor& fill_(const Operand& value) const;
-  Tensor& zero_() const;
+  Tensor& fill_(const Operand& value) const;  ///< sets every element
+  Tensor& zero_() const;                      ///< fill_(0)
   /// Draws from `generator`, by default the device's (random.hpp).
   Tensor& normal_(double mean = 0, double std = 1, GeneratorRef generator = {}) const;
+  /// Draws numbers on [low, high). DTypes: floating.
   Tensor& uniform_(double low = 0, double high = 1, GeneratorRef generator = {}) const;
   /// Integers on [low, high), low is 0 by default; without bounds, all from 0 on that the element
   /// type holds exactly.
@@ -310,6 +317,7 @@ class Tensor {
     return random_(0, high, generator);
   }
   Tensor& random_(GeneratorRef generator = {}) const;
+  /// Draws 1 with the given probability, else 0.
   Tensor& bernoulli_(double probability = 0.5, GeneratorRef generator = {}) const;
 
   // Elementwise (elementwise.hpp).
