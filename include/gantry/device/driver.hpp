@@ -201,9 +201,9 @@ class Driver {
   /// Copies `bytes` from one device to another, with or without peer access.
   virtual void copy_peer(void* dst, int dst_device, const void* src, int src_device,
                          std::size_t bytes, NativeStream stream) = 0;
-  /// Copies every run, in any order, between memory of devices. Copy engines lose time from one
-  /// copy to the next (on H200 3 us to a peer, 12 us from one), but not from run to run, unless
-  /// `stream` is the default stream or is being captured.
+  /// Copies every region, in any order, between memory of devices. Copy engines lose time from one
+  /// copy to the next, most of all if they read from a peer, but not from region to region. On the
+  /// default stream and in captures the regions are single copies.
   virtual void copy_batch(std::span<const CopyRegion> runs, NativeStream stream) = 0;
   /// Sets every byte to `value`.
   virtual void fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) = 0;
