@@ -35,6 +35,7 @@ inline constexpr std::size_t kDefaultBufferBytes = std::size_t{10} << 20;
 
 /// Conversion of dtypes, as in copy_(). Without it, other dtypes are an error.
 struct CastOptions {
+  /// Converts tensors of other dtypes; else they are an error.
   bool allow_cast = false;
 };
 
@@ -95,11 +96,14 @@ void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
 class StreamList {
  public:
   StreamList() = default;
+  /// A list of the given streams; an entry without a stream leaves the choice to the operation.
   StreamList(std::initializer_list<std::optional<Stream>> streams) : streams_(streams) {}
   StreamList(std::vector<std::optional<Stream>> streams) : streams_(std::move(streams)) {}
   StreamList(const std::vector<Stream>& streams) : streams_(streams.begin(), streams.end()) {}
 
+  /// Number of entries.
   [[nodiscard]] std::size_t size() const { return streams_.size(); }
+  /// Entry `i`, which is not checked.
   [[nodiscard]] const std::optional<Stream>& operator[](std::size_t i) const { return streams_[i]; }
 
  private:

@@ -76,10 +76,13 @@ class Communicator {
   /// Undefined: names no group. Every member but defined() and abort() throws InvalidArgument.
   Communicator() = default;
 
+  /// Rank of this process in the group, 0 to size() - 1.
   [[nodiscard]] int rank() const;
+  /// Number of ranks.
   [[nodiscard]] int size() const;
   /// Rank among the processes of this node.
   [[nodiscard]] int local_rank() const;
+  /// Number of processes on this node.
   [[nodiscard]] int local_size() const;
   /// The device that this rank's tensors live on.
   [[nodiscard]] Device device() const;

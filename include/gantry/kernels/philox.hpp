@@ -8,7 +8,10 @@ namespace gantry {
 
 /// One block of random bits: four 32-bit words.
 struct Philox4 {
+  /// The words, in the order of the counter.
+  /// @{
   std::uint32_t x, y, z, w;
+  /// @}
 };
 
 /// Philox4x32-10, a counter-based random generator: a pure function of key and counter.

@@ -13,10 +13,15 @@ namespace gantry {
 /// `data` is the address of element (0, …, 0). Strides count elements and may be 0. Strides of
 /// read-only operands may be negative.
 struct TensorRef {
+  /// Address of element (0, …, 0).
   void* data = nullptr;
+  /// Element type.
   DType dtype = DType::f32;
+  /// Number of dimensions.
   std::int32_t ndim = 0;
+  /// Size of each dimension.
   std::int64_t sizes[kMaxDims] = {};
+  /// Elements from one position of a dimension to the next.
   std::int64_t strides[kMaxDims] = {};
 
   /// Number of elements.

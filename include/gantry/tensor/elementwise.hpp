@@ -130,10 +130,10 @@ Tensor& logical_not_out(Tensor& out, const Tensor& self);
 /// True where x is NaN; false for integers.
 [[nodiscard]] Tensor isnan(const Tensor& self);
 Tensor& isnan_out(Tensor& out, const Tensor& self);
-/// True where x is +inf or -inf; false for integers.
+/// True where x is infinite; integers never are.
 [[nodiscard]] Tensor isinf(const Tensor& self);
 Tensor& isinf_out(Tensor& out, const Tensor& self);
-/// True where x is neither infinite nor NaN; true for integers.
+/// True where x is neither infinite nor NaN; integers always are.
 [[nodiscard]] Tensor isfinite(const Tensor& self);
 Tensor& isfinite_out(Tensor& out, const Tensor& self);
 
@@ -275,6 +275,8 @@ Tensor& nan_to_num_out(Tensor& out, const Tensor& self, double nan = 0,
 [[nodiscard]] inline bool equal(const Tensor& a, const Tensor& b) { return a.equal(b); }
 
 // Operators.
+/// Calls the function of the operation: add for +, remainder for %, bitwise_and for &, lt for <.
+/// @{
 [[nodiscard]] inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 [[nodiscard]] inline Tensor operator+(const Tensor& a, const Scalar& b) { return add(a, b); }
 [[nodiscard]] inline Tensor operator+(const Scalar& a, const Tensor& b) { return add(a, b); }
@@ -348,5 +350,6 @@ Tensor& nan_to_num_out(Tensor& out, const Tensor& self, double nan = 0,
   return bitwise_right_shift(a, b);
 }
 [[nodiscard]] inline Tensor operator~(const Tensor& self) { return bitwise_not(self); }
+/// @}
 
 }  // namespace gantry

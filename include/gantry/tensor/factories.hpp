@@ -51,13 +51,13 @@ template <TensorOption T>
 [[nodiscard]] Tensor empty_strided(const Shape& sizes, const Dims& strides, T option) {
   return empty_strided(sizes, strides, detail::only(option));
 }
-/// A tensor of zeros.
+/// All elements 0.
 [[nodiscard]] Tensor zeros(const Shape& sizes, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor zeros(const Shape& sizes, T option) {
   return zeros(sizes, detail::only(option));
 }
-/// A tensor of ones.
+/// All elements 1.
 [[nodiscard]] Tensor ones(const Shape& sizes, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor ones(const Shape& sizes, T option) {
@@ -77,16 +77,19 @@ template <TensorOption T>
 [[nodiscard]] Tensor empty_like(const Tensor& other, T option) {
   return empty_like(other, detail::only(option));
 }
+/// As empty_like, with all elements 0.
 [[nodiscard]] Tensor zeros_like(const Tensor& other, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor zeros_like(const Tensor& other, T option) {
   return zeros_like(other, detail::only(option));
 }
+/// As empty_like, with all elements 1.
 [[nodiscard]] Tensor ones_like(const Tensor& other, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor ones_like(const Tensor& other, T option) {
   return ones_like(other, detail::only(option));
 }
+/// As empty_like, with all elements `value`.
 [[nodiscard]] Tensor full_like(const Tensor& other, const Scalar& value,
                                const TensorOptions& options = {});
 template <TensorOption T>
@@ -151,6 +154,7 @@ template <TensorOption T>
 /// The elements on and below (tril) or on and above (triu) a diagonal of the last two dims, else 0.
 /// Aliasing: the result is new memory.
 [[nodiscard]] Tensor tril(const Tensor& self, std::int64_t diagonal = 0);
+/// The elements on and above a diagonal of the last two dims; 0 elsewhere. New memory.
 [[nodiscard]] Tensor triu(const Tensor& self, std::int64_t diagonal = 0);
 
 /// A 0-dim tensor. DTypes: default bool, i64 or f32, by the value's category.
@@ -298,6 +302,7 @@ template <class T, std::size_t N>
       values, {static_cast<std::int64_t>(values.size())}, options);
 }
 
+/// As tensor(values), with a dtype or a device in place of the options.
 template <class T, TensorOption O>  // a number or one of these
 [[nodiscard]] Tensor tensor(const T& values, O option) {
   return tensor(values, detail::only(option));

@@ -17,6 +17,7 @@ class Generator;
 class GeneratorRef {
  public:
   GeneratorRef() = default;
+  /// A reference to `generator`, or to the default generator.
   GeneratorRef(std::nullptr_t) {}
   GeneratorRef(Generator& generator) : generator_(&generator) {}
   GeneratorRef(Generator&& generator) : generator_(&generator) {}

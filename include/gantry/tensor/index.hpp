@@ -24,13 +24,14 @@ inline constexpr EllipsisType Ellipsis{};
 /// A range of one dimension: `Slice(start, stop, step)` is Python's start:stop:step. Bounds may be
 /// None or negative (from the end), and are clamped. `step` is positive.
 struct Slice {
+  /// The range [first, last) in steps of `stride`. Bounds are not checked before use.
   Slice(std::optional<std::int64_t> first = {}, std::optional<std::int64_t> last = {},
         std::optional<std::int64_t> stride = {})
       : start(first), stop(last), step(stride.value_or(1)) {}
 
-  std::optional<std::int64_t> start;
-  std::optional<std::int64_t> stop;
-  std::int64_t step = 1;
+  std::optional<std::int64_t> start;  ///< first position; none: 0
+  std::optional<std::int64_t> stop;   ///< end, exclusive; none: the size
+  std::int64_t step = 1;              ///< distance of two positions
 };
 
 /// One entry of an index list: an integer, a Slice, None, Ellipsis (also "..."), or a bool.
@@ -39,8 +40,10 @@ struct Slice {
 /// dimension.
 class Index {
  public:
+  /// Every kind of entry.
   using Value = std::variant<std::int64_t, Slice, std::nullopt_t, EllipsisType, bool>;
 
+  /// An entry of the kind that the argument's type names.
   template <std::integral T>
   requires(!std::same_as<T, bool>) Index(T position)
       : value_(static_cast<std::int64_t>(position)) {}
@@ -52,6 +55,7 @@ class Index {
   /// Throws: InvalidArgument unless `text` is "...".
   Index(const char* text);
 
+  /// The entry as a variant.
   [[nodiscard]] const Value& value() const { return value_; }
   /// The entry in Python's notation: "3", "1:5:2", "None", "...", "True".
   [[nodiscard]] std::string str() const;

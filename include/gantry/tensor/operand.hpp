@@ -13,6 +13,7 @@ class Tensor;
 /// Borrows the tensor: use it for parameters only, never store it.
 class Operand {
  public:
+  /// A reference to a tensor, or a number.
   Operand(const Tensor& tensor) : tensor_(&tensor) {}
   Operand(const Scalar& number) : number_(number) {}
   Operand(bool number) : number_(number) {}

@@ -19,9 +19,9 @@ namespace gantry {
 /// `to` default to the source's properties. A device without index ("cuda") is the calling thread's
 /// current device at the call.
 struct TensorOptions {
-  std::optional<DType> dtype = std::nullopt;
-  std::optional<Device> device = std::nullopt;
-  bool pinned = false;  ///< page-locked memory; CPU tensors only
+  std::optional<DType> dtype = std::nullopt;    ///< element type
+  std::optional<Device> device = std::nullopt;  ///< place of the memory
+  bool pinned = false;                          ///< page-locked memory; for CPU tensors only
 };
 
 /// A dtype, device or device name in place of TensorOptions: `zeros({2}, f16)`,
@@ -53,12 +53,14 @@ struct ToOptions {
 
 /// Options of var and std: `t.var({.correction = 0})`, `t.std({.dims = 1, .keepdim = true})`.
 struct VarianceOptions {
-  // Only the default initializer can make a Named. A list without designators therefore converts to
-  // Axes: in `t.var({0, 1})` the numbers are dims.
+  // Nobody but the default makes it, so a list without names is no VarianceOptions but Axes:
+  // `t.var({0, 1})` names dims.
+  /// Type of `named`, which only the default can make.
   class Named {
     friend VarianceOptions;
     constexpr Named() = default;
   };
+  /// Never given: it keeps lists without names from being VarianceOptions.
   Named named = {};
   Axes dims = {};         ///< the reduced dims; default: all
   double correction = 1;  ///< the divisor is n - correction

@@ -25,6 +25,7 @@ class Generator {
   /// The seed of a new generator.
   static constexpr std::uint64_t kDefaultSeed = 67280421310721;
 
+  /// A generator for tensors of `device`, at `seed` and offset 0.
   explicit Generator(Device device = Device::cpu(), std::uint64_t seed = kDefaultSeed);
 
   /// The device whose tensors this generator fills.
@@ -37,13 +38,14 @@ class Generator {
   [[nodiscard]] std::uint64_t initial_seed() const;
   /// The number of draws since seeding.
   [[nodiscard]] std::uint64_t offset() const;
+  /// Continues at `offset` of the current seed.
   void set_offset(std::uint64_t offset);
   /// Reserves the next `count` offsets for the caller's own kernels. Returns the first.
   std::uint64_t advance(std::uint64_t count = 1);
   /// A consistent pair of seed and offset.
   struct Position {
-    std::uint64_t seed = 0;
-    std::uint64_t offset = 0;
+    std::uint64_t seed = 0;    ///< key of the generator
+    std::uint64_t offset = 0;  ///< number of draws before
   };
   /// advance() that also returns the seed; atomic with respect to seeding by other threads.
   Position take(std::uint64_t count = 1);
@@ -78,9 +80,12 @@ std::uint64_t seed_all();
 [[nodiscard]] std::uint64_t initial_seed();
 /// The state of the default generator of `device`: a CPU u8 tensor of 16 elements.
 [[nodiscard]] Tensor get_rng_state(Device device = Device::cuda());
+/// Sets the state of the default generator of `device`.
+/// Throws: InvalidArgument unless `state` is a CPU u8 tensor of 16 elements.
 void set_rng_state(const Tensor& state, Device device = Device::cuda());
 /// The states of all devices' default generators, in index order.
 [[nodiscard]] std::vector<Tensor> get_rng_state_all();
+/// Sets the states of all devices, in index order. Throws: as set_rng_state.
 void set_rng_state_all(const std::vector<Tensor>& states);
 
 // Random tensors. Options and errors are those of factories.hpp. `generator` is on the tensor's
@@ -145,18 +150,21 @@ template <GeneratorArgument G>
 /// 1 with the probability in the same element of `probability`, else 0. The result has the shape,
 /// dtype and device of `probability`.
 [[nodiscard]] Tensor bernoulli(const Tensor& probability, GeneratorRef generator = {});
+/// Uniform on [0, 1), in the shape of `other`. DTypes, device: the other's unless options say more.
 [[nodiscard]] Tensor rand_like(const Tensor& other, const TensorOptions& options = {},
                                GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor rand_like(const Tensor& other, T option, GeneratorRef generator = {}) {
   return rand_like(other, detail::only(option), generator);
 }
+/// Standard normal, else as rand_like.
 [[nodiscard]] Tensor randn_like(const Tensor& other, const TensorOptions& options = {},
                                 GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor randn_like(const Tensor& other, T option, GeneratorRef generator = {}) {
   return randn_like(other, detail::only(option), generator);
 }
+/// Integers on [low, high), low is 0 by default; else as rand_like.
 [[nodiscard]] Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
                                   const TensorOptions& options = {}, GeneratorRef generator = {});
 [[nodiscard]] inline Tensor randint_like(const Tensor& other, std::int64_t high,

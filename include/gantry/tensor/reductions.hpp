@@ -24,7 +24,7 @@ namespace gantry {
 /// Values along a dim and their indices. Works as PyTorch's tuple: `auto [values, indices] =
 /// t.max(1)`, `std::tie(a, b) = t.max(1)`, `std::get<0>(t.max(1))`.
 struct ValuesAndIndices {
-  Tensor values;
+  Tensor values;   ///< the elements
   Tensor indices;  ///< i64
 
   /// For std::tie.

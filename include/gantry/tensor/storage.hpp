@@ -34,7 +34,9 @@ class Storage {
   [[nodiscard]] bool defined() const { return impl_ != nullptr; }
   /// The first byte; null if bytes() is 0.
   [[nodiscard]] void* data() const;
+  /// Size of the memory.
   [[nodiscard]] std::size_t bytes() const;
+  /// Device of the memory.
   [[nodiscard]] Device device() const;
   /// True for page-locked host memory.
   [[nodiscard]] bool is_pinned() const;

@@ -65,27 +65,28 @@ class Tensor {
   [[nodiscard]] static Tensor from_storage(const Storage& storage, const Shape& sizes,
                                            const Dims& strides, std::int64_t offset, DType dtype);
 
-  // Properties.
+  // What it is.
+  /// False for a default-made or moved-from tensor.
   [[nodiscard]] bool defined() const { return impl_ != nullptr; }
-  [[nodiscard]] const Shape& sizes() const;
-  /// The size of one dimension.
+  [[nodiscard]] const Shape& sizes() const;  ///< shape
+  /// Size of one dimension.
   [[nodiscard]] std::int64_t size(int dim) const;
   /// The strides in elements.
   [[nodiscard]] const Dims& strides() const;
-  [[nodiscard]] std::int64_t stride(int dim) const;
-  /// The number of dimensions.
+  [[nodiscard]] std::int64_t stride(int dim) const;  ///< of one dimension
+  /// Number of dimensions.
   [[nodiscard]] int dim() const;
   /// The number of elements.
   [[nodiscard]] std::int64_t numel() const;
-  [[nodiscard]] DType dtype() const;
+  [[nodiscard]] DType dtype() const;  ///< element type
   /// The device, with its index.
   [[nodiscard]] Device device() const;
   /// Bytes per element.
   [[nodiscard]] std::size_t element_size() const;
   /// numel() * element_size().
   [[nodiscard]] std::size_t nbytes() const;
-  [[nodiscard]] const Storage& storage() const;
-  /// The offset of the first element in the storage, in elements.
+  [[nodiscard]] const Storage& storage() const;  ///< the memory
+  /// Position of the first element in the storage, in elements.
   [[nodiscard]] std::int64_t storage_offset() const;
   /// The address of the first element: a device address for device tensors.
   [[nodiscard]] void* data() const;
@@ -99,9 +100,9 @@ class Tensor {
   [[nodiscard]] bool is_contiguous() const;
   /// True for CPU tensors in page-locked memory.
   [[nodiscard]] bool is_pinned() const;
-  [[nodiscard]] bool is_cuda() const { return device().is_cuda(); }
-  [[nodiscard]] bool is_cpu() const { return device().is_cpu(); }
-  /// True if both tensors share one storage.
+  [[nodiscard]] bool is_cuda() const { return device().is_cuda(); }  ///< true on a GPU
+  [[nodiscard]] bool is_cpu() const { return device().is_cpu(); }    ///< true on the CPU
+  /// True if both tensors look at one storage.
   [[nodiscard]] bool is_view_of(const Tensor& other) const;
   /// The options (dtype, device, pinned) that make a similar tensor.
   [[nodiscard]] TensorOptions options() const;
@@ -120,10 +121,11 @@ class Tensor {
   }
   /// view(sizes) if possible, else a copy in that shape.
   [[nodiscard]] Tensor reshape(const Shape& sizes) const;
-  [[nodiscard]] Tensor transpose(int dim0, int dim1) const;
-  /// The transpose of a matrix. A tensor of fewer dims is unchanged.
+  [[nodiscard]] Tensor transpose(int dim0, int dim1) const;  ///< swaps two dims
+  /// Transpose of a matrix; tensors of fewer dims stay as they are.
   [[nodiscard]] Tensor t() const;
-  [[nodiscard]] Tensor permute(const Dims& dims) const;
+  [[nodiscard]] Tensor permute(const Dims& dims) const;  ///< reorders: dim i is dims[i] of this one
+  /// Moves each dim source[i] to position destination[i]; the others keep their order.
   [[nodiscard]] Tensor movedim(const Axes& source, const Axes& destination) const;
   /// The elements start, start + step, … before end. Bounds are clamped, as in Python.
   [[nodiscard]] Tensor slice(int dim, std::optional<std::int64_t> start = {},
@@ -134,14 +136,15 @@ class Tensor {
   [[nodiscard]] Tensor select(int dim, std::int64_t index) const;
   /// Removes dims of size 1: the given ones, or all.
   [[nodiscard]] Tensor squeeze(const Axes& dims = {}) const;
-  [[nodiscard]] Tensor unsqueeze(int dim) const;
-  /// Merges the dims start_dim … end_dim into one.
+  [[nodiscard]] Tensor unsqueeze(int dim) const;  ///< adds a dim of size 1 at `dim`
+  /// Dims start_dim … end_dim become one.
   [[nodiscard]] Tensor flatten(int start_dim = 0, int end_dim = -1) const;
   /// Splits `dim` into several dims; one size may be -1.
   [[nodiscard]] Tensor unflatten(int dim, const Shape& sizes) const;
   /// Repeats dims of size 1, and new leading dims, with stride 0. -1 keeps a size.
   [[nodiscard]] Tensor expand(const Shape& sizes) const;
-  [[nodiscard]] Tensor expand_as(const Tensor& other) const;
+  [[nodiscard]] Tensor expand_as(const Tensor& other) const;  ///< expands to the shape of `other`
+  /// As expand: PyTorch's other name of it.
   [[nodiscard]] Tensor broadcast_to(const Shape& sizes) const { return expand(sizes); }
   /// The diagonal of dim1 and dim2, as the last dim: the index in dim2 minus that in dim1 is
   /// offset.
@@ -187,8 +190,8 @@ class Tensor {
   [[nodiscard]] Tensor contiguous() const;
   /// A contiguous copy.
   [[nodiscard]] Tensor clone() const;
-  [[nodiscard]] Tensor flip(const Axes& dims) const;
-  /// Shifts the elements by `shifts` along `dims`, with wrap-around. No dims: the flattened tensor.
+  [[nodiscard]] Tensor flip(const Axes& dims) const;  ///< reverses the order along `dims`
+  /// Elements move `shifts` positions on along `dims`, and wrap; no dims: along the flat tensor.
   [[nodiscard]] Tensor roll(const Axes& shifts, const Axes& dims = {}) const;
   /// Repeats the tensor `repeats[d]` times along dim d. More repeats than dims add leading dims.
   [[nodiscard]] Tensor repeat(const Dims& repeats) const;
@@ -224,9 +227,9 @@ class Tensor {
   }
   /// to(f16) and to(bf16). For f32 and f64 use to(f32) and to(f64): float and double are keywords.
   [[nodiscard]] Tensor half() const { return to(DType::f16); }
-  [[nodiscard]] Tensor bfloat16() const { return to(DType::bf16); }
-  [[nodiscard]] Tensor cuda(int index = -1) const { return to(Device::cuda(index)); }
-  [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }
+  [[nodiscard]] Tensor bfloat16() const { return to(DType::bf16); }                    ///< to(bf16)
+  [[nodiscard]] Tensor cuda(int index = -1) const { return to(Device::cuda(index)); }  ///< to a GPU
+  [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }  ///< to the CPU
   /// to(other's dtype and device).
   [[nodiscard]] Tensor type_as(const Tensor& other) const;
   /// Copies `source`, broadcast and converted, from any device. Device/stream: as in to().
@@ -265,6 +268,7 @@ class Tensor {
   /// True if all elements differ by at most atol + rtol * |other|.
   [[nodiscard]] bool allclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8,
                               bool equal_nan = false) const;
+  /// True, element by element, where allclose holds.
   [[nodiscard]] Tensor isclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8,
                                bool equal_nan = false) const;
 
@@ -276,7 +280,8 @@ class Tensor {
   /// InvalidArgument for a malformed handle, NotSupported if that device is not visible.
   [[nodiscard]] static Tensor from_ipc(const IpcHandle& handle);
 
-  // New tensors. Dtype and device default to those of this tensor.
+  /// A new tensor with this tensor's dtype and device unless `options` say otherwise.
+  /// @{
   [[nodiscard]] Tensor new_empty(const Shape& sizes, const TensorOptions& options = {}) const;
   [[nodiscard]] Tensor new_zeros(const Shape& sizes, const TensorOptions& options = {}) const;
   [[nodiscard]] Tensor new_ones(const Shape& sizes, const TensorOptions& options = {}) const;
@@ -298,12 +303,14 @@ class Tensor {
   [[nodiscard]] Tensor new_full(const Shape& sizes, const Scalar& value, T option) const {
     return new_full(sizes, value, detail::only(option));
   }
+  /// @}
 
   // Fills.
-  Tensor& fill_(const Operand& value) const;
-  Tensor& zero_() const;
-  /// Normal. Draws from `generator`; default: the device's default generator (random.hpp).
+  Tensor& fill_(const Operand& value) const;  ///< sets every element
+  Tensor& zero_() const;                      ///< fill_(0)
+  /// Draws from `generator`, by default the device's (random.hpp).
   Tensor& normal_(double mean = 0, double std = 1, GeneratorRef generator = {}) const;
+  /// Draws numbers on [low, high). DTypes: floating.
   Tensor& uniform_(double low = 0, double high = 1, GeneratorRef generator = {}) const;
   /// Uniform integers on [low, high); default low: 0. Without bounds: all non-negative integers
   /// that the dtype represents exactly.
@@ -312,6 +319,7 @@ class Tensor {
     return random_(0, high, generator);
   }
   Tensor& random_(GeneratorRef generator = {}) const;
+  /// Draws 1 with the given probability, else 0.
   Tensor& bernoulli_(double probability = 0.5, GeneratorRef generator = {}) const;
 
   // Elementwise (elementwise.hpp).
