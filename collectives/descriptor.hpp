@@ -57,11 +57,13 @@ std::string_view name(Algorithm algorithm);
 
 // The description of a call; it must be equal on all ranks. No padding: compared as bytes.
 struct Descriptor {
-  std::int64_t call = 0;    // number of the call in its group, from 1
-  std::int64_t count = 0;   // elements, as defined by the operation
-  double scale = 1;         // factor of every input of a reduction
-  std::uint64_t place = 0;  // of the input, as flight::pack_place() has it, if peers read it there
-  std::int32_t root = -1;   // or the peer of a send or recv; -1: none
+  std::int64_t call = 0;   // number of the call in its group, from 1
+  std::int64_t count = 0;  // elements, as defined by the operation
+  double scale = 1;        // factor of every input of a reduction
+  // Of the tensor in registered memory, see flight::pack_window_offset(); 0: peers do not access
+  // it.
+  std::uint64_t window_offset = 0;
+  std::int32_t root = -1;  // or the peer of a send or recv; -1: none
   CollectiveKind kind = CollectiveKind::barrier;
   ReduceOp op = ReduceOp::sum;
   DType dtype = DType::u8;

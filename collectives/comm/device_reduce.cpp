@@ -105,8 +105,8 @@ ReduceGroup slice(const ReduceGroup& group, Part part) {
 }
 
 void reduce_on(Device device, const ReduceGroup& group, const Reduction& how) {
-  kernels::nary_batched(kernels::Target::on(Stream::current(device)), how.op, group.runs, group.inputs,
-                     group.dtype, how.divisor);
+  kernels::nary_batched(kernels::Target::on(Stream::current(device)), how.op, group.runs,
+                        group.inputs, group.dtype, how.divisor);
 }
 
 }  // namespace

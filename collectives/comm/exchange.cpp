@@ -157,7 +157,7 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> parts) {
   require_outputs("all_gather", outputs, joined);
   if (inputs.front().numel() == 0) return;
   warn_without_nccl("comm::all_gather", kOwnCopies);
-  if (are_plain(outputs, inputs) && outputs.size() <= kernels::kMaxFanCopies) {
+  if (are_plain(outputs, inputs) && outputs.size() <= kernels::kMaxMulticastCopies) {
     std::vector<std::ptrdiff_t> shifts;
     for (const Tensor& output : outputs.subspan(1)) {
       shifts.push_back(static_cast<std::byte*>(output.data()) -

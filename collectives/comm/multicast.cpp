@@ -36,7 +36,7 @@ void multicast_by_helpers(std::span<const MulticastGroup> groups, std::span<cons
     for (int i = 0; i < count; ++i) {
       const Stream stream = Stream::current(helpers[static_cast<std::size_t>(i)]);
       kernels::multicast(kernels::Target::on(stream), slice(group.runs, partition(bytes, count, i)),
-                   group.shifts);
+                         group.shifts);
     }
   }
 }

@@ -11,7 +11,7 @@ namespace gantry {
 struct HostPlan {
   std::vector<ByteSlice> sends;     // slices of `in`
   std::vector<ByteSlice> receives;  // slices of `out`; all the same one if they are reduced
-  bool sends_one = false;       // every rank is sent the same bytes
+  bool sends_one = false;           // every rank is sent the same bytes
   bool reduces = false;
 
   // The ends of the last slice sent, and of the last one received.

@@ -13,7 +13,6 @@
 #include <gantry/device/guard.hpp>
 
 #include "collectives/control/segment.hpp"
-#include "collectives/operation_queue.hpp"
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/comm.hpp"
 #include "collectives/nccl/deadline.hpp"
@@ -72,7 +71,7 @@ class NcclTransport final : public Transport {
         control_(control),
         comm_(membership, bootstrap, loss_reporter(control), start_check(control, timeout)),
         runs_(comm_.word(1)),
-        lane_(device_.index),
+        queue_(device_.index),
         reports_progress_(reports_progress && control != nullptr) {
     if (reports_progress_) {
       const DeviceGuard guard(device_);
@@ -140,7 +139,7 @@ class NcclTransport final : public Transport {
           if (has_deadline) deadlines_->end(stream);
           return;
         }
-        lane_.enter(stream);
+        queue_.enter(stream);
         report_all(/*begins=*/true);
         comm_.require_intact();  // The launch may have blocked for long.
         try {
@@ -152,7 +151,7 @@ class NcclTransport final : public Transport {
         }
         comm_.require_intact();
         report_all(/*begins=*/false);
-        end_ = lane_.leave(stream);
+        end_ = queue_.leave(stream);
       });
     } catch (const NcclError&) {
       if (control_ != nullptr) control_->await_diagnosis();
@@ -335,8 +334,8 @@ class NcclTransport final : public Transport {
   Bootstrap& bootstrap_;
   ControlSegment* control_;
   NcclComm comm_;
-  std::uint64_t* runs_;  // the run counter of progress reports, in device memory
-  Lane lane_;            // one for all operations, as in NCCL
+  std::uint64_t* runs_;   // the run counter of progress reports, in device memory
+  OperationQueue queue_;  // one for all operations, as in NCCL
   bool reports_progress_;
   std::optional<OperationDeadlines> deadlines_;  // used without a control segment
   std::shared_ptr<Event> end_;                   // the end of the last call, until it is taken

@@ -13,7 +13,7 @@ import re
 from source_tree import LAYERS, code_files, read_lines, run_check
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
-STACK = ["core", "device", "streams", "memory", "kernels", "tensor", "collectives"]
+STACK = ["core", "device", "streams", "memory", "memory/ipc", "kernels", "tensor", "collectives"]
 USES = {layer: set(STACK[:at]) for at, layer in enumerate(STACK)} | {"job": {"core"}, "command_line": {"core"}}
 USES["launcher"] = {"command_line", "core", "job"}
 USES["collectives"].add("job")

@@ -159,7 +159,7 @@ class ExploredWords {
   }
   template <class T, class From>
   int reduce_slice(int first, int workers, const Combination& how, const Targets& to,
-                 std::int64_t bytes, const From& from) {
+                   std::int64_t bytes, const From& from) {
     const std::int64_t piece = piece_of(bytes);
     const int pieces = static_cast<int>((bytes + piece - 1) / piece);
     for (int k = first; k < pieces; k += workers) {

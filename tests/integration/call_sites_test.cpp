@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include <gantry/memory/snapshot.hpp>
 #include <gantry/memory/history.hpp>
+#include <gantry/memory/snapshot.hpp>
 
 #include "core/json.hpp"
 #include "tests/memory/snapshot_samples.hpp"

@@ -72,7 +72,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   line.set_footer(kFooter);
   line.add_option("-o,--op", operations, "operations (all)").comma_separated();
   line.add_option("-a,--algo", algorithms,
-                  "algorithms (ll,ll128,ll128_relay,direct,relay,chain,in_place,copy)")
+                  "algorithms (ll,ll128,ll128_two_shot,one_shot,two_shot,ring,zero_copy,copy)")
       .comma_separated();
   line.add_option("--blocks", options.blocks, "thread blocks (4,8,16,32,64)")
       .comma_separated()

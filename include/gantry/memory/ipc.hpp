@@ -84,11 +84,11 @@ class ImportedBlock {
 
 /// The memory that this process shares on one device.
 struct IpcStats {
-  std::size_t exports = 0;           ///< exported blocks that are live or in limbo
-  std::size_t imports = 0;           ///< imports in use, also those of this process's own blocks
-  std::size_t mapped_bytes = 0;      ///< other processes' memory that is mapped for the device
-  std::size_t pending_releases = 0;  ///< imports given back whose device work is not done
-  std::size_t limbo_blocks = 0;      ///< blocks freed here that others still use
+  std::size_t exports = 0;           ///< exported blocks, live or in limbo
+  std::size_t imports = 0;           ///< imports in use, also of this process's own blocks
+  std::size_t mapped_bytes = 0;      ///< mapped memory of other processes
+  std::size_t pending_releases = 0;  ///< dropped imports whose work is incomplete
+  std::size_t limbo_blocks = 0;      ///< freed blocks that other processes still use
   std::size_t limbo_bytes = 0;       ///< bytes of these blocks
   /// Bytes in limbo by the process (pid) that uses them; a block counts for each of its users.
   std::map<int, std::size_t> limbo_by_consumer;

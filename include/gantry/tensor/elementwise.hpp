@@ -130,10 +130,10 @@ Tensor& logical_not_out(Tensor& out, const Tensor& self);
 /// True where x is NaN; false for integers.
 [[nodiscard]] Tensor isnan(const Tensor& self);
 Tensor& isnan_out(Tensor& out, const Tensor& self);
-/// True where x is infinite; integers never are.
+/// True where x is +inf or -inf; false for integers.
 [[nodiscard]] Tensor isinf(const Tensor& self);
 Tensor& isinf_out(Tensor& out, const Tensor& self);
-/// True where x is neither infinite nor NaN; integers always are.
+/// True where x is neither infinite nor NaN; true for integers.
 [[nodiscard]] Tensor isfinite(const Tensor& self);
 Tensor& isfinite_out(Tensor& out, const Tensor& self);
 

@@ -51,13 +51,13 @@ template <TensorOption T>
 [[nodiscard]] Tensor empty_strided(const Shape& sizes, const Dims& strides, T option) {
   return empty_strided(sizes, strides, detail::only(option));
 }
-/// All elements 0.
+/// A tensor of zeros.
 [[nodiscard]] Tensor zeros(const Shape& sizes, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor zeros(const Shape& sizes, T option) {
   return zeros(sizes, detail::only(option));
 }
-/// All elements 1.
+/// A tensor of ones.
 [[nodiscard]] Tensor ones(const Shape& sizes, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor ones(const Shape& sizes, T option) {

@@ -20,8 +20,8 @@ namespace gantry {
 /// current device at the call.
 struct TensorOptions {
   std::optional<DType> dtype = std::nullopt;    ///< element type
-  std::optional<Device> device = std::nullopt;  ///< place of the memory
-  bool pinned = false;                          ///< page-locked memory; for CPU tensors only
+  std::optional<Device> device = std::nullopt;  ///< device of the memory
+  bool pinned = false;                          ///< page-locked memory; CPU tensors only
 };
 
 /// A dtype, device or device name in place of TensorOptions: `zeros({2}, f16)`,
@@ -53,9 +53,9 @@ struct ToOptions {
 
 /// Options of var and std: `t.var({.correction = 0})`, `t.std({.dims = 1, .keepdim = true})`.
 struct VarianceOptions {
-  // Nobody but the default makes it, so a list without names is no VarianceOptions but Axes:
-  // `t.var({0, 1})` names dims.
-  /// Type of `named`, which only the default can make.
+  // Only the default initializer can make a Named. A list without designators therefore converts to
+  // Axes: in `t.var({0, 1})` the numbers are dims.
+  /// Type of `named`.
   class Named {
     friend VarianceOptions;
     constexpr Named() = default;

@@ -65,16 +65,16 @@ class Tensor {
   [[nodiscard]] static Tensor from_storage(const Storage& storage, const Shape& sizes,
                                            const Dims& strides, std::int64_t offset, DType dtype);
 
-  // What it is.
-  /// False for a default-made or moved-from tensor.
+  // Properties.
+  /// False for a default-constructed or moved-from tensor.
   [[nodiscard]] bool defined() const { return impl_ != nullptr; }
   [[nodiscard]] const Shape& sizes() const;  ///< shape
-  /// Size of one dimension.
+  /// The size of one dimension.
   [[nodiscard]] std::int64_t size(int dim) const;
   /// The strides in elements.
   [[nodiscard]] const Dims& strides() const;
   [[nodiscard]] std::int64_t stride(int dim) const;  ///< of one dimension
-  /// Number of dimensions.
+  /// The number of dimensions.
   [[nodiscard]] int dim() const;
   /// The number of elements.
   [[nodiscard]] std::int64_t numel() const;
@@ -85,8 +85,8 @@ class Tensor {
   [[nodiscard]] std::size_t element_size() const;
   /// numel() * element_size().
   [[nodiscard]] std::size_t nbytes() const;
-  [[nodiscard]] const Storage& storage() const;  ///< the memory
-  /// Position of the first element in the storage, in elements.
+  [[nodiscard]] const Storage& storage() const;  ///< memory
+  /// The offset of the first element in the storage, in elements.
   [[nodiscard]] std::int64_t storage_offset() const;
   /// The address of the first element: a device address for device tensors.
   [[nodiscard]] void* data() const;
@@ -102,7 +102,7 @@ class Tensor {
   [[nodiscard]] bool is_pinned() const;
   [[nodiscard]] bool is_cuda() const { return device().is_cuda(); }  ///< true on a GPU
   [[nodiscard]] bool is_cpu() const { return device().is_cpu(); }    ///< true on the CPU
-  /// True if both tensors look at one storage.
+  /// True if both tensors share one storage.
   [[nodiscard]] bool is_view_of(const Tensor& other) const;
   /// The options (dtype, device, pinned) that make a similar tensor.
   [[nodiscard]] TensorOptions options() const;
@@ -122,7 +122,7 @@ class Tensor {
   /// view(sizes) if possible, else a copy in that shape.
   [[nodiscard]] Tensor reshape(const Shape& sizes) const;
   [[nodiscard]] Tensor transpose(int dim0, int dim1) const;  ///< swaps two dims
-  /// Transpose of a matrix; tensors of fewer dims stay as they are.
+  /// The transpose of a matrix. A tensor of fewer dims is unchanged.
   [[nodiscard]] Tensor t() const;
   [[nodiscard]] Tensor permute(const Dims& dims) const;  ///< reorders: dim i is dims[i] of this one
   /// Moves each dim source[i] to position destination[i]; the others keep their order.
@@ -136,8 +136,8 @@ class Tensor {
   [[nodiscard]] Tensor select(int dim, std::int64_t index) const;
   /// Removes dims of size 1: the given ones, or all.
   [[nodiscard]] Tensor squeeze(const Axes& dims = {}) const;
-  [[nodiscard]] Tensor unsqueeze(int dim) const;  ///< adds a dim of size 1 at `dim`
-  /// Dims start_dim … end_dim become one.
+  [[nodiscard]] Tensor unsqueeze(int dim) const;  ///< inserts a dim of size 1 at `dim`
+  /// Merges the dims start_dim … end_dim into one.
   [[nodiscard]] Tensor flatten(int start_dim = 0, int end_dim = -1) const;
   /// Splits `dim` into several dims; one size may be -1.
   [[nodiscard]] Tensor unflatten(int dim, const Shape& sizes) const;
@@ -191,7 +191,7 @@ class Tensor {
   /// A contiguous copy.
   [[nodiscard]] Tensor clone() const;
   [[nodiscard]] Tensor flip(const Axes& dims) const;  ///< reverses the order along `dims`
-  /// Elements move `shifts` positions on along `dims`, and wrap; no dims: along the flat tensor.
+  /// Shifts the elements by `shifts` along `dims`, with wrap-around. No dims: the flattened tensor.
   [[nodiscard]] Tensor roll(const Axes& shifts, const Axes& dims = {}) const;
   /// Repeats the tensor `repeats[d]` times along dim d. More repeats than dims add leading dims.
   [[nodiscard]] Tensor repeat(const Dims& repeats) const;
@@ -280,7 +280,7 @@ class Tensor {
   /// InvalidArgument for a malformed handle, NotSupported if that device is not visible.
   [[nodiscard]] static Tensor from_ipc(const IpcHandle& handle);
 
-  /// A new tensor with this tensor's dtype and device unless `options` say otherwise.
+  /// A new tensor. Dtype and device default to those of this tensor.
   /// @{
   [[nodiscard]] Tensor new_empty(const Shape& sizes, const TensorOptions& options = {}) const;
   [[nodiscard]] Tensor new_zeros(const Shape& sizes, const TensorOptions& options = {}) const;
@@ -308,7 +308,7 @@ class Tensor {
   // Fills.
   Tensor& fill_(const Operand& value) const;  ///< sets every element
   Tensor& zero_() const;                      ///< fill_(0)
-  /// Draws from `generator`, by default the device's (random.hpp).
+  /// Normal. Draws from `generator`; default: the device's default generator (random.hpp).
   Tensor& normal_(double mean = 0, double std = 1, GeneratorRef generator = {}) const;
   /// Draws numbers on [low, high). DTypes: floating.
   Tensor& uniform_(double low = 0, double high = 1, GeneratorRef generator = {}) const;
