@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Measures the collectives on this machine beside their peers, as docs/performance.md has them.
+"""Measures the collectives on this machine beside their peers, or writes docs/performance.md.
 
 Usage: measure.py BUILD OUT --ranks N [--steps tune nccl any registered comm ready] [--begin 4K] [--end 256M] [--quick]
+       measure.py page [--check]    docs/performance.md from benchmarks/results; --check compares only
 
   tune        the table of algorithms for N ranks, which the next steps use: OUT/table.json
   nccl        NCCL, plain memory and symmetric windows: OUT/nccl.json
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import time
 
+import results_page
 import supervised_run
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -202,6 +204,8 @@ class Machine:
 
 
 def main():
+    if sys.argv[1:2] == ["page"]:
+        sys.exit(results_page.main(sys.argv[2:]))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path, help="build tree of gantry")
     parser.add_argument("out", type=pathlib.Path, help="folder of the results, which must be new or empty")

@@ -6,10 +6,11 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# -g1 keeps functions, files and lines, which call sites and sanitizers' reports need. Types and variables take most of -g's time and disk.
 if(GANTRY_SANITIZE)
-  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")  # builds twice as fast; reports show the lines that were written
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
 else()
-  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g")
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
 endif()
 
 if(PROJECT_IS_TOP_LEVEL)
@@ -24,7 +25,7 @@ set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/${_bin_to_lib}")
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 
-# ccache refuses precompiled headers (the tests use one) unless it is told that they are fine, and finds what another clone compiled only if
+# ccache refuses precompiled headers unless it is told that they are fine, and finds what another clone compiled only if
 # paths below the source folder do not count.
 find_program(GANTRY_CCACHE ccache)
 mark_as_advanced(GANTRY_CCACHE)

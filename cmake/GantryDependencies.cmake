@@ -83,7 +83,7 @@ if(GANTRY_WITH_CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)
-  set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO "-O2 -g")
+  set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO "-O2 -Xcompiler=-g1")
   # One shared runtime for every layer: a static one in each library would give each its own state.
   set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 endif()

@@ -1,4 +1,5 @@
-# gantry_add_layer(<name> SOURCES … [CUDA_SOURCES …] [DEPENDS layer…] [EXTEND_HEADERS …] [PUBLIC_LIBS …] [PRIVATE_LIBS …])
+# gantry_add_layer(<name> SOURCES … [CUDA_SOURCES …] [DEPENDS layer…] [EXTEND_HEADERS …] [PUBLIC_LIBS …] [PRIVATE_LIBS …]
+#                  [CXX_FLAGS …])
 #
 # Builds the library of one layer: target gantry_<name>, alias gantry::<name>. Its public headers are include/gantry/<name>/*.hpp.
 #   EXTEND_HEADERS headers in include/gantry/extend/ that the layer implements: public, but not stable and not in the umbrella
@@ -6,8 +7,9 @@
 #   CUDA_SOURCES  .cu files (and .cpp files that need the toolkit's headers); ignored without CUDA
 #   DEPENDS       layers to the left of this one
 #   PRIVATE_LIBS  third-party libraries, hidden from whoever links the layer
+#   CXX_FLAGS     of GCC and Clang, for the C++ sources of this layer alone
 function(gantry_add_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;DEPENDS;EXTEND_HEADERS;PUBLIC_LIBS;PRIVATE_LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;DEPENDS;EXTEND_HEADERS;PUBLIC_LIBS;PRIVATE_LIBS;CXX_FLAGS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "gantry_add_layer(${name}): SOURCES expected, but got '${ARGN}'")
   endif()
@@ -29,6 +31,12 @@ function(gantry_add_layer name)
   target_link_libraries(${target}
     PUBLIC ${arg_DEPENDS} ${arg_PUBLIC_LIBS}
     PRIVATE $<BUILD_INTERFACE:gantry_flags> Threads::Threads ${arg_PRIVATE_LIBS})
+  if(arg_CXX_FLAGS)
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:${arg_CXX_FLAGS}>")
+    gantry_precompile(${target} OWN)
+  else()
+    gantry_precompile(${target})
+  endif()
   set_target_properties(${target} PROPERTIES
     EXPORT_NAME ${name}
     VERSION ${PROJECT_VERSION}

@@ -1,4 +1,4 @@
-// What went wrong with the calls of one communicator.
+// The faults of one communicator's calls.
 #pragma once
 
 #include <atomic>
@@ -10,37 +10,37 @@
 
 namespace gantry {
 
-// A call's number, and what it means that its operation failed.
+// A failed call and its error.
 struct CallFault {
   std::uint64_t call = 0;
   std::exception_ptr error;
 };
 
-// Keeps the latest faults: one is news to whoever asks first, and stays the answer for its call.
-// Thread safety: every member may be called from any thread.
+// Keeps the latest faults. raise_unreported() throws each fault once; raise() throws it for its
+// call at any time. Thread safety: any thread may call every member.
 class CallFaults {
  public:
-  // `is_news`: whether anybody has to be told who does not ask for this call.
-  void add(CallFault fault, bool is_news);
-  bool has_news() const noexcept { return has_news_.load(std::memory_order_acquire); }
+  // `is_unreported`: raise_unreported() has to throw this fault.
+  void add(CallFault fault, bool is_unreported);
+  bool has_unreported() const noexcept { return has_unreported_.load(std::memory_order_acquire); }
   // Throws the fault of `call`, if there is one.
   void raise(std::uint64_t call);
-  // Throws the fault of the lowest call that nobody was told of, if there is one.
-  void raise_news();
+  // Throws the unreported fault of the lowest call, if there is one.
+  void raise_unreported();
 
  private:
   struct Entry {
     std::exception_ptr error;
-    bool is_news;
+    bool is_unreported;
   };
   static constexpr std::size_t kKept = 64;
 
-  void note_news();
-  [[noreturn]] void tell(Entry& entry);
+  void update_unreported();
+  [[noreturn]] void report(Entry& entry);
 
   std::mutex mutex_;
   std::map<std::uint64_t, Entry> faults_;  // by call
-  std::atomic<bool> has_news_{false};
+  std::atomic<bool> has_unreported_{false};
 };
 
 }  // namespace gantry

@@ -5,9 +5,9 @@
 
 namespace gantry {
 
-// How the text of calls of this kind is built.
+// Returns the style of a call's text, for flight files.
 std::uint8_t style_of(CollectiveKind kind);
-// The same bytes under the flight file's name.
+// Converts a descriptor to the flight file's type, which has the same bytes.
 flight::Call to_call(const Descriptor& descriptor);
 
 }  // namespace gantry

@@ -17,7 +17,7 @@
 #include "collectives/comm/coalesce.hpp"
 #include "collectives/communicator_checks.hpp"
 #include "collectives/communicator_impl.hpp"
-#include "collectives/folding.hpp"
+#include "collectives/reduction.hpp"
 #include "collectives/work_state.hpp"
 #include "tensor/overlap.hpp"
 
@@ -52,7 +52,7 @@ std::string Communicator::transport() const {
 
 namespace {
 
-// What an operation among one rank is: a fold of one input, or a copy.
+// Runs an operation of a group with one rank: a reduction of one input, or a copy.
 void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) {
   const Descriptor& what = call.what;
   if (!reduces(what.kind)) {
@@ -60,15 +60,15 @@ void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) 
     return;
   }
   const void* source = input.data();
-  kernels::fold(kernels::Target::on(Stream::current(output.device())),
-                folding(what.op, what.dtype, 1, name(what.kind)).op, output.data(), {&source, 1},
-                what.count, what.dtype);
+  kernels::nary(kernels::Target::on(Stream::current(output.device())),
+                reduction_for(what.op, what.dtype, 1, name(what.kind)).op, output.data(),
+                {&source, 1}, what.count, what.dtype);
   if (what.scale != 1) output.mul_(what.scale);
 }
 
 }  // namespace
 
-// Enqueues one operation on the current stream and marks its end.
+// Enqueues one operation on the current stream and records its end.
 Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options) const {
   impl_->require_no_open_group(call.what.kind);
   const std::lock_guard lock(impl_->mutex);
@@ -80,10 +80,10 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
   if (size() > 1) {
     Impl::Submitted submitted = impl_->run(call, stream);
     state->done = std::move(submitted.end);
-    // Who cannot tell whether it was lost is not believed once the group is.
+    // If the transport does not report losses, an operation of a broken group counts as failed.
     state->check = [group = impl_->shared_from_this(), number = submitted.call,
-                    tells = submitted.tells_losses](bool pending) {
-      group->check(number, pending || !tells);
+                    reports_losses = submitted.reports_losses](bool pending) {
+      group->check(number, pending || !reports_losses);
     };
   }
   if (state->done == nullptr && !driver().is_capturing(stream.native())) {
@@ -93,8 +93,8 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
   return Work(std::move(state));
 }
 
-// Marks the end of an operation to which more work belongs than the group did, whose event is also
-// its own. Not in captures.
+// Records a new end event after additional work of an operation. The group may still use the
+// previous event. Does nothing in captures.
 void Communicator::mark_end(Work& work) {
   Work::State& state = *work.state_;
   if (state.done == nullptr) return;
@@ -102,9 +102,8 @@ void Communicator::mark_end(Work& work) {
   state.done->record(Stream::current(state.device));
 }
 
-// True if `input` is what this rank would put there, in a gather into `output`: peers' kernels and
-// copy engines never touch that share.
-bool Communicator::is_own_share(const CollectiveCall& call, const Tensor& output,
+// True if `input` is this rank's own slice of `output` in a gather. Peers never access that slice.
+bool Communicator::is_own_slice(const CollectiveCall& call, const Tensor& output,
                                 const Tensor& input) const {
   const CollectiveKind kind = call.what.kind;
   if (kind != CollectiveKind::all_gather && kind != CollectiveKind::gather) return false;
@@ -113,20 +112,20 @@ bool Communicator::is_own_share(const CollectiveCall& call, const Tensor& output
                              static_cast<std::size_t>(rank()) * input.nbytes();
 }
 
-// Runs an operation that reads `input` and writes `output`, either of which may be null or strided.
+// Runs an operation that reads `input` and writes `output`; either may be null or strided.
 Work Communicator::move_between(CollectiveCall& call, const Tensor* output, const Tensor* input,
                                 const CollectiveOptions& options) const {
-  // Only sums are made for one array that is both; elsewhere it is read before it is written.
+  // Only reductions support in-place arrays; other operations read a copy of the input.
   const bool in_place = output == input && (call.what.kind == CollectiveKind::all_reduce ||
                                             call.what.kind == CollectiveKind::reduce);
   const bool overlap = output != nullptr && input != nullptr && !in_place &&
-                       !is_own_share(call, *output, *input) &&
+                       !is_own_slice(call, *output, *input) &&
                        detail::overlap_of(*output, *input) != detail::Overlap::none;
   std::optional<Tensor> source;
   if (input != nullptr) source = overlap ? input->clone() : input->contiguous();
   std::optional<Tensor> dense;
   if (output != nullptr) {
-    // With what is there now, which an operation that fails leaves alone.
+    // Keeps the current elements, which a failed operation does not change.
     dense = in_place && !output->is_contiguous() ? *source : output->contiguous();
   }
   call.in = source ? source->data() : nullptr;
@@ -216,7 +215,7 @@ void Communicator::register_memory(const Tensor& tensor) const {
   Impl& mine = group("register_memory");
   require_tensor(tensor, mine.membership.device, "register_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
-  mine.meet(HostCall::register_memory);
+  mine.rendezvous(HostCall::register_memory);
   if (mine.p2p) return mine.p2p->add_memory(tensor.storage());
   mine.registrations.add(*mine.bootstrap, tensor.storage());
 }
@@ -233,21 +232,21 @@ void Communicator::deregister_memory(const Tensor& tensor) const {
 void Communicator::host_barrier() const {
   Impl& mine = group("host_barrier");
   const std::lock_guard lock(mine.mutex);
-  mine.meet(HostCall::host_barrier);
+  mine.rendezvous(HostCall::host_barrier);
   if (!mine.control) (void)mine.bootstrap->all_gather("");
 }
 
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) const {
   Impl& mine = group("all_gather_bytes");
   const std::lock_guard lock(mine.mutex);
-  mine.meet(HostCall::all_gather_bytes);
+  mine.rendezvous(HostCall::all_gather_bytes);
   return mine.bootstrap->all_gather(bytes);
 }
 
 void Communicator::abort() const noexcept {
   if (!impl_) return;
   if (impl_->control) {
-    impl_->control->abort();  // which tells NCCL
+    impl_->control->abort();  // its loss callback aborts NCCL
   } else if (impl_->nccl) {
     impl_->nccl->abort();
   }

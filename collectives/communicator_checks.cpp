@@ -4,7 +4,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/folding.hpp"
+#include "collectives/reduction.hpp"
 #include "tensor/overlap.hpp"
 
 namespace gantry {
@@ -99,7 +99,7 @@ void require_same_row_shape(const Tensor& output, const Tensor& input, std::stri
 
 void require_reducible(ReduceOp op, DType dtype, const CollectiveOptions& options,
                        std::string_view where) {
-  (void)folding(op, dtype, 1, where);
+  (void)reduction_for(op, dtype, 1, where);
   if (options.scale == 1) return;
   if (!is_floating_point(dtype) || (op != ReduceOp::sum && op != ReduceOp::avg)) {
     throw DTypeError(

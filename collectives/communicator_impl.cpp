@@ -32,11 +32,11 @@ namespace {
 
 constexpr std::int64_t kDefaultTimeoutSeconds = 600;
 constexpr int kMaxSimDevices = 64;
-// How long a rank that ends stays for the others to finish reading its memory.
+// How long a finishing rank waits for the others to stop using its memory.
 constexpr auto kFinishTimeout = std::chrono::seconds(10);
-// Faults that are kept for Work objects that nobody asked yet.
+// The most faults kept for Work objects.
 
-// Facts that every rank tells the others first; fixed-width text, zero-filled.
+// The facts that ranks exchange first; fixed-width text, zero-filled.
 struct Facts {
   char version[16] = "gantry-5";
   char boot[48] = {};
@@ -99,20 +99,20 @@ Communicator::Impl::Impl(Seed seed)
       bootstrap(std::move(seed.bootstrap)),
       registrations(membership.rank, membership.device, /*opens=*/false),
       timeout_(collective_timeout()) {
-  const bool tells = logging::enabled(logging::Level::info);  // throws if GANTRY_LOG is invalid
+  const bool logs = logging::enabled(logging::Level::info);  // throws if GANTRY_LOG is invalid
   bootstrap->set_purpose(seed.maker);
   const DeviceProperties& properties = device_properties(membership.device);
   selector_ = Selector::load(membership.size, properties.name);
   if (!has_nccl() || platform() != Platform::cuda) selector_.forbid_nccl();
-  if (membership.rank == 0) selector_.tell_ignored();
+  if (membership.rank == 0) selector_.warn_ignored();
   // A wrong GANTRY_ALLOC_CONF throws here; in the probe it would look like links that do not work.
   (void)memory::allocator(membership.device);
   exchange_facts();
   if (membership.size > 1) make_transports();
   add_fault_source(*this);
   listed_ = true;
-  withdraw_note();  // of a group that was lost
-  if (tells) {
+  withdraw_note();  // the note of a lost group
+  if (logs) {
     logging::info(fmt::format("{}: rank {} of {} on {} ({}), started by {}, transport {}", name,
                               membership.rank, membership.size, membership.device.str(),
                               properties.name, identity.source,
@@ -167,7 +167,7 @@ void Communicator::Impl::exchange_facts() {
                                      facts.pid, escaped_field(facts.device),
                                      escaped_field(facts.uuid)));
   }
-  if (name == "world") return;  // The launcher has said it.
+  if (name == "world") return;  // The launcher has logged it.
   identity.local_rank = local_rank;
   identity.local_size = local_size;
 }
@@ -189,16 +189,16 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::subgroup(const std::vect
 
 void Communicator::Impl::make_transports() {
   if (one_machine_) {
-    control = std::make_unique<ControlBlock>(*bootstrap, membership.rank, membership.size, timeout_,
-                                             name);
+    control = std::make_unique<ControlSegment>(*bootstrap, membership.rank, membership.size,
+                                               timeout_, name);
     control->describe_device(device_map[static_cast<std::size_t>(membership.rank)]);
     if (auto moved = bootstrap->move_to(*control)) {
       first_bootstrap = std::exchange(bootstrap, std::move(moved));
     }
   }
   if (!one_machine_ && !forces_nccl()) {
-    host = make_layered_transport(membership, *bootstrap, machines_,
-                                  device_properties(membership.device).name, timeout_, name);
+    host = make_hierarchical_transport(membership, *bootstrap, machines_,
+                                       device_properties(membership.device).name, timeout_, name);
     return;
   }
   const Algorithm wanted = selector_.forced();
@@ -209,7 +209,8 @@ void Communicator::Impl::make_transports() {
   }
   if (p2p) return;
   if (wanted != Algorithm::host && platform() == Platform::cuda && has_nccl()) {
-    nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*tells=*/true, timeout_);
+    nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*reports_progress=*/true,
+                               timeout_);
   } else {
     host = make_host_transport(membership, *bootstrap);
   }
@@ -225,17 +226,18 @@ Transport& Communicator::Impl::start_nccl(const CollectiveCall& call) {
   bootstrap->set_purpose(gantry::name(call.what.kind));
   if (control) {
     record(call, Algorithm::nccl);
-    control->meet(HostCall::none, static_cast<std::uint64_t>(call.what.call));
+    control->rendezvous(HostCall::none, static_cast<std::uint64_t>(call.what.call));
     control->verify(static_cast<std::uint64_t>(call.what.call));
   }
-  nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*tells=*/false, timeout_);
+  nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*reports_progress=*/false,
+                             timeout_);
   return *nccl;
 }
 
 Transport& Communicator::Impl::transport_for(const CollectiveCall& call) {
   if (p2p == nullptr) {
     if (nccl) return *nccl;
-    selector_.tell_unless_forced(call.what, message_bytes(call.what, membership.size),
+    selector_.warn_unless_forced(call.what, message_bytes(call.what, membership.size),
                                  Algorithm::host);
     return *host;
   }
@@ -253,8 +255,8 @@ void Communicator::Impl::require_ready(CollectiveKind kind) {
   }
   raise_next_failure();
   if (!control) return;
-  // An earlier mismatch of all ranks is not raised here: those that have not heard of it yet make
-  // this call, so this rank must make it, too.
+  // An earlier mismatch of all ranks is not thrown here: ranks that have not detected it yet make
+  // this call, so this rank must make it too.
   const auto reported = control->fault();
   const bool is_fatal = reported && (control->broken() || flight::is_message(reported->call) ||
                                      reported->fault() == OperationFault::overlap);
@@ -270,28 +272,28 @@ void Communicator::Impl::guarded(const Descriptor& what, Submit submit) {
     submit();
   } catch (const CollectiveMismatch& error) {
     if (control) {
-      control->tell_mismatch(error);
+      control->report_mismatch(error);
     } else {
-      tell_launcher({.kind = FailureKind::mismatch, .message = error.what()});
+      report_to_launcher({.kind = FailureKind::mismatch, .message = error.what()});
     }
     throw;
   } catch (const CaptureError&) {
-    throw;  // Every rank's call is refused alike.
+    throw;  // Every rank throws the same error.
   } catch (const PeerLostError& error) {
     if (control) {
       loss_is_known_ = true;
-      control->explain_loss(error.rank());  // Note [One diagnosis]
+      control->diagnose_loss(error.rank());  // Note [One diagnosis]
       control->abort();
     }
     throw;
   } catch (const TimeoutError& error) {
     if (control) {
       loss_is_known_ = true;
-      control->explain_lateness(what, error);
+      control->diagnose_timeout(what, error);
     }
     throw;
   } catch (...) {
-    // The others wait for this rank's part of the operation.
+    // The other ranks wait for this rank's part of the operation.
     if (control) control->abort();
     throw;
   }
@@ -299,7 +301,7 @@ void Communicator::Impl::guarded(const Descriptor& what, Submit submit) {
 
 Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
   require_ready(call.what.kind);
-  // Ranks send and receive at times of their own, so messages are counted by themselves.
+  // Ranks send and receive independently, so messages are numbered separately.
   const CollectiveKind kind = call.what.kind;
   const std::uint64_t number = is_message(kind) ? flight::kMessageBit | ++messages_ : ++calls_;
   call.what.call = static_cast<std::int64_t>(number);
@@ -313,7 +315,7 @@ Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, cons
     if (&transport == nccl.get()) record(call, Algorithm::nccl);
     if (&transport == host.get()) record(call, Algorithm::host);
     transport.run(call, stream);
-    result.tells_losses = transport.tells_losses();
+    result.reports_losses = transport.reports_losses();
     result.end = transport.take_end();
   });
   return result;
@@ -327,7 +329,7 @@ Communicator::Impl::Submitted Communicator::Impl::run_together(std::span<Collect
   }
   Submitted result{static_cast<std::uint64_t>(calls.back().what.call), true, nullptr};
   guarded(calls.front().what, [&] {
-    // Both ends of a message choose alike, but each message may have a transport of its own.
+    // Both ends of a message choose the same transport, but messages may use different ones.
     std::vector<std::pair<Transport*, std::vector<CollectiveCall>>> parts;
     for (const CollectiveCall& call : calls) {
       Transport* const transport = &transport_for(call);
@@ -349,7 +351,7 @@ Communicator::Impl::Submitted Communicator::Impl::run_together(std::span<Collect
         }
       }
       transport->run_together(part, streams[i]);
-      result.tells_losses = result.tells_losses && transport->tells_losses();
+      result.reports_losses = result.reports_losses && transport->reports_losses();
       result.end = transport->take_end();
     }
     if (parts.size() == 1) return;
@@ -359,16 +361,16 @@ Communicator::Impl::Submitted Communicator::Impl::run_together(std::span<Collect
   return result;
 }
 
-void Communicator::Impl::meet(HostCall call) {
+void Communicator::Impl::rendezvous(HostCall call) {
   bootstrap->set_purpose(gantry::name(call));
   if (!control) return;
   require_intact();
   try {
-    control->meet(call, calls_);
+    control->rendezvous(call, calls_);
   } catch (const CollectiveMismatch&) {
     throw;
   } catch (...) {
-    if (host) host->abort();  // who waits for this rank there does not look at the control block
+    if (host) host->abort();  // ranks that wait over links do not read the control segment
     throw;
   }
 }
@@ -388,7 +390,7 @@ std::optional<std::uint64_t> Communicator::Impl::take_fault() {
   bool is_news = true;
   if (control->broken()) {
     is_news = !loss_is_known_.exchange(true);
-    // The device reports the first one only. Messages and other calls are numbered apart.
+    // The device reports only the first fault. Messages have their own numbers.
     first_lost_ = std::min(first_lost_.load(), flight::is_message(call) ? 0 : call);
   } else {
     first_mismatch_ = std::min(first_mismatch_.load(), call);
@@ -399,7 +401,7 @@ std::optional<std::uint64_t> Communicator::Impl::take_fault() {
 
 void Communicator::Impl::raise_fault() {
   (void)take_fault();
-  faults_.raise_news();
+  faults_.raise_unreported();
 }
 
 void Communicator::Impl::check(std::uint64_t call, bool pending) {
@@ -409,9 +411,9 @@ void Communicator::Impl::check(std::uint64_t call, bool pending) {
   }
   (void)take_fault();
   faults_.raise(call);
-  faults_.raise_news();
+  faults_.raise_unreported();
   if (pending || call >= first_lost_) require_intact();
-  // A device whose first mismatch was not heard of yet reports no second one.
+  // A device reports no second mismatch before its first one is taken.
   if (!pending && call > first_mismatch_ && !flight::is_message(call)) control->verify(call);
 }
 
@@ -422,13 +424,13 @@ void Communicator::Impl::require_intact() {
 }
 
 void Communicator::Impl::finish() noexcept {
-  if (in_bad_fork()) return;  // where a thread that the child does not have may hold the mutex
+  if (in_bad_fork()) return;  // a thread of the parent may hold the mutex
   const std::lock_guard lock(mutex);
   if (finished_) return;
   finished_ = true;
   try {
-    // What waits for a rank that never comes must not hold this process back. Graphs tell of
-    // themselves only once their kernels wait.
+    // Kernels that wait for an absent rank must not block this process. Graph launches are visible
+    // only once their kernels wait.
     if (control) control->abort_after(kFinishTimeout);
     const auto deadline = std::chrono::steady_clock::now() + kFinishTimeout;
     const auto is_waiting = [&] {
@@ -438,16 +440,16 @@ void Communicator::Impl::finish() noexcept {
     while (!is_broken() && is_waiting() && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
-    // Asked again, after whom it waits for has been told.
+    // Check again, after the other ranks were signalled.
     const bool gives_up = !is_broken() && is_waiting();
     if (control && gives_up) control->abort();
-    // A graph may have launched NCCL's kernels, which only this ends.
+    // A graph may have launched NCCL kernels, which only this ends.
     if (nccl && (gives_up || is_broken())) nccl->abort();
     synchronize(membership.device);
   } catch (const std::exception& error) {
     logging::debug(fmt::format("leaving the communicator: {}", error.what()));
   }
-  // An abort must not meet the end of CUDA.
+  // An abort must not run concurrently with CUDA's shutdown.
   if (nccl) nccl->await_abort();
   if (p2p) p2p->close();
   if (host) host->close();

@@ -1,4 +1,4 @@
-// Operations of a communicator between two ranks, one by one and in groups.
+// Sends and receives of a communicator, single and in groups.
 
 #include <fmt/format.h>
 
@@ -59,7 +59,7 @@ Work Communicator::recv(const Tensor& tensor, int source, CollectiveOptions opti
   return post({CollectiveKind::recv, tensor, source, options, Stream::current(me.device)});
 }
 
-// Collects the message if this thread has a group, else submits it.
+// Adds the message to this thread's open group, else submits it.
 Work Communicator::post(const Message& message) const {
   if (const auto open = impl_->open_group()) {
     if (open->messages.size() >= kMostGroupMessages) {
@@ -112,7 +112,7 @@ MessageGroup Communicator::group() const {
 
 namespace {
 
-// The k-th message to this rank itself goes to its k-th receive. Returns their indices.
+// Matches the k-th message to this rank itself with its k-th receive. Returns their indices.
 template <class Messages>
 std::vector<std::pair<std::size_t, std::size_t>> pair_own(const Messages& messages, int rank) {
   std::vector<std::size_t> sends;
@@ -145,7 +145,7 @@ std::vector<std::pair<std::size_t, std::size_t>> pair_own(const Messages& messag
 
 }  // namespace
 
-// Submits messages that run side by side, and completes their common `state`.
+// Submits concurrent messages and completes their shared `state`.
 Work Communicator::exchange(std::vector<Message> messages,
                             std::shared_ptr<Work::State> state) const {
   const Membership& me = impl_->membership;
@@ -204,8 +204,8 @@ Work Communicator::exchange(std::vector<Message> messages,
         numbers.push_back(static_cast<std::uint64_t>(call.what.call));
       }
       state->check = [group = impl_->shared_from_this(), numbers = std::move(numbers),
-                      tells = submitted.tells_losses](bool pending) {
-        for (const std::uint64_t number : numbers) group->check(number, pending || !tells);
+                      reports_losses = submitted.reports_losses](bool pending) {
+        for (const std::uint64_t number : numbers) group->check(number, pending || !reports_losses);
       };
     }
   }

@@ -1,4 +1,4 @@
-// Operations of a communicator that move elements and combine none.
+// Operations of a communicator that copy elements without a reduction.
 
 #include <gantry/collectives/communicator.hpp>
 
@@ -16,7 +16,7 @@ namespace gantry {
 
 namespace {
 
-// Elements of `rows` rows of `tensor` for every rank.
+// Returns the number of elements per rank for `rows` rows of `tensor`.
 std::vector<std::int64_t> elements_of(std::span<const std::int64_t> rows, const Tensor& tensor) {
   std::int64_t width = 1;
   for (int dim = 1; dim < tensor.dim(); ++dim) width *= tensor.size(dim);
@@ -129,7 +129,7 @@ Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
   }
   const std::vector<std::int64_t> sent = elements_of(input_rows, input);
   const std::vector<std::int64_t> received = elements_of(output_rows, output);
-  // What travels differs from rank to rank, so the descriptor says only that it does.
+  // Counts differ between ranks, so the descriptor only marks the call as uneven.
   CollectiveCall call{
       .what = {.count = -1, .kind = CollectiveKind::all_to_all, .dtype = input.dtype()},
       .send_counts = sent,

@@ -18,7 +18,7 @@ namespace gantry {
 
 namespace {
 
-// Throws what went wrong on a rank, rather than that others lost it then.
+// Throws a rank's own error in preference to other ranks' losses of it.
 void raise_cause(const std::vector<std::exception_ptr>& failures) {
   std::exception_ptr consequence;
   for (const std::exception_ptr& failure : failures) {
@@ -32,7 +32,7 @@ void raise_cause(const std::vector<std::exception_ptr>& failures) {
   if (consequence) std::rethrow_exception(consequence);
 }
 
-// Throws what it means that the thread of `rank` could not be started.
+// Throws the error of a rank whose thread could not be started.
 [[noreturn]] void raise_threadless(const std::exception_ptr& failure, std::size_t rank, int size) {
   try {
     std::rethrow_exception(failure);
@@ -63,8 +63,8 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::until_left(std::shared_p
 
 Communicator Communicator::world() {
   static std::mutex mutex;
-  // Never destroyed: device memory must not be given back from a static destructor. What peers need
-  // is settled by the exit handler.
+  // Never destroyed: static destructors must not free device memory. The exit handler releases what
+  // peers wait for.
   static std::shared_ptr<Impl>* world = nullptr;
   const std::lock_guard lock(mutex);
   if (world == nullptr) {
@@ -108,7 +108,7 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
       make_local_bootstraps(size, collective_timeout());
   std::vector<std::shared_ptr<Impl>> impls(devices.size());
   std::vector<std::exception_ptr> failures(devices.size());
-  // Ranks meet while they are made, so each needs a thread.
+  // Making a rank blocks for the others, so each rank needs a thread.
   std::vector<std::thread> makers;
   std::exception_ptr threadless;
   const auto make = [&](int rank) {
@@ -132,7 +132,7 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
     for (int rank = 0; rank < size; ++rank) makers.emplace_back(make, rank);
   } catch (...) {
     threadless = std::current_exception();
-    // Those that run are told that these ranks do not come.
+    // Destroying the bootstraps signals the running ranks that these ranks are lost.
     for (std::size_t at = makers.size(); at < bootstraps.size(); ++at) bootstraps[at].reset();
   }
   for (std::thread& maker : makers) maker.join();
@@ -147,7 +147,7 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
 Communicator Communicator::split(int color, int key) const {
   Impl& mine = group("split");
   const std::lock_guard lock(mine.mutex);
-  mine.meet(HostCall::split);
+  mine.rendezvous(HostCall::split);
   const int number = ++mine.splits;
   const std::vector<std::string> all = mine.bootstrap->all_gather(fmt::format("{} {}", color, key));
   struct Member {
@@ -196,7 +196,7 @@ Communicator Communicator::shrink(const std::vector<int>& failed) const {
   mine.abandon();
   const int number = ++mine.shrinks;
   const std::string name = fmt::format("{}.shrink{}", mine.name, number);
-  // The store or MPI may be no use any more; shared memory of the machine is.
+  // The store or MPI may be unusable after a loss; shared memory is not.
   std::unique_ptr<Bootstrap> bootstrap =
       mine.control
           ? make_shared_memory_bootstrap(*mine.control, ranks, static_cast<std::uint64_t>(number))

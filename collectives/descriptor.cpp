@@ -12,7 +12,7 @@ static_assert(sizeof(Descriptor) == sizeof(flight::Call) &&
               offsetof(Descriptor, call) == offsetof(flight::Call, number) &&
               offsetof(Descriptor, count) == offsetof(flight::Call, count) &&
               offsetof(Descriptor, scale) == offsetof(flight::Call, scale) &&
-              offsetof(Descriptor, place) == offsetof(flight::Call, place) &&
+              offsetof(Descriptor, window_offset) == offsetof(flight::Call, window_offset) &&
               offsetof(Descriptor, root) == offsetof(flight::Call, root) &&
               offsetof(Descriptor, kind) == offsetof(flight::Call, kind) &&
               offsetof(Descriptor, op) == offsetof(flight::Call, op) &&
@@ -55,16 +55,16 @@ std::string_view name(Algorithm algorithm) {
       return "ll";
     case Algorithm::ll128:
       return "ll128";
-    case Algorithm::ll128_relay:
-      return "ll128_relay";
-    case Algorithm::direct:
-      return "direct";
-    case Algorithm::relay:
-      return "relay";
-    case Algorithm::chain:
-      return "chain";
-    case Algorithm::in_place:
-      return "in_place";
+    case Algorithm::ll128_two_shot:
+      return "ll128_two_shot";
+    case Algorithm::one_shot:
+      return "one_shot";
+    case Algorithm::two_shot:
+      return "two_shot";
+    case Algorithm::ring:
+      return "ring";
+    case Algorithm::zero_copy:
+      return "zero_copy";
     case Algorithm::copy:
       return "copy";
     case Algorithm::nccl:

@@ -27,41 +27,43 @@ inline constexpr int kCollectiveKinds = 11;
 
 std::string_view name(CollectiveKind kind);
 
-// True for kinds that combine elements.
+// True for kinds that reduce elements.
 constexpr bool reduces(CollectiveKind kind) {
   return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
          kind == CollectiveKind::reduce_scatter;
 }
 
-// True for kinds that two ranks do between themselves.
+// True for kinds between two ranks.
 constexpr bool is_message(CollectiveKind kind) {
   return kind == CollectiveKind::send || kind == CollectiveKind::recv;
 }
 
-// What carries out an operation between ranks of one machine, or across machines.
+// The algorithms of operations between ranks, on one machine or across machines.
 enum class Algorithm : std::uint8_t {
   automatic,
-  ll,           // small: data and flag travel in one packet, no barrier
-  ll128,        // as ll, in lines of which less is flags
-  ll128_relay,  // as relay, in such lines
-  direct,       // everyone pushes what it has to the staging of those who need it
-  relay,        // sources push one part to each owner, who pushes what it makes of it to everyone
-  chain,        // every rank passes on to the next what it makes of what comes
-  in_place,     // registered: kernels read and write all ranks' tensors
-  copy,         // registered: what is only moved is sent by copy engines
+  ll,              // small sizes: 8 bytes of data and two flags in one store, no barrier
+  ll128,           // as ll, with 120 bytes of data and one flag in 128 bytes
+  ll128_two_shot,  // as two_shot, in LL128 lines
+  one_shot,        // every rank writes its data to the staging of the ranks that need it
+  two_shot,        // reduce-scatter to the reducers, then all-gather from them
+  ring,            // every rank forwards its partial result to the next rank
+  zero_copy,       // registered memory: kernels read and write the tensors of all ranks
+  copy,            // registered memory: copy engines send data that is only moved
   nccl,
   host,  // through host memory and messages between hosts
 };
 
 std::string_view name(Algorithm algorithm);
 
-// What a rank says it is doing; all ranks must say the same. No padding: compared as bytes.
+// The description of a call; it must be equal on all ranks. No padding: compared as bytes.
 struct Descriptor {
-  std::int64_t call = 0;    // number of the call in its group, from 1
-  std::int64_t count = 0;   // elements, as the operation counts them
-  double scale = 1;         // factor of every input before a sum
-  std::uint64_t place = 0;  // of the input, as flight::pack_place() has it, if peers read it there
-  std::int32_t root = -1;   // or the peer of a send or recv; -1: there is none
+  std::int64_t call = 0;   // number of the call in its group, from 1
+  std::int64_t count = 0;  // elements, as defined by the operation
+  double scale = 1;        // factor of every input of a reduction
+  // Of the tensor in registered memory, see flight::pack_window_offset(); 0: peers do not access
+  // it.
+  std::uint64_t window_offset = 0;
+  std::int32_t root = -1;  // or the peer of a send or recv; -1: none
   CollectiveKind kind = CollectiveKind::barrier;
   ReduceOp op = ReduceOp::sum;
   DType dtype = DType::u8;
@@ -69,7 +71,7 @@ struct Descriptor {
 
   // "all_reduce sum f32[4096]".
   std::string str() const;
-  // A digest of all fields but the number.
+  // A hash of all fields but the number.
   std::uint32_t hash() const;
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };

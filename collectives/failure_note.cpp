@@ -9,17 +9,18 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
+#include "core/json.hpp"
+
 namespace gantry {
 
 namespace {
 
-// The launcher reads 64 KiB, and a byte may need six.
+// The launcher reads 64 KiB, and JSON may need six bytes for one.
 constexpr std::size_t kMaxMessageBytes = 8 << 10;
 
 const char* name(FailureKind kind) {
@@ -36,7 +37,7 @@ const char* name(FailureKind kind) {
   __builtin_unreachable();
 }
 
-struct Told {
+struct WrittenNote {
   std::mutex mutex;
   std::string message;
   FailureKind kind = FailureKind::error;
@@ -44,8 +45,8 @@ struct Told {
 };
 
 // Never destroyed: exceptions end programs late.
-Told& told() {
-  static auto& instance = *new Told;
+WrittenNote& written_note() {
+  static auto& instance = *new WrittenNote;
   return instance;
 }
 
@@ -61,9 +62,9 @@ void write_file(const std::string& path, std::string_view text) {
   close(fd);
 }
 
-// Of any kind if it is null.
+// Removes a note of this kind, or of any kind if `kind` is null.
 void withdraw(const FailureKind* kind) noexcept {
-  Told& state = told();
+  WrittenNote& state = written_note();
   if (!state.any.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(state.mutex);
   if (!state.any || (kind != nullptr && state.kind != *kind)) return;
@@ -77,22 +78,22 @@ void withdraw(const FailureKind* kind) noexcept {
 std::string to_json(const FailureNote& note) {
   std::string message = note.message;
   if (message.size() > kMaxMessageBytes) {
-    // Not within a character.
+    // Do not split a UTF-8 character.
     std::size_t end = kMaxMessageBytes;
     for (int i = 0; i < 3 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80; ++i) --end;
     message = message.substr(0, end) + "…";
   }
-  nlohmann::ordered_json json{{"kind", name(note.kind)}, {"message", message}};
-  if (!note.ranks.empty()) json["ranks"] = note.ranks;
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  Json json = Json::object({{"kind", name(note.kind)}, {"message", message}});
+  if (!note.ranks.empty()) json.set("ranks", note.ranks);
+  return json.dump() + "\n";
 }
 
-void tell_launcher(const FailureNote& note) noexcept {
+void report_to_launcher(const FailureNote& note) noexcept {
   try {
     const auto path = env::get("GANTRY_ERROR_FILE");
     if (!path || path->empty()) return;
     const std::string text = to_json(note);
-    Told& state = told();
+    WrittenNote& state = written_note();
     const std::lock_guard lock(state.mutex);
     write_file(*path, text);
     state.message = note.message;
@@ -106,20 +107,20 @@ void tell_launcher(const FailureNote& note) noexcept {
 void withdraw_note() noexcept { withdraw(nullptr); }
 void withdraw_note(FailureKind kind) noexcept { withdraw(&kind); }
 
-bool has_told(std::string_view message) noexcept {
-  Told& state = told();
+bool has_reported(std::string_view message) noexcept {
+  WrittenNote& state = written_note();
   const std::lock_guard lock(state.mutex);
   return state.any && state.message == message;
 }
 
 void raise_timeout(const std::string& message, const std::vector<int>& ranks,
-                   const std::vector<int>& blamed) {
-  tell_launcher({.kind = FailureKind::timed_out, .message = message, .ranks = blamed});
+                   const std::vector<int>& job_ranks) {
+  report_to_launcher({.kind = FailureKind::timed_out, .message = message, .ranks = job_ranks});
   throw TimeoutError(message, ranks);
 }
 
-void raise_lost(const std::string& message, int rank, const std::vector<int>& blamed) {
-  tell_launcher({.kind = FailureKind::peer_lost, .message = message, .ranks = blamed});
+void raise_lost(const std::string& message, int rank, const std::vector<int>& job_ranks) {
+  report_to_launcher({.kind = FailureKind::peer_lost, .message = message, .ranks = job_ranks});
   throw PeerLostError(message, rank);
 }
 

@@ -7,37 +7,36 @@
 namespace gantry {
 
 // Note [Failure notes]
-// A rank that fails because of another one says so in GANTRY_ERROR_FILE, before the exception that
-// tells its own program: the program may end in any way, and the launcher still knows whom the rank
-// waited for. A program that goes on withdraws the note with the next group that it makes, or the
-// next call that it records.
+// A rank that fails because of another rank writes a note to GANTRY_ERROR_FILE before it throws.
+// However the program ends, the launcher can read which rank failed first. A program that survives
+// the exception withdraws the note when it makes its next group or records its next call.
 
-// Why a rank fails. The names are those of the launcher's error files.
+// Reasons why a rank fails, with the names of the launcher's error files.
 enum class FailureKind { error, peer_lost, timed_out, mismatch };
 
+// The content of a rank's error file.
 struct FailureNote {
   FailureKind kind = FailureKind::error;
   std::string message;       // any bytes
-  std::vector<int> ranks{};  // of the job: who is to blame
+  std::vector<int> ranks{};  // the failed ranks, as ranks of the job
 };
 
-// The note as the launcher reads it: a JSON object. Bytes that are no UTF-8 become U+FFFD, and a
-// long message is cut.
+// Formats the note as the JSON object that the launcher reads. Bytes that are not UTF-8 become
+// U+FFFD; a long message is truncated.
 std::string to_json(const FailureNote& note);
 
-// Writes the note to GANTRY_ERROR_FILE, in place of an earlier one, if the launcher gives that
-// file.
-void tell_launcher(const FailureNote& note) noexcept;
-// Removes the note that this process has written, if there is one (of this kind). Costs one load if
-// there is none.
+// Writes the note to GANTRY_ERROR_FILE, if the launcher set it. Replaces an earlier note.
+void report_to_launcher(const FailureNote& note) noexcept;
+// Removes the note that this process wrote, if there is one (of `kind`). One load if there is none.
 void withdraw_note() noexcept;
 void withdraw_note(FailureKind kind) noexcept;
-// True if the note that stands is of this text.
-bool has_told(std::string_view message) noexcept;
+// True if the current note has this message.
+bool has_reported(std::string_view message) noexcept;
 
-// Throw, and tell the launcher; `ranks` of the exception, `blamed` ranks of the job.
+// Report to the launcher and throw. `ranks` go into the exception, `job_ranks` into the note.
 [[noreturn]] void raise_timeout(const std::string& message, const std::vector<int>& ranks,
-                                const std::vector<int>& blamed);
-[[noreturn]] void raise_lost(const std::string& message, int rank, const std::vector<int>& blamed);
+                                const std::vector<int>& job_ranks);
+[[noreturn]] void raise_lost(const std::string& message, int rank,
+                             const std::vector<int>& job_ranks);
 
 }  // namespace gantry

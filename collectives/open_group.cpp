@@ -1,4 +1,4 @@
-// Groups of messages that threads have open on a communicator, and how they are carried.
+// Open groups of messages, and their submission.
 
 #include "collectives/open_group.hpp"
 

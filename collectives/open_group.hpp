@@ -15,20 +15,20 @@
 
 namespace gantry {
 
-// The most sends and receives of one group: a kernel gets them as its argument.
+// The most sends and receives of one group, which are a kernel argument.
 inline constexpr std::size_t kMostGroupMessages = protocol::kMostMessages;
 
-// One send or receive, checked by itself.
+// A send or receive whose own arguments are checked.
 struct Communicator::Message {
   CollectiveKind kind;
   Tensor tensor;
   int peer;
   CollectiveOptions options;
-  Stream stream;  // that was current at the call
+  Stream stream;  // the current stream at the call
 };
 
-// The messages of a scope that is not over.
-// Thread safety: used by its thread only.
+// The messages of an open group() scope.
+// Thread safety: only its thread uses it.
 struct Communicator::OpenGroup {
   std::thread::id thread;
   std::vector<Message> messages;

@@ -14,7 +14,7 @@ namespace gantry {
 
 namespace {
 
-// One operation, round by round.
+// One operation, in chunks.
 class RankOrdered {
  public:
   RankOrdered(const CollectiveCall& call, const Membership& me, const Stream& stream,
@@ -24,16 +24,16 @@ class RankOrdered {
         stream_(stream),
         exchange_(exchange),
         width_(static_cast<std::int64_t>(element_size(call.what.dtype))),
-        most_(std::max<std::int64_t>(1, scratch_bytes / width_ / me.size)),
+        max_part_(std::max<std::int64_t>(1, scratch_bytes / width_ / me.size)),
         order_(static_cast<std::size_t>(me.size)) {
     std::iota(order_.begin(), order_.end(), 0);
   }
 
   void run() {
     const bool scatters = call_.what.kind == CollectiveKind::reduce_scatter;
-    const std::int64_t step = scatters ? most_ : most_ * me_.size;
-    for (std::int64_t begin = 0; begin < call_.what.count; begin += step) {
-      const std::int64_t count = std::min(step, call_.what.count - begin);
+    const std::int64_t chunk = scatters ? max_part_ : max_part_ * me_.size;
+    for (std::int64_t begin = 0; begin < call_.what.count; begin += chunk) {
+      const std::int64_t count = std::min(chunk, call_.what.count - begin);
       if (scatters) {
         scatter(begin, count);
       } else {
@@ -77,16 +77,17 @@ class RankOrdered {
     messages_.clear();
   }
 
-  // Folds `count` elements of every rank; part_of(p) is where those for rank p begin in `in`.
+  // Reduces this rank's part of all ranks' arrays. The part of rank p has count_of(p) elements from
+  // element part_of(p) of `in`.
   template <class PartOf, class CountOf>
-  Tensor fold(PartOf part_of, CountOf count_of) {
+  Tensor reduce_part(PartOf part_of, CountOf count_of) {
     const std::int64_t count = count_of(me_.rank);
     const Tensor all = scratch(count * me_.size);
     const auto place = [&](int p) {
       return static_cast<std::byte*>(all.data()) + p * count * width_;
     };
     for (int turn = 1; turn < me_.size; ++turn) {
-      // Every rank begins with another one.
+      // Each rank starts with a different peer.
       const int to = (me_.rank + turn) % me_.size;
       const int from = (me_.rank + me_.size - turn) % me_.size;
       send(to, in(part_of(to)), count_of(to));
@@ -95,13 +96,13 @@ class RankOrdered {
     exchange();
     copy(place(me_.rank), in(part_of(me_.rank)), count);
     const Tensor result = scratch(count);
-    fold_ordered(result, all, order_, call_.what);
+    reduce_ordered(result, all, order_, call_.what);
     return result;
   }
 
   void scatter(std::int64_t begin, std::int64_t count) {
-    const Tensor result =
-        fold([&](int p) { return p * call_.what.count + begin; }, [&](int) { return count; });
+    const Tensor result = reduce_part([&](int p) { return p * call_.what.count + begin; },
+                                      [&](int) { return count; });
     copy(out(begin), result.data(), count);
   }
 
@@ -111,18 +112,18 @@ class RankOrdered {
     const auto count_of = [&](int p) {
       return std::clamp<std::int64_t>(count - p * each, 0, each);
     };
-    const Tensor result = fold(part_of, count_of);
-    const auto takes = [&](int p) {
+    const Tensor result = reduce_part(part_of, count_of);
+    const auto receives = [&](int p) {
       return call_.what.kind == CollectiveKind::all_reduce || p == call_.what.root;
     };
     for (int turn = 1; turn < me_.size; ++turn) {
       const int to = (me_.rank + turn) % me_.size;
       const int from = (me_.rank + me_.size - turn) % me_.size;
-      if (takes(to)) send(to, result.data(), count_of(me_.rank));
-      if (takes(me_.rank)) receive(from, out(part_of(from)), count_of(from));
+      if (receives(to)) send(to, result.data(), count_of(me_.rank));
+      if (receives(me_.rank)) receive(from, out(part_of(from)), count_of(from));
     }
     exchange();
-    if (takes(me_.rank)) copy(out(part_of(me_.rank)), result.data(), count_of(me_.rank));
+    if (receives(me_.rank)) copy(out(part_of(me_.rank)), result.data(), count_of(me_.rank));
   }
 
   const CollectiveCall& call_;
@@ -130,7 +131,7 @@ class RankOrdered {
   const Stream& stream_;
   const MessageExchange& exchange_;
   std::int64_t width_;
-  std::int64_t most_;  // elements of one part
+  std::int64_t max_part_;  // in elements
   std::vector<int> order_;
   std::vector<CollectiveCall> messages_;
 };

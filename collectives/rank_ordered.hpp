@@ -10,16 +10,16 @@
 namespace gantry {
 
 // Note [Reducing in rank order]
-// A library that reduces in an order of its own, or not at all, can still move bytes. Ranks are
-// dealt parts of the array. Each gets its part of every rank's array, side by side, folds them on
-// its device from rank 0 on, and gives the result to all that want it. Every rank sends and
-// receives about two arrays, as in the best ring, and the bits are those of every other transport.
+// Some libraries reduce in another order, or do not reduce at all, but can send messages. Each rank
+// is the reducer of one part of the array. It receives its part of every rank's array, reduces the
+// parts on its device from rank 0 on, and sends the result to all receivers. Each rank sends and
+// receives about two arrays, as a ring does. The bits equal those of every other transport.
 
-// Sends and receives side by side, as Transport::run_together().
+// Runs sends and receives concurrently, as Transport::run_together().
 using MessageExchange = std::function<void(std::span<const CollectiveCall>)>;
 
-// Runs an all_reduce, reduce or reduce_scatter through `exchange` on `stream`. Takes about
-// `scratch_bytes` of memory at once. Throws: OutOfMemoryError; as `exchange`.
+// Runs an all_reduce, reduce or reduce_scatter through `exchange` on `stream`. Uses about
+// `scratch_bytes` of memory at a time. Throws: OutOfMemoryError; as `exchange`.
 void reduce_in_rank_order(const CollectiveCall& call, const Membership& me, const Stream& stream,
                           const MessageExchange& exchange,
                           std::int64_t scratch_bytes = std::int64_t{64} << 20);

@@ -13,7 +13,7 @@ namespace gantry {
 
 namespace {
 
-constexpr Choice kFallback{Algorithm::direct, 16};
+constexpr Choice kFallback{Algorithm::one_shot, 16};
 
 bool moves_elements_between_all(CollectiveKind kind) {
   return kind != CollectiveKind::barrier && !is_message(kind);
@@ -62,19 +62,19 @@ bool can_serve(Algorithm algorithm, CollectiveKind kind) {
     case Algorithm::ll:
     case Algorithm::ll128:
       return moves_elements_between_all(kind);
-    case Algorithm::ll128_relay:
-    case Algorithm::relay:
+    case Algorithm::ll128_two_shot:
+    case Algorithm::two_shot:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
              kind == CollectiveKind::broadcast;
-    case Algorithm::chain:
+    case Algorithm::ring:
       return kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast;
-    case Algorithm::in_place:
+    case Algorithm::zero_copy:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
              kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce_scatter;
     case Algorithm::copy:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::broadcast ||
              kind == CollectiveKind::all_gather || kind == CollectiveKind::all_to_all;
-    case Algorithm::direct:
+    case Algorithm::one_shot:
     case Algorithm::nccl:
     case Algorithm::host:
       return true;
@@ -91,32 +91,33 @@ bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message
   if (algorithm == Algorithm::ll128) {
     return !uneven && peer_bytes(what, message_bytes) <= ll128_limit_bytes(2);
   }
-  if (algorithm == Algorithm::ll128_relay) return message_bytes <= kLl128RelayLimitBytes;
-  if (algorithm == Algorithm::chain && reduces(what.kind)) {
+  if (algorithm == Algorithm::ll128_two_shot) return message_bytes <= kLl128TwoShotLimitBytes;
+  if (algorithm == Algorithm::ring && reduces(what.kind)) {
     return what.scale == 1 && accumulates_in_itself(what.dtype);
   }
-  if (needs_registration(algorithm)) return what.place != 0;
+  if (needs_registration(algorithm)) return what.window_offset != 0;
   return algorithm != Algorithm::nccl || nccl_may(what);
 }
 
 bool needs_registration(Algorithm algorithm) {
-  return algorithm == Algorithm::in_place || algorithm == Algorithm::copy;
+  return algorithm == Algorithm::zero_copy || algorithm == Algorithm::copy;
 }
 
 bool needs_three_ranks(Algorithm algorithm) {
-  return algorithm == Algorithm::ll128_relay || algorithm == Algorithm::relay ||
-         algorithm == Algorithm::chain;
+  return algorithm == Algorithm::ll128_two_shot || algorithm == Algorithm::two_shot ||
+         algorithm == Algorithm::ring;
 }
 
-bool needs_whole_lines(Algorithm algorithm) {
-  return algorithm == Algorithm::ll128 || algorithm == Algorithm::ll128_relay;
+bool uses_ll128(Algorithm algorithm) {
+  return algorithm == Algorithm::ll128 || algorithm == Algorithm::ll128_two_shot;
 }
 
 bool Selector::serves(Algorithm algorithm, const Descriptor& what,
                       std::int64_t message_bytes) const {
   if (needs_three_ranks(algorithm) && group_ranks_ < 3) return false;
-  if (needs_whole_lines(algorithm) && !has_whole_lines_) return false;
-  // By itself or, if its order of sums is not ours, by moving what is folded here.
+  if (uses_ll128(algorithm) && !allows_ll128_) return false;
+  // NCCL reduces or, where its order of sums differs from gantry's, moves data for gantry to
+  // reduce.
   if (algorithm == Algorithm::nccl && forced_ == algorithm) return has_nccl_;
   if (algorithm == Algorithm::nccl && !has_nccl_) return false;
   if (algorithm == Algorithm::ll128 &&
@@ -127,7 +128,7 @@ bool Selector::serves(Algorithm algorithm, const Descriptor& what,
 }
 
 Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes) const {
-  if (what.place != 0 && forced_ == Algorithm::automatic) {
+  if (what.window_offset != 0 && forced_ == Algorithm::automatic) {
     const std::vector<SelectorRow>& rows = registered_rows_[index_of(what.kind)];
     const std::size_t row = row_for(rows, message_bytes);
     if (row < rows.size() && serves(rows[row].choice.algorithm, what, message_bytes)) {
@@ -159,23 +160,23 @@ Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes) cons
   };
   const SelectorRow* row = nearest(false, is_allowed);
   const Choice choice = row != nullptr ? row->choice : kFallback;
-  if (tells_) tell_unless_forced(what, message_bytes, choice.algorithm);
-  if (tells_ && is_from_file_) {
+  if (warns_) warn_unless_forced(what, message_bytes, choice.algorithm);
+  if (warns_ && is_from_file_) {
     const std::vector<SelectorRow>& rows = this->rows(what.kind);
     const std::size_t first = row_for(rows, message_bytes);
-    // What is carried by NCCL does not come here, unless it cannot be.
+    // Operations that NCCL carries do not come here, unless NCCL is not available.
     if (first < rows.size() && &rows[first] != row &&
         (is_allowed(rows[first].choice.algorithm) || !has_nccl_)) {
-      tell(rows[first].choice.algorithm, "GANTRY_COLL_TABLE", what, message_bytes,
+      warn(rows[first].choice.algorithm, "GANTRY_COLL_TABLE", what, message_bytes,
            choice.algorithm);
     }
   }
   return choice;
 }
 
-void Selector::tell(Algorithm wanted, std::string_view source, const Descriptor& what,
+void Selector::warn(Algorithm wanted, std::string_view source, const Descriptor& what,
                     std::int64_t message_bytes, Algorithm used) const {
-  tell_ignored_choice(source, name(wanted), name(what.kind), name(used),
+  warn_ignored_choice(source, name(wanted), name(what.kind), name(used),
                       why_not(wanted, what, message_bytes));
 }
 
@@ -186,8 +187,8 @@ std::string Selector::why_not(Algorithm algorithm, const Descriptor& what,
   if (algorithm == Algorithm::host) return "it carries all operations of a group, or none";
   if (!can_serve(algorithm, what.kind)) return "it does not do this operation";
   if (needs_three_ranks(algorithm) && group_ranks_ < 3) return "it needs three ranks or more";
-  if (needs_whole_lines(algorithm) && !has_whole_lines_) {
-    return "it needs links that do not divide lines, as NVLink";
+  if (uses_ll128(algorithm) && !allows_ll128_) {
+    return "it needs links that keep the order of stores, as NVLink";
   }
   if (needs_registration(algorithm)) return "the tensor is not registered (register_memory())";
   if (uneven) return "the blocks are of unequal size";
@@ -195,7 +196,7 @@ std::string Selector::why_not(Algorithm algorithm, const Descriptor& what,
     return "its result may differ in bits ({.reproducible = false} allows that), or it does not "
            "know the operation";
   }
-  if (algorithm == Algorithm::chain) return "it would round this result at every rank";
+  if (algorithm == Algorithm::ring) return "it would round this result at every rank";
   return fmt::format("{} bytes are more than it carries", message_bytes);
 }
 
@@ -204,17 +205,17 @@ void Selector::rule(std::string_view text, std::string_view what) {
   p2p_only_ = text == "p2p";
   if (text.empty() || text == "auto" || p2p_only_) return;
   for (const Algorithm algorithm :
-       {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_relay, Algorithm::direct,
-        Algorithm::relay, Algorithm::chain, Algorithm::in_place, Algorithm::copy, Algorithm::nccl,
-        Algorithm::host}) {
+       {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_two_shot, Algorithm::one_shot,
+        Algorithm::two_shot, Algorithm::ring, Algorithm::zero_copy, Algorithm::copy,
+        Algorithm::nccl, Algorithm::host}) {
     if (text == name(algorithm)) {
       forced_ = algorithm;
       return;
     }
   }
   throw InvalidArgument(
-      fmt::format("{}: expected auto, p2p, ll, ll128, ll128_relay, direct, "
-                  "relay, chain, in_place, "
+      fmt::format("{}: expected auto, p2p, ll, ll128, ll128_two_shot, one_shot, "
+                  "two_shot, ring, zero_copy, "
                   "copy, nccl or host, but got '{}'",
                   what, text));
 }

@@ -10,31 +10,32 @@
 
 namespace gantry {
 
-// The most bytes for each peer that ll carries.
+// The largest slice for one peer that ll carries.
 inline constexpr std::int64_t kLlLimitBytes = std::int64_t{64} << 10;
-// The same of ll128 among `ranks`, and of ll128_relay.
+// The largest slice for one peer that ll128 carries among `ranks`, and the largest array of
+// ll128_two_shot.
 constexpr std::int64_t ll128_limit_bytes(int ranks) { return (std::int64_t{2} << 20) / ranks; }
-inline constexpr std::int64_t kLl128RelayLimitBytes = std::int64_t{1} << 20;
+inline constexpr std::int64_t kLl128TwoShotLimitBytes = std::int64_t{1} << 20;
 inline constexpr int kMostTableBlocks = 64;
 
-// How an operation is carried out.
+// The algorithm of an operation and its launch size.
 struct Choice {
-  Algorithm algorithm = Algorithm::direct;
+  Algorithm algorithm = Algorithm::one_shot;
   std::uint16_t blocks = 16;  // thread blocks of the kernel, at most kMaxBlocks of the protocol
 
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 
-// Up to this many bytes of one rank's message (the larger of in and out per rank, as nccl-tests
-// count it for the operation) the choice holds.
+// A choice that holds up to a number of bytes of one rank's message: the larger of in and out per
+// rank, as nccl-tests count it for the operation.
 struct SelectorRow {
   std::int64_t up_to_bytes = INT64_MAX;
   Choice choice;
 };
 
-// Which algorithm serves an operation: a table of sizes per kind for one number of ranks and one
-// kind of machine. Depends on nothing but the descriptor, so ranks with equal tables, which all
-// forbid the same, agree.
+// Chooses the algorithm of an operation: a table of sizes per kind, for one number of ranks and one
+// kind of machine. The choice depends only on the descriptor. Ranks with equal tables and equal
+// restrictions therefore agree.
 class Selector {
  public:
   // The table for `ranks` devices called `device_name`: GANTRY_COLL_TABLE's file, else the one
@@ -57,25 +58,25 @@ class Selector {
   void rule(std::string_view text, std::string_view what = "GANTRY_COLL_ALGO");
   // Makes choose() take neither nccl nor host.
   void keep_to_p2p() { p2p_only_ = true; }
-  // Makes choose() take nothing that needs whole lines. For ranks that all say so.
-  void forbid_lines() { has_whole_lines_ = false; }
-  // Makes choose() take no nccl, where there is none.
+  // Makes choose() take no LL128 algorithm. All ranks must call it.
+  void forbid_ll128() { allows_ll128_ = false; }
+  // Makes choose() take no nccl, where it is not available.
   void forbid_nccl() { has_nccl_ = false; }
-  // Makes choose() say once for each kind what of the user's choices it cannot take. For one rank.
-  void tell_ignored() { tells_ = true; }
-  // Says it of a call that `used` carries without choose(). Costs a comparison if nothing is
-  // forced.
-  void tell_unless_forced(const Descriptor& what, std::int64_t message_bytes,
+  // Makes choose() warn, once for each kind, of a user's choice that it cannot take. For one rank.
+  void warn_ignored() { warns_ = true; }
+  // Warns so for a call that `used` carries without choose(). Costs one comparison if no algorithm
+  // is forced.
+  void warn_unless_forced(const Descriptor& what, std::int64_t message_bytes,
                           Algorithm used) const {
-    if (tells_ && forced_ != Algorithm::automatic && forced_ != used) {
-      tell(forced_, "GANTRY_COLL_ALGO", what, message_bytes, used);
+    if (warns_ && forced_ != Algorithm::automatic && forced_ != used) {
+      warn(forced_, "GANTRY_COLL_ALGO", what, message_bytes, used);
     }
   }
   // True if neither nccl nor host is taken.
   bool is_p2p_only() const { return p2p_only_; }
 
-  // Rows for `kind`. Those for registered memory choose algorithms that need it, or automatic:
-  // what holds for any memory. Throws: InvalidArgument.
+  // Sets the rows for `kind`. Rows for registered memory choose algorithms that need it, or
+  // automatic: the choice for any memory. Throws: InvalidArgument.
   void set(CollectiveKind kind, std::vector<SelectorRow> rows, bool registered = false);
   const std::vector<SelectorRow>& rows(CollectiveKind kind, bool registered = false) const;
   std::string to_json() const;
@@ -84,7 +85,7 @@ class Selector {
 
  private:
   bool serves(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes) const;
-  void tell(Algorithm wanted, std::string_view source, const Descriptor& what,
+  void warn(Algorithm wanted, std::string_view source, const Descriptor& what,
             std::int64_t message_bytes, Algorithm used) const;
   std::string why_not(Algorithm algorithm, const Descriptor& what,
                       std::int64_t message_bytes) const;
@@ -98,28 +99,27 @@ class Selector {
   int group_ranks_ = 2;  // of the group that chooses
   Algorithm forced_ = Algorithm::automatic;
   bool p2p_only_ = false;
-  bool has_whole_lines_ = true;
+  bool allows_ll128_ = true;
   bool has_nccl_ = true;
-  bool tells_ = false;
+  bool warns_ = false;
   bool is_from_file_ = false;  // of the user
 };
 
-// The tables that are shipped, as a JSON list.
+// The shipped tables, as a JSON list.
 extern const std::string_view kShippedTables;
 
 // True if `algorithm` can carry out operations of `kind` at all, among enough ranks.
 bool can_serve(Algorithm algorithm, CollectiveKind kind);
 // True if ranks read or write each other's tensors.
 bool needs_registration(Algorithm algorithm);
-// Relays have owners that are neither source nor taker alone, and chains a middle.
+// True for two-shots and rings, which gain nothing with two ranks.
 bool needs_three_ranks(Algorithm algorithm);
-// Words of 16 must arrive together, as on NVLink: see Note [Wires].
-bool needs_whole_lines(Algorithm algorithm);
-// True if it can carry out `what`: ll up to kLlLimitBytes per peer, ll128 and
-// ll128_relay up to their limits; chain no sums that are rounded in the end
-// alone; in_place and copy what has a place in registered memory; nccl only operations that it
-// knows and whose bits are not promised, unless it is forced. An all_to_all of unequal blocks has a
-// count below 1.
+// True if all links must deliver stores in order, as NVLink: see Note [LL and LL128].
+bool uses_ll128(Algorithm algorithm);
+// True if `algorithm` can carry out `what`: ll, ll128 and ll128_two_shot up to their limits; ring
+// if a sum may be rounded at every rank; zero_copy and copy in registered memory; nccl if it knows
+// the operation and its bits are not promised, or if it is forced. An all_to_all of unequal blocks
+// has a count below 1.
 bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes);
 
 }  // namespace gantry

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -10,13 +9,12 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/selector.hpp"
+#include "core/json.hpp"
 #include "core/regular_file.hpp"
 
 namespace gantry {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostTableBytes = std::size_t{16} << 20;
 
@@ -33,14 +31,14 @@ std::string shown(const Json& value) {
 }
 
 const Json& required(const Json& object, const char* key, const std::string& where) {
-  const auto at = object.find(key);
-  if (at == object.end()) fail(where, fmt::format("a field \"{}\"", key), shown(object));
-  return *at;
+  const Json* const field = object.find(key);
+  if (field == nullptr) fail(where, fmt::format("a field \"{}\"", key), shown(object));
+  return *field;
 }
 
 void require_only(const Json& object, std::initializer_list<std::string_view> known,
                   const std::string& where) {
-  for (const auto& [key, value] : object.items()) {
+  for (const auto& [key, value] : object.members()) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       fail(where, fmt::format("only the fields {}", fmt::join(known, ", ")), '"' + key + '"');
     }
@@ -49,24 +47,24 @@ void require_only(const Json& object, std::initializer_list<std::string_view> kn
 
 std::int64_t whole_number(const Json& value, std::int64_t least, std::int64_t most,
                           const std::string& where) {
-  const bool fits = value.is_number_integer() &&
-                    !(value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX) &&
-                    value.get<std::int64_t>() >= least && value.get<std::int64_t>() <= most;
-  if (!fits) fail(where, fmt::format("a whole number from {} to {}", least, most), shown(value));
-  return value.get<std::int64_t>();
+  const std::optional<std::int64_t> number = value.integer();
+  if (!number || *number < least || *number > most) {
+    fail(where, fmt::format("a whole number from {} to {}", least, most), shown(value));
+  }
+  return *number;
 }
 
 Algorithm algorithm_of(const Json& value, CollectiveKind kind, bool registered,
                        const std::string& where) {
   std::vector<std::string_view> allowed;
   for (const Algorithm algorithm :
-       {Algorithm::automatic, Algorithm::ll, Algorithm::ll128, Algorithm::ll128_relay,
-        Algorithm::direct, Algorithm::relay, Algorithm::chain, Algorithm::in_place, Algorithm::copy,
-        Algorithm::nccl, Algorithm::host}) {
+       {Algorithm::automatic, Algorithm::ll, Algorithm::ll128, Algorithm::ll128_two_shot,
+        Algorithm::one_shot, Algorithm::two_shot, Algorithm::ring, Algorithm::zero_copy,
+        Algorithm::copy, Algorithm::nccl, Algorithm::host}) {
     const bool is_any = algorithm == Algorithm::automatic;
     if (is_any ? !registered : !can_serve(algorithm, kind)) continue;
     if (!is_any && needs_registration(algorithm) != registered) continue;
-    if (value.is_string() && value.get<std::string>() == name(algorithm)) return algorithm;
+    if (value == name(algorithm)) return algorithm;
     allowed.push_back(name(algorithm));
   }
   fail(where, fmt::format("one of {}", fmt::join(allowed, ", ")), shown(value));
@@ -82,12 +80,12 @@ std::optional<CollectiveKind> kind_of(std::string_view text) {
 
 std::vector<SelectorRow> read_rows(const Json& list, CollectiveKind kind, bool registered,
                                    const std::string& where) {
-  if (!list.is_array() || list.empty()) fail(where, "a list of rows", shown(list));
+  if (!list.is_array() || list.size() == 0) fail(where, "a list of rows", shown(list));
   std::vector<SelectorRow> rows;
   std::int64_t below = -1;
   for (std::size_t i = 0; i < list.size(); ++i) {
     const std::string here = fmt::format("{}[{}]", where, i);
-    const Json& row = list[i];
+    const Json& row = list.at(i);
     if (!row.is_object()) fail(here, "a row {…}", shown(row));
     require_only(row, {"up_to_bytes", "algorithm", "blocks"}, here);
     SelectorRow read;
@@ -102,7 +100,7 @@ std::vector<SelectorRow> read_rows(const Json& list, CollectiveKind kind, bool r
         algorithm_of(required(row, "algorithm", here), kind, registered, here + ".algorithm");
     if (row.contains("blocks")) {
       read.choice.blocks = static_cast<std::uint16_t>(
-          whole_number(row["blocks"], 1, kMostTableBlocks, here + ".blocks"));
+          whole_number(row.at("blocks"), 1, kMostTableBlocks, here + ".blocks"));
     }
     rows.push_back(read);
   }
@@ -123,7 +121,7 @@ struct Table {
 KindRows read_kinds(const Json& kinds, bool registered, const std::string& where) {
   if (!kinds.is_object()) fail(where, "operations with their rows", shown(kinds));
   KindRows result;
-  for (const auto& [key, rows] : kinds.items()) {
+  for (const auto& [key, rows] : kinds.members()) {
     const std::optional<CollectiveKind> kind = kind_of(key);
     if (!kind) fail(where, "the name of an operation", '"' + key + '"');
     result.emplace_back(*kind, read_rows(rows, *kind, registered, where + "." + key));
@@ -136,15 +134,15 @@ Table read_table(const Json& object, const std::string& where) {
   require_only(object, {"device", "ranks", "tables", "registered"}, where);
   Table table;
   const Json& device = required(object, "device", where);
-  if (!device.is_string() || device.get<std::string>().empty()) {
+  if (!device.is_string() || device.as<std::string>().empty()) {
     fail(where + ".device", "a device's name, or \"*\"", shown(device));
   }
-  table.device = device.get<std::string>();
+  table.device = device.as<std::string>();
   table.ranks = static_cast<int>(
       whole_number(required(object, "ranks", where), 2, 1 << 20, where + ".ranks"));
   table.rows = read_kinds(required(object, "tables", where), false, where + ".tables");
   if (object.contains("registered")) {
-    table.registered = read_kinds(object["registered"], true, where + ".registered");
+    table.registered = read_kinds(object.at("registered"), true, where + ".registered");
   }
   return table;
 }
@@ -153,18 +151,14 @@ std::vector<Table> read_tables(std::string_view text) {
   Json json;
   try {
     json = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    // "…: parse error at line 3, column 7: …" without the library's number before it.
-    std::string what = error.what();
-    if (const auto at = what.find("parse error"); at != std::string::npos) what.erase(0, at);
-    throw InvalidArgument("collective table: expected JSON, but got a " + what);
-  } catch (const Json::exception& error) {  // a number that no double holds
-    throw InvalidArgument(std::string("collective table: expected JSON, but got ") + error.what());
+  } catch (const InvalidArgument& error) {  // "parse error at line 3, column 7: …"
+    throw InvalidArgument(
+        fmt::format("collective table: expected JSON, but got a {}", error.what()));
   }
   std::vector<Table> tables;
   if (!json.is_array()) return {read_table(json, "$")};
   for (std::size_t i = 0; i < json.size(); ++i) {
-    tables.push_back(read_table(json[i], fmt::format("$[{}]", i)));
+    tables.push_back(read_table(json.at(i), fmt::format("$[{}]", i)));
   }
   if (tables.empty()) fail("$", "at least one table", "[]");
   return tables;
@@ -239,9 +233,9 @@ std::string Selector::to_json() const {
       const char* between = "\n    ";
       for (const SelectorRow& row : list) {
         Json entry = Json::object();
-        if (row.up_to_bytes != INT64_MAX) entry["up_to_bytes"] = row.up_to_bytes;
-        entry["algorithm"] = name(row.choice.algorithm);
-        if (row.choice.algorithm != Algorithm::automatic) entry["blocks"] = row.choice.blocks;
+        if (row.up_to_bytes != INT64_MAX) entry.set("up_to_bytes", row.up_to_bytes);
+        entry.set("algorithm", name(row.choice.algorithm));
+        if (row.choice.algorithm != Algorithm::automatic) entry.set("blocks", row.choice.blocks);
         text += between + entry.dump();
         between = ",\n    ";
       }

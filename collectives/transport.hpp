@@ -16,9 +16,9 @@
 
 namespace gantry {
 
-class ControlBlock;
+class ControlSegment;
 
-// Who takes part in a transport.
+// A rank's view of the group of a transport.
 struct Membership {
   int rank = 0;
   int size = 1;
@@ -51,13 +51,13 @@ struct CollectiveCall {
   bool is_uneven() const { return !send_counts.empty(); }
 };
 
-// What the text of a send that waited in vain ends with.
+// The remedy in the error of a send that timed out.
 inline constexpr const char* kSendRemedy =
     "; ranks that send to each other before they receive need send_recv(), group() or two streams";
 
-// Carries contiguous arrays between the ranks of a communicator, in stream order. Every rank makes
-// the same calls, but for send and recv.
-// Throws: PeerLostError, TimeoutError; NotSupported for what supports() denies.
+// Transfers contiguous arrays between the ranks of a communicator, in stream order. Every rank
+// makes the same calls, except for send and recv. Throws: PeerLostError, TimeoutError; NotSupported
+// if supports() is false.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -66,55 +66,54 @@ class Transport {
   // Depends only on the descriptor, so that all ranks agree.
   virtual bool supports(const Descriptor& what) const = 0;
   virtual void run(const CollectiveCall& call, const Stream& stream) = 0;
-  // Runs sends and receives side by side, at least one and none to this rank: see Note [Groups of
-  // messages]. Those between the same ranks keep their order.
+  // Runs sends and receives concurrently: at least one, and none to this rank. Those between the
+  // same ranks keep their order. See Note [Groups of messages].
   virtual void run_together(std::span<const CollectiveCall> messages, const Stream& stream) = 0;
-  // The event that run() recorded behind the last call; nullptr if it recorded none. To be taken
-  // once. Nobody may record it on another stream.
+  // Takes the event that run() recorded after the last call; nullptr if there is none. It must not
+  // be recorded again.
   virtual std::shared_ptr<Event> take_end() { return nullptr; }
-  // Opens memory on all ranks, so that operations may read it in place; collective, blocks the
-  // host. Transports that cannot do nothing. Throws: InvalidArgument, and what kept this rank.
+  // Opens memory on all ranks, so that operations can read it in place. Collective; blocks the
+  // host. Does nothing on transports without support. Throws: InvalidArgument; the error of this
+  // rank.
   virtual void add_memory(const Storage&) {}
-  // Gives it up when what is enqueued, and what `stream` has, is done.
+  // Closes the memory after the enqueued operations and the work of `stream`.
   virtual void remove_memory(const Storage&, const Stream&) {}
-  // Makes pending and later calls of every rank throw PeerLostError, where the group's control
-  // block does not. Any thread; waits for nothing.
+  // Makes pending and later calls of every rank throw PeerLostError, if the group has no control
+  // segment for it. Any thread; does not block.
   virtual void abort() noexcept {}
-  // Waits a while until what abort() began is done.
+  // Waits for the end of abort(), with a timeout.
   virtual void await_abort() noexcept {}
-  // Throws PeerLostError after abort(), where the group's control block does not.
+  // Throws PeerLostError after abort(), if the group has no control segment for it.
   virtual void require_intact() const {}
-  // False if operations of a group that was lost may end without a result and without a word.
-  virtual bool tells_losses() const { return true; }
-  // Closes the other ranks' memory, and says to ranks of other machines that this one leaves; its
-  // device is done, and nothing runs here any more.
+  // False if operations of a lost group may end without a result and without an error.
+  virtual bool reports_losses() const { return true; }
+  // Closes the other ranks' memory, and signals ranks of other machines that this one leaves.
+  // Requires: no operation is pending.
   virtual void close() noexcept {}
-  // True while kernels that may wait for other ranks are enqueued. Asks the driver.
+  // True while kernels that may wait for other ranks are enqueued. Queries the driver.
   virtual bool is_waiting() const { return false; }
 };
 
 class Selector;
 
-// Kernels and copy engines over memory that the ranks of one machine opened from each other.
-// Collective; nullptr, with a warning, if a probe finds memory that cannot be used. The host never
-// waits for other ranks. Throws: OutOfMemoryError, CudaError; NotSupported for a device that is
-// hidden from this process; PeerLostError.
+// Makes the transport of kernels and copy engines over peer memory on one machine. Collective.
+// Returns nullptr, with a warning, if a probe finds unusable peer memory. Operations do not block
+// the host. Throws: OutOfMemoryError, CudaError; NotSupported for a device that is hidden from this
+// process; PeerLostError.
 std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Bootstrap& bootstrap,
-                                              ControlBlock& control, const Selector& selector);
+                                              ControlSegment& control, const Selector& selector);
 
-// True if this build holds NCCL.
+// True if this build has NCCL.
 bool has_nccl();
-// NCCL; `control` may be null when ranks are on several machines. If it `tells`, the block knows
-// what the device is at, so that calls have deadlines: not beside p2p, whose kernels write the same
-// words, and which carries all calls that differ between ranks unseen. Collective.
-// Throws: NotSupported in a build without NCCL; NcclError; TimeoutError for ranks that do not come;
-// PeerLostError.
+// Makes the NCCL transport. `control` may be null if ranks are on several machines. If it
+// `reports_progress`, the control segment has the device's progress, so calls have deadlines. It
+// must not do so beside p2p, whose kernels write the same words. Collective. Throws: NotSupported
+// in a build without NCCL; NcclError; TimeoutError for late ranks; PeerLostError.
 std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Bootstrap& bootstrap,
-                                               ControlBlock* control, bool tells,
+                                               ControlSegment* control, bool reports_progress,
                                                std::chrono::milliseconds timeout);
 
-// Host memory and messages between hosts (MPI, or the bootstrap's store where there is none).
-// Collective. The host takes part in every operation, in stream order.
+// Makes the host transport: host memory, and messages between hosts over TCP or MPI. Collective.
 std::unique_ptr<Transport> make_host_transport(const Membership& membership, Bootstrap& bootstrap);
 
 }  // namespace gantry

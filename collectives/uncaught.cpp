@@ -53,22 +53,22 @@ void print_line(std::string_view text) {
   }
 }
 
-// One write, so that lines of ranks which fail together do not mix.
+// Prints with one write, so that lines of ranks that fail at once do not mix.
 void report(const Error& error) {
   const std::string* own = installed->device.load();
   const std::string device = !error.device().empty() ? error.device() : own != nullptr ? *own : "";
   const std::string text = fmt::format("{}: {}", type_name(typeid(error)), error.what());
   print_line(fmt::format("rank {}{}: {}\n", installed->rank,
                          device.empty() ? "" : fmt::format(" ({})", device), text));
-  // What was told when the error was thrown names the ranks to blame.
-  if (!has_told(error.what())) tell_launcher({.kind = kind_of(error), .message = text});
+  // A note that was written when the error was thrown names the failed ranks.
+  if (!has_reported(error.what())) report_to_launcher({.kind = kind_of(error), .message = text});
 }
 
 [[noreturn]] void end_program() {
   const std::terminate_handler before = installed->before;
   const bool is_mine = getpid() == installed->owner;
   bool is_reported = false;
-  // A second thread, or an error in here, goes the old way.
+  // A second thread, or an error in here, falls through to the previous handler.
   if (is_mine && std::current_exception() && !installed->is_running.exchange(true)) {
     try {
       std::rethrow_exception(std::current_exception());

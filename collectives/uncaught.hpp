@@ -5,16 +5,16 @@
 namespace gantry {
 
 // Note [Uncaught exceptions]
-// Where several processes print into one terminal, "terminate called after throwing …" does not say
-// which rank ended, nor on which device. So Communicator::world() installs a terminate handler: of
-// a gantry::Error it prints one line with rank and device, tells the launcher, and aborts, which
-// ends the job under glaunch, mpirun and torchrun alike. Everything else goes to the handler that
-// was there before; so does a gantry::Error if the program has one of its own. Programs without
-// world() keep theirs.
+// Several processes may print to one terminal. "terminate called after throwing …" names neither
+// the rank nor the device. So Communicator::world() installs a terminate handler. For a
+// gantry::Error it prints one line with rank and device, reports to the launcher, and aborts. That
+// ends the job under glaunch, mpirun and torchrun. All other exceptions go to the previous handler.
+// So does a gantry::Error if the program has its own handler. Programs without world() keep their
+// handler.
 
-// Installs that handler, once; from then on it names `rank`.
+// Installs the handler once. It prints `rank` from then on.
 void report_uncaught_errors(int rank);
-// From now on the handler names `device`, such as "cuda:2", where an error names none.
+// Sets the device, such as "cuda:2", that the handler prints for errors without one.
 void report_uncaught_errors_on(const std::string& device);
 
 }  // namespace gantry

@@ -30,14 +30,13 @@ bool Work::query() const {
   if (state_->is_open) throw_open_group();
   const std::shared_ptr<Event>& done = state_->done;
   const bool is_reached = !done || driver().event_reached(done->native_handle());
-  // What became of this call comes before other faults of its device, which the query raises.
+  // Errors of this call take precedence over other faults of its device, which query() throws.
   if (state_->check) state_->check(!is_reached);
   return (!done || done->query()) && is_reached;
 }
 
 void Work::synchronize() const {
-  // Polls rather than blocks: on a transport without kernels of our own the device may wait for
-  // somebody who is gone.
+  // Polls rather than blocks: kernels of other libraries may wait for a dead rank.
   for (int polls = 0; !query(); ++polls) {
     if (polls < 1000) {
       std::this_thread::yield();

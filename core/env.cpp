@@ -17,7 +17,7 @@ const std::vector<Variable>& variables() {
       {"GANTRY_LOG", "trace|debug|info|warn|error|off (warn)", "lowest level written to stderr"},
       {"GANTRY_ALLOC_CONF", "key:value,…", "configuration of the caching allocator"},
       {"GANTRY_COLL_ALGO",
-       "auto|p2p|ll|ll128|ll128_relay|direct|relay|chain|in_place|copy|nccl|host (auto)",
+       "auto|p2p|ll|ll128|ll128_two_shot|one_shot|two_shot|ring|zero_copy|copy|nccl|host (auto)",
        "algorithm that collectives take wherever it can serve"},
       {"GANTRY_COLL_TABLE", "path", "table of gantry-tune that algorithms are chosen from"},
       {"GANTRY_COLL_TIMEOUT", "seconds (600)", "deadline of a collective operation"},

@@ -259,8 +259,9 @@ std::string call_text(std::string_view kind, std::uint8_t style, std::string_vie
   if ((style & kTo) != 0) text += fmt::format(" to {}", call.root);
   if ((style & kFrom) != 0) text += fmt::format(" from {}", call.root);
   if (call.scale != 1) text += fmt::format(" scale={}", call.scale);
-  if (call.place != 0) {
-    text += fmt::format(" registered {}+{}", registration_of(call.place), offset_of(call.place));
+  if (call.window_offset != 0) {
+    text += fmt::format(" registered {}+{}", registration_of(call.window_offset),
+                        offset_of(call.window_offset));
   }
   if (call.reproducible == 0) text += " reproducible=false";
   return text;

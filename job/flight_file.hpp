@@ -44,7 +44,7 @@ struct Call {
   std::int64_t number;
   std::int64_t count;
   double scale;
-  std::uint64_t place;
+  std::uint64_t window_offset;
   std::int32_t root;
   std::uint8_t kind;
   std::uint8_t op;
@@ -53,14 +53,19 @@ struct Call {
 };
 static_assert(sizeof(Call) == 40);
 
-/// Where in registered memory the tensor of a call begins that other ranks read or write, as
-/// Call::place: number of the registration from 1, and bytes from its beginning. 0: it is not
+/// Call::window_offset: the begin, in registered memory, of the tensor that other ranks access. It
+/// packs the number of the registration, from 1, and a byte offset. 0: the tensor is not
 /// registered.
-[[nodiscard]] constexpr std::uint64_t pack_place(std::uint64_t registration, std::uint64_t offset) {
+[[nodiscard]] constexpr std::uint64_t pack_window_offset(std::uint64_t registration,
+                                                         std::uint64_t offset) {
   return registration << 48 | offset;
 }
-[[nodiscard]] constexpr std::uint64_t registration_of(std::uint64_t place) { return place >> 48; }
-[[nodiscard]] constexpr std::uint64_t offset_of(std::uint64_t place) { return place << 16 >> 16; }
+[[nodiscard]] constexpr std::uint64_t registration_of(std::uint64_t window_offset) {
+  return window_offset >> 48;
+}
+[[nodiscard]] constexpr std::uint64_t offset_of(std::uint64_t window_offset) {
+  return window_offset << 16 >> 16;
+}
 
 /// One call with its circumstances.
 struct Record {

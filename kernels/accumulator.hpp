@@ -12,7 +12,7 @@ namespace gantry {
 
 namespace kernels {
 
-// An element of bool memory: a byte other than 0 and 1, which is no valid bool, counts as 1.
+// An element of bool memory. A byte other than 0 and 1, which is not a valid bool, counts as 1.
 struct StoredBool {
   StoredBool() = default;
   GANTRY_HD explicit StoredBool(std::int64_t value) : byte(value != 0) {}
@@ -30,14 +30,14 @@ inline constexpr DType dtype_of<kernels::StoredBool> = DType::bool_;
 
 namespace gantry::kernels {
 
-// The type in which elements of type T are accumulated: float for 16-bit floats and float, double,
-// and int64_t for integers and bool.
+// The accumulator type for elements of type T: float for 16-bit floats and float, double for
+// double, int64_t for integers and bool.
 template <class T>
 using AccumulatorType =
     std::conditional_t<std::is_same_v<T, double>, double,
                        std::conditional_t<is_floating_point(dtype_of<T>), float, std::int64_t>>;
 
-// An accumulator rounded to T once; an integer wraps.
+// An accumulator converted to T, with one rounding. Integers wrap.
 template <class T, class Acc>
 GANTRY_HD T from_accumulator(Acc value) {
   if constexpr (std::is_same_v<T, bool>)
@@ -64,7 +64,7 @@ GANTRY_HD Acc wrapping_multiply(Acc a, Acc b) {
   }
 }
 
-// As dispatch, with bool memory seen as StoredBool.
+// dispatch() with StoredBool in place of bool.
 template <class F>
 decltype(auto) dispatch_stored(DType dtype, F&& f) {
   return dispatch(dtype, [&f](auto tag) -> decltype(auto) {

@@ -40,7 +40,7 @@ struct ComputeTypeOf<bfloat16> {
   using type = float;
 };
 
-// 2^bits as a floating number; exact for every width in use.
+// 2^bits as a floating-point number.
 template <class F>
 GANTRY_HD constexpr F power_of_two(int bits) {
   F result = 1;
@@ -50,14 +50,14 @@ GANTRY_HD constexpr F power_of_two(int bits) {
 
 }  // namespace detail
 
-// The type that elements of type T are computed in: narrow integers and bool in i32 (and truncated
-// when stored, which is what wrapping arithmetic gives), f16 and bf16 in f32.
+// The arithmetic type for elements of type T: int32_t for narrow integers and bool, float for f16
+// and bf16, else T. Stores truncate narrow integers, which is wrapping arithmetic.
 template <class T>
 using ComputeType = typename detail::ComputeTypeOf<T>::type;
 
 // Note [Canonical NaN]
-// x86 propagates the first operand's NaN, the GPU makes one of its own; computed NaNs are replaced
-// by the positive quiet one, so that results have the same bits everywhere.
+// x86 propagates the NaN of the first operand; a GPU generates its own. Computed NaNs are replaced
+// by the positive quiet NaN, so that results have the same bits on every platform.
 template <class T>
 GANTRY_HD inline T canonical(T value) {
   if constexpr (std::is_same_v<T, float>) {
@@ -73,8 +73,9 @@ GANTRY_HD inline T canonical(T value) {
   }
 }
 
-// `value` as a To. Float to integer truncates toward zero and saturates, NaN gives 0; integers
-// wrap; to bool tests for non-zero; a narrower float rounds to nearest even, once.
+// Converts `value` to To. Float to integer truncates toward zero and saturates; NaN gives 0.
+// Integers wrap. Conversion to bool tests for non-zero. A narrower float rounds to nearest even,
+// once.
 template <class To, class From>
 GANTRY_HD inline To convert(From value) {
   if constexpr (std::is_same_v<From, float16> || std::is_same_v<From, bfloat16>) {
@@ -105,7 +106,7 @@ GANTRY_HD inline To convert(From value) {
   }
 }
 
-// A number as the compute type of T. Integers wrap at T's width.
+// `number` in the compute type of T. Integers wrap at T's width.
 template <class T>
 ComputeType<T> number_as(const Scalar& number) {
   const auto stored = [&](auto value) {

@@ -9,21 +9,20 @@
 
 namespace gantry::kernels {
 
-// out = in converted to out's dtype; equal sizes, any strides. Float to integer truncates toward
-// zero and saturates (NaN gives 0); to bool tests for non-zero; integers wrap. `in` may live on a
-// peer device with access enabled.
+// Copies `in` to `out` and converts it to out's dtype (see convert.hpp). Sizes are equal; strides
+// are arbitrary. `in` may be on a peer device with access enabled.
 void copy(const Target& target, const TensorRef& out, const TensorRef& in);
 
-// Every element becomes `value`, converted once.
+// Sets every element to `value`.
 void fill(const Target& target, const TensorRef& out, const Scalar& value);
 
-// Element i becomes start + (first + i) * step, computed in f64 for floating types and i64 for
+// Sets element i to start + (first + i) * step, computed in f64 for floating dtypes and in i64 for
 // integers, and converted once. `out` is 1-D.
 void arange(const Target& target, const TensorRef& out, const Scalar& start, const Scalar& step,
             std::int64_t first = 0);
 
-// Keeps the elements on and below diagonal `diagonal` (lower) or on and above it (upper) of the
-// last two dims and writes 0 elsewhere.
+// Copies the elements on and below (`lower`) or on and above the given diagonal of the last two
+// dims. Sets the others to 0.
 void triangle(const Target& target, const TensorRef& out, const TensorRef& in, bool lower,
               std::int64_t diagonal);
 

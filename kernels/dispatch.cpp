@@ -9,8 +9,8 @@
 namespace gantry::kernels {
 
 void detail::throw_undefined(const char* family, int op, DType dtype) {
-  throw DTypeError(std::string(family) + ": a dtype that op " + std::to_string(op) +
-                   " is defined for was expected, but got " + std::string(name(dtype)));
+  throw DTypeError(std::string(family) + ": expected a dtype that op " + std::to_string(op) +
+                   " supports, but got " + std::string(name(dtype)));
 }
 
 void check_sim_operand(int device, const TensorRef& operand) {

@@ -12,16 +12,16 @@
 
 namespace gantry::kernels {
 
-// Throws CudaError unless every element of `operand` may be accessed from simulated device
-// `device`. Empty and null operands are fine.
+// Throws CudaError unless simulated device `device` can access every element of `operand`. Ignores
+// empty and null operands.
 void check_sim_operand(int device, const TensorRef& operand);
 
-// Runs one kernel where `target` says: `host()` on the calling thread for CPU tensors, `host()` as
-// a task of the stream on simulated devices, `gpu(stream handle)` with the device current on CUDA.
+// Submits one kernel to `target`. CPU: host() on the calling thread. Simulated device: host() as a
+// task of the stream. CUDA: gpu(stream handle), with the device current.
 //
-// `host` outlives the call on simulated devices: it captures by value. Operands are checked before
-// anything is submitted; null entries are skipped. `waits`: whether the kernel waits for other
-// ranks' kernels.
+// On simulated devices `host` outlives the call, so it captures by value. Operands are checked
+// before the submission; null entries are skipped. `waits`: whether the kernel waits for kernels of
+// other ranks.
 template <class Host, class Gpu>
 void submit(const Target& target, std::initializer_list<const TensorRef*> operands, Host host,
             Gpu gpu, ::gantry::sim::KernelWaits waits = ::gantry::sim::KernelWaits::never) {

@@ -9,12 +9,12 @@
 namespace gantry::kernels {
 namespace {
 
-// The tensor to check, if the operand is one.
+// The operand's tensor; null for a number.
 const TensorRef* tensor_of(const Operand& operand) {
   return operand.is_number ? nullptr : &operand.tensor;
 }
 
-// Unary ops on bool, where neg, abs, sign, square and relu change nothing.
+// Unary ops on bool. neg, abs, sign, square and relu are the identity.
 void unary_bool(const Target& target, UnaryOp op, const TensorRef& out, const TensorRef& in) {
   if (op == UnaryOp::bitwise_not) return predicate(target, PredicateOp::logical_not, out, in);
   const bool keeps = op == UnaryOp::neg || op == UnaryOp::abs || op == UnaryOp::sign ||
@@ -50,7 +50,7 @@ void binary(const Target& target, BinaryOp op, const TensorRef& out, const Opera
   if (out.numel() == 0) return;
   if (op == BinaryOp::pow && b.is_number && !b.is_element && !a.is_number &&
       is_floating_point(out.dtype)) {
-    // Powers that have an exact or much cheaper function of their own.
+    // Exponents for which an exact or much cheaper function exists.
     const double exponent = b.number.to<double>();
     if (exponent == 2) return unary(target, UnaryOp::square, out, a.tensor);
     if (exponent == 0.5) return unary(target, UnaryOp::sqrt, out, a.tensor);

@@ -10,7 +10,7 @@
 namespace gantry::kernels {
 
 // One input of an elementwise kernel: a tensor of the output's sizes (strides of 0 broadcast), or a
-// number, which the kernel holds as the compute type.
+// number, converted to the compute type.
 struct Operand {
   Operand(const TensorRef& tensor) : tensor(tensor) {}
   Operand(const Scalar& number) : number(number), is_number(true) {}
@@ -18,7 +18,7 @@ struct Operand {
   TensorRef tensor;
   Scalar number;
   bool is_number = false;
-  // The number is the element of a 0-dim tensor, and gives the bits that the tensor would.
+  // True if the number is the element of a 0-dim tensor. The result then has the tensor's bits.
   bool is_element = false;
 };
 
@@ -58,7 +58,7 @@ enum class UnaryOp : std::uint8_t {
   bitwise_not,
 };
 
-// Tests with a bool result.
+// Unary operations with a bool result.
 enum class PredicateOp : std::uint8_t { logical_not, is_nan, is_inf, is_finite };
 
 enum class BinaryOp : std::uint8_t {
@@ -81,7 +81,7 @@ enum class BinaryOp : std::uint8_t {
   shift_right,
 };
 
-// Comparisons and logic with a bool result.
+// Comparisons and logical operations, with a bool result.
 enum class CompareOp : std::uint8_t {
   eq,
   ne,
@@ -95,31 +95,31 @@ enum class CompareOp : std::uint8_t {
 };
 
 enum class TernaryOp : std::uint8_t {
-  // a + c * (b - a) for |c| < 0.5, else b - (b - a) * (1 - c): exactly a at c = 0 and b at c = 1.
+  // a + c * (b - a) for |c| < 0.5, else b - (b - a) * (1 - c). Exact at c = 0 and c = 1.
   lerp,
   addcmul,  // a + number * b * c, number = `value`
   addcdiv,  // a + number * (b / c)
   clamp,    // min(max(a, b), c)
 };
 
-// out = op(in). out and in have one dtype, the compute type; f16 and bf16 compute in f32 and round
-// once. Integers wrap. Floating-only ops are never called with integers or bool.
+// out = op(in). DTypes: one for both. f16 and bf16 compute in f32 and round once. Integers wrap.
+// Throws: DTypeError if op does not support the dtype.
 void unary(const Target& target, UnaryOp op, const TensorRef& out, const TensorRef& in);
 
 // out (bool) = op(in).
 void predicate(const Target& target, PredicateOp op, const TensorRef& out, const TensorRef& in);
 
-// out = op(a, alpha * b); alpha is used by add and sub only. All tensors have one dtype. `div` is
-// called with floating types only; div_trunc, div_floor, remainder and fmod by an integer zero
-// give 0 on both platforms. minimum and maximum propagate NaN. bool: add is or, mul is and.
+// out = op(a, b), or op(a, alpha * b) for add and sub. DTypes: one for all tensors; div: floating.
+// div_trunc, div_floor, remainder and fmod by an integer zero give 0 on every platform. minimum and
+// maximum propagate NaN. For bool, add is or, and mul is and.
 void binary(const Target& target, BinaryOp op, const TensorRef& out, const Operand& a,
             const Operand& b, const Scalar& alpha = 1);
 
-// out (bool) = op(a, b). Tensors a and b have the dtype `compute`; at least one is a tensor.
+// out (bool) = op(a, b). Tensors have the dtype `compute`. At least one operand is a tensor.
 void compare(const Target& target, CompareOp op, const TensorRef& out, const Operand& a,
              const Operand& b, DType compute);
 
-// out = op(a, b, c), all of one floating dtype (clamp: any dtype but bool).
+// out = op(a, b, c). DTypes: one floating dtype for all; clamp: any but bool.
 void ternary(const Target& target, TernaryOp op, const TensorRef& out, const Operand& a,
              const Operand& b, const Operand& c, const Scalar& value = 1);
 

@@ -28,7 +28,7 @@ void scale(const Target& target, const TensorRef& out, const TensorRef& c, doubl
   }
 }
 
-// Describes `tensor` [batch, rows, columns] if BLAS can read it as it is.
+// Describes `tensor` [batch, rows, columns]. Returns false if BLAS cannot read its layout.
 bool describe(const TensorRef& tensor, GemmMatrix& matrix) {
   const std::int64_t rows = tensor.sizes[1];
   const std::int64_t columns = tensor.sizes[2];
@@ -50,7 +50,7 @@ bool describe(const TensorRef& tensor, GemmMatrix& matrix) {
   return false;
 }
 
-// The same, after copying the operand to `scratch` where that is needed.
+// Describes `tensor`, or a dense copy in `scratch` if BLAS cannot read its layout.
 GemmMatrix prepare(const Target& target, const TensorRef& tensor, Scratch& scratch) {
   GemmMatrix matrix;
   if (describe(tensor, matrix)) return matrix;

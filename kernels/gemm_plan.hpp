@@ -8,7 +8,7 @@
 
 namespace gantry::kernels {
 
-// A batch of matrices that BLAS can read: rows (or, transposed, columns) are dense and lie
+// A batch of matrices in a layout that BLAS can read. Rows (columns, if transposed) are dense, and
 // `leading` elements apart.
 struct GemmMatrix {
   const void* data = nullptr;
@@ -17,7 +17,7 @@ struct GemmMatrix {
   std::int64_t batch_stride = 0;
 };
 
-// out = alpha * a b + beta * out, out contiguous. A POD.
+// The parameters of out = alpha * a b + beta * out, with a contiguous `out`. A POD.
 struct GemmPlan {
   DType dtype = DType::f32;
   std::int64_t batch = 0;
@@ -32,7 +32,7 @@ struct GemmPlan {
 };
 
 namespace host {
-// Any strides; see gemm. `c` is read only if beta is not 0.
+// gemm() of gemm.hpp on the calling thread.
 void gemm(const TensorRef& out, const TensorRef& a, const TensorRef& b, const TensorRef& c,
           double alpha, double beta);
 }  // namespace host

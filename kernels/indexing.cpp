@@ -18,16 +18,16 @@ void submit_gather(const char* op, const Target& target, const TensorRef& out, c
       [&](void* stream) { cuda::gather(stream, plan); });
 }
 
-// Below this many lines a GPU is not busy with one thread per line, and above this length a thread
-// takes too long.
-constexpr std::int64_t kManyLines = 16384;
-constexpr std::int64_t kShortLine = 32;
+// Bounds for one thread per fibre: fewer fibres leave the GPU idle, longer ones take a thread too
+// long.
+constexpr std::int64_t kManyFibres = 16384;
+constexpr std::int64_t kShortFibre = 32;
 constexpr std::int64_t kMostSorted = std::int64_t{1} << 31;
 
 void scatter_on_gpu(const Target& target, void* stream, const IndexingPlan& plan, bool accumulate) {
-  if (plan.line_length <= kShortLine || plan.lines.numel >= kManyLines ||
+  if (plan.fibre_length <= kShortFibre || plan.fibres.numel >= kManyFibres ||
       plan.positions.numel >= kMostSorted) {
-    cuda::scatter_lines(stream, plan, accumulate);
+    cuda::scatter_fibres(stream, plan, accumulate);
     return;
   }
   const Scratch scratch(target, cuda::scatter_sorted_bytes(plan));

@@ -7,8 +7,8 @@ namespace gantry::kernels {
 
 namespace {
 
-// Moves rows of 16-bit … 64-bit elements in 16-byte words where every position allows it. The
-// innermost dim must be dense in both tensors and share one index.
+// Makes the operands move in 16-byte words, if the alignment of every row allows it. The innermost
+// dim must be dense in both tensors and share one index. Returns false otherwise.
 bool widen(TensorRef& direct, TensorRef& indexed, TensorRef& index, int dim) {
   const int inner = direct.ndim - 1;
   const auto bytes = static_cast<std::int64_t>(element_size(direct.dtype));
@@ -51,7 +51,7 @@ IndexingPlan make_indexing_plan(const char* op, const Target& target,
   plan.dim = dim;
   plan.index_size = indexed.sizes[dim];
   plan.index_stride = indexed.strides[dim];
-  plan.line_length = direct.sizes[dim];
+  plan.fibre_length = direct.sizes[dim];
   plan.direct_stride = direct.strides[dim];
   plan.indices_stride = index.strides[dim];
   plan.indexed_extent = 1;
@@ -62,7 +62,7 @@ IndexingPlan make_indexing_plan(const char* op, const Target& target,
   plan.positions =
       make_plan<3>(direct.ndim, direct.sizes, {direct.strides, indexed.strides, index.strides});
   direct.sizes[dim] = 1;
-  plan.lines =
+  plan.fibres =
       make_plan<3>(direct.ndim, direct.sizes, {direct.strides, indexed.strides, index.strides});
   if (!target.is_cpu()) plan.fault = driver().fault_record(target.device().index);
   return plan;

@@ -12,10 +12,10 @@ namespace gantry::kernels {
 
 namespace detail {
 
-// Throws DTypeError: kernel family `family` has no op number `op` for `dtype`.
+// Throws DTypeError: op number `op` of kernel family `family` does not support `dtype`.
 //
-// Declared apart from error.hpp, which nvcc 13.0's front end cannot read (it aborts on an inherited
-// constructor with a std::source_location default argument); .cu files throw through functions.
+// .cu files throw through such functions, because they cannot include error.hpp: nvcc 13.0 aborts
+// on inherited constructors with a std::source_location default argument.
 [[noreturn]] void throw_undefined(const char* family, int op, DType dtype);
 
 }  // namespace detail
@@ -32,19 +32,19 @@ void dispatch_floating(const char* family, DType dtype, const F& f) {
   });
 }
 
-// `V` values of one operand, side by side.
+// `V` consecutive values of one operand.
 template <class C, int V>
 struct Pack {
   C values[V];
 };
 
-// `V` stored elements that one memory access moves.
+// `V` stored elements, aligned for one vector access.
 template <class T, int V>
 struct alignas(sizeof(T) * V < 16 ? sizeof(T) * V : 16) StoredPack {
   T values[V];
 };
 
-// Where an elementwise kernel reads elements of type T: memory, or a number.
+// The source of an operand's elements of type T: memory or a number.
 template <class T>
 struct ElementSource {
   using Value = ComputeType<T>;
@@ -56,7 +56,7 @@ struct ElementSource {
   GANTRY_HD Value load(std::int64_t offset) const {
     return is_number ? number : element(data, offset);
   }
-  // The elements at offset … offset + V - 1; `data + offset` is aligned to the pack.
+  // The elements at offset … offset + V - 1. Precondition: `data + offset` is aligned to the pack.
   template <int V>
   GANTRY_HD Pack<Value, V> load_pack(std::int64_t offset) const {
     Pack<Value, V> result;
@@ -82,7 +82,7 @@ struct ElementSource {
   }
 
  private:
-  // Memory of type bool is read as bytes: a byte other than 0 and 1 is no valid bool.
+  // Bool memory is read as bytes: a byte other than 0 and 1 is not a valid bool.
   using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 
   GANTRY_HD static Value value_of(const Stored& stored) {
@@ -94,7 +94,7 @@ struct ElementSource {
   }
 };
 
-// Counts: the "element" at an offset is the offset.
+// An index source: the element at an offset is `begin` plus the offset.
 struct Counter {
   using Value = std::int64_t;
 
@@ -111,19 +111,19 @@ struct Counter {
   bool is_aligned(std::size_t) const { return true; }
 };
 
-// Ops that declare `kSlow` get no loop of their own for dense operands: no vector instruction or
-// wide memory access would serve them.
+// Ops with `kSlow` have no specialized loop for dense operands, because vector instructions and
+// wide accesses would not speed them up.
 template <class Op>
 concept SlowOp = Op::kSlow;
 
-// A source and its strides, in the dim order of the output.
+// A source and its strides, in the output's dim order.
 template <class Source>
 struct Input {
   Source source;
   std::int64_t strides[kMaxDims] = {};
 };
 
-// The tensor as elements of type T (its own, or raw words of the same size).
+// `tensor` as a source of elements of type T: its own type, or raw words of the same size.
 template <class T>
 Input<ElementSource<T>> tensor_input(const TensorRef& tensor) {
   Input<ElementSource<T>> result{{static_cast<const T*>(tensor.data), {}, false}, {}};
@@ -142,9 +142,9 @@ Input<ElementSource<T>> operand_input(const Operand& operand) {
                            : tensor_input<T>(operand.tensor);
 }
 
-// As operand_input for operations that choose or compare: the number becomes an element of T first,
-// as that of a 0-dim tensor does. An integer wraps, so a u8 of 255 equals -1; a floating number is
-// rounded, so an f16 of 0.1 equals 0.1.
+// operand_input for operations that select or compare. The number is first converted to T, like the
+// element of a 0-dim tensor. Integers wrap, so a u8 of 255 equals -1. Floating numbers are rounded,
+// so an f16 of 0.1 equals 0.1.
 template <class T>
 Input<ElementSource<T>> element_input(const Operand& operand) {
   if (!operand.is_number) return tensor_input<T>(operand.tensor);
@@ -155,7 +155,7 @@ Input<ElementSource<T>> element_input(const Operand& operand) {
   return number_input<T>(static_cast<ComputeType<T>>(element));
 }
 
-// The row-major index of each element of `out`, counted from `first`.
+// A source of the row-major index of each element of `out`, counted from `first`.
 inline Input<Counter> index_input(const TensorRef& out, std::int64_t first = 0) {
   Input<Counter> result{{first}, {}};
   std::int64_t stride = 1;

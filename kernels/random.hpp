@@ -8,34 +8,33 @@
 
 namespace gantry::kernels {
 
-// A generator's position: element i draws from (seed, offset, i) by the convention of philox.hpp,
-// where i counts the elements of `out` in row-major order whatever its strides.
+// A generator's position. Element i draws from (seed, offset, i) by the convention of philox.hpp.
+// The index i counts the elements of `out` in row-major order, whatever its strides.
 struct RandomPosition {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;
 };
 
-// Uniform on [low, high), floating dtypes. f32 uses the upper 24 bits of a word, f64 53 bits of
+// Uniform on [low, high). DTypes: floating. f32 uses the upper 24 bits of one word, f64 53 bits of
 // two.
 void uniform(const Target& target, const TensorRef& out, RandomPosition at, double low,
              double high);
 
-// Normal by Box-Muller in f32 (f64 for f64), floating dtypes.
+// Normal, by Box-Muller in f32 (f64 for f64). DTypes: floating.
 void normal(const Target& target, const TensorRef& out, RandomPosition at, double mean,
             double standard_deviation);
 
-// Uniform integers on [low, high) by the multiply-high of a 64-bit draw; integer, floating and
-// bool.
+// Uniform integers on [low, high), by the multiply-high of a 64-bit draw. DTypes: all.
 void randint(const Target& target, const TensorRef& out, RandomPosition at, std::int64_t low,
              std::int64_t high);
 
-// 1 with the given probability, else 0; any dtype. `probability` is a floating tensor of out's
+// 1 with the given probability, else 0. DTypes: all. `probability` is a floating tensor of out's
 // sizes (strides of 0 broadcast).
 void bernoulli(const Target& target, const TensorRef& out, const TensorRef& probability,
                RandomPosition at);
 
-// A permutation of 0..n-1 (out: 1-D contiguous i64): the positions stably sorted by their 64-bit
-// draw.
+// A permutation of 0 … n-1: the indices, sorted stably by their 64-bit draws. `out` is 1-D
+// contiguous i64.
 void randperm(const Target& target, const TensorRef& out, RandomPosition at);
 
 }  // namespace gantry::kernels

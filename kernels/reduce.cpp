@@ -6,7 +6,7 @@
 #include "kernels/accumulator.hpp"
 #include "kernels/copy.hpp"
 #include "kernels/dispatch.hpp"
-#include "kernels/line_plans.hpp"
+#include "kernels/fibre_plan.hpp"
 #include "kernels/reduce_plan.hpp"
 #include "kernels/scratch.hpp"
 
@@ -14,7 +14,7 @@ namespace gantry::kernels {
 
 namespace {
 
-// What no element reduces to, as stored in `dtype`.
+// The identity of `op`, which is the result of an empty reduction, for `dtype`.
 Scalar empty_result(Reduction op, DType dtype, double divisor) {
   switch (op) {
     case Reduction::sum:
@@ -60,16 +60,16 @@ TensorRef contiguous_like(const TensorRef& tensor, DType dtype, void* data) {
   return result;
 }
 
-// On the GPU each level of Note [Reduction order] is a pass of its own.
+// Runs one pass per level of Note [Reduction order].
 void reduce_on_gpu(const Target& target, void* stream, const ReducePlan& plan) {
   ReducePlan pass = plan;
-  Scratch partials;  // one level's are read by the next
-  while (pass.segments > 1) {
-    Scratch next(target, pass.outputs * pass.segments * element_size(pass.accumulator));
+  Scratch partials;  // the previous pass's results
+  while (pass.chunks > 1) {
+    Scratch next(target, pass.outputs * pass.chunks * element_size(pass.accumulator));
     pass.partials = next.data();
     const bool by_column = pass.is_column_wise();
-    pass.partial_output_stride = by_column ? 1 : pass.segments;
-    pass.partial_segment_stride = by_column ? pass.outputs : 1;
+    pass.partial_output_stride = by_column ? 1 : pass.chunks;
+    pass.partial_chunk_stride = by_column ? pass.outputs : 1;
     cuda::reduce(stream, pass);
     pass = make_merge_plan(pass);
     partials = std::move(next);
@@ -77,7 +77,7 @@ void reduce_on_gpu(const Target& target, void* stream, const ReducePlan& plan) {
   cuda::reduce(stream, pass);
 }
 
-// True if a task or kernel would have nothing to write.
+// True if there is nothing to write.
 bool is_empty(const TensorRef& out) { return out.numel() == 0; }
 
 }  // namespace
@@ -106,33 +106,32 @@ void reduce(const Target& target, Reduction op, const TensorRef& out, const Tens
 void arg_reduce(const Target& target, bool largest, const TensorRef& values,
                 const TensorRef& indices, const TensorRef& in, int dim) {
   if (is_empty(indices)) return;
-  const LinePlan plan = make_line_plan(values, in, dim);
-  const Lines index_lines = lines_like(indices, in, dim);
+  const FibrePlan plan = make_fibre_plan(values, in, dim);
+  const Fibres index_fibres = fibres_like(indices, in, dim);
   submit(
       target, {&values, &indices, &in},
-      [largest, plan, index_lines] { host::arg_reduce(largest, plan, index_lines); },
+      [largest, plan, index_fibres] { host::arg_reduce(largest, plan, index_fibres); },
       [&](void* stream) {
-        const std::int64_t parts = (plan.length + cuda::kArgPart - 1) / cuda::kArgPart;
+        const std::int64_t chunks = (plan.length + cuda::kArgChunk - 1) / cuda::kArgChunk;
         Scratch candidates;
-        if (parts > 1) candidates = Scratch(target, plan.count * parts * sizeof(std::int64_t));
-        cuda::arg_reduce(stream, largest, plan, index_lines,
+        if (chunks > 1) candidates = Scratch(target, plan.count * chunks * sizeof(std::int64_t));
+        cuda::arg_reduce(stream, largest, plan, index_fibres,
                          static_cast<std::int64_t*>(candidates.data()));
       });
 }
 
-void cumulate(const Target& target, bool product, const TensorRef& out, const TensorRef& in,
-              int dim) {
+void scan(const Target& target, bool product, const TensorRef& out, const TensorRef& in, int dim) {
   if (is_empty(out)) return;
-  const LinePlan plan = make_line_plan(out, in, dim);
+  const FibrePlan plan = make_fibre_plan(out, in, dim);
   submit(
-      target, {&out, &in}, [product, plan] { host::cumulate(product, plan); },
-      [&](void* stream) { cuda::cumulate(stream, product, plan); });
+      target, {&out, &in}, [product, plan] { host::scan(product, plan); },
+      [&](void* stream) { cuda::scan(stream, product, plan); });
 }
 
 void softmax(const Target& target, bool logarithm, const TensorRef& out, const TensorRef& in,
              int dim) {
   if (is_empty(out)) return;
-  const LinePlan plan = make_line_plan(out, in, dim);
+  const FibrePlan plan = make_fibre_plan(out, in, dim);
   submit(
       target, {&out, &in}, [logarithm, plan] { host::softmax(logarithm, plan); },
       [&](void* stream) { cuda::softmax(stream, logarithm, plan); });

@@ -10,13 +10,15 @@
 namespace gantry::kernels {
 
 // Note [Reduction order]
-// The order in which elements are combined is a function of the reduction's length alone, never of
-// layout, grid, device or platform, so sums have the same bits on the GPU, the simulator and the
-// CPU. Element k of a reduction of length n goes to lane k % 128 of segment k / 16384; a lane
-// combines its elements in order; the lanes of a segment are combined by halving (lane j takes in
-// lane j + 64, then j + 32, …, j + 1; absent lanes are skipped); the segment results are reduced by
-// the same rule until one is left. f16 and bf16 accumulate in f32, f32 in f32, f64 in f64, integers
-// and bool in i64 (wrapping).
+// The order in which elements are combined depends on the reduction's length only, never on layout,
+// grid, device or platform. Sums therefore have the same bits on the GPU, the simulator and the
+// CPU.
+//  1. The elements form chunks of 16384. A chunk has 128 accumulators.
+//  2. Element k goes to accumulator k % 128 of chunk k / 16384, in increasing order of k.
+//  3. A tree combines the accumulators of a chunk: accumulator j with j + 64, then with j + 32, …,
+//     j + 1. Accumulators without an element are skipped.
+//  4. The chunk results are reduced by the same rule, until one value is left.
+// f16, bf16 and f32 accumulate in f32, f64 in f64, integers and bool in i64 (wrapping).
 enum class Reduction : std::uint8_t {
   sum,
   prod,
@@ -29,27 +31,28 @@ enum class Reduction : std::uint8_t {
   count_nonzero
 };
 
-// Reduces the dims of `in` in which `out` has size 1 and `in` may have any size; both have the same
-// ndim. Dims are combined in row-major order of the reduced dims. dtypes: sum, prod: out is in's
-// dtype, or i64 for integers and bool, or any floating dtype (in is converted on load); min, max:
-// the same dtype, NaN wins; any, all: out bool; sum_squares, sum_abs: floating; count_nonzero: i64.
-// `scale` multiplies the final accumulator before rounding (mean = sum with 1/n as f64 → the
-// accumulator is divided by `divisor`). An empty reduction gives the identity.
+// Reduces `in` along every dim in which `out` has size 1. Both have the same ndim. A reduction's
+// elements are combined in row-major order of the reduced dims.
+// DTypes of `out`: sum, prod: in's dtype, i64 for integers and bool, or any floating dtype (`in` is
+// converted first); min, max: in's dtype, NaN propagates; any, all: bool; sum_squares, sum_abs:
+// floating; count_nonzero: i64.
+// A floating accumulator is divided by `divisor` before it is rounded (mean: the number of
+// elements). An empty reduction gives the identity of `op`.
 void reduce(const Target& target, Reduction op, const TensorRef& out, const TensorRef& in,
             double divisor = 1);
 
-// Largest (or smallest) value along `dim` and its first index; NaN counts as larger (smaller) than
-// everything. `values` (in's dtype; data may be null: not wanted) and `indices` (i64) have in's
-// sizes with size 1 at `dim`, which is not empty.
+// Writes the largest (or smallest) value along `dim` and its first index. NaN counts as larger (or
+// smaller) than every number. `values` has in's dtype; null data skips it. `indices` is i64. Both
+// have in's sizes, with size 1 at `dim`. `dim` is not empty.
 void arg_reduce(const Target& target, bool largest, const TensorRef& values,
                 const TensorRef& indices, const TensorRef& in, int dim);
 
-// Running sum (or product) along `dim`, left to right, accumulated as in `reduce`.
-void cumulate(const Target& target, bool product, const TensorRef& out, const TensorRef& in,
-              int dim);
+// Inclusive scan along `dim`: running sum (or product), left to right. f16 and bf16 accumulate in
+// f32, f32 and f64 in f64, integers and bool in i64 (wrapping).
+void scan(const Target& target, bool product, const TensorRef& out, const TensorRef& in, int dim);
 
-// Softmax (or its logarithm) along `dim`: in and out of one floating dtype, computed in f32 (f64
-// for f64) as exp(x - max) / sum, the sum in the order of Note [Reduction order].
+// Softmax (or its logarithm) along `dim`: exp(x - max) / sum, with the sum in the order of
+// Note [Reduction order]. `in` and `out` have one floating dtype; f32 arithmetic, f64 for f64.
 void softmax(const Target& target, bool logarithm, const TensorRef& out, const TensorRef& in,
              int dim);
 

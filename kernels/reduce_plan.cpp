@@ -54,7 +54,7 @@ ReducePlan make_reduce_plan(Reduction op, const TensorRef& out, const TensorRef&
   for (int i = 0; i < kept_count; ++i) {
     const int d = kept_dims[i];
     const int last = plan.kept.ndim - 1;
-    // Merged where input and output agree that the two dims are dense.
+    // Two dims that are dense in both the input and the output become one.
     if (last >= 0 && plan.kept.strides[last] == in.sizes[d] * in.strides[d] &&
         plan.kept_out.strides[last] == in.sizes[d] * out.strides[d]) {
       plan.kept.sizes[last] *= in.sizes[d];
@@ -72,7 +72,7 @@ ReducePlan make_reduce_plan(Reduction op, const TensorRef& out, const TensorRef&
   }
   plan.outputs = plan.kept.count();
   plan.length = plan.reduced.count();
-  plan.segments = (plan.length + kReduceSegment - 1) / kReduceSegment;
+  plan.chunks = (plan.length + kReduceChunk - 1) / kReduceChunk;
   return plan;
 }
 
@@ -87,9 +87,9 @@ ReducePlan make_merge_plan(const ReducePlan& pass) {
     stride *= plan.kept.sizes[d];
   }
   plan.reduced = {};
-  plan.reduced.append(pass.segments, pass.partial_segment_stride);
-  plan.length = pass.segments;
-  plan.segments = (plan.length + kReduceSegment - 1) / kReduceSegment;
+  plan.reduced.append(pass.chunks, pass.partial_chunk_stride);
+  plan.length = pass.chunks;
+  plan.chunks = (plan.length + kReduceChunk - 1) / kReduceChunk;
   plan.partials = nullptr;
   return plan;
 }

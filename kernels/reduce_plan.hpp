@@ -9,14 +9,14 @@
 
 namespace gantry::kernels {
 
-// Lanes and length of one segment of Note [Reduction order].
-inline constexpr std::int64_t kReduceLanes = 128;
-inline constexpr std::int64_t kReduceSegment = 128 * kReduceLanes;
+// Accumulators and length of one chunk of Note [Reduction order].
+inline constexpr std::int64_t kReduceAccumulators = 128;
+inline constexpr std::int64_t kReduceChunk = 128 * kReduceAccumulators;
 
-// One pass of a reduction over the elements of `in`: what both backends execute. A POD.
+// The plan of one pass over `in`, for both backends. A POD.
 //
-// The kept dims enumerate the outputs in any order (sorted, so that the innermost has the smallest
-// stride of the input); the reduced dims enumerate a reduction's elements in row-major order.
+// The kept dims enumerate the outputs, sorted by decreasing stride of the input. The reduced dims
+// enumerate one reduction's elements in row-major order.
 struct ReducePlan {
   Reduction op = Reduction::sum;
   DType in_dtype = DType::f32;
@@ -30,23 +30,22 @@ struct ReducePlan {
   StridedIndex reduced;   // strides of the input
   std::int64_t outputs = 0;
   std::int64_t length = 0;
-  std::int64_t segments = 0;  // per output
+  std::int64_t chunks = 0;  // per output
 
-  // With more than one segment, segment s of output o goes to partials[o * partial_output_stride +
-  // s * partial_segment_stride], an array of accumulators, instead of `out`. The GPU only: the host
-  // keeps them itself.
+  // GPU only. With several chunks, the result of chunk c of output o goes to
+  // partials[o * partial_output_stride + c * partial_chunk_stride] instead of `out`.
   void* partials = nullptr;
   std::int64_t partial_output_stride = 0;
-  std::int64_t partial_segment_stride = 0;
+  std::int64_t partial_chunk_stride = 0;
 
-  // Neighbouring outputs lie closer together than the elements of one reduction.
+  // True if the inputs of neighbouring outputs are closer together than those of one output.
   [[nodiscard]] bool is_column_wise() const;
 };
 
 // The type in which `op` accumulates elements of `dtype`.
 [[nodiscard]] DType accumulator_dtype(Reduction op, DType dtype);
 
-// The reduction that combines the segment results of `op`.
+// The reduction that combines the chunk results of `op`.
 [[nodiscard]] GANTRY_HD constexpr Reduction merging_reduction(Reduction op) {
   switch (op) {
     case Reduction::sum:
@@ -69,7 +68,7 @@ struct ReducePlan {
 [[nodiscard]] ReducePlan make_reduce_plan(Reduction op, const TensorRef& out, const TensorRef& in,
                                           double divisor);
 
-// The pass that reduces the partials of `pass`, itself without partials yet.
+// The plan that reduces the partials of `pass`. Its own `partials` is null.
 [[nodiscard]] ReducePlan make_merge_plan(const ReducePlan& pass);
 
 namespace host {

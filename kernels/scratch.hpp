@@ -10,8 +10,8 @@
 
 namespace gantry::kernels {
 
-// Memory that one kernel call needs for itself, where the target computes. On a stream it may be
-// given up as soon as its users are submitted: whoever gets it next comes later on that stream.
+// Temporary memory of one kernel call, on the target. On a stream it may be freed once its kernels
+// are submitted: the next owner's work follows on the same stream.
 class Scratch {
  public:
   Scratch() = default;

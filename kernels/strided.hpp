@@ -8,11 +8,11 @@
 
 namespace gantry::kernels {
 
-// The common iteration space of an elementwise kernel's N operands, in its simplest form: dims of
-// size 1 are gone, dims run from the smallest to the largest stride of operand 0 (the output), and
-// neighbours that every operand walks through evenly are one dim. Never 0-dim.
+// The coalesced iteration space of an elementwise kernel's N operands. It has no dims of size 1.
+// Its dims are in increasing order of the stride of operand 0, the output. Adjacent dims that are
+// contiguous in every operand are merged. It has at least one dim.
 //
-// An operand need not be memory: strides that enumerate indices make its offset an index.
+// An operand may be an index instead of memory: its strides then enumerate indices.
 template <int N>
 struct StridedPlan {
   std::int32_t ndim = 0;
@@ -20,9 +20,9 @@ struct StridedPlan {
   std::int64_t sizes[kMaxDims] = {};
   std::int64_t strides[kMaxDims][N] = {};
 
-  // True if operand k walks through consecutive elements.
+  // True if operand k is contiguous.
   bool is_dense(int k) const { return ndim == 1 && strides[0][k] == 1; }
-  // True if operand k gives one element again and again.
+  // True if all strides of operand k are 0.
   bool is_constant(int k) const {
     for (int dim = 0; dim < ndim; ++dim) {
       if (strides[dim][k] != 0) return false;
@@ -33,12 +33,12 @@ struct StridedPlan {
 
 namespace detail {
 
-// The work of make_plan for any number of operands: strides[dim * operands + k].
+// make_plan for any number of operands, with strides[dim * operands + k]. Returns the new ndim.
 int coalesce(int operands, int ndim, std::int64_t* sizes, std::int64_t* strides);
 
 }  // namespace detail
 
-// Plans a loop over `sizes`; operand k has strides[k], listed in the order of `sizes`.
+// Plans a loop over `sizes`. Operand k has the strides strides[k], in the order of `sizes`.
 template <int N>
 [[gnu::noinline]] StridedPlan<N> make_plan(int ndim, const std::int64_t* sizes,
                                            const std::int64_t* const (&strides)[N]) {
@@ -52,7 +52,7 @@ template <int N>
   return plan;
 }
 
-// Division of numbers below 2^31 by a constant, as one multiplication and a shift.
+// Division of numbers below 2^31 by an invariant divisor: one multiplication and a shift.
 //
 // Source: Granlund, Montgomery, "Division by invariant integers using multiplication" (PLDI 1994).
 struct FastDivisor {
@@ -74,8 +74,8 @@ struct FastDivisor {
   }
 };
 
-// Calls `f(piece, offsets)` for pieces of fewer than 2^31 elements that make up `plan`; offsets[k]
-// is where operand k begins.
+// Splits `plan` into pieces of fewer than 2^31 elements. Calls f(piece, offsets) for each; operand
+// k begins at offsets[k].
 template <int N, class F>
 void for_each_piece(const StridedPlan<N>& plan, const F& f, const std::int64_t (&begin)[N]) {
   if (plan.numel < (std::int64_t{1} << 31)) {
@@ -99,14 +99,14 @@ void for_each_piece(const StridedPlan<N>& plan, const F& f, const std::int64_t (
   for_each_piece(piece, f, middle);
 }
 
-// A part of a plan with fewer than 2^31 elements; offsets[k] is where operand k begins.
+// A part of a plan with fewer than 2^31 elements. Operand k begins at offsets[k].
 template <int N>
 struct PlanPiece {
   StridedPlan<N> plan;
   std::int64_t offsets[N];
 };
 
-// for_each_piece's pieces, as a list.
+// The pieces of for_each_piece, as a list.
 template <int N>
 [[gnu::noinline]] std::vector<PlanPiece<N>> pieces_of(const StridedPlan<N>& plan) {
   std::vector<PlanPiece<N>> pieces;

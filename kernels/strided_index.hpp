@@ -7,8 +7,8 @@
 
 namespace gantry::kernels {
 
-// Some dims of a tensor, outermost first: element `i` of their row-major enumeration lies
-// `offset(i)` elements from the base. A POD that kernels take by value.
+// Some dims of a tensor, outermost first. Element `i` of their row-major enumeration is `offset(i)`
+// elements from the base. A POD that kernels take by value.
 struct StridedIndex {
   std::int32_t ndim = 0;
   std::int64_t sizes[kMaxDims] = {};
@@ -22,7 +22,7 @@ struct StridedIndex {
 
   [[nodiscard]] GANTRY_HD std::int64_t offset(std::int64_t i) const {
     std::int64_t result = 0;
-    if (i <= 0xffffffffLL) {  // 32-bit division is several times faster, above all on a GPU
+    if (i <= 0xffffffffLL) {  // 32-bit division is several times faster, especially on a GPU
       std::uint32_t rest = static_cast<std::uint32_t>(i);
       for (std::int32_t d = ndim - 1; d > 0; --d) {
         if (sizes[d] > rest) return result + rest * strides[d];
@@ -40,7 +40,7 @@ struct StridedIndex {
     return ndim > 0 ? result + i * strides[0] : result;
   }
 
-  // Appends a dim inside the others, merged with the innermost where the two are dense.
+  // Appends an innermost dim. Merges it with the previous one if the two are dense.
   void append(std::int64_t size, std::int64_t stride) {
     if (size == 1) return;
     if (ndim > 0 && strides[ndim - 1] == size * stride) {

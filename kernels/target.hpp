@@ -7,11 +7,12 @@
 
 namespace gantry::kernels {
 
-// Where a kernel runs: on the calling thread for CPU tensors, else in order on a stream.
+// The execution target of a kernel: the calling thread for CPU tensors, else a stream.
 //
-// Every function of this layer takes a Target first. On a stream the call only submits; on the CPU
-// the work is done on return. Callers have checked shapes, dtypes and devices; operands live on the
-// target's device or on a peer with access enabled, and output does not partially overlap input.
+// Every function of this layer takes a Target first. On a stream the call only submits. On the CPU
+// the work is complete on return. Preconditions: the caller has checked shapes, dtypes and devices.
+// Operands are on the target's device or on a peer with access enabled. Outputs do not partially
+// overlap inputs.
 class Target {
  public:
   static Target cpu() { return Target(std::nullopt); }

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include <gantry/core/error.hpp>
 
 #include "core/escaped_text.hpp"
+#include "core/json.hpp"
 #include "core/process_stamp.hpp"
 #include "launcher/report.hpp"
 
@@ -140,46 +140,49 @@ std::string presence(const RankReport& rank) {
   return text;
 }
 
-nlohmann::json to_json(const Record& record, const View& view, std::int64_t now_ns) {
-  nlohmann::json call{
-      {"number", flight::plain_number(static_cast<std::uint64_t>(record.call.number))},
-      {"lane", kLaneNames[static_cast<std::size_t>(view.lane(record.call))]},
-      {"call", view.text(record.call)},
-      {"algorithm", algorithm_of(view, record)},
-      {"bytes", record.bytes},
-      {"stream", record.stream}};
-  if (now_ns != 0) call["age_s"] = static_cast<double>(now_ns - record.enqueued_ns) / 1e9;
+Json to_json(const Record& record, const View& view, std::int64_t now_ns) {
+  Json call = Json::object(
+      {{"number", flight::plain_number(static_cast<std::uint64_t>(record.call.number))},
+       {"lane", kLaneNames[static_cast<std::size_t>(view.lane(record.call))]},
+       {"call", view.text(record.call)},
+       {"algorithm", algorithm_of(view, record)},
+       {"bytes", record.bytes},
+       {"stream", record.stream}});
+  if (now_ns != 0) call.set("age_s", static_cast<double>(now_ns - record.enqueued_ns) / 1e9);
   return call;
 }
 
-nlohmann::json to_json(const GroupReport& report, const View& view) {
-  nlohmann::json ranks = nlohmann::json::array();
+Json to_json(const GroupReport& report, const View& view) {
+  Json ranks = Json::array();
   for (const RankReport& rank : report.ranks) {
-    nlohmann::json entry{{"rank", rank.rank},
-                         {"pid", rank.pid},
-                         {"host", rank.host},
-                         {"device", rank.device},
-                         {"process", name(rank.process)},
-                         {"state", name(rank.state)}};
-    if (rank.ended_ns_ago) entry["ended_s_ago"] = static_cast<double>(*rank.ended_ns_ago) / 1e9;
+    Json entry = Json::object({{"rank", rank.rank},
+                               {"pid", rank.pid},
+                               {"host", rank.host},
+                               {"device", rank.device},
+                               {"process", name(rank.process)},
+                               {"state", name(rank.state)}});
+    if (rank.ended_ns_ago) entry.set("ended_s_ago", static_cast<double>(*rank.ended_ns_ago) / 1e9);
     for (const Lane lane : kAllLanes) {
       const LaneReport& calls = rank.lane(lane);
-      entry[kLaneNames[static_cast<std::size_t>(lane)]] = {
-          {"enqueued", flight::plain_number(calls.enqueued)},
-          {"started", flight::plain_number(calls.progress.started)},
-          {"finished", flight::plain_number(calls.progress.finished)},
-          {"under_way", calls.progress.is_under_way()}};
+      entry.set(kLaneNames[static_cast<std::size_t>(lane)],
+                Json::object({{"enqueued", flight::plain_number(calls.enqueued)},
+                              {"started", flight::plain_number(calls.progress.started)},
+                              {"finished", flight::plain_number(calls.progress.finished)},
+                              {"under_way", calls.progress.is_under_way()}}));
     }
-    nlohmann::json calls = nlohmann::json::array();
+    Json calls = Json::array();
     for (std::size_t i = 0; i < std::min(rank.calls.size(), kListedCalls); ++i) {
       calls.push_back(to_json(rank.calls[i], view, report.now_ns));
     }
-    entry["calls"] = std::move(calls);
+    entry.set("calls", std::move(calls));
     ranks.push_back(std::move(entry));
   }
-  return {{"file", report.path},       {"job", report.job},
-          {"group", report.group},     {"created_s", static_cast<double>(report.created_ns) / 1e9},
-          {"ranks", std::move(ranks)}, {"diagnosis", report.diagnosis}};
+  return Json::object({{"file", report.path},
+                       {"job", report.job},
+                       {"group", report.group},
+                       {"created_s", static_cast<double>(report.created_ns) / 1e9},
+                       {"ranks", std::move(ranks)},
+                       {"diagnosis", report.diagnosis}});
 }
 
 // Removes the file if all ranks have ended.
@@ -268,7 +271,7 @@ std::string describe_group(const GroupReport& report, const View& view) {
 
 std::string dump(const std::string& target, bool clear, bool json) {
   std::string text;
-  nlohmann::json groups = nlohmann::json::array();
+  Json groups = Json::array();
   std::size_t cleared = 0;
   for (const OpenFile& file : find_flights(target)) {
     const GroupReport report = look_at(file);
@@ -280,9 +283,7 @@ std::string dump(const std::string& target, bool clear, bool json) {
     if (clear && clear_file(file)) ++cleared;
   }
   if (clear && target.empty()) cleared += flight::remove_stale_files(0, kUnreadableAge);
-  if (json) {
-    return groups.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  }
+  if (json) return groups.dump(2) + "\n";
   if (text.empty())
     text = fmt::format("no group of ranks has left a record in {}\n", flight::folder());
   if (clear)

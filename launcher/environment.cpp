@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 
 #include <gantry/core/env.hpp>
+
+#include "core/json.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -73,15 +74,17 @@ const std::vector<RankVariable>& rank_variables() {
 }
 
 std::string describe_environment(const Environment& current, bool json) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  Json list = Json::array();
   std::string text = "glaunch sets for every rank:\n";
   const auto add = [&](std::string_view name, std::string_view meaning, bool set_by_glaunch) {
     const auto found = current.find(std::string(name));
     std::string value = found == current.end() ? std::string() : found->second;
     if (name == "GANTRY_RDZV_TOKEN") value = "a secret";  // no text for terminals and logs
     if (json) {
-      list.push_back({{"name", name}, {"meaning", meaning}, {"set_by_glaunch", set_by_glaunch}});
-      if (found != current.end()) list.back()["value"] = value;
+      Json entry =
+          Json::object({{"name", name}, {"meaning", meaning}, {"set_by_glaunch", set_by_glaunch}});
+      if (found != current.end()) entry.set("value", value);
+      list.push_back(std::move(entry));
       return;
     }
     text += fmt::format("  {:<22} {}{}\n", name, meaning,
@@ -97,9 +100,7 @@ std::string describe_environment(const Environment& current, bool json) {
     add(variable.name, fmt::format("{}; {}", variable.meaning, variable.values), false);
   }
   if (json) {
-    const nlohmann::ordered_json root{{"schema", 1}, {"variables", list}};
-    // A value may be bytes that are no UTF-8.
-    return root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    return Json::object({{"schema", 1}, {"variables", std::move(list)}}).dump(2) + "\n";
   }
   return text +
          "\nRanks do not inherit another launcher's identity (PMIX_*, PMI_*, OMPI_COMM_WORLD_*, "

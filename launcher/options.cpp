@@ -4,12 +4,12 @@
 #include <signal.h>
 #include <string.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
+#include "command_line/command_line.hpp"
 #include "launcher/version.hpp"
 
 namespace gantry::launcher {
@@ -35,26 +35,24 @@ Ranks of one machine write down every collective call in shared memory, where it
 hang or are killed. For each group: its ranks, their newest calls, and who waits for whom.
 To start a program called dump: glaunch -- dump)";
 
-Options parse_dump(std::vector<std::string> arguments) {
+Options parse_dump(const std::vector<std::string>& arguments) {
   Options options;
   options.action = Action::dump;
-  CLI::App app("Prints what the ranks of this user's jobs are at in their collectives.",
-               "glaunch dump");
-  app.footer(kDumpFooter);
-  app.add_flag("--clear", options.clear, "remove the records of groups whose ranks have all ended");
-  app.add_flag("--json", options.json, "print JSON");
-  app.add_option("target", options.target,
-                 "a job (GANTRY_JOB_ID), the process id of a rank, or a file with a slash");
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  CommandLine line("Prints what the ranks of this user's jobs are at in their collectives.",
+                   "glaunch dump");
+  line.set_footer(kDumpFooter);
+  line.add_flag("--clear", options.clear,
+                "remove the records of groups whose ranks have all ended");
+  line.add_flag("--json", options.json, "print JSON");
+  line.add_option("target", options.target,
+                  "a job (GANTRY_JOB_ID), the process id of a rank, or a file with a slash");
   try {
-    app.parse(arguments);
-  } catch (const CLI::CallForHelp&) {
-    options.action = Action::inform;
-    options.text = app.help();
-  } catch (const CLI::ParseError& error) {
+    options.text = line.parse(arguments);
+  } catch (const InvalidArgument& error) {
     throw InvalidArgument(
         fmt::format("dump: {} (to start a program called dump: glaunch -- dump)", error.what()));
   }
+  if (!options.text.empty()) options.action = Action::inform;
   return options;
 }
 
@@ -110,7 +108,7 @@ std::string signal_name(int signal) {
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
 }
 
-Options parse_options(std::vector<std::string> arguments) {
+Options parse_options(const std::vector<std::string>& arguments) {
   Options options;
   const bool environment_only =
       arguments.size() == 1 || (arguments.size() == 2 && arguments[1] == "--json");
@@ -130,63 +128,62 @@ Options parse_options(std::vector<std::string> arguments) {
         "{0}: is not built yet (to start a program called {0}: glaunch -- {0})", planned));
   }
 
-  CLI::App app("Starts one process per device, merges their output and stops them together.",
-               "glaunch");
-  app.prefix_command();
-  app.footer(kFooter);
-  app.get_formatter()->column_width(32);
+  CommandLine line("Starts one process per device, merges their output and stops them together.",
+                   "glaunch");
+  line.stop_at_first_argument();
+  line.set_footer(kFooter);
+  line.set_name_columns(32);
 
   int ranks = 0;
   bool no_prefix = false;
   bool dry_run = false;
   std::string prefix, log_dir, grace, timeout, forward, report, stdin_mode = "rank0";
   int only_rank = 0;
-  app.add_option("-n,--ranks", ranks, "number of ranks (default: one per visible device)")
-      ->check(CLI::Range(1, kMaxRanks));
-  app.add_option("--ranks-per-device,--ranks-per-gpu", options.ranks_per_device,
-                 "let K ranks share a device")
-      ->check(CLI::Range(1, kMaxRanks));
-  app.add_flag("--cpu-only", options.cpu_only, "give ranks no device; needs -n");
-  app.add_option(
+  const CommandLineOption ranks_option =
+      line.add_option("-n,--ranks", ranks, "number of ranks (default: one per visible device)")
+          .range(1, kMaxRanks);
+  const CommandLineOption per_device_option =
+      line.add_option("--ranks-per-device,--ranks-per-gpu", options.ranks_per_device,
+                      "let K ranks share a device")
+          .range(1, kMaxRanks);
+  line.add_flag("--cpu-only", options.cpu_only, "give ranks no device; needs -n");
+  const CommandLineOption prefix_option = line.add_option(
       "--prefix", prefix,
       "what each line starts with: {rank}, {local_rank}, {host} (default \"[{rank}] \")");
-  app.add_flag("--no-prefix", no_prefix, "print lines as they are");
-  app.add_option("--only-rank", only_rank, "show only this rank's output on the console")
-      ->check(CLI::Range(0, kMaxRanks - 1));
-  app.add_option("--log-dir", log_dir, "write each rank's complete output to rank<N>.out, .err");
-  app.add_option("--tail", options.tail, "lines shown of a rank that failed (default 20)")
-      ->check(CLI::Range(0, 100000));
-  app.add_option("--stdin", stdin_mode, "who reads standard input: rank0 (default) or none")
-      ->check(CLI::IsMember({"rank0", "none"}));
-  app.add_option("--grace", grace, "time between SIGTERM and SIGKILL (default 15s)");
-  app.add_option("--timeout", timeout, "stop the job after this time");
-  app.add_option("--forward", forward, "signals to hand on to the ranks, such as USR1,USR2");
-  app.add_flag("--keep-going", options.keep_going, "do not stop the others when a rank fails");
-  app.add_option("--report", report, "write what happened to this JSON file");
-  app.add_flag("--dry-run", dry_run, "print the plan and start nothing");
-  app.add_flag("--json", options.json, "with --dry-run: print JSON");
-  app.set_version_flag("--version", std::string("glaunch ") + kVersion);
+  line.add_flag("--no-prefix", no_prefix, "print lines as they are");
+  const CommandLineOption only_rank_option =
+      line.add_option("--only-rank", only_rank, "show only this rank's output on the console")
+          .range(0, kMaxRanks - 1);
+  const CommandLineOption log_dir_option = line.add_option(
+      "--log-dir", log_dir, "write each rank's complete output to rank<N>.out, .err");
+  line.add_option("--tail", options.tail, "lines shown of a rank that failed (default 20)")
+      .range(0, 100000);
+  line.add_option("--stdin", stdin_mode, "who reads standard input: rank0 (default) or none")
+      .one_of({"rank0", "none"});
+  const CommandLineOption grace_option =
+      line.add_option("--grace", grace, "time between SIGTERM and SIGKILL (default 15s)");
+  const CommandLineOption timeout_option =
+      line.add_option("--timeout", timeout, "stop the job after this time");
+  const CommandLineOption forward_option =
+      line.add_option("--forward", forward, "signals to hand on to the ranks, such as USR1,USR2");
+  line.add_flag("--keep-going", options.keep_going, "do not stop the others when a rank fails");
+  const CommandLineOption report_option =
+      line.add_option("--report", report, "write what happened to this JSON file");
+  line.add_flag("--dry-run", dry_run, "print the plan and start nothing");
+  line.add_flag("--json", options.json, "with --dry-run: print JSON");
+  line.set_version(std::string("glaunch ") + kVersion);
 
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
-  try {
-    app.parse(arguments);
-  } catch (const CLI::CallForHelp&) {
+  options.text = line.parse(arguments);
+  if (!options.text.empty()) {
     options.action = Action::inform;
-    options.text = app.help();
     const std::string_view generic = "[OPTIONS]";
     if (const auto at = options.text.find(generic); at != std::string::npos) {
       options.text.replace(at, generic.size(), "[options] [--] program [arguments…]");
     }
     return options;
-  } catch (const CLI::CallForVersion&) {
-    options.action = Action::inform;
-    options.text = app.version() + "\n";
-    return options;
-  } catch (const CLI::ParseError& error) {
-    throw InvalidArgument(error.what());
   }
 
-  options.command = app.remaining();
+  options.command = line.rest();
   if (!options.command.empty() && options.command[0] == "--") {
     options.command.erase(options.command.begin());
   } else if (!options.command.empty() && options.command[0].starts_with('-')) {
@@ -194,29 +191,29 @@ Options parse_options(std::vector<std::string> arguments) {
   }
   if (options.command.empty()) throw InvalidArgument("no program to start (see glaunch --help)");
 
-  if (app.count("-n") != 0) options.ranks = ranks;
-  if (app.count("--prefix") != 0) options.prefix = prefix;
-  if (no_prefix && app.count("--prefix") != 0) {
+  if (ranks_option.is_given()) options.ranks = ranks;
+  if (prefix_option.is_given()) options.prefix = prefix;
+  if (no_prefix && prefix_option.is_given()) {
     throw InvalidArgument("--prefix and --no-prefix contradict each other");
   }
   if (no_prefix) options.prefix.reset();
-  if (app.count("--only-rank") != 0) options.only_rank = only_rank;
-  if (app.count("--log-dir") != 0) {
+  if (only_rank_option.is_given()) options.only_rank = only_rank;
+  if (log_dir_option.is_given()) {
     if (log_dir.empty()) throw InvalidArgument("--log-dir: expected a directory, but got ''");
     options.log_dir = log_dir;
   }
-  if (app.count("--report") != 0) options.report = report;
-  if (app.count("--grace") != 0) options.grace = parse_duration(grace, "--grace");
-  if (app.count("--timeout") != 0) {
+  if (report_option.is_given()) options.report = report;
+  if (grace_option.is_given()) options.grace = parse_duration(grace, "--grace");
+  if (timeout_option.is_given()) {
     options.timeout = parse_duration(timeout, "--timeout");
     if (options.timeout->count() == 0) throw InvalidArgument("--timeout: expected more than 0");
   }
-  if (app.count("--forward") != 0) options.forward = parse_signals(forward);
+  if (forward_option.is_given()) options.forward = parse_signals(forward);
   options.stdin_mode = stdin_mode == "none" ? StdinMode::none : StdinMode::rank0;
   if (options.cpu_only && !options.ranks) {
     throw InvalidArgument("--cpu-only needs -n: there are no devices to count");
   }
-  if (options.cpu_only && app.count("--ranks-per-device") != 0) {
+  if (options.cpu_only && per_device_option.is_given()) {
     throw InvalidArgument("--cpu-only and --ranks-per-device contradict each other");
   }
   if (options.json && !dry_run) throw InvalidArgument("--json needs --dry-run");

@@ -51,7 +51,7 @@ struct Options {
 
 /// Parses the arguments after the program name.
 /// Throws: InvalidArgument with a text for the user.
-[[nodiscard]] Options parse_options(std::vector<std::string> arguments);
+[[nodiscard]] Options parse_options(const std::vector<std::string>& arguments);
 
 /// Parses "300ms", "15s", "2m", "1h" or plain seconds; `what` names it in the error.
 /// Throws: InvalidArgument.

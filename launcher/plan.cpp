@@ -4,9 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include <gantry/core/error.hpp>
+
+#include "core/json.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -145,24 +146,24 @@ std::string describe_plan(const Plan& plan, const Environment& inherited, bool j
     if (is_foreign_identity(name)) unset.push_back(name);
   }
   if (json) {
-    nlohmann::ordered_json root{{"schema", 1},
-                                {"command", plan.command},
-                                {"host", plan.host},
-                                {"devices", name(plan.source)},
-                                {"world_size", plan.ranks.size()}};
-    auto& ranks = root["ranks"] = nlohmann::ordered_json::array();
+    Json ranks = Json::array();
     for (const RankPlan& rank : plan.ranks) {
-      nlohmann::ordered_json entry{{"rank", rank.rank}, {"local_rank", rank.local_rank}};
-      entry["device"] = rank.device ? nlohmann::ordered_json(*rank.device) : nullptr;
-      if (!rank.device_uuid.empty()) entry["device_uuid"] = rank.device_uuid;
-      if (!rank.device_bus_id.empty()) entry["device_bus_id"] = rank.device_bus_id;
-      entry["environment"] = rank_variables_of(plan, rank, later);
+      Json entry = Json::object(
+          {{"rank", rank.rank}, {"local_rank", rank.local_rank}, {"device", rank.device}});
+      if (!rank.device_uuid.empty()) entry.set("device_uuid", rank.device_uuid);
+      if (!rank.device_bus_id.empty()) entry.set("device_bus_id", rank.device_bus_id);
+      entry.set("environment", rank_variables_of(plan, rank, later));
       ranks.push_back(std::move(entry));
     }
-    root["unset"] = unset;
-    root["warnings"] = plan.warnings;
-    // A program's name and arguments may be bytes that are no UTF-8.
-    return root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    const Json root = Json::object({{"schema", 1},
+                                    {"command", plan.command},
+                                    {"host", plan.host},
+                                    {"devices", name(plan.source)},
+                                    {"world_size", plan.ranks.size()},
+                                    {"ranks", std::move(ranks)},
+                                    {"unset", unset},
+                                    {"warnings", plan.warnings}});
+    return root.dump(2) + "\n";
   }
   std::string text = fmt::format("{} ranks on {}, devices: {}\ncommand: {}\n", plan.ranks.size(),
                                  plan.host, name(plan.source), fmt::join(plan.command, " "));

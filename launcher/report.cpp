@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "core/escaped_text.hpp"
+#include "core/json.hpp"
 #include "launcher/options.hpp"
 
 namespace gantry::launcher {
@@ -220,36 +220,37 @@ std::vector<std::string> describe_failure(const JobResult& job) {
 
 std::string report_json(const JobResult& job, const Plan& plan) {
   const RankResult* root_failure = job.root_failure();
-  nlohmann::ordered_json root{{"schema", 1},
-                              {"job_id", job.job_id},
-                              {"host", plan.host},
-                              {"command", plan.command},
-                              {"outcome", name(job.outcome)},
-                              {"exit_code", job.exit_code()}};
-  root["first_failure"] = root_failure == nullptr ? nlohmann::ordered_json(nullptr)
-                                                  : nlohmann::ordered_json(root_failure->rank);
-  if (!job.start_error.empty()) root["error"] = job.start_error;
-  if (!job.sentences.empty()) root["findings"] = job.sentences;
-  root["duration_ms"] = job.duration.count();
-  auto& ranks = root["ranks"] = nlohmann::ordered_json::array();
+  Json root = Json::object(
+      {{"schema", 1},
+       {"job_id", job.job_id},
+       {"host", plan.host},
+       {"command", plan.command},
+       {"outcome", name(job.outcome)},
+       {"exit_code", job.exit_code()},
+       {"first_failure", root_failure != nullptr ? Json(root_failure->rank) : Json()}});
+  if (!job.start_error.empty()) root.set("error", job.start_error);
+  if (!job.sentences.empty()) root.set("findings", job.sentences);
+  root.set("duration_ms", job.duration.count());
+  Json ranks = Json::array();
   for (const RankResult& rank : job.ranks) {
-    nlohmann::ordered_json entry{{"rank", rank.rank}, {"pid", rank.pid}};
-    entry["device"] = rank.device ? nlohmann::ordered_json(*rank.device) : nullptr;
-    entry["class"] = name(rank.exit_reason());
-    entry["exit_code"] = rank.ended ? nlohmann::ordered_json(code_of(rank)) : nullptr;
+    Json entry = Json::object({{"rank", rank.rank},
+                               {"pid", rank.pid},
+                               {"device", rank.device},
+                               {"class", name(rank.exit_reason())},
+                               {"exit_code", rank.ended ? Json(code_of(rank)) : Json()}});
     if (rank.signal != 0) {
-      entry["signal"] = signal_name(rank.signal);
-      entry["core_dumped"] = rank.core_dumped;
-      entry["out_of_memory"] = rank.out_of_memory;
+      entry.set("signal", signal_name(rank.signal));
+      entry.set("core_dumped", rank.core_dumped);
+      entry.set("out_of_memory", rank.out_of_memory);
     }
-    entry["duration_ms"] = rank.duration.count();
-    if (!rank.error.empty()) entry["error"] = rank.error;
-    if (!rank.blames.empty()) entry["blames"] = rank.blames;
-    entry["tail"] = rank.tail;
+    entry.set("duration_ms", rank.duration.count());
+    if (!rank.error.empty()) entry.set("error", rank.error);
+    if (!rank.blames.empty()) entry.set("blames", rank.blames);
+    entry.set("tail", rank.tail);
     ranks.push_back(std::move(entry));
   }
-  // A program may have printed bytes that are no UTF-8.
-  return root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  root.set("ranks", std::move(ranks));
+  return root.dump(2) + "\n";
 }
 
 std::string_view name(Outcome outcome) {

@@ -36,8 +36,8 @@ StreamTable& own_table() {
   return *current_streams;
 }
 
-// Numbers the work that the host is about to wait for. The handle of an invalidated clock belongs to
-// another stream.
+// Numbers the work that the host is about to wait for. The handle of an invalidated clock belongs
+// to another stream.
 void begin_if_valid(const Stream& stream, Timestamp& timestamp) {
   StreamClock& clock = StreamClock::of(stream);
   if (!clock.is_invalidated()) clock.begin_timestamp(timestamp);

@@ -15,8 +15,8 @@ namespace gantry {
 
 namespace {
 
-// Memory of dead batches, to be used again: tens of kilobytes that come and go with every call make
-// the C library give pages back to the system, and each costs a page fault when it comes again.
+// A free list for the memory of batches. A batch takes tens of kilobytes per call. Without the free
+// list, the C library returns those pages to the system, and each next use costs a page fault.
 class BatchMemory {
  public:
   static BatchMemory& instance() {
@@ -24,7 +24,7 @@ class BatchMemory {
     return memory;
   }
 
-  void* take(std::size_t bytes) {
+  void* allocate(std::size_t bytes) {
     const int size_class = class_of(bytes);
     if (size_class < kClasses) {
       const std::lock_guard lock(mutex_);
@@ -33,7 +33,7 @@ class BatchMemory {
     }
     return ::operator new (std::size_t{1} << size_class);
   }
-  void give_back(void* data, std::size_t bytes) noexcept {
+  void deallocate(void* data, std::size_t bytes) noexcept {
     const int size_class = class_of(bytes);
     if (size_class < kClasses) {
       const std::lock_guard lock(mutex_);
@@ -47,7 +47,7 @@ class BatchMemory {
   }
 
  private:
-  static constexpr int kClasses = 18;  // up to 128 KiB are kept
+  static constexpr int kClasses = 18;  // blocks of up to 128 KiB are kept
   static constexpr std::size_t kDepth = 16;
 
   struct Stack {
@@ -70,20 +70,20 @@ struct BatchAllocator {
   BatchAllocator(const BatchAllocator<Other>&) {}
 
   T* allocate(std::size_t count) {
-    return static_cast<T*>(BatchMemory::instance().take(count * sizeof(T)));
+    return static_cast<T*>(BatchMemory::instance().allocate(count * sizeof(T)));
   }
   void deallocate(T* data, std::size_t count) noexcept {
-    BatchMemory::instance().give_back(data, count * sizeof(T));
+    BatchMemory::instance().deallocate(data, count * sizeof(T));
   }
   friend bool operator==(const BatchAllocator&, const BatchAllocator&) { return true; }
 };
 
 }  // namespace
 
-// Counting the handles of a storage is what costs most, so a batch has one.
+// The views of a batch share one Storage handle, because ref-counting dominates their cost.
 struct Tensor::Impl::Batch {
   Storage storage;
-  std::vector<Impl, BatchAllocator<Impl>> impls;  // never grows beyond what was reserved
+  std::vector<Impl, BatchAllocator<Impl>> impls;  // never reallocates: views point into it
 };
 
 Tensor::Impl::Impl(const Batch& batch, const Shape& shape, const Dims& steps, std::int64_t first,

@@ -7,15 +7,15 @@
 
 namespace gantry::detail {
 
-// One contiguous view to be made.
+// Description of one contiguous view.
 struct BufferView {
-  const Tensor* shape = nullptr;  // whose sizes it gets
-  std::int64_t offset = 0;        // of its first element, in elements
+  const Tensor* shape = nullptr;  // the tensor whose sizes the view gets
+  std::int64_t offset = 0;        // of the first element, in elements
   Tensor* out = nullptr;
 };
 
-// Makes many contiguous views of one storage at once. Their handles share one allocation, which
-// lives as long as any of them. Unchecked: every view lies inside the storage.
+// Makes many contiguous views of one storage. Their handles share one allocation, which lives as
+// long as any of them. Precondition, unchecked: every view is within the storage.
 void view_buffer(const Storage& storage, DType dtype, std::span<const BufferView> views);
 
 }  // namespace gantry::detail

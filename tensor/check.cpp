@@ -42,7 +42,7 @@ void check_fits(std::string_view op, const Scalar& value, DType dtype) {
   const bool fits = dispatch(dtype, [&]<class T>(TypeTag<T>) { return value.fits<T>(); });
   if (fits) return;
   std::ostringstream number;
-  number.imbue(std::locale::classic());  // not the program's
+  number.imbue(std::locale::classic());  // not the program's locale
   number << value;
   throw InvalidArgument(
       fmt::format("{}: value cannot be converted to type {} without overflow, got {}", op,

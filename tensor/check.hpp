@@ -9,23 +9,23 @@ namespace gantry::detail {
 // Throws InvalidArgument "add: expected a defined tensor for argument 'other', but got an undefined
 // tensor".
 void check_defined(std::string_view op, std::string_view argument, const Tensor& tensor);
-// As above for an operand; numbers pass.
+// The same for an operand. Numbers pass.
 void check_defined(std::string_view op, std::string_view argument, const Operand& operand);
 // Throws ShapeError for a negative size.
 void check_sizes(std::string_view op, const Shape& sizes);
-// Throws InvalidArgument unless `device` is where `pinned` can be.
+// Throws InvalidArgument if `pinned` is set and `device` is not the CPU.
 void check_pinned(std::string_view op, Device device, bool pinned);
 
 // Throws InvalidArgument "fill_: value cannot be converted to type u8 without overflow, got 300".
 void check_fits(std::string_view op, const Scalar& value, DType dtype);
 
-// `dim` counted from 0, for a tensor of `ndim` dims (0 counts as 1) on `device`. Throws IndexError
+// Non-negative `dim` for a tensor of `ndim` dims (0 counts as 1) on `device`. Throws IndexError
 // "sum: Dimension out of range (expected to be in range of [-2, 1], but got 2)".
 [[nodiscard]] int wrap_dim(std::string_view op, std::int64_t dim, int ndim, Device device);
 [[nodiscard]] inline int wrap_dim(std::string_view op, std::int64_t dim, const Tensor& self) {
   return wrap_dim(op, dim, self.dim(), self.device());
 }
-// Every dim of `self` counted from 0; all dims for Axes{}. Throws as wrap_dim, and InvalidArgument
+// Non-negative dims of `self`; all dims for Axes{}. Throws as wrap_dim does, and InvalidArgument
 // "dim 0 appears multiple times in the list of dims".
 [[nodiscard]] Dims wrap_dims(std::string_view op, const Axes& dims, const Tensor& self);
 

@@ -36,7 +36,7 @@ void check_close_arguments(std::string_view op, const Tensor& a, const Tensor& b
   static_cast<void>(detail::common_shape(op, {&a.sizes(), &b.sizes()}, a.device()));
 }
 
-// Differences need a type that holds them: f32 for 16-bit floats, f64 for integers and bool.
+// `tensor` in a dtype for differences: f32 for 16-bit floats, f64 for integers and bool.
 Tensor widened(const Tensor& tensor) {
   switch (tensor.dtype()) {
     case DType::f16:
@@ -80,7 +80,7 @@ void check_masked_fill(std::string_view op, const Tensor& self, const Tensor& ma
   }
   detail::common_device(op, {{"self", self, true}, {"value", value.tensor()}},
                         detail::CpuScalars::allowed);
-  // The host does not wait for a value on a device: that one is converted as elements are.
+  // Reading a value on a device would block the host, so that value is converted without a check.
   if (value.tensor().is_cpu()) detail::check_fits(op, value.tensor().item(), self.dtype());
 }
 

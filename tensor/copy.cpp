@@ -132,7 +132,7 @@ Tensor& Tensor::fill_as(std::string_view op, const Operand& value) const {
     }
     detail::common_device(op, {{"self", *this, true}, {"value", tensor}},
                           detail::CpuScalars::allowed);
-    // The number goes into the launch, so that the host need not wait for a copy.
+    // The number becomes a kernel argument: no host-device copy, which would block the host.
     return tensor.is_cpu() && is_cuda() ? fill_as(op, tensor.item()) : copy_as(op, tensor);
   }
   detail::check_fits(op, value.number(), dtype());

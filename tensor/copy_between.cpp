@@ -17,7 +17,7 @@ bool same_dense_shape(const Tensor& a, const Tensor& b) {
   return a.is_contiguous() && b.is_contiguous() && a.sizes() == b.sizes();
 }
 
-// `in` as a contiguous tensor of `dtype` on its own device: itself if it is one already.
+// `in` as a contiguous tensor of `dtype` on its own device; `in` itself if it is one already.
 Tensor packed(const Tensor& in, DType dtype) {
   if (in.dtype() == dtype && in.is_contiguous()) return in;
   Tensor result =
@@ -29,13 +29,13 @@ Tensor packed(const Tensor& in, DType dtype) {
 }  // namespace
 
 // Note [Host copies]
-// Conversion and packing happen where the source is, so the bus carries one dense block of the
-// output's element type; unpacking and broadcasting happen where the output is. A copy that must
-// not block keeps the pinned memory alive through its allocator's record_stream, also if the pinned
-// memory is a temporary of ours.
-// CUDA copies pageable memory under a lock of the device's context, also while the copy waits for
-// its stream, and that may be for what another thread has still to submit to the same device. So
-// the stream is waited for before, without the lock: such copies block the host anyway.
+// The source side converts and packs; the output side unpacks and broadcasts. The bus therefore
+// carries one dense block of the output's dtype.
+// A non-blocking copy keeps pinned memory alive through record_stream, also pinned temporaries.
+// CUDA copies pageable memory under a lock of the device's context and holds it while the copy
+// waits for its stream. That stream may wait for work that another thread has yet to submit to the
+// same device: a deadlock. The host therefore synchronizes with the stream before such a copy. It
+// loses nothing, because copies of pageable memory block the host anyway.
 
 void copy_to_device(const Tensor& out, const Tensor& in, bool non_blocking) {
   const Stream stream = Stream::current(out.device());
@@ -72,16 +72,16 @@ void copy_to_host(const Tensor& out, const Tensor& in, bool non_blocking) {
 }
 
 // Note [Copies between devices]
-// The copy runs on the source device's current stream, between two waits: it starts when the
-// output's stream has finished with the old contents, and the output's stream goes on when the new
-// ones are there. So both tensors may be used, freed and reused on their own streams right after
-// the call, and temporaries need no record_stream: whatever side they were allocated on, that
-// side's stream is ordered after their last use.
+// The copy runs on the source device's current stream, between two waits. The source's stream first
+// waits for the output's stream, which may still use the old contents. Afterwards the output's
+// stream waits for the copy. Both tensors may therefore be used and freed on their own streams
+// right after the call. Temporaries need no record_stream: the stream of the side that allocated
+// them is ordered after their last use.
 
 namespace {
 
-// Lets `destination` go on when `source` has written to `out`. If that fails, the memory must not
-// be reused while the copy may still run.
+// Makes `destination` wait for the copy on `source`. If that fails, record_stream keeps the memory
+// of `out` from reuse while the copy may still run.
 void finish_copy(const Stream& destination, const Stream& source, const Tensor& out) {
   try {
     destination.wait(source);

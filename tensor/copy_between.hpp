@@ -2,8 +2,8 @@
 
 #include <gantry/tensor/tensor.hpp>
 
-// Copies between two places. `out` and `in` are defined, not empty, and `in`'s shape broadcasts to
-// `out`'s; nothing else is assumed of layouts and element types.
+// Copies between host and device, and between devices. Preconditions: `out` and `in` are defined
+// and not empty, and `in` broadcasts to the shape of `out`. Layouts and dtypes are arbitrary.
 namespace gantry::detail {
 
 // CPU → device, on the device's current stream. Blocks the host unless `non_blocking` and the host

@@ -16,13 +16,13 @@ namespace {
 using kernels::BinaryOp;
 using kernels::CompareOp;
 
-// Which types an operation takes.
+// The dtypes that an operation accepts.
 enum class Domain {
   any,
-  numbers,           // bool is refused
-  real,              // integers and bool become f32
-  integral_or_bool,  // floating types are refused
-  integral,          // floating types and bool are refused
+  numbers,           // all but bool
+  real,              // all; integers and bool become f32
+  integral_or_bool,  // integers and bool
+  integral,          // integers
 };
 
 void check_domain(std::string_view op, Domain domain, DType dtype, Device device) {
@@ -64,7 +64,7 @@ void check_exponent(std::string_view op, DType dtype, const Operand& exponent, D
     throw InvalidArgument(
         fmt::format("{}: Integers to negative integer powers are not allowed.", op), device.str());
   }
-  // Beyond f32 and f64 the exponent is infinite.
+  // In f32 and f64 an exponent that does not fit becomes infinite.
   if (dtype != DType::f32 && dtype != DType::f64) {
     detail::check_fits(op, exponent.number(), dtype);
   }

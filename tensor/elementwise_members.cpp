@@ -1,4 +1,4 @@
-// The members of Tensor that are elementwise.hpp's functions with the tensor as first operand.
+// Members of Tensor that forward to the functions of elementwise.hpp.
 #include <gantry/tensor/elementwise.hpp>
 
 namespace gantry {

@@ -58,7 +58,7 @@ void ElementwisePlan::check_out(DType result) const {
 
 void ElementwisePlan::set_types(DType compute, DType result) {
   if (out_ != nullptr) check_out(result);
-  // Before inputs are converted, since the shape may be too large.
+  // The output is allocated before inputs are converted, because its shape may be too large.
   if (out_ != nullptr && out_->dtype() == result) {
     output_ = *out_;
   } else {
@@ -67,7 +67,7 @@ void ElementwisePlan::set_types(DType compute, DType result) {
   for (int i = 0; i < count_; ++i) {
     if (!operand(i).is_tensor()) continue;
     const Tensor& tensor = operand(i).tensor();
-    // A 0-dim CPU tensor beside a GPU tensor is converted, too: its value goes into the launch.
+    // Also a 0-dim CPU tensor among GPU tensors, whose value becomes a kernel argument.
     const bool stays = is_condition_[static_cast<std::size_t>(i)];
     converted_[static_cast<std::size_t>(i)] = stays ? tensor : tensor.to(compute);
   }

@@ -11,44 +11,44 @@
 
 namespace gantry::detail {
 
-// What every elementwise operation does around its kernel: checks first, then allocation,
-// conversion of inputs to the compute type, the kernel, and conversion to `out`.
+// The steps of an elementwise operation around its kernel: checks, allocation, conversion of the
+// inputs to the compute type, and conversion of the result to `out`.
 //
 // Use: construct (checks operands), set_types (checks the rest, allocates), run the kernel on
 // target() with output() and input(i), then finish.
 class ElementwisePlan {
  public:
-  // An operand and what the operation calls it.
+  // An operand and its name in errors.
   struct Argument {
     std::string_view name;
     const Operand& operand;
-    bool is_condition = false;  // keeps its own type
+    bool is_condition = false;  // keeps its own dtype
   };
 
-  // `out` is where the caller wants the result, or nullptr for new memory. Throws InvalidArgument
-  // for undefined tensors and if no operand is a tensor, DeviceMismatchError, ShapeError.
+  // `out` is the caller's output, or nullptr for new memory. Throws InvalidArgument for undefined
+  // tensors or if no operand is a tensor, DeviceMismatchError, ShapeError.
   ElementwisePlan(std::string_view op, Tensor* out, std::initializer_list<Argument> arguments);
 
-  // The operands' promoted type.
+  // The operands' promoted dtype.
   DType promoted() const { return promoted_; }
-  // Where it runs.
+  // The device of the operation.
   Device device() const { return device_; }
-  // The common shape.
+  // The common broadcast shape.
   const Shape& shape() const { return shape_; }
   const Operand& operand(int i) const { return *operands_[static_cast<std::size_t>(i)]; }
 
-  // Inputs are converted to `compute`; the kernel's output has type `result`. Throws DTypeError,
-  // ShapeError, InvalidArgument (overlap) if `out` cannot take the result.
+  // Sets the dtype of the converted inputs and of the kernel's output. Throws DTypeError,
+  // ShapeError or InvalidArgument (overlap) if `out` cannot hold the result.
   void set_types(DType compute, DType result);
 
   kernels::Target target() const;
   TensorRef output() const { return output_.ref(); }
   // Input i, broadcast: a tensor or a number.
   kernels::Operand input(int i) const;
-  // Input i, which must be a tensor; a 0-dim CPU tensor is moved to the device.
+  // Input i, which must be a tensor. A 0-dim CPU tensor is copied to the device.
   TensorRef tensor_input(int i);
 
-  // The result; converts it to `out` if that has another type.
+  // The result, converted to `out` if `out` has another dtype.
   Tensor finish();
 
  private:

@@ -1,4 +1,4 @@
-// Elementwise operations with three operands, and those made of several others.
+// Elementwise operations with three operands, and composite ones.
 #include <fmt/format.h>
 
 #include <array>
@@ -26,7 +26,7 @@ void check_floating(std::string_view op, DType dtype, Device device) {
       device.str());
 }
 
-// addcmul without floating types: the product first, since `out` may be an input.
+// addcmul of integers. The product gets its own memory, because `out` may be an input.
 void run_integral_addcmul(detail::ElementwisePlan& plan, const Scalar& value) {
   const DType compute = plan.promoted();
   if (value.category() == DTypeCategory::floating) {
@@ -49,7 +49,7 @@ Tensor run(detail::ElementwisePlan& plan, TernaryOp op, DType compute, const Sca
   return plan.finish();
 }
 
-// addcmul and addcdiv.
+// The common part of addcmul and addcdiv.
 Tensor run_addc(std::string_view name, TernaryOp op, Tensor* out, const Tensor& self,
                 const Tensor& a, const Tensor& b, const Scalar& value) {
   const Operand operand(self);
@@ -72,7 +72,7 @@ Tensor run_addc(std::string_view name, TernaryOp op, Tensor* out, const Tensor& 
   return run(plan, op, compute, value);
 }
 
-// The type of `start`; a 0-dim weight gives way to it, as a number.
+// lerp computes in the dtype of `start`. A 0-dim weight is converted to it, like a number.
 Tensor run_lerp(Tensor* out, const Tensor& start, const Tensor& end, const Operand& weight) {
   const Operand first(start);
   const Operand second(end);
@@ -90,8 +90,8 @@ Tensor run_lerp(Tensor* out, const Tensor& start, const Tensor& end, const Opera
   return run(plan, TernaryOp::lerp, compute);
 }
 
-// A bound that is a number, with which elements of `dtype` can be compared. Throws InvalidArgument
-// if no element satisfies it, as PyTorch does; one that every element satisfies becomes the limit.
+// The number `bound` as a value of T. A bound that every element satisfies becomes the limit of T.
+// Throws InvalidArgument, as PyTorch does, if no element satisfies it.
 template <class T>
 Scalar fitting_bound(std::string_view name, bool is_max, const Scalar& bound, Device device) {
   using Limits = std::numeric_limits<T>;
@@ -106,7 +106,8 @@ Scalar fitting_bound(std::string_view name, bool is_max, const Scalar& bound, De
   return is_max ? Limits::max() : Limits::lowest();
 }
 
-// The bounds of a clamp: checked at once, since `out` may be the first operand.
+// The bounds of a clamp. All are checked before anything is written: `out` may be the first
+// operand.
 class Bounds {
  public:
   Bounds(const detail::ElementwisePlan& plan, std::initializer_list<bool> are_max) {
@@ -168,8 +169,8 @@ Tensor run_clamp(Tensor* out, const Tensor& self, const std::optional<Operand>& 
   return plan.finish();
 }
 
-// A number that where chooses is written, so it must fit; in f16 and bf16 PyTorch lets it become
-// infinite.
+// Throws InvalidArgument for a number that `dtype` cannot hold. As in PyTorch, f16 and bf16 make it
+// infinite instead.
 void check_choice(std::string_view op, const Operand& operand, DType dtype) {
   const bool may_overflow = dtype == DType::f16 || dtype == DType::bf16;
   if (!operand.is_tensor() && !may_overflow) detail::check_fits(op, operand.number(), dtype);
@@ -226,7 +227,7 @@ Tensor run_nan_to_num(Tensor* out, const Tensor& self, double nan, std::optional
     kernels::copy(target, plan.output(), source);
     return plan.finish();
   }
-  // All tests come first: the output may be `self`.
+  // All tests come before the first write: the output may be `self`.
   const TensorOptions tests{.dtype = DType::bool_, .device = plan.device()};
   const Tensor is_nan = empty(plan.shape(), tests);
   const Tensor is_highest = empty(plan.shape(), tests);

@@ -14,15 +14,15 @@ namespace {
 using kernels::PredicateOp;
 using kernels::UnaryOp;
 
-// What an operation makes of integers and bool.
+// The dtypes that an operation accepts, and its result for integers and bool.
 enum class Domain {
-  any,               // computes in the operand's own type
-  numbers,           // as any; bool is refused
-  real,              // turns integers and bool into f32
-  arithmetic,        // as any; turns bool into i64
-  rounding,          // leaves integers and bool as they are
-  floating_only,     // refuses integers and bool
-  integral_or_bool,  // refuses floating types
+  any,               // all; computes in the operand's dtype
+  numbers,           // all but bool
+  real,              // all; integers and bool become f32
+  arithmetic,        // all; bool becomes i64
+  rounding,          // all; integers and bool are unchanged
+  floating_only,     // floating dtypes
+  integral_or_bool,  // integers and bool
 };
 
 [[noreturn]] void refuse(std::string_view op, std::string_view expected, DType dtype,

@@ -155,7 +155,7 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step,
   }
   const DType dtype = integer_or_real(options, integers);
   if (!integers && !is_floating_point(dtype)) {
-    // As PyTorch: fractions are cut off first, so that the elements keep one distance.
+    // As in PyTorch, the arguments are truncated first, so that the elements are evenly spaced.
     return arange(start.to<std::int64_t>(), end.to<std::int64_t>(), step.to<std::int64_t>(),
                   options);
   }
@@ -183,8 +183,8 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step,
 
 namespace {
 
-// Whether divided_ramp() can make the elements: the ends are integers that `dtype` holds, and i64
-// holds their products with `steps`.
+// True if divided_ramp() can make the elements: the ends are integers that `dtype` holds, and their
+// products with `steps` fit i64.
 bool are_divisible(const Scalar& start, const Scalar& end, std::int64_t steps, DType dtype) {
   if (!is_integer(start) || !is_integer(end) || dtype == DType::bool_) return false;
   const auto holds = [&](const Scalar& number) {
@@ -198,8 +198,8 @@ bool are_divisible(const Scalar& start, const Scalar& end, std::int64_t steps, D
   return holds(start) && holds(end);
 }
 
-// The integers from `start` to `end`. Exact: an f64 beside a whole number would be cut off to the
-// one before.
+// linspace in exact integer arithmetic. An f64 slightly below an integer would be truncated to the
+// integer before it.
 Tensor divided_ramp(std::int64_t start, std::int64_t end, std::int64_t steps, Device device) {
   const std::int64_t parts = std::max<std::int64_t>(steps - 1, 1);
   Tensor products = make("linspace", {steps}, DType::i64, {.device = device});
@@ -229,14 +229,14 @@ Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
   const double first = start.to<double>();
   const double last = end.to<double>();
   const double by = steps == 1 ? 0 : (last - first) / static_cast<double>(steps - 1);
-  // Two halves, each counted from its own end, so that both ends are exact.
+  // Each half is computed from its own end, so that both ends are exact.
   const std::int64_t half = (steps + 1) / 2;
   kernels::arange(target, result.narrow(0, 0, half).ref(), first, by);
   if (steps > half) {
     kernels::arange(target, result.narrow(0, half, steps - half).ref(), last, by,
                     half - (steps - 1));
   }
-  if (steps > 1 && steps % 2 == 1) {  // the middle belongs to neither half
+  if (steps > 1 && steps % 2 == 1) {  // the middle element is in neither half
     kernels::fill(target, result.select(0, steps / 2).ref(), first / 2 + last / 2);
   }
   return result;
@@ -305,7 +305,7 @@ Tensor from_blob(void* data, const Shape& sizes, const Dims& strides,
         fmt::format("from_blob: expected memory for {} elements, but got a null pointer", extent));
   }
   if (device.is_cuda() && extent > 0) {
-    // A wrong address would only show in a kernel, which ends the context.
+    // A kernel that accesses a wrong address would corrupt the CUDA context.
     const PointerInfo info = driver().pointer_info(data);
     if (info.kind != PointerKind::device || info.device != device.index) {
       throw InvalidArgument(fmt::format(

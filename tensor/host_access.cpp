@@ -17,15 +17,15 @@ namespace gantry {
 
 namespace {
 
-// Larger tensors go straight to ordinary memory: pinning as much again would cost more.
+// Larger tensors are copied to pageable memory: a pinned buffer of their size would cost more.
 constexpr std::size_t kLargestBounceBytes = std::size_t{16} << 20;
 
-// For memory that a copy on `stream` may still write.
-void keep_until_reached(memory::Buffer& bounce, const Stream& stream) noexcept {
+// Keeps `bounce` from reuse while a copy on `stream` may still write to it.
+void keep_until_copied(memory::Buffer& bounce, const Stream& stream) noexcept {
   try {
     memory::pinned_allocator().record_stream(bounce.block(), stream);
   } catch (const std::exception&) {
-    (void)bounce.release();  // lost, rather than written by two
+    (void)bounce.release();  // leaks it: reuse would be a data race
   }
 }
 
@@ -57,7 +57,7 @@ Scalar Tensor::item() const {
   try {
     stream.synchronize();
   } catch (...) {
-    keep_until_reached(bounce, stream);
+    keep_until_copied(bounce, stream);
     throw;
   }
   return scalar_at(bounce.data(), dtype());
@@ -65,7 +65,7 @@ Scalar Tensor::item() const {
 
 Tensor Tensor::to_host(DType dtype) const {
   detail::check_defined("to_vector", "self", *this);
-  // A byte of bool memory other than 0 and 1 is no valid bool.
+  // Bool memory may have bytes other than 0 and 1, which are not valid bools.
   if (dtype == DType::bool_ && this->dtype() == dtype) return view(DType::u8).to_host(dtype);
   if (is_cpu()) return to(dtype).contiguous();
   const std::size_t bytes = static_cast<std::size_t>(numel()) * gantry::element_size(dtype);

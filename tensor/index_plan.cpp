@@ -45,7 +45,7 @@ namespace detail {
 
 namespace {
 
-// Walks over the source dims and appends to the plan.
+// Visitor of index entries: walks over the source dims and appends to the plan.
 class Planner {
  public:
   Planner(std::string_view op, const ViewPlan& layout, Device device, int ellipsis_dims)
@@ -82,7 +82,7 @@ class Planner {
         std::max<std::int64_t>(clamped(slice.stop.value_or(size)) - first, 0);
     const std::int64_t count = length / slice.step + (length % slice.step != 0 ? 1 : 0);
     plan_.offset += first * stride;
-    // With one element or none the stride is never used, and the product might overflow.
+    // A dim of at most one element does not use its stride, and the product might overflow.
     append(count, count <= 1 ? stride : stride * slice.step);
     ++dim_;
   }
@@ -91,8 +91,8 @@ class Planner {
 
   void operator()(EllipsisType) { keep(ellipsis_dims_); }
 
-  // Bools are masks without dims: together they make one dim, which keeps its place if they are
-  // neighbours in the result, and comes first otherwise.
+  // Bools are 0-dim masks. Together they make one dim. It is in place of the bools if they are
+  // adjacent in the result, else first.
   void operator()(bool flag) {
     const int here = plan_.sizes.size();
     if (!flag_dim_) {
@@ -132,7 +132,7 @@ class Planner {
   int ellipsis_dims_;
   int dim_ = 0;
   ViewPlan plan_;
-  std::optional<int> flag_dim_;  // of the bools
+  std::optional<int> flag_dim_;  // the dim of the bools
   bool flags_apart_ = false;
 };
 
@@ -183,7 +183,7 @@ Tensor Tensor::index(std::initializer_list<Index> indices) const {
 
 namespace {
 
-// Leading dims of size 1 that the place lacks do not count in an assignment, as in PyTorch.
+// `value` without surplus leading dims of size 1, which an assignment ignores as in PyTorch.
 Tensor without_leading_ones(Tensor value, int dims) {
   while (value.dim() > dims && value.size(0) == 1) value = value.select(0, 0);
   return value;
@@ -202,7 +202,8 @@ Tensor& Tensor::index_put_(std::span<const Index> indices, const Operand& value,
   const detail::ViewPlan plan =
       detail::plan_index("index_put_", {sizes(), strides(), storage_offset()}, indices, device());
   Tensor place = restride(plan.sizes, plan.strides, plan.offset);
-  // A CPU number for device elements is filled in, so that the host need not wait for a copy.
+  // A number from the CPU becomes a kernel argument: no host-device copy, which would block the
+  // host.
   const bool is_number =
       !value.is_tensor() || (value.tensor().dim() == 0 && value.tensor().is_cpu() && is_cuda());
   if (is_number && !accumulate) {

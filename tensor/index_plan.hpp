@@ -9,14 +9,14 @@
 
 namespace gantry::detail {
 
-// A view of a tensor: what integers, slices, None and Ellipsis always come to.
+// The layout of a view. Every list of integers, slices, None and Ellipsis makes one.
 struct ViewPlan {
   Shape sizes;
   Dims strides;
   std::int64_t offset = 0;
 };
 
-// What an index list means for a layout. Pure: knows no elements, and the device for errors only.
+// The view that an index list makes of a layout. A pure function; the device is for errors only.
 // Throws: IndexError "index 5 is out of bounds for dimension 0 with size 3", "too many indices for
 // tensor of dimension 2", …
 [[nodiscard]] ViewPlan plan_index(std::string_view op, const ViewPlan& layout,

@@ -23,7 +23,7 @@ void check_index_dtype(std::string_view op, const Tensor& index) {
   }
 }
 
-// A 0-dim tensor as the 1-D tensor that indexing sees.
+// `tensor`, or a 1-D view if it is 0-dim.
 Tensor at_least_1d(const Tensor& tensor) { return tensor.dim() == 0 ? tensor.view({1}) : tensor; }
 
 void check_index_dims(std::string_view op, const Tensor& self, const Tensor& index,
@@ -37,7 +37,7 @@ void check_index_dims(std::string_view op, const Tensor& self, const Tensor& ind
   }
 }
 
-// Along every dim but `dim`, index must not be larger than self.
+// True if index is no larger than self along every dim but `dim`.
 bool fits(const Tensor& index, const Tensor& self, int dim) {
   for (int d = 0; d < index.dim(); ++d) {
     if (d != dim && index.size(d) > self.size(d)) return false;
@@ -45,8 +45,8 @@ bool fits(const Tensor& index, const Tensor& self, int dim) {
   return true;
 }
 
-// What scatter asks of its arguments but for a place to write to; returns `dim` counted from 0. A
-// number is as a source of the index's shape.
+// Checks the arguments of scatter, except that self is writable. Returns the non-negative dim. A
+// number counts as a source of the index's shape.
 int check_scatter(std::string_view op, const Tensor& self, int dim, const Tensor& index,
                   const Operand& source) {
   const Tensor& shaped = source.is_tensor() ? source.tensor() : index;
@@ -77,7 +77,7 @@ int check_scatter(std::string_view op, const Tensor& self, int dim, const Tensor
   return axis;
 }
 
-// After the checks.
+// Runs a scatter whose arguments are checked.
 void run_scatter(const Tensor& self, int axis, const Tensor& index, const Operand& source,
                  bool accumulate) {
   const Tensor values = source.is_tensor()

@@ -19,7 +19,7 @@ void check_list(std::string_view op, const std::vector<Tensor>& tensors) {
   }
 }
 
-// PyTorch's old empty tensor, which joins anything.
+// True for PyTorch's legacy empty tensor of shape [0], which cat skips.
 bool is_skipped(const Tensor& tensor) { return tensor.dim() == 1 && tensor.numel() == 0; }
 
 DType promoted(const std::vector<Tensor>& tensors) {
@@ -27,7 +27,8 @@ DType promoted(const std::vector<Tensor>& tensors) {
   return result_type(operands);
 }
 
-// Shape of the joined tensor, and `dim` counted from 0. Empty tensors alone have no dim to check.
+// The shape of the joined tensor; sets `at` to the non-negative dim. If all tensors are skipped,
+// dim is not checked.
 Shape joined_shape(std::string_view op, const std::vector<Tensor>& tensors, int dim, int& at) {
   const Tensor* first = nullptr;
   Shape shape{0};

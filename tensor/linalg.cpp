@@ -18,7 +18,7 @@ namespace {
 
 using detail::NamedTensor;
 
-// An element type as the error text of dtype mismatches spells it.
+// The dtype's name in PyTorch's text for dtype mismatches.
 std::string_view cpp_name(DType dtype) {
   switch (dtype) {
     case DType::bool_:
@@ -45,7 +45,7 @@ std::string_view cpp_name(DType dtype) {
   return "";
 }
 
-// One device, one floating dtype.
+// Checks that the operands have one device and one floating dtype.
 void check_operands(std::string_view op, const NamedTensor& a, const NamedTensor& b) {
   detail::common_device(op, {a, b});
   if (a.tensor.dtype() != b.tensor.dtype()) {
@@ -87,7 +87,7 @@ void check_addend(std::string_view op, const Tensor& self, const Tensor& product
   }
 }
 
-// beta * c + alpha * a b of 3-D tensors that fit; c is undefined for beta 0.
+// beta * c + alpha * a b of 3-D tensors with matching shapes. c is undefined if beta is 0.
 Tensor multiply(const Tensor& a, const Tensor& b, const Tensor& c = {}, double beta = 0,
                 double alpha = 1) {
   const Tensor out =
@@ -97,7 +97,8 @@ Tensor multiply(const Tensor& a, const Tensor& b, const Tensor& c = {}, double b
   return out;
 }
 
-// self broadcast to the product's shape. Throws ShapeError, also for beta 0, if it does not fit.
+// self, broadcast to the product's shape. Throws ShapeError if that is impossible, also if beta is
+// 0.
 Tensor addend_for(std::string_view op, const Tensor& self, const Shape& sizes) {
   return self.expand(detail::expanded_sizes(op, self.sizes(), sizes, self.device()));
 }
@@ -112,7 +113,7 @@ Tensor add_product(const Tensor& addend_in_shape, const Tensor& a, const Tensor&
   return multiply(a, b, keep == 0 ? Tensor() : addend, keep, alpha.to<double>()).view(sizes);
 }
 
-// The dims before the last two.
+// The batch dims: all but the last two.
 Shape batch_of(const Tensor& tensor) {
   Shape batch;
   for (int d = 0; d + 2 < tensor.dim(); ++d) batch.push_back(tensor.size(d));
@@ -137,7 +138,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
             a.dim(), b.dim()),
         a.device().str());
   }
-  // Vectors become matrices for the product, and their dim leaves the result again.
+  // Vectors become matrices for the product. The added dim is removed from the result.
   const Tensor left = a.dim() == 1 ? a.unsqueeze(0) : a;
   const Tensor right = b.dim() == 1 ? b.unsqueeze(1) : b;
   check_inner("matmul", left.size(-2), left.size(-1), right.size(-2), right.size(-1), a.device());
@@ -149,7 +150,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   if (a.dim() > 1) sizes.push_back(left.size(-2));
   if (b.dim() > 1) sizes.push_back(right.size(-1));
   if (right_batch.empty()) {
-    // One matrix on the right: the batches of the left are just more rows.
+    // With a single matrix on the right, the batch dims of the left merge with its rows.
     const Tensor rows = left.reshape({batch.product() * left.size(-2), left.size(-1)});
     return multiply(rows.unsqueeze(0), right.unsqueeze(0)).view(sizes);
   }

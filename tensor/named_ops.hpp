@@ -1,4 +1,4 @@
-// Operations as parts of others: errors name `op`, the operation that the user called.
+// Operations that other operations use. `op` is the name of the caller's operation, for errors.
 #pragma once
 
 #include <string_view>

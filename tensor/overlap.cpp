@@ -18,7 +18,7 @@ bool has_internal_overlap(const Tensor& tensor) {
   }
   std::sort(order.begin(), order.end(),
             [&](int a, int b) { return tensor.strides()[a] < tensor.strides()[b]; });
-  // Each dim must step over all that the smaller-strided dims span.
+  // The stride of each dim must exceed the span of all dims with smaller strides.
   std::int64_t span = 0;
   for (const int d : order) {
     if (tensor.strides()[d] <= span) return true;
@@ -29,7 +29,7 @@ bool has_internal_overlap(const Tensor& tensor) {
 
 namespace {
 
-// One dim of two layouts: its stride in bytes and how many positions each has along it.
+// One dim of two layouts: the stride in bytes and each layout's size.
 struct SharedDim {
   std::int64_t stride;
   std::int64_t size_a;
@@ -60,11 +60,12 @@ std::vector<SharedDim> shared_dims(const Tensor& a, const Tensor& b) {
   return dims;
 }
 
-// True unless the layouts certainly share no element; b begins `distance` >= 0 bytes after a.
+// False if the layouts certainly share no element; else true. b begins `distance` >= 0 bytes after
+// a.
 //
-// Element i of a meets element j of b if sum((i_d - j_d) * stride_d) == distance. From the largest
-// stride on, what the smaller ones can add decides which i_d - j_d is possible; where that leaves
-// more than one choice the answer is true.
+// Element i of a and element j of b share memory if sum((i_d - j_d) * stride_d) == distance. The
+// search starts at the largest stride. The span of the smaller strides bounds i_d - j_d. If several
+// values are possible, the answer is true.
 bool may_meet(const std::vector<SharedDim>& dims, std::int64_t distance) {
   for (std::size_t d = 0; d < dims.size(); ++d) {
     const std::int64_t stride = dims[d].stride;

@@ -6,11 +6,11 @@
 
 namespace gantry::detail {
 
-// True if two positions of the tensor share memory. Exact for layouts that permute, slice and
-// expand; other layouts (as_strided) are reported as overlapping unless their strides exclude it.
+// True if two elements of the tensor share memory. Exact for permuted, sliced and expanded layouts.
+// Other layouts (as_strided) count as overlapping unless their strides exclude it.
 [[nodiscard]] bool has_internal_overlap(const Tensor& tensor);
 
-// How two tensors share memory: not at all, in exactly the same layout, or otherwise.
+// The overlap of two tensors: none, exactly the same layout, or partial.
 enum class Overlap { none, full, partial };
 [[nodiscard]] Overlap overlap_of(const Tensor& a, const Tensor& b);
 
@@ -19,9 +19,9 @@ enum class Overlap { none, full, partial };
 void check_writable(std::string_view op, const Tensor& out);
 // Throws InvalidArgument "unsupported operation: some elements of the input tensor and the
 // written-to tensor refer to a single memory location. Please clone() the tensor before performing
-// the operation." if they overlap otherwise than in exactly the same layout.
+// the operation." if they overlap partially.
 void check_no_partial_overlap(std::string_view op, const Tensor& out, const Tensor& in);
-// As above, but also the same layout is an error: for operations that read elements late.
+// The same, but rejects the same layout too: for operations that read elements after writes.
 void check_no_overlap(std::string_view op, const Tensor& out, const Tensor& in);
 
 }  // namespace gantry::detail

@@ -19,8 +19,8 @@ namespace {
 std::mutex options_mutex;
 PrintOptions current_options;
 
-// How all numbers of one tensor are written; chosen as PyTorch does: integers without digits behind
-// the point, scientific notation if the magnitudes differ too much.
+// The number format of one tensor, chosen as PyTorch does: integers without decimals, scientific
+// notation if the magnitudes differ too much.
 class NumberFormat {
  public:
   NumberFormat(const std::vector<double>& values, DType dtype, int precision)
@@ -87,7 +87,7 @@ class Printer {
   }
 
  private:
-  // Elements that `dim` shows, of the tensor without its hidden middle.
+  // The number of elements shown along `dim` of the summarized tensor.
   std::int64_t shown(int dim) const { return host_.sizes()[dim]; }
   bool hides(int dim) const { return abbreviated_ && shown(dim) < shape_[dim]; }
 
@@ -150,7 +150,7 @@ class Printer {
   std::string out_;
 };
 
-// The first and last `edge` positions of every dim.
+// The first and last `edge` elements of every dim.
 Tensor edges_of(Tensor tensor, std::int64_t edge) {
   for (int d = 0; d < tensor.dim(); ++d) {
     const std::int64_t size = tensor.sizes()[d];

@@ -18,7 +18,7 @@ MaybeType promote_present(MaybeType a, MaybeType b) {
   return promote_types(*a, *b);
 }
 
-// `lower` changes `higher` only by a higher category.
+// The dtype of two priorities: `lower` counts only if its category is higher.
 MaybeType combine(MaybeType higher, MaybeType lower) {
   if (!higher) return lower;
   if (!lower) return higher;
@@ -33,7 +33,7 @@ DType promote_types(DType a, DType b) {
   const std::size_t size_a = element_size(a);
   const std::size_t size_b = element_size(b);
   if (size_a != size_b) return size_a > size_b ? a : b;
-  // Two types of one category and size: u8 with i8, f16 with bf16. Neither holds the other.
+  // Two dtypes of one category and size, neither of which holds the other: u8 and i8, f16 and bf16.
   return is_floating_point(a) ? DType::f32 : DType::i16;
 }
 

@@ -22,7 +22,7 @@ namespace gantry {
 
 namespace {
 
-// The generator to draw from for tensors of `device`. Throws InvalidArgument for another device's.
+// The generator for tensors of `device`. Throws InvalidArgument for another device's generator.
 Generator& generator_for(std::string_view op, Device device, GeneratorRef given) {
   Generator* const generator = given.get();
   if (generator == nullptr) return default_generator(device);
@@ -44,7 +44,7 @@ void check_floating(std::string_view op, DType dtype) {
   throw DTypeError(fmt::format("{}: expected a floating type, but got {}", op, torch_name(dtype)));
 }
 
-// Smallest and largest integer up to which `dtype` holds every integer.
+// The range of consecutive integers that a dtype represents exactly.
 struct IntegerRange {
   std::int64_t low;
   std::int64_t high;
@@ -79,7 +79,7 @@ IntegerRange exact_integers(DType dtype) {
   __builtin_unreachable();
 }
 
-// The kernel computes with the bounds and their distance in the elements' type.
+// Checks the bounds and their difference, which the kernel represents in the elements' dtype.
 void check_interval(const Tensor& self, double low, double high) {
   const auto refuse = [&self](const std::string& text) {
     throw InvalidArgument("uniform_: " + text, self.device().str());
@@ -120,7 +120,7 @@ void check_bounds(std::string_view op, DType dtype, std::int64_t low, std::int64
   }
 }
 
-// Where a factory makes its tensor and where it draws; checks before anything is made.
+// The device of a factory's tensor and generator.
 Device device_of(const TensorOptions& options) {
   return options.device.value_or(Device::cpu()).resolved();
 }
@@ -246,7 +246,7 @@ Tensor& Tensor::random_(GeneratorRef generator) const {
   const std::int64_t highest = exact_integers(dtype()).high;
   detail::check_writable("random_", *this);
   Generator& source = generator_for("random_", device(), generator);
-  // The kernel takes the bounds modulo 2^64, so one past the largest i64 is fine.
+  // The kernel computes modulo 2^64, so `high` may be one past the largest i64.
   const auto past = static_cast<std::int64_t>(static_cast<std::uint64_t>(highest) + 1);
   kernels::randint(detail::target_of(*this), ref(), draw_from(source), 0, past);
   return handle();

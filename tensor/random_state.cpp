@@ -125,15 +125,15 @@ Generator Generator::clone() const {
 
 Generator Generator::fork(std::uint64_t rank) const {
   const State& state = state_.of("Generator::fork");
-  // The new seed is a draw of this generator at an offset that no operation reaches.
+  // The new seed is a draw of this generator at an offset that no operation uses.
   const Philox4 words = philox4x32_10(state.position().seed, rank, ~std::uint64_t{0});
   return Generator(state.device, static_cast<std::uint64_t>(words.y) << 32 | words.x);
 }
 
 namespace {
 
-// Generators of the CPU and of every device; made at first use, never destroyed, as static objects
-// of user code may still draw at exit.
+// The default generators of the CPU and of every device. Made at first use and never destroyed,
+// because static objects of user code may draw at exit.
 class DefaultGenerators {
  public:
   static DefaultGenerators& instance() {
@@ -197,7 +197,7 @@ void set_rng_state_all(const std::vector<Tensor>& states) {
     throw InvalidArgument(fmt::format("set_rng_state_all: expected {} states, but got {}",
                                       device_count(), states.size()));
   }
-  // On scratch generators first: a malformed state in the list changes nothing.
+  // Temporary generators validate all states first: a malformed one changes nothing.
   for (const Tensor& state : states) Generator(Device::cpu()).set_state(state);
   for (std::size_t i = 0; i < states.size(); ++i) {
     set_rng_state(states[i], Device::cuda(static_cast<int>(i)));

@@ -11,7 +11,7 @@
 #include "tensor/stride_algebra.hpp"
 #include "tensor/target_of.hpp"
 
-// Copies of the elements in another order, or several times.
+// Copies with elements reordered or repeated.
 namespace gantry {
 
 Tensor Tensor::flip(const Axes& axes) const {
@@ -44,8 +44,8 @@ Tensor roll_one(const Tensor& self, std::int64_t shift, int dim) {
   return result;
 }
 
-// [outer, size of `dim`, inner], contiguous.
-Tensor folded(const Tensor& self, int dim) {
+// A contiguous view or copy of shape [outer, size of `dim`, inner].
+Tensor as_three_dims(const Tensor& self, int dim) {
   std::int64_t outer = 1;
   std::int64_t inner = 1;
   for (int d = 0; d < dim; ++d) outer *= self.sizes()[d];
@@ -79,9 +79,9 @@ Tensor Tensor::roll(const Axes& shifts, const Axes& axes) const {
 
 namespace {
 
-// Elements of a contiguous result. Throws: ShapeError.
+// The number of elements of a contiguous result. Throws ShapeError if it is too large.
 std::int64_t checked_contiguous(std::string_view op, const Shape& sizes, DType dtype) {
-  (void)detail::checked_numel(op, sizes);  // before strides, which may be too large
+  (void)detail::checked_numel(op, sizes);  // first, because the strides might overflow
   return detail::checked_extent(op, sizes, detail::contiguous_strides(sizes), dtype);
 }
 
@@ -109,11 +109,11 @@ Tensor repeat_as(std::string_view op, const Tensor& self, const Dims& repeats) {
     }
   }
   if (checked_contiguous(op, target, self.dtype()) == 0) return empty(target, self.options());
-  // Inner dims first, so that the passes over the data are small for as long as possible.
+  // Inner dims first, which keeps the data of the early passes small.
   Tensor result = self.contiguous().view(padded);
   for (int d = target.size() - 1; d >= 0; --d) {
     if (repeats[d] == 1) continue;
-    const Tensor once = folded(result, d);
+    const Tensor once = as_three_dims(result, d);
     Shape shape = result.sizes();
     shape[d] = target[d];
     result = once.unsqueeze(1).expand({-1, repeats[d], -1, -1}).clone().view(shape);
@@ -150,7 +150,7 @@ Tensor repeat_interleave(const Tensor& self, std::int64_t repeats, std::optional
     return empty(target, self.options());
   }
   const Tensor source = target.size() == self.dim() ? self : self.reshape({self.numel()});
-  return folded(source, at).unsqueeze(2).expand({-1, -1, repeats, -1}).clone().view(target);
+  return as_three_dims(source, at).unsqueeze(2).expand({-1, -1, repeats, -1}).clone().view(target);
 }
 
 }  // namespace gantry

@@ -1,6 +1,4 @@
-// The members of Tensor that are the functions of reductions.hpp, linalg.hpp, indexing.hpp and
-// shape_ops.hpp with
-// the tensor as first argument.
+// Members of Tensor that forward to reductions.hpp, linalg.hpp, indexing.hpp and shape_ops.hpp.
 #include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/linalg.hpp>
 #include <gantry/tensor/reductions.hpp>

@@ -19,10 +19,10 @@ namespace {
 
 using kernels::Reduction;
 
-// Which dims of a tensor a reduction removes.
+// The dims that a reduction removes, and the result's shapes.
 struct ReducedDims {
-  Shape kept;     // sizes with 1 in place of the reduced ones
-  Shape removed;  // sizes without them
+  Shape kept;     // with keepdim: 1 in place of the reduced sizes
+  Shape removed;  // without keepdim
   std::int64_t length = 1;
   Dims dims;
 };
@@ -51,20 +51,20 @@ Tensor run(Reduction op, const Tensor& self, const ReducedDims& how, bool keepdi
   return keepdim ? out : out.view(how.removed);
 }
 
-// The type in which sums and products of `dtype` are returned.
+// The dtype of sums and products of `dtype`.
 DType summed(DType dtype) { return is_floating_point(dtype) ? dtype : DType::i64; }
 
-// f32 for 16-bit types: where a result is computed further before it is rounded.
+// The dtype of intermediate results, which are not yet rounded to a 16-bit dtype.
 DType computing(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-// `self` as the type that a sum or product is asked for. The kernel itself widens 16-bit floats to
-// f32, with the same bits.
+// `self` converted to the requested dtype of a sum or product. The kernel itself widens 16-bit
+// floats to f32, with the same bits.
 Tensor converted_to(const Tensor& self, DType dtype) {
   const bool is_half = self.dtype() == DType::f16 || self.dtype() == DType::bf16;
   return is_half && dtype == DType::f32 ? self : self.to(dtype);
 }
 
-// sum and prod, whose result has the asked type.
+// sum and prod, with an optional result dtype.
 Tensor run_typed(std::string_view name, Reduction op, const Tensor& self, const Axes& axes,
                  bool keepdim, std::optional<DType> dtype) {
   detail::check_defined(name, "self", self);
@@ -73,7 +73,7 @@ Tensor run_typed(std::string_view name, Reduction op, const Tensor& self, const 
   return run(op, converted_to(self, *dtype), how, keepdim, *dtype);
 }
 
-// The type that an operation makes of `self` first, if it is given, else that of `self`.
+// Throws DTypeError unless `given`, or the dtype of `self` if absent, is floating.
 void check_floating(std::string_view op, const Tensor& self, std::optional<DType> given = {}) {
   detail::check_defined(op, "self", self);
   const DType dtype = given.value_or(self.dtype());
@@ -92,7 +92,7 @@ void check_floating(std::string_view op, const Tensor& self, std::optional<DType
       device.str());
 }
 
-// For reductions without a result for no elements.
+// Throws ShapeError for an empty reduction, for operations that have no identity.
 void check_not_empty(std::string_view op, const Tensor& self, const Axes& axes, const Dims& dims) {
   if (self.numel() != 0) return;
   if (axes.all()) refuse_empty(op, self.device());
@@ -112,7 +112,7 @@ Tensor extremum(std::string_view name, Reduction op, const Tensor& self, const A
   return run(op, self, how, keepdim, self.dtype());
 }
 
-// Values (if wanted) and positions along one dim.
+// The extreme values (optional) and their indices along one dim.
 ValuesAndIndices run_arg(std::string_view name, bool largest, const Tensor& self, int dim,
                          bool keepdim, bool wants_values) {
   detail::check_defined(name, "self", self);
@@ -149,8 +149,8 @@ Tensor run_arg_index(std::string_view name, bool largest, const Tensor& self,
   return keepdim ? index.view(Dims::filled(self.dim(), 1)) : index;
 }
 
-Tensor run_cumulate(std::string_view name, bool product, const Tensor& self, int dim,
-                    std::optional<DType> dtype) {
+Tensor run_scan(std::string_view name, bool product, const Tensor& self, int dim,
+                std::optional<DType> dtype) {
   detail::check_defined(name, "self", self);
   const int axis = detail::wrap_dim(name, dim, self);
   const DType wanted = dtype.value_or(summed(self.dtype()));
@@ -158,7 +158,7 @@ Tensor run_cumulate(std::string_view name, bool product, const Tensor& self, int
   const Tensor source = self.dim() == 0 ? converted.view({1}) : converted;
   const Tensor out =
       empty(source.sizes(), {.dtype = summed(source.dtype()), .device = self.device()});
-  kernels::cumulate(detail::target_of(self), product, out.ref(), source.ref(), axis);
+  kernels::scan(detail::target_of(self), product, out.ref(), source.ref(), axis);
   return out.view(self.sizes()).to(wanted);
 }
 
@@ -173,7 +173,7 @@ Tensor run_softmax(std::string_view name, bool logarithm, const Tensor& self, in
   return out.view(self.sizes());
 }
 
-// The variance, in the type that it is computed in.
+// The variance in the dtype of intermediate results.
 Tensor run_var(std::string_view name, const Tensor& self, const VarianceOptions& options) {
   check_floating(name, self);
   const ReducedDims how = reduced_dims(name, self, options.dims);
@@ -291,18 +291,18 @@ Tensor logsumexp(const Tensor& self, const Axes& dims, bool keepdim) {
   const DType dtype = computing(result);
   const Tensor source = self.to(dtype);
   const Tensor largest = run(Reduction::max, source, how, true, dtype);
-  // An infinite maximum would turn the exponents into NaN.
+  // An infinite maximum would make the exponents NaN.
   const Tensor shift = where(largest.isinf(), 0, largest);
   const Tensor total = run(Reduction::sum, source.sub(shift).exp_(), how, true, dtype);
   return total.log().add(shift).view(sizes).to(result);
 }
 
 Tensor cumsum(const Tensor& self, int dim, std::optional<DType> dtype) {
-  return run_cumulate("cumsum", false, self, dim, dtype);
+  return run_scan("cumsum", false, self, dim, dtype);
 }
 
 Tensor cumprod(const Tensor& self, int dim, std::optional<DType> dtype) {
-  return run_cumulate("cumprod", true, self, dim, dtype);
+  return run_scan("cumprod", true, self, dim, dtype);
 }
 
 Tensor softmax(const Tensor& self, int dim, std::optional<DType> dtype) {

@@ -8,7 +8,7 @@
 #include "tensor/check.hpp"
 #include "tensor/stride_algebra.hpp"
 
-// Views of a part of the elements.
+// Views of parts of a tensor.
 namespace gantry {
 
 namespace {

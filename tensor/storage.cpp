@@ -28,9 +28,9 @@ struct Storage::Impl {
   memory::Block block;
   std::optional<memory::ImportedBlock> imported;
   std::function<void(void*)> deleter;
-  // What the driver says of memory that is not ours, once it was asked.
-  enum class Reach : signed char { unknown, device, peers };
-  mutable std::atomic<Reach> reach{Reach::unknown};
+  // The cached answer of is_peer_accessible().
+  enum class PeerAccess : signed char { unknown, none, all };
+  mutable std::atomic<PeerAccess> peer_access{PeerAccess::unknown};
 };
 
 Storage Storage::allocate(std::size_t bytes, Device device, bool pinned) {
@@ -72,18 +72,18 @@ std::size_t Storage::bytes() const { return impl_ ? impl_->bytes : 0; }
 Device Storage::device() const { return impl_ ? impl_->device : Device::cpu(); }
 bool Storage::is_pinned() const { return impl_ && impl_->pinned; }
 
-bool Storage::is_open_to_peers() const {
+bool Storage::is_peer_accessible() const {
   if (!impl_ || impl_->device.is_cpu()) return false;
-  Impl::Reach reach = impl_->reach.load(std::memory_order_relaxed);
-  if (reach == Impl::Reach::unknown) {
+  Impl::PeerAccess access = impl_->peer_access.load(std::memory_order_relaxed);
+  if (access == Impl::PeerAccess::unknown) {
     const memory::Block* own = block();
-    const bool is_open = impl_->bytes == 0 || impl_->imported ||
-                         (own != nullptr && own->allocator->is_peer_accessible()) ||
-                         driver().pointer_info(impl_->data).is_open_to_peers;
-    reach = is_open ? Impl::Reach::peers : Impl::Reach::device;
-    impl_->reach.store(reach, std::memory_order_relaxed);
+    const bool accessible = impl_->bytes == 0 || impl_->imported ||
+                            (own != nullptr && own->allocator->is_peer_accessible()) ||
+                            driver().pointer_info(impl_->data).is_open_to_peers;
+    access = accessible ? Impl::PeerAccess::all : Impl::PeerAccess::none;
+    impl_->peer_access.store(access, std::memory_order_relaxed);
   }
-  return reach == Impl::Reach::peers;
+  return access == Impl::PeerAccess::all;
 }
 
 const memory::Block* Storage::block() const {

@@ -31,7 +31,7 @@ bool is_contiguous(const Shape& sizes, const Dims& strides) {
 }
 
 std::int64_t checked_numel(std::string_view op, const Shape& sizes) {
-  // Row-major strides of an empty shape are made of its other sizes, so these count as well.
+  // The other sizes of an empty shape count too, because its row-major strides are their products.
   std::int64_t numel = 1;
   std::int64_t step = 1;
   for (const std::int64_t size : sizes) {
@@ -131,8 +131,8 @@ std::optional<Dims> view_strides(const Shape& sizes, const Dims& strides, const 
   if (sizes.product() == 0) {
     return sizes == new_sizes ? strides : contiguous_strides(new_sizes);
   }
-  // From the last dim on, old dims that lie densely one in the other form a chunk; the new dims
-  // must be cut out of such chunks one after the other.
+  // From the last dim on, adjacent old dims that are mutually dense form a chunk. The new dims must
+  // divide these chunks exactly, one after the other.
   Dims result = new_sizes;
   int d = new_sizes.size() - 1;
   std::int64_t chunk = 1;

@@ -6,7 +6,7 @@
 
 namespace gantry::detail {
 
-// Where operations on tensors of `device` run: the calling thread for the CPU, else the device's
+// The kernel target for tensors of `device`: the calling thread for the CPU, else the device's
 // current stream.
 [[nodiscard]] inline kernels::Target target_of(Device device) {
   return device.is_cpu() ? kernels::Target::cpu() : kernels::Target::on(Stream::current(device));

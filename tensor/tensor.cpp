@@ -13,7 +13,7 @@
 namespace gantry {
 
 Tensor Tensor::restride(const Shape& sizes, const Dims& strides, std::int64_t offset) const {
-  // Dims of stride 0 can have more elements than an index can count.
+  // With dims of stride 0, the number of elements may not fit i64.
   const std::int64_t numel = detail::checked_numel("view", sizes);
   return Tensor(std::make_shared<Impl>(impl_->storage(), sizes, strides, offset, numel,
                                        impl_->dtype, detail::is_contiguous(sizes, strides)));

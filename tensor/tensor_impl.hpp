@@ -27,12 +27,12 @@ struct Tensor::Impl {
         numel(count),
         dtype(type),
         contiguous(is_contiguous) {}
-  /// A contiguous one of a batch.
+  /// A contiguous view of a batch.
   Impl(const Batch& batch, const Shape& shape, const Dims& steps, std::int64_t first,
        std::int64_t count, DType type);
 
   Storage own_storage;
-  const Storage* batch_storage = nullptr;  ///< instead of its own
+  const Storage* batch_storage = nullptr;  ///< replaces own_storage in a batch
   Shape sizes;
   Dims strides;
   std::int64_t offset;
@@ -44,7 +44,7 @@ struct Tensor::Impl {
     return batch_storage != nullptr ? *batch_storage : own_storage;
   }
 
-  // In buffer_views.cpp.
+  // Defined in buffer_views.cpp.
   static void make_views(const Storage& storage, DType dtype,
                          std::span<const detail::BufferView> views);
   friend void make_buffer_views(const Storage& storage, DType dtype,

@@ -214,7 +214,7 @@ Tensor Tensor::unfold(int dim, std::int64_t size, std::int64_t step) const {
   Shape new_sizes = sizes();
   Dims new_strides = strides();
   new_sizes[at] = (length - size) / step + 1;
-  // With a single window the stride is never used, and step * stride might overflow.
+  // A single window does not use the stride, and step * stride might overflow.
   new_strides[at] = new_sizes[at] == 1 ? strides()[at] : step * strides()[at];
   new_sizes.push_back(size);
   new_strides.push_back(strides()[at]);

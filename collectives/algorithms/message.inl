@@ -1,60 +1,61 @@
-// A message from one rank to another, through slots of the receiver's channel.
+// A message from one rank to another, through the FIFOs of their connection.
 #pragma once
 
 #include "collectives/protocol/signal.hpp"
 
 namespace gantry::protocol {
 
-// Note [Channels]
-// Each block of a sender has a ring of slots in the receiver's workspace. It fills them in turn and
-// waits only when all are full, so that a message that fits into the slots of all blocks leaves at
-// once, received or not. Both sides count slots for ever, in words that have one writer. A slot
-// begins with the digest of its message: the receiver finds out that the two calls differ.
+// Note [Connections]
+// Each block of a sender has a FIFO of slots in the receiver's workspace: together they are the
+// connection. The block waits only when all slots are full. A message that fits into the slots of
+// all blocks is sent at once, received or not. Both sides count slots for ever, in words that have
+// one writer. A slot begins with the digest of its message, by which the receiver detects a
+// mismatch.
 //
-// Signals are out of the way as in a chain (Note [Chain]): every warp finds for itself that a slot
-// is there, and one that does nothing else says so to the peer while the others go on. What is on
-// its way and not yet acknowledged is a channel at most, which limits the messages of large groups.
+// Signals do not stall the copies, as in Note [Ring]: every warp waits for its slot on its own, and
+// a signalling warp signals to the peer while the others continue. Data in flight are limited to
+// the size of the connection, which limits the messages of large groups.
 
 inline constexpr std::int64_t kSlotHeader = 16;
-// A block that moves less is not worth its signals.
-inline constexpr std::int64_t kLeastPiece = 2048;
+// Smaller chunks cost less than their signals.
+inline constexpr std::int64_t kMinMessageChunk = 2048;
 
 GANTRY_HD inline std::int64_t slot_bytes_of(const Layout& layout) {
-  return layout.channel_bytes / (kChannelBlocks * kChannelSlots) / 16 * 16;
+  return layout.connection_bytes / (kConnectionBlocks * kConnectionSlots) / 16 * 16;
 }
 
-// How a message is cut; both sides do it alike.
-struct Pieces {
+// The chunks of a message; equal on both sides.
+struct Chunks {
   std::int64_t bytes;  // of each but the last
   std::int64_t count;  // at least 1: an empty message is one empty slot
 };
 
-// All blocks have as many pieces, of one length.
-GANTRY_HD inline Pieces pieces_of(const Layout& layout, std::int64_t bytes) {
+// Divides a message into chunks of one size; all blocks have as many of them.
+GANTRY_HD inline Chunks chunks_of(const Layout& layout, std::int64_t bytes) {
   constexpr auto divided_up = [](std::int64_t bytes, std::int64_t by) {
     return bytes > 0 ? (bytes + by - 1) / by : 1;
   };
   const std::int64_t payload = slot_bytes_of(layout) - kSlotHeader;
-  const std::int64_t turns = divided_up(bytes, payload * kChannelBlocks);
-  const std::int64_t even = divided_up(bytes, 16 * turns * kChannelBlocks) * 16;
-  const std::int64_t each = even > kLeastPiece ? even : kLeastPiece;
+  const std::int64_t turns = divided_up(bytes, payload * kConnectionBlocks);
+  const std::int64_t even = divided_up(bytes, 16 * turns * kConnectionBlocks) * 16;
+  const std::int64_t each = even > kMinMessageChunk ? even : kMinMessageChunk;
   return {each, divided_up(bytes, each)};
 }
 
-// Where block `block` of `sender` puts its piece number `count` for `owner`.
-GANTRY_HD inline std::byte* slot_of(const Group& group, int owner, int sender, int block,
+// The slot of chunk number `count` from block `block` of `sender` to `receiver`.
+GANTRY_HD inline std::byte* slot_of(const Group& group, int receiver, int sender, int block,
                                     std::uint64_t count) {
-  const auto slot = static_cast<std::int64_t>(count % kChannelSlots) * kChannelBlocks + block;
-  return group.workspaces[owner] + group.layout.channels +
-         static_cast<std::int64_t>(sender) * group.layout.channel_bytes +
+  const auto slot = static_cast<std::int64_t>(count % kConnectionSlots) * kConnectionBlocks + block;
+  return group.workspaces[receiver] + group.layout.connections +
+         static_cast<std::int64_t>(sender) * group.layout.connection_bytes +
          slot * slot_bytes_of(group.layout);
 }
 
 template <class Block>
-class ChannelShare {
+class MessageTask {
  public:
-  GANTRY_HD ChannelShare(Block& block, const Message& plan)
-      : block_(block), plan_(plan), pieces_(pieces_of(plan.group.layout, plan.bytes)) {}
+  GANTRY_HD MessageTask(Block& block, const Message& plan)
+      : block_(block), plan_(plan), chunks_(chunks_of(plan.group.layout, plan.bytes)) {}
 
   GANTRY_HD void send() {
     SignalPad& mine = pad_of(plan_.group, plan_.group.rank);
@@ -62,8 +63,8 @@ class ChannelShare {
     run(
         &mine.fills[block_.index()][plan_.peer], &theirs.filled[block_.index()][plan_.group.rank],
         [&](std::uint64_t count) {
-          return count < kChannelSlots ||
-                 await(&mine.emptied[block_.index()][plan_.peer], count - kChannelSlots + 1);
+          return count < kConnectionSlots ||
+                 wait(&mine.emptied[block_.index()][plan_.peer], count - kConnectionSlots + 1);
         },
         [&](std::uint64_t count, std::byte* data, std::int64_t bytes) {
           std::byte* slot = slot_at(plan_.peer, plan_.group.rank, count);
@@ -79,7 +80,7 @@ class ChannelShare {
         &mine.empties[block_.index()][plan_.peer],
         &theirs.emptied[block_.index()][plan_.group.rank],
         [&](std::uint64_t count) {
-          return await(&mine.filled[block_.index()][plan_.peer], count + 1) && is_mine(count);
+          return wait(&mine.filled[block_.index()][plan_.peer], count + 1) && matches(count);
         },
         [&](std::uint64_t count, std::byte* data, std::int64_t bytes) {
           return Run{data, slot_at(plan_.group.rank, plan_.peer, count) + kSlotHeader, bytes};
@@ -87,35 +88,35 @@ class ChannelShare {
   }
 
  private:
-  // Does this block's pieces: what run_of(slot, data, bytes) says, once is_there(slot). The slots
-  // done are counted in `own`, and in `told` for the peer.
-  template <class IsThere, class RunOf>
-  GANTRY_HD void run(std::uint64_t* own, std::uint64_t* told, const IsThere& is_there,
+  // Copies this block's chunks, each by run_of(slot, data, bytes) once is_ready(slot). Counts the
+  // slots in `own` and, for the peer, in `peer_counter`.
+  template <class IsReady, class RunOf>
+  GANTRY_HD void run(std::uint64_t* own, std::uint64_t* peer_counter, const IsReady& is_ready,
                      const RunOf& run_of) {
     std::uint64_t count = block_.own(own);
     GANTRY_ROLLED
-    for (std::int64_t piece = block_.index(); piece < pieces_.count;
-         piece += block_.count(), ++count) {
-      const bool goes_on = block_.each_finds(1, [&](int) { return is_there(count); });
+    for (std::int64_t chunk = block_.index(); chunk < chunks_.count;
+         chunk += block_.count(), ++count) {
+      const bool goes_on = block_.each_finds(1, [&](int) { return is_ready(count); });
       if (goes_on) {
-        const std::int64_t begin = piece * pieces_.bytes;
+        const std::int64_t begin = chunk * chunks_.bytes;
         const Run run =
-            run_of(count, plan_.data + begin, clipped(plan_.bytes, begin, pieces_.bytes));
-        block_.copy(1, pieces_.bytes, [&](int) { return run; });
+            run_of(count, plan_.data + begin, clipped(plan_.bytes, begin, chunks_.bytes));
+        block_.copy(1, chunks_.bytes, [&](int) { return run; });
       }
       if (block_.any(!goes_on)) return;
       block_.for_each_rank(1, [&](int) {
         block_.set_own(own, count + 1);
-        block_.release(told, count + 1);
+        block_.release(peer_counter, count + 1);
       });
     }
   }
 
   // Waits until `word` is at least `count`.
-  GANTRY_HD bool await(const std::uint64_t* word, std::uint64_t count) {
+  GANTRY_HD bool wait(const std::uint64_t* word, std::uint64_t count) {
     for (std::uint32_t spins = 1; block_.acquire(word) < count; ++spins) {
-      if (spins % kPollsPerLook == 0 && block_.is_aborted(plan_.group.words)) {
-        report(block_, plan_.group.words, Outcome::aborted, plan_.peer, plan_.call, 0);
+      if (spins % kPollsPerCheck == 0 && block_.is_aborted(plan_.group.words)) {
+        report_fault(block_, plan_.group.words, Outcome::aborted, plan_.peer, plan_.call, 0);
         return false;
       }
       block_.pause(spins);
@@ -124,47 +125,48 @@ class ChannelShare {
   }
 
   // False if the peer sent another message.
-  GANTRY_HD bool is_mine(std::uint64_t count) {
+  GANTRY_HD bool matches(std::uint64_t count) {
     const std::byte* slot = slot_at(plan_.group.rank, plan_.peer, count);
     if (*reinterpret_cast<const std::uint64_t*>(slot) == std::uint64_t{plan_.digest}) return true;
-    report(block_, plan_.group.words, Outcome::mismatch, plan_.peer, plan_.call, 0);
+    report_fault(block_, plan_.group.words, Outcome::mismatch, plan_.peer, plan_.call, 0);
     return false;
   }
 
-  GANTRY_HD std::byte* slot_at(int owner, int sender, std::uint64_t count) const {
-    return slot_of(plan_.group, owner, sender, block_.index(), count);
+  GANTRY_HD std::byte* slot_at(int receiver, int sender, std::uint64_t count) const {
+    return slot_of(plan_.group, receiver, sender, block_.index(), count);
   }
 
   Block& block_;
   const Message& plan_;
-  Pieces pieces_;
+  Chunks chunks_;
 };
 
-// `slots` counts block 0's slots of this channel; every message takes one or more.
-template <class Block, class Share>
+// Runs `body` and reports its progress to the host. `slots` counts block 0's slots of this
+// connection; every message has one or more.
+template <class Block, class Body>
 GANTRY_HD void run_message(Block& block, const Message& plan, int direction,
-                           const std::uint64_t& slots, Share share) {
+                           const std::uint64_t& slots, Body body) {
   DeviceWords* words = plan.group.words;
-  const bool tells = block.index() == 0 && block.is_leader();
-  const std::uint64_t word = tells ? run_word(plan.call, block.own(&slots)) : 0;
-  if (tells) block.publish(&words->message_started[direction], word);
-  share();
-  // Block 0 has the first piece, and pieces are dealt out in turn, so it is last but for one.
-  if (tells) block.publish(&words->message_finished[direction], word);
+  const bool reports = block.index() == 0 && block.is_leader();
+  const std::uint64_t word = reports ? run_word(plan.call, block.own(&slots)) : 0;
+  if (reports) block.publish(&words->message_started[direction], word);
+  body();
+  // Block 0 has the first chunk of each turn. It ends with the other blocks, or one chunk later.
+  if (reports) block.publish(&words->message_finished[direction], word);
 }
 
 template <class Block>
 GANTRY_HD void send_message(Block& block, const Message& plan) {
-  ChannelShare<Block> share(block, plan);
+  MessageTask<Block> task(block, plan);
   const SignalPad& pad = pad_of(plan.group, plan.group.rank);
-  run_message(block, plan, 0, pad.fills[0][plan.peer], [&] { share.send(); });
+  run_message(block, plan, 0, pad.fills[0][plan.peer], [&] { task.send(); });
 }
 
 template <class Block>
 GANTRY_HD void receive_message(Block& block, const Message& plan) {
-  ChannelShare<Block> share(block, plan);
+  MessageTask<Block> task(block, plan);
   const SignalPad& pad = pad_of(plan.group, plan.group.rank);
-  run_message(block, plan, 1, pad.empties[0][plan.peer], [&] { share.receive(); });
+  run_message(block, plan, 1, pad.empties[0][plan.peer], [&] { task.receive(); });
 }
 
 }  // namespace gantry::protocol

@@ -11,29 +11,29 @@
 
 namespace gantry {
 
-class ControlBlock;
+class ControlSegment;
 
-// How the ranks of a job exchange small byte strings before they share memory.
+// The exchange of small byte strings between the ranks of a job, before they share memory.
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
 
-  // Every rank's bytes in rank order; all ranks make the same sequence of calls.
+  // Gathers every rank's bytes in rank order. All ranks make the same sequence of calls.
   // Throws: PeerLostError, TimeoutError.
   virtual std::vector<std::string> all_gather(const std::string& bytes) = 0;
-  // First rank that is lost, else -1. Cheap.
+  // The first lost rank, else -1. Cheap.
   virtual int lost_rank() const noexcept = 0;
-  // A bootstrap of these ranks, in this order; called by them alone, with the same arguments. This
-  // one stays usable. Losses of other ranks do not disturb it if it can be helped.
+  // Makes a bootstrap of `members`, in this order. Only they call this, with the same arguments.
+  // This bootstrap stays usable. If possible, losses of other ranks do not affect the subset.
   // Throws: PeerLostError, TimeoutError.
   virtual std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
                                             std::string_view name) = 0;
-  // What the group that was made over this one is to use from then on, through its own shared
-  // memory; null: this one, which no other group disturbs.
-  virtual std::unique_ptr<Bootstrap> move_to(const ControlBlock& /*own*/) { return nullptr; }
-  // What the exchanges that follow are for; errors begin with it.
+  // Returns the bootstrap that the group made over this one uses from now on, through its own
+  // control segment. Null: the group keeps this bootstrap.
+  virtual std::unique_ptr<Bootstrap> move_to(const ControlSegment& /*own*/) { return nullptr; }
+  // Sets the purpose of later exchanges; errors begin with it.
   void set_purpose(std::string_view purpose) { purpose_ = purpose; }
-  // Deregisters this rank: its end is no loss. Only lost_rank() may be called afterwards.
+  // Deregisters this rank: its end is not a loss. Only lost_rank() may be called afterwards.
   virtual void leave() noexcept {}
 
  protected:
@@ -49,36 +49,36 @@ class Bootstrap {
 // "3 s" or "50 ms".
 std::string duration_text(std::chrono::milliseconds duration);
 
-// The bootstrap that fits the launcher: glaunch's or a user's store, MPI, or nothing for one
-// process. Throws: NotSupported if this build cannot serve the launcher.
+// Makes the bootstrap for the launcher: a store of glaunch or of the user, MPI, or none for one
+// process. Throws: NotSupported if this build does not support the launcher.
 std::unique_ptr<Bootstrap> make_bootstrap(const ProcessIdentity& identity,
                                           std::chrono::milliseconds timeout);
 
-// A bootstrap of one.
+// Makes the bootstrap of a single rank.
 std::unique_ptr<Bootstrap> make_single_bootstrap();
 
-// Bootstraps of `size` ranks in this process, in rank order, each for a thread of its own. A rank
-// whose bootstrap is destroyed is lost to those that wait for it.
+// Makes bootstraps of `size` ranks in this process, in rank order, one per thread. A rank whose
+// bootstrap is destroyed is lost to the ranks that wait for it.
 std::vector<std::unique_ptr<Bootstrap>> make_local_bootstraps(
     int size, std::chrono::milliseconds timeout = std::chrono::minutes(10));
 
-// A bootstrap of `members` of a group, in this order, through the group's shared memory: for when a
-// rank was lost and other ways throw. Called by the members alone; `generation` tells one such
-// bootstrap of the group from the next: only one is used at a time. It outlives `control`. Throws:
-// PeerLostError for a lost member; TimeoutError.
-std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlBlock& control,
+// Makes a bootstrap of `members` of a group, in this order, through the group's control segment. It
+// works after the loss of a rank, when other bootstraps throw. Only the members call this.
+// `generation` numbers such bootstraps of the group; only one is used at a time. It may outlive
+// `control`. Throws: PeerLostError for a lost member; TimeoutError.
+std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlSegment& control,
                                                         const std::vector<int>& members,
                                                         std::uint64_t generation);
 
-// A bootstrap over a key/value store; serves the store if the identity says so.
+// Makes a bootstrap over a key/value store. Serves the store if the identity has that role.
 std::unique_ptr<Bootstrap> make_store_bootstrap(const ProcessIdentity& identity,
                                                 std::chrono::milliseconds timeout);
 
-// True if this build can bootstrap through MPI.
+// True if this build has MPI.
 bool has_mpi();
-// A bootstrap over MPI_COMM_WORLD. Initialises MPI unless the program did, and then finalises it at
-// exit; if MPI_Init takes longer than `timeout`, it ends the process.
-// Throws: NotSupported in a build without MPI.
+// Makes a bootstrap over MPI_COMM_WORLD. Initializes MPI, and finalizes it at exit, unless the
+// program initialized it. If MPI_Init takes longer than `timeout`, this ends the process. Throws:
+// NotSupported in a build without MPI.
 std::unique_ptr<Bootstrap> make_mpi_bootstrap(std::chrono::milliseconds timeout);
 
 }  // namespace gantry

@@ -16,13 +16,13 @@ namespace gantry {
 
 namespace {
 
-// Where the threads of one group meet.
-class Meeting {
+// The rendezvous of the threads of one group.
+class Rendezvous {
  public:
-  Meeting(int size, std::chrono::milliseconds timeout)
+  Rendezvous(int size, std::chrono::milliseconds timeout)
       : timeout_(timeout), gone_(static_cast<std::size_t>(size), false) {}
 
-  // Every rank's bytes, or nothing after the timeout, with `absent` saying who did not come.
+  // Returns every rank's bytes; nullopt after the timeout, with the missing ranks in `absent`.
   std::vector<std::string> exchange(int rank, std::int64_t number, const std::string& bytes,
                                     std::string_view purpose, std::vector<int>& absent) {
     std::unique_lock lock(mutex_);
@@ -68,15 +68,15 @@ class Meeting {
     changed_.notify_all();
   }
 
-  // The meeting that `members` of this one ask for by `key`; one for all of them.
-  std::shared_ptr<Meeting> part(const std::string& key, std::size_t members) {
+  // Returns the rendezvous of `members` threads with this `key`, shared by all of them.
+  std::shared_ptr<Rendezvous> part(const std::string& key, std::size_t members) {
     const std::lock_guard lock(mutex_);
     Part& part = parts_[key];
-    if (!part.meeting)
-      part.meeting = std::make_shared<Meeting>(static_cast<int>(members), timeout_);
-    std::shared_ptr<Meeting> meeting = part.meeting;
+    if (!part.rendezvous)
+      part.rendezvous = std::make_shared<Rendezvous>(static_cast<int>(members), timeout_);
+    std::shared_ptr<Rendezvous> rendezvous = part.rendezvous;
     if (++part.takers == members) parts_.erase(key);
-    return meeting;
+    return rendezvous;
   }
 
  private:
@@ -85,7 +85,7 @@ class Meeting {
     std::size_t takers = 0;
   };
   struct Part {
-    std::shared_ptr<Meeting> meeting;
+    std::shared_ptr<Rendezvous> rendezvous;
     std::size_t takers = 0;
   };
 
@@ -99,15 +99,15 @@ class Meeting {
 
 class LocalBootstrap final : public Bootstrap {
  public:
-  LocalBootstrap(std::shared_ptr<Meeting> meeting, int rank)
-      : meeting_(std::move(meeting)), rank_(rank) {}
-  ~LocalBootstrap() override { meeting_->leave(rank_); }
+  LocalBootstrap(std::shared_ptr<Rendezvous> rendezvous, int rank)
+      : rendezvous_(std::move(rendezvous)), rank_(rank) {}
+  ~LocalBootstrap() override { rendezvous_->leave(rank_); }
 
   std::vector<std::string> all_gather(const std::string& bytes) override {
     std::vector<int> absent;
-    std::vector<std::string> all = meeting_->exchange(rank_, round_++, bytes, purpose(), absent);
+    std::vector<std::string> all = rendezvous_->exchange(rank_, round_++, bytes, purpose(), absent);
     if (!absent.empty()) {
-      throw TimeoutError(absence_text(rank_, meeting_->timeout(), absent), absent);
+      throw TimeoutError(absence_text(rank_, rendezvous_->timeout(), absent), absent);
     }
     return all;
   }
@@ -124,11 +124,11 @@ class LocalBootstrap final : public Bootstrap {
       if (members[i] == rank_) rank = static_cast<int>(i);
     }
     key += fmt::format("#{}", subsets_[key]++);
-    return std::make_unique<LocalBootstrap>(meeting_->part(key, members.size()), rank);
+    return std::make_unique<LocalBootstrap>(rendezvous_->part(key, members.size()), rank);
   }
 
  private:
-  std::shared_ptr<Meeting> meeting_;
+  std::shared_ptr<Rendezvous> rendezvous_;
   int rank_;
   std::int64_t round_ = 0;
   std::map<std::string, int> subsets_;
@@ -138,10 +138,10 @@ class LocalBootstrap final : public Bootstrap {
 
 std::vector<std::unique_ptr<Bootstrap>> make_local_bootstraps(int size,
                                                               std::chrono::milliseconds timeout) {
-  const auto meeting = std::make_shared<Meeting>(size, timeout);
+  const auto rendezvous = std::make_shared<Rendezvous>(size, timeout);
   std::vector<std::unique_ptr<Bootstrap>> all;
   for (int rank = 0; rank < size; ++rank) {
-    all.push_back(std::make_unique<LocalBootstrap>(meeting, rank));
+    all.push_back(std::make_unique<LocalBootstrap>(rendezvous, rank));
   }
   return all;
 }

@@ -40,18 +40,18 @@ void check(int status, const char* call) {
   throw Error(fmt::format("Failed exchanging bootstrap data over MPI: {} [{}]", text, call));
 }
 
-// Set when this rank gave up on others, who will not come to MPI_Finalize either.
-std::atomic<bool> has_given_up{false};
+// Set when this rank timed out: the missing ranks will not call MPI_Finalize either.
+std::atomic<bool> has_failed{false};
 
 void finalize_at_exit() {
-  if (has_given_up.load()) return;  // mpirun notices, and ends the others
+  if (has_failed.load()) return;  // mpirun detects the exit and ends the other ranks
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized == 0) MPI_Finalize();
 }
 
-// Ends the process if it lives longer than `timeout`: MPI_Init waits for all ranks for ever and
-// cannot be interrupted. mpirun then ends the others.
+// Ends the process if this object lives longer than `timeout`. MPI_Init waits for all ranks without
+// a deadline and cannot be interrupted. mpirun then ends the other ranks.
 class InitDeadline {
  public:
   explicit InitDeadline(std::chrono::milliseconds timeout)
@@ -86,7 +86,7 @@ class InitDeadline {
   std::thread thread_;
 };
 
-// Waits for requests, without keeping other threads from calling MPI. False: no longer than that.
+// Waits for requests, and lets other threads call MPI meanwhile. Returns false after the timeout.
 bool end_within(std::chrono::milliseconds timeout, std::vector<MPI_Request>& requests) {
   SuspendAwareTimeout countdown(timeout);
   for (;;) {
@@ -99,33 +99,34 @@ bool end_within(std::chrono::milliseconds timeout, std::vector<MPI_Request>& req
       if (done != 0) return true;
     }
     if (countdown.has_expired()) {
-      has_given_up.store(true);
+      has_failed.store(true);
       return false;
     }
     std::this_thread::yield();
   }
 }
 
-// A tag for the messages of a group, by its name, which no other group of the job has.
+// Returns a tag for the messages of a group, unique to its name.
 int tag_of(std::string_view name) {
-  constexpr int kLeastMost = 32'767;  // of every MPI
+  constexpr int kMinMaxTag = 32'767;  // every MPI has at least this one
   int* most = nullptr;
   int is_known = 0;
   const std::lock_guard lock(mpi_lock());
   check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&most), &is_known),
         "MPI_Comm_get_attr");
-  const auto tags = static_cast<std::size_t>(is_known != 0 ? *most : kLeastMost);
+  const auto tags = static_cast<std::size_t>(is_known != 0 ? *most : kMinMaxTag);
   return static_cast<int>(std::hash<std::string_view>{}(name) % tags) + 1;
 }
 
-std::string lateness_text(std::string_view purpose, int rank, std::chrono::milliseconds waited) {
+std::string host_timeout_text(std::string_view purpose, int rank,
+                              std::chrono::milliseconds waited) {
   return fmt::format(
       "{}: rank {} waited {}, but other ranks, of which MPI does not say which, did not come "
       "(GANTRY_COLL_TIMEOUT sets the deadline)",
       purpose, rank, duration_text(waited));
 }
 
-// A communicator of our own: messages never meet those of the program. Throws: TimeoutError.
+// Makes a private communicator, separate from the program's messages. Throws: TimeoutError.
 MPI_Comm duplicate_world(std::chrono::milliseconds timeout) {
   auto comm = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   std::vector<MPI_Request> requests(1);
@@ -137,7 +138,7 @@ MPI_Comm duplicate_world(std::chrono::milliseconds timeout) {
   }
   if (!end_within(timeout, requests)) {
     (void)comm.release();  // MPI may still write there
-    throw TimeoutError(lateness_text("Communicator::world", rank, timeout));
+    throw TimeoutError(host_timeout_text("Communicator::world", rank, timeout));
   }
   const std::lock_guard lock(mpi_lock());
   check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -169,8 +170,8 @@ class MpiBootstrap final : public Bootstrap {
     return std::make_unique<MpiBootstrap>(comm, std::move(everyone), rank, kAllTogether, timeout);
   }
 
-  // For those `members` of `comm` that use `tag`. MPI would make a communicator of their own only
-  // while all of them wait for each other, without a deadline.
+  // A bootstrap of `members` of `comm`, which use `tag`. Making an MPI communicator for them would
+  // block without a deadline.
   MpiBootstrap(MPI_Comm comm, std::vector<int> members, int rank, int tag,
                std::chrono::milliseconds timeout)
       : comm_(comm), members_(std::move(members)), rank_(rank), tag_(tag), timeout_(timeout) {}
@@ -203,21 +204,21 @@ class MpiBootstrap final : public Bootstrap {
   }
 
  private:
-  // In place of a tag: all ranks of `comm_`, by MPI's own collectives.
+  // Instead of a tag: all ranks of `comm_`, with MPI's collectives.
   static constexpr int kAllTogether = 0;
 
-  // What MPI reads and writes during an exchange.
+  // The buffers of an exchange.
   struct Exchange {
     std::string sent;
     std::int64_t length = 0;
     std::vector<std::int64_t> lengths;
-    std::vector<int> counts;  // those as MPI wants them
+    std::vector<int> counts;  // the lengths as MPI's type
     std::vector<int> offsets;
     std::string joined;
     std::vector<MPI_Request> requests;
 
-    // Room for everybody's bytes, once the lengths are known. Throws: InvalidArgument, on all
-    // ranks.
+    // Allocates memory for all ranks' bytes, once the lengths are known. Throws: InvalidArgument,
+    // on all ranks.
     void make_room(std::string_view purpose) {
       const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
       if (total > INT_MAX) {
@@ -249,7 +250,7 @@ class MpiBootstrap final : public Bootstrap {
     });
   }
 
-  // Groups are small, so everybody writes to everybody.
+  // Groups are small, so every rank sends to every rank.
   void gather_from_each(std::unique_ptr<Exchange>& data) const {
     data->lengths[static_cast<std::size_t>(rank_)] = data->length;
     exchange(data, MPI_INT64_T, &data->length, 1,
@@ -262,7 +263,7 @@ class MpiBootstrap final : public Bootstrap {
     });
   }
 
-  // Sends the same to all others; what comes from member i goes to place_of(i).
+  // Sends the same bytes to all other members, and receives those of member i at place_of(i).
   template <class PlaceOf>
   void exchange(std::unique_ptr<Exchange>& data, MPI_Datatype type, const void* sent, int count,
                 PlaceOf place_of) const {
@@ -293,7 +294,7 @@ class MpiBootstrap final : public Bootstrap {
       throw;
     }
     (void)data.release();
-    throw TimeoutError(lateness_text(purpose(), rank_, timeout_));
+    throw TimeoutError(host_timeout_text(purpose(), rank_, timeout_));
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;

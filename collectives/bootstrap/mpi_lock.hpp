@@ -4,8 +4,8 @@
 
 namespace gantry {
 
-// Held around every call of MPI: it was initialised with MPI_THREAD_SERIALIZED, and communicators
-// of one process may be used by several threads.
+// The lock around every MPI call. MPI is initialized with MPI_THREAD_SERIALIZED, but several
+// threads may use communicators of one process.
 inline std::mutex& mpi_lock() {
   static std::mutex lock;
   return lock;

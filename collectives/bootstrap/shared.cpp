@@ -12,7 +12,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "collectives/failure_note.hpp"
 #include "core/suspend_aware_timeout.hpp"
 
@@ -21,13 +21,13 @@ namespace gantry {
 namespace {
 
 // Note [Mailboxes]
-// Each rank owns a mailbox. Of a round of all_gather every member posts a first piece with the
-// length of all it has to say, so that all know how many pieces the longest text needs, and all
-// post as many. A mailbox holds one piece, named by the number of the bootstrap and of the piece;
-// it is overwritten when every other member has counted itself as a reader. Counting fails if the
-// owner has given up on the piece meanwhile, so that a straggler cannot disturb what comes next.
-// One group uses the mailboxes of a file at a time: a group that is made through those of another
-// goes on with its own, as both may be used at once then.
+// Each rank owns a mailbox. In a round of all_gather every member first posts a chunk with the
+// total length of its text. So all members know how many chunks the longest text needs, and all
+// post that many. A mailbox holds one chunk, identified by the numbers of the bootstrap and of the
+// chunk. Every other member reads it and increments the reader count; then it is overwritten. The
+// increment fails if the owner has withdrawn the chunk, so a late reader cannot corrupt the next
+// one. Only one group uses the mailboxes of a file at a time. A group that is made through another
+// group's mailboxes continues with its own, since both groups may then be in use.
 constexpr int kReaderBits = 16;
 constexpr int kStepBits = 24;
 constexpr auto kLivenessPeriod = std::chrono::milliseconds(5);
@@ -52,11 +52,11 @@ class SharedMemoryBootstrap final : public Bootstrap {
     std::size_t longest = bytes.size();
     std::size_t sent = 0;
     do {
-      const std::uint64_t piece = next_piece();
+      const std::uint64_t chunk = next_chunk();
       const std::size_t part = std::min(bytes.size() - sent, flight::kPieceBytes);
-      post(piece, bytes.data() + sent, part, bytes.size());
+      post(chunk, bytes.data() + sent, part, bytes.size());
       for (std::size_t i = 0; i < members_.size(); ++i) {
-        if (i != me_) longest = std::max(longest, take(i, piece, all[i]));
+        if (i != me_) longest = std::max(longest, take(i, chunk, all[i]));
       }
       await([&](std::size_t i) { return i != me_ || readers() + 1 == members_.size(); });
       sent += part;
@@ -67,10 +67,10 @@ class SharedMemoryBootstrap final : public Bootstrap {
     return all;
   }
 
-  // Who watches the group that is made over this one finds that out by itself.
+  // The watchdog of the group that is made over this bootstrap detects losses.
   int lost_rank() const noexcept override { return -1; }
 
-  std::unique_ptr<Bootstrap> move_to(const ControlBlock& own) override {
+  std::unique_ptr<Bootstrap> move_to(const ControlSegment& own) override {
     std::vector<int> everyone(members_.size());
     std::iota(everyone.begin(), everyone.end(), 0);
     auto moved = make_shared_memory_bootstrap(own, everyone, 0);
@@ -104,35 +104,35 @@ class SharedMemoryBootstrap final : public Bootstrap {
     return mailbox(me_).piece.load(std::memory_order_acquire) & ((1U << kReaderBits) - 1);
   }
 
-  std::uint64_t next_piece() {
+  std::uint64_t next_chunk() {
     const std::uint64_t mask = (std::uint64_t{1} << kStepBits) - 1;
     return (generation_ & mask) << kStepBits | (++steps_ & mask);
   }
 
-  void post(std::uint64_t piece, const char* data, std::size_t bytes, std::size_t total) {
+  void post(std::uint64_t chunk, const char* data, std::size_t bytes, std::size_t total) {
     flight::Mailbox& mine = mailbox(me_);
     mine.piece.store(0, std::memory_order_release);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     mine.total_bytes = total;
     if (bytes > 0) std::memcpy(mine.data, data, bytes);
-    ControlFile::pass_on();
-    mine.piece.store(piece << kReaderBits, std::memory_order_release);
+    ControlFile::publish();
+    mine.piece.store(chunk << kReaderBits, std::memory_order_release);
   }
 
-  // Adds what lies in the mailbox of a member to `text`; returns the length of all of it.
-  std::size_t take(std::size_t member, std::uint64_t piece, std::string& text) {
+  // Appends the chunk in a member's mailbox to `text`. Returns the total length.
+  std::size_t take(std::size_t member, std::uint64_t chunk, std::string& text) {
     flight::Mailbox& box = mailbox(member);
     await([&](std::size_t i) {
-      return i != member || piece_of(box.piece.load(std::memory_order_acquire)) == piece;
+      return i != member || piece_of(box.piece.load(std::memory_order_acquire)) == chunk;
     });
-    ControlFile::take_over();
+    ControlFile::acquire();
     const std::uint64_t total = box.total_bytes;
     const std::size_t part =
         std::min<std::uint64_t>(total - std::min(total, offset_), flight::kPieceBytes);
     text.append(reinterpret_cast<const char*>(box.data), part);
     std::uint64_t word = box.piece.load(std::memory_order_acquire);
     do {
-      if (piece_of(word) != piece) {
+      if (piece_of(word) != chunk) {
         raise(FailureKind::peer_lost, fmt::format("{}: rank {} gave up", purpose(), member),
               {static_cast<int>(member)});
       }
@@ -140,20 +140,20 @@ class SharedMemoryBootstrap final : public Bootstrap {
     return total;
   }
 
-  // Throws, and tells the launcher of whose processes.
+  // Throws, and reports the members' job ranks to the launcher.
   [[noreturn]] void raise(FailureKind kind, const std::string& text,
                           const std::vector<int>& members) const {
     std::vector<int> ranks;
     for (const int member : members) {
       ranks.push_back(members_[static_cast<std::size_t>(member)].rank);
     }
-    tell_launcher(
+    report_to_launcher(
         {.kind = kind, .message = text, .ranks = flight::job_ranks(file_->view(), ranks)});
     if (kind == FailureKind::timed_out) throw TimeoutError(text, members);
     throw PeerLostError(text, members.front());
   }
 
-  // Waits until done(i) for every member; throws if one of those that it waits for ends.
+  // Waits until done(i) for every member. Throws if a member ends before.
   template <class Done>
   void await(Done done) const {
     using Clock = std::chrono::steady_clock;
@@ -173,7 +173,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
       if (now < next_check) continue;
       next_check = now + kLivenessPeriod;
       for (std::size_t i = 0; i < members_.size(); ++i) {
-        // It may have done its part as its last deed.
+        // It may have done its part just before it ended.
         if (members_[i].process && !members_[i].process->alive() && !done(waiting)) {
           raise(FailureKind::peer_lost, fmt::format("{}: rank {} died", purpose(), i),
                 {static_cast<int>(i)});
@@ -182,7 +182,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
       if (countdown.has_expired(now)) {
         std::vector<int> missing;
         for (std::size_t i = 0; i < members_.size(); ++i) {
-          // Of a rank that waits for its readers, nobody knows who has not read.
+          // The reader count does not identify the missing readers.
           const bool is_missing = waiting == me_ ? i != me_ : !done(i);
           if (is_missing) missing.push_back(static_cast<int>(i));
         }
@@ -198,13 +198,13 @@ class SharedMemoryBootstrap final : public Bootstrap {
   std::uint64_t generation_;
   std::chrono::milliseconds timeout_;
   std::uint64_t steps_ = 0;
-  std::uint64_t offset_ = 0;  // of the piece in the round
+  std::uint64_t offset_ = 0;  // of the chunk in the round
   std::map<std::string, int> subsets_;
 };
 
 }  // namespace
 
-std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlBlock& control,
+std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlSegment& control,
                                                         const std::vector<int>& members,
                                                         std::uint64_t generation) {
   if (members.size() == 1) return make_single_bootstrap();

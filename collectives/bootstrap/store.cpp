@@ -28,9 +28,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Between two looks for what the store does not tell by itself.
-constexpr auto kLookPeriod = std::chrono::milliseconds(100);
-// For an answer of a server that was there before this process.
+// Between two polls for state that the store does not push.
+constexpr auto kPollPeriod = std::chrono::milliseconds(100);
+// For an answer of a server that was started before this process.
 constexpr std::chrono::milliseconds kLauncherTimeout = std::chrono::seconds(60);
 
 // The connection that a world and its subsets share.
@@ -46,7 +46,7 @@ class Connection {
       throw InvalidArgument(fmt::format(
           "GANTRY_RDZV: expected a port that all ranks know, but got '{}'", identity.rendezvous));
     }
-    // Said by every rank at once, instead of by the one that serves while the others wait.
+    // Checked on every rank, so that all throw instead of waiting for the serving rank.
     store::require_token(address, identity.rendezvous_token, "GANTRY_RDZV_TOKEN");
     if (identity.serves_rendezvous()) {
       server_ = std::make_unique<StoreServer>(
@@ -85,15 +85,15 @@ class Connection {
     return client;
   }
 
-  // Ranks of the world that were lost, the first one first.
+  // The lost ranks of the world, in order of their loss.
   std::vector<int> lost_ranks() const {
     const std::shared_ptr<StoreClient> client = find();
-    // To ask for one costs less, and there is none most of the time.
+    // Querying one rank is cheaper, and usually none is lost.
     return client && client->lost_rank() >= 0 ? client->lost_ranks() : std::vector<int>();
   }
 
-  // A rank that serves the store stays until the others, who may still read from it, have left too,
-  // unless one is lost or does not come.
+  // A rank that serves the store waits until the others, which may still read from it, have left
+  // too. It does not wait for lost ranks, and has a timeout.
   void leave() noexcept {
     try {
       if (const std::shared_ptr<StoreClient> client = find()) {
@@ -142,20 +142,20 @@ class StoreBootstrap final : public Bootstrap {
         me_(me),
         prefix_(std::move(prefix)) {}
 
-  // A long text goes in pieces. Each begins with the length of all of it, so that all ranks take
-  // part in as many rounds as the longest text needs.
+  // A long text is sent in chunks. Each begins with the total length, so that all ranks take part
+  // in as many rounds as the longest text needs.
   std::vector<std::string> all_gather(const std::string& bytes) override {
     std::vector<std::string> all(members_.size());
     std::uint64_t longest = bytes.size();
-    for (std::size_t sent = 0; sent == 0 || sent < longest; sent += kPieceBytes) {
-      std::string piece(kLengthBytes, '\0');
+    for (std::size_t sent = 0; sent == 0 || sent < longest; sent += kChunkBytes) {
+      std::string chunk(kLengthBytes, '\0');
       const std::uint64_t length = bytes.size();
-      std::memcpy(piece.data(), &length, kLengthBytes);
-      if (sent < length) piece.append(bytes, sent, kPieceBytes);
-      const std::vector<std::string> pieces = exchange(piece);
-      for (std::size_t i = 0; i < pieces.size(); ++i) {
-        longest = std::max(longest, length_in(pieces[i], i));
-        all[i].append(pieces[i], kLengthBytes);
+      std::memcpy(chunk.data(), &length, kLengthBytes);
+      if (sent < length) chunk.append(bytes, sent, kChunkBytes);
+      const std::vector<std::string> chunks = exchange(chunk);
+      for (std::size_t i = 0; i < chunks.size(); ++i) {
+        longest = std::max(longest, length_in(chunks[i], i));
+        all[i].append(chunks[i], kLengthBytes);
       }
     }
     return all;
@@ -166,7 +166,7 @@ class StoreBootstrap final : public Bootstrap {
         if (const int member = index_of(rank); member >= 0) return member;
       }
     } catch (const std::exception&) {
-      // Without memory for a list; whoever asks will ask again.
+      // Out of memory for a list; the caller retries.
     }
     return -1;
   }
@@ -177,7 +177,7 @@ class StoreBootstrap final : public Bootstrap {
     for (const int member : members)
       of_world.push_back(members_.at(static_cast<std::size_t>(member)));
     std::string prefix = fmt::format("{}/{}/{}", prefix_, name, fmt::join(members, "-"));
-    // A long list would not fit into a key.
+    // A long list does not fit into a key.
     if (prefix.size() > kStoreMaxKeyBytes / 2) {
       prefix = fmt::format("{}/{:x}", prefix.substr(0, kStoreMaxKeyBytes / 4),
                            std::hash<std::string>{}(prefix));
@@ -189,7 +189,7 @@ class StoreBootstrap final : public Bootstrap {
   }
 
   void leave() noexcept override {
-    // A subset ends with no word to the store, where only ranks of the world are known.
+    // The store only knows the world's ranks, so a subset does not deregister.
     if (prefix_ == kWorldPrefix) connection_->leave();
   }
 
@@ -197,10 +197,10 @@ class StoreBootstrap final : public Bootstrap {
 
  private:
   static constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
-  static constexpr std::size_t kPieceBytes = kStoreMaxValueBytes - kLengthBytes;
+  static constexpr std::size_t kChunkBytes = kStoreMaxValueBytes - kLengthBytes;
   static constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40;
 
-  // One value of every rank.
+  // Exchanges one value per rank.
   std::vector<std::string> exchange(const std::string& bytes) {
     const std::int64_t round = round_++;
     const std::shared_ptr<StoreClient> client = connection_->client();
@@ -211,13 +211,13 @@ class StoreBootstrap final : public Bootstrap {
       for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
         all.push_back(rank == me_ ? bytes : get(*client, round, rank, countdown));
       }
-      // Whoever wrote this round has read the one before it.
+      // A rank that wrote this round has read the previous one.
       if (round > 0) client->erase(key(round - 1, me_));
     } catch (const PeerLostError& error) {
       if (error.rank() >= 0) {
-        tell_launcher({.kind = FailureKind::peer_lost,
-                       .message = error.what(),
-                       .ranks = of_world({error.rank()})});
+        report_to_launcher({.kind = FailureKind::peer_lost,
+                            .message = error.what(),
+                            .ranks = of_world({error.rank()})});
         throw;
       }
       if (connection_->server() < 0) throw;
@@ -229,9 +229,9 @@ class StoreBootstrap final : public Bootstrap {
   }
 
   // Throws: Error.
-  static std::uint64_t length_in(const std::string& piece, std::size_t rank) {
+  static std::uint64_t length_in(const std::string& chunk, std::size_t rank) {
     std::uint64_t length = kMostBytes;
-    if (piece.size() >= kLengthBytes) std::memcpy(&length, piece.data(), kLengthBytes);
+    if (chunk.size() >= kLengthBytes) std::memcpy(&length, chunk.data(), kLengthBytes);
     if (length < kMostBytes) return length;
     throw Error(fmt::format("Communicator: rank {} runs another version of gantry", rank));
   }
@@ -252,30 +252,30 @@ class StoreBootstrap final : public Bootstrap {
                                                    : static_cast<int>(found - members_.begin());
   }
 
-  // Waits for what a member says in a round. The store gives up on it when any rank is lost; this
-  // only when a member is, or when one has ended that said nothing.
+  // Waits for a member's value of a round. The store throws if any rank is lost. This function
+  // throws only if a member is lost, or has ended without a value.
   std::string get(StoreClient& client, std::int64_t round, int rank,
                   SuspendAwareTimeout& countdown) const {
     const std::string name = key(round, rank);
-    Clock::time_point next_look = Clock::now() + kLookPeriod;
+    Clock::time_point next_poll = Clock::now() + kPollPeriod;
     for (;;) {
       try {
-        return client.get(name, kLookPeriod);
+        return client.get(name, kPollPeriod);
       } catch (const TimeoutError&) {
       } catch (const PeerLostError& error) {
         if (error.rank() < 0) throw;
-        // The store waits no longer, so this does.
+        // The store no longer waits after a loss, so wait here.
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
       if (const auto value = client.try_get(name)) return *value;
       if (const int lost = lost_rank(); lost >= 0) {
-        require_no_end(client, round);  // of which the loss may be a consequence
+        require_running(client, round);  // the loss may be its consequence
         throw PeerLostError(fmt::format("{}: rank {} left the job", purpose(), lost), lost);
       }
       const Clock::time_point now = Clock::now();
-      if (now < next_look) continue;
-      next_look = now + kLookPeriod;
-      require_no_end(client, round);
+      if (now < next_poll) continue;
+      next_poll = now + kPollPeriod;
+      require_running(client, round);
       if (!countdown.has_expired(now)) continue;
       const std::vector<int> missing = missing_of(client, round);
       if (missing.empty()) continue;
@@ -291,8 +291,8 @@ class StoreBootstrap final : public Bootstrap {
     return missing;
   }
 
-  // Throws if the process of a member has ended that has not come to the round.
-  void require_no_end(StoreClient& client, std::int64_t round) const {
+  // Throws if the process of a member without a value in this round has ended.
+  void require_running(StoreClient& client, std::int64_t round) const {
     std::istringstream ended(client.try_get(store::kEndedKey).value_or(""));
     for (int of_world = 0; ended >> of_world;) {
       const int rank = index_of(of_world);

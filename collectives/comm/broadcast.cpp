@@ -7,8 +7,8 @@
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/comm/checks.hpp"
-#include "collectives/comm/fan_out.hpp"
-#include "collectives/comm/fresh_outputs.hpp"
+#include "collectives/comm/multicast.hpp"
+#include "collectives/comm/output_cache.hpp"
 #include "collectives/ignored_choice.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
@@ -17,8 +17,8 @@ namespace gantry::comm {
 
 namespace {
 
-// Fills every tensor of `out` (device tensors of the source's shape), which are not the source.
-void fill_from(const Tensor& tensor, std::vector<Tensor> out, FreshOutputs* fresh) {
+// Copies `tensor` to every tensor of `out`: device tensors of its shape that are not `tensor`.
+void fill_from(const Tensor& tensor, std::vector<Tensor> out, CachedOutputs* cached) {
   if (out.empty() || tensor.numel() == 0) return;
   const bool casts = std::any_of(out.begin(), out.end(), [&](const Tensor& receiver) {
     return receiver.dtype() != tensor.dtype();
@@ -28,11 +28,11 @@ void fill_from(const Tensor& tensor, std::vector<Tensor> out, FreshOutputs* fres
     return;
   }
   if (tensor.is_cpu()) {
-    // One trip over the host's link, then between devices.
+    // Copy from the host once, then between devices.
     out.front().copy_(tensor);
     const Tensor first = out.front();
     out.erase(out.begin());
-    fill_from(first, std::move(out), fresh);
+    fill_from(first, std::move(out), cached);
     return;
   }
   const Tensor source = tensor.contiguous();
@@ -44,15 +44,15 @@ void fill_from(const Tensor& tensor, std::vector<Tensor> out, FreshOutputs* fres
     dense = dense && receiver.is_contiguous() && receiver.dtype() == source.dtype();
     reach = reach && reaches(source.device(), receiver);
   }
-  // Our own way keeps up with NCCL's ring where devices reach each other.
+  // The multicast is as fast as NCCL's ring between peers.
   const bool nccl = wants_nccl("comm::broadcast", devices, source.nbytes(), /*same_bits=*/!reach);
-  if (nccl && !dense) tell_without_nccl("comm::broadcast", "NCCL neither casts nor strides");
+  if (nccl && !dense) warn_without_nccl("comm::broadcast", "NCCL neither casts nor strides");
   if (nccl && dense) {
     std::vector<Tensor> ring{source};
     ring.insert(ring.end(), out.begin(), out.end());
     nccl_broadcast(ring, 0);
   } else {
-    broadcast_into(source, out, fresh);
+    broadcast_into(source, out, cached);
   }
 }
 
@@ -61,7 +61,7 @@ void fill_from(const Tensor& tensor, std::vector<Tensor> out, FreshOutputs* fres
 std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& devices) {
   require_defined("broadcast", tensor, "argument 'tensor'");
   const std::vector<Device> resolved = checked_devices("broadcast", devices);
-  FreshOutputs fresh(Stream::current(tensor.is_cpu() ? resolved.front() : tensor.device()));
+  CachedOutputs cached(Stream::current(tensor.is_cpu() ? resolved.front() : tensor.device()));
   std::vector<Tensor> result;
   std::vector<Tensor> receivers;
   result.reserve(resolved.size());
@@ -71,10 +71,10 @@ std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& d
       result.push_back(tensor);
       continue;
     }
-    receivers.push_back(fresh.make(tensor.sizes(), tensor.dtype(), Stream::current(device)));
+    receivers.push_back(cached.make(tensor.sizes(), tensor.dtype(), Stream::current(device)));
     result.push_back(receivers.back());
   }
-  fill_from(tensor, std::move(receivers), &fresh);
+  fill_from(tensor, std::move(receivers), &cached);
   return result;
 }
 

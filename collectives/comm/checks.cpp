@@ -78,7 +78,7 @@ void require_alike(std::string_view op, std::span<const Tensor> tensors, std::st
 }
 
 void require_separate(std::string_view op, std::span<const Tensor> tensors) {
-  // In order of their addresses few have to be compared: lists may be long.
+  // Sorted by address, only neighbours have to be compared: lists may be long.
   struct Range {
     std::uintptr_t begin;
     std::uintptr_t end;

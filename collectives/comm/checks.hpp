@@ -8,9 +8,9 @@
 
 namespace gantry::comm {
 
-// Argument checks that the functions of comm.hpp share. Each throws before anything changed.
+// Argument checks of the functions of comm.hpp. Each throws before anything changes.
 
-// The devices with their indices. Throws: InvalidArgument for an empty list or the CPU.
+// Returns the devices with explicit indices. Throws: InvalidArgument for an empty list or the CPU.
 std::vector<Device> checked_devices(std::string_view op, const std::vector<Device>& devices);
 
 // Throws: InvalidArgument if the list is empty, or one is undefined or not on a device.
@@ -24,11 +24,11 @@ void require_equal_shapes(std::string_view op, std::span<const Tensor> tensors,
 // Throws: ShapeError, DTypeError if a tensor differs from tensors[0].
 void require_alike(std::string_view op, std::span<const Tensor> tensors, std::string_view what);
 
-// Throws: InvalidArgument if two tensors have elements in one place.
+// Throws: InvalidArgument if two tensors share memory.
 void require_separate(std::string_view op, std::span<const Tensor> tensors);
 
-// Throws: InvalidArgument if elements of an output share a place, or an output shares memory with
-// an input.
+// Throws: InvalidArgument if elements of an output overlap, or an output shares memory with an
+// input.
 void require_writable(std::string_view op, std::span<const Tensor> outputs);
 void require_apart(std::string_view op, std::span<const Tensor> outputs,
                    std::span<const Tensor> inputs);

@@ -5,7 +5,7 @@
 
 #include <gantry/tensor/factories.hpp>
 
-#include "kernels/fan.hpp"
+#include "kernels/multicast.hpp"
 #include "tensor/buffer_views.hpp"
 #include "tensor/target_of.hpp"
 
@@ -46,7 +46,7 @@ Tensor flatten_bucket(const Bucket& bucket, std::span<const Tensor> tensors) {
     runs.push_back({dense.back().data(), place, dense.back().nbytes()});
     place += dense.back().nbytes();
   }
-  kernels::fan(detail::target_of(first), runs);
+  kernels::multicast(detail::target_of(first), runs);
   return flat;
 }
 
@@ -66,11 +66,11 @@ void unflatten_bucket(const Bucket& bucket, const Tensor& flat, std::span<Tensor
       tensor.copy_(flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
     }
   }
-  kernels::fan(detail::target_of(flat), runs);
+  kernels::multicast(detail::target_of(flat), runs);
 }
 
 PaddedBucket pad_bucket(Bucket bucket, std::span<const Tensor> tensors) {
-  // Copies and folds take 16 bytes at a time where all addresses are aligned to them.
+  // Copy and reduction kernels use 16-byte accesses if all addresses are aligned.
   const auto grain = static_cast<std::int64_t>(16 / element_size(bucket.dtype));
   PaddedBucket padded;
   padded.offsets.reserve(bucket.members.size());

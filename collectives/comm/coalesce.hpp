@@ -8,19 +8,19 @@
 
 namespace gantry {
 
-// Tensors of one dtype that travel as one flat array.
+// Tensors of one dtype that are transferred as one flat array.
 struct Bucket {
   DType dtype = DType::f32;
   std::int64_t elements = 0;
   std::vector<std::size_t> members;  // positions in the list, in order
 };
 
-// Deals tensors into buckets of one dtype and at most `bytes` each, in list order per dtype; a
-// larger tensor gets a bucket of its own. Depends on dtypes and sizes only, so equal lists give
-// equal buckets on every device and rank.
+// Groups tensors into buckets of one dtype and at most `bytes`, in list order per dtype. A larger
+// tensor has its own bucket. The result depends on dtypes and sizes only, so equal lists give equal
+// buckets on every device and rank.
 std::vector<Bucket> make_buckets(std::span<const Tensor> tensors, std::size_t bytes);
 
-// A new flat tensor with the bucket's members one after the other, on the first member's device.
+// Returns a new flat tensor of the bucket's concatenated members, on the first member's device.
 Tensor flatten_bucket(const Bucket& bucket, std::span<const Tensor> tensors);
 
 // Copies `flat` back into the bucket's members.

@@ -1,8 +1,8 @@
 // broadcast_coalesced and reduce_add_coalesced: many tensors in few launches.
 //
-// Nothing is packed: the kernels that cross the links read the tensors where they are, or write the
-// outputs where they will be, and take their addresses as parameters. So a call costs one launch
-// and two stream waits a device, whatever the number of tensors, up to about a thousand.
+// There is no packing: kernels read the tensors and write the outputs in place, and take their
+// addresses as parameters. So a call costs one launch and two stream waits per device, for up to
+// about a thousand tensors.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 #include "collectives/comm/checks.hpp"
 #include "collectives/comm/coalesce.hpp"
-#include "collectives/comm/device_fold.hpp"
-#include "collectives/comm/fan_out.hpp"
+#include "collectives/comm/device_reduce.hpp"
+#include "collectives/comm/multicast.hpp"
 #include "collectives/comm/tuning.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
@@ -44,8 +44,8 @@ std::byte* place_in(const Tensor& flat, std::int64_t offset) {
          static_cast<std::size_t>(offset) * flat.element_size();
 }
 
-// The addresses of the tensors' elements in contiguous form; `temporaries` keeps what had to be
-// made for it.
+// Returns the addresses of the tensors' contiguous elements; `temporaries` owns contiguous copies
+// of strided ones.
 std::vector<const void*> dense_addresses(std::span<const Tensor> tensors,
                                          std::vector<Tensor>& temporaries) {
   std::vector<const void*> addresses;
@@ -61,7 +61,7 @@ std::vector<const void*> dense_addresses(std::span<const Tensor> tensors,
   return addresses;
 }
 
-// True if what is made on the devices is open to peers, whoever makes it.
+// True if new memory on all devices is peer-accessible.
 bool make_open_memory(std::span<const Device> devices) {
   return std::ranges::all_of(
       devices, [](Device device) { return memory::allocator(device).is_peer_accessible(); });
@@ -74,24 +74,24 @@ struct CoalescedBroadcast {
   std::vector<Device> receivers;              // devices but the source
   std::vector<std::vector<Tensor>*> results;  // of the receivers
   std::vector<Tensor> outputs = {};           // buffers, or the results themselves
-  std::vector<FanGroup> groups = {};
+  std::vector<MulticastGroup> groups = {};
 
-  void make_buffers(const CoalesceOptions& options, FreshOutputs& fresh,
+  void make_buffers(const CoalesceOptions& options, CachedOutputs& cached,
                     std::span<const void* const> addresses);
-  void make_tensors(FreshOutputs& fresh, std::span<const void* const> addresses);
-  void run(FreshOutputs& fresh, std::span<const Tensor> inputs);
+  void make_tensors(CachedOutputs& cached, std::span<const void* const> addresses);
+  void run(CachedOutputs& cached, std::span<const Tensor> inputs);
 };
 
-void CoalescedBroadcast::make_buffers(const CoalesceOptions& options, FreshOutputs& fresh,
+void CoalescedBroadcast::make_buffers(const CoalesceOptions& options, CachedOutputs& cached,
                                       std::span<const void* const> addresses) {
-  constexpr std::size_t kMost = kernels::kMaxFanCopies;
+  constexpr std::size_t kMost = kernels::kMaxMulticastCopies;
   for (const PaddedBucket& padded : padded_buckets(tensors, options)) {
     for (std::size_t first = 0; first < receivers.size(); first += kMost) {
-      FanGroup& group = groups.emplace_back();
+      MulticastGroup& group = groups.emplace_back();
       std::byte* base = nullptr;
       for (std::size_t d = first; d < std::min(receivers.size(), first + kMost); ++d) {
         const Tensor flat =
-            fresh.make({padded.elements}, padded.bucket.dtype, Stream::current(receivers[d]));
+            cached.make({padded.elements}, padded.bucket.dtype, Stream::current(receivers[d]));
         outputs.push_back(flat);
         view_bucket(padded, flat, tensors, *results[d]);
         auto* const data = static_cast<std::byte*>(flat.data());
@@ -112,33 +112,34 @@ void CoalescedBroadcast::make_buffers(const CoalesceOptions& options, FreshOutpu
   }
 }
 
-void CoalescedBroadcast::make_tensors(FreshOutputs& fresh, std::span<const void* const> addresses) {
-  FanGroup& group = groups.emplace_back();
+void CoalescedBroadcast::make_tensors(CachedOutputs& cached,
+                                      std::span<const void* const> addresses) {
+  MulticastGroup& group = groups.emplace_back();
   group.runs.reserve(tensors.size() * receivers.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     for (std::size_t d = 0; d < receivers.size(); ++d) {
       Tensor& made = (*results[d])[i];
-      made = fresh.make(tensors[i].sizes(), tensors[i].dtype(), Stream::current(receivers[d]));
+      made = cached.make(tensors[i].sizes(), tensors[i].dtype(), Stream::current(receivers[d]));
       outputs.push_back(made);
       group.runs.push_back({addresses[i], made.data(), made.nbytes()});
     }
   }
 }
 
-void CoalescedBroadcast::run(FreshOutputs& fresh, std::span<const Tensor> inputs) {
-  std::vector<Stream> homes;
-  std::vector<Device> sharers;
+void CoalescedBroadcast::run(CachedOutputs& cached, std::span<const Tensor> inputs) {
+  std::vector<Stream> owners;
+  std::vector<Device> helpers;
   for (const Device device : receivers) {
-    add_stream(homes, Stream::current(device));
-    if (std::find(sharers.begin(), sharers.end(), device) == sharers.end()) {
-      sharers.push_back(device);
+    add_stream(owners, Stream::current(device));
+    if (std::find(helpers.begin(), helpers.end(), device) == helpers.end()) {
+      helpers.push_back(device);
     }
   }
-  if (!all_reach(sharers, outputs) || !all_reach(sharers, inputs)) sharers.clear();
+  if (!all_reach(helpers, outputs) || !all_reach(helpers, inputs)) helpers.clear();
   try {
-    fan_out(source, groups, homes, sharers, &fresh);
+    multicast(source, groups, owners, helpers, &cached);
   } catch (...) {
-    std::vector<Stream> users = homes;
+    std::vector<Stream> users = owners;
     users.push_back(Stream::current(source));
     keep_after_failure(outputs, users);
     keep_after_failure(inputs, users);
@@ -177,7 +178,7 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(const std::vector<Tensor>& 
   CoalescedBroadcast call{tensors, resolved.front(), {}, {}};
   bool direct = are_open_to_peers(tensors) && make_open_memory(resolved);
   for (std::size_t d = 0; d < resolved.size(); ++d) {
-    // A repeated devices[0] gets the inputs themselves, as broadcast gives them.
+    // A repeated devices[0] gets the inputs themselves, as in broadcast().
     if (resolved[d] == resolved[0]) {
       result[d] = tensors;
       continue;
@@ -197,14 +198,14 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(const std::vector<Tensor>& 
   }
   std::vector<Tensor> temporaries;
   const std::vector<const void*> addresses = dense_addresses(tensors, temporaries);
-  FreshOutputs fresh(Stream::current(resolved[0]));
+  CachedOutputs cached(Stream::current(resolved[0]));
   if (options.separate_storages) {
-    call.make_tensors(fresh, addresses);
+    call.make_tensors(cached, addresses);
   } else {
-    call.make_buffers(options, fresh, addresses);
+    call.make_buffers(options, cached, addresses);
   }
-  call.run(fresh, temporaries.empty() ? std::span<const Tensor>(tensors.data(), 1)
-                                      : std::span<const Tensor>(temporaries));
+  call.run(cached, temporaries.empty() ? std::span<const Tensor>(tensors.data(), 1)
+                                       : std::span<const Tensor>(temporaries));
   return result;
 }
 
@@ -225,8 +226,8 @@ void require_lists(std::string_view op, const std::vector<std::vector<Tensor>>& 
   }
 }
 
-// One pass over hundreds of tensors of every device, list by list as they lie in memory; the texts
-// are made when something is wrong.
+// Checks hundreds of tensors per device in one pass, in memory order. raise_invalid_inputs() makes
+// the error texts.
 bool are_summable(const std::vector<std::vector<Tensor>>& inputs, bool allow_cast) {
   struct Expected {
     const Shape* sizes;
@@ -253,7 +254,8 @@ bool are_summable(const std::vector<std::vector<Tensor>>& inputs, bool allow_cas
   return true;
 }
 
-void explain(std::string_view op, const std::vector<std::vector<Tensor>>& inputs, bool allow_cast) {
+void raise_invalid_inputs(std::string_view op, const std::vector<std::vector<Tensor>>& inputs,
+                          bool allow_cast) {
   for (std::size_t i = 0; i < inputs.front().size(); ++i) {
     std::vector<Tensor> across;
     for (const std::vector<Tensor>& list : inputs) across.push_back(list[i]);
@@ -279,7 +281,7 @@ Tensor to_pinned(const Tensor& tensor) {
   return host;
 }
 
-// Sums onto a device that reaches all inputs, and from there into pinned memory if `to_host`.
+// Sums onto a device that reaches all inputs, and copies to pinned memory if `to_host`.
 std::vector<Tensor> sum_lists(const std::vector<std::vector<Tensor>>& inputs, Device target,
                               bool to_host, const CoalesceOptions& options) {
   const std::vector<Tensor>& shapes = inputs.front();
@@ -302,11 +304,11 @@ std::vector<Tensor> sum_lists(const std::vector<std::vector<Tensor>>& inputs, De
   }
   std::vector<Tensor> result(shapes.size());
   std::vector<Tensor> outputs;
-  std::vector<FoldGroup> groups;
+  std::vector<ReduceGroup> groups;
   const std::vector<PaddedBucket> buckets = padded_buckets(shapes, options);
   for (const PaddedBucket& padded : buckets) {
     const DType dtype = padded.bucket.dtype;
-    FoldGroup& group = groups.emplace_back();
+    ReduceGroup& group = groups.emplace_back();
     group.dtype = dtype;
     group.runs.reserve(padded.offsets.size());
     group.inputs.reserve(padded.offsets.size() * inputs.size());
@@ -330,7 +332,7 @@ std::vector<Tensor> sum_lists(const std::vector<std::vector<Tensor>>& inputs, De
     }
   }
   try {
-    fold_groups(target, groups, sources, {kernels::FoldOp::sum, 1});
+    reduce_groups(target, groups, sources, {kernels::NaryOp::sum, 1});
   } catch (...) {
     std::vector<Stream> users{Stream::current(target)};
     for (const Device device : sources) add_stream(users, Stream::current(device));
@@ -361,7 +363,8 @@ std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>&
                                          const CoalesceOptions& options) {
   constexpr std::string_view kOp = "reduce_add_coalesced";
   require_lists(kOp, inputs, options);
-  if (!are_summable(inputs, options.allow_cast)) explain(kOp, inputs, options.allow_cast);
+  if (!are_summable(inputs, options.allow_cast))
+    raise_invalid_inputs(kOp, inputs, options.allow_cast);
   const Device target = destination.value_or(Device::cuda()).resolved();
   const std::vector<Tensor>& shapes = inputs.front();
   if (shapes.empty()) return {};
@@ -369,11 +372,11 @@ std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>&
   std::size_t bytes = 0;
   for (const std::vector<Tensor>& list : inputs) devices.push_back(list.front().device());
   for (const Tensor& tensor : shapes) bytes += tensor.nbytes();
-  const Device folder = target.is_cpu() ? devices.front() : target;
+  const Device reducer = target.is_cpu() ? devices.front() : target;
   const bool direct =
-      std::ranges::all_of(devices, [&](Device device) { return reaches(folder, device); }) &&
+      std::ranges::all_of(devices, [&](Device device) { return reaches(reducer, device); }) &&
       std::ranges::all_of(inputs, are_open_to_peers) && make_open_memory(devices) &&
-      make_open_memory(std::span(&folder, 1));
+      make_open_memory(std::span(&reducer, 1));
   if (!direct || wants_nccl("comm::reduce_add_coalesced", devices, bytes, /*same_bits=*/false)) {
     std::vector<Tensor> result;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
@@ -385,7 +388,7 @@ std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>&
     }
     return result;
   }
-  return sum_lists(inputs, folder, target.is_cpu(), options);
+  return sum_lists(inputs, reducer, target.is_cpu(), options);
 }
 
 }  // namespace gantry::comm

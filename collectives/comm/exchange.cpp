@@ -4,21 +4,21 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/comm/checks.hpp"
-#include "collectives/comm/device_fold.hpp"
-#include "collectives/comm/fan_out.hpp"
-#include "collectives/comm/pieces.hpp"
+#include "collectives/comm/chunk_copies.hpp"
+#include "collectives/comm/device_reduce.hpp"
+#include "collectives/comm/multicast.hpp"
 #include "collectives/comm/tuning.hpp"
 #include "collectives/ignored_choice.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
-#include "kernels/fan.hpp"
+#include "kernels/multicast.hpp"
 #include "streams/batched_copy.hpp"
 
 namespace gantry::comm {
 
 namespace {
 
-// Checks one output per input, each beside its input and of its dtype; not the outputs' shapes.
+// Checks one output per input, with its device and dtype. Does not check the outputs' shapes.
 void require_pairs(std::string_view op, std::span<const Tensor> outputs,
                    std::span<const Tensor> inputs) {
   require_device_tensors(op, inputs, "input");
@@ -44,7 +44,7 @@ void require_pairs(std::string_view op, std::span<const Tensor> outputs,
   }
 }
 
-// Throws ShapeError unless every output has this shape, which the inputs' follows.
+// Throws ShapeError unless every output has the shape that the inputs imply.
 void require_outputs(std::string_view op, std::span<const Tensor> outputs, const Shape& expected) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].sizes() == expected) continue;
@@ -54,7 +54,7 @@ void require_outputs(std::string_view op, std::span<const Tensor> outputs, const
   }
 }
 
-// Throws ShapeError unless the inputs have rows, a number of them that `parts` divides.
+// Throws ShapeError unless `parts` divides the inputs' number of rows.
 void require_rows(std::string_view op, const Tensor& input, std::int64_t parts) {
   if (input.dim() > 0 && input.size(0) % parts == 0) return;
   const std::string expected =
@@ -64,8 +64,8 @@ void require_rows(std::string_view op, const Tensor& input, std::int64_t parts) 
       input.device().str());
 }
 
-// The parts that are joined along dim 0 to wholes of `dims`: themselves, or as one row each where
-// wholes are stacked.
+// Returns the parts as rows of a joined tensor with `dims` dimensions: unchanged if they are
+// concatenated along dim 0, as one row each if they are stacked.
 std::vector<Tensor> as_rows(std::span<const Tensor> parts, int dims) {
   std::vector<Tensor> rows(parts.begin(), parts.end());
   if (parts.front().dim() + 1 != dims) return rows;
@@ -73,7 +73,7 @@ std::vector<Tensor> as_rows(std::span<const Tensor> parts, int dims) {
   return rows;
 }
 
-// True if every device may copy between any input and any output, bytes as they are.
+// True if every device can copy between any input and any output without conversion.
 bool are_plain(std::span<const Tensor> outputs, std::span<const Tensor> inputs) {
   for (const Tensor& output : outputs) {
     for (const Tensor& input : inputs) {
@@ -89,14 +89,14 @@ std::byte* row(const Tensor& tensor, std::int64_t index) {
          static_cast<std::size_t>(index * tensor.stride(0)) * tensor.element_size();
 }
 
-// Runs `step(d)`, which submits work to the current stream of inputs[d]'s device, for every d,
-// between orders of all streams. Every link then works both ways at once.
-template <class Step>
-void run_together(std::span<const Tensor> outputs, std::span<const Tensor> inputs, Step step) {
+// Runs `submit(d)`, which submits work to the current stream of inputs[d]'s device, for every d.
+// All streams are ordered before and after. So every link transfers in both directions at once.
+template <class Submit>
+void run_together(std::span<const Tensor> outputs, std::span<const Tensor> inputs, Submit submit) {
   const std::vector<Stream> streams = current_streams(inputs);
   try {
     order_all(streams);
-    for (std::size_t d = 0; d < inputs.size(); ++d) step(d);
+    for (std::size_t d = 0; d < inputs.size(); ++d) submit(d);
     order_all(streams);
   } catch (...) {
     keep_after_failure(outputs, streams);
@@ -111,7 +111,7 @@ std::vector<Tensor> dense_copies(std::span<const Tensor> tensors) {
   return dense;
 }
 
-// Contiguous tensors to write to: the outputs themselves, or new ones in their places.
+// Returns contiguous tensors to write to: the outputs themselves, or temporaries for strided ones.
 std::vector<Tensor> dense_targets(std::span<const Tensor> outputs) {
   std::vector<Tensor> targets;
   for (const Tensor& output : outputs) {
@@ -128,19 +128,19 @@ void all_reduce(std::span<Tensor> tensors, ReduceOp op) {
   require_writable("all_reduce", tensors);
   require_separate("all_reduce", tensors);
   const DType dtype = tensors.front().dtype();
-  const Folding how = folding(op, dtype, static_cast<int>(tensors.size()), "all_reduce");
+  const Reduction how = reduction_for(op, dtype, static_cast<int>(tensors.size()), "all_reduce");
   const std::vector<Tensor> dense = dense_copies(tensors);
-  // Floating minima differ, too: NCCL does not promise what NaN and -0 give.
+  // Floating min and max differ too: NCCL does not specify NaN and -0.
   const bool same_bits = !is_floating_point(dtype) && nccl_supports(op, dtype);
   bool nccl = wants_nccl("comm::all_reduce", devices_of(dense), dense.front().nbytes(), same_bits);
   if (nccl && !nccl_supports(op, dtype)) {
-    tell_without_nccl("comm::all_reduce", "NCCL does not know the operation for the dtype");
+    warn_without_nccl("comm::all_reduce", "NCCL does not know the operation for the dtype");
     nccl = false;
   }
   if (nccl) {
     nccl_all_reduce(dense, op);
   } else {
-    fold_into_all(dense, how);
+    reduce_into_all(dense, how);
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (!tensors[i].is_contiguous()) tensors[i].copy_(dense[i]);
@@ -156,8 +156,8 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> parts) {
   joined[0] *= static_cast<std::int64_t>(inputs.size());
   require_outputs("all_gather", outputs, joined);
   if (inputs.front().numel() == 0) return;
-  tell_without_nccl("comm::all_gather", kOwnCopies);
-  if (are_plain(outputs, inputs) && outputs.size() <= kernels::kMaxFanCopies) {
+  warn_without_nccl("comm::all_gather", kOwnCopies);
+  if (are_plain(outputs, inputs) && outputs.size() <= kernels::kMaxMulticastCopies) {
     std::vector<std::ptrdiff_t> shifts;
     for (const Tensor& output : outputs.subspan(1)) {
       shifts.push_back(static_cast<std::byte*>(output.data()) -
@@ -169,12 +169,12 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> parts) {
       const auto place = static_cast<std::int64_t>(d) * rows;
       if (bytes * outputs.size() < comm_tuning().send_by_engines_bytes) {
         const CopyRegion run{inputs[d].data(), row(outputs.front(), place), bytes};
-        kernels::fan(kernels::Target::on(stream), std::span(&run, 1), shifts);
+        kernels::multicast(kernels::Target::on(stream), std::span(&run, 1), shifts);
         return;
       }
       std::vector<CopyRegion> runs;
       for (std::size_t step = 0; step < outputs.size(); ++step) {
-        // Senders begin with different receivers.
+        // Senders start with different receivers.
         runs.push_back({inputs[d].data(), row(outputs[(d + step) % outputs.size()], place), bytes});
       }
       copy_batch(stream, runs);
@@ -183,7 +183,7 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> parts) {
   }
   for (std::size_t step = 0; step < inputs.size(); ++step) {
     for (std::size_t d = 0; d < outputs.size(); ++d) {
-      // Every round pairs each sender with another receiver.
+      // Every round pairs each sender with a different receiver.
       const std::size_t source = (d + step) % inputs.size();
       outputs[d].narrow(0, static_cast<std::int64_t>(source) * rows, rows).copy_(inputs[source]);
     }
@@ -198,10 +198,10 @@ void reduce_scatter(std::span<Tensor> shares, std::span<const Tensor> inputs, Re
   Shape share = inputs.front().sizes();
   share[0] /= parts;
   require_outputs("reduce_scatter", outputs, share);
-  const Folding how =
-      folding(op, inputs.front().dtype(), static_cast<int>(inputs.size()), "reduce_scatter");
+  const Reduction how =
+      reduction_for(op, inputs.front().dtype(), static_cast<int>(inputs.size()), "reduce_scatter");
   if (outputs.front().numel() == 0) return;
-  tell_without_nccl("comm::reduce_scatter", kOwnCopies);
+  warn_without_nccl("comm::reduce_scatter", kOwnCopies);
   const std::vector<Tensor> dense = dense_copies(inputs);
   const std::vector<Tensor> results = dense_targets(outputs);
   const std::int64_t rows = outputs.front().size(0);
@@ -216,11 +216,11 @@ void reduce_scatter(std::span<Tensor> shares, std::span<const Tensor> inputs, Re
     run_together(results, dense, [&](std::size_t d) {
       std::vector<const void*> from;
       for (const Tensor& slice : slices_for(d)) from.push_back(slice.data());
-      kernels::fold(kernels::Target::on(Stream::current(results[d].device())), how.op,
+      kernels::nary(kernels::Target::on(Stream::current(results[d].device())), how.op,
                     results[d].data(), from, results[d].numel(), results[d].dtype(), how.divisor);
     });
   } else {
-    for (std::size_t d = 0; d < results.size(); ++d) fold_onto(results[d], slices_for(d), how);
+    for (std::size_t d = 0; d < results.size(); ++d) reduce_into(results[d], slices_for(d), how);
   }
   for (std::size_t d = 0; d < outputs.size(); ++d) {
     if (!outputs[d].is_contiguous()) outputs[d].copy_(results[d]);
@@ -234,20 +234,20 @@ void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
   require_outputs("all_to_all", outputs, inputs.front().sizes());
   const std::int64_t rows = inputs.front().size(0) / count;
   if (inputs.front().numel() == 0) return;
-  tell_without_nccl("comm::all_to_all", kOwnCopies);
+  warn_without_nccl("comm::all_to_all", kOwnCopies);
   if (are_plain(outputs, inputs)) {
     const std::size_t bytes = inputs.front().nbytes() / static_cast<std::size_t>(count);
     run_together(outputs, inputs, [&](std::size_t d) {
       std::vector<CopyRegion> runs;
       for (std::int64_t step = 0; step < count; ++step) {
-        // Senders begin with different receivers.
+        // Senders start with different receivers.
         const std::int64_t j = (static_cast<std::int64_t>(d) + step) % count;
         runs.push_back(
             {row(inputs[d], j * rows),
              row(outputs[static_cast<std::size_t>(j)], static_cast<std::int64_t>(d) * rows),
              bytes});
       }
-      move_runs(Stream::current(inputs[d].device()), runs, comm_tuning().send_by_engines_bytes);
+      copy_by_size(Stream::current(inputs[d].device()), runs, comm_tuning().send_by_engines_bytes);
     });
     return;
   }

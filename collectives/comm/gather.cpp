@@ -5,7 +5,7 @@
 #include <gantry/tensor/factories.hpp>
 
 #include "collectives/comm/checks.hpp"
-#include "collectives/comm/pieces.hpp"
+#include "collectives/comm/chunk_copies.hpp"
 #include "collectives/ignored_choice.hpp"
 #include "collectives/peers/reach.hpp"
 
@@ -55,8 +55,8 @@ int gather_dim(const std::vector<Tensor>& tensors, int dim) {
 }
 
 void join(const std::vector<Tensor>& tensors, const Tensor& out, int dim) {
-  tell_without_nccl("comm::gather", kOwnCopies);
-  std::vector<Piece> plain;
+  warn_without_nccl("comm::gather", kOwnCopies);
+  std::vector<ChunkCopy> plain;
   plain.reserve(tensors.size());
   const bool dense = out.is_cuda() && has_dense_ranges(out, dim);
   std::int64_t begin = 0;
@@ -70,7 +70,7 @@ void join(const std::vector<Tensor>& tensors, const Tensor& out, int dim) {
     }
     out.narrow(dim, first, tensor.size(dim)).copy_(tensor, {.non_blocking = true});
   }
-  if (!plain.empty()) collect_pieces(Stream::current(out.device()), plain);
+  if (!plain.empty()) gather_chunks(Stream::current(out.device()), plain);
 }
 
 }  // namespace

@@ -5,14 +5,15 @@
 
 namespace gantry {
 
-// A run of elements.
+// A range of elements.
 struct Part {
   std::int64_t begin = 0;
   std::int64_t count = 0;
 };
 
-// Part i of `count` elements cut into `parts` runs. All but the last have equal lengths, multiples
-// of 256 elements, so that every run begins aligned for the widest loads; late runs may be empty.
+// Returns part i of `count` elements in `parts` ranges. All but the last have equal lengths,
+// multiples of 256 elements, so that every range is aligned for the widest loads. The last ones may
+// be empty.
 inline Part partition(std::int64_t count, int parts, int i) {
   constexpr std::int64_t kGrain = 256;
   const std::int64_t each = (count + parts * kGrain - 1) / (parts * kGrain) * kGrain;

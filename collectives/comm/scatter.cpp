@@ -8,8 +8,8 @@
 #include <gantry/streams/stream_guard.hpp>
 
 #include "collectives/comm/checks.hpp"
-#include "collectives/comm/fresh_outputs.hpp"
-#include "collectives/comm/pieces.hpp"
+#include "collectives/comm/chunk_copies.hpp"
+#include "collectives/comm/output_cache.hpp"
 #include "collectives/ignored_choice.hpp"
 #include "collectives/peers/reach.hpp"
 
@@ -17,7 +17,7 @@ namespace gantry::comm {
 
 namespace {
 
-// Extents of the pieces of a dimension of `size`.
+// Returns the extents of the chunks of a dimension of `size`.
 std::vector<std::int64_t> extents(std::int64_t size, std::size_t devices,
                                   const ScatterOptions& options) {
   if (!options.chunk_sizes.empty()) return options.chunk_sizes;
@@ -26,7 +26,7 @@ std::vector<std::int64_t> extents(std::int64_t size, std::size_t devices,
   const std::int64_t each = (size + count - 1) / count;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t left = std::max<std::int64_t>(size - each * i, 0);
-    // torch.chunk makes fewer pieces of a short dimension, but all of one without extent.
+    // torch.chunk makes fewer chunks of a short dimension, but all chunks of an empty one.
     if (left == 0 && size > 0 && options.torch_chunking) break;
     result.push_back(std::min(each, left));
   }
@@ -34,7 +34,7 @@ std::vector<std::int64_t> extents(std::int64_t size, std::size_t devices,
 }
 
 void check_extents(const Tensor& tensor, int dim, const std::vector<std::int64_t>& sizes) {
-  __int128 total = 0;  // which no list of 64-bit numbers exceeds
+  __int128 total = 0;  // does not overflow
   for (const std::int64_t size : sizes) {
     if (size < 0) {
       throw InvalidArgument(fmt::format("scatter: expected chunk_sizes >= 0, but got {}", size));
@@ -84,14 +84,14 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
   }
   const std::vector<std::int64_t> sizes = extents(tensor.size(dim), devices.size(), options);
   check_extents(tensor, dim, sizes);
-  tell_without_nccl("comm::scatter", kOwnCopies);
+  warn_without_nccl("comm::scatter", kOwnCopies);
 
   std::vector<Tensor> result;
-  std::vector<Piece> plain;
+  std::vector<ChunkCopy> plain;
   result.reserve(sizes.size());
   plain.reserve(sizes.size());
-  const Stream hub = Stream::current(tensor.is_cpu() ? resolved.front() : tensor.device());
-  FreshOutputs fresh(hub);
+  const Stream root = Stream::current(tensor.is_cpu() ? resolved.front() : tensor.device());
+  CachedOutputs cached(root);
   std::int64_t begin = 0;
   const bool dense = tensor.is_cuda() && has_dense_ranges(tensor, dim);
   Shape shape = tensor.sizes();
@@ -103,21 +103,21 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
       continue;
     }
     const bool has_stream = i < options.streams.size() && options.streams[i].has_value();
-    const Stream home = has_stream ? *options.streams[i] : Stream::current(resolved[i]);
+    const Stream owner = has_stream ? *options.streams[i] : Stream::current(resolved[i]);
     if (dense && reaches(tensor.device(), resolved[i])) {
       shape[dim] = sizes[i];
-      const Tensor piece = fresh.make(shape, tensor.dtype(), home);
-      if (reaches(tensor.device(), piece)) {
-        result.push_back(piece);
-        plain.push_back({tensor, piece, home, range_bytes(tensor, dim, sizes[i]),
+      const Tensor chunk = cached.make(shape, tensor.dtype(), owner);
+      if (reaches(tensor.device(), chunk)) {
+        result.push_back(chunk);
+        plain.push_back({tensor, chunk, owner, range_bytes(tensor, dim, sizes[i]),
                          range_bytes(tensor, dim, first), 0});
         continue;
       }
     }
-    const StreamGuard guard(home);
+    const StreamGuard guard(owner);
     result.push_back(tensor.narrow(dim, first, sizes[i]).to(resolved[i], {.non_blocking = true}));
   }
-  send_pieces(hub, plain, &fresh);
+  send_chunks(root, plain, &cached);
   return result;
 }
 
@@ -154,10 +154,10 @@ void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int d
         "tensor size at dim {}. Expected {}, but got total size {}",
         axis, axis, tensor.size(axis), total));
   }
-  tell_without_nccl("comm::scatter", kOwnCopies);
-  // Outputs that may overlap get their pieces one after the other.
+  warn_without_nccl("comm::scatter", kOwnCopies);
+  // Outputs that may overlap are written one after the other.
   const bool in_turn = share_memory(out);
-  std::vector<Piece> plain;
+  std::vector<ChunkCopy> plain;
   std::int64_t begin = 0;
   for (Tensor& to : out) {
     const Tensor from = tensor.narrow(axis, begin, to.size(axis));
@@ -168,7 +168,7 @@ void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int d
       to.copy_(from, {.non_blocking = true});
     }
   }
-  if (!plain.empty()) send_pieces(Stream::current(tensor.device()), plain, nullptr);
+  if (!plain.empty()) send_chunks(Stream::current(tensor.device()), plain, nullptr);
 }
 
 template <class T>

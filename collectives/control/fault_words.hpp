@@ -1,4 +1,4 @@
-// How the host reads and writes the words in which kernels report faults.
+// Host access to the words in which kernels report faults.
 #pragma once
 
 #include <sched.h>
@@ -20,26 +20,26 @@ struct ReportedFault {
   OperationFault fault() const { return fault_of(word); }
 };
 
-// One rank's fault words, see Note [Fault words].
-// Thread safety: every member may be called from any thread, while kernels report faults.
+// The fault words of one rank, see Note [Fault words].
+// Thread safety: any thread may call every member, while kernels report faults.
 class FaultWords {
  public:
   explicit FaultWords(DeviceWords& words) : words_(words) {}
 
-  // True if a fault waits to be taken; one load.
-  bool has_one() const noexcept { return is_fault(fault()); }
+  // True if a fault is pending; one load.
+  bool has_fault() const noexcept { return is_fault(fault()); }
 
-  // The fault that waits to be taken, which stays.
+  // The pending fault, which stays pending.
   std::optional<ReportedFault> peek() const noexcept {
     const std::uint32_t word = fault();
     if (!is_fault(word)) return std::nullopt;
     const ReportedFault seen = read(word);
-    // Another thread may have taken it, and a kernel may be writing the next one.
+    // Another thread may have taken it, and a kernel may write the next one.
     if (fault() != word) return std::nullopt;
     return seen;
   }
 
-  // Takes `seen`, what peek() returned. False if another thread has taken it.
+  // Takes `seen`, a result of peek(). Returns false if another thread has taken it.
   bool take(const ReportedFault& seen) noexcept {
     if (!claim(seen.word)) return false;
     const ReportedFault taken = read(seen.word);
@@ -48,8 +48,8 @@ class FaultWords {
     return is_same;
   }
 
-  // Reports that `call` was lost, in place of what waits to be taken, unless that is the loss of a
-  // message or of an earlier call.
+  // Reports that `call` was lost. Replaces the pending fault, unless that is the loss of a message
+  // or of an earlier call.
   void report_loss(std::uint64_t call) noexcept {
     std::uint32_t word = fault();
     // A kernel holds its claim for microseconds, unless its device has failed.
@@ -58,8 +58,8 @@ class FaultWords {
       word = fault();
     }
     const std::uint64_t waiting = read(word).call;
-    const bool says_more = flight::is_message(waiting) || waiting <= call;
-    if (fault_of(word) == OperationFault::aborted && says_more) return release(word);
+    const bool is_earlier = flight::is_message(waiting) || waiting <= call;
+    if (fault_of(word) == OperationFault::aborted && is_earlier) return release(word);
     __atomic_store_n(&words_.fault_peer, -1, __ATOMIC_RELAXED);
     __atomic_store_n(&words_.fault_call, call, __ATOMIC_RELAXED);
     release(fault_word(OperationFault::aborted, 0));

@@ -33,12 +33,12 @@ namespace gantry {
 
 namespace {
 
-// Flight files of ended jobs that stay for `glaunch dump`.
+// The number and age of flight files that are kept for `glaunch dump` after their jobs.
 constexpr std::size_t kStaleFiles = 16;
 constexpr auto kStaleAge = std::chrono::hours(24);
 
-// What each rank tells the others so that they can watch it and open rank 0's file.
-struct Introduction {
+// The facts that each rank exchanges, so that the others can watch it and open rank 0's file.
+struct FileHandshake {
   std::int32_t pid = 0;
   std::int32_t descriptor = -1;
   std::uint64_t start_time = 0;
@@ -58,14 +58,14 @@ void put(flight::Name& field, std::string_view text, std::uint8_t style) {
   field.style = style;
 }
 
-// The job's name as part of a file's name.
+// Returns the job's name as a part of a file name.
 std::string job_name() {
   std::string job = env::get("GANTRY_JOB_ID").value_or("").substr(0, 48);
   std::erase_if(job, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; });
   return job.empty() ? "job" : job;
 }
 
-// As flight::Rank::job_rank.
+// Returns the rank of the job as flight::Rank::job_rank stores it.
 std::uint32_t job_rank_number() {
   const std::string text = env::get("GANTRY_RANK").value_or("");
   std::uint32_t rank = 0;
@@ -96,7 +96,7 @@ void fill_header(flight::Header& header, std::chrono::milliseconds timeout, std:
   }
 }
 
-// False if the system may refuse to page-lock the file: it must be able to write pages of a disk.
+// False if the kernel may refuse to page-lock the file, because it is on a disk.
 bool is_lockable(int descriptor) {
   struct statfs facts {};
   return platform() != Platform::cuda ||
@@ -104,18 +104,18 @@ bool is_lockable(int descriptor) {
           (facts.f_type == TMPFS_MAGIC || facts.f_type == RAMFS_MAGIC));
 }
 
-// A folder that the user chose and that cannot be used is no small matter, but one line is enough.
-void tell_no_recorder(const std::string& why) {
+// Logs that there is no flight file: one warning if the user chose the folder, else information.
+void log_no_recorder(const std::string& why) {
   static std::atomic<bool> has_warned{false};
   const std::string text = fmt::format("no flight recorder for glaunch dump: {}", why);
   const bool was_chosen = !env::get("GANTRY_FLIGHT_DIR").value_or("").empty();
   was_chosen && !has_warned.exchange(true) ? logging::warn(text) : logging::info(text);
 }
 
-// Rank 0's part before the others come: a file with a complete header.
-Introduction create(int size, std::chrono::milliseconds timeout, std::string_view group) {
+// Creates the file with a complete header; called by rank 0 before the exchange.
+FileHandshake create(int size, std::chrono::milliseconds timeout, std::string_view group) {
   static std::atomic<int> groups{0};
-  Introduction mine;
+  FileHandshake mine;
   flight::Header layout{};
   mine.bytes = flight::View::lay_out(layout, size, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
   flight::remove_stale_files(kStaleFiles, kStaleAge);
@@ -134,19 +134,19 @@ Introduction create(int size, std::chrono::milliseconds timeout, std::string_vie
     refuse("is on a disk, and devices need it in memory");
   }
   if (file.descriptor < 0) {
-    tell_no_recorder(file.failure);
+    log_no_recorder(file.failure);
     file.path.clear();
     file.descriptor = memfd_create("gantry-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (file.descriptor >= 0 && ftruncate(file.descriptor, static_cast<off_t>(mine.bytes)) != 0) {
       close(std::exchange(file.descriptor, -1));
     }
-    // No rank can make the others fault by shortening it.
+    // Sealed, so that no rank can make the others fault by truncating it.
     if (file.descriptor >= 0) {
       (void)fcntl(file.descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     }
   }
   mine.descriptor = file.descriptor;
-  put(mine.path, file.path);  // by which it is removed if the group is not made
+  put(mine.path, file.path);  // the path to unlink if a rank fails
   void* base = file.descriptor < 0 ? MAP_FAILED
                                    : mmap(nullptr, mine.bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
                                           file.descriptor, 0);
@@ -157,7 +157,7 @@ Introduction create(int size, std::chrono::milliseconds timeout, std::string_vie
     return mine;
   }
   mine.inode = facts.st_ino;
-  // Every word is zero, which is a valid value of all that is not written here.
+  // All other words are zero, which is a valid value of each.
   auto& header = *static_cast<flight::Header*>(base);
   flight::View::lay_out(header, size, static_cast<std::size_t>(layout.page_bytes));
   fill_header(header, timeout, group, file.path);
@@ -166,8 +166,8 @@ Introduction create(int size, std::chrono::milliseconds timeout, std::string_vie
   return mine;
 }
 
-// The file that rank 0 made: through its descriptor, which needs only the same user, or by name.
-int open_file(const Introduction& owner) {
+// Opens rank 0's file through /proc, which only needs the same user, or by its name.
+int open_file(const FileHandshake& owner) {
   const auto checked = [&](int descriptor) {
     struct stat facts {};
     if (descriptor < 0) return -1;
@@ -190,11 +190,11 @@ int open_file(const Introduction& owner) {
 ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
                          std::chrono::milliseconds timeout, std::string_view group,
                          const Use& use) {
-  Introduction mine;
+  FileHandshake mine;
   if (rank == 0) mine = create(size, timeout, group);
   mine.pid = this_process().pid;
   mine.start_time = this_process().start_time;
-  // Rank 0 holds its descriptor open until all ranks have mapped the file.
+  // Rank 0 keeps its descriptor open until all ranks have mapped the file.
   const auto close_mine = [&] {
     if (mine.descriptor >= 0) close(std::exchange(mine.descriptor, -1));
   };
@@ -203,15 +203,15 @@ ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
   try {
     const std::vector<std::string> all =
         bootstrap.all_gather(std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
-    std::vector<Introduction> peers(all.size());
+    std::vector<FileHandshake> peers(all.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (all[i].size() != sizeof(Introduction)) {
+      if (all[i].size() != sizeof(FileHandshake)) {
         throw Error(fmt::format("Communicator: rank {} runs another version of gantry", i));
       }
-      std::memcpy(&peers[i], all[i].data(), sizeof(Introduction));
+      std::memcpy(&peers[i], all[i].data(), sizeof(FileHandshake));
       processes_.push_back({peers[i].pid, peers[i].start_time});
     }
-    const Introduction& owner = peers.at(0);
+    const FileHandshake& owner = peers.at(0);
     if (owner.failure[0] != '\0') {
       outcome = fmt::format("rank 0 cannot make it: {}", escaped_field(owner.failure));
     } else if (const int descriptor = open_file(owner); descriptor < 0) {
@@ -225,7 +225,7 @@ ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
         base_ = base;
         view_ = flight::View(base);
         flight::Rank& facts = view_.rank(rank);
-        // The number last: who finds it reads the rest.
+        // The process id last: it publishes the other facts.
         facts.start_time = mine.start_time;
         facts.job_rank = job_rank_number();
         __atomic_store_n(&facts.pid, mine.pid, __ATOMIC_RELEASE);
@@ -244,7 +244,7 @@ ControlFile::ControlFile(Bootstrap& bootstrap, int rank, int size,
     }
     for (const std::string& other : bootstrap.all_gather(outcome)) {
       if (other == "ready") continue;
-      throw Error(fmt::format("Failed sharing the communicator's control block: {}",
+      throw Error(fmt::format("Communicator: failed to share the control segment: {}",
                               escape_control_characters(other, LineEnds::keep)));
     }
   } catch (...) {

@@ -15,17 +15,17 @@
 namespace gantry {
 
 // The flight file of a group, mapped by one of its ranks. It has a name in the user's folder of
-// flight files, so that it can be read by others and after a crash; or none, where that folder
-// cannot be used.
+// flight files, so that other processes can read it, also after a crash. It has no name if that
+// folder cannot be used.
 class ControlFile {
  public:
-  // What a rank does with the file once it is mapped, and takes back if another rank fails.
+  // Callbacks of a rank: `begin` after the file is mapped, `end` to undo it if another rank fails.
   struct Use {
     std::function<void(const flight::View&)> begin;
     std::function<void(const flight::View&)> end;  // throws nothing
   };
 
-  // Collective over `bootstrap`: either every rank has it and has begun to use it, or every rank
+  // Collective over `bootstrap`: every rank maps the file and calls use.begin(), or every rank
   // throws. Throws: PeerLostError, TimeoutError, Error.
   ControlFile(Bootstrap& bootstrap, int rank, int size, std::chrono::milliseconds timeout,
               std::string_view group, const Use& use);
@@ -34,13 +34,13 @@ class ControlFile {
   ControlFile& operator=(const ControlFile&) = delete;
 
   const flight::View& view() const { return view_; }
-  // By rank.
+  // The processes of the ranks, in rank order.
   const std::vector<ProcessStamp>& processes() const { return processes_; }
-  // Between writing to the file and what it tells others, and between reading it and believing it.
-  // Ranks of one process map the file at different addresses; race detectors see no order there.
-  static void pass_on() noexcept { order_.fetch_add(1, std::memory_order_release); }
-  static void take_over() noexcept { (void)order_.load(std::memory_order_acquire); }
-  // Takes the name away; what is mapped stays.
+  // Order writes to the file before the word that publishes them, and reads after it. Ranks of one
+  // process map the file at different addresses, where race detectors see no order.
+  static void publish() noexcept { order_.fetch_add(1, std::memory_order_release); }
+  static void acquire() noexcept { (void)order_.load(std::memory_order_acquire); }
+  // Unlinks the file's name; mappings stay valid.
   void remove() noexcept;
 
  private:

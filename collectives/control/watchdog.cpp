@@ -19,7 +19,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "collectives/peers/process.hpp"
 #include "core/background_thread.hpp"
 
@@ -27,15 +27,14 @@ namespace gantry {
 
 namespace {
 
-// Between two looks. Deaths come at once, by their descriptors; a look finds who left or is late.
+// Between two scans. A pidfd reports a death at once; a scan finds ranks that left or are late.
 constexpr int kBusyMs = 20;
 constexpr int kIdleMs = 200;
-// A process without a descriptor is asked for this often: the kernel gives none, or the program has
+// Between two polls of a process without a pidfd. The kernel may have none, or the program may have
 // closed it, as daemons do.
-constexpr int kAskMs = 50;
-// Without groups; a program that has closed the descriptor which wakes the thread must not wait for
-// longer.
-constexpr int kRestMs = 1000;
+constexpr int kPollMs = 50;
+// Between two scans without groups. It bounds the delay if the program closed the wake descriptor.
+constexpr int kNoGroupMs = 1000;
 
 using Peer = std::shared_ptr<const PeerProcess>;
 
@@ -43,17 +42,18 @@ using Peer = std::shared_ptr<const PeerProcess>;
 int make_wake() {
   const int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (descriptor >= 0) return descriptor;
-  throw Error(fmt::format("watching over ranks: no eventfd: {}", std::strerror(errno)));
+  throw Error(fmt::format("Communicator: failed to create an eventfd for the watchdog: {}",
+                          std::strerror(errno)));
 }
 
-class Thread {
+class WatchdogThread {
  public:
-  Thread() : wake_(make_wake()), owner_(getpid()) {}
+  WatchdogThread() : wake_(make_wake()), owner_(getpid()) {}
 
-  // In a child of a fork nothing runs that this object knows of.
-  bool is_mine() const { return owner_ == getpid(); }
+  // False in a forked child, which has no such thread.
+  bool is_owner() const { return owner_ == getpid(); }
 
-  void add(ControlBlock& group) {
+  void add(ControlSegment& group) {
     const std::lock_guard lock(mutex_);
     groups_.push_back(&group);
     if (!thread_.joinable() && !stopped_) {
@@ -62,7 +62,7 @@ class Thread {
     wake();
   }
 
-  void remove(ControlBlock& group) {
+  void remove(ControlSegment& group) {
     const std::lock_guard lock(mutex_);
     std::erase(groups_, &group);
   }
@@ -83,8 +83,8 @@ class Thread {
     return {peer.stamp().pid, peer.stamp().start_time};
   }
 
-  bool is_asked(const PeerProcess& peer) const {
-    return peer.descriptor() < 0 || asked_.contains(stamp_of(peer));
+  bool is_polled(const PeerProcess& peer) const {
+    return peer.descriptor() < 0 || polled_.contains(stamp_of(peer));
   }
 
   void wake() const {
@@ -96,18 +96,18 @@ class Thread {
     std::vector<Peer> watched;
     std::vector<pollfd> entries;
     for (;;) {
-      int timeout_ms = kRestMs;
+      int timeout_ms = kNoGroupMs;
       {
         const std::lock_guard lock(mutex_);
         if (stopped_) return;
-        timeout_ms = look(watched);
+        timeout_ms = scan(watched);
       }
-      // Negative descriptors are passed over.
+      // poll() ignores negative descriptors.
       entries.assign(1, {wake_is_open_ ? wake_ : -1, POLLIN, 0});
       for (const Peer& peer : watched) {
-        entries.push_back({is_asked(*peer) ? -1 : peer->descriptor(), POLLIN, 0});
+        entries.push_back({is_polled(*peer) ? -1 : peer->descriptor(), POLLIN, 0});
       }
-      if (!wake_is_open_) timeout_ms = std::min(timeout_ms, kAskMs);
+      if (!wake_is_open_) timeout_ms = std::min(timeout_ms, kPollMs);
       poll(entries.data(), entries.size(), timeout_ms);
       if ((entries[0].revents & POLLIN) != 0) {
         std::uint64_t count = 0;
@@ -117,33 +117,33 @@ class Thread {
       }
       for (std::size_t i = 0; i < watched.size(); ++i) {
         const PeerProcess& peer = *watched[i];
-        if (!is_asked(peer) && entries[i + 1].revents == 0) continue;
+        if (!is_polled(peer) && entries[i + 1].revents == 0) continue;
         if (!peer.alive()) {
           dead_.insert(stamp_of(peer));
         } else {
-          asked_.insert(stamp_of(peer));  // the descriptor is this process's no more
+          polled_.insert(stamp_of(peer));  // the program closed the descriptor
         }
       }
     }
   }
 
-  // Looks after every group, lists the processes to watch, and says for how long.
-  int look(std::vector<Peer>& watched) {
+  // Checks every group and lists the processes to watch. Returns the time until the next scan.
+  int scan(std::vector<Peer>& watched) {
     watched.clear();
-    int timeout_ms = groups_.empty() ? kRestMs : kIdleMs;
-    for (ControlBlock* group : groups_) {
+    int timeout_ms = groups_.empty() ? kNoGroupMs : kIdleMs;
+    for (ControlSegment* group : groups_) {
       for (int rank = 0; rank < group->size(); ++rank) {
         const Peer& peer = group->peers()[static_cast<std::size_t>(rank)];
         if (!peer) continue;
         if (dead_.contains(stamp_of(*peer))) {
-          group->note_death(rank);
+          group->mark_dead(rank);
         } else if (std::find(watched.begin(), watched.end(), peer) == watched.end()) {
           watched.push_back(peer);
-          if (is_asked(*peer)) timeout_ms = std::min(timeout_ms, kAskMs);
+          if (is_polled(*peer)) timeout_ms = std::min(timeout_ms, kPollMs);
         }
       }
     }
-    for (ControlBlock* group : groups_) {
+    for (ControlSegment* group : groups_) {
       if (group->watch()) timeout_ms = std::min(timeout_ms, kBusyMs);
     }
     return timeout_ms;
@@ -151,44 +151,44 @@ class Thread {
 
   const int wake_;
   const pid_t owner_;
-  std::mutex mutex_;  // guards groups_ and stopped_, and is held during a look
-  std::vector<ControlBlock*> groups_;
+  std::mutex mutex_;  // guards groups_ and stopped_; held during a scan
+  std::vector<ControlSegment*> groups_;
   bool stopped_ = false;
-  // The thread's own.
+  // Used by the thread only.
   std::set<Stamp> dead_;
-  std::set<Stamp> asked_;  // processes whose descriptors say nothing
+  std::set<Stamp> polled_;  // processes without a usable descriptor
   bool wake_is_open_ = true;
   std::thread thread_;
 };
 
 std::mutex instance_mutex;
 
-// This process's thread; null before the first group. Never destroyed: groups may outlive static
-// objects, and a forked child cannot end a thread that it does not have.
-Thread*& instance() {
-  static Thread* thread = nullptr;
+// The watchdog of this process; null before the first group. Never destroyed: groups may outlive
+// static objects, and a forked child has no thread to join.
+WatchdogThread*& instance() {
+  static WatchdogThread* thread = nullptr;
   return thread;
 }
 
 }  // namespace
 
-void Watchdog::add(ControlBlock& group) {
+void Watchdog::add(ControlSegment& group) {
   const std::lock_guard lock(instance_mutex);
-  Thread*& thread = instance();
-  if (thread == nullptr || !thread->is_mine()) {
-    thread = new Thread;
+  WatchdogThread*& thread = instance();
+  if (thread == nullptr || !thread->is_owner()) {
+    thread = new WatchdogThread;
     static const int registered = std::atexit([] {
       const std::lock_guard at_exit(instance_mutex);
-      if (instance()->is_mine()) instance()->stop();
+      if (instance()->is_owner()) instance()->stop();
     });
     (void)registered;
   }
   thread->add(group);
 }
 
-void Watchdog::remove(ControlBlock& group) noexcept {
+void Watchdog::remove(ControlSegment& group) noexcept {
   const std::lock_guard lock(instance_mutex);
-  if (instance() != nullptr && instance()->is_mine()) instance()->remove(group);
+  if (instance() != nullptr && instance()->is_owner()) instance()->remove(group);
 }
 
 }  // namespace gantry

@@ -2,16 +2,16 @@
 
 namespace gantry {
 
-class ControlBlock;
+class ControlSegment;
 
-// The thread of this process that looks after all its groups: it wakes kernels and host calls when
-// a rank dies, leaves, or does not come. It never calls the driver. Started with the first group.
-// Thread safety: every member may be called from any thread.
+// The thread of this process that checks all its groups. It wakes kernels and host calls when a
+// rank dies, leaves, or is late. It starts with the first group and never calls the driver. Thread
+// safety: any thread may call every member.
 class Watchdog {
  public:
-  // Looks after `group` until remove(), which waits for a look that is under way.
-  static void add(ControlBlock& group);
-  static void remove(ControlBlock& group) noexcept;
+  // Checks `group` periodically until remove(), which waits for a check in progress.
+  static void add(ControlSegment& group);
+  static void remove(ControlSegment& group) noexcept;
 };
 
 }  // namespace gantry

@@ -1,21 +1,21 @@
-// A thread block of the GPU as algorithms of collectives see it; see Note [Blocks].
+// A thread block of the GPU, as a Block of the collective algorithms; see Note [Blocks].
 #pragma once
 
 #include <cstdint>
 
-#include "collectives/cuda/crew.cuh"
 #include "collectives/cuda/fold.cuh"
+#include "collectives/cuda/warp_role.cuh"
 
 namespace gantry::protocol {
 
 inline constexpr int kThreads = 512;
-// Of kernels whose blocks have a warp that tells.
-inline constexpr int kTellers = 32;
+// Threads of a signalling warp.
+inline constexpr int kSignallingThreads = 32;
 
-// Threads may be 0: as many as were launched. `Tellers` more, a warp or none, do what is done for
-// each rank, which is to signal and to wait for signals, and none of the copies and folds: so that
-// these need not wait for it.
-template <int Threads = kThreads, int Tellers = 0>
+// `Threads` may be 0: as many as were launched. `SignallingThreads` more, a warp or none, do the
+// work for each rank: they signal and wait for signals. They neither copy nor reduce, so that
+// copies and reductions do not wait for signals.
+template <int Threads = kThreads, int SignallingThreads = 0>
 class CudaBlock : public CudaWords {
  public:
   __device__ int index() const { return static_cast<int>(blockIdx.x); }
@@ -28,18 +28,18 @@ class CudaBlock : public CudaWords {
     GANTRY_ROLLED
     for (std::int64_t i = threadIdx.x; i < n; i += threads()) f(i);
   }
-  // Lines of a warp lie side by side; all its threads come along, past the last one, too.
+  // The LL128 lines of a warp are adjacent. All its threads run f, also past the last line.
   template <class F>
-  __device__ void for_each_line(std::int32_t n, F f) {
-    constexpr int kWarpLines = 32 / kLineThreads;
+  __device__ void for_each_ll128_line(std::int32_t n, F f) {
+    constexpr int kWarpLines = 32 / kLl128Threads;
     const auto lane = static_cast<int>(threadIdx.x) % 32;
     GANTRY_ROLLED
     for (std::int32_t i = static_cast<int>(threadIdx.x) / 32 * kWarpLines; i < n;
-         i += threads() / kLineThreads) {
-      f(i + lane / kLineThreads);
+         i += threads() / kLl128Threads) {
+      f(i + lane / kLl128Threads);
     }
   }
-  // The last warp, which has the least else to do.
+  // The last warp, which has the least other work.
   template <class F>
   __device__ void for_each_rank(int n, F f) {
     const int p = static_cast<int>(threadIdx.x) - (threads() - 32);
@@ -47,7 +47,7 @@ class CudaBlock : public CudaWords {
   }
   template <class F>
   __device__ bool each_finds(int n, F f) {
-    if (tells()) return true;
+    if (is_signalling()) return true;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const bool all = __all_sync(0xffffffff, lane >= n || f(lane)) != 0;
     __syncwarp();  // the vote alone orders no memory
@@ -56,7 +56,7 @@ class CudaBlock : public CudaWords {
   __device__ void sync() { __syncthreads(); }
   __device__ bool any(bool flag) { return __syncthreads_or(static_cast<int>(flag)) != 0; }
 
-  // Once in a kernel.
+  // To be called once in a kernel.
   __device__ std::uint64_t from_leader(std::uint64_t value) {
     __shared__ std::uint64_t shared;
     if (is_leader()) shared = value;
@@ -66,7 +66,7 @@ class CudaBlock : public CudaWords {
 
   template <class RunOf>
   __device__ void copy(int runs, std::int64_t most, const RunOf& run_of) {
-    if (tells()) return;
+    if (is_signalling()) return;
     constexpr std::int64_t kPiece = cuda::kPieceBytes;
     const int pieces = static_cast<int>((most + kPiece - 1) / kPiece) * runs;
     GANTRY_ROLLED
@@ -81,73 +81,76 @@ class CudaBlock : public CudaWords {
   template <class T, class From>
   __device__ void fold(const Combination& how, const Targets& to, std::int64_t bytes,
                        const From& from) {
-    if (tells()) return;
+    if (is_signalling()) return;
     cuda::fold<T, Threads>(how, to, bytes, from, static_cast<int>(threadIdx.x));
   }
 
-  // See Note [Crews]; false if a stage did. The last warp of each crew tells of what the others
-  // did: it takes microseconds until everybody sees a step, and meanwhile they do the next.
+  // See Note [Warp roles]; false if a stage returned false. The last warp of each role signals for
+  // the others. It takes microseconds until all ranks see a chunk; meanwhile the others do the
+  // next.
   template <int... Warps, class... Stages>
-  __device__ bool pipeline(std::int64_t steps, const Stages&... stages) {
+  __device__ bool pipeline(std::int64_t chunks, const Stages&... stages) {
     static_assert((Warps + ...) * 32 == Threads && Threads <= kMaxWarps * 32);
-    static_assert(sizeof...(Stages) <= kMaxCrews);
-    __shared__ CrewProgress progress;
+    static_assert(sizeof...(Stages) <= kMaxRoles);
+    __shared__ RoleProgress progress;
     if (threadIdx.x < kMaxWarps) progress.worked[threadIdx.x] = 0;
-    if (threadIdx.x < kMaxCrews) {
+    if (threadIdx.x < kMaxRoles) {
       progress.ended[threadIdx.x] = 0;
       progress.gave_up[threadIdx.x] = false;
     }
     if (is_leader()) {
       progress.stopped = false;
-      progress.told = false;
+      progress.reported = false;
     }
     sync();
-    run_crew<0, 0, Warps...>(progress, steps, stages...);
+    run_role<0, 0, Warps...>(progress, chunks, stages...);
     sync();
-    if (progress.told) note_told();
+    if (progress.reported) note_reported();
     return !progress.stopped;
   }
 
  private:
   __device__ static int threads() {
-    return Threads > 0 ? Threads + Tellers : static_cast<int>(blockDim.x);
+    return Threads > 0 ? Threads + SignallingThreads : static_cast<int>(blockDim.x);
   }
-  __device__ static bool tells() { return Tellers > 0 && static_cast<int>(threadIdx.x) >= Threads; }
+  __device__ static bool is_signalling() {
+    return SignallingThreads > 0 && static_cast<int>(threadIdx.x) >= Threads;
+  }
 
   template <int Index, int First, int Warps, int... Others, class Stage, class... Stages>
-  __device__ void run_crew(CrewProgress& progress, std::int64_t steps, const Stage& stage,
+  __device__ void run_role(RoleProgress& progress, std::int64_t chunks, const Stage& stage,
                            const Stages&... stages) {
     constexpr int kWorkers = Warps - 1;
     const int warp = static_cast<int>(threadIdx.x) / 32 - First;
     if (warp < kWorkers) {
-      CudaCrew<kWorkers> crew(progress, warp);
+      CudaWarpRole<kWorkers> role(progress, warp);
       GANTRY_ROLLED
-      for (std::int64_t step = 0; step < steps; ++step) {
-        const bool goes_on = stage.work(crew, step);
-        if (crew.has_told()) progress.told = true;
+      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+        const bool goes_on = stage.work(role, chunk);
+        if (role.has_reported()) progress.reported = true;
         if (!goes_on) {
           progress.gave_up[Index] = true;
           progress.stopped = true;
           return;
         }
-        crew.sync();
-        if (crew.is_leader()) set_count(&progress.worked[First + warp], step + 1);
+        role.sync();
+        if (role.is_leader()) set_count(&progress.worked[First + warp], chunk + 1);
       }
     } else if (warp == kWorkers) {
-      CudaCrew<1> crew(progress, 0);
+      CudaWarpRole<1> role(progress, 0);
       const int lane = static_cast<int>(threadIdx.x) % 32;
       GANTRY_ROLLED
-      for (std::int64_t step = 0; step < steps; ++step) {
+      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
         const std::uint32_t* worked = &progress.worked[First + (lane < kWorkers ? lane : 0)];
-        while (crew.any(count_of(worked) <= step)) {
-          if (crew.any(progress.gave_up[Index])) return;
+        while (role.any(count_of(worked) <= chunk)) {
+          if (role.any(progress.gave_up[Index])) return;
         }
-        crew.sync();  // each lane saw one warp's count; a vote alone orders no memory
-        if (crew.is_leader()) set_count(&progress.ended[Index], step + 1);
-        stage.tell(crew, step);
+        role.sync();  // each lane saw one warp's count; a vote alone orders no memory
+        if (role.is_leader()) set_count(&progress.ended[Index], chunk + 1);
+        stage.signal(role, chunk);
       }
     } else if constexpr (sizeof...(Others) > 0) {
-      run_crew<Index + 1, First + Warps, Others...>(progress, steps, stages...);
+      run_role<Index + 1, First + Warps, Others...>(progress, chunks, stages...);
     }
   }
 };

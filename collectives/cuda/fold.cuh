@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "collectives/protocol/signal.hpp"
-#include "kernels/impl/fold.inl"
+#include "kernels/impl/nary.inl"
 
 namespace gantry::protocol::cuda {
 
@@ -94,24 +94,25 @@ __device__ void fold_words(const Combination& how, const Targets& to, std::int64
   }
 }
 
-// See CudaCrew::fold. The operation is chosen once, outside of all loops. Two ranks have a form
-// with as much in flight as eight have; sums, the most frequent operation, one for four ranks, too.
+// See CudaWarpRole::fold. The operation is chosen once, outside all loops. Two ranks have an
+// instantiation with as many bytes in flight as eight; sums, the most frequent operation, also have
+// one for four ranks.
 template <class T, int Threads, class From>
 __device__ void fold(const Combination& how, const Targets& to, std::int64_t bytes,
                      const From& from, int thread) {
-  using kernels::FoldOp;
-  kernels::with_fold<T>(how.op, [&](auto folder) {
+  using kernels::NaryOp;
+  kernels::with_nary_functor<T>(how.op, [&](auto folder) {
     using F = typename decltype(folder)::type;
     if constexpr (F::kIsDefined) {
       if constexpr (std::is_same_v<From, Pair>) {
-        // A rank of a chain folds all of the array, and alone.
+        // In a ring every rank reduces all of the array.
         constexpr int kWords = sizeof(T) >= 4 ? 4 : 1;
         return fold_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
       } else if constexpr (From::kLeast <= 2) {
         constexpr int kWords = sizeof(T) >= 2 ? 2 : 1;  // of bytes, one fills as many accumulators
         if (from.count <= 2) return fold_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
       }
-      if constexpr (std::is_same_v<F, kernels::Folder<T, FoldOp::sum>> && sizeof(T) >= 2) {
+      if constexpr (std::is_same_v<F, kernels::NaryFunctor<T, NaryOp::sum>> && sizeof(T) >= 2) {
         if (from.count <= 4) return fold_words<F, Threads, 4, 1>(how, to, bytes, from, thread);
       }
       fold_words<F, Threads, 8, 1>(how, to, bytes, from, thread);

@@ -6,27 +6,28 @@ namespace gantry::protocol::cuda {
 
 namespace {
 
-__global__ void __launch_bounds__(kThreads + kTellers, 1)
+__global__ void __launch_bounds__(kThreads + kSignallingThreads, 1)
     send_kernel(const __grid_constant__ Message plan) {
-  CudaBlock<kThreads, kTellers> block;
+  CudaBlock<kThreads, kSignallingThreads> block;
   send_message(block, plan);
 }
 
-__global__ void __launch_bounds__(kThreads + kTellers, 1)
+__global__ void __launch_bounds__(kThreads + kSignallingThreads, 1)
     receive_kernel(const __grid_constant__ Message plan) {
-  CudaBlock<kThreads, kTellers> block;
+  CudaBlock<kThreads, kSignallingThreads> block;
   receive_message(block, plan);
 }
 
 }  // namespace
 
 void send(void* stream, const Message& plan) {
-  kernels::cuda::launch("send", stream, kChannelBlocks, kThreads + kTellers, 0, send_kernel, plan);
+  kernels::cuda::launch("send", stream, kConnectionBlocks, kThreads + kSignallingThreads, 0,
+                        send_kernel, plan);
 }
 
 void receive(void* stream, const Message& plan) {
-  kernels::cuda::launch("receive", stream, kChannelBlocks, kThreads + kTellers, 0, receive_kernel,
-                        plan);
+  kernels::cuda::launch("receive", stream, kConnectionBlocks, kThreads + kSignallingThreads, 0,
+                        receive_kernel, plan);
 }
 
 void preload_message() {

@@ -7,17 +7,17 @@ namespace gantry::protocol::cuda {
 namespace {
 
 template <int Most>
-__global__ void __launch_bounds__(kThreads + kTellers, 1)
+__global__ void __launch_bounds__(kThreads + kSignallingThreads, 1)
     messages_kernel(const __grid_constant__ MessageList<Most> plan) {
-  CudaBlock<kThreads, kTellers> block;
-  MessageGroupShare<CudaBlock<kThreads, kTellers>, MessageList<Most>> share(block, plan);
-  while (!share.is_done()) share.advance();
+  CudaBlock<kThreads, kSignallingThreads> block;
+  MessageGroupTask<CudaBlock<kThreads, kSignallingThreads>, MessageList<Most>> task(block, plan);
+  while (!task.is_done()) task.advance();
 }
 
 template <int Most>
 void launch_messages(void* stream, const MessageList<Most>& plan) {
   kernels::cuda::launch("messages", stream, static_cast<unsigned>(blocks_of(plan, plan.count)),
-                        kThreads + kTellers, 0, messages_kernel<Most>, plan);
+                        kThreads + kSignallingThreads, 0, messages_kernel<Most>, plan);
 }
 
 }  // namespace

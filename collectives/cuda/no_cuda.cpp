@@ -1,4 +1,4 @@
-// What a build without CUDA has instead of collective kernels: nothing calls them, because there is
+// Stubs of the collective kernels for builds without CUDA. They are never called, because there is
 // no CUDA platform.
 #include <cstdlib>
 
@@ -6,27 +6,27 @@
 
 namespace gantry::protocol::cuda {
 
-void exchange(void*, const Exchange&, int) { std::abort(); }
-void packets(void*, const WireExchange&, int) { std::abort(); }
-void lines(void*, const WireExchange&, int) { std::abort(); }
-void line_relay(void*, const LineRelay&, int) { std::abort(); }
-void relay(void*, const Relay&, int) { std::abort(); }
-void chain(void*, const Chain&, int) { std::abort(); }
-void phase(void*, const Phase&, int) { std::abort(); }
+void one_shot(void*, const OneShot&, int) { std::abort(); }
+void ll(void*, const LlOneShot&, int) { std::abort(); }
+void ll128(void*, const LlOneShot&, int) { std::abort(); }
+void ll128_two_shot(void*, const Ll128TwoShot&, int) { std::abort(); }
+void two_shot(void*, const TwoShot&, int) { std::abort(); }
+void ring(void*, const Ring&, int) { std::abort(); }
+void zero_copy(void*, const ZeroCopy&, int) { std::abort(); }
 void send(void*, const Message&) { std::abort(); }
 void receive(void*, const Message&) { std::abort(); }
 void messages(void*, const MessageList<kFewMessages>&) { std::abort(); }
 void messages(void*, const MessageList<kMostMessages>&) { std::abort(); }
-void tell(void*, const Telling&) { std::abort(); }
-void preload_exchange() { std::abort(); }
-void preload_packets() { std::abort(); }
-void preload_lines() { std::abort(); }
-void preload_line_relay() { std::abort(); }
-void preload_relay() { std::abort(); }
-void preload_chain() { std::abort(); }
-void preload_phase() { std::abort(); }
+void report_progress(void*, const ProgressReport&) { std::abort(); }
+void preload_one_shot() { std::abort(); }
+void preload_ll() { std::abort(); }
+void preload_ll128() { std::abort(); }
+void preload_ll128_two_shot() { std::abort(); }
+void preload_two_shot() { std::abort(); }
+void preload_ring() { std::abort(); }
+void preload_zero_copy() { std::abort(); }
 void preload_message() { std::abort(); }
 void preload_message_group() { std::abort(); }
-void preload_telling() { std::abort(); }
+void preload_progress_report() { std::abort(); }
 
 }  // namespace gantry::protocol::cuda

@@ -6,11 +6,11 @@
 
 namespace gantry {
 
-// Which rank runs on which machine. Nodes are counted in the order of their first ranks, and the
+// The map between ranks and machines. Nodes are numbered in the order of their first ranks, and the
 // ranks of a node in rank order.
 class NodeMap {
  public:
-  // `machines` names the machine of every rank.
+  // `machines` has the name of every rank's machine.
   explicit NodeMap(std::span<const std::string> machines);
 
   int ranks() const { return static_cast<int>(place_of_.size()); }
@@ -25,15 +25,15 @@ class NodeMap {
   const std::vector<int>& members(int node) const {
     return members_[static_cast<std::size_t>(node)];
   }
-  // The ranks with one index, one of each node. Precondition: is_even().
+  // The ranks with this index, one per node. Precondition: is_even().
   std::vector<int> column(int index) const;
 
-  // True if every node has as many ranks.
+  // True if every node has the same number of ranks.
   bool is_even() const;
   // Ranks of a node. Precondition: is_even().
   int width() const { return static_cast<int>(members_.front().size()); }
-  // True if layers pay: several nodes of equally many ranks, more than one.
-  bool has_layers() const { return nodes() > 1 && is_even() && width() > 1; }
+  // True if there are several nodes, each with the same number of ranks, more than one.
+  bool is_hierarchical() const { return nodes() > 1 && is_even() && width() > 1; }
 
  private:
   struct Place {

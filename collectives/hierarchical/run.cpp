@@ -9,9 +9,9 @@ namespace gantry {
 
 namespace {
 
-// Bytes of one piece; a few pieces of scratch memory are in use at a time.
-constexpr std::int64_t kPieceBytes = std::int64_t{16} << 20;
-// Elements by which parts grow.
+// Bytes of one chunk. A few chunks of scratch memory are in use at a time.
+constexpr std::int64_t kChunkBytes = std::int64_t{16} << 20;
+// Parts are multiples of this many elements.
 constexpr std::int64_t kGrain = 64;
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t grain) {
@@ -22,7 +22,7 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t grain) {
 
 std::int64_t HierarchicalTransport::Run::part_elements(std::int64_t parts,
                                                        std::int64_t total) const {
-  const std::int64_t most = std::max(kGrain, kPieceBytes / width / parts / kGrain * kGrain);
+  const std::int64_t most = std::max(kGrain, kChunkBytes / width / parts / kGrain * kGrain);
   return std::min(most, rounded_up((total + parts - 1) / parts, kGrain));
 }
 
@@ -62,8 +62,9 @@ Tensor HierarchicalTransport::Run::by_columns(const std::byte* from, std::int64_
   return result;
 }
 
-void HierarchicalTransport::Run::step(Transport& transport, CollectiveKind kind, std::int64_t count,
-                                      const void* from, void* to, int root, double scale) const {
+void HierarchicalTransport::Run::run_part(Transport& transport, CollectiveKind kind,
+                                          std::int64_t count, const void* from, void* to, int root,
+                                          double scale) const {
   CollectiveCall part{.what = what, .in = from, .out = to};
   part.what.kind = kind;
   part.what.count = count;
@@ -74,28 +75,29 @@ void HierarchicalTransport::Run::step(Transport& transport, CollectiveKind kind,
 
 void HierarchicalTransport::Run::in_node(CollectiveKind kind, std::int64_t count, const void* from,
                                          void* to, int root, bool scales) const {
-  step(*owner.node_, kind, count, from, to, root, scales ? what.scale : 1);
+  run_part(*owner.node_, kind, count, from, to, root, scales ? what.scale : 1);
 }
 
 void HierarchicalTransport::Run::in_column(CollectiveKind kind, std::int64_t count,
                                            const void* from, void* to, int root) const {
-  step(*owner.column_, kind, count, from, to, root, 1);
+  run_part(*owner.column_, kind, count, from, to, root, 1);
 }
 
-Tensor HierarchicalTransport::Run::fold_in_free_order(const std::byte* piece,
-                                                      std::int64_t count) const {
+Tensor HierarchicalTransport::Run::reduce_in_any_order(const std::byte* chunk,
+                                                       std::int64_t count) const {
   const Tensor sums = scratch(nodes * count);
-  in_node(CollectiveKind::reduce_scatter, nodes * count, piece, sums.data(), -1, true);
+  in_node(CollectiveKind::reduce_scatter, nodes * count, chunk, sums.data(), -1, true);
   Tensor result = scratch(count);
   in_column(CollectiveKind::reduce_scatter, count, sums.data(), result.data());
   return result;
 }
 
-Tensor HierarchicalTransport::Run::fold_in_rank_order(const std::byte* piece,
-                                                      std::int64_t count) const {
-  // [L][K] parts of this column from the node's ranks, then [K][L] parts for its nodes.
+Tensor HierarchicalTransport::Run::reduce_in_order(const std::byte* chunk,
+                                                   std::int64_t count) const {
+  // [L][K]: this column's parts from the node's ranks. Then [K][L]: the parts for the column's
+  // nodes.
   const Tensor collected = scratch(ranks * nodes * count);
-  in_node(CollectiveKind::all_to_all, nodes * count, piece, collected.data());
+  in_node(CollectiveKind::all_to_all, nodes * count, chunk, collected.data());
   const Tensor outbound = transposed(collected, ranks, nodes, count);
   const Tensor contributions = scratch(nodes * ranks * count);
   in_column(CollectiveKind::all_to_all, ranks * count, outbound.data(), contributions.data());
@@ -104,37 +106,37 @@ Tensor HierarchicalTransport::Run::fold_in_rank_order(const std::byte* piece,
     order.push_back(map.node_of(rank) * static_cast<int>(ranks) + map.index_of(rank));
   }
   Tensor result = scratch(count);
-  fold_ordered(result, contributions, order, what);
+  reduce_ordered(result, contributions, order, what);
   return result;
 }
 
-Tensor HierarchicalTransport::Run::fold_piece(const std::byte* piece, std::int64_t count) const {
-  return is_free_order(what) ? fold_in_free_order(piece, count) : fold_in_rank_order(piece, count);
+Tensor HierarchicalTransport::Run::reduce_chunk(const std::byte* chunk, std::int64_t count) const {
+  return is_free_order(what) ? reduce_in_any_order(chunk, count) : reduce_in_order(chunk, count);
 }
 
 template <class Collect>
-void HierarchicalTransport::Run::reduce_pieces(bool wants, Collect collect) {
+void HierarchicalTransport::Run::reduce_chunks(bool receives, Collect collect) {
   const std::int64_t parts = nodes * ranks;
   const std::int64_t count = part_elements(parts, what.count);
   for (std::int64_t begin = 0; begin < what.count; begin += parts * count) {
     const std::int64_t rest = what.count - begin;
     const std::byte* const from = in + begin * width;
     if (rest >= parts * count) {
-      collect(fold_piece(from, count), count, wants ? out + begin * width : nullptr);
+      collect(reduce_chunk(from, count), count, receives ? out + begin * width : nullptr);
       continue;
     }
-    // The last piece is shorter: shorter parts, the very last ones filled up.
+    // The last chunk has shorter parts, and the last parts are padded.
     const std::int64_t last = rounded_up((rest + parts - 1) / parts, kGrain);
     const Tensor padded = scratch(parts * last);
     driver().fill(padded.data(), 0, padded.nbytes(), stream.native());
     copy(at(padded, 0), from, rest);
-    collect(fold_piece(at(padded, 0), last), last, wants ? at(padded, 0) : nullptr);
-    if (wants) copy(out + begin * width, at(padded, 0), rest);
+    collect(reduce_chunk(at(padded, 0), last), last, receives ? at(padded, 0) : nullptr);
+    if (receives) copy(out + begin * width, at(padded, 0), rest);
   }
 }
 
 void HierarchicalTransport::Run::all_reduce() {
-  reduce_pieces(true, [&](const Tensor& part, std::int64_t count, std::byte* to) {
+  reduce_chunks(true, [&](const Tensor& part, std::int64_t count, std::byte* to) {
     const Tensor share = scratch(nodes * count);
     in_column(CollectiveKind::all_gather, count, part.data(), share.data());
     in_node(CollectiveKind::all_gather, nodes * count, share.data(), to);
@@ -143,7 +145,7 @@ void HierarchicalTransport::Run::all_reduce() {
 
 void HierarchicalTransport::Run::reduce() {
   const int root_node = map.node_of(what.root);
-  reduce_pieces(is_root, [&](const Tensor& part, std::int64_t count, std::byte* to) {
+  reduce_chunks(is_root, [&](const Tensor& part, std::int64_t count, std::byte* to) {
     const Tensor share = scratch(node == root_node ? nodes * count : 0);
     in_column(CollectiveKind::gather, count, part.data(), share.data(), root_node);
     if (node != root_node) return;
@@ -196,8 +198,8 @@ void HierarchicalTransport::Run::reduce_scatter() {
   const std::int64_t most = part_elements(nodes * ranks, what.count * nodes * ranks);
   for (std::int64_t begin = 0; begin < what.count; begin += most) {
     const std::int64_t count = std::min(most, what.count - begin);
-    const Tensor piece = by_columns(in + begin * width, what.count, count);
-    copy(out + begin * width, at(fold_piece(at(piece, 0), count), 0), count);
+    const Tensor chunk = by_columns(in + begin * width, what.count, count);
+    copy(out + begin * width, at(reduce_chunk(at(chunk, 0), count), 0), count);
   }
 }
 

@@ -4,10 +4,10 @@
 
 namespace gantry {
 
-// One operation of a hierarchical transport, piece by piece, in its rank's place of the grid.
+// One operation of a hierarchical transport, run in chunks.
 //
-// A piece is an array of N parts. "By columns" they stand as [L][K], the parts of column l side by
-// side; "by nodes" as [K][L].
+// A chunk is an array of N parts. "By columns" its layout is [L][K], with the parts of column l
+// adjacent; "by nodes" it is [K][L].
 struct HierarchicalTransport::Run {
   HierarchicalTransport& owner;
   const CollectiveCall& call;
@@ -34,33 +34,33 @@ struct HierarchicalTransport::Run {
   void all_to_all();
 
  private:
-  // Elements of a part, so that a piece of `parts` of them fits into scratch memory.
+  // The elements of a part, such that a chunk of `parts` fits into scratch memory.
   std::int64_t part_elements(std::int64_t parts, std::int64_t total) const;
   Tensor scratch(std::int64_t elements) const;
   void copy(std::byte* to, const std::byte* from, std::int64_t elements) const;
   std::byte* at(const Tensor& tensor, std::int64_t element) const;
-  // [rows][columns] parts of `count` elements to [columns][rows].
+  // Transposes [rows][columns] parts of `count` elements to [columns][rows].
   Tensor transposed(const Tensor& parts, std::int64_t rows, std::int64_t columns,
                     std::int64_t count) const;
-  // A part of every rank, `stride` elements apart in rank order, by columns.
+  // Copies a part of every rank, `stride` elements apart in rank order, to a chunk by columns.
   Tensor by_columns(const std::byte* from, std::int64_t stride, std::int64_t count) const;
 
-  // One step inside the node, or within the column. `root` is an index, or a node.
+  // Run one collective in the node or in the column. `root` is an index or a node.
   void in_node(CollectiveKind kind, std::int64_t count, const void* from, void* to, int root = -1,
                bool scales = false) const;
   void in_column(CollectiveKind kind, std::int64_t count, const void* from, void* to,
                  int root = -1) const;
-  void step(Transport& transport, CollectiveKind kind, std::int64_t count, const void* from,
-            void* to, int root, double scale) const;
+  void run_part(Transport& transport, CollectiveKind kind, std::int64_t count, const void* from,
+                void* to, int root, double scale) const;
 
-  // This rank's part of the fold of all ranks' pieces, which stand by columns.
-  Tensor fold_piece(const std::byte* piece, std::int64_t count) const;
-  Tensor fold_in_free_order(const std::byte* piece, std::int64_t count) const;
-  Tensor fold_in_rank_order(const std::byte* piece, std::int64_t count) const;
-  // An array of what.count elements in pieces: fold(piece) gives this rank's part of it, and
-  // collect(part, count, to) brings all parts together; `wants` says whether this rank gets them.
+  // Reduces all ranks' chunks, laid out by columns. Returns this rank's part.
+  Tensor reduce_chunk(const std::byte* chunk, std::int64_t count) const;
+  Tensor reduce_in_any_order(const std::byte* chunk, std::int64_t count) const;
+  Tensor reduce_in_order(const std::byte* chunk, std::int64_t count) const;
+  // Reduces an array of what.count elements in chunks. collect(part, count, to) distributes this
+  // rank's part of a chunk; `to` is null unless `receives`.
   template <class Collect>
-  void reduce_pieces(bool wants, Collect collect);
+  void reduce_chunks(bool receives, Collect collect);
 };
 
 }  // namespace gantry

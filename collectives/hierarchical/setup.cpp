@@ -8,7 +8,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/driver.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "collectives/hierarchical/transport.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
@@ -21,12 +21,10 @@ namespace {
 
 constexpr auto kFinishTimeout = std::chrono::seconds(10);
 
-// The ranks of one machine as a group of their own, with a control block and kernels over peer
-// memory.
+// The transport of one machine's ranks: a group with its own control segment, over peer memory.
 class NodeTransport final : public Transport {
  public:
-  // Collective among `members`. Throws: see make_p2p_transport(); NotSupported where that makes
-  // none.
+  // Collective over `members`. Throws: as make_p2p_transport(); NotSupported if that returns null.
   NodeTransport(const Membership& everyone, std::vector<int> members,
                 std::unique_ptr<Bootstrap> bootstrap, std::string_view device_name,
                 std::chrono::milliseconds timeout, std::string_view group)
@@ -34,14 +32,14 @@ class NodeTransport final : public Transport {
         members_(std::move(members)),
         bootstrap_(std::move(bootstrap)),
         selector_(Selector::load(static_cast<int>(members_.size()), device_name)) {
-    if (members_.front() == everyone.rank) selector_.tell_ignored();
+    if (members_.front() == everyone.rank) selector_.warn_ignored();
     const auto own = std::find(members_.begin(), members_.end(), everyone.rank);
     const Membership here{static_cast<int>(own - members_.begin()),
                           static_cast<int>(members_.size()), everyone.device};
-    control_ = std::make_unique<ControlBlock>(*bootstrap_, here.rank, here.size, timeout, group);
+    control_ = std::make_unique<ControlSegment>(*bootstrap_, here.rank, here.size, timeout, group);
     p2p_ = make_p2p_transport(here, *bootstrap_, *control_, selector_);
     if (p2p_) return;
-    // So do all members: the result is the same on all.
+    // All members get the same result.
     leave();
     throw NotSupported("they do not reach each other's memory");
   }
@@ -66,7 +64,7 @@ class NodeTransport final : public Transport {
     numbered.what.call = ++calls_;
     p2p_->run(numbered, stream);
   }
-  // Messages go by all ranks' links.
+  // Messages use the flat transport's links.
   void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override {
     check();
     p2p_->run_together(messages, stream);
@@ -78,13 +76,13 @@ class NodeTransport final : public Transport {
       control_->require_intact();
     } catch (const PeerLostError& error) {
       if (error.rank() < 0) throw;
-      const int rank = number_of(error.rank());
+      const int rank = global_rank(error.rank());
       throw PeerLostError(fmt::format("rank {} was lost; the communicator of {} ranks is unusable",
                                       rank, everyone_.size),
                           rank);
     } catch (const TimeoutError& error) {
       std::vector<int> ranks;
-      for (const int rank : error.ranks()) ranks.push_back(number_of(rank));
+      for (const int rank : error.ranks()) ranks.push_back(global_rank(rank));
       throw TimeoutError(
           fmt::format(
               "rank(s) {} held up their machine's ranks {}, which are counted from 0 here: {}",
@@ -94,11 +92,11 @@ class NodeTransport final : public Transport {
   }
 
  private:
-  // The control block counts the ranks of this machine only.
-  int number_of(int local) const { return members_[static_cast<std::size_t>(local)]; }
+  // The control segment counts the ranks of this machine only.
+  int global_rank(int local) const { return members_[static_cast<std::size_t>(local)]; }
 
   void leave() noexcept {
-    // Before the control block says so: see Note [Closing before freeing].
+    // Before the control segment publishes it: see Note [Closing before freeing].
     if (p2p_) p2p_->close();
     control_->finish(kFinishTimeout);
     bootstrap_->leave();
@@ -108,22 +106,20 @@ class NodeTransport final : public Transport {
   std::vector<int> members_;
   std::unique_ptr<Bootstrap> bootstrap_;
   Selector selector_;
-  std::unique_ptr<ControlBlock> control_;
+  std::unique_ptr<ControlSegment> control_;
   std::unique_ptr<Transport> p2p_;
   std::int64_t calls_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> make_layered_transport(const Membership& everyone, Bootstrap& bootstrap,
-                                                  std::span<const std::string> machines,
-                                                  std::string_view device_name,
-                                                  std::chrono::milliseconds timeout,
-                                                  std::string_view group) {
+std::unique_ptr<Transport> make_hierarchical_transport(
+    const Membership& everyone, Bootstrap& bootstrap, std::span<const std::string> machines,
+    std::string_view device_name, std::chrono::milliseconds timeout, std::string_view group) {
   const NodeMap map(machines);
   auto all = make_host_transport_over_links(everyone, bootstrap, timeout);
-  if (!map.has_layers() || map.width() > protocol::kMaxRanks) return all;
-  if (peer_mode() == PeerMode::off) return all;  // likewise on all ranks
+  if (!map.is_hierarchical() || map.width() > protocol::kMaxRanks) return all;
+  if (peer_mode() == PeerMode::off) return all;  // the same on all ranks
   const int node = map.node_of(everyone.rank);
   const std::string name = fmt::format("{}.node{}", group, node);
   std::unique_ptr<NodeTransport> here;
@@ -147,17 +143,17 @@ std::unique_ptr<Transport> make_layered_transport(const Membership& everyone, Bo
     return all;
   }
   if (everyone.rank == 0) {
-    logging::info(fmt::format("{}: {} machines of {} ranks each, in layers", group, map.nodes(),
+    logging::info(fmt::format("{}: {} machines of {} ranks each, hierarchical", group, map.nodes(),
                               map.width()));
   }
   NodeTransport* const node_transport = here.get();
   return std::make_unique<HierarchicalTransport>(
-      Layers{.everyone = everyone,
-             .map = map,
-             .all = std::move(all),
-             .node = std::move(here),
-             .column = {},
-             .check_node = [node_transport] { node_transport->check(); }});
+      HierarchyParts{.everyone = everyone,
+                     .map = map,
+                     .all = std::move(all),
+                     .node = std::move(here),
+                     .column = {},
+                     .check_node = [node_transport] { node_transport->check(); }});
 }
 
 }  // namespace gantry

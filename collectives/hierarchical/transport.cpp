@@ -5,19 +5,19 @@
 #include <gantry/core/error.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "collectives/hierarchical/run.hpp"
 
 namespace gantry {
 
-HierarchicalTransport::HierarchicalTransport(Layers layers)
+HierarchicalTransport::HierarchicalTransport(HierarchyParts layers)
     : everyone_(layers.everyone),
       map_(std::move(layers.map)),
       all_(std::move(layers.all)),
       node_(std::move(layers.node)),
       column_(std::move(layers.column)),
       check_node_(std::move(layers.check_node)) {
-  if (!map_.has_layers() || map_.ranks() != everyone_.size) {
+  if (!map_.is_hierarchical() || map_.ranks() != everyone_.size) {
     throw InvalidArgument(
         "hierarchical transport: expected several nodes of equally many ranks, more than one each");
   }
@@ -30,31 +30,31 @@ void HierarchicalTransport::run(const CollectiveCall& call, const Stream& stream
   // Scratch memory belongs to the stream that uses it.
   const StreamGuard guard(stream);
   Run run{*this, call, stream};
-  const auto layered = [&](void (Run::*operation)()) {
+  const auto by_levels = [&](void (Run::*operation)()) {
     all_->verify(call, stream);
     try {
       (run.*operation)();
       if (check_node_) {
-        // Kernels of a node that lost a rank end without a result: nobody may take it for one.
+        // Kernels of a node that lost a rank end without a result, which must not be used.
         stream.record().synchronize();
         check_node_();
       }
     } catch (const PeerLostError&) {
-      // A rank of this node may have left because of one elsewhere, which the links know.
+      // A rank of this node may have left because of a rank elsewhere, which the links report.
       std::exception_ptr cause = std::current_exception();
       try {
         all_->verify(call, stream);
       } catch (const PeerLostError&) {
         cause = std::current_exception();
-      } catch (...) {  // says less than what is known
+      } catch (...) {  // less specific than the original error
       }
       abort();
       std::rethrow_exception(cause);
     } catch (...) {
-      abort();  // The others wait for this rank's part.
+      abort();  // The other ranks wait for this rank's part.
       throw;
     }
-    all_->raise_refusal();
+    all_->throw_rejection();
   };
   switch (what.kind) {
     case CollectiveKind::barrier:
@@ -62,21 +62,21 @@ void HierarchicalTransport::run(const CollectiveCall& call, const Stream& stream
     case CollectiveKind::recv:
       return all_->run(call, stream);
     case CollectiveKind::all_reduce:
-      return layered(&Run::all_reduce);
+      return by_levels(&Run::all_reduce);
     case CollectiveKind::reduce:
-      return layered(&Run::reduce);
+      return by_levels(&Run::reduce);
     case CollectiveKind::broadcast:
-      return layered(&Run::broadcast);
+      return by_levels(&Run::broadcast);
     case CollectiveKind::all_gather:
-      return layered(&Run::all_gather);
+      return by_levels(&Run::all_gather);
     case CollectiveKind::reduce_scatter:
-      return layered(&Run::reduce_scatter);
+      return by_levels(&Run::reduce_scatter);
     case CollectiveKind::gather:
-      return layered(&Run::gather);
+      return by_levels(&Run::gather);
     case CollectiveKind::scatter:
-      return layered(&Run::scatter);
+      return by_levels(&Run::scatter);
     case CollectiveKind::all_to_all:
-      return layered(&Run::all_to_all);
+      return by_levels(&Run::all_to_all);
   }
 }
 

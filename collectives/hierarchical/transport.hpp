@@ -15,12 +15,12 @@
 
 namespace gantry {
 
-// Note [Layers]
-// Ranks stand in a grid: K nodes (rows) of L ranks each. What can be moved inside a node does not
-// cross the network. Bytes that one rank receives over the network, for an array of S bytes per
-// rank (N = K·L), against S'(K) = S·(K-1)/K for the same with one rank per node:
+// Note [Hierarchical collectives]
+// The ranks form a grid: K nodes (rows) of L ranks each. Transfers inside a node do not cross the
+// network. The table shows the bytes that one rank receives over the network, for an array of S
+// bytes per rank and N = K·L ranks. S'(K) = S·(K-1)/K is the volume with one rank per node.
 //
-//   operation                               here                       by all ranks directly
+//   operation                               hierarchical               flat
 //   all_reduce in free order                2·S'/L                     2·S'
 //   all_reduce in rank order                S' + S'/L                  2·S'
 //   reduce_scatter (of S) free, ordered     S'/L, S'                   S'
@@ -28,36 +28,36 @@ namespace gantry {
 //   broadcast                               at most 2·S/L              at most 2·S
 //   all_to_all (of S)                       S'                         S', in L times the messages
 //
-// A sum in rank order is a left fold over ranks 0 … N-1: a node's partial sum is of no use unless
-// its ranks come first, so contributions travel whole. An array is dealt to N owners; all L
-// contributions of a node to the parts of column l are collected by its rank l (an all_to_all, no
-// arithmetic), sent on within the column, and folded by the owner. Integers wrap, and min, max and
-// bitwise operations round nothing: their order is free, as is that of sums for which the caller
-// gives it up; nodes then reduce first.
+// A rank-ordered reduction combines ranks 0 … N-1 one after the other. A node's partial result can
+// only be used if its ranks come first, so every rank's data are sent unreduced. Each of the N
+// ranks reduces one part. Rank l of a node collects the node's L inputs to the parts of column l,
+// with an all_to_all. They are then sent within the column and reduced there. Integer sums wrap,
+// and min, max and bitwise operations do not round: their order is free. Floating sums have a free
+// order if the caller allows it. Then nodes reduce first.
 //
-// What is too small to be dealt, uneven, or between two ranks goes by all ranks directly.
+// Small and uneven operations, and messages between two ranks, use the flat transport.
 
-// What a hierarchical transport is made of.
-struct Layers {
+// The parts of a hierarchical transport.
+struct HierarchyParts {
   Membership everyone;
-  NodeMap map;                         // has_layers()
-  std::unique_ptr<HostTransport> all;  // over everyone
-  // Over map.members(node of this rank), in that order.
+  NodeMap map;                         // is_hierarchical()
+  std::unique_ptr<HostTransport> all;  // the flat transport of all ranks
+  // The transport of map.members(this rank's node), in that order.
   std::unique_ptr<Transport> node;
-  // Over map.column(index of this rank); null: `all` serves.
+  // The transport of map.column(this rank's index); null: made from `all`.
   std::unique_ptr<Transport> column = {};
-  // Throws what became of work inside the node that is done, if its host is told later than
-  // run().
+  // Throws errors of completed work inside the node, if run() does not report them itself.
   std::function<void()> check_node = {};
 };
 
-// Ranks on several machines, several on each: one transport inside a machine and one between.
+// A transport of several machines with several ranks each: one transport inside each machine and
+// one between machines.
 //
-// Every operation first compares the calls of all ranks, on the host, so that a mismatch or a loss
-// is noticed by all before anything is enqueued. If `column` is the host's, the host takes part.
+// Every operation first compares the calls of all ranks on the host. So all ranks detect a mismatch
+// or a loss before they enqueue work. If `column` is a host transport, run() blocks as it does.
 class HierarchicalTransport final : public Transport {
  public:
-  explicit HierarchicalTransport(Layers layers);
+  explicit HierarchicalTransport(HierarchyParts layers);
 
   std::string_view name() const override { return "hierarchical"; }
   bool supports(const Descriptor&) const override { return true; }
@@ -92,24 +92,21 @@ class HierarchicalTransport final : public Transport {
   std::function<void()> check_node_;
 };
 
-// The transport of ranks on several machines: in layers if `machines`, one text per rank, allow it
-// and the ranks of every machine reach each other's memory; else the host's alone. `group` names
-// the flight recorder, `device_name` the table of algorithms inside a machine. Collective.
-// Throws: Error, PeerLostError, TimeoutError.
-std::unique_ptr<Transport> make_layered_transport(const Membership& everyone, Bootstrap& bootstrap,
-                                                  std::span<const std::string> machines,
-                                                  std::string_view device_name,
-                                                  std::chrono::milliseconds timeout,
-                                                  std::string_view group);
+// Makes the transport of ranks on several machines. It is hierarchical if the machines have equally
+// many ranks, which reach each other's memory; else a host transport. `machines` has the name of
+// every rank's machine. `group` names the flight recorder, `device_name` selects the algorithm
+// table inside a machine. Collective. Throws: Error, PeerLostError, TimeoutError.
+std::unique_ptr<Transport> make_hierarchical_transport(
+    const Membership& everyone, Bootstrap& bootstrap, std::span<const std::string> machines,
+    std::string_view device_name, std::chrono::milliseconds timeout, std::string_view group);
 
-// True if the order in which ranks' elements are combined cannot be seen in the result, or was
-// given up.
+// True if the result does not depend on the order of ranks, or if the caller allows any order.
 bool is_free_order(const Descriptor& what);
 
-// out = fold over `count` arrays of out's shape in `contributions`, one after the other, taken in
-// the order of `order`, on out's device and current stream. Any number of arrays; bits as
-// fold_on_host.
-void fold_ordered(const Tensor& out, const Tensor& contributions, std::span<const int> order,
-                  const Descriptor& what);
+// Reduces the arrays of `contributions`, which are adjacent and have out's shape, into `out` in the
+// order of `order`, on out's device and current stream. Any number of arrays. The bits equal those
+// of reduce_on_host().
+void reduce_ordered(const Tensor& out, const Tensor& contributions, std::span<const int> order,
+                    const Descriptor& what);
 
 }  // namespace gantry

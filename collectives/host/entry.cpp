@@ -7,14 +7,14 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "job/flight_file.hpp"
 
 namespace gantry {
 
 namespace {
 
-// All fields but the number: sends and receives are counted by those who make them.
+// Compares all fields but the number: each rank numbers its own sends and receives.
 bool same_call(Descriptor a, Descriptor b) {
   a.call = b.call = 0;
   return a == b;
@@ -49,40 +49,40 @@ HostEntry::HostEntry(std::shared_ptr<HostLinks> links, int rank, int size, std::
       body_limit_(body_limit),
       stride_((sizeof(HostFrame) + body_limit + 63) / 64 * 64) {
   const auto count = static_cast<std::size_t>(size);
-  rooms_.resize(stride_ * count);
+  buffers_.resize(stride_ * count);
   received_.assign(count, 0);
-  letters_.resize(count);
-  offered_.assign(count, 0);
+  unexpected_.resize(count);
+  announced_.assign(count, 0);
   early_entries_.resize(count);
   calls_.resize(count);
   uneven_.resize(count);
 }
 
-std::span<std::byte> HostEntry::room(int rank) {
-  return std::span(rooms_).subspan(static_cast<std::size_t>(rank) * stride_, stride_);
+std::span<std::byte> HostEntry::buffer(int rank) {
+  return std::span(buffers_).subspan(static_cast<std::size_t>(rank) * stride_, stride_);
 }
 
 const HostFrame& HostEntry::frame(int rank) const {
-  return *reinterpret_cast<const HostFrame*>(rooms_.data() +
+  return *reinterpret_cast<const HostFrame*>(buffers_.data() +
                                              static_cast<std::size_t>(rank) * stride_);
 }
 
 std::span<const std::byte> HostEntry::body(int rank) const {
   const auto at = static_cast<std::size_t>(rank);
-  return std::span(rooms_).subspan(at * stride_ + sizeof(HostFrame),
-                                   received_[at] - sizeof(HostFrame));
+  return std::span(buffers_).subspan(at * stride_ + sizeof(HostFrame),
+                                     received_[at] - sizeof(HostFrame));
 }
 
 void HostEntry::receive(const std::vector<int>& ranks) {
   std::vector<Incoming> incoming;
-  for (const int rank : ranks) incoming.push_back({rank, room(rank)});
+  for (const int rank : ranks) incoming.push_back({rank, buffer(rank)});
   links_->exchange({}, incoming);
   for (const Incoming& message : incoming) {
-    (void)note_frame(message.rank, message.bytes);
+    (void)check_frame(message.rank, message.bytes);
   }
 }
 
-const HostFrame& HostEntry::note_frame(int rank, std::size_t bytes) {
+const HostFrame& HostEntry::check_frame(int rank, std::size_t bytes) {
   if (bytes < sizeof(HostFrame) || frame(rank).magic != HostFrame{}.magic) {
     links_->abort();
     throw Error(fmt::format("collective: expected a call from rank {}, but got {} other bytes",
@@ -93,16 +93,16 @@ const HostFrame& HostEntry::note_frame(int rank, std::size_t bytes) {
 }
 
 bool HostEntry::keep_frame(int rank) {
-  if (put_aside(rank)) return true;
-  early_entries_[static_cast<std::size_t>(rank)] = letter(rank);
+  if (buffer_unexpected(rank)) return true;
+  early_entries_[static_cast<std::size_t>(rank)] = copy_message(rank);
   return false;
 }
 
-std::optional<HostEntry::Letter> HostEntry::next_letter(int rank) {
-  auto& letters = letters_[static_cast<std::size_t>(rank)];
-  if (letters.empty()) return std::nullopt;
-  Letter next = std::move(letters.front());
-  letters.pop_front();
+std::optional<HostEntry::UnexpectedMessage> HostEntry::take_unexpected(int rank) {
+  auto& unexpected = unexpected_[static_cast<std::size_t>(rank)];
+  if (unexpected.empty()) return std::nullopt;
+  UnexpectedMessage next = std::move(unexpected.front());
+  unexpected.pop_front();
   return next;
 }
 
@@ -111,32 +111,32 @@ void HostEntry::send(int rank, const HostFrame& frame, std::span<const std::byte
   links_->exchange(std::span(&message, 1), {});
 }
 
-HostEntry::Letter HostEntry::letter(int rank) const {
+HostEntry::UnexpectedMessage HostEntry::copy_message(int rank) const {
   const auto bytes = body(rank);
   return {frame(rank), {bytes.begin(), bytes.end()}};
 }
 
-void HostEntry::note_refusal(int rank) {
+void HostEntry::record_rejection(int rank) {
   Descriptor sent;
   const auto bytes = body(rank);
   std::memcpy(&sent, bytes.data(), std::min(bytes.size(), sizeof sent));
-  refusal_ = different_messages(rank_, sent, rank, frame(rank).what);
+  rejection_ = different_messages(rank_, sent, rank, frame(rank).what);
 }
 
-bool HostEntry::put_aside(int rank) {
+bool HostEntry::buffer_unexpected(int rank) {
   const auto at = static_cast<std::size_t>(rank);
   switch (frame(rank).kind) {
     case HostFrame::Kind::entry:
       return false;
     case HostFrame::Kind::message:
-      letters_[at].push_back(letter(rank));
+      unexpected_[at].push_back(copy_message(rank));
       return true;
-    case HostFrame::Kind::refuse:
-      note_refusal(rank);
+    case HostFrame::Kind::reject:
+      record_rejection(rank);
       return true;
     case HostFrame::Kind::accept:
-    case HostFrame::Kind::piece:
-      return true;  // of an offer that was withdrawn meanwhile
+    case HostFrame::Kind::chunk:
+      return true;  // its message was withdrawn meanwhile
   }
   return true;
 }
@@ -147,40 +147,41 @@ void HostEntry::exchange_entries(const HostFrame& mine, Bodies bodies,
   withdrawing.withdraws = 1;
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
-  for (int step = 1; step < size_; ++step) {
-    // Every rank begins with another one.
-    const int to = (rank_ + step) % size_;
+  for (int offset = 1; offset < size_; ++offset) {
+    // Each rank starts with a different peer.
+    const int to = (rank_ + offset) % size_;
     const auto at = static_cast<std::size_t>(to);
     const bool withdraws = std::find(withdrawn.begin(), withdrawn.end(), to) != withdrawn.end();
     sends.push_back({to, std::as_bytes(std::span(withdraws ? &withdrawing : &mine, 1)),
                      bodies.empty() ? std::span<const std::byte>{} : bodies[at]});
-    if (!early_entries_[at]) receives.push_back({to, room(to)});
+    if (!early_entries_[at]) receives.push_back({to, buffer(to)});
   }
   links_->exchange(sends, receives);
   std::vector<int> waiting;
   for (const Incoming& message : receives) {
     received_[static_cast<std::size_t>(message.rank)] = message.bytes;
-    if (put_aside(message.rank)) waiting.push_back(message.rank);
+    if (buffer_unexpected(message.rank)) waiting.push_back(message.rank);
   }
   while (!waiting.empty()) {
     receive(waiting);
-    std::erase_if(waiting, [&](int rank) { return !put_aside(rank); });
+    std::erase_if(waiting, [&](int rank) { return !buffer_unexpected(rank); });
   }
   for (int rank = 0; rank < size_; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
     if (auto& early = early_entries_[at]) {
-      std::memcpy(room(rank).data(), &early->frame, sizeof(HostFrame));
+      std::memcpy(buffer(rank).data(), &early->frame, sizeof(HostFrame));
       if (!early->body.empty()) {
-        std::memcpy(room(rank).data() + sizeof(HostFrame), early->body.data(), early->body.size());
+        std::memcpy(buffer(rank).data() + sizeof(HostFrame), early->body.data(),
+                    early->body.size());
       }
       received_[at] = sizeof(HostFrame) + early->body.size();
       early.reset();
     }
-    const HostFrame& said = rank == rank_ ? mine : frame(rank);
-    calls_[at] = said.what;
-    uneven_[at] = said.is_uneven != 0;
-    if (rank != rank_ && frame(rank).withdraws != 0 && !letters_[at].empty()) {
-      letters_[at].pop_back();
+    const HostFrame& entry = rank == rank_ ? mine : frame(rank);
+    calls_[at] = entry.what;
+    uneven_[at] = entry.is_uneven != 0;
+    if (rank != rank_ && frame(rank).withdraws != 0 && !unexpected_[at].empty()) {
+      unexpected_[at].pop_back();
     }
   }
 }
@@ -236,8 +237,8 @@ void HostEntry::enter_uneven(const Descriptor& what, std::span<const std::int64_
   }
 }
 
-void HostEntry::enter_otherwise(const Descriptor& what, int rank,
-                                const std::vector<int>& withdrawn) {
+void HostEntry::enter_mismatched(const Descriptor& what, int rank,
+                                 const std::vector<int>& withdrawn) {
   exchange_entries({.what = what}, {}, withdrawn);
   compare(what);
   throw different_calls(what.call, rank_, what, rank, calls_[static_cast<std::size_t>(rank)]);
@@ -247,7 +248,7 @@ HostFrame HostEntry::announce(const Descriptor& what, bool is_small) {
   return {.what = what,
           .kind = HostFrame::Kind::message,
           .has_body = is_small ? 1u : 0u,
-          .number = ++offered_[static_cast<std::size_t>(what.root)]};
+          .number = ++announced_[static_cast<std::size_t>(what.root)]};
 }
 
 void HostEntry::throw_mismatch(int sender, const Descriptor& sent, int receiver,
@@ -255,7 +256,8 @@ void HostEntry::throw_mismatch(int sender, const Descriptor& sent, int receiver,
   throw different_messages(sender, sent, receiver, received);
 }
 
-void HostEntry::offer(const Descriptor& what, std::span<const std::byte> body, bool is_small) {
+void HostEntry::send_message(const Descriptor& what, std::span<const std::byte> body,
+                             bool is_small) {
   const int to = what.root;
   const HostFrame mine = announce(what, is_small);
   const std::uint64_t number = mine.number;
@@ -267,47 +269,49 @@ void HostEntry::offer(const Descriptor& what, std::span<const std::byte> body, b
       case HostFrame::Kind::accept:
         if (answers_this) return;
         break;
-      case HostFrame::Kind::refuse:
+      case HostFrame::Kind::reject:
         if (!answers_this) {
-          note_refusal(to);
+          record_rejection(to);
           break;
         }
         throw different_messages(rank_, what, to, frame(to).what);
       case HostFrame::Kind::message:
-        letters_[static_cast<std::size_t>(to)].push_back(letter(to));
+        unexpected_[static_cast<std::size_t>(to)].push_back(copy_message(to));
         break;
-      case HostFrame::Kind::piece:
+      case HostFrame::Kind::chunk:
         break;
       case HostFrame::Kind::entry:
         (void)keep_frame(to);
-        enter_otherwise(what, to, {to});
+        enter_mismatched(what, to, {to});
     }
   }
 }
 
-std::optional<std::span<const std::byte>> HostEntry::take(const Descriptor& recv) {
+std::optional<std::span<const std::byte>> HostEntry::receive_message(const Descriptor& recv) {
   const int from = recv.root;
-  auto& letters = letters_[static_cast<std::size_t>(from)];
-  while (letters.empty()) {
+  auto& unexpected = unexpected_[static_cast<std::size_t>(from)];
+  while (unexpected.empty()) {
     receive({from});
-    if (!keep_frame(from)) enter_otherwise(recv, from, {});
+    if (!keep_frame(from)) enter_mismatched(recv, from, {});
   }
-  taken_ = std::move(letters.front());
-  letters.pop_front();
-  const Descriptor& sent = taken_.frame.what;
-  const bool is_small = taken_.frame.has_body != 0;
+  received_message_ = std::move(unexpected.front());
+  unexpected.pop_front();
+  const Descriptor& sent = received_message_.frame.what;
+  const bool is_small = received_message_.frame.has_body != 0;
   if (sent.count != recv.count || sent.dtype != recv.dtype) {
-    send(from, {.what = recv, .kind = HostFrame::Kind::refuse, .number = taken_.frame.number},
+    send(from,
+         {.what = recv, .kind = HostFrame::Kind::reject, .number = received_message_.frame.number},
          std::as_bytes(std::span(&sent, 1)));
     throw different_messages(from, sent, rank_, recv);
   }
-  if (is_small) return std::span<const std::byte>(taken_.body);
-  send(from, {.what = recv, .kind = HostFrame::Kind::accept, .number = taken_.frame.number});
+  if (is_small) return std::span<const std::byte>(received_message_.body);
+  send(from,
+       {.what = recv, .kind = HostFrame::Kind::accept, .number = received_message_.frame.number});
   return std::nullopt;
 }
 
-void HostEntry::raise_refusal() {
-  if (refusal_) throw *std::exchange(refusal_, std::nullopt);
+void HostEntry::throw_rejection() {
+  if (rejection_) throw *std::exchange(rejection_, std::nullopt);
 }
 
 }  // namespace gantry

@@ -36,7 +36,7 @@ std::unique_ptr<HostLinks> make_host_links(Bootstrap& bootstrap, const LinkGroup
   } catch (const TimeoutError&) {
     throw;
   } catch (const Error& error) {
-    // Every rank got this error from the same exchange, and goes the same way.
+    // Every rank got this error from the same exchange, and falls back too.
     logging::warn(fmt::format("{}; MPI carries messages between hosts instead", error.what()));
   }
   return make_mpi_links(bootstrap, group);

@@ -21,43 +21,43 @@ struct Outgoing {
   std::span<const std::byte> body = {};
 };
 
-// Room for the next message of a rank.
+// A receive of the next message of a rank.
 struct Incoming {
   int rank = 0;
-  std::span<std::byte> room;
-  std::size_t bytes = 0;  // what came
+  std::span<std::byte> buffer;
+  std::size_t bytes = 0;  // received bytes
 };
 
-// Messages that follow from each other, between one rank and many: see HostLinks::converse().
+// The callbacks of an exchange whose messages depend on earlier ones: see HostLinks::drive().
 //
-// Thread safety: by the thread that converses.
-class Conversation {
+// Thread safety: only the thread that calls drive().
+class ExchangeHandler {
  public:
-  virtual ~Conversation() = default;
+  virtual ~ExchangeHandler() = default;
 
-  // The oldest message to `rank` is on its way; its bytes may change.
+  // The oldest message to `rank` is sent; its bytes may change.
   virtual void sent(int rank) = 0;
-  // The oldest message that was awaited from `rank` has filled `bytes` of its room.
+  // The oldest awaited message of `rank` has arrived, `bytes` long.
   virtual void received(int rank, std::size_t bytes) = 0;
 
-  // For the links: what was said since the last call.
+  // For the links: the messages queued since the last call.
   virtual std::vector<Outgoing> take_sends() { return std::exchange(sends_, {}); }
   virtual std::vector<Incoming> take_receives() { return std::exchange(receives_, {}); }
 
  protected:
-  // Sends a message, whose bytes stay until sent(), or awaits one, whose room does until
+  // Queue a send, whose bytes stay valid until sent(), or a receive, whose buffer stays valid until
   // received().
   void send(int rank, std::span<const std::byte> bytes) { sends_.push_back({rank, {}, bytes}); }
-  void await(int rank, std::span<std::byte> room) { receives_.push_back({rank, room}); }
+  void await(int rank, std::span<std::byte> buffer) { receives_.push_back({rank, buffer}); }
 
  private:
   std::vector<Outgoing> sends_;
   std::vector<Incoming> receives_;
 };
 
-// Messages between the hosts' memories of a group's ranks.
+// Message passing between the hosts of a group's ranks.
 //
-// Messages from one rank to another arrive whole and in the order in which they were sent.
+// Messages from one rank to another arrive whole and in order.
 // Thread safety: exchange() by one thread at a time, abort() by any.
 class HostLinks {
  public:
@@ -65,29 +65,28 @@ class HostLinks {
 
   // "tcp" or "mpi".
   virtual std::string_view name() const = 0;
-  // Sends and receives all of these side by side. On return what was sent is on its way and may be
-  // overwritten, and all room is filled. A message of up to kDetachedBytes is on its way although
-  // nobody receives it yet; a larger one may wait for its receiver.
-  // Throws: PeerLostError as soon as any rank of the group is known to be lost, also one that is
-  // not concerned; TimeoutError naming the ranks that moved nothing within the deadline. Then every
-  // rank of the group throws, and does so at each later call.
+  // Sends and receives all messages concurrently. On return the sent bytes may be overwritten, and
+  // all receives are done. A message of up to kDetachedBytes does not wait for its receiver; a
+  // larger one may. Throws: PeerLostError once any rank of the group is lost, even one without a
+  // message here; TimeoutError naming the ranks without progress. Then every rank of the group
+  // throws, at each later call.
   virtual void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) = 0;
-  // Sends and receives what `talk` says, and what it says when something of it is done, until
-  // nothing is left. A message that cannot move holds up only those behind it between the same
-  // ranks. Throws: as exchange(), and what `talk` throws.
-  virtual void converse(Conversation& talk) = 0;
-  // Makes exchange() throw PeerLostError that blames this rank, on all ranks, for good.
+  // Sends and receives the messages that `handler` queues, also from its callbacks, until none is
+  // left. A stalled message only delays later messages between the same ranks.
+  // Throws: as exchange(), and exceptions of `handler`.
+  virtual void drive(ExchangeHandler& handler) = 0;
+  // Marks this rank failed: exchange() throws PeerLostError on all ranks from now on.
   virtual void abort() noexcept = 0;
-  // Says that this rank exchanges nothing more: its end is a loss only to those who still need it.
+  // Signals that this rank exchanges nothing more. Only ranks that still wait for it lose a peer.
   virtual void leave() noexcept = 0;
-  // Ends what a failed exchange left under way. False if it cannot: the memory that was given to
-  // exchange(), and these links, must then stay for good.
+  // Cancels the operations of a failed exchange. Returns false if that is impossible: then the
+  // memory of the exchange, and these links, must never be freed.
   virtual bool release_memory() noexcept { return true; }
 
   static constexpr std::size_t kDetachedBytes = std::size_t{64} << 10;
 };
 
-// Who takes part in links, and how long a rank waits for others.
+// A rank's view of its group, and its timeout.
 struct LinkGroup {
   int rank = 0;
   int size = 1;
@@ -95,22 +94,21 @@ struct LinkGroup {
 };
 
 // Note [Links between hosts]
-// TCP is taken wherever the ranks can connect to each other, also under mpirun: a rank that dies
-// and a machine that is cut off are then noticed and named by all others, while MPI (up to its
-// fault-tolerance extension) ends the whole job, or they are late. MPI is for machines whose ranks
-// have no way to each other but the one that MPI knows.
+// gantry prefers TCP where all ranks can connect, also under mpirun. With TCP every rank detects a
+// dead rank or an unreachable machine and names it. MPI without its fault-tolerance extension ends
+// the whole job, or the ranks time out. MPI is for machines that only MPI can connect.
 
-// TCP if all ranks can connect, else MPI if all ranks have it; GANTRY_HOST_LINKS=tcp|mpi insists.
-// Collective. Throws: Error that says what failed on which rank; InvalidArgument; TimeoutError;
-// PeerLostError.
+// Makes TCP links if all ranks can connect, else MPI links if all ranks have MPI.
+// GANTRY_HOST_LINKS=tcp|mpi forces one. Collective.
+// Throws: Error naming the failed rank and the cause; InvalidArgument; TimeoutError; PeerLostError.
 std::unique_ptr<HostLinks> make_host_links(Bootstrap& bootstrap, const LinkGroup& group);
 
-// As above. Every rank listens on a port that the system picks.
+// Makes TCP links. Every rank listens on an ephemeral port.
 std::unique_ptr<HostLinks> make_tcp_links(Bootstrap& bootstrap, const LinkGroup& group);
 
-// True if this build has MPI, and this process runs in it.
+// True if this build has MPI and MPI is initialized in this process.
 bool can_link_by_mpi();
-// A communicator of the group's own inside MPI_COMM_WORLD. Throws: NotSupported without MPI.
+// Makes MPI links inside MPI_COMM_WORLD. Throws: NotSupported without MPI.
 std::unique_ptr<HostLinks> make_mpi_links(Bootstrap& bootstrap, const LinkGroup& group);
 
 }  // namespace gantry

@@ -15,8 +15,8 @@
 #include <gantry/core/log.hpp>
 
 #include "collectives/bootstrap/mpi_lock.hpp"
-#include "collectives/host/breakdown.hpp"
-#include "collectives/host/channel_mpi.hpp"
+#include "collectives/host/connection_mpi.hpp"
+#include "collectives/host/link_error.hpp"
 #include "core/suspend_aware_timeout.hpp"
 
 namespace gantry {
@@ -25,27 +25,27 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Polls without a pause before a waiting rank leaves the processor to others.
+// Polls without a pause before a waiting rank sleeps.
 constexpr int kEagerPolls = 2000;
 constexpr auto kPause = std::chrono::microseconds(20);
-// For what a failed exchange has begun to receive, or to send.
+// For the unfinished receives and sends of a failed exchange.
 constexpr auto kReleaseTimeout = std::chrono::seconds(1);
 
-// What a rank says last. MPI brings messages and notices side by side, so a rank that leaves says
-// how many messages it has sent to and received from the one that it tells: no more will follow.
-struct CountedNotice {
-  Notice notice;
+// A control message with message counts. MPI does not order data with control messages. So a rank
+// that leaves reports how many messages it has sent to, and received from, the destination.
+struct CountedControlMessage {
+  ControlMessage message;
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
 };
 
-// A message that MPI still reads from, though its sender went on.
+// A message whose buffer MPI still reads after exchange() returned.
 struct Detached {
   std::vector<std::byte> bytes;
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
-// Forgets those that MPI has sent. mpi_lock() is held.
+// Frees the messages that MPI has sent. Requires: mpi_lock() held.
 void drop_sent(std::list<Detached>& messages) {
   std::erase_if(messages, [](Detached& message) {
     int done = 0;
@@ -53,52 +53,52 @@ void drop_sent(std::list<Detached>& messages) {
   });
 }
 
-// Of links that are gone; never destroyed, as MPI may still read them. Guarded by mpi_lock().
-std::list<Detached>& left_behind() {
+// Messages of destroyed links. Never destroyed, as MPI may still read them. Guarded by mpi_lock().
+std::list<Detached>& abandoned() {
   static auto& messages = *new std::list<Detached>;
   return messages;
 }
 
 class MpiLinks final : public HostLinks {
  public:
-  MpiLinks(const LinkGroup& group, MpiChannel channel)
-      : group_(group), channel_(std::move(channel)), peers_(channel_.members.size()) {}
-  // The communicator stays: others may be gone, or use it.
+  MpiLinks(const LinkGroup& group, MpiConnection connection)
+      : group_(group), connection_(std::move(connection)), peers_(connection_.members.size()) {}
+  // Keeps the communicator: other groups may use it, and other ranks may be gone.
   ~MpiLinks() override {
     MpiLinks::leave();
     const std::lock_guard lock(mpi_lock());
     if (is_in_use()) drop_sent(detached_);
-    left_behind().splice(left_behind().end(), detached_);
+    abandoned().splice(abandoned().end(), detached_);
   }
 
   std::string_view name() const override { return "mpi"; }
 
   void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) override {
     try {
-      read_notices();
+      read_control();
       start(sends, receives);
       finish(receives);
     } catch (const Failure& failure) {
-      breakdown_.give_up({Notice::Kind::lost, failure.rank},
-                         fmt::format("was lost ({})", failure.text));
+      link_error_.fail({ControlMessage::Kind::lost, failure.rank},
+                       fmt::format("was lost ({})", failure.text));
     }
   }
 
-  void converse(Conversation& talk) override {
+  void drive(ExchangeHandler& handler) override {
     try {
-      read_notices();
+      read_control();
       start({}, {});
-      finish_conversation(talk);
+      drive_requests(handler);
     } catch (const Failure& failure) {
-      breakdown_.give_up({Notice::Kind::lost, failure.rank},
-                         fmt::format("was lost ({})", failure.text));
+      link_error_.fail({ControlMessage::Kind::lost, failure.rank},
+                       fmt::format("was lost ({})", failure.text));
     }
   }
 
   void abort() noexcept override {
-    if (!aborted_.exchange(true)) notify({Notice::Kind::aborted, group_.rank});
+    if (!aborted_.exchange(true)) notify({ControlMessage::Kind::aborted, group_.rank});
   }
-  void leave() noexcept override { notify({Notice::Kind::left, group_.rank}); }
+  void leave() noexcept override { notify({ControlMessage::Kind::left, group_.rank}); }
 
   bool release_memory() noexcept override {
     const auto deadline = Clock::now() + kReleaseTimeout;
@@ -118,9 +118,9 @@ class MpiLinks final : public HostLinks {
     std::uint64_t sent = 0;  // messages to it
     std::uint64_t awaited = 0;
     std::uint64_t received = 0;
-    std::optional<CountedNotice> left;
+    std::optional<CountedControlMessage> left;
   };
-  // What of an exchange is under way: receives, and sends that are not detached.
+  // A request of the exchange in progress: a receive, or a send that is not detached.
   struct Pending {
     MPI_Request request = MPI_REQUEST_NULL;
     int rank = 0;
@@ -128,22 +128,22 @@ class MpiLinks final : public HostLinks {
     bool is_receive = false;
   };
 
-  // What MPI says of a call that concerns `rank`.
+  // An MPI error of a call with `rank` as its peer.
   struct Failure {
     int rank;
     std::string text;
   };
 
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  int member(int rank) const { return channel_.members[static_cast<std::size_t>(rank)]; }
-  int notice_tag() const { return channel_.tag + 1; }
+  int member(int rank) const { return connection_.members[static_cast<std::size_t>(rank)]; }
+  int control_tag() const { return connection_.tag + 1; }
 
   void start(std::span<const Outgoing> sends, std::span<Incoming> receives) {
     const std::lock_guard lock(mpi_lock());
-    drop_arrived();
+    drop_detached();
     requests_.clear();
     for (const Incoming& message : receives) begin_receive(message);
-    // Whoever receives, too, meets all others in one step and can wait until they have received.
+    // An exchange with receives pairs with all its peers, so its sends can wait for receivers.
     const bool detaches = receives.empty();
     for (const Outgoing& message : sends) {
       const std::size_t bytes = message.head.size() + message.body.size();
@@ -157,7 +157,7 @@ class MpiLinks final : public HostLinks {
       }
       MPI_Request request = MPI_REQUEST_NULL;
       require(MPI_Isend(whole.data(), static_cast<int>(bytes), MPI_BYTE, member(message.rank),
-                        channel_.tag, channel_.comm, &request),
+                        connection_.tag, connection_.comm, &request),
               message.rank);
       const std::uint64_t number = ++peer(message.rank).sent;
       if (detaches && bytes <= kDetachedBytes) {
@@ -170,34 +170,34 @@ class MpiLinks final : public HostLinks {
     pending_ = static_cast<int>(requests_.size());
   }
 
-  // mpi_lock() is held.
+  // Requires: mpi_lock() held.
   void begin_receive(const Incoming& message) {
     Pending& pending = requests_.emplace_back();
     pending.rank = message.rank;
     pending.number = ++peer(message.rank).awaited;
     pending.is_receive = true;
-    require(MPI_Irecv(message.room.data(), static_cast<int>(message.room.size()), MPI_BYTE,
-                      member(message.rank), channel_.tag, channel_.comm, &pending.request),
+    require(MPI_Irecv(message.buffer.data(), static_cast<int>(message.buffer.size()), MPI_BYTE,
+                      member(message.rank), connection_.tag, connection_.comm, &pending.request),
             message.rank);
   }
 
-  // Starts what `talk` says, until nothing is under way.
-  void finish_conversation(Conversation& talk) {
+  // Runs the handler's messages until none is left.
+  void drive_requests(ExchangeHandler& handler) {
     SuspendAwareTimeout countdown(group_.timeout);
     for (int polls = 0;; ++polls) {
       {
         const std::lock_guard lock(mpi_lock());
-        for (const Incoming& message : talk.take_receives()) begin_receive(message);
-        for (const Outgoing& message : talk.take_sends()) {
+        for (const Incoming& message : handler.take_receives()) begin_receive(message);
+        for (const Outgoing& message : handler.take_sends()) {
           MPI_Request request = MPI_REQUEST_NULL;
           require(MPI_Isend(message.body.data(), static_cast<int>(message.body.size()), MPI_BYTE,
-                            member(message.rank), channel_.tag, channel_.comm, &request),
+                            member(message.rank), connection_.tag, connection_.comm, &request),
                   message.rank);
           requests_.push_back({request, message.rank, ++peer(message.rank).sent, false});
         }
       }
       if (requests_.empty()) return;
-      // Of one pair, MPI may end a later message first, but nothing is told of it before.
+      // MPI may complete later messages of a pair first; report them in order.
       bool moved = false;
       std::vector<std::pair<int, bool>> held;
       for (std::size_t i = 0; i < requests_.size();) {
@@ -216,16 +216,16 @@ class MpiLinks final : public HostLinks {
         }
         requests_.erase(requests_.begin() + static_cast<std::ptrdiff_t>(i));
         moved = true;
-        key.second ? talk.received(key.first, bytes) : talk.sent(key.first);
+        key.second ? handler.received(key.first, bytes) : handler.sent(key.first);
       }
       if (moved) {
         countdown.restart();
         polls = 0;
         continue;
       }
-      read_notices();
-      look_for_left();
-      if (countdown.has_expired()) breakdown_.give_up_waiting(pending_ranks());
+      read_control();
+      check_left_ranks();
+      if (countdown.has_expired()) link_error_.fail_late(pending_ranks());
       pause(polls);
     }
   }
@@ -238,7 +238,7 @@ class MpiLinks final : public HostLinks {
     }
   }
 
-  // True if it is done; `bytes` are those of a receive. mpi_lock() is held.
+  // True if the request is done; sets `bytes` of a receive. Requires: mpi_lock() held.
   bool end_request(Pending& pending, std::size_t& bytes) {
     int done = 0;
     MPI_Status status{};
@@ -251,20 +251,20 @@ class MpiLinks final : public HostLinks {
     return true;
   }
 
-  // Waits until all that was started is done.
+  // Waits until all requests are done.
   void finish(std::span<Incoming> receives) {
     SuspendAwareTimeout countdown(group_.timeout);
     for (int polls = 0;; ++polls) {
       const int before = pending_;
       test(receives);
       if (pending_ == 0) return packed_.clear();
-      read_notices();
-      look_for_left();
+      read_control();
+      check_left_ranks();
       if (pending_ < before) {
         countdown.restart();
         polls = 0;
       }
-      if (countdown.has_expired()) breakdown_.give_up_waiting(pending_ranks());
+      if (countdown.has_expired()) link_error_.fail_late(pending_ranks());
       pause(polls);
     }
   }
@@ -279,13 +279,13 @@ class MpiLinks final : public HostLinks {
       --pending_;
       if (pending.is_receive) receives[i].bytes = bytes;
     }
-    // MPI moves small messages on only while it is called.
-    drop_arrived();
+    // MPI progresses small messages only while it is called.
+    drop_detached();
   }
 
-  void drop_arrived() {
+  void drop_detached() {
     drop_sent(detached_);
-    drop_sent(left_behind());
+    drop_sent(abandoned());
   }
 
   // False when MPI has ended.
@@ -294,7 +294,7 @@ class MpiLinks final : public HostLinks {
     return MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0;
   }
 
-  // True if nothing of the last exchange is under way any more. Sends cannot be cancelled.
+  // True if no request of the last exchange is left. Sends cannot be cancelled.
   bool end_requests(bool cancels) noexcept {
     bool all = true;
     for (std::size_t i = 0; i < requests_.size(); ++i) {
@@ -308,52 +308,52 @@ class MpiLinks final : public HostLinks {
     return all;
   }
 
-  // Throws what this rank, or another one, has given up over.
-  void read_notices() {
-    breakdown_.require_none();
-    if (aborted_) breakdown_.give_up({Notice::Kind::aborted, group_.rank});
+  // Throws the error of this rank, or of another one.
+  void read_control() {
+    link_error_.require_intact();
+    if (aborted_) link_error_.fail({ControlMessage::Kind::aborted, group_.rank});
     for (;;) {
-      CountedNotice got;
+      CountedControlMessage got;
       int from = -1;
       {
         const std::lock_guard lock(mpi_lock());
         int there = 0;
         MPI_Status status{};
-        if (MPI_Iprobe(MPI_ANY_SOURCE, notice_tag(), channel_.comm, &there, &status) !=
+        if (MPI_Iprobe(MPI_ANY_SOURCE, control_tag(), connection_.comm, &there, &status) !=
                 MPI_SUCCESS ||
             there == 0) {
           return;
         }
-        if (MPI_Recv(&got, sizeof got, MPI_BYTE, status.MPI_SOURCE, notice_tag(), channel_.comm,
+        if (MPI_Recv(&got, sizeof got, MPI_BYTE, status.MPI_SOURCE, control_tag(), connection_.comm,
                      MPI_STATUS_IGNORE) != MPI_SUCCESS) {
           return;
         }
         const auto found =
-            std::find(channel_.members.begin(), channel_.members.end(), status.MPI_SOURCE);
-        from = static_cast<int>(found - channel_.members.begin());
-        if (got.notice.kind == Notice::Kind::left && got.notice.failed_rank == from) {
+            std::find(connection_.members.begin(), connection_.members.end(), status.MPI_SOURCE);
+        from = static_cast<int>(found - connection_.members.begin());
+        if (got.message.kind == ControlMessage::Kind::left && got.message.failed_rank == from) {
           peer(from).left = got;
           continue;
         }
       }
-      breakdown_.give_up(got.notice, {}, from);
+      link_error_.fail(got.message, {}, from);
     }
   }
 
-  // Throws if a rank that has left never sends, or has never received, what is under way.
-  void look_for_left() {
+  // Throws if a rank that left will not match a request in progress.
+  void check_left_ranks() {
     int gone = -1;
     {
       const std::lock_guard lock(mpi_lock());
       for (std::size_t i = 0; i < requests_.size() && gone < 0; ++i) {
         const Pending& pending = requests_[i];
-        const std::optional<CountedNotice>& left = peer(pending.rank).left;
+        const std::optional<CountedControlMessage>& left = peer(pending.rank).left;
         if (pending.request == MPI_REQUEST_NULL || !left) continue;
         if (pending.number > (pending.is_receive ? left->sent : left->received))
           gone = pending.rank;
       }
     }
-    if (gone >= 0) breakdown_.give_up({Notice::Kind::left, gone});
+    if (gone >= 0) link_error_.fail({ControlMessage::Kind::left, gone});
   }
 
   static void require(int status, int rank) {
@@ -371,21 +371,22 @@ class MpiLinks final : public HostLinks {
   }
 
   // The first call counts.
-  void notify(const Notice& notice) noexcept {
+  void notify(const ControlMessage& message) noexcept {
     const std::lock_guard lock(mpi_lock());
     if (std::exchange(notified_, true) || !is_in_use()) return;
     try {
       for (int rank = 0; rank < group_.size; ++rank) {
         if (rank == group_.rank) continue;
-        const CountedNotice said{notice, peer(rank).sent, peer(rank).received};
+        const CountedControlMessage last{message, peer(rank).sent, peer(rank).received};
         Detached message;
-        message.bytes.resize(sizeof said);
-        std::memcpy(message.bytes.data(), &said, sizeof said);
-        left_behind().push_back(std::move(message));
-        Detached& kept = left_behind().back();
+        message.bytes.resize(sizeof last);
+        std::memcpy(message.bytes.data(), &last, sizeof last);
+        abandoned().push_back(std::move(message));
+        Detached& kept = abandoned().back();
         if (MPI_Isend(kept.bytes.data(), static_cast<int>(kept.bytes.size()), MPI_BYTE,
-                      member(rank), notice_tag(), channel_.comm, &kept.request) != MPI_SUCCESS) {
-          left_behind().pop_back();
+                      member(rank), control_tag(), connection_.comm,
+                      &kept.request) != MPI_SUCCESS) {
+          abandoned().pop_back();
         }
       }
     } catch (const std::exception& error) {
@@ -394,21 +395,21 @@ class MpiLinks final : public HostLinks {
   }
 
   LinkGroup group_;
-  MpiChannel channel_;
+  MpiConnection connection_;
   std::vector<Peer> peers_;
   std::vector<Pending> requests_;
   int pending_ = 0;
   std::list<Detached> detached_;
-  std::list<Detached> packed_;  // of the exchange that is under way
+  std::list<Detached> packed_;  // of the exchange in progress
   std::atomic<bool> aborted_ = false;
-  Breakdown breakdown_{group_, [this](const Notice& why) { notify(why); }};
+  LinkError link_error_{group_, [this](const ControlMessage& why) { notify(why); }};
   bool notified_ = false;  // guarded by mpi_lock()
 };
 
 }  // namespace
 
 std::unique_ptr<HostLinks> make_mpi_links(Bootstrap& bootstrap, const LinkGroup& group) {
-  return std::make_unique<MpiLinks>(group, open_mpi_channel(bootstrap));
+  return std::make_unique<MpiLinks>(group, open_mpi_connection(bootstrap));
 }
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// Sends and receives of one rank side by side, through the host.
+// Groups of sends and receives, through the host.
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -9,7 +9,7 @@
 #include <gantry/device/driver.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 
-#include "collectives/host/piece.hpp"
+#include "collectives/host/chunk.hpp"
 #include "collectives/host/transport.hpp"
 
 namespace gantry {
@@ -17,14 +17,14 @@ namespace gantry {
 namespace {
 
 // Note [Groups on the host]
-// The protocol of each message is that of send() and receive(), so a group may meet either. What a
-// rank waits for from several others comes in any order: the conversation goes on wherever it can.
-// A message that its receiver does not expect is refused, and the others go on. A peer that is in a
-// collective instead sends nothing more; once the others are done, this rank enters that
-// collective with its own call, so that all ranks find the mismatch.
-class MessageTalk final : public Conversation {
+// Each message has the protocol of send() and receive(), so the peer may use a group or single
+// calls. Messages with several peers make progress independently. The receiver rejects a mismatched
+// message, and the others complete. A peer that is in a collective instead sends nothing more. Once
+// the other messages are done, this rank enters that collective with its own call, so that all
+// ranks find the mismatch.
+class MessageGroupHandler final : public ExchangeHandler {
  public:
-  MessageTalk(HostEntry& entry, int rank, int size, const Stream& stream)
+  MessageGroupHandler(HostEntry& entry, int rank, int size, const Stream& stream)
       : entry_(entry), rank_(rank), stream_(stream), peers_(static_cast<std::size_t>(size)) {}
 
   void add(const CollectiveCall& call) {
@@ -37,7 +37,7 @@ class MessageTalk final : public Conversation {
     }
   }
 
-  // Fetches the small messages, which travel with their announcement, and begins.
+  // Fetches the data of small messages, which are sent eagerly, and starts the exchange.
   void begin() {
     for (Peer& other : peers_) {
       for (Part& part : other.sends) {
@@ -49,18 +49,18 @@ class MessageTalk final : public Conversation {
     stream_.record().synchronize();
     for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
       announce(rank);
-      take_letters(rank);
+      match_unexpected(rank);
       listen(rank);
     }
   }
 
   void sent(int rank) override {
     Peer& other = peer(rank);
-    const bool is_piece = other.queued.front().empty();
+    const bool is_chunk = other.queued.front().empty();
     other.queued.pop_front();
-    if (!is_piece) return;
+    if (!is_chunk) return;
     Part& part = other.sends.front();
-    if (other.sent_bytes < part.bytes) return send_piece(rank);
+    if (other.sent_bytes < part.bytes) return send_chunk(rank);
     other.sends.pop_front();
     other.sends_data = false;
     announce(rank);
@@ -71,34 +71,34 @@ class MessageTalk final : public Conversation {
     Peer& other = peer(rank);
     other.is_listening = false;
     if (other.receives_data) {
-      const auto range = piece_range(data_of(other.receives.front()), room_bytes(other));
-      if (bytes >= sizeof(HostFrame) && read_frame(range).kind == HostFrame::Kind::piece) {
-        take_piece(rank, bytes - sizeof(HostFrame));
+      const auto range = chunk_range(data_of(other.receives.front()), buffer_bytes(other));
+      if (bytes >= sizeof(HostFrame) && read_frame(range).kind == HostFrame::Kind::chunk) {
+        receive_chunk(rank, bytes - sizeof(HostFrame));
         return listen(rank);
       }
-      std::memcpy(entry_.room(rank).data(), range.data(),
-                  std::min(bytes, entry_.room(rank).size()));
+      std::memcpy(entry_.buffer(rank).data(), range.data(),
+                  std::min(bytes, entry_.buffer(rank).size()));
     }
     take_frame(rank, bytes);
     listen(rank);
   }
 
-  // Throws what kept a message from its end.
+  // Throws the mismatch of a message, if there is one.
   void finish() {
-    // Memory that copies read or write is not given back before.
+    // Copies must not read or write freed memory.
     stream_.record().synchronize();
     for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
-      if (!peer(rank).is_elsewhere) continue;
+      if (!peer(rank).in_collective) continue;
       std::vector<int> withdrawn;
       for (int other = 0; other < static_cast<int>(peers_.size()); ++other) {
-        if (peer(other).is_offered) withdrawn.push_back(other);
+        if (peer(other).awaits_accept) withdrawn.push_back(other);
       }
       const Peer& gone = peer(rank);
       const auto& parts = gone.sends.empty() ? gone.receives : gone.sends;
-      entry_.enter_otherwise(parts.front().call.what, rank, withdrawn);
+      entry_.enter_mismatched(parts.front().call.what, rank, withdrawn);
     }
-    if (!refused_) return;
-    const auto& [sender, sent, receiver, received] = *refused_;
+    if (!rejected_) return;
+    const auto& [sender, sent, receiver, received] = *rejected_;
     HostEntry::throw_mismatch(sender, sent, receiver, received);
   }
 
@@ -111,18 +111,18 @@ class MessageTalk final : public Conversation {
   struct Peer {
     std::deque<Part> sends;
     std::deque<Part> receives;
-    std::uint64_t number = 0;  // of the message that was announced last
-    bool is_offered = false;   // the first send waits to be allowed
+    std::uint64_t number = 0;    // of the last announced message
+    bool awaits_accept = false;  // the first send awaits an accept
     bool sends_data = false;
     bool receives_data = false;
     bool is_listening = false;
-    bool is_elsewhere = false;  // in a collective
+    bool in_collective = false;  // the peer is in a collective
     std::size_t sent_bytes = 0;
     std::size_t received_bytes = 0;
-    // What is on its way: frames, or nothing for a piece.
+    // Messages being sent: frames, or an empty entry for a chunk.
     std::deque<std::vector<std::byte>> queued;
   };
-  struct Refusal {
+  struct Rejection {
     int sender;
     Descriptor sent;
     int receiver;
@@ -134,10 +134,10 @@ class MessageTalk final : public Conversation {
   static std::byte* data_of(const Part& part) {
     return static_cast<std::byte*>(part.memory.data());
   }
-  // Data that the room of a piece holds: other frames may come there, too.
-  std::size_t room_bytes(const Peer& other) const {
+  // The data size of a chunk's receive buffer, which other frames may arrive in too.
+  std::size_t buffer_bytes(const Peer& other) const {
     return std::max(entry_.body_limit(),
-                    std::min<std::size_t>(other.receives.front().bytes, std::size_t{kPieceBytes}));
+                    std::min<std::size_t>(other.receives.front().bytes, std::size_t{kChunkBytes}));
   }
 
   void copy(void* to, const void* from, std::size_t bytes) {
@@ -151,10 +151,10 @@ class MessageTalk final : public Conversation {
     send(rank, packet);
   }
 
-  // Announces the next sends to `rank`, up to one that has to wait.
+  // Announces the next sends to `rank`, up to the first large one.
   void announce(int rank) {
     Peer& other = peer(rank);
-    while (!other.sends.empty() && !other.is_offered && !other.sends_data) {
+    while (!other.sends.empty() && !other.awaits_accept && !other.sends_data) {
       Part& part = other.sends.front();
       const HostFrame frame = entry_.announce(part.call.what, is_small(part));
       other.number = frame.number;
@@ -163,113 +163,113 @@ class MessageTalk final : public Conversation {
         other.sends.pop_front();
       } else {
         send_frame(rank, frame, nullptr, 0);
-        other.is_offered = true;
+        other.awaits_accept = true;
       }
     }
   }
 
-  void send_piece(int rank) {
+  void send_chunk(int rank) {
     Peer& other = peer(rank);
     Part& part = other.sends.front();
     if (part.memory.data() == nullptr) {
-      part.memory = memory::pinned(kPieceDataAt +
-                                   std::min<std::size_t>(part.bytes, std::size_t{kPieceBytes}));
+      part.memory = memory::pinned(kChunkDataOffset +
+                                   std::min<std::size_t>(part.bytes, std::size_t{kChunkBytes}));
     }
-    const std::size_t bytes = piece_bytes(static_cast<std::int64_t>(part.bytes),
+    const std::size_t bytes = chunk_bytes(static_cast<std::int64_t>(part.bytes),
                                           static_cast<std::int64_t>(other.sent_bytes));
-    copy(data_of(part) + kPieceDataAt,
+    copy(data_of(part) + kChunkDataOffset,
          static_cast<const std::byte*>(part.call.in) + other.sent_bytes, bytes);
     stream_.record().synchronize();
-    write_piece_frame(data_of(part), part.call.what);
+    write_chunk_frame(data_of(part), part.call.what);
     other.sent_bytes += bytes;
     other.queued.emplace_back();
-    send(rank, piece_range(data_of(part), bytes));
+    send(rank, chunk_range(data_of(part), bytes));
   }
 
-  void take_piece(int rank, std::size_t bytes) {
+  void receive_chunk(int rank, std::size_t bytes) {
     Peer& other = peer(rank);
     Part& part = other.receives.front();
-    if (bytes != piece_bytes(static_cast<std::int64_t>(part.bytes),
+    if (bytes != chunk_bytes(static_cast<std::int64_t>(part.bytes),
                              static_cast<std::int64_t>(other.received_bytes))) {
       throw Error("recv: a message is shorter than its call says");
     }
     copy(static_cast<std::byte*>(part.call.out) + other.received_bytes,
-         data_of(part) + kPieceDataAt, bytes);
+         data_of(part) + kChunkDataOffset, bytes);
     stream_.record().synchronize();
     other.received_bytes += bytes;
     if (other.received_bytes < part.bytes) return;
     other.receives.pop_front();
     other.receives_data = false;
-    take_letters(rank);
+    match_unexpected(rank);
   }
 
   void take_frame(int rank, std::size_t bytes) {
     Peer& other = peer(rank);
-    const HostFrame frame = entry_.note_frame(rank, bytes);
-    const bool answers = other.is_offered && frame.number == other.number;
+    const HostFrame frame = entry_.check_frame(rank, bytes);
+    const bool answers = other.awaits_accept && frame.number == other.number;
     if (frame.kind == HostFrame::Kind::accept && answers) {
-      other.is_offered = false;
+      other.awaits_accept = false;
       other.sends_data = true;
       other.sent_bytes = 0;
-      return send_piece(rank);
+      return send_chunk(rank);
     }
-    if (frame.kind == HostFrame::Kind::refuse && answers) {
-      note_refusal({rank_, other.sends.front().call.what, rank, frame.what});
-      other.is_offered = false;
+    if (frame.kind == HostFrame::Kind::reject && answers) {
+      record_rejection({rank_, other.sends.front().call.what, rank, frame.what});
+      other.awaits_accept = false;
       other.sends.pop_front();
       return announce(rank);
     }
-    if (!entry_.keep_frame(rank)) other.is_elsewhere = true;
-    take_letters(rank);
+    if (!entry_.keep_frame(rank)) other.in_collective = true;
+    match_unexpected(rank);
   }
 
-  // Answers messages of `rank` that have come, up to one whose data follow.
-  void take_letters(int rank) {
+  // Matches buffered messages of `rank` with receives, up to the first large one.
+  void match_unexpected(int rank) {
     Peer& other = peer(rank);
     while (!other.receives.empty() && !other.receives_data) {
-      const std::optional<HostEntry::Letter> letter = entry_.next_letter(rank);
-      if (!letter) return;
+      const std::optional<HostEntry::UnexpectedMessage> message = entry_.take_unexpected(rank);
+      if (!message) return;
       Part& part = other.receives.front();
       const Descriptor& mine = part.call.what;
-      const Descriptor& sent = letter->frame.what;
-      const bool is_small = letter->frame.has_body != 0;
+      const Descriptor& sent = message->frame.what;
+      const bool is_small = message->frame.has_body != 0;
       if (sent.count != mine.count || sent.dtype != mine.dtype ||
-          (is_small && letter->body.size() != part.bytes)) {
-        note_refusal({rank, sent, rank_, mine});
+          (is_small && message->body.size() != part.bytes)) {
+        record_rejection({rank, sent, rank_, mine});
         send_frame(rank,
-                   {.what = mine, .kind = HostFrame::Kind::refuse, .number = letter->frame.number},
+                   {.what = mine, .kind = HostFrame::Kind::reject, .number = message->frame.number},
                    &sent, sizeof sent);
         other.receives.pop_front();
       } else if (is_small) {
         memory::Buffer memory = memory::pinned(part.bytes);
-        if (part.bytes > 0) std::memcpy(memory.data(), letter->body.data(), part.bytes);
+        if (part.bytes > 0) std::memcpy(memory.data(), message->body.data(), part.bytes);
         copy(part.call.out, memory.data(), part.bytes);
         kept_.push_back(std::move(memory));
         other.receives.pop_front();
       } else {
-        part.memory = memory::pinned(kPieceDataAt + room_bytes(other));
+        part.memory = memory::pinned(kChunkDataOffset + buffer_bytes(other));
         other.receives_data = true;
         other.received_bytes = 0;
         send_frame(rank,
-                   {.what = mine, .kind = HostFrame::Kind::accept, .number = letter->frame.number},
+                   {.what = mine, .kind = HostFrame::Kind::accept, .number = message->frame.number},
                    nullptr, 0);
       }
     }
   }
 
-  // Awaits the next message of `rank`, if one has to come.
+  // Awaits the next message of `rank`, if one is expected.
   void listen(int rank) {
     Peer& other = peer(rank);
-    if (other.is_listening || other.is_elsewhere) return;
-    if (other.receives.empty() && !other.is_offered) return;
+    if (other.is_listening || other.in_collective) return;
+    if (other.receives.empty() && !other.awaits_accept) return;
     other.is_listening = true;
     await(rank, other.receives_data
-                    ? piece_range(data_of(other.receives.front()), room_bytes(other))
-                    : entry_.room(rank));
+                    ? chunk_range(data_of(other.receives.front()), buffer_bytes(other))
+                    : entry_.buffer(rank));
   }
 
-  void note_refusal(const Refusal& refusal) {
-    if (!refused_) refused_ = refusal;
+  void record_rejection(const Rejection& rejection) {
+    if (!rejected_) rejected_ = rejection;
   }
 
   HostEntry& entry_;
@@ -277,18 +277,18 @@ class MessageTalk final : public Conversation {
   const Stream& stream_;
   std::vector<Peer> peers_;
   std::vector<memory::Buffer> kept_;
-  std::optional<Refusal> refused_;
+  std::optional<Rejection> rejected_;
 };
 
 }  // namespace
 
 void HostTransport::exchange_messages(std::span<const CollectiveCall> messages,
                                       const Stream& stream) {
-  MessageTalk talk(entry_, membership_.rank, membership_.size, stream);
-  for (const CollectiveCall& call : messages) talk.add(call);
-  talk.begin();
-  entry_.links().converse(talk);
-  talk.finish();
+  MessageGroupHandler handler(entry_, membership_.rank, membership_.size, stream);
+  for (const CollectiveCall& call : messages) handler.add(call);
+  handler.begin();
+  entry_.links().drive(handler);
+  handler.finish();
 }
 
 }  // namespace gantry

@@ -1,11 +1,11 @@
-// A send or a recv by itself.
+// A single send or recv.
 #include <algorithm>
 #include <cstring>
 #include <string>
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/host/piece.hpp"
+#include "collectives/host/chunk.hpp"
 #include "collectives/host/transport.hpp"
 
 namespace gantry {
@@ -27,33 +27,34 @@ void HostTransport::send(const CollectiveCall& call, const Stream& stream) {
     small_.fetch(0, in, size, stream);
     small_.fetched(stream);
     small_.await();
-    entry_.offer(call.what, {small_.outbound(), size}, true);
+    entry_.send_message(call.what, {small_.outbound(), size}, true);
     small_.finish(stream);
     return;
   }
-  const auto stage = [&](std::int64_t step) {
-    HostStaging& staging = this->staging(step);
-    const std::int64_t begin = step * kPieceBytes;
+  const auto stage = [&](std::int64_t chunk) {
+    HostStaging& staging = this->staging(chunk);
+    const std::int64_t begin = chunk * kChunkBytes;
     staging.begin(stream);
-    staging.fetch(kPieceDataAt, in + begin, piece_bytes(bytes, begin), stream);
+    staging.fetch(kChunkDataOffset, in + begin, chunk_bytes(bytes, begin), stream);
     staging.fetched(stream);
   };
   try {
-    entry_.offer(call.what, {}, false);
+    entry_.send_message(call.what, {}, false);
   } catch (const TimeoutError& error) {
     throw TimeoutError(std::string(error.what()) + kSendRemedy, error.ranks());
   }
-  const std::int64_t steps = (bytes + kPieceBytes - 1) / kPieceBytes;
+  const std::int64_t chunks = (bytes + kChunkBytes - 1) / kChunkBytes;
   stage(0);
-  for (std::int64_t step = 0; step < steps; ++step) {
-    if (step + 1 < steps) stage(step + 1);
-    HostStaging& staging = this->staging(step);
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+    if (chunk + 1 < chunks) stage(chunk + 1);
+    HostStaging& staging = this->staging(chunk);
     staging.await();
-    write_piece_frame(staging.outbound(), call.what);
-    const Outgoing piece{call.what.root,
-                         {},
-                         piece_range(staging.outbound(), piece_bytes(bytes, step * kPieceBytes))};
-    entry_.links().exchange({&piece, 1}, {});
+    write_chunk_frame(staging.outbound(), call.what);
+    const Outgoing message{
+        call.what.root,
+        {},
+        chunk_range(staging.outbound(), chunk_bytes(bytes, chunk * kChunkBytes))};
+    entry_.links().exchange({&message, 1}, {});
     staging.finish(stream);
   }
 }
@@ -62,7 +63,7 @@ void HostTransport::receive(const CollectiveCall& call, const Stream& stream) {
   auto* out = static_cast<std::byte*>(call.out);
   const std::int64_t bytes = bytes_of(call.what);
   synchronize(stream);
-  if (const auto body = entry_.take(call.what)) {
+  if (const auto body = entry_.receive_message(call.what)) {
     if (body->size() != static_cast<std::size_t>(bytes)) {
       throw Error("recv: a message is shorter than its call says");
     }
@@ -72,27 +73,27 @@ void HostTransport::receive(const CollectiveCall& call, const Stream& stream) {
     return;
   }
   const int from = call.what.root;
-  const std::int64_t steps = (bytes + kPieceBytes - 1) / kPieceBytes;
-  for (std::int64_t step = 0; step < steps; ++step) {
-    HostStaging& staging = this->staging(step);
+  const std::int64_t chunks = (bytes + kChunkBytes - 1) / kChunkBytes;
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+    HostStaging& staging = this->staging(chunk);
     staging.begin(stream);
     staging.fetched(stream);
     staging.await();
-    const std::size_t part = piece_bytes(bytes, step * kPieceBytes);
-    // Other frames may come here, too.
-    const auto range = piece_range(staging.inbound(), std::max(part, entry_.body_limit()));
+    const std::size_t part = chunk_bytes(bytes, chunk * kChunkBytes);
+    // Other frames may arrive here too.
+    const auto range = chunk_range(staging.inbound(), std::max(part, entry_.body_limit()));
     for (;;) {
       Incoming message{from, range};
       entry_.links().exchange({}, {&message, 1});
-      const bool is_piece = message.bytes == sizeof(HostFrame) + part;
-      if (is_piece && read_frame(range).kind == HostFrame::Kind::piece) break;
-      // The sender answers an earlier message meanwhile.
-      std::memcpy(entry_.room(from).data(), range.data(),
-                  std::min(message.bytes, entry_.room(from).size()));
-      (void)entry_.note_frame(from, message.bytes);
+      const bool is_chunk = message.bytes == sizeof(HostFrame) + part;
+      if (is_chunk && read_frame(range).kind == HostFrame::Kind::chunk) break;
+      // The sender answers an earlier message in between.
+      std::memcpy(entry_.buffer(from).data(), range.data(),
+                  std::min(message.bytes, entry_.buffer(from).size()));
+      (void)entry_.check_frame(from, message.bytes);
       if (!entry_.keep_frame(from)) throw Error("recv: expected data, but got another call");
     }
-    staging.deliver(out + step * kPieceBytes, staging.inbound() + kPieceDataAt, part, stream);
+    staging.deliver(out + chunk * kChunkBytes, staging.inbound() + kChunkDataOffset, part, stream);
     staging.finish(stream);
   }
 }

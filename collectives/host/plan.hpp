@@ -3,26 +3,25 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/shares.hpp"
+#include "collectives/slices.hpp"
 
 namespace gantry {
 
-// What one rank gives to every rank and takes from every rank, itself included, as bytes of its
-// arrays.
+// The slices that one rank sends to and receives from every rank, itself included.
 struct HostPlan {
-  std::vector<Share> offers;  // of `in`
-  std::vector<Share> takes;   // of `out`; all the same place if they are folded
-  bool offers_one = false;    // every rank is given the same bytes
-  bool folds = false;
+  std::vector<ByteSlice> sends;     // slices of `in`
+  std::vector<ByteSlice> receives;  // slices of `out`; all the same one if they are reduced
+  bool sends_one = false;           // every rank is sent the same bytes
+  bool reduces = false;
 
-  // Where the last offer, and the last take, ends.
+  // The ends of the last slice sent, and of the last one received.
   std::int64_t in_bytes() const;
   std::int64_t out_bytes() const;
-  // The longest piece, those that a rank gives to itself left out unless they are folded.
+  // The longest slice. A rank's slice to itself counts only if it is reduced.
   std::int64_t longest(int rank) const;
 };
 
-// The plan of any kind but barrier, send and recv in which all data go straight to their takers.
+// Plans a collective in which all data go directly to their receivers. Not for barrier, send, recv.
 HostPlan plan_on_host(const CollectiveCall& call, int rank, int size);
 
 }  // namespace gantry

@@ -32,29 +32,29 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Long enough for ranks that come late to this step, short enough to fall back on MPI.
+// Long enough for late ranks, short enough for a fallback to MPI.
 constexpr std::chrono::milliseconds kMostTimeout = std::chrono::seconds(30);
 constexpr auto kConnectTimeout = std::chrono::seconds(1);
 constexpr auto kHelloTimeout = std::chrono::seconds(2);
 
-enum class Channel : std::int32_t { data, notices };
-constexpr int kChannels = 2;
+enum class Purpose : std::int32_t { data, control };
+constexpr int kPurposes = 2;
 
-// What a rank says when it has connected. The cookie keeps strangers out.
+// The first bytes on a connection. The cookie rejects unauthenticated connections.
 struct Hello {
   std::array<char, 8> magic{'g', 'a', 'n', 't', 'r', 'y', 'L', '1'};
   std::array<char, 32> cookie{};
   std::int32_t from = 0;
   std::int32_t to = 0;
-  Channel channel = Channel::data;
+  Purpose purpose = Purpose::data;
   std::int32_t reserved = 0;
 };
 constexpr char kWelcome = 'y';
 
-// Where a rank can be reached.
+// The addresses of a rank.
 struct Place {
   std::string cookie;
-  std::string machine;  // boot and network namespace: loopback leads there
+  std::string machine;  // boot id and network namespace: equal ones share the loopback interface
   int port = 0;
   std::vector<std::string> hosts;
 
@@ -85,7 +85,7 @@ std::string this_machine() {
   return fmt::format("{}:{}", boot_id(), known ? status.st_ino : 0);
 }
 
-// Bridges that machines have to themselves carry the same address everywhere.
+// Machine-local bridges have the same address on every machine.
 bool is_private_bridge(std::string_view interface) {
   return interface.starts_with("docker") || interface.starts_with("virbr") ||
          interface.starts_with("br-") || interface.starts_with("veth") ||
@@ -109,7 +109,7 @@ bool is_wanted(const ifaddrs& entry, const std::string& wanted) {
   return false;
 }
 
-// This machine's addresses in the order in which others should try them.
+// Returns this machine's addresses in the order in which peers should try them.
 std::vector<std::string> own_hosts() {
   const std::string wanted = env::get("GANTRY_HOST_INTERFACE").value_or("");
   ifaddrs* list = nullptr;
@@ -149,13 +149,13 @@ Socket listen_anywhere(int& port) {
       port = address.port;
       return listener;
     } catch (const Error&) {
-      if (std::string_view(host) == "0.0.0.0") throw;  // No IPv6 here is no failure.
+      if (std::string_view(host) == "0.0.0.0") throw;  // A machine without IPv6 is fine.
     }
   }
   return {};
 }
 
-// False if the other side does not take or give all `bytes` before the deadline.
+// Returns false if not all `bytes` are transferred before the deadline.
 bool transfer_all(int fd, void* data, std::size_t bytes, bool sends, Clock::time_point deadline) {
   auto* at = static_cast<char*>(data);
   while (bytes > 0) {
@@ -171,11 +171,11 @@ bool transfer_all(int fd, void* data, std::size_t bytes, bool sends, Clock::time
   return true;
 }
 
-void prepare(const Socket& socket, Channel channel) {
+void prepare(const Socket& socket, Purpose purpose) {
   const int fd = socket.get();
   send_small_messages_at_once(fd, any_address(""));
-  if (channel == Channel::data) return;
-  // A silent machine is given up after four seconds.
+  if (purpose == Purpose::data) return;
+  // An unreachable machine is detected after four seconds.
   const auto set = [fd](int option, int value) {
     setsockopt(fd, IPPROTO_TCP, option, &value, sizeof value);
   };
@@ -185,7 +185,7 @@ void prepare(const Socket& socket, Channel channel) {
   set(TCP_USER_TIMEOUT, 4000);
 }
 
-// One rank's part in connecting all.
+// Connects one rank to all others.
 class Mesh {
  public:
   Mesh(const LinkGroup& group, std::vector<Place> places, Socket listener)
@@ -195,13 +195,13 @@ class Mesh {
         deadline_(Clock::now() + std::min(group.timeout, kMostTimeout)),
         peers_(static_cast<std::size_t>(group.size)) {}
 
-  // Ranks connect to lower ones and then let higher ones come, so nobody waits in a circle.
+  // Ranks connect to lower ranks and then accept higher ranks, which prevents deadlock.
   std::vector<PeerSockets> connect() {
     for (int to = 0; to < group_.rank; ++to) {
-      slot(to, Channel::data) = reach(to, Channel::data);
-      slot(to, Channel::notices) = reach(to, Channel::notices);
+      slot(to, Purpose::data) = reach(to, Purpose::data);
+      slot(to, Purpose::control) = reach(to, Purpose::control);
     }
-    int missing = kChannels * (group_.size - 1 - group_.rank);
+    int missing = kPurposes * (group_.size - 1 - group_.rank);
     while (missing > 0) {
       if (!await_ready(listener_.get(), POLLIN, deadline_)) throw Error(missing_text());
       missing -= admit() ? 1 : 0;
@@ -210,21 +210,21 @@ class Mesh {
   }
 
  private:
-  Socket& slot(int rank, Channel channel) {
+  Socket& slot(int rank, Purpose purpose) {
     PeerSockets& peer = peers_[static_cast<std::size_t>(rank)];
-    return channel == Channel::data ? peer.data : peer.notices;
+    return purpose == Purpose::data ? peer.data : peer.control;
   }
 
-  Hello hello(int to, Channel channel) const {
+  Hello hello(int to, Purpose purpose) const {
     Hello result;
     std::memcpy(result.cookie.data(), places_[0].cookie.data(), result.cookie.size());
     result.from = group_.rank;
     result.to = to;
-    result.channel = channel;
+    result.purpose = purpose;
     return result;
   }
 
-  Socket reach(int to, Channel channel) {
+  Socket reach(int to, Purpose purpose) {
     const Place& place = places_[static_cast<std::size_t>(to)];
     std::vector<std::string> hosts;
     if (place.machine == places_[static_cast<std::size_t>(group_.rank)].machine) {
@@ -233,12 +233,12 @@ class Mesh {
     hosts.insert(hosts.end(), place.hosts.begin(), place.hosts.end());
     while (!hosts.empty() && Clock::now() < deadline_) {
       for (const std::string& host : hosts) {
-        if (auto socket = try_host(host, place.port, hello(to, channel))) {
-          prepare(*socket, channel);
+        if (auto socket = try_host(host, place.port, hello(to, purpose))) {
+          prepare(*socket, purpose);
           return std::move(*socket);
         }
       }
-      poll(nullptr, 0, 10);  // Nobody answered: do not hammer.
+      poll(nullptr, 0, 10);  // No address answered: limit the retry rate.
     }
     throw Error(fmt::format(
         "no way to rank {} at port {} of {}{}", to, place.port,
@@ -255,7 +255,7 @@ class Mesh {
       trouble_ = error.what();
       return std::nullopt;
     }
-    // A rank that still connects to others welcomes late: only the group's deadline counts.
+    // A rank that is still connecting accepts late: only the group's deadline applies.
     char answer = 0;
     if (!socket || !transfer_all(socket->get(), &hello, sizeof hello, true, deadline_) ||
         !transfer_all(socket->get(), &answer, 1, false, deadline_) || answer != kWelcome) {
@@ -264,7 +264,7 @@ class Mesh {
     return socket;
   }
 
-  // Takes one connection; false if it is none of ours.
+  // Accepts one connection; false if it is unauthenticated.
   bool admit() {
     Socket socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
@@ -280,18 +280,18 @@ class Mesh {
                       std::min(deadline_, Clock::now() + kHelloTimeout))) {
       return false;
     }
-    const Hello wanted = hello(group_.rank, got.channel);
+    const Hello wanted = hello(group_.rank, got.purpose);
     if (got.magic != wanted.magic || got.cookie != wanted.cookie || got.to != group_.rank ||
         got.from <= group_.rank || got.from >= group_.size ||
-        (got.channel != Channel::data && got.channel != Channel::notices)) {
+        (got.purpose != Purpose::data && got.purpose != Purpose::control)) {
       return false;
     }
     char welcome = kWelcome;
     if (!transfer_all(socket.get(), &welcome, 1, true, deadline_)) return false;
-    prepare(socket, got.channel);
-    Socket& place = slot(got.from, got.channel);
+    prepare(socket, got.purpose);
+    Socket& place = slot(got.from, got.purpose);
     const bool is_new = !place;
-    place = std::move(socket);  // A second one: the first was given up before it was welcomed.
+    place = std::move(socket);  // A retry: the peer closed the first one before it was accepted.
     return is_new;
   }
 
@@ -299,7 +299,7 @@ class Mesh {
     std::vector<int> missing;
     for (int rank = group_.rank + 1; rank < group_.size; ++rank) {
       const PeerSockets& peer = peers_[static_cast<std::size_t>(rank)];
-      if (!peer.data || !peer.notices) missing.push_back(rank);
+      if (!peer.data || !peer.control) missing.push_back(rank);
     }
     return fmt::format("rank(s) {} did not connect{}", fmt::join(missing, ", "), trouble_text());
   }
@@ -312,7 +312,7 @@ class Mesh {
   Socket listener_;
   Clock::time_point deadline_;
   std::vector<PeerSockets> peers_;
-  std::string trouble_;  // of this process itself: it says nothing about the others
+  std::string trouble_;  // an error of this process, not of its peers
 };
 
 }  // namespace
@@ -334,7 +334,7 @@ LinkSockets connect_ranks(Bootstrap& bootstrap, const LinkGroup& group) {
   for (const std::string& text : bootstrap.all_gather(mine.str())) {
     places.push_back(parse_place(text));
   }
-  // Nobody tries to reach a rank that has failed.
+  // No rank tries to connect to a failed rank.
   const bool all_listen =
       std::all_of(places.begin(), places.end(), [](const Place& place) { return place.port != 0; });
   if (all_listen) {

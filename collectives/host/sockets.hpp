@@ -10,26 +10,26 @@ namespace gantry {
 using Socket = UniqueFd;
 
 // Note [Two connections]
-// Data may stand still for as long as a rank computes, and a full window looks like a dead machine
-// to TCP's own timers. So every pair of ranks has a second connection on which nothing is sent but
-// one last notice: its keepalives find a machine that is cut off within seconds, however busy or
-// stopped the process on it is, and its end tells that a process died. It also lets a rank that
-// gives up say whose fault it is, wherever its data connections stand.
+// Data may stall for as long as a rank computes, and a full TCP window looks like a dead machine to
+// TCP's timers. So every pair of ranks has a second connection, which carries one last control
+// message. Its keepalives detect an unreachable machine within seconds, even if the process there
+// is busy or stopped. Its end signals a process's death. A rank that fails also names the failed
+// rank there, whatever the state of its data connections.
 
-// The connections to one rank; none for a rank itself.
+// The connections to one rank; empty for the rank itself.
 struct PeerSockets {
   Socket data;
-  Socket notices;
+  Socket control;
 };
 
-// What a rank's links are made of.
+// The sockets of a rank's links.
 struct LinkSockets {
-  Socket wake;                     // an eventfd, which ends a wait on the others
+  Socket wake;                     // an eventfd that interrupts a wait on the others
   std::vector<PeerSockets> peers;  // by rank
 };
 
-// Connects every rank with every other one. Collective; on all ranks or on none.
-// Throws: Error that names the ranks that failed and why; PeerLostError, TimeoutError.
+// Connects every pair of ranks. Collective: it succeeds on all ranks or on none.
+// Throws: Error that names the failed ranks and causes; PeerLostError, TimeoutError.
 LinkSockets connect_ranks(Bootstrap& bootstrap, const LinkGroup& group);
 
 }  // namespace gantry

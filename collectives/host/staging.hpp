@@ -8,10 +8,10 @@
 
 namespace gantry {
 
-// Page-locked host memory through which one array passes from or to the device, step by step.
+// Page-locked host memory through which the chunks of an array pass from and to the device.
 //
-// fetch() may be called for the next step before this one's data are dealt with: with two stagings
-// that take turns, the copy engines and the links work side by side.
+// fetch() may be called for the next chunk before this one is processed. With two stagings that
+// alternate, copy engines and links run concurrently.
 class HostStaging {
  public:
   // Two areas of `bytes` each. Throws: OutOfMemoryError.
@@ -24,17 +24,17 @@ class HostStaging {
   std::byte* outbound() const { return static_cast<std::byte*>(memory_.data()); }
   std::byte* inbound() const { return outbound() + bytes_; }
 
-  // Orders `stream` behind the last use of this staging, on whatever stream it was.
+  // Orders `stream` after the last use of this staging, on any stream.
   void begin(const Stream& stream);
   // Submits a copy from the device; `offset` counts from outbound().
   void fetch(std::size_t offset, const void* from, std::size_t bytes, const Stream& stream);
-  // Marks what was submitted; the host may touch the areas once await() has returned.
+  // Records an event after the fetches. The host may access the areas once await() has returned.
   void fetched(const Stream& stream);
-  // Blocks the host. Throws what the stream's earlier work raised.
+  // Blocks the host until the fetches are done. Throws errors of the stream's earlier work.
   void await();
-  // Submits a copy to the device. The host may not touch `from` until the next await().
+  // Submits a copy to the device. The host may not access `from` until the next await().
   void deliver(void* to, const std::byte* from, std::size_t bytes, const Stream& stream);
-  // Marks the end of this use.
+  // Records the end of this use.
   void finish(const Stream& stream);
 
  private:

@@ -19,7 +19,7 @@ constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
 HostStream::Outcome outcome_of(ssize_t moved) {
   if (moved > 0) return HostStream::Outcome::moved;
   const bool waits = moved < 0 && (errno == EAGAIN || errno == EINTR);
-  return waits ? HostStream::Outcome::stands : HostStream::Outcome::ended;
+  return waits ? HostStream::Outcome::blocked : HostStream::Outcome::ended;
 }
 
 }  // namespace
@@ -29,14 +29,14 @@ short HostStream::wanted() const {
 }
 
 HostStream::Outcome HostStream::progress() {
-  Outcome result = Outcome::stands;
+  Outcome result = Outcome::blocked;
   const auto run = [&](auto step) {
     const Outcome outcome = step();
-    if (outcome == Outcome::stands) return false;
+    if (outcome == Outcome::blocked) return false;
     result = outcome;
     return outcome == Outcome::moved;
   };
-  // What came in is taken first: a rank that sent its last message and left has closed the way out.
+  // Receive first: a rank that sent its last message and left accepts no more data.
   while (!awaited_.empty() && run([&] { return receive_some(); })) {
   }
   if (result == Outcome::ended || result == Outcome::too_long) return result;
@@ -48,16 +48,16 @@ HostStream::Outcome HostStream::progress() {
 HostStream::Outcome HostStream::send_some() {
   const Outgoing& message = outgoing_.front();
   const std::uint64_t length = message.head.size() + message.body.size();
-  const std::array<std::span<const std::byte>, 3> pieces{std::as_bytes(std::span(&length, 1)),
-                                                         message.head, message.body};
+  const std::array<std::span<const std::byte>, 3> segments{std::as_bytes(std::span(&length, 1)),
+                                                           message.head, message.body};
   std::array<iovec, 3> parts{};
   std::size_t count = 0;
   std::size_t skip = sent_;
-  for (const auto& piece : pieces) {
-    const std::size_t skipped = std::min(skip, piece.size());
+  for (const auto& segment : segments) {
+    const std::size_t skipped = std::min(skip, segment.size());
     skip -= skipped;
-    if (skipped == piece.size()) continue;
-    parts[count++] = {const_cast<std::byte*>(piece.data() + skipped), piece.size() - skipped};
+    if (skipped == segment.size()) continue;
+    parts[count++] = {const_cast<std::byte*>(segment.data() + skipped), segment.size() - skipped};
   }
   msghdr header{};
   header.msg_iov = parts.data();
@@ -86,29 +86,30 @@ HostStream::Outcome HostStream::refill() {
 }
 
 HostStream::Outcome HostStream::receive_some() {
-  Incoming& room = *awaited_.front();
+  Incoming& message = *awaited_.front();
   if (!has_length_) {
     if (end_ - begin_ < kLengthBytes) return refill();
     std::memcpy(&length_, buffer_.data() + begin_, kLengthBytes);
     begin_ += kLengthBytes;
     has_length_ = true;
-    if (length_ > room.room.size()) return Outcome::too_long;
+    if (length_ > message.buffer.size()) return Outcome::too_long;
   }
   const std::size_t buffered = std::min<std::size_t>(end_ - begin_, length_ - received_);
-  if (buffered > 0) std::memcpy(room.room.data() + received_, buffer_.data() + begin_, buffered);
+  if (buffered > 0)
+    std::memcpy(message.buffer.data() + received_, buffer_.data() + begin_, buffered);
   begin_ += buffered;
   received_ += buffered;
   if (received_ < length_) {
     if (length_ - received_ < kBufferBytes / 4) return refill();
-    // Long messages go to their place without a stop.
+    // Receive long messages directly into their buffer.
     const ssize_t got =
-        recv(socket_.get(), room.room.data() + received_, length_ - received_, MSG_DONTWAIT);
+        recv(socket_.get(), message.buffer.data() + received_, length_ - received_, MSG_DONTWAIT);
     const Outcome outcome = outcome_of(got);
     if (outcome != Outcome::moved) return outcome;
     received_ += static_cast<std::size_t>(got);
   }
   if (received_ == length_) {
-    room.bytes = length_;
+    message.bytes = length_;
     awaited_.pop_front();
     received_ = 0;
     has_length_ = false;

@@ -9,30 +9,30 @@
 
 namespace gantry {
 
-// Cuts a byte stream to one rank into messages; a message travels behind its length.
+// A byte stream to one rank, framed into messages: each is its length, then its bytes.
 class HostStream {
  public:
   enum class Outcome : std::uint8_t {
-    moved,     // some bytes went out or came in
-    stands,    // nothing can move now
-    ended,     // the other side closed, or the connection broke
-    too_long,  // the next message does not fit into its room
+    moved,     // some bytes were sent or received
+    blocked,   // no progress without waiting
+    ended,     // the peer closed the connection, or it broke
+    too_long,  // the next message does not fit into its buffer
   };
 
   explicit HostStream(Socket socket) : socket_(std::move(socket)) {}
 
-  // Both stay valid until they are done. A message without bytes is one, too.
+  // The arguments stay valid until the message is sent or received. It may be empty.
   void queue(const Outgoing& message) { outgoing_.push_back(message); }
-  void await(Incoming& room) { awaited_.push_back(&room); }
+  void await(Incoming& message) { awaited_.push_back(&message); }
 
   std::size_t outgoing() const { return outgoing_.size(); }
   std::size_t awaited() const { return awaited_.size(); }
   bool is_pending() const { return !outgoing_.empty() || !awaited_.empty(); }
-  // Moves what can be moved without waiting.
+  // Sends and receives without waiting.
   Outcome progress();
 
   int descriptor() const { return socket_.get(); }
-  // What poll() should wait for.
+  // The events that poll() should wait for.
   short wanted() const;
 
  private:
@@ -43,9 +43,9 @@ class HostStream {
 
   Socket socket_;
   std::deque<Outgoing> outgoing_;
-  std::size_t sent_ = 0;  // of the first one, length included
+  std::size_t sent_ = 0;  // bytes of the first message, length included
   std::deque<Incoming*> awaited_;
-  std::size_t received_ = 0;  // of the first one's bytes
+  std::size_t received_ = 0;  // bytes of the first message
   bool has_length_ = false;
   std::uint64_t length_ = 0;
   std::vector<std::byte> buffer_;

@@ -8,18 +8,18 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/driver.hpp>
 
-#include "collectives/control/block.hpp"
-#include "collectives/host/fold.hpp"
+#include "collectives/control/segment.hpp"
+#include "collectives/host/reduce.hpp"
 
 namespace gantry {
 
 namespace {
 
-// Bytes that travel with the entry: less than what a second message would cost.
+// The most bytes sent with an entry, where a second message would cost more.
 constexpr std::int64_t kMostSmallBytes = std::int64_t{32} << 10;
 constexpr std::int64_t kAllSmallBytes = std::int64_t{512} << 10;
 constexpr std::int64_t kLeastSmallBytes = std::int64_t{1} << 10;
-// One area of a staging; with two areas in each of two stagings a rank holds 32 MiB.
+// One area of a staging. Two stagings with two areas each take 32 MiB per rank.
 constexpr std::size_t kStagingBytes = std::size_t{8} << 20;
 
 constexpr std::int64_t kDefaultTimeoutSeconds = 600;
@@ -33,35 +33,35 @@ std::int64_t width_of(const Descriptor& what) {
   return static_cast<std::int64_t>(element_size(what.dtype));
 }
 
-// A conversation in which ranks are called otherwise.
-class RenamedConversation final : public Conversation {
+// Translates the ranks of a subset for another handler.
+class RemappedHandler final : public ExchangeHandler {
  public:
-  RenamedConversation(Conversation& talk, const std::vector<int>& members)
-      : talk_(talk), members_(members) {}
+  RemappedHandler(ExchangeHandler& handler, const std::vector<int>& members)
+      : handler_(handler), members_(members) {}
 
-  void sent(int rank) override { talk_.sent(index(rank)); }
-  void received(int rank, std::size_t bytes) override { talk_.received(index(rank), bytes); }
-  std::vector<Outgoing> take_sends() override { return renamed(talk_.take_sends()); }
-  std::vector<Incoming> take_receives() override { return renamed(talk_.take_receives()); }
+  void sent(int rank) override { handler_.sent(index(rank)); }
+  void received(int rank, std::size_t bytes) override { handler_.received(index(rank), bytes); }
+  std::vector<Outgoing> take_sends() override { return remapped(handler_.take_sends()); }
+  std::vector<Incoming> take_receives() override { return remapped(handler_.take_receives()); }
 
  private:
   int index(int member) const {
     return static_cast<int>(std::find(members_.begin(), members_.end(), member) - members_.begin());
   }
   template <class Messages>
-  Messages renamed(Messages messages) const {
+  Messages remapped(Messages messages) const {
     for (auto& message : messages) message.rank = members_[static_cast<std::size_t>(message.rank)];
     return messages;
   }
 
-  Conversation& talk_;
+  ExchangeHandler& handler_;
   const std::vector<int>& members_;
 };
 
-// Links between some ranks of other links.
-class SomeLinks final : public HostLinks {
+// Links between a subset of the ranks of other links.
+class SubsetLinks final : public HostLinks {
  public:
-  SomeLinks(std::shared_ptr<HostLinks> all, std::vector<int> members)
+  SubsetLinks(std::shared_ptr<HostLinks> all, std::vector<int> members)
       : all_(std::move(all)), members_(std::move(members)) {}
 
   std::string_view name() const override { return all_->name(); }
@@ -69,13 +69,13 @@ class SomeLinks final : public HostLinks {
     sends_.assign(sends.begin(), sends.end());
     for (Outgoing& message : sends_) message.rank = member(message.rank);
     receives_.assign(receives.begin(), receives.end());
-    for (Incoming& room : receives_) room.rank = member(room.rank);
+    for (Incoming& message : receives_) message.rank = member(message.rank);
     all_->exchange(sends_, receives_);
     for (std::size_t i = 0; i < receives.size(); ++i) receives[i].bytes = receives_[i].bytes;
   }
-  void converse(Conversation& talk) override {
-    RenamedConversation renamed(talk, members_);
-    all_->converse(renamed);
+  void drive(ExchangeHandler& handler) override {
+    RemappedHandler remapped(handler, members_);
+    all_->drive(remapped);
   }
   void abort() noexcept override { all_->abort(); }
   void leave() noexcept override { all_->leave(); }
@@ -111,7 +111,7 @@ std::unique_ptr<HostTransport> HostTransport::among(const std::vector<int>& memb
   const auto own = std::find(members.begin(), members.end(), membership_.rank);
   membership.rank = static_cast<int>(own - members.begin());
   return std::make_unique<HostTransport>(
-      membership, std::make_shared<SomeLinks>(entry_.shared_links(), members));
+      membership, std::make_shared<SubsetLinks>(entry_.shared_links(), members));
 }
 
 template <class Run>
@@ -119,9 +119,9 @@ void HostTransport::guarded(Run run) {
   try {
     run();
   } catch (const CollectiveMismatch&) {
-    throw;  // All ranks threw it, and are in step.
+    throw;  // All ranks throw it and stay synchronized.
   } catch (...) {
-    abort();  // The others wait for this rank's part.
+    abort();  // The other ranks wait for this rank's part.
     throw;
   }
 }
@@ -136,16 +136,17 @@ void HostTransport::require_no_capture(const CollectiveCall& call, const Stream&
 void HostTransport::run(const CollectiveCall& call, const Stream& stream) {
   require_no_capture(call, stream);
   if (reduces(call.what.kind)) {
-    (void)folding(call.what.op, call.what.dtype, membership_.size, gantry::name(call.what.kind));
+    (void)reduction_for(call.what.op, call.what.dtype, membership_.size,
+                        gantry::name(call.what.kind));
   }
   guarded([&] { dispatch(call, stream); });
-  raise_refusal();
+  throw_rejection();
 }
 
 void HostTransport::run_together(std::span<const CollectiveCall> messages, const Stream& stream) {
   require_no_capture(messages.front(), stream);
   guarded([&] { exchange_messages(messages, stream); });
-  raise_refusal();
+  throw_rejection();
 }
 
 void HostTransport::verify(const CollectiveCall& call, const Stream& stream) {
@@ -179,7 +180,7 @@ void HostTransport::dispatch(const CollectiveCall& call, const Stream& stream) {
     case CollectiveKind::all_reduce:
     case CollectiveKind::reduce:
     case CollectiveKind::broadcast:
-      if (!is_small) return run_relay(call, stream);
+      if (!is_small) return run_two_shot(call, stream);
       break;
     case CollectiveKind::all_gather:
     case CollectiveKind::reduce_scatter:
@@ -192,7 +193,7 @@ void HostTransport::dispatch(const CollectiveCall& call, const Stream& stream) {
   if (is_small) {
     run_small(call, plan, stream);
   } else {
-    run_straight(call, plan, stream);
+    run_direct(call, plan, stream);
   }
 }
 
@@ -211,8 +212,8 @@ void HostTransport::run_small(const CollectiveCall& call, const HostPlan& plan,
   small_.await();
   std::vector<std::span<const std::byte>> bodies(ranks);
   for (std::size_t p = 0; p < ranks; ++p) {
-    bodies[p] = std::span(small_.outbound() + plan.offers[p].at,
-                          static_cast<std::size_t>(plan.offers[p].bytes));
+    bodies[p] = std::span(small_.outbound() + plan.sends[p].at,
+                          static_cast<std::size_t>(plan.sends[p].bytes));
   }
   entry_.enter(call.what, bodies);
   std::byte* const result = small_.inbound();
@@ -220,33 +221,34 @@ void HostTransport::run_small(const CollectiveCall& call, const HostPlan& plan,
   for (std::size_t p = 0; p < ranks; ++p) {
     const bool is_own = static_cast<int>(p) == membership_.rank;
     const auto body = is_own ? bodies[p] : entry_.body(static_cast<int>(p));
-    const auto bytes = static_cast<std::size_t>(plan.takes[p].bytes);
+    const auto bytes = static_cast<std::size_t>(plan.receives[p].bytes);
     if (bytes == 0) continue;
     if (body.size() < bytes) throw Error("collective: a message is shorter than its call says");
-    if (plan.folds) {
+    if (plan.reduces) {
       inputs.push_back(body.data());
     } else {
-      std::memcpy(result + plan.takes[p].at, body.data(), bytes);
+      std::memcpy(result + plan.receives[p].at, body.data(), bytes);
     }
   }
-  if (!inputs.empty()) fold(call.what, result, inputs, call.what.count);
+  if (!inputs.empty()) reduce(call.what, result, inputs, call.what.count);
   small_.deliver(call.out, result, static_cast<std::size_t>(plan.out_bytes()), stream);
   small_.finish(stream);
 }
 
-void HostTransport::fold(const Descriptor& what, void* out, std::span<const void* const> inputs,
-                         std::int64_t count) const {
-  const Folding how = folding(what.op, what.dtype, membership_.size, gantry::name(what.kind));
-  fold_on_host(how, what.scale, out, inputs, count, what.dtype);
+void HostTransport::reduce(const Descriptor& what, void* out, std::span<const void* const> inputs,
+                           std::int64_t count) const {
+  const Reduction how =
+      reduction_for(what.op, what.dtype, membership_.size, gantry::name(what.kind));
+  reduce_on_host(how, what.scale, out, inputs, count, what.dtype);
 }
 
-HostStaging& HostTransport::staging(std::int64_t step) {
+HostStaging& HostTransport::staging(std::int64_t chunk) {
   if (large_.empty()) {
     large_.reserve(2);
     large_.emplace_back(kStagingBytes);
     large_.emplace_back(kStagingBytes);
   }
-  return large_[static_cast<std::size_t>(step % 2)];
+  return large_[static_cast<std::size_t>(chunk % 2)];
 }
 
 std::unique_ptr<HostTransport> make_host_transport_over_links(const Membership& membership,

@@ -3,20 +3,20 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/folding.hpp"
 #include "collectives/host/entry.hpp"
 #include "collectives/host/plan.hpp"
 #include "collectives/host/staging.hpp"
+#include "collectives/reduction.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
 
-// Carries arrays through page-locked host memory and messages between hosts; needs neither peer
+// The transport through page-locked host memory and messages between hosts. It needs neither peer
 // memory nor NCCL, and works between any machines and devices.
 //
-// The host takes part: run() returns when this rank's share is done but for the last copies to the
-// device, which are submitted. So it waits for what the stream did before, and for the other ranks.
-// Sums are folded on the host, in rank order.
+// run() blocks the host for earlier work of the stream and for the other ranks. It returns when
+// only the last copies to the device are left, which it has submitted. Reductions run on the host,
+// in rank order.
 class HostTransport final : public Transport {
  public:
   HostTransport(const Membership& membership, std::shared_ptr<HostLinks> links);
@@ -24,20 +24,20 @@ class HostTransport final : public Transport {
 
   std::string_view name() const override { return "host"; }
   bool supports(const Descriptor&) const override { return true; }
-  // Throws also: CollectiveMismatch, on all ranks that are concerned; CaptureError. A rank that
-  // throws anything else makes all others throw PeerLostError.
+  // Throws also: CollectiveMismatch, on all ranks of the call; CaptureError. If a rank throws any
+  // other exception, all other ranks throw PeerLostError.
   void run(const CollectiveCall& call, const Stream& stream) override;
   void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override;
 
-  // Compares the calls of all ranks and moves nothing. Throws as run(), but for raise_refusal().
+  // Compares the calls of all ranks without running them. Throws as run(), but for rejections.
   void verify(const CollectiveCall& call, const Stream& stream);
-  // Throws CollectiveMismatch if a receiver said that an earlier message is not what it expects:
-  // after an operation, as the others wait for this rank's part in it.
-  void raise_refusal() { entry_.raise_refusal(); }
-  // True if the data of `what` travel with the comparison.
+  // Throws CollectiveMismatch if a receiver rejected an earlier message. Called after an operation,
+  // since the other ranks wait for this rank's part in it.
+  void throw_rejection() { entry_.throw_rejection(); }
+  // True if the data of `what` are small enough to be sent with its entry.
   bool is_small(const Descriptor& what) const;
-  // A transport of some ranks over the same links; `members` hold this rank. It may be used only
-  // between two operations of this one, by all its members in the same order.
+  // Makes a transport of some ranks over the same links; `members` include this rank. All members
+  // use it in the same order, and only between operations of this one.
   std::unique_ptr<HostTransport> among(const std::vector<int>& members) const;
   // As Communicator::abort, across machines. Any thread.
   void abort() noexcept override { entry_.links().abort(); }
@@ -51,19 +51,19 @@ class HostTransport final : public Transport {
   void dispatch(const CollectiveCall& call, const Stream& stream);
   void synchronize(const Stream& stream);
   void run_small(const CollectiveCall& call, const HostPlan& plan, const Stream& stream);
-  void run_straight(const CollectiveCall& call, const HostPlan& plan, const Stream& stream);
-  void run_relay(const CollectiveCall& call, const Stream& stream);
+  void run_direct(const CollectiveCall& call, const HostPlan& plan, const Stream& stream);
+  void run_two_shot(const CollectiveCall& call, const Stream& stream);
   void send(const CollectiveCall& call, const Stream& stream);
   void receive(const CollectiveCall& call, const Stream& stream);
   void exchange_messages(std::span<const CollectiveCall> messages, const Stream& stream);
-  void fold(const Descriptor& what, void* out, std::span<const void* const> inputs,
-            std::int64_t count) const;
-  HostStaging& staging(std::int64_t step);
+  void reduce(const Descriptor& what, void* out, std::span<const void* const> inputs,
+              std::int64_t count) const;
+  HostStaging& staging(std::int64_t chunk);
 
   Membership membership_;
   HostEntry entry_;
   HostStaging small_;
-  std::vector<HostStaging> large_;  // two, made when needed
+  std::vector<HostStaging> large_;  // two, allocated on first use
 };
 
 // A HostTransport over make_host_links(). Collective.

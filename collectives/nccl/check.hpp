@@ -15,13 +15,13 @@ void check_nccl(ncclResult_t status, const char* call, const char* doing, ncclCo
 
 #define GANTRY_NCCL_CHECK(call, doing) ::gantry::check_nccl((call), #call, (doing))
 
-// NCCL's numbers for dtypes and ops. bool travels as bytes of 0 and 1, whose sum is their maximum
-// and whose product is their minimum. Precondition: nccl_supports.
+// NCCL's values for dtypes and ops. A bool is a byte of 0 or 1, whose sum is the maximum and whose
+// product is the minimum. Precondition: nccl_supports().
 ncclDataType_t nccl_dtype(DType dtype);
 ncclRedOp_t nccl_op(ReduceOp op, DType dtype);
 
-// Turns NVLink multicast off unless the user decided: its sums differ in order, and it can leave
-// hosts that share a fabric with dead GPUs. To be called before the first NCCL communicator.
+// Disables NVLink multicast (NVLS) unless the user chose it: its sums have another order, and it
+// can leave hosts that share a fabric with dead GPUs. Called before the first NCCL communicator.
 void prepare_nccl_environment();
 
 }  // namespace gantry

@@ -17,15 +17,15 @@ namespace gantry {
 
 namespace {
 
-// Starting NCCL costs more than a second once; from here on its ring is several times as fast as
-// our two steps.
+// Starting NCCL takes more than a second once. From this size on its ring is several times as fast
+// as gantry's two-step transfer.
 constexpr std::size_t kLeastBytes = std::size_t{8} << 20;
 
-// What NCCL takes of a device by itself, about.
+// The approximate device memory that NCCL allocates.
 constexpr std::size_t kNcclBytes = std::size_t{1} << 30;
 
-// Communicators of one device list. Kept for the process's life: ending NCCL from a static
-// destructor is not safe.
+// The communicators of one device list. Never destroyed: ending NCCL from a static destructor is
+// not safe.
 struct Clique {
   std::vector<ncclComm_t> comms;
   // NCCL groups of one clique must not interleave between threads.
@@ -56,7 +56,7 @@ template <class Call>
 void grouped(std::span<const Tensor> tensors, Call call) {
   Clique& clique = clique_of(tensors);
   const std::lock_guard lock(clique.mutex);
-  // Nothing but NCCL's own calls between start and end: an exception would leave the group open.
+  // Only NCCL calls between start and end: an exception would leave the group open.
   std::vector<cudaStream_t> streams;
   for (const Tensor& tensor : tensors) {
     streams.push_back(static_cast<cudaStream_t>(Stream::current(tensor.device()).native_handle()));
@@ -89,12 +89,12 @@ bool wants_nccl(std::string_view operation, std::span<const Device> devices, std
   const CommChoice choice = comm_choice(operation);
   if (choice == CommChoice::p2p) return false;
   if (platform() != Platform::cuda) {
-    tell_without_nccl(operation, "NCCL needs real GPUs");
+    warn_without_nccl(operation, "NCCL needs real GPUs");
     return false;
   }
   if (choice == CommChoice::nccl) {
     if (are_distinct(devices)) return true;
-    tell_without_nccl(operation, "NCCL needs devices of which none occurs twice");
+    warn_without_nccl(operation, "NCCL needs devices of which none occurs twice");
     return false;
   }
   return same_bits && devices.size() > 2 && bytes >= kLeastBytes && are_distinct(devices);

@@ -6,20 +6,19 @@
 
 #include <gantry/tensor/tensor.hpp>
 
-#include "collectives/folding.hpp"
+#include "collectives/reduction.hpp"
 
 namespace gantry {
 
-// NCCL among devices of this process; communicators are made at the first use of a device list and
-// kept. `wants_nccl` tells when comm::* takes it.
+// NCCL between devices of this process. Communicators are made at the first use of a device list
+// and cached. `wants_nccl` selects the calls of comm::* that use it.
 
-// True if NCCL knows the dtype and the op for it.
+// True if NCCL supports the op for the dtype.
 bool nccl_supports(ReduceOp op, DType dtype);
 
-// True if this call should go through NCCL: GANTRY_COLL_ALGO=nccl, or bytes so large that NCCL's
-// ring outruns ours and the result's bits are the same; never on simulated devices, for devices
-// that occur twice, or in a build without NCCL.
-// Where NCCL is asked for and cannot carry `operation`, it says so.
+// True if this call should use NCCL: with GANTRY_COLL_ALGO=nccl, or for sizes where NCCL's ring is
+// faster and `same_bits`. Never on simulated devices, for repeated devices, or in a build without
+// NCCL. Warns if the user chose NCCL and it does not support `operation`.
 bool wants_nccl(std::string_view operation, std::span<const Device> devices, std::size_t bytes,
                 bool same_bits);
 

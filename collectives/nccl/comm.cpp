@@ -25,16 +25,16 @@ namespace gantry {
 
 namespace {
 
-// For the driver to say whether work is done, unless it is stuck. Usually microseconds.
+// The timeout of a driver query, which usually takes microseconds.
 constexpr auto kAnswerTimeout = std::chrono::milliseconds(200);
-// For a thread that enqueues.
+// The timeout for a thread that enqueues.
 constexpr auto kStuckTimeout = std::chrono::seconds(1);
-// Between looks for ranks that are gone while NCCL starts.
-constexpr auto kStartLook = std::chrono::milliseconds(10);
-// For an abort. It is not done before graphs that hold NCCL's kernels are gone.
+// Between two checks for lost ranks while NCCL starts.
+constexpr auto kStartPollPeriod = std::chrono::milliseconds(10);
+// The timeout of an abort, which ends only after graphs with NCCL kernels are destroyed.
 constexpr auto kEndTimeout = std::chrono::seconds(5);
 
-// What NCCL takes of a device by itself, about.
+// The approximate device memory that NCCL allocates.
 constexpr std::size_t kNcclBytes = std::size_t{1} << 30;
 
 }  // namespace
@@ -48,10 +48,10 @@ struct NcclComm::State {
   std::uint64_t* word(int i) const { return static_cast<std::uint64_t*>(words.data()) + i; }
 
   const Membership membership;
-  TellLost tell_lost;
+  ReportLoss report_loss;
   ncclComm_t comm = nullptr;
   memory::DriverMemory words;
-  NativeEvent last = nullptr;  // behind what was enqueued last
+  NativeEvent last = nullptr;  // after the last enqueued work
   std::timed_mutex enqueueing;
   std::atomic<std::uint64_t> newest{0};
   std::atomic<bool> aborted{false};
@@ -59,22 +59,22 @@ struct NcclComm::State {
   std::mutex asking;       // guards `why`, and `comm` against the abort
   std::exception_ptr why;  // of the abort, if it is known
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the following members
   std::condition_variable changed;
   std::optional<ncclResult_t> started;
   std::string failure;        // of starting
   bool is_abandoned = false;  // before it has started
-  bool is_done = false;       // as the driver said of `last`
+  bool is_done = false;       // the driver's result for `last`
   bool has_answered = false;
   bool has_ended = false;
 };
 
-NcclComm::NcclComm(const Membership& membership, Bootstrap& bootstrap, TellLost tell_lost,
-                   const LookForLoss& look_for_loss)
+NcclComm::NcclComm(const Membership& membership, Bootstrap& bootstrap, ReportLoss report_loss,
+                   const CheckPeers& check_peers)
     : state_(std::make_shared<State>(membership)) {
   prepare_nccl_environment();
   const int device = membership.device.index;
-  state_->tell_lost = std::move(tell_lost);
+  state_->report_loss = std::move(report_loss);
   state_->last = driver().create_event(device, {});
   ncclUniqueId id{};
   std::string word;
@@ -104,9 +104,9 @@ NcclComm::NcclComm(const Membership& membership, Bootstrap& bootstrap, TellLost 
   std::unique_lock lock(state_->mutex);
   const auto has_started = [&] { return state_->started.has_value(); };
   try {
-    while (!state_->changed.wait_for(lock, kStartLook, has_started)) {
+    while (!state_->changed.wait_for(lock, kStartPollPeriod, has_started)) {
       lock.unlock();
-      look_for_loss();
+      check_peers();
       lock.lock();
     }
   } catch (...) {
@@ -119,7 +119,7 @@ NcclComm::NcclComm(const Membership& membership, Bootstrap& bootstrap, TellLost 
   if (*state_->started != ncclSuccess) throw NcclError(state_->failure);
 }
 
-// In a thread of its own.
+// Runs in its own thread.
 void NcclComm::start(const std::shared_ptr<State>& state, const ncclUniqueId& id) {
   ncclComm_t comm = nullptr;
   ncclResult_t status = ncclSystemError;
@@ -144,7 +144,7 @@ void NcclComm::start(const std::shared_ptr<State>& state, const ncclUniqueId& id
 }
 
 NcclComm::~NcclComm() {
-  abort();  // Not ncclCommDestroy, which waits for peers that may be gone.
+  abort();  // ncclCommDestroy would wait for peers that may be dead.
   await_abort();
 }
 
@@ -171,7 +171,7 @@ void NcclComm::abort(const std::shared_ptr<State>& state) noexcept {
     start_background_thread("gantry-nccl-end", [state] { end(state); }).detach();
   } catch (const std::exception& error) {
     logging::debug(fmt::format("ending NCCL: {}", error.what()));
-    state->aborted = false;  // The watchdog asks again.
+    state->aborted = false;  // The watchdog retries.
   }
 }
 
@@ -215,7 +215,7 @@ void NcclComm::await_abort() noexcept {
   logging::warn("ending NCCL takes long: is there a graph that holds its operations?");
 }
 
-// Whether what was enqueued last is done; no while that cannot be known.
+// True if the last enqueued work is done; false while that is unknown.
 bool NcclComm::is_done(const std::shared_ptr<State>& state) {
   try {
     start_background_thread("gantry-nccl-ask", [state] {
@@ -234,15 +234,15 @@ bool NcclComm::is_done(const std::shared_ptr<State>& state) {
 }
 
 void NcclComm::end(const std::shared_ptr<State>& state) {
-  // Who does not hold the lock by then comes too late for it.
+  // A thread that takes the lock after this finds `aborted`.
   const bool is_free = state->enqueueing.try_lock_for(kStuckTimeout);
   if (is_free) state->enqueueing.unlock();
-  // Before kernels end: who synchronizes with them must find it.
-  if (!is_free || !is_done(state)) state->tell_lost(state->newest);
-  // Memory is freed in between, which captures of other threads must survive.
+  // Before kernels end, since threads that synchronize with them must find the loss.
+  if (!is_free || !is_done(state)) state->report_loss(state->newest);
+  // The abort frees memory, which must not invalidate captures of other threads.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
-  // Who asks NCCL something is done, and finds `aborted` from now on.
+  // Threads that query NCCL are done; later ones find `aborted`.
   { const std::lock_guard lock(state->asking); }
   if (const ncclResult_t status = ncclCommAbort(state->comm); status != ncclSuccess) {
     logging::warn(fmt::format("ending NCCL: {}", ncclGetErrorString(status)));
@@ -250,7 +250,7 @@ void NcclComm::end(const std::shared_ptr<State>& state) {
   if (is_free) {
     state->words.reset();
   } else {
-    (void)state->words.release();  // A launch that is stuck may still use them.
+    (void)state->words.release();  // A blocked launch may still use them.
   }
   const std::lock_guard lock(state->mutex);
   state->has_ended = true;

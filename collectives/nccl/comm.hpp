@@ -15,57 +15,57 @@
 namespace gantry {
 
 // Note [Ending NCCL]
-// A kernel of NCCL that waits for a rank that is gone waits for ever, and with it its stream and
-// every host thread that synchronizes. Only ncclCommAbort ends it: its first step is a flag that
-// kernels see, its last frees memory, which may wait for whatever else the device does, and for
-// graphs that hold NCCL's kernels. So a thread of its own calls it, and who asks for it, like the
-// watchdog, waits for nothing.
+// An NCCL kernel that waits for a dead rank never ends, and blocks its stream and every host thread
+// that synchronizes. Only ncclCommAbort ends it. Its first step sets a flag that kernels read. Its
+// last step frees memory, which may wait for other work of the device, and for graphs with NCCL
+// kernels. So a separate thread calls it, and abort() does not block its caller, like the watchdog.
 //
-// NCCL must not free what another thread enqueues into, so enqueueing holds a lock. But that thread
-// may be stuck itself, where the queue of launches is full behind the kernel that waits. After a
-// timeout the abort goes on without the lock: the flag lets a launch of NCCL's return at once,
-// while what follows waits for all kernels first, and who launches something else looks at the flag
-// before and behind it. Memory that it uses is lost then. For the same reason the driver is asked
-// nothing before, unless by a thread that may get stuck. Nor does starting NCCL end if a rank does
-// not come, so that it, too, has a thread of its own, which is left behind then.
+// NCCL must not free a communicator that another thread enqueues into, so enqueueing holds a lock.
+// But that thread may block too, if the launch queue is full behind the waiting kernel. After a
+// timeout the abort continues without the lock. The flag makes a blocked NCCL launch return. Later
+// steps wait for all kernels first, and threads that launch other kernels check the flag before and
+// after. The communicator's device memory is leaked then. For the same reason only threads that may
+// block query the driver before the abort. Starting NCCL blocks too if a rank does not join, so it
+// has its own thread, which is abandoned in that case.
 
-// One communicator of NCCL and what belongs to it.
+// An NCCL communicator with its threads and device memory.
 // Thread safety: enqueue() by one thread at a time; the rest by any.
 class NcclComm {
  public:
-  // Told once, before kernels end, that operations up to `call` end without a result.
-  using TellLost = std::function<void(std::uint64_t call)>;
+  // Called once, before kernels end: operations up to `call` end without a result.
+  using ReportLoss = std::function<void(std::uint64_t call)>;
 
-  // Throws if ranks wait for each other in vain.
-  using LookForLoss = std::function<void()>;
+  // Throws if a rank is lost or late.
+  using CheckPeers = std::function<void()>;
 
   // Collective. Throws: OutOfMemoryError; NcclError; as Bootstrap::all_gather() and
-  // `look_for_loss`, which is called again and again.
-  NcclComm(const Membership& membership, Bootstrap& bootstrap, TellLost tell_lost,
-           const LookForLoss& look_for_loss);
-  // Aborts, and waits a while until that is done.
+  // `check_peers`, which is polled.
+  NcclComm(const Membership& membership, Bootstrap& bootstrap, ReportLoss report_loss,
+           const CheckPeers& check_peers);
+  // Aborts, and waits with a timeout for the end of the abort.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
 
-  // Words of device memory, zero: one for barriers, one for who counts something.
+  // Zero-initialized words of device memory: one for barriers, one for counting runs.
   static constexpr int kWords = 2;
   std::uint64_t* word(int i) const;
   // Calls `submit(comm)`, which enqueues `call` on `stream`. Throws: as require_intact().
   void enqueue(std::uint64_t call, const Stream& stream,
                const std::function<void(ncclComm_t)>& submit);
-  // True while something is enqueued. Asks the driver.
+  // True while work is enqueued. Queries the driver.
   bool is_waiting() const;
 
-  // Ends what is enqueued, soon. Waits for nothing.
+  // Starts to end the enqueued work. Does not block.
   void abort() noexcept;
-  // Throws PeerLostError after abort(), or what made it fail.
+  // Throws PeerLostError after abort(), or the error that caused it.
   void require_intact() const;
-  // What NCCL has found wrong by itself; empty: nothing. May outlive this object, as the next one.
+  // Returns a function that returns NCCL's asynchronous error; empty: none. It may outlive this
+  // object, as may the next one.
   std::function<std::string()> error_finder() const;
-  // Aborts, and makes require_intact() throw what it is given.
+  // Returns a function that aborts and makes require_intact() throw its argument.
   std::function<void(std::uint64_t, std::exception_ptr)> failer() const;
-  // After abort(), waits a while until that is done.
+  // After abort(), waits with a timeout for its end.
   void await_abort() noexcept;
 
  private:
@@ -75,7 +75,7 @@ class NcclComm {
   static void end(const std::shared_ptr<State>& state);
   static void start(const std::shared_ptr<State>& state, const ncclUniqueId& id);
 
-  std::shared_ptr<State> state_;  // shared with threads that may be stuck in NCCL or the driver
+  std::shared_ptr<State> state_;  // shared with threads that may be blocked in NCCL or the driver
 };
 
 }  // namespace gantry

@@ -19,8 +19,8 @@ namespace gantry {
 
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(20);
-// For the driver to answer.
+constexpr auto kPollPeriod = std::chrono::milliseconds(20);
+// The timeout of a driver query.
 constexpr auto kAnswerTimeout = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -29,8 +29,9 @@ struct OperationDeadlines::State {
   State(int device, std::chrono::milliseconds timeout, Actions actions)
       : device(device), timeout(timeout), actions(std::move(actions)) {}
   ~State() {
-    for (const Operation& one : operations) spare.insert(spare.end(), {one.begun, one.ended});
-    for (const NativeEvent event : spare) driver().destroy_event(event);
+    for (const Operation& one : operations)
+      free_events.insert(free_events.end(), {one.begun, one.ended});
+    for (const NativeEvent event : free_events) driver().destroy_event(event);
   }
 
   struct Operation {
@@ -45,16 +46,16 @@ struct OperationDeadlines::State {
   const std::chrono::milliseconds timeout;
   const Actions actions;
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the following members
   std::condition_variable changed;
   std::deque<Operation> operations;
-  std::vector<NativeEvent> spare;
-  std::uint64_t first = 0;    // number of operations that are over
-  std::uint64_t answers = 0;  // of the driver
-  bool has_begun = false;     // the oldest operation, as the driver said last
-  bool is_over = false;       // nothing is watched any more
+  std::vector<NativeEvent> free_events;
+  std::uint64_t first = 0;    // the number of finished operations
+  std::uint64_t answers = 0;  // the number of driver results
+  bool has_begun = false;     // the oldest operation, by the last driver result
+  bool is_over = false;       // the threads stop
 
-  // Asks the driver about the oldest operation until the object is gone.
+  // Queries the driver for the oldest operation until the object is destroyed.
   void ask() {
     std::unique_lock lock(mutex);
     while (!is_over) {
@@ -70,15 +71,15 @@ struct OperationDeadlines::State {
       if (ended) {
         operations.pop_front();
         ++first;
-        spare.insert(spare.end(), {oldest.begun, oldest.ended});
+        free_events.insert(free_events.end(), {oldest.begun, oldest.ended});
       } else if (!is_over) {
-        changed.wait_for(lock, kLook, [&] { return is_over; });
+        changed.wait_for(lock, kPollPeriod, [&] { return is_over; });
       }
     }
   }
   bool is_ready() const { return !operations.empty() && operations.front().is_enclosed; }
 
-  // Counts for how long the oldest operation runs.
+  // Counts the time of the oldest operation.
   void count() {
     std::unique_lock lock(mutex);
     while (!is_over) {
@@ -88,7 +89,7 @@ struct OperationDeadlines::State {
       SuspendAwareTimeout waited(timeout);
       SuspendAwareTimeout unanswered(kAnswerTimeout);
       while (!is_over && is_ready() && first == watched) {
-        changed.wait_for(lock, kLook, [&] { return is_over; });
+        changed.wait_for(lock, kPollPeriod, [&] { return is_over; });
         if (is_over || first != watched) break;
         if (answered != std::exchange(answered, answers)) unanswered.restart();
         const bool is_stuck = unanswered.has_expired();
@@ -100,7 +101,7 @@ struct OperationDeadlines::State {
         const std::uint64_t call = operations.front().call;
         changed.notify_all();
         lock.unlock();
-        return actions.give_up(call, why);
+        return actions.on_failure(call, why);
       }
     }
   }
@@ -147,9 +148,9 @@ void OperationDeadlines::begin(const Stream& stream, std::uint64_t call, std::st
   {
     const std::lock_guard lock(state_->mutex);
     for (NativeEvent* event : {&operation.begun, &operation.ended}) {
-      if (state_->spare.empty()) break;
-      *event = state_->spare.back();
-      state_->spare.pop_back();
+      if (state_->free_events.empty()) break;
+      *event = state_->free_events.back();
+      state_->free_events.pop_back();
     }
   }
   for (NativeEvent* event : {&operation.begun, &operation.ended}) {
@@ -157,10 +158,10 @@ void OperationDeadlines::begin(const Stream& stream, std::uint64_t call, std::st
   }
   driver().record_event(operation.begun, stream.native());
   const std::lock_guard lock(state_->mutex);
-  // Of a call that failed before its end.
+  // The operation of a call that failed before end().
   if (!state_->operations.empty() && !state_->operations.back().is_enclosed) {
     const State::Operation& failed = state_->operations.back();
-    state_->spare.insert(state_->spare.end(), {failed.begun, failed.ended});
+    state_->free_events.insert(state_->free_events.end(), {failed.begun, failed.ended});
     state_->operations.pop_back();
   }
   state_->operations.push_back(std::move(operation));

@@ -12,38 +12,37 @@
 namespace gantry {
 
 // Note [Deadlines of foreign kernels]
-// Kernels of NCCL tell nobody that they wait. Events before and behind each operation do, so that
-// its deadline counts from when it begins, not from when it was enqueued. One thread asks the
-// driver about the oldest operation. The driver may not answer while a launch is stuck, so another
-// thread counts the time, and takes no answer for no news. A second thing is asked again and again:
-// whether the library has found an error by itself. Operations of a captured graph have no events,
-// and so no deadline.
+// NCCL kernels do not signal their progress. Events before and after each operation do. So its
+// deadline counts from its start on the device, not from its submission. One thread queries the
+// driver for the oldest operation. The driver may block while a launch is blocked, so a second
+// thread counts the time and treats a missing answer as no progress. It also polls the library for
+// asynchronous errors. Operations of a captured graph have no events, and so no deadline.
 
-// Gives operations on one device a deadline each.
+// The deadlines of operations on one device.
 // Thread safety: begin() and end() by one thread at a time.
 class OperationDeadlines {
  public:
   struct Actions {
-    // What the library has found wrong; empty: nothing.
+    // Returns the library's asynchronous error; empty: none.
     std::function<std::string()> find_error;
-    // Told once, by a thread of this object, that `call` is late (a TimeoutError) or failed.
-    std::function<void(std::uint64_t call, std::exception_ptr why)> give_up;
+    // Called once, by a thread of this object, when `call` is late (a TimeoutError) or failed.
+    std::function<void(std::uint64_t call, std::exception_ptr why)> on_failure;
   };
 
-  // Throws: std::system_error if there is no thread.
+  // Starts the threads. Throws: std::system_error.
   OperationDeadlines(int device, std::chrono::milliseconds timeout, Actions actions);
-  // Waits for nothing. No action begins afterwards.
+  // Does not block. No action begins afterwards.
   ~OperationDeadlines();
   OperationDeadlines(const OperationDeadlines&) = delete;
   OperationDeadlines& operator=(const OperationDeadlines&) = delete;
 
-  // Encloses what is enqueued for `call`, which `text` describes. Throws: CudaError.
+  // Enclose the submission of `call`, which `text` describes. Throws: CudaError.
   void begin(const Stream& stream, std::uint64_t call, std::string text);
   void end(const Stream& stream);
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // shared with threads that may be stuck in the driver
+  std::shared_ptr<State> state_;  // shared with threads that may be blocked in the driver
 };
 
 }  // namespace gantry

@@ -16,7 +16,7 @@ namespace {
 
 bool has_nccl() { return false; }
 bool nccl_supports(ReduceOp, DType) { return false; }
-std::unique_ptr<Transport> make_nccl_transport(const Membership&, Bootstrap&, ControlBlock*, bool,
+std::unique_ptr<Transport> make_nccl_transport(const Membership&, Bootstrap&, ControlSegment*, bool,
                                                std::chrono::milliseconds) {
   throw NotSupported(
       "Communicator::world: ranks on several machines need NCCL, which this build of gantry lacks");
@@ -25,7 +25,7 @@ std::unique_ptr<Transport> make_nccl_transport(const Membership&, Bootstrap&, Co
 bool wants_nccl(std::string_view operation, std::span<const Device> devices, std::size_t bytes,
                 bool) {
   if (devices.size() < 2 || bytes == 0) return false;
-  tell_without_nccl(operation, "this build has no NCCL");
+  warn_without_nccl(operation, "this build has no NCCL");
   return false;
 }
 void nccl_broadcast(std::span<const Tensor>, int) { throw_no_nccl(); }

@@ -12,11 +12,11 @@
 #include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
 
-#include "collectives/control/block.hpp"
-#include "collectives/lane.hpp"
+#include "collectives/control/segment.hpp"
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/comm.hpp"
 #include "collectives/nccl/deadline.hpp"
+#include "collectives/operation_queue.hpp"
 #include "collectives/protocol/launch.hpp"
 #include "collectives/rank_ordered.hpp"
 #include "collectives/selector.hpp"
@@ -32,8 +32,8 @@ cudaStream_t cuda_stream(const Stream& stream) {
   return static_cast<cudaStream_t>(stream.native_handle());
 }
 
-// Says what kernels say that give up, for NCCL's, who do not.
-NcclComm::TellLost teller(const ControlBlock* control) {
+// Reports losses in the fault words, as gantry's kernels do; NCCL's kernels do not.
+NcclComm::ReportLoss loss_reporter(const ControlSegment* control) {
   if (control == nullptr) return [](std::uint64_t) {};
   return [file = control->file(), rank = control->rank()](std::uint64_t call) {
     auto& words = reinterpret_cast<DeviceWords&>(file->view().words(rank));
@@ -41,18 +41,18 @@ NcclComm::TellLost teller(const ControlBlock* control) {
   };
 }
 
-// NCCL takes seconds to start on some machines, whatever the ranks do.
+// NCCL takes seconds to start on some machines.
 constexpr auto kLeastStartTimeout = std::chrono::seconds(60);
-// A rank whose start was done first may leave before the others' is.
+// A rank that has started may leave before the others have started.
 constexpr auto kStartDelay = std::chrono::seconds(5);
 
-// Looks after the ranks that start NCCL together.
-NcclComm::LookForLoss start_look(const ControlBlock* control, std::chrono::milliseconds timeout) {
+// Makes the check for lost or late ranks while NCCL starts.
+NcclComm::CheckPeers start_check(const ControlSegment* control, std::chrono::milliseconds timeout) {
   timeout = std::max<std::chrono::milliseconds>(timeout, kLeastStartTimeout);
   return [control, timeout, countdown = SuspendAwareTimeout(timeout),
           delay = SuspendAwareTimeout(kStartDelay)]() mutable {
     if (control != nullptr) control->require_intact();
-    // Who gave up leaves, and is not missed otherwise.
+    // A rank that failed leaves, which only this check detects.
     if (control != nullptr && delay.has_expired()) control->check_peers(control->last_fence() + 1);
     if (!countdown.has_expired()) return;
     throw TimeoutError(fmt::format("NCCL has not started within {} s: does a rank not come to it?",
@@ -62,20 +62,20 @@ NcclComm::LookForLoss start_look(const ControlBlock* control, std::chrono::milli
 
 class NcclTransport final : public Transport {
  public:
-  NcclTransport(const Membership& membership, Bootstrap& bootstrap, ControlBlock* control,
-                bool tells, std::chrono::milliseconds timeout)
+  NcclTransport(const Membership& membership, Bootstrap& bootstrap, ControlSegment* control,
+                bool reports_progress, std::chrono::milliseconds timeout)
       : rank_(membership.rank),
         size_(membership.size),
         device_(membership.device),
         bootstrap_(bootstrap),
         control_(control),
-        comm_(membership, bootstrap, teller(control), start_look(control, timeout)),
+        comm_(membership, bootstrap, loss_reporter(control), start_check(control, timeout)),
         runs_(comm_.word(1)),
-        lane_(device_.index),
-        tells_(tells && control != nullptr) {
-    if (tells_) {
+        queue_(device_.index),
+        reports_progress_(reports_progress && control != nullptr) {
+    if (reports_progress_) {
       const DeviceGuard guard(device_);
-      protocol::cuda::preload_telling();
+      protocol::cuda::preload_progress_report();
     }
     if (control_ != nullptr) {
       control_->on_loss([this] { comm_.abort(); });
@@ -112,45 +112,46 @@ class NcclTransport final : public Transport {
   void abort() noexcept override { comm_.abort(); }
   void await_abort() noexcept override { comm_.await_abort(); }
   void require_intact() const override { comm_.require_intact(); }
-  bool tells_losses() const override { return false; }
+  bool reports_losses() const override { return false; }
 
  private:
-  // Enqueues what `submit` does between the signs that `calls` begin and end: one collective, or
-  // messages, of which the first of each direction is told of.
+  // Enqueues the work of `submit` between the progress reports of `calls`: one collective, or
+  // messages, of which the first of each direction is reported.
   template <class Submit>
   void enqueue(std::span<const CollectiveCall> calls, const Stream& stream, Submit submit) {
     const DeviceGuard guard(device_);
-    std::vector<Descriptor> told;
+    std::vector<Descriptor> reported;
     for (const CollectiveCall& call : calls) {
       const auto same = [&](const Descriptor& other) { return other.kind == call.what.kind; };
-      if (tells_ && std::none_of(told.begin(), told.end(), same)) told.push_back(call.what);
+      if (reports_progress_ && std::none_of(reported.begin(), reported.end(), same))
+        reported.push_back(call.what);
     }
-    const auto tell_all = [&](bool begins) {
-      for (const Descriptor& what : told) tell(what, stream, begins);
+    const auto report_all = [&](bool begins) {
+      for (const Descriptor& what : reported) report_progress(what, stream, begins);
     };
     try {
       const auto newest = static_cast<std::uint64_t>(calls.back().what.call);
       comm_.enqueue(newest, stream, [&](ncclComm_t comm) {
-        if (!tells_) {
+        if (!reports_progress_) {
           const bool has_deadline = deadlines_ && !driver().is_capturing(stream.native());
           if (has_deadline) deadlines_->begin(stream, newest, text_of(calls.back().what));
           submit(comm);
           if (has_deadline) deadlines_->end(stream);
           return;
         }
-        lane_.enter(stream);
-        tell_all(/*begins=*/true);
-        comm_.require_intact();  // The launch may have waited for long.
+        queue_.enter(stream);
+        report_all(/*begins=*/true);
+        comm_.require_intact();  // The launch may have blocked for long.
         try {
           submit(comm);
         } catch (const NcclError&) {
           comm_.require_intact();
-          tell_all(/*begins=*/false);
+          report_all(/*begins=*/false);
           throw;
         }
         comm_.require_intact();
-        tell_all(/*begins=*/false);
-        end_ = lane_.leave(stream);
+        report_all(/*begins=*/false);
+        end_ = queue_.leave(stream);
       });
     } catch (const NcclError&) {
       if (control_ != nullptr) control_->await_diagnosis();
@@ -163,19 +164,19 @@ class NcclTransport final : public Transport {
                        flight::plain_number(static_cast<std::uint64_t>(what.call)), what.str());
   }
 
-  // On one machine calls are compared and missing ranks noticed before NCCL could hang. Sends and
-  // receives are between two ranks, which the others know nothing about.
+  // On one machine, compares calls and detects missing ranks before NCCL could hang. Sends and
+  // receives only involve two ranks, so they are not compared.
   void enter(const CollectiveCall& call) {
     if (is_message(call.what.kind)) return;
     if (control_ != nullptr) {
       const auto number = static_cast<std::uint64_t>(call.what.call);
-      control_->meet(HostCall::none, number);
+      control_->rendezvous(HostCall::none, number);
       control_->verify(number);
     }
     if (call.is_uneven()) compare_blocks(call);
   }
 
-  // A receiver that expects more than is sent would wait for ever.
+  // A receiver that expects more than its sender sends would never end.
   void compare_blocks(const CollectiveCall& call) {
     const auto size = static_cast<std::size_t>(size_);
     std::vector<std::int64_t> mine(call.send_counts.begin(), call.send_counts.end());
@@ -184,7 +185,7 @@ class NcclTransport final : public Transport {
     bootstrap_.set_purpose(gantry::name(call.what.kind));
     const std::vector<std::string> all =
         bootstrap_.all_gather({reinterpret_cast<const char*>(mine.data()), bytes});
-    // What rank a sends to rank b (`end` 0), or gets from it (1).
+    // The elements that rank a sends to rank b (`end` 0), or receives from it (1).
     const auto count = [&](std::size_t a, std::size_t b, std::size_t end) {
       std::int64_t value = -1;
       const std::size_t at = (end * size + b) * sizeof value;
@@ -204,13 +205,12 @@ class NcclTransport final : public Transport {
     }
   }
 
-  // NCCL's kernels say nothing: others, before and behind them, tell the watchdog that a call
-  // waits.
-  void tell(const Descriptor& what, const Stream& stream, bool begins) {
+  // NCCL kernels report no progress. Kernels before and after them report it to the watchdog.
+  void report_progress(const Descriptor& what, const Stream& stream, bool begins) {
     DeviceWords& words = *control_->device_words();
     const int direction = what.kind == CollectiveKind::recv ? 1 : 0;
     const bool is_message = gantry::is_message(what.kind);
-    protocol::launch_telling(
+    protocol::launch_progress_report(
         {.started = is_message ? &words.message_started[direction] : &words.started,
          .finished = is_message ? &words.message_finished[direction] : &words.finished,
          .runs = runs_,
@@ -264,7 +264,7 @@ class NcclTransport final : public Transport {
     }
   }
 
-  // One message from every rank to every rank, of which most may be empty.
+  // One message between every pair of ranks, most of which may be empty.
   void exchange(const CollectiveCall& call, ncclComm_t comm, cudaStream_t on) {
     const CollectiveKind kind = call.what.kind;
     const std::size_t width = element_size(call.what.dtype);
@@ -275,7 +275,7 @@ class NcclTransport final : public Transport {
     std::size_t sent = 0;
     std::size_t received = 0;
     GANTRY_NCCL_CHECK(ncclGroupStart(), "beginning messages");
-    // An exception would leave the group open, and NCCL of no use to this thread.
+    // An exception would leave the NCCL group of this thread open.
     ncclResult_t failure = ncclSuccess;
     for (int p = 0; p < size_; ++p) {
       const auto at = static_cast<std::size_t>(p);
@@ -301,7 +301,7 @@ class NcclTransport final : public Transport {
       if (receive > 0 && failure == ncclSuccess) {
         failure = ncclRecv(out + received, receive, ncclUint8, p, comm, on);
       }
-      // Where one block serves all, or there is but one, it stays.
+      // Advance only if each rank has its own block.
       if (kind == CollectiveKind::all_to_all || kind == CollectiveKind::scatter) sent += send;
       if (kind == CollectiveKind::all_to_all || kind == CollectiveKind::gather) received += receive;
     }
@@ -310,7 +310,7 @@ class NcclTransport final : public Transport {
     check_nccl(end, "ncclGroupEnd()", "passing messages");
   }
 
-  // Sends and receives side by side.
+  // Concurrent sends and receives.
   static void exchange(std::span<const CollectiveCall> messages, ncclComm_t comm, cudaStream_t on) {
     GANTRY_NCCL_CHECK(ncclGroupStart(), "beginning messages");
     ncclResult_t failure = ncclSuccess;
@@ -332,13 +332,13 @@ class NcclTransport final : public Transport {
   int size_;
   Device device_;
   Bootstrap& bootstrap_;
-  ControlBlock* control_;
+  ControlSegment* control_;
   NcclComm comm_;
-  std::uint64_t* runs_;  // what was told of, in device memory
-  Lane lane_;            // one for all, as NCCL has it
-  bool tells_;
-  std::optional<OperationDeadlines> deadlines_;  // where no control block has them
-  std::shared_ptr<Event> end_;                   // of the last call, until it is taken
+  std::uint64_t* runs_;   // the run counter of progress reports, in device memory
+  OperationQueue queue_;  // one for all operations, as in NCCL
+  bool reports_progress_;
+  std::optional<OperationDeadlines> deadlines_;  // used without a control segment
+  std::shared_ptr<Event> end_;                   // the end of the last call, until it is taken
 };
 
 }  // namespace
@@ -346,13 +346,13 @@ class NcclTransport final : public Transport {
 bool has_nccl() { return true; }
 
 std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Bootstrap& bootstrap,
-                                               ControlBlock* control, bool tells,
+                                               ControlSegment* control, bool reports_progress,
                                                std::chrono::milliseconds timeout) {
   if (platform() != Platform::cuda) {
     throw NotSupported(
         "Communicator::world: ranks on several machines need NCCL, which needs real GPUs");
   }
-  return std::make_unique<NcclTransport>(membership, bootstrap, control, tells, timeout);
+  return std::make_unique<NcclTransport>(membership, bootstrap, control, reports_progress, timeout);
 }
 
 }  // namespace gantry

@@ -5,18 +5,18 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/folding.hpp"
-#include "collectives/shares.hpp"
+#include "collectives/reduction.hpp"
+#include "collectives/slices.hpp"
 
 namespace gantry {
 
 namespace {
 
-using protocol::Exchange;
 using protocol::Group;
-using protocol::Relay;
+using protocol::OneShot;
+using protocol::TwoShot;
 
-// Offers and parts begin at multiples of this in staging, so that peers read whole words.
+// Slices in staging are aligned to this, so that kernels read aligned words.
 constexpr std::int64_t kGrain = 16;
 
 std::int64_t rounded_up(std::int64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
@@ -28,31 +28,31 @@ std::int64_t width_of(const Descriptor& what) {
 
 std::uint32_t bit(int rank) { return std::uint32_t{1} << rank; }
 
-// What a block of a chain moves in one step: enough that signals cost little beside it; less of
-// small arrays, because the last rank waits for a step of every other one.
-constexpr std::int64_t kMostChainStep = 32 << 10;
-constexpr std::int64_t kLeastChainStep = 4 << 10;
-constexpr std::int64_t kChainSteps = 16;
+// Bytes of a ring's chunk: large enough that signals cost little in comparison; smaller for small
+// arrays, because the last rank waits for a chunk of every other rank.
+constexpr std::int64_t kMaxRingChunk = 32 << 10;
+constexpr std::int64_t kMinRingChunk = 4 << 10;
+constexpr std::int64_t kRingChunks = 16;
 
-// Staging for one block, step and writer.
-std::int64_t slot_capacity(const Group& group, bool whole, int ring, int blocks) {
-  const std::int64_t bytes = std::int64_t{group.layout.staging_bytes} * (whole ? 2 : 1);
-  return rounded_down(rounded_down(bytes / group.size) / (ring * blocks));
+// Bytes of a staging slot of one block and writer.
+std::int64_t slot_capacity(const Group& group, bool both_buffers, int slots, int blocks) {
+  const std::int64_t bytes = std::int64_t{group.layout.staging_bytes} * (both_buffers ? 2 : 1);
+  return rounded_down(rounded_down(bytes / group.size) / (slots * blocks));
 }
 
-// True for what would take more steps than a ring has slots: see Note [Whole staging].
-bool takes_whole(std::int64_t bytes, std::int64_t step_bytes, int ring, int blocks) {
-  return bytes > step_bytes * ring * blocks;
+// True if an operation has more chunks than its FIFO has slots: see Note [Double buffering].
+bool needs_both_buffers(std::int64_t bytes, std::int64_t chunk_bytes, int slots, int blocks) {
+  return bytes > chunk_bytes * slots * blocks;
 }
 
-// A digest of a call and of what one rank sends to another in it and gets from it.
+// A digest of a call, and of what one rank sends to and receives from one peer.
 std::uint32_t pair_digest(std::uint32_t digest, std::int64_t sends, std::int64_t gets) {
   std::uint64_t mixed = (static_cast<std::uint64_t>(sends) ^ digest) * 0x9e3779b97f4a7c15ULL;
   mixed = (mixed ^ mixed >> 29 ^ static_cast<std::uint64_t>(gets)) * 0xbf58476d1ce4e5b9ULL;
   return protocol::digest_of(static_cast<std::uint32_t>(mixed >> 32) ^ digest);
 }
 
-// What plans for one digest of the call have in common.
+// Sets the members that plans with one digest have in common.
 template <class Plan>
 void describe(Plan& plan, const Group& group, const CollectiveCall& call) {
   plan.group = group;
@@ -63,22 +63,22 @@ void describe(Plan& plan, const Group& group, const CollectiveCall& call) {
   plan.out = static_cast<std::byte*>(call.out);
 }
 
-void share_out(Exchange& plan, const CollectiveCall& call) {
+void set_slices(OneShot& plan, const CollectiveCall& call) {
   const CollectiveKind kind = call.what.kind;
   const auto width = width_of(call.what);
-  for_each_share(call, plan.group.rank, plan.group.size, [&](int p, PeerShares shares) {
+  for_each_peer(call, plan.group.rank, plan.group.size, [&](int p, PeerSlices slices) {
     if (p == plan.group.rank) {
-      // The root has its own bytes in place (broadcast), or takes them from `in` (gather).
-      if (kind == CollectiveKind::broadcast) shares = {};
-      if (kind == CollectiveKind::gather) shares.offer = {};
+      // The root's own slice is in place (broadcast), or is copied from `in` (gather).
+      if (kind == CollectiveKind::broadcast) slices = {};
+      if (kind == CollectiveKind::gather) slices.send = {};
     }
-    plan.offer_at[p] = shares.offer.at;
-    plan.offer_bytes[p] = shares.offer.bytes;
-    plan.take_at[p] = shares.take.at;
-    plan.take_bytes[p] = shares.take.bytes;
+    plan.send_offset[p] = slices.send.at;
+    plan.send_bytes[p] = slices.send.bytes;
+    plan.receive_offset[p] = slices.receive.at;
+    plan.receive_bytes[p] = slices.receive.bytes;
     if (!call.is_uneven()) return;
-    const std::int64_t sends = shares.offer.bytes / width;
-    const std::int64_t gets = shares.take.bytes / width;
+    const std::int64_t sends = slices.send.bytes / width;
+    const std::int64_t gets = slices.receive.bytes / width;
     plan.digests[p] = pair_digest(plan.digests[p], sends, gets);
     plan.expected[p] = pair_digest(plan.expected[p], gets, sends);
   });
@@ -91,15 +91,15 @@ protocol::Combination combination(const Descriptor& what, int ranks) {
   how.dtype = what.dtype;
   how.copies = !reduces(what.kind);
   if (how.copies) return how;
-  const Folding fold = folding(what.op, what.dtype, ranks, name(what.kind));
+  const Reduction fold = reduction_for(what.op, what.dtype, ranks, name(what.kind));
   how.op = fold.op;
   how.divisor = fold.divisor;
   how.scale = what.scale;
   return how;
 }
 
-Exchange plan_exchange(const Group& group, const CollectiveCall& call, int blocks) {
-  Exchange plan;
+OneShot plan_one_shot(const Group& group, const CollectiveCall& call, int blocks) {
+  OneShot plan;
   plan.group = group;
   plan.call = static_cast<std::uint64_t>(call.what.call);
   plan.how = combination(call.what, group.size);
@@ -108,119 +108,120 @@ Exchange plan_exchange(const Group& group, const CollectiveCall& call, int block
   const std::uint32_t digest = call.what.hash();
   std::fill_n(plan.digests, group.size, digest);
   std::fill_n(plan.expected, group.size, digest);
-  const auto most = [&](bool whole) {
-    return slot_capacity(group, whole, protocol::kExchangeRing, blocks);
+  const auto most = [&](bool both_buffers) {
+    return slot_capacity(group, both_buffers, protocol::kOneShotSlots, blocks);
   };
-  plan.step_bytes = most(false);
-  share_out(plan, call);
+  plan.chunk_bytes = most(false);
+  set_slices(plan, call);
   plan.uneven = call.is_uneven();
   if (plan.uneven) return plan;
   const std::int64_t bytes = call.what.count * width_of(call.what);
-  plan.whole = takes_whole(bytes, plan.step_bytes, protocol::kExchangeRing, blocks);
-  plan.step_bytes = std::min(most(plan.whole), rounded_up((bytes + blocks - 1) / blocks));
+  plan.both_buffers = needs_both_buffers(bytes, plan.chunk_bytes, protocol::kOneShotSlots, blocks);
+  plan.chunk_bytes = std::min(most(plan.both_buffers), rounded_up((bytes + blocks - 1) / blocks));
   return plan;
 }
 
-protocol::WireExchange plan_wire_exchange(const Group& group, const CollectiveCall& call) {
-  protocol::WireExchange plan;
+protocol::LlOneShot plan_ll_one_shot(const Group& group, const CollectiveCall& call) {
+  protocol::LlOneShot plan;
   describe(plan, group, call);
   plan.bytes = static_cast<std::int32_t>(call.what.count * width_of(call.what));
-  for_each_share(call, group.rank, group.size, [&](int p, PeerShares shares) {
-    // Shares of one size lie side by side, or are all the same one.
-    if (shares.offer.bytes > 0 && p != group.rank) {
-      plan.offers |= bit(p);
+  for_each_peer(call, group.rank, group.size, [&](int p, PeerSlices slices) {
+    // Slices of one size are adjacent, or all the same.
+    if (slices.send.bytes > 0 && p != group.rank) {
+      plan.send_to |= bit(p);
     }
-    if (shares.offer.at > 0) plan.offer_stride = plan.bytes;
+    if (slices.send.at > 0) plan.send_stride = plan.bytes;
     // The root of a broadcast has its bytes in place.
     const bool in_place = p == group.rank && call.what.kind == CollectiveKind::broadcast;
-    if (shares.take.bytes > 0 && !in_place) plan.takes |= bit(p);
-    if (shares.take.at > 0) plan.take_stride = plan.bytes;
+    if (slices.receive.bytes > 0 && !in_place) plan.receive_from |= bit(p);
+    if (slices.receive.at > 0) plan.receive_stride = plan.bytes;
   });
   return plan;
 }
 
 namespace {
 
-// Sets who gives, makes and gets the parts of an array; returns how many owners there are.
+// Sets the senders, reducers and receivers of a two-shot; returns the number of reducers.
 template <class Plan>
 int assign_roles(Plan& plan, const Descriptor& what) {
   const int ranks = plan.group.size;
-  const std::uint32_t all = protocol::everyone(ranks);
-  plan.sources = plan.owners = plan.takers = all;
+  const std::uint32_t all = protocol::all_ranks(ranks);
+  plan.senders = plan.reducers = plan.receivers = all;
   if (what.kind == CollectiveKind::all_reduce) return ranks;
   const std::uint32_t root = bit(what.root);
-  plan.owners = all & ~root;
-  (what.kind == CollectiveKind::broadcast ? plan.sources : plan.takers) = root;
-  if (what.kind == CollectiveKind::broadcast) plan.takers = plan.owners;
+  plan.reducers = all & ~root;
+  (what.kind == CollectiveKind::broadcast ? plan.senders : plan.receivers) = root;
+  if (what.kind == CollectiveKind::broadcast) plan.receivers = plan.reducers;
   return ranks - 1;
 }
 
 }  // namespace
 
-Relay plan_relay(const Group& group, const CollectiveCall& call, int blocks) {
+TwoShot plan_two_shot(const Group& group, const CollectiveCall& call, int blocks) {
   const Descriptor& what = call.what;
-  Relay plan;
+  TwoShot plan;
   describe(plan, group, call);
   plan.bytes = what.count * width_of(what);
-  const int owners = assign_roles(plan, what);
-  const bool both = (plan.sources & plan.owners) != 0 && (plan.takers & plan.owners) != 0;
-  plan.slot_places = both ? 2 : 1;
-  const auto most = [&](bool whole) {
-    const auto capacity = slot_capacity(group, whole, protocol::kRelayRing, blocks);
-    return rounded_down(capacity / plan.slot_places) * owners;
+  const int reducers = assign_roles(plan, what);
+  const bool both = (plan.senders & plan.reducers) != 0 && (plan.receivers & plan.reducers) != 0;
+  plan.slot_slices = both ? 2 : 1;
+  const auto most = [&](bool both_buffers) {
+    const auto capacity = slot_capacity(group, both_buffers, protocol::kTwoShotSlots, blocks);
+    return rounded_down(capacity / plan.slot_slices) * reducers;
   };
-  plan.whole = takes_whole(plan.bytes, most(false), protocol::kRelayRing, blocks);
-  plan.step_bytes = std::min(most(plan.whole), rounded_up((plan.bytes + blocks - 1) / blocks));
-  plan.part_bytes = rounded_up((plan.step_bytes + owners - 1) / owners);
+  plan.both_buffers = needs_both_buffers(plan.bytes, most(false), protocol::kTwoShotSlots, blocks);
+  plan.chunk_bytes =
+      std::min(most(plan.both_buffers), rounded_up((plan.bytes + blocks - 1) / blocks));
+  plan.slice_bytes = rounded_up((plan.chunk_bytes + reducers - 1) / reducers);
   return plan;
 }
 
-protocol::Chain plan_chain(const Group& group, const CollectiveCall& call, int blocks) {
+protocol::Ring plan_ring(const Group& group, const CollectiveCall& call, int blocks) {
   const Descriptor& what = call.what;
   const int rank = group.rank;
   const int last = group.size - 1;
-  protocol::Chain plan;
+  protocol::Ring plan;
   describe(plan, group, call);
   plan.bytes = what.count * width_of(what);
-  int slots = protocol::kChainRing;
+  int slots = protocol::kRingSlots;
   if (what.kind == CollectiveKind::broadcast) {
     const int position = (rank - what.root + group.size) % group.size;
     plan.previous = position == 0 ? -1 : (rank + last) % group.size;
     plan.next = position == last ? -1 : (rank + 1) % group.size;
   } else {
-    // Nobody sends to the first rank, so that its ring is free for the result.
-    plan.rings = what.root == 0 ? 1 : 2;
-    slots = plan.rings * protocol::kChainRing + 1;
+    // No rank sends to the first one, so its FIFO is free for the result.
+    plan.fifos = what.root == 0 ? 1 : 2;
+    slots = plan.fifos * protocol::kRingSlots + 1;
     plan.previous = rank - 1;
     plan.next = rank == last ? what.root : rank + 1;
     plan.origin = rank == what.root && rank != last ? last : -1;
     plan.is_last = rank == last;
-    // A longer lag would wait for slots that are only free once the root has taken what is there.
+    // With a longer lag the root would wait for slots that only its own receiving frees.
     const int hops = last - what.root;
-    plan.lag = std::min(2 * group.size, protocol::kChainRing * (hops + 1) - 1);
-    // An average is divided in the end.
+    plan.lag = std::min(2 * group.size, protocol::kRingSlots * (hops + 1) - 1);
+    // The last rank divides an average.
     if (rank != last) plan.how.divisor = 1;
   }
-  const auto most = [&](bool whole) {
-    const std::int64_t bytes = std::int64_t{group.layout.staging_bytes} * (whole ? 2 : 1);
-    return std::min(kMostChainStep, rounded_down(bytes / (slots * blocks)));
+  const auto most = [&](bool both_buffers) {
+    const std::int64_t bytes = std::int64_t{group.layout.staging_bytes} * (both_buffers ? 2 : 1);
+    return std::min(kMaxRingChunk, rounded_down(bytes / (slots * blocks)));
   };
-  plan.whole = takes_whole(plan.bytes, most(false), protocol::kChainRing, blocks);
-  const std::int64_t wanted = rounded_up(plan.bytes / (kChainSteps * blocks));
+  plan.both_buffers = needs_both_buffers(plan.bytes, most(false), protocol::kRingSlots, blocks);
+  const std::int64_t wanted = rounded_up(plan.bytes / (kRingChunks * blocks));
   const std::int64_t all = rounded_up((plan.bytes + blocks - 1) / blocks);
-  plan.step_bytes = std::min({most(plan.whole), std::max(wanted, kLeastChainStep), all});
+  plan.chunk_bytes = std::min({most(plan.both_buffers), std::max(wanted, kMinRingChunk), all});
   return plan;
 }
 
-protocol::LineRelay plan_line_relay(const Group& group, const CollectiveCall& call) {
+protocol::Ll128TwoShot plan_ll128_two_shot(const Group& group, const CollectiveCall& call) {
   const Descriptor& what = call.what;
-  protocol::LineRelay plan;
+  protocol::Ll128TwoShot plan;
   describe(plan, group, call);
   plan.bytes = static_cast<std::int32_t>(what.count * width_of(what));
-  const int owners = assign_roles(plan, what);
+  const int reducers = assign_roles(plan, what);
   const std::int32_t lines =
-      (plan.bytes + protocol::kLinePayloadBytes - 1) / protocol::kLinePayloadBytes;
-  plan.part_lines = (lines + owners - 1) / owners;
+      (plan.bytes + protocol::kLl128PayloadBytes - 1) / protocol::kLl128PayloadBytes;
+  plan.slice_lines = (lines + reducers - 1) / reducers;
   return plan;
 }
 

@@ -1,4 +1,4 @@
-// Operations as plans for the kernels of one group.
+// Plans of operations, for the kernels of one group.
 #pragma once
 
 #include <span>
@@ -8,25 +8,26 @@
 
 namespace gantry {
 
-// How the elements of an operation are combined.
+// The reduction of an operation's elements.
 protocol::Combination combination(const Descriptor& what, int ranks);
 
-// The plan that moves every offer straight to its taker, in `blocks` blocks. Any kind but send and
-// recv.
-protocol::Exchange plan_exchange(const protocol::Group& group, const CollectiveCall& call,
-                                 int blocks);
-// The same over a wire, when all shares are of one size: in packets at most kMaxPacketPayload, in
-// lines what goes into the rows of both phases.
-protocol::WireExchange plan_wire_exchange(const protocol::Group& group, const CollectiveCall& call);
-// The plan by way of owners: all_reduce, reduce, broadcast among three ranks or more.
-protocol::Relay plan_relay(const protocol::Group& group, const CollectiveCall& call, int blocks);
-// The plan from rank to rank: reduce of elements that are their own accumulators, and broadcast,
-// among three ranks or more.
-protocol::Chain plan_chain(const protocol::Group& group, const CollectiveCall& call, int blocks);
-// As plan_relay(), in lines, up to kMaxLineRelay bytes.
-protocol::LineRelay plan_line_relay(const protocol::Group& group, const CollectiveCall& call);
+// The plan of a one-shot in `blocks` blocks, for all kinds except send and recv.
+protocol::OneShot plan_one_shot(const protocol::Group& group, const CollectiveCall& call,
+                                int blocks);
+// The plan of a one-shot by LL or LL128, for slices of one size: at most kMaxLlPayload by LL, and
+// at most the rows of both shots by LL128.
+protocol::LlOneShot plan_ll_one_shot(const protocol::Group& group, const CollectiveCall& call);
+// The plan of a two-shot: all_reduce, reduce, broadcast among three ranks or more.
+protocol::TwoShot plan_two_shot(const protocol::Group& group, const CollectiveCall& call,
+                                int blocks);
+// The plan of a ring: reduce of elements that are their own accumulators, and broadcast, among
+// three ranks or more.
+protocol::Ring plan_ring(const protocol::Group& group, const CollectiveCall& call, int blocks);
+// The plan of a two-shot by LL128, up to kMaxLl128TwoShot bytes.
+protocol::Ll128TwoShot plan_ll128_two_shot(const protocol::Group& group,
+                                           const CollectiveCall& call);
 protocol::Message plan_message(const protocol::Group& group, const CollectiveCall& call);
-// The plan of sends and receives that one kernel moves, kMostMessages at most.
+// The plan of the messages of one kernel, kMostMessages at most.
 protocol::MessagePlan plan_messages(const protocol::Group& group,
                                     std::span<const CollectiveCall> calls);
 

@@ -6,7 +6,7 @@
 #include "collectives/p2p/plans.hpp"
 #include "collectives/protocol/launch.hpp"
 #include "collectives/protocol/signal.hpp"
-#include "collectives/shares.hpp"
+#include "collectives/slices.hpp"
 #include "job/flight_file.hpp"
 #include "streams/batched_copy.hpp"
 
@@ -14,25 +14,25 @@ namespace gantry {
 
 namespace {
 
-using protocol::everyone;
+using protocol::all_ranks;
 using protocol::has;
-using protocol::Phase;
+using protocol::ZeroCopy;
 
-// Kernels read and write registered memory by the word.
+// Alignment of registered memory: kernels read and write words of 16 bytes.
 constexpr std::int64_t kWord = 16;
-// A block that makes less of a part is not worth its signals.
-constexpr std::int64_t kLeastBlockBytes = 2048;
+// Smaller slices of a block cost less than its signals.
+constexpr std::int64_t kMinBlockBytes = 2048;
 
 std::int64_t bytes_of(const Descriptor& what) {
   return what.count * static_cast<std::int64_t>(element_size(what.dtype));
 }
 
-int most_blocks(std::int64_t part) {
+int max_blocks(std::int64_t slice_bytes) {
   return static_cast<int>(
-      std::clamp<std::int64_t>(part / kLeastBlockBytes, 1, protocol::kMaxBlocks));
+      std::clamp<std::int64_t>(slice_bytes / kMinBlockBytes, 1, protocol::kMaxBlocks));
 }
 
-// Integers of an element's width: the fold of one array of them is a copy, bit for bit.
+// Integers of an element's width: the reduction of one array of them is a bitwise copy.
 DType integers_for(const Descriptor& what) {
   if (bytes_of(what) % 8 == 0) return i64;
   switch (element_size(what.dtype)) {
@@ -78,87 +78,90 @@ RegisteredOperations::RegisteredOperations(const protocol::Group& group,
       side_(device),
       captured_sides_{Side(device), Side(device)} {}
 
-std::uint64_t RegisteredOperations::place_of(const CollectiveCall& call) const {
+std::uint64_t RegisteredOperations::window_offset_of(const CollectiveCall& call) const {
   const Descriptor& what = call.what;
   const std::int64_t bytes = bytes_of(what);
   if (call.is_uneven() || bytes <= 0) return 0;
-  std::uint64_t place = 0;
+  std::uint64_t window_offset = 0;
   switch (what.kind) {
     case CollectiveKind::all_reduce:
     case CollectiveKind::reduce:
     case CollectiveKind::broadcast: {
       // The root of a broadcast has no output, the others of a reduce have none, or no input.
-      const bool in_one_place = call.in == nullptr || call.out == nullptr || call.in == call.out;
-      if (in_one_place) place = registrations_.find(call.in ? call.in : call.out, bytes);
+      const bool is_one_tensor = call.in == nullptr || call.out == nullptr || call.in == call.out;
+      if (is_one_tensor) window_offset = registrations_.find(call.in ? call.in : call.out, bytes);
       break;
     }
     case CollectiveKind::all_gather:
     case CollectiveKind::all_to_all:
       return registrations_.find(call.out, bytes * group_.size);
     case CollectiveKind::reduce_scatter:
-      if (bytes % kWord == 0) place = registrations_.find(call.in, bytes * group_.size);
+      if (bytes % kWord == 0) window_offset = registrations_.find(call.in, bytes * group_.size);
       break;
     default:
       break;
   }
-  return place % kWord == 0 ? place : 0;
+  return window_offset % kWord == 0 ? window_offset : 0;
 }
 
-std::int64_t RegisteredOperations::Parts::begin_of(int rank) const {
-  return std::popcount(owners & ((std::uint32_t{1} << rank) - 1)) * part;
+std::int64_t RegisteredOperations::Partition::begin_of(int rank) const {
+  return std::popcount(reducers & ((std::uint32_t{1} << rank) - 1)) * slice_bytes;
 }
 
-std::int64_t RegisteredOperations::Parts::bytes_of(int rank) const {
-  return has(owners, rank) ? protocol::clipped(bytes, begin_of(rank), part) : 0;
+std::int64_t RegisteredOperations::Partition::bytes_of(int rank) const {
+  return has(reducers, rank) ? protocol::clipped(bytes, begin_of(rank), slice_bytes) : 0;
 }
 
-RegisteredOperations::Parts RegisteredOperations::parts_of(const Descriptor& what) const {
-  Parts parts;
-  parts.bytes = bytes_of(what);
-  parts.owners = everyone(group_.size);
+RegisteredOperations::Partition RegisteredOperations::partition_of(const Descriptor& what) const {
+  Partition partition;
+  partition.bytes = bytes_of(what);
+  partition.reducers = all_ranks(group_.size);
   if (what.kind == CollectiveKind::reduce_scatter) {
-    parts.part = parts.bytes;
-    parts.bytes *= group_.size;
-    return parts;
+    partition.slice_bytes = partition.bytes;
+    partition.bytes *= group_.size;
+    return partition;
   }
   if (what.kind != CollectiveKind::all_reduce) {
-    // The root's link carries all of the array anyway. But the root of two reduces better itself:
-    // then nothing goes against what it loads.
+    // The root's link carries all of the array in any case. Of two ranks the root reduces: then no
+    // stores run against its loads.
     const std::uint32_t root = std::uint32_t{1} << what.root;
     const bool root_owns = what.kind == CollectiveKind::reduce && group_.size == 2;
-    parts.owners = root_owns ? root : parts.owners & ~root;
+    partition.reducers = root_owns ? root : partition.reducers & ~root;
   }
-  const std::int64_t owners = std::popcount(parts.owners);
-  const std::int64_t even = (parts.bytes + owners - 1) / owners;
-  parts.part = (even + kWord - 1) / kWord * kWord;
-  return parts;
+  const std::int64_t reducers = std::popcount(partition.reducers);
+  const std::int64_t even = (partition.bytes + reducers - 1) / reducers;
+  partition.slice_bytes = (even + kWord - 1) / kWord * kWord;
+  return partition;
 }
 
-Phase RegisteredOperations::phase(const CollectiveCall& call, std::uint32_t step) const {
-  Phase plan;
+ZeroCopy RegisteredOperations::zero_copy(const CollectiveCall& call, std::uint32_t barrier) const {
+  ZeroCopy plan;
   plan.group = group_;
   plan.call = static_cast<std::uint64_t>(call.what.call);
   plan.digest = call.what.hash();
-  plan.step = step;
-  plan.begins = step == 0;
+  plan.barrier = barrier;
+  plan.begins = barrier == 0;
   return plan;
 }
 
-// The phase that begins and makes this rank's part, where only it is.
-Phase RegisteredOperations::fold_of(const CollectiveCall& call, const Parts& parts) const {
+// The first kernel: reduces this rank's slice, into this rank's memory only.
+ZeroCopy RegisteredOperations::begin_reduction(const CollectiveCall& call,
+                                               const Partition& partition) const {
   const Descriptor& what = call.what;
-  const std::int64_t begin = parts.begin_of(group_.rank);
-  const auto at = [&](int rank) { return registrations_.address(what.place, rank) + begin; };
-  Phase plan = phase(call, 0);
-  plan.bytes = parts.bytes_of(group_.rank);
+  const std::int64_t begin = partition.begin_of(group_.rank);
+  const auto at = [&](int rank) {
+    return registrations_.address(what.window_offset, rank) + begin;
+  };
+  ZeroCopy plan = zero_copy(call, 0);
+  plan.bytes = partition.bytes_of(group_.rank);
   if (what.kind == CollectiveKind::broadcast) {
     plan.how.copies = false;
     plan.how.dtype = integers_for(what);
-    plan.sources = 1;
+    plan.inputs = 1;
     plan.ins[0] = at(what.root);
   } else {
     plan.how = combination(what, group_.size);
-    plan.sources = group_.size;
+    plan.inputs = group_.size;
     for (int rank = 0; rank < group_.size; ++rank) plan.ins[rank] = at(rank);
   }
   plan.targets = std::uint32_t{1} << group_.rank;
@@ -169,50 +172,53 @@ Phase RegisteredOperations::fold_of(const CollectiveCall& call, const Parts& par
   return plan;
 }
 
-void RegisteredOperations::run_in_place(const CollectiveCall& call, int blocks,
-                                        const Stream& stream) {
+void RegisteredOperations::run_zero_copy(const CollectiveCall& call, int blocks,
+                                         const Stream& stream) {
   const Descriptor& what = call.what;
-  const Parts parts = parts_of(what);
-  Phase plan = fold_of(call, parts);
-  plan.step = 1;
+  const Partition partition = partition_of(what);
+  ZeroCopy plan = begin_reduction(call, partition);
+  plan.barrier = 1;
   plan.ends = true;
   if (what.kind != CollectiveKind::reduce_scatter) {
     const std::uint32_t root = what.root < 0 ? 0 : std::uint32_t{1} << what.root;
-    plan.targets = what.kind == CollectiveKind::reduce ? root : everyone(group_.size) & ~root;
-    const std::int64_t begin = parts.begin_of(group_.rank);
+    plan.targets = what.kind == CollectiveKind::reduce ? root : all_ranks(group_.size) & ~root;
+    const std::int64_t begin = partition.begin_of(group_.rank);
     for (int rank = 0; rank < group_.size; ++rank) {
-      plan.outs[rank] = registrations_.address(what.place, rank) + begin;
+      plan.outs[rank] = registrations_.address(what.window_offset, rank) + begin;
     }
   }
-  protocol::launch_phase(plan, std::min(blocks, most_blocks(parts.part)), stream);
+  protocol::launch_zero_copy(plan, std::min(blocks, max_blocks(partition.slice_bytes)), stream);
 }
 
 void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& stream) {
   const Descriptor& what = call.what;
   switch (what.kind) {
     case CollectiveKind::all_reduce: {
-      // Nobody else reads this rank's part anywhere, so that it may leave once it is made.
-      const Parts parts = parts_of(what);
-      protocol::launch_phase(fold_of(call, parts), most_blocks(parts.part), stream);
-      send_array(call, parts.begin_of(group_.rank), parts.bytes_of(group_.rank), stream);
+      // No other rank reads this rank's slice, so its copies may follow without a barrier.
+      const Partition partition = partition_of(what);
+      protocol::launch_zero_copy(begin_reduction(call, partition),
+                                 max_blocks(partition.slice_bytes), stream);
+      send_array(call, partition.begin_of(group_.rank), partition.bytes_of(group_.rank), stream);
       break;
     }
     case CollectiveKind::broadcast:
-      protocol::launch_phase(phase(call, 0), 1, stream);
+      protocol::launch_zero_copy(zero_copy(call, 0), 1, stream);
       if (group_.rank == what.root) send_array(call, 0, bytes_of(what), stream);
       break;
     default:
-      send_shares(call, stream);
+      send_slices(call, stream);
   }
-  Phase last = phase(call, 1);
+  ZeroCopy last = zero_copy(call, 1);
   last.ends = true;
-  protocol::launch_phase(last, 1, stream);
+  protocol::launch_zero_copy(last, 1, stream);
 }
 
 void RegisteredOperations::send_array(const CollectiveCall& call, std::int64_t begin,
                                       std::int64_t bytes, const Stream& stream) {
   if (bytes == 0) return;
-  const auto at = [&](int rank) { return registrations_.address(call.what.place, rank) + begin; };
+  const auto at = [&](int rank) {
+    return registrations_.address(call.what.window_offset, rank) + begin;
+  };
   std::vector<CopyRegion> runs;
   for (int turn = 1; turn < group_.size; ++turn) {
     const int peer = (group_.rank + turn) % group_.size;
@@ -221,31 +227,33 @@ void RegisteredOperations::send_array(const CollectiveCall& call, std::int64_t b
   copy_batch(stream, runs);
 }
 
-void RegisteredOperations::send_shares(const CollectiveCall& call, const Stream& stream) {
+void RegisteredOperations::send_slices(const CollectiveCall& call, const Stream& stream) {
   const int rank = group_.rank;
   const auto* in = static_cast<const std::byte*>(call.in);
-  const PeerShares own = even_shares(call.what, rank, rank);
-  std::byte* const place = static_cast<std::byte*>(call.out) + own.take.at;
+  const PeerSlices own = even_slices(call.what, rank, rank);
+  std::byte* const own_output = static_cast<std::byte*>(call.out) + own.receive.at;
   std::vector<CopyRegion> runs;
   for (int turn = 1; turn < group_.size; ++turn) {
     const int peer = (rank + turn) % group_.size;
-    const Share offer = even_shares(call.what, rank, peer).offer;
-    const Share take = even_shares(call.what, peer, rank).take;
-    runs.push_back({in + offer.at, registrations_.address(call.what.place, peer) + take.at,
-                    static_cast<std::size_t>(offer.bytes)});
+    const ByteSlice send_slice = even_slices(call.what, rank, peer).send;
+    const ByteSlice receive_slice = even_slices(call.what, peer, rank).receive;
+    runs.push_back({in + send_slice.at,
+                    registrations_.address(call.what.window_offset, peer) + receive_slice.at,
+                    static_cast<std::size_t>(send_slice.bytes)});
   }
   const auto send = [&] {
-    protocol::launch_phase(phase(call, 0), 1, stream);
+    protocol::launch_zero_copy(zero_copy(call, 0), 1, stream);
     copy_batch(stream, runs);
   };
-  if (place == in + own.offer.at) return send();
-  const CopyRegion own_share{in + own.offer.at, place, static_cast<std::size_t>(own.take.bytes)};
+  if (own_output == in + own.send.at) return send();
+  const CopyRegion own_copy{in + own.send.at, own_output,
+                            static_cast<std::size_t>(own.receive.bytes)};
   Side* const side = side_for(stream);
   if (side == nullptr) {
     send();
-    return driver().copy(own_share.to, own_share.from, own_share.bytes, stream.native());
+    return driver().copy(own_copy.to, own_copy.from, own_copy.bytes, stream.native());
   }
-  side->copy(own_share, stream);
+  side->copy(own_copy, stream);
   try {
     send();
   } catch (...) {

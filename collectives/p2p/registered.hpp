@@ -12,7 +12,7 @@
 
 namespace gantry {
 
-// Operations on registered memory; see Note [Phases].
+// Operations on registered memory; see Note [Zero-copy].
 class RegisteredOperations {
  public:
   RegisteredOperations(const protocol::Group& group, const Registrations& registrations,
@@ -20,28 +20,28 @@ class RegisteredOperations {
   RegisteredOperations(const RegisteredOperations&) = delete;
   RegisteredOperations& operator=(const RegisteredOperations&) = delete;
 
-  // Where peers would read or write the tensor of `call` that must be registered: the output of
-  // all_gather and all_to_all, else the input. 0 if it cannot be done so.
-  std::uint64_t place_of(const CollectiveCall& call) const;
+  // The window offset of the tensor of `call` that must be registered: the output of all_gather and
+  // all_to_all, else the input. 0 if the operation must use staging.
+  std::uint64_t window_offset_of(const CollectiveCall& call) const;
 
-  // Each enqueues `call`, whose place is known. By one kernel that reads and writes the ranks'
-  // tensors: all_reduce, reduce, broadcast, reduce_scatter.
-  void run_in_place(const CollectiveCall& call, int blocks, const Stream& stream);
-  // With copy engines: all_reduce, broadcast, all_gather, all_to_all.
+  // Enqueues `call`, whose window offset is set, as one kernel that reads and writes the tensors of
+  // all ranks: all_reduce, reduce, broadcast, reduce_scatter.
+  void run_zero_copy(const CollectiveCall& call, int blocks, const Stream& stream);
+  // Enqueues `call` with copy engines: all_reduce, broadcast, all_gather, all_to_all.
   void run_copy(const CollectiveCall& call, const Stream& stream);
 
  private:
-  // How an array is divided: owners make one part each.
-  struct Parts {
-    std::int64_t bytes = 0;    // of the array
-    std::int64_t part = 0;     // of a part, but for what the last ones lack
-    std::uint32_t owners = 0;  // ranks, one bit each
+  // The division of an array into one slice for each reducer.
+  struct Partition {
+    std::int64_t bytes = 0;        // of the array
+    std::int64_t slice_bytes = 0;  // of all slices but the last ones, which may be shorter
+    std::uint32_t reducers = 0;    // ranks, one bit each
 
     std::int64_t begin_of(int rank) const;
     std::int64_t bytes_of(int rank) const;
   };
 
-  // A stream beside that of an operation.
+  // A side stream for one copy of an operation.
   class Side {
    public:
     explicit Side(int device);
@@ -49,7 +49,7 @@ class RegisteredOperations {
     Side(const Side&) = delete;
     Side& operator=(const Side&) = delete;
 
-    // Copies what is there at this point of `stream`.
+    // Copies `run` after the work that is enqueued on `stream`.
     void copy(const CopyRegion& run, const Stream& stream);
     // Makes `stream` wait for the copy.
     void join(const Stream& stream);
@@ -62,18 +62,18 @@ class RegisteredOperations {
     NativeEvent joined_;
   };
 
-  Parts parts_of(const Descriptor& what) const;
-  protocol::Phase phase(const CollectiveCall& call, std::uint32_t step) const;
-  protocol::Phase fold_of(const CollectiveCall& call, const Parts& parts) const;
-  // Each enqueues what a rank sends in run_copy(), between its first phase and its last: to one
-  // peer after the other, each rank from the next one on, so that no link takes in all at once.
-  void send_shares(const CollectiveCall& call, const Stream& stream);
+  Partition partition_of(const Descriptor& what) const;
+  protocol::ZeroCopy zero_copy(const CollectiveCall& call, std::uint32_t barrier) const;
+  protocol::ZeroCopy begin_reduction(const CollectiveCall& call, const Partition& partition) const;
+  // Enqueues the copies of run_copy() between its two kernels, to one peer after the other. Ranks
+  // begin with different peers, so that no link serves all at once.
+  void send_slices(const CollectiveCall& call, const Stream& stream);
   void send_array(const CollectiveCall& call, std::int64_t begin, std::int64_t bytes,
                   const Stream& stream);
 
-  // For this rank's own share, beside those of others, of a call on `stream`; nullptr: none is
-  // free. A stream that takes part in a capture can do nothing else until that ends, so calls
-  // outside of captures have a side of their own, and each capture one of a few. None is made here:
+  // The side stream for this rank's own slice of a call on `stream`; nullptr: none is free. A
+  // stream in a capture can do nothing else until the capture ends. Calls outside captures
+  // therefore have their own side stream, and each capture has one of a few. None is created here:
   // that may wait for the device, where a kernel may wait for the caller.
   Side* side_for(const Stream& stream);
 

@@ -22,24 +22,24 @@ struct Registrations::Entry {
 
 namespace {
 
-// What a rank tells the others: its bytes, then, if they open it, its handle.
-std::string offer_of(const Storage& storage, bool opens) {
+// A rank's message to the others: the size of its memory and, if they open it, its handle.
+std::string export_of(const Storage& storage, bool opens) {
   const std::uint64_t bytes = storage.bytes();
-  std::string offer(reinterpret_cast<const char*>(&bytes), sizeof bytes);
-  if (!opens) return offer;
+  std::string exported(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+  if (!opens) return exported;
   const memory::IpcHandle handle = memory::export_ipc(*storage.block());
-  return offer.append(reinterpret_cast<const char*>(handle.bytes.data()), handle.bytes.size());
+  return exported.append(reinterpret_cast<const char*>(handle.bytes.data()), handle.bytes.size());
 }
 
-std::uint64_t bytes_of(const std::string& offer) {
+std::uint64_t bytes_of(const std::string& exported) {
   std::uint64_t bytes = 0;
-  std::memcpy(&bytes, offer.data(), sizeof bytes);
+  std::memcpy(&bytes, exported.data(), sizeof bytes);
   return bytes;
 }
 
-memory::IpcHandle handle_of(const std::string& offer) {
-  const auto* data = reinterpret_cast<const std::byte*>(offer.data());
-  return {{data + sizeof(std::uint64_t), data + offer.size()}};
+memory::IpcHandle handle_of(const std::string& exported) {
+  const auto* data = reinterpret_cast<const std::byte*>(exported.data());
+  return {{data + sizeof(std::uint64_t), data + exported.size()}};
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ void Registrations::add(Bootstrap& bootstrap, const Storage& storage) {
   // A failure on one rank must reach the others: they wait in the exchange.
   auto entry = std::make_unique<Entry>();
   entry->mine = storage;
-  std::string offer;
+  std::string exported;
   std::exception_ptr failure;
   try {
     if (std::ranges::any_of(entries_, [&](const auto& e) { return e && e->mine == storage; })) {
@@ -64,31 +64,31 @@ void Registrations::add(Bootstrap& bootstrap, const Storage& storage) {
                       storage.bytes() == 0 ? "an empty tensor" : "foreign or imported memory"),
           device_.str());
     }
-    offer = offer_of(storage, opens_);
+    exported = export_of(storage, opens_);
   } catch (...) {
     failure = std::current_exception();
   }
-  const std::vector<std::string> offers = bootstrap.all_gather(offer);
+  const std::vector<std::string> exports = bootstrap.all_gather(exported);
   try {
     if (failure) std::rethrow_exception(failure);
-    for (std::size_t peer = 0; peer < offers.size(); ++peer) {
-      if (offers[peer].empty()) {
+    for (std::size_t peer = 0; peer < exports.size(); ++peer) {
+      if (exports[peer].empty()) {
         throw InvalidArgument(
             fmt::format("register_memory: rank {} could not share its memory", peer));
       }
-      if (bytes_of(offers[peer]) != storage.bytes()) {
+      if (bytes_of(exports[peer]) != storage.bytes()) {
         throw InvalidArgument(fmt::format(
             "register_memory: expected memory of one size on all ranks, but rank {} has {} bytes "
             "and rank {} has {}",
-            rank_, storage.bytes(), peer, bytes_of(offers[peer])));
+            rank_, storage.bytes(), peer, bytes_of(exports[peer])));
       }
     }
-    for (std::size_t peer = 0; opens_ && peer < offers.size(); ++peer) {
+    for (std::size_t peer = 0; opens_ && peer < exports.size(); ++peer) {
       if (static_cast<int>(peer) == rank_) {
         entry->bases.push_back(static_cast<std::byte*>(storage.data()));
         continue;
       }
-      entry->others.push_back(memory::import_ipc(handle_of(offers[peer]), device_));
+      entry->others.push_back(memory::import_ipc(handle_of(exports[peer]), device_));
       entry->bases.push_back(static_cast<std::byte*>(entry->others.back().data()));
     }
   } catch (...) {
@@ -126,14 +126,14 @@ std::uint64_t Registrations::find(const void* data, std::int64_t bytes) const {
     if (at < base || at + static_cast<std::uint64_t>(bytes) > base + entries_[i]->mine.bytes()) {
       continue;
     }
-    return flight::pack_place(i + 1, at - base);
+    return flight::pack_window_offset(i + 1, at - base);
   }
   return 0;
 }
 
-std::byte* Registrations::address(std::uint64_t place, int rank) const {
-  const Entry& entry = *entries_[flight::registration_of(place) - 1];
-  return entry.bases[static_cast<std::size_t>(rank)] + flight::offset_of(place);
+std::byte* Registrations::address(std::uint64_t window_offset, int rank) const {
+  const Entry& entry = *entries_[flight::registration_of(window_offset) - 1];
+  return entry.bases[static_cast<std::size_t>(rank)] + flight::offset_of(window_offset);
 }
 
 }  // namespace gantry

@@ -29,10 +29,10 @@ class Registrations {
   // Gives up what add() opened. Not collective by itself. Throws: InvalidArgument if there is none.
   void remove(const Storage& storage);
 
-  // Where `bytes` at `data` lie, as flight::pack_place() has it; 0 if they are not registered.
+  // The window offset of `bytes` at `data`, see flight::pack_window_offset(); 0 if not registered.
   std::uint64_t find(const void* data, std::int64_t bytes) const;
-  // The same place in `rank`'s memory, as this rank's device addresses it.
-  std::byte* address(std::uint64_t place, int rank) const;
+  // The address of a window offset in the memory of `rank`, on this rank's device.
+  std::byte* address(std::uint64_t window_offset, int rank) const;
 
  private:
   struct Entry;

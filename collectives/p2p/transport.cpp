@@ -13,8 +13,8 @@
 #include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
 
-#include "collectives/control/block.hpp"
-#include "collectives/lane.hpp"
+#include "collectives/control/segment.hpp"
+#include "collectives/operation_queue.hpp"
 #include "collectives/p2p/plans.hpp"
 #include "collectives/p2p/registered.hpp"
 #include "collectives/p2p/registrations.hpp"
@@ -28,27 +28,28 @@ namespace gantry {
 
 namespace {
 
-// A block that moves less than this is not worth its signals.
-constexpr std::int64_t kLeastBlockBytes = 1024;
-// Unequal counts say nothing about an operation's size that all ranks know.
+// Blocks that move less than this cost less than their signals.
+constexpr std::int64_t kMinBlockBytes = 1024;
+// Blocks of an operation with unequal counts, whose size is not known to all ranks.
 constexpr int kUnevenBlocks = 32;
 constexpr auto kProbeTimeout = std::chrono::seconds(5);
 
-// What tables may say must fit into the workspace.
-static_assert(kLlLimitBytes <= protocol::kMaxPacketPayload);
-constexpr bool lines_fit(int ranks) {
-  using protocol::kLinePayloadBytes;
+// The sizes that tables may contain must fit into the workspace.
+static_assert(kLlLimitBytes <= protocol::kMaxLlPayload);
+constexpr bool ll128_fits(int ranks) {
+  using protocol::kLl128PayloadBytes;
   constexpr auto lines_of = [](std::int64_t bytes) {
-    return (bytes + kLinePayloadBytes - 1) / kLinePayloadBytes;
+    return (bytes + kLl128PayloadBytes - 1) / kLl128PayloadBytes;
   };
-  const std::int64_t row = protocol::layout_for(ranks).line_row_bytes / sizeof(protocol::Line);
-  const int owners = std::max(2, ranks - 1);
-  return lines_of(ll128_limit_bytes(ranks)) <= protocol::kLinePhases * row &&
-         (lines_of(kLl128RelayLimitBytes) + owners - 1) / owners <= row;
+  const std::int64_t row =
+      protocol::layout_for(ranks).ll128_row_bytes / sizeof(protocol::Ll128Line);
+  const int reducers = std::max(2, ranks - 1);
+  return lines_of(ll128_limit_bytes(ranks)) <= protocol::kLl128Shots * row &&
+         (lines_of(kLl128TwoShotLimitBytes) + reducers - 1) / reducers <= row;
 }
 static_assert([] {
   for (int ranks = 2; ranks <= protocol::kMaxRanks; ++ranks) {
-    if (!lines_fit(ranks)) return false;
+    if (!ll128_fits(ranks)) return false;
   }
   return true;
 }());
@@ -56,7 +57,7 @@ static_assert(kMostTableBlocks <= protocol::kMaxBlocks);
 
 class P2pTransport final : public Transport {
  public:
-  P2pTransport(const Membership& membership, Bootstrap& bootstrap, ControlBlock& control,
+  P2pTransport(const Membership& membership, Bootstrap& bootstrap, ControlSegment& control,
                const Selector& selector)
       : control_(control),
         selector_(selector),
@@ -68,7 +69,7 @@ class P2pTransport final : public Transport {
         sends_(membership.device.index),
         receives_(membership.device.index) {
     selector_.keep_to_p2p();
-    if (!workspace_.has_whole_lines()) selector_.forbid_lines();
+    if (!workspace_.keeps_ll128_order()) selector_.forbid_ll128();
     group_.rank = membership.rank;
     group_.size = membership.size;
     group_.layout = protocol::layout_for(membership.size);
@@ -80,7 +81,7 @@ class P2pTransport final : public Transport {
 
   std::string_view name() const override { return "p2p"; }
 
-  // Whether the ranks can use each other's memory. Collective, before the first operation.
+  // Probes whether the ranks can use each other's memory. Collective, before the first operation.
   PeerReachability probe(Bootstrap& bootstrap, int device) const {
     std::vector<void*> memory;
     for (int rank = 0; rank < group_.size; ++rank) {
@@ -89,7 +90,7 @@ class P2pTransport final : public Transport {
     return probe_peers(bootstrap, group_.rank, group_.size, device, memory, kProbeTimeout);
   }
 
-  // Gives up what the constructor made; collective.
+  // Closes and frees the memory of the constructor; collective.
   void give_back() { workspace_.give_back(bootstrap_); }
 
   bool supports(const Descriptor&) const override { return true; }
@@ -103,19 +104,19 @@ class P2pTransport final : public Transport {
 
   void add_memory(const Storage& storage) override { registrations_.add(bootstrap_, storage); }
   void remove_memory(const Storage& storage, const Stream& stream) override {
-    // What is under way may read it.
+    // Running operations may read it.
     operations_.order_after(stream);
     registrations_.remove(storage);
   }
 
   void run(const CollectiveCall& call, const Stream& stream) override {
-    if (is_message(call.what.kind)) tell_if_forced(call);
+    if (is_message(call.what.kind)) warn_if_forced(call);
     switch (call.what.kind) {
       case CollectiveKind::send:
-        return in_lane(sends_, call, Algorithm::direct, stream,
+        return enqueue(sends_, call, Algorithm::one_shot, stream,
                        [&] { protocol::launch_send(plan_message(group_, call), stream); });
       case CollectiveKind::recv:
-        return in_lane(receives_, call, Algorithm::direct, stream,
+        return enqueue(receives_, call, Algorithm::one_shot, stream,
                        [&] { protocol::launch_receive(plan_message(group_, call), stream); });
       default:
         return run_collective(call, stream);
@@ -126,8 +127,8 @@ class P2pTransport final : public Transport {
     sends_.enter(stream);
     receives_.enter(stream);
     for (const CollectiveCall& call : messages) {
-      tell_if_forced(call);
-      control_.record(call.what, Algorithm::direct, message_bytes(call.what, group_.size),
+      warn_if_forced(call);
+      control_.record(call.what, Algorithm::one_shot, message_bytes(call.what, group_.size),
                       stream.id(), {}, {}, /*is_grouped=*/true);
     }
     protocol::launch_messages(plan_messages(group_, messages), stream);
@@ -138,72 +139,72 @@ class P2pTransport final : public Transport {
  private:
   void run_collective(CollectiveCall call, const Stream& stream) {
     const std::int64_t bytes = message_bytes(call.what, group_.size);
-    Choice choice{Algorithm::direct, kUnevenBlocks};
-    if (call.is_uneven()) tell_if_forced(call);
+    Choice choice{Algorithm::one_shot, kUnevenBlocks};
+    if (call.is_uneven()) warn_if_forced(call);
     if (!call.is_uneven()) {
-      call.what.place = registered_.place_of(call);
+      call.what.window_offset = registered_.window_offset_of(call);
       choice = selector_.choose(call.what, bytes);
-      // Elsewhere it does not matter whether memory is registered.
-      if (!needs_registration(choice.algorithm)) call.what.place = 0;
-      const std::int64_t most = std::max<std::int64_t>(1, bytes / kLeastBlockBytes);
+      // Other algorithms ignore registrations.
+      if (!needs_registration(choice.algorithm)) call.what.window_offset = 0;
+      const std::int64_t most = std::max<std::int64_t>(1, bytes / kMinBlockBytes);
       choice.blocks = static_cast<std::uint16_t>(std::clamp<std::int64_t>(choice.blocks, 1, most));
     }
     const int blocks = choice.blocks;
-    in_lane(operations_, call, choice.algorithm, stream, [&] {
+    enqueue(operations_, call, choice.algorithm, stream, [&] {
       switch (choice.algorithm) {
         case Algorithm::ll:
-          return protocol::launch_packets(plan_wire_exchange(group_, call), blocks, stream);
+          return protocol::launch_ll(plan_ll_one_shot(group_, call), blocks, stream);
         case Algorithm::ll128:
-          return protocol::launch_lines(plan_wire_exchange(group_, call), blocks, stream);
-        case Algorithm::ll128_relay:
-          return protocol::launch_line_relay(plan_line_relay(group_, call), blocks, stream);
-        case Algorithm::relay:
-          return protocol::launch_relay(plan_relay(group_, call, blocks), blocks, stream);
-        case Algorithm::chain:
-          return protocol::launch_chain(plan_chain(group_, call, blocks), blocks, stream);
-        case Algorithm::in_place:
-          return registered_.run_in_place(call, blocks, stream);
+          return protocol::launch_ll128(plan_ll_one_shot(group_, call), blocks, stream);
+        case Algorithm::ll128_two_shot:
+          return protocol::launch_ll128_two_shot(plan_ll128_two_shot(group_, call), blocks, stream);
+        case Algorithm::two_shot:
+          return protocol::launch_two_shot(plan_two_shot(group_, call, blocks), blocks, stream);
+        case Algorithm::ring:
+          return protocol::launch_ring(plan_ring(group_, call, blocks), blocks, stream);
+        case Algorithm::zero_copy:
+          return registered_.run_zero_copy(call, blocks, stream);
         case Algorithm::copy:
           return registered_.run_copy(call, stream);
         default:
-          return protocol::launch_exchange(plan_exchange(group_, call, blocks), blocks, stream);
+          return protocol::launch_one_shot(plan_one_shot(group_, call, blocks), blocks, stream);
       }
     });
   }
 
-  void tell_if_forced(const CollectiveCall& call) const {
-    selector_.tell_unless_forced(call.what, message_bytes(call.what, group_.size),
-                                 Algorithm::direct);
+  void warn_if_forced(const CollectiveCall& call) const {
+    selector_.warn_unless_forced(call.what, message_bytes(call.what, group_.size),
+                                 Algorithm::one_shot);
   }
 
   template <class Launch>
-  void in_lane(Lane& lane, const CollectiveCall& call, Algorithm algorithm, const Stream& stream,
-               Launch launch) {
-    lane.enter(stream);
+  void enqueue(OperationQueue& queue, const CollectiveCall& call, Algorithm algorithm,
+               const Stream& stream, Launch launch) {
+    queue.enter(stream);
     group_.has_graphs = operations_.has_graphs();
     control_.record(call.what, algorithm, message_bytes(call.what, group_.size), stream.id(),
                     call.send_counts, call.recv_counts);
     launch();
-    end_ = lane.leave(stream);
+    end_ = queue.leave(stream);
   }
 
-  ControlBlock& control_;
+  ControlSegment& control_;
   Selector selector_;
   Bootstrap& bootstrap_;
   Workspace workspace_;
   protocol::Group group_;
   Registrations registrations_;
   RegisteredOperations registered_;
-  Lane operations_;
-  Lane sends_;
-  Lane receives_;
-  std::shared_ptr<Event> end_;  // of the last call, until it is taken
+  OperationQueue operations_;
+  OperationQueue sends_;
+  OperationQueue receives_;
+  std::shared_ptr<Event> end_;  // of the last call, until take_end()
 };
 
 }  // namespace
 
 std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Bootstrap& bootstrap,
-                                              ControlBlock& control, const Selector& selector) {
+                                              ControlSegment& control, const Selector& selector) {
   static std::array<std::once_flag, 64> loaded;
   const auto device = static_cast<std::size_t>(membership.device.index);
   const DeviceGuard guard(membership.device);
@@ -214,7 +215,7 @@ std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Boot
   if (membership.rank == 0) {
     logging::warn(fmt::format("no peer-to-peer collectives: {}", reachability.why));
   }
-  // Memory that a write may still reach is never given back: that would block until it has.
+  // Memory that a write may still reach is never freed: cudaFree would block until it has arrived.
   if (reachability.is_under_way) {
     (void)transport.release();
   } else {

@@ -15,7 +15,7 @@
 #include <gantry/device/properties.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/peers/reach.hpp"
 #include "core/process_stamp.hpp"
@@ -45,7 +45,7 @@ struct Workspace::Memory {
 };
 
 // Bytes and fixed-width numbers only, so that there is no padding.
-struct Workspace::Offer {
+struct Workspace::Export {
   NativeMemoryHandle handle;
   std::uint64_t start_time = 0;
   std::uint64_t address = 0;  // of a shared_ptr<Memory>, for ranks of the same process
@@ -56,8 +56,8 @@ struct Workspace::Offer {
 
 namespace {
 
-// Whether NVLink, or nothing at all, is between this process's `device` and the one with `uuid`.
-bool carries_whole_lines(int device, std::string_view uuid) {
+// True if this process's `device` and the device with `uuid` are the same or have an NVLink.
+bool link_keeps_ll128_order(int device, std::string_view uuid) {
   for (int i = 0; i < device_count(); ++i) {
     if (device_properties(Device::cuda(i)).uuid == uuid)
       return driver().has_peer_atomics(device, i);
@@ -67,7 +67,7 @@ bool carries_whole_lines(int device, std::string_view uuid) {
 
 }  // namespace
 
-Workspace::Workspace(Bootstrap& bootstrap, const ControlBlock& control, int device,
+Workspace::Workspace(Bootstrap& bootstrap, const ControlSegment& control, int device,
                      std::size_t bytes)
     : mine_(static_cast<std::size_t>(control.rank())),
       device_(device),
@@ -105,7 +105,7 @@ void Workspace::give_back(Bootstrap& bootstrap) {
 
 namespace {
 
-// What others may have open, and what tells that they have not.
+// Memory that other ranks may have open, and the check that they have closed it.
 template <class Memory>
 struct Kept {
   std::shared_ptr<Memory> memory;
@@ -169,20 +169,20 @@ std::string Workspace::make_own(int device, std::size_t bytes) {
   const Stream stream = Stream::from_pool(Device::cuda(device));
   driver().fill(data, 0, bytes, stream.native());
   stream.synchronize();
-  Offer offer;
-  offer.handle = driver().export_memory(data);
-  offer.pid = this_process().pid;
-  offer.start_time = this_process().start_time;
-  offer.address = reinterpret_cast<std::uintptr_t>(&memory_[mine_]);
-  offer.device = device;
+  Export exported;
+  exported.handle = driver().export_memory(data);
+  exported.pid = this_process().pid;
+  exported.start_time = this_process().start_time;
+  exported.address = reinterpret_cast<std::uintptr_t>(&memory_[mine_]);
+  exported.device = device;
   const std::string& uuid = device_properties(Device::cuda(device)).uuid;
-  uuid.copy(offer.uuid, sizeof offer.uuid - 1);
-  return {reinterpret_cast<const char*>(&offer), sizeof offer};
+  uuid.copy(exported.uuid, sizeof exported.uuid - 1);
+  return {reinterpret_cast<const char*>(&exported), sizeof exported};
 }
 
 namespace {
 
-// How a rank's word to the others begins: it has done its part, ran out of memory, or failed.
+// The first character of a rank's message to the others: success, out of memory, or failure.
 constexpr const char* kMade = "+";
 constexpr const char* kOutOfMemory = "m";
 constexpr const char* kFailed = "-";
@@ -214,40 +214,40 @@ std::string failure_text(const std::exception_ptr& failure) {
 
 void Workspace::open_all(Bootstrap& bootstrap, int device, std::size_t bytes) {
   // A failure on one rank must reach the others: they wait in the exchange.
-  std::string offer_bytes;
-  bool has_whole_lines = true;
+  std::string export_bytes;
+  bool keeps_ll128_order = true;
   std::exception_ptr failure;
   try {
-    offer_bytes = kMade + make_own(device, bytes);
+    export_bytes = kMade + make_own(device, bytes);
   } catch (...) {
     failure = std::current_exception();
-    offer_bytes = failure_text(failure);
+    export_bytes = failure_text(failure);
   }
-  const std::vector<std::string> offers = bootstrap.all_gather(offer_bytes);
+  const std::vector<std::string> exports = bootstrap.all_gather(export_bytes);
   if (!failure) {
     try {
-      for (std::size_t peer = 0; peer < offers.size(); ++peer) {
+      for (std::size_t peer = 0; peer < exports.size(); ++peer) {
         if (peer == mine_) continue;
-        if (offers[peer].substr(0, 1) != kMade) {
-          throw_failure_of(static_cast<int>(peer), "allocate its workspace", offers[peer], device);
+        if (exports[peer].substr(0, 1) != kMade) {
+          throw_failure_of(static_cast<int>(peer), "allocate its workspace", exports[peer], device);
         }
-        Offer offer;
-        std::memcpy(&offer, offers[peer].data() + 1, sizeof offer);
-        memory_[peer] = open(offer, static_cast<int>(peer), device);
-        has_whole_lines = has_whole_lines && carries_whole_lines(device, offer.uuid);
+        Export exported;
+        std::memcpy(&exported, exports[peer].data() + 1, sizeof exported);
+        memory_[peer] = open(exported, static_cast<int>(peer), device);
+        keeps_ll128_order = keeps_ll128_order && link_keeps_ll128_order(device, exported.uuid);
       }
     } catch (...) {
       failure = std::current_exception();
     }
   }
-  // Nobody uses, or takes away, memory before everyone has opened everything.
+  // No rank uses or frees memory before all ranks have opened everything.
   constexpr std::string_view kOpened = "opened";
-  constexpr std::string_view kOpenedForLines = "opened, and all links carry whole lines";
-  const std::string_view state = has_whole_lines ? kOpenedForLines : kOpened;
+  constexpr std::string_view kOpenedForLl128 = "opened, and all links carry whole lines";
+  const std::string_view state = keeps_ll128_order ? kOpenedForLl128 : kOpened;
   const std::vector<std::string> states =
       bootstrap.all_gather(failure ? failure_text(failure) : kMade + std::string(state));
   for (std::size_t peer = 0; peer < states.size() && !failure; ++peer) {
-    has_whole_lines_ = has_whole_lines_ && states[peer] == kMade + std::string(kOpenedForLines);
+    keeps_ll128_order_ = keeps_ll128_order_ && states[peer] == kMade + std::string(kOpenedForLl128);
     if (states[peer].substr(0, 1) == kMade) continue;
     try {
       throw_failure_of(static_cast<int>(peer), "open the workspaces of the other ranks",
@@ -262,27 +262,28 @@ void Workspace::open_all(Bootstrap& bootstrap, int device, std::size_t bytes) {
   std::rethrow_exception(failure);
 }
 
-std::shared_ptr<Workspace::Memory> Workspace::open(const Offer& offer, int peer, int device) const {
+std::shared_ptr<Workspace::Memory> Workspace::open(const Export& exported, int peer,
+                                                   int device) const {
   const bool same_process =
-      offer.pid == this_process().pid && offer.start_time == this_process().start_time;
+      exported.pid == this_process().pid && exported.start_time == this_process().start_time;
   if (!same_process) {
     void* data = nullptr;
     try {
-      data = driver().open_memory(device, offer.handle);
+      data = driver().open_memory(device, exported.handle);
     } catch (const CudaError&) {
-      const std::string hidden = explain_unreachable(peer, offer.uuid);
+      const std::string hidden = explain_unreachable(peer, exported.uuid);
       if (hidden.empty()) throw;
       throw NotSupported(hidden);
     }
     return std::make_shared<Memory>(device, static_cast<std::byte*>(data), false);
   }
-  if (!reaches(Device::cuda(device), Device::cuda(offer.device))) {
+  if (!reaches(Device::cuda(device), Device::cuda(exported.device))) {
     throw NotSupported(fmt::format(
         "a communicator needs peer access between its devices, but cuda:{} cannot reach cuda:{}",
-        device, offer.device));
+        device, exported.device));
   }
   return *reinterpret_cast<const std::shared_ptr<Memory>*>(
-      static_cast<std::uintptr_t>(offer.address));
+      static_cast<std::uintptr_t>(exported.address));
 }
 
 std::byte* Workspace::of(int rank) const { return memory_[static_cast<std::size_t>(rank)]->data; }

@@ -11,14 +11,14 @@
 
 namespace gantry {
 
-class ControlBlock;
+class ControlSegment;
 
 // Device memory of one size on every rank, zeroed, and each open on every other rank.
 //
 // Note [Closing before freeing]
 // Memory that another process has open must not be freed: the driver may give its addresses and its
 // handle to the next allocation while the old import is still there. So ranks close what they
-// opened, say so in the control block, and free what is theirs when all have said so. Of a rank
+// opened, say so in the control segment, and free what is theirs when all have said so. Of a rank
 // that does not come to that (it keeps a broken communicator, or the timeout has expired) nobody
 // waits: what it may have open is kept, and freed when a later workspace finds it closed.
 //
@@ -27,12 +27,12 @@ class ControlBlock;
 // what this very thread calls next. So where several ranks are in one process, each frees only what
 // is on its own device, now or with a later workspace; the rest goes when no workspace is left that
 // ranks of this process share. That is not the count of Note [Unlocking words]: a kept Work object
-// keeps its group's control block, but not the workspace, and groups over NCCL have no workspace.
+// keeps its group's control segment, but not the workspace, and groups over NCCL have no workspace.
 class Workspace {
  public:
   // Collective over `bootstrap`; blocks the host until every rank has opened everything.
   // Throws: OutOfMemoryError, CudaError, PeerLostError.
-  Workspace(Bootstrap& bootstrap, const ControlBlock& control, int device,
+  Workspace(Bootstrap& bootstrap, const ControlSegment& control, int device,
             std::size_t bytes = protocol::kWorkspaceBytes);
   // Closes, then frees this rank's memory or keeps it for later.
   ~Workspace();
@@ -46,31 +46,31 @@ class Workspace {
 
   // A rank's memory, as this rank's device addresses it.
   std::byte* of(int rank) const;
-  // True if what ranks write to each other's is not divided on its way: see Note [Wires]. The same
-  // on every rank.
-  bool has_whole_lines() const { return has_whole_lines_; }
+  // True if all links deliver the stores of an LL128 line in order: see Note [LL and LL128]. Equal
+  // on all ranks.
+  bool keeps_ll128_order() const { return keeps_ll128_order_; }
 
  private:
   // A rank's memory as one process has it: its own, or opened from another process. Ranks of one
   // process share it, because a peer may still read when its owner is gone; the owner's is the
   // last.
   struct Memory;
-  // What a rank tells the others.
-  struct Offer;
+  // The handle of a rank's memory, as the other ranks receive it.
+  struct Export;
 
   static void keep(std::shared_ptr<Memory> memory, std::function<bool()> is_closed) noexcept;
   // Frees what was kept, is closed by now, and may be freed from here.
   void free_kept() noexcept;
   // Counts the workspaces that ranks of this process share.
   void count_sharing(bool begins) noexcept;
-  std::shared_ptr<Memory> open(const Offer& offer, int peer, int device) const;
+  std::shared_ptr<Memory> open(const Export& exported, int peer, int device) const;
   void open_all(Bootstrap& bootstrap, int device, std::size_t bytes);
-  // What this rank tells the others.
+  // Allocates this rank's memory; returns its Export as bytes.
   std::string make_own(int device, std::size_t bytes);
 
   std::size_t mine_;
   int device_;
-  bool has_whole_lines_ = true;
+  bool keeps_ll128_order_ = true;
   bool is_shared_ = false;           // with ranks of this process
   std::function<bool()> is_closed_;  // by all who may have opened this rank's memory
   std::vector<std::shared_ptr<Memory>> memory_;

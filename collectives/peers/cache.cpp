@@ -6,23 +6,22 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/device/device.hpp>
 
 #include "collectives/peers/process.hpp"
-#include "core/bytes.hpp"
+#include "core/json.hpp"
 #include "core/regular_file.hpp"
 
 namespace gantry {
 
 namespace {
 
-// Grows when a probe tests more than it did.
+// Incremented when probes test more.
 constexpr int kVersion = 1;
-// More than a reachability about 1,024 devices takes.
+// Enough for the reachability of 1,024 devices.
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 
 std::string driver_version() {
@@ -36,7 +35,7 @@ std::string driver_version() {
 }  // namespace
 
 PeerCacheFolder peer_cache_folder() {
-  // Simulated devices work, or are broken on purpose.
+  // Simulated devices work, or tests break them on purpose.
   if (platform() == Platform::simulated) return std::nullopt;
   if (const auto folder = env::get("XDG_CACHE_HOME"); folder && !folder->empty()) {
     return std::filesystem::path(*folder) / "gantry";
@@ -57,23 +56,23 @@ std::filesystem::path PeerCache::file() const {
 }
 
 std::string PeerCache::to_text(const PeerReachability& reachability, const std::string& key) {
-  return nlohmann::json{{"key", key},
-                        {"size", reachability.size},
-                        {"usable", reachability.usable},
-                        {"why", reachability.why}}
+  return Json::object({{"key", key},
+                       {"size", reachability.size},
+                       {"usable", reachability.usable},
+                       {"why", reachability.why}})
       .dump(1);
 }
 
 std::optional<PeerReachability> PeerCache::from_text(const std::string& text,
                                                      const std::string& key) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object() || json.value("key", nlohmann::json()) != key) return std::nullopt;
+  const std::optional<Json> json = Json::try_parse(text);
+  if (!json || !json->contains("key") || json->at("key") != key) return std::nullopt;
   PeerReachability reachability;
   try {
-    reachability.size = json.at("size").get<int>();
-    reachability.usable = json.at("usable").get<std::vector<std::uint8_t>>();
-    reachability.why = json.at("why").get<std::string>();
-  } catch (const nlohmann::json::exception&) {
+    reachability.size = json->at("size").as<int>();
+    reachability.usable = json->at("usable").as<std::vector<std::uint8_t>>();
+    reachability.why = json->at("why").as<std::string>();
+  } catch (const JsonError&) {
     return std::nullopt;
   }
   const auto pairs =
@@ -88,7 +87,7 @@ std::optional<PeerReachability> PeerCache::load() const noexcept {
   try {
     return from_text(read_regular_file(file().string(), kMostBytes).text, key_);
   } catch (const std::exception& error) {
-    logging::debug(fmt::format("reading a reachability about peers: {}", error.what()));
+    logging::debug(fmt::format("reading cached peer reachability: {}", error.what()));
     return std::nullopt;
   }
 }
@@ -97,7 +96,7 @@ void PeerCache::store(const PeerReachability& reachability) const noexcept {
   if (!folder_) return;
   try {
     std::filesystem::create_directories(*folder_);
-    // Readers see all of it or nothing.
+    // Rename, so that readers see the complete file or none.
     const std::filesystem::path temporary = file().string() + fmt::format(".{}", getpid());
     {
       std::ofstream out(temporary);
@@ -106,7 +105,7 @@ void PeerCache::store(const PeerReachability& reachability) const noexcept {
     }
     std::filesystem::rename(temporary, file());
   } catch (const std::exception& error) {
-    logging::debug(fmt::format("keeping a reachability about peers: {}", error.what()));
+    logging::debug(fmt::format("storing peer reachability: {}", error.what()));
   }
 }
 

@@ -6,18 +6,18 @@
 
 namespace gantry {
 
-// Results of probes in files, one for each set of devices, driver and boot of the machine.
+// A cache of probe results, with one file per set of devices, driver version and boot.
 class PeerCache {
  public:
   // `uuids` in rank order.
   PeerCache(PeerCacheFolder folder, const std::vector<std::string>& uuids);
 
-  // Nothing if there is no file, or one that is damaged or of something else.
+  // Loads the result; nullopt if there is no file, or it is damaged or has another key.
   std::optional<PeerReachability> load() const noexcept;
-  // A file that cannot be written is no failure.
+  // Stores the result. Ignores errors.
   void store(const PeerReachability& reachability) const noexcept;
 
-  // One reachability as text, and back.
+  // Convert a result to text and back.
   static std::string to_text(const PeerReachability& reachability, const std::string& key);
   static std::optional<PeerReachability> from_text(const std::string& text, const std::string& key);
 

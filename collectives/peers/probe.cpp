@@ -20,7 +20,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/peers/cache.hpp"
-#include "kernels/fold.hpp"
+#include "kernels/nary.hpp"
 
 namespace gantry {
 
@@ -28,24 +28,24 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// One pattern: a short one, then a long one.
+// A pattern has a short part and a long part.
 constexpr std::size_t kShortBytes = std::size_t{4} << 10;
 constexpr std::size_t kPatternBytes = kProbeBytes / 2;
-// Every writer's pattern begins elsewhere in one array of random numbers.
+// The offset between two writers' patterns in one random array.
 constexpr std::size_t kShift = 64;
 constexpr std::size_t kMostLines = 8;
 
-// What became of the writes of one rank to another, as one of them saw it.
+// The result of one rank's writes to another, as seen by one of the two.
 enum Finding : char {
   kFine = 'y',
-  kKernelLost = 'k',  // what a kernel stored is not there
-  kCopyLost = 'c',    // what a copy engine wrote is not there
-  kHung = 'h',        // the work did not end in time
-  kRefused = 'e',     // the driver refused it
+  kKernelLost = 'k',  // a kernel's stores did not arrive
+  kCopyLost = 'c',    // a copy engine's writes did not arrive
+  kHung = 'h',        // the work timed out
+  kRefused = 'e',     // the driver returned an error
   kUntried = '-',
 };
 
-// False for what may be otherwise when this is tried again.
+// False for findings that may differ at the next attempt.
 bool is_lasting(char finding) {
   return finding == kFine || finding == kKernelLost || finding == kCopyLost;
 }
@@ -64,7 +64,7 @@ std::string_view text_of(char finding) {
   return "writes were not tried";
 }
 
-// One rank's part in trying all pairs.
+// The probe of all pairs, on one rank.
 class Probe {
  public:
   Probe(Bootstrap& bootstrap, int rank, int size, int device, std::span<void* const> memory,
@@ -83,7 +83,7 @@ class Probe {
     sent_[static_cast<std::size_t>(rank_)] = received_[static_cast<std::size_t>(rank_)] = kFine;
     prepare();
     for (int turn = 1; turn < size_; ++turn) {
-      // A memory has one writer at a time.
+      // Each memory has one writer at a time.
       const int to = (rank_ + turn) % size_;
       const int from = (rank_ + size_ - turn) % size_;
       attempt(sent_, to, [&] { write_to(to); });
@@ -94,7 +94,7 @@ class Probe {
       }
       bootstrap_.all_gather("read");
     }
-    // Memory that unfinished work may still touch is never used again.
+    // Memory that unfinished work may still access is never freed.
     if (hangs_) {
       (void)pattern_.release();
       (void)landing_.release();
@@ -107,7 +107,7 @@ class Probe {
   static std::size_t as_index(int rank) { return static_cast<std::size_t>(rank); }
 
   void prepare() {
-    // All ranks know rank 0's seed, so that an owner knows what to expect.
+    // All ranks use rank 0's seed, so that owners know the expected patterns.
     const std::string seed = bootstrap_.all_gather(std::to_string(std::random_device{}()))[0];
     const std::size_t bytes = kPatternBytes + kShift * as_index(size_);
     std::string nowhere(1, kUntried);
@@ -123,7 +123,7 @@ class Probe {
     is_ready_ = nowhere[0] == kUntried;
   }
 
-  // Does one step; what fails is written down, so that all ranks keep going through all turns.
+  // Runs one step and records its failure, so that all ranks complete all turns.
   template <class Step>
   void attempt(std::string& findings, int rank, Step step) {
     if (hangs_ || !is_ready_) {
@@ -142,8 +142,8 @@ class Probe {
     }
   }
 
-  // Blocks the host until the stream is done, or the deadline is over: that of this work, since
-  // other ranks may be slow.
+  // Blocks the host until the stream is done. The deadline counts from here, since other ranks may
+  // be slow.
   void finish() {
     done_.record(stream_);
     const Clock::time_point end = Clock::now() + deadline_;
@@ -164,7 +164,7 @@ class Probe {
     const auto target = kernels::Target::on(stream_);
     const auto store = [&](std::size_t offset, std::size_t bytes) {
       const void* const input = from + offset;
-      kernels::fold(target, kernels::FoldOp::bor, at + offset, std::span(&input, 1),
+      kernels::nary(target, kernels::NaryOp::bor, at + offset, std::span(&input, 1),
                     static_cast<std::int64_t>(bytes / sizeof(std::int64_t)), DType::i64);
     };
     store(0, kShortBytes);
@@ -176,7 +176,7 @@ class Probe {
     finish();
   }
 
-  // Reads both patterns that `writer` left.
+  // Compares both patterns of `writer`.
   char compare(const void* memory, int writer) {
     const auto* at = static_cast<const std::byte*>(memory);
     const std::byte* wanted =
@@ -190,7 +190,7 @@ class Probe {
     return kFine;
   }
 
-  // What both sides found, of all pairs.
+  // Combines both sides' findings of all pairs.
   PeerReachability merge(const std::vector<std::string>& reports) const {
     const auto ranks = as_index(size_);
     PeerReachability reachability{
@@ -285,12 +285,12 @@ PeerReachability probe_peers(Bootstrap& bootstrap, int rank, int size, int devic
   const std::string uuid = device_properties(Device::cuda(device)).uuid;
   std::vector<std::string> uuids;
   bool all_on = true;
-  const std::vector<std::string> said =
+  const std::vector<std::string> replies =
       bootstrap.all_gather(fmt::format("{} {}", name_of(mode), uuid));
-  for (std::size_t peer = 0; peer < said.size(); ++peer) {
-    const std::size_t space = said[peer].find(' ');
-    const std::string theirs = said[peer].substr(0, space);
-    uuids.push_back(said[peer].substr(space + 1));
+  for (std::size_t peer = 0; peer < replies.size(); ++peer) {
+    const std::size_t space = replies[peer].find(' ');
+    const std::string theirs = replies[peer].substr(0, space);
+    uuids.push_back(replies[peer].substr(space + 1));
     all_on = all_on && theirs == name_of(PeerMode::on);
     if (theirs == name_of(PeerMode::off)) {
       return reachability_of_all(
@@ -300,7 +300,7 @@ PeerReachability probe_peers(Bootstrap& bootstrap, int rank, int size, int devic
   }
   if (all_on) return reachability_of_all(size, true, {});
   const PeerCache kept(cache, uuids);
-  // Rank 0 decides for all whether the file counts.
+  // Rank 0 decides for all ranks whether the cached result is used.
   std::string known;
   if (rank == 0) {
     if (const auto reachability = kept.load()) known = PeerCache::to_text(*reachability, {});

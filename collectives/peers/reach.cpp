@@ -36,12 +36,12 @@ bool reaches(Device from, Device to) {
 
 bool reaches(Device from, const Tensor& tensor) {
   const Device to = tensor.device();
-  return from == to || (reaches(from, to) && tensor.storage().is_open_to_peers());
+  return from == to || (reaches(from, to) && tensor.storage().is_peer_accessible());
 }
 
 bool are_open_to_peers(std::span<const Tensor> tensors) {
   return std::ranges::all_of(
-      tensors, [](const Tensor& tensor) { return tensor.storage().is_open_to_peers(); });
+      tensors, [](const Tensor& tensor) { return tensor.storage().is_peer_accessible(); });
 }
 
 void add_stream(std::vector<Stream>& streams, const Stream& stream) {
@@ -57,23 +57,23 @@ std::vector<Stream> current_streams(std::span<const Tensor> tensors) {
   return streams;
 }
 
-void order_behind(const Stream& hub, std::span<const Stream> others) {
-  for (const Stream& other : others) hub.wait(other);
+void order_behind(const Stream& root, std::span<const Stream> others) {
+  for (const Stream& other : others) root.wait(other);
 }
 
-void release_behind(std::span<const Stream> others, const Stream& hub) {
+void release_behind(std::span<const Stream> others, const Stream& root) {
   std::optional<Event> reached;
   for (const Stream& other : others) {
-    if (other == hub) continue;
-    if (!reached) reached = hub.record();
+    if (other == root) continue;
+    if (!reached) reached = root.record();
     other.wait(*reached);
   }
 }
 
-void join_capture(const Stream& hub, std::span<const Tensor> tensors) {
-  if (is_captured(hub.native())) return;
+void join_capture(const Stream& root, std::span<const Tensor> tensors) {
+  if (is_captured(root.native())) return;
   for (const Stream& stream : current_streams(tensors)) {
-    if (is_captured(stream.native())) return hub.wait(stream);
+    if (is_captured(stream.native())) return root.wait(stream);
   }
 }
 

@@ -11,46 +11,46 @@ constexpr auto kWaits = ::gantry::sim::KernelWaits::for_peers;
 
 }  // namespace
 
-void launch_exchange(const Exchange& plan, int blocks, const Stream& stream) {
+void launch_one_shot(const OneShot& plan, int blocks, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan, blocks] { sim::exchange(plan, blocks); },
-      [&](void* handle) { cuda::exchange(handle, plan, blocks); }, kWaits);
+      kernels::Target::on(stream), {}, [plan, blocks] { sim::one_shot(plan, blocks); },
+      [&](void* handle) { cuda::one_shot(handle, plan, blocks); }, kWaits);
 }
 
-void launch_packets(const WireExchange& plan, int blocks, const Stream& stream) {
+void launch_ll(const LlOneShot& plan, int blocks, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan, blocks] { sim::packets(plan, blocks); },
-      [&](void* handle) { cuda::packets(handle, plan, blocks); }, kWaits);
+      kernels::Target::on(stream), {}, [plan, blocks] { sim::ll(plan, blocks); },
+      [&](void* handle) { cuda::ll(handle, plan, blocks); }, kWaits);
 }
 
-void launch_lines(const WireExchange& plan, int blocks, const Stream& stream) {
+void launch_ll128(const LlOneShot& plan, int blocks, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan, blocks] { sim::lines(plan, blocks); },
-      [&](void* handle) { cuda::lines(handle, plan, blocks); }, kWaits);
+      kernels::Target::on(stream), {}, [plan, blocks] { sim::ll128(plan, blocks); },
+      [&](void* handle) { cuda::ll128(handle, plan, blocks); }, kWaits);
 }
 
-void launch_line_relay(const LineRelay& plan, int blocks, const Stream& stream) {
+void launch_ll128_two_shot(const Ll128TwoShot& plan, int blocks, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan, blocks] { sim::line_relay(plan, blocks); },
-      [&](void* handle) { cuda::line_relay(handle, plan, blocks); }, kWaits);
+      kernels::Target::on(stream), {}, [plan, blocks] { sim::ll128_two_shot(plan, blocks); },
+      [&](void* handle) { cuda::ll128_two_shot(handle, plan, blocks); }, kWaits);
 }
 
-void launch_relay(const Relay& plan, int blocks, const Stream& stream) {
+void launch_two_shot(const TwoShot& plan, int blocks, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan, blocks] { sim::relay(plan, blocks); },
-      [&](void* handle) { cuda::relay(handle, plan, blocks); }, kWaits);
+      kernels::Target::on(stream), {}, [plan, blocks] { sim::two_shot(plan, blocks); },
+      [&](void* handle) { cuda::two_shot(handle, plan, blocks); }, kWaits);
 }
 
-void launch_chain(const Chain& plan, int blocks, const Stream& stream) {
+void launch_ring(const Ring& plan, int blocks, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan, blocks] { sim::chain(plan, blocks); },
-      [&](void* handle) { cuda::chain(handle, plan, blocks); }, kWaits);
+      kernels::Target::on(stream), {}, [plan, blocks] { sim::ring(plan, blocks); },
+      [&](void* handle) { cuda::ring(handle, plan, blocks); }, kWaits);
 }
 
-void launch_phase(const Phase& plan, int blocks, const Stream& stream) {
+void launch_zero_copy(const ZeroCopy& plan, int blocks, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan, blocks] { sim::phase(plan, blocks); },
-      [&](void* handle) { cuda::phase(handle, plan, blocks); }, kWaits);
+      kernels::Target::on(stream), {}, [plan, blocks] { sim::zero_copy(plan, blocks); },
+      [&](void* handle) { cuda::zero_copy(handle, plan, blocks); }, kWaits);
 }
 
 void launch_send(const Message& plan, const Stream& stream) {
@@ -91,24 +91,24 @@ void launch_messages(const MessagePlan& plan, const Stream& stream) {
       });
 }
 
-void launch_telling(const Telling& plan, const Stream& stream) {
+void launch_progress_report(const ProgressReport& plan, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan] { sim::tell(plan); },
-      [&](void* handle) { cuda::tell(handle, plan); });
+      kernels::Target::on(stream), {}, [plan] { sim::report_progress(plan); },
+      [&](void* handle) { cuda::report_progress(handle, plan); });
 }
 
 void preload() {
   if (platform() != Platform::cuda) return;
-  cuda::preload_exchange();
-  cuda::preload_packets();
-  cuda::preload_lines();
-  cuda::preload_line_relay();
-  cuda::preload_relay();
-  cuda::preload_chain();
-  cuda::preload_phase();
+  cuda::preload_one_shot();
+  cuda::preload_ll();
+  cuda::preload_ll128();
+  cuda::preload_ll128_two_shot();
+  cuda::preload_two_shot();
+  cuda::preload_ring();
+  cuda::preload_zero_copy();
   cuda::preload_message();
   cuda::preload_message_group();
-  cuda::preload_telling();
+  cuda::preload_progress_report();
 }
 
 }  // namespace gantry::protocol

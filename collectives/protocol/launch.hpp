@@ -1,4 +1,4 @@
-// How an operation's kernel is launched, on either platform.
+// Launches of the collective kernels, on both platforms.
 #pragma once
 
 #include <gantry/streams/stream.hpp>
@@ -7,61 +7,61 @@
 
 namespace gantry::protocol {
 
-// Each enqueues one kernel of `blocks` blocks on `stream`, of the rank's device; arguments were
-// checked. The kernel waits for the kernels of the other ranks.
-void launch_exchange(const Exchange& plan, int blocks, const Stream& stream);
-void launch_packets(const WireExchange& plan, int blocks, const Stream& stream);
-void launch_lines(const WireExchange& plan, int blocks, const Stream& stream);
-void launch_line_relay(const LineRelay& plan, int blocks, const Stream& stream);
-void launch_relay(const Relay& plan, int blocks, const Stream& stream);
-void launch_chain(const Chain& plan, int blocks, const Stream& stream);
-void launch_phase(const Phase& plan, int blocks, const Stream& stream);
+// Each function enqueues one kernel of `blocks` blocks on `stream`, a stream of the rank's device.
+// Arguments are not checked. The kernel waits for the kernels of the other ranks.
+void launch_one_shot(const OneShot& plan, int blocks, const Stream& stream);
+void launch_ll(const LlOneShot& plan, int blocks, const Stream& stream);
+void launch_ll128(const LlOneShot& plan, int blocks, const Stream& stream);
+void launch_ll128_two_shot(const Ll128TwoShot& plan, int blocks, const Stream& stream);
+void launch_two_shot(const TwoShot& plan, int blocks, const Stream& stream);
+void launch_ring(const Ring& plan, int blocks, const Stream& stream);
+void launch_zero_copy(const ZeroCopy& plan, int blocks, const Stream& stream);
 void launch_send(const Message& plan, const Stream& stream);
 void launch_receive(const Message& plan, const Stream& stream);
 void launch_messages(const MessagePlan& plan, const Stream& stream);
-void launch_telling(const Telling& plan, const Stream& stream);
+void launch_progress_report(const ProgressReport& plan, const Stream& stream);
 
-// Loads all kernels for the current device: a first launch may wait for the device, and with it for
+// Loads all kernels for the current device. A first launch may wait for the device, and thereby for
 // a kernel that waits for that launch.
 void preload();
 
 namespace cuda {
-void exchange(void* stream, const Exchange& plan, int blocks);
-void packets(void* stream, const WireExchange& plan, int blocks);
-void lines(void* stream, const WireExchange& plan, int blocks);
-void line_relay(void* stream, const LineRelay& plan, int blocks);
-void relay(void* stream, const Relay& plan, int blocks);
-void chain(void* stream, const Chain& plan, int blocks);
-void phase(void* stream, const Phase& plan, int blocks);
+void one_shot(void* stream, const OneShot& plan, int blocks);
+void ll(void* stream, const LlOneShot& plan, int blocks);
+void ll128(void* stream, const LlOneShot& plan, int blocks);
+void ll128_two_shot(void* stream, const Ll128TwoShot& plan, int blocks);
+void two_shot(void* stream, const TwoShot& plan, int blocks);
+void ring(void* stream, const Ring& plan, int blocks);
+void zero_copy(void* stream, const ZeroCopy& plan, int blocks);
 void send(void* stream, const Message& plan);
 void receive(void* stream, const Message& plan);
 void messages(void* stream, const MessageList<kFewMessages>& plan);
 void messages(void* stream, const MessageList<kMostMessages>& plan);
-void tell(void* stream, const Telling& plan);
-void preload_exchange();
-void preload_packets();
-void preload_lines();
-void preload_line_relay();
-void preload_relay();
-void preload_chain();
-void preload_phase();
+void report_progress(void* stream, const ProgressReport& plan);
+void preload_one_shot();
+void preload_ll();
+void preload_ll128();
+void preload_ll128_two_shot();
+void preload_two_shot();
+void preload_ring();
+void preload_zero_copy();
 void preload_message();
 void preload_message_group();
-void preload_telling();
+void preload_progress_report();
 }  // namespace cuda
 
 namespace sim {
-void exchange(const Exchange& plan, int blocks);
-void packets(const WireExchange& plan, int blocks);
-void lines(const WireExchange& plan, int blocks);
-void line_relay(const LineRelay& plan, int blocks);
-void relay(const Relay& plan, int blocks);
-void chain(const Chain& plan, int blocks);
-void phase(const Phase& plan, int blocks);
+void one_shot(const OneShot& plan, int blocks);
+void ll(const LlOneShot& plan, int blocks);
+void ll128(const LlOneShot& plan, int blocks);
+void ll128_two_shot(const Ll128TwoShot& plan, int blocks);
+void two_shot(const TwoShot& plan, int blocks);
+void ring(const Ring& plan, int blocks);
+void zero_copy(const ZeroCopy& plan, int blocks);
 void send(const Message& plan);
 void receive(const Message& plan);
 void messages(const MessagePlan& plan);
-void tell(const Telling& plan);
+void report_progress(const ProgressReport& plan);
 }  // namespace sim
 
 }  // namespace gantry::protocol

@@ -1,4 +1,4 @@
-// How a rank's workspace is divided, and the words by which ranks signal each other.
+// The layout of a rank's workspace, and the words by which ranks signal each other.
 #pragma once
 
 #include <cstddef>
@@ -9,93 +9,94 @@
 namespace gantry::protocol {
 
 inline constexpr int kMaxRanks = 32;
-// A block fills a multiprocessor; half of them leaves room for a second group.
+// A block fills a multiprocessor. Half of the multiprocessors remain for a second group.
 inline constexpr int kMaxBlocks = 64;
-// Device memory that a communicator takes on each rank.
+// Device memory of a communicator on each rank.
 inline constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
-// Largest part for one peer that travels in packets, and largest array that is relayed in lines.
-inline constexpr std::int64_t kMaxPacketPayload = 64 << 10;
-inline constexpr std::int64_t kMaxLineRelay = 1 << 20;
-inline constexpr int kLinePhases = 2;
-// Steps of one operation whose staging is in use at once; see Note [Steps], Note [Relay] and
-// Note [Chain].
-inline constexpr int kExchangeRing = 4;
-inline constexpr int kRelayRing = 4;
-inline constexpr int kChainRing = 4;
-// Blocks that move one message between two ranks, and slots that each has in the channel.
-inline constexpr int kChannelBlocks = 16;
-inline constexpr int kChannelSlots = 4;
+// Largest slice for one peer that LL carries, and largest array of an LL128 two-shot.
+inline constexpr std::int64_t kMaxLlPayload = 64 << 10;
+inline constexpr std::int64_t kMaxLl128TwoShot = 1 << 20;
+// Rows of LL128 lines that each sender has: one for each shot of a two-shot.
+inline constexpr int kLl128Shots = 2;
+// Slots of each staging FIFO; see Note [Chunks], Note [Two-shot] and Note [Ring].
+inline constexpr int kOneShotSlots = 4;
+inline constexpr int kTwoShotSlots = 4;
+inline constexpr int kRingSlots = 4;
+// Blocks that move one message between two ranks, and slots of each block in the connection.
+inline constexpr int kConnectionBlocks = 16;
+inline constexpr int kConnectionSlots = 4;
 
 // Note [Signals]
-// A word in a rank's pad has one writer, the peer of its last index (or the rank itself), so that
-// no atomic operation crosses a link. Its upper half is the number of the operation, `sequence`,
-// which every rank counts in its own device memory: a kernel that runs again in a graph takes the
-// next number without the host. Numbers go round after 2^32 operations.
+// A word in a rank's signal pad has one writer: the peer of its last index, or the rank itself. No
+// atomic operation crosses a link. The upper half of a word is the epoch, the number of the
+// operation. Every rank counts epochs in its own device memory, so a kernel that a graph replays
+// takes the next epoch without the host. Epochs wrap after 2^32 operations.
 //
-// Every operation begins with an entry: a rank writes {sequence, digest of its call} to all peers,
-// and block 0 ends after it has seen all peers' entries. So a rank that is past operation e knows
-// that all ranks began e and, because kernels of one rank run one after the other, ended e-1: what
-// e-1 used of their memory is free for e+1. Staging, packets and lines come twice, for even and odd
-// operations, and only large operations end with a barrier, see Note [Whole staging]. So do
-// entries: a rank that leaves an operation because of a mismatch does not take away what tells the
-// others. It, too, leaves only after it has seen the entries of all, matching or not.
-using StepWords = std::uint64_t[kMaxBlocks][kMaxRanks];
+// Every operation begins with an entry barrier. A rank writes {epoch, digest of its call} to all
+// peers, and block 0 ends only after it has seen the entries of all peers. A rank that is past
+// epoch e therefore knows that all ranks began e. Kernels of one rank run one after the other, so
+// all ranks also ended e-1, and the memory that e-1 used is free for e+1. Hence staging, LL
+// packets, LL128 lines and entry words are double-buffered by the parity of the epoch. Only large
+// operations end with a barrier, see Note [Double buffering].
+//
+// A rank that leaves an operation because of a mismatch must not remove the words that inform the
+// others. It, too, leaves only after it has seen the entries of all ranks, matching or not.
+using Semaphores = std::uint64_t[kMaxBlocks][kMaxRanks];  // [block][peer] {epoch, chunks}
 struct SignalPad {
-  std::uint64_t entry[2][kMaxBlocks][kMaxRanks];  // [parity] {sequence, digest}
-  // {sequence, steps}: pushed to this rank, made of what it pushed, taken of what it pushed.
-  StepWords staged;
-  StepWords ready;
-  StepWords taken;
-  // Slots of a channel ever filled by a peer, and ever emptied by it.
-  std::uint64_t filled[kChannelBlocks][kMaxRanks];
-  std::uint64_t emptied[kChannelBlocks][kMaxRanks];
+  std::uint64_t entry_barrier[2][kMaxBlocks][kMaxRanks];  // [buffer] {epoch, digest}
+  Semaphores full;     // chunks that the peer wrote to this rank's staging
+  Semaphores reduced;  // chunks that the peer reduced, with the result in this rank's staging
+  Semaphores empty;    // chunks of this rank's data that the peer received: the slots are free
+  // Slots of a connection that the peer filled, and that it emptied, since the beginning.
+  std::uint64_t filled[kConnectionBlocks][kMaxRanks];
+  std::uint64_t emptied[kConnectionBlocks][kMaxRanks];
 
-  // The rest is the rank's own: nobody else reads or writes it.
-  std::uint64_t fills[kChannelBlocks][kMaxRanks];    // of its own making, in a peer's channel
-  std::uint64_t empties[kChannelBlocks][kMaxRanks];  // of a peer's making, in its channel
-  std::uint32_t begun[kMaxBlocks];                   // number of the last operation that each began
-  std::uint32_t ended[kMaxBlocks];                   // … and ended
-  std::uint32_t told[kMaxBlocks];                    // … of which each told the host
-  std::uint32_t opened;  // number of the last operation of several kernels that all ranks began
+  // The words below are private to the rank.
+  std::uint64_t fills[kConnectionBlocks][kMaxRanks];    // slots this rank filled at the peer
+  std::uint64_t empties[kConnectionBlocks][kMaxRanks];  // slots of the peer this rank emptied
+  std::uint32_t begun[kMaxBlocks];                      // last epoch that each block began
+  std::uint32_t ended[kMaxBlocks];                      // last epoch that each block ended
+  std::uint32_t reported[kMaxBlocks];  // last epoch that each block reported to the host
+  std::uint32_t opened;  // last epoch of several kernels whose entry barrier all ranks passed
 };
 
-// 8 bytes of payload, each half with a flag: a half is there when its flag is the operation's.
-struct alignas(16) Packet {
+// An LL packet: 8 bytes of payload. A half is valid when its flag is the operation's.
+struct alignas(16) LlPacket {
   std::uint32_t low;
-  std::uint32_t low_flag;  // 2 sequence + 1: zeroed memory holds no packet
+  std::uint32_t low_flag;  // 2 epoch + 1: zeroed memory holds no packet
   std::uint32_t high;
-  std::uint32_t high_flag;  // digest ^ sequence
+  std::uint32_t high_flag;  // digest ^ epoch
 };
 
-// 15 words of payload and, last, a flag.
-inline constexpr int kLineWords = 16;
-struct alignas(128) Line {
-  std::uint64_t words[kLineWords];
+// An LL128 line: 15 words of payload and, last, a flag.
+inline constexpr int kLl128Words = 16;
+struct alignas(128) Ll128Line {
+  std::uint64_t words[kLl128Words];
 };
-inline constexpr int kLinePayloadBytes = 8 * (kLineWords - 1);
+inline constexpr int kLl128PayloadBytes = 8 * (kLl128Words - 1);
 
-// In place of a digest, a rank takes its entry back: the operation failed, and it does no more of
-// it, see Note [Withdrawal].
+// An entry with this digest is withdrawn: the rank failed and ends the operation, see
+// Note [Withdrawal].
 inline constexpr std::uint32_t kWithdrawn = UINT32_MAX;
-// What `mixed` is as the digest of a call; 0 is what an entry holds that is not there yet.
+// The digest of a call whose hash is `mixed`. An entry that is absent holds 0.
 constexpr std::uint32_t digest_of(std::uint32_t mixed) {
   return mixed == 0 || mixed == kWithdrawn ? 1 : mixed;
 }
 
-// Where things lie in each rank's workspace; equal on all ranks.
+// Offsets in every rank's workspace; equal on all ranks.
 struct Layout {
-  std::uint32_t packets = 0;         // [parity][sender], and then lines [parity][sender][phase]
-  std::uint32_t line_row_bytes = 0;  // of one sender's in one phase
-  std::uint32_t channels = 0;        // [sender]: what is sent to this rank
-  std::uint32_t channel_bytes = 0;   // of one sender's
-  std::uint32_t staging = 0;         // [parity]
-  std::uint32_t staging_bytes = 0;   // of one parity
+  std::uint32_t ll = 0;                // packets [buffer][sender], lines [buffer][sender][shot]
+  std::uint32_t ll128_row_bytes = 0;   // lines of one sender in one shot
+  std::uint32_t connections = 0;       // [sender]: messages to this rank
+  std::uint32_t connection_bytes = 0;  // of one sender
+  std::uint32_t staging = 0;           // [buffer]
+  std::uint32_t staging_bytes = 0;     // of one buffer
 };
-// Packets are twice their payload.
-inline constexpr std::uint32_t kPacketRowBytes = 2 * kMaxPacketPayload;
-// Where lines begin.
-GANTRY_HD constexpr std::uint32_t lines_at(const Layout& layout, int ranks) {
-  return layout.packets + 2 * static_cast<std::uint32_t>(ranks) * kPacketRowBytes;
+// A packet is twice its payload.
+inline constexpr std::uint32_t kLlRowBytes = 2 * kMaxLlPayload;
+// The offset of the LL128 lines.
+GANTRY_HD constexpr std::uint32_t ll128_begin(const Layout& layout, int ranks) {
+  return layout.ll + 2 * static_cast<std::uint32_t>(ranks) * kLlRowBytes;
 }
 
 constexpr std::uint32_t round_down(std::size_t bytes, std::size_t grain) {
@@ -104,18 +105,18 @@ constexpr std::uint32_t round_down(std::size_t bytes, std::size_t grain) {
 
 constexpr Layout layout_for(int ranks) {
   constexpr std::size_t kPage = 4096;
-  constexpr std::size_t kChannels = std::size_t{8} << 20;
+  constexpr std::size_t kConnections = std::size_t{8} << 20;
   const auto n = static_cast<std::size_t>(ranks);
   Layout layout;
-  layout.packets = round_down(sizeof(SignalPad) + kPage - 1, kPage);
-  // A relay has n - 1 owners or more, whose parts are rounded up to lines. What goes straight to a
-  // peer may take the rows of both phases.
-  const std::size_t lines = kMaxLineRelay / (n < 3 ? 2 : n - 1) / kLinePayloadBytes + 1;
-  layout.line_row_bytes = round_down(lines * sizeof(Line) + kPage - 1, kPage);
-  layout.channels = lines_at(layout, ranks) +
-                    static_cast<std::uint32_t>(2 * n * kLinePhases * layout.line_row_bytes);
-  layout.channel_bytes = round_down(kChannels / n, kPage);
-  layout.staging = layout.channels + static_cast<std::uint32_t>(n * layout.channel_bytes);
+  layout.ll = round_down(sizeof(SignalPad) + kPage - 1, kPage);
+  // A two-shot has n - 1 reducers or more, whose slices are rounded up to lines. A one-shot may use
+  // the rows of both shots.
+  const std::size_t lines = kMaxLl128TwoShot / (n < 3 ? 2 : n - 1) / kLl128PayloadBytes + 1;
+  layout.ll128_row_bytes = round_down(lines * sizeof(Ll128Line) + kPage - 1, kPage);
+  layout.connections = ll128_begin(layout, ranks) +
+                       static_cast<std::uint32_t>(2 * n * kLl128Shots * layout.ll128_row_bytes);
+  layout.connection_bytes = round_down(kConnections / n, kPage);
+  layout.staging = layout.connections + static_cast<std::uint32_t>(n * layout.connection_bytes);
   layout.staging_bytes = round_down((kWorkspaceBytes - layout.staging) / 2, kPage);
   return layout;
 }

@@ -1,4 +1,4 @@
-// What the kernels of collectives are told.
+// Plans: the arguments of the collective kernels.
 #pragma once
 
 #include <cstddef>
@@ -10,80 +10,80 @@
 
 #include "collectives/control/device_words.hpp"
 #include "collectives/protocol/layout.hpp"
-#include "kernels/fold.hpp"
+#include "kernels/nary.hpp"
 
 namespace gantry::protocol {
 
 // The ranks of one machine and their memory; the same for every operation of a communicator.
 struct Group {
-  DeviceWords* words = nullptr;  // this rank's
+  DeviceWords* words = nullptr;  // of this rank
   std::int32_t rank = 0;
   std::int32_t size = 1;
   bool has_graphs = false;  // see Note [Operations that overlap]
   Layout layout;
-  std::byte* workspaces[kMaxRanks] = {};  // as this rank's device addresses them
+  std::byte* workspaces[kMaxRanks] = {};  // addresses on this rank's device
 };
 
 // Sets of ranks, one bit each.
 GANTRY_HD constexpr bool has(std::uint32_t ranks, int rank) { return (ranks >> rank & 1) != 0; }
-GANTRY_HD constexpr std::uint32_t everyone(int ranks) { return ~std::uint32_t{0} >> (32 - ranks); }
+GANTRY_HD constexpr std::uint32_t all_ranks(int ranks) { return ~std::uint32_t{0} >> (32 - ranks); }
 
-// How taken elements are combined; `copies` means that they are not.
+// The reduction of received elements; `copies` means that they are not reduced.
 struct Combination {
   DType dtype = DType::u8;
-  kernels::FoldOp op = kernels::FoldOp::sum;
+  kernels::NaryOp op = kernels::NaryOp::sum;
   bool copies = true;
   double divisor = 1;
   double scale = 1;
 };
 
-// An operation in which every rank offers bytes to each peer and takes what each offers to it.
+// A one-shot: every rank sends a slice to each peer and receives a slice from each.
 //
-// This rank offers in[offer_at[p], + offer_bytes[p]) to rank p, itself included. It takes
-// take_bytes[p] from p: copied to out[take_at[p]), or, if it combines, all of equal size and folded
-// in rank order to out[0).
-struct Exchange {
+// The send slice for rank p, which may be this rank, is in[send_offset[p], + send_bytes[p]). The
+// receive slice of p has receive_bytes[p]. It is copied to out[receive_offset[p]); or, if elements
+// are reduced, all receive slices have one size and are reduced in rank order to out[0).
+struct OneShot {
   Group group;
   std::uint64_t call = 0;
   Combination how;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  bool whole = false;                      // uses the staging of both parities
-  bool uneven = false;                     // ranks make different numbers of steps
-  std::int64_t step_bytes = 0;             // of each offer that one block moves in one step
-  std::uint32_t digests[kMaxRanks] = {};   // of what this rank calls, as peer p shall see it
-  std::uint32_t expected[kMaxRanks] = {};  // what peer p must write
-  std::int64_t offer_at[kMaxRanks] = {};
-  std::int64_t offer_bytes[kMaxRanks] = {};
-  std::int64_t take_at[kMaxRanks] = {};
-  std::int64_t take_bytes[kMaxRanks] = {};
+  bool both_buffers = false;               // see Note [Double buffering]
+  bool uneven = false;                     // ranks have different numbers of chunks
+  std::int64_t chunk_bytes = 0;            // that one block moves of each slice at a time
+  std::uint32_t digests[kMaxRanks] = {};   // of this rank's call, for each peer
+  std::uint32_t expected[kMaxRanks] = {};  // of each peer's call
+  std::int64_t send_offset[kMaxRanks] = {};
+  std::int64_t send_bytes[kMaxRanks] = {};
+  std::int64_t receive_offset[kMaxRanks] = {};
+  std::int64_t receive_bytes[kMaxRanks] = {};
 };
 
-// A small Exchange of equal shares, over a wire (Note [Wires]). This rank offers in[p *
-// offer_stride, + bytes) to the ranks of `offers`, takes `bytes` from those of `takes`, and puts
-// them to out[p * take_stride) or, if it combines, folds them to out[0). Its own share is taken
-// straight from `in`.
+// A small one-shot with slices of one size, by LL or LL128 (Note [LL and LL128]).
 //
-// The members that every thread needs come first: a kernel's arguments arrive by the cache line,
-// and each costs as much as a third of a small operation.
-struct WireExchange {
+// Send slices are in[p * send_stride, + bytes) for the ranks of `send_to`. Receive slices come from
+// the ranks of `receive_from`, to out[p * receive_stride), or are reduced to out[0). This rank's
+// own slice is read from `in`.
+//
+// The members that every thread needs come first. Kernel arguments arrive by the cache line, and
+// each line costs as much as a third of a small operation.
+struct LlOneShot {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::int32_t bytes = 0;
-  std::int32_t offer_stride = 0;
-  std::int32_t take_stride = 0;
+  std::int32_t send_stride = 0;
+  std::int32_t receive_stride = 0;
   std::uint32_t digest = 0;
-  std::uint32_t offers = 0;  // ranks, one bit each
-  std::uint32_t takes = 0;
+  std::uint32_t send_to = 0;  // ranks, one bit each
+  std::uint32_t receive_from = 0;
   std::uint64_t call = 0;
   Combination how;
   Group group;
 };
 
-// An operation on one array of `bytes` in which ranks own parts: sources stage the array, every
-// owner makes its part of the result from all sources' (a fold, or a copy of the only one's), and
-// takers read all parts.
-struct Relay {
+// A two-shot on one array of `bytes`: senders stage the array, every reducer makes its slice of the
+// result, and receivers copy all slices. With one sender the slice is a copy.
+struct TwoShot {
   Group group;
   std::uint64_t call = 0;
   std::uint32_t digest = 0;
@@ -91,34 +91,34 @@ struct Relay {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::int64_t bytes = 0;
-  std::int64_t step_bytes = 0;   // of the array that one block moves in one step
-  std::int64_t part_bytes = 0;   // of these that one owner makes
-  std::int32_t slot_places = 1;  // of part_bytes: 2 if a rank gets both offer and part of another
-  bool whole = false;            // uses the staging of both parities
+  std::int64_t chunk_bytes = 0;  // of the array, that one block moves at a time
+  std::int64_t slice_bytes = 0;  // of a chunk, that one reducer makes
+  std::int32_t slot_slices = 1;  // slices in a slot: 2 if a rank gets data and result of a peer
+  bool both_buffers = false;     // see Note [Double buffering]
   // Ranks, one bit each.
-  std::uint32_t sources = 0;
-  std::uint32_t owners = 0;
-  std::uint32_t takers = 0;
+  std::uint32_t senders = 0;
+  std::uint32_t reducers = 0;
+  std::uint32_t receivers = 0;
 };
 
-// A small Relay, in lines.
-struct LineRelay {
+// A small two-shot, by LL128.
+struct Ll128TwoShot {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::int32_t bytes = 0;
-  std::int32_t part_lines = 0;
+  std::int32_t slice_lines = 0;
   std::uint32_t digest = 0;
   // Ranks, one bit each.
-  std::uint32_t sources = 0;
-  std::uint32_t owners = 0;
-  std::uint32_t takers = 0;
+  std::uint32_t senders = 0;
+  std::uint32_t reducers = 0;
+  std::uint32_t receivers = 0;
   std::uint64_t call = 0;
   Combination how;
   Group group;
 };
 
-// A reduce or broadcast of `bytes` in which every rank passes on what it makes of what comes.
-struct Chain {
+// A reduce or broadcast of `bytes` in which every rank forwards to the next one.
+struct Ring {
   Group group;
   std::uint64_t call = 0;
   std::uint32_t digest = 0;
@@ -126,35 +126,35 @@ struct Chain {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::int64_t bytes = 0;
-  std::int64_t step_bytes = 0;  // that one block moves in one step
-  std::int32_t rings = 1;       // of slots; the last one holds the result of a reduce
-  bool whole = false;           // uses the staging of both parities
-  std::int32_t previous = -1;   // the rank that sends to this one; -1: this is the first
-  std::int32_t next = -1;       // the one this rank sends to, maybe itself; -1: nobody
-  bool is_last = false;         // of those who combine: it sends the result
-  std::int32_t origin = -1;     // the other rank that sends the result to this one; -1: none
-  std::int32_t lag = 0;         // steps that this rank takes of it behind those it passes on
+  std::int64_t chunk_bytes = 0;  // that one block moves at a time
+  std::int32_t fifos = 1;        // of slots; the last one holds the result of a reduce
+  bool both_buffers = false;     // see Note [Double buffering]
+  std::int32_t previous = -1;    // the rank that sends to this one; -1: this is the first
+  std::int32_t next = -1;        // the rank that this one sends to, maybe itself; -1: none
+  bool is_last = false;          // the last rank that reduces: it sends the result
+  std::int32_t origin = -1;      // the other rank that sends the result to this one; -1: none
+  std::int32_t lag = 0;          // chunks by which receiving the result lags behind forwarding
 };
 
-// One kernel of an operation on registered memory, or of several that copy engines move data
-// between. It folds `bytes` from each of `sources` arrays to those of `targets`, and then lets all
-// ranks come to `step`.
-struct Phase {
+// One kernel of a zero-copy operation, which is on registered memory. It reduces `bytes` of
+// `inputs` arrays to the arrays of `targets`, and then waits for all ranks at a barrier. Copy
+// engines may move data between the kernels of one operation.
+struct ZeroCopy {
   Group group;
   std::uint64_t call = 0;
   std::uint32_t digest = 0;
-  std::uint32_t step = 0;  // larger from phase to phase; 0: nobody waits
-  bool begins = false;     // the operation, which ends at once if the ranks do not agree on it
+  std::uint32_t barrier = 0;  // grows from kernel to kernel; 0: no barrier
+  bool begins = false;        // runs the entry barrier; a mismatch ends the operation
   bool ends = false;
   Combination how;
   std::int64_t bytes = 0;
-  std::int32_t sources = 0;
+  std::int32_t inputs = 0;
   std::uint32_t targets = 0;             // of outs, one bit each
   const std::byte* ins[kMaxRanks] = {};  // aligned to 16 bytes
   std::byte* outs[kMaxRanks] = {};       // may be ins
 };
 
-// One side of a message between two ranks, in slots of the receiver's channel.
+// One side of a message between two ranks, by slots of the receiver's connection.
 struct Message {
   Group group;
   std::uint64_t call = 0;
@@ -173,8 +173,8 @@ struct GroupedMessage {
   std::int32_t peer = 0;
 };
 
-// Messages that one kernel moves side by side, as its argument: the sends, then the receives, each
-// with those of one peer side by side and in order. See Note [Groups of messages].
+// Messages that one kernel moves concurrently: the sends, then the receives, each grouped by peer
+// and in order. A kernel argument. See Note [Groups of messages].
 template <int Most>
 struct MessageList {
   Group group;
@@ -186,18 +186,18 @@ inline constexpr int kFewMessages = 8;
 inline constexpr int kMostMessages = 512;
 static_assert(sizeof(MessageList<kMostMessages>) < 32'764);  // a kernel's arguments
 
-// The same before its size is chosen.
+// A MessageList of any size, on the host.
 struct MessagePlan {
   Group group;
   std::int32_t sends = 0;
   std::vector<GroupedMessage> messages;
 };
 
-// Tells the host that a call begins, or that it ended, for a library whose kernels do not.
-struct Telling {
+// A report to the host that a call begins or has ended, for kernels that do not report themselves.
+struct ProgressReport {
   std::uint64_t* started = nullptr;  // of DeviceWords
   std::uint64_t* finished = nullptr;
-  std::uint64_t* runs = nullptr;  // in device memory: counts what began, as graphs repeat calls
+  std::uint64_t* runs = nullptr;  // in device memory: the runs begun, as graphs repeat calls
   std::uint64_t call = 0;
   bool begins = true;
 };

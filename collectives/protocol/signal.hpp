@@ -1,4 +1,4 @@
-// Waiting for peers, and the beginning and end of every operation; for any kind of Block.
+// Waits, signals, and the beginning and end of every operation, for any kind of Block.
 #pragma once
 
 #include <type_traits>
@@ -10,25 +10,24 @@
 namespace gantry::protocol {
 
 // Note [Blocks]
-// Algorithms are written once, on a Block: the threads that work together on one share of an
-// operation. On the GPU it is a thread block, on simulated devices one host thread that takes the
-// threads' turns. Block b of a rank waits for nobody but blocks b of other ranks (and, when they
-// do not come, for what block 0 says about their call), so that blocks may also run one after the
-// other.
+// Algorithms are written once, on a Block: the threads that together do one part of an operation.
+// On the GPU it is a thread block. On simulated devices it is one host thread. Block b of a rank
+// waits only for blocks b of other ranks. When these are late it also reads the entry of their
+// block 0. Blocks of one rank may therefore run one after the other.
 //
-//   index() count()          which block of how many
+//   index() count()          number of this block, and of all blocks
 //   is_leader()              true for one thread
 //   for_each(n, f)           f(i) for i in [0, n), by all threads
 //   for_each_rank(n, f)      as for_each; a thread per rank, so that waits overlap
 //   each_finds(n, f)         true if all of f(0) … f(n - 1) are, which may wait; every warp that
-//                            copies and folds asks for itself, and may find another answer
+//                            copies and reduces evaluates them itself, and may get another result
 //   sync(), any(flag)        barrier; any: true for all if true for one
 //   acquire(word), release(word, value)     64-bit signals, ordered for all ranks
 //   post(word, value)        a signal that orders nothing
-//   read(packet) write(packet, …)           16 bytes with flags
-//   read_line(…) write_line(…) read_line_flag(line), for_each_line(n, f), kLineWordsHeld,
-//   first_line_word(), any_of_line(flag), any_of_warp(flag)    see Note [Wires]
-//   note_told() has_told()   whether this thread told the host of the operation
+//   read_ll(packet) write_ll(packet, …)     16 bytes with flags
+//   read_ll128(…) write_ll128(…) read_ll128_flag(line), for_each_ll128_line(n, f), kLl128WordsHeld,
+//   first_ll128_word(), any_of_ll128_line(flag), any_of_warp(flag)    see Note [LL and LL128]
+//   note_reported() has_reported()   whether this thread reported the operation to the host
 //   publish(word, value)     a store to host memory; publish_last(…): after all before it
 //   claim(word)              true for the one thread of the device that changes it from 0
 //   count_own(word)          adds 1 to a word of this rank's and returns what it was
@@ -36,164 +35,165 @@ namespace gantry::protocol {
 //   pause(spins)             between polls
 //   copy(n, most, run)       all of run(0) … run(n - 1), each a Run of at most `most` bytes
 //   fold(how, to, bytes, from)              all of `to` = the fold of `from`
-//   pipeline<W…>(n, stages…) see Note [Crews]
+//   pipeline<W…>(n, stages…) see Note [Warp roles]
 //
-// Note [Crews]
-// An operation of many steps has stages: pipeline() gives each a crew of the block's warps (W of
-// them). Every warp but one is a Block of its own that does its share of stage.work(crew, step) for
-// all steps in its own time; the last one follows and, when all of the crew ended a step, does
-// stage.tell(crew, step). await_crew(c, n) waits until crew c ended n steps. If work() returns
-// false, all stop. On simulated devices crews take turns, the last one first, each a step behind
-// the one before.
-template <class Work, class Tell>
+// Note [Warp roles]
+// An operation of many chunks has stages. pipeline() assigns each stage a role: W of the block's
+// warps. Every working warp of a role is a Block of its own. It does its part of
+// stage.work(role, chunk) for all chunks and does not wait for the role's other warps. The last
+// warp of a role is its signalling warp: when all others have ended a chunk it does
+// stage.signal(role, chunk). wait_role(r, n) waits until role r has ended n chunks. If work()
+// returns false, all roles stop. (The same division of labour as CUTLASS's warp specialization.)
+// On simulated devices roles take turns, the last one first, each a chunk behind the one before.
+template <class Work, class Signal>
 struct Stage {
   Work work;
-  Tell tell;
+  Signal signal;
 };
-template <class Work, class Tell>
-Stage(Work, Tell) -> Stage<Work, Tell>;
+template <class Work, class Signal>
+Stage(Work, Signal) -> Stage<Work, Signal>;
 
-GANTRY_HD constexpr std::uint64_t signal(std::uint32_t sequence, std::uint32_t value) {
-  return static_cast<std::uint64_t>(sequence) << 32 | value;
+GANTRY_HD constexpr std::uint64_t signal_word(std::uint32_t epoch, std::uint32_t value) {
+  return static_cast<std::uint64_t>(epoch) << 32 | value;
 }
 
-// `stopped`: another crew of the block found out why, and reported it.
-// `overlaps`: another operation of the rank was running.
+// The result of a wait. `stopped`: another role of the block has reported a fault.
+// `overlaps`: another operation of the rank is running.
 enum class Outcome : std::uint32_t { done, mismatch, aborted, stopped, overlaps };
 
-// Polls between looks at what is slow to read.
-inline constexpr std::uint32_t kPollsPerLook = 256;
+// Polls of a word between two checks of words that are slow to read.
+inline constexpr std::uint32_t kPollsPerCheck = 256;
 
 GANTRY_HD inline SignalPad& pad_of(const Group& group, int rank) {
   return *reinterpret_cast<SignalPad*>(group.workspaces[rank]);
 }
 
-// True if `word` has come to step `step`, at least 1, of operation `sequence`. A peer may be one
-// operation ahead, since it cannot leave that before this rank enters it. What stands there from
-// long ago, when this block last took part, may look ahead by any other distance once numbers went
-// round; and zeroed words hold no step.
-GANTRY_HD inline bool has_come(std::uint64_t word, std::uint32_t sequence, std::uint32_t step) {
-  const std::uint32_t ahead = static_cast<std::uint32_t>(word >> 32) - sequence;
+// True if the semaphore `word` has reached chunk `chunk`, at least 1, of operation `epoch`. A peer
+// may be one epoch ahead, but not two: it cannot leave an epoch that this rank has not entered. A
+// word from the last operation in which this block took part may appear ahead by any other distance
+// once epochs have wrapped. A zeroed word has no chunk.
+GANTRY_HD inline bool has_reached(std::uint64_t word, std::uint32_t epoch, std::uint32_t chunk) {
+  const std::uint32_t ahead = static_cast<std::uint32_t>(word >> 32) - epoch;
   const auto at = static_cast<std::uint32_t>(word);
-  return (ahead == 1 && at > 0) || (ahead == 0 && at >= step);
+  return (ahead == 1 && at > 0) || (ahead == 0 && at >= chunk);
 }
 
-// What `word` says of the call of a peer that enters operation `sequence`: `expected`, or another
-// one, or nothing yet. Zeroed words look like entries once numbers went round, but hold no digest.
+// The state of an entry word of operation `epoch`: absent, the `expected` call, or another one.
+// A zeroed word can have a valid epoch once epochs have wrapped, but it has no digest.
 enum class Entry : std::uint32_t { absent, agrees, differs };
-GANTRY_HD constexpr Entry entry_in(std::uint64_t word, std::uint32_t sequence,
+GANTRY_HD constexpr Entry entry_in(std::uint64_t word, std::uint32_t epoch,
                                    std::uint32_t expected) {
-  if (static_cast<std::uint32_t>(word >> 32) != sequence) return Entry::absent;
+  if (static_cast<std::uint32_t>(word >> 32) != epoch) return Entry::absent;
   const auto digest = static_cast<std::uint32_t>(word);
   if (digest == expected) return Entry::agrees;
   return digest == 0 ? Entry::absent : Entry::differs;
 }
 
-// Note [Telling the host]
-// A word in host memory costs a microsecond at the end of a kernel, so an operation that never
-// waits long says nothing. One that does says that it began, and in the end that it ended: whoever
-// looks for a rank that does not come finds all others in there. Each block tells for itself, again
-// and again, because another one that told may have ended, and said so, in the meantime.
+// Note [Progress reports]
+// A store to host memory at the end of a kernel costs a microsecond. An operation that never waits
+// long therefore reports nothing. One that waits long reports that it began and, later, that it
+// ended. The watchdog that looks for a late rank thus finds all other ranks in the operation. Each
+// block repeats its report, because another block may have reported the end in the meantime.
 template <class Block>
-GANTRY_HD void tell_host(Block& block, const Group& group, std::uint64_t call,
-                         std::uint32_t sequence) {
-  block.set_own(&pad_of(group, group.rank).told[block.index()], sequence);
+GANTRY_HD void report_progress(Block& block, const Group& group, std::uint64_t call,
+                               std::uint32_t epoch) {
+  block.set_own(&pad_of(group, group.rank).reported[block.index()], epoch);
   block.fence();
-  block.publish(&group.words->started, run_word(call, sequence));
-  block.publish(&group.words->finished, run_word(call - 1, sequence));
+  block.publish(&group.words->started, run_word(call, epoch));
+  block.publish(&group.words->finished, run_word(call - 1, epoch));
 }
 
 // Functions that are not inlined get a copy of their Block: a reference would keep it out of
-// registers. So their callers note that the host was told.
+// registers. Hence their callers note the report.
 
 // Note [Fault words]
-// Kernels of three lanes may fail at one time, and many threads of each, but one set of words tells
-// of it: the call, its peer, and the fault, which is also their lock. A thread that changes it from
-// 0 to kFaultClaimed writes the other two, and then the fault. The others leave it: the first fault
-// stays until the host has taken it. The host changes a fault to kFaultClaimed, too, while it takes
-// the other two words, and then to 0. Only threads of one device compete for 0, and while it stands
-// there the host leaves the words alone: so the exchange need not be atomic for the host, which
-// exchanges over PCIe may not be.
+// Kernels of three operation queues may fail at one time, and many threads of each. One set of
+// words reports the fault: the call, its peer, and the fault word, which is also the lock. The
+// thread that changes the fault word from 0 to kFaultClaimed writes the other two, and then the
+// fault. Other threads return: the first fault stays until the host has taken it. The host changes
+// a fault to kFaultClaimed while it reads the other two words, and then to 0. Only threads of one
+// device compete for a 0, and the host does not write a word that is 0. The exchange therefore need
+// not be atomic for the host; exchanges over PCIe may not be.
 template <class Block>
-GANTRY_HD void report(Block& block, DeviceWords* words, Outcome outcome, int peer,
-                      std::uint64_t call, std::uint32_t sequence) {
+GANTRY_HD void report_fault(Block& block, DeviceWords* words, Outcome outcome, int peer,
+                            std::uint64_t call, std::uint32_t epoch) {
   if (!block.claim(&words->fault)) return;
   const auto fault = outcome == Outcome::mismatch   ? OperationFault::mismatch
                      : outcome == Outcome::overlaps ? OperationFault::overlap
                                                     : OperationFault::aborted;
   block.publish(&words->fault_peer, static_cast<std::int32_t>(peer));
   block.publish(&words->fault_call, call);
-  block.publish_last(&words->fault, fault_word(fault, sequence));
+  block.publish_last(&words->fault, fault_word(fault, epoch));
 }
 
-// Reports why an operation has no result; other threads may report the same.
+// Reports the fault of an operation that has no result; other threads may report the same.
 template <class Block>
 GANTRY_NOINLINE GANTRY_HD void fail(Block block, const Group& group, Outcome outcome, int peer,
-                                    std::uint64_t call, std::uint32_t sequence) {
+                                    std::uint64_t call, std::uint32_t epoch) {
   if (outcome == Outcome::stopped) return;
-  tell_host(block, group, call, sequence);
-  report(block, group.words, outcome, peer, call, sequence);
+  report_progress(block, group, call, epoch);
+  report_fault(block, group.words, outcome, peer, call, epoch);
 }
 
-// After a long wait: whether it makes sense to go on.
+// Reports progress after a long wait, and checks whether the operation must end.
 template <class Block>
-GANTRY_NOINLINE GANTRY_HD Outcome look(Block block, const Group& group, std::uint64_t call,
-                                       std::uint32_t sequence) {
-  tell_host(block, group, call, sequence);
+GANTRY_NOINLINE GANTRY_HD Outcome check_abort(Block block, const Group& group, std::uint64_t call,
+                                              std::uint32_t epoch) {
+  report_progress(block, group, call, epoch);
   if (block.is_stopped()) return Outcome::stopped;
   return block.is_aborted(group.words) ? Outcome::aborted : Outcome::done;
 }
 
-// The same, and what block 0 of `peer` says about operation `sequence`; mismatch if it entered
-// another call.
+// As check_abort(), and checks the entry of block 0 of `peer`; mismatch if it entered another call.
 template <class Block>
-GANTRY_NOINLINE GANTRY_HD Outcome look_at(Block block, const Group& group, int peer,
-                                          std::uint64_t call, std::uint32_t sequence,
-                                          std::uint32_t expected) {
-  const std::uint64_t word = block.acquire(&pad_of(group, group.rank).entry[sequence & 1][0][peer]);
-  const Outcome outcome = look(block, group, call, sequence);
-  return entry_in(word, sequence, expected) == Entry::differs ? Outcome::mismatch : outcome;
-}
-
-// The same as look(), for who waits for steps of `peer`; mismatch if it takes back its entry.
-template <class Block>
-GANTRY_NOINLINE GANTRY_HD Outcome look_for_steps(Block block, const Group& group, int peer,
-                                                 std::uint64_t call, std::uint32_t sequence) {
+GANTRY_NOINLINE GANTRY_HD Outcome check_entry(Block block, const Group& group, int peer,
+                                              std::uint64_t call, std::uint32_t epoch,
+                                              std::uint32_t expected) {
   const std::uint64_t word =
-      block.acquire(&pad_of(group, group.rank).entry[sequence & 1][block.index()][peer]);
-  const Outcome outcome = look(block, group, call, sequence);
-  return word == signal(sequence, kWithdrawn) ? Outcome::mismatch : outcome;
+      block.acquire(&pad_of(group, group.rank).entry_barrier[epoch & 1][0][peer]);
+  const Outcome outcome = check_abort(block, group, call, epoch);
+  return entry_in(word, epoch, expected) == Entry::differs ? Outcome::mismatch : outcome;
 }
 
-// Waits until block `theirs` of `peer` entered operation `sequence` with the digest `expected`.
+// As check_abort(), and checks the entry of `peer`; mismatch if the peer has withdrawn it.
 template <class Block>
-GANTRY_HD Outcome await_entry(Block& block, const Group& group, int peer, std::uint64_t call,
-                              int theirs, std::uint32_t sequence, std::uint32_t expected) {
-  const std::uint64_t* word = &pad_of(group, group.rank).entry[sequence & 1][theirs][peer];
+GANTRY_NOINLINE GANTRY_HD Outcome check_withdrawal(Block block, const Group& group, int peer,
+                                                   std::uint64_t call, std::uint32_t epoch) {
+  const std::uint64_t word =
+      block.acquire(&pad_of(group, group.rank).entry_barrier[epoch & 1][block.index()][peer]);
+  const Outcome outcome = check_abort(block, group, call, epoch);
+  return word == signal_word(epoch, kWithdrawn) ? Outcome::mismatch : outcome;
+}
+
+// Waits until block `theirs` of `peer` has entered operation `epoch` with the digest `expected`.
+template <class Block>
+GANTRY_HD Outcome wait_entry(Block& block, const Group& group, int peer, std::uint64_t call,
+                             int theirs, std::uint32_t epoch, std::uint32_t expected) {
+  const std::uint64_t* word = &pad_of(group, group.rank).entry_barrier[epoch & 1][theirs][peer];
   GANTRY_ROLLED
   for (std::uint32_t spins = 1;; ++spins) {
-    const Entry entry = entry_in(block.acquire(word), sequence, expected);
+    const Entry entry = entry_in(block.acquire(word), epoch, expected);
     if (entry == Entry::agrees) return Outcome::done;
     if (entry == Entry::differs) return Outcome::mismatch;
-    if (spins % kPollsPerLook == 0) {
-      block.note_told();
-      const Outcome outcome = look_at(block, group, peer, call, sequence, expected);
+    if (spins % kPollsPerCheck == 0) {
+      block.note_reported();
+      const Outcome outcome = check_entry(block, group, peer, call, epoch, expected);
       if (outcome != Outcome::done) return outcome;
     }
     block.pause(spins);
   }
 }
 
-// Waits until `word`, which `peer` writes, has come to step `step` of operation `sequence`.
+// Waits until the semaphore `word`, written by `peer`, has reached `chunk` of operation `epoch`.
 template <class Block>
-GANTRY_HD Outcome await_step(Block& block, const Group& group, int peer, const std::uint64_t* word,
-                             std::uint64_t call, std::uint32_t sequence, std::uint32_t step) {
+GANTRY_HD Outcome wait_chunk(Block& block, const Group& group, int peer, const std::uint64_t* word,
+                             std::uint64_t call, std::uint32_t epoch, std::uint32_t chunk) {
   GANTRY_ROLLED
   for (std::uint32_t spins = 1;; ++spins) {
-    if (has_come(block.acquire(word), sequence, step)) return Outcome::done;
-    if (spins % kPollsPerLook == 0) {
-      block.note_told();
-      const Outcome outcome = look_for_steps(block, group, peer, call, sequence);
+    if (has_reached(block.acquire(word), epoch, chunk)) return Outcome::done;
+    if (spins % kPollsPerCheck == 0) {
+      block.note_reported();
+      const Outcome outcome = check_withdrawal(block, group, peer, call, epoch);
       if (outcome != Outcome::done) return outcome;
     }
     block.pause(spins);
@@ -201,14 +201,14 @@ GANTRY_HD Outcome await_step(Block& block, const Group& group, int peer, const s
 }
 
 // Note [Operations that overlap]
-// Kernels of one rank's operations run one after the other: calls are ordered by their lane, and
-// calls of one graph. The order of a graph's replay and other work is that of its launch, which the
-// library does not see. Two operations at one time would take one number, and with it each other's
-// data. So once a group has calls in graphs, a block counts itself in as it begins, by an exchange
-// in this rank's memory: if the operation before it has not ended there, it reports that, and
-// touches nothing. The host then breaks the group, which ends what other blocks began.
+// Kernels of one rank's operations run one after the other. Their operation queue orders calls, and
+// also the calls within one graph. It cannot order the replay of a graph with other work: the
+// library does not see the launch. Two operations at one time would take one epoch, and each
+// other's data. Once a group has calls in graphs, a block therefore begins with an atomic increment
+// in this rank's memory. If the previous operation has not ended there, the block reports the
+// overlap and touches nothing. The host then breaks the group, which ends the other blocks.
 
-// The number of the operation that is under way, or of the next one.
+// The epoch of the operation that is running, or of the next one.
 template <class Block>
 GANTRY_HD std::uint32_t current(Block& block, const Group& group) {
   return block.own(&pad_of(group, group.rank).ended[block.index()]) + 1;
@@ -216,133 +216,133 @@ GANTRY_HD std::uint32_t current(Block& block, const Group& group) {
 
 inline constexpr std::uint64_t kOverlaps = std::uint64_t{1} << 32;
 
-// Reports that another operation of the rank is under way.
+// Reports that another operation of the rank is running.
 template <class Block>
 GANTRY_NOINLINE GANTRY_HD void report_overlap(Block block, const Group& group, std::uint64_t call,
-                                              std::uint32_t sequence) {
+                                              std::uint32_t epoch) {
   if (!block.is_leader()) return;
-  report(block, group.words, Outcome::overlaps, group.rank, call, sequence);
+  report_fault(block, group.words, Outcome::overlaps, group.rank, call, epoch);
 }
 
-// Begins this block's share; `sequence` is the operation's number. False, with the fault reported,
-// if another operation of the rank is under way.
+// Begins this block's part of an operation and sets `epoch`. Returns false, with the fault
+// reported, if another operation of the rank is running.
 template <class Block>
-GANTRY_HD bool begin(Block& block, const Group& group, std::uint64_t call,
-                     std::uint32_t& sequence) {
-  sequence = current(block, group);
+GANTRY_HD bool begin(Block& block, const Group& group, std::uint64_t call, std::uint32_t& epoch) {
+  epoch = current(block, group);
   std::uint32_t* const begun = &pad_of(group, group.rank).begun[block.index()];
   if (!group.has_graphs) {
-    if (block.is_leader()) block.set_own(begun, sequence);
+    if (block.is_leader()) block.set_own(begun, epoch);
     return true;
   }
-  // In line, because a function of its own would be fetched first. The leader's number is that of
-  // all: they may have read theirs before and after the end of another operation.
+  // Inline, because the code of a function would be fetched first. All threads take the leader's
+  // epoch: theirs may be from before or after the end of another operation.
   std::uint64_t number = 0;
   if (block.is_leader()) {
     number = block.count_own(begun) + 1;
-    if (number != sequence) number |= kOverlaps;
+    if (number != epoch) number |= kOverlaps;
   }
   number = block.from_leader(number);
-  sequence = static_cast<std::uint32_t>(number);
+  epoch = static_cast<std::uint32_t>(number);
   if (number < kOverlaps) return true;
-  report_overlap(block, group, call, sequence);
+  report_overlap(block, group, call, epoch);
   return false;
 }
 
-// Ends this block's share. Every block comes here, whatever happened, so that ranks stay in step
-// after a mismatch. Blocks that had no share are counted by those that did. Of the blocks that told
-// the host of the beginning the last one tells it of the end: of two that end at the same time at
-// least one sees the other's number.
+// Ends this block's part of an operation. Every block calls it, also after a fault, so that the
+// epochs of all ranks stay equal. Blocks of the kernel also count for the blocks that were not
+// launched. Of the blocks that reported the beginning, the last one reports the end. Of two blocks
+// that end at the same time, at least one sees the other's epoch.
 template <class Block>
-GANTRY_HD void end(Block& block, const Group& group, std::uint64_t call, std::uint32_t sequence) {
-  const bool told = block.any(block.has_told());
+GANTRY_HD void end(Block& block, const Group& group, std::uint64_t call, std::uint32_t epoch) {
+  const bool reported = block.any(block.has_reported());
   SignalPad& pad = pad_of(group, group.rank);
   const int rounds = (kMaxBlocks - 1 - block.index()) / block.count() + 1;
   block.for_each(rounds, [&](std::int64_t i) {
     const std::int64_t at = block.index() + i * block.count();
-    if (i > 0) block.set_own(&pad.begun[at], sequence);
-    block.set_own(&pad.ended[at], sequence);
+    if (i > 0) block.set_own(&pad.begun[at], epoch);
+    block.set_own(&pad.ended[at], epoch);
   });
-  if (!told || !block.is_leader()) return;
+  if (!reported || !block.is_leader()) return;
   block.fence();
   GANTRY_ROLLED
   for (int other = 0; other < block.count(); ++other) {
-    if (block.own(&pad.told[other]) == sequence && block.own(&pad.ended[other]) != sequence) return;
+    if (block.own(&pad.reported[other]) == epoch && block.own(&pad.ended[other]) != epoch) return;
   }
-  block.publish(&group.words->finished, run_word(call, sequence));
+  block.publish(&group.words->finished, run_word(call, epoch));
 }
 
-// Says to all peers what this block's rank calls: digest_for(peer) to each.
+// Signals the entry of this rank to all peers: digest_for(peer) to each.
 template <class Block, class DigestFor>
-GANTRY_HD void say_call(Block& block, const Group& group, int index, std::uint32_t sequence,
-                        const DigestFor& digest_for) {
+GANTRY_HD void signal_entries(Block& block, const Group& group, int index, std::uint32_t epoch,
+                              const DigestFor& digest_for) {
   block.for_each_rank(group.size, [&](int peer) {
     if (peer == group.rank) return;
-    block.release(&pad_of(group, peer).entry[sequence & 1][index][group.rank],
-                  signal(sequence, digest_for(peer)));
+    block.release(&pad_of(group, peer).entry_barrier[epoch & 1][index][group.rank],
+                  signal_word(epoch, digest_for(peer)));
   });
 }
 
-// Says to all peers that `step` steps of this block have come to what `words` tells of.
+// Signals to all peers that block `index` of this rank has done `chunks` chunks: full, reduced, or
+// empty.
 template <class Block>
-GANTRY_HD void say_steps(Block& block, const Group& group, StepWords SignalPad::*words, int index,
-                         std::uint32_t sequence, std::int64_t steps) {
+GANTRY_HD void signal_chunks(Block& block, const Group& group, Semaphores SignalPad::*semaphores,
+                             int index, std::uint32_t epoch, std::int64_t chunks) {
   block.for_each_rank(group.size, [&](int peer) {
     if (peer == group.rank) return;
-    block.release(&(pad_of(group, peer).*words)[index][group.rank],
-                  signal(sequence, static_cast<std::uint32_t>(steps)));
+    block.release(&(pad_of(group, peer).*semaphores)[index][group.rank],
+                  signal_word(epoch, static_cast<std::uint32_t>(chunks)));
   });
 }
 
-// Waits for the entries of block `theirs` of all peers; false, with the fault reported, if the
-// operation cannot go on.
+// Waits for the entries of block `theirs` of all peers. Returns false, with the fault reported, if
+// the operation must end.
 template <class Block, class Expected>
-GANTRY_HD bool await_entries(Block& block, const Group& group, std::uint64_t call, int theirs,
-                             std::uint32_t sequence, const Expected& expected) {
+GANTRY_HD bool wait_entries(Block& block, const Group& group, std::uint64_t call, int theirs,
+                            std::uint32_t epoch, const Expected& expected) {
   bool failed = false;
   block.for_each_rank(group.size, [&](int peer) {
     if (peer == group.rank) return;
-    const Outcome outcome = await_entry(block, group, peer, call, theirs, sequence, expected(peer));
+    const Outcome outcome = wait_entry(block, group, peer, call, theirs, epoch, expected(peer));
     if (outcome == Outcome::done) return;
-    block.note_told();
-    fail(block, group, outcome, peer, call, sequence);
+    block.note_reported();
+    fail(block, group, outcome, peer, call, epoch);
     failed = true;
   });
   return !block.any(failed);
 }
 
-// Waits until row `words` has come to `step` for all peers; false, with the fault reported, if the
-// operation cannot go on.
+// Waits until the semaphores `words` of all peers have reached `chunk`. Returns false, with the
+// fault reported, if the operation must end.
 template <class Block>
-GANTRY_HD bool await_steps(Block& block, const Group& group, const std::uint64_t* words,
-                           std::uint64_t call, std::uint32_t sequence, std::uint32_t step) {
+GANTRY_HD bool wait_chunks(Block& block, const Group& group, const std::uint64_t* words,
+                           std::uint64_t call, std::uint32_t epoch, std::uint32_t chunk) {
   bool failed = false;
   block.for_each_rank(group.size, [&](int peer) {
     if (peer == group.rank) return;
-    const Outcome outcome = await_step(block, group, peer, &words[peer], call, sequence, step);
+    const Outcome outcome = wait_chunk(block, group, peer, &words[peer], call, epoch, chunk);
     if (outcome == Outcome::done) return;
-    block.note_told();
-    fail(block, group, outcome, peer, call, sequence);
+    block.note_reported();
+    fail(block, group, outcome, peer, call, epoch);
     failed = true;
   });
   return !block.any(failed);
 }
 
-// What a Block folds or copies is of elements T; of Moved if elements are not combined.
+// The element type of copies without a reduction.
 struct Moved {};
 template <class T>
 inline constexpr bool kCombines = !std::is_same_v<T, Moved>;
 
-// Bytes that are copied; any alignment, any rank's workspace.
+// Bytes to copy; any alignment, any rank's workspace.
 struct Run {
   std::byte* to;
   const std::byte* from;
   std::int64_t bytes;
 };
 
-// `count` arrays, at least `Least`, one after the other; aligned to 16 bytes.
+// `count` arrays, at least `Least`, at one stride; aligned to 16 bytes.
 template <int Least>
-struct Sources {
+struct StridedArrays {
   static constexpr int kLeast = Least;
   const std::byte* first;
   std::int64_t stride;
@@ -351,7 +351,7 @@ struct Sources {
   GANTRY_HD const std::byte* at(int i) const { return first + i * stride; }
 };
 
-// Two arrays, the second one of which comes last; aligned likewise.
+// Two arrays, in this order; aligned to 16 bytes.
 struct Pair {
   const std::byte* first;
   const std::byte* second;
@@ -360,7 +360,7 @@ struct Pair {
   GANTRY_HD const std::byte* at(int i) const { return i == 0 ? first : second; }
 };
 
-// `count` arrays, each `offset` from its own base; aligned likewise.
+// `count` arrays, each at `offset` from its own base; aligned to 16 bytes.
 struct Arrays {
   static constexpr int kLeast = 1;
   const std::byte* const* bases;

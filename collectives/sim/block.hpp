@@ -1,4 +1,4 @@
-// The threads of a block as one host thread; see Note [Blocks].
+// A thread block of a simulated device: one host thread; see Note [Blocks].
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 #include "collectives/protocol/launch.hpp"
 #include "collectives/protocol/signal.hpp"
 #include "collectives/sim/schedule.hpp"
-#include "kernels/fold_plan.hpp"
-#include "kernels/impl/fold.inl"
+#include "kernels/impl/nary.inl"
+#include "kernels/nary_plan.hpp"
 
 namespace gantry::protocol {
 
@@ -51,15 +51,15 @@ class SimBlock {
 
   void post(std::uint64_t* word, std::uint64_t value) { release(word, value); }
 
-  // The low half is written last and read first, so that both halves belong together.
-  Packet read(const Packet* packet) {
-    auto* words = reinterpret_cast<std::uint64_t*>(const_cast<Packet*>(packet));
+  // The low half is written last and read first, so that both halves are of one packet.
+  LlPacket read_ll(const LlPacket* packet) {
+    auto* words = reinterpret_cast<std::uint64_t*>(const_cast<LlPacket*>(packet));
     const std::uint64_t low = std::atomic_ref(words[0]).load(std::memory_order_acquire);
     const std::uint64_t high = std::atomic_ref(words[1]).load(std::memory_order_relaxed);
     return {static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
             static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32)};
   }
-  void write(Packet* packet, const Packet& value) {
+  void write_ll(LlPacket* packet, const LlPacket& value) {
     schedule::point();
     auto* words = reinterpret_cast<std::uint64_t*>(packet);
     std::atomic_ref(words[1]).store(std::uint64_t{value.high_flag} << 32 | value.high,
@@ -68,35 +68,35 @@ class SimBlock {
                                     std::memory_order_release);
   }
 
-  // One thread holds a line. Its flag is written last and read first.
-  static constexpr int kLineWordsHeld = kLineWords;
-  int first_line_word() const { return 0; }
+  // One thread holds a whole LL128 line. Its flag is written last and read first.
+  static constexpr int kLl128WordsHeld = kLl128Words;
+  int first_ll128_word() const { return 0; }
   template <class F>
-  void for_each_line(std::int32_t n, F f) {
+  void for_each_ll128_line(std::int32_t n, F f) {
     for_each(n, f);
   }
-  bool any_of_line(bool flag) { return flag; }
+  bool any_of_ll128_line(bool flag) { return flag; }
   bool any_of_warp(bool flag) { return flag; }
-  std::uint64_t read_line_flag(const Line* line) {
-    auto& flag = const_cast<Line*>(line)->words[kLineWords - 1];
+  std::uint64_t read_ll128_flag(const Ll128Line* line) {
+    auto& flag = const_cast<Ll128Line*>(line)->words[kLl128Words - 1];
     return std::atomic_ref(flag).load(std::memory_order_acquire);
   }
-  void read_line(const Line* line, std::uint64_t (&words)[kLineWords]) {
-    auto& seen = const_cast<Line*>(line)->words;
-    for (int i = 0; i < kLineWords; ++i) {
+  void read_ll128(const Ll128Line* line, std::uint64_t (&words)[kLl128Words]) {
+    auto& seen = const_cast<Ll128Line*>(line)->words;
+    for (int i = 0; i < kLl128Words; ++i) {
       words[i] = std::atomic_ref(seen[i]).load(std::memory_order_relaxed);
     }
   }
-  void write_line(Line* line, const std::uint64_t (&words)[kLineWords]) {
+  void write_ll128(Ll128Line* line, const std::uint64_t (&words)[kLl128Words]) {
     schedule::point();
-    for (int i = 0; i < kLineWords - 1; ++i) {
+    for (int i = 0; i < kLl128Words - 1; ++i) {
       std::atomic_ref(line->words[i]).store(words[i], std::memory_order_relaxed);
     }
-    std::atomic_ref(line->words[kLineWords - 1])
-        .store(words[kLineWords - 1], std::memory_order_release);
+    std::atomic_ref(line->words[kLl128Words - 1])
+        .store(words[kLl128Words - 1], std::memory_order_release);
   }
 
-  // Blocks of operations that overlap by mistake meet here.
+  // Atomic, because blocks of operations that overlap may access these words at one time.
   template <class Word>
   Word own(const Word* word) {
     return std::atomic_ref(*const_cast<Word*>(word)).load(std::memory_order_relaxed);
@@ -109,8 +109,8 @@ class SimBlock {
     return std::atomic_ref(*word).fetch_add(1, std::memory_order_acquire);
   }
   std::uint64_t from_leader(std::uint64_t value) { return value; }
-  void note_told() { told_ = true; }
-  bool has_told() const { return told_; }
+  void note_reported() { reported_ = true; }
+  bool has_reported() const { return reported_; }
   void fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
   template <class Word>
@@ -140,39 +140,39 @@ class SimBlock {
     }
   }
 
-  // One thread is all crews, see Note [Crews].
+  // One thread runs all roles, see Note [Warp roles].
   template <int... Warps, class... Stages>
-  bool pipeline(std::int64_t steps, const Stages&... stages) {
-    constexpr int kCrews = sizeof...(Stages);
+  bool pipeline(std::int64_t chunks, const Stages&... stages) {
+    constexpr int kRoles = sizeof...(Stages);
     ended_ = {};
     bool goes_on = true;
-    for (std::int64_t turn = 0; goes_on && turn < steps + kCrews - 1; ++turn) {
-      for (int crew = kCrews - 1; goes_on && crew >= 0; --crew) {
-        const std::int64_t step = turn - crew;
-        if (step < 0 || step >= steps) continue;
+    for (std::int64_t turn = 0; goes_on && turn < chunks + kRoles - 1; ++turn) {
+      for (int role = kRoles - 1; goes_on && role >= 0; --role) {
+        const std::int64_t chunk = turn - role;
+        if (chunk < 0 || chunk >= chunks) continue;
         int index = 0;
-        ((index++ == crew ? goes_on = run_stage(stages, crew, step) : goes_on), ...);
+        ((index++ == role ? goes_on = run_stage(stages, role, chunk) : goes_on), ...);
       }
     }
     return goes_on;
   }
   template <class Stage>
-  bool run_stage(const Stage& stage, int crew, std::int64_t step) {
-    if (!stage.work(*this, step)) return false;
-    ended_[static_cast<std::size_t>(crew)] = step + 1;
-    stage.tell(*this, step);
+  bool run_stage(const Stage& stage, int role, std::int64_t chunk) {
+    if (!stage.work(*this, chunk)) return false;
+    ended_[static_cast<std::size_t>(role)] = chunk + 1;
+    stage.signal(*this, chunk);
     return true;
   }
-  bool await_crew(int crew, std::int64_t steps) const {
-    return ended_[static_cast<std::size_t>(crew)] >= steps;
+  bool wait_role(int role, std::int64_t chunks) const {
+    return ended_[static_cast<std::size_t>(role)] >= chunks;
   }
   bool is_stopped() const { return false; }
 
   template <class T, class From>
   void fold(const Combination& how, const Targets& to, std::int64_t bytes, const From& from) {
-    using Element = typename kernels::Folder<T, kernels::FoldOp::sum>::Stored;
+    using Element = typename kernels::NaryFunctor<T, kernels::NaryOp::sum>::Stored;
     const std::int64_t count = bytes / static_cast<std::int64_t>(sizeof(Element));
-    kernels::with_fold<T>(how.op, [&](auto folder) {
+    kernels::with_nary_functor<T>(how.op, [&](auto folder) {
       using F = typename decltype(folder)::type;
       if constexpr (F::kIsDefined) {
         std::vector<typename F::Acc> acc(static_cast<std::size_t>(count));
@@ -207,8 +207,8 @@ class SimBlock {
  private:
   int index_;
   int count_;
-  bool told_ = false;
-  std::array<std::int64_t, 3> ended_ = {};  // steps, by each crew
+  bool reported_ = false;
+  std::array<std::int64_t, 3> ended_ = {};  // chunks that each role has ended
 };
 
 namespace sim {

@@ -4,11 +4,11 @@
 namespace gantry::protocol::sim {
 
 void send(const Message& plan) {
-  for_each_block(kChannelBlocks, [&](SimBlock& block) { send_message(block, plan); });
+  for_each_block(kConnectionBlocks, [&](SimBlock& block) { send_message(block, plan); });
 }
 
 void receive(const Message& plan) {
-  for_each_block(kChannelBlocks, [&](SimBlock& block) { receive_message(block, plan); });
+  for_each_block(kConnectionBlocks, [&](SimBlock& block) { receive_message(block, plan); });
 }
 
 }  // namespace gantry::protocol::sim

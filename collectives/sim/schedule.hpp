@@ -1,4 +1,4 @@
-// When simulated kernels give way to others.
+// The scheduling of simulated kernels.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@ namespace gantry::protocol::schedule {
 using Hook = void (*)();
 
 // Makes every kernel call `hook` from now on; nullptr for none. For tests: to try other orders, or
-// to die at a chosen step.
+// to end the process at a chosen signal.
 void set_hook(Hook hook) noexcept;
 
 // Calls the hook.
 void point();
-// Between two polls of a word: first at once, then giving way, then sleeping, because there may be
-// fewer cores than ranks.
+// Waits between two polls of a word: first not at all, then by yielding, then by sleeping, because
+// there may be fewer cores than ranks.
 void pause(std::uint32_t spins);
 
 }  // namespace gantry::protocol::schedule

@@ -30,6 +30,7 @@
 #include <gantry/memory/buffer.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/cpu_allocator.hpp>
+#include <gantry/memory/history.hpp>
 #include <gantry/memory/host_stats.hpp>
 #include <gantry/memory/ipc.hpp>
 #include <gantry/memory/mem_pool.hpp>
@@ -37,7 +38,6 @@
 #include <gantry/memory/pluggable_allocator.hpp>
 #include <gantry/memory/snapshot.hpp>
 #include <gantry/memory/stats.hpp>
-#include <gantry/memory/history.hpp>
 #include <gantry/streams/event.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>

@@ -1,71 +1,74 @@
 #include "kernels/cuda/launch.cuh"
+#include "kernels/fibre_plan.hpp"
 #include "kernels/impl/arg_reduce.inl"
-#include "kernels/line_plans.hpp"
 
 namespace gantry::kernels::cuda {
 
 namespace {
 
-// How a block of kThreads threads spreads over lines and their elements: `across` lines at a time,
-// kThreads / across threads to a line (both powers of two).
+// The distribution of a block's kThreads threads: `fibres` fibres at a time, kThreads / fibres
+// threads per fibre. Both are powers of two.
 struct ArgShape {
-  int across = 1;
-  bool lines_are_fastest = false;  // neighbouring threads have neighbouring lines, not elements
+  int fibres = 1;
+  bool fibres_are_fastest = false;  // neighbouring threads have neighbouring fibres, not elements
 };
 
-// One block finds the first winner of one part of `across` lines. With `candidates`, winners of
-// several parts go there (or come from there: `merges`, then all parts of a line are looked at).
+// One block finds the argmax of one chunk of `shape.fibres` fibres. A fibre of several chunks takes
+// two launches: the first writes each chunk's argmax to `candidates`, the second (`merges`) reduces
+// the candidates of each fibre.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    arg_reduce_kernel(const __grid_constant__ LinePlan plan, const __grid_constant__ Lines indices,
-                      bool largest, ArgShape shape, std::int64_t parts, std::int64_t* candidates,
-                      bool merges) {
+    arg_reduce_kernel(const __grid_constant__ FibrePlan plan,
+                      const __grid_constant__ Fibres indices, bool largest, ArgShape shape,
+                      std::int64_t chunks, std::int64_t* candidates, bool merges) {
   using Acc = AccumulatorType<T>;
-  __shared__ Champion<Acc> shared[kThreads];
-  const int team = kThreads / shape.across;
+  __shared__ ArgReduceState<Acc> shared[kThreads];
+  const int threads_per_fibre = kThreads / shape.fibres;
   const int thread = static_cast<int>(threadIdx.x);
-  const int slot = shape.lines_are_fastest ? thread % shape.across : thread / team;
-  const int member = shape.lines_are_fastest ? thread / shape.across : thread % team;
-  const std::int64_t tiles = (plan.count + shape.across - 1) / shape.across;
-  const std::int64_t tasks = merges ? tiles : tiles * parts;
+  const int fibre_in_block =
+      shape.fibres_are_fastest ? thread % shape.fibres : thread / threads_per_fibre;
+  const int thread_in_fibre =
+      shape.fibres_are_fastest ? thread / shape.fibres : thread % threads_per_fibre;
+  const std::int64_t tiles = (plan.count + shape.fibres - 1) / shape.fibres;
+  const std::int64_t tasks = merges ? tiles : tiles * chunks;
   for (std::int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-    const std::int64_t part = task / tiles;
-    const std::int64_t line = (task - part * tiles) * shape.across + slot;
-    const bool is_present = line < plan.count;
+    const std::int64_t chunk = task / tiles;
+    const std::int64_t fibre = (task - chunk * tiles) * shape.fibres + fibre_in_block;
+    const bool is_present = fibre < plan.count;
     const T* in = static_cast<const T*>(plan.in.data);
-    if (is_present) in += plan.in.lines.offset(line);
-    Champion<Acc> best{Acc(0), -1};
+    if (is_present) in += plan.in.outer.offset(fibre);
+    ArgReduceState<Acc> best{Acc(0), -1};
     if (is_present && merges) {
-      for (std::int64_t p = member; p < parts; p += team) {
-        const std::int64_t index = candidates[line * parts + p];
-        best = winner(largest, best, {static_cast<Acc>(in[index * plan.in.stride]), index});
+      for (std::int64_t p = thread_in_fibre; p < chunks; p += threads_per_fibre) {
+        const std::int64_t index = candidates[fibre * chunks + p];
+        best = combine(largest, best, {static_cast<Acc>(in[index * plan.in.stride]), index});
       }
     } else if (is_present) {
-      const std::int64_t first = part * kArgPart;
-      const std::int64_t last = first + kArgPart < plan.length ? first + kArgPart : plan.length;
+      const std::int64_t first = chunk * kArgChunk;
+      const std::int64_t last = first + kArgChunk < plan.length ? first + kArgChunk : plan.length;
 #pragma unroll 4
-      for (std::int64_t k = first + member; k < last; k += team) {
+      for (std::int64_t k = first + thread_in_fibre; k < last; k += threads_per_fibre) {
         const Acc value = static_cast<Acc>(in[k * plan.in.stride]);
-        if (best.index < 0 || beats(largest, value, best.value)) best = {value, k};
+        if (best.index < 0 || precedes(largest, value, best.value)) best = {value, k};
       }
     }
     shared[thread] = best;
-    for (int half = team / 2; half > 0; half /= 2) {
+    for (int half = threads_per_fibre / 2; half > 0; half /= 2) {
       __syncthreads();
-      if (member < half) {
-        const int partner = shape.lines_are_fastest ? thread + half * shape.across : thread + half;
-        shared[thread] = winner(largest, shared[thread], shared[partner]);
+      if (thread_in_fibre < half) {
+        const int partner = shape.fibres_are_fastest ? thread + half * shape.fibres : thread + half;
+        shared[thread] = combine(largest, shared[thread], shared[partner]);
       }
     }
-    if (is_present && member == 0) {
+    if (is_present && thread_in_fibre == 0) {
       const std::int64_t index = shared[thread].index;
-      if (parts > 1 && !merges) {
-        candidates[line * parts + part] = index;
+      if (chunks > 1 && !merges) {
+        candidates[fibre * chunks + chunk] = index;
       } else {
-        static_cast<std::int64_t*>(indices.data)[indices.lines.offset(line)] = index;
+        static_cast<std::int64_t*>(indices.data)[indices.outer.offset(fibre)] = index;
         if (plan.out.data != nullptr) {
-          static_cast<T*>(plan.out.data)[plan.out.lines.offset(line)] =
-              stored_winner(in[index * plan.in.stride]);
+          static_cast<T*>(plan.out.data)[plan.out.outer.offset(fibre)] =
+              stored_value(in[index * plan.in.stride]);
         }
       }
     }
@@ -73,29 +76,29 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-ArgShape choose_shape(const LinePlan& plan) {
+ArgShape choose_shape(const FibrePlan& plan) {
   if (plan.is_column_wise() && plan.count >= 8) return {32, true};
-  int team = 1;
-  while (team < kThreads && team < plan.length) team *= 2;
-  return {kThreads / team, false};
+  int threads_per_fibre = 1;
+  while (threads_per_fibre < kThreads && threads_per_fibre < plan.length) threads_per_fibre *= 2;
+  return {kThreads / threads_per_fibre, false};
 }
 
 }  // namespace
 
-void arg_reduce(void* stream, bool largest, const LinePlan& plan, const Lines& indices,
+void arg_reduce(void* stream, bool largest, const FibrePlan& plan, const Fibres& indices,
                 std::int64_t* candidates) {
-  const std::int64_t parts = (plan.length + kArgPart - 1) / kArgPart;
+  const std::int64_t chunks = (plan.length + kArgChunk - 1) / kArgChunk;
   const ArgShape shape = choose_shape(plan);
   dispatch_stored(plan.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const auto run = [&](const ArgShape& how, bool merges) {
-      const std::int64_t tiles = (plan.count + how.across - 1) / how.across;
-      launch("arg_reduce", stream, blocks_for((merges ? tiles : tiles * parts) * kThreads),
-             kThreads, 0, arg_reduce_kernel<T>, plan, indices, largest, how, parts, candidates,
+      const std::int64_t tiles = (plan.count + how.fibres - 1) / how.fibres;
+      launch("arg_reduce", stream, blocks_for((merges ? tiles : tiles * chunks) * kThreads),
+             kThreads, 0, arg_reduce_kernel<T>, plan, indices, largest, how, chunks, candidates,
              merges);
     };
     run(shape, false);
-    if (parts > 1) run({1, false}, true);
+    if (chunks > 1) run({1, false}, true);
   });
 }
 

@@ -18,19 +18,19 @@ namespace gantry::kernels::cuda {
 
 namespace {
 
-// Most workspace that a heuristic may ask for.
+// The largest workspace of an algorithm.
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
 void check(cublasStatus_t status, const char* call, const Stream& stream) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw CublasError(fmt::format("Failed multiplying matrices on stream {} of {}: {} ({}): {} [{}]",
+  throw CublasError(fmt::format("gemm: failed to multiply on stream {} of {}: {} ({}): {} [{}]",
                                 stream.id(), stream.device().str(), cublasLtGetStatusName(status),
                                 static_cast<int>(status), cublasLtGetStatusString(status), call),
                     stream.device().str());
 }
 
-// The library's handle on the current device. Handles live as long as the process: CUDA may be gone
-// before static destructors run.
+// The cuBLASLt handle of the stream's device. Handles are never destroyed, because CUDA may shut
+// down before static destructors run.
 cublasLtHandle_t handle_of(const Stream& stream) {
   static std::mutex mutex;
   static auto* const handles = new std::map<int, cublasLtHandle_t>;
@@ -67,10 +67,10 @@ Types types_of(DType dtype) {
     case DType::i64:
       break;
   }
-  throw DTypeError(fmt::format("gemm: a floating dtype expected, but got {}", name(dtype)));
+  throw DTypeError(fmt::format("gemm: expected a floating dtype, but got {}", name(dtype)));
 }
 
-// A cuBLASLt object that destroys itself.
+// An owner of a cuBLASLt object.
 template <class Handle, cublasStatus_t (*destroy)(Handle)>
 class Owned {
  public:
@@ -92,7 +92,7 @@ using MatmulDescription = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>
 using MatrixLayout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-// A row-major matrix is the column-major matrix of its transpose.
+// Describes a row-major matrix to cuBLASLt, as the column-major layout of its transpose.
 void describe(MatrixLayout& layout, cudaDataType_t type, std::int64_t columns, std::int64_t rows,
               std::int64_t leading, std::int64_t batch, std::int64_t batch_stride,
               const Stream& stream) {
@@ -116,7 +116,7 @@ void describe_operand(MatrixLayout& layout, cudaDataType_t type, const GemmMatri
            stream);
 }
 
-// Bytes to which an address is known to be aligned, at most 256.
+// The alignment of an address in bytes, at most 256.
 std::uint32_t alignment_of(const void* data) {
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   std::uint32_t alignment = 256;
@@ -124,7 +124,7 @@ std::uint32_t alignment_of(const void* data) {
   return alignment;
 }
 
-// What the choice of an algorithm depends on.
+// The properties that determine the algorithm.
 using ProblemKey = std::tuple<int, DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                               bool, bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                               std::uint32_t, std::uint32_t, std::uint32_t>;
@@ -158,7 +158,7 @@ class Problem {
     const Types types = types_of(plan.dtype);
     check(cublasLtMatmulDescCreate(operation_.out(), types.compute, types.scale),
           "cublasLtMatmulDescCreate", stream);
-    // The library computes out^T = b^T a^T, so its first operand is our b.
+    // cuBLASLt computes out^T = b^T a^T, so its first operand is b.
     set_transposed(CUBLASLT_MATMUL_DESC_TRANSA, plan.b.is_transposed);
     set_transposed(CUBLASLT_MATMUL_DESC_TRANSB, plan.a.is_transposed);
     describe_operand(a_, types.data, plan.a, plan.m, plan.k, plan.batch, stream);
@@ -166,7 +166,7 @@ class Problem {
     describe(out_, types.data, plan.n, plan.m, plan.n, plan.batch, plan.m * plan.n, stream);
   }
 
-  // The algorithm that the library proposes; asked for once per problem.
+  // The algorithm of cuBLASLt's heuristic, cached per problem.
   Choice choose(cublasLtHandle_t handle) const {
     static std::mutex mutex;
     static auto* const known = new std::map<ProblemKey, Choice>;
@@ -236,7 +236,8 @@ class Problem {
 
 void gemm(const Stream& stream, const GemmPlan& plan) {
   cublasLtHandle_t handle = handle_of(stream);
-  // Nothing says that every algorithm takes more batches than a dimension of a grid has, 65,535.
+  // cuBLASLt does not document that its algorithms accept more batches than a grid dimension,
+  // 65,535.
   constexpr std::int64_t kMostBatches = 32768;
   const auto bytes = static_cast<std::int64_t>(element_size(plan.dtype));
   for (std::int64_t begin = 0; begin < plan.batch; begin += kMostBatches) {

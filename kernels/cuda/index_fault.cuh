@@ -6,9 +6,9 @@
 
 namespace gantry::kernels::cuda {
 
-// Puts an index that is out of range into the device's fault record, which lies in pinned host
-// memory, unless it holds one already. The host may look at it while the kernel runs, because it
-// waited for another stream. Note [Index faults].
+// Writes an index out of range to the device's fault record, unless the record is taken. The record
+// is in pinned host memory, and the host may read it while the kernel runs: hence the system-scope
+// fence and the three states. Note [Index faults].
 __device__ inline void report_fault(const IndexingPlan& plan, std::int64_t index) {
   if (atomicCAS(&plan.fault->raised, FaultRecord::kNone, FaultRecord::kWriting) !=
       FaultRecord::kNone) {

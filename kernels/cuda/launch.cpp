@@ -20,7 +20,7 @@ namespace gantry::kernels::cuda {
     const DeviceProperties& p = device_properties(Device::cuda(device));
     remedy = "; " + missing_code_text(arch_list(), device, p.name, p.major, p.minor);
   }
-  throw CudaError(fmt::format("Failed launching kernel {} on stream {} of {}: {} ({}): {} "
+  throw CudaError(fmt::format("{}: failed to launch the kernel on stream {} of {}: {} ({}): {} "
                               "[cudaLaunchKernelEx]{}",
                               kernel, fmt::ptr(stream), where, name, static_cast<int>(status),
                               cudaGetErrorString(status), remedy),

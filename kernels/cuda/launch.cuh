@@ -12,16 +12,16 @@
 
 namespace gantry::kernels::cuda {
 
-// Throws CudaError that names the kernel, the current device and the stream.
+// Throws a CudaError with the names of the kernel, the current device and the stream.
 [[noreturn]] void throw_launch_error(const char* kernel, void* stream, cudaError_t status);
 
-// Launches the kernel at `kernel` with the arguments at `arguments`, which must have exactly the
-// types of its parameters. Not a template: callers that instantiate many kernels stay small.
+// Launches `kernel` with pointers to its arguments, which have exactly the types of its parameters.
+// Not a template, so that callers of many kernels stay small.
 void launch_untyped(const char* name, void* stream, dim3 blocks, dim3 threads, const void* kernel,
                     void** arguments);
 
-// Launches `kernel` on `stream` of the current device; arguments are converted to the kernel's
-// parameter types.
+// Launches `kernel` on `stream` of the current device. Converts the arguments to the parameter
+// types.
 template <class... Expected, class... Actual>
 void launch(const char* name, void* stream, dim3 blocks, dim3 threads, std::size_t shared_bytes,
             void (*kernel)(Expected...), Actual&&... arguments) {
@@ -39,10 +39,10 @@ void launch(const char* name, void* stream, dim3 blocks, dim3 threads, std::size
 }
 
 inline constexpr int kThreads = 256;
-// Beyond this the grid-stride loop takes over.
+// The largest grid; the grid-stride loop covers more items.
 inline constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 20;
 
-// Blocks of kThreads threads, one thread per item.
+// The number of blocks of kThreads threads for one thread per item.
 inline unsigned blocks_for(std::int64_t items) {
   const std::int64_t blocks = (items + kThreads - 1) / kThreads;
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks < kMaxBlocks ? blocks : kMaxBlocks);
@@ -56,7 +56,7 @@ __device__ inline std::int64_t index_step() {
   return static_cast<std::int64_t>(gridDim.x) * kThreads;
 }
 
-// Turns the linear index of a plan with fewer than 2^31 elements into the operands' offsets.
+// Converts a linear index to the operands' offsets, for plans of fewer than 2^31 elements.
 template <int N>
 struct OffsetCalculator {
   std::int32_t ndim = 0;
@@ -89,8 +89,7 @@ struct OffsetCalculator {
 
 namespace detail {
 
-// Elements of one thread's access: 16 bytes of the widest operand, at least 4 elements and at most
-// 8.
+// Elements per vector access of a thread: 16 bytes of the widest operand, but 4 to 8 elements.
 template <class... T>
 constexpr int pack_size() {
   std::size_t widest = 1;
@@ -168,7 +167,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace detail
 
-// The GPU's skeleton of elementwise kernels; the same interface as host::Loop.
+// The elementwise loop on the GPU, with the interface of host::Loop.
 class Loop {
  public:
   explicit Loop(void* stream) : stream_(stream) {}

@@ -1,16 +1,24 @@
-// What a build without CUDA has in place of this folder's elementwise, copy and random kernels.
+// The GPU kernels of a build without CUDA: each throws NotSupported.
+#include <string>
+
 #include <gantry/core/error.hpp>
 
 #include "kernels/cuda/copy.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/random.hpp"
+#include "kernels/fibre_plan.hpp"
+#include "kernels/gemm_plan.hpp"
+#include "kernels/indexing_plan.hpp"
+#include "kernels/multicast_plan.hpp"
+#include "kernels/nary_plan.hpp"
+#include "kernels/reduce_plan.hpp"
 
 namespace gantry::kernels::cuda {
 namespace {
 
 [[noreturn]] void refuse(const char* kernel) {
   throw NotSupported(std::string(kernel) +
-                     ": a GPU kernel was called, but this gantry was built without CUDA "
+                     ": failed to launch the GPU kernel: gantry was built without CUDA "
                      "(GANTRY_CUDA=OFF)");
 }
 
@@ -47,5 +55,24 @@ void randint(void*, const TensorRef&, RandomPosition, std::int64_t, std::int64_t
 void bernoulli(void*, const TensorRef&, const TensorRef&, RandomPosition) { refuse("bernoulli"); }
 std::size_t randperm_workspace(std::int64_t) { refuse("randperm"); }
 void randperm(void*, const TensorRef&, RandomPosition, void*) { refuse("randperm"); }
+
+void reduce(void*, const ReducePlan&) { refuse("reduce"); }
+void arg_reduce(void*, bool, const FibrePlan&, const Fibres&, std::int64_t*) {
+  refuse("arg_reduce");
+}
+void scan(void*, bool, const FibrePlan&) { refuse("scan"); }
+void softmax(void*, bool, const FibrePlan&) { refuse("softmax"); }
+
+void gather(void*, const IndexingPlan&) { refuse("gather"); }
+void scatter_fibres(void*, const IndexingPlan&, bool) { refuse("scatter"); }
+std::size_t scatter_sorted_bytes(const IndexingPlan&) { refuse("scatter"); }
+void scatter_sorted(void*, const IndexingPlan&, bool, void*) { refuse("scatter"); }
+
+void nary(void*, const NaryPlan&) { refuse("nary"); }
+void nary_batched(void*, const NaryBatchPlan&) { refuse("nary"); }
+void multicast(void*, std::span<const CopyRegion>, std::span<const std::ptrdiff_t>) {
+  refuse("multicast");
+}
+void gemm(const Stream&, const GemmPlan&) { refuse("gemm"); }
 
 }  // namespace gantry::kernels::cuda

@@ -14,7 +14,7 @@ void randint(void* stream, const TensorRef& out, RandomPosition at, std::int64_t
              std::int64_t high);
 void bernoulli(void* stream, const TensorRef& out, const TensorRef& probability, RandomPosition at);
 
-// Bytes of scratch memory that randperm of n elements needs.
+// Bytes of scratch memory for randperm of n elements.
 std::size_t randperm_workspace(std::int64_t n);
 void randperm(void* stream, const TensorRef& out, RandomPosition at, void* workspace);
 

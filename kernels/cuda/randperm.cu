@@ -22,7 +22,7 @@ void check(void* stream, cudaError_t status) {
   throw_launch_error("randperm", stream, status);
 }
 
-// Three arrays of 8-byte elements come first in the workspace, then the sort's own.
+// The workspace has three arrays of 8-byte elements and then CUB's storage. Bytes of one array:
 std::size_t array_bytes(std::int64_t n) {
   return (static_cast<std::size_t>(n) * sizeof(std::uint64_t) + 255) / 256 * 256;
 }

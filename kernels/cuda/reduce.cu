@@ -1,5 +1,5 @@
-// Note [Reduction order] on the GPU: kernels for several layouts, one order.
-#include "kernels/cuda/lanes.cuh"
+// Reductions on the GPU: one kernel per memory layout, all in the order of Note [Reduction order].
+#include "kernels/cuda/accumulators.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/impl/reduce.inl"
 
@@ -7,23 +7,23 @@ namespace gantry::kernels::cuda {
 
 namespace {
 
-constexpr int kLanes = kReduceLanes;
-// Loads that one thread has in flight.
+constexpr int kAccumulators = kReduceAccumulators;
+// Loads in flight per thread.
 constexpr int kBatch = 16;
-// Up to this length one thread reduces a column, with every element in a register.
+// Longest column that one thread reduces, with every element in a register.
 constexpr int kFew = 16;
-// Up to this length a warp (or a part of one) reduces a row.
+// Longest row that a warp, or a part of one, reduces.
 constexpr int kShortRow = 1024;
-// Blocks of reduce_columns: 32 columns times the threads that share their lanes.
+// Block shape of reduce_columns: columns x threads that share one column's accumulators.
 constexpr int kColumns = 32;
 constexpr int kColumnThreads = 8;
 
-// A Reduction as kernels run it. Sums have code of their own; the rest is chosen at run time, which
-// costs less than the memory that it waits for.
+// The operation of a kernel. Sums are specialized. The others branch at run time, because these
+// kernels are bound by memory.
 template <class In, class Acc, bool kSum>
 class DeviceReducer {
  public:
-  // Elements are tested against `nonzero_mask` if it is not 0.
+  // A `nonzero_mask` other than 0 turns each element into (element & nonzero_mask) != 0.
   __device__ DeviceReducer(Reduction op, std::int64_t nonzero_mask)
       : op_(op), merge_(merging_reduction(op)), nonzero_mask_(nonzero_mask) {}
 
@@ -58,68 +58,70 @@ class DeviceReducer {
   std::int64_t nonzero_mask_;
 };
 
-// Out of line: its divisions would otherwise be repeated for every load of a batch.
+// Not inlined: the unrolled loads of a batch would each get a copy of the divisions.
 __device__ __noinline__ std::int64_t distant_offset(const StridedIndex& dims, std::int64_t i) {
   return dims.offset(i);
 }
 
 template <class Acc>
 __device__ __noinline__ void write_result(const ReducePlan& plan, std::int64_t output,
-                                          std::int64_t segment, Acc value) {
-  if (plan.segments == 1) {
+                                          std::int64_t chunk, Acc value) {
+  if (plan.chunks == 1) {
     store_reduced(plan.out, plan.kept_out.offset(output), plan.out_dtype, value, plan.divisor);
   } else {
-    static_cast<Acc*>(plan.partials)[output * plan.partial_output_stride +
-                                     segment * plan.partial_segment_stride] = value;
+    static_cast<Acc*>(
+        plan.partials)[output * plan.partial_output_stride + chunk * plan.partial_chunk_stride] =
+        value;
   }
 }
 
-__device__ int segment_length(const ReducePlan& plan, std::int64_t segment) {
-  const std::int64_t rest = plan.length - segment * kReduceSegment;
-  return static_cast<int>(rest < kReduceSegment ? rest : kReduceSegment);
+__device__ int chunk_length(const ReducePlan& plan, std::int64_t chunk) {
+  const std::int64_t rest = plan.length - chunk * kReduceChunk;
+  return static_cast<int>(rest < kReduceChunk ? rest : kReduceChunk);
 }
 
-// One block of 128 threads, one per lane, reduces one segment of one output.
+// A block of 128 threads, one per accumulator, reduces one chunk of one output.
 template <class In, class Acc, bool kSum, bool kOneDim>
-__global__ void __launch_bounds__(kLanes)
+__global__ void __launch_bounds__(kAccumulators)
     reduce_rows(const __grid_constant__ ReducePlan plan, std::int64_t nonzero_mask) {
   constexpr int kInFlight = kOneDim ? kBatch : 4;
   const DeviceReducer<In, Acc, kSum> reducer(plan.op, nonzero_mask);
-  const std::int64_t tasks = plan.outputs * plan.segments;
+  const std::int64_t tasks = plan.outputs * plan.chunks;
   const std::int64_t stride = plan.reduced.strides[0];
   for (std::int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-    const std::int64_t output = plan.segments == 1 ? task : task / plan.segments;
-    const std::int64_t segment = plan.segments == 1 ? 0 : task - output * plan.segments;
-    const std::int64_t first = segment * kReduceSegment;
+    const std::int64_t output = plan.chunks == 1 ? task : task / plan.chunks;
+    const std::int64_t chunk = plan.chunks == 1 ? 0 : task - output * plan.chunks;
+    const std::int64_t first = chunk * kReduceChunk;
     const In* row = static_cast<const In*>(plan.in) + distant_offset(plan.kept, output);
     if constexpr (kOneDim) row += first * stride;
-    Acc lane = reducer.neutral();
-    int rest = segment_length(plan, segment) - static_cast<int>(threadIdx.x);
-    for (std::int64_t k = threadIdx.x; rest > 0; k += kInFlight * kLanes) {
+    Acc accumulator = reducer.neutral();
+    int rest = chunk_length(plan, chunk) - static_cast<int>(threadIdx.x);
+    for (std::int64_t k = threadIdx.x; rest > 0; k += kInFlight * kAccumulators) {
       In batch[kInFlight];
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
-        if (i * kLanes < rest) {
+        if (i * kAccumulators < rest) {
           if constexpr (kOneDim) {
-            batch[i] = row[(k + i * kLanes) * stride];
+            batch[i] = row[(k + i * kAccumulators) * stride];
           } else {
-            batch[i] = row[distant_offset(plan.reduced, first + k + i * kLanes)];
+            batch[i] = row[distant_offset(plan.reduced, first + k + i * kAccumulators)];
           }
         }
       }
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
-        if (i * kLanes < rest) lane = reducer.combine(lane, reducer.load(batch[i]));
+        if (i * kAccumulators < rest)
+          accumulator = reducer.combine(accumulator, reducer.load(batch[i]));
       }
-      rest -= kInFlight * kLanes;
+      rest -= kInFlight * kAccumulators;
     }
-    const Acc result = combine_block_lanes(reducer, lane);
-    if (threadIdx.x == 0) write_result(plan, output, segment, result);
+    const Acc result = combine_block_accumulators(reducer, accumulator);
+    if (threadIdx.x == 0) write_result(plan, output, chunk, result);
   }
 }
 
-// A group of `group` threads (a power of two, at most a warp) reduces one short row; with 32
-// threads, each has 4 of the 128 lanes.
+// A group of `group` threads (a power of two, at most a warp) reduces one short row. With 32
+// threads, each has 4 of the 128 accumulators.
 template <class In, class Acc, bool kSum>
 __global__ void __launch_bounds__(kThreads)
     reduce_short_rows(const __grid_constant__ ReducePlan plan, std::int64_t nonzero_mask,
@@ -132,7 +134,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t groups = static_cast<std::int64_t>(gridDim.x) * per_block;
   std::int64_t output = static_cast<std::int64_t>(blockIdx.x) * per_block + threadIdx.x / group;
   const std::int64_t stride = plan.reduced.strides[0];
-  // Every thread of a warp takes part in its shuffles, with or without a row.
+  // Threads without a row stay in the loop: a warp's shuffles need all of its threads.
   const std::int64_t rounds = (plan.outputs + groups - 1) / groups;
   for (std::int64_t round = 0; round < rounds; ++round, output += groups) {
     const bool is_present = output < plan.outputs;
@@ -156,12 +158,12 @@ __global__ void __launch_bounds__(kThreads)
       }
       rest -= kInFlight * 32;
     }
-    const Acc result = combine_warp_lanes(reducer, own, group);
+    const Acc result = combine_warp_accumulators(reducer, own, group);
     if (is_present && lane == 0) write_result(plan, output, 0, result);
   }
 }
 
-// One thread per output of at most kFew elements.
+// One thread reduces one output of at most kFew elements.
 template <class In, class Acc, bool kSum>
 __global__ void __launch_bounds__(kThreads)
     reduce_few(const __grid_constant__ ReducePlan plan, std::int64_t nonzero_mask) {
@@ -175,41 +177,42 @@ __global__ void __launch_bounds__(kThreads)
     for (int k = 0; k < kFew; ++k) {
       if (k < count) batch[k] = column[k * stride];
     }
-    Acc lanes[kFew];
+    Acc accumulators[kFew];
 #pragma unroll
     for (int k = 0; k < kFew; ++k) {
-      lanes[k] = k < count ? reducer.load(batch[k]) : reducer.neutral();
+      accumulators[k] = k < count ? reducer.load(batch[k]) : reducer.neutral();
     }
 #pragma unroll
     for (int half = kFew / 2; half > 0; half /= 2) {
 #pragma unroll
-      for (int k = 0; k < half; ++k) lanes[k] = reducer.combine(lanes[k], lanes[k + half]);
+      for (int k = 0; k < half; ++k)
+        accumulators[k] = reducer.combine(accumulators[k], accumulators[k + half]);
     }
-    write_result(plan, output, 0, lanes[0]);
+    write_result(plan, output, 0, accumulators[0]);
   }
 }
 
-// A block of 32 x 8 threads reduces one segment of 32 neighbouring outputs; each thread has 16 of a
-// column's 128 lanes.
+// A block of 32 x 8 threads reduces one chunk of 32 neighbouring outputs. Each thread has 16 of a
+// column's 128 accumulators.
 template <class In, class Acc, bool kSum>
 __global__ void __launch_bounds__(kColumns* kColumnThreads)
     reduce_columns(const __grid_constant__ ReducePlan plan, std::int64_t nonzero_mask) {
-  constexpr int kOwn = kLanes / kColumnThreads;
+  constexpr int kOwn = kAccumulators / kColumnThreads;
   __shared__ Acc shared[kColumnThreads][kColumns];
   const DeviceReducer<In, Acc, kSum> reducer(plan.op, nonzero_mask);
   const std::int64_t tiles = (plan.outputs + kColumns - 1) / kColumns;
   const std::int64_t stride = plan.reduced.strides[0];
-  for (std::int64_t task = blockIdx.x; task < tiles * plan.segments; task += gridDim.x) {
-    const std::int64_t segment = task / tiles;
-    const std::int64_t output = (task - segment * tiles) * kColumns + threadIdx.x;
+  for (std::int64_t task = blockIdx.x; task < tiles * plan.chunks; task += gridDim.x) {
+    const std::int64_t chunk = task / tiles;
+    const std::int64_t output = (task - chunk * tiles) * kColumns + threadIdx.x;
     const bool is_present = output < plan.outputs;
-    const In* column = static_cast<const In*>(plan.in) + segment * kReduceSegment * stride;
+    const In* column = static_cast<const In*>(plan.in) + chunk * kReduceChunk * stride;
     if (is_present) column += distant_offset(plan.kept, output);
     Acc own[kOwn];
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) own[i] = reducer.neutral();
-    int rest = is_present ? segment_length(plan, segment) - static_cast<int>(threadIdx.y) : 0;
-    for (std::int64_t k = threadIdx.y; rest > 0; k += kLanes) {
+    int rest = is_present ? chunk_length(plan, chunk) - static_cast<int>(threadIdx.y) : 0;
+    for (std::int64_t k = threadIdx.y; rest > 0; k += kAccumulators) {
       In batch[kOwn];
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
@@ -221,10 +224,10 @@ __global__ void __launch_bounds__(kColumns* kColumnThreads)
           own[i] = reducer.combine(own[i], reducer.load(batch[i]));
         }
       }
-      rest -= kLanes;
+      rest -= kAccumulators;
     }
-    const Acc result = combine_column_lanes(reducer, own, shared);
-    if (is_present && threadIdx.y == 0) write_result(plan, output, segment, result);
+    const Acc result = combine_column_accumulators(reducer, own, shared);
+    if (is_present && threadIdx.y == 0) write_result(plan, output, chunk, result);
   }
 }
 
@@ -235,14 +238,14 @@ unsigned limited(std::int64_t blocks) {
 template <class In, class Acc, bool kSum>
 void reduce_with(void* stream, const ReducePlan& plan, std::int64_t nonzero_mask) {
   if (plan.reduced.ndim > 1) {
-    launch("reduce_rows", stream, limited(plan.outputs * plan.segments), kLanes, 0,
+    launch("reduce_rows", stream, limited(plan.outputs * plan.chunks), kAccumulators, 0,
            reduce_rows<In, Acc, kSum, false>, plan, nonzero_mask);
   } else if (plan.is_column_wise() && plan.length <= kFew) {
     launch("reduce_few", stream, blocks_for(plan.outputs), kThreads, 0, reduce_few<In, Acc, kSum>,
            plan, nonzero_mask);
   } else if (plan.is_column_wise()) {
     const std::int64_t tiles = (plan.outputs + kColumns - 1) / kColumns;
-    launch("reduce_columns", stream, limited(tiles * plan.segments), dim3(kColumns, kColumnThreads),
+    launch("reduce_columns", stream, limited(tiles * plan.chunks), dim3(kColumns, kColumnThreads),
            0, reduce_columns<In, Acc, kSum>, plan, nonzero_mask);
   } else if (plan.length <= kShortRow) {
     int group = 1;
@@ -250,7 +253,7 @@ void reduce_with(void* stream, const ReducePlan& plan, std::int64_t nonzero_mask
     launch("reduce_short_rows", stream, blocks_for(plan.outputs * group), kThreads, 0,
            reduce_short_rows<In, Acc, kSum>, plan, nonzero_mask, group);
   } else {
-    launch("reduce_rows", stream, limited(plan.outputs * plan.segments), kLanes, 0,
+    launch("reduce_rows", stream, limited(plan.outputs * plan.chunks), kAccumulators, 0,
            reduce_rows<In, Acc, kSum, true>, plan, nonzero_mask);
   }
 }
@@ -265,8 +268,8 @@ void reduce_elements(void* stream, const ReducePlan& plan, std::int64_t nonzero_
   }
 }
 
-// The integer that stands for elements of `dtype` where all that matters is whether they are zero,
-// and the bits that say so: a float is zero with either sign.
+// A zero test on raw bits: the integer dtype of the element's size and the mask of its value bits.
+// The mask leaves out a float's sign, so that -0 is zero.
 struct ZeroTest {
   DType dtype;
   std::int64_t mask;

@@ -1,8 +1,8 @@
 // Note [Deterministic scatter]
-// Several indices may name one destination, and then the order of the writes shows: the last one
-// wins, and floating sums round in that order. Atomics have no order, so a destination's writes are
-// made by one thread: that of its line, or, where lines are few and long, that of its run after the
-// positions are sorted (stably) by destination.
+// Duplicate indices make the result depend on the order of writes: the last write wins, and
+// floating sums round in that order. Atomics have no order. One thread therefore makes all writes
+// to a destination. Many or short fibres: one thread per fibre. Few long fibres: the positions are
+// sorted stably by destination, and one thread handles each run of equal destinations.
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/cuda/index_fault.cuh"
@@ -15,16 +15,16 @@ namespace {
 
 template <class Update>
 __global__ void __launch_bounds__(kThreads)
-    scatter_lines_kernel(const __grid_constant__ IndexingPlan plan,
-                         const __grid_constant__ OffsetCalculator<3> calculator,
-                         std::uint32_t lines) {
+    scatter_fibres_kernel(const __grid_constant__ IndexingPlan plan,
+                          const __grid_constant__ OffsetCalculator<3> calculator,
+                          std::uint32_t fibres) {
   using T = typename Update::Element;
-  for (std::int64_t line = first_index(); line < lines; line += index_step()) {
+  for (std::int64_t fibre = first_index(); fibre < fibres; fibre += index_step()) {
     std::int64_t offsets[3];
-    calculator.offsets(static_cast<std::uint32_t>(line), offsets);
+    calculator.offsets(static_cast<std::uint32_t>(fibre), offsets);
     const T* from = static_cast<const T*>(plan.direct) + offsets[0];
     T* to = static_cast<T*>(plan.indexed) + offsets[1];
-    for (std::int64_t k = 0; k < plan.line_length; ++k) {
+    for (std::int64_t k = 0; k < plan.fibre_length; ++k) {
       const std::int64_t index = load_index(plan, offsets[2] + k * plan.indices_stride);
       if (!is_inside(plan, index)) {
         report_fault(plan, index);
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Where every position goes; past the end for an index that is out of range.
+// Writes the destination offset of every position; plan.indexed_extent marks an index out of range.
 __global__ void __launch_bounds__(kThreads)
     destinations_kernel(const __grid_constant__ IndexingPlan plan,
                         const __grid_constant__ OffsetCalculator<3> calculator, std::uint32_t count,
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The first position of every run of equal destinations makes the run's writes.
+// The thread of the first position in a run of equal destinations makes all writes of the run.
 template <class Update>
 __global__ void __launch_bounds__(kThreads)
     scatter_runs_kernel(const __grid_constant__ IndexingPlan plan,
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The scratch memory of scatter_sorted: two buffers each of keys and values, and CUB's own.
+// Layout of scatter_sorted's scratch memory: two buffers of keys, two of values, CUB's storage.
 struct SortScratch {
   std::size_t keys_bytes;
   std::size_t values_bytes;
@@ -115,21 +115,21 @@ struct SortScratch {
 
 }  // namespace
 
-void scatter_lines(void* stream, const IndexingPlan& plan, bool accumulate) {
+void scatter_fibres(void* stream, const IndexingPlan& plan, bool accumulate) {
   dispatch_scatter(accumulate, plan.dtype, plan.element_bytes, [&](auto tag) {
     using Update = typename decltype(tag)::type;
     using T = typename Update::Element;
     const std::int64_t begin[3] = {};
     for_each_piece(
-        plan.lines,
+        plan.fibres,
         [&](const StridedPlan<3>& piece, const std::int64_t(&offsets)[3]) {
           IndexingPlan part = plan;
           part.direct = static_cast<T*>(plan.direct) + offsets[0];
           part.indexed = static_cast<T*>(plan.indexed) + offsets[1];
           part.indices =
               static_cast<const char*>(plan.indices) + offsets[2] * (plan.is_wide ? 8 : 4);
-          launch("scatter_lines", stream, blocks_for(piece.numel), kThreads, 0,
-                 scatter_lines_kernel<Update>, part, OffsetCalculator<3>(piece),
+          launch("scatter_fibres", stream, blocks_for(piece.numel), kThreads, 0,
+                 scatter_fibres_kernel<Update>, part, OffsetCalculator<3>(piece),
                  static_cast<std::uint32_t>(piece.numel));
         },
         begin);

@@ -1,4 +1,4 @@
-// What arg_reduce prefers, shared by the host and the GPU.
+// The order and the state of argmax and argmin, shared by the host and the GPU.
 #pragma once
 
 #include <cstdint>
@@ -8,32 +8,33 @@
 
 namespace gantry::kernels {
 
-// True if `a` goes before `b` wherever they stand; NaN goes before everything else.
+// True if the value `a` is preferred to `b`, whatever their indices. NaN precedes everything else.
 template <class T>
-GANTRY_HD bool beats(bool largest, T a, T b) {
+GANTRY_HD bool precedes(bool largest, T a, T b) {
   if (a != a) return b == b;
   return largest ? a > b : a < b;
 }
 
-// An element on its way to the end; index -1 is none.
+// The argmax state: the best element so far. Index -1: none.
 template <class T>
-struct Champion {
+struct ArgReduceState {
   T value;
   std::int64_t index;
 };
 
-// The one of two that goes first; of equal ones, that with the lower index.
+// The preferred one of two states; of equal values, the one with the lower index.
 template <class T>
-GANTRY_HD Champion<T> winner(bool largest, const Champion<T>& a, const Champion<T>& b) {
+GANTRY_HD ArgReduceState<T> combine(bool largest, const ArgReduceState<T>& a,
+                                    const ArgReduceState<T>& b) {
   if (b.index < 0) return a;
-  if (a.index < 0 || beats(largest, b.value, a.value)) return b;
-  if (beats(largest, a.value, b.value)) return a;
+  if (a.index < 0 || precedes(largest, b.value, a.value)) return b;
+  if (precedes(largest, a.value, b.value)) return a;
   return a.index < b.index ? a : b;
 }
 
-// The winner as it is stored: every bit of it, but a valid bool.
+// The element to store: unchanged, except that a bool byte becomes 0 or 1.
 template <class T>
-GANTRY_HD T stored_winner(T element) {
+GANTRY_HD T stored_value(T element) {
   if constexpr (std::is_same_v<T, StoredBool>) {
     return T(static_cast<std::int64_t>(element));
   } else {

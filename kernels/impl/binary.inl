@@ -1,4 +1,4 @@
-// Functors of the binary ops, and their dispatch on a loop skeleton.
+// Functors of the binary ops, and their dispatch to a Loop.
 #pragma once
 
 #include <type_traits>
@@ -44,7 +44,7 @@ struct DivFloor {
       const C quotient = math::quotient(a, b);
       return math::rest(a, b) != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
     } else {
-      // As Python's float floor division: exact multiples stay exact, which floor(a / b) breaks.
+      // Python's float floor division. Exact multiples stay exact, unlike in floor(a / b).
       if (b == C(0)) return a / b;
       const C rest = math::fmod(a, b);
       C quotient = (a - rest) / b;
@@ -113,7 +113,7 @@ template <class C>
 struct BitwiseXor {
   GANTRY_HD C operator()(C a, C b) const { return a ^ b; }
 };
-// A distance that is negative or not below the width shifts everything out.
+// A shift by a negative count, or by at least the width, shifts all bits out.
 template <class C>
 struct ShiftLeft {
   static constexpr bool kSlow = true;
@@ -136,7 +136,7 @@ struct ShiftRight {
 
 namespace detail {
 
-// Calls f with the functor of `op` for elements of type T; false if there is none.
+// Calls f with the functor of `op` for elements of type T. Returns false if there is none.
 template <class T, class F>
 bool with_binary(BinaryOp op, const Scalar& alpha, const F& f) {
   using namespace functors;

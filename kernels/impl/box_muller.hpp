@@ -9,16 +9,16 @@
 #include "kernels/impl/math.hpp"
 
 // Note [Normal numbers with the same bits everywhere]
-// Math libraries differ in the last bits of log, sin and cos, so a normal number made with them
-// would differ between host and GPU. Here the three are polynomials of our own, evaluated with
-// + - * / and sqrt only, which every IEEE machine rounds alike:
-//   log(m 2^e) = e log 2 + 2 atanh(s), s = (m - 1) / (m + 1), m in [sqrt(1/2), sqrt(2)), by the
-//   Taylor series of atanh, cut where a term is below half an ulp (|s| < 0.172);
-//   sin and cos by their Taylor series on [-pi/4, pi/4]; the angle is given as a fraction of a turn
-//   in fixed point, so its quarter and rest are exact integer operations.
+// Math libraries differ in the last bits of log, sin and cos. Normal numbers made with them would
+// differ between host and GPU. This file evaluates the three as polynomials with + - * / and sqrt
+// only, which IEEE 754 rounds the same on every machine:
+//   log(m 2^e) = e log 2 + 2 atanh(s), s = (m - 1) / (m + 1), m in [sqrt(1/2), sqrt(2)), with the
+//   Taylor series of atanh up to terms of half an ulp (|s| < 0.172);
+//   sin and cos with their Taylor series on [-pi/4, pi/4]. The angle is a fixed-point fraction of a
+//   turn, so its quadrant and remainder are exact integer operations.
 namespace gantry::kernels {
 
-// Two independent standard normal numbers.
+// A pair of independent standard normal numbers.
 template <class C>
 struct NormalPair {
   C first;
@@ -99,7 +99,7 @@ GANTRY_HD inline void portable_sincos(double x, double& sine, double& cosine) {
   cosine = polynomial(z, c);
 }
 
-// The point at `radius` in direction (cosine, sine), turned by `quarters` right angles.
+// The point at distance `radius` in direction (cosine, sine), rotated by `quarters` right angles.
 template <class C>
 GANTRY_HD NormalPair<C> turned(C radius, C cosine, C sine, unsigned quarters) {
   const C x = quarters & 1u ? sine : cosine;
@@ -111,7 +111,7 @@ GANTRY_HD NormalPair<C> turned(C radius, C cosine, C sine, unsigned quarters) {
 
 }  // namespace detail
 
-// Box-Muller transform: radius from the first draw, on (0, 1], angle from the second.
+// Box-Muller transform: the radius from the first draw, on (0, 1], and the angle from the second.
 GANTRY_HD inline NormalPair<float> box_muller(std::uint32_t radius_draw, std::uint32_t angle_draw) {
   const float unit = static_cast<float>(radius_draw) * 2.3283064365386963e-10f  // 2^-32
                      + 1.1641532182693481e-10f;                                 // 2^-33

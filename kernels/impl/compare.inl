@@ -1,4 +1,4 @@
-// Functors of comparisons and logic, and their dispatch on a loop skeleton.
+// Functors of comparisons and logical ops, and their dispatch to a Loop.
 #pragma once
 
 #include "kernels/input.hpp"

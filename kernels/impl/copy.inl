@@ -1,4 +1,4 @@
-// Copies and conversions, fills and index-made tensors, and their dispatch on a loop skeleton.
+// Functors of copies, fills, arange and triangles, and their dispatch to a Loop.
 #pragma once
 
 #include "kernels/impl/raw.inl"
@@ -6,7 +6,7 @@
 namespace gantry::kernels {
 namespace functors {
 
-// The skeleton converts what an op returns.
+// The Loop converts the result.
 struct Identity {
   template <class C>
   GANTRY_HD C operator()(C x) const {
@@ -18,7 +18,7 @@ struct Constant {
   C value;
   GANTRY_HD C operator()() const { return value; }
 };
-// C is f64 for floating elements and i64 for integers; integers wrap.
+// start + i * step. C is f64 for floating elements and i64 for integers. Integers wrap.
 template <class C>
 struct Ramp {
   C start;
@@ -32,7 +32,7 @@ struct Ramp {
     }
   }
 };
-// `distance` is column - row.
+// Keeps x or gives 0. `distance` is column - row.
 template <class C>
 struct Triangle {
   bool lower;

@@ -5,7 +5,7 @@
 
 namespace gantry::kernels {
 
-// Writes the element at `offsets`, or zero and false if its index is out of range.
+// Writes the element at `offsets`. If its index is out of range, writes 0 and returns false.
 template <class T>
 GANTRY_HD bool gather_element(const IndexingPlan& plan, const std::int64_t (&offsets)[3],
                               std::int64_t& index) {

@@ -7,12 +7,12 @@
 
 #include <gantry/core/macros.hpp>
 
-// Scalar functions that the elementwise functors share, with the same overloads on host and device.
+// Scalar functions of the elementwise functors, with the same overloads on host and device.
 namespace gantry::kernels::math {
 
 // Note [Accuracy of f32 functions]
-// The CUDA library's f32 functions in the first list are within 2 ulp. Those in the second are not,
-// so their f32 version rounds the f64 function, on both sides.
+// CUDA's f32 functions in the first list are within 2 ulp. Those in the second list are not. Their
+// f32 versions therefore round the f64 function, on the host and on the GPU.
 #define GANTRY_MATH_FUNCTION(name)                              \
   GANTRY_HD inline float name(float x) { return ::name##f(x); } \
   GANTRY_HD inline double name(double x) { return ::name(x); }
@@ -48,7 +48,7 @@ GANTRY_MATH_FUNCTION(cosh)
 GANTRY_MATH_FUNCTION(tanh)
 #undef GANTRY_MATH_FUNCTION
 
-// Compositions, whose errors would add up in f32.
+// Composite functions, whose errors would add up in f32.
 template <class C>
 GANTRY_HD C sigmoid(C x) {
   return static_cast<C>(1.0 / (1.0 + ::exp(-static_cast<double>(x))));
@@ -72,13 +72,13 @@ GANTRY_HD inline double atan2(double y, double x) { return ::atan2(y, x); }
 GANTRY_HD inline float atan2(float y, float x) {
   return static_cast<float>(::atan2(static_cast<double>(y), static_cast<double>(x)));
 }
-// Exact on every platform.
+// Functions that are exact on every platform.
 GANTRY_HD inline double fmod(double x, double y) { return ::fmod(x, y); }
 GANTRY_HD inline float fmod(float x, float y) { return ::fmodf(x, y); }
 GANTRY_HD inline double copysign(double x, double y) { return ::copysign(x, y); }
 GANTRY_HD inline float copysign(float x, float y) { return ::copysignf(x, y); }
 
-// Sum, difference and product; integers wrap.
+// Sum, difference and product. Integers wrap.
 template <class C>
 GANTRY_HD C add(C a, C b) {
   if constexpr (std::is_integral_v<C>) {
@@ -107,7 +107,8 @@ GANTRY_HD C mul(C a, C b) {
   }
 }
 
-// Integer quotient toward zero and its remainder: by 0 both are 0; the lowest number by -1 wraps.
+// Integer quotient toward zero, and its remainder. Both are 0 for a zero divisor. The lowest number
+// divided by -1 wraps.
 template <class C>
 GANTRY_HD C quotient(C a, C b) {
   if (b == 0) return 0;
@@ -118,7 +119,7 @@ GANTRY_HD C rest(C a, C b) {
   return b == 0 || b == -1 ? C(0) : static_cast<C>(a % b);
 }
 
-// Smaller and larger of two; NaN wins.
+// The smaller and the larger of two numbers. NaN propagates.
 template <class C>
 GANTRY_HD C minimum(C a, C b) {
   if (a != a) return a;
@@ -130,7 +131,7 @@ GANTRY_HD C maximum(C a, C b) {
   return b != b || a < b ? b : a;
 }
 
-// Integer power by repeated squaring, wrapping; a negative exponent gives the truncated reciprocal.
+// Integer power by repeated squaring. It wraps. A negative exponent gives the truncated reciprocal.
 template <class C>
 GANTRY_HD C integer_power(C base, C exponent) {
   if (exponent < 0) {

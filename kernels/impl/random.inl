@@ -16,9 +16,9 @@ namespace gantry::kernels {
 namespace functors {
 
 // Note [Draws]
-// A 32-bit draw of element i is word i % 4 of block i / 4. A 64-bit draw is words 2 (i % 2), low
-// half, and 2 (i % 2) + 1, high half, of block i / 2. A functor computes the kSize elements of one
-// block at once; operator() picks one of them.
+// The 32-bit draw of element i is word i % 4 of Philox block i / 4. The 64-bit draw of element i
+// has the words 2 (i % 2), low, and 2 (i % 2) + 1, high, of Philox block i / 2. A functor's block()
+// computes the kSize elements of one Philox block; operator() returns one of them.
 template <class Derived, class C, int V>
 struct BlockFunctor {
   static constexpr int kSize = V;
@@ -37,7 +37,7 @@ GANTRY_HD inline std::uint64_t join(std::uint32_t low, std::uint32_t high) {
   return static_cast<std::uint64_t>(high) << 32 | low;
 }
 
-// Upper 64 bits of a 128-bit product.
+// The upper 64 bits of a 128-bit product.
 GANTRY_HD inline std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
   const std::uint64_t a_low = a & 0xffffffffu, a_high = a >> 32;
   const std::uint64_t b_low = b & 0xffffffffu, b_high = b >> 32;
@@ -46,7 +46,7 @@ GANTRY_HD inline std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
   return a_high * b_high + (middle >> 32) + (carry >> 32);
 }
 
-// Bits of a uniform number: as many as T holds on [0, 1), so that none rounds up to 1.
+// Random bits of a uniform number: as many as T represents on [0, 1), so that none rounds up to 1.
 template <class T>
 inline constexpr int kUniformBits = std::is_same_v<T, double>    ? 53
                                     : std::is_same_v<T, float>   ? 24
@@ -63,7 +63,7 @@ struct Uniform : BlockFunctor<Uniform<T>, ComputeType<T>, std::is_same_v<T, doub
   Uniform(RandomPosition position, double from, double to)
       : at(position), low(static_cast<C>(from)), high(static_cast<C>(to)) {}
 
-  // A number that rounds up to `high` becomes `low`.
+  // A number that would round up to `high` becomes `low`.
   GANTRY_HD C scaled(C unit) const {
     const C value = low + unit * (high - low);
     return static_cast<C>(convert<T>(value)) < high ? value : low;
@@ -130,7 +130,7 @@ struct UniformInteger : BlockFunctor<UniformInteger, std::int64_t, 2> {
   }
 };
 
-// The 64-bit draws themselves: the sort keys of a permutation.
+// The 64-bit draws: the sort keys of a permutation.
 struct SortKey : BlockFunctor<SortKey, std::uint64_t, 2> {
   RandomPosition at;
 

@@ -1,4 +1,5 @@
-// Elements as plain words: what moves values without looking at them works on four types, not ten.
+// Elements as raw words. Kernels that only move elements are compiled for four types instead of
+// ten.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ void dispatch_words(DType dtype, const F& f) {
   }
 }
 
-// The word that stores `number` as an element of `dtype`.
+// The raw word of `number` as an element of `dtype`.
 template <class W>
 W number_word(const Scalar& number, DType dtype) {
   return dispatch(dtype, [&](auto tag) {

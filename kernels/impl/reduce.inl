@@ -10,15 +10,15 @@
 
 namespace gantry::kernels {
 
-// What `op` does to elements and to accumulators of type Acc (float, double or int64_t).
+// `op` on elements and on accumulators of type Acc (float, double or int64_t).
 //
-// neutral() combined with x gives x with the same bits (for a sum that is -0, not +0), so a lane
-// that holds it counts as absent in Note [Reduction order].
+// combine(neutral(), x) gives the bits of x; for a sum, neutral() is therefore -0, not +0. An
+// accumulator that holds neutral() counts as absent in Note [Reduction order].
 template <Reduction op, class Acc>
 struct Reducer {
   static constexpr bool kIsFloating = !std::is_same_v<Acc, std::int64_t>;
 
-  // Whether `op` is defined for elements of type In with this accumulator.
+  // True if `op` is defined for elements of type In with this accumulator.
   template <class In>
   GANTRY_HD static constexpr bool supports() {
     constexpr bool counts =
@@ -90,13 +90,13 @@ struct Reducer {
   }
 };
 
-// Names an operation at compile time.
+// An operation as a compile-time constant.
 template <Reduction op>
 struct ReductionTag {
   static constexpr Reduction value = op;
 };
 
-// Calls run(ReductionTag) for `op`; one switch at run time, outside of any loop.
+// Calls run(ReductionTag) for `op`. The switch stays outside of loops.
 template <class Run>
 GANTRY_HD void with_reduction(Reduction op, Run&& run) {
   switch (op) {
@@ -121,7 +121,8 @@ GANTRY_HD void with_reduction(Reduction op, Run&& run) {
   }
 }
 
-// Stores only from integer accumulators to integers and bool, and from floating ones to floats.
+// Stores `value`, if Acc and T are both integers (or T is bool) or both floating; else does
+// nothing.
 template <class T, class Acc>
 GANTRY_HD void store_as(void* out, std::int64_t at, Acc value) {
   if constexpr (std::is_same_v<T, bool> ||
@@ -130,7 +131,7 @@ GANTRY_HD void store_as(void* out, std::int64_t at, Acc value) {
   }
 }
 
-// Divides, rounds once and stores one result.
+// Divides a floating `value` by `divisor`, rounds it once and stores it.
 template <class Acc>
 GANTRY_HD void store_reduced(void* out, std::int64_t at, DType dtype, Acc value, double divisor) {
   if constexpr (!std::is_same_v<Acc, std::int64_t>) {

@@ -1,4 +1,4 @@
-// What scatter writes, shared by the host and the GPU.
+// The updates of scatter, shared by the host and the GPU.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct ScatterReplace {
   GANTRY_HD static T apply(T /*old*/, T value) { return value; }
 };
 
-// Adds to the destination, rounded at every addition as a loop of += would.
+// Adds to the destination. Every addition rounds, as in a loop of +=.
 template <class T>
 struct ScatterAdd {
   using Element = T;
@@ -25,7 +25,7 @@ struct ScatterAdd {
   }
 };
 
-// One position of 16 bytes.
+// A 16-byte word.
 struct alignas(16) Word16 {
   std::uint64_t halves[2];
 };
@@ -48,7 +48,7 @@ void dispatch_word(int bytes, F&& f) {
   __builtin_unreachable();
 }
 
-// Calls f(TypeTag<Update>) with the update that a scatter makes.
+// Calls f(TypeTag<Update>) with the scatter's update.
 template <class F>
 void dispatch_scatter(bool accumulate, DType dtype, int element_bytes, F&& f) {
   if (accumulate) {

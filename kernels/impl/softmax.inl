@@ -17,7 +17,8 @@ using SoftmaxMax = Reducer<Reduction::max, Acc>;
 template <class Acc>
 using SoftmaxSum = Reducer<Reduction::sum, Acc>;
 
-// One element of the result; `tail` is the line's sum for softmax, its logarithm for log_softmax.
+// One element of the result. `tail` is the fibre's sum for softmax and its logarithm for
+// log_softmax.
 template <class Acc>
 GANTRY_HD Acc softmax_element(bool logarithm, Acc x, Acc maximum, Acc tail) {
   return logarithm ? (x - maximum) - tail : exponential(x - maximum) / tail;

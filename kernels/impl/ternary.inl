@@ -1,4 +1,4 @@
-// Functors of the ternary ops and of where, and their dispatch on a loop skeleton.
+// Functors of the ternary ops and of where, and their dispatch to a Loop.
 #pragma once
 
 #include "kernels/impl/raw.inl"

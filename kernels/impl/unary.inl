@@ -1,4 +1,4 @@
-// Functors of the unary ops and predicates, and their dispatch on a loop skeleton.
+// Functors of the unary ops and predicates, and their dispatch to a Loop.
 #pragma once
 
 #include <type_traits>
@@ -9,7 +9,7 @@
 namespace gantry::kernels {
 namespace functors {
 
-// kFor: which compute types an op is defined for.
+// The compute types that an op supports (kFor).
 enum class Domain { all, floating, integral };
 
 struct Neg {
@@ -61,8 +61,8 @@ struct BitwiseNot {
   }
 };
 
-// What a function costs. Expensive ones hide behind memory without the vectorised loop, which is
-// left out to keep builds short: always (slow), or in f64 only (hot).
+// The cost of a function. Expensive functions gain nothing from the dense loop. It is not compiled
+// for slow ones, nor for hot ones in f64, which keeps build times short.
 enum class Cost { cheap, hot, slow };
 
 #define GANTRY_UNARY_FUNCTOR(Name, cost, expression)        \
@@ -110,7 +110,7 @@ struct Slow : Op {
   static constexpr bool kSlow = true;
 };
 
-// x - x is NaN for infinities and NaN, 0 otherwise.
+// x - x is NaN for infinities and NaN, else 0.
 struct IsInf {
   template <class C>
   GANTRY_HD bool operator()(C x) const {
@@ -211,7 +211,7 @@ constexpr bool is_in(functors::Domain domain) {
 template <class Op>
 concept IsHot = Op::kHot;
 
-// A function of its own: g++ 12 cannot see the type of an outer generic lambda from an inner one.
+// A separate function, because g++ 12 cannot use an outer generic lambda's type in an inner lambda.
 template <class T, class Loop>
 void run_unary_as(const Loop& loop, UnaryOp op, const TensorRef& out, const TensorRef& in) {
   with_unary(op, [&](auto functor) {
@@ -228,7 +228,7 @@ void run_unary_as(const Loop& loop, UnaryOp op, const TensorRef& out, const Tens
 
 }  // namespace detail
 
-// `in` is not bool.
+// Precondition: `in` is not bool.
 template <class Loop>
 void run_unary(const Loop& loop, UnaryOp op, const TensorRef& out, const TensorRef& in) {
   dispatch(in.dtype, [&](auto tag) {
@@ -237,7 +237,7 @@ void run_unary(const Loop& loop, UnaryOp op, const TensorRef& out, const TensorR
   });
 }
 
-// `in` is floating; op is is_inf or is_finite.
+// Precondition: `in` is floating; op is is_inf or is_finite.
 template <class Loop>
 void run_predicate(const Loop& loop, PredicateOp op, const TensorRef& out, const TensorRef& in) {
   dispatch_floating("predicate", in.dtype, [&](auto tag) {

@@ -16,7 +16,8 @@ using Matrix = Eigen::Matrix<Acc, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajo
 template <class Acc>
 using ConstMap = Eigen::Map<const Matrix<Acc>, Eigen::Unaligned, Eigen::OuterStride<>>;
 
-// One matrix of `tensor` as row-major accumulators: in place if it is that already, else packed.
+// One matrix of `tensor` as row-major elements of type Acc: the tensor's memory if it has that
+// layout, else a copy in `packed`.
 template <class T, class Acc>
 ConstMap<Acc> row_major(const TensorRef& tensor, std::int64_t batch, std::vector<Acc>& packed) {
   const std::int64_t rows = tensor.sizes[1];

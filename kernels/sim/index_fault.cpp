@@ -17,7 +17,7 @@ void report_fault(const IndexingPlan& plan, std::int64_t index) {
                                  plan.op, index, plan.dim, plan.index_size),
                      "cpu");
   }
-  static std::mutex reporting;  // streams of one device may fault at the same time
+  static std::mutex reporting;  // several streams of a device may fault at the same time
   const std::lock_guard lock(reporting);
   const std::atomic_ref raised(plan.fault->raised);
   if (raised.load(std::memory_order_acquire) != 0) return;

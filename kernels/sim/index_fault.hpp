@@ -6,11 +6,11 @@
 
 namespace gantry::kernels::host {
 
-// Reports an index that is out of range: in the device's fault record if the plan has one (unless
-// it holds one already), else as IndexError. Note [Index faults].
+// Reports an index out of range: in the device's fault record, unless the record is taken; without
+// a record, by throwing IndexError. Note [Index faults].
 void report_fault(const IndexingPlan& plan, std::int64_t index);
 
-// Calls f(offsets) for every position of `plan`, each dim ascending.
+// Calls f(offsets) for every position of `plan`, in increasing order.
 template <class F>
 void for_each_position(const StridedPlan<3>& plan, F&& f) {
   std::int64_t index[kMaxDims] = {};

@@ -12,7 +12,7 @@ namespace gantry::kernels::host {
 
 namespace detail {
 
-// Along a row an input is dense memory or one value: what the compiler needs to know to vectorise.
+// Rows of an input that the compiler can vectorize: dense memory, one value, or an index.
 template <class T>
 struct DenseRow {
   const T* data;
@@ -45,8 +45,8 @@ void strided_row(const Op& op, std::int64_t n, Out* out, const std::int64_t (&st
   }
 }
 
-// Resolves one input after the other to a dense or constant row and runs the loop; false if an
-// input is neither.
+// Resolves the inputs, one after the other, to dense or constant rows and runs the loop. Returns
+// false if an input is neither.
 template <class Out, class Op, int N, class... Sources, class... Rows>
 bool try_dense_row(const Op& op, std::int64_t n, Out* out, const std::int64_t (&strides)[N],
                    const std::int64_t (&offsets)[N], const std::tuple<Sources...>& sources,
@@ -78,10 +78,10 @@ bool try_dense_row(const Op& op, std::int64_t n, Out* out, const std::int64_t (&
 
 }  // namespace detail
 
-// The host's skeleton of elementwise kernels: CPU tensors and simulated devices.
+// The elementwise loop on the host, for CPU tensors and simulated devices.
 //
-// out[i] = convert(op(in[i]...)) on the calling thread; Out is out's element type or a raw word of
-// its size. `name` is the kernel's name for error texts; nothing fails here.
+// out[i] = convert(op(in[i]...)) on the calling thread. Out is out's element type or a raw word of
+// its size. `name` is for errors of the GPU loop.
 struct Loop {
   template <class Out, class Op, class... Sources>
   void run(const char* /*name*/, const Op& op, const TensorRef& out,
@@ -114,8 +114,8 @@ struct Loop {
     }
   }
 
-  // out[i] = convert(op(i)), i in row-major order, where op makes Op::kSize neighbours at once:
-  // op.block(b) gives those from b * Op::kSize on.
+  // out[i] = convert(op(i)), with i in row-major order. op.block(b) computes the Op::kSize elements
+  // from b * Op::kSize.
   template <class Out, class Op>
   void run_blocks(const char* name, const Op& op, const TensorRef& out) const {
     if (!out.is_contiguous()) {

@@ -2,89 +2,89 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/sim/segments.hpp"
+#include "kernels/sim/chunks.hpp"
 
 namespace gantry::kernels::host {
 
 namespace {
 
-// Columns that are reduced side by side.
+// The number of columns that are reduced side by side.
 constexpr int kTile = 64;
 
-// One output at a time.
+// Reduces one output at a time.
 template <class R, class Merge, class Acc, class In>
 void reduce_rows(const ReducePlan& plan) {
   std::vector<In> gathered;
-  if (plan.reduced.ndim > 1) gathered.resize(std::min(plan.length, kReduceSegment));
+  if (plan.reduced.ndim > 1) gathered.resize(std::min(plan.length, kReduceChunk));
   std::vector<Acc> partials;
   for (std::int64_t output = 0; output < plan.outputs; ++output) {
     const In* row = static_cast<const In*>(plan.in) + plan.kept.offset(output);
     partials.clear();
-    for (std::int64_t first = 0; first < plan.length; first += kReduceSegment) {
-      const std::int64_t count = std::min(kReduceSegment, plan.length - first);
+    for (std::int64_t first = 0; first < plan.length; first += kReduceChunk) {
+      const std::int64_t count = std::min(kReduceChunk, plan.length - first);
       if (plan.reduced.ndim > 1) {
         for (std::int64_t k = 0; k < count; ++k) gathered[k] = row[plan.reduced.offset(first + k)];
-        partials.push_back(reduce_segment<R, Acc>(gathered.data(), count, 1));
+        partials.push_back(reduce_chunk<R, Acc>(gathered.data(), count, 1));
       } else {
         const std::int64_t stride = plan.reduced.strides[0];
-        partials.push_back(reduce_segment<R, Acc>(row + first * stride, count, stride));
+        partials.push_back(reduce_chunk<R, Acc>(row + first * stride, count, stride));
       }
     }
     store_reduced<Acc>(plan.out, plan.kept_out.offset(output), plan.out_dtype,
-                       merge_segments<Merge>(partials), plan.divisor);
+                       merge_partials<Merge>(partials), plan.divisor);
   }
 }
 
-// One segment of `columns` neighbouring outputs; element k of column c is in[k * stride + c].
+// Reduces one chunk of `columns` neighbouring outputs. Element k of column c is in[k * stride + c].
 template <class R, class Acc, class In>
 void reduce_tile(const In* in, std::int64_t count, std::int64_t stride, int columns,
-                 Acc (*lanes)[kTile], Acc* out) {
-  const int width = lane_count(count);
-  for (int lane = 0; lane < width; ++lane) std::fill_n(lanes[lane], columns, R::neutral());
+                 Acc (*accumulators)[kTile], Acc* out) {
+  const int width = accumulator_count(count);
+  for (int j = 0; j < width; ++j) std::fill_n(accumulators[j], columns, R::neutral());
   for (std::int64_t k = 0; k < count; ++k) {
-    Acc* lane = lanes[k % kLanes];
+    Acc* into = accumulators[k % kAccumulators];
     const In* row = in + k * stride;
     if (columns == kTile) {
-      for (int c = 0; c < kTile; ++c) lane[c] = R::combine(lane[c], R::load(row[c]));
+      for (int c = 0; c < kTile; ++c) into[c] = R::combine(into[c], R::load(row[c]));
     } else {
-      for (int c = 0; c < columns; ++c) lane[c] = R::combine(lane[c], R::load(row[c]));
+      for (int c = 0; c < columns; ++c) into[c] = R::combine(into[c], R::load(row[c]));
     }
   }
   for (int half = width / 2; half > 0; half /= 2) {
-    for (int lane = 0; lane < half; ++lane) {
+    for (int j = 0; j < half; ++j) {
       for (int c = 0; c < columns; ++c) {
-        lanes[lane][c] = R::combine(lanes[lane][c], lanes[lane + half][c]);
+        accumulators[j][c] = R::combine(accumulators[j][c], accumulators[j + half][c]);
       }
     }
   }
-  std::copy_n(lanes[0], columns, out);
+  std::copy_n(accumulators[0], columns, out);
 }
 
-// Outputs that lie side by side in the input, a tile at a time.
+// Reduces outputs whose elements are adjacent in the input, one tile at a time.
 template <class R, class Merge, class Acc, class In>
 void reduce_columns(const ReducePlan& plan) {
   const std::int64_t width = plan.kept.sizes[plan.kept.ndim - 1];
   const std::int64_t stride = plan.reduced.strides[0];
-  std::vector<Acc> scratch(kLanes * kTile);
-  auto* lanes = reinterpret_cast<Acc(*)[kTile]>(scratch.data());
-  std::vector<Acc> tile_partials(plan.segments * kTile);
+  std::vector<Acc> scratch(kAccumulators * kTile);
+  auto* accumulators = reinterpret_cast<Acc(*)[kTile]>(scratch.data());
+  std::vector<Acc> tile_partials(plan.chunks * kTile);
   std::vector<Acc> partials;
   for (std::int64_t base = 0; base < plan.outputs; base += width) {
     for (std::int64_t column = 0; column < width; column += kTile) {
       const int columns = static_cast<int>(std::min<std::int64_t>(kTile, width - column));
       const In* in = static_cast<const In*>(plan.in) + plan.kept.offset(base + column);
-      for (std::int64_t segment = 0; segment < plan.segments; ++segment) {
-        const std::int64_t first = segment * kReduceSegment;
-        reduce_tile<R, Acc>(in + first * stride, std::min(kReduceSegment, plan.length - first),
-                            stride, columns, lanes, tile_partials.data() + segment * kTile);
+      for (std::int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
+        const std::int64_t first = chunk * kReduceChunk;
+        reduce_tile<R, Acc>(in + first * stride, std::min(kReduceChunk, plan.length - first),
+                            stride, columns, accumulators, tile_partials.data() + chunk * kTile);
       }
       for (int c = 0; c < columns; ++c) {
         partials.clear();
-        for (std::int64_t segment = 0; segment < plan.segments; ++segment) {
-          partials.push_back(tile_partials[segment * kTile + c]);
+        for (std::int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
+          partials.push_back(tile_partials[chunk * kTile + c]);
         }
         store_reduced<Acc>(plan.out, plan.kept_out.offset(base + column + c), plan.out_dtype,
-                           merge_segments<Merge>(partials), plan.divisor);
+                           merge_partials<Merge>(partials), plan.divisor);
       }
     }
   }

@@ -2,22 +2,22 @@
 
 #include <vector>
 
-#include "kernels/line_plans.hpp"
-#include "kernels/sim/segments.hpp"
+#include "kernels/fibre_plan.hpp"
+#include "kernels/sim/chunks.hpp"
 
 namespace gantry::kernels::host {
 
 namespace {
 
 template <class T>
-void softmax_lines(bool logarithm, const LinePlan& plan) {
+void softmax_fibres(bool logarithm, const FibrePlan& plan) {
   using Acc = AccumulatorType<T>;
   using Max = SoftmaxMax<Acc>;
   using Sum = SoftmaxSum<Acc>;
   std::vector<Acc> exponentials(plan.length);
-  for (std::int64_t line = 0; line < plan.count; ++line) {
-    const T* in = static_cast<const T*>(plan.in.data) + plan.in.lines.offset(line);
-    T* out = static_cast<T*>(plan.out.data) + plan.out.lines.offset(line);
+  for (std::int64_t fibre = 0; fibre < plan.count; ++fibre) {
+    const T* in = static_cast<const T*>(plan.in.data) + plan.in.outer.offset(fibre);
+    T* out = static_cast<T*>(plan.out.data) + plan.out.outer.offset(fibre);
     Acc maximum = Max::neutral();
     for (std::int64_t k = 0; k < plan.length; ++k) {
       maximum = Max::combine(maximum, static_cast<Acc>(in[k * plan.in.stride]));
@@ -37,11 +37,11 @@ void softmax_lines(bool logarithm, const LinePlan& plan) {
 
 }  // namespace
 
-void softmax(bool logarithm, const LinePlan& plan) {
+void softmax(bool logarithm, const FibrePlan& plan) {
   if (plan.length == 0) return;
   dispatch_stored(plan.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if constexpr (is_floating_point(dtype_of<T>)) softmax_lines<T>(logarithm, plan);
+    if constexpr (is_floating_point(dtype_of<T>)) softmax_fibres<T>(logarithm, plan);
   });
 }
 

@@ -7,8 +7,8 @@
 #include <functional>
 #include <vector>
 
-#include <gantry/memory/snapshot.hpp>
 #include <gantry/memory/history.hpp>
+#include <gantry/memory/snapshot.hpp>
 
 #include "memory/trace/call_site.hpp"
 

@@ -2,17 +2,15 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "core/json.hpp"
 #include "memory/trace/snapshot_files.hpp"
 #include "memory/trace/snapshot_page.hpp"
 #include "memory/trace/snapshot_stacks.hpp"
 
 namespace gantry::memory {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Seven bits a byte, low ones first; the high bit says that more follow.
 class ByteStream {
@@ -84,27 +82,28 @@ class PageData {
   [[nodiscard]] Json names() const {
     Json frames = Json::array();
     for (const Frame* frame : stacks_.frames()) {
-      frames.push_back({frame->name, frame->filename, frame->line, frame->is_internal ? 1 : 0});
+      frames.push_back(
+          Json::array({frame->name, frame->filename, frame->line, frame->is_internal ? 1 : 0}));
     }
     Json streams = Json::array();
     for (const std::uint64_t stream : streams_.values()) streams.push_back(std::to_string(stream));
     Json settings = Json::object();
     for (const auto& [name, value] : snapshot_.settings) {
-      settings[name] = std::visit([](const auto& content) { return Json(content); }, value);
+      settings.set(name, std::visit([](const auto& content) { return Json(content); }, value));
     }
     Json annotations = Json::array();
     for (const Annotation& note : snapshot_.annotations) {
-      annotations.push_back(
-          {{"device", note.device}, {"time_us", note.time_us}, {"values", note.values}});
+      annotations.push_back(Json::object(
+          {{"device", note.device}, {"time_us", note.time_us}, {"values", note.values}}));
     }
-    return {{"version", 1},
-            {"settings", std::move(settings)},
-            {"annotations", std::move(annotations)},
-            {"frames", std::move(frames)},
-            {"stacks", stacks_.stacks()},
-            {"streams", std::move(streams)},
-            {"metadata", metadata_.values()},
-            {"devices", devices_}};
+    return Json::object({{"version", 1},
+                         {"settings", std::move(settings)},
+                         {"annotations", std::move(annotations)},
+                         {"frames", std::move(frames)},
+                         {"stacks", stacks_.stacks()},
+                         {"streams", std::move(streams)},
+                         {"metadata", metadata_.values()},
+                         {"devices", devices_}});
   }
 
  private:
@@ -126,12 +125,12 @@ class PageData {
     }
     if (base == std::numeric_limits<std::uintptr_t>::max()) base = 0;
     const std::int64_t start = trace.empty() ? 0 : trace.front().time_us;
-    devices_.push_back({{"device", device},
-                        {"base", std::to_string(base)},
-                        {"start_us", start},
-                        {"offset", out_.bytes().size()},
-                        {"events", trace.size()},
-                        {"segments", segments.size()}});
+    devices_.push_back(Json::object({{"device", device},
+                                     {"base", std::to_string(base)},
+                                     {"start_us", start},
+                                     {"offset", out_.bytes().size()},
+                                     {"events", trace.size()},
+                                     {"segments", segments.size()}}));
     add_events(trace, base, start);
     std::uintptr_t previous = base;
     for (const SegmentInfo* segment : segments) {
@@ -194,7 +193,7 @@ class PageData {
 
 void write_html(const Snapshot& snapshot, std::ostream& out) {
   const PageData data(snapshot);
-  std::string names = data.names().dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string names = data.names().dump();
   // Inside a script element "<" could end it.
   for (std::size_t at = 0; (at = names.find('<', at)) != std::string::npos;) {
     names.replace(at, 1, "\\u003c");

@@ -2,25 +2,20 @@
 // `stacks`, whose elements are numbers in `frames`.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include <iterator>
 #include <optional>
 
 #include <gantry/core/error.hpp>
 
+#include "core/json.hpp"
 #include "memory/trace/snapshot_files.hpp"
 #include "memory/trace/snapshot_stacks.hpp"
 
 namespace gantry::memory {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::string_view kFormat = "gantry-snapshot";
 constexpr int kVersion = 1;
-
-std::string text(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 // "name": [element, …], one a line.
 template <class Range, class ToJson>
@@ -28,7 +23,7 @@ void write_list(std::ostream& out, const Range& range, ToJson&& to_json) {
   out << '[';
   const char* separator = "\n";
   for (const auto& element : range) {
-    out << separator << text(to_json(element));
+    out << separator << to_json(element).dump();
     separator = ",\n";
   }
   out << ']';
@@ -41,37 +36,39 @@ Json to_json(const SettingValue& value) {
 Json to_json(const SegmentInfo& segment, SnapshotStacks& stacks) {
   Json blocks = Json::array();
   for (const BlockInfo& block : segment.blocks) {
-    blocks.push_back({{"address", block.address},
-                      {"size", block.bytes},
-                      {"requested_size", block.requested},
-                      {"state", name_of(block.state)},
-                      {"stream", block.stream},
-                      {"stack", stacks.number_of(block.frames)}});
+    blocks.push_back(Json::object({{"address", block.address},
+                                   {"size", block.bytes},
+                                   {"requested_size", block.requested},
+                                   {"state", name_of(block.state)},
+                                   {"stream", block.stream},
+                                   {"stack", stacks.number_of(block.frames)}}));
   }
-  return {{"device", segment.device},
-          {"address", segment.address},
-          {"total_size", segment.total_bytes},
-          {"allocated_size", segment.allocated_bytes},
-          {"active_size", segment.active_bytes},
-          {"requested_size", segment.requested_bytes},
-          {"stream", segment.stream},
-          {"segment_type", segment.small ? "small" : "large"},
-          {"segment_pool_id", {segment.pool_id.first, segment.pool_id.second}},
-          {"is_expandable", segment.is_expandable},
-          {"stack", stacks.number_of(segment.frames)},
-          {"blocks", std::move(blocks)}};
+  return Json::object(
+      {{"device", segment.device},
+       {"address", segment.address},
+       {"total_size", segment.total_bytes},
+       {"allocated_size", segment.allocated_bytes},
+       {"active_size", segment.active_bytes},
+       {"requested_size", segment.requested_bytes},
+       {"stream", segment.stream},
+       {"segment_type", segment.small ? "small" : "large"},
+       {"segment_pool_id", Json::array({segment.pool_id.first, segment.pool_id.second})},
+       {"is_expandable", segment.is_expandable},
+       {"stack", stacks.number_of(segment.frames)},
+       {"blocks", std::move(blocks)}});
 }
 
 // `size` is that of the block, unlike in torch's files.
 Json to_json(const TraceEntry& entry, SnapshotStacks& stacks) {
-  Json json = {{"action", name_of(entry.action)},
-               {entry.action == TraceAction::oom ? "device_free" : "addr", entry.address},
-               {"size", entry.bytes},
-               {"stream", entry.stream},
-               {"time_us", entry.time_us},
-               {"user_metadata", entry.user_metadata},
-               {"stack", stacks.number_of(entry.frames)}};
-  if (entry.requested != 0) json["requested_size"] = entry.requested;
+  Json json =
+      Json::object({{"action", name_of(entry.action)},
+                    {entry.action == TraceAction::oom ? "device_free" : "addr", entry.address},
+                    {"size", entry.bytes},
+                    {"stream", entry.stream},
+                    {"time_us", entry.time_us},
+                    {"user_metadata", entry.user_metadata},
+                    {"stack", stacks.number_of(entry.frames)}});
+  if (entry.requested != 0) json.set("requested_size", entry.requested);
   return json;
 }
 
@@ -89,80 +86,82 @@ class Reader {
  public:
   explicit Reader(const Json& root) {
     std::vector<Frame> frames;
-    for (const Json& frame : root.at("frames")) {
-      frames.push_back({frame.at("filename").get<std::string>(), frame.at("line").get<int>(),
-                        frame.at("name").get<std::string>(), frame.value("is_internal", false)});
+    for (const Json& frame : root.at("frames").elements()) {
+      frames.push_back({frame.at("filename").as<std::string>(), frame.at("line").as<int>(),
+                        frame.at("name").as<std::string>(), frame.value_or("is_internal", false)});
     }
-    for (const Json& stack : root.at("stacks")) {
+    for (const Json& stack : root.at("stacks").elements()) {
       std::vector<Frame> members;
-      for (const Json& number : stack) members.push_back(frames.at(number.get<std::size_t>()));
+      for (const Json& number : stack.elements()) {
+        members.push_back(frames.at(number.as<std::size_t>()));
+      }
       stacks_.emplace_back(std::move(members));
     }
   }
 
   [[nodiscard]] SegmentInfo segment(const Json& json) const {
     SegmentInfo segment{
-        .device = json.at("device").get<int>(),
-        .address = json.at("address").get<std::uintptr_t>(),
-        .total_bytes = json.at("total_size").get<std::size_t>(),
-        .allocated_bytes = json.at("allocated_size").get<std::size_t>(),
-        .active_bytes = json.at("active_size").get<std::size_t>(),
-        .requested_bytes = json.at("requested_size").get<std::size_t>(),
-        .stream = json.at("stream").get<std::uint64_t>(),
-        .small = json.at("segment_type").get<std::string>() == "small",
-        .pool_id = json.at("segment_pool_id").get<std::pair<std::int64_t, std::int64_t>>(),
-        .is_expandable = json.at("is_expandable").get<bool>(),
+        .device = json.at("device").as<int>(),
+        .address = json.at("address").as<std::uintptr_t>(),
+        .total_bytes = json.at("total_size").as<std::size_t>(),
+        .allocated_bytes = json.at("allocated_size").as<std::size_t>(),
+        .active_bytes = json.at("active_size").as<std::size_t>(),
+        .requested_bytes = json.at("requested_size").as<std::size_t>(),
+        .stream = json.at("stream").as<std::uint64_t>(),
+        .small = json.at("segment_type").as<std::string>() == "small",
+        .pool_id = json.at("segment_pool_id").as<std::pair<std::int64_t, std::int64_t>>(),
+        .is_expandable = json.at("is_expandable").as<bool>(),
         .frames = frames_in(json),
         .blocks = {}};
-    for (const Json& block : json.at("blocks")) {
+    for (const Json& block : json.at("blocks").elements()) {
       segment.blocks.push_back(
-          {.address = block.at("address").get<std::uintptr_t>(),
-           .bytes = block.at("size").get<std::size_t>(),
-           .requested = block.at("requested_size").get<std::size_t>(),
-           .state = named(block.at("state").get<std::string>(), BlockState::inactive),
-           .stream = block.at("stream").get<std::uint64_t>(),
+          {.address = block.at("address").as<std::uintptr_t>(),
+           .bytes = block.at("size").as<std::size_t>(),
+           .requested = block.at("requested_size").as<std::size_t>(),
+           .state = named(block.at("state").as<std::string>(), BlockState::inactive),
+           .stream = block.at("stream").as<std::uint64_t>(),
            .frames = frames_in(block)});
     }
     return segment;
   }
 
   [[nodiscard]] TraceEntry entry(const Json& json) const {
-    const TraceAction action = named(json.at("action").get<std::string>(), TraceAction::oom);
+    const TraceAction action = named(json.at("action").as<std::string>(), TraceAction::oom);
     const char* address = action == TraceAction::oom ? "device_free" : "addr";
     return {.action = action,
-            .address = json.at(address).get<std::uintptr_t>(),
-            .bytes = json.at("size").get<std::size_t>(),
-            .requested = json.value("requested_size", std::size_t{0}),
-            .stream = json.at("stream").get<std::uint64_t>(),
-            .time_us = json.at("time_us").get<std::int64_t>(),
+            .address = json.at(address).as<std::uintptr_t>(),
+            .bytes = json.at("size").as<std::size_t>(),
+            .requested = json.value_or("requested_size", std::size_t{0}),
+            .stream = json.at("stream").as<std::uint64_t>(),
+            .time_us = json.at("time_us").as<std::int64_t>(),
             .frames = frames_in(json),
-            .user_metadata = json.at("user_metadata").get<std::string>()};
+            .user_metadata = json.at("user_metadata").as<std::string>()};
   }
 
   [[nodiscard]] static Annotation annotation(const Json& json) {
-    return {.device = json.at("device").get<int>(),
-            .time_us = json.at("time_us").get<std::int64_t>(),
-            .values = json.at("values").get<std::map<std::string, std::string>>()};
+    return {.device = json.at("device").as<int>(),
+            .time_us = json.at("time_us").as<std::int64_t>(),
+            .values = json.at("values").as<std::map<std::string, std::string>>()};
   }
 
   [[nodiscard]] static SettingValue setting(const Json& json) {
-    if (json.is_boolean()) return json.get<bool>();
-    if (json.is_number_integer()) return json.get<std::int64_t>();
-    if (json.is_number()) return json.get<double>();
-    if (json.is_string()) return json.get<std::string>();
-    return json.get<std::map<std::string, std::int64_t>>();
+    if (json.is_bool()) return json.as<bool>();
+    if (json.is_integer()) return json.as<std::int64_t>();
+    if (json.is_number()) return json.as<double>();
+    if (json.is_string()) return json.as<std::string>();
+    return json.as<std::map<std::string, std::int64_t>>();
   }
 
  private:
   [[nodiscard]] const Frames& frames_in(const Json& json) const {
-    return stacks_.at(json.at("stack").get<std::size_t>());
+    return stacks_.at(json.at("stack").as<std::size_t>());
   }
 
   std::vector<Frames> stacks_;
 };
 
 Snapshot snapshot_in(const Json& root) {
-  const int version = root.at("version").get<int>();
+  const int version = root.at("version").as<int>();
   if (root.at("format") != kFormat || version != kVersion) {
     throw InvalidArgument(
         fmt::format("format {} of version {} was expected, but got {} of version {}", kFormat,
@@ -170,16 +169,17 @@ Snapshot snapshot_in(const Json& root) {
   }
   const Reader reader(root);
   Snapshot snapshot;
-  for (const auto& [name, value] : root.at("allocator_settings").items()) {
+  for (const auto& [name, value] : root.at("allocator_settings").members()) {
     snapshot.settings[name] = Reader::setting(value);
   }
-  for (const Json& json : root.at("external_annotations")) {
+  for (const Json& json : root.at("external_annotations").elements()) {
     snapshot.annotations.push_back(Reader::annotation(json));
   }
-  for (const Json& json : root.at("segments")) snapshot.segments.push_back(reader.segment(json));
-  for (const Json& trace : root.at("device_traces")) {
+  for (const Json& json : root.at("segments").elements())
+    snapshot.segments.push_back(reader.segment(json));
+  for (const Json& trace : root.at("device_traces").elements()) {
     auto& entries = snapshot.device_traces.emplace_back();
-    for (const Json& json : trace) entries.push_back(reader.entry(json));
+    for (const Json& json : trace.elements()) entries.push_back(reader.entry(json));
   }
   return snapshot;
 }
@@ -189,20 +189,21 @@ Snapshot snapshot_in(const Json& root) {
 void write_json(const Snapshot& snapshot, std::ostream& out) {
   SnapshotStacks stacks = number_stacks(snapshot);
   Json settings = Json::object();
-  for (const auto& [name, value] : snapshot.settings) settings[name] = to_json(value);
+  for (const auto& [name, value] : snapshot.settings) settings.set(name, to_json(value));
   out << "{\"format\": \"" << kFormat << "\",\n\"version\": " << kVersion
-      << ",\n\"allocator_settings\": " << text(settings) << ",\n\"frames\": ";
+      << ",\n\"allocator_settings\": " << settings.dump() << ",\n\"frames\": ";
   write_list(out, stacks.frames(), [](const Frame* frame) {
-    return Json{{"filename", frame->filename},
-                {"line", frame->line},
-                {"name", frame->name},
-                {"is_internal", frame->is_internal}};
+    return Json::object({{"filename", frame->filename},
+                         {"line", frame->line},
+                         {"name", frame->name},
+                         {"is_internal", frame->is_internal}});
   });
   out << ",\n\"stacks\": ";
   write_list(out, stacks.stacks(), [](const auto& stack) { return Json(stack); });
   out << ",\n\"external_annotations\": ";
   write_list(out, snapshot.annotations, [](const Annotation& note) {
-    return Json{{"device", note.device}, {"time_us", note.time_us}, {"values", note.values}};
+    return Json::object(
+        {{"device", note.device}, {"time_us", note.time_us}, {"values", note.values}});
   });
   out << ",\n\"segments\": ";
   write_list(out, snapshot.segments,
@@ -219,10 +220,8 @@ void write_json(const Snapshot& snapshot, std::ostream& out) {
 
 Snapshot read_json(std::istream& in, std::string_view name) {
   try {
-    return snapshot_in(Json::parse(in));
-  } catch (const nlohmann::json::exception& error) {
-    throw InvalidArgument(
-        fmt::format("load_snapshot: '{}' is no snapshot: {}", name, error.what()));
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    return read_json(Json::parse(text), snapshot_in);
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(
         fmt::format("load_snapshot: '{}' is no snapshot: {}", name, error.what()));

@@ -13,6 +13,8 @@ EVERYWHERE = [*CODE_FOLDERS, "docs", "cmake", "scripts"]
 JOB = ["include/gantry/core", "include/gantry/collectives", "core", "collectives", "launcher", "tests/core", "tests/collectives", "tests/launcher"]
 IPC = ["memory/ipc"]
 LAUNCHER = ["launcher", "tests/launcher"]
+COLLECTIVES = ["include/gantry/collectives", "collectives", "tests/collectives"]
+HOST_SIDE = [f"collectives/{folder}" for folder in ("bootstrap", "comm", "control", "host", "nccl", "peers")]
 
 # Retired (regular expressions of words, as words_of() gives them), used, folders.
 WORDS = [
@@ -40,6 +42,20 @@ WORDS = [
     ("hangs?.up|hung.up", "disconnect", IPC),
     ("asks?|asked|questions?|answers?|answered", "request, reply", IPC),
     ("bystanders?", "pre-existing child", EVERYWHERE),
+    ("control_?blocks?|control blocks?", "control segment", EVERYWHERE),
+    ("breakdowns?", "link error", ["collectives"]),
+    ("blames?|blamed", "mark failed, failed rank", ["collectives", "include/gantry/collectives"]),
+    ("meetings?", "rendezvous", COLLECTIVES),
+    ("foldings?|fold_(?:onto|into_all|ordered|groups|part|piece)", "Reduction, reduce", COLLECTIVES),
+    ("fan_(?:out|shared|group)s?", "multicast", COLLECTIVES),
+    ("sharers?", "helper device", COLLECTIVES),
+    ("hubs?", "root stream", COLLECTIVES),
+    ("shel(?:f|ves)|fresh_outputs?|spare_outputs?", "output cache, cached output", COLLECTIVES),
+    ("notices?", "control message", ["collectives/host"]),
+    ("channels?|letters?|pieces?|conversations?|converse", "connection, message, chunk, ExchangeHandler", ["collectives/host"]),
+    ("pieces?", "chunk", ["collectives/hierarchical"]),
+    ("tell_\\w+|tells_\\w+|teller", "report", HOST_SIDE),
+    ("strangers?", "unauthenticated connection", ["collectives", "docs/several-machines.md"]),
 ]
 EXEMPT = {"tests/checks/vocabulary.py", "tests/checks/checks_test.py"}
 

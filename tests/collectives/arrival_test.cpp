@@ -1,5 +1,5 @@
-// What the others learn of a rank that does not come, to world() or to a call in which hosts wait
-// for each other: with real processes, started in every way there is.
+// Errors of ranks that wait for a late rank, in world() or in a host call: with real processes and
+// every launcher.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -70,8 +70,8 @@ TEST(ArrivalTest, UnderGlaunchAGoodbyeToTheStoreDoesNotHideTheEndOfARank) {
   }
 }
 
-// Rank 1 leaves, rank 0 gives up because of it, and only then rank 2 comes.
-TEST(ArrivalTest, UnderGlaunchTheRankThatLeftFirstIsBlamed) {
+// Rank 1 leaves, rank 0 fails because of it, and rank 2 enters after that.
+TEST(ArrivalTest, UnderGlaunchTheRankThatLeftFirstIsNamed) {
   const FlightFolder folder;
   for (const char* how : {"exit 0", "exit 1"}) {
     const std::string mark = folder.path() + "/pid";
@@ -91,7 +91,7 @@ TEST(ArrivalTest, UnderGlaunchTheRankThatLeftFirstIsBlamed) {
   }
 }
 
-TEST(ArrivalTest, UnderGlaunchRanksThatMeetNobodyEndWell) {
+TEST(ArrivalTest, UnderGlaunchRanksWithoutACommunicatorExitNormally) {
   for (const char* script : {"exit 0", "exec $actor store", "[ $GANTRY_RANK = 1 ] || $actor store",
                              "exec $actor store world"}) {
     const FlightFolder folder;
@@ -109,7 +109,7 @@ Command rank_of(int rank, int ranks, const std::string& address) {
                           {"GANTRY_COLL_TIMEOUT", "1"}}};
 }
 
-TEST(ArrivalTest, WithoutALauncherTheRanksThatDoNotComeAreNamed) {
+TEST(ArrivalTest, WithoutALauncherLateRanksAreNamed) {
   const FlightFolder folder;
   const std::string address = fmt::format("unix:@gantry-arrival-{}", getpid());
   EXPECT_THAT(run_command(rank_of(0, 3, address)).out,
@@ -176,14 +176,14 @@ TEST(ArrivalTest, AHostCallAgainstACollectiveIsAnErrorOnAllRanks) {
       const FlightFolder folder;
       RankProcesses ranks =
           start(3, {"sum", "await", command, "12:sum", "sum"}, {{"GANTRY_P2P", peers}});
-      // All have seen the end of the first call, which is lost to who still waits for it.
+      // All ranks have completed the first call; a rank still in it would throw the loss.
       for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(ranks.says(rank, "did sum"));
       for (int rank = 0; rank < 3; ++rank) ranks.go(rank);
       std::string first;
       for (int rank = 0; rank < 3; ++rank) {
         const Outcome outcome = ranks[rank].wait();
         EXPECT_FALSE(outcome.timed_out) << outcome.describe();
-        // The next call says so, too.
+        // The next call throws the same error.
         for (const auto& phrase :
              {fmt::format("did sum\nmismatch: collective #2: expected the same call on every rank, "
                           "but rank 0 called {} and rank ",
@@ -192,7 +192,7 @@ TEST(ArrivalTest, AHostCallAgainstACollectiveIsAnErrorOnAllRanks) {
           EXPECT_THAT(outcome.out, HasSubstr(phrase)) << rank << " " << peers << outcome.describe();
         }
         if (rank == 0) first = outcome.out;
-        EXPECT_EQ(outcome.out, first) << "all ranks say the same";
+        EXPECT_EQ(outcome.out, first) << "all ranks print the same";
       }
     }
   }
@@ -215,8 +215,8 @@ TEST(ArrivalTest, TheGroupSurvivesHostCallsThatDiffer) {
   }
 }
 
-// Ranks that take each other for ranks of other machines meet over the store alone.
-TEST(ArrivalTest, BetweenMachinesARankThatDoesNotComeToAHostCallIsNamed) {
+// Ranks on different machines rendezvous over the store only.
+TEST(ArrivalTest, BetweenMachinesARankLateForAHostCallIsNamed) {
   const FlightFolder folder;
   const Outcome late = glaunch("GANTRY_BOOT_ID=$GANTRY_RANK exec $actor world 1:pause split",
                                {{"GANTRY_COLL_TIMEOUT", "6"}}, {});
@@ -253,7 +253,7 @@ TEST(ArrivalTest, AHostCallAtAnotherPlaceAmongCollectivesIsAnError) {
   }
 }
 
-TEST(ArrivalTest, ARankThatDoesNotComeToAHostCallIsATimeoutThatNamesItAndItsLastCall) {
+TEST(ArrivalTest, ARankLateForAHostCallIsATimeoutThatNamesItAndItsLastCall) {
   struct Case {
     const char* command;
     const char* name;

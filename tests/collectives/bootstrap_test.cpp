@@ -26,7 +26,7 @@ using testing::RankCommand;
 using testing::RankProcesses;
 using testing::text_of;
 
-// What rank `rank` says in round `round`; now and then nothing, or more than fits into one piece.
+// The text of rank `rank` in round `round`: sometimes empty, sometimes longer than one chunk.
 std::string speech(int rank, int round) {
   const std::size_t lengths[] = {5, 0, 4031, 4032, 4033, 20'000};
   return std::string(lengths[static_cast<std::size_t>(rank + round) % 6],
@@ -70,7 +70,7 @@ TEST(LocalBootstrapTest, ExchangesBetweenThreads) {
   });
 }
 
-TEST(LocalBootstrapTest, ARankThatDoesNotComeIsATimeout) {
+TEST(LocalBootstrapTest, ALateRankIsATimeout) {
   auto all = make_local_bootstraps(2, milliseconds(20));
   EXPECT_THAT(text_of<TimeoutError>([&] { (void)all[0]->all_gather("x"); }),
               HasSubstr("Communicator: rank 0 waited 20 ms, but rank(s) 1 did not come"));
@@ -112,13 +112,13 @@ TEST(StoreBootstrapTest, ExchangesTextsOfAnyLength) {
   });
 }
 
-// Where nobody listens: on an address of this machine that other processes do not use.
+// An address of this machine without a listener.
 std::string free_address() {
   const auto pid = static_cast<unsigned>(getpid());
   return fmt::format("tcp:127.{}.{}.{}:29500", 1 + pid / 65536 % 254, pid / 256 % 256, pid % 256);
 }
 
-TEST(StoreBootstrapTest, ProcessesMeetAtATcpAddressWithoutALauncher) {
+TEST(StoreBootstrapTest, ProcessesRendezvousAtATcpAddressWithoutALauncher) {
   const FlightFolder folder;
   RankProcesses ranks(
       RankCommand{.ranks = 3,
@@ -132,7 +132,7 @@ TEST(StoreBootstrapTest, ProcessesMeetAtATcpAddressWithoutALauncher) {
   }
 }
 
-// No rank waits for one that has refused.
+// No rank waits for a rank that threw.
 TEST(StoreBootstrapTest, WithoutATokenEveryRankRefusesATcpAddressAtOnce) {
   for (const char* token : {"", "too short"}) {
     for (int rank = 0; rank < 2; ++rank) {
@@ -147,7 +147,7 @@ TEST(StoreBootstrapTest, WithoutATokenEveryRankRefusesATcpAddressAtOnce) {
   }
 }
 
-TEST(StoreBootstrapTest, RanksThatWereGivenNoPlaceToMeetAreToldSoAtOnce) {
+TEST(StoreBootstrapTest, RanksWithoutARendezvousThrowAtOnce) {
   ProcessIdentity identity = member(0, 2, "");
   identity.source = "environment";
   EXPECT_THAT(
@@ -157,7 +157,7 @@ TEST(StoreBootstrapTest, RanksThatWereGivenNoPlaceToMeetAreToldSoAtOnce) {
                        HasSubstr("set GANTRY_RDZV"), HasSubstr("MASTER_ADDR and MASTER_PORT")));
 }
 
-TEST(StoreBootstrapTest, APortThatNobodyKnowsIsAnError) {
+TEST(StoreBootstrapTest, AnEphemeralPortIsAnError) {
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(text_of<InvalidArgument>([&] {
                 (void)make_store_bootstrap(member(rank, 2, "tcp:127.0.0.1:0"), milliseconds(10));
@@ -183,7 +183,7 @@ TEST(StoreBootstrapTest, ALostRankDoesNotDisturbASubsetWithoutIt) {
       const auto with_it = mine->subset({0, 1, 2, 3}, "all");
       try {
         (void)with_it->all_gather("x");
-        ADD_FAILURE() << "the lost rank said nothing";
+        ADD_FAILURE() << "the lost rank did not throw";
       } catch (const PeerLostError& error) {
         EXPECT_EQ(error.rank(), 1);
       }
@@ -201,7 +201,7 @@ TEST(SharedMemoryBootstrapTest, ExchangesWhenTheGroupIsBroken) {
     const int index = rank == 0 ? 0 : rank - 1;
     expect_exchange(*all, index, 4);
     expect_subsets(*all, index);
-    // A second one takes over the same mailboxes, in another order.
+    // A second bootstrap reuses the mailboxes, in another order.
     if (rank == 0) return;
     const auto some = make_shared_memory_bootstrap(group[rank], {4, 3, 2}, 2);
     expect_exchange(*some, 4 - rank, 3);
@@ -220,7 +220,7 @@ TEST(SharedMemoryBootstrapTest, OutlivesItsGroup) {
                [&](int rank) { expect_exchange(*all[static_cast<std::size_t>(rank)], rank, 3); });
 }
 
-TEST(SharedMemoryBootstrapTest, AMemberThatDoesNotComeIsATimeoutAndDisturbsNoLaterExchange) {
+TEST(SharedMemoryBootstrapTest, ALateMemberIsATimeoutAndLaterExchangesWork) {
   const FlightFolder folder;
   ControlGroup group(2, milliseconds(5000));  // in which both come to the second exchange
   const auto first = make_shared_memory_bootstrap(group[0], {0, 1}, 1);

@@ -1,4 +1,4 @@
-// What a call of a communicator asks of the driver beside its kernel.
+// The driver calls of a communicator's operation beside its kernel.
 #include <gtest/gtest.h>
 
 #include <chrono>

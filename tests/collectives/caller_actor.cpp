@@ -1,5 +1,5 @@
-// One rank of tests of ranks that do not come, or do something else. The arguments are what it
-// does, in turn; those such as 02:split only ranks 0 and 2 do. SIGUSR1 ends an "await". With
+// One rank of tests of late ranks and of mismatched calls. The arguments are its actions, in order;
+// only ranks 0 and 2 run an action such as 02:split. SIGUSR1 ends an "await". With
 // "uncaught" first it catches nothing, with "handled" it has a terminate handler of its own.
 
 #include <fmt/format.h>
@@ -41,7 +41,7 @@ void say(const std::string& text) {
 
 void act(std::string_view what);
 
-// Does it, and is told that a rank was lost.
+// Runs the action, which must throw PeerLostError.
 void lose(std::string_view what) {
   try {
     act(what);
@@ -107,7 +107,7 @@ void act(std::string_view what) {
   say(fmt::format("did {}", what));
 }
 
-// As act(), but a mismatch is said and then forgotten.
+// As act(), but prints a mismatch and continues.
 void act_or_say(std::string_view what) {
   try {
     what == "store" ? visit_store() : act(what);

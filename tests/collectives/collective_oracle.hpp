@@ -1,4 +1,4 @@
-// What collectives must give, element by element and bit by bit, written as plainly as possible.
+// The expected results of collectives, bit by bit, in the simplest form.
 #pragma once
 
 #include <cmath>
@@ -108,9 +108,9 @@ Acc combine_elements(ReduceOp op, Acc a, Acc b) {
   __builtin_unreachable();
 }
 
-/// The left fold of what all ranks contribute.
-inline Bytes fold_elements(ReduceOp op, DType dtype, const std::vector<Bytes>& inputs,
-                           double scale = 1) {
+/// The left fold of all ranks' inputs.
+inline Bytes reduce_elements(ReduceOp op, DType dtype, const std::vector<Bytes>& inputs,
+                             double scale = 1) {
   Bytes result(inputs.front().size());
   dispatch(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;

@@ -15,22 +15,22 @@
 
 namespace gantry::testing {
 
-/// Runs operations on one rank of a group and throws std::runtime_error that says what differs.
-/// All ranks make the same calls. `skew` makes addresses odd; see tensor_of.
+/// Runs operations on one rank of a group and throws std::runtime_error that describes a
+/// difference. All ranks make the same calls. `skew` makes addresses odd; see tensor_of.
 class CollectiveSuite {
  public:
   explicit CollectiveSuite(Communicator& group, std::uint32_t seed = 1)
       : group_(group), seed_(seed) {}
 
-  /// From here on what operations read and write lies in `arena`, one after the other, and from its
-  /// beginning again, but for what ranks have in different numbers.
+  /// Allocates later tensors of operations from `arena`, in a circle, except tensors whose sizes
+  /// differ between ranks.
   void use_arena(const Tensor& arena) { arena_ = arena; }
 
   void all_reduce(ReduceOp op, DType dtype, std::int64_t count, std::int64_t skew = 0,
                   CollectiveOptions options = {}) {
     Tensor tensor = mine(dtype, count, skew);
     group_.all_reduce(tensor, op, options);
-    expect(tensor, fold_elements(op, dtype, everyones(dtype, count), options.scale), "all_reduce",
+    expect(tensor, reduce_elements(op, dtype, everyones(dtype, count), options.scale), "all_reduce",
            op, dtype, count);
   }
 
@@ -39,7 +39,7 @@ class CollectiveSuite {
     Tensor tensor = mine(dtype, count, skew);
     group_.reduce(tensor, root, op, options);
     const Bytes expected = group_.rank() == root
-                               ? fold_elements(op, dtype, everyones(dtype, count), options.scale)
+                               ? reduce_elements(op, dtype, everyones(dtype, count), options.scale)
                                : elements(group_.rank(), dtype, count);
     expect(tensor, expected, "reduce", op, dtype, count);
   }
@@ -48,7 +48,7 @@ class CollectiveSuite {
     const Tensor input = mine(dtype, count * group_.size(), skew);
     Tensor output = blank(dtype, count, skew);
     group_.reduce_scatter(output, input, op);
-    const Bytes all = fold_elements(op, dtype, everyones(dtype, count * group_.size()));
+    const Bytes all = reduce_elements(op, dtype, everyones(dtype, count * group_.size()));
     expect(output, block(all, group_.rank(), group_.size()), "reduce_scatter", op, dtype, count);
   }
 
@@ -206,7 +206,7 @@ class CollectiveSuite {
   Bytes elements(int rank, DType dtype, std::int64_t count) const {
     return make_elements(rank, count, dtype, seed_);
   }
-  // What ranks have in different numbers.
+  // Tensors whose sizes differ between ranks.
   Tensor apart(DType dtype, std::int64_t count, std::int64_t skew) const {
     return tensor_of(elements(group_.rank(), dtype, count), dtype, group_.device(), skew);
   }

@@ -141,7 +141,7 @@ TEST_F(CommBroadcastTest, OutputsThatAreInUseAreWaitedFor) {
   }
 }
 
-TEST_F(CommBroadcastTest, SpareOutputsSaveWaitsAndAreNeverShared) {
+TEST_F(CommBroadcastTest, CachedOutputsSaveWaitsAndAreNeverShared) {
   GANTRY_REQUIRE_SIM();
   GANTRY_REQUIRE_DEVICES(2);
   const std::vector<Stream> streams = side_streams();
@@ -162,7 +162,7 @@ TEST_F(CommBroadcastTest, SpareOutputsSaveWaitsAndAreNeverShared) {
   }
 }
 
-TEST_F(CommBroadcastTest, SparesGoBackWhenAsked) {
+TEST_F(CommBroadcastTest, CachedOutputsAreReleasedOnRequest) {
   GANTRY_REQUIRE_DEVICES(2);
   const std::vector<Device> to = devices();
   const std::size_t before = memory::allocated(to.back());
@@ -171,25 +171,25 @@ TEST_F(CommBroadcastTest, SparesGoBackWhenAsked) {
     for (int i = 0; i < 3; ++i) (void)comm::broadcast(source, to);
   }
   EXPECT_GT(memory::allocated(to.back()), before);
-  release_spare_outputs();
+  release_cached_outputs();
   EXPECT_EQ(memory::allocated(to.back()), before);
 }
 
-TEST_F(CommBroadcastTest, SparesOfAllThreadsGoBackInAShortage) {
+TEST_F(CommBroadcastTest, CachedOutputsOfAllThreadsAreReleasedUnderMemoryPressure) {
   GANTRY_REQUIRE_DEVICES(2);
   const std::vector<Device> to = devices();
   const Device last = to.back();
   const std::size_t before = memory::allocated(last);
-  const auto make_spares = [&] {
+  const auto fill_cache = [&] {
     const Tensor source = ones({1 << 18}, {.device = "cuda:0"});
     for (int i = 0; i < 3; ++i) (void)comm::broadcast(source, to);
     synchronize(last);
     EXPECT_GT(memory::allocated(last), before);
   };
-  make_spares();
+  fill_cache();
   std::thread([&] { memory::empty_cache(); }).join();
   EXPECT_EQ(memory::allocated(last), before);
-  make_spares();
+  fill_cache();
   const auto total = static_cast<double>(device_properties(last).total_memory);
   const double limit = static_cast<double>(memory::reserved(last)) + (64 << 20);
   memory::set_fraction(std::min(1.0, limit / total), last);

@@ -44,10 +44,10 @@ TEST_F(CommCaptureTest, ReplaysDoWhatTheCallsDid) {
     const MultiStreamGuard guard(streams);
     const auto n = static_cast<std::int64_t>(devices().size());
     Tensor source = ramp({3000 * n}, Device::cuda(0), 0);
-    // Spares that an earlier call left must not get into the graph.
+    // Outputs that an earlier call cached must not be used in the graph.
     for (int i = 0; i < 2; ++i) (void)comm::broadcast(source, devices());
     std::vector<Tensor> copies;
-    std::vector<Tensor> pieces;
+    std::vector<Tensor> chunks;
     std::vector<std::vector<Tensor>> lists;
     std::vector<Tensor> sums;
     Tensor sum;
@@ -55,8 +55,8 @@ TEST_F(CommCaptureTest, ReplaysDoWhatTheCallsDid) {
     const NativeGraph graph = capture(streams, [&] {
       copies = comm::broadcast(source, devices());
       sum = comm::reduce_add(copies, devices().back());
-      pieces = comm::scatter(sum, devices());
-      joined = comm::gather(pieces, {.destination = Device::cuda(0)});
+      chunks = comm::scatter(sum, devices());
+      joined = comm::gather(chunks, {.destination = Device::cuda(0)});
       lists = comm::broadcast_coalesced({joined, source}, devices());
       sums = comm::reduce_add_coalesced(lists, Device::cuda(0));
     });
@@ -107,8 +107,8 @@ TEST_F(CommCaptureTest, ReplaysChangeNothingOutsideOfTheGraph) {
     const auto call_all = [&] {
       const std::vector<Tensor> copies = comm::broadcast(source, devices());
       const Tensor sum = comm::reduce_add(copies, devices().back());
-      const std::vector<Tensor> pieces = comm::scatter(sum, devices());
-      const Tensor joined = comm::gather(pieces, {.destination = Device::cuda(0)});
+      const std::vector<Tensor> chunks = comm::scatter(sum, devices());
+      const Tensor joined = comm::gather(chunks, {.destination = Device::cuda(0)});
       const auto lists = comm::broadcast_coalesced({joined, source}, devices());
       static_cast<void>(comm::reduce_add_coalesced(lists, Device::cuda(0)));
     };
@@ -133,14 +133,14 @@ TEST_F(CommCaptureTest, OutputsOfAStreamThatJoinsAreMemoryOfTheGraph) {
   GANTRY_REQUIRE_DEVICES(2);
   const std::vector<Stream> streams = side_streams();
   const MultiStreamGuard guard(streams);
-  const std::vector<Tensor> pieces{ramp({500}, Device::cuda(1), 0),
+  const std::vector<Tensor> chunks{ramp({500}, Device::cuda(1), 0),
                                    ramp({500}, Device::cuda(1), 1)};
   for (const Device device : devices(2)) synchronize(device);
   driver().begin_capture(streams[1].native(), CaptureMode::relaxed);
   for (int i = 0; i < 2; ++i) {  // made and let go of
-    static_cast<void>(comm::gather(pieces, {.destination = Device::cuda(0)}));
-    static_cast<void>(comm::reduce_add(pieces, Device::cuda(0)));
-    static_cast<void>(comm::reduce_add_coalesced({{pieces[0]}, {pieces[1]}}, Device::cuda(0)));
+    static_cast<void>(comm::gather(chunks, {.destination = Device::cuda(0)}));
+    static_cast<void>(comm::reduce_add(chunks, Device::cuda(0)));
+    static_cast<void>(comm::reduce_add_coalesced({{chunks[0]}, {chunks[1]}}, Device::cuda(0)));
   }
   const NativeGraph graph = driver().end_capture(streams[1].native());
   std::vector<Tensor> outside;
@@ -162,7 +162,7 @@ TEST_F(CommCaptureTest, AGatherIsAKernelAlsoIfItBringsItsStreamIntoTheGraph) {
   const TuningScope scope({.send_by_engines_bytes = 1, .fetch_by_engines_bytes = 1});
   const std::vector<Stream> streams = side_streams();
   const MultiStreamGuard guard(streams);
-  const std::vector<Tensor> pieces{ramp({500}, Device::cuda(1), 0),
+  const std::vector<Tensor> chunks{ramp({500}, Device::cuda(1), 0),
                                    ramp({300}, Device::cuda(1), 1)};
   Tensor joined = zeros({800}, {.device = "cuda:0"});
   for (const Device device : devices(2)) synchronize(device);
@@ -170,14 +170,14 @@ TEST_F(CommCaptureTest, AGatherIsAKernelAlsoIfItBringsItsStreamIntoTheGraph) {
   {
     testing::FaultDriver counting;
     driver().begin_capture(streams[1].native(), CaptureMode::relaxed);
-    comm::gather(pieces, joined);
+    comm::gather(chunks, joined);
     graph = driver().end_capture(streams[1].native());
     EXPECT_EQ(counting.calls("copy_batch"), 0u);
   }
   driver().launch_graph(graph, streams[1].native());
   streams[1].synchronize();
-  EXPECT_EQ(bits(joined.narrow(0, 0, 500)), bits(pieces[0]));
-  EXPECT_EQ(bits(joined.narrow(0, 500, 300)), bits(pieces[1]));
+  EXPECT_EQ(bits(joined.narrow(0, 0, 500)), bits(chunks[0]));
+  EXPECT_EQ(bits(joined.narrow(0, 500, 300)), bits(chunks[1]));
   driver().destroy_graph(graph);
 }
 

@@ -98,7 +98,7 @@ TEST_F(CommCoalescedTest, SumsHaveTheBitsOfReduceAdd) {
   }
 }
 
-TEST_F(CommCoalescedTest, OutputsShareBuffersUnlessToldOtherwise) {
+TEST_F(CommCoalescedTest, OutputsShareBuffersByDefault) {
   GANTRY_REQUIRE_DEVICES(2);
   std::vector<Tensor> list;
   for (int i = 0; i < 5; ++i) list.push_back(ramp({10 + i}, Device::cuda(0), i));

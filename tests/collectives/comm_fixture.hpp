@@ -1,4 +1,4 @@
-// What the tests of comm::* share.
+// The fixture of the tests of comm::*.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,13 +12,13 @@
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/comm/fresh_outputs.hpp"
+#include "collectives/comm/output_cache.hpp"
 #include "collectives/comm/tuning.hpp"
 #include "tests/support/device_fixture.hpp"
 
 namespace gantry::testing {
 
-/// Other sizes at which comm::* changes its way, for a scope.
+/// Sets the size thresholds of comm::* for a scope.
 class TuningScope {
  public:
   explicit TuningScope(const CommTuning& tuning) : before_(comm_tuning()) {
@@ -32,24 +32,24 @@ class TuningScope {
   CommTuning before_;
 };
 
-/// Ways to work: alone, shared, by copy engines, without spares.
+/// Thresholds for one device, helper devices, copy engines, and no cached outputs.
 inline std::vector<CommTuning> all_tunings() {
   constexpr std::size_t kNever = SIZE_MAX;
   return {
       {},
-      {.shared_bytes = 512, .send_by_engines_bytes = 1, .fetch_by_engines_bytes = 1},
-      {.shared_bytes = 1, .send_by_engines_bytes = 4096, .fetch_by_engines_bytes = 4096},
-      {.shared_bytes = kNever,
+      {.helper_bytes = 512, .send_by_engines_bytes = 1, .fetch_by_engines_bytes = 1},
+      {.helper_bytes = 1, .send_by_engines_bytes = 4096, .fetch_by_engines_bytes = 4096},
+      {.helper_bytes = kNever,
        .send_by_engines_bytes = kNever,
        .fetch_by_engines_bytes = kNever,
-       .unmapped_bytes = 0},
+       .cached_output_bytes = 0},
   };
 }
 
 class CommFixture : public DeviceTest {
  protected:
   void TearDown() override {
-    release_spare_outputs();
+    release_cached_outputs();
     DeviceTest::TearDown();
   }
 
@@ -63,14 +63,14 @@ class CommFixture : public DeviceTest {
     return result;
   }
 
-  /// A stream of its own for each device, to be made current by a MultiStreamGuard.
+  /// One new stream per device, for a MultiStreamGuard.
   static std::vector<Stream> side_streams() {
     std::vector<Stream> streams;
     for (const Device device : devices()) streams.push_back(Stream::from_pool(device));
     return streams;
   }
 
-  /// Values that differ from rank to rank and place to place, exact in every dtype.
+  /// Values that differ by rank and index, exact in every dtype.
   static Tensor ramp(const Shape& shape, Device device, int rank, DType dtype = f32) {
     return (arange(shape.product(), {.dtype = i64}).remainder(97) + rank)
         .view(shape)

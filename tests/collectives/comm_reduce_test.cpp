@@ -1,4 +1,4 @@
-// Sums and other reductions: every way to work gives the bits of the scalar left fold.
+// Reductions of comm::*: every threshold gives the bits of the scalar left fold.
 #include <gantry/collectives/comm.hpp>
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <gantry/tensor/shape_ops.hpp>
 
 #include "tests/collectives/comm_fixture.hpp"
-#include "tests/collectives/fold_oracle.hpp"
+#include "tests/collectives/reduce_oracle.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/fault_driver.hpp"
 
@@ -77,7 +77,7 @@ TEST_F(CommReduceTest, EveryWayGivesTheBitsOfTheLeftFold) {
           }
           SCOPED_TRACE(::testing::Message()
                        << from.size() << " devices, " << length << " x " << dtype);
-          const std::vector<double> expected = testing::fold_sum(host, dtype);
+          const std::vector<double> expected = testing::reduce_sum(host, dtype);
           expect_equal(comm::reduce_add(inputs, from.back()), expected);
           expect_equal(comm::reduce_add(inputs, devices().back()), expected);
         }
@@ -115,7 +115,7 @@ TEST_F(CommReduceTest, ListsMayRepeatDevicesAndTensors) {
     }
     inputs.push_back(inputs.front());
     host.push_back(host.front());
-    expect_equal(comm::reduce_add(inputs, Device::cuda(0)), testing::fold_sum(host, f32));
+    expect_equal(comm::reduce_add(inputs, Device::cuda(0)), testing::reduce_sum(host, f32));
   }
 }
 
@@ -167,7 +167,7 @@ TEST_F(CommReduceTest, TheOldOwnerOfTheOutputsMemoryIsWaitedFor) {
     for (const Device device : devices()) inputs.push_back(ones({6000}, {.device = device}));
     for (int round = 0; round < 10; ++round) {
       {
-        // Freed with work on it under way, on the stream that the next output belongs to.
+        // Freed with pending work, on the owner stream of the next output.
         Tensor busy = zeros({6000}, {.device = "cuda:0"});
         for (int i = 0; i < 3; ++i) busy.add_(1);
       }
@@ -273,7 +273,7 @@ TEST_F(CommReduceTest, AllReduceTakesSeveralTensorsOfOneDeviceInListOrder) {
         tensors[r].copy_(values);
       }
       comm::all_reduce(tensors);
-      const std::vector<double> expected = testing::fold_sum(host, f32);
+      const std::vector<double> expected = testing::reduce_sum(host, f32);
       for (const Tensor& tensor : tensors) expect_equal(tensor, expected);
     }
   }
@@ -295,7 +295,7 @@ TEST_F(CommReduceTest, AllowCastConvertsToTheFirstDType) {
       "has invalid size: got 3, but expected 70");
 }
 
-TEST_F(CommReduceTest, AHubNeedsTwoWaitsForEachOtherStream) {
+TEST_F(CommReduceTest, ARootStreamNeedsTwoWaitsForEachOtherStream) {
   GANTRY_REQUIRE_SIM();
   const auto others = static_cast<std::uint64_t>(devices().size() - 1);
   std::vector<Tensor> inputs;
@@ -307,7 +307,7 @@ TEST_F(CommReduceTest, AHubNeedsTwoWaitsForEachOtherStream) {
     (void)comm::reduce_add(inputs, Device::cuda(0));
     EXPECT_EQ(counting.calls("wait_event"), 2 * others);
   }
-  const TuningScope scope({.shared_bytes = 1});
+  const TuningScope scope({.helper_bytes = 1});
   FaultDriver counting;
   (void)comm::reduce_add(inputs, Device::cuda(0));
   EXPECT_EQ(counting.calls("wait_event"), 4 * others);

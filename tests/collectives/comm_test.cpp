@@ -9,7 +9,7 @@
 #include <gantry/tensor/random.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
-#include "tests/collectives/fold_oracle.hpp"
+#include "tests/collectives/reduce_oracle.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"
 
@@ -35,7 +35,7 @@ class CommTest : public DeviceTest {
         .to(device);
   }
 
-  // What a host program would compute: the values as f64.
+  // The values as f64.
   static std::vector<double> values(const Tensor& tensor) { return tensor.to_vector<double>(); }
 };
 
@@ -104,7 +104,7 @@ TEST_F(CommTest, ReduceAddIsTheLeftFoldInListOrder) {
       }
       const Tensor sum = comm::reduce_add(inputs, devices.back());
       EXPECT_EQ(sum.device(), devices.back());
-      EXPECT_EQ(values(sum), testing::fold_sum(host, dtype)) << dtype << " x " << length;
+      EXPECT_EQ(values(sum), testing::reduce_sum(host, dtype)) << dtype << " x " << length;
     }
   }
 }
@@ -182,7 +182,7 @@ TEST_F(CommTest, ScatterAndGatherAreInverse) {
         shape[dim < 0 ? 1 : dim] = extent;
         const Tensor source = ramp(shape, home, 0);
         const std::vector<Tensor> pieces = comm::scatter(source, devices, {.dim = dim});
-        ASSERT_EQ(pieces.size(), devices.size()) << "one piece a device, empty ones included";
+        ASSERT_EQ(pieces.size(), devices.size()) << "one chunk per device, empty ones included";
         for (std::size_t i = 0; i < devices.size(); ++i) {
           EXPECT_EQ(pieces[i].device(), devices[i]);
         }
@@ -206,12 +206,12 @@ TEST_F(CommTest, ScatterHonoursChunkSizesStreamsAndTorchChunking) {
       comm::scatter(source, devices, {.chunk_sizes = {1, 4, 2}, .streams = {std::nullopt, side}});
   EXPECT_EQ(pieces[0].sizes(), Shape({1, 2}));
   EXPECT_EQ(pieces[1].sizes(), Shape({4, 2}));
-  EXPECT_TRUE(pieces[2].is_view_of(source)) << "a piece on the source's device is a view";
+  EXPECT_TRUE(pieces[2].is_view_of(source)) << "a chunk on the source's device is a view";
   side.synchronize();
   EXPECT_EQ(values(pieces[1]), values(source.narrow(0, 1, 4)));
   const auto torch_like = comm::scatter(ramp({4}, Device::cpu(), 0), {"cuda:0", "cuda:1", "cuda:0"},
                                         {.torch_chunking = true});
-  ASSERT_EQ(torch_like.size(), 2u) << "pieces of ceil(4/3) = 2 leave nothing for the third";
+  ASSERT_EQ(torch_like.size(), 2u) << "chunks of ceil(4/3) = 2 leave none for the third device";
   const auto empty_pieces =
       comm::scatter(ramp({0, 2}, Device::cpu(), 0), {"cuda:0", "cuda:1"}, {.torch_chunking = true});
   ASSERT_EQ(empty_pieces.size(), 2u);
@@ -424,7 +424,7 @@ TEST_F(CommTest, BadInputIsAClearErrorAndChangesNothing) {
   EXPECT_EQ(values(out), std::vector<double>(9, 0.0));
 }
 
-TEST_F(CommTest, ErrorsBlameTheTensorThatDiffersFromTheInputs) {
+TEST_F(CommTest, ErrorsNameTheTensorThatDiffersFromTheInputs) {
   std::vector<Tensor> inputs{ramp({2, 3}, Device::cuda(0), 0), ramp({2, 3}, Device::cuda(0), 1)};
   const auto outputs = [](Shape first, Shape second) {
     return std::vector<Tensor>{zeros(first, {.device = "cuda:0"}),

@@ -1,5 +1,5 @@
-// One rank of the communicator tests. The first argument says what to do; the exit code is 0 if all
-// went as it must, and the last line of output says what happened.
+// One rank of the communicator tests. The first argument is the scenario. The exit code is 0 on
+// success, and the last line of output is the result.
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -22,7 +22,7 @@
 #include <gantry/tensor/shape_ops.hpp>
 
 #include "tests/collectives/collective_suite.hpp"
-#include "tests/collectives/fold_oracle.hpp"
+#include "tests/collectives/reduce_oracle.hpp"
 
 using namespace gantry;
 
@@ -32,7 +32,7 @@ void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error("check failed: " + what);
 }
 
-// What rank `rank` contributes: any process can make it.
+// The input of rank `rank`, which any process can compute.
 Tensor contribution(int rank, std::int64_t length, DType dtype) {
   Generator generator(Device::cpu(), 1000 + static_cast<std::uint64_t>(rank));
   if (is_floating_point(dtype)) return rand({length}, {}, &generator).sub(0.5).mul(300).to(dtype);
@@ -44,7 +44,7 @@ std::vector<double> expected_sum(int ranks, std::int64_t length, DType dtype) {
   for (int rank = 0; rank < ranks; ++rank) {
     all.push_back(contribution(rank, length, dtype).to_vector<double>());
   }
-  return gantry::testing::fold_sum(all, dtype);
+  return gantry::testing::reduce_sum(all, dtype);
 }
 
 void check_all_reduce(Communicator& world) {
@@ -127,7 +127,7 @@ void check_suite(Communicator& world) {
   suite.all(bf16, 20'001, 1);
 }
 
-// Messages that wait for each other unless they go side by side.
+// Messages that deadlock unless they run concurrently.
 void check_messages(Communicator& world) {
   const int next = (world.rank() + 1) % world.size();
   const int previous = (world.rank() + world.size() - 1) % world.size();
@@ -156,7 +156,7 @@ void check_messages(Communicator& world) {
   }
 }
 
-// Operations on streams that nobody orders, and no waiting in between: slots are filled and read in
+// Operations on unordered streams, without waits in between: slots are filled and read in
 // turn only because the communicator orders its own calls.
 void check_streams(Communicator& world) {
   std::vector<Tensor> tensors;
@@ -238,7 +238,7 @@ int run_all(Communicator& world) {
   return 0;
 }
 
-// Rank 1 makes another call than the rest; all must get the error, and the group must go on.
+// Rank 1 makes another call than the other ranks. All ranks must throw; the group stays intact.
 int run_mismatch(Communicator& world, const std::string& field) {
   Tensor tensor = ones({8}, {.dtype = i32, .device = world.device()});
   Tensor longer = ones({9}, {.dtype = i32, .device = world.device()});
@@ -266,7 +266,7 @@ int run_mismatch(Communicator& world, const std::string& field) {
   }
 }
 
-// Rank 1 goes away in the way named; everyone else must get PeerLostError soon.
+// Rank 1 ends in the named way; all other ranks must throw PeerLostError soon.
 int run_loss(Communicator& world, const std::string& how) {
   Tensor tensor = ones({1 << 20}, {.device = world.device()});
   if (world.rank() == 1) {
@@ -301,7 +301,7 @@ int run_loss(Communicator& world, const std::string& how) {
   }
 }
 
-// Rank 1 comes when rank 0 has given up, which a file tells.
+// Rank 1 enters after rank 0 has timed out, which a file signals.
 int run_timeout(Communicator& world, const std::string& mark) {
   Tensor tensor = ones({8}, {.device = world.device()});
   if (world.rank() == 1) {
@@ -339,7 +339,7 @@ void must_throw(Action action, const char* phrase) {
   throw std::runtime_error(std::string("nothing thrown: ") + phrase);
 }
 
-// Local errors come before anything is announced, so the group stays in step.
+// Argument errors are thrown before the call is recorded, so the group stays synchronized.
 int run_bad_input(Communicator& world) {
   Tensor good = ones({4}, {.device = world.device()});
   Tensor host = ones({4});

@@ -1,4 +1,4 @@
-// What a group in one process does when ranks make different calls, or do not come.
+// Groups in one process whose ranks make different calls, or are late.
 
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ using testing::expect_throws;
 
 using CommunicatorFaultsTest = testing::LocalGroupTest;
 
-TEST_F(CommunicatorFaultsTest, MismatchesNameBothCallsAndTheGroupGoesOn) {
+TEST_F(CommunicatorFaultsTest, MismatchesNameBothCallsAndTheGroupStaysIntact) {
   GANTRY_REQUIRE_DEVICES(2);
   struct Case {
     std::function<Work(Communicator&, Tensor&)> usual;
@@ -65,7 +65,7 @@ TEST_F(CommunicatorFaultsTest, MismatchesNameBothCallsAndTheGroupGoesOn) {
        {"all_reduce sum f32[64]", "scale=0.5"}},
   };
   const int ranks = std::min(device_count(), 4);
-  for (const char* algorithm : {"ll", "ll128", "ll128_relay", "direct", "relay", "chain"}) {
+  for (const char* algorithm : {"ll", "ll128", "ll128_two_shot", "one_shot", "two_shot", "ring"}) {
     setenv("GANTRY_COLL_ALGO", algorithm, 1);
     on_ranks(ranks, [&](CollectiveSuite& suite, Communicator& group) {
       for (const Case& one : cases) {
@@ -92,7 +92,7 @@ TEST_F(CommunicatorFaultsTest, MismatchesNameBothCallsAndTheGroupGoesOn) {
   }
 }
 
-TEST_F(CommunicatorFaultsTest, RanksThatHearOfAMismatchLaterMakeTheSameCalls) {
+TEST_F(CommunicatorFaultsTest, RanksThatDetectAMismatchLaterMakeTheSameCalls) {
   GANTRY_REQUIRE_DEVICES(2);
   on_ranks(2, [](CollectiveSuite& suite, Communicator& group) {
     const TensorOptions options = {.dtype = f32, .device = group.device()};
@@ -124,13 +124,13 @@ TEST_F(CommunicatorFaultsTest, AnOperationAnswersForItselfEvenIfALaterOneFailedS
     const Work first = group.all_reduce(tensor, op);
     expect_throws<InvalidArgument>([&] { first.synchronize(); }, "collective #1: ");
     const Work second = group.all_reduce(tensor, op);
-    // Asks without being told of faults.
+    // Polls without taking faults.
     const NativeEvent done = driver().create_event(group.device().index, {});
     driver().record_event(done, Stream::current(group.device()).native());
     while (!driver().event_reached(done)) std::this_thread::yield();
     driver().destroy_event(done);
     expect_throws<InvalidArgument>([&] { first.synchronize(); }, "collective #1: ");
-    // Nobody was told of the second one yet.
+    // The second fault is not reported yet.
     expect_throws<InvalidArgument>([&] { synchronize(group.device()); }, "collective #2: ");
     synchronize(group.device());
     expect_throws<InvalidArgument>([&] { second.synchronize(); }, "collective #2: ");
@@ -138,7 +138,7 @@ TEST_F(CommunicatorFaultsTest, AnOperationAnswersForItselfEvenIfALaterOneFailedS
   });
 }
 
-TEST_F(CommunicatorFaultsTest, EveryOperationThatFailsSaysSo) {
+TEST_F(CommunicatorFaultsTest, EveryFailedOperationThrows) {
   GANTRY_REQUIRE_DEVICES(2);
   std::atomic<bool> is_enqueued = false;
   on_ranks(2, [&](CollectiveSuite& suite, Communicator& group) {
@@ -148,7 +148,7 @@ TEST_F(CommunicatorFaultsTest, EveryOperationThatFailsSaysSo) {
     const Work second = group.all_reduce(tensor, op);
     const Work third = group.all_reduce(tensor);
     for (int round = 0; round < 2; ++round) {
-      // The first error is thrown to whoever asks first.
+      // The first query throws the first error.
       expect_throws<InvalidArgument>([&] { second.synchronize(); }, "collective #");
       expect_throws<InvalidArgument>([&] { first.synchronize(); }, "collective #1: ");
       expect_throws<InvalidArgument>([&] { second.synchronize(); }, "collective #2: ");
@@ -168,7 +168,7 @@ TEST_F(CommunicatorFaultsTest, EveryOperationThatFailsSaysSo) {
   });
 }
 
-TEST_F(CommunicatorFaultsTest, EveryRunOfAGraphThatFailsSaysSo) {
+TEST_F(CommunicatorFaultsTest, EveryFailedReplayOfAGraphThrows) {
   GANTRY_REQUIRE_DEVICES(2);
   on_ranks(2, [&](CollectiveSuite& suite, Communicator& group) {
     Tensor tensor = ones({8}, {.dtype = f32, .device = group.device()});
@@ -224,7 +224,7 @@ TEST_F(CommunicatorFaultsTest, UnevenCountsThatDifferAreAMismatch) {
   });
 }
 
-// The ranks that agree with all others hear who does not, too.
+// Ranks that agree with all others get the names of the differing ranks too.
 TEST_F(CommunicatorFaultsTest, UnevenMismatchesNameTheRanksThatDisagreeAndTheirSizes) {
   GANTRY_REQUIRE_DEVICES(4);
   on_ranks(4, [](CollectiveSuite& suite, Communicator& group) {
@@ -239,8 +239,8 @@ TEST_F(CommunicatorFaultsTest, UnevenMismatchesNameTheRanksThatDisagreeAndTheirS
     const char* const sizes = "rank 3 sends 8 elements to rank 0, which expects 4, in all_to_all";
     expect_throws<CollectiveMismatch>([&] { call().synchronize(); }, sizes);
     suite.uneven_all_to_all(f32, 10);
-    // A device reports no second mismatch before its first one is heard of. To look at an event
-    // does not hear of it.
+    // A device reports no second mismatch before its first one is taken. Querying an event does not
+    // take it.
     const Work first = call();
     const Work second = call();
     Event done;
@@ -262,7 +262,7 @@ TEST_F(CommunicatorFaultsTest, AnAbortWakesKernelsThatWait) {
   EXPECT_THROW((void)group[0].all_reduce(tensor), PeerLostError);
 }
 
-TEST_F(CommunicatorFaultsTest, WhoLeavesDoesNotWaitForOthersInAGraphForever) {
+TEST_F(CommunicatorFaultsTest, LeavingDoesNotWaitForOthersInAGraphForever) {
   GANTRY_REQUIRE_DEVICES(2);
   std::vector<Communicator> group = Communicator::local(devices(2));
   Tensor tensor = ones({1000}, {.device = Device::cuda(0)});
@@ -279,7 +279,7 @@ TEST_F(CommunicatorFaultsTest, WhoLeavesDoesNotWaitForOthersInAGraphForever) {
   driver().destroy_graph(graph);
 }
 
-TEST_F(CommunicatorFaultsTest, AFaultReachesWhoeverSynchronizes) {
+TEST_F(CommunicatorFaultsTest, EverySynchronizingCallThrowsAFault) {
   GANTRY_REQUIRE_DEVICES(2);
   std::vector<Communicator> group = Communicator::local(devices(2));
   Tensor tensor = ones({1000}, {.device = Device::cuda(0)});

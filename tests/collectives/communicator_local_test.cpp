@@ -73,8 +73,8 @@ TEST_P(EveryAlgorithm, GivesTheDefinedBitsForManySteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, EveryAlgorithm,
-                         ::testing::Values("auto", "ll", "ll128", "ll128_relay", "direct", "relay",
-                                           "chain"),
+                         ::testing::Values("auto", "ll", "ll128", "ll128_two_shot", "one_shot",
+                                           "two_shot", "ring"),
                          [](const auto& info) { return std::string(info.param); });
 
 // Gives way, or not, before a signal: another order of all kernels for every seed.
@@ -94,7 +94,7 @@ TEST_F(CommunicatorLocalTest, NoOrderOfSignalsChangesAnything) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(seed);
     schedule_seed = seed << 32;
-    const char* algorithms[] = {"ll", "ll128", "ll128_relay", "direct", "relay", "chain"};
+    const char* algorithms[] = {"ll", "ll128", "ll128_two_shot", "one_shot", "two_shot", "ring"};
     setenv("GANTRY_COLL_ALGO", algorithms[seed % std::size(algorithms)], 1);
     on_ranks(3, [](CollectiveSuite& suite, Communicator&) {
       suite.all(f32, 1001);
@@ -122,14 +122,14 @@ TEST_F(CommunicatorLocalTest, OneThreadDrivesAllRanks) {
   for (const Tensor& tensor : tensors) EXPECT_EQ(tensor.amin().item<int>(), ranks);
 }
 
-TEST_F(CommunicatorLocalTest, OneRankNeedsNobody) {
+TEST_F(CommunicatorLocalTest, OneRankWorksAlone) {
   std::vector<Communicator> group = Communicator::local(devices(1));
   CollectiveSuite suite(group.front());
   suite.all(f32, 100);
   EXPECT_EQ(group.front().transport(), "none");
 }
 
-TEST_F(CommunicatorLocalTest, OperationsOnStreamsThatNobodyOrders) {
+TEST_F(CommunicatorLocalTest, OperationsOnUnorderedStreams) {
   GANTRY_REQUIRE_DEVICES(2);
   on_ranks(2, [](CollectiveSuite&, Communicator& group) {
     std::vector<Tensor> tensors;
@@ -190,7 +190,7 @@ TEST_F(CommunicatorLocalTest, SplitMakesGroupsByColorAndKey) {
   });
 }
 
-TEST_F(CommunicatorLocalTest, ShrinkGoesOnWithoutTheLost) {
+TEST_F(CommunicatorLocalTest, ShrinkWorksWithoutTheLostRanks) {
   GANTRY_REQUIRE_DEVICES(3);
   std::vector<Communicator> group = Communicator::local(devices(3));
   group[2].abort();

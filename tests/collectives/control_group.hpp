@@ -1,11 +1,11 @@
-// A group of control blocks in this process, one per rank, and what kernels would write.
+// A group of control segments in this process, one per rank, and the words that kernels write.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "tests/support/flight_folder.hpp"
 #include "tests/support/rank_threads.hpp"
 
@@ -16,17 +16,17 @@ class ControlGroup {
  public:
   explicit ControlGroup(int size,
                         std::chrono::milliseconds timeout = std::chrono::milliseconds(60'000))
-      : bootstraps_(make_local_bootstraps(size)), blocks_(static_cast<std::size_t>(size)) {
+      : bootstraps_(make_local_bootstraps(size)), segments_(static_cast<std::size_t>(size)) {
     rank_threads(size, [&](int rank) {
       const auto i = static_cast<std::size_t>(rank);
-      blocks_[i] = std::make_unique<ControlBlock>(*bootstraps_[i], rank, size, timeout, "test");
+      segments_[i] = std::make_unique<ControlSegment>(*bootstraps_[i], rank, size, timeout, "test");
     });
   }
 
-  ControlBlock& operator[](int rank) { return *blocks_[static_cast<std::size_t>(rank)]; }
+  ControlSegment& operator[](int rank) { return *segments_[static_cast<std::size_t>(rank)]; }
   Bootstrap& bootstrap(int rank) { return *bootstraps_[static_cast<std::size_t>(rank)]; }
-  int size() const { return static_cast<int>(blocks_.size()); }
-  void reset() { blocks_.clear(); }
+  int size() const { return static_cast<int>(segments_.size()); }
+  void reset() { segments_.clear(); }
 
   void start(int rank, std::uint64_t call, std::uint64_t run = 0) {
     set((*this)[rank].device_words()->started, run_word(call, run));
@@ -51,7 +51,7 @@ class ControlGroup {
   }
 
   std::vector<std::unique_ptr<Bootstrap>> bootstraps_;
-  std::vector<std::unique_ptr<ControlBlock>> blocks_;
+  std::vector<std::unique_ptr<ControlSegment>> segments_;
 };
 
 /// The text of the `Exception` that `action` throws; empty if it throws nothing.

@@ -66,7 +66,7 @@ class Fiber {
 };
 
 // What is left out, to see that a test finds it.
-enum class Weakness { none, releases, barriers, crews, packets, lines, rereads, claims };
+enum class Weakness { none, releases, barriers, roles, ll, ll128, rereads, claims };
 
 // Note [Exploration]
 // One thread runs all actors, which are warps, as fibers, and decides at every access who goes on,
@@ -156,7 +156,7 @@ class Exploration {
 
  private:
   static constexpr std::uint64_t kReady = UINT64_MAX;
-  // More than polls between two looks, see kPollsPerLook.
+  // More than the polls between two checks, see kPollsPerCheck.
   static constexpr std::uint64_t kIdleRounds = 2000;
 
   struct Choice {

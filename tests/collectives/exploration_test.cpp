@@ -14,8 +14,8 @@
 namespace gantry::protocol {
 namespace {
 
-constexpr Algorithm kAll[] = {Algorithm::ll,     Algorithm::ll128, Algorithm::ll128_relay,
-                              Algorithm::direct, Algorithm::relay, Algorithm::chain};
+constexpr Algorithm kAll[] = {Algorithm::ll,       Algorithm::ll128,    Algorithm::ll128_two_shot,
+                              Algorithm::one_shot, Algorithm::two_shot, Algorithm::ring};
 constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce,     CollectiveKind::reduce,
                                      CollectiveKind::broadcast,      CollectiveKind::all_gather,
                                      CollectiveKind::reduce_scatter, CollectiveKind::gather,
@@ -50,13 +50,13 @@ ExploredCall drawn(Exploration& exploration, Algorithm algorithm, int ranks) {
   do {
     call.kind = kKinds[exploration.draw(std::size(kKinds))];
   } while (!can_serve(algorithm, call.kind));
-  // Some steps, or more than there are slots.
+  // Some chunks, or more than there are slots.
   const std::uint64_t most = exploration.draw(3) == 0 ? 900 : 90;
   call.count = static_cast<std::int64_t>(exploration.draw(most));
   call.root = drawn_rank(exploration, ranks);
   call.blocks = 1 + static_cast<int>(exploration.draw(2));
   call.in_place = exploration.draw(2) == 0;
-  const bool is_uneven = algorithm == Algorithm::direct && exploration.draw(2) == 0;
+  const bool is_uneven = algorithm == Algorithm::one_shot && exploration.draw(2) == 0;
   if (call.kind == CollectiveKind::all_to_all && is_uneven) {
     call.counts.resize(static_cast<std::size_t>(ranks));
     for (auto& row : call.counts) {
@@ -103,7 +103,7 @@ TEST_P(ExplorationTest, CallsThatDiffer) {
     for (int i = 0; i < 3; ++i) {
       ExploredCall call = drawn(ranks.exploration(), GetParam(), ranks.size());
       call.count += i == 1 ? 1 : 0;
-      if (i == 1) call.stranger = drawn_rank(ranks.exploration(), ranks.size());
+      if (i == 1) call.mismatched = drawn_rank(ranks.exploration(), ranks.size());
       calls.add(call);
     }
     return ranks.run();
@@ -189,7 +189,7 @@ TEST(ExplorationOfEverythingTest, EveryOrderGivesTheResult) {
             drawn(exploration, drawn_algorithm(exploration, ranks.size()), ranks.size());
         if (which == 2) {
           ++call.count;
-          call.stranger = drawn_rank(exploration, ranks.size());
+          call.mismatched = drawn_rank(exploration, ranks.size());
         }
         calls.add(call);
       }
@@ -198,7 +198,7 @@ TEST(ExplorationOfEverythingTest, EveryOrderGivesTheResult) {
   });
 }
 
-// Kernels of two lanes that fail at one time, while the host takes their faults.
+// Kernels of two operation queues that fail at one time, while the host takes their faults.
 std::string explore_faults(std::uint64_t seed, Weakness weakness = Weakness::none) {
   constexpr int kReporters = 2;
   constexpr int kReports = 3;
@@ -211,8 +211,9 @@ std::string explore_faults(std::uint64_t seed, Weakness weakness = Weakness::non
       ExploredWords block(exploration, 0, 1);
       for (int i = 0; i < kReports; ++i) {
         const int peer = reporter * kReports + i;
-        report(block, &words, Outcome::mismatch, peer, 100u + static_cast<std::uint64_t>(peer),
-               1u + static_cast<std::uint32_t>(peer));
+        report_fault(block, &words, Outcome::mismatch, peer,
+                     100u + static_cast<std::uint64_t>(peer),
+                     1u + static_cast<std::uint32_t>(peer));
       }
       --reporting;
     });
@@ -263,22 +264,22 @@ TEST_P(ExplorationOfFaultsTest, WhatIsLeftOutIsSeen) {
 }
 
 std::string fault_name(const ::testing::TestParamInfo<std::pair<const char*, Weakness>>& info) {
-  constexpr const char* kNames[] = {"none",    "releases", "barriers", "crews",
-                                    "packets", "lines",    "rereads",  "claims"};
+  constexpr const char* kNames[] = {"none", "releases", "barriers", "roles",
+                                    "ll",   "ll128",    "rereads",  "claims"};
   return info.param.first + std::string("_without_") + kNames[static_cast<int>(info.param.second)];
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Kernels, ExplorationOfFaultsTest,
     ::testing::Values(
-        std::pair("direct", Weakness::releases), std::pair("relay", Weakness::releases),
-        std::pair("chain", Weakness::releases), std::pair("messages", Weakness::releases),
-        std::pair("registered", Weakness::releases), std::pair("direct", Weakness::crews),
-        std::pair("relay", Weakness::crews), std::pair("chain", Weakness::barriers),
+        std::pair("one_shot", Weakness::releases), std::pair("two_shot", Weakness::releases),
+        std::pair("ring", Weakness::releases), std::pair("messages", Weakness::releases),
+        std::pair("registered", Weakness::releases), std::pair("one_shot", Weakness::roles),
+        std::pair("two_shot", Weakness::roles), std::pair("ring", Weakness::barriers),
         std::pair("messages", Weakness::barriers), std::pair("registered", Weakness::barriers),
-        std::pair("ll", Weakness::packets), std::pair("ll128", Weakness::lines),
-        std::pair("ll128_relay", Weakness::lines), std::pair("ll128", Weakness::rereads),
-        std::pair("ll128_relay", Weakness::rereads), std::pair("faults", Weakness::claims),
+        std::pair("ll", Weakness::ll), std::pair("ll128", Weakness::ll128),
+        std::pair("ll128_two_shot", Weakness::ll128), std::pair("ll128", Weakness::rereads),
+        std::pair("ll128_two_shot", Weakness::rereads), std::pair("faults", Weakness::claims),
         std::pair("faults", Weakness::releases)),
     fault_name);
 

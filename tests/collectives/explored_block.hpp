@@ -20,7 +20,7 @@ namespace gantry::protocol {
 // What the warps of one block share.
 struct ExploredWarps {
   int warps = 1;
-  bool tells = false;  // the last one does nothing else
+  bool has_signalling_warp = false;  // the last one does nothing else
 
   // Barrier.
   int arrived = 0;
@@ -31,15 +31,15 @@ struct ExploredWarps {
   Past met;
   std::uint64_t of_leader = 0;
 
-  // Crews: what each warp knew when it ended a step, and each crew.
+  // What each warp, and each role, knew when it ended a chunk.
   std::vector<std::vector<Past>> worked = std::vector<std::vector<Past>>(16);
-  std::vector<std::vector<Past>> crew_ended = std::vector<std::vector<Past>>(3);
+  std::vector<std::vector<Past>> role_ended = std::vector<std::vector<Past>>(3);
   bool gave_up[3] = {};
   bool stopped = false;
-  bool told = false;
+  bool reported = false;
 };
 
-// What warps of blocks and of crews have in common.
+// The Block functions that warps of blocks and of roles have in common.
 class ExploredWords {
  public:
   ExploredWords(Exploration& exploration, int index, int count)
@@ -58,44 +58,44 @@ class ExploredWords {
   }
   void post(std::uint64_t* word, std::uint64_t value) { put(word, &value, sizeof value, false); }
 
-  Packet read(const Packet* packet) {
+  LlPacket read_ll(const LlPacket* packet) {
     exploration_->point();
     return *packet;
   }
-  void write(Packet* packet, const Packet& value) {
-    const std::size_t grain = exploration_->weakness == Weakness::packets ? 4 : sizeof value;
+  void write_ll(LlPacket* packet, const LlPacket& value) {
+    const std::size_t grain = exploration_->weakness == Weakness::ll ? 4 : sizeof value;
     put_in(grain, packet, &value, sizeof value);
   }
 
-  // A warp is one thread, which holds a line.
-  static constexpr int kLineWordsHeld = kLineWords;
-  int first_line_word() const { return 0; }
-  bool any_of_line(bool flag) { return flag; }
+  // A warp is one thread, which holds a whole LL128 line.
+  static constexpr int kLl128WordsHeld = kLl128Words;
+  int first_ll128_word() const { return 0; }
+  bool any_of_ll128_line(bool flag) { return flag; }
   bool any_of_warp(bool flag) { return flag; }
-  std::uint64_t read_line_flag(const Line* line) {
+  std::uint64_t read_ll128_flag(const Ll128Line* line) {
     if (exploration_->weakness == Weakness::rereads) {
-      Line& seen = seen_with_flags_[line];
-      load_line(line, seen.words);
-      return seen.words[kLineWords - 1];
+      Ll128Line& seen = seen_with_flags_[line];
+      load_ll128(line, seen.words);
+      return seen.words[kLl128Words - 1];
     }
     exploration_->point();
-    return line->words[kLineWords - 1];
+    return line->words[kLl128Words - 1];
   }
-  void read_line(const Line* line, std::uint64_t (&words)[kLineWords]) {
+  void read_ll128(const Ll128Line* line, std::uint64_t (&words)[kLl128Words]) {
     if (exploration_->weakness == Weakness::rereads) {
       std::memcpy(words, seen_with_flags_.at(line).words, sizeof words);
     } else {
-      load_line(line, words);
+      load_ll128(line, words);
     }
   }
   // Its parts arrive in address order.
-  void write_line(Line* line, const std::uint64_t (&words)[kLineWords]) {
-    if (exploration_->weakness == Weakness::lines) {
-      return put_in(kLinePart, line->words, words, sizeof words);
+  void write_ll128(Ll128Line* line, const std::uint64_t (&words)[kLl128Words]) {
+    if (exploration_->weakness == Weakness::ll128) {
+      return put_in(kLl128Part, line->words, words, sizeof words);
     }
     exploration_->point();
     exploration_->memory().store(exploration_->actor(), reinterpret_cast<std::byte*>(line->words),
-                                 words, sizeof words, false, kLinePart);
+                                 words, sizeof words, false, kLl128Part);
   }
 
   template <class Word>
@@ -110,8 +110,8 @@ class ExploredWords {
     exploration_->point();
     return (*word)++;
   }
-  void note_told() { told_ = true; }
-  bool has_told() const { return told_; }
+  void note_reported() { reported_ = true; }
+  bool has_reported() const { return reported_; }
   void fence() {}
   template <class Word>
   void publish(Word* host_word, Word value) {
@@ -158,8 +158,8 @@ class ExploredWords {
     return pieces;
   }
   template <class T, class From>
-  int fold_share(int first, int workers, const Combination& how, const Targets& to,
-                 std::int64_t bytes, const From& from) {
+  int reduce_slice(int first, int workers, const Combination& how, const Targets& to,
+                   std::int64_t bytes, const From& from) {
     const std::int64_t piece = piece_of(bytes);
     const int pieces = static_cast<int>((bytes + piece - 1) / piece);
     for (int k = first; k < pieces; k += workers) {
@@ -184,9 +184,9 @@ class ExploredWords {
   }
 
  private:
-  static constexpr std::size_t kLinePart = 16;  // what one thread of a GPU holds of a line
-  static constexpr int kPartWords = static_cast<int>(kLinePart / sizeof(std::uint64_t));
-  static constexpr int kLineParts = kLineWords / kPartWords;
+  static constexpr std::size_t kLl128Part = 16;  // bytes of a line that one GPU thread holds
+  static constexpr int kPartWords = static_cast<int>(kLl128Part / sizeof(std::uint64_t));
+  static constexpr int kLl128Parts = kLl128Words / kPartWords;
 
   template <class From>
   struct Later {
@@ -202,14 +202,14 @@ class ExploredWords {
   }
 
   // Its parts are loaded one after the other, in any order: no device promises more.
-  void load_line(const Line* line, std::uint64_t (&words)[kLineWords]) {
-    std::array<int, kLineParts> order;
+  void load_ll128(const Ll128Line* line, std::uint64_t (&words)[kLl128Words]) {
+    std::array<int, kLl128Parts> order;
     std::iota(order.begin(), order.end(), 0);
-    for (std::size_t left = kLineParts; left > 0; --left) {
+    for (std::size_t left = kLl128Parts; left > 0; --left) {
       std::swap(order[exploration_->draw(left)], order[left - 1]);
       const int first = order[left - 1] * kPartWords;
       exploration_->point();
-      std::memcpy(words + first, line->words + first, kLinePart);
+      std::memcpy(words + first, line->words + first, kLl128Part);
     }
   }
 
@@ -228,14 +228,14 @@ class ExploredWords {
   Exploration* exploration_;
   int index_;
   int count_;
-  bool told_ = false;
-  std::map<const Line*, Line> seen_with_flags_;
+  bool reported_ = false;
+  std::map<const Ll128Line*, Ll128Line> seen_with_flags_;
 };
 
-// One of the warps that do a crew's work, or the one that tells of it.
-class ExploredCrew : public ExploredWords {
+// A working warp of a role, or its signalling warp.
+class ExploredRole : public ExploredWords {
  public:
-  ExploredCrew(const ExploredWords& block, ExploredWarps& warps, int warp, int workers)
+  ExploredRole(const ExploredWords& block, ExploredWarps& warps, int warp, int workers)
       : ExploredWords(block), warps_(&warps), warp_(warp), workers_(workers) {}
 
   bool is_leader() const { return true; }
@@ -247,18 +247,18 @@ class ExploredCrew : public ExploredWords {
   bool any(bool flag) { return flag; }
   bool is_stopped() const { return warps_->stopped; }
 
-  bool await_crew(int crew, std::int64_t steps) {
-    if (steps <= 0) return true;
-    const std::vector<Past>& ended = warps_->crew_ended[static_cast<std::size_t>(crew)];
-    while (static_cast<std::int64_t>(ended.size()) < steps) {
+  bool wait_role(int role, std::int64_t chunks) {
+    if (chunks <= 0) return true;
+    const std::vector<Past>& ended = warps_->role_ended[static_cast<std::size_t>(role)];
+    while (static_cast<std::int64_t>(ended.size()) < chunks) {
       if (is_stopped()) return false;
       exploration().wait();
     }
-    learn(ended[static_cast<std::size_t>(steps - 1)]);
+    learn(ended[static_cast<std::size_t>(chunks - 1)]);
     return true;
   }
   void learn(const Past& past) {
-    if (exploration().weakness == Weakness::crews) return;
+    if (exploration().weakness == Weakness::roles) return;
     exploration().memory().learn(exploration().actor(), past);
   }
 
@@ -268,7 +268,7 @@ class ExploredCrew : public ExploredWords {
   }
   template <class T, class From>
   void fold(const Combination& how, const Targets& to, std::int64_t bytes, const From& from) {
-    pass_turn(fold_share<T>((warp_ + turn_) % workers_, workers_, how, to, bytes, from));
+    pass_turn(reduce_slice<T>((warp_ + turn_) % workers_, workers_, how, to, bytes, from));
   }
 
  private:
@@ -283,8 +283,8 @@ class ExploredCrew : public ExploredWords {
 // Warp `warp` of a block. Follows CudaBlock, with a thread for each warp.
 class ExploredBlock : public ExploredWords {
  public:
-  // Warps of a crew, of which the last one tells.
-  static constexpr int kCrewWarps = 3;
+  // Warps of a role; the last one is its signalling warp.
+  static constexpr int kRoleWarps = 3;
 
   ExploredBlock(Exploration& exploration, ExploredWarps& warps, int index, int count, int warp)
       : ExploredWords(exploration, index, count), warps_(&warps), warp_(warp) {}
@@ -297,7 +297,7 @@ class ExploredBlock : public ExploredWords {
     for (std::int64_t i = warp_; i < n; i += warps_->warps) f(i);
   }
   template <class F>
-  void for_each_line(std::int32_t n, F f) {
+  void for_each_ll128_line(std::int32_t n, F f) {
     for_each(n, f);
   }
   template <class F>
@@ -307,7 +307,7 @@ class ExploredBlock : public ExploredWords {
   }
   template <class F>
   bool each_finds(int n, F f) {
-    if (tells()) return true;
+    if (is_signalling()) return true;
     bool all = true;
     for (int i = 0; i < n; ++i) all = f(i) && all;
     return all;
@@ -340,38 +340,38 @@ class ExploredBlock : public ExploredWords {
 
   template <class RunOf>
   void copy(int runs, std::int64_t most, const RunOf& run_of) {
-    if (!tells()) copy_share(warp_, workers(), runs, most, run_of);
+    if (!is_signalling()) copy_share(warp_, workers(), runs, most, run_of);
   }
   template <class T, class From>
   void fold(const Combination& how, const Targets& to, std::int64_t bytes, const From& from) {
-    if (!tells()) fold_share<T>(warp_, workers(), how, to, bytes, from);
+    if (!tells()) reduce_slice<T>(warp_, workers(), how, to, bytes, from);
   }
 
   template <int... Warps, class... Stages>
-  bool pipeline(std::int64_t steps, const Stages&... stages) {
+  bool pipeline(std::int64_t chunks, const Stages&... stages) {
     sync();
-    int crew = 0;
-    ((crew++ == warp_ / kCrewWarps ? run_crew(stages, crew - 1, steps) : void()), ...);
+    int role = 0;
+    ((role++ == warp_ / kRoleWarps ? run_role(stages, role - 1, chunks) : void()), ...);
     sync();
-    if (warps_->told) note_told();
+    if (warps_->reported) note_reported();
     return !warps_->stopped;
   }
 
  private:
-  bool tells() const { return warps_->tells && warp_ == warps_->warps - 1; }
-  int workers() const { return warps_->warps - (warps_->tells ? 1 : 0); }
+  bool is_signalling() const { return warps_->has_signalling_warp && warp_ == warps_->warps - 1; }
+  int workers() const { return warps_->warps - (warps_->has_signalling_warp ? 1 : 0); }
 
   template <class Stage>
-  void run_crew(const Stage& stage, int index, std::int64_t steps) {
-    constexpr int kWorkers = kCrewWarps - 1;
+  void run_role(const Stage& stage, int index, std::int64_t chunks) {
+    constexpr int kWorkers = kRoleWarps - 1;
     ExploredWarps& all = *warps_;
-    const int first = index * kCrewWarps;
+    const int first = index * kRoleWarps;
     const int warp = warp_ - first;
-    ExploredCrew crew(*this, all, warp, kWorkers);
-    for (std::int64_t step = 0; step < steps; ++step) {
+    ExploredRole role(*this, all, warp, kWorkers);
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       if (warp < kWorkers) {
-        const bool goes_on = stage.work(crew, step);
-        all.told = all.told || crew.has_told();
+        const bool goes_on = stage.work(role, chunk);
+        all.reported = all.reported || role.has_reported();
         if (!goes_on) {
           all.gave_up[index] = all.stopped = true;
           exploration().changed();
@@ -381,16 +381,16 @@ class ExploredBlock : public ExploredWords {
       } else {
         for (int worker = first; worker < first + kWorkers; ++worker) {
           const std::vector<Past>& worked = all.worked[static_cast<std::size_t>(worker)];
-          while (static_cast<std::int64_t>(worked.size()) <= step) {
+          while (static_cast<std::int64_t>(worked.size()) <= chunk) {
             if (all.gave_up[index]) return;
             exploration().wait();
           }
-          crew.learn(worked[static_cast<std::size_t>(step)]);
+          role.learn(worked[static_cast<std::size_t>(chunk)]);
         }
-        all.crew_ended[static_cast<std::size_t>(index)].push_back(known());
+        all.role_ended[static_cast<std::size_t>(index)].push_back(known());
       }
       exploration().changed();
-      if (warp == kWorkers) stage.tell(crew, step);
+      if (warp == kWorkers) stage.signal(role, chunk);
     }
   }
   const Past& known() const { return exploration().memory().past(exploration().actor()); }

@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/algorithms/chain.inl"
-#include "collectives/algorithms/line_relay.inl"
+#include "collectives/algorithms/ll128_two_shot.inl"
+#include "collectives/algorithms/ll_one_shot.inl"
 #include "collectives/algorithms/message.inl"
-#include "collectives/algorithms/phase.inl"
-#include "collectives/algorithms/relay.inl"
-#include "collectives/algorithms/wire_exchange.inl"
+#include "collectives/algorithms/ring.inl"
+#include "collectives/algorithms/two_shot.inl"
+#include "collectives/algorithms/zero_copy.inl"
 #include "collectives/selector.hpp"
 #include "tests/collectives/explored_ranks.hpp"
 
@@ -48,7 +48,7 @@ inline std::string difference(const std::string& name, int rank, const Elements&
 
 // One operation of all ranks.
 struct ExploredCall {
-  Algorithm algorithm = Algorithm::direct;
+  Algorithm algorithm = Algorithm::one_shot;
   CollectiveKind kind = CollectiveKind::all_reduce;
   std::int64_t count = 0;
   int root = 0;
@@ -56,7 +56,7 @@ struct ExploredCall {
   bool in_place = false;
   // For an all_to_all of unequal blocks: elements from each rank (first) to each.
   std::vector<std::vector<std::int64_t>> counts = {};
-  int stranger = -1;  // the rank that calls something else; -1: none
+  int mismatched = -1;  // the rank that makes another call; -1: none
 };
 
 // Adds calls to ranks: arrays, plans as the library makes them, and checks.
@@ -76,7 +76,7 @@ class ExploredCalls {
     ++messages_;
     CollectiveCall call;
     call.what = {.call = messages_, .count = count, .dtype = DType::i32};
-    const auto add = [&](int rank, CollectiveKind kind, Arrays arrays, ExploredRanks::Lane lane) {
+    const auto add = [&](int rank, CollectiveKind kind, Arrays arrays, ExploredRanks::Queue queue) {
       Arrays& kept = arrays_.emplace_back(std::move(arrays));
       call.what.kind = kind;
       call.what.root = rank == from ? to : from;
@@ -84,9 +84,9 @@ class ExploredCalls {
       call.out = kept.out.data();
       const Message plan = plan_message(ranks_.group(rank), call);
       const bool sends = rank == from;
-      ranks_.add(rank, lane,
+      ranks_.add(rank, queue,
                  {.blocks = blocks,
-                  .warps = ExploredRanks::Warps::two_and_teller,
+                  .warps = ExploredRanks::Warps::two_and_signalling,
                   .run =
                       [plan = std::make_shared<Message>(plan), sends](ExploredBlock& block) {
                         sends ? send_message(block, *plan) : receive_message(block, *plan);
@@ -128,10 +128,10 @@ class ExploredCalls {
                ? call.count
                : call.counts[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
   }
-  static std::int64_t place_of(const ExploredCall& call, int from, int to) {
-    std::int64_t place = 0;
-    for (int p = 0; p < to; ++p) place += count_of(call, from, p);
-    return place;
+  static std::int64_t send_begin(const ExploredCall& call, int from, int to) {
+    std::int64_t begin = 0;
+    for (int p = 0; p < to; ++p) begin += count_of(call, from, p);
+    return begin;
   }
 
   Arrays arrays_of(const ExploredCall& call, int rank) const {
@@ -165,10 +165,10 @@ class ExploredCalls {
         arrays.wanted = given_by(call.root, count, calls_, rank * count);
         break;
       case CollectiveKind::all_to_all:
-        arrays.in = given_by(rank, place_of(call, rank, size()), calls_);
+        arrays.in = given_by(rank, send_begin(call, rank, size()), calls_);
         for (int p = 0; p < size(); ++p) {
           append(arrays.wanted,
-                 given_by(p, count_of(call, p, rank), calls_, place_of(call, p, rank)));
+                 given_by(p, count_of(call, p, rank), calls_, send_begin(call, p, rank)));
         }
         break;
       default:
@@ -184,7 +184,7 @@ class ExploredCalls {
                  .count = call.counts.empty() ? call.count : -1,
                  .root = call.root,
                  .kind = call.kind,
-                 .dtype = rank == call.stranger ? DType::f32 : DType::i32};
+                 .dtype = rank == call.mismatched ? DType::f32 : DType::i32};
     if (!arrays.in.empty()) made.in = arrays.in.data();
     if (!arrays.wanted.empty()) {
       made.out = arrays.in_place ? arrays.in.data() : arrays.out.data();
@@ -197,7 +197,7 @@ class ExploredCalls {
     }
     made.send_counts = sends;
     made.recv_counts = receives;
-    const bool differs = call.stranger >= 0;
+    const bool differs = call.mismatched >= 0;
     // What a mismatch leaves as it is; ranks that agree on uneven blocks may have moved theirs.
     if (differs) arrays.wanted = arrays.in_place ? arrays.in : arrays.out;
     const bool is_open = differs && !call.counts.empty();
@@ -237,34 +237,34 @@ class ExploredCalls {
     const Group& group = ranks_.group(rank);
     switch (algorithm) {
       case Algorithm::ll:
-        return kernel(Warps::two, blocks, plan_wire_exchange(group, call),
+        return kernel(Warps::two, blocks, plan_ll_one_shot(group, call),
                       [](auto tag, auto& block, const auto& plan) {
-                        exchange_over<typename decltype(tag)::type, Packets, 2>(block, plan);
+                        ll_one_shot<typename decltype(tag)::type, Ll, 2>(block, plan);
                       });
       case Algorithm::ll128:
-        return kernel(Warps::two, blocks, plan_wire_exchange(group, call),
+        return kernel(Warps::two, blocks, plan_ll_one_shot(group, call),
                       [](auto tag, auto& block, const auto& plan) {
-                        exchange_over<typename decltype(tag)::type, Lines, 2>(block, plan);
+                        ll_one_shot<typename decltype(tag)::type, Ll128, 2>(block, plan);
                       });
-      case Algorithm::ll128_relay:
-        return kernel(Warps::two, blocks, plan_line_relay(group, call),
+      case Algorithm::ll128_two_shot:
+        return kernel(Warps::two, blocks, plan_ll128_two_shot(group, call),
                       [](auto tag, auto& block, const auto& plan) {
-                        relay_lines<typename decltype(tag)::type, 2>(block, plan);
+                        ll128_two_shot<typename decltype(tag)::type, 2>(block, plan);
                       });
-      case Algorithm::relay:
-        return kernel(Warps::three_crews, blocks, plan_relay(group, call, blocks),
+      case Algorithm::two_shot:
+        return kernel(Warps::three_roles, blocks, plan_two_shot(group, call, blocks),
                       [](auto tag, auto& block, const auto& plan) {
-                        relay<typename decltype(tag)::type>(block, plan);
+                        two_shot<typename decltype(tag)::type>(block, plan);
                       });
-      case Algorithm::chain:
-        return kernel(Warps::two_and_teller, blocks, plan_chain(group, call, blocks),
+      case Algorithm::ring:
+        return kernel(Warps::two_and_signalling, blocks, plan_ring(group, call, blocks),
                       [](auto tag, auto& block, const auto& plan) {
-                        chain<typename decltype(tag)::type>(block, plan);
+                        ring<typename decltype(tag)::type>(block, plan);
                       });
       default:
-        return kernel(Warps::two_crews, blocks, plan_exchange(group, call, blocks),
+        return kernel(Warps::two_roles, blocks, plan_one_shot(group, call, blocks),
                       [](auto tag, auto& block, const auto& plan) {
-                        exchange<typename decltype(tag)::type>(block, plan);
+                        one_shot<typename decltype(tag)::type>(block, plan);
                       });
     }
   }

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "collectives/algorithms/phase.inl"
+#include "collectives/algorithms/zero_copy.inl"
 #include "tests/collectives/explored_calls.hpp"
 
 namespace gantry::protocol {
@@ -32,23 +32,23 @@ class ExploredRegistered {
     for (Elements& wanted : wanted_) wanted = sums;
     ++calls_;
     for (int rank = 0; rank < ranks_.size(); ++rank) {
-      Phase first = phase(rank, CollectiveKind::all_reduce, 0);
+      ZeroCopy first = zero_copy(rank, CollectiveKind::all_reduce, 0);
       const std::int64_t part = (kBytes / ranks_.size() + 15) / 16 * 16;
       const std::int64_t begin = rank * part;
       first.begins = true;
       first.how.copies = false;
       first.how.dtype = DType::i32;
       first.bytes = clipped(kBytes, begin, part);
-      first.sources = ranks_.size();
-      first.targets = by_copies ? std::uint32_t{1} << rank : everyone(ranks_.size());
+      first.inputs = ranks_.size();
+      first.targets = by_copies ? std::uint32_t{1} << rank : all_ranks(ranks_.size());
       for (int p = 0; p < ranks_.size(); ++p) first.ins[p] = first.outs[p] = array(p) + begin;
       if (!by_copies) {
-        first.step = 1;
+        first.barrier = 1;
         first.ends = true;
-        add_phase(rank, first, blocks);
+        add_kernel(rank, first, blocks);
         continue;
       }
-      add_phase(rank, first, blocks);
+      add_kernel(rank, first, blocks);
       add_copies(rank, begin, first.bytes);
       add_last(rank, CollectiveKind::all_reduce);
     }
@@ -57,9 +57,9 @@ class ExploredRegistered {
     for (Elements& wanted : wanted_) wanted = wanted_[at(root)];
     ++calls_;
     for (int rank = 0; rank < ranks_.size(); ++rank) {
-      Phase first = phase(rank, CollectiveKind::broadcast, root);
+      ZeroCopy first = zero_copy(rank, CollectiveKind::broadcast, root);
       first.begins = true;
-      add_phase(rank, first, 1);
+      add_kernel(rank, first, 1);
       if (rank == root) add_copies(rank, 0, kBytes);
       add_last(rank, CollectiveKind::broadcast, root);
     }
@@ -72,30 +72,30 @@ class ExploredRegistered {
   static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
   std::byte* array(int rank) { return reinterpret_cast<std::byte*>(arrays_[at(rank)].data()); }
 
-  Phase phase(int rank, CollectiveKind kind, int root) const {
+  ZeroCopy zero_copy(int rank, CollectiveKind kind, int root) const {
     const Descriptor what{
         .call = calls_, .count = kCount, .root = root, .kind = kind, .dtype = DType::i32};
-    Phase plan;
+    ZeroCopy plan;
     plan.group = ranks_.group(rank);
     plan.call = static_cast<std::uint64_t>(calls_);
     plan.digest = what.hash();
     return plan;
   }
   void add_last(int rank, CollectiveKind kind, int root = 0) {
-    Phase last = phase(rank, kind, root);
-    last.step = 1;
+    ZeroCopy last = zero_copy(rank, kind, root);
+    last.barrier = 1;
     last.ends = true;
-    add_phase(rank, last, 1);
+    add_kernel(rank, last, 1);
   }
 
-  void add_phase(int rank, const Phase& plan, int blocks) {
+  void add_kernel(int rank, const ZeroCopy& plan, int blocks) {
     ranks_.add(rank, ExploredRanks::kTogether,
                {.blocks = blocks,
                 .warps = ExploredRanks::Warps::two,
                 .run =
-                    [plan = std::make_shared<Phase>(plan)](ExploredBlock& block) {
-                      if (plan->how.copies) return protocol::phase<Moved>(block, *plan);
-                      protocol::phase<std::int32_t>(block, *plan);
+                    [plan = std::make_shared<ZeroCopy>(plan)](ExploredBlock& block) {
+                      if (plan->how.copies) return protocol::zero_copy<Moved>(block, *plan);
+                      protocol::zero_copy<std::int32_t>(block, *plan);
                     },
                 .check =
                     [this, rank, ends = plan.ends, wanted = wanted_[at(rank)],

@@ -1,4 +1,4 @@
-// What a rank writes to its error file is what glaunch reads there, whatever bytes it has.
+// glaunch reads the content of a rank's error file unchanged, for any bytes.
 #include "collectives/failure_note.hpp"
 
 #include <gmock/gmock.h>

@@ -16,7 +16,7 @@ constexpr int kTaken = 300'000;
 
 std::uint64_t call_by(int peer) { return 1000 + static_cast<std::uint64_t>(peer); }
 
-// What lanes of one rank report at one time comes out as it was reported.
+// Faults that lanes of one rank report concurrently are read unchanged.
 TEST(FaultWordsTest, CallAndPeerBelongTogether) {
   constexpr int kLanes = 3;
   DeviceWords words;
@@ -48,10 +48,10 @@ TEST(FaultWordsTest, TheFirstFaultStaysUntilItIsTaken) {
   DeviceWords words;
   SimBlock block(0, 1);
   FaultWords host(words);
-  EXPECT_FALSE(host.has_one());
+  EXPECT_FALSE(host.has_fault());
   report(block, &words, Outcome::mismatch, 3, 7, 1);
   report(block, &words, Outcome::aborted, 2, 8, 2);
-  ASSERT_TRUE(host.has_one());
+  ASSERT_TRUE(host.has_fault());
   const auto fault = host.peek();
   ASSERT_TRUE(fault.has_value());
   EXPECT_EQ(fault->fault(), OperationFault::mismatch);
@@ -59,18 +59,18 @@ TEST(FaultWordsTest, TheFirstFaultStaysUntilItIsTaken) {
   EXPECT_EQ(fault->peer, 3);
   EXPECT_TRUE(host.take(*fault));
   EXPECT_FALSE(host.take(*fault));
-  EXPECT_FALSE(host.has_one());
+  EXPECT_FALSE(host.has_fault());
   report(block, &words, Outcome::aborted, 2, 8, 2);
   EXPECT_EQ(host.peek()->call, 8u);
 }
 
-// What is being written or taken is no fault yet.
+// A fault that is being written or taken is not visible.
 TEST(FaultWordsTest, AClaimIsNoFault) {
   DeviceWords words;
   SimBlock block(0, 1);
   FaultWords host(words);
   ASSERT_TRUE(block.claim(&words.fault));
-  EXPECT_FALSE(host.has_one());
+  EXPECT_FALSE(host.has_fault());
   EXPECT_FALSE(host.peek().has_value());
   report(block, &words, Outcome::aborted, 1, 5, 1);
   EXPECT_EQ(words.fault_call, 0u);

@@ -1,4 +1,4 @@
-// Making groups on devices whose memory the cache holds.
+// Making groups on devices whose memory is in the allocator's cache.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -107,7 +107,7 @@ TEST_F(FullCacheTest, MemoryInUseIsAnErrorWithTheWholeBreakdown) {
   EXPECT_EQ(told, 1);
 }
 
-TEST_F(FullCacheTest, EveryRankLearnsWhichOneHasNoMemory) {
+TEST_F(FullCacheTest, EveryRankNamesTheOneWithoutMemory) {
   on_ranks(3, [](CollectiveSuite& suite, Communicator& group) {
     std::optional<Tensor> live;
     if (group.rank() == 1) live = fill(group.device());
@@ -126,7 +126,7 @@ TEST_F(FullCacheTest, EveryRankLearnsWhichOneHasNoMemory) {
       }
     }
     live.reset();
-    // Nobody was lost, and once there is memory the group makes others.
+    // No rank was lost, and with free memory the group makes others.
     suite.all(f32, 100);
     Communicator half = group.split(0);
     CollectiveSuite(half).all(f32, 100);

@@ -1,4 +1,4 @@
-// Graphs of a group's operations, replayed beside its calls.
+// Graphs of a group's operations, replayed concurrently with its calls.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

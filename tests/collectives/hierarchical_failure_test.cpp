@@ -1,5 +1,4 @@
-// Collectives in two layers in which a rank fails, with ranks as threads and machines that are
-// names only.
+// Hierarchical collectives in which a rank fails, with ranks as threads and machines by name.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -28,12 +27,12 @@ using testing::Bytes;
 using testing::describe;
 using testing::HostRank;
 
-// Where each rank runs.
+// The machine of each rank.
 const std::vector<std::string> kTwoByTwo{"a", "a", "b", "b"};
 // Elements of 4 bytes that do not fit into the first message, and are no multiple of anything.
 constexpr std::size_t kCount = 8'209;
 
-// Works until it is told to fail.
+// Works until it is set to fail.
 class FailingTransport final : public Transport {
  public:
   explicit FailingTransport(std::unique_ptr<Transport> wrapped) : wrapped_(std::move(wrapped)) {}
@@ -98,8 +97,8 @@ TEST(HierarchicalFailureTest, AFailureWakesKernelsOfItsNode) {
   testing::host_ranks(4, [&](HostRank& self) {
     self.transport.reset();
     const auto layered =
-        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
-                               "Simulated GPU", std::chrono::minutes(10), "layered-test");
+        make_hierarchical_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
+                                    "Simulated GPU", std::chrono::minutes(10), "layered-test");
     ASSERT_EQ(layered->name(), "hierarchical");
     const Tensor tensor = self.on_device(Bytes(kCount * 4));
     const auto run = [&] {
@@ -131,8 +130,8 @@ TEST(HierarchicalFailureTest, ARankThatHoldsUpItsNodeIsNamedByItsNumberAmongAll)
     const std::chrono::milliseconds deadline =
         self.rank < 2 ? std::chrono::minutes(10) : std::chrono::seconds(1);
     const auto layered =
-        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
-                               "Simulated GPU", deadline, "late-test");
+        make_hierarchical_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
+                                    "Simulated GPU", deadline, "late-test");
     ASSERT_EQ(layered->name(), "hierarchical");
     const Tensor tensor = self.on_device(Bytes(kCount * 4));
     const auto run = [&] {

@@ -1,4 +1,4 @@
-// Collectives in two layers, with ranks as threads and machines that are names only.
+// Hierarchical collectives, with ranks as threads and machines by name.
 #include "collectives/hierarchical/transport.hpp"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "tests/collectives/host_group.hpp"
 #include "tests/collectives/losing_driver.hpp"
 #include "tests/collectives/reduction_checks.hpp"
@@ -20,12 +20,12 @@ namespace {
 using testing::Bytes;
 using testing::check_reductions;
 using testing::describe;
-using testing::fold_scalars;
 using testing::HostRank;
 using testing::inputs_of;
+using testing::reduce_scalars;
 using testing::slice;
 
-// Where each rank runs.
+// The machine of each rank.
 using Machines = std::vector<std::string>;
 const Machines kTwoByTwo{"a", "a", "b", "b"};
 const Machines kTwoByThree{"a", "a", "a", "b", "b", "b"};
@@ -73,7 +73,7 @@ TEST(HierarchicalTransportTest, BitsDoNotDependOnWhereRanksRun) {
   }
 }
 
-TEST(HierarchicalTransportTest, ReducesArraysOfSeveralPieces) {
+TEST(HierarchicalTransportTest, ReducesArraysOfSeveralChunks) {
   GANTRY_REQUIRE_DEVICES(1);
   layered_ranks(kMixed, [](HostRank& self, Transport& layered) {
     const std::size_t count = (std::size_t{17} << 20) / 8 + 5;
@@ -83,7 +83,7 @@ TEST(HierarchicalTransportTest, ReducesArraysOfSeveralPieces) {
                                  reproducible ? ReduceOp::sum : ReduceOp::max);
       what.reproducible = reproducible ? 1 : 0;
       EXPECT_EQ(self.run_on(layered, what, inputs[static_cast<std::size_t>(self.rank)], count * 8),
-                fold_scalars(what.op, DType::f64, inputs, 0, count));
+                reduce_scalars(what.op, DType::f64, inputs, 0, count));
     }
   });
 }
@@ -129,7 +129,7 @@ TEST(HierarchicalTransportTest, MovesArrays) {
       const auto own = static_cast<std::size_t>(self.rank);
       const std::size_t root = 1;
       const bool is_root = own == root;
-      // The last one takes several pieces of scratch memory among six ranks.
+      // The last one takes several chunks of scratch memory among six ranks.
       std::vector<std::size_t> counts{5, kCount};
       if (self.size == 6 && is_dealt) counts.push_back(710'001);
       for (const std::size_t count : counts) {
@@ -170,11 +170,11 @@ class CountingLinks final : public HostLinks {
     wrapped_->exchange(sends, receives);
     for (const Incoming& message : receives) {
       const bool is_far = map_.node_of(message.rank) != map_.node_of(rank_);
-      // Calls are counted by nobody.
+      // Calls are not numbered.
       if (is_far && message.bytes > sizeof(HostFrame)) bytes += static_cast<double>(message.bytes);
     }
   }
-  void converse(Conversation& talk) override { wrapped_->converse(talk); }
+  void drive(ExchangeHandler& handler) override { wrapped_->drive(handler); }
   void abort() noexcept override { wrapped_->abort(); }
   void leave() noexcept override { wrapped_->leave(); }
 
@@ -197,7 +197,8 @@ TEST(HierarchicalTransportTest, BytesOverTheNetworkAreThoseOfTheModel) {
     auto node = all->among(map.members(map.node_of(self.rank)));
     HierarchicalTransport layered(
         {.everyone = everyone, .map = map, .all = std::move(all), .node = std::move(node)});
-    // Note [Layers], with K = 2 nodes of L = 3 ranks. S is what one rank gives or gets.
+    // Note [Hierarchical collectives], with K = 2 nodes of L = 3 ranks. S is what one rank gives or
+    // gets.
     const double s = 6 * 64 * 1000 * 4;
     const double across = s / 2;
     struct Case {
@@ -231,9 +232,9 @@ TEST(HierarchicalTransportTest, RanksOfOneMachineUseItsPeerMemory) {
   for (const Machines& machines : {kTwoByTwo, kMixed}) {
     testing::host_ranks(4, [&](HostRank& self) {
       self.transport.reset();
-      const auto layered =
-          make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, machines,
-                                 "Simulated GPU", std::chrono::seconds(60), "layered-test");
+      const auto layered = make_hierarchical_transport({self.rank, self.size, self.device},
+                                                       *self.bootstrap, machines, "Simulated GPU",
+                                                       std::chrono::seconds(60), "layered-test");
       ASSERT_EQ(layered->name(), "hierarchical");
       for (const std::size_t count : {std::size_t{3}, kCount * 2, std::size_t{70'000}}) {
         check_reductions(self, *layered, DType::bf16, ReduceOp::sum, count);
@@ -244,13 +245,13 @@ TEST(HierarchicalTransportTest, RanksOfOneMachineUseItsPeerMemory) {
   }
 }
 
-// Ranks of two machines that get the host's transport, and the bits of the definition by it.
+// Ranks of two machines that get a host transport, and its bits.
 void expect_host_memory() {
   testing::host_ranks(4, [](HostRank& self) {
     self.transport.reset();
     const auto flat =
-        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
-                               "Simulated GPU", std::chrono::seconds(60), "layered-test");
+        make_hierarchical_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
+                                    "Simulated GPU", std::chrono::seconds(60), "layered-test");
     EXPECT_EQ(flat->name(), "host");
     check_reductions(self, *flat, DType::f32, ReduceOp::sum, kCount * 2);
     check_reductions(self, *flat, DType::bf16, ReduceOp::sum, std::size_t{70'000});
@@ -277,14 +278,14 @@ TEST(HierarchicalTransportTest, UnevenMachinesGoThroughHostMemory) {
   testing::host_ranks(3, [&](HostRank& self) {
     self.transport.reset();
     const auto flat =
-        make_layered_transport({self.rank, self.size, self.device}, *self.bootstrap, machines,
-                               "Simulated GPU", std::chrono::seconds(60), "layered-test");
+        make_hierarchical_transport({self.rank, self.size, self.device}, *self.bootstrap, machines,
+                                    "Simulated GPU", std::chrono::seconds(60), "layered-test");
     EXPECT_EQ(flat->name(), "host");
     check_reductions(self, *flat, DType::f32, ReduceOp::sum, kCount);
   });
 }
 
-TEST(HierarchicalTransportTest, MismatchesAreNamedOnEveryRankAndTheGroupGoesOn) {
+TEST(HierarchicalTransportTest, MismatchesAreNamedOnEveryRankAndTheGroupStaysIntact) {
   GANTRY_REQUIRE_DEVICES(1);
   layered_ranks(kTwoByTwo, [](HostRank& self, Transport& layered) {
     const std::size_t count = self.rank == 3 ? kCount * 2 : kCount;
@@ -299,9 +300,8 @@ TEST(HierarchicalTransportTest, MismatchesAreNamedOnEveryRankAndTheGroupGoesOn) 
   });
 }
 
-// Who hears, on entering an operation in layers, that a message was refused takes part all the
-// same.
-TEST(HierarchicalTransportTest, ARefusedMessageKeepsNobodyOutOfTheNextOperation) {
+// A rank that learns of a rejected message in a hierarchical operation still completes it.
+TEST(HierarchicalTransportTest, AfterARejectedMessageEveryRankEntersTheNextOperation) {
   GANTRY_REQUIRE_DEVICES(1);
   layered_ranks(kTwoByTwo, [](HostRank& self, Transport& layered) {
     const std::string text = "rank 0 called send f32[5] to 2 and rank 2 called recv f64[5] from 0";
@@ -327,13 +327,13 @@ TEST(NodeMapTest, CountsNodesAndIndicesInRankOrder) {
   EXPECT_EQ(map.index_of(4), 1);
   EXPECT_EQ(map.members(2), (std::vector<int>{2, 5}));
   EXPECT_EQ(map.column(1), (std::vector<int>{3, 4, 5}));
-  EXPECT_TRUE(map.has_layers());
-  EXPECT_FALSE(NodeMap(Machines{"a", "a", "b"}).has_layers());
-  EXPECT_FALSE(NodeMap(Machines{"a", "b", "c"}).has_layers());
-  EXPECT_FALSE(NodeMap(Machines{"a", "a"}).has_layers());
+  EXPECT_TRUE(map.is_hierarchical());
+  EXPECT_FALSE(NodeMap(Machines{"a", "a", "b"}).is_hierarchical());
+  EXPECT_FALSE(NodeMap(Machines{"a", "b", "c"}).is_hierarchical());
+  EXPECT_FALSE(NodeMap(Machines{"a", "a"}).is_hierarchical());
 }
 
-TEST(HierarchicalFoldTest, FoldsMoreArraysThanAKernelTakes) {
+TEST(HierarchicalFoldTest, ReducesMoreArraysThanAKernelTakes) {
   GANTRY_REQUIRE_DEVICES(1);
   constexpr int kRanks = 150;
   constexpr std::size_t kElements = 37;
@@ -356,11 +356,12 @@ TEST(HierarchicalFoldTest, FoldsMoreArraysThanAKernelTakes) {
         empty({static_cast<std::int64_t>(kElements)}, {.dtype = dtype, .device = Device::cuda(0)});
     const Stream stream = Stream::current(Device::cuda(0));
     driver().copy(contributions.data(), all.data(), all.size(), stream.native());
-    fold_ordered(out, contributions, order, describe(CollectiveKind::all_reduce, 1, dtype, -1, op));
+    reduce_ordered(out, contributions, order,
+                   describe(CollectiveKind::all_reduce, 1, dtype, -1, op));
     Bytes result(out.nbytes());
     driver().copy(result.data(), out.data(), result.size(), stream.native());
     stream.synchronize();
-    EXPECT_EQ(result, fold_scalars(op, dtype, inputs, 0, kElements)) << name(dtype);
+    EXPECT_EQ(result, reduce_scalars(op, dtype, inputs, 0, kElements)) << name(dtype);
   }
 }
 

@@ -1,4 +1,4 @@
-// What ranks that are linked through host memory get when one of them errs, leaves or is late.
+// Errors of the host transport when a rank fails, leaves or is late.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/control/block.hpp"
+#include "collectives/control/segment.hpp"
 #include "tests/collectives/host_group.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"
@@ -22,7 +22,7 @@ thread_local bool lacks_eventfds = false;
 
 }  // namespace
 
-// Instead of the system's, for this whole process.
+// Replaces the system's function in this process.
 extern "C" int eventfd(unsigned count, int flags) noexcept {
   if (lacks_eventfds) {
     errno = EMFILE;
@@ -49,7 +49,7 @@ Descriptor describe(CollectiveKind kind, std::size_t count, int root = -1,
 
 Descriptor sum_of(std::size_t count) { return describe(CollectiveKind::all_reduce, count); }
 
-// Every rank's elements are its number plus one: the sum tells that the group works.
+// Each rank's elements are its rank plus one; the sum shows that the group works.
 void expect_working(HostRank& self, std::size_t count) {
   std::vector<float> values(count, static_cast<float>(self.rank + 1));
   Bytes in(count * sizeof(float));
@@ -61,7 +61,7 @@ void expect_working(HostRank& self, std::size_t count) {
   EXPECT_EQ(values.back(), expected);
 }
 
-// The group works, and everybody is done: what a rank does next disturbs nobody's first operation.
+// Checks that the group works, and waits for all ranks before the test continues.
 void begin_together(HostRank& self) {
   expect_working(self, 10);
   (void)self.bootstrap->all_gather("done");
@@ -93,7 +93,7 @@ class Signal {
   bool raised_ = false;
 };
 
-TEST(HostFailureTest, MismatchesAreNamedOnEveryRankAndTheGroupGoesOn) {
+TEST(HostFailureTest, MismatchesAreNamedOnEveryRankAndTheGroupStaysIntact) {
   GANTRY_REQUIRE_DEVICES(1);
   struct Case {
     Descriptor common;
@@ -177,7 +177,7 @@ TEST(HostFailureTest, AReceiverThatExpectsSomethingElseTellsTheSender) {
   });
 }
 
-TEST(HostFailureTest, SendersAndReceiversWhosePeersAreInACollectiveSaySo) {
+TEST(HostFailureTest, SendersAndReceiversWhosePeersAreInACollectiveThrow) {
   GANTRY_REQUIRE_DEVICES(1);
   host_ranks(3, [](HostRank& self) {
     for (const Descriptor& odd :

@@ -13,7 +13,7 @@
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/host/transport.hpp"
-#include "tests/collectives/scalar_fold.hpp"
+#include "tests/collectives/scalar_reduce.hpp"
 #include "tests/support/rank_threads.hpp"
 
 namespace gantry::testing {

@@ -14,10 +14,10 @@ namespace gantry {
 namespace {
 
 using testing::Bytes;
-using testing::fold_scalars;
 using testing::host_ranks;
 using testing::HostRank;
 using testing::random_elements;
+using testing::reduce_scalars;
 
 std::vector<Bytes> inputs_of(int ranks, DType dtype, std::size_t count, std::uint32_t seed) {
   std::vector<Bytes> inputs;
@@ -52,7 +52,7 @@ void check_reductions(HostRank& self, DType dtype, ReduceOp op, std::size_t coun
   const auto inputs = inputs_of(self.size, dtype, count * ranks, 7);
   std::vector<Bytes> heads;
   for (const Bytes& input : inputs) heads.push_back(slice(input, 0, count * width));
-  const Bytes expected = fold_scalars(op, dtype, heads, 0, count, scale);
+  const Bytes expected = reduce_scalars(op, dtype, heads, 0, count, scale);
   const Bytes& mine = heads[static_cast<std::size_t>(self.rank)];
 
   SCOPED_TRACE(describe(CollectiveKind::all_reduce, count, dtype, -1, op, scale).str());
@@ -66,7 +66,7 @@ void check_reductions(HostRank& self, DType dtype, ReduceOp op, std::size_t coun
   EXPECT_EQ(
       self.run(describe(CollectiveKind::reduce_scatter, count, dtype, -1, op, scale),
                inputs[static_cast<std::size_t>(self.rank)], count * width),
-      fold_scalars(op, dtype, inputs, static_cast<std::size_t>(self.rank) * count, count, scale));
+      reduce_scalars(op, dtype, inputs, static_cast<std::size_t>(self.rank) * count, count, scale));
 }
 
 void check_moves(HostRank& self, std::size_t count) {
@@ -191,16 +191,16 @@ TEST(HostTransportTest, ReducesInPlaceBehindTheWorkOfItsStream) {
     for (const std::size_t count : {16, 2'000'000}) {
       const auto inputs = inputs_of(3, DType::f32, count, 11);
       const Tensor tensor = self.on_device(Bytes(count * 4));
-      // Nobody synchronizes between the copy and the operation.
+      // No synchronization between the copy and the operation.
       const Tensor source = self.on_device(inputs[static_cast<std::size_t>(self.rank)]);
       driver().copy(tensor.data(), source.data(), tensor.nbytes(), self.stream.native());
       Descriptor what = describe(CollectiveKind::all_reduce, count, DType::f32);
       what.call = ++self.calls;
       self.transport->run({what, tensor.data(), tensor.data()}, self.stream);
       self.transport->run({what, tensor.data(), tensor.data()}, self.stream);
-      const Bytes once = fold_scalars(ReduceOp::sum, DType::f32, inputs, 0, count);
+      const Bytes once = reduce_scalars(ReduceOp::sum, DType::f32, inputs, 0, count);
       EXPECT_EQ(self.on_host(tensor),
-                fold_scalars(ReduceOp::sum, DType::f32, {once, once, once}, 0, count));
+                reduce_scalars(ReduceOp::sum, DType::f32, {once, once, once}, 0, count));
     }
   });
 }

@@ -1,4 +1,4 @@
-// One rank of a job on several hosts. Prints what it sees, a line at a time.
+// One rank of a job on several hosts. Prints one line per event.
 //
 //   hosts_actor check   compares sums and moves with what they must be, and ends
 //   hosts_actor loop    sums until it fails, and ends with 3
@@ -80,7 +80,7 @@ void loop(Communicator& world, bool dies) {
   }
 }
 
-// Takes the memory that was freed last, and tells later whether somebody else writes to it.
+// Allocates the memory that was freed last, and checks later that it is not written.
 class FreedMemory {
  public:
   FreedMemory() {
@@ -138,7 +138,7 @@ void drop_receiver(Communicator& world) {
   }
 }
 
-// What the others hear of a rank that leaves, aborts or waits in vain; in a group for each.
+// Errors of the other ranks when a rank leaves, aborts or times out; one group for each.
 void part_ways(Communicator& world) {
   Communicator left = world.split(0);
   Communicator aborted = world.split(0);

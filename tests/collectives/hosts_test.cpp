@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 const std::string kActor = GANTRY_TEST_PROGRAM_DIR "/hosts_actor";
 
-// How to get a network of one's own; nothing if the system lets nobody.
+// The command for a new network namespace; empty if the system does not allow it.
 std::optional<std::vector<std::string>> own_network() {
   for (const char* flags : {"-n", "-Urn"}) {
     // What the script needs: links, and namespaces inside.
@@ -87,7 +87,7 @@ TEST(HostsTest, AHostThatIsCutOffIsAnErrorOnEveryRank) {
     EXPECT_THAT(outcome.out, HasSubstr(name + ": PeerLostError")) << outcome.describe();
     EXPECT_THAT(outcome.out, HasSubstr(name + " ended with 3"));
   }
-  // Those that can still talk to each other blame one of the two that are gone.
+  // Ranks that can still communicate name one of the two lost ranks.
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_THAT(outcome.out,
                 ::testing::ContainsRegex("rank " + std::to_string(rank) +
@@ -113,7 +113,7 @@ TEST(HostsTest, MessagesGoByMpiOrTcpUnderMpirun) {
   }
 }
 
-// Each rank on a machine of its own, by name.
+// Each rank on its own machine, by name.
 Command by_mpirun(int ranks, const std::string& links, const std::string& mode,
                   const std::string& deadline = "600") {
   return {.argv = {MPIRUN_PROGRAM, "--oversubscribe", "-n", std::to_string(ranks), "sh", "-c",
@@ -130,7 +130,7 @@ void expect_ok(const Outcome& outcome, int ranks) {
   }
 }
 
-TEST(HostsTest, WhoLeavesAbortsOrIsLateIsKnownToAllByMpiAsByTcp) {
+TEST(HostsTest, AllRanksDetectLeaveAbortAndLatenessByMpiAsByTcp) {
   if (std::string(MPIRUN_PROGRAM).empty()) GTEST_SKIP() << "needs mpirun, but there is none";
   if (!has_mpi()) GTEST_SKIP() << "needs a build with MPI";
   for (const char* links : {"mpi", "tcp"}) {
@@ -144,7 +144,7 @@ TEST(HostsTest, GroupsThatTwoThreadsMakeAtOnceDoNotGetEachOthersMessages) {
   expect_ok(run_command(by_mpirun(2, "mpi", "splits")), 2);
 }
 
-// Rank 0 is the one that waits in vain.
+// Rank 0 times out.
 TEST(HostsTest, AGroupThatIsDroppedLeavesMpiWhatItStillReadsAndTakesWhatItWouldWrite) {
   if (std::string(MPIRUN_PROGRAM).empty()) GTEST_SKIP() << "needs mpirun, but there is none";
   if (!has_mpi()) GTEST_SKIP() << "needs a build with MPI";

@@ -1,4 +1,4 @@
-// A choice of the user that an operation cannot take is said once, by name.
+// An algorithm choice that an operation ignores is logged once, with its name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ class IgnoredChoiceTest : public testing::LocalGroupTest {
   }
 };
 
-TEST_F(IgnoredChoiceTest, WithoutNcclEveryOperationOfAGroupSaysSo) {
+TEST_F(IgnoredChoiceTest, WithoutNcclEveryOperationOfAGroupWarns) {
   const std::string lines = lines_of_a_group("nccl");
   for (const char* operation :
        {"barrier", "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather",
@@ -67,28 +67,28 @@ TEST_F(IgnoredChoiceTest, WithoutNcclEveryOperationOfAGroupSaysSo) {
 }
 
 TEST_F(IgnoredChoiceTest, AnAlgorithmThatDoesOnlySomeOperationsNamesTheOthers) {
-  const std::string lines = lines_of_a_group("chain");
+  const std::string lines = lines_of_a_group("ring");
   for (const char* operation : {"barrier", "all_reduce", "all_gather", "reduce_scatter", "gather",
                                 "scatter", "all_to_all", "send", "recv"}) {
-    const std::string phrase = std::string("GANTRY_COLL_ALGO=chain: ") + operation + " goes by ";
+    const std::string phrase = std::string("GANTRY_COLL_ALGO=ring: ") + operation + " goes by ";
     EXPECT_EQ(count_of(lines, phrase), 1) << operation << "\n" << lines;
   }
-  EXPECT_THAT(lines, Not(HasSubstr("chain: broadcast")));
+  EXPECT_THAT(lines, Not(HasSubstr("ring: broadcast")));
   EXPECT_THAT(lines, HasSubstr("it does not do this operation"));
   // Two ranks have no middle.
-  EXPECT_THAT(lines_of_a_group("relay", 2), HasSubstr("relay: all_reduce goes by "));
+  EXPECT_THAT(lines_of_a_group("two_shot", 2), HasSubstr("two_shot: all_reduce goes by "));
 }
 
 TEST_F(IgnoredChoiceTest, SizesAndMemoryAreReasonsToo) {
   EXPECT_THAT(lines_of_a_group("ll"), HasSubstr("GANTRY_COLL_ALGO=ll: all_reduce goes by "));
-  const std::string lines = lines_of_a_group("in_place");
-  EXPECT_THAT(lines, HasSubstr("GANTRY_COLL_ALGO=in_place: all_reduce goes by "));
+  const std::string lines = lines_of_a_group("zero_copy");
+  EXPECT_THAT(lines, HasSubstr("GANTRY_COLL_ALGO=zero_copy: all_reduce goes by "));
   EXPECT_THAT(lines, HasSubstr("the tensor is not registered (register_memory())"));
 }
 
-TEST_F(IgnoredChoiceTest, NothingIsSaidWhereNothingIsForced) {
+TEST_F(IgnoredChoiceTest, NoWarningWithoutAnOverride) {
   EXPECT_EQ(lines_of_a_group(nullptr), "");
-  EXPECT_EQ(lines_of_a_group("direct"), "");
+  EXPECT_EQ(lines_of_a_group("one_shot"), "");
   EXPECT_EQ(lines_of_a_group("host"), "");
 }
 
@@ -98,18 +98,19 @@ TEST_F(IgnoredChoiceTest, ARowOfTheUsersTableThatCannotServeIsNamed) {
   std::ofstream(path) << R"({"device": "*", "ranks": 2, "tables": {
     "all_reduce": [{"algorithm": "nccl", "blocks": 1}],
     "reduce": [{"up_to_bytes": 1000000, "algorithm": "ll", "blocks": 4},
-               {"algorithm": "direct", "blocks": 16}]}})";
+               {"algorithm": "one_shot", "blocks": 16}]}})";
   setenv("GANTRY_COLL_TABLE", path.c_str(), 1);
   const std::string lines = lines_of_a_group(nullptr);
-  EXPECT_EQ(count_of(lines, "GANTRY_COLL_TABLE=nccl: all_reduce goes by direct: it needs real"), 1)
+  EXPECT_EQ(count_of(lines, "GANTRY_COLL_TABLE=nccl: all_reduce goes by one_shot: it needs real"),
+            1)
       << lines;
-  EXPECT_EQ(count_of(lines, "GANTRY_COLL_TABLE=ll: reduce goes by direct: 160000 bytes are more"),
+  EXPECT_EQ(count_of(lines, "GANTRY_COLL_TABLE=ll: reduce goes by one_shot: 160000 bytes are more"),
             1)
       << lines;
 }
 
 TEST_F(IgnoredChoiceTest, OperationsInsideOneProcessSayItToo) {
-  for (const std::string algorithm : {"nccl", "relay"}) {
+  for (const std::string algorithm : {"nccl", "two_shot"}) {
     setenv("GANTRY_COLL_ALGO", algorithm.c_str(), 1);
     ::testing::internal::CaptureStderr();
     const std::vector<Device> two = devices(2);

@@ -1,4 +1,4 @@
-// Groups inside one process that gets no thread for some of its ranks.
+// Groups inside one process that cannot start some of its threads.
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ int create(pthread_t* thread, const pthread_attr_t* attributes, Start start, voi
 
 using LocalThreadsTest = testing::LocalGroupTest;
 
-// Every rank's elements are its number plus one: the sum tells that the group works.
+// Each rank's elements are its rank plus one; the sum shows that the group works.
 void expect_working(int ranks, const std::vector<Device>& devices) {
   std::vector<Communicator> group = Communicator::local(devices);
   std::vector<Tensor> tensors;

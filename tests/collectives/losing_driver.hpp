@@ -5,7 +5,7 @@
 
 namespace gantry::testing {
 
-/// Loses what copy engines write from one device's memory to another's, without an error.
+/// A driver whose copies between two devices are lost without an error.
 class LosingDriver final : public FaultDriver {
  public:
   explicit LosingDriver(int to) : to_(to) {}

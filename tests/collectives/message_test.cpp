@@ -1,5 +1,5 @@
-// Messages between two ranks: every size around the slots of a channel, and what leaves before it
-// is received.
+// Messages between two ranks: every size around the slots of a connection, and messages that are
+// sent before they are received.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,15 +18,16 @@
 namespace gantry {
 namespace {
 
-using protocol::kChannelBlocks;
-using protocol::kChannelSlots;
+using protocol::kConnectionBlocks;
+using protocol::kConnectionSlots;
 using testing::CollectiveSuite;
 
 class MessageTest : public testing::LocalGroupTest {
  protected:
   // Bytes of a slot of a group of `ranks`, its header with them.
   static std::int64_t slot_bytes(int ranks) {
-    return protocol::layout_for(ranks).channel_bytes / (kChannelBlocks * kChannelSlots) / 16 * 16;
+    return protocol::layout_for(ranks).connection_bytes / (kConnectionBlocks * kConnectionSlots) /
+           16 * 16;
   }
 
   // What rank `sender` sends as its message `number`.
@@ -49,8 +50,9 @@ TEST_F(MessageTest, EverySizeArrivesAndNothingBesideIt) {
     const std::int64_t payload = slot_bytes(ranks) - 16;
     std::vector<std::int64_t> sizes{0, 1, 15, 16, 2047, 2048, 2049};
     for (const std::int64_t edge :
-         {kChannelBlocks * std::int64_t{2048}, payload, kChannelBlocks * payload,
-          kChannelBlocks * kChannelSlots * payload, 3 * kChannelBlocks * kChannelSlots * payload}) {
+         {kConnectionBlocks * std::int64_t{2048}, payload, kConnectionBlocks * payload,
+          kConnectionBlocks * kConnectionSlots * payload,
+          3 * kConnectionBlocks * kConnectionSlots * payload}) {
       for (const std::int64_t by : {-1, 0, 17}) sizes.push_back(edge + by);
     }
     on_ranks(ranks, [&](CollectiveSuite&, Communicator& group) {
@@ -83,10 +85,10 @@ TEST_F(MessageTest, EverySizeArrivesAndNothingBesideIt) {
 
 TEST_F(MessageTest, WhatFitsLeavesBeforeItIsReceived) {
   GANTRY_REQUIRE_DEVICES(2);
-  const std::int64_t whole = kChannelBlocks * kChannelSlots * (slot_bytes(2) - 16);
+  const std::int64_t whole = kConnectionBlocks * kConnectionSlots * (slot_bytes(2) - 16);
   // As many small ones as a block has slots, or one that fills them all.
   for (const std::vector<std::int64_t>& sizes :
-       {std::vector<std::int64_t>(kChannelSlots, 100), {whole}, {whole / 2, whole / 2}}) {
+       {std::vector<std::int64_t>(kConnectionSlots, 100), {whole}, {whole / 2, whole / 2}}) {
     on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
       if (group.rank() == 0) {
         for (std::size_t i = 0; i < sizes.size(); ++i) {

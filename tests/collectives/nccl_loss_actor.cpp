@@ -46,7 +46,7 @@ void check_sum(Communicator& group, std::int64_t length) {
           "all_reduce");
 }
 
-// Requires that `action` blames `rank`.
+// Requires that `action` throws PeerLostError with `rank`.
 template <class Action>
 void expect_loss(int rank, const std::string& what, Action action) {
   try {
@@ -74,7 +74,7 @@ void call_until_it_throws(Communicator& world, Tensor& tensor) {
   synchronize(world.device());
 }
 
-// A message that nobody sends, behind others.
+// A message without a sender, after others.
 void receive_in_vain(Communicator& world) {
   Tensor tensor = full({1000}, world.rank(), {.dtype = i32, .device = world.device()});
   const int peer = 1 - world.rank();
@@ -98,7 +98,7 @@ void receive_in_vain(Communicator& world) {
   require(false, "a message that nobody sent arrived");
 }
 
-// Another host's rank does not come to a call, or dies before it.
+// A rank of another host is late for a call, or dies before it.
 void wait_between_hosts(Communicator& world, Tensor& tensor) {
   if (world.rank() == 1) {
     say("enqueued");

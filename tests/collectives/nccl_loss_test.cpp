@@ -1,4 +1,4 @@
-// What becomes of a rank whose NCCL kernels wait for one that is gone.
+// A rank whose NCCL kernels wait for a dead rank.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ TEST_F(NcclLossTest, WaitingForWorkThrowsAndShrinkGoesOn) {
   EXPECT_THAT(end_of_survivor(ranks).out, HasSubstr("survived"));
 }
 
-// Nobody polls: the watchdog lets the device go on.
+// No thread polls: the watchdog ends the kernels.
 TEST_F(NcclLossTest, SynchronizingTheDeviceThrowsAndShrinkGoesOn) {
   RankProcesses ranks = start("device");
   for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "enqueued", kStartTimeout)) << rank;
@@ -108,7 +108,7 @@ TEST_F(NcclLossTest, ARankThatIsGoneWhileNcclStartsIsMissed) {
   }
 }
 
-TEST_F(NcclLossTest, AMessageThatNobodySendsHasADeadline) {
+TEST_F(NcclLossTest, AMessageWithoutASenderHasADeadline) {
   RankProcesses ranks = start("message", "4");
   ASSERT_TRUE(ranks.says(1, "enqueued", kStartTimeout));
   const bool survived = ranks.says(0, "survived", kSoon);
@@ -118,7 +118,7 @@ TEST_F(NcclLossTest, AMessageThatNobodySendsHasADeadline) {
 }
 
 // Then ranks share no memory in which one could tell that it waits.
-TEST_F(NcclLossTest, ARankOfAnotherHostThatDoesNotComeIsATimeout) {
+TEST_F(NcclLossTest, ALateRankOfAnotherHostIsATimeout) {
   RankProcesses ranks = start("between hosts", "4", /*is_spread=*/true);
   ASSERT_TRUE(ranks.says(1, "enqueued", kStartTimeout));
   const bool survived = ranks.says(0, "survived a TimeoutError", kSoon);

@@ -1,4 +1,4 @@
-// Deadlines of operations whose kernels say nothing.
+// Deadlines of operations whose kernels report no progress.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -121,7 +121,7 @@ TEST_F(OperationDeadlineTest, ACallThatFailedBeforeItsEndIsForgotten) {
   EXPECT_EQ(await().call, 2u);
 }
 
-TEST_F(OperationDeadlineTest, NothingIsSaidOnceTheObjectIsGone) {
+TEST_F(OperationDeadlineTest, NoActionAfterDestruction) {
   auto deadlines = make(std::chrono::milliseconds(300));
   const Stream stream = Stream::from_pool(Device::cuda(0));
   deadlines->begin(stream, 1, "left behind");

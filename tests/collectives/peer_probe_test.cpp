@@ -172,7 +172,7 @@ class SlowDriver final : public testing::FaultDriver {
   std::atomic<bool> was_slow_{false};
 };
 
-TEST_F(PeerProbeTest, ARankThatIsSlowMakesNobodysWorkLate) {
+TEST_F(PeerProbeTest, ASlowRankDoesNotDelayOtherRanksDeadlines) {
   GANTRY_REQUIRE_SIM();
   constexpr std::chrono::milliseconds kForEachWork(2500);
   SlowDriver slow(kForEachWork + std::chrono::milliseconds(200));
@@ -222,7 +222,7 @@ TEST_F(PeerProbeTest, ResultsAreKeptForTheSameDevicesAndBoot) {
   std::filesystem::remove_all(folder);
 }
 
-TEST_F(PeerProbeTest, WhatMayBeOtherwiseNextTimeIsNotKept) {
+TEST_F(PeerProbeTest, FindingsThatMayChangeAreNotCached) {
   GANTRY_REQUIRE_SIM();
   char name[] = "/tmp/peer-probe-XXXXXX";
   const std::filesystem::path folder = mkdtemp(name);

@@ -31,8 +31,8 @@ void all_reduce_that_fails(Ranks& ranks, int rank, Algorithm algorithm, std::int
   EXPECT_EQ(out, std::vector<std::int32_t>(in.size(), -7)) << "a result of nothing";
 }
 
-// A rank that calls something else does not take the others out of step, nor does it leave anybody
-// behind who has no part of the array.
+// After a mismatch the epochs of all ranks stay equal, and ranks without a slice of the array do
+// not stay behind.
 TEST(ProtocolMismatchTest, AMismatchIsReportedByAllAndTheNextCallWorks) {
   for (const Algorithm algorithm : kAlgorithms) {
     for (const std::int64_t count : {2, 900}) {
@@ -76,12 +76,12 @@ void await_rank_0_in(Ranks& ranks, std::uint64_t number) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
-// Rank 2 has sent all packets of the first operation, but none has come to its hands yet, when
-// the others find out that they differ in the second.
+// Rank 2 has sent all LL packets of the first operation, but has received none, when the others
+// detect the mismatch in the second.
 TEST(ProtocolMismatchTest, WhoLeavesAMismatchDoesNotRunAhead) {
-  // Packets, and entries but one.
+  // All LL packets, and all entries but one.
   for (const auto& [algorithm, signals] :
-       {std::pair(Algorithm::ll, 4), std::pair(Algorithm::ll128_relay, 3)}) {
+       {std::pair(Algorithm::ll, 4), std::pair(Algorithm::ll128_two_shot, 3)}) {
     Hold hold;
     Ranks ranks(3);
     std::atomic<bool> left = false;
@@ -101,7 +101,8 @@ TEST(ProtocolMismatchTest, WhoLeavesAMismatchDoesNotRunAhead) {
   }
 }
 
-// What rank `from` sends to rank `to`, so that the last of three ranks has several steps with each.
+// Elements that rank `from` sends to rank `to`: the last of three ranks has several chunks with
+// each.
 std::int64_t uneven_count(int from, int to) {
   return from == to ? 1 : from + to < 2 ? 10 : 700'000;
 }
@@ -127,7 +128,7 @@ void uneven_all_to_all(Ranks& ranks, int rank, std::int64_t number, bool differ)
   call.send_counts = sends;
   call.recv_counts = gets;
   ranks.words(rank).fault = 0;
-  run(Algorithm::direct, ranks.group(rank), call, 2);
+  run(Algorithm::one_shot, ranks.group(rank), call, 2);
   const auto fault = fault_of(ranks.words(rank).fault);
   EXPECT_EQ(fault, differ ? OperationFault::mismatch : OperationFault::none) << "rank " << rank;
   EXPECT_TRUE(differ || out == expected) << "rank " << rank << " #" << number;
@@ -143,7 +144,7 @@ TEST(ProtocolMismatchTest, UnevenCountsOfOthersThatDifferEndTheOperation) {
   });
 }
 
-// What is pushed in the next operation would look to rank 2 as if this one had come to its end.
+// Rank 2 would take a chunk of the next operation for the end of this one.
 TEST(ProtocolMismatchTest, WhoLeavesAnUnevenOperationDoesNotRunAhead) {
   Hold hold;
   Ranks ranks(3);
@@ -154,7 +155,7 @@ TEST(ProtocolMismatchTest, WhoLeavesAnUnevenOperationDoesNotRunAhead) {
     hold.release();
   });
   testing::rank_threads(ranks.size(), [&](int rank) {
-    // It has heard of both, and is about to push more.
+    // It has the entries of both, and is about to send more.
     if (rank == 2) Hold::before(5);
     uneven_all_to_all(ranks, rank, 1, true);
     if (rank == 0) left = true;

@@ -51,19 +51,19 @@ class Ranks {
   const Group& group(int rank) const { return groups_[rank]; }
   SignalPad& pad(int rank) { return pad_of(groups_[rank], rank); }
   DeviceWords& words(int rank) { return words_[rank]; }
-  // Of the operations that told the host, the one that began, and that ended, last.
+  // The last call that the rank reported as begun, and as ended.
   std::uint64_t started(int rank) { return call_of(std::atomic_ref(words(rank).started).load()); }
   std::uint64_t finished(int rank) { return call_of(std::atomic_ref(words(rank).finished).load()); }
 
-  // As if all had made this many operations, the last one with all blocks and in no steps.
-  void set_sequence(std::uint32_t sequence) {
+  // Sets the state after `epoch` operations, the last one with all blocks and no chunks.
+  void set_epoch(std::uint32_t epoch) {
     for (int rank = 0; rank < size(); ++rank) {
       SignalPad& words = pad(rank);
       for (int block = 0; block < kMaxBlocks; ++block) {
-        words.ended[block] = sequence;
+        words.ended[block] = epoch;
         for (int p = 0; p < size(); ++p) {
-          words.staged[block][p] = words.ready[block][p] = words.taken[block][p] =
-              signal(sequence, 0);
+          words.full[block][p] = words.reduced[block][p] = words.empty[block][p] =
+              signal_word(epoch, 0);
         }
       }
     }
@@ -75,24 +75,25 @@ class Ranks {
   std::vector<Group> groups_;
 };
 
-// Those that can do an all_reduce.
-inline constexpr Algorithm kAlgorithms[] = {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_relay,
-                                            Algorithm::direct, Algorithm::relay};
+// The algorithms that can do an all_reduce.
+inline constexpr Algorithm kAlgorithms[] = {Algorithm::ll, Algorithm::ll128,
+                                            Algorithm::ll128_two_shot, Algorithm::one_shot,
+                                            Algorithm::two_shot};
 
 inline void run(Algorithm algorithm, const Group& group, const CollectiveCall& call, int blocks) {
   switch (algorithm) {
     case Algorithm::ll:
-      return sim::packets(plan_wire_exchange(group, call), blocks);
+      return sim::ll(plan_ll_one_shot(group, call), blocks);
     case Algorithm::ll128:
-      return sim::lines(plan_wire_exchange(group, call), blocks);
-    case Algorithm::ll128_relay:
-      return sim::line_relay(plan_line_relay(group, call), blocks);
-    case Algorithm::relay:
-      return sim::relay(plan_relay(group, call, blocks), blocks);
-    case Algorithm::chain:
-      return sim::chain(plan_chain(group, call, blocks), blocks);
+      return sim::ll128(plan_ll_one_shot(group, call), blocks);
+    case Algorithm::ll128_two_shot:
+      return sim::ll128_two_shot(plan_ll128_two_shot(group, call), blocks);
+    case Algorithm::two_shot:
+      return sim::two_shot(plan_two_shot(group, call, blocks), blocks);
+    case Algorithm::ring:
+      return sim::ring(plan_ring(group, call, blocks), blocks);
     default:
-      return sim::exchange(plan_exchange(group, call, blocks), blocks);
+      return sim::one_shot(plan_one_shot(group, call, blocks), blocks);
   }
 }
 

@@ -16,12 +16,12 @@
 namespace gantry::protocol {
 namespace {
 
-TEST(ProtocolTest, NumbersOfOperationsGoRound) {
+TEST(ProtocolTest, EpochsWrap) {
   Ranks ranks(4);
-  ranks.set_sequence(UINT32_MAX - 7);
+  ranks.set_epoch(UINT32_MAX - 7);
   testing::rank_threads(ranks.size(), [&](int rank) {
     for (std::int64_t number = 1; number <= 18; ++number) {
-      // As many blocks as not to divide anything, so that all their numbers are kept.
+      // Numbers of blocks that divide nothing, so that all blocks must keep their epochs.
       const int blocks = 1 + static_cast<int>(number * 5 % 7);
       all_reduce(ranks, rank, kAlgorithms[number % 4], number, 3001, blocks);
     }
@@ -31,31 +31,30 @@ TEST(ProtocolTest, NumbersOfOperationsGoRound) {
   }
 }
 
-// Blocks that took part long ago left words that must not look like those of today.
+// Words of blocks that last took part many epochs ago must not look like current ones.
 TEST(ProtocolTest, OldWordsAreNotTakenForNewOnes) {
   for (const std::uint32_t distance :
        {2u, 3u, 0x40000000u, 0x80000001u, 0xc0000000u, 0xffffffffu}) {
     Ranks ranks(3);
-    ranks.set_sequence(77);
+    ranks.set_epoch(77);
     for (int rank = 0; rank < ranks.size(); ++rank) {
       for (std::uint32_t& ended : ranks.pad(rank).ended) ended = 77 + distance - 1;
     }
     testing::rank_threads(ranks.size(), [&](int rank) {
       if (rank == 2) std::this_thread::yield();
-      all_reduce(ranks, rank, Algorithm::relay, 1, 200'003, 5);
-      all_reduce(ranks, rank, Algorithm::direct, 2, 200'003, 5);
+      all_reduce(ranks, rank, Algorithm::two_shot, 1, 200'003, 5);
+      all_reduce(ranks, rank, Algorithm::one_shot, 2, 200'003, 5);
     });
   }
 }
 
-// Nor must those of blocks that never took part: zeroed, they have the number of the operation
-// after the last one.
+// Nor must zeroed words of blocks that never took part: they have the epoch after the last one.
 TEST(ProtocolTest, ZeroedWordsAreNotTakenForEntries) {
   for (const Algorithm algorithm : kAlgorithms) {
     Ranks ranks(3);
-    ranks.set_sequence(UINT32_MAX);
+    ranks.set_epoch(UINT32_MAX);
     testing::rank_threads(ranks.size(), [&](int rank) {
-      // Others wait for it longer than it takes them to look what it calls.
+      // The others wait for it so long that they check its entry.
       if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       all_reduce(ranks, rank, algorithm, 1, 3001, 4);
       all_reduce(ranks, rank, algorithm, 2, 3001, 4);
@@ -64,7 +63,7 @@ TEST(ProtocolTest, ZeroedWordsAreNotTakenForEntries) {
   }
 }
 
-TEST(ProtocolTest, ManyRanksAndManySteps) {
+TEST(ProtocolTest, ManyRanksAndManyChunks) {
   for (const int size : {3, 11, kMaxRanks}) {
     Ranks ranks(size);
     const auto run_rank = [&](int rank) {
@@ -73,41 +72,41 @@ TEST(ProtocolTest, ManyRanksAndManySteps) {
         all_reduce(ranks, rank, algorithm, ++number, 1, 1);
         all_reduce(ranks, rank, algorithm, ++number, 4099, 3);
       }
-      // More steps than there are slots.
-      all_reduce(ranks, rank, Algorithm::relay, ++number, 300'007, kMaxBlocks);
+      // More chunks than there are slots.
+      all_reduce(ranks, rank, Algorithm::two_shot, ++number, 300'007, kMaxBlocks);
     };
     // Threads that spin take turns on few cores.
     testing::rank_threads(size, run_rank, std::chrono::seconds(240));
   }
 }
 
-// Large operations use the staging of both parities; small ones before and after them only one.
+// Large operations use both staging buffers; small ones before and after them only one.
 TEST(ProtocolTest, LargeOperationsBetweenSmallOnes) {
   constexpr std::int64_t kLarge = 1'600'003;
   Ranks ranks(3);
   CollectiveCall large;
   large.what = {.count = kLarge, .kind = CollectiveKind::all_reduce, .dtype = DType::i32};
-  ASSERT_TRUE(plan_relay(ranks.group(0), large, 5).whole);
-  ASSERT_TRUE(plan_exchange(ranks.group(0), large, 5).whole);
+  ASSERT_TRUE(plan_two_shot(ranks.group(0), large, 5).both_buffers);
+  ASSERT_TRUE(plan_one_shot(ranks.group(0), large, 5).both_buffers);
   testing::rank_threads(ranks.size(), [&](int rank) {
     std::int64_t number = 0;
     const auto small = [&](Algorithm algorithm) {
       all_reduce(ranks, rank, algorithm, ++number, 20'011, 2);
     };
-    for (const Algorithm algorithm : {Algorithm::relay, Algorithm::direct}) {
-      // One and two small ones between them, so that large ones begin with either parity.
+    for (const Algorithm algorithm : {Algorithm::two_shot, Algorithm::one_shot}) {
+      // One and two small ones between them, so that large ones begin with either buffer.
       all_reduce(ranks, rank, algorithm, ++number, kLarge, 5);
-      small(Algorithm::direct);
+      small(Algorithm::one_shot);
       all_reduce(ranks, rank, algorithm, ++number, kLarge, 3);
-      small(Algorithm::relay);
-      small(Algorithm::ll128_relay);
+      small(Algorithm::two_shot);
+      small(Algorithm::ll128_two_shot);
       all_reduce(ranks, rank, algorithm, ++number, kLarge, 7);
     }
   });
 }
 
-// Nothing is sent in them, but nobody may run ahead: the others may still need what the next but
-// one would overwrite.
+// Empty operations send no data, but no rank may run ahead: the operation after the next would
+// overwrite memory that other ranks may still need.
 TEST(ProtocolTest, EmptyOperationsWaitForEveryone) {
   for (const Algorithm algorithm : kAlgorithms) {
     Ranks ranks(3);
@@ -123,9 +122,9 @@ TEST(ProtocolTest, EmptyOperationsWaitForEveryone) {
   }
 }
 
-// The host learns of an operation in which a rank waited long, and of its end, when all blocks
-// ended.
-TEST(ProtocolTest, WhoWaitsLongTellsTheHost) {
+// An operation in which a rank waited long is reported to the host, and its end when all blocks
+// have ended.
+TEST(ProtocolTest, LongWaitsAreReportedToTheHost) {
   for (const Algorithm algorithm : kAlgorithms) {
     for (const int blocks : {1, 5}) {
       Ranks ranks(3);
@@ -144,8 +143,8 @@ TEST(ProtocolTest, WhoWaitsLongTellsTheHost) {
   }
 }
 
-// Rows hold what may be sent in them, in either parity, and nothing that lies behind them.
-TEST(ProtocolTest, LinesUpToTheirLimits) {
+// Rows hold the largest slices, in either buffer, and nothing is written past them.
+TEST(ProtocolTest, Ll128UpToItsLimits) {
   for (const int size : {2, 3, 4, 7}) {
     Ranks ranks(size);
     testing::rank_threads(size, [&](int rank) {
@@ -153,10 +152,11 @@ TEST(ProtocolTest, LinesUpToTheirLimits) {
       for (int turn = 0; turn < 3; ++turn) {
         all_reduce(ranks, rank, Algorithm::ll128, ++number, ll128_limit_bytes(size) / 4, 3);
         if (size < 3) continue;
-        all_reduce(ranks, rank, Algorithm::ll128_relay, ++number, kLl128RelayLimitBytes / 4, 2);
+        all_reduce(ranks, rank, Algorithm::ll128_two_shot, ++number, kLl128TwoShotLimitBytes / 4,
+                   2);
         all_reduce(ranks, rank, Algorithm::ll, ++number, kLlLimitBytes / 4, 5);
-        // One owner less, whose parts are larger.
-        std::vector<std::int32_t> data(kLl128RelayLimitBytes / 4, -1);
+        // One reducer less, with larger slices.
+        std::vector<std::int32_t> data(kLl128TwoShotLimitBytes / 4, -1);
         const int root = turn % size;
         for (std::size_t i = 0; rank == root && i < data.size(); ++i) {
           data[i] = given(root, number, static_cast<std::int64_t>(i));
@@ -172,7 +172,7 @@ TEST(ProtocolTest, LinesUpToTheirLimits) {
         } else {
           call.out = data.data();
         }
-        run(Algorithm::ll128_relay, ranks.group(rank), call, 4);
+        run(Algorithm::ll128_two_shot, ranks.group(rank), call, 4);
         for (std::size_t i = 0; i < data.size(); ++i) {
           ASSERT_EQ(data[i], given(root, number - 1, static_cast<std::int64_t>(i))) << i;
         }
@@ -181,11 +181,12 @@ TEST(ProtocolTest, LinesUpToTheirLimits) {
   }
 }
 
-// What a library's kernels do not say themselves. A graph runs a call again.
-TEST(ProtocolTest, ToldCallsAreUnderWayUntilTheyEnd) {
+// Reports of calls whose kernels make none. A graph runs a call again.
+TEST(ProtocolTest, ReportedCallsAreUnderWayUntilTheyEnd) {
   DeviceWords words;
   std::uint64_t runs = 0;
-  Telling call{.started = &words.started, .finished = &words.finished, .runs = &runs, .call = 7};
+  ProgressReport call{
+      .started = &words.started, .finished = &words.finished, .runs = &runs, .call = 7};
   const auto progress = [&] {
     return reinterpret_cast<const flight::Words&>(words).progress(flight::Lane::collective);
   };
@@ -193,14 +194,14 @@ TEST(ProtocolTest, ToldCallsAreUnderWayUntilTheyEnd) {
   for (int run = 0; run < 3; ++run) {
     EXPECT_FALSE(progress().is_under_way());
     call.begins = true;
-    sim::tell(call);
+    sim::report_progress(call);
     EXPECT_TRUE(progress().is_under_way());
     EXPECT_EQ(progress().started, 7U);
     EXPECT_LT(progress().finished, 7U);
     EXPECT_NE(progress().run, run_before);
     run_before = progress().run;
     call.begins = false;
-    sim::tell(call);
+    sim::report_progress(call);
   }
   EXPECT_FALSE(progress().is_under_way());
   EXPECT_EQ(progress().finished, 7U);

@@ -1,4 +1,4 @@
-// Reductions of a transport that only moves bytes.
+// Reductions of a transport that only sends messages.
 #include "collectives/rank_ordered.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a transport's reductions must give.
+// Checks of a transport's reductions.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ inline void check_reductions(HostRank& self, Transport& layered, DType dtype, Re
   const auto inputs = inputs_of(self.size, dtype, count * ranks);
   std::vector<Bytes> heads;
   for (const Bytes& input : inputs) heads.push_back(slice(input, 0, count * width));
-  const Bytes expected = fold_scalars(op, dtype, heads, 0, count, scale);
+  const Bytes expected = reduce_scalars(op, dtype, heads, 0, count, scale);
   const auto run = [&](CollectiveKind kind, int root, const Bytes& in, std::size_t out_bytes) {
     Descriptor what = describe(kind, count, dtype, root, op);
     what.scale = scale;
@@ -55,7 +55,7 @@ inline void check_reductions(HostRank& self, Transport& layered, DType dtype, Re
   EXPECT_EQ(run(CollectiveKind::reduce, root, heads[own], is_root ? count * width : 16),
             is_root ? expected : untouched);
   EXPECT_EQ(run(CollectiveKind::reduce_scatter, -1, inputs[own], count * width),
-            fold_scalars(op, dtype, inputs, own * count, count, scale));
+            reduce_scalars(op, dtype, inputs, own * count, count, scale));
 }
 
 }  // namespace gantry::testing

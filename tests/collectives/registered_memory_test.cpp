@@ -80,7 +80,7 @@ TEST_P(EveryChoice, GivesTheDefinedBitsForEveryOperation) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Choices, EveryChoice,
-                         ::testing::Values("auto", "in_place", "copy", "relay", "chain"),
+                         ::testing::Values("auto", "zero_copy", "copy", "two_shot", "ring"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(RegisteredMemoryTest, LargeOperations) {
@@ -168,7 +168,7 @@ TEST_F(RegisteredMemoryTest, OperationsFollowEachOtherWithoutTheHost) {
 
 TEST_F(RegisteredMemoryTest, AShareThatIsInItsPlaceStaysThere) {
   GANTRY_REQUIRE_DEVICES(2);
-  for (const char* algorithm : {"copy", "ll", "direct"}) {
+  for (const char* algorithm : {"copy", "ll", "one_shot"}) {
     setenv("GANTRY_COLL_ALGO", algorithm, 1);
     on_ranks(std::min(device_count(), 4), [](CollectiveSuite&, Communicator& group) {
       const int n = group.size();
@@ -323,7 +323,7 @@ TEST_P(EveryMismatch, NamesWhatIsRegisteredDifferently) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Algorithms, EveryMismatch, ::testing::Values("in_place", "copy"),
+INSTANTIATE_TEST_SUITE_P(Algorithms, EveryMismatch, ::testing::Values("zero_copy", "copy"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(RegisteredMemoryTest, CopiesOfCallsThatDifferStayWithinTheirOutputs) {

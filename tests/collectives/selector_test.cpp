@@ -22,12 +22,12 @@ using ::testing::HasSubstr;
 constexpr std::string_view kTable = R"({"device": "Test GPU", "ranks": 4, "tables": {
   "all_reduce": [
     {"up_to_bytes": 1024, "algorithm": "ll", "blocks": 8},
-    {"up_to_bytes": 8192, "algorithm": "direct", "blocks": 16},
-    {"up_to_bytes": 1048576, "algorithm": "relay", "blocks": 64},
+    {"up_to_bytes": 8192, "algorithm": "one_shot", "blocks": 16},
+    {"up_to_bytes": 1048576, "algorithm": "two_shot", "blocks": 64},
     {"algorithm": "nccl", "blocks": 1}],
   "all_gather": [
     {"up_to_bytes": 524288, "algorithm": "ll", "blocks": 4},
-    {"algorithm": "direct", "blocks": 2}]
+    {"algorithm": "one_shot", "blocks": 2}]
 }})";
 
 Descriptor call(CollectiveKind kind, std::int64_t count, DType dtype = DType::f32) {
@@ -57,56 +57,57 @@ TEST(SelectorTest, ThresholdsAreInclusive) {
   const Selector selector = Selector::parse(kTable, 4, "Test GPU");
   EXPECT_EQ(all_reduce(selector, 0), (Choice{Algorithm::ll, 8}));
   EXPECT_EQ(all_reduce(selector, 1024), (Choice{Algorithm::ll, 8}));
-  EXPECT_EQ(all_reduce(selector, 1025), (Choice{Algorithm::direct, 16}));
-  EXPECT_EQ(all_reduce(selector, 8192), (Choice{Algorithm::direct, 16}));
-  EXPECT_EQ(all_reduce(selector, 8193), (Choice{Algorithm::relay, 64}));
-  EXPECT_EQ(all_reduce(selector, 1 << 20), (Choice{Algorithm::relay, 64}));
+  EXPECT_EQ(all_reduce(selector, 1025), (Choice{Algorithm::one_shot, 16}));
+  EXPECT_EQ(all_reduce(selector, 8192), (Choice{Algorithm::one_shot, 16}));
+  EXPECT_EQ(all_reduce(selector, 8193), (Choice{Algorithm::two_shot, 64}));
+  EXPECT_EQ(all_reduce(selector, 1 << 20), (Choice{Algorithm::two_shot, 64}));
   EXPECT_EQ(all_reduce(selector, (1 << 20) + 1), (Choice{Algorithm::nccl, 1}));
 }
 
 TEST(SelectorTest, RowsThatCannotServeGiveWayToTheNearest) {
   const Selector selector = Selector::parse(kTable, 4, "Test GPU");
   Descriptor sum = call(CollectiveKind::all_reduce, 1 << 20);
-  EXPECT_EQ(selector.choose(sum, 4 << 20), (Choice{Algorithm::relay, 64})) << "order is promised";
+  EXPECT_EQ(selector.choose(sum, 4 << 20), (Choice{Algorithm::two_shot, 64}))
+      << "order is promised";
   sum.reproducible = 0;
   EXPECT_EQ(selector.choose(sum, 4 << 20), (Choice{Algorithm::nccl, 1}));
   sum.op = ReduceOp::bxor;
-  EXPECT_EQ(selector.choose(sum, 4 << 20), (Choice{Algorithm::relay, 64})) << "unknown to NCCL";
+  EXPECT_EQ(selector.choose(sum, 4 << 20), (Choice{Algorithm::two_shot, 64})) << "unknown to NCCL";
   // 512 KiB of 4 ranks are 128 KiB each: too much for ll.
   EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 32 << 10), 512 << 10),
-            (Choice{Algorithm::direct, 2}));
+            (Choice{Algorithm::one_shot, 2}));
   EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 16 << 10), 256 << 10),
             (Choice{Algorithm::ll, 4}));
   const Selector pair = Selector::parse(kTable, 2, "Test GPU");
-  EXPECT_EQ(all_reduce(pair, 9000).algorithm, Algorithm::nccl) << "relay needs a third rank";
+  EXPECT_EQ(all_reduce(pair, 9000).algorithm, Algorithm::nccl) << "two_shot needs a third rank";
 }
 
 TEST(SelectorTest, RegisteredMemoryHasRowsOfItsOwn) {
   Selector selector = Selector::parse(kTable, 4, "Test GPU");
   const std::vector<SelectorRow> rows{{8191, {Algorithm::automatic, 1}},
-                                      {65536, {Algorithm::in_place, 32}},
+                                      {65536, {Algorithm::zero_copy, 32}},
                                       {INT64_MAX, {Algorithm::copy, 1}}};
   selector.set(CollectiveKind::all_reduce, rows, true);
   Descriptor sum = call(CollectiveKind::all_reduce, 1000);
-  EXPECT_EQ(selector.choose(sum, 8192), (Choice{Algorithm::direct, 16})) << "not registered";
-  sum.place = 1;
-  EXPECT_EQ(selector.choose(sum, 8191), (Choice{Algorithm::direct, 16})) << "as any memory";
-  EXPECT_EQ(selector.choose(sum, 8192), (Choice{Algorithm::in_place, 32}));
+  EXPECT_EQ(selector.choose(sum, 8192), (Choice{Algorithm::one_shot, 16})) << "not registered";
+  sum.window_offset = 1;
+  EXPECT_EQ(selector.choose(sum, 8191), (Choice{Algorithm::one_shot, 16})) << "as any memory";
+  EXPECT_EQ(selector.choose(sum, 8192), (Choice{Algorithm::zero_copy, 32}));
   EXPECT_EQ(selector.choose(sum, 65537).algorithm, Algorithm::copy);
   selector.rule("p2p");
-  EXPECT_EQ(selector.choose(sum, 8192).algorithm, Algorithm::in_place);
-  selector.rule("relay");
-  EXPECT_EQ(selector.choose(sum, 8192), (Choice{Algorithm::relay, 64})) << "forced";
-  selector.rule("in_place");
-  EXPECT_EQ(selector.choose(sum, 8), (Choice{Algorithm::in_place, 32})) << "forced";
+  EXPECT_EQ(selector.choose(sum, 8192).algorithm, Algorithm::zero_copy);
+  selector.rule("two_shot");
+  EXPECT_EQ(selector.choose(sum, 8192), (Choice{Algorithm::two_shot, 64})) << "forced";
+  selector.rule("zero_copy");
+  EXPECT_EQ(selector.choose(sum, 8), (Choice{Algorithm::zero_copy, 32})) << "forced";
   selector.rule("copy");
   EXPECT_EQ(selector.choose(sum, 8).algorithm, Algorithm::copy) << "forced";
-  sum.place = 0;
+  sum.window_offset = 0;
   EXPECT_EQ(selector.choose(sum, 8), (Choice{Algorithm::ll, 8}));
 
   selector.rule("auto");
   Descriptor moved = call(CollectiveKind::all_gather, 1000);
-  moved.place = 1;
+  moved.window_offset = 1;
   EXPECT_FALSE(needs_registration(selector.choose(moved, 1 << 20).algorithm)) << "no rows";
   Selector again = Selector::parse(selector.to_json(), 4, "Test GPU");
   EXPECT_EQ(again.to_json(), selector.to_json());
@@ -114,14 +115,14 @@ TEST(SelectorTest, RegisteredMemoryHasRowsOfItsOwn) {
   EXPECT_EQ(again.hash(), selector.hash());
   again.set(CollectiveKind::all_reduce, {}, true);
   EXPECT_NE(again.hash(), selector.hash());
-  for (const Choice wrong : {Choice{Algorithm::relay, 1}, Choice{Algorithm::ll, 1}}) {
+  for (const Choice wrong : {Choice{Algorithm::two_shot, 1}, Choice{Algorithm::ll, 1}}) {
     expect_throws<InvalidArgument>(
         [&] {
           selector.set(CollectiveKind::all_reduce, {{INT64_MAX, wrong}}, true);
         },
         "expected an algorithm that can do it");
   }
-  for (const Choice wrong : {Choice{Algorithm::in_place, 1}, Choice{Algorithm::automatic, 1}}) {
+  for (const Choice wrong : {Choice{Algorithm::zero_copy, 1}, Choice{Algorithm::automatic, 1}}) {
     expect_throws<InvalidArgument>(
         [&] {
           selector.set(CollectiveKind::all_reduce, {{INT64_MAX, wrong}});
@@ -130,38 +131,40 @@ TEST(SelectorTest, RegisteredMemoryHasRowsOfItsOwn) {
   }
   expect_throws<InvalidArgument>(
       [&] {
-        selector.set(CollectiveKind::all_gather, {{INT64_MAX, {Algorithm::in_place, 1}}}, true);
+        selector.set(CollectiveKind::all_gather, {{INT64_MAX, {Algorithm::zero_copy, 1}}}, true);
       },
-      "all_gather: expected an algorithm that can do it, but got in_place");
+      "all_gather: expected an algorithm that can do it, but got zero_copy");
 }
 
 TEST(SelectorTest, KindsWithoutRowsAreDirect) {
   const Selector selector = Selector::parse(kTable, 4, "Test GPU");
   for (const CollectiveKind kind : {CollectiveKind::barrier, CollectiveKind::send,
                                     CollectiveKind::recv, CollectiveKind::scatter}) {
-    EXPECT_EQ(selector.choose(call(kind, 4), 16).algorithm, Algorithm::direct) << name(kind);
+    EXPECT_EQ(selector.choose(call(kind, 4), 16).algorithm, Algorithm::one_shot) << name(kind);
   }
 }
 
 TEST(SelectorTest, ForcedAlgorithmIsTakenWhereItCanServe) {
   Selector selector = Selector::parse(kTable, 4, "Test GPU");
-  selector.force(Algorithm::relay);
-  EXPECT_EQ(all_reduce(selector, 8), (Choice{Algorithm::relay, 64})) << "the blocks of its own row";
+  selector.force(Algorithm::two_shot);
+  EXPECT_EQ(all_reduce(selector, 8), (Choice{Algorithm::two_shot, 64}))
+      << "the blocks of its own row";
   EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 4), 64), (Choice{Algorithm::ll, 4}));
-  selector.force(Algorithm::direct);
-  EXPECT_EQ(all_reduce(selector, 8), (Choice{Algorithm::direct, 16}));
+  selector.force(Algorithm::one_shot);
+  EXPECT_EQ(all_reduce(selector, 8), (Choice{Algorithm::one_shot, 16}));
   EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 4), 64),
-            (Choice{Algorithm::direct, 2}));
+            (Choice{Algorithm::one_shot, 2}));
   selector.force(Algorithm::ll);
   EXPECT_EQ(all_reduce(selector, kLlLimitBytes), (Choice{Algorithm::ll, 8}));
-  EXPECT_EQ(all_reduce(selector, kLlLimitBytes + 1), (Choice{Algorithm::relay, 64}));
-  selector.force(Algorithm::ll128_relay);
-  EXPECT_EQ(all_reduce(selector, kLl128RelayLimitBytes).algorithm, Algorithm::ll128_relay);
-  EXPECT_NE(all_reduce(selector, kLl128RelayLimitBytes + 4).algorithm, Algorithm::ll128_relay);
+  EXPECT_EQ(all_reduce(selector, kLlLimitBytes + 1), (Choice{Algorithm::two_shot, 64}));
+  selector.force(Algorithm::ll128_two_shot);
+  EXPECT_EQ(all_reduce(selector, kLl128TwoShotLimitBytes).algorithm, Algorithm::ll128_two_shot);
+  EXPECT_NE(all_reduce(selector, kLl128TwoShotLimitBytes + 4).algorithm, Algorithm::ll128_two_shot);
   EXPECT_EQ(selector.choose(call(CollectiveKind::all_gather, 4), 64), (Choice{Algorithm::ll, 4}));
   Selector pair = Selector::parse(kTable, 2, "Test GPU");
-  pair.force(Algorithm::ll128_relay);
-  EXPECT_NE(all_reduce(pair, 8).algorithm, Algorithm::ll128_relay) << "relays need a third rank";
+  pair.force(Algorithm::ll128_two_shot);
+  EXPECT_NE(all_reduce(pair, 8).algorithm, Algorithm::ll128_two_shot)
+      << "two_shot needs a third rank";
   selector.force(Algorithm::host);
   EXPECT_EQ(all_reduce(selector, 8).algorithm, Algorithm::host);
   EXPECT_EQ(selector.choose(call(CollectiveKind::barrier, 0), 0).algorithm, Algorithm::host);
@@ -173,7 +176,7 @@ TEST(SelectorTest, ChainsMakeOnlySumsThatMayBeRoundedInBetween) {
   const auto serves = [](CollectiveKind kind, DType dtype, double scale = 1) {
     Descriptor what = call(kind, 1000, dtype);
     what.scale = scale;
-    return can_serve(Algorithm::chain, what, 4000);
+    return can_serve(Algorithm::ring, what, 4000);
   };
   EXPECT_TRUE(serves(CollectiveKind::reduce, DType::f32));
   EXPECT_TRUE(serves(CollectiveKind::reduce, DType::f64));
@@ -186,7 +189,7 @@ TEST(SelectorTest, ChainsMakeOnlySumsThatMayBeRoundedInBetween) {
   // Then another row serves.
   Selector selector = Selector::load(4, "Simulated GPU");
   const Descriptor sum = call(CollectiveKind::reduce, 1 << 20, DType::bf16);
-  EXPECT_EQ(selector.choose(sum, 2 << 20).algorithm, Algorithm::relay);
+  EXPECT_EQ(selector.choose(sum, 2 << 20).algorithm, Algorithm::two_shot);
 }
 
 TEST(SelectorTest, NcclCarriesOnlyWhatHasOneResultOrNeedsNone) {
@@ -202,12 +205,12 @@ TEST(SelectorTest, NcclCarriesOnlyWhatHasOneResultOrNeedsNone) {
 }
 
 TEST(SelectorTest, LinesAreForLinksThatDoNotDivideThem) {
-  for (const Algorithm algorithm : {Algorithm::ll128, Algorithm::ll128_relay}) {
+  for (const Algorithm algorithm : {Algorithm::ll128, Algorithm::ll128_two_shot}) {
     Selector selector = Selector::parse(kTable, 4, "Test GPU");
     selector.force(algorithm);
     EXPECT_EQ(all_reduce(selector, 4096).algorithm, algorithm);
-    selector.forbid_lines();
-    EXPECT_FALSE(needs_whole_lines(all_reduce(selector, 4096).algorithm)) << name(algorithm);
+    selector.forbid_ll128();
+    EXPECT_FALSE(uses_ll128(all_reduce(selector, 4096).algorithm)) << name(algorithm);
   }
 }
 
@@ -224,8 +227,8 @@ TEST(SelectorTest, MoreRanksLeaveLessRoomForTheLinesOfEach) {
 TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   Selector selector = Selector::parse(kTable, 4, "Test GPU");
   for (const Algorithm algorithm :
-       {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_relay, Algorithm::direct,
-        Algorithm::relay, Algorithm::nccl, Algorithm::host}) {
+       {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_two_shot, Algorithm::one_shot,
+        Algorithm::two_shot, Algorithm::nccl, Algorithm::host}) {
     selector.rule(name(algorithm));
     EXPECT_EQ(selector.forced(), algorithm);
     EXPECT_FALSE(selector.is_p2p_only());
@@ -233,29 +236,29 @@ TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   selector.rule("p2p");
   EXPECT_EQ(selector.forced(), Algorithm::automatic);
   EXPECT_TRUE(selector.is_p2p_only());
-  EXPECT_EQ(all_reduce(selector, 4 << 20), (Choice{Algorithm::relay, 64}));
+  EXPECT_EQ(all_reduce(selector, 4 << 20), (Choice{Algorithm::two_shot, 64}));
   selector.rule("auto");
   EXPECT_FALSE(selector.is_p2p_only());
   EXPECT_EQ(all_reduce(selector, 4 << 20), (Choice{Algorithm::nccl, 1}));
   expect_throws<InvalidArgument>([&] { selector.rule("fast"); },
                                  "GANTRY_COLL_ALGO: expected auto, p2p, ll, ll128, "
-                                 "ll128_relay, direct, relay, chain, "
-                                 "in_place, copy, nccl or host, but got 'fast'");
+                                 "ll128_two_shot, one_shot, two_shot, ring, "
+                                 "zero_copy, copy, nccl or host, but got 'fast'");
 }
 
 TEST(SelectorTest, EqualBlocksAreWhatSelectionDependsOn) {
   // Ranks send different sizes: none of them may decide.
-  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::relay}) {
+  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::two_shot}) {
     EXPECT_FALSE(can_serve(algorithm, call(CollectiveKind::all_to_all, -1), 64)) << name(algorithm);
   }
-  EXPECT_TRUE(can_serve(Algorithm::direct, call(CollectiveKind::all_to_all, -1), 64));
+  EXPECT_TRUE(can_serve(Algorithm::one_shot, call(CollectiveKind::all_to_all, -1), 64));
   EXPECT_TRUE(can_serve(Algorithm::host, call(CollectiveKind::all_to_all, -1), 64));
 }
 
 TEST(SelectorTest, TakesTheTableOfTheNearestMachine) {
   const auto table = [](std::string_view device, int ranks, int blocks) {
     return "{\"device\": \"" + std::string(device) + "\", \"ranks\": " + std::to_string(ranks) +
-           ", \"tables\": {\"all_reduce\": [{\"algorithm\": \"direct\", \"blocks\": " +
+           ", \"tables\": {\"all_reduce\": [{\"algorithm\": \"one_shot\", \"blocks\": " +
            std::to_string(blocks) + "}]}}";
   };
   const std::string list = "[" + table("A", 4, 4) + "," + table("A", 8, 8) + "," +
@@ -310,7 +313,7 @@ TEST(SelectorTest, HashChangesWithEveryRow) {
       add(variant);
     }
   }
-  for (const char* rule : {"p2p", "ll", "direct", "relay", "nccl", "host"}) {
+  for (const char* rule : {"p2p", "ll", "one_shot", "two_shot", "nccl", "host"}) {
     Selector variant = base;
     variant.rule(rule);
     add(variant);
@@ -323,9 +326,9 @@ TEST(SelectorTest, RefusesRowsThatAreNone) {
   const auto refused = [&](const Rows& rows, const std::string& phrase) {
     expect_throws<InvalidArgument>([&] { selector.set(CollectiveKind::reduce, rows); }, phrase);
   };
-  const Choice direct;
-  refused(Rows{{64, direct}}, "growing sizes");
-  refused(Rows{{64, direct}, {64, direct}, {INT64_MAX, direct}}, "growing sizes");
+  const Choice choice;
+  refused(Rows{{64, choice}}, "growing sizes");
+  refused(Rows{{64, choice}, {64, choice}, {INT64_MAX, choice}}, "growing sizes");
   refused(Rows{{INT64_MAX, {Algorithm::automatic, 1}}},
           "reduce: expected an algorithm that can do it, but got auto");
   refused(Rows{{INT64_MAX, {Algorithm::ll, 65}}}, "expected 1 to 64 blocks, but got 65");
@@ -353,8 +356,8 @@ TEST(SelectorTest, MalformedTablesAreNamed) {
       {"{\"device\": \"A\", \"ranks\": 2, \"tables\": {}, \"registered\": 8}",
        "$.registered: expected operations with their rows, but got 8"},
       {"{\"device\": \"A\", \"ranks\": 2, \"tables\": {}, \"registered\": {\"all_gather\": "
-       "[{\"algorithm\": \"direct\"}]}}",
-       "$.registered.all_gather[0].algorithm: expected one of auto, copy, but got \"direct\""},
+       "[{\"algorithm\": \"one_shot\"}]}}",
+       "$.registered.all_gather[0].algorithm: expected one of auto, copy, but got \"one_shot\""},
       {"{\"device\": \"A\", \"ranks\": 2, \"tables\": {\"sum\": []}}",
        "$.tables: expected the name of an operation, but got \"sum\""},
       {"[" + rows("[{\"algorithm\": \"ll\"}]") + ", 4]", "$[1]: expected a table"},
@@ -362,23 +365,23 @@ TEST(SelectorTest, MalformedTablesAreNamed) {
       {rows("[4]"), "$.tables.all_reduce[0]: expected a row {…}, but got 4"},
       {rows("[{\"blocks\": 4}]"), "$.tables.all_reduce[0]: expected a field \"algorithm\""},
       {rows("[{\"algorithm\": \"fast\"}]"),
-       "$.tables.all_reduce[0].algorithm: expected one of ll, ll128, ll128_relay, "
-       "direct, relay, nccl, host, "
+       "$.tables.all_reduce[0].algorithm: expected one of ll, ll128, ll128_two_shot, "
+       "one_shot, two_shot, nccl, host, "
        "but got "
        "\"fast\""},
       {rows("[{\"algorithm\": \"ll\", \"blocks\": 0}]"),
        "$.tables.all_reduce[0].blocks: expected a whole number from 1 to 64, but got 0"},
       {rows("[{\"algorithm\": \"ll\", \"blocks\": \"8\"}]"), "but got \"8\""},
       {rows("[{\"algorithm\": \"ll\", \"block\": 8}]"), "but got \"block\""},
-      {rows("[{\"algorithm\": \"ll\"}, {\"algorithm\": \"direct\"}]"),
+      {rows("[{\"algorithm\": \"ll\"}, {\"algorithm\": \"one_shot\"}]"),
        "$.tables.all_reduce[0]: expected a field \"up_to_bytes\""},
       {rows("[{\"up_to_bytes\": 9, \"algorithm\": \"ll\"}]"),
        "$.tables.all_reduce[0]: expected a last row for every size"},
       {rows("[{\"up_to_bytes\": 9, \"algorithm\": \"ll\"}, {\"up_to_bytes\": 9, \"algorithm\": "
-            "\"ll\"}, {\"algorithm\": \"direct\"}]"),
+            "\"ll\"}, {\"algorithm\": \"one_shot\"}]"),
        "$.tables.all_reduce[1].up_to_bytes: expected a whole number from 10"},
       {rows("[{\"up_to_bytes\": 18446744073709551615, \"algorithm\": \"ll\"}, {\"algorithm\": "
-            "\"direct\"}]"),
+            "\"one_shot\"}]"),
        "up_to_bytes: expected a whole number"},
   };
   for (const auto& [json, expected] : cases) {
@@ -391,7 +394,7 @@ TEST(SelectorTest, LoadsTheFileThatIsNamed) {
   const std::string path = ::testing::TempDir() + "selector_table.json";
   std::ofstream(path) << kTable;
   const Setting file("GANTRY_COLL_TABLE", path);
-  EXPECT_EQ(all_reduce(Selector::load(4, "Test GPU"), 5000), (Choice{Algorithm::direct, 16}));
+  EXPECT_EQ(all_reduce(Selector::load(4, "Test GPU"), 5000), (Choice{Algorithm::one_shot, 16}));
   {
     const Setting algorithm("GANTRY_COLL_ALGO", "ll");
     EXPECT_EQ(all_reduce(Selector::load(4, "Test GPU"), 5000), (Choice{Algorithm::ll, 8}));
@@ -441,7 +444,7 @@ TEST(SelectorTest, ShippedTablesServeEveryOperationAtEverySize) {
           EXPECT_TRUE(can_serve(choice.algorithm, what, bytes)) << what.str();
           EXPECT_TRUE(ranks > 2 || !needs_three_ranks(choice.algorithm));
           EXPECT_GE(static_cast<int>(choice.algorithm), before)
-              << "sizes go ll, ll128, ll128_relay, direct, relay, chain";
+              << "sizes go ll, ll128, ll128_two_shot, one_shot, two_shot, ring";
           before = static_cast<int>(choice.algorithm);
         }
       }
@@ -458,8 +461,8 @@ TEST(SelectorTest, SimulatedDevicesReachEveryAlgorithmOfOneMachine) {
           selector.choose(call(static_cast<CollectiveKind>(k), bytes, DType::u8), bytes).algorithm);
     }
   }
-  EXPECT_EQ(met, (std::set<Algorithm>{Algorithm::ll, Algorithm::ll128, Algorithm::ll128_relay,
-                                      Algorithm::direct, Algorithm::relay, Algorithm::chain}));
+  EXPECT_EQ(met, (std::set<Algorithm>{Algorithm::ll, Algorithm::ll128, Algorithm::ll128_two_shot,
+                                      Algorithm::one_shot, Algorithm::two_shot, Algorithm::ring}));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// One rank of the tests of what happens when others die, stop, leave or do not come. The first
-// argument says what to do; SIGUSR1 lets a rank go on that waits for it.
+// One rank of the tests of ranks that die, stop, leave or are late. The first argument is the
+// scenario. SIGUSR1 continues a rank that waits for it.
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -115,7 +115,7 @@ void check_all_gather(Communicator& group, std::int64_t length) {
   }
 }
 
-// Everybody sends to the next rank.
+// Every rank sends to the next rank.
 void check_messages(Communicator& group, std::int64_t length) {
   const int next = (group.rank() + 1) % group.size();
   const int previous = (group.rank() + group.size() - 1) % group.size();
@@ -179,7 +179,7 @@ int run_absence(Communicator& world, const std::string& absent, const std::strin
     if (how == "abort") world.abort();
     report([&] { check_all_reduce(world, 1000); });
   }
-  // A second one would be somebody else's fault.
+  // A second error would come from another rank.
   report([&] { check_all_reduce(world, 1000); });
   await_go();
   return 0;
@@ -201,7 +201,7 @@ int run_stop(Communicator& world) {
   return 0;
 }
 
-// Rank 0 sends more than a channel holds to rank 1, who receives nothing.
+// Rank 0 sends more than a connection holds to rank 1, which receives nothing.
 int run_unreceived(Communicator& world) {
   check_all_reduce(world, 10);
   if (world.rank() == 0) {

@@ -1,4 +1,4 @@
-// What ranks, as processes of their own, learn of one that dies, stops, leaves or does not come.
+// Errors of ranks when another rank, as a process, dies, stops, leaves or is late.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -108,7 +108,7 @@ TEST(WatchdogTest, AStoppedRankIsNotDead) {
 }
 
 // All ranks are stopped for longer than the deadline while two wait for the third, in the control
-// block, in the host's links and in the store.
+// segment, in the host links and in the store.
 TEST(WatchdogTest, AJobThatWasStoppedAndGoesOnHasNotTimedOut) {
   const FlightFolder folder;
   const std::string caller = std::string(GANTRY_TEST_PROGRAM_DIR) + "/caller_actor";
@@ -215,7 +215,7 @@ TEST(WatchdogTest, AnAbortWakesKernelsThatWaitOnEveryRank) {
   for (int rank = 0; rank < 3; ++rank) output_of(ranks, rank);
 }
 
-TEST(WatchdogTest, AMessageThatNobodyReceivesIsATimeout) {
+TEST(WatchdogTest, AMessageWithoutAReceiverIsATimeout) {
   const FlightFolder folder;
   RankProcesses ranks = start(2, {"unreceived"}, kDeadline);
   ASSERT_TRUE(ranks.says(0, "timeout: "));
@@ -227,7 +227,7 @@ TEST(WatchdogTest, AMessageThatNobodyReceivesIsATimeout) {
   EXPECT_EQ(count_of(output_of(ranks, 1), text), 1);
 }
 
-TEST(WatchdogTest, AMessageOfAGraphThatNobodyReceivesAgainIsATimeout) {
+TEST(WatchdogTest, AReplayedMessageWithoutAReceiverIsATimeout) {
   const FlightFolder folder;
   RankProcesses ranks = start(2, {"unreceived_again"}, kDeadline);
   const bool is_told = ranks.says(0, "timeout: collective: rank 0 waited 6 s");
@@ -256,7 +256,7 @@ TEST(WatchdogTest, MessagesThatDifferAreAnErrorAtBothEndsAndBreakTheGroup) {
   }
 }
 
-TEST(WatchdogTest, MessagesThatDifferBetweenHostsAreAnErrorAtBothEndsAndTheGroupGoesOn) {
+TEST(WatchdogTest, MismatchedMessagesBetweenHostsAreAnErrorAtBothEndsAndTheGroupStaysIntact) {
   for (const int length : {5, 8 << 20}) {
     const FlightFolder folder;
     RankProcesses ranks(
@@ -276,8 +276,8 @@ TEST(WatchdogTest, MessagesThatDifferBetweenHostsAreAnErrorAtBothEndsAndTheGroup
   }
 }
 
-// As daemons do. A descriptor that is closed says nothing of the process that it stood for.
-TEST(WatchdogTest, AProgramThatClosesAllDescriptorsBlamesNobody) {
+// As daemons do. A closed descriptor gives no information about its process.
+TEST(WatchdogTest, AProgramThatClosesAllDescriptorsLosesNoRank) {
   const FlightFolder folder;
   RankProcesses ranks(RankCommand{.ranks = 3,
                                   .argv = {std::string(GANTRY_TEST_PROGRAM_DIR) + "/caller_actor",
@@ -342,12 +342,12 @@ TEST(WatchdogTest, SurvivorsGoOnWhereverARankWasKilled) {
     const char* operation;
     const char* algorithm;
   };
-  const Kind kinds[] = {{"all_reduce", "ll"},    {"all_reduce", "direct"},
-                        {"all_reduce", "ll128"}, {"all_reduce", "ll128_relay"},
-                        {"all_reduce", "relay"}, {"all_gather", "auto"},
-                        {"messages", "auto"},    {"all_reduce", "copy"},
-                        {"all_gather", "copy"},  {"all_reduce", "in_place"},
-                        {"rooted", "relay"},     {"rooted", "chain"},
+  const Kind kinds[] = {{"all_reduce", "ll"},       {"all_reduce", "one_shot"},
+                        {"all_reduce", "ll128"},    {"all_reduce", "ll128_two_shot"},
+                        {"all_reduce", "two_shot"}, {"all_gather", "auto"},
+                        {"messages", "auto"},       {"all_reduce", "copy"},
+                        {"all_gather", "copy"},     {"all_reduce", "zero_copy"},
+                        {"rooted", "two_shot"},     {"rooted", "ring"},
                         {"rooted", "copy"}};
   const std::int64_t rounds = env::get_int("GANTRY_TEST_ROUNDS", 1, 1'000'000).value_or(40);
   std::mt19937 random(
@@ -363,7 +363,7 @@ TEST(WatchdogTest, SurvivorsGoOnWhereverARankWasKilled) {
         fmt::format("round {}: {} {} of {} elements, rank {} at point {}", round, kind.operation,
                     kind.algorithm, length, dying, point);
     const std::string algorithm = kind.algorithm;
-    const bool is_registered = algorithm == "copy" || algorithm == "in_place";
+    const bool is_registered = algorithm == "copy" || algorithm == "zero_copy";
     const FlightFolder folder;
     RankProcesses ranks =
         start(3,

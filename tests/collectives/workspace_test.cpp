@@ -138,7 +138,7 @@ TEST_F(LocalWorkspaceTest, LinesAreNotSentWhereALinkMayDivideThem) {
   };
   expect_algorithm(Algorithm::ll128);
   DividingDriver driver;
-  expect_algorithm(Algorithm::direct);
+  expect_algorithm(Algorithm::one_shot);
 }
 
 }  // namespace

@@ -64,8 +64,8 @@ TEST_F(DriverCaptureTest, RunsOfCopiesAreCaptured) {
   auto* const source = static_cast<std::byte*>(from.data());
   auto* const target = static_cast<std::byte*>(to.data());
   driver().begin_capture(stream, CaptureMode::thread_local_);
-  driver().copy_batch(std::vector<CopyRegion>{{source, target + 200, 100}, {source + 100, target, 200}},
-                     stream);
+  driver().copy_batch(
+      std::vector<CopyRegion>{{source, target + 200, 100}, {source + 100, target, 200}}, stream);
   const NativeGraph graph = driver().end_capture(stream);
   for (const std::uint8_t round : {1, 2}) {
     driver().fill(source, round, 100, stream);

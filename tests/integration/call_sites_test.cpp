@@ -5,16 +5,16 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <gantry/memory/snapshot.hpp>
 #include <gantry/memory/history.hpp>
+#include <gantry/memory/snapshot.hpp>
 
+#include "core/json.hpp"
 #include "tests/memory/snapshot_samples.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/subprocess.hpp"
@@ -29,7 +29,6 @@ using memory::SegmentInfo;
 using memory::Snapshot;
 using memory::TraceAction;
 using memory::TraceEntry;
-using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Outcome;
@@ -62,11 +61,11 @@ class CallSitesTest : public ::testing::Test {
   }
 
   /// What the page's own script makes of the page.
-  json page_model(const std::string& page) {
+  Json page_model(const std::string& page) {
     const Outcome outcome = run_command(
         {.argv = {std::string(kNode), GANTRY_TEST_PAGE_MODEL, GANTRY_TEST_VIEWER, page}});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-    return json::parse(outcome.out);
+    return Json::parse(outcome.out);
   }
 
   testing::TemporaryFolder folder_;
@@ -122,11 +121,11 @@ TEST_F(CallSitesTest, EveryBlockAndEventOfASnapshotHasTheProgramsPlace) {
 
 TEST_F(CallSitesTest, ThePageColoursByTheProgramsPlaces) {
   if (kNode.empty()) GTEST_SKIP() << "Node.js was not found";
-  const json devices = page_model((folder_ / "run.html").string());
+  const Json devices = page_model((folder_ / "run.html").string());
   std::map<std::string, std::string> places;
-  for (const json& site : devices.at(0).at("sites")) {
-    places[site.at("label")] = site.at("place");
-    EXPECT_THAT(site.at("place").get<std::string>(), HasSubstr("profiled_program.cpp:"));
+  for (const Json& site : devices.at(0).at("sites").elements()) {
+    places[site.at("label").as<std::string>()] = site.at("place").as<std::string>();
+    EXPECT_THAT(site.at("place").as<std::string>(), HasSubstr("profiled_program.cpp:"));
   }
   for (const auto& [name, line] : lines_) {
     EXPECT_THAT(places[name], HasSubstr("profiled_program.cpp:" + std::to_string(line))) << name;
@@ -149,10 +148,10 @@ TEST_F(CallSitesTest, TheTimeAxisEndsWithTheLastChange) {
                                     entry(TraceAction::free_requested, 700'000),
                                     entry(TraceAction::free_completed, 700'001)});
   save_snapshot(snapshot, folder_ / "late.html");
-  const json devices = page_model((folder_ / "late.html").string());
+  const Json devices = page_model((folder_ / "late.html").string());
   EXPECT_EQ(devices.at(0).at("end"), 70);
   EXPECT_EQ(devices.at(0).at("axis"), "time");
-  EXPECT_EQ(devices.at(0).at("times").back(), 899'000);
+  EXPECT_EQ(devices.at(0).at("times").elements().back(), 899'000);
   EXPECT_EQ(devices.at(1).at("end"), 699'001);
   EXPECT_EQ(devices.at(1).at("axis"), "event");
 }

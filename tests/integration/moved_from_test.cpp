@@ -32,7 +32,7 @@ struct Movable<Storage> {
             ANSWERS(bytes, o.bytes() == 0),
             ANSWERS(device, o.device().is_cpu()),
             ANSWERS(is_pinned, !o.is_pinned()),
-            ANSWERS(is_open_to_peers, !o.is_open_to_peers()),
+            ANSWERS(is_peer_accessible, !o.is_peer_accessible()),
             ANSWERS(block, o.block() == nullptr),
             ANSWERS(record_stream, (o.record_stream(stream()), true)),
             ANSWERS(record_use, (o.record_use(stream()), true)),

@@ -178,7 +178,7 @@ TEST(FlightFolderTest, EveryRecordOfACopyIsOneThatWasWritten) {
       Record record{};
       record.call.number = record.call.count = static_cast<std::int64_t>(ticket);
       record.bytes = record.enqueued_ns = static_cast<std::int64_t>(ticket);
-      record.stream = record.call.place = ticket;
+      record.stream = record.call.window_offset = ticket;
       view.ring(0)[ticket % kRing].put(ticket, record);
       view.rank(0).recorded.store(ticket, std::memory_order_release);
     }
@@ -196,7 +196,7 @@ TEST(FlightFolderTest, EveryRecordOfACopyIsOneThatWasWritten) {
       const auto number = static_cast<std::int64_t>(ticket);
       ASSERT_TRUE(record->call.number == number && record->call.count == number &&
                   record->bytes == number && record->enqueued_ns == number &&
-                  record->stream == ticket && record->call.place == ticket)
+                  record->stream == ticket && record->call.window_offset == ticket)
           << ticket;
     }
   }

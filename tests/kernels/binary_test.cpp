@@ -29,7 +29,7 @@ using testing::rounded;
 using testing::run_everywhere;
 using testing::wrapped;
 
-// a op b for floats whose exact result rounds alike from f64, and for f64 itself.
+// a op b computed in f64, for floats whose result has the same rounding from f64, and for f64.
 template <class T>
 T arithmetic(BinaryOp op, T left, T right) {
   const auto a = static_cast<double>(left);
@@ -164,7 +164,7 @@ TEST(BinaryKernelTest, ShiftsAndPowersOfIntegersFollowTheirRules) {
   for (const DType dtype : kIntegerTypes) {
     for (const BinaryOp op : {BinaryOp::shift_left, BinaryOp::shift_right, BinaryOp::pow}) {
       auto input = random_arrays(dtype, {dtype, dtype}, 13);
-      // Distances and exponents around the interesting ones.
+      // Shift counts and exponents around the limits.
       dispatch(dtype, [&]<class T>(TypeTag<T>) {
         if constexpr (!kIsFloating<T>) {
           for (std::int64_t i = 0; i < input[2].numel(); ++i) {
@@ -222,7 +222,7 @@ TEST(BinaryKernelTest, MultipliesBByAlphaFirst) {
   }
 }
 
-TEST(BinaryKernelTest, TakesNumbersOnEitherSide) {
+TEST(BinaryKernelTest, AcceptsNumbersOnEitherSide) {
   for (const DType dtype : kFloatingTypes) {
     const std::vector<Array> arrays = run_everywhere(
         random_arrays(dtype, {dtype}, 5),
@@ -241,7 +241,7 @@ TEST(BinaryKernelTest, TakesNumbersOnEitherSide) {
   }
 }
 
-TEST(BinaryKernelTest, ChoosesNumbersAsElements) {
+TEST(BinaryKernelTest, SelectsNumbersAsElements) {
   const std::vector<Array> arrays = run_everywhere(
       random_arrays(i8, {i8}, 5),
       [&](const Target& target, const std::vector<TensorRef>& t) {
@@ -293,7 +293,7 @@ TEST(BinaryKernelTest, MayWriteToItsInput) {
   }
 }
 
-TEST(BinaryKernelTest, RefusesOpsThatTheTypeLacks) {
+TEST(BinaryKernelTest, RejectsOpsThatTheDTypeDoesNotSupport) {
   std::vector<Array> arrays = random_arrays(f32, {f32, f32}, 9);
   EXPECT_THROW(testing::run_on_cpu(arrays,
                                    [](const Target& target, const std::vector<TensorRef>& t) {

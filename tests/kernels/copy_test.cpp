@@ -24,7 +24,7 @@ using testing::kAllTypes;
 using testing::Layout;
 using testing::run_everywhere;
 
-// The f16 or bf16 nearest to `exact`, of two that are as near the even one.
+// The f16 or bf16 nearest to `exact`; ties go to even.
 template <class T>
 T nearest(long double exact) {
   if (exact == 0 || !std::isfinite(exact)) return T(static_cast<float>(exact));
@@ -34,7 +34,7 @@ T nearest(long double exact) {
   return T(static_cast<float>(std::ldexp(std::nearbyint(std::ldexp(exact, -unit)), unit)));
 }
 
-// What `value` becomes as a T, by the rules of copy.hpp.
+// `value` converted to T by the rules of copy.hpp.
 template <class T, class From>
 T converted(From value) {
   if constexpr (std::is_same_v<T, From>) {
@@ -104,7 +104,7 @@ TEST(CopyKernelTest, ConvertsEveryTypeToEveryOther) {
   }
 }
 
-// On and around what lies halfway between two 16-bit numbers, as near as `From` goes.
+// Numbers at and next to the midpoint of two 16-bit numbers, in the precision of `From`.
 template <class To, class From>
 void expect_one_rounding() {
   std::vector<From> values;
@@ -175,7 +175,7 @@ TEST(CopyKernelTest, KeepsBitsInEveryLayout) {
   }
 }
 
-TEST(CopyKernelTest, LeavesTheHolesOfTheOutputAlone) {
+TEST(CopyKernelTest, DoesNotWriteBetweenTheElementsOfTheOutput) {
   std::vector<Array> input{Array(i32, testing::sliced({3, 4})), Array(i32, contiguous({3, 4}))};
   fill_random(input[0], 1);
   fill_random(input[1], 2);
@@ -263,7 +263,7 @@ TEST(ArangeKernelTest, CountsFromAFirstIndex) {
   }
 }
 
-TEST(TriangleKernelTest, KeepsOneSideOfADiagonal) {
+TEST(TriangleKernelTest, KeepsOneSideOfTheDiagonal) {
   const Shape sizes = {2, 5, 7};
   for (const Layout& layout : testing::input_layouts(sizes)) {
     for (const bool lower : {true, false}) {
@@ -286,7 +286,7 @@ TEST(TriangleKernelTest, KeepsOneSideOfADiagonal) {
   }
 }
 
-TEST(DispatchTest, RefusesHostMemoryOnASimulatedDeviceBeforeItRuns) {
+TEST(DispatchTest, RejectsHostMemoryOnASimulatedDeviceBeforeItRuns) {
   GANTRY_REQUIRE_SIM();
   std::vector<float> host(8, 1.0f);
   TensorRef tensor;

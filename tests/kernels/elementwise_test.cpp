@@ -255,7 +255,7 @@ TEST(TernaryKernelTest, ComputesInStatedOrder) {
   }
 }
 
-TEST(TernaryKernelTest, LerpEndsAtItsEnds) {
+TEST(TernaryKernelTest, LerpIsExactAtBothEnds) {
   for (const DType dtype : kFloatingTypes) {
     std::vector<Array> input = random_arrays(dtype, {dtype, dtype}, 55);
     fill_range(input[1], 55, -1e4, 1e4);

@@ -14,7 +14,7 @@ using testing::Array;
 using testing::contiguous;
 using testing::Layout;
 
-// How the [batch, rows, columns] of an operand may lie.
+// Layouts of an operand [batch, rows, columns].
 std::vector<Layout> operand_layouts(std::int64_t batch, std::int64_t rows, std::int64_t columns) {
   const Shape sizes = {batch, rows, columns};
   Layout column_major{"column-major", sizes, {rows * columns, 1, rows}, 0, batch * rows * columns};
@@ -67,7 +67,7 @@ void expect_product(const Array& a, const Array& b, const Array& c, double alpha
       }
       double expected = alpha * sum;
       if (beta != 0) expected += beta * c.value(i);
-      // Rounding of the accumulation, and of the result.
+      // The rounding of the accumulation and of the result.
       const double accumulation = a.dtype() == f64 ? 1e-14 : 1e-6;
       const double allowed = std::abs(alpha) * magnitude * accumulation +
                              tolerance(a.dtype()) * std::abs(expected) + 1e-12;
@@ -94,7 +94,7 @@ TEST(GemmKernelTest, MultipliesOperandsInEveryLayout) {
   }
 }
 
-TEST(GemmKernelTest, TakesOddSizes) {
+TEST(GemmKernelTest, HandlesOddSizes) {
   const std::int64_t cases[][4] = {{1, 1, 1, 1},  {1, 1, 9, 1},   {1, 9, 1, 1},
                                    {1, 1, 1, 9},  {3, 16, 16, 8}, {1, 33, 130, 65},
                                    {5, 2, 31, 1}, {1, 64, 64, 64}};

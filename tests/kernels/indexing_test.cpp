@@ -17,7 +17,7 @@ using testing::contiguous;
 using testing::Layout;
 using testing::run_everywhere;
 
-// Indices on [0, high); many are equal if that is few.
+// Indices on [0, high), with many duplicates if `high` is small.
 void fill_indices(Array& index, std::uint32_t seed, std::int64_t high) {
   fill_random(index, seed);
   for (std::int64_t i = 0; i < index.numel(); ++i) {
@@ -34,7 +34,7 @@ std::int64_t index_at(const Array& index, std::int64_t i) {
   return index.dtype() == i64 ? index.get<std::int64_t>(i) : index.get<std::int32_t>(i);
 }
 
-// Coordinates of the row-major index `i`.
+// The coordinates of the row-major index `i`.
 Dims coordinates(const Shape& sizes, std::int64_t i) {
   Dims result = sizes;
   for (int d = sizes.size() - 1; d >= 0; --d) {
@@ -50,7 +50,7 @@ std::int64_t row_major(const Shape& sizes, const Dims& at) {
   return result;
 }
 
-TEST(IndexSelectKernelTest, PicksSlicesInEveryLayout) {
+TEST(IndexSelectKernelTest, SelectsSlicesInEveryLayout) {
   const Shape sizes = {6, 5, 8};
   for (const DType dtype : {u8, bf16, f32, f64}) {
     for (const DType index_dtype : {i32, i64}) {
@@ -140,7 +140,7 @@ T plus(T a, T b) {
   }
 }
 
-// Duplicates in order of increasing position, bit for bit.
+// Duplicates are applied in order of increasing position, bit for bit.
 template <class T>
 void expect_scattered(const Layout& out_layout, const Layout& index_layout, int dim,
                       std::int64_t range, bool accumulate) {
@@ -183,7 +183,7 @@ TEST(ScatterKernelTest, WritesDuplicatesInOrderOfPosition) {
           }
           expect_scattered<T>(contiguous({7, 9}), testing::transposed({5, 6}), dim, 7, accumulate);
         }
-        // Few long lines: another kernel on a GPU.
+        // Few long fibres take another kernel on a GPU.
         expect_scattered<T>(contiguous({1000}), contiguous({3000}), 0, 50, accumulate);
         expect_scattered<T>(testing::sliced({3, 1000}), contiguous({3, 3000}), 1, 50, accumulate);
       }
@@ -232,7 +232,7 @@ TensorRef vector_ref(void* data, DType dtype, std::int64_t size) {
   return result;
 }
 
-TEST(IndexFaultTest, IsThrownAtOnceOnTheCpuAndChangesNothing) {
+TEST(IndexFaultTest, IsImmediateOnTheCpuAndChangesNothing) {
   float in[3] = {1, 2, 3};
   float out[2] = {7, 7};
   for (const std::int64_t bad : {5, 3, -1, -4}) {
@@ -277,7 +277,7 @@ TEST(IndexFaultTest, IsThrownAtTheNextSynchronizationOfADevice) {
         ::testing::HasSubstr(
             "index_select on cuda:0: index 5 is out of bounds for dimension 0 with size 3"));
   }
-  // The device goes on.
+  // The device is still usable.
   index.set(1, 2);
   const std::vector<Array> arrays = run_everywhere(
       {Array(f32, contiguous({2, 4})), in, index},
@@ -288,7 +288,7 @@ TEST(IndexFaultTest, IsThrownAtTheNextSynchronizationOfADevice) {
   EXPECT_EQ(arrays[0].bits(4), in.bits(8));
 }
 
-TEST(IndexFaultTest, LeavesTheOtherElementsRight) {
+TEST(IndexFaultTest, DoesNotAffectOtherElements) {
   GANTRY_REQUIRE_DEVICES(1);
   for (const bool gathers : {true, false}) {
     std::vector<Array> arrays{Array(f32, contiguous({4})), Array(f32, contiguous({4})),
@@ -306,7 +306,7 @@ TEST(IndexFaultTest, LeavesTheOtherElementsRight) {
                         kernels::gather(target, t[0], t[1], 0, t[2]);
                       else
                         kernels::scatter(target, t[0], 0, t[2], t[1], false);
-                      // Takes the fault, so that what was written can be looked at.
+                      // Clears the fault, so that the test can read the output.
                       EXPECT_THAT(message_of([&] { target.stream().synchronize(); }),
                                   ::testing::HasSubstr("index 99 is out of bounds"));
                     });

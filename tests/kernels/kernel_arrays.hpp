@@ -15,36 +15,36 @@
 
 namespace gantry::testing {
 
-/// How an array of some shape lies in memory.
+/// The memory layout of an array.
 struct Layout {
   std::string name;
   Shape sizes;
   Dims strides;
-  std::int64_t offset = 0;    ///< of element (0, …, 0)
-  std::int64_t elements = 0;  ///< of the memory
+  std::int64_t offset = 0;    ///< offset of element (0, …, 0)
+  std::int64_t elements = 0;  ///< size of the memory, in elements
 
   [[nodiscard]] std::int64_t numel() const { return sizes.product(); }
-  /// Position in memory of the element with row-major index `i`.
+  /// The memory offset of the element with row-major index `i`.
   [[nodiscard]] std::int64_t position(std::int64_t i) const;
 };
 
 Layout contiguous(const Shape& sizes);
-/// Contiguous, but `offset` elements into its memory, so that vector accesses are misaligned.
+/// Contiguous, at `offset` elements in its memory, so that vector accesses are misaligned.
 Layout shifted(const Shape& sizes, std::int64_t offset = 1);
-/// The first dim is the fastest one.
+/// Column-major: the first dim has stride 1.
 Layout transposed(const Shape& sizes);
-/// Every second element of the last dim of something larger.
+/// Every second element of the last dim of a larger array.
 Layout sliced(const Shape& sizes);
-/// The first dim repeats without memory: for inputs only.
+/// The first dim has stride 0; for inputs only.
 Layout expanded(const Shape& sizes);
-/// All elements are one: for inputs only.
+/// All dims have stride 0; for inputs only.
 Layout repeated(const Shape& sizes);
-/// The last dim runs backwards: for inputs only.
+/// The last dim has a negative stride; for inputs only.
 Layout reversed(const Shape& sizes);
 std::vector<Layout> output_layouts(const Shape& sizes);
 std::vector<Layout> input_layouts(const Shape& sizes);
 
-/// Host memory seen as a tensor of one dtype and layout.
+/// Host memory as a tensor of one dtype and layout.
 class Array {
  public:
   Array(DType dtype, Layout layout);
@@ -75,23 +75,23 @@ class Array {
   std::vector<std::uint8_t> bytes_;
 };
 
-/// Calls a kernel with the tensors that it is given.
+/// Calls a kernel with the given tensors.
 using KernelCall =
     std::function<void(const kernels::Target& target, const std::vector<TensorRef>& tensors)>;
 
-/// Runs `call` on the CPU; the arrays are changed in place.
+/// Runs `call` on the CPU, in place.
 void run_on_cpu(std::vector<Array>& arrays, const KernelCall& call);
-/// Runs `call` on a stream of cuda:0, with copies there of the arrays, and copies them back.
+/// Runs `call` on a stream of cuda:0 with device copies of the arrays. Copies the results back.
 void run_on_device(std::vector<Array>& arrays, const KernelCall& call);
-/// Runs `call` on the CPU and, if there is one, on a device: all memory, holes included, must have
-/// the same bytes after it. Returns the arrays.
+/// Runs `call` on the CPU and, if there is one, on a device. Asserts that all memory, also between
+/// the elements, has the same bytes afterwards. Returns the arrays.
 std::vector<Array> run_everywhere(std::vector<Array> arrays, const KernelCall& call,
                                   const std::string& what);
 
-/// Fills with random bits of the dtype: all bit patterns of integers; floats of many magnitudes
-/// with special values among them.
+/// Fills with random elements: integers of all bit patterns, floats of many magnitudes and special
+/// values.
 void fill_random(Array& array, std::uint32_t seed);
-/// Floats drawn evenly from [low, high].
+/// Fills with uniform numbers on [low, high].
 void fill_range(Array& array, std::uint32_t seed, double low, double high);
 
 /// Distance of two floats of `dtype`, given by their bits, in units in the last place; 0 for two

@@ -54,7 +54,7 @@ Array normal(const Array& out, double mean, double deviation) {
       "normal")[0];
 }
 
-TEST(UniformKernelTest, TakesTheStatedBits) {
+TEST(UniformKernelTest, UsesTheDocumentedBits) {
   const Array single = uniform(Array(f32, contiguous({1003})), 0, 1);
   const Array twice = uniform(Array(f64, contiguous({1003})), 0, 1);
   for (std::int64_t i = 0; i < 1003; ++i) {

@@ -22,7 +22,7 @@ using testing::contiguous;
 using testing::Layout;
 using testing::run_everywhere;
 
-// What an element is accumulated in.
+// The accumulator type.
 template <class T>
 using Accumulator =
     std::conditional_t<std::is_same_v<T, double>, double,
@@ -86,28 +86,28 @@ Operation<Acc> operation(Reduction op) {
   return {};
 }
 
-// Note [Reduction order], as it reads.
+// Note [Reduction order], written out.
 template <class Acc>
 Acc in_order(const std::vector<Acc>& elements, const std::function<Acc(Acc, Acc)>& combine) {
   if (elements.size() == 1) return elements[0];
   std::vector<Acc> results;
   for (std::size_t first = 0; first < elements.size(); first += 16384) {
-    std::vector<std::optional<Acc>> lanes(128);
+    std::vector<std::optional<Acc>> accumulators(128);
     const auto take_in = [&](std::optional<Acc>& into, const std::optional<Acc>& from) {
       if (from) into = into ? combine(*into, *from) : *from;
     };
     for (std::size_t k = first; k < std::min(first + 16384, elements.size()); ++k) {
-      take_in(lanes[k % 128], elements[k]);
+      take_in(accumulators[k % 128], elements[k]);
     }
     for (std::size_t half = 64; half > 0; half /= 2) {
-      for (std::size_t j = 0; j < half; ++j) take_in(lanes[j], lanes[j + half]);
+      for (std::size_t j = 0; j < half; ++j) take_in(accumulators[j], accumulators[j + half]);
     }
-    results.push_back(*lanes[0]);
+    results.push_back(*accumulators[0]);
   }
   return in_order(results, combine);
 }
 
-// The sizes of the output: 1 along the dims that `mask` names.
+// The sizes of the output: 1 along the dims whose bit is set in `mask`.
 Shape reduced_sizes(const Shape& sizes, unsigned mask) {
   Shape result = sizes;
   for (int d = 0; d < sizes.size(); ++d) {
@@ -116,7 +116,7 @@ Shape reduced_sizes(const Shape& sizes, unsigned mask) {
   return result;
 }
 
-// For every output, the row-major indices of the elements that it is made of, in order.
+// For every output, the row-major indices of its elements, in order.
 std::vector<std::vector<std::int64_t>> members(const Shape& sizes, unsigned mask) {
   const Shape out = reduced_sizes(sizes, mask);
   std::vector<std::vector<std::int64_t>> result(static_cast<std::size_t>(out.product()));
@@ -273,7 +273,7 @@ TEST(ReduceKernelTest, IntegersWrap) {
             std::numeric_limits<std::int64_t>::min() + 1);
 }
 
-TEST(ReduceKernelTest, NaNWinsAndIsCanonical) {
+TEST(ReduceKernelTest, NaNPropagatesAndIsCanonical) {
   for (const Reduction op : {Reduction::sum, Reduction::min, Reduction::max, Reduction::prod}) {
     for (const std::int64_t at : {0, 77, 999}) {
       Array in(f32, contiguous({1000}));
@@ -295,7 +295,7 @@ TEST(ReduceKernelTest, KeepsTheSignOfZero) {
   EXPECT_EQ(run_reduce(Reduction::sum_abs, f32, in, 1)[0].bits(0), 0u);
 }
 
-TEST(ReduceKernelTest, NothingReducesToTheIdentity) {
+TEST(ReduceKernelTest, AnEmptyReductionGivesTheIdentity) {
   const Array in(f32, contiguous({2, 0}));
   const Array integers(i8, contiguous({0}));
   const double infinity = std::numeric_limits<double>::infinity();
@@ -327,7 +327,7 @@ TEST(ReduceKernelTest, WritesThroughTheStridesOfTheOutput) {
   }
 }
 
-// Memory of type bool whose bytes are any, and the same with 1 for all but 0.
+// Bool memory with arbitrary bytes, and the same memory with 1 in place of non-zero bytes.
 std::pair<Array, Array> loose_and_strict_bools(const Layout& layout) {
   std::pair<Array, Array> arrays{Array(bool_, layout), Array(bool_, layout)};
   for (std::int64_t i = 0; i < layout.numel(); ++i) {
@@ -338,7 +338,7 @@ std::pair<Array, Array> loose_and_strict_bools(const Layout& layout) {
   return arrays;
 }
 
-TEST(ReduceKernelTest, BoolMemoryCountsWhatIsNotZero) {
+TEST(ReduceKernelTest, ANonZeroBoolByteCountsAsOne) {
   for (const Shape& sizes : {Shape{3, 300}, Shape{140, 40}, Shape{9, 5}}) {
     const auto [loose, strict] = loose_and_strict_bools(contiguous(sizes));
     for (const unsigned mask : {1u, 2u, 3u}) {
@@ -392,7 +392,7 @@ TEST(ArgReduceKernelTest, FindsTheFirstOfTheLargest) {
   }
 }
 
-TEST(ArgReduceKernelTest, TheFirstNaNWins) {
+TEST(ArgReduceKernelTest, FindsTheFirstNaN) {
   Array in(f32, contiguous({20000}));
   fill_range(in, 5, -1, 1);
   in.set(12345, NAN);
@@ -419,7 +419,7 @@ TEST(ArgReduceKernelTest, BoolMemoryHasTwoValues) {
   }
 }
 
-// --- cumulate ---
+// --- scan ---
 
 template <class T>
 void expect_running(bool product, const Layout& layout, int dim) {
@@ -430,12 +430,12 @@ void expect_running(bool product, const Layout& layout, int dim) {
   const std::vector<Array> arrays = run_everywhere(
       {Array(dtype_of<Out>, contiguous(layout.sizes)), in},
       [&](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::cumulate(target, product, t[0], t[1], dim);
+        kernels::scan(target, product, t[0], t[1], dim);
       },
       layout.name);
-  for (const auto& line : members(layout.sizes, 1u << dim)) {
+  for (const auto& fibre : members(layout.sizes, 1u << dim)) {
     std::optional<Acc> running;
-    for (const std::int64_t i : line) {
+    for (const std::int64_t i : fibre) {
       const Acc value = static_cast<Acc>(in.get<T>(i));
       running = !running ? value : product ? multiply(*running, value) : add(*running, value);
       const Out expected = static_cast<Out>(*running);
@@ -445,13 +445,13 @@ void expect_running(bool product, const Layout& layout, int dim) {
   }
 }
 
-TEST(CumulateKernelTest, BoolMemoryCountsWhatIsNotZero) {
+TEST(ScanKernelTest, ANonZeroBoolByteCountsAsOne) {
   const auto [loose, strict] = loose_and_strict_bools(contiguous({2, 3000}));
   const auto run = [](const Array& in, bool product) {
     return run_everywhere(
         {Array(i64, contiguous({2, 3000})), in},
         [&](const Target& target, const std::vector<TensorRef>& t) {
-          kernels::cumulate(target, product, t[0], t[1], 1);
+          kernels::scan(target, product, t[0], t[1], 1);
         },
         "bool");
   };
@@ -460,7 +460,7 @@ TEST(CumulateKernelTest, BoolMemoryCountsWhatIsNotZero) {
   }
 }
 
-TEST(CumulateKernelTest, RunsLeftToRight) {
+TEST(ScanKernelTest, RunsLeftToRight) {
   for (const DType dtype : testing::kAllTypes) {
     dispatch(dtype, [](auto tag) {
       using T = typename decltype(tag)::type;

@@ -1,4 +1,4 @@
-// Scalar results that tests expect of kernels.
+// Expected results of kernels, computed element by element.
 #pragma once
 
 #include <cmath>
@@ -40,7 +40,7 @@ std::uint64_t bits_of(T value) {
   return bits;
 }
 
-// Expected bits: a computed NaN is the positive quiet one.
+// The expected bits. A computed NaN is the positive quiet NaN.
 template <class T>
 std::uint64_t expected_bits(T value) {
   if constexpr (kIsFloating<T>) {

@@ -13,8 +13,8 @@ using testing::Array;
 using testing::contiguous;
 using testing::Layout;
 
-// The host's and a GPU's exponentials differ in the last bits, so the two are compared to the
-// oracle, not to each other.
+// Exponentials of the host and of a GPU differ in the last bits. Both are compared to the oracle
+// instead of each other.
 using Runner = void (*)(std::vector<Array>&, const testing::KernelCall&);
 
 std::vector<Array> run_softmax(Runner run, bool logarithm, const Array& in, int dim) {
@@ -58,7 +58,7 @@ void expect_softmax(const Array& in, int dim, const Array& result, bool logarith
       const long double shifted = static_cast<long double>(in.value(i)) - maximum;
       const auto expected =
           static_cast<double>(logarithm ? shifted - std::log(sum) : std::exp(shifted) / sum);
-      // A logarithm is a difference of numbers of magnitude 1 and above.
+      // A logarithm is a difference of numbers of at least magnitude 1.
       const double allowed =
           tolerance(in.dtype()) * std::max(logarithm ? 1.0 : 1e-4, std::abs(expected));
       ASSERT_NEAR(result.value(i), expected, allowed)
@@ -85,7 +85,7 @@ TEST(SoftmaxKernelTest, MatchesItsDefinitionInEveryLayoutAndType) {
   }
 }
 
-TEST(SoftmaxKernelTest, TakesShortAndLongLines) {
+TEST(SoftmaxKernelTest, HandlesShortAndLongFibres) {
   for (const Shape& sizes : {Shape{3, 1}, Shape{2, 1000}, Shape{2, 5000}, Shape{1, 40001},
                              Shape{700, 40}, Shape{40001, 1}}) {
     for (int dim = 0; dim < 2; ++dim) {
@@ -109,7 +109,7 @@ TEST(SoftmaxKernelTest, DoesNotOverflow) {
   }
 }
 
-TEST(SoftmaxKernelTest, ANaNSpoilsItsLineOnly) {
+TEST(SoftmaxKernelTest, ANaNAffectsItsFibreOnly) {
   Array in(f32, contiguous({2, 50}));
   fill_range(in, 9, -4, 4);
   in.set(7, NAN);

@@ -48,7 +48,7 @@ TEST(StridedPlanTest, IsOneElementForNoDims) {
   EXPECT_TRUE(plan.is_dense(0));
 }
 
-// Every pair (offset of operand 0, offset of operand 1) that a plan visits.
+// All pairs (offset of operand 0, offset of operand 1) of a plan.
 std::multimap<std::int64_t, std::int64_t> visited(const StridedPlan<2>& plan) {
   std::multimap<std::int64_t, std::int64_t> result;
   for (std::int64_t i = 0; i < plan.numel; ++i) {

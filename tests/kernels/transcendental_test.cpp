@@ -1,5 +1,4 @@
-// Functions that no platform computes exactly: their distance from the true value and between
-// platforms.
+// Functions that no platform computes exactly: the error, and the difference between platforms.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -67,7 +66,7 @@ std::vector<Function> functions() {
 
 class UnaryAccuracyTest : public ::testing::TestWithParam<Function> {};
 
-TEST_P(UnaryAccuracyTest, IsCloseToTheExactValueAndAlikeOnEveryPlatform) {
+TEST_P(UnaryAccuracyTest, IsCloseToTheExactValueAndEqualOnEveryPlatform) {
   const Function& function = GetParam();
   const auto call = [&](const Target& target, const std::vector<TensorRef>& t) {
     kernels::unary(target, function.op, t[0], t[1]);
@@ -140,7 +139,7 @@ TEST(BinaryAccuracyTest, PowAndAtan2AreCloseToTheExactValue) {
   }
 }
 
-TEST(BinaryAccuracyTest, PowersWithOwnFunctionsAreExact) {
+TEST(BinaryAccuracyTest, SpecialExponentsAreExact) {
   std::vector<Array> input(2, Array(f32, contiguous({1027})));
   fill_range(input[1], 3, 0.001, 1000);
   for (const double exponent : {2.0, 0.5, -1.0}) {

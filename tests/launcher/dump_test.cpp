@@ -11,11 +11,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include <gantry/core/error.hpp>
 
+#include "core/json.hpp"
 #include "core/process_stamp.hpp"
 #include "launcher/options.hpp"
 #include "tests/support/rank_processes.hpp"
@@ -44,10 +44,10 @@ std::string glaunch_dump(std::vector<std::string> arguments = {}) {
   return outcome.out;
 }
 
-nlohmann::json only_group(const std::string& text) {
-  nlohmann::json groups = nlohmann::json::parse(text);
+Json only_group(const std::string& text) {
+  Json groups = Json::parse(text);
   EXPECT_EQ(groups.size(), 1U) << text;
-  return groups.empty() ? nlohmann::json::object() : groups[0];
+  return groups.size() == 0 ? Json::object() : groups.at(0);
 }
 
 TEST(DumpTest, TellsWhoWaitsForWhomWhileRanksHang) {
@@ -69,15 +69,17 @@ TEST(DumpTest, TellsWhoWaitsForWhomWhileRanksHang) {
                               "wait for it\n"));
 
   // By job and by process, in JSON.
-  const nlohmann::json group = only_group(glaunch_dump({"--json", "train-7"}));
-  EXPECT_EQ(group["ranks"][1]["collectives"]["started"], 2);
-  EXPECT_LE(group["ranks"][1]["collectives"]["finished"], 1);
-  EXPECT_EQ(group["ranks"][1]["calls"][0]["call"], "all_reduce sum f32[1000]");
-  EXPECT_GE(group["ranks"][1]["calls"][0]["age_s"].get<double>(), 0);
-  EXPECT_EQ(group["ranks"][3]["pid"], ranks[3].pid());
-  EXPECT_EQ(only_group(glaunch_dump({"--json", std::to_string(ranks[2].pid())}))["file"],
-            group["file"]);
-  EXPECT_EQ(only_group(glaunch_dump({group["file"], "--json"}))["diagnosis"], group["diagnosis"]);
+  const Json group = only_group(glaunch_dump({"--json", "train-7"}));
+  EXPECT_EQ(group.at("ranks").at(1).at("collectives").at("started"), 2);
+  EXPECT_LE(group.at("ranks").at(1).at("collectives").at("finished").as<int>(), 1);
+  EXPECT_EQ(group.at("ranks").at(1).at("calls").at(0).at("call"), "all_reduce sum f32[1000]");
+  EXPECT_GE(group.at("ranks").at(1).at("calls").at(0).at("age_s").as<double>(), 0);
+  EXPECT_EQ(group.at("ranks").at(3).at("pid"), ranks[3].pid());
+  EXPECT_EQ(only_group(glaunch_dump({"--json", std::to_string(ranks[2].pid())})).at("file"),
+            group.at("file"));
+  EXPECT_EQ(
+      only_group(glaunch_dump({group.at("file").as<std::string>(), "--json"})).at("diagnosis"),
+      group.at("diagnosis"));
   // Nothing of a job that runs is removed.
   EXPECT_THAT(glaunch_dump({"--clear"}), HasSubstr("\nremoved 0 file(s)"));
   EXPECT_EQ(flight::list_files().size(), 1U);
@@ -182,7 +184,7 @@ class WrittenGroup {
     view().rank(rank).recorded.store(1);
   }
   std::string describe() const { return dump(file_.path, false, false); }
-  nlohmann::json json() const { return only_group(dump(file_.path, false, true)); }
+  Json json() const { return only_group(dump(file_.path, false, true)); }
 
  private:
   flight::NewFile file_;
@@ -205,7 +207,7 @@ TEST(DumpTest, ACallThatAGraphRunsAgainIsUnderWay) {
   sender.message_started[0] = sender.message_finished[0] = run_of(number, 4);
   receiver.message_started[1] = receiver.message_finished[1] = run_of(number, 4);
   EXPECT_THAT(messages.describe(), HasSubstr("=> no call is under way\n"));
-  EXPECT_EQ(messages.json()["ranks"][0]["sends"]["under_way"], false);
+  EXPECT_EQ(messages.json().at("ranks").at(0).at("sends").at("under_way"), false);
 
   sender.message_started[0] = run_of(number, 5);
   const std::string text = messages.describe();
@@ -213,12 +215,13 @@ TEST(DumpTest, ACallThatAGraphRunsAgainIsUnderWay) {
   EXPECT_THAT(text, HasSubstr("receives: enqueued #1, last #1 recv from 0 by "));
   EXPECT_THAT(text,
               HasSubstr("=> rank 0 waits in #1 send to 1; rank 1 is not receiving from it\n"));
-  EXPECT_EQ(messages.json()["ranks"][0]["sends"]["under_way"], true);
+  EXPECT_EQ(messages.json().at("ranks").at(0).at("sends").at("under_way"), true);
 
   // Both sides are there.
   receiver.message_started[1] = run_of(number, 5);
   EXPECT_THAT(messages.describe(), HasSubstr("receives: enqueued #1, waits in #1 recv from 0"));
-  EXPECT_EQ(messages.json()["diagnosis"][0], "calls are under way whose other sides are there");
+  EXPECT_EQ(messages.json().at("diagnosis").at(0),
+            "calls are under way whose other sides are there");
 
   WrittenGroup collectives("collectives", 2);
   for (const int rank : {0, 1}) {
@@ -257,7 +260,7 @@ TEST(DumpTest, NothingInAFileReachesTheTerminalAsAControl) {
     for (const char c : text) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20);
     EXPECT_THAT(text, ::testing::Not(HasSubstr("\x9b")));
   }
-  EXPECT_EQ(group.json()["job"], "x\\x1b[2J\\x0ay\\x9b");
+  EXPECT_EQ(group.json().at("job"), "x\\x1b[2J\\x0ay\\x9b");
 }
 
 TEST(DumpTest, SaysWhyAFolderIsNotRead) {
@@ -291,7 +294,7 @@ TEST(DumpTest, WhatIsNotThereIsAnError) {
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THROW((void)find_flights(pipe), InvalidArgument);
   EXPECT_THAT(find_flights(""), IsEmpty());
-  EXPECT_EQ(nlohmann::json::parse(dump("", false, true)), nlohmann::json::array());
+  EXPECT_EQ(Json::parse(dump("", false, true)), Json::array());
 }
 
 TEST(DumpTest, AGroupThatIsBeingMadeIsNotOver) {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "core/json.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 
 namespace gantry::testing {
@@ -76,13 +76,14 @@ TEST_F(LaunchEnvironmentTest, GpusComeFromNvml) {
 TEST_F(LaunchEnvironmentTest, VisibleDevicesChooseAndOrderTheGpus) {
   Command command = on_gpus(launch({"--dry-run", "--json", "app"}), kTwoGpus);
   command.environment["CUDA_VISIBLE_DEVICES"] = "1,0";
-  auto plan = nlohmann::json::parse(run_command(command).out);
-  EXPECT_EQ(plan["devices"], "nvml");
-  EXPECT_EQ(plan["ranks"][0]["device_uuid"], "GPU-bbbb");
-  EXPECT_EQ(plan["ranks"][0]["environment"]["CUDA_VISIBLE_DEVICES"], "GPU-bbbb,GPU-aaaa");
+  auto plan = Json::parse(run_command(command).out);
+  EXPECT_EQ(plan.at("devices"), "nvml");
+  EXPECT_EQ(plan.at("ranks").at(0).at("device_uuid"), "GPU-bbbb");
+  EXPECT_EQ(plan.at("ranks").at(0).at("environment").at("CUDA_VISIBLE_DEVICES"),
+            "GPU-bbbb,GPU-aaaa");
   command.environment["CUDA_VISIBLE_DEVICES"] = "GPU-b";
-  plan = nlohmann::json::parse(run_command(command).out);
-  EXPECT_EQ(plan["world_size"], 1);
+  plan = Json::parse(run_command(command).out);
+  EXPECT_EQ(plan.at("world_size"), 1);
 }
 
 TEST_F(LaunchEnvironmentTest, VisibleDevicesChooseAndOrderTheSimulatedDevices) {
@@ -98,9 +99,9 @@ TEST_F(LaunchEnvironmentTest, VisibleDevicesChooseAndOrderTheSimulatedDevices) {
   EXPECT_EQ(got["CUDA_VISIBLE_DEVICES"], "2,0");
   command = launch({"--dry-run", "--json", "app"});
   command.environment["CUDA_VISIBLE_DEVICES"] = got["GANTRY_DEVICE_UUID"];
-  const auto plan = nlohmann::json::parse(run_command(command).out);
-  EXPECT_EQ(plan["devices"], "simulated");
-  EXPECT_EQ(plan["world_size"], 1);
+  const auto plan = Json::parse(run_command(command).out);
+  EXPECT_EQ(plan.at("devices"), "simulated");
+  EXPECT_EQ(plan.at("world_size"), 1);
 }
 
 TEST_F(LaunchEnvironmentTest, ASimulatedDeviceThatIsNotThereIsAnError) {
@@ -156,11 +157,11 @@ TEST_F(LaunchEnvironmentTest, MigInstancesAndForbiddenGpus) {
   const Outcome outcome =
       run_command(on_gpus(launch({"--dry-run", "--json", "app"}),
                           "forbidden,x,y;NVIDIA H200,GPU-aaaa,00000000:06:00.0,MIG-1,MIG-2"));
-  const auto plan = nlohmann::json::parse(outcome.out);
-  EXPECT_EQ(plan["world_size"], 2);
-  EXPECT_EQ(plan["ranks"][1]["environment"]["CUDA_VISIBLE_DEVICES"], "MIG-2");
-  EXPECT_EQ(plan["ranks"][1]["environment"]["GANTRY_DEVICE"], "0");
-  EXPECT_EQ(plan["warnings"][0], "GPU 0 cannot be used: No Permission");
+  const auto plan = Json::parse(outcome.out);
+  EXPECT_EQ(plan.at("world_size"), 2);
+  EXPECT_EQ(plan.at("ranks").at(1).at("environment").at("CUDA_VISIBLE_DEVICES"), "MIG-2");
+  EXPECT_EQ(plan.at("ranks").at(1).at("environment").at("GANTRY_DEVICE"), "0");
+  EXPECT_EQ(plan.at("warnings").at(0), "GPU 0 cannot be used: No Permission");
 }
 
 TEST_F(LaunchEnvironmentTest, InsideMpirunRanksAreGlaunchs) {
@@ -193,8 +194,8 @@ TEST_F(LaunchEnvironmentTest, EnvPrintsEveryVariable) {
   Command secret = launch({"env"});
   secret.environment["GANTRY_RDZV_TOKEN"] = "do not tell";
   EXPECT_THAT(run_command(secret).out, ::testing::Not(HasSubstr("do not tell")));
-  const auto json = nlohmann::json::parse(run_command(launch({"env", "--json"})).out);
-  EXPECT_EQ(json["variables"][0]["name"], "GANTRY_RANK");
+  const auto json = Json::parse(run_command(launch({"env", "--json"})).out);
+  EXPECT_EQ(json.at("variables").at(0).at("name"), "GANTRY_RANK");
 }
 
 }  // namespace

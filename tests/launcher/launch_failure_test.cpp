@@ -2,8 +2,8 @@
 #include <signal.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "core/json.hpp"
 #include "launcher/report.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 
@@ -227,24 +227,24 @@ TEST_F(LaunchFailureTest, AnErrorThatCannotBePrintedIsAnErrorAllTheSame) {
 
 TEST_F(LaunchFailureTest, ReportTellsProgramsTheSame) {
   run_command(act({"--report", path("report.json"), "-n", "3"}, {"fail", "1", "SIGSEGV"}));
-  const auto report = nlohmann::json::parse(read_file(path("report.json")));
-  EXPECT_EQ(report["schema"], 1);
-  EXPECT_EQ(report["outcome"], "rank_failed");
-  EXPECT_EQ(report["exit_code"], 139);
-  EXPECT_EQ(report["first_failure"], 1);
-  ASSERT_EQ(report["ranks"].size(), 3U);
-  EXPECT_EQ(report["ranks"][1]["class"], "failed_by_itself");
-  EXPECT_EQ(report["ranks"][1]["signal"], "SIGSEGV");
-  EXPECT_EQ(report["ranks"][0]["class"], "stopped_by_glaunch");
-  EXPECT_EQ(report["ranks"][0]["device"], 0);
-  EXPECT_GT(report["ranks"][2]["pid"], 0);
+  const auto report = Json::parse(read_file(path("report.json")));
+  EXPECT_EQ(report.at("schema"), 1);
+  EXPECT_EQ(report.at("outcome"), "rank_failed");
+  EXPECT_EQ(report.at("exit_code"), 139);
+  EXPECT_EQ(report.at("first_failure"), 1);
+  ASSERT_EQ(report.at("ranks").size(), 3U);
+  EXPECT_EQ(report.at("ranks").at(1).at("class"), "failed_by_itself");
+  EXPECT_EQ(report.at("ranks").at(1).at("signal"), "SIGSEGV");
+  EXPECT_EQ(report.at("ranks").at(0).at("class"), "stopped_by_glaunch");
+  EXPECT_EQ(report.at("ranks").at(0).at("device"), 0);
+  EXPECT_GT(report.at("ranks").at(2).at("pid").as<int>(), 0);
 
   run_command(launch({"--report", path("report.json"), "--cpu-only", "-n", "2", "true"}));
-  const auto good = nlohmann::json::parse(read_file(path("report.json")));
-  EXPECT_EQ(good["outcome"], "ok");
-  EXPECT_TRUE(good["first_failure"].is_null());
-  EXPECT_EQ(good["ranks"][1]["class"], "ok");
-  EXPECT_TRUE(good["ranks"][1]["device"].is_null());
+  const auto good = Json::parse(read_file(path("report.json")));
+  EXPECT_EQ(good.at("outcome"), "ok");
+  EXPECT_TRUE(good.at("first_failure").is_null());
+  EXPECT_EQ(good.at("ranks").at(1).at("class"), "ok");
+  EXPECT_TRUE(good.at("ranks").at(1).at("device").is_null());
 }
 
 // A job of three ranks that failed; the tests fill in how.
@@ -284,10 +284,10 @@ TEST_F(LaunchFailureTest, TheRankThatOthersWaitedForIsNamedWithWhatItHasNotCalle
           "wait for it",
           "rank 0 says:\n  said by rank 0", "failed because of another rank: ranks 0, 2 (code 9)",
           "stopped by glaunch: rank 1 (SIGTERM)"));
-  const auto report = nlohmann::json::parse(launcher::report_json(job, {}));
-  EXPECT_EQ(report["first_failure"], 1);
-  EXPECT_EQ(report["ranks"][2]["blames"], std::vector<int>{1});
-  EXPECT_EQ(report["findings"].size(), 1U);
+  const auto report = Json::parse(launcher::report_json(job, {}));
+  EXPECT_EQ(report.at("first_failure"), 1);
+  EXPECT_EQ(report.at("ranks").at(2).at("blames"), std::vector<int>{1});
+  EXPECT_EQ(report.at("findings").size(), 1U);
 }
 
 TEST_F(LaunchFailureTest, ARankThatEndedWellIsNamedIfOthersWaitedForIt) {
@@ -341,13 +341,13 @@ TEST_F(LaunchFailureTest, ARankThatDidNotEndIsStillRunning) {
   job.ranks[0].exit_code = 7;
   job.ranks[1].stopped_by_glaunch = true;
   job.ranks[2].rank = 2;
-  const auto report = nlohmann::json::parse(launcher::report_json(job, {}));
-  EXPECT_EQ(report["ranks"][0]["class"], "failed_by_itself");
-  EXPECT_EQ(report["ranks"][0]["exit_code"], 7);
-  EXPECT_EQ(report["ranks"][1]["class"], "still_running");
-  EXPECT_TRUE(report["ranks"][1]["exit_code"].is_null());
-  EXPECT_EQ(report["ranks"][2]["class"], "not_started");
-  EXPECT_TRUE(report["ranks"][2]["exit_code"].is_null());
+  const auto report = Json::parse(launcher::report_json(job, {}));
+  EXPECT_EQ(report.at("ranks").at(0).at("class"), "failed_by_itself");
+  EXPECT_EQ(report.at("ranks").at(0).at("exit_code"), 7);
+  EXPECT_EQ(report.at("ranks").at(1).at("class"), "still_running");
+  EXPECT_TRUE(report.at("ranks").at(1).at("exit_code").is_null());
+  EXPECT_EQ(report.at("ranks").at(2).at("class"), "not_started");
+  EXPECT_TRUE(report.at("ranks").at(2).at("exit_code").is_null());
   EXPECT_THAT(launcher::describe_failure(job),
               ::testing::ElementsAre("rank 0 (pid 4711) exited with code 7",
                                      "failed by itself: rank 0 (code 7)",

@@ -1,10 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include <gantry/core/error.hpp>
 
+#include "core/json.hpp"
 #include "launcher/output.hpp"
 #include "launcher/plan.hpp"
 #include "launcher/report.hpp"
@@ -216,13 +215,12 @@ TEST(LaunchPlanTest, DryRunJsonEqualsTheGoldenFile) {
 
 TEST(LaunchPlanTest, JsonTakesAnyBytes) {
   const Options options = parse_options({"-n", "1", "--cpu-only", "--", "caf\xe9"});
-  const auto plan = nlohmann::json::parse(
-      describe_plan(make_plan(options, simulated(0), {}), {{"PMIX_\xff", "0"}}, true));
-  EXPECT_EQ(plan["command"][0], "caf\ufffd");
-  EXPECT_EQ(plan["unset"][0], "PMIX_\ufffd");
-  const auto variables =
-      nlohmann::json::parse(describe_environment({{"GANTRY_RANK", "\xff"}}, true));
-  EXPECT_EQ(variables["variables"][0]["value"], "\ufffd");
+  const auto plan =
+      Json::parse(describe_plan(make_plan(options, simulated(0), {}), {{"PMIX_\xff", "0"}}, true));
+  EXPECT_EQ(plan.at("command").at(0), "caf\ufffd");
+  EXPECT_EQ(plan.at("unset").at(0), "PMIX_\ufffd");
+  const auto variables = Json::parse(describe_environment({{"GANTRY_RANK", "\xff"}}, true));
+  EXPECT_EQ(variables.at("variables").at(0).at("value"), "\ufffd");
 }
 
 TEST(LaunchOptionsTest, TheProgramsArgumentsAreItsOwn) {

@@ -2,19 +2,18 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <gantry/memory/snapshot.hpp>
 
+#include "core/json.hpp"
 #include "tests/memory/snapshot_samples.hpp"
 
 namespace gantry::memory {
 namespace {
 
-using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -22,7 +21,7 @@ using ::testing::Not;
 class PageReader {
  public:
   explicit PageReader(const std::string& page)
-      : names(json::parse(between(page, "id=\"names\">"))),
+      : names(Json::parse(between(page, "id=\"names\">"))),
         bytes_(from_base64(between(page, "id=\"numbers\">"))) {}
 
   [[nodiscard]] static std::string between(const std::string& page, std::string_view begin) {
@@ -50,17 +49,18 @@ class PageReader {
 
   [[nodiscard]] Frames stack(std::uint64_t number) const {
     std::vector<Frame> frames;
-    for (const json& index : names.at("stacks").at(number)) {
-      const json& frame = names.at("frames").at(index.get<std::size_t>());
-      frames.push_back({frame.at(1), frame.at(2), frame.at(0), frame.at(3) == 1});
+    for (const Json& index : names.at("stacks").at(number).elements()) {
+      const Json& frame = names.at("frames").at(index.as<std::size_t>());
+      frames.push_back({frame.at(1).as<std::string>(), frame.at(2).as<int>(),
+                        frame.at(0).as<std::string>(), frame.at(3) == 1});
     }
     return frames;
   }
   [[nodiscard]] std::uint64_t stream(std::uint64_t number) const {
-    return std::stoull(names.at("streams").at(number).get<std::string>());
+    return std::stoull(names.at("streams").at(number).as<std::string>());
   }
 
-  json names;
+  Json names;
 
  private:
   static std::string from_base64(const std::string& text) {
@@ -127,12 +127,12 @@ TEST_F(SnapshotViewerTest, NumbersAreThoseOfTheSnapshot) {
     }
     Snapshot read;
     read.device_traces.resize(snapshot.device_traces.size());
-    for (const json& device : reader.names.at("devices")) {
-      reader.go_to(device.at("offset"));
-      const std::uint64_t base = std::stoull(device.at("base").get<std::string>());
+    for (const Json& device : reader.names.at("devices").elements()) {
+      reader.go_to(device.at("offset").as<std::size_t>());
+      const std::uint64_t base = std::stoull(device.at("base").as<std::string>());
       std::uint64_t address = base;
-      auto time = device.at("start_us").get<std::int64_t>();
-      for (std::size_t i = 0; i < device.at("events"); ++i) {
+      auto time = device.at("start_us").as<std::int64_t>();
+      for (std::size_t i = 0; i < device.at("events").as<std::size_t>(); ++i) {
         TraceEntry entry;
         entry.action = static_cast<TraceAction>(reader.byte());
         time += static_cast<std::int64_t>(reader.step());
@@ -143,13 +143,13 @@ TEST_F(SnapshotViewerTest, NumbersAreThoseOfTheSnapshot) {
         entry.bytes = reader.natural();
         entry.stream = reader.stream(reader.natural());
         entry.frames = reader.stack(reader.natural());
-        entry.user_metadata = reader.names.at("metadata").at(reader.natural());
-        read.device_traces.at(device.at("device")).push_back(entry);
+        entry.user_metadata = reader.names.at("metadata").at(reader.natural()).as<std::string>();
+        read.device_traces.at(device.at("device").as<std::size_t>()).push_back(entry);
       }
       address = base;
-      for (std::size_t i = 0; i < device.at("segments"); ++i) {
+      for (std::size_t i = 0; i < device.at("segments").as<std::size_t>(); ++i) {
         SegmentInfo segment;
-        segment.device = device.at("device");
+        segment.device = device.at("device").as<int>();
         segment.address = address += reader.step();
         segment.total_bytes = reader.natural();
         segment.stream = reader.stream(reader.natural());

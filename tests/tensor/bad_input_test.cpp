@@ -1,5 +1,5 @@
-// Every public function with arguments that it must refuse: asserts the kind and text of the error,
-// and that neither operands nor the allocator changed.
+// Calls of every public function with bad arguments. Asserts the class and text of the error, and
+// that neither the operands nor the allocator have changed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ class BadInputTest : public ::testing::TestWithParam<BadInput> {};
 
 std::size_t live_bytes(Device place) { return place.is_cpu() ? 0 : memory::allocated(place); }
 
-TEST_P(BadInputTest, IsRefusedAndChangesNothing) {
+TEST_P(BadInputTest, ThrowsAndChangesNothing) {
   const BadInput& row = GetParam();
   for (const Device place : all_places()) {
     if (place.is_cuda() && place.index > 0) continue;

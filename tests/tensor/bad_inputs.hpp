@@ -1,4 +1,4 @@
-// Tables of calls that gantry must refuse.
+// Tables of calls with bad arguments.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace gantry::testing {
 
-/// Tensors on one place that the calls use; none may change.
+/// The tensors of the calls, on one device. No call changes them.
 struct Operands {
   explicit Operands(Device device)
       : place(device),
@@ -41,17 +41,17 @@ struct Operands {
   Tensor undefined;
 };
 
-/// One call, and how it is refused.
+/// One call and its expected error.
 struct BadInput {
   std::string function;
   std::string kind;  ///< class of the exception
   std::string text;  ///< part of its text
   std::function<void(Operands&)> call;
-  int needs_devices = 0;  ///< run only with so many devices, and only on a device
+  int needs_devices = 0;  ///< runs only with at least this many devices, and only on a device
 
-  bool without_tensors = false;  ///< nothing has a device yet
+  bool without_tensors = false;  ///< the call has no tensors, so the error names no device
 
-  /// True if the error is about the shapes or types of tensors that exist, and so their device.
+  /// True if the error is about shapes or dtypes of existing tensors, and therefore names a device.
   [[nodiscard]] bool names_device() const {
     return !without_tensors && (kind == "ShapeError" || kind == "IndexError" ||
                                 kind == "DTypeError" || kind == "DeviceMismatchError");

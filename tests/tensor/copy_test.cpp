@@ -29,7 +29,7 @@ std::vector<double> expected_after(const std::vector<double>& source, DType from
   return result;
 }
 
-// Copies between all layouts and asserts that nothing beside the output's elements changed.
+// Copies between all layouts. Asserts that only the output's elements have changed.
 void check_copies(DType from, DType to, Device source_place, Device out_place) {
   for (const Layout source_layout :
        {Layout::contiguous, Layout::transposed, Layout::sliced, Layout::offset, Layout::expanded}) {
@@ -58,7 +58,7 @@ void check_copies(DType from, DType to, Device source_place, Device out_place) {
 
 class CopyDTypeTest : public ::testing::TestWithParam<DType> {};
 
-TEST_P(CopyDTypeTest, ConvertsBetweenAllLayoutsOnEveryPlace) {
+TEST_P(CopyDTypeTest, ConvertsBetweenAllLayoutsOnEveryDevice) {
   for (const DType to : all_dtypes()) {
     for (const Device place : all_places()) check_copies(GetParam(), to, place, place);
   }
@@ -82,7 +82,7 @@ TEST_P(CopyDTypeTest, ConvertsBetweenAllLayoutsInAllDirections) {
 INSTANTIATE_TEST_SUITE_P(All, CopyDTypeTest, ::testing::ValuesIn(all_dtypes()),
                          [](const auto& info) { return std::string(name(info.param)); });
 
-TEST(CopyTest, CopiesBetweenEveryPairOfPlaces) {
+TEST(CopyTest, CopiesBetweenEveryPairOfDevices) {
   for (const Device from : all_places()) {
     for (const Device to : all_places()) {
       const Tensor source = patterned(Layout::contiguous, f32, from);
@@ -192,7 +192,7 @@ TEST_F(CopyStreamTest, PinnedMemoryIsKeptUntilTheCopyIsDone) {
       out.copy_(source, {.non_blocking = true});
       static_cast<void>(address);
     }
-    // The same size would be given out again if the block were free.
+    // The allocator would reuse the block for the same size if it were free.
     Tensor other = empty({3, 4, 5}, {.pinned = true});
     other.fill_(-1);
   }
@@ -236,7 +236,7 @@ TEST_F(CopyStreamTest, CrossDeviceCopiesAreOrderedWithBothStreams) {
   }
 }
 
-TEST_F(CopyStreamTest, TheCurrentDeviceStays) {
+TEST_F(CopyStreamTest, TheCurrentDeviceIsUnchanged) {
   GANTRY_REQUIRE_DEVICES(2);
   const Tensor source = patterned(Layout::transposed, f32, Device::cuda(1));
   static_cast<void>(source.to(f64));
@@ -260,7 +260,7 @@ TEST_F(CopyStreamTest, ItemWaitsForTheStream) {
   EXPECT_EQ(tensor({0, 2}, {.device = "cuda"}).to_vector<bool>(), (std::vector<bool>{false, true}));
 }
 
-TEST_F(CopyStreamTest, ThreadsThatWaitForPageableCopiesKeepNoOtherOfTheirDeviceWaiting) {
+TEST_F(CopyStreamTest, APageableCopyDoesNotBlockOtherThreadsOfItsDevice) {
   const Device device = Device::cuda(0);
   for (const bool to_host : {true, false}) {
     const Tensor large = zeros({1 << 20}, {.device = device});
@@ -279,7 +279,7 @@ TEST_F(CopyStreamTest, ThreadsThatWaitForPageableCopiesKeepNoOtherOfTheirDeviceW
     std::promise<void> passed;
     std::thread working([&] {
       const StreamGuard guard(Stream::from_pool(device));
-      // Whatever the other thread does first, it is in its copy during one of these.
+      // In any interleaving, the other thread is in its copy during one of these.
       for (int i = 0; i < 20; ++i) {
         const Tensor ours = ones({1 << 20}, {.device = device});
         EXPECT_EQ(ours.cpu()[0].item<int>(), 1);
@@ -322,7 +322,7 @@ TEST_F(CopyStreamTest, DevicesConvert16BitFloatsAsTheHostDoes) {
   }
 }
 
-TEST(CopyTest, TakesNonBlockingAsABool) {
+TEST(CopyTest, AcceptsNonBlockingAsABool) {
   for (const Device place : all_places()) {
     const Tensor source = tensor({1.5, 2.5}).pin_memory();
     Tensor out = zeros({2}, {.device = place});
@@ -339,12 +339,12 @@ TEST(CopyTest, TakesNonBlockingAsABool) {
   EXPECT_EQ(ones({1}).bfloat16().dtype(), bf16);
 }
 
-TEST(CopyTest, FillingWithACpuNumberDoesNotWaitForTheDevice) {
+TEST(CopyTest, AFillWithACpuNumberDoesNotBlock) {
   GANTRY_REQUIRE_DEVICES(1);
   Tensor t = zeros({2, 2}, {.device = Device::cuda(0)});
   synchronize(Device::cuda(0));
   {
-    const testing::StreamHold hold(Stream::current(Device::cuda(0)));  // waiting would never end
+    const testing::StreamHold hold(Stream::current(Device::cuda(0)));  // a wait would never return
     t.fill_(scalar_tensor(2.5));
     t.index_put_({0}, scalar_tensor(7));
   }

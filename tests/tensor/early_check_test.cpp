@@ -1,5 +1,5 @@
-// Arguments are checked before anything is allocated or launched, also by operations that are made
-// of others, and the error names the operation that was called.
+// Arguments are checked before anything is allocated or launched, also by composite operations. The
+// error has the name of the operation that the user called.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kDevices = 2;
 
-// Made before anything is counted. `far` ones are on another device.
+// The operands, made before the counters start. `far` operands are on another device.
 struct Operands {
   Tensor a = ones({4, 4}, {.device = "cuda:0"});
   Tensor far = ones({4, 4}, {.device = "cuda:1"});
@@ -54,7 +54,7 @@ struct Operands {
 };
 
 struct Row {
-  std::string operation;  // what the error calls it
+  std::string operation;  // the name in the error
   std::string kind;
   std::function<void(Operands&)> call;
 };
@@ -203,7 +203,7 @@ std::vector<std::int64_t> allocations() {
   return counts;
 }
 
-// Tasks of the current streams. Only simulated streams of the pool count them.
+// The number of tasks of the current streams. Only simulated pool streams count them.
 std::vector<std::uint64_t> launches() {
   std::vector<std::uint64_t> counts;
   if (platform() != Platform::simulated) return counts;
@@ -244,7 +244,7 @@ TEST_F(EarlyCheckTest, IndexingChecksFirst) { expect_refused(indexing_rows()); }
 TEST_F(EarlyCheckTest, ElementwiseOperationsCheckFirst) { expect_refused(elementwise_rows()); }
 TEST_F(EarlyCheckTest, MathChecksFirst) { expect_refused(math_rows()); }
 
-TEST_F(EarlyCheckTest, TheCountersCount) {
+TEST_F(EarlyCheckTest, TheCountersWork) {
   GANTRY_REQUIRE_DEVICES(kDevices);
   const MultiStreamGuard streams(
       {Stream::from_pool(Device::cuda(0)), Stream::from_pool(Device::cuda(1))});

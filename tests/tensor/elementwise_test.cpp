@@ -85,7 +85,7 @@ TEST_P(ElementwiseTest, WorksInPlace) {
   EXPECT_THAT(half.to_vector<float>(), ElementsAre(1.25f, 1.25f));
 }
 
-TEST_P(ElementwiseTest, RefusesBadOutputsAndChangesNothing) {
+TEST_P(ElementwiseTest, RejectsBadOutputsAndChangesNothing) {
   Tensor ints = on(arange(3));
   EXPECT_ERROR(ints.add_(0.5), DTypeError,
                "add: result type Float can't be cast to the desired output type Long");
@@ -115,7 +115,7 @@ TEST_P(ElementwiseTest, WritesToGivenOutputs) {
   EXPECT_THAT(flags.to_vector<float>(), ElementsAre(0, 0, 1, 1));
 }
 
-TEST_P(ElementwiseTest, RefusesTypesThatAnOperationLacks) {
+TEST_P(ElementwiseTest, RejectsUnsupportedDTypes) {
   const Tensor flags = on(ones({2}, {.dtype = bool_}));
   const Tensor reals = on(ones({2}));
   EXPECT_ERROR(neg(flags), DTypeError,
@@ -144,7 +144,7 @@ TEST_P(ElementwiseTest, RefusesTypesThatAnOperationLacks) {
   EXPECT_ERROR(add(reals, Tensor()), InvalidArgument, "add");
 }
 
-TEST_P(ElementwiseTest, RoundingLeavesIntegersAlone) {
+TEST_P(ElementwiseTest, RoundingDoesNotChangeIntegers) {
   const Tensor ints = on(tensor({-3, 7}));
   for (const Tensor& result : {floor(ints), ceil(ints), round(ints), trunc(ints)}) {
     EXPECT_EQ(result.dtype(), ints.dtype());
@@ -184,15 +184,15 @@ TEST_P(ElementwiseTest, CombinesThreeOperands) {
   EXPECT_THAT(addcmul(ints, ints, ints, 2).to_vector<int64_t>(), ElementsAre(10, 21));
   EXPECT_THAT(ints.clone().addcmul_(ints, ints).to_vector<int64_t>(), ElementsAre(6, 12));
   EXPECT_THAT(addcmul(ints, ints > 2, ints).to_vector<int64_t>(), ElementsAre(2, 6));
-  // The product has the promoted type of all three.
+  // The product has the promoted dtype of all three operands.
   const Tensor bytes = on(tensor({100, 200})).to(u8);
   EXPECT_THAT(addcmul(ints, bytes, bytes).to_vector<int64_t>(), ElementsAre(10002, 40003));
-  // An output that is an input.
+  // The output is an input.
   const Tensor own = ints.clone();
   EXPECT_THAT(own.addcmul_(own, own).to_vector<int64_t>(), ElementsAre(6, 12));
 }
 
-TEST_P(ElementwiseTest, MaxAndMinTakeTwoTensors) {
+TEST_P(ElementwiseTest, MaxAndMinAcceptTwoTensors) {
   const Tensor a = on(tensor({1, 5, 3}));
   const Tensor b = on(tensor({2.0, std::nan(""), -4.0}));
   EXPECT_TRUE(max(a, b).allclose(maximum(a, b), 0, 0, true));
@@ -230,7 +230,7 @@ TEST_P(ElementwiseTest, AcceptsEmptyTensors) {
 
 class ElementwiseDeviceTest : public testing::DeviceTest {};
 
-TEST_F(ElementwiseDeviceTest, TakesOneCpuScalarTensor) {
+TEST_F(ElementwiseDeviceTest, AcceptsOneCpuScalarTensor) {
   const Tensor a = arange(3).cuda(0);
   const Tensor sum = a + scalar_tensor(10);
   EXPECT_EQ(sum.device(), Device::cuda(0));
@@ -242,7 +242,7 @@ TEST_F(ElementwiseDeviceTest, TakesOneCpuScalarTensor) {
                "Trying to pass too many CPU scalars to non-CPU kernel!");
 }
 
-TEST_F(ElementwiseDeviceTest, RefusesOperandsOfTwoDevices) {
+TEST_F(ElementwiseDeviceTest, RejectsOperandsOfTwoDevices) {
   const Tensor a = arange(3).cuda(0);
   EXPECT_ERROR(a + arange(3), DeviceMismatchError,
                "Expected all tensors to be on the same device, but found at least two devices, "
@@ -337,12 +337,12 @@ TEST_P(ElementwiseTest, ComparesSixteenBitFloatsWithNumbersOfTheirOwn) {
   }
 }
 
-TEST_P(ElementwiseTest, LerpReachesItsEnd) {
+TEST_P(ElementwiseTest, LerpIsExactAtItsEnd) {
   const Tensor ends = on(tensor({3.0f, 0.7f, -1e-8f}));
   EXPECT_TRUE(on(tensor({1e8f, 0.1f, 7.0f})).lerp(ends, 1.0).equal(ends));
 }
 
-TEST_P(ElementwiseTest, DivTakesTheModeAsText) {
+TEST_P(ElementwiseTest, DivAcceptsTheModeAsText) {
   const Tensor a = on(tensor({-7.0, 7.0}));
   EXPECT_THAT(div(a, 2, "floor").to_vector<float>(), ElementsAre(-4, 3));
   EXPECT_THAT(a.div(2, "trunc").to_vector<float>(), ElementsAre(-3, 3));
@@ -379,7 +379,7 @@ TEST_P(ElementwiseTest, NonFiniteTestsAndReplacementsWriteToOutputs) {
   EXPECT_THAT(isfinite_out(flags, t).to_vector<bool>(), ElementsAre(false, false, false, true));
   Tensor wide = zeros({4}, options(f64));
   EXPECT_THAT(nan_to_num_out(wide, t, 5, 6, 7).to_vector<double>(), ElementsAre(5, 6, 7, 1));
-  // What replaces NaN is not replaced again.
+  // The replacement of NaN is not itself replaced.
   EXPECT_THAT(t.clone().nan_to_num_(INFINITY, 6, 7).to_vector<float>(),
               ElementsAre(INFINITY, 6, 7, 1));
   EXPECT_THAT(

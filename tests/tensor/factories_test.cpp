@@ -55,7 +55,7 @@ TEST(FactoriesTest, DefaultToF32OnTheCpu) {
   EXPECT_EQ(zeros({0, 5}).numel(), 0);
 }
 
-TEST(FactoriesTest, LikeTakesOverTypeAndDevice) {
+TEST(FactoriesTest, LikeCopiesDTypeAndDevice) {
   for (const Device place : all_places()) {
     const Tensor other = zeros({2, 3}, {.dtype = i16, .device = place}).t();
     for (const Tensor& made :
@@ -123,7 +123,7 @@ TEST(FactoriesTest, LinspaceIsSymmetric) {
   }
 }
 
-TEST(FactoriesTest, LinspaceCutsIntegersOffExactly) {
+TEST(FactoriesTest, LinspaceTruncatesIntegersExactly) {
   for (const Device place : all_places()) {
     for (const DType dtype : {u8, i16, i64}) {
       for (std::int64_t end = 1; end < 200; end += 7) {
@@ -149,7 +149,7 @@ TEST(FactoriesTest, LinspaceCutsIntegersOffExactly) {
   }
 }
 
-TEST(FactoriesTest, ArangeOfIntegersCutsFractionsOff) {
+TEST(FactoriesTest, ArangeOfIntegersTruncatesFractions) {
   for (const Device place : all_places()) {
     const TensorOptions options{.dtype = i64, .device = place};
     EXPECT_EQ(elements(arange(0, 6, 1.5, options)), (Numbers{0, 1, 2, 3, 4, 5}));
@@ -173,7 +173,7 @@ TEST(FactoriesTest, EyeAndTriangles) {
   }
 }
 
-TEST(FactoriesTest, TensorTakesListsAndVectors) {
+TEST(FactoriesTest, TensorAcceptsListsAndVectors) {
   for (const Device place : all_places()) {
     const TensorOptions options{.device = place};
     EXPECT_EQ(elements(tensor({1, 2, 3}, options)), (Numbers{1, 2, 3}));
@@ -193,7 +193,7 @@ TEST(FactoriesTest, TensorTakesListsAndVectors) {
   }
 }
 
-TEST(FactoriesTest, EmptyStridedTakesAnyLayout) {
+TEST(FactoriesTest, EmptyStridedAcceptsAnyLayout) {
   const Tensor made = empty_strided({2, 3}, {1, 4}, {.dtype = i32});
   EXPECT_EQ(made.strides(), (Dims{1, 4}));
   EXPECT_EQ(made.storage().bytes(), 40U);
@@ -246,7 +246,7 @@ TEST_F(FactoriesDeviceTest, PinnedMemoryIsPinned) {
   }
 }
 
-TEST(FactoriesTest, ForeignDeviceMemoryMustBeThatDevices) {
+TEST(FactoriesTest, FromBlobRejectsMemoryOfAnotherDevice) {
   GANTRY_REQUIRE_DEVICES(1);
   std::vector<float> host(4);
   try {
@@ -259,13 +259,13 @@ TEST(FactoriesTest, ForeignDeviceMemoryMustBeThatDevices) {
   EXPECT_TRUE(from_blob(owner.data(), {4}, {.device = "cuda:0"}).equal(owner));
 }
 
-TEST(FactoriesTest, ViewsCannotHaveMoreElementsThanAnIndexCounts) {
+TEST(FactoriesTest, ViewsCannotHaveMoreElementsThanI64Counts) {
   const std::int64_t large = std::int64_t{1} << 32;
   EXPECT_THROW(static_cast<void>(ones({1}).expand({large, large})), ShapeError);
   EXPECT_EQ(ones({1}).expand({large, 2}).numel(), 2 * large);
 }
 
-TEST(FactoriesTest, TakeADtypeOrADeviceAlone) {
+TEST(FactoriesTest, AcceptADTypeOrADeviceAlone) {
   for (const Device place : all_places()) {
     EXPECT_EQ(zeros({2}, place).device(), place);
     EXPECT_EQ(tensor({1.5, 2.5}, place).device(), place);
@@ -292,7 +292,7 @@ TEST(FactoriesTest, TakeADtypeOrADeviceAlone) {
   EXPECT_EQ(zeros({2}, {.dtype = i32}).dtype(), i32);
 }
 
-TEST(FactoriesTest, TakeShapesInEveryForm) {
+TEST(FactoriesTest, AcceptShapesInEveryForm) {
   EXPECT_EQ(zeros(4).sizes(), (Shape{4}));
   const std::size_t count = 3;
   EXPECT_EQ(ones(count).sizes(), (Shape{3}));
@@ -305,7 +305,7 @@ TEST(FactoriesTest, TakeShapesInEveryForm) {
   EXPECT_EQ(arange(3).flip(std::vector<std::int64_t>{0})[0].item<int>(), 2);
 }
 
-TEST(FactoriesTest, TensorTakesNumbersListsAndRanges) {
+TEST(FactoriesTest, TensorAcceptsNumbersListsAndRanges) {
   const Tensor number = tensor(3.5);
   EXPECT_EQ(number.dim(), 0);
   EXPECT_EQ(number.dtype(), f32);
@@ -325,7 +325,7 @@ TEST(FactoriesTest, TensorTakesNumbersListsAndRanges) {
   EXPECT_THROW((void)tensor({{{1, 2}, {3, 4}}, {{3, 4}}}), ShapeError);
 }
 
-TEST(FactoriesTest, BlobsTakeADeviceAfterTheDeleter) {
+TEST(FactoriesTest, FromBlobAcceptsADeviceAfterTheDeleter) {
   std::vector<float> values{1, 2, 3, 4};
   int deleted = 0;
   {
@@ -340,7 +340,7 @@ TEST(FactoriesTest, BlobsTakeADeviceAfterTheDeleter) {
   EXPECT_EQ(elements(from_blob(values.data(), 2, Device::cpu())), (Numbers{1, 2}));
 }
 
-TEST(FactoriesTest, RefuseValuesThatTheTypeCannotHold) {
+TEST(FactoriesTest, RejectValuesThatTheDTypeCannotHold) {
   const auto message = [](const std::function<void()>& call) -> std::string {
     try {
       call();
@@ -364,7 +364,7 @@ TEST(FactoriesTest, RefuseValuesThatTheTypeCannotHold) {
   EXPECT_EQ(message([] { (void)full({1}, std::numeric_limits<std::uint64_t>::max()); }),
             "Scalar: expected an integer of at most 9223372036854775807, but got "
             "18446744073709551615");
-  // Whatever the program's locale says of numbers.
+  // The number format does not depend on the program's locale.
   struct Grouped : std::numpunct<char> {
     std::string do_grouping() const override { return "\3"; }
   };

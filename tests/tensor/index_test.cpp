@@ -35,13 +35,13 @@ TEST(IndexTest, ReadsAsPythonDoes) {
   }
 }
 
-// Random index lists on a [2, 3, 4] tensor, against positions found one by one.
+// Random index lists on a [2, 3, 4] tensor, compared with an element-by-element oracle.
 TEST(IndexTest, AgreesWithTheOracleOnRandomLists) {
   std::mt19937 random(11);
   const Tensor t = arange(24, {.dtype = i32}).view({2, 3, 4});
   for (int round = 0; round < 2000; ++round) {
     std::vector<Index> indices;
-    std::vector<std::vector<std::int64_t>> chosen;  // positions along each dim of t
+    std::vector<std::vector<std::int64_t>> chosen;  // indices along each dim of t
     Shape sizes;
     const int given = static_cast<int>(random() % 4);
     for (int d = 0; d < 3; ++d) {
@@ -111,7 +111,7 @@ TEST(IndexTest, WritesValuesWithLeadingOnes) {
   }
 }
 
-TEST(IndexTest, RefusesWhatIsOutOfRange) {
+TEST(IndexTest, RejectsIndicesOutOfRange) {
   const Tensor t = zeros({3, 4});
   const auto index = [&](std::initializer_list<Index> list) {
     return [&t, values = std::vector<Index>(list)] { static_cast<void>(t.index(values)); };

@@ -60,7 +60,7 @@ TEST_P(IndexingTest, ScatterWritesOneElementPerIndex) {
   EXPECT_THAT(columns.t().to_vector<float>(), ElementsAre(7, 1, 7, 3, 7, 5));
 }
 
-TEST_P(IndexingTest, RefusesWhatDoesNotFit) {
+TEST_P(IndexingTest, RejectsShapesThatDoNotFit) {
   const Tensor index = zeros({2, 2}, options(i64));
   Tensor t = matrix();
   EXPECT_THAT(message_of<DTypeError>([&] {
@@ -100,7 +100,7 @@ TEST_P(IndexingTest, RefusesWhatDoesNotFit) {
   EXPECT_THAT(t.to_vector<float>(), ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
-TEST_P(IndexingTest, AnIndexOutOfRangeIsAnErrorAtOnceOrAtTheNextSynchronization) {
+TEST_P(IndexingTest, AnIndexOutOfRangeThrowsImmediatelyOrAtTheNextSynchronization) {
   const Tensor t = matrix();
   const auto run = [&] {
     const Tensor result = t.index_select(1, tensor({0, 5}, options(i64)));
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Places, IndexingTest, ::testing::Bool(), [](const auto&
   return info.param ? std::string("Device") : std::string("Cpu");
 });
 
-TEST(IndexingDeviceTest, IndicesLiveOnTheTensorsDevice) {
+TEST(IndexingDeviceTest, IndicesAreOnTheTensorsDevice) {
   GANTRY_REQUIRE_DEVICES(1);
   const Tensor t = zeros({2, 3}, {.device = Device::cuda(0)});
   EXPECT_THAT(message_of<DeviceMismatchError>([&] {

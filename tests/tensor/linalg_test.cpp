@@ -70,7 +70,7 @@ TEST_P(LinalgTest, AnEmptyInnerDimGivesZeros) {
   EXPECT_EQ(dot(zeros({0}, options()), zeros({0}, options())).item<float>(), 0);
 }
 
-TEST_P(LinalgTest, MatmulRefusesShapesThatDoNotFit) {
+TEST_P(LinalgTest, MatmulRejectsShapesThatDoNotFit) {
   EXPECT_THAT(message_of<ShapeError>([&] {
                 (void)mm(numbers({2, 3}), numbers({5, 4}));
               }),
@@ -101,7 +101,7 @@ TEST_P(LinalgTest, MatmulRefusesShapesThatDoNotFit) {
                         "same number of elements, but got 2 and 3 elements respectively"));
 }
 
-TEST_P(LinalgTest, RefusesMixedAndIntegerTypes) {
+TEST_P(LinalgTest, RejectsMixedAndIntegerDTypes) {
   EXPECT_THAT(message_of<DTypeError>([&] {
                 (void)mm(numbers({2, 2}), numbers({2, 2}, f64));
               }),
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(Places, LinalgTest, ::testing::Bool(), [](const auto& i
   return info.param ? std::string("Device") : std::string("Cpu");
 });
 
-TEST(LinalgDeviceTest, OperandsLiveOnOneDeviceWithoutExceptionForScalars) {
+TEST(LinalgDeviceTest, OperandsAreOnOneDeviceWithoutExceptionForScalars) {
   GANTRY_REQUIRE_DEVICES(2);
   const Tensor a = zeros({2, 2}, {.device = Device::cuda(0)});
   const Tensor b = zeros({2, 2}, {.device = Device::cuda(1)});
@@ -162,7 +162,7 @@ TEST(LinalgDeviceTest, OperandsLiveOnOneDeviceWithoutExceptionForScalars) {
   EXPECT_THROW((void)outer(a[0], zeros({2})), DeviceMismatchError);
 }
 
-TEST_P(LinalgTest, SumsOfProductsAreMembersAndNameThemselvesInErrors) {
+TEST_P(LinalgTest, AddmmAndOthersAreMembersWithTheirOwnNamesInErrors) {
   const Tensor m = numbers({2, 3});
   const Tensor v = numbers({3});
   EXPECT_TRUE(v.slice(0, 0, 2).addmv(m, v, 2, 3).equal(addmv(v.slice(0, 0, 2), m, v, 2, 3)));
@@ -180,7 +180,7 @@ TEST_P(LinalgTest, SumsOfProductsAreMembersAndNameThemselvesInErrors) {
               HasSubstr("baddbmm: The expanded size"));
 }
 
-TEST_P(LinalgTest, TakesMoreBatchesThanAGridHas) {
+TEST_P(LinalgTest, AcceptsMoreBatchesThanAGridDimension) {
   const std::int64_t batches = 70'000;
   const Tensor each = numbers({batches, 1, 1});
   const Tensor left = each.expand({batches, 2, 3}).contiguous();

@@ -1,4 +1,5 @@
-// A number and a 0-dim tensor of its value give one result, that of elements of the common type.
+// A number and a 0-dim tensor of its value give the same result, that of an element of the promoted
+// type.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +58,7 @@ std::string bytes_of(const Tensor& tensor) {
   return std::string(static_cast<const char*>(host.data()), host.nbytes());
 }
 
-// The number's value as an element of `dtype`, by no operation under test.
+// The number as an element of `dtype`, computed without the operations under test.
 Tensor element_of(const Scalar& number, DType dtype) {
   if (number.category() == DTypeCategory::floating) {
     return full({}, number, {.dtype = f64}).to(dtype);
@@ -73,7 +74,7 @@ std::vector<Scalar> numbers() {
           -1e10, 1e300, -1e300,   1e-10,     kInfinity, -kInfinity, std::nan("")};
 }
 
-// Elements that the numbers meet, overflow to or round to.
+// Elements that the numbers equal, overflow to or round to.
 Tensor elements_of(DType dtype) {
   if (dtype == bool_) return tensor({1, 0}).to(bool_);
   if (!is_floating_point(dtype)) {
@@ -88,13 +89,13 @@ class NumberOperandTest : public testing::PlacedTest {};
 
 GANTRY_TEST_PLACES(NumberOperandTest);
 
-TEST_P(NumberOperandTest, IsAnElementOfTheCommonType) {
+TEST_P(NumberOperandTest, IsAnElementOfThePromotedType) {
   for (const DType dtype : kAllTypes) {
     const Tensor t = on(elements_of(dtype));
     for (const Scalar& number : numbers()) {
       const DType common = result_type(t, number);
       const Tensor typed = element_of(number, common);
-      // What a 0-dim tensor of the number is: it must not raise the common type.
+      // A 0-dim tensor of the number must not raise the promoted type.
       const DType zero_dim = is_floating_point(common) ? f64 : common == bool_ ? bool_ : i64;
       const Tensor value = element_of(number, is_floating_point(dtype) ? zero_dim : common);
       const Tensor left = t.to(common);
@@ -125,7 +126,7 @@ TEST_P(NumberOperandTest, IsAnElementOfTheCommonType) {
   }
 }
 
-// PyTorch's answers.
+// PyTorch's results.
 TEST_P(NumberOperandTest, WrapsInIntegers) {
   const Tensor bytes = on(tensor({255, 1}).to(u8));
   for (const Tensor& scalar : {tensor(-1), on(tensor(-1))}) {

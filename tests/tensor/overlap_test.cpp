@@ -33,8 +33,8 @@ Tensor random_view(const Tensor& base, std::mt19937& random) {
   return view;
 }
 
-// Never overlooks a shared element; the rare false alarm is allowed, but views that slice one
-// tensor in one orientation must be told apart exactly.
+// The check never misses a shared element. Rare false positives are allowed, but not for slices of
+// one tensor in one orientation.
 TEST(OverlapTest, AgreesWithBruteForce) {
   std::mt19937 random(3);
   const Tensor base = zeros({6, 5, 7}, {.dtype = u8});
@@ -65,7 +65,7 @@ TEST(OverlapTest, AgreesWithBruteForce) {
   EXPECT_LT(false_alarms, disjoint_pairs / 4);
 }
 
-TEST(OverlapTest, TellsNeighboursApart) {
+TEST(OverlapTest, DistinguishesAdjacentSlices) {
   const Tensor base = zeros({4, 6});
   EXPECT_EQ(overlap_of(base.narrow(1, 0, 3), base.narrow(1, 3, 3)), Overlap::none);
   EXPECT_EQ(overlap_of(base.slice(1, 0, 6, 2), base.slice(1, 1, 6, 2)), Overlap::none);
@@ -92,7 +92,7 @@ TEST(OverlapTest, FindsRepeatedElements) {
   EXPECT_FALSE(has_internal_overlap(zeros({1}).expand({0})));
 }
 
-TEST(OverlapTest, ExplainsTheRemedy) {
+TEST(OverlapTest, ErrorsNameTheRemedy) {
   EXPECT_THAT([] { check_writable("add_", zeros({1}).expand({2})); },
               ThrowsMessage<InvalidArgument>(
                   "add_: unsupported operation: more than one element of the written-to tensor "

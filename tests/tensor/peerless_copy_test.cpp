@@ -1,4 +1,4 @@
-// Copies between devices that cannot reach each other's memory.
+// Copies between devices without peer access.
 #include <gtest/gtest.h>
 
 #include <gantry/device/peer.hpp>
@@ -14,17 +14,17 @@ namespace {
 using testing::elements;
 using testing::Layout;
 
-// A machine without peer access. The simulator itself refuses every access to another device's
-// memory that was not enabled, so a copy that goes the direct way fails.
+// A driver without peer access. The simulator rejects accesses to another device's memory that are
+// not enabled, so a direct copy fails.
 class PeerlessDriver final : public testing::FaultDriver {
  public:
   bool can_access_peer(int from, int to) override { return from == to; }
 };
 
-TEST(PeerlessCopyTest, StagesWhatIsNotOneDenseBlock) {
+TEST(PeerlessCopyTest, StagesTensorsThatAreNotDense) {
   GANTRY_REQUIRE_DEVICES(2);
   init();
-  PeerlessDriver driver;  // before the first question for peers, whose answers are kept
+  PeerlessDriver driver;  // before the first peer query, whose result is cached
   ASSERT_FALSE(can_access_peer(Device::cuda(0), Device::cuda(1)));
   for (const Layout from :
        {Layout::contiguous, Layout::transposed, Layout::sliced, Layout::offset, Layout::expanded}) {

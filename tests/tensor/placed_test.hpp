@@ -10,8 +10,8 @@
 
 namespace gantry::testing {
 
-/// A fixture with the place of the test: the CPU, or the last device, which is not the current one
-/// where there are several. Instantiate it by GANTRY_TEST_PLACES(TheFixture).
+/// A fixture with the device of the test: the CPU, or the last device, which is not the current one
+/// if there are several. Instantiate it with GANTRY_TEST_PLACES(TheFixture).
 class PlacedTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {

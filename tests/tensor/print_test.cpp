@@ -45,7 +45,7 @@ TEST_F(PrintTest, ChoosesTheNotationOfNumbers) {
   EXPECT_EQ(tensor({0.5}, {.dtype = bf16}).str(), "[0.5000]\n[1] bf16 cpu");
 }
 
-TEST_F(PrintTest, AbbreviatesLargeTensors) {
+TEST_F(PrintTest, SummarizesLargeTensors) {
   EXPECT_EQ(arange(1001).str(), "[   0,    1,    2, ...,  998,  999, 1000]\n[1001] i64 cpu");
   set_print_options({.threshold = 10, .edge_items = 1});
   EXPECT_EQ(arange(12).view({3, 4}).str(),
@@ -68,7 +68,7 @@ TEST_F(PrintTest, WritesDeviceTensorsInAnyLayout) {
   }
 }
 
-TEST_F(PrintTest, RefusesOptionsThatMakeNoSense) {
+TEST_F(PrintTest, RejectsInvalidOptions) {
   EXPECT_THAT([] { set_print_options({.edge_items = 0}); },
               ThrowsMessage<InvalidArgument>(
                   "set_print_options: expected edge_items of at least 1, but got 0"));

@@ -42,7 +42,7 @@ TEST(PromoteTest, CastsInPlaceOnlyToTheSameOrAHigherCategory) {
   EXPECT_FALSE(can_cast(f16, i64));
 }
 
-TEST(ResultTypeTest, LetsLowerPrioritiesWinByCategoryOnly) {
+TEST(ResultTypeTest, LowerPrioritiesCountByCategoryOnly) {
   const auto dims = [](DType dtype) { return zeros({2}, {.dtype = dtype}); };
   const auto zero = [](DType dtype) { return zeros({}, {.dtype = dtype}); };
   EXPECT_EQ(result_type(dims(i32), 2), i32);
@@ -62,7 +62,7 @@ TEST(ResultTypeTest, LetsLowerPrioritiesWinByCategoryOnly) {
   EXPECT_EQ(result_type(true, 2), i64);
 }
 
-TEST(ResultTypeTest, TakesAnyNumberOfOperands) {
+TEST(ResultTypeTest, AcceptsAnyNumberOfOperands) {
   const Tensor a = zeros({2}, {.dtype = i8});
   const Tensor b = zeros({}, {.dtype = i64});
   const std::vector<Operand> operands{a, b, 2.5};

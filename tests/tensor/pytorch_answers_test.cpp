@@ -1,4 +1,4 @@
-// What PyTorch answers where types, special values or refusals leave a choice; gantry agrees.
+// PyTorch's results for dtypes, special values and bad arguments, which gantry reproduces.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ TEST_P(PytorchAnswersTest, MeanRoundsOnceInHalves) {
   EXPECT_EQ(on(tensor({1 + 1e-9, -1.0}, f64)).mean(f32).item<float>(), 0);
 }
 
-TEST_P(PytorchAnswersTest, RefuseBoundsThatNoElementSatisfies) {
+TEST_P(PytorchAnswersTest, RejectBoundsThatNoElementSatisfies) {
   const Tensor before = bytes_.clone();
   EXPECT_ERROR(clamp(bytes_, {}, -5), InvalidArgument,
                "clamp: Clamp max value -5 is outside the representable range of Byte");
@@ -99,7 +99,7 @@ TEST_P(PytorchAnswersTest, ClampBoundsThatAreTensorsWrap) {
   }
 }
 
-TEST_P(PytorchAnswersTest, RefuseNumbersThatAreChosenAndDoNotFit) {
+TEST_P(PytorchAnswersTest, RejectSelectedNumbersThatDoNotFit) {
   const Tensor before = bytes_.clone();
   EXPECT_ERROR(where(mask_, 300, bytes_), InvalidArgument,
                "where: value cannot be converted to type u8 without overflow, got 300");
@@ -117,7 +117,7 @@ TEST_P(PytorchAnswersTest, RefuseNumbersThatAreChosenAndDoNotFit) {
   EXPECT_THAT(where(mask_, on(tensor(300)), bytes_).to_vector<int>(), ElementsAre(44, 1));
 }
 
-TEST_P(PytorchAnswersTest, RefuseMaskedFillWithZeroDimTensorsThatDoNotFit) {
+TEST_P(PytorchAnswersTest, RejectMaskedFillWithZeroDimTensorsThatDoNotFit) {
   const Tensor before = bytes_.clone();
   EXPECT_ERROR(bytes_.masked_fill(mask_, tensor(300)), InvalidArgument,
                "masked_fill: value cannot be converted to type u8 without overflow, got 300");
@@ -130,7 +130,7 @@ TEST_P(PytorchAnswersTest, RefuseMaskedFillWithZeroDimTensorsThatDoNotFit) {
   EXPECT_THAT(bytes_.masked_fill(mask_, tensor(-1)).to_vector<int>(), ElementsAre(255, 1));
 }
 
-TEST_P(PytorchAnswersTest, RefuseExponentsThatDoNotFit) {
+TEST_P(PytorchAnswersTest, RejectExponentsThatDoNotFit) {
   const Tensor before = bytes_.clone();
   EXPECT_ERROR(pow(bytes_, 300), InvalidArgument,
                "pow: value cannot be converted to type u8 without overflow, got 300");
@@ -153,7 +153,7 @@ TEST_P(PytorchAnswersTest, SquareOfBoolIsAnInteger) {
                "square: result type Long can't be cast to the desired output type Bool");
 }
 
-TEST_P(PytorchAnswersTest, LerpTakesOneFloatingType) {
+TEST_P(PytorchAnswersTest, LerpAcceptsOneFloatingType) {
   const Tensor doubles = floats_.to(f64);
   EXPECT_ERROR(lerp(ints_, ints_, 0.5), DTypeError, "lerp: expected operands of a floating type");
   EXPECT_ERROR(lerp(ints_, ints_, 1), DTypeError, "floating type, but got Int");
@@ -169,7 +169,7 @@ TEST_P(PytorchAnswersTest, LerpTakesOneFloatingType) {
   EXPECT_THAT(lerp(floats_, floats_ + 2, tensor(1)).to_vector<float>(), ElementsAre(3.5f, 0));
 }
 
-TEST_P(PytorchAnswersTest, CatOfEmptyVectorsTakesAnyDim) {
+TEST_P(PytorchAnswersTest, CatOfEmptyVectorsAcceptsAnyDim) {
   const Tensor none = on(zeros({0}));
   for (const int dim : {-2, 0, 1, 5}) {
     EXPECT_EQ(cat({none}, dim).sizes(), (Shape{0}));
@@ -196,7 +196,7 @@ TEST_P(PytorchAnswersTest, ReluKeepsNegativeZero) {
   }
 }
 
-TEST_P(PytorchAnswersTest, AddcdivRefusesIntegerDivision) {
+TEST_P(PytorchAnswersTest, AddcdivRejectsIntegerDivision) {
   const char* const kText = "addcdiv: Integer division with addcdiv is no longer supported";
   EXPECT_ERROR(addcdiv(ints_, ints_, ints_), DTypeError, kText);
   EXPECT_ERROR(addcdiv(floats_, ints_, bytes_), DTypeError, kText);

@@ -1,4 +1,4 @@
-// Where gantry answers otherwise than PyTorch: docs/tensor.md, "Differences from PyTorch".
+// The differences from PyTorch that docs/tensor.md lists.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,14 +40,14 @@ TEST_P(PytorchDifferencesTest, SignOfNanIsNan) {
   }
 }
 
-TEST_P(PytorchDifferencesTest, LinspaceCutsNumbersNotEnds) {
+TEST_P(PytorchDifferencesTest, LinspaceTruncatesNumbersNotEnds) {
   EXPECT_THAT(linspace(2.25, 3.6, 7, {.dtype = i32, .device = device_}).to_vector<int>(),
               ElementsAre(2, 2, 2, 2, 3, 3, 3));
   EXPECT_THAT(linspace(-1, 5, 10, {.dtype = i16, .device = device_}).to_vector<int>(),
               ElementsAre(-1, 0, 0, 1, 1, 2, 3, 3, 4, 5));
 }
 
-TEST_P(PytorchDifferencesTest, SubTakesOneBool) {
+TEST_P(PytorchDifferencesTest, SubAcceptsOneBool) {
   EXPECT_THAT((1 - mask()).to_vector<int>(), ElementsAre(0, 1));
   EXPECT_THAT((mask() - on(tensor({1.0f, 2.0f}))).to_vector<float>(), ElementsAre(0, -2));
   EXPECT_ERROR(mask() - mask(), DTypeError, "with two bool tensors is not supported");
@@ -59,7 +59,7 @@ TEST_P(PytorchDifferencesTest, NumbersOfF16OperationsKeepF32) {
   EXPECT_EQ(remainder(three, 0.1).item<float>(), expected(std::fmod(3.0f, 0.1f)));
   EXPECT_EQ(fmod(three, 0.1).item<float>(), expected(std::fmod(3.0f, 0.1f)));
   EXPECT_EQ(floor_divide(three, 0.1).item<float>(), 29);
-  // 255.5 in bf16 is 256, of which the power would be infinite.
+  // 255.5 in bf16 is 256, whose power would be infinite.
   EXPECT_TRUE(std::isnan(pow(on(tensor({-1.5}).to(bf16)), 255.5).item<float>()));
 }
 
@@ -70,7 +70,7 @@ TEST_P(PytorchDifferencesTest, ExpandedTensorsAreNotWritten) {
   EXPECT_EQ(repeated.sum().item<float>(), 0);
 }
 
-TEST_P(PytorchDifferencesTest, MoreTypesAreTaken) {
+TEST_P(PytorchDifferencesTest, SomeOperationsAcceptMoreDTypes) {
   EXPECT_EQ(add(ints(), ints(), true).dtype(), i32);
   EXPECT_EQ(argmax(mask()).item<int>(), 0);
   EXPECT_EQ(argmin(mask()).item<int>(), 1);
@@ -82,7 +82,7 @@ TEST_P(PytorchDifferencesTest, MoreTypesAreTaken) {
   EXPECT_TRUE(abs(mask()).equal(mask()));
 }
 
-TEST_P(PytorchDifferencesTest, IntegersAreNotComputedInFractions) {
+TEST_P(PytorchDifferencesTest, IntegerOperationsRejectFractions) {
   EXPECT_ERROR(addcmul(ints(), ints(), ints(), 0.5), DTypeError,
                "argument value must not be a floating point number");
   EXPECT_ERROR(mm(ints().view({2, 1}), ints().view({1, 2})), DTypeError, "mm");
@@ -91,7 +91,7 @@ TEST_P(PytorchDifferencesTest, IntegersAreNotComputedInFractions) {
   EXPECT_ERROR(softmax(on(zeros({0}, {.dtype = i64})), 0), DTypeError, "floating type");
 }
 
-TEST_P(PytorchDifferencesTest, FewerTypesAreTaken) {
+TEST_P(PytorchDifferencesTest, SomeOperationsAcceptFewerDTypes) {
   EXPECT_ERROR(clamp(mask(), mask()), DTypeError, "expected a tensor of numbers, but got Bool");
   EXPECT_ERROR(pow(mask(), true), DTypeError, "expected operands of numbers, but got Bool");
   EXPECT_ERROR(lerp(ints(), ints(), tensor(0.5)), DTypeError, "floating type, but got Int");

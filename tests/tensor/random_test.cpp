@@ -86,7 +86,7 @@ TEST(GeneratorTest, SeedsFromTheSystem) {
   EXPECT_NE(generator.seed(), seed);
 }
 
-TEST(GeneratorTest, HandsEveryOffsetToOneThread) {
+TEST(GeneratorTest, GivesEveryOffsetToOneThread) {
   Generator generator;
   std::vector<std::uint64_t> taken[4];
   std::vector<std::thread> threads;
@@ -120,7 +120,7 @@ TEST(GeneratorTest, DrawsNoNumberTwiceWhileAnotherThreadSeeds) {
   EXPECT_EQ(all.size(), 6000u);
 }
 
-TEST(GeneratorTest, TakesSeedAndOffsetsTogether) {
+TEST(GeneratorTest, ReturnsSeedAndOffsetsAtomically) {
   Generator generator(Device::cpu(), 5);
   generator.set_offset(7);
   const Generator::Position at = generator.take(3);
@@ -171,7 +171,7 @@ TEST(RandomTest, PermutesEveryPosition) {
   EXPECT_EQ(randperm(9, {.dtype = i32}).dtype(), i32);
 }
 
-// Either refused, with nothing drawn, or all drawn numbers lie inside and differ.
+// The call either throws and draws nothing, or all drawn numbers are in range and differ.
 TEST(RandomTest, DrawsFromEveryIntervalThatItAccepts) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   constexpr double kBounds[] = {-kInf, -1e308, -3e38, -2e38, -7e4,   -65504, -1e4,  0,
@@ -206,7 +206,7 @@ TEST(RandomTest, DrawsFromEveryIntervalThatItAccepts) {
   }
 }
 
-TEST(RandomTest, TakesShapeTypeAndDeviceOfAnother) {
+TEST(RandomTest, CopiesShapeDTypeAndDevice) {
   const Tensor other = zeros({2, 3}, {.dtype = f16});
   EXPECT_EQ(rand_like(other).dtype(), f16);
   EXPECT_EQ(randn_like(other).sizes(), other.sizes());
@@ -214,7 +214,7 @@ TEST(RandomTest, TakesShapeTypeAndDeviceOfAnother) {
   EXPECT_EQ(randint_like(other, 0, 9).dtype(), f16);
 }
 
-TEST(RandomTest, RefusesBadArguments) {
+TEST(RandomTest, RejectsBadArguments) {
   Generator generator;
   Tensor reals = zeros({3});
   Tensor ints = zeros({3}, {.dtype = u8});
@@ -271,7 +271,7 @@ TEST_F(RandomDeviceTest, GivesTheSameNumbersEverywhere) {
   EXPECT_EQ(on_cpu.offset(), on_device.offset());
 }
 
-TEST_F(RandomDeviceTest, RefusesAnotherDevicesGenerator) {
+TEST_F(RandomDeviceTest, RejectsAnotherDevicesGenerator) {
   Generator on_cpu;
   EXPECT_ERROR(rand({2}, {.device = Device::cuda(0)}, &on_cpu), InvalidArgument,
                "rand: Expected a 'cuda:0' device type for generator but found 'cpu'");
@@ -316,7 +316,7 @@ TEST_F(RandomDeviceTest, SavesAndRestoresStates) {
   EXPECT_EQ(default_generator(Device::cuda(0)).offset(), offset);
 }
 
-TEST(GeneratorTest, IsTakenByReferencePointerOrNotAtAll) {
+TEST(GeneratorTest, IsPassedByReferenceByPointerOrNotAtAll) {
   Generator generator(Device::cpu(), 3);
   const Tensor first = rand({4}, {}, generator);
   generator.manual_seed(3);

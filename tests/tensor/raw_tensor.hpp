@@ -1,4 +1,4 @@
-// Tensors that tests fill and read byte by byte, past the code under test.
+// Tensors that tests fill and read byte by byte, without the code under test.
 #pragma once
 
 #include <cstring>
@@ -25,7 +25,7 @@ inline const std::vector<DType>& all_dtypes() {
   return kAll;
 }
 
-/// One element at `address` as a double, which holds every value that tests use.
+/// The element at `address` as a double, which represents every value of the tests.
 inline double decode(const void* address, DType dtype) {
   return dispatch(dtype, [&]<class T>(TypeTag<T>) {
     T value;
@@ -71,7 +71,7 @@ inline void set_storage_bytes(const Storage& storage, const std::vector<std::byt
   }
 }
 
-/// Positions in the storage, in elements, of a layout's elements in row-major order.
+/// The storage offsets of a layout's elements, in row-major order.
 inline std::vector<std::int64_t> addresses(const Shape& sizes, const Dims& strides,
                                            std::int64_t offset) {
   std::vector<std::int64_t> result;
@@ -101,7 +101,7 @@ inline std::vector<double> elements(const Tensor& tensor) {
   return result;
 }
 
-/// Ways in which a tensor may lie in its storage.
+/// Layouts of a tensor in its storage.
 enum class Layout { contiguous, transposed, sliced, offset, expanded, zero_dim, empty };
 
 inline std::ostream& operator<<(std::ostream& out, Layout layout) {
@@ -110,7 +110,7 @@ inline std::ostream& operator<<(std::ostream& out, Layout layout) {
   return out << kNames[static_cast<int>(layout)];
 }
 
-/// What an element of `dtype` holds before a test: element `i` of the storage.
+/// The initial value of element `i` of a storage of `dtype`.
 inline double pattern(std::int64_t i, DType dtype) {
   const auto number = static_cast<double>(i % 120 - 60);
   switch (dtype) {

@@ -52,7 +52,7 @@ TEST_P(ReductionsTest, SumsAllOneOrSeveralDims) {
   EXPECT_EQ(t.sum().device(), t.device());
 }
 
-TEST_P(ReductionsTest, SumsOfIntegersAndBoolAreI64UnlessATypeIsAsked) {
+TEST_P(ReductionsTest, SumsOfIntegersAndBoolAreI64ByDefault) {
   for (const DType dtype : {bool_, u8, i8, i16, i32, i64}) {
     const Tensor t = ones({300}, options(dtype));
     EXPECT_EQ(t.sum().dtype(), i64);
@@ -82,7 +82,7 @@ TEST_P(ReductionsTest, MeanIsOfFloatingTypes) {
                         "floating point or complex dtype. Got: Long"));
 }
 
-TEST_P(ReductionsTest, MaxAndMinGiveValuesAndFirstPositions) {
+TEST_P(ReductionsTest, MaxAndMinGiveValuesAndFirstIndices) {
   const Tensor t = tensor({{3, 9, 9, 1}, {1, 1, 4, 4}}, options(i32));
   const auto [values, indices] = t.max(1);
   EXPECT_THAT(values.to_vector<std::int32_t>(), ElementsAre(9, 4));
@@ -107,7 +107,7 @@ TEST_P(ReductionsTest, MaxAndMinGiveValuesAndFirstPositions) {
   EXPECT_EQ(scalar_tensor(5, options()).max(0).indices.item<int>(), 0);
 }
 
-TEST_P(ReductionsTest, RefusesToPickFromNothing) {
+TEST_P(ReductionsTest, RejectsExtremaOfEmptyReductions) {
   const Tensor t = zeros({2, 0}, options());
   EXPECT_THAT(message_of<ShapeError>([&] { (void)t.max(1); }),
               HasSubstr("max(): Expected reduction dim 1 to have non-zero size."));
@@ -122,7 +122,7 @@ TEST_P(ReductionsTest, RefusesToPickFromNothing) {
   EXPECT_EQ(t.amax(0).sizes(), Shape({0}));
 }
 
-TEST_P(ReductionsTest, RefusesDimsThatAreNotThere) {
+TEST_P(ReductionsTest, RejectsDimsOutOfRange) {
   const Tensor t = matrix();
   EXPECT_THAT(message_of<IndexError>([&] { (void)t.sum(2); }),
               HasSubstr("Dimension out of range (expected to be in range of [-2, 1], but got 2)"));
@@ -147,7 +147,7 @@ TEST_P(ReductionsTest, AnyAllAndCountTestForNonzero) {
   EXPECT_TRUE(zeros({0}, options()).all().item<bool>());
 }
 
-TEST_P(ReductionsTest, BoolMemoryCountsWhatIsNotZero) {
+TEST_P(ReductionsTest, ANonZeroBoolByteCountsAsOne) {
   const Tensor flags = tensor({7, 0, 1, 255}, options(u8)).view(bool_);
   EXPECT_EQ(flags.sum().item<int>(), 3);
   EXPECT_EQ(flags.amax().item<int>(), 1);
@@ -183,7 +183,7 @@ TEST_P(ReductionsTest, NormsOfEveryOrder) {
   EXPECT_EQ(t.norm(-INFINITY).item<float>(), 0);
   EXPECT_NEAR(t.norm(3).item<double>(), std::cbrt(27 + 64 + 1728), 1e-4);
   EXPECT_EQ(t.norm(2, 0, true).sizes(), Shape({1, 2}));
-  // The squares overflow f16, the norm does not.
+  // The squares overflow f16; the norm does not.
   EXPECT_EQ(full({4}, 1000, options(f16)).norm().item<float>(), 2000);
   EXPECT_THAT(message_of<DTypeError>([&] { (void)matrix(i32).norm(); }),
               HasSubstr("norm: expected a tensor of a floating type, but got Int"));
@@ -198,7 +198,7 @@ TEST_P(ReductionsTest, VarianceAndDeviation) {
               ElementsAre(std::sqrt(4.5), std::sqrt(4.5), std::sqrt(4.5)));
   EXPECT_EQ(t.var(1, 1, true).sizes(), Shape({2, 1}));
   EXPECT_TRUE(std::isnan(ones({1}, options()).var().item<float>()));
-  // A large mean does not spoil it.
+  // A large mean does not reduce the accuracy.
   EXPECT_DOUBLE_EQ(t.add(1e9).var().item<double>(), 3.5);
 }
 
@@ -213,7 +213,7 @@ TEST_P(ReductionsTest, LogSumExpDoesNotOverflow) {
   EXPECT_EQ(zeros({2, 0}, options()).logsumexp(1).to_vector<float>()[0], -INFINITY);
 }
 
-TEST_P(ReductionsTest, CumulatesAlongADim) {
+TEST_P(ReductionsTest, ScansAlongADim) {
   EXPECT_THAT(matrix().cumsum(1).to_vector<float>(), ElementsAre(1, 3, 6, 4, 9, 15));
   EXPECT_THAT(matrix(i8).cumprod(0).to_vector<std::int64_t>(), ElementsAre(1, 2, 3, 4, 10, 18));
   EXPECT_EQ(matrix(i8).cumsum(0, f32).dtype(), f32);

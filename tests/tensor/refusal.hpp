@@ -1,4 +1,4 @@
-// How a call is refused.
+// The error of a call.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace gantry::testing {
 
-/// What a call threw: its class, text and device; empty if it threw nothing.
+/// The class, text and device of the exception of a call; empty if there was none.
 struct Refusal {
   std::string kind;
   std::string text;

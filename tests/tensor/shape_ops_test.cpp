@@ -89,7 +89,7 @@ TEST(ShapeOpsTest, BroadcastTensorsAreViews) {
   EXPECT_TRUE(views[0].is_view_of(a));
 }
 
-TEST(ShapeOpsTest, ExplainsWhatDoesNotFit) {
+TEST(ShapeOpsTest, ErrorsNameTheMismatch) {
   const auto joining = [](std::vector<Tensor> tensors, int dim = 0) {
     return [=] { static_cast<void>(cat(tensors, dim)); };
   };
@@ -116,7 +116,7 @@ TEST(ShapeOpsTest, ExplainsWhatDoesNotFit) {
                                 "[2] at entry 0 and [3] at entry 1"));
 }
 
-TEST(ShapeOpsTest, TensorSplitCutsAtPositions) {
+TEST(ShapeOpsTest, TensorSplitSplitsAtIndices) {
   for (const Device place : all_places()) {
     const Tensor t = arange(6, {.device = place});
     const std::vector<Tensor> pieces = tensor_split(t, {1, 4});

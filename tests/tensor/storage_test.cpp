@@ -16,7 +16,7 @@
 namespace gantry {
 namespace {
 
-TEST(StorageTest, IsSharedAndGivenBackWithTheLastHandle) {
+TEST(StorageTest, IsSharedAndFreedWithTheLastHandle) {
   for (const Device place : testing::all_places()) {
     Storage first = Storage::allocate(100, place);
     EXPECT_EQ(first.bytes(), 100U);
@@ -74,7 +74,7 @@ TEST_F(StorageDeviceTest, RecordedMemoryIsNotReusedBeforeTheStreamIsDone) {
   side.synchronize();
 }
 
-TEST_F(StorageDeviceTest, LaterWorkOfAStreamDoesNotHoldMemoryThatItUsedBefore) {
+TEST_F(StorageDeviceTest, LaterWorkOfAStreamDoesNotDelayReuse) {
   const Stream side = Stream::from_pool();
   const auto pending = [] { return memory::stats(Device::cuda(0)).pending_bytes; };
   const std::int64_t before = pending();

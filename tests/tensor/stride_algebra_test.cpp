@@ -16,8 +16,8 @@ using gantry::testing::addresses;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// The only strides that could show the same elements in another shape, found by looking one step
-// along each dim; none if the addresses disagree.
+// The only possible strides of a view with another shape, from the address of one step along each
+// dim; none if other addresses contradict them.
 std::optional<Dims> brute_force_view(const Shape& sizes, const Dims& strides, const Shape& target) {
   const std::vector<std::int64_t> wanted = addresses(sizes, strides, 0);
   Dims result = Dims::filled(target.size(), 0);
@@ -113,7 +113,7 @@ TEST(StrideAlgebraTest, InfersOneSize) {
       ThrowsMessage<ShapeError>(HasSubstr("can be any value and is ambiguous")));
 }
 
-TEST(StrideAlgebraTest, RefusesLayoutsThatDoNotFit) {
+TEST(StrideAlgebraTest, RejectsLayoutsThatDoNotFit) {
   EXPECT_NO_THROW(check_layout("op", {2, 3}, {3, 1}, 2, DType::f32, 32));
   EXPECT_THROW(check_layout("op", {2, 3}, {3, 1}, 3, DType::f32, 32), ShapeError);
   EXPECT_NO_THROW(check_layout("op", {2, 0}, {3, 1}, 100, DType::f32, 0));

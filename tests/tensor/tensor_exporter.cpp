@@ -1,5 +1,5 @@
-// Exports a tensor that its stream has yet to fill, and obeys words on standard input: release
-// (lets the stream go), read (prints the elements), quit.
+// Exports a tensor that its stream has yet to fill. Reads commands from standard input: release
+// (resumes the stream), read (prints the elements), quit.
 #include <iostream>
 #include <string>
 

@@ -1,4 +1,4 @@
-// Lets every driver call fail once in the middle of tensor operations.
+// Makes every driver call of tensor operations fail once.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -91,8 +91,9 @@ TEST_F(TensorFaultsTest, AnyFailingCallLeavesEverythingUsable) {
   EXPECT_GT(failures, 20);
 }
 
-// The call that waits fails while the copy is still to come: what it will write must be nobody's.
-TEST_F(TensorFaultsTest, MemoryThatACopyWillWriteIsNotUsedAgain) {
+// The waiting call fails before the copy runs. The memory that the copy will write must not be
+// reused.
+TEST_F(TensorFaultsTest, MemoryOfAPendingCopyIsNotReused) {
   GANTRY_REQUIRE_SIM();
   const Tensor device = full({1}, 7.0, {.dtype = f32, .device = "cuda:0"});
   settle();

@@ -72,7 +72,7 @@ TEST_F(TensorIpcTest, EmptyTensorsCanBeImported) {
   EXPECT_EQ(view.dtype(), u8);
 }
 
-TEST_F(TensorIpcTest, RefusesWhatCannotBeShared) {
+TEST_F(TensorIpcTest, RejectsTensorsThatCannotBeShared) {
   EXPECT_THAT([] { static_cast<void>(zeros({2}).ipc_handle()); },
               ThrowsMessage<NotSupported>("ipc_handle: expected memory of a device allocator, but "
                                           "got a CPU tensor"));

@@ -28,7 +28,7 @@ using testing::elements;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-TEST(TensorTest, KnowsWhatItIs) {
+TEST(TensorTest, HasProperties) {
   for (const Device place : all_places()) {
     const Tensor t = zeros({2, 3, 4}, {.dtype = i16, .device = place}).transpose(0, 2);
     EXPECT_TRUE(t.defined());
@@ -72,7 +72,7 @@ TEST(TensorTest, IsAHandle) {
   EXPECT_TRUE(a.is_view_of(b));
 }
 
-TEST(TensorTest, RefusesTheWrongElementType) {
+TEST(TensorTest, RejectsTheWrongElementType) {
   EXPECT_THAT([] { static_cast<void>(zeros({2}, {.dtype = i64}).data_ptr<float>()); },
               ThrowsMessage<DTypeError>("data_ptr: expected scalar type Float but found Long"));
 }
@@ -112,7 +112,7 @@ TEST(TensorTest, AllcloseUsesBothTolerances) {
   }
 }
 
-TEST(TensorTest, FillTakesNumbersAndZeroDimTensors) {
+TEST(TensorTest, FillAcceptsNumbersAndZeroDimTensors) {
   for (const Device place : all_places()) {
     Tensor t = zeros({4}, {.dtype = i32, .device = place});
     t.slice(0, 0, 4, 2).fill_(2.9);
@@ -155,7 +155,7 @@ TEST(TensorTest, ToVectorConvertsAndKeepsRowMajorOrder) {
     EXPECT_EQ(t.to_vector<std::uint8_t>(), (std::vector<std::uint8_t>{0, 3, 1, 4, 2, 5}));
     EXPECT_EQ(t.to_vector<long long>().size(), 6U);
     EXPECT_TRUE(t.narrow(0, 0, 0).to_vector<float>().empty());
-    // Larger than what is bounced through page-locked memory.
+    // Larger than the page-locked bounce buffer.
     const Tensor large = ones({3, 1 << 20}, {.dtype = f64, .device = place});
     EXPECT_EQ(large.to_vector<float>(), std::vector<float>(3 << 20, 1.0F));
   }
@@ -200,7 +200,7 @@ TEST(TensorTest, AssignmentToAViewWritesItsElements) {
   }
 }
 
-TEST(TensorTest, AssignmentToAVariableMakesItAnotherHandle) {
+TEST(TensorTest, AssignmentToAVariableRebindsTheHandle) {
   Tensor a = zeros({2});
   const Tensor before = a;
   Tensor b = ones({3});

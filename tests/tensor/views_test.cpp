@@ -29,8 +29,8 @@ double at(const Tensor& tensor, const Position& position) {
                          tensor.dtype());
 }
 
-// Asserts that `view` shares `source`'s memory, has the given shape and shows at each position the
-// element of `source` that `origin` names.
+// Asserts that `view` shares `source`'s memory and has the given shape. `origin` maps each index of
+// the view to the index of the same element in `source`.
 void expect_view(const Tensor& source, const Tensor& view, const Shape& sizes,
                  const std::function<Position(const Position&)>& origin) {
   ASSERT_EQ(view.sizes(), sizes);
@@ -155,7 +155,7 @@ TEST_P(ViewsTest, ReshapeKeepsTheOrderOfElements) {
   });
 }
 
-TEST_P(ViewsTest, SplitsIntoPieces) {
+TEST_P(ViewsTest, SplitsIntoChunks) {
   everywhere([](const Tensor& t) {
     const std::vector<Tensor> pieces = t.split(2, 1);
     ASSERT_EQ(pieces.size(), 2U);
@@ -217,7 +217,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ViewsTest,
                                            Layout::offset, Layout::expanded),
                          [](const auto& info) { return ::testing::PrintToString(info.param); });
 
-TEST(ViewTest, MatrixTransposeLeavesVectorsAlone) {
+TEST(ViewTest, MatrixTransposeDoesNotChangeVectors) {
   EXPECT_EQ(zeros({2, 3}).t().sizes(), (Shape{3, 2}));
   EXPECT_EQ(zeros({2}).t().sizes(), (Shape{2}));
   EXPECT_EQ(zeros({}).t().sizes(), Shape{});

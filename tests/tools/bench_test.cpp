@@ -4,11 +4,11 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "collectives/selector.hpp"
+#include "core/json.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/support/subprocess.hpp"
 #include "tools/bench/comm_bench.hpp"
@@ -26,7 +26,6 @@ using ::testing::HasSubstr;
 using testing::Outcome;
 using Words = std::vector<std::string>;
 using Variables = std::map<std::string, std::optional<std::string>>;
-using Json = nlohmann::json;
 
 constexpr const char* kBench = GANTRY_TEST_BENCH;
 constexpr const char* kTune = GANTRY_TEST_TUNE;
@@ -115,7 +114,7 @@ TEST(BenchTest, MeasuresEveryOperationUnderALauncher) {
 TEST(BenchTest, EveryAlgorithmHasALineOfItsOwn) {
   const TemporaryFile json(".json");
   const TemporaryFile svg(".svg");
-  const std::string algorithms = "auto,p2p,ll,ll128,ll128_relay,direct,relay,chain,host";
+  const std::string algorithms = "auto,p2p,ll,ll128,ll128_two_shot,one_shot,two_shot,ring,host";
   const Outcome outcome = run(Words{kBench, "-o", "all", "-a", algorithms, "-d", "bf16", "-J",
                                     json.path(), "--svg", svg.path()} +
                               kShort);
@@ -132,14 +131,14 @@ TEST(BenchTest, EveryAlgorithmHasALineOfItsOwn) {
     EXPECT_GT(row.time_us, 0);
   }
   const std::map<std::string, std::set<std::string>> expected{
-      {"auto", {"ll", "ll128", "ll128_relay", "direct", "relay"}},
-      {"p2p", {"ll", "ll128", "ll128_relay", "direct", "relay"}},
+      {"auto", {"ll", "ll128", "ll128_two_shot", "one_shot", "two_shot"}},
+      {"p2p", {"ll", "ll128", "ll128_two_shot", "one_shot", "two_shot"}},
       {"ll128", {"ll128"}},
-      {"ll128_relay", {"ll128_relay"}},
+      {"ll128_two_shot", {"ll128_two_shot"}},
       {"ll", {"ll"}},
-      {"direct", {"direct"}},
-      {"relay", {"relay"}},
-      {"chain", {"chain"}},
+      {"one_shot", {"one_shot"}},
+      {"two_shot", {"two_shot"}},
+      {"ring", {"ring"}},
       {"host", {"host"}}};
   EXPECT_EQ(taken, expected);
   const std::string picture = text_of(svg.path());
@@ -155,7 +154,7 @@ TEST(BenchTest, RegisteredTensorsHaveAlgorithmsOfTheirOwn) {
     const TemporaryFile json(".json");
     const Outcome outcome =
         run(launcher +
-            Words{kBench, "-o", "all", "-a", "in_place,copy", "--register", "-J", json.path()} +
+            Words{kBench, "-o", "all", "-a", "zero_copy,copy", "--register", "-J", json.path()} +
             kShort);
     ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
     std::map<std::string, std::set<std::string>> measured;
@@ -165,7 +164,7 @@ TEST(BenchTest, RegisteredTensorsHaveAlgorithmsOfTheirOwn) {
       measured[row.algorithm].insert(row.operation);
     }
     const std::map<std::string, std::set<std::string>> expected{
-        {"in_place", {"all_reduce", "reduce", "broadcast", "reduce_scatter"}},
+        {"zero_copy", {"all_reduce", "reduce", "broadcast", "reduce_scatter"}},
         {"copy", {"all_reduce", "all_gather", "all_to_all", "broadcast"}}};
     EXPECT_EQ(measured, expected);
   }
@@ -232,9 +231,9 @@ TEST(BenchTest, PrintsTheTableBesideJson) {
                                "--root", "2", "--batches", "1", "-J", "-"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
   const Json json = Json::parse(outcome.out);
-  EXPECT_EQ(json["schema"], "gantry-collectives-1");
-  EXPECT_EQ(json["rows"][0]["root"], 2);
-  EXPECT_EQ(json["rows"][0]["count"], 64);
+  EXPECT_EQ(json.at("schema"), "gantry-collectives-1");
+  EXPECT_EQ(json.at("rows").at(0).at("root"), 2);
+  EXPECT_EQ(json.at("rows").at(0).at("count"), 64);
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("gather"), HasSubstr("# wrong elements: 0;")));
 }
 
@@ -377,17 +376,17 @@ TEST(TuneTest, WritesATableThatIsTaken) {
                                 ranks);
     ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
     const Json json = Json::parse(text_of(table.path()));
-    EXPECT_EQ(json["device"], "Simulated GPU");
-    EXPECT_EQ(json["ranks"], 3);
-    EXPECT_EQ(json["tables"].size(), 8U) << "every operation with a choice";
+    EXPECT_EQ(json.at("device"), "Simulated GPU");
+    EXPECT_EQ(json.at("ranks"), 3);
+    EXPECT_EQ(json.at("tables").size(), 8U) << "every operation with a choice";
     const Selector selector = Selector::parse(text_of(table.path()), 3, "Simulated GPU");
     std::set<std::string> tried;
     for (const Row& row : read_report(samples.path()).rows) {
       EXPECT_EQ(row.wrong, 0) << row_text(row);
       tried.insert(row.algorithm);
     }
-    EXPECT_EQ(tried, (std::set<std::string>{"ll", "ll128", "ll128_relay", "direct", "relay",
-                                            "chain", "in_place", "copy"}));
+    EXPECT_EQ(tried, (std::set<std::string>{"ll", "ll128", "ll128_two_shot", "one_shot", "two_shot",
+                                            "ring", "zero_copy", "copy"}));
     // The library accepts it, and says so by taking what it holds.
     const TemporaryFile results(".json");
     const Outcome used = run(Words{kBench, "-g", "3", "-J", results.path()} + kShort,
@@ -404,9 +403,9 @@ TEST(TuneTest, WritesATableThatIsTaken) {
 // What was measured for small arrays only must not be asked to carry large ones.
 TEST(TuneTest, EndsEveryTableWithWhatCarriesAllSizes) {
   for (const auto& [small, large] :
-       std::map<std::string, Algorithm>{{"ll", Algorithm::direct},
-                                        {"ll128", Algorithm::direct},
-                                        {"ll128_relay", Algorithm::relay}}) {
+       std::map<std::string, Algorithm>{{"ll", Algorithm::one_shot},
+                                        {"ll128", Algorithm::one_shot},
+                                        {"ll128_two_shot", Algorithm::two_shot}}) {
     const TemporaryFile table(".json");
     const Outcome outcome = run({kTune, "--quick", "-o", "all_reduce", "-a", small, "-e", "1K",
                                  "-q", "-g", "3", "-O", table.path()});
@@ -421,16 +420,16 @@ TEST(TuneTest, EndsEveryTableWithWhatCarriesAllSizes) {
 
 TEST(TuneTest, RegisteredMemoryHasRowsOfItsOwn) {
   using tune::Sample;
-  const Choice in_place{Algorithm::in_place, 16};
+  const Choice zero_copy{Algorithm::zero_copy, 16};
   const Choice copy{Algorithm::copy, 16};
   const std::vector<Sample> others{
-      {8, {Algorithm::ll, 8}, 3},       {8, {Algorithm::direct, 8}, 9},
-      {64, {Algorithm::direct, 8}, 10}, {512, {Algorithm::direct, 8}, 20},
-      {512, {Algorithm::relay, 8}, 30}, {4096, {Algorithm::relay, 8}, 90}};
-  const std::vector<SelectorRow> rows = tune::choose_registered_rows({{8, in_place, 9},
-                                                                      {64, in_place, 5},
-                                                                      {512, in_place, 18},
-                                                                      {4096, in_place, 60},
+      {8, {Algorithm::ll, 8}, 3},          {8, {Algorithm::one_shot, 8}, 9},
+      {64, {Algorithm::one_shot, 8}, 10},  {512, {Algorithm::one_shot, 8}, 20},
+      {512, {Algorithm::two_shot, 8}, 30}, {4096, {Algorithm::two_shot, 8}, 90}};
+  const std::vector<SelectorRow> rows = tune::choose_registered_rows({{8, zero_copy, 9},
+                                                                      {64, zero_copy, 5},
+                                                                      {512, zero_copy, 18},
+                                                                      {4096, zero_copy, 60},
                                                                       {8, copy, 30},
                                                                       {64, copy, 30},
                                                                       {512, copy, 11},
@@ -439,7 +438,7 @@ TEST(TuneTest, RegisteredMemoryHasRowsOfItsOwn) {
   ASSERT_EQ(rows.size(), 3U);
   EXPECT_EQ(rows[0].choice.algorithm, Algorithm::automatic);
   EXPECT_EQ(rows[0].up_to_bytes, 8);
-  EXPECT_EQ(rows[1].choice, in_place);
+  EXPECT_EQ(rows[1].choice, zero_copy);
   EXPECT_EQ(rows[1].up_to_bytes, 64);
   EXPECT_EQ(rows[2].choice, copy);
   EXPECT_EQ(rows[2].up_to_bytes, INT64_MAX);
@@ -466,7 +465,8 @@ TEST(TuneTest, KeepsTablesOfOtherMachines) {
     ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
   }
   std::set<int> kept;
-  for (const Json& one : Json::parse(text_of(table.path()))) kept.insert(one["ranks"].get<int>());
+  const Json all = Json::parse(text_of(table.path()));
+  for (const Json& one : all.elements()) kept.insert(one.at("ranks").as<int>());
   EXPECT_EQ(kept, (std::set<int>{2, 4}));
 }
 

@@ -3,9 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <iterator>
 #include <sstream>
 
+#include "core/json.hpp"
 #include "tests/support/subprocess.hpp"
 #include "tools/replay/worker.hpp"
 
@@ -13,7 +14,6 @@ namespace gantry::replay {
 namespace {
 
 using ::testing::HasSubstr;
-using Json = nlohmann::json;
 
 testing::Outcome replay(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), GANTRY_TEST_REPLAY);
@@ -25,7 +25,7 @@ testing::Outcome replay(std::vector<std::string> arguments) {
 
 Json json_of(const std::string& path) {
   std::ifstream file(path);
-  return Json::parse(file);
+  return Json::parse(std::string{std::istreambuf_iterator<char>(file), {}});
 }
 
 TEST(ReplayCommandTest, ComparesAllBackends) {
@@ -36,19 +36,21 @@ TEST(ReplayCommandTest, ComparesAllBackends) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
   const Json report = json_of(json.path());
   std::vector<std::string> names;
-  for (const Json& result : report["results"]) {
-    const std::string name = result["backend"];
+  for (const Json& result : report.at("results").elements()) {
+    const auto name = result.at("backend").as<std::string>();
     names.push_back(name);
     EXPECT_THAT(outcome.out, HasSubstr("\n  " + name));
-    if (result["error"] != "") continue;
-    EXPECT_TRUE(result["completed"]) << name;
-    EXPECT_EQ(result["leaked_bytes"], 0) << name;
-    EXPECT_EQ(result["peak_live"], report["sequence"]["peak_live_bytes"]) << name;
-    EXPECT_GE(result["peak_reserved"], result["peak_live"]) << name;
-    EXPECT_LT(result["waste"], 0.9) << name;
+    if (result.at("error") != "") continue;
+    EXPECT_EQ(result.at("completed"), true) << name;
+    EXPECT_EQ(result.at("leaked_bytes"), 0) << name;
+    EXPECT_EQ(result.at("peak_live"), report.at("sequence").at("peak_live_bytes")) << name;
+    EXPECT_GE(result.at("peak_reserved").as<std::int64_t>(),
+              result.at("peak_live").as<std::int64_t>())
+        << name;
+    EXPECT_LT(result.at("waste").as<double>(), 0.9) << name;
   }
   EXPECT_EQ(names, (std::vector<std::string>{"vmm", "native", "async", "cuda", "bump"}));
-  EXPECT_EQ(report["results"][1]["error"], "") << "native is always there";
+  EXPECT_EQ(report.at("results").at(1).at("error"), "") << "native is always there";
   EXPECT_THAT(outcome.out, HasSubstr("\n→ "));
   std::ifstream svg(picture.path());
   std::ostringstream text;
@@ -66,9 +68,9 @@ TEST(ReplayCommandTest, DumpsReplayLikeTheirWorkload) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
   EXPECT_EQ(outcome.out, "");
   const Json report = json_of(json.path());
-  EXPECT_EQ(report["sequence"]["operations"], 1050);
-  EXPECT_EQ(report["sequence"]["live_blocks_at_end"], 50);
-  EXPECT_EQ(report["results"][0]["completed"], true);
+  EXPECT_EQ(report.at("sequence").at("operations"), 1050);
+  EXPECT_EQ(report.at("sequence").at("live_blocks_at_end"), 50);
+  EXPECT_EQ(report.at("results").at(0).at("completed"), true);
 }
 
 TEST(ReplayCommandTest, OutOfMemoryIsExitCode1) {

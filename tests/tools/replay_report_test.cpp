@@ -6,10 +6,10 @@
 
 #include <fstream>
 #include <gantry/core/error.hpp>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <system_error>
 
+#include "core/json.hpp"
 #include "tests/support/subprocess.hpp"
 #include "tools/replay/chart.hpp"
 #include "tools/replay/format.hpp"
@@ -126,10 +126,10 @@ TEST(ReportTest, JsonComesBack) {
   const Report report = sample_report();
   const std::string text = report_json(report);
   EXPECT_EQ(results_from_json(text), report.results);
-  const auto json = nlohmann::json::parse(text);
-  EXPECT_EQ(json["sequence"]["peak_live_bytes"], 900 << 20);
-  EXPECT_EQ(json["results"][2]["completed"], false);
-  EXPECT_EQ(json["results"][0]["completed"], true);
+  const auto json = Json::parse(text);
+  EXPECT_EQ(json.at("sequence").at("peak_live_bytes"), 900 << 20);
+  EXPECT_EQ(json.at("results").at(2).at("completed"), false);
+  EXPECT_EQ(json.at("results").at(0).at("completed"), true);
   EXPECT_THROW((void)results_from_json("{}"), InvalidArgument);
   EXPECT_THROW((void)results_from_json("nothing"), InvalidArgument);
 }

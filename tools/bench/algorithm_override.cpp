@@ -46,7 +46,7 @@ Selector present_selector(int ranks, const std::string& device_name) {
   const int devices = device_count();
   for (int from = 0; from < devices; ++from) {
     for (int to = 0; to < devices; ++to) {
-      if (!driver().has_peer_atomics(from, to)) selector.forbid_lines();
+      if (!driver().has_peer_atomics(from, to)) selector.forbid_ll128();
     }
   }
   return selector;

@@ -53,7 +53,7 @@ bool is_sized_by_all_ranks(CollectiveKind kind) {
 }
 
 bool has_registered_form(CollectiveKind kind) {
-  return can_serve(Algorithm::in_place, kind) || can_serve(Algorithm::copy, kind);
+  return can_serve(Algorithm::zero_copy, kind) || can_serve(Algorithm::copy, kind);
 }
 
 bool is_in_place(CollectiveKind kind) {
@@ -90,7 +90,8 @@ Descriptor describe(const Case& what) {
   call.kind = what.kind;
   if (reduces(what.kind)) call.op = what.op;
   if (what.kind != CollectiveKind::barrier) call.dtype = what.dtype;
-  if (what.registered && has_registered_form(what.kind)) call.place = flight::pack_place(1, 0);
+  if (what.registered && has_registered_form(what.kind))
+    call.window_offset = flight::pack_window_offset(1, 0);
   return call;
 }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <limits>
 
@@ -10,8 +9,8 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/selector.hpp"
+#include "command_line/command_line.hpp"
 #include "tools/bench/comm_bench.hpp"
-#include "tools/program/command_line.hpp"
 
 namespace gantry::bench {
 
@@ -22,7 +21,7 @@ Alone, it makes one rank of every visible device, each in a thread; under glaunc
 like every process is one rank, with one device.
 
   gantry-bench -o all_reduce -b 8 -e 128M -f 2
-  gantry-bench -o all -d bf16 --algo auto,ll,direct -G 20 -J results.json --svg results.svg
+  gantry-bench -o all -d bf16 --algo auto,ll,one_shot -G 20 -J results.json --svg results.svg
   mpirun -n 8 gantry-bench -o all_gather -J gantry.json --svg both.svg --compare nccl.json
   gantry-bench --comm -o broadcast,reduce_add -e 256M
 
@@ -43,59 +42,61 @@ struct Words {
   bool graph_only = false;
 };
 
-void add_options(CLI::App& app, Options& options, Words& words) {
-  app.add_option("-o,--op", words.operations,
-                 "operations, or all: all_reduce reduce broadcast all_gather reduce_scatter gather "
-                 "scatter all_to_all send_recv barrier (all_reduce)")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  app.add_flag("--comm", words.comm, "the single-process operations, gantry::comm, instead");
-  app.add_option("-b,--begin", words.begin, "least size of a message (8)");
-  app.add_option("-e,--end", words.end, "greatest size (128M)");
-  auto* factor = app.add_option("-f,--factor", words.factor, "from one size to the next (2)");
-  app.add_option("-i,--step", words.step, "the same, in bytes")->excludes(factor);
-  app.add_option("-d,--dtype", words.dtype, "element type: f32 bf16 i64 … (f32)");
-  app.add_option("-r,--redop", words.redop, "sum prod min max avg band bor bxor (sum)");
-  app.add_option("--root", options.root, "root rank (0)")
-      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
-  app.add_option("-g,--gpus", options.devices, "devices of this process (all; 1 per process)")
-      ->check(CLI::Range(1, 64));
-  app.add_option("-n,--iters", options.repetitions.calls, "calls timed together (20)")
-      ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--batches", options.repetitions.batches, "such batches; p50, p99 are theirs (10)")
-      ->check(CLI::Range(1, 1'000'000));
-  app.add_option("-w,--warmup", options.repetitions.warm_up, "calls before (5)")
-      ->check(CLI::Range(0, 1'000'000));
-  app.add_option("--max-seconds", options.repetitions.max_seconds,
-                 "of one size: fewer calls if they would last longer (2)")
-      ->check(greater_than_zero());
-  app.add_option("-z,--blocking", options.repetitions.blocking,
-                 "1: the host waits for each call (0)");
-  app.add_option("-c,--check", options.check, "0: does not compare results (1)");
-  app.add_option("-G,--graph", options.graph_calls, "measures graphs of so many calls, too")
-      ->check(CLI::Range(1, 10'000));
-  app.add_flag("--graph-only", words.graph_only, "no eager calls beside --graph");
-  app.add_option("-a,--algo", words.algorithms,
-                 "auto p2p ll ll128 ll128_relay direct relay chain in_place copy nccl "
-                 "host; several give a line "
-                 "each (auto, or "
-                 "GANTRY_COLL_ALGO)")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  app.add_option("--transport", words.transport, "auto p2p nccl host")
-      ->check(CLI::IsMember({"auto", "p2p", "nccl", "host"}));
-  app.add_option("--blocks", options.blocks, "thread blocks of the kernels, with one --algo")
-      ->check(CLI::Range(1, kMostTableBlocks));
-  app.add_flag("-R,--register", options.registered,
-               "tensors that others read or write are registered on all ranks");
-  app.add_option("--tensors", options.tensors, "tensors of a coalesced form (200)")
-      ->check(CLI::Range(1, 100'000));
-  app.add_option("-J,--json", options.json, "writes the results, - for stdout");
-  app.add_option("--svg", options.svg, "draws latency and bandwidth");
-  app.add_option("--compare", options.compare, "results of other runs, drawn beside; repeatable")
-      ->allow_extra_args(false);
-  app.add_option("--draw", options.draw, "draws these results of an earlier run, measures nothing");
-  app.add_flag("-q,--quiet", options.quiet, "no table");
+void add_options(CommandLine& line, Options& options, Words& words) {
+  line.add_option(
+          "-o,--op", words.operations,
+          "operations, or all: all_reduce reduce broadcast all_gather reduce_scatter gather "
+          "scatter all_to_all send_recv barrier (all_reduce)")
+      .comma_separated();
+  line.add_flag("--comm", words.comm, "the single-process operations, gantry::comm, instead");
+  line.add_option("-b,--begin", words.begin, "least size of a message (8)");
+  line.add_option("-e,--end", words.end, "greatest size (128M)");
+  const CommandLineOption factor =
+      line.add_option("-f,--factor", words.factor, "from one size to the next (2)");
+  line.add_option("-i,--step", words.step, "the same, in bytes").excludes(factor);
+  line.add_option("-d,--dtype", words.dtype, "element type: f32 bf16 i64 … (f32)");
+  line.add_option("-r,--redop", words.redop, "sum prod min max avg band bor bxor (sum)");
+  line.add_option("--root", options.root, "root rank (0)")
+      .range(0, std::numeric_limits<int>::max());
+  line.add_option("-g,--gpus", options.devices, "devices of this process (all; 1 per process)")
+      .range(1, 64);
+  line.add_option("-n,--iters", options.repetitions.calls, "calls timed together (20)")
+      .range(1, 1'000'000);
+  line.add_option("--batches", options.repetitions.batches,
+                  "such batches; p50, p99 are theirs (10)")
+      .range(1, 1'000'000);
+  line.add_option("-w,--warmup", options.repetitions.warm_up, "calls before (5)")
+      .range(0, 1'000'000);
+  line.add_option("--max-seconds", options.repetitions.max_seconds,
+                  "of one size: fewer calls if they would last longer (2)")
+      .greater_than_zero();
+  line.add_option("-z,--blocking", options.repetitions.blocking,
+                  "1: the host waits for each call (0)");
+  line.add_option("-c,--check", options.check, "0: does not compare results (1)");
+  line.add_option("-G,--graph", options.graph_calls, "measures graphs of so many calls, too")
+      .range(1, 10'000);
+  line.add_flag("--graph-only", words.graph_only, "no eager calls beside --graph");
+  line.add_option("-a,--algo", words.algorithms,
+                  "auto p2p ll ll128 ll128_two_shot one_shot two_shot ring zero_copy copy "
+                  "nccl host; several give a line "
+                  "each (auto, or "
+                  "GANTRY_COLL_ALGO)")
+      .comma_separated();
+  line.add_option("--transport", words.transport, "auto p2p nccl host")
+      .one_of({"auto", "p2p", "nccl", "host"});
+  line.add_option("--blocks", options.blocks, "thread blocks of the kernels, with one --algo")
+      .range(1, kMostTableBlocks);
+  line.add_flag("-R,--register", options.registered,
+                "tensors that others read or write are registered on all ranks");
+  line.add_option("--tensors", options.tensors, "tensors of a coalesced form (200)")
+      .range(1, 100'000);
+  line.add_option("-J,--json", options.json, "writes the results, - for stdout");
+  line.add_option("--svg", options.svg, "draws latency and bandwidth");
+  line.add_option("--compare", options.compare, "results of other runs, drawn beside; repeatable")
+      .repeatable();
+  line.add_option("--draw", options.draw,
+                  "draws these results of an earlier run, measures nothing");
+  line.add_flag("-q,--quiet", options.quiet, "no table");
 }
 
 bool is_all(const std::vector<std::string>& names) {
@@ -155,11 +156,11 @@ void read_algorithms(Options& options, const Words& words) {
 Options parse_options(const std::vector<std::string>& arguments) {
   Options options;
   Words words;
-  CLI::App app("Measures collective operations, as nccl-tests does, and checks their results.",
-               "gantry-bench");
-  app.footer(kFooter);
-  add_options(app, options, words);
-  options.text = parse_command_line(app, arguments);
+  CommandLine line("Measures collective operations, as nccl-tests does, and checks their results.",
+                   "gantry-bench");
+  line.set_footer(kFooter);
+  add_options(line, options, words);
+  options.text = line.parse(arguments);
   if (!options.text.empty()) return options;
   options.dtype = parse_dtype(words.dtype);
   options.op = parse_reduce_op(words.redop);

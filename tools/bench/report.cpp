@@ -3,62 +3,70 @@
 #include <fmt/format.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <iterator>
 
 #include <gantry/core/error.hpp>
+
+#include "core/json.hpp"
 
 namespace gantry::bench {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+constexpr std::string_view kSchema = "gantry-collectives-1";
 
-Json row_json(const Row& row) {
-  return {{"operation", row.operation},
-          {"dtype", row.dtype},
-          {"redop", row.redop},
-          {"root", row.root},
-          {"bytes", row.bytes},
-          {"count", row.count},
-          {"variant", row.variant},
-          {"algorithm", row.algorithm},
-          {"mode", row.mode},
-          {"in_place", row.in_place},
-          {"calls", row.calls},
-          {"batches", row.batches},
-          {"time_us", row.time_us},
-          {"min_us", row.min_us},
-          {"p50_us", row.p50_us},
-          {"p99_us", row.p99_us},
-          {"algbw_gbs", row.algbw_gbs},
-          {"busbw_gbs", row.busbw_gbs},
-          {"wrong", row.wrong ? Json(*row.wrong) : Json(nullptr)},
-          {"note", row.note}};
+Json to_json(const Row& row) {
+  return Json::object({{"operation", row.operation}, {"dtype", row.dtype},
+                       {"redop", row.redop},         {"root", row.root},
+                       {"bytes", row.bytes},         {"count", row.count},
+                       {"variant", row.variant},     {"algorithm", row.algorithm},
+                       {"mode", row.mode},           {"in_place", row.in_place},
+                       {"calls", row.calls},         {"batches", row.batches},
+                       {"time_us", row.time_us},     {"min_us", row.min_us},
+                       {"p50_us", row.p50_us},       {"p99_us", row.p99_us},
+                       {"algbw_gbs", row.algbw_gbs}, {"busbw_gbs", row.busbw_gbs},
+                       {"wrong", row.wrong},         {"note", row.note}});
+}
+
+// Sets `value` to the member.
+template <class T>
+void read(const Json& json, std::string_view key, T& value) {
+  value = json.at(key).as<T>();
 }
 
 Row read_row(const Json& json) {
   Row row;
-  json.at("operation").get_to(row.operation);
-  json.at("dtype").get_to(row.dtype);
-  json.at("redop").get_to(row.redop);
-  json.at("root").get_to(row.root);
-  json.at("bytes").get_to(row.bytes);
-  json.at("count").get_to(row.count);
-  json.at("variant").get_to(row.variant);
-  json.at("algorithm").get_to(row.algorithm);
-  json.at("mode").get_to(row.mode);
-  json.at("in_place").get_to(row.in_place);
-  json.at("calls").get_to(row.calls);
-  json.at("batches").get_to(row.batches);
-  json.at("time_us").get_to(row.time_us);
-  json.at("min_us").get_to(row.min_us);
-  json.at("p50_us").get_to(row.p50_us);
-  json.at("p99_us").get_to(row.p99_us);
-  json.at("algbw_gbs").get_to(row.algbw_gbs);
-  json.at("busbw_gbs").get_to(row.busbw_gbs);
-  if (!json.at("wrong").is_null()) row.wrong = json.at("wrong").get<std::int64_t>();
-  json.at("note").get_to(row.note);
+  read(json, "operation", row.operation);
+  read(json, "dtype", row.dtype);
+  read(json, "redop", row.redop);
+  read(json, "root", row.root);
+  read(json, "bytes", row.bytes);
+  read(json, "count", row.count);
+  read(json, "variant", row.variant);
+  read(json, "algorithm", row.algorithm);
+  read(json, "mode", row.mode);
+  read(json, "in_place", row.in_place);
+  read(json, "calls", row.calls);
+  read(json, "batches", row.batches);
+  read(json, "time_us", row.time_us);
+  read(json, "min_us", row.min_us);
+  read(json, "p50_us", row.p50_us);
+  read(json, "p99_us", row.p99_us);
+  read(json, "algbw_gbs", row.algbw_gbs);
+  read(json, "busbw_gbs", row.busbw_gbs);
+  if (!json.at("wrong").is_null()) row.wrong = json.at("wrong").as<std::int64_t>();
+  read(json, "note", row.note);
   return row;
+}
+
+Report report_in(const Json& json) {
+  Report report;
+  read(json, "library", report.library);
+  read(json, "device", report.device);
+  read(json, "ranks", report.ranks);
+  read(json, "launched_by", report.launched_by);
+  for (const Json& row : json.at("rows").elements()) report.rows.push_back(read_row(row));
+  return report;
 }
 
 // Three digits that say something, as nccl-tests prints times.
@@ -134,33 +142,30 @@ std::string tail_text(const Report& report) {
 
 std::string report_json(const Report& report) {
   Json rows = Json::array();
-  for (const Row& row : report.rows) rows.push_back(row_json(row));
-  const Json json{{"schema", "gantry-collectives-1"},  {"library", report.library},
-                  {"device", report.device},           {"ranks", report.ranks},
-                  {"launched_by", report.launched_by}, {"rows", std::move(rows)}};
+  for (const Row& row : report.rows) rows.push_back(to_json(row));
+  const Json json = Json::object({{"schema", kSchema},
+                                  {"library", report.library},
+                                  {"device", report.device},
+                                  {"ranks", report.ranks},
+                                  {"launched_by", report.launched_by},
+                                  {"rows", std::move(rows)}});
   return json.dump(1) + "\n";
 }
 
 Report read_report(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw InvalidArgument(fmt::format("cannot read '{}'", path));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string problem;
   try {
-    const Json json = Json::parse(file);
-    Report report;
-    if (json.at("schema") != "gantry-collectives-1") {
-      throw InvalidArgument(fmt::format("{}: expected the schema gantry-collectives-1, but got {}",
-                                        path, json.at("schema").dump()));
-    }
-    json.at("library").get_to(report.library);
-    json.at("device").get_to(report.device);
-    json.at("ranks").get_to(report.ranks);
-    json.at("launched_by").get_to(report.launched_by);
-    for (const Json& row : json.at("rows")) report.rows.push_back(read_row(row));
-    return report;
-  } catch (const Json::exception& error) {
-    throw InvalidArgument(
-        fmt::format("{}: expected results of gantry-bench, but got: {}", path, error.what()));
+    const Json json = Json::parse(text);
+    const Json& schema = json.at("schema");
+    if (schema == kSchema) return read_json(json, report_in);
+    problem = fmt::format("expected the schema {}, but got {}", kSchema, schema.dump());
+  } catch (const InvalidArgument& error) {
+    problem = fmt::format("expected results of gantry-bench, but got: {}", error.what());
   }
+  throw InvalidArgument(fmt::format("{}: {}", path, problem));
 }
 
 }  // namespace gantry::bench

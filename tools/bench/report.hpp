@@ -39,7 +39,7 @@ struct Row {
 
 /// A run of a program that measures collectives.
 struct Report {
-  std::string library;  ///< "gantry 0.1.0", "NCCL 2.28.9", …
+  std::string library;  ///< "gantry 0.2.0", "NCCL 2.28.9", …
   std::string device;
   int ranks = 0;
   std::string launched_by;

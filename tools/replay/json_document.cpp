@@ -4,60 +4,43 @@
 
 #include <array>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include <gantry/core/error.hpp>
+
+#include "core/json.hpp"
 
 namespace gantry::replay {
 namespace {
 
-// Builds the tree while nlohmann reads; no recursion, so depth costs nothing.
-class JsonBuilder : public nlohmann::json_sax<nlohmann::json> {
+// Builds the tree while the parser reads; no recursion, so depth costs nothing.
+class JsonBuilder : public JsonHandler {
  public:
   explicit JsonBuilder(JsonDocument& tree) : tree_(tree) {}
 
-  bool null() override { return put(JsonDocument::None{}); }
-  bool boolean(bool value) override { return put(value); }
-  bool number_integer(number_integer_t value) override { return put(std::int64_t{value}); }
-  bool number_unsigned(number_unsigned_t value) override {
-    // Addresses above 2^63 do not exist; as a double such a number fails where it is used.
-    if (value > static_cast<number_unsigned_t>(std::numeric_limits<std::int64_t>::max())) {
-      return put(static_cast<double>(value));
-    }
-    return put(static_cast<std::int64_t>(value));
-  }
-  bool number_float(number_float_t value, const string_t&) override { return put(value); }
-  bool string(string_t& value) override { return put(std::move(value)); }
-  bool binary(binary_t&) override { return false; }
-  bool start_object(std::size_t) override { return open(JsonDocument::Dict{}); }
-  bool key(string_t& value) override {
-    keys_.back() = tree_.add(std::move(value));
-    return true;
-  }
-  bool end_object() override { return close(); }
-  bool start_array(std::size_t) override { return open(JsonDocument::List{}); }
-  bool end_array() override { return close(); }
-  bool parse_error(std::size_t, const std::string&,
-                   const nlohmann::detail::exception& error) override {
-    throw InvalidArgument(fmt::format("JSON: {}", error.what()));
-  }
+  void null() override { put(JsonDocument::None{}); }
+  void boolean(bool value) override { put(value); }
+  void integer(std::int64_t value) override { put(value); }
+  // Addresses above 2^63 do not exist; as a double such a number fails where it is used.
+  void large_integer(std::uint64_t value) override { put(static_cast<double>(value)); }
+  void number(double value) override { put(value); }
+  void string(std::string value) override { put(std::move(value)); }
+  void begin_object() override { open(JsonDocument::Dict{}); }
+  void key(std::string key) override { keys_.back() = tree_.add(std::move(key)); }
+  void end_object() override { close(); }
+  void begin_array() override { open(JsonDocument::List{}); }
+  void end_array() override { close(); }
 
  private:
-  bool put(JsonDocument::Value value) {
-    attach(tree_.add(std::move(value)));
-    return true;
-  }
-  bool open(JsonDocument::Value value) {
+  void put(JsonDocument::Value value) { attach(tree_.add(std::move(value))); }
+  void open(JsonDocument::Value value) {
     const ValueId id = tree_.add(std::move(value));
     attach(id);
     open_.push_back(id);
     keys_.push_back(0);
-    return true;
   }
-  bool close() {
+  void close() {
     open_.pop_back();
     keys_.pop_back();
-    return true;
   }
   void attach(ValueId id) {
     if (open_.empty()) {
@@ -129,8 +112,10 @@ std::string_view kind_of(const JsonDocument::Value& value) {
 JsonDocument parse_json(std::string_view text) {
   JsonDocument tree;
   JsonBuilder builder(tree);
-  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder) || tree.size() == 0) {
-    throw InvalidArgument("JSON: no value was found");
+  try {
+    gantry::parse_json(text, builder);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("JSON: {}", error.what()));
   }
   return tree;
 }

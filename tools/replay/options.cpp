@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
-#include "tools/program/command_line.hpp"
+#include "command_line/command_line.hpp"
 #include "tools/replay/backend.hpp"
 
 namespace gantry::replay {
@@ -48,42 +47,42 @@ void add_backends(std::vector<std::string>& backends, const std::vector<std::str
 
 Options parse_options(const std::vector<std::string>& arguments) {
   Options options;
-  CLI::App app("Replays a program's allocations through gantry's allocators and measures them.",
-               "gantry-replay");
-  app.footer(kFooter);
+  CommandLine line("Replays a program's allocations through gantry's allocators and measures them.",
+                   "gantry-replay");
+  line.set_footer(kFooter);
   std::vector<std::string> backends;
   bool compare = false;
   std::string limit;
   std::string simulate;
   std::string threads = "one";
-  app.add_option("FILE", options.file, "the log to replay");
-  app.add_option("-w,--workload", options.workload, "a synthetic workload instead of a file");
-  app.add_option("-b,--backend", backends,
-                 "vmm, native, async, cuda (the driver's malloc), bump (no allocator); repeatable")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  app.add_flag("-c,--compare", compare, "all backends, each in a process of its own");
-  app.add_option("-d,--device", options.device, "the device to run on (0)")
-      ->check(CLI::Range(0, kMostDevices - 1));
-  app.add_option("--log-device", options.log_device,
-                 "the device of the snapshot to replay (the first with a history)");
-  auto* limited = app.add_option("--limit", limit, "the allocator may hold no more, such as 8GiB");
-  app.add_option("--limit-factor", options.limit_factor, "the same, in multiples of the peak live")
-      ->excludes(limited);
-  app.add_option("--threads", threads, "as-logged: one thread per logged one, in logged order")
-      ->check(CLI::IsMember({"one", "as-logged"}));
-  app.add_option("-r,--repeat", options.repeat, "passes after the first one (5)")
-      ->check(CLI::Range(0, 100'000));
-  app.add_option("--max-seconds", options.max_seconds, "gives up a pass that lasts longer (60)")
-      ->check(greater_than_zero());
-  app.add_option("-s,--simulate", simulate, "on a simulated device with that much memory");
-  app.add_option("-j,--json", options.json, "writes the results, - for stdout");
-  app.add_option("-p,--picture", options.picture, "draws them: a file .svg or .html");
-  app.add_option("--dump", options.dump,
-                 "writes the sequence for other programs; measures only with --backend");
-  app.add_flag("-q,--quiet", options.quiet, "no table");
+  line.add_option("FILE", options.file, "the log to replay");
+  line.add_option("-w,--workload", options.workload, "a synthetic workload instead of a file");
+  line.add_option("-b,--backend", backends,
+                  "vmm, native, async, cuda (the driver's malloc), bump (no allocator); repeatable")
+      .comma_separated();
+  line.add_flag("-c,--compare", compare, "all backends, each in a process of its own");
+  line.add_option("-d,--device", options.device, "the device to run on (0)")
+      .range(0, kMostDevices - 1);
+  line.add_option("--log-device", options.log_device,
+                  "the device of the snapshot to replay (the first with a history)");
+  const CommandLineOption limited =
+      line.add_option("--limit", limit, "the allocator may hold no more, such as 8GiB");
+  line.add_option("--limit-factor", options.limit_factor, "the same, in multiples of the peak live")
+      .excludes(limited);
+  line.add_option("--threads", threads, "as-logged: one thread per logged one, in logged order")
+      .one_of({"one", "as-logged"});
+  line.add_option("-r,--repeat", options.repeat, "passes after the first one (5)")
+      .range(0, 100'000);
+  line.add_option("--max-seconds", options.max_seconds, "gives up a pass that lasts longer (60)")
+      .greater_than_zero();
+  line.add_option("-s,--simulate", simulate, "on a simulated device with that much memory");
+  line.add_option("-j,--json", options.json, "writes the results, - for stdout");
+  line.add_option("-p,--picture", options.picture, "draws them: a file .svg or .html");
+  line.add_option("--dump", options.dump,
+                  "writes the sequence for other programs; measures only with --backend");
+  line.add_flag("-q,--quiet", options.quiet, "no table");
 
-  options.text = parse_command_line(app, arguments);
+  options.text = line.parse(arguments);
   if (!options.text.empty()) return options;
   if (options.file.empty() == options.workload.empty()) {
     throw InvalidArgument("expected either a FILE or --workload (see --help)");

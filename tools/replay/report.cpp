@@ -5,16 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include <gantry/core/error.hpp>
 
+#include "core/json.hpp"
 #include "tools/replay/format.hpp"
 
 namespace gantry::replay {
 namespace {
 
-using Json = nlohmann::json;
 using Cells = std::vector<std::string>;
 
 // Characters on the screen: continuation bytes of UTF-8 take no place.
@@ -125,45 +124,56 @@ std::string head(const Report& report) {
 Json to_json(const ReplayResult& result) {
   Json samples = Json::array();
   for (const MemorySample& sample : result.samples) {
-    samples.push_back({sample.op, sample.live_bytes, sample.reserved_bytes});
+    samples.push_back(Json::array({sample.op, sample.live_bytes, sample.reserved_bytes}));
   }
-  return {{"backend", result.backend},
-          {"error", result.error},
-          {"completed", result.completed()},
-          {"operations", result.operations},
-          {"done", result.done},
-          {"first_ns", result.first_ns},
-          {"warm_ns", result.warm_ns},
-          {"peak_live", result.peak_live},
-          {"peak_reserved", result.peak_reserved},
-          {"waste", result.waste()},
-          {"driver_calls_first", result.driver_calls_first},
-          {"driver_calls_warm", result.driver_calls_warm},
-          {"ooms", result.ooms},
-          {"first_oom_op", result.first_oom_op ? Json(*result.first_oom_op) : Json()},
-          {"leaked_bytes", result.leaked_bytes},
-          {"held_after_empty", result.held_after_empty},
-          {"samples", std::move(samples)}};
+  return Json::object({{"backend", result.backend},
+                       {"error", result.error},
+                       {"completed", result.completed()},
+                       {"operations", result.operations},
+                       {"done", result.done},
+                       {"first_ns", result.first_ns},
+                       {"warm_ns", result.warm_ns},
+                       {"peak_live", result.peak_live},
+                       {"peak_reserved", result.peak_reserved},
+                       {"waste", result.waste()},
+                       {"driver_calls_first", result.driver_calls_first},
+                       {"driver_calls_warm", result.driver_calls_warm},
+                       {"ooms", result.ooms},
+                       {"first_oom_op", result.first_oom_op},
+                       {"leaked_bytes", result.leaked_bytes},
+                       {"held_after_empty", result.held_after_empty},
+                       {"samples", std::move(samples)}});
 }
 
-ReplayResult from_json(const Json& json) {
+// Sets `value` to the member.
+template <class T>
+void read(const Json& json, std::string_view key, T& value) {
+  value = json.at(key).as<T>();
+}
+
+ReplayResult result_in(const Json& json) {
   ReplayResult result;
-  json.at("backend").get_to(result.backend);
-  json.at("error").get_to(result.error);
-  json.at("first_ns").get_to(result.first_ns);
-  json.at("warm_ns").get_to(result.warm_ns);
-  json.at("operations").get_to(result.operations);
-  json.at("done").get_to(result.done);
-  json.at("peak_live").get_to(result.peak_live);
-  json.at("peak_reserved").get_to(result.peak_reserved);
-  json.at("driver_calls_first").get_to(result.driver_calls_first);
-  json.at("driver_calls_warm").get_to(result.driver_calls_warm);
-  json.at("ooms").get_to(result.ooms);
-  if (!json.at("first_oom_op").is_null()) result.first_oom_op = json.at("first_oom_op");
-  json.at("leaked_bytes").get_to(result.leaked_bytes);
-  json.at("held_after_empty").get_to(result.held_after_empty);
-  for (const Json& sample : json.at("samples")) {
-    result.samples.push_back({sample.at(0), sample.at(1), sample.at(2)});
+  read(json, "backend", result.backend);
+  read(json, "error", result.error);
+  read(json, "first_ns", result.first_ns);
+  read(json, "warm_ns", result.warm_ns);
+  read(json, "operations", result.operations);
+  read(json, "done", result.done);
+  read(json, "peak_live", result.peak_live);
+  read(json, "peak_reserved", result.peak_reserved);
+  read(json, "driver_calls_first", result.driver_calls_first);
+  read(json, "driver_calls_warm", result.driver_calls_warm);
+  read(json, "ooms", result.ooms);
+  if (!json.at("first_oom_op").is_null()) {
+    result.first_oom_op = json.at("first_oom_op").as<decltype(result.first_oom_op)::value_type>();
+  }
+  read(json, "leaked_bytes", result.leaked_bytes);
+  read(json, "held_after_empty", result.held_after_empty);
+  for (const Json& values : json.at("samples").elements()) {
+    MemorySample& sample = result.samples.emplace_back();
+    sample.op = values.at(0).as<decltype(sample.op)>();
+    sample.live_bytes = values.at(1).as<decltype(sample.live_bytes)>();
+    sample.reserved_bytes = values.at(2).as<decltype(sample.reserved_bytes)>();
   }
   return result;
 }
@@ -227,30 +237,33 @@ std::string report_text(const Report& report) {
 std::string report_json(const Report& report) {
   Json results = Json::array();
   for (const ReplayResult& result : report.results) results.push_back(to_json(result));
-  const Json json = {{"sequence",
-                      {{"name", report.sequence},
-                       {"operations", report.operations},
-                       {"allocations", report.facts.allocations},
-                       {"streams", report.streams},
-                       {"threads", report.threads},
-                       {"peak_live_bytes", report.facts.peak_live_bytes},
-                       {"live_blocks_at_end", report.facts.live_blocks_at_end},
-                       {"unmatched_frees", report.unmatched_frees}}},
-                     {"device", report.device},
-                     {"limit_bytes", report.limit_bytes ? Json(*report.limit_bytes) : Json()},
-                     {"repeat", report.repeat},
-                     {"verdict", verdict(report)},
-                     {"results", std::move(results)}};
+  const Json sequence = Json::object({{"name", report.sequence},
+                                      {"operations", report.operations},
+                                      {"allocations", report.facts.allocations},
+                                      {"streams", report.streams},
+                                      {"threads", report.threads},
+                                      {"peak_live_bytes", report.facts.peak_live_bytes},
+                                      {"live_blocks_at_end", report.facts.live_blocks_at_end},
+                                      {"unmatched_frees", report.unmatched_frees}});
+  const Json json = Json::object({{"sequence", sequence},
+                                  {"device", report.device},
+                                  {"limit_bytes", report.limit_bytes},
+                                  {"repeat", report.repeat},
+                                  {"verdict", verdict(report)},
+                                  {"results", std::move(results)}});
   return json.dump(1) + "\n";
 }
 
 std::vector<ReplayResult> results_from_json(std::string_view text) {
   try {
-    std::vector<ReplayResult> results;
-    const Json json = Json::parse(text);
-    for (const Json& result : json.at("results")) results.push_back(from_json(result));
-    return results;
-  } catch (const Json::exception& error) {
+    return read_json(Json::parse(text), [](const Json& json) {
+      std::vector<ReplayResult> results;
+      for (const Json& result : json.at("results").elements()) {
+        results.push_back(result_in(result));
+      }
+      return results;
+    });
+  } catch (const InvalidArgument& error) {
     throw InvalidArgument(fmt::format("replay results: {}", error.what()));
   }
 }

@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include <gantry/core/error.hpp>
 
+#include "command_line/command_line.hpp"
 #include "tools/bench/operation.hpp"
-#include "tools/program/command_line.hpp"
 
 namespace gantry::tune {
 
@@ -62,52 +60,51 @@ Options parse_options(const std::vector<std::string>& arguments) {
   Options options;
   options.repetitions = {.calls = 20, .batches = 7, .warm_up = 5, .max_seconds = 0.2};
   std::vector<std::string> operations{"all"};
-  std::vector<std::string> algorithms{"ll",    "ll128", "ll128_relay", "direct",
-                                      "relay", "chain", "in_place",    "copy"};
+  std::vector<std::string> algorithms{"ll",       "ll128", "ll128_two_shot", "one_shot",
+                                      "two_shot", "ring",  "zero_copy",      "copy"};
   std::string begin = "64";
   std::string end = "64M";
   std::string dtype = "f32";
   double factor = 2;
   bool quick = false;
-  CLI::App app("Measures the algorithms of collectives and writes the table that chooses them.",
-               "gantry-tune");
-  app.footer(kFooter);
-  app.add_option("-o,--op", operations, "operations (all)")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  app.add_option("-a,--algo", algorithms,
-                 "algorithms (ll,ll128,ll128_relay,direct,relay,chain,in_place,copy)")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  app.add_option("--blocks", options.blocks, "thread blocks (4,8,16,32,64)")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::Range(1, kMostTableBlocks));
-  auto* begins = app.add_option("-b,--begin", begin, "least size of a message (64)");
-  auto* ends = app.add_option("-e,--end", end, "greatest size (64M)");
-  auto* factors = app.add_option("-f,--factor", factor, "from one size to the next (2)");
-  app.add_option("-d,--dtype", dtype, "element type (f32)");
-  app.add_option("-g,--gpus", options.devices, "devices of this process (all; 1 per process)")
-      ->check(CLI::Range(1, 64));
-  app.add_option("-n,--iters", options.repetitions.calls, "calls timed together (20)")
-      ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--batches", options.repetitions.batches, "such batches; their median counts (7)")
-      ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--max-seconds", options.repetitions.max_seconds, "of one measurement (0.2)")
-      ->check(greater_than_zero());
-  app.add_flag("--eager", options.eager, "times calls, not graphs of them");
-  app.add_flag("--quick", quick, "fewer sizes, blocks and calls: up to 16M by 4, 8 and 32 blocks");
-  app.add_option("-O,--output", options.output, "the file to write (stdout)");
-  app.add_flag("--merge", options.merge, "keeps the file's tables for other machines")
-      ->needs(app.get_option("--output"));
-  app.add_option("-J,--samples", options.samples, "writes every measurement as JSON");
-  app.add_flag("-q,--quiet", options.quiet, "no progress");
-  options.text = parse_command_line(app, arguments);
+  CommandLine line("Measures the algorithms of collectives and writes the table that chooses them.",
+                   "gantry-tune");
+  line.set_footer(kFooter);
+  line.add_option("-o,--op", operations, "operations (all)").comma_separated();
+  line.add_option("-a,--algo", algorithms,
+                  "algorithms (ll,ll128,ll128_two_shot,one_shot,two_shot,ring,zero_copy,copy)")
+      .comma_separated();
+  line.add_option("--blocks", options.blocks, "thread blocks (4,8,16,32,64)")
+      .comma_separated()
+      .range(1, kMostTableBlocks);
+  const CommandLineOption begins =
+      line.add_option("-b,--begin", begin, "least size of a message (64)");
+  const CommandLineOption ends = line.add_option("-e,--end", end, "greatest size (64M)");
+  const CommandLineOption factors =
+      line.add_option("-f,--factor", factor, "from one size to the next (2)");
+  line.add_option("-d,--dtype", dtype, "element type (f32)");
+  line.add_option("-g,--gpus", options.devices, "devices of this process (all; 1 per process)")
+      .range(1, 64);
+  line.add_option("-n,--iters", options.repetitions.calls, "calls timed together (20)")
+      .range(1, 1'000'000);
+  line.add_option("--batches", options.repetitions.batches, "such batches; their median counts (7)")
+      .range(1, 1'000'000);
+  line.add_option("--max-seconds", options.repetitions.max_seconds, "of one measurement (0.2)")
+      .greater_than_zero();
+  line.add_flag("--eager", options.eager, "times calls, not graphs of them");
+  line.add_flag("--quick", quick, "fewer sizes, blocks and calls: up to 16M by 4, 8 and 32 blocks");
+  const CommandLineOption output =
+      line.add_option("-O,--output", options.output, "the file to write (stdout)");
+  line.add_flag("--merge", options.merge, "keeps the file's tables for other machines")
+      .needs(output);
+  line.add_option("-J,--samples", options.samples, "writes every measurement as JSON");
+  line.add_flag("-q,--quiet", options.quiet, "no progress");
+  options.text = line.parse(arguments);
   if (!options.text.empty()) return options;
   if (quick) {
-    if (begins->count() == 0) begin = "256";
-    if (ends->count() == 0) end = "16M";
-    if (factors->count() == 0) factor = 4;
+    if (!begins.is_given()) begin = "256";
+    if (!ends.is_given()) end = "16M";
+    if (!factors.is_given()) factor = 4;
     if (options.blocks.empty()) options.blocks = {8, 32};
     options.repetitions.batches = std::min(options.repetitions.batches, 3);
     options.repetitions.max_seconds = std::min(options.repetitions.max_seconds, 0.05);

@@ -94,10 +94,10 @@ std::vector<SelectorRow> choose_rows(const std::vector<Sample>& samples) {
   // What carries every size, when the samples ended among small ones.
   const Choice last = rows.back().choice;
   if (last.algorithm == Algorithm::ll || last.algorithm == Algorithm::ll128) {
-    rows.push_back({0, {Algorithm::direct, last.blocks}});
+    rows.push_back({0, {Algorithm::one_shot, last.blocks}});
   }
-  if (last.algorithm == Algorithm::ll128_relay) {
-    rows.push_back({0, {Algorithm::relay, last.blocks}});
+  if (last.algorithm == Algorithm::ll128_two_shot) {
+    rows.push_back({0, {Algorithm::two_shot, last.blocks}});
   }
   rows.back().up_to_bytes = INT64_MAX;
   return rows;

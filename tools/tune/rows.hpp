@@ -21,7 +21,7 @@ inline constexpr double kHysteresis = 1.05;
 /// The rows with the least sum of relative losses against the best time of each size, where a
 /// change of choice costs as much as one loss by kHysteresis. Algorithms follow each other in the
 /// order of Algorithm and never come back; among equals the one with fewer blocks is taken. The
-/// last row holds for every size, so ll gives way to direct there. Empty if there are no samples.
+/// last row holds for every size, so ll gives way to one_shot there. Empty if there are no samples.
 [[nodiscard]] std::vector<SelectorRow> choose_rows(const std::vector<Sample>& samples);
 
 /// The rows for registered memory, whose samples are `registered`; automatic stands for the best of

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include <gantry/core/error.hpp>
 
+#include "core/json.hpp"
 #include "tools/bench/algorithm_override.hpp"
 #include "tools/bench/operation.hpp"
 #include "tools/bench/rank_bench.hpp"
@@ -15,8 +15,6 @@
 namespace gantry::tune {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // What takes no thread blocks of ours, so one number is as good as another.
 constexpr std::uint16_t kAnyBlocks = 16;
@@ -87,9 +85,9 @@ void run_rank(const Communicator& communicator, const Options& options, const Ch
 std::vector<Json> tables_of(const std::string& text) {
   if (text.empty()) return {};
   (void)Selector::parse(text, 2, "*");  // the errors of a bad file
-  const Json json = Json::parse(text);
-  if (!json.is_array()) return {json};
-  return {json.begin(), json.end()};
+  Json json = Json::parse(text);
+  if (json.is_array()) return json.elements();
+  return {std::move(json)};
 }
 
 }  // namespace
@@ -143,7 +141,7 @@ std::string table_text(const Findings& findings, const std::string& present) {
   Json base;
   std::vector<Json> others;
   for (Json& table : tables_of(present)) {
-    if (table["device"] == device && table["ranks"] == ranks) {
+    if (table.at("device") == device && table.at("ranks") == ranks) {
       base = std::move(table);
     } else {
       others.push_back(std::move(table));
@@ -151,8 +149,8 @@ std::string table_text(const Findings& findings, const std::string& present) {
   }
   if (base.is_null()) {
     base = Json::parse(Selector::load(ranks, device).to_json());
-    base["device"] = device;
-    base["ranks"] = ranks;
+    base.set("device", device);
+    base.set("ranks", ranks);
   }
   Selector selector = Selector::parse(base.dump(), ranks, device);
   for (const auto& [kind, samples] : findings.samples) {
@@ -169,13 +167,14 @@ std::string table_text(const Findings& findings, const std::string& present) {
   }
   if (others.empty()) return selector.to_json();
   others.push_back(Json::parse(selector.to_json()));
-  std::stable_sort(others.begin(), others.end(), [](const Json& a, const Json& b) {
-    return std::pair(a["device"], a["ranks"]) < std::pair(b["device"], b["ranks"]);
+  const auto device_of = [](const Json& table) { return table.at("device").as<std::string>(); };
+  const auto ranks_of = [](const Json& table) { return table.at("ranks").as<int>(); };
+  std::stable_sort(others.begin(), others.end(), [&](const Json& a, const Json& b) {
+    return std::pair(device_of(a), ranks_of(a)) < std::pair(device_of(b), ranks_of(b));
   });
   std::string text;
   for (const Json& table : others) {
-    const Selector one = Selector::parse(table.dump(), table["ranks"].get<int>(),
-                                         table["device"].get<std::string>());
+    const Selector one = Selector::parse(table.dump(), ranks_of(table), device_of(table));
     text += (text.empty() ? "[" : ",\n") + one.to_json();
     text.pop_back();  // the end of the line
   }

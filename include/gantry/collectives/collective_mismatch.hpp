@@ -9,13 +9,11 @@
 
 namespace gantry {
 
-/// Ranks made different calls, where every rank must make the same one.
-///
-/// Copying never throws.
+/// The error of ranks that made different calls. Copying never throws.
 class CollectiveMismatch : public InvalidArgument {
  public:
-  /// `ranks` are the ranks that differ, and `calls` the call of each; as many of one as of the
-  /// other, or none.
+  /// `ranks` are the ranks that differ, and `calls` their calls. Both have one length, or are
+  /// empty.
   explicit CollectiveMismatch(const std::string& message, std::vector<int> ranks = {},
                               std::vector<std::string> calls = {},
                               std::source_location where = std::source_location::current());

@@ -19,30 +19,31 @@
 
 /// Collectives of one process over several devices.
 ///
-/// Device/stream: every function works in order with the current streams of the devices involved
-/// and never blocks the host, unless pageable host memory takes part; results are ordered with the
-/// current stream of their own device. No kernel waits on another kernel. Layouts other than
-/// contiguous give the same results as contiguous ones; results are contiguous. A device may occur
-/// several times. Empty tensors are allowed.
+/// Device/stream: every function is ordered with the current streams of its devices. It does not
+/// block the host, except for pageable host memory. Results are ordered with the current stream of
+/// their own device. No kernel waits on another kernel. Strided tensors give the same results as
+/// contiguous ones; results are contiguous. A device may occur several times. Empty tensors are
+/// allowed.
 ///
 /// Throws: InvalidArgument for empty or unequal lists, undefined tensors and CPU tensors where a
 /// device is needed; ShapeError; DTypeError for unequal dtypes unless allow_cast is set; before
 /// anything changed.
 namespace gantry::comm {
 
-/// Bytes that coalesced operations join into one transfer unless told otherwise.
+/// The default size of a coalesced transfer, in bytes.
 inline constexpr std::size_t kDefaultBufferBytes = std::size_t{10} << 20;
 
-/// Whether tensors of other dtypes are converted, as copy_ does, or are an error.
+/// Conversion of dtypes, as in copy_(). Without it, other dtypes are an error.
 struct CastOptions {
+  /// Converts tensors of other dtypes; else they are an error.
   bool allow_cast = false;
 };
 
-/// How coalesced operations join tensors.
+/// Options of coalesced operations.
 struct CoalesceOptions {
   std::size_t buffer_bytes = kDefaultBufferBytes;  ///< most bytes of one buffer
-  /// Every output has memory of its own; else outputs of one buffer are views of it, and its memory
-  /// lives as long as any of them.
+  /// Allocates each output separately. Otherwise outputs are views of one buffer, which lives as
+  /// long as any of them.
   bool separate_storages = false;
   bool allow_cast = false;  ///< reduce_add_coalesced: convert to the first list's dtypes
 };
@@ -58,7 +59,7 @@ void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
                CastOptions options = {});
 
 /// Broadcasts a list of tensors, all on devices[0], joining tensors of one dtype into transfers of
-/// at most `buffer_bytes` (a larger tensor travels alone).
+/// at most `buffer_bytes` (a larger tensor has its own transfer).
 /// Result [d][i] is tensors[i] on devices[d]; [0] holds the inputs themselves.
 /// Aliasing: outputs of one transfer are views of one buffer, unless separate_storages.
 [[nodiscard]] std::vector<std::vector<Tensor>> broadcast_coalesced(
@@ -72,7 +73,7 @@ void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
 /// Sums tensors of one shape and dtype onto `destination` (default: the current device; may be a
 /// device without an input, or the CPU), as the left fold in list order. On the CPU the result is
 /// pinned and the copy does not block: synchronize the first input's stream before reading it.
-/// GANTRY_COLL_ALGO=nccl gives up the order, and knows no i16.
+/// GANTRY_COLL_ALGO=nccl has another order, and no i16.
 /// With allow_cast, inputs are converted to the first one's dtype.
 /// Aliasing: a single tensor that is on `destination` already is returned itself, else a new one.
 [[nodiscard]] Tensor reduce_add(const std::vector<Tensor>& tensors,
@@ -91,46 +92,48 @@ void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
     const std::vector<std::vector<Tensor>>& inputs, std::optional<Device> destination,
     const CoalesceOptions& options);
 
-/// Streams by position, some of which may be left out: made of a vector of either or of a list in
-/// braces.
+/// A list of optional streams by position, made from a vector or a braced list.
 class StreamList {
  public:
   StreamList() = default;
+  /// A list of the given streams; an entry without a stream leaves the choice to the operation.
   StreamList(std::initializer_list<std::optional<Stream>> streams) : streams_(streams) {}
   StreamList(std::vector<std::optional<Stream>> streams) : streams_(std::move(streams)) {}
   StreamList(const std::vector<Stream>& streams) : streams_(streams.begin(), streams.end()) {}
 
+  /// Number of entries.
   [[nodiscard]] std::size_t size() const { return streams_.size(); }
+  /// Entry `i`, which is not checked.
   [[nodiscard]] const std::optional<Stream>& operator[](std::size_t i) const { return streams_[i]; }
 
  private:
   std::vector<std::optional<Stream>> streams_;
 };
 
-/// How scatter cuts and where its copies run.
+/// Options of scatter().
 struct ScatterOptions {
-  std::vector<std::int64_t> chunk_sizes = {};  ///< extent of each piece; empty: as chunk() cuts
+  std::vector<std::int64_t> chunk_sizes = {};  ///< extent of each chunk; empty: as chunk() cuts
   int dim = 0;                                 ///< dimension to cut; negative counts from the end
-  /// Stream of devices[i] that is current there while piece i is copied; may be shorter than
-  /// `devices`. The caller orders later use of the piece on other streams.
+  /// The streams of devices[i] for copying chunk i; may be shorter than `devices`. The caller
+  /// orders later use of the chunk on other streams.
   StreamList streams = {};
-  bool torch_chunking = false;  ///< no piece, rather than an empty one, where nothing is left
+  bool torch_chunking = false;  ///< no chunk, rather than an empty one, where nothing is left
 };
 
-/// Cuts `tensor` (CPU or device) along `dim` and sends piece i to devices[i]. Pieces are of
-/// ceil(size / devices.size()) while so much is left, then one of the rest, then empty ones:
-/// always devices.size() of them, unless torch_chunking.
-/// Aliasing: a piece for the tensor's own device is a view.
+/// Splits `tensor` (CPU or device) along `dim` and sends chunk i to devices[i]. Chunks have
+/// ceil(size / devices.size()) elements, then one has the remainder, then they are empty. There are
+/// always devices.size() chunks, unless torch_chunking.
+/// Aliasing: a chunk for the tensor's own device is a view.
 [[nodiscard]] std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
                                           const ScatterOptions& options = {});
 
-/// How scatter and gather work with outputs that are given.
+/// Options of scatter() and gather() into given outputs.
 struct PieceOptions {
   int dim = 0;              ///< dimension to cut or join; negative counts from the end
   bool allow_cast = false;  ///< convert to the outputs' dtype
 };
 
-/// Cuts `tensor` along `dim` by the extents of `out` and copies each piece into its tensor.
+/// Splits `tensor` along `dim` by the extents of `out` and copies each chunk into its tensor.
 template <class T = Tensor>  // templates, so that scatter(tensor, {}) means devices
 void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int dim = 0,
              CastOptions options = {});
@@ -139,7 +142,7 @@ template <class T = Tensor>
 void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
              const PieceOptions& options);
 
-/// How gather joins and where to.
+/// Options of gather().
 struct GatherOptions {
   int dim = 0;                                       ///< dimension to join; negative from the end
   std::optional<Device> destination = std::nullopt;  ///< default: the current device
@@ -157,7 +160,7 @@ void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim = 0, CastOp
 /// As above.
 void gather(const std::vector<Tensor>& tensors, Tensor& out, const PieceOptions& options);
 
-/// Reduces tensors of one shape and dtype, in list order, and leaves the result in every one.
+/// Reduces tensors of one shape and dtype, in list order, and writes the result to every one.
 /// Throws: InvalidArgument also for tensors that share memory.
 void all_reduce(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum);
 
@@ -165,7 +168,7 @@ void all_reduce(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum);
 /// inputs[d]'s device with n times its rows, or is [n, …] for inputs […].
 void all_gather(std::span<Tensor> outputs, std::span<const Tensor> inputs);
 
-/// Reduces the inputs and leaves rows d·m … (d+1)·m-1 of the result in outputs[d], which has m rows
+/// Reduces the inputs and writes rows d·m … (d+1)·m-1 of the result to outputs[d], which has m rows
 /// and is on inputs[d]'s device; inputs have n·m rows, or are [n, …] for outputs […].
 void reduce_scatter(std::span<Tensor> outputs, std::span<const Tensor> inputs,
                     ReduceOp op = ReduceOp::sum);
@@ -173,7 +176,7 @@ void reduce_scatter(std::span<Tensor> outputs, std::span<const Tensor> inputs,
 /// Sends block j of inputs[i] to block i of outputs[j]; blocks are equal parts of dim 0.
 void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs);
 
-/// An array, a span or another range of devices, or of their names, where a vector is taken.
+/// A range of devices or device names other than std::vector<Device>.
 template <class R>
 concept DeviceRange = std::ranges::input_range<const R> &&
     std::convertible_to<std::ranges::range_reference_t<const R>, Device> &&

@@ -29,11 +29,11 @@ struct CollectiveOptions {
   double scale = 1;
 };
 
-/// A group of processes with one device each that run collectives together.
+/// A group of processes with one device each that run collectives.
 ///
-/// A cheap handle, const or not; copies name the same group. Every rank calls the same operations
+/// A cheap handle: copies refer to the same group. Every rank calls the same operations
 /// in the same order with matching arguments; a mismatch is a CollectiveMismatch on every rank,
-/// naming rank 0's call and the first that differs. It changes nothing, and the group goes on.
+/// naming rank 0's call and the first that differs. It changes nothing, and the group stays intact.
 /// Where hosts wait for each other on some ranks (host_barrier, all_gather_bytes, split,
 /// register_memory) while others call a collective, it breaks the group.
 ///
@@ -41,12 +41,12 @@ struct CollectiveOptions {
 /// The host neither waits for other ranks nor for the device, but when it starts NCCL or passes
 /// messages itself (ranks that cannot reach each other's memory). Operations of one communicator
 /// run one after the other, sends and receives each among themselves; in a graph capture that is
-/// up to whoever launches the graph. Results have the same bits on every rank, and as comm::*
+/// up to the code that launches the graph. Results have the same bits on every rank, and as comm::*
 /// gives.
 ///
-/// Failure: what goes wrong is found out by the device and thrown by Work or by the next
-/// synchronizing call of the device, whichever comes first; calls throw only once the group is
-/// broken, so that after a mismatch all ranks still make the same calls. Over "host" a call that
+/// Failure: the device detects faults. Work or the next synchronizing call of the device throws
+/// them, whichever comes first. Calls throw only once the group is broken, so that after a mismatch
+/// all ranks still make the same calls. Over "host" a call that
 /// differs throws itself, on every rank. A rank that dies or leaves is a PeerLostError on every
 /// other rank within a second; the communicator is unusable from then on, shrink() makes a new one.
 /// A rank that does not come is a TimeoutError after GANTRY_COLL_TIMEOUT seconds, naming it; so is,
@@ -76,16 +76,19 @@ class Communicator {
   /// Undefined: names no group. Every member but defined() and abort() throws InvalidArgument.
   Communicator() = default;
 
+  /// Rank of this process in the group, 0 to size() - 1.
   [[nodiscard]] int rank() const;
+  /// Number of ranks.
   [[nodiscard]] int size() const;
   /// Rank among the processes of this node.
   [[nodiscard]] int local_rank() const;
+  /// Number of processes on this node.
   [[nodiscard]] int local_size() const;
   /// The device that this rank's tensors live on.
   [[nodiscard]] Device device() const;
   /// How this process was started: "glaunch", "openmpi", …, "single".
   [[nodiscard]] const std::string& launched_by() const;
-  /// What carries data between ranks: "p2p", "nccl", "host" or "none" (one rank).
+  /// The transport between ranks: "p2p", "nccl", "host" or "none" (one rank).
   [[nodiscard]] std::string transport() const;
   /// One line per rank: rank, host, process, device. The same on every rank.
   [[nodiscard]] const std::vector<std::string>& device_map() const;
@@ -160,7 +163,7 @@ class Communicator {
   Work send_recv(const Tensor& out, int to, const Tensor& in, int from,
                  CollectiveOptions options = {}) const;
   /// Opens a scope in which this thread's sends and receives on this communicator are collected.
-  /// They run side by side when the scope ends, as between ncclGroupStart() and ncclGroupEnd().
+  /// They run concurrently when the scope ends, as between ncclGroupStart() and ncclGroupEnd().
   /// Throws: InvalidArgument if the thread has an open scope on this communicator.
   [[nodiscard]] MessageGroup group() const;
   /// Work submitted later on any rank runs after all work submitted earlier on every rank. Moves
@@ -177,13 +180,13 @@ class Communicator {
   /// operations tensors that are registered, or none; else they are a mismatch. After a mismatch or
   /// a loss their outputs may be undefined, on all ranks, and written to by other ranks until those
   /// ranks' devices are done. Blocks the host. The group holds the memory until deregister_memory()
-  /// or its end; groups made by split() and shrink() know nothing of it.
+  /// or its end; groups made by split() and shrink() do not have the registration.
   /// Throws, on every rank: InvalidArgument for memory of different sizes or registered already.
   /// On the rank concerned: NotSupported for what export_ipc() refuses; DeviceMismatchError.
   void register_memory(const Tensor& tensor) const;
-  /// Gives up what register_memory() opened. Every rank calls it between the same operations; the
-  /// host does not wait. Graphs that read the memory must not be launched again.
-  /// Throws: InvalidArgument if it is not registered.
+  /// Closes memory that register_memory() opened. Every rank calls it between the same operations;
+  /// the host does not wait. Graphs that read the memory must not be launched again. Throws:
+  /// InvalidArgument if it is not registered.
   void deregister_memory(const Tensor& tensor) const;
   /// Blocks the host until every rank has called it. Touches no device.
   void host_barrier() const;
@@ -197,7 +200,7 @@ class Communicator {
   /// it with the same list, also after a PeerLostError. Inputs of the operation that failed are
   /// untouched unless it was in place.
   [[nodiscard]] Communicator shrink(const std::vector<int>& failed) const;
-  /// False for the result of split() with a negative color and for a default-made one.
+  /// False for the result of split() with a negative color and for a default-constructed one.
   [[nodiscard]] bool defined() const { return impl_ != nullptr; }
 
   /// Makes every rank's pending and later calls throw PeerLostError (ranks of one machine). Does
@@ -212,7 +215,7 @@ class Communicator {
   Impl& group(std::string_view member) const;
   Work submit(CollectiveCall& call, const CollectiveOptions& options) const;
   static void mark_end(Work& work);
-  bool is_own_share(const CollectiveCall& call, const Tensor& output, const Tensor& input) const;
+  bool is_own_slice(const CollectiveCall& call, const Tensor& output, const Tensor& input) const;
   Work move_between(CollectiveCall& call, const Tensor* output, const Tensor* input,
                     const CollectiveOptions& options) const;
 
@@ -232,11 +235,11 @@ class Communicator {
 ///       world.recv(in, previous);
 ///     }  // both run here
 ///
-/// Calls inside the scope only take note of their tensors, whose contents are read and written when
-/// the scope ends. Messages between the same two ranks keep their order; all others run side by
-/// side, so no order of calls inside a group can deadlock. A rank may send to itself if it receives
-/// as much inside the same group. Up to 512 messages. The Work of each call is that of the whole
-/// group, and may be asked only once the group has ended.
+/// Calls inside the scope only record their tensors, whose contents are read and written when the
+/// scope ends. Messages between the same two ranks keep their order; all others run concurrently,
+/// so no order of calls inside a group can deadlock. A rank may send to itself if it receives
+/// as much inside the same group. Up to 512 messages. The Work of each call is the Work of the
+/// whole group, and may be used only once the group has ended.
 ///
 /// Device/stream: the group runs after the work of all streams that were current at its calls, and
 /// later work of these streams runs after the group. Works in a graph capture.
@@ -251,7 +254,7 @@ class MessageGroup {
   /// dropped instead. An error is logged; the Work objects of the group throw it, and so does the
   /// next operation of the communicator.
   ~MessageGroup();
-  /// Submits what was collected, and closes the scope whatever happens.
+  /// Submits the collected messages and closes the scope, also if it throws.
   /// Throws: as send() and recv(); InvalidArgument for tensors that overlap, for messages to this
   /// rank itself that do not pair up, and after a first call.
   Work end();

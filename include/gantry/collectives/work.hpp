@@ -6,23 +6,22 @@
 
 namespace gantry {
 
-/// A collective operation that was submitted.
+/// A handle of a submitted collective operation.
 ///
-/// Dropping it is fine: the operation is already ordered with the stream that was current at the
-/// call.
+/// It may be discarded: the operation is ordered with the stream that was current at the call.
 class Work {
  public:
-  /// Undefined: no operation, and so one that is done. wait() and synchronize() do nothing, query()
-  /// is true.
+  /// An undefined handle, without an operation: wait() and synchronize() do nothing, query() is
+  /// true.
   Work() = default;
-  /// True if it names an operation.
+  /// True if the handle has an operation.
   [[nodiscard]] bool defined() const { return state_ != nullptr; }
 
   /// Makes the current stream of the operation's device wait for it; the host does not block.
   /// Throws: InvalidArgument inside the group() that the operation belongs to.
   void wait() const;
   /// True if the operation is done. Does not block. Throws: InvalidArgument if ranks made different
-  /// calls; PeerLostError or TimeoutError if it can no longer end.
+  /// calls; PeerLostError or TimeoutError if it cannot complete.
   [[nodiscard]] bool query() const;
   /// Blocks the host until the operation is done. Throws: as query().
   void synchronize() const;

@@ -25,11 +25,15 @@ inline constexpr int kMaxDims = 8;
 /// `t.view(-1)`); throws ShapeError for more than 8.
 class Dims {
  public:
+  /// Type of one value.
   using value_type = std::int64_t;
+  /// Iterator over the values, which may be changed.
   using iterator = std::int64_t*;
+  /// Iterator over the values, read only.
   using const_iterator = const std::int64_t*;
 
   Dims() = default;
+  /// A copy of the given values. Throws: ShapeError for more than 8.
   Dims(std::initializer_list<std::int64_t> values) { assign(values.begin(), values.size()); }
   Dims(const std::vector<std::int64_t>& values) { assign(values.data(), values.size()); }
   Dims(std::span<const std::int64_t> values) { assign(values.data(), values.size()); }
@@ -42,17 +46,26 @@ class Dims {
   /// `count` copies of `value`.
   static Dims filled(int count, std::int64_t value);
 
+  /// Number of values, 0 to 8.
   [[nodiscard]] int size() const { return size_; }
+  /// True if there are no values.
   [[nodiscard]] bool empty() const { return size_ == 0; }
+  /// Value at position `i`, which is not checked.
   [[nodiscard]] std::int64_t operator[](int i) const { return values_[i]; }
   [[nodiscard]] std::int64_t& operator[](int i) { return values_[i]; }
+  /// First value. Precondition: not empty.
   [[nodiscard]] std::int64_t front() const { return values_[0]; }
+  /// Last value. Precondition: not empty.
   [[nodiscard]] std::int64_t back() const { return values_[size_ - 1]; }
+  /// Address of the first value.
   [[nodiscard]] const std::int64_t* data() const { return values_; }
+  /// Iterators over the values, in order.
+  /// @{
   [[nodiscard]] iterator begin() { return values_; }
   [[nodiscard]] iterator end() { return values_ + size_; }
   [[nodiscard]] const_iterator begin() const { return values_; }
   [[nodiscard]] const_iterator end() const { return values_ + size_; }
+  /// @}
 
   /// Appends one value; throws ShapeError when there are 8 already.
   void push_back(std::int64_t value);

@@ -12,11 +12,24 @@
 namespace gantry {
 
 /// Element type of a tensor.
-enum class DType : std::uint8_t { bool_, u8, i8, i16, i32, i64, f16, bf16, f32, f64 };
+enum class DType : std::uint8_t {
+  bool_,  ///< one byte, 0 or 1
+  u8,     ///< unsigned, 8 bits
+  i8,     ///< signed, 8 bits
+  i16,    ///< signed, 16 bits
+  i32,    ///< signed, 32 bits
+  i64,    ///< signed, 64 bits
+  f16,    ///< IEEE binary16
+  bf16,   ///< bfloat16: the upper half of an f32
+  f32,    ///< IEEE binary32
+  f64,    ///< IEEE binary64
+};
 
 /// Number of element types.
 inline constexpr int kDTypeCount = 10;
 
+/// Short name of the element type.
+/// @{
 inline constexpr DType bool_ = DType::bool_;
 inline constexpr DType u8 = DType::u8;
 inline constexpr DType i8 = DType::i8;
@@ -27,9 +40,14 @@ inline constexpr DType f16 = DType::f16;
 inline constexpr DType bf16 = DType::bf16;
 inline constexpr DType f32 = DType::f32;
 inline constexpr DType f64 = DType::f64;
+/// @}
 
 /// Category used by type promotion: a higher category wins over a lower one.
-enum class DTypeCategory : std::uint8_t { boolean, integral, floating };
+enum class DTypeCategory : std::uint8_t {
+  boolean,   ///< bool
+  integral,  ///< u8, i8, i16, i32, i64
+  floating,  ///< f16, bf16, f32, f64
+};
 
 /// Bytes per element.
 [[nodiscard]] GANTRY_HD constexpr std::size_t element_size(DType dtype) {
@@ -105,6 +123,7 @@ inline constexpr DType dtype_of = [] {
 /// Tag that carries an element type through `dispatch`.
 template <class T>
 struct TypeTag {
+  /// The C++ type.
   using type = T;
 };
 

@@ -13,7 +13,7 @@ namespace gantry::env {
 
 /// One environment variable that gantry reads.
 struct Variable {
-  std::string_view name;
+  std::string_view name;     ///< name, such as GANTRY_RANK
   std::string_view values;   ///< what it accepts
   std::string_view meaning;  ///< one sentence
 };

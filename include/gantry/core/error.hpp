@@ -76,6 +76,7 @@ struct OomReport {
 /// Device memory is exhausted, after out-of-memory recovery.
 class OutOfMemoryError : public Error {
  public:
+  /// Makes an error with text `message` about the memory of `device`.
   OutOfMemoryError(const std::string& message, const OomReport& breakdown,
                    std::string_view device = {},
                    std::source_location where = std::source_location::current());
@@ -104,6 +105,7 @@ class PeerLostError : public Error {
 /// A deadline passed.
 class TimeoutError : public Error {
  public:
+  /// Makes an error with text `message` that names no ranks.
   explicit TimeoutError(const std::string& message, std::string_view device = {},
                         std::source_location where = std::source_location::current())
       : TimeoutError(message, std::vector<int>(), device, where) {}
@@ -122,6 +124,7 @@ class TimeoutError : public Error {
 #define GANTRY_DECLARE_ERROR(Name)                                              \
   class Name : public Error {                                                   \
    public:                                                                      \
+    /** Makes an error with text `message`; `device` as for Error. */           \
     explicit Name(const std::string& message, std::string_view device = {},     \
                   std::source_location where = std::source_location::current()) \
         : Error(message, device, where) {}                                      \

@@ -119,12 +119,15 @@ concept NumberButFloat = std::is_arithmetic_v<T> && !std::is_same_v<T, float>;
 ///
 /// Layout equals CUDA's `__half`.
 struct float16 {
+  /// Sign, exponent and fraction.
   std::uint16_t bits = 0;
 
   float16() = default;
+  /// The nearest float16; ties go to even.
   GANTRY_HD explicit float16(float value) : bits(detail::float_to_half_bits(value)) {}
   template <detail::NumberButFloat T>
   GANTRY_HD explicit float16(T value) : float16(detail::rounded_to_odd(value)) {}
+  /// The value as a float, which is exact.
   GANTRY_HD operator float() const { return detail::half_bits_to_float(bits); }
 
   /// Reinterprets 16 raw bits.
@@ -139,12 +142,15 @@ struct float16 {
 ///
 /// Layout equals CUDA's `__nv_bfloat16`.
 struct bfloat16 {
+  /// Sign, exponent and fraction.
   std::uint16_t bits = 0;
 
   bfloat16() = default;
+  /// The nearest bfloat16; ties go to even.
   GANTRY_HD explicit bfloat16(float value) : bits(detail::float_to_bfloat_bits(value)) {}
   template <detail::NumberButFloat T>
   GANTRY_HD explicit bfloat16(T value) : bfloat16(detail::rounded_to_odd(value)) {}
+  /// The value as a float, which is exact.
   GANTRY_HD operator float() const {
     return detail::float_from_bits(static_cast<std::uint32_t>(bits) << 16);
   }

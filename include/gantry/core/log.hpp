@@ -9,7 +9,14 @@ namespace gantry::logging {
 
 /// Importance of a message; GANTRY_LOG=trace|debug|info|warn|error|off sets the lowest one shown
 /// (default warn). Messages go to standard error; an invalid GANTRY_LOG is told once.
-enum class Level { trace, debug, info, warn, error, off };
+enum class Level {
+  trace,  ///< steps of single calls
+  debug,  ///< failures that change nothing, such as those of a clean-up
+  info,   ///< how devices and communicators were set up
+  warn,   ///< an option without effect, or a slow way taken
+  error,  ///< a failure that no exception reports
+  off,    ///< as the lowest level: nothing is written
+};
 
 /// Lowest level that is written. Throws: InvalidArgument if GANTRY_LOG is invalid.
 [[nodiscard]] Level level();
@@ -20,9 +27,12 @@ void set_level(Level level);
 /// Writes one line. Never throws: a destructor may call it.
 void write(Level level, std::string_view message) noexcept;
 
+/// Writes one line at the level of the function's name; never throws.
+/// @{
 inline void debug(std::string_view message) noexcept { write(Level::debug, message); }
 inline void info(std::string_view message) noexcept { write(Level::info, message); }
 inline void warn(std::string_view message) noexcept { write(Level::warn, message); }
 inline void error(std::string_view message) noexcept { write(Level::error, message); }
+/// @}
 
 }  // namespace gantry::logging

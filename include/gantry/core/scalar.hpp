@@ -51,6 +51,7 @@ std::int64_t checked_integer(T value) {
 class Scalar {
  public:
   Scalar() : Scalar(0) {}
+  /// A boolean, an integer or a floating-point number, by the type of `value`.
   Scalar(bool value) : category_(DTypeCategory::boolean), integer_(value), real_(value) {}
   template <std::integral T>
   requires(!std::same_as<T, bool>) Scalar(T value)

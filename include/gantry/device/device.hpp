@@ -14,17 +14,23 @@
 namespace gantry {
 
 /// Kind of a device. Simulated devices are of kind cuda.
-enum class DeviceType : std::uint8_t { cpu, cuda };
+enum class DeviceType : std::uint8_t {
+  cpu,   ///< the host
+  cuda,  ///< a GPU, real or simulated
+};
 
 /// A place where tensors live: the CPU or one GPU, real or simulated.
 ///
 /// `index` counts the visible devices from 0; -1 stands for the calling thread's current device and
 /// is resolved when the device is used. The CPU's index is always 0.
 struct Device {
+  /// CPU or GPU.
   DeviceType type = DeviceType::cpu;
+  /// Position among the visible devices; -1: the current device.
   int index = 0;
 
   constexpr Device() = default;
+  /// The device of a kind and an index, which are not checked.
   constexpr Device(DeviceType device_type, int device_index)
       : type(device_type), index(device_index) {}
   /// Parses "cpu", "cuda" (current device) or "cuda:N". Throws: InvalidArgument for any other text,
@@ -41,7 +47,9 @@ struct Device {
   /// GPU `index`, or the current device for -1.
   [[nodiscard]] static constexpr Device cuda(int index = -1) { return {DeviceType::cuda, index}; }
 
+  /// True for the CPU.
   [[nodiscard]] constexpr bool is_cpu() const { return type == DeviceType::cpu; }
+  /// True for a GPU, real or simulated.
   [[nodiscard]] constexpr bool is_cuda() const { return type == DeviceType::cuda; }
   /// "cpu", "cuda" or "cuda:N".
   [[nodiscard]] std::string str() const;
@@ -67,7 +75,11 @@ struct Device {
 std::ostream& operator<<(std::ostream& out, const Device& device);
 
 /// Where devices come from; chosen once per process, at first use.
-enum class Platform : std::uint8_t { none, cuda, simulated };
+enum class Platform : std::uint8_t {
+  none,       ///< no devices
+  cuda,       ///< GPUs
+  simulated,  ///< devices of GANTRY_SIM_DEVICES
+};
 
 /// The platform of this process: simulated if GANTRY_SIM_DEVICES is set, else CUDA if the driver
 /// shows a GPU, else none. Initialises no device.

@@ -35,6 +35,7 @@ class DeviceGuard {
 class OptionalDeviceGuard {
  public:
   OptionalDeviceGuard() = default;
+  /// Makes `device` current if there is one. Throws: InvalidArgument as DeviceGuard.
   explicit OptionalDeviceGuard(std::optional<Device> device);
 
   /// Makes `device` current, from now to the end of the scope.

@@ -16,9 +16,10 @@ void enable_peer_access(Device from, Device to);
 
 /// Which device reaches which, for all visible devices.
 struct PeerMatrix {
-  int count = 0;
+  int count = 0;             ///< number of visible devices
   std::vector<bool> access;  ///< row-major: access[from * count + to]
 
+  /// True if device `from` reaches memory of device `to`. Indices are not checked.
   [[nodiscard]] bool can_access(int from, int to) const {
     return access[static_cast<std::size_t>(from) * static_cast<std::size_t>(count) +
                   static_cast<std::size_t>(to)];

@@ -13,19 +13,19 @@ namespace gantry {
 struct DeviceProperties {
   std::string name;  ///< "NVIDIA H200", or "Simulated GPU"
   std::string uuid;  ///< "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", "MIG-…" for an instance
-  std::string pci_bus_id;  ///< "0000:1b:00.0"
-  int major = 0;           ///< compute capability
-  int minor = 0;
-  std::size_t total_memory = 0;  ///< bytes
-  int multiprocessors = 0;
-  std::size_t l2_bytes = 0;
-  int warp_size = 32;
-  int max_threads_per_block = 0;
-  int max_threads_per_multiprocessor = 0;
+  std::string pci_bus_id;                         ///< "0000:1b:00.0"
+  int major = 0;                                  ///< compute capability, first number
+  int minor = 0;                                  ///< compute capability, second number
+  std::size_t total_memory = 0;                   ///< bytes
+  int multiprocessors = 0;                        ///< streaming multiprocessors
+  std::size_t l2_bytes = 0;                       ///< size of the L2 cache
+  int warp_size = 32;                             ///< threads of a warp
+  int max_threads_per_block = 0;                  ///< most threads of one block
+  int max_threads_per_multiprocessor = 0;         ///< most resident threads
   std::size_t shared_memory_per_block = 0;        ///< bytes
   std::size_t shared_memory_per_block_optin = 0;  ///< bytes
-  bool integrated = false;
-  bool can_map_host_memory = false;
+  bool integrated = false;                        ///< shares physical memory with the CPU
+  bool can_map_host_memory = false;               ///< kernels can use page-locked host memory
 };
 
 /// Properties of `device`, read once and cached. Creates no context.

@@ -17,14 +17,14 @@ struct DeviceIdentity {
 
 /// A token of CUDA_VISIBLE_DEVICES that shows no device.
 struct DroppedToken {
-  std::string token;
-  std::string reason;
+  std::string token;   ///< text between the commas
+  std::string reason;  ///< why it shows no device
 };
 
 /// Outcome of parsing CUDA_VISIBLE_DEVICES: `auto [visible, dropped] = …`.
 struct VisibleDevices {
-  std::vector<int> visible;  ///< physical indices in the order of cuda:0, cuda:1, …
-  std::vector<DroppedToken> dropped;
+  std::vector<int> visible;           ///< physical indices in the order of cuda:0, cuda:1, …
+  std::vector<DroppedToken> dropped;  ///< tokens that show no device, in order
 
   /// True if a device was named twice: the driver refuses to start. `dropped` holds that token.
   [[nodiscard]] bool invalid() const;

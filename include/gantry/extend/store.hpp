@@ -134,6 +134,7 @@ class StoreClient final : public Store {
   /// Throws: InvalidArgument for a malformed address, TimeoutError if nobody answers,
   /// PeerLostError if the server turns this client away.
   explicit StoreClient(const StoreClientOptions& options);
+  /// Connects to `address` as `rank`, without a token.
   StoreClient(std::string_view address, int rank,
               std::chrono::milliseconds connect_timeout = std::chrono::milliseconds(60'000))
       : StoreClient(StoreClientOptions{

@@ -9,8 +9,8 @@ namespace gantry {
 
 /// Who this process is in its job, as its launcher says through the environment.
 struct ProcessIdentity {
-  int rank = 0;
-  int world_size = 1;
+  int rank = 0;        ///< rank in the job, from 0 on
+  int world_size = 1;  ///< number of ranks
   int local_rank = 0;  ///< rank among the processes of this node
   int local_size = 1;  ///< number of processes on this node
   int node_rank = 0;   ///< index of this node; -1 where the launcher does not tell

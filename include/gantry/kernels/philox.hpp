@@ -6,17 +6,20 @@
 
 namespace gantry {
 
-/// Four 32-bit words.
+/// One block of random bits: four 32-bit words.
 struct Philox4 {
+  /// The words, in the order of the counter.
+  /// @{
   std::uint32_t x, y, z, w;
+  /// @}
 };
 
 /// Philox4x32-10, a counter-based random generator: a pure function of key and counter.
 ///
 /// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
-/// gantry's convention: key = seed (low word first); counter = {block (low, high), offset (low,
-/// high)}, where element i of a tensor takes word i % 4 of block i / 4, and offset counts the
-/// operations that drew from the generator. So element i depends on (seed, offset, i) only.
+/// The key is the seed, low word first. The counter is {block low, block high, offset low, offset
+/// high}. Element i of a tensor takes word i % 4 of block i / 4. The offset counts the operations
+/// that drew from the generator. Element i therefore depends on (seed, offset, i) only.
 [[nodiscard]] GANTRY_HD inline Philox4 philox4x32_10(std::uint64_t seed, std::uint64_t block,
                                                      std::uint64_t offset) {
   std::uint32_t key0 = static_cast<std::uint32_t>(seed);

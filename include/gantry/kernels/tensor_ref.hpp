@@ -8,15 +8,20 @@
 
 namespace gantry {
 
-/// What a kernel sees of a tensor: address, element type and layout. A POD that owns nothing.
+/// A non-owning view of a tensor for kernels: address, element type and layout. A POD.
 ///
-/// `data` is the address of element (0, …, 0); strides count elements and may be 0 or, for operands
-/// that are only read, negative.
+/// `data` is the address of element (0, …, 0). Strides count elements and may be 0. Strides of
+/// read-only operands may be negative.
 struct TensorRef {
+  /// Address of element (0, …, 0).
   void* data = nullptr;
+  /// Element type.
   DType dtype = DType::f32;
+  /// Number of dimensions.
   std::int32_t ndim = 0;
+  /// Size of each dimension.
   std::int64_t sizes[kMaxDims] = {};
+  /// Elements from one position of a dimension to the next.
   std::int64_t strides[kMaxDims] = {};
 
   /// Number of elements.
@@ -26,7 +31,7 @@ struct TensorRef {
     return result;
   }
 
-  /// True if elements lie densely in row-major order.
+  /// True if the elements are dense in row-major order.
   [[nodiscard]] GANTRY_HD bool is_contiguous() const {
     std::int64_t expected = 1;
     for (std::int32_t i = ndim - 1; i >= 0; --i) {

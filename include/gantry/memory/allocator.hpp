@@ -13,7 +13,7 @@ class Allocator;
 
 /// Allocated memory. It carries the allocator's handle, so that a free needs no look-up.
 struct Block {
-  void* data = nullptr;
+  void* data = nullptr;            ///< first byte; nullptr if there is no memory
   std::size_t bytes = 0;           ///< requested size
   Device device = Device::cpu();   ///< of the memory
   Allocator* allocator = nullptr;  ///< frees it; nullptr: nothing to free
@@ -37,8 +37,9 @@ class Allocator {
   [[nodiscard]] virtual Block allocate(std::size_t bytes, Stream stream) = 0;
   /// Frees a block and clears it. Work that is already submitted may still use the memory.
   virtual void deallocate(Block& block) noexcept = 0;
-  /// Records that `stream` uses the block: it is not reused before the stream has completed the work
-  /// submitted before the free. The default does nothing; an allocator that caches must override it.
+  /// Records that `stream` uses the block: it is not reused before the stream has completed the
+  /// work submitted before the free. The default does nothing; an allocator that caches must
+  /// override it.
   virtual void record_stream(const Block& /*block*/, const Stream& /*stream*/) {}
   /// As record_stream, for a use that ends now: only work submitted to `stream` so far uses the
   /// block. Work submitted between now and the free need not be waited for.

@@ -14,13 +14,13 @@ namespace gantry::memory {
 struct HistoryOptions {
   /// How much of a call stack is kept.
   enum class Stacks : std::uint8_t {
-    none,
+    none,       ///< no stack
     call_site,  ///< the first function outside gantry
     full,       ///< everything above the allocator, at most 64 functions
   };
   /// What call stacks are kept for.
   enum class Contexts : std::uint8_t {
-    never,
+    never,  ///< no stack for anything
     state,  ///< live blocks and segments
     alloc,  ///< also the events of the trace; a free shows the stack of its allocation
     all,    ///< also frees with stacks of their own
@@ -31,7 +31,9 @@ struct HistoryOptions {
   /// Events to keep, over all devices; older ones are dropped. 0: no trace, only the stacks of
   /// live blocks.
   std::size_t max_entries = 1'000'000;
+  /// Part of a call stack that is kept.
   Stacks stacks = Stacks::full;
+  /// Events and blocks whose call stacks are kept.
   Contexts contexts = Contexts::all;
   /// Forgets what was recorded before.
   bool clear = false;
@@ -57,6 +59,7 @@ void annotate_history(std::map<std::string, std::string> values, Device device =
 /// Notes the begin and the end of a scope: {"name": name, "stage": "START"} and "END".
 class HistoryAnnotation {
  public:
+  /// Notes the begin of scope `name` in the trace of `device`.
   explicit HistoryAnnotation(std::string name, Device device = Device::cuda());
   ~HistoryAnnotation();
   HistoryAnnotation(const HistoryAnnotation&) = delete;

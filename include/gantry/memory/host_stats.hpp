@@ -10,11 +10,12 @@ namespace gantry::memory {
 
 /// Durations of one kind of call, in microseconds.
 struct HostTimes {
-  std::int64_t total = 0;
-  std::int64_t max = 0;
-  std::int64_t min = 0;  ///< 0 before the first call
-  std::int64_t count = 0;
+  std::int64_t total = 0;  ///< of all calls
+  std::int64_t max = 0;    ///< of the longest call
+  std::int64_t min = 0;    ///< 0 before the first call
+  std::int64_t count = 0;  ///< number of calls
 
+  /// Mean of all calls; 0 before the first one.
   [[nodiscard]] std::int64_t avg() const { return count == 0 ? 0 : total / count; }
 };
 

@@ -13,7 +13,7 @@ namespace gantry {
 
 /// Bytes that name memory, for another process on this machine. They may be sent by any means.
 struct IpcHandle {
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> bytes;  ///< opaque; its format may change in every release
 
   friend bool operator==(const IpcHandle&, const IpcHandle&) = default;
 };
@@ -33,8 +33,11 @@ class ImportLease;
 /// Thread safety: as std::shared_ptr.
 class ImportedBlock {
  public:
+  /// First byte, in this process's address space.
   [[nodiscard]] void* data() const { return lease_ != nullptr ? data_ : nullptr; }
+  /// Size of the exported block.
   [[nodiscard]] std::size_t bytes() const { return lease_ != nullptr ? bytes_ : 0; }
+  /// Device that the block was mapped for.
   [[nodiscard]] Device device() const { return device_; }
   /// Records that work on `stream` uses the block. The block is not released before it completes.
   void record_stream(const Stream& stream) const;
@@ -86,7 +89,7 @@ struct IpcStats {
   std::size_t mapped_bytes = 0;      ///< mapped memory of other processes
   std::size_t pending_releases = 0;  ///< dropped imports whose work is incomplete
   std::size_t limbo_blocks = 0;      ///< freed blocks that other processes still use
-  std::size_t limbo_bytes = 0;
+  std::size_t limbo_bytes = 0;       ///< bytes of these blocks
   /// Bytes in limbo by the process (pid) that uses them; a block counts for each of its users.
   std::map<int, std::size_t> limbo_by_consumer;
 };

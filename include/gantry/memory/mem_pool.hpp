@@ -42,6 +42,7 @@ class MemPool {
 
   /// Identifier, from 1, unique among the device's pools that exist.
   [[nodiscard]] std::uint64_t id() const;
+  /// The device of the pool.
   [[nodiscard]] Device device() const;
   /// Number of live blocks.
   [[nodiscard]] std::size_t use_count() const;
@@ -74,6 +75,7 @@ class MemPool {
 /// the inner one is in effect.
 class MemPoolGuard {
  public:
+  /// Makes this thread allocate from `pool`.
   explicit MemPoolGuard(MemPool& pool);
   ~MemPoolGuard();
   MemPoolGuard(const MemPoolGuard&) = delete;

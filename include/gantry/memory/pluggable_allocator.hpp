@@ -75,6 +75,7 @@ class PluggableAllocator final : public Allocator {
 
   /// Blocks and bytes that were allocated and not freed yet.
   [[nodiscard]] std::size_t live_blocks() const;
+  /// Bytes in blocks that are not freed.
   [[nodiscard]] std::size_t live_bytes() const;
 
  private:

@@ -31,22 +31,30 @@ struct Frame {
 class Frames {
  public:
   Frames() = default;
+  /// A call stack of the given frames, innermost first.
   Frames(std::vector<Frame> frames)  // NOLINT(google-explicit-constructor): a list of frames
       : frames_(frames.empty() ? nullptr
                                : std::make_shared<const std::vector<Frame>>(std::move(frames))) {}
 
+  /// Number of frames.
   [[nodiscard]] std::size_t size() const { return list().size(); }
+  /// True if there is no frame.
   [[nodiscard]] bool empty() const { return list().empty(); }
+  /// Frame `i`, which is not checked.
   [[nodiscard]] const Frame& operator[](std::size_t i) const { return list()[i]; }
+  /// The innermost frame. Precondition: not empty.
   [[nodiscard]] const Frame& front() const { return list().front(); }
   /// The program's place: the innermost frame that is not internal; the innermost one if all are.
   /// nullptr for an empty list.
   [[nodiscard]] const Frame* call_site() const;
+  /// Iterator to the innermost frame.
   [[nodiscard]] auto begin() const { return list().begin(); }
+  /// Iterator behind the outermost frame.
   [[nodiscard]] auto end() const { return list().end(); }
   /// Equal for copies of one list, nullptr for an empty one: a cheap key.
   [[nodiscard]] const void* identity() const { return frames_.get(); }
 
+  /// True if all frames are equal.
   bool operator==(const Frames& other) const {
     return frames_ == other.frames_ || list() == other.list();
   }
@@ -69,26 +77,26 @@ enum class BlockState : std::uint8_t {
 
 /// A piece of a segment. All sizes in bytes.
 struct BlockInfo {
-  std::uintptr_t address = 0;
-  std::size_t bytes = 0;
-  std::size_t requested = 0;  ///< what the caller asked for; 0 if the block is free
-  BlockState state = BlockState::inactive;
-  std::uint64_t stream = 0;  ///< the stream it belongs to
-  Frames frames{};           ///< who asked for it, if history was recorded then
+  std::uintptr_t address = 0;               ///< of the first byte
+  std::size_t bytes = 0;                    ///< size, rounded to the allocator's grain
+  std::size_t requested = 0;                ///< what the caller asked for; 0 if the block is free
+  BlockState state = BlockState::inactive;  ///< use
+  std::uint64_t stream = 0;                 ///< the stream it belongs to
+  Frames frames{};                          ///< who asked for it, if history was recorded then
 
   bool operator==(const BlockInfo&) const = default;
 };
 
 /// Memory held from the driver: one allocation, or one contiguous mapped range of addresses.
 struct SegmentInfo {
-  int device = 0;
-  std::uintptr_t address = 0;
-  std::size_t total_bytes = 0;
+  int device = 0;                   ///< index of the device
+  std::uintptr_t address = 0;       ///< of the first byte
+  std::size_t total_bytes = 0;      ///< size, also of what is free
   std::size_t allocated_bytes = 0;  ///< in live blocks
   std::size_t active_bytes = 0;     ///< in live blocks and those waiting to become free
   std::size_t requested_bytes = 0;  ///< what callers asked for, in the active blocks
-  std::uint64_t stream = 0;
-  bool small = false;  ///< serves blocks up to 1 MiB only
+  std::uint64_t stream = 0;         ///< id of the stream that it was allocated for
+  bool small = false;               ///< serves blocks up to 1 MiB only
   std::pair<std::int64_t, std::int64_t>
       pool_id{};               ///< {0, 0}: the common pool; {n, 0}: a capture's; {0, n}: a MemPool
   bool is_expandable = false;  ///< grows and shrinks by mapping
@@ -113,13 +121,13 @@ enum class TraceAction : std::uint8_t {
 
 /// One event.
 struct TraceEntry {
-  TraceAction action = TraceAction::alloc;
-  std::uintptr_t address = 0;  ///< for oom: bytes that the driver still had
-  std::size_t bytes = 0;
-  std::size_t requested = 0;  ///< of a block: what the caller asked for; 0: unknown
-  std::uint64_t stream = 0;
-  std::int64_t time_us = 0;  ///< microseconds since 1970
-  Frames frames{};
+  TraceAction action = TraceAction::alloc;  ///< kind of the event
+  std::uintptr_t address = 0;               ///< for oom: bytes that the driver still had
+  std::size_t bytes = 0;        ///< size of the block or segment; for oom: of the request
+  std::size_t requested = 0;    ///< of a block: what the caller asked for; 0: unknown
+  std::uint64_t stream = 0;     ///< id of the stream concerned
+  std::int64_t time_us = 0;     ///< microseconds since 1970
+  Frames frames{};              ///< call stack, if recorded
   std::string user_metadata{};  ///< set_history_metadata() of the thread
 
   bool operator==(const TraceEntry&) const = default;
@@ -127,9 +135,9 @@ struct TraceEntry {
 
 /// Something that the program said about itself, beside the trace; see HistoryAnnotation.
 struct Annotation {
-  int device = 0;
-  std::int64_t time_us = 0;  ///< microseconds since 1970
-  std::map<std::string, std::string> values{};
+  int device = 0;                               ///< index of the device
+  std::int64_t time_us = 0;                     ///< microseconds since 1970
+  std::map<std::string, std::string> values{};  ///< keys and texts, as given
 
   bool operator==(const Annotation&) const = default;
 };

@@ -11,38 +11,38 @@ namespace gantry::memory {
 
 /// One counter: its value, its peak since the last reset, and all that was ever added and removed.
 struct Stat {
-  std::int64_t current = 0;
-  std::int64_t peak = 0;
-  std::int64_t allocated = 0;
-  std::int64_t freed = 0;
+  std::int64_t current = 0;    ///< value now
+  std::int64_t peak = 0;       ///< largest value since the last reset
+  std::int64_t allocated = 0;  ///< sum of all additions
+  std::int64_t freed = 0;      ///< sum of all removals
 };
 
 /// A counter for all blocks, small ones (<= 1 MiB) and large ones.
 struct PoolStat {
-  Stat all;
-  Stat small_pool;
-  Stat large_pool;
+  Stat all;         ///< every block
+  Stat small_pool;  ///< blocks up to 1 MiB
+  Stat large_pool;  ///< larger blocks
 };
 
 /// Counters of one device's allocator. Byte counts unless the name says otherwise.
 struct Stats {
-  PoolStat allocation;            ///< number of live blocks
-  PoolStat segment;               ///< number of driver allocations
-  PoolStat active;                ///< number of blocks live or waiting for a stream
-  PoolStat inactive_split;        ///< number of free pieces of split segments
-  PoolStat allocated_bytes;       ///< bytes of live blocks
-  PoolStat reserved_bytes;        ///< bytes held from the driver
-  PoolStat active_bytes;          ///< bytes of blocks live or waiting for a stream
-  PoolStat inactive_split_bytes;  ///< bytes of free pieces of split segments
-  PoolStat requested_bytes;       ///< bytes that callers asked for
-  Stat oversize_allocations;
-  Stat oversize_segments;
-  std::int64_t num_alloc_retries = 0;
-  std::int64_t num_ooms = 0;
-  std::int64_t max_split_size = -1;
-  std::int64_t num_sync_all_streams = 0;
-  std::int64_t num_device_alloc = 0;
-  std::int64_t num_device_free = 0;
+  PoolStat allocation;                    ///< number of live blocks
+  PoolStat segment;                       ///< number of driver allocations
+  PoolStat active;                        ///< number of blocks live or waiting for a stream
+  PoolStat inactive_split;                ///< number of free pieces of split segments
+  PoolStat allocated_bytes;               ///< bytes of live blocks
+  PoolStat reserved_bytes;                ///< bytes held from the driver
+  PoolStat active_bytes;                  ///< bytes of blocks live or waiting for a stream
+  PoolStat inactive_split_bytes;          ///< bytes of free pieces of split segments
+  PoolStat requested_bytes;               ///< bytes that callers asked for
+  Stat oversize_allocations;              ///< number of live blocks that are never split
+  Stat oversize_segments;                 ///< number of their segments
+  std::int64_t num_alloc_retries = 0;     ///< requests that first found too little memory
+  std::int64_t num_ooms = 0;              ///< times that OutOfMemoryError was thrown
+  std::int64_t max_split_size = -1;       ///< larger blocks are never split; -1: no limit
+  std::int64_t num_sync_all_streams = 0;  ///< waits for all streams, to free memory
+  std::int64_t num_device_alloc = 0;      ///< allocations from the driver
+  std::int64_t num_device_free = 0;       ///< frees to the driver
 
   // Beyond torch's keys.
   std::int64_t pending_bytes = 0;     ///< freed, other streams still use it
@@ -57,20 +57,23 @@ struct Stats {
 
 /// Free and total memory of a device as the driver counts it, in bytes.
 struct MemInfo {
-  std::size_t free = 0;
-  std::size_t total = 0;
+  std::size_t free = 0;   ///< not in use by any process
+  std::size_t total = 0;  ///< capacity
 };
 
+/// The counters of `device`. Thread safety: any thread.
 [[nodiscard]] Stats stats(Device device = Device::cuda());
 /// The same under the keys of torch.cuda.memory_stats ("allocated_bytes.all.current", …).
 [[nodiscard]] std::map<std::string, std::int64_t> stats_map(Device device = Device::cuda());
 /// A table for people.
 [[nodiscard]] std::string summary(Device device = Device::cuda());
-/// Bytes of live blocks, now and at most since the last reset_peak_stats.
+/// Bytes of live blocks.
 [[nodiscard]] std::size_t allocated(Device device = Device::cuda());
+/// Largest allocated() since the last reset_peak_stats.
 [[nodiscard]] std::size_t max_allocated(Device device = Device::cuda());
-/// Bytes held from the driver, now and at most since the last reset_peak_stats.
+/// Bytes held from the driver.
 [[nodiscard]] std::size_t reserved(Device device = Device::cuda());
+/// Largest reserved() since the last reset_peak_stats.
 [[nodiscard]] std::size_t max_reserved(Device device = Device::cuda());
 /// Sets every peak to the current value.
 void reset_peak_stats(Device device = Device::cuda());

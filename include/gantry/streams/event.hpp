@@ -38,11 +38,14 @@ using IpcEventHandle = NativeEventHandle;
 /// Thread safety: one thread at a time, as for any value; different events are independent.
 class Event {
  public:
+  /// An event with the given properties; it gets its device at the first record.
   explicit Event(EventOptions options = {});
   /// Opens an event that another process exported. Throws: CudaError if that fails.
   [[nodiscard]] static Event from_ipc(const IpcEventHandle& handle, Device device);
   ~Event();
+  /// Takes over the event of `other`.
   Event(Event&& other) noexcept;
+  /// Destroys the own event, then takes over that of `other`.
   Event& operator=(Event&& other) noexcept;
 
   /// Marks the work submitted to `stream` so far. Throws: InvalidArgument if the event was made on
@@ -70,6 +73,7 @@ class Event {
   [[nodiscard]] bool is_created() const;
   /// The event's device. Throws: InvalidArgument before is_created().
   [[nodiscard]] Device device() const;
+  /// The properties that the event was made with.
   [[nodiscard]] const EventOptions& options() const { return options_; }
   /// cudaEvent_t on CUDA, nullptr before is_created().
   [[nodiscard]] void* native_handle() const { return event_; }

@@ -12,7 +12,10 @@
 namespace gantry {
 
 /// Priority class of a pooled stream.
-enum class StreamPriority : std::uint8_t { normal, high };
+enum class StreamPriority : std::uint8_t {
+  normal,  ///< lowest priority of the device
+  high,    ///< highest priority of the device
+};
 
 /// A queue of device work: what is submitted to one stream runs in order.
 ///
@@ -48,6 +51,7 @@ class Stream {
   /// Marks the work submitted so far with `event`.
   void record(Event& event) const;
 
+  /// The device whose work the stream carries.
   [[nodiscard]] Device device() const { return Device::cuda(native_.device); }
   /// cudaStream_t on CUDA; nullptr for the default stream.
   [[nodiscard]] void* native_handle() const { return native_.handle; }
@@ -55,6 +59,7 @@ class Stream {
   [[nodiscard]] const NativeStream& native() const { return native_; }
   /// Number that is unique per device in this process; the default stream's is 0.
   [[nodiscard]] std::uint64_t id() const { return id_; }
+  /// Priority class; external streams have `normal`.
   [[nodiscard]] StreamPriority priority() const { return priority_; }
 
   friend bool operator==(const Stream& a, const Stream& b) { return a.native_ == b.native_; }

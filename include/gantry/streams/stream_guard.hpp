@@ -14,12 +14,15 @@ namespace gantry {
 /// The stream that was current on the *stream's* device is restored, as well as the device.
 class StreamGuard {
  public:
+  /// Makes `stream` and its device current.
   explicit StreamGuard(const Stream& stream);
   ~StreamGuard();
   StreamGuard(const StreamGuard&) = delete;
   StreamGuard& operator=(const StreamGuard&) = delete;
 
+  /// The stream that this guard made current.
   [[nodiscard]] const Stream& current_stream() const { return current_; }
+  /// The stream that was current on the same device before.
   [[nodiscard]] const Stream& original_stream() const { return original_; }
 
  private:
@@ -31,6 +34,7 @@ class StreamGuard {
 /// Makes one stream on each of several devices current for a scope; the current device stays.
 class MultiStreamGuard {
  public:
+  /// Makes each of `streams` its device's current stream.
   explicit MultiStreamGuard(std::span<const Stream> streams);
   /// As above for a list: `MultiStreamGuard guard({first, second})`.
   explicit MultiStreamGuard(std::initializer_list<Stream> streams)

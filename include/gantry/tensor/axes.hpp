@@ -12,13 +12,15 @@
 
 namespace gantry {
 
-/// The dimensions that an operation works along: one, several, or all of them.
+/// The dimensions of an operation: one, several, or all.
 ///
-/// Implicitly made from an integer (`t.sum(1)`), a list (`t.sum({0, -1})`), a vector, array or
-/// span, or nothing (`t.sum()`, `t.sum({})`: all dimensions). Negative ones count from the last.
+/// Converts implicitly from an integer (`t.sum(1)`), a list (`t.sum({0, -1})`), a vector, array or
+/// span. Empty (`t.sum()`, `t.sum({})`) means all dimensions. Negative dimensions count from the
+/// end.
 class Axes {
  public:
   Axes() = default;
+  /// One dimension, or those of a list; not checked before an operation uses them.
   template <std::integral T>
   requires(!std::same_as<T, bool>) Axes(T dim) : dims_({static_cast<std::int64_t>(dim)}) {}
   Axes(std::initializer_list<std::int64_t> dims) : dims_(dims) {}
@@ -28,9 +30,9 @@ class Axes {
   template <std::size_t N>
   Axes(const std::array<std::int64_t, N>& dims) : dims_(dims) {}
 
-  /// The dimensions as given; empty means all of them.
+  /// The dimensions as given. Empty means all.
   [[nodiscard]] const Dims& dims() const { return dims_; }
-  /// True if no dimension was named.
+  /// True if this means all dimensions.
   [[nodiscard]] bool all() const { return dims_.empty(); }
 
  private:

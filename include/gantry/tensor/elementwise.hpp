@@ -7,18 +7,19 @@
 
 /// Elementwise operations.
 ///
-/// Shapes: operands are broadcast against each other; the result has the common shape.
-/// DTypes: promoted as result_type says (promote.hpp). Operations that need real numbers (div, exp,
-/// sqrt, sin, …) turn integers and bool into f32. f16 and bf16 compute in f32 and round once. In
-/// comparisons, minimum and maximum a number counts as a 0-dim tensor of its value: both are
-/// converted to the promoted type, where integers wrap.
-/// Device/stream: current stream of the operands' device; the host does not block. All operands
-/// live on one device; one 0-dim CPU tensor is allowed among operands on a GPU.
-/// Aliasing: the result is new memory. `op_out(out, …)` writes to `out`, which must have exactly
-/// the result's shape, must be able to hold the result's category of type, and may be an operand
-/// itself but not overlap one in part. Members `op_` are `op_out` with the tensor as `out` and
-/// first operand. Throws: ShapeError, DTypeError, DeviceMismatchError, InvalidArgument; nothing has
-/// changed then.
+/// Shapes: operands are broadcast; the result has the common shape.
+/// DTypes: promoted by result_type (promote.hpp). Operations on real numbers (div, exp, sqrt, sin,
+/// …) convert integers and bool to f32. f16 and bf16 compute in f32 and round once. Comparisons,
+/// minimum and maximum treat a number as a 0-dim tensor of its value: both operands are converted
+/// to the promoted type, and integers wrap.
+/// Device/stream: current stream of the operands' device; the host does not block. All operands are
+/// on one device, except that one 0-dim CPU tensor is allowed among operands on a GPU.
+/// Aliasing: the result is new memory. `op_out(out, …)` writes to `out`, which has the result's
+/// shape and a dtype to which the result can be cast (can_cast). `out` may be an operand, but may
+/// not partially overlap one. A member `op_` is `op_out` with the tensor as `out` and first
+/// operand.
+/// Throws: ShapeError, DTypeError, DeviceMismatchError, InvalidArgument. After an exception nothing
+/// has changed.
 namespace gantry {
 
 // One operand.
@@ -28,10 +29,10 @@ Tensor& neg_out(Tensor& out, const Tensor& self);
 /// |x|.
 [[nodiscard]] Tensor abs(const Tensor& self);
 Tensor& abs_out(Tensor& out, const Tensor& self);
-/// -1, 0 or 1; NaN stays.
+/// The sign: -1, 0 or 1; NaN for NaN.
 [[nodiscard]] Tensor sign(const Tensor& self);
 Tensor& sign_out(Tensor& out, const Tensor& self);
-/// x * x. DTypes: bool gives i64.
+/// x * x. DTypes: i64 for bool.
 [[nodiscard]] Tensor square(const Tensor& self);
 Tensor& square_out(Tensor& out, const Tensor& self);
 /// 1 / x.
@@ -43,10 +44,10 @@ Tensor& sqrt_out(Tensor& out, const Tensor& self);
 /// 1 / sqrt(x).
 [[nodiscard]] Tensor rsqrt(const Tensor& self);
 Tensor& rsqrt_out(Tensor& out, const Tensor& self);
-/// e to the power x.
+/// e to the power of x.
 [[nodiscard]] Tensor exp(const Tensor& self);
 Tensor& exp_out(Tensor& out, const Tensor& self);
-/// exp(x) - 1, exact near 0.
+/// exp(x) - 1, accurate near 0.
 [[nodiscard]] Tensor expm1(const Tensor& self);
 Tensor& expm1_out(Tensor& out, const Tensor& self);
 /// Natural logarithm.
@@ -58,43 +59,43 @@ Tensor& log2_out(Tensor& out, const Tensor& self);
 /// Logarithm to base 10.
 [[nodiscard]] Tensor log10(const Tensor& self);
 Tensor& log10_out(Tensor& out, const Tensor& self);
-/// log(1 + x), exact near 0.
+/// log(1 + x), accurate near 0.
 [[nodiscard]] Tensor log1p(const Tensor& self);
 Tensor& log1p_out(Tensor& out, const Tensor& self);
-/// Of angles in radians; floating-point result.
+/// Sine of an angle in radians.
 [[nodiscard]] Tensor sin(const Tensor& self);
 Tensor& sin_out(Tensor& out, const Tensor& self);
-/// Of angles in radians; floating-point result.
+/// Cosine of an angle in radians.
 [[nodiscard]] Tensor cos(const Tensor& self);
 Tensor& cos_out(Tensor& out, const Tensor& self);
-/// Of angles in radians; floating-point result.
+/// Tangent of an angle in radians.
 [[nodiscard]] Tensor tan(const Tensor& self);
 Tensor& tan_out(Tensor& out, const Tensor& self);
-/// Floating-point result.
+/// Arcsine in radians.
 [[nodiscard]] Tensor asin(const Tensor& self);
 Tensor& asin_out(Tensor& out, const Tensor& self);
-/// Floating-point result.
+/// Arccosine in radians.
 [[nodiscard]] Tensor acos(const Tensor& self);
 Tensor& acos_out(Tensor& out, const Tensor& self);
-/// Floating-point result.
+/// Arctangent in radians.
 [[nodiscard]] Tensor atan(const Tensor& self);
 Tensor& atan_out(Tensor& out, const Tensor& self);
-/// Floating-point result.
+/// Hyperbolic sine.
 [[nodiscard]] Tensor sinh(const Tensor& self);
 Tensor& sinh_out(Tensor& out, const Tensor& self);
-/// Floating-point result.
+/// Hyperbolic cosine.
 [[nodiscard]] Tensor cosh(const Tensor& self);
 Tensor& cosh_out(Tensor& out, const Tensor& self);
-/// Floating-point result.
+/// Hyperbolic tangent.
 [[nodiscard]] Tensor tanh(const Tensor& self);
 Tensor& tanh_out(Tensor& out, const Tensor& self);
 /// 1 / (1 + exp(-x)).
 [[nodiscard]] Tensor sigmoid(const Tensor& self);
 Tensor& sigmoid_out(Tensor& out, const Tensor& self);
-/// max(x, 0); -0 stays.
+/// max(x, 0); -0 for -0.
 [[nodiscard]] Tensor relu(const Tensor& self);
 Tensor& relu_out(Tensor& out, const Tensor& self);
-/// x times the normal distribution function at x (exact form).
+/// x times the standard normal distribution function at x (the exact form, with erf).
 [[nodiscard]] Tensor gelu(const Tensor& self);
 Tensor& gelu_out(Tensor& out, const Tensor& self);
 /// x * sigmoid(x).
@@ -103,22 +104,22 @@ Tensor& silu_out(Tensor& out, const Tensor& self);
 /// Error function.
 [[nodiscard]] Tensor erf(const Tensor& self);
 Tensor& erf_out(Tensor& out, const Tensor& self);
-/// Rounds down; integers stay.
+/// Rounds down. Integers are unchanged.
 [[nodiscard]] Tensor floor(const Tensor& self);
 Tensor& floor_out(Tensor& out, const Tensor& self);
-/// Rounds up; integers stay.
+/// Rounds up. Integers are unchanged.
 [[nodiscard]] Tensor ceil(const Tensor& self);
 Tensor& ceil_out(Tensor& out, const Tensor& self);
-/// Rounds to the nearest integer, ties to even; integers stay.
+/// Rounds to the nearest integer, ties to even. Integers are unchanged.
 [[nodiscard]] Tensor round(const Tensor& self);
 Tensor& round_out(Tensor& out, const Tensor& self);
-/// Rounds toward zero; integers stay.
+/// Rounds toward zero. Integers are unchanged.
 [[nodiscard]] Tensor trunc(const Tensor& self);
 Tensor& trunc_out(Tensor& out, const Tensor& self);
-/// x - trunc(x); floating types only.
+/// x - trunc(x). DTypes: floating.
 [[nodiscard]] Tensor frac(const Tensor& self);
 Tensor& frac_out(Tensor& out, const Tensor& self);
-/// Bits inverted; integers and bool only.
+/// Bitwise complement. DTypes: integers and bool.
 [[nodiscard]] Tensor bitwise_not(const Tensor& self);
 Tensor& bitwise_not_out(Tensor& out, const Tensor& self);
 
@@ -126,11 +127,13 @@ Tensor& bitwise_not_out(Tensor& out, const Tensor& self);
 /// True where x is zero.
 [[nodiscard]] Tensor logical_not(const Tensor& self);
 Tensor& logical_not_out(Tensor& out, const Tensor& self);
-/// True where x is not a number; integers never are.
+/// True where x is NaN; false for integers.
 [[nodiscard]] Tensor isnan(const Tensor& self);
 Tensor& isnan_out(Tensor& out, const Tensor& self);
+/// True where x is +inf or -inf; false for integers.
 [[nodiscard]] Tensor isinf(const Tensor& self);
 Tensor& isinf_out(Tensor& out, const Tensor& self);
+/// True where x is neither infinite nor NaN; true for integers.
 [[nodiscard]] Tensor isfinite(const Tensor& self);
 Tensor& isfinite_out(Tensor& out, const Tensor& self);
 
@@ -141,7 +144,7 @@ Tensor& add_out(Tensor& out, const Operand& a, const Operand& b, const Scalar& a
 /// a - alpha * b. Throws: DTypeError for two bools.
 [[nodiscard]] Tensor sub(const Operand& a, const Operand& b, const Scalar& alpha = 1);
 Tensor& sub_out(Tensor& out, const Operand& a, const Operand& b, const Scalar& alpha = 1);
-/// a / b as real numbers, or rounded: `trunc` and `floor` keep integer types.
+/// a / b. The rounding modes `trunc` and `floor` keep integer dtypes.
 [[nodiscard]] Tensor div(const Operand& a, const Operand& b,
                          RoundingMode mode = RoundingMode::none);
 Tensor& div_out(Tensor& out, const Operand& a, const Operand& b,
@@ -152,51 +155,51 @@ Tensor& div_out(Tensor& out, const Operand& a, const Operand& b, std::string_vie
 /// a * b. bool: and.
 [[nodiscard]] Tensor mul(const Operand& a, const Operand& b);
 Tensor& mul_out(Tensor& out, const Operand& a, const Operand& b);
-/// floor(a / b); an integer divided by zero gives 0.
+/// floor(a / b). Division of an integer by zero gives 0.
 [[nodiscard]] Tensor floor_divide(const Operand& a, const Operand& b);
 Tensor& floor_divide_out(Tensor& out, const Operand& a, const Operand& b);
-/// a - floor(a / b) * b: has the sign of b.
+/// a - floor(a / b) * b, with the sign of b.
 [[nodiscard]] Tensor remainder(const Operand& a, const Operand& b);
 Tensor& remainder_out(Tensor& out, const Operand& a, const Operand& b);
-/// a - trunc(a / b) * b: has the sign of a.
+/// a - trunc(a / b) * b, with the sign of a.
 [[nodiscard]] Tensor fmod(const Operand& a, const Operand& b);
 Tensor& fmod_out(Tensor& out, const Operand& a, const Operand& b);
-/// a to the power b. Throws: InvalidArgument for a number b that is negative or does not fit, of
-/// integers; that does not fit, of f16 and bf16.
+/// a to the power of b. Throws: InvalidArgument for a number b that the dtype cannot hold
+/// (integers, f16 and bf16), or that is negative (integers).
 [[nodiscard]] Tensor pow(const Operand& a, const Operand& b);
 Tensor& pow_out(Tensor& out, const Operand& a, const Operand& b);
-/// Angle of the point (b, a).
+/// The angle of the point (b, a) in radians.
 [[nodiscard]] Tensor atan2(const Operand& a, const Operand& b);
 Tensor& atan2_out(Tensor& out, const Operand& a, const Operand& b);
-/// The smaller one; NaN wins.
+/// The smaller of two elements; NaN propagates.
 [[nodiscard]] Tensor minimum(const Operand& a, const Operand& b);
 Tensor& minimum_out(Tensor& out, const Operand& a, const Operand& b);
-/// As minimum, for two tensors: PyTorch's other name of it.
+/// Same as minimum, for two tensors.
 [[nodiscard]] inline Tensor min(const Tensor& a, const Tensor& b) { return minimum(a, b); }
-/// The larger one; NaN wins.
+/// The larger of two elements; NaN propagates.
 [[nodiscard]] Tensor maximum(const Operand& a, const Operand& b);
 Tensor& maximum_out(Tensor& out, const Operand& a, const Operand& b);
-/// As maximum, for two tensors: PyTorch's other name of it.
+/// Same as maximum, for two tensors.
 [[nodiscard]] inline Tensor max(const Tensor& a, const Tensor& b) { return maximum(a, b); }
-/// Integers and bool only.
+/// Bitwise and. DTypes: integers and bool.
 [[nodiscard]] Tensor bitwise_and(const Operand& a, const Operand& b);
 Tensor& bitwise_and_out(Tensor& out, const Operand& a, const Operand& b);
-/// Integers and bool only.
+/// Bitwise or. DTypes: integers and bool.
 [[nodiscard]] Tensor bitwise_or(const Operand& a, const Operand& b);
 Tensor& bitwise_or_out(Tensor& out, const Operand& a, const Operand& b);
-/// Integers and bool only.
+/// Bitwise exclusive or. DTypes: integers and bool.
 [[nodiscard]] Tensor bitwise_xor(const Operand& a, const Operand& b);
 Tensor& bitwise_xor_out(Tensor& out, const Operand& a, const Operand& b);
-/// a << b; integers only.
+/// a << b. DTypes: integers.
 [[nodiscard]] Tensor bitwise_left_shift(const Operand& a, const Operand& b);
 Tensor& bitwise_left_shift_out(Tensor& out, const Operand& a, const Operand& b);
-/// a >> b, arithmetic for signed types; integers only.
+/// a >> b, arithmetic for signed dtypes. DTypes: integers.
 [[nodiscard]] Tensor bitwise_right_shift(const Operand& a, const Operand& b);
 Tensor& bitwise_right_shift_out(Tensor& out, const Operand& a, const Operand& b);
 /// True where both are non-zero.
 [[nodiscard]] Tensor logical_and(const Operand& a, const Operand& b);
 Tensor& logical_and_out(Tensor& out, const Operand& a, const Operand& b);
-/// True where one is non-zero.
+/// True where at least one is non-zero.
 [[nodiscard]] Tensor logical_or(const Operand& a, const Operand& b);
 Tensor& logical_or_out(Tensor& out, const Operand& a, const Operand& b);
 /// True where exactly one is non-zero.
@@ -222,15 +225,15 @@ Tensor& gt_out(Tensor& out, const Operand& a, const Operand& b);
 Tensor& ge_out(Tensor& out, const Operand& a, const Operand& b);
 
 // Three operands.
-/// min(max(x, low), high); a bound may be left out, but not both. NaN stays. A bound that is a
-/// tensor is converted as elements are. Throws: InvalidArgument for a number that no element of an
-/// integer type satisfies, or that a floating type cannot hold.
+/// min(max(x, low), high). One of the bounds may be absent. NaN propagates. A tensor bound is
+/// converted elementwise. Throws: InvalidArgument for a number that no element of an integer dtype
+/// satisfies, or that a floating dtype cannot hold.
 [[nodiscard]] Tensor clamp(const Tensor& self, std::optional<Operand> low,
                            std::optional<Operand> high = {});
 Tensor& clamp_out(Tensor& out, const Tensor& self, std::optional<Operand> low,
                   std::optional<Operand> high = {});
-/// start + weight * (end - start). DTypes: one floating type; a number or 0-dim tensor `weight` may
-/// have any.
+/// start + weight * (end - start). DTypes: one floating dtype, and any for a number or 0-dim
+/// `weight`.
 [[nodiscard]] Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight);
 Tensor& lerp_out(Tensor& out, const Tensor& start, const Tensor& end, const Operand& weight);
 /// self + value * a * b.
@@ -238,39 +241,42 @@ Tensor& lerp_out(Tensor& out, const Tensor& start, const Tensor& end, const Oper
                              const Scalar& value = 1);
 Tensor& addcmul_out(Tensor& out, const Tensor& self, const Tensor& a, const Tensor& b,
                     const Scalar& value = 1);
-/// self + value * (a / b). Throws: DTypeError unless a or b is of a floating type.
+/// self + value * (a / b). Throws: DTypeError unless a or b has a floating dtype.
 [[nodiscard]] Tensor addcdiv(const Tensor& self, const Tensor& a, const Tensor& b,
                              const Scalar& value = 1);
 Tensor& addcdiv_out(Tensor& out, const Tensor& self, const Tensor& a, const Tensor& b,
                     const Scalar& value = 1);
-/// `a` where the bool tensor `condition` holds, else `b`; the dtype is that of a and b promoted.
-/// Throws: InvalidArgument for a number that does not fit; in f16 and bf16 it becomes infinite.
+/// `a` where the bool tensor `condition` is true, else `b`. DTypes: a and b promoted. Throws:
+/// InvalidArgument for a number that the dtype cannot hold; f16 and bf16 make it infinite instead.
 [[nodiscard]] Tensor where(const Tensor& condition, const Operand& a, const Operand& b);
 Tensor& where_out(Tensor& out, const Tensor& condition, const Operand& a, const Operand& b);
-/// NaN, +inf and -inf replaced; infinities by default by the largest and lowest finite number.
+/// Replaces NaN, +inf and -inf. The default for infinities is the largest and lowest finite number.
 [[nodiscard]] Tensor nan_to_num(const Tensor& self, double nan = 0,
                                 std::optional<double> posinf = {},
                                 std::optional<double> neginf = {});
 Tensor& nan_to_num_out(Tensor& out, const Tensor& self, double nan = 0,
                        std::optional<double> posinf = {}, std::optional<double> neginf = {});
-/// A copy of self, broadcast against the bool tensor `mask`, with `value` where it holds. Throws:
-/// InvalidArgument for a number or a 0-dim CPU tensor that does not fit.
+/// A copy of self with `value` where the bool tensor `mask` is true. self and mask are broadcast.
+/// Throws: InvalidArgument for a number or a 0-dim CPU tensor that the dtype cannot hold.
 [[nodiscard]] inline Tensor masked_fill(const Tensor& self, const Tensor& mask,
                                         const Operand& value) {
   return self.masked_fill(mask, value);
 }
-/// True where |a - b| <= atol + rtol * |b|; infinities are close if equal, NaN only by equal_nan.
+/// True where |a - b| <= atol + rtol * |b|. Equal infinities are close; two NaN only with
+/// equal_nan.
 [[nodiscard]] Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5,
                              double atol = 1e-8, bool equal_nan = false);
-/// As Tensor::allclose. Device/stream: blocks the host.
+/// Same as Tensor::allclose. Device/stream: blocks the host.
 [[nodiscard]] inline bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5,
                                    double atol = 1e-8, bool equal_nan = false) {
   return a.allclose(b, rtol, atol, equal_nan);
 }
-/// As Tensor::equal. Device/stream: blocks the host.
+/// Same as Tensor::equal. Device/stream: blocks the host.
 [[nodiscard]] inline bool equal(const Tensor& a, const Tensor& b) { return a.equal(b); }
 
 // Operators.
+/// Calls the function of the operation: add for +, remainder for %, bitwise_and for &, lt for <.
+/// @{
 [[nodiscard]] inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 [[nodiscard]] inline Tensor operator+(const Tensor& a, const Scalar& b) { return add(a, b); }
 [[nodiscard]] inline Tensor operator+(const Scalar& a, const Tensor& b) { return add(a, b); }
@@ -344,5 +350,6 @@ Tensor& nan_to_num_out(Tensor& out, const Tensor& self, double nan = 0,
   return bitwise_right_shift(a, b);
 }
 [[nodiscard]] inline Tensor operator~(const Tensor& self) { return bitwise_not(self); }
+/// @}
 
 }  // namespace gantry

@@ -14,25 +14,25 @@
 
 #include <gantry/tensor/tensor.hpp>
 
-/// Making tensors.
+/// Tensor factories.
 ///
-/// `zeros({2}, f16)`, `arange(3, Device::cuda(1))`, `ones({2}, "cuda")`: a dtype or a device may
-/// stand for the options.
+/// A dtype or a device may take the place of the options: `zeros({2}, f16)`,
+/// `ones({2}, Device::cuda(1))`, `arange(3, "cuda")`.
 ///
-/// DTypes: f32 unless the options or the values say otherwise.
-/// Device/stream: memory and values are made on the current stream of the device asked for (default
-/// CPU); the host does not block, except to move listed values to a GPU.
-/// Throws: ShapeError for negative sizes, InvalidArgument for a device that is not there or a value
-/// that the dtype cannot hold, OutOfMemoryError.
+/// DTypes: f32, unless the options or the values determine another.
+/// Device/stream: current stream of the chosen device (default: CPU). The host does not block,
+/// except to copy listed values to a GPU.
+/// Throws: ShapeError for negative sizes, InvalidArgument for an invalid device or a value that the
+/// dtype cannot hold, OutOfMemoryError.
 namespace gantry {
 
-/// Uninitialised elements.
+/// A tensor with uninitialized elements.
 [[nodiscard]] Tensor empty(const Shape& sizes, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor empty(const Shape& sizes, T option) {
   return empty(sizes, detail::only(option));
 }
-// More special than std::empty, which argument-dependent look-up finds for `empty(sizes)`.
+// More specialized than std::empty, which argument-dependent lookup finds for `empty(sizes)`.
 template <class A>
 [[nodiscard]] Tensor empty(const std::vector<std::int64_t, A>& sizes) {
   return empty(Shape(sizes));
@@ -44,24 +44,26 @@ template <std::size_t N>
 template <class T, std::size_t N>
 requires std::same_as<std::remove_const_t<T>, std::int64_t>
 [[nodiscard]] Tensor empty(std::span<T, N> sizes) { return empty(Shape(sizes)); }
-/// Uninitialised elements in any layout without negative strides.
+/// A tensor with uninitialized elements and the given non-negative strides.
 [[nodiscard]] Tensor empty_strided(const Shape& sizes, const Dims& strides,
                                    const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor empty_strided(const Shape& sizes, const Dims& strides, T option) {
   return empty_strided(sizes, strides, detail::only(option));
 }
+/// A tensor of zeros.
 [[nodiscard]] Tensor zeros(const Shape& sizes, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor zeros(const Shape& sizes, T option) {
   return zeros(sizes, detail::only(option));
 }
+/// A tensor of ones.
 [[nodiscard]] Tensor ones(const Shape& sizes, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor ones(const Shape& sizes, T option) {
   return ones(sizes, detail::only(option));
 }
-/// All elements `value`. DTypes: by default bool, i64 or f32 by the value's category.
+/// A tensor whose elements are `value`. DTypes: default bool, i64 or f32, by the value's category.
 [[nodiscard]] Tensor full(const Shape& sizes, const Scalar& value,
                           const TensorOptions& options = {});
 template <TensorOption T>
@@ -69,22 +71,25 @@ template <TensorOption T>
   return full(sizes, value, detail::only(option));
 }
 
-/// Like `other`: its shape, and its dtype and device unless `options` say otherwise; contiguous.
+/// A contiguous tensor with the shape of `other`. Dtype and device default to those of `other`.
 [[nodiscard]] Tensor empty_like(const Tensor& other, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor empty_like(const Tensor& other, T option) {
   return empty_like(other, detail::only(option));
 }
+/// As empty_like, with all elements 0.
 [[nodiscard]] Tensor zeros_like(const Tensor& other, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor zeros_like(const Tensor& other, T option) {
   return zeros_like(other, detail::only(option));
 }
+/// As empty_like, with all elements 1.
 [[nodiscard]] Tensor ones_like(const Tensor& other, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor ones_like(const Tensor& other, T option) {
   return ones_like(other, detail::only(option));
 }
+/// As empty_like, with all elements `value`.
 [[nodiscard]] Tensor full_like(const Tensor& other, const Scalar& value,
                                const TensorOptions& options = {});
 template <TensorOption T>
@@ -92,16 +97,17 @@ template <TensorOption T>
   return full_like(other, value, detail::only(option));
 }
 
-/// 0, 1, … before `end`. DTypes: i64 if all numbers are integers, else f32.
+/// The numbers 0, 1, … below `end`. DTypes: i64 if all arguments are integers, else f32.
 [[nodiscard]] Tensor arange(const Scalar& end, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor arange(const Scalar& end, T option) {
   return arange(end, detail::only(option));
 }
-/// start, start + step, … before `end`. Throws: InvalidArgument if step is 0 or leads away.
+/// The numbers start, start + step, … before `end`. Throws: InvalidArgument if step is 0 or has the
+/// wrong sign.
 [[nodiscard]] Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step = 1,
                             const TensorOptions& options = {});
-/// As above with step 1: `arange(0, 6, {.dtype = f32})`.
+/// arange with step 1: `arange(0, 6, {.dtype = f32})`.
 [[nodiscard]] inline Tensor arange(const Scalar& start, const Scalar& end,
                                    const TensorOptions& options) {
   return arange(start, end, 1, options);
@@ -114,7 +120,7 @@ template <TensorOption T>
 [[nodiscard]] Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, T option) {
   return arange(start, end, step, detail::only(option));
 }
-/// `steps` numbers from start to end, both included. DTypes: f32.
+/// `steps` evenly spaced numbers from start to end, inclusive. DTypes: default f32.
 [[nodiscard]] Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
                               const TensorOptions& options = {});
 template <TensorOption T>
@@ -122,7 +128,7 @@ template <TensorOption T>
                               T option) {
   return linspace(start, end, steps, detail::only(option));
 }
-/// base to the powers linspace(start, end, steps). DTypes: f32.
+/// base to the power of linspace(start, end, steps). DTypes: default f32.
 [[nodiscard]] Tensor logspace(const Scalar& start, const Scalar& end, std::int64_t steps,
                               double base = 10, const TensorOptions& options = {});
 [[nodiscard]] inline Tensor logspace(const Scalar& start, const Scalar& end, std::int64_t steps,
@@ -134,7 +140,7 @@ template <TensorOption T>
                               T option) {
   return logspace(start, end, steps, 10, detail::only(option));
 }
-/// [n, m] (default: [n, n]) with ones on the diagonal.
+/// A matrix [n, m] (default: [n, n]) with ones on the diagonal, else 0.
 [[nodiscard]] Tensor eye(std::int64_t n, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor eye(std::int64_t n, T option) {
@@ -145,27 +151,28 @@ template <TensorOption T>
 [[nodiscard]] Tensor eye(std::int64_t n, std::int64_t m, T option) {
   return eye(n, m, detail::only(option));
 }
-/// The elements on and below (tril) or on and above (triu) a diagonal of the last two dims; 0
-/// elsewhere. New memory.
+/// The elements on and below (tril) or on and above (triu) a diagonal of the last two dims, else 0.
+/// Aliasing: the result is new memory.
 [[nodiscard]] Tensor tril(const Tensor& self, std::int64_t diagonal = 0);
+/// The elements on and above a diagonal of the last two dims; 0 elsewhere. New memory.
 [[nodiscard]] Tensor triu(const Tensor& self, std::int64_t diagonal = 0);
 
-/// A 0-dim tensor. DTypes: by default bool, i64 or f32 by the value's category.
+/// A 0-dim tensor. DTypes: default bool, i64 or f32, by the value's category.
 [[nodiscard]] Tensor scalar_tensor(const Scalar& value, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor scalar_tensor(const Scalar& value, T option) {
   return scalar_tensor(value, detail::only(option));
 }
 
-/// A tensor over memory of the caller, who keeps it alive; contiguous.
-/// Aliasing: no copy. Throws: InvalidArgument if `data` is null, unless there are no elements.
+/// A contiguous tensor over the caller's memory, which must outlive the tensor.
+/// Aliasing: no copy. Throws: InvalidArgument if `data` is null and the tensor has elements.
 [[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, T option) {
   return from_blob(data, sizes, detail::only(option));
 }
-/// A tensor over foreign memory in any layout without negative strides; `deleter(data)`, if any,
-/// runs when the last tensor on it is gone.
+/// A tensor over the caller's memory with the given non-negative strides. The last tensor on the
+/// memory calls `deleter(data)`, if there is one.
 [[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, const Dims& strides,
                                std::function<void(void*)> deleter,
                                const TensorOptions& options = {});
@@ -180,13 +187,13 @@ namespace detail {
 [[nodiscard]] Tensor dense_from_blob(void* data, const Shape& sizes,
                                      std::function<void(void*)> deleter,
                                      const TensorOptions& options);
-// Elements of C++ type `source` in host memory, converted and moved to where `options` say.
+// A tensor of elements of dtype `source` in host memory, converted and copied as `options` say.
 [[nodiscard]] Tensor tensor_from_host(const void* data, DType source, const Shape& sizes,
                                       const TensorOptions& options);
-// Throws ShapeError unless all rows have one length.
+// Throws ShapeError unless `size` equals `expected`: all rows of a list have one length.
 void check_row(int dim, std::size_t row, std::size_t size, std::size_t expected);
 
-// What a C++ number is that a tensor can be made of.
+// A C++ number type that can be a tensor element.
 template <class T>
 concept Number = std::integral<T> || std::floating_point<T> || std::same_as<T, float16> ||
     std::same_as<T, bfloat16>;
@@ -200,7 +207,7 @@ Tensor tensor_from_range(const Range& values, const Shape& sizes, const TensorOp
 }
 }  // namespace detail
 
-/// from_blob in any layout without a deleter.
+/// from_blob with strides and without a deleter.
 template <class T = Dims>  // a template, so that from_blob(data, sizes, {}) means options
 [[nodiscard]] Tensor from_blob(void* data, const Shape& sizes,
                                const std::type_identity_t<T>& strides,
@@ -211,7 +218,7 @@ template <TensorOption T>
 [[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, const Dims& strides, T option) {
   return from_blob(data, sizes, strides, nullptr, detail::only(option));
 }
-/// from_blob with a deleter, contiguous.
+/// from_blob with a deleter, for a contiguous tensor.
 template <std::invocable<void*> F>
 [[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, F deleter,
                                const TensorOptions& options = {}) {
@@ -224,19 +231,19 @@ template <std::invocable<void*> F, TensorOption T>
 
 /// A 0-dim tensor: `tensor(3.5)`.
 ///
-/// DTypes: int becomes i64 and double f32, as a literal says little of the type that is meant;
-/// other types stay, unless `options` say otherwise; also in the forms below. Device/stream: blocks
-/// for a device tensor.
+/// DTypes: int gives i64 and double gives f32, because literals have these types; other types stay.
+/// `options` override this. The overloads below have the same rule.
+/// Device/stream: blocks for a device tensor.
 template <detail::Number T>
 [[nodiscard]] Tensor tensor(T value, const TensorOptions& options = {}) {
   return detail::tensor_from_host(&value, dtype_of<T>, {}, options);
 }
-/// A 1-D tensor of listed values: `tensor({1, 2, 3})`.
+/// A 1-D tensor of a list of values: `tensor({1, 2, 3})`.
 template <class T>
 [[nodiscard]] Tensor tensor(std::initializer_list<T> values, const TensorOptions& options = {}) {
   return detail::tensor_from_range<T>(values, {static_cast<std::int64_t>(values.size())}, options);
 }
-/// A 2-D tensor of listed rows: `tensor({{1, 2}, {3, 4}})`. Throws: ShapeError for ragged rows.
+/// A 2-D tensor of a list of rows: `tensor({{1, 2}, {3, 4}})`. Throws: ShapeError for ragged rows.
 template <class T>
 [[nodiscard]] Tensor tensor(std::initializer_list<std::initializer_list<T>> rows,
                             const TensorOptions& options = {}) {
@@ -250,8 +257,8 @@ template <class T>
   const Shape sizes{static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(columns)};
   return detail::tensor_from_range<T>(values, sizes, options);
 }
-/// A 3-D tensor of listed matrices: `tensor({{{1, 2}}, {{3, 4}}})`. Throws: ShapeError for ragged
-/// rows.
+/// A 3-D tensor of a list of matrices: `tensor({{{1, 2}}, {{3, 4}}})`. Throws: ShapeError for
+/// ragged rows.
 template <class T>
 [[nodiscard]] Tensor tensor(
     std::initializer_list<std::initializer_list<std::initializer_list<T>>> matrices,
@@ -295,6 +302,7 @@ template <class T, std::size_t N>
       values, {static_cast<std::int64_t>(values.size())}, options);
 }
 
+/// As tensor(values), with a dtype or a device in place of the options.
 template <class T, TensorOption O>  // a number or one of these
 [[nodiscard]] Tensor tensor(const T& values, O option) {
   return tensor(values, detail::only(option));

@@ -10,13 +10,14 @@ namespace gantry {
 
 class Generator;
 
-/// A parameter that says which generator a random operation draws from: a Generator, a pointer to
-/// one, or nothing (also a null pointer), which means the default generator of the tensor's device.
+/// A function parameter for the generator of a random operation: a Generator or a pointer to one.
+/// Empty or null means the default generator of the tensor's device.
 ///
-/// Borrows the generator: meant for parameters only, never to be stored.
+/// Borrows the generator: use it for parameters only, never store it.
 class GeneratorRef {
  public:
   GeneratorRef() = default;
+  /// A reference to `generator`, or to the default generator.
   GeneratorRef(std::nullptr_t) {}
   GeneratorRef(Generator& generator) : generator_(&generator) {}
   GeneratorRef(Generator&& generator) : generator_(&generator) {}
@@ -29,7 +30,7 @@ class GeneratorRef {
   Generator* generator_ = nullptr;
 };
 
-/// A generator where options may be left out: `rand({2}, generator)`.
+/// A generator argument in place of TensorOptions: `rand({2}, generator)`.
 template <class T>
 concept GeneratorArgument = std::same_as<std::remove_cvref_t<T>, Generator> ||
                             std::same_as<std::remove_cvref_t<T>, Generator*> ||

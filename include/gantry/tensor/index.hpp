@@ -11,33 +11,39 @@
 
 namespace gantry {
 
-/// In an index list: inserts a dimension of size 1. In a Slice: the default bound.
+/// Python's None. In an index list it inserts a dimension of size 1; in a Slice it is the default
+/// bound.
 inline constexpr std::nullopt_t None = std::nullopt;
 
-/// Type of `Ellipsis`.
+/// The type of `Ellipsis`.
 struct EllipsisType {};
 
-/// In an index list: as many full dimensions as needed; at most once.
+/// Python's `...` in an index list: all dimensions that the other entries leave. At most once.
 inline constexpr EllipsisType Ellipsis{};
 
-/// A range of one dimension: `Slice(start, stop, step)` as Python's start:stop:step. Bounds may be
-/// negative (from the end) or None, and are clamped; step must be positive.
+/// A range of one dimension: `Slice(start, stop, step)` is Python's start:stop:step. Bounds may be
+/// None or negative (from the end), and are clamped. `step` is positive.
 struct Slice {
+  /// The range [first, last) in steps of `stride`. Bounds are not checked before use.
   Slice(std::optional<std::int64_t> first = {}, std::optional<std::int64_t> last = {},
         std::optional<std::int64_t> stride = {})
       : start(first), stop(last), step(stride.value_or(1)) {}
 
-  std::optional<std::int64_t> start;
-  std::optional<std::int64_t> stop;
-  std::int64_t step = 1;
+  std::optional<std::int64_t> start;  ///< first position; none: 0
+  std::optional<std::int64_t> stop;   ///< end, exclusive; none: the size
+  std::int64_t step = 1;              ///< distance of two positions
 };
 
-/// One entry of an index list: an integer, a Slice, None, Ellipsis (also written "..."), or a bool,
-/// which inserts a dimension: of size 1 if true, of size 0 if false. Several bools share one.
+/// One entry of an index list: an integer, a Slice, None, Ellipsis (also "..."), or a bool.
+///
+/// A bool inserts a dimension, of size 1 for true and of size 0 for false. Several bools share one
+/// dimension.
 class Index {
  public:
+  /// Every kind of entry.
   using Value = std::variant<std::int64_t, Slice, std::nullopt_t, EllipsisType, bool>;
 
+  /// An entry of the kind that the argument's type names.
   template <std::integral T>
   requires(!std::same_as<T, bool>) Index(T position)
       : value_(static_cast<std::int64_t>(position)) {}
@@ -49,8 +55,9 @@ class Index {
   /// Throws: InvalidArgument unless `text` is "...".
   Index(const char* text);
 
+  /// The entry as a variant.
   [[nodiscard]] const Value& value() const { return value_; }
-  /// Text as in Python: "3", "1:5:2", "None", "...", "True".
+  /// The entry in Python's notation: "3", "1:5:2", "None", "...", "True".
   [[nodiscard]] std::string str() const;
 
  private:

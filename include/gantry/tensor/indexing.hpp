@@ -2,21 +2,21 @@
 
 #include <gantry/tensor/tensor.hpp>
 
-/// Reading and writing elements whose positions are in a tensor.
+/// Gathers and scatters: reads and writes at positions that an index tensor holds.
 ///
-/// DTypes: indices are i32 or i64; they count from 0, negative ones are out of range.
-/// Device/stream: current stream of the tensor's device; the host does not block. All tensors live
+/// DTypes: indices are i32 or i64. Negative indices are out of range.
+/// Device/stream: current stream of the tensor's device; the host does not block. All tensors are
 /// on one device.
-/// Throws: IndexError for an index out of range: at once on the CPU, else at the device's next
-/// synchronizing call; the element concerned is 0 (gather) or unchanged (scatter).
+/// Throws: IndexError for an index out of range: immediately on the CPU, otherwise from the
+/// device's next synchronizing call. The element is then 0 (gather) or unchanged (scatter).
 namespace gantry {
 
 /// out[.., k, ..] = self[.., index[k], ..] along `dim`. Shapes: index is 1-D.
 [[nodiscard]] Tensor index_select(const Tensor& self, int dim, const Tensor& index);
-/// out[i][j] = self[index[i][j]][j] for dim 0, and so on. Shapes: index has self's number of dims
-/// and, except along `dim`, no larger sizes; the result has index's.
+/// out[i][j] = self[index[i][j]][j] for dim 0; other dims likewise. Shapes: index has as many dims
+/// as self and is no larger except along `dim`. The result has index's shape.
 [[nodiscard]] Tensor gather(const Tensor& self, int dim, const Tensor& index);
-/// A copy of self after scatter_.
+/// scatter_ on a copy of self.
 [[nodiscard]] Tensor scatter(const Tensor& self, int dim, const Tensor& index,
                              const Operand& source);
 

@@ -4,11 +4,10 @@
 
 /// Products of vectors and matrices.
 ///
-/// DTypes: floating, one for all operands. f16 and bf16 accumulate in f32; f32 computes in f32.
-/// Device/stream: current stream of the operands' device; the host does not block. All operands on
-/// one device, without the exception for CPU scalars.
-/// Aliasing: the result is new memory.
-/// Throws: ShapeError, DTypeError, DeviceMismatchError.
+/// DTypes: one floating dtype for all operands. f16 and bf16 accumulate in f32. f32 never uses
+/// TF32. Device/stream: current stream of the operands' device; the host does not block. All
+/// operands are on one device. 0-dim CPU tensors are no exception here. Aliasing: the result is new
+/// memory. Throws: ShapeError, DTypeError, DeviceMismatchError.
 namespace gantry {
 
 /// Product of vectors (1-D), matrices (2-D) or batches of matrices, whose leading dims broadcast.
@@ -25,13 +24,13 @@ namespace gantry {
 [[nodiscard]] Tensor dot(const Tensor& a, const Tensor& b);
 /// [m] [n] → [m, n].
 [[nodiscard]] Tensor outer(const Tensor& a, const Tensor& b);
-/// beta * self + alpha * mat1 mat2; self is broadcast to [m, n] and not read for beta 0.
+/// beta * self + alpha * mat1 mat2. self is broadcast to [m, n]; it is not read if beta is 0.
 [[nodiscard]] Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2,
                            const Scalar& beta = 1, const Scalar& alpha = 1);
-/// beta * self + alpha * batch1 batch2, as addmm for batches.
+/// addmm for batches: beta * self + alpha * batch1 batch2.
 [[nodiscard]] Tensor baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2,
                              const Scalar& beta = 1, const Scalar& alpha = 1);
-/// beta * self + alpha * matrix vector, as addmm for a vector.
+/// addmm for a vector: beta * self + alpha * matrix vector.
 [[nodiscard]] Tensor addmv(const Tensor& self, const Tensor& matrix, const Tensor& vector,
                            const Scalar& beta = 1, const Scalar& alpha = 1);
 

@@ -8,11 +8,12 @@ namespace gantry {
 
 class Tensor;
 
-/// A parameter that takes a tensor or a number: `t.add(other)`, `t.add(2)`, `pow(2, t)`.
+/// A function parameter that accepts a tensor or a number: `t.add(other)`, `t.add(2)`, `pow(2, t)`.
 ///
-/// Borrows the tensor: meant for parameters only, never to be stored.
+/// Borrows the tensor: use it for parameters only, never store it.
 class Operand {
  public:
+  /// A reference to a tensor, or a number.
   Operand(const Tensor& tensor) : tensor_(&tensor) {}
   Operand(const Scalar& number) : number_(number) {}
   Operand(bool number) : number_(number) {}
@@ -22,7 +23,7 @@ class Operand {
   Operand(float16 number) : number_(number) {}
   Operand(bfloat16 number) : number_(number) {}
 
-  /// True if this is a tensor, false if it is a number.
+  /// True for a tensor, false for a number.
   [[nodiscard]] bool is_tensor() const { return tensor_ != nullptr; }
   /// Precondition: is_tensor().
   [[nodiscard]] const Tensor& tensor() const { return *tensor_; }

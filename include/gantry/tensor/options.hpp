@@ -12,19 +12,19 @@
 
 namespace gantry {
 
-/// What a new tensor is made of; an aggregate for designated initializers:
+/// The properties of a new tensor, an aggregate for designated initializers:
 /// `zeros({2, 3}, {.dtype = i64, .device = "cuda:1"})`.
 ///
-/// A member left unset means the default: f32 (or what the values suggest) on the CPU for
-/// factories, the source's for `*_like`, `new_*` and `to`. A device without index ("cuda") is
-/// resolved to the calling thread's current device at the call.
+/// Factories default to f32 (or the dtype of the given values) on the CPU. `*_like`, `new_*` and
+/// `to` default to the source's properties. A device without index ("cuda") is the calling thread's
+/// current device at the call.
 struct TensorOptions {
-  std::optional<DType> dtype = std::nullopt;
-  std::optional<Device> device = std::nullopt;
-  bool pinned = false;  ///< page-locked memory; for CPU tensors only
+  std::optional<DType> dtype = std::nullopt;    ///< element type
+  std::optional<Device> device = std::nullopt;  ///< device of the memory
+  bool pinned = false;                          ///< page-locked memory; CPU tensors only
 };
 
-/// A dtype, a device or a device's name that stands alone for TensorOptions: `zeros({2}, f16)`,
+/// A dtype, device or device name in place of TensorOptions: `zeros({2}, f16)`,
 /// `ones({2}, Device::cuda(1))`, `rand({2}, "cuda:1")`.
 template <class T>
 concept TensorOption =
@@ -36,33 +36,35 @@ namespace detail {
 [[nodiscard]] inline TensorOptions only(const Device& device) { return {.device = device}; }
 }  // namespace detail
 
-/// How a quotient is rounded: not at all, toward zero, or down.
+/// The rounding of a quotient: none, toward zero, or down.
 enum class RoundingMode : std::uint8_t { none, trunc, floor };
 
-/// How Tensor::copy_ copies.
+/// Options of Tensor::copy_.
 struct CopyOptions {
-  /// Do not block the host; effective between a device and pinned host memory only.
+  /// Does not block the host. Takes effect between a device and pinned host memory only.
   bool non_blocking = false;
 };
 
-/// How Tensor::to converts.
+/// Options of Tensor::to.
 struct ToOptions {
   bool non_blocking = false;  ///< as in CopyOptions
-  bool copy = false;          ///< a new tensor even if nothing changes
+  bool copy = false;          ///< copies even if device and dtype stay
 };
 
-/// How var and std compute: `t.var({.correction = 0})`, `t.std({.dims = 1, .keepdim = true})`.
+/// Options of var and std: `t.var({.correction = 0})`, `t.std({.dims = 1, .keepdim = true})`.
 struct VarianceOptions {
-  // Nobody but the default makes it, so a list without names is no VarianceOptions but Axes:
-  // `t.var({0, 1})` names dims.
+  // Only the default initializer can make a Named. A list without designators therefore converts to
+  // Axes: in `t.var({0, 1})` the numbers are dims.
+  /// Type of `named`.
   class Named {
     friend VarianceOptions;
     constexpr Named() = default;
   };
+  /// Never given: it keeps lists without names from being VarianceOptions.
   Named named = {};
-  Axes dims = {};         ///< over which; default: all
-  double correction = 1;  ///< squares are divided by n - correction
-  bool keepdim = false;   ///< the reduced dims stay, with size 1
+  Axes dims = {};         ///< the reduced dims; default: all
+  double correction = 1;  ///< the divisor is n - correction
+  bool keepdim = false;   ///< keeps the reduced dims, with size 1
 };
 
 }  // namespace gantry

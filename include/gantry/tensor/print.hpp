@@ -6,23 +6,23 @@
 
 namespace gantry {
 
-/// How tensors are written.
+/// Format of printed tensors.
 struct PrintOptions {
-  int precision = 4;              ///< digits behind the point
-  std::int64_t threshold = 1000;  ///< more elements than this are abbreviated
-  int edge_items = 3;             ///< elements shown at each end of an abbreviated dim
-  int line_width = 80;            ///< columns
+  int precision = 4;              ///< digits after the decimal point
+  std::int64_t threshold = 1000;  ///< tensors with more elements are summarized
+  int edge_items = 3;             ///< elements at each end of a summarized dim
+  int line_width = 80;            ///< characters per line
 };
 
-/// The options of this process.
+/// The print options of this process.
 [[nodiscard]] PrintOptions print_options();
-/// Changes the options of this process. Throws: InvalidArgument for a negative value.
+/// Sets the print options of this process. Throws: InvalidArgument for a negative value.
 void set_print_options(const PrintOptions& options);
 
-/// Writes the elements in nested brackets, then shape, dtype and device.
+/// Writes the elements in nested brackets, then shape, dtype and device. Writes an undefined tensor
+/// as "[undefined tensor]".
 ///
-/// Device/stream: blocks until the elements are on the host. An undefined tensor is written as
-/// "[undefined tensor]".
+/// Device/stream: blocks until the elements are on the host.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace gantry

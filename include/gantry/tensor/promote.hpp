@@ -4,18 +4,19 @@
 
 namespace gantry {
 
-/// The type that holds both: PyTorch's table. i8 with u8 gives i16, integers the wider one, an
-/// integer with a floating type that floating type, f16 with bf16 gives f32; bool is lowest.
+/// The promoted type of two dtypes, by PyTorch's table. Two integers give the wider one; i8 and u8
+/// give i16. An integer and a floating type give the floating type. f16 and bf16 give f32. bool is
+/// lowest.
 [[nodiscard]] DType promote_types(DType a, DType b);
 
-/// True if `from` may be written to `to` in place: the category must not get lower (floating >
-/// integral > bool).
+/// True if an in-place operation may write `from` to `to`: the category may not decrease (floating
+/// > integral > bool).
 [[nodiscard]] bool can_cast(DType from, DType to);
 
-/// Element type of an operation on the operands.
+/// The dtype of an operation on the operands.
 ///
-/// Three priorities: tensors with dims, 0-dim tensors, numbers. A lower priority decides only if
-/// its category is higher, so `i32_tensor + 2` stays i32 and `i32_tensor + 2.5` is f32.
+/// The priorities are: tensors with dims, 0-dim tensors, numbers. An operand of lower priority
+/// counts only if its category is higher: `i32_tensor + 2` is i32, and `i32_tensor + 2.5` is f32.
 [[nodiscard]] DType result_type(std::span<const Operand> operands);
 [[nodiscard]] DType result_type(const Operand& a, const Operand& b);
 

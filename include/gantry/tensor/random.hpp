@@ -11,50 +11,51 @@
 
 namespace gantry {
 
-/// A source of random numbers for one device: Philox4x32-10 at a seed and an offset.
+/// A random number generator for one device: Philox4x32-10 at a seed and an offset.
 ///
-/// Element i of a draw depends on (seed, offset, i) only and each draw advances the offset by one,
-/// so the same seed gives the same numbers on every GPU, on the simulator and on the CPU.
+/// Each draw advances the offset by one. Element i of a draw depends on (seed, offset, i) only. The
+/// same seed therefore gives the same numbers on every GPU, on the simulator and on the CPU.
 ///
-/// A Generator is a handle: copies draw from one state. clone() makes an independent one. After a
-/// move every member of the source, and every draw from it, throws InvalidArgument.
+/// A Generator is a handle: copies share one state; clone() makes an independent generator. Members
+/// of a moved-from Generator, and draws from it, throw InvalidArgument.
 ///
 /// Thread safety: all members from any thread.
 class Generator {
  public:
-  /// Seed of a generator that was never seeded.
+  /// The seed of a new generator.
   static constexpr std::uint64_t kDefaultSeed = 67280421310721;
 
+  /// A generator for tensors of `device`, at `seed` and offset 0.
   explicit Generator(Device device = Device::cpu(), std::uint64_t seed = kDefaultSeed);
 
-  /// The device whose tensors it fills.
+  /// The device whose tensors this generator fills.
   [[nodiscard]] Device device() const;
-  /// Starts again at `seed`, offset 0.
+  /// Sets the seed, and the offset to 0.
   void manual_seed(std::uint64_t seed);
-  /// Starts again at a seed from the operating system, and returns it.
+  /// Sets a seed from the operating system, and the offset to 0. Returns the seed.
   std::uint64_t seed();
-  /// The seed in use.
+  /// The current seed.
   [[nodiscard]] std::uint64_t initial_seed() const;
-  /// Number of draws since seeding.
+  /// The number of draws since seeding.
   [[nodiscard]] std::uint64_t offset() const;
+  /// Continues at `offset` of the current seed.
   void set_offset(std::uint64_t offset);
-  /// Takes the next `count` offsets for the caller's own kernels; returns the first.
+  /// Reserves the next `count` offsets for the caller's own kernels. Returns the first.
   std::uint64_t advance(std::uint64_t count = 1);
-  /// A seed and an offset that belong together.
+  /// A consistent pair of seed and offset.
   struct Position {
-    std::uint64_t seed = 0;
-    std::uint64_t offset = 0;
+    std::uint64_t seed = 0;    ///< key of the generator
+    std::uint64_t offset = 0;  ///< number of draws before
   };
-  /// As advance, and says at which seed: in one step, whatever other threads seed meanwhile.
+  /// advance() that also returns the seed; atomic with respect to seeding by other threads.
   Position take(std::uint64_t count = 1);
-  /// Seed and offset as 16 little-endian bytes: a CPU tensor of u8.
+  /// Seed and offset as 16 little-endian bytes, in a CPU u8 tensor.
   [[nodiscard]] Tensor get_state() const;
   /// Throws: InvalidArgument unless `state` is a CPU u8 tensor of 16 elements.
   void set_state(const Tensor& state);
-  /// A generator of its own with the same seed and offset.
+  /// An independent generator with the same seed and offset.
   [[nodiscard]] Generator clone() const;
-  /// An independent generator for one of several data-parallel ranks; the same rank always gets the
-  /// same one.
+  /// An independent generator for a data-parallel rank. Equal ranks get equal generators.
   [[nodiscard]] Generator fork(std::uint64_t rank) const;
 
  private:
@@ -62,29 +63,33 @@ class Generator {
   detail::CheckedPtr<std::shared_ptr<State>> state_;
 };
 
-/// The generator that operations on tensors of `device` draw from by default.
+/// The default generator of `device`.
 [[nodiscard]] Generator& default_generator(Device device = Device::cuda());
 
-/// Seeds the current device's generator; without a platform, the CPU's.
+/// Seeds the current device's default generator, or the CPU's if there is no platform.
 void manual_seed(std::uint64_t seed);
-/// Seeds the generators of the CPU and of every device.
+/// Seeds the default generators of the CPU and of every device.
 void manual_seed_all(std::uint64_t seed);
-/// Seeds the current device's generator (without a platform, the CPU's) from the operating system
-/// and returns the seed.
+/// Seeds the current device's default generator, or the CPU's if there is no platform, from the
+/// operating system. Returns the seed.
 std::uint64_t seed();
-/// Seeds the CPU's and every device's generator with one seed from the operating system.
+/// Seeds the default generators of the CPU and of every device with one seed from the operating
+/// system. Returns the seed.
 std::uint64_t seed_all();
-/// Seed of the current device's generator; without a platform, the CPU's.
+/// The seed of the current device's default generator, or the CPU's if there is no platform.
 [[nodiscard]] std::uint64_t initial_seed();
-/// State of the default generator of `device`: 16 bytes, CPU u8.
+/// The state of the default generator of `device`: a CPU u8 tensor of 16 elements.
 [[nodiscard]] Tensor get_rng_state(Device device = Device::cuda());
+/// Sets the state of the default generator of `device`.
+/// Throws: InvalidArgument unless `state` is a CPU u8 tensor of 16 elements.
 void set_rng_state(const Tensor& state, Device device = Device::cuda());
-/// States of all devices, in index order.
+/// The states of all devices' default generators, in index order.
 [[nodiscard]] std::vector<Tensor> get_rng_state_all();
+/// Sets the states of all devices, in index order. Throws: as set_rng_state.
 void set_rng_state_all(const std::vector<Tensor>& states);
 
-// Random tensors. Options and errors as in factories.hpp; `generator` must belong to the tensor's
-// device; without one, its default generator is used. It may stand where the options would.
+// Random tensors. Options and errors are those of factories.hpp. `generator` is on the tensor's
+// device; the default is that device's default generator. It may take the place of the options.
 /// Uniform on [0, 1).
 [[nodiscard]] Tensor rand(const Shape& sizes, const TensorOptions& options = {},
                           GeneratorRef generator = {});
@@ -115,7 +120,7 @@ template <TensorOption T>
                              GeneratorRef generator = {}) {
   return randint(low, high, sizes, detail::only(option), generator);
 }
-template <std::integral T, GeneratorArgument G>  // `high` is no list: those are sizes
+template <std::integral T, GeneratorArgument G>  // a list in its place is `sizes`
 [[nodiscard]] Tensor randint(std::int64_t low, T high, const Shape& sizes, G&& generator) {
   return randint(low, high, sizes, TensorOptions(), std::forward<G>(generator));
 }
@@ -142,21 +147,24 @@ template <GeneratorArgument G>
 [[nodiscard]] Tensor randperm(std::int64_t n, G&& generator) {
   return randperm(n, TensorOptions(), std::forward<G>(generator));
 }
-/// 1 with the probability that the element of `probability` gives, else 0; its shape, dtype,
-/// device.
+/// 1 with the probability in the same element of `probability`, else 0. The result has the shape,
+/// dtype and device of `probability`.
 [[nodiscard]] Tensor bernoulli(const Tensor& probability, GeneratorRef generator = {});
+/// Uniform on [0, 1), in the shape of `other`. DTypes, device: the other's unless options say more.
 [[nodiscard]] Tensor rand_like(const Tensor& other, const TensorOptions& options = {},
                                GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor rand_like(const Tensor& other, T option, GeneratorRef generator = {}) {
   return rand_like(other, detail::only(option), generator);
 }
+/// Standard normal, else as rand_like.
 [[nodiscard]] Tensor randn_like(const Tensor& other, const TensorOptions& options = {},
                                 GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor randn_like(const Tensor& other, T option, GeneratorRef generator = {}) {
   return randn_like(other, detail::only(option), generator);
 }
+/// Integers on [low, high), low is 0 by default; else as rand_like.
 [[nodiscard]] Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
                                   const TensorOptions& options = {}, GeneratorRef generator = {});
 [[nodiscard]] inline Tensor randint_like(const Tensor& other, std::int64_t high,

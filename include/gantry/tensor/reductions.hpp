@@ -9,20 +9,22 @@
 
 #include <gantry/tensor/tensor.hpp>
 
-/// Reductions.
+/// Reductions and scans.
 ///
-/// Shapes: `dims` are reduced (all of them by default) and disappear, or stay with size 1 if
-/// `keepdim`. A 0-dim tensor has the one dim 0 (or -1).
-/// Device/stream: current stream of the tensor's device; the host does not block. The order in
-/// which elements are combined depends on the reduction's length only, so a result has the same
-/// bits on the CPU, simulated and real GPUs. Aliasing: the result is new memory. Throws: IndexError
-/// for a dim out of range, InvalidArgument for one named twice.
+/// The order in which elements are combined depends on the reduction's length only. Sums, products
+/// and extrema therefore have the same bits on the CPU, on simulated devices and on every GPU.
+///
+/// Shapes: `dims` (default: all) are removed, or have size 1 with `keepdim`. A 0-dim tensor is
+/// reduced along dim 0 or -1.
+/// Device/stream: current stream of the tensor's device; the host does not block.
+/// Aliasing: the result is new memory.
+/// Throws: IndexError for a dim out of range, InvalidArgument for a duplicate dim.
 namespace gantry {
 
-/// Values along a dim and where they were found. Also a tuple, as PyTorch returns it:
-/// `auto [values, indices] = t.max(1)`, `std::tie(a, b) = t.max(1)`, `std::get<0>(t.max(1))`.
+/// Values along a dim and their indices. Works as PyTorch's tuple: `auto [values, indices] =
+/// t.max(1)`, `std::tie(a, b) = t.max(1)`, `std::get<0>(t.max(1))`.
 struct ValuesAndIndices {
-  Tensor values;
+  Tensor values;   ///< the elements
   Tensor indices;  ///< i64
 
   /// For std::tie.
@@ -43,15 +45,14 @@ requires(I < 2) [[nodiscard]] Tensor get(ValuesAndIndices&& pair) {
   return std::move(I == 0 ? pair.values : pair.indices);
 }
 
-/// Sum. DTypes: integers and bool give i64, else the input's; `dtype` converts the input first.
+/// Sum. DTypes: i64 for integers and bool, else the input's. `dtype` converts the input first.
 [[nodiscard]] Tensor sum(const Tensor& self, const Axes& dims = {}, bool keepdim = false,
                          std::optional<DType> dtype = {});
 template <std::same_as<DType> T>
 [[nodiscard]] Tensor sum(const Tensor& self, T dtype) {
   return sum(self, Axes(), false, dtype);
 }
-/// Mean of floating types; empty gives NaN. Throws: DTypeError for integers and bool without
-/// `dtype`.
+/// Mean. An empty mean is NaN. Throws: DTypeError for integers and bool without a floating `dtype`.
 [[nodiscard]] Tensor mean(const Tensor& self, const Axes& dims = {}, bool keepdim = false,
                           std::optional<DType> dtype = {});
 template <std::same_as<DType> T>
@@ -65,39 +66,40 @@ template <std::same_as<DType> T>
 [[nodiscard]] Tensor prod(const Tensor& self, T dtype) {
   return prod(self, Axes(), false, dtype);
 }
-/// Largest element; NaN wins. Throws: ShapeError for an empty reduction.
+/// Largest element; NaN propagates. Throws: ShapeError for an empty reduction.
 [[nodiscard]] Tensor amax(const Tensor& self, const Axes& dims = {}, bool keepdim = false);
-/// Smallest element; NaN wins. Throws: ShapeError for an empty reduction.
+/// Smallest element; NaN propagates. Throws: ShapeError for an empty reduction.
 [[nodiscard]] Tensor amin(const Tensor& self, const Axes& dims = {}, bool keepdim = false);
-/// Largest element of all; NaN wins. Throws: ShapeError if there is none.
+/// Largest element of the tensor; NaN propagates. Throws: ShapeError for an empty tensor.
 [[nodiscard]] Tensor max(const Tensor& self);
-/// Largest elements along `dim` and the first position of each. Throws: ShapeError if it is empty.
+/// Largest elements along `dim` and the first index of each. Throws: ShapeError if `dim` is empty.
 [[nodiscard]] ValuesAndIndices max(const Tensor& self, int dim, bool keepdim = false);
-/// Smallest element of all; NaN wins. Throws: ShapeError if there is none.
+/// Smallest element of the tensor; NaN propagates. Throws: ShapeError for an empty tensor.
 [[nodiscard]] Tensor min(const Tensor& self);
-/// Smallest elements along `dim` and the first position of each. Throws: ShapeError if it is empty.
+/// Smallest elements along `dim` and the first index of each. Throws: ShapeError if `dim` is empty.
 [[nodiscard]] ValuesAndIndices min(const Tensor& self, int dim, bool keepdim = false);
-/// First position (i64) of the largest element along `dim`, or of the flat tensor.
+/// First index (i64) of the largest element along `dim`, or in the flattened tensor.
 [[nodiscard]] Tensor argmax(const Tensor& self, std::optional<int> dim = {}, bool keepdim = false);
-/// First position (i64) of the smallest element along `dim`, or of the flat tensor.
+/// First index (i64) of the smallest element along `dim`, or in the flattened tensor.
 [[nodiscard]] Tensor argmin(const Tensor& self, std::optional<int> dim = {}, bool keepdim = false);
-/// True if an element is non-zero; empty gives false.
+/// True if any element is non-zero; false for an empty reduction.
 [[nodiscard]] Tensor any(const Tensor& self, const Axes& dims = {}, bool keepdim = false);
-/// True if every element is non-zero; empty gives true.
+/// True if every element is non-zero; true for an empty reduction.
 [[nodiscard]] Tensor all(const Tensor& self, const Axes& dims = {}, bool keepdim = false);
 /// Number of non-zero elements, i64.
 [[nodiscard]] Tensor count_nonzero(const Tensor& self, const Axes& dims = {});
-/// The p-norm (sum |x|^p)^(1/p) of floating types; p may be 0 (count) and ±infinity.
+/// The p-norm (sum |x|^p)^(1/p). p = 0 counts non-zero elements; p may be ±infinity. DTypes:
+/// floating.
 [[nodiscard]] Tensor norm(const Tensor& self, double p = 2, const Axes& dims = {},
                           bool keepdim = false);
-/// Variance of floating types: squared distances from the mean over n - correction.
+/// Variance: the sum of squared distances from the mean, over n - correction. DTypes: floating.
 [[nodiscard]] Tensor var(const Tensor& self, const VarianceOptions& options = {});
 template <class T = Axes>  // a template, so that var(t, {.correction = 0}) means options
 [[nodiscard]] Tensor var(const Tensor& self, const std::type_identity_t<T>& dims,
                          double correction = 1, bool keepdim = false) {
   return var(self, VarianceOptions{.dims = dims, .correction = correction, .keepdim = keepdim});
 }
-/// With correction 1 if `unbiased`, else 0.
+/// Variance with correction 1 if `unbiased`, else 0.
 template <std::same_as<bool> T>
 [[nodiscard]] Tensor var(const Tensor& self, T unbiased) {
   return var(self, VarianceOptions{.correction = unbiased ? 1.0 : 0.0});
@@ -115,9 +117,9 @@ template <std::same_as<bool> T>
 }
 /// log(sum(exp(x))), without overflow.
 [[nodiscard]] Tensor logsumexp(const Tensor& self, const Axes& dims, bool keepdim = false);
-/// Running sum along `dim`. Shapes: the input's. DTypes: as sum.
+/// Cumulative sum along `dim`. Shapes: the input's. DTypes: as sum.
 [[nodiscard]] Tensor cumsum(const Tensor& self, int dim, std::optional<DType> dtype = {});
-/// Running product along `dim`. Shapes: the input's. DTypes: as sum.
+/// Cumulative product along `dim`. Shapes: the input's. DTypes: as sum.
 [[nodiscard]] Tensor cumprod(const Tensor& self, int dim, std::optional<DType> dtype = {});
 /// exp(x) / sum(exp(x)) along `dim`. Shapes: the input's. DTypes: floating.
 [[nodiscard]] Tensor softmax(const Tensor& self, int dim, std::optional<DType> dtype = {});
@@ -133,5 +135,5 @@ struct std::tuple_element<I, gantry::ValuesAndIndices> {
   using type = gantry::Tensor;
 };
 namespace std {
-using gantry::get;  // programs written for PyTorch say std::get<0>(t.max(1))
+using gantry::get;  // PyTorch programs use std::get<0>(t.max(1))
 }  // namespace std

@@ -9,13 +9,13 @@
 #include <gantry/tensor/axes.hpp>
 #include <gantry/tensor/tensor.hpp>
 
-/// Joining, splitting, reshaping and broadcasting.
+/// Joins, splits, reshapes and broadcasts.
 ///
 /// Device/stream: current stream of the tensors' device; the host does not block. All tensors of
-/// one call live on one device.
+/// one call are on one device.
 namespace gantry {
 
-/// An array, a span or another list of tensors in a row, where a vector of them is taken.
+/// An array, a span or another contiguous range of tensors, in place of a vector.
 template <class R>
 concept TensorRange = std::ranges::contiguous_range<const R> &&
     std::same_as<std::ranges::range_value_t<const R>, Tensor> &&
@@ -28,8 +28,9 @@ template <TensorRange R>
 }
 }  // namespace detail
 
-/// Joins along an existing dim. Shapes: equal but for `dim`; 1-D tensors of size 0 are skipped.
-/// DTypes: promoted. Throws: InvalidArgument for an empty list, ShapeError, DeviceMismatchError.
+/// Joins along an existing dim. Shapes: equal except along `dim`; 1-D tensors of size 0 are
+/// skipped. DTypes: promoted. Throws: InvalidArgument for an empty list, ShapeError,
+/// DeviceMismatchError.
 [[nodiscard]] Tensor cat(const std::vector<Tensor>& tensors, int dim = 0);
 template <TensorRange R>
 [[nodiscard]] Tensor cat(const R& tensors, int dim = 0) {
@@ -41,25 +42,25 @@ template <TensorRange R>
 [[nodiscard]] Tensor stack(const R& tensors, int dim = 0) {
   return stack(detail::listed(tensors), dim);
 }
-/// cat along dim 1, of 1-D tensors along dim 0.
+/// cat along dim 1, or along dim 0 for 1-D tensors.
 [[nodiscard]] Tensor hstack(const std::vector<Tensor>& tensors);
 template <TensorRange R>
 [[nodiscard]] Tensor hstack(const R& tensors) {
   return hstack(detail::listed(tensors));
 }
-/// cat along dim 0; 0-dim and 1-D tensors become rows.
+/// cat along dim 0. 0-dim and 1-D tensors are rows.
 [[nodiscard]] Tensor vstack(const std::vector<Tensor>& tensors);
 template <TensorRange R>
 [[nodiscard]] Tensor vstack(const R& tensors) {
   return vstack(detail::listed(tensors));
 }
-/// As Tensor::split.
+/// Same as Tensor::split.
 [[nodiscard]] std::vector<Tensor> split(const Tensor& self, std::int64_t size, int dim = 0);
 [[nodiscard]] std::vector<Tensor> split(const Tensor& self, const std::vector<std::int64_t>& sizes,
                                         int dim = 0);
-/// As Tensor::chunk.
+/// Same as Tensor::chunk.
 [[nodiscard]] std::vector<Tensor> chunk(const Tensor& self, int chunks, int dim = 0);
-/// As Tensor::tensor_split.
+/// Same as Tensor::tensor_split.
 template <std::integral T>
 [[nodiscard]] std::vector<Tensor> tensor_split(const Tensor& self, T sections, int dim = 0) {
   return self.tensor_split(sections, dim);
@@ -69,82 +70,82 @@ template <std::integral T>
                                                       int dim = 0) {
   return self.tensor_split(indices, dim);
 }
-/// As Tensor::unbind.
+/// Same as Tensor::unbind.
 [[nodiscard]] inline std::vector<Tensor> unbind(const Tensor& self, int dim = 0) {
   return self.unbind(dim);
 }
-/// As Tensor::transpose.
+/// Same as Tensor::transpose.
 [[nodiscard]] inline Tensor transpose(const Tensor& self, int dim0, int dim1) {
   return self.transpose(dim0, dim1);
 }
-/// As Tensor::reshape.
+/// Same as Tensor::reshape.
 [[nodiscard]] inline Tensor reshape(const Tensor& self, const Shape& sizes) {
   return self.reshape(sizes);
 }
-/// As Tensor::permute.
+/// Same as Tensor::permute.
 [[nodiscard]] inline Tensor permute(const Tensor& self, const Dims& dims) {
   return self.permute(dims);
 }
-/// As Tensor::movedim.
+/// Same as Tensor::movedim.
 [[nodiscard]] inline Tensor movedim(const Tensor& self, const Axes& source,
                                     const Axes& destination) {
   return self.movedim(source, destination);
 }
-/// As Tensor::narrow.
+/// Same as Tensor::narrow.
 [[nodiscard]] inline Tensor narrow(const Tensor& self, int dim, std::int64_t start,
                                    std::int64_t length) {
   return self.narrow(dim, start, length);
 }
-/// As Tensor::select.
+/// Same as Tensor::select.
 [[nodiscard]] inline Tensor select(const Tensor& self, int dim, std::int64_t index) {
   return self.select(dim, index);
 }
-/// As Tensor::squeeze.
+/// Same as Tensor::squeeze.
 [[nodiscard]] inline Tensor squeeze(const Tensor& self, const Axes& dims = {}) {
   return self.squeeze(dims);
 }
-/// As Tensor::unsqueeze.
+/// Same as Tensor::unsqueeze.
 [[nodiscard]] inline Tensor unsqueeze(const Tensor& self, int dim) { return self.unsqueeze(dim); }
-/// As Tensor::unflatten.
+/// Same as Tensor::unflatten.
 [[nodiscard]] inline Tensor unflatten(const Tensor& self, int dim, const Shape& sizes) {
   return self.unflatten(dim, sizes);
 }
-/// As Tensor::broadcast_to.
+/// Same as Tensor::broadcast_to.
 [[nodiscard]] inline Tensor broadcast_to(const Tensor& self, const Shape& sizes) {
   return self.broadcast_to(sizes);
 }
-/// As Tensor::diagonal.
+/// Same as Tensor::diagonal.
 [[nodiscard]] inline Tensor diagonal(const Tensor& self, std::int64_t offset = 0, int dim1 = 0,
                                      int dim2 = 1) {
   return self.diagonal(offset, dim1, dim2);
 }
-/// As Tensor::as_strided.
+/// Same as Tensor::as_strided.
 [[nodiscard]] inline Tensor as_strided(const Tensor& self, const Shape& sizes, const Dims& strides,
                                        std::optional<std::int64_t> offset = {}) {
   return self.as_strided(sizes, strides, offset);
 }
-/// As Tensor::clone.
+/// Same as Tensor::clone.
 [[nodiscard]] inline Tensor clone(const Tensor& self) { return self.clone(); }
-/// As Tensor::flip.
+/// Same as Tensor::flip.
 [[nodiscard]] inline Tensor flip(const Tensor& self, const Axes& dims) { return self.flip(dims); }
-/// As Tensor::roll.
+/// Same as Tensor::roll.
 [[nodiscard]] inline Tensor roll(const Tensor& self, const Axes& shifts, const Axes& dims = {}) {
   return self.roll(shifts, dims);
 }
-/// As Tensor::tile.
+/// Same as Tensor::tile.
 [[nodiscard]] inline Tensor tile(const Tensor& self, const Dims& repeats) {
   return self.tile(repeats);
 }
-/// As Tensor::flatten.
+/// Same as Tensor::flatten.
 [[nodiscard]] inline Tensor flatten(const Tensor& self, int start_dim = 0, int end_dim = -1) {
   return self.flatten(start_dim, end_dim);
 }
-/// Each element `repeats` times in a row, along `dim` or in the flat tensor.
+/// Repeats each element `repeats` times, along `dim` or in the flattened tensor.
 [[nodiscard]] Tensor repeat_interleave(const Tensor& self, std::int64_t repeats,
                                        std::optional<int> dim = {});
-/// Views of all tensors in their common shape.
+/// Views of all tensors, broadcast to their common shape.
 [[nodiscard]] std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors);
-/// The shape that both broadcast to. Throws: ShapeError.
+/// The common broadcast shape. Throws: ShapeError if there is none.
 [[nodiscard]] Shape broadcast_shapes(const Shape& a, const Shape& b);
 
 }  // namespace gantry

@@ -11,47 +11,49 @@
 
 namespace gantry {
 
-/// The memory that one or several tensors look at, shared and ref-counted.
+/// The ref-counted memory of one or several tensors.
 ///
-/// It is a block of one of gantry's allocators, foreign memory with a deleter, or another process's
-/// block. The memory goes back with the last copy of the handle.
+/// The memory is a block of one of gantry's allocators, foreign memory with a deleter, or a block
+/// imported from another process. The last handle frees it.
 ///
 /// Thread safety: as std::shared_ptr.
 class Storage {
  public:
-  /// No memory at all.
+  /// A handle without memory.
   Storage() = default;
-  /// `bytes` of new memory on `device`; device memory belongs to the current stream of `device`,
-  /// `pinned` gives page-locked host memory. Throws: OutOfMemoryError.
+  /// Allocates `bytes` on `device`. Device memory belongs to the current stream of `device`.
+  /// `pinned` allocates page-locked host memory. Throws: OutOfMemoryError.
   [[nodiscard]] static Storage allocate(std::size_t bytes, Device device, bool pinned = false);
-  /// Wraps memory that somebody else made; `deleter(data)`, if any, runs with the last handle.
+  /// Wraps foreign memory. The last handle calls `deleter(data)`, if there is one.
   [[nodiscard]] static Storage foreign(void* data, std::size_t bytes, Device device,
                                        std::function<void(void*)> deleter = {});
-  /// Wraps another process's block, which stays mapped until the last handle is gone.
+  /// Wraps another process's block. It stays mapped until the last handle is destroyed.
   [[nodiscard]] static Storage imported(memory::ImportedBlock block);
 
-  /// False for a default-made handle.
+  /// False for a default-constructed handle.
   [[nodiscard]] bool defined() const { return impl_ != nullptr; }
-  /// First byte; null if bytes() is 0.
+  /// The first byte; null if bytes() is 0.
   [[nodiscard]] void* data() const;
+  /// Size of the memory.
   [[nodiscard]] std::size_t bytes() const;
+  /// Device of the memory.
   [[nodiscard]] Device device() const;
   /// True for page-locked host memory.
   [[nodiscard]] bool is_pinned() const;
-  /// True for device memory that kernels of every device with peer access may use. Memory of other
-  /// libraries may be open to its own device alone (virtual memory, driver pools).
-  [[nodiscard]] bool is_open_to_peers() const;
-  /// The allocator's block, null for foreign and imported memory.
+  /// True if kernels of every device with peer access may use this device memory. Other libraries'
+  /// memory (virtual memory, driver pools) may be accessible from its own device only.
+  [[nodiscard]] bool is_peer_accessible() const;
+  /// The allocator's block; null for foreign and imported memory.
   [[nodiscard]] const memory::Block* block() const;
-  /// Tells the allocator, or the exporter of imported memory, that work on `stream` uses the
-  /// memory; nothing for foreign memory.
+  /// Tells the allocator, or the exporter of imported memory, that `stream` uses the memory. Has no
+  /// effect on foreign memory.
   void record_stream(const Stream& stream) const;
-  /// As record_stream, for work submitted to `stream` until now only.
+  /// record_stream for the work that is already submitted to `stream`, and no later work.
   void record_use(const Stream& stream) const;
-  /// Number of handles to this memory.
+  /// The number of handles to this memory.
   [[nodiscard]] long use_count() const { return impl_.use_count(); }
 
-  /// True if both handles share one memory.
+  /// True if both handles refer to the same memory.
   friend bool operator==(const Storage& a, const Storage& b) = default;
 
  private:

@@ -32,21 +32,19 @@ struct ValuesAndIndices;
 
 /// An eager, strided array of up to 8 dims on one device: a cheap handle to shared memory.
 ///
-/// Copying a Tensor shares its memory; layout and element type of a tensor never change, its
-/// elements do. A default-made or moved-from Tensor is undefined: only defined(), assignment and
-/// destruction are allowed, all else throws InvalidArgument.
+/// A copy of a Tensor shares its memory. Layout and dtype of a tensor never change. A
+/// default-constructed or moved-from Tensor is undefined: it allows only defined(), assignment and
+/// destruction; all other members throw InvalidArgument.
 ///
-/// Every operation runs on the current stream of the tensor's device, whatever the current device
-/// is, and checks its arguments before it changes anything. Members named `op_` work in place and
-/// return the tensor; a const Tensor is a handle that stays, its elements may be written.
-/// Elementwise, reduction and linear algebra members are the free functions of elementwise.hpp,
-/// reductions.hpp and linalg.hpp with the tensor as first argument: see there. Dimensions (`dim`)
-/// may be negative, counting from the last.
+/// Every operation checks its arguments before it changes anything. Members named `op_` work in
+/// place and return the tensor. A const Tensor cannot be reassigned, but its elements can be
+/// written. Elementwise, reduction and linear algebra members are the free functions of
+/// elementwise.hpp, reductions.hpp and linalg.hpp, which document them, with the tensor as first
+/// argument. Negative dimensions (`dim`) count from the end.
 ///
-/// Device/stream: the host blocks only in item, to_vector, printing, equal, allclose and blocking
-/// copies between host and device.
-/// Thread safety: const calls that write no elements are fine from many threads, as for
-/// std::shared_ptr.
+/// Device/stream: current stream of the tensor's device, whatever the current device is. The host
+/// blocks only in item, to_vector, printing, equal, allclose and blocking host-device copies.
+/// Thread safety: several threads may call const members that write no elements.
 class Tensor {
  public:
   /// An undefined tensor.
@@ -54,7 +52,7 @@ class Tensor {
   Tensor(const Tensor&) = default;
   Tensor(Tensor&&) noexcept = default;
   ~Tensor() = default;
-  // Assignment to a variable makes it another handle; to a view, `t[0] = x`, writes elements.
+  // Assignment to a variable rebinds the handle; assignment to a view, `t[0] = x`, writes elements.
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & noexcept = default;
   /// copy_(source): `t[0] = ones({4})`, `t.index({0}) = t[1]`.
@@ -62,144 +60,150 @@ class Tensor {
   Tensor& operator=(Tensor&& source) && { return copy_(source); }
   /// fill_(value): `t[0] = 3.0`.
   Tensor& operator=(const Scalar& value) && { return fill_(value); }
-  /// A view of `storage` from element `offset` on, for code that builds tensors from memory.
-  /// Throws: ShapeError if the layout reaches outside the storage.
+  /// A view of `storage` from element `offset`. Throws: ShapeError if the layout exceeds the
+  /// storage.
   [[nodiscard]] static Tensor from_storage(const Storage& storage, const Shape& sizes,
                                            const Dims& strides, std::int64_t offset, DType dtype);
 
-  // What it is.
+  // Properties.
+  /// False for a default-constructed or moved-from tensor.
   [[nodiscard]] bool defined() const { return impl_ != nullptr; }
-  [[nodiscard]] const Shape& sizes() const;
-  /// Size of one dimension.
+  [[nodiscard]] const Shape& sizes() const;  ///< shape
+  /// The size of one dimension.
   [[nodiscard]] std::int64_t size(int dim) const;
-  /// Steps from one element to the next, in elements.
+  /// The strides in elements.
   [[nodiscard]] const Dims& strides() const;
-  [[nodiscard]] std::int64_t stride(int dim) const;
-  /// Number of dimensions.
+  [[nodiscard]] std::int64_t stride(int dim) const;  ///< of one dimension
+  /// The number of dimensions.
   [[nodiscard]] int dim() const;
-  /// Number of elements.
+  /// The number of elements.
   [[nodiscard]] std::int64_t numel() const;
-  [[nodiscard]] DType dtype() const;
+  [[nodiscard]] DType dtype() const;  ///< element type
   /// The device, with its index.
   [[nodiscard]] Device device() const;
   /// Bytes per element.
   [[nodiscard]] std::size_t element_size() const;
   /// numel() * element_size().
   [[nodiscard]] std::size_t nbytes() const;
-  [[nodiscard]] const Storage& storage() const;
-  /// Position of the first element in the storage, in elements.
+  [[nodiscard]] const Storage& storage() const;  ///< memory
+  /// The offset of the first element in the storage, in elements.
   [[nodiscard]] std::int64_t storage_offset() const;
-  /// Address of the first element: a device address for device tensors.
+  /// The address of the first element: a device address for device tensors.
   [[nodiscard]] void* data() const;
-  /// As data(). Throws: DTypeError unless T is the element type.
+  /// data() as a T*. Throws: DTypeError unless T is the element type.
   template <class T>
   [[nodiscard]] T* data_ptr() const {
     return static_cast<T*>(typed_data(dtype_of<std::remove_const_t<T>>));
   }
   [[nodiscard]] void* data_ptr() const { return data(); }
-  /// True if the elements lie densely in row-major order.
+  /// True if the elements are dense in row-major order.
   [[nodiscard]] bool is_contiguous() const;
   /// True for CPU tensors in page-locked memory.
   [[nodiscard]] bool is_pinned() const;
-  [[nodiscard]] bool is_cuda() const { return device().is_cuda(); }
-  [[nodiscard]] bool is_cpu() const { return device().is_cpu(); }
-  /// True if both tensors look at one storage.
+  [[nodiscard]] bool is_cuda() const { return device().is_cuda(); }  ///< true on a GPU
+  [[nodiscard]] bool is_cpu() const { return device().is_cpu(); }    ///< true on the CPU
+  /// True if both tensors share one storage.
   [[nodiscard]] bool is_view_of(const Tensor& other) const;
-  /// Element type, device and pinnedness, to make a similar tensor.
+  /// The options (dtype, device, pinned) that make a similar tensor.
   [[nodiscard]] TensorOptions options() const;
-  /// What kernels see; valid while the tensor lives.
+  /// The non-owning view for kernels; valid during the tensor's lifetime.
   [[nodiscard]] TensorRef ref() const;
 
-  // Views: share memory, never copy (reshape and flatten copy if no view exists). Every view throws
-  // ShapeError or IndexError if the arguments do not fit the shape.
-  /// The same elements in another shape; one size may be -1. Throws: ShapeError if strides forbid.
+  // Views share memory and never copy; only reshape and flatten copy if no view exists. Every view
+  // throws ShapeError or IndexError if the arguments do not fit the shape.
+  /// The same elements in another shape; one size may be -1. Throws: ShapeError if that needs a
+  /// copy.
   [[nodiscard]] Tensor view(const Shape& sizes) const;
-  /// The same bytes as another element type; the last dim is scaled by the ratio of sizes.
+  /// The same bytes as another dtype. The last dim is scaled by the ratio of the element sizes.
   template <std::same_as<DType> T>  // a template, so that view({}) means a shape
   [[nodiscard]] Tensor view(T dtype) const {
     return view_dtype(dtype);
   }
   /// view(sizes) if possible, else a copy in that shape.
   [[nodiscard]] Tensor reshape(const Shape& sizes) const;
-  [[nodiscard]] Tensor transpose(int dim0, int dim1) const;
-  /// Transpose of a matrix; tensors of fewer dims stay as they are.
+  [[nodiscard]] Tensor transpose(int dim0, int dim1) const;  ///< swaps two dims
+  /// The transpose of a matrix. A tensor of fewer dims is unchanged.
   [[nodiscard]] Tensor t() const;
-  [[nodiscard]] Tensor permute(const Dims& dims) const;
+  [[nodiscard]] Tensor permute(const Dims& dims) const;  ///< reorders: dim i is dims[i] of this one
+  /// Moves each dim source[i] to position destination[i]; the others keep their order.
   [[nodiscard]] Tensor movedim(const Axes& source, const Axes& destination) const;
-  /// Elements start, start + step, … before end, as Python's slice: bounds are clamped.
+  /// The elements start, start + step, … before end. Bounds are clamped, as in Python.
   [[nodiscard]] Tensor slice(int dim, std::optional<std::int64_t> start = {},
                              std::optional<std::int64_t> end = {}, std::int64_t step = 1) const;
-  /// `length` elements from `start` on; out of range is an error.
+  /// `length` elements from `start`. Bounds are not clamped.
   [[nodiscard]] Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
-  /// One position of `dim`, which disappears.
+  /// The elements at one index of `dim`, without that dim.
   [[nodiscard]] Tensor select(int dim, std::int64_t index) const;
-  /// Without the dims of size 1: all of them, or those named.
+  /// Removes dims of size 1: the given ones, or all.
   [[nodiscard]] Tensor squeeze(const Axes& dims = {}) const;
-  [[nodiscard]] Tensor unsqueeze(int dim) const;
-  /// Dims start_dim … end_dim become one.
+  [[nodiscard]] Tensor unsqueeze(int dim) const;  ///< inserts a dim of size 1 at `dim`
+  /// Merges the dims start_dim … end_dim into one.
   [[nodiscard]] Tensor flatten(int start_dim = 0, int end_dim = -1) const;
-  /// `dim` becomes several dims; one size may be -1.
+  /// Splits `dim` into several dims; one size may be -1.
   [[nodiscard]] Tensor unflatten(int dim, const Shape& sizes) const;
-  /// Dims of size 1 (and new leading ones) repeat without memory; -1 keeps a size.
+  /// Repeats dims of size 1, and new leading dims, with stride 0. -1 keeps a size.
   [[nodiscard]] Tensor expand(const Shape& sizes) const;
-  [[nodiscard]] Tensor expand_as(const Tensor& other) const;
+  [[nodiscard]] Tensor expand_as(const Tensor& other) const;  ///< expands to the shape of `other`
+  /// As expand: PyTorch's other name of it.
   [[nodiscard]] Tensor broadcast_to(const Shape& sizes) const { return expand(sizes); }
-  /// The elements with index dim2 - index dim1 == offset, as the last dim.
+  /// The diagonal of dim1 and dim2, as the last dim: the index in dim2 minus that in dim1 is
+  /// offset.
   [[nodiscard]] Tensor diagonal(std::int64_t offset = 0, int dim1 = 0, int dim2 = 1) const;
-  /// Windows of `size` every `step` along `dim`; the window is a new last dim.
+  /// Windows of `size` elements, `step` apart along `dim`. The window is a new last dim.
   [[nodiscard]] Tensor unfold(int dim, std::int64_t size, std::int64_t step) const;
-  /// Any layout inside the storage. `offset` counts from the storage's start; default: unchanged.
+  /// Any layout within the storage. `offset` is a storage offset; default: unchanged.
   [[nodiscard]] Tensor as_strided(const Shape& sizes, const Dims& strides,
                                   std::optional<std::int64_t> offset = {}) const;
-  /// Pieces of `size` along `dim`, the last one may be smaller.
+  /// Chunks of `size` along `dim`; the last one may be smaller.
   [[nodiscard]] std::vector<Tensor> split(std::int64_t size, int dim = 0) const;
-  /// Pieces of the given sizes, which must add up.
+  /// Chunks of the given sizes, which add up to the size of `dim`.
   [[nodiscard]] std::vector<Tensor> split(const std::vector<std::int64_t>& sizes,
                                           int dim = 0) const;
-  /// Exactly `sections` pieces; the first size % sections of them are one longer.
-  template <std::integral T>  // a template, so that tensor_split({2}) means positions
+  /// Exactly `sections` chunks; the first size % sections of them are one longer.
+  template <std::integral T>  // a template, so that tensor_split({2}) means indices
   [[nodiscard]] std::vector<Tensor> tensor_split(T sections, int dim = 0) const {
     return split_sections(sections, dim);
   }
-  /// Pieces that end before each of `indices`, and the rest.
+  /// The chunks between consecutive `indices`.
   [[nodiscard]] std::vector<Tensor> tensor_split(const std::vector<std::int64_t>& indices,
                                                  int dim = 0) const;
-  /// At most `chunks` pieces of equal size, the last one may be smaller.
+  /// At most `chunks` chunks of equal size; the last one may be smaller.
   [[nodiscard]] std::vector<Tensor> chunk(int chunks, int dim = 0) const;
-  /// One tensor for each position of `dim`.
+  /// One tensor for each index of `dim`.
   [[nodiscard]] std::vector<Tensor> unbind(int dim = 0) const;
-  /// A new handle with the same memory and layout.
+  /// A view with the same layout.
   [[nodiscard]] Tensor alias() const;
   /// select(0, i).
   [[nodiscard]] Tensor operator[](std::int64_t i) const { return select(0, i); }
   /// Basic indexing, always a view: integers, Slice, None, Ellipsis, bool. Throws: IndexError.
   [[nodiscard]] Tensor index(std::initializer_list<Index> indices) const;
   [[nodiscard]] Tensor index(std::span<const Index> indices) const;
-  /// Writes `value`, broadcast and without surplus leading dims of size 1, to index(indices);
-  /// `accumulate` adds instead.
+  /// Writes `value` to index(indices); `accumulate` adds it. `value` is broadcast, without surplus
+  /// leading dims of size 1.
   Tensor& index_put_(std::initializer_list<Index> indices, const Operand& value,
                      bool accumulate = false) const;
   Tensor& index_put_(std::span<const Index> indices, const Operand& value,
                      bool accumulate = false) const;
 
-  // Copies in a new layout.
-  /// This tensor if it is contiguous, else a contiguous copy.
+  // Copies.
+  /// The tensor itself if it is contiguous, else a contiguous copy.
   [[nodiscard]] Tensor contiguous() const;
   /// A contiguous copy.
   [[nodiscard]] Tensor clone() const;
-  [[nodiscard]] Tensor flip(const Axes& dims) const;
-  /// Elements move `shifts` positions on along `dims`, and wrap; no dims: along the flat tensor.
+  [[nodiscard]] Tensor flip(const Axes& dims) const;  ///< reverses the order along `dims`
+  /// Shifts the elements by `shifts` along `dims`, with wrap-around. No dims: the flattened tensor.
   [[nodiscard]] Tensor roll(const Axes& shifts, const Axes& dims = {}) const;
-  /// The tensor `repeats[d]` times along each dim; more repeats than dims add leading dims.
+  /// Repeats the tensor `repeats[d]` times along dim d. More repeats than dims add leading dims.
   [[nodiscard]] Tensor repeat(const Dims& repeats) const;
-  /// As repeat, but missing repeats are 1.
+  /// repeat with leading repeats of 1 where `repeats` has fewer entries than dims.
   [[nodiscard]] Tensor tile(const Dims& repeats) const;
-  /// Each element `repeats` times in a row, along `dim` or in the flat tensor.
+  /// Repeats each element `repeats` times, along `dim` or in the flattened tensor.
   [[nodiscard]] Tensor repeat_interleave(std::int64_t repeats, std::optional<int> dim = {}) const;
 
-  // Moves and conversions. Same device and dtype: the tensor itself, unless `copy`.
-  /// Device/stream: between two devices, ordered with both devices' current streams; the host
-  /// blocks for host-device copies unless non_blocking and the host memory is pinned.
+  // Transfers and conversions.
+  /// The tensor with another dtype or device; the tensor itself if both stay and `copy` is false.
+  /// Device/stream: a copy between devices is ordered with both devices' current streams. The host
+  /// blocks for host-device copies, unless they are non_blocking and the host memory is pinned.
   [[nodiscard]] Tensor to(const TensorOptions& options, ToOptions how = {}) const;
   template <std::same_as<DType> T>
   [[nodiscard]] Tensor to(T dtype, ToOptions how = {}) const {
@@ -221,29 +225,30 @@ class Tensor {
   [[nodiscard]] Tensor to(Device device, DType dtype, B non_blocking, bool copy = false) const {
     return to(device, dtype, ToOptions{.non_blocking = non_blocking, .copy = copy});
   }
-  /// to(f16), to(bf16). C++ reserves the names float() and double(): write to(f32) and to(f64).
+  /// to(f16) and to(bf16). For f32 and f64 use to(f32) and to(f64): float and double are keywords.
   [[nodiscard]] Tensor half() const { return to(DType::f16); }
-  [[nodiscard]] Tensor bfloat16() const { return to(DType::bf16); }
-  [[nodiscard]] Tensor cuda(int index = -1) const { return to(Device::cuda(index)); }
-  [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }
+  [[nodiscard]] Tensor bfloat16() const { return to(DType::bf16); }                    ///< to(bf16)
+  [[nodiscard]] Tensor cuda(int index = -1) const { return to(Device::cuda(index)); }  ///< to a GPU
+  [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }  ///< to the CPU
   /// to(other's dtype and device).
   [[nodiscard]] Tensor type_as(const Tensor& other) const;
-  /// Overwrites with `source`, broadcast and converted, from any device. Device/stream: as to().
+  /// Copies `source`, broadcast and converted, from any device. Device/stream: as in to().
   Tensor& copy_(const Tensor& source, CopyOptions how = {}) const;
   template <std::same_as<bool> B>
   Tensor& copy_(const Tensor& source, B non_blocking) const {
     return copy_(source, CopyOptions{.non_blocking = non_blocking});
   }
-  /// A copy of a CPU tensor in page-locked memory, or the tensor if it is there already.
+  /// A copy of a CPU tensor in page-locked memory; the tensor itself if it is pinned.
   [[nodiscard]] Tensor pin_memory() const;
-  /// Tells the allocator that work on `stream` uses the memory: it is reused only after that work.
+  /// Tells the allocator that `stream` uses the memory. Freed memory is reused only after the work
+  /// that `stream` has at that time.
   void record_stream(const Stream& stream) const;
-  /// As record_stream, but only work submitted to `stream` until now uses the memory: what comes
-  /// between now and the last reference to it does not hold it back.
+  /// record_stream for the work that is already submitted to `stream`. Later work on `stream` does
+  /// not delay the reuse.
   void record_use(const Stream& stream) const;
 
-  // Elements on the host. Blocks.
-  /// The one element. Throws: InvalidArgument if there is not exactly one.
+  // Elements on the host. These block.
+  /// The only element. Throws: InvalidArgument unless there is exactly one.
   [[nodiscard]] Scalar item() const;
   template <class T>
   [[nodiscard]] T item() const {
@@ -256,25 +261,27 @@ class Tensor {
     const T* first = static_cast<const T*>(host.data());
     return std::vector<T>(first, first + host.numel());
   }
-  /// Text as operator<< writes it.
+  /// The text of operator<<.
   [[nodiscard]] std::string str() const;
-  /// True if shapes and all elements are equal. Throws: DeviceMismatchError, DTypeError.
+  /// True if the shapes and all elements are equal. Throws: DeviceMismatchError, DTypeError.
   [[nodiscard]] bool equal(const Tensor& other) const;
   /// True if all elements differ by at most atol + rtol * |other|.
   [[nodiscard]] bool allclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8,
                               bool equal_nan = false) const;
+  /// True, element by element, where allclose holds.
   [[nodiscard]] Tensor isclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8,
                                bool equal_nan = false) const;
 
-  // Other processes.
-  /// Names a device tensor's memory and layout for other processes on this machine, which see all
-  /// work submitted so far. Keep the tensor alive while others use it. Throws: NotSupported.
+  // Inter-process sharing.
+  /// Exports a device tensor to other processes on this machine. They see the results of all work
+  /// submitted so far. Keep the tensor alive while they use it. Throws: NotSupported.
   [[nodiscard]] IpcHandle ipc_handle() const;
-  /// Opens another process's tensor, on the same physical device: memory is shared. Throws:
-  /// InvalidArgument for other bytes, NotSupported if that device is not visible here.
+  /// Opens another process's tensor, on the same physical device, without a copy. Throws:
+  /// InvalidArgument for a malformed handle, NotSupported if that device is not visible.
   [[nodiscard]] static Tensor from_ipc(const IpcHandle& handle);
 
-  // New tensors with this tensor's dtype and device unless `options` say otherwise.
+  /// A new tensor. Dtype and device default to those of this tensor.
+  /// @{
   [[nodiscard]] Tensor new_empty(const Shape& sizes, const TensorOptions& options = {}) const;
   [[nodiscard]] Tensor new_zeros(const Shape& sizes, const TensorOptions& options = {}) const;
   [[nodiscard]] Tensor new_ones(const Shape& sizes, const TensorOptions& options = {}) const;
@@ -296,20 +303,23 @@ class Tensor {
   [[nodiscard]] Tensor new_full(const Shape& sizes, const Scalar& value, T option) const {
     return new_full(sizes, value, detail::only(option));
   }
+  /// @}
 
   // Fills.
-  Tensor& fill_(const Operand& value) const;
-  Tensor& zero_() const;
-  /// Draws from `generator`, by default the device's (random.hpp).
+  Tensor& fill_(const Operand& value) const;  ///< sets every element
+  Tensor& zero_() const;                      ///< fill_(0)
+  /// Normal. Draws from `generator`; default: the device's default generator (random.hpp).
   Tensor& normal_(double mean = 0, double std = 1, GeneratorRef generator = {}) const;
+  /// Draws numbers on [low, high). DTypes: floating.
   Tensor& uniform_(double low = 0, double high = 1, GeneratorRef generator = {}) const;
-  /// Integers on [low, high), low is 0 by default; without bounds, all from 0 on that the element
-  /// type holds exactly.
+  /// Uniform integers on [low, high); default low: 0. Without bounds: all non-negative integers
+  /// that the dtype represents exactly.
   Tensor& random_(std::int64_t low, std::int64_t high, GeneratorRef generator = {}) const;
   Tensor& random_(std::int64_t high, GeneratorRef generator = {}) const {
     return random_(0, high, generator);
   }
   Tensor& random_(GeneratorRef generator = {}) const;
+  /// Draws 1 with the given probability, else 0.
   Tensor& bernoulli_(double probability = 0.5, GeneratorRef generator = {}) const;
 
   // Elementwise (elementwise.hpp).
@@ -464,17 +474,17 @@ class Tensor {
   explicit Tensor(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
   // Throws InvalidArgument for an undefined tensor.
   [[nodiscard]] const Impl& impl() const;
-  // What in-place members return and hand on: they write elements, never the handle.
+  // The result of in-place members, which are const: they write elements, never the handle.
   [[nodiscard]] Tensor& handle() const { return const_cast<Tensor&>(*this); }
   [[nodiscard]] void* typed_data(DType dtype) const;
   [[nodiscard]] Tensor view_dtype(DType dtype) const;
   // A contiguous CPU copy, complete on return.
   [[nodiscard]] Tensor to_host(DType dtype) const;
   [[nodiscard]] std::vector<Tensor> split_sections(std::int64_t sections, int dim) const;
-  // copy_ and fill_ as parts of `op`, whose name errors carry.
+  // copy_ and fill_ with `op` as the operation's name in errors.
   Tensor& copy_as(std::string_view op, const Tensor& source, CopyOptions how = {}) const;
   Tensor& fill_as(std::string_view op, const Operand& value) const;
-  // A view of the same storage; no check.
+  // An unchecked view of the same storage.
   [[nodiscard]] Tensor restride(const Shape& sizes, const Dims& strides, std::int64_t offset) const;
 
   std::shared_ptr<const Impl> impl_;

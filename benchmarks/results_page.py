@@ -1,0 +1,262 @@
+"""The page docs/performance.md, written from the results in benchmarks/results."""
+import json
+import pathlib
+import shlex
+import textwrap
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROJECT = HERE.parent
+RESULTS = HERE / "results"
+PAGE = PROJECT / "docs" / "performance.md"
+SCHEMA = "gantry-results-1"
+KINDS = ("collectives", "process", "allocator", "sequences")
+KEYS = {"schema", "kind", "date", "commit", "machine", "devices", "peer", "how", "commands", "rows"}
+PROGRAMS = {"bench", "gantry-bench", "gantry-tune", "gantry-replay", "peer_nccl", "communicator_ready"}  # built by the project
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = (64 * KIB, MIB, 16 * MIB, 256 * MIB)
+COLLECTIVES = {"all_reduce": (4 * KIB, *SIZES), "reduce": SIZES, "broadcast": SIZES, "all_gather": SIZES, "reduce_scatter": SIZES,
+               "all_to_all": SIZES, "send_recv": SIZES}
+PROCESS = ("comm/broadcast/4096", "comm/broadcast/1048576", "comm/broadcast/268435456",
+           "comm/reduce_add/4096", "comm/reduce_add/1048576", "comm/reduce_add/268435456",
+           "comm/scatter/4096", "comm/scatter/1048576", "comm/scatter/268435456",
+           "comm/gather/4096", "comm/gather/1048576", "comm/gather/268435456",
+           "comm/broadcast_coalesced/200x4KB", "comm/reduce_add_coalesced/200x4KB",
+           "dispatch/add", "dispatch/sum", "dispatch/empty", "dispatch/view", "dispatch/mm_64",
+           "copy/h2d_pinned/268435456", "copy/d2d/4096", "copy/d2d/268435456", "copy/peer/4096", "copy/peer/268435456",
+           "copy/cast_f32_f16/268435456", "copy/transposed/8192",
+           "kernel/add/268435456", "kernel/exp/268435456", "kernel/sum/268435456")
+ALLOCATORS = ("PyTorch", "PyTorch expandable", "cudaMallocAsync", "RMM pool")
+
+HEAD = """
+# Performance
+
+Every figure comes from a file of `benchmarks/results`, which names its date, machine and commands.
+`benchmarks/measure.py page` writes this page from these files, and the test `benchmarks.page` compares them.
+A ratio is the peer's time divided by gantry's in the same run: above 1, gantry is faster. Times move from machine to
+machine, ratios less so.
+"""
+
+COLLECTIVES_TEXT = """
+## Communicator beside NCCL
+
+Graphs of captured calls, f32, sums, one process per device, default NCCL; in brackets NCCL with symmetric windows. From
+1 MiB on the memory is registered (`Communicator::register_memory`), except in the rows "any memory".
+"""
+
+PICTURE = """
+![all_reduce on 8 H200: time and bus bandwidth against size, beside NCCL](pictures/all-reduce-8xh200.svg)
+
+`gantry-bench --svg` draws such charts.
+"""
+
+PROCESS_TEXT = """
+## One process beside PyTorch
+
+`comm/…` is `gantry::comm` beside `torch.cuda.comm`. The other rows use one GPU, and the peer is PyTorch's C++ API.
+Numbers in names are bytes. `dispatch` is host time of a call; the rest is time to completion of calls in a row.
+"""
+
+ALLOCATOR_TEXT = """
+## Allocator
+
+Host time of an allocation and its free on one thread; for 8 threads, elapsed time divided by all pairs. The first
+column is `Allocator::allocate` and `deallocate`, the second `memory::alloc` and `memory::free`.
+"""
+
+REPRODUCE_TEXT = """
+## How to reproduce
+
+<!-- not run: measures GPUs -->
+```sh
+cmake --preset cuda && cmake --build --preset cuda
+benchmarks/measure.py build/cuda measured --ranks 8        # collectives and comm, beside NCCL and PyTorch
+benchmarks/alloc_peers.py build/cuda --quick --rounds 7    # the allocator, beside PyTorch and cudaMallocAsync
+benchmarks/measure.py page                                 # this page, from benchmarks/results
+```
+
+[gantry-bench](gantry-bench.md) has the options. Each file of results names its commands and how times are taken; the
+programs are in the build's `bin`. The files, newest first:
+"""
+
+
+def require(condition, path, text):
+    if not condition:
+        raise ValueError(f"{path}: {text}")
+
+
+def check_command(path, command):
+    """Raises ValueError unless the command's program is part of the project."""
+    words = [word for word in shlex.split(command) if "=" not in word or word.startswith("-")]
+    if words[0] == "mpirun":
+        words = words[3:]  # mpirun -n N
+    program = words[0]
+    require(program in PROGRAMS or (PROJECT / program).is_file(), path, f"expected a program of the project, but got {program}")
+
+
+def read_results(folder=RESULTS):
+    """The files of `folder`, oldest first. Raises ValueError for a file that is not a complete result."""
+    results = []
+    for path in sorted(folder.glob("*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        missing = KEYS - result.keys()
+        require(not missing, path, f"expected the keys {', '.join(sorted(KEYS))}, but {', '.join(sorted(missing))} are missing")
+        require(result["schema"] == SCHEMA, path, f"expected schema {SCHEMA}, but got {result['schema']}")
+        require(result["kind"] in KINDS, path, f"expected a kind of {', '.join(KINDS)}, but got {result['kind']}")
+        require(result["rows"] and result["commands"], path, "expected rows and commands, but got none")
+        for command in result["commands"]:
+            check_command(path, command)
+        results.append({**result, "name": path.name})
+    return sorted(results, key=lambda result: (result["date"], result["name"]))
+
+
+def rows_of(results, kind):
+    """Pairs of a result and one of its rows, newest first."""
+    return [(result, row) for result in reversed(results) if result["kind"] == kind for row in result["rows"]]
+
+
+def size_text(size):
+    for unit, factor in (("MiB", MIB), ("KiB", KIB)):
+        if size % factor == 0:
+            return f"{size // factor} {unit}"
+    return f"{size} B"
+
+
+def number_text(value):
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def time_text(ns):
+    return f"{number_text(ns / 1000)} µs" if ns >= 1000 else f"{number_text(ns)} ns"
+
+
+def ratio_text(value):
+    return f"{value:.0f}" if value >= 20 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def table(head, rows):
+    yield "| " + " | ".join(head) + " |"
+    yield "| --- |" + " ---: |" * (len(head) - 1)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+
+
+def collectives_table(results):
+    rows = [(result, row) for result, row in rows_of(results, "collectives") if row["dtype"] == "f32" and row["redop"] in ("sum", None)]
+    counts = sorted({result["devices"] for result, _ in rows})
+
+    def cells(operation, size, memories):
+        for count in counts:
+            found = [row for memory in memories for result, row in rows
+                     if (result["devices"], row["operation"], row["bytes"], row["memory"]) == (count, operation, size, memory)]
+            if not found:
+                yield from ("—", "—")
+                continue
+            symmetric = f" ({ratio_text(found[0]['symmetric_ratio'])})" if "symmetric_ratio" in found[0] else ""
+            yield number_text(found[0]["gantry_us"])
+            yield ratio_text(found[0]["ratio"]) + symmetric
+
+    lines = []
+    for operation, sizes in COLLECTIVES.items():
+        for size in sizes:
+            memories = ("registered", "any") if size >= MIB else ("any", "registered")
+            lines.append([f"{operation}, {size_text(size)}", *cells(operation, size, memories)])
+    for size in (16 * MIB, 256 * MIB):
+        lines.append([f"all_reduce, {size_text(size)}, any memory", *cells("all_reduce", size, ("any",))])
+    head = [text for count in counts for text in (f"{count} GPUs, µs", "NCCL / gantry")]
+    return table(["operation", *head], [line for line in lines if set(line[1:]) != {"—"}])
+
+
+def process_table(results):
+    rows = rows_of(results, "process")
+    counts = sorted({result["devices"] for result, row in rows if row["name"].startswith("comm/")})
+    lines = []
+    for name in PROCESS:
+        found = [(result["devices"], row) for result, row in rows if row["name"] == name]
+        require(found, RESULTS, f"expected a row {name}")
+        if name.startswith("comm/"):
+            cells = []
+            for count in counts:
+                row = next((row for devices, row in found if devices == count), None)
+                cells += ["—", "—"] if row is None else [number_text(row["gantry_us"]), ratio_text(row["ratio"])]
+        else:
+            row = found[0][1]
+            cells = [number_text(row["gantry_us"]), ratio_text(row["ratio"])] + ["", ""] * (len(counts) - 1)
+        lines.append([name, *cells])
+    head = [text for count in counts for text in (f"{count} GPUs, µs", "PyTorch / gantry")]
+    return table(["measurement", *head], lines)
+
+
+def allocator_table(results):
+    rows = rows_of(results, "allocator")
+    names = list(dict.fromkeys(row["name"] for _, row in rows))
+    lines = []
+    for name in names:
+        found = [row for _, row in rows if row["name"] == name]
+        cells = [time_text(found[0]["gantry_ns"]), time_text(found[0]["raw_pointers_ns"])]
+        for peer in ALLOCATORS:
+            row = next((row for row in found if peer in row["peers"]), None)
+            text = "—" if row is None else ratio_text(row["peers"][peer]["ratio"])
+            if row is not None and peer == "PyTorch" and "rounds" in row:
+                text += f" ({min(row['rounds'])} to {max(row['rounds'])})"
+            cells.append(text)
+        lines.append([name, *cells])
+    return table(["pairs", "gantry", "raw pointers", *(f"{peer} / gantry" for peer in ALLOCATORS)], lines)
+
+
+def sequences_text(results):
+    """How many sequences each allocator completes in little more memory than is live."""
+    rows = [row for _, row in rows_of(results, "sequences") if row["limit_factor"]]
+    outcomes = {}
+    for row in rows:
+        for name, result in row["results"].items():
+            outcomes.setdefault(name, []).append(result["outcome"])
+    failed = ", ".join(f"{name} in {found.count('out of memory')}" for name, found in outcomes.items())
+    slow = outcomes["gantry"].count("too slow")
+    return (f"Sequences of allocations ran within {rows[0]['limit_factor']} × their peak live memory. Of {len(rows)} sequences, these "
+            f"ended out of memory: {failed}. gantry was too slow for a pass of 1.5 s in {slow}, as it moves memory in chunks.")
+
+
+def wrapped(text, width=118):
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def notes_text(results, kind):
+    """The reservations that hold for results of `kind`, with the device counts that they hold for."""
+    counts = {}
+    for result in results:
+        for note in result.get("notes", []) if result["kind"] == kind else []:
+            counts.setdefault(note, set()).add(result["devices"])
+    return wrapped(" ".join(f"On {', '.join(map(str, sorted(found)))} GPUs: {note}." for note, found in counts.items()))
+
+
+def sources(results):
+    """The files behind the tables, newest first."""
+    for result in reversed(results):
+        commit = f", commit {result['commit']}" if result["commit"] else ""
+        about = f"{result['machine']}{commit}; beside {result['peer']}."
+        link = f"- [{result['name']}](../benchmarks/results/{result['name']}):"
+        yield textwrap.indent(wrapped(f"{link} {about}", 116), "  ")[2:]
+
+
+def page(results):
+    """The text of the page."""
+    parts = [HEAD, COLLECTIVES_TEXT, "\n".join(collectives_table(results)),
+             notes_text(results, "collectives"), PICTURE, PROCESS_TEXT,
+             "\n".join(process_table(results)), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
+             wrapped(sequences_text(results)), REPRODUCE_TEXT, "\n".join(sources(results))]
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def main(arguments):
+    """Writes the page; with --check compares it. Returns the exit code."""
+    text = page(read_results())
+    if arguments == ["--check"]:
+        if PAGE.read_text(encoding="utf-8") == text:
+            return 0
+        print(f"{PAGE}: expected what benchmarks/measure.py page writes; run it, and commit the page")
+        return 1
+    if arguments:
+        print("usage: measure.py page [--check]")
+        return 2
+    PAGE.write_text(text, encoding="utf-8")
+    return 0

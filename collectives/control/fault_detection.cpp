@@ -1,0 +1,342 @@
+// Detects faults and late calls from the words that devices write.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include <gantry/core/error.hpp>
+
+#include "collectives/control/segment.hpp"
+
+namespace gantry {
+
+using flight::Lane;
+using flight::Reason;
+using flight::State;
+
+namespace {
+
+// A rank that left has completed its own work. If another rank's call still runs this much later,
+// it waits for a call that the rank never made.
+constexpr std::int64_t kLeftBehindNs = 5'000'000'000;
+// A dying process loses its connections first; the cause is known once it has ended.
+constexpr std::int64_t kLostTimeoutNs = 500'000'000;
+// From the end of a connection to the end of its process, which frees device memory before.
+constexpr auto kDiagnosisTimeout = std::chrono::seconds(2);
+// The most time that counts between two checks: a job that was stopped has not timed out.
+constexpr std::int64_t kMaxScanNs = 1'000'000'000;
+
+constexpr Lane kAllLanes[] = {Lane::collective, Lane::send, Lane::recv};
+
+State state_of(const flight::Rank& rank) {
+  return static_cast<State>(rank.state.load(std::memory_order_acquire));
+}
+
+bool same_call(const flight::Call& a, const flight::Call& b) {
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+}  // namespace
+
+std::uint64_t ControlSegment::running_call() const noexcept {
+  std::uint64_t call = 0;
+  for (int i = 0; i < size_; ++i) {
+    const flight::Progress progress = view().words(i).progress(Lane::collective);
+    if (progress.is_under_way()) call = std::max(call, progress.started);
+  }
+  return call;
+}
+
+void ControlSegment::detect_lost_rank() const noexcept {
+  const int lost = bootstrap_.lost_rank();
+  if (lost < 0 || state_of(view().rank(lost)) != State::running) return;
+  const std::int64_t now = flight::monotonic_ns();
+  std::int64_t since = 0;
+  if (lost_since_ns_.compare_exchange_strong(since, now)) since = now;
+  const auto& peer = peers_[static_cast<std::size_t>(lost)];
+  const bool dead = peer && !peer->alive();
+  if (dead && state_of(view().rank(lost)) == State::running) return mark_failed(lost, Reason::died);
+  if (now - since > kLostTimeoutNs) mark_failed(lost, Reason::lost);
+}
+
+bool ControlSegment::is_busy(int rank) const noexcept {
+  return std::any_of(std::begin(kAllLanes), std::end(kAllLanes),
+                     [&](Lane lane) { return view().words(rank).progress(lane).is_under_way(); });
+}
+
+bool ControlSegment::has_fault() const noexcept { return FaultWords(*device_words()).has_fault(); }
+
+std::optional<ReportedFault> ControlSegment::fault() const noexcept {
+  return FaultWords(*device_words()).peek();
+}
+
+std::optional<CallFault> ControlSegment::take_fault() {
+  const std::optional<ReportedFault> seen = fault();
+  if (!seen) return std::nullopt;
+  const auto [word, call, peer] = *seen;
+  for (const Lane lane : kAllLanes) {
+    // Other threads of the kernel may be about to report the same fault.
+    const flight::Progress progress = view().words(rank_).progress(lane);
+    if (progress.is_under_way() && progress.started == call && !broken()) return std::nullopt;
+  }
+  if (!FaultWords(*device_words()).take(*seen)) return std::nullopt;  // another thread took it
+  if (same_operation(taken_fault_.exchange(word), word)) return std::nullopt;
+  try {
+    require_intact();
+    if (seen->fault() == OperationFault::overlap) {
+      mark_overlap(call);
+      require_intact();
+    }
+    if (seen->fault() == OperationFault::mismatch) raise_mismatch(call, peer);
+    throw PeerLostError(fmt::format("collective{} was aborted", call_suffix(call)), peer);
+  } catch (...) {
+    return CallFault{call, std::current_exception()};
+  }
+}
+
+void ControlSegment::raise_mismatch(std::uint64_t call, int peer) const {
+  verify(call);
+  if (const auto different = different_messages(call, peer)) {
+    mark_failed(peer, Reason::mismatch, *different);
+    require_intact();
+  }
+  const auto mine = view().find(rank_, Lane::collective, call);
+  if (mine && view().find(peer, Lane::collective, call)) {
+    // A graph ran the call after later calls overwrote its counts. The peer may only have forwarded
+    // the fault of a third rank, so no rank is named.
+    throw_mismatch(
+        fmt::format("collective #{}: expected blocks of the sizes that the receiver expects, but "
+                    "those of two ranks, which are no longer recorded, differ in {}",
+                    call, view().text(mine->call)),
+        {}, {});
+  }
+  // A graph ran a call whose record was overwritten, or that its peer did not make.
+  const std::uint64_t theirs = view().words(peer).progress(Lane::collective).started;
+  throw_mismatch(
+      fmt::format("collective #{}: expected the same call on every rank, but rank {} called{} and "
+                  "rank {} called{}",
+                  call, rank_, call_suffix(call), peer, call_suffix(theirs)),
+      {rank_, peer}, {call_suffix(call), call_suffix(theirs)});
+}
+
+void ControlSegment::verify(std::uint64_t call) const {
+  std::optional<flight::Record> reference;
+  int reference_rank = 0;
+  for (int i = 0; i < size_; ++i) {
+    const std::optional<flight::Record> other = view().find(i, Lane::collective, call);
+    if (!other) continue;
+    if (!reference) {
+      reference = other;
+      reference_rank = i;
+    } else if (!same_call(reference->call, other->call)) {
+      const std::string first = view().text(reference->call);
+      const std::string second = view().text(other->call);
+      throw_mismatch(fmt::format("collective #{}: expected the same call on every rank, but rank "
+                                 "{} called {} and rank {} called {}",
+                                 call, reference_rank, first, i, second),
+                     {reference_rank, i}, {first, second});
+    }
+  }
+  if (reference) verify_block_counts(reference->call);
+}
+
+void ControlSegment::verify_block_counts(const flight::Call& call) const {
+  if (call.count >= 0) return;
+  const auto number = static_cast<std::uint64_t>(call.number);
+  const auto ranks = static_cast<std::size_t>(size_);
+  std::vector<std::optional<std::vector<std::int64_t>>> counts;
+  for (int i = 0; i < size_; ++i) {
+    counts.push_back(view().block_counts(i, number).get(number, size_));
+  }
+  for (std::size_t from = 0; from < ranks; ++from) {
+    for (std::size_t to = 0; to < ranks; ++to) {
+      if (!counts[from] || !counts[to]) continue;
+      const std::int64_t sent = (*counts[from])[to];
+      const std::int64_t expected = (*counts[to])[ranks + from];
+      if (sent == expected) continue;
+      throw_mismatch(
+          fmt::format("collective #{}: expected blocks of the sizes that the receiver expects, but "
+                      "rank {} sends {} elements to rank {}, which expects {}, in {}",
+                      number, from, sent, to, expected, view().text(call)),
+          {static_cast<int>(from), static_cast<int>(to)}, {view().text(call), view().text(call)});
+    }
+  }
+}
+
+std::optional<flight::Detail> ControlSegment::different_messages(std::uint64_t call,
+                                                                 int peer) const {
+  for (const auto& [mine, theirs] :
+       {std::pair(Lane::send, Lane::recv), std::pair(Lane::recv, Lane::send)}) {
+    const std::optional<flight::Record> record = view().find(rank_, mine, call);
+    if (!record || record->call.root != peer) continue;
+    // The call that the peer's device runs, else the last one that the peer recorded.
+    const std::uint64_t current = view().words(peer).progress(theirs).started;
+    std::optional<flight::Record> other = view().find(peer, theirs, current);
+    if (!other || other->call.root != rank_) other = view().find_message(peer, theirs, rank_);
+    flight::Detail detail{.ranks = {rank_, peer},
+                          .calls = {view().text(record->call),
+                                    other ? view().text(other->call)
+                                          : std::string("a call that is no longer recorded")}};
+    if (mine == Lane::recv) {
+      std::swap(detail.ranks[0], detail.ranks[1]);
+      std::swap(detail.calls[0], detail.calls[1]);
+    }
+    detail.text = fmt::format(
+        "message #{}: expected a recv of what is sent, but rank {} called {} and rank {} called {}",
+        flight::plain_number(call), detail.ranks[0], detail.calls[0], detail.ranks[1],
+        detail.calls[1]);
+    return detail;
+  }
+  return std::nullopt;
+}
+
+// Overlapping operations break the group: peers may have matched data of one call to another call.
+void ControlSegment::mark_overlap(std::uint64_t call) const {
+  flight::Detail detail;
+  detail.text = fmt::format(
+      "collective{}: failed to run on rank {}: another operation of the communicator was running "
+      "there; order replays of graphs, and calls beside them, by a stream or an event",
+      call_suffix(call), rank_);
+  detail.ranks = {rank_};
+  mark_failed(rank_, Reason::mismatch, detail);
+}
+
+// Only the receiver's kernel detects a mismatched message. It leaves the message in its slot, which
+// blocks the messages after it. So the group breaks, and the sender gets the same error.
+void ControlSegment::detect_fatal_faults() const {
+  const std::optional<ReportedFault> seen = fault();
+  if (seen && seen->fault() == OperationFault::overlap) return mark_overlap(seen->call);
+  if (!seen || seen->fault() != OperationFault::mismatch || !flight::is_message(seen->call)) return;
+  if (const auto different = different_messages(seen->call, seen->peer)) {
+    mark_failed(seen->peer, Reason::mismatch, *different);
+  }
+}
+
+bool ControlSegment::watch() noexcept {
+  const std::int64_t now = flight::monotonic_ns();
+  flight::Rank& mine = view().rank(rank_);
+  mine.heartbeat_ns.store(now, std::memory_order_relaxed);
+  const std::int64_t scan_ns = std::min(now - std::exchange(last_scan_ns_, now), kMaxScanNs);
+  bool in_progress = false;
+  try {
+    detect_lost_rank();
+    if (!broken()) detect_fatal_faults();
+    for (const Lane lane : kAllLanes) {
+      Watched& watched = watched_[static_cast<std::size_t>(lane)];
+      const flight::Progress progress = view().words(rank_).progress(lane);
+      if (!progress.is_under_way()) {
+        watched = {};
+        continue;
+      }
+      in_progress = true;
+      const bool is_same = watched.call == progress.started && watched.run == progress.run;
+      watched = {progress.started, progress.run, is_same ? watched.waited_ns + scan_ns : 0};
+      if (!broken()) detect_absent_ranks(lane, watched.call, watched.waited_ns);
+      if (!broken() && watched.waited_ns >= abort_after_ns_) abort();
+    }
+    if (broken()) wake_kernels();
+  } catch (const std::exception&) {
+    // Out of memory for a text; the next check retries.
+  }
+  return in_progress;
+}
+
+void ControlSegment::detect_absent_ranks(Lane lane, std::uint64_t call, std::int64_t waited_ns) {
+  int peer = -1;
+  if (lane != Lane::collective) {
+    const auto record = view().find(rank_, lane, call);
+    if (!record || record->call.root == rank_) return;
+    peer = record->call.root;
+  }
+  std::vector<std::pair<std::uint64_t, int>> behind;
+  std::vector<int> unreported;
+  std::vector<int> inside;
+  std::vector<int> others;
+  for (int i = 0; i < size_; ++i) {
+    if (i == rank_ || (peer >= 0 && i != peer)) continue;
+    const bool left = state_of(view().rank(i)) == State::finished;
+    const flight::Progress progress = view().words(i).progress(Lane::collective);
+    if (left && ((peer < 0 && progress.finished < call) || waited_ns > kLeftBehindNs)) {
+      mark_failed(i, Reason::left);
+      return;
+    }
+    if (peer < 0 && progress.started < call) {
+      // A device that need not wait reports nothing: it is past the call or has not reached it.
+      const std::uint64_t called = view().newest_number(i, Lane::collective);
+      if (called < call) {
+        behind.emplace_back(called, i);
+      } else {
+        unreported.push_back(i);
+      }
+    } else {
+      const bool is_inside = peer < 0 && progress.started == call && progress.is_under_way();
+      (is_inside ? inside : others).push_back(i);
+    }
+  }
+  if (waited_ns < std::chrono::nanoseconds(timeout_).count()) return;
+  std::vector<int> missing;
+  std::sort(behind.begin(), behind.end());
+  for (const auto& [started, rank] : behind) missing.push_back(rank);
+  // Call numbers do not identify a late peer of a message, nor of a replayed call.
+  const bool has_entered = missing.empty() && unreported.empty() && !inside.empty();
+  if (missing.empty()) missing = has_entered ? inside : unreported.empty() ? others : unreported;
+  if (missing.empty()) return;
+  const char* how = lane == Lane::send   ? flight::kLateToReceive
+                    : lane == Lane::recv ? flight::kLateToSend
+                    : has_entered        ? flight::kLateToFinish
+                                         : flight::kLateToCall;
+  mark_failed(missing.front(), Reason::timed_out,
+              {.text = timeout_text(missing, has_entered ? "finish" : "enter", call, lane),
+               .ranks = missing,
+               .calls = {call_suffix(call, lane).substr(1), how}});
+}
+
+void ControlSegment::await_diagnosis(int rank) const {
+  const auto deadline = std::chrono::steady_clock::now() + kDiagnosisTimeout;
+  do {
+    if (rank >= 0 && state_of(view().rank(rank)) == State::finished)
+      mark_failed(rank, Reason::left);
+    check_peers(fence_);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (std::chrono::steady_clock::now() < deadline);
+}
+
+void ControlSegment::diagnose_loss(int rank) const {
+  require_intact();
+  if (rank < 0 || rank == rank_) return;
+  await_diagnosis(rank);
+  mark_failed(rank, Reason::lost);
+  require_intact();
+}
+
+void ControlSegment::diagnose_timeout(const Descriptor& what, const TimeoutError& error) const {
+  const bool names_ranks = !error.ranks().empty();
+  int late = names_ranks ? error.ranks().front() : is_message(what.kind) ? what.root : -1;
+  std::uint64_t fewest = UINT64_MAX;
+  for (int i = 0; i < size_ && !names_ranks && !is_message(what.kind); ++i) {
+    const std::uint64_t calls = view().newest_number(i, Lane::collective);
+    if (i == rank_ || calls >= fewest) continue;
+    fewest = calls;
+    late = i;
+  }
+  const auto number = flight::plain_number(static_cast<std::uint64_t>(what.call));
+  const char* how = what.kind == CollectiveKind::send   ? flight::kLateToReceive
+                    : what.kind == CollectiveKind::recv ? flight::kLateToSend
+                                                        : flight::kLateToCall;
+  mark_failed(late, Reason::timed_out,
+              {.text = error.what(),
+               .ranks = names_ranks ? error.ranks() : std::vector<int>{late},
+               .calls = {fmt::format("#{} {}", number, what.str()), how}});
+  require_intact();
+}
+
+void ControlSegment::mark_dead(int rank) noexcept {
+  flight::Rank& dead = view().rank(rank);
+  std::int64_t unknown = 0;
+  dead.died_ns.compare_exchange_strong(unknown, flight::monotonic_ns());
+  if (state_of(dead) != State::finished) mark_failed(rank, Reason::died);
+}
+
+}  // namespace gantry

@@ -1,0 +1,418 @@
+#include "collectives/control/segment.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/device/driver.hpp>
+
+#include "collectives/call_style.hpp"
+#include "collectives/control/watchdog.hpp"
+#include "collectives/failure_note.hpp"
+#include "collectives/transport.hpp"
+#include "memory/source/driver_memory.hpp"
+
+namespace gantry {
+
+using flight::Diagnosis;
+using flight::job_ranks;
+using flight::Reason;
+using flight::State;
+
+static_assert(sizeof(DeviceWords) == sizeof(flight::Words) &&
+              offsetof(DeviceWords, abort) == offsetof(flight::Words, abort) &&
+              offsetof(DeviceWords, started) == offsetof(flight::Words, started) &&
+              offsetof(DeviceWords, finished) == offsetof(flight::Words, finished) &&
+              offsetof(DeviceWords, message_started) == offsetof(flight::Words, message_started) &&
+              offsetof(DeviceWords, message_finished) ==
+                  offsetof(flight::Words, message_finished) &&
+              offsetof(DeviceWords, fault_call) == offsetof(flight::Words, fault_call) &&
+              offsetof(DeviceWords, fault_peer) == offsetof(flight::Words, fault_peer) &&
+              offsetof(DeviceWords, fault) == offsetof(flight::Words, fault));
+static_assert(run_word(0, 1) == std::uint64_t{1} << flight::kRunShift);
+
+namespace {
+
+State state_of(const flight::Rank& rank) {
+  return static_cast<State>(rank.state.load(std::memory_order_acquire));
+}
+
+// Page-locks a rank's words. Throws: Error.
+void lock_words(const flight::View& view, int rank) {
+  if (!memory::register_host_with_driver(&view.words(rank), view.header().page_bytes)) {
+    throw Error("the system lets no more memory be page-locked");
+  }
+}
+
+// Unlocks a rank's words while they are mapped: a later mapping at the same address could not be
+// page-locked otherwise.
+void unlock_words(const flight::View& view, int rank) noexcept {
+  try {
+    driver().unregister_host(&view.words(rank));
+  } catch (const std::exception& error) {
+    logging::debug(fmt::format("leaving a communicator: {}", error.what()));
+  }
+}
+
+// Note [Unlocking words]
+// Unlocking pages waits for all devices of the process. If several ranks of a group are in one
+// process, a kernel of one rank may wait for the thread that is leaving another group. So while
+// such a group exists, released words stay locked and mapped. The last such group unlocks them.
+class LockedWords {
+ public:
+  // Registers a rank of a group that has several ranks in this process.
+  void join() {
+    const std::lock_guard lock(mutex_);
+    ++members_;
+  }
+  // Deregisters one.
+  void leave() noexcept {
+    const std::lock_guard lock(mutex_);
+    --members_;
+  }
+  // Unlocks the words now, or when the last registered rank ends.
+  void release(std::shared_ptr<ControlFile> file, int rank) noexcept {
+    std::vector<Entry> ready;
+    {
+      const std::lock_guard lock(mutex_);
+      try {
+        entries_.push_back({file, rank});
+      } catch (const std::bad_alloc&) {  // leave them locked rather than wait
+        (void)new (std::nothrow) std::shared_ptr<ControlFile>(std::move(file));
+      }
+      if (members_ == 0) ready.swap(entries_);
+    }
+    for (const Entry& entry : ready) unlock_words(entry.file->view(), entry.rank);
+  }
+
+  // Never destroyed: groups may outlive static objects.
+  static LockedWords& instance() {
+    static auto& words = *new LockedWords;
+    return words;
+  }
+
+ private:
+  struct Entry {
+    std::shared_ptr<ControlFile> file;
+    int rank;
+  };
+
+  std::mutex mutex_;
+  int members_ = 0;
+  std::vector<Entry> entries_;
+};
+
+bool has_closed(const flight::Rank& rank) {
+  return rank.closed.load(std::memory_order_acquire) != 0;
+}
+
+}  // namespace
+
+ControlSegment::ControlSegment(Bootstrap& bootstrap, int rank, int size,
+                               std::chrono::milliseconds timeout, std::string_view group)
+    : bootstrap_(bootstrap),
+      rank_(rank),
+      size_(size),
+      timeout_(timeout),
+      file_(std::make_shared<ControlFile>(
+          bootstrap, rank, size, timeout, group,
+          ControlFile::Use{
+              .begin = [rank](const flight::View& view) { lock_words(view, rank); },
+              .end = [rank](const flight::View& view) { unlock_words(view, rank); }})) {
+  try {
+    const ProcessStamp self = this_process();
+    for (const ProcessStamp& process : file_->processes()) {
+      peers_.push_back(process == self ? nullptr : share_peer(process));
+    }
+    Watchdog::add(*this);
+  } catch (...) {
+    Watchdog::remove(*this);
+    LockedWords::instance().release(file_, rank_);
+    throw;
+  }
+  if (shares_process()) LockedWords::instance().join();
+}
+
+ControlSegment::~ControlSegment() {
+  if (!is_owner()) return;
+  finish(std::chrono::milliseconds(0));
+  if (shares_process()) LockedWords::instance().leave();
+  LockedWords::instance().release(file_, rank_);
+}
+
+bool ControlSegment::shares_process() const noexcept {
+  return std::count(peers_.begin(), peers_.end(), nullptr) > 1;
+}
+
+bool ControlSegment::is_owner() const noexcept { return view().rank(rank_).pid == getpid(); }
+
+void ControlSegment::describe_device(std::string_view text) {
+  auto& field = view().rank(rank_).device;
+  std::memcpy(field, text.data(), std::min(text.size(), sizeof field - 1));
+}
+
+void ControlSegment::record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes,
+                            std::uint64_t stream, std::span<const std::int64_t> sends,
+                            std::span<const std::int64_t> receives, bool is_grouped) noexcept {
+  withdraw_note(FailureKind::mismatch);  // the program has survived it
+  flight::Rank& mine = view().rank(rank_);
+  const std::uint64_t position = mine.recorded.load(std::memory_order_relaxed) + 1;
+  const flight::Record record{.call = to_call(what),
+                              .bytes = bytes,
+                              .stream = stream,
+                              .enqueued_ns = flight::monotonic_ns(),
+                              .algorithm = static_cast<std::uint8_t>(algorithm),
+                              .is_grouped = is_grouped ? std::uint8_t{1} : std::uint8_t{0},
+                              .reserved = {}};
+  // Before the record, through which other ranks find them.
+  if (!sends.empty()) {
+    const auto number = static_cast<std::uint64_t>(what.call);
+    view().block_counts(rank_, number).put(number, sends, receives);
+  }
+  view().ring(rank_)[position % flight::kRing].put(position, record);
+  mine.recorded.store(position, std::memory_order_release);
+}
+
+DeviceWords* ControlSegment::words(int rank) const {
+  return reinterpret_cast<DeviceWords*>(&view().words(rank));
+}
+
+bool ControlSegment::broken() const noexcept {
+  return view().header().diagnosis.load(std::memory_order_acquire) != 0;
+}
+
+int ControlSegment::failed_rank() const noexcept {
+  return Diagnosis::unpack(view().header().diagnosis.load(std::memory_order_acquire)).rank;
+}
+
+void ControlSegment::require_intact() const {
+  if (broken()) raise();
+}
+
+void ControlSegment::check_peers(std::uint64_t fence) const {
+  require_intact();
+  mark_failed_peers(fence);
+  require_intact();
+}
+
+void ControlSegment::mark_failed_peers(std::uint64_t fence) const {
+  for (int i = 0; i < size_; ++i) {
+    if (i == rank_) continue;
+    const flight::Rank& other = view().rank(i);
+    switch (state_of(other)) {
+      case State::finished:
+        // It completed its device work before it left: nothing is missing up to its last fence.
+        if (other.fence.load(std::memory_order_acquire) < fence) mark_failed(i, Reason::left);
+        continue;
+      case State::aborted:
+        mark_failed(i, Reason::aborted);
+        break;
+      case State::running:
+        break;
+    }
+    const auto& peer = peers_[static_cast<std::size_t>(i)];
+    // It may have finished between the two checks.
+    if (peer && !peer->alive() && state_of(other) != State::finished) mark_failed(i, Reason::died);
+  }
+  detect_lost_rank();
+}
+
+void ControlSegment::abort() noexcept {
+  if (!is_owner()) return;
+  if (!broken()) view().rank(rank_).state.store(static_cast<std::uint32_t>(State::aborted));
+  mark_failed(rank_, Reason::aborted);
+}
+
+void ControlSegment::abort_after(std::chrono::milliseconds timeout) noexcept {
+  abort_after_ns_ = std::chrono::nanoseconds(timeout).count();
+}
+
+void ControlSegment::finish(std::chrono::milliseconds timeout) noexcept {
+  if (has_finished_ || !is_owner()) return;
+  has_finished_ = true;
+  Watchdog::remove(*this);
+  // Devices do not report calls that need not wait; all calls of this rank have ended by now.
+  DeviceWords& mine = *device_words();
+  const std::uint64_t newest = view().newest_number(rank_, flight::Lane::collective);
+  if (!broken() && newest > view().words(rank_).progress(flight::Lane::collective).finished) {
+    __atomic_store_n(&mine.started, newest, __ATOMIC_RELEASE);
+    __atomic_store_n(&mine.finished, newest, __ATOMIC_RELEASE);
+  }
+  auto expected = static_cast<std::uint32_t>(State::running);
+  view().rank(rank_).state.compare_exchange_strong(expected,
+                                                   static_cast<std::uint32_t>(State::finished));
+  view().rank(rank_).closed.store(1, std::memory_order_release);
+  const bool last = view().header().finished.fetch_add(1) + 1 == static_cast<std::uint32_t>(size_);
+  // The file of a broken group stays, since it holds the diagnosis.
+  if (last && !broken()) file_->remove();
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (int i = 0; i < size_; ++i) {
+    const auto& peer = peers_[static_cast<std::size_t>(i)];
+    // In a broken group, a rank needs no memory of other ranks once its kernels have ended.
+    const auto needs_others = [&] {
+      const flight::Rank& other = view().rank(i);
+      return broken() ? state_of(other) == State::running && is_busy(i) : !has_closed(other);
+    };
+    while (peer && needs_others() && peer->alive() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+}
+
+std::function<bool()> ControlSegment::closing() const {
+  return [file = file_, peers = peers_] {
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+      const flight::Rank& other = file->view().rank(static_cast<int>(i));
+      if (peers[i] && !has_closed(other) && peers[i]->alive()) return false;
+    }
+    return true;
+  };
+}
+
+// Note [One diagnosis]
+// Ranks detect a failure at different times and see different effects: one rank dies, a second
+// stops, and a third sees that both left. The first rank that detects the failure decides for all
+// ranks, with a compare-and-swap of one word. A rank with a text claims the text field first, and
+// writes it before the word.
+void ControlSegment::mark_failed(int rank, Reason reason,
+                                 const flight::Detail& detail) const noexcept {
+  flight::Header& header = view().header();
+  if (!broken()) {
+    std::uint32_t unclaimed = 0;
+    const auto me = static_cast<std::uint32_t>(rank_ + 1);
+    if (!detail.text.empty()) {
+      if (header.author.compare_exchange_strong(unclaimed, me)) {
+        try {
+          const std::string packed = detail.pack();
+          std::memcpy(header.detail, packed.data(),
+                      std::min(packed.size(), sizeof header.detail - 1));
+        } catch (const std::bad_alloc&) {
+          // The reason and the rank are enough.
+        }
+      } else {
+        // Another rank is about to decide, unless it dies first.
+        for (int turns = 0; turns < 1000 && !broken(); ++turns) sched_yield();
+      }
+    }
+    const Diagnosis diagnosis{reason, rank, running_call()};
+    std::uint64_t none = 0;
+    header.diagnosis.compare_exchange_strong(none, diagnosis.pack(), std::memory_order_acq_rel);
+  }
+  wake_kernels();
+}
+
+void ControlSegment::wake_kernels() const noexcept {
+  for (int i = 0; i < size_; ++i) __atomic_store_n(&words(i)->abort, 1, __ATOMIC_RELEASE);
+  const std::lock_guard lock(loss_mutex_);
+  if (loss_callback_) loss_callback_();
+}
+
+void ControlSegment::on_loss(std::function<void()> callback) {
+  const std::lock_guard lock(loss_mutex_);
+  loss_callback_ = std::move(callback);
+}
+
+void ControlSegment::raise() const {
+  const Diagnosis diagnosis =
+      Diagnosis::unpack(view().header().diagnosis.load(std::memory_order_acquire));
+  const std::string message = describe_diagnosis(diagnosis);
+  flight::Detail detail = flight::Detail::of(view().header());
+  if (diagnosis.reason == Reason::mismatch) {
+    throw_mismatch(message, std::move(detail.ranks), std::move(detail.calls));
+  }
+  if (diagnosis.reason == Reason::timed_out) {
+    if (detail.ranks.empty()) detail.ranks = {diagnosis.rank};
+    report_to_launcher({.kind = FailureKind::timed_out,
+                        .message = message,
+                        .ranks = job_ranks(view(), detail.ranks)});
+    throw TimeoutError(message, detail.ranks);
+  }
+  if (diagnosis.rank != rank_) {
+    report_to_launcher({.kind = FailureKind::peer_lost,
+                        .message = message,
+                        .ranks = job_ranks(view(), {diagnosis.rank})});
+  }
+  throw PeerLostError(message, diagnosis.rank);
+}
+
+void ControlSegment::throw_mismatch(const std::string& text, std::vector<int> ranks,
+                                    std::vector<std::string> calls) const {
+  const CollectiveMismatch error(text, std::move(ranks), std::move(calls));
+  report_mismatch(error);
+  throw error;
+}
+
+void ControlSegment::report_mismatch(const CollectiveMismatch& error) const noexcept {
+  try {
+    report_to_launcher({.kind = FailureKind::mismatch,
+                        .message = error.what(),
+                        .ranks = job_ranks(view(), error.ranks())});
+  } catch (const std::bad_alloc&) {
+    // The caller still throws the error.
+  }
+}
+
+std::string ControlSegment::call_suffix(std::uint64_t call, flight::Lane lane) const {
+  if (call == 0) return {};
+  for (int i = 0; i < size_; ++i) {
+    if (const auto record = view().find(i, lane, call)) {
+      return fmt::format(" #{} {}", flight::plain_number(call), view().text(record->call));
+    }
+  }
+  return fmt::format(" #{}", flight::plain_number(call));
+}
+
+std::string ControlSegment::timeout_text(const std::vector<int>& missing, std::string_view verb,
+                                         std::uint64_t call, flight::Lane lane) const {
+  const std::optional<flight::Record> mine = view().find(rank_, lane, call);
+  const bool is_lone_send = lane == flight::Lane::send && mine && mine->is_grouped == 0;
+  return fmt::format(
+      "collective: rank {} waited {}, but rank(s) {} did not {} the operation{} "
+      "(GANTRY_COLL_TIMEOUT sets the deadline){}",
+      rank_, duration_text(timeout_), fmt::join(missing, ", "), verb, call_suffix(call, lane),
+      is_lone_send ? kSendRemedy : "");
+}
+
+std::string ControlSegment::describe_diagnosis(const Diagnosis& diagnosis) const {
+  const char* how = "was lost";
+  switch (diagnosis.reason) {
+    case Reason::died:
+      how = "died";
+      break;
+    case Reason::left:
+      how = "has left the job";
+      break;
+    case Reason::aborted:
+      how = "aborted";
+      break;
+    case Reason::lost:
+      how = "left the job";
+      break;
+    case Reason::timed_out:
+      if (view().header().detail[0] != '\0') return flight::Detail::of(view().header()).text;
+      return fmt::format("collective: rank(s) {} did not enter the operation{}", diagnosis.rank,
+                         call_suffix(diagnosis.call));
+    case Reason::mismatch:
+      return flight::Detail::of(view().header()).text;
+    case Reason::none:
+      break;
+  }
+  std::string text = fmt::format("rank {} {}; the communicator of {} ranks is unusable",
+                                 diagnosis.rank, how, size_);
+  if (diagnosis.call != 0) {
+    text += fmt::format(" (during collective{})", call_suffix(diagnosis.call));
+  }
+  return text;
+}
+
+}  // namespace gantry

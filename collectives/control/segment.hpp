@@ -1,0 +1,218 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gantry/collectives/collective_mismatch.hpp>
+#include <gantry/core/error.hpp>
+
+#include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/call_faults.hpp"
+#include "collectives/control/device_words.hpp"
+#include "collectives/control/fault_words.hpp"
+#include "collectives/control/file.hpp"
+#include "collectives/descriptor.hpp"
+#include "collectives/peers/process.hpp"
+
+namespace gantry {
+
+// Calls in which the hosts of all ranks wait for each other.
+// Flight files hold these values: add new ones at the end.
+enum class HostCall : std::uint8_t {
+  none,  // a collective that begins with such a wait
+  host_barrier,
+  all_gather_bytes,
+  split,
+  register_memory,
+};
+
+std::string_view name(HostCall call);
+
+// The control segment of a group: memory that its ranks on one machine share.
+//
+// Each rank publishes the calls that it enqueued, started and finished, and its own state.
+// A group has at most one failed rank, the same on every rank. That rank died, left, aborted, or
+// missed a deadline. From then on the group is broken, and the abort words of all ranks are set.
+//
+// Thread safety: record(), announce() and finish() by one thread at a time; the rest by any.
+class ControlSegment {
+ public:
+  // Maps the segment, page-locks this rank's words, and adds the group to the watchdog.
+  // Collective over `bootstrap`. Throws: PeerLostError, TimeoutError, Error.
+  ControlSegment(Bootstrap& bootstrap, int rank, int size, std::chrono::milliseconds timeout,
+                 std::string_view group = "world");
+  ~ControlSegment();
+  ControlSegment(const ControlSegment&) = delete;
+  ControlSegment& operator=(const ControlSegment&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  const flight::View& view() const { return file_->view(); }
+  const std::shared_ptr<ControlFile>& file() const { return file_; }
+  // Sets the device name that `glaunch dump` prints.
+  void describe_device(std::string_view text);
+
+  // Records the call that this rank is about to enqueue. `sends` and `receives` are the elements
+  // per rank of an all_to_all with unequal blocks. `is_grouped`: a message of a group.
+  void record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes, std::uint64_t stream,
+              std::span<const std::int64_t> sends = {}, std::span<const std::int64_t> receives = {},
+              bool is_grouped = false) noexcept;
+  // The device words of a rank, at this process's mapping.
+  DeviceWords* words(int rank) const;
+  // This rank's device words. Its device reads and writes them at the same address.
+  DeviceWords* device_words() const { return words(rank_); }
+
+  // Announces that this rank has reached its next fence, and returns the fence's number.
+  // Publishes the call of the fence and the number of collectives that this rank called before.
+  std::uint64_t announce(HostCall call = HostCall::none, std::uint64_t collectives = 0);
+  // Blocks the host until every rank announced `fence`.
+  // Throws: PeerLostError if a rank died, left or aborted; TimeoutError naming the late ranks.
+  void await(std::uint64_t fence);
+  // Announces a fence, awaits it, and compares the calls of all ranks.
+  // Throws: as await(); CollectiveMismatch on all ranks if their calls differ. The group stays
+  // intact if every rank reached the fence. It breaks if one called a collective instead, whose
+  // kernel waits for the others.
+  void rendezvous(HostCall call, std::uint64_t collectives);
+  // The number of the last fence that this rank announced.
+  std::uint64_t last_fence() const { return fence_; }
+
+  // Throws PeerLostError or TimeoutError if the group is broken; else costs one load.
+  void require_intact() const;
+  bool broken() const noexcept;
+  // The failed rank, −1 while the group is intact.
+  int failed_rank() const noexcept;
+  // Throws PeerLostError if a rank died, aborted, or left before `fence`; one system call a rank.
+  void check_peers(std::uint64_t fence) const;
+
+  // Compares the records of collective `call` on all ranks that have one, and their block sizes.
+  // Throws: CollectiveMismatch naming the first rank with a record and the first that differs, or
+  // the first two ranks whose block sizes differ.
+  void verify(std::uint64_t call) const;
+  // True if a fault that a kernel of this rank reported is pending; one load.
+  bool has_fault() const noexcept;
+  // The pending fault, which stays pending.
+  std::optional<ReportedFault> fault() const noexcept;
+  // Takes the pending fault, unless its kernel still runs. Its error is a CollectiveMismatch
+  // naming two ranks and their calls, or the error that require_intact() throws.
+  std::optional<CallFault> take_fault();
+
+  // Waits up to two seconds for the diagnosis of a loss, after a connection ended: connections end
+  // before the cause is known. `rank`, if known, enters no further call.
+  // Throws: PeerLostError, TimeoutError.
+  void await_diagnosis(int rank = -1) const;
+  // Calls await_diagnosis(), then marks `rank`, whose connection ended, failed. Throws the error of
+  // the diagnosis. Returns if `rank` is unknown or this rank.
+  void diagnose_loss(int rank) const;
+  // Marks the late rank of `error`, a missed deadline, failed. It is the first rank that `error`
+  // names, else the peer of a message, else the rank with the fewest calls. Throws the error of the
+  // diagnosis.
+  void diagnose_timeout(const Descriptor& what, const TimeoutError& error) const;
+  // Reports a mismatch that all ranks throw to the launcher.
+  void report_mismatch(const CollectiveMismatch& error) const noexcept;
+
+  // Marks this rank failed: pending and later calls of every rank throw PeerLostError with it.
+  void abort() noexcept;
+  // Makes the watchdog call abort() once a call of this rank, replayed or not, runs for `timeout`.
+  void abort_after(std::chrono::milliseconds timeout) noexcept;
+  // Publishes that this rank enters no further call and has closed the other ranks' memory. Then
+  // waits up to `timeout` until every rank of another process has finished too or is dead.
+  void finish(std::chrono::milliseconds timeout) noexcept;
+  // A predicate: every rank of another process has finished or is dead. It may outlive this object.
+  std::function<bool()> closing() const;
+
+  // Sets the callback of a broken group. Any thread calls it, repeatedly, but one call at a time.
+  // It must not block or use this object. After on_loss(nullptr) returns, no call is in progress.
+  void on_loss(std::function<void()> callback);
+
+  // For the watchdog.
+
+  // Checks the group once. Marks a rank failed that left, or that is late for a call in progress.
+  // Wakes the kernels of a broken group. Returns true while a call is in progress.
+  bool watch() noexcept;
+  // Marks `rank`, whose process has ended, failed, unless it had finished before.
+  void mark_dead(int rank) noexcept;
+  const std::vector<std::shared_ptr<const PeerProcess>>& peers() const { return peers_; }
+
+ private:
+  // Marks a rank failed that died, aborted, or left before `fence`.
+  void mark_failed_peers(std::uint64_t fence) const;
+  std::string host_timeout_text(const std::vector<int>& missing, HostCall call) const;
+  // Waits until every rank announced `fence`; `call` and `collectives` as given to announce().
+  void await(std::uint64_t fence, HostCall call, std::uint64_t collectives);
+  // Throws CollectiveMismatch if the ranks announced `fence` for different calls.
+  void compare_host_calls(std::uint64_t fence) const;
+  // Marks a rank failed that called a collective instead of the call of `fence`.
+  void detect_other_calls(std::uint64_t fence, HostCall call, std::uint64_t collectives) const;
+  // The text of collective `number` of `rank`, or of `call` if it made fewer collectives.
+  std::string call_text(int rank, std::uint64_t number, HostCall call,
+                        std::uint64_t collectives) const;
+  void mark_failed(int rank, flight::Reason reason,
+                   const flight::Detail& detail = {}) const noexcept;
+  // Throws CollectiveMismatch, and reports it to the launcher.
+  [[noreturn]] void throw_mismatch(const std::string& text, std::vector<int> ranks,
+                                   std::vector<std::string> calls) const;
+  // Sets the abort words of all ranks and calls the loss callback.
+  void wake_kernels() const noexcept;
+  [[noreturn]] void raise() const;
+  // True if this process has other ranks of the group too.
+  bool shares_process() const noexcept;
+  // False in a forked child, which is not the rank.
+  bool is_owner() const noexcept;
+  void verify_block_counts(const flight::Call& call) const;
+  [[noreturn]] void raise_mismatch(std::uint64_t call, int peer) const;
+  // The mismatch of `call`, a message between this rank and `peer`; nullopt if it is no message.
+  std::optional<flight::Detail> different_messages(std::uint64_t call, int peer) const;
+  // Marks this rank failed: `call` began while another operation was running.
+  void mark_overlap(std::uint64_t call) const;
+  // Marks a rank failed if a kernel reported a fault that breaks the group: a mismatched message
+  // or overlapping operations.
+  void detect_fatal_faults() const;
+  std::string describe_diagnosis(const flight::Diagnosis& diagnosis) const;
+  std::string timeout_text(const std::vector<int>& missing, std::string_view verb,
+                           std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;
+  // " #41 all_reduce sum f32[4096]"; empty for 0.
+  std::string call_suffix(std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;
+  // Marks a rank failed that the bootstrap reports as lost.
+  void detect_lost_rank() const noexcept;
+  // True while a kernel of `rank` is running.
+  bool is_busy(int rank) const noexcept;
+  // The latest collective that a rank has started and not finished, else 0.
+  std::uint64_t running_call() const noexcept;
+  // Marks a rank failed that `call` of this rank has waited for longer than the timeout.
+  void detect_absent_ranks(flight::Lane lane, std::uint64_t call, std::int64_t waited_ns);
+
+  Bootstrap& bootstrap_;
+  int rank_;
+  int size_;
+  std::chrono::milliseconds timeout_;
+  std::shared_ptr<ControlFile> file_;
+  std::uint64_t fence_ = 0;
+  bool has_finished_ = false;
+  std::vector<std::shared_ptr<const PeerProcess>> peers_;  // null for ranks of this process
+  // Used by the watchdog: the calls in progress, and how long they have been.
+  struct Watched {
+    std::uint64_t call = 0;
+    std::uint32_t run = 0;
+    std::int64_t waited_ns = 0;
+  };
+  std::array<Watched, flight::kLanes> watched_;
+  std::int64_t last_scan_ns_ = 0;
+  std::atomic<std::int64_t> abort_after_ns_{INT64_MAX};
+  mutable std::atomic<std::int64_t> lost_since_ns_{0};  // 0: no rank is lost
+  std::atomic<std::uint32_t> taken_fault_{0};           // the last fault that was thrown
+  mutable std::mutex loss_mutex_;
+  std::function<void()> loss_callback_;
+};
+
+}  // namespace gantry

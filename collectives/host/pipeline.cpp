@@ -1,0 +1,204 @@
+// Large operations of the host transport, chunk by chunk through two stagings.
+#include <algorithm>
+
+#include <gantry/core/error.hpp>
+#include <gantry/device/driver.hpp>
+
+#include "collectives/comm/partition.hpp"
+#include "collectives/host/transport.hpp"
+
+namespace gantry {
+
+namespace {
+
+// The alignment of chunks, in bytes.
+constexpr std::int64_t kGrain = 64;
+// The granularity of reducers' parts, in elements; as in partition().
+constexpr std::int64_t kPartGrain = 256;
+// Bytes of one chunk_bytes between two ranks.
+constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;
+
+std::int64_t chunks_of(std::int64_t bytes, std::int64_t each) { return (bytes + each - 1) / each; }
+
+// Returns the bytes from `begin` to the end, at most `most`.
+std::int64_t clipped(std::int64_t bytes, std::int64_t begin, std::int64_t most) {
+  return std::clamp<std::int64_t>(bytes - begin, 0, most);
+}
+
+// The messages of one chunk. Empty ones are not sent.
+class Batch {
+ public:
+  void send(int rank, const std::byte* data, std::int64_t bytes) {
+    if (bytes > 0) sends_.push_back({rank, {}, {data, static_cast<std::size_t>(bytes)}});
+  }
+  void receive(int rank, std::byte* buffer, std::int64_t bytes) {
+    if (bytes > 0) receives_.push_back({rank, {buffer, static_cast<std::size_t>(bytes)}});
+  }
+  void exchange(HostLinks& links) {
+    links.exchange(sends_, receives_);
+    for (const Incoming& message : receives_) {
+      if (message.bytes != message.buffer.size()) {
+        throw Error("collective: rank " + std::to_string(message.rank) + " sent " +
+                    std::to_string(message.bytes) + " bytes, but " +
+                    std::to_string(message.buffer.size()) + " were expected");
+      }
+    }
+    sends_.clear();
+    receives_.clear();
+  }
+
+ private:
+  std::vector<Outgoing> sends_;
+  std::vector<Incoming> receives_;
+};
+
+std::size_t as_size(std::int64_t bytes) { return static_cast<std::size_t>(bytes); }
+
+}  // namespace
+
+void HostTransport::run_direct(const CollectiveCall& call, const HostPlan& plan,
+                               const Stream& stream) {
+  enter(call);
+  const int ranks = membership_.size;
+  const int rank = membership_.rank;
+  const auto* in = static_cast<const std::byte*>(call.in);
+  auto* out = static_cast<std::byte*>(call.out);
+  const ByteSlice& own_send = plan.sends[as_size(rank)];
+  const ByteSlice& own_receive = plan.receives[as_size(rank)];
+  if (!plan.reduces && own_receive.bytes > 0 && out + own_receive.at != in + own_send.at) {
+    driver().copy(out + own_receive.at, in + own_send.at, as_size(own_receive.bytes),
+                  stream.native());
+  }
+  const auto area = static_cast<std::int64_t>(staging(0).bytes());
+  const std::int64_t chunk_bytes = std::min(kChunkBytes, area / ranks / kGrain * kGrain);
+  const std::int64_t chunks = chunks_of(plan.longest(rank), chunk_bytes);
+  const auto at = [&](int p) { return plan.sends_one ? 0 : p * chunk_bytes; };
+
+  const auto stage = [&](std::int64_t chunk) {
+    HostStaging& staging = this->staging(chunk);
+    staging.begin(stream);
+    for (int p = 0; p < ranks; ++p) {
+      if (p == rank && !plan.reduces) continue;
+      const ByteSlice& send = plan.sends[as_size(p)];
+      staging.fetch(as_size(at(p)), in + send.at + chunk * chunk_bytes,
+                    as_size(clipped(send.bytes, chunk * chunk_bytes, chunk_bytes)), stream);
+      if (plan.sends_one && send.bytes > 0) break;
+    }
+    staging.fetched(stream);
+  };
+  Batch batch;
+  if (chunks > 0) stage(0);
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+    if (chunk + 1 < chunks) stage(chunk + 1);
+    HostStaging& staging = this->staging(chunk);
+    const std::int64_t begin = chunk * chunk_bytes;
+    staging.await();
+    for (int turn = 1; turn < ranks; ++turn) {
+      // Each rank starts with a different peer.
+      const int to = (rank + turn) % ranks;
+      const int from = (rank + ranks - turn) % ranks;
+      batch.send(to, staging.outbound() + at(to),
+                 clipped(plan.sends[as_size(to)].bytes, begin, chunk_bytes));
+      batch.receive(from, staging.inbound() + from * chunk_bytes,
+                    clipped(plan.receives[as_size(from)].bytes, begin, chunk_bytes));
+    }
+    batch.exchange(entry_.links());
+    if (plan.reduces) {
+      const std::int64_t bytes = clipped(own_receive.bytes, begin, chunk_bytes);
+      std::vector<const void*> inputs;
+      for (int p = 0; p < ranks; ++p) {
+        inputs.push_back(p == rank ? staging.outbound() + at(p)
+                                   : staging.inbound() + p * chunk_bytes);
+      }
+      std::byte* const result = staging.inbound() + rank * chunk_bytes;
+      reduce(call.what, result, inputs,
+             bytes / static_cast<std::int64_t>(element_size(call.what.dtype)));
+      staging.deliver(out + begin, result, as_size(bytes), stream);
+    } else {
+      for (int p = 0; p < ranks; ++p) {
+        if (p == rank) continue;
+        const ByteSlice& receive = plan.receives[as_size(p)];
+        staging.deliver(out + receive.at + begin, staging.inbound() + p * chunk_bytes,
+                        as_size(clipped(receive.bytes, begin, chunk_bytes)), stream);
+      }
+    }
+    staging.finish(stream);
+  }
+}
+
+// Note [Two-shot on the host]
+// A reduction or broadcast of a large array takes two shots. Each rank is the reducer of one part.
+// It receives its part from all senders, reduces it, and sends the result to all receivers. So each
+// rank sends and receives about two arrays for any number of ranks, and all links are used equally.
+void HostTransport::run_two_shot(const CollectiveCall& call, const Stream& stream) {
+  enter(call);
+  const Descriptor& what = call.what;
+  const int ranks = membership_.size;
+  const int rank = membership_.rank;
+  const auto width = static_cast<std::int64_t>(element_size(what.dtype));
+  const auto* in = static_cast<const std::byte*>(call.in);
+  auto* out = static_cast<std::byte*>(call.out);
+  const bool copies = what.kind == CollectiveKind::broadcast;
+  const auto is_sender = [&](int p) { return !copies || p == what.root; };
+  const auto is_receiver = [&](int p) {
+    return copies ? p != what.root : what.kind == CollectiveKind::all_reduce || p == what.root;
+  };
+  if (copies && rank == what.root && in != out) {
+    driver().copy(out, in, as_size(what.count * width), stream.native());
+  }
+  const std::int64_t grain = ranks * kPartGrain;
+  const std::int64_t each = static_cast<std::int64_t>(staging(0).bytes()) / width / grain * grain;
+  const std::int64_t chunks = chunks_of(what.count, each);
+
+  const auto stage = [&](std::int64_t chunk) {
+    HostStaging& staging = this->staging(chunk);
+    staging.begin(stream);
+    if (is_sender(rank)) {
+      staging.fetch(0, in + chunk * each * width,
+                    as_size(clipped(what.count, chunk * each, each) * width), stream);
+    }
+    staging.fetched(stream);
+  };
+  Batch batch;
+  stage(0);
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+    if (chunk + 1 < chunks) stage(chunk + 1);
+    HostStaging& staging = this->staging(chunk);
+    const std::int64_t count = clipped(what.count, chunk * each, each);
+    const auto part = [&](int p) { return partition(count, ranks, p); };
+    const auto address = [&](int p) { return staging.outbound() + part(p).begin * width; };
+    const std::int64_t own_bytes = part(rank).count * width;
+    staging.await();
+    for (int turn = 1; turn < ranks; ++turn) {
+      const int to = (rank + turn) % ranks;
+      const int from = (rank + ranks - turn) % ranks;
+      if (is_sender(rank)) batch.send(to, address(to), part(to).count * width);
+      if (is_sender(from)) {
+        batch.receive(from, copies ? address(rank) : staging.inbound() + from * own_bytes,
+                      own_bytes);
+      }
+    }
+    batch.exchange(entry_.links());
+    if (!copies) {
+      std::vector<const void*> inputs;
+      for (int p = 0; p < ranks; ++p) {
+        inputs.push_back(p == rank ? address(rank) : staging.inbound() + p * own_bytes);
+      }
+      reduce(what, address(rank), inputs, part(rank).count);
+    }
+    for (int turn = 1; turn < ranks; ++turn) {
+      const int to = (rank + turn) % ranks;
+      const int from = (rank + ranks - turn) % ranks;
+      if (is_receiver(to)) batch.send(to, address(rank), own_bytes);
+      if (is_receiver(rank)) batch.receive(from, address(from), part(from).count * width);
+    }
+    batch.exchange(entry_.links());
+    if (is_receiver(rank)) {
+      staging.deliver(out + chunk * each * width, staging.outbound(), as_size(count * width),
+                      stream);
+    }
+    staging.finish(stream);
+  }
+}
+
+}  // namespace gantry

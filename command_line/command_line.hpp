@@ -1,0 +1,83 @@
+// Command lines of the programs. CLI11, whose headers take long to compile, stays behind this one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace gantry {
+
+/// One option of a CommandLine, valid as long as that lives.
+class CommandLineOption {
+ public:
+  explicit CommandLineOption(CLI::Option& option) : option_(&option) {}
+
+  /// Allows integers from `least` to `most`.
+  CommandLineOption& range(int least, int most);
+  /// Allows finite numbers greater than 0.
+  CommandLineOption& greater_than_zero();
+  CommandLineOption& one_of(const std::vector<std::string>& values);
+  /// Takes one argument each time, of a list: `-o a -o b`.
+  CommandLineOption& repeatable();
+  /// As repeatable(), and an argument may hold several values: `-o a,b`.
+  CommandLineOption& comma_separated();
+  /// Refuses the option beside `other`.
+  CommandLineOption& excludes(const CommandLineOption& other);
+  /// Refuses the option without `other`.
+  CommandLineOption& needs(const CommandLineOption& other);
+
+  /// True if it was on the command line that was parsed.
+  [[nodiscard]] bool is_given() const;
+
+ private:
+  CLI::Option* option_;
+};
+
+/// The options of a program and its help. What options set must outlive it.
+class CommandLine {
+ public:
+  CommandLine(const std::string& description, const std::string& program);
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+  ~CommandLine();
+
+  /// The end of the help.
+  void set_footer(const std::string& text);
+  /// Columns that names of options take in the help.
+  void set_name_columns(std::size_t columns);
+  /// Adds --version, which prints `text`.
+  void set_version(const std::string& text);
+  /// Ends the options at the first argument that is none, such as a program's name: see rest().
+  void stop_at_first_argument();
+
+  /// Adds an option without a value. `names`: "-q,--quiet".
+  CommandLineOption add_flag(const std::string& names, bool& value, const std::string& help);
+  /// Adds an option with a value. A name without dashes is an argument's. Value: std::string, int,
+  /// double, bool, std::optional<int>, std::optional<double>, std::vector<std::string> or
+  /// std::vector<int>.
+  template <class Value>
+  CommandLineOption add_option(const std::string& names, Value& value, const std::string& help);
+
+  /// Reads the arguments after the program's name. Returns the text of --help or --version if one
+  /// is there, else nothing.
+  /// Throws: InvalidArgument in CLI11's words.
+  [[nodiscard]] std::string parse(const std::vector<std::string>& arguments);
+  /// The arguments from the one where the options ended.
+  [[nodiscard]] std::vector<std::string> rest() const;
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+};
+
+/// The byte count in `text`, which a signed number holds; `what` names it in the error.
+/// Throws: InvalidArgument.
+[[nodiscard]] std::int64_t parse_size(const std::string& text, const std::string& what);
+
+}  // namespace gantry

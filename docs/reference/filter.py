@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Prints a public header as doxygen reads it, with the conventions of the headers made explicit.
+
+Usage: filter.py HEADER
+
+- The names of include/gantry/<layer> belong to the group <layer>.
+- A docstring above `namespace gantry {` describes the functions of the header, which are a subgroup. Its first line is
+  the title.
+- A function without a docstring shares that of the function directly above, if it is an overload of it, or its variant
+  `name_out` or `name_`.
+- Members below a section comment `// Title (header.hpp).` share a docstring that refers to that header.
+- Defaulted and deleted members without a docstring are left out.
+- "Throws:" and the other labels of docstrings begin a paragraph.
+
+Lines keep their numbers: a warning names the line of the header.
+"""
+import pathlib
+import re
+import sys
+
+NOT_NAMES = {"requires", "noexcept", "decltype", "sizeof", "alignas", "explicit"}
+NAME = re.compile(r"(operator\s*[^\s\w(]+|operator\(\)|operator [\w:]+|~?\b\w+)\s*\(")
+SCOPE = re.compile(r"(template <.*> )?(requires .* )?(inline )?(class|struct|union|enum|namespace)\b[^;()]*\{$")
+SECTION = re.compile(r"// [^()]+ \((\w+)\.hpp\)\.$")
+OPENS_NAMESPACE = re.compile(r"namespace gantry(::\w+)* \{$")
+CLOSES_NAMESPACE = re.compile(r"\}  // namespace gantry(::\w+)*$")
+MEMBERS_OF_MACRO = re.compile(r"GANTRY_\w+\(GANTRY_\w+\)$")
+LABEL = re.compile(r"(?<=[.;)] )(Shapes|DTypes|Device/stream|Aliasing|Thread safety|Throws): |"
+                   r"(?<=/// )(Shapes|DTypes|Device/stream|Aliasing|Thread safety|Throws): ")
+LEFT_OUT = re.compile(r"\) ?(const|noexcept|&|&&| )*= (default|delete);$")
+
+
+def code_of(line):
+    """`line` without its comment and the contents of literals."""
+    line = re.sub(r'"(\\.|[^"\\])*"', '""', line)
+    line = re.sub(r"(?<!\w)'(\\.|[^'\\])'", "0", line)
+    return re.sub(r"\s*//.*", "", line).strip()
+
+
+def declared_name(code):
+    """Name of the function that `code` declares; None if it declares none."""
+    names = [match[1].replace(" ", "") for match in NAME.finditer(code)]
+    return next((name for name in names if name not in NOT_NAMES), None)
+
+
+def is_complete(code):
+    """True if `code` is a whole declaration, with its body if it has one."""
+    return all(code.count(a) == code.count(b) for a, b in ("()", "{}", "[]")) and code.endswith((";", "}"))
+
+
+class Filter:
+    """The lines of one header, changed in place."""
+
+    def __init__(self, lines, layer, stem):
+        self.lines = lines
+        self.layer = layer
+        self.group = layer
+        self.stem = stem
+        self.docstring = []  # numbers of its lines, above the declaration that is read
+        self.shared = None  # (name, text) of the declaration above
+        self.section = None  # text for the members of the section
+
+    def name_group(self):
+        """Makes the docstring above the namespace that of a subgroup."""
+        first = self.docstring[0]
+        self.group = f"{self.layer}_{self.stem}"
+        title = self.lines[first].removeprefix("///").strip().rstrip(".")
+        self.lines[first] = f"/// @defgroup {self.group} {title}"
+        if len(self.docstring) > 1:
+            self.lines[first + 1] = f"/// @ingroup {self.layer}"
+
+    def share(self, first, last, code):
+        """Gives a declaration on the lines first…last the docstring that it shares with others."""
+        name = declared_name(code)
+        trailing = re.search(r"///<\s*(.*)", self.lines[last])
+        if self.docstring or trailing:
+            texts = [self.lines[i].strip().removeprefix("///").strip() for i in self.docstring]
+            self.shared = (name, " ".join(texts) if texts else trailing[1])
+        elif LEFT_OUT.search(code):
+            for i in range(first, last + 1):
+                self.lines[i] = ""
+        elif self.shared and name and name in (self.shared[0], f"{self.shared[0]}_out", f"{self.shared[0]}_"):
+            self.lines[first] = f"/** {self.shared[1]} */ {self.lines[first].strip()}"
+        elif self.section:
+            self.lines[first] = f"/** {self.section} */ {self.lines[first].strip()}"
+        else:
+            self.shared = None
+
+    def run(self):
+        first, code = None, ""  # the declaration that is read
+        is_macro = False
+        for i, line in enumerate(self.lines):
+            text = line.strip()
+            if is_macro or text.startswith("#"):
+                is_macro = text.endswith("\\")
+                self.docstring, self.shared = [], None
+                continue
+            if self.section and MEMBERS_OF_MACRO.match(text):
+                self.lines[i] = f"/** @{{ */ /** {self.section} */ {text} /** @}} */"
+                continue
+            if first is None:
+                if text.startswith("///"):
+                    self.docstring.append(i)
+                    continue
+                if OPENS_NAMESPACE.match(text):
+                    if self.docstring:
+                        self.name_group()
+                    self.lines[i] += f" /** @addtogroup {self.group} */ /** @{{ */"
+                elif CLOSES_NAMESPACE.match(line):
+                    self.lines[i] = "/** @} */ " + line
+                if match := SECTION.match(text):
+                    self.section = (f"As the function of this name in @ref tensor_{match[1]}, with the tensor as first "
+                                    "operand. Members `name_` write the result to the tensor.")
+                if not code_of(text) or text.startswith("}"):
+                    if not text.startswith("//"):
+                        self.docstring, self.shared = [], None
+                    if not text:
+                        self.section = None
+                    continue
+                if re.fullmatch(r"(public|private|protected):", text):
+                    self.docstring, self.shared, self.section = [], None, None
+                    continue
+                first = i
+            code = f"{code} {code_of(text)}".strip()
+            if SCOPE.match(code):
+                first, code, self.docstring, self.shared = None, "", [], None
+            elif is_complete(code):
+                self.share(first, i, code)
+                first, code, self.docstring = None, "", []
+
+
+def main():
+    path = pathlib.Path(sys.argv[1])
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if path.suffix == ".hpp":
+        Filter(lines, path.parent.name, path.stem).run()
+    print("\n".join(LABEL.sub(lambda match: f"<p><b>{match[0].strip()}</b> ", line) for line in lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+
+#include <gantry/core/dtype.hpp>
+#include <gantry/kernels/tensor_ref.hpp>
+
+#include "kernels/strided_index.hpp"
+
+namespace gantry::kernels {
+
+// The 1-D fibres of a tensor along one dim. Fibre i begins at data + outer.offset(i); its elements
+// are `stride` apart. A POD.
+struct Fibres {
+  void* data = nullptr;
+  StridedIndex outer;  // the other dims
+  std::int64_t stride = 0;
+};
+
+// The plan of an operation along one dim. A POD.
+struct FibrePlan {
+  DType dtype = DType::f32;
+  std::int64_t count = 0;   // fibres
+  std::int64_t length = 0;  // elements per fibre of `in`
+  Fibres in;
+  Fibres out;  // arg_reduce: the values; null data if the caller has no use for them
+
+  // True if neighbouring fibres are closer together than the elements of one fibre.
+  [[nodiscard]] bool is_column_wise() const {
+    const std::int32_t last = in.outer.ndim - 1;
+    const std::int64_t between = last < 0 ? INT64_MAX : in.outer.strides[last];
+    return (between < 0 ? -between : between) < (in.stride < 0 ? -in.stride : in.stride);
+  }
+};
+
+[[nodiscard]] FibrePlan make_fibre_plan(const TensorRef& out, const TensorRef& in, int dim);
+
+// The fibres of `tensor`, in the order of make_fibre_plan(…, in, dim).
+[[nodiscard]] Fibres fibres_like(const TensorRef& tensor, const TensorRef& in, int dim);
+
+namespace host {
+void arg_reduce(bool largest, const FibrePlan& plan, const Fibres& indices);
+void scan(bool product, const FibrePlan& plan);
+void softmax(bool logarithm, const FibrePlan& plan);
+}  // namespace host
+
+namespace cuda {
+// Elements of a fibre that one block of arg_reduce reduces.
+inline constexpr std::int64_t kArgChunk = 8192;
+
+// `candidates`: one i64 per fibre and chunk of kArgChunk elements; null if a fibre has one chunk.
+void arg_reduce(void* stream, bool largest, const FibrePlan& plan, const Fibres& indices,
+                std::int64_t* candidates);
+void scan(void* stream, bool product, const FibrePlan& plan);
+void softmax(void* stream, bool logarithm, const FibrePlan& plan);
+}  // namespace cuda
+
+}  // namespace gantry::kernels

@@ -1,0 +1,60 @@
+"""docs/reference/filter.py: which declarations share a docstring, and which do not."""
+import pathlib
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "docs" / "reference"))
+from filter import Filter  # noqa: E402
+
+
+def filtered(text):
+    """The lines of a header include/gantry/tensor/sample.hpp as doxygen reads them."""
+    lines = text.splitlines()
+    Filter(lines, "tensor", "sample").run()
+    return lines
+
+
+class FilterTest(unittest.TestCase):
+    def test_overloads_and_variants_share_the_docstring_above(self):
+        lines = filtered("/// Sum of a\n/// and b.\nTensor add(A a,\n           B b);\nTensor& add_out(T& out, A a, B b);\n"
+                         "template <class T>\nTensor add(T a) {\n  return add(a, 0);\n}\n")
+        self.assertEqual(lines[4], "/** Sum of a and b. */ Tensor& add_out(T& out, A a, B b);")
+        self.assertEqual(lines[5], "/** Sum of a and b. */ template <class T>")
+
+    def test_other_names_share_nothing(self):
+        text = "/// Makes it.\nvoid create();\nvoid destroy();\nvoid create(int);\n"
+        self.assertEqual(filtered(text), text.splitlines())
+
+    def test_a_blank_line_ends_sharing(self):
+        text = "/// Makes it.\nvoid create();\n\nvoid create(int);\n"
+        self.assertEqual(filtered(text), text.splitlines())
+
+    def test_members_of_a_section_refer_to_its_header(self):
+        lines = filtered("class T {\n  // Reductions (reductions.hpp).\n  T sum() const;\n  /// Own.\n  T mean() const;\n\n  T other();\n};\n")
+        self.assertIn("@ref tensor_reductions", lines[2])
+        self.assertEqual(lines[4], "  T mean() const;")
+        self.assertEqual(lines[6], "  T other();")
+
+    def test_names_belong_to_the_group_of_their_folder(self):
+        lines = filtered("namespace gantry {\nint a;\n}  // namespace gantry\n")
+        self.assertEqual(lines, ["namespace gantry { /** @addtogroup tensor */ /** @{ */", "int a;", "/** @} */ }  // namespace gantry"])
+
+    def test_a_docstring_of_the_namespace_makes_a_subgroup(self):
+        lines = filtered("/// Samples.\n///\n/// More.\nnamespace gantry {\n")
+        self.assertEqual(lines, ["/// @defgroup tensor_sample Samples", "/// @ingroup tensor", "/// More.",
+                                 "namespace gantry { /** @addtogroup tensor_sample */ /** @{ */"])
+
+    def test_defaulted_and_deleted_members_are_left_out(self):
+        lines = filtered("class A {\n  A(const A&) = delete;\n  A& operator=(A&&) noexcept = default;\n  /// None.\n  A() = default;\n};\n")
+        self.assertEqual(lines[1:3], ["", ""])
+        self.assertEqual(lines[4], "  A() = default;")
+
+    def test_lines_keep_their_numbers(self):
+        for header in sorted((ROOT / "include" / "gantry").rglob("*.hpp")):
+            text = header.read_text(encoding="utf-8")
+            self.assertEqual(len(filtered(text)), len(text.splitlines()), header)
+
+
+if __name__ == "__main__":
+    unittest.main()
