@@ -126,7 +126,7 @@ class StoreClient::Impl {
                    milliseconds timeout, bool waits, Message* kind) {
     if (!is_mine()) {
       throw ForkError(
-          fmt::format("Store::{}: the process that connected was expected, but got a child of its "
+          fmt::format("Store::{}: expected the process that connected, but got a child of its "
                       "fork; it needs a StoreClient of its own",
                       op));
     }

@@ -51,7 +51,7 @@ std::unique_ptr<Allocator> make_allocator(std::string_view backend, AllocConfig 
   if (backend == "async") return std::make_unique<AsyncAllocator>(config);
   if (backend == "vmm" || backend == "native") return std::make_unique<HeapAllocator>(config);
   throw InvalidArgument(
-      fmt::format("make_allocator: one of vmm, native, async was expected, but got '{}'", backend));
+      fmt::format("make_allocator: expected one of vmm, native, async, but got '{}'", backend));
 }
 
 Stats stats_of(Allocator& allocator, int device) {

@@ -65,7 +65,7 @@ Block take_raw(void* data) {
   const auto found = raw.others.find(data);
   if (found == raw.others.end()) {
     throw InvalidArgument(
-        fmt::format("free: a pointer from gantry::memory::alloc was expected, but got {}", data));
+        fmt::format("free: expected a pointer from gantry::memory::alloc, but got {}", data));
   }
   const Block block = found->second;
   raw.others.erase(found);
@@ -128,8 +128,8 @@ void empty_cache() {
 
 void set_fraction(double fraction, Device device) {
   if (!(fraction > 0) || !(fraction <= 1)) {
-    throw InvalidArgument(fmt::format(
-        "set_fraction: a number above 0 and at most 1 was expected, but got {}", fraction));
+    throw InvalidArgument(
+        fmt::format("set_fraction: expected a number above 0 and at most 1, but got {}", fraction));
   }
   const int index = checked_device_index(device, "set_fraction");
   set_fraction_of(standard_allocator(), index, fraction);
@@ -137,7 +137,7 @@ void set_fraction(double fraction, Device device) {
 
 void add_oom_observer(std::function<void(Device, const OomReport&)> observer) {
   if (!observer) {
-    throw InvalidArgument("add_oom_observer: a function was expected, but got an empty one");
+    throw InvalidArgument("add_oom_observer: expected a function, but got an empty one");
   }
   register_oom_observer(std::move(observer));
 }

@@ -21,7 +21,7 @@ double parse_share(std::string_view key, std::string_view text) {
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stop != end || !(value > 0) || !(value <= 1)) {
     throw InvalidArgument(fmt::format(
-        "{}: {}: a number above 0 and at most 1 was expected, but got '{}'", kVariable, key, text));
+        "{}: {}: expected a number above 0 and at most 1, but got '{}'", kVariable, key, text));
   }
   return value;
 }
@@ -37,7 +37,7 @@ void apply(AllocConfig& config, std::string_view key, std::string_view value) {
   if (key == "backend") {
     if (value != "vmm" && value != "native" && value != "async") {
       throw InvalidArgument(fmt::format(
-          "{}: backend: one of vmm, native, async was expected, but got '{}'", kVariable, value));
+          "{}: backend: expected one of vmm, native, async, but got '{}'", kVariable, value));
     }
     config.backend = value;
   } else if (key == "fraction") {
@@ -63,8 +63,7 @@ AllocConfig parse_alloc_config(std::string_view text) {
     text.remove_prefix(std::min(text.size(), entry.size() + 1));
     const auto colon = entry.find(':');
     if (colon == std::string_view::npos) {
-      throw InvalidArgument(
-          fmt::format("{}: key:value was expected, but got '{}'", kVariable, entry));
+      throw InvalidArgument(fmt::format("{}: expected key:value, but got '{}'", kVariable, entry));
     }
     apply(config, entry.substr(0, colon), entry.substr(colon + 1));
   }

@@ -40,7 +40,7 @@ Function find_function(void* handle, const std::string& path, const std::string&
   static_cast<void>(::dlerror());
   void* found = ::dlsym(handle, symbol.c_str());
   if (found == nullptr) {
-    throw InvalidArgument(fmt::format("load_allocator: a function '{}' was expected in {}, but {}",
+    throw InvalidArgument(fmt::format("load_allocator: expected a function '{}' in {}, but {}",
                                       symbol, path, loader_error()));
   }
   return reinterpret_cast<Function>(found);
@@ -94,8 +94,8 @@ class PluggableAllocator::Library final : public Allocator,
       : path_(path.string()), handle_(::dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
     if (handle_ == nullptr) {
       throw InvalidArgument(fmt::format(
-          "load_allocator: a shared object that can be loaded was expected, but got '{}': {}",
-          path_, loader_error()));
+          "load_allocator: expected a shared object that can be loaded, but got '{}': {}", path_,
+          loader_error()));
     }
     alloc_ = find<PluggableAlloc>(alloc_symbol);
     free_ = find<PluggableFree>(free_symbol);

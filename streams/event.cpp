@@ -36,7 +36,7 @@ NativeEvent create_interprocess(int device, const NativeEventFlags& flags) {
 Event::Event(EventOptions options) : options_(options) {
   if (options.interprocess && options.timing) {
     throw InvalidArgument(
-        "Event: an interprocess event without timing was expected, but got timing = true");
+        "Event: expected an interprocess event without timing, but got timing = true");
   }
 }
 
@@ -156,7 +156,7 @@ float Event::elapsed_ms(const Event& end) const {
 IpcEventHandle Event::ipc_handle() {
   if (!options_.interprocess) {
     throw InvalidArgument(
-        "Event::ipc_handle: an event made with interprocess = true was expected, but got one "
+        "Event::ipc_handle: expected an event made with interprocess = true, but got one "
         "without");
   }
   if (!is_created()) create(gantry::current_device().index);
@@ -169,8 +169,7 @@ bool Event::is_created() const { return event_ != nullptr; }
 
 Device Event::device() const {
   if (!is_created()) {
-    throw InvalidArgument(
-        "Event::device: a recorded event was expected, but got one without device");
+    throw InvalidArgument("Event::device: expected a recorded event, but got one without device");
   }
   return Device::cuda(device_);
 }

@@ -12,6 +12,7 @@
 #include <gantry/device/device.hpp>
 
 #include "collectives/peers/process.hpp"
+#include "core/bytes.hpp"
 #include "core/json.hpp"
 #include "core/regular_file.hpp"
 

@@ -246,7 +246,7 @@ void SimDriver::wait_for_word(NativeStream stream, const std::uint32_t* word, st
   const std::string doing = "waiting for a word on " + s.name();
   if (reinterpret_cast<std::uintptr_t>(word) % sizeof *word != 0 ||
       memory_->place(word, sizeof *word, doing) != Place::pinned) {
-    fail(kInvalidValue, doing, s.device(), "an aligned word of page-locked memory was expected");
+    fail(kInvalidValue, doing, s.device(), "expected an aligned word of page-locked memory");
   }
   captures_.refuse(s, doing);
   s.submit([word, value, closing = &is_closing_] { await_word(word, value, *closing); },

@@ -15,7 +15,7 @@ void AddressSpace::register_host(void* data, std::size_t bytes) {
   const std::size_t page = round_to_pages(1);
   if (bytes == 0 || bytes % page != 0 || address == 0 || address % page != 0 ||
       bytes > SIZE_MAX - address) {
-    fail(kInvalidValue, doing, -1, "whole pages were expected");
+    fail(kInvalidValue, doing, -1, "expected whole pages");
   }
   const std::lock_guard lock(mutex_);
   const auto next = extents_.lower_bound(address);

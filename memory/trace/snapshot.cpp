@@ -87,7 +87,7 @@ Format format_of(const std::filesystem::path& path) {
   if (extension == ".json") return Format::json;
   if (extension == ".html") return Format::html;
   throw InvalidArgument(
-      fmt::format("save_snapshot: a file name that ends in .pickle, .json or .html was expected, "
+      fmt::format("save_snapshot: expected a file name that ends in .pickle, .json or .html, "
                   "but got '{}'",
                   path.string()));
 }
@@ -253,7 +253,7 @@ void save_snapshot(const Snapshot& snapshot, const std::filesystem::path& path) 
 Snapshot load_snapshot(const std::filesystem::path& path) {
   if (path.extension() != ".json") {
     throw InvalidArgument(fmt::format(
-        "load_snapshot: a file name that ends in .json was expected, but got '{}'", path.string()));
+        "load_snapshot: expected a file name that ends in .json, but got '{}'", path.string()));
   }
   errno = 0;
   std::ifstream file(path, std::ios::binary);

@@ -78,8 +78,7 @@ Enum named(const std::string& name, Enum last) {
   for (int value = 0; value <= static_cast<int>(last); ++value) {
     if (name_of(static_cast<Enum>(value)) == name) return static_cast<Enum>(value);
   }
-  throw InvalidArgument(
-      fmt::format("a name of an action or a state was expected, but got '{}'", name));
+  throw InvalidArgument(fmt::format("expected a name of an action or a state, but got '{}'", name));
 }
 
 class Reader {
@@ -163,9 +162,8 @@ class Reader {
 Snapshot snapshot_in(const Json& root) {
   const int version = root.at("version").as<int>();
   if (root.at("format") != kFormat || version != kVersion) {
-    throw InvalidArgument(
-        fmt::format("format {} of version {} was expected, but got {} of version {}", kFormat,
-                    kVersion, root.at("format").dump(), version));
+    throw InvalidArgument(fmt::format("expected format {} of version {}, but got {} of version {}",
+                                      kFormat, kVersion, root.at("format").dump(), version));
   }
   const Reader reader(root);
   Snapshot snapshot;

@@ -205,7 +205,7 @@ TEST_F(CommunicatorTest, MalformedSurroundingsAreErrors) {
                         "nccl or host, but got 'fast'"));
   const Outcome allocator =
       glaunch({"all"}, device_count() > 1 ? 2 : 1, {{"GANTRY_ALLOC_CONF", "x"}});
-  EXPECT_THAT(allocator.out, HasSubstr("GANTRY_ALLOC_CONF: key:value was expected, but got 'x'"));
+  EXPECT_THAT(allocator.out, HasSubstr("GANTRY_ALLOC_CONF: expected key:value, but got 'x'"));
   EXPECT_THAT(allocator.out + allocator.err, Not(HasSubstr("no peer-to-peer collectives")));
   EXPECT_THAT(run({{"GANTRY_COLL_TIMEOUT", "soon"}}), HasSubstr("GANTRY_COLL_TIMEOUT"));
   EXPECT_THAT(run({{"RANK", "0"}, {"WORLD_SIZE", "two"}}), HasSubstr("WORLD_SIZE"));

@@ -34,7 +34,7 @@ Descriptor sum_of(std::int64_t call, std::int64_t count) {
 }
 
 void record(ControlSegment& block, const Descriptor& what) {
-  block.record(what, Algorithm::direct, what.count * 4, 7);
+  block.record(what, Algorithm::one_shot, what.count * 4, 7);
 }
 
 TEST(DescriptorTest, TextDescribesTheCall) {

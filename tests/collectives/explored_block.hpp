@@ -344,7 +344,7 @@ class ExploredBlock : public ExploredWords {
   }
   template <class T, class From>
   void fold(const Combination& how, const Targets& to, std::int64_t bytes, const From& from) {
-    if (!tells()) reduce_slice<T>(warp_, workers(), how, to, bytes, from);
+    if (!is_signalling()) reduce_slice<T>(warp_, workers(), how, to, bytes, from);
   }
 
   template <int... Warps, class... Stages>

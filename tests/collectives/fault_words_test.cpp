@@ -26,7 +26,7 @@ TEST(FaultWordsTest, CallAndPeerBelongTogether) {
     lanes.emplace_back([&, peer] {
       SimBlock block(0, 1);
       for (std::uint32_t i = 1; goes_on; ++i) {
-        report(block, &words, Outcome::mismatch, peer, call_by(peer), i);
+        report_fault(block, &words, Outcome::mismatch, peer, call_by(peer), i);
       }
     });
   }
@@ -49,8 +49,8 @@ TEST(FaultWordsTest, TheFirstFaultStaysUntilItIsTaken) {
   SimBlock block(0, 1);
   FaultWords host(words);
   EXPECT_FALSE(host.has_fault());
-  report(block, &words, Outcome::mismatch, 3, 7, 1);
-  report(block, &words, Outcome::aborted, 2, 8, 2);
+  report_fault(block, &words, Outcome::mismatch, 3, 7, 1);
+  report_fault(block, &words, Outcome::aborted, 2, 8, 2);
   ASSERT_TRUE(host.has_fault());
   const auto fault = host.peek();
   ASSERT_TRUE(fault.has_value());
@@ -60,7 +60,7 @@ TEST(FaultWordsTest, TheFirstFaultStaysUntilItIsTaken) {
   EXPECT_TRUE(host.take(*fault));
   EXPECT_FALSE(host.take(*fault));
   EXPECT_FALSE(host.has_fault());
-  report(block, &words, Outcome::aborted, 2, 8, 2);
+  report_fault(block, &words, Outcome::aborted, 2, 8, 2);
   EXPECT_EQ(host.peek()->call, 8u);
 }
 
@@ -72,7 +72,7 @@ TEST(FaultWordsTest, AClaimIsNoFault) {
   ASSERT_TRUE(block.claim(&words.fault));
   EXPECT_FALSE(host.has_fault());
   EXPECT_FALSE(host.peek().has_value());
-  report(block, &words, Outcome::aborted, 1, 5, 1);
+  report_fault(block, &words, Outcome::aborted, 1, 5, 1);
   EXPECT_EQ(words.fault_call, 0u);
 }
 
@@ -88,12 +88,12 @@ TEST(FaultWordsTest, ALossReplacesWhatSaysLess) {
   host.report_loss(5);
   EXPECT_EQ(reported(), 5u);
   EXPECT_TRUE(host.take(*host.peek()));
-  report(block, &words, Outcome::mismatch, 1, 2, 4);
+  report_fault(block, &words, Outcome::mismatch, 1, 2, 4);
   host.report_loss(6);
   EXPECT_EQ(reported(), 6u);
   EXPECT_TRUE(host.take(*host.peek()));
   const std::uint64_t message = flight::kMessageBit | 1;
-  report(block, &words, Outcome::aborted, 1, message, 0);
+  report_fault(block, &words, Outcome::aborted, 1, message, 0);
   host.report_loss(6);
   EXPECT_EQ(reported(), message);
 }

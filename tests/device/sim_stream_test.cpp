@@ -253,7 +253,7 @@ TEST_F(SimStreamTest, WordsAreAlignedAndPageLocked) {
   const std::uint32_t on_stack = 0;
   const void* const wrong[] = {pinned + 2, data, &on_stack, nullptr};
   for (const void* word : wrong) {
-    expect_cuda_error(1, "an aligned word of page-locked memory was expected", [&] {
+    expect_cuda_error(1, "expected an aligned word of page-locked memory", [&] {
       driver_.wait_for_word(stream_, static_cast<const std::uint32_t*>(word), 0);
     });
   }

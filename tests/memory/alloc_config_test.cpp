@@ -36,16 +36,16 @@ TEST(AllocConfigTest, NamesWhatIsWrong) {
   };
   for (const Case& c : {
            Case{"foo:1",
-                "GANTRY_ALLOC_CONF: one of the keys backend, fraction, gc_threshold, "
-                "max_split_size_mb was expected, but got 'foo'"},
+                "GANTRY_ALLOC_CONF: expected one of the keys backend, fraction, gc_threshold, "
+                "max_split_size_mb, but got 'foo'"},
            Case{"backend:none",
-                "GANTRY_ALLOC_CONF: backend: one of vmm, native, async was expected, but got "
+                "GANTRY_ALLOC_CONF: backend: expected one of vmm, native, async, but got "
                 "'none'"},
-           Case{"fraction", "GANTRY_ALLOC_CONF: key:value was expected, but got 'fraction'"},
+           Case{"fraction", "GANTRY_ALLOC_CONF: expected key:value, but got 'fraction'"},
            Case{"fraction:0.5,,gc_threshold:0.5",
-                "GANTRY_ALLOC_CONF: key:value was expected, but got ''"},
+                "GANTRY_ALLOC_CONF: expected key:value, but got ''"},
            Case{"fraction:0",
-                "GANTRY_ALLOC_CONF: fraction: a number above 0 and at most 1 was expected, but got "
+                "GANTRY_ALLOC_CONF: fraction: expected a number above 0 and at most 1, but got "
                 "'0'"},
            Case{"fraction:nan", "fraction: a number above 0 and at most 1"},
            Case{"fraction:", "fraction: a number above 0 and at most 1"},

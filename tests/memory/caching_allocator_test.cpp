@@ -39,7 +39,7 @@ TEST_F(CachingAllocatorTest, RawPointersGoBackByAddress) {
   EXPECT_EQ(allocated(), 1024u);
   EXPECT_THAT([&] { memory::free(static_cast<std::byte*>(data) + 512); },
               ThrowsMessage<InvalidArgument>(HasSubstr(
-                  "free: a pointer from gantry::memory::alloc was expected, but got 0x")));
+                  "free: expected a pointer from gantry::memory::alloc, but got 0x")));
   memory::free(data);
   EXPECT_EQ(allocated(), 0u);
   EXPECT_THROW(memory::free(data), InvalidArgument);
@@ -86,15 +86,15 @@ TEST_F(CachingAllocatorTest, CanBeReplacedPerDevice) {
 TEST_F(CachingAllocatorTest, RefusesBadArguments) {
   for (const double fraction : {0.0, -1.0, 1.5}) {
     EXPECT_THAT([&] { set_fraction(fraction); },
-                ThrowsMessage<InvalidArgument>(HasSubstr(
-                    "set_fraction: a number above 0 and at most 1 was expected, but got ")));
+                ThrowsMessage<InvalidArgument>(
+                    HasSubstr("set_fraction: expected a number above 0 and at most 1, but got ")));
   }
   EXPECT_THROW(set_fraction(0.5, Device::cpu()), InvalidArgument);
   EXPECT_THROW(static_cast<void>(allocator(Device::cuda(device_count()))), InvalidArgument);
   EXPECT_THROW(static_cast<void>(stats(Device::cpu())), InvalidArgument);
   EXPECT_THAT([] { add_oom_observer({}); },
               ThrowsMessage<InvalidArgument>(
-                  "add_oom_observer: a function was expected, but got an empty one"));
+                  "add_oom_observer: expected a function, but got an empty one"));
 }
 
 }  // namespace

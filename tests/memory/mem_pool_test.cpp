@@ -376,7 +376,7 @@ TEST_F(MemPoolTest, RefusesBadArguments) {
   MemPool pool(Device::cuda(0));
   EXPECT_THAT([&] { static_cast<void>(pool.allocate(1, Stream::current(Device::cuda(1)))); },
               ThrowsMessage<InvalidArgument>(
-                  HasSubstr("MemPool::allocate: a stream of cuda:0 was expected, but got one of "
+                  HasSubstr("MemPool::allocate: expected a stream of cuda:0, but got one of "
                             "cuda:1")));
 }
 

@@ -38,7 +38,7 @@ TEST_P(PointerTableSizes, AgreesWithAMap) {
     ASSERT_EQ(found, known == model.end() ? nullptr : known->second);
     if (found == nullptr) continue;
     model.erase(known);
-    slab.give_back(*found);
+    slab.recycle(*found);
   }
   EXPECT_GT(model.size(), most / 2);
   for (const auto& [data, block] : model) {

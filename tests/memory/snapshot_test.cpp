@@ -194,15 +194,14 @@ TEST_F(SnapshotTest, SegmentsExpandOnlyWhereDevicesHaveTheCalls) {
 TEST_F(SnapshotTest, RefusesOtherExtensions) {
   for (const char* name : {"x", "x.txt", ".json", "x.html.gz", "x.JSON", ""}) {
     EXPECT_THAT([&] { save_snapshot(folder_ / name); },
-                ThrowsMessage<InvalidArgument>(
-                    AllOf(HasSubstr("save_snapshot: a file name that ends in .pickle, .json or "
-                                    ".html was expected, but got '"),
-                          HasSubstr(name))));
+                ThrowsMessage<InvalidArgument>(AllOf(
+                    HasSubstr("save_snapshot: expected a file name that ends in .pickle, .json or "
+                              ".html, but got '"),
+                    HasSubstr(name))));
   }
-  EXPECT_THAT(
-      [&] { static_cast<void>(load_snapshot("x.pickle")); },
-      ThrowsMessage<InvalidArgument>(HasSubstr(
-          "load_snapshot: a file name that ends in .json was expected, but got 'x.pickle'")));
+  EXPECT_THAT([&] { static_cast<void>(load_snapshot("x.pickle")); },
+              ThrowsMessage<InvalidArgument>(HasSubstr(
+                  "load_snapshot: expected a file name that ends in .json, but got 'x.pickle'")));
 }
 
 TEST_F(SnapshotTest, NamesFilesThatCannotBeUsed) {

@@ -32,7 +32,7 @@ TEST_F(EventTest, IsMadeByItsFirstRecord) {
   event.wait();
   EXPECT_THAT([&] { static_cast<void>(event.device()); },
               ThrowsMessage<InvalidArgument>(
-                  "Event::device: a recorded event was expected, but got one without device"));
+                  "Event::device: expected a recorded event, but got one without device"));
   event.record();
   EXPECT_TRUE(event.is_created());
   EXPECT_EQ(event.device(), Device::cuda(0));
@@ -202,9 +202,10 @@ TEST_F(EventTest, InterprocessExcludesTiming) {
 TEST_F(EventTest, ExportsOnlyInterprocessEvents) {
   Event event;
   event.record();
-  EXPECT_THAT([&] { static_cast<void>(event.ipc_handle()); },
-              ThrowsMessage<InvalidArgument>("Event::ipc_handle: an event made with interprocess "
-                                             "= true was expected, but got one without"));
+  EXPECT_THAT(
+      [&] { static_cast<void>(event.ipc_handle()); },
+      ThrowsMessage<InvalidArgument>("Event::ipc_handle: expected an event made with interprocess "
+                                     "= true, but got one without"));
 }
 
 TEST_F(EventTest, StaysForOtherProcessesOnceItIsExported) {

@@ -143,7 +143,7 @@ std::unique_ptr<Backend> make_backend(std::string_view name, Device device) {
   const std::string used = memory::allocator_backend();
   if (used != name) {
     throw InvalidArgument(fmt::format(
-        "--backend: {} was expected, but this process uses the backend {} already", name, used));
+        "--backend: expected {}, but this process uses the backend {} already", name, used));
   }
   return std::make_unique<LibraryBackend>(device);
 }

@@ -223,7 +223,7 @@ void Reader::step(std::uint8_t opcode) {
     case kProto:
       if (const std::uint8_t protocol = byte();
           protocol < kMinProtocol || protocol > kMaxProtocol) {
-        fail(fmt::format("protocol 2 to 5 was expected, but got {}", protocol));
+        fail(fmt::format("expected protocol 2 to 5, but got {}", protocol));
       }
       return;
     case kFrame:
