@@ -139,6 +139,10 @@ class CheckTest(unittest.TestCase):
         noisy = {**macros, "include/gantry/core/bad.hpp": "#pragma once\n#error another\n#include <gantry/core/macros.hpp>\n"}
         self.assert_fails("self_contained", noisy, "--- gantry/core/bad.hpp\nexpected one error, but got 2", "--mode", "outdated", *COMPILER)
 
+    def test_every_check_is_listed(self):
+        checks = sorted(path.stem for path in HERE.glob("*.py") if "run_check(__doc__" in path.read_text(encoding="utf-8"))
+        self.assertEqual((HERE / "source_checks.txt").read_text(encoding="utf-8").split(), [name for name in checks if name != "checks_test"])
+
     def test_a_tree_without_code_is_no_success(self):
         with tempfile.TemporaryDirectory() as folder:
             for name in ["layering", "file_size", "public_headers"]:

@@ -55,9 +55,11 @@ class Tensor {
   // Assignment to a variable rebinds the handle; assignment to a view, `t[0] = x`, writes elements.
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & noexcept = default;
+  // NOLINTBEGIN(*-unhandled-self-assignment, *-noexcept-move-constructor): writes elements
   /// copy_(source): `t[0] = ones({4})`, `t.index({0}) = t[1]`.
   Tensor& operator=(const Tensor& source) && { return copy_(source); }
   Tensor& operator=(Tensor&& source) && { return copy_(source); }
+  // NOLINTEND(*-unhandled-self-assignment, *-noexcept-move-constructor)
   /// fill_(value): `t[0] = 3.0`.
   Tensor& operator=(const Scalar& value) && { return fill_(value); }
   /// A view of `storage` from element `offset`. Throws: ShapeError if the layout exceeds the
