@@ -48,8 +48,8 @@ void apply(AllocConfig& config, std::string_view key, std::string_view value) {
     config.max_split_bytes = parse_split_limit(key, value);
   } else {
     throw InvalidArgument(
-        fmt::format("{}: one of the keys backend, fraction, gc_threshold, max_split_size_mb was "
-                    "expected, but got '{}'",
+        fmt::format("{}: expected one of the keys backend, fraction, gc_threshold, "
+                    "max_split_size_mb, but got '{}'",
                     kVariable, key));
   }
 }

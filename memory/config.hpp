@@ -22,7 +22,7 @@ struct AllocConfig {
 };
 
 /// Parses "key:value,…" with the keys backend, fraction, gc_threshold and max_split_size_mb.
-/// Throws: InvalidArgument that names the key and what was expected.
+/// Throws: InvalidArgument that names the key and the expected value.
 [[nodiscard]] AllocConfig parse_alloc_config(std::string_view text);
 
 /// The configuration of this process: GANTRY_ALLOC_CONF as it was at the first call.

@@ -38,9 +38,9 @@ class Batch {
     links.exchange(sends_, receives_);
     for (const Incoming& message : receives_) {
       if (message.bytes != message.buffer.size()) {
-        throw Error("collective: rank " + std::to_string(message.rank) + " sent " +
-                    std::to_string(message.bytes) + " bytes, but " +
-                    std::to_string(message.buffer.size()) + " were expected");
+        throw Error("collective: expected " + std::to_string(message.buffer.size()) +
+                    " bytes of rank " + std::to_string(message.rank) + ", but got " +
+                    std::to_string(message.bytes));
       }
     }
     sends_.clear();

@@ -17,7 +17,7 @@ bool trim_pool(int device) noexcept {
     driver().trim_pool(device, 0);
     return driver().pool_memory(device).reserved < before;
   } catch (...) {
-    return false;  // the shortage will be reported
+    return false;  // the caller reports out of memory
   }
 }
 

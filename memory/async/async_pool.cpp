@@ -45,39 +45,39 @@ AsyncPool::~AsyncPool() {
   if (in_bad_fork()) return;
   retry_deferred();
   try {
-    settle_deferred();
+    wait_for_deferred();
     if (free_stream_) driver().destroy_stream(*free_stream_);
   } catch (...) {  // the platform is shutting down; it takes the stream with it
   }
 }
 
-AsyncBlock& AsyncPool::take_blank() {
+AsyncBlock& AsyncPool::take_descriptor() {
   const std::lock_guard lock(mutex_);
-  if (blank_ == nullptr) return blocks_.emplace_back();
-  AsyncBlock& block = *blank_;
-  blank_ = std::exchange(block.next, nullptr);
+  if (unused_ == nullptr) return blocks_.emplace_back();
+  AsyncBlock& block = *unused_;
+  unused_ = std::exchange(block.next, nullptr);
   return block;
 }
 
-void AsyncPool::give_blank(AsyncBlock& block) noexcept {
+void AsyncPool::recycle(AsyncBlock& block) noexcept {
   const std::lock_guard lock(mutex_);
   block.data = nullptr;
   block.uses.clear();
   block.captures.clear();
-  block.next = std::exchange(blank_, &block);
+  block.next = std::exchange(unused_, &block);
 }
 
 AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream) {
-  AsyncBlock& block = take_blank();
+  AsyncBlock& block = take_descriptor();
   try {
     block.uses.push_back(AsyncUse::of(stream));
     block.data = allocate_slow(bytes, stream.native());
   } catch (...) {
-    give_blank(block);
+    recycle(block);
     throw;
   }
   if (block.data == nullptr) {
-    give_blank(block);
+    recycle(block);
     throw_oom(bytes);
   }
   const std::lock_guard lock(mutex_);
@@ -85,7 +85,7 @@ AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream) {
   block.live = true;
   const std::size_t size = block_bytes(bytes);
   reserved_ -= size;
-  --under_way_;
+  --pending_transfers_;
   const bool small = is_small(size);
   increase(stats_.allocation, small, 1);
   increase(stats_.active, small, 1);
@@ -95,34 +95,34 @@ AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream) {
   return block;
 }
 
-bool AsyncPool::promise(std::size_t bytes) {
+bool AsyncPool::reserve_budget(std::size_t bytes) {
   const std::size_t limit = limit_.load(std::memory_order_relaxed);
   if (bytes > limit) return false;
   const std::lock_guard lock(mutex_);
   const std::size_t used = static_cast<std::size_t>(stats_.active_bytes.all.current) + reserved_;
   if (used > limit - bytes) return false;
   reserved_ += bytes;
-  ++under_way_;
+  ++pending_transfers_;
   return true;
 }
 
 void AsyncPool::cancel_reservation(std::size_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
   reserved_ -= bytes;
-  --under_way_;
-  note_passing();
+  --pending_transfers_;
+  complete_transfer();
 }
 
-void AsyncPool::note_passing() noexcept {
-  ++passings_;
+void AsyncPool::complete_transfer() noexcept {
+  ++completed_transfers_;
   ++own_passings;
-  passed_.notify_all();
+  transfer_completed_.notify_all();
 }
 
-bool AsyncPool::await_others(std::uint64_t before) {
+bool AsyncPool::wait_for_transfers(std::uint64_t before) {
   std::unique_lock lock(mutex_);
-  const auto passed = [&] { return passings_ - before != own_passings; };
-  passed_.wait_for(lock, kTimeout, [&] { return passed() || under_way_ == 0; });
+  const auto passed = [&] { return completed_transfers_ - before != own_passings; };
+  transfer_completed_.wait_for(lock, kTimeout, [&] { return passed() || pending_transfers_ == 0; });
   return passed();
 }
 
@@ -134,18 +134,18 @@ void* AsyncPool::allocate_slow(std::size_t bytes, NativeStream stream) {
     std::uint64_t before = 0;
     {
       const std::lock_guard lock(mutex_);
-      before = passings_;
+      before = completed_transfers_;
       own_passings = 0;
     }
     if (void* data = try_to_find(bytes, stream)) return data;
-    if (retry == kRetries || !await_others(before)) return nullptr;
+    if (retry == kRetries || !wait_for_transfers(before)) return nullptr;
   }
 }
 
 void* AsyncPool::try_to_find(std::size_t bytes, NativeStream stream) {
   const std::size_t size = block_bytes(bytes);
   retry_deferred();
-  if (!promise(size) && !(settle_deferred() && promise(size))) return nullptr;
+  if (!reserve_budget(size) && !(wait_for_deferred() && reserve_budget(size))) return nullptr;
   try {
     if (void* data = ask_driver(bytes, stream)) return data;
   } catch (...) {
@@ -163,7 +163,7 @@ void* AsyncPool::ask_driver(std::size_t bytes, NativeStream stream) {
     ++stats_.num_alloc_retries;
     ++stats_.num_sync_all_streams;
   }
-  settle_deferred();
+  wait_for_deferred();
   release_elsewhere_();
   driver().synchronize_device(device_);
   driver().trim_pool(device_, 0);
@@ -188,7 +188,7 @@ void AsyncPool::throw_oom(std::size_t bytes) {
 
 void AsyncPool::empty_cache() {
   retry_deferred();
-  settle_deferred();
+  wait_for_deferred();
   driver().synchronize_device(device_);
   driver().trim_pool(device_, 0);
 }

@@ -24,8 +24,8 @@ namespace gantry::memory {
 /// A stream that a block belongs to, or was recorded on.
 struct AsyncUse {
   NativeStream stream;
-  StreamClock* foreign = nullptr;  ///< its clock, if it may be destroyed after the free
-  std::uint64_t sequence = 0;      ///< of an external stream, taken at the free
+  StreamClock* external = nullptr;  ///< its clock, if it may be destroyed after the free
+  std::uint64_t sequence = 0;       ///< of an external stream, taken at the free
 
   [[nodiscard]] static AsyncUse of(const Stream& stream);
 };
@@ -35,18 +35,18 @@ struct AsyncBlock {
   void* data = nullptr;
   std::size_t requested = 0;
   std::vector<AsyncUse> uses;  ///< the stream that it was allocated on comes first
-  std::vector<std::shared_ptr<const Capture>> captures;  ///< freed: whose graphs may use it
+  std::vector<std::shared_ptr<const Capture>> captures;  ///< freed: their graphs may use it
   bool live = false;
-  AsyncBlock* next = nullptr;  ///< in the list of spare or deferred blocks
+  AsyncBlock* next = nullptr;  ///< in the list of unused or deferred blocks
 };
 
 /// Note [Frees of recorded blocks]
-/// A block that other streams use is freed on a stream of this pool's own, which waits for all of
-/// them: its own stream would have to stand still until they are done. The driver reuses it when
-/// that free is reached. A free that cannot be ordered now, because a stream is being captured or
-/// the driver refuses, is made up for at the next allocation; until then the memory is kept.
+/// A block that other streams use is freed on a stream of the pool, which waits for all of them. On
+/// the block's own stream the free would block its later work. The driver reuses the memory when
+/// that free is reached. A free that cannot be ordered now, because a stream is captured or the
+/// driver fails, is retried at the next allocation; until then the memory is kept.
 ///
-/// Note [Foreign streams of blocks]
+/// Note [External streams of blocks]
 /// An external stream may be destroyed once the free has returned. So the free takes a sequence
 /// number of its clock, and a deferred free waits for that number and never touches the stream.
 /// No event can be recorded on a captured or destroyed stream, or on another thread's per-thread
@@ -54,21 +54,21 @@ struct AsyncBlock {
 /// or by empty_cache().
 ///
 /// Note [Frees in captures]
-/// A stream that is being captured gets no memory here: a pool of the driver would make the
-/// allocation a node of the graph, which no tensor outlives. (AsyncAllocator has another source for
-/// captures.) A block that is freed while one of its streams is captured was probably used by the
-/// capture, so its free waits until nothing can run the graph any more.
+/// A captured stream gets no memory here: the driver would make the allocation a node of the graph,
+/// and tensors outlive graphs. (AsyncAllocator has another source for captures.) A block that is
+/// freed while one of its streams is captured was probably used by the capture. So its free waits
+/// until no program can run the graph any more.
 ///
-/// Note [Memory in passing]
-/// A thread that frees deferred blocks has taken them from the list, and a request under way counts
+/// Note [Memory in transition]
+/// A thread that frees deferred blocks has taken them from the list, and a pending request counts
 /// against the limit before the driver answers. Another thread that finds too little meanwhile must
-/// not report a shortage: it waits for them, not for ever, because they may wait for the device and
-/// the device for that thread, and tries again.
+/// not report out of memory. It waits for them and tries again. The wait has a limit, because they
+/// may wait for the device, and the device for that thread.
 ///
 /// Thread safety: every member may be called from any thread; no lock is held over driver calls.
 class AsyncPool {
  public:
-  /// `release_elsewhere()` gives back what the owner has cached apart from this pool.
+  /// `release_elsewhere()` releases memory that the owner caches apart from this pool.
   /// Throws: NotSupported if the device has no memory pools.
   AsyncPool(int device, double fraction, std::function<void()> release_elsewhere);
   ~AsyncPool();
@@ -79,7 +79,7 @@ class AsyncPool {
   [[nodiscard]] AsyncBlock& allocate(std::size_t bytes, const Stream& stream);
   void deallocate(AsyncBlock& block) noexcept;
   void record_stream(AsyncBlock& block, const Stream& stream);
-  /// Waits for the device, then gives back what is not in use.
+  /// Waits for the device, then releases unused memory.
   void empty_cache();
 
   [[nodiscard]] Stats stats();
@@ -87,19 +87,17 @@ class AsyncPool {
   void set_fraction(double fraction);
 
  private:
-  [[nodiscard]] AsyncBlock& take_blank();
-  void give_blank(AsyncBlock& block) noexcept;
+  [[nodiscard]] AsyncBlock& take_descriptor();
+  void recycle(AsyncBlock& block) noexcept;
   [[nodiscard]] void* allocate_slow(std::size_t bytes, NativeStream stream);
   [[nodiscard]] void* try_to_find(std::size_t bytes, NativeStream stream);
-  /// True if other threads freed memory or withdrew requests since there were `before` passings;
-  /// waits for those under way.
-  [[nodiscard]] bool await_others(std::uint64_t before);
+  /// Waits for pending transfers. True if other threads completed some since there were `before`.
+  [[nodiscard]] bool wait_for_transfers(std::uint64_t before);
   /// Memory became available; the lock is held.
-  void note_passing() noexcept;
+  void complete_transfer() noexcept;
   [[nodiscard]] void* ask_driver(std::size_t bytes, NativeStream stream);
-  /// Notes that `bytes` are asked for, so that others keep within the limit meanwhile; false if it
-  /// does not allow them.
-  [[nodiscard]] bool promise(std::size_t bytes);
+  /// Counts a pending request of `bytes` against the limit; false if the limit does not allow it.
+  [[nodiscard]] bool reserve_budget(std::size_t bytes);
   void cancel_reservation(std::size_t bytes) noexcept;
   [[noreturn]] void throw_oom(std::size_t bytes);
   void note_captures(AsyncBlock& block) noexcept;
@@ -112,9 +110,9 @@ class AsyncPool {
   [[nodiscard]] bool try_to_free(AsyncBlock& block, bool now) noexcept;
   void note_freed(AsyncBlock& block) noexcept;
   void retry_deferred() noexcept;
-  /// Blocks the host until the devices are done whose foreign streams deferred blocks wait for,
-  /// then frees these. False if there are none. Throws: CudaError.
-  bool settle_deferred();
+  /// Synchronizes the devices of external streams that deferred blocks wait for, then frees these
+  /// blocks. False if there are none. Throws: CudaError.
+  bool wait_for_deferred();
   [[nodiscard]] NativeStream free_stream();
 
   const int device_;
@@ -124,16 +122,16 @@ class AsyncPool {
 
   std::mutex mutex_;
   std::deque<AsyncBlock> blocks_;
-  AsyncBlock* blank_ = nullptr;
+  AsyncBlock* unused_ = nullptr;
   AsyncBlock* deferred_ = nullptr;  ///< freed by their owners, not by the driver
   std::optional<NativeStream> free_stream_;
   Stats stats_;
-  std::size_t reserved_ = 0;  ///< of requests under way, which the statistics do not have yet
+  std::size_t reserved_ = 0;  ///< of pending requests, which the statistics do not have yet
 
-  // See Note [Memory in passing].
-  std::condition_variable passed_;
-  std::uint64_t passings_ = 0;  ///< that ended
-  int under_way_ = 0;           ///< threads that free deferred blocks, and requests
+  // See Note [Memory in transition].
+  std::condition_variable transfer_completed_;
+  std::uint64_t completed_transfers_ = 0;
+  int pending_transfers_ = 0;  ///< threads that free deferred blocks, and requests
 };
 
 }  // namespace gantry::memory

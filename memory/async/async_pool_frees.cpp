@@ -20,15 +20,15 @@ void wait_for(NativeStream waiting, NativeStream other) {
 // True for a stream of ours and, at the free, for the caller's per-thread default stream, of which
 // no sequence number can be taken.
 bool may_wait_for(const AsyncUse& use, bool now) {
-  if (use.foreign == nullptr) return true;
-  return now && use.foreign->is_invalidated() && use.foreign->may_submit();
+  if (use.external == nullptr) return true;
+  return now && use.external->is_invalidated() && use.external->may_submit();
 }
 
 }  // namespace
 
 AsyncUse AsyncUse::of(const Stream& stream) {
   StreamClock& clock = StreamClock::of(stream);
-  return {.stream = stream.native(), .foreign = clock.is_external() ? &clock : nullptr};
+  return {.stream = stream.native(), .external = clock.is_external() ? &clock : nullptr};
 }
 
 void AsyncPool::deallocate(AsyncBlock& block) noexcept {
@@ -47,7 +47,7 @@ void AsyncPool::deallocate(AsyncBlock& block) noexcept {
   if (!is_shared && !is_captured && free_on_own_stream(block)) return;
   // Now, while the streams live.
   for (AsyncUse& use : block.uses) {
-    if (use.foreign != nullptr) use.sequence = use.foreign->record_sequence();
+    if (use.external != nullptr) use.sequence = use.external->record_sequence();
   }
   if (is_shared && !is_captured && try_to_free(block, true)) return;
   const std::lock_guard lock(mutex_);
@@ -58,7 +58,7 @@ void AsyncPool::deallocate(AsyncBlock& block) noexcept {
 void AsyncPool::note_captures(AsyncBlock& block) noexcept {
   for (const AsyncUse& use : block.uses) {
     try {
-      if (use.foreign != nullptr && !use.foreign->may_submit()) continue;
+      if (use.external != nullptr && !use.external->may_submit()) continue;
       if (!is_captured(use.stream)) continue;
       if (auto capture = capture_of(use.stream)) block.captures.push_back(std::move(capture));
     } catch (...) {
@@ -70,7 +70,7 @@ void AsyncPool::note_captures(AsyncBlock& block) noexcept {
 bool AsyncPool::free_on_own_stream(AsyncBlock& block) noexcept {
   const AsyncUse& own = block.uses.front();
   try {
-    if (own.foreign != nullptr && !own.foreign->may_submit()) return false;
+    if (own.external != nullptr && !own.external->may_submit()) return false;
     if (driver().is_capturing(own.stream)) return false;
     driver().deallocate_async(block.data, own.stream);
   } catch (...) {
@@ -91,10 +91,10 @@ void AsyncPool::free_in_order(AsyncBlock& block, bool now) {
     }
   }
   const AsyncUse& own = block.uses.front();
-  const bool is_plain = block.uses.size() == 1 && own.foreign == nullptr;
+  const bool is_plain = block.uses.size() == 1 && own.external == nullptr;
   const NativeStream stream = is_plain ? own.stream : free_stream();
   for (const AsyncUse& use : block.uses) {
-    if (!may_wait_for(use, now) && !use.foreign->make_wait_if_covered(stream, use.sequence)) {
+    if (!may_wait_for(use, now) && !use.external->make_wait_if_covered(stream, use.sequence)) {
       throw Error("a block is freed when its device was synchronized");
     }
   }
@@ -120,9 +120,9 @@ void AsyncPool::note_freed(AsyncBlock& block) noexcept {
     const std::lock_guard lock(mutex_);
     decrease(stats_.active, is_small(size), 1);
     decrease(stats_.active_bytes, is_small(size), size);
-    note_passing();
+    complete_transfer();
   }
-  give_blank(block);
+  recycle(block);
 }
 
 void AsyncPool::retry_deferred() noexcept {
@@ -131,7 +131,7 @@ void AsyncPool::retry_deferred() noexcept {
     const std::lock_guard lock(mutex_);
     list = std::exchange(deferred_, nullptr);
     if (list == nullptr) return;
-    ++under_way_;
+    ++pending_transfers_;
   }
   while (list != nullptr) {
     AsyncBlock& block = *list;
@@ -141,17 +141,17 @@ void AsyncPool::retry_deferred() noexcept {
     block.next = std::exchange(deferred_, &block);
   }
   const std::lock_guard lock(mutex_);
-  --under_way_;
-  passed_.notify_all();
+  --pending_transfers_;
+  transfer_completed_.notify_all();
 }
 
-bool AsyncPool::settle_deferred() {
+bool AsyncPool::wait_for_deferred() {
   std::vector<int> devices;
   {
     const std::lock_guard lock(mutex_);
     for (const AsyncBlock* block = deferred_; block != nullptr; block = block->next) {
       for (const AsyncUse& use : block->uses) {
-        if (use.foreign == nullptr || use.sequence <= use.foreign->completed()) continue;
+        if (use.external == nullptr || use.sequence <= use.external->completed()) continue;
         if (std::ranges::find(devices, use.stream.device) == devices.end()) {
           devices.push_back(use.stream.device);
         }
@@ -183,7 +183,7 @@ void AsyncPool::record_stream(AsyncBlock& block, const Stream& stream) {
   if (!block.live) return;
   // A handle that came back names another stream.
   if (std::ranges::none_of(block.uses, [&](const AsyncUse& use) {
-        return use.stream == made.stream && use.foreign == made.foreign;
+        return use.stream == made.stream && use.external == made.external;
       })) {
     block.uses.push_back(made);
   }

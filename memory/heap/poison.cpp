@@ -35,7 +35,7 @@ PoisonTask* take_task() {
   return task;
 }
 
-void give_back(PoisonTask* task) {
+void recycle(PoisonTask* task) {
   const std::lock_guard lock(tasks().mutex);
   tasks().spare.push_back(task);
 }
@@ -54,7 +54,7 @@ void await_queued() {
 void run(void* argument) {
   auto* task = static_cast<PoisonTask*>(argument);
   task->act(task->data, task->bytes);
-  give_back(task);
+  recycle(task);
 }
 
 }  // namespace
@@ -83,7 +83,7 @@ void act_in_order(void (*act)(void*, std::size_t), void* data, std::size_t bytes
   try {
     driver().launch_host_function(stream, run, task);
   } catch (...) {
-    give_back(task);
+    recycle(task);
     if (act == unpoison_now) act(data, bytes);
   }
 }

@@ -7,7 +7,7 @@
 namespace gantry::memory {
 
 thread_local constinit HistoryLog::Chunk* HistoryLog::own_chunk = nullptr;
-thread_local constinit bool HistoryLog::thread_is_over = false;
+thread_local constinit bool HistoryLog::thread_has_ended = false;
 
 // Gives the thread's chunk back when the thread ends. Thread-local objects that are destroyed later
 // may still free memory: append_late.
@@ -15,8 +15,8 @@ class HistoryLog::ThreadEnd {
  public:
   void arm() noexcept {}
   ~ThreadEnd() {
-    thread_is_over = true;
-    if (own_chunk != nullptr) instance().give_back(*own_chunk);
+    thread_has_ended = true;
+    if (own_chunk != nullptr) instance().recycle(*own_chunk);
     own_chunk = nullptr;
   }
 };
@@ -36,7 +36,7 @@ void HistoryLog::append(const RecordedEvent& event) noexcept {
   Chunk* chunk = own_chunk;
   std::uint32_t count = chunk != nullptr ? chunk->count.load(std::memory_order_relaxed) : 0;
   if (chunk == nullptr || count == kChunkEvents) [[unlikely]] {
-    if (thread_is_over) return append_late(event);
+    if (thread_has_ended) return append_late(event);
     static thread_local ThreadEnd at_thread_end;
     at_thread_end.arm();
     own_chunk = chunk = exchange(chunk);
@@ -57,7 +57,7 @@ HistoryLog::Chunk* HistoryLog::exchange(Chunk* full) noexcept {
   return take_locked();
 }
 
-void HistoryLog::give_back(Chunk& chunk) noexcept {
+void HistoryLog::recycle(Chunk& chunk) noexcept {
   const std::lock_guard lock(mutex_);
   if (chunk.count.load(std::memory_order_relaxed) == kChunkEvents) {
     push_full_locked(chunk);

@@ -53,7 +53,7 @@ class HistoryLog {
 
   HistoryLog() = default;
   [[nodiscard]] Chunk* exchange(Chunk* full) noexcept;
-  void give_back(Chunk& chunk) noexcept;
+  void recycle(Chunk& chunk) noexcept;
   void append_late(const RecordedEvent& event) noexcept;
   [[nodiscard]] Chunk* take_locked() noexcept;
   void push_full_locked(Chunk& chunk) noexcept;
@@ -61,7 +61,7 @@ class HistoryLog {
   static void put(Chunk& chunk, std::uint32_t at, const RecordedEvent& event) noexcept;
 
   static thread_local constinit Chunk* own_chunk;
-  static thread_local constinit bool thread_is_over;
+  static thread_local constinit bool thread_has_ended;
 
   mutable std::mutex mutex_;
   std::size_t capacity_ = 0;

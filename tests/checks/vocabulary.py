@@ -12,12 +12,27 @@ TEXT_SUFFIXES = CODE_SUFFIXES | {".md", ".py", ".txt", ".cmake"}
 EVERYWHERE = [*CODE_FOLDERS, "docs", "cmake", "scripts"]
 JOB = ["include/gantry/core", "include/gantry/collectives", "core", "collectives", "launcher", "tests/core", "tests/collectives", "tests/launcher"]
 IPC = ["memory/ipc"]
+MEMORY = ["include/gantry/memory", "memory", "tests/memory"]
+STREAMS = ["include/gantry/streams", "streams", "tests/streams"]
 LAUNCHER = ["launcher", "tests/launcher"]
 COLLECTIVES = ["include/gantry/collectives", "collectives", "tests/collectives"]
 HOST_SIDE = [f"collectives/{folder}" for folder in ("bootstrap", "comm", "control", "host", "nccl", "peers")]
 
 # Retired (regular expressions of words, as words_of() gives them), used, folders.
 WORDS = [
+    ("(?:was|were) expected", "expected X, but got Y", EVERYWHERE),
+    ("clock_(?:marks?|rows?)|(?:borrow|next|begin)_mark|device_mark", "timestamp, vector clock, sequence number", EVERYWHERE),
+    ("order_(?:before|ticket)", "make_wait", EVERYWHERE),
+    ("tickets?|flights?", "sequence number, pending event", STREAMS),
+    ("copy_runs?", "batched copy, CopyRegion", EVERYWHERE),
+    ("shortages?", "out-of-memory recovery, memory pressure", EVERYWHERE),
+    ("harvest(?:s|ed|ing)?", "reclaim", EVERYWHERE),
+    ("standstill|heap_core|usage_account|memory_breakdown", "AllCachesPaused, HeapState, StatsDelta, OomReport", EVERYWHERE),
+    ("(?:un)?park(?:s|ed|ing)?", "release_physical, restore_physical", [*MEMORY, "docs"]),
+    ("shel(?:f|ves)", "NumaFreeList, free list", EVERYWHERE),
+    ("opens_to_peers", "is_peer_accessible", EVERYWHERE),
+    ("settle[sd]?|unsettled|fix_marks|is_over|standing", "promote completed, incomplete, freeze uses", ["memory"]),
+    ("(?:give|gave|take|took|put)_back|blanks?|movers?", "free, release, recycle, transfer", ["memory"]),
     ("patience", "SuspendAwareTimeout, timeout", EVERYWHERE),
     ("leave_to_parent", "abandon_after_fork", EVERYWHERE),
     ("goodbyes?", "deregister", EVERYWHERE),

@@ -103,7 +103,7 @@ TEST_F(DriverCopyTest, DefaultStreamBelongsToItsDeviceWhateverIsCurrent) {
   EXPECT_EQ(current_device(), Device::cuda(0));
 }
 
-TEST_F(DriverCopyTest, PeerCopyRunsOnEitherSidesStream) {
+TEST_F(DriverCopyTest, PeerCopyBatchOnEitherSidesStream) {
   GANTRY_REQUIRE_DEVICES(2);
   if (!driver().can_access_peer(0, 1) || !driver().can_access_peer(1, 0)) {
     GTEST_SKIP() << "no peer access between cuda:0 and cuda:1";

@@ -70,7 +70,7 @@ class Campaign {
     for (const Stream& stream : streams_) stream.synchronize();
   }
   [[nodiscard]] const ShadowOwner& shadow() const { return shadow_; }
-  [[nodiscard]] int shortages() const { return shortages_.load(); }
+  [[nodiscard]] int ooms() const { return ooms_.load(); }
 
  private:
   void run_thread(unsigned seed, std::size_t steps) {
@@ -111,7 +111,7 @@ class Campaign {
           allocator_.allocate(static_cast<std::size_t>(std::exp2(exponent)), stream);
       live.push_back({block, stream, shadow_.begin(block.data, block.bytes, stream)});
     } catch (const OutOfMemoryError&) {
-      ++shortages_;
+      ++ooms_;
     }
   }
 
@@ -136,7 +136,7 @@ class Campaign {
   const std::vector<Stream> streams_;
   ShadowOwner shadow_;
   Exchange exchange_;
-  std::atomic<int> shortages_{0};
+  std::atomic<int> ooms_{0};
 };
 
 class AllocatorCampaignTest : public gantry::testing::HeapTest {
@@ -159,7 +159,7 @@ class BackendCampaignTest : public AllocatorCampaignTest,
 
 TEST_P(BackendCampaignTest, NothingIsReusedTooEarlyAndAllComesBack) {
   AllocConfig config;
-  // Less than what the blocks would take, so that every step of a shortage is taken.
+  // Less than what the blocks would take, so that every step of recovery is taken.
   const auto total = static_cast<double>(device_properties(Device::cuda(0)).total_memory);
   config.fraction = 96.0 * kMib / total;
   const std::unique_ptr<Allocator> owner = make_allocator(GetParam(), config);
@@ -173,7 +173,7 @@ TEST_P(BackendCampaignTest, NothingIsReusedTooEarlyAndAllComesBack) {
   expect_stats_add_up(stats);
   EXPECT_EQ(stats.active_bytes.all.current, 0);
   EXPECT_EQ(stats.reserved_bytes.all.current, 0);
-  EXPECT_EQ(stats.num_ooms, campaign.shortages());
+  EXPECT_EQ(stats.num_ooms, campaign.ooms());
   if (std::string_view(GetParam()) == "vmm") {
     EXPECT_GT(stats.num_alloc_retries, 0) << "the limit was never met";
     EXPECT_GT(stats.reclaimed_bytes, 0);

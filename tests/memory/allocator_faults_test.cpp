@@ -93,7 +93,7 @@ TEST_F(AllocatorFaultsTest, RecordedStreams) {
   });
 }
 
-TEST_F(AllocatorFaultsTest, Shortage) {
+TEST_F(AllocatorFaultsTest, OutOfMemoryRecovery) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
   limit_to(64 * kMib);

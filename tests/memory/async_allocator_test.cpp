@@ -206,7 +206,7 @@ TEST_F(AsyncAllocatorTest, StreamsOfOtherDevicesMayBeRecorded) {
   hold.release();
 }
 
-TEST_F(AsyncAllocatorTest, ShortageTrimsOnceAndTriesAgain) {
+TEST_F(AsyncAllocatorTest, OutOfMemoryTrimsOnceAndRetries) {
   { const Buffer cached = make(3 * kMib); }
   const Stats before = stats();
   FaultDriver faults;
@@ -220,7 +220,7 @@ TEST_F(AsyncAllocatorTest, ShortageTrimsOnceAndTriesAgain) {
   EXPECT_EQ(stats().num_ooms, before.num_ooms);
 }
 
-TEST_F(AsyncAllocatorTest, ShortageCarriesTheBreakdown) {
+TEST_F(AsyncAllocatorTest, OutOfMemoryCarriesTheReport) {
   const Buffer live = make(2 * kMib);
   const Stats before = stats();
   FaultDriver faults;

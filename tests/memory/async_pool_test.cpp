@@ -99,7 +99,7 @@ TEST_F(AsyncPoolTest, MemoryThatAnotherThreadFreesIsNotMissing) {
   const Stream stream = Stream::from_pool();
   LateFree driver;
   std::atomic<bool> is_complete{false};
-  // The second thread ends early only if it reports a shortage.
+  // The second thread ends early only if it reports out of memory.
   driver.leave = [&] {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
     while (!is_complete && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();

@@ -38,8 +38,8 @@ TEST_F(CachingAllocatorTest, RawPointersGoBackByAddress) {
   void* data = alloc(1000);
   EXPECT_EQ(allocated(), 1024u);
   EXPECT_THAT([&] { memory::free(static_cast<std::byte*>(data) + 512); },
-              ThrowsMessage<InvalidArgument>(HasSubstr(
-                  "free: expected a pointer from gantry::memory::alloc, but got 0x")));
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("free: expected a pointer from gantry::memory::alloc, but got 0x")));
   memory::free(data);
   EXPECT_EQ(allocated(), 0u);
   EXPECT_THROW(memory::free(data), InvalidArgument);

@@ -321,7 +321,7 @@ TEST_P(CaptureMemoryTest, BlocksThatOtherStreamsUseAreNotReusedInTheCapture) {
   graph.destroy_and_wait();
 }
 
-TEST_P(CaptureMemoryTest, NeitherShortageNorEmptyingTheCacheTakesItsMemory) {
+TEST_P(CaptureMemoryTest, NeitherRecoveryNorEmptyCacheTakesItsMemory) {
   const Stream stream = Stream::from_pool();
   CapturedGraph graph(stream, begun());
   const Buffer output = make(kBytes, stream);

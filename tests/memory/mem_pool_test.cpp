@@ -136,7 +136,7 @@ TEST_F(MemPoolTest, BlocksThatMayNotBeCutStayWhole) {
   EXPECT_EQ(allocated(), 30 * kMib);
 }
 
-TEST_F(MemPoolTest, ParkedBlocksKeepTheirAddressesAndGiveTheirMemory) {
+TEST_F(MemPoolTest, BlocksKeepTheirAddressesWithoutPhysicalMemory) {
   const Stream stream = Stream::current();
   const std::size_t free_before = mem_get_info().free;
   MemPool pool;
@@ -213,7 +213,7 @@ TEST_F(MemPoolTest, ThreadsReleaseAndRestoreAtTheSameTime) {
   EXPECT_EQ(reserved(), 30 * kMib) << "the blocks lie side by side";
 }
 
-TEST_F(MemPoolTest, AFailedParkLeavesItUsable) {
+TEST_F(MemPoolTest, AFailedReleaseLeavesItUsable) {
   GappedPool gapped;
   MemPool& pool = gapped.pool;
   FaultDriver faults;
@@ -230,7 +230,7 @@ TEST_F(MemPoolTest, AFailedParkLeavesItUsable) {
   EXPECT_EQ(reserved(), 30 * kMib);
 }
 
-TEST_F(MemPoolTest, AFailedParkThatCannotBeUndoneLeavesItParked) {
+TEST_F(MemPoolTest, AFailedReleaseThatCannotBeUndoneLeavesItReleased) {
   GappedPool gapped;
   MemPool& pool = gapped.pool;
   FaultDriver faults;
@@ -277,7 +277,7 @@ TEST_F(MemPoolTest, RestoreWithoutMemoryKeepsNoneOfIt) {
   EXPECT_FALSE(pool.has_physical());
 }
 
-TEST_F(MemPoolTest, OnlyWhatIsInUseComesBackFromParking) {
+TEST_F(MemPoolTest, OnlyLiveBlocksAreRestored) {
   const Stream stream = Stream::current();
   MemPool pool;
   const Buffer kept = pool.allocate(8 * kMib, stream);

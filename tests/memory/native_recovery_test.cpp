@@ -26,9 +26,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class NativeShortageTest : public gantry::testing::HeapTest {};
+class NativeRecoveryTest : public gantry::testing::HeapTest {};
 
-TEST_F(NativeShortageTest, GivesCachedSegmentsBackAndTriesAgain) {
+TEST_F(NativeRecoveryTest, GivesCachedSegmentsBackAndTriesAgain) {
   const Stream stream = Stream::current();
   const Stream other = Stream::from_pool();
   { const Buffer cached = allocate(30 * kMib, other); }
@@ -39,7 +39,7 @@ TEST_F(NativeShortageTest, GivesCachedSegmentsBackAndTriesAgain) {
   EXPECT_EQ(stats().num_ooms, 0);
 }
 
-TEST_F(NativeShortageTest, TriesAgainWhenTheDriverIsOutOfMemory) {
+TEST_F(NativeRecoveryTest, TriesAgainWhenTheDriverIsOutOfMemory) {
   const Stream stream = Stream::current();
   { const Buffer cached = allocate(30 * kMib, Stream::from_pool()); }
   FaultDriver driver;
@@ -49,7 +49,7 @@ TEST_F(NativeShortageTest, TriesAgainWhenTheDriverIsOutOfMemory) {
   EXPECT_EQ(driver.calls("deallocate"), 1u);
 }
 
-TEST_F(NativeShortageTest, WaitsForRecordedStreamsAndSearchesAgain) {
+TEST_F(NativeRecoveryTest, WaitsForRecordedStreamsAndSearchesAgain) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
   limit_to(34 * kMib);
@@ -72,7 +72,7 @@ TEST_F(NativeShortageTest, WaitsForRecordedStreamsAndSearchesAgain) {
   EXPECT_EQ(stats().num_sync_all_streams, waits + 1);
 }
 
-TEST_F(NativeShortageTest, OtherThreadsAllocateWhileOneWaits) {
+TEST_F(NativeRecoveryTest, OtherThreadsAllocateWhileOneWaits) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
   limit_to(34 * kMib);
@@ -92,7 +92,7 @@ TEST_F(NativeShortageTest, OtherThreadsAllocateWhileOneWaits) {
   EXPECT_NE(again.data(), nullptr);
 }
 
-TEST_F(NativeShortageTest, ReportsWhatIsHeldAndStaysUsable) {
+TEST_F(NativeRecoveryTest, ReportsWhatIsHeldAndStaysUsable) {
   const Stream stream = Stream::current();
   limit_to(64 * kMib);
   const Buffer live = allocate(40 * kMib, stream);
@@ -121,7 +121,7 @@ TEST_F(NativeShortageTest, ReportsWhatIsHeldAndStaysUsable) {
   EXPECT_EQ(allocated(), 60 * kMib);
 }
 
-TEST_F(NativeShortageTest, RunsOutOfRealMemory) {
+TEST_F(NativeRecoveryTest, RunsOutOfRealMemory) {
   GANTRY_REQUIRE_SIM();
   const Stream stream = Stream::current();
   std::vector<Buffer> live;
@@ -135,7 +135,7 @@ TEST_F(NativeShortageTest, RunsOutOfRealMemory) {
   const Buffer again = allocate(100 * kMib * (mem_get_info().total / (100 * kMib)), stream);
 }
 
-TEST_F(NativeShortageTest, FractionCountsWhatIsCached) {
+TEST_F(NativeRecoveryTest, FractionCountsWhatIsCached) {
   const Stream stream = Stream::current();
   limit_to(22 * kMib);
   const Buffer small = allocate(1000, stream);
@@ -146,7 +146,7 @@ TEST_F(NativeShortageTest, FractionCountsWhatIsCached) {
   EXPECT_EQ(reserved(), 22 * kMib);
 }
 
-TEST_F(NativeShortageTest, ObserversHearOfEachShortage) {
+TEST_F(NativeRecoveryTest, ObserversAreCalledForEachOutOfMemory) {
   static std::vector<std::pair<Device, OomReport>> heard;
   add_oom_observer([](Device device, const OomReport& breakdown) {
     heard.emplace_back(device, breakdown);
@@ -161,14 +161,14 @@ TEST_F(NativeShortageTest, ObserversHearOfEachShortage) {
   EXPECT_EQ(heard[0].second.requested, static_cast<std::int64_t>(30 * kMib));
 }
 
-TEST_F(NativeShortageTest, PassesOtherDriverErrorsOn) {
+TEST_F(NativeRecoveryTest, PassesOtherDriverErrorsOn) {
   FaultDriver driver;
   driver.fail_on("allocate", 1, gantry::testing::kIllegalAddress);
   EXPECT_THROW(static_cast<void>(allocate(1000, Stream::current())), CudaError);
   EXPECT_EQ(reserved(), 0u);
 }
 
-TEST_F(NativeShortageTest, CollectsUnusedSegmentsAboveTheThreshold) {
+TEST_F(NativeRecoveryTest, CollectsUnusedSegmentsAboveTheThreshold) {
   const auto total = static_cast<double>(device_properties(Device::cuda(0)).total_memory);
   DeviceHeap heap(0, {.gc_threshold = 0.5, .fraction = (400.0 * kMib + 0.5) / total},
                   HeapBacking::segments);
@@ -188,7 +188,7 @@ TEST_F(NativeShortageTest, CollectsUnusedSegmentsAboveTheThreshold) {
   EXPECT_EQ(heap.stats().reserved_bytes.all.current, 0);
 }
 
-TEST_F(NativeShortageTest, BlocksAboveMaxSplitSizeStayWhole) {
+TEST_F(NativeRecoveryTest, BlocksAboveMaxSplitSizeStayWhole) {
   DeviceHeap heap(0, {.max_split_bytes = 40 * kMib}, HeapBacking::segments);
   const Stream stream = Stream::current();
   const auto take = [&](std::size_t bytes) -> HeapBlock& {

@@ -64,7 +64,7 @@ void expect_equal(const StatsDelta& account, const Model& model) {
 
 // What a heap and one thread do: some blocks go over the account, others over the thread's log,
 // which enters the account before the heap counts anything itself.
-TEST(UsageAccountTest, CountsLikeTheModel) {
+TEST(StatsDeltaTest, CountsLikeTheModel) {
   std::mt19937_64 random(1);
   StatsDelta account;
   StatsDelta overflow;
@@ -111,7 +111,7 @@ TEST(UsageAccountTest, CountsLikeTheModel) {
   }
 }
 
-TEST(UsageAccountTest, RepeatsOfOneBlockChangeNoLevel) {
+TEST(StatsDeltaTest, RepeatsOfOneBlockChangeNoLevel) {
   StatsDelta account;
   StatsDelta overflow;
   StatsLog log;

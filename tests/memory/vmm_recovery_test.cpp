@@ -27,9 +27,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class VmmShortageTest : public gantry::testing::HeapTest {};
+class VmmRecoveryTest : public gantry::testing::HeapTest {};
 
-TEST_F(VmmShortageTest, PiecesOfFreeMemoryServeALargeBlock) {
+TEST_F(VmmRecoveryTest, PiecesOfFreeMemoryServeALargeBlock) {
   const Stream stream = Stream::current();
   limit_to(80 * kMib);
   std::vector<Buffer> buffers;
@@ -42,7 +42,7 @@ TEST_F(VmmShortageTest, PiecesOfFreeMemoryServeALargeBlock) {
   EXPECT_EQ(stats().num_ooms, 0);
 }
 
-TEST_F(VmmShortageTest, SmallAndLargeBlocksShareTheSameMemory) {
+TEST_F(VmmRecoveryTest, SmallAndLargeBlocksShareTheSameMemory) {
   const Stream stream = Stream::current();
   limit_to(40 * kMib);
   {
@@ -55,7 +55,7 @@ TEST_F(VmmShortageTest, SmallAndLargeBlocksShareTheSameMemory) {
   EXPECT_EQ(reserved(), 40 * kMib);
 }
 
-TEST_F(VmmShortageTest, AnotherStreamsBlockIsTakenBehindAWait) {
+TEST_F(VmmRecoveryTest, AnotherStreamsBlockIsTakenBehindAWait) {
   const Stream own = Stream::from_pool();
   const Stream other = Stream::from_pool();
   limit_to(32 * kMib);
@@ -73,7 +73,7 @@ TEST_F(VmmShortageTest, AnotherStreamsBlockIsTakenBehindAWait) {
   EXPECT_EQ(stats().num_stream_waits, waits + 1);
 }
 
-TEST_F(VmmShortageTest, WaitsForRecordedStreamsOnlyWhenNothingElseHelps) {
+TEST_F(VmmRecoveryTest, WaitsForRecordedStreamsOnlyWhenNothingElseHelps) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
   limit_to(32 * kMib);
@@ -92,7 +92,7 @@ TEST_F(VmmShortageTest, WaitsForRecordedStreamsOnlyWhenNothingElseHelps) {
   EXPECT_EQ(driver.calls("unmap"), 0u) << "a fitting block was taken apart";
 }
 
-TEST_F(VmmShortageTest, CapturedStreamsAreNotWaitedFor) {
+TEST_F(VmmRecoveryTest, CapturedStreamsAreNotWaitedFor) {
   const Stream captured = Stream::from_pool();
   const Stream busy = Stream::from_pool();
   const Stream own = Stream::from_pool();
@@ -125,7 +125,7 @@ TEST_F(VmmShortageTest, CapturedStreamsAreNotWaitedFor) {
 }
 
 // A capture in global mode forbids all threads what might not be captured rightly.
-TEST_F(VmmShortageTest, WaitingSpoilsNoCapture) {
+TEST_F(VmmRecoveryTest, WaitingSpoilsNoCapture) {
   const Stream captured = Stream::from_pool();
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
@@ -146,7 +146,7 @@ TEST_F(VmmShortageTest, WaitingSpoilsNoCapture) {
 }
 
 // However many others of its bin were freed after it.
-TEST_F(VmmShortageTest, ABlockThatFitsIsFoundAtLast) {
+TEST_F(VmmRecoveryTest, ABlockThatFitsIsFoundAtLast) {
   const Stream stream = Stream::current();
   limit_to(64 * kMib);
   constexpr std::size_t kFits = kMib + 31 * kKib;
@@ -171,7 +171,7 @@ TEST_F(VmmShortageTest, ABlockThatFitsIsFoundAtLast) {
   EXPECT_NO_THROW(wanted = allocate(kFits, stream));
 }
 
-TEST_F(VmmShortageTest, OtherThreadsAllocateWhileOneWaits) {
+TEST_F(VmmRecoveryTest, OtherThreadsAllocateWhileOneWaits) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
   limit_to(34 * kMib);
@@ -191,7 +191,7 @@ TEST_F(VmmShortageTest, OtherThreadsAllocateWhileOneWaits) {
   EXPECT_NE(again.data(), nullptr);
 }
 
-TEST_F(VmmShortageTest, MagazinesOfOtherThreadsAreEmptied) {
+TEST_F(VmmRecoveryTest, MagazinesOfOtherThreadsAreEmptied) {
   const Stream stream = Stream::current();
   limit_to(4 * kMib);
   std::vector<Buffer> small;
@@ -207,7 +207,7 @@ TEST_F(VmmShortageTest, MagazinesOfOtherThreadsAreEmptied) {
   EXPECT_EQ(reserved(), 4 * kMib);
 }
 
-TEST_F(VmmShortageTest, RequestsThatCannotBeServedDisturbNobody) {
+TEST_F(VmmRecoveryTest, RequestsThatCannotBeServedDisturbNobody) {
   const Stream stream = Stream::current();
   limit_to(768 * kMib);
   const Buffer kept = allocate(300 * kMib, stream);
@@ -226,7 +226,7 @@ TEST_F(VmmShortageTest, RequestsThatCannotBeServedDisturbNobody) {
   for (std::thread& thread : greedy) thread.join();
 }
 
-TEST_F(VmmShortageTest, ReportsWhatIsHeldAndStaysUsable) {
+TEST_F(VmmRecoveryTest, ReportsWhatIsHeldAndStaysUsable) {
   const Stream stream = Stream::current();
   limit_to(64 * kMib);
   const Buffer live = allocate(40 * kMib, stream);
@@ -250,7 +250,7 @@ TEST_F(VmmShortageTest, ReportsWhatIsHeldAndStaysUsable) {
   EXPECT_EQ(allocated(), 60 * kMib);
 }
 
-TEST_F(VmmShortageTest, ReportsPrivatePoolsAndCallSites) {
+TEST_F(VmmRecoveryTest, ReportsPrivatePoolsAndCallSites) {
   const Stream stream = Stream::current();
   limit_to(64 * kMib);
   record_history();
@@ -269,7 +269,7 @@ TEST_F(VmmShortageTest, ReportsPrivatePoolsAndCallSites) {
   record_history({.enabled = false});
 }
 
-TEST_F(VmmShortageTest, BlocksOfParkedPoolsCountAsWithoutMemory) {
+TEST_F(VmmRecoveryTest, BlocksOfReleasedPoolsCountAsReleased) {
   const Stream stream = Stream::current();
   limit_to(64 * kMib);
   MemPool pool;
@@ -293,7 +293,7 @@ TEST_F(VmmShortageTest, BlocksOfParkedPoolsCountAsWithoutMemory) {
   }
 }
 
-TEST_F(VmmShortageTest, RunsOutOfRealMemory) {
+TEST_F(VmmRecoveryTest, RunsOutOfRealMemory) {
   GANTRY_REQUIRE_SIM();
   const Stream stream = Stream::current();
   std::vector<Buffer> live;
@@ -307,7 +307,7 @@ TEST_F(VmmShortageTest, RunsOutOfRealMemory) {
   const Buffer again = allocate(100 * kMib * (mem_get_info().total / (100 * kMib)), stream);
 }
 
-TEST_F(VmmShortageTest, AFailedGrowthLeavesNothingBehind) {
+TEST_F(VmmRecoveryTest, AFailedGrowthLeavesNothingBehind) {
   const Stream stream = Stream::current();
   for (const char* call : {"create_chunk", "map_chunk", "set_access"}) {
     for (std::uint64_t nth = 1; nth <= 3; ++nth) {
@@ -327,7 +327,7 @@ TEST_F(VmmShortageTest, AFailedGrowthLeavesNothingBehind) {
   }
 }
 
-TEST_F(VmmShortageTest, EmptyCacheEndsWhileOthersWork) {
+TEST_F(VmmRecoveryTest, EmptyCacheEndsWhileOthersWork) {
   std::atomic<bool> stop{false};
   std::thread worker([&] {
     const Stream stream = Stream::from_pool(Device::cuda(0));
@@ -343,7 +343,7 @@ TEST_F(VmmShortageTest, EmptyCacheEndsWhileOthersWork) {
   worker.join();
 }
 
-TEST_F(VmmShortageTest, PassesOtherDriverErrorsOn) {
+TEST_F(VmmRecoveryTest, PassesOtherDriverErrorsOn) {
   FaultDriver faults;
   faults.fail_on("map_chunk", 1, gantry::testing::kIllegalAddress);
   EXPECT_THROW(static_cast<void>(allocate(1000, Stream::current())), CudaError);

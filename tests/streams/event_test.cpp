@@ -195,8 +195,8 @@ TEST_F(EventTest, FailedRecordLeavesItUsable) {
 
 TEST_F(EventTest, InterprocessExcludesTiming) {
   EXPECT_THAT([] { const Event event({.timing = true, .interprocess = true}); },
-              ThrowsMessage<InvalidArgument>("Event: an interprocess event without timing was "
-                                             "expected, but got timing = true"));
+              ThrowsMessage<InvalidArgument>("Event: expected an interprocess event without "
+                                             "timing, but got timing = true"));
 }
 
 TEST_F(EventTest, ExportsOnlyInterprocessEvents) {

@@ -108,7 +108,7 @@ TEST_F(StreamClockCaptureTest, HandleThatBecomesAPooledStreamsRetiresItsClock) {
   EXPECT_EQ(calls.calls("record_event"), 0u) << "that would number the pooled stream";
 }
 
-TEST_F(StreamClockCaptureTest, TicketsOfExternalStreamsOutliveTheStream) {
+TEST_F(StreamClockCaptureTest, SequencesOfExternalStreamsOutliveTheStream) {
   const NativeStream native = driver().create_stream(0, 0);
   const Stream stream = Stream::external(native.handle, Device::cuda(0));
   StreamClock& clock = StreamClock::of(stream);
@@ -136,7 +136,7 @@ TEST_F(StreamClockCaptureTest, TicketsOfExternalStreamsOutliveTheStream) {
   EXPECT_GE(clock.completed(), uncovered);
 }
 
-TEST_F(StreamClockCaptureTest, TicketNeverThrows) {
+TEST_F(StreamClockCaptureTest, SequenceNeverThrows) {
   const NativeStream native = driver().create_stream(0, 0);
   const Stream stream = Stream::external(native.handle, Device::cuda(0));
   StreamClock& clock = StreamClock::of(stream);

@@ -320,7 +320,7 @@ TEST_F(StreamClockTest, WaitForBlocksUntilTheMark) {
   EXPECT_EQ(calls.total_calls(), 0u);
 }
 
-TEST_F(StreamClockTest, OrderBeforeIsOneWaitAndNoneIfOrdered) {
+TEST_F(StreamClockTest, MakeWaitIsOneWaitAndNoneIfOrdered) {
   const Stream a = Stream::from_pool();
   const FreshStream b;
   StreamClock& clock = StreamClock::of(a);
@@ -338,7 +338,7 @@ TEST_F(StreamClockTest, OrderBeforeIsOneWaitAndNoneIfOrdered) {
   EXPECT_GE(clock.completed(), sequence);
 }
 
-TEST_F(StreamClockTest, OrderBeforeRecordsAnewForWorkBehindTheEventUnderWay) {
+TEST_F(StreamClockTest, MakeWaitRecordsAnewForWorkBehindTheEventUnderWay) {
   const Stream a = Stream::from_pool();
   const FreshStream b;
   StreamClock& clock = StreamClock::of(a);

@@ -42,7 +42,7 @@ struct TrainingShape {
                                                  std::uint64_t seed = 1);
 
 /// "rmm:1000,64", "training:layers=32,jitter=0.5,steps=50,seed=1,activation-mib=32,layer-mib=48",
-/// "liveset:1000,replacements=100000,seed=1". Throws: InvalidArgument that says what was expected.
+/// "liveset:1000,replacements=100000,seed=1". Throws: InvalidArgument that names the expected form.
 [[nodiscard]] AllocationSequence make_workload(std::string_view text);
 
 }  // namespace gantry::replay

@@ -15,7 +15,7 @@ namespace gantry {
 
 /// Base of every exception that gantry throws.
 ///
-/// The text says what failed, what was expected and what was got, and where a device or stream is
+/// The text says the failed operation, the expected and the actual value, and where a device or stream is
 /// involved, which. Copying never throws.
 class Error : public std::runtime_error {
  public:
