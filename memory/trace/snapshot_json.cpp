@@ -7,7 +7,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "memory/trace/snapshot_files.hpp"
+#include "memory/trace/snapshot_json.hpp"
 #include "memory/trace/snapshot_stacks.hpp"
 
 namespace gantry::memory {
@@ -82,7 +82,7 @@ Enum named(const std::string& name, Enum last) {
     if (name_of(static_cast<Enum>(value)) == name) return static_cast<Enum>(value);
   }
   throw InvalidArgument(
-      fmt::format("a name of an action or a state was expected, but got '{}'", name));
+      fmt::format("expected the name of an action or a state, but got '{}'", name));
 }
 
 class Reader {
@@ -164,9 +164,8 @@ class Reader {
 Snapshot snapshot_in(const Json& root) {
   const int version = root.at("version").get<int>();
   if (root.at("format") != kFormat || version != kVersion) {
-    throw InvalidArgument(
-        fmt::format("format {} of version {} was expected, but got {} of version {}", kFormat,
-                    kVersion, root.at("format").dump(), version));
+    throw InvalidArgument(fmt::format("expected format {} of version {}, but got {} of version {}",
+                                      kFormat, kVersion, root.at("format").dump(), version));
   }
   const Reader reader(root);
   Snapshot snapshot;
@@ -227,8 +226,10 @@ Snapshot read_json(std::istream& in, std::string_view name) {
     throw InvalidArgument(
         fmt::format("load_snapshot: '{}' is no snapshot: {}", name, error.what()));
   } catch (const std::out_of_range& error) {
-    throw InvalidArgument(fmt::format(
-        "load_snapshot: '{}' is no snapshot: a stack or frame that is not in it is named", name));
+    throw InvalidArgument(
+        fmt::format("load_snapshot: '{}' is no snapshot: expected the number of a stack or frame "
+                    "in it, but got a larger one",
+                    name));
   }
 }
 

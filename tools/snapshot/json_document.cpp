@@ -1,4 +1,4 @@
-#include "tools/replay/json_document.hpp"
+#include "tools/snapshot/json_document.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
-namespace gantry::replay {
+namespace gantry::snapshot {
 namespace {
 
 // Builds the tree while nlohmann reads; no recursion, so depth costs nothing.
@@ -135,4 +135,4 @@ JsonDocument parse_json(std::string_view text) {
   return tree;
 }
 
-}  // namespace gantry::replay
+}  // namespace gantry::snapshot
