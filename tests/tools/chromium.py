@@ -109,10 +109,13 @@ class Page:
         return answer["result"].get("value")
 
     def wait_for(self, expression):
+        """Waits until an expression is true. Raises BrowserError at once after an error of the page."""
         deadline = time.monotonic() + self.browser.timeout
         while not self.evaluate(expression):
+            if errors := self.errors():
+                raise BrowserError("\n".join(errors))
             if time.monotonic() > deadline:
-                raise BrowserError(f"{expression}: still false after {self.browser.timeout} s; {self.errors()}")
+                raise BrowserError(f"{expression}: still false after {self.browser.timeout} s")
             time.sleep(0.02)
 
     def paint(self):

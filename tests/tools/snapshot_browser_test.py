@@ -113,13 +113,18 @@ class Device:
     def largest_free(self):
         return max((block["size"] for block in self.blocks.values() if block["state"] == "inactive"), default=0)
 
-    def peak(self):
-        """The most live bytes of a history that begins without memory."""
-        live = most = 0
+    def bytes_over_time(self, change_of):
+        """Bytes before the first event and after each one: change_of gives the sign by action. The history begins without memory."""
+        totals = [0]
         for event in self.events:
-            live += {"alloc": event["size"], "free_requested": -event["size"]}.get(event["action"], 0)
-            most = max(most, live)
-        return most
+            totals.append(totals[-1] + change_of.get(event["action"], 0) * event["size"])
+        return totals
+
+    def live(self):
+        return self.bytes_over_time({"alloc": 1, "free_requested": -1})
+
+    def peak(self):
+        return max(self.live())
 
     def place_of(self, stack):
         """The text of a call site: function and line of the innermost frame that is not internal."""
@@ -223,6 +228,14 @@ class RandomPage(SnapshotPage):
         for index, device in enumerate(self.devices(), 1):
             self.page.click_element(f"#devices :nth-child({index})")
             self.check_numbers(device)
+
+    def test_every_moment_has_its_totals(self):
+        for index, device in enumerate(self.devices(), 1):
+            self.page.click_element(f"#devices :nth-child({index})")
+            self.assertEqual(self.page.evaluate("[...app.model.live]"), device.live())
+            self.assertEqual(self.page.evaluate("[...app.model.tops.at(-1)]"),
+                             device.bytes_over_time({"alloc": 1, "free_completed": -1}))
+            self.assertEqual(self.page.evaluate("[...app.model.reserved]"), device.bytes_over_time({"segment_alloc": 1}))
 
     def test_legend_names_call_sites(self):
         device = self.shown()
