@@ -40,6 +40,11 @@ CommandLineOption& CommandLineOption::one_of(const std::vector<std::string>& val
   return *this;
 }
 
+CommandLineOption& CommandLineOption::required() {
+  option_->required();
+  return *this;
+}
+
 CommandLineOption& CommandLineOption::repeatable() {
   option_->allow_extra_args(false);
   return *this;

@@ -24,6 +24,7 @@ class CommandLineOption {
   /// Allows finite numbers greater than 0.
   CommandLineOption& greater_than_zero();
   CommandLineOption& one_of(const std::vector<std::string>& values);
+  CommandLineOption& required();
   /// Takes one argument each time, of a list: `-o a -o b`.
   CommandLineOption& repeatable();
   /// As repeatable(), and an argument may hold several values: `-o a,b`.

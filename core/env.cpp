@@ -16,6 +16,8 @@ const std::vector<Variable>& variables() {
        "launches of kernels return when these are done, on simulated devices as on GPUs"},
       {"GANTRY_LOG", "trace|debug|info|warn|error|off (warn)", "lowest level written to stderr"},
       {"GANTRY_ALLOC_CONF", "key:value,…", "configuration of the caching allocator"},
+      {"GANTRY_SNAPSHOT_TOOL", "path (gantry-snapshot)",
+       "program that save_snapshot runs for .html and .pickle files"},
       {"GANTRY_COLL_ALGO",
        "auto|p2p|ll|ll128|ll128_two_shot|one_shot|two_shot|ring|zero_copy|copy|nccl|host (auto)",
        "algorithm that collectives take wherever it can serve"},

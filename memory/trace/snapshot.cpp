@@ -1,11 +1,6 @@
 #include <gantry/memory/snapshot.hpp>
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <iterator>
 #include <limits>
 #include <mutex>
@@ -13,7 +8,6 @@
 #include <utility>
 
 #include <gantry/core/env.hpp>
-#include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/device/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
@@ -21,7 +15,7 @@
 #include "memory/config.hpp"
 #include "memory/source/host_pages.hpp"
 #include "memory/trace/history.hpp"
-#include "memory/trace/snapshot_files.hpp"
+#include "memory/trace/snapshot_json.hpp"
 #include "memory/trace/snapshot_stacks.hpp"
 
 namespace gantry::memory {
@@ -77,25 +71,6 @@ std::map<std::string, SettingValue> current_settings() {
       {"release_lock_on_cudamalloc", false},
       {"roundup_power2_divisions", roundup},
   };
-}
-
-enum class Format { pickle, json, html };
-
-Format format_of(const std::filesystem::path& path) {
-  const std::string extension = path.extension().string();
-  if (extension == ".pickle") return Format::pickle;
-  if (extension == ".json") return Format::json;
-  if (extension == ".html") return Format::html;
-  throw InvalidArgument(
-      fmt::format("save_snapshot: expected a file name that ends in .pickle, .json or .html, "
-                  "but got '{}'",
-                  path.string()));
-}
-
-[[noreturn]] void throw_file_error(std::string_view op, std::string_view what,
-                                   const std::filesystem::path& path, int code) {
-  throw Error(fmt::format("{}: '{}' cannot be {}: {}", op, path.string(), what,
-                          code != 0 ? std::strerror(code) : "unknown reason"));
 }
 
 }  // namespace
@@ -223,42 +198,6 @@ Snapshot snapshot() {
                                             .user_metadata = history.metadata[event.metadata]});
   }
   return result;
-}
-
-void save_snapshot(const std::filesystem::path& path) {
-  static_cast<void>(format_of(path));
-  save_snapshot(snapshot(), path);
-}
-
-void save_snapshot(const Snapshot& snapshot, const std::filesystem::path& path) {
-  const Format format = format_of(path);
-  errno = 0;
-  std::ofstream file(path, std::ios::binary);
-  if (!file) throw_file_error("save_snapshot", "written", path, errno);
-  switch (format) {
-    case Format::pickle:
-      write_pickle(snapshot, file);
-      break;
-    case Format::json:
-      write_json(snapshot, file);
-      break;
-    case Format::html:
-      write_html(snapshot, file);
-      break;
-  }
-  file.close();
-  if (!file) throw_file_error("save_snapshot", "written", path, errno);
-}
-
-Snapshot load_snapshot(const std::filesystem::path& path) {
-  if (path.extension() != ".json") {
-    throw InvalidArgument(fmt::format(
-        "load_snapshot: expected a file name that ends in .json, but got '{}'", path.string()));
-  }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw_file_error("load_snapshot", "read", path, errno);
-  return read_json(file, path.string());
 }
 
 }  // namespace gantry::memory

@@ -8,7 +8,7 @@
 #include <gantry/core/error.hpp>
 
 #include "core/json.hpp"
-#include "memory/trace/snapshot_files.hpp"
+#include "memory/trace/snapshot_json.hpp"
 #include "memory/trace/snapshot_stacks.hpp"
 
 namespace gantry::memory {
@@ -78,7 +78,8 @@ Enum named(const std::string& name, Enum last) {
   for (int value = 0; value <= static_cast<int>(last); ++value) {
     if (name_of(static_cast<Enum>(value)) == name) return static_cast<Enum>(value);
   }
-  throw InvalidArgument(fmt::format("expected a name of an action or a state, but got '{}'", name));
+  throw InvalidArgument(
+      fmt::format("expected the name of an action or a state, but got '{}'", name));
 }
 
 class Reader {
@@ -224,8 +225,10 @@ Snapshot read_json(std::istream& in, std::string_view name) {
     throw InvalidArgument(
         fmt::format("load_snapshot: '{}' is no snapshot: {}", name, error.what()));
   } catch (const std::out_of_range& error) {
-    throw InvalidArgument(fmt::format(
-        "load_snapshot: '{}' is no snapshot: a stack or frame that is not in it is named", name));
+    throw InvalidArgument(
+        fmt::format("load_snapshot: '{}' is no snapshot: expected the number of a stack or frame "
+                    "in it, but got a larger one",
+                    name));
   }
 }
 

@@ -289,7 +289,7 @@ TEST(BenchTest, ADiskThatIsFullLeavesWhatWasThere) {
   const Outcome outcome = run({"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$@\"",
                                kBench, "--draw", json.path(), "--svg", svg.path()});
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_EQ(outcome.err, "gantry-bench: cannot write '" + svg.path() + "'\n");
+  EXPECT_EQ(outcome.err, "gantry-bench: cannot write '" + svg.path() + "': File too large\n");
   EXPECT_EQ(text_of(svg.path()), "older");
   const std::filesystem::path old = svg.path();
   for (const auto& file : std::filesystem::directory_iterator(old.parent_path())) {

@@ -10,13 +10,17 @@
 
 #include "tests/support/subprocess.hpp"
 #include "tools/replay/log_file.hpp"
-#include "tools/replay/pickle_reader.hpp"
 #include "tools/replay/worker.hpp"
+#include "tools/snapshot/pickle_reader.hpp"
 
 namespace gantry::replay {
 namespace {
 
 using namespace std::string_literals;
+using snapshot::JsonDocument;
+using snapshot::kind_of;
+using snapshot::parse_json;
+using snapshot::read_pickle;
 using ::testing::HasSubstr;
 
 template <class Call>

@@ -9,7 +9,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "tools/replay/pickle_reader.hpp"
+#include "tools/snapshot/pickle_reader.hpp"
 
 namespace gantry::replay {
 namespace {
@@ -36,10 +36,12 @@ AllocationSequence read_log(const std::string& path, std::optional<int> device) 
   const std::string name = base_name(path);
   try {
     if (is_dump(bytes)) return read_dump(bytes, name);
-    if (is_pickle(bytes)) return read_snapshot(read_pickle(bytes), name, device);
+    if (snapshot::is_pickle(bytes)) {
+      return read_snapshot(snapshot::read_pickle(bytes), name, device);
+    }
     const std::size_t first = bytes.find_first_not_of(" \t\r\n");
     if (first != std::string::npos && bytes[first] == '{') {
-      return read_snapshot(parse_json(bytes), name, device);
+      return read_snapshot(snapshot::parse_json(bytes), name, device);
     }
     if (first != std::string::npos && bytes.compare(first, 7, "Thread,") == 0) {
       return read_rmm_log(bytes, name);

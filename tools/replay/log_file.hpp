@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "tools/replay/allocation_sequence.hpp"
-#include "tools/replay/json_document.hpp"
+#include "tools/snapshot/json_document.hpp"
 
 namespace gantry::replay {
 
@@ -17,7 +17,7 @@ namespace gantry::replay {
 /// The history of one device of a memory snapshot (torch's schema). Blocks that were live before
 /// the history began are allocated first. Without `device`: the first one that has a history.
 /// Throws: InvalidArgument that says what is missing.
-[[nodiscard]] AllocationSequence read_snapshot(const JsonDocument& snapshot,
+[[nodiscard]] AllocationSequence read_snapshot(const snapshot::JsonDocument& document,
                                                const std::string& name,
                                                std::optional<int> device = std::nullopt);
 

@@ -12,6 +12,9 @@
 namespace gantry::replay {
 namespace {
 
+using snapshot::JsonDocument;
+using snapshot::ValueId;
+
 // One allocation or free of the history.
 struct Event {
   bool allocates = false;
@@ -125,17 +128,17 @@ class StreamNumbers {
 
 }  // namespace
 
-AllocationSequence read_snapshot(const JsonDocument& snapshot, const std::string& name,
+AllocationSequence read_snapshot(const JsonDocument& document, const std::string& name,
                                  std::optional<int> device) {
   const JsonDocument::List* traces =
-      snapshot.list(snapshot.find(snapshot.at(snapshot.root()), "device_traces"));
+      document.list(document.find(document.at(document.root()), "device_traces"));
   if (traces == nullptr) {
     throw InvalidArgument("snapshot: expected a dictionary with a list 'device_traces'");
   }
-  const std::size_t index = choose_device(snapshot, *traces, device);
-  const JsonDocument::List* trace = snapshot.list(&snapshot.at((*traces)[index]));
+  const std::size_t index = choose_device(document, *traces, device);
+  const JsonDocument::List* trace = document.list(&document.at((*traces)[index]));
   if (trace == nullptr) throw InvalidArgument("snapshot: a device's history is no list");
-  const std::vector<Event> events = read_events(snapshot, *trace);
+  const std::vector<Event> events = read_events(document, *trace);
 
   // What was live before: freed here without an allocation here, or live in the end without one.
   std::unordered_set<std::int64_t> allocated;
@@ -147,7 +150,7 @@ AllocationSequence read_snapshot(const JsonDocument& snapshot, const std::string
       residents.push_back({event.address, event.bytes, event.stream});
     }
   }
-  const std::vector<Resident> silent = read_residents(snapshot, index, allocated);
+  const std::vector<Resident> silent = read_residents(document, index, allocated);
   residents.insert(residents.end(), silent.begin(), silent.end());
 
   AllocationSequence sequence;

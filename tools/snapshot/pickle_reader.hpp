@@ -3,9 +3,9 @@
 
 #include <string_view>
 
-#include "tools/replay/json_document.hpp"
+#include "tools/snapshot/json_document.hpp"
 
-namespace gantry::replay {
+namespace gantry::snapshot {
 
 /// True if `bytes` begin as pickles of protocol 2 to 5 do.
 [[nodiscard]] bool is_pickle(std::string_view bytes);
@@ -17,4 +17,4 @@ namespace gantry::replay {
 /// early, a stack that does not fit, or whole numbers over 64 bits.
 [[nodiscard]] JsonDocument read_pickle(std::string_view bytes);
 
-}  // namespace gantry::replay
+}  // namespace gantry::snapshot

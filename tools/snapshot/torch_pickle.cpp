@@ -1,13 +1,24 @@
-// A snapshot as torch.cuda.memory._dump_snapshot writes it: the same keys in the same places.
+#include "tools/snapshot/torch_pickle.hpp"
+
 #include <array>
 #include <unordered_map>
 #include <variant>
 
-#include "memory/trace/pickle_writer.hpp"
-#include "memory/trace/snapshot_files.hpp"
+#include "memory/trace/snapshot_json.hpp"
+#include "tools/snapshot/pickle_writer.hpp"
 
-namespace gantry::memory {
+namespace gantry::snapshot {
 namespace {
+
+using memory::Annotation;
+using memory::BlockInfo;
+using memory::Frame;
+using memory::Frames;
+using memory::SegmentInfo;
+using memory::SettingValue;
+using memory::Snapshot;
+using memory::TraceAction;
+using memory::TraceEntry;
 
 // Keys of torch's allocator_settings; its tools expect no others.
 constexpr std::array<std::string_view, 9> kSettings = {
@@ -163,4 +174,4 @@ void write_pickle(const Snapshot& snapshot, std::ostream& out) {
   SnapshotPickle(out).write(snapshot);
 }
 
-}  // namespace gantry::memory
+}  // namespace gantry::snapshot

@@ -1,4 +1,4 @@
-// The file formats of snapshots.
+// Snapshots as JSON text.
 #pragma once
 
 #include <istream>
@@ -9,17 +9,12 @@
 
 namespace gantry::memory {
 
-/// The schema of torch.cuda.memory._dump_snapshot.
-void write_pickle(const Snapshot& snapshot, std::ostream& out);
-
+/// Writes everything in `snapshot`: read_json returns an equal one.
 void write_json(const Snapshot& snapshot, std::ostream& out);
-/// Throws: InvalidArgument if it is not what write_json wrote; `name` is in its text.
+/// Reads what write_json wrote. `name` is the file's name in errors. Throws: InvalidArgument.
 [[nodiscard]] Snapshot read_json(std::istream& in, std::string_view name);
 
-/// A page without references to anything outside it.
-void write_html(const Snapshot& snapshot, std::ostream& out);
-
-/// Torch's names, the same in all formats.
+/// PyTorch's names, the same in all file formats.
 [[nodiscard]] std::string_view name_of(TraceAction action);
 [[nodiscard]] std::string_view name_of(BlockState state);
 

@@ -1,16 +1,26 @@
-// A snapshot as a page: names as JSON, numbers as variable-length integers in base64.
+// The page's data: names as JSON, numbers as variable-length integers in base64.
+#include "tools/snapshot/page.hpp"
+
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <string>
 
 #include "core/json.hpp"
-#include "memory/trace/snapshot_files.hpp"
-#include "memory/trace/snapshot_page.hpp"
 #include "memory/trace/snapshot_stacks.hpp"
+#include "tools/snapshot/page_template.hpp"
 
-namespace gantry::memory {
+namespace gantry::snapshot {
 namespace {
+
+using memory::Annotation;
+using memory::BlockInfo;
+using memory::Frame;
+using memory::SegmentInfo;
+using memory::Snapshot;
+using memory::SnapshotStacks;
+using memory::TraceAction;
+using memory::TraceEntry;
 
 // Seven bits a byte, low ones first; the high bit says that more follow.
 class ByteStream {
@@ -191,17 +201,17 @@ class PageData {
 
 }  // namespace
 
-void write_html(const Snapshot& snapshot, std::ostream& out) {
+void write_page(const Snapshot& snapshot, std::ostream& out) {
   const PageData data(snapshot);
   std::string names = data.names().dump();
   // Inside a script element "<" could end it.
   for (std::size_t at = 0; (at = names.find('<', at)) != std::string::npos;) {
     names.replace(at, 1, "\\u003c");
   }
-  out << kSnapshotPageHead << "<script type=\"application/json\" id=\"names\">" << names
+  out << kPageHead << "<script type=\"application/json\" id=\"names\">" << names
       << "</script>\n<script type=\"text/plain\" id=\"numbers\">";
   write_base64(data.bytes(), out);
-  out << "</script>" << kSnapshotPageTail;
+  out << "</script>" << kPageTail;
 }
 
-}  // namespace gantry::memory
+}  // namespace gantry::snapshot

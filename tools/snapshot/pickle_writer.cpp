@@ -1,9 +1,9 @@
-#include "memory/trace/pickle_writer.hpp"
+#include "tools/snapshot/pickle_writer.hpp"
 
 #include <bit>
 #include <limits>
 
-namespace gantry::memory {
+namespace gantry::snapshot {
 namespace {
 
 // Opcodes of pickle protocol 2, named as in Python's pickletools.
@@ -143,4 +143,4 @@ void PickleWriter::recall(std::uint32_t number) {
   put_little_endian(number, is_short ? 1 : 4);
 }
 
-}  // namespace gantry::memory
+}  // namespace gantry::snapshot

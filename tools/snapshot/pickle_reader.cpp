@@ -1,4 +1,4 @@
-#include "tools/replay/pickle_reader.hpp"
+#include "tools/snapshot/pickle_reader.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
-namespace gantry::replay {
+namespace gantry::snapshot {
 namespace {
 
 constexpr std::uint8_t kMinProtocol = 2;
@@ -347,4 +347,4 @@ JsonDocument read_pickle(std::string_view bytes) {
   return Reader(bytes).read();
 }
 
-}  // namespace gantry::replay
+}  // namespace gantry::snapshot

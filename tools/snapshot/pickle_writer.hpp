@@ -8,7 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
-namespace gantry::memory {
+namespace gantry::snapshot {
 
 /// Writes one value in pickle protocol 2: begin(), the value, end().
 ///
@@ -73,4 +73,4 @@ class PickleWriter {
 /// `text` with U+FFFD in place of every byte that is no UTF-8.
 [[nodiscard]] std::string valid_utf8(std::string_view text);
 
-}  // namespace gantry::memory
+}  // namespace gantry::snapshot

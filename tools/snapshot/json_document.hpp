@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-namespace gantry::replay {
+namespace gantry::snapshot {
 
 /// Index of a value in its tree.
 using ValueId = std::uint32_t;
@@ -53,4 +53,4 @@ class JsonDocument {
 /// Parses JSON text. Throws: InvalidArgument with the position.
 [[nodiscard]] JsonDocument parse_json(std::string_view text);
 
-}  // namespace gantry::replay
+}  // namespace gantry::snapshot

@@ -1,4 +1,4 @@
-#include "tools/replay/json_document.hpp"
+#include "tools/snapshot/json_document.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "core/json.hpp"
 
-namespace gantry::replay {
+namespace gantry::snapshot {
 namespace {
 
 // Builds the tree while the parser reads; no recursion, so depth costs nothing.
@@ -120,4 +120,4 @@ JsonDocument parse_json(std::string_view text) {
   return tree;
 }
 
-}  // namespace gantry::replay
+}  // namespace gantry::snapshot

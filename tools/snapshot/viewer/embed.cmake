@@ -19,13 +19,13 @@ math(EXPR after "${at} + ${length}")
 string(SUBSTRING "${page}" 0 ${at} head)
 string(SUBSTRING "${page}" ${after} -1 tail)
 
-file(WRITE "${OUTPUT}" "// Made from memory/viewer by embed.cmake.
-#include \"memory/trace/snapshot_page.hpp\"
+file(WRITE "${OUTPUT}" "// Made from tools/snapshot/viewer by embed.cmake.
+#include \"tools/snapshot/page_template.hpp\"
 
-namespace gantry::memory {
+namespace gantry::snapshot {
 
-const std::string_view kSnapshotPageHead = R\"gantry_page(${head})gantry_page\";
-const std::string_view kSnapshotPageTail = R\"gantry_page(${tail})gantry_page\";
+const std::string_view kPageHead = R\"gantry_page(${head})gantry_page\";
+const std::string_view kPageTail = R\"gantry_page(${tail})gantry_page\";
 
-}  // namespace gantry::memory
+}  // namespace gantry::snapshot
 ")

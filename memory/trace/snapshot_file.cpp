@@ -1,0 +1,113 @@
+// Files of snapshots.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+#include <gantry/memory/snapshot.hpp>
+
+#include "core/unique_fd.hpp"
+#include "memory/trace/snapshot_json.hpp"
+#include "memory/trace/snapshot_tool.hpp"
+
+namespace gantry::memory {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string cause_of(int code) { return code != 0 ? std::strerror(code) : "unknown cause"; }
+
+[[noreturn]] void throw_write_error(const fs::path& path, std::string_view cause) {
+  throw Error(fmt::format("save_snapshot: failed to write '{}': {}", path.string(), cause));
+}
+
+// The program that makes a file with this name from JSON; none for .json itself.
+std::optional<fs::path> tool_for(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  if (extension == ".json") return std::nullopt;
+  if (extension != ".pickle" && extension != ".html") {
+    throw InvalidArgument(
+        fmt::format("save_snapshot: expected a file name that ends in .pickle, .json or .html, but "
+                    "got '{}'",
+                    path.string()));
+  }
+  try {
+    return find_snapshot_tool();
+  } catch (const Error& error) {
+    throw_write_error(path, error.what());
+  }
+}
+
+// Writes JSON into `file`; `path` names what is saved in errors.
+void write_json_to(const fs::path& file, const Snapshot& snapshot, const fs::path& path,
+                   auto&& when_open) {
+  errno = 0;
+  std::ofstream out(file, std::ios::binary);
+  if (!out) throw_write_error(path, cause_of(errno));
+  when_open();
+  errno = 0;
+  write_json(snapshot, out);
+  out.close();
+  if (!out) throw_write_error(path, cause_of(errno));
+}
+
+// A JSON snapshot in a file without a name, in the folder of `path`.
+UniqueFd write_unnamed_json(const Snapshot& snapshot, const fs::path& path) {
+  std::string name = (path.parent_path() / ".gantry-snapshot-XXXXXX").string();
+  UniqueFd file(mkostemp(name.data(), O_CLOEXEC));
+  if (!file) throw_write_error(path, cause_of(errno));
+  try {
+    write_json_to(name, snapshot, path, [&] { unlink(name.c_str()); });
+  } catch (...) {
+    unlink(name.c_str());
+    throw;
+  }
+  return file;
+}
+
+void save_with(const std::optional<fs::path>& tool, const Snapshot& snapshot,
+               const fs::path& path) {
+  if (!tool) return write_json_to(path, snapshot, path, [] {});
+  const UniqueFd json = write_unnamed_json(snapshot, path);
+  try {
+    run_snapshot_tool(*tool, json.get(), path);
+  } catch (const Error& error) {
+    throw_write_error(path, error.what());
+  }
+}
+
+}  // namespace
+
+void save_snapshot(const fs::path& path) {
+  const std::optional<fs::path> tool = tool_for(path);
+  save_with(tool, snapshot(), path);
+}
+
+void save_snapshot(const Snapshot& snapshot, const fs::path& path) {
+  save_with(tool_for(path), snapshot, path);
+}
+
+Snapshot load_snapshot(const fs::path& path) {
+  if (path.extension() != ".json") {
+    throw InvalidArgument(fmt::format(
+        "load_snapshot: expected a file name that ends in .json, but got '{}'", path.string()));
+  }
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    throw Error(
+        fmt::format("load_snapshot: failed to read '{}': {}", path.string(), cause_of(errno)));
+  }
+  return read_json(file, path.string());
+}
+
+}  // namespace gantry::memory

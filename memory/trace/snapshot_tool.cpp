@@ -1,0 +1,179 @@
+#include "memory/trace/snapshot_tool.hpp"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+
+#include "core/escaped_text.hpp"
+#include "core/unique_fd.hpp"
+
+namespace gantry::memory {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTool = "gantry-snapshot";
+constexpr const char* kToolVariable = "GANTRY_SNAPSHOT_TOOL";
+constexpr std::string_view kDone = "wrote ";  // begins the tool's line on stdout
+
+bool is_program(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
+}
+
+std::optional<fs::path> find_in_path() {
+  const std::string folders = env::get("PATH").value_or("");
+  for (std::size_t begin = 0; begin <= folders.size();) {
+    const std::size_t end = std::min(folders.find(':', begin), folders.size());
+    const std::string folder = folders.substr(begin, end - begin);
+    const fs::path program = fs::path(folder) / kTool;
+    if (!folder.empty() && is_program(program)) return program;
+    begin = end + 1;
+  }
+  return std::nullopt;
+}
+
+// Note [Running gantry-snapshot]
+// The library runs inside programs with signal handlers, descriptors and children of their own:
+//  1. The JSON file loses its name before it is written, so an early end of the program leaves no
+//     file behind.
+//  2. Descriptors for the tool are above 2. A closed standard stream of the program would otherwise
+//     give its number to one of them.
+//  3. The tool starts with default signal actions and an empty signal mask.
+//  4. A program may reap every child itself: SIGCHLD is ignored, or a handler calls waitpid(-1).
+//     The tool's line on stdout therefore reports success, not its exit status.
+//  5. The tool prints into a file in memory. A child that another thread forks meanwhile would keep
+//     the end of a pipe open, and the library would wait for that child.
+class SpawnSettings {
+ public:
+  SpawnSettings(int input, int output) {
+    check(posix_spawn_file_actions_init(&actions_));
+    check(posix_spawnattr_init(&attributes_));
+    check(posix_spawn_file_actions_adddup2(&actions_, input, STDIN_FILENO));
+    check(posix_spawn_file_actions_adddup2(&actions_, output, STDOUT_FILENO));
+    check(posix_spawn_file_actions_adddup2(&actions_, output, STDERR_FILENO));
+    sigset_t none;
+    sigset_t all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    check(posix_spawnattr_setsigmask(&attributes_, &none));
+    check(posix_spawnattr_setsigdefault(&attributes_, &all));
+    check(posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
+  }
+  ~SpawnSettings() {
+    posix_spawn_file_actions_destroy(&actions_);
+    posix_spawnattr_destroy(&attributes_);
+  }
+  SpawnSettings(const SpawnSettings&) = delete;
+  SpawnSettings& operator=(const SpawnSettings&) = delete;
+
+  [[nodiscard]] const posix_spawn_file_actions_t* actions() const { return &actions_; }
+  [[nodiscard]] const posix_spawnattr_t* attributes() const { return &attributes_; }
+
+ private:
+  static void check(int code) {
+    if (code != 0) throw Error(std::strerror(code));
+  }
+
+  posix_spawn_file_actions_t actions_;
+  posix_spawnattr_t attributes_;
+};
+
+// Takes the result of a system call that opens a file.
+UniqueFd checked(int fd) {
+  if (fd < 0) throw Error(std::strerror(errno));
+  return UniqueFd(fd);
+}
+
+UniqueFd copy_above_standard_streams(int fd) {
+  return checked(fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+}
+
+std::string read_from_start(int fd) {
+  std::string text;
+  char buffer[4096];
+  for (;;) {
+    const ssize_t count = pread(fd, buffer, sizeof(buffer), static_cast<off_t>(text.size()));
+    if (count == 0 || (count < 0 && errno != EINTR)) return text;
+    if (count > 0) text.append(buffer, static_cast<std::size_t>(count));
+  }
+}
+
+// How a child ended, as the end of a sentence.
+std::string await_end(pid_t child) {
+  int status = 0;
+  pid_t ended = 0;
+  do {
+    ended = waitpid(child, &status, 0);
+  } while (ended < 0 && errno == EINTR);
+  if (ended != child) return "ended without a message";
+  if (WIFSIGNALED(status)) return fmt::format("ended by signal {}", WTERMSIG(status));
+  return fmt::format("ended with exit code {} and without a message", WEXITSTATUS(status));
+}
+
+bool reports_success(std::string_view text) {
+  return text.starts_with(kDone) || text.find(fmt::format("\n{}", kDone)) != std::string_view::npos;
+}
+
+}  // namespace
+
+fs::path own_bin_folder() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&own_bin_folder), &info) == 0) return {};
+  std::error_code failure;
+  const fs::path file = fs::canonical(info.dli_fname, failure);
+  return failure ? fs::path() : file.parent_path().parent_path() / "bin";
+}
+
+fs::path find_snapshot_tool(const fs::path& bin) {
+  const std::string named = env::get(kToolVariable).value_or("");
+  if (!named.empty()) {
+    if (is_program(named)) return named;
+    throw Error(fmt::format("{}: expected an executable file, but got '{}'", kToolVariable, named));
+  }
+  if (!bin.empty() && is_program(bin / kTool)) return bin / kTool;
+  if (const std::optional<fs::path> found = find_in_path()) return *found;
+  throw Error(fmt::format(
+      "the program {} is neither in '{}' nor in PATH; install gantry's programs or set {} to its "
+      "path, or save a .json file, which needs no program",
+      kTool, bin.string(), kToolVariable));
+}
+
+void run_snapshot_tool(const fs::path& tool, int json, const fs::path& output) {
+  const UniqueFd input = copy_above_standard_streams(json);
+  const UniqueFd printed =
+      copy_above_standard_streams(checked(memfd_create("gantry-snapshot", MFD_CLOEXEC)).get());
+  std::string program = tool.string();
+  std::string source = "-";
+  std::string option = "--output=" + output.string();
+  char* const arguments[] = {program.data(), source.data(), option.data(), nullptr};
+  const SpawnSettings settings(input.get(), printed.get());
+  pid_t child = -1;
+  const int failure = posix_spawn(&child, program.c_str(), settings.actions(),
+                                  settings.attributes(), arguments, environ);
+  if (failure != 0) throw Error(fmt::format("'{}': {}", program, std::strerror(failure)));
+  const std::string end = await_end(child);
+  const std::string text = read_from_start(printed.get());
+  if (reports_success(text)) return;
+  const std::string message =
+      escape_control_characters(std::string_view(text).substr(0, text.find_last_not_of('\n') + 1));
+  throw Error(message.empty() ? fmt::format("'{}' {}", program, end) : message);
+}
+
+}  // namespace gantry::memory

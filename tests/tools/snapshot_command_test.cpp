@@ -1,0 +1,90 @@
+// The program gantry-snapshot, from outside.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gantry/memory/snapshot.hpp>
+
+#include "tests/memory/snapshot_samples.hpp"
+#include "tests/support/subprocess.hpp"
+
+namespace gantry::snapshot {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::content_of;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using ::testing::StartsWith;
+
+class SnapshotCommandTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fs::create_directory(folder_ / "output");
+    save_snapshot(testing::awkward_snapshot(), folder_ / "run.json");
+  }
+
+  [[nodiscard]] std::string output(const std::string& name) const {
+    return (folder_ / "output" / name).string();
+  }
+  [[nodiscard]] std::string input() const { return (folder_ / "run.json").string(); }
+
+  static Outcome run(std::vector<std::string> arguments, std::string text = {}) {
+    arguments.insert(arguments.begin(), GANTRY_TEST_SNAPSHOT);
+    return testing::run_command({.argv = std::move(arguments), .input = std::move(text)});
+  }
+
+  /// Expects one line on stderr with `text`, exit code 2, and no file.
+  void expect_refused(const std::vector<std::string>& arguments, const std::string& text) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.describe();
+    EXPECT_THAT(outcome.err, StartsWith("gantry-snapshot: "));
+    EXPECT_THAT(outcome.err, HasSubstr(text));
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_TRUE(fs::is_empty(folder_ / "output")) << text;
+  }
+
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(SnapshotCommandTest, MakesAPageAndAPickle) {
+  Outcome outcome = run({input(), "-o", output("x.html")});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_EQ(outcome.out, "wrote " + output("x.html") + ": 1 segments, 9 events\n");
+  EXPECT_THAT(content_of(output("x.html")), StartsWith("<!doctype html>"));
+  outcome = run({input(), "--output=" + output("x.pickle")});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(content_of(output("x.pickle")), StartsWith("\x80\x02}("));
+}
+
+TEST_F(SnapshotCommandTest, ReadsStandardInput) {
+  const Outcome outcome = run({"-", "-o", output("x.html")}, content_of(input()));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  ASSERT_EQ(run({input(), "-o", output("y.html")}).exit_code, 0);
+  EXPECT_EQ(content_of(output("x.html")), content_of(output("y.html")));
+}
+
+TEST_F(SnapshotCommandTest, SaysWhatIsWrong) {
+  expect_refused({}, "FILE is required");
+  expect_refused({input()}, "--output is required");
+  expect_refused({input(), "-o", output("x.txt")}, "--output: expected a file .html or .pickle");
+  expect_refused({"/none.json", "-o", output("x.html")}, "cannot read '/none.json': No such file");
+  std::ofstream(folder_ / "bad.json") << content_of(input()).substr(0, 200);
+  const std::string bad = (folder_ / "bad.json").string();
+  expect_refused({bad, "-o", output("x.html")}, "'" + bad + "' is no snapshot: ");
+  expect_refused({input(), "-o", "/none/x.html"}, "cannot write '/none/x.html': No such file");
+}
+
+TEST_F(SnapshotCommandTest, ShowsItsHelp) {
+  const Outcome outcome = run({"--help"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("gantry-snapshot run.json -o run.html"));
+}
+
+}  // namespace
+}  // namespace gantry::snapshot

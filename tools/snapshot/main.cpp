@@ -1,0 +1,81 @@
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+#include <gantry/memory/snapshot.hpp>
+
+#include "command_line/command_line.hpp"
+#include "memory/trace/snapshot_json.hpp"
+#include "tools/program/output_file.hpp"
+#include "tools/program/program.hpp"
+#include "tools/snapshot/page.hpp"
+#include "tools/snapshot/torch_pickle.hpp"
+
+namespace gantry::snapshot {
+namespace {
+
+using memory::Snapshot;
+
+constexpr const char* kFooter = R"(
+  gantry-snapshot run.json -o run.html      a page for a browser, complete in one file
+  gantry-snapshot run.json -o run.pickle    for PyTorch's memory_viz and its tools
+
+gantry::memory::save_snapshot runs this program for both kinds of files.
+Exit code: 0, or 2 for errors of the command line, the input or the output.)";
+
+using Writer = void (*)(const Snapshot& snapshot, std::ostream& out);
+
+Writer writer_for(const std::string& output) {
+  const std::string extension = std::filesystem::path(output).extension().string();
+  if (extension == ".html") return write_page;
+  if (extension == ".pickle") return write_pickle;
+  throw InvalidArgument(
+      fmt::format("--output: expected a file .html or .pickle, but got '{}'", output));
+}
+
+Snapshot read_input(const std::string& path) {
+  if (path == "-") return memory::read_json(std::cin, "standard input");
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
+  return memory::read_json(file, path);
+}
+
+int run(const std::vector<std::string>& arguments) {
+  std::string input;
+  std::string output;
+  CommandLine line("Makes a page or a pickle from a memory snapshot of gantry.", "gantry-snapshot");
+  line.set_footer(kFooter);
+  line.add_option("FILE", input, "the snapshot, a .json file of save_snapshot; - for stdin")
+      .required();
+  line.add_option("-o,--output", output, "the file to write: .html or .pickle").required();
+  if (const std::string text = line.parse(arguments); !text.empty()) {
+    fmt::print("{}", text);
+    return 0;
+  }
+  const Writer write = writer_for(output);
+  const Snapshot snapshot = read_input(input);
+  std::ostringstream content;
+  write(snapshot, content);
+  write_output(output, std::move(content).str());
+  std::size_t events = 0;
+  for (const auto& trace : snapshot.device_traces) events += trace.size();
+  // save_snapshot reads this line; see Note [Running gantry-snapshot].
+  fmt::print("wrote {}: {} segments, {} events\n", output, snapshot.segments.size(), events);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gantry::snapshot
+
+int main(int argc, char** argv) {
+  return gantry::run_program("gantry-snapshot", argc, argv, gantry::snapshot::run);
+}
