@@ -4,7 +4,9 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -88,60 +90,75 @@ class RefusingDriver final : public testing::FaultDriver {
   std::atomic<const sim::SimStream*> neighbour{nullptr};
 };
 
+// A rank's hierarchical transport over `machines`, and its next all_reduce.
+class HierarchicalRank {
+ public:
+  HierarchicalRank(HostRank& rank, std::span<const std::string> machines,
+                   std::chrono::milliseconds timeout, std::string_view group)
+      : rank_(rank) {
+    rank.transport.reset();
+    transport_ = make_hierarchical_transport({rank.rank, rank.size, rank.device}, *rank.bootstrap,
+                                             machines, "Simulated GPU", timeout, group);
+    EXPECT_EQ(transport_->name(), "hierarchical");
+    tensor_ = rank.on_device(Bytes(kCount * 4));
+  }
+
+  void all_reduce() {
+    Descriptor what = describe(CollectiveKind::all_reduce, kCount, DType::f32);
+    what.call = ++rank_.calls;
+    transport_->run({what, tensor_.data(), tensor_.data(), {}, {}}, rank_.stream);
+  }
+
+ private:
+  HostRank& rank_;
+  std::unique_ptr<Transport> transport_;
+  Tensor tensor_;
+};
+
 // Kernels of its node wait for it, and hosts of the other for them.
 TEST(HierarchicalFailureTest, AFailureWakesKernelsOfItsNode) {
   GANTRY_REQUIRE_SIM();
   GANTRY_REQUIRE_DEVICES(4);
   RefusingDriver refusing;
-  std::atomic<int> told{0};
+  std::atomic<int> woken{0};
   testing::host_ranks(4, [&](HostRank& self) {
-    self.transport.reset();
-    const auto layered =
-        make_hierarchical_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
-                                    "Simulated GPU", std::chrono::minutes(10), "layered-test");
-    ASSERT_EQ(layered->name(), "hierarchical");
-    const Tensor tensor = self.on_device(Bytes(kCount * 4));
-    const auto run = [&] {
-      Descriptor what = describe(CollectiveKind::all_reduce, kCount, DType::f32);
-      what.call = ++self.calls;
-      layered->run({what, tensor.data(), tensor.data(), {}, {}}, self.stream);
-    };
+    HierarchicalRank rank(self, kTwoByTwo, std::chrono::minutes(10), "failure-test");
     if (self.rank == 2) {
       refusing.neighbour = static_cast<const sim::SimStream*>(self.stream.native().handle);
     }
     if (self.rank == 3) {
       refusing.is_armed = true;
-      testing::expect_throws<Error>(run, "no fill");
-      while (told < 3) std::this_thread::yield();  // Leaving would wake them, too.
+      testing::expect_throws<Error>([&] { rank.all_reduce(); }, "no fill");
+      while (woken < 3) std::this_thread::yield();  // Leaving would wake them, too.
     } else {
-      EXPECT_THROW(run(), PeerLostError);
+      EXPECT_THROW(rank.all_reduce(), PeerLostError);
       self.stream.synchronize();
-      ++told;
+      ++woken;
     }
   });
 }
 
-TEST(HierarchicalFailureTest, ARankThatHoldsUpItsNodeIsNamedByItsNumberAmongAll) {
+// The machine of each rank, and the rank that waits for rank 3 on the same machine.
+struct Layout {
+  std::vector<std::string> machines;
+  int waiting;
+};
+
+class LateRankTest : public ::testing::TestWithParam<Layout> {};
+
+TEST_P(LateRankTest, IsNamedByItsNumberAmongAll) {
   GANTRY_REQUIRE_DEVICES(4);
+  const auto& [machines, waiting] = GetParam();
   std::atomic<testing::StreamHold*> held{nullptr};
-  testing::host_ranks(4, [&](HostRank& self) {
-    self.transport.reset();
-    // The other node waits for this one, and its deadline must not be the first.
-    const std::chrono::milliseconds deadline =
-        self.rank < 2 ? std::chrono::minutes(10) : std::chrono::seconds(1);
-    const auto layered =
-        make_hierarchical_transport({self.rank, self.size, self.device}, *self.bootstrap, kTwoByTwo,
-                                    "Simulated GPU", deadline, "late-test");
-    ASSERT_EQ(layered->name(), "hierarchical");
-    const Tensor tensor = self.on_device(Bytes(kCount * 4));
-    const auto run = [&] {
-      Descriptor what = describe(CollectiveKind::all_reduce, kCount, DType::f32);
-      what.call = ++self.calls;
-      layered->run({what, tensor.data(), tensor.data(), {}, {}}, self.stream);
-    };
-    if (self.rank == 2) {
+  testing::host_ranks(4, [&, &machines = machines, waiting = waiting](HostRank& self) {
+    // The other machine waits for this one, and its deadline must not be the first.
+    const bool is_beside = machines[static_cast<std::size_t>(self.rank)] == machines[3];
+    const std::chrono::milliseconds timeout =
+        is_beside ? std::chrono::milliseconds(1'000) : std::chrono::minutes(10);
+    HierarchicalRank rank(self, machines, timeout, "late-test");
+    if (self.rank == waiting) {
       try {
-        run();
+        rank.all_reduce();
         ADD_FAILURE() << "an operation without rank 3 ended";
       } catch (const TimeoutError& error) {
         EXPECT_EQ(error.ranks(), std::vector<int>{3}) << error.what();
@@ -153,13 +170,16 @@ TEST(HierarchicalFailureTest, ARankThatHoldsUpItsNodeIsNamedByItsNumberAmongAll)
     } else if (self.rank == 3) {
       testing::StreamHold hold(self.stream);
       held = &hold;
-      EXPECT_THROW(run(), Error);
+      EXPECT_THROW(rank.all_reduce(), Error);
       while (held != nullptr) std::this_thread::yield();
     } else {
-      EXPECT_THROW(run(), Error);
+      EXPECT_THROW(rank.all_reduce(), Error);
     }
   });
 }
+
+INSTANTIATE_TEST_SUITE_P(Layouts, LateRankTest,
+                         ::testing::Values(Layout{kTwoByTwo, 2}, Layout{{"a", "b", "a", "b"}, 1}));
 
 }  // namespace
 }  // namespace gantry

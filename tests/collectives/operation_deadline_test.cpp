@@ -121,16 +121,22 @@ TEST_F(OperationDeadlineTest, ACallThatFailedBeforeItsEndIsForgotten) {
   EXPECT_EQ(await().call, 2u);
 }
 
+// A second object, whose deadline is later, tells when that of the destroyed one is over.
 TEST_F(OperationDeadlineTest, NoActionAfterDestruction) {
-  auto deadlines = make(std::chrono::milliseconds(300));
+  auto destroyed = make(std::chrono::milliseconds(50));
+  const std::shared_ptr<Shared> of_destroyed = std::exchange(shared_, std::make_shared<Shared>());
+  const auto later = make(std::chrono::milliseconds(600));
   const Stream stream = Stream::from_pool(Device::cuda(0));
-  deadlines->begin(stream, 1, "left behind");
+  destroyed->begin(stream, 1, "destroyed");
+  later->begin(stream, 2, "later");
   StreamHold hold(stream);
-  deadlines->end(stream);
-  deadlines.reset();
+  destroyed->end(stream);
+  later->end(stream);
+  destroyed.reset();
+  EXPECT_EQ(await().call, 2u);
+  EXPECT_EQ(of_destroyed->failures, 0);
   hold.release();
   stream.synchronize();
-  EXPECT_EQ(shared_->failures, 0);
 }
 
 }  // namespace

@@ -15,8 +15,8 @@ namespace gantry {
 
 /// Base of every exception that gantry throws.
 ///
-/// The text says the failed operation, the expected and the actual value, and where a device or stream is
-/// involved, which. Copying never throws.
+/// The text names the failed operation, the expected and the actual value, and the device or stream
+/// that is involved. Copying never throws.
 class Error : public std::runtime_error {
  public:
   /// Makes an error with text `message`; `device` is the device's name ("cuda:1"), empty if none is
