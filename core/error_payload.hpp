@@ -1,4 +1,4 @@
-// What errors carry beside their text.
+// The data of errors beside their text.
 #pragma once
 
 #include <memory>

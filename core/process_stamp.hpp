@@ -18,7 +18,7 @@ struct ProcessStamp {
 /// Throws: Error that names the cause if the system does not tell.
 [[nodiscard]] ProcessStamp this_process();
 
-/// What is known of a process. `ended` holds for zombies too, once no thread of theirs is left.
+/// The state of a process. `ended` holds for zombies too, once no thread of theirs is left.
 enum class Liveness { running, stopped, ended, unknown };
 
 struct ProcessStatus {

@@ -1,4 +1,4 @@
-// What an index fault says.
+// The text of an index fault.
 #pragma once
 
 #include <string>

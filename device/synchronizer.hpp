@@ -3,8 +3,8 @@
 
 namespace gantry {
 
-/// What synchronize(Device) does: calls Driver::synchronize_device and whatever else is to happen
-/// before and after it. The index was checked.
+/// The implementation of synchronize(Device): calls Driver::synchronize_device and whatever else is
+/// to happen before and after it. The index was checked.
 using DeviceSynchronizer = void (*)(int device);
 
 /// Puts `function` in the place of the driver's bare call, from now on and for the whole process.

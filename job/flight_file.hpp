@@ -24,7 +24,7 @@ inline constexpr std::size_t kRing = 1024;
 inline constexpr std::size_t kPieceBytes = 4032;
 inline constexpr const char* kSuffix = ".flight";
 
-/// What a rank does in the group.
+/// The state of a rank in the group.
 enum class State : std::uint32_t { running, finished, aborted };
 
 /// Why a group is unusable.
@@ -202,7 +202,7 @@ struct alignas(64) Header {
   char detail[448];
 };
 
-/// Who made the group unusable, decided once by an exchange of one word.
+/// The rank that made the group unusable, set once by a compare-and-swap of one word.
 struct Diagnosis {
   Reason reason = Reason::none;
   int rank = -1;
@@ -212,7 +212,7 @@ struct Diagnosis {
   [[nodiscard]] static Diagnosis unpack(std::uint64_t word);
 };
 
-/// What Header::detail says beside a Diagnosis: a text for people, and what it is about. Fields
+/// The details of a Diagnosis in Header::detail: a text for people, and its subject. Fields
 /// stand behind each other, each with a null byte behind it.
 struct Detail {
   std::string text{};
@@ -226,7 +226,7 @@ struct Detail {
   [[nodiscard]] static Detail of(const Header& header);
 };
 
-/// What a rank that is late has not done: called, finished, received, sent.
+/// The missing step of a late rank: called, finished, received, sent.
 inline constexpr const char* kLateToCall = "call";
 inline constexpr const char* kLateToFinish = "finish";
 inline constexpr const char* kLateToReceive = "receive";

@@ -62,7 +62,7 @@ Admission::Admission(const SocketAddress& address, std::string token) : token_(s
 
 void Admission::log_refusal(int fd, std::string_view why) {
   const std::string text = fmt::format("store: turned away {}: {}", peer_text(fd), why);
-  // A stranger may try again and again.
+  // An unauthenticated client may retry without end.
   std::exchange(has_warned_, true) ? logging::debug(text) : logging::warn(text);
 }
 

@@ -13,11 +13,10 @@
 namespace gantry::store {
 
 // Note [Who may use a store]
-// A unix socket tells the user of the process at its other end, and lets in this user and root. A
-// TCP port tells nothing, and everybody reaches it who reaches the machine. So a store at a TCP
-// address always has a token; it answers nothing before a client has presented it. The token
-// travels as it is: it keeps strangers out, but does not hide messages from who can read the
-// network.
+// A unix socket gives the user of its peer: this user and root are admitted. A TCP port gives no
+// user, and every process that reaches the machine reaches it. So a store at a TCP address always
+// has a token, and answers nothing before a client has presented it. The token is sent in clear: it
+// keeps unauthenticated clients out, but does not hide messages from readers of the network.
 
 /// Throws InvalidArgument unless a store at `address` is protected: over TCP it needs a token of at
 /// least kStoreMinTokenBytes. `what` names the token in the error.
@@ -26,7 +25,7 @@ void require_token(const SocketAddress& address, std::string_view token, std::st
 /// True if the two are equal. The time it takes depends on the length of `given` alone.
 [[nodiscard]] bool equal_secrets(std::string_view secret, std::string_view given) noexcept;
 
-/// "10.0.0.7:41234" or "process 123 of user 1000": who is at the other end of `fd`.
+/// The peer of `fd`: "10.0.0.7:41234" or "process 123 of user 1000".
 [[nodiscard]] std::string peer_text(int fd);
 
 /// Decides who may use a store, and bounds the connections that have not presented a token.

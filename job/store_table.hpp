@@ -19,7 +19,7 @@ struct Waiter {
   bool wants_value;
 };
 
-/// What a StoreServer holds: values within a byte limit, and the requests that wait for one.
+/// The contents of a StoreServer: values within a byte limit, and requests that wait for one.
 ///
 /// Thread safety: none; the serving thread owns it.
 class Table {

@@ -1,4 +1,4 @@
-// What the ranks of this user's jobs are at, from the flight files that they write.
+// The progress of the ranks of this user's jobs, from their flight files.
 #pragma once
 
 #include <array>
@@ -56,9 +56,9 @@ struct GroupReport {
 /// user if empty; newest first. Throws: InvalidArgument if it names none.
 [[nodiscard]] std::vector<flight::OpenFile> find_flights(const std::string& target);
 
-/// What a group is at, and what that means.
+/// The progress of a group, and its diagnosis.
 [[nodiscard]] GroupReport look_at(const flight::OpenFile& file);
-/// Who waits for whom, who made different calls, who was lost; the most telling first. Empty if
+/// Waiting ranks, ranks with different calls, lost ranks; the most significant first. Empty if
 /// nothing is amiss.
 [[nodiscard]] std::vector<std::string> findings(const flight::View& view,
                                                 const std::vector<RankReport>& ranks);

@@ -44,11 +44,11 @@ Block allocate_cpu(std::size_t bytes) {
                    ? nullptr
                    : ::operator new (bytes, std::align_val_t{kCpuAlignment}, std::nothrow);
   if (block.data == nullptr) {
-    OomReport breakdown;
-    breakdown.requested = signed_bytes(bytes);
+    OomReport report;
+    report.requested = signed_bytes(bytes);
     throw OutOfMemoryError(
-        fmt::format("CPU out of memory. Tried to allocate {}.", format_bytes(breakdown.requested)),
-        breakdown, "cpu");
+        fmt::format("CPU out of memory. Tried to allocate {}.", format_bytes(report.requested)),
+        report, "cpu");
   }
   block.allocator = &cpu_allocator();
   return block;

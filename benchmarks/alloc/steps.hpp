@@ -1,4 +1,4 @@
-// What every allocator is asked for in the comparisons: the same bytes in the same order.
+// The requests of the comparisons: every allocator gets the same bytes in the same order.
 #pragma once
 
 #include <array>

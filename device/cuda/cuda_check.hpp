@@ -10,7 +10,7 @@
 
 namespace gantry::cuda {
 
-/// What was being done when a call failed, and where.
+/// The operation and the place of a failed call.
 struct Activity {
   std::string text;    ///< "recording event on stream 0x55… of cuda:1"
   std::string device;  ///< "cuda:1", or empty

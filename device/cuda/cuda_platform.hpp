@@ -7,7 +7,7 @@
 
 namespace gantry {
 
-/// What a look at the CUDA driver showed.
+/// The state of the CUDA driver.
 struct CudaProbe {
   int count = 0;        ///< visible GPUs
   std::string problem;  ///< why there is none, if count is 0

@@ -29,7 +29,8 @@ struct CapturePoint {
   Progress seen;
 };
 
-/// What a capture and its graph keep: its `release` is called with the last of those that keep it.
+/// An object that a capture and its graph retain: its `release` is called with the last of those
+/// that keep it.
 class UserObject {
  public:
   UserObject(void (*release)(void*), void* data) : release_(release), data_(data) {}
@@ -43,7 +44,7 @@ class UserObject {
 };
 using UserObjects = std::vector<std::shared_ptr<const UserObject>>;
 
-/// What a capture collected: tasks in the order of their submission, which respects every wait.
+/// The work of a capture: tasks in the order of their submission, which respects every wait.
 struct SimGraph {
   std::vector<Task> tasks;
   bool waits_for_peers = false;  ///< one of the tasks does

@@ -1,4 +1,4 @@
-// What the simulator refuses, with CUDA's numbers, names and words.
+// Errors of the simulator, with CUDA's numbers, names and texts.
 #pragma once
 
 #include <source_location>

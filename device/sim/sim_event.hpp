@@ -19,7 +19,7 @@ namespace gantry::sim {
 
 struct CapturePoint;
 
-/// What an event holds since it was last recorded.
+/// The last record of an event.
 struct EventRecord {
   SimStream* stream = nullptr;  ///< nullptr: no record by this process outside a capture
   std::uint64_t ticket = 0;

@@ -1,4 +1,4 @@
-// What simulated devices are called. Pure: the launcher plans with it and never makes a device.
+// Names of simulated devices. Pure: the launcher plans with it and never makes a device.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace gantry {
 [[nodiscard]] std::string sim_uuid(int physical);
 /// PCI bus id of that device.
 [[nodiscard]] std::string sim_pci_bus_id(int physical);
-/// What CUDA_VISIBLE_DEVICES can name on a machine of `count` simulated devices.
+/// Identities that CUDA_VISIBLE_DEVICES can name on a machine of `count` simulated devices.
 [[nodiscard]] std::vector<DeviceIdentity> sim_device_identities(int count);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// What two processes share: names of files and of memory.
+// Names of files and of memory that processes share.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace gantry::sim {
 /// hides races. It must not call the driver.
 using Task = std::function<void()>;
 
-/// What a kernel waits for while it runs.
+/// Waits of a running kernel.
 enum class KernelWaits : std::uint8_t {
   never,
   for_peers,  ///< kernels of other ranks, which the launching thread may launch later

@@ -171,19 +171,19 @@ void* AsyncPool::ask_driver(std::size_t bytes, NativeStream stream) {
 }
 
 void AsyncPool::throw_oom(std::size_t bytes) {
-  OomReport breakdown;
+  OomReport report;
   const NativeMemoryInfo info = driver().memory_info(device_);
-  breakdown.requested = signed_bytes(block_bytes(bytes));
-  breakdown.total = signed_bytes(info.total);
-  breakdown.free = signed_bytes(info.free);
-  breakdown.reserved = signed_bytes(driver().pool_memory(device_).reserved);
-  breakdown.limit = signed_bytes(limit_.load(std::memory_order_relaxed));
+  report.requested = signed_bytes(block_bytes(bytes));
+  report.total = signed_bytes(info.total);
+  report.free = signed_bytes(info.free);
+  report.reserved = signed_bytes(driver().pool_memory(device_).reserved);
+  report.limit = signed_bytes(limit_.load(std::memory_order_relaxed));
   {
     const std::lock_guard lock(mutex_);
     ++stats_.num_ooms;
-    breakdown.allocated = stats_.allocated_bytes.all.current;
+    report.allocated = stats_.allocated_bytes.all.current;
   }
-  throw_out_of_memory(device_, breakdown, false);
+  throw_out_of_memory(device_, report, false);
 }
 
 void AsyncPool::empty_cache() {

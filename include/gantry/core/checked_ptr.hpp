@@ -10,7 +10,7 @@ namespace gantry::detail {
 // Throws InvalidArgument: `member` ("MemPool::id") was called on an object that was moved from.
 [[noreturn]] void throw_moved_from(std::string_view member);
 
-/// What a movable class holds its state by: a smart pointer without operators.
+/// The state of a movable class: a smart pointer without operators.
 ///
 /// The only way to the state names the member that asks, and throws after a move. A class whose
 /// moves are this one's therefore cannot follow the null pointer that a move leaves.

@@ -53,7 +53,7 @@ struct CopyRegion {
 /// A captured, instantiated graph.
 using NativeGraph = void*;
 
-/// What may happen on other threads during a stream capture; the names are CUDA's.
+/// Calls that other threads may make during a stream capture; the names are CUDA's.
 enum class CaptureMode : std::uint8_t {
   global,         ///< no thread may make a call that captures forbid
   thread_local_,  ///< the capturing thread may not make such a call
@@ -74,14 +74,14 @@ struct NativePoolMemory {
   std::size_t reserved_high = 0;  ///< the most that was held
 };
 
-/// What kind of memory a pointer points to.
+/// The kind of memory that a pointer points to.
 enum class PointerKind : std::uint8_t {
   unregistered,  ///< ordinary host memory, or no memory
   pinned,        ///< page-locked host memory
   device,        ///< memory of a device
 };
 
-/// What the driver knows about a pointer.
+/// Attributes of a pointer.
 struct PointerInfo {
   PointerKind kind = PointerKind::unregistered;  ///< kind of memory
   int device = -1;                               ///< owner of device memory, else -1

@@ -9,7 +9,7 @@
 
 namespace gantry {
 
-/// What CUDA_VISIBLE_DEVICES can name about one physical device.
+/// Names of one physical device that CUDA_VISIBLE_DEVICES may use.
 struct DeviceIdentity {
   std::string uuid;        ///< "GPU-…", or "MIG-…" for a MIG instance
   std::string pci_bus_id;  ///< informational

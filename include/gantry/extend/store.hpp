@@ -23,10 +23,10 @@ inline constexpr std::size_t kStoreMinTokenBytes = 16;
 /// Longest token of a Store, in bytes.
 inline constexpr std::size_t kStoreMaxTokenBytes = 1024;
 
-/// A key/value store that the processes of one job share: how they find each other.
+/// A key/value store that the processes of one job share, for their rendezvous.
 ///
 /// Keys are 1…1024 bytes, values at most 16 MiB of any bytes. A written value stays until it is
-/// overwritten or erased, so whoever comes late reads what was said before.
+/// overwritten or erased, so a late rank reads earlier values.
 /// Thread safety: every member may be called from any thread; a blocked call does not block others.
 /// Throws: InvalidArgument for a bad key or value, TimeoutError when the deadline passes,
 /// PeerLostError when the server is gone (rank() == -1) or a rank left the job (its rank).
@@ -36,7 +36,7 @@ class Store {
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
-  /// Writes `value` under `key`, replacing what was there; wakes everyone who waits for the key.
+  /// Writes `value` under `key`, replacing what was there; wakes all callers that wait for the key.
   virtual void set(std::string_view key, std::string_view value) = 0;
   /// Value of `key`; waits up to `timeout` until it is written.
   ///
@@ -65,7 +65,7 @@ class Store {
   Store() = default;
 };
 
-/// Where a store listens and who may come in.
+/// The address of a store and the secret of its clients.
 struct StoreServerOptions {
   /// "unix:@name" (abstract), "unix:/path", or "tcp:host:port"; port 0 picks a free one.
   std::string address;
@@ -109,7 +109,7 @@ class StoreServer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Whose store to use and how long to try.
+/// The address of a store, the identity of the client, and its timeouts.
 struct StoreClientOptions {
   /// Address of the server, as StoreServer::address() gives it.
   std::string address;

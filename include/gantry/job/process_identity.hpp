@@ -7,16 +7,16 @@
 
 namespace gantry {
 
-/// Who this process is in its job, as its launcher says through the environment.
+/// Identity of this process in its job, from the environment that its launcher set.
 struct ProcessIdentity {
   int rank = 0;        ///< rank in the job, from 0 on
   int world_size = 1;  ///< number of ranks
   int local_rank = 0;  ///< rank among the processes of this node
   int local_size = 1;  ///< number of processes on this node
-  int node_rank = 0;   ///< index of this node; -1 where the launcher does not tell
-  int node_count = 1;  ///< number of nodes; -1 where the launcher does not tell
-  /// Who told: "glaunch", "environment" (GANTRY_RANK without glaunch), "openmpi", "pmi", "mvapich",
-  /// "slurm", "torchrun" or "single".
+  int node_rank = 0;   ///< index of this node; -1: unknown
+  int node_count = 1;  ///< number of nodes; -1: unknown
+  /// Source of the identity: "glaunch", "environment" (GANTRY_RANK without glaunch), "openmpi",
+  /// "pmi", "mvapich", "slurm", "torchrun" or "single".
   std::string source = "single";
   /// Name that is unique to the job on its machines; empty where the launcher gives none.
   std::string job_id{};
@@ -36,16 +36,16 @@ struct ProcessIdentity {
 /// Reads one environment variable: the value, or a null pointer if it is unset.
 using EnvironmentReader = std::function<const char*(const char*)>;
 
-/// Finds out who this process is.
+/// Detects the identity of this process.
 ///
 /// The first that is present wins: GANTRY_RANK and GANTRY_WORLD_SIZE; OMPI_COMM_WORLD_*; PMI_RANK
 /// and PMI_SIZE; MV2_COMM_WORLD_*; Slurm, if this is a real step of more than one task; RANK and
-/// WORLD_SIZE; else a single process. What the winner's variables do not tell, those of the others
-/// do: who is on one node, and the address to meet at. GANTRY_RANK is glaunch's if GANTRY_JOB_ID is
-/// there; set by hand, it needs GANTRY_RDZV, or MASTER_ADDR and MASTER_PORT. A GANTRY_RDZV that the
-/// user set wins over any derived address. Without `environment` it reads the process's own.
-/// Throws: InvalidArgument that names the variable and its value if a number is malformed or out of
-/// range, if one of a pair is missing, or if two sources contradict each other.
+/// WORLD_SIZE; else a single process. Other sources add facts that it
+/// lacks: the ranks of one node, and the address of the store. GANTRY_RANK is glaunch's if
+/// GANTRY_JOB_ID is there; set by hand, it needs GANTRY_RDZV, or MASTER_ADDR and MASTER_PORT. A
+/// GANTRY_RDZV that the user set wins over any derived address. Without `environment` it reads the
+/// process's own. Throws: InvalidArgument that names the variable and its value if a number is
+/// malformed or out of range, if one of a pair is missing, or if two sources contradict each other.
 [[nodiscard]] ProcessIdentity detect_process_identity(const EnvironmentReader& environment = {});
 
 }  // namespace gantry

@@ -31,7 +31,7 @@ void empty_cache();
 /// Limits this process to `fraction` of the memory of `device`. Throws: InvalidArgument unless
 /// 0 < fraction <= 1.
 void set_fraction(double fraction, Device device = Device::cuda());
-/// Calls `observer` with the breakdown each time an OutOfMemoryError is about to be thrown.
+/// Calls `observer` with the report each time an OutOfMemoryError is about to be thrown.
 void add_oom_observer(std::function<void(Device, const OomReport&)> observer);
 
 }  // namespace gantry::memory

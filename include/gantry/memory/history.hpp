@@ -10,7 +10,7 @@
 
 namespace gantry::memory {
 
-/// What record_history records; torch.cuda.memory._record_memory_history in C++.
+/// Options of record_history; torch.cuda.memory._record_memory_history in C++.
 struct HistoryOptions {
   /// How much of a call stack is kept.
   enum class Stacks : std::uint8_t {

@@ -1,4 +1,4 @@
-// What the allocators of all devices hold and did, as data and as files.
+// Memory of all devices' allocators and their history, as data and as files.
 #pragma once
 
 #include <cstddef>
@@ -68,7 +68,7 @@ class Frames {
   std::shared_ptr<const std::vector<Frame>> frames_;
 };
 
-/// What a piece of a segment is used for.
+/// The use of a block of a segment.
 enum class BlockState : std::uint8_t {
   active_allocated,     ///< live
   active_pending_free,  ///< freed, but other streams or processes still use it
@@ -106,7 +106,7 @@ struct SegmentInfo {
   bool operator==(const SegmentInfo&) const = default;
 };
 
-/// What happened.
+/// The kind of an event.
 enum class TraceAction : std::uint8_t {
   alloc,           ///< a block was handed out
   free_requested,  ///< its user gave it back
@@ -156,7 +156,7 @@ struct Snapshot {
   bool operator==(const Snapshot&) const = default;
 };
 
-/// What all devices' allocators hold now, and the recorded history.
+/// The memory that all devices' allocators hold now, and the recorded history.
 ///
 /// Blocks are known whether history is recorded or not; their frames and the traces only if it is.
 /// A device's trace ends with the event that led to its segments, also while other threads allocate
