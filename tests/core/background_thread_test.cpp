@@ -4,7 +4,9 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace gantry {
@@ -38,9 +40,17 @@ TEST(BackgroundThread, TakesNoSignalsAndLeavesTheCallersMask) {
 }
 
 TEST(BackgroundThread, HasItsName) {
-  std::thread thread = start_background_thread("gantry-watchdog", [] {});
+  // A thread has a name from the start of its body until its end.
+  std::promise<void> started;
+  std::promise<void> released;
+  std::thread thread = start_background_thread("gantry-watchdog", [&] {
+    started.set_value();
+    released.get_future().wait();
+  });
+  started.get_future().wait();
   char name[16] = {};
   EXPECT_EQ(pthread_getname_np(thread.native_handle(), name, sizeof name), 0);
+  released.set_value();
   thread.join();
   EXPECT_EQ(std::string(name), "gantry-watchdog");
 }
