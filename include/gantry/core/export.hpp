@@ -2,6 +2,7 @@
 
 /// Marks a name that libgantry.so exports. The library hides every other name.
 ///
-/// It precedes the return type of a function, or the name of a class: `class GANTRY_API Stream`. The members of a class
-/// are exported with it. The attribute means the same in the library and in a program that includes the header.
+/// It precedes the return type of a function, or the name of a class: `class GANTRY_API Stream`.
+/// The members of a class are exported with it. The attribute means the same in the library and in
+/// a program that includes the header.
 #define GANTRY_API __attribute__((visibility("default")))
