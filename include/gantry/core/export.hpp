@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gantry/core/macros.hpp>
+
 /// Marks a name that libgantry.so exports. The library hides every other name.
 ///
 /// It precedes the return type of a function, or the name of a class: `class GANTRY_API Stream`.
