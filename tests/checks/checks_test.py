@@ -123,6 +123,7 @@ class CheckTest(unittest.TestCase):
         self.assert_fails("movable_types", {pool: header, test: calls.replace("REFUSES(id", "REFUSES(name")},
                           "pool.hpp: Pool::id is not called by")
         self.assert_fails("movable_types", {pool: header.replace("class", "struct")}, "class Pool is neither in")
+        self.assert_fails("movable_types", {pool: header.replace("class", "class GANTRY_API")}, "class Pool is neither in")
 
     def test_self_contained(self):
         self.assert_passes("self_contained", None, *COMPILER)

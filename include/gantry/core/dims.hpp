@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <gantry/core/macros.hpp>
+#include <gantry/core/export.hpp>
 
 namespace gantry {
 
@@ -23,7 +23,7 @@ inline constexpr int kMaxDims = 8;
 ///
 /// Made implicitly from a braced list, a vector, an array, a span or one integer (`zeros(4)`,
 /// `t.view(-1)`); throws ShapeError for more than 8.
-class Dims {
+class GANTRY_API Dims {
  public:
   /// Type of one value.
   using value_type = std::int64_t;
@@ -97,6 +97,6 @@ class Dims {
 using Shape = Dims;
 
 /// Writes "[2, 3]".
-std::ostream& operator<<(std::ostream& out, const Dims& dims);
+GANTRY_API std::ostream& operator<<(std::ostream& out, const Dims& dims);
 
 }  // namespace gantry

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include <gantry/core/export.hpp>
 #include <gantry/core/float16.hpp>
 #include <gantry/core/macros.hpp>
 
@@ -83,15 +84,15 @@ enum class DTypeCategory : std::uint8_t {
 }
 
 /// Short name as in the enumeration: "bool", "u8", …, "f64".
-[[nodiscard]] std::string_view name(DType dtype);
+[[nodiscard]] GANTRY_API std::string_view name(DType dtype);
 /// Name as PyTorch's error texts spell it: "Bool", "Byte", "Char", "Short", "Int", "Long", "Half",
 /// "BFloat16", "Float", "Double".
-[[nodiscard]] std::string_view torch_name(DType dtype);
+[[nodiscard]] GANTRY_API std::string_view torch_name(DType dtype);
 /// Parses a short name ("f32", "bool"); throws DTypeError for any other text.
-[[nodiscard]] DType parse_dtype(std::string_view text);
+[[nodiscard]] GANTRY_API DType parse_dtype(std::string_view text);
 
 /// Writes the short name.
-std::ostream& operator<<(std::ostream& out, DType dtype);
+GANTRY_API std::ostream& operator<<(std::ostream& out, DType dtype);
 
 /// Maps a C++ type to its DType: `dtype_of<float> == DType::f32`.
 template <class T>

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include <gantry/core/dtype.hpp>
+#include <gantry/core/export.hpp>
 
 namespace gantry {
 
@@ -30,8 +31,8 @@ inline constexpr std::string_view number_name = [] {
 }();
 
 // Throw InvalidArgument.
-[[noreturn]] void throw_not_convertible(const Scalar& value, std::string_view type);
-[[noreturn]] void throw_too_large(std::uint64_t value);
+[[noreturn]] GANTRY_API void throw_not_convertible(const Scalar& value, std::string_view type);
+[[noreturn]] GANTRY_API void throw_too_large(std::uint64_t value);
 
 template <std::integral T>
 std::int64_t checked_integer(T value) {
@@ -48,7 +49,7 @@ std::int64_t checked_integer(T value) {
 /// Implicitly made from any arithmetic type; throws InvalidArgument for unsigned integers from 2^63
 /// on. In type promotion a Scalar gives way to tensors of the
 /// same or a higher category.
-class Scalar {
+class GANTRY_API Scalar {
  public:
   Scalar() : Scalar(0) {}
   /// A boolean, an integer or a floating-point number, by the type of `value`.
@@ -123,6 +124,6 @@ bool Scalar::fits() const {
 }
 
 /// Writes the number; booleans as "true" and "false".
-std::ostream& operator<<(std::ostream& out, const Scalar& scalar);
+GANTRY_API std::ostream& operator<<(std::ostream& out, const Scalar& scalar);
 
 }  // namespace gantry

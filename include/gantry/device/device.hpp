@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include <gantry/core/macros.hpp>
+#include <gantry/core/export.hpp>
 
 namespace gantry {
 
@@ -23,7 +23,7 @@ enum class DeviceType : std::uint8_t {
 ///
 /// `index` counts the visible devices from 0; -1 stands for the calling thread's current device and
 /// is resolved when the device is used. The CPU's index is always 0.
-struct Device {
+struct GANTRY_API Device {
   /// CPU or GPU.
   DeviceType type = DeviceType::cpu;
   /// Position among the visible devices; -1: the current device.
@@ -72,7 +72,7 @@ struct Device {
 };
 
 /// Writes str().
-std::ostream& operator<<(std::ostream& out, const Device& device);
+GANTRY_API std::ostream& operator<<(std::ostream& out, const Device& device);
 
 /// Where devices come from; chosen once per process, at first use.
 enum class Platform : std::uint8_t {
@@ -83,32 +83,32 @@ enum class Platform : std::uint8_t {
 
 /// The platform of this process: simulated if GANTRY_SIM_DEVICES is set, else CUDA if the driver
 /// shows a GPU, else none. Initialises no device.
-[[nodiscard]] Platform platform();
+[[nodiscard]] GANTRY_API Platform platform();
 /// "none", "cuda" or "simulated".
-[[nodiscard]] std::string_view name(Platform platform);
+[[nodiscard]] GANTRY_API std::string_view name(Platform platform);
 /// Writes name().
-std::ostream& operator<<(std::ostream& out, Platform platform);
+GANTRY_API std::ostream& operator<<(std::ostream& out, Platform platform);
 /// Number of visible devices, 0 without a platform. Creates no context. Throws: ForkError where
 /// in_bad_fork().
-[[nodiscard]] int device_count();
+[[nodiscard]] GANTRY_API int device_count();
 /// True if there is at least one device. Throws: as device_count().
-[[nodiscard]] bool is_available();
+[[nodiscard]] GANTRY_API bool is_available();
 /// True once init() or any device operation initialised the platform in this process.
-[[nodiscard]] bool is_initialized();
+[[nodiscard]] GANTRY_API bool is_initialized();
 /// Initialises the platform now rather than at first use; creates no context.
 /// Throws: NotSupported that names GANTRY_SIM_DEVICES if there is no platform.
-void init();
+GANTRY_API void init();
 
 /// The calling thread's current device; a foreign cudaSetDevice is respected.
-[[nodiscard]] Device current_device();
+[[nodiscard]] GANTRY_API Device current_device();
 /// Makes `device` the calling thread's current device. Throws: InvalidArgument for the CPU or a
 /// device index past the end.
-void set_device(Device device);
+GANTRY_API void set_device(Device device);
 /// Blocks the host until everything submitted to `device` is done; rethrows asynchronous errors.
-void synchronize(Device device = Device::cuda());
+GANTRY_API void synchronize(Device device = Device::cuda());
 
 /// True in a process forked after the platform was initialised: every device call throws ForkError.
-[[nodiscard]] bool in_bad_fork();
+[[nodiscard]] GANTRY_API bool in_bad_fork();
 
 }  // namespace gantry
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/device/properties.hpp>
 
@@ -113,7 +114,7 @@ struct FaultRecord {
 /// the thread's current device.
 ///
 /// Thread safety: every call may be made from any thread.
-class Driver {
+class GANTRY_API Driver {
  public:
   virtual ~Driver() = default;
 
@@ -298,10 +299,10 @@ class Driver {
 
 /// The driver of this process's platform; initialises it at the first call.
 /// Throws: NotSupported without a platform; ForkError in a bad fork.
-[[nodiscard]] Driver& driver();
+[[nodiscard]] GANTRY_API Driver& driver();
 
 /// Replaces the driver, for tests that inject faults; returns the one before. Not thread-safe, and
 /// only to be called while no device work is in flight. `nullptr` restores the platform's own.
-Driver* exchange_driver(Driver* replacement);
+GANTRY_API Driver* exchange_driver(Driver* replacement);
 
 }  // namespace gantry

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 
 namespace gantry {
@@ -10,7 +11,7 @@ namespace gantry {
 /// foreign code set.
 ///
 /// A CPU device leaves the current device alone. Neither copyable nor movable.
-class DeviceGuard {
+class GANTRY_API DeviceGuard {
  public:
   /// Throws: InvalidArgument if there is no such device.
   explicit DeviceGuard(Device device);
@@ -32,7 +33,7 @@ class DeviceGuard {
 };
 
 /// A DeviceGuard that does nothing until it is given a device.
-class OptionalDeviceGuard {
+class GANTRY_API OptionalDeviceGuard {
  public:
   OptionalDeviceGuard() = default;
   /// Makes `device` current if there is one. Throws: InvalidArgument as DeviceGuard.

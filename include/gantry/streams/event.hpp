@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/device/driver.hpp>
 
@@ -14,7 +15,7 @@ namespace detail {
 struct Timestamp;
 
 /// Returns the timestamp of a destroyed event to the thread's cache.
-struct TimestampRecycler {
+struct GANTRY_API TimestampRecycler {
   void operator()(Timestamp* timestamp) const noexcept;
 };
 
@@ -36,7 +37,7 @@ using IpcEventHandle = NativeEventHandle;
 /// before the wait; recording again does not disturb earlier waits. Move-only; a moved-from event
 /// is as newly made with the same options.
 /// Thread safety: one thread at a time, as for any value; different events are independent.
-class Event {
+class GANTRY_API Event {
  public:
   /// An event with the given properties; it gets its device at the first record.
   explicit Event(EventOptions options = {});

@@ -5,6 +5,7 @@
 #include <functional>
 #include <ostream>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/device/driver.hpp>
 #include <gantry/streams/event.hpp>
@@ -23,7 +24,7 @@ enum class StreamPriority : std::uint8_t {
 /// as the process, an external stream as long as its creator keeps it.
 ///
 /// Thread safety: all members may be called from any thread.
-class Stream {
+class GANTRY_API Stream {
  public:
   /// The calling thread's current stream of `device`; the default stream unless set otherwise.
   [[nodiscard]] static Stream current(Device device = Device::cuda());
@@ -74,10 +75,10 @@ class Stream {
 };
 
 /// Writes text such as "stream 3 of cuda:1".
-std::ostream& operator<<(std::ostream& out, const Stream& stream);
+GANTRY_API std::ostream& operator<<(std::ostream& out, const Stream& stream);
 
 /// Makes `stream` the calling thread's current stream of its device; the current device stays.
-void set_stream(const Stream& stream);
+GANTRY_API void set_stream(const Stream& stream);
 
 }  // namespace gantry
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <variant>
 
-#include <gantry/core/macros.hpp>
+#include <gantry/core/export.hpp>
 
 namespace gantry {
 
@@ -38,7 +38,7 @@ struct Slice {
 ///
 /// A bool inserts a dimension, of size 1 for true and of size 0 for false. Several bools share one
 /// dimension.
-class Index {
+class GANTRY_API Index {
  public:
   /// Every kind of entry.
   using Value = std::variant<std::int64_t, Slice, std::nullopt_t, EllipsisType, bool>;

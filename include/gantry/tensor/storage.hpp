@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/memory/allocator.hpp>
 #include <gantry/memory/ipc.hpp>
@@ -17,7 +18,7 @@ namespace gantry {
 /// imported from another process. The last handle frees it.
 ///
 /// Thread safety: as std::shared_ptr.
-class Storage {
+class GANTRY_API Storage {
  public:
   /// A handle without memory.
   Storage() = default;
@@ -57,7 +58,7 @@ class Storage {
   friend bool operator==(const Storage& a, const Storage& b) = default;
 
  private:
-  struct Impl;
+  struct GANTRY_LOCAL Impl;
   explicit Storage(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
   std::shared_ptr<const Impl> impl_;
