@@ -84,7 +84,7 @@ void remove_stale_socket(const SocketAddress& address) {
   }
 }
 
-// While nobody listens at a port that the system also gives to connections, one that comes from
+// While no process listens at a port that the system also gives to connections, one that comes from
 // that very port meets itself: TCP opens it from both sides.
 bool is_connected_to_itself(int fd) {
   sockaddr_storage here{};

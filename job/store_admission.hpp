@@ -28,7 +28,7 @@ void require_token(const SocketAddress& address, std::string_view token, std::st
 /// The peer of `fd`: "10.0.0.7:41234" or "process 123 of user 1000".
 [[nodiscard]] std::string peer_text(int fd);
 
-/// Decides who may use a store, and bounds the connections that have not presented a token.
+/// Admits clients to a store, and bounds the connections that have not presented a token.
 ///
 /// Thread safety: none; the serving thread owns it.
 class Admission {

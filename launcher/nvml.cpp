@@ -33,7 +33,7 @@ struct PciInfo {
 class Library {
  public:
   explicit Library(const std::string& path) {
-    // The loader would wait for somebody to write to a named pipe. A bare name is found by it.
+    // The loader would wait for a writer of a named pipe. It searches for a bare name itself.
     const bool is_path = path.find('/') != std::string::npos;
     if (is_path && !why_not_regular(path).empty()) return;
     handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

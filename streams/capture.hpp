@@ -1,4 +1,4 @@
-// Captures of streams into graphs, and how long somebody may still run what was captured.
+// Captures of streams into graphs, and the lifetime of what was captured.
 #pragma once
 
 #include <atomic>

@@ -74,7 +74,7 @@ class Workspace {
   int device_;
   bool keeps_ll128_order_ = true;
   bool is_shared_ = false;           // with ranks of this process
-  std::function<bool()> is_closed_;  // by all who may have opened this rank's memory
+  std::function<bool()> is_closed_;  // by all ranks that may have opened this rank's memory
   std::vector<std::shared_ptr<Memory>> memory_;
 };
 

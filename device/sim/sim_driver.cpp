@@ -42,7 +42,7 @@ thread_local int t_current_device = 0;
 
 std::atomic<SimDriver*> g_active{nullptr};
 
-// Whoever writes the word does not call the driver, so it is looked at now and then.
+// The writer of the word does not call the driver, so the word is polled.
 void await_word(const std::uint32_t* word, std::uint32_t value,
                 const std::atomic<bool>& is_closing) {
   const auto is_below = [value](std::uint32_t seen) {

@@ -151,7 +151,7 @@ class SimDriver final : public Driver {
   EventTable events_;
   CaptureTable captures_;
   const bool launch_blocking_;           ///< CUDA_LAUNCH_BLOCKING
-  std::atomic<bool> is_closing_{false};  ///< ends the waits for words, which nobody else would
+  std::atomic<bool> is_closing_{false};  ///< ends the waits for words
 };
 
 }  // namespace sim

@@ -50,7 +50,7 @@ inline void futex_wait_shared(const std::atomic<std::uint32_t>& word, std::uint3
   futex_call(&word, FUTEX_WAIT, expected, &timeout);
 }
 
-/// Between processes: wakes everyone who sleeps on the word.
+/// Between processes: wakes every thread that sleeps on the word.
 inline void futex_wake_all_shared(const void* word) {
   futex_call(word, FUTEX_WAKE, INT_MAX, nullptr);
 }

@@ -1,4 +1,4 @@
-// The addresses of all simulated devices: what lives where and who may touch it.
+// The addresses of all simulated devices: what lies where, and which devices may access it.
 #pragma once
 
 #include <cstddef>
