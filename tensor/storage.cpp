@@ -5,7 +5,7 @@
 #include <utility>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/cpu_allocator.hpp>
 #include <gantry/memory/pinned_allocator.hpp>

@@ -4,7 +4,7 @@
 
 #include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/device/native_handles.hpp>
 
 namespace gantry {
 
