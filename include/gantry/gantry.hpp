@@ -18,8 +18,8 @@
 #include <gantry/core/macros.hpp>
 #include <gantry/core/scalar.hpp>
 #include <gantry/device/device.hpp>
-#include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
+#include <gantry/device/native_handles.hpp>
 #include <gantry/device/peer.hpp>
 #include <gantry/device/properties.hpp>
 #include <gantry/device/visible_devices.hpp>
