@@ -8,8 +8,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
-#include "memory/heap/device_heap.hpp"
 #include "memory/heap/poison.hpp"
+#include "memory/heap/pool_set.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {

@@ -1,10 +1,16 @@
+#include "memory/heap/heap_stats.hpp"
+
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <functional>
+#include <map>
 
 #include "memory/counters.hpp"
-#include "memory/heap/device_heap.hpp"
+#include "memory/heap/thread_cache.hpp"
+#include "memory/oom_report.hpp"
 
 namespace gantry::memory {
-
 namespace {
 
 void apply(Stat& stat, std::int64_t given, const StatsDelta::Level& level,
@@ -26,14 +32,9 @@ void derive(Stat& active, const Stat& allocated, std::int64_t deferred) {
 
 }  // namespace
 
-void DeviceHeap::append(Pool& pool, StatsDelta& account) noexcept {
-  pool.live_blocks += account.both.now().blocks;
-  state_.account.append(account);
-  account = {};
-}
-
 // Adds the heap's own delta to the statistics.
-void DeviceHeap::apply_delta(StatsDelta& account) noexcept {
+void HeapStats::apply_account() noexcept {
+  StatsDelta& account = state_.account;
   const auto apply_one = [&account](PoolStat& stat, auto member) {
     const auto& [large, small] = account.given;
     apply(stat.large_pool, large.*member, account.sides[0], member);
@@ -47,9 +48,8 @@ void DeviceHeap::apply_delta(StatsDelta& account) noexcept {
   account = {};
 }
 
-// Brings the statistics up to date with the heap's own delta and with deferred frees.
-void DeviceHeap::update_stats() noexcept {
-  if (state_.account.is_used) apply_delta(state_.account);
+void HeapStats::update() noexcept {
+  if (state_.account.is_used) apply_account();
   Stats& stats = state_.stats;
   const auto derive_all = [&](PoolStat& active, const PoolStat& from, auto member) {
     const std::int64_t large = deferred_[0].*member;
@@ -64,29 +64,19 @@ void DeviceHeap::update_stats() noexcept {
   derive_all(stats.requested_bytes, requested_, &Amount::requested);
 }
 
-void DeviceHeap::count_deferred(const HeapBlock& block, bool begins) noexcept {
+void HeapStats::count_deferred(const HeapBlock& block, bool begins) noexcept {
   StatsDelta::Amount& side = deferred_[is_small(block.bytes) ? 1 : 0];
   const std::int64_t sign = begins ? 1 : -1;
   side.blocks += sign;
   side.bytes += sign * static_cast<std::int64_t>(block.bytes);
   side.requested +=
       sign * static_cast<std::int64_t>(block.requested.load(std::memory_order_relaxed));
-  update_stats();
+  update();
 }
 
-std::size_t DeviceHeap::largest_free() const noexcept {
-  std::size_t largest = 0;
-  for (const auto& pool : pools_) {
-    if (pool->released || pool->is_pinned()) continue;
-    for (const auto& arena : pool->arenas) largest = std::max(largest, arena->free.largest());
-  }
-  return largest;
-}
-
-Stats DeviceHeap::stats() {
-  const HeapLock lock(state_.mutex);
-  const std::size_t cached = ThreadCache::flush_all(*this, nullptr);
-  update_stats();
+Stats HeapStats::collect(const PoolSet& pools) {
+  const std::size_t cached = ThreadCache::flush_counts(state_);
+  update();
   state_.refresh_reserved();
   Stats stats = state_.stats;
   stats.num_device_alloc = state_.chunks.created() + state_.segments_made;
@@ -98,18 +88,17 @@ Stats DeviceHeap::stats() {
   stats.unmapped_bytes = static_cast<std::int64_t>(state_.chunks.unmapped());
   stats.reclaimed_bytes = static_cast<std::int64_t>(state_.reclaimed_bytes);
   stats.num_stream_waits = stream_waits_;
-  stats.largest_free = static_cast<std::int64_t>(largest_free());
-  for (const auto& pool : pools_) {
+  stats.largest_free = static_cast<std::int64_t>(pools.largest_free());
+  for (const auto& pool : pools) {
     const bool is_used = pool->serves_captures ? pool->is_pinned() : !pool->destroyed;
     if (pool->id != 0 && is_used) ++stats.num_pools;
   }
   return stats;
 }
 
-void DeviceHeap::reset_peak_stats() {
-  const HeapLock lock(state_.mutex);
-  ThreadCache::flush_all(*this, nullptr);
-  update_stats();
+void HeapStats::reset_peaks() {
+  ThreadCache::flush_counts(state_);
+  update();
   state_.refresh_reserved();
   for (Stat* stat : {&requested_.all, &requested_.small_pool, &requested_.large_pool}) {
     reset_peak(*stat);
@@ -124,17 +113,62 @@ void DeviceHeap::reset_peak_stats() {
   reset_peak(stats.oversize_segments);
 }
 
-// See Note [Where a trace ends].
-HeldSegments DeviceHeap::segments() {
+OomReport HeapStats::oom_report(const PoolSet& pools) {
+  update();
+  OomReport report;
+  report.allocated = state_.stats.allocated_bytes.all.current;
+  report.reserved = state_.stats.reserved_bytes.all.current;
+  report.limbo = limbo_bytes_;
+  report.pending = state_.stats.active_bytes.all.current - report.allocated - report.limbo;
+  report.limit = signed_bytes(state_.limit());
+  report.largest_free = signed_bytes(pools.largest_free());
+  for (const auto& pool : pools) {
+    for (const auto& [clock, bytes] : pool->deferred.waiting()) {
+      report.pending_by_stream.emplace_back(clock->id(), signed_bytes(bytes));
+    }
+    for (const auto& arena : pool->arenas) {
+      if (pool->serves_others() && !pool->released) continue;
+      HeldSegments held;
+      arena->describe(held);
+      for (const SegmentInfo& segment : held.segments) {
+        if (pool->released) {
+          report.released += signed_bytes(segment.allocated_bytes);
+        } else {
+          report.private_pools += signed_bytes(segment.total_bytes);
+        }
+      }
+    }
+  }
+  return report;
+}
+
+HeldSegments HeapStats::segments(const PoolSet& pools) const {
   HeldSegments held;
   held.device = state_.device;
-  const HeapLock lock(state_.mutex);
   const ThreadCache::AllCachesPaused paused;
-  for (const auto& pool : pools_) {
+  for (const auto& pool : pools) {
     for (const auto& arena : pool->arenas) arena->describe(held);
   }
   held.time_ns = history_moment_ns();
   return held;
+}
+
+std::vector<std::pair<std::string, std::int64_t>> top_call_sites(HeldSegments held) {
+  constexpr std::size_t kTop = 5;
+  std::map<std::string, std::int64_t> by_site;
+  held.look_up_frames();
+  for (const SegmentInfo& segment : held.segments) {
+    for (const BlockInfo& block : segment.blocks) {
+      const Frame* const frame = block.frames.call_site();
+      if (block.state == BlockState::inactive || frame == nullptr) continue;
+      by_site[fmt::format("{} ({}:{})", frame->name, frame->filename, frame->line)] +=
+          signed_bytes(block.bytes);
+    }
+  }
+  std::vector<std::pair<std::string, std::int64_t>> top(by_site.begin(), by_site.end());
+  std::ranges::sort(top, std::ranges::greater(), [](const auto& site) { return site.second; });
+  if (top.size() > kTop) top.resize(kTop);
+  return top;
 }
 
 }  // namespace gantry::memory
