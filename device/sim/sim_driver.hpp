@@ -29,7 +29,7 @@ namespace sim {
 /// Note [Simulated machine]
 /// A stream is a thread, an event the number of a task, device memory a memfd, and a kernel a
 /// function that runs on its stream's thread. Host calls check everything that hardware would
-/// refuse, then enqueue; docs/simulator.md lists what is like CUDA and what is not.
+/// refuse, then enqueue; docs/explanation/simulator.md lists what is like CUDA and what is not.
 class SimDriver final : public Driver {
  public:
   explicit SimDriver(const std::vector<int>& visible);

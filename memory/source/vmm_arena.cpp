@@ -15,9 +15,8 @@
 namespace gantry::memory {
 namespace {
 
-// Blocks keep their addresses while chunks are remapped, so free addresses can be scattered; see
-// the replays in docs/memory.md. A process has addresses for some hundred times an H200's memory,
-// and all private pools share them.
+// Blocks keep their addresses while chunks are remapped, so free addresses can be scattered. A
+// process has addresses for some hundred times an H200's memory, and all private pools share them.
 constexpr std::size_t kRangePerMemory = 4;
 constexpr std::size_t kPrivateRangePerMemory = 1;
 constexpr int kCudaOutOfMemory = 2;

@@ -57,6 +57,18 @@ class CheckTest(unittest.TestCase):
         self.assert_fails("docs_lines", {"docs/how-to/a.md": f"# A\n\n{long}\n"}, "docs/how-to/a.md:3: 150 characters")
         self.assert_fails("docs_lines", {"README.md": f"- {long}\n"}, "README.md:1: 152 characters")
 
+    def test_docs_links(self):
+        pages = {"docs/index.md": "# Index\n\n[one](a/one.md#a-heading-of-one) [out](https://example.org/x)\n",
+                 "docs/a/one.md": "# A heading of `one`\n\nsee [the\nindex](../index.md#index), [here](#a-heading-of-one)\n"
+                                  "```sh\n# no heading\necho [x](missing.md)\n```\n"}
+        source = "// docs/a/one.md has the rules.\n"
+        self.assert_passes("docs_links", {**pages, "memory/rules.hpp": source})
+        for text, words in {"[x](missing.md)": "docs/b.md:1: missing.md: no such file", "[x](a/one.md#no-heading)": "no such heading",
+                            "text\n[x](#index)": "docs/b.md:2: #index: no such heading", "text": "docs/b.md:1: no link leads here"}.items():
+            self.assert_fails("docs_links", {**pages, "docs/b.md": f"{text}\n"}, words)
+        self.assert_fails("docs_links", {**pages, "memory/rules.hpp": source.replace("one", "two")},
+                          "memory/rules.hpp:1: docs/a/two.md: no such page")
+
     def test_vocabulary(self):
         self.assert_passes("vocabulary")
         for line in ("int culprit = 0;", "class JobSite {", "// says Goodbye", "void say_goodbye();", "job_site.hpp"):
