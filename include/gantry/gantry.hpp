@@ -8,7 +8,6 @@
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/collectives/work.hpp>
-#include <gantry/core/checked_ptr.hpp>
 #include <gantry/core/dims.hpp>
 #include <gantry/core/dtype.hpp>
 #include <gantry/core/env.hpp>

@@ -94,6 +94,7 @@ class CheckTest(unittest.TestCase):
         self.assert_fails("layering", {"memory/ipc/a.cpp": '#include "kernels/launch.hpp"\n'}, "memory/ipc must not know kernels")
         self.assert_fails("layering", {"include/gantry/core/up.hpp": "#include <gantry/device/device.hpp>\n"},
                           "core must not know device")
+        self.assert_fails("layering", {"core/a.cpp": "#include <gantry/extend/driver.hpp>\n"}, "core must not know device")
         self.assert_fails("layering", {"launcher/a.cpp": "#include <gantry/device/device.hpp>\n"},
                           "the launcher uses command_line, core, job, device/topology, device/visible_devices and device/sim/")
         self.assert_fails("layering", {"command_line/a.cpp": '#include "job/flight_file.hpp"\n'}, "command_line must not know job")
