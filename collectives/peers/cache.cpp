@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -12,6 +11,7 @@
 #include <gantry/device/device.hpp>
 
 #include "collectives/peers/process.hpp"
+#include "core/atomic_file.hpp"
 #include "core/bytes.hpp"
 #include "core/json.hpp"
 #include "core/regular_file.hpp"
@@ -97,14 +97,9 @@ void PeerCache::store(const PeerReachability& reachability) const noexcept {
   if (!folder_) return;
   try {
     std::filesystem::create_directories(*folder_);
-    // Rename, so that readers see the complete file or none.
-    const std::filesystem::path temporary = file().string() + fmt::format(".{}", getpid());
-    {
-      std::ofstream out(temporary);
-      out << to_text(reachability, key_) << '\n';
-      if (!out.flush()) return;
-    }
-    std::filesystem::rename(temporary, file());
+    AtomicFile replaced(file());
+    replaced.out() << to_text(reachability, key_) << '\n';
+    replaced.commit();
   } catch (const std::exception& error) {
     logging::debug(fmt::format("storing peer reachability: {}", error.what()));
   }

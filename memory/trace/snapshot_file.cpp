@@ -10,11 +10,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include <gantry/core/error.hpp>
 #include <gantry/memory/snapshot.hpp>
 
+#include "core/atomic_file.hpp"
 #include "core/unique_fd.hpp"
 #include "memory/trace/snapshot_json.hpp"
 #include "memory/trace/snapshot_tool.hpp"
@@ -23,8 +23,6 @@ namespace gantry::memory {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string cause_of(int code) { return code != 0 ? std::strerror(code) : "unknown cause"; }
 
 [[noreturn]] void throw_write_error(const fs::path& path, std::string_view cause) {
   throw Error(fmt::format("save_snapshot: failed to write '{}': {}", path.string(), cause));
@@ -47,36 +45,35 @@ std::optional<fs::path> tool_for(const fs::path& path) {
   }
 }
 
-// Writes JSON into `file`; `path` names what is saved in errors.
-void write_json_to(const fs::path& file, const Snapshot& snapshot, const fs::path& path,
-                   auto&& when_open) {
+// A JSON snapshot in a file without a name, in the folder of `path`.
+UniqueFd write_unnamed_json(const Snapshot& snapshot, const fs::path& path) {
+  const auto fail = [&](int code) {
+    throw_write_error(path, std::strerror(code != 0 ? code : EIO));
+  };
+  std::string name = (path.parent_path() / ".gantry-snapshot-XXXXXX").string();
+  UniqueFd file(mkostemp(name.data(), O_CLOEXEC));
+  if (!file) fail(errno);
   errno = 0;
-  std::ofstream out(file, std::ios::binary);
-  if (!out) throw_write_error(path, cause_of(errno));
-  when_open();
+  std::ofstream out(name, std::ios::binary);
+  const int failure = errno;
+  unlink(name.c_str());
+  if (!out) fail(failure);
   errno = 0;
   write_json(snapshot, out);
   out.close();
-  if (!out) throw_write_error(path, cause_of(errno));
+  if (!out) fail(errno);
+  return file;
 }
 
-// A JSON snapshot in a file without a name, in the folder of `path`.
-UniqueFd write_unnamed_json(const Snapshot& snapshot, const fs::path& path) {
-  std::string name = (path.parent_path() / ".gantry-snapshot-XXXXXX").string();
-  UniqueFd file(mkostemp(name.data(), O_CLOEXEC));
-  if (!file) throw_write_error(path, cause_of(errno));
-  try {
-    write_json_to(name, snapshot, path, [&] { unlink(name.c_str()); });
-  } catch (...) {
-    unlink(name.c_str());
-    throw;
-  }
-  return file;
+void save_json(const Snapshot& snapshot, const fs::path& path) {
+  AtomicFile file(path, "save_snapshot: ");
+  write_json(snapshot, file.out());
+  file.commit();
 }
 
 void save_with(const std::optional<fs::path>& tool, const Snapshot& snapshot,
                const fs::path& path) {
-  if (!tool) return write_json_to(path, snapshot, path, [] {});
+  if (!tool) return save_json(snapshot, path);
   const UniqueFd json = write_unnamed_json(snapshot, path);
   try {
     run_snapshot_tool(*tool, json.get(), path);
@@ -101,13 +98,7 @@ Snapshot load_snapshot(const fs::path& path) {
     throw InvalidArgument(fmt::format(
         "load_snapshot: expected a file name that ends in .json, but got '{}'", path.string()));
   }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw Error(
-        fmt::format("load_snapshot: failed to read '{}': {}", path.string(), cause_of(errno)));
-  }
-  return read_json(file, path.string());
+  return read_json_file(path, "load_snapshot: ");
 }
 
 }  // namespace gantry::memory

@@ -2,8 +2,13 @@
 // `stacks`, whose elements are numbers in `frames`.
 #include <fmt/format.h>
 
-#include <iterator>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 
@@ -100,8 +105,12 @@ class Reader {
   }
 
   [[nodiscard]] SegmentInfo segment(const Json& json) const {
+    const int device = json.at("device").as<int>();
+    if (device < 0) {
+      throw InvalidArgument(fmt::format("expected a device of at least 0, but got {}", device));
+    }
     SegmentInfo segment{
-        .device = json.at("device").as<int>(),
+        .device = device,
         .address = json.at("address").as<std::uintptr_t>(),
         .total_bytes = json.at("total_size").as<std::size_t>(),
         .allocated_bytes = json.at("allocated_size").as<std::size_t>(),
@@ -183,6 +192,23 @@ Snapshot snapshot_in(const Json& root) {
   return snapshot;
 }
 
+[[noreturn]] void throw_read_error(std::string_view name, std::string_view prefix) {
+  throw Error(fmt::format("{}failed to read '{}': {}", prefix, name,
+                          std::strerror(errno != 0 ? errno : EIO)));
+}
+
+std::string text_of(std::istream& in, std::string_view name, std::string_view prefix) {
+  std::string text;
+  std::vector<char> buffer(1 << 16);
+  errno = 0;
+  do {
+    in.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    text.append(buffer.data(), static_cast<std::size_t>(in.gcount()));
+  } while (in);
+  if (in.bad()) throw_read_error(name, prefix);
+  return text;
+}
+
 }  // namespace
 
 void write_json(const Snapshot& snapshot, std::ostream& out) {
@@ -217,19 +243,25 @@ void write_json(const Snapshot& snapshot, std::ostream& out) {
   out << "]}\n";
 }
 
-Snapshot read_json(std::istream& in, std::string_view name) {
+Snapshot read_json(std::istream& in, std::string_view name, std::string_view prefix) {
+  const std::string text = text_of(in, name, prefix);
   try {
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
     return read_json(Json::parse(text), snapshot_in);
   } catch (const InvalidArgument& error) {
-    throw InvalidArgument(
-        fmt::format("load_snapshot: '{}' is no snapshot: {}", name, error.what()));
+    throw InvalidArgument(fmt::format("{}'{}' is no snapshot: {}", prefix, name, error.what()));
   } catch (const std::out_of_range& error) {
     throw InvalidArgument(
-        fmt::format("load_snapshot: '{}' is no snapshot: expected the number of a stack or frame "
-                    "in it, but got a larger one",
-                    name));
+        fmt::format("{}'{}' is no snapshot: expected the number of a stack or frame in it, but got "
+                    "a larger one",
+                    prefix, name));
   }
+}
+
+Snapshot read_json_file(const std::filesystem::path& path, std::string_view prefix) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw_read_error(path.string(), prefix);
+  return read_json(file, path.string(), prefix);
 }
 
 }  // namespace gantry::memory

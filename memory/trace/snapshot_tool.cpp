@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <link.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,6 +37,29 @@ constexpr std::string_view kDone = "wrote ";  // begins the tool's line on stdou
 bool is_program(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
+}
+
+// Where gantry's programs are, seen from the folder of the file that contains gantry: a library in
+// lib, a program in bin, and a library in lib/x86_64-linux-gnu or a test in tests/bin.
+constexpr const char* kProgramFolders[] = {"../bin", ".", "../../bin"};
+
+// Anybody may put programs into some of these folders, such as /tmp/bin for /tmp/lib. A program
+// that was not named counts only if root, this user or the owner of gantry's file put it there.
+bool is_trusted(const fs::path& program, const fs::path& gantry_file) {
+  struct stat status {};
+  struct stat own {};
+  if (stat(program.c_str(), &status) != 0) return false;
+  if (status.st_uid == 0 || status.st_uid == geteuid()) return true;
+  return stat(gantry_file.c_str(), &own) == 0 && status.st_uid == own.st_uid;
+}
+
+std::optional<fs::path> find_beside(const fs::path& gantry_file) {
+  if (gantry_file.empty()) return std::nullopt;
+  for (const char* folder : kProgramFolders) {
+    const fs::path program = (gantry_file.parent_path() / folder / kTool).lexically_normal();
+    if (is_program(program) && is_trusted(program, gantry_file)) return program;
+  }
+  return std::nullopt;
 }
 
 std::optional<fs::path> find_in_path() {
@@ -133,26 +158,32 @@ bool reports_success(std::string_view text) {
 
 }  // namespace
 
-fs::path own_bin_folder() {
+fs::path gantry_file() {
+  static const char kInThisFile = 0;
   Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&own_bin_folder), &info) == 0) return {};
+  link_map* module = nullptr;
+  if (dladdr1(&kInThisFile, &info, reinterpret_cast<void**>(&module), RTLD_DL_LINKMAP) == 0) {
+    return {};
+  }
+  // The program itself has no name there; its dli_fname is argv[0], whatever that is.
+  const bool is_main_program = module == nullptr || *module->l_name == 0;
   std::error_code failure;
-  const fs::path file = fs::canonical(info.dli_fname, failure);
-  return failure ? fs::path() : file.parent_path().parent_path() / "bin";
+  const fs::path file = fs::canonical(is_main_program ? "/proc/self/exe" : module->l_name, failure);
+  return failure ? fs::path() : file;
 }
 
-fs::path find_snapshot_tool(const fs::path& bin) {
+fs::path find_snapshot_tool(const fs::path& gantry_file) {
   const std::string named = env::get(kToolVariable).value_or("");
   if (!named.empty()) {
     if (is_program(named)) return named;
     throw Error(fmt::format("{}: expected an executable file, but got '{}'", kToolVariable, named));
   }
-  if (!bin.empty() && is_program(bin / kTool)) return bin / kTool;
+  if (const std::optional<fs::path> found = find_beside(gantry_file)) return *found;
   if (const std::optional<fs::path> found = find_in_path()) return *found;
   throw Error(fmt::format(
-      "the program {} is neither in '{}' nor in PATH; install gantry's programs or set {} to its "
-      "path, or save a .json file, which needs no program",
-      kTool, bin.string(), kToolVariable));
+      "the program {} is neither beside '{}' nor in PATH; install gantry's programs or set {} to "
+      "its path, or save a .json file, which needs no program",
+      kTool, gantry_file.string(), kToolVariable));
 }
 
 void run_snapshot_tool(const fs::path& tool, int json, const fs::path& output) {

@@ -5,14 +5,16 @@
 
 namespace gantry::memory {
 
-/// Returns the folder of gantry's programs: bin beside the folder of gantry's library. Where gantry
-/// is linked statically, bin beside the folder of the program. Empty if the system does not tell.
-[[nodiscard]] std::filesystem::path own_bin_folder();
+/// Returns the file that contains this code: gantry's library, or the program where gantry is
+/// linked statically. Empty if the system does not tell.
+[[nodiscard]] std::filesystem::path gantry_file();
 
-/// Returns the path of gantry-snapshot: GANTRY_SNAPSHOT_TOOL, else in `bin`, else in PATH.
+/// Returns the path of gantry-snapshot. GANTRY_SNAPSHOT_TOOL names it. Otherwise it is searched in
+/// ../bin, the same folder and ../../bin of `gantry_file`, then in PATH. Beside the file only
+/// programs of root, of this user and of the file's owner count.
 /// Throws: Error with the searched places and the remedy.
 [[nodiscard]] std::filesystem::path find_snapshot_tool(
-    const std::filesystem::path& bin = own_bin_folder());
+    const std::filesystem::path& gantry_file = gantry_file());
 
 /// Runs `tool`, which reads a JSON snapshot from the file descriptor `json` and writes `output`.
 /// The extension of `output` selects the format. Waits until the program has ended.

@@ -22,6 +22,7 @@
 #include "tests/support/fault_driver.hpp"
 #include "tests/support/rank_threads.hpp"
 #include "tests/support/stream_hold.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace gantry {
 namespace {
@@ -197,8 +198,8 @@ TEST_F(PeerProbeTest, VariablesSwitchItOffAndSkipIt) {
 }
 
 TEST_F(PeerProbeTest, ResultsAreKeptForTheSameDevicesAndBoot) {
-  char name[] = "/tmp/peer-probe-XXXXXX";
-  const std::filesystem::path folder = mkdtemp(name);
+  const testing::TemporaryFolder temporary;
+  const std::filesystem::path& folder = temporary.path();
   const auto unusable = [&](int) { return std::vector<void*>(kRanks, nullptr); };
   PeerReachability bad;
   {
@@ -219,13 +220,12 @@ TEST_F(PeerProbeTest, ResultsAreKeptForTheSameDevicesAndBoot) {
   EXPECT_FALSE(later.was_cached);
   EXPECT_TRUE(later.all());
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "deep"), {}), 2);
-  std::filesystem::remove_all(folder);
 }
 
 TEST_F(PeerProbeTest, FindingsThatMayChangeAreNotCached) {
   GANTRY_REQUIRE_SIM();
-  char name[] = "/tmp/peer-probe-XXXXXX";
-  const std::filesystem::path folder = mkdtemp(name);
+  const testing::TemporaryFolder temporary;
+  const std::filesystem::path& folder = temporary.path();
   {
     testing::FaultDriver faults;
     faults.fail_on("copy", 1, testing::kIllegalAddress, 1000);
@@ -239,7 +239,6 @@ TEST_F(PeerProbeTest, FindingsThatMayChangeAreNotCached) {
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder));
   EXPECT_TRUE(probe([&](int) { return memory_; }, kDeadline, folder).all());
-  std::filesystem::remove_all(folder);
 }
 
 TEST(PeerCacheTest, DamagedFilesCountForNothing) {

@@ -10,19 +10,15 @@
 #include <string>
 
 #include "tests/support/descriptor_limit.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace gantry {
 namespace {
 
 class RegularFileTest : public ::testing::Test {
  protected:
-  RegularFileTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "regular-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
-  ~RegularFileTest() override { std::filesystem::remove_all(folder_); }
-
-  std::string folder_;
+  testing::TemporaryFolder temporary_;
+  std::string folder_ = temporary_.path().string();
 };
 
 TEST_F(RegularFileTest, ReadsAllOfAFileThatIsNotTooLarge) {

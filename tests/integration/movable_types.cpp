@@ -1,7 +1,7 @@
 // The public classes that need no test of their own after a move.
 #include <type_traits>
 
-#include <gantry/extend/driver.hpp>
+#include <gantry/extend/forwarding_driver.hpp>
 #include <gantry/extend/store.hpp>
 #include <gantry/gantry.hpp>
 
@@ -18,6 +18,7 @@ namespace {
 NOT_MOVABLE(Store);
 NOT_MOVABLE(StoreServer);
 NOT_MOVABLE(StoreClient);
+NOT_MOVABLE(ForwardingDriver);
 NOT_MOVABLE(DeviceGuard);
 NOT_MOVABLE(OptionalDeviceGuard);
 NOT_MOVABLE(StreamGuard);

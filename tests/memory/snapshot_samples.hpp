@@ -1,14 +1,9 @@
-// Snapshots for tests, and a folder for their files.
+// Snapshots for tests.
 #pragma once
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <random>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,31 +15,9 @@
 
 #include "memory/trace/history.hpp"
 #include "tests/memory/recorded_heap.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace gantry::testing {
-
-/// A new folder below the system's, removed with its content.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "gantry-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  [[nodiscard]] std::filesystem::path operator/(const std::filesystem::path& name) const {
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// Lets snapshot() ask `list` instead of the allocators, while it lives.
 class FakeSegments {
@@ -75,11 +48,6 @@ class FakeSegments {
  private:
   memory::SegmentSource real_;
 };
-
-inline std::string content_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// What two heaps held and did after random work; history is off again when it returns.
 inline memory::Snapshot random_snapshot(std::uint32_t seed, int steps) {

@@ -246,6 +246,8 @@ TEST_F(SnapshotTest, RefusesContentThatIsNoSnapshot) {
       {changed("\"active_allocated\"", "\"lively\""), "but got 'lively'"},
       {changed("\"oom\"", "\"boom\""), "but got 'boom'"},
       {changed("\"total_size\":", "\"total\":"), "total_size"},
+      {changed("\"segments\": [\n{\"device\":1", "\"segments\": [\n{\"device\":-1"),
+       "expected a device of at least 0, but got -1"},
       {changed("\"stack\":1", "\"stack\":99"), "expected the number of a stack or frame"},
       {changed("\"stack\":1", "\"stack\":\"1\""), ".stack: expected an integer, but got \"1\""},
   };

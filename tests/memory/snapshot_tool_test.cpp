@@ -147,43 +147,73 @@ TEST_F(SnapshotToolTest, ReplacesAFileAtOnceAndKeepsALink) {
 TEST_F(SnapshotToolTest, LooksInThreePlaces) {
   const fs::path named = make_tool(folder_ / "named", "true");
   const fs::path in_bin = make_tool(folder_ / "bin", "true");
+  const fs::path library = folder_ / "lib" / "libgantry.so";
   const fs::path in_path = make_tool(folder_ / "second", "true");
   fs::create_directories(folder_ / "first" / "gantry-snapshot");  // a folder is no program
   const EnvironmentValue path(
       "PATH", ":" + (folder_ / "first").string() + ":" + (folder_ / "second").string());
   {
     const EnvironmentValue variable(kVariable, named.string());
-    EXPECT_EQ(find_snapshot_tool(folder_ / "bin"), named);
+    EXPECT_EQ(find_snapshot_tool(library), named);
   }
   const EnvironmentValue variable(kVariable, std::nullopt);
-  EXPECT_EQ(find_snapshot_tool(folder_ / "bin"), in_bin);
-  EXPECT_EQ(find_snapshot_tool(folder_ / "none"), in_path);
+  EXPECT_EQ(find_snapshot_tool(library), in_bin);
+  EXPECT_EQ(find_snapshot_tool(folder_ / "a" / "b" / "c" / "program"), in_path);
   EXPECT_EQ(find_snapshot_tool({}), in_path);
   fs::permissions(in_bin, fs::perms::owner_read);
   if (geteuid() != 0 || access(in_bin.c_str(), X_OK) != 0) {
-    EXPECT_EQ(find_snapshot_tool(folder_ / "bin"), in_path);
+    EXPECT_EQ(find_snapshot_tool(library), in_path);
   }
   const EnvironmentValue empty(kVariable, "");
   EXPECT_EQ(find_snapshot_tool({}), in_path);
 }
 
-TEST_F(SnapshotToolTest, LooksBesideTheLibrary) {
-  const fs::path bin = own_bin_folder();
-  EXPECT_EQ(bin.filename(), "bin");
-  EXPECT_TRUE(fs::is_directory(bin.parent_path())) << bin;
+TEST_F(SnapshotToolTest, LooksBesideTheFileWithGantry) {
+  const EnvironmentValue variable(kVariable, std::nullopt);
+  const EnvironmentValue path("PATH", "");
+  const fs::path tool = make_tool(folder_ / "bin", "true");
+  for (const char* file : {"lib/libgantry.so", "lib64/libgantry.so.1", "bin/program",
+                           "lib/x86_64-linux-gnu/libgantry.so", "tests/bin/program"}) {
+    EXPECT_EQ(find_snapshot_tool(folder_ / file), tool) << file;
+  }
+  EXPECT_TRUE(fs::is_regular_file(gantry_file())) << gantry_file();
+  EXPECT_TRUE(fs::is_regular_file(find_snapshot_tool()));  // of the build tree
+}
+
+TEST_F(SnapshotToolTest, KnowsItsFileInAnyFolder) {
+  const fs::path file = gantry_file();
+  const fs::path old = fs::current_path();
+  fs::current_path(output());
+  EXPECT_EQ(gantry_file(), file);
+  fs::current_path(old);
+}
+
+// /tmp/bin is no place to take programs from, although it is ../bin of /tmp/lib.
+TEST_F(SnapshotToolTest, LeavesOutProgramsOfStrangers) {
+  const EnvironmentValue variable(kVariable, std::nullopt);
+  const EnvironmentValue path("PATH", "");
+  const fs::path tool = make_tool(folder_ / "bin", "true");
+  const fs::path library = folder_ / "lib" / "libgantry.so";
+  fs::create_directory(library.parent_path());
+  std::ofstream(library) << "";
+  constexpr uid_t kStranger = 12345;
+  if (chown(tool.c_str(), kStranger, gid_t(-1)) != 0) GTEST_SKIP() << "only root gives files away";
+  EXPECT_THROW(static_cast<void>(find_snapshot_tool(library)), Error);
+  ASSERT_EQ(chown(library.c_str(), kStranger, gid_t(-1)), 0);
+  EXPECT_EQ(find_snapshot_tool(library), tool) << "both are of one owner";
 }
 
 TEST_F(SnapshotToolTest, SaysWhatIsMissing) {
   const EnvironmentValue path("PATH", (folder_ / "empty").string());
   {
     const EnvironmentValue variable(kVariable, std::nullopt);
-    EXPECT_THAT([&] { static_cast<void>(find_snapshot_tool("/usr/lib/none/bin")); },
+    EXPECT_THAT([&] { static_cast<void>(find_snapshot_tool("/no/lib/libgantry.so")); },
                 ThrowsMessage<Error>(
-                    "the program gantry-snapshot is neither in '/usr/lib/none/bin' nor in PATH; "
-                    "install gantry's programs or set GANTRY_SNAPSHOT_TOOL to its path, or save a "
-                    ".json file, which needs no program"));
+                    "the program gantry-snapshot is neither beside '/no/lib/libgantry.so' nor in "
+                    "PATH; install gantry's programs or set GANTRY_SNAPSHOT_TOOL to its path, or "
+                    "save a .json file, which needs no program"));
   }
-  for (const std::string& bad : {"/none/tool", "/", "/etc/passwd"}) {
+  for (const std::string bad : {"/none/tool", "/", "/etc/passwd"}) {
     const EnvironmentValue variable(kVariable, bad);
     EXPECT_THAT([&] { save_snapshot(output() / "x.pickle"); },
                 ThrowsMessage<Error>(HasSubstr("x.pickle': GANTRY_SNAPSHOT_TOOL: expected an "

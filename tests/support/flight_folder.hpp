@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdlib>
-#include <filesystem>
 #include <string>
+
+#include "tests/support/temporary_folder.hpp"
 
 namespace gantry::testing {
 
@@ -11,23 +12,16 @@ namespace gantry::testing {
 /// own, which it removes.
 class FlightFolder {
  public:
-  FlightFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "flight-test-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-    setenv("GANTRY_FLIGHT_DIR", path_.c_str(), 1);
-  }
-  ~FlightFolder() {
-    unsetenv("GANTRY_FLIGHT_DIR");
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
+  FlightFolder() { setenv("GANTRY_FLIGHT_DIR", path_.c_str(), 1); }
+  ~FlightFolder() { unsetenv("GANTRY_FLIGHT_DIR"); }
   FlightFolder(const FlightFolder&) = delete;
   FlightFolder& operator=(const FlightFolder&) = delete;
 
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_;
+  TemporaryFolder folder_;
+  std::string path_ = folder_.path().string();
 };
 
 }  // namespace gantry::testing

@@ -245,7 +245,7 @@ TEST(BenchTest, SaysThatStandardOutputTakesNothing) {
       const Outcome outcome =
           run(Words{"/bin/sh", "-c", std::string("exec \"$0\" \"$@\" ") + where} + words);
       EXPECT_EQ(outcome.exit_code, 2) << where << "\n" << outcome.describe();
-      EXPECT_THAT(outcome.err, HasSubstr(": cannot write to standard output")) << where;
+      EXPECT_THAT(outcome.err, HasSubstr(": failed to write to standard output")) << where;
     }
   }
 }
@@ -289,7 +289,7 @@ TEST(BenchTest, ADiskThatIsFullLeavesWhatWasThere) {
   const Outcome outcome = run({"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$@\"",
                                kBench, "--draw", json.path(), "--svg", svg.path()});
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_EQ(outcome.err, "gantry-bench: cannot write '" + svg.path() + "': File too large\n");
+  EXPECT_EQ(outcome.err, "gantry-bench: failed to write '" + svg.path() + "': File too large\n");
   EXPECT_EQ(text_of(svg.path()), "older");
   const std::filesystem::path old = svg.path();
   for (const auto& file : std::filesystem::directory_iterator(old.parent_path())) {
@@ -325,11 +325,12 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"Factor", kBench, {"-f", "1"}, "--factor: expected a number greater than 1"},
         Refusal{"Step", kBench, {"-i", "0"}, "--step: expected a number of bytes greater than 0"},
         Refusal{"EndlessFactor", kBench, {"-f", "inf"}, "--factor: expected a number greater than"},
-        Refusal{"Json", kBench, {"-J", "/no/such/file"}, "cannot write '/no/such/file'"},
-        Refusal{"Svg", kBench, {"--svg", "/no/such/file"}, "cannot write '/no/such/file'"},
-        Refusal{"CommJson", kBench, {"--comm", "-o", "gather", "-J", "/no/such"}, "cannot write"},
-        Refusal{"TuneOutput", kTune, {"-O", "/no/such/file"}, "cannot write '/no/such/file'"},
-        Refusal{"TuneSamples", kTune, {"-J", "/no/such/file"}, "cannot write '/no/such/file'"},
+        Refusal{"Json", kBench, {"-J", "/no/such/file"}, "failed to write '/no/such/file'"},
+        Refusal{"Svg", kBench, {"--svg", "/no/such/file"}, "failed to write '/no/such/file'"},
+        Refusal{
+            "CommJson", kBench, {"--comm", "-o", "gather", "-J", "/no/such"}, "failed to write"},
+        Refusal{"TuneOutput", kTune, {"-O", "/no/such/file"}, "failed to write '/no/such/file'"},
+        Refusal{"TuneSamples", kTune, {"-J", "/no/such/file"}, "failed to write '/no/such/file'"},
         Refusal{
             "End", kBench, {"-e", "9223372036854775808"}, "--end: expected less than 2^63 bytes"},
         Refusal{"MaxSeconds", kBench, {"--max-seconds", "nan"}, "expected a number greater than 0"},

@@ -115,7 +115,7 @@ TEST(ReplayCommandTest, LooksAtItsOutputsFirst) {
   for (const char* option : {"--json", "--picture", "--dump"}) {
     const testing::Outcome outcome = replay({"/no/such.csv", option, "/no/such.svg"});
     EXPECT_EQ(outcome.exit_code, 2) << option;
-    EXPECT_THAT(outcome.err, HasSubstr("cannot write '/no/such.svg'")) << option;
+    EXPECT_THAT(outcome.err, HasSubstr("failed to write '/no/such.svg'")) << option;
   }
   const TemporaryFile json(".json");
   std::ofstream(json.path()) << "older";

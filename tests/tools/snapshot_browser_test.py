@@ -326,6 +326,18 @@ class AwkwardPage(SnapshotPage):
         self.assertEqual(facts["Segment"], "2.00 MiB at 0xffffffffffe00000, mapped range, pool -1.1099511627776")
 
 
+class CrowdedPage(SnapshotPage):
+    name = "crowded"
+
+    def test_rows_scroll_where_segments_need_more_than_are_in_view(self):
+        device, = self.devices()
+        self.check_numbers(device)
+        widths = self.page.evaluate("app.map.pieces.map((piece) => piece.bytes * piece.perByte)")
+        self.assertEqual(len(widths), len(device.segments))
+        self.assertGreater(min(widths), 3)
+        self.assertTrue(self.page.evaluate("app.map.scroller.scrollHeight > app.map.scroller.clientHeight"))
+
+
 class EmptyPage(SnapshotPage):
     name = "empty"
 
@@ -347,7 +359,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder, Chromium(options.chromium) as browser:
         SnapshotPage.folder, SnapshotPage.browser = pathlib.Path(folder), browser
         subprocess.run([options.samples, folder], check=True, env={**os.environ, "GANTRY_SIM_DEVICES": "4"})
-        for sample in ("random", "awkward", "empty"):
+        for sample in ("random", "awkward", "crowded", "empty"):
             subprocess.run([options.tool, f"{folder}/{sample}.json", "-o", f"{folder}/{sample}.html"], check=True)
         return 0 if unittest.main(argv=[sys.argv[0], *rest], exit=False).result.wasSuccessful() else 1
 

@@ -73,11 +73,23 @@ TEST_F(SnapshotCommandTest, SaysWhatIsWrong) {
   expect_refused({}, "FILE is required");
   expect_refused({input()}, "--output is required");
   expect_refused({input(), "-o", output("x.txt")}, "--output: expected a file .html or .pickle");
-  expect_refused({"/none.json", "-o", output("x.html")}, "cannot read '/none.json': No such file");
+  expect_refused({"/none.json", "-o", output("x.html")},
+                 "failed to read '/none.json': No such file");
   std::ofstream(folder_ / "bad.json") << content_of(input()).substr(0, 200);
   const std::string bad = (folder_ / "bad.json").string();
+  expect_refused({(folder_ / "output").string(), "-o", output("x.html")}, "': Is a directory");
   expect_refused({bad, "-o", output("x.html")}, "'" + bad + "' is no snapshot: ");
-  expect_refused({input(), "-o", "/none/x.html"}, "cannot write '/none/x.html': No such file");
+  expect_refused({input(), "-o", "/none/x.html"}, "failed to write '/none/x.html': No such file");
+}
+
+// A device's number costs nothing: a page with two billion devices would never end.
+TEST_F(SnapshotCommandTest, DeviceNumbersMayBeLarge) {
+  memory::Snapshot snapshot = testing::awkward_snapshot();
+  snapshot.segments.at(0).device = 2'000'000'000;
+  save_snapshot(snapshot, folder_ / "large.json");
+  const Outcome outcome = run({(folder_ / "large.json").string(), "-o", output("x.html")});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(content_of(output("x.html")), HasSubstr("\"device\":2000000000"));
 }
 
 TEST_F(SnapshotCommandTest, ShowsItsHelp) {

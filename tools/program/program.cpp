@@ -32,7 +32,7 @@ void flush_standard_output() {
   const bool failed_before = std::ferror(stdout) != 0;
   errno = 0;
   if (std::fflush(stdout) == 0 && !failed_before) return;
-  throw Error(fmt::format("cannot write to standard output{}{}", errno != 0 ? ": " : "",
+  throw Error(fmt::format("failed to write to standard output{}{}", errno != 0 ? ": " : "",
                           errno != 0 ? std::strerror(errno) : ""));
 }
 

@@ -14,8 +14,8 @@ namespace gantry::snapshot {
 /// Index of a value in its tree.
 using ValueId = std::uint32_t;
 
-/// Lists and dictionaries over shared values. Pickles share what they hold many times (the frames
-/// of a call site), so values are named by index and never copied; a list may even hold itself.
+/// Lists and dictionaries over shared values. Pickles share repeated values, such as the frames of
+/// a call site. Values are therefore named by index and never copied; a list may hold itself.
 class JsonDocument {
  public:
   struct None {};
@@ -47,7 +47,7 @@ class JsonDocument {
   ValueId root_ = 0;
 };
 
-/// What a value is, for messages: "a list", "a number", …
+/// Kind of a value, for messages: "a list", "a number", …
 [[nodiscard]] std::string_view kind_of(const JsonDocument::Value& value);
 
 /// Parses JSON text. Throws: InvalidArgument with the position.

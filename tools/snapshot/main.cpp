@@ -1,11 +1,7 @@
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -13,8 +9,8 @@
 #include <gantry/memory/snapshot.hpp>
 
 #include "command_line/command_line.hpp"
+#include "core/atomic_file.hpp"
 #include "memory/trace/snapshot_json.hpp"
-#include "tools/program/output_file.hpp"
 #include "tools/program/program.hpp"
 #include "tools/snapshot/page.hpp"
 #include "tools/snapshot/torch_pickle.hpp"
@@ -42,11 +38,7 @@ Writer writer_for(const std::string& output) {
 }
 
 Snapshot read_input(const std::string& path) {
-  if (path == "-") return memory::read_json(std::cin, "standard input");
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
-  return memory::read_json(file, path);
+  return path == "-" ? memory::read_json(std::cin, "standard input") : memory::read_json_file(path);
 }
 
 int run(const std::vector<std::string>& arguments) {
@@ -63,9 +55,9 @@ int run(const std::vector<std::string>& arguments) {
   }
   const Writer write = writer_for(output);
   const Snapshot snapshot = read_input(input);
-  std::ostringstream content;
-  write(snapshot, content);
-  write_output(output, std::move(content).str());
+  AtomicFile file(output);
+  write(snapshot, file.out());
+  file.commit();
   std::size_t events = 0;
   for (const auto& trace : snapshot.device_traces) events += trace.size();
   // save_snapshot reads this line; see Note [Running gantry-snapshot].

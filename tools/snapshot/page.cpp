@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 
 #include "core/json.hpp"
@@ -80,11 +81,12 @@ class PageData {
   explicit PageData(const Snapshot& snapshot)
       : snapshot_(snapshot), stacks_(number_stacks(snapshot)) {
     metadata_.number_of("");
-    std::size_t count = snapshot.device_traces.size();
+    std::set<std::size_t> devices;
+    for (std::size_t i = 0; i < snapshot.device_traces.size(); ++i) devices.insert(i);
     for (const SegmentInfo& segment : snapshot.segments) {
-      count = std::max(count, static_cast<std::size_t>(segment.device) + 1);
+      devices.insert(static_cast<std::size_t>(segment.device));
     }
-    for (std::size_t device = 0; device < count; ++device) add_device(device);
+    for (const std::size_t device : devices) add_device(device);
   }
 
   [[nodiscard]] const std::string& bytes() const { return out_.bytes(); }

@@ -1,7 +1,11 @@
 #include "tools/snapshot/pickle_writer.hpp"
 
+#include <fmt/format.h>
+
 #include <bit>
 #include <limits>
+
+#include <gantry/core/error.hpp>
 
 namespace gantry::snapshot {
 namespace {
@@ -116,6 +120,10 @@ void PickleWriter::text(std::string_view value) {
   std::string key(value);
   if (const auto known = texts_.find(key); known != texts_.end()) return recall(known->second);
   const std::string clean = valid_utf8(value);
+  if (clean.size() > std::numeric_limits<std::uint32_t>::max()) {
+    throw InvalidArgument(
+        fmt::format("pickle: expected texts of less than 4 GiB, but got {} bytes", clean.size()));
+  }
   put(kBinUnicode);
   put_little_endian(clean.size(), 4);
   out_.write(clean.data(), static_cast<std::streamsize>(clean.size()));

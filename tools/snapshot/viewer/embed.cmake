@@ -1,6 +1,6 @@
 # Joins the viewer's sources to one page and writes it as C++: cmake -DSOURCE_DIR=… -DOUTPUT=… -P embed.cmake
 set(script "")
-foreach(name format data model timeline segment_map details main)
+foreach(name format data model surface overview timeline segment_map details main)
   file(READ "${SOURCE_DIR}/${name}.js" text)
   string(APPEND script "${text}\n")
 endforeach()

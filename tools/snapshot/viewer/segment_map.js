@@ -40,7 +40,11 @@ class SegmentMap {
     const width = this.scroller.clientWidth - MAP_LEFT - MAP_RIGHT;
     const rowsInView = Math.max(4, Math.floor(this.scroller.clientHeight / (ROW_HEIGHT + ROW_GAP)));
     let scale = 512 * 1024;  // then 1, 1.5, 2, 3, 4, 6, … MiB
-    while (this.rowsFor(scale, width) > rowsInView) scale *= Number.isInteger(Math.log2(scale)) ? 1.5 : 4 / 3;
+    // Many segments need more rows for their gaps than are in view, at any scale. The rows scroll before
+    // the average segment is narrower than a gap.
+    const average = this.ranges.reduce((sum, range) => sum + range.bytes, 0) / this.ranges.length;
+    const most = average * Math.max(1, width / SEGMENT_GAP);
+    while (scale < most && this.rowsFor(scale, width) > rowsInView) scale *= Number.isInteger(Math.log2(scale)) ? 1.5 : 4 / 3;
     this.rowBytes = Math.max(4096, scale / 2 ** this.zoom);
     this.pieces = this.place(this.rowBytes, width);
     const rows = this.pieces.length > 0 ? this.pieces.at(-1).row + 1 : 0;

@@ -1,70 +1,18 @@
-// Live bytes over time, stacked by call site, with an overview below it.
+// Live bytes over time, stacked by call site.
 
 const AXIS_LEFT = 72;
 const AXIS_BOTTOM = 24;
 const SCOPE_HEIGHT = 18;
-
-/** A canvas as large as its box; draw(context, width, height) works in CSS pixels. */
-class Surface {
-  constructor(canvas, draw) {
-    this.canvas = canvas;
-    this.draw = draw;
-    this.context = canvas.getContext('2d');
-    this.pending = false;
-    new ResizeObserver(() => this.request()).observe(canvas.parentElement);
-  }
-  request() {
-    if (this.pending) return;
-    this.pending = true;
-    requestAnimationFrame(() => { this.pending = false; this.paint(); });
-  }
-  paint() {
-    const {canvas, context} = this;
-    const ratio = window.devicePixelRatio || 1;
-    const width = canvas.clientWidth;
-    const height = canvas.clientHeight;
-    if (width === 0 || height === 0) return;
-    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
-      canvas.width = Math.round(width * ratio);
-      canvas.height = Math.round(height * ratio);
-    }
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, height);
-    this.draw(context, width, height);
-  }
-}
-
-/** Stripes for memory that waits for other streams. */
-function stripes(context, color, background) {
-  const tile = document.createElement('canvas');
-  tile.width = tile.height = 8;
-  const c = tile.getContext('2d');
-  c.fillStyle = background;
-  c.fillRect(0, 0, 8, 8);
-  c.strokeStyle = color;
-  c.lineWidth = 2.5;
-  for (const x of [-8, 0, 8]) {
-    c.beginPath();
-    c.moveTo(x, 8);
-    c.lineTo(x + 8, 0);
-    c.stroke();
-  }
-  const pattern = context.createPattern(tile, 'repeat');
-  const ratio = window.devicePixelRatio || 1;
-  pattern.setTransform(new DOMMatrix().scale(1 / ratio));
-  return pattern;
-}
 
 class Timeline {
   /** `app` has model, theme, state, axis, focus, showReserved and select(), hover(), changed(). */
   constructor(app, canvas, overview) {
     this.app = app;
     this.main = new Surface(canvas, (c, w, h) => this.draw(c, w, h));
-    this.overview = new Surface(overview, (c, w, h) => this.drawOverview(c, w, h));
+    this.overview = new Overview(this, overview);
     this.pointer = null;  // {x, y} over the plot
     this.drag = null;     // {from, to} while a range is drawn
     this.listen(canvas);
-    this.listenOverview(overview);
   }
 
   /** Shows a new device or another axis. */
@@ -328,36 +276,6 @@ class Timeline {
     }
   }
 
-  drawOverview(context, width, height) {
-    const {model, theme} = this.app;
-    const left = AXIS_LEFT;
-    const span = width - AXIS_LEFT - 12;
-    const columns = this.columnsOf(...this.full, Math.max(1, Math.round(span)));
-    const top = model.tops.at(-1);
-    const max = columns.reduce((best, s) => Math.max(best, top[s]), 1);
-    context.fillStyle = theme.sunken;
-    context.fillRect(left, 0, span, height);
-    context.fillStyle = theme.overview;
-    context.beginPath();
-    context.moveTo(left, height);
-    columns.forEach((s, x) => {
-      const y = height - (height - 4) * top[s] / max;
-      context.lineTo(left + x * span / columns.length, y);
-      context.lineTo(left + (x + 1) * span / columns.length, y);
-    });
-    context.lineTo(left + span, height);
-    context.fill();
-    const [a, b] = this.view.map((x) => left + span * x / this.full[1]);
-    context.fillStyle = theme.veil;
-    context.fillRect(left, 0, a - left, height);
-    context.fillRect(b, 0, left + span - b, height);
-    context.strokeStyle = theme.accent;
-    context.strokeRect(a + 0.5, 0.5, Math.max(2, b - a - 1), height - 1);
-    const x = left + span * this.positions[this.app.state] / this.full[1];
-    context.fillStyle = theme.accent;
-    context.fillRect(x - 1, 0, 2, height);
-  }
-
   inPlot({x, y}) {
     const box = this.box;
     return box && x >= box.left && x <= box.left + box.width && y >= 0 && y <= box.top + box.height;
@@ -396,6 +314,10 @@ class Timeline {
       }
       this.request();
     });
+    canvas.addEventListener('pointercancel', () => {
+      this.drag = null;
+      this.main.request();
+    });
     canvas.addEventListener('dblclick', () => this.setView(...this.full));
     canvas.addEventListener('wheel', (event) => {
       event.preventDefault();
@@ -423,23 +345,5 @@ class Timeline {
     const bytes = this.max * (1 - (this.pointer.y - this.box.top) / this.box.height);
     const layer = model.tops.findIndex((top) => bytes <= top[state]);
     return this.app.hover({kind: 'time', state, layer: bytes < 0 ? -1 : layer}, event);
-  }
-
-  listenOverview(canvas) {
-    const move = (event) => {
-      const span = canvas.clientWidth - AXIS_LEFT - 12;
-      const center = (event.offsetX - AXIS_LEFT) / span * this.full[1];
-      const half = (this.view[1] - this.view[0]) / 2;
-      this.setView(center - half, center + half);
-    };
-    let down = false;
-    canvas.addEventListener('pointerdown', (event) => {
-      down = true;
-      canvas.setPointerCapture(event.pointerId);
-      move(event);
-    });
-    canvas.addEventListener('pointermove', (event) => { if (down) move(event); });
-    canvas.addEventListener('pointerup', () => { down = false; });
-    canvas.addEventListener('dblclick', () => this.setView(...this.full));
   }
 }
