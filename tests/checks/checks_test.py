@@ -193,10 +193,13 @@ GANTRY_API extern int count;
 GANTRY_API std::ostream& operator<<(std::ostream& out, const Work& work);
 template <class T>
 GANTRY_API T twice(T value);
-template <class T>
+template <class T = int>
 T same(T value) {
   return value;
 }
+GANTRY_API int after(int value);
+template <class T>
+inline constexpr std::string_view kName = [] { return "work"; }();
 """
         source = """struct Work::State {
   void run();
@@ -218,6 +221,7 @@ T twice(T value) {
   return value + value;
 }
 template int twice(int);
+int after(int value) { return kName<int>.empty() ? same(0) : value; }
 """
         script = f"-Wl,--version-script={HERE.parent.parent / 'cmake/gantry.map'}"
         hide = '-DHIDDEN=__attribute__((visibility("hidden")))'
@@ -233,7 +237,7 @@ template int twice(int);
         assert_fails("gantry::Work::State::run() is exported, but no public header declares it", header, source, "-DHIDDEN=", script)
         assert_fails("typeinfo for std::", header, source, hide)
         assert_fails("helper is exported, but", header, source + 'extern "C" GANTRY_API void helper() {}\n', hide)
-        for name in ("count", "text", "operator<<", "twice"):
+        for name in ("count", "text", "operator<<", "twice", "after"):
             assert_fails(f"gantry::{name} has GANTRY_API, but the library does not export it", header,
                          f"#define {name} other\n{source}" if name != "operator<<" else source.replace(name, "operator>>"))
         assert_fails("gantry::Failure has GANTRY_API, but the library does not export it", header, source.replace("throw Failure();", ""))

@@ -14,6 +14,7 @@ CLASS = re.compile(r"^(template\s*<.*>\s*)?(?:requires\b.*\s)?(?:class|struct|un
 NAMESPACE = re.compile(r"^(?:inline\s+)?namespace\s+([\w:]*)$")
 FUNCTION = re.compile(r"(operator\s*(?:\(\)|[^\s\w(]+)|~?\b\w+)\s*\(")
 OUT_OF_LINE = re.compile(r"\)\s*(?:(?:const|noexcept|override|final|&|&&)\s*)*$")
+INLINE_VARIABLE = re.compile(r"^(?:template\s*<[^=]*>\s*)?inline\b[^=(]*?(\w+)\s*=")
 DECLARED_ERROR = re.compile(r"^GANTRY_DECLARE_ERROR\((\w+)\)$")
 NO_NAMES = {"requires", "noexcept", "decltype", "sizeof", "alignas", "explicit", "__attribute__", "static_assert"}
 OPERATORS = {"<<": "ls", ">>": "rs", "==": "eq", "!=": "ne", "<": "lt", ">": "gt", "<=": "le", ">=": "ge", "<=>": "ss",
@@ -28,7 +29,7 @@ class Headers:
     """What the public headers declare. A name is a tuple of identifiers: ("gantry", "comm", "gather")."""
 
     def __init__(self):
-        self.functions = {}  # marked functions and variables → file
+        self.functions = {}  # marked functions and variables → file; None if no symbol has to exist
         self.classes = {}  # marked classes → file; None if no symbol has to exist
         self.nested = set()  # classes inside of marked classes, defined in the header
         self.complaints = []
@@ -45,7 +46,8 @@ class Headers:
                 statement = re.sub(r"\b(?:public|private|protected):", "", text[start:position]).strip()
                 if character == "{" and not self.open_scope(path, statement, scopes):
                     position = end_of_block(text, position)
-                    if "=" in FUNCTION.split(statement)[0] or not FUNCTION.search(statement):
+                    head = FUNCTION.split(without_template(statement))
+                    if len(head) == 1 or "=" in head[0]:
                         position += 1  # the initializer of a variable: the statement goes on
                         continue
                 elif character == "}":
@@ -81,6 +83,9 @@ class Headers:
         if match := DECLARED_ERROR.match(statement):
             self.classes[scope_name + (match[1],)] = None
             return
+        if kind == "namespace" and (match := INLINE_VARIABLE.match(statement)):
+            self.functions[scope_name + (match[1],)] = None
+            return
         names = [name[1].replace("operator", "").strip() for name in FUNCTION.finditer(statement) if name[1] not in NO_NAMES]
         is_function = names and OUT_OF_LINE.search(statement) and not re.match(r"(using|typedef|static_assert)\b", statement)
         if kind == "namespace" and not names and re.match(r"(GANTRY_API )?extern\b", statement):
@@ -106,6 +111,18 @@ class Headers:
                 inner = range(length + 1, len(name) + (1 if is_class else 0))
                 return all(name[:end] in self.nested for end in inner)
         return False
+
+
+def without_template(statement):
+    """A declaration without `template <…>` in front."""
+    if not statement.startswith("template"):
+        return statement
+    depth = 0
+    for position, character in enumerate(statement):
+        depth += {"<": 1, ">": -1}.get(character, 0)
+        if character == ">" and depth == 0:
+            return statement[position + 1:]
+    return statement
 
 
 def end_of_block(text, opening):
