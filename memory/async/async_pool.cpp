@@ -215,10 +215,7 @@ Stats AsyncPool::stats() {
 void AsyncPool::reset_peak_stats() {
   driver().reset_pool_peaks(device_);
   const std::lock_guard lock(mutex_);
-  for (PoolStat Stats::*stat : {&Stats::allocation, &Stats::active, &Stats::allocated_bytes,
-                                &Stats::active_bytes, &Stats::requested_bytes}) {
-    reset_peak(stats_.*stat);
-  }
+  reset_peaks(stats_);
 }
 
 void AsyncPool::set_fraction(double fraction) {

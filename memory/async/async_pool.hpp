@@ -15,7 +15,6 @@
 
 #include "memory/heap/deferred_frees.hpp"
 #include "memory/heap/heap_block.hpp"
-#include "memory/heap/held_blocks.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {

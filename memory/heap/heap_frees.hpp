@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "memory/heap/deferred_frees.hpp"
 #include "memory/heap/heap_stats.hpp"
-#include "memory/heap/held_blocks.hpp"
 #include "memory/heap/pool_set.hpp"
 
 namespace gantry::memory {

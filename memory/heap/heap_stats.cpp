@@ -100,17 +100,8 @@ void HeapStats::reset_peaks() {
   ThreadCache::flush_counts(state_);
   update();
   state_.refresh_reserved();
-  for (Stat* stat : {&requested_.all, &requested_.small_pool, &requested_.large_pool}) {
-    reset_peak(*stat);
-  }
-  Stats& stats = state_.stats;
-  for (PoolStat* stat : {&stats.allocation, &stats.segment, &stats.active, &stats.inactive_split,
-                         &stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes,
-                         &stats.inactive_split_bytes, &stats.requested_bytes}) {
-    reset_peak(*stat);
-  }
-  reset_peak(stats.oversize_allocations);
-  reset_peak(stats.oversize_segments);
+  reset_peak(requested_);
+  gantry::memory::reset_peaks(state_.stats);
 }
 
 OomReport HeapStats::oom_report(const PoolSet& pools) {

@@ -19,7 +19,6 @@ namespace {
 
 // Attempts of a request while other threads hold memory in transition.
 constexpr int kRetries = 16;
-constexpr int kCudaOutOfMemory = 2;
 constexpr std::size_t kEverything = ~std::size_t{0};
 
 }  // namespace

@@ -13,7 +13,6 @@
 
 #include "memory/heap/deferred_frees.hpp"
 #include "memory/heap/heap_block.hpp"
-#include "memory/heap/held_blocks.hpp"
 #include "memory/heap/tlsf_index.hpp"
 #include "memory/source/host_pages.hpp"
 #include "streams/stream_clock.hpp"

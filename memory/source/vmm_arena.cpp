@@ -19,7 +19,6 @@ namespace {
 // process has addresses for some hundred times an H200's memory, and all private pools share them.
 constexpr std::size_t kRangePerMemory = 4;
 constexpr std::size_t kPrivateRangePerMemory = 1;
-constexpr int kCudaOutOfMemory = 2;
 
 bool is_use(const HeapBlock* block, BlockUse use) {
   return block != nullptr && block->use.load(std::memory_order_relaxed) == use;
