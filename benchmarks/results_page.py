@@ -60,7 +60,7 @@ ALLOCATOR_TEXT = """
 ## Allocator
 
 Host time of an allocation and its free on one thread; for 8 threads, elapsed time divided by all pairs. The first
-column is `Allocator::allocate` and `deallocate`, the second `memory::alloc` and `memory::free`.
+column is `Allocator::allocate` and `deallocate`, the second `memory::allocate_raw` and `memory::deallocate_raw`.
 """
 
 REPRODUCE_TEXT = """
@@ -75,8 +75,8 @@ benchmarks/measure.py record measured                      # its figures, with m
 benchmarks/measure.py page                                 # this page, from benchmarks/results
 ```
 
-[gantry-bench](gantry-bench.md) has the options. Each file of results names its commands and how times are taken; the
-programs are in the build's `bin`. The files, newest first:
+[gantry-bench](reference/gantry-bench.md) has the options. Each file of results names its commands and how times are
+taken; the programs are in the build's `bin`. The files, newest first:
 """
 
 

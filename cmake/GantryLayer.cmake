@@ -1,71 +1,76 @@
-# gantry_add_layer(<name> SOURCES … [CUDA_SOURCES …] [DEPENDS layer…] [EXTEND_HEADERS …] [PUBLIC_LIBS …] [PRIVATE_LIBS …]
-#                  [CXX_FLAGS …])
+# gantry_add_layer(<name> SOURCES … [CUDA_SOURCES …] [DEPENDS layer…] [EXTEND_HEADERS …] [LIBS …] [CXX_FLAGS …])
 #
-# Builds the library of one layer: target gantry_<name>, alias gantry::<name>. Its public headers are include/gantry/<name>/*.hpp.
+# Compiles one layer: target gantry_<name>_objects, whose objects gantry_add_library() collects in libgantry, and the archive gantry_<name>
+# of the same objects. Programs and tests that use more than the public API link archives instead of the library. The layer's public headers
+# are include/gantry/<name>/*.hpp.
 #   EXTEND_HEADERS headers in include/gantry/extend/ that the layer implements: public, but not stable and not in the umbrella
 #   SOURCES       listed one by one, relative to the layer's folder
 #   CUDA_SOURCES  .cu files (and .cpp files that need the toolkit's headers); ignored without CUDA
 #   DEPENDS       layers to the left of this one
-#   PRIVATE_LIBS  third-party libraries, hidden from whoever links the layer
+#   LIBS          third-party libraries, hidden from users of the library
 #   CXX_FLAGS     of GCC and Clang, for the C++ sources of this layer alone
 function(gantry_add_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;DEPENDS;EXTEND_HEADERS;PUBLIC_LIBS;PRIVATE_LIBS;CXX_FLAGS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;DEPENDS;EXTEND_HEADERS;LIBS;CXX_FLAGS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "gantry_add_layer(${name}): SOURCES expected, but got '${ARGN}'")
   endif()
-  set(target gantry_${name})
-  add_library(${target} ${arg_SOURCES})
-  add_library(gantry::${name} ALIAS ${target})
+  set(objects gantry_${name}_objects)
+  add_library(${objects} OBJECT ${arg_SOURCES})
   if(GANTRY_WITH_CUDA)
-    target_sources(${target} PRIVATE ${arg_CUDA_SOURCES})
-    target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+    target_sources(${objects} PRIVATE ${arg_CUDA_SOURCES})
+    target_include_directories(${objects} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   endif()
+  target_include_directories(${objects} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${objects} PRIVATE gantry_flags Threads::Threads ${arg_LIBS})
+  if(arg_CXX_FLAGS)
+    target_compile_options(${objects} PRIVATE "$<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:${arg_CXX_FLAGS}>")
+    gantry_precompile(${objects} OWN)
+  else()
+    gantry_precompile(${objects})
+  endif()
+
+  set(archive gantry_${name})
+  add_library(${archive} STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:${objects}>)
+  list(TRANSFORM arg_DEPENDS PREPEND gantry_)
+  target_include_directories(${archive} INTERFACE "${PROJECT_SOURCE_DIR}/include")
+  target_compile_features(${archive} PUBLIC cxx_std_20)
+  target_link_libraries(${archive} PUBLIC ${arg_DEPENDS} PRIVATE gantry_flags Threads::Threads ${arg_LIBS})
 
   file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/gantry/${name}/*.hpp")
   list(TRANSFORM arg_EXTEND_HEADERS PREPEND "${PROJECT_SOURCE_DIR}/include/gantry/extend/")
-  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES ${headers} ${arg_EXTEND_HEADERS})
-
-  target_compile_features(${target} PUBLIC cxx_std_20)
-  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
-  list(TRANSFORM arg_DEPENDS PREPEND gantry_)
-  target_link_libraries(${target}
-    PUBLIC ${arg_DEPENDS} ${arg_PUBLIC_LIBS}
-    PRIVATE $<BUILD_INTERFACE:gantry_flags> Threads::Threads ${arg_PRIVATE_LIBS})
-  if(arg_CXX_FLAGS)
-    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:${arg_CXX_FLAGS}>")
-    gantry_precompile(${target} OWN)
-  else()
-    gantry_precompile(${target})
-  endif()
-  set_target_properties(${target} PROPERTIES
-    EXPORT_NAME ${name}
-    VERSION ${PROJECT_VERSION}
-    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
-    CUDA_SEPARABLE_COMPILATION OFF)
-  if(NOT GANTRY_SANITIZE)
-    # A layer that uses a symbol from its right does not link.
-    target_link_options(${target} PRIVATE LINKER:-z,defs)
-  endif()
-  # Threads of gantry run its code until the process ends, so dlclose must leave the code where it is.
-  if(BUILD_SHARED_LIBS)
-    target_link_options(${target} PRIVATE LINKER:-z,nodelete)
-  else()
-    foreach(type SHARED_LIBRARY MODULE_LIBRARY)
-      target_link_options(${target} INTERFACE $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,${type}>:LINKER:-z,nodelete>)
-    endforeach()
-  endif()
-  set_property(GLOBAL APPEND PROPERTY GANTRY_EXPORTED_TARGETS ${target})
+  set_property(GLOBAL APPEND PROPERTY GANTRY_PUBLIC_HEADERS ${headers} ${arg_EXTEND_HEADERS})
+  set_property(GLOBAL APPEND PROPERTY GANTRY_LIBRARY_OBJECTS $<TARGET_OBJECTS:${objects}>)
+  set_property(GLOBAL APPEND PROPERTY GANTRY_LIBRARY_LIBS ${arg_LIBS})
 endfunction()
 
-# gantry_add_umbrella(<layer>…): the target gantry::gantry, which links every layer.
-function(gantry_add_umbrella)
-  add_library(gantry_gantry INTERFACE)
-  add_library(gantry::gantry ALIAS gantry_gantry)
-  foreach(layer IN LISTS ARGN)
-    target_link_libraries(gantry_gantry INTERFACE gantry_${layer})
-  endforeach()
-  target_sources(gantry_gantry INTERFACE FILE_SET HEADERS
-    BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES "${PROJECT_SOURCE_DIR}/include/gantry/gantry.hpp")
-  set_target_properties(gantry_gantry PROPERTIES EXPORT_NAME gantry)
-  set_property(GLOBAL APPEND PROPERTY GANTRY_EXPORTED_TARGETS gantry_gantry)
+# gantry_add_library(): the target gantry, alias gantry::gantry, with the objects of all layers.
+function(gantry_add_library)
+  get_property(objects GLOBAL PROPERTY GANTRY_LIBRARY_OBJECTS)
+  get_property(headers GLOBAL PROPERTY GANTRY_PUBLIC_HEADERS)
+  get_property(libs GLOBAL PROPERTY GANTRY_LIBRARY_LIBS)
+  list(REMOVE_DUPLICATES libs)
+  add_library(gantry ${objects})
+  add_library(gantry::gantry ALIAS gantry)
+  target_sources(gantry PUBLIC FILE_SET HEADERS
+    BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES "${PROJECT_SOURCE_DIR}/include/gantry/gantry.hpp" ${headers})
+  target_compile_features(gantry PUBLIC cxx_std_20)
+  target_link_libraries(gantry PRIVATE $<BUILD_INTERFACE:gantry_flags> Threads::Threads ${libs})
+  set_target_properties(gantry PROPERTIES
+    LINKER_LANGUAGE CXX
+    VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  # Threads of gantry run its code until the process ends, so dlclose must leave the code where it is.
+  if(BUILD_SHARED_LIBS)
+    set(map "${PROJECT_SOURCE_DIR}/cmake/gantry.map")
+    target_link_options(gantry PRIVATE LINKER:-z,nodelete LINKER:--version-script=${map})
+    set_property(TARGET gantry APPEND PROPERTY LINK_DEPENDS "${map}")
+    if(NOT GANTRY_SANITIZE)
+      target_link_options(gantry PRIVATE LINKER:-z,defs)
+    endif()
+  else()
+    foreach(type SHARED_LIBRARY MODULE_LIBRARY)
+      target_link_options(gantry INTERFACE $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,${type}>:LINKER:-z,nodelete>)
+    endforeach()
+  endif()
+  set_property(GLOBAL APPEND PROPERTY GANTRY_EXPORTED_TARGETS gantry)
 endfunction()

@@ -13,42 +13,49 @@ else()
   set(GANTRY_TEST_TIMEOUT_FACTOR 1)
 endif()
 
-# A test of a layer links that layer and what is on its left; any other test links everything.
-function(_gantry_tested_layer result layer)
+# What a test or helper links: libgantry, as a user does, or with INTERNAL the archive of a layer and those on its left. The layer is `layer`
+# or the folder's name; all of them in any other folder.
+function(_gantry_tested result is_internal layer)
   if(NOT layer)
     get_filename_component(layer "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
   endif()
-  if(TARGET gantry_${layer})
-    set(${result} gantry::${layer} PARENT_SCOPE)
-  else()
+  if(NOT is_internal)
     set(${result} gantry::gantry PARENT_SCOPE)
+  elseif(layer IN_LIST GANTRY_LAYERS)
+    set(${result} gantry_${layer} PARENT_SCOPE)
+  else()
+    set(${result} gantry_collectives PARENT_SCOPE)
   endif()
 endfunction()
 
-# gantry_add_program(<name> SOURCES … [LIBS …] [LAYER layer]): a helper executable that tests start (see PROGRAMS below); it is no test itself.
+# gantry_add_program(<name> [INTERNAL] SOURCES … [LIBS …] [LAYER layer])
+#
+# A helper executable that tests start (see PROGRAMS below); it is no test itself. The arguments are those of gantry_add_test.
 function(gantry_add_program name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LAYER" "SOURCES;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "INTERNAL" "LAYER" "SOURCES;LIBS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "gantry_add_program(${name}): SOURCES expected, but got '${ARGN}'")
   endif()
-  _gantry_tested_layer(tested "${arg_LAYER}")
+  _gantry_tested(tested "${arg_INTERNAL}" "${arg_LAYER}")
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
-  target_link_libraries(${name} PRIVATE ${tested} gantry_flags Threads::Threads ${arg_LIBS})
+  target_link_libraries(${name} PRIVATE ${arg_LIBS} ${tested} gantry_flags Threads::Threads)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${GANTRY_TEST_BIN_DIR}")
 endfunction()
 
-# gantry_add_test(<noun> [SOURCES …] [LIBS …] [PROGRAMS …] [ENVIRONMENT VAR=value…] [SIM_ONLY] [ALONE] [DEVICES n] [TIMEOUT seconds] [LAYER layer])
+# gantry_add_test(<noun> [INTERNAL] [SOURCES …] [LIBS …] [PROGRAMS …] [ENVIRONMENT VAR=value…] [SIM_ONLY] [ALONE] [DEVICES n]
+#                 [TIMEOUT seconds] [LAYER layer])
 #
 # Builds <noun>_test from <noun>_test.cpp (or SOURCES) and registers it as
 #   <noun>.sim   label sim, on DEVICES (4) simulated devices
 #   <noun>.cuda  label gpu, on the visible GPUs; skipped as a whole where there is none; not with SIM_ONLY or without CUDA
 # GPU tests run beside each other, one for every 8 of ctest's jobs. ALONE: not this one, which counts the devices' free memory.
-# Tests in tests/core and tests/job have the first entry only. LAYER: what is tested, if it is not the folder's name. LIBS: what is
-# linked besides it.
+# Tests in tests/core and tests/job have the first entry only.
+# INTERNAL: the test uses names that libgantry does not export. It links the archives of LAYER, which is the folder's name unless given.
+# LIBS: what is linked besides.
 # PROGRAMS are targets of gantry_add_program or of the project; the test finds them in GANTRY_TEST_PROGRAM_DIR.
 function(gantry_add_test noun)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SIM_ONLY;ALONE" "DEVICES;TIMEOUT;LAYER" "SOURCES;LIBS;PROGRAMS;ENVIRONMENT")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "INTERNAL;SIM_ONLY;ALONE" "DEVICES;TIMEOUT;LAYER" "SOURCES;LIBS;PROGRAMS;ENVIRONMENT")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "gantry_add_test(${noun}): unknown arguments '${arg_UNPARSED_ARGUMENTS}'")
   endif()
@@ -63,9 +70,10 @@ function(gantry_add_test noun)
   endif()
   math(EXPR timeout "${arg_TIMEOUT} * ${GANTRY_TEST_TIMEOUT_FACTOR}")
 
-  _gantry_tested_layer(tested "${arg_LAYER}")
+  _gantry_tested(tested "${arg_INTERNAL}" "${arg_LAYER}")
+  get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
   set(main gantry_test_main)
-  if(tested MATCHES "^gantry::(core|job)$")  # which know no devices
+  if(folder MATCHES "^(core|job)$")  # which know no devices
     set(main GTest::gtest_main)
     set(arg_SIM_ONLY ON)
   endif()
@@ -73,7 +81,7 @@ function(gantry_add_test noun)
   set(target ${noun}_test)
   add_executable(${target} ${arg_SOURCES})
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
-  target_link_libraries(${target} PRIVATE ${tested} ${main} gantry_test_support ${arg_LIBS})
+  target_link_libraries(${target} PRIVATE ${main} gantry_test_support ${arg_LIBS} ${tested})
   target_compile_definitions(${target} PRIVATE GANTRY_TEST_PROGRAM_DIR="${GANTRY_TEST_BIN_DIR}")
   target_precompile_headers(${target} REUSE_FROM gantry_test_pch)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${GANTRY_TEST_BIN_DIR}")

@@ -58,8 +58,8 @@ const Setting& setting() {
   return instance;
 }
 
-// Never destroyed, either. An invalid GANTRY_LOG is told here, once: who only writes cannot throw,
-// and must not be silent for it.
+// Never destroyed, either. An invalid GANTRY_LOG is reported here, once: a call that only writes a
+// line must not throw, and the error must not be lost.
 spdlog::logger& logger() {
   static spdlog::logger& instance = []() -> spdlog::logger& {
     auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();

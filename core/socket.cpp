@@ -18,8 +18,8 @@
 #include <memory>
 #include <utility>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/extend/parse_number.hpp>
 
 namespace gantry {
 namespace {
@@ -84,7 +84,7 @@ void remove_stale_socket(const SocketAddress& address) {
   }
 }
 
-// While nobody listens at a port that the system also gives to connections, one that comes from
+// While no process listens at a port that the system also gives to connections, one that comes from
 // that very port meets itself: TCP opens it from both sides.
 bool is_connected_to_itself(int fd) {
   sockaddr_storage here{};

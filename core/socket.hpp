@@ -26,7 +26,7 @@ struct SocketAddress {
 
 /// Opens a non-blocking listening socket; fills in the port that was picked. Throws Error.
 [[nodiscard]] UniqueFd listen_at(SocketAddress& address);
-/// Tries once to connect; none if nobody listens there (yet), or the host's name is not known
+/// Tries once to connect; none if no process listens there (yet), or the host's name is not known
 /// (yet). Of a host's several addresses none gets more than some seconds. Non-blocking socket.
 /// Throws Error for failures that waiting does not cure.
 [[nodiscard]] std::optional<UniqueFd> connect_to(const SocketAddress& address,

@@ -3,8 +3,8 @@
 
 namespace gantry {
 
-/// Somebody whose kernels can end without a result, and who then wants the next synchronizing call
-/// of their device to throw.
+/// A source of kernels that can end without a result. The next synchronizing call of their device
+/// then throws.
 class FaultSource {
  public:
   virtual ~FaultSource() = default;
@@ -18,7 +18,7 @@ class FaultSource {
 
 /// Asks `source` from now on; it lives until it is removed.
 void add_fault_source(FaultSource& source);
-/// Waits until nobody asks `source` any more.
+/// Waits until no thread asks `source` any more.
 void remove_fault_source(FaultSource& source) noexcept;
 
 /// Throws a fault of `device` if any source has one; for drivers, behind their own faults.

@@ -34,10 +34,12 @@ struct Selection {
 };
 
 /// Note [Fork detection]
-/// CUDA and the simulator's threads do not survive fork(). The handler that runs in the child
-/// forgets the driver, so that the hot path pays nothing: it finds no driver and learns the reason
-/// on the slow path. CUDA is touched by counting its devices, the simulator by making its driver.
-// Outside of the state, so that hot paths read it without a guard.
+/// CUDA and the simulator's threads do not survive fork(). The handler in the child resets the
+/// pointer to the driver, so the hot path needs no check of its own: it finds no driver, and the
+/// slow path finds the reason. CUDA is in use once its devices were counted, the simulator once its
+/// driver exists.
+///
+/// The flag is outside of State, so hot paths read it without that object's guard.
 constinit std::atomic<bool> bad_fork{false};
 
 struct State {
@@ -176,11 +178,11 @@ int device_count() {
 
 bool is_available() { return device_count() > 0; }
 
-bool is_initialized() { return active_driver() != nullptr; }
+bool is_initialized() noexcept { return active_driver() != nullptr; }
 
 void init() { (void)driver(); }
 
-bool in_bad_fork() { return bad_fork.load(std::memory_order_relaxed); }
+bool in_bad_fork() noexcept { return bad_fork.load(std::memory_order_relaxed); }
 
 Driver* active_driver() noexcept { return state().active.load(std::memory_order_acquire); }
 

@@ -12,10 +12,10 @@ namespace gantry {
 namespace {
 
 /// Note [CUDA_VISIBLE_DEVICES]
-/// The rules were read off the CUDA 13.0 driver (tests/device/data holds its answers). The first
-/// characters choose the kind: "GPU-" and "MIG-" select UUID prefixes, anything else ordinals, and
-/// kinds do not mix. A token that names no device ends the list and keeps what came before. A
-/// device that is named twice before that end makes the driver report an invalid device.
+/// The rules are those of the CUDA 13.0 driver (tests/device/data holds its answers). The first
+/// characters choose the kind: "GPU-" and "MIG-" select UUID prefixes, anything else ordinals.
+/// Kinds do not mix. A token that names no device ends the list; the tokens before it count. If a
+/// device is named twice before that end, the driver reports an invalid device.
 enum class Kind { ordinal, gpu, mig };
 
 /// What one token names: a device, or nothing for a reason.
@@ -133,11 +133,11 @@ VisibleDevices parse_visible_devices(std::string_view value, std::span<const Dev
   return result;
 }
 
-bool VisibleDevices::invalid() const {
+bool VisibleDevices::invalid() const noexcept {
   return dropped.size() == 1 && dropped.front().reason.ends_with(kAgain);
 }
 
-bool is_valid_device_order(std::string_view value) {
+bool is_valid_device_order(std::string_view value) noexcept {
   return value.empty() || value == "FASTEST_FIRST" || value == "PCI_BUS_ID";
 }
 

@@ -159,7 +159,7 @@ struct alignas(64) Rank {
   char host[72];
   char device[96];
   std::atomic<std::int64_t> heartbeat_ns;  ///< CLOCK_MONOTONIC; written by its watchdog
-  std::atomic<std::int64_t> died_ns;       ///< when somebody saw its end; 0: nobody did
+  std::atomic<std::int64_t> died_ns;       ///< when its end was seen; 0: it was not
   alignas(64) std::atomic<std::uint64_t> fence;
   std::atomic<std::uint64_t> recorded;  ///< ticket of its newest entry
   std::atomic<std::uint32_t> state;
@@ -197,7 +197,7 @@ struct alignas(64) Header {
   Name ops[16];
   Name algorithms[16];
   alignas(64) std::atomic<std::uint64_t> diagnosis;  ///< see Diagnosis
-  std::atomic<std::uint32_t> author;                 ///< rank + 1 of who writes `detail`
+  std::atomic<std::uint32_t> author;                 ///< rank + 1 of the writer of `detail`
   std::atomic<std::uint32_t> finished;               ///< ranks that left in order
   char detail[448];
 };

@@ -200,7 +200,7 @@ NewFile create_file(const std::string& name, std::size_t bytes) {
     result.failure = fmt::format("{}: {}", result.path, std::strerror(errno));
     return result;
   }
-  // Without room of its own, a file in memory kills whoever writes it when the room is gone.
+  // Without room of its own, a file in memory kills its writer when the room is gone.
   if (const int error = posix_fallocate(made.get(), 0, static_cast<off_t>(bytes)); error != 0) {
     result.failure = fmt::format("{}: {}", result.path, std::strerror(error));
     unlinkat(directory.get(), file.c_str(), 0);

@@ -12,11 +12,11 @@
 namespace gantry::flight {
 
 // Note [Trusting the flight folder]
-// The folder's name is known to every user of the machine, so anybody may have made it first.
-// Every function here opens it, checks the open descriptor (a directory of this user that no other
-// user can enter), and reaches its files only through that descriptor. A file counts if it is
-// regular and this user's. Files are copied with pread, never mapped by readers: whoever shortens
-// a file that is being read causes a short read, not a SIGBUS.
+// Every user of the machine knows the folder's name, and another user may have created it first.
+// Every function here opens the folder and checks the open descriptor: a directory of this user
+// that no other user can enter. It reaches the files only through that descriptor. A file counts if
+// it is regular and this user's. Readers copy files with pread and never map them. A file that
+// shrinks meanwhile gives a short read, not a SIGBUS.
 
 /// How much of a file is copied.
 enum class Extent {

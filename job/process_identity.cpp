@@ -1,3 +1,4 @@
+#include <gantry/extend/parse_number.hpp>
 #include <gantry/job/process_identity.hpp>
 
 #include <fmt/format.h>
@@ -13,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
 namespace gantry {
@@ -244,7 +244,7 @@ void derive_rendezvous(const Variables& variables, ProcessIdentity& identity) {
   }
 }
 
-// Takes from another launcher's variables who is on this node, if the first one's do not say.
+// Takes the ranks of this node from another launcher's variables, if the first one's lack them.
 void borrow_node(const std::vector<Claim>& claims, ProcessIdentity& identity) {
   const auto who = std::find_if(claims.begin(), claims.end(),
                                 [](const Claim& claim) { return claim.knows_node; });
@@ -256,7 +256,7 @@ void borrow_node(const std::vector<Claim>& claims, ProcessIdentity& identity) {
 }
 
 // Takes the address that another launcher's variables give, if the first one's give none: a wrapper
-// under mpirun may export MASTER_ADDR and MASTER_PORT. Who is on which node stays the first's.
+// under mpirun may export MASTER_ADDR and MASTER_PORT. The placement on nodes stays the first's.
 void borrow_rendezvous(const Variables& variables, const std::vector<Claim>& claims,
                        ProcessIdentity& identity) {
   for (const Claim& claim : claims) {

@@ -19,8 +19,8 @@ void require_token(const SocketAddress& address, std::string_view token, std::st
   }
   if (address.kind != SocketAddress::Kind::tcp || token.size() >= kStoreMinTokenBytes) return;
   throw InvalidArgument(fmt::format(
-      "{}: expected a secret of at least {} bytes, the same on all ranks, because whoever reaches "
-      "{} could join the job, but got {}; `export GANTRY_RDZV_TOKEN=$(cat "
+      "{}: expected a secret of at least {} bytes, the same on all ranks, because any process "
+      "that reaches {} could join the job, but got {}; `export GANTRY_RDZV_TOKEN=$(cat "
       "/proc/sys/kernel/random/uuid)` before the launcher makes one",
       what, kStoreMinTokenBytes, address.str(),
       token.empty() ? std::string("none") : fmt::format("{} bytes", token.size())));

@@ -13,10 +13,10 @@
 namespace gantry::store {
 
 // Note [Who may use a store]
-// A unix socket gives the user of its peer: this user and root are admitted. A TCP port gives no
-// user, and every process that reaches the machine reaches it. So a store at a TCP address always
-// has a token, and answers nothing before a client has presented it. The token is sent in clear: it
-// keeps unauthenticated clients out, but does not hide messages from readers of the network.
+// A unix socket names the user of its peer: this user and root are admitted. A TCP port names no
+// user, and every process that reaches the machine reaches it. A store at a TCP address therefore
+// always has a token. It answers nothing before a client has presented the token. The token is sent
+// in clear: it keeps unauthenticated clients out, but hides no message from readers of the network.
 
 /// Throws InvalidArgument unless a store at `address` is protected: over TCP it needs a token of at
 /// least kStoreMinTokenBytes. `what` names the token in the error.
@@ -28,7 +28,7 @@ void require_token(const SocketAddress& address, std::string_view token, std::st
 /// The peer of `fd`: "10.0.0.7:41234" or "process 123 of user 1000".
 [[nodiscard]] std::string peer_text(int fd);
 
-/// Decides who may use a store, and bounds the connections that have not presented a token.
+/// Admits clients to a store, and bounds the connections that have not presented a token.
 ///
 /// Thread safety: none; the serving thread owns it.
 class Admission {

@@ -167,7 +167,7 @@ class StoreServer::Impl {
       admission_.add(serial);
       (void)drop_silent_client(store::Admission::kMaxUnintroduced);
     }
-    // Full, or out of descriptors: look again when somebody has left.
+    // Full, or out of descriptors: look again when a client has left.
     watch(EPOLL_CTL_MOD, listener_.get(), kListener, 0);
     deaf_ = true;
   }

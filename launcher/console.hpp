@@ -9,7 +9,7 @@ namespace gantry::launcher {
 
 /// One place where output goes: the terminal, a file or a pipe behind descriptor 1 or 2.
 ///
-/// A thread of its own writes, so a slow reader delays nobody: text waits in memory up to a limit
+/// A thread of its own writes, so a slow reader delays no rank: text waits in memory up to a limit
 /// and in a temporary file beyond it. A reader that goes away means that text is dropped.
 /// Thread safety: one thread may call the members.
 class Console {

@@ -29,7 +29,7 @@ struct RankReport {
   std::string device;
   ProcessState process = ProcessState::absent;
   flight::State state = flight::State::running;
-  std::optional<std::int64_t> ended_ns_ago = {};  ///< if somebody saw it
+  std::optional<std::int64_t> ended_ns_ago = {};  ///< if it was seen
   std::array<LaneReport, flight::kLanes> lanes;
   std::vector<flight::Record> calls;  ///< newest first
 

@@ -97,7 +97,7 @@ std::vector<int> waiting_ranks(const View& view, const std::vector<RankReport>& 
   return waiting;
 }
 
-// Who did not come before the deadline, and who waited, whatever became of them since.
+// The ranks that missed the deadline and the ranks that waited, whatever their state is now.
 void diagnose_lateness(const View& view, const std::vector<RankReport>& ranks,
                        std::vector<std::string>& lines) {
   const flight::Header& header = view.header();
@@ -164,7 +164,7 @@ void diagnose_differences(const View& view, const std::vector<RankReport>& ranks
   }
 }
 
-// Who of the ranks that are there waits for whom in the furthest collective.
+// Which living rank waits for which in the furthest collective.
 void diagnose_collectives(const View& view, const std::vector<RankReport>& ranks,
                           std::vector<std::string>& lines) {
   std::uint64_t furthest = 0;

@@ -13,7 +13,7 @@ using Environment = std::map<std::string, std::string>;
 /// The environment of this process.
 [[nodiscard]] Environment current_environment();
 
-/// True for a variable with which another launcher tells a process who it is (PMIX_RANK,
+/// True for a variable with which another launcher tells a process its rank (PMIX_RANK,
 /// OMPI_COMM_WORLD_SIZE, …). Ranks must not inherit it: all would claim to be the same one.
 [[nodiscard]] bool is_foreign_identity(std::string_view name);
 

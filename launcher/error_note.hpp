@@ -18,7 +18,7 @@ enum class Blame {
 struct ErrorNote {
   std::string message;
   Blame blame = Blame::itself;
-  std::vector<int> ranks;  ///< of the job: who is to blame
+  std::vector<int> ranks;  ///< of the job: the ranks at fault
 };
 
 /// Takes an error file apart: a JSON object with "message", and perhaps "kind" and "ranks";

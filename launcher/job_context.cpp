@@ -23,8 +23,8 @@ namespace {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// A port that nobody listens on now. torch-style programs want a number before they start; what
-// gantry itself uses is the unix socket, which cannot be taken by anybody else.
+// A port without a listener now. torch-style programs want a number before they start; what
+// gantry itself uses is the unix socket, which no other process can take.
 int free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};

@@ -58,7 +58,7 @@ void print(const std::string& text) {
   }
 }
 
-// Says what is wrong, if anybody can hear it: the exit code tells it, too.
+// Prints the error if stderr works; the exit code reports it, too.
 void complain(const std::exception& error) noexcept {
   std::fprintf(stderr, "glaunch: %s\n", error.what());
 }

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/extend/parse_number.hpp>
 
 #include "command_line/command_line.hpp"
 #include "launcher/version.hpp"
@@ -32,7 +32,7 @@ Exit code: that of the first rank that failed, 128+N if signal N ended it, 124 a
 
 constexpr const char* kDumpFooter = R"(
 Ranks of one machine write down every collective call in shared memory, where it stays when they
-hang or are killed. For each group: its ranks, their newest calls, and who waits for whom.
+hang or are killed. For each group: its ranks, their newest calls, and which rank waits for which.
 To start a program called dump: glaunch -- dump)";
 
 Options parse_dump(const std::vector<std::string>& arguments) {
@@ -158,7 +158,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
       "--log-dir", log_dir, "write each rank's complete output to rank<N>.out, .err");
   line.add_option("--tail", options.tail, "lines shown of a rank that failed (default 20)")
       .range(0, 100000);
-  line.add_option("--stdin", stdin_mode, "who reads standard input: rank0 (default) or none")
+  line.add_option("--stdin", stdin_mode, "reader of standard input: rank0 (default) or none")
       .one_of({"rank0", "none"});
   const CommandLineOption grace_option =
       line.add_option("--grace", grace, "time between SIGTERM and SIGKILL (default 15s)");

@@ -64,7 +64,7 @@ void clean_up(const std::set<pid_t>& groups, const std::string& job_id,
               const std::string& scratch_directory) {
   for (const pid_t group : groups) kill(-group, SIGKILL);
   // One that forks or executes a program while it is being looked for can be missed, so look until
-  // nobody is found several times in a row.
+  // no process is found several times in a row.
   constexpr int kQuietRounds = 3;
   int quiet = 0;
   for (int round = 0; round < 100 && quiet < kQuietRounds; ++round) {
@@ -85,7 +85,7 @@ void clean_up(const std::set<pid_t>& groups, const std::string& job_id,
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
   close(ready);
-  // Whoever waits for the end of the launcher's output must not wait for this process.
+  // Readers that wait for the end of the launcher's output must not wait for this process.
   const int null = open("/dev/null", O_RDWR);
   for (const int fd : {0, 1, 2}) dup2(null, fd);
   dup2(pipe, 3);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr auto kLookPeriod = std::chrono::milliseconds(500);
 
-// In the background, reading would stop glaunch, and what is typed is for somebody else.
+// In the background, reading would stop glaunch, and the input belongs to another program.
 bool in_foreground() { return tcgetpgrp(STDIN_FILENO) == getpgrp(); }
 
 }  // namespace

@@ -56,8 +56,8 @@ int open_signal_fd(const std::vector<int>& forwarded) {
   return fd;
 }
 
-// Stops this process until it is continued, as Ctrl-Z does: not at all where nobody could continue
-// it, because no shell is there.
+// Stops this process until it is continued, as Ctrl-Z does: not at all where no shell could
+// continue it, because no shell is there.
 void stop_here() {
   sigset_t stop;
   sigemptyset(&stop);
@@ -126,7 +126,7 @@ JobResult Supervisor::run() {
     rank.tail = output_.tail(rank.rank);
   }
   enter_notes(result_, notes);
-  // With --keep-going nobody was stopped.
+  // With --keep-going no rank was stopped.
   if (result_.outcome == Outcome::rank_failed && result_.sentences.empty()) {
     result_.sentences = diagnose_job(context_.job_id());
   }
@@ -279,7 +279,7 @@ void Supervisor::reap() {
   if (has_orphan) signal_groups(0);
 }
 
-// The rank whose process this is. Of one that has ended, the number may be anybody's by now.
+// The rank whose process this is. The number of an ended process may have a new owner.
 std::optional<int> Supervisor::running_rank(pid_t pid) const {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (ranks_[i].pid == pid && !result_.ranks[i].ended) return static_cast<int>(i);
@@ -301,7 +301,7 @@ void Supervisor::rank_ended(int rank, int status) {
   } else {
     entry.exit_code = WEXITSTATUS(status);
   }
-  signal_groups(0);  // forgets the group if nobody is left in it
+  signal_groups(0);  // forgets the group if it is empty
   if (!entry.failed()) return store_.mark_ended(rank);
   store_.mark_lost(rank);
   if (entry.stopped_by_glaunch) return;
@@ -313,7 +313,7 @@ void Supervisor::rank_ended(int rank, int status) {
 }
 
 void Supervisor::stop(int signal, milliseconds grace) {
-  reap();  // who has ended already was not stopped by us
+  reap();  // ranks that ended already were not stopped here
   // While the ranks that hang are there.
   if (result_.outcome == Outcome::rank_failed || result_.outcome == Outcome::timed_out) {
     result_.sentences = diagnose_job(context_.job_id());
@@ -408,7 +408,7 @@ void Supervisor::look_for_the_end() {
     if (running_ > 0 || !children_changed_ || over_) return;
     children_changed_ = false;
     left = orphans();
-    // One whose parent ended during the search was passed over as somebody else's child.
+    // One whose parent ended during the search was passed over as another process's child.
     if (left.empty()) reap();
     over_ = left.empty() && !children_changed_;
   }

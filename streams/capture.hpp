@@ -1,11 +1,11 @@
-// Captures of streams into graphs, and how long somebody may still run what was captured.
+// Captures of streams into graphs, and the lifetime of what was captured.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
 namespace gantry {
@@ -13,14 +13,13 @@ namespace gantry {
 class StreamClock;
 
 // Note [Captured addresses]
-// A graph uses the addresses of its capture whenever it runs. So what belongs to a capture may
-// serve nobody else until nothing can run the graph any more, and only the driver knows when that
-// is: the program may own the graph, copy it, instantiate it or give the capture up. Therefore
-// every Capture is retained by the captured graph itself (Driver::retain_by_capture), and one look
-// at an atomic tells whether the graph is still needed. Captures of gantry announce themselves
-// (begin_capture); those that the program begins with CUDA's own calls are found when a stream asks
-// for memory. Both are the same from then on. Layers above keep a Capture with what belongs to it;
-// a class for graphs would keep one, too.
+// A graph uses the addresses of its capture whenever it runs. Memory of a capture must not be
+// reused while any graph made from it can run. Only the driver knows when that ends: the program
+// may own the graph, copy it, instantiate it or abandon the capture. Every Capture is therefore
+// retained by the captured graph itself (Driver::retain_by_capture), and one atomic load tells
+// whether the graph still exists. begin_capture announces captures of gantry. Captures by CUDA's
+// own calls are found when a stream requests memory. Both kinds are equal from then on. Layers
+// above keep a Capture beside everything that belongs to it.
 
 /// One capture, and the graph that came of it.
 ///

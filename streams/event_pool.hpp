@@ -4,7 +4,7 @@
 #include <mutex>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry {
 
@@ -45,7 +45,7 @@ class PooledEvent {
   PooledEvent& operator=(const PooledEvent&) = delete;
 
   [[nodiscard]] NativeEvent get() const { return event_; }
-  /// Leaves the event to the caller, who gives it back to the pool.
+  /// Leaves the event to the caller, which returns it to the pool.
   [[nodiscard]] NativeEvent release() {
     NativeEvent event = event_;
     event_ = nullptr;

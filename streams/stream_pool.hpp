@@ -7,7 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
 namespace gantry {
@@ -39,7 +39,7 @@ class StreamPool {
   /// all work of the device (on H200 the 35th and then every 43rd does), which may be a kernel that
   /// waits for what this thread does next. Throws: CudaError.
   [[nodiscard]] Entry next(StreamPriority priority);
-  /// A stream for what the default stream cannot do, which nobody else uses. Throws: CudaError.
+  /// A private stream, for work that the default stream cannot do. Throws: CudaError.
   [[nodiscard]] Entry companion_of_default();
   /// The identity of any stream handle of this device. Throws: CudaError.
   [[nodiscard]] Identity identify(void* handle);

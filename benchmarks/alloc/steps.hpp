@@ -51,7 +51,7 @@ inline LiveSetSteps live_set_steps(std::size_t blocks = 1000) { return {blocks, 
 // Per thread: 16 live blocks, 512 B to 64 KiB.
 inline LiveSetSteps thread_steps(std::uint64_t thread) { return {16, 9.0, 16.0, thread + 1}; }
 
-// A sequence that gantry-replay --dump wrote; docs/replay.md describes the file.
+// A sequence that gantry-replay --dump wrote; docs/reference/gantry-replay.md describes the file.
 struct DumpedSequence {
   struct Op {
     std::uint64_t bytes;  // 0: free

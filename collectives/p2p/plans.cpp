@@ -234,7 +234,7 @@ protocol::Message plan_message(const Group& group, const CollectiveCall& call) {
   plan.data = call.what.kind == CollectiveKind::send
                   ? static_cast<std::byte*>(const_cast<void*>(call.in))
                   : static_cast<std::byte*>(call.out);
-  // Both sides must agree on what travels, not on who they are.
+  // Both sides must agree on the message, not on their own numbers.
   Descriptor travels{
       .count = call.what.count, .kind = CollectiveKind::send, .dtype = call.what.dtype};
   plan.digest = travels.hash();

@@ -16,18 +16,20 @@ class ControlSegment;
 // Device memory of one size on every rank, zeroed, and each open on every other rank.
 //
 // Note [Closing before freeing]
-// Memory that another process has open must not be freed: the driver may give its addresses and its
-// handle to the next allocation while the old import is still there. So ranks close what they
-// opened, say so in the control segment, and free what is theirs when all have said so. Of a rank
-// that does not come to that (it keeps a broken communicator, or the timeout has expired) nobody
-// waits: what it may have open is kept, and freed when a later workspace finds it closed.
+// Memory that another process has open must not be freed. The driver may give its addresses and its
+// handle to the next allocation while the old import still exists. Ranks therefore close their
+// imports, report this in the control segment, and free their own memory when all have reported. A
+// rank may never report: it keeps a broken communicator, or the timeout has expired. The others do
+// not wait for it. The memory that it may have open is kept, and a later workspace frees it once it
+// is closed.
 //
 // Note [Freeing on one's own device]
-// To free memory waits for its device, where a kernel of the owner may wait in another group for
-// what this very thread calls next. So where several ranks are in one process, each frees only what
-// is on its own device, now or with a later workspace; the rest goes when no workspace is left that
-// ranks of this process share. That is not the count of Note [Unlocking words]: a kept Work object
-// keeps its group's control segment, but not the workspace, and groups over NCCL have no workspace.
+// Freeing memory waits for its device, where a kernel of the owner may wait in another group for
+// the next call of this thread. If several ranks are in one process, each frees only the memory on
+// its own device, now or with a later workspace. The rest is freed with the last workspace that
+// ranks of this process share. That count is not the count of Note [Unlocking words]: a kept Work
+// object keeps its group's control segment, but not the workspace, and groups over NCCL have no
+// workspace.
 class Workspace {
  public:
   // Collective over `bootstrap`; blocks the host until every rank has opened everything.
@@ -72,7 +74,7 @@ class Workspace {
   int device_;
   bool keeps_ll128_order_ = true;
   bool is_shared_ = false;           // with ranks of this process
-  std::function<bool()> is_closed_;  // by all who may have opened this rank's memory
+  std::function<bool()> is_closed_;  // by all ranks that may have opened this rank's memory
   std::vector<std::shared_ptr<Memory>> memory_;
 };
 

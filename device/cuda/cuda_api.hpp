@@ -46,7 +46,7 @@ namespace gantry::cuda {
 /// Note [Driver API]
 /// libcuda is never linked: a program must start on a machine without it. Its functions are looked
 /// up through the runtime. They are preferred wherever a call needs no current device: the runtime
-/// would first create a context on the thread's current device, which nobody asked for.
+/// would first create a context on the thread's current device, unasked.
 struct DriverApi {
 #define GANTRY_DECLARE(name) decltype(&::name) name = nullptr;
   GANTRY_CUDA_DRIVER_FUNCTIONS(GANTRY_DECLARE)

@@ -2,21 +2,21 @@
 
 #include <cuda.h>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::cuda {
 
 /// The primary context of `device`, created at the first call and kept.
 [[nodiscard]] CUcontext primary_context(int device);
 
-/// True if `device` has a primary context already, whoever made it.
+/// True if `device` has a primary context already, of any library.
 [[nodiscard]] bool has_context(int device) noexcept;
 
 /// Makes a device's primary context current for a scope.
 ///
 /// Note [Contexts are pushed, not set]
 /// cudaSetDevice creates a context on the device it names, so that restoring the device that was
-/// current before could create one that nobody asked for. Pushing and popping does not.
+/// current before could create an unwanted one. Pushing and popping does not.
 class ContextScope {
  public:
   explicit ContextScope(int device) { enter(primary_context(device)); }

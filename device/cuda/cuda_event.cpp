@@ -69,11 +69,11 @@ int interprocess_owner(NativeEvent event) {
 }
 
 // Note [Interprocess events of other devices]
-// cuStreamWaitEvent ends in a segmentation fault when the stream belongs to another device than an
-// interprocess event that is not reached yet (driver 580.159; ordinary events are fine). A stream
-// of the event's device waits in its place, and an ordinary event passes it on. Both are new: one
-// stream for all would let waits stand behind each other that have nothing to do with each other.
-// To make a stream may wait for the device, so who can use an ordinary event does.
+// cuStreamWaitEvent ends in a segmentation fault if the stream and a pending interprocess event
+// belong to different devices (driver 580.159; ordinary events work). A stream of the event's
+// device waits instead, and an ordinary event forwards the wait. Each wait has a stream and an
+// event of its own: unrelated waits on one stream would delay each other. Creating a stream may
+// wait for the device, so callers that can use an ordinary event do so.
 void wait_for_other_device(NativeStream stream, NativeEvent event, int owner) {
   struct Relay {
     ~Relay() {  // CUDA keeps both until they are done

@@ -18,10 +18,10 @@ namespace {
 constexpr int kMaxDevices = 64;
 
 /// Note [Own pools]
-/// The device's default pool belongs to everybody in the process: other libraries trim it and set
-/// its threshold. These pools are gantry's, keep what is freed until it is trimmed, and are never
-/// destroyed: CUDA does it at the end of the process. Peer access of a pool is its own matter, the
-/// context's (cudaDeviceEnablePeerAccess) does not reach it.
+/// All code of the process shares the device's default pool: other libraries trim it and set its
+/// threshold. The pools here belong to gantry. They keep freed memory until they are trimmed. They
+/// are never destroyed, because CUDA does so when the process ends. A pool has its own peer access:
+/// the context's (cudaDeviceEnablePeerAccess) does not apply to it.
 struct Pools {
   std::array<std::atomic<cudaMemPool_t>, kMaxDevices> pools{};
   std::mutex mutex;                                  ///< guards what follows, and the making

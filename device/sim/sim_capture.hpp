@@ -12,7 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "device/sim/sim_stream.hpp"
 
@@ -68,7 +68,7 @@ class CaptureSession {
   bool waits_for_peers = false;
   std::vector<Task> tasks;
   UserObjects kept;
-  std::map<SimStream*, Progress> streams;  ///< who takes part, and what each is ordered after
+  std::map<SimStream*, Progress> streams;  ///< the captured ones, and what each is ordered after
 };
 
 /// All captures in progress and all graphs. Thread safety: any host thread.

@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "device/sim/sim_stream.hpp"
 
@@ -85,7 +85,7 @@ class SimDevice {
   };
 
   [[nodiscard]] std::vector<SimStream*> all_streams() const;
-  /// A stream with an identity of its own, that nobody uses; the lock is held.
+  /// An unused stream with an identity of its own; the lock is held.
   [[nodiscard]] SimStream& take_stream();
 
   const int index_;

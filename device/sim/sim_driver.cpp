@@ -42,7 +42,7 @@ thread_local int t_current_device = 0;
 
 std::atomic<SimDriver*> g_active{nullptr};
 
-// Whoever writes the word does not call the driver, so it is looked at now and then.
+// The writer of the word does not call the driver, so the word is polled.
 void await_word(const std::uint32_t* word, std::uint32_t value,
                 const std::atomic<bool>& is_closing) {
   const auto is_below = [value](std::uint32_t seen) {
@@ -59,11 +59,11 @@ void await_word(const std::uint32_t* word, std::uint32_t value,
 }  // namespace
 
 // Note [Launch blocking]
-// With CUDA_LAUNCH_BLOCKING=1 a launch of a kernel or a graph returns when it is done, and throws
-// what it threw. Copies, fills and host functions stay asynchronous, as CUDA's do.
-// A kernel that waits for peers is different: the thread that launches it may be the one that
-// launches the peers' kernels next. Waiting for it, or for a kernel behind it, could take for ever.
-// So a launch does not wait while its stream holds such a kernel, a wait for a word or for another
+// With CUDA_LAUNCH_BLOCKING=1 a launch of a kernel or graph returns when the work is done, and
+// rethrows its error. Copies, fills and host functions stay asynchronous, as CUDA's do.
+// A kernel that waits for peers is an exception. The thread that launches it may be the one that
+// launches the peers' kernels next, so waiting for it could deadlock. A launch therefore does not
+// wait while its stream holds one of these: such a kernel, a wait for a word or for another
 // process's event, or a wait for an event of a stream that holds one.
 bool SimDriver::launch_blocks(const SimStream& stream, bool waits_for_peers) const {
   return launch_blocking_ && !waits_for_peers && !stream.is_held_by_peers();

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "device/sim/sim_capture.hpp"
 #include "device/sim/sim_device.hpp"
@@ -29,7 +29,7 @@ namespace sim {
 /// Note [Simulated machine]
 /// A stream is a thread, an event the number of a task, device memory a memfd, and a kernel a
 /// function that runs on its stream's thread. Host calls check everything that hardware would
-/// refuse, then enqueue; docs/simulator.md lists what is like CUDA and what is not.
+/// refuse, then enqueue; docs/explanation/simulator.md lists what is like CUDA and what is not.
 class SimDriver final : public Driver {
  public:
   explicit SimDriver(const std::vector<int>& visible);
@@ -151,7 +151,7 @@ class SimDriver final : public Driver {
   EventTable events_;
   CaptureTable captures_;
   const bool launch_blocking_;           ///< CUDA_LAUNCH_BLOCKING
-  std::atomic<bool> is_closing_{false};  ///< ends the waits for words, which nobody else would
+  std::atomic<bool> is_closing_{false};  ///< ends the waits for words
 };
 
 }  // namespace sim

@@ -15,12 +15,12 @@ namespace gantry::sim {
 
 // Note [Order only through queues and events]
 // A simulated run under ThreadSanitizer must report a cross-stream wait that the user's program
-// lacks. ThreadSanitizer derives order from every lock and every acquire/release pair, so the
-// simulator may create such a pair only where the program asked for order: from the submitting host
-// thread to the task that it submitted, from a finished task to a successful query, synchronize or
-// event wait. Everything else between host and stream threads is a relaxed atomic, a fence (which
-// ThreadSanitizer gives no meaning) or a futex system call (which it does not see). Condition
-// variables, semaphores and shared_ptr counts would tie unrelated tasks together and hide races.
+// lacks. ThreadSanitizer derives order from every lock and every acquire/release pair. The
+// simulator therefore creates such a pair only where the program asks for order: from the
+// submitting host thread to its task, and from a finished task to a successful query, synchronize
+// or event wait. All other communication between host and stream threads uses relaxed atomics,
+// fences (without meaning for ThreadSanitizer) or futex system calls (invisible to it). Condition
+// variables, semaphores and shared_ptr counts would order unrelated tasks and hide races.
 
 inline long futex_call(const void* word, int operation, std::uint32_t value,
                        const timespec* timeout) {
@@ -50,7 +50,7 @@ inline void futex_wait_shared(const std::atomic<std::uint32_t>& word, std::uint3
   futex_call(&word, FUTEX_WAIT, expected, &timeout);
 }
 
-/// Between processes: wakes everyone who sleeps on the word.
+/// Between processes: wakes every thread that sleeps on the word.
 inline void futex_wake_all_shared(const void* word) {
   futex_call(word, FUTEX_WAKE, INT_MAX, nullptr);
 }

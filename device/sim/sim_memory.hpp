@@ -1,4 +1,4 @@
-// The addresses of all simulated devices: what lives where and who may touch it.
+// The addresses of all simulated devices: what lies where, and which devices may access it.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "device/sim/sim_device.hpp"
 #include "device/sim/sim_ipc.hpp"

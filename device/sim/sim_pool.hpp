@@ -7,7 +7,7 @@
 #include <mutex>
 #include <utility>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "device/sim/sim_device.hpp"
 #include "device/sim/sim_memory.hpp"
@@ -15,11 +15,11 @@
 namespace gantry::sim {
 
 /// Note [Stream-ordered memory]
-/// A piece is opened and closed to accesses by tasks on the streams that allocate and free it, so
-/// work that is not ordered behind the allocation, or not ahead of the free, faults. A freed piece
-/// is reused at once on the stream that freed it, on other streams when the free is done, and when
-/// memory is short behind a wait for it: CUDA's reuse policies. The pool keeps what is freed until
-/// it is trimmed or the device's capacity is needed.
+/// Tasks on the streams that allocate and free a piece open and close it to accesses. Work that is
+/// not ordered after the allocation, or not before the free, therefore faults. CUDA's reuse
+/// policies apply to a freed piece. The stream that freed it reuses it at once. Other streams reuse
+/// it when the free is done, or behind a wait for the free if memory is short. The pool keeps freed
+/// pieces until it is trimmed or the device needs the capacity.
 ///
 /// Thread safety: every member may be called from any host thread.
 class MemoryPool {

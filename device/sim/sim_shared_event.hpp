@@ -4,16 +4,16 @@
 #include <cstdint>
 #include <memory>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::sim {
 
 // Note [Many events in one file]
 // An importer opens an exporter's files through /proc, so the exporter keeps a descriptor for each.
-// Hence events do not have files of their own: a file has places for many, a process keeps few
-// files, and importers map a file once and close its descriptor. A place is used again when its
-// event is destroyed. Its tickets go on from where they were, so an importer that still uses the
-// old event waits for records of the new one: too long, never too short.
+// Events therefore share files: a file has slots for many events, and a process keeps few files.
+// Importers map a file once and close its descriptor. The slot of a destroyed event is reused. Its
+// tickets continue, so an importer of the old event waits for records of the new one: the wait may
+// be too long, but never too short.
 class EventFile;
 struct EventPlace;
 

@@ -50,7 +50,7 @@ void SimStream::run() {
     const bool mark = item->options.mark;
     const bool waits_for_peers = item->options.waits_for_peers;
     if (!last) execute(*item, ticket);
-    item.reset();  // what the task owns is gone before anybody sees it done
+    item.reset();  // the task's objects are destroyed before the task counts as done
     if (waits_for_peers) held_by_peers_.fetch_sub(1, std::memory_order_relaxed);
     if (mark) marks_[ticket % kMarks].store(ticket, std::memory_order_release);
     completed_.store(ticket, std::memory_order_release);
@@ -71,7 +71,7 @@ void SimStream::execute(Item& item, std::uint64_t ticket) {
   } catch (...) {
     error = std::current_exception();
   }
-  // Behind the handler: who reports the error shall be the last to hold the exception.
+  // Behind the handler: the thread that reports the error is the last owner of the exception.
   if (error && state_.load(std::memory_order_acquire) == kHealthy) {
     error_ = std::move(error);
     failed_ticket_.store(ticket, std::memory_order_relaxed);

@@ -110,7 +110,7 @@ class SimStream {
   mutable std::atomic<std::uint32_t> waiters_{0};
   std::atomic<std::uint32_t> held_by_peers_{0};
   alignas(64) std::atomic<std::uint64_t> completed_{0};
-  /// Mark `t` is released in slot t % kMarks, so that who waits for it is ordered after the tasks
+  /// Mark `t` is released in slot t % kMarks. A thread that waits for it is ordered after the tasks
   /// before it and no later ones.
   std::array<std::atomic<std::uint64_t>, kMarks> marks_{};
 

@@ -82,7 +82,7 @@ Block AsyncAllocator::allocate(std::size_t bytes, Stream stream) {
               .handle = nullptr};
   if (bytes == 0) return block;
   if (is_captured(stream.native())) return captured_.allocate(bytes, stream);
-  AsyncBlock& made = pool(stream.native().device).allocate(bytes, stream);
+  HeapBlock& made = pool(stream.native().device).allocate(bytes, stream);
   block.data = made.data;
   block.allocator = this;
   block.handle = &made;
@@ -92,14 +92,14 @@ Block AsyncAllocator::allocate(std::size_t bytes, Stream stream) {
 void AsyncAllocator::deallocate(Block& block) noexcept {
   if (block.handle != nullptr && !in_bad_fork()) {
     // The pool is there: it made the block.
-    pools_.find(block.device.index)->deallocate(*static_cast<AsyncBlock*>(block.handle));
+    pools_.find(block.device.index)->deallocate(*static_cast<HeapBlock*>(block.handle));
   }
   block = {};
 }
 
 void AsyncAllocator::record_stream(const Block& block, const Stream& stream) {
   if (block.handle == nullptr || in_bad_fork()) return;
-  pool(block.device.index).record_stream(*static_cast<AsyncBlock*>(block.handle), stream);
+  pool(block.device.index).record_stream(*static_cast<HeapBlock*>(block.handle), stream);
 }
 
 void AsyncAllocator::empty_cache(Device device) {

@@ -43,7 +43,7 @@ AsyncPool::AsyncPool(int device, double fraction, std::function<void()> release_
 
 AsyncPool::~AsyncPool() {
   if (in_bad_fork()) return;
-  retry_deferred();
+  free_deferred();
   try {
     wait_for_deferred();
     if (free_stream_) driver().destroy_stream(*free_stream_);
@@ -51,27 +51,32 @@ AsyncPool::~AsyncPool() {
   }
 }
 
-AsyncBlock& AsyncPool::take_descriptor() {
+HeapBlock& AsyncPool::make_block(const Stream& stream) {
+  StreamClock& clock = StreamClock::of(stream);
   const std::lock_guard lock(mutex_);
-  if (unused_ == nullptr) return blocks_.emplace_back();
-  AsyncBlock& block = *unused_;
-  unused_ = std::exchange(block.next, nullptr);
+  slab_.reserve(1);
+  HeapBlock& block = slab_.take();
+  try {
+    deferred_.add_use(block, clock, 0);
+  } catch (...) {
+    slab_.recycle(block);
+    throw;
+  }
   return block;
 }
 
-void AsyncPool::recycle(AsyncBlock& block) noexcept {
+void AsyncPool::recycle(HeapBlock& block) noexcept {
   const std::lock_guard lock(mutex_);
   block.data = nullptr;
   block.uses.clear();
-  block.captures.clear();
-  block.next = std::exchange(unused_, &block);
+  block.captures.reset();
+  slab_.recycle(block);
 }
 
-AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream) {
-  AsyncBlock& block = take_descriptor();
+HeapBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream) {
+  HeapBlock& block = make_block(stream);
   try {
-    block.uses.push_back(AsyncUse::of(stream));
-    block.data = allocate_slow(bytes, stream.native());
+    block.data = static_cast<std::byte*>(allocate_slow(bytes, stream.native()));
   } catch (...) {
     recycle(block);
     throw;
@@ -81,9 +86,10 @@ AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream) {
     throw_oom(bytes);
   }
   const std::lock_guard lock(mutex_);
-  block.requested = bytes;
-  block.live = true;
   const std::size_t size = block_bytes(bytes);
+  block.bytes = size;
+  block.requested.store(bytes, std::memory_order_relaxed);
+  block.use.store(BlockUse::live, std::memory_order_relaxed);
   reserved_ -= size;
   --pending_transfers_;
   const bool small = is_small(size);
@@ -144,7 +150,7 @@ void* AsyncPool::allocate_slow(std::size_t bytes, NativeStream stream) {
 
 void* AsyncPool::try_to_find(std::size_t bytes, NativeStream stream) {
   const std::size_t size = block_bytes(bytes);
-  retry_deferred();
+  free_deferred();
   if (!reserve_budget(size) && !(wait_for_deferred() && reserve_budget(size))) return nullptr;
   try {
     if (void* data = ask_driver(bytes, stream)) return data;
@@ -187,7 +193,7 @@ void AsyncPool::throw_oom(std::size_t bytes) {
 }
 
 void AsyncPool::empty_cache() {
-  retry_deferred();
+  free_deferred();
   wait_for_deferred();
   driver().synchronize_device(device_);
   driver().trim_pool(device_, 0);

@@ -41,10 +41,11 @@ bool DeferredFrees::enqueue(HeapBlock& block) noexcept {
   return true;
 }
 
-bool DeferredFrees::is_complete(const HeapBlock& block) noexcept {
+bool DeferredFrees::is_complete(const HeapBlock& block) const noexcept {
   const StreamUse& use = block.uses.back();
   if (block.stream == nullptr || block.stream->clock.is_external()) {
-    return use.sequence <= use.clock->completed();
+    return use.sequence <= use.clock->completed() ||
+           (freed_after_ != nullptr && use.sequence <= freed_after_->get(use.clock->slot()));
   }
   return block.stream->clock.happens_after(*use.clock, use.sequence);
 }

@@ -15,8 +15,9 @@ namespace gantry::memory {
 ///
 /// The block's own stream may reuse it as soon as the stream is ordered after the uses. An external
 /// stream may be destroyed after the free, so it counts only with the order that it has at the
-/// free; later uses of such a block end by completion alone. A block without a stream, of host
-/// memory, waits for completion too.
+/// free; later uses of such a block end by completion alone. A block without a stream waits for
+/// completion too: host memory, and blocks of the driver's pools. The latter are freed on a stream
+/// of their pool, so a use that this stream has waited for is complete as well.
 ///
 /// Not thread-safe: the heap's lock protects it.
 class DeferredFrees {
@@ -26,6 +27,10 @@ class DeferredFrees {
     const StreamClock* clock;
     std::size_t bytes;
   };
+
+  DeferredFrees() = default;
+  /// For blocks without a stream that are freed on a stream with this vector clock.
+  explicit DeferredFrees(const VectorClock& freed_after) : freed_after_(&freed_after) {}
 
   /// Adds a use of `block` by `clock`'s stream up to `sequence`, 0: up to its free. Makes the
   /// stream's queue, so that no later call allocates. Throws: std::bad_alloc.
@@ -67,11 +72,12 @@ class DeferredFrees {
     HeapBlock* newest = nullptr;
   };
 
-  [[nodiscard]] static bool is_complete(const HeapBlock& block) noexcept;
+  [[nodiscard]] bool is_complete(const HeapBlock& block) const noexcept;
   HeapBlock& pop(Queue& queue) noexcept;
 
   std::vector<Queue> queues_;  ///< one for each clock that was ever added
   std::size_t count_ = 0;
+  const VectorClock* freed_after_ = nullptr;
 };
 
 }  // namespace gantry::memory

@@ -7,12 +7,12 @@
 #include <mutex>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::memory {
 
 /// Fine chunks let recovery reclaim nearly every free byte between blocks. Coarse ones keep the
-/// number of mappings of large blocks small. See docs/memory.md.
+/// number of mappings of large blocks small. See docs/explanation/allocator.md.
 inline constexpr std::size_t kFineChunkBytes = std::size_t{2} << 20;
 inline constexpr std::size_t kCoarseChunkBytes = std::size_t{32} << 20;
 /// Blocks from this size on are made of coarse chunks in any case.

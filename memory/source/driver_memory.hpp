@@ -5,21 +5,21 @@
 #include <string_view>
 #include <utility>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::memory {
 
 // Note [Direct allocations]
-// The allocators of this process hold most of a device, and much of that is free in their caches.
-// The driver knows nothing of it, so an allocation past the caches fails on a device that has room.
-// Every such allocation goes through this file, which makes the caches give back what is missing;
-// check.direct_allocations finds those that do not. Steps, until the driver has the memory:
-//   1. ask the driver;
-//   2. release what no stream uses any more, and what other processes and layers above gave up;
-//   3. the same again and again while streams use free memory, for some seconds at most;
-//   4. an OutOfMemoryError with the whole breakdown.
-// No step waits for the device as such: work there may wait for what the caller does next, a
-// collective's kernel for one.
+// The allocators of this process hold most of a device's memory, and much of that is free in their
+// caches. The driver does not know the caches, so a direct allocation fails on a device with room.
+// Every direct allocation goes through this file, which makes the caches release the missing bytes;
+// check.direct_allocations finds other ones. Steps, until the driver has the memory:
+//   1. call the driver;
+//   2. release memory that no stream uses, and memory of other processes and layers;
+//   3. repeat both while streams still use free memory, for some seconds at most;
+//   4. throw an OutOfMemoryError with the whole breakdown.
+// No step synchronizes with the device. Its work may wait for the caller's next action: a kernel of
+// a collective does.
 
 /// Device memory for `purpose` ("the communicator's workspace"), as driver().allocate() has it.
 /// Never null. Throws: OutOfMemoryError; CudaError.

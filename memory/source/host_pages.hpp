@@ -30,11 +30,11 @@ struct HostPages {
                                const std::string& root = "/sys/bus/pci/devices");
 
 /// Note [Getting page-locked memory]
-/// The driver's own call faults pages in on one thread, which takes seconds for some GiB, and puts
-/// them near the calling thread. So large pieces, and all pieces of machines with more than one
-/// NUMA node, are mapped here, bound to the node of the device, faulted in by several threads and
-/// then registered. Mapped shared: a fork must not move the parent's pages away from the device.
-/// Simulated devices take the driver's memory, which costs nothing until it is used.
+/// The driver's own call faults pages in on one thread, which takes seconds for some GiB, and
+/// places them near the calling thread. Large pieces are therefore mapped here, bound to the
+/// device's NUMA node, faulted in by several threads and then registered. So are all pieces on
+/// machines with several NUMA nodes. The mapping is shared: a fork must not move the parent's pages
+/// away from the device. Simulated devices use the driver's memory, which is lazily committed.
 [[nodiscard]] HostPlacement host_placement(int node, bool several_nodes, std::size_t bytes);
 
 /// True if host_placement ever asks for registered pages, and the most threads that fault in one

@@ -8,16 +8,15 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
-#include "memory/heap/device_heap.hpp"
 #include "memory/heap/poison.hpp"
+#include "memory/heap/pool_set.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {
 namespace {
 
-// Blocks keep their addresses while chunks are remapped, so free addresses can be scattered; see
-// the replays in docs/memory.md. A process has addresses for some hundred times an H200's memory,
-// and all private pools share them.
+// Blocks keep their addresses while chunks are remapped, so free addresses can be scattered. A
+// process has addresses for some hundred times an H200's memory, and all private pools share them.
 constexpr std::size_t kRangePerMemory = 4;
 constexpr std::size_t kPrivateRangePerMemory = 1;
 constexpr int kCudaOutOfMemory = 2;

@@ -12,12 +12,12 @@
 namespace gantry::memory {
 
 // Note [Holes]
-// Addresses are plentiful, memory is not. The range of an arena is a multiple of the device's
-// memory and is never released. Addresses without memory are a block too: a hole, with neighbours
-// like any block. Growing maps chunks in a hole, next to the free blocks that save most memory.
-// Reclaiming unmaps whole chunks from the middle of free blocks, which leaves a hole there. So
-// fragments of free memory are not lost: their chunks are mapped again where a block is needed,
-// without a copy.
+// Addresses are plentiful, memory is not. The address range of an arena is a multiple of the
+// device's memory and is never released. A range without memory is a block too: a hole, with
+// neighbours like any block. Growing maps chunks in a hole, next to the free blocks that save most
+// memory. Reclaiming unmaps whole chunks from the middle of free blocks and leaves a hole there.
+// Fragments of free memory are therefore not lost: their chunks are mapped again where a block
+// needs them, without a copy.
 class VmmArena final : public Arena {
  public:
   // Free pieces of mapped memory can be mapped elsewhere, so they are not counted.

@@ -135,10 +135,10 @@ constexpr std::size_t kKnownPerThread = 256;
 using KnownStacks = std::array<Known, kKnownPerThread>;
 
 // Note [Small thread-local memory]
-// Some thread-local variables of this library have addresses that the loader fixes (initial-exec),
-// because hot paths read them. All thread-local variables of such a library share the reserve that
-// glibc keeps for libraries loaded by dlopen: 512 bytes for all of them. So a thread-local variable
-// is a pointer, and what it points to is made when the thread first needs it.
+// The loader fixes the addresses of some thread-local variables of this library (initial-exec),
+// because hot paths read them. All thread-local variables of such a library count against glibc's
+// reserve for libraries loaded by dlopen: 512 bytes in total. A thread-local variable is therefore
+// a pointer, and its object is created at first use.
 thread_local constinit KnownStacks* known_stacks = nullptr;
 thread_local constinit bool has_ended = false;
 

@@ -1,4 +1,4 @@
-// Call stacks as small numbers; they become names only when somebody looks.
+// Call stacks as small numbers; names are looked up on demand.
 #pragma once
 
 #include <cstddef>

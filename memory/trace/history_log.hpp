@@ -19,11 +19,11 @@ namespace gantry::memory {
 /// Keeps the newest events of all threads.
 ///
 /// Note [Chunks of events]
-/// A thread appends to a chunk of its own and never overwrites, so that a reader needs no more than
-/// the count. A full chunk joins the list of full ones; once these hold enough, a thread that needs
-/// a chunk gets the oldest of them. Events of other threads from before that moment are hidden from
-/// then on: a history that shows a free without its allocation, because the two threads' memory
-/// reaches back differently, would not balance. A thread that ends leaves its chunk to the next.
+/// A thread appends to a chunk of its own and never overwrites it, so a reader needs only the
+/// count. A full chunk joins the list of full chunks. Once the list is long enough, a thread that
+/// needs a chunk recycles the oldest one. Older events of other threads are hidden from then on.
+/// Otherwise the history could show a free without its allocation, since the threads' chunks reach
+/// back differently. A thread that ends leaves its chunk to the next thread.
 ///
 /// Thread safety: every member may be called from any thread.
 class HistoryLog {

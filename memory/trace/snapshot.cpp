@@ -9,7 +9,7 @@
 
 #include <gantry/core/env.hpp>
 #include <gantry/device/device.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 
 #include "memory/config.hpp"
@@ -148,11 +148,11 @@ SegmentSource set_segment_source(SegmentSource source) {
 }
 
 // Note [Where a trace ends]
-// Viewers rebuild earlier states from the segments backwards, so a trace must end with the event
-// that led to them, while other threads allocate and free. Each device's allocator copies its
-// segments while nothing changes there: it holds its lock and keeps threads out of their magazines.
-// Whatever changes a block or a segment notes its event under the same protection, so the time of
-// the copy divides what is in it from what is not, and later events are left out.
+// Viewers rebuild earlier states from the segments backwards. A trace must therefore end with the
+// last event that the segments include, while other threads allocate and free. Each device's
+// allocator copies its segments under its lock and keeps threads out of their magazines. Every
+// change of a block or segment records its event under the same protection. The events before the
+// copy are exactly those that the copy includes, and later events are dropped.
 Snapshot snapshot() {
   Snapshot result;
   result.settings = current_settings();

@@ -8,7 +8,7 @@ from source_tree import code_files, run_check
 
 TESTS = "tests/integration"
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-CLASS = re.compile(r"^(template\s*<[^\n]*\n)?(class|struct)\s+(\w+)\s*(?:final\s*)?(?::[^{;]*)?\{", re.MULTILINE)
+CLASS = re.compile(r"^(template\s*<[^\n]*\n)?(class|struct)\s+(?:GANTRY_API\s+)?(\w+)\s*(?:final\s*)?(?::[^{;]*)?\{", re.MULTILINE)
 PRIVATE = re.compile(r"^ (?:private|protected):", re.MULTILINE)
 DATA_MEMBER = re.compile(r"\b(\w+_)\s*(?:=[^;]*|\{[^;]*\})?;")
 TESTED = re.compile(r"\bMovable(?:<(?:\w+::)*(\w+)>\s*(?=[:{]|::calls)|(Error)\b(?= \{))")

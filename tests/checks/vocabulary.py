@@ -70,7 +70,7 @@ WORDS = [
     ("channels?|letters?|pieces?|conversations?|converse", "connection, message, chunk, ExchangeHandler", ["collectives/host"]),
     ("pieces?", "chunk", ["collectives/hierarchical"]),
     ("tell_\\w+|tells_\\w+|teller", "report", HOST_SIDE),
-    ("strangers?", "unauthenticated connection", ["collectives", "docs/several-machines.md"]),
+    ("strangers?", "unauthenticated connection", ["collectives", "docs/explanation/several-machines.md"]),
 ]
 EXEMPT = {"tests/checks/vocabulary.py", "tests/checks/checks_test.py"}
 

@@ -143,7 +143,7 @@ TEST(StoreBootstrapTest, WithoutATokenEveryRankRefusesATcpAddressAtOnce) {
           text_of<InvalidArgument>(
               [&] { (void)make_store_bootstrap(identity, std::chrono::hours(1)); }),
           ::testing::AllOf(HasSubstr("GANTRY_RDZV_TOKEN: expected a secret of at least 16 bytes"),
-                           HasSubstr("whoever reaches tcp:10.0.0.1:29500 could join the job")));
+                           HasSubstr("any process that reaches tcp:10.0.0.1:29500 could join")));
     }
   }
 }

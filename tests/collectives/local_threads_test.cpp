@@ -71,7 +71,9 @@ TEST_F(LocalThreadsTest, ARankWithoutAThreadIsAnErrorAndTheNextGroupWorks) {
 }  // namespace gantry
 
 // Instead of the system's, for this whole process.
-extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
-                              gantry::Start start, void* argument) noexcept {
+extern "C" [[gnu::visibility("default")]] int pthread_create(pthread_t* thread,
+                                                             const pthread_attr_t* attributes,
+                                                             gantry::Start start,
+                                                             void* argument) noexcept {
   return gantry::create(thread, attributes, start, argument);
 }

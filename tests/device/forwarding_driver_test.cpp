@@ -1,4 +1,4 @@
-#include <gantry/device/forwarding_driver.hpp>
+#include <gantry/extend/forwarding_driver.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

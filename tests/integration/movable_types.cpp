@@ -1,7 +1,7 @@
 // The public classes that need no test of their own after a move.
 #include <type_traits>
 
-#include <gantry/device/forwarding_driver.hpp>
+#include <gantry/extend/forwarding_driver.hpp>
 #include <gantry/extend/store.hpp>
 #include <gantry/gantry.hpp>
 

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/forwarding_driver.hpp>
+#include <gantry/extend/forwarding_driver.hpp>
 
 namespace gantry::testing {
 

@@ -1,4 +1,4 @@
-// The differences from PyTorch that docs/tensor.md lists.
+// The differences from PyTorch that docs/reference/tensors.md lists.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
 namespace gantry::bench {
@@ -39,7 +39,7 @@ class CapturedCalls {
   void launch(const Stream& stream) const { driver().launch_graph(graph_, stream.native()); }
 
  private:
-  // Ends a capture whose graph nobody wants; it may have become invalid.
+  // Ends a capture and drops its graph; it may have become invalid.
   static void abandon(const Stream& stream) noexcept {
     try {
       driver().destroy_graph(driver().end_capture(stream.native()));

@@ -35,7 +35,7 @@ constexpr const char* kStyle = R"(
   polyline { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round }
 )";
 
-// Told apart also by readers who do not see all colours; later turns are dashed.
+// Distinct also for colour-blind readers; later turns are dashed.
 constexpr std::array<const char*, 8> kColours{"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                               "#e69f00", "#56b4e9", "#7b5ea7", "#4d4d4d"};
 constexpr std::array<const char*, 3> kDashes{"", "7 4", "2 4"};

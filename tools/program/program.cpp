@@ -46,7 +46,7 @@ int run_program(const std::string& name, int argc, char** argv,
     flush_standard_output();
     return code;
   } catch (const std::exception& error) {
-    // Not fmt::print, which throws if nobody can hear it: the exit code tells it, too.
+    // Not fmt::print, which throws if stderr is closed; the exit code reports the error, too.
     std::fprintf(stderr, "%s: %s\n", name.c_str(), error.what());
     return kError;
   }

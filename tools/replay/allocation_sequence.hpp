@@ -51,7 +51,8 @@ struct SequenceFacts {
 
 [[nodiscard]] SequenceFacts facts_of(const AllocationSequence& sequence);
 
-/// Writes the sequence as bytes that other programs can replay; docs/replay.md has the layout.
+/// Writes the sequence as bytes that other programs can replay. docs/reference/gantry-replay.md has
+/// the layout.
 /// Throws: Error if the file cannot be written.
 void write_dump(const AllocationSequence& sequence, const std::string& path);
 

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include <gantry/device/forwarding_driver.hpp>
+#include <gantry/extend/forwarding_driver.hpp>
 
 namespace gantry::replay {
 

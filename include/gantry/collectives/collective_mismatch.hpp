@@ -6,11 +6,12 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/core/export.hpp>
 
 namespace gantry {
 
 /// The error of ranks that made different calls. Copying never throws.
-class CollectiveMismatch : public InvalidArgument {
+class GANTRY_API CollectiveMismatch : public InvalidArgument {
  public:
   /// `ranks` are the ranks that differ, and `calls` their calls. Both have one length, or are
   /// empty.
@@ -24,7 +25,7 @@ class CollectiveMismatch : public InvalidArgument {
   [[nodiscard]] const std::vector<std::string>& calls() const noexcept;
 
  private:
-  struct Sides;
+  struct GANTRY_LOCAL Sides;
   std::shared_ptr<const Sides> sides_;
 };
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <gantry/collectives/reduce_op.hpp>
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/shape_ops.hpp>
@@ -50,23 +51,23 @@ struct CoalesceOptions {
 
 /// Copies `tensor` (on the CPU or a device) to every device, in the order of `devices`.
 /// Aliasing: the entry for the tensor's own device is `tensor` itself.
-[[nodiscard]] std::vector<Tensor> broadcast(const Tensor& tensor,
-                                            const std::vector<Device>& devices);
+[[nodiscard]] GANTRY_API std::vector<Tensor> broadcast(const Tensor& tensor,
+                                                       const std::vector<Device>& devices);
 
 /// Copies `tensor` into every tensor of `out`, all of its shape and dtype and on devices.
 template <class T = Tensor>  // a template, so that broadcast(tensor, {}) means devices
-void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
-               CastOptions options = {});
+GANTRY_API void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
+                          CastOptions options = {});
 
 /// Broadcasts a list of tensors, all on devices[0], joining tensors of one dtype into transfers of
 /// at most `buffer_bytes` (a larger tensor has its own transfer).
 /// Result [d][i] is tensors[i] on devices[d]; [0] holds the inputs themselves.
 /// Aliasing: outputs of one transfer are views of one buffer, unless separate_storages.
-[[nodiscard]] std::vector<std::vector<Tensor>> broadcast_coalesced(
+[[nodiscard]] GANTRY_API std::vector<std::vector<Tensor>> broadcast_coalesced(
     const std::vector<Tensor>& tensors, const std::vector<Device>& devices,
     std::size_t buffer_bytes = kDefaultBufferBytes);
 /// As above.
-[[nodiscard]] std::vector<std::vector<Tensor>> broadcast_coalesced(
+[[nodiscard]] GANTRY_API std::vector<std::vector<Tensor>> broadcast_coalesced(
     const std::vector<Tensor>& tensors, const std::vector<Device>& devices,
     const CoalesceOptions& options);
 
@@ -76,19 +77,19 @@ void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
 /// GANTRY_COLL_ALGO=nccl has another order, and no i16.
 /// With allow_cast, inputs are converted to the first one's dtype.
 /// Aliasing: a single tensor that is on `destination` already is returned itself, else a new one.
-[[nodiscard]] Tensor reduce_add(const std::vector<Tensor>& tensors,
-                                std::optional<Device> destination = std::nullopt,
-                                CastOptions options = {});
+[[nodiscard]] GANTRY_API Tensor reduce_add(const std::vector<Tensor>& tensors,
+                                           std::optional<Device> destination = std::nullopt,
+                                           CastOptions options = {});
 
 /// As reduce_add for lists: result [i] is the sum over d of inputs[d][i]; tensors of one dtype are
 /// joined into transfers of at most `buffer_bytes`. Bits equal those of reduce_add.
 /// Throws: ShapeError if the lists have unequal lengths.
-[[nodiscard]] std::vector<Tensor> reduce_add_coalesced(
+[[nodiscard]] GANTRY_API std::vector<Tensor> reduce_add_coalesced(
     const std::vector<std::vector<Tensor>>& inputs,
     std::optional<Device> destination = std::nullopt,
     std::size_t buffer_bytes = kDefaultBufferBytes);
 /// As above.
-[[nodiscard]] std::vector<Tensor> reduce_add_coalesced(
+[[nodiscard]] GANTRY_API std::vector<Tensor> reduce_add_coalesced(
     const std::vector<std::vector<Tensor>>& inputs, std::optional<Device> destination,
     const CoalesceOptions& options);
 
@@ -102,9 +103,11 @@ class StreamList {
   StreamList(const std::vector<Stream>& streams) : streams_(streams.begin(), streams.end()) {}
 
   /// Number of entries.
-  [[nodiscard]] std::size_t size() const { return streams_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return streams_.size(); }
   /// Entry `i`, which is not checked.
-  [[nodiscard]] const std::optional<Stream>& operator[](std::size_t i) const { return streams_[i]; }
+  [[nodiscard]] const std::optional<Stream>& operator[](std::size_t i) const noexcept {
+    return streams_[i];
+  }
 
  private:
   std::vector<std::optional<Stream>> streams_;
@@ -124,8 +127,9 @@ struct ScatterOptions {
 /// ceil(size / devices.size()) elements, then one has the remainder, then they are empty. There are
 /// always devices.size() chunks, unless torch_chunking.
 /// Aliasing: a chunk for the tensor's own device is a view.
-[[nodiscard]] std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
-                                          const ScatterOptions& options = {});
+[[nodiscard]] GANTRY_API std::vector<Tensor> scatter(const Tensor& tensor,
+                                                     const std::vector<Device>& devices,
+                                                     const ScatterOptions& options = {});
 
 /// Options of scatter() and gather() into given outputs.
 struct PieceOptions {
@@ -135,12 +139,12 @@ struct PieceOptions {
 
 /// Splits `tensor` along `dim` by the extents of `out` and copies each chunk into its tensor.
 template <class T = Tensor>  // templates, so that scatter(tensor, {}) means devices
-void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int dim = 0,
-             CastOptions options = {});
+GANTRY_API void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int dim = 0,
+                        CastOptions options = {});
 /// As above.
 template <class T = Tensor>
-void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
-             const PieceOptions& options);
+GANTRY_API void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
+                        const PieceOptions& options);
 
 /// Options of gather().
 struct GatherOptions {
@@ -152,29 +156,32 @@ struct GatherOptions {
 /// Joins device tensors along `dim` on the destination. On the CPU the result is pinned and the
 /// copies do not block: synchronize the inputs' streams before reading it.
 /// Aliasing: always a new tensor.
-[[nodiscard]] Tensor gather(const std::vector<Tensor>& tensors, const GatherOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor gather(const std::vector<Tensor>& tensors,
+                                       const GatherOptions& options = {});
 
 /// Joins device tensors along `dim` into `out` (any device or the CPU). As above for a pinned
 /// `out`; into pageable memory the host blocks.
-void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim = 0, CastOptions options = {});
+GANTRY_API void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim = 0,
+                       CastOptions options = {});
 /// As above.
-void gather(const std::vector<Tensor>& tensors, Tensor& out, const PieceOptions& options);
+GANTRY_API void gather(const std::vector<Tensor>& tensors, Tensor& out,
+                       const PieceOptions& options);
 
 /// Reduces tensors of one shape and dtype, in list order, and writes the result to every one.
 /// Throws: InvalidArgument also for tensors that share memory.
-void all_reduce(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum);
+GANTRY_API void all_reduce(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum);
 
 /// Writes all inputs, joined along dim 0 in list order, into every output: outputs[d] is on
 /// inputs[d]'s device with n times its rows, or is [n, …] for inputs […].
-void all_gather(std::span<Tensor> outputs, std::span<const Tensor> inputs);
+GANTRY_API void all_gather(std::span<Tensor> outputs, std::span<const Tensor> inputs);
 
 /// Reduces the inputs and writes rows d·m … (d+1)·m-1 of the result to outputs[d], which has m rows
 /// and is on inputs[d]'s device; inputs have n·m rows, or are [n, …] for outputs […].
-void reduce_scatter(std::span<Tensor> outputs, std::span<const Tensor> inputs,
-                    ReduceOp op = ReduceOp::sum);
+GANTRY_API void reduce_scatter(std::span<Tensor> outputs, std::span<const Tensor> inputs,
+                               ReduceOp op = ReduceOp::sum);
 
 /// Sends block j of inputs[i] to block i of outputs[j]; blocks are equal parts of dim 0.
-void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs);
+GANTRY_API void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs);
 
 /// A range of devices or device names other than std::vector<Device>.
 template <class R>

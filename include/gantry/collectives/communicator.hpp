@@ -11,6 +11,7 @@
 #include <gantry/collectives/collective_mismatch.hpp>
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/collectives/work.hpp>
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/tensor/tensor.hpp>
 
@@ -59,7 +60,7 @@ struct CollectiveOptions {
 /// made (`all_reduce(gradients[0])`) names is written, not the handle.
 ///
 /// Thread safety: one thread at a time enters an operation; others wait.
-class Communicator {
+class GANTRY_API Communicator {
  public:
   /// The group of all processes of this job: glaunch, mpirun, srun, torchrun-style variables or a
   /// single process, detected in this order. Made at the first call, which every rank must make;
@@ -201,7 +202,7 @@ class Communicator {
   /// untouched unless it was in place.
   [[nodiscard]] Communicator shrink(const std::vector<int>& failed) const;
   /// False for the result of split() with a negative color and for a default-constructed one.
-  [[nodiscard]] bool defined() const { return impl_ != nullptr; }
+  [[nodiscard]] bool defined() const noexcept { return impl_ != nullptr; }
 
   /// Makes every rank's pending and later calls throw PeerLostError (ranks of one machine). Does
   /// nothing to an undefined communicator.
@@ -209,7 +210,7 @@ class Communicator {
 
  private:
   friend class MessageGroup;
-  class Impl;
+  class GANTRY_LOCAL Impl;
   explicit Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   // The group. Throws: InvalidArgument that names `member` if there is none.
   Impl& group(std::string_view member) const;
@@ -219,8 +220,8 @@ class Communicator {
   Work move_between(CollectiveCall& call, const Tensor* output, const Tensor* input,
                     const CollectiveOptions& options) const;
 
-  struct Message;
-  struct OpenGroup;
+  struct GANTRY_LOCAL Message;
+  struct GANTRY_LOCAL OpenGroup;
   Work post(const Message& message) const;
   Work exchange(std::vector<Message> messages, std::shared_ptr<Work::State> state) const;
 
@@ -246,7 +247,7 @@ class Communicator {
 /// Aliasing: tensors that are sent may overlap others, and are read first; tensors that are
 /// received into may not overlap each other.
 /// Thread safety: calls of other threads are not collected. A group is ended by its own thread.
-class MessageGroup {
+class GANTRY_API MessageGroup {
  public:
   MessageGroup(const MessageGroup&) = delete;
   MessageGroup& operator=(const MessageGroup&) = delete;

@@ -4,7 +4,7 @@
 #include <ostream>
 #include <string_view>
 
-#include <gantry/core/macros.hpp>
+#include <gantry/core/export.hpp>
 
 namespace gantry {
 
@@ -18,9 +18,9 @@ namespace gantry {
 enum class ReduceOp : std::uint8_t { sum, prod, min, max, avg, band, bor, bxor };
 
 /// "sum", "prod", …
-[[nodiscard]] std::string_view name(ReduceOp op);
+[[nodiscard]] GANTRY_API std::string_view name(ReduceOp op) noexcept;
 
 /// Writes name().
-std::ostream& operator<<(std::ostream& out, ReduceOp op);
+GANTRY_API std::ostream& operator<<(std::ostream& out, ReduceOp op);
 
 }  // namespace gantry

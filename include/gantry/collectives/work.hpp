@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 
 namespace gantry {
@@ -9,13 +10,13 @@ namespace gantry {
 /// A handle of a submitted collective operation.
 ///
 /// It may be discarded: the operation is ordered with the stream that was current at the call.
-class Work {
+class GANTRY_API Work {
  public:
   /// An undefined handle, without an operation: wait() and synchronize() do nothing, query() is
   /// true.
   Work() = default;
   /// True if the handle has an operation.
-  [[nodiscard]] bool defined() const { return state_ != nullptr; }
+  [[nodiscard]] bool defined() const noexcept { return state_ != nullptr; }
 
   /// Makes the current stream of the operation's device wait for it; the host does not block.
   /// Throws: InvalidArgument inside the group() that the operation belongs to.
@@ -28,7 +29,7 @@ class Work {
 
  private:
   friend class Communicator;
-  struct State;
+  struct GANTRY_LOCAL State;
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   std::shared_ptr<State> state_;

@@ -3,12 +3,12 @@
 #include <string_view>
 #include <utility>
 
-#include <gantry/core/macros.hpp>
+#include <gantry/core/export.hpp>
 
 namespace gantry::detail {
 
 // Throws InvalidArgument: `member` ("MemPool::id") was called on an object that was moved from.
-[[noreturn]] void throw_moved_from(std::string_view member);
+[[noreturn]] GANTRY_API void throw_moved_from(std::string_view member);
 
 /// The state of a movable class: a smart pointer without operators.
 ///

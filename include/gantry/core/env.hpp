@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <gantry/core/macros.hpp>
+#include <gantry/core/export.hpp>
 
 namespace gantry::env {
 
@@ -19,26 +19,19 @@ struct Variable {
 };
 
 /// Every environment variable that gantry reads or sets, in the order of the documentation.
-[[nodiscard]] const std::vector<Variable>& variables();
+[[nodiscard]] GANTRY_API const std::vector<Variable>& variables();
 
 /// Value of `name`, none if unset. Reads the environment anew at each call.
-[[nodiscard]] std::optional<std::string> get(const char* name);
+[[nodiscard]] GANTRY_API std::optional<std::string> get(const char* name);
 /// Value of `name` as a whole decimal number in [min, max], none if unset or empty.
 /// Throws: InvalidArgument that names the variable, its value and the range.
-[[nodiscard]] std::optional<std::int64_t> get_int(const char* name, std::int64_t min,
-                                                  std::int64_t max);
+[[nodiscard]] GANTRY_API std::optional<std::int64_t> get_int(const char* name, std::int64_t min,
+                                                             std::int64_t max);
 /// Value of `name` as a byte count: a number with an optional suffix K, M, G (powers of 1024, an
 /// optional "iB" or "B" behind). None if unset or empty. Throws: InvalidArgument.
-[[nodiscard]] std::optional<std::size_t> get_bytes(const char* name);
+[[nodiscard]] GANTRY_API std::optional<std::size_t> get_bytes(const char* name);
 /// Value of `name` as 1/0, true/false, on/off, yes/no; `fallback` if unset or empty.
 /// Throws: InvalidArgument.
-[[nodiscard]] bool get_bool(const char* name, bool fallback);
-
-/// Parses a whole decimal number in [min, max]; `what` names it in the error.
-/// Throws: InvalidArgument.
-[[nodiscard]] std::int64_t parse_int(std::string_view text, std::string_view what, std::int64_t min,
-                                     std::int64_t max);
-/// Parses a byte count as get_bytes does; `what` names it in the error. Throws: InvalidArgument.
-[[nodiscard]] std::size_t parse_bytes(std::string_view text, std::string_view what);
+[[nodiscard]] GANTRY_API bool get_bool(const char* name, bool fallback);
 
 }  // namespace gantry::env

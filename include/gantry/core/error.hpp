@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gantry/core/macros.hpp>
+#include <gantry/core/export.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@ namespace gantry {
 ///
 /// The text names the failed operation, the expected and the actual value, and the device or stream
 /// that is involved. Copying never throws.
-class Error : public std::runtime_error {
+class GANTRY_API Error : public std::runtime_error {
  public:
   /// Makes an error with text `message`; `device` is the device's name ("cuda:1"), empty if none is
   /// involved.
@@ -30,12 +30,12 @@ class Error : public std::runtime_error {
   [[nodiscard]] std::string_view where() const noexcept;
 
  private:
-  struct Context;
+  struct GANTRY_LOCAL Context;
   std::shared_ptr<const Context> context_;
 };
 
 /// A CUDA runtime or driver call failed; on simulated devices, a call that CUDA would refuse.
-class CudaError : public Error {
+class GANTRY_API CudaError : public Error {
  public:
   /// `code` is the cudaError_t number, `name` its symbolic name ("cudaErrorInvalidValue").
   CudaError(const std::string& message, int code, std::string_view name,
@@ -74,7 +74,7 @@ struct OomReport {
 };
 
 /// Device memory is exhausted, after out-of-memory recovery.
-class OutOfMemoryError : public Error {
+class GANTRY_API OutOfMemoryError : public Error {
  public:
   /// Makes an error with text `message` about the memory of `device`.
   OutOfMemoryError(const std::string& message, const OomReport& breakdown,
@@ -89,7 +89,7 @@ class OutOfMemoryError : public Error {
 };
 
 /// A remote process or rank is gone.
-class PeerLostError : public Error {
+class GANTRY_API PeerLostError : public Error {
  public:
   /// `rank` is the rank that was lost, -1 if unknown.
   explicit PeerLostError(const std::string& message, int rank = -1, std::string_view device = {},
@@ -103,7 +103,7 @@ class PeerLostError : public Error {
 };
 
 /// A deadline passed.
-class TimeoutError : public Error {
+class GANTRY_API TimeoutError : public Error {
  public:
   /// Makes an error with text `message` that names no ranks.
   explicit TimeoutError(const std::string& message, std::string_view device = {},
@@ -122,7 +122,7 @@ class TimeoutError : public Error {
 
 // The constructor is written out: nvcc 13.0 crashes on an inherited one with this default argument.
 #define GANTRY_DECLARE_ERROR(Name)                                              \
-  class Name : public Error {                                                   \
+  class GANTRY_API Name : public Error {                                        \
    public:                                                                      \
     /** Makes an error with text `message`; `device` as for Error. */           \
     explicit Name(const std::string& message, std::string_view device = {},     \

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include <gantry/core/macros.hpp>
+#include <gantry/core/export.hpp>
 
 // Not called "log": that is the natural logarithm of a tensor.
 namespace gantry::logging {
@@ -19,13 +19,13 @@ enum class Level {
 };
 
 /// Lowest level that is written. Throws: InvalidArgument if GANTRY_LOG is invalid.
-[[nodiscard]] Level level();
+[[nodiscard]] GANTRY_API Level level();
 /// Sets the lowest level that is written. Throws: as level().
-void set_level(Level level);
+GANTRY_API void set_level(Level level);
 /// True if this level would be written: ask before building a costly text. Throws: as level().
-[[nodiscard]] bool enabled(Level level);
+[[nodiscard]] GANTRY_API bool enabled(Level level);
 /// Writes one line. Never throws: a destructor may call it.
-void write(Level level, std::string_view message) noexcept;
+GANTRY_API void write(Level level, std::string_view message) noexcept;
 
 /// Writes one line at the level of the function's name; never throws.
 /// @{

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include <gantry/core/dtype.hpp>
+#include <gantry/core/export.hpp>
 
 namespace gantry {
 
@@ -30,8 +31,8 @@ inline constexpr std::string_view number_name = [] {
 }();
 
 // Throw InvalidArgument.
-[[noreturn]] void throw_not_convertible(const Scalar& value, std::string_view type);
-[[noreturn]] void throw_too_large(std::uint64_t value);
+[[noreturn]] GANTRY_API void throw_not_convertible(const Scalar& value, std::string_view type);
+[[noreturn]] GANTRY_API void throw_too_large(std::uint64_t value);
 
 template <std::integral T>
 std::int64_t checked_integer(T value) {
@@ -48,7 +49,7 @@ std::int64_t checked_integer(T value) {
 /// Implicitly made from any arithmetic type; throws InvalidArgument for unsigned integers from 2^63
 /// on. In type promotion a Scalar gives way to tensors of the
 /// same or a higher category.
-class Scalar {
+class GANTRY_API Scalar {
  public:
   Scalar() : Scalar(0) {}
   /// A boolean, an integer or a floating-point number, by the type of `value`.
@@ -65,14 +66,14 @@ class Scalar {
   Scalar(bfloat16 value) : Scalar(static_cast<float>(value)) {}
 
   /// boolean, integral or floating.
-  [[nodiscard]] DTypeCategory category() const { return category_; }
+  [[nodiscard]] DTypeCategory category() const noexcept { return category_; }
   /// The type that a 0-dim tensor made of this number gets: bool, i64 or f32.
-  [[nodiscard]] DType default_dtype() const;
+  [[nodiscard]] DType default_dtype() const noexcept;
   /// True if to<T>() does not throw, as PyTorch has it: a number beyond T's range does not fit, and
   /// NaN and infinity do not fit integers. Fractions are cut off; a negative integer wraps in an
   /// unsigned T if its size fits; everything fits bool.
   template <class T>
-  [[nodiscard]] bool fits() const;
+  [[nodiscard]] bool fits() const noexcept;
   /// The value converted to T with C++'s rules. Throws: InvalidArgument unless it fits.
   template <class T>
   [[nodiscard]] T to() const {
@@ -91,7 +92,7 @@ class Scalar {
 };
 
 template <class T>
-bool Scalar::fits() const {
+bool Scalar::fits() const noexcept {
   if constexpr (std::same_as<T, bool>) {
     return true;
   } else if constexpr (std::integral<T>) {
@@ -123,6 +124,6 @@ bool Scalar::fits() const {
 }
 
 /// Writes the number; booleans as "true" and "false".
-std::ostream& operator<<(std::ostream& out, const Scalar& scalar);
+GANTRY_API std::ostream& operator<<(std::ostream& out, const Scalar& scalar);
 
 }  // namespace gantry

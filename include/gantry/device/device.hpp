@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include <gantry/core/macros.hpp>
+#include <gantry/core/export.hpp>
 
 namespace gantry {
 
@@ -23,7 +23,7 @@ enum class DeviceType : std::uint8_t {
 ///
 /// `index` counts the visible devices from 0; -1 stands for the calling thread's current device and
 /// is resolved when the device is used. The CPU's index is always 0.
-struct Device {
+struct GANTRY_API Device {
   /// CPU or GPU.
   DeviceType type = DeviceType::cpu;
   /// Position among the visible devices; -1: the current device.
@@ -31,7 +31,7 @@ struct Device {
 
   constexpr Device() = default;
   /// The device of a kind and an index, which are not checked.
-  constexpr Device(DeviceType device_type, int device_index)
+  constexpr Device(DeviceType device_type, int device_index) noexcept
       : type(device_type), index(device_index) {}
   /// Parses "cpu", "cuda" (current device) or "cuda:N". Throws: InvalidArgument for any other text,
   /// also for a null pointer.
@@ -43,14 +43,16 @@ struct Device {
   Device(T) = delete;
 
   /// The CPU.
-  [[nodiscard]] static constexpr Device cpu() { return {DeviceType::cpu, 0}; }
+  [[nodiscard]] static constexpr Device cpu() noexcept { return {DeviceType::cpu, 0}; }
   /// GPU `index`, or the current device for -1.
-  [[nodiscard]] static constexpr Device cuda(int index = -1) { return {DeviceType::cuda, index}; }
+  [[nodiscard]] static constexpr Device cuda(int index = -1) noexcept {
+    return {DeviceType::cuda, index};
+  }
 
   /// True for the CPU.
-  [[nodiscard]] constexpr bool is_cpu() const { return type == DeviceType::cpu; }
+  [[nodiscard]] constexpr bool is_cpu() const noexcept { return type == DeviceType::cpu; }
   /// True for a GPU, real or simulated.
-  [[nodiscard]] constexpr bool is_cuda() const { return type == DeviceType::cuda; }
+  [[nodiscard]] constexpr bool is_cuda() const noexcept { return type == DeviceType::cuda; }
   /// "cpu", "cuda" or "cuda:N".
   [[nodiscard]] std::string str() const;
   /// This device with index -1 replaced by the calling thread's current device, and checked.
@@ -72,7 +74,7 @@ struct Device {
 };
 
 /// Writes str().
-std::ostream& operator<<(std::ostream& out, const Device& device);
+GANTRY_API std::ostream& operator<<(std::ostream& out, const Device& device);
 
 /// Where devices come from; chosen once per process, at first use.
 enum class Platform : std::uint8_t {
@@ -83,32 +85,32 @@ enum class Platform : std::uint8_t {
 
 /// The platform of this process: simulated if GANTRY_SIM_DEVICES is set, else CUDA if the driver
 /// shows a GPU, else none. Initialises no device.
-[[nodiscard]] Platform platform();
+[[nodiscard]] GANTRY_API Platform platform();
 /// "none", "cuda" or "simulated".
-[[nodiscard]] std::string_view name(Platform platform);
+[[nodiscard]] GANTRY_API std::string_view name(Platform platform) noexcept;
 /// Writes name().
-std::ostream& operator<<(std::ostream& out, Platform platform);
+GANTRY_API std::ostream& operator<<(std::ostream& out, Platform platform);
 /// Number of visible devices, 0 without a platform. Creates no context. Throws: ForkError where
 /// in_bad_fork().
-[[nodiscard]] int device_count();
+[[nodiscard]] GANTRY_API int device_count();
 /// True if there is at least one device. Throws: as device_count().
-[[nodiscard]] bool is_available();
+[[nodiscard]] GANTRY_API bool is_available();
 /// True once init() or any device operation initialised the platform in this process.
-[[nodiscard]] bool is_initialized();
+[[nodiscard]] GANTRY_API bool is_initialized() noexcept;
 /// Initialises the platform now rather than at first use; creates no context.
 /// Throws: NotSupported that names GANTRY_SIM_DEVICES if there is no platform.
-void init();
+GANTRY_API void init();
 
 /// The calling thread's current device; a foreign cudaSetDevice is respected.
-[[nodiscard]] Device current_device();
+[[nodiscard]] GANTRY_API Device current_device();
 /// Makes `device` the calling thread's current device. Throws: InvalidArgument for the CPU or a
 /// device index past the end.
-void set_device(Device device);
+GANTRY_API void set_device(Device device);
 /// Blocks the host until everything submitted to `device` is done; rethrows asynchronous errors.
-void synchronize(Device device = Device::cuda());
+GANTRY_API void synchronize(Device device = Device::cuda());
 
 /// True in a process forked after the platform was initialised: every device call throws ForkError.
-[[nodiscard]] bool in_bad_fork();
+[[nodiscard]] GANTRY_API bool in_bad_fork() noexcept;
 
 }  // namespace gantry
 

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 
 namespace gantry {
@@ -10,7 +11,7 @@ namespace gantry {
 /// foreign code set.
 ///
 /// A CPU device leaves the current device alone. Neither copyable nor movable.
-class DeviceGuard {
+class GANTRY_API DeviceGuard {
  public:
   /// Throws: InvalidArgument if there is no such device.
   explicit DeviceGuard(Device device);
@@ -21,9 +22,9 @@ class DeviceGuard {
   /// Makes another device current; the destructor still restores the first one.
   void set_device(Device device);
   /// What was current when the guard was made.
-  [[nodiscard]] Device original_device() const { return Device::cuda(original_); }
+  [[nodiscard]] Device original_device() const noexcept { return Device::cuda(original_); }
   /// What this guard made current.
-  [[nodiscard]] Device current_device() const { return current_; }
+  [[nodiscard]] Device current_device() const noexcept { return current_; }
 
  private:
   int original_ = -1;
@@ -32,7 +33,7 @@ class DeviceGuard {
 };
 
 /// A DeviceGuard that does nothing until it is given a device.
-class OptionalDeviceGuard {
+class GANTRY_API OptionalDeviceGuard {
  public:
   OptionalDeviceGuard() = default;
   /// Makes `device` current if there is one. Throws: InvalidArgument as DeviceGuard.
@@ -41,9 +42,9 @@ class OptionalDeviceGuard {
   /// Makes `device` current, from now to the end of the scope.
   void set_device(Device device);
   /// What this guard made current, none if it did nothing.
-  [[nodiscard]] std::optional<Device> current_device() const;
+  [[nodiscard]] std::optional<Device> current_device() const noexcept;
   /// What was current before, none if the guard did nothing.
-  [[nodiscard]] std::optional<Device> original_device() const;
+  [[nodiscard]] std::optional<Device> original_device() const noexcept;
 
  private:
   std::optional<DeviceGuard> guard_;

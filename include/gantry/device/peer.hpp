@@ -3,16 +3,17 @@
 #include <ostream>
 #include <vector>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 
 namespace gantry {
 
 /// True if kernels and copies on `from` can reach memory of `to` directly. A device reaches itself.
-[[nodiscard]] bool can_access_peer(Device from, Device to);
+[[nodiscard]] GANTRY_API bool can_access_peer(Device from, Device to);
 
 /// Lets kernels and copies on `from` reach memory of `to`. Enabling twice is fine.
 /// Throws: NotSupported if the pair has no peer access.
-void enable_peer_access(Device from, Device to);
+GANTRY_API void enable_peer_access(Device from, Device to);
 
 /// Which device reaches which, for all visible devices.
 struct PeerMatrix {
@@ -20,16 +21,16 @@ struct PeerMatrix {
   std::vector<bool> access;  ///< row-major: access[from * count + to]
 
   /// True if device `from` reaches memory of device `to`. Indices are not checked.
-  [[nodiscard]] bool can_access(int from, int to) const {
+  [[nodiscard]] bool can_access(int from, int to) const noexcept {
     return access[static_cast<std::size_t>(from) * static_cast<std::size_t>(count) +
                   static_cast<std::size_t>(to)];
   }
 };
 
 /// The peer matrix of all visible devices, read once and cached.
-[[nodiscard]] PeerMatrix peer_matrix();
+[[nodiscard]] GANTRY_API PeerMatrix peer_matrix();
 
 /// Writes the matrix as a table, one row a device.
-std::ostream& operator<<(std::ostream& out, const PeerMatrix& matrix);
+GANTRY_API std::ostream& operator<<(std::ostream& out, const PeerMatrix& matrix);
 
 }  // namespace gantry

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 
 namespace gantry {
@@ -30,14 +31,14 @@ struct DeviceProperties {
 
 /// Properties of `device`, read once and cached. Creates no context.
 /// Throws: InvalidArgument if there is no such device.
-[[nodiscard]] const DeviceProperties& device_properties(Device device = Device::cuda());
+[[nodiscard]] GANTRY_API const DeviceProperties& device_properties(Device device = Device::cuda());
 
 /// Writes name, capability, memory and processor count on one line.
-std::ostream& operator<<(std::ostream& out, const DeviceProperties& properties);
+GANTRY_API std::ostream& operator<<(std::ostream& out, const DeviceProperties& properties);
 
 /// Architectures that this build holds kernels for, such as {"sm_90"}; empty without CUDA.
-[[nodiscard]] std::vector<std::string> arch_list();
+[[nodiscard]] GANTRY_API std::vector<std::string> arch_list();
 /// nvcc's -gencode flags for arch_list().
-[[nodiscard]] std::string gencode_flags();
+[[nodiscard]] GANTRY_API std::string gencode_flags();
 
 }  // namespace gantry

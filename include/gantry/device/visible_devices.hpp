@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include <gantry/core/macros.hpp>
+#include <gantry/core/export.hpp>
 
 namespace gantry {
 
@@ -22,23 +22,23 @@ struct DroppedToken {
 };
 
 /// Outcome of parsing CUDA_VISIBLE_DEVICES: `auto [visible, dropped] = …`.
-struct VisibleDevices {
+struct GANTRY_API VisibleDevices {
   std::vector<int> visible;           ///< physical indices in the order of cuda:0, cuda:1, …
   std::vector<DroppedToken> dropped;  ///< tokens that show no device, in order
 
   /// True if a device was named twice: the driver refuses to start. `dropped` holds that token.
-  [[nodiscard]] bool invalid() const;
+  [[nodiscard]] bool invalid() const noexcept;
 };
 
 /// Applies the CUDA driver's own rules to a value of CUDA_VISIBLE_DEVICES.
 ///
 /// A pure function: reads no environment and no device. `all` holds the physical devices in CUDA
 /// order. The first token that names no device ends the list; a device named twice hides all.
-[[nodiscard]] VisibleDevices parse_visible_devices(std::string_view value,
-                                                   std::span<const DeviceIdentity> all);
+[[nodiscard]] GANTRY_API VisibleDevices parse_visible_devices(std::string_view value,
+                                                              std::span<const DeviceIdentity> all);
 
 /// True if `value` is a CUDA_DEVICE_ORDER that the CUDA driver accepts; with any other it reports
 /// an invalid device, whatever CUDA_VISIBLE_DEVICES says.
-[[nodiscard]] bool is_valid_device_order(std::string_view value);
+[[nodiscard]] GANTRY_API bool is_valid_device_order(std::string_view value) noexcept;
 
 }  // namespace gantry

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include <gantry/core/macros.hpp>
+#include <gantry/core/export.hpp>
 
 namespace gantry {
 
@@ -30,7 +30,7 @@ inline constexpr std::size_t kStoreMaxTokenBytes = 1024;
 /// Thread safety: every member may be called from any thread; a blocked call does not block others.
 /// Throws: InvalidArgument for a bad key or value, TimeoutError when the deadline passes,
 /// PeerLostError when the server is gone (rank() == -1) or a rank left the job (its rank).
-class Store {
+class GANTRY_API Store {
  public:
   virtual ~Store() = default;
   Store(const Store&) = delete;
@@ -82,7 +82,7 @@ struct StoreServerOptions {
 /// server closes a connection that sends malformed or oversized messages; other connections are not
 /// affected. It refuses a client with another token, and a rank that is already connected.
 /// Thread safety: every member may be called from any thread.
-class StoreServer {
+class GANTRY_API StoreServer {
  public:
   /// Listens on options.address; when the constructor returns, clients can connect.
   /// Throws: InvalidArgument for a malformed address, or a TCP address without a token; Error if
@@ -105,7 +105,7 @@ class StoreServer {
   [[nodiscard]] std::vector<int> connected_ranks() const;
 
  private:
-  class Impl;
+  class GANTRY_LOCAL Impl;
   std::unique_ptr<Impl> impl_;
 };
 
@@ -128,7 +128,7 @@ struct StoreClientOptions {
 ///
 /// It belongs to the process that made it: in a child of a fork calls throw ForkError, and the
 /// destructor sends nothing.
-class StoreClient final : public Store {
+class GANTRY_API StoreClient final : public Store {
  public:
   /// Connects, retrying until the deadline.
   /// Throws: InvalidArgument for a malformed address, TimeoutError if nobody answers,
@@ -161,7 +161,7 @@ class StoreClient final : public Store {
   void abandon() noexcept;
 
  private:
-  class Impl;
+  class GANTRY_LOCAL Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include <gantry/core/macros.hpp>
+#include <gantry/core/export.hpp>
 
 namespace gantry {
 
@@ -46,6 +46,7 @@ using EnvironmentReader = std::function<const char*(const char*)>;
 /// GANTRY_RDZV that the user set wins over any derived address. Without `environment` it reads the
 /// process's own. Throws: InvalidArgument that names the variable and its value if a number is
 /// malformed or out of range, if one of a pair is missing, or if two sources contradict each other.
-[[nodiscard]] ProcessIdentity detect_process_identity(const EnvironmentReader& environment = {});
+[[nodiscard]] GANTRY_API ProcessIdentity
+detect_process_identity(const EnvironmentReader& environment = {});
 
 }  // namespace gantry

@@ -23,8 +23,8 @@ struct MemPoolOptions {
 ///
 /// Uses: memory whose physical part is released for a while (release_physical()), and long-lived
 /// blocks that should not fragment the rest. A captured stream gets memory of its capture instead
-/// (docs/memory.md). In every other respect the blocks are the caching allocator's, and they count
-/// in its statistics.
+/// (docs/explanation/captures.md). In every other respect the blocks are the caching allocator's,
+/// and they count in its statistics.
 ///
 /// Move-only; after a move every member of the source throws InvalidArgument. The destructor
 /// releases unused memory, and live blocks stay valid until they are freed. It first restores the

@@ -2,8 +2,9 @@
 
 #include <memory>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/device/native_handles.hpp>
 
 namespace gantry {
 
@@ -14,7 +15,7 @@ namespace detail {
 struct Timestamp;
 
 /// Returns the timestamp of a destroyed event to the thread's cache.
-struct TimestampRecycler {
+struct GANTRY_API TimestampRecycler {
   void operator()(Timestamp* timestamp) const noexcept;
 };
 
@@ -36,7 +37,7 @@ using IpcEventHandle = NativeEventHandle;
 /// before the wait; recording again does not disturb earlier waits. Move-only; a moved-from event
 /// is as newly made with the same options.
 /// Thread safety: one thread at a time, as for any value; different events are independent.
-class Event {
+class GANTRY_API Event {
  public:
   /// An event with the given properties; it gets its device at the first record.
   explicit Event(EventOptions options = {});
@@ -70,13 +71,13 @@ class Event {
   [[nodiscard]] IpcEventHandle ipc_handle();
 
   /// True once the event was recorded, exported or opened.
-  [[nodiscard]] bool is_created() const;
+  [[nodiscard]] bool is_created() const noexcept;
   /// The event's device. Throws: InvalidArgument before is_created().
   [[nodiscard]] Device device() const;
   /// The properties that the event was made with.
-  [[nodiscard]] const EventOptions& options() const { return options_; }
+  [[nodiscard]] const EventOptions& options() const noexcept { return options_; }
   /// cudaEvent_t on CUDA, nullptr before is_created().
-  [[nodiscard]] void* native_handle() const { return event_; }
+  [[nodiscard]] void* native_handle() const noexcept { return event_; }
 
  private:
   void create(int device);

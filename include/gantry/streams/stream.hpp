@@ -5,8 +5,9 @@
 #include <functional>
 #include <ostream>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/device/native_handles.hpp>
 #include <gantry/streams/event.hpp>
 
 namespace gantry {
@@ -23,7 +24,7 @@ enum class StreamPriority : std::uint8_t {
 /// as the process, an external stream as long as its creator keeps it.
 ///
 /// Thread safety: all members may be called from any thread.
-class Stream {
+class GANTRY_API Stream {
  public:
   /// The calling thread's current stream of `device`; the default stream unless set otherwise.
   [[nodiscard]] static Stream current(Device device = Device::cuda());
@@ -52,20 +53,22 @@ class Stream {
   void record(Event& event) const;
 
   /// The device whose work the stream carries.
-  [[nodiscard]] Device device() const { return Device::cuda(native_.device); }
+  [[nodiscard]] Device device() const noexcept { return Device::cuda(native_.device); }
   /// cudaStream_t on CUDA; nullptr for the default stream.
-  [[nodiscard]] void* native_handle() const { return native_.handle; }
+  [[nodiscard]] void* native_handle() const noexcept { return native_.handle; }
   /// The stream as the driver sees it.
-  [[nodiscard]] const NativeStream& native() const { return native_; }
+  [[nodiscard]] const NativeStream& native() const noexcept { return native_; }
   /// Number that is unique per device in this process; the default stream's is 0.
-  [[nodiscard]] std::uint64_t id() const { return id_; }
+  [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   /// Priority class; external streams have `normal`.
-  [[nodiscard]] StreamPriority priority() const { return priority_; }
+  [[nodiscard]] StreamPriority priority() const noexcept { return priority_; }
 
-  friend bool operator==(const Stream& a, const Stream& b) { return a.native_ == b.native_; }
+  friend bool operator==(const Stream& a, const Stream& b) noexcept {
+    return a.native_ == b.native_;
+  }
 
  private:
-  Stream(NativeStream native, std::uint64_t id, StreamPriority priority)
+  Stream(NativeStream native, std::uint64_t id, StreamPriority priority) noexcept
       : native_(native), id_(id), priority_(priority) {}
 
   NativeStream native_;
@@ -74,10 +77,10 @@ class Stream {
 };
 
 /// Writes text such as "stream 3 of cuda:1".
-std::ostream& operator<<(std::ostream& out, const Stream& stream);
+GANTRY_API std::ostream& operator<<(std::ostream& out, const Stream& stream);
 
 /// Makes `stream` the calling thread's current stream of its device; the current device stays.
-void set_stream(const Stream& stream);
+GANTRY_API void set_stream(const Stream& stream);
 
 }  // namespace gantry
 

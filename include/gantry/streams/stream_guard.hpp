@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/guard.hpp>
 #include <gantry/streams/stream.hpp>
 
@@ -12,7 +13,7 @@ namespace gantry {
 /// Makes a stream and its device current for a scope, and restores both.
 ///
 /// The stream that was current on the *stream's* device is restored, as well as the device.
-class StreamGuard {
+class GANTRY_API StreamGuard {
  public:
   /// Makes `stream` and its device current.
   explicit StreamGuard(const Stream& stream);
@@ -21,9 +22,9 @@ class StreamGuard {
   StreamGuard& operator=(const StreamGuard&) = delete;
 
   /// The stream that this guard made current.
-  [[nodiscard]] const Stream& current_stream() const { return current_; }
+  [[nodiscard]] const Stream& current_stream() const noexcept { return current_; }
   /// The stream that was current on the same device before.
-  [[nodiscard]] const Stream& original_stream() const { return original_; }
+  [[nodiscard]] const Stream& original_stream() const noexcept { return original_; }
 
  private:
   DeviceGuard device_guard_;
@@ -32,7 +33,7 @@ class StreamGuard {
 };
 
 /// Makes one stream on each of several devices current for a scope; the current device stays.
-class MultiStreamGuard {
+class GANTRY_API MultiStreamGuard {
  public:
   /// Makes each of `streams` its device's current stream.
   explicit MultiStreamGuard(std::span<const Stream> streams);

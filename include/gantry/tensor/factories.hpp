@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <gantry/core/export.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 /// Tensor factories.
@@ -27,7 +28,7 @@
 namespace gantry {
 
 /// A tensor with uninitialized elements.
-[[nodiscard]] Tensor empty(const Shape& sizes, const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor empty(const Shape& sizes, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor empty(const Shape& sizes, T option) {
   return empty(sizes, detail::only(option));
@@ -45,68 +46,68 @@ template <class T, std::size_t N>
 requires std::same_as<std::remove_const_t<T>, std::int64_t>
 [[nodiscard]] Tensor empty(std::span<T, N> sizes) { return empty(Shape(sizes)); }
 /// A tensor with uninitialized elements and the given non-negative strides.
-[[nodiscard]] Tensor empty_strided(const Shape& sizes, const Dims& strides,
-                                   const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor empty_strided(const Shape& sizes, const Dims& strides,
+                                              const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor empty_strided(const Shape& sizes, const Dims& strides, T option) {
   return empty_strided(sizes, strides, detail::only(option));
 }
 /// A tensor of zeros.
-[[nodiscard]] Tensor zeros(const Shape& sizes, const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor zeros(const Shape& sizes, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor zeros(const Shape& sizes, T option) {
   return zeros(sizes, detail::only(option));
 }
 /// A tensor of ones.
-[[nodiscard]] Tensor ones(const Shape& sizes, const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor ones(const Shape& sizes, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor ones(const Shape& sizes, T option) {
   return ones(sizes, detail::only(option));
 }
 /// A tensor whose elements are `value`. DTypes: default bool, i64 or f32, by the value's category.
-[[nodiscard]] Tensor full(const Shape& sizes, const Scalar& value,
-                          const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor full(const Shape& sizes, const Scalar& value,
+                                     const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor full(const Shape& sizes, const Scalar& value, T option) {
   return full(sizes, value, detail::only(option));
 }
 
 /// A contiguous tensor with the shape of `other`. Dtype and device default to those of `other`.
-[[nodiscard]] Tensor empty_like(const Tensor& other, const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor empty_like(const Tensor& other, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor empty_like(const Tensor& other, T option) {
   return empty_like(other, detail::only(option));
 }
 /// As empty_like, with all elements 0.
-[[nodiscard]] Tensor zeros_like(const Tensor& other, const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor zeros_like(const Tensor& other, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor zeros_like(const Tensor& other, T option) {
   return zeros_like(other, detail::only(option));
 }
 /// As empty_like, with all elements 1.
-[[nodiscard]] Tensor ones_like(const Tensor& other, const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor ones_like(const Tensor& other, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor ones_like(const Tensor& other, T option) {
   return ones_like(other, detail::only(option));
 }
 /// As empty_like, with all elements `value`.
-[[nodiscard]] Tensor full_like(const Tensor& other, const Scalar& value,
-                               const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor full_like(const Tensor& other, const Scalar& value,
+                                          const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor full_like(const Tensor& other, const Scalar& value, T option) {
   return full_like(other, value, detail::only(option));
 }
 
 /// The numbers 0, 1, … below `end`. DTypes: i64 if all arguments are integers, else f32.
-[[nodiscard]] Tensor arange(const Scalar& end, const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor arange(const Scalar& end, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor arange(const Scalar& end, T option) {
   return arange(end, detail::only(option));
 }
 /// The numbers start, start + step, … before `end`. Throws: InvalidArgument if step is 0 or has the
 /// wrong sign.
-[[nodiscard]] Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step = 1,
-                            const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor arange(const Scalar& start, const Scalar& end,
+                                       const Scalar& step = 1, const TensorOptions& options = {});
 /// arange with step 1: `arange(0, 6, {.dtype = f32})`.
 [[nodiscard]] inline Tensor arange(const Scalar& start, const Scalar& end,
                                    const TensorOptions& options) {
@@ -121,16 +122,16 @@ template <TensorOption T>
   return arange(start, end, step, detail::only(option));
 }
 /// `steps` evenly spaced numbers from start to end, inclusive. DTypes: default f32.
-[[nodiscard]] Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
-                              const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
+                                         const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
                               T option) {
   return linspace(start, end, steps, detail::only(option));
 }
 /// base to the power of linspace(start, end, steps). DTypes: default f32.
-[[nodiscard]] Tensor logspace(const Scalar& start, const Scalar& end, std::int64_t steps,
-                              double base = 10, const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor logspace(const Scalar& start, const Scalar& end, std::int64_t steps,
+                                         double base = 10, const TensorOptions& options = {});
 [[nodiscard]] inline Tensor logspace(const Scalar& start, const Scalar& end, std::int64_t steps,
                                      const TensorOptions& options) {
   return logspace(start, end, steps, 10, options);
@@ -141,24 +142,26 @@ template <TensorOption T>
   return logspace(start, end, steps, 10, detail::only(option));
 }
 /// A matrix [n, m] (default: [n, n]) with ones on the diagonal, else 0.
-[[nodiscard]] Tensor eye(std::int64_t n, const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor eye(std::int64_t n, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor eye(std::int64_t n, T option) {
   return eye(n, detail::only(option));
 }
-[[nodiscard]] Tensor eye(std::int64_t n, std::int64_t m, const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor eye(std::int64_t n, std::int64_t m,
+                                    const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor eye(std::int64_t n, std::int64_t m, T option) {
   return eye(n, m, detail::only(option));
 }
 /// The elements on and below (tril) or on and above (triu) a diagonal of the last two dims, else 0.
 /// Aliasing: the result is new memory.
-[[nodiscard]] Tensor tril(const Tensor& self, std::int64_t diagonal = 0);
+[[nodiscard]] GANTRY_API Tensor tril(const Tensor& self, std::int64_t diagonal = 0);
 /// The elements on and above a diagonal of the last two dims; 0 elsewhere. New memory.
-[[nodiscard]] Tensor triu(const Tensor& self, std::int64_t diagonal = 0);
+[[nodiscard]] GANTRY_API Tensor triu(const Tensor& self, std::int64_t diagonal = 0);
 
 /// A 0-dim tensor. DTypes: default bool, i64 or f32, by the value's category.
-[[nodiscard]] Tensor scalar_tensor(const Scalar& value, const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor scalar_tensor(const Scalar& value,
+                                              const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor scalar_tensor(const Scalar& value, T option) {
   return scalar_tensor(value, detail::only(option));
@@ -166,16 +169,17 @@ template <TensorOption T>
 
 /// A contiguous tensor over the caller's memory, which must outlive the tensor.
 /// Aliasing: no copy. Throws: InvalidArgument if `data` is null and the tensor has elements.
-[[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor from_blob(void* data, const Shape& sizes,
+                                          const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, T option) {
   return from_blob(data, sizes, detail::only(option));
 }
 /// A tensor over the caller's memory with the given non-negative strides. The last tensor on the
 /// memory calls `deleter(data)`, if there is one.
-[[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, const Dims& strides,
-                               std::function<void(void*)> deleter,
-                               const TensorOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor from_blob(void* data, const Shape& sizes, const Dims& strides,
+                                          std::function<void(void*)> deleter,
+                                          const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, const Dims& strides,
                                std::function<void(void*)> deleter, T option) {
@@ -184,14 +188,14 @@ template <TensorOption T>
 
 namespace detail {
 // from_blob without strides.
-[[nodiscard]] Tensor dense_from_blob(void* data, const Shape& sizes,
-                                     std::function<void(void*)> deleter,
-                                     const TensorOptions& options);
+[[nodiscard]] GANTRY_API Tensor dense_from_blob(void* data, const Shape& sizes,
+                                                std::function<void(void*)> deleter,
+                                                const TensorOptions& options);
 // A tensor of elements of dtype `source` in host memory, converted and copied as `options` say.
-[[nodiscard]] Tensor tensor_from_host(const void* data, DType source, const Shape& sizes,
-                                      const TensorOptions& options);
+[[nodiscard]] GANTRY_API Tensor tensor_from_host(const void* data, DType source, const Shape& sizes,
+                                                 const TensorOptions& options);
 // Throws ShapeError unless `size` equals `expected`: all rows of a list have one length.
-void check_row(int dim, std::size_t row, std::size_t size, std::size_t expected);
+GANTRY_API void check_row(int dim, std::size_t row, std::size_t size, std::size_t expected);
 
 // A C++ number type that can be a tensor element.
 template <class T>

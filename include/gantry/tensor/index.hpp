@@ -7,7 +7,7 @@
 #include <utility>
 #include <variant>
 
-#include <gantry/core/macros.hpp>
+#include <gantry/core/export.hpp>
 
 namespace gantry {
 
@@ -38,7 +38,7 @@ struct Slice {
 ///
 /// A bool inserts a dimension, of size 1 for true and of size 0 for false. Several bools share one
 /// dimension.
-class Index {
+class GANTRY_API Index {
  public:
   /// Every kind of entry.
   using Value = std::variant<std::int64_t, Slice, std::nullopt_t, EllipsisType, bool>;
@@ -56,7 +56,7 @@ class Index {
   Index(const char* text);
 
   /// The entry as a variant.
-  [[nodiscard]] const Value& value() const { return value_; }
+  [[nodiscard]] const Value& value() const noexcept { return value_; }
   /// The entry in Python's notation: "3", "1:5:2", "None", "...", "True".
   [[nodiscard]] std::string str() const;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gantry/core/export.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 /// Gathers and scatters: reads and writes at positions that an index tensor holds.
@@ -12,12 +13,12 @@
 namespace gantry {
 
 /// out[.., k, ..] = self[.., index[k], ..] along `dim`. Shapes: index is 1-D.
-[[nodiscard]] Tensor index_select(const Tensor& self, int dim, const Tensor& index);
+[[nodiscard]] GANTRY_API Tensor index_select(const Tensor& self, int dim, const Tensor& index);
 /// out[i][j] = self[index[i][j]][j] for dim 0; other dims likewise. Shapes: index has as many dims
 /// as self and is no larger except along `dim`. The result has index's shape.
-[[nodiscard]] Tensor gather(const Tensor& self, int dim, const Tensor& index);
+[[nodiscard]] GANTRY_API Tensor gather(const Tensor& self, int dim, const Tensor& index);
 /// scatter_ on a copy of self.
-[[nodiscard]] Tensor scatter(const Tensor& self, int dim, const Tensor& index,
-                             const Operand& source);
+[[nodiscard]] GANTRY_API Tensor scatter(const Tensor& self, int dim, const Tensor& index,
+                                        const Operand& source);
 
 }  // namespace gantry

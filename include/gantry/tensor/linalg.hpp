@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gantry/core/export.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 /// Products of vectors and matrices.
@@ -13,25 +14,27 @@ namespace gantry {
 /// Product of vectors (1-D), matrices (2-D) or batches of matrices, whose leading dims broadcast.
 ///
 /// Shapes: [k] [k] → []; [m, k] [k] → [m]; [k] [k, n] → [n]; [..., m, k] [..., k, n] → [..., m, n].
-[[nodiscard]] Tensor matmul(const Tensor& a, const Tensor& b);
+[[nodiscard]] GANTRY_API Tensor matmul(const Tensor& a, const Tensor& b);
 /// [m, k] [k, n] → [m, n].
-[[nodiscard]] Tensor mm(const Tensor& a, const Tensor& b);
+[[nodiscard]] GANTRY_API Tensor mm(const Tensor& a, const Tensor& b);
 /// [b, m, k] [b, k, n] → [b, m, n].
-[[nodiscard]] Tensor bmm(const Tensor& a, const Tensor& b);
+[[nodiscard]] GANTRY_API Tensor bmm(const Tensor& a, const Tensor& b);
 /// [m, k] [k] → [m].
-[[nodiscard]] Tensor mv(const Tensor& matrix, const Tensor& vector);
+[[nodiscard]] GANTRY_API Tensor mv(const Tensor& matrix, const Tensor& vector);
 /// [k] [k] → [].
-[[nodiscard]] Tensor dot(const Tensor& a, const Tensor& b);
+[[nodiscard]] GANTRY_API Tensor dot(const Tensor& a, const Tensor& b);
 /// [m] [n] → [m, n].
-[[nodiscard]] Tensor outer(const Tensor& a, const Tensor& b);
+[[nodiscard]] GANTRY_API Tensor outer(const Tensor& a, const Tensor& b);
 /// beta * self + alpha * mat1 mat2. self is broadcast to [m, n]; it is not read if beta is 0.
-[[nodiscard]] Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2,
-                           const Scalar& beta = 1, const Scalar& alpha = 1);
+[[nodiscard]] GANTRY_API Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2,
+                                      const Scalar& beta = 1, const Scalar& alpha = 1);
 /// addmm for batches: beta * self + alpha * batch1 batch2.
-[[nodiscard]] Tensor baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2,
-                             const Scalar& beta = 1, const Scalar& alpha = 1);
+[[nodiscard]] GANTRY_API Tensor baddbmm(const Tensor& self, const Tensor& batch1,
+                                        const Tensor& batch2, const Scalar& beta = 1,
+                                        const Scalar& alpha = 1);
 /// addmm for a vector: beta * self + alpha * matrix vector.
-[[nodiscard]] Tensor addmv(const Tensor& self, const Tensor& matrix, const Tensor& vector,
-                           const Scalar& beta = 1, const Scalar& alpha = 1);
+[[nodiscard]] GANTRY_API Tensor addmv(const Tensor& self, const Tensor& matrix,
+                                      const Tensor& vector, const Scalar& beta = 1,
+                                      const Scalar& alpha = 1);
 
 }  // namespace gantry

@@ -2,6 +2,7 @@
 
 #include <ostream>
 
+#include <gantry/core/export.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 namespace gantry {
@@ -15,14 +16,14 @@ struct PrintOptions {
 };
 
 /// The print options of this process.
-[[nodiscard]] PrintOptions print_options();
+[[nodiscard]] GANTRY_API PrintOptions print_options();
 /// Sets the print options of this process. Throws: InvalidArgument for a negative value.
-void set_print_options(const PrintOptions& options);
+GANTRY_API void set_print_options(const PrintOptions& options);
 
 /// Writes the elements in nested brackets, then shape, dtype and device. Writes an undefined tensor
 /// as "[undefined tensor]".
 ///
 /// Device/stream: blocks until the elements are on the host.
-std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+GANTRY_API std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace gantry

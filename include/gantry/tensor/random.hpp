@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <gantry/core/checked_ptr.hpp>
+#include <gantry/core/export.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 namespace gantry {
@@ -20,7 +21,7 @@ namespace gantry {
 /// of a moved-from Generator, and draws from it, throw InvalidArgument.
 ///
 /// Thread safety: all members from any thread.
-class Generator {
+class GANTRY_API Generator {
  public:
   /// The seed of a new generator.
   static constexpr std::uint64_t kDefaultSeed = 67280421310721;
@@ -59,40 +60,40 @@ class Generator {
   [[nodiscard]] Generator fork(std::uint64_t rank) const;
 
  private:
-  struct State;
+  struct GANTRY_LOCAL State;
   detail::CheckedPtr<std::shared_ptr<State>> state_;
 };
 
 /// The default generator of `device`.
-[[nodiscard]] Generator& default_generator(Device device = Device::cuda());
+[[nodiscard]] GANTRY_API Generator& default_generator(Device device = Device::cuda());
 
 /// Seeds the current device's default generator, or the CPU's if there is no platform.
-void manual_seed(std::uint64_t seed);
+GANTRY_API void manual_seed(std::uint64_t seed);
 /// Seeds the default generators of the CPU and of every device.
-void manual_seed_all(std::uint64_t seed);
+GANTRY_API void manual_seed_all(std::uint64_t seed);
 /// Seeds the current device's default generator, or the CPU's if there is no platform, from the
 /// operating system. Returns the seed.
-std::uint64_t seed();
+GANTRY_API std::uint64_t seed();
 /// Seeds the default generators of the CPU and of every device with one seed from the operating
 /// system. Returns the seed.
-std::uint64_t seed_all();
+GANTRY_API std::uint64_t seed_all();
 /// The seed of the current device's default generator, or the CPU's if there is no platform.
-[[nodiscard]] std::uint64_t initial_seed();
+[[nodiscard]] GANTRY_API std::uint64_t initial_seed();
 /// The state of the default generator of `device`: a CPU u8 tensor of 16 elements.
-[[nodiscard]] Tensor get_rng_state(Device device = Device::cuda());
+[[nodiscard]] GANTRY_API Tensor get_rng_state(Device device = Device::cuda());
 /// Sets the state of the default generator of `device`.
 /// Throws: InvalidArgument unless `state` is a CPU u8 tensor of 16 elements.
-void set_rng_state(const Tensor& state, Device device = Device::cuda());
+GANTRY_API void set_rng_state(const Tensor& state, Device device = Device::cuda());
 /// The states of all devices' default generators, in index order.
-[[nodiscard]] std::vector<Tensor> get_rng_state_all();
+[[nodiscard]] GANTRY_API std::vector<Tensor> get_rng_state_all();
 /// Sets the states of all devices, in index order. Throws: as set_rng_state.
-void set_rng_state_all(const std::vector<Tensor>& states);
+GANTRY_API void set_rng_state_all(const std::vector<Tensor>& states);
 
 // Random tensors. Options and errors are those of factories.hpp. `generator` is on the tensor's
 // device; the default is that device's default generator. It may take the place of the options.
 /// Uniform on [0, 1).
-[[nodiscard]] Tensor rand(const Shape& sizes, const TensorOptions& options = {},
-                          GeneratorRef generator = {});
+[[nodiscard]] GANTRY_API Tensor rand(const Shape& sizes, const TensorOptions& options = {},
+                                     GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor rand(const Shape& sizes, T option, GeneratorRef generator = {}) {
   return rand(sizes, detail::only(option), generator);
@@ -102,8 +103,8 @@ template <GeneratorArgument G>
   return rand(sizes, TensorOptions(), std::forward<G>(generator));
 }
 /// Standard normal.
-[[nodiscard]] Tensor randn(const Shape& sizes, const TensorOptions& options = {},
-                           GeneratorRef generator = {});
+[[nodiscard]] GANTRY_API Tensor randn(const Shape& sizes, const TensorOptions& options = {},
+                                      GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor randn(const Shape& sizes, T option, GeneratorRef generator = {}) {
   return randn(sizes, detail::only(option), generator);
@@ -113,8 +114,9 @@ template <GeneratorArgument G>
   return randn(sizes, TensorOptions(), std::forward<G>(generator));
 }
 /// Integers on [low, high). DTypes: i64 by default. Throws: InvalidArgument unless low < high.
-[[nodiscard]] Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes,
-                             const TensorOptions& options = {}, GeneratorRef generator = {});
+[[nodiscard]] GANTRY_API Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes,
+                                        const TensorOptions& options = {},
+                                        GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes, T option,
                              GeneratorRef generator = {}) {
@@ -125,8 +127,9 @@ template <std::integral T, GeneratorArgument G>  // a list in its place is `size
   return randint(low, high, sizes, TensorOptions(), std::forward<G>(generator));
 }
 /// Integers on [0, high).
-[[nodiscard]] Tensor randint(std::int64_t high, const Shape& sizes,
-                             const TensorOptions& options = {}, GeneratorRef generator = {});
+[[nodiscard]] GANTRY_API Tensor randint(std::int64_t high, const Shape& sizes,
+                                        const TensorOptions& options = {},
+                                        GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor randint(std::int64_t high, const Shape& sizes, T option,
                              GeneratorRef generator = {}) {
@@ -137,8 +140,8 @@ template <GeneratorArgument G>
   return randint(high, sizes, TensorOptions(), std::forward<G>(generator));
 }
 /// A permutation of 0 … n-1. DTypes: i64 by default.
-[[nodiscard]] Tensor randperm(std::int64_t n, const TensorOptions& options = {},
-                              GeneratorRef generator = {});
+[[nodiscard]] GANTRY_API Tensor randperm(std::int64_t n, const TensorOptions& options = {},
+                                         GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor randperm(std::int64_t n, T option, GeneratorRef generator = {}) {
   return randperm(n, detail::only(option), generator);
@@ -149,24 +152,25 @@ template <GeneratorArgument G>
 }
 /// 1 with the probability in the same element of `probability`, else 0. The result has the shape,
 /// dtype and device of `probability`.
-[[nodiscard]] Tensor bernoulli(const Tensor& probability, GeneratorRef generator = {});
+[[nodiscard]] GANTRY_API Tensor bernoulli(const Tensor& probability, GeneratorRef generator = {});
 /// Uniform on [0, 1), in the shape of `other`. DTypes, device: the other's unless options say more.
-[[nodiscard]] Tensor rand_like(const Tensor& other, const TensorOptions& options = {},
-                               GeneratorRef generator = {});
+[[nodiscard]] GANTRY_API Tensor rand_like(const Tensor& other, const TensorOptions& options = {},
+                                          GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor rand_like(const Tensor& other, T option, GeneratorRef generator = {}) {
   return rand_like(other, detail::only(option), generator);
 }
 /// Standard normal, else as rand_like.
-[[nodiscard]] Tensor randn_like(const Tensor& other, const TensorOptions& options = {},
-                                GeneratorRef generator = {});
+[[nodiscard]] GANTRY_API Tensor randn_like(const Tensor& other, const TensorOptions& options = {},
+                                           GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor randn_like(const Tensor& other, T option, GeneratorRef generator = {}) {
   return randn_like(other, detail::only(option), generator);
 }
 /// Integers on [low, high), low is 0 by default; else as rand_like.
-[[nodiscard]] Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
-                                  const TensorOptions& options = {}, GeneratorRef generator = {});
+[[nodiscard]] GANTRY_API Tensor randint_like(const Tensor& other, std::int64_t low,
+                                             std::int64_t high, const TensorOptions& options = {},
+                                             GeneratorRef generator = {});
 [[nodiscard]] inline Tensor randint_like(const Tensor& other, std::int64_t high,
                                          const TensorOptions& options = {},
                                          GeneratorRef generator = {}) {

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <gantry/core/export.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 /// Reductions and scans.
@@ -22,7 +23,7 @@
 namespace gantry {
 
 /// Values along a dim and their indices. Works as PyTorch's tuple: `auto [values, indices] =
-/// t.max(1)`, `std::tie(a, b) = t.max(1)`, `std::get<0>(t.max(1))`.
+/// t.max(1)`, `std::tie(a, b) = t.max(1)`, `get<0>(t.max(1))` without `std::`.
 struct ValuesAndIndices {
   Tensor values;   ///< the elements
   Tensor indices;  ///< i64
@@ -33,67 +34,73 @@ struct ValuesAndIndices {
 
 /// Element I: values for 0, indices for 1.
 template <std::size_t I>
-requires(I < 2) [[nodiscard]] Tensor& get(ValuesAndIndices& pair) {
+requires(I < 2) [[nodiscard]] Tensor& get(ValuesAndIndices& pair) noexcept {
   return I == 0 ? pair.values : pair.indices;
 }
 template <std::size_t I>
-requires(I < 2) [[nodiscard]] const Tensor& get(const ValuesAndIndices& pair) {
+requires(I < 2) [[nodiscard]] const Tensor& get(const ValuesAndIndices& pair) noexcept {
   return I == 0 ? pair.values : pair.indices;
 }
 template <std::size_t I>
-requires(I < 2) [[nodiscard]] Tensor get(ValuesAndIndices&& pair) {
+requires(I < 2) [[nodiscard]] Tensor get(ValuesAndIndices&& pair) noexcept {
   return std::move(I == 0 ? pair.values : pair.indices);
 }
 
 /// Sum. DTypes: i64 for integers and bool, else the input's. `dtype` converts the input first.
-[[nodiscard]] Tensor sum(const Tensor& self, const Axes& dims = {}, bool keepdim = false,
-                         std::optional<DType> dtype = {});
+[[nodiscard]] GANTRY_API Tensor sum(const Tensor& self, const Axes& dims = {}, bool keepdim = false,
+                                    std::optional<DType> dtype = {});
 template <std::same_as<DType> T>
 [[nodiscard]] Tensor sum(const Tensor& self, T dtype) {
   return sum(self, Axes(), false, dtype);
 }
 /// Mean. An empty mean is NaN. Throws: DTypeError for integers and bool without a floating `dtype`.
-[[nodiscard]] Tensor mean(const Tensor& self, const Axes& dims = {}, bool keepdim = false,
-                          std::optional<DType> dtype = {});
+[[nodiscard]] GANTRY_API Tensor mean(const Tensor& self, const Axes& dims = {},
+                                     bool keepdim = false, std::optional<DType> dtype = {});
 template <std::same_as<DType> T>
 [[nodiscard]] Tensor mean(const Tensor& self, T dtype) {
   return mean(self, Axes(), false, dtype);
 }
 /// Product. DTypes: as sum.
-[[nodiscard]] Tensor prod(const Tensor& self, const Axes& dims = {}, bool keepdim = false,
-                          std::optional<DType> dtype = {});
+[[nodiscard]] GANTRY_API Tensor prod(const Tensor& self, const Axes& dims = {},
+                                     bool keepdim = false, std::optional<DType> dtype = {});
 template <std::same_as<DType> T>
 [[nodiscard]] Tensor prod(const Tensor& self, T dtype) {
   return prod(self, Axes(), false, dtype);
 }
 /// Largest element; NaN propagates. Throws: ShapeError for an empty reduction.
-[[nodiscard]] Tensor amax(const Tensor& self, const Axes& dims = {}, bool keepdim = false);
+[[nodiscard]] GANTRY_API Tensor amax(const Tensor& self, const Axes& dims = {},
+                                     bool keepdim = false);
 /// Smallest element; NaN propagates. Throws: ShapeError for an empty reduction.
-[[nodiscard]] Tensor amin(const Tensor& self, const Axes& dims = {}, bool keepdim = false);
+[[nodiscard]] GANTRY_API Tensor amin(const Tensor& self, const Axes& dims = {},
+                                     bool keepdim = false);
 /// Largest element of the tensor; NaN propagates. Throws: ShapeError for an empty tensor.
-[[nodiscard]] Tensor max(const Tensor& self);
+[[nodiscard]] GANTRY_API Tensor max(const Tensor& self);
 /// Largest elements along `dim` and the first index of each. Throws: ShapeError if `dim` is empty.
-[[nodiscard]] ValuesAndIndices max(const Tensor& self, int dim, bool keepdim = false);
+[[nodiscard]] GANTRY_API ValuesAndIndices max(const Tensor& self, int dim, bool keepdim = false);
 /// Smallest element of the tensor; NaN propagates. Throws: ShapeError for an empty tensor.
-[[nodiscard]] Tensor min(const Tensor& self);
+[[nodiscard]] GANTRY_API Tensor min(const Tensor& self);
 /// Smallest elements along `dim` and the first index of each. Throws: ShapeError if `dim` is empty.
-[[nodiscard]] ValuesAndIndices min(const Tensor& self, int dim, bool keepdim = false);
+[[nodiscard]] GANTRY_API ValuesAndIndices min(const Tensor& self, int dim, bool keepdim = false);
 /// First index (i64) of the largest element along `dim`, or in the flattened tensor.
-[[nodiscard]] Tensor argmax(const Tensor& self, std::optional<int> dim = {}, bool keepdim = false);
+[[nodiscard]] GANTRY_API Tensor argmax(const Tensor& self, std::optional<int> dim = {},
+                                       bool keepdim = false);
 /// First index (i64) of the smallest element along `dim`, or in the flattened tensor.
-[[nodiscard]] Tensor argmin(const Tensor& self, std::optional<int> dim = {}, bool keepdim = false);
+[[nodiscard]] GANTRY_API Tensor argmin(const Tensor& self, std::optional<int> dim = {},
+                                       bool keepdim = false);
 /// True if any element is non-zero; false for an empty reduction.
-[[nodiscard]] Tensor any(const Tensor& self, const Axes& dims = {}, bool keepdim = false);
+[[nodiscard]] GANTRY_API Tensor any(const Tensor& self, const Axes& dims = {},
+                                    bool keepdim = false);
 /// True if every element is non-zero; true for an empty reduction.
-[[nodiscard]] Tensor all(const Tensor& self, const Axes& dims = {}, bool keepdim = false);
+[[nodiscard]] GANTRY_API Tensor all(const Tensor& self, const Axes& dims = {},
+                                    bool keepdim = false);
 /// Number of non-zero elements, i64.
-[[nodiscard]] Tensor count_nonzero(const Tensor& self, const Axes& dims = {});
+[[nodiscard]] GANTRY_API Tensor count_nonzero(const Tensor& self, const Axes& dims = {});
 /// The p-norm (sum |x|^p)^(1/p). p = 0 counts non-zero elements; p may be ±infinity. DTypes:
 /// floating.
-[[nodiscard]] Tensor norm(const Tensor& self, double p = 2, const Axes& dims = {},
-                          bool keepdim = false);
+[[nodiscard]] GANTRY_API Tensor norm(const Tensor& self, double p = 2, const Axes& dims = {},
+                                     bool keepdim = false);
 /// Variance: the sum of squared distances from the mean, over n - correction. DTypes: floating.
-[[nodiscard]] Tensor var(const Tensor& self, const VarianceOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor var(const Tensor& self, const VarianceOptions& options = {});
 template <class T = Axes>  // a template, so that var(t, {.correction = 0}) means options
 [[nodiscard]] Tensor var(const Tensor& self, const std::type_identity_t<T>& dims,
                          double correction = 1, bool keepdim = false) {
@@ -105,7 +112,7 @@ template <std::same_as<bool> T>
   return var(self, VarianceOptions{.correction = unbiased ? 1.0 : 0.0});
 }
 /// Square root of var.
-[[nodiscard]] Tensor std(const Tensor& self, const VarianceOptions& options = {});
+[[nodiscard]] GANTRY_API Tensor std(const Tensor& self, const VarianceOptions& options = {});
 template <class T = Axes>
 [[nodiscard]] Tensor std(const Tensor& self, const std::type_identity_t<T>& dims,
                          double correction = 1, bool keepdim = false) {
@@ -116,15 +123,20 @@ template <std::same_as<bool> T>
   return std(self, VarianceOptions{.correction = unbiased ? 1.0 : 0.0});
 }
 /// log(sum(exp(x))), without overflow.
-[[nodiscard]] Tensor logsumexp(const Tensor& self, const Axes& dims, bool keepdim = false);
+[[nodiscard]] GANTRY_API Tensor logsumexp(const Tensor& self, const Axes& dims,
+                                          bool keepdim = false);
 /// Cumulative sum along `dim`. Shapes: the input's. DTypes: as sum.
-[[nodiscard]] Tensor cumsum(const Tensor& self, int dim, std::optional<DType> dtype = {});
+[[nodiscard]] GANTRY_API Tensor cumsum(const Tensor& self, int dim,
+                                       std::optional<DType> dtype = {});
 /// Cumulative product along `dim`. Shapes: the input's. DTypes: as sum.
-[[nodiscard]] Tensor cumprod(const Tensor& self, int dim, std::optional<DType> dtype = {});
+[[nodiscard]] GANTRY_API Tensor cumprod(const Tensor& self, int dim,
+                                        std::optional<DType> dtype = {});
 /// exp(x) / sum(exp(x)) along `dim`. Shapes: the input's. DTypes: floating.
-[[nodiscard]] Tensor softmax(const Tensor& self, int dim, std::optional<DType> dtype = {});
+[[nodiscard]] GANTRY_API Tensor softmax(const Tensor& self, int dim,
+                                        std::optional<DType> dtype = {});
 /// log(softmax(x)) along `dim`. Shapes: the input's. DTypes: floating.
-[[nodiscard]] Tensor log_softmax(const Tensor& self, int dim, std::optional<DType> dtype = {});
+[[nodiscard]] GANTRY_API Tensor log_softmax(const Tensor& self, int dim,
+                                            std::optional<DType> dtype = {});
 
 }  // namespace gantry
 
@@ -134,6 +146,3 @@ template <std::size_t I>
 struct std::tuple_element<I, gantry::ValuesAndIndices> {
   using type = gantry::Tensor;
 };
-namespace std {
-using gantry::get;  // PyTorch programs use std::get<0>(t.max(1))
-}  // namespace std

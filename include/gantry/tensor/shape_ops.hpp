@@ -6,6 +6,7 @@
 #include <ranges>
 #include <vector>
 
+#include <gantry/core/export.hpp>
 #include <gantry/tensor/axes.hpp>
 #include <gantry/tensor/tensor.hpp>
 
@@ -31,35 +32,37 @@ template <TensorRange R>
 /// Joins along an existing dim. Shapes: equal except along `dim`; 1-D tensors of size 0 are
 /// skipped. DTypes: promoted. Throws: InvalidArgument for an empty list, ShapeError,
 /// DeviceMismatchError.
-[[nodiscard]] Tensor cat(const std::vector<Tensor>& tensors, int dim = 0);
+[[nodiscard]] GANTRY_API Tensor cat(const std::vector<Tensor>& tensors, int dim = 0);
 template <TensorRange R>
 [[nodiscard]] Tensor cat(const R& tensors, int dim = 0) {
   return cat(detail::listed(tensors), dim);
 }
 /// Joins along a new dim. Shapes: all equal.
-[[nodiscard]] Tensor stack(const std::vector<Tensor>& tensors, int dim = 0);
+[[nodiscard]] GANTRY_API Tensor stack(const std::vector<Tensor>& tensors, int dim = 0);
 template <TensorRange R>
 [[nodiscard]] Tensor stack(const R& tensors, int dim = 0) {
   return stack(detail::listed(tensors), dim);
 }
 /// cat along dim 1, or along dim 0 for 1-D tensors.
-[[nodiscard]] Tensor hstack(const std::vector<Tensor>& tensors);
+[[nodiscard]] GANTRY_API Tensor hstack(const std::vector<Tensor>& tensors);
 template <TensorRange R>
 [[nodiscard]] Tensor hstack(const R& tensors) {
   return hstack(detail::listed(tensors));
 }
 /// cat along dim 0. 0-dim and 1-D tensors are rows.
-[[nodiscard]] Tensor vstack(const std::vector<Tensor>& tensors);
+[[nodiscard]] GANTRY_API Tensor vstack(const std::vector<Tensor>& tensors);
 template <TensorRange R>
 [[nodiscard]] Tensor vstack(const R& tensors) {
   return vstack(detail::listed(tensors));
 }
 /// Same as Tensor::split.
-[[nodiscard]] std::vector<Tensor> split(const Tensor& self, std::int64_t size, int dim = 0);
-[[nodiscard]] std::vector<Tensor> split(const Tensor& self, const std::vector<std::int64_t>& sizes,
-                                        int dim = 0);
+[[nodiscard]] GANTRY_API std::vector<Tensor> split(const Tensor& self, std::int64_t size,
+                                                   int dim = 0);
+[[nodiscard]] GANTRY_API std::vector<Tensor> split(const Tensor& self,
+                                                   const std::vector<std::int64_t>& sizes,
+                                                   int dim = 0);
 /// Same as Tensor::chunk.
-[[nodiscard]] std::vector<Tensor> chunk(const Tensor& self, int chunks, int dim = 0);
+[[nodiscard]] GANTRY_API std::vector<Tensor> chunk(const Tensor& self, int chunks, int dim = 0);
 /// Same as Tensor::tensor_split.
 template <std::integral T>
 [[nodiscard]] std::vector<Tensor> tensor_split(const Tensor& self, T sections, int dim = 0) {
@@ -141,11 +144,11 @@ template <std::integral T>
   return self.flatten(start_dim, end_dim);
 }
 /// Repeats each element `repeats` times, along `dim` or in the flattened tensor.
-[[nodiscard]] Tensor repeat_interleave(const Tensor& self, std::int64_t repeats,
-                                       std::optional<int> dim = {});
+[[nodiscard]] GANTRY_API Tensor repeat_interleave(const Tensor& self, std::int64_t repeats,
+                                                  std::optional<int> dim = {});
 /// Views of all tensors, broadcast to their common shape.
-[[nodiscard]] std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors);
+[[nodiscard]] GANTRY_API std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors);
 /// The common broadcast shape. Throws: ShapeError if there is none.
-[[nodiscard]] Shape broadcast_shapes(const Shape& a, const Shape& b);
+[[nodiscard]] GANTRY_API Shape broadcast_shapes(const Shape& a, const Shape& b);
 
 }  // namespace gantry

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/memory/allocator.hpp>
 #include <gantry/memory/ipc.hpp>
@@ -17,7 +18,7 @@ namespace gantry {
 /// imported from another process. The last handle frees it.
 ///
 /// Thread safety: as std::shared_ptr.
-class Storage {
+class GANTRY_API Storage {
  public:
   /// A handle without memory.
   Storage() = default;
@@ -31,33 +32,33 @@ class Storage {
   [[nodiscard]] static Storage imported(memory::ImportedBlock block);
 
   /// False for a default-constructed handle.
-  [[nodiscard]] bool defined() const { return impl_ != nullptr; }
+  [[nodiscard]] bool defined() const noexcept { return impl_ != nullptr; }
   /// The first byte; null if bytes() is 0.
-  [[nodiscard]] void* data() const;
+  [[nodiscard]] void* data() const noexcept;
   /// Size of the memory.
-  [[nodiscard]] std::size_t bytes() const;
+  [[nodiscard]] std::size_t bytes() const noexcept;
   /// Device of the memory.
-  [[nodiscard]] Device device() const;
+  [[nodiscard]] Device device() const noexcept;
   /// True for page-locked host memory.
-  [[nodiscard]] bool is_pinned() const;
+  [[nodiscard]] bool is_pinned() const noexcept;
   /// True if kernels of every device with peer access may use this device memory. Other libraries'
   /// memory (virtual memory, driver pools) may be accessible from its own device only.
   [[nodiscard]] bool is_peer_accessible() const;
   /// The allocator's block; null for foreign and imported memory.
-  [[nodiscard]] const memory::Block* block() const;
+  [[nodiscard]] const memory::Block* block() const noexcept;
   /// Tells the allocator, or the exporter of imported memory, that `stream` uses the memory. Has no
   /// effect on foreign memory.
   void record_stream(const Stream& stream) const;
   /// record_stream for the work that is already submitted to `stream`, and no later work.
   void record_use(const Stream& stream) const;
   /// The number of handles to this memory.
-  [[nodiscard]] long use_count() const { return impl_.use_count(); }
+  [[nodiscard]] long use_count() const noexcept { return impl_.use_count(); }
 
   /// True if both handles refer to the same memory.
   friend bool operator==(const Storage& a, const Storage& b) = default;
 
  private:
-  struct Impl;
+  struct GANTRY_LOCAL Impl;
   explicit Storage(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
   std::shared_ptr<const Impl> impl_;

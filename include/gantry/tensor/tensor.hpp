@@ -15,6 +15,7 @@
 
 #include <gantry/core/dims.hpp>
 #include <gantry/core/dtype.hpp>
+#include <gantry/core/export.hpp>
 #include <gantry/core/scalar.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/kernels/tensor_ref.hpp>
@@ -45,7 +46,7 @@ struct ValuesAndIndices;
 /// Device/stream: current stream of the tensor's device, whatever the current device is. The host
 /// blocks only in item, to_vector, printing, equal, allclose and blocking host-device copies.
 /// Thread safety: several threads may call const members that write no elements.
-class Tensor {
+class GANTRY_API Tensor {
  public:
   /// An undefined tensor.
   Tensor() = default;
@@ -69,7 +70,7 @@ class Tensor {
 
   // Properties.
   /// False for a default-constructed or moved-from tensor.
-  [[nodiscard]] bool defined() const { return impl_ != nullptr; }
+  [[nodiscard]] bool defined() const noexcept { return impl_ != nullptr; }
   [[nodiscard]] const Shape& sizes() const;  ///< shape
   /// The size of one dimension.
   [[nodiscard]] std::int64_t size(int dim) const;
@@ -472,7 +473,7 @@ class Tensor {
   [[nodiscard]] Tensor triu(std::int64_t diagonal = 0) const;
 
  private:
-  struct Impl;
+  struct GANTRY_LOCAL Impl;
   explicit Tensor(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
   // Throws InvalidArgument for an undefined tensor.
   [[nodiscard]] const Impl& impl() const;

@@ -1,0 +1,293 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <gantry/core/export.hpp>
+#include <gantry/device/device.hpp>
+#include <gantry/device/native_handles.hpp>
+#include <gantry/device/properties.hpp>
+
+namespace gantry {
+
+/// How an event is made.
+struct NativeEventFlags {
+  bool timing = false;        ///< elapsed_ms may be asked
+  bool blocking = false;      ///< synchronize_event sleeps instead of spinning
+  bool interprocess = false;  ///< may be exported; excludes timing
+};
+
+/// Opaque name of device memory that another process can open.
+struct NativeMemoryHandle {
+  std::array<std::byte, 64> bytes{};  ///< opaque
+};
+
+/// One piece of physical device memory without an address; 0 is none.
+enum class NativeChunk : std::uint64_t {
+  none = 0  ///< no chunk
+};
+
+/// Bytes to copy.
+struct CopyRegion {
+  const void* from = nullptr;  ///< source
+  void* to = nullptr;          ///< destination
+  std::size_t bytes = 0;       ///< size
+};
+
+/// A captured, instantiated graph.
+using NativeGraph = void*;
+
+/// Calls that other threads may make during a stream capture; the names are CUDA's.
+enum class CaptureMode : std::uint8_t {
+  global,         ///< no thread may make a call that captures forbid
+  thread_local_,  ///< the capturing thread may not make such a call
+  relaxed,        ///< every thread may make such calls
+};
+
+/// Free and total memory of a device, in bytes.
+struct NativeMemoryInfo {
+  std::size_t free = 0;   ///< not in use by any process
+  std::size_t total = 0;  ///< capacity
+};
+
+/// Memory of a device's stream-ordered pool, in bytes.
+struct NativePoolMemory {
+  std::size_t used = 0;           ///< allocated and not freed yet, in stream order
+  std::size_t reserved = 0;       ///< held from the device
+  std::size_t used_high = 0;      ///< the most that was used
+  std::size_t reserved_high = 0;  ///< the most that was held
+};
+
+/// The kind of memory that a pointer points to.
+enum class PointerKind : std::uint8_t {
+  unregistered,  ///< ordinary host memory, or no memory
+  pinned,        ///< page-locked host memory
+  device,        ///< memory of a device
+};
+
+/// Attributes of a pointer.
+struct PointerInfo {
+  PointerKind kind = PointerKind::unregistered;  ///< kind of memory
+  int device = -1;                               ///< owner of device memory, else -1
+  /// Device memory that every device with peer access may use, as cudaMalloc's; not where access is
+  /// given range by range or pool by pool.
+  bool is_open_to_peers = false;
+};
+
+/// An out-of-range index that a kernel met. Kernels write it, the driver raises it as IndexError at
+/// the next synchronizing call of that device and clears it.
+struct FaultRecord {
+  static constexpr std::uint32_t kNone = 0;     ///< nothing was raised, or it was taken
+  static constexpr std::uint32_t kRaised = 1;   ///< the other members tell what
+  static constexpr std::uint32_t kWriting = 2;  ///< a kernel writes it, or a host thread takes it
+
+  std::uint32_t raised = kNone;  ///< kNone, kRaised or kWriting
+  std::int32_t dim = 0;          ///< of the tensor that was indexed
+  std::int64_t index = 0;        ///< that was asked for
+  std::int64_t size = 0;         ///< of that dim
+  const char* op = nullptr;      ///< name of the operation, a string literal of the host
+};
+
+/// The seam between gantry and the machine: calls shaped like the CUDA runtime's.
+///
+/// Everything above is written once on this class; CudaDriver and SimDriver implement it. All
+/// device indices count visible devices and were checked by the caller. Unless said otherwise a
+/// failing call throws CudaError (with CUDA's error number on both platforms) and changes nothing.
+/// Calls that take a NativeStream or a device index make that device current internally and restore
+/// the thread's current device.
+///
+/// Thread safety: every call may be made from any thread.
+class GANTRY_API Driver {
+ public:
+  virtual ~Driver() = default;
+
+  // Devices
+  /// Platform that this driver serves.
+  [[nodiscard]] virtual Platform platform() const noexcept = 0;
+  /// Number of visible devices.
+  [[nodiscard]] virtual int device_count() = 0;
+  /// Properties of `device`; creates no context.
+  [[nodiscard]] virtual DeviceProperties properties(int device) = 0;
+  /// Free and total memory of `device`, in bytes.
+  [[nodiscard]] virtual NativeMemoryInfo memory_info(int device) = 0;
+  /// The calling thread's current device.
+  [[nodiscard]] virtual int current_device() = 0;
+  /// Makes `device` the calling thread's current device.
+  virtual void set_device(int device) = 0;
+  /// Makes `device` current again at the end of a scope, without creating a context on it.
+  virtual void restore_device(int device) noexcept = 0;
+  /// Blocks the host until all work of `device` is done; rethrows asynchronous errors.
+  virtual void synchronize_device(int device) = 0;
+  /// Host-visible fault record of `device`, written by its kernels.
+  [[nodiscard]] virtual FaultRecord* fault_record(int device) = 0;
+
+  // Memory
+  /// Device memory aligned to 512 bytes at least, or nullptr if the device is out of memory.
+  [[nodiscard]] virtual void* allocate(int device, std::size_t bytes) = 0;
+  /// Takes memory back that no work uses any more. May block the host until the device is idle.
+  virtual void deallocate(int device, void* data) = 0;
+  /// Page-locked host memory that every device can access, or nullptr if there is none left.
+  [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
+  /// Frees memory of allocate_pinned that no work uses any more.
+  virtual void deallocate_pinned(void* data) = 0;
+  /// Page-locks ordinary host memory, whole pages, for every device; false if the system allows no
+  /// more of it. The memory stays the caller's.
+  [[nodiscard]] virtual bool register_host(void* data, std::size_t bytes) = 0;
+  /// Takes register_host back; `data` is what was given there and no work uses it any more.
+  virtual void unregister_host(void* data) = 0;
+  /// Kind and owner of the memory at `data`; unregistered for any other pointer.
+  [[nodiscard]] virtual PointerInfo pointer_info(const void* data) = 0;
+
+  // Stream-ordered memory, from a pool per device that is gantry's own and keeps what is freed.
+  // Not on a stream that is being captured.
+  /// True if the calls of this section work on `device`.
+  [[nodiscard]] virtual bool supports_memory_pools(int device) = 0;
+  /// Memory for work submitted to `stream` from now on, and for work ordered behind this call, or
+  /// nullptr if the device is out of memory. Peers that were given access reach it too.
+  [[nodiscard]] virtual void* allocate_async(NativeStream stream, std::size_t bytes) = 0;
+  /// Frees memory of allocate_async behind the work submitted to `stream`, of the same device.
+  virtual void deallocate_async(void* data, NativeStream stream) = 0;
+  /// Gives memory whose free is done back to the device until the pool holds `bytes_to_keep`.
+  virtual void trim_pool(int device, std::size_t bytes_to_keep) = 0;
+  /// All zero before the first allocation.
+  [[nodiscard]] virtual NativePoolMemory pool_memory(int device) = 0;
+  /// Sets used_high and reserved_high to what is used and reserved now.
+  virtual void reset_pool_peaks(int device) = 0;
+
+  // Virtual memory
+  /// True if the calls of this section work on `device`.
+  [[nodiscard]] virtual bool supports_virtual_memory(int device) = 0;
+  /// Smallest chunk and mapping grain, in bytes.
+  [[nodiscard]] virtual std::size_t chunk_granularity(int device) = 0;
+  /// A range of addresses without memory. Sizes in bytes.
+  [[nodiscard]] virtual void* reserve_address(std::size_t bytes, std::size_t alignment) = 0;
+  /// Frees a range of reserve_address in which nothing is mapped.
+  virtual void free_address(void* address, std::size_t bytes) = 0;
+  /// Physical memory, or NativeChunk::none if the device is out of memory. Exportable.
+  [[nodiscard]] virtual NativeChunk create_chunk(int device, std::size_t bytes) = 0;
+  /// Drops this process's reference; the memory goes with the last mapping.
+  virtual void release_chunk(NativeChunk chunk) = 0;
+  /// Maps a whole chunk of `bytes` to reserved addresses, without access.
+  virtual void map_chunk(void* address, std::size_t bytes, NativeChunk chunk) = 0;
+  /// Unmaps whole chunks; no work uses them any more.
+  virtual void unmap(void* address, std::size_t bytes) = 0;
+  /// Lets `devices` read and write the mapped range.
+  virtual void set_access(void* address, std::size_t bytes, std::span<const int> devices) = 0;
+  /// A file descriptor (close-on-exec, owned by the caller) that names the chunk in any process.
+  [[nodiscard]] virtual int export_chunk(NativeChunk chunk) = 0;
+  /// Opens a chunk exported by any process; the descriptor stays the caller's.
+  [[nodiscard]] virtual NativeChunk import_chunk(int device, int descriptor, std::size_t bytes) = 0;
+
+  // Copies: ordered on `stream`; the host blocks only if pageable host memory takes part. (CUDA
+  // copies from page-locked to page-locked memory on the host, which waits for the stream, too.)
+  /// Copies `bytes` between memory of the stream's device and the host, in any direction.
+  virtual void copy(void* dst, const void* src, std::size_t bytes, NativeStream stream) = 0;
+  /// Copies `bytes` from one device to another, with or without peer access.
+  virtual void copy_peer(void* dst, int dst_device, const void* src, int src_device,
+                         std::size_t bytes, NativeStream stream) = 0;
+  /// Copies every region, in any order, between memory of devices. Copy engines lose time from one
+  /// copy to the next, most of all if they read from a peer, but not from region to region. On the
+  /// default stream and in captures the regions are single copies.
+  virtual void copy_batch(std::span<const CopyRegion> runs, NativeStream stream) = 0;
+  /// Sets every byte to `value`.
+  virtual void fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) = 0;
+
+  // Streams
+  /// Greatest (numerically lowest) and least priority that create_stream takes.
+  struct PriorityRange {
+    int least = 0;     ///< for ordinary work
+    int greatest = 0;  ///< for urgent work
+  };
+  /// Priorities that create_stream takes on `device`.
+  [[nodiscard]] virtual PriorityRange priority_range(int device) = 0;
+  /// A stream that does not synchronize with the legacy default stream.
+  [[nodiscard]] virtual NativeStream create_stream(int device, int priority) = 0;
+  /// Destroys a stream of create_stream; its work still runs.
+  virtual void destroy_stream(NativeStream stream) noexcept = 0;
+  /// A number that no other stream of this process ever has, though handles are used again; 0 for
+  /// the default stream.
+  [[nodiscard]] virtual std::uint64_t stream_identity(NativeStream stream) = 0;
+  /// True if all work submitted so far is done; rethrows the stream's error.
+  [[nodiscard]] virtual bool query_stream(NativeStream stream) = 0;
+  /// Blocks the host until all work submitted so far is done; rethrows the stream's error.
+  virtual void synchronize_stream(NativeStream stream) = 0;
+  /// Makes later work on `stream` wait for the record that `event` holds now.
+  virtual void wait_event(NativeStream stream, NativeEvent event) = 0;
+  /// Makes later work on `stream` wait until `*word`, aligned and in page-locked host memory, is at
+  /// least `value`, in a circle: until std::int32_t(*word - value) >= 0. Whoever stores it does so
+  /// with release order; what was written before is seen behind the wait. The word lives until the
+  /// wait is passed. Not on a stream that is being captured.
+  virtual void wait_for_word(NativeStream stream, const std::uint32_t* word,
+                             std::uint32_t value) = 0;
+  /// Runs `function(data)` on a host thread in stream order; it must not call the driver.
+  virtual void launch_host_function(NativeStream stream, void (*function)(void*), void* data) = 0;
+
+  // Events
+  /// An event that nothing has recorded.
+  [[nodiscard]] virtual NativeEvent create_event(int device, NativeEventFlags flags) = 0;
+  /// Destroys an event; waits that were submitted stay.
+  virtual void destroy_event(NativeEvent event) noexcept = 0;
+  /// Records the work submitted to `stream` so far; replaces the last record.
+  virtual void record_event(NativeEvent event, NativeStream stream) = 0;
+  /// True if the last record is reached, or none was made.
+  [[nodiscard]] virtual bool query_event(NativeEvent event) = 0;
+  /// True if the last record is reached, or none was made. Unlike query_event it raises nothing and
+  /// consumes nothing, neither faults nor errors, and is allowed in captures; an event behind
+  /// failed work, or one that cannot be asked, is not reached.
+  [[nodiscard]] virtual bool event_reached(NativeEvent event) noexcept = 0;
+  /// Blocks the host until the last record is reached; rethrows asynchronous errors.
+  virtual void synchronize_event(NativeEvent event) = 0;
+  /// Milliseconds between two records that are reached, of events with timing.
+  [[nodiscard]] virtual float elapsed_ms(NativeEvent begin, NativeEvent end) = 0;
+
+  // Peers
+  /// True if device `from` can reach memory of device `to`.
+  [[nodiscard]] virtual bool can_access_peer(int from, int to) = 0;
+  /// Lets device `from` reach memory of device `to`; enabling twice is fine.
+  virtual void enable_peer_access(int from, int to) = 0;
+  /// True if the link carries atomic operations, as NVLink does and PCIe does not.
+  [[nodiscard]] virtual bool has_peer_atomics(int from, int to) = 0;
+
+  // Other processes
+  /// Names the whole allocation that begins at `base`.
+  [[nodiscard]] virtual NativeMemoryHandle export_memory(void* base) = 0;
+  /// Maps another process's allocation for `device`; opening one twice needs two closes.
+  [[nodiscard]] virtual void* open_memory(int device, const NativeMemoryHandle& handle) = 0;
+  /// Ends a mapping of open_memory that no work uses any more.
+  virtual void close_memory(void* base) = 0;
+  /// Names an interprocess event for other processes.
+  [[nodiscard]] virtual NativeEventHandle export_event(NativeEvent event) = 0;
+  /// Opens another process's event for use on `device`.
+  [[nodiscard]] virtual NativeEvent open_event(int device, const NativeEventHandle& handle) = 0;
+
+  // Capture
+  /// Captures the work submitted to `stream` from now on instead of running it.
+  virtual void begin_capture(NativeStream stream, CaptureMode mode) = 0;
+  /// Ends the capture and instantiates what was captured.
+  [[nodiscard]] virtual NativeGraph end_capture(NativeStream stream) = 0;
+  /// True between begin_capture and end_capture, also if the capture failed.
+  [[nodiscard]] virtual bool is_capturing(NativeStream stream) = 0;
+  /// The capture that `stream` takes part in, 0 if there is none; no two of a process are the same.
+  [[nodiscard]] virtual std::uint64_t capture_id(NativeStream stream) = 0;
+  /// Calls `release(data)` once, when nothing can run the graph any more that `stream` is being
+  /// captured into: the capture failed, or the graph and all that was instantiated from it or
+  /// contains it are destroyed and have run. Any thread may make that call, also within this one if
+  /// it throws; `release` calls no driver. Throws: CudaError if the stream is not being captured.
+  virtual void retain_by_capture(NativeStream stream, void (*release)(void*), void* data) = 0;
+  /// Runs a graph in stream order.
+  virtual void launch_graph(NativeGraph graph, NativeStream stream) = 0;
+  /// Destroys a graph; runs that were launched still complete.
+  virtual void destroy_graph(NativeGraph graph) noexcept = 0;
+};
+
+/// The driver of this process's platform; initialises it at the first call.
+/// Throws: NotSupported without a platform; ForkError in a bad fork.
+[[nodiscard]] GANTRY_API Driver& driver();
+
+/// Replaces the driver, for tests that inject faults; returns the one before. Not thread-safe, and
+/// only to be called while no device work is in flight. `nullptr` restores the platform's own.
+GANTRY_API Driver* exchange_driver(Driver* replacement);
+
+}  // namespace gantry
