@@ -9,6 +9,12 @@ import sys
 UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 
 
+def times_of(report):
+    """Pairs of a measurement's name and its microseconds."""
+    return [(run["name"].split("/iterations:")[0], run["real_time"] * UNITS[run["time_unit"]])
+            for run in report["benchmarks"] if run.get("run_type") != "aggregate"]
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
@@ -21,11 +27,9 @@ def main():
     print("| measurement | gantry µs | PyTorch µs | PyTorch / gantry |")
     print("| --- | ---: | ---: | ---: |")
     failures = peer.get("failures", {})
-    for run in ours["benchmarks"]:
-        name = run["name"].split("/iterations:")[0]
-        if run.get("run_type") == "aggregate" or (name not in peer["results"] and not failures):
+    for name, microseconds in times_of(ours):
+        if name not in peer["results"] and not failures:
             continue
-        microseconds = run["real_time"] * UNITS[run["time_unit"]]
         if name not in peer["results"]:
             print(f"| {name} | {microseconds:.2f} | {'failed' if name in failures else '—'} | — |")
             continue

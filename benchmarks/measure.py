@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Measures the collectives on this machine beside their peers, or writes docs/performance.md.
+"""Measures the collectives on this machine beside their peers, records a run, or writes docs/performance.md.
 
 Usage: measure.py BUILD OUT --ranks N [--steps tune nccl any registered comm ready] [--begin 4K] [--end 256M] [--quick]
+       measure.py record OUT        the figures of a run, with machine, date and commands, to benchmarks/results
        measure.py page [--check]    docs/performance.md from benchmarks/results; --check compares only
 
   tune        the table of algorithms for N ranks, which the next steps use: OUT/table.json
@@ -22,10 +23,12 @@ import argparse
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import time
 
+import recorded_run
 import results_page
 import supervised_run
 
@@ -68,7 +71,8 @@ class Machine:
     def start(self, step, command, stdout=None):
         """Runs a command of a step; its output goes to the step's file, or where `stdout` says."""
         with open(self.out / f"{step}.txt", "a", encoding="utf-8") as log:
-            log.write(f"$ {' '.join(map(str, command))}\n")
+            table = self.environment.get("GANTRY_COLL_TABLE")
+            log.write(f"$ {f'GANTRY_COLL_TABLE={table} ' if table else ''}{shlex.join(map(str, command))}\n")
             log.flush()
             begin = time.monotonic()
             outcome = supervised_run.run(command, log, self.silence, self.environment, stdout)
@@ -204,8 +208,9 @@ class Machine:
 
 
 def main():
-    if sys.argv[1:2] == ["page"]:
-        sys.exit(results_page.main(sys.argv[2:]))
+    for name, command in (("page", results_page.main), ("record", recorded_run.main)):
+        if sys.argv[1:2] == [name]:
+            sys.exit(command(sys.argv[2:]))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path, help="build tree of gantry")
     parser.add_argument("out", type=pathlib.Path, help="folder of the results, which must be new or empty")
@@ -220,6 +225,7 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     if any(args.out.iterdir()):
         sys.exit(f"{args.out}: expected an empty folder")
+    recorded_run.write_facts(args.out)
     machine = Machine(args)
     for step in STEPS:
         if step in args.steps:

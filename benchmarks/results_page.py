@@ -71,6 +71,7 @@ REPRODUCE_TEXT = """
 cmake --preset cuda && cmake --build --preset cuda
 benchmarks/measure.py build/cuda measured --ranks 8        # collectives and comm, beside NCCL and PyTorch
 benchmarks/alloc_peers.py build/cuda --quick --rounds 7    # the allocator, beside PyTorch and cudaMallocAsync
+benchmarks/measure.py record measured                      # its figures, with machine and date, to benchmarks/results
 benchmarks/measure.py page                                 # this page, from benchmarks/results
 ```
 
@@ -93,18 +94,23 @@ def check_command(path, command):
     require(program in PROGRAMS or (PROJECT / program).is_file(), path, f"expected a program of the project, but got {program}")
 
 
+def check_result(path, result):
+    """Raises ValueError unless `result` is complete; `path` is its file in the error."""
+    missing = KEYS - result.keys()
+    require(not missing, path, f"expected the keys {', '.join(sorted(KEYS))}, but {', '.join(sorted(missing))} are missing")
+    require(result["schema"] == SCHEMA, path, f"expected schema {SCHEMA}, but got {result['schema']}")
+    require(result["kind"] in KINDS, path, f"expected a kind of {', '.join(KINDS)}, but got {result['kind']}")
+    require(result["rows"] and result["commands"], path, "expected rows and commands, but got none")
+    for command in result["commands"]:
+        check_command(path, command)
+
+
 def read_results(folder=RESULTS):
     """The files of `folder`, oldest first. Raises ValueError for a file that is not a complete result."""
     results = []
     for path in sorted(folder.glob("*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
-        missing = KEYS - result.keys()
-        require(not missing, path, f"expected the keys {', '.join(sorted(KEYS))}, but {', '.join(sorted(missing))} are missing")
-        require(result["schema"] == SCHEMA, path, f"expected schema {SCHEMA}, but got {result['schema']}")
-        require(result["kind"] in KINDS, path, f"expected a kind of {', '.join(KINDS)}, but got {result['kind']}")
-        require(result["rows"] and result["commands"], path, "expected rows and commands, but got none")
-        for command in result["commands"]:
-            check_command(path, command)
+        check_result(path, result)
         results.append({**result, "name": path.name})
     return sorted(results, key=lambda result: (result["date"], result["name"]))
 

@@ -54,7 +54,9 @@ TensorFields decode(const IpcHandle& handle) {
     for (std::size_t i = 0; i < ndim; ++i) values.at(i) = reader.number<std::int64_t>();
     return Dims(std::span<const std::int64_t>(values.data(), ndim));
   };
-  TensorFields fields{.dtype = static_cast<DType>(dtype), .sizes = read_dims()};
+  TensorFields fields;
+  fields.dtype = static_cast<DType>(dtype);
+  fields.sizes = read_dims();
   fields.strides = read_dims();
   fields.offset = reader.number<std::int64_t>();
   const auto memory = reader.raw(reader.number<std::uint32_t>());

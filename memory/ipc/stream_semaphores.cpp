@@ -2,8 +2,6 @@
 
 #include <sys/prctl.h>
 
-#include <algorithm>
-#include <chrono>
 #include <exception>
 #include <set>
 #include <thread>
@@ -11,16 +9,11 @@
 
 #include "core/background_thread.hpp"
 #include "memory/ipc/peer_faults.hpp"
+#include "memory/ipc/poll_backoff.hpp"
 
 namespace gantry::memory {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// The poll interval is this fraction of the time waited so far.
-constexpr int kIntervalDivisor = 16;
-constexpr Clock::duration kShortestInterval = std::chrono::microseconds(5);
-constexpr Clock::duration kLongestInterval = std::chrono::milliseconds(1);
 constexpr unsigned long kTimerSlackNs = 1000;
 
 }  // namespace
@@ -70,7 +63,7 @@ void StreamSemaphores::run() {
   // By default the kernel lengthens every sleep by 50 us.
   prctl(PR_SET_TIMERSLACK, kTimerSlackNs, 0, 0, 0);
   PendingWaits pending;
-  Clock::time_point changed;  // when a wait was last added or signalled
+  PollBackoff backoff;
   for (;;) {
     {
       std::unique_lock lock(mutex_);
@@ -78,12 +71,9 @@ void StreamSemaphores::run() {
       if (pending.empty()) {
         added_.wait(lock, has_new);
       } else {
-        const Clock::duration waited = Clock::now() - changed;
-        added_.wait_for(lock,
-                        std::clamp(waited / kIntervalDivisor, kShortestInterval, kLongestInterval),
-                        has_new);
+        added_.wait_for(lock, backoff.interval(), has_new);
       }
-      if (has_new()) changed = Clock::now();
+      if (has_new()) backoff.restart();
       pending.splice(pending.end(), new_);
     }
     const std::size_t before = pending.size();
@@ -92,7 +82,7 @@ void StreamSemaphores::run() {
     } catch (const std::exception&) {
       // Out of host memory: the next round polls the remaining waits again.
     }
-    if (pending.size() != before) changed = Clock::now();
+    if (pending.size() != before) backoff.restart();
   }
 }
 

@@ -17,8 +17,8 @@ namespace gantry::memory {
 /// CUDA never completes the event of a process that was killed before the event. Nothing ends the
 /// wait of a stream for such an event. A helper stream that waits in its place does not help: then
 /// every synchronization of the context hangs. So no stream waits for an exporter's event.
-/// Instead, the stream waits for a host semaphore, and a background thread polls the event. The
-/// interval is a sixteenth of the time waited so far, at least 5 us and at most 1 ms.
+/// Instead, the stream waits for a host semaphore, and a background thread polls the event in the
+/// intervals of PollBackoff.
 /// The thread signals the semaphore in two cases: the event is complete, or the exporter has ended
 /// and the event is not complete. The second case is also added to the device's PeerFaults.
 ///

@@ -11,6 +11,7 @@
 #include <gantry/extend/store.hpp>
 
 #include "tests/collectives/control_group.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/rank_processes.hpp"
 
 namespace gantry {
@@ -175,7 +176,7 @@ TEST(StoreBootstrapTest, ALostRankDoesNotDisturbASubsetWithoutIt) {
     (void)mine->all_gather("here");
     if (rank == 1) server.mark_lost(1);
     if (rank != 1) {
-      while (mine->lost_rank() < 0) usleep(100);
+      EXPECT_TRUE(testing::eventually([&] { return mine->lost_rank() >= 0; }));
       EXPECT_EQ(mine->lost_rank(), 1);
       const auto part = mine->subset({0, 2, 3}, "survivors");
       EXPECT_EQ(part->lost_rank(), -1);

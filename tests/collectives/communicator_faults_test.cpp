@@ -28,6 +28,14 @@ using testing::expect_throws;
 
 using CommunicatorFaultsTest = testing::LocalGroupTest;
 
+// Waits until the current stream's work has ended; its faults stay to be taken.
+void await_without_faults(Device device) {
+  const NativeEvent done = driver().create_event(device.index, {});
+  driver().record_event(done, Stream::current(device).native());
+  while (!driver().event_reached(done)) std::this_thread::yield();
+  driver().destroy_event(done);
+}
+
 TEST_F(CommunicatorFaultsTest, MismatchesNameBothCallsAndTheGroupStaysIntact) {
   GANTRY_REQUIRE_DEVICES(2);
   struct Case {
@@ -101,12 +109,9 @@ TEST_F(CommunicatorFaultsTest, RanksThatDetectAMismatchLaterMakeTheSameCalls) {
     Tensor third = full({8}, group.rank() + 10, options);
     const Work work = group.all_reduce(first, group.rank() == 0 ? ReduceOp::sum : ReduceOp::max);
     // The mismatch is there before one rank's second call, and before the other's third.
-    const auto is_late = [&](bool late) {
-      if (late) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    };
-    is_late(group.rank() == 0);
+    if (group.rank() == 0) await_without_faults(group.device());
     group.all_reduce(second);
-    is_late(group.rank() == 1);
+    if (group.rank() == 1) await_without_faults(group.device());
     group.all_reduce(third);
     expect_throws<InvalidArgument>([&] { work.synchronize(); }, "called all_reduce max");
     suite.all(i32, 100);
@@ -124,11 +129,7 @@ TEST_F(CommunicatorFaultsTest, AnOperationAnswersForItselfEvenIfALaterOneFailedS
     const Work first = group.all_reduce(tensor, op);
     expect_throws<InvalidArgument>([&] { first.synchronize(); }, "collective #1: ");
     const Work second = group.all_reduce(tensor, op);
-    // Polls without taking faults.
-    const NativeEvent done = driver().create_event(group.device().index, {});
-    driver().record_event(done, Stream::current(group.device()).native());
-    while (!driver().event_reached(done)) std::this_thread::yield();
-    driver().destroy_event(done);
+    await_without_faults(group.device());
     expect_throws<InvalidArgument>([&] { first.synchronize(); }, "collective #1: ");
     // The second fault is not reported yet.
     expect_throws<InvalidArgument>([&] { synchronize(group.device()); }, "collective #2: ");

@@ -16,6 +16,7 @@
 
 #include "job/flight_folder.hpp"
 #include "tests/collectives/control_group.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/fault_driver.hpp"
 
 namespace gantry {
@@ -264,7 +265,7 @@ TEST(ControlSegmentTest, RunsOfACallInAGraphDoNotAddUpToATimeout) {
   }
   EXPECT_FALSE(group[0].broken());
   group.start(0, 5, run);
-  while (!group[0].broken()) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_TRUE(testing::eventually([&] { return group[0].broken(); }));
   EXPECT_THROW(group[0].require_intact(), TimeoutError);
 }
 

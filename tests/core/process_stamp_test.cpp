@@ -15,6 +15,7 @@
 
 #include "core/process_watch.hpp"
 #include "tests/support/descriptor_limit.hpp"
+#include "tests/support/eventually.hpp"
 
 namespace gantry {
 namespace {
@@ -31,7 +32,7 @@ char state_of(pid_t pid) {
 }
 
 void await_state(pid_t pid, char state) {
-  while (state_of(pid) != state) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(testing::eventually([&] { return state_of(pid) == state; })) << state;
 }
 
 // What a child knows of itself.

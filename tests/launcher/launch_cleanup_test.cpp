@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tests/launcher/launch_fixture.hpp"
+#include "tests/support/eventually.hpp"
 
 namespace gantry::testing {
 namespace {
@@ -222,8 +223,7 @@ TEST_F(LaunchCleanupTest, ALauncherThatIsKilledWhileItWritesOutputLeavesNothing)
     if (name == "glaunch") kill(pid, SIGKILL);
   }
   job.wait();
-  for (int tries = 0; tries < 2000 && !scratch_is_clean(); ++tries) usleep(10'000);
-  EXPECT_TRUE(scratch_is_clean());
+  EXPECT_TRUE(eventually([&] { return scratch_is_clean(); }));
 }
 
 TEST_F(LaunchCleanupTest, CtrlCIs130) {

@@ -6,6 +6,7 @@
 #include "core/json.hpp"
 #include "launcher/report.hpp"
 #include "tests/launcher/launch_fixture.hpp"
+#include "tests/support/eventually.hpp"
 
 namespace gantry::testing {
 namespace {
@@ -110,8 +111,7 @@ TEST_F(LaunchFailureTest, ATemporaryDirectoryMayBeNamedFromWhereGlaunchStands) {
   ASSERT_TRUE(job.wait_for_output("started"));
   job.send_signal(SIGKILL);
   job.wait();
-  for (int tries = 0; tries < 2000 && !scratch_is_clean(); ++tries) usleep(10'000);
-  EXPECT_TRUE(scratch_is_clean());
+  EXPECT_TRUE(eventually([&] { return scratch_is_clean(); }));
 }
 
 TEST_F(LaunchFailureTest, ManyRanksNeedManyDescriptors) {

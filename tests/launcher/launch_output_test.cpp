@@ -14,6 +14,7 @@
 #include <map>
 
 #include "tests/launcher/launch_fixture.hpp"
+#include "tests/support/eventually.hpp"
 
 namespace gantry::testing {
 namespace {
@@ -66,8 +67,7 @@ TEST_F(LaunchOutputTest, ShowsAPartialLineBeforeItsEnd) {
                              "/launch_actor print-half < " + path("go") + " "}));
   // Opening the fifo for writing lets the rank go on to its first half.
   int fd = -1;
-  while ((fd = open(path("go").c_str(), O_WRONLY)) < 0 && errno == ENOENT) usleep(10'000);
-  ASSERT_GE(fd, 0);
+  ASSERT_TRUE(eventually([&] { return (fd = open(path("go").c_str(), O_WRONLY)) >= 0; }));
   EXPECT_TRUE(job.wait_for_output("[0] first half"));
   ASSERT_EQ(write(fd, "go\n", 3), 3);
   close(fd);
@@ -288,7 +288,7 @@ TEST_F(LaunchOutputTest, InputEndsWithTheTerminal) {
   }
   ASSERT_EQ(write(terminal, "x\n", 2), 2);
   const auto log = [&] { return read_file(path("rank0.out")); };
-  for (int tries = 0; tries < 2000 && log() != "got x\n"; ++tries) usleep(10'000);
+  EXPECT_TRUE(eventually([&] { return log() == "got x\n"; }));
   close(terminal);
   if (!ends(job)) kill(job, SIGKILL);
   int status = 0;

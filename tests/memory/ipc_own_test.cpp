@@ -19,12 +19,14 @@
 #include "memory/ipc/handle.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/memory/vmm_source.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/foreign_stream.hpp"
 #include "tests/support/stream_hold.hpp"
 
 namespace gantry::memory {
 namespace {
 
+using gantry::testing::eventually;
 using gantry::testing::FaultDriver;
 using gantry::testing::kMib;
 using gantry::testing::StreamHold;
@@ -222,7 +224,7 @@ TEST_F(IpcOwnTest, ExportsWorkWithoutNewEvents) {
   {
     StreamHold hold(stream);
     std::thread later([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      EXPECT_TRUE(eventually([&] { return driver.calls("synchronize_stream") == 1; }));
       hold.release();
     });
     EXPECT_FALSE(IpcEvents::of(0).record(stream.native()).has_value()) << "the host has waited";

@@ -113,30 +113,6 @@ TEST_P(IpcSemaphoresTest, EveryLostExporterIsRaised) {
   EXPECT_THAT([&] { streams[1].synchronize(); }, ThrowsMessage<PeerLostError>(fault_text(pids[1])));
 }
 
-// At the shortest interval there would be tens of thousands of polls.
-TEST_P(IpcSemaphoresTest, ThePollIntervalGrowsWithTheWait) {
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
-  const Stream stream = Stream::from_pool();
-  FaultDriver driver;
-  {
-    const ImportedBlock block = import_on(stream, handle);
-    while (driver.calls("event_reached") == 0) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    driver.reset_counts();
-    const auto begin = std::chrono::steady_clock::now();
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    EXPECT_FALSE(stream.query());
-    while (driver.calls("event_reached") == 0) std::this_thread::yield();
-    const std::uint64_t calls = driver.calls("event_reached");
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
-    EXPECT_LT(static_cast<double>(calls) / passed.count(), 1000 / 0.3);
-    process.write_line("release");
-    stream.synchronize();
-  }
-  settle();  // before the driver goes
-}
-
 TEST_P(IpcSemaphoresTest, EveryStreamWaitsForTheExporter) {
   PipeProcess process(exporter());
   const IpcHandle handle = from_text(process.read_line());

@@ -10,6 +10,8 @@
 #include <gantry/tensor/tensor.hpp>
 
 #include "tests/support/device_fixture.hpp"
+#include "tests/support/eventually.hpp"
+#include "tests/support/fault_driver.hpp"
 #include "tests/support/stream_hold.hpp"
 #include "tests/tensor/raw_tensor.hpp"
 
@@ -263,9 +265,11 @@ TEST_F(CopyStreamTest, ItemWaitsForTheStream) {
 TEST_F(CopyStreamTest, APageableCopyDoesNotBlockOtherThreadsOfItsDevice) {
   const Device device = Device::cuda(0);
   for (const bool to_host : {true, false}) {
+    testing::FaultDriver driver;
     const Tensor large = zeros({1 << 20}, {.device = device});
     Tensor host = zeros({1 << 20});
     synchronize(device);
+    driver.reset_counts();
     const Stream stood = Stream::from_pool(device);
     testing::StreamHold hold(stood);
     std::thread waiting([&] {
@@ -279,18 +283,18 @@ TEST_F(CopyStreamTest, APageableCopyDoesNotBlockOtherThreadsOfItsDevice) {
     std::promise<void> passed;
     std::thread working([&] {
       const StreamGuard guard(Stream::from_pool(device));
-      // In any interleaving, the other thread is in its copy during one of these.
-      for (int i = 0; i < 20; ++i) {
-        const Tensor ours = ones({1 << 20}, {.device = device});
-        EXPECT_EQ(ours.cpu()[0].item<int>(), 1);
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      }
+      // The other thread has made the call in which it waits for the stream that is held.
+      EXPECT_TRUE(testing::eventually(
+          [&] { return driver.calls("copy") + driver.calls("synchronize_stream") > 0; }));
+      const Tensor ours = ones({1 << 20}, {.device = device});
+      EXPECT_EQ(ours.cpu()[0].item<int>(), 1);
       passed.set_value();
     });
     EXPECT_EQ(passed.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
     hold.release();
     working.join();
     waiting.join();
+    synchronize(device);  // before the driver goes
   }
 }
 

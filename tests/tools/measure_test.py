@@ -3,6 +3,7 @@
 
 Usage: measure_test.py BENCHMARKS_FOLDER
 """
+import datetime
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ BENCHMARKS = pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(BENCHMARKS))
 import collectives_table  # noqa: E402
 import measure  # noqa: E402
+import results_page  # noqa: E402
 import supervised_run  # noqa: E402
 
 # A program with the options of gantry-bench. BEHAVIOUR says what a row does, by operation, variant, bytes and mode.
@@ -162,6 +164,58 @@ class MeasureTest(unittest.TestCase):
         self.assertEqual(code, 1, output)
         self.assertIn("failed: tune", output)
         self.assertEqual((self.good_rows("any"), self.good_rows("registered")), (self.ALL, self.ALL))
+
+
+    def record(self, *more):
+        """Records the last run; returns the exit code, the output and the results, oldest first."""
+        results = self.folder / "results"
+        results.mkdir(exist_ok=True)
+        done = subprocess.run([sys.executable, BENCHMARKS / "measure.py", "record", self.out, "--results", results, *more],
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        return done.returncode, done.stdout, results_page.read_results(results)
+
+    def test_a_run_is_recorded_with_machine_date_and_commands(self):
+        self.program("gantry-tune", "#!/bin/sh\nexit 0\n")
+        self.run_steps(steps=("tune", "nccl", "any", "registered"), peer=[["gather", "*", 4096, "graph", "wrong"]])
+        (self.out / "comm.json").write_text(json.dumps({"context": {"device": "GPU H1", "devices": "2"}, "benchmarks": [
+            {"name": "comm/gather/4/iterations:9", "real_time": 2000, "time_unit": "ns"}, {"name": "x", "real_time": 1, "time_unit": "ns"}]}))
+        (self.out / "torch.json").write_text(json.dumps({"torch": "2.0", "results": {"comm/gather/4": 5.0}}))
+        (self.out / "comm.txt").write_text(f"$ {self.folder}/build/bin/bench --benchmark_filter=comm/\n"
+                                           f"$ {sys.executable} {BENCHMARKS}/peer_torch.py\n")
+        code, output, results = self.record("--note", "a busy machine")
+        self.assertEqual(code, 0, output)
+        collectives, process = results
+        today = datetime.date.today().isoformat()
+        self.assertEqual([result["name"] for result in results], [f"{today}-2xh1-collectives.json", f"{today}-2xh1-comm.json"])
+        self.assertEqual(collectives["date"], today)
+        self.assertRegex(collectives["machine"], r"^2 × H1, .*\d+ cores$")
+        self.assertEqual((collectives["peer"], collectives["notes"]), ("NCCL 2, multicast off", ["a busy machine"]))
+        self.assertIn("GANTRY_COLL_TABLE=table.json mpirun -n 2 gantry-bench -o "
+                      f"{','.join(measure.OPERATIONS)} -b 4096 -e 16384 -f 4 -n 4 --batches 3 --max-seconds 0.02 -G 8 --register",
+                      collectives["commands"])
+        row = {"operation": "all_reduce", "dtype": "f32", "redop": None, "bytes": 4096, "memory": "any", "gantry_us": 10, "peer_us": 20,
+               "ratio": 2, "symmetric_us": 20, "symmetric_ratio": 2}
+        self.assertIn(row, collectives["rows"])
+        self.assertIn({**row, "memory": "registered"}, collectives["rows"])
+        self.assertNotIn(("gather", 4096), [(row["operation"], row["bytes"]) for row in collectives["rows"]])
+        self.assertEqual(process["commands"], ["bench --benchmark_filter=comm/", "benchmarks/peer_torch.py"])
+        self.assertEqual(process["rows"], [{"name": "comm/gather/4", "gantry_us": 2, "peer_us": 5, "ratio": 2.5}])
+        code, output, again = self.record()
+        self.assertEqual(code, 1)
+        self.assertIn("expected a new file, but it exists", output)
+        self.assertEqual(again, results)
+
+    def test_a_run_without_a_peer_or_without_gpus_is_not_recorded(self):
+        self.run_steps(steps=("any",))
+        code, output, results = self.record()
+        self.assertEqual((code, results), (1, []))
+        self.assertIn("expected rows of gantry and of a peer, but got none", output)
+        report = self.rows("any")
+        (self.out / "nccl.json").write_text(json.dumps({**report, "device": "Simulated GPU", "rows": [
+            {**row, "variant": "default"} for row in report["rows"]]}))
+        code, output, results = self.record()
+        self.assertEqual((code, results), (1, []))
+        self.assertIn("expected figures of GPUs, but got those of 'Simulated GPU'", output)
 
 
 class PartsTest(unittest.TestCase):

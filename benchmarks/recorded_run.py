@@ -1,0 +1,185 @@
+"""A run of measure.py as files of benchmarks/results: figures with machine, date, commit and commands.
+
+Usage: measure.py record OUT [--results FOLDER] [--note TEXT …]
+
+Writes DATE-COUNTxDEVICE-collectives.json (from any.json, registered.json and nccl.json) and DATE-COUNTxDEVICE-comm.json
+(from comm.json and torch.json). What the run lacks is left out. An existing file is refused, and so are figures of
+simulated devices. Afterwards `measure.py page` writes docs/performance.md anew.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import compare
+import results_page
+
+FACTS = "run.json"  # what only the measuring machine knows
+HOW = {"collectives": "A process per device under mpirun; graphs of captured calls; medians of the slowest rank. Every element was compared "
+                      "with the definition.",
+       "process": "One process; time to completion of calls in a row."}
+
+
+def output_of(command, folder=None):
+    """What a program prints; empty if it is not there or fails."""
+    try:
+        return subprocess.run(command, cwd=folder, text=True, capture_output=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def machine_text():
+    """Driver, CUDA and cores of this machine: "driver 580.159.04, CUDA 13.0.88, 32 cores"."""
+    driver = pathlib.Path("/proc/driver/nvidia/version")
+    versions = [re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", driver.read_text(encoding="utf-8")) if driver.exists() else None,
+                re.search(r"release .*V([\d.]+)", output_of(["nvcc", "--version"]))]
+    known = [f"{name} {found[1]}" for name, found in zip(("driver", "CUDA"), versions) if found]
+    return ", ".join([*known, f"{os.cpu_count()} cores"])
+
+
+def write_facts(out):
+    """Notes in the run's folder what record() needs; measure.py calls it before it measures."""
+    facts = {"date": datetime.date.today().isoformat(), "machine": machine_text(),
+             "commit": output_of(["git", "describe", "--always", "--dirty", "--abbrev=12"], results_page.HERE) or None}
+    (out / FACTS).write_text(json.dumps(facts, indent=1), encoding="utf-8")
+
+
+def read_json(path):
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def commands_of(out, steps):
+    """The commands of steps, each once, with names of programs and files in place of paths."""
+    commands = {}
+    for step in steps:
+        log = out / f"{step}.txt"
+        for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else []:
+            if not line.startswith("$ "):
+                continue
+            words = shlex.split(line[2:])
+            if "-J" in words:  # where its rows went
+                at = words.index("-J")
+                del words[at:at + 2]
+            kept = [short(word) for word in words if word not in ("--oversubscribe", sys.executable)]
+            if "--draw" not in kept:
+                commands[" ".join(kept)] = None
+    return list(commands)
+
+
+def short(word):
+    name, separator, value = word.rpartition("=")
+    if separator and "/" in value and not word.startswith("-"):  # VARIABLE=path
+        return f"{name}={pathlib.Path(value).name}"
+    if "/" not in word or word.startswith("-"):
+        return shlex.quote(word)
+    path = pathlib.Path(word)
+    return f"benchmarks/{path.name}" if path.suffix == ".py" else path.name
+
+
+def times_of(report, variants, mode="graph"):
+    """{(operation, dtype, redop, bytes): row} of the rows that were measured and are right."""
+    rows = report["rows"] if report else []
+    return {(row["operation"], row["dtype"], row["redop"], row["bytes"]): row for row in rows
+            if row["variant"] in variants and row["mode"] == mode and row["batches"] > 0 and not row["wrong"]}
+
+
+def collective_rows(out):
+    nccl = read_json(out / "nccl.json")
+    peers = times_of(nccl, ["default"])
+    symmetric = times_of(nccl, ["symmetric"])
+    rows = []
+    for step, memory, variant in (("any", "any", "auto"), ("registered", "registered", "auto registered")):
+        for key, ours in times_of(read_json(out / f"{step}.json"), [variant]).items():
+            if key not in peers:
+                continue
+            operation, dtype, redop, size = key
+            row = {"operation": operation, "dtype": dtype, "redop": None if redop in ("-", "") else redop, "bytes": size, "memory": memory,
+                   **pair(ours["p50_us"], peers[key]["p50_us"])}
+            if key in symmetric:
+                time = symmetric[key]["p50_us"]
+                row |= {"symmetric_us": round(time, 2), "symmetric_ratio": round(time / ours["p50_us"], 2)}
+            rows.append(row)
+    return rows
+
+
+def pair(ours_us, peer_us):
+    return {"gantry_us": round(ours_us, 2), "peer_us": round(peer_us, 2), "ratio": round(peer_us / ours_us, 2)}
+
+
+def process_rows(out):
+    ours, peer = read_json(out / "comm.json"), read_json(out / "torch.json")
+    if ours is None or peer is None:
+        return []
+    return [{"name": name, **pair(microseconds, peer["results"][name])}
+            for name, microseconds in compare.times_of(ours) if name in peer["results"]]
+
+
+def results_of(out, notes):
+    """{last part of the file's name: result} of a run."""
+    facts = read_json(out / FACTS)
+    if facts is None:
+        raise ValueError(f"{out}: expected a folder of measure.py with {FACTS}, but there is none")
+    results = {}
+
+    def add(name, kind, device, count, peer, steps, rows):
+        if not rows:
+            return
+        if "Simulated" in device:
+            raise ValueError(f"{out}: expected figures of GPUs, but got those of '{device}'")
+        short_device = device.split()[-1].lower()
+        results[f"{facts['date']}-{count}x{short_device}-{name}.json"] = {
+            "schema": results_page.SCHEMA, "kind": kind, "date": facts["date"], "commit": facts["commit"],
+            "machine": f"{count} × {device}, {facts['machine']}", "devices": count, "peer": peer, "how": HOW[kind],
+            "commands": commands_of(out, steps), **({"notes": notes} if notes else {}), "rows": rows}
+
+    nccl = read_json(out / "nccl.json")
+    if nccl is not None:
+        add("collectives", "collectives", nccl["device"], nccl["ranks"], f"{nccl['library']}, multicast off",
+            ["tune", "nccl", "any", "registered"], collective_rows(out))
+    comm, torch = read_json(out / "comm.json"), read_json(out / "torch.json")
+    if comm is not None and torch is not None:
+        add("comm", "process", comm["context"]["device"], int(comm["context"]["devices"]), f"PyTorch {torch['torch']}", ["comm"],
+            process_rows(out))
+    if not results:
+        raise ValueError(f"{out}: expected rows of gantry and of a peer, but got none")
+    return results
+
+
+def text_of(result):
+    """One row a line, so that a change of a figure is a change of its line."""
+    head = json.dumps({key: value for key, value in result.items() if key != "rows"}, indent=2, ensure_ascii=False)
+    rows = ",\n    ".join(json.dumps(row, ensure_ascii=False) for row in result["rows"])
+    return f'{head[:-2]},\n  "rows": [\n    {rows}\n  ]\n}}\n'
+
+
+def record(out, folder, notes):
+    """Writes the results of the run in `out` into `folder`; all of them or none. Returns their paths."""
+    results = {folder / name: result for name, result in results_of(out, notes).items()}
+    for path, result in results.items():
+        if path.exists():
+            raise ValueError(f"{path}: expected a new file, but it exists")
+        results_page.check_result(path, result)
+    for path, result in results.items():
+        path.write_text(text_of(result), encoding="utf-8")
+    return list(results)
+
+
+def main(arguments):
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="measure.py record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=pathlib.Path, help="folder of a run of measure.py")
+    parser.add_argument("--results", type=pathlib.Path, default=results_page.RESULTS, help="where the files go")
+    parser.add_argument("--note", action="append", default=[], help="a reservation about the figures")
+    options = parser.parse_args(arguments)
+    try:
+        for path in record(options.out, options.results, options.note):
+            print(f"wrote {path}")
+    except ValueError as error:
+        print(f"measure.py record: {error}", file=sys.stderr)
+        return 1
+    return 0
