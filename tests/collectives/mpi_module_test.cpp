@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 
 #include <gantry/core/error.hpp>
@@ -44,6 +45,16 @@ TEST(MpiModuleTest, AModuleOfAnotherVersionIsRefused) {
   EXPECT_EQ(MpiModule({GANTRY_TEST_FAKE_MPI_MODULE}).problem(),
             "failed to load " GANTRY_TEST_FAKE_MPI_MODULE ": expected version " + version +
                 " of the module, but got " + other + " in " GANTRY_TEST_FAKE_MPI_MODULE + kRemedy);
+}
+
+TEST(MpiModuleTest, AModuleInAProgramWithAnotherMpiIsRefused) {
+  setenv("FAKE_MPI_MODULE", "bound", 1);
+  EXPECT_EQ(MpiModule({GANTRY_TEST_FAKE_MPI_MODULE}).problem(),
+            std::string("failed to load " GANTRY_TEST_FAKE_MPI_MODULE
+                        ": the program uses another MPI library than the one gantry was built "
+                        "with") +
+                kRemedy);
+  unsetenv("FAKE_MPI_MODULE");
 }
 
 TEST(MpiModuleTest, ALibraryThatIsNoModuleIsRefused) {
