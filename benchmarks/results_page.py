@@ -60,7 +60,7 @@ ALLOCATOR_TEXT = """
 ## Allocator
 
 Host time of an allocation and its free on one thread; for 8 threads, elapsed time divided by all pairs. The first
-column is `Allocator::allocate` and `deallocate`, the second `memory::alloc` and `memory::free`.
+column is `Allocator::allocate` and `deallocate`, the second `memory::allocate_raw` and `memory::deallocate_raw`.
 """
 
 REPRODUCE_TEXT = """

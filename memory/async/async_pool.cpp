@@ -8,6 +8,7 @@
 
 #include <gantry/device/properties.hpp>
 
+#include "memory/alignment.hpp"
 #include "memory/counters.hpp"
 #include "memory/heap/size_policy.hpp"
 #include "memory/oom_report.hpp"
@@ -67,23 +68,25 @@ void AsyncPool::recycle(AsyncBlock& block) noexcept {
   block.next = std::exchange(unused_, &block);
 }
 
-AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream) {
+AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream, std::size_t padding) {
+  const std::size_t padded = add_saturated(bytes, padding);
   AsyncBlock& block = take_descriptor();
   try {
     block.uses.push_back(AsyncUse::of(stream));
-    block.data = allocate_slow(bytes, stream.native());
+    block.data = allocate_slow(padded, stream.native());
   } catch (...) {
     recycle(block);
     throw;
   }
   if (block.data == nullptr) {
     recycle(block);
-    throw_oom(bytes);
+    throw_oom(padded);
   }
   const std::lock_guard lock(mutex_);
+  const std::size_t size = block_bytes(padded);
   block.requested = bytes;
+  block.bytes = size;
   block.live = true;
-  const std::size_t size = block_bytes(bytes);
   reserved_ -= size;
   --pending_transfers_;
   const bool small = is_small(size);

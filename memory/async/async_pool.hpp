@@ -34,6 +34,7 @@ struct AsyncUse {
 struct AsyncBlock {
   void* data = nullptr;
   std::size_t requested = 0;
+  std::size_t bytes = 0;       ///< with rounding and padding
   std::vector<AsyncUse> uses;  ///< the stream that it was allocated on comes first
   std::vector<std::shared_ptr<const Capture>> captures;  ///< freed: their graphs may use it
   bool live = false;
@@ -75,8 +76,10 @@ class AsyncPool {
   AsyncPool(const AsyncPool&) = delete;
   AsyncPool& operator=(const AsyncPool&) = delete;
 
-  /// On a stream that is not being captured. Throws: OutOfMemoryError.
-  [[nodiscard]] AsyncBlock& allocate(std::size_t bytes, const Stream& stream);
+  /// On a stream that is not being captured; with room for `padding` bytes more.
+  /// Throws: OutOfMemoryError.
+  [[nodiscard]] AsyncBlock& allocate(std::size_t bytes, const Stream& stream,
+                                     std::size_t padding = 0);
   void deallocate(AsyncBlock& block) noexcept;
   void record_stream(AsyncBlock& block, const Stream& stream);
   /// Waits for the device, then releases unused memory.

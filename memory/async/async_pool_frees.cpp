@@ -35,7 +35,7 @@ void AsyncPool::deallocate(AsyncBlock& block) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (!std::exchange(block.live, false)) return;
-    const std::size_t size = block_bytes(block.requested);
+    const std::size_t size = block.bytes;
     const bool small = is_small(size);
     decrease(stats_.allocation, small, 1);
     decrease(stats_.allocated_bytes, small, size);
@@ -115,7 +115,7 @@ bool AsyncPool::try_to_free(AsyncBlock& block, bool now) noexcept {
 }
 
 void AsyncPool::note_freed(AsyncBlock& block) noexcept {
-  const std::size_t size = block_bytes(block.requested);
+  const std::size_t size = block.bytes;
   {
     const std::lock_guard lock(mutex_);
     decrease(stats_.active, is_small(size), 1);

@@ -5,6 +5,7 @@
 
 #include <gantry/core/log.hpp>
 
+#include "memory/alignment.hpp"
 #include "memory/heap/memory_pressure.hpp"
 #include "memory/heap/poison.hpp"
 #include "memory/source/segment_arena.hpp"
@@ -41,8 +42,9 @@ void DeviceHeap::make_arenas(Pool& pool) {
 }
 
 [[gnu::flatten]] HeapBlock& DeviceHeap::allocate(std::size_t bytes, const Stream& stream,
-                                                 Pool& pool) {
-  const std::size_t size = block_bytes(bytes);
+                                                 Pool& pool, std::size_t alignment) {
+  const std::size_t padding = alignment - kBlockGrain;
+  const std::size_t size = block_bytes(add_saturated(bytes, padding));
   ThreadCache* cache = ThreadCache::current();
   HeapLock lock(state_.mutex);
   check_has_physical(pool);
@@ -53,8 +55,13 @@ void DeviceHeap::make_arenas(Pool& pool) {
   if (cache != nullptr) flush_own(*cache);
   HeapBlock* found = take_free(arena, size, own);
   if (found == nullptr) found = &allocate_slow(lock, {pool, arena, size, own});
+  std::size_t used = size;
+  if (padding != 0) [[unlikely]] {
+    found = &split_head(pool, *found, alignment);
+    used = block_bytes(bytes) + padding_of(found->data, alignment);
+  }
   HeapBlock& block = *found;
-  split(pool, block, size);
+  split(pool, block, used);
   block.stream = &own;
   block.requested.store(bytes, std::memory_order_relaxed);
   block.use.store(BlockUse::live, std::memory_order_relaxed);
@@ -69,7 +76,7 @@ void DeviceHeap::make_arenas(Pool& pool) {
   }
   lock.unlock();
   // Only the requested bytes: the rounding stays poisoned.
-  unpoison(block.data, bytes, own.clock.native());
+  unpoison(align_up(block.data, alignment), bytes, own.clock.native());
   return block;
 }
 
@@ -211,6 +218,25 @@ void DeviceHeap::split(Pool& pool, HeapBlock& block, std::size_t bytes) noexcept
   HeapBlock& remainder = state_.slab.take();
   split_block(block, bytes, remainder);
   arena.free.insert_remainder(remainder);
+}
+
+// The part of the block from its first aligned address on; what is before that becomes free again.
+// Where blocks are not split, and without memory for a descriptor, the whole block.
+HeapBlock& DeviceHeap::split_head(Pool& pool, HeapBlock& block, std::size_t alignment) noexcept {
+  Arena& arena = *block.arena;
+  const std::size_t head = padding_of(block.data, alignment);
+  if (head == 0 || pool.options.no_split) return block;
+  if (!arena.splits_freely() && !arena.may_split(block.bytes, block.bytes - head)) return block;
+  try {
+    state_.slab.reserve(1);
+  } catch (const std::bad_alloc&) {
+    return block;
+  }
+  HeapBlock& aligned = state_.slab.take();
+  split_block(block, head, aligned);
+  aligned.use.store(BlockUse::in_transition, std::memory_order_relaxed);
+  arena.free.insert(block);
+  return aligned;
 }
 
 // Makes a block free for its own stream, which exists.

@@ -72,8 +72,10 @@ class DeviceHeap {
   [[nodiscard]] HeapBacking backing() const { return backing_; }
   [[nodiscard]] Pool& common_pool() { return *common_pool_; }
 
-  /// A block of at least `bytes` > 0. Throws: OutOfMemoryError.
-  [[nodiscard]] HeapBlock& allocate(std::size_t bytes, const Stream& stream, Pool& pool);
+  /// A block with at least `bytes` > 0 from align_up(data, alignment) on. `alignment` is a power of
+  /// two from kBlockGrain on. Throws: OutOfMemoryError.
+  [[nodiscard]] HeapBlock& allocate(std::size_t bytes, const Stream& stream, Pool& pool,
+                                    std::size_t alignment = kBlockGrain);
   void deallocate(HeapBlock& block) noexcept;
   /// Records that `stream` uses the block: all work submitted before its free, or only the work
   /// submitted so far.
@@ -142,6 +144,7 @@ class DeviceHeap {
                                      StreamBlocks& stream) noexcept;
   [[nodiscard]] HeapBlock* accept(Arena& arena, std::size_t bytes, HeapBlock* block) noexcept;
   void split(Pool& pool, HeapBlock& block, std::size_t bytes) noexcept;
+  [[nodiscard]] HeapBlock& split_head(Pool& pool, HeapBlock& block, std::size_t alignment) noexcept;
   void append(Pool& pool, StatsDelta& account) noexcept;
   void apply_delta(StatsDelta& delta) noexcept;
   void update_stats() noexcept;
