@@ -11,7 +11,7 @@
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
 #include "collectives/communicator_checks.hpp"

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "collectives/communicator_impl.hpp"
 #include "collectives/uncaught.hpp"

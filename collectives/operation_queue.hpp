@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/event.hpp>
 #include <gantry/streams/stream.hpp>
 

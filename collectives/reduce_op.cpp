@@ -2,7 +2,7 @@
 
 namespace gantry {
 
-std::string_view name(ReduceOp op) {
+std::string_view name(ReduceOp op) noexcept {
   switch (op) {
     case ReduceOp::sum:
       return "sum";

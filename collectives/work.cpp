@@ -4,7 +4,7 @@
 #include <thread>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/work_state.hpp"

@@ -8,8 +8,8 @@
 #include <limits>
 #include <optional>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/extend/parse_number.hpp>
 
 namespace gantry {
 namespace {

@@ -48,7 +48,7 @@ void Dims::erase(int at) {
   --size_;
 }
 
-std::int64_t Dims::product() const {
+std::int64_t Dims::product() const noexcept {
   std::int64_t result = 1;
   for (const std::int64_t value : *this) result *= value;
   return result;

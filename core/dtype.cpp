@@ -30,9 +30,11 @@ constexpr std::array<Names, kDTypeCount> kNames{{{"bool", "Bool"},
 
 }  // namespace
 
-std::string_view name(DType dtype) { return kNames[static_cast<std::size_t>(dtype)].own; }
+std::string_view name(DType dtype) noexcept { return kNames[static_cast<std::size_t>(dtype)].own; }
 
-std::string_view torch_name(DType dtype) { return kNames[static_cast<std::size_t>(dtype)].torch; }
+std::string_view torch_name(DType dtype) noexcept {
+  return kNames[static_cast<std::size_t>(dtype)].torch;
+}
 
 DType parse_dtype(std::string_view text) {
   for (std::size_t i = 0; i < kNames.size(); ++i) {
@@ -60,7 +62,7 @@ void throw_too_large(std::uint64_t value) {
 
 }  // namespace detail
 
-DType Scalar::default_dtype() const {
+DType Scalar::default_dtype() const noexcept {
   switch (category_) {
     case DTypeCategory::boolean:
       return DType::bool_;

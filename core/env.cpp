@@ -5,6 +5,7 @@
 #include <limits>
 
 #include <gantry/core/error.hpp>
+#include <gantry/extend/parse_number.hpp>
 
 namespace gantry::env {
 

@@ -18,8 +18,8 @@
 #include <memory>
 #include <utility>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/extend/parse_number.hpp>
 
 namespace gantry {
 namespace {

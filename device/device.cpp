@@ -75,7 +75,7 @@ Device Device::resolved() const {
 
 std::ostream& operator<<(std::ostream& out, const Device& device) { return out << device.str(); }
 
-std::string_view name(Platform platform) {
+std::string_view name(Platform platform) noexcept {
   switch (platform) {
     case Platform::none:
       return "none";

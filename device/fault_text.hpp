@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry {
 

@@ -43,11 +43,11 @@ void OptionalDeviceGuard::set_device(Device device) {
   }
 }
 
-std::optional<Device> OptionalDeviceGuard::current_device() const {
+std::optional<Device> OptionalDeviceGuard::current_device() const noexcept {
   return guard_ ? std::optional(guard_->current_device()) : std::nullopt;
 }
 
-std::optional<Device> OptionalDeviceGuard::original_device() const {
+std::optional<Device> OptionalDeviceGuard::original_device() const noexcept {
   return guard_ ? std::optional(guard_->original_device()) : std::nullopt;
 }
 

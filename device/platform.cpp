@@ -176,11 +176,11 @@ int device_count() {
 
 bool is_available() { return device_count() > 0; }
 
-bool is_initialized() { return active_driver() != nullptr; }
+bool is_initialized() noexcept { return active_driver() != nullptr; }
 
 void init() { (void)driver(); }
 
-bool in_bad_fork() { return bad_fork.load(std::memory_order_relaxed); }
+bool in_bad_fork() noexcept { return bad_fork.load(std::memory_order_relaxed); }
 
 Driver* active_driver() noexcept { return state().active.load(std::memory_order_acquire); }
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry {
 

@@ -133,11 +133,11 @@ VisibleDevices parse_visible_devices(std::string_view value, std::span<const Dev
   return result;
 }
 
-bool VisibleDevices::invalid() const {
+bool VisibleDevices::invalid() const noexcept {
   return dropped.size() == 1 && dropped.front().reason.ends_with(kAgain);
 }
 
-bool is_valid_device_order(std::string_view value) {
+bool is_valid_device_order(std::string_view value) noexcept {
   return value.empty() || value == "FASTEST_FIRST" || value == "PCI_BUS_ID";
 }
 

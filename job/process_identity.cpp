@@ -1,3 +1,4 @@
+#include <gantry/extend/parse_number.hpp>
 #include <gantry/job/process_identity.hpp>
 
 #include <fmt/format.h>
@@ -13,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
 namespace gantry {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/kernels/tensor_ref.hpp>
 
 #include "kernels/indexing.hpp"

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <span>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "kernels/target.hpp"
 

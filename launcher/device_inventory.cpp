@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/device/visible_devices.hpp>
+#include <gantry/extend/parse_number.hpp>
 
 #include "device/sim/sim_identity.hpp"
 #include "launcher/nvml.hpp"

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/extend/parse_number.hpp>
 
 #include "command_line/command_line.hpp"
 #include "launcher/version.hpp"

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "memory/alignment.hpp"
 

@@ -7,6 +7,7 @@
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/extend/parse_number.hpp>
 
 #include "memory/heap/size_policy.hpp"
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
 #include <gantry/device/properties.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/host_stats.hpp>
 
 #include "device/platform.hpp"

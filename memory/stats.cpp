@@ -1,3 +1,4 @@
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/stats.hpp>
 
 #include <fmt/format.h>

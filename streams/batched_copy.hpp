@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
 namespace gantry {

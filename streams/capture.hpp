@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
 namespace gantry {

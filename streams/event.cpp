@@ -165,7 +165,7 @@ IpcEventHandle Event::ipc_handle() {
   return handle;
 }
 
-bool Event::is_created() const { return event_ != nullptr; }
+bool Event::is_created() const noexcept { return event_ != nullptr; }
 
 Device Event::device() const {
   if (!is_created()) {

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/event.hpp>
 #include <gantry/streams/stream.hpp>
 

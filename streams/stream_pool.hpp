@@ -7,7 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
 namespace gantry {

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/tensor.hpp>
 

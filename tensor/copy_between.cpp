@@ -1,7 +1,7 @@
 #include "tensor/copy_between.hpp"
 
-#include <gantry/device/driver.hpp>
 #include <gantry/device/peer.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/factories.hpp>
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/tensor/elementwise.hpp>
 
 #include "kernels/copy.hpp"

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/tensor.hpp>

@@ -27,7 +27,7 @@ MaybeType combine(MaybeType higher, MaybeType lower) {
 
 }  // namespace
 
-DType promote_types(DType a, DType b) {
+DType promote_types(DType a, DType b) noexcept {
   if (a == b) return a;
   if (category(a) != category(b)) return category(a) > category(b) ? a : b;
   const std::size_t size_a = element_size(a);
@@ -37,7 +37,7 @@ DType promote_types(DType a, DType b) {
   return is_floating_point(a) ? DType::f32 : DType::i16;
 }
 
-bool can_cast(DType from, DType to) { return category(from) <= category(to); }
+bool can_cast(DType from, DType to) noexcept { return category(from) <= category(to); }
 
 DType result_type(std::span<const Operand> operands) {
   MaybeType with_dims;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/cpu_allocator.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
@@ -66,10 +66,10 @@ Storage Storage::imported(memory::ImportedBlock block) {
   return Storage(std::move(impl));
 }
 
-void* Storage::data() const { return impl_ ? impl_->data : nullptr; }
-std::size_t Storage::bytes() const { return impl_ ? impl_->bytes : 0; }
-Device Storage::device() const { return impl_ ? impl_->device : Device::cpu(); }
-bool Storage::is_pinned() const { return impl_ && impl_->pinned; }
+void* Storage::data() const noexcept { return impl_ ? impl_->data : nullptr; }
+std::size_t Storage::bytes() const noexcept { return impl_ ? impl_->bytes : 0; }
+Device Storage::device() const noexcept { return impl_ ? impl_->device : Device::cpu(); }
+bool Storage::is_pinned() const noexcept { return impl_ && impl_->pinned; }
 
 bool Storage::is_peer_accessible() const {
   if (!impl_ || impl_->device.is_cpu()) return false;
@@ -85,7 +85,7 @@ bool Storage::is_peer_accessible() const {
   return access == Impl::PeerAccess::all;
 }
 
-const memory::Block* Storage::block() const {
+const memory::Block* Storage::block() const noexcept {
   if (!impl_ || impl_->buffer.block().allocator == nullptr) return nullptr;
   return &impl_->buffer.block();
 }

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "collectives/protocol/code_size.hpp"
 #include "collectives/protocol/signal.hpp"
 
 namespace gantry::protocol {

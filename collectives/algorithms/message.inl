@@ -1,6 +1,7 @@
 // A message from one rank to another, through the FIFOs of their connection.
 #pragma once
 
+#include "collectives/protocol/code_size.hpp"
 #include "collectives/protocol/signal.hpp"
 
 namespace gantry::protocol {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "collectives/algorithms/message.inl"
+#include "collectives/protocol/code_size.hpp"
 
 namespace gantry::protocol {
 

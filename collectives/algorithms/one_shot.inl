@@ -1,6 +1,7 @@
 // The one-shot: every rank writes its send slices to the staging of their receivers.
 #pragma once
 
+#include "collectives/protocol/code_size.hpp"
 #include "collectives/protocol/signal.hpp"
 
 namespace gantry::protocol {

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <utility>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>

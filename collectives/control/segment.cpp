@@ -14,7 +14,7 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "collectives/call_style.hpp"
 #include "collectives/control/watchdog.hpp"

@@ -5,6 +5,7 @@
 
 #include "collectives/cuda/fold.cuh"
 #include "collectives/cuda/warp_role.cuh"
+#include "collectives/protocol/code_size.hpp"
 
 namespace gantry::protocol {
 

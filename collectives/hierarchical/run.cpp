@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/tensor/factories.hpp>
 
 namespace gantry {

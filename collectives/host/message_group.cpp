@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 
 #include "collectives/host/chunk.hpp"

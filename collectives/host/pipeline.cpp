@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "collectives/comm/partition.hpp"
 #include "collectives/host/transport.hpp"

@@ -1,6 +1,6 @@
 #include "collectives/host/staging.hpp"
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 
 namespace gantry {

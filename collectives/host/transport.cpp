@@ -6,7 +6,7 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "collectives/control/segment.hpp"
 #include "collectives/host/reduce.hpp"

@@ -14,8 +14,8 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
-#include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "collectives/nccl/check.hpp"
 #include "core/background_thread.hpp"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "collectives/control/segment.hpp"
 #include "collectives/nccl/check.hpp"

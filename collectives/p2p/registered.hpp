@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/p2p/registrations.hpp"

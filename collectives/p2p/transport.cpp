@@ -10,8 +10,8 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
-#include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "collectives/control/segment.hpp"
 #include "collectives/operation_queue.hpp"

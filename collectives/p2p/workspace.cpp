@@ -11,8 +11,8 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
-#include <gantry/device/driver.hpp>
 #include <gantry/device/properties.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/control/segment.hpp"

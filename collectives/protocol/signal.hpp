@@ -5,6 +5,7 @@
 
 #include <gantry/core/macros.hpp>
 
+#include "collectives/protocol/code_size.hpp"
 #include "collectives/protocol/plan.hpp"
 
 namespace gantry::protocol {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::cuda {
 

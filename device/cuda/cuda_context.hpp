@@ -2,7 +2,7 @@
 
 #include <cuda.h>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::cuda {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::cuda {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "device/sim/sim_capture.hpp"
 #include "device/sim/sim_device.hpp"

@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "device/sim/sim_shared_event.hpp"
 #include "device/sim/sim_stream.hpp"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "core/process_stamp.hpp"
 

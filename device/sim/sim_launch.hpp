@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::sim {
 

@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "device/sim/sim_device.hpp"
 #include "device/sim/sim_ipc.hpp"

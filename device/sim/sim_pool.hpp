@@ -7,7 +7,7 @@
 #include <mutex>
 #include <utility>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "device/sim/sim_device.hpp"
 #include "device/sim/sim_memory.hpp"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::sim {
 

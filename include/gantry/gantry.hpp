@@ -8,7 +8,6 @@
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/collectives/work.hpp>
-#include <gantry/core/checked_ptr.hpp>
 #include <gantry/core/dims.hpp>
 #include <gantry/core/dtype.hpp>
 #include <gantry/core/env.hpp>
@@ -18,8 +17,8 @@
 #include <gantry/core/macros.hpp>
 #include <gantry/core/scalar.hpp>
 #include <gantry/device/device.hpp>
-#include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
+#include <gantry/device/native_handles.hpp>
 #include <gantry/device/peer.hpp>
 #include <gantry/device/properties.hpp>
 #include <gantry/device/visible_devices.hpp>

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/stats.hpp>
 
 #include "streams/capture.hpp"

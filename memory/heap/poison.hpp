@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::memory {
 

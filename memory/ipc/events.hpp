@@ -9,7 +9,7 @@
 #include <mutex>
 #include <optional>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::memory {
 

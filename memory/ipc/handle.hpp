@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/ipc.hpp>
 
 #include "memory/ipc/process_scope.hpp"

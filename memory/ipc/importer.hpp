@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "memory/ipc/peer.hpp"
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "memory/ipc/handle.hpp"
 #include "memory/ipc/table.hpp"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "memory/ipc/host_semaphores.hpp"
 #include "memory/ipc/peer.hpp"

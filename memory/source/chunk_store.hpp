@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::memory {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::memory {
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/allocator.hpp>
 
 namespace gantry::memory {

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "memory/heap/size_policy.hpp"
 

@@ -9,7 +9,7 @@
 
 #include <gantry/core/env.hpp>
 #include <gantry/device/device.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 
 #include "memory/config.hpp"

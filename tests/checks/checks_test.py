@@ -82,6 +82,7 @@ class CheckTest(unittest.TestCase):
         self.assert_fails("layering", {"memory/ipc/a.cpp": '#include "kernels/launch.hpp"\n'}, "memory/ipc must not know kernels")
         self.assert_fails("layering", {"include/gantry/core/up.hpp": "#include <gantry/device/device.hpp>\n"},
                           "core must not know device")
+        self.assert_fails("layering", {"core/a.cpp": "#include <gantry/extend/driver.hpp>\n"}, "core must not know device")
         self.assert_fails("layering", {"launcher/a.cpp": "#include <gantry/device/device.hpp>\n"},
                           "the launcher uses command_line, core, job, device/topology, device/visible_devices and device/sim/")
         self.assert_fails("layering", {"command_line/a.cpp": '#include "job/flight_file.hpp"\n'}, "command_line must not know job")
@@ -139,6 +140,96 @@ class CheckTest(unittest.TestCase):
         self.assert_fails("self_contained", free, "--- gantry/core/bad.hpp\nexpected one error, but got 0", "--mode", "outdated", *COMPILER)
         noisy = {**macros, "include/gantry/core/bad.hpp": "#pragma once\n#error another\n#include <gantry/core/macros.hpp>\n"}
         self.assert_fails("self_contained", noisy, "--- gantry/core/bad.hpp\nexpected one error, but got 2", "--mode", "outdated", *COMPILER)
+
+    def exported_symbols(self, header, source, *flags):
+        """Exit code and output of the check of a small library with one public header."""
+        includes = "#include <memory>\n#include <ostream>\n#include <string>\n"
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "include/gantry").mkdir(parents=True)
+            (root / "include/gantry/work.hpp").write_text(f"{includes}namespace gantry {{\n{header}}}\n", encoding="utf-8")
+            (root / "work.cpp").write_text(f"#include <gantry/work.hpp>\nnamespace gantry {{\n{source}}}\n", encoding="utf-8")
+            library = root / "libgantry.so"
+            api = '-DGANTRY_API=__attribute__((visibility("default")))'
+            subprocess.run([*COMPILER, "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden", api, f"-I{root / 'include'}", *flags,
+                            root / "work.cpp", "-o", library], check=True)
+            command = [sys.executable, HERE / "exported_symbols.py", library, root / "include"]
+            result = subprocess.run(command, capture_output=True, text=True, check=False)
+            return result.returncode, result.stdout + result.stderr
+
+    def test_exported_symbols(self):
+        header = """class GANTRY_API Work {
+ public:
+  Work();
+  virtual ~Work();
+  [[nodiscard]] std::string name(int first = int{1}) const;
+  struct Place {
+    int row() const;
+  };
+
+ private:
+  struct HIDDEN State;
+  std::shared_ptr<State> state_{};
+};
+class GANTRY_API Failure : public std::exception {};
+struct Options {
+  int (*callback)(int) = nullptr;
+  [[nodiscard]] bool empty() const { return callback == nullptr; }
+};
+GANTRY_API extern int count;
+[[nodiscard]] GANTRY_API std::string text(const Options& options = {});
+GANTRY_API std::ostream& operator<<(std::ostream& out, const Work& work);
+template <class T>
+GANTRY_API T twice(T value);
+template <class T>
+T same(T value) {
+  return value;
+}
+"""
+        source = """struct Work::State {
+  void run();
+};
+void Work::State::run() { throw Failure(); }
+Work::Work() : state_(std::make_shared<State>()) {}
+Work::~Work() { state_->run(); }
+std::string Work::name(int) const { return {}; }
+int Work::Place::row() const { return 0; }
+struct Internal {
+  void run();
+};
+void Internal::run() {}
+int count = 0;
+std::string text(const Options&) { return {}; }
+std::ostream& operator<<(std::ostream& out, const Work&) { return out; }
+template <class T>
+T twice(T value) {
+  return value + value;
+}
+template int twice(int);
+"""
+        script = f"-Wl,--version-script={HERE.parent.parent / 'cmake/gantry.map'}"
+        hide = '-DHIDDEN=__attribute__((visibility("hidden")))'
+        self.assertEqual(self.exported_symbols(header, source, hide, script), (0, ""))
+
+        def assert_fails(text, new_header=header, new_source=source, *flags):
+            code, output = self.exported_symbols(new_header, new_source, *(flags or (hide, script)))
+            self.assertEqual(code, 1, output)
+            self.assertIn(text, output)
+
+        assert_fails("gantry::Internal::run() is exported, but no public header declares it", header, source, hide, script,
+                     "-fvisibility=default")
+        assert_fails("gantry::Work::State::run() is exported, but no public header declares it", header, source, "-DHIDDEN=", script)
+        assert_fails("typeinfo for std::", header, source, hide)
+        assert_fails("helper is exported, but", header, source + 'extern "C" GANTRY_API void helper() {}\n', hide)
+        for name in ("count", "text", "operator<<", "twice"):
+            assert_fails(f"gantry::{name} has GANTRY_API, but the library does not export it", header,
+                         f"#define {name} other\n{source}" if name != "operator<<" else source.replace(name, "operator>>"))
+        assert_fails("gantry::Failure has GANTRY_API, but the library does not export it", header, source.replace("throw Failure();", ""))
+        assert_fails("gantry::text is declared without GANTRY_API", header.replace("GANTRY_API std::string", "std::string"))
+        assert_fails("gantry::count is declared without GANTRY_API", header.replace("GANTRY_API extern", "extern"))
+        assert_fails("gantry::Work::name() is declared, but its class has no GANTRY_API", header.replace("class GANTRY_API Work", "class Work"))
+        friend = " private:\n  friend void touch(Work& work);\n"
+        assert_fails("gantry::Work::touch is a friend without GANTRY_API", header.replace(" private:\n", friend))
 
     def test_every_check_is_listed(self):
         checks = sorted(path.stem for path in HERE.glob("*.py") if "run_check(__doc__" in path.read_text(encoding="utf-8"))

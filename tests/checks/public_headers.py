@@ -13,6 +13,7 @@ CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|else)\b")
 
 # Everything else is written once, or chosen by CMake at link time.
 MAY_BE_CONDITIONAL = [
+    "collectives/protocol/code_size.hpp",  # nvcc spells its attributes differently
     "include/gantry/core/macros.hpp",  # GANTRY_HD
     "memory/heap/poison.hpp",  # whether AddressSanitizer is there is known to the preprocessor alone
 ]

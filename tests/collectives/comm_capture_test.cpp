@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/event.hpp>
 
 #include "tests/collectives/comm_fixture.hpp"

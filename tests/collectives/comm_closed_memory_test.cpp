@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 
 #include "tests/collectives/comm_fixture.hpp"

@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "job/flight_folder.hpp"
 #include "tests/collectives/control_group.hpp"

@@ -9,7 +9,7 @@
 
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/stats.hpp>
 #include <gantry/tensor/factories.hpp>

@@ -13,7 +13,7 @@
 
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/ipc.hpp>
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/stream_guard.hpp>

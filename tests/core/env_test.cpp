@@ -7,6 +7,7 @@
 #include <set>
 
 #include <gantry/core/error.hpp>
+#include <gantry/extend/parse_number.hpp>
 
 namespace gantry {
 namespace {

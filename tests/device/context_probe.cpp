@@ -7,10 +7,10 @@
 #include <string_view>
 #include <thread>
 
-#include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
 #include <gantry/device/peer.hpp>
 #include <gantry/device/properties.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace {
 

@@ -10,10 +10,10 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
-#include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
 #include <gantry/device/peer.hpp>
 #include <gantry/device/properties.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace {
 

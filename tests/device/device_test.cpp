@@ -11,7 +11,7 @@
 #include <utility>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "tests/support/device_fixture.hpp"
 

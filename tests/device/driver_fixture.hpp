@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "tests/support/device_fixture.hpp"
 

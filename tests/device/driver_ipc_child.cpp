@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include <gantry/device/device.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "tests/device/handle_text.hpp"
 

@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <gantry/extend/driver.hpp>
 #include <gantry/gantry.hpp>
 #include <vector>
 

@@ -105,7 +105,7 @@ TEST_F(ApiReductionsTest, VarianceMeansWhatItSays) {
   EXPECT_EQ(t_.std({.dims = 1, .keepdim = true}).sizes(), Shape({2, 1}));
   EXPECT_EQ(t_.sum(std::vector<std::int64_t>{0, 1}).item<float>(), 19.0f);
   EXPECT_EQ(t_.sum(f64).dtype(), f64);
-  EXPECT_THAT(std::get<0>(t_.max(1)).to_vector<float>(), ElementsAre(5, 4));
+  EXPECT_THAT(get<0>(t_.max(1)).to_vector<float>(), ElementsAre(5, 4));
   Tensor values, indices;
   std::tie(values, indices) = t_.max(1);
   EXPECT_THAT(indices.to_vector<int>(), ElementsAre(1, 0));

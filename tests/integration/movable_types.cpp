@@ -1,6 +1,7 @@
 // The public classes that need no test of their own after a move.
 #include <type_traits>
 
+#include <gantry/extend/driver.hpp>
 #include <gantry/extend/store.hpp>
 #include <gantry/gantry.hpp>
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/allocator.hpp>
 #include <gantry/memory/buffer.hpp>
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/allocator.hpp>
 #include <gantry/memory/buffer.hpp>
 #include <gantry/streams/stream.hpp>

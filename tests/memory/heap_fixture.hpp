@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
 #include <gantry/device/properties.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/stream.hpp>

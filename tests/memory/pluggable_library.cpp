@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <tuple>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 using gantry::testing::PluggableLog;
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <mutex>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
 namespace gantry::testing {

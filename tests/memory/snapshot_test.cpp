@@ -16,7 +16,7 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/history.hpp>
 

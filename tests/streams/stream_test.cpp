@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
 #include <gantry/device/guard.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"

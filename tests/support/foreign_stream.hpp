@@ -1,7 +1,7 @@
 // Streams that gantry does not own.
 #pragma once
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
 namespace gantry::testing {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::testing {
 

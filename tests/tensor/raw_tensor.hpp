@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/tensor.hpp>
 

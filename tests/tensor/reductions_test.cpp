@@ -292,8 +292,8 @@ TEST_P(ReductionsTest, ValuesAndIndicesAreATuple) {
   const auto [values, indices] = matrix().max(1);
   EXPECT_THAT(values.to_vector<float>(), ElementsAre(3, 6));
   EXPECT_THAT(indices.to_vector<int>(), ElementsAre(2, 2));
-  EXPECT_THAT(std::get<0>(matrix().max(1)).to_vector<float>(), ElementsAre(3, 6));
-  EXPECT_THAT(std::get<1>(matrix().min(0)).to_vector<int>(), ElementsAre(0, 0, 0));
+  EXPECT_THAT(get<0>(matrix().max(1)).to_vector<float>(), ElementsAre(3, 6));
+  EXPECT_THAT(get<1>(matrix().min(0)).to_vector<int>(), ElementsAre(0, 0, 0));
   Tensor first, second;
   std::tie(first, second) = matrix().max(0);
   EXPECT_THAT(first.to_vector<float>(), ElementsAre(4, 5, 6));

@@ -10,7 +10,7 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::bench {
 

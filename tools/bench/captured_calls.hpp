@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
 namespace gantry::bench {

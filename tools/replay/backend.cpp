@@ -8,7 +8,7 @@
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/stats.hpp>
 

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include <gantry/device/driver.hpp>
+#include <gantry/extend/driver.hpp>
 
 namespace gantry::replay {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/extend/parse_number.hpp>
 
 namespace gantry::replay {
 namespace {

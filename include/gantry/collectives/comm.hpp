@@ -103,9 +103,11 @@ class StreamList {
   StreamList(const std::vector<Stream>& streams) : streams_(streams.begin(), streams.end()) {}
 
   /// Number of entries.
-  [[nodiscard]] std::size_t size() const { return streams_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return streams_.size(); }
   /// Entry `i`, which is not checked.
-  [[nodiscard]] const std::optional<Stream>& operator[](std::size_t i) const { return streams_[i]; }
+  [[nodiscard]] const std::optional<Stream>& operator[](std::size_t i) const noexcept {
+    return streams_[i];
+  }
 
  private:
   std::vector<std::optional<Stream>> streams_;

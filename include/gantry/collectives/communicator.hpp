@@ -202,7 +202,7 @@ class GANTRY_API Communicator {
   /// untouched unless it was in place.
   [[nodiscard]] Communicator shrink(const std::vector<int>& failed) const;
   /// False for the result of split() with a negative color and for a default-constructed one.
-  [[nodiscard]] bool defined() const { return impl_ != nullptr; }
+  [[nodiscard]] bool defined() const noexcept { return impl_ != nullptr; }
 
   /// Makes every rank's pending and later calls throw PeerLostError (ranks of one machine). Does
   /// nothing to an undefined communicator.

@@ -18,7 +18,7 @@ namespace gantry {
 enum class ReduceOp : std::uint8_t { sum, prod, min, max, avg, band, bor, bxor };
 
 /// "sum", "prod", …
-[[nodiscard]] GANTRY_API std::string_view name(ReduceOp op);
+[[nodiscard]] GANTRY_API std::string_view name(ReduceOp op) noexcept;
 
 /// Writes name().
 GANTRY_API std::ostream& operator<<(std::ostream& out, ReduceOp op);

@@ -16,7 +16,7 @@ class GANTRY_API Work {
   /// true.
   Work() = default;
   /// True if the handle has an operation.
-  [[nodiscard]] bool defined() const { return state_ != nullptr; }
+  [[nodiscard]] bool defined() const noexcept { return state_ != nullptr; }
 
   /// Makes the current stream of the operation's device wait for it; the host does not block.
   /// Throws: InvalidArgument inside the group() that the operation belongs to.

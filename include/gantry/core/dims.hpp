@@ -47,24 +47,24 @@ class GANTRY_API Dims {
   static Dims filled(int count, std::int64_t value);
 
   /// Number of values, 0 to 8.
-  [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
   /// True if there are no values.
-  [[nodiscard]] bool empty() const { return size_ == 0; }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   /// Value at position `i`, which is not checked.
-  [[nodiscard]] std::int64_t operator[](int i) const { return values_[i]; }
-  [[nodiscard]] std::int64_t& operator[](int i) { return values_[i]; }
+  [[nodiscard]] std::int64_t operator[](int i) const noexcept { return values_[i]; }
+  [[nodiscard]] std::int64_t& operator[](int i) noexcept { return values_[i]; }
   /// First value. Precondition: not empty.
-  [[nodiscard]] std::int64_t front() const { return values_[0]; }
+  [[nodiscard]] std::int64_t front() const noexcept { return values_[0]; }
   /// Last value. Precondition: not empty.
-  [[nodiscard]] std::int64_t back() const { return values_[size_ - 1]; }
+  [[nodiscard]] std::int64_t back() const noexcept { return values_[size_ - 1]; }
   /// Address of the first value.
-  [[nodiscard]] const std::int64_t* data() const { return values_; }
+  [[nodiscard]] const std::int64_t* data() const noexcept { return values_; }
   /// Iterators over the values, in order.
   /// @{
-  [[nodiscard]] iterator begin() { return values_; }
-  [[nodiscard]] iterator end() { return values_ + size_; }
-  [[nodiscard]] const_iterator begin() const { return values_; }
-  [[nodiscard]] const_iterator end() const { return values_ + size_; }
+  [[nodiscard]] iterator begin() noexcept { return values_; }
+  [[nodiscard]] iterator end() noexcept { return values_ + size_; }
+  [[nodiscard]] const_iterator begin() const noexcept { return values_; }
+  [[nodiscard]] const_iterator end() const noexcept { return values_ + size_; }
   /// @}
 
   /// Appends one value; throws ShapeError when there are 8 already.
@@ -74,7 +74,7 @@ class GANTRY_API Dims {
   /// Removes the value at position `at`.
   void erase(int at);
   /// Product of all values, 1 if empty.
-  [[nodiscard]] std::int64_t product() const;
+  [[nodiscard]] std::int64_t product() const noexcept;
   /// Copies to a vector.
   [[nodiscard]] std::vector<std::int64_t> vec() const { return {begin(), end()}; }
   /// Text such as "[2, 3]".
@@ -82,7 +82,7 @@ class GANTRY_API Dims {
   /// Text such as "2x3", as matmul's errors print shapes.
   [[nodiscard]] std::string str_x() const;
 
-  friend bool operator==(const Dims& a, const Dims& b) {
+  friend bool operator==(const Dims& a, const Dims& b) noexcept {
     return std::equal(a.begin(), a.end(), b.begin(), b.end());
   }
 

@@ -51,7 +51,7 @@ enum class DTypeCategory : std::uint8_t {
 };
 
 /// Bytes per element.
-[[nodiscard]] GANTRY_HD constexpr std::size_t element_size(DType dtype) {
+[[nodiscard]] GANTRY_HD constexpr std::size_t element_size(DType dtype) noexcept {
   switch (dtype) {
     case DType::bool_:
     case DType::u8:
@@ -72,22 +72,22 @@ enum class DTypeCategory : std::uint8_t {
 }
 
 /// Category of `dtype`.
-[[nodiscard]] GANTRY_HD constexpr DTypeCategory category(DType dtype) {
+[[nodiscard]] GANTRY_HD constexpr DTypeCategory category(DType dtype) noexcept {
   return dtype == DType::bool_ ? DTypeCategory::boolean
          : dtype <= DType::i64 ? DTypeCategory::integral
                                : DTypeCategory::floating;
 }
 
 /// True for f16, bf16, f32 and f64.
-[[nodiscard]] GANTRY_HD constexpr bool is_floating_point(DType dtype) {
+[[nodiscard]] GANTRY_HD constexpr bool is_floating_point(DType dtype) noexcept {
   return category(dtype) == DTypeCategory::floating;
 }
 
 /// Short name as in the enumeration: "bool", "u8", …, "f64".
-[[nodiscard]] GANTRY_API std::string_view name(DType dtype);
+[[nodiscard]] GANTRY_API std::string_view name(DType dtype) noexcept;
 /// Name as PyTorch's error texts spell it: "Bool", "Byte", "Char", "Short", "Int", "Long", "Half",
 /// "BFloat16", "Float", "Double".
-[[nodiscard]] GANTRY_API std::string_view torch_name(DType dtype);
+[[nodiscard]] GANTRY_API std::string_view torch_name(DType dtype) noexcept;
 /// Parses a short name ("f32", "bool"); throws DTypeError for any other text.
 [[nodiscard]] GANTRY_API DType parse_dtype(std::string_view text);
 

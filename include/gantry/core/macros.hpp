@@ -16,21 +16,6 @@
 #define GANTRY_HD
 #endif
 
-/// Keeps a function out of the code of its callers.
-#ifdef __CUDACC__
-#define GANTRY_NOINLINE __noinline__
-#else
-#define GANTRY_NOINLINE [[gnu::noinline]]
-#endif
-
-/// Before a loop: keeps its body once in the code. Small kernels spend much of their time on
-/// fetching instructions.
-#ifdef __CUDA_ARCH__
-#define GANTRY_ROLLED _Pragma("unroll 1")
-#else
-#define GANTRY_ROLLED
-#endif
-
 /// The GPU's architecture, as __CUDA_ARCH__, in code for it; 0 in code for the host.
 /// GANTRY_PTX is an asm statement there, and nothing here.
 #ifdef __CUDA_ARCH__

@@ -66,14 +66,14 @@ class GANTRY_API Scalar {
   Scalar(bfloat16 value) : Scalar(static_cast<float>(value)) {}
 
   /// boolean, integral or floating.
-  [[nodiscard]] DTypeCategory category() const { return category_; }
+  [[nodiscard]] DTypeCategory category() const noexcept { return category_; }
   /// The type that a 0-dim tensor made of this number gets: bool, i64 or f32.
-  [[nodiscard]] DType default_dtype() const;
+  [[nodiscard]] DType default_dtype() const noexcept;
   /// True if to<T>() does not throw, as PyTorch has it: a number beyond T's range does not fit, and
   /// NaN and infinity do not fit integers. Fractions are cut off; a negative integer wraps in an
   /// unsigned T if its size fits; everything fits bool.
   template <class T>
-  [[nodiscard]] bool fits() const;
+  [[nodiscard]] bool fits() const noexcept;
   /// The value converted to T with C++'s rules. Throws: InvalidArgument unless it fits.
   template <class T>
   [[nodiscard]] T to() const {
@@ -92,7 +92,7 @@ class GANTRY_API Scalar {
 };
 
 template <class T>
-bool Scalar::fits() const {
+bool Scalar::fits() const noexcept {
   if constexpr (std::same_as<T, bool>) {
     return true;
   } else if constexpr (std::integral<T>) {

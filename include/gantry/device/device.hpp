@@ -31,7 +31,7 @@ struct GANTRY_API Device {
 
   constexpr Device() = default;
   /// The device of a kind and an index, which are not checked.
-  constexpr Device(DeviceType device_type, int device_index)
+  constexpr Device(DeviceType device_type, int device_index) noexcept
       : type(device_type), index(device_index) {}
   /// Parses "cpu", "cuda" (current device) or "cuda:N". Throws: InvalidArgument for any other text,
   /// also for a null pointer.
@@ -43,14 +43,16 @@ struct GANTRY_API Device {
   Device(T) = delete;
 
   /// The CPU.
-  [[nodiscard]] static constexpr Device cpu() { return {DeviceType::cpu, 0}; }
+  [[nodiscard]] static constexpr Device cpu() noexcept { return {DeviceType::cpu, 0}; }
   /// GPU `index`, or the current device for -1.
-  [[nodiscard]] static constexpr Device cuda(int index = -1) { return {DeviceType::cuda, index}; }
+  [[nodiscard]] static constexpr Device cuda(int index = -1) noexcept {
+    return {DeviceType::cuda, index};
+  }
 
   /// True for the CPU.
-  [[nodiscard]] constexpr bool is_cpu() const { return type == DeviceType::cpu; }
+  [[nodiscard]] constexpr bool is_cpu() const noexcept { return type == DeviceType::cpu; }
   /// True for a GPU, real or simulated.
-  [[nodiscard]] constexpr bool is_cuda() const { return type == DeviceType::cuda; }
+  [[nodiscard]] constexpr bool is_cuda() const noexcept { return type == DeviceType::cuda; }
   /// "cpu", "cuda" or "cuda:N".
   [[nodiscard]] std::string str() const;
   /// This device with index -1 replaced by the calling thread's current device, and checked.
@@ -85,7 +87,7 @@ enum class Platform : std::uint8_t {
 /// shows a GPU, else none. Initialises no device.
 [[nodiscard]] GANTRY_API Platform platform();
 /// "none", "cuda" or "simulated".
-[[nodiscard]] GANTRY_API std::string_view name(Platform platform);
+[[nodiscard]] GANTRY_API std::string_view name(Platform platform) noexcept;
 /// Writes name().
 GANTRY_API std::ostream& operator<<(std::ostream& out, Platform platform);
 /// Number of visible devices, 0 without a platform. Creates no context. Throws: ForkError where
@@ -94,7 +96,7 @@ GANTRY_API std::ostream& operator<<(std::ostream& out, Platform platform);
 /// True if there is at least one device. Throws: as device_count().
 [[nodiscard]] GANTRY_API bool is_available();
 /// True once init() or any device operation initialised the platform in this process.
-[[nodiscard]] GANTRY_API bool is_initialized();
+[[nodiscard]] GANTRY_API bool is_initialized() noexcept;
 /// Initialises the platform now rather than at first use; creates no context.
 /// Throws: NotSupported that names GANTRY_SIM_DEVICES if there is no platform.
 GANTRY_API void init();
@@ -108,7 +110,7 @@ GANTRY_API void set_device(Device device);
 GANTRY_API void synchronize(Device device = Device::cuda());
 
 /// True in a process forked after the platform was initialised: every device call throws ForkError.
-[[nodiscard]] GANTRY_API bool in_bad_fork();
+[[nodiscard]] GANTRY_API bool in_bad_fork() noexcept;
 
 }  // namespace gantry
 

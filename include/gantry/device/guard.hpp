@@ -22,9 +22,9 @@ class GANTRY_API DeviceGuard {
   /// Makes another device current; the destructor still restores the first one.
   void set_device(Device device);
   /// What was current when the guard was made.
-  [[nodiscard]] Device original_device() const { return Device::cuda(original_); }
+  [[nodiscard]] Device original_device() const noexcept { return Device::cuda(original_); }
   /// What this guard made current.
-  [[nodiscard]] Device current_device() const { return current_; }
+  [[nodiscard]] Device current_device() const noexcept { return current_; }
 
  private:
   int original_ = -1;
@@ -42,9 +42,9 @@ class GANTRY_API OptionalDeviceGuard {
   /// Makes `device` current, from now to the end of the scope.
   void set_device(Device device);
   /// What this guard made current, none if it did nothing.
-  [[nodiscard]] std::optional<Device> current_device() const;
+  [[nodiscard]] std::optional<Device> current_device() const noexcept;
   /// What was current before, none if the guard did nothing.
-  [[nodiscard]] std::optional<Device> original_device() const;
+  [[nodiscard]] std::optional<Device> original_device() const noexcept;
 
  private:
   std::optional<DeviceGuard> guard_;

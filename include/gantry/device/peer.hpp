@@ -21,7 +21,7 @@ struct PeerMatrix {
   std::vector<bool> access;  ///< row-major: access[from * count + to]
 
   /// True if device `from` reaches memory of device `to`. Indices are not checked.
-  [[nodiscard]] bool can_access(int from, int to) const {
+  [[nodiscard]] bool can_access(int from, int to) const noexcept {
     return access[static_cast<std::size_t>(from) * static_cast<std::size_t>(count) +
                   static_cast<std::size_t>(to)];
   }

@@ -27,7 +27,7 @@ struct GANTRY_API VisibleDevices {
   std::vector<DroppedToken> dropped;  ///< tokens that show no device, in order
 
   /// True if a device was named twice: the driver refuses to start. `dropped` holds that token.
-  [[nodiscard]] bool invalid() const;
+  [[nodiscard]] bool invalid() const noexcept;
 };
 
 /// Applies the CUDA driver's own rules to a value of CUDA_VISIBLE_DEVICES.
@@ -39,6 +39,6 @@ struct GANTRY_API VisibleDevices {
 
 /// True if `value` is a CUDA_DEVICE_ORDER that the CUDA driver accepts; with any other it reports
 /// an invalid device, whatever CUDA_VISIBLE_DEVICES says.
-[[nodiscard]] GANTRY_API bool is_valid_device_order(std::string_view value);
+[[nodiscard]] GANTRY_API bool is_valid_device_order(std::string_view value) noexcept;
 
 }  // namespace gantry

@@ -21,7 +21,7 @@ struct Philox4 {
 /// high}. Element i of a tensor takes word i % 4 of block i / 4. The offset counts the operations
 /// that drew from the generator. Element i therefore depends on (seed, offset, i) only.
 [[nodiscard]] GANTRY_HD inline Philox4 philox4x32_10(std::uint64_t seed, std::uint64_t block,
-                                                     std::uint64_t offset) {
+                                                     std::uint64_t offset) noexcept {
   std::uint32_t key0 = static_cast<std::uint32_t>(seed);
   std::uint32_t key1 = static_cast<std::uint32_t>(seed >> 32);
   Philox4 c{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),

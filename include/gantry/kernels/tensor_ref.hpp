@@ -25,14 +25,14 @@ struct TensorRef {
   std::int64_t strides[kMaxDims] = {};
 
   /// Number of elements.
-  [[nodiscard]] GANTRY_HD std::int64_t numel() const {
+  [[nodiscard]] GANTRY_HD std::int64_t numel() const noexcept {
     std::int64_t result = 1;
     for (std::int32_t i = 0; i < ndim; ++i) result *= sizes[i];
     return result;
   }
 
   /// True if the elements are dense in row-major order.
-  [[nodiscard]] GANTRY_HD bool is_contiguous() const {
+  [[nodiscard]] GANTRY_HD bool is_contiguous() const noexcept {
     std::int64_t expected = 1;
     for (std::int32_t i = ndim - 1; i >= 0; --i) {
       if (sizes[i] == 0) return true;

@@ -4,7 +4,7 @@
 
 #include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/device/native_handles.hpp>
 
 namespace gantry {
 
@@ -71,13 +71,13 @@ class GANTRY_API Event {
   [[nodiscard]] IpcEventHandle ipc_handle();
 
   /// True once the event was recorded, exported or opened.
-  [[nodiscard]] bool is_created() const;
+  [[nodiscard]] bool is_created() const noexcept;
   /// The event's device. Throws: InvalidArgument before is_created().
   [[nodiscard]] Device device() const;
   /// The properties that the event was made with.
-  [[nodiscard]] const EventOptions& options() const { return options_; }
+  [[nodiscard]] const EventOptions& options() const noexcept { return options_; }
   /// cudaEvent_t on CUDA, nullptr before is_created().
-  [[nodiscard]] void* native_handle() const { return event_; }
+  [[nodiscard]] void* native_handle() const noexcept { return event_; }
 
  private:
   void create(int device);

@@ -7,7 +7,7 @@
 
 #include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
-#include <gantry/device/driver.hpp>
+#include <gantry/device/native_handles.hpp>
 #include <gantry/streams/event.hpp>
 
 namespace gantry {
@@ -53,20 +53,22 @@ class GANTRY_API Stream {
   void record(Event& event) const;
 
   /// The device whose work the stream carries.
-  [[nodiscard]] Device device() const { return Device::cuda(native_.device); }
+  [[nodiscard]] Device device() const noexcept { return Device::cuda(native_.device); }
   /// cudaStream_t on CUDA; nullptr for the default stream.
-  [[nodiscard]] void* native_handle() const { return native_.handle; }
+  [[nodiscard]] void* native_handle() const noexcept { return native_.handle; }
   /// The stream as the driver sees it.
-  [[nodiscard]] const NativeStream& native() const { return native_; }
+  [[nodiscard]] const NativeStream& native() const noexcept { return native_; }
   /// Number that is unique per device in this process; the default stream's is 0.
-  [[nodiscard]] std::uint64_t id() const { return id_; }
+  [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   /// Priority class; external streams have `normal`.
-  [[nodiscard]] StreamPriority priority() const { return priority_; }
+  [[nodiscard]] StreamPriority priority() const noexcept { return priority_; }
 
-  friend bool operator==(const Stream& a, const Stream& b) { return a.native_ == b.native_; }
+  friend bool operator==(const Stream& a, const Stream& b) noexcept {
+    return a.native_ == b.native_;
+  }
 
  private:
-  Stream(NativeStream native, std::uint64_t id, StreamPriority priority)
+  Stream(NativeStream native, std::uint64_t id, StreamPriority priority) noexcept
       : native_(native), id_(id), priority_(priority) {}
 
   NativeStream native_;

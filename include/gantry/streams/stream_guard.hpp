@@ -22,9 +22,9 @@ class GANTRY_API StreamGuard {
   StreamGuard& operator=(const StreamGuard&) = delete;
 
   /// The stream that this guard made current.
-  [[nodiscard]] const Stream& current_stream() const { return current_; }
+  [[nodiscard]] const Stream& current_stream() const noexcept { return current_; }
   /// The stream that was current on the same device before.
-  [[nodiscard]] const Stream& original_stream() const { return original_; }
+  [[nodiscard]] const Stream& original_stream() const noexcept { return original_; }
 
  private:
   DeviceGuard device_guard_;

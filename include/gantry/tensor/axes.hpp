@@ -31,9 +31,9 @@ class Axes {
   Axes(const std::array<std::int64_t, N>& dims) : dims_(dims) {}
 
   /// The dimensions as given. Empty means all.
-  [[nodiscard]] const Dims& dims() const { return dims_; }
+  [[nodiscard]] const Dims& dims() const noexcept { return dims_; }
   /// True if this means all dimensions.
-  [[nodiscard]] bool all() const { return dims_.empty(); }
+  [[nodiscard]] bool all() const noexcept { return dims_.empty(); }
 
  private:
   Dims dims_;

@@ -24,7 +24,7 @@ class GeneratorRef {
   GeneratorRef(Generator* generator) : generator_(generator) {}
 
   /// The generator, or nullptr for the default one.
-  [[nodiscard]] Generator* get() const { return generator_; }
+  [[nodiscard]] Generator* get() const noexcept { return generator_; }
 
  private:
   Generator* generator_ = nullptr;

@@ -56,7 +56,7 @@ class GANTRY_API Index {
   Index(const char* text);
 
   /// The entry as a variant.
-  [[nodiscard]] const Value& value() const { return value_; }
+  [[nodiscard]] const Value& value() const noexcept { return value_; }
   /// The entry in Python's notation: "3", "1:5:2", "None", "...", "True".
   [[nodiscard]] std::string str() const;
 

@@ -24,11 +24,11 @@ class Operand {
   Operand(bfloat16 number) : number_(number) {}
 
   /// True for a tensor, false for a number.
-  [[nodiscard]] bool is_tensor() const { return tensor_ != nullptr; }
+  [[nodiscard]] bool is_tensor() const noexcept { return tensor_ != nullptr; }
   /// Precondition: is_tensor().
-  [[nodiscard]] const Tensor& tensor() const { return *tensor_; }
+  [[nodiscard]] const Tensor& tensor() const noexcept { return *tensor_; }
   /// Precondition: !is_tensor().
-  [[nodiscard]] const Scalar& number() const { return number_; }
+  [[nodiscard]] const Scalar& number() const noexcept { return number_; }
 
  private:
   const Tensor* tensor_ = nullptr;

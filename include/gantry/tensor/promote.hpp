@@ -8,11 +8,11 @@ namespace gantry {
 /// The promoted type of two dtypes, by PyTorch's table. Two integers give the wider one; i8 and u8
 /// give i16. An integer and a floating type give the floating type. f16 and bf16 give f32. bool is
 /// lowest.
-[[nodiscard]] GANTRY_API DType promote_types(DType a, DType b);
+[[nodiscard]] GANTRY_API DType promote_types(DType a, DType b) noexcept;
 
 /// True if an in-place operation may write `from` to `to`: the category may not decrease (floating
 /// > integral > bool).
-[[nodiscard]] GANTRY_API bool can_cast(DType from, DType to);
+[[nodiscard]] GANTRY_API bool can_cast(DType from, DType to) noexcept;
 
 /// The dtype of an operation on the operands.
 ///

@@ -23,7 +23,7 @@
 namespace gantry {
 
 /// Values along a dim and their indices. Works as PyTorch's tuple: `auto [values, indices] =
-/// t.max(1)`, `std::tie(a, b) = t.max(1)`, `std::get<0>(t.max(1))`.
+/// t.max(1)`, `std::tie(a, b) = t.max(1)`, `get<0>(t.max(1))` without `std::`.
 struct ValuesAndIndices {
   Tensor values;   ///< the elements
   Tensor indices;  ///< i64
@@ -34,15 +34,15 @@ struct ValuesAndIndices {
 
 /// Element I: values for 0, indices for 1.
 template <std::size_t I>
-requires(I < 2) [[nodiscard]] Tensor& get(ValuesAndIndices& pair) {
+requires(I < 2) [[nodiscard]] Tensor& get(ValuesAndIndices& pair) noexcept {
   return I == 0 ? pair.values : pair.indices;
 }
 template <std::size_t I>
-requires(I < 2) [[nodiscard]] const Tensor& get(const ValuesAndIndices& pair) {
+requires(I < 2) [[nodiscard]] const Tensor& get(const ValuesAndIndices& pair) noexcept {
   return I == 0 ? pair.values : pair.indices;
 }
 template <std::size_t I>
-requires(I < 2) [[nodiscard]] Tensor get(ValuesAndIndices&& pair) {
+requires(I < 2) [[nodiscard]] Tensor get(ValuesAndIndices&& pair) noexcept {
   return std::move(I == 0 ? pair.values : pair.indices);
 }
 
@@ -146,6 +146,3 @@ template <std::size_t I>
 struct std::tuple_element<I, gantry::ValuesAndIndices> {
   using type = gantry::Tensor;
 };
-namespace std {
-using gantry::get;  // PyTorch programs use std::get<0>(t.max(1))
-}  // namespace std

@@ -32,27 +32,27 @@ class GANTRY_API Storage {
   [[nodiscard]] static Storage imported(memory::ImportedBlock block);
 
   /// False for a default-constructed handle.
-  [[nodiscard]] bool defined() const { return impl_ != nullptr; }
+  [[nodiscard]] bool defined() const noexcept { return impl_ != nullptr; }
   /// The first byte; null if bytes() is 0.
-  [[nodiscard]] void* data() const;
+  [[nodiscard]] void* data() const noexcept;
   /// Size of the memory.
-  [[nodiscard]] std::size_t bytes() const;
+  [[nodiscard]] std::size_t bytes() const noexcept;
   /// Device of the memory.
-  [[nodiscard]] Device device() const;
+  [[nodiscard]] Device device() const noexcept;
   /// True for page-locked host memory.
-  [[nodiscard]] bool is_pinned() const;
+  [[nodiscard]] bool is_pinned() const noexcept;
   /// True if kernels of every device with peer access may use this device memory. Other libraries'
   /// memory (virtual memory, driver pools) may be accessible from its own device only.
   [[nodiscard]] bool is_peer_accessible() const;
   /// The allocator's block; null for foreign and imported memory.
-  [[nodiscard]] const memory::Block* block() const;
+  [[nodiscard]] const memory::Block* block() const noexcept;
   /// Tells the allocator, or the exporter of imported memory, that `stream` uses the memory. Has no
   /// effect on foreign memory.
   void record_stream(const Stream& stream) const;
   /// record_stream for the work that is already submitted to `stream`, and no later work.
   void record_use(const Stream& stream) const;
   /// The number of handles to this memory.
-  [[nodiscard]] long use_count() const { return impl_.use_count(); }
+  [[nodiscard]] long use_count() const noexcept { return impl_.use_count(); }
 
   /// True if both handles refer to the same memory.
   friend bool operator==(const Storage& a, const Storage& b) = default;

@@ -70,7 +70,7 @@ class GANTRY_API Tensor {
 
   // Properties.
   /// False for a default-constructed or moved-from tensor.
-  [[nodiscard]] bool defined() const { return impl_ != nullptr; }
+  [[nodiscard]] bool defined() const noexcept { return impl_ != nullptr; }
   [[nodiscard]] const Shape& sizes() const;  ///< shape
   /// The size of one dimension.
   [[nodiscard]] std::int64_t size(int dim) const;

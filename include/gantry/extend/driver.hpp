@@ -7,20 +7,10 @@
 
 #include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
+#include <gantry/device/native_handles.hpp>
 #include <gantry/device/properties.hpp>
 
 namespace gantry {
-
-/// A stream as the driver sees it; a null handle is the device's legacy default stream.
-struct NativeStream {
-  int device = 0;          ///< index of the device
-  void* handle = nullptr;  ///< cudaStream_t on CUDA
-
-  friend bool operator==(const NativeStream&, const NativeStream&) = default;
-};
-
-/// An event as the driver sees it.
-using NativeEvent = void*;
 
 /// How an event is made.
 struct NativeEventFlags {
@@ -31,11 +21,6 @@ struct NativeEventFlags {
 
 /// Opaque name of device memory that another process can open.
 struct NativeMemoryHandle {
-  std::array<std::byte, 64> bytes{};  ///< opaque
-};
-
-/// Opaque name of an event that another process can open.
-struct NativeEventHandle {
   std::array<std::byte, 64> bytes{};  ///< opaque
 };
 

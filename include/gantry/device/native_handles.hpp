@@ -1,0 +1,26 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include <gantry/core/macros.hpp>
+
+namespace gantry {
+
+/// A stream as the driver sees it; a null handle is the device's legacy default stream.
+struct NativeStream {
+  int device = 0;          ///< index of the device
+  void* handle = nullptr;  ///< cudaStream_t on CUDA
+
+  friend bool operator==(const NativeStream&, const NativeStream&) = default;
+};
+
+/// An event as the driver sees it.
+using NativeEvent = void*;
+
+/// Opaque name of an event that another process can open.
+struct NativeEventHandle {
+  std::array<std::byte, 64> bytes{};  ///< opaque
+};
+
+}  // namespace gantry
