@@ -12,7 +12,7 @@ Device device() { return Device::cuda(0); }
 // What LiveSet asks of a peer.
 struct BlockPeer {
   using Handle = memory::Block;
-  Handle allocate(std::size_t bytes) { return allocator.allocate(bytes, stream); }
+  Handle allocate(std::size_t bytes) { return allocator.allocate(stream, bytes); }
   void free(Handle& handle, std::size_t) { allocator.deallocate(handle); }
 
   memory::Allocator& allocator = memory::allocator(device());
@@ -34,7 +34,7 @@ void register_allocation() {
   for (const std::size_t bytes : pair_sizes()) {
     add("alloc/pair/" + std::to_string(bytes), [bytes](benchmark::State& state) {
       const Stream stream = Stream::default_stream(device());
-      time_host(state, [&] { memory::free(memory::alloc(bytes, stream)); });
+      time_host(state, [&] { memory::deallocate_raw(memory::allocate_raw(bytes, stream)); });
     });
     add("alloc/block_pair/" + std::to_string(bytes), [bytes](benchmark::State& state) {
       BlockPeer peer;
@@ -48,7 +48,7 @@ void register_allocation() {
   // The same on a stream that a program may capture: the driver is asked whether it does.
   add("alloc/stream_pair/4096", [](benchmark::State& state) {
     const Stream stream = Stream::from_pool(device());
-    time_host(state, [&] { memory::free(memory::alloc(4096, stream)); });
+    time_host(state, [&] { memory::deallocate_raw(memory::allocate_raw(4096, stream)); });
   });
   // 1,000 live blocks of 512 B to 8 MiB (log-uniform); a random one is replaced.
   add("alloc/live_set", [](benchmark::State& state) {

@@ -46,7 +46,7 @@ void randperm(const Target& target, const TensorRef& out, RandomPosition at) {
       target, {&out}, [=] { host::randperm(out, at); },
       [&](void* stream) {
         const memory::Buffer workspace =
-            memory::allocate(cuda::randperm_workspace(out.numel()), target.stream());
+            memory::allocate(target.stream(), cuda::randperm_workspace(out.numel()));
         cuda::randperm(stream, out, at, workspace.data());
       });
 }

@@ -19,7 +19,7 @@ class Scratch {
     if (target.is_cpu()) {
       host_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
     } else {
-      device_ = memory::allocate(bytes, target.stream());
+      device_ = memory::allocate(target.stream(), bytes);
     }
   }
 

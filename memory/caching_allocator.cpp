@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
+#include <memory>
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
@@ -18,20 +18,21 @@
 #include "memory/heap_allocator.hpp"
 #include "memory/oom_report.hpp"
 #include "memory/pointer_table.hpp"
+#include "memory/replacement.hpp"
 
 namespace gantry::memory {
 namespace {
 
-// What set_allocator put in place of the caching allocator.
+// What set_allocator put in place of the built-in allocators.
 struct Replacements {
   Replacements() : devices(static_cast<std::size_t>(table_size())) {}
 
-  [[nodiscard]] std::atomic<Allocator*>& slot(Device device) {
+  [[nodiscard]] Replacement& of(Device device) {
     return device.is_cpu() ? cpu : devices[static_cast<std::size_t>(device.index)];
   }
 
-  std::atomic<Allocator*> cpu{nullptr};
-  std::vector<std::atomic<Allocator*>> devices;
+  Replacement cpu;
+  std::vector<Replacement> devices;
 };
 
 Replacements& replacements() {
@@ -39,11 +40,12 @@ Replacements& replacements() {
   return instance;
 }
 
-// What alloc() gave out. Blocks of heaps are found by address; the map is for other allocators'.
+// What allocate_raw() gave out. Blocks of heaps are found by address; the map is for other
+// allocators'.
 struct RawBlocks {
   PointerTable heap_blocks;
   std::mutex mutex;
-  std::unordered_map<void*, Block> others;
+  std::unordered_map<void*, Buffer> others;
 };
 
 RawBlocks& raw_blocks() {
@@ -51,79 +53,86 @@ RawBlocks& raw_blocks() {
   return instance;
 }
 
-// The block of a pointer from alloc(), which is forgotten. Throws: InvalidArgument.
-Block take_raw(void* data) {
+// The memory of a pointer from allocate_raw(), which is forgotten. Throws: InvalidArgument.
+Buffer take_raw(void* data) {
   RawBlocks& raw = raw_blocks();
   if (HeapBlock* found = raw.heap_blocks.take(data)) {
-    return {.data = data,
-            .bytes = found->requested.load(std::memory_order_relaxed),
-            .device = Device::cuda(found->arena->owner().heap->device()),
-            .allocator = &heap_allocator(),
-            .handle = found};
+    return Buffer(Block{.data = data,
+                        .bytes = found->requested.load(std::memory_order_relaxed),
+                        .device = Device::cuda(found->arena->owner().heap->device()),
+                        .allocator = &heap_allocator(),
+                        .handle = found});
   }
   const std::lock_guard lock(raw.mutex);
   const auto found = raw.others.find(data);
   if (found == raw.others.end()) {
-    throw InvalidArgument(
-        fmt::format("free: expected a pointer from gantry::memory::alloc, but got {}", data));
+    throw InvalidArgument(fmt::format(
+        "deallocate_raw: expected a pointer from gantry::memory::allocate_raw, but got {}", data));
   }
-  const Block block = found->second;
+  Buffer buffer = std::move(found->second);
   raw.others.erase(found);
-  return block;
+  return buffer;
 }
 
 Device checked(Device device, std::string_view op) {
   return device.is_cpu() ? device : Device::cuda(checked_device_index(device, op));
 }
 
-Allocator& allocator_without_replacement(Device device) {
+Allocator& built_in_allocator(Device device) {
   return device.is_cpu() ? cpu_allocator() : standard_allocator();
-}
-
-// `device` is checked.
-Allocator& allocator_of(Device device) {
-  Allocator* replacement = replacements().slot(device).load(std::memory_order_acquire);
-  return replacement != nullptr ? *replacement : allocator_without_replacement(device);
 }
 
 }  // namespace
 
-Allocator& allocator(Device device) { return allocator_of(checked(device, "allocator")); }
+Allocator& allocator(Device device) {
+  const Device place = checked(device, "allocator");
+  const auto replacement = replacements().of(place).get();
+  return replacement != nullptr ? *replacement : built_in_allocator(place);
+}
 
-Allocator* set_allocator(Device device, Allocator* replacement) {
-  const Device place = checked(device, "set_allocator");
-  Allocator* before = replacements().slot(place).exchange(replacement, std::memory_order_acq_rel);
-  return before != nullptr ? before : &allocator_without_replacement(place);
+std::shared_ptr<Allocator> set_allocator(Device device, std::shared_ptr<Allocator> replacement) {
+  return replacements().of(checked(device, "set_allocator")).exchange(std::move(replacement));
 }
 
 std::string allocator_backend() { return standard_allocator().name(); }
 
-Buffer allocate(std::size_t bytes, const Stream& stream) {
-  return Buffer(allocator_of(stream.device()).allocate(bytes, stream));
+Buffer allocate(const Stream& stream, std::size_t bytes, std::size_t alignment) {
+  const Device device = stream.device();
+  if (const Replacement& place = replacements().of(device); place.is_set()) [[unlikely]] {
+    if (auto set = place.get()) {
+      const Block block = set->allocate(stream, bytes, alignment);
+      return Buffer(block, std::move(set));
+    }
+  }
+  return Buffer(built_in_allocator(device).allocate(stream, bytes, alignment));
 }
 
-void* alloc(std::size_t bytes, const Stream& stream) {
-  Buffer buffer = allocate(bytes, stream);
+void* allocate_raw(std::size_t bytes, const Stream& stream) {
+  Buffer buffer = allocate(stream, bytes);
   if (buffer.data() == nullptr) return nullptr;
   RawBlocks& raw = raw_blocks();
-  if (buffer.block().allocator == &heap_allocator()) {
-    raw.heap_blocks.insert(buffer.data(), *static_cast<HeapBlock*>(buffer.block().handle));
+  void* const data = buffer.data();
+  if (buffer.block().allocator == &heap_allocator() && buffer.owner() == nullptr) {
+    raw.heap_blocks.insert(data, *static_cast<HeapBlock*>(buffer.block().handle));
+    static_cast<void>(buffer.release());
   } else {
     const std::lock_guard lock(raw.mutex);
-    raw.others.insert_or_assign(buffer.data(), buffer.block());
+    raw.others[data] = std::move(buffer);
   }
-  return buffer.release().data;
+  return data;
 }
 
-void free(void* data) {
+void deallocate_raw(void* data) {
   if (data == nullptr || in_bad_fork()) return;
-  Block block = take_raw(data);
-  block.allocator->deallocate(block);
+  take_raw(data).reset();
 }
 
 void empty_cache() {
-  for (int i = 0; i < device_count(); ++i)
-    allocator_of(Device::cuda(i)).empty_cache(Device::cuda(i));
+  for (int i = 0; i < device_count(); ++i) {
+    const Device device = Device::cuda(i);
+    const auto replacement = replacements().of(device).get();
+    (replacement != nullptr ? *replacement : built_in_allocator(device)).empty_cache(device);
+  }
 }
 
 void set_fraction(double fraction, Device device) {

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <new>
+#include <cstdlib>
 
 #include <gantry/core/error.hpp>
 
+#include "memory/alignment.hpp"
 #include "memory/oom_report.hpp"
 
 namespace gantry::memory {
@@ -14,11 +16,12 @@ namespace {
 
 class CpuAllocator final : public Allocator {
  public:
-  [[nodiscard]] Block allocate(std::size_t bytes, Stream /*stream*/) override {
-    return allocate_cpu(bytes);
+  [[nodiscard]] Block allocate(const Stream& /*stream*/, std::size_t bytes,
+                               std::size_t alignment) override {
+    return allocate_cpu(bytes, alignment);
   }
   void deallocate(Block& block) noexcept override {
-    ::operator delete (block.data, std::align_val_t{kCpuAlignment});
+    std::free(block.data);
     block = {};
   }
   void record_stream(const Block& /*block*/, const Stream& /*stream*/) override {}
@@ -33,17 +36,19 @@ Allocator& cpu_allocator() {
   return allocator;
 }
 
-Block allocate_cpu(std::size_t bytes) {
+Block allocate_cpu(std::size_t bytes, std::size_t alignment) {
+  check_alignment(alignment);
   Block block{.data = nullptr,
               .bytes = bytes,
               .device = Device::cpu(),
               .allocator = nullptr,
               .handle = nullptr};
   if (bytes == 0) return block;
-  block.data = bytes > static_cast<std::size_t>(PTRDIFF_MAX)
-                   ? nullptr
-                   : ::operator new (bytes, std::align_val_t{kCpuAlignment}, std::nothrow);
-  if (block.data == nullptr) {
+  const std::size_t used = std::max(alignment, kCpuAlignment);
+  // AddressSanitizer stops the program at sizes that no process can have.
+  const bool possible = add_saturated(bytes, used) <= static_cast<std::size_t>(PTRDIFF_MAX);
+  if (!possible || ::posix_memalign(&block.data, used, bytes) != 0) {
+    block.data = nullptr;
     OomReport report;
     report.requested = signed_bytes(bytes);
     throw OutOfMemoryError(

@@ -11,6 +11,7 @@
 
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
+#include "memory/alignment.hpp"
 #include "memory/heap/poison.hpp"
 #include "memory/trace/history.hpp"
 
@@ -93,36 +94,57 @@ DeviceHeap& HeapAllocator::heap(int device) {
   });
 }
 
-[[gnu::flatten]] Block HeapAllocator::allocate(std::size_t bytes, Stream stream) {
+[[gnu::flatten]] Block HeapAllocator::allocate(const Stream& stream, std::size_t bytes,
+                                               std::size_t alignment) {
   const int device = stream.native().device;
   if (is_captured(stream.native())) [[unlikely]] {
-    return allocate_captured(bytes, stream);
+    return allocate_captured(bytes, stream, alignment);
   }
   if (Pool* pool = active_pool(device); pool != nullptr) {
-    return allocate_in(*pool, bytes, stream);
+    return allocate_in(*pool, bytes, stream, alignment);
   }
   DeviceHeap* made = heaps_.find(device);
   if (made == nullptr) [[unlikely]] {
     made = &heap(device);
   }
-  return allocate_in(made->common_pool(), bytes, stream);
+  return allocate_in(made->common_pool(), bytes, stream, alignment);
 }
 
-Block HeapAllocator::allocate_from(Pool& pool, std::size_t bytes, const Stream& stream) {
-  return is_captured(stream.native()) ? allocate_captured(bytes, stream)
-                                      : allocate_in(pool, bytes, stream);
+Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t bytes,
+                                   std::size_t alignment) {
+  return is_captured(stream.native()) ? allocate_captured(bytes, stream, alignment)
+                                      : allocate_in(pool, bytes, stream, alignment);
 }
 
-[[gnu::noinline]] Block HeapAllocator::allocate_captured(std::size_t bytes, const Stream& stream) {
+[[gnu::noinline]] Block HeapAllocator::allocate_captured(std::size_t bytes, const Stream& stream,
+                                                         std::size_t alignment) {
   DeviceHeap& own = heap(stream.native().device);
   const std::shared_ptr<const Capture> capture = bytes == 0 ? nullptr : capture_of(stream);
   // An invalidated capture makes no graph.
   Pool& pool = capture == nullptr ? own.common_pool() : own.pool_of(capture);
-  return allocate_in(pool, bytes, stream);
+  return allocate_in(pool, bytes, stream, alignment);
+}
+
+// Past the magazines: their blocks are aligned to kBlockGrain only.
+[[gnu::noinline]] Block HeapAllocator::allocate_aligned(Pool& pool, std::size_t bytes,
+                                                        const Stream& stream,
+                                                        std::size_t alignment) {
+  check_alignment(alignment);
+  if (bytes == 0) return allocate_in(pool, bytes, stream, kBlockGrain);
+  if (in_bad_fork()) static_cast<void>(driver());
+  HeapBlock& made = pool.heap->allocate(bytes, stream, pool, alignment);
+  return {.data = align_up(made.data, alignment),
+          .bytes = bytes,
+          .device = Device::cuda(stream.native().device),
+          .allocator = this,
+          .handle = &made};
 }
 
 [[gnu::flatten]] Block HeapAllocator::allocate_in(Pool& pool, std::size_t bytes,
-                                                  const Stream& stream) {
+                                                  const Stream& stream, std::size_t alignment) {
+  if (!divides_grain(alignment, kBlockGrain)) [[unlikely]] {
+    return allocate_aligned(pool, bytes, stream, alignment);
+  }
   const NativeStream& native = stream.native();
   ThreadCache* cache = ThreadCache::current();
   // A hit makes no driver call, so it would not notice a bad fork; driver() throws.
@@ -203,6 +225,7 @@ BlockExtent HeapAllocator::pin(const Block& block) {
     throw InvalidArgument("export_ipc: expected a live block, but got a freed one");
   }
   BlockExtent extent = pinned.arena->pin(lock, pinned);
+  extent.offset += static_cast<std::size_t>(static_cast<std::byte*>(block.data) - pinned.data);
   pinned.exported.store(true, std::memory_order_relaxed);
   return extent;
 }

@@ -25,7 +25,8 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
   HeapAllocator(const HeapAllocator&) = delete;
   HeapAllocator& operator=(const HeapAllocator&) = delete;
 
-  [[nodiscard]] Block allocate(std::size_t bytes, Stream stream) override;
+  [[nodiscard]] Block allocate(const Stream& stream, std::size_t bytes,
+                               std::size_t alignment = kDefaultAlignment) override;
   void deallocate(Block& block) noexcept override;
   void record_stream(const Block& block, const Stream& stream) override;
   void record_use(const Block& block, const Stream& stream) override;
@@ -42,15 +43,20 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
   void free_from_limbo(Block& block) noexcept override;
 
   /// As allocate, from one pool. In a capture both take the capture's pool.
-  [[nodiscard]] Block allocate_from(Pool& pool, std::size_t bytes, const Stream& stream);
+  [[nodiscard]] Block allocate_from(Pool& pool, const Stream& stream, std::size_t bytes,
+                                    std::size_t alignment);
   /// The heap of `device`, a checked index; find_heap: nullptr if it was never used.
   [[nodiscard]] DeviceHeap& heap(int device);
   [[nodiscard]] DeviceHeap* find_heap(int device) const { return heaps_.find(device); }
   [[nodiscard]] const AllocConfig& config() const { return config_; }
 
  private:
-  [[nodiscard]] Block allocate_in(Pool& pool, std::size_t bytes, const Stream& stream);
-  [[nodiscard]] Block allocate_captured(std::size_t bytes, const Stream& stream);
+  [[nodiscard]] Block allocate_in(Pool& pool, std::size_t bytes, const Stream& stream,
+                                  std::size_t alignment);
+  [[nodiscard]] Block allocate_aligned(Pool& pool, std::size_t bytes, const Stream& stream,
+                                       std::size_t alignment);
+  [[nodiscard]] Block allocate_captured(std::size_t bytes, const Stream& stream,
+                                        std::size_t alignment);
 
   const AllocConfig config_;
   PerDevice<DeviceHeap> heaps_;

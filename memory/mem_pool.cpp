@@ -34,13 +34,13 @@ void MemPool::DestroyPool::operator()(Pool* pool) const noexcept {
   }
 }
 
-Buffer MemPool::allocate(std::size_t bytes, const Stream& stream) {
+Buffer MemPool::allocate(const Stream& stream, std::size_t bytes, std::size_t alignment) {
   Pool& pool = pool_.of("MemPool::allocate");
   if (stream.native().device != pool.heap->device()) {
     throw InvalidArgument("MemPool::allocate: expected a stream of " + device().str() +
                           ", but got one of " + stream.device().str());
   }
-  return Buffer(heap_allocator().allocate_from(pool, bytes, stream));
+  return Buffer(heap_allocator().allocate_from(pool, stream, bytes, alignment));
 }
 
 std::uint64_t MemPool::id() const { return pool_.of("MemPool::id").id; }

@@ -8,6 +8,7 @@
 #include <gantry/memory/host_stats.hpp>
 
 #include "device/platform.hpp"
+#include "memory/alignment.hpp"
 #include "memory/heap/pinned_heap.hpp"
 
 namespace gantry::memory {
@@ -28,10 +29,12 @@ class PinnedAllocator final : public Allocator {
  public:
   PinnedAllocator() : heap_(device_nodes()) {}
 
-  [[nodiscard]] Block allocate(std::size_t bytes, Stream /*stream*/) override {
-    return allocate(bytes);
+  [[nodiscard]] Block allocate(const Stream& /*stream*/, std::size_t bytes,
+                               std::size_t alignment) override {
+    return allocate(bytes, alignment);
   }
-  [[nodiscard]] Block allocate(std::size_t bytes) {
+  [[nodiscard]] Block allocate(std::size_t bytes, std::size_t alignment) {
+    check_alignment(alignment);
     // A hit asks the driver nothing, so it would not notice; driver() throws.
     if (in_bad_fork()) static_cast<void>(driver());
     Block block{.data = nullptr,
@@ -40,7 +43,7 @@ class PinnedAllocator final : public Allocator {
                 .allocator = nullptr,
                 .handle = nullptr};
     if (bytes == 0) return block;
-    PinnedBlock& made = heap_.allocate(bytes);
+    PinnedBlock& made = heap_.allocate(bytes, alignment);
     block.data = made.data;
     block.allocator = this;
     block.handle = &made;
@@ -99,7 +102,9 @@ void add(std::map<std::string, std::int64_t>& map, const std::string& name,
 
 Allocator& pinned_allocator() { return instance(); }
 
-Buffer pinned(std::size_t bytes) { return Buffer(instance().allocate(bytes)); }
+Buffer pinned(std::size_t bytes, std::size_t alignment) {
+  return Buffer(instance().allocate(bytes, alignment));
+}
 
 bool is_pinned(const void* data) {
   if (data == nullptr || !is_initialized()) return false;

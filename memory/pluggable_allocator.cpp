@@ -16,6 +16,7 @@
 #include <gantry/device/guard.hpp>
 
 #include "device/checked_device_index.hpp"
+#include "memory/alignment.hpp"
 #include "memory/oom_report.hpp"
 #include "streams/event_pool.hpp"
 
@@ -107,7 +108,8 @@ class PluggableAllocator::Library final : public Allocator,
     }
   }
 
-  [[nodiscard]] Block allocate(std::size_t bytes, Stream stream) override;
+  [[nodiscard]] Block allocate(const Stream& stream, std::size_t bytes,
+                               std::size_t alignment) override;
   void deallocate(Block& block) noexcept override;
   void record_stream(const Block& block, const Stream& stream) override;
   void empty_cache(Device device) override;
@@ -155,7 +157,9 @@ void PluggableAllocator::Library::throw_oom(std::size_t bytes, int device) const
   throw_out_of_memory(device, report, false);
 }
 
-Block PluggableAllocator::Library::allocate(std::size_t bytes, Stream stream) {
+Block PluggableAllocator::Library::allocate(const Stream& stream, std::size_t bytes,
+                                            std::size_t alignment) {
+  check_alignment(alignment);
   // The library may ask the driver nothing; driver() throws.
   if (in_bad_fork()) static_cast<void>(driver());
   const NativeStream native = stream.native();
@@ -165,21 +169,24 @@ Block PluggableAllocator::Library::allocate(std::size_t bytes, Stream stream) {
               .allocator = nullptr,
               .handle = nullptr};
   if (bytes == 0) return block;
-  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX)) throw_oom(bytes, native.device);
+  // The functions know no alignment.
+  const bool pads = alignment > kDefaultAlignment;
+  const std::size_t padded = pads ? add_saturated(bytes, alignment - 1) : bytes;
+  if (padded > static_cast<std::size_t>(PTRDIFF_MAX)) throw_oom(bytes, native.device);
   auto live = std::make_unique<LiveBlock>();
   live->library = shared_from_this();
-  live->bytes = bytes;
+  live->bytes = padded;
   live->stream = native;
   {
     const DeviceGuard guard(block.device);
     live->data = call(path_, "alloc", [&] {
-      return alloc_(static_cast<std::ptrdiff_t>(bytes), native.device, native.handle);
+      return alloc_(static_cast<std::ptrdiff_t>(padded), native.device, native.handle);
     });
   }
-  if (live->data == nullptr) throw_oom(bytes, native.device);
+  if (live->data == nullptr) throw_oom(padded, native.device);
   live_blocks_.fetch_add(1);
-  live_bytes_.fetch_add(bytes);
-  block.data = live->data;
+  live_bytes_.fetch_add(padded);
+  block.data = pads ? align_up(live->data, alignment) : live->data;
   block.allocator = this;
   block.handle = live.release();
   return block;
@@ -230,8 +237,8 @@ void PluggableAllocator::Library::empty_cache(Device device) {
 PluggableAllocator::PluggableAllocator(std::shared_ptr<Library> library)
     : library_(std::move(library)) {}
 
-Block PluggableAllocator::allocate(std::size_t bytes, Stream stream) {
-  return library_.of("PluggableAllocator::allocate").allocate(bytes, stream);
+Block PluggableAllocator::allocate(const Stream& stream, std::size_t bytes, std::size_t alignment) {
+  return library_.of("PluggableAllocator::allocate").allocate(stream, bytes, alignment);
 }
 
 void PluggableAllocator::deallocate(Block& block) noexcept {

@@ -17,7 +17,6 @@ struct Storage::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
-    if (block.allocator != nullptr) block.allocator->deallocate(block);
     if (deleter) deleter(data);
   }
 
@@ -25,7 +24,7 @@ struct Storage::Impl {
   std::size_t bytes = 0;
   Device device;
   bool pinned = false;
-  memory::Block block;
+  memory::Buffer buffer;
   std::optional<memory::ImportedBlock> imported;
   std::function<void(void*)> deleter;
   // The cached answer of is_peer_accessible().
@@ -39,11 +38,11 @@ Storage Storage::allocate(std::size_t bytes, Device device, bool pinned) {
   impl->device = device;
   impl->pinned = pinned;
   if (device.is_cuda()) {
-    impl->block = memory::allocator(device).allocate(bytes, Stream::current(device));
+    impl->buffer = memory::allocate(Stream::current(device), bytes);
   } else {
-    impl->block = pinned ? memory::pinned(bytes).release() : memory::allocate_cpu(bytes);
+    impl->buffer = pinned ? memory::pinned(bytes) : memory::Buffer(memory::allocate_cpu(bytes));
   }
-  impl->data = impl->block.data;
+  impl->data = impl->buffer.data();
   return Storage(std::move(impl));
 }
 
@@ -87,7 +86,8 @@ bool Storage::is_peer_accessible() const {
 }
 
 const memory::Block* Storage::block() const noexcept {
-  return impl_ && impl_->block.allocator != nullptr ? &impl_->block : nullptr;
+  if (!impl_ || impl_->buffer.block().allocator == nullptr) return nullptr;
+  return &impl_->buffer.block();
 }
 
 void Storage::record_stream(const Stream& stream) const {

@@ -1,5 +1,6 @@
 // gantry's allocator; GANTRY_ALLOC_CONF picks the backend. With --raw as the first argument through
-// alloc() and free(), else through allocate() and deallocate() with the block as the handle.
+// allocate_raw() and deallocate_raw(), else through allocate() and deallocate() with the block as
+// the handle.
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
@@ -32,7 +33,7 @@ class BlockPeer : public Limits {
   using Handle = memory::Block;
   Handle allocate(std::size_t bytes) {
     try {
-      return allocator_.allocate(bytes, stream_);
+      return allocator_.allocate(stream_, bytes);
     } catch (const OutOfMemoryError&) {
       return {};
     }
@@ -50,12 +51,12 @@ class RawPeer : public Limits {
   using Handle = void*;
   Handle allocate(std::size_t bytes) {
     try {
-      return memory::alloc(bytes, stream_);
+      return memory::allocate_raw(bytes, stream_);
     } catch (const OutOfMemoryError&) {
       return nullptr;
     }
   }
-  void free(Handle handle, std::size_t) { memory::free(handle); }
+  void free(Handle handle, std::size_t) { memory::deallocate_raw(handle); }
   static bool is_empty(Handle handle) { return handle == nullptr; }
 
  private:

@@ -114,7 +114,7 @@ class Probe {
     attempt(nowhere, 0, [&] {
       pattern_ = memory::pinned(bytes);
       landing_ = memory::pinned(kPatternBytes);
-      source_ = memory::allocate(bytes, stream_);
+      source_ = memory::allocate(stream_, bytes);
       std::mt19937_64 random(std::stoull(seed));
       auto* words = static_cast<std::uint64_t*>(pattern_.data());
       std::generate_n(words, bytes / sizeof *words, std::ref(random));

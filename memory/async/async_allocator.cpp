@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "device/checked_device_index.hpp"
+#include "memory/alignment.hpp"
 #include "memory/heap/memory_pressure.hpp"
 #include "streams/capture.hpp"
 
@@ -72,7 +73,8 @@ AsyncPool& AsyncAllocator::pool(int device) {
   });
 }
 
-Block AsyncAllocator::allocate(std::size_t bytes, Stream stream) {
+Block AsyncAllocator::allocate(const Stream& stream, std::size_t bytes, std::size_t alignment) {
+  check_alignment(alignment);
   // No bytes ask the driver nothing, so it would not notice; driver() throws.
   if (in_bad_fork()) static_cast<void>(driver());
   Block block{.data = nullptr,
@@ -81,9 +83,11 @@ Block AsyncAllocator::allocate(std::size_t bytes, Stream stream) {
               .allocator = nullptr,
               .handle = nullptr};
   if (bytes == 0) return block;
-  if (is_captured(stream.native())) return captured_.allocate(bytes, stream);
-  HeapBlock& made = pool(stream.native().device).allocate(bytes, stream);
-  block.data = made.data;
+  if (is_captured(stream.native())) return captured_.allocate(stream, bytes, alignment);
+  // The driver's own alignment is that of cudaMalloc.
+  const std::size_t padding = std::max(alignment, kDefaultAlignment) - kDefaultAlignment;
+  HeapBlock& made = pool(stream.native().device).allocate(bytes, stream, padding);
+  block.data = align_up(made.data, alignment);
   block.allocator = this;
   block.handle = &made;
   return block;

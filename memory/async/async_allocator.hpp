@@ -33,7 +33,8 @@ class AsyncAllocator final : public DeviceAllocator {
   AsyncAllocator(const AsyncAllocator&) = delete;
   AsyncAllocator& operator=(const AsyncAllocator&) = delete;
 
-  [[nodiscard]] Block allocate(std::size_t bytes, Stream stream) override;
+  [[nodiscard]] Block allocate(const Stream& stream, std::size_t bytes,
+                               std::size_t alignment = kDefaultAlignment) override;
   void deallocate(Block& block) noexcept override;
   void record_stream(const Block& block, const Stream& stream) override;
   /// Waits for the device: the driver keeps memory until its free is reached.

@@ -8,6 +8,7 @@
 
 #include <gantry/device/properties.hpp>
 
+#include "memory/alignment.hpp"
 #include "memory/counters.hpp"
 #include "memory/heap/size_policy.hpp"
 #include "memory/oom_report.hpp"
@@ -73,20 +74,21 @@ void AsyncPool::recycle(HeapBlock& block) noexcept {
   slab_.recycle(block);
 }
 
-HeapBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream) {
+HeapBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream, std::size_t padding) {
+  const std::size_t padded = add_saturated(bytes, padding);
   HeapBlock& block = make_block(stream);
   try {
-    block.data = static_cast<std::byte*>(allocate_slow(bytes, stream.native()));
+    block.data = static_cast<std::byte*>(allocate_slow(padded, stream.native()));
   } catch (...) {
     recycle(block);
     throw;
   }
   if (block.data == nullptr) {
     recycle(block);
-    throw_oom(bytes);
+    throw_oom(padded);
   }
   const std::lock_guard lock(mutex_);
-  const std::size_t size = block_bytes(bytes);
+  const std::size_t size = block_bytes(padded);
   block.bytes = size;
   block.requested.store(bytes, std::memory_order_relaxed);
   block.use.store(BlockUse::live, std::memory_order_relaxed);

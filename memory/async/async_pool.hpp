@@ -58,8 +58,10 @@ class AsyncPool {
   AsyncPool(const AsyncPool&) = delete;
   AsyncPool& operator=(const AsyncPool&) = delete;
 
-  /// On a stream that is not being captured. Throws: OutOfMemoryError.
-  [[nodiscard]] HeapBlock& allocate(std::size_t bytes, const Stream& stream);
+  /// On a stream that is not being captured; with room for `padding` bytes more.
+  /// Throws: OutOfMemoryError.
+  [[nodiscard]] HeapBlock& allocate(std::size_t bytes, const Stream& stream,
+                                    std::size_t padding = 0);
   void deallocate(HeapBlock& block) noexcept;
   void record_stream(HeapBlock& block, const Stream& stream);
   /// Waits for the device, then releases unused memory.

@@ -6,6 +6,7 @@
 
 #include <gantry/core/log.hpp>
 
+#include "memory/alignment.hpp"
 #include "memory/heap/memory_pressure.hpp"
 #include "memory/heap/poison.hpp"
 #include "memory/heap/thread_cache.hpp"
@@ -21,8 +22,9 @@ DeviceHeap::DeviceHeap(int device, const AllocConfig& config, HeapBacking backin
 }
 
 [[gnu::flatten]] HeapBlock& DeviceHeap::allocate(std::size_t bytes, const Stream& stream,
-                                                 Pool& pool) {
-  const std::size_t size = block_bytes(bytes);
+                                                 Pool& pool, std::size_t alignment) {
+  const std::size_t padding = alignment - kBlockGrain;
+  const std::size_t size = block_bytes(add_saturated(bytes, padding));
   ThreadCache* cache = ThreadCache::current();
   HeapLock lock(state_.mutex);
   pool.check_has_physical();
@@ -33,8 +35,13 @@ DeviceHeap::DeviceHeap(int device, const AllocConfig& config, HeapBacking backin
   if (cache != nullptr) flush_own(*cache);
   HeapBlock* found = arena.take(size, own);
   if (found == nullptr) found = &recovery_.allocate(lock, {pool, arena, size, own});
+  std::size_t used = size;
+  if (padding != 0) [[unlikely]] {
+    found = &split_head(pool, *found, alignment);
+    used = block_bytes(bytes) + padding_of(found->data, alignment);
+  }
   HeapBlock& block = *found;
-  split(pool, block, size);
+  split(pool, block, used);
   block.stream = &own;
   block.requested.store(bytes, std::memory_order_relaxed);
   block.use.store(BlockUse::live, std::memory_order_relaxed);
@@ -48,7 +55,7 @@ DeviceHeap::DeviceHeap(int device, const AllocConfig& config, HeapBacking backin
   }
   lock.unlock();
   // Only the requested bytes: the rounding stays poisoned.
-  unpoison(block.data, bytes, own.clock.native());
+  unpoison(align_up(block.data, alignment), bytes, own.clock.native());
   return block;
 }
 
@@ -77,6 +84,25 @@ void DeviceHeap::split(Pool& pool, HeapBlock& block, std::size_t bytes) noexcept
   HeapBlock& remainder = state_.slab.take();
   split_block(block, bytes, remainder);
   arena.free.insert_remainder(remainder);
+}
+
+// The part of the block from its first aligned address on; what is before that becomes free again.
+// Where blocks are not split, and without memory for a descriptor, the whole block.
+HeapBlock& DeviceHeap::split_head(Pool& pool, HeapBlock& block, std::size_t alignment) noexcept {
+  Arena& arena = *block.arena;
+  const std::size_t head = padding_of(block.data, alignment);
+  if (head == 0 || pool.options.no_split) return block;
+  if (!arena.splits_freely() && !arena.may_split(block.bytes, block.bytes - head)) return block;
+  try {
+    state_.slab.reserve(1);
+  } catch (const std::bad_alloc&) {
+    return block;
+  }
+  HeapBlock& aligned = state_.slab.take();
+  split_block(block, head, aligned);
+  aligned.use.store(BlockUse::in_transition, std::memory_order_relaxed);
+  arena.free.insert(block);
+  return aligned;
 }
 
 void DeviceHeap::deallocate(HeapBlock& block) noexcept {

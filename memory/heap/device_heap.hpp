@@ -54,8 +54,10 @@ class DeviceHeap {
   [[nodiscard]] HeapBacking backing() const { return pools_.backing(); }
   [[nodiscard]] Pool& common_pool() { return pools_.common(); }
 
-  /// A block of at least `bytes` > 0. Throws: OutOfMemoryError.
-  [[nodiscard]] HeapBlock& allocate(std::size_t bytes, const Stream& stream, Pool& pool);
+  /// A block with at least `bytes` > 0 from align_up(data, alignment) on. `alignment` is a power of
+  /// two from kBlockGrain on. Throws: OutOfMemoryError.
+  [[nodiscard]] HeapBlock& allocate(std::size_t bytes, const Stream& stream, Pool& pool,
+                                    std::size_t alignment = kBlockGrain);
   void deallocate(HeapBlock& block) noexcept;
   /// Records that `stream` uses the block: all work submitted before its free, or only the work
   /// submitted so far.
@@ -95,6 +97,7 @@ class DeviceHeap {
  private:
   void flush_own(ThreadCache& cache) noexcept;
   void split(Pool& pool, HeapBlock& block, std::size_t bytes) noexcept;
+  [[nodiscard]] HeapBlock& split_head(Pool& pool, HeapBlock& block, std::size_t alignment) noexcept;
   [[nodiscard]] bool begin_free(HeapBlock& block) noexcept;
 
   HeapState state_;

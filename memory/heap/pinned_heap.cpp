@@ -75,23 +75,23 @@ std::size_t PinnedHeap::list_of_current_device() const {
   return list_of_device_[static_cast<std::size_t>(driver().current_device())];
 }
 
-PinnedBlock& PinnedHeap::allocate(std::size_t bytes) {
-  const std::size_t size = block_bytes(bytes);
-  const std::size_t list = list_of_current_device();
-  if (PinnedBlock* block = try_take(bytes, list, NumaScope::own_node)) return *block;
+PinnedBlock& PinnedHeap::allocate(std::size_t bytes, std::size_t alignment) {
+  const Request request{bytes, std::max(alignment, kBlockGrain), list_of_current_device()};
+  const std::size_t size = request.size();
+  if (PinnedBlock* block = try_take(request, NumaScope::own_node)) return *block;
   poll();
-  if (PinnedBlock* block = try_take(bytes, list, NumaScope::own_node)) return *block;
+  if (PinnedBlock* block = try_take(request, NumaScope::own_node)) return *block;
   const std::size_t least = round_up(size, kPage);
   const std::size_t wanted = segment_bytes_for(size);
-  if (PinnedBlock* block = grow(bytes, list, wanted)) return *block;
-  if (PinnedBlock* block = try_take(bytes, list, NumaScope::all_nodes)) return *block;
+  if (PinnedBlock* block = grow(request, wanted)) return *block;
+  if (PinnedBlock* block = try_take(request, NumaScope::all_nodes)) return *block;
   if (wanted > least) {
-    if (PinnedBlock* block = grow(bytes, list, least)) return *block;
+    if (PinnedBlock* block = grow(request, least)) return *block;
   }
   wait_for_all();
-  if (PinnedBlock* block = try_take(bytes, list, NumaScope::all_nodes)) return *block;
+  if (PinnedBlock* block = try_take(request, NumaScope::all_nodes)) return *block;
   release_unused_segments();
-  if (PinnedBlock* block = grow(bytes, list, least)) return *block;
+  if (PinnedBlock* block = grow(request, least)) return *block;
   OomReport report;
   report.requested = signed_bytes(size);
   {
@@ -104,11 +104,11 @@ PinnedBlock& PinnedHeap::allocate(std::size_t bytes) {
                          report, "cpu");
 }
 
-PinnedBlock* PinnedHeap::try_take(std::size_t bytes, std::size_t list, NumaScope scope) {
-  const std::size_t size = block_bytes(bytes);
+PinnedBlock* PinnedHeap::try_take(const Request& request, NumaScope scope) {
+  const std::size_t size = request.size();
   const std::lock_guard lock(mutex_);
   promote_completed();
-  HeapBlock* found = free_lists_[list].free.find(size);
+  HeapBlock* found = free_lists_[request.list].free.find(size);
   if (scope == NumaScope::all_nodes) {
     for (auto other = free_lists_.begin(); found == nullptr && other != free_lists_.end();
          ++other) {
@@ -116,10 +116,10 @@ PinnedBlock* PinnedHeap::try_take(std::size_t bytes, std::size_t list, NumaScope
     }
   }
   if (found == nullptr) return nullptr;
-  slab_.reserve(1);
+  slab_.reserve(2);
   PinnedBlock& block = pinned(*found);
   free_lists_[block.segment->list].free.remove(block);
-  return &allocate_from(block, size, bytes);
+  return &allocate_from(block, request);
 }
 
 // Segments grow with the memory that is held.
@@ -130,18 +130,19 @@ std::size_t PinnedHeap::segment_bytes_for(std::size_t size) {
   return size > step / 2 ? round_up(size, kLeastSegment) : step;
 }
 
-// A block at the beginning of a new segment; nullptr if the system has no memory.
-PinnedBlock* PinnedHeap::grow(std::size_t bytes, std::size_t list, std::size_t segment_bytes) {
+// A block of a new segment; nullptr if the system has no memory.
+PinnedBlock* PinnedHeap::grow(const Request& request, std::size_t segment_bytes) {
   auto segment = std::make_unique<PinnedSegment>();
   const Stopwatch watch;
   segment->pages = allocate_host_pages(
-      segment_bytes, host_placement(free_lists_[list].node, free_lists_.size() > 1, segment_bytes));
+      segment_bytes,
+      host_placement(free_lists_[request.list].node, free_lists_.size() > 1, segment_bytes));
   if (segment->pages.data == nullptr) return nullptr;
   const std::int64_t us = watch.us();
-  segment->list = list;
+  segment->list = request.list;
   std::unique_lock lock(mutex_);
   try {
-    slab_.reserve(2);
+    slab_.reserve(3);
   } catch (...) {
     lock.unlock();
     release_host_pages(segment->pages);
@@ -157,25 +158,36 @@ PinnedBlock* PinnedHeap::grow(std::size_t bytes, std::size_t list, std::size_t s
   block.previous = nullptr;
   block.segment = segment.release();
   poison_now(block.data, block.bytes);
-  return &allocate_from(block, block_bytes(bytes), bytes);
+  return &allocate_from(block, request);
 }
 
-// Splits the block where that leaves a remainder. Takes one descriptor, which is reserved.
-PinnedBlock& PinnedHeap::allocate_from(PinnedBlock& block, std::size_t size,
-                                       std::size_t bytes) noexcept {
-  if (block.bytes - size >= kBlockGrain) {
-    PinnedBlock& remainder = slab_.take();
-    split_block(block, size, remainder);
-    remainder.segment = block.segment;
-    insert(remainder);
+// The aligned part of `whole`; what is before and behind it becomes free again. Takes two
+// descriptors, which are reserved.
+PinnedBlock& PinnedHeap::allocate_from(PinnedBlock& whole, const Request& request) noexcept {
+  PinnedBlock* taken = &whole;
+  if (const std::size_t head = padding_of(whole.data, request.alignment); head != 0) {
+    taken = &split(whole, head);
+    insert(whole);
+  }
+  PinnedBlock& block = *taken;
+  if (const std::size_t size = block_bytes(request.bytes); block.bytes - size >= kBlockGrain) {
+    insert(split(block, size));
   }
   block.use.store(BlockUse::live, std::memory_order_relaxed);
-  block.requested.store(bytes, std::memory_order_relaxed);
+  block.requested.store(request.bytes, std::memory_order_relaxed);
   block.uses.clear();
   increase(stats_.active_requests, 1);
   increase(stats_.active_bytes, block.bytes);
-  unpoison_now(block.data, bytes);
+  unpoison_now(block.data, request.bytes);
   return block;
+}
+
+// Splits `block` after `bytes`; returns its new right neighbour.
+PinnedBlock& PinnedHeap::split(PinnedBlock& block, std::size_t bytes) noexcept {
+  PinnedBlock& remainder = slab_.take();
+  split_block(block, bytes, remainder);
+  remainder.segment = block.segment;
+  return remainder;
 }
 
 void PinnedHeap::deallocate(PinnedBlock& block) noexcept {

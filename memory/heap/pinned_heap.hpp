@@ -11,8 +11,10 @@
 #include <gantry/memory/host_stats.hpp>
 #include <gantry/streams/stream.hpp>
 
+#include "memory/alignment.hpp"
 #include "memory/heap/deferred_frees.hpp"
 #include "memory/heap/heap_block.hpp"
+#include "memory/heap/size_policy.hpp"
 #include "memory/heap/tlsf_index.hpp"
 #include "memory/source/host_pages.hpp"
 #include "streams/stream_clock.hpp"
@@ -41,8 +43,8 @@ class PinnedHeap {
   PinnedHeap(const PinnedHeap&) = delete;
   PinnedHeap& operator=(const PinnedHeap&) = delete;
 
-  /// Throws: OutOfMemoryError.
-  [[nodiscard]] PinnedBlock& allocate(std::size_t bytes);
+  /// A block whose address is a multiple of `alignment`, a power of two. Throws: OutOfMemoryError.
+  [[nodiscard]] PinnedBlock& allocate(std::size_t bytes, std::size_t alignment = kBlockGrain);
   void deallocate(PinnedBlock& block) noexcept;
   /// All work of the stream that is submitted before the free uses the block.
   void record_stream(PinnedBlock& block, const Stream& stream);
@@ -60,20 +62,31 @@ class PinnedHeap {
     TlsfIndex free;
   };
   enum class NumaScope : std::uint8_t { own_node, all_nodes };
+  struct Request {
+    std::size_t bytes;      ///< that the caller asked for
+    std::size_t alignment;  ///< a power of two from kBlockGrain on
+    std::size_t list;       ///< index of the NumaFreeList
+
+    /// Size of a block that holds an aligned block wherever it begins.
+    [[nodiscard]] std::size_t size() const {
+      return block_bytes(add_saturated(bytes, alignment - kBlockGrain));
+    }
+  };
 
   void add_use(PinnedBlock& block, const Stream& stream, StreamClock& clock,
                std::uint64_t sequence);
   [[nodiscard]] std::size_t list_of_current_device() const;
   /// Promotes completed frees, then takes the best fit; nullptr if there is none.
-  [[nodiscard]] PinnedBlock* try_take(std::size_t bytes, std::size_t list, NumaScope scope);
-  [[nodiscard]] PinnedBlock* grow(std::size_t bytes, std::size_t list, std::size_t segment_bytes);
+  [[nodiscard]] PinnedBlock* try_take(const Request& request, NumaScope scope);
+  [[nodiscard]] PinnedBlock* grow(const Request& request, std::size_t segment_bytes);
   [[nodiscard]] std::size_t segment_bytes_for(std::size_t size);
   void poll();
   void wait_for_all();
   void release_unused_segments();
 
   // With the lock held.
-  PinnedBlock& allocate_from(PinnedBlock& block, std::size_t size, std::size_t bytes) noexcept;
+  PinnedBlock& allocate_from(PinnedBlock& block, const Request& request) noexcept;
+  PinnedBlock& split(PinnedBlock& block, std::size_t bytes) noexcept;
   void promote_completed() noexcept;
   void finish_free(PinnedBlock& block) noexcept;
   void insert_free(PinnedBlock& block) noexcept;

@@ -111,7 +111,7 @@ std::string_view name_of(BlockState state) {
   return "unknown";
 }
 
-const Frame* Frames::call_site() const {
+const Frame* Frames::call_site() const noexcept {
   if (empty()) return nullptr;
   const auto found = std::ranges::find(list(), false, &Frame::is_internal);
   return found != end() ? &*found : &front();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -40,7 +41,7 @@ class ClosedMemory final : public memory::Allocator {
   ClosedMemory(const ClosedMemory&) = delete;
   ClosedMemory& operator=(const ClosedMemory&) = delete;
 
-  memory::Block allocate(std::size_t bytes, Stream) override {
+  memory::Block allocate(const Stream&, std::size_t bytes, std::size_t /*alignment*/) override {
     const std::lock_guard lock(mutex_);
     std::byte* data = base_ + used_;
     used_ += (bytes + 511) / 512 * 512;
@@ -70,18 +71,20 @@ class CommClosedMemoryTest : public testing::CommFixture {
       if (!driver().supports_virtual_memory(device.index)) GTEST_SKIP() << "needs virtual memory";
     }
     GANTRY_REQUIRE_DEVICES(2);
-    for (const Device device : devices()) closed_.push_back(new ClosedMemory(device));
+    for (const Device device : devices()) {
+      closed_.push_back(std::make_shared<ClosedMemory>(device));
+    }
   }
   void TearDown() override {
     for (const Device device : devices()) synchronize(device);
-    for (const ClosedMemory* memory : closed_) delete memory;
+    closed_.clear();
     CommFixture::TearDown();
   }
 
   // The same elements in closed memory that is no allocator's.
   Tensor close(const Tensor& tensor) {
-    ClosedMemory& memory = *closed_[static_cast<std::size_t>(tensor.device().index)];
-    void* data = memory.allocate(tensor.nbytes(), Stream::current(tensor.device())).data;
+    memory::Allocator& memory = *closed_[static_cast<std::size_t>(tensor.device().index)];
+    void* data = memory.allocate(Stream::current(tensor.device()), tensor.nbytes()).data;
     Tensor result =
         from_blob(data, tensor.sizes(), {.dtype = tensor.dtype(), .device = tensor.device()});
     result.copy_(tensor);
@@ -150,7 +153,7 @@ class CommClosedMemoryTest : public testing::CommFixture {
     }
   }
 
-  std::vector<ClosedMemory*> closed_;
+  std::vector<std::shared_ptr<ClosedMemory>> closed_;
 };
 
 TEST_F(CommClosedMemoryTest, TensorsOfOthersGiveTheSameResults) {

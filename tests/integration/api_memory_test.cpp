@@ -18,16 +18,16 @@ class ApiMemoryTest : public gantry::testing::DeviceTest {};
 TEST_F(ApiMemoryTest, RawPointersAreCounted) {
   const Device device = Device::cuda(0);
   const std::size_t before = memory::allocated(device);
-  void* data = memory::alloc(4096);
+  void* data = memory::allocate_raw(4096);
   ASSERT_NE(data, nullptr);
   EXPECT_GE(memory::allocated(device), before + 4096);
-  memory::free(data);
+  memory::deallocate_raw(data);
   EXPECT_EQ(memory::allocated(device), before);
-  void* other = memory::alloc(100, Stream::from_pool());
-  memory::free(other);
-  memory::free(nullptr);
+  void* other = memory::allocate_raw(100, Stream::from_pool());
+  memory::deallocate_raw(other);
+  memory::deallocate_raw(nullptr);
   int local = 0;
-  EXPECT_THROW(memory::free(&local), InvalidArgument);
+  EXPECT_THROW(memory::deallocate_raw(&local), InvalidArgument);
 }
 
 TEST_F(ApiMemoryTest, CountersAgree) {
@@ -97,9 +97,9 @@ TEST_F(ApiMemoryTest, FractionLimitsTheProcess) {
 // Counts the calls and leaves the work to the allocator before it.
 class CountingAllocator : public memory::Allocator {
  public:
-  memory::Block allocate(std::size_t bytes, Stream stream) override {
+  memory::Block allocate(const Stream& stream, std::size_t bytes, std::size_t alignment) override {
     ++allocations;
-    memory::Block block = inner->allocate(bytes, stream);
+    memory::Block block = inner->allocate(stream, bytes, alignment);
     block.allocator = this;
     return block;
   }
@@ -124,7 +124,8 @@ class CountingAllocator : public memory::Allocator {
 // What the interface asks for, and nothing else.
 class LeastAllocator : public memory::Allocator {
  public:
-  memory::Block allocate(std::size_t bytes, Stream stream) override {
+  memory::Block allocate(const Stream& stream, std::size_t bytes,
+                         std::size_t /*alignment*/) override {
     ++live;
     return {.data = driver().allocate(stream.device().index, bytes),
             .bytes = bytes,
@@ -142,31 +143,31 @@ class LeastAllocator : public memory::Allocator {
 };
 
 TEST_F(ApiMemoryTest, AllocatorsNeedTwoFunctions) {
-  LeastAllocator least;
-  memory::set_allocator(Device::cuda(0), &least);
+  const auto least = std::make_shared<LeastAllocator>();
+  memory::set_allocator(Device::cuda(0), least);
   {
     const Tensor tensor = arange(10, {.device = "cuda:0"});
-    EXPECT_EQ(least.live, 1);
+    EXPECT_EQ(least->live, 1);
     EXPECT_EQ((tensor + tensor).sum().item<int>(), 90);
     memory::empty_cache();
   }
   memory::set_allocator(Device::cuda(0), nullptr);
-  EXPECT_EQ(least.live, 0);
-  EXPECT_EQ(least.name(), "custom");
+  EXPECT_EQ(least->live, 0);
+  EXPECT_EQ(least->name(), "custom");
 }
 
 TEST_F(ApiMemoryTest, AllocatorsCanBeReplaced) {
   EXPECT_FALSE(memory::allocator_backend().empty());
-  CountingAllocator counting;
-  counting.inner = memory::set_allocator(Device::cuda(0), &counting);
-  ASSERT_NE(counting.inner, nullptr);
+  const auto counting = std::make_shared<CountingAllocator>();
+  counting->inner = &memory::allocator(Device::cuda(0));
+  EXPECT_EQ(memory::set_allocator(Device::cuda(0), counting), nullptr);
   {
     const Tensor tensor = ones({8}, {.device = "cuda:0"});
     EXPECT_EQ(tensor.sum().item<float>(), 8.0f);
   }
-  EXPECT_EQ(memory::set_allocator(Device::cuda(0), counting.inner), &counting);
-  EXPECT_GE(counting.allocations, 1);
-  EXPECT_EQ(counting.allocations, counting.frees);
+  EXPECT_EQ(memory::set_allocator(Device::cuda(0), nullptr), counting);
+  EXPECT_GE(counting->allocations, 1);
+  EXPECT_EQ(counting->allocations, counting->frees);
 }
 
 TEST_F(ApiMemoryTest, PinnedBuffersAreHostMemory) {
@@ -180,7 +181,7 @@ TEST_F(ApiMemoryTest, PinnedBuffersAreHostMemory) {
 }
 
 TEST_F(ApiMemoryTest, ExportsAndImportsBlocks) {
-  const memory::Buffer buffer = memory::allocate(4096, Stream::current());
+  const memory::Buffer buffer = memory::allocate(Stream::current(), 4096);
   const memory::IpcHandle handle = memory::export_ipc(buffer.block());
   EXPECT_FALSE(handle.bytes.empty());
   const memory::ImportedBlock imported = memory::import_ipc(handle, Device::cuda(0));

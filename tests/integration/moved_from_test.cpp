@@ -99,10 +99,10 @@ struct Movable<memory::MemPool> {
   static constexpr std::string_view kRefusal = "expected a valid MemPool, but got a moved-from";
   static memory::MemPool make() { return memory::MemPool(device()); }
   static bool works(memory::MemPool& o) {
-    return o.allocate(512, stream()).data() != nullptr && o.device() == device();
+    return o.allocate(stream(), 512).data() != nullptr && o.device() == device();
   }
   static std::vector<MovedFromCall<memory::MemPool>> calls() {
-    return {REFUSES(allocate, o.allocate(512, stream())),
+    return {REFUSES(allocate, o.allocate(stream(), 512)),
             REFUSES(id, o.id()),
             REFUSES(device, o.device()),
             REFUSES(use_count, o.use_count()),
@@ -116,12 +116,20 @@ struct Movable<memory::MemPool> {
 template <>
 struct Movable<memory::Buffer> {
   static constexpr std::string_view kRefusal = "";
-  static memory::Buffer make() { return memory::allocate(512, stream()); }
+  static memory::Buffer make() { return memory::allocate(stream(), 512); }
   static bool works(memory::Buffer& o) { return o.data() != nullptr && o.bytes() == 512; }
   static std::vector<MovedFromCall<memory::Buffer>> calls() {
-    return {ANSWERS(data, o.data() == nullptr),   ANSWERS(bytes, o.bytes() == 0),
-            ANSWERS(device, o.device().is_cpu()), ANSWERS(block, o.block().allocator == nullptr),
-            ANSWERS(reset, (o.reset(), true)),    ANSWERS(release, o.release().data == nullptr)};
+    return {ANSWERS(data, o.data() == nullptr),
+            ANSWERS(bytes, o.bytes() == 0),
+            ANSWERS(device, o.device().is_cpu()),
+            ANSWERS(block, o.block().allocator == nullptr),
+            ANSWERS(reset, (o.reset(), true)),
+            ANSWERS(release, o.release().data == nullptr),
+            ANSWERS(owner, o.owner() == nullptr),
+            ANSWERS(bool, !static_cast<bool>(o)),
+            ANSWERS(as, o.as<int>().empty()),
+            ANSWERS(copy_from, (o.copy_from(std::vector<int>()), true)),
+            ANSWERS(copy_to, (o.copy_to(std::span<int>()), true))};
   }
 };
 
@@ -129,7 +137,7 @@ template <>
 struct Movable<memory::ImportedBlock> {
   static constexpr std::string_view kRefusal = "";
   static memory::ImportedBlock make() {
-    static memory::Buffer* const exported = new memory::Buffer(memory::allocate(512, stream()));
+    static memory::Buffer* const exported = new memory::Buffer(memory::allocate(stream(), 512));
     return memory::import_ipc(memory::export_ipc(exported->block()), device());
   }
   static bool works(memory::ImportedBlock& o) { return o.data() != nullptr && o.bytes() >= 512; }
@@ -148,13 +156,13 @@ struct Movable<memory::PluggableAllocator> {
                                   "pluggable_free");
   }
   static bool works(memory::PluggableAllocator& o) {
-    memory::Block block = o.allocate(512, stream());
+    memory::Block block = o.allocate(stream(), 512);
     const bool is_made = block.data != nullptr && o.live_blocks() == 1;
     o.deallocate(block);
     return is_made && o.live_bytes() == 0;
   }
   static std::vector<MovedFromCall<memory::PluggableAllocator>> calls() {
-    return {REFUSES(allocate, o.allocate(512, stream())),
+    return {REFUSES(allocate, o.allocate(stream(), 512)),
             ANSWERS(deallocate, (o.deallocate(*std::make_unique<memory::Block>()), true)),
             REFUSES(record_stream, o.record_stream(memory::Block(), stream())),
             REFUSES(record_use, o.record_use(memory::Block(), stream())),

@@ -129,7 +129,7 @@ void run_on_device(std::vector<Array>& arrays, const KernelCall& call) {
   std::vector<memory::Buffer> buffers;
   std::vector<TensorRef> tensors;
   for (Array& array : arrays) {
-    buffers.push_back(memory::allocate(array.bytes().size(), stream));
+    buffers.push_back(memory::allocate(stream, array.bytes().size()));
     if (!array.bytes().empty()) {
       driver().copy(buffers.back().data(), array.bytes().data(), array.bytes().size(),
                     stream.native());

@@ -108,7 +108,7 @@ class Campaign {
     const Stream& stream = streams_[random() % kStreams];
     try {
       const Block block =
-          allocator_.allocate(static_cast<std::size_t>(std::exp2(exponent)), stream);
+          allocator_.allocate(stream, static_cast<std::size_t>(std::exp2(exponent)));
       live.push_back({block, stream, shadow_.begin(block.data, block.bytes, stream)});
     } catch (const OutOfMemoryError&) {
       ++ooms_;

@@ -43,7 +43,7 @@ class AllocatorContract : public DeviceTest,
  protected:
   [[nodiscard]] memory::Allocator& allocator() const { return GetParam().get(); }
   [[nodiscard]] memory::Buffer make(std::size_t bytes, const Stream& stream) const {
-    return memory::Buffer(allocator().allocate(bytes, stream));
+    return memory::Buffer(allocator().allocate(stream, bytes));
   }
   /// Fills a block with `value` in the order of `stream`, on the host if it lives there.
   void fill(const memory::Block& block, std::uint8_t value, const Stream& stream) const {
@@ -69,7 +69,7 @@ class AllocatorContract : public DeviceTest,
 TEST_P(AllocatorContract, DescribesItsBlocks) {
   const Stream stream = Stream::current();
   for (const std::size_t bytes : {1u, 511u, 512u, 513u, 1u << 20, (1u << 20) + 1, 3u << 20}) {
-    memory::Block block = allocator().allocate(bytes, stream);
+    memory::Block block = allocator().allocate(stream, bytes);
     EXPECT_NE(block.data, nullptr);
     EXPECT_EQ(block.bytes, bytes);
     EXPECT_EQ(block.device, GetParam().device);
@@ -83,7 +83,7 @@ TEST_P(AllocatorContract, DescribesItsBlocks) {
 }
 
 TEST_P(AllocatorContract, NoBytesGiveANullBlock) {
-  memory::Block block = allocator().allocate(0, Stream::current());
+  memory::Block block = allocator().allocate(Stream::current(), 0);
   EXPECT_EQ(block.data, nullptr);
   EXPECT_EQ(block.bytes, 0u);
   EXPECT_EQ(block.device, GetParam().device);
@@ -117,7 +117,7 @@ TEST_P(AllocatorContract, LiveBlocksDoNotOverlap) {
       continue;
     }
     const std::size_t bytes = 1 + random() % (std::size_t{1} << (random() % 21));
-    const memory::Block block = allocator().allocate(bytes, stream);
+    const memory::Block block = allocator().allocate(stream, bytes);
     const auto begin = reinterpret_cast<std::uintptr_t>(block.data);
     const auto after = live.upper_bound(begin);
     ASSERT_TRUE(after == live.end() || begin + bytes <= after->first);
@@ -146,7 +146,7 @@ TEST_P(AllocatorContract, ReportsImpossibleRequestsAndStaysUsable) {
   for (const std::size_t bytes : {std::size_t{1} << 60, std::numeric_limits<std::size_t>::max(),
                                   std::numeric_limits<std::size_t>::max() - 511}) {
     try {
-      memory::Block block = allocator().allocate(bytes, stream);
+      memory::Block block = allocator().allocate(stream, bytes);
       allocator().deallocate(block);
       ADD_FAILURE() << bytes << " bytes were allocated";
     } catch (const OutOfMemoryError& error) {

@@ -62,8 +62,8 @@ class AllocatorFaultsTest : public gantry::testing::HeapTest {
 TEST_F(AllocatorFaultsTest, PlainAllocation) {
   const Stream stream = Stream::current();
   sweep([&] {
-    const Buffer small = allocate(1000, stream);
-    const Buffer large = allocate(30 * kMib, stream);
+    const Buffer small = allocate(stream, 1000);
+    const Buffer large = allocate(stream, 30 * kMib);
   });
 }
 
@@ -73,7 +73,7 @@ TEST_F(AllocatorFaultsTest, EmptyingTheCache) {
     {
       const std::vector<Buffer> many = [&] {
         std::vector<Buffer> made;
-        for (int i = 0; i < 3; ++i) made.push_back(allocate(30 * kMib, stream));
+        for (int i = 0; i < 3; ++i) made.push_back(allocate(stream, 30 * kMib));
         return made;
       }();
     }
@@ -85,10 +85,10 @@ TEST_F(AllocatorFaultsTest, RecordedStreams) {
   const Stream own = Stream::current();
   const std::vector<Stream> users = {Stream::from_pool(), Stream::from_pool()};
   sweep([&] {
-    Buffer buffer = allocate(30 * kMib, own);
+    Buffer buffer = allocate(own, 30 * kMib);
     for (const Stream& user : users) allocator(Device::cuda(0)).record_stream(buffer.block(), user);
     buffer.reset();
-    const Buffer next = allocate(30 * kMib, own);
+    const Buffer next = allocate(own, 30 * kMib);
     empty_cache();
   });
 }
@@ -98,13 +98,13 @@ TEST_F(AllocatorFaultsTest, OutOfMemoryRecovery) {
   const Stream user = Stream::from_pool();
   limit_to(64 * kMib);
   sweep([&] {
-    Buffer held = allocate(30 * kMib, own);
+    Buffer held = allocate(own, 30 * kMib);
     allocator(Device::cuda(0)).record_stream(held.block(), user);
     held.reset();
-    { const Buffer cached = allocate(32 * kMib, user); }
-    const Buffer large = allocate(60 * kMib, own);
+    { const Buffer cached = allocate(user, 32 * kMib); }
+    const Buffer large = allocate(own, 60 * kMib);
     try {
-      static_cast<void>(allocate(10 * kMib, own));
+      static_cast<void>(allocate(own, 10 * kMib));
     } catch (const OutOfMemoryError&) {
     }
   });
@@ -114,10 +114,10 @@ TEST_F(AllocatorFaultsTest, Pools) {
   const Stream stream = Stream::current();
   sweep([&] {
     MemPool pool;
-    const Buffer large = pool.allocate(4 * kMib, stream);
-    std::optional<Buffer> gap = pool.allocate(2 * kMib, stream);
-    const Buffer other = pool.allocate(6 * kMib, stream);
-    const Buffer small = pool.allocate(1000, stream);
+    const Buffer large = pool.allocate(stream, 4 * kMib);
+    std::optional<Buffer> gap = pool.allocate(stream, 2 * kMib);
+    const Buffer other = pool.allocate(stream, 6 * kMib);
+    const Buffer small = pool.allocate(stream, 1000);
     gap.reset();
     try {
       pool.release_physical();
@@ -129,21 +129,21 @@ TEST_F(AllocatorFaultsTest, Pools) {
     for (const Buffer* buffer : {&large, &other, &small}) {
       driver().fill(buffer->data(), 1, buffer->bytes(), stream.native());
     }
-    const Buffer more = pool.allocate(1000, stream);
+    const Buffer more = pool.allocate(stream, 1000);
   });
 }
 
 TEST_F(AllocatorFaultsTest, RawPointers) {
   sweep([&] {
-    void* data = alloc(1000);
-    memory::free(data);
+    void* data = allocate_raw(1000);
+    memory::deallocate_raw(data);
   });
 }
 
 TEST_F(AllocatorFaultsTest, Export) {
   const Stream stream = Stream::current();
   sweep([&] {
-    const Buffer buffer = allocate(1000, stream);
+    const Buffer buffer = allocate(stream, 1000);
     driver().fill(buffer.data(), 1, buffer.bytes(), stream.native());
     const IpcHandle handle = export_ipc(buffer.block());
     static_cast<void>(import_ipc(handle, Device::cuda(0)));
@@ -153,20 +153,20 @@ TEST_F(AllocatorFaultsTest, Export) {
 TEST_F(AllocatorFaultsTest, UnmarkedBlocksAreNotReused) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
-  Buffer buffer = allocate(30 * kMib, own);
+  Buffer buffer = allocate(own, 30 * kMib);
   void* data = buffer.data();
   allocator(Device::cuda(0)).record_stream(buffer.block(), user);
   FaultDriver driver;
   driver.fail_on("record_event", 1, gantry::testing::kUnknown, 2);
   gantry::testing::StreamHold hold(user);
   buffer.reset();  // cannot be marked now, nor at the next miss
-  const Buffer other = allocate(30 * kMib, own);
+  const Buffer other = allocate(own, 30 * kMib);
   EXPECT_NE(other.data(), data);
-  const Buffer third = allocate(30 * kMib, own);  // gives it a sequence number
+  const Buffer third = allocate(own, 30 * kMib);  // gives it a sequence number
   EXPECT_NE(third.data(), data) << "reused before the sequence number was reached";
   hold.release();
   user.synchronize();
-  const Buffer again = allocate(30 * kMib, own);
+  const Buffer again = allocate(own, 30 * kMib);
   EXPECT_EQ(again.data(), data) << "lost after it could be marked";
 }
 

@@ -65,7 +65,7 @@ TEST_F(AllocatorOracleTest, StatisticsAgreeWithTheModel) {
     const bool grow = live.empty() || (live.size() < 200 && random() % 100 < 55);
     if (grow) {
       const std::size_t bytes = random_bytes(random);
-      Buffer buffer = allocate(bytes, streams[random() % streams.size()]);
+      Buffer buffer = allocate(streams[random() % streams.size()], bytes);
       live.push_back(buffer.release());
       requested += static_cast<std::int64_t>(bytes);
       rounded += static_cast<std::int64_t>(block_bytes(bytes));
@@ -121,7 +121,7 @@ TEST_F(AllocatorOracleTest, ThreadsAndStreamsNeverShareMemory) {
           continue;
         }
         const Stream& stream = random() % 4 == 0 ? other : own;
-        live.push_back(allocate(random_bytes(random), stream));
+        live.push_back(allocate(stream, random_bytes(random)));
         const Block& block = live.back().block();
         ASSERT_TRUE(ranges.insert(block)) << "two live blocks overlap";
         driver().fill(block.data, static_cast<std::uint8_t>(seed),

@@ -55,7 +55,7 @@ class AsyncAllocatorTest : public gantry::testing::DeviceTest {
   static AsyncAllocator& async() { return async_allocator(); }
   static Stats stats() { return async().stats(0); }
   static Buffer make(std::size_t bytes, const Stream& stream = Stream::current()) {
-    return Buffer(async().allocate(bytes, stream));
+    return Buffer(async().allocate(stream, bytes));
   }
   static void expect_clean() {
     const Stats now = stats();
@@ -383,7 +383,7 @@ TEST_F(AsyncAllocatorTest, BlocksAreNotShared) {
 TEST_F(AsyncAllocatorTest, SeveralShareThePoolButCountForThemselves) {
   const Stream stream = Stream::from_pool();
   AsyncAllocator second(AllocConfig{});
-  Buffer buffer(second.allocate(4096, stream));
+  Buffer buffer(second.allocate(stream, 4096));
   second.record_stream(buffer.block(), Stream::from_pool());
   EXPECT_EQ(second.stats(0).allocation.all.current, 1);
   EXPECT_EQ(stats().allocation.all.current, 0);
@@ -391,8 +391,9 @@ TEST_F(AsyncAllocatorTest, SeveralShareThePoolButCountForThemselves) {
 }
 
 TEST_F(AsyncAllocatorTest, ServesADeviceInPlaceOfTheCachingAllocator) {
-  set_allocator(Device::cuda(0), &async());
-  Buffer buffer = allocate(4096, Stream::current());
+  // An owner of nothing: the allocator of the process is never destroyed.
+  set_allocator(Device::cuda(0), {std::shared_ptr<Allocator>(), &async()});
+  Buffer buffer = allocate(Stream::current(), 4096);
   EXPECT_EQ(buffer.block().allocator, &async());
   set_allocator(Device::cuda(0), nullptr);
   buffer.reset();

@@ -42,7 +42,7 @@ class AsyncPoolTest : public gantry::testing::DeviceTest {
   static AsyncAllocator& async() { return async_allocator(); }
   static Stats stats() { return async().stats(0); }
   static Buffer make(std::size_t bytes, const Stream& stream) {
-    return Buffer(async().allocate(bytes, stream));
+    return Buffer(async().allocate(stream, bytes));
   }
 };
 

@@ -61,7 +61,7 @@ class CaptureMemoryTest : public gantry::testing::DeviceTest,
 
   [[nodiscard]] static Begun begun() { return std::get<1>(GetParam()); }
   [[nodiscard]] Buffer make(std::size_t bytes, const Stream& stream) {
-    return Buffer(allocator_->allocate(bytes, stream));
+    return Buffer(allocator_->allocate(stream, bytes));
   }
   [[nodiscard]] std::int64_t reserved(int device = 0) {
     return allocator_->stats(device).reserved_bytes.all.current;

@@ -33,13 +33,13 @@ class CapturePoolsTest : public gantry::testing::HeapTest {};
 TEST_F(CapturePoolsTest, ACaptureTakesNothingFromThePoolsOfTheProgram) {
   const Stream stream = Stream::from_pool();
   MemPool pool(Device::cuda(0));
-  { const Buffer warmed = pool.allocate(kBytes, stream); }
+  { const Buffer warmed = pool.allocate(stream, kBytes); }
   CapturedGraph graph(stream);
   std::vector<AddressSpan> spans;
   {
     const MemPoolGuard guard(pool);
-    const Buffer guarded = allocate(kBytes, stream);
-    const Buffer asked = pool.allocate(kBytes, stream);
+    const Buffer guarded = allocate(stream, kBytes);
+    const Buffer asked = pool.allocate(stream, kBytes);
     fill(guarded, 1, stream);
     fill(asked, 2, stream);
     spans = {AddressSpan(guarded), AddressSpan(asked)};
@@ -48,7 +48,7 @@ TEST_F(CapturePoolsTest, ACaptureTakesNothingFromThePoolsOfTheProgram) {
   graph.end();
   std::vector<Buffer> outside;
   for (int i = 0; i < 4; ++i) {
-    outside.push_back(pool.allocate(kBytes, stream));
+    outside.push_back(pool.allocate(stream, kBytes));
     fill(outside.back(), 42, stream);
     for (const AddressSpan& span : spans) EXPECT_FALSE(span.overlaps(outside.back()));
   }
@@ -62,16 +62,16 @@ TEST_F(CapturePoolsTest, ACaptureTakesNothingFromThePoolsOfTheProgram) {
 TEST_F(CapturePoolsTest, PointersOfCapturesAreFreedAsOthers) {
   const Stream stream = Stream::from_pool();
   CapturedGraph graph(stream);
-  void* data = alloc(kBytes, stream);
+  void* data = allocate_raw(kBytes, stream);
   driver().fill(data, 1, kBytes, stream.native());
-  free(data);
-  void* again = alloc(kBytes, stream);
+  deallocate_raw(data);
+  void* again = allocate_raw(kBytes, stream);
   EXPECT_EQ(again, data) << "not reused inside";
   graph.end();
-  free(again);
-  void* outside = alloc(kBytes, stream);
+  deallocate_raw(again);
+  void* outside = allocate_raw(kBytes, stream);
   EXPECT_NE(outside, data);
-  free(outside);
+  deallocate_raw(outside);
   graph.destroy_and_wait();
   empty_cache();
 }
@@ -79,7 +79,7 @@ TEST_F(CapturePoolsTest, PointersOfCapturesAreFreedAsOthers) {
 TEST_F(CapturePoolsTest, SnapshotsShowWhichMemoryIsACaptures) {
   const Stream stream = Stream::from_pool();
   CapturedGraph graph(stream);
-  const Buffer output = allocate(kBytes, stream);
+  const Buffer output = allocate(stream, kBytes);
   graph.end();
   const auto address = reinterpret_cast<std::uintptr_t>(output.data());
   const Snapshot shown = snapshot();
@@ -96,10 +96,10 @@ TEST_F(CapturePoolsTest, SnapshotsShowWhichMemoryIsACaptures) {
 
 TEST_F(CapturePoolsTest, OutsideOfCapturesAHitAsksOnlyWhetherItsStreamIsCaptured) {
   for (const Stream& stream : {Stream::default_stream(), Stream::from_pool()}) {
-    { const Buffer warmed = allocate(kBytes, stream); }
+    { const Buffer warmed = allocate(stream, kBytes); }
     const FaultDriver driver;
     for (int i = 0; i < 10; ++i) {
-      const Buffer hit = allocate(kBytes, stream);
+      const Buffer hit = allocate(stream, kBytes);
     }
     EXPECT_EQ(allocator_calls(driver), 0u);
     if (!poisons_device_memory()) {
@@ -110,7 +110,7 @@ TEST_F(CapturePoolsTest, OutsideOfCapturesAHitAsksOnlyWhetherItsStreamIsCaptured
 
 TEST_F(CapturePoolsTest, PageLockedMemoryStaysWithTheGraphsThatUseIt) {
   const Stream stream = Stream::from_pool();
-  const Buffer device = allocate(kBytes, stream);
+  const Buffer device = allocate(stream, kBytes);
   fill(device, 7, stream);
   stream.synchronize();
   Buffer host = pinned(kBytes);

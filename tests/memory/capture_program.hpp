@@ -131,7 +131,7 @@ class CaptureProgram {
 
   CellPtr make(const Stream& stream) {
     const std::size_t bytes = size();
-    memory::Buffer buffer(allocator_.allocate(bytes, stream));
+    memory::Buffer buffer(allocator_.allocate(stream, bytes));
     void* data = buffer.data();
     return std::make_shared<Cell>(
         Cell{.buffer = std::move(buffer), .stream = stream, .data = data, .bytes = bytes});

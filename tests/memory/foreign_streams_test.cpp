@@ -35,7 +35,7 @@ class ForeignStreamsTest : public gantry::testing::HeapTest {
   // All the memory there is, without waiting for work that has nothing to do with it.
   static void expect_all_can_be_had(const Stream& stream) {
     FaultDriver driver;
-    const Buffer all = allocate(20 * kMib, stream);
+    const Buffer all = allocate(stream, 20 * kMib);
     EXPECT_EQ(driver.calls("synchronize_device"), 0u);
   }
 };
@@ -44,7 +44,7 @@ TEST_F(ForeignStreamsTest, EndAfterTheFree) {
   const Stream other = Stream::from_pool();
   for (const std::size_t bytes : {std::size_t{1000}, 18 * kMib}) {
     ForeignStream foreign;
-    Buffer buffer = allocate(bytes, foreign.stream());
+    Buffer buffer = allocate(foreign.stream(), bytes);
     buffer.reset();
     foreign.destroy();
     expect_all_can_be_had(other);
@@ -55,7 +55,7 @@ TEST_F(ForeignStreamsTest, EndWhileAnotherStreamUsesTheBlock) {
   const Stream other = Stream::from_pool();
   const Stream user = Stream::from_pool();
   ForeignStream foreign;
-  Buffer buffer = allocate(18 * kMib, foreign.stream());
+  Buffer buffer = allocate(foreign.stream(), 18 * kMib);
   record(buffer, user);
   StreamHold hold(user);
   buffer.reset();
@@ -70,7 +70,7 @@ TEST_F(ForeignStreamsTest, EndWhileTheBlockIsInUseElsewhere) {
   const Stream other = Stream::from_pool();
   const Stream user = Stream::from_pool();
   ForeignStream foreign;
-  Buffer buffer = allocate(18 * kMib, foreign.stream());
+  Buffer buffer = allocate(foreign.stream(), 18 * kMib);
   record(buffer, user);
   std::optional<ImportedBlock> import = import_ipc(export_ipc(buffer.block()), Device::cuda(0));
   Stream::current().synchronize();
@@ -89,15 +89,15 @@ TEST_F(ForeignStreamsTest, AreNotTakenForLaterThanTheFree) {
   const Stream user = Stream::from_pool();
   const ForeignStream foreign;
   const Stream own = foreign.stream();
-  Buffer buffer = allocate(5 * kMib, own);
+  Buffer buffer = allocate(own, 5 * kMib);
   void* data = buffer.data();
   record(buffer, user);
   StreamHold hold(user);
   buffer.reset();
   other.wait(own);
   own.wait(user);
-  static_cast<void>(allocate(8 * kMib, own));  // looks at what is over by now
-  EXPECT_NE(allocate(5 * kMib, other).data(), data) << "reused while a stream works with it";
+  static_cast<void>(allocate(own, 8 * kMib));  // looks at what is over by now
+  EXPECT_NE(allocate(other, 5 * kMib).data(), data) << "reused while a stream works with it";
   hold.release();
   own.synchronize();
   user.synchronize();

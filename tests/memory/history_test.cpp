@@ -352,7 +352,7 @@ TEST_F(HistoryTest, TheAllocatorsHistoryBalances) {
   std::vector<std::size_t> requests;
   for (std::size_t i = 0; i < 200; ++i) {
     requests.push_back(1 + (i * 7919) % 3'000'000);
-    Buffer buffer = allocate(requests.back(), Stream::current(Device::cuda(0)));
+    Buffer buffer = allocate(Stream::current(Device::cuda(0)), requests.back());
     if (i % 3 == 0) kept.push_back(std::move(buffer));
   }
   const Snapshot now = snapshot();

@@ -181,7 +181,7 @@ TEST(IpcChunksTest, LongExtentsTravelInSeveralPackets) {
   constexpr std::size_t kChunks = 300;
   VmmSource source(0, kChunks);
   const std::size_t bytes = kChunks * source.chunk_bytes();
-  Block block = source.allocate(bytes, Stream::current());
+  Block block = source.allocate(Stream::current(), bytes);
   const Stream stream = Stream::current();
   auto* data = static_cast<std::byte*>(block.data);
   driver().fill(data, 1, 1 << 20, stream.native());

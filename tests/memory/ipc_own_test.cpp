@@ -53,8 +53,8 @@ class IpcOwnTest : public gantry::testing::HeapTest {
 TEST_F(IpcOwnTest, GetsTheOriginal) {
   const Stream stream = Stream::from_pool();
   const StreamGuard guard(stream);
-  const Buffer before = allocate(1000, stream);
-  const Buffer buffer = allocate(1000, stream);
+  const Buffer before = allocate(stream, 1000);
+  const Buffer buffer = allocate(stream, 1000);
   StreamHold hold(stream);
   const IpcHandle handle = export_ipc(buffer.block());
   const Stream user = Stream::from_pool();
@@ -78,7 +78,7 @@ TEST_F(IpcOwnTest, OtherDevicesSeeTheWorkBeforeTheExport) {
   const Stream user = Stream::from_pool(Device::cuda(1));
   const StreamGuard guard(stream);
   const StreamGuard user_guard(user);
-  const Buffer buffer = allocate(1000, stream);
+  const Buffer buffer = allocate(stream, 1000);
   StreamHold hold(stream);
   const ImportedBlock block = import_ipc(export_ipc(buffer.block()), Device::cuda(1));
   EXPECT_EQ(block.data(), buffer.data());
@@ -90,7 +90,7 @@ TEST_F(IpcOwnTest, OtherDevicesSeeTheWorkBeforeTheExport) {
 TEST_F(IpcOwnTest, OtherDevicesReachTheMemory) {
   GANTRY_REQUIRE_DEVICES(2);
   if (!can_access_peer(Device::cuda(1), Device::cuda(0))) GTEST_SKIP() << "needs peer access";
-  const Buffer buffer = allocate(8 * kMib, Stream::current(Device::cuda(0)));
+  const Buffer buffer = allocate(Stream::current(Device::cuda(0)), 8 * kMib);
   const ImportedBlock block = import_ipc(export_ipc(buffer.block()), Device::cuda(1));
   const Stream user = Stream::current(Device::cuda(1));
   std::vector<std::uint8_t> bytes(8 * kMib);
@@ -103,7 +103,7 @@ TEST_F(IpcOwnTest, OtherDevicesReachTheMemory) {
 TEST_F(IpcOwnTest, CapturedStreamsExportNothing) {
   const Stream stream = Stream::from_pool();
   const StreamGuard guard(stream);
-  const Buffer buffer = allocate(1000, stream);
+  const Buffer buffer = allocate(stream, 1000);
   driver().begin_capture(stream.native(), CaptureMode::relaxed);
   EXPECT_THAT(
       [&] { static_cast<void>(export_ipc(buffer.block())); },
@@ -113,21 +113,21 @@ TEST_F(IpcOwnTest, CapturedStreamsExportNothing) {
 }
 
 TEST_F(IpcOwnTest, FreedMemoryCannotBeImported) {
-  Buffer buffer = allocate(1000, Stream::current());
+  Buffer buffer = allocate(Stream::current(), 1000);
   const IpcHandle handle = export_ipc(buffer.block());
   EXPECT_EQ(ipc_stats().exports, 1u);
   buffer.reset();
   EXPECT_EQ(ipc_stats().exports, 0u) << "an export that nobody imported leaks";
   expect_refused<InvalidArgument>(handle, "but got a freed one");
   // The next block in the same place is not mistaken for it.
-  const Buffer next = allocate(1000, Stream::current());
+  const Buffer next = allocate(Stream::current(), 1000);
   const IpcHandle other = export_ipc(next.block());
   expect_refused<InvalidArgument>(handle, "but got a freed one");
   EXPECT_EQ(import_ipc(other, Device::cuda(0)).data(), next.data());
 }
 
 TEST_F(IpcOwnTest, ImportsKeepFreedMemoryInLimbo) {
-  Buffer buffer = allocate(1000, Stream::current());
+  Buffer buffer = allocate(Stream::current(), 1000);
   void* data = buffer.data();
   const IpcHandle handle = export_ipc(buffer.block());
   {
@@ -137,7 +137,7 @@ TEST_F(IpcOwnTest, ImportsKeepFreedMemoryInLimbo) {
     EXPECT_EQ(stats.limbo_blocks, 1u);
     EXPECT_EQ(stats.limbo_bytes, 1000u);
     EXPECT_EQ(stats.limbo_by_consumer.size(), 1u);
-    const Buffer other = allocate(1000, Stream::current());
+    const Buffer other = allocate(Stream::current(), 1000);
     EXPECT_NE(other.data(), data) << "reused while it is imported";
     const ImportedBlock second = import_ipc(handle, Device::cuda(0));
     EXPECT_EQ(second.data(), data) << "a block in limbo can be imported";
@@ -150,7 +150,7 @@ TEST_F(IpcOwnTest, ImportsKeepFreedMemoryInLimbo) {
 
 TEST_F(IpcOwnTest, ChunksOfExportsArePinned) {
   VmmSource source(0, 2);
-  Block block = source.allocate(3 << 20, Stream::current());
+  Block block = source.allocate(Stream::current(), 3 << 20);
   const IpcHandle handle = export_ipc(block);
   EXPECT_EQ(decode(handle).kind, IpcKind::chunks);
   EXPECT_EQ(decode(handle).extent_bytes, 2 * source.chunk_bytes());
@@ -162,7 +162,7 @@ TEST_F(IpcOwnTest, ChunksOfExportsArePinned) {
 }
 
 TEST_F(IpcOwnTest, EmptyBlocksCanBeImported) {
-  const Buffer buffer = allocate(0, Stream::current());
+  const Buffer buffer = allocate(Stream::current(), 0);
   const ImportedBlock block = import_ipc(export_ipc(buffer.block()), Device::cuda(0));
   EXPECT_EQ(block.data(), nullptr);
   EXPECT_EQ(block.bytes(), 0u);
@@ -170,7 +170,7 @@ TEST_F(IpcOwnTest, EmptyBlocksCanBeImported) {
 
 TEST_F(IpcOwnTest, TheDeviceDefaultsToTheOwner) {
   const Device owner = Device::cuda(device_count() - 1);
-  const Buffer buffer = allocate(1000, Stream::current(owner));
+  const Buffer buffer = allocate(Stream::current(owner), 1000);
   const ImportedBlock block = import_ipc(export_ipc(buffer.block()));
   EXPECT_EQ(block.device(), owner);
   EXPECT_EQ(block.data(), buffer.data());
@@ -183,7 +183,7 @@ TEST_F(IpcOwnTest, ExportsOnlyBlocksOfTheCachingAllocator) {
   EXPECT_THAT([&] { static_cast<void>(export_ipc(host.block())); },
               ThrowsMessage<NotSupported>("export_ipc: expected a block of the caching "
                                           "allocator, but got one of pinned on cpu"));
-  Block block = allocate(1 << 20, Stream::current()).release();
+  Block block = allocate(Stream::current(), 1 << 20).release();
   Block copy = block;
   block.allocator->deallocate(block);
   EXPECT_THAT(
@@ -192,7 +192,7 @@ TEST_F(IpcOwnTest, ExportsOnlyBlocksOfTheCachingAllocator) {
 }
 
 TEST_F(IpcOwnTest, ExportsOfAnIdleStreamNeedNoEvent) {
-  const Buffer buffer = allocate(1000, Stream::current());
+  const Buffer buffer = allocate(Stream::current(), 1000);
   Stream::current().synchronize();
   EXPECT_FALSE(decode(export_ipc(buffer.block())).event.has_value());
 }
@@ -267,7 +267,7 @@ TEST_F(IpcOwnTest, DefaultStreamsOfThreadsHaveEventsOfTheirOwn) {
 }
 
 TEST_F(IpcOwnTest, ObstaclesBetweenProcessesAreNamed) {
-  const Buffer buffer = allocate(1000, Stream::current());
+  const Buffer buffer = allocate(Stream::current(), 1000);
   const IpcHandle handle = export_ipc(buffer.block());
   expect_refused<NotSupported>(
       changed(handle, [](IpcHandleFields& fields) { ++fields.exporter.machine; }),
@@ -287,7 +287,7 @@ TEST_F(IpcOwnTest, ObstaclesBetweenProcessesAreNamed) {
 }
 
 TEST_F(IpcOwnTest, DevicesThatCannotBeSharedAreNamed) {
-  const Buffer buffer = allocate(1000, Stream::current());
+  const Buffer buffer = allocate(Stream::current(), 1000);
   const IpcHandle handle = export_ipc(buffer.block());
   const std::string first = device_properties(Device::cuda(0)).uuid;
   expect_refused<NotSupported>(

@@ -91,8 +91,8 @@ class Worker {
     const Stream stream = Stream::current(device_);
     WorkerReply reply{.status = "ok"};
     for (std::size_t i = 0; i < count; ++i) {
-      blocks_.emplace_back(source_ != nullptr ? source_->allocate(bytes, stream)
-                                              : memory::allocate(bytes, stream).release());
+      blocks_.emplace_back(source_ != nullptr ? source_->allocate(stream, bytes)
+                                              : memory::allocate(stream, bytes).release());
       const auto byte = static_cast<std::uint8_t>(value + static_cast<int>(i));
       gantry::driver().fill(blocks_.back().data(), byte, bytes, stream.native());
       reply.handles.push_back(gantry::testing::to_text(memory::export_ipc(blocks_.back().block())));
@@ -165,7 +165,7 @@ class Worker {
       const Stream stream = Stream::from_pool(device_);
       holds_.push_back(std::make_unique<gantry::testing::StreamHold>(stream));
       const gantry::StreamGuard guard(stream);
-      blocks_.emplace_back(memory::allocate(4096, stream).release());
+      blocks_.emplace_back(memory::allocate(stream, 4096).release());
       reply.handles.push_back(gantry::testing::to_text(memory::export_ipc(blocks_.back().block())));
     }
     return reply;

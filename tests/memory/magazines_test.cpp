@@ -29,14 +29,14 @@ class MagazinesTest : public gantry::testing::HeapTest {};
 TEST_F(MagazinesTest, KeepABlockForTheSameSizeAndStream) {
   const Stream stream = Stream::current();
   const Stream other = Stream::from_pool();
-  Buffer buffer = allocate(4 * kKib, stream);
+  Buffer buffer = allocate(stream, 4 * kKib);
   void* data = buffer.data();
   buffer.reset();
   EXPECT_EQ(stats().cached_bytes, static_cast<std::int64_t>(4 * kKib));
   EXPECT_EQ(allocated(), 0u);
-  const Buffer elsewhere = allocate(4 * kKib, other);
+  const Buffer elsewhere = allocate(other, 4 * kKib);
   EXPECT_NE(elsewhere.data(), data);
-  const Buffer again = allocate(4 * kKib - 511, stream);
+  const Buffer again = allocate(stream, 4 * kKib - 511);
   EXPECT_EQ(again.data(), data);
   EXPECT_EQ(stats().requested_bytes.all.current, static_cast<std::int64_t>(8 * kKib - 511));
 }
@@ -44,7 +44,7 @@ TEST_F(MagazinesTest, KeepABlockForTheSameSizeAndStream) {
 // A snapshot must not see a block that is handed out without the event that tells of it.
 TEST_F(MagazinesTest, SegmentsAreNotCopiedAmidAHit) {
   const Stream stream = Stream::current();
-  { const Buffer buffer = allocate(4 * kKib, stream); }
+  { const Buffer buffer = allocate(stream, 4 * kKib); }
   DeviceHeap& heap = heap_allocator().heap(0);
   std::atomic<bool> started{false};
   std::atomic<bool> copied{false};
@@ -78,13 +78,13 @@ TEST_F(MagazinesTest, AreBounded) {
   const Stream stream = Stream::current();
   {
     std::vector<Buffer> many;
-    for (int i = 0; i < 100; ++i) many.push_back(allocate(512, stream));
+    for (int i = 0; i < 100; ++i) many.push_back(allocate(stream, 512));
   }
   EXPECT_EQ(stats().cached_bytes, static_cast<std::int64_t>(Magazines::kDepth * 512));
   {
     std::vector<Buffer> many;
     for (std::size_t i = 0; i < 300; ++i) {
-      many.push_back(allocate(kMagazineBlockLimit - i / 8 * 512, stream));
+      many.push_back(allocate(stream, kMagazineBlockLimit - i / 8 * 512));
     }
   }
   EXPECT_LE(stats().cached_bytes, static_cast<std::int64_t>(kMagazineBytes));
@@ -93,7 +93,7 @@ TEST_F(MagazinesTest, AreBounded) {
 
 TEST_F(MagazinesTest, LeaveWithTheirThread) {
   const Stream stream = Stream::current();
-  std::thread([&] { const Buffer buffer = allocate(4 * kKib, stream); }).join();
+  std::thread([&] { const Buffer buffer = allocate(stream, 4 * kKib); }).join();
   EXPECT_EQ(stats().cached_bytes, 0);
   empty_cache();
   EXPECT_EQ(reserved(), 0u);
@@ -101,7 +101,7 @@ TEST_F(MagazinesTest, LeaveWithTheirThread) {
 
 TEST_F(MagazinesTest, AreEmptiedByOtherThreads) {
   const Stream stream = Stream::current();
-  { const Buffer buffer = allocate(4 * kKib, stream); }
+  { const Buffer buffer = allocate(stream, 4 * kKib); }
   std::thread([] { empty_cache(); }).join();
   EXPECT_EQ(reserved(), 0u);
 }
@@ -118,7 +118,7 @@ TEST_F(MagazinesTest, PeaksOfOneThreadAreExact) {
       now -= static_cast<std::int64_t>((live.back().bytes() + 511) / 512 * 512);
       live.pop_back();
     } else {
-      live.push_back(allocate(1 + random() % (8 * kKib), stream));
+      live.push_back(allocate(stream, 1 + random() % (8 * kKib)));
       now += static_cast<std::int64_t>((live.back().bytes() + 511) / 512 * 512);
       peak = std::max(peak, now);
     }
@@ -141,7 +141,7 @@ TEST_F(MagazinesTest, SurviveVisitorsAtAnyMoment) {
         std::vector<Buffer> mine;
         std::set<void*> places;
         for (int i = 0; i < 8; ++i) {
-          mine.push_back(allocate(1 + random() % (4 * kKib), stream));
+          mine.push_back(allocate(stream, 1 + random() % (4 * kKib)));
           if (!places.insert(mine.back().data()).second) ++collisions[0];
         }
       }

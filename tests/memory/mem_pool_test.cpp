@@ -38,7 +38,7 @@ class MemPoolTest : public gantry::testing::HeapTest {
   struct GappedPool {
     GappedPool() { gap.reset(); }
     // Takes the free block and gives it back.
-    void use_gap() { (void)pool.allocate(4 * kMib, stream); }
+    void use_gap() { (void)pool.allocate(stream, 4 * kMib); }
     void expect_memory() const {
       for (const Buffer* buffer : {&first, &last}) {
         driver().fill(buffer->data(), 5, buffer->bytes(), stream.native());
@@ -48,20 +48,20 @@ class MemPoolTest : public gantry::testing::HeapTest {
 
     Stream stream = Stream::current();
     MemPool pool;
-    Buffer first = pool.allocate(10 * kMib, stream);
-    std::optional<Buffer> gap = pool.allocate(4 * kMib, stream);
-    Buffer last = pool.allocate(20 * kMib, stream);
+    Buffer first = pool.allocate(stream, 10 * kMib);
+    std::optional<Buffer> gap = pool.allocate(stream, 4 * kMib);
+    Buffer last = pool.allocate(stream, 20 * kMib);
   };
 };
 
 TEST_F(MemPoolTest, SharesNoMemoryWithOthers) {
   const Stream stream = Stream::current();
   MemPool pool;
-  Buffer inside = pool.allocate(3 * kMib, stream);
+  Buffer inside = pool.allocate(stream, 3 * kMib);
   void* data = inside.data();
   inside.reset();
-  EXPECT_NE(allocate(3 * kMib, stream).data(), data);
-  EXPECT_EQ(pool.allocate(3 * kMib, stream).data(), data);
+  EXPECT_NE(allocate(stream, 3 * kMib).data(), data);
+  EXPECT_EQ(pool.allocate(stream, 3 * kMib).data(), data);
 }
 
 TEST_F(MemPoolTest, AGuardSendsAThreadsAllocationsThere) {
@@ -71,15 +71,15 @@ TEST_F(MemPoolTest, AGuardSendsAThreadsAllocationsThere) {
   std::vector<Buffer> buffers;
   {
     const MemPoolGuard guard(outer);
-    buffers.push_back(allocate(1000, stream));
+    buffers.push_back(allocate(stream, 1000));
     {
       const MemPoolGuard nested(inner);
-      buffers.push_back(allocate(1000, stream));
-      std::thread([&] { buffers.push_back(allocate(1000, stream)); }).join();
+      buffers.push_back(allocate(stream, 1000));
+      std::thread([&] { buffers.push_back(allocate(stream, 1000)); }).join();
     }
-    buffers.push_back(allocate(1000, stream));
+    buffers.push_back(allocate(stream, 1000));
   }
-  buffers.push_back(allocate(1000, stream));
+  buffers.push_back(allocate(stream, 1000));
   EXPECT_EQ(outer.use_count(), 2u);
   EXPECT_EQ(inner.use_count(), 1u);
   buffers.clear();
@@ -91,8 +91,8 @@ TEST_F(MemPoolTest, GivesItsMemoryBackWhenItEnds) {
   Buffer left;
   {
     MemPool pool;
-    left = pool.allocate(3 * kMib, stream);
-    { const Buffer cached = pool.allocate(30 * kMib, stream); }
+    left = pool.allocate(stream, 3 * kMib);
+    { const Buffer cached = pool.allocate(stream, 30 * kMib); }
     EXPECT_GE(reserved(), 34 * kMib);
   }
   EXPECT_EQ(reserved(), 4 * kMib) << "only the live block's chunks stay";
@@ -108,22 +108,22 @@ TEST_F(MemPoolTest, OthersTakeItsFreeMemoryOnlyIfItAllows) {
   limit_to(40 * kMib);
   {
     MemPool pool;
-    { const Buffer cached = pool.allocate(30 * kMib, stream); }
-    EXPECT_THROW(static_cast<void>(allocate(20 * kMib, stream)), OutOfMemoryError);
+    { const Buffer cached = pool.allocate(stream, 30 * kMib); }
+    EXPECT_THROW(static_cast<void>(allocate(stream, 20 * kMib)), OutOfMemoryError);
   }
   MemPool generous(Device::cuda(0), {.use_on_oom = true});
-  { const Buffer cached = generous.allocate(30 * kMib, stream); }
-  const Buffer large = allocate(20 * kMib, stream);
+  { const Buffer cached = generous.allocate(stream, 30 * kMib); }
+  const Buffer large = allocate(stream, 20 * kMib);
   EXPECT_EQ(large.bytes(), 20 * kMib);
 }
 
 TEST_F(MemPoolTest, ADriverCallIsNotNeededForAHit) {
   const Stream stream = Stream::current();
   MemPool pool;
-  { const Buffer warm = pool.allocate(1000, stream); }
+  { const Buffer warm = pool.allocate(stream, 1000); }
   const FaultDriver driver;
   for (int i = 0; i < 10; ++i) {
-    const Buffer hit = pool.allocate(1000, stream);
+    const Buffer hit = pool.allocate(stream, 1000);
   }
   EXPECT_EQ(gantry::testing::allocator_calls(driver), 0u);
 }
@@ -131,8 +131,8 @@ TEST_F(MemPoolTest, ADriverCallIsNotNeededForAHit) {
 TEST_F(MemPoolTest, BlocksThatMayNotBeCutStayWhole) {
   const Stream stream = Stream::current();
   MemPool pool(Device::cuda(0), {.no_split = true});
-  { const Buffer cached = pool.allocate(30 * kMib, stream); }
-  const Buffer part = pool.allocate(20 * kMib, stream);
+  { const Buffer cached = pool.allocate(stream, 30 * kMib); }
+  const Buffer part = pool.allocate(stream, 20 * kMib);
   EXPECT_EQ(allocated(), 30 * kMib);
 }
 
@@ -140,14 +140,14 @@ TEST_F(MemPoolTest, BlocksKeepTheirAddressesWithoutPhysicalMemory) {
   const Stream stream = Stream::current();
   const std::size_t free_before = mem_get_info().free;
   MemPool pool;
-  const Buffer large = pool.allocate(40 * kMib, stream);
-  const Buffer small = pool.allocate(1000, stream);
+  const Buffer large = pool.allocate(stream, 40 * kMib);
+  const Buffer small = pool.allocate(stream, 1000);
   void* data = large.data();
   pool.release_physical();
   EXPECT_FALSE(pool.has_physical());
   EXPECT_EQ(reserved(), 0u);
   EXPECT_GE(mem_get_info().free + kMib, free_before);
-  EXPECT_THAT([&] { static_cast<void>(pool.allocate(1000, stream)); },
+  EXPECT_THAT([&] { static_cast<void>(pool.allocate(stream, 1000)); },
               ThrowsMessage<InvalidArgument>(HasSubstr("physical memory")));
   pool.restore_physical();
   EXPECT_TRUE(pool.has_physical());
@@ -161,10 +161,10 @@ TEST_F(MemPoolTest, BlocksKeepTheirAddressesWithoutPhysicalMemory) {
 TEST_F(MemPoolTest, AParkedPoolRefusesAlsoWhatAThreadHasJustFreed) {
   const Stream stream = Stream::current();
   MemPool pool;
-  std::optional<Buffer> small = pool.allocate(1000, stream);
+  std::optional<Buffer> small = pool.allocate(stream, 1000);
   pool.release_physical();
   small.reset();
-  EXPECT_THROW(static_cast<void>(pool.allocate(1000, stream)), InvalidArgument);
+  EXPECT_THROW(static_cast<void>(pool.allocate(stream, 1000)), InvalidArgument);
   pool.restore_physical();
 }
 
@@ -172,7 +172,7 @@ TEST_F(MemPoolTest, ThreadsReleaseAndRestoreAtTheSameTime) {
   const Stream stream = Stream::current();
   MemPool pool(Device::cuda(0), {.use_on_oom = true});
   std::vector<Buffer> kept;
-  for (int i = 0; i < 6; ++i) kept.push_back(pool.allocate(5 * kMib, stream));
+  for (int i = 0; i < 6; ++i) kept.push_back(pool.allocate(stream, 5 * kMib));
   std::vector<std::thread> threads;
   for (int seed = 0; seed < 4; ++seed) {
     threads.emplace_back([&pool, seed] {
@@ -189,7 +189,7 @@ TEST_F(MemPoolTest, ThreadsReleaseAndRestoreAtTheSameTime) {
   std::thread user([&] {
     while (!stop) {
       try {
-        const Buffer buffer = pool.allocate(3 * kMib, stream);
+        const Buffer buffer = pool.allocate(stream, 3 * kMib);
       } catch (const InvalidArgument&) {
       }
       empty_cache();
@@ -255,9 +255,9 @@ TEST_F(MemPoolTest, RestoreWithoutMemoryLeavesItReleased) {
   const Stream stream = Stream::current();
   limit_to(40 * kMib);
   MemPool pool;
-  const Buffer large = pool.allocate(30 * kMib, stream);
+  const Buffer large = pool.allocate(stream, 30 * kMib);
   pool.release_physical();
-  std::optional<Buffer> other = allocate(30 * kMib, stream);
+  std::optional<Buffer> other = allocate(stream, 30 * kMib);
   EXPECT_THROW(pool.restore_physical(), OutOfMemoryError);
   EXPECT_FALSE(pool.has_physical());
   other.reset();
@@ -271,7 +271,7 @@ TEST_F(MemPoolTest, RestoreWithoutMemoryKeepsNoneOfIt) {
   GappedPool gapped;
   MemPool& pool = gapped.pool;
   pool.release_physical();  // two runs, of which one would fit
-  const Buffer other = allocate(16 * kMib, stream);
+  const Buffer other = allocate(stream, 16 * kMib);
   EXPECT_THROW(pool.restore_physical(), OutOfMemoryError);
   EXPECT_EQ(reserved(), 16 * kMib);
   EXPECT_FALSE(pool.has_physical());
@@ -280,8 +280,8 @@ TEST_F(MemPoolTest, RestoreWithoutMemoryKeepsNoneOfIt) {
 TEST_F(MemPoolTest, OnlyLiveBlocksAreRestored) {
   const Stream stream = Stream::current();
   MemPool pool;
-  const Buffer kept = pool.allocate(8 * kMib, stream);
-  { const Buffer cached = pool.allocate(32 * kMib, stream); }
+  const Buffer kept = pool.allocate(stream, 8 * kMib);
+  { const Buffer cached = pool.allocate(stream, 32 * kMib); }
   pool.release_physical();
   EXPECT_EQ(reserved(), 0u);
   pool.restore_physical();
@@ -297,11 +297,11 @@ TEST_F(MemPoolTest, DestroyingAParkedPoolNeedsNoMemoryForWhatIsFree) {
   {
     MemPool pool;
     id = pool.id();
-    std::optional<Buffer> freed = pool.allocate(20 * kMib, stream);
-    outlives = pool.allocate(4 * kMib, stream);
+    std::optional<Buffer> freed = pool.allocate(stream, 20 * kMib);
+    outlives = pool.allocate(stream, 4 * kMib);
     pool.release_physical();
     freed.reset();
-    const Buffer other = allocate(34 * kMib, stream);
+    const Buffer other = allocate(stream, 34 * kMib);
   }
   empty_cache();
   EXPECT_EQ(reserved(), 4 * kMib) << "what outlives its pool has its memory again";
@@ -318,12 +318,12 @@ TEST_F(MemPoolTest, BlocksThatOutliveAParkedPoolInAShortageLeaveItClean) {
   limit_to(40 * kMib);
   std::optional<MemPool> pool(std::in_place);
   const std::uint64_t id = pool->id();
-  std::optional<Buffer> first = pool->allocate(10 * kMib, stream);
-  std::optional<Buffer> gap = pool->allocate(4 * kMib, stream);
-  std::optional<Buffer> last = pool->allocate(20 * kMib, stream);
+  std::optional<Buffer> first = pool->allocate(stream, 10 * kMib);
+  std::optional<Buffer> gap = pool->allocate(stream, 4 * kMib);
+  std::optional<Buffer> last = pool->allocate(stream, 20 * kMib);
   gap.reset();
   pool->release_physical();
-  std::optional<Buffer> other = allocate(24 * kMib, stream);
+  std::optional<Buffer> other = allocate(stream, 24 * kMib);
   pool.reset();  // has no memory for the two; says so in the log
   EXPECT_EQ(reserved(), 24 * kMib);
   EXPECT_NE(MemPool().id(), id) << "its blocks live";
@@ -334,7 +334,7 @@ TEST_F(MemPoolTest, BlocksThatOutliveAParkedPoolInAShortageLeaveItClean) {
   empty_cache();
   MemPool anew;
   EXPECT_EQ(anew.id(), id);
-  const Buffer buffer = anew.allocate(30 * kMib, stream);
+  const Buffer buffer = anew.allocate(stream, 30 * kMib);
   driver().fill(buffer.data(), 5, buffer.bytes(), stream.native());
   stream.synchronize();
 }
@@ -342,7 +342,7 @@ TEST_F(MemPoolTest, BlocksThatOutliveAParkedPoolInAShortageLeaveItClean) {
 TEST_F(MemPoolTest, AppearsInTheSnapshot) {
   const Stream stream = Stream::current();
   MemPool pool;
-  const Buffer inside = pool.allocate(3 * kMib, stream);
+  const Buffer inside = pool.allocate(stream, 3 * kMib);
   bool found = false;
   for (const SegmentInfo& segment : snapshot().segments) {
     if (segment.pool_id.second != static_cast<std::int64_t>(pool.id())) continue;
@@ -358,23 +358,23 @@ TEST_F(MemPoolTest, MakesDoWithFewAddresses) {
   FaultDriver driver;
   driver.fail_on("reserve_address", 1, gantry::testing::kOutOfMemory, 3);
   MemPool pool;
-  const Buffer buffer = pool.allocate(5 * kMib, stream);
+  const Buffer buffer = pool.allocate(stream, 5 * kMib);
   EXPECT_EQ(driver.calls("reserve_address"), 4u);
   driver.fill(buffer.data(), 5, buffer.bytes(), stream.native());
   stream.synchronize();
   // Those that are too few are of no use.
   driver.fail_on("reserve_address", 1, gantry::testing::kOutOfMemory, 1000);
   MemPool other;
-  EXPECT_THROW(static_cast<void>(other.allocate(5 * kMib, stream)), CudaError);
+  EXPECT_THROW(static_cast<void>(other.allocate(stream, 5 * kMib)), CudaError);
   driver.fail_nothing();
-  EXPECT_NO_THROW(static_cast<void>(other.allocate(5 * kMib, stream)));
+  EXPECT_NO_THROW(static_cast<void>(other.allocate(stream, 5 * kMib)));
 }
 
 TEST_F(MemPoolTest, RefusesBadArguments) {
   EXPECT_THROW(MemPool(Device::cpu()), InvalidArgument);
   if (device_count() < 2) return;
   MemPool pool(Device::cuda(0));
-  EXPECT_THAT([&] { static_cast<void>(pool.allocate(1, Stream::current(Device::cuda(1)))); },
+  EXPECT_THAT([&] { static_cast<void>(pool.allocate(Stream::current(Device::cuda(1)), 1)); },
               ThrowsMessage<InvalidArgument>(
                   HasSubstr("MemPool::allocate: expected a stream of cuda:0, but got one of "
                             "cuda:1")));

@@ -28,8 +28,8 @@ int main(int argc, char** argv) {
   const bool chunks = argc > 1 && std::string(argv[1]) == "chunks";
   gantry::testing::VmmSource* source = chunks ? new gantry::testing::VmmSource(0, 2) : nullptr;
   const auto allocate = [&](std::size_t bytes) {
-    return source != nullptr ? gantry::memory::Buffer(source->allocate(bytes, stream))
-                             : gantry::memory::allocate(bytes, stream);
+    return source != nullptr ? gantry::memory::Buffer(source->allocate(stream, bytes))
+                             : gantry::memory::allocate(stream, bytes);
   };
   // Not the first block of its extent.
   const gantry::memory::Buffer before = allocate(5000);

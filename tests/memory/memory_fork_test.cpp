@@ -31,19 +31,19 @@ bool throws_fork_error(F&& f) {
 
 TEST_F(MemoryForkTest, ChildCannotAllocateAndItsFreesDoNothing) {
   const Stream stream = Stream::current();
-  Buffer device = allocate(1000, stream);
+  Buffer device = allocate(stream, 1000);
   Buffer host = pinned(1000);
-  void* raw = alloc(1000);
-  { const Buffer cached = allocate(2000, stream); }
+  void* raw = allocate_raw(1000);
+  { const Buffer cached = allocate(stream, 2000); }
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     int failed = 0;
-    if (!throws_fork_error([&] { static_cast<void>(allocate(1000, stream)); })) failed |= 1;
+    if (!throws_fork_error([&] { static_cast<void>(allocate(stream, 1000)); })) failed |= 1;
     if (!throws_fork_error([&] { static_cast<void>(pinned(1000)); })) failed |= 2;
     device.reset();
     host.reset();
-    memory::free(raw);
+    memory::deallocate_raw(raw);
     if (device.data() != nullptr || host.data() != nullptr) failed |= 4;
     _exit(failed);
   }
@@ -52,7 +52,7 @@ TEST_F(MemoryForkTest, ChildCannotAllocateAndItsFreesDoNothing) {
   ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
   EXPECT_EQ(WEXITSTATUS(status), 0);
   EXPECT_EQ(allocated(), 2048u) << "the child changed its parent";
-  memory::free(raw);
+  memory::deallocate_raw(raw);
 }
 
 // Ends the calling process with 0 if `f` returns, and by a signal if it does not.
@@ -69,7 +69,7 @@ TEST_F(MemoryForkTest, ChildDoesNotWaitForLocksThatItsParentHeld) {
   const auto async = make_allocator("async", {});
   Allocator& host = pinned_allocator();
   const Buffer pinned_buffer = pinned(1000);
-  const Buffer async_buffer(async->allocate(1000, stream));
+  const Buffer async_buffer(async->allocate(stream, 1000));
   std::atomic<bool> stop{false};
   // Holds locks of both at many moments.
   std::thread busy([&] {
@@ -113,7 +113,7 @@ TEST_F(MemoryForkTest, BuffersMayOutliveMain) {
   // Not the heap that TearDown checks.
   if (device_count() < 2) GTEST_SKIP() << "needs 2 devices";
   const Device last = Device::cuda(device_count() - 1);
-  late.device = allocate(0, Stream::current(last));
+  late.device = allocate(Stream::current(last), 0);
   late.host = pinned(1000);
 }
 

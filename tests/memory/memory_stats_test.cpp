@@ -45,8 +45,8 @@ TEST_F(MemoryStatsTest, HasTheKeysOfTorchAndItsOwn) {
 }
 
 TEST_F(MemoryStatsTest, MapHoldsTheNumbersOfStats) {
-  const Buffer small = allocate(1000, Stream::current());
-  const Buffer large = allocate(3 * kMib, Stream::current());
+  const Buffer small = allocate(Stream::current(), 1000);
+  const Buffer large = allocate(Stream::current(), 3 * kMib);
   const Stats now = stats();
   const auto map = stats_map();
   EXPECT_EQ(map.at("allocation.all.current"), 2);
@@ -63,8 +63,8 @@ TEST_F(MemoryStatsTest, MapHoldsTheNumbersOfStats) {
 }
 
 TEST_F(MemoryStatsTest, PeaksStayUntilReset) {
-  { const Buffer buffer = allocate(30 * kMib, Stream::current()); }
-  const Buffer small = allocate(1000, Stream::current());
+  { const Buffer buffer = allocate(Stream::current(), 30 * kMib); }
+  const Buffer small = allocate(Stream::current(), 1000);
   EXPECT_EQ(max_allocated(), 30 * kMib);
   EXPECT_EQ(max_reserved(), 30 * kMib);
   reset_peak_stats();
@@ -74,7 +74,7 @@ TEST_F(MemoryStatsTest, PeaksStayUntilReset) {
 }
 
 TEST_F(MemoryStatsTest, SummaryIsATable) {
-  const Buffer buffer = allocate(3 * kMib, Stream::current());
+  const Buffer buffer = allocate(Stream::current(), 3 * kMib);
   const std::string text = summary();
   EXPECT_THAT(text, HasSubstr("Memory of cuda:0"));
   EXPECT_THAT(text, HasSubstr("| reserved_bytes         |     4.00 MiB |"));
@@ -83,7 +83,7 @@ TEST_F(MemoryStatsTest, SummaryIsATable) {
 
 TEST_F(MemoryStatsTest, MemGetInfoCountsSegments) {
   const MemInfo before = mem_get_info();
-  const Buffer buffer = allocate(40 * kMib, Stream::current());
+  const Buffer buffer = allocate(Stream::current(), 40 * kMib);
   const MemInfo after = mem_get_info();
   EXPECT_EQ(after.total, before.total);
   EXPECT_GE(before.free - after.free, 40 * kMib);

@@ -43,7 +43,7 @@ TEST_F(NativeHeapTest, AsksTheDriverForWholeSegments) {
   for (const Case& c : {Case{1, 2 * kMib}, Case{kMib, 2 * kMib}, Case{kMib + 1, 20 * kMib},
                         Case{10 * kMib - 512, 20 * kMib}, Case{10 * kMib, 10 * kMib},
                         Case{10 * kMib + 1, 12 * kMib}, Case{31 * kMib, 32 * kMib}}) {
-    const Buffer buffer = allocate(c.request, stream);
+    const Buffer buffer = allocate(stream, c.request);
     EXPECT_EQ(reserved(), c.segment) << c.request;
     EXPECT_EQ(stats().segment.all.current, 1);
     const_cast<Buffer&>(buffer).reset();
@@ -55,9 +55,9 @@ TEST_F(NativeHeapTest, AsksTheDriverForWholeSegments) {
 
 TEST_F(NativeHeapTest, RoundsTo512Bytes) {
   const Stream stream = Stream::current();
-  const Buffer a = allocate(1, stream);
-  const Buffer b = allocate(513, stream);
-  const Buffer c = allocate(1, stream);
+  const Buffer a = allocate(stream, 1);
+  const Buffer b = allocate(stream, 513);
+  const Buffer c = allocate(stream, 1);
   EXPECT_EQ(at(b) - at(a), 512);
   EXPECT_EQ(at(c) - at(b), 1024);
   EXPECT_EQ(allocated(), 2048u);
@@ -71,7 +71,7 @@ TEST_F(NativeHeapTest, HitsCallTheDriverNotAtAll) {
   const auto round = [&] {
     std::vector<Buffer> live;
     for (const Stream& s : {stream, other}) {
-      for (const std::size_t bytes : kSizes) live.push_back(allocate(bytes, s));
+      for (const std::size_t bytes : kSizes) live.push_back(allocate(s, bytes));
     }
   };
   round();
@@ -83,7 +83,7 @@ TEST_F(NativeHeapTest, HitsCallTheDriverNotAtAll) {
 TEST_F(NativeHeapTest, MissesCallTheDriverOnce) {
   const Stream stream = Stream::current();
   const FaultDriver driver;
-  const Buffer buffer = allocate(5 * kMib, stream);
+  const Buffer buffer = allocate(stream, 5 * kMib);
   EXPECT_EQ(driver.calls("allocate"), 1u);
   EXPECT_EQ(allocator_calls(driver), 1u);
 }
@@ -91,20 +91,20 @@ TEST_F(NativeHeapTest, MissesCallTheDriverOnce) {
 TEST_F(NativeHeapTest, ReusesAFreedBlockOnItsStreamAtOnce) {
   const Stream stream = Stream::from_pool();
   const StreamHold hold(stream);
-  Buffer buffer = allocate(3 * kMib, stream);
+  Buffer buffer = allocate(stream, 3 * kMib);
   void* data = buffer.data();
   buffer.reset();
-  EXPECT_EQ(allocate(3 * kMib, stream).data(), data);
+  EXPECT_EQ(allocate(stream, 3 * kMib).data(), data);
 }
 
 TEST_F(NativeHeapTest, DoesNotReuseABlockOnAnotherStreamWhileItsOwnIsBusy) {
   const Stream stream = Stream::from_pool();
   const Stream other = Stream::from_pool();
   const StreamHold hold(stream);
-  Buffer buffer = allocate(3 * kMib, stream);
+  Buffer buffer = allocate(stream, 3 * kMib);
   void* data = buffer.data();
   buffer.reset();
-  const Buffer elsewhere = allocate(3 * kMib, other);
+  const Buffer elsewhere = allocate(other, 3 * kMib);
   EXPECT_NE(elsewhere.data(), data);
   EXPECT_EQ(stats().segment.all.current, 2);
 }
@@ -115,13 +115,13 @@ TEST_F(NativeHeapTest, TakesTheBestFit) {
   std::vector<void*> places;
   // Above what magazines keep.
   for (const std::size_t kib : {640, 1, 300, 1, 400, 1}) {
-    buffers.push_back(allocate(kib * kKib, stream));
+    buffers.push_back(allocate(stream, kib * kKib));
     places.push_back(buffers.back().data());
   }
   for (const int i : {0, 2, 4}) buffers[static_cast<std::size_t>(i)].reset();
-  EXPECT_EQ(allocate(290 * kKib, stream).data(), places[2]);
-  EXPECT_EQ(allocate(350 * kKib, stream).data(), places[4]);
-  EXPECT_EQ(allocate(500 * kKib, stream).data(), places[0]);
+  EXPECT_EQ(allocate(stream, 290 * kKib).data(), places[2]);
+  EXPECT_EQ(allocate(stream, 350 * kKib).data(), places[4]);
+  EXPECT_EQ(allocate(stream, 500 * kKib).data(), places[0]);
 }
 
 TEST_F(NativeHeapTest, JoinsFreeNeighboursInAnyOrder) {
@@ -129,29 +129,29 @@ TEST_F(NativeHeapTest, JoinsFreeNeighboursInAnyOrder) {
   std::array<int, 4> order = {0, 1, 2, 3};
   do {
     std::vector<Buffer> buffers;
-    for (int i = 0; i < 4; ++i) buffers.push_back(allocate(5 * kMib, stream));
+    for (int i = 0; i < 4; ++i) buffers.push_back(allocate(stream, 5 * kMib));
     EXPECT_EQ(reserved(), 20 * kMib);
     for (const int i : order) buffers[static_cast<std::size_t>(i)].reset();
     EXPECT_EQ(stats().inactive_split.all.current, 0);
-    const Buffer whole = allocate(20 * kMib, stream);
+    const Buffer whole = allocate(stream, 20 * kMib);
     EXPECT_EQ(reserved(), 20 * kMib) << "the pieces were not joined";
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
 TEST_F(NativeHeapTest, SplitsLargeBlocksOnlyForMoreThanOneMib) {
   const Stream stream = Stream::current();
-  const Buffer exact = allocate(19 * kMib, stream);
+  const Buffer exact = allocate(stream, 19 * kMib);
   EXPECT_EQ(allocated(), 20 * kMib) << "a rest of 1 MiB was cut off";
   EXPECT_EQ(stats().inactive_split.all.current, 0);
-  const Buffer cut = allocate(5 * kMib, stream);
+  const Buffer cut = allocate(stream, 5 * kMib);
   EXPECT_EQ(stats().inactive_split.all.current, 1);
   EXPECT_EQ(stats().inactive_split_bytes.all.current, static_cast<std::int64_t>(15 * kMib));
 }
 
 TEST_F(NativeHeapTest, SmallAndLargeBlocksShareNoSegment) {
   const Stream stream = Stream::current();
-  const Buffer small = allocate(1000, stream);
-  const Buffer large = allocate(2 * kMib, stream);
+  const Buffer small = allocate(stream, 1000);
+  const Buffer large = allocate(stream, 2 * kMib);
   const Stats now = stats();
   EXPECT_EQ(now.segment.small_pool.current, 1);
   EXPECT_EQ(now.segment.large_pool.current, 1);
@@ -162,7 +162,7 @@ TEST_F(NativeHeapTest, SmallAndLargeBlocksShareNoSegment) {
 TEST_F(NativeHeapTest, RecordStreamHoldsTheBlockUntilTheStreamIsDone) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
-  Buffer buffer = allocate(12 * kMib, own);
+  Buffer buffer = allocate(own, 12 * kMib);
   void* data = buffer.data();
   StreamHold hold(user);
   allocator(Device::cuda(0)).record_stream(buffer.block(), user);
@@ -171,11 +171,11 @@ TEST_F(NativeHeapTest, RecordStreamHoldsTheBlockUntilTheStreamIsDone) {
   EXPECT_EQ(allocated(), 0u);
   EXPECT_EQ(stats().active_bytes.all.current, static_cast<std::int64_t>(12 * kMib));
   {
-    const Buffer other = allocate(12 * kMib, own);
+    const Buffer other = allocate(own, 12 * kMib);
     EXPECT_NE(other.data(), data);
     hold.release();
     user.synchronize();
-    const Buffer again = allocate(12 * kMib, own);
+    const Buffer again = allocate(own, 12 * kMib);
     EXPECT_EQ(again.data(), data);
   }
   EXPECT_EQ(stats().active_bytes.all.current, 0);
@@ -183,19 +183,19 @@ TEST_F(NativeHeapTest, RecordStreamHoldsTheBlockUntilTheStreamIsDone) {
 
 TEST_F(NativeHeapTest, RecordOfItsOwnStreamHoldsNothing) {
   const Stream own = Stream::from_pool();
-  Buffer buffer = allocate(12 * kMib, own);
+  Buffer buffer = allocate(own, 12 * kMib);
   void* data = buffer.data();
   const StreamHold hold(own);
   allocator(Device::cuda(0)).record_stream(buffer.block(), own);
   buffer.reset();
-  EXPECT_EQ(allocate(12 * kMib, own).data(), data);
+  EXPECT_EQ(allocate(own, 12 * kMib).data(), data);
 }
 
 TEST_F(NativeHeapTest, RecordStreamWorksForStreamsOfOtherDevices) {
   GANTRY_REQUIRE_DEVICES(2);
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool(Device::cuda(1));
-  Buffer buffer = allocate(12 * kMib, own);
+  Buffer buffer = allocate(own, 12 * kMib);
   StreamHold hold(user);
   allocator(Device::cuda(0)).record_stream(buffer.block(), user);
   buffer.reset();
@@ -211,20 +211,20 @@ TEST_F(NativeHeapTest, LateStreamDoesNotHoldBackTheBlocksOfAnother) {
   const Stream late = Stream::from_pool();
   const Stream quick = Stream::from_pool();
   const StreamHold hold(late);
-  Buffer first = allocate(12 * kMib, own);
-  Buffer second = allocate(14 * kMib, own);
+  Buffer first = allocate(own, 12 * kMib);
+  Buffer second = allocate(own, 14 * kMib);
   void* data = second.data();
   allocator(Device::cuda(0)).record_stream(first.block(), late);
   allocator(Device::cuda(0)).record_stream(second.block(), quick);
   first.reset();
   second.reset();
   quick.synchronize();
-  EXPECT_EQ(allocate(14 * kMib, own).data(), data);
+  EXPECT_EQ(allocate(own, 14 * kMib).data(), data);
 }
 
 TEST_F(NativeHeapTest, DevicesAreIndependent) {
   GANTRY_REQUIRE_DEVICES(2);
-  const Buffer buffer = allocate(1000, Stream::current(Device::cuda(1)));
+  const Buffer buffer = allocate(Stream::current(Device::cuda(1)), 1000);
   EXPECT_EQ(buffer.device(), Device::cuda(1));
   EXPECT_EQ(reserved(Device::cuda(0)), 0u);
   EXPECT_EQ(reserved(Device::cuda(1)), 2 * kMib);
@@ -233,8 +233,8 @@ TEST_F(NativeHeapTest, DevicesAreIndependent) {
 
 TEST_F(NativeHeapTest, EmptyCacheGivesBackUnusedSegmentsOnly) {
   const Stream stream = Stream::current();
-  const Buffer live = allocate(1000, stream);
-  { const Buffer dead = allocate(30 * kMib, stream); }
+  const Buffer live = allocate(stream, 1000);
+  { const Buffer dead = allocate(stream, 30 * kMib); }
   empty_cache();
   EXPECT_EQ(reserved(), 2 * kMib);
   EXPECT_EQ(stats().num_device_free, stats().segment.all.freed);
@@ -242,9 +242,9 @@ TEST_F(NativeHeapTest, EmptyCacheGivesBackUnusedSegmentsOnly) {
 
 TEST_F(NativeHeapTest, SegmentsNameWhoMadeThemNecessary) {
   const Stream stream = Stream::current();
-  const Buffer silent = allocate(30 * kMib, stream);
+  const Buffer silent = allocate(stream, 30 * kMib);
   record_history();
-  const Buffer noted = allocate(40 * kMib, stream);
+  const Buffer noted = allocate(stream, 40 * kMib);
   const Snapshot now = snapshot();
   record_history({.enabled = false});
   ASSERT_EQ(now.segments.size(), 2U);
@@ -276,12 +276,12 @@ TEST_F(NativeHeapTest, TheHistoryFreesASegmentBeforeItsAddressesServeAgain) {
   QuickDriver driver;
   const Stream stream = Stream::current();
   record_history();
-  Buffer first = allocate(30 * kMib, stream);
+  Buffer first = allocate(stream, 30 * kMib);
   void* data = first.data();
   first.reset();
   Buffer second;
   driver.when_given_back = [&] {
-    std::thread([&] { second = allocate(30 * kMib, stream); }).join();
+    std::thread([&] { second = allocate(stream, 30 * kMib); }).join();
   };
   empty_cache();
   EXPECT_EQ(second.data(), data);

@@ -31,9 +31,9 @@ class NativeRecoveryTest : public gantry::testing::HeapTest {};
 TEST_F(NativeRecoveryTest, GivesCachedSegmentsBackAndTriesAgain) {
   const Stream stream = Stream::current();
   const Stream other = Stream::from_pool();
-  { const Buffer cached = allocate(30 * kMib, other); }
+  { const Buffer cached = allocate(other, 30 * kMib); }
   limit_to(40 * kMib);
-  const Buffer buffer = allocate(32 * kMib, stream);
+  const Buffer buffer = allocate(stream, 32 * kMib);
   EXPECT_EQ(reserved(), 32 * kMib);
   EXPECT_EQ(stats().num_alloc_retries, 1);
   EXPECT_EQ(stats().num_ooms, 0);
@@ -41,10 +41,10 @@ TEST_F(NativeRecoveryTest, GivesCachedSegmentsBackAndTriesAgain) {
 
 TEST_F(NativeRecoveryTest, TriesAgainWhenTheDriverIsOutOfMemory) {
   const Stream stream = Stream::current();
-  { const Buffer cached = allocate(30 * kMib, Stream::from_pool()); }
+  { const Buffer cached = allocate(Stream::from_pool(), 30 * kMib); }
   FaultDriver driver;
   driver.fail_on("allocate", 1, gantry::testing::kOutOfMemory);
-  const Buffer buffer = allocate(32 * kMib, stream);
+  const Buffer buffer = allocate(stream, 32 * kMib);
   EXPECT_EQ(driver.calls("allocate"), 2u);
   EXPECT_EQ(driver.calls("deallocate"), 1u);
 }
@@ -53,7 +53,7 @@ TEST_F(NativeRecoveryTest, WaitsForRecordedStreamsAndSearchesAgain) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
   limit_to(34 * kMib);
-  Buffer buffer = allocate(32 * kMib, own);
+  Buffer buffer = allocate(own, 32 * kMib);
   void* data = buffer.data();
   std::optional<StreamHold> hold(user);
   allocator(Device::cuda(0)).record_stream(buffer.block(), user);
@@ -65,7 +65,7 @@ TEST_F(NativeRecoveryTest, WaitsForRecordedStreamsAndSearchesAgain) {
     while (driver.calls("synchronize_event") == 0) std::this_thread::yield();
     hold->release();
   });
-  const Buffer again = allocate(32 * kMib, own);
+  const Buffer again = allocate(own, 32 * kMib);
   releaser.join();
   EXPECT_EQ(again.data(), data);
   EXPECT_EQ(driver.calls("deallocate"), 0u) << "a fitting block was thrown away";
@@ -76,18 +76,18 @@ TEST_F(NativeRecoveryTest, OtherThreadsAllocateWhileOneWaits) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
   limit_to(34 * kMib);
-  Buffer small = allocate(1000, own);
-  Buffer buffer = allocate(32 * kMib, own);
+  Buffer small = allocate(own, 1000);
+  Buffer buffer = allocate(own, 32 * kMib);
   std::optional<StreamHold> hold(user);
   allocator(Device::cuda(0)).record_stream(buffer.block(), user);
   buffer.reset();
   FaultDriver driver;
   std::thread other([&] {
     while (driver.calls("synchronize_event") == 0) std::this_thread::yield();
-    small = allocate(2000, own);  // the wait ends only after this
+    small = allocate(own, 2000);  // the wait ends only after this
     hold->release();
   });
-  const Buffer again = allocate(32 * kMib, own);
+  const Buffer again = allocate(own, 32 * kMib);
   other.join();
   EXPECT_NE(again.data(), nullptr);
 }
@@ -95,10 +95,10 @@ TEST_F(NativeRecoveryTest, OtherThreadsAllocateWhileOneWaits) {
 TEST_F(NativeRecoveryTest, ReportsWhatIsHeldAndStaysUsable) {
   const Stream stream = Stream::current();
   limit_to(64 * kMib);
-  const Buffer live = allocate(40 * kMib, stream);
+  const Buffer live = allocate(stream, 40 * kMib);
   const std::int64_t ooms = stats().num_ooms;
   try {
-    static_cast<void>(allocate(30 * kMib, stream));
+    static_cast<void>(allocate(stream, 30 * kMib));
     FAIL() << "more than the limit was allocated";
   } catch (const OutOfMemoryError& error) {
     const OomReport& breakdown = error.breakdown();
@@ -117,7 +117,7 @@ TEST_F(NativeRecoveryTest, ReportsWhatIsHeldAndStaysUsable) {
                       HasSubstr("set_fraction")));
   }
   EXPECT_EQ(stats().num_ooms, ooms + 1);
-  const Buffer fits = allocate(20 * kMib, stream);
+  const Buffer fits = allocate(stream, 20 * kMib);
   EXPECT_EQ(allocated(), 60 * kMib);
 }
 
@@ -127,22 +127,22 @@ TEST_F(NativeRecoveryTest, RunsOutOfRealMemory) {
   std::vector<Buffer> live;
   EXPECT_THROW(
       {
-        while (true) live.push_back(allocate(100 * kMib, stream));
+        while (true) live.push_back(allocate(stream, 100 * kMib));
       },
       OutOfMemoryError);
   EXPECT_EQ(live.size(), mem_get_info().total / (100 * kMib));
   live.clear();
-  const Buffer again = allocate(100 * kMib * (mem_get_info().total / (100 * kMib)), stream);
+  const Buffer again = allocate(stream, 100 * kMib * (mem_get_info().total / (100 * kMib)));
 }
 
 TEST_F(NativeRecoveryTest, FractionCountsWhatIsCached) {
   const Stream stream = Stream::current();
   limit_to(22 * kMib);
-  const Buffer small = allocate(1000, stream);
-  const Buffer large = allocate(2 * kMib, stream);
+  const Buffer small = allocate(stream, 1000);
+  const Buffer large = allocate(stream, 2 * kMib);
   EXPECT_EQ(reserved(), 22 * kMib);
-  EXPECT_THROW(static_cast<void>(allocate(19 * kMib, stream)), OutOfMemoryError);
-  const Buffer inside = allocate(18 * kMib, stream);
+  EXPECT_THROW(static_cast<void>(allocate(stream, 19 * kMib)), OutOfMemoryError);
+  const Buffer inside = allocate(stream, 18 * kMib);
   EXPECT_EQ(reserved(), 22 * kMib);
 }
 
@@ -155,7 +155,7 @@ TEST_F(NativeRecoveryTest, ObserversAreCalledForEachOutOfMemory) {
   });
   add_oom_observer([](Device, const OomReport&) { throw std::runtime_error("ignored"); });
   limit_to(4 * kMib);
-  EXPECT_THROW(static_cast<void>(allocate(30 * kMib, Stream::current())), OutOfMemoryError);
+  EXPECT_THROW(static_cast<void>(allocate(Stream::current(), 30 * kMib)), OutOfMemoryError);
   ASSERT_EQ(heard.size(), 1u);
   EXPECT_EQ(heard[0].first, Device::cuda(0));
   EXPECT_EQ(heard[0].second.requested, static_cast<std::int64_t>(30 * kMib));
@@ -164,7 +164,7 @@ TEST_F(NativeRecoveryTest, ObserversAreCalledForEachOutOfMemory) {
 TEST_F(NativeRecoveryTest, PassesOtherDriverErrorsOn) {
   FaultDriver driver;
   driver.fail_on("allocate", 1, gantry::testing::kIllegalAddress);
-  EXPECT_THROW(static_cast<void>(allocate(1000, Stream::current())), CudaError);
+  EXPECT_THROW(static_cast<void>(allocate(Stream::current(), 1000)), CudaError);
   EXPECT_EQ(reserved(), 0u);
 }
 

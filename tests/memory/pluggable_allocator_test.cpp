@@ -65,7 +65,7 @@ TEST_F(PluggableAllocatorTest, FunctionsSeeSizeDeviceAndStream) {
   for (int i = 0; i < device_count(); ++i) {
     const Device device = Device::cuda(i);
     for (const Stream& stream : {Stream::default_stream(device), Stream::from_pool(device)}) {
-      Block block = plugged.allocate(1000, stream);
+      Block block = plugged.allocate(stream, 1000);
       ASSERT_NE(block.data, nullptr);
       EXPECT_EQ(block.bytes, 1000u);
       EXPECT_EQ(block.device, device);
@@ -89,34 +89,35 @@ TEST_F(PluggableAllocatorTest, FunctionsSeeSizeDeviceAndStream) {
 TEST_F(PluggableAllocatorTest, ServesItsDeviceOnly) {
   PluggableAllocator plugged = load();
   const PluggableLog& log = log_of_library();
-  EXPECT_EQ(set_allocator(Device::cuda(0), &plugged)->name(), allocator(Device::cuda(0)).name());
-  EXPECT_EQ(&allocator(Device::cuda(0)), &plugged);
-  { const Buffer buffer = allocate(5000, Stream::current(Device::cuda(0))); }
+  const auto shared = std::make_shared<PluggableAllocator>(plugged);
+  EXPECT_EQ(set_allocator(Device::cuda(0), shared), nullptr);
+  EXPECT_EQ(&allocator(Device::cuda(0)), shared.get());
+  { const Buffer buffer = allocate(Stream::current(Device::cuda(0)), 5000); }
   EXPECT_EQ(log.allocations, 1);
-  void* raw = alloc(300);
+  void* raw = allocate_raw(300);
   EXPECT_EQ(log.allocations, 2);
-  memory::free(raw);
+  memory::deallocate_raw(raw);
   EXPECT_EQ(log.frees, 2);
   if (device_count() > 1) {
-    { const Buffer buffer = allocate(5000, Stream::current(Device::cuda(1))); }
+    { const Buffer buffer = allocate(Stream::current(Device::cuda(1)), 5000); }
     EXPECT_EQ(log.allocations, 2);
   }
-  EXPECT_EQ(set_allocator(Device::cuda(0), nullptr), &plugged);
+  EXPECT_EQ(set_allocator(Device::cuda(0), nullptr), shared);
 }
 
 TEST_F(PluggableAllocatorTest, BlocksReturnToTheAllocatorThatMadeThem) {
   PluggableAllocator plugged = load();
   const PluggableLog& log = log_of_library();
   const Stream stream = Stream::current(Device::cuda(0));
-  Buffer cached = allocate(4096, stream);
+  Buffer cached = allocate(stream, 4096);
   void* data = cached.data();
-  set_allocator(Device::cuda(0), &plugged);
-  Buffer made = allocate(4096, stream);
+  set_allocator(Device::cuda(0), std::make_shared<PluggableAllocator>(plugged));
+  Buffer made = allocate(stream, 4096);
   EXPECT_EQ(log.allocations, 1);
   cached.reset();
   EXPECT_EQ(log.frees, 0) << "the library was given a block of the caching allocator";
   set_allocator(Device::cuda(0), nullptr);
-  EXPECT_EQ(allocate(4096, stream).data(), data) << "the caching allocator lost its block";
+  EXPECT_EQ(allocate(stream, 4096).data(), data) << "the caching allocator lost its block";
   made.reset();
   EXPECT_EQ(log.frees, 1);
   EXPECT_EQ(log.mismatches, 0);
@@ -128,8 +129,8 @@ TEST_F(PluggableAllocatorTest, HooksAreCalled) {
                                      .record_stream = "pluggable_record"});
   const PluggableLog& log = log_of_library();
   EXPECT_EQ(log.devices, device_count());
-  set_allocator(Device::cuda(0), &plugged);
-  Buffer buffer = allocate(4096, Stream::current());
+  set_allocator(Device::cuda(0), std::make_shared<PluggableAllocator>(plugged));
+  Buffer buffer = allocate(Stream::current(), 4096);
   allocator(Device::cuda(0)).record_stream(buffer.block(), Stream::from_pool());
   EXPECT_EQ(log.recorded, 1);
   EXPECT_EQ(log.last_recorded, buffer.data());
@@ -143,7 +144,7 @@ TEST_F(PluggableAllocatorTest, WithoutAHookFreesWaitForRecordedStreams) {
   PluggableAllocator plugged = load();
   const Stream own = Stream::from_pool();
   const Stream user = Stream::from_pool();
-  Block block = plugged.allocate(4096, own);
+  Block block = plugged.allocate(own, 4096);
   plugged.record_stream(block, user);
   plugged.record_stream(block, user);
   std::optional<StreamHold> hold(std::in_place, user);
@@ -162,7 +163,7 @@ TEST_F(PluggableAllocatorTest, FreesAreSafeWhenEventsFail) {
   const Stream own = Stream::from_pool();
   const Stream user = Stream::from_pool();
   for (const char* call : {"record_event", "wait_event"}) {
-    Block block = plugged.allocate(4096, own);
+    Block block = plugged.allocate(own, 4096);
     plugged.record_stream(block, user);
     FaultDriver driver;
     driver.fail_on(call, 1);
@@ -177,7 +178,7 @@ TEST_F(PluggableAllocatorTest, NullIsOutOfMemory) {
   log_of_library().is_full = true;
   const Stream stream = Stream::current();
   try {
-    static_cast<void>(plugged.allocate(3000, stream));
+    static_cast<void>(plugged.allocate(stream, 3000));
     FAIL() << "no error";
   } catch (const OutOfMemoryError& error) {
     EXPECT_THAT(error.what(),
@@ -187,17 +188,17 @@ TEST_F(PluggableAllocatorTest, NullIsOutOfMemory) {
   }
   EXPECT_EQ(plugged.live_blocks(), 0u);
   log_of_library().is_full = false;
-  Buffer buffer(plugged.allocate(3000, stream));
+  Buffer buffer(plugged.allocate(stream, 3000));
   EXPECT_NE(buffer.data(), nullptr);
 }
 
 TEST_F(PluggableAllocatorTest, ExceptionsDoNotEscapeTheLibrary) {
   PluggableAllocator throwing = load_allocator(kLibrary, "throwing_alloc", "pluggable_free");
-  EXPECT_THAT([&] { static_cast<void>(throwing.allocate(100, Stream::current())); },
+  EXPECT_THAT([&] { static_cast<void>(throwing.allocate(Stream::current(), 100)); },
               ThrowsMessage<Error>(
                   AllOf(HasSubstr("the alloc function of"), HasSubstr("no allocation today"))));
   PluggableAllocator freeing = load_allocator(kLibrary, "pluggable_alloc", "throwing_free");
-  Buffer buffer(freeing.allocate(100, Stream::current()));
+  Buffer buffer(freeing.allocate(Stream::current(), 100));
   buffer.reset();  // a warning
   EXPECT_EQ(freeing.live_blocks(), 0u);
 }
@@ -230,7 +231,7 @@ TEST_F(PluggableAllocatorTest, MissingFilesAndSymbolsAreNamed) {
 TEST_F(PluggableAllocatorTest, TheLibraryStaysWhileABlockLives) {
   EXPECT_FALSE(is_loaded());
   std::optional<PluggableAllocator> plugged = load();
-  Buffer buffer(plugged->allocate(4096, Stream::current()));
+  Buffer buffer(plugged->allocate(Stream::current(), 4096));
   plugged.reset();
   ASSERT_TRUE(is_loaded());
   EXPECT_EQ(log_of_library().allocations, 1);
@@ -243,8 +244,8 @@ TEST_F(PluggableAllocatorTest, TheLibraryStaysWhileABlockLives) {
 class CountingAllocator : public memory::Allocator {
  public:
   explicit CountingAllocator(memory::Allocator& inner) : inner_(inner) {}
-  memory::Block allocate(std::size_t bytes, Stream stream) override {
-    memory::Block block = inner_.allocate(bytes, stream);
+  memory::Block allocate(const Stream& stream, std::size_t bytes, std::size_t alignment) override {
+    memory::Block block = inner_.allocate(stream, bytes, alignment);
     allocations += 1;
     allocated_bytes += block.bytes;
     return block;
@@ -262,16 +263,16 @@ class CountingAllocator : public memory::Allocator {
 };
 
 TEST_F(PluggableAllocatorTest, AClassOfTheProgramMayTakeThePlaceToo) {
-  CountingAllocator counting(memory::allocator(Device::cuda(0)));
-  memory::set_allocator(Device::cuda(0), &counting);
+  auto counting = std::make_shared<CountingAllocator>(memory::allocator(Device::cuda(0)));
+  memory::set_allocator(Device::cuda(0), counting);
   const Stream stream = Stream::current();
-  Buffer buffer = memory::allocate(1000, stream);
-  void* raw = memory::alloc(24, stream);
-  EXPECT_EQ(counting.allocations, 2u);
-  EXPECT_EQ(counting.allocated_bytes, 1024u);
-  EXPECT_NE(buffer.block().allocator, &counting);
+  Buffer buffer = memory::allocate(stream, 1000);
+  void* raw = memory::allocate_raw(24, stream);
+  EXPECT_EQ(counting->allocations, 2u);
+  EXPECT_EQ(counting->allocated_bytes, 1024u);
+  EXPECT_NE(buffer.block().allocator, counting.get());
   memory::set_allocator(Device::cuda(0), nullptr);
-  memory::free(raw);
+  memory::deallocate_raw(raw);
   buffer.reset();
 }
 
@@ -290,7 +291,7 @@ INSTANTIATE_TEST_SUITE_P(Pluggable, AllocatorContract,
                                        memory::load_allocator(GANTRY_TEST_CONTRACT_LIBRARY,
                                                               "pluggable_alloc", "pluggable_free"));
                                static memory::Allocator& inner = [&]() -> memory::Allocator& {
-                                 const memory::Buffer first(plugged.allocate(1, Stream::current()));
+                                 const memory::Buffer first(plugged.allocate(Stream::current(), 1));
                                  return *first.block().allocator;
                                }();
                                return inner;

@@ -24,7 +24,7 @@ int main(int, char** argv) {
   const std::string what = argv[1];
   set_device(Device::cuda(0));
   const Stream stream = Stream::from_pool();
-  memory::Buffer buffer = memory::allocate(kBytes, stream);
+  memory::Buffer buffer = memory::allocate(stream, kBytes);
   void* data = buffer.data();
   if (what == "queued-before-free") {
     testing::StreamHold hold(stream);
@@ -38,7 +38,7 @@ int main(int, char** argv) {
     testing::StreamHold hold(stream);
     fill(data, kBytes, stream);
     buffer.reset();
-    const memory::Buffer again = memory::allocate(kBytes, stream);
+    const memory::Buffer again = memory::allocate(stream, kBytes);
     if (again.data() != data) return 3;
     fill(data, kBytes, stream);
     hold.release();
@@ -52,7 +52,7 @@ int main(int, char** argv) {
     fill(data, kBytes, user);
     buffer.block().allocator->record_stream(buffer.block(), user);
     buffer.reset();
-    const memory::Buffer other = memory::allocate(kBytes, stream);
+    const memory::Buffer other = memory::allocate(stream, kBytes);
     hold.release();
     user.synchronize();
   } else if (what == "after-empty-cache") {

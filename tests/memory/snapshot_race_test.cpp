@@ -78,7 +78,7 @@ class Worker {
     // Small ones come from the thread's magazines, most large ones from the heap.
     const std::size_t most = random_() % 4 == 0 ? 3 * kMib : 8 * kKib;
     const std::size_t bytes = 1 + random_() % most;
-    return random_() % 16 == 0 ? pool_.allocate(bytes, stream) : allocate(bytes, stream);
+    return random_() % 16 == 0 ? pool_.allocate(stream, bytes) : allocate(stream, bytes);
   }
 
   std::mt19937 random_;
@@ -142,7 +142,7 @@ TEST_F(SnapshotRaceTest, TheTraceLeadsBackToNothing) {
 TEST_F(SnapshotRaceTest, MemoryThatTheDriverDoesNotTakeIsStillThere) {
   gantry::testing::FaultDriver driver;
   record_history();
-  { const Buffer unused = allocate(30 * kMib, Stream::current()); }
+  { const Buffer unused = allocate(Stream::current(), 30 * kMib); }
   const std::size_t held = reserved();
   driver.fail_on(allocator_backend() == "native" ? "deallocate" : "unmap", 1);
   EXPECT_THROW(empty_cache(), CudaError);

@@ -35,7 +35,7 @@ TEST_F(VmmHeapTest, TakesNoMoreChunksThanBlocksNeed) {
   for (const Case& c :
        {Case{1, 2 * kMib}, Case{kMib, 2 * kMib}, Case{kMib + 1, 2 * kMib},
         Case{10 * kMib, 10 * kMib}, Case{10 * kMib + 1, 12 * kMib}, Case{129 * kMib, 130 * kMib}}) {
-    Buffer buffer = allocate(c.request, stream);
+    Buffer buffer = allocate(stream, c.request);
     EXPECT_EQ(reserved(), c.reserved) << c.request;
     EXPECT_EQ(stats().segment.all.current, 1);
     buffer.reset();
@@ -48,11 +48,11 @@ TEST_F(VmmHeapTest, TakesNoMoreChunksThanBlocksNeed) {
 
 TEST_F(VmmHeapTest, ABlockGrowsOutOfTheFreeOneBeforeIt) {
   const Stream stream = Stream::current();
-  Buffer first = allocate(3 * kMib, stream);
+  Buffer first = allocate(stream, 3 * kMib);
   std::byte* place = at(first);
   EXPECT_EQ(reserved(), 4 * kMib);
   first.reset();
-  const Buffer second = allocate(7 * kMib, stream);
+  const Buffer second = allocate(stream, 7 * kMib);
   EXPECT_EQ(at(second), place);
   EXPECT_EQ(reserved(), 8 * kMib) << "4 MiB were there already";
 }
@@ -64,7 +64,7 @@ TEST_F(VmmHeapTest, HitsCallTheDriverNotAtAll) {
   const auto round = [&] {
     std::vector<Buffer> live;
     for (const Stream& s : {stream, other}) {
-      for (const std::size_t bytes : kSizes) live.push_back(allocate(bytes, s));
+      for (const std::size_t bytes : kSizes) live.push_back(allocate(s, bytes));
     }
   };
   round();
@@ -79,10 +79,10 @@ TEST_F(VmmHeapTest, JoinsFreeNeighboursInAnyOrder) {
   std::array<int, 4> order = {0, 1, 2, 3};
   do {
     std::vector<Buffer> buffers;
-    for (int i = 0; i < 4; ++i) buffers.push_back(allocate(5 * kMib, stream));
+    for (int i = 0; i < 4; ++i) buffers.push_back(allocate(stream, 5 * kMib));
     EXPECT_EQ(reserved(), 20 * kMib);
     for (const int i : order) buffers[static_cast<std::size_t>(i)].reset();
-    const Buffer whole = allocate(20 * kMib, stream);
+    const Buffer whole = allocate(stream, 20 * kMib);
     EXPECT_EQ(reserved(), 20 * kMib) << "the pieces were not joined";
   } while (std::next_permutation(order.begin(), order.end()));
 }
@@ -90,35 +90,35 @@ TEST_F(VmmHeapTest, JoinsFreeNeighboursInAnyOrder) {
 TEST_F(VmmHeapTest, ReusesAFreedBlockOnItsStreamAtOnce) {
   const Stream stream = Stream::from_pool();
   const StreamHold hold(stream);
-  Buffer buffer = allocate(3 * kMib, stream);
+  Buffer buffer = allocate(stream, 3 * kMib);
   void* data = buffer.data();
   buffer.reset();
-  EXPECT_EQ(allocate(3 * kMib, stream).data(), data);
+  EXPECT_EQ(allocate(stream, 3 * kMib).data(), data);
 }
 
 TEST_F(VmmHeapTest, AnotherStreamGetsABlockOnlyWhenItsOwnIsDone) {
   const Stream own = Stream::from_pool();
   const Stream other = Stream::from_pool();
   StreamHold hold(own);
-  Buffer buffer = allocate(3 * kMib, own);
+  Buffer buffer = allocate(own, 3 * kMib);
   void* data = buffer.data();
   buffer.reset();
-  EXPECT_NE(allocate(3 * kMib, other).data(), data);
+  EXPECT_NE(allocate(other, 3 * kMib).data(), data);
   hold.release();
   own.synchronize();
-  EXPECT_EQ(allocate(3 * kMib, own).data(), data);
+  EXPECT_EQ(allocate(own, 3 * kMib).data(), data);
 }
 
 TEST_F(VmmHeapTest, AnotherStreamThatWaitedGetsABlockWithoutADriverCall) {
   const Stream own = Stream::from_pool();
   const Stream other = Stream::from_pool();
   const StreamHold hold(own);
-  Buffer buffer = allocate(3 * kMib, own);
+  Buffer buffer = allocate(own, 3 * kMib);
   void* data = buffer.data();
   buffer.reset();
   other.wait(own);
   const FaultDriver driver;
-  EXPECT_EQ(allocate(3 * kMib, other).data(), data);
+  EXPECT_EQ(allocate(other, 3 * kMib).data(), data);
   EXPECT_EQ(allocator_calls(driver), 0u);
 }
 
@@ -126,11 +126,11 @@ TEST_F(VmmHeapTest, AWaitBeforeTheFreeOrdersNothing) {
   const Stream own = Stream::from_pool();
   const Stream other = Stream::from_pool();
   const StreamHold hold(own);
-  Buffer buffer = allocate(3 * kMib, own);
+  Buffer buffer = allocate(own, 3 * kMib);
   void* data = buffer.data();
   other.wait(own);
   buffer.reset();
-  EXPECT_NE(allocate(3 * kMib, other).data(), data);
+  EXPECT_NE(allocate(other, 3 * kMib).data(), data);
 }
 
 TEST_F(VmmHeapTest, OrderIsFollowedOverSeveralStreams) {
@@ -138,50 +138,50 @@ TEST_F(VmmHeapTest, OrderIsFollowedOverSeveralStreams) {
   const Stream b = Stream::from_pool();
   const Stream c = Stream::from_pool();
   const StreamHold hold(a);
-  Buffer buffer = allocate(3 * kMib, a);
+  Buffer buffer = allocate(a, 3 * kMib);
   void* data = buffer.data();
   buffer.reset();
   b.wait(a);
   c.wait(b);
-  EXPECT_EQ(allocate(3 * kMib, c).data(), data);
+  EXPECT_EQ(allocate(c, 3 * kMib).data(), data);
 }
 
 TEST_F(VmmHeapTest, RecordStreamHoldsTheBlockUntilTheStreamIsDone) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
-  Buffer buffer = allocate(12 * kMib, own);
+  Buffer buffer = allocate(own, 12 * kMib);
   void* data = buffer.data();
   StreamHold hold(user);
   allocator(Device::cuda(0)).record_stream(buffer.block(), user);
   buffer.reset();
   EXPECT_EQ(allocated(), 0u);
   EXPECT_EQ(stats().pending_bytes, static_cast<std::int64_t>(12 * kMib));
-  const Buffer other = allocate(12 * kMib, own);
+  const Buffer other = allocate(own, 12 * kMib);
   EXPECT_NE(other.data(), data);
   hold.release();
   user.synchronize();
-  EXPECT_EQ(allocate(12 * kMib, own).data(), data);
+  EXPECT_EQ(allocate(own, 12 * kMib).data(), data);
   EXPECT_EQ(stats().pending_bytes, 0);
 }
 
 TEST_F(VmmHeapTest, ABlockWhoseStreamWaitedForTheUserIsNotHeld) {
   const Stream own = Stream::from_pool();
   const Stream user = Stream::from_pool();
-  Buffer buffer = allocate(12 * kMib, own);
+  Buffer buffer = allocate(own, 12 * kMib);
   void* data = buffer.data();
   const StreamHold hold(user);
   allocator(Device::cuda(0)).record_use(buffer.block(), user);
   own.wait(user);
   buffer.reset();
   EXPECT_EQ(stats().pending_bytes, 0);
-  EXPECT_EQ(allocate(12 * kMib, own).data(), data);
+  EXPECT_EQ(allocate(own, 12 * kMib).data(), data);
 }
 
 TEST_F(VmmHeapTest, RecordUseEndsWithWhatWasSubmitted) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
-  Buffer precise = allocate(12 * kMib, own);
-  Buffer until_free = allocate(14 * kMib, own);
+  Buffer precise = allocate(own, 12 * kMib);
+  Buffer until_free = allocate(own, 14 * kMib);
   allocator(Device::cuda(0)).record_use(precise.block(), user);
   allocator(Device::cuda(0)).record_stream(until_free.block(), user);
   user.synchronize();
@@ -196,15 +196,15 @@ TEST_F(VmmHeapTest, LateStreamDoesNotHoldBackTheBlocksOfAnother) {
   const Stream late = Stream::from_pool();
   const Stream quick = Stream::from_pool();
   const StreamHold hold(late);
-  Buffer first = allocate(12 * kMib, own);
-  Buffer second = allocate(14 * kMib, own);
+  Buffer first = allocate(own, 12 * kMib);
+  Buffer second = allocate(own, 14 * kMib);
   void* data = second.data();
   allocator(Device::cuda(0)).record_stream(first.block(), late);
   allocator(Device::cuda(0)).record_stream(second.block(), quick);
   first.reset();
   second.reset();
   quick.synchronize();
-  EXPECT_EQ(allocate(14 * kMib, own).data(), data);
+  EXPECT_EQ(allocate(own, 14 * kMib).data(), data);
 }
 
 TEST_F(VmmHeapTest, PeersSeeMemoryThatWasMappedBeforeAndAfterTheyCould) {
@@ -212,10 +212,10 @@ TEST_F(VmmHeapTest, PeersSeeMemoryThatWasMappedBeforeAndAfterTheyCould) {
   if (!can_access_peer(Device::cuda(1), Device::cuda(0))) GTEST_SKIP() << "no peer access";
   const Stream own = Stream::current(Device::cuda(0));
   const Stream peer = Stream::current(Device::cuda(1));
-  const Buffer before = allocate(3 * kMib, own);
+  const Buffer before = allocate(own, 3 * kMib);
   enable_peer_access(Device::cuda(1), Device::cuda(0));
-  const Buffer after = allocate(30 * kMib, own);
-  const Buffer target = allocate(30 * kMib, peer);
+  const Buffer after = allocate(own, 30 * kMib);
+  const Buffer target = allocate(peer, 30 * kMib);
   for (const Buffer* source : {&before, &after}) {
     driver().fill(source->data(), 7, source->bytes(), own.native());
     peer.wait(own);
@@ -229,7 +229,7 @@ TEST_F(VmmHeapTest, PeersSeeMemoryThatWasMappedBeforeAndAfterTheyCould) {
 
 TEST_F(VmmHeapTest, DevicesAreIndependent) {
   GANTRY_REQUIRE_DEVICES(2);
-  const Buffer buffer = allocate(1000, Stream::current(Device::cuda(1)));
+  const Buffer buffer = allocate(Stream::current(Device::cuda(1)), 1000);
   EXPECT_EQ(buffer.device(), Device::cuda(1));
   EXPECT_EQ(reserved(Device::cuda(0)), 0u);
   EXPECT_EQ(reserved(Device::cuda(1)), 2 * kMib);

@@ -33,9 +33,9 @@ TEST_F(VmmRecoveryTest, PiecesOfFreeMemoryServeALargeBlock) {
   const Stream stream = Stream::current();
   limit_to(80 * kMib);
   std::vector<Buffer> buffers;
-  for (int i = 0; i < 8; ++i) buffers.push_back(allocate(10 * kMib, stream));
+  for (int i = 0; i < 8; ++i) buffers.push_back(allocate(stream, 10 * kMib));
   for (std::size_t i = 0; i < 8; i += 2) buffers[i].reset();
-  const Buffer large = allocate(40 * kMib, stream);
+  const Buffer large = allocate(stream, 40 * kMib);
   EXPECT_EQ(reserved(), 80 * kMib);
   EXPECT_EQ(allocated(), 80 * kMib);
   EXPECT_EQ(stats().reclaimed_bytes, static_cast<std::int64_t>(40 * kMib));
@@ -47,11 +47,11 @@ TEST_F(VmmRecoveryTest, SmallAndLargeBlocksShareTheSameMemory) {
   limit_to(40 * kMib);
   {
     std::vector<Buffer> small;
-    for (int i = 0; i < 36; ++i) small.push_back(allocate(kMib, stream));
+    for (int i = 0; i < 36; ++i) small.push_back(allocate(stream, kMib));
   }
-  { const Buffer large = allocate(40 * kMib, stream); }
+  { const Buffer large = allocate(stream, 40 * kMib); }
   std::vector<Buffer> small;
-  for (int i = 0; i < 40; ++i) small.push_back(allocate(kMib, stream));
+  for (int i = 0; i < 40; ++i) small.push_back(allocate(stream, kMib));
   EXPECT_EQ(reserved(), 40 * kMib);
 }
 
@@ -59,14 +59,14 @@ TEST_F(VmmRecoveryTest, AnotherStreamsBlockIsTakenBehindAWait) {
   const Stream own = Stream::from_pool();
   const Stream other = Stream::from_pool();
   limit_to(32 * kMib);
-  Buffer buffer = allocate(32 * kMib, own);
+  Buffer buffer = allocate(own, 32 * kMib);
   void* data = buffer.data();
   const StreamHold hold(own);
   driver().fill(data, 1, 1000, own.native());
   buffer.reset();
   const std::int64_t waits = stats().num_stream_waits;
   FaultDriver driver;
-  const Buffer taken = allocate(30 * kMib, other);  // the host does not wait for the hold
+  const Buffer taken = allocate(other, 30 * kMib);  // the host does not wait for the hold
   EXPECT_EQ(taken.data(), data);
   EXPECT_EQ(driver.calls("wait_event"), 1u);
   EXPECT_EQ(driver.calls("synchronize_event"), 0u);
@@ -77,7 +77,7 @@ TEST_F(VmmRecoveryTest, WaitsForRecordedStreamsOnlyWhenNothingElseHelps) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
   limit_to(32 * kMib);
-  Buffer buffer = allocate(32 * kMib, own);
+  Buffer buffer = allocate(own, 32 * kMib);
   std::optional<StreamHold> hold(user);
   allocator(Device::cuda(0)).record_stream(buffer.block(), user);
   buffer.reset();
@@ -87,7 +87,7 @@ TEST_F(VmmRecoveryTest, WaitsForRecordedStreamsOnlyWhenNothingElseHelps) {
     while (driver.calls("synchronize_event") == 0) std::this_thread::yield();
     hold->release();
   });
-  const Buffer again = allocate(32 * kMib, own);
+  const Buffer again = allocate(own, 32 * kMib);
   releaser.join();
   EXPECT_EQ(driver.calls("unmap"), 0u) << "a fitting block was taken apart";
 }
@@ -97,8 +97,8 @@ TEST_F(VmmRecoveryTest, CapturedStreamsAreNotWaitedFor) {
   const Stream busy = Stream::from_pool();
   const Stream own = Stream::from_pool();
   limit_to(66 * kMib);
-  Buffer kept = allocate(32 * kMib, captured);
-  Buffer buffer = allocate(34 * kMib, busy);
+  Buffer kept = allocate(captured, 32 * kMib);
+  Buffer buffer = allocate(busy, 34 * kMib);
   void* data = buffer.data();
   kept.reset();  // nobody asked the stream how far it is, and now nobody may
   driver().begin_capture(captured.native(), CaptureMode::relaxed);
@@ -112,11 +112,11 @@ TEST_F(VmmRecoveryTest, CapturedStreamsAreNotWaitedFor) {
       hold->release();
     });
     Buffer again;
-    EXPECT_NO_THROW(again = allocate(32 * kMib, own));
+    EXPECT_NO_THROW(again = allocate(own, 32 * kMib));
     over = true;
     releaser.join();
     EXPECT_EQ(again.data(), data);
-    EXPECT_THROW(static_cast<void>(allocate(20 * kMib, own)), OutOfMemoryError);
+    EXPECT_THROW(static_cast<void>(allocate(own, 20 * kMib)), OutOfMemoryError);
     EXPECT_NO_THROW(empty_cache());
   }
   gantry::driver().destroy_graph(gantry::driver().end_capture(captured.native()));
@@ -130,7 +130,7 @@ TEST_F(VmmRecoveryTest, WaitingSpoilsNoCapture) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
   limit_to(34 * kMib);
-  Buffer buffer = allocate(32 * kMib, own);
+  Buffer buffer = allocate(own, 32 * kMib);
   std::optional<StreamHold> hold(user);
   allocator(Device::cuda(0)).record_stream(buffer.block(), user);
   buffer.reset();
@@ -140,7 +140,7 @@ TEST_F(VmmRecoveryTest, WaitingSpoilsNoCapture) {
     while (driver.calls("synchronize_event") == 0) std::this_thread::yield();
     hold->release();
   });
-  std::thread([&] { EXPECT_NO_THROW(static_cast<void>(allocate(32 * kMib, own))); }).join();
+  std::thread([&] { EXPECT_NO_THROW(static_cast<void>(allocate(own, 32 * kMib))); }).join();
   other.join();
   driver.destroy_graph(driver.end_capture(captured.native()));
 }
@@ -152,15 +152,15 @@ TEST_F(VmmRecoveryTest, ABlockThatFitsIsFoundAtLast) {
   constexpr std::size_t kFits = kMib + 31 * kKib;
   std::vector<Buffer> rest;
   std::vector<Buffer> smaller;
-  Buffer wanted = allocate(kFits, stream);
-  rest.push_back(allocate(40 * kKib, stream));
+  Buffer wanted = allocate(stream, kFits);
+  rest.push_back(allocate(stream, 40 * kKib));
   for (int i = 0; i < 24; ++i) {
-    smaller.push_back(allocate(kMib + kKib, stream));
-    rest.push_back(allocate(40 * kKib, stream));
+    smaller.push_back(allocate(stream, kMib + kKib));
+    rest.push_back(allocate(stream, 40 * kKib));
   }
   for (const std::size_t bytes : {8 * kMib, kMib, 64 * kKib, kKib / 2}) {
     try {
-      for (;;) rest.push_back(allocate(bytes, stream));
+      for (;;) rest.push_back(allocate(stream, bytes));
     } catch (const OutOfMemoryError&) {
     }
   }
@@ -168,25 +168,25 @@ TEST_F(VmmRecoveryTest, ABlockThatFitsIsFoundAtLast) {
   wanted.reset();
   smaller.clear();
   stream.synchronize();
-  EXPECT_NO_THROW(wanted = allocate(kFits, stream));
+  EXPECT_NO_THROW(wanted = allocate(stream, kFits));
 }
 
 TEST_F(VmmRecoveryTest, OtherThreadsAllocateWhileOneWaits) {
   const Stream own = Stream::current();
   const Stream user = Stream::from_pool();
   limit_to(34 * kMib);
-  Buffer small = allocate(300 * kKib, own);
-  Buffer buffer = allocate(32 * kMib, own);
+  Buffer small = allocate(own, 300 * kKib);
+  Buffer buffer = allocate(own, 32 * kMib);
   std::optional<StreamHold> hold(user);
   allocator(Device::cuda(0)).record_stream(buffer.block(), user);
   buffer.reset();
   FaultDriver driver;
   std::thread other([&] {
     while (driver.calls("synchronize_event") == 0) std::this_thread::yield();
-    small = allocate(400 * kKib, own);  // the wait ends only after this
+    small = allocate(own, 400 * kKib);  // the wait ends only after this
     hold->release();
   });
-  const Buffer again = allocate(32 * kMib, own);
+  const Buffer again = allocate(own, 32 * kMib);
   other.join();
   EXPECT_NE(again.data(), nullptr);
 }
@@ -195,11 +195,11 @@ TEST_F(VmmRecoveryTest, MagazinesOfOtherThreadsAreEmptied) {
   const Stream stream = Stream::current();
   limit_to(4 * kMib);
   std::vector<Buffer> small;
-  for (int i = 0; i < 128; ++i) small.push_back(allocate(32 * kKib, stream));
+  for (int i = 0; i < 128; ++i) small.push_back(allocate(stream, 32 * kKib));
   std::optional<Buffer> large;
   std::thread other([&] {
     small.clear();  // into this thread's magazines
-    std::thread third([&] { large = allocate(4 * kMib, stream); });
+    std::thread third([&] { large = allocate(stream, 4 * kMib); });
     third.join();
   });
   other.join();
@@ -210,17 +210,17 @@ TEST_F(VmmRecoveryTest, MagazinesOfOtherThreadsAreEmptied) {
 TEST_F(VmmRecoveryTest, RequestsThatCannotBeServedDisturbNobody) {
   const Stream stream = Stream::current();
   limit_to(768 * kMib);
-  const Buffer kept = allocate(300 * kMib, stream);
+  const Buffer kept = allocate(stream, 300 * kMib);
   std::atomic<bool> done{false};
   std::vector<std::thread> greedy;
   for (int i = 0; i < 3; ++i) {
     greedy.emplace_back([&] {
-      while (!done) EXPECT_THROW(static_cast<void>(allocate(700 * kMib, stream)), OutOfMemoryError);
+      while (!done) EXPECT_THROW(static_cast<void>(allocate(stream, 700 * kMib)), OutOfMemoryError);
     });
   }
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
   while (std::chrono::steady_clock::now() < end && !HasFailure()) {
-    EXPECT_NO_THROW(static_cast<void>(allocate(225 * kMib, stream)));
+    EXPECT_NO_THROW(static_cast<void>(allocate(stream, 225 * kMib)));
   }
   done = true;
   for (std::thread& thread : greedy) thread.join();
@@ -229,10 +229,10 @@ TEST_F(VmmRecoveryTest, RequestsThatCannotBeServedDisturbNobody) {
 TEST_F(VmmRecoveryTest, ReportsWhatIsHeldAndStaysUsable) {
   const Stream stream = Stream::current();
   limit_to(64 * kMib);
-  const Buffer live = allocate(40 * kMib, stream);
+  const Buffer live = allocate(stream, 40 * kMib);
   const std::int64_t ooms = stats().num_ooms;
   try {
-    static_cast<void>(allocate(30 * kMib, stream));
+    static_cast<void>(allocate(stream, 30 * kMib));
     FAIL() << "more than the limit was allocated";
   } catch (const OutOfMemoryError& error) {
     const OomReport& breakdown = error.breakdown();
@@ -246,7 +246,7 @@ TEST_F(VmmRecoveryTest, ReportsWhatIsHeldAndStaysUsable) {
                                     Not(HasSubstr("max_split_size_mb"))));
   }
   EXPECT_EQ(stats().num_ooms, ooms + 1);
-  const Buffer fits = allocate(20 * kMib, stream);
+  const Buffer fits = allocate(stream, 20 * kMib);
   EXPECT_EQ(allocated(), 60 * kMib);
 }
 
@@ -255,10 +255,10 @@ TEST_F(VmmRecoveryTest, ReportsPrivatePoolsAndCallSites) {
   limit_to(64 * kMib);
   record_history();
   MemPool pool;
-  const Buffer own = pool.allocate(10 * kMib, stream);
-  const Buffer live = allocate(40 * kMib, stream);
+  const Buffer own = pool.allocate(stream, 10 * kMib);
+  const Buffer live = allocate(stream, 40 * kMib);
   try {
-    static_cast<void>(allocate(30 * kMib, stream));
+    static_cast<void>(allocate(stream, 30 * kMib));
     ADD_FAILURE() << "more than the limit was allocated";
   } catch (const OutOfMemoryError& error) {
     EXPECT_EQ(error.breakdown().private_pools, static_cast<std::int64_t>(10 * kMib));
@@ -273,11 +273,11 @@ TEST_F(VmmRecoveryTest, BlocksOfReleasedPoolsCountAsReleased) {
   const Stream stream = Stream::current();
   limit_to(64 * kMib);
   MemPool pool;
-  const Buffer released = pool.allocate(30 * kMib, stream);
+  const Buffer released = pool.allocate(stream, 30 * kMib);
   pool.release_physical();
-  const Buffer live = allocate(40 * kMib, stream);
+  const Buffer live = allocate(stream, 40 * kMib);
   try {
-    static_cast<void>(allocate(30 * kMib, stream));
+    static_cast<void>(allocate(stream, 30 * kMib));
     ADD_FAILURE() << "more than the limit was allocated";
   } catch (const OutOfMemoryError& error) {
     EXPECT_EQ(error.breakdown().released, static_cast<std::int64_t>(30 * kMib));
@@ -299,12 +299,12 @@ TEST_F(VmmRecoveryTest, RunsOutOfRealMemory) {
   std::vector<Buffer> live;
   EXPECT_THROW(
       {
-        while (true) live.push_back(allocate(100 * kMib, stream));
+        while (true) live.push_back(allocate(stream, 100 * kMib));
       },
       OutOfMemoryError);
   EXPECT_EQ(live.size(), mem_get_info().total / (100 * kMib));
   live.clear();
-  const Buffer again = allocate(100 * kMib * (mem_get_info().total / (100 * kMib)), stream);
+  const Buffer again = allocate(stream, 100 * kMib * (mem_get_info().total / (100 * kMib)));
 }
 
 TEST_F(VmmRecoveryTest, AFailedGrowthLeavesNothingBehind) {
@@ -314,13 +314,13 @@ TEST_F(VmmRecoveryTest, AFailedGrowthLeavesNothingBehind) {
       FaultDriver faults;
       faults.fail_on(call, nth, gantry::testing::kUnknown);
       try {
-        static_cast<void>(allocate(6 * kMib, stream));
+        static_cast<void>(allocate(stream, 6 * kMib));
       } catch (const Error&) {
       }
       faults.fail_nothing();
       EXPECT_EQ(stats().segment.all.current,
                 stats().unmapped_bytes == static_cast<std::int64_t>(reserved()) ? 0 : 1);
-      const Buffer works = allocate(6 * kMib, stream);
+      const Buffer works = allocate(stream, 6 * kMib);
       EXPECT_EQ(reserved(), 6 * kMib) << call << " " << nth;
     }
     empty_cache();
@@ -332,8 +332,8 @@ TEST_F(VmmRecoveryTest, EmptyCacheEndsWhileOthersWork) {
   std::thread worker([&] {
     const Stream stream = Stream::from_pool(Device::cuda(0));
     while (!stop) {
-      const Buffer first = allocate(3 * kMib, stream);
-      const Buffer second = allocate(2 * kMib, stream);
+      const Buffer first = allocate(stream, 3 * kMib);
+      const Buffer second = allocate(stream, 2 * kMib);
       driver().fill(first.data(), 1, first.bytes(), stream.native());
       driver().fill(second.data(), 1, second.bytes(), stream.native());
     }
@@ -346,7 +346,7 @@ TEST_F(VmmRecoveryTest, EmptyCacheEndsWhileOthersWork) {
 TEST_F(VmmRecoveryTest, PassesOtherDriverErrorsOn) {
   FaultDriver faults;
   faults.fail_on("map_chunk", 1, gantry::testing::kIllegalAddress);
-  EXPECT_THROW(static_cast<void>(allocate(1000, Stream::current())), CudaError);
+  EXPECT_THROW(static_cast<void>(allocate(Stream::current(), 1000)), CudaError);
   faults.fail_nothing();
   empty_cache();
   EXPECT_EQ(reserved(), 0u);

@@ -39,7 +39,8 @@ class VmmSource final : public memory::Allocator, public memory::ExportableAlloc
   VmmSource(const VmmSource&) = delete;
   VmmSource& operator=(const VmmSource&) = delete;
 
-  memory::Block allocate(std::size_t bytes, Stream stream) override {
+  memory::Block allocate(const Stream& stream, std::size_t bytes,
+                         std::size_t /*alignment*/ = memory::kDefaultAlignment) override {
     static_cast<void>(stream);
     const std::size_t size = (bytes + 511) / 512 * 512;
     const std::lock_guard lock(mutex_);

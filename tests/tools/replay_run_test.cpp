@@ -131,7 +131,8 @@ class WatchedBackend : public Backend, public memory::Allocator {
   std::uint64_t peak_reserved_bytes() override { return 0; }
   void reset_peak() override {}
   void set_limit(std::uint64_t) override {}
-  memory::Block allocate(std::size_t bytes, Stream stream) override {
+  memory::Block allocate(const Stream& stream, std::size_t bytes,
+                         std::size_t /*alignment*/) override {
     calls.emplace_back(std::this_thread::get_id(), bytes, stream.id());
     return {.data = this, .bytes = bytes, .device = Device::cuda(0), .allocator = this};
   }

@@ -48,7 +48,7 @@ class ExactBackend : public Backend, public memory::Allocator {
   void reset_peak() override { peak_ = live_; }
   void set_limit(std::uint64_t bytes) override { limit_ = bytes; }
 
-  memory::Block allocate(std::size_t bytes, Stream) override {
+  memory::Block allocate(const Stream&, std::size_t bytes, std::size_t /*alignment*/) override {
     void* data = bytes <= limit_ - live_ ? take(bytes) : nullptr;
     if (data == nullptr) {
       OomReport breakdown;

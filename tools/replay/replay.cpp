@@ -90,7 +90,7 @@ class Replayer {
       memory::Block& block = blocks_[op.block];
       if (op.is_allocation()) {
         try {
-          block = allocator_.allocate(op.bytes, streams_[op.stream]);
+          block = allocator_.allocate(streams_[op.stream], op.bytes);
         } catch (const OutOfMemoryError&) {
           ++failures_;
           if (!first_failure_) first_failure_ = i;

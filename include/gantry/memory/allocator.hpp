@@ -4,12 +4,16 @@
 #include <cstdint>
 #include <string>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/streams/stream.hpp>
 
 namespace gantry::memory {
 
 class Allocator;
+
+/// Alignment of device memory unless more is asked for, in bytes: that of cudaMalloc.
+inline constexpr std::size_t kDefaultAlignment = 256;
 
 /// Allocated memory. It carries the allocator's handle, so that a free needs no look-up.
 struct Block {
@@ -22,27 +26,30 @@ struct Block {
 
 /// A source of device memory.
 ///
-/// A block belongs to the stream it was allocated on: work on that stream may use it at once, and
-/// it may be reused on that stream as soon as it is freed. Use on another stream needs an event
-/// order made by the caller, and record_stream before the free. An external stream
-/// (Stream::external) must exist until the free.
+/// A block belongs to the stream that it is allocated on. Work on that stream may use it at once,
+/// and that stream may reuse it as soon as it is freed. Use on another stream needs an event order
+/// made by the caller, and record_stream() before the free. An external stream (Stream::external)
+/// must exist until the free. The arguments have the order of CCCL's memory resources.
 ///
-/// Thread safety: all calls from any thread.
-class Allocator {
+/// Thread safety: every member may be called from any thread.
+class GANTRY_API Allocator {
  public:
   virtual ~Allocator() = default;
 
-  /// Allocates `bytes` for work on `stream`; 0 bytes give a null block. The host blocks only for
-  /// out-of-memory recovery. Throws: OutOfMemoryError.
-  [[nodiscard]] virtual Block allocate(std::size_t bytes, Stream stream) = 0;
+  /// Allocates `bytes` for work on `stream`, at an address that is a multiple of `alignment`. 0
+  /// bytes give a null block. The host blocks only for out-of-memory recovery.
+  /// Throws: OutOfMemoryError; InvalidArgument unless `alignment` is a power of two; NotSupported
+  /// if the allocator cannot align to it. gantry's own allocators serve every alignment.
+  [[nodiscard]] virtual Block allocate(const Stream& stream, std::size_t bytes,
+                                       std::size_t alignment = kDefaultAlignment) = 0;
   /// Frees a block and clears it. Work that is already submitted may still use the memory.
   virtual void deallocate(Block& block) noexcept = 0;
-  /// Records that `stream` uses the block: it is not reused before the stream has completed the
-  /// work submitted before the free. The default does nothing; an allocator that caches must
+  /// Records that `stream` uses the block. The block is not reused before that stream completes
+  /// the work submitted before the free. The default does nothing; an allocator that caches must
   /// override it.
   virtual void record_stream(const Block& /*block*/, const Stream& /*stream*/) {}
-  /// As record_stream, for a use that ends now: only work submitted to `stream` so far uses the
-  /// block. Work submitted between now and the free need not be waited for.
+  /// As record_stream, for a use that ends now: only work that is already submitted to `stream`
+  /// uses the block. The default calls record_stream.
   virtual void record_use(const Block& block, const Stream& stream) {
     record_stream(block, stream);
   }

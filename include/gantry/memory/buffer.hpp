@@ -1,51 +1,131 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <optional>
+#include <ranges>
+#include <span>
+#include <type_traits>
+#include <utility>
 
+#include <gantry/core/export.hpp>
 #include <gantry/memory/allocator.hpp>
 
 namespace gantry::memory {
 
-/// Sole owner of a Block: gives it back when destroyed. Move-only; moved-from, it owns none.
-class Buffer {
+/// The sole owner of a Block, which it frees when it is destroyed. Move-only; a moved-from buffer
+/// is empty.
+///
+/// A copy to or from the host is ordered on its stream, as cudaMemcpyAsync. The memory of the host
+/// must stay valid until the copy completes. With pageable host memory the host blocks: for
+/// copy_to() until the data is there, for copy_from() until the data is read. With page-locked
+/// memory it does not block.
+/// Thread safety: one thread at a time, as for any value.
+class GANTRY_API Buffer {
  public:
   Buffer() = default;
   /// Takes over `block`.
-  explicit Buffer(Block block) : block_(block) {}
+  explicit Buffer(Block block) noexcept : block_(block) {}
+  /// Takes over `block`, and keeps `owner` alive until it is freed.
+  Buffer(Block block, std::shared_ptr<Allocator> owner) noexcept
+      : block_(block), owner_(std::move(owner)) {}
   ~Buffer() { reset(); }
-  /// Takes over the block of `other`, which owns none afterwards.
-  Buffer(Buffer&& other) noexcept : block_(other.release()) {}
+  /// Takes over the block of `other`, which is empty afterwards.
+  Buffer(Buffer&& other) noexcept
+      : block_(std::exchange(other.block_, {})), owner_(std::move(other.owner_)) {}
   /// Frees the own block, then takes over that of `other`.
   Buffer& operator=(Buffer&& other) noexcept {
     if (this != &other) {
       reset();
-      block_ = other.release();
+      block_ = std::exchange(other.block_, {});
+      owner_ = std::move(other.owner_);
     }
     return *this;
   }
 
-  /// First byte; null if there is no block.
-  [[nodiscard]] void* data() const { return block_.data; }
-  /// Bytes asked for; 0 if there is no block.
-  [[nodiscard]] std::size_t bytes() const { return block_.bytes; }
-  /// Device of the memory; the CPU if there is no block.
-  [[nodiscard]] Device device() const { return block_.device; }
+  /// First byte; nullptr if the buffer is empty.
+  [[nodiscard]] void* data() const noexcept { return block_.data; }
+  /// Requested size; 0 if the buffer is empty.
+  [[nodiscard]] std::size_t bytes() const noexcept { return block_.bytes; }
+  /// Device of the memory; the CPU if the buffer is empty.
+  [[nodiscard]] Device device() const noexcept { return block_.device; }
   /// The block, which the buffer still owns.
-  [[nodiscard]] const Block& block() const { return block_; }
-  /// Gives the memory back now.
+  [[nodiscard]] const Block& block() const noexcept { return block_; }
+  /// The allocator that the buffer keeps alive; nullptr for a built-in one.
+  [[nodiscard]] const std::shared_ptr<Allocator>& owner() const noexcept { return owner_; }
+  /// True if there is memory.
+  [[nodiscard]] explicit operator bool() const noexcept { return block_.data != nullptr; }
+
+  /// The memory as elements of type T; of an empty buffer, no elements. Only kernels may access
+  /// elements of device memory.
+  /// Throws: InvalidArgument if the size is no multiple of sizeof(T), or the address is not aligned
+  /// for T.
+  template <class T>
+  [[nodiscard]] std::span<T> as() {
+    check_elements(sizeof(T), alignof(T));
+    return {static_cast<T*>(block_.data), block_.bytes / sizeof(T)};
+  }
+  template <class T>
+  [[nodiscard]] std::span<const T> as() const {
+    check_elements(sizeof(T), alignof(T));
+    return {static_cast<const T*>(block_.data), block_.bytes / sizeof(T)};
+  }
+
+  /// Copies all elements of `host` to the begin of the buffer.
+  /// Device/stream: `stream`, the current stream of the buffer's device by default. The buffer may
+  /// be freed directly after the call. A buffer of the CPU is copied to at once, and `stream` is
+  /// ignored.
+  /// Throws: InvalidArgument if `host` is larger than the buffer, or `stream` is of another device;
+  /// CudaError.
+  template <class T>
+  requires std::is_trivially_copyable_v<T>
+  void copy_from(std::span<const T> host, const std::optional<Stream>& stream = std::nullopt) {
+    copy_from_host(host.data(), host.size_bytes(), stream);
+  }
+  template <std::ranges::contiguous_range Range>
+  requires(std::ranges::sized_range<Range>&& std::is_trivially_copyable_v<
+           std::ranges::range_value_t<Range>>) void copy_from(const Range& host,
+                                                              const std::optional<Stream>& stream =
+                                                                  std::nullopt) {
+    copy_from(std::span<const std::ranges::range_value_t<Range>>(host), stream);
+  }
+  /// Copies the begin of the buffer to all elements of `host`. In all else as copy_from().
+  template <class T>
+  requires(std::is_trivially_copyable_v<T> && !std::is_const_v<T>) void copy_to(
+      std::span<T> host, const std::optional<Stream>& stream = std::nullopt) const {
+    copy_to_host(host.data(), host.size_bytes(), stream);
+  }
+  template <std::ranges::contiguous_range Range>
+  requires(std::ranges::sized_range<Range>&&
+               std::is_trivially_copyable_v<std::ranges::range_value_t<Range>> &&
+           !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<
+               Range>>>) void copy_to(Range& host,
+                                      const std::optional<Stream>& stream = std::nullopt) const {
+    copy_to(std::span<std::ranges::range_value_t<Range>>(host), stream);
+  }
+
+  /// Frees the block now; the buffer is empty afterwards.
   void reset() noexcept {
     if (block_.allocator != nullptr) block_.allocator->deallocate(block_);
     block_ = {};
+    owner_.reset();
   }
-  /// Hands the block to the caller, who must give it back.
+  /// Returns the block, for the caller to free; the buffer is empty afterwards. gantry does not see
+  /// that free, so owner() stays alive until the end of the process.
   [[nodiscard]] Block release() noexcept {
-    const Block block = block_;
-    block_ = {};
-    return block;
+    if (owner_ != nullptr) keep_alive(std::move(owner_));
+    return std::exchange(block_, {});
   }
 
  private:
+  void check_elements(std::size_t size, std::size_t alignment) const;
+  void copy_from_host(const void* host, std::size_t bytes, const std::optional<Stream>& stream);
+  void copy_to_host(void* host, std::size_t bytes, const std::optional<Stream>& stream) const;
+
+  static void keep_alive(std::shared_ptr<Allocator> owner) noexcept;
+
   Block block_;
+  std::shared_ptr<Allocator> owner_;
 };
 
 }  // namespace gantry::memory

@@ -2,36 +2,52 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include <gantry/core/error.hpp>
+#include <gantry/core/export.hpp>
 #include <gantry/memory/allocator.hpp>
 #include <gantry/memory/buffer.hpp>
 
 namespace gantry::memory {
 
-/// The allocator of `device`: the caching allocator unless set_allocator replaced it.
-[[nodiscard]] Allocator& allocator(Device device);
-/// Makes `replacement` the allocator of `device` and returns the one before; nullptr restores the
-/// caching allocator. Blocks return to the allocator that made them.
-Allocator* set_allocator(Device device, Allocator* replacement);
+/// The allocator of `device`: the built-in one, or the one of set_allocator(). The reference to the
+/// latter is valid until it is replaced.
+[[nodiscard]] GANTRY_API Allocator& allocator(Device device);
+/// Makes `replacement` the allocator of `device`; nullptr restores the built-in allocator. Returns
+/// the previous replacement; nullptr if that was the built-in allocator.
+///
+/// A block returns to the allocator that made it. Buffers of allocate(), pointers of allocate_raw()
+/// and tensors keep a replaced allocator alive until they are freed. A block of the replacement's
+/// own member allocate() does not.
+/// Thread safety: any thread.
+GANTRY_API std::shared_ptr<Allocator> set_allocator(Device device,
+                                                    std::shared_ptr<Allocator> replacement);
 /// Name of the backend that GANTRY_ALLOC_CONF=backend:… chose: "vmm", "native" or "async". With
 /// "vmm", a device without virtual memory calls has its memory as with "native".
-[[nodiscard]] std::string allocator_backend();
+[[nodiscard]] GANTRY_API std::string allocator_backend();
 
-/// `bytes` of device memory for work on `stream`. Throws: OutOfMemoryError.
-[[nodiscard]] Buffer allocate(std::size_t bytes, const Stream& stream);
-/// As allocate, as a raw pointer that free() takes back.
-[[nodiscard]] void* alloc(std::size_t bytes, const Stream& stream = Stream::current());
-/// Takes back what alloc() gave; nullptr is fine. Throws: InvalidArgument for any other pointer.
-void free(void* data);
+/// Allocates `bytes` of device memory for work on `stream`, at an address that is a multiple of
+/// `alignment`. 0 bytes give an empty buffer.
+/// Device/stream: memory of the stream's device; the host blocks only for out-of-memory recovery.
+/// Thread safety: any thread.
+/// Throws: OutOfMemoryError; InvalidArgument unless `alignment` is a power of two.
+[[nodiscard]] GANTRY_API Buffer allocate(const Stream& stream, std::size_t bytes,
+                                         std::size_t alignment = kDefaultAlignment);
+/// As allocate(), as a raw pointer for deallocate_raw(). 0 bytes give nullptr.
+[[nodiscard]] GANTRY_API void* allocate_raw(std::size_t bytes,
+                                            const Stream& stream = Stream::current());
+/// Frees memory of allocate_raw(); work that is already submitted to its stream may still use it.
+/// nullptr has no effect. Throws: InvalidArgument for any other pointer.
+GANTRY_API void deallocate_raw(void* data);
 
-/// Gives cached memory that nothing uses back to the driver, on every device.
-void empty_cache();
+/// Releases cached memory that nothing uses to the driver, on every device.
+GANTRY_API void empty_cache();
 /// Limits this process to `fraction` of the memory of `device`. Throws: InvalidArgument unless
 /// 0 < fraction <= 1.
-void set_fraction(double fraction, Device device = Device::cuda());
-/// Calls `observer` with the report each time an OutOfMemoryError is about to be thrown.
-void add_oom_observer(std::function<void(Device, const OomReport&)> observer);
+GANTRY_API void set_fraction(double fraction, Device device = Device::cuda());
+/// Adds a function that is called with the report before each OutOfMemoryError is thrown.
+GANTRY_API void add_oom_observer(std::function<void(Device, const OomReport&)> observer);
 
 }  // namespace gantry::memory

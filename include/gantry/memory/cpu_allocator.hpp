@@ -2,19 +2,22 @@
 
 #include <cstddef>
 
+#include <gantry/core/export.hpp>
 #include <gantry/memory/allocator.hpp>
 
 namespace gantry::memory {
 
-/// Alignment of every block of the CPU allocator, in bytes.
+/// Least alignment of every block of the CPU allocator, in bytes.
 inline constexpr std::size_t kCpuAlignment = 64;
 
-/// The allocator of ordinary host memory. Nothing is cached: a free gives the memory back at once,
-/// so work that still uses it must have ended; streams are ignored.
-[[nodiscard]] Allocator& cpu_allocator();
+/// The allocator of ordinary host memory. It caches nothing and ignores streams. A free returns the
+/// memory to the system at once, so work that uses it must have completed.
+[[nodiscard]] GANTRY_API Allocator& cpu_allocator();
 
-/// `bytes` of ordinary host memory from cpu_allocator(), for programs that have no stream because
-/// they have no device. 0 bytes give a null block. Throws: OutOfMemoryError.
-[[nodiscard]] Block allocate_cpu(std::size_t bytes);
+/// Allocates `bytes` of ordinary host memory from cpu_allocator(), for programs that have no stream
+/// because they have no device. 0 bytes give a null block.
+/// Throws: OutOfMemoryError; InvalidArgument unless `alignment` is a power of two.
+[[nodiscard]] GANTRY_API Block allocate_cpu(std::size_t bytes,
+                                            std::size_t alignment = kCpuAlignment);
 
 }  // namespace gantry::memory

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 
 namespace gantry::memory {
@@ -45,19 +46,20 @@ struct HistoryOptions {
 /// While off, an allocation pays for one load. While on, an event costs some tens of nanoseconds
 /// and, with stacks, the walk up the stack.
 /// Thread safety: any thread; other threads follow at their next event.
-void record_history(const HistoryOptions& options = {});
+GANTRY_API void record_history(const HistoryOptions& options = {});
 
 /// Text attached to all events that this thread records from now on, until it is set anew.
-void set_history_metadata(std::string text);
+GANTRY_API void set_history_metadata(std::string text);
 /// The text of this thread.
-[[nodiscard]] std::string history_metadata();
+[[nodiscard]] GANTRY_API std::string history_metadata();
 
 /// Notes something about the program beside the trace: shown by the viewers at its time.
 /// Nothing is noted while history is not recorded.
-void annotate_history(std::map<std::string, std::string> values, Device device = Device::cuda());
+GANTRY_API void annotate_history(std::map<std::string, std::string> values,
+                                 Device device = Device::cuda());
 
 /// Notes the begin and the end of a scope: {"name": name, "stage": "START"} and "END".
-class HistoryAnnotation {
+class GANTRY_API HistoryAnnotation {
  public:
   /// Notes the begin of scope `name` in the trace of `device`.
   explicit HistoryAnnotation(std::string name, Device device = Device::cuda());

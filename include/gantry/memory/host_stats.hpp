@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include <gantry/core/export.hpp>
 #include <gantry/memory/stats.hpp>
 
 namespace gantry::memory {
@@ -16,7 +17,7 @@ struct HostTimes {
   std::int64_t count = 0;  ///< number of calls
 
   /// Mean of all calls; 0 before the first one.
-  [[nodiscard]] std::int64_t avg() const { return count == 0 ? 0 : total / count; }
+  [[nodiscard]] std::int64_t avg() const noexcept { return count == 0 ? 0 : total / count; }
 };
 
 /// Counters of the allocator of page-locked host memory, with the meaning of
@@ -33,11 +34,11 @@ struct HostStats {
 };
 
 /// The counters of this process. Thread safety: any thread.
-[[nodiscard]] HostStats host_memory_stats();
+[[nodiscard]] GANTRY_API HostStats host_memory_stats();
 /// The same under the keys of torch.cuda.host_memory_stats ("active_bytes.current",
 /// "host_alloc_time.avg", …).
-[[nodiscard]] std::map<std::string, std::int64_t> host_stats_map();
+[[nodiscard]] GANTRY_API std::map<std::string, std::int64_t> host_stats_map();
 /// Sets every peak to the current value.
-void reset_peak_host_stats();
+GANTRY_API void reset_peak_host_stats();
 
 }  // namespace gantry::memory

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/memory/allocator.hpp>
 
@@ -31,14 +32,14 @@ class ImportLease;
 /// work on the streams that use the block completes. These are the stream that was current at the
 /// import, those of record_stream(), and the one that is current when the last copy is destroyed.
 /// Thread safety: as std::shared_ptr.
-class ImportedBlock {
+class GANTRY_API ImportedBlock {
  public:
   /// First byte, in this process's address space.
-  [[nodiscard]] void* data() const { return lease_ != nullptr ? data_ : nullptr; }
+  [[nodiscard]] void* data() const noexcept { return lease_ != nullptr ? data_ : nullptr; }
   /// Size of the exported block.
-  [[nodiscard]] std::size_t bytes() const { return lease_ != nullptr ? bytes_ : 0; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return lease_ != nullptr ? bytes_ : 0; }
   /// Device that the block was mapped for.
-  [[nodiscard]] Device device() const { return device_; }
+  [[nodiscard]] Device device() const noexcept { return device_; }
   /// Records that work on `stream` uses the block. The block is not released before it completes.
   void record_stream(const Stream& stream) const;
 
@@ -61,7 +62,7 @@ class ImportedBlock {
 /// Thread safety: any thread.
 /// Throws: NotSupported if the block's memory cannot be shared (not of the caching allocator, or on
 /// a MIG instance); InvalidArgument if the block was freed.
-[[nodiscard]] IpcHandle export_ipc(const Block& block);
+[[nodiscard]] GANTRY_API IpcHandle export_ipc(const Block& block);
 
 /// Maps an exported block for use on `device` and makes its current stream wait for the export.
 /// `device` defaults to the device of the memory.
@@ -79,8 +80,8 @@ class ImportedBlock {
 /// has ended; NotSupported for an exporter on another machine, of another user, or in another pid
 /// or network namespace, and for memory of a device that is invisible here or that `device` has no
 /// peer access to; TimeoutError if the exporter runs but does not reply.
-[[nodiscard]] ImportedBlock import_ipc(const IpcHandle& handle,
-                                       std::optional<Device> device = std::nullopt);
+[[nodiscard]] GANTRY_API ImportedBlock import_ipc(const IpcHandle& handle,
+                                                  std::optional<Device> device = std::nullopt);
 
 /// The memory that this process shares on one device.
 struct IpcStats {
@@ -99,10 +100,10 @@ struct IpcStats {
 /// not wait for devices.
 /// An import whose stream has failed is unmapped after that error was reported.
 /// Thread safety: any thread.
-void ipc_collect();
+GANTRY_API void ipc_collect();
 
 /// Returns the counts of `device`. Thread safety: any thread.
-[[nodiscard]] IpcStats ipc_stats(Device device = Device::cuda());
+[[nodiscard]] GANTRY_API IpcStats ipc_stats(Device device = Device::cuda());
 
 }  // namespace memory
 }  // namespace gantry

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include <gantry/core/checked_ptr.hpp>
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/memory/buffer.hpp>
 #include <gantry/streams/stream.hpp>
@@ -28,17 +29,21 @@ struct MemPoolOptions {
 ///
 /// Move-only; after a move every member of the source throws InvalidArgument. The destructor
 /// releases unused memory, and live blocks stay valid until they are freed. It first restores the
-/// memory of live blocks. If there is not enough for that, it logs an error, and such blocks may
-/// only be freed. Thread safety: every member may be called from any thread.
-class MemPool {
+/// memory of live blocks. If there is not enough for that, it logs a warning, and such blocks may
+/// only be freed.
+/// Thread safety: every member may be called from any thread.
+class GANTRY_API MemPool {
  public:
   /// Throws: InvalidArgument for the CPU; NotSupported if the device's allocator has no pools
   /// (set_allocator, backend async).
   explicit MemPool(Device device = Device::cuda(), MemPoolOptions options = {});
 
-  /// Allocates `bytes` for work on `stream`, a stream of the pool's device.
-  /// Throws: OutOfMemoryError; InvalidArgument without physical memory.
-  [[nodiscard]] Buffer allocate(std::size_t bytes, const Stream& stream);
+  /// Allocates `bytes` for work on `stream`, a stream of the pool's device, at an address that is a
+  /// multiple of `alignment`.
+  /// Throws, with the strong guarantee: OutOfMemoryError; InvalidArgument without physical memory,
+  /// or unless `alignment` is a power of two.
+  [[nodiscard]] Buffer allocate(const Stream& stream, std::size_t bytes,
+                                std::size_t alignment = kDefaultAlignment);
 
   /// Identifier, from 1, unique among the device's pools that exist.
   [[nodiscard]] std::uint64_t id() const;
@@ -51,13 +56,14 @@ class MemPool {
   /// lose their contents. Waits for the device. Until restore_physical(), a kernel that uses them
   /// faults. No effect if it is released already.
   ///
-  /// Throws: NotSupported with backend native; InvalidArgument if another process shares a block,
-  /// with the strong guarantee. CudaError with the basic guarantee: contents may be lost, and the
-  /// pool restores its memory where it can, see has_physical().
+  /// Throws, with the strong guarantee: NotSupported with backend native; InvalidArgument if
+  /// another process shares a block. Throws, with the basic guarantee: CudaError. Contents may be
+  /// lost, and the pool maps its memory again if it can; has_physical() tells.
   void release_physical();
   /// Maps physical memory at the addresses of live blocks again; their contents are undefined. No
   /// effect if has_physical().
-  /// Throws: OutOfMemoryError, CudaError; then the pool holds no physical memory.
+  /// Throws, with the strong guarantee: OutOfMemoryError, CudaError. The pool holds no physical
+  /// memory then.
   void restore_physical();
   /// False between release_physical() and restore_physical().
   [[nodiscard]] bool has_physical() const;
@@ -73,9 +79,9 @@ class MemPool {
 
 /// A scope in which the calling thread allocates from the pool on the pool's device. Guards nest;
 /// the inner one is in effect.
-class MemPoolGuard {
+class GANTRY_API MemPoolGuard {
  public:
-  /// Makes this thread allocate from `pool`.
+  /// Makes this thread allocate from `pool`, which must exist until the end of the scope.
   explicit MemPoolGuard(MemPool& pool);
   ~MemPoolGuard();
   MemPoolGuard(const MemPoolGuard&) = delete;

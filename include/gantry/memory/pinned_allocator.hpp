@@ -2,19 +2,24 @@
 
 #include <cstddef>
 
+#include <gantry/core/export.hpp>
 #include <gantry/memory/allocator.hpp>
 #include <gantry/memory/buffer.hpp>
 
 namespace gantry::memory {
 
-/// The caching allocator of page-locked host memory. Blocks live on the CPU; `stream` of allocate
-/// is ignored, record_stream keeps a freed block back until that stream's work is done.
-[[nodiscard]] Allocator& pinned_allocator();
+/// The caching allocator of page-locked host memory. Its blocks are on the CPU, and allocate()
+/// ignores the stream. A block that record_stream() was called for is not reused before the work of
+/// that stream completes.
+[[nodiscard]] GANTRY_API Allocator& pinned_allocator();
 
-/// `bytes` of page-locked host memory. Without a platform: ordinary host memory.
-[[nodiscard]] Buffer pinned(std::size_t bytes);
+/// Allocates `bytes` of page-locked host memory; without a platform, of ordinary host memory. 0
+/// bytes give an empty buffer.
+/// Throws: OutOfMemoryError; InvalidArgument unless `alignment` is a power of two.
+[[nodiscard]] GANTRY_API Buffer pinned(std::size_t bytes,
+                                       std::size_t alignment = kDefaultAlignment);
 
 /// True if `data` points into page-locked host memory that gantry or CUDA knows.
-[[nodiscard]] bool is_pinned(const void* data);
+[[nodiscard]] GANTRY_API bool is_pinned(const void* data);
 
 }  // namespace gantry::memory

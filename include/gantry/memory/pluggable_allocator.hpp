@@ -6,6 +6,7 @@
 #include <string>
 
 #include <gantry/core/checked_ptr.hpp>
+#include <gantry/core/export.hpp>
 #include <gantry/memory/allocator.hpp>
 
 namespace gantry::memory {
@@ -13,14 +14,14 @@ namespace gantry::memory {
 // Note [An allocator of one's own]
 // There are two ways to put another allocator in the place of the caching allocator of a device:
 // functions of a shared object (load_allocator, below), or a class of the program. The class below
-// counts and passes everything on; a block must name the object that takes it back, which is why it
-// stays the inner allocator's here.
+// counts and passes everything on. Its blocks name the inner allocator, which frees them.
 //
 //   class CountingAllocator : public memory::Allocator {
 //    public:
 //     explicit CountingAllocator(memory::Allocator& inner) : inner_(inner) {}
-//     memory::Block allocate(std::size_t bytes, Stream stream) override {
-//       memory::Block block = inner_.allocate(bytes, stream);
+//     memory::Block allocate(const Stream& stream, std::size_t bytes,
+//                            std::size_t alignment) override {
+//       memory::Block block = inner_.allocate(stream, bytes, alignment);
 //       allocations += 1;
 //       allocated_bytes += block.bytes;
 //       return block;
@@ -36,13 +37,14 @@ namespace gantry::memory {
 //     memory::Allocator& inner_;
 //   };
 //
-//   CountingAllocator counting(memory::allocator(Device::cuda(0)));
-//   memory::set_allocator(Device::cuda(0), &counting);   // nullptr restores the caching allocator
+//   auto counting = std::make_shared<CountingAllocator>(memory::allocator(Device::cuda(0)));
+//   memory::set_allocator(Device::cuda(0), counting);   // nullptr restores the caching allocator
 
-/// Gives `size` bytes of memory of `device` for work on `stream` (cudaStream_t, null: the default
-/// stream), or null if there is none. Called with `device` current, from any thread.
+/// Returns `size` bytes of memory of `device` for work on `stream` (cudaStream_t, null: the default
+/// stream), or null if there is none. The address is a multiple of kDefaultAlignment, as of
+/// cudaMalloc. Called with `device` current, from any thread.
 using PluggableAlloc = void* (*)(std::ptrdiff_t size, int device, void* stream);
-/// Takes back what PluggableAlloc gave for the same size, device and stream; work that is queued on
+/// Frees memory of PluggableAlloc, with the same size, device and stream. Work that is submitted to
 /// `stream` may still use it.
 using PluggableFree = void (*)(void* data, std::ptrdiff_t size, int device, void* stream);
 
@@ -55,17 +57,21 @@ struct PluggableHooks {
 
 /// Device memory from functions of a shared object, as torch's CUDAPluggableAllocator.
 ///
-/// For set_allocator(device, &it). Its blocks name an object of their own as their allocator, so
-/// they, and the library with its code, stay valid after this object is gone; but call
-/// set_allocator(device, nullptr) before it goes. Without a record_stream function the stream of
-/// a freed block is made to wait for the streams that were recorded before the function that frees
-/// is called. Exceptions of the library's functions are turned into Error by allocate and into a
-/// logged warning by deallocate. Copies share the library; after a move every member of the source
-/// but deallocate throws InvalidArgument.
-class PluggableAllocator final : public Allocator {
+/// For set_allocator(device, std::make_shared<PluggableAllocator>(load_allocator(…))). Its blocks
+/// keep the library loaded, also after this object is destroyed. Without a record_stream function,
+/// a free first makes the stream of the block wait for the streams that were recorded. The
+/// functions know no alignment: for one above kDefaultAlignment they are asked for that many bytes
+/// more.
+///
+/// Exceptions of the library's functions become Error in allocate and a logged warning in
+/// deallocate. Copies share the library. After a move every member of the source but deallocate
+/// throws InvalidArgument.
+/// Thread safety: every member may be called from any thread.
+class GANTRY_API PluggableAllocator final : public Allocator {
  public:
-  /// Throws: OutOfMemoryError if the library gives null; Error if its function throws.
-  [[nodiscard]] Block allocate(std::size_t bytes, Stream stream) override;
+  /// Throws: OutOfMemoryError if the library returns null; Error if its function throws.
+  [[nodiscard]] Block allocate(const Stream& stream, std::size_t bytes,
+                               std::size_t alignment = kDefaultAlignment) override;
   void deallocate(Block& block) noexcept override;
   void record_stream(const Block& block, const Stream& stream) override;
   /// Calls the empty_cache function, if there is one.
@@ -73,9 +79,9 @@ class PluggableAllocator final : public Allocator {
   /// "pluggable".
   [[nodiscard]] std::string name() const override;
 
-  /// Blocks and bytes that were allocated and not freed yet.
+  /// Number of blocks that are not freed.
   [[nodiscard]] std::size_t live_blocks() const;
-  /// Bytes in blocks that are not freed.
+  /// Bytes that the library was asked for, of these blocks.
   [[nodiscard]] std::size_t live_bytes() const;
 
  private:
@@ -89,10 +95,9 @@ class PluggableAllocator final : public Allocator {
 
 /// Loads `shared_object` and finds its functions: PluggableAlloc `alloc_symbol`, PluggableFree
 /// `free_symbol` and the hooks. A name without a slash is searched as dlopen does.
-/// Throws: InvalidArgument that tells what the loader says.
-[[nodiscard]] PluggableAllocator load_allocator(const std::filesystem::path& shared_object,
-                                                const std::string& alloc_symbol,
-                                                const std::string& free_symbol,
-                                                const PluggableHooks& hooks = {});
+/// Throws: InvalidArgument, with the message of the loader.
+[[nodiscard]] GANTRY_API PluggableAllocator
+load_allocator(const std::filesystem::path& shared_object, const std::string& alloc_symbol,
+               const std::string& free_symbol, const PluggableHooks& hooks = {});
 
 }  // namespace gantry::memory

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include <gantry/core/export.hpp>
 #include <gantry/core/macros.hpp>
 
 namespace gantry::memory {
@@ -28,7 +29,7 @@ struct Frame {
 
 /// A call stack, innermost function first. Copies share the frames, so that a hundred thousand
 /// entries of a trace cost no more than their distinct stacks.
-class Frames {
+class GANTRY_API Frames {
  public:
   Frames() = default;
   /// A call stack of the given frames, innermost first.
@@ -37,22 +38,22 @@ class Frames {
                                : std::make_shared<const std::vector<Frame>>(std::move(frames))) {}
 
   /// Number of frames.
-  [[nodiscard]] std::size_t size() const { return list().size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return list().size(); }
   /// True if there is no frame.
-  [[nodiscard]] bool empty() const { return list().empty(); }
+  [[nodiscard]] bool empty() const noexcept { return list().empty(); }
   /// Frame `i`, which is not checked.
-  [[nodiscard]] const Frame& operator[](std::size_t i) const { return list()[i]; }
+  [[nodiscard]] const Frame& operator[](std::size_t i) const noexcept { return list()[i]; }
   /// The innermost frame. Precondition: not empty.
-  [[nodiscard]] const Frame& front() const { return list().front(); }
+  [[nodiscard]] const Frame& front() const noexcept { return list().front(); }
   /// The program's place: the innermost frame that is not internal; the innermost one if all are.
   /// nullptr for an empty list.
-  [[nodiscard]] const Frame* call_site() const;
+  [[nodiscard]] const Frame* call_site() const noexcept;
   /// Iterator to the innermost frame.
-  [[nodiscard]] auto begin() const { return list().begin(); }
+  [[nodiscard]] auto begin() const noexcept { return list().begin(); }
   /// Iterator behind the outermost frame.
-  [[nodiscard]] auto end() const { return list().end(); }
+  [[nodiscard]] auto end() const noexcept { return list().end(); }
   /// Equal for copies of one list, nullptr for an empty one: a cheap key.
-  [[nodiscard]] const void* identity() const { return frames_.get(); }
+  [[nodiscard]] const void* identity() const noexcept { return frames_.get(); }
 
   /// True if all frames are equal.
   bool operator==(const Frames& other) const {
@@ -164,7 +165,7 @@ struct Snapshot {
 /// leaves memory to the driver, so it has neither segments nor events.
 /// Device/stream: does not wait for devices.
 /// Thread safety: any thread.
-[[nodiscard]] Snapshot snapshot();
+[[nodiscard]] GANTRY_API Snapshot snapshot();
 
 /// Writes snapshot() to a file; its extension decides how.
 ///
@@ -172,12 +173,12 @@ struct Snapshot {
 ///   .json    the same for other programs, and for load_snapshot
 ///   .html    a page that shows it, complete in one file
 /// Throws: InvalidArgument for another extension; Error if the file cannot be written.
-void save_snapshot(const std::filesystem::path& path);
+GANTRY_API void save_snapshot(const std::filesystem::path& path);
 /// The same for a snapshot taken before.
-void save_snapshot(const Snapshot& snapshot, const std::filesystem::path& path);
+GANTRY_API void save_snapshot(const Snapshot& snapshot, const std::filesystem::path& path);
 
 /// Reads what save_snapshot wrote as .json.
 /// Throws: InvalidArgument for another extension or content; Error if the file cannot be read.
-[[nodiscard]] Snapshot load_snapshot(const std::filesystem::path& path);
+[[nodiscard]] GANTRY_API Snapshot load_snapshot(const std::filesystem::path& path);
 
 }  // namespace gantry::memory

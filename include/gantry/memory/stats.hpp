@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 
 namespace gantry::memory {
@@ -62,22 +63,23 @@ struct MemInfo {
 };
 
 /// The counters of `device`. Thread safety: any thread.
-[[nodiscard]] Stats stats(Device device = Device::cuda());
+[[nodiscard]] GANTRY_API Stats stats(Device device = Device::cuda());
 /// The same under the keys of torch.cuda.memory_stats ("allocated_bytes.all.current", …).
-[[nodiscard]] std::map<std::string, std::int64_t> stats_map(Device device = Device::cuda());
+[[nodiscard]] GANTRY_API std::map<std::string, std::int64_t> stats_map(
+    Device device = Device::cuda());
 /// A table for people.
-[[nodiscard]] std::string summary(Device device = Device::cuda());
+[[nodiscard]] GANTRY_API std::string summary(Device device = Device::cuda());
 /// Bytes of live blocks.
-[[nodiscard]] std::size_t allocated(Device device = Device::cuda());
+[[nodiscard]] GANTRY_API std::size_t allocated(Device device = Device::cuda());
 /// Largest allocated() since the last reset_peak_stats.
-[[nodiscard]] std::size_t max_allocated(Device device = Device::cuda());
+[[nodiscard]] GANTRY_API std::size_t max_allocated(Device device = Device::cuda());
 /// Bytes held from the driver.
-[[nodiscard]] std::size_t reserved(Device device = Device::cuda());
+[[nodiscard]] GANTRY_API std::size_t reserved(Device device = Device::cuda());
 /// Largest reserved() since the last reset_peak_stats.
-[[nodiscard]] std::size_t max_reserved(Device device = Device::cuda());
+[[nodiscard]] GANTRY_API std::size_t max_reserved(Device device = Device::cuda());
 /// Sets every peak to the current value.
-void reset_peak_stats(Device device = Device::cuda());
+GANTRY_API void reset_peak_stats(Device device = Device::cuda());
 /// Asks the driver; creates a context on `device`.
-[[nodiscard]] MemInfo mem_get_info(Device device = Device::cuda());
+[[nodiscard]] GANTRY_API MemInfo mem_get_info(Device device = Device::cuda());
 
 }  // namespace gantry::memory
