@@ -1,15 +1,13 @@
 #include "launcher/nvml.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <memory>
 
 #include "core/background_thread.hpp"
-#include "core/regular_file.hpp"
+#include "core/shared_library.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -30,38 +28,24 @@ struct PciInfo {
   char bus_id[32];
 };
 
-class Library {
+class Nvml {
  public:
-  explicit Library(const std::string& path) {
-    // The loader would wait for somebody to write to a named pipe. A bare name is found by it.
-    const bool is_path = path.find('/') != std::string::npos;
-    if (is_path && !why_not_regular(path).empty()) return;
-    handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle_ == nullptr) return;
-    init = symbol<int (*)()>("nvmlInit_v2");
-    shutdown = symbol<int (*)()>("nvmlShutdown");
-    error_string = symbol<const char* (*)(int)>("nvmlErrorString");
-    count = symbol<int (*)(unsigned*)>("nvmlDeviceGetCount_v2");
-    by_index = symbol<int (*)(unsigned, Handle*)>("nvmlDeviceGetHandleByIndex_v2");
-    uuid = symbol<int (*)(Handle, char*, unsigned)>("nvmlDeviceGetUUID");
-    name = symbol<int (*)(Handle, char*, unsigned)>("nvmlDeviceGetName");
-    pci_info = symbol<int (*)(Handle, PciInfo*)>("nvmlDeviceGetPciInfo_v3");
-    mig_mode = symbol<int (*)(Handle, unsigned*, unsigned*)>("nvmlDeviceGetMigMode");
-    mig_count = symbol<int (*)(Handle, unsigned*)>("nvmlDeviceGetMaxMigDeviceCount");
-    mig_by_index =
-        symbol<int (*)(Handle, unsigned, Handle*)>("nvmlDeviceGetMigDeviceHandleByIndex");
+  explicit Nvml(const std::string& path) : library_({path}) {
+    library_.bind(init, "nvmlInit_v2");
+    library_.bind(shutdown, "nvmlShutdown");
+    library_.bind(count, "nvmlDeviceGetCount_v2");
+    library_.bind(by_index, "nvmlDeviceGetHandleByIndex_v2");
+    library_.bind(uuid, "nvmlDeviceGetUUID");
+    // Older drivers lack some of these.
+    library_.find(error_string, "nvmlErrorString");
+    library_.find(name, "nvmlDeviceGetName");
+    library_.find(pci_info, "nvmlDeviceGetPciInfo_v3");
+    library_.find(mig_mode, "nvmlDeviceGetMigMode");
+    library_.find(mig_count, "nvmlDeviceGetMaxMigDeviceCount");
+    library_.find(mig_by_index, "nvmlDeviceGetMigDeviceHandleByIndex");
   }
-  ~Library() {
-    if (handle_ != nullptr) dlclose(handle_);
-  }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
 
-  bool loaded() const { return handle_ != nullptr; }
-  bool complete() const {
-    return init != nullptr && shutdown != nullptr && count != nullptr && by_index != nullptr &&
-           uuid != nullptr;
-  }
+  const std::string& problem() const { return library_.problem(); }
   std::string error_text(int code) const {
     const char* text = error_string == nullptr ? nullptr : error_string(code);
     return text != nullptr ? text : fmt::format("error {}", code);
@@ -80,12 +64,7 @@ class Library {
   int (*mig_by_index)(Handle, unsigned, Handle*) = nullptr;
 
  private:
-  template <class F>
-  F symbol(const char* name_of) {
-    return reinterpret_cast<F>(dlsym(handle_, name_of));
-  }
-
-  void* handle_ = nullptr;
+  SharedLibrary library_;
 };
 
 std::string text_of(int (*getter)(Handle, char*, unsigned), Handle device) {
@@ -104,7 +83,7 @@ std::string short_bus_id(const char* text) {
   return id;
 }
 
-void add_device(const Library& nvml, Handle gpu, std::vector<InventoryDevice>& devices) {
+void add_device(const Nvml& nvml, Handle gpu, std::vector<InventoryDevice>& devices) {
   InventoryDevice device{text_of(nvml.name, gpu), text_of(nvml.uuid, gpu), ""};
   PciInfo pci{};
   if (nvml.pci_info != nullptr && nvml.pci_info(gpu, &pci) == kSuccess) {
@@ -136,13 +115,9 @@ NvmlReport read_nvml(const std::string& path) {
   // NVML starts threads, which may outlive its shutdown. They inherit this mask: a signal for
   // glaunch that reached one of them would be lost, or end glaunch.
   const BlockedSignals blocked;
-  const Library nvml(path);
-  if (!nvml.loaded()) {
-    report.problem = fmt::format("the NVIDIA driver's {} cannot be loaded", path);
-    return report;
-  }
-  if (!nvml.complete()) {
-    report.problem = fmt::format("{} is no NVML library, or too old", path);
+  const Nvml nvml(path);
+  if (!nvml.problem().empty()) {
+    report.problem = nvml.problem();
     return report;
   }
   if (const int code = nvml.init(); code != kSuccess) {

@@ -15,7 +15,7 @@ struct NvmlReport {
   std::vector<std::string> warnings;
 };
 
-/// Loads the NVML library at `path` for the time of the call and lists its devices.
+/// Loads the NVML library at `path` and lists its devices.
 [[nodiscard]] NvmlReport read_nvml(const std::string& path);
 
 }  // namespace gantry::launcher
