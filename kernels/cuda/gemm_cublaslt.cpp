@@ -1,4 +1,3 @@
-#include <cublasLt.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <gantry/core/error.hpp>
 
 #include "device/cuda/cuda_context.hpp"
+#include "kernels/cuda/cublaslt.hpp"
 #include "kernels/gemm_plan.hpp"
 #include "kernels/scratch.hpp"
 
@@ -24,8 +24,8 @@ constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 void check(cublasStatus_t status, const char* call, const Stream& stream) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw CublasError(fmt::format("gemm: failed to multiply on stream {} of {}: {} ({}): {} [{}]",
-                                stream.id(), stream.device().str(), cublasLtGetStatusName(status),
-                                static_cast<int>(status), cublasLtGetStatusString(status), call),
+                                stream.id(), stream.device().str(), cublaslt().status_name(status),
+                                static_cast<int>(status), cublaslt().status_string(status), call),
                     stream.device().str());
 }
 
@@ -38,7 +38,7 @@ cublasLtHandle_t handle_of(const Stream& stream) {
   cublasLtHandle_t& handle = (*handles)[stream.device().index];
   if (handle == nullptr) {
     const ::gantry::cuda::RelaxedCaptureScope relaxed;
-    check(cublasLtCreate(&handle), "cublasLtCreate", stream);
+    check(cublaslt().create(&handle), "cublasLtCreate", stream);
   }
   return handle;
 }
@@ -71,12 +71,12 @@ Types types_of(DType dtype) {
 }
 
 // An owner of a cuBLASLt object.
-template <class Handle, cublasStatus_t (*destroy)(Handle)>
+template <class Handle, cublasStatus_t (*CublasLt::*destroy)(Handle)>
 class Owned {
  public:
   Owned() = default;
   ~Owned() {
-    if (handle_ != nullptr) (void)destroy(handle_);
+    if (handle_ != nullptr) (void)(cublaslt().*destroy)(handle_);
   }
   Owned(const Owned&) = delete;
   Owned& operator=(const Owned&) = delete;
@@ -88,23 +88,23 @@ class Owned {
   Handle handle_ = nullptr;
 };
 
-using MatmulDescription = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using MatrixLayout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+using MatmulDescription = Owned<cublasLtMatmulDesc_t, &CublasLt::matmul_desc_destroy>;
+using MatrixLayout = Owned<cublasLtMatrixLayout_t, &CublasLt::matrix_layout_destroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, &CublasLt::matmul_preference_destroy>;
 
 // Describes a row-major matrix to cuBLASLt, as the column-major layout of its transpose.
 void describe(MatrixLayout& layout, cudaDataType_t type, std::int64_t columns, std::int64_t rows,
               std::int64_t leading, std::int64_t batch, std::int64_t batch_stride,
               const Stream& stream) {
-  check(cublasLtMatrixLayoutCreate(layout.out(), type, static_cast<std::uint64_t>(columns),
-                                   static_cast<std::uint64_t>(rows), leading),
+  check(cublaslt().matrix_layout_create(layout.out(), type, static_cast<std::uint64_t>(columns),
+                                        static_cast<std::uint64_t>(rows), leading),
         "cublasLtMatrixLayoutCreate", stream);
   const auto count = static_cast<std::int32_t>(batch);
-  check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                         sizeof count),
+  check(cublaslt().matrix_layout_set_attribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                               sizeof count),
         "cublasLtMatrixLayoutSetAttribute", stream);
-  check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                         &batch_stride, sizeof batch_stride),
+  check(cublaslt().matrix_layout_set_attribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                               &batch_stride, sizeof batch_stride),
         "cublasLtMatrixLayoutSetAttribute", stream);
 }
 
@@ -156,7 +156,7 @@ class Problem {
  public:
   Problem(const Stream& stream, const GemmPlan& plan) : stream_(stream), plan_(plan) {
     const Types types = types_of(plan.dtype);
-    check(cublasLtMatmulDescCreate(operation_.out(), types.compute, types.scale),
+    check(cublaslt().matmul_desc_create(operation_.out(), types.compute, types.scale),
           "cublasLtMatmulDescCreate", stream);
     // cuBLASLt computes out^T = b^T a^T, so its first operand is b.
     set_transposed(CUBLASLT_MATMUL_DESC_TRANSA, plan.b.is_transposed);
@@ -174,7 +174,7 @@ class Problem {
     const std::lock_guard lock(mutex);
     if (const auto found = known->find(key); found != known->end()) return found->second;
     Preference preference;
-    check(cublasLtMatmulPreferenceCreate(preference.out()), "cublasLtMatmulPreferenceCreate",
+    check(cublaslt().matmul_preference_create(preference.out()), "cublasLtMatmulPreferenceCreate",
           stream_);
     prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kWorkspaceBytes});
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(plan_.b.data));
@@ -183,8 +183,8 @@ class Problem {
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(plan_.out));
     cublasLtMatmulHeuristicResult_t result = {};
     int count = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(handle, operation_, b_, a_, out_, out_, preference, 1,
-                                         &result, &count),
+    check(cublaslt().matmul_algo_get_heuristic(handle, operation_, b_, a_, out_, out_, preference,
+                                               1, &result, &count),
           "cublasLtMatmulAlgoGetHeuristic", stream_);
     check(count == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : result.state, "cublasLtMatmulAlgoGetHeuristic",
           stream_);
@@ -203,24 +203,24 @@ class Problem {
     const bool is_double = plan_.dtype == DType::f64;
     const void* scale = is_double ? static_cast<const void*>(&plan_.alpha) : &alpha;
     const void* keep = is_double ? static_cast<const void*>(&plan_.beta) : &beta;
-    check(
-        cublasLtMatmul(handle, operation_, scale, plan_.b.data, b_, plan_.a.data, a_, keep,
-                       plan_.out, out_, plan_.out, out_, &choice.algorithm, workspace.data(),
-                       choice.workspace_bytes, static_cast<cudaStream_t>(stream_.native_handle())),
-        "cublasLtMatmul", stream_);
+    check(cublaslt().matmul(handle, operation_, scale, plan_.b.data, b_, plan_.a.data, a_, keep,
+                            plan_.out, out_, plan_.out, out_, &choice.algorithm, workspace.data(),
+                            choice.workspace_bytes,
+                            static_cast<cudaStream_t>(stream_.native_handle())),
+          "cublasLtMatmul", stream_);
   }
 
  private:
   void set_transposed(cublasLtMatmulDescAttributes_t which, bool is_transposed) {
     const cublasOperation_t operation = is_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    check(cublasLtMatmulDescSetAttribute(operation_, which, &operation, sizeof operation),
+    check(cublaslt().matmul_desc_set_attribute(operation_, which, &operation, sizeof operation),
           "cublasLtMatmulDescSetAttribute", stream_);
   }
 
   template <class T>
   void prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t which,
               T value) const {
-    check(cublasLtMatmulPreferenceSetAttribute(preference, which, &value, sizeof value),
+    check(cublaslt().matmul_preference_set_attribute(preference, which, &value, sizeof value),
           "cublasLtMatmulPreferenceSetAttribute", stream_);
   }
 
