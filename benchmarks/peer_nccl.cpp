@@ -24,6 +24,8 @@
 #include "tools/bench/rank_slice.hpp"
 #include "tools/bench/results.hpp"
 
+#define GANTRY_NCCL_CHECK(call, doing) ::gantry::check_nccl((call), #call, (doing))
+
 namespace gantry::bench {
 namespace {
 

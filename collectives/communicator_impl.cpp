@@ -103,7 +103,7 @@ Communicator::Impl::Impl(Seed seed)
   bootstrap->set_purpose(seed.maker);
   const DeviceProperties& properties = device_properties(membership.device);
   selector_ = Selector::load(membership.size, properties.name);
-  if (!has_nccl() || platform() != Platform::cuda) selector_.forbid_nccl();
+  if (platform() != Platform::cuda) selector_.forbid_nccl("it needs real GPUs");
   if (membership.rank == 0) selector_.warn_ignored();
   // A wrong GANTRY_ALLOC_CONF throws here; in the probe it would look like links that do not work.
   (void)memory::allocator(membership.device);
@@ -187,7 +187,20 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::subgroup(const std::vect
                                      .maker = maker});
 }
 
+// All ranks must decide alike, but the library may be absent from some machines.
+bool Communicator::Impl::agree_on_nccl() {
+  if (agreed_on_nccl_ || !selector_.has_nccl()) return selector_.has_nccl();
+  const std::vector<std::string> all = bootstrap->all_gather(nccl_problem());
+  for (std::size_t rank = 0; rank < all.size() && selector_.has_nccl(); ++rank) {
+    if (!all[rank].empty())
+      selector_.forbid_nccl(fmt::format("rank {}: {}", rank, escape_control_characters(all[rank])));
+  }
+  agreed_on_nccl_ = true;
+  return selector_.has_nccl();
+}
+
 void Communicator::Impl::make_transports() {
+  if (selector_.may_choose_nccl()) agree_on_nccl();
   if (one_machine_) {
     control = std::make_unique<ControlSegment>(*bootstrap, membership.rank, membership.size,
                                                timeout_, name);
@@ -208,7 +221,7 @@ void Communicator::Impl::make_transports() {
     p2p = make_p2p_transport(membership, *bootstrap, *control, selector_);
   }
   if (p2p) return;
-  if (wanted != Algorithm::host && platform() == Platform::cuda && has_nccl()) {
+  if (wanted != Algorithm::host && agree_on_nccl()) {
     nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*reports_progress=*/true,
                                timeout_);
   } else {
@@ -217,7 +230,7 @@ void Communicator::Impl::make_transports() {
 }
 
 bool Communicator::Impl::forces_nccl() const {
-  return selector_.forced() == Algorithm::nccl && platform() == Platform::cuda && has_nccl();
+  return selector_.forced() == Algorithm::nccl && selector_.has_nccl();
 }
 
 // Starting NCCL waits for all ranks, so calls are compared first.
@@ -241,8 +254,7 @@ Transport& Communicator::Impl::transport_for(const CollectiveCall& call) {
                                  Algorithm::host);
     return *host;
   }
-  if (selector_.is_p2p_only() || call.is_uneven() || platform() != Platform::cuda || !has_nccl())
-    return *p2p;
+  if (selector_.is_p2p_only() || call.is_uneven() || !selector_.has_nccl()) return *p2p;
   const Choice choice = selector_.choose(call.what, message_bytes(call.what, membership.size));
   if (choice.algorithm != Algorithm::nccl) return *p2p;
   return start_nccl(call);

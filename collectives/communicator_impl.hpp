@@ -118,7 +118,9 @@ class Communicator::Impl final : public FaultSource,
   void guarded(const Descriptor& what, Submit submit);
   Transport& transport_for(const CollectiveCall& call);
   Transport& start_nccl(const CollectiveCall& call);
-  // True if GANTRY_COLL_ALGO is nccl and this build has NCCL.
+  // Loads NCCL on all ranks at the first call, and returns true if all have it. Collective.
+  bool agree_on_nccl();
+  // True if GANTRY_COLL_ALGO is nccl and all ranks have NCCL.
   bool forces_nccl() const;
   // Writes the call to the flight recorder once.
   void record(const CollectiveCall& call, Algorithm algorithm);
@@ -129,6 +131,7 @@ class Communicator::Impl final : public FaultSource,
   Selector selector_;
   std::vector<std::string> machines_;  // by rank
   bool one_machine_ = true;
+  bool agreed_on_nccl_ = false;
   bool listed_ = false;
   bool finished_ = false;
   std::atomic<bool> loss_is_known_{false};

@@ -112,14 +112,27 @@ bool uses_ll128(Algorithm algorithm) {
   return algorithm == Algorithm::ll128 || algorithm == Algorithm::ll128_two_shot;
 }
 
+bool Selector::may_choose_nccl() const {
+  if (!has_nccl()) return false;
+  if (forced_ == Algorithm::nccl) return true;
+  const auto has_row = [](const Rows& rows) {
+    return std::any_of(rows.begin(), rows.end(), [](const std::vector<SelectorRow>& of_kind) {
+      return std::any_of(of_kind.begin(), of_kind.end(), [](const SelectorRow& row) {
+        return row.choice.algorithm == Algorithm::nccl;
+      });
+    });
+  };
+  return !p2p_only_ && (has_row(rows_) || has_row(registered_rows_));
+}
+
 bool Selector::serves(Algorithm algorithm, const Descriptor& what,
                       std::int64_t message_bytes) const {
   if (needs_three_ranks(algorithm) && group_ranks_ < 3) return false;
   if (uses_ll128(algorithm) && !allows_ll128_) return false;
   // NCCL reduces or, where its order of sums differs from gantry's, moves data for gantry to
   // reduce.
-  if (algorithm == Algorithm::nccl && forced_ == algorithm) return has_nccl_;
-  if (algorithm == Algorithm::nccl && !has_nccl_) return false;
+  if (algorithm == Algorithm::nccl && forced_ == algorithm) return has_nccl();
+  if (algorithm == Algorithm::nccl && !has_nccl()) return false;
   if (algorithm == Algorithm::ll128 &&
       peer_bytes(what, message_bytes) > ll128_limit_bytes(group_ranks_)) {
     return false;
@@ -166,7 +179,7 @@ Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes) cons
     const std::size_t first = row_for(rows, message_bytes);
     // Operations that NCCL carries do not come here, unless NCCL is not available.
     if (first < rows.size() && &rows[first] != row &&
-        (is_allowed(rows[first].choice.algorithm) || !has_nccl_)) {
+        (is_allowed(rows[first].choice.algorithm) || !has_nccl())) {
       warn(rows[first].choice.algorithm, "GANTRY_COLL_TABLE", what, message_bytes,
            choice.algorithm);
     }
@@ -183,7 +196,7 @@ void Selector::warn(Algorithm wanted, std::string_view source, const Descriptor&
 std::string Selector::why_not(Algorithm algorithm, const Descriptor& what,
                               std::int64_t message_bytes) const {
   const bool uneven = what.kind == CollectiveKind::all_to_all && what.count < 1;
-  if (algorithm == Algorithm::nccl && !has_nccl_) return "it needs real GPUs and a build with NCCL";
+  if (algorithm == Algorithm::nccl && !has_nccl()) return why_no_nccl_;
   if (algorithm == Algorithm::host) return "it carries all operations of a group, or none";
   if (!can_serve(algorithm, what.kind)) return "it does not do this operation";
   if (needs_three_ranks(algorithm) && group_ranks_ < 3) return "it needs three ranks or more";

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/descriptor.hpp"
@@ -60,8 +61,11 @@ class Selector {
   void keep_to_p2p() { p2p_only_ = true; }
   // Makes choose() take no LL128 algorithm. All ranks must call it.
   void forbid_ll128() { allows_ll128_ = false; }
-  // Makes choose() take no nccl, where it is not available.
-  void forbid_nccl() { has_nccl_ = false; }
+  // Makes choose() take no nccl. `why` is for warn_ignored(). All ranks must call it.
+  void forbid_nccl(std::string why) { why_no_nccl_ = std::move(why); }
+  bool has_nccl() const { return why_no_nccl_.empty(); }
+  // True if choose() may take nccl: the user forces it, or a table has it.
+  bool may_choose_nccl() const;
   // Makes choose() warn, once for each kind, of a user's choice that it cannot take. For one rank.
   void warn_ignored() { warns_ = true; }
   // Warns so for a call that `used` carries without choose(). Costs one comparison if no algorithm
@@ -100,7 +104,7 @@ class Selector {
   Algorithm forced_ = Algorithm::automatic;
   bool p2p_only_ = false;
   bool allows_ll128_ = true;
-  bool has_nccl_ = true;
+  std::string why_no_nccl_;  // empty: it is available
   bool warns_ = false;
   bool is_from_file_ = false;  // of the user
 };

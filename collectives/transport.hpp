@@ -103,12 +103,14 @@ class Selector;
 std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Bootstrap& bootstrap,
                                               ControlSegment& control, const Selector& selector);
 
-// True if this build has NCCL.
-bool has_nccl();
+// Why NCCL cannot be used: this build lacks it, or its library cannot be loaded. Empty if it can.
+// The first call loads the library. See Communicator::Impl::agree_on_nccl().
+const std::string& nccl_problem();
+inline bool has_nccl() { return nccl_problem().empty(); }
 // Makes the NCCL transport. `control` may be null if ranks are on several machines. If it
 // `reports_progress`, the control segment has the device's progress, so calls have deadlines. It
 // must not do so beside p2p, whose kernels write the same words. Collective. Throws: NotSupported
-// in a build without NCCL; NcclError; TimeoutError for late ranks; PeerLostError.
+// without NCCL; NcclError; TimeoutError for late ranks; PeerLostError.
 std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Bootstrap& bootstrap,
                                                ControlSegment* control, bool reports_progress,
                                                std::chrono::milliseconds timeout);

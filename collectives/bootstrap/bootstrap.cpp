@@ -4,6 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+
+#include "collectives/mpi/library.hpp"
 
 namespace gantry {
 
@@ -38,7 +41,12 @@ std::unique_ptr<Bootstrap> make_single_bootstrap() { return std::make_unique<Sin
 std::unique_ptr<Bootstrap> make_bootstrap(const ProcessIdentity& identity,
                                           std::chrono::milliseconds timeout) {
   if (identity.world_size == 1) return make_single_bootstrap();
-  if (identity.source == "openmpi" && has_mpi()) return make_mpi_bootstrap(timeout);
+  std::string no_mpi;
+  if (identity.source == "openmpi") {
+    if (has_mpi()) return make_mpi_bootstrap(timeout);
+    logging::info("Communicator::world: no MPI: " + mpi_module().problem());
+    no_mpi = fmt::format(" (no MPI: {})", mpi_module().problem());
+  }
   if (!identity.rendezvous.empty()) return make_store_bootstrap(identity, timeout);
   if (identity.source == "environment") {
     throw NotSupported(fmt::format(
@@ -50,9 +58,9 @@ std::unique_ptr<Bootstrap> make_bootstrap(const ProcessIdentity& identity,
   }
   throw NotSupported(fmt::format(
       "Communicator::world: rank {} of {} was started by {}, which gives no address where the "
-      "ranks can meet. Set GANTRY_RDZV (for example tcp:HOST:PORT, with GANTRY_RDZV_TOKEN; the "
+      "ranks can meet{}. Set GANTRY_RDZV (for example tcp:HOST:PORT, with GANTRY_RDZV_TOKEN; the "
       "same on all ranks), or start the job with glaunch or mpirun",
-      identity.rank, identity.world_size, identity.source));
+      identity.rank, identity.world_size, identity.source, no_mpi));
 }
 
 }  // namespace gantry

@@ -74,11 +74,11 @@ std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlSegment& co
 std::unique_ptr<Bootstrap> make_store_bootstrap(const ProcessIdentity& identity,
                                                 std::chrono::milliseconds timeout);
 
-// True if this build has MPI.
+// True if MPI can be used. Loads it.
 bool has_mpi();
 // Makes a bootstrap over MPI_COMM_WORLD. Initializes MPI, and finalizes it at exit, unless the
 // program initialized it. If MPI_Init takes longer than `timeout`, this ends the process. Throws:
-// NotSupported in a build without MPI.
+// NotSupported if MPI cannot be loaded.
 std::unique_ptr<Bootstrap> make_mpi_bootstrap(std::chrono::milliseconds timeout);
 
 }  // namespace gantry

@@ -1,5 +1,3 @@
-#include <mpi.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -25,6 +23,7 @@
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/bootstrap/mpi_lock.hpp"
 #include "collectives/bootstrap/mpi_world.hpp"
+#include "collectives/mpi/library.hpp"
 #include "core/background_thread.hpp"
 #include "core/suspend_aware_timeout.hpp"
 
@@ -33,11 +32,9 @@ namespace gantry {
 namespace {
 
 void check(int status, const char* call) {
-  if (status == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING] = {};
-  int length = 0;
-  MPI_Error_string(status, text, &length);
-  throw Error(fmt::format("Failed exchanging bootstrap data over MPI: {} [{}]", text, call));
+  if (status == 0) return;
+  throw Error(fmt::format("Failed exchanging bootstrap data over MPI: {} [{}]",
+                          mpi_error_text(status), call));
 }
 
 // Set when this rank timed out: the missing ranks will not call MPI_Finalize either.
@@ -46,8 +43,8 @@ std::atomic<bool> has_failed{false};
 void finalize_at_exit() {
   if (has_failed.load()) return;  // mpirun detects the exit and ends the other ranks
   int finalized = 0;
-  MPI_Finalized(&finalized);
-  if (finalized == 0) MPI_Finalize();
+  mpi().finalized(&finalized);
+  if (finalized == 0) mpi().finalize();
 }
 
 // Ends the process if this object lives longer than `timeout`. MPI_Init waits for all ranks without
@@ -87,16 +84,18 @@ class InitDeadline {
 };
 
 // Waits for requests, and lets other threads call MPI meanwhile. Returns false after the timeout.
-bool end_within(std::chrono::milliseconds timeout, std::vector<MPI_Request>& requests) {
+bool end_within(std::chrono::milliseconds timeout, std::vector<MpiRequest>& requests) {
   SuspendAwareTimeout countdown(timeout);
   for (;;) {
     {
-      int done = 0;
+      bool all_done = true;
       const std::lock_guard lock(mpi_lock());
-      check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
-                        MPI_STATUSES_IGNORE),
-            "MPI_Testall");
-      if (done != 0) return true;
+      for (MpiRequest& request : requests) {
+        int is_done = 0;
+        check(mpi().test(&request, &is_done, nullptr), "MPI_Test");
+        all_done = all_done && is_done != 0;
+      }
+      if (all_done) return true;
     }
     if (countdown.has_expired()) {
       has_failed.store(true);
@@ -108,14 +107,10 @@ bool end_within(std::chrono::milliseconds timeout, std::vector<MPI_Request>& req
 
 // Returns a tag for the messages of a group, unique to its name.
 int tag_of(std::string_view name) {
-  constexpr int kMinMaxTag = 32'767;  // every MPI has at least this one
-  int* most = nullptr;
-  int is_known = 0;
+  int most = 0;
   const std::lock_guard lock(mpi_lock());
-  check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&most), &is_known),
-        "MPI_Comm_get_attr");
-  const auto tags = static_cast<std::size_t>(is_known != 0 ? *most : kMinMaxTag);
-  return static_cast<int>(std::hash<std::string_view>{}(name) % tags) + 1;
+  check(mpi().max_tag(&most), "MPI_Comm_get_attr");
+  return static_cast<int>(std::hash<std::string_view>{}(name) % static_cast<std::size_t>(most)) + 1;
 }
 
 std::string host_timeout_text(std::string_view purpose, int rank,
@@ -127,21 +122,21 @@ std::string host_timeout_text(std::string_view purpose, int rank,
 }
 
 // Makes a private communicator, separate from the program's messages. Throws: TimeoutError.
-MPI_Comm duplicate_world(std::chrono::milliseconds timeout) {
-  auto comm = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
-  std::vector<MPI_Request> requests(1);
+MpiComm duplicate_world(std::chrono::milliseconds timeout) {
+  auto comm = std::make_unique<MpiComm>();
+  std::vector<MpiRequest> requests(1);
   int rank = 0;
   {
     const std::lock_guard lock(mpi_lock());
-    check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
-    check(MPI_Comm_idup(MPI_COMM_WORLD, comm.get(), requests.data()), "MPI_Comm_idup");
+    check(mpi().comm_rank(mpi().world, &rank), "MPI_Comm_rank");
+    check(mpi().comm_idup(mpi().world, comm.get(), requests.data()), "MPI_Comm_idup");
   }
   if (!end_within(timeout, requests)) {
     (void)comm.release();  // MPI may still write there
     throw TimeoutError(host_timeout_text("Communicator::world", rank, timeout));
   }
   const std::lock_guard lock(mpi_lock());
-  check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(mpi().comm_return_errors(*comm), "MPI_Comm_set_errhandler");
   return *comm;
 }
 
@@ -150,21 +145,20 @@ class MpiBootstrap final : public Bootstrap {
   // A bootstrap over all ranks of the program.
   static std::unique_ptr<MpiBootstrap> make_world(std::chrono::milliseconds timeout) {
     int initialized = 0;
-    check(MPI_Initialized(&initialized), "MPI_Initialized");
+    check(mpi().initialized(&initialized), "MPI_Initialized");
     if (initialized == 0) {
       const InitDeadline deadline(timeout);
-      int provided = 0;
-      check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+      check(mpi().initialize(), "MPI_Init_thread");
       std::atexit(finalize_at_exit);
     }
-    const MPI_Comm comm = duplicate_world(timeout);
-    const MPI_Comm links = duplicate_world(timeout);
+    const MpiComm comm = duplicate_world(timeout);
+    const MpiComm links = duplicate_world(timeout);
     const std::lock_guard lock(mpi_lock());
     mpi_links_comm() = links;
     int rank = 0;
     int size = 0;
-    check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-    check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+    check(mpi().comm_rank(comm, &rank), "MPI_Comm_rank");
+    check(mpi().comm_size(comm, &size), "MPI_Comm_size");
     std::vector<int> everyone(static_cast<std::size_t>(size));
     std::iota(everyone.begin(), everyone.end(), 0);
     return std::make_unique<MpiBootstrap>(comm, std::move(everyone), rank, kAllTogether, timeout);
@@ -172,7 +166,7 @@ class MpiBootstrap final : public Bootstrap {
 
   // A bootstrap of `members` of `comm`, which use `tag`. Making an MPI communicator for them would
   // block without a deadline.
-  MpiBootstrap(MPI_Comm comm, std::vector<int> members, int rank, int tag,
+  MpiBootstrap(MpiComm comm, std::vector<int> members, int rank, int tag,
                std::chrono::milliseconds timeout)
       : comm_(comm), members_(std::move(members)), rank_(rank), tag_(tag), timeout_(timeout) {}
 
@@ -215,7 +209,7 @@ class MpiBootstrap final : public Bootstrap {
     std::vector<int> counts;  // the lengths as MPI's type
     std::vector<int> offsets;
     std::string joined;
-    std::vector<MPI_Request> requests;
+    std::vector<MpiRequest> requests;
 
     // Allocates memory for all ranks' bytes, once the lengths are known. Throws: InvalidArgument,
     // on all ranks.
@@ -237,15 +231,15 @@ class MpiBootstrap final : public Bootstrap {
   void gather_together(std::unique_ptr<Exchange>& data) const {
     data->requests.resize(1);
     complete(data, [&] {
-      check(MPI_Iallgather(&data->length, 1, MPI_INT64_T, data->lengths.data(), 1, MPI_INT64_T,
-                           comm_, data->requests.data()),
+      check(mpi().iallgather(&data->length, sizeof data->length, data->lengths.data(), comm_,
+                             data->requests.data()),
             "MPI_Iallgather");
     });
     data->make_room(purpose());
     complete(data, [&] {
-      check(MPI_Iallgatherv(data->sent.data(), static_cast<int>(data->length), MPI_BYTE,
-                            data->joined.data(), data->counts.data(), data->offsets.data(),
-                            MPI_BYTE, comm_, data->requests.data()),
+      check(mpi().iallgatherv(data->sent.data(), static_cast<int>(data->length),
+                              data->joined.data(), data->counts.data(), data->offsets.data(), comm_,
+                              data->requests.data()),
             "MPI_Iallgatherv");
     });
   }
@@ -253,28 +247,29 @@ class MpiBootstrap final : public Bootstrap {
   // Groups are small, so every rank sends to every rank.
   void gather_from_each(std::unique_ptr<Exchange>& data) const {
     data->lengths[static_cast<std::size_t>(rank_)] = data->length;
-    exchange(data, MPI_INT64_T, &data->length, 1,
-             [&](std::size_t i) { return std::pair<void*, int>(&data->lengths[i], 1); });
+    constexpr int kLengthBytes = sizeof data->length;
+    exchange(data, &data->length, kLengthBytes,
+             [&](std::size_t i) { return std::pair<void*, int>(&data->lengths[i], kLengthBytes); });
     data->make_room(purpose());
     data->joined.replace(static_cast<std::size_t>(data->offsets[static_cast<std::size_t>(rank_)]),
                          data->sent.size(), data->sent);
-    exchange(data, MPI_BYTE, data->sent.data(), static_cast<int>(data->length), [&](std::size_t i) {
+    exchange(data, data->sent.data(), static_cast<int>(data->length), [&](std::size_t i) {
       return std::pair<void*, int>(data->joined.data() + data->offsets[i], data->counts[i]);
     });
   }
 
   // Sends the same bytes to all other members, and receives those of member i at place_of(i).
   template <class PlaceOf>
-  void exchange(std::unique_ptr<Exchange>& data, MPI_Datatype type, const void* sent, int count,
+  void exchange(std::unique_ptr<Exchange>& data, const void* sent, int bytes,
                 PlaceOf place_of) const {
-    data->requests.assign(2 * members_.size(), MPI_REQUEST_NULL);
+    data->requests.assign(2 * members_.size(), MpiRequest{});
     complete(data, [&] {
       for (std::size_t i = 0; i < members_.size(); ++i) {
         if (static_cast<int>(i) == rank_) continue;
         const auto [place, room] = place_of(i);
-        check(MPI_Irecv(place, room, type, members_[i], tag_, comm_, &data->requests[2 * i]),
+        check(mpi().irecv(place, room, members_[i], tag_, comm_, &data->requests[2 * i]),
               "MPI_Irecv");
-        check(MPI_Isend(sent, count, type, members_[i], tag_, comm_, &data->requests[2 * i + 1]),
+        check(mpi().isend(sent, bytes, members_[i], tag_, comm_, &data->requests[2 * i + 1]),
               "MPI_Isend");
       }
     });
@@ -297,7 +292,7 @@ class MpiBootstrap final : public Bootstrap {
     throw TimeoutError(host_timeout_text(purpose(), rank_, timeout_));
   }
 
-  MPI_Comm comm_ = MPI_COMM_NULL;
+  MpiComm comm_;
   std::vector<int> members_;  // as ranks of comm_
   int rank_ = 0;              // among them
   int tag_ = kAllTogether;
@@ -306,9 +301,10 @@ class MpiBootstrap final : public Bootstrap {
 
 }  // namespace
 
-bool has_mpi() { return true; }
+bool has_mpi() { return mpi_module().problem().empty(); }
 
 std::unique_ptr<Bootstrap> make_mpi_bootstrap(std::chrono::milliseconds timeout) {
+  mpi_module().require("Communicator::world");
   return MpiBootstrap::make_world(timeout);
 }
 

@@ -1,13 +1,13 @@
 #pragma once
 
-#include <mpi.h>
+#include "collectives/mpi/functions.hpp"
 
 namespace gantry {
 
-// The communicator of all ranks, in which groups pass messages between hosts. MPI_COMM_NULL before
+// The communicator of all ranks, in which groups pass messages between hosts. Null before
 // the MPI bootstrap. Guarded by mpi_lock().
-inline MPI_Comm& mpi_links_comm() {
-  static MPI_Comm comm = MPI_COMM_NULL;
+inline MpiComm& mpi_links_comm() {
+  static MpiComm comm;
   return comm;
 }
 

@@ -11,6 +11,7 @@
 
 #include "collectives/bootstrap/mpi_lock.hpp"
 #include "collectives/bootstrap/mpi_world.hpp"
+#include "collectives/mpi/library.hpp"
 
 namespace gantry {
 
@@ -18,10 +19,9 @@ namespace {
 
 constexpr int kOwnTag = 1;  // in a communicator of one group
 constexpr int kTagsPerGroup = 2;
-constexpr int kMinMaxTag = 32'767;  // every MPI has at least this one
 
 void check(int status, const char* call) {
-  if (status == MPI_SUCCESS) return;
+  if (status == 0) return;
   throw Error(fmt::format("Failed linking hosts by MPI: {} [{}]", mpi_error_text(status), call));
 }
 
@@ -37,8 +37,8 @@ MpiRank own_rank() {
   MpiRank place;
   if (!can_link_by_mpi()) return place;
   const std::lock_guard lock(mpi_lock());
-  check(MPI_Comm_rank(MPI_COMM_WORLD, &place.rank), "MPI_Comm_rank");
-  place.shares = mpi_links_comm() != MPI_COMM_NULL ? 1 : 0;
+  check(mpi().comm_rank(mpi().world, &place.rank), "MPI_Comm_rank");
+  place.shares = mpi_links_comm() != MpiComm{} ? 1 : 0;
   place.groups = groups++;
   return place;
 }
@@ -54,28 +54,13 @@ std::vector<MpiRank> all_ranks(Bootstrap& bootstrap) {
   return places;
 }
 
-// Returns the highest tag. Requires: mpi_lock() held.
-std::int64_t max_tag() {
-  int* most = nullptr;
-  int is_known = 0;
-  check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&most), &is_known),
-        "MPI_Comm_get_attr");
-  return is_known != 0 ? *most : kMinMaxTag;
-}
-
 // Creates a communicator of the group. Requires: mpi_lock() held.
 MpiConnection open_own(const std::vector<int>& members) {
-  MPI_Group world = MPI_GROUP_NULL;
-  MPI_Group chosen = MPI_GROUP_NULL;
-  MpiConnection connection{.comm = MPI_COMM_NULL, .members = {}, .tag = kOwnTag};
-  check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
-  check(MPI_Group_incl(world, static_cast<int>(members.size()), members.data(), &chosen),
-        "MPI_Group_incl");
-  check(MPI_Comm_create_group(MPI_COMM_WORLD, chosen, kOwnTag, &connection.comm),
+  MpiConnection connection{.comm = {}, .members = {}, .tag = kOwnTag};
+  check(mpi().comm_create_group(members.data(), static_cast<int>(members.size()), kOwnTag,
+                                &connection.comm),
         "MPI_Comm_create_group");
-  check(MPI_Comm_set_errhandler(connection.comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  MPI_Group_free(&chosen);
-  MPI_Group_free(&world);
+  check(mpi().comm_return_errors(connection.comm), "MPI_Comm_set_errhandler");
   for (std::size_t i = 0; i < members.size(); ++i)
     connection.members.push_back(static_cast<int>(i));
   return connection;
@@ -83,19 +68,14 @@ MpiConnection open_own(const std::vector<int>& members) {
 
 }  // namespace
 
-std::string mpi_error_text(int status) {
-  char text[MPI_MAX_ERROR_STRING] = {};
-  int length = 0;
-  MPI_Error_string(status, text, &length);
-  return text;
-}
-
 bool can_link_by_mpi() {
+  // MPI that is not in this process is not initialized.
+  if (!has_loaded_mpi() || !mpi_module().problem().empty()) return false;
   const std::lock_guard lock(mpi_lock());
   int initialized = 0;
   int finalized = 0;
-  MPI_Initialized(&initialized);
-  MPI_Finalized(&finalized);
+  mpi().initialized(&initialized);
+  mpi().finalized(&finalized);
   return initialized != 0 && finalized == 0;
 }
 
@@ -108,6 +88,7 @@ MpiConnection open_mpi_connection(Bootstrap& bootstrap) {
     share = share && place.shares != 0;
   }
   if (std::find(members.begin(), members.end(), -1) != members.end()) {
+    mpi_module().require("GANTRY_HOST_LINKS=mpi");
     throw NotSupported(
         fmt::format("GANTRY_HOST_LINKS: mpi needs all ranks inside MPI_COMM_WORLD, but their ranks "
                     "there are {}",
@@ -115,10 +96,12 @@ MpiConnection open_mpi_connection(Bootstrap& bootstrap) {
   }
   const std::lock_guard lock(mpi_lock());
   int size = 0;
-  check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  check(mpi().comm_size(mpi().world, &size), "MPI_Comm_size");
   const std::int64_t number = places[0].groups * size + members[0];
   const std::int64_t tag = number * kTagsPerGroup + 1;
-  if (!share || tag + 1 > max_tag()) return open_own(members);
+  int most = 0;
+  check(mpi().max_tag(&most), "MPI_Comm_get_attr");
+  if (!share || tag + 1 > most) return open_own(members);
   return {.comm = mpi_links_comm(), .members = std::move(members), .tag = static_cast<int>(tag)};
 }
 

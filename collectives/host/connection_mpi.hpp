@@ -1,11 +1,9 @@
 #pragma once
 
-#include <mpi.h>
-
-#include <string>
 #include <vector>
 
 #include "collectives/host/links.hpp"
+#include "collectives/mpi/functions.hpp"
 
 namespace gantry {
 
@@ -19,7 +17,7 @@ namespace gantry {
 
 // The communicator and tags through which the ranks of one group pass messages.
 struct MpiConnection {
-  MPI_Comm comm = MPI_COMM_NULL;
+  MpiComm comm;
   std::vector<int> members;  // the group's ranks, as ranks of comm
   int tag = 0;               // of data; tag + 1 is of control messages
 };
@@ -27,7 +25,5 @@ struct MpiConnection {
 // Opens the connection of a group. Collective. Throws: NotSupported if some ranks are not inside
 // MPI_COMM_WORLD; Error.
 MpiConnection open_mpi_connection(Bootstrap& bootstrap);
-
-std::string mpi_error_text(int status);
 
 }  // namespace gantry

@@ -14,7 +14,8 @@ namespace gantry {
 
 std::unique_ptr<HostLinks> make_host_links(Bootstrap& bootstrap, const LinkGroup& group) {
   const std::string wanted = env::get_choice("GANTRY_HOST_LINKS", {"auto", "tcp", "mpi"});
-  const std::string mine = fmt::format("{} {}", wanted, can_link_by_mpi() ? "mpi" : "no");
+  const bool may_link_by_mpi = wanted != "tcp" && can_link_by_mpi();
+  const std::string mine = fmt::format("{} {}", wanted, may_link_by_mpi ? "mpi" : "no");
   const std::vector<std::string> all = bootstrap.all_gather(mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const std::string theirs = all[rank].substr(0, all[rank].find(' '));

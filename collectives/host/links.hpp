@@ -106,7 +106,7 @@ std::unique_ptr<HostLinks> make_host_links(Bootstrap& bootstrap, const LinkGroup
 // Makes TCP links. Every rank listens on an ephemeral port.
 std::unique_ptr<HostLinks> make_tcp_links(Bootstrap& bootstrap, const LinkGroup& group);
 
-// True if this build has MPI and MPI is initialized in this process.
+// True if MPI is initialized in this process, by gantry or by the program.
 bool can_link_by_mpi();
 // Makes MPI links inside MPI_COMM_WORLD. Throws: NotSupported without MPI.
 std::unique_ptr<HostLinks> make_mpi_links(Bootstrap& bootstrap, const LinkGroup& group);

@@ -1,5 +1,3 @@
-#include <mpi.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -17,6 +15,7 @@
 #include "collectives/bootstrap/mpi_lock.hpp"
 #include "collectives/host/connection_mpi.hpp"
 #include "collectives/host/link_error.hpp"
+#include "collectives/mpi/library.hpp"
 #include "core/suspend_aware_timeout.hpp"
 
 namespace gantry {
@@ -42,14 +41,14 @@ struct CountedControlMessage {
 // A message whose buffer MPI still reads after exchange() returned.
 struct Detached {
   std::vector<std::byte> bytes;
-  MPI_Request request = MPI_REQUEST_NULL;
+  MpiRequest request;
 };
 
 // Frees the messages that MPI has sent. Requires: mpi_lock() held.
 void drop_sent(std::list<Detached>& messages) {
   std::erase_if(messages, [](Detached& message) {
     int done = 0;
-    return MPI_Test(&message.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0;
+    return mpi().test(&message.request, &done, nullptr) == 0 && done != 0;
   });
 }
 
@@ -122,7 +121,7 @@ class MpiLinks final : public HostLinks {
   };
   // A request of the exchange in progress: a receive, or a send that is not detached.
   struct Pending {
-    MPI_Request request = MPI_REQUEST_NULL;
+    MpiRequest request;
     int rank = 0;
     std::uint64_t number = 0;  // among the messages of the pair
     bool is_receive = false;
@@ -155,9 +154,9 @@ class MpiLinks final : public HostLinks {
         copy.bytes.insert(copy.bytes.end(), message.body.begin(), message.body.end());
         whole = copy.bytes;
       }
-      MPI_Request request = MPI_REQUEST_NULL;
-      require(MPI_Isend(whole.data(), static_cast<int>(bytes), MPI_BYTE, member(message.rank),
-                        connection_.tag, connection_.comm, &request),
+      MpiRequest request;
+      require(mpi().isend(whole.data(), static_cast<int>(bytes), member(message.rank),
+                          connection_.tag, connection_.comm, &request),
               message.rank);
       const std::uint64_t number = ++peer(message.rank).sent;
       if (detaches && bytes <= kDetachedBytes) {
@@ -176,8 +175,8 @@ class MpiLinks final : public HostLinks {
     pending.rank = message.rank;
     pending.number = ++peer(message.rank).awaited;
     pending.is_receive = true;
-    require(MPI_Irecv(message.buffer.data(), static_cast<int>(message.buffer.size()), MPI_BYTE,
-                      member(message.rank), connection_.tag, connection_.comm, &pending.request),
+    require(mpi().irecv(message.buffer.data(), static_cast<int>(message.buffer.size()),
+                        member(message.rank), connection_.tag, connection_.comm, &pending.request),
             message.rank);
   }
 
@@ -189,9 +188,9 @@ class MpiLinks final : public HostLinks {
         const std::lock_guard lock(mpi_lock());
         for (const Incoming& message : handler.take_receives()) begin_receive(message);
         for (const Outgoing& message : handler.take_sends()) {
-          MPI_Request request = MPI_REQUEST_NULL;
-          require(MPI_Isend(message.body.data(), static_cast<int>(message.body.size()), MPI_BYTE,
-                            member(message.rank), connection_.tag, connection_.comm, &request),
+          MpiRequest request;
+          require(mpi().isend(message.body.data(), static_cast<int>(message.body.size()),
+                              member(message.rank), connection_.tag, connection_.comm, &request),
                   message.rank);
           requests_.push_back({request, message.rank, ++peer(message.rank).sent, false});
         }
@@ -241,12 +240,11 @@ class MpiLinks final : public HostLinks {
   // True if the request is done; sets `bytes` of a receive. Requires: mpi_lock() held.
   bool end_request(Pending& pending, std::size_t& bytes) {
     int done = 0;
-    MPI_Status status{};
-    require(MPI_Test(&pending.request, &done, &status), pending.rank);
+    int received = 0;
+    require(mpi().test(&pending.request, &done, pending.is_receive ? &received : nullptr),
+            pending.rank);
     if (done == 0 || !pending.is_receive) return done != 0;
-    int count = 0;
-    require(MPI_Get_count(&status, MPI_BYTE, &count), pending.rank);
-    bytes = static_cast<std::size_t>(count);
+    bytes = static_cast<std::size_t>(received);
     ++peer(pending.rank).received;
     return true;
   }
@@ -273,7 +271,7 @@ class MpiLinks final : public HostLinks {
     const std::lock_guard lock(mpi_lock());
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       Pending& pending = requests_[i];
-      if (pending.request == MPI_REQUEST_NULL) continue;
+      if (pending.request == MpiRequest{}) continue;
       std::size_t bytes = 0;
       if (!end_request(pending, bytes)) continue;
       --pending_;
@@ -291,18 +289,18 @@ class MpiLinks final : public HostLinks {
   // False when MPI has ended.
   bool is_in_use() const noexcept {
     int finalized = 0;
-    return MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0;
+    return mpi().finalized(&finalized) == 0 && finalized == 0;
   }
 
   // True if no request of the last exchange is left. Sends cannot be cancelled.
   bool end_requests(bool cancels) noexcept {
     bool all = true;
     for (std::size_t i = 0; i < requests_.size(); ++i) {
-      MPI_Request& request = requests_[i].request;
-      if (request == MPI_REQUEST_NULL) continue;
-      if (cancels && requests_[i].is_receive) MPI_Cancel(&request);
+      MpiRequest& request = requests_[i].request;
+      if (request == MpiRequest{}) continue;
+      if (cancels && requests_[i].is_receive) mpi().cancel(&request);
       int done = 0;
-      MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+      mpi().test(&request, &done, nullptr);
       all = all && done != 0;
     }
     return all;
@@ -318,18 +316,12 @@ class MpiLinks final : public HostLinks {
       {
         const std::lock_guard lock(mpi_lock());
         int there = 0;
-        MPI_Status status{};
-        if (MPI_Iprobe(MPI_ANY_SOURCE, control_tag(), connection_.comm, &there, &status) !=
-                MPI_SUCCESS ||
-            there == 0) {
+        int source = -1;
+        if (mpi().iprobe(control_tag(), connection_.comm, &there, &source) != 0 || there == 0)
           return;
-        }
-        if (MPI_Recv(&got, sizeof got, MPI_BYTE, status.MPI_SOURCE, control_tag(), connection_.comm,
-                     MPI_STATUS_IGNORE) != MPI_SUCCESS) {
-          return;
-        }
+        if (mpi().recv(&got, sizeof got, source, control_tag(), connection_.comm) != 0) return;
         const auto found =
-            std::find(connection_.members.begin(), connection_.members.end(), status.MPI_SOURCE);
+            std::find(connection_.members.begin(), connection_.members.end(), source);
         from = static_cast<int>(found - connection_.members.begin());
         if (got.message.kind == ControlMessage::Kind::left && got.message.failed_rank == from) {
           peer(from).left = got;
@@ -348,7 +340,7 @@ class MpiLinks final : public HostLinks {
       for (std::size_t i = 0; i < requests_.size() && gone < 0; ++i) {
         const Pending& pending = requests_[i];
         const std::optional<CountedControlMessage>& left = peer(pending.rank).left;
-        if (pending.request == MPI_REQUEST_NULL || !left) continue;
+        if (pending.request == MpiRequest{} || !left) continue;
         if (pending.number > (pending.is_receive ? left->sent : left->received))
           gone = pending.rank;
       }
@@ -357,13 +349,13 @@ class MpiLinks final : public HostLinks {
   }
 
   static void require(int status, int rank) {
-    if (status != MPI_SUCCESS) throw Failure{rank, mpi_error_text(status)};
+    if (status != 0) throw Failure{rank, mpi_error_text(status)};
   }
 
   std::vector<int> pending_ranks() const {
     std::vector<int> ranks;
     for (const Pending& pending : requests_) {
-      if (pending.request != MPI_REQUEST_NULL) ranks.push_back(pending.rank);
+      if (pending.request != MpiRequest{}) ranks.push_back(pending.rank);
     }
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
@@ -383,9 +375,8 @@ class MpiLinks final : public HostLinks {
         std::memcpy(message.bytes.data(), &last, sizeof last);
         abandoned().push_back(std::move(message));
         Detached& kept = abandoned().back();
-        if (MPI_Isend(kept.bytes.data(), static_cast<int>(kept.bytes.size()), MPI_BYTE,
-                      member(rank), control_tag(), connection_.comm,
-                      &kept.request) != MPI_SUCCESS) {
+        if (mpi().isend(kept.bytes.data(), static_cast<int>(kept.bytes.size()), member(rank),
+                        control_tag(), connection_.comm, &kept.request) != 0) {
           abandoned().pop_back();
         }
       }

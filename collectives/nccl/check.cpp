@@ -1,4 +1,5 @@
 #include "collectives/nccl/check.hpp"
+#include "collectives/nccl/library.hpp"
 
 #include <fmt/format.h>
 
@@ -13,8 +14,8 @@ namespace gantry {
 void check_nccl(ncclResult_t status, const char* call, const char* doing, ncclComm_t comm,
                 std::source_location where) {
   if (status == ncclSuccess) return;
-  const char* detail = ncclGetLastError(comm);
-  throw NcclError(fmt::format("Failed {}: {}{}{} [{}]", doing, ncclGetErrorString(status),
+  const char* detail = nccl().get_last_error(comm);
+  throw NcclError(fmt::format("Failed {}: {}{}{} [{}]", doing, nccl().get_error_string(status),
                               detail != nullptr && *detail != '\0' ? ": " : "",
                               detail != nullptr ? detail : "", call),
                   {}, where);

@@ -9,11 +9,10 @@
 
 namespace gantry {
 
-// Throws NcclError "Failed <doing>: <NCCL text> [<call>]" unless `status` is success.
+// Throws NcclError "Failed <doing>: <NCCL text> [<call>]" unless `status` is success. `call` names
+// the function.
 void check_nccl(ncclResult_t status, const char* call, const char* doing, ncclComm_t comm = nullptr,
                 std::source_location where = std::source_location::current());
-
-#define GANTRY_NCCL_CHECK(call, doing) ::gantry::check_nccl((call), #call, (doing))
 
 // NCCL's values for dtypes and ops. A bool is a byte of 0 or 1, whose sum is the maximum and whose
 // product is the minimum. Precondition: nccl_supports().

@@ -11,6 +11,8 @@
 
 #include "collectives/ignored_choice.hpp"
 #include "collectives/nccl/check.hpp"
+#include "collectives/nccl/library.hpp"
+#include "collectives/transport.hpp"
 #include "memory/source/driver_memory.hpp"
 
 namespace gantry {
@@ -43,9 +45,8 @@ Clique& clique_of(std::span<const Tensor> tensors) {
     prepare_nccl_environment();
     for (const int device : devices) memory::make_room(device, kNcclBytes);
     std::vector<ncclComm_t> comms(devices.size());
-    GANTRY_NCCL_CHECK(
-        ncclCommInitAll(comms.data(), static_cast<int>(devices.size()), devices.data()),
-        "starting NCCL over this process's devices");
+    check_nccl(nccl().comm_init_all(comms.data(), static_cast<int>(devices.size()), devices.data()),
+               "ncclCommInitAll", "starting NCCL over this process's devices");
     clique.comms = std::move(comms);
   }
   return clique;
@@ -61,13 +62,13 @@ void grouped(std::span<const Tensor> tensors, Call call) {
   for (const Tensor& tensor : tensors) {
     streams.push_back(static_cast<cudaStream_t>(Stream::current(tensor.device()).native_handle()));
   }
-  GANTRY_NCCL_CHECK(ncclGroupStart(), "opening an NCCL group");
+  check_nccl(nccl().group_start(), "ncclGroupStart", "opening an NCCL group");
   ncclResult_t first_failure = ncclSuccess;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const ncclResult_t status = call(i, clique.comms[i], streams[i]);
     if (first_failure == ncclSuccess) first_failure = status;
   }
-  const ncclResult_t end = ncclGroupEnd();
+  const ncclResult_t end = nccl().group_end();
   check_nccl(first_failure, "call in a group", "submitting to NCCL");
   check_nccl(end, "ncclGroupEnd()", "closing an NCCL group");
 }
@@ -92,18 +93,21 @@ bool wants_nccl(std::string_view operation, std::span<const Device> devices, std
     warn_without_nccl(operation, "NCCL needs real GPUs");
     return false;
   }
-  if (choice == CommChoice::nccl) {
-    if (are_distinct(devices)) return true;
+  if (!are_distinct(devices)) {
     warn_without_nccl(operation, "NCCL needs devices of which none occurs twice");
     return false;
   }
-  return same_bits && devices.size() > 2 && bytes >= kLeastBytes && are_distinct(devices);
+  if (choice != CommChoice::nccl && !(same_bits && devices.size() > 2 && bytes >= kLeastBytes))
+    return false;
+  if (has_nccl()) return true;
+  warn_without_nccl(operation, nccl_problem());
+  return false;
 }
 
 void nccl_broadcast(std::span<const Tensor> tensors, int root) {
   grouped(tensors, [&](std::size_t i, ncclComm_t comm, cudaStream_t stream) {
-    return ncclBroadcast(tensors[static_cast<std::size_t>(root)].data(), tensors[i].data(),
-                         tensors[i].nbytes(), ncclUint8, root, comm, stream);
+    return nccl().broadcast(tensors[static_cast<std::size_t>(root)].data(), tensors[i].data(),
+                            tensors[i].nbytes(), ncclUint8, root, comm, stream);
   });
 }
 
@@ -112,8 +116,9 @@ void nccl_reduce(std::span<const Tensor> tensors, const Tensor& out, int root, R
   const ncclDataType_t type = nccl_dtype(dtype);
   const ncclRedOp_t how = nccl_op(op, dtype);
   grouped(tensors, [&](std::size_t i, ncclComm_t comm, cudaStream_t stream) {
-    return ncclReduce(tensors[i].data(), out.data(), static_cast<std::size_t>(tensors[i].numel()),
-                      type, how, root, comm, stream);
+    return nccl().reduce(tensors[i].data(), out.data(),
+                         static_cast<std::size_t>(tensors[i].numel()), type, how, root, comm,
+                         stream);
   });
 }
 
@@ -122,8 +127,8 @@ void nccl_all_reduce(std::span<const Tensor> tensors, ReduceOp op) {
   const ncclDataType_t type = nccl_dtype(dtype);
   const ncclRedOp_t how = nccl_op(op, dtype);
   grouped(tensors, [&](std::size_t i, ncclComm_t comm, cudaStream_t stream) {
-    return ncclAllReduce(tensors[i].data(), tensors[i].data(),
-                         static_cast<std::size_t>(tensors[i].numel()), type, how, comm, stream);
+    return nccl().all_reduce(tensors[i].data(), tensors[i].data(),
+                             static_cast<std::size_t>(tensors[i].numel()), type, how, comm, stream);
   });
 }
 

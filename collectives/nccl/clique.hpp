@@ -17,8 +17,9 @@ namespace gantry {
 bool nccl_supports(ReduceOp op, DType dtype);
 
 // True if this call should use NCCL: with GANTRY_COLL_ALGO=nccl, or for sizes where NCCL's ring is
-// faster and `same_bits`. Never on simulated devices, for repeated devices, or in a build without
-// NCCL. Warns if the user chose NCCL and it does not support `operation`.
+// faster and `same_bits`. Never on simulated devices, for repeated devices, or without NCCL, which
+// this call loads if it is wanted. Warns if the user chose NCCL and it does not support
+// `operation`.
 bool wants_nccl(std::string_view operation, std::span<const Device> devices, std::size_t bytes,
                 bool same_bits);
 

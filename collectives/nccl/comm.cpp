@@ -18,6 +18,7 @@
 #include <gantry/device/guard.hpp>
 
 #include "collectives/nccl/check.hpp"
+#include "collectives/nccl/library.hpp"
 #include "core/background_thread.hpp"
 #include "memory/source/driver_memory.hpp"
 
@@ -86,7 +87,8 @@ NcclComm::NcclComm(const Membership& membership, Bootstrap& bootstrap, ReportLos
     const Stream stream = Stream::from_pool(membership.device);
     driver().fill(state_->words.data(), 0, kBytes, stream.native());
     stream.synchronize();
-    if (membership.rank == 0) GANTRY_NCCL_CHECK(ncclGetUniqueId(&id), "making an NCCL id");
+    if (membership.rank == 0)
+      check_nccl(nccl().get_unique_id(&id), "ncclGetUniqueId", "making an NCCL id");
     word.assign(reinterpret_cast<const char*>(&id), sizeof id);
   } catch (const std::exception& error) {
     failure = std::current_exception();
@@ -127,14 +129,14 @@ void NcclComm::start(const std::shared_ptr<State>& state, const ncclUniqueId& id
   try {
     const Membership& me = state->membership;
     const DeviceGuard guard(me.device);
-    status = ncclCommInitRank(&comm, me.size, id, me.rank);
+    status = nccl().comm_init_rank(&comm, me.size, id, me.rank);
     check_nccl(status, "ncclCommInitRank()", "starting NCCL");
   } catch (const std::exception& error) {
     failure = error.what();
   }
   const std::lock_guard lock(state->mutex);
   if (state->is_abandoned) {
-    if (comm != nullptr) (void)ncclCommAbort(comm);
+    if (comm != nullptr) (void)nccl().comm_abort(comm);
     return;
   }
   state->comm = comm;
@@ -179,10 +181,11 @@ std::function<std::string()> NcclComm::error_finder() const {
   return [state = state_]() -> std::string {
     const std::lock_guard lock(state->asking);
     ncclResult_t error = ncclSuccess;
-    if (state->aborted || ncclCommGetAsyncError(state->comm, &error) != ncclSuccess) return {};
+    if (state->aborted || nccl().comm_get_async_error(state->comm, &error) != ncclSuccess)
+      return {};
     if (error == ncclSuccess || error == ncclInProgress) return {};
-    const char* detail = ncclGetLastError(state->comm);
-    return fmt::format("{}: {}", ncclGetErrorString(error), detail != nullptr ? detail : "");
+    const char* detail = nccl().get_last_error(state->comm);
+    return fmt::format("{}: {}", nccl().get_error_string(error), detail != nullptr ? detail : "");
   };
 }
 
@@ -244,8 +247,8 @@ void NcclComm::end(const std::shared_ptr<State>& state) {
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
   // Threads that query NCCL are done; later ones find `aborted`.
   { const std::lock_guard lock(state->asking); }
-  if (const ncclResult_t status = ncclCommAbort(state->comm); status != ncclSuccess) {
-    logging::warn(fmt::format("ending NCCL: {}", ncclGetErrorString(status)));
+  if (const ncclResult_t status = nccl().comm_abort(state->comm); status != ncclSuccess) {
+    logging::warn(fmt::format("ending NCCL: {}", nccl().get_error_string(status)));
   }
   if (is_free) {
     state->words.reset();

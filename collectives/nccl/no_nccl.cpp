@@ -1,3 +1,5 @@
+#include <string>
+
 #include <gantry/core/error.hpp>
 
 #include "collectives/ignored_choice.hpp"
@@ -8,24 +10,25 @@ namespace gantry {
 
 namespace {
 
-[[noreturn]] void throw_no_nccl() {
-  throw NotSupported("this build of gantry has no NCCL (GANTRY_NCCL=OFF)");
-}
+[[noreturn]] void throw_no_nccl() { throw NotSupported("NCCL: " + nccl_problem()); }
 
 }  // namespace
 
-bool has_nccl() { return false; }
+const std::string& nccl_problem() {
+  static const auto& problem =
+      *new std::string("this build of gantry has no NCCL (GANTRY_NCCL=OFF)");
+  return problem;
+}
 bool nccl_supports(ReduceOp, DType) { return false; }
 std::unique_ptr<Transport> make_nccl_transport(const Membership&, Bootstrap&, ControlSegment*, bool,
                                                std::chrono::milliseconds) {
-  throw NotSupported(
-      "Communicator::world: ranks on several machines need NCCL, which this build of gantry lacks");
+  throw_no_nccl();
 }
 
 bool wants_nccl(std::string_view operation, std::span<const Device> devices, std::size_t bytes,
                 bool) {
   if (devices.size() < 2 || bytes == 0) return false;
-  warn_without_nccl(operation, "this build has no NCCL");
+  warn_without_nccl(operation, nccl_problem());
   return false;
 }
 void nccl_broadcast(std::span<const Tensor>, int) { throw_no_nccl(); }

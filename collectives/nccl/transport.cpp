@@ -16,6 +16,7 @@
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/comm.hpp"
 #include "collectives/nccl/deadline.hpp"
+#include "collectives/nccl/library.hpp"
 #include "collectives/operation_queue.hpp"
 #include "collectives/protocol/launch.hpp"
 #include "collectives/rank_ordered.hpp"
@@ -225,34 +226,33 @@ class NcclTransport final : public Transport {
     const int root = call.what.root;
     switch (call.what.kind) {
       case CollectiveKind::barrier:
-        GANTRY_NCCL_CHECK(
-            ncclAllReduce(comm_.word(0), comm_.word(0), 1, ncclInt32, ncclSum, comm, on),
-            "passing a barrier");
+        check_nccl(nccl().all_reduce(comm_.word(0), comm_.word(0), 1, ncclInt32, ncclSum, comm, on),
+                   "ncclAllReduce", "passing a barrier");
         return;
       case CollectiveKind::all_reduce:
-        GANTRY_NCCL_CHECK(ncclAllReduce(call.in, call.out, count, nccl_dtype(call.what.dtype),
-                                        nccl_op(call.what.op, call.what.dtype), comm, on),
-                          "reducing over all ranks");
+        check_nccl(nccl().all_reduce(call.in, call.out, count, nccl_dtype(call.what.dtype),
+                                     nccl_op(call.what.op, call.what.dtype), comm, on),
+                   "ncclAllReduce", "reducing over all ranks");
         return;
       case CollectiveKind::reduce:
-        GANTRY_NCCL_CHECK(ncclReduce(call.in, call.out, count, nccl_dtype(call.what.dtype),
-                                     nccl_op(call.what.op, call.what.dtype), root, comm, on),
-                          "reducing to one rank");
+        check_nccl(nccl().reduce(call.in, call.out, count, nccl_dtype(call.what.dtype),
+                                 nccl_op(call.what.op, call.what.dtype), root, comm, on),
+                   "ncclReduce", "reducing to one rank");
         return;
       case CollectiveKind::broadcast:
-        GANTRY_NCCL_CHECK(
-            ncclBroadcast(call.in, call.in != nullptr ? const_cast<void*>(call.in) : call.out,
-                          bytes, ncclUint8, root, comm, on),
-            "broadcasting");
+        check_nccl(
+            nccl().broadcast(call.in, call.in != nullptr ? const_cast<void*>(call.in) : call.out,
+                             bytes, ncclUint8, root, comm, on),
+            "ncclBroadcast", "broadcasting");
         return;
       case CollectiveKind::all_gather:
-        GANTRY_NCCL_CHECK(ncclAllGather(call.in, call.out, bytes, ncclUint8, comm, on),
-                          "gathering from all ranks");
+        check_nccl(nccl().all_gather(call.in, call.out, bytes, ncclUint8, comm, on),
+                   "ncclAllGather", "gathering from all ranks");
         return;
       case CollectiveKind::reduce_scatter:
-        GANTRY_NCCL_CHECK(ncclReduceScatter(call.in, call.out, count, nccl_dtype(call.what.dtype),
-                                            nccl_op(call.what.op, call.what.dtype), comm, on),
-                          "reducing and scattering");
+        check_nccl(nccl().reduce_scatter(call.in, call.out, count, nccl_dtype(call.what.dtype),
+                                         nccl_op(call.what.op, call.what.dtype), comm, on),
+                   "ncclReduceScatter", "reducing and scattering");
         return;
       case CollectiveKind::gather:
       case CollectiveKind::scatter:
@@ -274,7 +274,7 @@ class NcclTransport final : public Transport {
     auto* out = static_cast<std::byte*>(call.out);
     std::size_t sent = 0;
     std::size_t received = 0;
-    GANTRY_NCCL_CHECK(ncclGroupStart(), "beginning messages");
+    check_nccl(nccl().group_start(), "ncclGroupStart", "beginning messages");
     // An exception would leave the NCCL group of this thread open.
     ncclResult_t failure = ncclSuccess;
     for (int p = 0; p < size_; ++p) {
@@ -296,23 +296,23 @@ class NcclTransport final : public Transport {
         (kind == CollectiveKind::send ? send : receive) = bytes;
       }
       if (send > 0 && failure == ncclSuccess) {
-        failure = ncclSend(in + sent, send, ncclUint8, p, comm, on);
+        failure = nccl().send(in + sent, send, ncclUint8, p, comm, on);
       }
       if (receive > 0 && failure == ncclSuccess) {
-        failure = ncclRecv(out + received, receive, ncclUint8, p, comm, on);
+        failure = nccl().recv(out + received, receive, ncclUint8, p, comm, on);
       }
       // Advance only if each rank has its own block.
       if (kind == CollectiveKind::all_to_all || kind == CollectiveKind::scatter) sent += send;
       if (kind == CollectiveKind::all_to_all || kind == CollectiveKind::gather) received += receive;
     }
-    const ncclResult_t end = ncclGroupEnd();
+    const ncclResult_t end = nccl().group_end();
     check_nccl(failure, "ncclSend, ncclRecv", "passing messages");
     check_nccl(end, "ncclGroupEnd()", "passing messages");
   }
 
   // Concurrent sends and receives.
   static void exchange(std::span<const CollectiveCall> messages, ncclComm_t comm, cudaStream_t on) {
-    GANTRY_NCCL_CHECK(ncclGroupStart(), "beginning messages");
+    check_nccl(nccl().group_start(), "ncclGroupStart", "beginning messages");
     ncclResult_t failure = ncclSuccess;
     for (const CollectiveCall& call : messages) {
       if (failure != ncclSuccess) break;
@@ -320,10 +320,10 @@ class NcclTransport final : public Transport {
           static_cast<std::size_t>(call.what.count) * element_size(call.what.dtype);
       if (bytes == 0) continue;
       failure = call.what.kind == CollectiveKind::send
-                    ? ncclSend(call.in, bytes, ncclUint8, call.what.root, comm, on)
-                    : ncclRecv(call.out, bytes, ncclUint8, call.what.root, comm, on);
+                    ? nccl().send(call.in, bytes, ncclUint8, call.what.root, comm, on)
+                    : nccl().recv(call.out, bytes, ncclUint8, call.what.root, comm, on);
     }
-    const ncclResult_t end = ncclGroupEnd();
+    const ncclResult_t end = nccl().group_end();
     check_nccl(failure, "ncclSend, ncclRecv", "passing messages");
     check_nccl(end, "ncclGroupEnd()", "passing messages");
   }
@@ -342,8 +342,6 @@ class NcclTransport final : public Transport {
 };
 
 }  // namespace
-
-bool has_nccl() { return true; }
 
 std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Bootstrap& bootstrap,
                                                ControlSegment* control, bool reports_progress,

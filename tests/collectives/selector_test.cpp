@@ -246,6 +246,36 @@ TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
                                  "zero_copy, copy, nccl or host, but got 'fast'");
 }
 
+TEST(SelectorTest, NcclIsLookedForOnlyIfItMayBeChosen) {
+  Selector selector = Selector::parse(kTable, 4, "Test GPU");
+  EXPECT_TRUE(selector.may_choose_nccl()) << "a row has it";
+  selector.rule("p2p");
+  EXPECT_FALSE(selector.may_choose_nccl());
+  selector.rule("ring");
+  EXPECT_TRUE(selector.may_choose_nccl()) << "of calls that ring does not serve";
+  selector.rule("auto");
+  const std::vector<SelectorRow> rows = selector.rows(CollectiveKind::all_gather);
+  selector.set(CollectiveKind::all_reduce, rows);
+  EXPECT_FALSE(selector.may_choose_nccl());
+  selector.rule("nccl");
+  EXPECT_TRUE(selector.may_choose_nccl());
+  selector.forbid_nccl("there is none");
+  EXPECT_FALSE(selector.may_choose_nccl());
+}
+
+TEST(SelectorTest, WithoutNcclTheNearestRowIsTakenAndTheReasonReported) {
+  Selector selector = Selector::parse(kTable, 4, "Test GPU");
+  selector.rule("nccl");
+  selector.warn_ignored();
+  EXPECT_EQ(all_reduce(selector, 1024).algorithm, Algorithm::nccl);
+  selector.forbid_nccl("rank 2: failed to load libnccl.so.2: No such file or directory");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(all_reduce(selector, 4 << 20), (Choice{Algorithm::two_shot, 64}));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("GANTRY_COLL_ALGO=nccl: all_reduce goes by two_shot: rank 2: failed to "
+                        "load libnccl.so.2: No such file or directory"));
+}
+
 TEST(SelectorTest, EqualBlocksAreWhatSelectionDependsOn) {
   // Ranks send different sizes: none of them may decide.
   for (const Algorithm algorithm : {Algorithm::ll, Algorithm::two_shot}) {

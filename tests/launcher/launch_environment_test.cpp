@@ -144,7 +144,8 @@ TEST_F(LaunchEnvironmentTest, NoDeviceNamesTheWayOut) {
   command.environment["GANTRY_NVML_PATH"] = "/no/such/library.so";
   const Outcome absent = run_command(command);
   EXPECT_EQ(absent.exit_code, 125);
-  EXPECT_THAT(absent.err, HasSubstr("(failed to load /no/such/library.so: No such file or directory)"));
+  EXPECT_THAT(absent.err,
+              HasSubstr("(failed to load /no/such/library.so: No such file or directory)"));
   // A plan that cannot be made is 2.
   Command dry = on_gpus(launch({"--dry-run", "app"}), "");
   EXPECT_EQ(run_command(dry).exit_code, 2);
