@@ -1,11 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
-#include <thread>
 #include <vector>
 
 #include "tests/device/driver_fixture.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/stream_hold.hpp"
 
 namespace gantry {
@@ -191,9 +190,7 @@ class Kept {
   [[nodiscard]] int releases() const { return releases_; }
   /// CUDA tells a moment later, and in its own time after a run.
   [[nodiscard]] bool wait_until_released() const {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-    while (releases_ == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-    return releases_ == 1;
+    return testing::eventually([&] { return releases_ != 0; }) && releases_ == 1;
   }
 
  private:

@@ -138,6 +138,20 @@ TEST(BinaryKernelTest, ComputesFloatArithmeticExactly) {
   }
 }
 
+// The first array is `op` of the others, by integer_result.
+void expect_integer_results(BinaryOp op, DType dtype, const std::vector<Array>& arrays) {
+  dispatch(dtype, [&]<class T>(TypeTag<T>) {
+    if constexpr (!kIsFloating<T>) {
+      for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+        ASSERT_EQ(arrays[0].get<T>(i),
+                  integer_result<T>(op, arrays[1].get<T>(i), arrays[2].get<T>(i)))
+            << dtype << " op " << static_cast<int>(op) << ": " << arrays[1].value(i) << ", "
+            << arrays[2].value(i);
+      }
+    }
+  });
+}
+
 TEST(BinaryKernelTest, WrapsIntegersAndTreatsBoolAsLogic) {
   for (const DType dtype :
        {DType::bool_, DType::u8, DType::i8, DType::i16, DType::i32, DType::i64}) {
@@ -146,16 +160,7 @@ TEST(BinaryKernelTest, WrapsIntegersAndTreatsBoolAsLogic) {
           BinaryOp::remainder, BinaryOp::fmod, BinaryOp::minimum, BinaryOp::maximum,
           BinaryOp::bitwise_and, BinaryOp::bitwise_or, BinaryOp::bitwise_xor}) {
       const std::vector<Array> arrays = run_binary(op, random_arrays(dtype, {dtype, dtype}, 11));
-      dispatch(dtype, [&]<class T>(TypeTag<T>) {
-        if constexpr (!kIsFloating<T>) {
-          for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
-            ASSERT_EQ(arrays[0].get<T>(i),
-                      integer_result<T>(op, arrays[1].get<T>(i), arrays[2].get<T>(i)))
-                << dtype << " op " << static_cast<int>(op) << ": " << arrays[1].value(i) << ", "
-                << arrays[2].value(i);
-          }
-        }
-      });
+      expect_integer_results(op, dtype, arrays);
     }
   }
 }
@@ -173,16 +178,7 @@ TEST(BinaryKernelTest, ShiftsAndPowersOfIntegersFollowTheirRules) {
         }
       });
       const std::vector<Array> arrays = run_binary(op, std::move(input));
-      dispatch(dtype, [&]<class T>(TypeTag<T>) {
-        if constexpr (!kIsFloating<T>) {
-          for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
-            ASSERT_EQ(arrays[0].get<T>(i),
-                      integer_result<T>(op, arrays[1].get<T>(i), arrays[2].get<T>(i)))
-                << dtype << " op " << static_cast<int>(op) << ": " << arrays[1].value(i) << ", "
-                << arrays[2].value(i);
-          }
-        }
-      });
+      expect_integer_results(op, dtype, arrays);
     }
   }
 }

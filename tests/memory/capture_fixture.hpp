@@ -3,11 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,6 +15,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "streams/capture.hpp"
+#include "tests/support/eventually.hpp"
 
 namespace gantry::testing {
 
@@ -64,12 +63,7 @@ class CapturedGraph {
   /// True when gantry has heard that nothing can run the graph. The driver may tell a moment after
   /// the last run.
   [[nodiscard]] bool wait_until_gone() const {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-    while (capture_->is_needed()) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      std::this_thread::yield();
-    }
-    return true;
+    return eventually([&] { return !capture_->is_needed(); });
   }
   /// Both, one after the other.
   void destroy_and_wait() {

@@ -14,6 +14,8 @@
 #include <gantry/streams/stream_guard.hpp>
 
 #include "tests/memory/heap_fixture.hpp"
+#include "tests/memory/ipc_text.hpp"
+#include "tests/support/pipe_process.hpp"
 
 namespace gantry::testing {
 
@@ -21,15 +23,49 @@ namespace gantry::testing {
 inline constexpr std::size_t kExportedBytes = 100000;
 inline constexpr std::uint8_t kExportedValue = 77;
 
+/// A running memory_exporter. Its stream is held before the work that fills the first block.
+class ExporterProcess : public PipeProcess {
+ public:
+  /// `kind`: "heap" or "chunks", the memory that it exports.
+  explicit ExporterProcess(const char* kind)
+      : PipeProcess({std::string(GANTRY_TEST_PROGRAM_DIR) + "/memory_exporter", kind}),
+        handle(from_text(read_line())),
+        neighbour(from_text(read_line())) {}
+
+  const IpcHandle handle;     ///< the first block, kExportedBytes of kExportedValue
+  const IpcHandle neighbour;  ///< another block in the same physical memory
+
+  /// Lets the stream continue, and returns at once.
+  void start_release() { write_line("release"); }
+  /// Returns when the stream has completed after start_release().
+  void await_release() { EXPECT_EQ(read_line(), "released"); }
+  void release() {
+    start_release();
+    await_release();
+  }
+  /// Exports the first block again.
+  [[nodiscard]] IpcHandle export_again() {
+    write_line("export");
+    return from_text(read_line());
+  }
+  /// The first byte of the first block, as the exporter reads it.
+  [[nodiscard]] int first_byte() {
+    write_line("check");
+    return std::stoi(read_line());
+  }
+  /// Lets the exporter end; returns its exit code.
+  [[nodiscard]] int quit() {
+    write_line("quit");
+    return wait();
+  }
+};
+
 /// Checks after each test that nothing stays imported. The parameter: the kind of memory that
 /// memory_exporter exports.
 class ExporterTest : public HeapTest, public ::testing::WithParamInterface<const char*> {
  protected:
   using Block = memory::ImportedBlock;
 
-  static std::vector<std::string> exporter() {
-    return {std::string(GANTRY_TEST_PROGRAM_DIR) + "/memory_exporter", GetParam()};
-  }
   /// Reads through page-locked memory: the copy is asynchronous.
   static std::vector<std::uint8_t> read(const Block& block, const Stream& stream) {
     const memory::Buffer host = memory::pinned(block.bytes());

@@ -3,10 +3,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <chrono>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gantry/device/peer.hpp>
@@ -18,8 +16,8 @@
 namespace gantry::memory {
 namespace {
 
+using gantry::testing::ExporterProcess;
 using gantry::testing::FaultDriver;
-using gantry::testing::from_text;
 using gantry::testing::IpcWorker;
 using gantry::testing::kExportedBytes;
 using gantry::testing::kExportedValue;
@@ -52,9 +50,9 @@ INSTANTIATE_TEST_SUITE_P(Memory, IpcSemaphoresTest, ::testing::Values("heap", "c
                          [](const auto& test) { return std::string(test.param); });
 
 TEST_P(IpcSemaphoresTest, KilledExporterIsAFaultAndNoHang) {
-  PipeProcess process(exporter());
+  ExporterProcess process(GetParam());
   const int pid = process.pid();
-  const IpcHandle handle = from_text(process.read_line());
+  const IpcHandle& handle = process.handle;
   const Stream stream = Stream::from_pool();
   const Buffer host = pinned(kExportedBytes);
   const ImportedBlock block = import_on(stream, handle);
@@ -70,10 +68,10 @@ TEST_P(IpcSemaphoresTest, KilledExporterIsAFaultAndNoHang) {
 }
 
 TEST_P(IpcSemaphoresTest, OneFaultForAllImportsOfADevice) {
-  PipeProcess process(exporter());
+  ExporterProcess process(GetParam());
   const int pid = process.pid();
-  const IpcHandle handle = from_text(process.read_line());
-  const IpcHandle neighbour = from_text(process.read_line());
+  const IpcHandle& handle = process.handle;
+  const IpcHandle& neighbour = process.neighbour;
   const std::vector<Stream> streams{Stream::from_pool(), Stream::from_pool()};
   std::vector<ImportedBlock> blocks;
   for (const Stream& stream : streams) {
@@ -100,12 +98,12 @@ TEST_P(IpcSemaphoresTest, OneFaultForAllImportsOfADevice) {
 }
 
 TEST_P(IpcSemaphoresTest, EveryLostExporterIsRaised) {
-  PipeProcess first(exporter());
-  PipeProcess second(exporter());
+  ExporterProcess first(GetParam());
+  ExporterProcess second(GetParam());
   const int pids[] = {first.pid(), second.pid()};
   const Stream streams[] = {Stream::from_pool(), Stream::from_pool()};
-  const ImportedBlock blocks[] = {import_on(streams[0], from_text(first.read_line())),
-                                  import_on(streams[1], from_text(second.read_line()))};
+  const ImportedBlock blocks[] = {import_on(streams[0], first.handle),
+                                  import_on(streams[1], second.handle)};
   kill(first);
   EXPECT_THAT([&] { streams[0].synchronize(); }, ThrowsMessage<PeerLostError>(fault_text(pids[0])));
   EXPECT_FALSE(streams[1].query()) << "its exporter still runs";
@@ -114,8 +112,8 @@ TEST_P(IpcSemaphoresTest, EveryLostExporterIsRaised) {
 }
 
 TEST_P(IpcSemaphoresTest, EveryStreamWaitsForTheExporter) {
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
+  ExporterProcess process(GetParam());
+  const IpcHandle& handle = process.handle;
   std::vector<Stream> streams{Stream::from_pool(), Stream::from_pool(), Stream::current()};
   if (const auto peer = peer_of_first()) streams.push_back(Stream::from_pool(*peer));
   // Allocated first: CUDA may wait for the device when it locks pages.
@@ -130,7 +128,7 @@ TEST_P(IpcSemaphoresTest, EveryStreamWaitsForTheExporter) {
   EXPECT_EQ(driver.calls("wait_event"), 0u) << "a stream that waits for that event may hang";
   EXPECT_EQ(driver.calls("wait_for_word"), streams.size());
   for (const Stream& stream : streams) EXPECT_FALSE(stream.query());
-  process.write_line("release");
+  process.start_release();
   for (std::size_t i = 0; i < streams.size(); ++i) {
     streams[i].synchronize();
     const auto* bytes = static_cast<const std::uint8_t*>(hosts[i].data());
@@ -141,11 +139,9 @@ TEST_P(IpcSemaphoresTest, EveryStreamWaitsForTheExporter) {
 }
 
 TEST_P(IpcSemaphoresTest, FinishedWorkIsNotWaitedFor) {
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
-  static_cast<void>(process.read_line());
-  process.write_line("release");
-  EXPECT_EQ(process.read_line(), "released");
+  ExporterProcess process(GetParam());
+  const IpcHandle& handle = process.handle;
+  process.release();
   FaultDriver driver;
   {
     const ImportedBlock block = import_ipc(handle, Device::cuda(0));
@@ -158,48 +154,42 @@ TEST_P(IpcSemaphoresTest, FinishedWorkIsNotWaitedFor) {
 
 // Host calls that wait for the whole device must not block the thread that signals.
 TEST_P(IpcSemaphoresTest, SemaphoresAreSignalledWhileTheHostWaitsForTheDevice) {
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
-  static_cast<void>(process.read_line());
+  ExporterProcess process(GetParam());
+  const IpcHandle& handle = process.handle;
   void* const unrelated = driver().allocate(0, 1 << 20);
   const Stream stream = Stream::from_pool();
   std::optional<ImportedBlock> block = import_on(stream, handle);
-  process.write_line("release");
+  process.start_release();
   driver().deallocate(0, unrelated);
   synchronize(Device::cuda(0));
-  EXPECT_EQ(process.read_line(), "released");
+  process.await_release();
   EXPECT_EQ(read(*block, stream), exported_content());
 }
 
 // With the backend "native", CUDA unmaps only after all streams of the device: see
 // Note [Releasing imports without waiting].
 TEST_P(IpcSemaphoresTest, SemaphoresAreSignalledWhileAReleaseUnmaps) {
-  PipeProcess pending_exporter(exporter());
-  PipeProcess done_exporter(exporter());
-  const IpcHandle pending = from_text(pending_exporter.read_line());
-  static_cast<void>(pending_exporter.read_line());
-  const IpcHandle done = from_text(done_exporter.read_line());
-  static_cast<void>(done_exporter.read_line());
-  done_exporter.write_line("release");
-  EXPECT_EQ(done_exporter.read_line(), "released");
+  ExporterProcess pending_exporter(GetParam());
+  ExporterProcess done_exporter(GetParam());
+  const IpcHandle& pending = pending_exporter.handle;
+  const IpcHandle& done = done_exporter.handle;
+  done_exporter.release();
   const Stream waiting = Stream::from_pool();
   const Stream idle = Stream::from_pool();
   const ImportedBlock block = import_on(waiting, pending);
   std::optional<ImportedBlock> dropped = import_on(idle, done);
   EXPECT_FALSE(waiting.query());
   drop(dropped, idle);
-  pending_exporter.write_line("release");
+  pending_exporter.start_release();
   EXPECT_EQ(read(block, waiting), exported_content());
 }
 
 TEST_P(IpcSemaphoresTest, ExportersThatEndLaterAreNoFault) {
-  PipeProcess process(exporter());
+  ExporterProcess process(GetParam());
   const Stream stream = Stream::from_pool();
-  const ImportedBlock block = import_on(stream, from_text(process.read_line()));
-  static_cast<void>(process.read_line());
+  const ImportedBlock block = import_on(stream, process.handle);
   EXPECT_FALSE(stream.query());
-  process.write_line("release");
-  EXPECT_EQ(process.read_line(), "released");
+  process.release();
   // The simulator guarantees that a completed record outlives its process. CUDA does not.
   if (platform() == Platform::cuda) stream.synchronize();
   kill(process);
@@ -208,9 +198,9 @@ TEST_P(IpcSemaphoresTest, ExportersThatEndLaterAreNoFault) {
 }
 
 TEST_P(IpcSemaphoresTest, ImportsMayBeDroppedBeforeTheExportCompletes) {
-  PipeProcess process(exporter());
+  ExporterProcess process(GetParam());
   const int pid = process.pid();
-  const IpcHandle handle = from_text(process.read_line());
+  const IpcHandle& handle = process.handle;
   const Stream stream = Stream::from_pool();
   {
     const StreamGuard guard(stream);
@@ -225,9 +215,9 @@ TEST_P(IpcSemaphoresTest, ImportsMayBeDroppedBeforeTheExportCompletes) {
 }
 
 TEST_P(IpcSemaphoresTest, FailedWaitsLeaveNothingBehind) {
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
-  const IpcHandle neighbour = from_text(process.read_line());
+  ExporterProcess process(GetParam());
+  const IpcHandle& handle = process.handle;
+  const IpcHandle& neighbour = process.neighbour;
   const Stream stream = Stream::from_pool();
   {
     FaultDriver driver;
@@ -244,24 +234,21 @@ TEST_P(IpcSemaphoresTest, FailedWaitsLeaveNothingBehind) {
   const ImportedBlock block = import_on(stream, handle);
   const ImportedBlock other = import_on(stream, neighbour);
   EXPECT_FALSE(stream.query());
-  process.write_line("release");
+  process.start_release();
   EXPECT_EQ(read(block, stream), exported_content());
 }
 
 TEST_P(IpcSemaphoresTest, CapturedStreamsDoNotWaitForExporters) {
-  PipeProcess process(exporter());
-  const IpcHandle pending = from_text(process.read_line());
-  static_cast<void>(process.read_line());
+  ExporterProcess process(GetParam());
+  const IpcHandle& pending = process.handle;
   const Stream stream = Stream::from_pool();
   if (platform() == Platform::simulated) {
     driver().begin_capture(stream.native(), CaptureMode::relaxed);
     EXPECT_THROW(static_cast<void>(import_on(stream, pending)), CudaError);
     EXPECT_THROW(static_cast<void>(driver().end_capture(stream.native())), CudaError);
   }
-  process.write_line("release");
-  EXPECT_EQ(process.read_line(), "released");
-  process.write_line("export");
-  const IpcHandle done = from_text(process.read_line());
+  process.release();
+  const IpcHandle done = process.export_again();
   driver().begin_capture(stream.native(), CaptureMode::relaxed);
   const ImportedBlock block = import_on(stream, done);
   driver().fill(block.data(), 9, kExportedBytes, stream.native());
@@ -273,15 +260,13 @@ TEST_P(IpcSemaphoresTest, CapturedStreamsDoNotWaitForExporters) {
 }
 
 TEST_P(IpcSemaphoresTest, ImportersMayExitBeforeTheExportCompletes) {
-  PipeProcess process(exporter());
-  const std::string handle = process.read_line();
-  static_cast<void>(process.read_line());
+  ExporterProcess process(GetParam());
+  const std::string handle = gantry::testing::to_text(process.handle);
   IpcWorker importer("heap", 0);
   EXPECT_EQ(importer.map_blocks({handle}).status, "ok");
   importer.write_line("exit");
   EXPECT_EQ(importer.wait(), 0);
-  process.write_line("release");
-  EXPECT_EQ(process.read_line(), "released");
+  process.release();
 }
 
 }  // namespace

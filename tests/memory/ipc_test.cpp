@@ -29,12 +29,12 @@
 namespace gantry::memory {
 namespace {
 
+using gantry::testing::ExporterProcess;
 using gantry::testing::FaultDriver;
 using gantry::testing::from_text;
 using gantry::testing::IpcWorker;
 using gantry::testing::kExportedBytes;
 using gantry::testing::kExportedValue;
-using gantry::testing::PipeProcess;
 using gantry::testing::StreamHold;
 using ::testing::ThrowsMessage;
 
@@ -44,40 +44,35 @@ INSTANTIATE_TEST_SUITE_P(Memory, IpcTest, ::testing::Values("heap", "chunks"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST_P(IpcTest, ImporterSeesTheWorkBeforeTheExport) {
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
+  ExporterProcess process(GetParam());
+  const IpcHandle& handle = process.handle;
   const Stream stream = Stream::current();
   const ImportedBlock block = import_ipc(handle, Device::cuda(0));
   EXPECT_EQ(block.bytes(), kExportedBytes);
   EXPECT_EQ(block.device(), Device::cuda(0));
   ASSERT_NE(block.data(), nullptr);
   EXPECT_FALSE(stream.query()) << "the import does not wait for the exporter's stream";
-  process.write_line("release");
+  process.start_release();
   EXPECT_EQ(read(block, stream), std::vector<std::uint8_t>(kExportedBytes, kExportedValue));
 }
 
 TEST_P(IpcTest, ExporterSeesWhatTheImporterWrites) {
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
-  static_cast<void>(process.read_line());
+  ExporterProcess process(GetParam());
+  const IpcHandle& handle = process.handle;
   const ImportedBlock block = import_ipc(handle, Device::cuda(0));
-  process.write_line("release");
-  EXPECT_EQ(process.read_line(), "released");
+  process.release();
   const Stream stream = Stream::current();
   driver().fill(block.data(), 5, block.bytes(), stream.native());
   stream.synchronize();
-  process.write_line("check");
-  EXPECT_EQ(process.read_line(), "5");
-  process.write_line("quit");
-  EXPECT_EQ(process.wait(), 0) << "ended while its memory is imported";
+  EXPECT_EQ(process.first_byte(), 5);
+  EXPECT_EQ(process.quit(), 0) << "ended while its memory is imported";
 }
 
 TEST_P(IpcTest, MapsAnExtentOnceForAllItsBlocks) {
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
-  const IpcHandle neighbour = from_text(process.read_line());
-  process.write_line("release");
-  EXPECT_EQ(process.read_line(), "released");
+  ExporterProcess process(GetParam());
+  const IpcHandle& handle = process.handle;
+  const IpcHandle& neighbour = process.neighbour;
+  process.release();
   FaultDriver driver;
   {
     std::optional<ImportedBlock> first = import_ipc(handle, Device::cuda(0));
@@ -107,18 +102,18 @@ TEST_P(IpcTest, MapsAnExtentOnceForAllItsBlocks) {
 TEST_P(IpcTest, ImportsOntoAPeer) {
   GANTRY_REQUIRE_DEVICES(2);
   if (!can_access_peer(Device::cuda(1), Device::cuda(0))) GTEST_SKIP() << "needs peer access";
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
+  ExporterProcess process(GetParam());
+  const IpcHandle& handle = process.handle;
   const ImportedBlock block = import_ipc(handle, Device::cuda(1));
   EXPECT_EQ(block.device(), Device::cuda(1));
-  process.write_line("release");
+  process.start_release();
   EXPECT_EQ(read(block, Stream::current(Device::cuda(1))),
             std::vector<std::uint8_t>(kExportedBytes, kExportedValue));
 }
 
 TEST_P(IpcTest, DeadExporterIsAnError) {
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
+  ExporterProcess process(GetParam());
+  const IpcHandle& handle = process.handle;
   const int pid = process.pid();
   process.kill(SIGKILL);
   EXPECT_EQ(process.wait(), -SIGKILL);
@@ -191,11 +186,9 @@ TEST_P(IpcTest, StoppedExportersDelayOnlyTheirImporters) {
 }
 
 TEST_P(IpcTest, DroppingWaitsForTheStreamsButNotTheHost) {
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
-  static_cast<void>(process.read_line());
-  process.write_line("release");
-  EXPECT_EQ(process.read_line(), "released");
+  ExporterProcess process(GetParam());
+  const IpcHandle& handle = process.handle;
+  process.release();
   const Stream user = Stream::from_pool();
   FaultDriver driver;
   std::optional<ImportedBlock> block = import_ipc(handle, Device::cuda(0));
@@ -221,11 +214,9 @@ TEST_P(IpcTest, DroppingWaitsForTheStreamsButNotTheHost) {
 
 // The stream of the import may be destroyed after the drop, with work still queued.
 TEST_P(IpcTest, ExternalStreamsMayBeDestroyedAfterTheDrop) {
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
-  static_cast<void>(process.read_line());
-  process.write_line("release");
-  EXPECT_EQ(process.read_line(), "released");
+  ExporterProcess process(GetParam());
+  const IpcHandle& handle = process.handle;
+  process.release();
   const NativeStream native = driver().create_stream(0, 0);
   const Stream foreign = Stream::external(native.handle, Device::cuda(0));
   const Stream other = Stream::from_pool();  // made before the handle may come back
@@ -248,11 +239,9 @@ TEST_P(IpcTest, ExternalStreamsMayBeDestroyedAfterTheDrop) {
 }
 
 TEST_P(IpcTest, DropsWaitForDefaultStreamsOfOtherThreads) {
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
-  static_cast<void>(process.read_line());
-  process.write_line("release");
-  EXPECT_EQ(process.read_line(), "released");
+  ExporterProcess process(GetParam());
+  const IpcHandle& handle = process.handle;
+  process.release();
   const Stream mine = gantry::testing::per_thread_stream();
   FaultDriver driver;
   std::optional<ImportedBlock> block = import_on(mine, handle);
@@ -271,11 +260,10 @@ TEST_P(IpcTest, DropsWaitForDefaultStreamsOfOtherThreads) {
 // waits.
 TEST_P(IpcTest, ImportsOfDestroyedStreamsWaitForTheDevice) {
   GANTRY_REQUIRE_SIM();
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
-  const IpcHandle neighbour = from_text(process.read_line());
-  process.write_line("release");
-  EXPECT_EQ(process.read_line(), "released");
+  ExporterProcess process(GetParam());
+  const IpcHandle& handle = process.handle;
+  const IpcHandle& neighbour = process.neighbour;
+  process.release();
   const NativeStream native = driver().create_stream(0, 0);
   const Stream foreign = Stream::external(native.handle, Device::cuda(0));
   const Stream other = Stream::from_pool();  // made before the handle may come back
@@ -298,9 +286,9 @@ TEST_P(IpcTest, ImportsOfDestroyedStreamsWaitForTheDevice) {
 }
 
 TEST_P(IpcTest, ForkedChildrenReleaseNothing) {
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
-  process.write_line("release");
+  ExporterProcess process(GetParam());
+  const IpcHandle& handle = process.handle;
+  process.start_release();
   std::optional<ImportedBlock> block = import_ipc(handle, Device::cuda(0));
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -325,11 +313,9 @@ TEST_P(IpcTest, ForkedChildrenReleaseNothing) {
 }
 
 TEST_P(IpcTest, FailedImportsLeaveNothingBehind) {
-  PipeProcess process(exporter());
-  const IpcHandle handle = from_text(process.read_line());
-  static_cast<void>(process.read_line());
-  process.write_line("release");
-  EXPECT_EQ(process.read_line(), "released");
+  ExporterProcess process(GetParam());
+  const IpcHandle& handle = process.handle;
+  process.release();
   int failures = 0;
   // An event is opened once per exporter, so open_event comes first.
   for (const std::string call : {"open_event", "is_capturing", "open_memory", "reserve_address",

@@ -15,16 +15,16 @@ namespace gantry::testing {
 struct WorkerReply {
   /// "ok"; "freed" or "lost" for an import that failed so; "torn" for an imported block whose bytes
   /// differ; "error"; empty if the worker has ended.
-  std::string status;
-  std::vector<int> values;           ///< the first byte of each imported block
-  std::vector<std::string> handles;  ///< as to_text() gives them
+  std::string status{};
+  std::vector<int> values{};           ///< the first byte of each imported block
+  std::vector<std::string> handles{};  ///< as to_text() gives them
   std::size_t imports = 0;
   std::size_t pending_releases = 0;
   std::size_t mapped_bytes = 0;
   std::size_t limbo_bytes = 0;
   std::size_t live_bytes = 0;  ///< of blocks that are live or in limbo
   int child = 0;               ///< a process
-  std::string error;           ///< the text of an error
+  std::string error{};         ///< the text of an error
 
   friend bool operator==(const WorkerReply&, const WorkerReply&) = default;
 };

@@ -88,15 +88,6 @@ TEST_F(NativeHeapTest, MissesCallTheDriverOnce) {
   EXPECT_EQ(allocator_calls(driver), 1u);
 }
 
-TEST_F(NativeHeapTest, ReusesAFreedBlockOnItsStreamAtOnce) {
-  const Stream stream = Stream::from_pool();
-  const StreamHold hold(stream);
-  Buffer buffer = allocate(stream, 3 * kMib);
-  void* data = buffer.data();
-  buffer.reset();
-  EXPECT_EQ(allocate(stream, 3 * kMib).data(), data);
-}
-
 TEST_F(NativeHeapTest, DoesNotReuseABlockOnAnotherStreamWhileItsOwnIsBusy) {
   const Stream stream = Stream::from_pool();
   const Stream other = Stream::from_pool();
@@ -204,31 +195,6 @@ TEST_F(NativeHeapTest, RecordStreamWorksForStreamsOfOtherDevices) {
   empty_cache();
   EXPECT_EQ(stats().active.all.current, 0);
   EXPECT_EQ(reserved(), 0u);
-}
-
-TEST_F(NativeHeapTest, LateStreamDoesNotHoldBackTheBlocksOfAnother) {
-  const Stream own = Stream::current();
-  const Stream late = Stream::from_pool();
-  const Stream quick = Stream::from_pool();
-  const StreamHold hold(late);
-  Buffer first = allocate(own, 12 * kMib);
-  Buffer second = allocate(own, 14 * kMib);
-  void* data = second.data();
-  allocator(Device::cuda(0)).record_stream(first.block(), late);
-  allocator(Device::cuda(0)).record_stream(second.block(), quick);
-  first.reset();
-  second.reset();
-  quick.synchronize();
-  EXPECT_EQ(allocate(own, 14 * kMib).data(), data);
-}
-
-TEST_F(NativeHeapTest, DevicesAreIndependent) {
-  GANTRY_REQUIRE_DEVICES(2);
-  const Buffer buffer = allocate(Stream::current(Device::cuda(1)), 1000);
-  EXPECT_EQ(buffer.device(), Device::cuda(1));
-  EXPECT_EQ(reserved(Device::cuda(0)), 0u);
-  EXPECT_EQ(reserved(Device::cuda(1)), 2 * kMib);
-  EXPECT_EQ(driver().pointer_info(buffer.data()).device, 1);
 }
 
 TEST_F(NativeHeapTest, EmptyCacheGivesBackUnusedSegmentsOnly) {

@@ -121,20 +121,6 @@ TEST_F(NativeRecoveryTest, ReportsWhatIsHeldAndStaysUsable) {
   EXPECT_EQ(allocated(), 60 * kMib);
 }
 
-TEST_F(NativeRecoveryTest, RunsOutOfRealMemory) {
-  GANTRY_REQUIRE_SIM();
-  const Stream stream = Stream::current();
-  std::vector<Buffer> live;
-  EXPECT_THROW(
-      {
-        while (true) live.push_back(allocate(stream, 100 * kMib));
-      },
-      OutOfMemoryError);
-  EXPECT_EQ(live.size(), mem_get_info().total / (100 * kMib));
-  live.clear();
-  const Buffer again = allocate(stream, 100 * kMib * (mem_get_info().total / (100 * kMib)));
-}
-
 TEST_F(NativeRecoveryTest, FractionCountsWhatIsCached) {
   const Stream stream = Stream::current();
   limit_to(22 * kMib);

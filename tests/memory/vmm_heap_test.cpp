@@ -87,15 +87,6 @@ TEST_F(VmmHeapTest, JoinsFreeNeighboursInAnyOrder) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
-TEST_F(VmmHeapTest, ReusesAFreedBlockOnItsStreamAtOnce) {
-  const Stream stream = Stream::from_pool();
-  const StreamHold hold(stream);
-  Buffer buffer = allocate(stream, 3 * kMib);
-  void* data = buffer.data();
-  buffer.reset();
-  EXPECT_EQ(allocate(stream, 3 * kMib).data(), data);
-}
-
 TEST_F(VmmHeapTest, AnotherStreamGetsABlockOnlyWhenItsOwnIsDone) {
   const Stream own = Stream::from_pool();
   const Stream other = Stream::from_pool();
@@ -191,22 +182,6 @@ TEST_F(VmmHeapTest, RecordUseEndsWithWhatWasSubmitted) {
   EXPECT_EQ(stats().pending_bytes, static_cast<std::int64_t>(14 * kMib));
 }
 
-TEST_F(VmmHeapTest, LateStreamDoesNotHoldBackTheBlocksOfAnother) {
-  const Stream own = Stream::current();
-  const Stream late = Stream::from_pool();
-  const Stream quick = Stream::from_pool();
-  const StreamHold hold(late);
-  Buffer first = allocate(own, 12 * kMib);
-  Buffer second = allocate(own, 14 * kMib);
-  void* data = second.data();
-  allocator(Device::cuda(0)).record_stream(first.block(), late);
-  allocator(Device::cuda(0)).record_stream(second.block(), quick);
-  first.reset();
-  second.reset();
-  quick.synchronize();
-  EXPECT_EQ(allocate(own, 14 * kMib).data(), data);
-}
-
 TEST_F(VmmHeapTest, PeersSeeMemoryThatWasMappedBeforeAndAfterTheyCould) {
   GANTRY_REQUIRE_DEVICES(2);
   if (!can_access_peer(Device::cuda(1), Device::cuda(0))) GTEST_SKIP() << "no peer access";
@@ -225,15 +200,6 @@ TEST_F(VmmHeapTest, PeersSeeMemoryThatWasMappedBeforeAndAfterTheyCould) {
     peer.synchronize();
     EXPECT_EQ(std::ranges::count(seen, 7), static_cast<std::ptrdiff_t>(seen.size()));
   }
-}
-
-TEST_F(VmmHeapTest, DevicesAreIndependent) {
-  GANTRY_REQUIRE_DEVICES(2);
-  const Buffer buffer = allocate(Stream::current(Device::cuda(1)), 1000);
-  EXPECT_EQ(buffer.device(), Device::cuda(1));
-  EXPECT_EQ(reserved(Device::cuda(0)), 0u);
-  EXPECT_EQ(reserved(Device::cuda(1)), 2 * kMib);
-  EXPECT_EQ(driver().pointer_info(buffer.data()).device, 1);
 }
 
 }  // namespace

@@ -293,20 +293,6 @@ TEST_F(VmmRecoveryTest, BlocksOfReleasedPoolsCountAsReleased) {
   }
 }
 
-TEST_F(VmmRecoveryTest, RunsOutOfRealMemory) {
-  GANTRY_REQUIRE_SIM();
-  const Stream stream = Stream::current();
-  std::vector<Buffer> live;
-  EXPECT_THROW(
-      {
-        while (true) live.push_back(allocate(stream, 100 * kMib));
-      },
-      OutOfMemoryError);
-  EXPECT_EQ(live.size(), mem_get_info().total / (100 * kMib));
-  live.clear();
-  const Buffer again = allocate(stream, 100 * kMib * (mem_get_info().total / (100 * kMib)));
-}
-
 TEST_F(VmmRecoveryTest, AFailedGrowthLeavesNothingBehind) {
   const Stream stream = Stream::current();
   for (const char* call : {"create_chunk", "map_chunk", "set_access"}) {

@@ -1,0 +1,69 @@
+// The caching allocator on any of its backends: this file is part of the tests of both.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include <gantry/core/error.hpp>
+#include <gantry/device/device.hpp>
+
+#include "tests/memory/heap_fixture.hpp"
+#include "tests/support/stream_hold.hpp"
+
+namespace gantry::memory {
+namespace {
+
+using gantry::testing::kMib;
+using gantry::testing::StreamHold;
+
+class CachedSegmentsTest : public gantry::testing::HeapTest {};
+
+TEST_F(CachedSegmentsTest, ReusesAFreedBlockOnItsStreamAtOnce) {
+  const Stream stream = Stream::from_pool();
+  const StreamHold hold(stream);
+  Buffer buffer = allocate(3 * kMib, stream);
+  void* data = buffer.data();
+  buffer.reset();
+  EXPECT_EQ(allocate(3 * kMib, stream).data(), data);
+}
+
+TEST_F(CachedSegmentsTest, LateStreamDoesNotHoldBackTheBlocksOfAnother) {
+  const Stream own = Stream::current();
+  const Stream late = Stream::from_pool();
+  const Stream quick = Stream::from_pool();
+  const StreamHold hold(late);
+  Buffer first = allocate(12 * kMib, own);
+  Buffer second = allocate(14 * kMib, own);
+  void* data = second.data();
+  allocator(Device::cuda(0)).record_stream(first.block(), late);
+  allocator(Device::cuda(0)).record_stream(second.block(), quick);
+  first.reset();
+  second.reset();
+  quick.synchronize();
+  EXPECT_EQ(allocate(14 * kMib, own).data(), data);
+}
+
+TEST_F(CachedSegmentsTest, DevicesAreIndependent) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const Buffer buffer = allocate(1000, Stream::current(Device::cuda(1)));
+  EXPECT_EQ(buffer.device(), Device::cuda(1));
+  EXPECT_EQ(reserved(Device::cuda(0)), 0u);
+  EXPECT_EQ(reserved(Device::cuda(1)), 2 * kMib);
+  EXPECT_EQ(driver().pointer_info(buffer.data()).device, 1);
+}
+
+TEST_F(CachedSegmentsTest, RunsOutOfRealMemory) {
+  GANTRY_REQUIRE_SIM();
+  const Stream stream = Stream::current();
+  std::vector<Buffer> live;
+  EXPECT_THROW(
+      {
+        while (true) live.push_back(allocate(100 * kMib, stream));
+      },
+      OutOfMemoryError);
+  EXPECT_EQ(live.size(), mem_get_info().total / (100 * kMib));
+  live.clear();
+  const Buffer again = allocate(100 * kMib * (mem_get_info().total / (100 * kMib)), stream);
+}
+
+}  // namespace
+}  // namespace gantry::memory
