@@ -20,7 +20,7 @@
 namespace gantry::memory {
 
 // Note [Parts of a heap]
-// A DeviceHeap owns its parts. Each part knows only those above it:
+// A DeviceHeap owns its parts. Each part calls only those above it:
 //
 //   HeapState     the lock; chunks, descriptors and counters behind it
 //   PoolSet       the pools: arenas with free blocks, and deferred frees

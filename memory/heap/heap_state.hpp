@@ -61,12 +61,12 @@ struct HeapState {
   };
 
   void count_allocation(const HeapBlock& block, std::size_t requested) noexcept {
-    account.take(is_small(block.bytes), block.bytes, requested);
+    account.count_allocation(is_small(block.bytes), block.bytes, requested);
     if (block.bytes >= config.max_split_bytes) increase(stats.oversize_allocations, 1);
   }
   void count_free(const HeapBlock& block) noexcept {
-    account.give(is_small(block.bytes), block.bytes,
-                 block.requested.load(std::memory_order_relaxed));
+    account.count_free(is_small(block.bytes), block.bytes,
+                       block.requested.load(std::memory_order_relaxed));
     if (block.bytes >= config.max_split_bytes) decrease(stats.oversize_allocations, 1);
   }
   /// Bytes that this process may hold on the device.

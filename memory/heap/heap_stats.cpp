@@ -13,13 +13,13 @@
 namespace gantry::memory {
 namespace {
 
-void apply(Stat& stat, std::int64_t given, const StatsDelta::Level& level,
+void apply(Stat& stat, std::int64_t allocated, const StatsDelta::Level& level,
            std::int64_t StatsDelta::Amount::*member) {
   const std::int64_t more = level.now().*member;
-  stat.peak = std::max(stat.peak, stat.current + level.most.*member);
+  stat.peak = std::max(stat.peak, stat.current + level.peak.*member);
   stat.current += more;
-  stat.allocated += given;
-  stat.freed += given - more;
+  stat.allocated += allocated;
+  stat.freed += allocated - more;
 }
 
 // `active` is what is allocated and what is deferred.
@@ -36,10 +36,10 @@ void derive(Stat& active, const Stat& allocated, std::int64_t deferred) {
 void HeapStats::apply_account() noexcept {
   StatsDelta& account = state_.account;
   const auto apply_one = [&account](PoolStat& stat, auto member) {
-    const auto& [large, small] = account.given;
-    apply(stat.large_pool, large.*member, account.sides[0], member);
-    apply(stat.small_pool, small.*member, account.sides[1], member);
-    apply(stat.all, large.*member + small.*member, account.both, member);
+    const auto& [large, small] = account.allocated;
+    apply(stat.large_pool, large.*member, account.by_size[0], member);
+    apply(stat.small_pool, small.*member, account.by_size[1], member);
+    apply(stat.all, large.*member + small.*member, account.all, member);
   };
   using Amount = StatsDelta::Amount;
   apply_one(state_.stats.allocation, &Amount::blocks);

@@ -23,7 +23,7 @@ struct Pool {
   Pool(DeviceHeap& of_heap, HeapState& heap_state, bool captures)
       : heap(&of_heap), state(&heap_state), serves_captures(captures) {}
 
-  DeviceHeap* const heap;
+  DeviceHeap* const heap;  ///< for its callers; no part of the heap uses it
   HeapState* const state;  ///< of the heap
   std::uint64_t id = 0;    ///< 0: the common pool
   MemPoolOptions options;

@@ -33,7 +33,7 @@ void free_cached(HeapBlock* blocks) noexcept {
 }  // namespace
 
 void Magazines::flush_account() noexcept {
-  pool->live_blocks += account.both.now().blocks;
+  pool->live_blocks += account.all.now().blocks;
   heap->account.append(account);
   account = {};
 }

@@ -168,7 +168,7 @@ inline HeapBlock* ThreadCache::take(const Pool& pool, std::uint64_t stream_id, s
     block = magazine.blocks[--magazine.count];
     magazine.bytes = magazine.count > 0 ? bytes : 0;
     kept_bytes_ -= Magazines::kept(bytes);
-    table->log.take(bytes, requested, table->account);
+    table->log.count_allocation(bytes, requested, table->account);
     hand_out(*block);
   }
   leave();
@@ -200,7 +200,7 @@ inline bool ThreadCache::put(HeapBlock& block, Before&& before_it_is_free) noexc
     magazine.bytes = bytes;
     magazine.blocks[magazine.count++] = &block;
     kept_bytes_ += Magazines::kept(bytes);
-    table->log.give(bytes, block.requested.load(std::memory_order_relaxed), table->account);
+    table->log.count_free(bytes, block.requested.load(std::memory_order_relaxed), table->account);
   }
   leave();
   return fits;
