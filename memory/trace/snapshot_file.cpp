@@ -13,9 +13,9 @@
 #include <utility>
 
 #include <gantry/core/error.hpp>
+#include <gantry/extend/unique_fd.hpp>
 #include <gantry/memory/snapshot.hpp>
 
-#include "core/unique_fd.hpp"
 #include "memory/trace/snapshot_json.hpp"
 #include "memory/trace/snapshot_tool.hpp"
 

@@ -205,7 +205,7 @@ class FaultDriver : public Driver {
     enter("set_access");
     wrapped_.set_access(address, bytes, devices);
   }
-  int export_chunk(NativeChunk chunk) override {
+  UniqueFd export_chunk(NativeChunk chunk) override {
     enter("export_chunk");
     return wrapped_.export_chunk(chunk);
   }

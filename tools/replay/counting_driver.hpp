@@ -161,7 +161,7 @@ class CountingDriver : public Driver {
     count();
     wrapped_.set_access(address, bytes, devices);
   }
-  int export_chunk(NativeChunk chunk) override {
+  UniqueFd export_chunk(NativeChunk chunk) override {
     count();
     return wrapped_.export_chunk(chunk);
   }
