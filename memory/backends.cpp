@@ -39,40 +39,19 @@ AsyncAllocator& async_allocator() {
   return allocator;
 }
 
-Allocator& standard_allocator() {
-  static Allocator& chosen = alloc_config().backend == "async"
-                                 ? static_cast<Allocator&>(async_allocator())
-                                 : heap_allocator();
+DeviceAllocator& standard_allocator() {
+  static DeviceAllocator& chosen = alloc_config().backend == "async"
+                                       ? static_cast<DeviceAllocator&>(async_allocator())
+                                       : heap_allocator();
   return chosen;
 }
 
-std::unique_ptr<Allocator> make_allocator(std::string_view backend, AllocConfig config) {
+std::unique_ptr<DeviceAllocator> make_allocator(std::string_view backend, AllocConfig config) {
   config.backend = backend;
   if (backend == "async") return std::make_unique<AsyncAllocator>(config);
   if (backend == "vmm" || backend == "native") return std::make_unique<HeapAllocator>(config);
   throw InvalidArgument(
       fmt::format("make_allocator: expected one of vmm, native, async, but got '{}'", backend));
-}
-
-Stats stats_of(Allocator& allocator, int device) {
-  if (auto* async = dynamic_cast<AsyncAllocator*>(&allocator)) return async->stats(device);
-  return dynamic_cast<HeapAllocator&>(allocator).heap(device).stats();
-}
-
-void reset_peak_stats_of(Allocator& allocator, int device) {
-  if (auto* async = dynamic_cast<AsyncAllocator*>(&allocator)) {
-    async->reset_peak_stats(device);
-  } else {
-    dynamic_cast<HeapAllocator&>(allocator).heap(device).reset_peak_stats();
-  }
-}
-
-void set_fraction_of(Allocator& allocator, int device, double fraction) {
-  if (auto* async = dynamic_cast<AsyncAllocator*>(&allocator)) {
-    async->set_fraction(fraction, device);
-  } else {
-    dynamic_cast<HeapAllocator&>(allocator).heap(device).set_fraction(fraction);
-  }
 }
 
 }  // namespace gantry::memory

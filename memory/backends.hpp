@@ -4,10 +4,8 @@
 #include <memory>
 #include <string_view>
 
-#include <gantry/memory/allocator.hpp>
-#include <gantry/memory/stats.hpp>
-
 #include "memory/config.hpp"
+#include "memory/device_allocator.hpp"
 
 namespace gantry::memory {
 
@@ -16,7 +14,7 @@ class HeapAllocator;
 
 /// The device allocator of this process, chosen by GANTRY_ALLOC_CONF.
 /// Throws: InvalidArgument if the variable is malformed; NotSupported if the device lacks support.
-[[nodiscard]] Allocator& standard_allocator();
+[[nodiscard]] DeviceAllocator& standard_allocator();
 /// The heap allocator of this process. With backend async it serves captures.
 [[nodiscard]] HeapAllocator& heap_allocator();
 /// The async allocator of this process, never destroyed: static destructors of the user's program
@@ -25,12 +23,7 @@ class HeapAllocator;
 
 /// A separate allocator: "vmm", "native" or "async". It must outlive its blocks.
 /// Throws: InvalidArgument for another name.
-[[nodiscard]] std::unique_ptr<Allocator> make_allocator(std::string_view backend,
-                                                        AllocConfig config);
-/// Statistics of `device` of an allocator that make_allocator made, or of the standard one.
-[[nodiscard]] Stats stats_of(Allocator& allocator, int device);
-void reset_peak_stats_of(Allocator& allocator, int device);
-/// Limits the memory held on `device` to a share of its memory.
-void set_fraction_of(Allocator& allocator, int device, double fraction);
+[[nodiscard]] std::unique_ptr<DeviceAllocator> make_allocator(std::string_view backend,
+                                                              AllocConfig config);
 
 }  // namespace gantry::memory

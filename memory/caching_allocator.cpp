@@ -141,7 +141,7 @@ void set_fraction(double fraction, Device device) {
         fmt::format("set_fraction: expected a number above 0 and at most 1, but got {}", fraction));
   }
   const int index = checked_device_index(device, "set_fraction");
-  set_fraction_of(standard_allocator(), index, fraction);
+  standard_allocator().set_fraction(fraction, index);
 }
 
 void add_oom_observer(std::function<void(Device, const OomReport&)> observer) {

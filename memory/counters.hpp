@@ -39,4 +39,15 @@ inline void reset_peak(PoolStat& stat) {
   reset_peak(stat.large_pool);
 }
 
+inline void reset_peaks(Stats& stats) {
+  for (PoolStat Stats::*const member :
+       {&Stats::allocation, &Stats::segment, &Stats::active, &Stats::inactive_split,
+        &Stats::allocated_bytes, &Stats::reserved_bytes, &Stats::active_bytes,
+        &Stats::inactive_split_bytes, &Stats::requested_bytes}) {
+    reset_peak(stats.*member);
+  }
+  reset_peak(stats.oversize_allocations);
+  reset_peak(stats.oversize_segments);
+}
+
 }  // namespace gantry::memory

@@ -5,6 +5,7 @@
 
 #include <gantry/memory/allocator.hpp>
 
+#include "memory/device_allocator.hpp"
 #include "memory/heap/device_heap.hpp"
 #include "memory/source/exportable.hpp"
 #include "streams/per_device.hpp"
@@ -16,7 +17,7 @@ namespace gantry::memory {
 /// The allocator of the process is never destroyed, because static destructors of the program may
 /// still free device memory. In a bad fork frees do nothing.
 /// Thread safety: every member may be called from any thread.
-class HeapAllocator final : public Allocator, public ExportableAllocator {
+class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
  public:
   explicit HeapAllocator(const AllocConfig& config) : config_(config) {}
   /// Releases unused memory. Its heaps stay: magazines of threads may point to them.
@@ -32,6 +33,10 @@ class HeapAllocator final : public Allocator, public ExportableAllocator {
   void empty_cache(Device device) override;
   [[nodiscard]] bool is_peer_accessible() const override { return true; }
   [[nodiscard]] std::string name() const override;
+
+  [[nodiscard]] Stats stats(int device) override { return heap(device).stats(); }
+  void reset_peak_stats(int device) override { heap(device).reset_peak_stats(); }
+  void set_fraction(double fraction, int device) override { heap(device).set_fraction(fraction); }
 
   [[nodiscard]] BlockExtent pin(const Block& block) override;
   void unpin(const Block& block) noexcept override;

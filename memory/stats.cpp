@@ -50,7 +50,7 @@ constexpr std::array kNumbers = {
 };
 
 Stats stats_for(Device device, std::string_view op) {
-  return stats_of(standard_allocator(), checked_device_index(device, op));
+  return standard_allocator().stats(checked_device_index(device, op));
 }
 
 void add(std::map<std::string, std::int64_t>& map, const std::string& prefix, const Stat& stat) {
@@ -133,7 +133,7 @@ std::size_t max_reserved(Device device) {
 }
 
 void reset_peak_stats(Device device) {
-  reset_peak_stats_of(standard_allocator(), checked_device_index(device, "reset_peak_stats"));
+  standard_allocator().reset_peak_stats(checked_device_index(device, "reset_peak_stats"));
 }
 
 MemInfo mem_get_info(Device device) {

@@ -88,7 +88,7 @@ Block AsyncAllocator::allocate(const Stream& stream, std::size_t bytes, std::siz
   }
   // The driver's own alignment is that of cudaMalloc.
   const std::size_t padding = std::max(alignment, kDefaultAlignment) - kDefaultAlignment;
-  AsyncBlock& made = pool(stream.native().device).allocate(bytes, stream, padding);
+  HeapBlock& made = pool(stream.native().device).allocate(bytes, stream, padding);
   block.data = align_up(made.data, alignment);
   block.allocator = this;
   block.handle = &made;
@@ -98,14 +98,14 @@ Block AsyncAllocator::allocate(const Stream& stream, std::size_t bytes, std::siz
 void AsyncAllocator::deallocate(Block& block) noexcept {
   if (block.handle != nullptr && !in_bad_fork()) {
     // The pool is there: it made the block.
-    pools_.find(block.device.index)->deallocate(*static_cast<AsyncBlock*>(block.handle));
+    pools_.find(block.device.index)->deallocate(*static_cast<HeapBlock*>(block.handle));
   }
   block = {};
 }
 
 void AsyncAllocator::record_stream(const Block& block, const Stream& stream) {
   if (block.handle == nullptr || in_bad_fork()) return;
-  pool(block.device.index).record_stream(*static_cast<AsyncBlock*>(block.handle), stream);
+  pool(block.device.index).record_stream(*static_cast<HeapBlock*>(block.handle), stream);
 }
 
 void AsyncAllocator::empty_cache(Device device) {

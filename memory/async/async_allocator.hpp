@@ -9,6 +9,7 @@
 
 #include "memory/async/async_pool.hpp"
 #include "memory/config.hpp"
+#include "memory/device_allocator.hpp"
 #include "memory/heap_allocator.hpp"
 #include "streams/per_device.hpp"
 
@@ -22,7 +23,7 @@ namespace gantry::memory {
 /// objects of this class share the pool of a device, so what one has cached serves the others and
 /// is reserved by all of them. In a bad fork frees do nothing. Thread safety: every member may be
 /// called from any thread.
-class AsyncAllocator final : public Allocator {
+class AsyncAllocator final : public DeviceAllocator {
  public:
   /// `config`: only its fraction matters for the pools. `captured`: the heaps for captures, which
   /// this object makes if it gets none.
@@ -41,11 +42,11 @@ class AsyncAllocator final : public Allocator {
   [[nodiscard]] bool is_peer_accessible() const override { return true; }
   [[nodiscard]] std::string name() const override { return "async"; }
 
-  /// Of `device`, an index that was checked; of both sources.
-  [[nodiscard]] Stats stats(int device);
-  void reset_peak_stats(int device);
+  /// Of both sources.
+  [[nodiscard]] Stats stats(int device) override;
+  void reset_peak_stats(int device) override;
   /// Of either source.
-  void set_fraction(double fraction, int device);
+  void set_fraction(double fraction, int device) override;
 
  private:
   [[nodiscard]] AsyncPool& pool(int device);

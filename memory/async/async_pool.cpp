@@ -44,7 +44,7 @@ AsyncPool::AsyncPool(int device, double fraction, std::function<void()> release_
 
 AsyncPool::~AsyncPool() {
   if (in_bad_fork()) return;
-  retry_deferred();
+  free_deferred();
   try {
     wait_for_deferred();
     if (free_stream_) driver().destroy_stream(*free_stream_);
@@ -52,28 +52,33 @@ AsyncPool::~AsyncPool() {
   }
 }
 
-AsyncBlock& AsyncPool::take_descriptor() {
+HeapBlock& AsyncPool::make_block(const Stream& stream) {
+  StreamClock& clock = StreamClock::of(stream);
   const std::lock_guard lock(mutex_);
-  if (unused_ == nullptr) return blocks_.emplace_back();
-  AsyncBlock& block = *unused_;
-  unused_ = std::exchange(block.next, nullptr);
+  slab_.reserve(1);
+  HeapBlock& block = slab_.take();
+  try {
+    deferred_.add_use(block, clock, 0);
+  } catch (...) {
+    slab_.recycle(block);
+    throw;
+  }
   return block;
 }
 
-void AsyncPool::recycle(AsyncBlock& block) noexcept {
+void AsyncPool::recycle(HeapBlock& block) noexcept {
   const std::lock_guard lock(mutex_);
   block.data = nullptr;
   block.uses.clear();
-  block.captures.clear();
-  block.next = std::exchange(unused_, &block);
+  block.captures.reset();
+  slab_.recycle(block);
 }
 
-AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream, std::size_t padding) {
+HeapBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream, std::size_t padding) {
   const std::size_t padded = add_saturated(bytes, padding);
-  AsyncBlock& block = take_descriptor();
+  HeapBlock& block = make_block(stream);
   try {
-    block.uses.push_back(AsyncUse::of(stream));
-    block.data = allocate_slow(padded, stream.native());
+    block.data = static_cast<std::byte*>(allocate_slow(padded, stream.native()));
   } catch (...) {
     recycle(block);
     throw;
@@ -84,9 +89,9 @@ AsyncBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream, std::si
   }
   const std::lock_guard lock(mutex_);
   const std::size_t size = block_bytes(padded);
-  block.requested = bytes;
   block.bytes = size;
-  block.live = true;
+  block.requested.store(bytes, std::memory_order_relaxed);
+  block.use.store(BlockUse::live, std::memory_order_relaxed);
   reserved_ -= size;
   --pending_transfers_;
   const bool small = is_small(size);
@@ -147,7 +152,7 @@ void* AsyncPool::allocate_slow(std::size_t bytes, NativeStream stream) {
 
 void* AsyncPool::try_to_find(std::size_t bytes, NativeStream stream) {
   const std::size_t size = block_bytes(bytes);
-  retry_deferred();
+  free_deferred();
   if (!reserve_budget(size) && !(wait_for_deferred() && reserve_budget(size))) return nullptr;
   try {
     if (void* data = ask_driver(bytes, stream)) return data;
@@ -190,7 +195,7 @@ void AsyncPool::throw_oom(std::size_t bytes) {
 }
 
 void AsyncPool::empty_cache() {
-  retry_deferred();
+  free_deferred();
   wait_for_deferred();
   driver().synchronize_device(device_);
   driver().trim_pool(device_, 0);
@@ -212,10 +217,7 @@ Stats AsyncPool::stats() {
 void AsyncPool::reset_peak_stats() {
   driver().reset_pool_peaks(device_);
   const std::lock_guard lock(mutex_);
-  for (PoolStat Stats::*stat : {&Stats::allocation, &Stats::active, &Stats::allocated_bytes,
-                                &Stats::active_bytes, &Stats::requested_bytes}) {
-    reset_peak(stats_.*stat);
-  }
+  reset_peaks(stats_);
 }
 
 void AsyncPool::set_fraction(double fraction) {

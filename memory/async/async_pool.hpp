@@ -5,47 +5,26 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/stats.hpp>
 
-#include "streams/capture.hpp"
+#include "memory/heap/deferred_frees.hpp"
+#include "memory/heap/heap_block.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {
-
-/// A stream that a block belongs to, or was recorded on.
-struct AsyncUse {
-  NativeStream stream;
-  StreamClock* external = nullptr;  ///< its clock, if it may be destroyed after the free
-  std::uint64_t sequence = 0;       ///< of an external stream, taken at the free
-
-  [[nodiscard]] static AsyncUse of(const Stream& stream);
-};
-
-/// A block of the driver's pool.
-struct AsyncBlock {
-  void* data = nullptr;
-  std::size_t requested = 0;
-  std::size_t bytes = 0;       ///< with rounding and padding
-  std::vector<AsyncUse> uses;  ///< the stream that it was allocated on comes first
-  std::vector<std::shared_ptr<const Capture>> captures;  ///< freed: their graphs may use it
-  bool live = false;
-  AsyncBlock* next = nullptr;  ///< in the list of unused or deferred blocks
-};
 
 /// Note [Frees of recorded blocks]
 /// A block that other streams use is freed on a stream of the pool, which waits for all of them. On
 /// the block's own stream the free would block its later work. The driver reuses the memory when
 /// that free is reached. A free that cannot be ordered now, because a stream is captured or the
-/// driver fails, is retried at the next allocation; until then the memory is kept.
+/// driver fails, is deferred (Note [Deferred frees]). Each request orders the pool's stream behind
+/// the uses of deferred blocks as far as that is possible, and then frees these blocks.
 ///
 /// Note [External streams of blocks]
 /// An external stream may be destroyed once the free has returned. So the free takes a sequence
@@ -66,6 +45,9 @@ struct AsyncBlock {
 /// not report out of memory. It waits for them and tries again. The wait has a limit, because they
 /// may wait for the device, and the device for that thread.
 ///
+/// What the backend "async" has on one device: the driver's pool, and the frees that wait. The
+/// first use of a block is that of the stream that it was allocated on.
+///
 /// Thread safety: every member may be called from any thread; no lock is held over driver calls.
 class AsyncPool {
  public:
@@ -78,10 +60,10 @@ class AsyncPool {
 
   /// On a stream that is not being captured; with room for `padding` bytes more.
   /// Throws: OutOfMemoryError.
-  [[nodiscard]] AsyncBlock& allocate(std::size_t bytes, const Stream& stream,
-                                     std::size_t padding = 0);
-  void deallocate(AsyncBlock& block) noexcept;
-  void record_stream(AsyncBlock& block, const Stream& stream);
+  [[nodiscard]] HeapBlock& allocate(std::size_t bytes, const Stream& stream,
+                                    std::size_t padding = 0);
+  void deallocate(HeapBlock& block) noexcept;
+  void record_stream(HeapBlock& block, const Stream& stream);
   /// Waits for the device, then releases unused memory.
   void empty_cache();
 
@@ -90,8 +72,9 @@ class AsyncPool {
   void set_fraction(double fraction);
 
  private:
-  [[nodiscard]] AsyncBlock& take_descriptor();
-  void recycle(AsyncBlock& block) noexcept;
+  /// A descriptor that `stream` uses. Throws: std::bad_alloc.
+  [[nodiscard]] HeapBlock& make_block(const Stream& stream);
+  void recycle(HeapBlock& block) noexcept;
   [[nodiscard]] void* allocate_slow(std::size_t bytes, NativeStream stream);
   [[nodiscard]] void* try_to_find(std::size_t bytes, NativeStream stream);
   /// Waits for pending transfers. True if other threads completed some since there were `before`.
@@ -103,18 +86,25 @@ class AsyncPool {
   [[nodiscard]] bool reserve_budget(std::size_t bytes);
   void cancel_reservation(std::size_t bytes) noexcept;
   [[noreturn]] void throw_oom(std::size_t bytes);
-  void note_captures(AsyncBlock& block) noexcept;
+  void note_captures(HeapBlock& block) noexcept;
   /// Frees a block that only its own stream uses, while that lives; false if it could not.
-  [[nodiscard]] bool free_on_own_stream(AsyncBlock& block) noexcept;
-  /// Frees behind all streams of a block whose sequence numbers are taken; throws without having
-  /// freed.
-  // `now`: in the caller's free, not in a later attempt.
-  void free_in_order(AsyncBlock& block, bool now);
-  [[nodiscard]] bool try_to_free(AsyncBlock& block, bool now) noexcept;
-  void note_freed(AsyncBlock& block) noexcept;
-  void retry_deferred() noexcept;
-  /// Synchronizes the devices of external streams that deferred blocks wait for, then frees these
-  /// blocks. False if there are none. Throws: CudaError.
+  [[nodiscard]] bool free_on_own_stream(HeapBlock& block) noexcept;
+  /// Frees behind all streams of a block whose sequence numbers are taken; false if it could not.
+  [[nodiscard]] bool free_behind_uses(HeapBlock& block) noexcept;
+  /// Frees a block of which all uses are complete, or behind which the pool's stream is ordered.
+  [[nodiscard]] bool free_completed(HeapBlock& block) noexcept;
+  void note_freed(HeapBlock& block) noexcept;
+  /// True if the use is complete, or the pool's stream has waited for it.
+  [[nodiscard]] bool is_ordered(const StreamUse& use) const;
+  /// Makes the pool's stream wait for a use with a number. False if that is not possible now: the
+  /// stream is captured, or no event covers the number. Throws: CudaError.
+  [[nodiscard]] bool order(const StreamUse& use);
+  /// Puts a freed block in the queues; the lock is held.
+  void enqueue(HeapBlock& block) noexcept;
+  /// Frees the deferred blocks behind whose uses the pool's stream can be ordered.
+  void free_deferred() noexcept;
+  /// Synchronizes the devices of streams behind which the pool's stream cannot be ordered, then
+  /// frees the blocks that waited for them. False if there are none. Throws: CudaError.
   bool wait_for_deferred();
   [[nodiscard]] NativeStream free_stream();
 
@@ -124,9 +114,11 @@ class AsyncPool {
   std::atomic<std::size_t> limit_;
 
   std::mutex mutex_;
-  std::deque<AsyncBlock> blocks_;
-  AsyncBlock* unused_ = nullptr;
-  AsyncBlock* deferred_ = nullptr;  ///< freed by their owners, not by the driver
+  BlockSlab<HeapBlock> slab_;
+  HeldBlocks held_;
+  VectorClock order_;  ///< what the pool's stream waited for; needs no lock
+  DeferredFrees deferred_{order_};
+  HeapBlock* completed_ = nullptr;  ///< their uses are; linked through next_in_bin
   std::optional<NativeStream> free_stream_;
   Stats stats_;
   std::size_t reserved_ = 0;  ///< of pending requests, which the statistics do not have yet

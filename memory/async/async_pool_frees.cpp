@@ -1,78 +1,74 @@
 // How blocks of the driver's pool are freed, now or later.
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
 #include "memory/async/async_pool.hpp"
 #include "memory/counters.hpp"
 #include "memory/heap/size_policy.hpp"
+#include "streams/capture.hpp"
 #include "streams/event_pool.hpp"
 
 namespace gantry::memory {
 namespace {
 
-void wait_for(NativeStream waiting, NativeStream other) {
-  const PooledEvent event(other.device);
-  driver().record_event(event.get(), other);
-  driver().wait_event(waiting, event.get());
-}
-
-// True for a stream of ours and, at the free, for the caller's per-thread default stream, of which
-// no sequence number can be taken.
-bool may_wait_for(const AsyncUse& use, bool now) {
-  if (use.external == nullptr) return true;
-  return now && use.external->is_invalidated() && use.external->may_submit();
+// True for the calling thread's per-thread default stream. No sequence number can be taken of it.
+bool is_own_per_thread(const StreamClock& clock) {
+  return clock.is_invalidated() && clock.may_submit();
 }
 
 }  // namespace
 
-AsyncUse AsyncUse::of(const Stream& stream) {
+void AsyncPool::record_stream(HeapBlock& block, const Stream& stream) {
   StreamClock& clock = StreamClock::of(stream);
-  return {.stream = stream.native(), .external = clock.is_external() ? &clock : nullptr};
+  const std::lock_guard lock(mutex_);
+  if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
+  deferred_.add_use(block, clock, 0);
 }
 
-void AsyncPool::deallocate(AsyncBlock& block) noexcept {
+void AsyncPool::deallocate(HeapBlock& block) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (!std::exchange(block.live, false)) return;
-    const std::size_t size = block.bytes;
-    const bool small = is_small(size);
+    if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
+    block.use.store(BlockUse::in_transition, std::memory_order_relaxed);
+    const bool small = is_small(block.bytes);
     decrease(stats_.allocation, small, 1);
-    decrease(stats_.allocated_bytes, small, size);
-    decrease(stats_.requested_bytes, small, block.requested);
+    decrease(stats_.allocated_bytes, small, block.bytes);
+    decrease(stats_.requested_bytes, small, block.requested.load(std::memory_order_relaxed));
   }
   note_captures(block);
   const bool is_shared = block.uses.size() > 1;
-  const bool is_captured = !block.captures.empty();
+  const bool is_captured = block.captures != nullptr;
   if (!is_shared && !is_captured && free_on_own_stream(block)) return;
-  // Now, while the streams live.
-  for (AsyncUse& use : block.uses) {
-    if (use.external != nullptr) use.sequence = use.external->record_sequence();
-  }
-  if (is_shared && !is_captured && try_to_free(block, true)) return;
+  DeferredFrees::freeze_uses(block);  // while the streams live
+  if (is_shared && !is_captured && free_behind_uses(block)) return;
   const std::lock_guard lock(mutex_);
-  block.next = std::exchange(deferred_, &block);
+  if (!held_.hold(block)) enqueue(block);
 }
 
 // See Note [Frees in captures].
-void AsyncPool::note_captures(AsyncBlock& block) noexcept {
-  for (const AsyncUse& use : block.uses) {
+void AsyncPool::note_captures(HeapBlock& block) noexcept {
+  for (const StreamUse& use : block.uses) {
+    const StreamClock& clock = *use.clock;
     try {
-      if (use.external != nullptr && !use.external->may_submit()) continue;
-      if (!is_captured(use.stream)) continue;
-      if (auto capture = capture_of(use.stream)) block.captures.push_back(std::move(capture));
+      if (clock.is_external() && !clock.may_submit()) continue;
+      if (!is_captured(clock.native())) continue;
+      if (auto capture = capture_of(clock.native())) {
+        HeldBlocks::add_capture(block, std::move(capture));
+      }
     } catch (...) {
       // The driver cannot tell; it will not take the free of a captured stream either.
     }
   }
 }
 
-bool AsyncPool::free_on_own_stream(AsyncBlock& block) noexcept {
-  const AsyncUse& own = block.uses.front();
+bool AsyncPool::free_on_own_stream(HeapBlock& block) noexcept {
+  const StreamClock& own = *block.uses.front().clock;
   try {
-    if (own.external != nullptr && !own.external->may_submit()) return false;
-    if (driver().is_capturing(own.stream)) return false;
-    driver().deallocate_async(block.data, own.stream);
+    if (own.is_external() && !own.may_submit()) return false;
+    if (driver().is_capturing(own.native())) return false;
+    driver().deallocate_async(block.data, own.native());
   } catch (...) {
     return false;
   }
@@ -80,65 +76,95 @@ bool AsyncPool::free_on_own_stream(AsyncBlock& block) noexcept {
   return true;
 }
 
-void AsyncPool::free_in_order(AsyncBlock& block, bool now) {
-  std::erase_if(block.captures, [](const auto& capture) { return !capture->is_needed(); });
-  if (!block.captures.empty()) {
-    throw CaptureError("a block is freed when the graphs that use it are gone");
-  }
-  for (const AsyncUse& use : block.uses) {
-    if (may_wait_for(use, now) && driver().is_capturing(use.stream)) {
-      throw CaptureError("a block is freed when the capture of its streams is over");
-    }
-  }
-  const AsyncUse& own = block.uses.front();
-  const bool is_plain = block.uses.size() == 1 && own.external == nullptr;
-  const NativeStream stream = is_plain ? own.stream : free_stream();
-  for (const AsyncUse& use : block.uses) {
-    if (!may_wait_for(use, now) && !use.external->make_wait_if_covered(stream, use.sequence)) {
-      throw Error("a block is freed when its device was synchronized");
-    }
-  }
-  for (const AsyncUse& use : block.uses) {
-    if (may_wait_for(use, now) && !is_plain) wait_for(stream, use.stream);
-  }
-  driver().deallocate_async(block.data, stream);
-  note_freed(block);
-}
-
-bool AsyncPool::try_to_free(AsyncBlock& block, bool now) noexcept {
+bool AsyncPool::free_behind_uses(HeapBlock& block) noexcept {
   try {
-    free_in_order(block, now);
-    return true;
+    const auto can_order = [this](const StreamUse& use) { return order(use); };
+    if (!std::ranges::all_of(block.uses, can_order)) return false;
   } catch (...) {
     return false;
   }
+  return free_completed(block);
 }
 
-void AsyncPool::note_freed(AsyncBlock& block) noexcept {
-  const std::size_t size = block.bytes;
+bool AsyncPool::free_completed(HeapBlock& block) noexcept {
+  try {
+    driver().deallocate_async(block.data, free_stream());
+  } catch (...) {
+    return false;
+  }
+  note_freed(block);
+  return true;
+}
+
+void AsyncPool::note_freed(HeapBlock& block) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    decrease(stats_.active, is_small(size), 1);
-    decrease(stats_.active_bytes, is_small(size), size);
+    decrease(stats_.active, is_small(block.bytes), 1);
+    decrease(stats_.active_bytes, is_small(block.bytes), block.bytes);
     complete_transfer();
   }
   recycle(block);
 }
 
-void AsyncPool::retry_deferred() noexcept {
-  AsyncBlock* list = nullptr;
+bool AsyncPool::is_ordered(const StreamUse& use) const {
+  return use.sequence <= use.clock->completed() || use.sequence <= order_.get(use.clock->slot());
+}
+
+bool AsyncPool::order(const StreamUse& use) {
+  if (is_ordered(use)) return true;
+  StreamClock& clock = *use.clock;
+  const NativeStream waiting = free_stream();
+  if (clock.is_external() && !is_own_per_thread(clock)) {
+    if (!clock.make_wait_if_covered(waiting, use.sequence)) return false;
+    order_.raise(clock.slot(), use.sequence);
+    return true;
+  }
+  if (clock.is_captured()) return false;
+  const PooledEvent event(clock.device());
+  const auto timestamp = acquire_timestamp();
+  clock.record(event.get(), *timestamp);
+  driver().wait_event(waiting, event.get());
+  if (timestamp->clock != nullptr) order_.raise(clock.slot(), timestamp->sequence);
+  return true;
+}
+
+void AsyncPool::enqueue(HeapBlock& block) noexcept {
+  if (!deferred_.enqueue(block)) block.next_in_bin = std::exchange(completed_, &block);
+}
+
+void AsyncPool::free_deferred() noexcept {
+  std::vector<StreamUse> uses;
+  try {
+    const std::lock_guard lock(mutex_);
+    if (held_.empty() && deferred_.empty() && completed_ == nullptr) return;
+    held_.release([this](HeapBlock& block) { enqueue(block); });
+    deferred_.list_last(uses);
+  } catch (const std::bad_alloc&) {
+    // The uses that are listed do for now.
+  }
+  for (const StreamUse& use : uses) {
+    // A wait for this stream has no number, so no later look would find it.
+    if (is_own_per_thread(*use.clock)) continue;
+    try {
+      static_cast<void>(order(use));
+    } catch (...) {
+      // It is tried again at the next request.
+    }
+  }
+  HeapBlock* list = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    list = std::exchange(deferred_, nullptr);
+    deferred_.promote_completed(
+        [this](HeapBlock& block) { block.next_in_bin = std::exchange(completed_, &block); });
+    list = std::exchange(completed_, nullptr);
     if (list == nullptr) return;
     ++pending_transfers_;
   }
   while (list != nullptr) {
-    AsyncBlock& block = *list;
-    list = std::exchange(block.next, nullptr);
-    if (try_to_free(block, false)) continue;
+    HeapBlock& block = *std::exchange(list, list->next_in_bin);
+    if (free_completed(block)) continue;
     const std::lock_guard lock(mutex_);
-    block.next = std::exchange(deferred_, &block);
+    block.next_in_bin = std::exchange(completed_, &block);
   }
   const std::lock_guard lock(mutex_);
   --pending_transfers_;
@@ -146,20 +172,20 @@ void AsyncPool::retry_deferred() noexcept {
 }
 
 bool AsyncPool::wait_for_deferred() {
-  std::vector<int> devices;
+  std::vector<StreamUse> uses;
   {
     const std::lock_guard lock(mutex_);
-    for (const AsyncBlock* block = deferred_; block != nullptr; block = block->next) {
-      for (const AsyncUse& use : block->uses) {
-        if (use.external == nullptr || use.sequence <= use.external->completed()) continue;
-        if (std::ranges::find(devices, use.stream.device) == devices.end()) {
-          devices.push_back(use.stream.device);
-        }
-      }
+    deferred_.list_last(uses);
+  }
+  std::vector<int> devices;
+  for (const StreamUse& use : uses) {
+    if (is_ordered(use) || !use.clock->can_wait_for(use.sequence)) continue;
+    if (std::ranges::find(devices, use.clock->device()) == devices.end()) {
+      devices.push_back(use.clock->device());
     }
   }
   for (const int device : devices) synchronize_device_clocks(device);
-  retry_deferred();
+  free_deferred();
   return !devices.empty();
 }
 
@@ -175,18 +201,6 @@ NativeStream AsyncPool::free_stream() {
   }
   driver().destroy_stream(made);  // another thread was faster
   return *free_stream_;
-}
-
-void AsyncPool::record_stream(AsyncBlock& block, const Stream& stream) {
-  const AsyncUse made = AsyncUse::of(stream);
-  const std::lock_guard lock(mutex_);
-  if (!block.live) return;
-  // A handle that came back names another stream.
-  if (std::ranges::none_of(block.uses, [&](const AsyncUse& use) {
-        return use.stream == made.stream && use.external == made.external;
-      })) {
-    block.uses.push_back(made);
-  }
 }
 
 }  // namespace gantry::memory

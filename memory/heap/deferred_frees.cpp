@@ -41,10 +41,11 @@ bool DeferredFrees::enqueue(HeapBlock& block) noexcept {
   return true;
 }
 
-bool DeferredFrees::is_complete(const HeapBlock& block) noexcept {
+bool DeferredFrees::is_complete(const HeapBlock& block) const noexcept {
   const StreamUse& use = block.uses.back();
   if (block.stream == nullptr || block.stream->clock.is_external()) {
-    return use.sequence <= use.clock->completed();
+    return use.sequence <= use.clock->completed() ||
+           (freed_after_ != nullptr && use.sequence <= freed_after_->get(use.clock->slot()));
   }
   return block.stream->clock.happens_after(*use.clock, use.sequence);
 }
@@ -106,6 +107,25 @@ std::vector<DeferredFrees::Waiting> DeferredFrees::waiting() const {
     if (bytes > 0) waiting.push_back({queue.clock, bytes});
   }
   return waiting;
+}
+
+void HeldBlocks::add_capture(HeapBlock& block, std::shared_ptr<const Capture> capture) {
+  if (block.captures == nullptr) block.captures = std::make_unique<CaptureList>();
+  CaptureList& captures = *block.captures;
+  if (std::ranges::find(captures, capture) == captures.end()) {
+    captures.push_back(std::move(capture));
+  }
+}
+
+bool HeldBlocks::hold(HeapBlock& block) noexcept {
+  if (block.captures == nullptr) return false;
+  std::erase_if(*block.captures, [](const auto& capture) { return !capture->is_needed(); });
+  if (block.captures->empty()) {
+    block.captures.reset();
+    return false;
+  }
+  block.next_in_bin = std::exchange(first_, &block);
+  return true;
 }
 
 }  // namespace gantry::memory

@@ -1,9 +1,12 @@
-// Freed blocks that streams still use.
+// Freed blocks that streams still use, or graphs may use.
 #pragma once
 
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "memory/heap/heap_block.hpp"
+#include "streams/capture.hpp"
 
 namespace gantry::memory {
 
@@ -15,8 +18,9 @@ namespace gantry::memory {
 ///
 /// The block's own stream may reuse it as soon as the stream is ordered after the uses. An external
 /// stream may be destroyed after the free, so it counts only with the order that it has at the
-/// free; later uses of such a block end by completion alone. A block without a stream, of host
-/// memory, waits for completion too.
+/// free; later uses of such a block end by completion alone. A block without a stream waits for
+/// completion too: host memory, and blocks of the driver's pools. The latter are freed on a stream
+/// of their pool, so a use that this stream has waited for is complete as well.
 ///
 /// Not thread-safe: the heap's lock protects it.
 class DeferredFrees {
@@ -26,6 +30,10 @@ class DeferredFrees {
     const StreamClock* clock;
     std::size_t bytes;
   };
+
+  DeferredFrees() = default;
+  /// For blocks without a stream that are freed on a stream with this vector clock.
+  explicit DeferredFrees(const VectorClock& freed_after) : freed_after_(&freed_after) {}
 
   /// Adds a use of `block` by `clock`'s stream up to `sequence`, 0: up to its free. Makes the
   /// stream's queue, so that no later call allocates. Throws: std::bad_alloc.
@@ -67,11 +75,38 @@ class DeferredFrees {
     HeapBlock* newest = nullptr;
   };
 
-  [[nodiscard]] static bool is_complete(const HeapBlock& block) noexcept;
+  [[nodiscard]] bool is_complete(const HeapBlock& block) const noexcept;
   HeapBlock& pop(Queue& queue) noexcept;
 
   std::vector<Queue> queues_;  ///< one for each clock that was ever added
   std::size_t count_ = 0;
+  const VectorClock* freed_after_ = nullptr;
+};
+
+/// The freed blocks of a heap whose addresses graphs may use. Each waits until no program can run
+/// one of these graphs any more; see Note [Captured addresses].
+///
+/// Not thread-safe: the heap's lock protects it.
+class HeldBlocks {
+ public:
+  /// Adds a capture to those that may use the block. Throws: std::bad_alloc.
+  static void add_capture(HeapBlock& block, std::shared_ptr<const Capture> capture);
+
+  /// Holds a freed block. False, and nothing happened, if no graph may use it.
+  [[nodiscard]] bool hold(HeapBlock& block) noexcept;
+  /// Calls `free(HeapBlock&)` for the blocks that no graph may use any more.
+  template <class Free>
+  void release(Free&& free) noexcept {
+    HeapBlock* list = std::exchange(first_, nullptr);
+    while (list != nullptr) {
+      HeapBlock& block = *std::exchange(list, list->next_in_bin);
+      if (!hold(block)) free(block);
+    }
+  }
+  [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+
+ private:
+  HeapBlock* first_ = nullptr;  ///< linked through next_in_bin
 };
 
 }  // namespace gantry::memory

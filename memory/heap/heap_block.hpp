@@ -10,6 +10,12 @@
 
 #include "streams/stream_clock.hpp"
 
+namespace gantry {
+
+class Capture;
+
+}  // namespace gantry
+
 namespace gantry::memory {
 
 class Arena;
@@ -27,6 +33,9 @@ enum class BlockUse : std::uint8_t {
   pending,        ///< freed; other streams still use it
   limbo,          ///< freed; other processes still use it
 };
+
+/// Captures whose graphs may use a block.
+using CaptureList = std::vector<std::shared_ptr<const Capture>>;
 
 /// Work of another stream that uses a block.
 struct StreamUse {
@@ -56,9 +65,11 @@ struct alignas(64) HeapBlock {
   Arena* arena = nullptr;
   std::atomic<std::size_t> requested{0};  ///< bytes that the caller asked for
   std::vector<StreamUse> uses;            ///< by other streams; live or pending
+  std::unique_ptr<CaptureList> captures;  ///< while HeldBlocks holds it; may be empty
 
   [[nodiscard]] std::byte* end() const { return data + bytes; }
 };
+static_assert(sizeof(HeapBlock) == 128);
 
 /// Descriptors of blocks, recycled. They never move, and the process keeps them.
 template <class Block>

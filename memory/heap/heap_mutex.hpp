@@ -7,8 +7,9 @@
 
 namespace gantry::memory {
 
-/// A mutex for sections of some tens of nanoseconds: a lock and an unlock are one atomic operation
-/// each, inlined; who finds it taken spins for about as long as a section lasts, and then sleeps.
+/// A mutex for sections of some tens of nanoseconds. A lock and an unlock are one atomic operation
+/// each, inlined. A thread that finds it taken spins for about as long as a section lasts, and then
+/// sleeps.
 /// Meets the standard's requirements of Lockable.
 class HeapMutex {
  public:
@@ -35,14 +36,14 @@ class HeapMutex {
  private:
   static constexpr std::uint32_t kFree = 0;
   static constexpr std::uint32_t kTaken = 1;
-  static constexpr std::uint32_t kAwaited = 2;  ///< taken, and somebody may sleep
+  static constexpr std::uint32_t kAwaited = 2;  ///< taken, and threads may sleep
 
   [[gnu::noinline, gnu::cold]] void wait() noexcept {
     constexpr int kSpins = 128;
     for (int i = 0; i < kSpins; ++i) {
       if (state_.load(std::memory_order_relaxed) == kFree && try_lock()) return;
     }
-    // Whoever slept does not know whether others still do, so the lock stays awaited.
+    // A thread that slept does not know whether others still sleep, so the lock stays awaited.
     while (state_.exchange(kAwaited, std::memory_order_acquire) != kFree) {
       state_.wait(kAwaited, std::memory_order_relaxed);
     }

@@ -13,6 +13,7 @@
 #include "memory/heap/poison.hpp"
 #include "memory/heap/size_policy.hpp"
 #include "memory/oom_report.hpp"
+#include "streams/capture.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -199,26 +200,11 @@ void PinnedHeap::deallocate(PinnedBlock& block) noexcept {
   // An external stream's number takes an event, so the driver is called without the lock.
   DeferredFrees::freeze_uses(block);
   const std::lock_guard lock(mutex_);
-  if (!hold(block)) finish_free(block);
+  if (!held_.hold(block)) finish_free(block);
 }
 
 void PinnedHeap::finish_free(PinnedBlock& block) noexcept {
   if (!deferred_.enqueue(block)) insert_free(block);
-}
-
-bool PinnedHeap::hold(PinnedBlock& block) noexcept {
-  std::erase_if(block.captures, [](const auto& capture) { return !capture->is_needed(); });
-  if (block.captures.empty()) return false;
-  block.next_in_bin = std::exchange(held_, &block);
-  return true;
-}
-
-void PinnedHeap::release_held() noexcept {
-  HeapBlock* list = std::exchange(held_, nullptr);
-  while (list != nullptr) {
-    PinnedBlock& block = pinned(*std::exchange(list, list->next_in_bin));
-    if (!hold(block)) finish_free(block);
-  }
 }
 
 void PinnedHeap::record_stream(PinnedBlock& block, const Stream& stream) {
@@ -232,18 +218,16 @@ void PinnedHeap::record_use(PinnedBlock& block, const Stream& stream) {
 
 void PinnedHeap::add_use(PinnedBlock& block, const Stream& stream, StreamClock& clock,
                          std::uint64_t sequence) {
-  const std::shared_ptr<const Capture> capture =
+  std::shared_ptr<const Capture> capture =
       is_captured(stream.native()) ? capture_of(stream) : nullptr;
   const std::lock_guard lock(mutex_);
   if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
-  if (capture != nullptr && std::ranges::find(block.captures, capture) == block.captures.end()) {
-    block.captures.push_back(capture);
-  }
+  if (capture != nullptr) HeldBlocks::add_capture(block, std::move(capture));
   deferred_.add_use(block, clock, sequence);
 }
 
 void PinnedHeap::promote_completed() noexcept {
-  release_held();
+  held_.release([this](HeapBlock& block) { finish_free(pinned(block)); });
   deferred_.promote_completed([this](HeapBlock& block) { insert_free(pinned(block)); });
 }
 

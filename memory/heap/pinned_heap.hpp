@@ -17,7 +17,6 @@
 #include "memory/heap/size_policy.hpp"
 #include "memory/heap/tlsf_index.hpp"
 #include "memory/source/host_pages.hpp"
-#include "streams/capture.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {
@@ -31,7 +30,6 @@ struct PinnedSegment {
 /// A part of a segment. It has no stream of its own; `uses` are those it was recorded on.
 struct PinnedBlock : HeapBlock {
   PinnedSegment* segment = nullptr;
-  std::vector<std::shared_ptr<const Capture>> captures;  ///< their graphs may use it
 };
 
 /// A freed block that streams were recorded on waits for them; see Note [Deferred frees]. One that
@@ -94,16 +92,13 @@ class PinnedHeap {
   void insert_free(PinnedBlock& block) noexcept;
   void insert(PinnedBlock& block) noexcept;
   void recycle(PinnedBlock& block) noexcept;
-  /// Keeps the block while a graph may use it; false if none may.
-  bool hold(PinnedBlock& block) noexcept;
-  void release_held() noexcept;
 
   const std::vector<std::size_t> list_of_device_;
   std::mutex mutex_;
   std::deque<NumaFreeList> free_lists_;
   BlockSlab<PinnedBlock> slab_;
   DeferredFrees deferred_;
-  PinnedBlock* held_ = nullptr;  ///< linked through next_in_bin
+  HeldBlocks held_;
   HostStats stats_;
 };
 

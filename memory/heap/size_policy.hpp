@@ -1,4 +1,4 @@
-// Which sizes the caching allocator asks the driver for, and when it cuts a block.
+// Which sizes the caching allocator asks the driver for, and when it splits a block.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ inline constexpr std::size_t kSegmentGrain = std::size_t{2} << 20;
   return round_up(block_bytes, kSegmentGrain);
 }
 
-/// True if a free block of `have` bytes is cut when `want` bytes of it are taken.
+/// True if a free block of `have` bytes is split when `want` bytes of it are taken.
 [[nodiscard]] constexpr bool should_split(std::size_t have, std::size_t want, bool small,
                                           std::size_t max_split_bytes) {
   const std::size_t remainder = have - want;

@@ -1,4 +1,4 @@
-// Allocations and frees that the statistics have not heard of yet.
+// Allocations and frees that the statistics do not include yet.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 
 namespace gantry::memory {
 
-/// Counts what blocks came and went, and the highest levels in between, in few operations: the
-/// statistics have many more numbers, and are asked for rarely.
+/// Counts of allocated and freed blocks with exact peaks, in few operations. The statistics have
+/// many more numbers and are read rarely, so they are brought up to date then.
 struct StatsDelta {
   struct Amount {
     std::int64_t blocks = 0;
@@ -33,104 +33,104 @@ struct StatsDelta {
     /// Below 0 if any of them is.
     [[nodiscard]] std::int64_t sign() const { return blocks | bytes | requested; }
   };
-  /// A surplus of what came over what went. It is kept as the distance below its peak, because
-  /// that tells with one test that no peak rises, and they hardly ever do.
+  /// The allocated amount less the freed one. It is kept as the distance below its peak: one test
+  /// then shows that no peak rises, which is nearly always so.
   struct Level {
-    Amount most;  ///< highest surplus, 0 at least
-    Amount room;  ///< what it lies below that
+    Amount peak;      ///< at least 0
+    Amount headroom;  ///< distance of the present level below the peak
 
-    [[nodiscard]] Amount now() const { return most - room; }
-    void rise() noexcept {
-      const auto rise_one = [](std::int64_t& peak, std::int64_t& below) {
+    [[nodiscard]] Amount now() const { return peak - headroom; }
+    void raise_peak() noexcept {
+      const auto raise_one = [](std::int64_t& highest, std::int64_t& below) {
         if (below >= 0) return;
-        peak -= below;
+        highest -= below;
         below = 0;
       };
-      rise_one(most.blocks, room.blocks);
-      rise_one(most.bytes, room.bytes);
-      rise_one(most.requested, room.requested);
+      raise_one(peak.blocks, headroom.blocks);
+      raise_one(peak.bytes, headroom.bytes);
+      raise_one(peak.requested, headroom.requested);
     }
   };
 
-  std::array<Amount, 2> given;  ///< ever handed to callers: large blocks, small blocks
-  std::array<Level, 2> sides;   ///< of either
-  Level both;
+  std::array<Amount, 2> allocated;  ///< total of all allocations: large blocks, small blocks
+  std::array<Level, 2> by_size;     ///< of large and of small blocks
+  Level all;
   bool is_used = false;
 
-  void take(bool small, std::size_t bytes, std::size_t requested) noexcept {
+  void count_allocation(bool small, std::size_t bytes, std::size_t requested) noexcept {
     const Amount amount = amount_of(bytes, requested);
-    Level& side = sides[side_of(small)];
-    given[side_of(small)] += amount;
-    side.room -= amount;
-    both.room -= amount;
-    if ((side.room.sign() | both.room.sign()) < 0) [[unlikely]] {
-      side.rise();
-      both.rise();
+    Level& side = by_size[index_of(small)];
+    allocated[index_of(small)] += amount;
+    side.headroom -= amount;
+    all.headroom -= amount;
+    if ((side.headroom.sign() | all.headroom.sign()) < 0) [[unlikely]] {
+      side.raise_peak();
+      all.raise_peak();
     }
     is_used = true;
   }
-  void give(bool small, std::size_t bytes, std::size_t requested) noexcept {
+  void count_free(bool small, std::size_t bytes, std::size_t requested) noexcept {
     const Amount amount = amount_of(bytes, requested);
-    sides[side_of(small)].room += amount;
-    both.room += amount;
+    by_size[index_of(small)].headroom += amount;
+    all.headroom += amount;
     is_used = true;
   }
-  /// Blocks that went and came back at once, which changes no level.
-  void repeat(bool small, std::size_t bytes, std::size_t requested) noexcept {
-    given[side_of(small)] += amount_of(bytes, requested);
+  /// A block that was freed and allocated again at once, which changes no level.
+  void count_reuse(bool small, std::size_t bytes, std::size_t requested) noexcept {
+    allocated[index_of(small)] += amount_of(bytes, requested);
     is_used = true;
   }
   /// Counts what `later` counted, as if it had happened here after everything so far.
   void append(const StatsDelta& later) noexcept {
     const auto append_one = [](Level& mine, const Level& its) {
-      mine.room -= its.most;
-      mine.rise();
-      mine.room += its.room;
+      mine.headroom -= its.peak;
+      mine.raise_peak();
+      mine.headroom += its.headroom;
     };
-    for (std::size_t side = 0; side < sides.size(); ++side) {
-      given[side] += later.given[side];
-      append_one(sides[side], later.sides[side]);
+    for (std::size_t side = 0; side < by_size.size(); ++side) {
+      allocated[side] += later.allocated[side];
+      append_one(by_size[side], later.by_size[side]);
     }
-    append_one(both, later.both);
+    append_one(all, later.all);
     is_used = is_used || later.is_used;
   }
 
  private:
-  static std::size_t side_of(bool small) { return static_cast<std::size_t>(small); }
+  static std::size_t index_of(bool small) { return static_cast<std::size_t>(small); }
   static Amount amount_of(std::size_t bytes, std::size_t requested) {
     return {1, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(requested)};
   }
 };
 
-/// The last allocations and frees of a thread, in their order, until they enter an account.
+/// The last allocations and frees of a thread, in their order, until a StatsDelta counts them.
 class StatsLog {
  public:
-  /// A block was taken; one that was given back just before only counts as given once more.
-  /// `overflow` gets what the log has no room for.
-  void take(std::size_t bytes, std::size_t requested, StatsDelta& overflow) noexcept {
+  /// Logs an allocation. A block that was freed just before with the same sizes is counted as
+  /// reused, and its free leaves the log. `overflow` counts the entries of a full log.
+  void count_allocation(std::size_t bytes, std::size_t requested, StatsDelta& overflow) noexcept {
     const Entry& last = entries_[count_];
     if (last.bytes == -static_cast<std::int64_t>(bytes) && last.requested == requested) {
       --count_;
-      overflow.repeat(is_small(bytes), bytes, requested);
+      overflow.count_reuse(is_small(bytes), bytes, requested);
       return;
     }
     note({static_cast<std::int64_t>(bytes), requested}, overflow);
   }
-  void give(std::size_t bytes, std::size_t requested, StatsDelta& overflow) noexcept {
+  void count_free(std::size_t bytes, std::size_t requested, StatsDelta& overflow) noexcept {
     note({-static_cast<std::int64_t>(bytes), requested}, overflow);
   }
-  /// Moves everything to `account`; tells by how many the blocks became more.
+  /// Moves all entries to `account`. Returns the change of the number of blocks.
   std::int64_t move_to(StatsDelta& account) noexcept {
     std::int64_t more = 0;
     for (std::size_t i = 1; i <= count_; ++i) {
       const Entry& entry = entries_[i];
       if (entry.bytes > 0) {
         const auto bytes = static_cast<std::size_t>(entry.bytes);
-        account.take(is_small(bytes), bytes, entry.requested);
+        account.count_allocation(is_small(bytes), bytes, entry.requested);
         ++more;
       } else {
         const auto bytes = static_cast<std::size_t>(-entry.bytes);
-        account.give(is_small(bytes), bytes, entry.requested);
+        account.count_free(is_small(bytes), bytes, entry.requested);
         --more;
       }
     }

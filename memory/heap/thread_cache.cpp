@@ -7,8 +7,6 @@
 #include <new>
 #include <thread>
 
-#include "memory/heap/device_heap.hpp"
-
 namespace gantry::memory {
 namespace {
 
@@ -23,7 +21,22 @@ CacheRegistry& registry() {
   return instance;
 }
 
+// Frees blocks of magazines, linked through next_in_bin. Their frees were counted and numbered.
+void free_cached(HeapBlock* blocks) noexcept {
+  while (blocks != nullptr) {
+    HeapBlock& block = *blocks;
+    blocks = block.next_in_bin;
+    block.arena->free.insert(block);
+  }
+}
+
 }  // namespace
+
+void Magazines::flush_account() noexcept {
+  pool->live_blocks += account.all.now().blocks;
+  heap->account.append(account);
+  account = {};
+}
 
 constinit thread_local ThreadCache* ThreadCache::current_ = nullptr;
 
@@ -67,12 +80,12 @@ ThreadCache::~ThreadCache() {
   // Another thread of the parent may have held the locks at the fork.
   if (in_bad_fork()) return;
   for (Magazines* table : tables_) {
-    DeviceHeap& heap = *table->heap;
-    heap.free_cached([&](HeapBlock** blocks) {
-      while (!enter()) std::this_thread::yield();
-      empty(heap, blocks);
-      leave();
-    });
+    const HeapLock lock(table->heap->mutex);
+    HeapBlock* blocks = nullptr;
+    while (!enter()) std::this_thread::yield();
+    empty(*table->heap, &blocks);
+    leave();
+    free_cached(blocks);
   }
   {
     const std::lock_guard lock(registry().mutex);
@@ -108,8 +121,8 @@ Magazines* ThreadCache::open(Pool& pool, const StreamClock& clock) noexcept {
   try {
     auto table = std::make_unique<Magazines>();
     table->pool = &pool;
-    table->heap = pool.heap;
-    table->bound = pool.heap->kept_bound();
+    table->heap = pool.state;
+    table->bound = pool.state->config.max_split_bytes;
     table->clock = &clock;
     table->stream_id = clock.id();
     std::vector<Magazines*> grown = tables_;
@@ -124,11 +137,11 @@ Magazines* ThreadCache::open(Pool& pool, const StreamClock& clock) noexcept {
 }
 
 // The caller is the owner, or has claimed the cache.
-std::size_t ThreadCache::empty(DeviceHeap& heap, HeapBlock** blocks) noexcept {
+std::size_t ThreadCache::empty(HeapState& heap, HeapBlock** blocks) noexcept {
   std::size_t kept = 0;
   for (Magazines* table : tables_) {
     if (table->heap != &heap) continue;
-    heap.add(*table);
+    table->flush_counts();
     for (Magazines::Magazine& magazine : table->by_grains) {
       for (std::size_t i = 0; i < magazine.count; ++i) {
         HeapBlock& block = *magazine.blocks[i];
@@ -160,7 +173,16 @@ ThreadCache::AllCachesPaused::~AllCachesPaused() {
   registry().mutex.unlock();
 }
 
-std::size_t ThreadCache::flush_all(DeviceHeap& heap, HeapBlock** blocks) noexcept {
+std::size_t ThreadCache::flush_counts(HeapState& heap) noexcept { return empty_all(heap, nullptr); }
+
+void ThreadCache::flush_blocks(HeapState& heap) noexcept {
+  HeapBlock* blocks = nullptr;
+  empty_all(heap, &blocks);
+  free_cached(blocks);
+}
+
+// Takes all blocks out if `blocks` is not nullptr, linked through next_in_bin.
+std::size_t ThreadCache::empty_all(HeapState& heap, HeapBlock** blocks) noexcept {
   const AllCachesPaused paused;
   std::size_t kept = 0;
   for (ThreadCache* cache : registry().caches) kept += cache->empty(heap, blocks);

@@ -10,13 +10,11 @@
 
 #include "memory/heap/asymmetric_fence.hpp"
 #include "memory/heap/heap_block.hpp"
+#include "memory/heap/pool_set.hpp"
 #include "memory/heap/size_policy.hpp"
 #include "memory/heap/stats_delta.hpp"
 
 namespace gantry::memory {
-
-class DeviceHeap;
-struct Pool;
 
 /// Blocks up to this size may be kept in magazines.
 inline constexpr std::size_t kMagazineBlockLimit = std::size_t{32} << 10;
@@ -42,7 +40,7 @@ struct Magazines {
   static constexpr std::size_t kLarge = kMagazineBlockLimit / kBlockGrain + 1;
 
   Pool* pool = nullptr;
-  DeviceHeap* heap = nullptr;
+  HeapState* heap = nullptr;
   std::size_t bound = 0;  ///< blocks from this size on are not cached
   /// Free lists of the stream in the pool's arenas, once the thread freed a block there.
   std::array<StreamBlocks*, 2> streams{};
@@ -53,6 +51,13 @@ struct Magazines {
   std::array<Magazine, kLarge + 1> by_grains;
 
   Magazines() { by_grains[kLarge].depth = 1; }
+  /// Moves the counts to the pool and the heap, whose lock is held.
+  void flush_counts() noexcept {
+    if (account.is_used) [[unlikely]] {
+      flush_account();
+    }
+    pool->live_blocks += log.move_to(heap->account);
+  }
   /// Large and small blocks share their code: branches on random sizes are mispredicted.
   [[nodiscard]] Magazine& of(std::size_t bytes) {
     return by_grains[std::min(bytes / kBlockGrain, kLarge)];
@@ -61,6 +66,9 @@ struct Magazines {
   [[nodiscard]] static std::size_t kept(std::size_t bytes) {
     return bytes & (std::size_t{0} - static_cast<std::size_t>(bytes <= kMagazineBlockLimit));
   }
+
+ private:
+  void flush_account() noexcept;
 };
 
 // Note [Magazines without locks]
@@ -89,14 +97,16 @@ class ThreadCache {
   [[nodiscard]] bool put(HeapBlock& block, Before&& before_it_is_free) noexcept;
   /// Calls `visit(Magazines&)` for those of `heap`, whose lock is held: no other thread is there.
   template <class Visit>
-  void for_each_of(const DeviceHeap& heap, Visit&& visit) noexcept {
+  void for_each_of(const HeapState& heap, Visit&& visit) noexcept {
     for (Magazines* table : tables_) {
       if (table->heap == &heap) visit(*table);
     }
   }
-  /// Adds the statistics of all threads to `heap`, whose lock is held, and returns the bytes that
-  /// they cache. Takes all its blocks out if `blocks` is not null (linked through next_in_bin).
-  static std::size_t flush_all(DeviceHeap& heap, HeapBlock** blocks) noexcept;
+  /// Moves the counts of all threads to `heap`, whose lock is held. Returns the bytes that they
+  /// cache.
+  static std::size_t flush_counts(HeapState& heap) noexcept;
+  /// Likewise, and frees the blocks that they cache.
+  static void flush_blocks(HeapState& heap) noexcept;
 
   /// A scope in which all caches are bypassed: threads call their heap instead. Enter it with the
   /// lock of a heap held, and for a short time only.
@@ -129,7 +139,8 @@ class ThreadCache {
   [[nodiscard]] Magazines* find(const Pool& pool, std::uint64_t stream_id) noexcept;
   [[nodiscard]] Magazines* find_or_open(const HeapBlock& block) noexcept;
   [[nodiscard]] Magazines* open(Pool& pool, const StreamClock& clock) noexcept;
-  std::size_t empty(DeviceHeap& heap, HeapBlock** blocks) noexcept;
+  std::size_t empty(HeapState& heap, HeapBlock** blocks) noexcept;
+  static std::size_t empty_all(HeapState& heap, HeapBlock** blocks) noexcept;
 
   static constinit thread_local ThreadCache* current_ [[gnu::tls_model("initial-exec")]];
 
@@ -157,7 +168,7 @@ inline HeapBlock* ThreadCache::take(const Pool& pool, std::uint64_t stream_id, s
     block = magazine.blocks[--magazine.count];
     magazine.bytes = magazine.count > 0 ? bytes : 0;
     kept_bytes_ -= Magazines::kept(bytes);
-    table->log.take(bytes, requested, table->account);
+    table->log.count_allocation(bytes, requested, table->account);
     hand_out(*block);
   }
   leave();
@@ -189,7 +200,7 @@ inline bool ThreadCache::put(HeapBlock& block, Before&& before_it_is_free) noexc
     magazine.bytes = bytes;
     magazine.blocks[magazine.count++] = &block;
     kept_bytes_ += Magazines::kept(bytes);
-    table->log.give(bytes, block.requested.load(std::memory_order_relaxed), table->account);
+    table->log.count_free(bytes, block.requested.load(std::memory_order_relaxed), table->account);
   }
   leave();
   return fits;

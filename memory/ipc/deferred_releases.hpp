@@ -22,6 +22,8 @@ namespace gantry::memory {
 /// streams that wait for a semaphore. One thread for both would therefore hang.
 /// A failed stream drops its host functions. An event is therefore recorded behind each, and
 /// ipc_collect() polls these events.
+/// DeferredFrees cannot serve here: it learns of completions when an allocation polls, but an
+/// importer that calls gantry no more must release its references too.
 /// An external stream lives until the drop. If it is nevertheless known to be destroyed (its handle
 /// was reused, or the driver rejects it), only a synchronization of its device completes the work.
 /// ipc_collect() and later drops check whether one took place.

@@ -6,68 +6,14 @@
 #include <optional>
 #include <vector>
 
-#include "memory/config.hpp"
-#include "memory/counters.hpp"
 #include "memory/heap/free_blocks.hpp"
-#include "memory/heap/heap_mutex.hpp"
-#include "memory/heap/stats_delta.hpp"
-#include "memory/source/chunk_store.hpp"
+#include "memory/heap/heap_state.hpp"
 #include "memory/source/exportable.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {
 
 struct Pool;
-
-/// State that the heap and all arenas of a device share. The mutex protects everything but
-/// `chunks`.
-struct HeapState {
-  HeapState(int device_index, const AllocConfig& configuration)
-      : device(device_index),
-        config(configuration),
-        chunks(device_index),
-        fraction(configuration.fraction) {}
-
-  const int device;
-  const AllocConfig config;
-  mutable HeapMutex mutex;
-  StatsDelta account;  ///< changes that `stats` does not have yet
-  BlockSlab<HeapBlock> slab;
-  ChunkStore chunks;
-  Stats stats;
-  double fraction;
-  std::size_t small_bytes = 0;    ///< from the driver, behind arenas of small blocks
-  std::size_t segment_bytes = 0;  ///< from the driver, not in chunks
-  std::int64_t segments_made = 0;
-  std::int64_t segments_freed = 0;
-  std::size_t reclaimed_bytes = 0;  ///< taken from free blocks to be used elsewhere
-  int pending_transfers = 0;
-  std::uint64_t completed_transfers = 0;
-
-  /// A transfer of memory between driver, chunk store and blocks. No other thread finds that memory
-  /// meanwhile. It lasts from before the lock is released until after it is taken again.
-  class ChunkTransfer {
-   public:
-    explicit ChunkTransfer(HeapState& state) : state_(state) { ++state_.pending_transfers; }
-    ~ChunkTransfer() {
-      --state_.pending_transfers;
-      ++state_.completed_transfers;
-      ++completed_by_thread;
-    }
-    ChunkTransfer(const ChunkTransfer&) = delete;
-    ChunkTransfer& operator=(const ChunkTransfer&) = delete;
-
-    static inline thread_local std::uint64_t completed_by_thread = 0;
-
-   private:
-    HeapState& state_;
-  };
-
-  /// Bytes that this process may hold on the device.
-  [[nodiscard]] std::size_t limit() const;
-  /// Brings the statistics of reserved memory up to date.
-  void refresh_reserved();
-};
 
 /// Memory that is about to grow for one request, with the free blocks that become part of it. They
 /// are `in_transition`; Arena::finish_growth() or Arena::cancel_growth() ends it.
@@ -119,6 +65,19 @@ class Arena {
   [[nodiscard]] virtual bool may_serve(std::size_t have, std::size_t want) const = 0;
   /// True if a block of `have` bytes is split when `want` bytes of it are taken.
   [[nodiscard]] virtual bool may_split(std::size_t have, std::size_t want) const = 0;
+  /// As FreeBlocks::take, but only a block that may serve the request.
+  [[nodiscard]] HeapBlock* take(std::size_t bytes, StreamBlocks& stream) noexcept {
+    return accept(free.take(bytes, stream), bytes);
+  }
+  /// `block`, which is `in_transition` or nullptr, if it may serve `bytes`; else it is free again.
+  [[nodiscard]] HeapBlock* accept(HeapBlock* block, std::size_t bytes) noexcept {
+    if (block == nullptr) return nullptr;
+    if (!splits_freely() && !may_serve(block->bytes, bytes)) {
+      free.insert(*block);
+      return nullptr;
+    }
+    return block;
+  }
 
   /// Throws NotSupported if this memory cannot leave its addresses; InvalidArgument if another
   /// process shares it.

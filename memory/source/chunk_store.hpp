@@ -11,6 +11,9 @@
 
 namespace gantry::memory {
 
+/// The code of a CudaError for want of device memory.
+inline constexpr int kCudaOutOfMemory = 2;
+
 /// Fine chunks let recovery reclaim nearly every free byte between blocks. Coarse ones keep the
 /// number of mappings of large blocks small. See docs/memory.md.
 inline constexpr std::size_t kFineChunkBytes = std::size_t{2} << 20;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <exception>
+#include <initializer_list>
 #include <thread>
 
 #include <gantry/core/log.hpp>
@@ -32,10 +33,10 @@ bool release_unused(int device) {
   return heap != nullptr && heap->release_unused();
 }
 
-// Allocators that can only be report to give everything back: driver pools, and the user's.
+// The allocators that release_unused() does not reach: of the driver, and of the program.
 void empty_other_caches(int device) {
   const Device on = Device::cuda(device);
-  for (Allocator* one : {&allocator(on), &standard_allocator()}) {
+  for (Allocator* one : std::initializer_list<Allocator*>{&allocator(on), &standard_allocator()}) {
     if (one != &heap_allocator()) one->empty_cache(on);
   }
 }

@@ -8,8 +8,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
-#include "memory/heap/device_heap.hpp"
 #include "memory/heap/poison.hpp"
+#include "memory/heap/pool_set.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {
@@ -20,7 +20,6 @@ namespace {
 // and all private pools share them.
 constexpr std::size_t kRangePerMemory = 4;
 constexpr std::size_t kPrivateRangePerMemory = 1;
-constexpr int kCudaOutOfMemory = 2;
 
 bool is_use(const HeapBlock* block, BlockUse use) {
   return block != nullptr && block->use.load(std::memory_order_relaxed) == use;

@@ -72,10 +72,10 @@ Source source_of(std::string name, const Shared& allocator, Device device = Devi
           .empty_cache = [allocator, device] { allocator->empty_cache(device); }};
 }
 
-Source device_source(std::string name, const Shared& allocator) {
+Source device_source(std::string name, const std::shared_ptr<DeviceAllocator>& allocator) {
   Source source = source_of(std::move(name), allocator);
   source.held = [allocator]() -> Held {
-    const Stats stats = stats_of(*allocator, 0);
+    const Stats stats = allocator->stats(0);
     expect_stats_add_up(stats);
     return {stats.requested_bytes.all.current, stats.allocated_bytes.all.current,
             stats.reserved_bytes.all.current};
@@ -95,7 +95,8 @@ Source made_with_limit(const std::string& name, const std::string& backend) {
 
 Source pool_without_splits() {
   auto pool = std::make_shared<MemPool>(Device::cuda(0), MemPoolOptions{.no_split = true});
-  Source source = device_source("no_split", unowned(allocator(Device::cuda(0))));
+  Source source =
+      device_source("no_split", {std::shared_ptr<DeviceAllocator>(), &standard_allocator()});
   source.allocate = [pool](const Stream& stream, std::size_t bytes, std::size_t alignment) {
     return pool->allocate(stream, bytes, alignment).release();
   };
@@ -258,24 +259,24 @@ TEST_F(AlignmentTest, ImpossibleAlignmentsAreOutOfMemory) {
 }
 
 TEST_F(AlignmentTest, PaddingServesOtherRequests) {
-  const std::unique_ptr<Allocator> vmm = make_allocator("vmm", {});
+  const std::unique_ptr<DeviceAllocator> vmm = make_allocator("vmm", {});
   const Stream stream = Stream::default_stream();
   Buffer first(vmm->allocate(stream, 512));  // so that the next address is not aligned
   Buffer aligned(vmm->allocate(stream, 4096, 64 * kKib));
-  EXPECT_EQ(stats_of(*vmm, 0).allocated_bytes.all.current, 512 + 4096);
+  EXPECT_EQ(vmm->stats(0).allocated_bytes.all.current, 512 + 4096);
   Buffer between(vmm->allocate(stream, 32 * kKib));
   EXPECT_LT(between.data(), aligned.data()) << "the memory before the aligned block is lost";
   EXPECT_GT(between.data(), first.data());
 }
 
 TEST_F(AlignmentTest, ExportsBeginAtTheAlignedAddress) {
-  const std::unique_ptr<Allocator> native = make_allocator("native", {});
+  const std::unique_ptr<DeviceAllocator> native = make_allocator("native", {});
   auto& exportable = dynamic_cast<ExportableAllocator&>(*native);
   const Stream stream = Stream::default_stream();
   // Large blocks of a segment keep their padding.
   const Buffer first(native->allocate(stream, 3 * kMib + 1));
   const Buffer aligned(native->allocate(stream, 3 * kMib, 512 * kKib));
-  ASSERT_GT(stats_of(*native, 0).allocated_bytes.all.current,
+  ASSERT_GT(native->stats(0).allocated_bytes.all.current,
             6 * static_cast<std::int64_t>(kMib) + 512);
   const BlockExtent one = exportable.pin(first.block());
   const BlockExtent other = exportable.pin(aligned.block());

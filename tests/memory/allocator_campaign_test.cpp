@@ -162,14 +162,14 @@ TEST_P(BackendCampaignTest, NothingIsReusedTooEarlyAndAllComesBack) {
   // Less than what the blocks would take, so that every step of recovery is taken.
   const auto total = static_cast<double>(device_properties(Device::cuda(0)).total_memory);
   config.fraction = 96.0 * kMib / total;
-  const std::unique_ptr<Allocator> owner = make_allocator(GetParam(), config);
-  Allocator& allocator = *owner;
+  const std::unique_ptr<DeviceAllocator> owner = make_allocator(GetParam(), config);
+  DeviceAllocator& allocator = *owner;
   Campaign campaign(allocator, some_streams());
   campaign.run(steps());
   EXPECT_EQ(campaign.shadow().violations(), 0);
   EXPECT_EQ(campaign.shadow().taken(), 0u);
   allocator.empty_cache(Device::cuda(0));
-  const Stats stats = stats_of(allocator, 0);
+  const Stats stats = allocator.stats(0);
   expect_stats_add_up(stats);
   EXPECT_EQ(stats.active_bytes.all.current, 0);
   EXPECT_EQ(stats.reserved_bytes.all.current, 0);

@@ -34,7 +34,7 @@ TEST_P(CaptureCampaignTest, NothingOutsideOfAGraphChanges) {
   }
   std::uint64_t replays = 0;
   std::uint64_t checks = 0;
-  const std::unique_ptr<Allocator> allocator = make_allocator(backend, {});
+  const std::unique_ptr<DeviceAllocator> allocator = make_allocator(backend, {});
   for (int first = 0; first < steps(); first += kStepsEach) {
     SCOPED_TRACE("seed " + std::to_string(first));
     gantry::testing::CaptureProgram program(*allocator, static_cast<unsigned>(first), devices);
@@ -47,7 +47,7 @@ TEST_P(CaptureCampaignTest, NothingOutsideOfAGraphChanges) {
     checks += program.checks();
     for (int i = 0; i < devices; ++i) {
       allocator->empty_cache(Device::cuda(i));
-      const Stats stats = stats_of(*allocator, i);
+      const Stats stats = allocator->stats(i);
       EXPECT_EQ(stats.allocated_bytes.all.current, 0);
       EXPECT_EQ(stats.active_bytes.all.current, 0);
       EXPECT_EQ(stats.reserved_bytes.all.current, 0);

@@ -64,12 +64,12 @@ class CaptureMemoryTest : public gantry::testing::DeviceTest,
     return Buffer(allocator_->allocate(stream, bytes));
   }
   [[nodiscard]] std::int64_t reserved(int device = 0) {
-    return stats_of(*allocator_, device).reserved_bytes.all.current;
+    return allocator_->stats(device).reserved_bytes.all.current;
   }
   /// Nothing is live, and everything goes back to the driver.
   void expect_balance(int device = 0) {
     allocator_->empty_cache(Device::cuda(device));
-    const Stats stats = stats_of(*allocator_, device);
+    const Stats stats = allocator_->stats(device);
     EXPECT_EQ(stats.allocated_bytes.all.current, 0);
     EXPECT_EQ(stats.active_bytes.all.current, 0);
     EXPECT_EQ(stats.reserved_bytes.all.current, before_[static_cast<std::size_t>(device)]);
@@ -90,7 +90,7 @@ class CaptureMemoryTest : public gantry::testing::DeviceTest,
     for (const Buffer& buffer : buffers) EXPECT_TRUE(holds(buffer, 42, stream));
   }
 
-  std::unique_ptr<Allocator> allocator_;
+  std::unique_ptr<DeviceAllocator> allocator_;
   std::vector<std::int64_t> before_;
 };
 
@@ -256,7 +256,7 @@ TEST_P(CaptureMemoryTest, BlocksFromOutsideThatAreFreedInsideStayWithTheGraph) {
     graph.replay(stream);
     expect_42(later, stream);
   }
-  EXPECT_GT(stats_of(*allocator_, 0).active_bytes.all.current, 0);
+  EXPECT_GT(allocator_->stats(0).active_bytes.all.current, 0);
   graph.destroy_and_wait();
 }
 
@@ -335,11 +335,10 @@ TEST_P(CaptureMemoryTest, NeitherRecoveryNorEmptyCacheTakesItsMemory) {
   allocator_->empty_cache(Device::cuda(0));
   EXPECT_GE(reserved(), before_[0] + static_cast<std::int64_t>(3 * kMib));
   const auto total = static_cast<double>(device_properties(Device::cuda(0)).total_memory);
-  set_fraction_of(*allocator_, 0,
-                  static_cast<double>(held + static_cast<std::int64_t>(kMib)) / total);
+  allocator_->set_fraction(static_cast<double>(held + static_cast<std::int64_t>(kMib)) / total, 0);
   EXPECT_THROW(static_cast<void>(make(static_cast<std::size_t>(held) + 2 * kMib, stream)),
                OutOfMemoryError);
-  set_fraction_of(*allocator_, 0, 1);
+  allocator_->set_fraction(1, 0);
   graph.replay(stream);
   EXPECT_TRUE(holds(output, 9, stream));
   graph.destroy_and_wait();

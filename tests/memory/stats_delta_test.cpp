@@ -18,29 +18,29 @@ using Amount = StatsDelta::Amount;
 struct Model {
   struct Level {
     Amount now;
-    Amount most;
+    Amount peak;
     void add(const Amount& amount) {
       now += amount;
-      most.blocks = std::max(most.blocks, now.blocks);
-      most.bytes = std::max(most.bytes, now.bytes);
-      most.requested = std::max(most.requested, now.requested);
+      peak.blocks = std::max(peak.blocks, now.blocks);
+      peak.bytes = std::max(peak.bytes, now.bytes);
+      peak.requested = std::max(peak.requested, now.requested);
     }
   };
-  std::array<Amount, 2> given;
-  std::array<Level, 2> sides;
-  Level both;
+  std::array<Amount, 2> allocated;
+  std::array<Level, 2> by_size;
+  Level all;
 
-  void take(std::size_t bytes, std::size_t requested) {
+  void count_allocation(std::size_t bytes, std::size_t requested) {
     const Amount amount{1, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(requested)};
     const std::size_t side = is_small(bytes) ? 1 : 0;
-    given[side] += amount;
-    sides[side].add(amount);
-    both.add(amount);
+    allocated[side] += amount;
+    by_size[side].add(amount);
+    all.add(amount);
   }
-  void give(std::size_t bytes, std::size_t requested) {
+  void count_free(std::size_t bytes, std::size_t requested) {
     const Amount amount{1, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(requested)};
-    sides[is_small(bytes) ? 1 : 0].now -= amount;
-    both.now -= amount;
+    by_size[is_small(bytes) ? 1 : 0].now -= amount;
+    all.now -= amount;
   }
 };
 
@@ -53,13 +53,13 @@ void expect_equal(const Amount& a, const Amount& b) {
 void expect_equal(const StatsDelta& account, const Model& model) {
   const auto expect_level = [](const StatsDelta::Level& level, const Model::Level& expected) {
     expect_equal(level.now(), expected.now);
-    expect_equal(level.most, expected.most);
+    expect_equal(level.peak, expected.peak);
   };
   for (std::size_t side = 0; side < 2; ++side) {
-    expect_equal(account.given[side], model.given[side]);
-    expect_level(account.sides[side], model.sides[side]);
+    expect_equal(account.allocated[side], model.allocated[side]);
+    expect_level(account.by_size[side], model.by_size[side]);
   }
-  expect_level(account.both, model.both);
+  expect_level(account.all, model.all);
 }
 
 // What a heap and one thread do: some blocks go over the account, others over the thread's log,
@@ -80,7 +80,7 @@ TEST(StatsDeltaTest, CountsLikeTheModel) {
   for (int step = 0; step < 50000; ++step) {
     const bool by_log = random() % 100 < (step / 5000 % 2 == 0 ? 60u : 99u);
     if (!by_log) {
-      live_by_log += overflow.both.now().blocks;
+      live_by_log += overflow.all.now().blocks;
       live_by_log += enter();
     }
     if (!live.empty() && random() % 2 == 0) {
@@ -88,21 +88,21 @@ TEST(StatsDeltaTest, CountsLikeTheModel) {
       if (random() % 2 == 0) std::swap(live[random() % live.size()], live.back());
       const auto [bytes, requested] = live.back();
       live.pop_back();
-      model.give(bytes, requested);
+      model.count_free(bytes, requested);
       live_by_log -= by_log ? 0 : 1;
-      by_log ? log.give(bytes, requested, overflow)
-             : account.give(is_small(bytes), bytes, requested);
+      by_log ? log.count_free(bytes, requested, overflow)
+             : account.count_free(is_small(bytes), bytes, requested);
     } else {
       const std::size_t bytes = (1 + random() % 4) * (random() % 2 == 0 ? 512 : kSmallBlockLimit);
       const std::size_t requested = bytes - random() % 2 * 100;
       live.emplace_back(bytes, requested);
-      model.take(bytes, requested);
+      model.count_allocation(bytes, requested);
       live_by_log += by_log ? 0 : 1;
-      by_log ? log.take(bytes, requested, overflow)
-             : account.take(is_small(bytes), bytes, requested);
+      by_log ? log.count_allocation(bytes, requested, overflow)
+             : account.count_allocation(is_small(bytes), bytes, requested);
     }
     if (step % 1000 == 0) {
-      live_by_log += overflow.both.now().blocks;
+      live_by_log += overflow.all.now().blocks;
       live_by_log += enter();
       expect_equal(account, model);
       EXPECT_EQ(live_by_log, static_cast<std::int64_t>(live.size()));
@@ -117,10 +117,10 @@ TEST(StatsDeltaTest, RepeatsOfOneBlockChangeNoLevel) {
   StatsLog log;
   Model model;
   for (int i = 0; i < 1000; ++i) {
-    log.take(1024, 1000, overflow);
-    log.give(1024, 1000, overflow);
-    model.take(1024, 1000);
-    model.give(1024, 1000);
+    log.count_allocation(1024, 1000, overflow);
+    log.count_free(1024, 1000, overflow);
+    model.count_allocation(1024, 1000);
+    model.count_free(1024, 1000);
   }
   account.append(overflow);
   EXPECT_EQ(log.move_to(account), 0);

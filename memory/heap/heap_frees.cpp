@@ -1,0 +1,237 @@
+#include "memory/heap/heap_frees.hpp"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include <gantry/core/log.hpp>
+
+#include "memory/heap/poison.hpp"
+#include "memory/trace/history.hpp"
+
+namespace gantry::memory {
+
+// Note [Memory of captures]
+// A graph uses the addresses of its capture at every run. So memory for a captured stream comes
+// from a pool of that capture, whichever pool the thread has chosen (MemPoolGuard). The pool
+// belongs to the capture until Capture::is_needed() is false: then no program can run the graph any
+// more. Until then
+//   * a block that is freed in the capture is reused in the capture, by the stream that freed it.
+//     Other captured streams do not get it, although they may have waited: clocks stand still in a
+//     capture, so the order between its streams is not known;
+//   * a block that is freed later returns to the pool, from which nothing is allocated any more;
+//   * neither recovery nor empty_cache() takes memory from the pool.
+// Afterwards recovery takes the pool's free memory, and a later capture takes the pool if it is
+// idle. Idle means that no stream may still use any of it: a graph can run on a stream that is not
+// ordered after those. A block of another pool may be freed while its stream, or one that it was
+// recorded on, is captured. The capture probably used it, so it returns to its own pool when the
+// graph no longer exists. (This needs a capture that gantry has seen, see
+// StreamClock::may_be_captured. PyTorch leaves it to the program to keep such tensors. So does
+// gantry for blocks that are freed after the capture.)
+
+void record_block(TraceAction action, const HeapBlock& block, std::uint32_t call_site) noexcept {
+  const StreamClock& clock = block.stream->clock;
+  record_trace(clock.device(), action, reinterpret_cast<std::uintptr_t>(block.data), block.bytes,
+               clock.id(), call_site, block.requested.load(std::memory_order_relaxed));
+}
+
+CaptureList HeapFrees::captures_of(const HeapBlock& block) noexcept {
+  CaptureList captures;
+  const auto add = [&](const StreamClock& clock) {
+    std::shared_ptr<const Capture> capture = known_capture_of(clock);
+    if (capture != nullptr && std::ranges::find(captures, capture) == captures.end()) {
+      captures.push_back(std::move(capture));
+    }
+  };
+  try {
+    add(block.stream->clock);
+    for (const StreamUse& use : block.uses) add(*use.clock);
+  } catch (const std::bad_alloc&) {
+    logging::error("a device block that a graph may use is free: the host is out of memory");
+  }
+  return captures;
+}
+
+void HeapFrees::free(HeapBlock& block, CaptureList captures) noexcept {
+  block.exported.store(false, std::memory_order_relaxed);
+  if (!captures.empty() && hold(block, std::move(captures))) [[unlikely]] {
+    DeferredFrees::freeze_uses(block);
+    block.use.store(BlockUse::pending, std::memory_order_relaxed);
+    stats_.count_deferred(block, true);
+    return;
+  }
+  if (!block.uses.empty()) DeferredFrees::freeze_uses(block);
+  if (block.uses.empty() || !block.arena->owner().deferred.enqueue(block)) {
+    insert(block);
+  } else {
+    stats_.count_deferred(block, true);
+  }
+}
+
+void HeapFrees::put_in_limbo(HeapBlock& block, CaptureList captures) noexcept {
+  DeferredFrees::freeze_uses(block);
+  stats_.count_deferred(block, true);
+  block.use.store(BlockUse::limbo, std::memory_order_relaxed);
+  static_cast<void>(hold(block, std::move(captures)));
+  stats_.count_limbo(block, true);
+}
+
+void HeapFrees::free_from_limbo(HeapBlock& block) noexcept {
+  stats_.count_limbo(block, false);
+  release_held();
+  if (block.captures != nullptr) {
+    block.use.store(BlockUse::pending, std::memory_order_relaxed);
+    return;
+  }
+  free_deferred(block);
+}
+
+// After the caller's free, which froze the uses. An external stream may be destroyed by now.
+void HeapFrees::free_deferred(HeapBlock& block) noexcept {
+  stats_.count_deferred(block, false);
+  block.exported.store(false, std::memory_order_relaxed);
+  if (block.arena->owner().deferred.enqueue(block)) {
+    stats_.count_deferred(block, true);
+  } else {
+    insert_completed(block);
+  }
+}
+
+// False if no graph may use the block. A capture's own pool keeps its blocks.
+bool HeapFrees::hold(HeapBlock& block, CaptureList captures) noexcept {
+  std::erase(captures, block.arena->owner().capture);
+  if (captures.empty()) return false;
+  try {
+    block.captures = std::make_unique<CaptureList>(std::move(captures));
+  } catch (const std::bad_alloc&) {
+    logging::error("a device block that a graph may use is lost: the host is out of memory");
+    return true;
+  }
+  return held_.hold(block);
+}
+
+// Frees the blocks whose graphs no longer exist, except those that other processes still use.
+bool HeapFrees::release_held() noexcept {
+  bool any = false;
+  held_.release([&](HeapBlock& block) {
+    if (block.use.load(std::memory_order_relaxed) == BlockUse::limbo) return;
+    free_deferred(block);
+    any = true;
+  });
+  return any;
+}
+
+// Makes a block free for its own stream, which exists.
+void HeapFrees::insert(HeapBlock& block) noexcept {
+  block.uses.clear();
+  if (recording_history()) {
+    record_block(TraceAction::free_completed, block,
+                 block.call_site.load(std::memory_order_relaxed));
+  }
+  StreamClock& clock = block.stream->clock;
+  const bool is_pinned = block.arena->owner().is_pinned();
+  // Submitted before the sequence number is read, so work that waits for the number runs after it.
+  // A graph writes to its blocks, free or not.
+  if (!is_pinned) poison(block.data, block.bytes, clock.native());
+  // Only the graph uses a block that is freed in its own capture.
+  block.sequence = is_pinned && clock.may_be_captured() ? 0 : clock.record_sequence();
+  block.arena->free.insert(block);
+}
+
+// Makes a block free whose deferred uses are complete. The free of a block of an external stream
+// took its number already; the number of any other stream is taken now.
+void HeapFrees::insert_completed(HeapBlock& block) noexcept {
+  block.uses.clear();
+  if (recording_history()) {
+    record_block(TraceAction::free_completed, block,
+                 block.call_site.load(std::memory_order_relaxed));
+  }
+  if (StreamClock& clock = block.stream->clock; !clock.is_external()) {
+    if (!block.arena->owner().is_pinned()) poison(block.data, block.bytes, clock.native());
+    block.sequence = clock.record_sequence();
+  }
+  block.arena->free.insert(block);
+}
+
+bool HeapFrees::promote_completed() noexcept {
+  bool any = release_held();
+  for (const auto& pool : pools_) {
+    if (pool->is_pinned()) continue;
+    pool->deferred.promote_completed([&](HeapBlock& block) {
+      stats_.count_deferred(block, false);
+      insert_completed(block);
+      any = true;
+    });
+    for (const auto& arena : pool->arenas) any |= arena->free.promote_completed();
+  }
+  return any;
+}
+
+void HeapFrees::poll() noexcept {
+  release_held();
+  for (const auto& pool : pools_) {
+    if (pool->is_pinned()) continue;
+    pool->deferred.poll();
+    pool->deferred.promote_completed([&](HeapBlock& block) {
+      stats_.count_deferred(block, false);
+      insert_completed(block);
+    });
+    for (const auto& arena : pool->arenas) arena->free.poll();
+  }
+}
+
+// A use whose wait frees blocks, or makes them free for more streams; its clock may be nullptr.
+StreamUse HeapFrees::oldest_use(const Pool* only) const noexcept {
+  const auto is_meant = [only](const Pool& pool) {
+    return (only == nullptr || only == &pool) && !pool.is_pinned();
+  };
+  for (const auto& pool : pools_) {
+    if (!is_meant(*pool)) continue;
+    if (const StreamUse use = pool->deferred.oldest(); use.clock != nullptr) return use;
+  }
+  for (const auto& pool : pools_) {
+    if (!is_meant(*pool)) continue;
+    for (const auto& arena : pool->arenas) {
+      if (StreamBlocks* stream = arena->free.incomplete()) {
+        return {&stream->clock, stream->earliest};
+      }
+    }
+  }
+  return {};
+}
+
+template <class Wait>
+void HeapFrees::wait_unlocked(HeapLock& lock, Wait&& wait) {
+  lock.unlock();
+  try {
+    wait();
+  } catch (...) {
+    lock.lock();
+    throw;
+  }
+  lock.lock();
+  promote_completed();
+}
+
+bool HeapFrees::wait_for_oldest(HeapLock& lock, const Pool* only) {
+  const StreamUse use = oldest_use(only);
+  if (use.clock == nullptr) return false;
+  wait_unlocked(lock, [&use] { use.clock->wait_for(use.sequence); });
+  return true;
+}
+
+void HeapFrees::wait_for_all(HeapLock& lock) {
+  std::vector<StreamUse> uses;
+  for (const auto& pool : pools_) {
+    if (pool->is_pinned()) continue;
+    pool->deferred.list_last(uses);
+    for (const auto& arena : pool->arenas) arena->free.list_last(uses);
+  }
+  wait_unlocked(lock, [&uses] {
+    for (const StreamUse& use : uses) {
+      if (use.clock->can_wait_for(use.sequence)) use.clock->wait_for(use.sequence);
+    }
+  });
+}
+
+}  // namespace gantry::memory

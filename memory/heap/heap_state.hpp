@@ -1,0 +1,80 @@
+// The state that all parts of a device's heap share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <gantry/memory/stats.hpp>
+
+#include "memory/config.hpp"
+#include "memory/counters.hpp"
+#include "memory/heap/heap_block.hpp"
+#include "memory/heap/heap_mutex.hpp"
+#include "memory/heap/size_policy.hpp"
+#include "memory/heap/stats_delta.hpp"
+#include "memory/source/chunk_store.hpp"
+
+namespace gantry::memory {
+
+/// The lock of a heap, and the memory and the counters behind it. The lock guards everything but
+/// `chunks`, which has its own; see Note [Parts of a heap].
+struct HeapState {
+  HeapState(int device_index, const AllocConfig& configuration)
+      : device(device_index),
+        config(configuration),
+        chunks(device_index),
+        fraction(configuration.fraction) {}
+
+  const int device;
+  const AllocConfig config;
+  mutable HeapMutex mutex;
+  StatsDelta account;  ///< changes that `stats` does not have yet
+  BlockSlab<HeapBlock> slab;
+  ChunkStore chunks;
+  Stats stats;
+  double fraction;
+  std::size_t small_bytes = 0;    ///< from the driver, behind arenas of small blocks
+  std::size_t segment_bytes = 0;  ///< from the driver, not in chunks
+  std::int64_t segments_made = 0;
+  std::int64_t segments_freed = 0;
+  std::size_t reclaimed_bytes = 0;  ///< taken from free blocks to be used elsewhere
+  int pending_transfers = 0;
+  std::uint64_t completed_transfers = 0;
+
+  /// A transfer of memory between driver, chunk store and blocks. No other thread finds that memory
+  /// meanwhile. It lasts from before the lock is released until after it is taken again.
+  class ChunkTransfer {
+   public:
+    explicit ChunkTransfer(HeapState& state) : state_(state) { ++state_.pending_transfers; }
+    ~ChunkTransfer() {
+      --state_.pending_transfers;
+      ++state_.completed_transfers;
+      ++completed_by_thread;
+    }
+    ChunkTransfer(const ChunkTransfer&) = delete;
+    ChunkTransfer& operator=(const ChunkTransfer&) = delete;
+
+    static inline thread_local std::uint64_t completed_by_thread = 0;
+
+   private:
+    HeapState& state_;
+  };
+
+  void count_allocation(const HeapBlock& block, std::size_t requested) noexcept {
+    account.count_allocation(is_small(block.bytes), block.bytes, requested);
+    if (block.bytes >= config.max_split_bytes) increase(stats.oversize_allocations, 1);
+  }
+  void count_free(const HeapBlock& block) noexcept {
+    account.count_free(is_small(block.bytes), block.bytes,
+                       block.requested.load(std::memory_order_relaxed));
+    if (block.bytes >= config.max_split_bytes) decrease(stats.oversize_allocations, 1);
+  }
+  /// Bytes that this process may hold on the device.
+  [[nodiscard]] std::size_t limit() const;
+  /// Brings the statistics of reserved memory up to date.
+  void refresh_reserved();
+  /// Releases unmapped chunks of at least `bytes` to the driver, without the lock meanwhile.
+  void release_unmapped(HeapLock& lock, std::size_t bytes);
+};
+
+}  // namespace gantry::memory

@@ -1,0 +1,64 @@
+// Recovery of a heap that has no free block for a request.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <gantry/core/error.hpp>
+
+#include "memory/heap/heap_frees.hpp"
+#include "memory/heap/heap_state.hpp"
+#include "memory/heap/heap_stats.hpp"
+#include "memory/heap/pool_set.hpp"
+
+namespace gantry::memory {
+
+/// The steps by which a heap finds memory for a request that its free blocks do not serve; see Note
+/// [Out-of-memory recovery].
+///
+/// Call every member with the heap's lock held. It is released while the driver works, and while
+/// the host waits.
+class OomRecovery {
+ public:
+  struct Request {
+    Pool& pool;
+    Arena& arena;
+    std::size_t bytes;
+    StreamBlocks& stream;
+  };
+
+  OomRecovery(HeapState& state, PoolSet& pools, HeapStats& stats, HeapFrees& frees)
+      : state_(state), pools_(pools), stats_(stats), frees_(frees) {}
+  OomRecovery(const OomRecovery&) = delete;
+  OomRecovery& operator=(const OomRecovery&) = delete;
+
+  /// A block for the request, `in_transition`. Throws: OutOfMemoryError; CudaError.
+  [[nodiscard]] HeapBlock& allocate(HeapLock& lock, const Request& request);
+  /// Counts an out-of-memory event of `bytes` for `stream` (0: none) and throws its
+  /// OutOfMemoryError, without the lock.
+  [[noreturn]] void report(HeapLock& lock, std::size_t bytes, std::uint64_t stream,
+                           std::string_view purpose);
+  /// Likewise for released memory that cannot be restored, which is no out-of-memory event.
+  [[noreturn]] void report_unrestored(HeapLock& lock, std::size_t bytes);
+
+ private:
+  enum class Reclaim : std::uint8_t { nothing, own_pool, all_pools };
+
+  [[nodiscard]] static HeapBlock* take_ordered(const Request& request) noexcept;
+  [[nodiscard]] static HeapBlock* take_any(const Request& request) noexcept;
+  [[nodiscard]] HeapBlock* take_with_wait(const Request& request);
+  [[nodiscard]] HeapBlock* grow(HeapLock& lock, const Request& request, Reclaim missing);
+  [[nodiscard]] HeapBlock* reclaim_and_grow(HeapLock& lock, const Request& request);
+  [[nodiscard]] HeapBlock* wait_and_take(HeapLock& lock, const Request& request);
+  [[nodiscard]] bool wait_for_transfers(HeapLock& lock, std::uint64_t before);
+  void collect_garbage(HeapLock& lock);
+  [[noreturn]] void throw_oom(OomReport report, std::string_view purpose) const;
+
+  HeapState& state_;
+  PoolSet& pools_;
+  HeapStats& stats_;
+  HeapFrees& frees_;
+};
+
+}  // namespace gantry::memory

@@ -1,0 +1,125 @@
+#include "memory/heap/pool_set.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+
+#include "memory/source/segment_arena.hpp"
+#include "memory/source/vmm_arena.hpp"
+
+namespace gantry::memory {
+
+bool Pool::is_idle() const noexcept {
+  return live_blocks == 0 && deferred.empty() &&
+         std::ranges::all_of(arenas, [](const auto& arena) { return arena->free.is_complete(); });
+}
+
+bool Pool::has_incomplete() const noexcept {
+  return deferred.oldest().clock != nullptr || std::ranges::any_of(arenas, [](const auto& arena) {
+           return arena->free.incomplete() != nullptr;
+         });
+}
+
+void Pool::throw_without_physical() {
+  throw InvalidArgument(
+      "allocate: expected a pool with physical memory, but got one that released it");
+}
+
+void Pool::discard_unused() {
+  std::size_t bytes = 0;
+  for (const auto& arena : arenas) {
+    arena->discard_unused();
+    bytes += arena->released_bytes();
+  }
+  if (bytes == 0) released = false;
+}
+
+PoolSet::PoolSet(DeviceHeap& heap, HeapState& state, HeapBacking backing)
+    : heap_(heap), state_(state), backing_(backing) {
+  common_ = &make({.use_on_oom = true});
+}
+
+bool PoolSet::has_destroyed_released() const noexcept {
+  return std::ranges::any_of(pools_, [](const auto& pool) {
+    return pool->destroyed && !pool->serves_captures && pool->released;
+  });
+}
+
+Pool& PoolSet::make(const MemPoolOptions& options) {
+  for (const auto& pool : pools_) {
+    if (!pool->destroyed || pool->serves_captures) continue;
+    if (pool->released) pool->discard_unused();
+    if (pool->live_blocks != 0 || pool->released) continue;
+    pool->destroyed = false;
+    pool->options = options;
+    return *pool;
+  }
+  Pool& pool = add(false);
+  pool.options = options;
+  return pool;
+}
+
+Pool* PoolSet::find(const std::shared_ptr<const Capture>& capture) const noexcept {
+  const auto found = std::ranges::find(
+      pools_, capture, [](const auto& pool) -> const auto& { return pool->capture; });
+  return found == pools_.end() ? nullptr : found->get();
+}
+
+Pool& PoolSet::assign(const std::shared_ptr<const Capture>& capture) {
+  for (const auto& pool : pools_) {
+    if (!pool->serves_captures || pool->is_pinned() || !pool->is_idle()) continue;
+    pool->capture = capture;
+    return *pool;
+  }
+  Pool& made = add(true);
+  made.capture = capture;
+  return made;
+}
+
+Pool& PoolSet::add(bool serves_captures) {
+  auto pool = std::make_unique<Pool>(heap_, state_, serves_captures);
+  pool->id = pools_.size();
+  make_arenas(*pool);
+  pools_.push_back(std::move(pool));
+  return *pools_.back();
+}
+
+// Free chunks can be mapped elsewhere, so an arena of small blocks would only leave more chunks
+// partly used. Segments are released whole: there, one long-lived small block would hold back a
+// large one.
+void PoolSet::make_arenas(Pool& pool) const {
+  if (backing_ == HeapBacking::vmm) {
+    pool.arenas.push_back(std::make_unique<VmmArena>(state_, pool));
+  } else {
+    pool.arenas.push_back(std::make_unique<SegmentArena>(state_, pool, false));
+    pool.arenas.push_back(std::make_unique<SegmentArena>(state_, pool, true));
+  }
+  pool.large = pool.arenas.front().get();
+  pool.small = pool.arenas.back().get();
+}
+
+std::size_t PoolSet::reclaim(HeapLock& lock, std::size_t bytes, const Pool* only) {
+  std::size_t taken = 0;
+  // By index: another thread may add a pool while an arena has released the lock.
+  for (std::size_t i = 0; i < pools_.size() && taken < bytes; ++i) {
+    Pool& pool = *pools_[i];
+    const bool is_asked = only != nullptr ? only == &pool : pool.serves_others();
+    if (pool.released || pool.is_pinned() || !is_asked) continue;
+    for (const auto& arena : pool.arenas) {
+      if (taken < bytes) taken += arena->reclaim(lock, bytes - taken);
+    }
+  }
+  return taken;
+}
+
+std::size_t PoolSet::largest_free() const noexcept {
+  std::size_t largest = 0;
+  for (const auto& pool : pools_) {
+    if (pool->released || pool->is_pinned()) continue;
+    for (const auto& arena : pool->arenas) largest = std::max(largest, arena->free.largest());
+  }
+  return largest;
+}
+
+}  // namespace gantry::memory

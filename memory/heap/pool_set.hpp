@@ -1,0 +1,108 @@
+// Pools of blocks.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <gantry/memory/mem_pool.hpp>
+
+#include "memory/heap/deferred_frees.hpp"
+#include "memory/source/arena.hpp"
+#include "streams/capture.hpp"
+
+namespace gantry::memory {
+
+class DeviceHeap;
+
+/// A set of blocks that is never mixed with another pool's.
+struct Pool {
+  Pool(DeviceHeap& of_heap, HeapState& heap_state, bool captures)
+      : heap(&of_heap), state(&heap_state), serves_captures(captures) {}
+
+  DeviceHeap* const heap;
+  HeapState* const state;  ///< of the heap
+  std::uint64_t id = 0;    ///< 0: the common pool
+  MemPoolOptions options;
+  std::atomic<bool> released{false};  ///< its physical memory; written under the heap's lock
+  std::vector<std::unique_ptr<Arena>> arenas;
+  Arena* small = nullptr;  ///< of `arenas`, for small blocks; may be `large`
+  Arena* large = nullptr;
+  DeferredFrees deferred;
+  std::int64_t live_blocks = 0;  ///< without the changes that magazines still hold
+  bool destroyed = false;        ///< reused once it has no live blocks
+  std::mutex physical_mutex;     ///< held by release and restore; taken before the heap's lock
+  const bool serves_captures;    ///< one after the other; see Note [Memory of captures]
+  std::shared_ptr<const Capture> capture{};
+
+  /// True if a graph may use addresses of free blocks, so that their memory must stay there.
+  [[nodiscard]] bool is_pinned() const { return capture != nullptr && capture->is_needed(); }
+  /// True if recovery of other pools may take memory of free blocks.
+  [[nodiscard]] bool serves_others() const {
+    return serves_captures ? !is_pinned() : options.use_on_oom;
+  }
+  /// True if it has no live blocks, and no stream may still use any of its memory.
+  [[nodiscard]] bool is_idle() const noexcept;
+  /// True if the host can wait for uses of its free memory.
+  [[nodiscard]] bool has_incomplete() const noexcept;
+  /// Throws InvalidArgument if its physical memory is released.
+  void check_has_physical() const {
+    if (released.load(std::memory_order_relaxed)) [[unlikely]] {
+      throw_without_physical();
+    }
+  }
+  /// Gives up the claim of free blocks to be restored. A pool that has no other released memory
+  /// is as any other.
+  void discard_unused();
+
+ private:
+  [[noreturn]] static void throw_without_physical();
+};
+
+/// Source of a heap's memory: chunks mapped into address ranges, or driver allocations.
+enum class HeapBacking : std::uint8_t { vmm, segments };
+
+/// The pools of one heap. They live as long as the heap; a destroyed one is made anew.
+///
+/// Call every member with the heap's lock held, except common() and backing().
+class PoolSet {
+ public:
+  PoolSet(DeviceHeap& heap, HeapState& state, HeapBacking backing);
+  PoolSet(const PoolSet&) = delete;
+  PoolSet& operator=(const PoolSet&) = delete;
+
+  [[nodiscard]] HeapBacking backing() const { return backing_; }
+  [[nodiscard]] Pool& common() const { return *common_; }
+  /// True if a destroyed pool may have memory that is released and not used.
+  [[nodiscard]] bool has_destroyed_released() const noexcept;
+  /// A new pool, or a destroyed one without live blocks. Throws: std::bad_alloc.
+  [[nodiscard]] Pool& make(const MemPoolOptions& options);
+  /// The pool of a capture; nullptr if it has none yet.
+  [[nodiscard]] Pool* find(const std::shared_ptr<const Capture>& capture) const noexcept;
+  /// An idle pool for a capture that has none, or a new one. Throws: std::bad_alloc.
+  [[nodiscard]] Pool& assign(const std::shared_ptr<const Capture>& capture);
+
+  /// Takes chunks or segments from free blocks: of `only` if it is not nullptr, else of all pools
+  /// that allow it, the common pool first. Returns the bytes taken. Throws: CudaError.
+  std::size_t reclaim(HeapLock& lock, std::size_t bytes, const Pool* only = nullptr);
+  /// Bytes of the largest free block with memory.
+  [[nodiscard]] std::size_t largest_free() const noexcept;
+
+  [[nodiscard]] auto begin() const noexcept { return pools_.begin(); }
+  [[nodiscard]] auto end() const noexcept { return pools_.end(); }
+
+ private:
+  [[nodiscard]] Pool& add(bool serves_captures);
+  void make_arenas(Pool& pool) const;
+
+  DeviceHeap& heap_;
+  HeapState& state_;
+  const HeapBacking backing_;
+  std::vector<std::unique_ptr<Pool>> pools_;  ///< by id
+  Pool* common_ = nullptr;
+};
+
+}  // namespace gantry::memory
