@@ -162,7 +162,8 @@ struct Snapshot {
 /// It always has the segments and blocks; it has frames and traces only if history is recorded. The
 /// trace of a device ends with the event that led to its segments, also while other threads
 /// allocate and free. Devices are visited one after the other. Backend async has neither segments
-/// nor events, because the driver keeps its memory. Device/stream: does not wait for devices.
+/// nor events, because the driver keeps its memory.
+/// Device/stream: does not wait for devices.
 /// Thread safety: any thread.
 [[nodiscard]] GANTRY_API Snapshot snapshot();
 
