@@ -10,8 +10,8 @@
 #include <utility>
 
 #include <gantry/core/error.hpp>
+#include <gantry/extend/unique_fd.hpp>
 
-#include "core/unique_fd.hpp"
 
 namespace gantry {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/unique_fd.hpp"
+#include <gantry/extend/unique_fd.hpp>
 
 // Stream sockets: addresses, listeners, connections.
 namespace gantry {

@@ -2,7 +2,8 @@
 
 #include <string_view>
 
-#include "core/unique_fd.hpp"
+#include <gantry/extend/unique_fd.hpp>
+
 #include "job/byte_queue.hpp"
 #include "job/store_messages.hpp"
 

@@ -52,7 +52,7 @@ class CudaDriver final : public Driver {
   void map_chunk(void* address, std::size_t bytes, NativeChunk chunk) override;
   void unmap(void* address, std::size_t bytes) override;
   void set_access(void* address, std::size_t bytes, std::span<const int> devices) override;
-  [[nodiscard]] int export_chunk(NativeChunk chunk) override;
+  [[nodiscard]] UniqueFd export_chunk(NativeChunk chunk) override;
   [[nodiscard]] NativeChunk import_chunk(int device, int descriptor, std::size_t bytes) override;
 
   // cuda_copy.cpp

@@ -116,14 +116,14 @@ void CudaDriver::set_access(void* address, std::size_t bytes, std::span<const in
       range_text("opening to devices", address, bytes));
 }
 
-int CudaDriver::export_chunk(NativeChunk chunk) {
+UniqueFd CudaDriver::export_chunk(NativeChunk chunk) {
   const cuda::ContextScope scope;
   int descriptor = -1;
   GANTRY_CUDA_CHECK(
       cuda::api().cuMemExportToShareableHandle(&descriptor, handle_of(chunk), kDescriptor, 0),
       "exporting a chunk");
   (void)fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-  return descriptor;
+  return UniqueFd(descriptor);
 }
 
 NativeChunk CudaDriver::import_chunk(int device, int descriptor, std::size_t bytes) {

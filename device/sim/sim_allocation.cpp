@@ -86,7 +86,7 @@ void SimDriver::set_access(void* address, std::size_t bytes, std::span<const int
   memory_->set_access(address, bytes, devices);
 }
 
-int SimDriver::export_chunk(NativeChunk chunk) { return memory_->export_chunk(chunk); }
+UniqueFd SimDriver::export_chunk(NativeChunk chunk) { return memory_->export_chunk(chunk); }
 
 NativeChunk SimDriver::import_chunk(int device, int descriptor, std::size_t bytes) {
   (void)device_of(device, fmt::format("importing a chunk on cuda:{}", device));

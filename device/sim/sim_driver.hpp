@@ -78,7 +78,7 @@ class SimDriver final : public Driver {
   void map_chunk(void* address, std::size_t bytes, NativeChunk chunk) override;
   void unmap(void* address, std::size_t bytes) override;
   void set_access(void* address, std::size_t bytes, std::span<const int> devices) override;
-  int export_chunk(NativeChunk chunk) override;
+  UniqueFd export_chunk(NativeChunk chunk) override;
   NativeChunk import_chunk(int device, int descriptor, std::size_t bytes) override;
 
   void copy(void* dst, const void* src, std::size_t bytes, NativeStream stream) override;

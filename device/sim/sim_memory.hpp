@@ -74,7 +74,7 @@ class AddressSpace {
   void map(void* address, std::size_t bytes, NativeChunk chunk);
   void unmap(void* address, std::size_t bytes);
   void set_access(void* address, std::size_t bytes, std::span<const int> devices);
-  [[nodiscard]] int export_chunk(NativeChunk chunk) const;
+  [[nodiscard]] UniqueFd export_chunk(NativeChunk chunk) const;
   [[nodiscard]] NativeChunk import_chunk(int device, int descriptor, std::size_t bytes);
 
   // Other processes

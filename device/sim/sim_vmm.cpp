@@ -169,13 +169,13 @@ NativeChunk AddressSpace::import_chunk(int device, int descriptor, std::size_t b
   return static_cast<NativeChunk>(id);
 }
 
-int AddressSpace::export_chunk(NativeChunk chunk) const {
+UniqueFd AddressSpace::export_chunk(NativeChunk chunk) const {
   const std::string doing = "exporting " + name_of(chunk);
   const std::shared_lock lock(mutex_);
   const auto it = chunks_.find(static_cast<std::uint64_t>(chunk));
   if (it == chunks_.end() || it->second.released) fail(kInvalidValue, doing);
-  const int descriptor = ::fcntl(it->second.descriptor, F_DUPFD_CLOEXEC, 0);
-  if (descriptor < 0) fail(kOperatingSystem, doing, it->second.device, std::strerror(errno));
+  UniqueFd descriptor(::fcntl(it->second.descriptor, F_DUPFD_CLOEXEC, 0));
+  if (!descriptor) fail(kOperatingSystem, doing, it->second.device, std::strerror(errno));
   return descriptor;
 }
 

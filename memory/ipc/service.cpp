@@ -178,7 +178,7 @@ bool IpcService::reply_to(const IpcRequest& request, IpcConsumer& consumer) {
          ++i) {
       const ChunkSpan& span = (*chunks)[i];
       reply.bytes[numbers.size()] = span.bytes;
-      descriptors.emplace_back(driver().export_chunk(span.chunk));
+      descriptors.push_back(driver().export_chunk(span.chunk));
       numbers.push_back(descriptors.back().get());
     }
   } catch (const std::exception& failure) {

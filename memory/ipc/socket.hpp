@@ -10,8 +10,9 @@
 #include <type_traits>
 #include <vector>
 
+#include <gantry/extend/unique_fd.hpp>
+
 #include "core/process_watch.hpp"
-#include "core/unique_fd.hpp"
 
 namespace gantry::memory {
 

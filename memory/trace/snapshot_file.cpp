@@ -12,10 +12,10 @@
 #include <string_view>
 
 #include <gantry/core/error.hpp>
+#include <gantry/extend/unique_fd.hpp>
 #include <gantry/memory/snapshot.hpp>
 
 #include "core/atomic_file.hpp"
-#include "core/unique_fd.hpp"
 #include "memory/trace/snapshot_json.hpp"
 #include "memory/trace/snapshot_tool.hpp"
 

@@ -21,9 +21,9 @@
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/extend/unique_fd.hpp>
 
 #include "core/escaped_text.hpp"
-#include "core/unique_fd.hpp"
 
 namespace gantry::memory {
 namespace {

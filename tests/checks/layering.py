@@ -19,7 +19,8 @@ USES["launcher"] = {"command_line", "core", "job"}
 USES["collectives"].add("job")
 FOR_THE_LAUNCHER = re.compile(r"device/topology|device/visible_devices\.hpp$|device/sim/sim_identity\.hpp$")
 # The layer that implements a header in include/gantry/extend/.
-EXTEND = {"driver.hpp": "device", "forwarding_driver.hpp": "device", "parse_number.hpp": "core", "store.hpp": "job"}
+EXTEND = {"driver.hpp": "device", "forwarding_driver.hpp": "device", "parse_number.hpp": "core", "store.hpp": "job",
+          "unique_fd.hpp": "core"}
 
 
 def layer_of_path(name):

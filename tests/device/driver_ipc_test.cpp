@@ -75,12 +75,12 @@ TEST_F(DriverIpcTest, ChildMapsAChunkFromADescriptor) {
   driver().set_access(base, bytes, std::span(&device, 1));
   driver().fill(base, 40, bytes, stream);
   driver().synchronize_stream(stream);
-  const int exported = driver().export_chunk(chunk);
-  const int inherited = dup(exported);  // without close-on-exec
+  UniqueFd exported = driver().export_chunk(chunk);
+  const int inherited = dup(exported.get());  // without close-on-exec
   const testing::Outcome outcome =
       run_child({"chunk", "0", "40", "41", std::to_string(bytes), std::to_string(inherited)});
   close(inherited);
-  close(exported);
+  exported.reset();
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
   {
     const PinnedBytes result(bytes);
@@ -96,11 +96,10 @@ TEST_F(DriverIpcTest, ChildMapsAChunkFromADescriptor) {
 TEST_F(DriverIpcTest, ExportedDescriptorIsClosedOnExec) {
   const std::size_t bytes = driver().chunk_granularity(0);
   const NativeChunk chunk = driver().create_chunk(0, bytes);
-  const int exported = driver().export_chunk(chunk);
+  const UniqueFd exported = driver().export_chunk(chunk);
   const testing::Outcome outcome =
-      run_child({"chunk", "0", "0", "0", std::to_string(bytes), std::to_string(exported)});
+      run_child({"chunk", "0", "0", "0", std::to_string(bytes), std::to_string(exported.get())});
   EXPECT_EQ(outcome.exit_code, 3) << "the child inherited the descriptor: " << outcome.describe();
-  close(exported);
   driver().release_chunk(chunk);
 }
 

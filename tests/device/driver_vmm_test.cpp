@@ -104,10 +104,10 @@ TEST_F(DriverVmmTest, ImportedChunkIsTheSameMemory) {
   const TestStream stream(0);
   auto* const base = static_cast<std::uint8_t*>(driver().reserve_address(2 * grain_, grain_));
   const NativeChunk chunk = driver().create_chunk(0, grain_);
-  const int descriptor = driver().export_chunk(chunk);
-  ASSERT_GE(descriptor, 0);
-  const NativeChunk same = driver().import_chunk(0, descriptor, grain_);
-  close(descriptor);
+  UniqueFd descriptor = driver().export_chunk(chunk);
+  ASSERT_TRUE(descriptor);
+  const NativeChunk same = driver().import_chunk(0, descriptor.get(), grain_);
+  descriptor.reset();
   driver().map_chunk(base, grain_, chunk);
   driver().map_chunk(base + grain_, grain_, same);
   driver().set_access(base, 2 * grain_, first_);

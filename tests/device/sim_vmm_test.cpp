@@ -112,17 +112,17 @@ TEST_F(SimVmmTest, RefusesWhatTheHardwareRefuses) {
 
 TEST_F(SimVmmTest, ExportedChunksAreTheSameMemory) {
   const NativeChunk chunk = driver_.create_chunk(0, kGrain);
-  const int descriptor = driver_.export_chunk(chunk);
-  ASSERT_GE(descriptor, 0);
-  EXPECT_NE(::fcntl(descriptor, F_GETFD) & FD_CLOEXEC, 0);
+  UniqueFd descriptor = driver_.export_chunk(chunk);
+  ASSERT_TRUE(descriptor);
+  EXPECT_NE(::fcntl(descriptor.get(), F_GETFD) & FD_CLOEXEC, 0);
   expect_cuda_error(1, "names no chunk of this size",
-                    [&] { (void)driver_.import_chunk(1, descriptor, 2 * kGrain); });
+                    [&] { (void)driver_.import_chunk(1, descriptor.get(), 2 * kGrain); });
   expect_cuda_error(1, "names no chunk of this size",
                     [&] { (void)driver_.import_chunk(1, -1, kGrain); });
   const std::size_t free_before = driver_.memory_info(1).free;
-  const NativeChunk imported = driver_.import_chunk(1, descriptor, kGrain);
+  const NativeChunk imported = driver_.import_chunk(1, descriptor.get(), kGrain);
   EXPECT_EQ(driver_.memory_info(1).free, free_before);
-  ::close(descriptor);
+  descriptor.reset();
   auto* base = static_cast<char*>(driver_.reserve_address(2 * kGrain, 0));
   driver_.map_chunk(base, kGrain, chunk);
   driver_.map_chunk(base + kGrain, kGrain, imported);

@@ -4,10 +4,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <memory>
+#include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
+
+#include <gantry/extend/unique_fd.hpp>
 
 #include "tests/support/device_fixture.hpp"
 
@@ -127,9 +132,20 @@ struct Movable<memory::Buffer> {
             ANSWERS(release, o.release().data == nullptr),
             ANSWERS(owner, o.owner() == nullptr),
             ANSWERS(bool, !static_cast<bool>(o)),
-            ANSWERS(as, o.as<int>().empty()),
+            ANSWERS(as, o.template as<int>().empty()),
             ANSWERS(copy_from, (o.copy_from(std::vector<int>()), true)),
             ANSWERS(copy_to, (o.copy_to(std::span<int>()), true))};
+  }
+};
+
+template <>
+struct Movable<UniqueFd> {
+  static constexpr std::string_view kRefusal = "";
+  static UniqueFd make() { return UniqueFd(::dup(0)); }
+  static bool works(UniqueFd& o) { return o.get() >= 0; }
+  static std::vector<MovedFromCall<UniqueFd>> calls() {
+    return {ANSWERS(get, o.get() == -1), ANSWERS(bool, !static_cast<bool>(o)),
+            ANSWERS(release, o.release() == -1), ANSWERS(reset, (o.reset(), true))};
   }
 };
 
@@ -347,7 +363,7 @@ class MovedFromTest : public ::testing::Test {
 };
 
 using MovableTypes =
-    ::testing::Types<Tensor, Storage, Generator, Event, memory::MemPool, memory::Buffer,
+    ::testing::Types<Tensor, Storage, Generator, Event, memory::MemPool, memory::Buffer, UniqueFd,
                      memory::ImportedBlock, memory::PluggableAllocator, memory::Frames,
                      comm::StreamList, Work, Communicator, Error, InvalidArgument, CudaError,
                      OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch>;

@@ -20,10 +20,10 @@ class CachedSegmentsTest : public gantry::testing::HeapTest {};
 TEST_F(CachedSegmentsTest, ReusesAFreedBlockOnItsStreamAtOnce) {
   const Stream stream = Stream::from_pool();
   const StreamHold hold(stream);
-  Buffer buffer = allocate(3 * kMib, stream);
+  Buffer buffer = allocate(stream, 3 * kMib);
   void* data = buffer.data();
   buffer.reset();
-  EXPECT_EQ(allocate(3 * kMib, stream).data(), data);
+  EXPECT_EQ(allocate(stream, 3 * kMib).data(), data);
 }
 
 TEST_F(CachedSegmentsTest, LateStreamDoesNotHoldBackTheBlocksOfAnother) {
@@ -31,20 +31,20 @@ TEST_F(CachedSegmentsTest, LateStreamDoesNotHoldBackTheBlocksOfAnother) {
   const Stream late = Stream::from_pool();
   const Stream quick = Stream::from_pool();
   const StreamHold hold(late);
-  Buffer first = allocate(12 * kMib, own);
-  Buffer second = allocate(14 * kMib, own);
+  Buffer first = allocate(own, 12 * kMib);
+  Buffer second = allocate(own, 14 * kMib);
   void* data = second.data();
   allocator(Device::cuda(0)).record_stream(first.block(), late);
   allocator(Device::cuda(0)).record_stream(second.block(), quick);
   first.reset();
   second.reset();
   quick.synchronize();
-  EXPECT_EQ(allocate(14 * kMib, own).data(), data);
+  EXPECT_EQ(allocate(own, 14 * kMib).data(), data);
 }
 
 TEST_F(CachedSegmentsTest, DevicesAreIndependent) {
   GANTRY_REQUIRE_DEVICES(2);
-  const Buffer buffer = allocate(1000, Stream::current(Device::cuda(1)));
+  const Buffer buffer = allocate(Stream::current(Device::cuda(1)), 1000);
   EXPECT_EQ(buffer.device(), Device::cuda(1));
   EXPECT_EQ(reserved(Device::cuda(0)), 0u);
   EXPECT_EQ(reserved(Device::cuda(1)), 2 * kMib);
@@ -57,7 +57,7 @@ TEST_F(CachedSegmentsTest, RunsOutOfRealMemory) {
   std::vector<Buffer> live;
   EXPECT_THROW(
       {
-        while (true) live.push_back(allocate(100 * kMib, stream));
+        while (true) live.push_back(allocate(stream, 100 * kMib));
       },
       OutOfMemoryError);
   EXPECT_EQ(live.size(), mem_get_info().total / (100 * kMib));

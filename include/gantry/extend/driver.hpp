@@ -9,6 +9,7 @@
 #include <gantry/device/device.hpp>
 #include <gantry/device/native_handles.hpp>
 #include <gantry/device/properties.hpp>
+#include <gantry/extend/unique_fd.hpp>
 
 namespace gantry {
 
@@ -175,8 +176,8 @@ class GANTRY_API Driver {
   virtual void unmap(void* address, std::size_t bytes) = 0;
   /// Lets `devices` read and write the mapped range.
   virtual void set_access(void* address, std::size_t bytes, std::span<const int> devices) = 0;
-  /// A file descriptor (close-on-exec, owned by the caller) that names the chunk in any process.
-  [[nodiscard]] virtual int export_chunk(NativeChunk chunk) = 0;
+  /// A file descriptor (close-on-exec) that names the chunk in any process.
+  [[nodiscard]] virtual UniqueFd export_chunk(NativeChunk chunk) = 0;
   /// Opens a chunk exported by any process; the descriptor stays the caller's.
   [[nodiscard]] virtual NativeChunk import_chunk(int device, int descriptor, std::size_t bytes) = 0;
 

@@ -149,7 +149,7 @@ class ForwardingDriver : public Driver {
     before_call("set_access");
     wrapped_.set_access(address, bytes, devices);
   }
-  [[nodiscard]] int export_chunk(NativeChunk chunk) override {
+  [[nodiscard]] UniqueFd export_chunk(NativeChunk chunk) override {
     before_call("export_chunk");
     return wrapped_.export_chunk(chunk);
   }

@@ -25,17 +25,17 @@ struct HostTimes {
 struct HostStats {
   Stat allocations;                 ///< number of segments held from the system
   Stat allocated_bytes;             ///< bytes of these segments, used or not
-  Stat active_requests;             ///< number of blocks live or waiting for a stream
+  Stat active_requests;             ///< number of blocks that are live or wait for a stream
   Stat active_bytes;                ///< bytes of these blocks
-  std::int64_t num_host_alloc = 0;  ///< segments ever asked of the system and got
-  std::int64_t num_host_free = 0;   ///< segments ever given back
-  HostTimes host_alloc_time;        ///< of getting segments, page-locking included
-  HostTimes host_free_time;         ///< of giving segments back
+  std::int64_t num_host_alloc = 0;  ///< number of segments ever allocated from the system
+  std::int64_t num_host_free = 0;   ///< number of segments ever released to the system
+  HostTimes host_alloc_time;        ///< of segment allocations, page-locking included
+  HostTimes host_free_time;         ///< of segment releases
 };
 
 /// The counters of this process. Thread safety: any thread.
 [[nodiscard]] GANTRY_API HostStats host_memory_stats();
-/// The same under the keys of torch.cuda.host_memory_stats ("active_bytes.current",
+/// The counters under the keys of torch.cuda.host_memory_stats ("active_bytes.current",
 /// "host_alloc_time.avg", …).
 [[nodiscard]] GANTRY_API std::map<std::string, std::int64_t> host_stats_map();
 /// Sets every peak to the current value.

@@ -85,7 +85,7 @@ class GANTRY_API PluggableAllocator final : public Allocator {
   [[nodiscard]] std::size_t live_bytes() const;
 
  private:
-  class Library;
+  class GANTRY_LOCAL Library;
   explicit PluggableAllocator(std::shared_ptr<Library> library);
   friend PluggableAllocator load_allocator(const std::filesystem::path&, const std::string&,
                                            const std::string&, const PluggableHooks&);

@@ -27,8 +27,8 @@ struct Frame {
   bool operator==(const Frame&) const = default;
 };
 
-/// A call stack, innermost function first. Copies share the frames, so that a hundred thousand
-/// entries of a trace cost no more than their distinct stacks.
+/// A call stack, innermost function first. Copies share the frames, so the entries of a trace cost
+/// no more than their distinct stacks.
 class GANTRY_API Frames {
  public:
   Frames() = default;
@@ -45,14 +45,14 @@ class GANTRY_API Frames {
   [[nodiscard]] const Frame& operator[](std::size_t i) const noexcept { return list()[i]; }
   /// The innermost frame. Precondition: not empty.
   [[nodiscard]] const Frame& front() const noexcept { return list().front(); }
-  /// The program's place: the innermost frame that is not internal; the innermost one if all are.
-  /// nullptr for an empty list.
+  /// The innermost frame of the program, that is, not internal; the innermost one if all are
+  /// internal. nullptr for an empty list.
   [[nodiscard]] const Frame* call_site() const noexcept;
   /// Iterator to the innermost frame.
   [[nodiscard]] auto begin() const noexcept { return list().begin(); }
   /// Iterator behind the outermost frame.
   [[nodiscard]] auto end() const noexcept { return list().end(); }
-  /// Equal for copies of one list, nullptr for an empty one: a cheap key.
+  /// A key that is equal for copies of one list; nullptr for an empty one.
   [[nodiscard]] const void* identity() const noexcept { return frames_.get(); }
 
   /// True if all frames are equal.
@@ -72,7 +72,7 @@ class GANTRY_API Frames {
 /// The use of a block of a segment.
 enum class BlockState : std::uint8_t {
   active_allocated,     ///< live
-  active_pending_free,  ///< freed, but other streams or processes still use it
+  active_pending_free,  ///< freed; other streams or processes use it
   inactive,             ///< free
 };
 
@@ -80,10 +80,10 @@ enum class BlockState : std::uint8_t {
 struct BlockInfo {
   std::uintptr_t address = 0;               ///< of the first byte
   std::size_t bytes = 0;                    ///< size, rounded to the allocator's grain
-  std::size_t requested = 0;                ///< what the caller asked for; 0 if the block is free
+  std::size_t requested = 0;                ///< that the caller asked for; 0 if the block is free
   BlockState state = BlockState::inactive;  ///< use
   std::uint64_t stream = 0;                 ///< the stream it belongs to
-  Frames frames{};                          ///< who asked for it, if history was recorded then
+  Frames frames{};                          ///< of the allocation, if history was recorded then
 
   bool operator==(const BlockInfo&) const = default;
 };
@@ -92,16 +92,16 @@ struct BlockInfo {
 struct SegmentInfo {
   int device = 0;                   ///< index of the device
   std::uintptr_t address = 0;       ///< of the first byte
-  std::size_t total_bytes = 0;      ///< size, also of what is free
+  std::size_t total_bytes = 0;      ///< size, with free blocks
   std::size_t allocated_bytes = 0;  ///< in live blocks
-  std::size_t active_bytes = 0;     ///< in live blocks and those waiting to become free
-  std::size_t requested_bytes = 0;  ///< what callers asked for, in the active blocks
+  std::size_t active_bytes = 0;     ///< in live blocks and in freed ones that are in use
+  std::size_t requested_bytes = 0;  ///< that callers asked for, in the active blocks
   std::uint64_t stream = 0;         ///< id of the stream that it was allocated for
   bool small = false;               ///< serves blocks up to 1 MiB only
   std::pair<std::int64_t, std::int64_t>
       pool_id{};               ///< {0, 0}: the common pool; {n, 0}: a capture's; {0, n}: a MemPool
   bool is_expandable = false;  ///< grows and shrinks by mapping
-  Frames frames{};  ///< who made it necessary, if history was recorded then; none if expandable
+  Frames frames{};  ///< of its allocation, if history was recorded then; none if expandable
   std::vector<BlockInfo> blocks{};  ///< by address, without gaps
 
   bool operator==(const SegmentInfo&) const = default;
@@ -109,13 +109,13 @@ struct SegmentInfo {
 
 /// The kind of an event.
 enum class TraceAction : std::uint8_t {
-  alloc,           ///< a block was handed out
-  free_requested,  ///< its user gave it back
-  free_completed,  ///< nothing uses it any more; it may be reused
+  alloc,           ///< a block was allocated
+  free_requested,  ///< a block was freed by its user
+  free_completed,  ///< no stream or process uses a freed block any more
   segment_alloc,   ///< memory was allocated from the driver
-  segment_free,    ///< and given back
+  segment_free,    ///< memory was released to the driver
   segment_map,     ///< memory was mapped into a range of addresses
-  segment_unmap,   ///< and unmapped
+  segment_unmap,   ///< memory was unmapped from a range of addresses
   snapshot,        ///< snapshot() was called
   oom,             ///< OutOfMemoryError was thrown
 };
@@ -123,9 +123,9 @@ enum class TraceAction : std::uint8_t {
 /// One event.
 struct TraceEntry {
   TraceAction action = TraceAction::alloc;  ///< kind of the event
-  std::uintptr_t address = 0;               ///< for oom: bytes that the driver still had
+  std::uintptr_t address = 0;               ///< for oom: free bytes of the driver
   std::size_t bytes = 0;        ///< size of the block or segment; for oom: of the request
-  std::size_t requested = 0;    ///< of a block: what the caller asked for; 0: unknown
+  std::size_t requested = 0;    ///< of a block: bytes that the caller asked for; 0: unknown
   std::uint64_t stream = 0;     ///< id of the stream concerned
   std::int64_t time_us = 0;     ///< microseconds since 1970
   Frames frames{};              ///< call stack, if recorded
@@ -134,7 +134,7 @@ struct TraceEntry {
   bool operator==(const TraceEntry&) const = default;
 };
 
-/// Something that the program said about itself, beside the trace; see HistoryAnnotation.
+/// A remark of the program beside the trace; see annotate_history().
 struct Annotation {
   int device = 0;                               ///< index of the device
   std::int64_t time_us = 0;                     ///< microseconds since 1970
@@ -147,7 +147,7 @@ struct Annotation {
 using SettingValue =
     std::variant<bool, std::int64_t, double, std::string, std::map<std::string, std::int64_t>>;
 
-/// Everything that the allocators hold, and what they did while record_history was on.
+/// The memory that the allocators hold, and their events while history was recorded.
 struct Snapshot {
   std::vector<SegmentInfo> segments;                   ///< by device and address
   std::vector<std::vector<TraceEntry>> device_traces;  ///< one list per device, oldest first
@@ -157,27 +157,27 @@ struct Snapshot {
   bool operator==(const Snapshot&) const = default;
 };
 
-/// The memory that all devices' allocators hold now, and the recorded history.
+/// Takes a snapshot of the allocators of all devices.
 ///
-/// Blocks are known whether history is recorded or not; their frames and the traces only if it is.
-/// A device's trace ends with the event that led to its segments, also while other threads allocate
-/// and free; each device is seen at a moment of its own. Of backends vmm and native only: async
-/// leaves memory to the driver, so it has neither segments nor events.
+/// It always has the segments and blocks; it has frames and traces only if history is recorded. The
+/// trace of a device ends with the event that led to its segments, also while other threads
+/// allocate and free. Devices are visited one after the other. Backend async has neither segments
+/// nor events, because the driver keeps its memory.
 /// Device/stream: does not wait for devices.
 /// Thread safety: any thread.
 [[nodiscard]] GANTRY_API Snapshot snapshot();
 
-/// Writes snapshot() to a file; its extension decides how.
+/// Writes snapshot() to a file, in the format of its extension.
 ///
-///   .pickle  what torch.cuda.memory._dump_snapshot writes: for torch's memory_viz and its tools
-///   .json    the same for other programs, and for load_snapshot
-///   .html    a page that shows it, complete in one file
+///   .pickle  the format of torch.cuda.memory._dump_snapshot, for torch's memory_viz
+///   .json    the same data for other programs, and for load_snapshot()
+///   .html    a page with a viewer, complete in one file
 /// Throws: InvalidArgument for another extension; Error if the file cannot be written.
 GANTRY_API void save_snapshot(const std::filesystem::path& path);
-/// The same for a snapshot taken before.
+/// As above, for a snapshot that exists.
 GANTRY_API void save_snapshot(const Snapshot& snapshot, const std::filesystem::path& path);
 
-/// Reads what save_snapshot wrote as .json.
+/// Reads a .json file of save_snapshot().
 /// Throws: InvalidArgument for another extension or content; Error if the file cannot be read.
 [[nodiscard]] GANTRY_API Snapshot load_snapshot(const std::filesystem::path& path);
 

@@ -10,7 +10,7 @@
 
 namespace gantry::memory {
 
-/// One counter: its value, its peak since the last reset, and all that was ever added and removed.
+/// One counter: its value, its peak since the last reset, and the sums of all changes.
 struct Stat {
   std::int64_t current = 0;    ///< value now
   std::int64_t peak = 0;       ///< largest value since the last reset
@@ -29,31 +29,32 @@ struct PoolStat {
 struct Stats {
   PoolStat allocation;                    ///< number of live blocks
   PoolStat segment;                       ///< number of driver allocations
-  PoolStat active;                        ///< number of blocks live or waiting for a stream
+  PoolStat active;                        ///< number of blocks that are live or wait for a stream
   PoolStat inactive_split;                ///< number of free pieces of split segments
   PoolStat allocated_bytes;               ///< bytes of live blocks
   PoolStat reserved_bytes;                ///< bytes held from the driver
-  PoolStat active_bytes;                  ///< bytes of blocks live or waiting for a stream
+  PoolStat active_bytes;                  ///< bytes of blocks that are live or wait for a stream
   PoolStat inactive_split_bytes;          ///< bytes of free pieces of split segments
   PoolStat requested_bytes;               ///< bytes that callers asked for
   Stat oversize_allocations;              ///< number of live blocks that are never split
   Stat oversize_segments;                 ///< number of their segments
-  std::int64_t num_alloc_retries = 0;     ///< requests that first found too little memory
-  std::int64_t num_ooms = 0;              ///< times that OutOfMemoryError was thrown
+  std::int64_t num_alloc_retries = 0;     ///< number of requests that needed recovery
+  std::int64_t num_ooms = 0;              ///< number of OutOfMemoryErrors
   std::int64_t max_split_size = -1;       ///< larger blocks are never split; -1: no limit
-  std::int64_t num_sync_all_streams = 0;  ///< waits for all streams, to free memory
-  std::int64_t num_device_alloc = 0;      ///< allocations from the driver
-  std::int64_t num_device_free = 0;       ///< frees to the driver
+  std::int64_t num_sync_all_streams = 0;  ///< number of waits for all streams, to free memory
+  std::int64_t num_device_alloc = 0;      ///< number of allocations from the driver
+  std::int64_t num_device_free = 0;       ///< number of releases to the driver
 
   // Beyond torch's keys.
-  std::int64_t pending_bytes = 0;     ///< freed, other streams still use it
-  std::int64_t limbo_bytes = 0;       ///< freed, other processes still use it
-  std::int64_t cached_bytes = 0;      ///< free, in the magazines of threads
-  std::int64_t unmapped_bytes = 0;    ///< held from the driver without an address
-  std::int64_t reclaimed_bytes = 0;   ///< taken from free blocks to serve elsewhere, ever
-  std::int64_t largest_free = 0;      ///< bytes of the largest free block
-  std::int64_t num_stream_waits = 0;  ///< waits inserted so that a stream could take a block
-  std::int64_t num_pools = 0;         ///< private pools in use
+  std::int64_t pending_bytes = 0;    ///< bytes of freed blocks that other streams use
+  std::int64_t limbo_bytes = 0;      ///< bytes of freed blocks that other processes use
+  std::int64_t cached_bytes = 0;     ///< bytes of free blocks in the caches of threads
+  std::int64_t unmapped_bytes = 0;   ///< bytes held from the driver without an address
+  std::int64_t reclaimed_bytes = 0;  ///< bytes ever taken from free blocks for other blocks
+  std::int64_t largest_free = 0;     ///< bytes of the largest free block
+  std::int64_t num_stream_waits =
+      0;                       ///< number of waits inserted so that a stream could take a block
+  std::int64_t num_pools = 0;  ///< number of private pools in use
 };
 
 /// Free and total memory of a device as the driver counts it, in bytes.
@@ -64,10 +65,10 @@ struct MemInfo {
 
 /// The counters of `device`. Thread safety: any thread.
 [[nodiscard]] GANTRY_API Stats stats(Device device = Device::cuda());
-/// The same under the keys of torch.cuda.memory_stats ("allocated_bytes.all.current", …).
+/// The counters under the keys of torch.cuda.memory_stats ("allocated_bytes.all.current", …).
 [[nodiscard]] GANTRY_API std::map<std::string, std::int64_t> stats_map(
     Device device = Device::cuda());
-/// A table for people.
+/// The counters as a table of text.
 [[nodiscard]] GANTRY_API std::string summary(Device device = Device::cuda());
 /// Bytes of live blocks.
 [[nodiscard]] GANTRY_API std::size_t allocated(Device device = Device::cuda());
@@ -79,7 +80,7 @@ struct MemInfo {
 [[nodiscard]] GANTRY_API std::size_t max_reserved(Device device = Device::cuda());
 /// Sets every peak to the current value.
 GANTRY_API void reset_peak_stats(Device device = Device::cuda());
-/// Asks the driver; creates a context on `device`.
+/// Free and total memory of `device`, from the driver. Creates a context on the device.
 [[nodiscard]] GANTRY_API MemInfo mem_get_info(Device device = Device::cuda());
 
 }  // namespace gantry::memory
