@@ -12,7 +12,6 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/unique_fd.hpp>
 
-
 namespace gantry {
 
 namespace fs = std::filesystem;

@@ -62,7 +62,7 @@ TEST_F(CachedSegmentsTest, RunsOutOfRealMemory) {
       OutOfMemoryError);
   EXPECT_EQ(live.size(), mem_get_info().total / (100 * kMib));
   live.clear();
-  const Buffer again = allocate(100 * kMib * (mem_get_info().total / (100 * kMib)), stream);
+  const Buffer again = allocate(stream, 100 * kMib * (mem_get_info().total / (100 * kMib)));
 }
 
 }  // namespace
