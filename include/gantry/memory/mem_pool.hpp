@@ -34,6 +34,7 @@ struct MemPoolOptions {
 /// Thread safety: every member may be called from any thread.
 class GANTRY_API MemPool {
  public:
+  /// Makes a pool on `device`, without memory.
   /// Throws: InvalidArgument for the CPU; NotSupported if the device's allocator has no pools
   /// (set_allocator, backend async).
   explicit MemPool(Device device = Device::cuda(), MemPoolOptions options = {});
@@ -57,13 +58,13 @@ class GANTRY_API MemPool {
   /// faults. No effect if it is released already.
   ///
   /// Throws, with the strong guarantee: NotSupported with backend native; InvalidArgument if
-  /// another process shares a block. Throws, with the basic guarantee: CudaError. Contents may be
-  /// lost, and the pool maps its memory again if it can; has_physical() tells.
+  /// another process shares a block.
+  /// Throws, with the basic guarantee: CudaError. Contents may be lost, and the pool maps its
+  /// memory again if it can; has_physical() tells.
   void release_physical();
   /// Maps physical memory at the addresses of live blocks again; their contents are undefined. No
   /// effect if has_physical().
-  /// Throws, with the strong guarantee: OutOfMemoryError, CudaError. The pool holds no physical
-  /// memory then.
+  /// Throws, with the strong guarantee: OutOfMemoryError, CudaError. has_physical() stays false.
   void restore_physical();
   /// False between release_physical() and restore_physical().
   [[nodiscard]] bool has_physical() const;
