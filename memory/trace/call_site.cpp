@@ -1,6 +1,5 @@
 #include "memory/trace/call_site.hpp"
 
-#include <link.h>
 #include <unwind.h>
 
 #include <algorithm>
@@ -17,73 +16,13 @@
 #include <vector>
 
 #include "memory/trace/call_site_symbols.hpp"
+#include "memory/trace/gantry_code.hpp"
 
 namespace gantry::memory {
 namespace {
 
-struct AddressRange {
-  std::uintptr_t begin = 0;
-  std::uintptr_t end = 0;
-
-  [[nodiscard]] bool contains(std::uintptr_t address) const {
-    return address >= begin && address < end;
-  }
-  bool operator==(const AddressRange&) const = default;
-};
-
-// Where the code of gantry's shared libraries lies. Empty where gantry is linked statically: then
-// names tell what belongs to it, when frames are looked up.
-struct GantryCode {
-  std::vector<AddressRange> allocator;
-  std::vector<AddressRange> all;
-
-  [[nodiscard]] bool is_known() const { return !allocator.empty(); }
-};
-
-int add_module(dl_phdr_info* info, std::size_t, void* result) {
-  const std::string_view path = info->dlpi_name;
-  const std::string_view name = path.substr(path.rfind('/') + 1);
-  if (!name.starts_with("libgantry_")) return 0;
-  auto& code = *static_cast<GantryCode*>(result);
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& part = info->dlpi_phdr[i];
-    if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0) continue;
-    const std::uintptr_t begin = info->dlpi_addr + part.p_vaddr;
-    const AddressRange range{begin, begin + part.p_memsz};
-    code.all.push_back(range);
-    if (name.starts_with("libgantry_memory.")) code.allocator.push_back(range);
-  }
-  return 0;
-}
-
-constinit std::atomic<const GantryCode*> newest_code{nullptr};
-
-// Libraries of gantry may be loaded one after the other, so modules are listed anew where the cost
-// does not matter: when recording begins and when names are looked up. Walks read the newest list.
-const GantryCode& refresh_gantry_code() {
-  static auto& mutex = *new std::mutex();
-  static auto& lists = *new std::deque<GantryCode>();  // none moves or ends: walks may read it
-  GantryCode found;
-  dl_iterate_phdr(add_module, &found);
-  const std::lock_guard lock(mutex);
-  if (lists.empty() || lists.back().all != found.all) {
-    newest_code.store(&lists.emplace_back(std::move(found)), std::memory_order_release);
-  }
-  return lists.back();
-}
-
-const GantryCode& gantry_code() {
-  const GantryCode* const code = newest_code.load(std::memory_order_acquire);
-  return code != nullptr ? *code : refresh_gantry_code();
-}
-
-bool contains(const std::vector<AddressRange>& ranges, std::uintptr_t address) {
-  return std::any_of(ranges.begin(), ranges.end(),
-                     [&](const AddressRange& range) { return range.contains(address); });
-}
-
 struct Walk {
-  const std::vector<AddressRange>* skip = nullptr;  ///< code left out at the top
+  const CodeRanges* skip = nullptr;  ///< code left out at the top
   std::size_t max_frames = kMaxFrames;
   std::size_t count = 0;
   std::array<std::uintptr_t, kMaxFrames> frames;
@@ -95,7 +34,7 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
   std::uintptr_t address = _Unwind_GetIPInfo(context, &is_before_call);
   if (address == 0) return _URC_END_OF_STACK;
   if (is_before_call == 0) --address;  // of the call, not of what follows it
-  if (walk.count == 0 && contains(*walk.skip, address)) return _URC_NO_REASON;
+  if (walk.count == 0 && walk.skip->contains(address)) return _URC_NO_REASON;
   walk.frames[walk.count++] = address;
   return walk.count == walk.max_frames ? _URC_END_OF_STACK : _URC_NO_REASON;
 }
@@ -194,7 +133,7 @@ Known find_or_add(std::uint64_t hash, StackDepth depth, const Walk& walk) {
 std::vector<NamedFrame> marked_functions_at(std::uintptr_t address, const GantryCode& code) {
   const CodeOwner elsewhere = code.is_known() ? CodeOwner::program : CodeOwner::unknown;
   std::vector<NamedFrame> functions = functions_at(address);
-  mark_internal(functions, contains(code.all, address) ? CodeOwner::gantry : elsewhere);
+  mark_internal(functions, code.all.contains(address) ? CodeOwner::gantry : elsewhere);
   return functions;
 }
 
@@ -214,7 +153,7 @@ Frames frames_with_names(const StoredStack& stack) {
   const GantryCode& code = refresh_gantry_code();
   if (stack.depth == StackDepth::call_site) return call_site_with_name(stack, code);
   std::vector<Frame> result;
-  const bool names_decide = !code.is_known();
+  const bool names_decide = code.memory.empty();
   for (const std::uintptr_t address : stack.frames) {
     std::vector<NamedFrame> functions = marked_functions_at(address, code);
     for (std::size_t i = 0; i < functions.size(); ++i) {
@@ -240,7 +179,7 @@ std::uint32_t intern_call_stack(StackDepth depth) noexcept {
   try {
     const GantryCode& code = gantry_code();
     Walk walk;
-    walk.skip = depth == StackDepth::full ? &code.allocator : &code.all;
+    walk.skip = depth == StackDepth::full ? &code.memory : &code.all;
     if (depth == StackDepth::call_site && code.is_known()) walk.max_frames = 1;
     _Unwind_Backtrace(visit, &walk);
     if (walk.count == 0) return 0;

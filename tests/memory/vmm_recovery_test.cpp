@@ -10,7 +10,6 @@
 #include <vector>
 
 #include <gantry/memory/caching_allocator.hpp>
-#include <gantry/memory/history.hpp>
 #include <gantry/memory/mem_pool.hpp>
 
 #include "tests/memory/heap_fixture.hpp"
@@ -250,10 +249,9 @@ TEST_F(VmmRecoveryTest, ReportsWhatIsHeldAndStaysUsable) {
   EXPECT_EQ(allocated(), 60 * kMib);
 }
 
-TEST_F(VmmRecoveryTest, ReportsPrivatePoolsAndCallSites) {
+TEST_F(VmmRecoveryTest, ReportsPrivatePools) {
   const Stream stream = Stream::current();
   limit_to(64 * kMib);
-  record_history();
   MemPool pool;
   const Buffer own = pool.allocate(stream, 10 * kMib);
   const Buffer live = allocate(stream, 40 * kMib);
@@ -262,11 +260,8 @@ TEST_F(VmmRecoveryTest, ReportsPrivatePoolsAndCallSites) {
     ADD_FAILURE() << "more than the limit was allocated";
   } catch (const OutOfMemoryError& error) {
     EXPECT_EQ(error.breakdown().private_pools, static_cast<std::int64_t>(10 * kMib));
-    ASSERT_FALSE(error.breakdown().top_call_sites.empty());
-    EXPECT_EQ(error.breakdown().top_call_sites[0].second, static_cast<std::int64_t>(40 * kMib));
     EXPECT_THAT(error.what(), HasSubstr("10.00 MiB is reserved by private pools"));
   }
-  record_history({.enabled = false});
 }
 
 TEST_F(VmmRecoveryTest, BlocksOfReleasedPoolsCountAsReleased) {

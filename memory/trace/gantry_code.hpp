@@ -1,0 +1,45 @@
+// Where gantry's code lies in this process.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace gantry::memory {
+
+/// Ranges of addresses, sorted and apart.
+class CodeRanges {
+ public:
+  CodeRanges() = default;
+  struct Range {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    bool operator==(const Range&) const = default;
+  };
+  /// Joins ranges that overlap or have less than `max_gap` bytes between them.
+  explicit CodeRanges(std::vector<Range> ranges, std::uintptr_t max_gap = 0);
+
+  [[nodiscard]] bool contains(std::uintptr_t address) const noexcept;
+  [[nodiscard]] bool empty() const noexcept { return ranges_.empty(); }
+  [[nodiscard]] const std::vector<Range>& ranges() const noexcept { return ranges_; }
+  bool operator==(const CodeRanges&) const = default;
+
+ private:
+  std::vector<Range> ranges_;
+};
+
+/// The code of gantry's shared library. All of it is empty where gantry is linked statically.
+struct GantryCode {
+  CodeRanges all;
+  /// The functions of the memory layer, by the library's symbol table. Empty if it is stripped.
+  CodeRanges memory;
+
+  [[nodiscard]] bool is_known() const noexcept { return !all.empty(); }
+};
+
+/// The newest list. A reference stays valid and unchanged. Never takes a lock after the first call.
+[[nodiscard]] const GantryCode& gantry_code();
+/// Lists the modules of the process anew: the library may have been loaded since. Takes the
+/// loader's lock.
+const GantryCode& refresh_gantry_code();
+
+}  // namespace gantry::memory
