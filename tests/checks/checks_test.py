@@ -170,7 +170,9 @@ class CheckTest(unittest.TestCase):
             return result.returncode, result.stdout + result.stderr
 
     def test_exported_symbols(self):
-        header = """class GANTRY_API Work {
+        header = """class Work;
+GANTRY_API Work made();
+class GANTRY_API Work {
  public:
   Work();
   virtual ~Work();
@@ -180,12 +182,14 @@ class CheckTest(unittest.TestCase):
   };
 
  private:
+  friend Work made();
   struct HIDDEN State;
   std::shared_ptr<State> state_{};
 };
 class GANTRY_API Failure : public std::exception {};
 struct Options {
   int (*callback)(int) = nullptr;
+  std::string name = std::string("none");
   [[nodiscard]] bool empty() const { return callback == nullptr; }
 };
 GANTRY_API extern int count;
@@ -206,6 +210,7 @@ inline constexpr std::string_view kName = [] { return "work"; }();
 };
 void Work::State::run() { throw Failure(); }
 Work::Work() : state_(std::make_shared<State>()) {}
+Work made() { return {}; }
 Work::~Work() { state_->run(); }
 std::string Work::name(int) const { return {}; }
 int Work::Place::row() const { return 0; }

@@ -90,7 +90,8 @@ class Headers:
         is_function = names and OUT_OF_LINE.search(statement) and not re.match(r"(using|typedef|static_assert)\b", statement)
         if kind == "namespace" and not names and re.match(r"(GANTRY_API )?extern\b", statement):
             names, is_function = [re.split(r"\W+", statement)[-1]], True
-        if not is_function:
+        is_initialized = re.match(r"(?!.*\boperator\b)[^(]*=", statement)  # a member, by a call
+        if not is_function or is_initialized:
             return
         where = f"{path}: {'::'.join(scope_name + (names[0],))}"
         if kind == "namespace" and "GANTRY_API" in statement:
@@ -99,8 +100,9 @@ class Headers:
             self.complaints.append(f"{where} is declared without GANTRY_API")
         elif kind == "class":
             self.complaints.append(f"{where}() is declared, but its class has no GANTRY_API")
-        elif kind in ("marked", "nested") and re.match(r"(\[\[\w+\]\] )?friend\b", statement) and "GANTRY_API" not in statement:
-            self.complaints.append(f"{where} is a friend without GANTRY_API: declare it outside the class")
+        elif kind in ("marked", "nested") and re.match(r"(\[\[\w+\]\] )?friend\b", statement) \
+                and "GANTRY_API" not in statement and scope_name[:-1] + (names[0],) not in self.functions:
+            self.complaints.append(f"{where} is a friend without GANTRY_API: declare it before the class")
 
     def declares(self, name, is_class):
         """True if a symbol of this name is public; `is_class` if the name is that of a class."""

@@ -24,6 +24,9 @@ namespace memory {
 using gantry::IpcHandle;
 
 class ImportLease;
+class ImportedBlock;
+[[nodiscard]] GANTRY_API ImportedBlock import_ipc(const IpcHandle& handle,
+                                                  std::optional<Device> device);
 
 /// A mapping of another process's block. The last copy releases it. A moved-from one holds no
 /// block: data() is null, bytes() is 0, and record_stream() does nothing.
