@@ -94,7 +94,8 @@ Source made_with_limit(const std::string& name, const std::string& backend) {
 }
 
 Source pool_without_splits() {
-  auto pool = std::make_shared<MemPool>(Device::cuda(0), MemPoolOptions{.no_split = true});
+  auto pool = std::make_shared<MemPool>(Device::cuda(0),
+                                        MemPoolOptions{.use_on_oom = true, .no_split = true});
   Source source =
       device_source("no_split", {std::shared_ptr<DeviceAllocator>(), &standard_allocator()});
   source.allocate = [pool](const Stream& stream, std::size_t bytes, std::size_t alignment) {
