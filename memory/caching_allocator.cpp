@@ -53,16 +53,8 @@ RawBlocks& raw_blocks() {
   return instance;
 }
 
-// The memory of a pointer from allocate_raw(), which is forgotten. Throws: InvalidArgument.
-Buffer take_raw(void* data) {
-  RawBlocks& raw = raw_blocks();
-  if (HeapBlock* found = raw.heap_blocks.take(data)) {
-    return Buffer(Block{.data = data,
-                        .bytes = found->requested.load(std::memory_order_relaxed),
-                        .device = Device::cuda(found->arena->owner().heap->device()),
-                        .allocator = &heap_allocator(),
-                        .handle = found});
-  }
+// A block that no heap has, as take() of the table says. Throws: InvalidArgument.
+Buffer take_other(RawBlocks& raw, void* data) {
   const std::lock_guard lock(raw.mutex);
   const auto found = raw.others.find(data);
   if (found == raw.others.end()) {
@@ -108,23 +100,48 @@ Buffer allocate(const Stream& stream, std::size_t bytes, std::size_t alignment) 
 }
 
 void* allocate_raw(std::size_t bytes, const Stream& stream) {
-  Buffer buffer = allocate(stream, bytes);
-  if (buffer.data() == nullptr) return nullptr;
+  const Device device = stream.device();
   RawBlocks& raw = raw_blocks();
-  void* const data = buffer.data();
-  if (buffer.block().allocator == &heap_allocator() && buffer.owner() == nullptr) {
-    raw.heap_blocks.insert(data, *static_cast<HeapBlock*>(buffer.block().handle));
-    static_cast<void>(buffer.release());
-  } else {
+  if (replacements().of(device).is_set()) [[unlikely]] {
+    Buffer buffer = allocate(stream, bytes);
+    void* const data = buffer.data();
+    if (data == nullptr) return nullptr;
     const std::lock_guard lock(raw.mutex);
     raw.others[data] = std::move(buffer);
+    return data;
   }
-  return data;
+  // A Buffer, which may have an owner, would cost a half more.
+  Block block = built_in_allocator(device).allocate(stream, bytes);
+  if (block.data == nullptr) return nullptr;
+  try {
+    if (block.allocator == &heap_allocator()) {
+      raw.heap_blocks.insert(block.data, *static_cast<HeapBlock*>(block.handle));
+    } else {
+      const std::lock_guard lock(raw.mutex);
+      Buffer& place = raw.others[block.data];
+      place = Buffer(block);
+    }
+  } catch (...) {
+    block.allocator->deallocate(block);
+    throw;
+  }
+  return block.data;
 }
 
 void deallocate_raw(void* data) {
   if (data == nullptr || in_bad_fork()) return;
-  take_raw(data).reset();
+  RawBlocks& raw = raw_blocks();
+  HeapBlock* const found = raw.heap_blocks.take(data);
+  if (found == nullptr) [[unlikely]] {
+    take_other(raw, data).reset();
+    return;
+  }
+  Block block{.data = data,
+              .bytes = found->requested.load(std::memory_order_relaxed),
+              .device = Device::cuda(found->arena->owner().heap->device()),
+              .allocator = &heap_allocator(),
+              .handle = found};
+  block.allocator->deallocate(block);
 }
 
 void empty_cache() {
