@@ -59,8 +59,8 @@ template <class T = Tensor>  // a template, so that broadcast(tensor, {}) means 
 GANTRY_API void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
                           CastOptions options = {});
 
-/// Broadcasts a list of tensors, all on devices[0], joining tensors of one dtype into transfers of
-/// at most `buffer_bytes` (a larger tensor has its own transfer).
+/// Broadcasts a list of tensors, all on devices[0]. Tensors of one dtype share transfers of at most
+/// `buffer_bytes`; a larger tensor has its own transfer.
 /// Result [d][i] is tensors[i] on devices[d]; [0] holds the inputs themselves.
 /// Aliasing: outputs of one transfer are views of one buffer, unless separate_storages.
 [[nodiscard]] GANTRY_API std::vector<std::vector<Tensor>> broadcast_coalesced(

@@ -32,32 +32,34 @@ struct CollectiveOptions {
 
 /// A group of processes with one device each that run collectives.
 ///
-/// A cheap handle: copies refer to the same group. Every rank calls the same operations
-/// in the same order with matching arguments; a mismatch is a CollectiveMismatch on every rank,
-/// naming rank 0's call and the first that differs. It changes nothing, and the group stays intact.
-/// Where hosts wait for each other on some ranks (host_barrier, all_gather_bytes, split,
-/// register_memory) while others call a collective, it breaks the group.
+/// A cheap handle: copies refer to the same group. Every rank calls the same operations in the
+/// same order with matching arguments. A mismatch is a CollectiveMismatch on every rank, which
+/// names rank 0's call and the first call that differs. It changes nothing, and the group stays
+/// intact. Some calls make hosts wait for each other: host_barrier, all_gather_bytes, split and
+/// register_memory. Such a call on some ranks against a collective on others breaks the group.
 ///
 /// Device/stream: an operation runs in order with the current stream of the communicator's device.
-/// The host neither waits for other ranks nor for the device, but when it starts NCCL or passes
-/// messages itself (ranks that cannot reach each other's memory). Operations of one communicator
-/// run one after the other, sends and receives each among themselves; in a graph capture that is
-/// up to the code that launches the graph. Results have the same bits on every rank, and as comm::*
-/// gives.
+/// The host waits neither for other ranks nor for the device. Exceptions are the start of NCCL, and
+/// ranks that cannot reach each other's memory: there the host passes the messages. Operations of
+/// one communicator run one after the other; sends are ordered among themselves, and so are
+/// receives. The code that launches a captured graph is responsible for this order. Results have
+/// the same bits on every rank, and equal those of comm::*.
 ///
-/// Failure: the device detects faults. Work or the next synchronizing call of the device throws
-/// them, whichever comes first. Calls throw only once the group is broken, so that after a mismatch
-/// all ranks still make the same calls. Over "host" a call that
-/// differs throws itself, on every rank. A rank that dies or leaves is a PeerLostError on every
-/// other rank within a second; the communicator is unusable from then on, shrink() makes a new one.
-/// A rank that does not come is a TimeoutError after GANTRY_COLL_TIMEOUT seconds, naming it; so is,
-/// between machines, a call where hosts wait against another. A send and its recv that differ are
-/// a CollectiveMismatch at both ends, naming both calls, at the latest with the next call; over
-/// "p2p" that breaks the group, over "host" the group goes on. Where NCCL carries data between
-/// machines, mismatches and losses are not noticed but by the deadline, which names the call.
+/// Failure: the device detects faults. The Work or the next synchronizing call of the device throws
+/// them, whichever comes first. Other calls throw only once the group is broken, so after a
+/// mismatch all ranks still make the same calls. Over "host" the differing call itself throws, on
+/// every rank.
+///  * A rank that dies or leaves is a PeerLostError on every other rank within a second. The
+///    communicator is unusable from then on; shrink() makes a new one.
+///  * A rank that does not come is a TimeoutError after GANTRY_COLL_TIMEOUT seconds, which names
+///    it. Between machines, so is a call that makes hosts wait against another call.
+///  * A send and a recv that differ are a CollectiveMismatch at both ends, which names both calls,
+///    at the latest with the next call. Over "p2p" it breaks the group, over "host" it does not.
+///  * Where NCCL carries data between machines, only the deadline detects mismatches and losses.
+///    Its error names the call.
 ///
-/// Tensors that are written to are const references, too: what a handle or a view that was just
-/// made (`all_reduce(gradients[0])`) names is written, not the handle.
+/// Output tensors are const references: an operation writes the elements, not the handle. A
+/// temporary view serves as well: `all_reduce(gradients[0])`.
 ///
 /// Thread safety: one thread at a time enters an operation; others wait.
 class GANTRY_API Communicator {
@@ -138,8 +140,8 @@ class GANTRY_API Communicator {
   /// equal parts of dim 0.
   Work all_to_all(const Tensor& output, const Tensor& input, CollectiveOptions options = {}) const;
   /// As above with blocks of `input_rows[r]` rows to rank r and `output_rows[r]` rows from it.
-  /// Throws: ShapeError also unless the rows add up to those of the tensors. What a rank sends and
-  /// what its peer expects must be equal: else both throw InvalidArgument.
+  /// Throws: ShapeError also unless the rows add up to the rows of the tensors. InvalidArgument on
+  /// both ranks if a rank sends another number of rows than its peer expects.
   Work all_to_all(const Tensor& output, const Tensor& input,
                   std::span<const std::int64_t> output_rows,
                   std::span<const std::int64_t> input_rows, CollectiveOptions options = {}) const;
@@ -154,12 +156,12 @@ class GANTRY_API Communicator {
   /// messages leave at once, larger ones when they are received. Ranks that send to each other
   /// before they receive need send_recv(), group() or two streams.
   Work send(const Tensor& tensor, int destination, CollectiveOptions options = {}) const;
-  /// Overwrites `tensor` with what `source` sends next to this rank; shapes may differ, dtype and
-  /// number of elements must not.
+  /// Overwrites `tensor` with the next message of `source` to this rank. Shapes may differ; dtype
+  /// and number of elements must not.
   Work recv(const Tensor& tensor, int source, CollectiveOptions options = {}) const;
-  /// Sends `out` to rank `to` and overwrites `in` with what rank `from` sends next to this rank,
-  /// side by side: a ring of such calls cannot deadlock. Both ranks may be this one, which copies.
-  /// The other side may be send(), recv(), send_recv() or a group(). See those for what must match.
+  /// Sends `out` to rank `to`, and overwrites `in` with the next message of rank `from`. Both run
+  /// concurrently: a ring of such calls cannot deadlock. Both ranks may be this one, which copies.
+  /// The peer may call send(), recv(), send_recv() or use a group(); the same things must match.
   /// Aliasing: the tensors may overlap; `out` is then read first.
   Work send_recv(const Tensor& out, int to, const Tensor& in, int from,
                  CollectiveOptions options = {}) const;
@@ -170,20 +172,19 @@ class GANTRY_API Communicator {
   /// Work submitted later on any rank runs after all work submitted earlier on every rank. Moves
   /// no data; the host does not wait.
   Work barrier(CollectiveOptions options = {}) const;
-  /// Opens the memory that `tensor` looks at, all of its storage, on every rank. Large operations
-  /// on a tensor that lies there, at the same offset on every rank, then go without staging, by
-  /// kernels that read and write the ranks' tensors, and by copy engines. The tensor is the only
-  /// one of all_reduce, reduce and broadcast, the output of all_gather and all_to_all, and the
-  /// input of reduce_scatter. Other operations, small ones, and those of ranks that cannot reach
-  /// each other's memory run as ever.
+  /// Opens the whole storage of `tensor` to every rank. Large operations on tensors in it, at the
+  /// same offset on every rank, then need no staging: kernels and copy engines read and write the
+  /// ranks' tensors. This holds for the tensor of all_reduce, reduce and broadcast, the output of
+  /// all_gather and all_to_all, and the input of reduce_scatter. It does not hold for small
+  /// operations, and for ranks that cannot reach each other's memory.
   ///
-  /// Collective: every rank calls it in the same order with memory of one size, and then gives all
-  /// operations tensors that are registered, or none; else they are a mismatch. After a mismatch or
-  /// a loss their outputs may be undefined, on all ranks, and written to by other ranks until those
-  /// ranks' devices are done. Blocks the host. The group holds the memory until deregister_memory()
-  /// or its end; groups made by split() and shrink() do not have the registration.
+  /// Collective: every rank calls it in the same order with memory of one size. Later operations
+  /// get registered tensors on all ranks or on none; else they are a mismatch. After a mismatch or
+  /// a loss, outputs are undefined on all ranks. Other ranks may write to them until those ranks'
+  /// devices are done. Blocks the host. The group holds the memory until deregister_memory() or its
+  /// end. Groups made by split() and shrink() do not have the registration.
   /// Throws, on every rank: InvalidArgument for memory of different sizes or registered already.
-  /// On the rank concerned: NotSupported for what export_ipc() refuses; DeviceMismatchError.
+  /// On the rank concerned: NotSupported for memory that export_ipc() refuses; DeviceMismatchError.
   void register_memory(const Tensor& tensor) const;
   /// Closes memory that register_memory() opened. Every rank calls it between the same operations;
   /// the host does not wait. Graphs that read the memory must not be launched again. Throws:

@@ -83,9 +83,9 @@ GANTRY_HD inline std::uint16_t float_to_bfloat_bits(float value) {
   }
 }
 
-// `value` if a float holds it, else of its two neighbours the one whose last bit is set. As a float
-// has at least two bits more than f16 and bf16, this "rounding to odd" keeps apart what lies below,
-// on and above a tie: rounding the result to nearest even rounds `value` so.
+// `value` if a float holds it; else the one of its two neighbours whose last bit is set ("rounding
+// to odd"). A float has at least two bits more than f16 and bf16. Values below, on and above a tie
+// therefore stay distinct, and rounding the result to nearest even equals rounding `value`.
 template <class From>
 GANTRY_HD inline float rounded_to_odd(From value) {
   if constexpr (std::is_floating_point_v<From> && sizeof(From) > sizeof(float)) {

@@ -38,7 +38,7 @@ struct GANTRY_API Device {
   Device(std::string_view text);
   Device(const char* text);
   Device(const std::string& text) : Device(std::string_view(text)) {}
-  /// A bare number names no device, and 0 must not pass for a null string: write Device::cuda(0).
+  /// A number is no name of a device, and 0 would convert to a null string. Write Device::cuda(0).
   template <std::integral T>
   Device(T) = delete;
 
@@ -65,7 +65,7 @@ struct GANTRY_API Device {
   friend constexpr bool operator==(const Device& a, const Device& b) = default;
   /// The CPU first, then by index, so that devices can be keys of a map.
   friend constexpr auto operator<=>(const Device& a, const Device& b) = default;
-  /// is_named(name): unlike making a Device of it, safe for any text, as that of Error::device().
+  /// is_named(name). Unlike Device(name) it never throws, so any text of Error::device() is safe.
   template <class T>
   requires(std::same_as<T, std::string> || std::same_as<T, std::string_view>) friend bool
   operator==(const Device& device, const T& name) noexcept {

@@ -7,8 +7,8 @@
 
 namespace gantry {
 
-/// Makes a device current for a scope and restores what was current before, also a device that
-/// foreign code set.
+/// Makes a device current for a scope. The destructor restores the previous device, also one that
+/// other code has set with cudaSetDevice.
 ///
 /// A CPU device leaves the current device alone. Neither copyable nor movable.
 class GANTRY_API DeviceGuard {
@@ -21,9 +21,9 @@ class GANTRY_API DeviceGuard {
 
   /// Makes another device current; the destructor still restores the first one.
   void set_device(Device device);
-  /// What was current when the guard was made.
+  /// The device that was current when the guard was made.
   [[nodiscard]] Device original_device() const noexcept { return Device::cuda(original_); }
-  /// What this guard made current.
+  /// The device that this guard made current.
   [[nodiscard]] Device current_device() const noexcept { return current_; }
 
  private:
@@ -41,9 +41,9 @@ class GANTRY_API OptionalDeviceGuard {
 
   /// Makes `device` current, from now to the end of the scope.
   void set_device(Device device);
-  /// What this guard made current, none if it did nothing.
+  /// The device that this guard made current; none if it did nothing.
   [[nodiscard]] std::optional<Device> current_device() const noexcept;
-  /// What was current before, none if the guard did nothing.
+  /// The device that was current before; none if the guard did nothing.
   [[nodiscard]] std::optional<Device> original_device() const noexcept;
 
  private:

@@ -37,8 +37,8 @@ struct GANTRY_API VisibleDevices {
 [[nodiscard]] GANTRY_API VisibleDevices parse_visible_devices(std::string_view value,
                                                               std::span<const DeviceIdentity> all);
 
-/// True if `value` is a CUDA_DEVICE_ORDER that the CUDA driver accepts; with any other it reports
-/// an invalid device, whatever CUDA_VISIBLE_DEVICES says.
+/// True if the CUDA driver accepts `value` as CUDA_DEVICE_ORDER. For any other value it reports an
+/// invalid device, for every CUDA_VISIBLE_DEVICES.
 [[nodiscard]] GANTRY_API bool is_valid_device_order(std::string_view value) noexcept;
 
 }  // namespace gantry

@@ -136,17 +136,17 @@ class GANTRY_API Driver {
   /// Page-locks ordinary host memory, whole pages, for every device; false if the system allows no
   /// more of it. The memory stays the caller's.
   [[nodiscard]] virtual bool register_host(void* data, std::size_t bytes) = 0;
-  /// Takes register_host back; `data` is what was given there and no work uses it any more.
+  /// Undoes register_host for the same `data`, which no work uses any more.
   virtual void unregister_host(void* data) = 0;
   /// Kind and owner of the memory at `data`; unregistered for any other pointer.
   [[nodiscard]] virtual PointerInfo pointer_info(const void* data) = 0;
 
-  // Stream-ordered memory, from a pool per device that is gantry's own and keeps what is freed.
-  // Not on a stream that is being captured.
+  // Stream-ordered memory. Each device has a pool of gantry's own, which keeps freed memory. Not on
+  // a stream that is being captured.
   /// True if the calls of this section work on `device`.
   [[nodiscard]] virtual bool supports_memory_pools(int device) = 0;
-  /// Memory for work submitted to `stream` from now on, and for work ordered behind this call, or
-  /// nullptr if the device is out of memory. Peers that were given access reach it too.
+  /// Memory for later work on `stream`, and for work that is ordered behind this call. nullptr if
+  /// the device is out of memory. Peers with access reach it, too.
   [[nodiscard]] virtual void* allocate_async(NativeStream stream, std::size_t bytes) = 0;
   /// Frees memory of allocate_async behind the work submitted to `stream`, of the same device.
   virtual void deallocate_async(void* data, NativeStream stream) = 0;
@@ -154,7 +154,7 @@ class GANTRY_API Driver {
   virtual void trim_pool(int device, std::size_t bytes_to_keep) = 0;
   /// All zero before the first allocation.
   [[nodiscard]] virtual NativePoolMemory pool_memory(int device) = 0;
-  /// Sets used_high and reserved_high to what is used and reserved now.
+  /// Sets used_high and reserved_high to the present values.
   virtual void reset_pool_peaks(int device) = 0;
 
   // Virtual memory
@@ -181,15 +181,15 @@ class GANTRY_API Driver {
   /// Opens a chunk exported by any process; the descriptor stays the caller's.
   [[nodiscard]] virtual NativeChunk import_chunk(int device, int descriptor, std::size_t bytes) = 0;
 
-  // Copies: ordered on `stream`; the host blocks only if pageable host memory takes part. (CUDA
-  // copies from page-locked to page-locked memory on the host, which waits for the stream, too.)
+  // Copies: ordered on `stream`. The host blocks for pageable host memory. It also blocks for
+  // copies between page-locked memory, which CUDA makes on the host.
   /// Copies `bytes` between memory of the stream's device and the host, in any direction.
   virtual void copy(void* dst, const void* src, std::size_t bytes, NativeStream stream) = 0;
   /// Copies `bytes` from one device to another, with or without peer access.
   virtual void copy_peer(void* dst, int dst_device, const void* src, int src_device,
                          std::size_t bytes, NativeStream stream) = 0;
-  /// Copies every region, in any order, between memory of devices. Copy engines lose time from one
-  /// copy to the next, most of all if they read from a peer, but not from region to region. On the
+  /// Copies every region, in any order, between memory of devices. Regions of one batch follow each
+  /// other without the gap between single copies, which is largest for reads from a peer. On the
   /// default stream and in captures the regions are single copies.
   virtual void copy_batch(std::span<const CopyRegion> runs, NativeStream stream) = 0;
   /// Sets every byte to `value`.
@@ -217,8 +217,8 @@ class GANTRY_API Driver {
   /// Makes later work on `stream` wait for the record that `event` holds now.
   virtual void wait_event(NativeStream stream, NativeEvent event) = 0;
   /// Makes later work on `stream` wait until `*word`, aligned and in page-locked host memory, is at
-  /// least `value`, in a circle: until std::int32_t(*word - value) >= 0. Whoever stores it does so
-  /// with release order; what was written before is seen behind the wait. The word lives until the
+  /// least `value`, in a circle: until std::int32_t(*word - value) >= 0. The writer stores the word
+  /// with release order; work behind the wait sees its earlier writes. The word lives until the
   /// wait is passed. Not on a stream that is being captured.
   virtual void wait_for_word(NativeStream stream, const std::uint32_t* word,
                              std::uint32_t value) = 0;
@@ -246,7 +246,7 @@ class GANTRY_API Driver {
   // Peers
   /// True if device `from` can reach memory of device `to`.
   [[nodiscard]] virtual bool can_access_peer(int from, int to) = 0;
-  /// Lets device `from` reach memory of device `to`; enabling twice is fine.
+  /// Lets device `from` reach memory of device `to`; enabling twice has no effect.
   virtual void enable_peer_access(int from, int to) = 0;
   /// True if the link carries atomic operations, as NVLink does and PCIe does not.
   [[nodiscard]] virtual bool has_peer_atomics(int from, int to) = 0;
@@ -266,7 +266,7 @@ class GANTRY_API Driver {
   // Capture
   /// Captures the work submitted to `stream` from now on instead of running it.
   virtual void begin_capture(NativeStream stream, CaptureMode mode) = 0;
-  /// Ends the capture and instantiates what was captured.
+  /// Ends the capture and instantiates the captured graph.
   [[nodiscard]] virtual NativeGraph end_capture(NativeStream stream) = 0;
   /// True between begin_capture and end_capture, also if the capture failed.
   [[nodiscard]] virtual bool is_capturing(NativeStream stream) = 0;

@@ -28,15 +28,15 @@ inline constexpr std::size_t kStoreMaxTokenBytes = 1024;
 /// Keys are 1…1024 bytes, values at most 16 MiB of any bytes. A written value stays until it is
 /// overwritten or erased, so a late rank reads earlier values.
 /// Thread safety: every member may be called from any thread; a blocked call does not block others.
-/// Throws: InvalidArgument for a bad key or value, TimeoutError when the deadline passes,
-/// PeerLostError when the server is gone (rank() == -1) or a rank left the job (its rank).
+/// Throws: InvalidArgument for a bad key or value; TimeoutError when the deadline passes;
+/// PeerLostError when the server is lost (rank() is -1) or a rank has left the job.
 class GANTRY_API Store {
  public:
   virtual ~Store() = default;
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
-  /// Writes `value` under `key`, replacing what was there; wakes all callers that wait for the key.
+  /// Writes `value` under `key`, in place of an old value. Wakes all callers that wait for the key.
   virtual void set(std::string_view key, std::string_view value) = 0;
   /// Value of `key`; waits up to `timeout` until it is written.
   ///

@@ -1,4 +1,4 @@
-// Recording what the allocators do.
+// A record of the allocators' actions.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace gantry::memory {
 
-/// Options of record_history(), those of torch.cuda.memory._record_memory_history.
+/// Options of record_history(), as in torch.cuda.memory._record_memory_history.
 struct HistoryOptions {
   /// Part of a call stack.
   enum class Stacks : std::uint8_t {

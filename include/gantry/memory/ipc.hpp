@@ -32,8 +32,8 @@ class ImportedBlock;
 /// block: data() is null, bytes() is 0, and record_stream() does nothing.
 ///
 /// The release does not block the host. The mapping ends, and the exporter learns of it, when the
-/// work on the streams that use the block completes. These are the stream that was current at the
-/// import, those of record_stream(), and the one that is current when the last copy is destroyed.
+/// work on the streams that use the block completes. These streams are the current one at the
+/// import, the current one when the last copy is destroyed, and all of record_stream().
 /// Thread safety: as std::shared_ptr.
 class GANTRY_API ImportedBlock {
  public:
@@ -80,9 +80,9 @@ class GANTRY_API ImportedBlock {
 /// devices.
 /// Thread safety: any thread.
 /// Throws: InvalidArgument for a malformed handle or a freed block; PeerLostError if the exporter
-/// has ended; NotSupported for an exporter on another machine, of another user, or in another pid
-/// or network namespace, and for memory of a device that is invisible here or that `device` has no
-/// peer access to; TimeoutError if the exporter runs but does not reply.
+/// has ended; TimeoutError if the exporter runs but does not reply; NotSupported for an exporter on
+/// another machine, of another user, or in another pid or network namespace. NotSupported also for
+/// memory of a device that is invisible here, or to which `device` has no peer access.
 [[nodiscard]] GANTRY_API ImportedBlock import_ipc(const IpcHandle& handle,
                                                   std::optional<Device> device = std::nullopt);
 

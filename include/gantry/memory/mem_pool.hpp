@@ -20,7 +20,7 @@ struct MemPoolOptions {
   bool no_split = false;    ///< blocks are not split: each serves only requests that fit it whole
 };
 
-/// A private pool of the caching allocator: its blocks share no memory with those of other pools.
+/// A private pool of the caching allocator: its blocks share no memory with other pools.
 ///
 /// Uses: memory whose physical part is released for a while (release_physical()), and long-lived
 /// blocks that should not fragment the rest. A captured stream gets memory of its capture instead

@@ -18,7 +18,7 @@ enum class StreamPriority : std::uint8_t {
   high,    ///< highest priority of the device
 };
 
-/// A queue of device work: what is submitted to one stream runs in order.
+/// A queue of device work: the work of one stream runs in order of submission.
 ///
 /// A cheap value that names a stream and does not own it: default and pooled streams live as long
 /// as the process, an external stream as long as its creator keeps it.
@@ -33,10 +33,10 @@ class GANTRY_API Stream {
   /// The next of 32 streams per device and priority, round-robin; made at first use.
   [[nodiscard]] static Stream from_pool(Device device = Device::cuda(),
                                         StreamPriority priority = StreamPriority::normal);
-  /// Wraps a foreign stream (cudaStream_t) of `device`; the caller keeps it alive: for as long as
-  /// it is some thread's current stream, and until the memory is freed that was allocated on it,
-  /// imported while it was current, or recorded with it by record_stream. Then it may be destroyed,
-  /// whatever it still has to do.
+  /// Wraps a foreign stream (cudaStream_t) of `device`. The caller keeps it alive while it is any
+  /// thread's current stream. It also outlives memory that was allocated on it, imported while it
+  /// was current, or recorded on it by record_stream. Then it may be destroyed, even with
+  /// unfinished work.
   [[nodiscard]] static Stream external(void* native_handle, Device device = Device::cuda());
 
   /// True if all work submitted so far is done. Does not block; rethrows asynchronous errors.
