@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -283,7 +284,9 @@ TEST_F(SnapshotToolTest, WorksWhereOthersReapItsChild) {
   }
   static std::atomic<int> reaped{0};
   const SignalAction handler(SIGCHLD, [](int) {
+    const int kept = errno;
     while (waitpid(-1, nullptr, WNOHANG) > 0) ++reaped;
+    errno = kept;
   });
   for (int i = 0; i < 10; ++i) save_page();
 }
