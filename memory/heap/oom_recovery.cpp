@@ -39,7 +39,7 @@ constexpr const Pool* kAllPools = nullptr;
 // The lock is not held while waiting: the work may depend on threads that allocate.
 // A captured stream cannot be waited for, so its blocks stay in use. Requests of captures skip
 // steps 1, 5 and 8; see Note [Memory of captures].
-HeapBlock& OomRecovery::allocate(HeapLock& lock, Arena& arena, const BlockRequest& request) {
+HeapBlock& OomRecovery::allocate(HeapLock& lock, Arena& arena, BlockRequest request) {
   if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;
   frees_.poll();
   if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;

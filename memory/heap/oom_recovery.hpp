@@ -26,8 +26,9 @@ class OomRecovery {
   OomRecovery(const OomRecovery&) = delete;
   OomRecovery& operator=(const OomRecovery&) = delete;
 
-  /// A block of the arena for the request, `in_transition`. Throws: OutOfMemoryError; CudaError.
-  [[nodiscard]] HeapBlock& allocate(HeapLock& lock, Arena& arena, const BlockRequest& request);
+  /// A block of the arena for the request, `in_transition`. The request is a copy, so that the
+  /// caller's fast path keeps its own in registers. Throws: OutOfMemoryError; CudaError.
+  [[nodiscard]] HeapBlock& allocate(HeapLock& lock, Arena& arena, BlockRequest request);
   /// Counts an out-of-memory event of `bytes` for `stream` (0: none) and throws its
   /// OutOfMemoryError, without the lock.
   [[noreturn]] void report(HeapLock& lock, std::size_t bytes, std::uint64_t stream,

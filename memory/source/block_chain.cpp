@@ -28,12 +28,12 @@ void Growth::cancel() noexcept {
   chain.insert_hole(hole);
 }
 
-void BlockChain::open(Arena& arena, std::byte* base, std::size_t bytes) {
+void BlockChain::open(Arena* arena, std::byte* base, std::size_t bytes) {
   slab_.reserve(1);
   HeapBlock& all = slab_.take();
   all.data = base;
   all.bytes = bytes;
-  all.arena = &arena;
+  all.arena = arena;
   all.previous = nullptr;
   first_ = &all;
   insert_hole(all);

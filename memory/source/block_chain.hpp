@@ -66,8 +66,8 @@ class BlockChain {
   BlockChain(const BlockChain&) = delete;
   BlockChain& operator=(const BlockChain&) = delete;
 
-  /// Makes one hole of the whole range. Throws: std::bad_alloc.
-  void open(Arena& arena, std::byte* base, std::size_t bytes);
+  /// Makes one hole of the whole range, for blocks of `arena`. Throws: std::bad_alloc.
+  void open(Arena* arena, std::byte* base, std::size_t bytes);
   /// The block with the lowest address.
   [[nodiscard]] const HeapBlock* first() const { return first_; }
 

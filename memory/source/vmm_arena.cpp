@@ -35,7 +35,7 @@ void VmmArena::open_range(std::size_t needed) {
       if (error.code() != kCudaOutOfMemory || bytes < std::max(needed, kCoarseChunkBytes)) throw;
     }
   }
-  blocks_.open(*this, range_->base(), range_->bytes());
+  blocks_.open(this, range_->base(), range_->bytes());
 }
 
 Run VmmArena::run_of(const HeapBlock& block) const noexcept {
