@@ -41,6 +41,26 @@ TEST_F(VmmRecoveryTest, PiecesOfFreeMemoryServeALargeBlock) {
   EXPECT_EQ(stats().num_ooms, 0);
 }
 
+// The free block that grows is the only one with enough chunks for the rest.
+TEST_F(VmmRecoveryTest, TheBlockThatGrowsKeepsItsChunks) {
+  const Stream stream = Stream::current();
+  limit_to(70 * kMib);
+  std::vector<Buffer> kept;
+  std::vector<Buffer> pieces;
+  for (int i = 0; i < 5; ++i) {
+    kept.push_back(allocate(stream, 4 * kMib));
+    pieces.push_back(allocate(stream, 2 * kMib));
+  }
+  Buffer last = allocate(stream, 40 * kMib);
+  const void* place = last.data();
+  last.reset();
+  pieces.clear();
+  const Buffer large = allocate(stream, 50 * kMib);
+  EXPECT_EQ(large.data(), place);
+  EXPECT_EQ(stats().reclaimed_bytes, static_cast<std::int64_t>(10 * kMib));
+  EXPECT_EQ(reserved(), 70 * kMib);
+}
+
 TEST_F(VmmRecoveryTest, SmallAndLargeBlocksShareTheSameMemory) {
   const Stream stream = Stream::current();
   limit_to(40 * kMib);
