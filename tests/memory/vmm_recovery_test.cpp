@@ -48,16 +48,17 @@ TEST_F(VmmRecoveryTest, TheBlockThatGrowsKeepsItsChunks) {
   std::vector<Buffer> kept;
   std::vector<Buffer> pieces;
   for (int i = 0; i < 5; ++i) {
-    kept.push_back(allocate(stream, 4 * kMib));
     pieces.push_back(allocate(stream, 2 * kMib));
+    kept.push_back(allocate(stream, 4 * kMib));
   }
   Buffer last = allocate(stream, 40 * kMib);
   const void* place = last.data();
   last.reset();
   pieces.clear();
+  const std::int64_t reclaimed = stats().reclaimed_bytes;
   const Buffer large = allocate(stream, 50 * kMib);
   EXPECT_EQ(large.data(), place);
-  EXPECT_EQ(stats().reclaimed_bytes, static_cast<std::int64_t>(10 * kMib));
+  EXPECT_EQ(stats().reclaimed_bytes - reclaimed, static_cast<std::int64_t>(10 * kMib));
   EXPECT_EQ(reserved(), 70 * kMib);
 }
 
