@@ -214,6 +214,21 @@ void ControlSegment::detect_fatal_faults() const {
   }
 }
 
+void ControlSegment::refresh_memory(std::int64_t now_ns) noexcept {
+  constexpr std::int64_t kPeriodNs = 1'000'000'000;
+  const std::lock_guard lock(memory_mutex_);
+  if (!read_memory_ || (last_memory_ns_ != 0 && now_ns - last_memory_ns_ < kPeriodNs)) return;
+  last_memory_ns_ = now_ns;
+  try {
+    const MemoryUse use = read_memory_();
+    flight::Rank& mine = view().rank(rank_);
+    mine.allocated_bytes.store(use.allocated, std::memory_order_relaxed);
+    mine.reserved_bytes.store(use.reserved, std::memory_order_relaxed);
+  } catch (const std::exception&) {
+    read_memory_ = nullptr;
+  }
+}
+
 bool ControlSegment::watch() noexcept {
   const std::int64_t now = flight::monotonic_ns();
   flight::Rank& mine = view().rank(rank_);
@@ -221,6 +236,7 @@ bool ControlSegment::watch() noexcept {
   const std::int64_t scan_ns = std::min(now - std::exchange(last_scan_ns_, now), kMaxScanNs);
   bool in_progress = false;
   try {
+    refresh_memory(now);
     detect_lost_rank();
     if (!broken()) detect_fatal_faults();
     for (const Lane lane : kAllLanes) {
