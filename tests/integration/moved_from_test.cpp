@@ -100,6 +100,36 @@ struct Movable<Event> {
 };
 
 template <>
+struct Movable<Graph> {
+  static constexpr std::string_view kRefusal = "expected a valid Graph, but got a moved-from";
+  static Graph make() {
+    Graph graph;
+    {
+      const GraphCapture capture(graph);
+      zeros({2}, device());
+    }
+    return graph;
+  }
+  static bool works(Graph& o) {
+    o.replay();
+    return o.is_captured() && o.device() == device();
+  }
+  static std::vector<MovedFromCall<Graph>> calls() {
+    return {REFUSES(capture_begin, o.capture_begin()),
+            REFUSES(capture_end, o.capture_end()),
+            REFUSES(replay, o.replay()),
+            REFUSES(reset, o.reset()),
+            REFUSES(update, o.update(Graph())),
+            REFUSES(, Graph().update(o)),
+            REFUSES(debug_dump, o.debug_dump("graph.dot")),
+            REFUSES(is_captured, o.is_captured()),
+            REFUSES(pool, o.pool()),
+            REFUSES(device, o.device()),
+            REFUSES(, GraphCapture(o))};
+  }
+};
+
+template <>
 struct Movable<memory::MemPool> {
   static constexpr std::string_view kRefusal = "expected a valid MemPool, but got a moved-from";
   static memory::MemPool make() { return memory::MemPool(device()); }
@@ -363,7 +393,7 @@ class MovedFromTest : public ::testing::Test {
 };
 
 using MovableTypes =
-    ::testing::Types<Tensor, Storage, Generator, Event, memory::MemPool, memory::Buffer, UniqueFd,
+    ::testing::Types<Tensor, Storage, Generator, Event, Graph, memory::MemPool, memory::Buffer, UniqueFd,
                      memory::ImportedBlock, memory::PluggableAllocator, memory::Frames,
                      comm::StreamList, Work, Communicator, Error, InvalidArgument, CudaError,
                      OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch>;
