@@ -47,6 +47,7 @@ void arange(void*, const TensorRef&, const Scalar&, const Scalar&, std::int64_t)
 }
 void triangle(void*, const TensorRef&, const TensorRef&, bool, std::int64_t) { refuse("triangle"); }
 
+void store_position(void*, std::uint64_t*, RandomPosition) { refuse("store_position"); }
 void uniform(void*, const TensorRef&, RandomPosition, double, double) { refuse("uniform"); }
 void normal(void*, const TensorRef&, RandomPosition, double, double) { refuse("normal"); }
 void randint(void*, const TensorRef&, RandomPosition, std::int64_t, std::int64_t) {

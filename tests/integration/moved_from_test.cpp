@@ -61,6 +61,7 @@ struct Movable<Generator> {
             REFUSES(take, o.take()),
             REFUSES(get_state, o.get_state()),
             REFUSES(set_state, o.set_state(zeros({16}, u8))),
+            REFUSES(identity, o.identity()),
             REFUSES(clone, o.clone()),
             REFUSES(fork, o.fork(1)),
             REFUSES(, rand({2}, device(), o)),
@@ -106,7 +107,7 @@ struct Movable<Graph> {
     Graph graph;
     {
       const GraphCapture capture(graph);
-      zeros({2}, device());
+      const Tensor captured = zeros({2}, device());
     }
     return graph;
   }
@@ -393,8 +394,8 @@ class MovedFromTest : public ::testing::Test {
 };
 
 using MovableTypes =
-    ::testing::Types<Tensor, Storage, Generator, Event, Graph, memory::MemPool, memory::Buffer, UniqueFd,
-                     memory::ImportedBlock, memory::PluggableAllocator, memory::Frames,
+    ::testing::Types<Tensor, Storage, Generator, Event, Graph, memory::MemPool, memory::Buffer,
+                     UniqueFd, memory::ImportedBlock, memory::PluggableAllocator, memory::Frames,
                      comm::StreamList, Work, Communicator, Error, InvalidArgument, CudaError,
                      OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch>;
 TYPED_TEST_SUITE(MovedFromTest, MovableTypes);

@@ -21,7 +21,8 @@ enum class MemPoolId : std::uint64_t {
 
 /// A new name for memory that several captures share.
 ///
-/// Blocks that one capture freed serve the next ones. So the graphs are replayed in the order of
+/// Blocks that one capture freed serve the next ones on the same stream, as those of GraphCapture
+/// on one thread. So the graphs are replayed in the order of
 /// their captures, and never at the same time. A replay overwrites what the other graphs left in
 /// memory that they freed; tensors that are still held are never overwritten.
 [[nodiscard]] GANTRY_API MemPoolId graph_pool_handle();
@@ -98,7 +99,8 @@ class GANTRY_API Graph {
 
 /// A scope whose work is captured into a graph.
 ///
-/// Its stream is current inside: by default one of the pool of the current device. If the scope
+/// Its stream is current inside: by default the thread's own for captures on the current device,
+/// from the pool of streams. If the scope
 /// ends by an exception, the graph is empty afterwards. If the capture itself fails at the end of
 /// the scope, Graph::replay() throws the reason, as end() does.
 class GANTRY_API GraphCapture {

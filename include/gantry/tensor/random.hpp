@@ -20,6 +20,10 @@ namespace gantry {
 /// A Generator is a handle: copies share one state; clone() makes an independent generator. Members
 /// of a moved-from Generator, and draws from it, throw InvalidArgument.
 ///
+/// In the capture of a Graph each draw is one of every replay: a replay draws what the same work,
+/// submitted eagerly, would draw then, and advances the offset by as much. The capture itself does
+/// not.
+///
 /// Thread safety: all members from any thread.
 class GANTRY_API Generator {
  public:
@@ -58,6 +62,9 @@ class GANTRY_API Generator {
   [[nodiscard]] Generator clone() const;
   /// An independent generator for a data-parallel rank. Equal ranks get equal generators.
   [[nodiscard]] Generator fork(std::uint64_t rank) const;
+
+  /// Equal for copies of one generator, which share a state, and for no others that exist.
+  [[nodiscard]] const void* identity() const;
 
  private:
   struct GANTRY_LOCAL State;
