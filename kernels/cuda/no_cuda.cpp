@@ -57,8 +57,10 @@ void bernoulli(void*, const TensorRef&, const TensorRef&, RandomPosition) { refu
 std::size_t randperm_workspace(std::int64_t) { refuse("randperm"); }
 void randperm(void*, const TensorRef&, RandomPosition, void*) { refuse("randperm"); }
 
+std::int64_t merge_counter_count(const ReducePlan&) { refuse("reduce"); }
+void clear_counters(void*, std::uint32_t*, std::int64_t) { refuse("reduce"); }
 void reduce(void*, const ReducePlan&) { refuse("reduce"); }
-void arg_reduce(void*, bool, const FibrePlan&, const Fibres&, std::int64_t*) {
+void arg_reduce(void*, bool, const FibrePlan&, const Fibres&, const ArgPartials&) {
   refuse("arg_reduce");
 }
 void scan(void*, bool, const FibrePlan&) { refuse("scan"); }
