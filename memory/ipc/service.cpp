@@ -72,7 +72,6 @@ class IpcService {
   std::vector<UniqueFd> unauthenticated_;  // accepted connections before their handshake
 };
 
-
 std::uint64_t IpcService::start() {
   const std::lock_guard lock(mutex_);
   if (started_) return nonce_;
