@@ -19,15 +19,15 @@ namespace gantry::memory {
 /// Note [Releasing imports without waiting]
 /// Work that is queued on its streams may still use a dropped import. The destructor of the last
 /// lease therefore records an event on each of these streams. The thread of a CompletionQueue polls
-/// the events. When all are reached, it unmaps the extent and then releases the reference, in this
-/// order: the exporter learns of the release when the memory is unmapped.
+/// the events. When all are reached, it unmaps the extent and then releases the reference. In this
+/// order, the exporter learns of the release after the memory is unmapped.
 /// The thread is not the one that signals semaphores. With the backend "native" the unmapping is
-/// cuIpcCloseMemHandle, which waits for every stream of the device (driver 580.159), also for
-/// streams that wait for a semaphore. One thread for both would therefore hang.
-/// DeferredFrees cannot serve here: it learns of completions when an allocation polls, but an
-/// importer that calls gantry no more must release its references too.
-/// An external stream lives until the drop. If it is nevertheless known to be destroyed (its handle
-/// was reused, or the driver rejects it), only a synchronization of its device completes the work.
+/// cuIpcCloseMemHandle. It waits for every stream of the device (driver 580.159), and such a stream
+/// may wait for a semaphore. One thread for both would therefore hang.
+/// DeferredFrees cannot serve here: its queues are polled by allocations. An importer that calls
+/// gantry no more must release its references, too.
+/// An external stream must live until the drop. It is known to be destroyed if its handle was
+/// reused or the driver rejects it. Then only a synchronization of its device completes the work.
 
 /// One reference to an exported block. The destructor releases it in stream order; see
 /// Note [Releasing imports without waiting].

@@ -150,8 +150,8 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor expand_as(const Tensor& other) const;  ///< expands to the shape of `other`
   /// Same as expand.
   [[nodiscard]] Tensor broadcast_to(const Shape& sizes) const { return expand(sizes); }
-  /// The diagonal of the matrices in dim1 and dim2, as the last dim: the elements whose index in
-  /// dim2 is their index in dim1 plus `offset`.
+  /// The diagonal of the matrices in dim1 and dim2, as a new last dim. The index in dim2 of its
+  /// elements is their index in dim1 plus `offset`.
   [[nodiscard]] Tensor diagonal(std::int64_t offset = 0, int dim1 = 0, int dim2 = 1) const;
   /// Windows of `size` elements, `step` apart along `dim`. The window is a new last dim.
   [[nodiscard]] Tensor unfold(int dim, std::int64_t size, std::int64_t step) const;
