@@ -240,17 +240,13 @@ bool ControlSegment::watch() noexcept {
     detect_lost_rank();
     if (!broken()) detect_fatal_faults();
     for (const Lane lane : kAllLanes) {
-      Watched& watched = watched_[static_cast<std::size_t>(lane)];
       const flight::Progress progress = view().words(rank_).progress(lane);
-      if (!progress.is_under_way()) {
-        watched = {};
-        continue;
-      }
+      const std::int64_t waited_ns =
+          timers_[static_cast<std::size_t>(lane)].update(progress, scan_ns);
+      if (!progress.is_under_way()) continue;
       in_progress = true;
-      const bool is_same = watched.call == progress.started && watched.run == progress.run;
-      watched = {progress.started, progress.run, is_same ? watched.waited_ns + scan_ns : 0};
-      if (!broken()) detect_absent_ranks(lane, watched.call, watched.waited_ns);
-      if (!broken() && watched.waited_ns >= abort_after_ns_) abort();
+      if (!broken()) detect_absent_ranks(lane, progress.started, waited_ns);
+      if (!broken() && waited_ns >= abort_after_ns_) abort();
     }
     if (broken()) wake_kernels();
   } catch (const std::exception&) {

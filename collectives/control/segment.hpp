@@ -18,6 +18,7 @@
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/call_faults.hpp"
+#include "collectives/control/call_timer.hpp"
 #include "collectives/control/device_words.hpp"
 #include "collectives/control/fault_words.hpp"
 #include "collectives/control/file.hpp"
@@ -210,13 +211,7 @@ class ControlSegment {
   std::uint64_t fence_ = 0;
   bool has_finished_ = false;
   std::vector<std::shared_ptr<const PeerProcess>> peers_;  // null for ranks of this process
-  // Used by the watchdog: the calls in progress, and how long they have been.
-  struct Watched {
-    std::uint64_t call = 0;
-    std::uint32_t run = 0;
-    std::int64_t waited_ns = 0;
-  };
-  std::array<Watched, flight::kLanes> watched_;
+  std::array<CallTimer, flight::kLanes> timers_;           // used by the watchdog
   std::int64_t last_scan_ns_ = 0;
   std::atomic<std::int64_t> abort_after_ns_{INT64_MAX};
   mutable std::atomic<std::int64_t> lost_since_ns_{0};  // 0: no rank is lost

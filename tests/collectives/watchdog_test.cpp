@@ -128,11 +128,13 @@ TEST(WatchdogTest, AJobThatWasStoppedAndGoesOnHasNotTimedOut) {
   for (RankProcesses& ranks : groups) {
     for (int rank = 0; rank < 3; ++rank) ranks[rank].send_signal(SIGSTOP);
   }
+  // Real time is the subject: a stop that is longer than a deadline of other processes.
   std::this_thread::sleep_for(std::chrono::seconds(11));
   for (RankProcesses& ranks : groups) {
     for (const int rank : {0, 2}) ranks[rank].send_signal(SIGCONT);
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // in which they look at the clock
+  // A rank that counted the stop would end meanwhile. Nothing shows that one has read its clock.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
   for (RankProcesses& ranks : groups) {
     ranks.go(1);
     ranks[1].send_signal(SIGCONT);
