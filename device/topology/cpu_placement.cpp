@@ -223,15 +223,17 @@ class Placement {
       CpuSet own;
       for (std::size_t end = next + count; next < end; ++next) own = own | cores[next];
       const Near& near = near_[ranks[i]];
-      const bool is_near = near.is_known && !near.cpus.empty();
-      if (is_near) rank.memory_node = near.node;
-      rank.reason = fmt::format("{} of its own{}", count_text(count, "core"),
-                                is_near ? fmt::format(" near {} ({})", gpu_text(rank), near.place)
-                                        : fmt::format("; the place of {} is unknown",
-                                                      rank.gpu ? gpu_text(rank) : "a GPU"));
-      if (!rank.gpu) rank.reason = count_text(count, "core") + " of its own";
+      if (!near.cpus.empty()) rank.memory_node = near.node;
+      rank.reason = count_text(count, "core") + " of its own" + where(rank, near);
       rank.cpus = std::move(own);
     }
+  }
+
+  std::string where(const RankPlacement& rank, const Near& near) const {
+    if (!rank.gpu) return {};
+    if (!near.is_known) return fmt::format("; the NUMA node of {} is unknown", gpu_text(rank));
+    return fmt::format("{} {} ({}){}", near.cpus.empty() ? "; no CPU near" : " near", gpu_text(rank),
+                       near.place, near.cpus.empty() ? " may be used" : "");
   }
 
   void place_listed() {
