@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <optional>
@@ -88,6 +89,13 @@ int run_job(const Options& options, const Plan& plan, const Environment& environ
 
 int run(const std::vector<std::string>& arguments) {
   const Options options = parse_options(arguments);
+  for (const std::string& note : options.notes) {
+    std::fprintf(stderr, "glaunch: note: %s\n", note.c_str());
+  }
+  // As if they stood in front of glaunch: the planner and the dump read them, too.
+  for (const Variable& variable : options.exports) {
+    setenv(variable.name.c_str(), variable.value.c_str(), 1);
+  }
   const Environment environment = current_environment();
   switch (options.action) {
     case Action::inform:
@@ -97,7 +105,11 @@ int run(const std::vector<std::string>& arguments) {
       print(describe_environment(environment, options.json));
       return 0;
     case Action::dump:
-      print(dump(options.target, options.clear, options.json));
+      if (options.follow) {
+        follow_dump(options.dump, options.interval, isatty(STDOUT_FILENO) == 1, print);
+      } else {
+        print(dump(options.dump));
+      }
       return 0;
     case Action::dry_run: {
       std::string text;

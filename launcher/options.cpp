@@ -5,12 +5,13 @@
 #include <string.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include <gantry/core/error.hpp>
 #include <gantry/extend/parse_number.hpp>
 
 #include "command_line/command_line.hpp"
-#include "launcher/version.hpp"
+#include "launcher/environment.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -18,42 +19,96 @@ namespace {
 constexpr std::int64_t kMaxSeconds = 366LL * 24 * 3600;
 
 constexpr const char* kFooter = R"(
-Without -n, one rank is started per visible device: the GPUs that NVML shows, filtered by
-CUDA_VISIBLE_DEVICES, or GANTRY_SIM_DEVICES=N simulated ones.
-
-  glaunch env                  print the variables that ranks get
-  glaunch dump [--clear] [--json] [JOB|PID|FILE]
-                               print what the ranks of jobs, also of jobs that hang or were killed,
-                               are at in their collectives; see glaunch dump --help
-  glaunch -n 2 -- ./app -v     everything behind the program's name belongs to the program
-
-Exit code: that of the first rank that failed, 128+N if signal N ended it, 124 after --timeout,
-125 for glaunch's own errors, 126/127 if the program cannot be started, 130 after Ctrl-C.)";
+Exit code: that of the first rank that failed, 128+N if signal N ended it, 124
+after --timeout, 125 for glaunch's own errors, 126 or 127 if the program cannot
+be started, 130 after Ctrl-C. Everything behind the program is its own.)";
 
 constexpr const char* kDumpFooter = R"(
-Ranks of one machine write down every collective call in shared memory, where it stays when they
-hang or are killed. For each group: its ranks, their newest calls, and which rank waits for which.
+Ranks of one machine write down every collective call in shared memory, where
+it stays when they hang or are killed. For each group: its ranks, their newest
+calls, and which rank waits for which.
 To start a program called dump: glaunch -- dump)";
+
+// The options of `glaunch dump`.
+struct DumpLine {
+  CommandLine line{"Prints what the ranks of this user's jobs are at in their collectives.",
+                   "glaunch dump"};
+  std::string interval;
+
+  explicit DumpLine(Options& options) {
+    line.set_footer(kDumpFooter);
+    line.add_option("target", options.dump.target,
+                    "a job (GANTRY_JOB_ID), the process id of a rank, or a file with a slash "
+                    "(jobs with living ranks, and the newest that broke)");
+    line.add_flag("--all", options.dump.all, "all jobs of this user");
+    line.add_flag("--follow", options.follow, "print again when a rank got further");
+    line.add_option("--interval", interval, "with --follow: time between looks (1s)").value("TIME");
+    line.add_flag("--clear", options.dump.clear,
+                  "remove the records of groups whose ranks have all ended");
+    line.add_flag("--json", options.dump.json, "print JSON");
+  }
+};
+
+void check_dump(Options& options, const std::string& interval) {
+  if (options.follow && options.dump.json) {
+    throw InvalidArgument("--follow and --json contradict each other");
+  }
+  if (options.follow && options.dump.clear) {
+    throw InvalidArgument("--follow and --clear contradict each other");
+  }
+  if (options.dump.all && !options.dump.target.empty()) {
+    throw InvalidArgument("--all and a target contradict each other");
+  }
+  if (interval.empty()) return;
+  if (!options.follow) throw InvalidArgument("--interval needs --follow");
+  options.interval = parse_duration(interval, "--interval");
+}
+
+ProgramDescription describe_env() {
+  ProgramDescription program;
+  program.name = "glaunch env";
+  program.summary = "Prints the variables that ranks get, and those that gantry reads.";
+  program.usage = "[--json]";
+  program.options.push_back({.names = {"--json"}, .help = "print JSON"});
+  return program;
+}
 
 Options parse_dump(const std::vector<std::string>& arguments) {
   Options options;
   options.action = Action::dump;
-  CommandLine line("Prints what the ranks of this user's jobs are at in their collectives.",
-                   "glaunch dump");
-  line.set_footer(kDumpFooter);
-  line.add_flag("--clear", options.clear,
-                "remove the records of groups whose ranks have all ended");
-  line.add_flag("--json", options.json, "print JSON");
-  line.add_option("target", options.target,
-                  "a job (GANTRY_JOB_ID), the process id of a rank, or a file with a slash");
+  DumpLine dump(options);
   try {
-    options.text = line.parse(arguments);
+    options.text = dump.line.parse(arguments);
+    if (options.text.empty()) check_dump(options, dump.interval);
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(
         fmt::format("dump: {} (to start a program called dump: glaunch -- dump)", error.what()));
   }
   if (!options.text.empty()) options.action = Action::inform;
   return options;
+}
+
+// The variables of -x: "A=B", or "A" for its value here, which ranks get anyway.
+void read_exports(Options& options, const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    if (name.empty()) {
+      throw InvalidArgument(fmt::format("-x: expected NAME=VALUE or NAME, but got '{}'", text));
+    }
+    const bool is_ours = name != "CUDA_VISIBLE_DEVICES" && name != "OMP_NUM_THREADS" &&
+                         std::any_of(rank_variables().begin(), rank_variables().end(),
+                                     [&](const RankVariable& one) { return one.name == name; });
+    if (is_ours) {
+      throw InvalidArgument(fmt::format(
+          "-x: expected a variable that glaunch does not set itself, but got '{}'", name));
+    }
+    if (equals != std::string::npos) {
+      options.exports.push_back({name, text.substr(equals + 1)});
+    } else if (std::getenv(name.c_str()) == nullptr) {
+      options.notes.push_back(fmt::format("-x {0}: {0} is not set, so ranks do not get it", name));
+    }
+  }
 }
 
 }  // namespace
@@ -130,68 +185,104 @@ Options parse_options(const std::vector<std::string>& arguments) {
 
   CommandLine line("Starts one process per device, merges their output and stops them together.",
                    "glaunch");
+  line.set_usage("[options] [--] program [arguments…]");
   line.stop_at_first_argument();
   line.set_footer(kFooter);
-  line.set_name_columns(32);
 
   int ranks = 0;
+  bool standalone = false;
   bool no_prefix = false;
   bool dry_run = false;
-  std::string prefix, log_dir, grace, timeout, forward, report, stdin_mode = "rank0";
+  std::string prefix, log_dir, grace, timeout, forward, report, restart_delay;
+  std::string stdin_mode = "rank0";
+  std::string color = "auto";
+  std::vector<std::string> exports;
   int only_rank = 0;
+
+  line.begin_group("Ranks");
   const CommandLineOption ranks_option =
-      line.add_option("-n,--ranks", ranks, "number of ranks (default: one per visible device)")
+      line.add_option("-n,--ranks", ranks, "number of ranks (one per visible device)")
           .range(1, kMaxRanks);
+  for (const char* habit : {"-np", "--np", "--nproc-per-node", "--nproc_per_node"}) {
+    line.add_alias(habit, "--ranks");
+  }
+  line.add_option("-x", exports, "set a variable for the ranks; repeatable")
+      .repeatable()
+      .value("NAME=VALUE");
+
+  line.begin_group("Placement");
   const CommandLineOption per_device_option =
-      line.add_option("--ranks-per-device,--ranks-per-gpu", options.ranks_per_device,
-                      "let K ranks share a device")
-          .range(1, kMaxRanks);
+      line.add_option("--ranks-per-device", options.ranks_per_device, "let K ranks share a device")
+          .range(1, kMaxRanks)
+          .value("K");
+  line.add_alias("--ranks-per-gpu", "--ranks-per-device");
   line.add_flag("--cpu-only", options.cpu_only, "give ranks no device; needs -n");
-  const CommandLineOption prefix_option = line.add_option(
-      "--prefix", prefix,
-      "what each line starts with: {rank}, {local_rank}, {host} (default \"[{rank}] \")");
-  line.add_flag("--no-prefix", no_prefix, "print lines as they are");
-  const CommandLineOption only_rank_option =
-      line.add_option("--only-rank", only_rank, "show only this rank's output on the console")
-          .range(0, kMaxRanks - 1);
-  const CommandLineOption log_dir_option = line.add_option(
-      "--log-dir", log_dir, "write each rank's complete output to rank<N>.out, .err");
-  line.add_option("--tail", options.tail, "lines shown of a rank that failed (default 20)")
-      .range(0, 100000);
-  line.add_option("--stdin", stdin_mode, "reader of standard input: rank0 (default) or none")
-      .one_of({"rank0", "none"});
-  const CommandLineOption grace_option =
-      line.add_option("--grace", grace, "time between SIGTERM and SIGKILL (default 15s)");
-  const CommandLineOption timeout_option =
-      line.add_option("--timeout", timeout, "stop the job after this time");
-  const CommandLineOption forward_option =
-      line.add_option("--forward", forward, "signals to hand on to the ranks, such as USR1,USR2");
-  line.add_flag("--keep-going", options.keep_going, "do not stop the others when a rank fails");
-  const CommandLineOption report_option =
-      line.add_option("--report", report, "write what happened to this JSON file");
   line.add_flag("--dry-run", dry_run, "print the plan and start nothing");
   line.add_flag("--json", options.json, "with --dry-run: print JSON");
-  line.set_version(std::string("glaunch ") + kVersion);
+
+  line.begin_group("Output");
+  const CommandLineOption prefix_option =
+      line.add_option("--prefix", prefix, "start of each line: {rank} {local_rank} {host}");
+  line.add_flag("--no-prefix", no_prefix, "print lines as they are");
+  line.add_option("--color", color, "colour prefixes (auto: on a terminal)")
+      .one_of({"auto", "always", "never"});
+  const CommandLineOption only_rank_option =
+      line.add_option("--only-rank", only_rank, "show only this rank's output")
+          .range(0, kMaxRanks - 1)
+          .value("R");
+  const CommandLineOption log_dir_option =
+      line.add_option("--log-dir", log_dir, "write each rank's output to rank<R>.out, .err")
+          .value("DIR", ValueKind::directory);
+  line.add_option("--stdin", stdin_mode, "reader of standard input (rank0)")
+      .one_of({"rank0", "none"});
+
+  line.begin_group("Failure");
+  line.add_option("--tail", options.tail, "lines shown of a rank that failed (20)")
+      .range(0, 100000);
+  const CommandLineOption grace_option =
+      line.add_option("--grace", grace, "time between SIGTERM and SIGKILL (15s)").value("TIME");
+  const CommandLineOption timeout_option =
+      line.add_option("--timeout", timeout, "stop the job after this time").value("TIME");
+  const CommandLineOption forward_option =
+      line.add_option("--forward", forward, "signals for the ranks, such as USR1,USR2")
+          .value("SIGNALS");
+  line.add_flag("--keep-going", options.keep_going, "do not stop the others when a rank fails");
+  line.add_option("--max-restarts", options.max_restarts, "start the job again after a failure (0)")
+      .range(0, 1'000'000);
+  const CommandLineOption restart_delay_option =
+      line.add_option("--restart-delay", restart_delay, "pause before, doubled each time (1s)")
+          .value("TIME");
+  const CommandLineOption report_option =
+      line.add_option("--report", report, "write what happened to a JSON file")
+          .value("FILE", ValueKind::file);
+  line.begin_group("");
+  line.add_flag("--standalone", standalone, "ignored").hidden();
+  {
+    Options unused;
+    line.add_command(DumpLine(unused).line.description());
+    line.add_command(describe_env());
+  }
 
   options.text = line.parse(arguments);
   if (!options.text.empty()) {
     options.action = Action::inform;
-    const std::string_view generic = "[OPTIONS]";
-    if (const auto at = options.text.find(generic); at != std::string::npos) {
-      options.text.replace(at, generic.size(), "[options] [--] program [arguments…]");
-    }
     return options;
   }
 
   options.command = line.rest();
   if (!options.command.empty() && options.command[0] == "--") {
     options.command.erase(options.command.begin());
-  } else if (!options.command.empty() && options.command[0].starts_with('-')) {
-    throw InvalidArgument(fmt::format("unknown option '{}'", options.command[0]));
   }
   if (options.command.empty()) throw InvalidArgument("no program to start (see glaunch --help)");
 
   if (ranks_option.is_given()) options.ranks = ranks;
+  if (standalone) {
+    options.notes.push_back("--standalone has no effect: glaunch always serves its own rendezvous");
+  }
+  read_exports(options, exports);
+  options.color = color == "always"  ? ColorMode::always
+                  : color == "never" ? ColorMode::never
+                                     : ColorMode::automatic;
   if (prefix_option.is_given()) options.prefix = prefix;
   if (no_prefix && prefix_option.is_given()) {
     throw InvalidArgument("--prefix and --no-prefix contradict each other");
@@ -207,6 +298,13 @@ Options parse_options(const std::vector<std::string>& arguments) {
   if (timeout_option.is_given()) {
     options.timeout = parse_duration(timeout, "--timeout");
     if (options.timeout->count() == 0) throw InvalidArgument("--timeout: expected more than 0");
+  }
+  if (restart_delay_option.is_given()) {
+    if (options.max_restarts == 0) throw InvalidArgument("--restart-delay needs --max-restarts");
+    options.restart_delay = parse_duration(restart_delay, "--restart-delay");
+  }
+  if (options.keep_going && options.max_restarts > 0) {
+    throw InvalidArgument("--keep-going and --max-restarts contradict each other");
   }
   if (forward_option.is_given()) options.forward = parse_signals(forward);
   options.stdin_mode = stdin_mode == "none" ? StdinMode::none : StdinMode::rank0;

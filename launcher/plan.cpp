@@ -107,7 +107,7 @@ Environment rank_variables_of(const Plan& plan, const RankPlan& rank, const JobV
       {"GANTRY_RDZV", values.rendezvous},
       {"GANTRY_RDZV_TOKEN", values.rendezvous_token},
       {"GANTRY_LIFELINE_FD", values.liveness_fd},
-      {"GANTRY_RESTART", "0"},
+      {"GANTRY_RESTART", std::to_string(values.restarts)},
       {"GANTRY_ERROR_FILE", fmt::format("{}{}.error", values.error_file_prefix, rank.rank)},
       {"RANK", global},
       {"WORLD_SIZE", world},

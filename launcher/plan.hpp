@@ -45,6 +45,7 @@ struct JobValues {
   std::string liveness_fd;
   std::string error_file_prefix;  ///< "<prefix><rank>.error" is the rank's error file
   std::string master_port;
+  int restarts = 0;  ///< how often the job was started before
 };
 
 /// Decides which ranks run on which devices. A pure function.

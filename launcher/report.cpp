@@ -231,6 +231,16 @@ std::string report_json(const JobResult& job, const Plan& plan) {
   if (!job.start_error.empty()) root.set("error", job.start_error);
   if (!job.sentences.empty()) root.set("findings", job.sentences);
   root.set("duration_ms", job.duration.count());
+  root.set("restarts", job.earlier_runs.size());
+  if (!job.earlier_runs.empty()) {
+    Json runs = Json::array();
+    for (const EarlierRun& run : job.earlier_runs) {
+      runs.push_back(Json::object({{"job_id", run.job_id},
+                                   {"exit_code", run.exit_code},
+                                   {"first_failure", run.first_failure}}));
+    }
+    root.set("earlier_runs", std::move(runs));
+  }
   Json ranks = Json::array();
   for (const RankResult& rank : job.ranks) {
     Json entry = Json::object({{"rank", rank.rank},

@@ -54,6 +54,13 @@ struct RankResult {
 /// Why a job ended.
 enum class Outcome { ok, rank_failed, timed_out, interrupted, not_started };
 
+/// How an earlier start of a job ended.
+struct EarlierRun {
+  std::string job_id;
+  int exit_code = 0;
+  std::optional<int> first_failure;
+};
+
 /// How a job ended.
 struct JobResult {
   Outcome outcome = Outcome::ok;
@@ -63,6 +70,8 @@ struct JobResult {
   std::string job_id;
   std::chrono::milliseconds duration{0};
   std::vector<RankResult> ranks;
+
+  std::vector<EarlierRun> earlier_runs;  ///< those that were followed by a restart
 
   /// What the flight files of the job say of it.
   std::vector<std::string> sentences;
