@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/dump_request.hpp"
+#include "launcher/host.hpp"
 
 namespace gantry::launcher {
 
@@ -19,6 +20,7 @@ enum class Action {
   dry_run,      ///< print the plan
   environment,  ///< print the variables that ranks get
   dump,         ///< print what the ranks of jobs are at
+  shim,         ///< become one rank of a job that srun or mpirun started
   inform,       ///< print `text` (help, version)
 };
 
@@ -46,10 +48,12 @@ struct Options {
 
   std::vector<std::string> command;
   std::optional<int> ranks;
+  std::vector<Host> hosts;  ///< of --hosts or --hostfile; empty: see job_hosts()
   int ranks_per_device = 1;
   bool cpu_only = false;
   std::vector<Variable> exports;  ///< of -x: set before anything else reads the environment
 
+  bool has_own_prefix = false;                      ///< --prefix was given
   std::optional<std::string> prefix = "[{rank}] ";  ///< none: lines are printed as they are
   ColorMode color = ColorMode::automatic;
   std::optional<std::string> log_dir;
