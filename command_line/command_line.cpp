@@ -1,8 +1,10 @@
 #include "command_line/command_line.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -11,8 +13,26 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/parse_number.hpp>
 
+#include "command_line/nearest_name.hpp"
+#include "command_line/version.hpp"
+
 namespace gantry {
 namespace {
+
+constexpr const char* kGenerate = "--generate";
+
+template <class Value>
+constexpr const char* kValueName = "TEXT";
+template <>
+constexpr const char* kValueName<int> = "N";
+template <>
+constexpr const char* kValueName<bool> = "0|1";
+template <>
+constexpr const char* kValueName<double> = "X";
+template <class Element>
+constexpr const char* kValueName<std::optional<Element>> = kValueName<Element>;
+template <class Element>
+constexpr const char* kValueName<std::vector<Element>> = kValueName<Element>;
 
 // CLI11's own check lets nan pass, and answers with 309 digits.
 std::string problem_unless_positive(const std::string& text) {
@@ -24,6 +44,12 @@ std::string problem_unless_positive(const std::string& text) {
 }
 
 }  // namespace
+
+CommandLineOption& CommandLineOption::value(const std::string& name, ValueKind kind) {
+  description_->value = name;
+  description_->kind = kind;
+  return *this;
+}
 
 CommandLineOption& CommandLineOption::range(int least, int most) {
   option_->check(CLI::Range(least, most));
@@ -37,11 +63,19 @@ CommandLineOption& CommandLineOption::greater_than_zero() {
 
 CommandLineOption& CommandLineOption::one_of(const std::vector<std::string>& values) {
   option_->check(CLI::IsMember(values));
+  description_->choices = values;
+  description_->value = fmt::format("{}", fmt::join(values, "|"));
+  return *this;
+}
+
+CommandLineOption& CommandLineOption::hidden() {
+  description_->hidden = true;
   return *this;
 }
 
 CommandLineOption& CommandLineOption::required() {
   option_->required();
+  description_->required = true;
   return *this;
 }
 
@@ -68,30 +102,58 @@ CommandLineOption& CommandLineOption::needs(const CommandLineOption& other) {
 bool CommandLineOption::is_given() const { return option_->count() != 0; }
 
 CommandLine::CommandLine(const std::string& description, const std::string& program)
-    : app_(std::make_unique<CLI::App>(description, program)) {}
+    : app_(std::make_unique<CLI::App>(description, program)) {
+  description_.name = program;
+  description_.summary = description;
+  app_->set_version_flag("--version",
+                         fmt::format("{} {}", program.substr(0, program.find(' ')), kVersion));
+}
 CommandLine::~CommandLine() = default;
 
-void CommandLine::set_footer(const std::string& text) { app_->footer(text); }
+void CommandLine::set_usage(const std::string& text) { description_.usage = text; }
 
-void CommandLine::set_name_columns(std::size_t columns) {
-  app_->get_formatter()->column_width(columns);
+void CommandLine::set_footer(const std::string& text) {
+  description_.footer = text.substr(std::min(text.find_first_not_of('\n'), text.size()));
 }
 
-void CommandLine::set_version(const std::string& text) {
-  app_->set_version_flag("--version", text);
+void CommandLine::begin_group(const std::string& title) { group_ = title; }
+
+void CommandLine::add_command(const ProgramDescription& command) {
+  description_.commands.push_back(command);
 }
 
-void CommandLine::stop_at_first_argument() { app_->prefix_command(); }
+void CommandLine::add_alias(const std::string& alias, const std::string& name) {
+  aliases_[alias] = name;
+}
+
+void CommandLine::stop_at_first_argument() {
+  app_->prefix_command();
+  description_.runs_program = true;
+}
+
+OptionDescription& CommandLine::describe(const std::string& names, const std::string& help) {
+  OptionDescription option;
+  option.group = group_;
+  option.help = help;
+  if (names.starts_with('-')) {
+    option.names = CLI::detail::split(names, ',');
+  } else {
+    option.value = names;
+  }
+  return description_.options.emplace_back(std::move(option));
+}
 
 CommandLineOption CommandLine::add_flag(const std::string& names, bool& value,
                                         const std::string& help) {
-  return CommandLineOption(*app_->add_flag(names, value, help));
+  return CommandLineOption(*app_->add_flag(names, value, help), describe(names, help));
 }
 
 template <class Value>
 CommandLineOption CommandLine::add_option(const std::string& names, Value& value,
                                           const std::string& help) {
-  return CommandLineOption(*app_->add_option(names, value, help));
+  CommandLineOption option(*app_->add_option(names, value, help), describe(names, help));
+  if (names.starts_with('-')) option.value(kValueName<Value>);
+  return option;
 }
 
 #define INSTANTIATE(...)                                                                           \
@@ -107,12 +169,75 @@ INSTANTIATE(std::vector<std::string>);
 INSTANTIATE(std::vector<int>);
 #undef INSTANTIATE
 
+ProgramDescription CommandLine::description() const {
+  ProgramDescription program = description_;
+  std::erase_if(program.options, [](const OptionDescription& option) { return option.hidden; });
+  program.options.push_back({.names = {"-h", "--help"}, .help = "print this"});
+  program.options.push_back({.names = {"--version"}, .help = "print the version"});
+  return program;
+}
+
+std::string CommandLine::generate(const std::string& kind) const {
+  if (kind == "man") return manual_page(description(), kVersion);
+  if (kind == "bash") return bash_completion(description());
+  if (kind == "zsh") return zsh_completion(description());
+  throw InvalidArgument(
+      fmt::format("{}: expected man, bash or zsh, but got '{}'", kGenerate, kind));
+}
+
+bool CommandLine::takes_value(const std::string& name) const {
+  const CLI::Option* const option = app_->get_option_no_throw(name);
+  if (option != nullptr) return option->get_items_expected_max() > 0;
+  std::vector<std::string> names;
+  for (const OptionDescription& known : description().options) {
+    names.insert(names.end(), known.names.begin(), known.names.end());
+  }
+  for (const auto& [alias, meaning] : aliases_) names.push_back(alias);
+  const std::optional<std::string> nearest = nearest_name(name, names);
+  throw InvalidArgument(fmt::format("unknown option '{}'{}", name,
+                                    nearest ? fmt::format(" (did you mean '{}'?)", *nearest) : ""));
+}
+
+// The arguments with aliases replaced. Throws: InvalidArgument for an unknown option.
+std::vector<std::string> CommandLine::with_known_names(
+    const std::vector<std::string>& arguments) const {
+  std::vector<std::string> result;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    const bool is_option = argument.size() > 1 && argument.front() == '-' && argument != "--";
+    if (!is_option && (argument == "--" || description_.runs_program)) {
+      result.insert(result.end(), arguments.begin() + static_cast<std::ptrdiff_t>(i),
+                    arguments.end());
+      return result;
+    }
+    if (!is_option) {
+      result.push_back(argument);
+      continue;
+    }
+    const std::size_t equals = argument.find('=');
+    std::string name = argument.substr(0, equals);
+    std::string rest = equals == std::string::npos ? "" : argument.substr(equals);
+    if (const auto alias = aliases_.find(name); alias != aliases_.end()) {
+      name = alias->second;
+    } else if (!name.starts_with("--")) {
+      name = argument.substr(0, 2);
+      rest = argument.substr(2);
+    }
+    const bool needs_next = takes_value(name) && rest.empty();
+    result.push_back(name + rest);
+    if (needs_next && i + 1 < arguments.size()) result.push_back(arguments[++i]);
+  }
+  return result;
+}
+
 std::string CommandLine::parse(const std::vector<std::string>& arguments) {
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+  if (arguments.size() == 2 && arguments[0] == kGenerate) return generate(arguments[1]);
+  std::vector<std::string> reversed = with_known_names(arguments);
+  std::reverse(reversed.begin(), reversed.end());  // as CLI11 wants them
   try {
     app_->parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    return app_->help();
+    return help_text(description());
   } catch (const CLI::CallForVersion&) {
     return app_->version() + "\n";
   } catch (const CLI::ParseError& error) {

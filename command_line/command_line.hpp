@@ -3,9 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "command_line/description.hpp"
 
 namespace CLI {
 class App;
@@ -17,7 +20,11 @@ namespace gantry {
 /// One option of a CommandLine, valid as long as that lives.
 class CommandLineOption {
  public:
-  explicit CommandLineOption(CLI::Option& option) : option_(&option) {}
+  CommandLineOption(CLI::Option& option, OptionDescription& description)
+      : option_(&option), description_(&description) {}
+
+  /// Names the value in the help: "N", "FILE". Shells complete it as a `kind`.
+  CommandLineOption& value(const std::string& name, ValueKind kind = ValueKind::text);
 
   /// Allows integers from `least` to `most`.
   CommandLineOption& range(int least, int most);
@@ -29,6 +36,8 @@ class CommandLineOption {
   CommandLineOption& repeatable();
   /// As repeatable(), and an argument may hold several values: `-o a,b`.
   CommandLineOption& comma_separated();
+  /// Accepts the option without showing it.
+  CommandLineOption& hidden();
   /// Refuses the option beside `other`.
   CommandLineOption& excludes(const CommandLineOption& other);
   /// Refuses the option without `other`.
@@ -39,6 +48,7 @@ class CommandLineOption {
 
  private:
   CLI::Option* option_;
+  OptionDescription* description_;
 };
 
 /// The options of a program and its help. What options set must outlive it.
@@ -49,12 +59,16 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
   ~CommandLine();
 
+  /// What follows the program's name in the help's first line.
+  void set_usage(const std::string& text);
   /// The end of the help.
   void set_footer(const std::string& text);
-  /// Columns that names of options take in the help.
-  void set_name_columns(std::size_t columns);
-  /// Adds --version, which prints `text`.
-  void set_version(const std::string& text);
+  /// Puts the options that are added from now on under a title.
+  void begin_group(const std::string& title);
+  /// Lists a command of this program, such as `glaunch dump`, in help, manual and completion.
+  void add_command(const ProgramDescription& command);
+  /// Accepts `alias`, such as "-np", for the option `name`. The help does not show it.
+  void add_alias(const std::string& alias, const std::string& name);
   /// Ends the options at the first argument that is none, such as a program's name: see rest().
   void stop_at_first_argument();
 
@@ -66,15 +80,25 @@ class CommandLine {
   template <class Value>
   CommandLineOption add_option(const std::string& names, Value& value, const std::string& help);
 
-  /// Reads the arguments after the program's name. Returns the text of --help or --version if one
-  /// is there, else nothing.
-  /// Throws: InvalidArgument in CLI11's words.
+  /// Reads the arguments after the program's name. Returns the text of --help, --version or
+  /// --generate man|bash|zsh if one is there, else nothing.
+  /// Throws: InvalidArgument; for a bad value in CLI11's words.
   [[nodiscard]] std::string parse(const std::vector<std::string>& arguments);
   /// The arguments from the one where the options ended.
   [[nodiscard]] std::vector<std::string> rest() const;
+  /// The options so far, and those that every program has.
+  [[nodiscard]] ProgramDescription description() const;
 
  private:
+  OptionDescription& describe(const std::string& names, const std::string& help);
+  bool takes_value(const std::string& name) const;
+  std::string generate(const std::string& kind) const;
+  std::vector<std::string> with_known_names(const std::vector<std::string>& arguments) const;
+
   std::unique_ptr<CLI::App> app_;
+  ProgramDescription description_;
+  std::string group_;
+  std::map<std::string, std::string> aliases_;
 };
 
 /// The byte count in `text`, which a signed number holds; `what` names it in the error.

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <gantry/core/dtype.hpp>
 #include <gantry/kernels/tensor_ref.hpp>
 
+#include "kernels/merge_counters.hpp"
 #include "kernels/strided_index.hpp"
 
 namespace gantry::kernels {
@@ -38,6 +40,10 @@ struct FibrePlan {
 // The fibres of `tensor`, in the order of make_fibre_plan(…, in, dim).
 [[nodiscard]] Fibres fibres_like(const TensorRef& tensor, const TensorRef& in, int dim);
 
+// Units of a group of Note [Scan order].
+inline constexpr int kScanGroupBits = 4;
+inline constexpr int kScanGroup = 1 << kScanGroupBits;
+
 namespace host {
 void arg_reduce(bool largest, const FibrePlan& plan, const Fibres& indices);
 void scan(bool product, const FibrePlan& plan);
@@ -48,10 +54,22 @@ namespace cuda {
 // Elements of a fibre that one block of arg_reduce reduces.
 inline constexpr std::int64_t kArgChunk = 8192;
 
-// `candidates`: one i64 per fibre and chunk of kArgChunk elements; null if a fibre has one chunk.
+// The results of chunks, which the last block of a fibre merges. Unused if a fibre has one chunk.
+struct ArgPartials {
+  std::int64_t chunks = 1;             // per fibre
+  std::int64_t* candidates = nullptr;  // the index of chunk c of fibre f is [f * chunks + c]
+  MergeCounters counters;
+};
+
 void arg_reduce(void* stream, bool largest, const FibrePlan& plan, const Fibres& indices,
-                std::int64_t* candidates);
-void scan(void* stream, bool product, const FibrePlan& plan);
+                const ArgPartials& partials);
+
+// Elements of a fibre that one block of scan scans.
+inline constexpr std::int64_t kScanTile = 4096;
+// Bytes of scratch memory that scan needs; 0 if it needs none.
+[[nodiscard]] std::size_t scan_scratch_bytes(const FibrePlan& plan);
+void scan(void* stream, bool product, const FibrePlan& plan, void* scratch);
+
 void softmax(void* stream, bool logarithm, const FibrePlan& plan);
 }  // namespace cuda
 

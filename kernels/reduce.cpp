@@ -60,7 +60,7 @@ TensorRef contiguous_like(const TensorRef& tensor, DType dtype, void* data) {
   return result;
 }
 
-// Runs one pass per level of Note [Reduction order].
+// Runs one pass per level of Note [Reduction order]. A pass of few chunks does the next level, too.
 void reduce_on_gpu(const Target& target, void* stream, const ReducePlan& plan) {
   ReducePlan pass = plan;
   Scratch partials;  // the previous pass's results
@@ -70,7 +70,13 @@ void reduce_on_gpu(const Target& target, void* stream, const ReducePlan& plan) {
     const bool by_column = pass.is_column_wise();
     pass.partial_output_stride = by_column ? 1 : pass.chunks;
     pass.partial_chunk_stride = by_column ? pass.outputs : 1;
+    pass.merges = pass.chunks <= kReduceChunk;
+    Scratch counters;
+    if (pass.merges) {
+      pass.counters = merge_counters(target, cuda::merge_counter_count(pass), counters);
+    }
     cuda::reduce(stream, pass);
+    if (pass.merges) return;
     pass = make_merge_plan(pass);
     partials = std::move(next);
   }
@@ -112,11 +118,16 @@ void arg_reduce(const Target& target, bool largest, const TensorRef& values,
       target, {&values, &indices, &in},
       [largest, plan, index_fibres] { host::arg_reduce(largest, plan, index_fibres); },
       [&](void* stream) {
-        const std::int64_t chunks = (plan.length + cuda::kArgChunk - 1) / cuda::kArgChunk;
+        cuda::ArgPartials partials;
         Scratch candidates;
-        if (chunks > 1) candidates = Scratch(target, plan.count * chunks * sizeof(std::int64_t));
-        cuda::arg_reduce(stream, largest, plan, index_fibres,
-                         static_cast<std::int64_t*>(candidates.data()));
+        Scratch counters;
+        partials.chunks = (plan.length + cuda::kArgChunk - 1) / cuda::kArgChunk;
+        if (partials.chunks > 1) {
+          candidates = Scratch(target, plan.count * partials.chunks * sizeof(std::int64_t));
+          partials.candidates = static_cast<std::int64_t*>(candidates.data());
+          partials.counters = merge_counters(target, plan.count, counters);
+        }
+        cuda::arg_reduce(stream, largest, plan, index_fibres, partials);
       });
 }
 
@@ -125,7 +136,12 @@ void scan(const Target& target, bool product, const TensorRef& out, const Tensor
   const FibrePlan plan = make_fibre_plan(out, in, dim);
   submit(
       target, {&out, &in}, [product, plan] { host::scan(product, plan); },
-      [&](void* stream) { cuda::scan(stream, product, plan); });
+      [&](void* stream) {
+        const std::size_t bytes = cuda::scan_scratch_bytes(plan);
+        Scratch scratch;
+        if (bytes > 0) scratch = Scratch(target, bytes);
+        cuda::scan(stream, product, plan, scratch.data());
+      });
 }
 
 void softmax(const Target& target, bool logarithm, const TensorRef& out, const TensorRef& in,

@@ -8,13 +8,44 @@
 #include <gantry/device/visible_devices.hpp>
 #include <gantry/extend/parse_number.hpp>
 
+#include "device/nvml/nvml.hpp"
 #include "device/sim/sim_identity.hpp"
-#include "launcher/nvml.hpp"
 
 namespace gantry::launcher {
 namespace {
 
 constexpr int kMaxSimulated = 64;
+
+// Devices in PCI order, MIG instances in place of the GPU that they divide.
+void read_nvml(const std::string& path, DeviceInventory& inventory) {
+  const Nvml nvml(path);
+  const NvmlResult<int> count = nvml.device_count();
+  if (!nvml.problem().empty()) {
+    inventory.why_none = nvml.problem();
+  } else if (!count) {
+    inventory.why_none = fmt::format("NVML cannot count devices: {}", count.problem);
+  }
+  for (int i = 0; i < count.value_or(0); ++i) {
+    const NvmlResult<NvmlDevice> gpu = nvml.device(i);
+    if (!gpu) {
+      inventory.warnings.push_back(fmt::format("GPU {} cannot be used: {}", i, gpu.problem));
+      continue;
+    }
+    InventoryDevice device{nvml.name(*gpu).value_or(""), nvml.uuid(*gpu).value_or(""),
+                           nvml.pci_bus_id(*gpu).value_or("")};
+    if (!nvml.is_divided(*gpu).value_or(false)) {
+      inventory.devices.push_back(std::move(device));
+      continue;
+    }
+    for (const NvmlDevice instance : nvml.mig_instances(*gpu).value_or({})) {
+      device.uuid = nvml.uuid(instance).value_or("");
+      inventory.devices.push_back(device);
+    }
+  }
+  if (inventory.devices.empty() && inventory.why_none.empty()) {
+    inventory.why_none = "NVML shows no GPU";
+  }
+}
 
 // Applies CUDA_VISIBLE_DEVICES as the driver will, but does not lose a device in silence.
 void keep_visible(const std::string& value, DeviceInventory& inventory) {
@@ -65,11 +96,8 @@ DeviceInventory discover_devices(const VariableReader& variable) {
           {"Simulated GPU", std::move(identity.uuid), std::move(identity.pci_bus_id)});
     }
   } else {
-    NvmlReport report = read_nvml(variable("GANTRY_NVML_PATH").value_or("libnvidia-ml.so.1"));
     inventory.source = InventorySource::nvml;
-    inventory.devices = std::move(report.devices);
-    inventory.warnings = std::move(report.warnings);
-    inventory.why_none = std::move(report.problem);
+    read_nvml(variable("GANTRY_NVML_PATH").value_or(Nvml::kDefaultPath), inventory);
   }
   if (inventory.devices.empty()) {
     inventory.source = InventorySource::none;

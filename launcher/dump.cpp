@@ -27,8 +27,6 @@ constexpr Lane kAllLanes[] = {Lane::collective, Lane::send, Lane::recv};
 constexpr const char* kLaneNames[] = {"collectives", "sends", "receives"};
 // Calls of a rank in JSON.
 constexpr std::size_t kListedCalls = 16;
-// Files that cannot be read and are younger may be groups that are being made.
-constexpr auto kUnreadableAge = std::chrono::hours(24);
 
 ProcessState process_state(const ProcessStamp& process, bool same_boot) {
   if (process.pid <= 0) return ProcessState::absent;
@@ -152,42 +150,6 @@ Json to_json(const Record& record, const View& view, std::int64_t now_ns) {
   return call;
 }
 
-Json to_json(const GroupReport& report, const View& view) {
-  Json ranks = Json::array();
-  for (const RankReport& rank : report.ranks) {
-    Json entry = Json::object({{"rank", rank.rank},
-                               {"pid", rank.pid},
-                               {"host", rank.host},
-                               {"device", rank.device},
-                               {"process", name(rank.process)},
-                               {"state", name(rank.state)}});
-    if (rank.ended_ns_ago) entry.set("ended_s_ago", static_cast<double>(*rank.ended_ns_ago) / 1e9);
-    for (const Lane lane : kAllLanes) {
-      const LaneReport& calls = rank.lane(lane);
-      entry.set(kLaneNames[static_cast<std::size_t>(lane)],
-                Json::object({{"enqueued", flight::plain_number(calls.enqueued)},
-                              {"started", flight::plain_number(calls.progress.started)},
-                              {"finished", flight::plain_number(calls.progress.finished)},
-                              {"under_way", calls.progress.is_under_way()}}));
-    }
-    Json calls = Json::array();
-    for (std::size_t i = 0; i < std::min(rank.calls.size(), kListedCalls); ++i) {
-      calls.push_back(to_json(rank.calls[i], view, report.now_ns));
-    }
-    entry.set("calls", std::move(calls));
-    ranks.push_back(std::move(entry));
-  }
-  return Json::object({{"file", report.path},
-                       {"job", report.job},
-                       {"group", report.group},
-                       {"created_s", static_cast<double>(report.created_ns) / 1e9},
-                       {"ranks", std::move(ranks)},
-                       {"diagnosis", report.diagnosis}});
-}
-
-// Removes the file if all ranks have ended.
-bool clear_file(const OpenFile& file) { return file.is_over() && flight::remove_file(file.path()); }
-
 }  // namespace
 
 std::vector<OpenFile> find_flights(const std::string& target) {
@@ -241,6 +203,39 @@ GroupReport look_at(const OpenFile& file) {
   return report;
 }
 
+Json to_json(const GroupReport& report, const View& view) {
+  Json ranks = Json::array();
+  for (const RankReport& rank : report.ranks) {
+    Json entry = Json::object({{"rank", rank.rank},
+                               {"pid", rank.pid},
+                               {"host", rank.host},
+                               {"device", rank.device},
+                               {"process", name(rank.process)},
+                               {"state", name(rank.state)}});
+    if (rank.ended_ns_ago) entry.set("ended_s_ago", static_cast<double>(*rank.ended_ns_ago) / 1e9);
+    for (const Lane lane : kAllLanes) {
+      const LaneReport& calls = rank.lane(lane);
+      entry.set(kLaneNames[static_cast<std::size_t>(lane)],
+                Json::object({{"enqueued", flight::plain_number(calls.enqueued)},
+                              {"started", flight::plain_number(calls.progress.started)},
+                              {"finished", flight::plain_number(calls.progress.finished)},
+                              {"under_way", calls.progress.is_under_way()}}));
+    }
+    Json calls = Json::array();
+    for (std::size_t i = 0; i < std::min(rank.calls.size(), kListedCalls); ++i) {
+      calls.push_back(to_json(rank.calls[i], view, report.now_ns));
+    }
+    entry.set("calls", std::move(calls));
+    ranks.push_back(std::move(entry));
+  }
+  return Json::object({{"file", report.path},
+                       {"job", report.job},
+                       {"group", report.group},
+                       {"created_s", static_cast<double>(report.created_ns) / 1e9},
+                       {"ranks", std::move(ranks)},
+                       {"diagnosis", report.diagnosis}});
+}
+
 std::string describe_group(const GroupReport& report, const View& view) {
   std::string text = fmt::format("group {} of {} rank(s)", report.group, report.ranks.size());
   if (!report.job.empty()) text += fmt::format(", job {}", report.job);
@@ -266,28 +261,6 @@ std::string describe_group(const GroupReport& report, const View& view) {
     text += called ? "\n" : ", no calls\n";
   }
   for (const std::string& line : report.diagnosis) text += fmt::format("  => {}\n", line);
-  return text;
-}
-
-std::string dump(const std::string& target, bool clear, bool json) {
-  std::string text;
-  Json groups = Json::array();
-  std::size_t cleared = 0;
-  for (const OpenFile& file : find_flights(target)) {
-    const GroupReport report = look_at(file);
-    if (json) {
-      groups.push_back(to_json(report, file.view()));
-    } else {
-      text += (text.empty() ? "" : "\n") + describe_group(report, file.view());
-    }
-    if (clear && clear_file(file)) ++cleared;
-  }
-  if (clear && target.empty()) cleared += flight::remove_stale_files(0, kUnreadableAge);
-  if (json) return groups.dump(2) + "\n";
-  if (text.empty())
-    text = fmt::format("no group of ranks has left a record in {}\n", flight::folder());
-  if (clear)
-    text += fmt::format("removed {} file(s) of groups whose ranks have all ended\n", cleared);
   return text;
 }
 

@@ -2,12 +2,19 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "job/flight_folder.hpp"
+#include "launcher/dump_request.hpp"
+
+namespace gantry {
+class Json;
+}  // namespace gantry
 
 namespace gantry::launcher {
 
@@ -70,11 +77,19 @@ struct GroupReport {
 /// broke if there are such; the most telling sentence of each, at most some.
 [[nodiscard]] std::vector<std::string> diagnose_job(const std::string& job);
 
+/// For programs; `view` as below.
+[[nodiscard]] Json to_json(const GroupReport& report, const flight::View& view);
 /// For people; `view` is the one that `report` was made from.
 [[nodiscard]] std::string describe_group(const GroupReport& report, const flight::View& view);
 
-/// What `glaunch dump` prints, after it removed the files of ended groups if `clear`.
-/// Throws: InvalidArgument.
-[[nodiscard]] std::string dump(const std::string& target, bool clear, bool json);
+/// What `glaunch dump` prints. Without a target these are the groups with a living rank and those
+/// of the newest job that broke. Throws: InvalidArgument.
+[[nodiscard]] std::string dump(const DumpRequest& request);
+
+/// Prints the dump again whenever a rank got further, or each time if `redraws`. Looks every
+/// `interval`. Returns when the target's ranks have ended; without a target it does not return.
+/// Throws: InvalidArgument; what `print` throws.
+void follow_dump(const DumpRequest& request, std::chrono::milliseconds interval, bool redraws,
+                 const std::function<void(const std::string& text)>& print);
 
 }  // namespace gantry::launcher

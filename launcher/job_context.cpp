@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -39,13 +40,23 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
+// Random hexadecimal digits, 16 a word.
+std::string random_digits(std::size_t words) {
+  std::string digits;
+  for (std::size_t i = 0; i < words; ++i) {
+    std::uint64_t number = 0;
+    if (getrandom(&number, sizeof number, 0) != sizeof number) fail("getrandom");
+    digits += fmt::format("{:016x}", number);
+  }
+  return digits;
+}
+
 }  // namespace
 
 JobContext::JobContext(const Options& options) {
-  std::array<std::uint64_t, 3> numbers{};
-  if (getrandom(numbers.data(), sizeof numbers, 0) != sizeof numbers) fail("getrandom");
-  job_id_ = fmt::format("{:016x}", numbers[0]);
-  store_token_ = fmt::format("{:016x}{:016x}", numbers[1], numbers[2]);
+  first_job_id_ = random_digits(1);
+  job_id_ = first_job_id_;
+  store_token_ = random_digits(2);
 
   const char* temporary = std::getenv("TMPDIR");
   const bool named = temporary != nullptr && *temporary != '\0';
@@ -66,6 +77,12 @@ JobContext::~JobContext() {
   close(liveness_read_);
   close(liveness_write_);
   remove_scratch_directory();
+}
+
+void JobContext::renew() {
+  ++restarts_;
+  job_id_ = fmt::format("{}.{}", first_job_id_, restarts_);
+  store_token_ = random_digits(2);
 }
 
 void JobContext::make_scratch_directory() {
@@ -89,7 +106,8 @@ std::string JobContext::error_file(int rank) const {
 JobValues JobContext::values() const {
   return {job_id_,       store_address(),
           store_token_,  std::to_string(liveness_read_),
-          error_prefix_, std::to_string(free_port())};
+          error_prefix_, std::to_string(free_port()),
+          restarts_};
 }
 
 }  // namespace gantry::launcher

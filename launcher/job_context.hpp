@@ -19,6 +19,9 @@ class JobContext {
 
   [[nodiscard]] const std::string& job_id() const { return job_id_; }
   [[nodiscard]] const std::string& scratch_directory() const { return scratch_; }
+  /// Gives the job another id, store address and secret, for its next start. The ids of a job are
+  /// "x", "x.1", "x.2", …
+  void renew();
   /// Makes the scratch directory. Throws: std::system_error.
   void make_scratch_directory();
   /// Removes it with all that is in it, as the destructor does.
@@ -34,7 +37,9 @@ class JobContext {
   [[nodiscard]] JobValues values() const;
 
  private:
+  std::string first_job_id_;
   std::string job_id_;
+  int restarts_ = 0;
   std::string store_token_;
   std::string scratch_;
   std::string error_prefix_;

@@ -5,12 +5,15 @@
 #include <string.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include <gantry/core/error.hpp>
 #include <gantry/extend/parse_number.hpp>
 
 #include "command_line/command_line.hpp"
-#include "launcher/version.hpp"
+#include "launcher/environment.hpp"
+#include "launcher/hosts.hpp"
+#include "launcher/subcommands.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -18,42 +21,31 @@ namespace {
 constexpr std::int64_t kMaxSeconds = 366LL * 24 * 3600;
 
 constexpr const char* kFooter = R"(
-Without -n, one rank is started per visible device: the GPUs that NVML shows, filtered by
-CUDA_VISIBLE_DEVICES, or GANTRY_SIM_DEVICES=N simulated ones.
+Exit code: that of the first rank that failed, 128+N if signal N ended it, 124
+after --timeout, 125 for glaunch's own errors, 126 or 127 if the program cannot
+be started, 130 after Ctrl-C. Everything behind the program is its own.)";
 
-  glaunch env                  print the variables that ranks get
-  glaunch dump [--clear] [--json] [JOB|PID|FILE]
-                               print what the ranks of jobs, also of jobs that hang or were killed,
-                               are at in their collectives; see glaunch dump --help
-  glaunch -n 2 -- ./app -v     everything behind the program's name belongs to the program
-
-Exit code: that of the first rank that failed, 128+N if signal N ended it, 124 after --timeout,
-125 for glaunch's own errors, 126/127 if the program cannot be started, 130 after Ctrl-C.)";
-
-constexpr const char* kDumpFooter = R"(
-Ranks of one machine write down every collective call in shared memory, where it stays when they
-hang or are killed. For each group: its ranks, their newest calls, and which rank waits for which.
-To start a program called dump: glaunch -- dump)";
-
-Options parse_dump(const std::vector<std::string>& arguments) {
-  Options options;
-  options.action = Action::dump;
-  CommandLine line("Prints what the ranks of this user's jobs are at in their collectives.",
-                   "glaunch dump");
-  line.set_footer(kDumpFooter);
-  line.add_flag("--clear", options.clear,
-                "remove the records of groups whose ranks have all ended");
-  line.add_flag("--json", options.json, "print JSON");
-  line.add_option("target", options.target,
-                  "a job (GANTRY_JOB_ID), the process id of a rank, or a file with a slash");
-  try {
-    options.text = line.parse(arguments);
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(
-        fmt::format("dump: {} (to start a program called dump: glaunch -- dump)", error.what()));
+// The variables of -x: "A=B", or "A" for its value here, which ranks get anyway.
+void read_exports(Options& options, const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    if (name.empty()) {
+      throw InvalidArgument(fmt::format("-x: expected NAME=VALUE or NAME, but got '{}'", text));
+    }
+    const bool is_ours = name != "CUDA_VISIBLE_DEVICES" && name != "OMP_NUM_THREADS" &&
+                         std::any_of(rank_variables().begin(), rank_variables().end(),
+                                     [&](const RankVariable& one) { return one.name == name; });
+    if (is_ours) {
+      throw InvalidArgument(fmt::format(
+          "-x: expected a variable that glaunch does not set itself, but got '{}'", name));
+    }
+    if (equals != std::string::npos) {
+      options.exports.push_back({name, text.substr(equals + 1)});
+    } else if (std::getenv(name.c_str()) == nullptr) {
+      options.notes.push_back(fmt::format("-x {0}: {0} is not set, so ranks do not get it", name));
+    }
   }
-  if (!options.text.empty()) options.action = Action::inform;
-  return options;
 }
 
 }  // namespace
@@ -122,7 +114,11 @@ Options parse_options(const std::vector<std::string>& arguments) {
     return parse_dump({arguments.begin() + 1, arguments.end()});
   }
 
-  for (const char* planned : {"topo", "check", "shim"}) {
+  if (!arguments.empty() && arguments[0] == "shim") {
+    return parse_shim({arguments.begin() + 1, arguments.end()});
+  }
+
+  for (const char* planned : {"topo", "check"}) {
     if (arguments.empty() || arguments[0] != planned) continue;
     throw InvalidArgument(fmt::format(
         "{0}: is not built yet (to start a program called {0}: glaunch -- {0})", planned));
@@ -130,68 +126,105 @@ Options parse_options(const std::vector<std::string>& arguments) {
 
   CommandLine line("Starts one process per device, merges their output and stops them together.",
                    "glaunch");
+  line.set_usage("[options] [--] program [arguments…]");
   line.stop_at_first_argument();
   line.set_footer(kFooter);
-  line.set_name_columns(32);
 
   int ranks = 0;
+  bool standalone = false;
   bool no_prefix = false;
   bool dry_run = false;
-  std::string prefix, log_dir, grace, timeout, forward, report, stdin_mode = "rank0";
+  std::string prefix, log_dir, grace, timeout, forward, report, restart_delay;
+  std::string stdin_mode = "rank0";
+  std::string color = "auto";
+  std::vector<std::string> exports;
   int only_rank = 0;
+
+  line.begin_group("Ranks");
   const CommandLineOption ranks_option =
-      line.add_option("-n,--ranks", ranks, "number of ranks (default: one per visible device)")
+      line.add_option("-n,--ranks", ranks, "number of ranks (one per visible device)")
           .range(1, kMaxRanks);
-  const CommandLineOption per_device_option =
-      line.add_option("--ranks-per-device,--ranks-per-gpu", options.ranks_per_device,
-                      "let K ranks share a device")
-          .range(1, kMaxRanks);
-  line.add_flag("--cpu-only", options.cpu_only, "give ranks no device; needs -n");
-  const CommandLineOption prefix_option = line.add_option(
-      "--prefix", prefix,
-      "what each line starts with: {rank}, {local_rank}, {host} (default \"[{rank}] \")");
-  line.add_flag("--no-prefix", no_prefix, "print lines as they are");
-  const CommandLineOption only_rank_option =
-      line.add_option("--only-rank", only_rank, "show only this rank's output on the console")
-          .range(0, kMaxRanks - 1);
-  const CommandLineOption log_dir_option = line.add_option(
-      "--log-dir", log_dir, "write each rank's complete output to rank<N>.out, .err");
-  line.add_option("--tail", options.tail, "lines shown of a rank that failed (default 20)")
-      .range(0, 100000);
-  line.add_option("--stdin", stdin_mode, "reader of standard input: rank0 (default) or none")
-      .one_of({"rank0", "none"});
-  const CommandLineOption grace_option =
-      line.add_option("--grace", grace, "time between SIGTERM and SIGKILL (default 15s)");
-  const CommandLineOption timeout_option =
-      line.add_option("--timeout", timeout, "stop the job after this time");
-  const CommandLineOption forward_option =
-      line.add_option("--forward", forward, "signals to hand on to the ranks, such as USR1,USR2");
-  line.add_flag("--keep-going", options.keep_going, "do not stop the others when a rank fails");
-  const CommandLineOption report_option =
-      line.add_option("--report", report, "write what happened to this JSON file");
+  for (const char* habit : {"-np", "--np", "--nproc-per-node", "--nproc_per_node"}) {
+    line.add_alias(habit, "--ranks");
+  }
+  line.add_option("-x", exports, "set a variable for the ranks; repeatable")
+      .repeatable()
+      .value("NAME=VALUE");
+
+  std::string hosts, hostfile;
+  const CommandLineOption hosts_option =
+      line.add_option("--hosts", hosts, "machines, started by srun or mpirun").value("A:4,B:4");
+  for (const char* habit : {"--host", "-host", "-H"}) line.add_alias(habit, "--hosts");
+  line.add_option("--hostfile", hostfile, "a line for each machine: name slots=4")
+      .value("FILE", ValueKind::file)
+      .excludes(hosts_option);
+  for (const char* habit : {"-hostfile", "--machinefile", "-machinefile"}) {
+    line.add_alias(habit, "--hostfile");
+  }
+
+  line.begin_group("Placement");
+  const PlacementOptions placement = add_placement(line, options);
   line.add_flag("--dry-run", dry_run, "print the plan and start nothing");
   line.add_flag("--json", options.json, "with --dry-run: print JSON");
-  line.set_version(std::string("glaunch ") + kVersion);
+
+  line.begin_group("Output");
+  const CommandLineOption prefix_option =
+      line.add_option("--prefix", prefix, "start of each line: {rank} {local_rank} {host}");
+  line.add_flag("--no-prefix", no_prefix, "print lines as they are");
+  line.add_option("--color", color, "colour prefixes (auto: on a terminal)")
+      .one_of({"auto", "always", "never"});
+  const CommandLineOption only_rank_option =
+      line.add_option("--only-rank", only_rank, "show only this rank's output")
+          .range(0, kMaxRanks - 1)
+          .value("R");
+  const CommandLineOption log_dir_option =
+      line.add_option("--log-dir", log_dir, "write each rank's output to rank<R>.out, .err")
+          .value("DIR", ValueKind::directory);
+  line.add_option("--stdin", stdin_mode, "reader of standard input (rank0)")
+      .one_of({"rank0", "none"});
+
+  line.begin_group("Failure");
+  line.add_option("--tail", options.tail, "lines shown of a rank that failed (20)")
+      .range(0, 100000);
+  const CommandLineOption grace_option =
+      line.add_option("--grace", grace, "time between SIGTERM and SIGKILL (15s)").value("TIME");
+  const CommandLineOption timeout_option =
+      line.add_option("--timeout", timeout, "stop the job after this time").value("TIME");
+  const CommandLineOption forward_option =
+      line.add_option("--forward", forward, "signals for the ranks, such as USR1,USR2")
+          .value("SIGNALS");
+  line.add_flag("--keep-going", options.keep_going, "do not stop the others when a rank fails");
+  line.add_option("--max-restarts", options.max_restarts, "start the job again after a failure (0)")
+      .range(0, 1'000'000);
+  const CommandLineOption restart_delay_option =
+      line.add_option("--restart-delay", restart_delay, "pause before, doubled each time (1s)")
+          .value("TIME");
+  const CommandLineOption report_option =
+      line.add_option("--report", report, "write what happened to a JSON file")
+          .value("FILE", ValueKind::file);
+  line.begin_group("");
+  line.add_flag("--standalone", standalone, "ignored").hidden();
+  for (const ProgramDescription& command : describe_subcommands()) line.add_command(command);
 
   options.text = line.parse(arguments);
   if (!options.text.empty()) {
     options.action = Action::inform;
-    const std::string_view generic = "[OPTIONS]";
-    if (const auto at = options.text.find(generic); at != std::string::npos) {
-      options.text.replace(at, generic.size(), "[options] [--] program [arguments…]");
-    }
     return options;
   }
 
-  options.command = line.rest();
-  if (!options.command.empty() && options.command[0] == "--") {
-    options.command.erase(options.command.begin());
-  } else if (!options.command.empty() && options.command[0].starts_with('-')) {
-    throw InvalidArgument(fmt::format("unknown option '{}'", options.command[0]));
-  }
-  if (options.command.empty()) throw InvalidArgument("no program to start (see glaunch --help)");
+  options.command = read_command(line);
 
   if (ranks_option.is_given()) options.ranks = ranks;
+  if (standalone) {
+    options.notes.push_back("--standalone has no effect: glaunch always serves its own rendezvous");
+  }
+  read_exports(options, exports);
+  if (hosts_option.is_given()) options.hosts = parse_hosts(hosts, "--hosts");
+  if (!hostfile.empty()) options.hosts = read_hostfile(hostfile);
+  options.has_own_prefix = prefix_option.is_given();
+  options.color = color == "always"  ? ColorMode::always
+                  : color == "never" ? ColorMode::never
+                                     : ColorMode::automatic;
   if (prefix_option.is_given()) options.prefix = prefix;
   if (no_prefix && prefix_option.is_given()) {
     throw InvalidArgument("--prefix and --no-prefix contradict each other");
@@ -208,12 +241,19 @@ Options parse_options(const std::vector<std::string>& arguments) {
     options.timeout = parse_duration(timeout, "--timeout");
     if (options.timeout->count() == 0) throw InvalidArgument("--timeout: expected more than 0");
   }
+  if (restart_delay_option.is_given()) {
+    if (options.max_restarts == 0) throw InvalidArgument("--restart-delay needs --max-restarts");
+    options.restart_delay = parse_duration(restart_delay, "--restart-delay");
+  }
+  if (options.keep_going && options.max_restarts > 0) {
+    throw InvalidArgument("--keep-going and --max-restarts contradict each other");
+  }
   if (forward_option.is_given()) options.forward = parse_signals(forward);
   options.stdin_mode = stdin_mode == "none" ? StdinMode::none : StdinMode::rank0;
-  if (options.cpu_only && !options.ranks) {
+  if (options.cpu_only && !options.ranks && (options.hosts.empty() || !options.hosts[0].ranks)) {
     throw InvalidArgument("--cpu-only needs -n: there are no devices to count");
   }
-  if (options.cpu_only && per_device_option.is_given()) {
+  if (options.cpu_only && placement.ranks_per_device.is_given()) {
     throw InvalidArgument("--cpu-only and --ranks-per-device contradict each other");
   }
   if (options.json && !dry_run) throw InvalidArgument("--json needs --dry-run");

@@ -6,6 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/dump_request.hpp"
+#include "launcher/host.hpp"
+
 namespace gantry::launcher {
 
 /// Most ranks of a job.
@@ -17,26 +20,42 @@ enum class Action {
   dry_run,      ///< print the plan
   environment,  ///< print the variables that ranks get
   dump,         ///< print what the ranks of jobs are at
+  shim,         ///< become one rank of a job that srun or mpirun started
   inform,       ///< print `text` (help, version)
 };
 
 /// Which rank reads glaunch's standard input.
 enum class StdinMode { rank0, none };
 
+/// When prefixes are coloured; `automatic`: on a terminal, unless NO_COLOR or TERM=dumb is set.
+enum class ColorMode { automatic, always, never };
+
+/// A variable of the environment.
+struct Variable {
+  std::string name;
+  std::string value;
+};
+
 /// The command line, parsed and checked.
 struct Options {
   Action action = Action::run;
-  std::string text;  ///< for Action::inform
+  std::string text;                ///< for Action::inform
+  std::vector<std::string> notes;  ///< lines for the user about options that have no effect
   bool json = false;
-  std::string target;  ///< for Action::dump: a job, a process id, a file, or all if empty
-  bool clear = false;  ///< for Action::dump: remove the records of jobs that have ended
+  DumpRequest dump;                          ///< for Action::dump
+  bool follow = false;                       ///< for Action::dump: print again and again
+  std::chrono::milliseconds interval{1000};  ///< for `follow`
 
   std::vector<std::string> command;
   std::optional<int> ranks;
+  std::vector<Host> hosts;  ///< of --hosts or --hostfile; empty: see job_hosts()
   int ranks_per_device = 1;
   bool cpu_only = false;
+  std::vector<Variable> exports;  ///< of -x: set before anything else reads the environment
 
+  bool has_own_prefix = false;                      ///< --prefix was given
   std::optional<std::string> prefix = "[{rank}] ";  ///< none: lines are printed as they are
+  ColorMode color = ColorMode::automatic;
   std::optional<std::string> log_dir;
   std::optional<int> only_rank;
   int tail = 20;  ///< lines shown of a rank that failed
@@ -46,6 +65,8 @@ struct Options {
   std::optional<std::chrono::milliseconds> timeout;
   std::vector<int> forward;  ///< signal numbers handed on to the ranks
   bool keep_going = false;
+  int max_restarts = 0;
+  std::chrono::milliseconds restart_delay{1000};  ///< pause before the first restart
   std::optional<std::string> report;
 };
 

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -21,6 +23,23 @@ constexpr auto kPartialDelay = std::chrono::milliseconds(100);
 constexpr std::size_t kMaxWaitingBytes = 64 << 10;  // of a line without an end
 constexpr std::size_t kMaxTailLineBytes = 4096;
 constexpr int kGlaunch = -2;  // owner of glaunch's own lines
+// Neighbouring ranks differ. Neither black nor white, which a terminal may have as its ground.
+constexpr std::array kColors{36, 33, 35, 32, 34, 31};
+
+bool is_coloured(ColorMode mode, int fd) {
+  switch (mode) {
+    case ColorMode::always:
+      return true;
+    case ColorMode::never:
+      return false;
+    case ColorMode::automatic:
+      break;
+  }
+  const char* const forbidden = std::getenv("NO_COLOR");
+  const char* const terminal = std::getenv("TERM");
+  return (forbidden == nullptr || *forbidden == '\0') && terminal != nullptr &&
+         std::string_view(terminal) != "dumb" && isatty(fd) == 1;
+}
 
 bool same_place(int a, int b) {
   struct stat first {};
@@ -103,6 +122,11 @@ Output::Output(const Options& options, const Plan& plan, const std::string& scra
       from.rank = rank.rank;
       from.stream = stream;
       if (options.prefix) from.prefix = expand_prefix(*options.prefix, rank, plan.host);
+      const int fd = stream == Stream::out ? STDOUT_FILENO : STDERR_FILENO;
+      if (!from.prefix.empty() && is_coloured(options.color, fd)) {
+        const int color = kColors[static_cast<std::size_t>(rank.rank) % kColors.size()];
+        from.prefix = fmt::format("\x1b[{}m{}\x1b[0m", color, from.prefix);
+      }
       if (!options.only_rank || *options.only_rank == rank.rank) {
         from.console = stream == Stream::err && err_ ? err_.get() : out_.get();
       }
@@ -214,6 +238,10 @@ void Output::flush_partial_lines(const std::function<void(int, Stream)>& read_ag
 std::vector<std::string> Output::tail(int rank) const {
   const auto& tail = tails_[static_cast<std::size_t>(rank)];
   return {tail.begin(), tail.end()};
+}
+
+void Output::clear_tails() {
+  for (auto& tail : tails_) tail.clear();
 }
 
 void Output::message(std::string_view line) {

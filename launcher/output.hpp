@@ -37,6 +37,8 @@ class Output {
   /// Prints the lines that have waited for their end for 100 ms. Before each, `read_again` looks
   /// without waiting whether the rest of the line is there; it may call receive() and finish().
   void flush_partial_lines(const std::function<void(int rank, Stream stream)>& read_again);
+  /// Forgets the last lines of all ranks: the job starts again.
+  void clear_tails();
   /// Last lines of a rank, oldest first, those of stderr marked.
   [[nodiscard]] std::vector<std::string> tail(int rank) const;
   /// Prints a line of glaunch's own to stderr.

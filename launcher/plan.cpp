@@ -92,6 +92,15 @@ Plan make_plan(const Options& options, const Machine& machine, const Environment
   return plan;
 }
 
+Plan plan_of(const Delegation& delegation) {
+  Plan plan;
+  plan.command = delegation.command;
+  plan.host = "this machine";
+  plan.ranks.emplace_back();
+  plan.delegation = delegation;
+  return plan;
+}
+
 Environment rank_variables_of(const Plan& plan, const RankPlan& rank, const JobValues& values) {
   const std::string world = std::to_string(plan.ranks.size());
   const std::string global = std::to_string(rank.rank);
@@ -107,7 +116,7 @@ Environment rank_variables_of(const Plan& plan, const RankPlan& rank, const JobV
       {"GANTRY_RDZV", values.rendezvous},
       {"GANTRY_RDZV_TOKEN", values.rendezvous_token},
       {"GANTRY_LIFELINE_FD", values.liveness_fd},
-      {"GANTRY_RESTART", "0"},
+      {"GANTRY_RESTART", std::to_string(values.restarts)},
       {"GANTRY_ERROR_FILE", fmt::format("{}{}.error", values.error_file_prefix, rank.rank)},
       {"RANK", global},
       {"WORLD_SIZE", world},

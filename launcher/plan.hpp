@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/delegation.hpp"
 #include "launcher/device_inventory.hpp"
 #include "launcher/environment.hpp"
 #include "launcher/options.hpp"
@@ -35,6 +36,7 @@ struct Plan {
   std::vector<RankPlan> ranks;
   std::optional<int> omp_threads;  ///< none: the user has set OMP_NUM_THREADS
   std::vector<std::string> warnings;
+  std::optional<Delegation> delegation = {};  ///< set: the one process is another launcher
 };
 
 /// Values that are known only when the job starts.
@@ -45,12 +47,16 @@ struct JobValues {
   std::string liveness_fd;
   std::string error_file_prefix;  ///< "<prefix><rank>.error" is the rank's error file
   std::string master_port;
+  int restarts = 0;  ///< how often the job was started before
 };
 
 /// Decides which ranks run on which devices. A pure function.
 /// Throws: InvalidArgument with a text for the user if it cannot be done.
 [[nodiscard]] Plan make_plan(const Options& options, const Machine& machine,
                              const Environment& environment);
+
+/// The plan of a job on several machines: one process, the other launcher.
+[[nodiscard]] Plan plan_of(const Delegation& delegation);
 
 /// The variables that glaunch sets for one rank, and only those.
 [[nodiscard]] Environment rank_variables_of(const Plan& plan, const RankPlan& rank,

@@ -39,7 +39,8 @@ void send(int pipe, Note note) noexcept {
   }
 }
 
-// Processes of this job, wherever they went: the job's id is in their environment.
+// Processes of this job, wherever they went: the job's id is in their environment, with ".1" and so
+// on behind it after restarts.
 std::vector<pid_t> processes_of(const std::string& job_id) {
   const std::string mark = "GANTRY_JOB_ID=" + job_id;
   std::vector<pid_t> found;
@@ -50,7 +51,7 @@ std::vector<pid_t> processes_of(const std::string& job_id) {
     if (pid <= 0 || pid == getpid() || is_reaper(pid)) continue;
     std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
     for (std::string variable; std::getline(file, variable, '\0');) {
-      if (variable == mark) {
+      if (variable == mark || variable.starts_with(mark + ".")) {
         found.push_back(pid);
         break;
       }

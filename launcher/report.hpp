@@ -54,6 +54,13 @@ struct RankResult {
 /// Why a job ended.
 enum class Outcome { ok, rank_failed, timed_out, interrupted, not_started };
 
+/// How an earlier start of a job ended.
+struct EarlierRun {
+  std::string job_id;
+  int exit_code = 0;
+  std::optional<int> first_failure;
+};
+
 /// How a job ended.
 struct JobResult {
   Outcome outcome = Outcome::ok;
@@ -61,8 +68,11 @@ struct JobResult {
   std::string start_error;   ///< for Outcome::not_started
   int start_error_code = 0;  ///< for Outcome::not_started: the exit code
   std::string job_id;
+  std::string launcher;  ///< of a job on several machines: srun or mpirun, the only "rank"
   std::chrono::milliseconds duration{0};
   std::vector<RankResult> ranks;
+
+  std::vector<EarlierRun> earlier_runs;  ///< those that were followed by a restart
 
   /// What the flight files of the job say of it.
   std::vector<std::string> sentences;

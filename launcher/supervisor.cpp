@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -14,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/socket.hpp"
 #include "launcher/cgroup.hpp"
 #include "launcher/dump.hpp"
 
@@ -78,11 +80,7 @@ Supervisor::Supervisor(const Options& options, const Plan& plan, const Environme
       context_(options),
       reaper_(context_.job_id(), context_.scratch_directory()),
       output_(options, plan, context_.scratch_directory()),
-      store_(
-          StoreServerOptions{.address = context_.store_address(), .token = context_.store_token()}),
-      ranks_(plan.ranks.size()),
-      start_(Clock::now()),
-      oom_kills_at_start_(oom_kills()) {
+      restarts_(options.max_restarts, options.restart_delay) {
   // Orphans of the ranks become this process's children, wherever they went.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   context_.make_scratch_directory();
@@ -98,7 +96,46 @@ Supervisor::~Supervisor() {
 }
 
 JobResult Supervisor::run() {
+  first_start_ = Clock::now();
+  if (options_.timeout) timeout_ = first_start_ + *options_.timeout;
+  prepare_run();
+  for (run_once(); !stop_requested_; run_once()) {
+    const std::optional<milliseconds> delay = restarts_.next_delay(result_);
+    if (!delay) break;
+    for (const std::string& line : describe_failure(result_)) output_.message(line);
+    output_.message(fmt::format("restart {} of {} in {} s", restarts_.restarts(),
+                                options_.max_restarts, delay->count() / 1000.0));
+    EarlierRun run{result_.job_id, result_.exit_code(), std::nullopt};
+    if (const RankResult* rank = result_.root_failure()) run.first_failure = rank->rank;
+    result_.earlier_runs.push_back(std::move(run));
+    context_.renew();
+    prepare_run();
+    if (!pause(*delay)) break;
+  }
+  result_.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - first_start_);
+  return result_;  // a copy: the last ones may be reaped only while drain() waits
+}
+
+// Forgets the processes of the run before.
+void Supervisor::prepare_run() {
+  JobResult fresh;
+  fresh.earlier_runs = std::move(result_.earlier_runs);
+  result_ = std::move(fresh);
   result_.job_id = context_.job_id();
+  ranks_.assign(plan_.ranks.size(), Rank());
+  signalled_orphans_.clear();
+  phase_deadline_.reset();
+  last_signal_ = 0;
+  running_ = 0;
+  ended_ = 0;
+  over_ = false;
+  output_.clear_tails();
+  stdin_.reset();
+  store_.reset();
+  store_.emplace(StoreServerOptions{
+      .address = plan_.delegation ? plan_.delegation->listen_address() : context_.store_address(),
+      .token = context_.store_token()});
+  if (plan_.delegation) result_.launcher = plan_.delegation->launcher;
   for (const RankPlan& rank : plan_.ranks) {
     RankResult entry;
     entry.rank = rank.rank;
@@ -106,8 +143,26 @@ JobResult Supervisor::run() {
     entry.device_uuid = rank.device_uuid;
     result_.ranks.push_back(std::move(entry));
   }
+}
+
+// Waits before a restart. False if the job is stopped meanwhile.
+bool Supervisor::pause(milliseconds delay) {
+  phase_ = Phase::pausing;
+  over_ = true;  // no process of the job is left
+  const Clock::time_point end = Clock::now() + delay;
+  while (!stop_requested_ && Clock::now() < end) {
+    loop_.wait(timeout_ ? std::min(end, *timeout_) : end);
+    pass_deadlines();
+  }
+  over_ = stop_requested_;
+  return !stop_requested_;
+}
+
+void Supervisor::run_once() {
+  phase_ = Phase::running;
   start_ = Clock::now();
-  if (options_.timeout) timeout_ = start_ + *options_.timeout;
+  oom_kills_at_start_ = oom_kills();
+  restarts_.begin_run();
   if (!start_ranks()) kill_all();
   children_changed_ = true;
   while (look_for_the_end(), !over_) {
@@ -126,12 +181,11 @@ JobResult Supervisor::run() {
     rank.tail = output_.tail(rank.rank);
   }
   enter_notes(result_, notes);
+  look_for_missing_ranks();
   // With --keep-going no rank was stopped.
   if (result_.outcome == Outcome::rank_failed && result_.sentences.empty()) {
     result_.sentences = diagnose_job(context_.job_id());
   }
-  result_.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - start_);
-  return result_;  // a copy: the last ones may be reaped only while drain() waits
 }
 
 bool Supervisor::start_ranks() {
@@ -152,9 +206,9 @@ bool Supervisor::start_ranks() {
     unlink(context_.error_file(rank.rank).c_str());  // of an earlier job with the same --log-dir
     SpawnRequest request{std::get<std::string>(program),
                          plan_.command,
-                         rank_environment(environment_, plan_, rank, values),
+                         environment_of(rank, values),
                          -1,
-                         context_.liveness_fd(),
+                         plan_.delegation ? -1 : context_.liveness_fd(),
                          descriptors_};
     if (rank.rank == 0 && stdin_) request.stdin_fd = stdin_->source();
     const auto started = spawn(request, reaper_);
@@ -171,6 +225,38 @@ bool Supervisor::start_ranks() {
     watch_output(rank.rank, Stream::err, process.stderr_fd);
   }
   return true;
+}
+
+Environment Supervisor::environment_of(const RankPlan& rank, const JobValues& values) const {
+  if (!plan_.delegation) return rank_environment(environment_, plan_, rank, values);
+  return delegation_environment(environment_, *plan_.delegation,
+                                {values.job_id, plan_.delegation->rank_address(store_->address()),
+                                 values.rendezvous_token, values.master_port, values.restarts});
+}
+
+// Another launcher that failed before all ranks were there has started nothing.
+void Supervisor::look_for_missing_ranks() {
+  if (!plan_.delegation || result_.outcome != Outcome::rank_failed) return;
+  const StoreClientOptions client{
+      .address = fmt::format("tcp:127.0.0.1:{}", parse_socket_address(store_->address()).port),
+      .token = context_.store_token()};
+  std::vector<int> missing;
+  StoreClient store(client);
+  for (int rank = 0; rank < plan_.delegation->ranks; ++rank) {
+    if (!store.try_get(arrival_key(rank))) missing.push_back(rank);
+  }
+  if (missing.empty()) return;
+  const std::string why = fmt::format(
+      "{} {} before rank{} {} on {} had started; its messages are above; each host must be "
+      "reachable from here and have {}",
+      plan_.delegation->launcher, result_.ranks.front().how(), missing.size() == 1 ? "" : "s",
+      rank_list(missing), fmt::join(plan_.delegation->hosts_of(missing), ", "),
+      plan_.delegation->glaunch);
+  const int code = result_.ranks.front().exit_code;
+  result_.outcome = Outcome::not_started;
+  result_.start_error = why;
+  // The shim's own codes say more: no such program, for one.
+  result_.start_error_code = code == 126 || code == 127 ? code : 125;
 }
 
 // SIGCHLD alone is not enough: a thread that some library started may take it away from us.
@@ -236,8 +322,12 @@ void Supervisor::take_signal(const signalfd_siginfo& info) {
     case SIGTERM:
     case SIGHUP:
     case SIGQUIT:
+      stop_requested_ = true;
       if (draining_) {
         draining_ = false;
+      } else if (phase_ == Phase::pausing) {
+        result_.outcome = Outcome::interrupted;
+        result_.signal = signal;
       } else if (phase_ == Phase::running || phase_ == Phase::collecting) {
         if (result_.outcome == Outcome::ok) {
           result_.outcome = Outcome::interrupted;
@@ -302,8 +392,8 @@ void Supervisor::rank_ended(int rank, int status) {
     entry.exit_code = WEXITSTATUS(status);
   }
   signal_groups(0);  // forgets the group if it is empty
-  if (!entry.failed()) return store_.mark_ended(rank);
-  store_.mark_lost(rank);
+  if (!entry.failed()) return store_->mark_ended(rank);
+  store_->mark_lost(rank);
   if (entry.stopped_by_glaunch) return;
   if (result_.outcome == Outcome::ok) result_.outcome = Outcome::rank_failed;
   if (phase_ == Phase::running && !options_.keep_going) {
@@ -378,6 +468,8 @@ void Supervisor::pass_deadlines() {
   const auto now = Clock::now();
   if (timeout_ && *timeout_ <= now) {
     timeout_.reset();
+    stop_requested_ = true;
+    if (phase_ == Phase::pausing) result_.outcome = Outcome::timed_out;
     if (phase_ == Phase::running || phase_ == Phase::collecting) {
       if (result_.outcome == Outcome::ok) result_.outcome = Outcome::timed_out;
       stop(SIGTERM, options_.grace);
@@ -394,8 +486,11 @@ void Supervisor::pass_deadlines() {
     case Phase::stopping:
       kill_all();
       return;
+    case Phase::pausing:
+      return;
     case Phase::killing:
       output_.message("processes of the job do not die: they hang in the kernel");
+      stop_requested_ = true;  // they may still hold the devices
       over_ = true;
       return;
   }

@@ -15,6 +15,7 @@
 #include "launcher/process.hpp"
 #include "launcher/reaper.hpp"
 #include "launcher/report.hpp"
+#include "launcher/restart_policy.hpp"
 #include "launcher/stdin_relay.hpp"
 
 namespace gantry::launcher {
@@ -39,8 +40,9 @@ class Supervisor {
   void drain();
 
  private:
-  // running → collecting (a rank failed; others may say why, too) → stopping → killing
-  enum class Phase { running, collecting, stopping, killing };
+  // running → collecting (a rank failed; others may say why, too) → stopping → killing;
+  // pausing before a restart
+  enum class Phase { running, collecting, stopping, killing, pausing };
 
   struct Rank {
     pid_t pid = -1;
@@ -48,7 +50,12 @@ class Supervisor {
     int fds[2] = {-1, -1};
   };
 
+  void prepare_run();
+  void run_once();
+  bool pause(std::chrono::milliseconds delay);
   bool start_ranks();
+  Environment environment_of(const RankPlan& rank, const JobValues& values) const;
+  void look_for_missing_ranks();
   void watch_end(pid_t pid);
   void watch_output(int rank, Stream stream, int fd);
   void read_output(int rank, Stream stream);
@@ -78,7 +85,8 @@ class Supervisor {
   Reaper reaper_;  // before anything that starts a thread
   EventLoop loop_;
   Output output_;
-  StoreServer store_;
+  std::optional<StoreServer> store_;  // another one for each start of the job
+  RestartPolicy restarts_;
   std::optional<StdinRelay> stdin_;
 
   std::vector<Rank> ranks_;
@@ -86,6 +94,7 @@ class Supervisor {
   Phase phase_ = Phase::running;
   std::optional<Clock::time_point> phase_deadline_;
   std::optional<Clock::time_point> timeout_;
+  Clock::time_point first_start_;
   Clock::time_point start_;
   std::optional<std::int64_t> oom_kills_at_start_;
   std::set<pid_t>
@@ -96,6 +105,7 @@ class Supervisor {
   int ended_ = 0;
   bool over_ = false;
   bool draining_ = false;
+  bool stop_requested_ = false;  // by a signal or --timeout: no restart follows
   bool children_changed_ = false;
 };
 

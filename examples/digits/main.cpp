@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "checkpoint.hpp"
 #include "trainer.hpp"
 
 namespace {
@@ -64,7 +65,18 @@ bool report(const digits::Trainer& trainer, digits::Exchange& exchange) {
   return equal;
 }
 
-int run(const digits::Settings& settings, const std::string& path, int limit) {
+// Continues from the checkpoint if there is one; returns the epochs that are done.
+int restore(digits::Trainer& trainer, digits::Exchange& exchange, const std::string& path) {
+  if (path.empty()) return 0;
+  const auto checkpoint = digits::read_checkpoint(path, trainer.models().front().state());
+  if (!checkpoint) return 0;
+  trainer.load(checkpoint->state);
+  if (exchange.speaks()) print(fmt::format("continues after epoch {}", checkpoint->epoch));
+  return checkpoint->epoch;
+}
+
+int run(const digits::Settings& settings, const std::string& path, int limit,
+        const std::string& checkpoint) {
   const std::unique_ptr<digits::Exchange> exchange = digits::make_exchange(limit);
   print_device_map(*exchange);
   const digits::Split data = digits::load(path, settings.seed);
@@ -73,11 +85,15 @@ int run(const digits::Settings& settings, const std::string& path, int limit) {
     // Exact on every platform: the numbers come from integer arithmetic alone.
     print(fmt::format("initial checksum: {:016x}", trainer.models().front().checksum()));
   }
-  for (int epoch = 1; epoch <= settings.epochs; ++epoch) {
+  const int done = restore(trainer, *exchange, checkpoint);
+  for (int epoch = done + 1; epoch <= settings.epochs; ++epoch) {
     const auto start = std::chrono::steady_clock::now();
     const double loss = trainer.train_epoch(epoch);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     if (!exchange->speaks()) continue;
+    if (!checkpoint.empty()) {
+      digits::write_checkpoint(checkpoint, {epoch, trainer.models().front().state()});
+    }
     print(fmt::format("epoch {:3}  loss {:.4f}  test accuracy {:6.2f} %  {:9.0f} samples/s", epoch,
                       loss, 100 * trainer.test_accuracy(),
                       static_cast<double>(trainer.samples()) / seconds.count()));
@@ -95,6 +111,7 @@ int main(int argc, char** argv) {
   digits::Settings settings;
   std::string path = DIGITS_DATA;
   int limit = 0;
+  std::string checkpoint;
   CLI::App app("Trains a digit classifier on every GPU, real or simulated");
   app.add_option("--data", path, "digits.csv.gz")->capture_default_str();
   app.add_option("--epochs", settings.epochs)->capture_default_str()->check(CLI::Range(1, kMost));
@@ -106,9 +123,11 @@ int main(int argc, char** argv) {
   app.add_option("--seed", settings.seed)->capture_default_str();
   app.add_option("--devices", limit, "use at most so many devices in one process; 0: all")
       ->check(CLI::Range(0, kMost));
+  app.add_option("--checkpoint", checkpoint,
+                 "written after each epoch; training continues from it if it is there");
   CLI11_PARSE(app, argc, argv);
   try {
-    return run(settings, path, limit);
+    return run(settings, path, limit, checkpoint);
   } catch (const std::exception& error) {
     fmt::print(stderr, "digits: {}\n", error.what());
     return 1;

@@ -58,6 +58,19 @@ void Model::update(const std::vector<Tensor>& gradients, double rate, double mom
   }
 }
 
+std::vector<Tensor> Model::state() const {
+  std::vector<Tensor> state = parameters_;
+  state.insert(state.end(), velocities_.begin(), velocities_.end());
+  return state;
+}
+
+void Model::load(const std::vector<Tensor>& state) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].copy_(state[i]);
+    velocities_[i].copy_(state[parameters_.size() + i]);
+  }
+}
+
 std::uint64_t Model::checksum() const {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const Tensor& parameter : parameters_) {

@@ -30,6 +30,10 @@ class Model {
                 std::int64_t batch) const;
   // One step of SGD: v = momentum v + g; p -= rate v.
   void update(const std::vector<gantry::Tensor>& gradients, double rate, double momentum);
+  // Weights, then velocities.
+  std::vector<gantry::Tensor> state() const;
+  // Takes over what state() of another model of this size told.
+  void load(const std::vector<gantry::Tensor>& state);
   // A number made of every bit of the weights (FNV-1a).
   std::uint64_t checksum() const;
 

@@ -50,6 +50,10 @@ double Trainer::train_epoch(int epoch) {
   return losses[0][0].item<double>() / static_cast<double>(samples_);
 }
 
+void Trainer::load(const std::vector<Tensor>& state) {
+  for (Model& model : models_) model.load(state);
+}
+
 double Trainer::test_accuracy() const {
   const Tensor right = models_.front().forward(test_.pixels).argmax(1).eq(test_.labels);
   return right.to(gantry::f64).mean().item<double>();

@@ -32,6 +32,8 @@ class Trainer {
   // Samples of one epoch, all replicas together.
   std::int64_t samples() const { return samples_; }
   const std::vector<Model>& models() const { return models_; }
+  // Puts every local replica into the state of one: Model::state().
+  void load(const std::vector<gantry::Tensor>& state);
 
  private:
   Settings settings_;

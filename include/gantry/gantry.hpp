@@ -16,6 +16,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/core/macros.hpp>
 #include <gantry/core/scalar.hpp>
+#include <gantry/device/capture_mode.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/device/guard.hpp>
 #include <gantry/device/native_handles.hpp>
@@ -38,12 +39,14 @@
 #include <gantry/memory/snapshot.hpp>
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/event.hpp>
+#include <gantry/streams/graph.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/axes.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/generator_ref.hpp>
+#include <gantry/tensor/graphed.hpp>
 #include <gantry/tensor/index.hpp>
 #include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/linalg.hpp>

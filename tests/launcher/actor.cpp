@@ -283,6 +283,21 @@ int stop_launcher_in_a_line(const Arguments&) {
   return 0;
 }
 
+// restart <n> <how>: meets the others at a store that no earlier run has used. Rank 1 of every run
+// before restart n fails.
+int restart(const Arguments& arguments) {
+  const auto store = connect();
+  const std::int64_t seen = store->add("seen", 1);
+  store->barrier("all seen", identity().world_size, kLong);
+  const std::string run = std::getenv("GANTRY_RESTART");
+  say("run " + run + (seen > identity().world_size ? " in a used store\n" : "\n"));
+  store->barrier("all said", identity().world_size, kLong);
+  if (std::stoi(run) >= std::stoi(arguments[0])) return 0;
+  if (identity().rank != 1) wait_forever();
+  if (arguments[1] == "SIGKILL") raise(SIGKILL);
+  return std::stoi(arguments[1]);
+}
+
 const std::map<std::string, std::function<int(const Arguments&)>> kActs{
     {"write-environment", write_environment},
     {"fail", fail},
@@ -302,6 +317,7 @@ const std::map<std::string, std::function<int(const Arguments&)>> kActs{
     {"connect-often", connect_often},
     {"leave-group", leave_group},
     {"flee", flee},
+    {"restart", restart},
     {"stop-launcher", stop_launcher_in_a_line},
     {"wait", wait_for_end},
 };

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <sstream>
 #include <stdexcept>
 
 #include <gantry/core/error.hpp>
@@ -146,7 +148,7 @@ TEST(DumpTest, NamesTheOtherSideOfAMessage) {
 // A group's file with one call per rank; all ranks are this process.
 class WrittenGroup {
  public:
-  WrittenGroup(const std::string& name, int ranks) {
+  WrittenGroup(const std::string& name, int ranks, const std::string& job = "") {
     flight::Header header{};
     flight::View::lay_out(header, ranks, static_cast<std::size_t>(getpagesize()));
     file_ = flight::create_file(name, header.bytes);
@@ -158,6 +160,7 @@ class WrittenGroup {
     header.kinds[0] = {"barrier", flight::kBare};
     header.kinds[1] = {"send", flight::kTo};
     header.kinds[2] = {"recv", flight::kFrom};
+    std::snprintf(header.job, sizeof header.job, "%s", job.c_str());
     std::memcpy(base_, static_cast<const void*>(&header), sizeof header);
     view().header().magic.store(flight::kMagic);
   }
@@ -183,8 +186,17 @@ class WrittenGroup {
     view().ring(rank)[1].put(1, record);
     view().rank(rank).recorded.store(1);
   }
-  std::string describe() const { return dump(file_.path, false, false); }
-  Json json() const { return only_group(dump(file_.path, false, true)); }
+  /// Makes the rank's process one that has ended.
+  void end(int rank) { ++view().rank(rank).start_time; }
+  /// Makes the file that many seconds older than the newest.
+  void set_age(int seconds) {
+    const timespec time{1'700'000'000 - seconds, 0};
+    const timespec times[2] = {time, time};
+    if (futimens(file_.descriptor, times) != 0) throw std::runtime_error("futimens");
+  }
+  const std::string& path() const { return file_.path; }
+  std::string describe() const { return dump({.target = file_.path}); }
+  Json json() const { return only_group(dump({.target = file_.path, .json = true})); }
 
  private:
   flight::NewFile file_;
@@ -231,6 +243,77 @@ TEST(DumpTest, ACallThatAGraphRunsAgainIsUnderWay) {
     words.started = run_of(7, 5);
   }
   EXPECT_THAT(collectives.describe(), HasSubstr("=> all ranks are in #7 barrier\n"));
+}
+
+TEST(DumpTest, ShowsLivingJobsAndTheNewestThatBroke) {
+  const FlightFolder folder;
+  WrittenGroup first("first", 1, "monday");
+  WrittenGroup world("world", 1, "tuesday");
+  WrittenGroup part("part", 1, "tuesday");
+  WrittenGroup nameless("nameless", 1);
+  WrittenGroup living("living", 1, "today");
+  for (WrittenGroup* group : {&living, &first, &world, &part, &nameless}) group->call(0, 0, 7);
+  for (WrittenGroup* group : {&first, &world, &part, &nameless}) group->end(0);
+  // From the newest to the oldest; a job that lives may have begun long ago.
+  int age = 0;
+  for (WrittenGroup* group : {&part, &nameless, &world, &first, &living}) group->set_age(age++);
+  const auto shown = [](const DumpRequest& request) {
+    std::vector<std::string> names;
+    std::istringstream text(dump(request));
+    for (std::string line; std::getline(text, line);) {
+      const std::size_t slash = line.rfind("/");
+      if (line.starts_with("  /")) {
+        names.push_back(line.substr(slash + 1, line.rfind(".flight") - slash - 1));
+      }
+      if (line.find("--all") != std::string::npos) names.push_back(line);
+    }
+    return names;
+  };
+  using ::testing::ElementsAre;
+  EXPECT_THAT(shown({}), ElementsAre("part", "world", "living",
+                                     "2 groups of jobs that ended earlier: glaunch dump --all"));
+  EXPECT_THAT(shown({.all = true}), ElementsAre("part", "nameless", "world", "first", "living"));
+  EXPECT_THAT(shown({.target = "monday"}), ElementsAre("first"));
+  EXPECT_EQ(Json::parse(dump({.json = true})).size(), 3U);
+  EXPECT_EQ(Json::parse(dump({.all = true, .json = true})).size(), 5U);
+  // What is not shown is removed, too.
+  EXPECT_THAT(dump({.clear = true}), HasSubstr("removed 4 file(s)"));
+  EXPECT_THAT(shown({.all = true}), ElementsAre("living"));
+}
+
+TEST(DumpTest, FollowsAJobToItsEnd) {
+  const FlightFolder folder;
+  WrittenGroup group("group", 1, "train-7");
+  group.call(0, 0, 7);
+  std::vector<std::string> shown;
+  follow_dump({.target = "train-7"}, std::chrono::milliseconds(0), false,
+              [&](const std::string& text) {
+                shown.push_back(text);
+                if (shown.size() == 1) group.view().words(0).started = 7;
+                if (shown.size() == 2) group.end(0);
+              });
+  ASSERT_EQ(shown.size(), 3U);
+  EXPECT_THAT(shown[0], HasSubstr("enqueued #7, last #7 barrier"));
+  EXPECT_THAT(shown[1], HasSubstr("enqueued #7, waits in #7 barrier"));
+  EXPECT_THAT(shown[2], HasSubstr(", ended"));
+  EXPECT_THROW(follow_dump({.target = "nobody"}, std::chrono::milliseconds(0), false,
+                           [](const std::string&) {}),
+               InvalidArgument);
+}
+
+TEST(DumpTest, FollowingEndsWhenTheRanksLeaveInOrder) {
+  const FlightFolder folder;
+  auto group = std::make_unique<WrittenGroup>("group", 1, "train-7");
+  group->call(0, 0, 7);
+  std::vector<std::string> shown;
+  follow_dump({.target = "train-7"}, std::chrono::milliseconds(0), true,
+              [&](const std::string& text) {
+                shown.push_back(text);
+                flight::remove_file(group->path());
+              });
+  ASSERT_EQ(shown.size(), 2U);
+  EXPECT_THAT(shown[0], ::testing::StartsWith("\x1b[H\x1b[2Jgroup "));
+  EXPECT_EQ(shown[1], "'train-7' has ended\n");
 }
 
 // Everything in a file that a person sees was written by another process.
@@ -294,7 +377,7 @@ TEST(DumpTest, WhatIsNotThereIsAnError) {
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THROW((void)find_flights(pipe), InvalidArgument);
   EXPECT_THAT(find_flights(""), IsEmpty());
-  EXPECT_EQ(Json::parse(dump("", false, true)), Json::array());
+  EXPECT_EQ(Json::parse(dump({.json = true})), Json::array());
 }
 
 TEST(DumpTest, AGroupThatIsBeingMadeIsNotOver) {
@@ -308,24 +391,42 @@ TEST(DumpTest, AGroupThatIsBeingMadeIsNotOver) {
   ASSERT_GE(file.descriptor, 0) << file.failure;
   ASSERT_EQ(pwrite(file.descriptor, &header, sizeof header, 0),
             static_cast<ssize_t>(sizeof header));
-  EXPECT_THAT(dump("", false, false), HasSubstr("=> no rank has come yet\n"));
-  EXPECT_THAT(dump("", true, false), HasSubstr("removed 0 file(s)"));
-  EXPECT_THAT(dump(file.path, true, false), HasSubstr("removed 0 file(s)"));
+  EXPECT_THAT(dump({}), HasSubstr("=> no rank has come yet\n"));
+  EXPECT_THAT(dump({.clear = true}), HasSubstr("removed 0 file(s)"));
+  EXPECT_THAT(dump({.target = file.path, .clear = true}), HasSubstr("removed 0 file(s)"));
   EXPECT_EQ(flight::list_files().size(), 1U);
   // Unless nobody has come for a day.
   const timespec long_ago[2] = {{1, 0}, {1, 0}};
   ASSERT_EQ(futimens(file.descriptor, long_ago), 0);
-  EXPECT_THAT(dump("", true, false), HasSubstr("removed 1 file(s)"));
+  EXPECT_THAT(dump({.clear = true}), HasSubstr("removed 1 file(s)"));
   close(file.descriptor);
 }
 
 TEST(DumpTest, TheCommandLineIsChecked) {
   const Options options = parse_options({"dump", "--json", "--clear", "4711"});
   EXPECT_EQ(options.action, Action::dump);
-  EXPECT_TRUE(options.json);
-  EXPECT_TRUE(options.clear);
-  EXPECT_EQ(options.target, "4711");
-  EXPECT_EQ(parse_options({"dump"}).target, "");
+  EXPECT_TRUE(options.dump.json);
+  EXPECT_TRUE(options.dump.clear);
+  EXPECT_EQ(options.dump.target, "4711");
+  EXPECT_EQ(parse_options({"dump"}).dump.target, "");
+  EXPECT_FALSE(parse_options({"dump"}).dump.all);
+  EXPECT_TRUE(parse_options({"dump", "--all"}).dump.all);
+  EXPECT_EQ(parse_options({"dump", "--follow", "--interval", "20ms"}).interval,
+            std::chrono::milliseconds(20));
+  for (const auto& [arguments, text] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"dump", "--follow", "--json"}, "dump: --follow and --json contradict each other"},
+           {{"dump", "--follow", "--clear"}, "dump: --follow and --clear contradict each other"},
+           {{"dump", "--all", "4711"}, "dump: --all and a target contradict each other"},
+           {{"dump", "--interval", "1s"}, "dump: --interval needs --follow"},
+           {{"dump", "--folow"}, "dump: unknown option '--folow' (did you mean '--follow'?)"}}) {
+    try {
+      (void)parse_options(arguments);
+      ADD_FAILURE() << "accepted: " << ::testing::PrintToString(arguments);
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr(text));
+    }
+  }
   EXPECT_EQ(parse_options({"--", "dump", "x"}).command, (std::vector<std::string>{"dump", "x"}));
   EXPECT_THAT(parse_options({"dump", "--help"}).text, HasSubstr("--clear"));
   EXPECT_THROW((void)parse_options({"dump", "--fast"}), InvalidArgument);

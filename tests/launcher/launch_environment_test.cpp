@@ -61,6 +61,19 @@ TEST_F(LaunchEnvironmentTest, RanksGetTheirIdentity) {
   }
 }
 
+TEST_F(LaunchEnvironmentTest, ExportedVariablesReachRanksAndThePlanner) {
+  const Outcome outcome = run_command(act({"-x", "GREETING=a=b", "-x", "CUDA_VISIBLE_DEVICES=2",
+                                           "-x", "OMP_NUM_THREADS=3", "--standalone"},
+                                          {"write-environment", directory_}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(outcome.err, HasSubstr("glaunch: note: --standalone has no effect"));
+  auto got = environment_of(0);
+  EXPECT_EQ(got["GANTRY_WORLD_SIZE"], "1");
+  EXPECT_EQ(got["GREETING"], "a=b");
+  EXPECT_EQ(got["CUDA_VISIBLE_DEVICES"], "2");
+  EXPECT_EQ(got["OMP_NUM_THREADS"], "3");
+}
+
 TEST_F(LaunchEnvironmentTest, GpusComeFromNvml) {
   const Outcome outcome =
       run_command(on_gpus(act({}, {"write-environment", directory_}), kTwoGpus));

@@ -49,6 +49,45 @@ TEST_F(LaunchOutputTest, PrefixTemplates) {
               ::testing::MatchesRegex(".+\\|x\n"));
 }
 
+TEST_F(LaunchOutputTest, PrefixesAreColouredOnRequest) {
+  const auto print = [&](const std::string& color) {
+    Command command = act({"-n", "2", "--color", color}, {"print", "x\n"});
+    command.environment["TERM"] = "xterm";
+    return lines_of(run_command(command).out);
+  };
+  EXPECT_THAT(print("always"),
+              UnorderedElementsAre("\x1b[36m[0] \x1b[0mx", "\x1b[33m[1] \x1b[0mx"));
+  EXPECT_THAT(print("never"), UnorderedElementsAre("[0] x", "[1] x"));
+  EXPECT_THAT(print("auto"), UnorderedElementsAre("[0] x", "[1] x"));  // a pipe
+}
+
+// What glaunch shows on a terminal. An empty string where there is no terminal.
+std::string shown_on_a_terminal(const char* type, const char* no_color) {
+  int terminal = -1;
+  const pid_t job = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (job < 0) return "";
+  if (job == 0) {
+    setenv("TERM", type, 1);
+    setenv("NO_COLOR", no_color, 1);
+    execl(GANTRY_TEST_GLAUNCH, "glaunch", "--cpu-only", "-n", "1", "--", "echo", "x", nullptr);
+    _exit(127);
+  }
+  std::string shown;
+  char byte = 0;
+  while (read(terminal, &byte, 1) == 1) shown += byte;
+  waitpid(job, nullptr, 0);
+  close(terminal);
+  return shown;
+}
+
+TEST_F(LaunchOutputTest, PrefixesAreColouredOnATerminal) {
+  const std::string plain = shown_on_a_terminal("dumb", "");
+  if (plain.empty()) GTEST_SKIP() << "needs a terminal: " << std::strerror(errno);
+  EXPECT_EQ(plain, "[0] x\r\n");
+  EXPECT_EQ(shown_on_a_terminal("xterm", ""), "\x1b[36m[0] \x1b[0mx\r\n");
+  EXPECT_EQ(shown_on_a_terminal("xterm", "1"), "[0] x\r\n");
+}
+
 TEST_F(LaunchOutputTest, KeepsTheTwoStreamsApart) {
   const Outcome outcome = run_command(launch({"-n", "1", "sh", "-c", "echo out; echo err >&2"}));
   EXPECT_EQ(outcome.out, "[0] out\n");

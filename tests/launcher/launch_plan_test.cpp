@@ -275,11 +275,45 @@ TEST(LaunchOptionsTest, ReadsEveryOption) {
   EXPECT_EQ(parse_options({"--no-prefix", "app"}).prefix, std::nullopt);
 }
 
+TEST(LaunchOptionsTest, AcceptsTheHabitsOfOtherLaunchers) {
+  for (const std::vector<std::string>& spelling : {std::vector<std::string>{"-np", "4"},
+                                                   {"--np", "4"},
+                                                   {"--nproc-per-node=4"},
+                                                   {"--nproc_per_node", "4"},
+                                                   {"-n4"}}) {
+    std::vector<std::string> arguments = spelling;
+    arguments.insert(arguments.end(), {"app", "-np", "7"});
+    const Options options = parse_options(arguments);
+    EXPECT_EQ(options.ranks, 4) << spelling.front();
+    EXPECT_THAT(options.command, ElementsAre("app", "-np", "7"));
+    EXPECT_THAT(options.notes, ::testing::IsEmpty());
+  }
+  EXPECT_THAT(parse_options({"--standalone", "app"}).notes,
+              ElementsAre("--standalone has no effect: glaunch always serves its own rendezvous"));
+}
+
+TEST(LaunchOptionsTest, VariablesAreExported) {
+  const Options options = parse_options(
+      {"-x", "A=b=c", "-x", "PATH", "-x", "CUDA_VISIBLE_DEVICES=1", "-x", "GANTRY_NO_SUCH", "app"});
+  ASSERT_EQ(options.exports.size(), 2U);
+  EXPECT_EQ(options.exports[0].name + "|" + options.exports[0].value, "A|b=c");
+  EXPECT_EQ(options.exports[1].name, "CUDA_VISIBLE_DEVICES");
+  EXPECT_THAT(options.notes,
+              ElementsAre("-x GANTRY_NO_SUCH: GANTRY_NO_SUCH is not set, so ranks do not get it"));
+}
+
 TEST(LaunchOptionsTest, MalformedOptionsAreErrors) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{}, "no program to start (see glaunch --help)"},
       {{"--bogus", "app"}, "unknown option '--bogus'"},
-      {{"-x", "app"}, "unknown option '-x'"},
+      {{"--log-dri", "d", "app"}, "unknown option '--log-dri' (did you mean '--log-dir'?)"},
+      {{"--nproc", "2", "app"}, "unknown option '--nproc' (did you mean '--nproc-per-node'?)"},
+      {{"-z", "app"}, "unknown option '-z'"},
+      {{"-x", "=B", "app"}, "-x: expected NAME=VALUE or NAME, but got '=B'"},
+      {{"-x", "WORLD_SIZE=3", "app"},
+       "-x: expected a variable that glaunch does not set itself, but got 'WORLD_SIZE'"},
+      {{"-np", "2", "-n", "2", "app"}, "--ranks: At Most 1 required but received 2"},
+      {{"--color", "red", "app"}, "red not in {auto,always,never}"},
       {{"-n", "0", "app"}, "Value 0 not in range 1 to 4096"},
       {{"-n", "-3", "app"}, "Value -3 not in range 1 to 4096"},
       {{"-n", "two", "app"}, "two"},
@@ -303,7 +337,9 @@ TEST(LaunchOptionsTest, MalformedOptionsAreErrors) {
       {{"--tail", "-1", "app"}, "Value -1 not in range"},
       {{"topo"}, "topo: is not built yet (to start a program called topo: glaunch -- topo)"},
       {{"check", "--full"}, "check: is not built yet"},
-      {{"shim", "--", "app"}, "shim: is not built yet"},
+      {{"shim"}, "shim: no program to start"},
+      {{"shim", "--cpu-onl", "app"},
+       "shim: unknown option '--cpu-onl' (did you mean '--cpu-only'?)"},
   };
   for (const auto& [arguments, text] : cases) {
     try {
@@ -319,6 +355,11 @@ TEST(LaunchOptionsTest, HelpAndVersionAreInformation) {
   const Options help = parse_options({"--help"});
   EXPECT_EQ(help.action, Action::inform);
   EXPECT_THAT(help.text, HasSubstr("Usage: glaunch [options] [--] program [arguments…]"));
+  for (const char* group : {"\nRanks:\n", "\nPlacement:\n", "\nOutput:\n", "\nFailure:\n"}) {
+    EXPECT_THAT(help.text, HasSubstr(group));
+  }
+  // One screen.
+  EXPECT_LE(std::count(help.text.begin(), help.text.end(), '\n'), 56);
   EXPECT_THAT(parse_options({"--version"}).text, ::testing::MatchesRegex("glaunch [0-9.]+\n"));
 }
 

@@ -47,16 +47,19 @@ void add_options(CommandLine& line, Options& options, Words& words) {
           "-o,--op", words.operations,
           "operations, or all: all_reduce reduce broadcast all_gather reduce_scatter gather "
           "scatter all_to_all send_recv barrier (all_reduce)")
+      .value("OP,…")
       .comma_separated();
   line.add_flag("--comm", words.comm, "the single-process operations, gantry::comm, instead");
-  line.add_option("-b,--begin", words.begin, "least size of a message (8)");
-  line.add_option("-e,--end", words.end, "greatest size (128M)");
+  line.add_option("-b,--begin", words.begin, "least size of a message (8)").value("BYTES");
+  line.add_option("-e,--end", words.end, "greatest size (128M)").value("BYTES");
   const CommandLineOption factor =
-      line.add_option("-f,--factor", words.factor, "from one size to the next (2)");
-  line.add_option("-i,--step", words.step, "the same, in bytes").excludes(factor);
-  line.add_option("-d,--dtype", words.dtype, "element type: f32 bf16 i64 … (f32)");
-  line.add_option("-r,--redop", words.redop, "sum prod min max avg band bor bxor (sum)");
+      line.add_option("-f,--factor", words.factor, "from one size to the next (2)").value("X");
+  line.add_option("-i,--step", words.step, "the same, in bytes").value("BYTES").excludes(factor);
+  line.add_option("-d,--dtype", words.dtype, "element type: f32 bf16 i64 … (f32)").value("TYPE");
+  line.add_option("-r,--redop", words.redop, "sum prod min max avg band bor bxor (sum)")
+      .value("OP");
   line.add_option("--root", options.root, "root rank (0)")
+      .value("R")
       .range(0, std::numeric_limits<int>::max());
   line.add_option("-g,--gpus", options.devices, "devices of this process (all; 1 per process)")
       .range(1, 64);
@@ -69,6 +72,7 @@ void add_options(CommandLine& line, Options& options, Words& words) {
       .range(0, 1'000'000);
   line.add_option("--max-seconds", options.repetitions.max_seconds,
                   "of one size: fewer calls if they would last longer (2)")
+      .value("S")
       .greater_than_zero();
   line.add_option("-z,--blocking", options.repetitions.blocking,
                   "1: the host waits for each call (0)");
@@ -81,6 +85,7 @@ void add_options(CommandLine& line, Options& options, Words& words) {
                   "nccl host; several give a line "
                   "each (auto, or "
                   "GANTRY_COLL_ALGO)")
+      .value("ALGO,…")
       .comma_separated();
   line.add_option("--transport", words.transport, "auto p2p nccl host")
       .one_of({"auto", "p2p", "nccl", "host"});
@@ -90,12 +95,15 @@ void add_options(CommandLine& line, Options& options, Words& words) {
                 "tensors that others read or write are registered on all ranks");
   line.add_option("--tensors", options.tensors, "tensors of a coalesced form (200)")
       .range(1, 100'000);
-  line.add_option("-J,--json", options.json, "writes the results, - for stdout");
-  line.add_option("--svg", options.svg, "draws latency and bandwidth");
+  line.add_option("-J,--json", options.json, "writes the results, - for stdout")
+      .value("FILE", ValueKind::file);
+  line.add_option("--svg", options.svg, "draws latency and bandwidth")
+      .value("FILE", ValueKind::file);
   line.add_option("--compare", options.compare, "results of other runs, drawn beside; repeatable")
+      .value("FILE", ValueKind::file)
       .repeatable();
-  line.add_option("--draw", options.draw,
-                  "draws these results of an earlier run, measures nothing");
+  line.add_option("--draw", options.draw, "draws these results of an earlier run, measures nothing")
+      .value("FILE", ValueKind::file);
   line.add_flag("-q,--quiet", options.quiet, "no table");
 }
 

@@ -56,17 +56,21 @@ Options parse_options(const std::vector<std::string>& arguments) {
   std::string simulate;
   std::string threads = "one";
   line.add_option("FILE", options.file, "the log to replay");
-  line.add_option("-w,--workload", options.workload, "a synthetic workload instead of a file");
+  line.add_option("-w,--workload", options.workload, "a synthetic workload instead of a file")
+      .value("SPEC");
   line.add_option("-b,--backend", backends,
                   "vmm, native, async, cuda (the driver's malloc), bump (no allocator); repeatable")
+      .value("NAME,…")
       .comma_separated();
   line.add_flag("-c,--compare", compare, "all backends, each in a process of its own");
   line.add_option("-d,--device", options.device, "the device to run on (0)")
       .range(0, kMostDevices - 1);
   line.add_option("--log-device", options.log_device,
-                  "the device of the snapshot to replay (the first with a history)");
+                  "the device of the snapshot to replay (the first with a history)")
+      .value("N");
   const CommandLineOption limited =
-      line.add_option("--limit", limit, "the allocator may hold no more, such as 8GiB");
+      line.add_option("--limit", limit, "the allocator may hold no more, such as 8GiB")
+          .value("BYTES");
   line.add_option("--limit-factor", options.limit_factor, "the same, in multiples of the peak live")
       .excludes(limited);
   line.add_option("--threads", threads, "as-logged: one thread per logged one, in logged order")
@@ -74,12 +78,17 @@ Options parse_options(const std::vector<std::string>& arguments) {
   line.add_option("-r,--repeat", options.repeat, "passes after the first one (5)")
       .range(0, 100'000);
   line.add_option("--max-seconds", options.max_seconds, "gives up a pass that lasts longer (60)")
+      .value("S")
       .greater_than_zero();
-  line.add_option("-s,--simulate", simulate, "on a simulated device with that much memory");
-  line.add_option("-j,--json", options.json, "writes the results, - for stdout");
-  line.add_option("-p,--picture", options.picture, "draws them: a file .svg or .html");
+  line.add_option("-s,--simulate", simulate, "on a simulated device with that much memory")
+      .value("BYTES");
+  line.add_option("-j,--json", options.json, "writes the results, - for stdout")
+      .value("FILE", ValueKind::file);
+  line.add_option("-p,--picture", options.picture, "draws them: a file .svg or .html")
+      .value("FILE", ValueKind::file);
   line.add_option("--dump", options.dump,
-                  "writes the sequence for other programs; measures only with --backend");
+                  "writes the sequence for other programs; measures only with --backend")
+      .value("FILE", ValueKind::file);
   line.add_flag("-q,--quiet", options.quiet, "no table");
 
   options.text = line.parse(arguments);

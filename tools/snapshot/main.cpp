@@ -48,7 +48,9 @@ int run(const std::vector<std::string>& arguments) {
   line.set_footer(kFooter);
   line.add_option("FILE", input, "the snapshot, a .json file of save_snapshot; - for stdin")
       .required();
-  line.add_option("-o,--output", output, "the file to write: .html or .pickle").required();
+  line.add_option("-o,--output", output, "the file to write: .html or .pickle")
+      .value("FILE", ValueKind::file)
+      .required();
   if (const std::string text = line.parse(arguments); !text.empty()) {
     fmt::print("{}", text);
     return 0;

@@ -70,19 +70,22 @@ Options parse_options(const std::vector<std::string>& arguments) {
   CommandLine line("Measures the algorithms of collectives and writes the table that chooses them.",
                    "gantry-tune");
   line.set_footer(kFooter);
-  line.add_option("-o,--op", operations, "operations (all)").comma_separated();
+  line.add_option("-o,--op", operations, "operations (all)").value("OP,…").comma_separated();
   line.add_option("-a,--algo", algorithms,
                   "algorithms (ll,ll128,ll128_two_shot,one_shot,two_shot,ring,zero_copy,copy)")
+      .value("ALGO,…")
       .comma_separated();
   line.add_option("--blocks", options.blocks, "thread blocks (4,8,16,32,64)")
+      .value("N,…")
       .comma_separated()
       .range(1, kMostTableBlocks);
   const CommandLineOption begins =
-      line.add_option("-b,--begin", begin, "least size of a message (64)");
-  const CommandLineOption ends = line.add_option("-e,--end", end, "greatest size (64M)");
+      line.add_option("-b,--begin", begin, "least size of a message (64)").value("BYTES");
+  const CommandLineOption ends =
+      line.add_option("-e,--end", end, "greatest size (64M)").value("BYTES");
   const CommandLineOption factors =
       line.add_option("-f,--factor", factor, "from one size to the next (2)");
-  line.add_option("-d,--dtype", dtype, "element type (f32)");
+  line.add_option("-d,--dtype", dtype, "element type (f32)").value("TYPE");
   line.add_option("-g,--gpus", options.devices, "devices of this process (all; 1 per process)")
       .range(1, 64);
   line.add_option("-n,--iters", options.repetitions.calls, "calls timed together (20)")
@@ -90,14 +93,17 @@ Options parse_options(const std::vector<std::string>& arguments) {
   line.add_option("--batches", options.repetitions.batches, "such batches; their median counts (7)")
       .range(1, 1'000'000);
   line.add_option("--max-seconds", options.repetitions.max_seconds, "of one measurement (0.2)")
+      .value("S")
       .greater_than_zero();
   line.add_flag("--eager", options.eager, "times calls, not graphs of them");
   line.add_flag("--quick", quick, "fewer sizes, blocks and calls: up to 16M by 4, 8 and 32 blocks");
   const CommandLineOption output =
-      line.add_option("-O,--output", options.output, "the file to write (stdout)");
+      line.add_option("-O,--output", options.output, "the file to write (stdout)")
+          .value("FILE", ValueKind::file);
   line.add_flag("--merge", options.merge, "keeps the file's tables for other machines")
       .needs(output);
-  line.add_option("-J,--samples", options.samples, "writes every measurement as JSON");
+  line.add_option("-J,--samples", options.samples, "writes every measurement as JSON")
+      .value("FILE", ValueKind::file);
   line.add_flag("-q,--quiet", options.quiet, "no progress");
   options.text = line.parse(arguments);
   if (!options.text.empty()) return options;

@@ -1,0 +1,184 @@
+#include "device/topology/topology_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+
+#include "core/regular_file.hpp"
+#include "device/topology/nccl_source.hpp"
+#include "device/topology/pci_facts.hpp"
+#include "device/topology/xml.hpp"
+
+namespace gantry {
+namespace {
+
+constexpr std::uintmax_t kMaxBytes = 64U << 20U;
+
+template <class T>
+void merge_fact(const Fact<T>& from, Precedence precedence, Fact<T>& to) {
+  if (!from) return;
+  if (precedence == Precedence::machine) {
+    to.offer(from.value, from.source);
+  } else if (to.value != from.value) {
+    to = {from.value, FactSource::file};
+  }
+}
+
+void merge_gpu(const Topology::Gpu& from, Precedence precedence, Topology::Gpu& to) {
+  merge_fact(from.node, precedence, to.node);
+  merge_fact(from.cpus, precedence, to.cpus);
+  merge_fact(from.pci_chain, precedence, to.pci_chain);
+  merge_fact(from.pcie_generation, precedence, to.pcie_generation);
+  merge_fact(from.pcie_width, precedence, to.pcie_width);
+  merge_fact(from.max_pcie_generation, precedence, to.max_pcie_generation);
+  merge_fact(from.max_pcie_width, precedence, to.max_pcie_width);
+  merge_fact(from.nvlinks, precedence, to.nvlinks);
+  merge_fact(from.compute_capability, precedence, to.compute_capability);
+}
+
+std::optional<std::size_t> counterpart(const Topology& file, const Topology::Gpu& gpu) {
+  const auto find = [&](auto same) -> std::optional<std::size_t> {
+    const auto found = std::find_if(file.gpus.begin(), file.gpus.end(), same);
+    if (found == file.gpus.end()) return std::nullopt;
+    return static_cast<std::size_t>(found - file.gpus.begin());
+  };
+  const auto by_uuid = find([&](const Topology::Gpu& other) {
+    return !gpu.uuid.empty() && other.uuid == gpu.uuid;
+  });
+  if (by_uuid) return by_uuid;
+  return find([&](const Topology::Gpu& other) {
+    return !gpu.bus_id.empty() && other.bus_id == gpu.bus_id;
+  });
+}
+
+std::string first_element(std::string_view text) {
+  for (;;) {
+    const auto open = text.find('<');
+    if (open == std::string_view::npos) return {};
+    text.remove_prefix(open + 1);
+    if (text.starts_with('?') || text.starts_with('!')) continue;
+    return std::string(text.substr(0, text.find_first_of(" \t\r\n/>")));
+  }
+}
+
+Topology parse(const std::string& path, const std::string& text) {
+  const auto first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) throw InvalidArgument("it is empty");
+  if (text[first] != '<') return parse_topology_json(text);
+  const std::string root = first_element(text);
+  if (root == "system") return parse_nccl_xml(text);
+  if (root != "topology") {
+    throw InvalidArgument(fmt::format(
+        "expected gantry's JSON, hwloc's <topology> or NCCL's <system>, but got <{}>", root));
+  }
+  // hwloc writes to standard error about texts that are no XML.
+  (void)parse_xml(text);
+  const HwlocFacts facts = read_hwloc(path, true);
+  if (!facts.problem.empty()) throw InvalidArgument(facts.problem);
+  return topology_of(facts);
+}
+
+}  // namespace
+
+Topology topology_of(const HwlocFacts& facts) {
+  Topology topology;
+  topology.nodes = facts.nodes;
+  topology.cores = facts.cores;
+  topology.nics = facts.nics;
+  if (!facts.cpus.empty()) topology.allowed_cpus.offer(facts.cpus, FactSource::hwloc);
+  for (const PciDevice& device : facts.devices) {
+    if (!is_nvidia_gpu(device)) continue;
+    Topology::Gpu gpu;
+    gpu.name = "NVIDIA GPU";
+    gpu.bus_id = device.bus_id;
+    offer(device, FactSource::hwloc, gpu);
+    topology.gpus.push_back(std::move(gpu));
+  }
+  std::sort(topology.gpus.begin(), topology.gpus.end(),
+            [](const auto& a, const auto& b) { return a.bus_id < b.bus_id; });
+  complete_localities(topology);
+  derive_links(topology);
+  if (topology.gpus.empty()) topology.why_no_gpu = "the topology file has no GPU";
+  return topology;
+}
+
+Topology read_topology_file(const std::string& path) {
+  const auto fail = [&](std::string_view cause) {
+    return InvalidArgument(fmt::format("topology file '{}': {}", path, cause));
+  };
+  if (const std::string cause = why_not_regular(path); !cause.empty()) throw fail(cause);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw fail("it cannot be read");
+  std::string text;
+  text.assign(std::istreambuf_iterator<char>(file), {});
+  if (file.bad()) throw fail("it cannot be read");
+  if (text.size() > kMaxBytes) throw fail("it is larger than 64 MiB");
+  try {
+    return parse(path, text);
+  } catch (const InvalidArgument& error) {
+    throw fail(error.what());
+  }
+}
+
+void merge(const Topology& file, Precedence precedence, bool by_position, Topology& topology) {
+  const bool replaces = precedence == Precedence::file;
+  if (!file.nodes.empty() && (replaces || topology.nodes.empty())) topology.nodes = file.nodes;
+  if (!file.cores.empty() && (replaces || topology.cores.empty())) topology.cores = file.cores;
+  if (!file.nics.empty() && (replaces || topology.nics.empty())) {
+    topology.nics = file.nics;
+    topology.nic_paths.clear();
+  }
+  if (replaces) merge_fact(file.cpu_quota, precedence, topology.cpu_quota);
+
+  const std::size_t count = topology.gpus.size();
+  std::vector<std::optional<std::size_t>> at(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (by_position) {
+      if (i < file.gpus.size()) at[i] = i;
+    } else {
+      at[i] = counterpart(file, topology.gpus[i]);
+    }
+    if (at[i]) merge_gpu(file.gpus[*at[i]], precedence, topology.gpus[i]);
+  }
+  topology.links.resize(count);
+  topology.nic_paths.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    topology.links[i].resize(count);
+    topology.nic_paths[i].resize(topology.nics.size());
+    if (!at[i]) continue;
+    for (std::size_t j = 0; j < count; ++j) {
+      if (!at[j]) continue;
+      const Topology::Link& from = file.links[*at[i]][*at[j]];
+      merge_fact(from.nvlinks, precedence, topology.links[i][j].nvlinks);
+      merge_fact(from.path, precedence, topology.links[i][j].path);
+      merge_fact(from.peer_access, precedence, topology.links[i][j].peer_access);
+    }
+    const auto& from = file.nic_paths[*at[i]];
+    for (std::size_t j = 0; j < from.size() && j < topology.nics.size(); ++j) {
+      if (topology.nics[j].name == file.nics[j].name) {
+        merge_fact(from[j], precedence, topology.nic_paths[i][j]);
+      }
+    }
+  }
+}
+
+void complete_localities(Topology& topology) {
+  for (Topology::Gpu& gpu : topology.gpus) {
+    for (const Topology::NumaNode& node : topology.nodes) {
+      if (gpu.node && *gpu.node == node.id) gpu.cpus.offer(node.cpus, gpu.node.source);
+    }
+    if (!gpu.cpus) continue;
+    for (const Topology::NumaNode& node : topology.nodes) {
+      if (gpu.cpus->is_subset_of(node.cpus)) gpu.node.offer(node.id, gpu.cpus.source);
+    }
+  }
+}
+
+}  // namespace gantry

@@ -1,0 +1,167 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gantry/core/export.hpp>
+#include <gantry/device/cpu_set.hpp>
+#include <gantry/device/plan.hpp>
+
+namespace gantry {
+
+/// Where a fact of a Topology comes from.
+enum class FactSource { none, hwloc, nvml, sysfs, nccl_xml, file, system, simulated };
+
+/// Name of a source: "hwloc", "nvml", "sysfs", "nccl-xml", "file", "system", "simulated"; "?" for
+/// none.
+[[nodiscard]] GANTRY_API std::string_view name(FactSource source);
+
+/// A fact and its source. A fact without a value is unknown, which is never the same as 0.
+template <class T>
+struct Fact {
+  std::optional<T> value;
+  FactSource source = FactSource::none;
+
+  explicit operator bool() const { return value.has_value(); }
+  const T& operator*() const { return *value; }
+  const T* operator->() const { return &*value; }
+  /// Sets the fact unless it is known already.
+  void offer(std::optional<T> candidate, FactSource from) {
+    if (value || !candidate) return;
+    value = std::move(candidate);
+    source = from;
+  }
+  friend bool operator==(const Fact&, const Fact&) = default;
+};
+
+/// What a path through PCI and the processors crosses, nearest first.
+enum class PciPath {
+  same,         ///< the same device
+  pix,          ///< one PCIe switch
+  pxb,          ///< several PCIe switches
+  host_bridge,  ///< a host bridge, inside a NUMA node
+  node,         ///< the interconnect between host bridges of a NUMA node
+  system,       ///< the interconnect between NUMA nodes
+};
+
+/// The spelling of nvidia-smi: "X", "PIX", "PXB", "PHB", "NODE", "SYS".
+[[nodiscard]] GANTRY_API std::string_view name(PciPath path);
+
+/// A machine as pure data: processors, memory, GPUs, network interfaces and the links between them.
+struct Topology {
+  /// A NUMA node with memory of the host.
+  struct NumaNode {
+    int id = 0;  ///< number of the operating system
+    int package = 0;
+    CpuSet cpus;
+    Fact<std::uint64_t> memory_bytes;
+    friend bool operator==(const NumaNode&, const NumaNode&) = default;
+  };
+  /// A physical core. Its CPUs are its hardware threads.
+  struct Core {
+    CpuSet cpus;
+    int package = 0;
+    int node = -1;         ///< NumaNode::id; -1: none
+    int cache_group = -1;  ///< cores with one number share a last-level cache; -1: unknown
+    friend bool operator==(const Core&, const Core&) = default;
+  };
+  /// What the NVLinks of a GPU lead to.
+  enum class LinkEnd { gpu, nvswitch, processor, unknown };
+  /// NVLinks from a GPU to one place.
+  struct NvLinks {
+    LinkEnd end = LinkEnd::unknown;
+    std::string bus_id;  ///< of that place; empty if it is hidden
+    int count = 0;
+    friend bool operator==(const NvLinks&, const NvLinks&) = default;
+  };
+  /// A GPU, or one instance of a GPU in MIG mode.
+  struct Gpu {
+    std::string name;
+    std::string uuid;    ///< "GPU-…" or "MIG-…"
+    std::string bus_id;  ///< "0000:1b:00.0"
+    Fact<int> node;      ///< NumaNode::id
+    Fact<CpuSet> cpus;   ///< CPUs near the GPU, whoever may use them
+    /// Bus ids from the host bridge to the device, without the device.
+    Fact<std::vector<std::string>> pci_chain;
+    Fact<int> pcie_generation, pcie_width, max_pcie_generation, max_pcie_width;
+    Fact<std::uint64_t> memory_bytes, used_memory_bytes;
+    Fact<int> processes;  ///< number of processes that use the GPU
+    Fact<std::string> compute_capability;
+    Fact<std::vector<NvLinks>> nvlinks;
+    Fact<int> inactive_nvlinks;
+    [[nodiscard]] bool is_instance() const { return uuid.starts_with("MIG-"); }
+    friend bool operator==(const Gpu&, const Gpu&) = default;
+  };
+  /// A network interface.
+  struct Nic {
+    std::string name;
+    std::string bus_id;
+    Fact<int> node;
+    Fact<std::vector<std::string>> pci_chain;
+    friend bool operator==(const Nic&, const Nic&) = default;
+  };
+  /// The connection of two GPUs.
+  struct Link {
+    Fact<int> nvlinks;       ///< direct NVLinks, or those through switches
+    Fact<PciPath> path;      ///< the way without NVLink
+    Fact<bool> peer_access;  ///< whether each can use the other's memory
+    friend bool operator==(const Link&, const Link&) = default;
+  };
+
+  std::string host;
+  std::vector<NumaNode> nodes;
+  std::vector<Core> cores;
+  std::vector<Gpu> gpus;  ///< in PCI order, or in the order that keep_gpus() was given
+  std::vector<Nic> nics;
+  std::vector<std::vector<Link>> links;               ///< [gpu][gpu]
+  std::vector<std::vector<Fact<PciPath>>> nic_paths;  ///< [gpu][nic]
+
+  Fact<CpuSet> allowed_cpus;  ///< CPUs that the control group and the affinity mask leave
+  Fact<double> cpu_quota;     ///< CPU time that the control group grants, in CPUs; none: no limit
+  Fact<std::string> virtualization;  ///< "none", or the name of a hypervisor
+  Fact<std::string> container;       ///< "none", or the kind of container
+  Fact<std::uint64_t> shm_bytes;     ///< free bytes of /dev/shm
+  Fact<std::string> driver_version;
+
+  std::string why_no_gpu;             ///< one clause, if there is no GPU
+  std::vector<std::string> warnings;  ///< what a source could not tell
+
+  friend bool operator==(const Topology&, const Topology&) = default;
+};
+
+/// Where discover_topology() looks. Empty texts mean the usual places.
+struct TopologyOptions {
+  std::string file;         ///< JSON of this class, hwloc's XML or NCCL's XML; its facts come first
+  std::string sysfs_root;   ///< in place of /sys
+  std::string nvml_path;    ///< in place of libnvidia-ml.so.1
+  int simulated_gpus = 0;   ///< simulated devices in place of GPUs
+  bool skip_gpus = false;   ///< processors and memory only
+  bool skip_links = false;  ///< GPUs without the links between them
+};
+
+/// The options that GANTRY_TOPO_FILE, GANTRY_SYSFS_ROOT, GANTRY_NVML_PATH and GANTRY_SIM_DEVICES
+/// select. Throws: InvalidArgument.
+[[nodiscard]] GANTRY_API TopologyOptions topology_options_from_environment();
+
+/// Looks at this machine. Never initialises CUDA or another GPU runtime.
+///
+/// Sources: hwloc, NVML, sysfs, NCCL's topology file of virtual machines, and `options.file`. Facts
+/// of the file replace those of the machine: of the GPU with the same UUID or bus id, or of the
+/// n-th GPU for the n-th simulated device. Where no GPU is found, those of the file are described.
+/// Throws: InvalidArgument if the file cannot be used.
+[[nodiscard]] GANTRY_API Topology discover_topology(const TopologyOptions& options = {});
+
+/// The topology with these GPUs only, in this order. Throws: IndexError.
+[[nodiscard]] GANTRY_API Topology keep_gpus(const Topology& topology, std::span<const int> gpus);
+
+/// JSON of the topology, schema 1. `redact` replaces the names of the host and UUIDs by numbers.
+[[nodiscard]] GANTRY_API std::string topology_json(const Topology& topology, bool redact = false);
+/// Reads that JSON. Throws: InvalidArgument that names the place of the error.
+[[nodiscard]] GANTRY_API Topology parse_topology_json(std::string_view text);
+
+}  // namespace gantry

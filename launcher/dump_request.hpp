@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+namespace gantry::launcher {
+
+/// What `glaunch dump` is told.
+struct DumpRequest {
+  std::string target = {};  ///< a job, a process id, a file (with a slash); empty: see `all`
+  bool all = false;         ///< without a target: every group, not only those that matter now
+  bool clear = false;       ///< removes the files of ended groups
+  bool json = false;
+};
+
+}  // namespace gantry::launcher

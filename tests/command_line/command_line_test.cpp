@@ -1,0 +1,141 @@
+#include "command_line/command_line.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <gantry/core/error.hpp>
+
+#include "command_line/nearest_name.hpp"
+#include "tests/support/subprocess.hpp"
+
+namespace gantry {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A program with one option of each kind.
+struct Program {
+  CommandLine line{"Trains a model.", "train"};
+  int steps = 0;
+  bool quiet = false;
+  std::string mode = "fast";
+  std::vector<std::string> sets;
+  std::string file;
+
+  Program() {
+    line.begin_group("Work");
+    line.add_option("-s,--steps", steps, "number of steps");
+    line.add_alias("-steps", "--steps");
+    line.add_option("--mode", mode, "how to do it").one_of({"fast", "exact"});
+    line.add_option("-x", sets, "a setting").repeatable().value("A=B");
+    line.begin_group("Output");
+    line.add_flag("-q,--quiet", quiet, "print nothing");
+    bool& unused = quiet;
+    line.add_flag("--old-flag", unused, "no more").hidden();
+  }
+  std::string error(const std::vector<std::string>& arguments) {
+    try {
+      (void)line.parse(arguments);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "(nothing was thrown)";
+  }
+};
+
+TEST(CommandLineTest, HelpNamesValuesInGroups) {
+  EXPECT_EQ(Program().line.parse({"--help"}),
+            "Usage: train [options]\n"
+            "Trains a model.\n"
+            "\n"
+            "Work:\n"
+            "  -s, --steps N          number of steps\n"
+            "      --mode fast|exact  how to do it\n"
+            "  -x A=B                 a setting\n"
+            "\n"
+            "Output:\n"
+            "  -q, --quiet            print nothing\n"
+            "\n"
+            "  -h, --help             print this\n"
+            "      --version          print the version\n");
+}
+
+TEST(CommandLineTest, HelpIsWrappedAtEightyColumns) {
+  CommandLine line("Trains.", "train");
+  bool flag = false;
+  std::string value;
+  line.add_flag("--flag", flag, std::string(50, 'a') + " … " + std::string(20, 'b') + " c");
+  line.add_option("--an-option-with-a-long-name", value, "help").value("A-LONG-VALUE");
+  EXPECT_THAT(line.parse({"-h"}),
+              HasSubstr("      --flag                  " + std::string(50, 'a') + "\n" +
+                        std::string(30, ' ') + "… " + std::string(20, 'b') +
+                        " c\n"
+                        "      --an-option-with-a-long-name A-LONG-VALUE  help\n"));
+}
+
+TEST(CommandLineTest, AliasesStandForNamesButNotForValues) {
+  Program program;
+  EXPECT_EQ(program.line.parse({"-x", "-steps", "-steps", "3", "-x", "--quiet"}), "");
+  EXPECT_EQ(program.steps, 3);
+  EXPECT_FALSE(program.quiet);
+  EXPECT_THAT(program.sets, ElementsAre("-steps", "--quiet"));
+  Program attached;
+  EXPECT_EQ(attached.line.parse({"-steps=4"}), "");
+  EXPECT_EQ(attached.steps, 4);
+}
+
+TEST(CommandLineTest, WhatFollowsTheProgramIsNotLookedAt) {
+  CommandLine line("Starts.", "start");
+  int number = 0;
+  line.add_option("-n", number, "number");
+  line.stop_at_first_argument();
+  EXPECT_EQ(line.parse({"-n", "2", "app", "--bogus", "-n", "3"}), "");
+  EXPECT_THAT(line.rest(), ElementsAre("app", "--bogus", "-n", "3"));
+}
+
+TEST(CommandLineTest, UnknownOptionsNameTheNearest) {
+  EXPECT_EQ(Program().error({"--step", "3"}), "unknown option '--step' (did you mean '--steps'?)");
+  EXPECT_EQ(Program().error({"--qiuet=1"}), "unknown option '--qiuet' (did you mean '--quiet'?)");
+  EXPECT_EQ(Program().error({"--quite"}), "unknown option '--quite' (did you mean '--quiet'?)");
+  EXPECT_EQ(Program().error({"--colour"}), "unknown option '--colour'");
+  EXPECT_EQ(Program().error({"-z"}), "unknown option '-z'");
+  EXPECT_EQ(nearest_name("--log_dri", {"--log-dir"}), "--log-dir");
+  EXPECT_EQ(nearest_name("--nproc", {"--np", "--nproc-per-node"}), "--nproc-per-node");
+  EXPECT_EQ(nearest_name("", {"--np"}), std::nullopt);
+}
+
+TEST(CommandLineTest, EveryProgramHasAVersion) {
+  EXPECT_THAT(Program().line.parse({"--version"}), ::testing::MatchesRegex("train [0-9.]+\n"));
+  CommandLine command("Prints.", "train dump");
+  EXPECT_THAT(command.parse({"--version"}), ::testing::MatchesRegex("train [0-9.]+\n"));
+}
+
+TEST(CommandLineTest, TheManualPageEscapesWhatRoffWouldRead) {
+  CommandLine line("Trains a model.", "train-it");
+  bool flag = false;
+  std::string input;
+  line.add_flag("--flag", flag, ".so \\n it's – so");
+  line.add_option("FILE", input, "input").required();
+  line.set_footer("\n'quoted\n  an indented line");
+  const std::string page = line.parse({"--generate", "man"});
+  EXPECT_THAT(page, ::testing::StartsWith(".TH TRAIN\\-IT 1 \"\" \"gantry "));
+  EXPECT_THAT(page, HasSubstr(".SH NAME\ntrain\\-it \\- Trains a model\n"));
+  EXPECT_THAT(page, HasSubstr(".SH SYNOPSIS\n\\fBtrain\\-it\\fR [options] FILE\n"));
+  EXPECT_THAT(page, HasSubstr(".TP\n\\fB\\-\\-flag\\fR\n\\&.so \\en it\\(aqs \\[u2013] so\n"));
+  EXPECT_THAT(page, HasSubstr(".nf\n\\&\\(aqquoted\n  an indented line\n.fi\n"));
+}
+
+TEST(CommandLineTest, HiddenOptionsAreAcceptedButShownNowhere) {
+  Program program;
+  EXPECT_EQ(program.line.parse({"--old-flag"}), "");
+  for (const char* kind : {"man", "bash", "zsh"}) {
+    EXPECT_THAT(program.line.parse({"--generate", kind}), Not(HasSubstr("old")));
+  }
+  EXPECT_EQ(program.error({"--generate", "fish"}),
+            "--generate: expected man, bash or zsh, but got 'fish'");
+}
+
+}  // namespace
+}  // namespace gantry
