@@ -14,7 +14,6 @@
 
 #include <gantry/core/error.hpp>
 
-#include "launcher/cgroup.hpp"
 #include "launcher/dump.hpp"
 #include "launcher/options.hpp"
 #include "launcher/plan.hpp"
@@ -39,16 +38,18 @@ void open_standard_streams() {
 
 Machine look_at_machine(const Options& options, const Environment& environment) {
   Machine machine;
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) == 0) machine.host = host.data();
-  machine.cpus = allowed_cpus();
-  if (!options.cpu_only) {
-    machine.inventory = discover_devices([&](const char* name) -> std::optional<std::string> {
-      const auto found = environment.find(name);
-      if (found == environment.end()) return std::nullopt;
-      return found->second;
-    });
-  }
+  TopologyOptions where = topology_options_from_environment();
+  if (options.topo_file) where.file = *options.topo_file;
+  where.skip_gpus = options.cpu_only;
+  const PlanOptions& placement = options.placement;
+  where.skip_links = placement.gpus != GpuChoice::best && placement.gpus != GpuChoice::idle &&
+                     placement.order != RankOrder::ring;
+  machine.inventory = discover_devices(where, [&](const char* name) -> std::optional<std::string> {
+    const auto found = environment.find(name);
+    if (found == environment.end()) return std::nullopt;
+    return found->second;
+  });
+  machine.host = machine.inventory.machine.host;
   return machine;
 }
 

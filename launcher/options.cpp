@@ -194,6 +194,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   bool no_prefix = false;
   bool dry_run = false;
   std::string prefix, log_dir, grace, timeout, forward, report, restart_delay;
+  std::string gpus, order, bind, topo_file;
   std::string stdin_mode = "rank0";
   std::string color = "auto";
   std::vector<std::string> exports;
@@ -216,6 +217,18 @@ Options parse_options(const std::vector<std::string>& arguments) {
           .range(1, kMaxRanks)
           .value("K");
   line.add_alias("--ranks-per-gpu", "--ranks-per-device");
+  const CommandLineOption gpus_option =
+      line.add_option("--gpus", gpus, "all, best:N, idle:N, or a list: 0,2 or GPU-ab,GPU-cd (all)")
+          .value("CHOICE");
+  const CommandLineOption order_option =
+      line.add_option("--order", order, "GPUs of the ranks by pci, ring or given (pci)")
+          .value("ORDER");
+  const CommandLineOption bind_option =
+      line.add_option("--bind", bind, "CPUs: auto, numa, core, none, or a list: 0-3:4-7 (auto)")
+          .value("CPUS");
+  const CommandLineOption topo_file_option =
+      line.add_option("--topo-file", topo_file, "what is not seen of the machine: JSON or XML")
+          .value("FILE", ValueKind::file);
   line.add_flag("--cpu-only", options.cpu_only, "give ranks no device; needs -n");
   line.add_flag("--dry-run", dry_run, "print the plan and start nothing");
   line.add_flag("--json", options.json, "with --dry-run: print JSON");
@@ -288,6 +301,10 @@ Options parse_options(const std::vector<std::string>& arguments) {
     throw InvalidArgument("--prefix and --no-prefix contradict each other");
   }
   if (no_prefix) options.prefix.reset();
+  if (gpus_option.is_given()) options.placement.set_gpus(gpus);
+  if (order_option.is_given()) options.placement.set_order(order);
+  if (bind_option.is_given()) options.placement.set_bind(bind);
+  if (topo_file_option.is_given()) options.topo_file = topo_file;
   if (only_rank_option.is_given()) options.only_rank = only_rank;
   if (log_dir_option.is_given()) {
     if (log_dir.empty()) throw InvalidArgument("--log-dir: expected a directory, but got ''");
@@ -313,6 +330,10 @@ Options parse_options(const std::vector<std::string>& arguments) {
   }
   if (options.cpu_only && per_device_option.is_given()) {
     throw InvalidArgument("--cpu-only and --ranks-per-device contradict each other");
+  }
+  if (options.cpu_only && (gpus_option.is_given() || order_option.is_given())) {
+    throw InvalidArgument(fmt::format("--cpu-only and {} contradict each other",
+                                      gpus_option.is_given() ? "--gpus" : "--order"));
   }
   if (options.json && !dry_run) throw InvalidArgument("--json needs --dry-run");
   if (dry_run) options.action = Action::dry_run;

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include <gantry/device/plan.hpp>
+
 #include "launcher/dump_request.hpp"
 
 namespace gantry::launcher {
@@ -48,7 +50,9 @@ struct Options {
   std::optional<int> ranks;
   int ranks_per_device = 1;
   bool cpu_only = false;
-  std::vector<Variable> exports;  ///< of -x: set before anything else reads the environment
+  PlanOptions placement;                 ///< which GPUs and CPUs; its `ranks` is not used
+  std::optional<std::string> topo_file;  ///< in place of GANTRY_TOPO_FILE
+  std::vector<Variable> exports;         ///< of -x: set before anything else reads the environment
 
   std::optional<std::string> prefix = "[{rank}] ";  ///< none: lines are printed as they are
   ColorMode color = ColorMode::automatic;

@@ -32,6 +32,7 @@ void add_simulated(int count, Topology& topology) {
     gpu.bus_id = std::move(identity.pci_bus_id);
     topology.gpus.push_back(std::move(gpu));
   }
+  topology.gpu_source = FactSource::simulated;
 }
 
 // GPUs come from NVML, which shows those that this process may use; hwloc and sysfs see more.
@@ -120,6 +121,7 @@ Topology discover_topology(const TopologyOptions& options) {
     if (topology.gpus.empty() && hwloc.problem.empty() && !hwloc.is_this_system) {
       Topology described = topology_of(hwloc);
       topology.gpus = std::move(described.gpus);
+      topology.gpu_source = described.gpu_source;
     }
     place_gpus(hwloc, sysfs, topology);
     if (!topology.gpus.empty()) {
@@ -129,7 +131,10 @@ Topology discover_topology(const TopologyOptions& options) {
   }
   if (file && topology.gpus.empty() && !options.skip_gpus) {
     // The file describes another machine as a whole.
-    file->host = file->host.empty() ? topology.host : file->host;
+    if (file->host.empty()) file->host = topology.host;
+    file->gpu_source = FactSource::file;
+    // For those who want to use the GPUs here.
+    file->why_no_gpu = topology.why_no_gpu;
     if (!file->allowed_cpus) {
       CpuSet all;
       for (const Topology::NumaNode& node : file->nodes) all = all | node.cpus;
@@ -160,7 +165,8 @@ Topology keep_gpus(const Topology& topology, std::span<const int> gpus) {
     kept.nic_paths.push_back(topology.nic_paths[i]);
     std::vector<Topology::Link> row;
     for (const int other : gpus) {
-      if (other >= 0 && other < count) row.push_back(topology.links[i][static_cast<std::size_t>(other)]);
+      if (other >= 0 && other < count)
+        row.push_back(topology.links[i][static_cast<std::size_t>(other)]);
     }
     kept.links.push_back(std::move(row));
   }

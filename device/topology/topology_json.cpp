@@ -92,6 +92,7 @@ void describe(Visitor& visit, Topology& topology) {
   visit("allowed_cpus", topology.allowed_cpus);
   visit("nodes", topology.nodes);
   visit("cores", topology.cores);
+  visit("gpu_source", topology.gpu_source);
   visit("gpus", topology.gpus);
   visit("nics", topology.nics);
   visit("links", topology.links);
@@ -115,6 +116,7 @@ class Writer {
 
  private:
   static Json encode(const CpuSet& value) { return value.str(); }
+  static Json encode(FactSource value) { return name(value); }
   static Json encode(PciPath value) { return name(value); }
   static Json encode(Topology::LinkEnd value) { return name(value); }
   template <class T>
@@ -230,8 +232,8 @@ Topology redacted(Topology topology) {
   topology.host = "host";
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) {
     Topology::Gpu& gpu = topology.gpus[i];
-    gpu.uuid = fmt::format("{}-00000000-0000-0000-0000-{:012x}", gpu.is_instance() ? "MIG" : "GPU",
-                           i + 1);
+    gpu.uuid =
+        fmt::format("{}-00000000-0000-0000-0000-{:012x}", gpu.is_instance() ? "MIG" : "GPU", i + 1);
   }
   topology.warnings.clear();
   topology.why_no_gpu.clear();
@@ -254,8 +256,8 @@ Topology parse_topology_json(std::string_view text) {
       throw InvalidArgument(fmt::format("expected a JSON object with \"kind\": \"{}\"", kKind));
     }
     if (const Json& schema = json.at("schema"); schema.as<int>() != kSchema) {
-      throw JsonError(schema, fmt::format("expected schema {}, but got {}", kSchema,
-                                          schema.as<int>()));
+      throw JsonError(schema,
+                      fmt::format("expected schema {}, but got {}", kSchema, schema.as<int>()));
     }
     Topology topology;
     Reader::object(json, topology);

@@ -128,8 +128,9 @@ struct Topology {
   Fact<std::uint64_t> shm_bytes;     ///< free bytes of /dev/shm
   Fact<std::string> driver_version;
 
-  std::string why_no_gpu;             ///< one clause, if there is no GPU
-  std::vector<std::string> warnings;  ///< what a source could not tell
+  FactSource gpu_source = FactSource::none;  ///< where the list of GPUs comes from
+  std::string why_no_gpu;                    ///< one clause, if there is no GPU
+  std::vector<std::string> warnings;         ///< what a source could not tell
 
   friend bool operator==(const Topology&, const Topology&) = default;
 };
