@@ -288,17 +288,23 @@ def summary(results):
     return lines
 
 
-def machine():
+def device():
+    """Name and driver of the first GPU: ("NVIDIA H200", "580.159.04")."""
     try:
         query = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], check=True,
                                stdout=subprocess.PIPE, text=True).stdout.splitlines()[0]
     except (OSError, subprocess.CalledProcessError, IndexError):
-        query = "simulated device"
+        return "Simulated device", None
+    name, _, driver = query.partition(", ")
+    return name, driver
+
+
+def torch_version():
     try:
         import torch
-        return f"{query}, PyTorch {torch.__version__}"
+        return torch.__version__
     except ImportError:
-        return query
+        return None
 
 
 def main():
@@ -319,10 +325,13 @@ def main():
     peers = make_peers(arguments, work)
     if arguments.compile_only:
         return
-    results = {"machine": machine(), **measure(arguments, work, peers)}
+    name, driver = device()
+    torch = torch_version()
+    results = {"device": name, "torch": torch, "quick": arguments.quick, **measure(arguments, work, peers)}
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
-    print("\n".join([results["machine"], "", *micro_table(results["micro"]), "",
+    machine = ", ".join(filter(None, [name, driver, torch and f"PyTorch {torch}"]))
+    print("\n".join([machine, "", *micro_table(results["micro"]), "",
                      "Sequences: host time per operation when warm, and waste (1 − peak live / peak reserved).", "",
                      *replay_table(results["replay"]), "", *summary(results)]))
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the collectives on this machine beside their peers, records a run, or writes docs/performance.md.
 
-Usage: measure.py BUILD OUT --ranks N [--steps tune nccl any registered comm ready] [--begin 4K] [--end 256M] [--quick]
+Usage: measure.py BUILD OUT --ranks N [--steps tune nccl any registered comm alloc ready] [--begin 4K] [--end 256M] [--quick]
        measure.py record OUT        the figures of a run, with machine, date and commands, to benchmarks/results
        measure.py page [--check]    docs/performance.md from benchmarks/results; --check compares only
 
@@ -10,6 +10,7 @@ Usage: measure.py BUILD OUT --ranks N [--steps tune nccl any registered comm rea
   any         Communicator, memory as it comes: OUT/any.json, any.svg (beside NCCL, if that was measured)
   registered  Communicator, registered memory: OUT/registered.json, registered.svg
   comm        comm::* in one process beside torch.cuda.comm: OUT/comm.md
+  alloc       the allocator on one GPU beside PyTorch and cudaMallocAsync, by alloc_peers.py: OUT/alloc.json
   ready       how long Communicator::world() and split take, under glaunch and mpirun
 
 What is printed is in OUT/STEP.txt, and OUT/tables.md joins the results. A step whose program was not built, or whose
@@ -33,7 +34,7 @@ import results_page
 import supervised_run
 
 HERE = pathlib.Path(__file__).resolve().parent
-STEPS = ["tune", "nccl", "any", "registered", "comm", "ready"]
+STEPS = ["tune", "nccl", "any", "registered", "comm", "alloc", "ready"]
 OPERATIONS = ["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all",
               "send_recv"]  # and barrier, which has no size
 FACTOR = 4
@@ -55,6 +56,7 @@ def sizes_between(begin, end):
 
 class Machine:
     def __init__(self, args):
+        self.build = args.build
         self.bin = args.build / "bin"
         self.out = args.out
         self.silence = args.silence
@@ -64,6 +66,7 @@ class Machine:
         self.sizes = sizes_between(args.begin, args.end)
         self.rounds = ["-n", "4", "--batches", "3", "--max-seconds", "0.02"] if args.quick else [
             "-n", "8", "--batches", "7", "--max-seconds", "0.05"]
+        self.is_quick = args.quick
         self.failed = []
         self.environment = dict(os.environ, NCCL_NVLS_ENABLE="0")  # multicast stays off
         self.is_simulated = "GANTRY_SIM_DEVICES" in os.environ
@@ -192,6 +195,13 @@ class Machine:
             peer.write_text(json.dumps({"torch": "without results", "results": {}, "failures": {"peer_torch.py": cause}}))
         with open(self.out / "comm.md", "w", encoding="utf-8") as file:
             self.run("comm", [sys.executable, HERE / "compare.py", ours, peer], file)
+
+    def alloc(self):
+        if self.is_simulated:
+            print("alloc: left out, as the devices are simulated", flush=True)
+        elif self.has("alloc", "alloc_peer_gantry") and self.has("alloc", "gantry-replay"):
+            self.run("alloc", [sys.executable, HERE / "alloc_peers.py", self.build, *(["--quick"] if self.is_quick else ["--rounds", "7"]),
+                               "--work", self.out / "alloc", "--json", self.out / "alloc.json"])
 
     def ready(self):
         if not self.has("ready", "communicator_ready"):

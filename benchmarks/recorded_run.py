@@ -3,8 +3,9 @@
 Usage: measure.py record OUT [--results FOLDER] [--note TEXT …]
 
 Writes DATE-COUNTxDEVICE-collectives.json (from any.json, registered.json and nccl.json) and DATE-COUNTxDEVICE-comm.json
-(from comm.json and torch.json). What the run lacks is left out. An existing file is refused, and so are figures of
-simulated devices. Afterwards `measure.py page` writes docs/performance.md anew.
+(from comm.json and torch.json). From alloc.json come DATE-1xDEVICE-allocator.json and, unless its run was quick,
+DATE-1xDEVICE-sequences.json. What the run lacks is left out. An existing file is refused, and so are figures of simulated
+devices. Afterwards `measure.py page` writes docs/performance.md anew.
 """
 import argparse
 import datetime
@@ -16,13 +17,18 @@ import shlex
 import subprocess
 import sys
 
+import alloc_peers
 import compare
 import results_page
 
 FACTS = "run.json"  # what only the measuring machine knows
 HOW = {"collectives": "A process per device under mpirun; graphs of captured calls; medians of the slowest rank. Every element was compared "
                       "with the definition.",
-       "process": "One process; time to completion of calls in a row."}
+       "process": "One process; time to completion of calls in a row.",
+       "allocator": "Host time of an allocation and its free; times of 8 threads are elapsed time divided by all pairs. Medians of the rounds, "
+                    "each on another core, on which all peers took turns.",
+       "sequences": "RMM's random_allocations (rmm:N,largest MiB) and a training loop of 32 layers whose shapes vary by 50 %. Host time of an "
+                    "operation, and waste: 1 - peak live / peak reserved. A pass ends after 1.5 s (too slow)."}
 
 
 def output_of(command, folder=None):
@@ -119,6 +125,52 @@ def process_rows(out):
             for name, microseconds in compare.times_of(ours) if name in peer["results"]]
 
 
+def is_peer(name):
+    return not name.startswith("gantry")
+
+
+def allocator_rows(alloc):
+    """Times of single calls: medians of the rounds; for PyTorch also the ratio of each round."""
+    micro = alloc["micro"]
+    rows = []
+    for key in dict.fromkeys(key for peers in micro for key in peers.get("gantry", {})):
+        ours, raw = (alloc_peers.median_time(micro, name, key) for name in ("gantry", "gantry raw"))
+        if raw is None:
+            continue
+        peers = {name: {"ns": rounded(alloc_peers.median_time(micro, name, key)),
+                        "ratio": round(alloc_peers.median_ratio(micro, name, "gantry", key), 1)}
+                 for name in dict.fromkeys(name for peers in micro for name in peers)
+                 if is_peer(name) and alloc_peers.median_ratio(micro, name, "gantry", key) is not None}
+        rounds = [round(peers["PyTorch"][key] / peers["gantry"][key], 1) for peers in micro
+                  if key in peers.get("PyTorch", {}) and key in peers.get("gantry", {})]
+        if peers:
+            rows.append({"name": alloc_peers.titled(key), "gantry_ns": rounded(ours), "raw_pointers_ns": rounded(raw), "peers": peers,
+                         **({"rounds": sorted(rounds)} if len(rounds) > 1 else {})})
+    return rows
+
+
+def sequence_rows(alloc):
+    """How each allocator completed each sequence of allocations."""
+    def outcome(result, live):
+        if result["ooms"]:
+            return {"outcome": "out of memory"}
+        if result["done"] < result["operations"]:
+            return {"outcome": "too slow", "done_percent": 100 * result["done"] // result["operations"]}
+        waste = {"waste_percent": round(100 * (1 - live / result["peak_reserved"]), 1)} if result["peak_reserved"] else {}
+        return {"outcome": "complete", "ns": rounded(result["warm_ns"] or result["first_ns"]), **waste}
+
+    return [{"sequence": row["case"], "peak_live": alloc_peers.bytes_text(row["peak_live_bytes"]),
+             "limit_factor": alloc_peers.LIMIT_FACTOR if row["limit_bytes"] else None,
+             "results": {name: outcome(result, row["peak_live_bytes"]) for name, result in row["peers"].items()
+                         if name == "gantry" or is_peer(name)}}
+            for row in alloc["replay"] if any(is_peer(name) for name in row["peers"])]
+
+
+def rounded(value):
+    """Three significant digits."""
+    return float(f"{value:.3g}")
+
+
 def results_of(out, notes):
     """{last part of the file's name: result} of a run."""
     facts = read_json(out / FACTS)
@@ -145,6 +197,12 @@ def results_of(out, notes):
     if comm is not None and torch is not None:
         add("comm", "process", comm["context"]["device"], int(comm["context"]["devices"]), f"PyTorch {torch['torch']}", ["comm"],
             process_rows(out))
+    alloc = read_json(out / "alloc.json")
+    if alloc is not None:
+        names = dict.fromkeys(name for peers in alloc["micro"] for name in peers if is_peer(name) and peers[name])
+        peer = ", ".join(dict.fromkeys(f"PyTorch {alloc['torch']}" if name.startswith("PyTorch") else name for name in names))
+        for kind, rows in (("allocator", allocator_rows(alloc)), ("sequences", [] if alloc["quick"] else sequence_rows(alloc))):
+            add(kind, kind, alloc["device"], 1, peer, ["alloc"], rows)
     if not results:
         raise ValueError(f"{out}: expected rows of gantry and of a peer, but got none")
     return results

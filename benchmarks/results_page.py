@@ -69,10 +69,9 @@ REPRODUCE_TEXT = """
 <!-- not run: measures GPUs -->
 ```sh
 cmake --preset cuda && cmake --build --preset cuda
-benchmarks/measure.py build/cuda measured --ranks 8        # collectives and comm, beside NCCL and PyTorch
-benchmarks/alloc_peers.py build/cuda --quick --rounds 7    # the allocator, beside PyTorch and cudaMallocAsync
-benchmarks/measure.py record measured                      # its figures, with machine and date, to benchmarks/results
-benchmarks/measure.py page                                 # this page, from benchmarks/results
+benchmarks/measure.py build/cuda measured --ranks 8    # collectives, comm and the allocator, beside NCCL and PyTorch
+benchmarks/measure.py record measured                  # its figures, with machine and date, to benchmarks/results
+benchmarks/measure.py page                             # this page, from benchmarks/results
 ```
 
 [gantry-bench](reference/gantry-bench.md) has the options. Each file of results names its commands and how times are
@@ -211,7 +210,10 @@ def allocator_table(results):
 
 def sequences_text(results):
     """How many sequences each allocator completes in little more memory than is live."""
-    rows = [row for _, row in rows_of(results, "sequences") if row["limit_factor"]]
+    newest = {}  # of several runs of a sequence
+    for _, row in rows_of(results, "sequences"):
+        newest.setdefault((row["sequence"], row["limit_factor"]), row)
+    rows = [row for row in newest.values() if row["limit_factor"]]
     outcomes = {}
     for row in rows:
         for name, result in row["results"].items():

@@ -15,6 +15,7 @@
 #include <gantry/device/properties.hpp>
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/stats.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
@@ -205,6 +206,13 @@ void Communicator::Impl::make_transports() {
     control = std::make_unique<ControlSegment>(*bootstrap, membership.rank, membership.size,
                                                timeout_, name);
     control->describe_device(device_map[static_cast<std::size_t>(membership.rank)]);
+    // The backend async asks the driver for its figures, which a watchdog must not.
+    if (memory::allocator_backend() != "async") {
+      control->publish_memory([device = membership.device] {
+        const memory::Stats stats = memory::stats(device);
+        return MemoryUse{stats.allocated_bytes.all.current, stats.reserved_bytes.all.current};
+      });
+    }
     if (auto moved = bootstrap->move_to(*control)) {
       first_bootstrap = std::exchange(bootstrap, std::move(moved));
     }

@@ -5,6 +5,7 @@
 #include <gantry/core/dtype.hpp>
 #include <gantry/kernels/tensor_ref.hpp>
 
+#include "kernels/merge_counters.hpp"
 #include "kernels/strided_index.hpp"
 
 namespace gantry::kernels {
@@ -48,9 +49,15 @@ namespace cuda {
 // Elements of a fibre that one block of arg_reduce reduces.
 inline constexpr std::int64_t kArgChunk = 8192;
 
-// `candidates`: one i64 per fibre and chunk of kArgChunk elements; null if a fibre has one chunk.
+// The results of chunks, which the last block of a fibre merges. Unused if a fibre has one chunk.
+struct ArgPartials {
+  std::int64_t chunks = 1;             // per fibre
+  std::int64_t* candidates = nullptr;  // the index of chunk c of fibre f is [f * chunks + c]
+  MergeCounters counters;
+};
+
 void arg_reduce(void* stream, bool largest, const FibrePlan& plan, const Fibres& indices,
-                std::int64_t* candidates);
+                const ArgPartials& partials);
 void scan(void* stream, bool product, const FibrePlan& plan);
 void softmax(void* stream, bool logarithm, const FibrePlan& plan);
 }  // namespace cuda

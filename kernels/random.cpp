@@ -8,6 +8,12 @@
 
 namespace gantry::kernels {
 
+void store_position(const Target& target, std::uint64_t* words, RandomPosition at) {
+  submit(
+      target, {}, [=] { host::store_position(words, at); },
+      [&](void* stream) { cuda::store_position(stream, words, at); });
+}
+
 void uniform(const Target& target, const TensorRef& out, RandomPosition at, double low,
              double high) {
   if (out.numel() == 0) return;

@@ -60,7 +60,7 @@ TensorRef contiguous_like(const TensorRef& tensor, DType dtype, void* data) {
   return result;
 }
 
-// Runs one pass per level of Note [Reduction order].
+// Runs one pass per level of Note [Reduction order]. A pass of few chunks does the next level, too.
 void reduce_on_gpu(const Target& target, void* stream, const ReducePlan& plan) {
   ReducePlan pass = plan;
   Scratch partials;  // the previous pass's results
@@ -70,7 +70,13 @@ void reduce_on_gpu(const Target& target, void* stream, const ReducePlan& plan) {
     const bool by_column = pass.is_column_wise();
     pass.partial_output_stride = by_column ? 1 : pass.chunks;
     pass.partial_chunk_stride = by_column ? pass.outputs : 1;
+    pass.merges = pass.chunks <= kReduceChunk;
+    Scratch counters;
+    if (pass.merges) {
+      pass.counters = merge_counters(target, cuda::merge_counter_count(pass), counters);
+    }
     cuda::reduce(stream, pass);
+    if (pass.merges) return;
     pass = make_merge_plan(pass);
     partials = std::move(next);
   }
@@ -112,11 +118,16 @@ void arg_reduce(const Target& target, bool largest, const TensorRef& values,
       target, {&values, &indices, &in},
       [largest, plan, index_fibres] { host::arg_reduce(largest, plan, index_fibres); },
       [&](void* stream) {
-        const std::int64_t chunks = (plan.length + cuda::kArgChunk - 1) / cuda::kArgChunk;
+        cuda::ArgPartials partials;
         Scratch candidates;
-        if (chunks > 1) candidates = Scratch(target, plan.count * chunks * sizeof(std::int64_t));
-        cuda::arg_reduce(stream, largest, plan, index_fibres,
-                         static_cast<std::int64_t*>(candidates.data()));
+        Scratch counters;
+        partials.chunks = (plan.length + cuda::kArgChunk - 1) / cuda::kArgChunk;
+        if (partials.chunks > 1) {
+          candidates = Scratch(target, plan.count * partials.chunks * sizeof(std::int64_t));
+          partials.candidates = static_cast<std::int64_t*>(candidates.data());
+          partials.counters = merge_counters(target, plan.count, counters);
+        }
+        cuda::arg_reduce(stream, largest, plan, index_fibres, partials);
       });
 }
 

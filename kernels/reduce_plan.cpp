@@ -72,13 +72,14 @@ ReducePlan make_reduce_plan(Reduction op, const TensorRef& out, const TensorRef&
   }
   plan.outputs = plan.kept.count();
   plan.length = plan.reduced.count();
+  plan.total_length = plan.length;
   plan.chunks = (plan.length + kReduceChunk - 1) / kReduceChunk;
   return plan;
 }
 
 ReducePlan make_merge_plan(const ReducePlan& pass) {
   ReducePlan plan = pass;
-  plan.op = merging_reduction(pass.op);
+  plan.reads_partials = true;
   plan.in_dtype = pass.accumulator;
   plan.in = pass.partials;
   std::int64_t stride = pass.partial_output_stride;

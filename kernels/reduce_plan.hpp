@@ -4,6 +4,7 @@
 
 #include <gantry/core/dtype.hpp>
 
+#include "kernels/merge_counters.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/strided_index.hpp"
 
@@ -33,10 +34,16 @@ struct ReducePlan {
   std::int64_t chunks = 0;  // per output
 
   // GPU only. With several chunks, the result of chunk c of output o goes to
-  // partials[o * partial_output_stride + c * partial_chunk_stride] instead of `out`.
+  // partials[o * partial_output_stride + c * partial_chunk_stride].
   void* partials = nullptr;
   std::int64_t partial_output_stride = 0;
   std::int64_t partial_chunk_stride = 0;
+  // Elements of one output over all passes. `all` compares its count of non-zeros with it.
+  std::int64_t total_length = 0;
+  bool reads_partials = false;  // `in` holds the results of an earlier pass
+  // The block that finishes last reduces the partials of an output to its result.
+  bool merges = false;
+  MergeCounters counters;
 
   // True if the inputs of neighbouring outputs are closer together than those of one output.
   [[nodiscard]] bool is_column_wise() const;
@@ -76,6 +83,8 @@ void reduce(const ReducePlan& plan);
 }  // namespace host
 
 namespace cuda {
+// The number of counters that a launch of `plan` with `merges` needs.
+[[nodiscard]] std::int64_t merge_counter_count(const ReducePlan& plan);
 void reduce(void* stream, const ReducePlan& plan);
 }  // namespace cuda
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <set>
 #include <sstream>
@@ -65,6 +66,28 @@ void check_hosts(const std::vector<Host>& hosts, std::string_view what) {
           host.ranks ? "one" : "none", host.name));
     }
   }
+}
+
+// The numbers of "003-005,9", with their leading zeros; none if it is malformed.
+std::vector<std::string> expand_ranges(std::string_view text) {
+  std::vector<std::string> numbers;
+  do {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    const std::string_view range = text.substr(0, comma);
+    const std::size_t dash = std::min(range.find('-'), range.size());
+    const std::string_view first = range.substr(0, dash);
+    const std::string_view last = dash == range.size() ? first : range.substr(dash + 1);
+    int begin = 0;
+    int end = -1;
+    std::from_chars(first.data(), first.data() + first.size(), begin);
+    std::from_chars(last.data(), last.data() + last.size(), end);
+    if (first.empty() || end < begin || end - begin >= kMaxRanks) return {};
+    for (int number = begin; number <= end; ++number) {
+      numbers.push_back(fmt::format("{:0{}}", number, first.size()));
+    }
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  } while (!text.empty());
+  return numbers;
 }
 
 std::string numeric(const sockaddr* address, socklen_t length) {
@@ -155,6 +178,44 @@ std::vector<Host> read_hostfile(const std::string& path) {
     throw InvalidArgument(fmt::format("--hostfile: expected hosts in '{}', but got none", path));
   }
   check_hosts(hosts, "--hostfile");
+  return hosts;
+}
+
+std::vector<Host> expand_nodelist(std::string_view list) {
+  const auto malformed = [&] {
+    return InvalidArgument(fmt::format(
+        "SLURM_JOB_NODELIST: expected nodes such as gpu[003-005,9], but got '{}'", list));
+  };
+  std::vector<std::string> names{""};  // that the entry so far stands for
+  std::vector<Host> hosts;
+  const auto end_entry = [&] {
+    for (std::string& name : names) {
+      if (!is_host_name(name)) throw malformed();
+      hosts.push_back({std::move(name), std::nullopt});
+    }
+    names.assign(1, "");
+  };
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (list[i] == ',') {
+      end_entry();
+      continue;
+    }
+    if (list[i] != '[') {
+      for (std::string& name : names) name += list[i];
+      continue;
+    }
+    const std::size_t close = list.find(']', i);
+    if (close == std::string_view::npos) throw malformed();
+    std::vector<std::string> numbers = expand_ranges(list.substr(i + 1, close - i - 1));
+    if (numbers.empty() || names.size() * numbers.size() > kMaxRanks) throw malformed();
+    std::vector<std::string> longer;
+    for (const std::string& name : names) {
+      for (const std::string& number : numbers) longer.push_back(name + number);
+    }
+    names = std::move(longer);
+    i = close;
+  }
+  if (!list.empty()) end_entry();
   return hosts;
 }
 

@@ -1,18 +1,13 @@
 // The machines of a job.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace gantry::launcher {
+#include "launcher/host.hpp"
 
-/// A machine of a job.
-struct Host {
-  std::string name;
-  std::optional<int> ranks;  ///< none: as many as the others get
-};
+namespace gantry::launcher {
 
 /// Parses "a:4,b:4" or "a,b"; `what` names it in the error. Throws: InvalidArgument.
 [[nodiscard]] std::vector<Host> parse_hosts(std::string_view text, std::string_view what);
@@ -20,6 +15,9 @@ struct Host {
 /// Reads a hostfile: a line "name", "name slots=4" or "name:4" for each host, comments behind "#".
 /// Throws: InvalidArgument that names the line.
 [[nodiscard]] std::vector<Host> read_hostfile(const std::string& path);
+
+/// The hosts of a list of Slurm's such as "gpu[003-005,9],login1". Throws: InvalidArgument.
+[[nodiscard]] std::vector<Host> expand_nodelist(std::string_view list);
 
 /// True if `name` is this machine's: localhost, a loopback address, or its host name.
 [[nodiscard]] bool is_this_machine(std::string_view name);

@@ -8,16 +8,21 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include <gantry/core/error.hpp>
 
+#include "launcher/delegation.hpp"
 #include "launcher/dump.hpp"
 #include "launcher/options.hpp"
 #include "launcher/plan.hpp"
 #include "launcher/report.hpp"
+#include "launcher/shim.hpp"
 #include "launcher/supervisor.hpp"
 
 namespace gantry::launcher {
@@ -65,6 +70,27 @@ void complain(const std::exception& error) noexcept {
   std::fprintf(stderr, "glaunch: %s\n", error.what());
 }
 
+// The path of this program.
+std::string own_path() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "glaunch" : path.string();
+}
+
+// The job on several machines, if it is one.
+std::optional<Delegation> find_delegation(const Options& options, const Environment& environment) {
+  std::vector<Host> hosts = job_hosts(options, environment);
+  if (hosts.empty()) return std::nullopt;
+  int ranks_per_host = 0;
+  if (!hosts.front().ranks && !options.ranks) {
+    // The machines are taken to be like this one.
+    Options here = options;
+    ranks_per_host = static_cast<int>(
+        make_plan(here, look_at_machine(options, environment), environment).ranks.size());
+  }
+  return make_delegation(options, environment, std::move(hosts), ranks_per_host, own_path());
+}
+
 int run_job(const Options& options, const Plan& plan, const Environment& environment) {
   std::FILE* report = nullptr;
   const auto report_failure = [&] {
@@ -77,6 +103,7 @@ int run_job(const Options& options, const Plan& plan, const Environment& environ
     if (report == nullptr) throw Error(report_failure());
   }
   Supervisor supervisor(options, plan, environment);
+  if (plan.delegation) supervisor.message(shell_text(plan.delegation->command));
   for (const std::string& warning : plan.warnings) supervisor.message("warning: " + warning);
   const JobResult result = supervisor.run();
   for (const std::string& line : describe_failure(result)) supervisor.message(line);
@@ -112,9 +139,15 @@ int run(const std::vector<std::string>& arguments) {
         print(dump(options.dump));
       }
       return 0;
+    case Action::shim:
+      return run_shim(options, look_at_machine(options, environment), environment);
     case Action::dry_run: {
       std::string text;
       try {
+        if (const auto delegation = find_delegation(options, environment)) {
+          print(describe_delegation(*delegation, options.json));
+          return 0;
+        }
         const Plan plan = make_plan(options, look_at_machine(options, environment), environment);
         text = describe_plan(plan, environment, options.json);
       } catch (const Error& error) {
@@ -127,8 +160,16 @@ int run(const std::vector<std::string>& arguments) {
     case Action::run:
       break;
   }
-  const Plan plan = make_plan(options, look_at_machine(options, environment), environment);
-  return run_job(options, plan, environment);
+  if (const auto delegation = find_delegation(options, environment)) {
+    Options whole = options;
+    whole.prefix.reset();  // that is the other launcher's affair
+    return run_job(whole, plan_of(*delegation), environment);
+  }
+  Options here = options;
+  // One host, which is this machine.
+  if (here.hosts.size() == 1 && !here.ranks) here.ranks = here.hosts.front().ranks;
+  return run_job(here, make_plan(here, look_at_machine(here, environment), environment),
+                 environment);
 }
 
 }  // namespace

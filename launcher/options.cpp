@@ -12,6 +12,9 @@
 
 #include "command_line/command_line.hpp"
 #include "launcher/environment.hpp"
+#include "launcher/hosts.hpp"
+#include "launcher/placement_line.hpp"
+#include "launcher/subcommands.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -22,71 +25,6 @@ constexpr const char* kFooter = R"(
 Exit code: that of the first rank that failed, 128+N if signal N ended it, 124
 after --timeout, 125 for glaunch's own errors, 126 or 127 if the program cannot
 be started, 130 after Ctrl-C. Everything behind the program is its own.)";
-
-constexpr const char* kDumpFooter = R"(
-Ranks of one machine write down every collective call in shared memory, where
-it stays when they hang or are killed. For each group: its ranks, their newest
-calls, and which rank waits for which.
-To start a program called dump: glaunch -- dump)";
-
-// The options of `glaunch dump`.
-struct DumpLine {
-  CommandLine line{"Prints what the ranks of this user's jobs are at in their collectives.",
-                   "glaunch dump"};
-  std::string interval;
-
-  explicit DumpLine(Options& options) {
-    line.set_footer(kDumpFooter);
-    line.add_option("target", options.dump.target,
-                    "a job (GANTRY_JOB_ID), the process id of a rank, or a file with a slash "
-                    "(jobs with living ranks, and the newest that broke)");
-    line.add_flag("--all", options.dump.all, "all jobs of this user");
-    line.add_flag("--follow", options.follow, "print again when a rank got further");
-    line.add_option("--interval", interval, "with --follow: time between looks (1s)").value("TIME");
-    line.add_flag("--clear", options.dump.clear,
-                  "remove the records of groups whose ranks have all ended");
-    line.add_flag("--json", options.dump.json, "print JSON");
-  }
-};
-
-void check_dump(Options& options, const std::string& interval) {
-  if (options.follow && options.dump.json) {
-    throw InvalidArgument("--follow and --json contradict each other");
-  }
-  if (options.follow && options.dump.clear) {
-    throw InvalidArgument("--follow and --clear contradict each other");
-  }
-  if (options.dump.all && !options.dump.target.empty()) {
-    throw InvalidArgument("--all and a target contradict each other");
-  }
-  if (interval.empty()) return;
-  if (!options.follow) throw InvalidArgument("--interval needs --follow");
-  options.interval = parse_duration(interval, "--interval");
-}
-
-ProgramDescription describe_env() {
-  ProgramDescription program;
-  program.name = "glaunch env";
-  program.summary = "Prints the variables that ranks get, and those that gantry reads.";
-  program.usage = "[--json]";
-  program.options.push_back({.names = {"--json"}, .help = "print JSON"});
-  return program;
-}
-
-Options parse_dump(const std::vector<std::string>& arguments) {
-  Options options;
-  options.action = Action::dump;
-  DumpLine dump(options);
-  try {
-    options.text = dump.line.parse(arguments);
-    if (options.text.empty()) check_dump(options, dump.interval);
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(
-        fmt::format("dump: {} (to start a program called dump: glaunch -- dump)", error.what()));
-  }
-  if (!options.text.empty()) options.action = Action::inform;
-  return options;
-}
 
 // The variables of -x: "A=B", or "A" for its value here, which ranks get anyway.
 void read_exports(Options& options, const std::vector<std::string>& texts) {
@@ -177,7 +115,11 @@ Options parse_options(const std::vector<std::string>& arguments) {
     return parse_dump({arguments.begin() + 1, arguments.end()});
   }
 
-  for (const char* planned : {"topo", "check", "shim"}) {
+  if (!arguments.empty() && arguments[0] == "shim") {
+    return parse_shim({arguments.begin() + 1, arguments.end()});
+  }
+
+  for (const char* planned : {"topo", "check"}) {
     if (arguments.empty() || arguments[0] != planned) continue;
     throw InvalidArgument(fmt::format(
         "{0}: is not built yet (to start a program called {0}: glaunch -- {0})", planned));
@@ -194,7 +136,6 @@ Options parse_options(const std::vector<std::string>& arguments) {
   bool no_prefix = false;
   bool dry_run = false;
   std::string prefix, log_dir, grace, timeout, forward, report, restart_delay;
-  std::string gpus, order, bind, topo_file;
   std::string stdin_mode = "rank0";
   std::string color = "auto";
   std::vector<std::string> exports;
@@ -211,25 +152,19 @@ Options parse_options(const std::vector<std::string>& arguments) {
       .repeatable()
       .value("NAME=VALUE");
 
+  std::string hosts, hostfile;
+  const CommandLineOption hosts_option =
+      line.add_option("--hosts", hosts, "machines, started by srun or mpirun").value("A:4,B:4");
+  for (const char* habit : {"--host", "-host", "-H"}) line.add_alias(habit, "--hosts");
+  line.add_option("--hostfile", hostfile, "a line for each machine: name slots=4")
+      .value("FILE", ValueKind::file)
+      .excludes(hosts_option);
+  for (const char* habit : {"-hostfile", "--machinefile", "-machinefile"}) {
+    line.add_alias(habit, "--hostfile");
+  }
+
   line.begin_group("Placement");
-  const CommandLineOption per_device_option =
-      line.add_option("--ranks-per-device", options.ranks_per_device, "let K ranks share a device")
-          .range(1, kMaxRanks)
-          .value("K");
-  line.add_alias("--ranks-per-gpu", "--ranks-per-device");
-  const CommandLineOption gpus_option =
-      line.add_option("--gpus", gpus, "all, best:N, idle:N, or a list: 0,2 or GPU-ab,GPU-cd (all)")
-          .value("CHOICE");
-  const CommandLineOption order_option =
-      line.add_option("--order", order, "GPUs of the ranks by pci, ring or given (pci)")
-          .value("ORDER");
-  const CommandLineOption bind_option =
-      line.add_option("--bind", bind, "CPUs: auto, numa, core, none, or a list: 0-3:4-7 (auto)")
-          .value("CPUS");
-  const CommandLineOption topo_file_option =
-      line.add_option("--topo-file", topo_file, "what is not seen of the machine: JSON or XML")
-          .value("FILE", ValueKind::file);
-  line.add_flag("--cpu-only", options.cpu_only, "give ranks no device; needs -n");
+  const PlacementLine placement(line, options);
   line.add_flag("--dry-run", dry_run, "print the plan and start nothing");
   line.add_flag("--json", options.json, "with --dry-run: print JSON");
 
@@ -270,11 +205,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
           .value("FILE", ValueKind::file);
   line.begin_group("");
   line.add_flag("--standalone", standalone, "ignored").hidden();
-  {
-    Options unused;
-    line.add_command(DumpLine(unused).line.description());
-    line.add_command(describe_env());
-  }
+  for (const ProgramDescription& command : describe_subcommands()) line.add_command(command);
 
   options.text = line.parse(arguments);
   if (!options.text.empty()) {
@@ -282,17 +213,16 @@ Options parse_options(const std::vector<std::string>& arguments) {
     return options;
   }
 
-  options.command = line.rest();
-  if (!options.command.empty() && options.command[0] == "--") {
-    options.command.erase(options.command.begin());
-  }
-  if (options.command.empty()) throw InvalidArgument("no program to start (see glaunch --help)");
+  options.command = read_command(line);
 
   if (ranks_option.is_given()) options.ranks = ranks;
   if (standalone) {
     options.notes.push_back("--standalone has no effect: glaunch always serves its own rendezvous");
   }
   read_exports(options, exports);
+  if (hosts_option.is_given()) options.hosts = parse_hosts(hosts, "--hosts");
+  if (!hostfile.empty()) options.hosts = read_hostfile(hostfile);
+  options.has_own_prefix = prefix_option.is_given();
   options.color = color == "always"  ? ColorMode::always
                   : color == "never" ? ColorMode::never
                                      : ColorMode::automatic;
@@ -301,10 +231,6 @@ Options parse_options(const std::vector<std::string>& arguments) {
     throw InvalidArgument("--prefix and --no-prefix contradict each other");
   }
   if (no_prefix) options.prefix.reset();
-  if (gpus_option.is_given()) options.placement.set_gpus(gpus);
-  if (order_option.is_given()) options.placement.set_order(order);
-  if (bind_option.is_given()) options.placement.set_bind(bind);
-  if (topo_file_option.is_given()) options.topo_file = topo_file;
   if (only_rank_option.is_given()) options.only_rank = only_rank;
   if (log_dir_option.is_given()) {
     if (log_dir.empty()) throw InvalidArgument("--log-dir: expected a directory, but got ''");
@@ -325,16 +251,10 @@ Options parse_options(const std::vector<std::string>& arguments) {
   }
   if (forward_option.is_given()) options.forward = parse_signals(forward);
   options.stdin_mode = stdin_mode == "none" ? StdinMode::none : StdinMode::rank0;
-  if (options.cpu_only && !options.ranks) {
+  if (options.cpu_only && !options.ranks && (options.hosts.empty() || !options.hosts[0].ranks)) {
     throw InvalidArgument("--cpu-only needs -n: there are no devices to count");
   }
-  if (options.cpu_only && per_device_option.is_given()) {
-    throw InvalidArgument("--cpu-only and --ranks-per-device contradict each other");
-  }
-  if (options.cpu_only && (gpus_option.is_given() || order_option.is_given())) {
-    throw InvalidArgument(fmt::format("--cpu-only and {} contradict each other",
-                                      gpus_option.is_given() ? "--gpus" : "--order"));
-  }
+  placement.read();
   if (options.json && !dry_run) throw InvalidArgument("--json needs --dry-run");
   if (dry_run) options.action = Action::dry_run;
   return options;

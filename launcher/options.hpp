@@ -9,6 +9,7 @@
 #include <gantry/device/plan.hpp>
 
 #include "launcher/dump_request.hpp"
+#include "launcher/host.hpp"
 
 namespace gantry::launcher {
 
@@ -21,6 +22,7 @@ enum class Action {
   dry_run,      ///< print the plan
   environment,  ///< print the variables that ranks get
   dump,         ///< print what the ranks of jobs are at
+  shim,         ///< become one rank of a job that srun or mpirun started
   inform,       ///< print `text` (help, version)
 };
 
@@ -48,12 +50,15 @@ struct Options {
 
   std::vector<std::string> command;
   std::optional<int> ranks;
+  std::vector<Host> hosts;  ///< of --hosts or --hostfile; empty: see job_hosts()
   int ranks_per_device = 1;
   bool cpu_only = false;
-  PlanOptions placement;                 ///< which GPUs and CPUs; its `ranks` is not used
-  std::optional<std::string> topo_file;  ///< in place of GANTRY_TOPO_FILE
-  std::vector<Variable> exports;         ///< of -x: set before anything else reads the environment
+  PlanOptions placement;                         ///< which GPUs and CPUs; its `ranks` is not used
+  std::vector<std::string> placement_arguments;  ///< the options behind it, for another glaunch
+  std::optional<std::string> topo_file;          ///< in place of GANTRY_TOPO_FILE
+  std::vector<Variable> exports;  ///< of -x: set before anything else reads the environment
 
+  bool has_own_prefix = false;                      ///< --prefix was given
   std::optional<std::string> prefix = "[{rank}] ";  ///< none: lines are printed as they are
   ColorMode color = ColorMode::automatic;
   std::optional<std::string> log_dir;

@@ -160,6 +160,15 @@ Plan make_plan(const Options& options, const Machine& machine, const Environment
   return plan;
 }
 
+Plan plan_of(const Delegation& delegation) {
+  Plan plan;
+  plan.command = delegation.command;
+  plan.host = "this machine";
+  plan.ranks.emplace_back();
+  plan.delegation = delegation;
+  return plan;
+}
+
 Environment rank_variables_of(const Plan& plan, const RankPlan& rank, const JobValues& values) {
   const std::string world = std::to_string(plan.ranks.size());
   const std::string global = std::to_string(rank.rank);

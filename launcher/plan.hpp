@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/delegation.hpp"
 #include "launcher/device_inventory.hpp"
 #include "launcher/environment.hpp"
 #include "launcher/options.hpp"
@@ -39,6 +40,7 @@ struct Plan {
   std::vector<RankPlan> ranks;
   std::vector<std::string> decisions;  ///< of the planner, one line each
   std::vector<std::string> warnings;
+  std::optional<Delegation> delegation = {};  ///< set: the one process is another launcher
 };
 
 /// Values that are known only when the job starts.
@@ -56,6 +58,9 @@ struct JobValues {
 /// Throws: InvalidArgument with a text for the user if it cannot be done.
 [[nodiscard]] Plan make_plan(const Options& options, const Machine& machine,
                              const Environment& environment);
+
+/// The plan of a job on several machines: one process, the other launcher.
+[[nodiscard]] Plan plan_of(const Delegation& delegation);
 
 /// The variables that glaunch sets for one rank, and only those.
 [[nodiscard]] Environment rank_variables_of(const Plan& plan, const RankPlan& rank,

@@ -219,6 +219,16 @@ std::variant<Process, ExecFailure> spawn(const SpawnRequest& request, const Reap
   return Process{pid, out.read_end, err.read_end, child.binding};
 }
 
+int execute(const std::string& executable, std::vector<std::string> arguments,
+            const Environment& environment) {
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
+  const std::vector<char*> argument_pointers = pointers(arguments);
+  const std::vector<char*> variable_pointers = pointers(variables);
+  execve(executable.c_str(), argument_pointers.data(), variable_pointers.data());
+  return errno;
+}
+
 std::vector<pid_t> child_processes() {
   std::vector<pid_t> children;
   DIR* directory = opendir("/proc");

@@ -55,6 +55,10 @@ struct Process {
 [[nodiscard]] std::variant<Process, ExecFailure> spawn(const SpawnRequest& request,
                                                        const Reaper& reaper);
 
+/// Replaces this process by the program. Returns the errno if that fails.
+[[nodiscard]] int execute(const std::string& executable, std::vector<std::string> arguments,
+                          const Environment& environment);
+
 /// Processes whose parent is this one.
 [[nodiscard]] std::vector<pid_t> child_processes();
 

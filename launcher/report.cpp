@@ -193,6 +193,15 @@ std::vector<std::string> describe_failure(const JobResult& job) {
     case Outcome::rank_failed:
       break;
   }
+  if (!job.launcher.empty()) {
+    // What the ranks said is above. glaunch does not see how each of them ended.
+    if (job.outcome == Outcome::rank_failed) {
+      lines.push_back(fmt::format("{} {}: a rank failed; its messages are above", job.launcher,
+                                  job.ranks.front().how()));
+    }
+    lines.insert(lines.end(), job.sentences.begin(), job.sentences.end());
+    return lines;
+  }
   const RankResult* root_failure = job.root_failure();
   add_headline(lines, job, root_failure);
   if (root_failure != nullptr) {
@@ -219,7 +228,7 @@ std::vector<std::string> describe_failure(const JobResult& job) {
 }
 
 std::string report_json(const JobResult& job, const Plan& plan) {
-  const RankResult* root_failure = job.root_failure();
+  const RankResult* root_failure = job.launcher.empty() ? job.root_failure() : nullptr;
   Json root = Json::object(
       {{"schema", 1},
        {"job_id", job.job_id},
@@ -229,6 +238,7 @@ std::string report_json(const JobResult& job, const Plan& plan) {
        {"exit_code", job.exit_code()},
        {"first_failure", root_failure != nullptr ? Json(root_failure->rank) : Json()}});
   if (!job.start_error.empty()) root.set("error", job.start_error);
+  if (!job.launcher.empty()) root.set("launcher", job.launcher);
   if (!job.sentences.empty()) root.set("findings", job.sentences);
   root.set("duration_ms", job.duration.count());
   root.set("restarts", job.earlier_runs.size());
@@ -243,6 +253,7 @@ std::string report_json(const JobResult& job, const Plan& plan) {
   }
   Json ranks = Json::array();
   for (const RankResult& rank : job.ranks) {
+    if (!job.launcher.empty()) break;
     Json entry = Json::object({{"rank", rank.rank},
                                {"pid", rank.pid},
                                {"device", rank.device},

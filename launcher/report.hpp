@@ -68,6 +68,7 @@ struct JobResult {
   std::string start_error;   ///< for Outcome::not_started
   int start_error_code = 0;  ///< for Outcome::not_started: the exit code
   std::string job_id;
+  std::string launcher;  ///< of a job on several machines: srun or mpirun, the only "rank"
   std::chrono::milliseconds duration{0};
   std::vector<RankResult> ranks;
 

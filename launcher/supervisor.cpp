@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -14,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/socket.hpp"
 #include "launcher/cgroup.hpp"
 #include "launcher/dump.hpp"
 
@@ -130,8 +132,10 @@ void Supervisor::prepare_run() {
   output_.clear_tails();
   stdin_.reset();
   store_.reset();
-  store_.emplace(
-      StoreServerOptions{.address = context_.store_address(), .token = context_.store_token()});
+  store_.emplace(StoreServerOptions{
+      .address = plan_.delegation ? plan_.delegation->listen_address() : context_.store_address(),
+      .token = context_.store_token()});
+  if (plan_.delegation) result_.launcher = plan_.delegation->launcher;
   for (const RankPlan& rank : plan_.ranks) {
     RankResult entry;
     entry.rank = rank.rank;
@@ -177,6 +181,7 @@ void Supervisor::run_once() {
     rank.tail = output_.tail(rank.rank);
   }
   enter_notes(result_, notes);
+  look_for_missing_ranks();
   // With --keep-going no rank was stopped.
   if (result_.outcome == Outcome::rank_failed && result_.sentences.empty()) {
     result_.sentences = diagnose_job(context_.job_id());
@@ -202,9 +207,9 @@ bool Supervisor::start_ranks() {
     unlink(context_.error_file(rank.rank).c_str());  // of an earlier job with the same --log-dir
     SpawnRequest request{std::get<std::string>(program),
                          plan_.command,
-                         rank_environment(environment_, plan_, rank, values),
+                         environment_of(rank, values),
                          -1,
-                         context_.liveness_fd(),
+                         plan_.delegation ? -1 : context_.liveness_fd(),
                          descriptors_,
                          Binding(rank.cpus, rank.memory_node)};
     if (rank.rank == 0 && stdin_) request.stdin_fd = stdin_->source();
@@ -225,6 +230,38 @@ bool Supervisor::start_ranks() {
     watch_output(rank.rank, Stream::err, process.stderr_fd);
   }
   return true;
+}
+
+Environment Supervisor::environment_of(const RankPlan& rank, const JobValues& values) const {
+  if (!plan_.delegation) return rank_environment(environment_, plan_, rank, values);
+  return delegation_environment(environment_, *plan_.delegation,
+                                {values.job_id, plan_.delegation->rank_address(store_->address()),
+                                 values.rendezvous_token, values.master_port, values.restarts});
+}
+
+// Another launcher that failed before all ranks were there has started nothing.
+void Supervisor::look_for_missing_ranks() {
+  if (!plan_.delegation || result_.outcome != Outcome::rank_failed) return;
+  const StoreClientOptions client{
+      .address = fmt::format("tcp:127.0.0.1:{}", parse_socket_address(store_->address()).port),
+      .token = context_.store_token()};
+  std::vector<int> missing;
+  StoreClient store(client);
+  for (int rank = 0; rank < plan_.delegation->ranks; ++rank) {
+    if (!store.try_get(arrival_key(rank))) missing.push_back(rank);
+  }
+  if (missing.empty()) return;
+  const std::string why = fmt::format(
+      "{} {} before rank{} {} on {} had started; its messages are above; each host must be "
+      "reachable from here and have {}",
+      plan_.delegation->launcher, result_.ranks.front().how(), missing.size() == 1 ? "" : "s",
+      rank_list(missing), fmt::join(plan_.delegation->hosts_of(missing), ", "),
+      plan_.delegation->glaunch);
+  const int code = result_.ranks.front().exit_code;
+  result_.outcome = Outcome::not_started;
+  result_.start_error = why;
+  // The shim's own codes say more: no such program, for one.
+  result_.start_error_code = code == 126 || code == 127 ? code : 125;
 }
 
 // SIGCHLD alone is not enough: a thread that some library started may take it away from us.

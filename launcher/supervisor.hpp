@@ -54,6 +54,8 @@ class Supervisor {
   void run_once();
   bool pause(std::chrono::milliseconds delay);
   bool start_ranks();
+  Environment environment_of(const RankPlan& rank, const JobValues& values) const;
+  void look_for_missing_ranks();
   void watch_end(pid_t pid);
   void watch_output(int rank, Stream stream, int fd);
   void read_output(int rank, Stream stream);

@@ -31,6 +31,13 @@ inline void decrease(PoolStat& stat, bool small, std::size_t amount) {
   decrease(small ? stat.small_pool : stat.large_pool, amount);
 }
 
+inline void add(Stat& sum, const Stat& other) {
+  sum.current += other.current;
+  sum.peak += other.peak;
+  sum.allocated += other.allocated;
+  sum.freed += other.freed;
+}
+
 inline void reset_peak(Stat& stat) { stat.peak = stat.current; }
 
 inline void reset_peak(PoolStat& stat) {

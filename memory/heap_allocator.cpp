@@ -220,11 +220,11 @@ std::string HeapAllocator::name() const { return config_.backend; }
 
 BlockExtent HeapAllocator::pin(const Block& block) {
   HeapBlock& pinned = block_of(block);
-  HeapLock lock = pinned.arena->owner().heap->lock();
+  const HeapLock lock = pinned.arena->owner().heap->lock();
   if (pinned.use.load(std::memory_order_relaxed) != BlockUse::live) {
     throw InvalidArgument("export_ipc: expected a live block, but got a freed one");
   }
-  BlockExtent extent = pinned.arena->pin(lock, pinned);
+  BlockExtent extent = pinned.arena->pin(pinned);
   extent.offset += static_cast<std::size_t>(static_cast<std::byte*>(block.data) - pinned.data);
   pinned.exported.store(true, std::memory_order_relaxed);
   return extent;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include <gantry/extend/driver.hpp>
+#include <gantry/streams/graph.hpp>
 #include <gantry/streams/stream.hpp>
 
 namespace gantry {
@@ -21,26 +22,23 @@ class StreamClock;
 // own calls are found when a stream requests memory. Both kinds are equal from then on. Layers
 // above keep a Capture beside everything that belongs to it.
 
-/// One capture, and the graph that came of it.
+/// Captures that share their memory, and the graphs that came of them: most often one.
 ///
 /// Thread safety: every member may be called from any thread.
 class Capture {
  public:
-  explicit Capture(std::uint64_t id) : id_(id) {}
+  Capture() = default;
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  /// Driver::capture_id of its streams while it is under way.
-  [[nodiscard]] std::uint64_t id() const { return id_; }
-  /// False once the capture failed, or once its graph and all copies are destroyed and have run:
-  /// then nothing uses the captured addresses any more.
-  [[nodiscard]] bool is_needed() const { return needed_.load(std::memory_order_acquire); }
+  /// False once every capture failed, or its graph and all copies are destroyed and have run: then
+  /// nothing uses the captured addresses any more.
+  [[nodiscard]] bool is_needed() const { return graphs_.load(std::memory_order_acquire) != 0; }
 
  private:
   friend class CaptureRegistry;
 
-  const std::uint64_t id_;
-  std::atomic<bool> needed_{true};
+  std::atomic<std::int64_t> graphs_{0};  ///< captures under way, and graphs that exist
 };
 
 /// The capture that `stream` takes part in; nullptr if there is none, or a spoilt one.
@@ -58,7 +56,12 @@ class Capture {
 }
 
 /// Driver::begin_capture, with a capture that gantry knows from its beginning. The driver's
-/// end_capture ends it. Throws: CudaError.
-std::shared_ptr<Capture> begin_capture(const Stream& stream, CaptureMode mode);
+/// end_capture ends it. Captures with the same `pool`, unless it is none, are one Capture.
+/// Throws, with the strong guarantee: CudaError.
+std::shared_ptr<Capture> begin_capture(const Stream& stream, CaptureMode mode,
+                                       MemPoolId pool = MemPoolId::none);
+
+/// Ends the capture that began on `stream`, without a graph.
+void abandon_capture(const Stream& stream) noexcept;
 
 }  // namespace gantry

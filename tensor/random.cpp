@@ -13,6 +13,7 @@
 
 #include "kernels/random.hpp"
 #include "tensor/broadcast.hpp"
+#include "tensor/captured_draws.hpp"
 #include "tensor/check.hpp"
 #include "tensor/named_ops.hpp"
 #include "tensor/overlap.hpp"
@@ -32,11 +33,6 @@ Generator& generator_for(std::string_view op, Device device, GeneratorRef given)
                     device.str(), generator->device().str()));
   }
   return *generator;
-}
-
-kernels::RandomPosition draw_from(Generator& generator) {
-  const Generator::Position at = generator.take();
-  return {at.seed, at.offset};
 }
 
 void check_floating(std::string_view op, DType dtype) {
@@ -138,7 +134,7 @@ Tensor rand(const Shape& sizes, const TensorOptions& options, GeneratorRef gener
   check_floating("rand", options.dtype.value_or(DType::f32));
   Generator& source = generator_for("rand", device_of(options), generator);
   Tensor result = detail::empty_as("rand", sizes, options);
-  kernels::uniform(detail::target_of(result), result.ref(), draw_from(source), 0, 1);
+  kernels::uniform(detail::target_of(result), result.ref(), detail::next_draw(source), 0, 1);
   return result;
 }
 
@@ -146,7 +142,7 @@ Tensor randn(const Shape& sizes, const TensorOptions& options, GeneratorRef gene
   check_floating("randn", options.dtype.value_or(DType::f32));
   Generator& source = generator_for("randn", device_of(options), generator);
   Tensor result = detail::empty_as("randn", sizes, options);
-  kernels::normal(detail::target_of(result), result.ref(), draw_from(source), 0, 1);
+  kernels::normal(detail::target_of(result), result.ref(), detail::next_draw(source), 0, 1);
   return result;
 }
 
@@ -157,7 +153,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes,
   check_bounds("randint", *typed.dtype, low, high);
   Generator& source = generator_for("randint", device_of(options), generator);
   Tensor result = detail::empty_as("randint", sizes, typed);
-  kernels::randint(detail::target_of(result), result.ref(), draw_from(source), low, high);
+  kernels::randint(detail::target_of(result), result.ref(), detail::next_draw(source), low, high);
   return result;
 }
 
@@ -179,7 +175,7 @@ Tensor randperm(std::int64_t n, const TensorOptions& options, GeneratorRef gener
   Tensor result = detail::empty_as("randperm", {n}, typed);
   const Tensor drawn =
       dtype == DType::i64 ? result : empty({n}, {.dtype = DType::i64, .device = result.device()});
-  kernels::randperm(detail::target_of(drawn), drawn.ref(), draw_from(source));
+  kernels::randperm(detail::target_of(drawn), drawn.ref(), detail::next_draw(source));
   if (dtype != DType::i64) result.copy_(drawn);
   return result;
 }
@@ -189,7 +185,8 @@ Tensor bernoulli(const Tensor& probability, GeneratorRef generator) {
   check_floating("bernoulli", probability.dtype());
   Generator& source = generator_for("bernoulli", probability.device(), generator);
   Tensor result = empty_like(probability);
-  kernels::bernoulli(detail::target_of(result), result.ref(), probability.ref(), draw_from(source));
+  kernels::bernoulli(detail::target_of(result), result.ref(), probability.ref(),
+                     detail::next_draw(source));
   return result;
 }
 
@@ -218,7 +215,7 @@ Tensor& Tensor::normal_(double mean, double std, GeneratorRef generator) const {
   }
   detail::check_writable("normal_", *this);
   Generator& source = generator_for("normal_", device(), generator);
-  kernels::normal(detail::target_of(*this), ref(), draw_from(source), mean, std);
+  kernels::normal(detail::target_of(*this), ref(), detail::next_draw(source), mean, std);
   return handle();
 }
 
@@ -228,7 +225,7 @@ Tensor& Tensor::uniform_(double low, double high, GeneratorRef generator) const 
   check_interval(*this, low, high);
   detail::check_writable("uniform_", *this);
   Generator& source = generator_for("uniform_", device(), generator);
-  kernels::uniform(detail::target_of(*this), ref(), draw_from(source), low, high);
+  kernels::uniform(detail::target_of(*this), ref(), detail::next_draw(source), low, high);
   return handle();
 }
 
@@ -237,7 +234,7 @@ Tensor& Tensor::random_(std::int64_t low, std::int64_t high, GeneratorRef genera
   check_bounds("random_", dtype(), low, high);
   detail::check_writable("random_", *this);
   Generator& source = generator_for("random_", device(), generator);
-  kernels::randint(detail::target_of(*this), ref(), draw_from(source), low, high);
+  kernels::randint(detail::target_of(*this), ref(), detail::next_draw(source), low, high);
   return handle();
 }
 
@@ -248,7 +245,7 @@ Tensor& Tensor::random_(GeneratorRef generator) const {
   Generator& source = generator_for("random_", device(), generator);
   // The kernel computes modulo 2^64, so `high` may be one past the largest i64.
   const auto past = static_cast<std::int64_t>(static_cast<std::uint64_t>(highest) + 1);
-  kernels::randint(detail::target_of(*this), ref(), draw_from(source), 0, past);
+  kernels::randint(detail::target_of(*this), ref(), detail::next_draw(source), 0, past);
   return handle();
 }
 
@@ -263,7 +260,7 @@ Tensor& Tensor::bernoulli_(double probability, GeneratorRef generator) const {
   Generator& source = generator_for("bernoulli_", device(), generator);
   const Tensor p = full({}, probability, {.dtype = DType::f64, .device = device()});
   kernels::bernoulli(detail::target_of(*this), ref(), detail::broadcast_ref(p, sizes()),
-                     draw_from(source));
+                     detail::next_draw(source));
   return handle();
 }
 

@@ -93,6 +93,8 @@ Generator::Position Generator::take(std::uint64_t count) {
   return state_.of("Generator::take").take(count);
 }
 
+const void* Generator::identity() const { return &state_.of("Generator::identity"); }
+
 Tensor Generator::get_state() const {
   const State& state = state_.of("Generator::get_state");
   const Tensor result = empty({kStateBytes}, {.dtype = DType::u8});

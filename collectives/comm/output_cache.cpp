@@ -88,7 +88,7 @@ class OutputCache {
 
  private:
   struct AllCaches {
-    AllCaches() { memory::add_memory_pressure_callback(&OutputCache::release_device); }
+    AllCaches() { memory::MemoryPressureCallbacks::instance().add(&OutputCache::release_device); }
     void add(OutputCache* one) {
       const std::lock_guard lock(mutex);
       all.push_back(one);

@@ -214,6 +214,21 @@ void ControlSegment::detect_fatal_faults() const {
   }
 }
 
+void ControlSegment::refresh_memory(std::int64_t now_ns) noexcept {
+  constexpr std::int64_t kPeriodNs = 1'000'000'000;
+  const std::lock_guard lock(memory_mutex_);
+  if (!read_memory_ || (last_memory_ns_ != 0 && now_ns - last_memory_ns_ < kPeriodNs)) return;
+  last_memory_ns_ = now_ns;
+  try {
+    const MemoryUse use = read_memory_();
+    flight::Rank& mine = view().rank(rank_);
+    mine.allocated_bytes.store(use.allocated, std::memory_order_relaxed);
+    mine.reserved_bytes.store(use.reserved, std::memory_order_relaxed);
+  } catch (const std::exception&) {
+    read_memory_ = nullptr;
+  }
+}
+
 bool ControlSegment::watch() noexcept {
   const std::int64_t now = flight::monotonic_ns();
   flight::Rank& mine = view().rank(rank_);
@@ -221,20 +236,17 @@ bool ControlSegment::watch() noexcept {
   const std::int64_t scan_ns = std::min(now - std::exchange(last_scan_ns_, now), kMaxScanNs);
   bool in_progress = false;
   try {
+    refresh_memory(now);
     detect_lost_rank();
     if (!broken()) detect_fatal_faults();
     for (const Lane lane : kAllLanes) {
-      Watched& watched = watched_[static_cast<std::size_t>(lane)];
       const flight::Progress progress = view().words(rank_).progress(lane);
-      if (!progress.is_under_way()) {
-        watched = {};
-        continue;
-      }
+      const std::int64_t waited_ns =
+          timers_[static_cast<std::size_t>(lane)].update(progress, scan_ns);
+      if (!progress.is_under_way()) continue;
       in_progress = true;
-      const bool is_same = watched.call == progress.started && watched.run == progress.run;
-      watched = {progress.started, progress.run, is_same ? watched.waited_ns + scan_ns : 0};
-      if (!broken()) detect_absent_ranks(lane, watched.call, watched.waited_ns);
-      if (!broken() && watched.waited_ns >= abort_after_ns_) abort();
+      if (!broken()) detect_absent_ranks(lane, progress.started, waited_ns);
+      if (!broken() && waited_ns >= abort_after_ns_) abort();
     }
     if (broken()) wake_kernels();
   } catch (const std::exception&) {

@@ -161,6 +161,12 @@ void ControlSegment::describe_device(std::string_view text) {
   std::memcpy(field, text.data(), std::min(text.size(), sizeof field - 1));
 }
 
+void ControlSegment::publish_memory(std::function<MemoryUse()> read) {
+  const std::lock_guard lock(memory_mutex_);
+  read_memory_ = std::move(read);
+  last_memory_ns_ = 0;
+}
+
 void ControlSegment::record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes,
                             std::uint64_t stream, std::span<const std::int64_t> sends,
                             std::span<const std::int64_t> receives, bool is_grouped) noexcept {

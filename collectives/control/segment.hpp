@@ -18,6 +18,7 @@
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/call_faults.hpp"
+#include "collectives/control/call_timer.hpp"
 #include "collectives/control/device_words.hpp"
 #include "collectives/control/fault_words.hpp"
 #include "collectives/control/file.hpp"
@@ -37,6 +38,12 @@ enum class HostCall : std::uint8_t {
 };
 
 std::string_view name(HostCall call);
+
+// Bytes of a device's memory that this process uses.
+struct MemoryUse {
+  std::int64_t allocated = 0;
+  std::int64_t reserved = 0;
+};
 
 // The control segment of a group: memory that its ranks on one machine share.
 //
@@ -62,6 +69,8 @@ class ControlSegment {
   const std::shared_ptr<ControlFile>& file() const { return file_; }
   // Sets the device name that `glaunch dump` prints.
   void describe_device(std::string_view text);
+  // Makes the watchdog publish what `read` returns, once a second. `read` must not call the driver.
+  void publish_memory(std::function<MemoryUse()> read);
 
   // Records the call that this rank is about to enqueue. `sends` and `receives` are the elements
   // per rank of an all_to_all with unequal blocks. `is_grouped`: a message of a group.
@@ -183,6 +192,8 @@ class ControlSegment {
                            std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;
   // " #41 all_reduce sum f32[4096]"; empty for 0.
   std::string call_suffix(std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;
+  // Writes the memory that this process uses into the segment, at most once a second.
+  void refresh_memory(std::int64_t now_ns) noexcept;
   // Marks a rank failed that the bootstrap reports as lost.
   void detect_lost_rank() const noexcept;
   // True while a kernel of `rank` is running.
@@ -200,19 +211,16 @@ class ControlSegment {
   std::uint64_t fence_ = 0;
   bool has_finished_ = false;
   std::vector<std::shared_ptr<const PeerProcess>> peers_;  // null for ranks of this process
-  // Used by the watchdog: the calls in progress, and how long they have been.
-  struct Watched {
-    std::uint64_t call = 0;
-    std::uint32_t run = 0;
-    std::int64_t waited_ns = 0;
-  };
-  std::array<Watched, flight::kLanes> watched_;
+  std::array<CallTimer, flight::kLanes> timers_;           // used by the watchdog
   std::int64_t last_scan_ns_ = 0;
   std::atomic<std::int64_t> abort_after_ns_{INT64_MAX};
   mutable std::atomic<std::int64_t> lost_since_ns_{0};  // 0: no rank is lost
   std::atomic<std::uint32_t> taken_fault_{0};           // the last fault that was thrown
   mutable std::mutex loss_mutex_;
   std::function<void()> loss_callback_;
+  std::mutex memory_mutex_;
+  std::function<MemoryUse()> read_memory_;
+  std::int64_t last_memory_ns_ = 0;
 };
 
 }  // namespace gantry

@@ -26,8 +26,6 @@ namespace gantry {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // A pattern has a short part and a long part.
 constexpr std::size_t kShortBytes = std::size_t{4} << 10;
 constexpr std::size_t kPatternBytes = kProbeBytes / 2;
@@ -68,13 +66,14 @@ std::string_view text_of(char finding) {
 class Probe {
  public:
   Probe(Bootstrap& bootstrap, int rank, int size, int device, std::span<void* const> memory,
-        std::chrono::milliseconds deadline)
+        std::chrono::milliseconds deadline, const ProbeClock& clock)
       : bootstrap_(bootstrap),
         rank_(rank),
         size_(size),
         device_(device),
         memory_(memory),
         deadline_(deadline),
+        clock_(clock),
         stream_(Stream::from_pool(Device::cuda(device))),
         sent_(static_cast<std::size_t>(size), kUntried),
         received_(static_cast<std::size_t>(size), kUntried) {}
@@ -146,9 +145,9 @@ class Probe {
   // be slow.
   void finish() {
     done_.record(stream_);
-    const Clock::time_point end = Clock::now() + deadline_;
+    const auto end = clock_() + deadline_;
     while (!driver().event_reached(done_.native_handle())) {
-      if (Clock::now() > end) {
+      if (clock_() > end) {
         hangs_ = true;
         throw TimeoutError("the device did not end a write in time");
       }
@@ -229,6 +228,7 @@ class Probe {
   int device_;
   std::span<void* const> memory_;
   std::chrono::milliseconds deadline_;
+  const ProbeClock& clock_;
   Stream stream_;
   Event done_;
   memory::Buffer pattern_;
@@ -279,7 +279,7 @@ PeerMode peer_mode() {
 
 PeerReachability probe_peers(Bootstrap& bootstrap, int rank, int size, int device,
                              std::span<void* const> peer_memory, std::chrono::milliseconds deadline,
-                             const PeerCacheFolder& cache) {
+                             const PeerCacheFolder& cache, const ProbeClock& clock) {
   const DeviceGuard guard(Device::cuda(device));
   const PeerMode mode = peer_mode();
   const std::string uuid = device_properties(Device::cuda(device)).uuid;
@@ -309,7 +309,8 @@ PeerReachability probe_peers(Bootstrap& bootstrap, int rank, int size, int devic
   if (!known.empty()) {
     if (const auto reachability = PeerCache::from_text(known, {})) return *reachability;
   }
-  PeerReachability reachability = Probe(bootstrap, rank, size, device, peer_memory, deadline).run();
+  PeerReachability reachability =
+      Probe(bootstrap, rank, size, device, peer_memory, deadline, clock).run();
   if (rank == 0 && reachability.is_lasting) kept.store(reachability);
   return reachability;
 }

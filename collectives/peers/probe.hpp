@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -50,13 +51,17 @@ enum class PeerMode : std::uint8_t { off, on, probe };
 // Throws: InvalidArgument.
 PeerMode peer_mode();
 
+// The clock of the deadlines.
+using ProbeClock = std::function<std::chrono::steady_clock::time_point()>;
+
 // Returns the reachability of one machine's ranks: none, all, or the result of a probe.
 // `peer_memory` has kProbeBytes of every rank, at this rank's addresses; nothing else may use them
 // during the probe. Work that is not done `deadline` after its submission counts as lost.
 // Collective. Throws: PeerLostError, TimeoutError of `bootstrap`; InvalidArgument.
 PeerReachability probe_peers(Bootstrap& bootstrap, int rank, int size, int device,
                              std::span<void* const> peer_memory, std::chrono::milliseconds deadline,
-                             const PeerCacheFolder& cache = peer_cache_folder());
+                             const PeerCacheFolder& cache = peer_cache_folder(),
+                             const ProbeClock& clock = std::chrono::steady_clock::now);
 
 // Explains why this process cannot open the memory of `peer`, whose device has this UUID: the
 // device is not visible here, with the variable that hides it. Empty if the device is visible.

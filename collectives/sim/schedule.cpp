@@ -14,16 +14,22 @@ constexpr std::uint32_t kEagerPolls = 64;
 constexpr std::uint32_t kYields = 2048;
 
 std::atomic<Hook> hook{nullptr};
+std::atomic<Hook> pause_hook{nullptr};
 
 }  // namespace
 
 void set_hook(Hook replacement) noexcept { hook.store(replacement, std::memory_order_release); }
+
+void set_pause_hook(Hook replacement) noexcept {
+  pause_hook.store(replacement, std::memory_order_release);
+}
 
 void point() {
   if (const Hook call = hook.load(std::memory_order_acquire)) call();
 }
 
 void pause(std::uint32_t spins) {
+  if (const Hook call = pause_hook.load(std::memory_order_acquire)) call();
   if (spins < kEagerPolls) return;
   if (spins < kYields) {
     sched_yield();

@@ -12,6 +12,10 @@ using Hook = void (*)();
 // to end the process at a chosen signal.
 void set_hook(Hook hook) noexcept;
 
+// Makes every wait call `hook` between two polls of a word; nullptr for none. For tests, which thus
+// learn that a kernel waits.
+void set_pause_hook(Hook hook) noexcept;
+
 // Calls the hook.
 void point();
 // Waits between two polls of a word: first not at all, then by yielding, then by sleeping, because

@@ -1,5 +1,7 @@
 #include <exception>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
@@ -32,6 +34,21 @@ struct GraphDeleter {
     GANTRY_CUDA_WARN(cudaGraphDestroy(graph), "destroying a captured graph");
   }
 };
+using GraphPtr = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, GraphDeleter>;
+
+struct GraphExecDeleter {
+  void operator()(cudaGraphExec_t graph) const noexcept {
+    GANTRY_CUDA_WARN(cudaGraphExecDestroy(graph), "destroying a graph");
+  }
+};
+
+// A NativeGraph. The nodes stay beside their instance, for updates of other graphs and for dumps.
+struct CudaGraph {
+  GraphPtr nodes;
+  std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, GraphExecDeleter> executable;
+};
+
+CudaGraph& graph_of(NativeGraph graph) { return *static_cast<CudaGraph*>(graph); }
 
 }  // namespace
 
@@ -45,11 +62,13 @@ NativeGraph CudaDriver::end_capture(NativeStream stream) {
   const cuda::ContextScope scope(stream.device);
   cudaGraph_t captured = nullptr;
   GANTRY_CUDA_CHECK(cudaStreamEndCapture(native(stream), &captured), "ending the capture", stream);
-  const std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, GraphDeleter> graph(captured);
+  auto graph = std::make_unique<CudaGraph>();
+  graph->nodes.reset(captured);
   cudaGraphExec_t executable = nullptr;
-  GANTRY_CUDA_CHECK(cudaGraphInstantiate(&executable, graph.get(), 0),
+  GANTRY_CUDA_CHECK(cudaGraphInstantiate(&executable, captured, 0),
                     "instantiating the captured graph", stream);
-  return executable;
+  graph->executable.reset(executable);
+  return graph.release();
 }
 
 bool CudaDriver::is_capturing(NativeStream stream) {
@@ -108,8 +127,32 @@ void CudaDriver::retain_by_capture(NativeStream stream, void (*release)(void*), 
 
 void CudaDriver::launch_graph(NativeGraph graph, NativeStream stream) {
   const cuda::ContextScope scope(stream.device);
-  GANTRY_CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), native(stream)),
+  GANTRY_CUDA_CHECK(cudaGraphLaunch(graph_of(graph).executable.get(), native(stream)),
                     "launching a graph", stream);
+}
+
+bool CudaDriver::update_graph(NativeGraph graph, NativeGraph source) {
+  const cuda::ContextScope scope;
+  // A clone keeps what the source's capture retained.
+  cudaGraph_t cloned = nullptr;
+  GANTRY_CUDA_CHECK(cudaGraphClone(&cloned, graph_of(source).nodes.get()), "copying a graph");
+  GraphPtr nodes(cloned);
+  cudaGraphExecUpdateResultInfo info{};
+  const cudaError_t status = cudaGraphExecUpdate(graph_of(graph).executable.get(), cloned, &info);
+  if (status == cudaErrorGraphExecUpdateFailure) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  GANTRY_CUDA_CHECK_STATUS(status, "cudaGraphExecUpdate", "updating a graph");
+  graph_of(graph).nodes = std::move(nodes);
+  return true;
+}
+
+void CudaDriver::dump_graph(NativeGraph graph, const std::string& path) {
+  const cuda::ContextScope scope;
+  GANTRY_CUDA_CHECK(cudaGraphDebugDotPrint(graph_of(graph).nodes.get(), path.c_str(),
+                                           cudaGraphDebugDotFlagsVerbose),
+                    "writing a graph to " + path);
 }
 
 void CudaDriver::destroy_graph(NativeGraph graph) noexcept {
@@ -117,8 +160,7 @@ void CudaDriver::destroy_graph(NativeGraph graph) noexcept {
   try {
     // The runtime would make a context on device 0 if none were current.
     const cuda::ContextScope scope;
-    GANTRY_CUDA_WARN(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)),
-                     "destroying a graph");
+    delete static_cast<CudaGraph*>(graph);
   } catch (const std::exception& error) {
     logging::warn(error.what());
   }

@@ -1,6 +1,8 @@
 #include "device/sim/sim_capture.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "device/sim/sim_driver.hpp"
 #include "device/sim/sim_error.hpp"
@@ -15,6 +17,12 @@ bool is_captured(const SimStream& stream) {
 
 void merge(Progress& into, const Progress& from) {
   for (const auto& [stream, count] : from) into[stream] = std::max(into[stream], count);
+}
+
+void merge(NodeList& into, const NodeList& from) {
+  NodeList all;
+  std::ranges::set_union(into, from, std::back_inserter(all));
+  into = std::move(all);
 }
 
 }  // namespace
@@ -54,7 +62,7 @@ void CaptureTable::begin(SimStream& stream, CaptureMode mode) {
   if (mode != CaptureMode::relaxed) restrictive_.fetch_add(1, std::memory_order_relaxed);
 }
 
-SimGraph* CaptureTable::end(SimStream& stream) {
+std::unique_ptr<SimGraph> CaptureTable::end(SimStream& stream) {
   const std::string doing = "ending the capture on " + stream.name();
   const std::lock_guard lock(mutex_);
   CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
@@ -79,8 +87,7 @@ SimGraph* CaptureTable::end(SimStream& stream) {
   }
   const bool invalid = session->invalid;
   auto graph = std::make_unique<SimGraph>();
-  graph->tasks = std::move(session->tasks);
-  graph->waits_for_peers = session->waits_for_peers;
+  std::vector<GraphNode> nodes = std::move(session->nodes);
   graph->kept = std::move(session->kept);
   close(*session);
   if (invalid) fail(kCaptureInvalidated, doing, stream.device());
@@ -88,21 +95,54 @@ SimGraph* CaptureTable::end(SimStream& stream) {
     fail(kCaptureUnjoined, doing, stream.device(),
          unjoined + " took part, but the stream does not wait for it");
   }
-  graphs_.insert(graph.get());
-  return graph.release();
+  graph->plan = std::make_unique<GraphPlan>(std::move(nodes), stream);
+  return graph;
+}
+
+CaptureSession* CaptureTable::session_to_append(const SimStream& stream) {
+  CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
+  if (session != nullptr && session->invalid) {
+    fail(kCaptureInvalidated, "capturing work on " + stream.name(), stream.device());
+  }
+  return session;
 }
 
 bool CaptureTable::append(SimStream& stream, Task& task, bool waits_for_peers) {
   if (!is_captured(stream)) return false;
   const std::lock_guard lock(mutex_);
-  CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
+  CaptureSession* session = session_to_append(stream);
   if (session == nullptr) return false;
-  if (session->invalid) {
-    fail(kCaptureInvalidated, "capturing work on " + stream.name(), stream.device());
-  }
-  session->tasks.push_back(std::move(task));
-  session->waits_for_peers |= waits_for_peers;
+  NodeList& frontier = session->frontiers[&stream];
+  session->nodes.push_back({.task = std::move(task),
+                            .after = std::exchange(frontier, {session->nodes.size()}),
+                            .stream = &stream,
+                            .waits_for_peers = waits_for_peers});
   ++session->streams[&stream][&stream];
+  return true;
+}
+
+bool CaptureTable::append(SimStream& stream, const SimGraph& graph) {
+  if (!is_captured(stream)) return false;
+  const std::lock_guard lock(mutex_);
+  CaptureSession* session = session_to_append(stream);
+  if (session == nullptr) return false;
+  const std::size_t offset = session->nodes.size();
+  std::vector<bool> is_last(graph.plan->nodes().size(), true);
+  NodeList& frontier = session->frontiers[&stream];
+  for (GraphNode node : graph.plan->nodes()) {
+    for (std::size_t& before : node.after) {
+      is_last[before] = false;
+      before += offset;
+    }
+    if (node.after.empty()) node.after = frontier;
+    session->nodes.push_back(std::move(node));
+  }
+  if (!is_last.empty()) frontier.clear();
+  for (std::size_t i = 0; i < is_last.size(); ++i) {
+    if (is_last[i]) frontier.push_back(offset + i);
+  }
+  session->kept.insert(session->kept.end(), graph.kept.begin(), graph.kept.end());
+  session->streams[&stream][&stream] += is_last.size();
   return true;
 }
 
@@ -111,7 +151,8 @@ std::shared_ptr<const CapturePoint> CaptureTable::point(SimStream& stream) {
   const std::lock_guard lock(mutex_);
   CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
   if (session == nullptr) return nullptr;
-  return std::make_shared<const CapturePoint>(CapturePoint{session->id, session->streams[&stream]});
+  return std::make_shared<const CapturePoint>(
+      CapturePoint{session->id, session->streams[&stream], session->frontiers[&stream]});
 }
 
 std::uint64_t CaptureTable::id_of(SimStream& stream) {
@@ -142,6 +183,7 @@ void CaptureTable::join(SimStream& stream, const CapturePoint& point) {
   if (current != nullptr && current != session) spoil(*current, kCaptureMerge, doing, stream);
   if (session->invalid) fail(kCaptureInvalidated, doing, stream.device());
   merge(session->streams[&stream], point.seen);
+  merge(session->frontiers[&stream], point.frontier);
   stream.capture.store(session, std::memory_order_relaxed);
 }
 
@@ -185,6 +227,11 @@ void CaptureTable::forget(SimStream& stream) noexcept {
   }
 }
 
+void CaptureTable::add(const SimGraph* graph) {
+  const std::lock_guard lock(mutex_);
+  graphs_.insert(graph);
+}
+
 bool CaptureTable::contains(const void* graph) const {
   const std::lock_guard lock(mutex_);
   return graphs_.contains(graph);
@@ -204,10 +251,6 @@ void SimDriver::begin_capture(NativeStream stream, CaptureMode mode) {
   captures_.begin(s, mode);
 }
 
-NativeGraph SimDriver::end_capture(NativeStream stream) {
-  return captures_.end(stream_of(stream, "ending a capture"));
-}
-
 bool SimDriver::is_capturing(NativeStream stream) {
   return is_captured(stream_of(stream, "asking for a capture"));
 }
@@ -219,51 +262,6 @@ std::uint64_t SimDriver::capture_id(NativeStream stream) {
 void SimDriver::retain_by_capture(NativeStream stream, void (*release)(void*), void* data) {
   const UserObjects object{std::make_shared<const UserObject>(release, data)};
   captures_.keep(stream_of(stream, "giving an object to a capture"), object);
-}
-
-SimGraph& SimDriver::graph_of(NativeGraph graph, std::string_view doing) const {
-  if (!captures_.contains(graph)) fail(kInvalidValue, doing, -1, "there is no such graph");
-  return *static_cast<SimGraph*>(graph);
-}
-
-void SimDriver::launch_graph(NativeGraph graph, NativeStream stream) {
-  SimStream& s = stream_of(stream, "launching a graph");
-  SimGraph& g = graph_of(graph, "launching a graph on " + s.name());
-  if (is_captured(s)) {
-    captures_.keep(s, g.kept);
-    for (Task task : g.tasks) submit(s, std::move(task), {.waits_for_peers = g.waits_for_peers});
-    return;
-  }
-  // Launches of one graph do not overlap, whatever their streams.
-  std::unique_lock lock(g.mutex);
-  if (g.last_stream != nullptr && g.last_stream != &s) {
-    s.submit(
-        [other = g.last_stream, ticket = g.last_ticket] {
-          other->wait(ticket);
-          other->acquire(ticket);
-        },
-        {.always = true, .waits_for_peers = g.last_stream->is_held_by_peers()});
-  }
-  const bool blocks = launch_blocks(s, g.waits_for_peers);
-  const std::uint64_t ticket = g.last_ticket = s.submit(
-      [tasks = &g.tasks] {
-        for (const Task& task : *tasks) task();
-      },
-      {.mark = true, .waits_for_peers = g.waits_for_peers});
-  g.last_stream = &s;
-  lock.unlock();
-  if (blocks) finish(s, ticket);
-}
-
-void SimDriver::destroy_graph(NativeGraph graph) noexcept {
-  auto* g = static_cast<SimGraph*>(graph);
-  if (!captures_.remove(g)) return;
-  // A launch in flight still needs the tasks.
-  if (g->last_stream != nullptr) {
-    g->last_stream->submit([g] { delete g; }, {.always = true});
-  } else {
-    delete g;
-  }
 }
 
 }  // namespace gantry::sim

@@ -14,6 +14,7 @@
 
 #include <gantry/extend/driver.hpp>
 
+#include "device/sim/sim_graph.hpp"
 #include "device/sim/sim_stream.hpp"
 
 namespace gantry::sim {
@@ -27,31 +28,7 @@ using Progress = std::map<const SimStream*, std::size_t>;
 struct CapturePoint {
   std::uint64_t session = 0;
   Progress seen;
-};
-
-/// An object that a capture and its graph retain: its `release` is called with the last of those
-/// that keep it.
-class UserObject {
- public:
-  UserObject(void (*release)(void*), void* data) : release_(release), data_(data) {}
-  ~UserObject() { release_(data_); }
-  UserObject(const UserObject&) = delete;
-  UserObject& operator=(const UserObject&) = delete;
-
- private:
-  void (*const release_)(void*);
-  void* const data_;
-};
-using UserObjects = std::vector<std::shared_ptr<const UserObject>>;
-
-/// The work of a capture: tasks in the order of their submission, which respects every wait.
-struct SimGraph {
-  std::vector<Task> tasks;
-  bool waits_for_peers = false;  ///< one of the tasks does
-  UserObjects kept;
-  std::mutex mutex;                  ///< guards what follows; taken on host threads only
-  SimStream* last_stream = nullptr;  ///< where it was launched last
-  std::uint64_t last_ticket = 0;
+  NodeList frontier;  ///< the nodes that a node here would come directly after
 };
 
 /// One capture in progress.
@@ -65,20 +42,23 @@ class CaptureSession {
   const std::thread::id owner;
   SimStream* const origin;
   bool invalid = false;
-  bool waits_for_peers = false;
-  std::vector<Task> tasks;
+  std::vector<GraphNode> nodes;
   UserObjects kept;
-  std::map<SimStream*, Progress> streams;  ///< the captured ones, and what each is ordered after
+  std::map<SimStream*, Progress> streams;    ///< the captured ones, and what each is ordered after
+  std::map<SimStream*, NodeList> frontiers;  ///< the nodes that the next of each comes after
 };
 
 /// All captures in progress and all graphs. Thread safety: any host thread.
 class CaptureTable {
  public:
   void begin(SimStream& stream, CaptureMode mode);
-  [[nodiscard]] SimGraph* end(SimStream& stream);
+  /// The captured graph, without streams of its own.
+  [[nodiscard]] std::unique_ptr<SimGraph> end(SimStream& stream);
 
   /// Collects the task if the stream is being captured (then it is moved from); else false.
   bool append(SimStream& stream, Task& task, bool waits_for_peers = false);
+  /// Likewise for all nodes of a graph.
+  bool append(SimStream& stream, const SimGraph& graph);
   /// The place that `stream`'s capture has reached; nullptr if there is none.
   [[nodiscard]] std::shared_ptr<const CapturePoint> point(SimStream& stream);
   /// Number of `stream`'s capture, 0 if there is none.
@@ -97,11 +77,15 @@ class CaptureTable {
   /// The stream is destroyed: its capture is spoilt, and ends if it began there.
   void forget(SimStream& stream) noexcept;
 
+  /// Puts the graph into the table.
+  void add(const SimGraph* graph);
   [[nodiscard]] bool contains(const void* graph) const;
   /// Takes the graph out of the table; false if it is none.
   bool remove(SimGraph* graph);
 
  private:
+  /// The capture of `stream`, which may be none. Throws if it is spoilt. The lock is held.
+  [[nodiscard]] static CaptureSession* session_to_append(const SimStream& stream);
   [[noreturn]] void spoil(CaptureSession& session, const ErrorCode& code, const std::string& doing,
                           const SimStream& stream);
   void close(CaptureSession& session);

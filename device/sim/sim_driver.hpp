@@ -121,6 +121,8 @@ class SimDriver final : public Driver {
   std::uint64_t capture_id(NativeStream stream) override;
   void retain_by_capture(NativeStream stream, void (*release)(void*), void* data) override;
   void launch_graph(NativeGraph graph, NativeStream stream) override;
+  [[nodiscard]] bool update_graph(NativeGraph graph, NativeGraph source) override;
+  void dump_graph(NativeGraph graph, const std::string& path) override;
   void destroy_graph(NativeGraph graph) noexcept override;
 
  private:

@@ -16,6 +16,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/core/macros.hpp>
 #include <gantry/core/scalar.hpp>
+#include <gantry/device/capture_mode.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/device/guard.hpp>
 #include <gantry/device/native_handles.hpp>
@@ -38,6 +39,7 @@
 #include <gantry/memory/snapshot.hpp>
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/event.hpp>
+#include <gantry/streams/graph.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/axes.hpp>

@@ -12,6 +12,16 @@ namespace gantry::kernels::cuda {
 // There is one function for each distribution of accumulators over threads. Accumulators without
 // an element hold reducer.neutral().
 
+// The tree over values that one thread holds: value j with j + kHalf, then with j + kHalf / 2, ….
+// The result is values[0]. A template, because a loop with a varying bound would not be unrolled.
+template <int kHalf, class R, class Acc, int N>
+__device__ void combine_own(const R& reducer, Acc (&values)[N]) {
+  static_assert(2 * kHalf <= N);
+#pragma unroll
+  for (int i = 0; i < kHalf; ++i) values[i] = reducer.combine(values[i], values[i + kHalf]);
+  if constexpr (kHalf > 1) combine_own<kHalf / 2>(reducer, values);
+}
+
 // Combines value j with value j + 16, 8, 4, 2, 1 in groups of `group` threads of a warp. Every
 // thread of the warp calls; the group's first thread gets the result.
 template <class R, class Acc>
@@ -45,30 +55,21 @@ __device__ Acc combine_block_accumulators(const R& reducer, Acc accumulator) {
   return combine_warp_accumulators(reducer, own, 32);
 }
 
-// In a block of C x T threads, thread (c, t) has the accumulators t, t + T, t + 2 T, … of column c.
-// Every thread calls; the threads (c, 0) get the results.
+// In a block of C x T threads, the thread of column `c` and part `t` has the accumulators t, t + T,
+// t + 2 T, …. Every thread calls; the threads with part 0 get the results.
 template <class R, class Acc, int kOwn, int T, int C>
-__device__ Acc combine_column_accumulators(const R& reducer, Acc (&own)[kOwn],
-                                           Acc (&shared)[T][C]) {
+__device__ Acc combine_column_accumulators(const R& reducer, Acc (&own)[kOwn], Acc (&shared)[T][C],
+                                           int c, int t) {
   static_assert(kOwn * T == kReduceAccumulators);
-#pragma unroll
-  for (int half = kOwn / 2; half > 0; half /= 2) {
-#pragma unroll
-    for (int i = 0; i < half; ++i) own[i] = reducer.combine(own[i], own[i + half]);
-  }
+  combine_own<kOwn / 2>(reducer, own);
   __syncthreads();
-  shared[threadIdx.y][threadIdx.x] = own[0];
+  shared[t][c] = own[0];
   __syncthreads();
-  if (threadIdx.y != 0) return own[0];
+  if (t != 0) return own[0];
   Acc accumulators[T];
 #pragma unroll
-  for (int t = 0; t < T; ++t) accumulators[t] = shared[t][threadIdx.x];
-#pragma unroll
-  for (int half = T / 2; half > 0; half /= 2) {
-#pragma unroll
-    for (int t = 0; t < half; ++t)
-      accumulators[t] = reducer.combine(accumulators[t], accumulators[t + half]);
-  }
+  for (int i = 0; i < T; ++i) accumulators[i] = shared[i][c];
+  combine_own<T / 2>(reducer, accumulators);
   return accumulators[0];
 }
 

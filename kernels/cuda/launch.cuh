@@ -107,6 +107,12 @@ struct StoredTypeOf<ElementSource<T>> {
   using type = T;
 };
 
+// Lets a random operation look up its position, if it is a captured one.
+template <class Op>
+__device__ void resolve(Op& op) {
+  if constexpr (requires { op.at.resolved(); }) op.at = op.at.resolved();
+}
+
 template <int V, class Out, class Op, class... Values>
 __device__ void store_pack(const Op& op, Out* out, std::int64_t first,
                            const Pack<Values, V>&... packs) {
@@ -119,6 +125,7 @@ __device__ void store_pack(const Op& op, Out* out, std::int64_t first,
 template <int V, class Out, class Op, class... Sources>
 __global__ void __launch_bounds__(kThreads)
     dense_kernel(std::int64_t n, Op op, Out* out, Sources... sources) {
+  resolve(op);
   const std::int64_t packs = n / V;
   for (std::int64_t i = first_index(); i < packs; i += index_step()) {
     store_pack<V>(op, out, i * V, sources.template load_pack<V>(i * V)...);
@@ -137,6 +144,7 @@ template <class Out, class Op, int N, class... Sources>
 __global__ void __launch_bounds__(kThreads)
     strided_kernel(std::uint32_t n, const __grid_constant__ OffsetCalculator<N> calculator, Op op,
                    Out* out, Sources... sources) {
+  resolve(op);
   for (std::int64_t i = first_index(); i < n; i += index_step()) {
     std::int64_t offsets[N];
     calculator.offsets(static_cast<std::uint32_t>(i), offsets);
@@ -148,6 +156,7 @@ template <class Out, class Op>
 __global__ void __launch_bounds__(kThreads)
     blocks_kernel(std::int64_t n, bool aligned, Op op, Out* out) {
   constexpr int V = Op::kSize;
+  resolve(op);
   const std::int64_t blocks = (n + V - 1) / V;
   for (std::int64_t b = first_index(); b < blocks; b += index_step()) {
     const auto block = op.block(static_cast<std::uint64_t>(b));

@@ -47,6 +47,7 @@ void arange(void*, const TensorRef&, const Scalar&, const Scalar&, std::int64_t)
 }
 void triangle(void*, const TensorRef&, const TensorRef&, bool, std::int64_t) { refuse("triangle"); }
 
+void store_position(void*, std::uint64_t*, RandomPosition) { refuse("store_position"); }
 void uniform(void*, const TensorRef&, RandomPosition, double, double) { refuse("uniform"); }
 void normal(void*, const TensorRef&, RandomPosition, double, double) { refuse("normal"); }
 void randint(void*, const TensorRef&, RandomPosition, std::int64_t, std::int64_t) {
@@ -56,8 +57,10 @@ void bernoulli(void*, const TensorRef&, const TensorRef&, RandomPosition) { refu
 std::size_t randperm_workspace(std::int64_t) { refuse("randperm"); }
 void randperm(void*, const TensorRef&, RandomPosition, void*) { refuse("randperm"); }
 
+std::int64_t merge_counter_count(const ReducePlan&) { refuse("reduce"); }
+void clear_counters(void*, std::uint32_t*, std::int64_t) { refuse("reduce"); }
 void reduce(void*, const ReducePlan&) { refuse("reduce"); }
-void arg_reduce(void*, bool, const FibrePlan&, const Fibres&, std::int64_t*) {
+void arg_reduce(void*, bool, const FibrePlan&, const Fibres&, const ArgPartials&) {
   refuse("arg_reduce");
 }
 void scan(void*, bool, const FibrePlan&) { refuse("scan"); }

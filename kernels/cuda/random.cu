@@ -4,6 +4,18 @@
 #include "kernels/impl/random.inl"
 
 namespace gantry::kernels::cuda {
+namespace {
+
+__global__ void position_kernel(std::uint64_t* words, RandomPosition at) {
+  words[0] = at.seed;
+  words[1] = at.offset;
+}
+
+}  // namespace
+
+void store_position(void* stream, std::uint64_t* words, RandomPosition at) {
+  launch("store_position", stream, 1, 1, 0, position_kernel, words, at);
+}
 
 void uniform(void* stream, const TensorRef& out, RandomPosition at, double low, double high) {
   run_uniform(Loop(stream), out, at, low, high);

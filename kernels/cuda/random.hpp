@@ -7,6 +7,7 @@
 // The kernels of random.hpp on a cudaStream_t of the current device.
 namespace gantry::kernels::cuda {
 
+void store_position(void* stream, std::uint64_t* words, RandomPosition at);
 void uniform(void* stream, const TensorRef& out, RandomPosition at, double low, double high);
 void normal(void* stream, const TensorRef& out, RandomPosition at, double mean,
             double standard_deviation);

@@ -181,7 +181,8 @@ __global__ void __launch_bounds__(kColumns* kColumnThreads)
       out += plan.out.outer.offset(fibre);
     }
     const auto combined = [&](const auto& reducer, Acc(&own)[kColumnOwn]) {
-      const Acc result = combine_column_accumulators(reducer, own, shared);
+      const Acc result = combine_column_accumulators(
+          reducer, own, shared, static_cast<int>(threadIdx.x), static_cast<int>(threadIdx.y));
       if (threadIdx.y == 0) results[threadIdx.x] = result;
       __syncthreads();
       return results[threadIdx.x];

@@ -5,6 +5,7 @@
 
 #include "device/checked_device_index.hpp"
 #include "memory/alignment.hpp"
+#include "memory/counters.hpp"
 #include "memory/heap/memory_pressure.hpp"
 #include "streams/capture.hpp"
 
@@ -20,13 +21,6 @@ bool trim_pool(int device) noexcept {
   } catch (...) {
     return false;  // the caller reports out of memory
   }
-}
-
-void add(Stat& sum, const Stat& other) {
-  sum.current += other.current;
-  sum.peak += other.peak;
-  sum.allocated += other.allocated;
-  sum.freed += other.freed;
 }
 
 void add(Stats& sum, const Stats& other) {
@@ -57,7 +51,7 @@ AsyncAllocator::AsyncAllocator(const AllocConfig& config, HeapAllocator* capture
       own_heaps_(captured == nullptr ? std::make_unique<HeapAllocator>(config) : nullptr),
       captured_(captured == nullptr ? *own_heaps_ : *captured) {
   static std::once_flag once;
-  std::call_once(once, [] { add_memory_pressure_callback(trim_pool); });
+  std::call_once(once, [] { MemoryPressureCallbacks::instance().add(trim_pool); });
 }
 
 AsyncAllocator::~AsyncAllocator() {

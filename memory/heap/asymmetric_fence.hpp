@@ -1,15 +1,21 @@
 // Fences between two threads of which one pays nothing.
 #pragma once
 
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <atomic>
 
 namespace gantry::memory {
 
-/// Orders a store before a later load on two sides: a side that stores A and then loads B, and one
-/// that stores B and then loads A, cannot both miss each other's store. The frequent side calls
-/// light(), which costs nothing; the rare one calls heavy(), which puts a full barrier into every
-/// running thread of the process by membarrier(2). Where the kernel lacks it, both pay for a fence.
-/// (P1202, "Asymmetric fences".)
+/// A pair of fences for two threads that each store one flag and then load the other's.
+///
+/// One thread stores A and then loads B; the other one stores B and then loads A. With a fence
+/// between store and load on both sides, at least one of them sees the other's store. The frequent
+/// side calls light(), which costs nothing. The rare side calls heavy(), which puts a full barrier
+/// into every running thread of the process, by membarrier(2). Where the kernel lacks that call,
+/// both sides pay for a fence. (P1202, "Asymmetric fences".)
 class AsymmetricFence {
  public:
   AsymmetricFence() noexcept : fences_(!has_membarrier()) {}
@@ -20,10 +26,20 @@ class AsymmetricFence {
       std::atomic_thread_fence(std::memory_order_seq_cst);
     }
   }
-  static void heavy() noexcept;
+  static void heavy() noexcept {
+    if (has_membarrier()) {
+      syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    } else {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
+  }
 
  private:
-  static bool has_membarrier() noexcept;
+  static bool has_membarrier() noexcept {
+    static const bool registered =
+        syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+    return registered;
+  }
 
   const bool fences_;
 };

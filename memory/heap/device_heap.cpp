@@ -1,7 +1,6 @@
 #include "memory/heap/device_heap.hpp"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include <gantry/core/log.hpp>
@@ -23,8 +22,7 @@ DeviceHeap::DeviceHeap(int device, const AllocConfig& config, HeapBacking backin
 
 [[gnu::flatten]] HeapBlock& DeviceHeap::allocate(std::size_t bytes, const Stream& stream,
                                                  Pool& pool, std::size_t alignment) {
-  const std::size_t padding = alignment - kBlockGrain;
-  const std::size_t size = block_bytes(add_saturated(bytes, padding));
+  const std::size_t size = block_bytes(add_saturated(bytes, alignment - kBlockGrain));
   ThreadCache* cache = ThreadCache::current();
   HeapLock lock(state_.mutex);
   pool.check_has_physical();
@@ -32,16 +30,10 @@ DeviceHeap::DeviceHeap(int device, const AllocConfig& config, HeapBacking backin
   StreamBlocks& own = arena.free.of(stream);
   // Loads while the last free is inserted.
   own.free.prefetch(size);
-  if (cache != nullptr) flush_own(*cache);
-  HeapBlock* found = arena.take(size, own);
-  if (found == nullptr) found = &recovery_.allocate(lock, {pool, arena, size, own});
-  std::size_t used = size;
-  if (padding != 0) [[unlikely]] {
-    found = &split_head(pool, *found, alignment);
-    used = block_bytes(bytes) + padding_of(found->data, alignment);
-  }
-  HeapBlock& block = *found;
-  split(pool, block, used);
+  if (cache != nullptr) cache->flush_own(state_);
+  const BlockRequest request{bytes, alignment, size, own};
+  HeapBlock* found = arena.take(request, Search::own);
+  HeapBlock& block = found != nullptr ? *found : recovery_.allocate(lock, arena, request);
   block.stream = &own;
   block.requested.store(bytes, std::memory_order_relaxed);
   block.use.store(BlockUse::live, std::memory_order_relaxed);
@@ -59,52 +51,6 @@ DeviceHeap::DeviceHeap(int device, const AllocConfig& config, HeapBacking backin
   return block;
 }
 
-// Adds the counts of the calling thread's magazines to the statistics and takes its large blocks.
-void DeviceHeap::flush_own(ThreadCache& cache) noexcept {
-  cache.for_each_of(state_, [](Magazines& table) {
-    table.flush_counts();
-    if (Magazines::Magazine& large = table.by_grains[Magazines::kLarge]; large.count != 0) {
-      large.clear();
-      HeapBlock& block = *large.blocks[0];
-      __builtin_prefetch(block.previous);
-      block.arena->free.insert(block);
-    }
-  });
-}
-
-void DeviceHeap::split(Pool& pool, HeapBlock& block, std::size_t bytes) noexcept {
-  if (pool.options.no_split || block.bytes == bytes) return;
-  Arena& arena = *block.arena;
-  if (!arena.splits_freely() && !arena.may_split(block.bytes, bytes)) return;
-  try {
-    state_.slab.reserve(1);
-  } catch (const std::bad_alloc&) {
-    return;  // the whole block serves as well
-  }
-  HeapBlock& remainder = state_.slab.take();
-  split_block(block, bytes, remainder);
-  arena.free.insert_remainder(remainder);
-}
-
-// The part of the block from its first aligned address on; what is before that becomes free again.
-// Where blocks are not split, and without memory for a descriptor, the whole block.
-HeapBlock& DeviceHeap::split_head(Pool& pool, HeapBlock& block, std::size_t alignment) noexcept {
-  Arena& arena = *block.arena;
-  const std::size_t head = padding_of(block.data, alignment);
-  if (head == 0 || pool.options.no_split) return block;
-  if (!arena.splits_freely() && !arena.may_split(block.bytes, block.bytes - head)) return block;
-  try {
-    state_.slab.reserve(1);
-  } catch (const std::bad_alloc&) {
-    return block;
-  }
-  HeapBlock& aligned = state_.slab.take();
-  split_block(block, head, aligned);
-  aligned.use.store(BlockUse::in_transition, std::memory_order_relaxed);
-  arena.free.insert(block);
-  return aligned;
-}
-
 void DeviceHeap::deallocate(HeapBlock& block) noexcept {
   ThreadCache* cache = ThreadCache::current();
   CaptureList captures = HeapFrees::captures_of(block);
@@ -112,7 +58,7 @@ void DeviceHeap::deallocate(HeapBlock& block) noexcept {
   // The block may be joined with them: they load while the free is counted.
   __builtin_prefetch(block.previous);
   __builtin_prefetch(block.next);
-  if (cache != nullptr) flush_own(*cache);
+  if (cache != nullptr) cache->flush_own(state_);
   if (begin_free(block)) frees_.free(block, std::move(captures));
 }
 
@@ -172,7 +118,7 @@ void DeviceHeap::record_use(HeapBlock& block, const Stream& stream, bool until_f
 }
 
 void DeviceHeap::empty_cache() {
-  static_cast<void>(run_memory_pressure_callbacks(state_.device));
+  static_cast<void>(MemoryPressureCallbacks::instance().run(state_.device));
   HeapLock lock(state_.mutex);
   ThreadCache::flush_blocks(state_);
   frees_.promote_completed();  // blocks that graphs held may wait for streams now

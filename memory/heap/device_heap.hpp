@@ -95,9 +95,6 @@ class DeviceHeap {
   [[nodiscard]] bool has_physical(const Pool& pool) const;
 
  private:
-  void flush_own(ThreadCache& cache) noexcept;
-  void split(Pool& pool, HeapBlock& block, std::size_t bytes) noexcept;
-  [[nodiscard]] HeapBlock& split_head(Pool& pool, HeapBlock& block, std::size_t alignment) noexcept;
   [[nodiscard]] bool begin_free(HeapBlock& block) noexcept;
 
   HeapState state_;

@@ -1,6 +1,7 @@
 #include "memory/heap/free_blocks.hpp"
 
 #include <algorithm>
+#include <climits>
 #include <utility>
 
 #include "memory/counters.hpp"
@@ -15,40 +16,27 @@ StreamBlocks& FreeBlocks::make(const Stream& stream) {
   return *streams_[id];
 }
 
-HeapBlock* FreeBlocks::take_ordered(std::size_t bytes, const StreamBlocks& stream) noexcept {
+// The best fit among the blocks that the first search did not look at.
+HeapBlock* FreeBlocks::find_elsewhere(std::size_t bytes, const StreamBlocks& stream,
+                                      Search search) const noexcept {
   HeapBlock* best = nullptr;
-  for (const auto& other : streams_) {
-    if (other == nullptr || other.get() == &stream || other->free.empty()) continue;
-    HeapBlock* found = other->free.find_if(bytes, [&](const HeapBlock& block) {
-      return stream.clock.happens_after(other->clock, block.sequence);
-    });
+  const int probes = search == Search::exhaustive ? INT_MAX : TlsfIndex::kProbes;
+  const auto look_in = [&](const TlsfIndex& index, auto&& accept) {
+    HeapBlock* found = index.find_if(bytes, accept, probes);
     if (found != nullptr && (best == nullptr || found->bytes < best->bytes)) best = found;
-  }
-  if (best != nullptr) remove(*best);
-  return best;
-}
-
-HeapBlock* FreeBlocks::take_exhaustive(std::size_t bytes, const StreamBlocks& stream,
-                                       bool ordered) noexcept {
-  HeapBlock* found = nullptr;
-  const auto search = [&](const TlsfIndex& index, auto&& accept) {
-    if (found != nullptr) return;
-    index.for_each(bytes, [&](HeapBlock& block) {
-      if (block.bytes >= bytes && accept(block)) found = &block;
-      return found == nullptr;
-    });
   };
-  const auto any = [](const HeapBlock&) { return true; };
-  search(stream.free, any);
-  search(common_, any);
+  if (search == Search::exhaustive) {
+    const auto any = [](const HeapBlock&) { return true; };
+    look_in(stream.free, any);
+    look_in(common_, any);
+  }
   for (const auto& other : streams_) {
-    if (!ordered || other == nullptr || other.get() == &stream) continue;
-    search(other->free, [&](const HeapBlock& block) {
+    if (!shares_ordered_ || other == nullptr || other.get() == &stream) continue;
+    look_in(other->free, [&](const HeapBlock& block) {
       return stream.clock.happens_after(other->clock, block.sequence);
     });
   }
-  if (found != nullptr) remove(*found);
-  return found;
+  return best;
 }
 
 HeapBlock* FreeBlocks::find_with_event_wait(std::size_t bytes,

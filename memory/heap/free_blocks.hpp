@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -41,11 +42,20 @@ struct StreamBlocks {
 // one if every stream that may reuse them stays safe: a common block joins a stream's block, and
 // blocks of two streams stay apart until their numbers are reached.
 
+/// How far a search for a free block goes.
+enum class Search : std::uint8_t {
+  own,         ///< blocks of the stream, and common ones
+  ordered,     ///< these, and blocks of other streams that the stream happens after
+  exhaustive,  ///< as ordered, and visits whole bins
+};
+
 /// Not thread-safe: the heap's lock protects it.
 class FreeBlocks {
  public:
-  /// `splits` counts free blocks that are pieces of split memory; may be nullptr.
-  FreeBlocks(BlockSlab<HeapBlock>& slab, SplitCounter* splits) : slab_(slab), splits_(splits) {}
+  /// `splits` counts free blocks that are pieces of split memory; may be nullptr. Without
+  /// `shares_ordered`, no stream takes blocks of another one.
+  FreeBlocks(BlockSlab<HeapBlock>& slab, SplitCounter* splits, bool shares_ordered)
+      : slab_(slab), splits_(splits), shares_ordered_(shares_ordered) {}
 
   /// The blocks of `stream`; made at its first use. Throws: std::bad_alloc.
   [[nodiscard]] StreamBlocks& of(const Stream& stream) {
@@ -54,14 +64,18 @@ class FreeBlocks {
     return known != nullptr ? *known : make(stream);
   }
 
-  /// Takes the best fit of at least `bytes` among the blocks of `stream` and the common ones.
-  [[nodiscard]] HeapBlock* take(std::size_t bytes, StreamBlocks& stream) noexcept;
-  /// As take(), among blocks of other streams that `stream` happens after.
-  [[nodiscard]] HeapBlock* take_ordered(std::size_t bytes, const StreamBlocks& stream) noexcept;
-  /// An exhaustive search: as take(), and as take_ordered() if `ordered`, but visiting whole bins.
-  [[nodiscard]] HeapBlock* take_exhaustive(std::size_t bytes, const StreamBlocks& stream,
-                                           bool ordered) noexcept;
-  /// The smallest sufficient block of another stream that an event can order; it stays here.
+  /// The best fit of at least `bytes` that `stream` may use at once; nullptr if there is none. A
+  /// fit among the stream's own and the common blocks goes first.
+  [[nodiscard]] HeapBlock* find(std::size_t bytes, const StreamBlocks& stream,
+                                Search search) const noexcept {
+    HeapBlock* own = stream.free.find(bytes);
+    HeapBlock* common = common_.empty() ? nullptr : common_.find(bytes);
+    HeapBlock* best = own;
+    if (own == nullptr || (common != nullptr && common->bytes < own->bytes)) best = common;
+    if (best == nullptr && search != Search::own) return find_elsewhere(bytes, stream, search);
+    return best;
+  }
+  /// The smallest sufficient block of another stream that an event can order.
   [[nodiscard]] HeapBlock* find_with_event_wait(std::size_t bytes,
                                                 const StreamBlocks& stream) const noexcept;
 
@@ -125,22 +139,16 @@ class FreeBlocks {
     if (splits_ != nullptr) count(block, true);
   }
   [[nodiscard]] StreamBlocks& make(const Stream& stream);
+  [[nodiscard]] HeapBlock* find_elsewhere(std::size_t bytes, const StreamBlocks& stream,
+                                          Search search) const noexcept;
   void count(const HeapBlock& block, bool appears) noexcept;
 
   BlockSlab<HeapBlock>& slab_;
   SplitCounter* const splits_;
+  const bool shares_ordered_;
   TlsfIndex common_;
   std::vector<std::unique_ptr<StreamBlocks>> streams_;  ///< by stream id; may have gaps
 };
-
-inline HeapBlock* FreeBlocks::take(std::size_t bytes, StreamBlocks& stream) noexcept {
-  HeapBlock* own = stream.free.find(bytes);
-  HeapBlock* common = common_.empty() ? nullptr : common_.find(bytes);
-  HeapBlock* best = own;
-  if (own == nullptr || (common != nullptr && common->bytes < own->bytes)) best = common;
-  if (best != nullptr) remove(*best);
-  return best;
-}
 
 inline HeapBlock& FreeBlocks::insert(HeapBlock& block) noexcept {
   HeapBlock* whole = &block;

@@ -202,14 +202,10 @@ StreamUse HeapFrees::oldest_use(const Pool* only) const noexcept {
 
 template <class Wait>
 void HeapFrees::wait_unlocked(HeapLock& lock, Wait&& wait) {
-  lock.unlock();
-  try {
+  {
+    const Unlocked unlocked(lock);
     wait();
-  } catch (...) {
-    lock.lock();
-    throw;
   }
-  lock.lock();
   promote_completed();
 }
 

@@ -54,4 +54,16 @@ class HeapMutex {
 
 using HeapLock = std::unique_lock<HeapMutex>;
 
+/// A scope in which the caller does not hold its lock.
+class Unlocked {
+ public:
+  explicit Unlocked(HeapLock& lock) : lock_(lock) { lock_.unlock(); }
+  ~Unlocked() { lock_.lock(); }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  HeapLock& lock_;
+};
+
 }  // namespace gantry::memory

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <gantry/device/properties.hpp>
 #include <gantry/memory/stats.hpp>
 
 #include "memory/config.hpp"
@@ -33,20 +34,24 @@ struct HeapState {
   ChunkStore chunks;
   Stats stats;
   double fraction;
-  std::size_t small_bytes = 0;    ///< from the driver, behind arenas of small blocks
-  std::size_t segment_bytes = 0;  ///< from the driver, not in chunks
+  std::size_t segment_bytes = 0;  ///< from the driver or requested from it, not in chunks
   std::int64_t segments_made = 0;
   std::int64_t segments_freed = 0;
   std::size_t reclaimed_bytes = 0;  ///< taken from free blocks to be used elsewhere
   int pending_transfers = 0;
   std::uint64_t completed_transfers = 0;
 
-  /// A transfer of memory between driver, chunk store and blocks. No other thread finds that memory
-  /// meanwhile. It lasts from before the lock is released until after it is taken again.
+  /// A scope without the lock in which this thread moves memory between driver, chunk store and
+  /// blocks. Other threads do not find that memory meanwhile: before they report out of memory,
+  /// they wait for the end of the scope.
   class ChunkTransfer {
    public:
-    explicit ChunkTransfer(HeapState& state) : state_(state) { ++state_.pending_transfers; }
+    ChunkTransfer(HeapState& state, HeapLock& lock) : state_(state), lock_(lock) {
+      ++state_.pending_transfers;
+      lock_.unlock();
+    }
     ~ChunkTransfer() {
+      lock_.lock();
       --state_.pending_transfers;
       ++state_.completed_transfers;
       ++completed_by_thread;
@@ -58,6 +63,7 @@ struct HeapState {
 
    private:
     HeapState& state_;
+    HeapLock& lock_;
   };
 
   void count_allocation(const HeapBlock& block, std::size_t requested) noexcept {
@@ -70,11 +76,18 @@ struct HeapState {
     if (block.bytes >= config.max_split_bytes) decrease(stats.oversize_allocations, 1);
   }
   /// Bytes that this process may hold on the device.
-  [[nodiscard]] std::size_t limit() const;
-  /// Brings the statistics of reserved memory up to date.
-  void refresh_reserved();
+  [[nodiscard]] std::size_t limit() const {
+    const std::size_t total = device_properties(Device::cuda(device)).total_memory;
+    if (fraction >= 1) return total;
+    return static_cast<std::size_t>(fraction * static_cast<double>(total));
+  }
+  /// Bytes that it holds.
+  [[nodiscard]] std::size_t reserved() const { return chunks.held() + segment_bytes; }
   /// Releases unmapped chunks of at least `bytes` to the driver, without the lock meanwhile.
-  void release_unmapped(HeapLock& lock, std::size_t bytes);
+  void release_unmapped(HeapLock& lock, std::size_t bytes) {
+    const ChunkTransfer transfer(*this, lock);
+    chunks.release_unmapped(bytes);
+  }
 };
 
 }  // namespace gantry::memory

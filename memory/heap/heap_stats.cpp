@@ -77,8 +77,11 @@ void HeapStats::count_deferred(const HeapBlock& block, bool begins) noexcept {
 Stats HeapStats::collect(const PoolSet& pools) {
   const std::size_t cached = ThreadCache::flush_counts(state_);
   update();
-  state_.refresh_reserved();
   Stats stats = state_.stats;
+  // A heap has chunks or segments, and the segments are counted already.
+  const Stat chunks = state_.chunks.reserved();
+  add(stats.reserved_bytes.all, chunks);
+  add(stats.reserved_bytes.large_pool, chunks);
   stats.num_device_alloc = state_.chunks.created() + state_.segments_made;
   stats.num_device_free = state_.chunks.released() + state_.segments_freed;
   stats.pending_bytes =
@@ -99,8 +102,8 @@ Stats HeapStats::collect(const PoolSet& pools) {
 void HeapStats::reset_peaks() {
   ThreadCache::flush_counts(state_);
   update();
-  state_.refresh_reserved();
   reset_peak(requested_);
+  state_.chunks.reset_peak();
   gantry::memory::reset_peaks(state_.stats);
 }
 
@@ -108,7 +111,7 @@ OomReport HeapStats::oom_report(const PoolSet& pools) {
   update();
   OomReport report;
   report.allocated = state_.stats.allocated_bytes.all.current;
-  report.reserved = state_.stats.reserved_bytes.all.current;
+  report.reserved = signed_bytes(state_.reserved());
   report.limbo = limbo_bytes_;
   report.pending = state_.stats.active_bytes.all.current - report.allocated - report.limbo;
   report.limit = signed_bytes(state_.limit());

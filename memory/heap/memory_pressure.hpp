@@ -1,15 +1,42 @@
 // Callbacks of layers that cache allocations, for out-of-memory recovery.
 #pragma once
 
+#include <mutex>
+#include <vector>
+
 namespace gantry::memory {
 
-/// Frees the allocations that a layer caches on `device`, of all threads; false if there are none.
+/// Frees the allocations that a layer caches on `device`, for all threads; false if there are none.
 using MemoryPressureCallback = bool (*)(int device) noexcept;
 
-/// Adds a callback for out-of-memory recovery and empty_cache(). Any thread may call it, without
-/// locks of this layer. Throws: std::bad_alloc.
-void add_memory_pressure_callback(MemoryPressureCallback callback);
-/// Calls all callbacks; true if any freed memory.
-bool run_memory_pressure_callbacks(int device) noexcept;
+/// The registered callbacks of this process. They run one after the other.
+///
+/// Thread safety: every member may be called from any thread. The caller holds no lock of this
+/// layer, because callbacks free memory.
+class MemoryPressureCallbacks {
+ public:
+  /// Never destroyed: recovery may run while the process exits.
+  [[nodiscard]] static MemoryPressureCallbacks& instance() {
+    static auto& callbacks = *new MemoryPressureCallbacks();
+    return callbacks;
+  }
+
+  /// Adds a callback for out-of-memory recovery and empty_cache(). Throws: std::bad_alloc.
+  void add(MemoryPressureCallback callback) {
+    const std::lock_guard lock(mutex_);
+    all_.push_back(callback);
+  }
+  /// Calls all callbacks; true if any freed memory.
+  bool run(int device) noexcept {
+    const std::lock_guard lock(mutex_);
+    bool any = false;
+    for (const MemoryPressureCallback callback : all_) any = callback(device) || any;
+    return any;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<MemoryPressureCallback> all_;
+};
 
 }  // namespace gantry::memory

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
+#include <initializer_list>
 #include <thread>
 #include <utility>
 
@@ -20,6 +20,7 @@ namespace {
 // Attempts of a request while other threads hold memory in transition.
 constexpr int kRetries = 16;
 constexpr std::size_t kEverything = ~std::size_t{0};
+constexpr const Pool* kAllPools = nullptr;
 
 }  // namespace
 
@@ -38,39 +39,37 @@ constexpr std::size_t kEverything = ~std::size_t{0};
 // The lock is not held while waiting: the work may depend on threads that allocate.
 // A captured stream cannot be waited for, so its blocks stay in use. Requests of captures skip
 // steps 1, 5 and 8; see Note [Memory of captures].
-HeapBlock& OomRecovery::allocate(HeapLock& lock, const Request& request) {
-  if (HeapBlock* block = take_ordered(request)) return *block;
+HeapBlock& OomRecovery::allocate(HeapLock& lock, Arena& arena, BlockRequest request) {
+  if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;
   frees_.poll();
-  if (HeapBlock* block = take_any(request)) return *block;
-  collect_garbage(lock);
-  if (HeapBlock* block = grow(lock, request, Reclaim::nothing)) return *block;
+  if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;
+  if (state_.config.gc_threshold > 0) collect_garbage(lock);
+  if (HeapBlock* block = grow(lock, arena, request)) return *block;
 
   ++state_.stats.num_alloc_retries;
   ThreadCache::flush_blocks(state_);
   frees_.poll();
-  if (HeapBlock* block = take_any(request)) return *block;
-  if (HeapBlock* block = take_with_wait(request)) return *block;
-  if (HeapBlock* block = reclaim_and_grow(lock, request)) return *block;
-  lock.unlock();
-  const bool freed = run_memory_pressure_callbacks(state_.device);
-  lock.lock();
+  if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;
+  if (HeapBlock* block = take_with_wait(arena, request)) return *block;
+  if (HeapBlock* block = reclaim_and_grow(lock, arena, request)) return *block;
+  bool freed = false;
+  {
+    const Unlocked unlocked(lock);
+    freed = MemoryPressureCallbacks::instance().run(state_.device);
+  }
   if (freed) {
     ThreadCache::flush_blocks(state_);
-    if (HeapBlock* block = take_any(request)) return *block;
+    if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;
   }
-  using ChunkTransfer = HeapState::ChunkTransfer;
-  std::uint64_t before = state_.completed_transfers;
-  ChunkTransfer::completed_by_thread = 0;
-  HeapBlock* found = wait_and_take(lock, request);
-  for (int retry = 0; found == nullptr && retry < kRetries && wait_for_transfers(lock, before);
-       ++retry) {
+  std::uint64_t before = 0;
+  int attempts = 0;
+  do {
     before = state_.completed_transfers;
-    ChunkTransfer::completed_by_thread = 0;
-    found = wait_and_take(lock, request);
-  }
-  if (found != nullptr) return *found;
-  request.pool.check_has_physical();  // another thread may have released it meanwhile
-  report(lock, request.bytes, request.stream.clock.id(), {});
+    HeapState::ChunkTransfer::completed_by_thread = 0;
+    if (HeapBlock* block = wait_and_take(lock, arena, request)) return *block;
+  } while (attempts++ < kRetries && wait_for_transfers(lock, before));
+  arena.owner().check_has_physical();  // another thread may have released it meanwhile
+  report(lock, request.size, request.stream.clock.id(), {});
 }
 
 // Waits for pending transfers. True if other threads completed some since there were `before`.
@@ -82,104 +81,75 @@ bool OomRecovery::wait_for_transfers(HeapLock& lock, std::uint64_t before) {
   };
   while (!completed() && state_.pending_transfers > 0 &&
          std::chrono::steady_clock::now() < deadline) {
-    lock.unlock();
+    const Unlocked unlocked(lock);
     std::this_thread::sleep_for(kPause);
-    lock.lock();
   }
   return completed();
 }
 
-// A free block of another stream that the request's stream is ordered after.
-HeapBlock* OomRecovery::take_ordered(const Request& request) noexcept {
-  if (request.pool.serves_captures) return nullptr;
-  return request.arena.accept(request.arena.free.take_ordered(request.bytes, request.stream),
-                              request.bytes);
-}
-
-HeapBlock* OomRecovery::take_any(const Request& request) noexcept {
-  if (HeapBlock* block = request.arena.take(request.bytes, request.stream)) return block;
-  return take_ordered(request);
-}
-
-HeapBlock* OomRecovery::take_with_wait(const Request& request) {
-  if (request.pool.serves_captures) return nullptr;
-  FreeBlocks& free = request.arena.free;
-  HeapBlock* block = free.find_with_event_wait(request.bytes, request.stream);
-  if (block == nullptr || !request.arena.may_serve(block->bytes, request.bytes)) return nullptr;
+HeapBlock* OomRecovery::take_with_wait(Arena& arena, const BlockRequest& request) {
+  if (arena.owner().serves_captures) return nullptr;
+  HeapBlock* block = arena.free.find_with_event_wait(request.size, request.stream);
+  if (block == nullptr || !arena.may_serve(*block, request.size)) return nullptr;
   if (!block->stream->clock.make_wait(request.stream.clock, block->sequence)) return nullptr;
   stats_.count_stream_wait();
-  free.remove(*block);
-  return block;
+  return &arena.take(*block, request);
 }
 
-// Grows by one block, after reclaiming the chunks that are missing. Free blocks that become part of
-// the new block are taken out first, so that they are not reclaimed.
-HeapBlock* OomRecovery::grow(HeapLock& lock, const Request& request, Reclaim missing) {
-  Arena& arena = request.arena;
-  for (const bool coarse : {true, false}) {
-    const std::optional<Growth> growth = arena.begin_growth(request.bytes, request.stream, coarse);
-    if (!growth) continue;
-    const HeapState::ChunkTransfer transfer(state_);
-    const std::size_t unmapped = state_.chunks.unmapped();
-    if (missing != Reclaim::nothing && unmapped < growth->bytes) {
-      const Pool* const only = missing == Reclaim::own_pool ? &request.pool : nullptr;
-      try {
-        pools_.reclaim(lock, growth->bytes - unmapped, only);
-      } catch (const CudaError& error) {
-        arena.cancel_growth(*growth);
-        if (error.code() != kCudaOutOfMemory) throw;
-        continue;
-      } catch (...) {
-        arena.cancel_growth(*growth);
-        throw;
-      }
+// Grows by new memory.
+HeapBlock* OomRecovery::grow(HeapLock& lock, Arena& arena, const BlockRequest& request) {
+  Growth growth;
+  if (!arena.grow(lock, request, ChunkSource::driver, growth)) return nullptr;
+  return arena.take(request, Search::own);
+}
+
+// Grows by chunks of free blocks: of this pool, then of all. The growth keeps the free blocks that
+// become part of the new block, so that their chunks are not reclaimed.
+HeapBlock* OomRecovery::reclaim_and_grow(HeapLock& lock, Arena& arena,
+                                         const BlockRequest& request) {
+  {
+    Growth growth;
+    bool grown = arena.grow(lock, request, ChunkSource::unmapped, growth);
+    for (const Pool* const only : std::initializer_list<const Pool*>{&arena.owner(), kAllPools}) {
+      if (grown || growth.missing == 0) break;
+      pools_.reclaim(lock, growth.missing, only);
+      grown = arena.grow(lock, request, ChunkSource::driver, growth);
     }
-    if (HeapBlock* block = arena.finish_growth(lock, *growth)) return block;
+    if (grown) return arena.take(request, Search::own);
   }
-  return nullptr;
-}
-
-HeapBlock* OomRecovery::reclaim_and_grow(HeapLock& lock, const Request& request) {
-  if (request.arena.grows_by_chunks()) {
-    if (HeapBlock* block = grow(lock, request, Reclaim::own_pool)) return block;
-    if (HeapBlock* block = grow(lock, request, Reclaim::all_pools)) return block;
-  }
-  const std::size_t wanted = round_up(request.bytes, kFineChunkBytes);
+  const std::size_t wanted = round_up(request.size, kFineChunkBytes);
   const std::size_t unmapped = state_.chunks.unmapped();
   if (unmapped < wanted && pools_.reclaim(lock, wanted - unmapped) == 0) return nullptr;
-  if (HeapBlock* block = grow(lock, request, Reclaim::nothing)) return block;
-  return take_any(request);
+  if (HeapBlock* block = grow(lock, arena, request)) return block;
+  return arena.take(request, Search::ordered);
 }
 
-HeapBlock* OomRecovery::wait_and_take(HeapLock& lock, const Request& request) {
+HeapBlock* OomRecovery::wait_and_take(HeapLock& lock, Arena& arena, const BlockRequest& request) {
   bool waited = false;
   for (;;) {
     // Blocks that other threads freed meanwhile may be in their magazines.
     ThreadCache::flush_blocks(state_);
     // Waiting may synchronize the device, which would invalidate a capture.
-    if (request.pool.serves_captures || !frees_.wait_for_oldest(lock)) break;
+    if (arena.owner().serves_captures || !frees_.wait_for_oldest(lock)) break;
     if (!waited) ++state_.stats.num_sync_all_streams;
     waited = true;
-    if (HeapBlock* block = take_any(request)) return block;
-    if (HeapBlock* block = reclaim_and_grow(lock, request)) return block;
+    if (HeapBlock* block = arena.take(request, Search::ordered)) return block;
+    if (HeapBlock* block = reclaim_and_grow(lock, arena, request)) return block;
   }
   // No use is left to wait for. Unmapped chunks may be too coarse: the driver gets all memory back
   // and is asked for new chunks.
   pools_.reclaim(lock, kEverything);
   state_.release_unmapped(lock, kEverything);
-  if (HeapBlock* block = grow(lock, request, Reclaim::nothing)) return block;
-  return request.arena.accept(request.arena.free.take_exhaustive(request.bytes, request.stream,
-                                                                 !request.pool.serves_captures),
-                              request.bytes);
+  if (HeapBlock* block = grow(lock, arena, request)) return block;
+  return arena.take(request, Search::exhaustive);
 }
 
 // Above the threshold, releases free memory until the threshold is met.
 void OomRecovery::collect_garbage(HeapLock& lock) {
-  if (state_.config.gc_threshold <= 0) return;
   const std::size_t total = device_properties(Device::cuda(state_.device)).total_memory;
   const auto target = static_cast<std::size_t>(
       state_.config.gc_threshold * static_cast<double>(std::min(state_.limit(), total)));
-  const std::size_t held = state_.chunks.held() + state_.segment_bytes;
+  const std::size_t held = state_.reserved();
   if (held <= target) return;
   pools_.reclaim(lock, held - target);
   state_.release_unmapped(lock, held - target);

@@ -21,20 +21,14 @@ namespace gantry::memory {
 /// the host waits.
 class OomRecovery {
  public:
-  struct Request {
-    Pool& pool;
-    Arena& arena;
-    std::size_t bytes;
-    StreamBlocks& stream;
-  };
-
   OomRecovery(HeapState& state, PoolSet& pools, HeapStats& stats, HeapFrees& frees)
       : state_(state), pools_(pools), stats_(stats), frees_(frees) {}
   OomRecovery(const OomRecovery&) = delete;
   OomRecovery& operator=(const OomRecovery&) = delete;
 
-  /// A block for the request, `in_transition`. Throws: OutOfMemoryError; CudaError.
-  [[nodiscard]] HeapBlock& allocate(HeapLock& lock, const Request& request);
+  /// A block of the arena for the request, `in_transition`. The request is a copy, so that the
+  /// caller's fast path keeps its own in registers. Throws: OutOfMemoryError; CudaError.
+  [[nodiscard]] HeapBlock& allocate(HeapLock& lock, Arena& arena, BlockRequest request);
   /// Counts an out-of-memory event of `bytes` for `stream` (0: none) and throws its
   /// OutOfMemoryError, without the lock.
   [[noreturn]] void report(HeapLock& lock, std::size_t bytes, std::uint64_t stream,
@@ -43,14 +37,11 @@ class OomRecovery {
   [[noreturn]] void report_unrestored(HeapLock& lock, std::size_t bytes);
 
  private:
-  enum class Reclaim : std::uint8_t { nothing, own_pool, all_pools };
-
-  [[nodiscard]] static HeapBlock* take_ordered(const Request& request) noexcept;
-  [[nodiscard]] static HeapBlock* take_any(const Request& request) noexcept;
-  [[nodiscard]] HeapBlock* take_with_wait(const Request& request);
-  [[nodiscard]] HeapBlock* grow(HeapLock& lock, const Request& request, Reclaim missing);
-  [[nodiscard]] HeapBlock* reclaim_and_grow(HeapLock& lock, const Request& request);
-  [[nodiscard]] HeapBlock* wait_and_take(HeapLock& lock, const Request& request);
+  [[nodiscard]] HeapBlock* take_with_wait(Arena& arena, const BlockRequest& request);
+  [[nodiscard]] static HeapBlock* grow(HeapLock& lock, Arena& arena, const BlockRequest& request);
+  [[nodiscard]] HeapBlock* reclaim_and_grow(HeapLock& lock, Arena& arena,
+                                            const BlockRequest& request);
+  [[nodiscard]] HeapBlock* wait_and_take(HeapLock& lock, Arena& arena, const BlockRequest& request);
   [[nodiscard]] bool wait_for_transfers(HeapLock& lock, std::uint64_t before);
   void collect_garbage(HeapLock& lock);
   [[noreturn]] void throw_oom(OomReport report, std::string_view purpose) const;

@@ -36,15 +36,15 @@ void PoolMemory::release(Pool& pool) {
   if (pool.released) return;
   pool.released = true;  // refuses allocations from now on
   ThreadCache::flush_blocks(state_);
-  lock.unlock();
   try {
-    synchronize_device_clocks(state_.device);
-    for (const int peer : devices_with_access_to(state_.device)) synchronize_device_clocks(peer);
-    lock.lock();
+    {
+      const Unlocked unlocked(lock);
+      synchronize_device_clocks(state_.device);
+      for (const int peer : devices_with_access_to(state_.device)) synchronize_device_clocks(peer);
+    }
     frees_.poll();
     release_arenas(lock, pool);
   } catch (...) {
-    if (!lock.owns_lock()) lock.lock();
     try {
       restore(lock, pool);
     } catch (const std::exception&) {  // it stays released; the first error is the cause

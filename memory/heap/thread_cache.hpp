@@ -95,11 +95,17 @@ class ThreadCache {
   /// happened, if there is no room.
   template <class Before>
   [[nodiscard]] bool put(HeapBlock& block, Before&& before_it_is_free) noexcept;
-  /// Calls `visit(Magazines&)` for those of `heap`, whose lock is held: no other thread is there.
-  template <class Visit>
-  void for_each_of(const HeapState& heap, Visit&& visit) noexcept {
+  /// Moves the counts of this thread to `heap`, whose lock is held, and frees its large blocks.
+  void flush_own(const HeapState& heap) noexcept {
     for (Magazines* table : tables_) {
-      if (table->heap == &heap) visit(*table);
+      if (table->heap != &heap) continue;
+      table->flush_counts();
+      if (Magazines::Magazine& large = table->by_grains[Magazines::kLarge]; large.count != 0) {
+        large.clear();
+        HeapBlock& block = *large.blocks[0];
+        __builtin_prefetch(block.previous);
+        block.arena->free.insert(block);
+      }
     }
   }
   /// Moves the counts of all threads to `heap`, whose lock is held. Returns the bytes that they

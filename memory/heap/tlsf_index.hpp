@@ -24,6 +24,9 @@ namespace gantry::memory {
 /// Not thread-safe: the owner's lock protects it.
 class TlsfIndex {
  public:
+  /// Blocks of one bin that a search looks at.
+  static constexpr int kProbes = 8;
+
   TlsfIndex() {
     heads_.fill(&end_);
     words_[kWords - 1] = 1;
@@ -73,13 +76,14 @@ class TlsfIndex {
     return find_if(bytes, [](const HeapBlock&) { return true; });
   }
 
-  /// As find(), among the blocks that `accept`. Looks at a bounded number of blocks of each bin, so
-  /// it may miss one that is deep in a long bin.
+  /// As find(), among the blocks that `accept`. Looks at `most_probes` blocks of each bin, so it
+  /// may miss a block that is deeper in a long bin.
   template <class Accept>
-  [[nodiscard]] HeapBlock* find_if(std::size_t bytes, Accept&& accept) const noexcept {
+  [[nodiscard]] HeapBlock* find_if(std::size_t bytes, Accept&& accept,
+                                   int most_probes = kProbes) const noexcept {
     for (std::size_t bin = bin_of(bytes); bin != kNone; bin = next_bin(bin)) {
       int probes = 0;
-      for (HeapBlock* block = heads_[bin]; block != &end_ && probes < kProbes;
+      for (HeapBlock* block = heads_[bin]; block != &end_ && probes < most_probes;
            block = block->next_in_bin, ++probes) {
         if (block->bytes >= bytes && accept(*block)) return block;
       }
@@ -118,7 +122,6 @@ class TlsfIndex {
   static constexpr std::size_t kWordBits = 64;
   static constexpr std::size_t kWords = 32;  ///< the last one has no bins but kNone
   static constexpr std::size_t kNone = (kWords - 1) * kWordBits;
-  static constexpr int kProbes = 8;
 
   // Sizes in grains below 64 have a bin each, and every 32 bins after them are a power of two.
   static std::size_t bin_of(std::size_t bytes) noexcept {

@@ -16,7 +16,7 @@ IpcExporter& IpcExporter::instance() {
 }
 
 IpcExporter::IpcExporter() {
-  add_memory_pressure_callback([](int) noexcept { return instance().sweep() > 0; });
+  MemoryPressureCallbacks::instance().add([](int) noexcept { return instance().sweep() > 0; });
   register_export_tracker(*this);
 }
 

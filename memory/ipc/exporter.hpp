@@ -113,4 +113,9 @@ class IpcExporter final : public ExportTracker {
   std::vector<std::shared_ptr<IpcConsumer>> consumers_;
 };
 
+/// Starts the thread that serves this process's exports to importers, unless it runs. Returns the
+/// nonce in its socket's name. Thread safety: any thread. Throws: Error without a socket,
+/// std::system_error without a thread.
+[[nodiscard]] std::uint64_t start_ipc_service();
+
 }  // namespace gantry::memory

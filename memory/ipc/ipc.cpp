@@ -10,12 +10,10 @@
 #include <gantry/device/properties.hpp>
 
 #include "device/checked_device_index.hpp"
-#include "memory/ipc/deferred_releases.hpp"
 #include "memory/ipc/events.hpp"
 #include "memory/ipc/exporter.hpp"
 #include "memory/ipc/handle.hpp"
 #include "memory/ipc/lease.hpp"
-#include "memory/ipc/service.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -118,7 +116,7 @@ IpcHandle export_ipc(const Block& block) {
                     block.device.str()),
         block.device.str());
   }
-  fields.nonce = IpcService::instance().start();
+  fields.nonce = start_ipc_service();
   const IpcExporter::Entry entry = IpcExporter::instance().add(*allocator, block);
   fields.kind = entry.segment ? IpcKind::segment : IpcKind::chunks;
   fields.slot = entry.slot;
@@ -171,7 +169,7 @@ void ImportedBlock::record_stream(const Stream& stream) const {
 
 void ipc_collect() {
   if (in_bad_fork()) return;
-  DeferredReleases::instance().run_completed();
+  ImportLease::release_completed();
   IpcPeer::remove_lost();
   IpcExporter::instance().sweep();
 }
@@ -182,7 +180,7 @@ IpcStats ipc_stats(Device device) {
   IpcExporter::instance().add_to(stats, index);
   stats.imports = ImportLease::count(index);
   stats.mapped_bytes = imported_bytes(index);
-  stats.pending_releases = DeferredReleases::instance().pending(index);
+  stats.pending_releases = ImportLease::count_pending(index);
   return stats;
 }
 

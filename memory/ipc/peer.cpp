@@ -37,6 +37,16 @@ PeerTable& peer_table() {
 
 std::atomic<std::chrono::milliseconds> reply_timeout{std::chrono::seconds(60)};
 
+/// A request that waits for its reply.
+struct PendingRequest {
+  PendingRequest() { ++count; }
+  ~PendingRequest() { --count; }
+  PendingRequest(const PendingRequest&) = delete;
+  PendingRequest& operator=(const PendingRequest&) = delete;
+
+  inline static std::atomic<int> count{0};
+};
+
 // This process lacks a resource, which says nothing about the exporter.
 [[noreturn]] void throw_resource_error(const ProcessStamp& exporter, const char* verb, int error) {
   throw Error(fmt::format("import_ipc: failed to {} exporter process {}: {}{}", verb, exporter.pid,
@@ -86,6 +96,8 @@ std::shared_ptr<IpcPeer> IpcPeer::of(const IpcHandleFields& fields) {
 void IpcPeer::set_reply_timeout(std::chrono::milliseconds timeout) noexcept {
   reply_timeout = timeout;
 }
+
+int IpcPeer::pending_requests() noexcept { return PendingRequest::count; }
 
 void IpcPeer::remove_lost() noexcept {
   std::vector<std::shared_ptr<IpcPeer>> lost;  // destroyed without the lock
@@ -180,6 +192,7 @@ IpcPacket IpcPeer::send_request(IpcRequest request, IpcReply& reply) {
     if (error == EAGAIN) throw_timeout(process_, std::chrono::milliseconds(0));
     throw_lost("closed the connection");
   }
+  const PendingRequest pending;
   for (;;) {
     if (!wait_readable(socket_, watch_.descriptor(), deadline)) throw_timeout(process_, timeout);
     auto packet = receive_packet(socket_, sizeof reply);
@@ -240,7 +253,7 @@ void IpcPeer::wait_for(const NativeEventHandle& event, NativeStream stream) {
   if (driver().is_capturing(stream)) {
     driver().wait_event(stream, opened);
   } else if (!driver().event_reached(opened)) {
-    StreamSemaphores::instance().wait(stream, shared_from_this(), opened);
+    wait_with_semaphore(stream, shared_from_this(), opened);
   }
 }
 

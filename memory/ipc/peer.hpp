@@ -30,6 +30,8 @@ class IpcPeer : public std::enable_shared_from_this<IpcPeer> {
   static void remove_lost() noexcept;
   /// Sets how long exporters may take to reply, 60 s by default. For tests.
   static void set_reply_timeout(std::chrono::milliseconds timeout) noexcept;
+  /// Returns the number of requests of this process that wait for a reply. For tests.
+  [[nodiscard]] static int pending_requests() noexcept;
 
   explicit IpcPeer(const IpcHandleFields& fields);
   ~IpcPeer();

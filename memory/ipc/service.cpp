@@ -1,14 +1,16 @@
-#include "memory/ipc/service.hpp"
-
+// The thread that serves importers.
 #include <fmt/format.h>
 #include <poll.h>
 
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <random>
 #include <utility>
+#include <vector>
 
 #include "core/background_thread.hpp"
+#include "memory/ipc/exporter.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -45,12 +47,30 @@ IpcReply send_error_reply(int error) {
       fmt::format("failed to send descriptors: {}{}", std::strerror(error), remedy_for(error)));
 }
 
-}  // namespace
+// Serves this process's exports to other processes.
+//
+// One thread, never joined, because the process may end at any moment. It takes no signals and
+// holds no lock in driver calls. An importer that does not read its replies delays no other one.
+class IpcService {
+ public:
+  [[nodiscard]] std::uint64_t start();
 
-IpcService& IpcService::instance() {
-  static auto& service = *new IpcService();
-  return service;
-}
+ private:
+  void run();
+  void accept_all();
+  void serve(IpcConsumer& consumer);
+  // Replies to the first packet of a connection. Returns false once the connection has become a
+  // consumer or was refused.
+  [[nodiscard]] bool handshake(UniqueFd& socket);
+  // Returns false if the connection must be closed.
+  [[nodiscard]] bool reply_to(const IpcRequest& request, IpcConsumer& consumer);
+
+  std::mutex mutex_;
+  bool started_ = false;
+  std::uint64_t nonce_ = 0;
+  UniqueFd listener_;
+  std::vector<UniqueFd> unauthenticated_;  // accepted connections before their handshake
+};
 
 std::uint64_t IpcService::start() {
   const std::lock_guard lock(mutex_);
@@ -188,6 +208,13 @@ bool IpcService::reply_to(const IpcRequest& request, IpcConsumer& consumer) {
   const int error = send_reply(consumer.socket, request, reply, numbers);
   if (!is_local_resource_error(error)) return error == 0;
   return send_reply(consumer.socket, request, send_error_reply(error)) == 0;
+}
+
+}  // namespace
+
+std::uint64_t start_ipc_service() {
+  static auto& service = *new IpcService();
+  return service.start();
 }
 
 }  // namespace gantry::memory

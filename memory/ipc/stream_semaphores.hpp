@@ -1,14 +1,10 @@
 // Streams that wait for the work of another process.
 #pragma once
 
-#include <condition_variable>
-#include <list>
 #include <memory>
-#include <mutex>
 
 #include <gantry/extend/driver.hpp>
 
-#include "memory/ipc/host_semaphores.hpp"
 #include "memory/ipc/peer.hpp"
 
 namespace gantry::memory {
@@ -17,37 +13,15 @@ namespace gantry::memory {
 /// CUDA never completes the event of a process that was killed before the event. Nothing ends the
 /// wait of a stream for such an event. A helper stream that waits in its place does not help: then
 /// every synchronization of the context hangs. So no stream waits for an exporter's event.
-/// Instead, the stream waits for a host semaphore, and a background thread polls the event in the
-/// intervals of PollBackoff.
-/// The thread signals the semaphore in two cases: the event is complete, or the exporter has ended
-/// and the event is not complete. The second case is also added to the device's PeerFaults.
-///
-/// Thread safety: every member may be called from any thread.
-class StreamSemaphores {
- public:
-  [[nodiscard]] static StreamSemaphores& instance();
+/// Instead, the stream waits for a host semaphore: a word in page-locked memory. The thread of a
+/// CompletionQueue polls the event and signals the semaphore when the event is complete.
+/// If the exporter has ended and the event is not complete, the thread signals as well. The next
+/// synchronizing call of the importing device then throws PeerLostError.
 
-  /// Makes later work on `stream` wait until `event` is complete or `peer` has ended. The stream
-  /// is not being captured; `event` is one of `peer`, opened for the stream's device.
-  /// Throws: CudaError, OutOfMemoryError, std::system_error without a thread; nothing waits then.
-  void wait(NativeStream stream, std::shared_ptr<IpcPeer> peer, NativeEvent event);
-
- private:
-  struct PendingWait;
-  using PendingWaits = std::list<PendingWait>;
-
-  StreamSemaphores() = default;
-  void start_thread();
-  void run();
-  /// Signals the semaphores of `pending` that are due, and erases them.
-  void signal_completed(PendingWaits& pending);
-  void signal(PendingWait& wait) noexcept;
-
-  HostSemaphorePool semaphores_;
-  std::mutex mutex_;  ///< guards what follows; not held in driver calls
-  std::condition_variable added_;
-  bool has_thread_ = false;
-  PendingWaits new_;  ///< not seen by the thread yet
-};
+/// Makes later work on `stream` wait until `event` is complete or `peer` has ended. The stream is
+/// not being captured; `event` is one of `peer`, opened for the stream's device.
+/// Thread safety: any thread.
+/// Throws: CudaError, OutOfMemoryError, std::system_error without a thread; nothing waits then.
+void wait_with_semaphore(NativeStream stream, std::shared_ptr<IpcPeer> peer, NativeEvent event);
 
 }  // namespace gantry::memory

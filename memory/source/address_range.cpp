@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
 #include "device/peer_access.hpp"
@@ -10,7 +11,7 @@
 namespace gantry::memory {
 namespace {
 
-// The ranges of this process, to be report about new peers.
+// All ranges of this process. They are opened to devices that become peers.
 struct Ranges {
   std::mutex mutex;
   std::vector<AddressRange*> all;
@@ -32,13 +33,14 @@ Ranges& ranges() {
 
 }  // namespace
 
-AddressRange::AddressRange(int device, std::size_t bytes)
-    : devices_{device},
+AddressRange::AddressRange(ChunkStore& chunks, std::size_t bytes)
+    : chunks_(chunks),
+      bytes_(bytes),
       base_(static_cast<std::byte*>(driver().reserve_address(bytes, kFineChunkBytes))),
-      bytes_(bytes) {
+      devices_{chunks.device()} {
   Ranges& known = ranges();
   const std::lock_guard lock(known.mutex);
-  for (const int peer : devices_with_access_to(device)) devices_.push_back(peer);
+  for (const int peer : devices_with_access_to(device())) devices_.push_back(peer);
   known.all.push_back(this);
 }
 
@@ -50,17 +52,35 @@ AddressRange::~AddressRange() {
   try {
     driver().free_address(base_, bytes_);
   } catch (...) {
-    logging::warn("an address range could not be given back to the driver");
+    logging::warn("memory: failed to free a range of device addresses");
   }
 }
 
-void AddressRange::map(std::size_t offset, std::span<const Chunk> chunks) {
+bool AddressRange::map(Run run, std::size_t limit, bool coarse) {
+  std::vector<Chunk> chunks;
+  try {
+    chunks = chunks_.acquire(run.bytes(), limit, coarse);
+    if (chunks.empty()) return false;
+    map_chunks(run.begin, chunks);
+    return true;
+  } catch (const CudaError& error) {
+    chunks_.recycle(std::move(chunks));
+    if (error.code() != kCudaOutOfMemory) throw;
+    return false;
+  } catch (...) {
+    chunks_.recycle(std::move(chunks));
+    throw;
+  }
+}
+
+// Maps `chunks` side by side. Throws: CudaError, std::bad_alloc; nothing is mapped then.
+void AddressRange::map_chunks(std::size_t offset, std::span<const Chunk> chunks) {
   const std::lock_guard lock(mutex_);
   std::size_t end = offset;
   std::size_t noted = 0;
   try {
     for (const Chunk& chunk : chunks) {
-      mappings_.emplace(offset + (end - offset), Mapping{chunk});
+      mappings_.emplace(end, Mapping{chunk});
       ++noted;
       driver().map_chunk(base_ + end, chunk.bytes, chunk.native);
       end += chunk.bytes;
@@ -71,14 +91,13 @@ void AddressRange::map(std::size_t offset, std::span<const Chunk> chunks) {
       try {
         driver().unmap(base_ + offset, end - offset);
       } catch (...) {
-        logging::error("chunks that could not be opened could not be unmapped either");
+        logging::error("memory: failed to unmap chunks to which no device has access");
       }
     }
-    auto first = mappings_.find(offset);
+    const auto first = mappings_.find(offset);
     mappings_.erase(first, std::next(first, static_cast<std::ptrdiff_t>(noted)));
     throw;
   }
-  mapped_ += end - offset;
   ++runs_;
   const auto first = mappings_.find(offset);
   if (first != mappings_.begin()) {
@@ -88,124 +107,113 @@ void AddressRange::map(std::size_t offset, std::span<const Chunk> chunks) {
   if (mappings_.contains(end)) --runs_;
 }
 
-std::vector<Chunk> AddressRange::unmap(std::size_t offset, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
+void AddressRange::unmap(Run run) {
   std::vector<Chunk> chunks;
-  const auto first = mappings_.find(offset);
-  auto last = first;
-  for (; last != mappings_.end() && last->first < offset + bytes; ++last) {
-    chunks.push_back(last->second.chunk);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto first = mappings_.find(run.begin);
+    auto last = first;
+    for (; last != mappings_.end() && last->first < run.end; ++last) {
+      chunks.push_back(last->second.chunk);
+    }
+    driver().unmap(base_ + run.begin, run.bytes());
+    bool joins_left = false;
+    if (first != mappings_.begin()) {
+      const auto& [before, mapping] = *std::prev(first);
+      joins_left = before + mapping.chunk.bytes == run.begin;
+    }
+    const bool joins_right = last != mappings_.end() && last->first == run.end;
+    mappings_.erase(first, last);
+    if (joins_left && joins_right) {
+      ++runs_;
+    } else if (!joins_left && !joins_right) {
+      --runs_;
+    }
   }
-  driver().unmap(base_ + offset, bytes);
-  bool joins_left = false;
-  if (first != mappings_.begin()) {
-    const auto& [before, mapping] = *std::prev(first);
-    joins_left = before + mapping.chunk.bytes == offset;
-  }
-  const bool joins_right = last != mappings_.end() && last->first == offset + bytes;
-  mappings_.erase(first, last);
-  mapped_ -= bytes;
-  if (joins_left && joins_right) {
-    ++runs_;
-  } else if (!joins_left && !joins_right) {
-    --runs_;
-  }
-  return chunks;
+  chunks_.recycle(std::move(chunks));
 }
 
-AddressRange::Mappings::const_iterator AddressRange::at_or_before(std::size_t offset) const {
-  auto found = mappings_.upper_bound(offset);
-  return found == mappings_.begin() ? found : std::prev(found);
+// The chunk that covers `offset`.
+AddressRange::Mappings::iterator AddressRange::mapping_of(std::size_t offset) {
+  return std::prev(mappings_.upper_bound(offset));
 }
 
-std::pair<std::size_t, std::size_t> AddressRange::whole_chunks(std::size_t begin, std::size_t end,
-                                                               std::size_t enough) const {
+Run AddressRange::whole_chunks(Run within, std::size_t enough) const {
   const std::lock_guard lock(mutex_);
-  std::pair<std::size_t, std::size_t> best{begin, begin};
-  std::pair<std::size_t, std::size_t> run{begin, begin};
-  for (auto it = mappings_.lower_bound(begin); it != mappings_.end(); ++it) {
+  Run best;
+  Run run;
+  for (auto it = mappings_.lower_bound(within.begin); it != mappings_.end(); ++it) {
     const auto& [offset, mapping] = *it;
-    if (offset + mapping.chunk.bytes > end) break;
+    if (offset + mapping.chunk.bytes > within.end) break;
     if (mapping.pins > 0) continue;
-    if (run.second != offset) run = {offset, offset};
-    run.second = offset + mapping.chunk.bytes;
-    if (run.second - run.first > best.second - best.first) best = run;
-    if (best.second - best.first >= enough) break;
+    if (run.end != offset) run = {offset, offset};
+    run.end = offset + mapping.chunk.bytes;
+    if (run.bytes() > best.bytes()) best = run;
+    if (best.bytes() >= enough) break;
   }
   return best;
 }
 
-AddressRange::Extent AddressRange::extent(std::size_t begin, std::size_t end) const {
+BlockExtent AddressRange::pin(Run block) {
   const std::lock_guard lock(mutex_);
-  Extent extent;
-  auto it = at_or_before(begin);
-  extent.offset = it->first;
-  for (; it != mappings_.end() && it->first < end; ++it) extent.chunks.push_back(it->second.chunk);
+  const auto first = mapping_of(block.begin);
+  BlockExtent extent;
+  extent.offset = block.begin - first->first;
+  for (auto it = first; it != mappings_.end() && it->first < block.end; ++it) {
+    const Chunk& chunk = it->second.chunk;
+    extent.chunks.push_back({chunk.native, chunk.bytes});
+    extent.bytes += chunk.bytes;
+  }
+  PinnedExtent& known = pinned_[{first->first, first->first + extent.bytes}];
+  if (known.pins++ == 0) known.id = new_extent_id();
+  extent.extent_id = known.id;
+  for (auto it = first; it != mappings_.end() && it->first < block.end; ++it) ++it->second.pins;
   return extent;
 }
 
-std::pair<std::size_t, std::size_t> AddressRange::bounds(std::size_t begin,
-                                                         std::size_t end) const noexcept {
+void AddressRange::unpin(Run block) noexcept {
   const std::lock_guard lock(mutex_);
-  const auto& [last, mapping] = *at_or_before(end - 1);
-  return {at_or_before(begin)->first, last + mapping.chunk.bytes};
-}
-
-void AddressRange::pin(std::size_t begin, std::size_t end) {
-  const std::lock_guard lock(mutex_);
-  for (auto it = mappings_.find(at_or_before(begin)->first);
-       it != mappings_.end() && it->first < end; ++it) {
-    ++it->second.pins;
-  }
-}
-
-void AddressRange::unpin(std::size_t begin, std::size_t end) noexcept {
-  const std::lock_guard lock(mutex_);
-  for (auto it = mappings_.find(at_or_before(begin)->first);
-       it != mappings_.end() && it->first < end; ++it) {
+  const auto first = mapping_of(block.begin);
+  std::size_t end = first->first;
+  for (auto it = first; it != mappings_.end() && it->first < block.end; ++it) {
     --it->second.pins;
+    end = it->first + it->second.chunk.bytes;
   }
+  const auto known = pinned_.find({first->first, end});
+  if (known != pinned_.end() && --known->second.pins == 0) pinned_.erase(known);
 }
 
-std::size_t AddressRange::mapped() const {
+bool AddressRange::has_pins() const {
   const std::lock_guard lock(mutex_);
-  return mapped_;
+  return !pinned_.empty();
 }
 
-std::size_t AddressRange::runs() const {
+std::vector<Run> AddressRange::mapped_runs() const {
   const std::lock_guard lock(mutex_);
-  return runs_;
+  return list_runs();
 }
 
-std::vector<std::pair<std::size_t, std::size_t>> AddressRange::mapped_runs() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<std::pair<std::size_t, std::size_t>> runs;
+// With the lock held.
+std::vector<Run> AddressRange::list_runs() const {
+  std::vector<Run> runs;
   for (const auto& [offset, mapping] : mappings_) {
-    if (!runs.empty() && runs.back().first + runs.back().second == offset) {
-      runs.back().second += mapping.chunk.bytes;
-    } else {
-      runs.emplace_back(offset, mapping.chunk.bytes);
-    }
+    if (runs.empty() || runs.back().end != offset) runs.push_back({offset, offset});
+    runs.back().end += mapping.chunk.bytes;
   }
   return runs;
+}
+
+std::size_t AddressRange::count_runs() const {
+  const std::lock_guard lock(mutex_);
+  return runs_;
 }
 
 void AddressRange::open_to(int device) {
   const std::lock_guard lock(mutex_);
   if (std::find(devices_.begin(), devices_.end(), device) != devices_.end()) return;
-  std::size_t begin = 0;
-  std::size_t end = 0;
-  const auto open = [&] {
-    if (end != begin) driver().set_access(base_ + begin, end - begin, std::span(&device, 1));
-  };
-  for (const auto& [offset, mapping] : mappings_) {
-    if (offset != end) {
-      open();
-      begin = offset;
-    }
-    end = offset + mapping.chunk.bytes;
+  for (const Run& run : list_runs()) {
+    driver().set_access(base_ + run.begin, run.bytes(), std::span(&device, 1));
   }
-  open();
   devices_.push_back(device);
 }
 

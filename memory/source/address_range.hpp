@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <span>
@@ -9,58 +10,52 @@
 #include <vector>
 
 #include "memory/source/chunk_store.hpp"
+#include "memory/source/exportable.hpp"
+#include "memory/source/run_set.hpp"
 
 namespace gantry::memory {
 
-/// Addresses that a heap keeps for good, with physical memory behind some of them.
+/// Addresses that a heap keeps for good, with chunks of a store mapped at some of them.
 ///
-/// What is mapped here can be used by its own device and by those that may access it as peers, also
-/// by ones that get that access later. Offsets and sizes are in bytes and multiples of
-/// kFineChunkBytes.
+/// The owning device and its peers can use the mapped memory. A device that becomes a peer later
+/// gets access to all of it. Runs are multiples of kFineChunkBytes.
 /// Thread safety: every member may be called from any thread.
 class AddressRange {
  public:
   /// Throws: CudaError.
-  AddressRange(int device, std::size_t bytes);
+  AddressRange(ChunkStore& chunks, std::size_t bytes);
   ~AddressRange();
   AddressRange(const AddressRange&) = delete;
   AddressRange& operator=(const AddressRange&) = delete;
 
+  [[nodiscard]] int device() const { return chunks_.device(); }
   [[nodiscard]] std::byte* base() const { return base_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
-  /// Puts `chunks` side by side at `offset`, where nothing is mapped. Throws: CudaError; nothing
-  /// is mapped then.
-  void map(std::size_t offset, std::span<const Chunk> chunks);
-  /// Takes whole chunks away from [offset, offset + bytes), which no work uses any more, and
-  /// returns them. Throws: CudaError; nothing has changed then.
-  [[nodiscard]] std::vector<Chunk> unmap(std::size_t offset, std::size_t bytes);
+  /// Maps chunks at `run`, where nothing is mapped; see ChunkStore::acquire for `limit` and
+  /// `coarse`. False if limit or device do not allow it. Then, and if it throws, nothing is mapped.
+  /// Throws: CudaError, std::bad_alloc.
+  [[nodiscard]] bool map(Run run, std::size_t limit, bool coarse);
+  /// Unmaps whole chunks, which no work uses any more, and returns them to the store.
+  /// Throws: CudaError, std::bad_alloc; nothing has changed then.
+  void unmap(Run run);
 
-  /// The longest run of whole chunks inside [begin, end) that are not pinned, or the first part of
-  /// `enough` bytes or more: {begin, end}, equal if there is none.
-  [[nodiscard]] std::pair<std::size_t, std::size_t> whole_chunks(std::size_t begin, std::size_t end,
-                                                                 std::size_t enough) const;
-  /// The chunks behind [begin, end) in order, and the offset of the first.
-  struct Extent {
-    std::size_t offset = 0;
-    std::vector<Chunk> chunks;
-  };
-  [[nodiscard]] Extent extent(std::size_t begin, std::size_t end) const;
-  /// Where the first of them begins and the last one ends.
-  [[nodiscard]] std::pair<std::size_t, std::size_t> bounds(std::size_t begin,
-                                                           std::size_t end) const noexcept;
-  /// Keeps the chunks behind [begin, end) where they are until as many unpin().
-  void pin(std::size_t begin, std::size_t end);
-  void unpin(std::size_t begin, std::size_t end) noexcept;
+  /// The longest run of whole chunks inside `within` that are not pinned, or the first one of
+  /// `enough` bytes or more; empty if there is none.
+  [[nodiscard]] Run whole_chunks(Run within, std::size_t enough) const;
 
-  /// Bytes that are mapped, in how many runs without gap, and the runs: offset and size.
-  [[nodiscard]] std::size_t mapped() const;
-  [[nodiscard]] std::size_t runs() const;
-  [[nodiscard]] std::vector<std::pair<std::size_t, std::size_t>> mapped_runs() const;
+  /// Keeps the chunks below `block` where they are until as many unpin(), and lists them. Equal
+  /// chunks have an equal `extent_id` while they are pinned. Throws: std::bad_alloc.
+  [[nodiscard]] BlockExtent pin(Run block);
+  void unpin(Run block) noexcept;
+  [[nodiscard]] bool has_pins() const;
 
-  /// Lets `device` access what is mapped and what will be.
+  /// The mapped runs without gap, and their number.
+  [[nodiscard]] std::vector<Run> mapped_runs() const;
+  [[nodiscard]] std::size_t count_runs() const;
+
+  /// Gives `device` access to all memory that is mapped, now and later.
   void open_to(int device);
-  [[nodiscard]] int device() const { return devices_.front(); }
 
  private:
   struct Mapping {
@@ -68,16 +63,24 @@ class AddressRange {
     int pins = 0;
   };
   using Mappings = std::map<std::size_t, Mapping>;
+  /// Chunks that other processes may map.
+  struct PinnedExtent {
+    std::uint64_t id = 0;
+    int pins = 0;
+  };
 
-  [[nodiscard]] Mappings::const_iterator at_or_before(std::size_t offset) const;
+  void map_chunks(std::size_t offset, std::span<const Chunk> chunks);
+  [[nodiscard]] Mappings::iterator mapping_of(std::size_t offset);
+  [[nodiscard]] std::vector<Run> list_runs() const;
 
+  ChunkStore& chunks_;
+  const std::size_t bytes_;
+  std::byte* const base_;
   mutable std::mutex mutex_;
-  std::vector<int> devices_;  ///< the owner, then those that may access it
-  std::byte* base_ = nullptr;
-  std::size_t bytes_ = 0;
-  Mappings mappings_;  ///< by offset
-  std::size_t mapped_ = 0;
+  std::vector<int> devices_;  ///< that may access it: the owner, then its peers
+  Mappings mappings_;         ///< by offset
   std::size_t runs_ = 0;
+  std::map<std::pair<std::size_t, std::size_t>, PinnedExtent> pinned_;  ///< by begin and end
 };
 
 }  // namespace gantry::memory

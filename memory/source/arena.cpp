@@ -1,8 +1,8 @@
 #include "memory/source/arena.hpp"
 
-#include <atomic>
 #include <utility>
 
+#include "memory/alignment.hpp"
 #include "memory/counters.hpp"
 #include "memory/heap/pool_set.hpp"
 
@@ -28,6 +28,25 @@ BlockState state_of(BlockUse use) {
 }
 
 }  // namespace
+
+Arena::Arena(HeapState& state, Pool& pool, bool small, bool splits_freely)
+    : splits_{&state.stats.inactive_split, &state.stats.inactive_split_bytes, small},
+      free(state.slab, splits_freely ? nullptr : &splits_, !pool.serves_captures),
+      state_(state),
+      pool_(pool),
+      options_(pool.options),
+      small_(small),
+      splits_freely_(splits_freely) {}
+
+HeapBlock& Arena::split_head(HeapBlock& block, std::size_t alignment) noexcept {
+  const std::size_t head = padding_of(block.data, alignment);
+  if (head == 0) return block;
+  HeapBlock* aligned = split(block, head, block.bytes - head);
+  if (aligned == nullptr) return block;
+  aligned->use.store(BlockUse::in_transition, std::memory_order_relaxed);
+  free.insert(block);
+  return *aligned;
+}
 
 void Arena::count_segments(std::size_t before, std::size_t after) {
   if (after > before) {
@@ -69,11 +88,6 @@ void Arena::describe_block(const HeapBlock& block, HeldSegments& held) {
 
 std::uint32_t Arena::segment_call_site(TraceAction action) noexcept {
   return recording_history() ? capture_call_site(action) : 0;
-}
-
-std::uint64_t Arena::new_extent_id() {
-  static std::atomic<std::uint64_t> next{1};
-  return next.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace gantry::memory

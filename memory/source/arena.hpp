@@ -3,11 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <vector>
+#include <new>
 
+#include <gantry/memory/mem_pool.hpp>
+
+#include "memory/alignment.hpp"
 #include "memory/heap/free_blocks.hpp"
 #include "memory/heap/heap_state.hpp"
+#include "memory/source/block_chain.hpp"
 #include "memory/source/exportable.hpp"
 #include "memory/trace/history.hpp"
 
@@ -15,77 +18,80 @@ namespace gantry::memory {
 
 struct Pool;
 
-/// Memory that is about to grow for one request, with the free blocks that become part of it. They
-/// are `in_transition`; Arena::finish_growth() or Arena::cancel_growth() ends it.
-struct Growth {
-  HeapBlock* left = nullptr;
-  HeapBlock* hole = nullptr;
-  HeapBlock* right = nullptr;
-  std::size_t bytes = 0;    ///< of new memory
-  bool at_the_end = false;  ///< of the hole, not at its beginning
-  bool coarse = false;      ///< of coarse chunks
+/// A request for a block.
+struct BlockRequest {
+  /// Bytes that the caller asked for.
+  std::size_t bytes;
+  /// A power of two from kBlockGrain on.
+  std::size_t alignment;
+  /// Size of a block that holds the aligned bytes, whatever its own address is.
+  std::size_t size;
+  /// The free blocks of the stream that will use the block.
+  StreamBlocks& stream;
+};
+
+/// The chunks that Arena::grow may take.
+enum class ChunkSource : std::uint8_t {
+  unmapped,  ///< chunks that this process holds already
+  driver,    ///< these, and new ones of the driver
 };
 
 /// A source of blocks for one pool: for its small blocks, its large ones, or all.
 ///
-/// Members that take the lock release it while they call the driver. Blocks that they work on are
-/// `in_transition` or `mapping` meanwhile, so no other thread touches them.
+/// Call every member with the heap's lock held. Members that take the lock as an argument release
+/// it while they call the driver. The blocks that they work on are `in_transition` or `mapping`
+/// meanwhile, so no other thread touches them.
 class Arena {
  public:
-  /// `counts_splits`: free pieces of split memory are of no use elsewhere, so statistics count
-  /// them.
-  Arena(HeapState& state, Pool& pool, bool small, bool counts_splits)
-      : splits_{&state.stats.inactive_split, &state.stats.inactive_split_bytes, small},
-        free(state.slab, counts_splits ? &splits_ : nullptr),
-        state_(state),
-        pool_(pool),
-        small_(small),
-        splits_freely_(!counts_splits) {}
+  /// `splits_freely`: any free block may serve any request that fits, and is split to its size.
+  /// Else statistics count the free pieces of split memory, which are of no use elsewhere.
+  Arena(HeapState& state, Pool& pool, bool small, bool splits_freely);
   virtual ~Arena() = default;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// The first step of growing by a block of at least `bytes` that work of `stream` may use at
-  /// once. None if there are no addresses for it, or if `coarse` is of no use now.
-  /// Throws: CudaError, std::bad_alloc; nothing has changed then.
-  [[nodiscard]] virtual std::optional<Growth> begin_growth(std::size_t bytes,
-                                                           const StreamBlocks& stream,
-                                                           bool coarse) = 0;
-  /// The second step: the new block, `in_transition`. nullptr if limit or device do not allow it,
-  /// with everything as before begin_growth(). Throws: CudaError, likewise.
-  [[nodiscard]] virtual HeapBlock* finish_growth(HeapLock& lock, const Growth& growth) = 0;
-  /// Ends a growth without memory.
-  virtual void cancel_growth(const Growth& growth) noexcept = 0;
-  /// True if memory taken from free blocks by reclaim() serves finish_growth().
-  [[nodiscard]] virtual bool grows_by_chunks() const = 0;
-  /// Takes memory from common free blocks until `bytes` of it have no block. Returns the bytes
-  /// taken. Throws: CudaError.
-  virtual std::size_t reclaim(HeapLock& lock, std::size_t bytes) = 0;
-  /// True if a free block of `have` bytes may serve `want` bytes.
-  [[nodiscard]] virtual bool may_serve(std::size_t have, std::size_t want) const = 0;
-  /// True if a block of `have` bytes is split when `want` bytes of it are taken.
-  [[nodiscard]] virtual bool may_split(std::size_t have, std::size_t want) const = 0;
-  /// As FreeBlocks::take, but only a block that may serve the request.
-  [[nodiscard]] HeapBlock* take(std::size_t bytes, StreamBlocks& stream) noexcept {
-    return accept(free.take(bytes, stream), bytes);
+  /// Takes a free block for the request and splits it; nullptr if there is none. The block is
+  /// `in_transition`.
+  [[nodiscard]] HeapBlock* take(const BlockRequest& request, Search search) noexcept {
+    HeapBlock* block = free.find(request.size, request.stream, search);
+    if (block == nullptr || !may_serve(*block, request.size)) return nullptr;
+    return &take(*block, request);
   }
-  /// `block`, which is `in_transition` or nullptr, if it may serve `bytes`; else it is free again.
-  [[nodiscard]] HeapBlock* accept(HeapBlock* block, std::size_t bytes) noexcept {
-    if (block == nullptr) return nullptr;
-    if (!splits_freely() && !may_serve(block->bytes, bytes)) {
-      free.insert(*block);
-      return nullptr;
+  /// Takes this free block, which may serve the request, and splits it.
+  [[nodiscard]] HeapBlock& take(HeapBlock& block, const BlockRequest& request) noexcept {
+    free.remove(block);
+    HeapBlock* taken = &block;
+    std::size_t used = request.size;
+    if (request.alignment != kBlockGrain) [[unlikely]] {
+      taken = &split_head(block, request.alignment);
+      used = block_bytes(request.bytes) + padding_of(taken->data, request.alignment);
     }
-    return block;
+    if (HeapBlock* remainder = split(*taken, used, used)) free.insert_remainder(*remainder);
+    return *taken;
   }
+  /// True if a free block may serve a request of `size`.
+  [[nodiscard]] bool may_serve(const HeapBlock& block, std::size_t size) const {
+    return splits_freely_ || is_close_fit(block.bytes, size);
+  }
+
+  /// Adds memory to the free blocks, so that one serves `request`. False if there are no addresses
+  /// for it, or if limit or device do not allow it; with growth.missing bytes more of unmapped
+  /// chunks the next call succeeds. `growth` lasts over all calls for one request.
+  /// Throws: CudaError, std::bad_alloc; nothing has changed then.
+  [[nodiscard]] virtual bool grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,
+                                  Growth& growth) = 0;
+  /// Takes memory from common free blocks until `bytes` of it have no block. Returns the bytes
+  /// taken. Throws: CudaError, std::bad_alloc.
+  virtual std::size_t reclaim(HeapLock& lock, std::size_t bytes) = 0;
 
   /// Throws NotSupported if this memory cannot leave its addresses; InvalidArgument if another
   /// process shares it.
   virtual void check_can_release_physical() const = 0;
   /// Takes the physical memory from all addresses, also from live blocks, whose contents are lost.
-  /// No work may be in flight. Memory that was released before stays so. Throws: CudaError.
+  /// No work may be in flight. Memory that was released before stays so.
+  /// Throws: CudaError, std::bad_alloc.
   virtual void release_physical(HeapLock& lock) = 0;
-  /// Maps memory at the released addresses again. False if there is not enough.
+  /// Maps memory at the released addresses again. False if there is not enough. Throws: CudaError.
   [[nodiscard]] virtual bool restore_physical(HeapLock& lock) = 0;
   /// While released: whole chunks of free blocks lose their claim to be restored.
   virtual void discard_unused() = 0;
@@ -93,16 +99,14 @@ class Arena {
   [[nodiscard]] virtual std::size_t released_bytes() const = 0;
 
   /// The memory of a live block, for other processes; it stays where it is until unpin().
-  [[nodiscard]] virtual BlockExtent pin(HeapLock& lock, const HeapBlock& block) = 0;
+  [[nodiscard]] virtual BlockExtent pin(const HeapBlock& block) = 0;
   virtual void unpin(const HeapBlock& block) noexcept = 0;
 
-  /// Adds the ranges without gap, with their blocks in address order. Call with the lock held.
+  /// Adds the ranges without gap, with their blocks in address order.
   virtual void describe(HeldSegments& held) const = 0;
 
   /// True if it serves small blocks only.
   [[nodiscard]] bool is_small() const { return small_; }
-  /// True if every free block may serve any request that fits, and is split to its size.
-  [[nodiscard]] bool splits_freely() const { return splits_freely_; }
   [[nodiscard]] Pool& owner() const { return pool_; }
 
  private:
@@ -112,6 +116,15 @@ class Arena {
   FreeBlocks free;
 
  protected:
+  /// True if a free block of `have` bytes may serve `want` bytes; asked if not `splits_freely`.
+  [[nodiscard]] virtual bool is_close_fit(std::size_t /*have*/, std::size_t /*want*/) const {
+    return true;
+  }
+  /// True if a block of `have` bytes is split when `want` bytes of it are taken; likewise.
+  [[nodiscard]] virtual bool may_split(std::size_t /*have*/, std::size_t /*want*/) const {
+    return true;
+  }
+
   /// Counts segments that were added or removed.
   void count_segments(std::size_t before, std::size_t after);
   /// Adds a segment without blocks / the next block of the last segment.
@@ -119,13 +132,30 @@ class Arena {
   static void describe_block(const HeapBlock& block, HeldSegments& held);
   /// The caller's stack, for an event of a segment; 0 while no history is recorded.
   [[nodiscard]] static std::uint32_t segment_call_site(TraceAction action) noexcept;
-  /// A number for pinned memory that is unique in this process.
-  [[nodiscard]] static std::uint64_t new_extent_id();
 
   HeapState& state_;
 
  private:
+  /// Splits `block`, of which `kept` bytes are wanted, after `bytes`. Returns its new right
+  /// neighbour; nullptr if the block stays whole.
+  [[nodiscard]] HeapBlock* split(HeapBlock& block, std::size_t bytes, std::size_t kept) noexcept {
+    if (options_.no_split || block.bytes == bytes) return nullptr;
+    if (!splits_freely_ && !may_split(block.bytes, kept)) return nullptr;
+    try {
+      state_.slab.reserve(1);
+    } catch (const std::bad_alloc&) {
+      return nullptr;  // the whole block serves as well
+    }
+    HeapBlock& remainder = state_.slab.take();
+    split_block(block, bytes, remainder);
+    return &remainder;
+  }
+  /// The part of a block from its first aligned address on; the part before it becomes free. The
+  /// whole block, if it may not be split there.
+  [[nodiscard]] HeapBlock& split_head(HeapBlock& block, std::size_t alignment) noexcept;
+
   Pool& pool_;
+  const MemPoolOptions& options_;  ///< of the pool
   const bool small_;
   const bool splits_freely_;
 };

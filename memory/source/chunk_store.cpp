@@ -42,7 +42,12 @@ std::vector<Chunk> ChunkStore::acquire(std::size_t bytes, std::size_t limit, boo
     recycle(std::move(taken));
     throw;
   }
-  if (missing == 0) return taken;
+  if (missing == 0) {
+    std::size_t peak = peak_.load(std::memory_order_relaxed);
+    while (peak < held() && !peak_.compare_exchange_weak(peak, held(), std::memory_order_relaxed)) {
+    }
+    return taken;
+  }
   recycle(std::move(taken));
   release_unmapped(made);
   return {};
@@ -132,11 +137,22 @@ std::size_t ChunkStore::release_unmapped(std::size_t bytes) noexcept {
       break;
     }
     held_.fetch_sub(chunk.bytes, std::memory_order_relaxed);
+    released_bytes_.fetch_add(chunk.bytes, std::memory_order_relaxed);
     released_.fetch_add(1, std::memory_order_relaxed);
     live_chunks.fetch_sub(1, std::memory_order_relaxed);
     released += chunk.bytes;
   }
   return released;
+}
+
+Stat ChunkStore::reserved() const {
+  Stat reserved;
+  reserved.current = static_cast<std::int64_t>(held());
+  reserved.peak =
+      std::max(reserved.current, static_cast<std::int64_t>(peak_.load(std::memory_order_relaxed)));
+  reserved.freed = static_cast<std::int64_t>(released_bytes_.load(std::memory_order_relaxed));
+  reserved.allocated = reserved.current + reserved.freed;
+  return reserved;
 }
 
 std::size_t ChunkStore::unmapped() const {

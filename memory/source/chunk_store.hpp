@@ -8,13 +8,14 @@
 #include <vector>
 
 #include <gantry/extend/driver.hpp>
+#include <gantry/memory/stats.hpp>
 
 namespace gantry::memory {
 
 /// The code of a CudaError for want of device memory.
 inline constexpr int kCudaOutOfMemory = 2;
 
-/// Fine chunks let recovery reclaim nearly every free byte between blocks. Coarse ones keep the
+/// Fine chunks let recovery reclaim nearly every free byte between blocks. Coarse chunks keep the
 /// number of mappings of large blocks small. See docs/explanation/allocator.md.
 inline constexpr std::size_t kFineChunkBytes = std::size_t{2} << 20;
 inline constexpr std::size_t kCoarseChunkBytes = std::size_t{32} << 20;
@@ -27,7 +28,8 @@ struct Chunk {
   std::size_t bytes = 0;
 };
 
-/// All chunks that this process holds of one device, mapped and unmapped ones.
+/// All chunks that this process holds of one device, mapped and unmapped ones, and their
+/// statistics.
 ///
 /// Thread safety: every member may be called from any thread; no lock is held over driver calls.
 class ChunkStore {
@@ -36,17 +38,23 @@ class ChunkStore {
   ChunkStore(const ChunkStore&) = delete;
   ChunkStore& operator=(const ChunkStore&) = delete;
 
-  /// Chunks of `bytes` together, a multiple of kFineChunkBytes: unmapped ones first, then new ones
-  /// while held() stays within `limit`. New ones are coarse where they fit if `coarse`, or if there
-  /// are very many chunks. Empty if that is not enough; no more is held then than before.
+  [[nodiscard]] int device() const { return device_; }
+
+  /// Takes chunks of `bytes` together, a multiple of kFineChunkBytes: unmapped chunks first, then
+  /// new ones of the driver while held() stays within `limit`. New chunks are coarse where they
+  /// fit, if `coarse` is set or the process has very many chunks. Empty if limit or device do not
+  /// allow it; held() is not larger then than before.
   /// Throws: CudaError, std::bad_alloc; no chunk is lost.
   [[nodiscard]] std::vector<Chunk> acquire(std::size_t bytes, std::size_t limit, bool coarse);
-  /// Takes back chunks that are not mapped any more.
+  /// Adds chunks that were taken and are not mapped.
   void recycle(std::vector<Chunk> chunks) noexcept;
   /// Releases unmapped chunks to the driver until `bytes` are released or none is left. Returns the
   /// bytes released. A chunk that the driver does not take stays here.
   std::size_t release_unmapped(std::size_t bytes = ~std::size_t{0}) noexcept;
 
+  /// Bytes of all chunks, as statistics.
+  [[nodiscard]] Stat reserved() const;
+  void reset_peak() noexcept { peak_.store(held(), std::memory_order_relaxed); }
   /// Bytes of all chunks.
   [[nodiscard]] std::size_t held() const { return held_.load(std::memory_order_relaxed); }
   /// Bytes of unmapped chunks.
@@ -65,6 +73,8 @@ class ChunkStore {
   std::vector<Chunk> fine_;
   std::vector<Chunk> coarse_;
   std::atomic<std::size_t> held_{0};
+  std::atomic<std::size_t> peak_{0};  ///< of held_, after requests that succeeded
+  std::atomic<std::size_t> released_bytes_{0};
   std::atomic<std::int64_t> created_{0};
   std::atomic<std::int64_t> released_{0};
 };

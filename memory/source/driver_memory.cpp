@@ -28,7 +28,7 @@ constexpr auto kLook = std::chrono::milliseconds(1);
 
 // True if more may come once streams are done.
 bool release_unused(int device) {
-  (void)run_memory_pressure_callbacks(device);
+  (void)MemoryPressureCallbacks::instance().run(device);
   DeviceHeap* heap = heap_of(device);
   return heap != nullptr && heap->release_unused();
 }

@@ -28,6 +28,9 @@ struct BlockExtent {
   std::size_t bytes = 0;                      ///< of the whole extent
 };
 
+/// Returns an `extent_id` that this process has not used.
+[[nodiscard]] std::uint64_t new_extent_id() noexcept;
+
 /// An allocator whose blocks can be exported. export_ipc() finds it by a cast of Block::allocator.
 ///
 /// An implementation calls defer_exported_free() when a pinned block is freed. It holds no lock

@@ -5,80 +5,70 @@
 
 #include <gantry/core/error.hpp>
 
+#include "memory/counters.hpp"
 #include "memory/heap/poison.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {
 
-std::optional<Growth> SegmentArena::begin_growth(std::size_t bytes, const StreamBlocks& /*stream*/,
-                                                 bool coarse) {
-  const std::size_t size = gantry::memory::segment_bytes(bytes);
+bool SegmentArena::grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,
+                        Growth& /*growth*/) {
+  if (source == ChunkSource::unmapped) return false;
+  const std::size_t bytes = gantry::memory::segment_bytes(request.size);
   const std::size_t limit = state_.limit();
-  const std::size_t held = state_.segment_bytes + state_.chunks.held();
-  if (coarse || size > limit || held > limit - size) return std::nullopt;
+  if (bytes > limit || state_.reserved() > limit - bytes) return false;
+  Segments made(1);
+  Segment& segment = made.front();
+  segment.bytes = bytes;
   state_.slab.reserve(1);
-  state_.segment_bytes += size;  // before the lock is released, so that the limit holds
-  return Growth{.hole = &state_.slab.take(), .bytes = size};
-}
-
-void SegmentArena::cancel_growth(const Growth& growth) noexcept {
-  state_.segment_bytes -= growth.bytes;
-  state_.slab.recycle(*growth.hole);
-}
-
-HeapBlock* SegmentArena::finish_growth(HeapLock& lock, const Growth& growth) {
-  std::byte* base = nullptr;
-  std::uint32_t call_site = 0;
-  Segments made;
-  lock.unlock();
+  segment.first = &state_.slab.take();
+  state_.segment_bytes += bytes;  // before the lock is released, so that the limit holds
   try {
-    made.resize(1);
-    base = static_cast<std::byte*>(driver().allocate(state_.device, growth.bytes));
+    const HeapState::ChunkTransfer transfer(state_, lock);
+    segment.base = static_cast<std::byte*>(driver().allocate(state_.device, bytes));
+    if (segment.base != nullptr) {
+      if (poisons_device_memory()) poison_now(segment.base, bytes);
+      segment.call_site = segment_call_site(TraceAction::segment_alloc);
+    }
   } catch (...) {
-    lock.lock();
-    cancel_growth(growth);
+    state_.segment_bytes -= bytes;
+    state_.slab.recycle(*segment.first);
     throw;
   }
-  if (base != nullptr && poisons_device_memory()) poison_now(base, growth.bytes);
-  if (base != nullptr) call_site = segment_call_site(TraceAction::segment_alloc);
-  lock.lock();
-  if (base == nullptr) {
-    cancel_growth(growth);
-    return nullptr;
+  if (segment.base == nullptr) {
+    state_.segment_bytes -= bytes;
+    state_.slab.recycle(*segment.first);
+    return false;
   }
-  made.front().call_site = call_site;
-  add(base, growth.bytes, *growth.hole, made);
-  record(TraceAction::segment_alloc, segments_.front(), call_site);
-  return growth.hole;
+  add(made);
+  return true;
 }
 
-void SegmentArena::add(std::byte* base, std::size_t bytes, HeapBlock& block, Segments& made) {
-  block.data = base;
-  block.bytes = bytes;
+// Adds a new segment as one free block.
+void SegmentArena::add(Segments& made) {
+  const Segment& segment = made.front();
+  segments_.splice(segments_.begin(), made);
+  ++state_.segments_made;
+  increase(state_.stats.reserved_bytes, is_small(), segment.bytes);
+  increase(state_.stats.segment, is_small(), 1);
+  if (segment.bytes >= state_.config.max_split_bytes) increase(state_.stats.oversize_segments, 1);
+  record(TraceAction::segment_alloc, segment, segment.call_site);
+  HeapBlock& block = *segment.first;
+  block.data = segment.base;
+  block.bytes = segment.bytes;
   block.arena = this;
   block.previous = nullptr;
   block.stream = nullptr;
-  block.use.store(BlockUse::in_transition, std::memory_order_relaxed);
-  Segment& segment = made.front();
-  segment.base = base;
-  segment.bytes = bytes;
-  segment.first = &block;
-  segments_.splice(segments_.begin(), made);
-  if (is_small()) state_.small_bytes += bytes;
-  ++state_.segments_made;
-  increase(state_.stats.segment, is_small(), 1);
-  if (bytes >= state_.config.max_split_bytes) increase(state_.stats.oversize_segments, 1);
-  state_.refresh_reserved();
+  free.insert(block);
 }
 
 void SegmentArena::count_released(const Segment& segment) noexcept {
   state_.segment_bytes -= segment.bytes;
-  if (is_small()) state_.small_bytes -= segment.bytes;
   ++state_.segments_freed;
+  decrease(state_.stats.reserved_bytes, is_small(), segment.bytes);
   decrease(state_.stats.segment, is_small(), 1);
   if (segment.bytes >= state_.config.max_split_bytes) decrease(state_.stats.oversize_segments, 1);
   state_.slab.recycle(*segment.first);
-  state_.refresh_reserved();
 }
 
 void SegmentArena::record(TraceAction action, const Segment& segment,
@@ -106,20 +96,17 @@ std::size_t SegmentArena::reclaim(HeapLock& lock, std::size_t bytes) {
     removed.splice(removed.begin(), segments_, it);
     const Segment& segment = removed.front();
     record(TraceAction::segment_free, segment, segment_call_site(TraceAction::segment_free));
-    const HeapState::ChunkTransfer transfer(state_);
-    lock.unlock();
-    if (poisons_device_memory()) unpoison_now(segment.base, segment.bytes);
     try {
+      const HeapState::ChunkTransfer transfer(state_, lock);
+      if (poisons_device_memory()) unpoison_now(segment.base, segment.bytes);
       driver().deallocate(state_.device, segment.base);
     } catch (...) {
       if (poisons_device_memory()) poison_now(segment.base, segment.bytes);
-      lock.lock();
       record(TraceAction::segment_alloc, segment, segment.call_site);
       segments_.splice(segments_.begin(), removed);
       free.insert(block);
       throw;
     }
-    lock.lock();
     taken += segment.bytes;
     count_released(segment);
     it = segments_.begin();
@@ -127,8 +114,10 @@ std::size_t SegmentArena::reclaim(HeapLock& lock, std::size_t bytes) {
   return taken;
 }
 
-bool SegmentArena::may_serve(std::size_t have, std::size_t want) const {
+// A block of the size of a new segment is one in any case.
+bool SegmentArena::is_close_fit(std::size_t have, std::size_t want) const {
   const std::size_t most = state_.config.max_split_bytes;
+  if (have <= gantry::memory::segment_bytes(want)) return true;
   return want < most ? have < most : have - want < kLargeSegmentBytes;
 }
 
@@ -158,7 +147,7 @@ Segment& SegmentArena::segment_of(const HeapBlock& block) {
   });
 }
 
-BlockExtent SegmentArena::pin(HeapLock&, const HeapBlock& block) {
+BlockExtent SegmentArena::pin(const HeapBlock& block) {
   Segment& segment = segment_of(block);
   if (!segment.handle) {
     segment.handle = driver().export_memory(segment.base);

@@ -23,16 +23,12 @@ struct Segment {
 /// its memory cannot leave its addresses.
 class SegmentArena final : public Arena {
  public:
-  SegmentArena(HeapState& state, Pool& pool, bool small) : Arena(state, pool, small, true) {}
+  SegmentArena(HeapState& state, Pool& pool, bool small) : Arena(state, pool, small, false) {}
 
-  [[nodiscard]] std::optional<Growth> begin_growth(std::size_t bytes, const StreamBlocks& stream,
-                                                   bool coarse) override;
-  [[nodiscard]] HeapBlock* finish_growth(HeapLock& lock, const Growth& growth) override;
-  void cancel_growth(const Growth& growth) noexcept override;
-  [[nodiscard]] bool grows_by_chunks() const override { return false; }
+  /// Adds a segment. Unmapped chunks do not help, so growth.missing stays 0.
+  [[nodiscard]] bool grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,
+                          Growth& growth) override;
   std::size_t reclaim(HeapLock& lock, std::size_t bytes) override;
-  [[nodiscard]] bool may_serve(std::size_t have, std::size_t want) const override;
-  [[nodiscard]] bool may_split(std::size_t have, std::size_t want) const override;
   void describe(HeldSegments& held) const override;
 
   void check_can_release_physical() const override;
@@ -41,15 +37,16 @@ class SegmentArena final : public Arena {
   void discard_unused() override {}
   [[nodiscard]] std::size_t released_bytes() const override { return 0; }
 
-  [[nodiscard]] BlockExtent pin(HeapLock& lock, const HeapBlock& block) override;
+  [[nodiscard]] BlockExtent pin(const HeapBlock& block) override;
   void unpin(const HeapBlock& block) noexcept override;
 
  private:
   using Segments = std::list<Segment>;
 
+  [[nodiscard]] bool is_close_fit(std::size_t have, std::size_t want) const override;
+  [[nodiscard]] bool may_split(std::size_t have, std::size_t want) const override;
   [[nodiscard]] Segment& segment_of(const HeapBlock& block);
-
-  void add(std::byte* base, std::size_t bytes, HeapBlock& block, Segments& made);
+  void add(Segments& made);
   void count_released(const Segment& segment) noexcept;
   /// Records that a segment was added to the list or removed, under the same lock.
   void record(TraceAction action, const Segment& segment, std::uint32_t call_site) const noexcept;

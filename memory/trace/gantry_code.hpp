@@ -1,4 +1,4 @@
-// Where gantry's code lies in this process.
+// The addresses of gantry's code in this process.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace gantry::memory {
 
-/// Ranges of addresses, sorted and apart.
+/// Ranges of addresses, sorted and disjoint.
 class CodeRanges {
  public:
   CodeRanges() = default;
@@ -27,7 +27,7 @@ class CodeRanges {
   std::vector<Range> ranges_;
 };
 
-/// The code of gantry's shared library. All of it is empty where gantry is linked statically.
+/// The code of gantry's shared library; empty where gantry is linked statically.
 struct GantryCode {
   CodeRanges all;
   /// The functions of the memory layer, by the library's symbol table. Empty if it is stripped.
@@ -36,10 +36,10 @@ struct GantryCode {
   [[nodiscard]] bool is_known() const noexcept { return !all.empty(); }
 };
 
-/// The newest list. A reference stays valid and unchanged. Never takes a lock after the first call.
+/// Returns the newest list, which stays valid and unchanged. Takes a lock at the first call only.
 [[nodiscard]] const GantryCode& gantry_code();
-/// Lists the modules of the process anew: the library may have been loaded since. Takes the
-/// loader's lock.
+/// Returns a list of the modules that are loaded now, which may include the library since. Takes
+/// the loader's lock.
 const GantryCode& refresh_gantry_code();
 
 }  // namespace gantry::memory

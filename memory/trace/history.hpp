@@ -1,4 +1,4 @@
-// The seam between the allocators and the recorded history.
+// The recorded history, as the allocators and snapshots use it.
 #pragma once
 
 #include <atomic>
@@ -17,31 +17,34 @@ namespace gantry::memory {
 /// Set by record_history; read through recording_history().
 extern constinit std::atomic<bool> history_is_recorded;
 
-/// Whether events are wanted: all that a hot path pays while they are not.
+/// True while history is recorded. Costs one load: hot paths call it before anything else here.
 [[nodiscard]] inline bool recording_history() noexcept {
   return history_is_recorded.load(std::memory_order_relaxed);
 }
 
-/// The caller's stack as the options say; 0: none. For free_requested it is 0 unless frees have
-/// stacks of their own: record the block's call site then.
+/// Returns the number of the calling thread's stack, at the depth that the options select; 0 if
+/// they select none. For free_requested it is 0 unless the options select stacks of frees: the
+/// caller then records the call site of the block's allocation.
 [[nodiscard]] std::uint32_t capture_call_site(TraceAction action = TraceAction::alloc) noexcept;
 
-/// Notes an event of `device` while history is recorded; for oom `address` is the driver's free
-/// bytes. Call it before other threads can see the effect: events are ordered by the time of the
-/// call. It belongs to the change that it tells of: under the lock that snapshots take, or between
-/// enter and leave of a thread's cache. `requested`: what the caller asked for, of a block.
-/// Lock-free but for one call in a thousand; an event that finds no memory is lost.
+/// Records an event of `device` while history is recorded. For oom, `address` is the driver's free
+/// bytes. `requested` is the size that a block's caller asked for.
+///
+/// Events are ordered by the time of the call, so the call precedes the moment at which other
+/// threads can see the change. The caller holds the lock that snapshots take, or is between enter
+/// and leave of its thread's cache; see Note [Where a trace ends]. One call in a thousand takes a
+/// lock. Without host memory the event is lost.
 void record_trace(int device, TraceAction action, std::uintptr_t address, std::size_t bytes,
                   std::uint64_t stream, std::uint32_t call_site,
                   std::size_t requested = 0) noexcept;
-/// Notes that snapshot() saw what `device` had at `time_ns`.
+/// Records that snapshot() copied the segments of `device` at `time_ns`.
 void record_snapshot(int device, std::int64_t time_ns) noexcept;
 
-/// The present time of the events' clock; all events before it are older, all after it younger,
-/// whichever thread records them.
+/// Returns a time of the events' clock. Events recorded before the call have an earlier time, and
+/// events recorded after it a later one, on every thread.
 [[nodiscard]] std::int64_t history_moment_ns();
 
-/// What was recorded, oldest first, without the frames' names: see frames_of.
+/// One event. frames_of() gives the functions of its call site.
 struct RecordedEvent {
   std::int64_t time_ns = 0;  ///< of the steady clock
   std::uintptr_t address = 0;
@@ -53,29 +56,31 @@ struct RecordedEvent {
   std::int32_t device = 0;
   TraceAction action = TraceAction::alloc;
 };
+/// A copy of the recorded history.
 struct RecordedHistory {
-  std::vector<RecordedEvent> events;
+  std::vector<RecordedEvent> events;  ///< oldest first
   std::vector<std::string> metadata;  ///< the first one is empty
   std::vector<Annotation> annotations;
   std::int64_t epoch_us = 0;  ///< microseconds since 1970 at time_ns 0
 };
 [[nodiscard]] RecordedHistory recorded_history();
 
-/// What the allocator of one device held at one moment.
+/// The segments that the allocator of one device held at one moment.
 struct HeldSegments {
   int device = 0;
-  std::int64_t time_ns = 0;  ///< history_moment_ns(): the events until then led to the segments
+  std::int64_t time_ns = 0;  ///< history_moment_ns() of the copy: `segments` has all earlier events
   std::vector<SegmentInfo> segments;
-  /// Of each segment and then its blocks: they become frames later, because that takes long.
-  /// Empty: the frames are there.
+  /// The call sites of each segment and then its blocks; empty after look_up_frames().
   std::vector<std::uint32_t> call_sites;
 
+  /// Replaces the call sites by frames. It reads debug information, so no lock is held.
   void look_up_frames();
 };
-/// Asks the allocators what they hold, at most one answer per device, in any order.
+/// Returns the segments of the devices' allocators: at most one element per device, in any order.
 using SegmentSource = std::function<std::vector<HeldSegments>()>;
 
-/// Tells snapshot() whom to ask. An empty function: nothing is held. Returns the one before.
+/// Sets the function that snapshot() calls for the segments; an empty one means no segments.
+/// Returns the previous one.
 SegmentSource set_segment_source(SegmentSource source);
 
 }  // namespace gantry::memory

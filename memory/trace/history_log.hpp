@@ -28,16 +28,17 @@ namespace gantry::memory {
 /// Thread safety: every member may be called from any thread.
 class HistoryLog {
  public:
-  /// The one of this process; never destroyed.
+  /// Returns the log of this process, which is never destroyed.
   [[nodiscard]] static HistoryLog& instance();
 
-  /// Events to keep, at least; the memory for two chunks per thread comes on top.
+  /// Sets the least number of events to keep. Each thread needs memory for two chunks beside them.
   void set_capacity(std::size_t events);
   /// Appends an event of the calling thread; without a lock unless its chunk is full.
   void append(const RecordedEvent& event) noexcept;
-  /// Forgets all events up to now.
+  /// Removes all events recorded so far.
   void clear();
-  /// The newest events, at most the capacity, oldest first; those of one thread stay in order.
+  /// Returns the newest events, at most the capacity, oldest first. Those of one thread stay in
+  /// order.
   [[nodiscard]] std::vector<RecordedEvent> events() const;
 
  private:

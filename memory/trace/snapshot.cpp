@@ -15,8 +15,6 @@
 #include "memory/config.hpp"
 #include "memory/source/host_pages.hpp"
 #include "memory/trace/history.hpp"
-#include "memory/trace/snapshot_json.hpp"
-#include "memory/trace/snapshot_stacks.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -75,60 +73,10 @@ std::map<std::string, SettingValue> current_settings() {
 
 }  // namespace
 
-std::string_view name_of(TraceAction action) {
-  switch (action) {
-    case TraceAction::alloc:
-      return "alloc";
-    case TraceAction::free_requested:
-      return "free_requested";
-    case TraceAction::free_completed:
-      return "free_completed";
-    case TraceAction::segment_alloc:
-      return "segment_alloc";
-    case TraceAction::segment_free:
-      return "segment_free";
-    case TraceAction::segment_map:
-      return "segment_map";
-    case TraceAction::segment_unmap:
-      return "segment_unmap";
-    case TraceAction::snapshot:
-      return "snapshot";
-    case TraceAction::oom:
-      return "oom";
-  }
-  return "unknown";
-}
-
-std::string_view name_of(BlockState state) {
-  switch (state) {
-    case BlockState::active_allocated:
-      return "active_allocated";
-    case BlockState::active_pending_free:
-      return "active_pending_free";
-    case BlockState::inactive:
-      return "inactive";
-  }
-  return "unknown";
-}
-
 const Frame* Frames::call_site() const noexcept {
   if (empty()) return nullptr;
   const auto found = std::ranges::find(list(), false, &Frame::is_internal);
   return found != end() ? &*found : &front();
-}
-
-SnapshotStacks number_stacks(const Snapshot& snapshot) {
-  SnapshotStacks stacks;
-  for (const SegmentInfo& segment : snapshot.segments) {
-    static_cast<void>(stacks.number_of(segment.frames));
-    for (const BlockInfo& block : segment.blocks) {
-      static_cast<void>(stacks.number_of(block.frames));
-    }
-  }
-  for (const auto& trace : snapshot.device_traces) {
-    for (const TraceEntry& entry : trace) static_cast<void>(stacks.number_of(entry.frames));
-  }
-  return stacks;
 }
 
 void HeldSegments::look_up_frames() {

@@ -211,8 +211,44 @@ std::string text_of(std::istream& in, std::string_view name, std::string_view pr
 
 }  // namespace
 
+std::string_view name_of(TraceAction action) {
+  switch (action) {
+    case TraceAction::alloc:
+      return "alloc";
+    case TraceAction::free_requested:
+      return "free_requested";
+    case TraceAction::free_completed:
+      return "free_completed";
+    case TraceAction::segment_alloc:
+      return "segment_alloc";
+    case TraceAction::segment_free:
+      return "segment_free";
+    case TraceAction::segment_map:
+      return "segment_map";
+    case TraceAction::segment_unmap:
+      return "segment_unmap";
+    case TraceAction::snapshot:
+      return "snapshot";
+    case TraceAction::oom:
+      return "oom";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(BlockState state) {
+  switch (state) {
+    case BlockState::active_allocated:
+      return "active_allocated";
+    case BlockState::active_pending_free:
+      return "active_pending_free";
+    case BlockState::inactive:
+      return "inactive";
+  }
+  return "unknown";
+}
+
 void write_json(const Snapshot& snapshot, std::ostream& out) {
-  SnapshotStacks stacks = number_stacks(snapshot);
+  SnapshotStacks stacks(snapshot);
   Json settings = Json::object();
   for (const auto& [name, value] : snapshot.settings) settings.set(name, to_json(value));
   out << "{\"format\": \"" << kFormat << "\",\n\"version\": " << kVersion

@@ -20,7 +20,7 @@ void write_json(const Snapshot& snapshot, std::ostream& out);
 [[nodiscard]] Snapshot read_json_file(const std::filesystem::path& path,
                                       std::string_view prefix = {});
 
-/// PyTorch's names, the same in all file formats.
+/// Returns PyTorch's name of an enumerator, which all file formats use.
 [[nodiscard]] std::string_view name_of(TraceAction action);
 [[nodiscard]] std::string_view name_of(BlockState state);
 

@@ -13,9 +13,20 @@
 
 namespace gantry::memory {
 
-/// Numbers of stacks and frames; stack 0 is the empty one.
+/// Numbers of the stacks and frames of one snapshot, which must outlive them. Stack 0 is the empty
+/// one.
 class SnapshotStacks {
  public:
+  explicit SnapshotStacks(const Snapshot& snapshot) {
+    for (const SegmentInfo& segment : snapshot.segments) {
+      static_cast<void>(number_of(segment.frames));
+      for (const BlockInfo& block : segment.blocks) static_cast<void>(number_of(block.frames));
+    }
+    for (const auto& trace : snapshot.device_traces) {
+      for (const TraceEntry& entry : trace) static_cast<void>(number_of(entry.frames));
+    }
+  }
+
   [[nodiscard]] std::uint32_t number_of(const Frames& frames) {
     if (frames.empty()) return 0;
     const auto [known, is_new] = by_identity_.try_emplace(frames.identity(), 0);
@@ -49,8 +60,5 @@ class SnapshotStacks {
   std::vector<const Frame*> frames_;
   std::vector<std::vector<std::uint32_t>> stacks_{{}};
 };
-
-/// Numbers all stacks of a snapshot, which must outlive the result.
-[[nodiscard]] SnapshotStacks number_stacks(const Snapshot& snapshot);
 
 }  // namespace gantry::memory

@@ -78,6 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, EveryAlgorithm,
                          [](const auto& info) { return std::string(info.param); });
 
 // Gives way, or not, before a signal: another order of all kernels for every seed.
+// No result depends on the time that a sleep takes.
 std::atomic<std::uint64_t> schedule_seed{0};
 void give_way_at_random() {
   thread_local std::uint64_t draws = 0;

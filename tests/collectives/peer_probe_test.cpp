@@ -8,7 +8,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/guard.hpp>
@@ -154,12 +160,32 @@ TEST_F(PeerProbeTest, WorkThatDoesNotEndIsGivenUp) {
   EXPECT_THAT(reachability.why, HasSubstr("writes do not end in time"));
 }
 
-// Takes its time for one copy, and says of every event at first that it is not reached.
+// Counts the ranks that wait for the writes of all.
+class CountingBootstrap final : public Bootstrap {
+ public:
+  CountingBootstrap(std::unique_ptr<Bootstrap> wrapped, std::atomic<int>& waiting)
+      : wrapped_(std::move(wrapped)), waiting_(waiting) {}
+  std::vector<std::string> all_gather(const std::string& bytes) override {
+    if (bytes == "written") ++waiting_;
+    return wrapped_->all_gather(bytes);
+  }
+  int lost_rank() const noexcept override { return wrapped_->lost_rank(); }
+  std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
+                                    std::string_view name) override {
+    return wrapped_->subset(members, name);
+  }
+
+ private:
+  const std::unique_ptr<Bootstrap> wrapped_;
+  std::atomic<int>& waiting_;
+};
+
+// Calls a function before the first copy, and says of every event at first that it is not reached.
 class SlowDriver final : public testing::FaultDriver {
  public:
-  explicit SlowDriver(std::chrono::milliseconds time) : time_(time) {}
+  explicit SlowDriver(std::function<void()> before_copy) : before_copy_(std::move(before_copy)) {}
   void copy(void* dst, const void* src, std::size_t bytes, NativeStream stream) override {
-    if (!was_slow_.exchange(true)) std::this_thread::sleep_for(time_);
+    if (!was_slow_.exchange(true)) before_copy_();
     FaultDriver::copy(dst, src, bytes, stream);
   }
   bool event_reached(NativeEvent event) noexcept override {
@@ -169,16 +195,32 @@ class SlowDriver final : public testing::FaultDriver {
   }
 
  private:
-  const std::chrono::milliseconds time_;
+  const std::function<void()> before_copy_;
   std::atomic<bool> was_slow_{false};
 };
 
 TEST_F(PeerProbeTest, ASlowRankDoesNotDelayOtherRanksDeadlines) {
   GANTRY_REQUIRE_SIM();
-  constexpr std::chrono::milliseconds kForEachWork(2500);
-  SlowDriver slow(kForEachWork + std::chrono::milliseconds(200));
-  const PeerReachability reachability = probe([&](int) { return memory_; }, kForEachWork);
-  EXPECT_TRUE(reachability.all()) << reachability.why;
+  std::atomic<int> waiting = 0;
+  std::atomic<std::chrono::seconds> time{};
+  const ProbeClock clock = [&] { return std::chrono::steady_clock::time_point(time.load()); };
+  auto bootstraps = make_local_bootstraps(kRanks);
+  std::vector<PeerReachability> results(kRanks);
+  {
+    SlowDriver slow([&] {
+      while (waiting < kRanks - 1) std::this_thread::yield();
+      time = 2 * kDeadline;
+    });
+    testing::rank_threads(kRanks, [&](int rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      CountingBootstrap bootstrap(std::move(bootstraps[at]), waiting);
+      results[at] =
+          probe_peers(bootstrap, rank, kRanks, rank, memory_, kDeadline, std::nullopt, clock);
+    });
+  }
+  for (const PeerReachability& reachability : results) {
+    EXPECT_TRUE(reachability.all()) << reachability.why;
+  }
 }
 
 TEST_F(PeerProbeTest, VariablesSwitchItOffAndSkipIt) {

@@ -2,13 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "collectives/sim/schedule.hpp"
+#include "tests/collectives/pause_counts.hpp"
 #include "tests/collectives/protocol_ranks.hpp"
 #include "tests/support/rank_threads.hpp"
 
@@ -69,11 +69,11 @@ class Hold {
 thread_local int Hold::left_ = 0;
 std::atomic<bool> Hold::released_ = false;
 
-// Waits until rank 0 waits in operation `number`, and then for as long as it needs to leave it if
-// it does not wait for what it should.
+// Waits until rank 0 waits in operation `number`, or in a later one if it does not wait for what it
+// should.
 void await_rank_0_in(Ranks& ranks, std::uint64_t number) {
   while (ranks.started(0) < number) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  PauseCounts::await_check(0);
 }
 
 // Rank 2 has sent all LL packets of the first operation, but has received none, when the others
@@ -83,6 +83,7 @@ TEST(ProtocolMismatchTest, WhoLeavesAMismatchDoesNotRunAhead) {
   for (const auto& [algorithm, signals] :
        {std::pair(Algorithm::ll, 4), std::pair(Algorithm::ll128_two_shot, 3)}) {
     Hold hold;
+    const PauseCounts counts;
     Ranks ranks(3);
     std::atomic<bool> left = false;
     std::thread watcher([&] {
@@ -91,6 +92,7 @@ TEST(ProtocolMismatchTest, WhoLeavesAMismatchDoesNotRunAhead) {
       hold.release();
     });
     testing::rank_threads(ranks.size(), [&, algorithm = algorithm, signals = signals](int rank) {
+      PauseCounts::begin(rank);
       if (rank == 2) Hold::before(signals);
       all_reduce(ranks, rank, algorithm, 1, 2, 1);
       all_reduce_that_fails(ranks, rank, algorithm, 2, rank == 1 ? 1 : 2);
@@ -147,6 +149,7 @@ TEST(ProtocolMismatchTest, UnevenCountsOfOthersThatDifferEndTheOperation) {
 // Rank 2 would take a chunk of the next operation for the end of this one.
 TEST(ProtocolMismatchTest, WhoLeavesAnUnevenOperationDoesNotRunAhead) {
   Hold hold;
+  const PauseCounts counts;
   Ranks ranks(3);
   std::atomic<bool> left = false;
   std::thread watcher([&] {
@@ -155,6 +158,7 @@ TEST(ProtocolMismatchTest, WhoLeavesAnUnevenOperationDoesNotRunAhead) {
     hold.release();
   });
   testing::rank_threads(ranks.size(), [&](int rank) {
+    PauseCounts::begin(rank);
     // It has the entries of both, and is about to send more.
     if (rank == 2) Hold::before(5);
     uneven_all_to_all(ranks, rank, 1, true);

@@ -10,6 +10,7 @@
 
 #include "collectives/selector.hpp"
 #include "job/flight_file.hpp"
+#include "tests/collectives/pause_counts.hpp"
 #include "tests/collectives/protocol_ranks.hpp"
 #include "tests/support/rank_threads.hpp"
 
@@ -51,11 +52,15 @@ TEST(ProtocolTest, OldWordsAreNotTakenForNewOnes) {
 // Nor must zeroed words of blocks that never took part: they have the epoch after the last one.
 TEST(ProtocolTest, ZeroedWordsAreNotTakenForEntries) {
   for (const Algorithm algorithm : kAlgorithms) {
+    const PauseCounts counts;
     Ranks ranks(3);
     ranks.set_epoch(UINT32_MAX);
     testing::rank_threads(ranks.size(), [&](int rank) {
+      PauseCounts::begin(rank);
       // The others wait for it so long that they check its entry.
-      if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      for (const int other : {1, 2}) {
+        if (rank == 0) PauseCounts::await_check(other);
+      }
       all_reduce(ranks, rank, algorithm, 1, 3001, 4);
       all_reduce(ranks, rank, algorithm, 2, 3001, 4);
     });

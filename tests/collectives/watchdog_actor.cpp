@@ -320,6 +320,18 @@ int run_groups(Communicator& world) {
   return 0;
 }
 
+// Holds 64 MiB, then frees them.
+int run_memory(Communicator& world) {
+  {
+    const Tensor held = zeros({64 << 20}, {.dtype = u8, .device = world.device()});
+    say("holds");
+    await_go();
+  }
+  say("freed");
+  await_go();
+  return 0;
+}
+
 // Rank `dying` dies at its `point`th signal from now; the others go on without it. If
 // `registered`, their tensors are.
 int run_step(Communicator& world, const std::string& operation, int dying, std::int64_t point,
@@ -380,6 +392,7 @@ int main(int argc, char** argv) {
     if (what == "early_end") return run_early_end(world);
     if (what == "fork") return run_fork(world);
     if (what == "groups") return run_groups(world);
+    if (what == "memory") return run_memory(world);
     if (what == "step") {
       return run_step(world, arguments[1], std::stoi(arguments[2]), std::stoll(arguments[3]),
                       std::stoll(arguments[4]), arguments[5] == "registered");

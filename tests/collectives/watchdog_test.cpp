@@ -13,11 +13,13 @@
 #include <gantry/core/env.hpp>
 
 #include "job/flight_folder.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/rank_processes.hpp"
 
 namespace gantry {
 namespace {
 
+using testing::eventually;
 using testing::FlightFolder;
 using ::testing::HasSubstr;
 using testing::Outcome;
@@ -126,11 +128,13 @@ TEST(WatchdogTest, AJobThatWasStoppedAndGoesOnHasNotTimedOut) {
   for (RankProcesses& ranks : groups) {
     for (int rank = 0; rank < 3; ++rank) ranks[rank].send_signal(SIGSTOP);
   }
+  // Real time is the subject: a stop that is longer than a deadline of other processes.
   std::this_thread::sleep_for(std::chrono::seconds(11));
   for (RankProcesses& ranks : groups) {
     for (const int rank : {0, 2}) ranks[rank].send_signal(SIGCONT);
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // in which they look at the clock
+  // A rank that counted the stop would end meanwhile. Nothing shows that one has read its clock.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
   for (RankProcesses& ranks : groups) {
     ranks.go(1);
     ranks[1].send_signal(SIGCONT);
@@ -304,6 +308,24 @@ TEST(WatchdogTest, AForkedChildEndsWhateverItsParentsThreadsDoAndLeavesNoGroup) 
     const Outcome outcome = ranks[0].wait();
     EXPECT_THAT(outcome.out, HasSubstr("child ended\nwent on")) << algorithm << outcome.describe();
   }
+}
+
+TEST(WatchdogTest, TheFlightFileTellsTheMemoryThatARankUses) {
+  constexpr std::int64_t kHeld = 64 << 20;
+  const FlightFolder folder;
+  RankProcesses ranks = start(1, {"memory"});
+  ASSERT_TRUE(ranks.says(0, "holds"));
+  const auto bytes = [](std::atomic<std::int64_t> flight::Rank::*member) {
+    const auto file = flight::OpenFile::open(flight::list_files().at(0));
+    return file ? (file->view().rank(0).*member).load() : -1;
+  };
+  EXPECT_TRUE(eventually([&] { return bytes(&flight::Rank::allocated_bytes) >= kHeld; }));
+  EXPECT_GE(bytes(&flight::Rank::reserved_bytes), bytes(&flight::Rank::allocated_bytes));
+  ranks.go(0);
+  ASSERT_TRUE(ranks.says(0, "freed"));
+  EXPECT_TRUE(eventually([&] { return bytes(&flight::Rank::allocated_bytes) < kHeld; }));
+  ranks.go(0);
+  EXPECT_EQ(ranks[0].wait().exit_code, 0);
 }
 
 TEST(WatchdogTest, ADeathBreaksEveryGroupOfTheRankAndNoOther) {

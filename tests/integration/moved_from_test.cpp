@@ -61,6 +61,7 @@ struct Movable<Generator> {
             REFUSES(take, o.take()),
             REFUSES(get_state, o.get_state()),
             REFUSES(set_state, o.set_state(zeros({16}, u8))),
+            REFUSES(identity, o.identity()),
             REFUSES(clone, o.clone()),
             REFUSES(fork, o.fork(1)),
             REFUSES(, rand({2}, device(), o)),
@@ -96,6 +97,36 @@ struct Movable<Event> {
             REFUSES(elapsed_ms, o.elapsed_ms(make())),
             REFUSES(ipc_handle, o.ipc_handle()),
             ANSWERS(record, (o.record(stream()), o.is_created()))};
+  }
+};
+
+template <>
+struct Movable<Graph> {
+  static constexpr std::string_view kRefusal = "expected a valid Graph, but got a moved-from";
+  static Graph make() {
+    Graph graph;
+    {
+      const GraphCapture capture(graph);
+      const Tensor captured = zeros({2}, device());
+    }
+    return graph;
+  }
+  static bool works(Graph& o) {
+    o.replay();
+    return o.is_captured() && o.device() == device();
+  }
+  static std::vector<MovedFromCall<Graph>> calls() {
+    return {REFUSES(capture_begin, o.capture_begin()),
+            REFUSES(capture_end, o.capture_end()),
+            REFUSES(replay, o.replay()),
+            REFUSES(reset, o.reset()),
+            REFUSES(update, o.update(Graph())),
+            REFUSES(, Graph().update(o)),
+            REFUSES(debug_dump, o.debug_dump("graph.dot")),
+            REFUSES(is_captured, o.is_captured()),
+            REFUSES(pool, o.pool()),
+            REFUSES(device, o.device()),
+            REFUSES(, GraphCapture(o))};
   }
 };
 
@@ -363,8 +394,8 @@ class MovedFromTest : public ::testing::Test {
 };
 
 using MovableTypes =
-    ::testing::Types<Tensor, Storage, Generator, Event, memory::MemPool, memory::Buffer, UniqueFd,
-                     memory::ImportedBlock, memory::PluggableAllocator, memory::Frames,
+    ::testing::Types<Tensor, Storage, Generator, Event, Graph, memory::MemPool, memory::Buffer,
+                     UniqueFd, memory::ImportedBlock, memory::PluggableAllocator, memory::Frames,
                      comm::StreamList, Work, Communicator, Error, InvalidArgument, CudaError,
                      OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch>;
 TYPED_TEST_SUITE(MovedFromTest, MovableTypes);

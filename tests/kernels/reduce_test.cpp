@@ -212,6 +212,85 @@ TEST(ReduceKernelTest, SumsInTheDocumentedOrderWhateverTheLayout) {
   }
 }
 
+// Lengths around the vectors, groups, batches and chunks of the kernels.
+constexpr std::int64_t kLengths[] = {
+    1,    2,    3,    4,    5,    7,    8,    9,     15,    16,    17,    31,    32,   33,   63,
+    64,   65,   127,  128,  129,  131,  255,  256,   259,   511,   512,   513,   1023, 1024, 1025,
+    1027, 4095, 4097, 8191, 8192, 8193, 8707, 16383, 16384, 16385, 16513, 32768, 33030};
+
+template <class T>
+void expect_every_length() {
+  for (const std::int64_t length : kLengths) {
+    for (const Layout& layout : {contiguous({3, length}), testing::shifted({3, length}),
+                                 testing::transposed({3, length}), contiguous({2, 2, length})}) {
+      Array in(dtype_of<T>, layout);
+      fill_range(in, static_cast<std::uint32_t>(length), is_floating_point(dtype_of<T>) ? -2 : 0,
+                 2);
+      using Sum = std::conditional_t<is_floating_point(dtype_of<T>), T, std::int64_t>;
+      const unsigned mask = layout.sizes.size() == 3 ? 4 : 2;
+      expect_in_order<T, Sum>(Reduction::sum, in, mask);
+      expect_in_order<T, T>(Reduction::min, in, mask);
+    }
+  }
+}
+
+TEST(ReduceKernelTest, ReducesRowsOfEveryLength) {
+  expect_every_length<float>();
+  expect_every_length<bfloat16>();
+  expect_every_length<std::int8_t>();
+  expect_every_length<double>();
+}
+
+TEST(ReduceKernelTest, ReducesColumnsOfEveryLengthAndWidth) {
+  const auto expect = [](auto zero, std::int64_t length, std::int64_t width) {
+    using T = decltype(zero);
+    using Sum = std::conditional_t<is_floating_point(dtype_of<T>), T, std::int64_t>;
+    for (const Layout& layout : {contiguous({length, width}), testing::shifted({length, width})}) {
+      Array in(dtype_of<T>, layout);
+      fill_range(in, static_cast<std::uint32_t>(length), 0, 2);
+      expect_in_order<T, Sum>(Reduction::sum, in, 1);
+      expect_in_order<T, T>(Reduction::max, in, 1);
+    }
+    // Columns of the last two dims: packs must not reach into the next row of outputs.
+    Array batched(dtype_of<T>, contiguous({2, length, width}));
+    fill_range(batched, 5, 0, 2);
+    expect_in_order<T, Sum>(Reduction::sum, batched, 2);
+  };
+  for (const std::int64_t length : {2, 16, 17, 31, 129, 255, 256, 300, 16385}) {
+    for (const std::int64_t width : {2, 4, 8, 12, 16, 31, 32, 33, 64, 72, 130}) {
+      if (length * width > 700000) continue;
+      expect(0.0f, length, width);
+      expect(bfloat16(0.0f), length, width);
+      expect(std::uint8_t(0), length, width);
+      expect(0.0, length, width);
+    }
+  }
+}
+
+// So many rows that a GPU is full with a warp per row or chunk.
+TEST(ReduceKernelTest, ReducesManyRows) {
+  for (const Shape& sizes : {Shape{1030, 1100}, Shape{520, 16386}, Shape{5000, 36}}) {
+    Array in(f16, contiguous(sizes));
+    fill_range(in, 3, -1, 1);
+    expect_in_order<float16, float16>(Reduction::sum, in, 2);
+  }
+}
+
+TEST(ReduceKernelTest, AnyAndAllLookAtEveryElement) {
+  for (const Shape& sizes : {Shape{3, 40}, Shape{2, 40000}, Shape{40000, 3}}) {
+    const unsigned mask = sizes[0] > 3 ? 1 : 2;
+    for (const std::int64_t at : {std::int64_t{0}, sizes.product() / 2, sizes.product() - 1}) {
+      Array in(f32, contiguous(sizes));
+      in.set(at, 0.5f);
+      expect_in_order<float, bool>(Reduction::any, in, mask);
+      for (std::int64_t i = 0; i < in.numel(); ++i) in.set(i, 1.0f);
+      in.set(at, -0.0f);
+      expect_in_order<float, bool>(Reduction::all, in, mask);
+      expect_in_order<float, std::int64_t>(Reduction::count_nonzero, in, mask);
+    }
+  }
+}
+
 template <class T>
 void expect_every_operation() {
   for (const Shape& sizes : {Shape{3, 300}, Shape{20001}, Shape{140, 40}}) {
@@ -388,6 +467,45 @@ TEST(ArgReduceKernelTest, FindsTheFirstOfTheLargest) {
           }
         }
       }
+    }
+  }
+}
+
+// All elements equal but one: ties go to the first, and every position is looked at.
+TEST(ArgReduceKernelTest, LooksAtEveryElement) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i64, DType::bool_}) {
+    for (const std::int64_t length :
+         {1, 3, 4, 5, 255, 257, 1023, 1024, 1027, 4096, 8191, 8192, 8193, 16385, 40001}) {
+      for (const Layout& layout : {contiguous({2, length}), testing::shifted({2, length}),
+                                   testing::transposed({2, length})}) {
+        for (const std::int64_t at : {std::int64_t{-1}, std::int64_t{0}, length / 2, length - 1}) {
+          for (const bool largest : {true, false}) {
+            Array in(dtype, layout);
+            fill_range(in, 1, largest ? 0 : 1, largest ? 0 : 1);
+            if (at >= 0) {
+              Array one(dtype, contiguous({1}));
+              fill_range(one, 1, largest ? 1 : 0, largest ? 1 : 0);
+              const auto bytes = static_cast<std::int64_t>(element_size(dtype));
+              std::memcpy(in.bytes().data() + layout.position(length + at) * bytes,
+                          one.bytes().data(), static_cast<std::size_t>(bytes));
+            }
+            const std::vector<Array> arrays = run_arg(largest, in, 1);
+            ASSERT_EQ(arrays[1].get<std::int64_t>(0), 0) << dtype << layout.name << length;
+            ASSERT_EQ(arrays[1].get<std::int64_t>(1), std::max<std::int64_t>(at, 0))
+                << dtype << layout.name << length;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ArgReduceKernelTest, InfinitiesAreNumbers) {
+  for (const std::int64_t length : {5, 3000, 20000}) {
+    for (const bool largest : {true, false}) {
+      Array in(f32, contiguous({length}));
+      for (std::int64_t i = 0; i < length; ++i) in.set(i, largest ? -INFINITY : INFINITY);
+      EXPECT_EQ(run_arg(largest, in, 0)[1].get<std::int64_t>(0), 0);
     }
   }
 }

@@ -428,7 +428,9 @@ TEST(LaunchOptionsTest, MalformedOptionsAreErrors) {
       {{"--tail", "-1", "app"}, "Value -1 not in range"},
       {{"topo"}, "topo: is not built yet (to start a program called topo: glaunch -- topo)"},
       {{"check", "--full"}, "check: is not built yet"},
-      {{"shim", "--", "app"}, "shim: is not built yet"},
+      {{"shim"}, "shim: no program to start"},
+      {{"shim", "--cpu-onl", "app"},
+       "shim: unknown option '--cpu-onl' (did you mean '--cpu-only'?)"},
   };
   for (const auto& [arguments, text] : cases) {
     try {

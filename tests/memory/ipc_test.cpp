@@ -22,6 +22,7 @@
 #include "tests/memory/exporter_fixture.hpp"
 #include "tests/memory/ipc_text.hpp"
 #include "tests/memory/ipc_worker_process.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/foreign_stream.hpp"
 #include "tests/support/pipe_process.hpp"
 #include "tests/support/stream_hold.hpp"
@@ -29,6 +30,7 @@
 namespace gantry::memory {
 namespace {
 
+using gantry::testing::eventually;
 using gantry::testing::ExporterProcess;
 using gantry::testing::FaultDriver;
 using gantry::testing::from_text;
@@ -170,7 +172,7 @@ TEST_P(IpcTest, StoppedExportersDelayOnlyTheirImporters) {
     return std::async(std::launch::async, first_byte, handle);
   };
   std::array waiting{later(of_known[1]), later(of_unknown[0])};
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // their requests are sent now
+  ASSERT_TRUE(eventually([] { return IpcPeer::pending_requests() == 2; }));
   EXPECT_EQ(first_byte(of_other[0]), 30);
   EXPECT_EQ(ipc_stats().exports, 0u);
   ipc_collect();

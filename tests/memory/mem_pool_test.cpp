@@ -235,7 +235,7 @@ TEST_F(MemPoolTest, AFailedReleaseThatCannotBeUndoneLeavesItReleased) {
   MemPool& pool = gapped.pool;
   FaultDriver faults;
   faults.fail_on("unmap", 3);
-  faults.fail_on("create_chunk", 1, gantry::testing::kOutOfMemory, 1000);
+  faults.fail_on("map_chunk", 1, gantry::testing::kOutOfMemory, 1000);
   EXPECT_THAT([&] { pool.release_physical(); }, ThrowsMessage<CudaError>(HasSubstr("[unmap]")));
   EXPECT_FALSE(pool.has_physical());
   EXPECT_EQ(reserved(), 0u);

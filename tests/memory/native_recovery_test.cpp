@@ -200,6 +200,19 @@ TEST_F(NativeRecoveryTest, BlocksAboveMaxSplitSizeStayWhole) {
   EXPECT_EQ(heap.stats().oversize_segments.current, 0);
 }
 
+// Its segment is rounded up to max_split_size, above which blocks serve similar requests only.
+TEST_F(NativeRecoveryTest, ASegmentServesTheRequestThatItWasMadeFor) {
+  DeviceHeap heap(0, {.max_split_bytes = 40 * kMib}, HeapBacking::segments);
+  const Stream stream = Stream::current();
+  for (int i = 0; i < 3; ++i) {
+    heap.deallocate(heap.allocate(40 * kMib - 512, stream, heap.common_pool()));
+    // A smaller block takes the first one's place in the magazine.
+    heap.deallocate(heap.allocate(2 * kMib, stream, heap.common_pool()));
+  }
+  EXPECT_EQ(heap.stats().num_device_alloc, 2);
+  heap.empty_cache();
+}
+
 TEST(OomReportTest, SaysWhatTorchSays) {
   constexpr std::int64_t kGib = std::int64_t{1} << 30;
   const auto mib = static_cast<std::int64_t>(kMib);

@@ -87,6 +87,7 @@ class MeasureTest(unittest.TestCase):
         """Runs measure.py on sizes 4 KiB and 16 KiB; returns its exit code and output."""
         environment = {key: value for key, value in os.environ.items() if key != "GANTRY_SIM_DEVICES"}
         environment["PATH"] = f"{self.folder / 'build' / 'bin'}:{environment['PATH']}"
+        environment["CUDA_HOME"] = str(self.folder)  # alloc_peers.py compiles no peers
         environment["BEHAVIOUR_OF_gantry_bench"] = json.dumps(gantry)
         environment["BEHAVIOUR_OF_peer_nccl"] = json.dumps(peer)
         self.out = self.folder / "out"
@@ -204,6 +205,53 @@ class MeasureTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("expected a new file, but it exists", output)
         self.assertEqual(again, results)
+
+    def run_alloc(self, more=()):
+        """Runs the step alloc with programs that print figures; returns what it wrote."""
+        self.program("gantry-replay", '#!/bin/sh\nwhile [ "$1" != --dump ]; do shift; done\nhead -c 64 /dev/zero > "$2"\n')
+        self.program("alloc_peer_gantry", '#!/bin/sh\ncase "$*" in *replay*) ;; *) echo alloc/pair/512 20; echo alloc/live_set 80 ;; esac\n')
+        code, output = self.run_steps(steps=("alloc",), more=more)
+        self.assertEqual(code, 0, output)
+        return self.rows("alloc")
+
+    def test_the_allocator_is_measured_and_recorded(self):
+        alloc = self.run_alloc()
+        self.assertTrue(alloc["quick"])
+        self.assertEqual([peers["gantry"] for peers in alloc["micro"]], [{"alloc/pair/512": 20, "alloc/live_set": 80}])
+        code, output, results = self.record()
+        self.assertEqual((code, results), (1, []))
+        self.assertIn("expected rows of gantry and of a peer, but got none", output)
+
+        ours = {"gantry": {"alloc/pair/512": 20, "alloc/threads8/pair_4096": 8}, "gantry raw": {"alloc/pair/512": 43}, "gantry async": {}}
+        rounds = [{**ours, "PyTorch": {"alloc/pair/512": ns}, "PyTorch expandable": {"alloc/pair/512": 700}, "cudaMallocAsync": {}}
+                  for ns in (600, 400, 500)]
+        complete = {"first_ns": 9, "warm_ns": 97.14, "peak_reserved": 400 << 20, "ooms": 0, "done": 5, "operations": 5}
+        replay = [{"case": "rmm:1000,1", "limit_bytes": 1, "peak_live_bytes": 300 << 20, "peers": {
+            "gantry": complete, "gantry async": complete, "PyTorch": {**complete, "ooms": 2}, "cudaMallocAsync": {**complete, "done": 2}}}]
+        alloc = {"device": "GPU H1", "torch": "2.0", "quick": False, "micro": rounds, "replay": replay}
+        (self.out / "alloc.json").write_text(json.dumps(alloc))
+        code, output, results = self.record()
+        self.assertEqual(code, 0, output)
+        allocator, sequences = results
+        self.assertEqual([result["name"][10:] for result in results], ["-1xh1-allocator.json", "-1xh1-sequences.json"])
+        self.assertEqual((allocator["peer"], allocator["devices"]), ("PyTorch 2.0", 1))
+        self.assertEqual(allocator["commands"], ["benchmarks/alloc_peers.py build --quick --work alloc --json alloc.json"])
+        self.assertEqual(allocator["rows"], [{"name": "pair, 512 B", "gantry_ns": 20, "raw_pointers_ns": 43, "peers": {
+            "PyTorch": {"ns": 500, "ratio": 25}, "PyTorch expandable": {"ns": 700, "ratio": 35}}, "rounds": [20, 25, 30]}])
+        self.assertEqual(sequences["rows"], [{"sequence": "rmm:1000,1", "peak_live": "300 MiB", "limit_factor": 1.05, "results": {
+            "gantry": {"outcome": "complete", "ns": 97.1, "waste_percent": 25}, "PyTorch": {"outcome": "out of memory"},
+            "cudaMallocAsync": {"outcome": "too slow", "done_percent": 40}}}])
+
+    def test_quick_sequences_are_not_recorded(self):
+        alloc = self.run_alloc()
+        complete = {"first_ns": 9, "warm_ns": 9, "peak_reserved": 8, "ooms": 0, "done": 5, "operations": 5}
+        alloc["device"] = "GPU H1"
+        alloc["replay"] = [{"case": "a", "limit_bytes": 1, "peak_live_bytes": 4, "peers": {"gantry": complete, "RMM pool": complete}}]
+        for peers in alloc["micro"]:
+            peers["RMM pool"] = {"alloc/pair/512": 40}
+        (self.out / "alloc.json").write_text(json.dumps(alloc))
+        code, output, results = self.record()
+        self.assertEqual((code, [result["kind"] for result in results]), (0, ["allocator"]), output)
 
     def test_a_run_without_a_peer_or_without_gpus_is_not_recorded(self):
         self.run_steps(steps=("any",))

@@ -78,8 +78,7 @@ class Numbering {
 
 class PageData {
  public:
-  explicit PageData(const Snapshot& snapshot)
-      : snapshot_(snapshot), stacks_(number_stacks(snapshot)) {
+  explicit PageData(const Snapshot& snapshot) : snapshot_(snapshot), stacks_(snapshot) {
     metadata_.number_of("");
     std::set<std::size_t> devices;
     for (std::size_t i = 0; i < snapshot.device_traces.size(); ++i) devices.insert(i);

@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include <gantry/core/export.hpp>
+#include <gantry/device/capture_mode.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/device/native_handles.hpp>
 #include <gantry/device/properties.hpp>
@@ -37,15 +39,8 @@ struct CopyRegion {
   std::size_t bytes = 0;       ///< size
 };
 
-/// A captured, instantiated graph.
+/// A captured graph: its nodes, and an instance of them that runs.
 using NativeGraph = void*;
-
-/// Calls that other threads may make during a stream capture; the names are CUDA's.
-enum class CaptureMode : std::uint8_t {
-  global,         ///< no thread may make a call that captures forbid
-  thread_local_,  ///< the capturing thread may not make such a call
-  relaxed,        ///< every thread may make such calls
-};
 
 /// Free and total memory of a device, in bytes.
 struct NativeMemoryInfo {
@@ -279,6 +274,11 @@ class GANTRY_API Driver {
   virtual void retain_by_capture(NativeStream stream, void (*release)(void*), void* data) = 0;
   /// Runs a graph in stream order.
   virtual void launch_graph(NativeGraph graph, NativeStream stream) = 0;
+  /// Makes later launches of `graph` do what `source` does, which stays as it is. False, with
+  /// nothing changed, if the nodes or their dependencies differ in more than parameters.
+  [[nodiscard]] virtual bool update_graph(NativeGraph graph, NativeGraph source) = 0;
+  /// Writes the nodes of a graph and their dependencies to the file `path`, in the language DOT.
+  virtual void dump_graph(NativeGraph graph, const std::string& path) = 0;
   /// Destroys a graph; runs that were launched still complete.
   virtual void destroy_graph(NativeGraph graph) noexcept = 0;
 };

@@ -305,6 +305,14 @@ class ForwardingDriver : public Driver {
     before_call("launch_graph");
     wrapped_.launch_graph(graph, stream);
   }
+  [[nodiscard]] bool update_graph(NativeGraph graph, NativeGraph source) override {
+    before_call("update_graph");
+    return wrapped_.update_graph(graph, source);
+  }
+  void dump_graph(NativeGraph graph, const std::string& path) override {
+    before_call("dump_graph");
+    wrapped_.dump_graph(graph, path);
+  }
   void destroy_graph(NativeGraph graph) noexcept override {
     before_noexcept_call("destroy_graph");
     wrapped_.destroy_graph(graph);

@@ -91,7 +91,7 @@ struct IpcStats {
   std::size_t exports = 0;           ///< exported blocks, live or in limbo
   std::size_t imports = 0;           ///< imports in use, also of this process's own blocks
   std::size_t mapped_bytes = 0;      ///< mapped memory of other processes
-  std::size_t pending_releases = 0;  ///< dropped imports whose work is incomplete
+  std::size_t pending_releases = 0;  ///< dropped imports that are not released yet
   std::size_t limbo_blocks = 0;      ///< freed blocks that other processes still use
   std::size_t limbo_bytes = 0;       ///< bytes of these blocks
   /// Bytes in limbo by the process (pid) that uses them; a block counts for each of its users.

@@ -11,10 +11,10 @@
 /// Shapes: operands are broadcast; the result has the common shape.
 /// DTypes: promoted by result_type (promote.hpp). Operations on real numbers (div, exp, sqrt, sin,
 /// …) convert integers and bool to f32. f16 and bf16 compute in f32 and round once. Comparisons,
-/// minimum and maximum treat a number as a 0-dim tensor of its value: both operands are converted
-/// to the promoted type, and integers wrap.
+/// minimum and maximum convert both operands, also numbers, to the promoted dtype first. An integer
+/// outside that dtype's range wraps: compared with a u8 tensor, 256 is 0.
 /// Device/stream: current stream of the operands' device; the host does not block. All operands are
-/// on one device, except that one 0-dim CPU tensor is allowed among operands on a GPU.
+/// on one device. One 0-dim CPU tensor is allowed among operands on a GPU.
 /// Aliasing: the result is new memory. `op_out(out, …)` writes to `out`, which has the result's
 /// shape and a dtype to which the result can be cast (can_cast). `out` may be an operand, but may
 /// not partially overlap one. A member `op_` is `op_out` with the tensor as `out` and first
@@ -93,7 +93,7 @@ GANTRY_API Tensor& tanh_out(Tensor& out, const Tensor& self);
 /// 1 / (1 + exp(-x)).
 [[nodiscard]] GANTRY_API Tensor sigmoid(const Tensor& self);
 GANTRY_API Tensor& sigmoid_out(Tensor& out, const Tensor& self);
-/// max(x, 0); -0 for -0.
+/// max(x, 0). The result for -0 is -0.
 [[nodiscard]] GANTRY_API Tensor relu(const Tensor& self);
 GANTRY_API Tensor& relu_out(Tensor& out, const Tensor& self);
 /// x times the standard normal distribution function at x (the exact form, with erf).
@@ -139,7 +139,7 @@ GANTRY_API Tensor& isinf_out(Tensor& out, const Tensor& self);
 GANTRY_API Tensor& isfinite_out(Tensor& out, const Tensor& self);
 
 // Two operands, at least one a tensor.
-/// a + alpha * b. bool: or.
+/// a + alpha * b; for two bools, a or b.
 [[nodiscard]] GANTRY_API Tensor add(const Operand& a, const Operand& b, const Scalar& alpha = 1);
 GANTRY_API Tensor& add_out(Tensor& out, const Operand& a, const Operand& b,
                            const Scalar& alpha = 1);
@@ -155,7 +155,7 @@ GANTRY_API Tensor& div_out(Tensor& out, const Operand& a, const Operand& b,
 /// `mode` is "trunc" or "floor". Throws: InvalidArgument for any other.
 [[nodiscard]] GANTRY_API Tensor div(const Operand& a, const Operand& b, std::string_view mode);
 GANTRY_API Tensor& div_out(Tensor& out, const Operand& a, const Operand& b, std::string_view mode);
-/// a * b. bool: and.
+/// a * b; for two bools, a and b.
 [[nodiscard]] GANTRY_API Tensor mul(const Operand& a, const Operand& b);
 GANTRY_API Tensor& mul_out(Tensor& out, const Operand& a, const Operand& b);
 /// floor(a / b). Division of an integer by zero gives 0.
@@ -229,8 +229,8 @@ GANTRY_API Tensor& ge_out(Tensor& out, const Operand& a, const Operand& b);
 
 // Three operands.
 /// min(max(x, low), high). One of the bounds may be absent. NaN propagates. A tensor bound is
-/// converted elementwise. Throws: InvalidArgument for a number that no element of an integer dtype
-/// satisfies, or that a floating dtype cannot hold.
+/// converted to the result's dtype. Throws: InvalidArgument for a number as bound that no element
+/// of an integer dtype satisfies, or that a floating dtype cannot hold.
 [[nodiscard]] GANTRY_API Tensor clamp(const Tensor& self, std::optional<Operand> low,
                                       std::optional<Operand> high = {});
 GANTRY_API Tensor& clamp_out(Tensor& out, const Tensor& self, std::optional<Operand> low,

@@ -153,10 +153,10 @@ template <TensorOption T>
 [[nodiscard]] Tensor eye(std::int64_t n, std::int64_t m, T option) {
   return eye(n, m, detail::only(option));
 }
-/// The elements on and below (tril) or on and above (triu) a diagonal of the last two dims, else 0.
-/// Aliasing: the result is new memory.
+/// The elements on and below a diagonal of the last two dims; 0 elsewhere. `diagonal` counts
+/// upwards from the main diagonal. Aliasing: the result is new memory.
 [[nodiscard]] GANTRY_API Tensor tril(const Tensor& self, std::int64_t diagonal = 0);
-/// The elements on and above a diagonal of the last two dims; 0 elsewhere. New memory.
+/// The elements on and above a diagonal, as for tril. Aliasing: the result is new memory.
 [[nodiscard]] GANTRY_API Tensor triu(const Tensor& self, std::int64_t diagonal = 0);
 
 /// A 0-dim tensor. DTypes: default bool, i64 or f32, by the value's category.

@@ -18,11 +18,14 @@ inline constexpr std::nullopt_t None = std::nullopt;
 /// The type of `Ellipsis`.
 struct EllipsisType {};
 
-/// Python's `...` in an index list: all dimensions that the other entries leave. At most once.
+/// Python's `...` in an index list: all dimensions that no other entry selects. A list has at most
+/// one.
 inline constexpr EllipsisType Ellipsis{};
 
-/// A range of one dimension: `Slice(start, stop, step)` is Python's start:stop:step. Bounds may be
-/// None or negative (from the end), and are clamped. `step` is positive.
+/// The positions start, start + step, … before stop of one dimension: Python's `start:stop:step`.
+///
+/// A negative bound counts from the end. Bounds outside the dimension are clamped to it. `step` is
+/// positive.
 struct Slice {
   /// The range [first, last) in steps of `stride`. Bounds are not checked before use.
   Slice(std::optional<std::int64_t> first = {}, std::optional<std::int64_t> last = {},

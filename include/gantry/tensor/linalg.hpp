@@ -6,33 +6,36 @@
 /// Products of vectors and matrices.
 ///
 /// DTypes: one floating dtype for all operands. f16 and bf16 accumulate in f32. f32 never uses
-/// TF32. Device/stream: current stream of the operands' device; the host does not block. All
-/// operands are on one device. 0-dim CPU tensors are no exception here. Aliasing: the result is new
-/// memory. Throws: ShapeError, DTypeError, DeviceMismatchError.
+/// TF32.
+/// Device/stream: current stream of the operands' device; the host does not block. All operands are
+/// on that device, 0-dim CPU tensors included.
+/// Aliasing: the result is new memory.
+/// Throws: ShapeError, DTypeError, DeviceMismatchError.
 namespace gantry {
 
 /// Product of vectors (1-D), matrices (2-D) or batches of matrices, whose leading dims broadcast.
 ///
 /// Shapes: [k] [k] → []; [m, k] [k] → [m]; [k] [k, n] → [n]; [..., m, k] [..., k, n] → [..., m, n].
 [[nodiscard]] GANTRY_API Tensor matmul(const Tensor& a, const Tensor& b);
-/// [m, k] [k, n] → [m, n].
+/// Product of two matrices: [m, k] [k, n] → [m, n].
 [[nodiscard]] GANTRY_API Tensor mm(const Tensor& a, const Tensor& b);
-/// [b, m, k] [b, k, n] → [b, m, n].
+/// Products of b pairs of matrices: [b, m, k] [b, k, n] → [b, m, n].
 [[nodiscard]] GANTRY_API Tensor bmm(const Tensor& a, const Tensor& b);
-/// [m, k] [k] → [m].
+/// Product of a matrix and a vector: [m, k] [k] → [m].
 [[nodiscard]] GANTRY_API Tensor mv(const Tensor& matrix, const Tensor& vector);
-/// [k] [k] → [].
+/// Inner product of two vectors: [k] [k] → [].
 [[nodiscard]] GANTRY_API Tensor dot(const Tensor& a, const Tensor& b);
-/// [m] [n] → [m, n].
+/// Outer product of two vectors: [m] [n] → [m, n].
 [[nodiscard]] GANTRY_API Tensor outer(const Tensor& a, const Tensor& b);
-/// beta * self + alpha * mat1 mat2. self is broadcast to [m, n]; it is not read if beta is 0.
+/// beta * self + alpha * mm(mat1, mat2). `self` is broadcast to [m, n]. If beta is 0, it is not
+/// read: NaN in it has no effect.
 [[nodiscard]] GANTRY_API Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2,
                                       const Scalar& beta = 1, const Scalar& alpha = 1);
-/// addmm for batches: beta * self + alpha * batch1 batch2.
+/// addmm for batches: beta * self + alpha * bmm(batch1, batch2).
 [[nodiscard]] GANTRY_API Tensor baddbmm(const Tensor& self, const Tensor& batch1,
                                         const Tensor& batch2, const Scalar& beta = 1,
                                         const Scalar& alpha = 1);
-/// addmm for a vector: beta * self + alpha * matrix vector.
+/// addmm for a vector: beta * self + alpha * mv(matrix, vector).
 [[nodiscard]] GANTRY_API Tensor addmv(const Tensor& self, const Tensor& matrix,
                                       const Tensor& vector, const Scalar& beta = 1,
                                       const Scalar& alpha = 1);

@@ -41,7 +41,8 @@ enum class RoundingMode : std::uint8_t { none, trunc, floor };
 
 /// Options of Tensor::copy_.
 struct CopyOptions {
-  /// Does not block the host. Takes effect between a device and pinned host memory only.
+  /// Lets the call return before the copy is complete. Has an effect only on copies between a
+  /// device and pinned host memory: all others between device and host block.
   bool non_blocking = false;
 };
 
@@ -60,7 +61,7 @@ struct VarianceOptions {
     friend VarianceOptions;
     constexpr Named() = default;
   };
-  /// Never given: it keeps lists without names from being VarianceOptions.
+  /// Not for callers: it keeps a list without designators from converting to VarianceOptions.
   Named named = {};
   Axes dims = {};         ///< the reduced dims; default: all
   double correction = 1;  ///< the divisor is n - correction

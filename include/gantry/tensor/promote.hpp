@@ -10,14 +10,15 @@ namespace gantry {
 /// lowest.
 [[nodiscard]] GANTRY_API DType promote_types(DType a, DType b) noexcept;
 
-/// True if an in-place operation may write `from` to `to`: the category may not decrease (floating
-/// > integral > bool).
+/// True if an in-place operation may write a result of dtype `from` to a tensor of dtype `to`. The
+/// category of `to` is at least that of `from` (floating > integral > bool).
 [[nodiscard]] GANTRY_API bool can_cast(DType from, DType to) noexcept;
 
-/// The dtype of an operation on the operands.
+/// The dtype in which an operation computes: the promoted type of its operands.
 ///
-/// The priorities are: tensors with dims, 0-dim tensors, numbers. An operand of lower priority
-/// counts only if its category is higher: `i32_tensor + 2` is i32, and `i32_tensor + 2.5` is f32.
+/// Tensors with dims come first, then 0-dim tensors, then numbers. An operand changes the dtype of
+/// those before it only if its category is higher (floating > integral > bool). `i32_tensor + 2` is
+/// thus i32, and `i32_tensor + 2.5` is f32.
 [[nodiscard]] GANTRY_API DType result_type(std::span<const Operand> operands);
 [[nodiscard]] GANTRY_API DType result_type(const Operand& a, const Operand& b);
 

@@ -20,6 +20,10 @@ namespace gantry {
 /// A Generator is a handle: copies share one state; clone() makes an independent generator. Members
 /// of a moved-from Generator, and draws from it, throw InvalidArgument.
 ///
+/// In the capture of a Graph each draw is one of every replay: a replay draws what the same work,
+/// submitted eagerly, would draw then, and advances the offset by as much. The capture itself does
+/// not.
+///
 /// Thread safety: all members from any thread.
 class GANTRY_API Generator {
  public:
@@ -58,6 +62,9 @@ class GANTRY_API Generator {
   [[nodiscard]] Generator clone() const;
   /// An independent generator for a data-parallel rank. Equal ranks get equal generators.
   [[nodiscard]] Generator fork(std::uint64_t rank) const;
+
+  /// Equal for copies of one generator, which share a state, and for no others that exist.
+  [[nodiscard]] const void* identity() const;
 
  private:
   struct GANTRY_LOCAL State;
@@ -113,7 +120,8 @@ template <GeneratorArgument G>
 [[nodiscard]] Tensor randn(const Shape& sizes, G&& generator) {
   return randn(sizes, TensorOptions(), std::forward<G>(generator));
 }
-/// Integers on [low, high). DTypes: i64 by default. Throws: InvalidArgument unless low < high.
+/// Uniform integers on [low, high). DTypes: i64 by default. Throws: InvalidArgument unless low <
+/// high.
 [[nodiscard]] GANTRY_API Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes,
                                         const TensorOptions& options = {},
                                         GeneratorRef generator = {});
@@ -126,7 +134,7 @@ template <std::integral T, GeneratorArgument G>  // a list in its place is `size
 [[nodiscard]] Tensor randint(std::int64_t low, T high, const Shape& sizes, G&& generator) {
   return randint(low, high, sizes, TensorOptions(), std::forward<G>(generator));
 }
-/// Integers on [0, high).
+/// Uniform integers on [0, high).
 [[nodiscard]] GANTRY_API Tensor randint(std::int64_t high, const Shape& sizes,
                                         const TensorOptions& options = {},
                                         GeneratorRef generator = {});
@@ -153,7 +161,7 @@ template <GeneratorArgument G>
 /// 1 with the probability in the same element of `probability`, else 0. The result has the shape,
 /// dtype and device of `probability`.
 [[nodiscard]] GANTRY_API Tensor bernoulli(const Tensor& probability, GeneratorRef generator = {});
-/// Uniform on [0, 1), in the shape of `other`. DTypes, device: the other's unless options say more.
+/// Uniform on [0, 1), in the shape of `other`. Dtype and device default to those of `other`.
 [[nodiscard]] GANTRY_API Tensor rand_like(const Tensor& other, const TensorOptions& options = {},
                                           GeneratorRef generator = {});
 template <TensorOption T>
@@ -167,7 +175,7 @@ template <TensorOption T>
 [[nodiscard]] Tensor randn_like(const Tensor& other, T option, GeneratorRef generator = {}) {
   return randn_like(other, detail::only(option), generator);
 }
-/// Integers on [low, high), low is 0 by default; else as rand_like.
+/// Uniform integers on [low, high), else as rand_like. `low` defaults to 0.
 [[nodiscard]] GANTRY_API Tensor randint_like(const Tensor& other, std::int64_t low,
                                              std::int64_t high, const TensorOptions& options = {},
                                              GeneratorRef generator = {});

@@ -22,8 +22,8 @@
 /// Throws: IndexError for a dim out of range, InvalidArgument for a duplicate dim.
 namespace gantry {
 
-/// Values along a dim and their indices. Works as PyTorch's tuple: `auto [values, indices] =
-/// t.max(1)`, `std::tie(a, b) = t.max(1)`, `get<0>(t.max(1))` without `std::`.
+/// Values along a dim and their indices. It can be used as a tuple: `auto [values, indices] =
+/// t.max(1)`, `std::tie(a, b) = t.max(1)`, `get<0>(t.max(1))`.
 struct ValuesAndIndices {
   Tensor values;   ///< the elements
   Tensor indices;  ///< i64

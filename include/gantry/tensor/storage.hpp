@@ -41,15 +41,17 @@ class GANTRY_API Storage {
   [[nodiscard]] Device device() const noexcept;
   /// True for page-locked host memory.
   [[nodiscard]] bool is_pinned() const noexcept;
-  /// True if kernels of every device with peer access may use this device memory. Other libraries'
-  /// memory (virtual memory, driver pools) may be accessible from its own device only.
+  /// True if kernels of every device with peer access may use this device memory. False for memory
+  /// of other libraries that only its own device can access (virtual memory, driver pools).
   [[nodiscard]] bool is_peer_accessible() const;
   /// The allocator's block; null for foreign and imported memory.
   [[nodiscard]] const memory::Block* block() const noexcept;
-  /// Tells the allocator, or the exporter of imported memory, that `stream` uses the memory. Has no
+  /// Records that work on `stream` uses the memory. After the last handle is destroyed, the memory
+  /// is reused, or unmapped, only when the work submitted to `stream` by then has completed. Has no
   /// effect on foreign memory.
   void record_stream(const Stream& stream) const;
-  /// record_stream for the work that is already submitted to `stream`, and no later work.
+  /// As record_stream, for the work that is already submitted. Later work on `stream` does not
+  /// delay the reuse.
   void record_use(const Stream& stream) const;
   /// The number of handles to this memory.
   [[nodiscard]] long use_count() const noexcept { return impl_.use_count(); }

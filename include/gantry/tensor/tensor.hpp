@@ -107,7 +107,7 @@ class GANTRY_API Tensor {
   [[nodiscard]] bool is_cpu() const { return device().is_cpu(); }    ///< true on the CPU
   /// True if both tensors share one storage.
   [[nodiscard]] bool is_view_of(const Tensor& other) const;
-  /// The options (dtype, device, pinned) that make a similar tensor.
+  /// The dtype, device and pinned memory of this tensor, as options for a factory.
   [[nodiscard]] TensorOptions options() const;
   /// The non-owning view for kernels; valid during the tensor's lifetime.
   [[nodiscard]] TensorRef ref() const;
@@ -144,13 +144,14 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor flatten(int start_dim = 0, int end_dim = -1) const;
   /// Splits `dim` into several dims; one size may be -1.
   [[nodiscard]] Tensor unflatten(int dim, const Shape& sizes) const;
-  /// Repeats dims of size 1, and new leading dims, with stride 0. -1 keeps a size.
+  /// The tensor broadcast to `sizes`: dims of size 1 and new leading dims repeat, with stride 0.
+  /// The size -1 keeps that of the tensor.
   [[nodiscard]] Tensor expand(const Shape& sizes) const;
   [[nodiscard]] Tensor expand_as(const Tensor& other) const;  ///< expands to the shape of `other`
-  /// As expand: PyTorch's other name of it.
+  /// Same as expand.
   [[nodiscard]] Tensor broadcast_to(const Shape& sizes) const { return expand(sizes); }
-  /// The diagonal of dim1 and dim2, as the last dim: the index in dim2 minus that in dim1 is
-  /// offset.
+  /// The diagonal of the matrices in dim1 and dim2, as a new last dim. The index in dim2 of its
+  /// elements is their index in dim1 plus `offset`.
   [[nodiscard]] Tensor diagonal(std::int64_t offset = 0, int dim1 = 0, int dim2 = 1) const;
   /// Windows of `size` elements, `step` apart along `dim`. The window is a new last dim.
   [[nodiscard]] Tensor unfold(int dim, std::int64_t size, std::int64_t step) const;
@@ -181,8 +182,8 @@ class GANTRY_API Tensor {
   /// Basic indexing, always a view: integers, Slice, None, Ellipsis, bool. Throws: IndexError.
   [[nodiscard]] Tensor index(std::initializer_list<Index> indices) const;
   [[nodiscard]] Tensor index(std::span<const Index> indices) const;
-  /// Writes `value` to index(indices); `accumulate` adds it. `value` is broadcast, without surplus
-  /// leading dims of size 1.
+  /// Writes `value` to index(indices); `accumulate` adds it instead. `value` is broadcast to the
+  /// shape of the view. It may have more dims than the view if the leading ones have size 1.
   Tensor& index_put_(std::initializer_list<Index> indices, const Operand& value,
                      bool accumulate = false) const;
   Tensor& index_put_(std::span<const Index> indices, const Operand& value,
@@ -196,7 +197,8 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor flip(const Axes& dims) const;  ///< reverses the order along `dims`
   /// Shifts the elements by `shifts` along `dims`, with wrap-around. No dims: the flattened tensor.
   [[nodiscard]] Tensor roll(const Axes& shifts, const Axes& dims = {}) const;
-  /// Repeats the tensor `repeats[d]` times along dim d. More repeats than dims add leading dims.
+  /// Copies of the tensor side by side, `repeats[d]` of them along dim d. More repeats than dims
+  /// add leading dims.
   [[nodiscard]] Tensor repeat(const Dims& repeats) const;
   /// repeat with leading repeats of 1 where `repeats` has fewer entries than dims.
   [[nodiscard]] Tensor tile(const Dims& repeats) const;
@@ -228,7 +230,7 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor to(Device device, DType dtype, B non_blocking, bool copy = false) const {
     return to(device, dtype, ToOptions{.non_blocking = non_blocking, .copy = copy});
   }
-  /// to(f16) and to(bf16). For f32 and f64 use to(f32) and to(f64): float and double are keywords.
+  /// to(f16). For f32 and f64 use to(f32) and to(f64): float and double are keywords.
   [[nodiscard]] Tensor half() const { return to(DType::f16); }
   [[nodiscard]] Tensor bfloat16() const { return to(DType::bf16); }                    ///< to(bf16)
   [[nodiscard]] Tensor cuda(int index = -1) const { return to(Device::cuda(index)); }  ///< to a GPU
@@ -243,11 +245,11 @@ class GANTRY_API Tensor {
   }
   /// A copy of a CPU tensor in page-locked memory; the tensor itself if it is pinned.
   [[nodiscard]] Tensor pin_memory() const;
-  /// Tells the allocator that `stream` uses the memory. Freed memory is reused only after the work
-  /// that `stream` has at that time.
+  /// Records that work on `stream` uses the memory. After the last tensor is destroyed, the memory
+  /// is reused only when the work submitted to `stream` by then has completed.
   void record_stream(const Stream& stream) const;
-  /// record_stream for the work that is already submitted to `stream`. Later work on `stream` does
-  /// not delay the reuse.
+  /// As record_stream, for the work that is already submitted. Later work on `stream` does not
+  /// delay the reuse.
   void record_use(const Stream& stream) const;
 
   // Elements on the host. These block.
@@ -277,7 +279,7 @@ class GANTRY_API Tensor {
 
   // Inter-process sharing.
   /// Exports a device tensor to other processes on this machine. They see the results of all work
-  /// submitted so far. Keep the tensor alive while they use it. Throws: NotSupported.
+  /// submitted so far. Keep the tensor until they have imported it. Throws: NotSupported.
   [[nodiscard]] IpcHandle ipc_handle() const;
   /// Opens another process's tensor, on the same physical device, without a copy. Throws:
   /// InvalidArgument for a malformed handle, NotSupported if that device is not visible.

@@ -1,0 +1,227 @@
+#include "device/sim/sim_graph.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "device/sim/sim_driver.hpp"
+#include "device/sim/sim_error.hpp"
+
+namespace gantry::sim {
+
+GraphPlan::GraphPlan(std::vector<GraphNode> nodes, const SimStream& origin)
+    : nodes_(std::move(nodes)), branches_(1), branch_streams_{&origin} {
+  divide();
+}
+
+void GraphPlan::divide() {
+  std::vector<std::size_t> branch_of(nodes_.size());
+  std::vector<bool> is_awaited(nodes_.size(), false);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    auto known = std::ranges::find(branch_streams_, nodes_[i].stream);
+    if (known == branch_streams_.end()) {
+      branches_.emplace_back();
+      known = branch_streams_.insert(known, nodes_[i].stream);
+    }
+    branch_of[i] = static_cast<std::size_t>(known - branch_streams_.begin());
+    branches_[branch_of[i]].push_back(i);
+    for (const std::size_t before : nodes_[i].after) {
+      if (branch_of[before] != branch_of[i]) is_awaited[before] = true;
+    }
+  }
+  errors_.resize(branches_.size());
+
+  // The first section has no nodes: the other branches begin behind it.
+  sections_.push_back({.after = {}, .is_awaited = branches_.size() > 1});
+  std::vector<std::size_t> section_of(nodes_.size());
+  std::vector<std::size_t> open(branches_.size(), 0);  // a branch's section that may grow; 0: none
+  std::vector<std::size_t> positions(branches_.size(), 0);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const std::size_t branch = branch_of[i];
+    NodeList after;
+    for (const std::size_t before : nodes_[i].after) {
+      if (branch_of[before] != branch) after.push_back(section_of[before]);
+    }
+    const std::size_t position = positions[branch]++;
+    if (position == 0 && branch != 0 && after.empty()) after.push_back(0);
+    if (open[branch] == 0 || !after.empty()) {
+      open[branch] = sections_.size();
+      sections_.push_back(
+          {.branch = branch, .first = position, .last = position, .after = std::move(after)});
+    }
+    GraphSection& section = sections_[open[branch]];
+    section.last = position + 1;
+    section.waits_for_peers |= nodes_[i].waits_for_peers;
+    section_of[i] = open[branch];
+    waits_for_peers_ |= nodes_[i].waits_for_peers;
+    if (is_awaited[i]) {
+      section.is_awaited = true;
+      open[branch] = 0;
+    }
+  }
+  // The end, on the first branch, waits for the last section of every other one.
+  GraphSection end{.first = branches_[0].size(), .last = branches_[0].size(), .after = {}};
+  for (std::size_t branch = 1; branch < branches_.size(); ++branch) {
+    const std::size_t last = section_of[branches_[branch].back()];
+    sections_[last].is_awaited = true;
+    end.after.push_back(last);
+  }
+  end.is_awaited = true;
+  sections_.push_back(std::move(end));
+}
+
+std::vector<int> GraphPlan::side_devices() const {
+  std::vector<int> devices;
+  for (std::size_t i = 1; i < branch_streams_.size(); ++i) {
+    devices.push_back(branch_streams_[i]->device());
+  }
+  return devices;
+}
+
+bool GraphPlan::has_shape_of(const GraphPlan& other) const {
+  return branches_ == other.branches_ && side_devices() == other.side_devices() &&
+         std::ranges::equal(nodes_, other.nodes_, [](const GraphNode& a, const GraphNode& b) {
+           return a.after == b.after && a.waits_for_peers == b.waits_for_peers;
+         });
+}
+
+// Nodes behind an error of their branch do not run. The end rethrows the first error, on the stream
+// of the launch. If that stream has failed before, it drops the beginning, and no branch does
+// anything.
+void GraphPlan::run(const GraphSection& section) {
+  if (&section == &sections_.front()) is_running_ = true;
+  if (!is_running_) return;
+  std::exception_ptr& error = errors_[section.branch];
+  for (std::size_t i = section.first; i < section.last && error == nullptr; ++i) {
+    try {
+      nodes_[branches_[section.branch][i]].task();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  if (&section != &sections_.back()) return;
+  is_running_ = false;
+  std::exception_ptr first;
+  for (std::exception_ptr& of_branch : errors_) {
+    const std::exception_ptr taken = std::exchange(of_branch, nullptr);
+    if (first == nullptr) first = taken;
+  }
+  if (first != nullptr) std::rethrow_exception(first);
+}
+
+std::uint64_t GraphPlan::submit(SimStream& origin, std::span<SimStream* const> sides) {
+  if (branches_.size() == 1) {
+    return origin.submit(
+        [this] {
+          for (const GraphNode& node : nodes_) node.task();
+        },
+        {.mark = true, .waits_for_peers = waits_for_peers_});
+  }
+  const auto stream_of = [&](const GraphSection& section) -> SimStream& {
+    return section.branch == 0 ? origin : *sides[section.branch - 1];
+  };
+  std::vector<std::uint64_t> tickets(sections_.size());
+  for (std::size_t i = 0; i < sections_.size(); ++i) {
+    const GraphSection& section = sections_[i];
+    SimStream& stream = stream_of(section);
+    for (const std::size_t before : section.after) {
+      stream.submit(
+          [other = &stream_of(sections_[before]), ticket = tickets[before]] {
+            other->wait(ticket);
+            other->acquire(ticket);
+          },
+          {.always = true, .waits_for_peers = waits_for_peers_});
+    }
+    tickets[i] =
+        stream.submit([this, &section] { run(section); },
+                      {.mark = section.is_awaited, .waits_for_peers = section.waits_for_peers});
+  }
+  return tickets.back();
+}
+
+std::string GraphPlan::describe() const {
+  std::string text = "digraph captured {\n  node [shape=box];\n";
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    text += fmt::format("  n{} [label=\"task {}\\n{}\"];\n", i, i, nodes_[i].stream->name());
+    for (const std::size_t before : nodes_[i].after) {
+      text += fmt::format("  n{} -> n{};\n", before, i);
+    }
+  }
+  return text + "}\n";
+}
+
+SimGraph& SimDriver::graph_of(NativeGraph graph, std::string_view doing) const {
+  if (!captures_.contains(graph)) fail(kInvalidValue, doing, -1, "there is no such graph");
+  return *static_cast<SimGraph*>(graph);
+}
+
+NativeGraph SimDriver::end_capture(NativeStream stream) {
+  std::unique_ptr<SimGraph> graph = captures_.end(stream_of(stream, "ending a capture"));
+  for (const int device : graph->plan->side_devices()) {
+    graph->sides.push_back(&devices_[static_cast<std::size_t>(device)]->create_stream());
+  }
+  captures_.add(graph.get());
+  return graph.release();
+}
+
+void SimDriver::launch_graph(NativeGraph graph, NativeStream stream) {
+  SimStream& s = stream_of(stream, "launching a graph");
+  SimGraph& g = graph_of(graph, "launching a graph on " + s.name());
+  if (captures_.append(s, g)) return;
+  // Launches of one graph do not overlap, whatever their streams.
+  std::unique_lock lock(g.mutex);
+  if (g.last_stream != nullptr && g.last_stream != &s) {
+    s.submit(
+        [other = g.last_stream, ticket = g.last_ticket] {
+          other->wait(ticket);
+          other->acquire(ticket);
+        },
+        {.always = true, .waits_for_peers = g.last_stream->is_held_by_peers()});
+  }
+  const bool waits_for_peers = g.plan->waits_for_peers();
+  const bool blocks = launch_blocks(s, waits_for_peers);
+  const std::uint64_t ticket = g.last_ticket = g.plan->submit(s, g.sides);
+  g.last_stream = &s;
+  lock.unlock();
+  if (blocks) finish(s, ticket);
+}
+
+bool SimDriver::update_graph(NativeGraph graph, NativeGraph source) {
+  SimGraph& g = graph_of(graph, "updating a graph");
+  const SimGraph& from = graph_of(source, "updating a graph from another one");
+  if (!g.plan->has_shape_of(*from.plan)) return false;
+  auto plan = std::make_unique<GraphPlan>(*from.plan);
+  const std::lock_guard lock(g.mutex);
+  plan.swap(g.plan);
+  UserObjects kept = std::exchange(g.kept, from.kept);
+  if (g.last_stream == nullptr) return true;
+  // Launches in flight still need the old tasks.
+  auto* old = new std::pair(std::move(plan), std::move(kept));
+  g.last_stream->submit([old] { delete old; }, {.always = true});
+  return true;
+}
+
+void SimDriver::dump_graph(NativeGraph graph, const std::string& path) {
+  const SimGraph& g = graph_of(graph, "writing a graph");
+  std::ofstream file(path);
+  file << g.plan->describe() << std::flush;
+  if (!file) fail(kOperatingSystem, fmt::format("writing a graph to '{}'", path));
+}
+
+void SimDriver::destroy_graph(NativeGraph graph) noexcept {
+  auto* g = static_cast<SimGraph*>(graph);
+  if (!captures_.remove(g)) return;
+  for (SimStream* side : g->sides) {
+    devices_[static_cast<std::size_t>(side->device())]->retire_stream(side);
+  }
+  // A launch in flight still needs the tasks.
+  if (g->last_stream != nullptr) {
+    g->last_stream->submit([g] { delete g; }, {.always = true});
+  } else {
+    delete g;
+  }
+}
+
+}  // namespace gantry::sim

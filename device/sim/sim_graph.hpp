@@ -1,0 +1,102 @@
+// Captured work: nodes with their dependencies, and how they run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/sim/sim_stream.hpp"
+
+namespace gantry::sim {
+
+/// An object that a capture and its graph retain: its `release` is called with the last of those
+/// that keep it.
+class UserObject {
+ public:
+  UserObject(void (*release)(void*), void* data) : release_(release), data_(data) {}
+  ~UserObject() { release_(data_); }
+  UserObject(const UserObject&) = delete;
+  UserObject& operator=(const UserObject&) = delete;
+
+ private:
+  void (*const release_)(void*);
+  void* const data_;
+};
+using UserObjects = std::vector<std::shared_ptr<const UserObject>>;
+
+/// Indices of nodes, ascending.
+using NodeList = std::vector<std::size_t>;
+
+/// One captured task.
+struct GraphNode {
+  Task task;
+  NodeList after;  ///< the nodes that come directly before it; their indices are smaller
+  const SimStream* stream = nullptr;  ///< where it was captured
+  bool waits_for_peers = false;
+};
+
+// Note [Branches of a graph]
+// The nodes that were captured on one stream are a branch. Branches run side by side, each on a
+// stream of the graph's own, but for the first, which runs on the stream of the launch. Only the
+// captured dependencies order them, so that ThreadSanitizer finds a wait that the program lacks in
+// a replay, too, and kernels of several ranks in one graph can wait for each other. A branch is cut
+// into sections: runs of nodes without a dependency to or from another branch. A section is one
+// task of its stream; a graph of one branch is therefore a single task.
+
+/// Nodes of one branch that run without a wait between them.
+struct GraphSection {
+  std::size_t branch = 0;
+  std::size_t first = 0, last = 0;  ///< of the branch's nodes; last is not in it
+  NodeList after;                   ///< sections of other branches
+  bool is_awaited = false;          ///< a section of another branch waits for it
+  bool waits_for_peers = false;
+};
+
+/// The nodes of a graph, divided into branches and sections.
+class GraphPlan {
+ public:
+  /// `origin` is the first branch. Streams of the graph are made by `make_stream`.
+  GraphPlan(std::vector<GraphNode> nodes, const SimStream& origin);
+
+  [[nodiscard]] const std::vector<GraphNode>& nodes() const { return nodes_; }
+  [[nodiscard]] bool waits_for_peers() const { return waits_for_peers_; }
+  /// The devices of the branches behind the first.
+  [[nodiscard]] std::vector<int> side_devices() const;
+  /// True if the other plan differs in tasks only.
+  [[nodiscard]] bool has_shape_of(const GraphPlan& other) const;
+  /// Submits all nodes: the first branch to `origin`, the others to `sides`. Returns the ticket of
+  /// the end on `origin`, which is a mark.
+  std::uint64_t submit(SimStream& origin, std::span<SimStream* const> sides);
+  /// In the language DOT.
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  void divide();
+  void run(const GraphSection& section);
+
+  std::vector<GraphNode> nodes_;
+  std::vector<NodeList> branches_;                ///< nodes of each
+  std::vector<const SimStream*> branch_streams_;  ///< where they were captured
+  std::vector<GraphSection> sections_;            ///< in the order of their first nodes
+  bool is_running_ = false;                       ///< from the beginning of a run to its end
+  std::vector<std::exception_ptr> errors_;        ///< of each branch, during a run
+  bool waits_for_peers_ = false;
+};
+
+/// A captured graph. The driver guards it by `mutex`, which only host threads take.
+struct SimGraph {
+  std::unique_ptr<GraphPlan> plan;
+  UserObjects kept;
+  std::vector<SimStream*> sides;  ///< the graph's own streams
+  std::mutex mutex;
+  SimStream* last_stream = nullptr;  ///< of the last launch
+  std::uint64_t last_ticket = 0;
+};
+
+}  // namespace gantry::sim

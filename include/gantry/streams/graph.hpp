@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <gantry/core/checked_ptr.hpp>
+#include <gantry/core/export.hpp>
+#include <gantry/device/capture_mode.hpp>
+#include <gantry/device/device.hpp>
+#include <gantry/streams/stream.hpp>
+#include <gantry/streams/stream_guard.hpp>
+
+namespace gantry {
+
+/// Name of the memory that captures share.
+enum class MemPoolId : std::uint64_t {
+  none = 0  ///< memory of one capture alone
+};
+
+/// A new name for memory that several captures share.
+///
+/// Blocks that one capture freed serve the next ones on the same stream, as those of GraphCapture
+/// on one thread. So the graphs are replayed in the order of
+/// their captures, and never at the same time. A replay overwrites what the other graphs left in
+/// memory that they freed; tensors that are still held are never overwritten.
+[[nodiscard]] GANTRY_API MemPoolId graph_pool_handle();
+
+/// True if the current stream of the current device is being captured.
+[[nodiscard]] GANTRY_API bool is_current_stream_capturing();
+
+/// What a capture uses.
+struct CaptureOptions {
+  MemPoolId pool = MemPoolId::none;        ///< memory that is shared with other captures
+  std::optional<Stream> stream = {};       ///< where the capture begins
+  CaptureMode mode = CaptureMode::global;  ///< what other threads may call meanwhile
+};
+
+/// Work that was captured once and runs again and again at the cost of one launch.
+///
+/// Kernels, copies, collectives and random numbers can be captured, on several streams and devices
+/// that events join to the stream where the capture began. A replay uses the addresses of the
+/// capture: the program writes new inputs into the captured tensors and reads the captured outputs.
+/// Memory of a capture is private to it (docs/explanation/captures.md). Random numbers go on with
+/// each replay, as if the work had been submitted eagerly.
+///
+/// Move-only; after a move every member of the source throws InvalidArgument. The destructor ends a
+/// capture that is under way; a graph in flight still completes.
+/// Thread safety: one thread at a time.
+class GANTRY_API Graph {
+ public:
+  /// A graph that nothing was captured into.
+  Graph();
+
+  /// Captures the work that is submitted to `options.stream` from now on, instead of running it. By
+  /// default that is the current stream. GraphCapture is the scope for it.
+  /// Throws, with the strong guarantee: InvalidArgument on a default stream, or unless the graph is
+  /// empty; CudaError if the stream is being captured.
+  void capture_begin(const CaptureOptions& options = {});
+  /// Ends the capture and makes the graph ready for replays. The capture is over, also if this
+  /// throws; then the graph is empty.
+  /// Throws: InvalidArgument without capture_begin(); CaptureError if a call spoilt the capture, or
+  /// a stream that took part was not joined.
+  void capture_end();
+  /// Submits the captured work to the current stream of device(). Replays of one graph do not
+  /// overlap, whatever their streams.
+  /// Device/stream: asynchronous.
+  /// Throws: CaptureError without a successful capture, and in another capture if the graph draws
+  /// random numbers; CudaError.
+  void replay();
+  /// Makes the graph empty. Replays in flight complete. Ends a capture that is under way.
+  void reset();
+  /// Makes later replays do what `other` does, without a new instantiation. Both graphs then use
+  /// the memory of the other's capture.
+  /// Throws, with the strong guarantee: InvalidArgument unless the graphs have the same nodes and
+  /// dependencies; CaptureError if one of them is not captured.
+  void update(const Graph& other);
+  /// Writes nodes and dependencies to a file in the language DOT, which Graphviz draws.
+  /// Throws: CaptureError without a successful capture; CudaError if the file cannot be written.
+  void debug_dump(const std::string& path) const;
+
+  /// True between a successful capture_end() and reset().
+  [[nodiscard]] bool is_captured() const;
+  /// The memory of the capture, for captures that share it. Throws: CaptureError if empty.
+  [[nodiscard]] MemPoolId pool() const;
+  /// The device of the stream where the capture began. Throws: CaptureError if empty.
+  [[nodiscard]] Device device() const;
+
+ private:
+  friend class GraphCapture;
+  struct Impl;
+  struct Destroy {
+    void operator()(Impl* impl) const noexcept;
+  };
+
+  gantry::detail::CheckedPtr<std::unique_ptr<Impl, Destroy>> impl_;
+};
+
+/// A scope whose work is captured into a graph.
+///
+/// Its stream is current inside: by default the thread's own for captures on the current device,
+/// from the pool of streams. If the scope
+/// ends by an exception, the graph is empty afterwards. If the capture itself fails at the end of
+/// the scope, Graph::replay() throws the reason, as end() does.
+class GANTRY_API GraphCapture {
+ public:
+  /// Begins the capture. Throws: as Graph::capture_begin().
+  explicit GraphCapture(Graph& graph, const CaptureOptions& options = {});
+  ~GraphCapture();
+  GraphCapture(const GraphCapture&) = delete;
+  GraphCapture& operator=(const GraphCapture&) = delete;
+
+  /// Ends the capture before the end of the scope; the stream stays current. Throws: as
+  /// Graph::capture_end().
+  void end();
+  /// The stream where the capture began.
+  [[nodiscard]] const Stream& stream() const noexcept { return guard_.current_stream(); }
+
+ private:
+  Graph& graph_;
+  StreamGuard guard_;
+  int exceptions_;
+  bool is_open_ = true;
+};
+
+}  // namespace gantry

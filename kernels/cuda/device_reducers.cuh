@@ -1,0 +1,113 @@
+// The operations of reduction kernels, as types. An object holds what stays open until the launch.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/impl/reduce.inl"
+
+namespace gantry::kernels::cuda {
+
+// Each reducer has load(element), combine(a, b), neutral() and finish(result) for accumulators of
+// type Acc. Its Merge reduces the finished results.
+
+template <class Acc>
+struct SumReducer : Reducer<Reduction::sum, Acc> {
+  using Merge = SumReducer;
+
+  SumReducer() = default;
+  explicit SumReducer(const ReducePlan&) {}
+  __device__ Merge merge() const { return *this; }
+  template <class In>
+  __device__ static Acc load(In element) {
+    return static_cast<Acc>(element);
+  }
+  __device__ static Acc finish(Acc result) { return result; }
+};
+
+template <class Acc>
+struct ProductReducer : Reducer<Reduction::prod, Acc> {
+  using Merge = ProductReducer;
+
+  explicit ProductReducer(const ReducePlan&) {}
+  __device__ Merge merge() const { return *this; }
+  template <class In>
+  __device__ static Acc load(In element) {
+    return static_cast<Acc>(element);
+  }
+  __device__ static Acc finish(Acc result) { return result; }
+};
+
+// The maximum, and the minimum as the maximum of mirrored values: the sign bit of a floating value
+// flipped, every bit of an integer. Both mirrors reverse the order and are their own inverse.
+template <class Acc>
+class ExtremeReducer : public Reducer<Reduction::max, Acc> {
+ public:
+  using Merge = ExtremeReducer;
+
+  explicit ExtremeReducer(const ReducePlan& plan)
+      : mirror_(merging_reduction(plan.op) == Reduction::max ? 0
+                : std::is_same_v<Acc, std::int64_t>          ? ~std::uint64_t{0}
+                                                    : std::uint64_t{1} << (sizeof(Acc) * 8 - 1)) {}
+  __device__ Merge merge() const { return *this; }
+  template <class In>
+  __device__ Acc load(In element) const {
+    return mirrored(static_cast<Acc>(element));
+  }
+  __device__ Acc finish(Acc result) const { return mirrored(result); }
+
+ private:
+  __device__ Acc mirrored(Acc value) const {
+    if constexpr (std::is_same_v<Acc, float>) {
+      return __uint_as_float(__float_as_uint(value) ^ static_cast<std::uint32_t>(mirror_));
+    } else if constexpr (std::is_same_v<Acc, double>) {
+      return __longlong_as_double(__double_as_longlong(value) ^ static_cast<long long>(mirror_));
+    } else {
+      return value ^ static_cast<std::int64_t>(mirror_);
+    }
+  }
+
+  std::uint64_t mirror_;
+};
+
+// The sum of squares or of magnitudes.
+template <class Acc>
+class NormReducer : public Reducer<Reduction::sum, Acc> {
+ public:
+  using Merge = SumReducer<Acc>;
+
+  explicit NormReducer(const ReducePlan& plan) : squares_(plan.op == Reduction::sum_squares) {}
+  __device__ Merge merge() const { return {}; }
+  template <class In>
+  __device__ Acc load(In element) const {
+    const Acc value = static_cast<Acc>(element);
+    return squares_ ? value * value : value <= 0 ? Acc(0) - value : value;
+  }
+  __device__ static Acc finish(Acc result) { return result; }
+
+ private:
+  bool squares_;
+};
+
+// The number of elements with a bit of `mask` set. any and all follow from it.
+class NonzeroReducer : public Reducer<Reduction::sum, std::int64_t> {
+ public:
+  using Merge = SumReducer<std::int64_t>;
+
+  // The mask leaves out the sign of floating elements, so that -0 is zero.
+  explicit NonzeroReducer(const ReducePlan& plan)
+      : mask_(!is_floating_point(plan.in_dtype)
+                  ? -1
+                  : (std::int64_t{1} << (element_size(plan.in_dtype) * 8 - 1)) - 1) {}
+  __device__ Merge merge() const { return {}; }
+  template <class In>
+  __device__ std::int64_t load(In element) const {
+    return (static_cast<std::int64_t>(element) & mask_) != 0;
+  }
+  __device__ static std::int64_t finish(std::int64_t result) { return result; }
+
+ private:
+  std::int64_t mask_;
+};
+
+}  // namespace gantry::kernels::cuda
