@@ -46,6 +46,8 @@ const std::vector<Variable>& variables() {
       {"GANTRY_DEVICE_BUSID", "text", "PCI bus id of this rank's device, set by glaunch"},
       {"GANTRY_CPUS", "list", "CPUs that this rank is bound to, set by glaunch"},
       {"GANTRY_NUMA", "0..", "NUMA node whose memory this rank prefers, set by glaunch"},
+      {"GANTRY_BIND", "auto|numa|core|none|list",
+       "CPUs and memory that a rank binds itself to, under another launcher than glaunch"},
       {"GANTRY_TOPO_FILE", "path",
        "what the machine's topology cannot be seen to be: gantry's JSON, hwloc's or NCCL's XML"},
       {"GANTRY_SYSFS_ROOT", "path (/sys)", "where PCI devices and processors are described"},

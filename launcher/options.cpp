@@ -15,6 +15,7 @@
 #include "launcher/hosts.hpp"
 #include "launcher/placement_line.hpp"
 #include "launcher/subcommands.hpp"
+#include "launcher/topo_line.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -119,10 +120,12 @@ Options parse_options(const std::vector<std::string>& arguments) {
     return parse_shim({arguments.begin() + 1, arguments.end()});
   }
 
-  for (const char* planned : {"topo", "check"}) {
-    if (arguments.empty() || arguments[0] != planned) continue;
-    throw InvalidArgument(fmt::format(
-        "{0}: is not built yet (to start a program called {0}: glaunch -- {0})", planned));
+  if (!arguments.empty() && arguments[0] == "topo") {
+    return parse_topo({arguments.begin() + 1, arguments.end()});
+  }
+
+  if (!arguments.empty() && arguments[0] == "check") {
+    return parse_check({arguments.begin() + 1, arguments.end()});
   }
 
   CommandLine line("Starts one process per device, merges their output and stops them together.",

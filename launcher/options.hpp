@@ -10,6 +10,7 @@
 
 #include "launcher/dump_request.hpp"
 #include "launcher/host.hpp"
+#include "launcher/topo_request.hpp"
 
 namespace gantry::launcher {
 
@@ -23,6 +24,8 @@ enum class Action {
   environment,  ///< print the variables that ranks get
   dump,         ///< print what the ranks of jobs are at
   shim,         ///< become one rank of a job that srun or mpirun started
+  topo,         ///< print the machine
+  check,        ///< look for what keeps jobs from running well
   inform,       ///< print `text` (help, version)
 };
 
@@ -44,6 +47,8 @@ struct Options {
   std::string text;                ///< for Action::inform
   std::vector<std::string> notes;  ///< lines for the user about options that have no effect
   bool json = false;
+  TopoRequest topo;                          ///< for Action::topo
+  CheckRequest check;                        ///< for Action::check
   DumpRequest dump;                          ///< for Action::dump
   bool follow = false;                       ///< for Action::dump: print again and again
   std::chrono::milliseconds interval{1000};  ///< for `follow`

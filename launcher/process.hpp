@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/binding.hpp"
+#include "device/topology/binding.hpp"
 #include "launcher/environment.hpp"
 #include "launcher/reaper.hpp"
 

@@ -5,6 +5,7 @@
 #include <gantry/core/error.hpp>
 
 #include "launcher/placement_line.hpp"
+#include "launcher/topo_line.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -90,7 +91,10 @@ std::vector<std::string> read_command(const CommandLine& line) {
 
 std::vector<ProgramDescription> describe_subcommands() {
   Options unused;
-  return {DumpLine(unused).line.description(), ShimLine(unused).line.description(), describe_env()};
+  std::vector<ProgramDescription> commands = describe_topo_commands();
+  commands.insert(commands.end(), {DumpLine(unused).line.description(),
+                                   ShimLine(unused).line.description(), describe_env()});
+  return commands;
 }
 
 Options parse_shim(const std::vector<std::string>& arguments) {

@@ -24,15 +24,16 @@ namespace {
 
 constexpr int kMaxSimulated = 64;
 
-void add_simulated(int count, Topology& topology) {
-  for (DeviceIdentity& identity : sim_device_identities(count)) {
+void add_gpus(const std::vector<DeviceIdentity>& identities, FactSource source,
+              Topology& topology) {
+  for (const DeviceIdentity& identity : identities) {
     Topology::Gpu gpu;
-    gpu.name = "Simulated GPU";
-    gpu.uuid = std::move(identity.uuid);
-    gpu.bus_id = std::move(identity.pci_bus_id);
+    if (source == FactSource::simulated) gpu.name = "Simulated GPU";
+    gpu.uuid = identity.uuid;
+    gpu.bus_id = identity.pci_bus_id;
     topology.gpus.push_back(std::move(gpu));
   }
-  topology.gpu_source = FactSource::simulated;
+  topology.gpu_source = source;
 }
 
 // GPUs come from NVML, which shows those that this process may use; hwloc and sysfs see more.
@@ -113,10 +114,18 @@ Topology discover_topology(const TopologyOptions& options) {
   const SysfsSource sysfs(options.sysfs_root.empty() ? "/sys" : options.sysfs_root);
   read_system(topology);
   read_processors(hwloc, sysfs, topology);
-  if (simulated && !options.skip_gpus) add_simulated(options.simulated_gpus, topology);
+  if (simulated && !options.skip_gpus) {
+    add_gpus(options.known_gpus.empty() ? sim_device_identities(options.simulated_gpus)
+                                        : options.known_gpus,
+             FactSource::simulated, topology);
+  }
   if (real_gpus) {
-    read_nvml(options.nvml_path.empty() ? Nvml::kDefaultPath : options.nvml_path,
-              !options.skip_links, topology);
+    if (options.known_gpus.empty()) {
+      read_nvml(options.nvml_path.empty() ? Nvml::kDefaultPath : options.nvml_path,
+                !options.skip_links, topology);
+    } else {
+      add_gpus(options.known_gpus, FactSource::system, topology);
+    }
     // A machine from HWLOC_XMLFILE has GPUs, too.
     if (topology.gpus.empty() && hwloc.problem.empty() && !hwloc.is_this_system) {
       Topology described = topology_of(hwloc);

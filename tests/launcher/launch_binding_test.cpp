@@ -120,8 +120,7 @@ TEST_F(LaunchBindingTest, AMemoryNodeThatIsNotThereIsAWarning) {
       act({"-n", "2", "--topo-file", path("machine.json"), "--bind", "numa"}, {"tell-binding"}));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
   // Once for all ranks, which are bound to their CPUs all the same.
-  const std::string warning =
-      "warning: failed to set the memory policy of ranks: Invalid argument; ";
+  const std::string warning = "warning: failed to set the memory policy: Invalid argument; ";
   const auto at = outcome.err.find(warning);
   ASSERT_NE(at, std::string::npos) << outcome.describe();
   EXPECT_EQ(outcome.err.find(warning, at + 1), std::string::npos);

@@ -301,7 +301,7 @@ TEST_F(TopologyTest, MigInstancesHaveNoPeers) {
   EXPECT_EQ(topology.gpus[1].bus_id, "0000:13:00.0");
   EXPECT_EQ(*topology.links[0][1].path, PciPath::same);
   for (const auto& [i, j] : {std::pair<std::size_t, std::size_t>{0, 1}, {0, 2}, {2, 1}}) {
-    EXPECT_FALSE(*topology.links[i][j].peer_access);
+    EXPECT_EQ(topology.links[i][j].peer_access.value, false);
     EXPECT_EQ(*topology.links[i][j].nvlinks, 0);
   }
 }

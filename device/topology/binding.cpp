@@ -1,4 +1,4 @@
-#include "launcher/binding.hpp"
+#include "device/topology/binding.hpp"
 
 #include <fmt/format.h>
 #include <linux/mempolicy.h>
@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace gantry::launcher {
+namespace gantry {
 namespace {
 
 constexpr std::size_t kBits = 8 * sizeof(unsigned long);
@@ -47,16 +47,16 @@ BindingErrors Binding::apply() const noexcept {
 std::vector<std::string> describe(const BindingErrors& errors) {
   std::vector<std::string> texts;
   if (errors.cpus != 0) {
-    texts.push_back(fmt::format("failed to bind ranks to CPUs: {}; they run on any CPU",
+    texts.push_back(fmt::format("failed to bind to CPUs: {}; ranks run on any CPU",
                                 std::strerror(errors.cpus)));
   }
   if (errors.memory != 0) {
-    texts.push_back(fmt::format(
-        "failed to set the memory policy of ranks: {}; their memory may be on any NUMA node{}",
-        std::strerror(errors.memory),
-        errors.memory == EPERM ? " (a container may forbid it: seccomp)" : ""));
+    texts.push_back(
+        fmt::format("failed to set the memory policy: {}; memory may be on any NUMA node{}",
+                    std::strerror(errors.memory),
+                    errors.memory == EPERM ? " (a container may forbid it: seccomp)" : ""));
   }
   return texts;
 }
 
-}  // namespace gantry::launcher
+}  // namespace gantry

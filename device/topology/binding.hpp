@@ -6,7 +6,7 @@
 
 #include <gantry/device/cpu_set.hpp>
 
-namespace gantry::launcher {
+namespace gantry {
 
 /// errno of each part of a binding; 0 where it worked.
 struct BindingErrors {
@@ -34,4 +34,4 @@ class Binding {
 /// Warnings for the user; none if all went well.
 [[nodiscard]] std::vector<std::string> describe(const BindingErrors& errors);
 
-}  // namespace gantry::launcher
+}  // namespace gantry
