@@ -42,18 +42,6 @@ void register_copy() {
     copy(state, empty({side, side}, {.device = "cuda:0"}),
          zeros({side, side}, {.device = "cuda:0"}).t());
   });
-  for (const char* op : {"add", "exp", "sum"}) {
-    add(std::string("kernel/") + op + "/" + std::to_string(largest), [=](benchmark::State& state) {
-      const Tensor a = ones({largest / 4}, {.device = "cuda:0"});
-      const Tensor b = ones({largest / 4}, {.device = "cuda:0"});
-      const std::string name = op;
-      time_completion(state, 20, [&] {
-        if (name == "add") benchmark::DoNotOptimize(a.add(b));
-        if (name == "exp") benchmark::DoNotOptimize(a.exp());
-        if (name == "sum") benchmark::DoNotOptimize(a.sum());
-      });
-    });
-  }
 }
 
 }  // namespace gantry::benchmarks

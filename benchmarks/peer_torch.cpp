@@ -126,12 +126,58 @@ void copies() {
   auto square = torch::zeros({8192, 8192}, device);
   auto target = torch::empty({8192, 8192}, device);
   completion("copy/transposed/8192", 20, [&] { target.copy_(square.t(), true); });
-  const std::int64_t large = std::int64_t{256} << 20;
-  auto a = torch::ones({large / 4}, device);
-  auto b = torch::ones({large / 4}, device);
-  completion("kernel/add/" + std::to_string(large), 20, [&] { auto c = a.add(b); });
-  completion("kernel/exp/" + std::to_string(large), 20, [&] { auto c = a.exp(); });
-  completion("kernel/sum/" + std::to_string(large), 20, [&] { auto c = a.sum(); });
+}
+
+// The rows of bench_kernels.cpp.
+void kernel(const std::string& op, torch::ScalarType dtype, std::int64_t bytes) {
+  const auto options = torch::dtype(dtype).device(torch::kCUDA, 0);
+  const std::int64_t count = bytes / static_cast<std::int64_t>(torch::elementSize(dtype));
+  const std::int64_t columns = bytes > 1 << 20 ? 8192 : 512;
+  const std::int64_t rows = count / columns;
+  auto line = torch::ones({count}, options);
+  auto matrix = line.view({rows, columns});
+  auto target = torch::empty({count}, options);
+  const char* type = dtype == torch::kFloat32 ? "/" : "_bf16/";
+  const auto time = [&](const std::function<void()>& call) {
+    completion("kernel/" + op + type + std::to_string(bytes), 20, call);
+  };
+  if (op == "add") time([&] { auto c = line.add(line); });
+  if (op == "exp") time([&] { auto c = line.exp(); });
+  if (op == "fill") time([&] { target.fill_(2.0); });
+  if (op == "sum") time([&] { auto c = line.sum(); });
+  if (op == "max") time([&] { auto c = line.max(); });
+  if (op == "sum_dim0") time([&] { auto c = matrix.sum(0); });
+  if (op == "sum_dim1") time([&] { auto c = matrix.sum(1); });
+  if (op == "argmax") time([&] { auto c = line.argmax(); });
+  if (op == "cumsum") time([&] { auto c = line.cumsum(0); });
+  if (op == "cumsum_dim0") time([&] { auto c = matrix.cumsum(0); });
+  if (op == "softmax") time([&] { auto c = matrix.softmax(1); });
+  if (op == "uniform") time([&] { target.uniform_(); });
+  if (op == "normal") time([&] { target.normal_(); });
+  if (op == "bias_add") {
+    auto bias = torch::ones({columns}, options);
+    time([&] { auto c = matrix.add(bias); });
+  }
+  if (op == "transpose") {
+    auto turned = target.view({columns, rows});
+    time([&] { turned.copy_(matrix.t(), true); });
+  }
+  if (op == "index_rows") {
+    auto index = torch::randperm(rows, options.dtype(torch::kInt64));
+    time([&] { auto c = matrix.index_select(0, index); });
+  }
+}
+
+void kernels() {
+  for (const char* op : {"add", "exp", "fill", "sum", "max", "sum_dim0", "sum_dim1", "argmax",
+                         "cumsum", "cumsum_dim0", "softmax", "uniform", "normal", "bias_add",
+                         "transpose", "index_rows"}) {
+    for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {
+      for (const std::int64_t bytes : {std::int64_t{1} << 20, std::int64_t{256} << 20}) {
+        kernel(op, dtype, bytes);
+      }
+    }
+  }
 }
 
 void run() {
@@ -139,6 +185,7 @@ void run() {
   dispatch();
   allocation();
   copies();
+  kernels();
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace gantry {
 namespace {
 
 // Text inside '…' of a shell.
-std::string quoted(std::string_view text) {
+std::string shell_quoted(std::string_view text) {
   std::string result = "'";
   for (const char c : text) {
     if (c == '\'') {
@@ -48,7 +48,7 @@ std::string bash_values(const ProgramDescription& program) {
     if (option.names.empty() || option.value.empty()) continue;
     std::string action;
     if (!option.choices.empty()) {
-      action = fmt::format("-W {}", quoted(fmt::format("{}", fmt::join(option.choices, " "))));
+      action = fmt::format("-W {}", shell_quoted(fmt::format("{}", fmt::join(option.choices, " "))));
     } else if (option.kind != ValueKind::text) {
       action = option.kind == ValueKind::file ? "-f" : "-d";
     }
@@ -98,14 +98,14 @@ std::string bash_function(const ProgramDescription& program) {
     mapfile -t COMPREPLY < <(compgen -W {1} -- "$current")
   else
 )",
-                      name, quoted(fmt::format("{}", fmt::join(option_names(program), " "))));
+                      name, shell_quoted(fmt::format("{}", fmt::join(option_names(program), " "))));
   if (program.runs_program) {
     std::vector<std::string> commands;
     for (const ProgramDescription& command : program.commands) {
       commands.push_back(last_word(command.name));
     }
     text += fmt::format("    mapfile -t COMPREPLY < <(compgen -W {} -c -- \"$current\")\n",
-                        quoted(fmt::format("{}", fmt::join(commands, " "))));
+                        shell_quoted(fmt::format("{}", fmt::join(commands, " "))));
   } else {
     text += "    mapfile -t COMPREPLY < <(compgen -f -- \"$current\")\n";
   }
@@ -146,7 +146,7 @@ std::string zsh_options(const ProgramDescription& program, std::string_view inde
   for (const OptionDescription& option : program.options) {
     if (option.names.empty()) continue;
     const std::string rest =
-        quoted(fmt::format("[{}]{}", zsh_escaped(option.help), zsh_value(option)));
+        shell_quoted(fmt::format("[{}]{}", zsh_escaped(option.help), zsh_value(option)));
     const std::vector<std::string> names = zsh_names(option);
     text += names.size() == 1 ? fmt::format(" \\\n{}{}{}", indent, names.front(), rest)
                               : fmt::format(" \\\n{}{{{}}}{}", indent, fmt::join(names, ","), rest);
@@ -179,7 +179,7 @@ std::string zsh_completion(const ProgramDescription& program) {
   std::vector<std::string> commands;
   for (const ProgramDescription& command : program.commands) {
     commands.push_back(
-        quoted(fmt::format("{}:{}", last_word(command.name), zsh_escaped(command.summary))));
+        shell_quoted(fmt::format("{}:{}", last_word(command.name), zsh_escaped(command.summary))));
   }
   text += fmt::format(
       "case $state in\n  program)\n    local -a commands=({})\n    _describe -t commands command "

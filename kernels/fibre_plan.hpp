@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <gantry/core/dtype.hpp>
@@ -39,6 +40,10 @@ struct FibrePlan {
 // The fibres of `tensor`, in the order of make_fibre_plan(…, in, dim).
 [[nodiscard]] Fibres fibres_like(const TensorRef& tensor, const TensorRef& in, int dim);
 
+// Units of a group of Note [Scan order].
+inline constexpr int kScanGroupBits = 4;
+inline constexpr int kScanGroup = 1 << kScanGroupBits;
+
 namespace host {
 void arg_reduce(bool largest, const FibrePlan& plan, const Fibres& indices);
 void scan(bool product, const FibrePlan& plan);
@@ -58,7 +63,13 @@ struct ArgPartials {
 
 void arg_reduce(void* stream, bool largest, const FibrePlan& plan, const Fibres& indices,
                 const ArgPartials& partials);
-void scan(void* stream, bool product, const FibrePlan& plan);
+
+// Elements of a fibre that one block of scan scans.
+inline constexpr std::int64_t kScanTile = 4096;
+// Bytes of scratch memory that scan needs; 0 if it needs none.
+[[nodiscard]] std::size_t scan_scratch_bytes(const FibrePlan& plan);
+void scan(void* stream, bool product, const FibrePlan& plan, void* scratch);
+
 void softmax(void* stream, bool logarithm, const FibrePlan& plan);
 }  // namespace cuda
 

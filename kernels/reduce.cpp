@@ -136,7 +136,12 @@ void scan(const Target& target, bool product, const TensorRef& out, const Tensor
   const FibrePlan plan = make_fibre_plan(out, in, dim);
   submit(
       target, {&out, &in}, [product, plan] { host::scan(product, plan); },
-      [&](void* stream) { cuda::scan(stream, product, plan); });
+      [&](void* stream) {
+        const std::size_t bytes = cuda::scan_scratch_bytes(plan);
+        Scratch scratch;
+        if (bytes > 0) scratch = Scratch(target, bytes);
+        cuda::scan(stream, product, plan, scratch.data());
+      });
 }
 
 void softmax(const Target& target, bool logarithm, const TensorRef& out, const TensorRef& in,

@@ -47,8 +47,19 @@ void reduce(const Target& target, Reduction op, const TensorRef& out, const Tens
 void arg_reduce(const Target& target, bool largest, const TensorRef& values,
                 const TensorRef& indices, const TensorRef& in, int dim);
 
-// Inclusive scan along `dim`: running sum (or product), left to right. f16 and bf16 accumulate in
-// f32, f32 and f64 in f64, integers and bool in i64 (wrapping).
+// Note [Scan order]
+// The order of a running sum or product depends on the position only. cumsum and cumprod therefore
+// have the same bits on the GPU, the simulator and the CPU.
+//  1. The elements form groups of 16. A group's running value goes left to right.
+//  2. A group's total is its last running value. The totals are scanned by the same rule: 16 totals
+//     form a group of the next level.
+//  3. The value before a group is the value before its group of groups, combined with the running
+//     value of the totals between. The first of 16 groups has only the former.
+//  4. A result is the value before the element's group, combined with its running value.
+// An error grows with 16 times the number of levels, not with the length.
+
+// Inclusive scan along `dim`: running sum (or product), in the order of Note [Scan order]. f16 and
+// bf16 accumulate in f32, f32 and f64 in f64, integers and bool in i64 (wrapping).
 void scan(const Target& target, bool product, const TensorRef& out, const TensorRef& in, int dim);
 
 // Softmax (or its logarithm) along `dim`: exp(x - max) / sum, with the sum in the order of

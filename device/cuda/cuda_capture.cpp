@@ -50,6 +50,41 @@ struct CudaGraph {
 
 CudaGraph& graph_of(NativeGraph graph) { return *static_cast<CudaGraph*>(graph); }
 
+// Makes the nodes of `graph` a node of the graph that `stream` is being captured into: CUDA
+// captures no launch of a graph.
+void capture_launch(cudaGraph_t graph, NativeStream stream) {
+  constexpr const char* kDoing = "capturing a graph";
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaGraph_t outer = nullptr;
+  const cudaGraphNode_t* before = nullptr;
+  std::size_t count = 0;
+  cudaGraphNode_t node = nullptr;
+#if CUDART_VERSION >= 13000
+  const cudaGraphEdgeData* edges = nullptr;
+  GANTRY_CUDA_CHECK(cudaStreamGetCaptureInfo(native(stream), &status, nullptr, &outer, &before,
+                                             &edges, &count),
+                    kDoing, stream);
+#else
+  GANTRY_CUDA_CHECK(
+      cudaStreamGetCaptureInfo_v2(native(stream), &status, nullptr, &outer, &before, &count),
+      kDoing, stream);
+#endif
+  if (status != cudaStreamCaptureStatusActive) {
+    GANTRY_CUDA_CHECK_STATUS(cudaErrorStreamCaptureInvalidated, "cudaStreamGetCaptureInfo", kDoing,
+                             stream);
+  }
+  GANTRY_CUDA_CHECK(cudaGraphAddChildGraphNode(&node, outer, before, count, graph), kDoing, stream);
+#if CUDART_VERSION >= 13000
+  GANTRY_CUDA_CHECK(cudaStreamUpdateCaptureDependencies(native(stream), &node, nullptr, 1,
+                                                        cudaStreamSetCaptureDependencies),
+                    kDoing, stream);
+#else
+  GANTRY_CUDA_CHECK(cudaStreamUpdateCaptureDependencies(native(stream), &node, 1,
+                                                        cudaStreamSetCaptureDependencies),
+                    kDoing, stream);
+#endif
+}
+
 }  // namespace
 
 void CudaDriver::begin_capture(NativeStream stream, CaptureMode mode) {
@@ -127,6 +162,10 @@ void CudaDriver::retain_by_capture(NativeStream stream, void (*release)(void*), 
 
 void CudaDriver::launch_graph(NativeGraph graph, NativeStream stream) {
   const cuda::ContextScope scope(stream.device);
+  if (is_capturing(stream)) {
+    capture_launch(graph_of(graph).nodes.get(), stream);
+    return;
+  }
   GANTRY_CUDA_CHECK(cudaGraphLaunch(graph_of(graph).executable.get(), native(stream)),
                     "launching a graph", stream);
 }

@@ -49,6 +49,7 @@
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/generator_ref.hpp>
+#include <gantry/tensor/graphed.hpp>
 #include <gantry/tensor/index.hpp>
 #include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/linalg.hpp>

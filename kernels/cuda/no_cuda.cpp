@@ -63,7 +63,8 @@ void reduce(void*, const ReducePlan&) { refuse("reduce"); }
 void arg_reduce(void*, bool, const FibrePlan&, const Fibres&, const ArgPartials&) {
   refuse("arg_reduce");
 }
-void scan(void*, bool, const FibrePlan&) { refuse("scan"); }
+std::size_t scan_scratch_bytes(const FibrePlan&) { refuse("scan"); }
+void scan(void*, bool, const FibrePlan&, void*) { refuse("scan"); }
 void softmax(void*, bool, const FibrePlan&) { refuse("softmax"); }
 
 void gather(void*, const IndexingPlan&) { refuse("gather"); }

@@ -1,3 +1,4 @@
+// Scans on the GPU: a kernel for rows and one for columns, both in the order of Note [Scan order].
 #include "kernels/cuda/launch.cuh"
 #include "kernels/fibre_plan.hpp"
 #include "kernels/impl/scan.inl"
@@ -6,71 +7,393 @@ namespace gantry::kernels::cuda {
 
 namespace {
 
-// Fewest fibres that occupy a GPU with one thread each.
-constexpr std::int64_t kManyFibres = 4096;
-constexpr int kTile = 1024;
+// Threads of a block of scan_rows: each has one group of elements, and 16 of them one group of
+// totals.
+constexpr int kRowThreads = static_cast<int>(kScanTile) / kScanGroup;
+constexpr int kGroups = kRowThreads / kScanGroup;
+static_assert(kGroups == kScanGroup);
+// The levels of totals above tiles: of at most 2^63 elements.
+constexpr int kTileLevels = (63 - 12 + kScanGroupBits - 1) / kScanGroupBits;
+// Threads of a block of scan_columns.
+constexpr int kColumnThreads = 512;
+// Fewest columns that fill a GPU without dividing their length.
+constexpr std::int64_t kManyColumns = 2048;
 
-// One thread per fibre.
+// Note [Look-back by levels]
+// A tile publishes its total, then needs the value before it: at each level, the running value of
+// the totals of the preceding units of its group. The last unit of a group publishes the group's
+// total as a unit of the next level. A tile thus waits for at most 15 totals a level, and the chain
+// of waits is as long as the number of levels. Tiles take numbers in the order in which they start,
+// so a tile waits only for tiles that run or are done.
+
+// A published total: two halves, each with a flag in one 8-byte word. A reader that sees both flags
+// has the whole value, in whatever order the words arrive.
+struct alignas(16) PublishedTotal {
+  unsigned long long low;
+  unsigned long long high;
+};
+
+template <class Acc>
+__device__ void publish(PublishedTotal* to, Acc value) {
+  unsigned long long bits = 0;
+  memcpy(&bits, &value, sizeof value);
+  volatile PublishedTotal* total = to;
+  total->low = (bits & 0xffffffffull) | (1ull << 32);
+  total->high = (bits >> 32) | (1ull << 32);
+}
+
+// Waits for a total.
+template <class Acc>
+__device__ Acc await(const PublishedTotal* from) {
+  const volatile PublishedTotal* total = from;
+  unsigned long long low = 0;
+  unsigned long long high = 0;
+  do {
+    low = total->low;
+    high = total->high;
+  } while ((low >> 32) == 0 || (high >> 32) == 0);
+  const unsigned long long bits = (low & 0xffffffffull) | (high << 32);
+  Acc value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// The scratch memory of a launch, all zero at its start.
+struct TileTotals {
+  PublishedTotal* totals = nullptr;  // of one fibre after the other, of one level after the other
+  std::uint32_t* next_tile = nullptr;
+  std::int64_t per_fibre = 0;
+
+  // The totals of one fibre and the units of one level of it.
+  __device__ PublishedTotal* of_level(std::int64_t fibre, std::int64_t tiles, int level) const {
+    PublishedTotal* result = totals + fibre * per_fibre;
+    for (; level > 0; --level) {
+      result += tiles;
+      tiles /= kScanGroup;
+    }
+    return result;
+  }
+};
+
+// Published totals of a fibre: complete groups of each level.
+std::int64_t totals_per_fibre(std::int64_t tiles) {
+  std::int64_t result = 0;
+  for (; tiles > 0; tiles /= kScanGroup) result += tiles;
+  return result;
+}
+
+// The running value of `count` values left to right.
+template <class Step, class Acc>
+__device__ Acc running_value(const Acc* values, int count) {
+  Acc result = Step::neutral();
+#pragma unroll 5
+  for (int i = 0; i < count; ++i) result = Step::combine(result, values[i]);
+  return result;
+}
+
+// The value before tile `tile` of a fibre, in every thread of a block. Publishes `total`, the
+// tile's own, and the totals of the groups that it completes. Every thread calls.
+template <class Step, class Acc>
+__device__ Acc value_before_tile(const TileTotals& shared_totals, std::int64_t fibre,
+                                 std::int64_t tile, std::int64_t tiles, Acc total) {
+  __shared__ Acc siblings[kTileLevels + 1][kScanGroup];
+  __shared__ Acc running[kTileLevels + 1];
+  __shared__ Acc result;
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) publish(shared_totals.of_level(fibre, tiles, 0) + tile, total);
+  const int level = thread / kScanGroup;
+  const int i = thread % kScanGroup;
+  const std::int64_t unit = level <= kTileLevels ? tile >> (level * kScanGroupBits) : 0;
+  if (i < unit % kScanGroup) {
+    siblings[level][i] = await<Acc>(shared_totals.of_level(fibre, tiles, level) +
+                                    unit / kScanGroup * kScanGroup + i);
+  }
+  __syncthreads();
+  if (thread <= kTileLevels) {
+    running[thread] = running_value<Step>(
+        siblings[thread], static_cast<int>((tile >> (thread * kScanGroupBits)) % kScanGroup));
+  }
+  __syncthreads();
+  if (thread == 0) {
+    Acc before = Step::neutral();
+    for (int at = kTileLevels; at >= 0; --at) before = Step::combine(before, running[at]);
+    result = before;
+    std::int64_t ended = tile;
+    for (int at = 0; ended % kScanGroup == kScanGroup - 1; ++at) {
+      total = Step::combine(running[at], total);
+      ended /= kScanGroup;
+      publish(shared_totals.of_level(fibre, tiles, at + 1) + ended, total);
+    }
+  }
+  __syncthreads();
+  return result;
+}
+
+// The type of an element in shared memory: as wide as the result.
 template <class In>
-__global__ void __launch_bounds__(kThreads)
-    scan_fibres(const __grid_constant__ FibrePlan plan, bool product) {
+using Staged = std::conditional_t<is_floating_point(dtype_of<In>), In, std::int64_t>;
+
+// The position of element i of a tile in shared memory. The space between groups keeps the threads,
+// each with its group, on different banks.
+template <class S>
+__device__ constexpr int staged_at(int i) {
+  return i + i / kScanGroup * (sizeof(S) < 4 ? 4 / static_cast<int>(sizeof(S)) : 1);
+}
+
+// A block scans a tile of one fibre, or all of several short ones: `threads_per_fibre` threads
+// each.
+template <class In, bool kProduct>
+__global__ void __launch_bounds__(kRowThreads)
+    scan_rows(const __grid_constant__ FibrePlan plan, const __grid_constant__ TileTotals totals,
+              std::int64_t tiles, int threads_per_fibre) {
   using Out = ScanOut<In>;
-  for (std::int64_t fibre = first_index(); fibre < plan.count; fibre += index_step()) {
-    scan_fibre(product, static_cast<Out*>(plan.out.data) + plan.out.outer.offset(fibre),
-               plan.out.stride, static_cast<const In*>(plan.in.data) + plan.in.outer.offset(fibre),
-               plan.in.stride, plan.length);
+  using Step = ScanStep<ScanAccumulator<In>, kProduct>;
+  using Acc = typename Step::Acc;
+  using S = Staged<In>;
+  __shared__ S staged[staged_at<S>(static_cast<int>(kScanTile))];
+  __shared__ Acc thread_totals[kRowThreads];
+  __shared__ Acc group_totals[kGroups];
+  __shared__ std::int64_t taken;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int per_block = kRowThreads / threads_per_fibre;
+  std::int64_t task = blockIdx.x;
+  if (tiles > 1) {
+    if (thread == 0) taken = atomicAdd(totals.next_tile, 1u);
+    __syncthreads();
+    task = taken;
+  }
+  const std::int64_t first_fibre = tiles > 1 ? task / tiles : task * per_block;
+  const std::int64_t tile = tiles > 1 ? task - first_fibre * tiles : 0;
+  const std::int64_t first = tile * kScanTile;
+  const std::int64_t rest = plan.length - first;
+  const int count = static_cast<int>(rest < kScanTile ? rest : kScanTile);
+  const int elements_per_fibre = threads_per_fibre * kScanGroup;
+  // Calls f(element of the tile, fibre, its position in the fibre) for the elements of the block
+  // that neighbouring threads find side by side.
+  const auto for_each = [&](const auto& f) {
+    if (per_block == 1) {
+#pragma unroll
+      for (int i = 0; i < kScanGroup; ++i) {
+        const int at = i * kRowThreads + thread;
+        if (at < count) f(at, 0, first + at);
+      }
+    } else {
+      for (int i = 0; i < kScanGroup; ++i) {
+        const int at = i * kRowThreads + thread;
+        const int fibre = at / elements_per_fibre;
+        const int position = at - fibre * elements_per_fibre;
+        if (position < count && first_fibre + fibre < plan.count) f(at, fibre, position);
+      }
+    }
+  };
+  const In* in = static_cast<const In*>(plan.in.data);
+  Out* out = static_cast<Out*>(plan.out.data);
+  if (per_block == 1) {
+    in += plan.in.outer.offset(first_fibre);
+    out += plan.out.outer.offset(first_fibre);
+    In batch[kScanGroup];
+#pragma unroll
+    for (int i = 0; i < kScanGroup; ++i) {
+      const int at = i * kRowThreads + thread;
+      if (at < count) batch[i] = in[(first + at) * plan.in.stride];
+    }
+#pragma unroll
+    for (int i = 0; i < kScanGroup; ++i) {
+      const int at = i * kRowThreads + thread;
+      if (at < count) staged[staged_at<S>(at)] = static_cast<S>(batch[i]);
+    }
+  } else {
+    for_each([&](int at, int fibre, std::int64_t position) {
+      staged[staged_at<S>(at)] =
+          static_cast<S>(in[plan.in.outer.offset(first_fibre + fibre) + position * plan.in.stride]);
+    });
+  }
+  __syncthreads();
+
+  S* own = staged + staged_at<S>(thread * kScanGroup);
+  const int left = count - thread % threads_per_fibre * kScanGroup;
+  const int own_count = left < 0 ? 0 : left < kScanGroup ? left : kScanGroup;
+  Acc total = Step::neutral();
+  if (own_count == kScanGroup) {
+#pragma unroll
+    for (int i = 0; i < kScanGroup; ++i) total = Step::combine(total, static_cast<Acc>(own[i]));
+  } else {
+    for (int i = 0; i < own_count; ++i) total = Step::combine(total, static_cast<Acc>(own[i]));
+  }
+  thread_totals[thread] = total;
+  __syncthreads();
+  // The threads of a fibre before this one: those of its group of 16, then the groups.
+  const int in_fibre = thread % threads_per_fibre;
+  const int in_group = in_fibre % kScanGroup;
+  const Acc in_group_before = running_value<Step>(thread_totals + (thread - in_group), in_group);
+  if (in_group == kScanGroup - 1) {
+    group_totals[thread / kScanGroup] = Step::combine(in_group_before, total);
+  }
+  __syncthreads();
+  const int group = in_fibre / kScanGroup;
+  const Acc groups_before =
+      running_value<Step>(group_totals + (thread / kScanGroup - group), group);
+  Acc before = groups_before;
+  if (tiles > 1) {
+    __shared__ Acc tile_total;
+    if (thread == kRowThreads - 1) {
+      tile_total = Step::combine(groups_before, group_totals[kGroups - 1]);
+    }
+    __syncthreads();
+    before = Step::combine(value_before_tile<Step>(totals, first_fibre, tile, tiles, tile_total),
+                           groups_before);
+  }
+  before = Step::combine(before, in_group_before);
+  Acc running = Step::neutral();
+  const auto scan_own = [&](int i) {
+    running = Step::combine(running, static_cast<Acc>(own[i]));
+    own[i] = from_accumulator<Out>(Step::combine(before, running));
+  };
+  if (own_count == kScanGroup) {
+#pragma unroll
+    for (int i = 0; i < kScanGroup; ++i) scan_own(i);
+  } else {
+    for (int i = 0; i < own_count; ++i) scan_own(i);
+  }
+  __syncthreads();
+  if (per_block == 1) {
+    for_each([&](int at, int, std::int64_t position) {
+      out[position * plan.out.stride] = staged[staged_at<S>(at)];
+    });
+  } else {
+    for_each([&](int at, int fibre, std::int64_t position) {
+      out[plan.out.outer.offset(first_fibre + fibre) + position * plan.out.stride] =
+          staged[staged_at<S>(at)];
+    });
   }
 }
 
-// One block per fibre. The order is left to right, so one thread accumulates. The others move the
-// elements through shared memory.
-template <class In>
-__global__ void __launch_bounds__(kThreads)
-    scan_long_fibres(const __grid_constant__ FibrePlan plan, bool product) {
+// A block scans kColumnThreads / parts neighbouring columns, from the top down in steps of
+// 16 * parts rows. `parts`, a power of two of at most 16, threads share a column.
+template <class In, bool kProduct>
+__global__ void __launch_bounds__(kColumnThreads)
+    scan_columns(const __grid_constant__ FibrePlan plan, int parts) {
   using Out = ScanOut<In>;
-  using Acc = ScanAccumulator<In>;
-  __shared__ Acc tile[kTile];
-  const int thread = static_cast<int>(threadIdx.x);
-  for (std::int64_t fibre = blockIdx.x; fibre < plan.count; fibre += gridDim.x) {
-    const In* in = static_cast<const In*>(plan.in.data) + plan.in.outer.offset(fibre);
-    Out* out = static_cast<Out*>(plan.out.data) + plan.out.outer.offset(fibre);
-    Acc running = 0;
-    for (std::int64_t first = 0; first < plan.length; first += kTile) {
-      const std::int64_t rest = plan.length - first;
-      const int count = static_cast<int>(rest < kTile ? rest : kTile);
-      for (int i = thread; i < count; i += kThreads) {
-        tile[i] = static_cast<Acc>(in[(first + i) * plan.in.stride]);
-      }
-      __syncthreads();
-      if (thread == 0) {
-        running = first == 0 ? tile[0] : scan_step(product, running, tile[0]);
-        tile[0] = running;
-#pragma unroll 8
-        for (int i = 1; i < count; ++i) {
-          running = scan_step(product, running, tile[i]);
-          tile[i] = running;
-        }
-      }
-      __syncthreads();
-      for (int i = thread; i < count; i += kThreads) {
-        out[(first + i) * plan.out.stride] = from_accumulator<Out>(tile[i]);
-      }
-      __syncthreads();
-    }
+  using Step = ScanStep<ScanAccumulator<In>, kProduct>;
+  using Acc = typename Step::Acc;
+  __shared__ Acc totals[kColumnThreads];
+  __shared__ Acc step_before[kColumnThreads];
+  const int columns = kColumnThreads / parts;
+  const int c = static_cast<int>(threadIdx.x) % columns;
+  const int part = static_cast<int>(threadIdx.x) / columns;
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * columns + c;
+  const bool is_present = column < plan.count;
+  const In* in = static_cast<const In*>(plan.in.data);
+  Out* out = static_cast<Out*>(plan.out.data);
+  if (is_present) {
+    in += plan.in.outer.offset(column);
+    out += plan.out.outer.offset(column);
   }
+  const std::int64_t length = is_present ? plan.length : 0;
+  ScanCarry<Step> carry;  // used by part 0
+  for (std::int64_t first = 0; first < plan.length; first += parts * kScanGroup) {
+    const std::int64_t own_first = first + part * kScanGroup;
+    const std::int64_t rest = length - own_first;
+    const int count = static_cast<int>(rest < 0 ? 0 : rest < kScanGroup ? rest : kScanGroup);
+    In elements[kScanGroup];
+#pragma unroll
+    for (int i = 0; i < kScanGroup; ++i) {
+      if (i < count) elements[i] = in[(own_first + i) * plan.in.stride];
+    }
+    Acc total = Step::neutral();
+#pragma unroll
+    for (int i = 0; i < kScanGroup; ++i) {
+      if (i < count) total = Step::combine(total, static_cast<Acc>(elements[i]));
+    }
+    totals[threadIdx.x] = total;
+    if (part == 0) step_before[c] = carry.before();
+    __syncthreads();
+    Acc running = Step::neutral();
+    for (int p = 0; p < part; ++p) running = Step::combine(running, totals[p * columns + c]);
+    const Acc before = Step::combine(step_before[c], running);
+    running = Step::neutral();
+#pragma unroll
+    for (int i = 0; i < kScanGroup; ++i) {
+      if (i < count) {
+        running = Step::combine(running, static_cast<Acc>(elements[i]));
+        out[(own_first + i) * plan.out.stride] =
+            from_accumulator<Out>(Step::combine(before, running));
+      }
+    }
+    if (part == 0 && parts == kScanGroup) {
+      Acc step_total = Step::neutral();
+      for (int p = 0; p < kScanGroup; ++p)
+        step_total = Step::combine(step_total, totals[p * columns + c]);
+      carry.push(step_total);
+    }
+    __syncthreads();
+  }
+}
+
+// True for fibres that lie side by side, if they are many or short.
+bool by_columns(const FibrePlan& plan) {
+  return plan.is_column_wise() && plan.count >= 16 &&
+         (plan.count >= kManyColumns || plan.length <= kScanTile);
+}
+
+std::int64_t tiles_of(const FibrePlan& plan) {
+  return by_columns(plan) ? 1 : (plan.length + kScanTile - 1) / kScanTile;
+}
+
+// The smallest power of two of at least `count`, at most `most`.
+int power_of_two(std::int64_t count, int most) {
+  int result = 1;
+  while (result < most && result < count) result *= 2;
+  return result;
+}
+
+template <class In, bool kProduct>
+void launch_scan(void* stream, const FibrePlan& plan, const TileTotals& totals) {
+  const std::int64_t groups = (plan.length + kScanGroup - 1) / kScanGroup;
+  if (by_columns(plan)) {
+    const int parts = power_of_two(groups, kScanGroup);
+    const std::int64_t columns = kColumnThreads / parts;
+    launch("scan_columns", stream, static_cast<unsigned>((plan.count + columns - 1) / columns),
+           kColumnThreads, 0, scan_columns<In, kProduct>, plan, parts);
+    return;
+  }
+  const std::int64_t tiles = tiles_of(plan);
+  const int threads_per_fibre = power_of_two(groups, kRowThreads);
+  const std::int64_t per_block = kRowThreads / threads_per_fibre;
+  const std::int64_t blocks =
+      tiles > 1 ? plan.count * tiles : (plan.count + per_block - 1) / per_block;
+  launch("scan_rows", stream, static_cast<unsigned>(blocks), kRowThreads, 0,
+         scan_rows<In, kProduct>, plan, totals, tiles, threads_per_fibre);
 }
 
 }  // namespace
 
-void scan(void* stream, bool product, const FibrePlan& plan) {
+std::size_t scan_scratch_bytes(const FibrePlan& plan) {
+  const std::int64_t tiles = tiles_of(plan);
+  if (tiles == 1) return 0;
+  return static_cast<std::size_t>(plan.count * totals_per_fibre(tiles) + 1) *
+         sizeof(PublishedTotal);
+}
+
+void scan(void* stream, bool product, const FibrePlan& plan, void* scratch) {
+  TileTotals totals;
+  if (scratch != nullptr) {
+    const cudaError_t status =
+        cudaMemsetAsync(scratch, 0, scan_scratch_bytes(plan), static_cast<cudaStream_t>(stream));
+    if (status != cudaSuccess) {
+      (void)cudaGetLastError();
+      throw_launch_error("scan", stream, status);
+    }
+    totals.next_tile = static_cast<std::uint32_t*>(scratch);
+    totals.totals = static_cast<PublishedTotal*>(scratch) + 1;
+    totals.per_fibre = totals_per_fibre(tiles_of(plan));
+  }
   dispatch_stored(plan.dtype, [&](auto tag) {
     using In = typename decltype(tag)::type;
-    if (plan.count >= kManyFibres || plan.length < kThreads) {
-      launch("scan_fibres", stream, blocks_for(plan.count), kThreads, 0, scan_fibres<In>, plan,
-             product);
+    if (product) {
+      launch_scan<In, true>(stream, plan, totals);
     } else {
-      launch("scan_long_fibres", stream, blocks_for(plan.count * kThreads), kThreads, 0,
-             scan_long_fibres<In>, plan, product);
+      launch_scan<In, false>(stream, plan, totals);
     }
   });
 }

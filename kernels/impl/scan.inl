@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernels/accumulator.hpp"
+#include "kernels/fibre_plan.hpp"
 
 namespace gantry::kernels {
 
@@ -12,27 +13,81 @@ namespace gantry::kernels {
 template <class In>
 using ScanAccumulator = std::conditional_t<std::is_same_v<In, float>, double, AccumulatorType<In>>;
 
-template <class Acc>
-GANTRY_HD Acc scan_step(bool product, Acc running, Acc value) {
-  return product ? wrapping_multiply(running, value) : wrapping_add(running, value);
-}
-
-// Rounds each element of the result; the accumulator itself is never rounded.
-template <class Out, class In>
-GANTRY_HD void scan_fibre(bool product, Out* out, std::int64_t out_stride, const In* in,
-                          std::int64_t in_stride, std::int64_t length) {
-  using Acc = ScanAccumulator<In>;
-  if (length == 0) return;
-  Acc running = static_cast<Acc>(in[0]);
-  out[0] = from_accumulator<Out>(running);
-  for (std::int64_t k = 1; k < length; ++k) {
-    running = scan_step(product, running, static_cast<Acc>(in[k * in_stride]));
-    out[k * out_stride] = from_accumulator<Out>(running);
-  }
-}
-
 // The result's element type for elements of type In: i64 for integers and bool, else In.
 template <class In>
 using ScanOut = std::conditional_t<is_floating_point(dtype_of<In>), In, std::int64_t>;
+
+// The operation of a scan. combine(neutral(), x) gives the bits of x, so a value of neutral()
+// counts as absent in Note [Scan order].
+template <class A, bool kProduct>
+struct ScanStep {
+  using Acc = A;
+
+  GANTRY_HD static Acc neutral() {
+    if constexpr (kProduct) return Acc(1);
+    if constexpr (!std::is_same_v<Acc, std::int64_t>) return Acc(-0.0);
+    return Acc(0);
+  }
+  GANTRY_HD static Acc combine(Acc a, Acc b) {
+    return kProduct ? wrapping_multiply(a, b) : wrapping_add(a, b);
+  }
+};
+
+// The value before each group of Note [Scan order], for groups that come one after the other. All
+// units are those of one level: groups of elements, or groups of groups.
+template <class Step>
+class ScanCarry {
+ public:
+  using Acc = typename Step::Acc;
+
+  // The value of all units before the next one.
+  GANTRY_HD Acc before() const { return before_; }
+
+  // Adds the total of the next unit.
+  GANTRY_HD void push(Acc total) {
+    std::uint64_t count = ++count_;
+    int level = 0;
+    running_[0] = (count - 1) % kScanGroup == 0 ? total : Step::combine(running_[0], total);
+    for (; count % kScanGroup == 0; ++level) {
+      total = running_[level];
+      count /= kScanGroup;
+      running_[level + 1] =
+          (count - 1) % kScanGroup == 0 ? total : Step::combine(running_[level + 1], total);
+    }
+    // The levels from the highest down; a level whose group has just begun has nothing before.
+    int top = 0;
+    for (std::uint64_t units = count_; units >= kScanGroup; units /= kScanGroup) ++top;
+    before_ = Step::neutral();
+    for (; top >= 0; --top) {
+      if ((count_ >> (top * kScanGroupBits)) % kScanGroup != 0)
+        before_ = Step::combine(before_, running_[top]);
+    }
+  }
+
+ private:
+  std::uint64_t count_ = 0;  // units so far
+  Acc before_ = Step::neutral();
+  Acc running_[64 / kScanGroupBits] = {};  // of the current group of each level
+};
+
+// Scans one fibre. Rounds each element of the result; the accumulator itself is never rounded.
+template <bool kProduct, class In>
+GANTRY_HD void scan_fibre(ScanOut<In>* out, std::int64_t out_stride, const In* in,
+                          std::int64_t in_stride, std::int64_t length) {
+  using Step = ScanStep<ScanAccumulator<In>, kProduct>;
+  ScanCarry<Step> carry;
+  for (std::int64_t first = 0; first < length; first += kScanGroup) {
+    const std::int64_t rest = length - first;
+    const int count = static_cast<int>(rest < kScanGroup ? rest : kScanGroup);
+    auto running = Step::neutral();
+    for (int i = 0; i < count; ++i) {
+      running = Step::combine(running, static_cast<typename Step::Acc>(in[i * in_stride]));
+      out[i * out_stride] = from_accumulator<ScanOut<In>>(Step::combine(carry.before(), running));
+    }
+    in += count * in_stride;
+    out += count * out_stride;
+    if (count == kScanGroup) carry.push(running);
+  }
+}
 
 }  // namespace gantry::kernels

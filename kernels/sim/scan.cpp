@@ -1,7 +1,5 @@
 #include "kernels/impl/scan.inl"
 
-#include "kernels/fibre_plan.hpp"
-
 namespace gantry::kernels::host {
 
 void scan(bool product, const FibrePlan& plan) {
@@ -9,10 +7,13 @@ void scan(bool product, const FibrePlan& plan) {
     using In = typename decltype(tag)::type;
     using Out = ScanOut<In>;
     for (std::int64_t fibre = 0; fibre < plan.count; ++fibre) {
-      scan_fibre(product, static_cast<Out*>(plan.out.data) + plan.out.outer.offset(fibre),
-                 plan.out.stride,
-                 static_cast<const In*>(plan.in.data) + plan.in.outer.offset(fibre), plan.in.stride,
-                 plan.length);
+      auto* out = static_cast<Out*>(plan.out.data) + plan.out.outer.offset(fibre);
+      const auto* in = static_cast<const In*>(plan.in.data) + plan.in.outer.offset(fibre);
+      if (product) {
+        scan_fibre<true>(out, plan.out.stride, in, plan.in.stride, plan.length);
+      } else {
+        scan_fibre<false>(out, plan.out.stride, in, plan.in.stride, plan.length);
+      }
     }
   });
 }

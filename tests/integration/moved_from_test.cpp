@@ -131,6 +131,20 @@ struct Movable<Graph> {
 };
 
 template <>
+struct Movable<Graphed> {
+  static constexpr std::string_view kRefusal = "expected a valid Graphed, but got a moved-from";
+  static Graphed make() {
+    return make_graphed([](std::span<const Tensor> in) { return std::vector<Tensor>{in[0] + 1}; },
+                        {input()});
+  }
+  static Tensor input() { return ones({2}, device()); }
+  static bool works(Graphed& o) { return o({input()})[0].to_vector<float>()[0] == 2; }
+  static std::vector<MovedFromCall<Graphed>> calls() {
+    return {REFUSES(, o({input()})), REFUSES(graph, o.graph())};
+  }
+};
+
+template <>
 struct Movable<memory::MemPool> {
   static constexpr std::string_view kRefusal = "expected a valid MemPool, but got a moved-from";
   static memory::MemPool make() { return memory::MemPool(device()); }
@@ -394,10 +408,10 @@ class MovedFromTest : public ::testing::Test {
 };
 
 using MovableTypes =
-    ::testing::Types<Tensor, Storage, Generator, Event, Graph, memory::MemPool, memory::Buffer,
-                     UniqueFd, memory::ImportedBlock, memory::PluggableAllocator, memory::Frames,
-                     comm::StreamList, Work, Communicator, Error, InvalidArgument, CudaError,
-                     OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch>;
+    ::testing::Types<Tensor, Storage, Generator, Event, Graph, Graphed, memory::MemPool,
+                     memory::Buffer, UniqueFd, memory::ImportedBlock, memory::PluggableAllocator,
+                     memory::Frames, comm::StreamList, Work, Communicator, Error, InvalidArgument,
+                     CudaError, OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch>;
 TYPED_TEST_SUITE(MovedFromTest, MovableTypes);
 
 TYPED_TEST(MovedFromTest, MembersThrowOrAnswerHarmlessly) {

@@ -272,7 +272,8 @@ class GANTRY_API Driver {
   /// contains it are destroyed and have run. Any thread may make that call, also within this one if
   /// it throws; `release` calls no driver. Throws: CudaError if the stream is not being captured.
   virtual void retain_by_capture(NativeStream stream, void (*release)(void*), void* data) = 0;
-  /// Runs a graph in stream order.
+  /// Runs a graph in stream order. On a stream that is being captured it becomes a part of that
+  /// capture's graph.
   virtual void launch_graph(NativeGraph graph, NativeStream stream) = 0;
   /// Makes later launches of `graph` do what `source` does, which stays as it is. False, with
   /// nothing changed, if the nodes or their dependencies differ in more than parameters.

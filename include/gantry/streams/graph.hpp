@@ -46,7 +46,7 @@ struct CaptureOptions {
 /// each replay, as if the work had been submitted eagerly.
 ///
 /// Move-only; after a move every member of the source throws InvalidArgument. The destructor ends a
-/// capture that is under way; a graph in flight still completes.
+/// capture that is under way; replays that were submitted still complete.
 /// Thread safety: one thread at a time.
 class GANTRY_API Graph {
  public:
@@ -69,7 +69,7 @@ class GANTRY_API Graph {
   /// Throws: CaptureError without a successful capture, and in another capture if the graph draws
   /// random numbers; CudaError.
   void replay();
-  /// Makes the graph empty. Replays in flight complete. Ends a capture that is under way.
+  /// Makes the graph empty. Replays that were submitted complete. Ends a capture that is under way.
   void reset();
   /// Makes later replays do what `other` does, without a new instantiation. Both graphs then use
   /// the memory of the other's capture.

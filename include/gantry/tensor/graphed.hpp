@@ -1,0 +1,84 @@
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <gantry/core/checked_ptr.hpp>
+#include <gantry/core/export.hpp>
+#include <gantry/streams/graph.hpp>
+#include <gantry/tensor/tensor.hpp>
+
+namespace gantry {
+
+/// How make_graphed() captures.
+struct GraphedOptions {
+  int warm_up = 1;                   ///< eager runs before the capture, which load libraries
+  MemPoolId pool = MemPoolId::none;  ///< memory that is shared with other captures
+};
+
+/// A function over tensors that runs as one graph; made by make_graphed().
+///
+/// Move-only; after a move every member of the source throws InvalidArgument.
+/// Thread safety: one thread at a time.
+class GANTRY_API Graphed {
+ public:
+  /// A function over tensors.
+  using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
+
+  /// Captures `function`; see make_graphed().
+  Graphed(const Function& function, std::span<const Tensor> samples,
+          const GraphedOptions& options = {});
+
+  /// Copies the inputs into the captured ones, and replays.
+  ///
+  /// Shapes, DTypes: those of the samples.
+  /// Device/stream: the current stream of the samples' device; asynchronous.
+  /// Aliasing: the outputs are those of the capture. Each call overwrites them; clone() keeps them.
+  /// Throws: InvalidArgument, ShapeError, DTypeError, DeviceMismatchError if the inputs are unlike
+  /// the samples; nothing has run then.
+  const std::vector<Tensor>& operator()(std::span<const Tensor> inputs);
+  /// As above for a list: `step({x, y})`.
+  const std::vector<Tensor>& operator()(std::initializer_list<Tensor> inputs) {
+    return (*this)(std::span<const Tensor>(inputs.begin(), inputs.size()));
+  }
+
+  /// The graph.
+  [[nodiscard]] const Graph& graph() const;
+
+ private:
+  struct GANTRY_LOCAL State;
+  struct Destroy {
+    void operator()(State* state) const noexcept;
+  };
+
+  detail::CheckedPtr<std::unique_ptr<State, Destroy>> state_;
+};
+
+/// Captures `function`, called with tensors like `samples`, into a graph, and returns a callable
+/// that replays it.
+///
+/// The function may read and write other tensors, which it shares with the graph. It must not wait
+/// for the device, and its work must not depend on values. It is called `options.warm_up` + 1
+/// times. The default random generator of the device continues as if it had not been called.
+/// Shapes, DTypes: any number of samples, at least one.
+/// Device/stream: all samples on one device; the host waits for the warm-up.
+/// Throws: InvalidArgument without samples or on the CPU; DeviceMismatchError; CaptureError if a
+/// call of the function cannot be captured; what the function throws.
+template <class Function>
+[[nodiscard]] Graphed make_graphed(Function&& function, std::span<const Tensor> samples,
+                                   const GraphedOptions& options = {}) {
+  return Graphed(Graphed::Function(std::forward<Function>(function)), samples, options);
+}
+/// As above for a list: `make_graphed(step, {x, y})`.
+template <class Function>
+[[nodiscard]] Graphed make_graphed(Function&& function, std::initializer_list<Tensor> samples,
+                                   const GraphedOptions& options = {}) {
+  return make_graphed(std::forward<Function>(function),
+                      std::span<const Tensor>(samples.begin(), samples.size()), options);
+}
+
+}  // namespace gantry
