@@ -48,9 +48,6 @@ class GANTRY_API CpuSet {
   [[nodiscard]] const std::vector<int>& cpus() const noexcept { return cpus_; }
 
   friend bool operator==(const CpuSet& a, const CpuSet& b) = default;
-  friend CpuSet operator&(const CpuSet& a, const CpuSet& b);
-  friend CpuSet operator|(const CpuSet& a, const CpuSet& b);
-  friend CpuSet operator-(const CpuSet& a, const CpuSet& b);
 
  private:
   std::vector<int> cpus_;  // ascending, each once
