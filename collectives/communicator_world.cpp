@@ -13,6 +13,7 @@
 
 #include "collectives/communicator_impl.hpp"
 #include "collectives/uncaught.hpp"
+#include "device/own_placement.hpp"
 
 namespace gantry {
 
@@ -76,6 +77,11 @@ Communicator Communicator::world() {
     report_uncaught_errors(seed.identity.rank);
     seed.device = choose_device(seed.identity);
     set_device(seed.device);
+    place_process({.rank = seed.identity.rank,
+                   .local_rank = seed.identity.local_rank,
+                   .local_size = seed.identity.local_size,
+                   .is_placed = seed.identity.source == "glaunch"},
+                  seed.device);
     report_uncaught_errors_on(seed.device.str());
     seed.bootstrap = make_bootstrap(seed.identity, collective_timeout());
     world = new std::shared_ptr<Impl>(std::make_shared<Impl>(std::move(seed)));

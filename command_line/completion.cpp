@@ -48,7 +48,8 @@ std::string bash_values(const ProgramDescription& program) {
     if (option.names.empty() || option.value.empty()) continue;
     std::string action;
     if (!option.choices.empty()) {
-      action = fmt::format("-W {}", shell_quoted(fmt::format("{}", fmt::join(option.choices, " "))));
+      action =
+          fmt::format("-W {}", shell_quoted(fmt::format("{}", fmt::join(option.choices, " "))));
     } else if (option.kind != ValueKind::text) {
       action = option.kind == ValueKind::file ? "-f" : "-d";
     }

@@ -75,6 +75,8 @@ void append_shim(std::vector<std::string>& command, const Options& options,
                  const std::string& glaunch) {
   command.insert(command.end(), {glaunch, "shim"});
   if (options.cpu_only) command.emplace_back("--cpu-only");
+  command.insert(command.end(), options.placement_arguments.begin(),
+                 options.placement_arguments.end());
   if (options.ranks_per_device > 1) {
     command.push_back(fmt::format("--ranks-per-device={}", options.ranks_per_device));
   }

@@ -54,6 +54,8 @@ const std::vector<RankVariable>& rank_variables() {
       {"GANTRY_DEVICE", "index of the rank's device among the visible ones; not with --cpu-only"},
       {"GANTRY_DEVICE_UUID", "UUID of that device; not with --cpu-only"},
       {"GANTRY_DEVICE_BUSID", "PCI bus id of that device; not with --cpu-only"},
+      {"GANTRY_CPUS", "CPUs that the rank is bound to, such as 0-3,8; only if it is bound"},
+      {"GANTRY_NUMA", "NUMA node whose memory the rank prefers; only if there is one"},
       {"GANTRY_JOB_ID", "name that is unique to the job"},
       {"GANTRY_RDZV", "address of the job's key/value store, which glaunch serves"},
       {"GANTRY_RDZV_TOKEN", "secret that this store asks for"},

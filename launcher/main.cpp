@@ -17,7 +17,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "launcher/cgroup.hpp"
+#include "launcher/check_command.hpp"
 #include "launcher/delegation.hpp"
 #include "launcher/dump.hpp"
 #include "launcher/options.hpp"
@@ -25,6 +25,7 @@
 #include "launcher/report.hpp"
 #include "launcher/shim.hpp"
 #include "launcher/supervisor.hpp"
+#include "launcher/topo_command.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -42,18 +43,25 @@ void open_standard_streams() {
   }
 }
 
+TopologyOptions topology_options(const Options& options) {
+  TopologyOptions where = topology_options_from_environment();
+  if (options.topo_file) where.file = *options.topo_file;
+  return where;
+}
+
 Machine look_at_machine(const Options& options, const Environment& environment) {
   Machine machine;
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) == 0) machine.host = host.data();
-  machine.cpus = allowed_cpus();
-  if (!options.cpu_only) {
-    machine.inventory = discover_devices([&](const char* name) -> std::optional<std::string> {
-      const auto found = environment.find(name);
-      if (found == environment.end()) return std::nullopt;
-      return found->second;
-    });
-  }
+  TopologyOptions where = topology_options(options);
+  where.skip_gpus = options.cpu_only;
+  const PlanOptions& placement = options.placement;
+  where.skip_links = placement.gpus != GpuChoice::best && placement.gpus != GpuChoice::idle &&
+                     placement.order != RankOrder::ring;
+  machine.inventory = discover_devices(where, [&](const char* name) -> std::optional<std::string> {
+    const auto found = environment.find(name);
+    if (found == environment.end()) return std::nullopt;
+    return found->second;
+  });
+  machine.host = machine.inventory.machine.host;
   return machine;
 }
 
@@ -139,6 +147,14 @@ int run(const std::vector<std::string>& arguments) {
       return 0;
     case Action::shim:
       return run_shim(options, look_at_machine(options, environment), environment);
+    case Action::topo:
+      print(describe_topology(discover_topology(topology_options(options)), options.topo));
+      return 0;
+    case Action::check: {
+      const auto findings = find_problems(look_for_check(topology_options(options)), options.check);
+      print(describe_findings(findings, options.check.json));
+      return exit_code(findings);
+    }
     case Action::dry_run: {
       std::string text;
       try {

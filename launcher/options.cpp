@@ -13,7 +13,9 @@
 #include "command_line/command_line.hpp"
 #include "launcher/environment.hpp"
 #include "launcher/hosts.hpp"
+#include "launcher/placement_line.hpp"
 #include "launcher/subcommands.hpp"
+#include "launcher/topo_line.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -118,10 +120,12 @@ Options parse_options(const std::vector<std::string>& arguments) {
     return parse_shim({arguments.begin() + 1, arguments.end()});
   }
 
-  for (const char* planned : {"topo", "check"}) {
-    if (arguments.empty() || arguments[0] != planned) continue;
-    throw InvalidArgument(fmt::format(
-        "{0}: is not built yet (to start a program called {0}: glaunch -- {0})", planned));
+  if (!arguments.empty() && arguments[0] == "topo") {
+    return parse_topo({arguments.begin() + 1, arguments.end()});
+  }
+
+  if (!arguments.empty() && arguments[0] == "check") {
+    return parse_check({arguments.begin() + 1, arguments.end()});
   }
 
   CommandLine line("Starts one process per device, merges their output and stops them together.",
@@ -163,7 +167,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   }
 
   line.begin_group("Placement");
-  const PlacementOptions placement = add_placement(line, options);
+  const PlacementLine placement(line, options);
   line.add_flag("--dry-run", dry_run, "print the plan and start nothing");
   line.add_flag("--json", options.json, "with --dry-run: print JSON");
 
@@ -261,9 +265,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   if (options.cpu_only && !options.ranks && (options.hosts.empty() || !options.hosts[0].ranks)) {
     throw InvalidArgument("--cpu-only needs -n: there are no devices to count");
   }
-  if (options.cpu_only && placement.ranks_per_device.is_given()) {
-    throw InvalidArgument("--cpu-only and --ranks-per-device contradict each other");
-  }
+  placement.read();
   if (options.json && !dry_run) throw InvalidArgument("--json needs --dry-run");
   if (dry_run) options.action = Action::dry_run;
   return options;

@@ -6,8 +6,11 @@
 #include <string_view>
 #include <vector>
 
+#include <gantry/device/plan.hpp>
+
 #include "launcher/dump_request.hpp"
 #include "launcher/host.hpp"
+#include "launcher/topo_request.hpp"
 
 namespace gantry::launcher {
 
@@ -21,6 +24,8 @@ enum class Action {
   environment,  ///< print the variables that ranks get
   dump,         ///< print what the ranks of jobs are at
   shim,         ///< become one rank of a job that srun or mpirun started
+  topo,         ///< print the machine
+  check,        ///< look for what keeps jobs from running well
   inform,       ///< print `text` (help, version)
 };
 
@@ -42,6 +47,8 @@ struct Options {
   std::string text;                ///< for Action::inform
   std::vector<std::string> notes;  ///< lines for the user about options that have no effect
   bool json = false;
+  TopoRequest topo;                          ///< for Action::topo
+  CheckRequest check;                        ///< for Action::check
   DumpRequest dump;                          ///< for Action::dump
   bool follow = false;                       ///< for Action::dump: print again and again
   std::chrono::milliseconds interval{1000};  ///< for `follow`
@@ -51,6 +58,9 @@ struct Options {
   std::vector<Host> hosts;  ///< of --hosts or --hostfile; empty: see job_hosts()
   int ranks_per_device = 1;
   bool cpu_only = false;
+  PlanOptions placement;                         ///< which GPUs and CPUs; its `ranks` is not used
+  std::vector<std::string> placement_arguments;  ///< the options behind it, for another glaunch
+  std::optional<std::string> topo_file;          ///< in place of GANTRY_TOPO_FILE
   std::vector<Variable> exports;  ///< of -x: set before anything else reads the environment
 
   bool has_own_prefix = false;                      ///< --prefix was given

@@ -14,7 +14,6 @@ namespace gantry::launcher {
 /// What the planner knows about the machine.
 struct Machine {
   DeviceInventory inventory;
-  int cpus = 1;  ///< CPUs that the job may use
   std::string host;
 };
 
@@ -25,16 +24,21 @@ struct RankPlan {
   std::optional<int> device;  ///< index among the devices that the rank sees
   std::string device_uuid;
   std::string device_bus_id;
-  std::string visible_devices;  ///< CUDA_VISIBLE_DEVICES; empty: left as it is
+  std::string visible_devices;          ///< CUDA_VISIBLE_DEVICES; empty: left as it is
+  std::optional<CpuSet> cpus = {};      ///< CPUs that it is bound to; none: all
+  std::optional<int> memory_node = {};  ///< NUMA node whose memory it prefers
+  std::optional<int> omp_threads = {};  ///< none: the user has set OMP_NUM_THREADS
+  std::string nic = {};                 ///< name of the nearest network interface
+  std::string reason = {};              ///< of these CPUs, in one line
 };
 
 /// Everything that is decided before anything is started.
 struct Plan {
   std::vector<std::string> command;
-  InventorySource source = InventorySource::none;
+  std::string source = "none";  ///< of the devices: "nvml", "simulated", "file"
   std::string host;
   std::vector<RankPlan> ranks;
-  std::optional<int> omp_threads;  ///< none: the user has set OMP_NUM_THREADS
+  std::vector<std::string> decisions;  ///< of the planner, one line each
   std::vector<std::string> warnings;
   std::optional<Delegation> delegation = {};  ///< set: the one process is another launcher
 };
@@ -50,7 +54,7 @@ struct JobValues {
   int restarts = 0;  ///< how often the job was started before
 };
 
-/// Decides which ranks run on which devices. A pure function.
+/// Decides which ranks run on which devices and CPUs. A pure function.
 /// Throws: InvalidArgument with a text for the user if it cannot be done.
 [[nodiscard]] Plan make_plan(const Options& options, const Machine& machine,
                              const Environment& environment);

@@ -54,6 +54,13 @@ struct ChildPlan {
   int status_fd;
   pid_t parent;
   rlimit descriptors;
+  const Binding* binding;
+};
+
+// What the child reports before it executes, or because it cannot.
+struct ChildStatus {
+  int exec_error = 0;
+  BindingErrors binding;
 };
 
 // Runs in the child. Async-signal-safe calls only.
@@ -74,13 +81,20 @@ struct ChildPlan {
   sigprocmask(SIG_SETMASK, &none, nullptr);
 
   setrlimit(RLIMIT_NOFILE, &plan.descriptors);
+  ChildStatus status;
+  status.binding = plan.binding->apply();
   const bool placed = dup2(plan.stdin_fd, STDIN_FILENO) >= 0 &&
                       dup2(plan.stdout_fd, STDOUT_FILENO) >= 0 &&
                       dup2(plan.stderr_fd, STDERR_FILENO) >= 0;
   if (plan.liveness_fd >= 0) fcntl(plan.liveness_fd, F_SETFD, 0);
+  const auto report = [&] {
+    [[maybe_unused]] const auto written = write(plan.status_fd, &status, sizeof status);
+  };
+  const int placing_error = placed ? 0 : errno;
+  if (status.binding != BindingErrors{}) report();
   if (placed) execve(plan.executable, plan.arguments, plan.environment);
-  const int error = errno;
-  [[maybe_unused]] const auto written = write(plan.status_fd, &error, sizeof error);
+  status.exec_error = placed ? errno : placing_error;
+  report();
   _exit(127);
 }
 
@@ -162,10 +176,12 @@ std::variant<Process, ExecFailure> spawn(const SpawnRequest& request, const Reap
                        request.liveness_fd,
                        status.write_end,
                        getpid(),
-                       request.descriptors};
+                       request.descriptors,
+                       &request.binding};
   const pid_t pid = fork();
   if (pid == 0) become(plan, reaper);
   int error = pid < 0 ? errno : 0;
+  ChildStatus child;
   for (const int fd : {out.write_end, err.write_end, status.write_end, null}) close(fd);
   if (pid > 0) {
     // Both sides set the group, so that it is right whichever runs first.
@@ -173,9 +189,11 @@ std::variant<Process, ExecFailure> spawn(const SpawnRequest& request, const Reap
     // The write end is closed by exec: end of file means that the program runs.
     ssize_t got = 0;
     do {
-      got = read(status.read_end, &error, sizeof error);
-    } while (got < 0 && errno == EINTR);
-    if (got != sizeof error) error = 0;
+      ChildStatus next;
+      got = read(status.read_end, &next, sizeof next);
+      if (got == sizeof next) child = next;
+    } while (got > 0 || (got < 0 && errno == EINTR));
+    error = child.exec_error;
     if (error != 0) {
       while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
       }
@@ -198,7 +216,7 @@ std::variant<Process, ExecFailure> spawn(const SpawnRequest& request, const Reap
     // Room for bursts; a refusal (too much for an unprivileged user) does no harm.
     fcntl(fd, F_SETPIPE_SZ, 1 << 20);
   }
-  return Process{pid, out.read_end, err.read_end};
+  return Process{pid, out.read_end, err.read_end, child.binding};
 }
 
 int execute(const std::string& executable, std::vector<std::string> arguments,

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "device/topology/binding.hpp"
 #include "launcher/environment.hpp"
 #include "launcher/reaper.hpp"
 
@@ -30,9 +31,10 @@ struct SpawnRequest {
   std::string executable;
   std::vector<std::string> arguments;  ///< the program's name first
   Environment environment;
-  int stdin_fd = -1;     ///< becomes descriptor 0; -1: /dev/null
-  int liveness_fd = -1;  ///< stays open in the child under the same number
-  rlimit descriptors{};  ///< the limit of open files that the child gets
+  int stdin_fd = -1;                            ///< becomes descriptor 0; -1: /dev/null
+  int liveness_fd = -1;                         ///< stays open in the child under the same number
+  rlimit descriptors{};                         ///< the limit of open files that the child gets
+  Binding binding{std::nullopt, std::nullopt};  ///< its CPUs and memory
 };
 
 /// Raises this process's limit of open files as far as it goes; returns the limit before.
@@ -44,6 +46,7 @@ struct Process {
   pid_t pid = -1;
   int stdout_fd = -1;  ///< read end, non-blocking
   int stderr_fd = -1;
+  BindingErrors binding_errors;  ///< it runs without what failed
 };
 
 /// Starts a process. The kernel kills it when this process dies; `reaper` knows its group before it

@@ -70,7 +70,7 @@ ShimPlan plan_shim(const Options& options, const Machine& machine, const Process
   int place = identity.local_rank;
   local.ranks = identity.local_size;
   // A scheduler that shows each task a device of its own has chosen.
-  const bool is_chosen = !options.cpu_only && machine.inventory.devices.size() == 1 &&
+  const bool is_chosen = !options.cpu_only && machine.inventory.machine.gpus.size() == 1 &&
                          inherited.contains("CUDA_VISIBLE_DEVICES");
   if (is_chosen) {
     local.ranks = 1;
@@ -81,7 +81,8 @@ ShimPlan plan_shim(const Options& options, const Machine& machine, const Process
   Environment set = rank_variables_of(plan, rank_plan, {});
   for (const char* name : kJobVariables) set.erase(name);
   if (set.contains("OMP_NUM_THREADS") && is_chosen) {
-    set["OMP_NUM_THREADS"] = std::to_string(std::max(1, machine.cpus / identity.local_size));
+    set["OMP_NUM_THREADS"] =
+        std::to_string(std::max(1, *rank_plan.omp_threads / identity.local_size));
   }
   if (is_under_glaunch(inherited)) {
     const auto [node, nodes] = node_of(identity.rank, inherited.at(kHostRanksVariable));
@@ -124,6 +125,11 @@ int run_shim(const Options& options, const Machine& machine, const Environment& 
   }
   const ShimPlan plan = plan_shim(options, machine, identity, environment);
   if (is_under_glaunch(environment)) arrive_and_wait(identity, machine.host);
+  // Every rank says so: they are on different machines.
+  for (const std::string& text : describe(Binding(plan.rank.cpus, plan.rank.memory_node).apply())) {
+    std::fprintf(stderr, "glaunch: shim: rank %d on %s: warning: %s\n", identity.rank,
+                 machine.host.c_str(), text.c_str());
+  }
   const int error = execute(std::get<std::string>(program), options.command, plan.environment);
   std::fprintf(stderr, "glaunch: shim: rank %d on %s: cannot start '%s': %s\n", identity.rank,
                machine.host.c_str(), options.command.front().c_str(), std::strerror(error));

@@ -4,6 +4,9 @@
 
 #include <gantry/core/error.hpp>
 
+#include "launcher/placement_line.hpp"
+#include "launcher/topo_line.hpp"
+
 namespace gantry::launcher {
 namespace {
 
@@ -67,25 +70,16 @@ ProgramDescription describe_env() {
 struct ShimLine {
   CommandLine line{"Becomes one rank of a job of srun or mpirun.", "glaunch shim"};
 
-  explicit ShimLine(Options& options) {
+  PlacementLine placement;
+
+  explicit ShimLine(Options& options) : placement(line, options) {
     line.set_usage("[options] [--] program [arguments…]");
     line.stop_at_first_argument();
     line.set_footer(kShimFooter);
-    static_cast<void>(add_placement(line, options));
   }
 };
 
 }  // namespace
-
-PlacementOptions add_placement(CommandLine& line, Options& options) {
-  const CommandLineOption per_device =
-      line.add_option("--ranks-per-device", options.ranks_per_device, "let K ranks share a device")
-          .range(1, kMaxRanks)
-          .value("K");
-  line.add_alias("--ranks-per-gpu", "--ranks-per-device");
-  line.add_flag("--cpu-only", options.cpu_only, "give ranks no device; needs -n");
-  return {per_device};
-}
 
 std::vector<std::string> read_command(const CommandLine& line) {
   std::vector<std::string> command = line.rest();
@@ -96,7 +90,10 @@ std::vector<std::string> read_command(const CommandLine& line) {
 
 std::vector<ProgramDescription> describe_subcommands() {
   Options unused;
-  return {DumpLine(unused).line.description(), ShimLine(unused).line.description(), describe_env()};
+  std::vector<ProgramDescription> commands = describe_topo_commands();
+  commands.insert(commands.end(), {DumpLine(unused).line.description(),
+                                   ShimLine(unused).line.description(), describe_env()});
+  return commands;
 }
 
 Options parse_shim(const std::vector<std::string>& arguments) {
@@ -105,7 +102,10 @@ Options parse_shim(const std::vector<std::string>& arguments) {
   ShimLine shim(options);
   try {
     options.text = shim.line.parse(arguments);
-    if (options.text.empty()) options.command = read_command(shim.line);
+    if (options.text.empty()) {
+      options.command = read_command(shim.line);
+      shim.placement.read();
+    }
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(
         fmt::format("shim: {} (to start a program called shim: glaunch -- shim)", error.what()));

@@ -17,12 +17,6 @@ namespace gantry::launcher {
 /// All of glaunch's commands, for its help.
 [[nodiscard]] std::vector<ProgramDescription> describe_subcommands();
 
-/// The options of a rank's place that `glaunch` and `glaunch shim` share.
-struct PlacementOptions {
-  CommandLineOption ranks_per_device;
-};
-[[nodiscard]] PlacementOptions add_placement(CommandLine& line, Options& options);
-
 /// The program and its arguments behind the options. Throws: InvalidArgument if there is none.
 [[nodiscard]] std::vector<std::string> read_command(const CommandLine& line);
 

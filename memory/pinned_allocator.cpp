@@ -1,12 +1,11 @@
 #include <gantry/memory/pinned_allocator.hpp>
 
-#include <string>
 #include <vector>
 
-#include <gantry/device/properties.hpp>
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/host_stats.hpp>
 
+#include "device/own_placement.hpp"
 #include "device/platform.hpp"
 #include "memory/alignment.hpp"
 #include "memory/heap/pinned_heap.hpp"
@@ -18,9 +17,9 @@ namespace {
 std::vector<int> device_nodes() {
   std::vector<int> nodes;
   for (int i = 0; i < table_size(); ++i) {
-    nodes.push_back(platform() == Platform::cuda
-                        ? numa_node_of(device_properties(Device::cuda(i)).pci_bus_id)
-                        : -1);
+    const auto at = static_cast<std::size_t>(i);
+    nodes.push_back(
+        platform() == Platform::cuda ? visible_topology().gpus.at(at).node.value.value_or(-1) : -1);
   }
   return nodes;
 }

@@ -61,9 +61,9 @@ void capture_launch(cudaGraph_t graph, NativeStream stream) {
   cudaGraphNode_t node = nullptr;
 #if CUDART_VERSION >= 13000
   const cudaGraphEdgeData* edges = nullptr;
-  GANTRY_CUDA_CHECK(cudaStreamGetCaptureInfo(native(stream), &status, nullptr, &outer, &before,
-                                             &edges, &count),
-                    kDoing, stream);
+  GANTRY_CUDA_CHECK(
+      cudaStreamGetCaptureInfo(native(stream), &status, nullptr, &outer, &before, &edges, &count),
+      kDoing, stream);
 #else
   GANTRY_CUDA_CHECK(
       cudaStreamGetCaptureInfo_v2(native(stream), &status, nullptr, &outer, &before, &count),

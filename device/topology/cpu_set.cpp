@@ -87,24 +87,24 @@ bool CpuSet::intersects(const CpuSet& other) const noexcept {
 }
 
 CpuSet operator&(const CpuSet& a, const CpuSet& b) {
-  CpuSet result;
-  std::set_intersection(a.cpus_.begin(), a.cpus_.end(), b.cpus_.begin(), b.cpus_.end(),
-                        std::back_inserter(result.cpus_));
-  return result;
+  std::vector<int> cpus;
+  std::set_intersection(a.cpus().begin(), a.cpus().end(), b.cpus().begin(), b.cpus().end(),
+                        std::back_inserter(cpus));
+  return CpuSet(std::move(cpus));
 }
 
 CpuSet operator|(const CpuSet& a, const CpuSet& b) {
-  CpuSet result;
-  std::set_union(a.cpus_.begin(), a.cpus_.end(), b.cpus_.begin(), b.cpus_.end(),
-                 std::back_inserter(result.cpus_));
-  return result;
+  std::vector<int> cpus;
+  std::set_union(a.cpus().begin(), a.cpus().end(), b.cpus().begin(), b.cpus().end(),
+                 std::back_inserter(cpus));
+  return CpuSet(std::move(cpus));
 }
 
 CpuSet operator-(const CpuSet& a, const CpuSet& b) {
-  CpuSet result;
-  std::set_difference(a.cpus_.begin(), a.cpus_.end(), b.cpus_.begin(), b.cpus_.end(),
-                      std::back_inserter(result.cpus_));
-  return result;
+  std::vector<int> cpus;
+  std::set_difference(a.cpus().begin(), a.cpus().end(), b.cpus().begin(), b.cpus().end(),
+                      std::back_inserter(cpus));
+  return CpuSet(std::move(cpus));
 }
 
 std::ostream& operator<<(std::ostream& out, const CpuSet& set) { return out << set.str(); }

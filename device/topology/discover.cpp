@@ -24,14 +24,16 @@ namespace {
 
 constexpr int kMaxSimulated = 64;
 
-void add_simulated(int count, Topology& topology) {
-  for (DeviceIdentity& identity : sim_device_identities(count)) {
+void add_gpus(const std::vector<DeviceIdentity>& identities, FactSource source,
+              Topology& topology) {
+  for (const DeviceIdentity& identity : identities) {
     Topology::Gpu gpu;
-    gpu.name = "Simulated GPU";
-    gpu.uuid = std::move(identity.uuid);
-    gpu.bus_id = std::move(identity.pci_bus_id);
+    if (source == FactSource::simulated) gpu.name = "Simulated GPU";
+    gpu.uuid = identity.uuid;
+    gpu.bus_id = identity.pci_bus_id;
     topology.gpus.push_back(std::move(gpu));
   }
+  topology.gpu_source = source;
 }
 
 // GPUs come from NVML, which shows those that this process may use; hwloc and sysfs see more.
@@ -112,14 +114,23 @@ Topology discover_topology(const TopologyOptions& options) {
   const SysfsSource sysfs(options.sysfs_root.empty() ? "/sys" : options.sysfs_root);
   read_system(topology);
   read_processors(hwloc, sysfs, topology);
-  if (simulated && !options.skip_gpus) add_simulated(options.simulated_gpus, topology);
+  if (simulated && !options.skip_gpus) {
+    add_gpus(options.known_gpus.empty() ? sim_device_identities(options.simulated_gpus)
+                                        : options.known_gpus,
+             FactSource::simulated, topology);
+  }
   if (real_gpus) {
-    read_nvml(options.nvml_path.empty() ? Nvml::kDefaultPath : options.nvml_path,
-              !options.skip_links, topology);
+    if (options.known_gpus.empty()) {
+      read_nvml(options.nvml_path.empty() ? Nvml::kDefaultPath : options.nvml_path,
+                !options.skip_links, topology);
+    } else {
+      add_gpus(options.known_gpus, FactSource::system, topology);
+    }
     // A machine from HWLOC_XMLFILE has GPUs, too.
     if (topology.gpus.empty() && hwloc.problem.empty() && !hwloc.is_this_system) {
       Topology described = topology_of(hwloc);
       topology.gpus = std::move(described.gpus);
+      topology.gpu_source = described.gpu_source;
     }
     place_gpus(hwloc, sysfs, topology);
     if (!topology.gpus.empty()) {
@@ -129,7 +140,10 @@ Topology discover_topology(const TopologyOptions& options) {
   }
   if (file && topology.gpus.empty() && !options.skip_gpus) {
     // The file describes another machine as a whole.
-    file->host = file->host.empty() ? topology.host : file->host;
+    if (file->host.empty()) file->host = topology.host;
+    file->gpu_source = FactSource::file;
+    // For those who want to use the GPUs here.
+    file->why_no_gpu = topology.why_no_gpu;
     if (!file->allowed_cpus) {
       CpuSet all;
       for (const Topology::NumaNode& node : file->nodes) all = all | node.cpus;

@@ -66,6 +66,7 @@ class Reader {
     }
     name_link_ends();
     derive_links(topology_);
+    topology_.gpu_source = kSource;
     if (topology_.gpus.empty()) topology_.why_no_gpu = "the topology file has no GPU";
     return std::move(topology_);
   }

@@ -182,6 +182,7 @@ void read_nvml(const std::string& library_path, bool with_links, Topology& topol
     topology.gpus.push_back(std::move(gpu));
   }
   if (with_links) read_pairs(nvml, listed, topology);
+  if (!listed.empty()) topology.gpu_source = kSource;
   if (listed.empty() && topology.why_no_gpu.empty()) topology.why_no_gpu = "NVML shows no GPU";
 }
 

@@ -84,10 +84,10 @@ void derive_links(Topology& topology) {
       const bool is_same = i == j || (!a.bus_id.empty() && a.bus_id == b.bus_id);
       if (is_same) {
         link.path.offer(PciPath::same, a.pci_chain.source);
-        if (i != j) link.nvlinks.offer(0, FactSource::nvml);
-        continue;
+      } else {
+        link.path.offer(path_between(a.pci_chain, a.node, b.pci_chain, b.node), a.pci_chain.source);
       }
-      link.path.offer(path_between(a.pci_chain, a.node, b.pci_chain, b.node), a.pci_chain.source);
+      if (i == j) continue;
       if (a.is_instance() || b.is_instance()) {
         // MIG has no peer access, by NVLink or otherwise.
         link.nvlinks.offer(0, FactSource::nvml);

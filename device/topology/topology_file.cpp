@@ -105,6 +105,7 @@ Topology topology_of(const HwlocFacts& facts) {
   complete_localities(topology);
   derive_links(topology);
   if (topology.gpus.empty()) topology.why_no_gpu = "the topology file has no GPU";
+  topology.gpu_source = FactSource::hwloc;
   return topology;
 }
 

@@ -92,6 +92,7 @@ void describe(Visitor& visit, Topology& topology) {
   visit("allowed_cpus", topology.allowed_cpus);
   visit("nodes", topology.nodes);
   visit("cores", topology.cores);
+  visit("gpu_source", topology.gpu_source);
   visit("gpus", topology.gpus);
   visit("nics", topology.nics);
   visit("links", topology.links);
@@ -115,6 +116,7 @@ class Writer {
 
  private:
   static Json encode(const CpuSet& value) { return value.str(); }
+  static Json encode(FactSource value) { return name(value); }
   static Json encode(PciPath value) { return name(value); }
   static Json encode(Topology::LinkEnd value) { return name(value); }
   template <class T>

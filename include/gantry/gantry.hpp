@@ -17,11 +17,14 @@
 #include <gantry/core/macros.hpp>
 #include <gantry/core/scalar.hpp>
 #include <gantry/device/capture_mode.hpp>
+#include <gantry/device/cpu_set.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/device/guard.hpp>
 #include <gantry/device/native_handles.hpp>
 #include <gantry/device/peer.hpp>
+#include <gantry/device/plan.hpp>
 #include <gantry/device/properties.hpp>
+#include <gantry/device/topology.hpp>
 #include <gantry/device/visible_devices.hpp>
 #include <gantry/job/process_identity.hpp>
 #include <gantry/kernels/philox.hpp>

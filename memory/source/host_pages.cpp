@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
-#include <fstream>
 #include <new>
 #include <thread>
 #include <vector>
@@ -102,12 +101,6 @@ HostPages allocate_registered(std::size_t bytes, int node) {
 }
 
 }  // namespace
-
-int numa_node_of(const std::string& pci_bus_id, const std::string& root) {
-  std::ifstream file(root + "/" + pci_bus_id + "/numa_node");
-  int node = -1;
-  return file >> node ? node : -1;
-}
 
 HostPlacement host_placement(int node, bool several_nodes, std::size_t bytes) {
   switch (platform()) {

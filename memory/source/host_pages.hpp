@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 
 namespace gantry::memory {
 
@@ -24,10 +23,6 @@ struct HostPages {
   std::size_t bytes = 0;
   HostSource source = HostSource::ordinary;
 };
-
-/// The NUMA node of the PCI device "0000:3b:00.0" according to `root`; -1 if it has none.
-[[nodiscard]] int numa_node_of(const std::string& pci_bus_id,
-                               const std::string& root = "/sys/bus/pci/devices");
 
 // Note [Getting page-locked memory]
 // cudaHostAlloc faults pages in on one thread, which takes seconds for some GiB, and places them

@@ -96,7 +96,7 @@ class CheckTest(unittest.TestCase):
                           "core must not know device")
         self.assert_fails("layering", {"core/a.cpp": "#include <gantry/extend/driver.hpp>\n"}, "core must not know device")
         self.assert_fails("layering", {"launcher/a.cpp": "#include <gantry/device/device.hpp>\n"},
-                          "the launcher uses command_line, core, job, device/topology, device/nvml, device/visible_devices and ")
+                          "the launcher uses command_line, core, job, device/topology, device/plan, device/cpu_set, device/nvml, device/visible_devices and ")
         self.assert_fails("layering", {"command_line/a.cpp": '#include "job/flight_file.hpp"\n'}, "command_line must not know job")
         self.assert_fails("layering", {"memory/a.cpp": '#include "command_line/command_line.hpp"\n'}, "memory must not know command_line")
         self.assert_fails("layering", {"device/a.cpp": '#include "job/flight_file.hpp"\n'}, "device must not know job")

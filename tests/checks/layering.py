@@ -17,7 +17,7 @@ STACK = ["core", "device", "streams", "memory", "memory/ipc", "kernels", "tensor
 USES = {layer: set(STACK[:at]) for at, layer in enumerate(STACK)} | {"job": {"core"}, "command_line": {"core"}}
 USES["launcher"] = {"command_line", "core", "job"}
 USES["collectives"].add("job")
-FOR_THE_LAUNCHER = re.compile(r"device/topology|device/nvml/|device/visible_devices\.hpp$|device/sim/sim_identity\.hpp$")
+FOR_THE_LAUNCHER = re.compile(r"device/topology|device/nvml/|device/(?:cpu_set|plan)\.hpp$|device/visible_devices\.hpp$|device/sim/sim_identity\.hpp$")
 # The layer that implements a header in include/gantry/extend/.
 EXTEND = {"driver.hpp": "device", "forwarding_driver.hpp": "device", "parse_number.hpp": "core", "store.hpp": "job",
           "unique_fd.hpp": "core"}
@@ -58,7 +58,7 @@ def complaint(layer, quote, name):
         return None
     if layer == "launcher":
         allowed = FOR_THE_LAUNCHER.match(target)
-        parts = "device/topology, device/nvml, device/visible_devices and device/sim/sim_identity"
+        parts = "device/topology, device/plan, device/cpu_set, device/nvml, device/visible_devices and device/sim/sim_identity"
         return None if allowed else f"the launcher uses command_line, core, job, {parts} only"
     return f"{layer} must not know {target_layer}"
 

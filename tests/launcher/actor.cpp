@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/device/cpu_set.hpp>
 #include <gantry/extend/store.hpp>
 #include <gantry/job/process_identity.hpp>
 
@@ -56,6 +58,22 @@ void say(const std::string& text) {
 
 // Prints "pid <who> <pid>" for the test to look at.
 void say_pid(const std::string& who) { say("pid " + who + " " + std::to_string(getpid()) + "\n"); }
+
+// Prints "bound cpus 0-1 policy 1 nodes 0": what the kernel says of this thread.
+int tell_binding(const Arguments& /*arguments*/) {
+  int policy = -1;
+  std::array<unsigned long, 16> nodes{};
+  syscall(SYS_get_mempolicy, &policy, nodes.data(), nodes.size() * 64, nullptr, 0);
+  std::string text = "bound cpus " + gantry::current_cpus().str() + " policy " +
+                     std::to_string(policy) + " nodes ";
+  std::vector<int> numbers;
+  for (int node = 0; node < 1024; ++node) {
+    const auto at = static_cast<std::size_t>(node);
+    if ((nodes[at / 64] >> (at % 64) & 1U) != 0) numbers.push_back(node);
+  }
+  say(text + gantry::CpuSet(numbers).str() + "\n");
+  return 0;
+}
 
 int write_environment(const Arguments& arguments) {
   std::ofstream file(arguments[0] + "/" + std::to_string(identity().rank));
@@ -300,6 +318,7 @@ int restart(const Arguments& arguments) {
 
 const std::map<std::string, std::function<int(const Arguments&)>> kActs{
     {"write-environment", write_environment},
+    {"tell-binding", tell_binding},
     {"fail", fail},
     {"exit-with-rank", exit_with_rank},
     {"ignore-term", ignore_term},

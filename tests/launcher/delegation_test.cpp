@@ -147,9 +147,17 @@ TEST(DelegationTest, DryRunShowsTheLine) {
 Machine machine_with(std::vector<std::string> uuids) {
   Machine machine;
   machine.host = "node";
-  machine.cpus = 8;
-  machine.inventory.source = InventorySource::nvml;
-  for (const std::string& uuid : uuids) machine.inventory.devices.push_back({"H200", uuid, uuid});
+  Topology& topology = machine.inventory.machine;
+  topology.allowed_cpus.offer(CpuSet::parse("0-7"), FactSource::system);
+  topology.gpu_source = FactSource::nvml;
+  for (const std::string& uuid : uuids) {
+    Topology::Gpu gpu;
+    gpu.name = "H200";
+    gpu.uuid = gpu.bus_id = uuid;
+    topology.gpus.push_back(gpu);
+  }
+  topology.links.assign(uuids.size(), std::vector<Topology::Link>(uuids.size()));
+  topology.nic_paths.resize(uuids.size());
   return machine;
 }
 

@@ -24,19 +24,49 @@ Options options_for(std::vector<std::string> arguments) {
 Machine simulated(int devices, int cpus = 8) {
   Machine machine;
   machine.host = "node";
-  machine.cpus = cpus;
-  machine.inventory.source = devices == 0 ? InventorySource::none : InventorySource::simulated;
-  machine.inventory.devices.assign(static_cast<std::size_t>(devices), {"Simulated GPU", "", ""});
+  Topology& topology = machine.inventory.machine;
+  std::vector<int> numbers;
+  for (int cpu = 0; cpu < cpus; ++cpu) numbers.push_back(cpu);
+  topology.allowed_cpus.offer(CpuSet(numbers), FactSource::system);
+  topology.gpus.resize(static_cast<std::size_t>(devices));
+  for (Topology::Gpu& gpu : topology.gpus) gpu.name = "Simulated GPU";
+  topology.gpu_source = FactSource::simulated;
+  topology.links.assign(topology.gpus.size(), std::vector<Topology::Link>(topology.gpus.size()));
+  topology.nic_paths.resize(topology.gpus.size());
   machine.inventory.why_none = "reason";
   return machine;
 }
 
 Machine gpus(const std::vector<std::string>& uuids) {
-  Machine machine = simulated(0);
-  machine.inventory.source = InventorySource::nvml;
+  Machine machine = simulated(static_cast<int>(uuids.size()));
+  Topology& topology = machine.inventory.machine;
+  topology.gpu_source = FactSource::nvml;
   for (std::size_t i = 0; i < uuids.size(); ++i) {
-    machine.inventory.devices.push_back(
-        {"NVIDIA H200", uuids[i], "0000:0" + std::to_string(i + 6) + ":00.0"});
+    topology.gpus[i].name = "NVIDIA H200";
+    topology.gpus[i].uuid = uuids[i];
+    topology.gpus[i].bus_id = "0000:0" + std::to_string(i + 6) + ":00.0";
+  }
+  return machine;
+}
+
+// Two NUMA nodes with `cores` cores each, and two GPUs at each of them.
+Machine two_nodes(int cores) {
+  Machine machine = gpus({"GPU-a", "GPU-b", "GPU-c", "GPU-d"});
+  Topology& topology = machine.inventory.machine;
+  topology.allowed_cpus = {};
+  for (int node = 0; node < 2; ++node) {
+    Topology::NumaNode entry;
+    entry.id = node;
+    for (int core = node * cores; core < (node + 1) * cores; ++core) {
+      entry.cpus = entry.cpus | CpuSet{core};
+      topology.cores.push_back({CpuSet{core}, node, node, node});
+    }
+    for (std::size_t gpu = 0; gpu < 2; ++gpu) {
+      const auto at = static_cast<std::size_t>(2 * node) + gpu;
+      topology.gpus[at].node.offer(node, FactSource::hwloc);
+      topology.gpus[at].cpus.offer(entry.cpus, FactSource::hwloc);
+    }
+    topology.nodes.push_back(std::move(entry));
   }
   return machine;
 }
@@ -82,15 +112,21 @@ TEST(LaunchPlanTest, ErrorsSayWhatToDo) {
             "-n 5: 2 devices with --ranks-per-device 2 hold at most 4 ranks");
   EXPECT_EQ(plan_error({"--ranks-per-device", "4096"}, simulated(2)),
             "--ranks-per-device 4096: 2 devices would get 8192 ranks; a job has at most 4096");
+  EXPECT_EQ(plan_error({"-n", "3", "--gpus", "best:2"}, simulated(4)),
+            "-n 3: only 2 devices are chosen; ranks share devices only with --ranks-per-device 2, "
+            "or use --cpu-only");
+  EXPECT_EQ(plan_error({"--gpus", "0,4"}, simulated(4)),
+            "--gpus: '4' is no visible GPU; GPUs 0 to 3 are visible");
   EXPECT_EQ(plan_error({"--only-rank", "2"}, simulated(2)),
             "--only-rank 2: the job has ranks 0 to 1");
 }
 
 TEST(LaunchPlanTest, ThreadsAreTheRanksShareOfTheCores) {
-  EXPECT_EQ(make_plan(options_for({}), simulated(4, 8), {}).omp_threads, 2);
-  EXPECT_EQ(make_plan(options_for({}), simulated(4, 3), {}).omp_threads, 1);
-  EXPECT_EQ(make_plan(options_for({}), simulated(4, 8), {{"OMP_NUM_THREADS", "5"}}).omp_threads,
-            std::nullopt);
+  EXPECT_EQ(make_plan(options_for({}), simulated(4, 8), {}).ranks[0].omp_threads, 2);
+  EXPECT_EQ(make_plan(options_for({}), simulated(4, 3), {}).ranks[0].omp_threads, 1);
+  EXPECT_EQ(
+      make_plan(options_for({}), simulated(4, 8), {{"OMP_NUM_THREADS", "5"}}).ranks[0].omp_threads,
+      std::nullopt);
 }
 
 TEST(LaunchPlanTest, EveryRankSeesEveryGpu) {
@@ -116,14 +152,43 @@ TEST(LaunchPlanTest, WholeGpusAreSeenWithoutTheMigInstancesBesideThem) {
   EXPECT_EQ(plan.ranks[3].visible_devices, "GPU-b,GPU-c");
 }
 
+TEST(LaunchPlanTest, ChosenGpusAreSeenInTheOrderOfTheRanks) {
+  const Plan plan =
+      make_plan(options_for({"--gpus", "2,0"}), gpus({"GPU-a", "GPU-b", "GPU-c"}), {});
+  EXPECT_THAT(devices_of(plan), ElementsAre(0, 1));
+  EXPECT_EQ(plan.ranks[0].visible_devices, "GPU-c,GPU-a");
+  EXPECT_EQ(plan.ranks[0].device_uuid, "GPU-c");
+  EXPECT_EQ(plan.ranks[1].visible_devices, "GPU-c,GPU-a");
+}
+
+TEST(LaunchPlanTest, RanksAreBoundNearTheirGpus) {
+  const Plan plan = make_plan(options_for({}), two_nodes(4), {});
+  EXPECT_EQ(plan.ranks[1].cpus->str(), "0-3");
+  EXPECT_EQ(plan.ranks[1].memory_node, 0);
+  EXPECT_EQ(plan.ranks[2].cpus->str(), "4-7");
+  EXPECT_EQ(plan.ranks[2].memory_node, 1);
+  EXPECT_EQ(plan.ranks[2].omp_threads, 2);
+  EXPECT_EQ(make_plan(options_for({"--bind", "none"}), two_nodes(4), {}).ranks[0].cpus,
+            std::nullopt);
+  EXPECT_EQ(make_plan(options_for({"--bind", "core"}), two_nodes(4), {}).ranks[3].cpus->str(),
+            "6-7");
+}
+
+TEST(LaunchPlanTest, AMachineOfAFileIsForDryRunsOnly) {
+  Machine machine = gpus({"GPU-a", "GPU-b"});
+  machine.inventory.machine.gpu_source = FactSource::file;
+  EXPECT_THAT(plan_error({}, machine), HasSubstr("no device is visible (reason)"));
+  EXPECT_EQ(make_plan(options_for({"--dry-run"}), machine, {}).source, "file");
+}
+
 TEST(LaunchPlanTest, TheEnvironmentIsExactlyTheContract) {
-  const Plan plan = make_plan(options_for({}), gpus({"GPU-a", "GPU-b"}), {});
+  const Plan plan = make_plan(options_for({}), two_nodes(4), {});
   const JobValues values{"job", "unix:@there", "secret", "9", "/tmp/x/rank", "1234"};
   EXPECT_EQ(rank_variables_of(plan, plan.ranks[1], values),
             (Environment{{"GANTRY_RANK", "1"},
-                         {"GANTRY_WORLD_SIZE", "2"},
+                         {"GANTRY_WORLD_SIZE", "4"},
                          {"GANTRY_LOCAL_RANK", "1"},
-                         {"GANTRY_LOCAL_SIZE", "2"},
+                         {"GANTRY_LOCAL_SIZE", "4"},
                          {"GANTRY_NODE_RANK", "0"},
                          {"GANTRY_NODE_COUNT", "1"},
                          {"GANTRY_DEVICE", "1"},
@@ -136,13 +201,15 @@ TEST(LaunchPlanTest, TheEnvironmentIsExactlyTheContract) {
                          {"GANTRY_RESTART", "0"},
                          {"GANTRY_ERROR_FILE", "/tmp/x/rank1.error"},
                          {"RANK", "1"},
-                         {"WORLD_SIZE", "2"},
+                         {"WORLD_SIZE", "4"},
                          {"LOCAL_RANK", "1"},
-                         {"LOCAL_WORLD_SIZE", "2"},
+                         {"LOCAL_WORLD_SIZE", "4"},
                          {"MASTER_ADDR", "127.0.0.1"},
                          {"MASTER_PORT", "1234"},
-                         {"CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b"},
-                         {"OMP_NUM_THREADS", "4"}}));
+                         {"CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b,GPU-c,GPU-d"},
+                         {"GANTRY_CPUS", "0-3"},
+                         {"GANTRY_NUMA", "0"},
+                         {"OMP_NUM_THREADS", "2"}}));
   // Every variable that is set is documented, and the other way round.
   std::vector<std::string> documented;
   for (const RankVariable& variable : rank_variables()) documented.emplace_back(variable.name);
@@ -198,17 +265,23 @@ TEST(LaunchPlanTest, AnotherLaunchersIdentityIsNotInherited) {
 TEST(LaunchPlanTest, DryRunJsonEqualsTheGoldenFile) {
   const Environment environment{{"PMIX_RANK", "0"}, {"PATH", "/bin"}};
   const Options options = parse_options({"-n", "2", "--", "app", "--flag", "a b"});
-  Machine machine = gpus({"GPU-a", "GPU-b", "GPU-c"});
-  machine.inventory.warnings.push_back("something");
+  Machine machine = two_nodes(4);
+  machine.inventory.warnings.emplace_back("something");
   const Plan plan = make_plan(options, machine, environment);
   EXPECT_EQ(describe_plan(plan, environment, true),
             read_file(GANTRY_TEST_DATA_DIR "/dry_run.json"));
   EXPECT_EQ(describe_plan(plan, environment, false),
             "2 ranks on node, devices: nvml\n"
             "command: app --flag a b\n"
-            "rank 0    cuda:0  GPU-a  0000:06:00.0\n"
-            "rank 1    cuda:1  GPU-b  0000:07:00.0\n"
-            "OMP_NUM_THREADS=4\n"
+            "GPUs 0,1,2,3: all 4 visible\n"
+            "order: by PCI bus id\n"
+            "binding auto: 2 of 2 ranks bound to CPUs and memory near their GPUs\n"
+            "threads: 2 a rank, of 8 cores that may be used\n"
+            "rank 0    cuda:0  GPU-a  0000:06:00.0  cpus 0-3  memory 0\n"
+            "          near GPU 0 (NUMA node 0 by hwloc), 4 cores for 2 ranks\n"
+            "rank 1    cuda:1  GPU-b  0000:07:00.0  cpus 0-3  memory 0\n"
+            "          near GPU 1 (NUMA node 0 by hwloc), 4 cores for 2 ranks\n"
+            "OMP_NUM_THREADS=2\n"
             "not inherited: PMIX_RANK\n"
             "warning: something\n");
 }
@@ -302,6 +375,17 @@ TEST(LaunchOptionsTest, VariablesAreExported) {
               ElementsAre("-x GANTRY_NO_SUCH: GANTRY_NO_SUCH is not set, so ranks do not get it"));
 }
 
+TEST(LaunchOptionsTest, ReadsThePlacement) {
+  const Options options = parse_options(
+      {"--gpus", "idle:2", "--order", "ring", "--bind", "0-3:4-7", "--topo-file", "f", "app"});
+  EXPECT_EQ(options.placement.gpus, GpuChoice::idle);
+  EXPECT_EQ(options.placement.gpu_count, 2);
+  EXPECT_EQ(options.placement.order, RankOrder::ring);
+  EXPECT_EQ(options.placement.bind, BindMode::listed);
+  EXPECT_EQ(options.placement.cpu_lists.at(1).str(), "4-7");
+  EXPECT_EQ(options.topo_file, "f");
+}
+
 TEST(LaunchOptionsTest, MalformedOptionsAreErrors) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{}, "no program to start (see glaunch --help)"},
@@ -335,9 +419,15 @@ TEST(LaunchOptionsTest, MalformedOptionsAreErrors) {
       {{"--cpu-only", "-n", "1", "--ranks-per-device", "2", "app"}, "contradict each other"},
       {{"--prefix", "x", "--no-prefix", "app"}, "contradict each other"},
       {{"--json", "app"}, "--json needs --dry-run"},
+      {{"--gpus", "best:x", "app"}, "--gpus best:N: expected a whole number"},
+      {{"--order", "best", "app"}, "--order: expected pci, ring or given, but got 'best'"},
+      {{"--bind", "socket", "app"}, "--bind: expected auto, numa, core, none or CPUs of each rank"},
+      {{"--cpu-only", "-n", "1", "--gpus", "0", "app"},
+       "--cpu-only and --gpus contradict each other"},
+      {{"--cpu-only", "-n", "1", "--order", "pci", "app"},
+       "--cpu-only and --order contradict each other"},
       {{"--tail", "-1", "app"}, "Value -1 not in range"},
-      {{"topo"}, "topo: is not built yet (to start a program called topo: glaunch -- topo)"},
-      {{"check", "--full"}, "check: is not built yet"},
+      {{"check", "--full"}, "(to start a program called check: glaunch -- check)"},
       {{"shim"}, "shim: no program to start"},
       {{"shim", "--cpu-onl", "app"},
        "shim: unknown option '--cpu-onl' (did you mean '--cpu-only'?)"},

@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include <gantry/core/error.hpp>
@@ -101,21 +99,6 @@ TEST_F(HostPagesTest, GpusGetPagesOfTheirNode) {
   EXPECT_EQ(host_placement(1, true, std::size_t{1} << 20).source, HostSource::registered);
   EXPECT_EQ(host_placement(1, true, std::size_t{1} << 20).node, 1);
   EXPECT_EQ(host_placement(-1, false, std::size_t{1} << 30).source, HostSource::registered);
-}
-
-TEST(NumaNodeTest, IsReadFromTheSystem) {
-  const std::filesystem::path root =
-      std::filesystem::temp_directory_path() / ("gantry_numa_" + std::to_string(::getpid()));
-  const auto device = [&](const char* id, const char* text) {
-    std::filesystem::create_directories(root / id);
-    std::ofstream(root / id / "numa_node") << text;
-    return numa_node_of(id, root.string());
-  };
-  EXPECT_EQ(device("0000:3b:00.0", "1\n"), 1);
-  EXPECT_EQ(device("0000:3c:00.0", "-1\n"), -1);
-  EXPECT_EQ(device("0000:3d:00.0", ""), -1);
-  EXPECT_EQ(numa_node_of("0000:3e:00.0", root.string()), -1);
-  std::filesystem::remove_all(root);
 }
 
 }  // namespace

@@ -301,7 +301,7 @@ TEST_F(TopologyTest, MigInstancesHaveNoPeers) {
   EXPECT_EQ(topology.gpus[1].bus_id, "0000:13:00.0");
   EXPECT_EQ(*topology.links[0][1].path, PciPath::same);
   for (const auto& [i, j] : {std::pair<std::size_t, std::size_t>{0, 1}, {0, 2}, {2, 1}}) {
-    EXPECT_FALSE(*topology.links[i][j].peer_access);
+    EXPECT_EQ(topology.links[i][j].peer_access.value, false);
     EXPECT_EQ(*topology.links[i][j].nvlinks, 0);
   }
 }
@@ -335,7 +335,11 @@ TEST_F(TopologyTest, AFileDescribesAMachineWithoutGpus) {
   TopologyOptions asked = options(write("hgx.json", topology_json(machine("hgx_h100"))));
   asked.nvml_path = "/nowhere/libnvidia-ml.so.1";
   const Topology topology = discover_topology(asked);
-  EXPECT_EQ(topology, machine("hgx_h100"));
+  Topology expected = machine("hgx_h100");
+  expected.gpu_source = FactSource::file;
+  expected.why_no_gpu = topology.why_no_gpu;
+  EXPECT_EQ(topology, expected);
+  EXPECT_THAT(topology.why_no_gpu, HasSubstr("failed to load /nowhere"));
 }
 
 TEST_F(TopologyTest, AFileCorrectsTheMachinesFacts) {

@@ -11,6 +11,17 @@
 
 namespace gantry {
 
+class CpuSet;
+
+/// CPUs that are in both sets, in either, in the first only.
+/// @{
+[[nodiscard]] GANTRY_API CpuSet operator&(const CpuSet& a, const CpuSet& b);
+[[nodiscard]] GANTRY_API CpuSet operator|(const CpuSet& a, const CpuSet& b);
+[[nodiscard]] GANTRY_API CpuSet operator-(const CpuSet& a, const CpuSet& b);
+/// @}
+/// Writes the list.
+GANTRY_API std::ostream& operator<<(std::ostream& out, const CpuSet& set);
+
 /// A set of CPUs, by the numbers of the operating system.
 class GANTRY_API CpuSet {
  public:
@@ -36,12 +47,7 @@ class GANTRY_API CpuSet {
   /// The CPUs in ascending order.
   [[nodiscard]] const std::vector<int>& cpus() const noexcept { return cpus_; }
 
-  /// CPUs that are in both sets, in either, in the first only.
-  friend GANTRY_API CpuSet operator&(const CpuSet& a, const CpuSet& b);
-  friend GANTRY_API CpuSet operator|(const CpuSet& a, const CpuSet& b);
-  friend GANTRY_API CpuSet operator-(const CpuSet& a, const CpuSet& b);
   friend bool operator==(const CpuSet& a, const CpuSet& b) = default;
-  friend GANTRY_API std::ostream& operator<<(std::ostream& out, const CpuSet& set);
 
  private:
   std::vector<int> cpus_;  // ascending, each once

@@ -11,6 +11,7 @@
 #include <gantry/core/export.hpp>
 #include <gantry/device/cpu_set.hpp>
 #include <gantry/device/plan.hpp>
+#include <gantry/device/visible_devices.hpp>
 
 namespace gantry {
 
@@ -128,18 +129,22 @@ struct Topology {
   Fact<std::uint64_t> shm_bytes;     ///< free bytes of /dev/shm
   Fact<std::string> driver_version;
 
-  std::string why_no_gpu;             ///< one clause, if there is no GPU
-  std::vector<std::string> warnings;  ///< what a source could not tell
+  FactSource gpu_source = FactSource::none;  ///< where the list of GPUs comes from
+  std::string why_no_gpu;                    ///< one clause, if there is no GPU
+  std::vector<std::string> warnings;         ///< what a source could not tell
 
   friend bool operator==(const Topology&, const Topology&) = default;
 };
 
 /// Where discover_topology() looks. Empty texts mean the usual places.
 struct TopologyOptions {
-  std::string file;         ///< JSON of this class, hwloc's XML or NCCL's XML; its facts come first
-  std::string sysfs_root;   ///< in place of /sys
-  std::string nvml_path;    ///< in place of libnvidia-ml.so.1
-  int simulated_gpus = 0;   ///< simulated devices in place of GPUs
+  std::string file;        ///< JSON of this class, hwloc's XML or NCCL's XML; its facts come first
+  std::string sysfs_root;  ///< in place of /sys
+  std::string nvml_path;   ///< in place of libnvidia-ml.so.1
+  int simulated_gpus = 0;  ///< simulated devices in place of GPUs
+  /// GPUs that the program knows already: NVML is not asked, and their order stays. Those of
+  /// simulated devices have the places that a file gives to GPUs of the same number.
+  std::vector<DeviceIdentity> known_gpus;
   bool skip_gpus = false;   ///< processors and memory only
   bool skip_links = false;  ///< GPUs without the links between them
 };

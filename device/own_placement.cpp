@@ -1,0 +1,92 @@
+#include "device/own_placement.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/device/properties.hpp>
+
+#include "device/topology/binding.hpp"
+
+namespace gantry {
+namespace {
+
+Topology read_visible_topology() {
+  TopologyOptions options = topology_options_from_environment();
+  options.skip_links = true;
+  for (int i = 0; i < device_count(); ++i) {
+    const DeviceProperties& properties = device_properties(Device::cuda(i));
+    options.known_gpus.push_back({properties.uuid, properties.pci_bus_id});
+  }
+  return discover_topology(options);
+}
+
+// The plan of the ranks of this machine. With one device each, a scheduler has dealt them out, and
+// this rank knows no other.
+Plan plan_of(const LocalRank& rank, PlanOptions options) {
+  // All CPUs of the control group: another launcher's mask is what the user wants to replace.
+  Topology machine = visible_topology();
+  CpuSet all;
+  for (const Topology::Core& core : machine.cores) all = all | core.cpus;
+  if (!all.empty()) machine.allowed_cpus.value = all;
+  const auto devices = static_cast<int>(machine.gpus.size());
+  options.is_order_given = true;
+  options.ranks = rank.local_size <= devices ? rank.local_size : 1;
+  return plan(machine, options);
+}
+
+void bind(const LocalRank& rank, const std::string& wish) {
+  PlanOptions options;
+  try {
+    options.set_bind(wish);
+    const Plan placed = plan_of(rank, std::move(options));
+    const auto at = static_cast<std::size_t>(rank.local_rank);
+    const RankPlacement& own = placed.ranks[at < placed.ranks.size() ? at : 0];
+    for (const std::string& text : describe(Binding(own.cpus, own.memory_node).apply())) {
+      logging::warn(fmt::format("rank {}: {}", rank.rank, text));
+    }
+    logging::info(fmt::format("rank {}: GANTRY_BIND={}: CPUs {}; {}", rank.rank, wish,
+                              own.cpus ? own.cpus->str() : "as they are",
+                              own.reason.empty() ? placed.decisions.back() : own.reason));
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("GANTRY_BIND={}: {}", wish, error.what()));
+  }
+}
+
+// Whether something has bound this process: a look at the machine costs tens of milliseconds.
+bool is_bound(const CpuSet& cpus) {
+  const TopologyOptions options = topology_options_from_environment();
+  if (platform() == Platform::simulated && options.file.empty()) return false;
+  return static_cast<long>(cpus.size()) < sysconf(_SC_NPROCESSORS_ONLN) || !options.file.empty();
+}
+
+}  // namespace
+
+const Topology& visible_topology() {
+  static const Topology kTopology = read_visible_topology();
+  return kTopology;
+}
+
+void place_process(const LocalRank& rank, Device device) {
+  const std::string wish = env::get("GANTRY_BIND").value_or("");
+  if (rank.is_placed) return;
+  if (!wish.empty()) {
+    bind(rank, wish);
+    return;
+  }
+  const CpuSet cpus = current_cpus();
+  if (!is_bound(cpus)) return;
+  const std::string problem = binding_warning(visible_topology(), device.index, cpus);
+  if (problem.empty()) return;
+  logging::warn(
+      fmt::format("rank {}: {}; set GANTRY_BIND=auto, or start with mpirun --bind-to none or srun "
+                  "--cpu-bind=none",
+                  rank.rank, problem));
+}
+
+}  // namespace gantry

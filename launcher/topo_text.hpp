@@ -1,0 +1,23 @@
+// Short texts of the parts of a Topology.
+#pragma once
+
+#include <string>
+
+#include <gantry/device/topology.hpp>
+
+namespace gantry::launcher {
+
+/// "NV18", "PIX", …; "?" if it is unknown. "X" for a GPU and itself.
+[[nodiscard]] std::string connection_text(const Topology::Link& link);
+/// The name of a path, or "?".
+[[nodiscard]] std::string path_text(const Fact<PciPath>& path);
+/// "63.5 GiB".
+[[nodiscard]] std::string gibibytes(std::uint64_t bytes);
+/// "gen 4 x8 of gen 5 x16"; "?" for what is unknown.
+[[nodiscard]] std::string pcie_text(const Topology::Gpu& gpu);
+/// "0.5 of 80.0 GiB used, 1 process", as far as it is known.
+[[nodiscard]] std::string use_text(const Topology::Gpu& gpu);
+/// "GPU-1234abcd": the first characters of a UUID.
+[[nodiscard]] std::string short_uuid(const Topology::Gpu& gpu);
+
+}  // namespace gantry::launcher

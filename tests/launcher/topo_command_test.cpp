@@ -1,0 +1,109 @@
+#include "launcher/topo_command.hpp"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "core/json.hpp"
+#include "tests/launcher/launch_fixture.hpp"
+#include "tests/topology/machines.hpp"
+
+namespace gantry::launcher {
+namespace {
+
+using testing::Command;
+using ::testing::HasSubstr;
+using testing::machine;
+using ::testing::Not;
+using testing::Outcome;
+using testing::read_file;
+
+class TopoCommandTest : public testing::LaunchTest {
+ protected:
+  /// glaunch on no device of its own.
+  Command without_gpus(std::vector<std::string> arguments) const {
+    Command command = launch(std::move(arguments));
+    command.environment["GANTRY_SIM_DEVICES"] = std::nullopt;
+    command.environment["GANTRY_NVML_PATH"] = "/nowhere/libnvidia-ml.so.1";
+    command.environment["CUDA_VISIBLE_DEVICES"] = std::nullopt;
+    return command;
+  }
+};
+
+TEST_F(TopoCommandTest, TextsOfKnownMachinesEqualTheGoldenFiles) {
+  for (const char* const name : {"dgx1v", "container"}) {
+    const std::string path = std::string(GANTRY_TEST_DATA_DIR) + "/" + name;
+    EXPECT_EQ(topology_matrix(machine(name)), read_file(path + ".matrix")) << path;
+    EXPECT_EQ(topology_tree(machine(name)), read_file(path + ".tree")) << path;
+    EXPECT_EQ(topology_picture(machine(name)), read_file(path + ".svg")) << path;
+  }
+}
+
+TEST_F(TopoCommandTest, UnknownFactsAreQuestionMarks) {
+  const std::string text = topology_matrix(machine("unknown_places"));
+  EXPECT_THAT(text, HasSubstr("GPU0  X     PHB   PHB   PHB   ?     ?   ?\n"));
+  Topology none;
+  none.host = "node";
+  none.why_no_gpu = "NVML shows no GPU";
+  EXPECT_THAT(topology_matrix(none), HasSubstr("node: driver ?, virtual machine ?"));
+  EXPECT_THAT(topology_matrix(none), HasSubstr("no GPU: NVML shows no GPU\n"));
+  EXPECT_THAT(topology_tree(none), HasSubstr("no GPU: NVML shows no GPU\n"));
+}
+
+TEST_F(TopoCommandTest, PairsWithoutPeerAccessAreMarked) {
+  EXPECT_THAT(topology_matrix(machine("mig")), HasSubstr("GPU0  X     X-    X-    SYS-"));
+}
+
+TEST_F(TopoCommandTest, PicturesEscapeNames) {
+  Topology topology = machine("smt_off");
+  topology.host = "a<b>&\"c\"";
+  const std::string picture = topology_picture(topology);
+  EXPECT_THAT(picture, HasSubstr("a&lt;b&gt;&amp;&quot;c&quot;"));
+  EXPECT_THAT(picture, Not(HasSubstr("a<b>")));
+}
+
+TEST_F(TopoCommandTest, JsonIsATopologyFile) {
+  std::ofstream(path("hgx.json")) << topology_json(machine("hgx_h200"));
+  const Outcome json =
+      run_command(without_gpus({"topo", "--json", "--topo-file", path("hgx.json")}));
+  ASSERT_EQ(json.exit_code, 0) << json.describe();
+  EXPECT_EQ(parse_topology_json(json.out).links, machine("hgx_h200").links);
+  const Outcome redacted =
+      run_command(without_gpus({"topo", "--json", "--redact", "--topo-file", path("hgx.json")}));
+  EXPECT_THAT(redacted.out, Not(HasSubstr(machine("hgx_h200").gpus[3].uuid)));
+  // A dry run plans for that machine.
+  const Outcome plan = run_command(
+      without_gpus({"--dry-run", "--gpus", "best:2", "--topo-file", path("hgx.json"), "app"}));
+  ASSERT_EQ(plan.exit_code, 0) << plan.describe();
+  EXPECT_THAT(plan.out, HasSubstr("2 ranks on node, devices: file\n"));
+  EXPECT_THAT(plan.out, HasSubstr("cpus 0-47,96-143  memory 0  nic mlx5_0"));
+  const Outcome job = run_command(without_gpus({"--topo-file", path("hgx.json"), "/bin/true"}));
+  EXPECT_EQ(job.exit_code, 125);
+  EXPECT_THAT(job.err, HasSubstr("no device is visible (failed to load /nowhere"));
+}
+
+TEST_F(TopoCommandTest, SimulatedDevicesAreShown) {
+  const Outcome outcome = run_command(launch({"topo"}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(outcome.out, HasSubstr("GPU3  Simulated GPU"));
+  EXPECT_THAT(run_command(launch({"topo", "--svg"})).out, HasSubstr("GPU3 Simulated GPU"));
+  EXPECT_THAT(run_command(launch({"topo", "--tree"})).out, HasSubstr("NUMA node unknown"));
+}
+
+TEST_F(TopoCommandTest, BadOptionsAreErrors) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
+      {{"topo", "--tree", "--json"}, "topo: --tree, --json and --svg contradict each other"},
+      {{"topo", "--redact"}, "topo: --redact needs --json"},
+      {{"topo", "--bogus"}, "--bogus"},
+      {{"topo", "--topo-file", "/nowhere"}, "topology file '/nowhere': "}};
+  for (const auto& [arguments, text] : cases) {
+    const Outcome outcome = run_command(launch(arguments));
+    EXPECT_EQ(outcome.exit_code, 125) << outcome.describe();
+    EXPECT_THAT(outcome.err, HasSubstr(text));
+    EXPECT_EQ(outcome.out, "");
+  }
+  EXPECT_THAT(run_command(launch({"topo", "--help"})).out, HasSubstr("Usage: glaunch topo"));
+}
+
+}  // namespace
+}  // namespace gantry::launcher
