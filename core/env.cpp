@@ -44,7 +44,7 @@ const std::vector<Variable>& variables() {
        "index of this rank's device among the visible ones, set by glaunch"},
       {"GANTRY_DEVICE_UUID", "text", "UUID of this rank's device, set by glaunch"},
       {"GANTRY_DEVICE_BUSID", "text", "PCI bus id of this rank's device, set by glaunch"},
-      {"GANTRY_NVML_PATH", "path", "libnvidia-ml.so.1 that glaunch loads instead of the system's"},
+      {"GANTRY_NVML_PATH", "path", "libnvidia-ml.so.1 that is loaded instead of the system's"},
       {"GANTRY_JOB_ID", "text", "unique name of the job, set by glaunch"},
       {"GANTRY_RDZV", "unix:@name|unix:/path|tcp:host:port",
        "address of the job's key/value store, set by glaunch"},

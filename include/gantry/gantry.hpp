@@ -19,6 +19,7 @@
 #include <gantry/device/capture_mode.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/device/guard.hpp>
+#include <gantry/device/monitor.hpp>
 #include <gantry/device/native_handles.hpp>
 #include <gantry/device/peer.hpp>
 #include <gantry/device/properties.hpp>
