@@ -37,7 +37,9 @@ NvmlDevice DeviceMonitor::find(const Subject& subject) const {
                       "; install the library of the NVIDIA driver, or set GANTRY_NVML_PATH to it");
   }
   const NvmlResult<NvmlDevice> found = nvml_.device_by_uuid(uuid_);
-  if (!found) fail(subject, fmt::format("NVML does not find {}: {}", uuid_, found.problem));
+  if (!found) {
+    fail(subject, fmt::format("nvmlDeviceGetHandleByUUID({}): {}", uuid_, found.problem));
+  }
   return *found;
 }
 

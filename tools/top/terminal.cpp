@@ -54,7 +54,7 @@ std::string frame_of(const std::vector<std::string>& lines, std::size_t columns,
   std::string frame(kHome);
   for (std::size_t i = 0; i < shown + (is_cut ? 1 : 0); ++i) {
     const std::string line =
-        i < shown ? lines[i] : fmt::format("… {} more line(s)", lines.size() - shown);
+        i < shown ? lines[i] : fmt::format("({} more lines)", lines.size() - shown);
     if (i > 0) frame += "\r\n";
     frame += cut(line, columns);
     // Behind a full line the cursor is on its last character, which would be erased.
