@@ -119,10 +119,10 @@ class Placement {
         continue;
       }
       if (near.cpus.empty()) {
-        rank.reason = fmt::format("not bound: no CPU near {} ({}) may be used", gpu_text(rank),
-                                  near.place);
-        plan_.warnings.push_back(fmt::format("rank {}: no CPU near its GPU ({}) may be used",
-                                             rank.rank, near.place));
+        rank.reason =
+            fmt::format("not bound: no CPU near {} ({}) may be used", gpu_text(rank), near.place);
+        plan_.warnings.push_back(
+            fmt::format("rank {}: no CPU near its GPU ({}) may be used", rank.rank, near.place));
         continue;
       }
       const std::size_t cores = cores_in(cores_, near.cpus);
@@ -193,9 +193,8 @@ class Placement {
     }
     std::vector<std::pair<CpuSet, std::vector<std::size_t>>> ordered;
     for (auto& [cpus, ranks] : groups) ordered.emplace_back(CpuSet(cpus), std::move(ranks));
-    std::stable_sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
-      return a.first.size() < b.first.size();
-    });
+    std::stable_sort(ordered.begin(), ordered.end(),
+                     [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });
     CpuSet taken;
     for (const auto& [cpus, ranks] : ordered) {
       divide(cpus, taken, ranks);
@@ -232,8 +231,8 @@ class Placement {
   std::string where(const RankPlacement& rank, const Near& near) const {
     if (!rank.gpu) return {};
     if (!near.is_known) return fmt::format("; the NUMA node of {} is unknown", gpu_text(rank));
-    return fmt::format("{} {} ({}){}", near.cpus.empty() ? "; no CPU near" : " near", gpu_text(rank),
-                       near.place, near.cpus.empty() ? " may be used" : "");
+    return fmt::format("{} {} ({}){}", near.cpus.empty() ? "; no CPU near" : " near",
+                       gpu_text(rank), near.place, near.cpus.empty() ? " may be used" : "");
   }
 
   void place_listed() {

@@ -4,8 +4,8 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cerrno>
+#include <charconv>
 #include <iterator>
 #include <ostream>
 #include <thread>

@@ -160,7 +160,8 @@ Topology keep_gpus(const Topology& topology, std::span<const int> gpus) {
     kept.nic_paths.push_back(topology.nic_paths[i]);
     std::vector<Topology::Link> row;
     for (const int other : gpus) {
-      if (other >= 0 && other < count) row.push_back(topology.links[i][static_cast<std::size_t>(other)]);
+      if (other >= 0 && other < count)
+        row.push_back(topology.links[i][static_cast<std::size_t>(other)]);
     }
     kept.links.push_back(std::move(row));
   }

@@ -35,13 +35,15 @@ std::string visible_text(const Topology& topology) {
 // The GPU that an entry of a list names.
 int find_gpu(const Topology& topology, const std::string& entry) {
   const auto fail = [&](std::string_view cause) {
-    return InvalidArgument(fmt::format("--gpus: '{}' {}; {}", entry, cause, visible_text(topology)));
+    return InvalidArgument(
+        fmt::format("--gpus: '{}' {}; {}", entry, cause, visible_text(topology)));
   };
   int index = 0;
   const char* const end = entry.data() + entry.size();
   const auto read = std::from_chars(entry.data(), end, index);
   if (read.ec == std::errc{} && read.ptr == end) {
-    if (index < 0 || index >= static_cast<int>(topology.gpus.size())) throw fail("is no visible GPU");
+    if (index < 0 || index >= static_cast<int>(topology.gpus.size()))
+      throw fail("is no visible GPU");
     return index;
   }
   std::vector<int> found;
@@ -74,8 +76,7 @@ std::vector<int> listed(const Topology& topology, const std::vector<std::string>
 bool is_idle(const Topology::Gpu& gpu) {
   if (!gpu.processes) {
     throw InvalidArgument(fmt::format(
-        "--gpus idle: the processes of GPU {} are unknown; use --gpus best:N or a list",
-        gpu.uuid));
+        "--gpus idle: the processes of GPU {} are unknown; use --gpus best:N or a list", gpu.uuid));
   }
   if (*gpu.processes > 0) return false;
   // Processes of other containers are hidden, their memory is not.
@@ -110,7 +111,8 @@ std::vector<int> choose(const Topology& topology, const PlanOptions& options, st
       break;
   }
   const bool idle = options.gpus == GpuChoice::idle;
-  if (idle) std::erase_if(all, [&](int i) { return !is_idle(topology.gpus[static_cast<std::size_t>(i)]); });
+  if (idle)
+    std::erase_if(all, [&](int i) { return !is_idle(topology.gpus[static_cast<std::size_t>(i)]); });
   const char* const kind = idle ? "idle" : "visible";
   if (options.gpu_count > static_cast<int>(all.size())) {
     throw InvalidArgument(fmt::format("--gpus {}:{}: only {} of {} {} {}", idle ? "idle" : "best",
@@ -147,16 +149,16 @@ void choose_gpus(const Topology& topology, const PlanOptions& options, Plan& pla
       break;
     case RankOrder::ring: {
       // With fewer ranks than GPUs the ring is that of the ranks.
-      const auto ranks = static_cast<std::size_t>(
-          std::min<std::size_t>(gpus.size(), static_cast<std::size_t>(options.ranks.value_or(
-                                                 static_cast<int>(gpus.size())))));
+      const auto ranks = static_cast<std::size_t>(std::min<std::size_t>(
+          gpus.size(),
+          static_cast<std::size_t>(options.ranks.value_or(static_cast<int>(gpus.size())))));
       gpus = by_bus_id(topology, std::move(gpus));
-      std::vector<int> ring = ring_order(
-          topology, {gpus.begin(), gpus.begin() + static_cast<std::ptrdiff_t>(ranks)});
+      std::vector<int> ring =
+          ring_order(topology, {gpus.begin(), gpus.begin() + static_cast<std::ptrdiff_t>(ranks)});
       std::copy(ring.begin(), ring.end(), gpus.begin());
-      how = ranks > kMaxRing ? fmt::format("by PCI bus id, since a ring of more than {} is not sought",
-                                           kMaxRing)
-                             : "as the best ring";
+      how = ranks > kMaxRing
+                ? fmt::format("by PCI bus id, since a ring of more than {} is not sought", kMaxRing)
+                : "as the best ring";
       break;
     }
   }

@@ -97,8 +97,8 @@ std::vector<int> best_of_grown_sets(const Topology& topology, const std::vector<
   return by_bus_id(topology, std::move(best));
 }
 
-// The cycle with the greatest sum that uses connections of at least `least`; empty if there is none.
-// Held and Karp's dynamic programme over sets of GPUs.
+// The cycle with the greatest sum that uses connections of at least `least`; empty if there is
+// none. Held and Karp's dynamic programme over sets of GPUs.
 std::vector<int> best_cycle(const std::vector<std::vector<int>>& weights, int least) {
   const std::size_t n = weights.size();
   const std::size_t sets = std::size_t{1} << n;

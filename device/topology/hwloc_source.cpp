@@ -58,8 +58,8 @@ void read_nodes(hwloc_topology_t topology, HwlocFacts& facts) {
 
 void read_cores(hwloc_topology_t topology, HwlocFacts& facts) {
   // Some virtual machines tell no cores.
-  const auto type = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE
-                                                                          : HWLOC_OBJ_PU;
+  const auto type =
+      hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
   hwloc_obj_t object = nullptr;
   while ((object = hwloc_get_next_obj_by_type(topology, type, object)) != nullptr) {
     Topology::Core core;
@@ -103,7 +103,8 @@ PciDevice read_device(hwloc_topology_t topology, hwloc_obj_t object, const Hwloc
   for (const Topology::NumaNode& node : facts.nodes) {
     if (node.cpus.intersects(cpus)) nodes.push_back(node.id);
   }
-  // A device below the whole of a machine with several nodes has a place that firmware did not tell.
+  // A device below the whole of a machine with several nodes has a place that firmware did not
+  // tell.
   const bool is_told = facts.nodes.size() == 1 || nodes.size() < facts.nodes.size();
   if (!is_told || cpus.empty()) return device;
   device.cpus = cpus;

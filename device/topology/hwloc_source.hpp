@@ -18,7 +18,7 @@ struct HwlocFacts {
   std::vector<Topology::Core> cores;
   std::vector<PciDevice> devices;
   std::vector<Topology::Nic> nics;
-  CpuSet cpus;                 ///< those that the control group leaves
+  CpuSet cpus;                  ///< those that the control group leaves
   bool is_this_system = false;  ///< false for a machine from a file or a text
 };
 

@@ -25,8 +25,8 @@ int number(const XmlElement& element, std::string_view key, int fallback) {
   int value = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
   if (read.ec != std::errc{} || read.ptr != text.data() + text.size()) {
-    throw InvalidArgument(fmt::format("<{}>: expected a number for {}, but got '{}'", element.name,
-                                      key, text));
+    throw InvalidArgument(
+        fmt::format("<{}>: expected a number for {}, but got '{}'", element.name, key, text));
   }
   return value;
 }
@@ -98,9 +98,8 @@ class Reader {
   void read_pci(const XmlElement& pci) {
     const std::string bus_id = short_bus_id(pci.attribute("busid"));
     if (bus_id.empty()) throw InvalidArgument("<pci>: expected an attribute busid");
-    const bool is_bridge = std::any_of(
-        pci.children.begin(), pci.children.end(),
-        [](const XmlElement& child) { return child.name == "pci"; });
+    const bool is_bridge = std::any_of(pci.children.begin(), pci.children.end(),
+                                       [](const XmlElement& child) { return child.name == "pci"; });
     if (is_bridge) place_.chain->push_back(bus_id);
     read_children(pci, bus_id);
     if (is_bridge) place_.chain->pop_back();

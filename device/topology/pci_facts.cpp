@@ -22,10 +22,10 @@ int count_between(const Topology::Gpu& a, const Topology::Gpu& b) {
 
 // Whether the ends of a GPU's links are known: those of an unknown end may lead anywhere.
 bool tells(const Topology::Gpu& gpu) {
-  return gpu.nvlinks && std::none_of(gpu.nvlinks->begin(), gpu.nvlinks->end(),
-                                     [](const Topology::NvLinks& links) {
-                                       return links.end == Topology::LinkEnd::unknown;
-                                     });
+  return gpu.nvlinks &&
+         std::none_of(gpu.nvlinks->begin(), gpu.nvlinks->end(), [](const Topology::NvLinks& links) {
+           return links.end == Topology::LinkEnd::unknown;
+         });
 }
 
 }  // namespace

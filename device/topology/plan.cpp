@@ -17,12 +17,12 @@ namespace {
 
 int count_ranks(const PlanOptions& options, std::size_t gpus) {
   if (options.ranks_per_gpu < 1) {
-    throw InvalidArgument(fmt::format("plan: expected at least one rank a GPU, but got {}",
-                                      options.ranks_per_gpu));
+    throw InvalidArgument(
+        fmt::format("plan: expected at least one rank a GPU, but got {}", options.ranks_per_gpu));
   }
   if (options.ranks && *options.ranks < 1) {
-    throw InvalidArgument(fmt::format("plan: expected at least one rank, but got {}",
-                                      *options.ranks));
+    throw InvalidArgument(
+        fmt::format("plan: expected at least one rank, but got {}", *options.ranks));
   }
   if (options.cpu_only) {
     if (options.ranks) return *options.ranks;
@@ -59,9 +59,9 @@ void warn_about_instances(const Topology& topology, Plan& plan) {
     return topology.gpus[static_cast<std::size_t>(gpu)].is_instance();
   });
   if (instances == 0 || plan.ranks.size() < 2) return;
-  plan.warnings.push_back(fmt::format(
-      "{} of {} GPUs {} MIG: no peer access and no NVLink between instances", instances,
-      plan.gpus.size(), instances == 1 ? "is an instance of" : "are instances of"));
+  plan.warnings.push_back(
+      fmt::format("{} of {} GPUs {} MIG: no peer access and no NVLink between instances", instances,
+                  plan.gpus.size(), instances == 1 ? "is an instance of" : "are instances of"));
 }
 
 }  // namespace
@@ -75,8 +75,8 @@ Plan plan(const Topology& topology, const PlanOptions& options) {
     result.decisions.emplace_back("GPUs: none, as asked");
   } else {
     if (topology.gpus.empty()) {
-      throw InvalidArgument(fmt::format("plan: expected a GPU, but got none ({})",
-                                        topology.why_no_gpu));
+      throw InvalidArgument(
+          fmt::format("plan: expected a GPU, but got none ({})", topology.why_no_gpu));
     }
     choose_gpus(topology, options, result);
   }
@@ -104,9 +104,9 @@ std::string binding_warning(const Topology& topology, int gpu, const CpuSet& cpu
                        device.node ? fmt::format("NUMA node {}, ", *device.node) : "",
                        device.cpus->str());
   }
-  const auto cores = std::count_if(
-      topology.cores.begin(), topology.cores.end(),
-      [&](const Topology::Core& core) { return core.cpus.intersects(cpus); });
+  const auto cores =
+      std::count_if(topology.cores.begin(), topology.cores.end(),
+                    [&](const Topology::Core& core) { return core.cpus.intersects(cpus); });
   if (cores == 1 && topology.cores.size() > 1) {
     return fmt::format("CPUs {} are one core, for the threads of the program, CUDA and NCCL",
                        cpus.str());

@@ -29,8 +29,7 @@ void PlanOptions::set_gpus(std::string_view text) {
   const std::string_view all = text;
   const auto count = [&](std::string_view prefix) {
     text.remove_prefix(prefix.size());
-    return static_cast<int>(
-        env::parse_int(text, fmt::format("--gpus {}N", prefix), 1, kMaxGpus));
+    return static_cast<int>(env::parse_int(text, fmt::format("--gpus {}N", prefix), 1, kMaxGpus));
   };
   PlanOptions chosen = *this;
   chosen.gpu_list.clear();
@@ -65,8 +64,7 @@ void PlanOptions::set_order(std::string_view text) {
   } else if (text == "given") {
     order = RankOrder::given;
   } else {
-    throw InvalidArgument(
-        fmt::format("--order: expected pci, ring or given, but got '{}'", text));
+    throw InvalidArgument(fmt::format("--order: expected pci, ring or given, but got '{}'", text));
   }
 }
 

@@ -158,8 +158,7 @@ std::vector<Topology::NumaNode> SysfsSource::nodes() const {
   return nodes;
 }
 
-std::vector<Topology::Core> SysfsSource::cores(
-    const std::vector<Topology::NumaNode>& nodes) const {
+std::vector<Topology::Core> SysfsSource::cores(const std::vector<Topology::NumaNode>& nodes) const {
   std::vector<Topology::Core> cores;
   const std::string directory = root_ + "/devices/system/cpu";
   for (const int cpu : numbered(directory, "cpu")) {
@@ -187,7 +186,8 @@ std::optional<double> SysfsSource::cpu_quota(const std::string& own_group) const
     std::ifstream file(directory + "/cpu.max");
     std::string limit;
     double period = 0;
-    if (file >> limit >> period && limit != "max") lower(std::strtod(limit.c_str(), nullptr), period);
+    if (file >> limit >> period && limit != "max")
+      lower(std::strtod(limit.c_str(), nullptr), period);
     const std::size_t slash = directory.rfind('/');
     directory.resize(slash == std::string::npos ? 0 : slash);
   }

@@ -22,7 +22,8 @@ class SysfsSource {
   [[nodiscard]] std::vector<Topology::Nic> nics() const;
   /// NUMA nodes that have CPUs.
   [[nodiscard]] std::vector<Topology::NumaNode> nodes() const;
-  [[nodiscard]] std::vector<Topology::Core> cores(const std::vector<Topology::NumaNode>& nodes) const;
+  [[nodiscard]] std::vector<Topology::Core> cores(
+      const std::vector<Topology::NumaNode>& nodes) const;
   /// CPU time that the control groups of this process grant, in CPUs; none: no limit.
   [[nodiscard]] std::optional<double> cpu_quota(const std::string& own_group) const;
 

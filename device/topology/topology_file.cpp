@@ -49,9 +49,8 @@ std::optional<std::size_t> counterpart(const Topology& file, const Topology::Gpu
     if (found == file.gpus.end()) return std::nullopt;
     return static_cast<std::size_t>(found - file.gpus.begin());
   };
-  const auto by_uuid = find([&](const Topology::Gpu& other) {
-    return !gpu.uuid.empty() && other.uuid == gpu.uuid;
-  });
+  const auto by_uuid =
+      find([&](const Topology::Gpu& other) { return !gpu.uuid.empty() && other.uuid == gpu.uuid; });
   if (by_uuid) return by_uuid;
   return find([&](const Topology::Gpu& other) {
     return !gpu.bus_id.empty() && other.bus_id == gpu.bus_id;

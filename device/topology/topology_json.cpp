@@ -230,8 +230,8 @@ Topology redacted(Topology topology) {
   topology.host = "host";
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) {
     Topology::Gpu& gpu = topology.gpus[i];
-    gpu.uuid = fmt::format("{}-00000000-0000-0000-0000-{:012x}", gpu.is_instance() ? "MIG" : "GPU",
-                           i + 1);
+    gpu.uuid =
+        fmt::format("{}-00000000-0000-0000-0000-{:012x}", gpu.is_instance() ? "MIG" : "GPU", i + 1);
   }
   topology.warnings.clear();
   topology.why_no_gpu.clear();
@@ -254,8 +254,8 @@ Topology parse_topology_json(std::string_view text) {
       throw InvalidArgument(fmt::format("expected a JSON object with \"kind\": \"{}\"", kKind));
     }
     if (const Json& schema = json.at("schema"); schema.as<int>() != kSchema) {
-      throw JsonError(schema, fmt::format("expected schema {}, but got {}", kSchema,
-                                          schema.as<int>()));
+      throw JsonError(schema,
+                      fmt::format("expected schema {}, but got {}", kSchema, schema.as<int>()));
     }
     Topology topology;
     Reader::object(json, topology);

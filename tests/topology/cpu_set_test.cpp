@@ -27,7 +27,8 @@ TEST(CpuSetTest, ListsAreReadAndWritten) {
 }
 
 TEST(CpuSetTest, MalformedListsAreErrors) {
-  for (const char* const list : {"a", "1-", "-1", "3-1", "1,", ",1", "1,,2", "1 2", "65536", "0x1"}) {
+  for (const char* const list :
+       {"a", "1-", "-1", "3-1", "1,", ",1", "1,,2", "1 2", "65536", "0x1"}) {
     try {
       (void)CpuSet::parse(list);
       ADD_FAILURE() << "accepted: " << list;

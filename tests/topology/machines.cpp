@@ -176,8 +176,7 @@ Topology smt_off() {
 Topology flat_vm() {
   Topology machine = host_of({1, 1, 8, 1, CpuNumbering::linear});
   for (int i = 0; i < 2; ++i) {
-    add_gpu(machine, "NVIDIA H200", "0000:00:0" + std::to_string(6 + i) + ".0", -1,
-            {"pci0000:00"});
+    add_gpu(machine, "NVIDIA H200", "0000:00:0" + std::to_string(6 + i) + ".0", -1, {"pci0000:00"});
   }
   connect_by_switches(machine, 18);
   return finished(std::move(machine));
@@ -187,8 +186,7 @@ Topology flat_vm() {
 Topology unknown_places() {
   Topology machine = host_of({2, 1, 8, 1, CpuNumbering::linear});
   for (int i = 0; i < 4; ++i) {
-    add_gpu(machine, "NVIDIA H100", "0000:00:0" + std::to_string(4 + i) + ".0", -1,
-            {"pci0000:00"});
+    add_gpu(machine, "NVIDIA H100", "0000:00:0" + std::to_string(4 + i) + ".0", -1, {"pci0000:00"});
   }
   return finished(std::move(machine));
 }

@@ -210,7 +210,8 @@ TEST_F(TopologyTest, ReadsHwlocXml) {
   const Topology topology = read_topology_file(kHwlocXml);
   ASSERT_EQ(topology.nodes.size(), 2U);
   EXPECT_EQ(topology.nodes[1].cpus.str(), "4-7");
-  EXPECT_EQ(topology.nodes[0].memory_bytes, (Fact<std::uint64_t>{64'000'000'000, FactSource::hwloc}));
+  EXPECT_EQ(topology.nodes[0].memory_bytes,
+            (Fact<std::uint64_t>{64'000'000'000, FactSource::hwloc}));
   EXPECT_EQ(topology.cores.size(), 4U);
   EXPECT_EQ(topology.cores[3].cpus.str(), "6-7");
   EXPECT_EQ(topology.cores[3].cache_group, 1);
@@ -266,9 +267,8 @@ TEST_F(TopologyTest, SysfsTellsPlacesThatHwlocDoesNot) {
   add_device(bridge + "0000:12:01.0/0000:14:00.0", {{"numa_node", "0"}});
   add_device("pci0000:80/0000:81:00.0", {{"numa_node", "-1"}, {"local_cpulist", "0-1"}});
   fs::create_directories(folder_ / "sys/class/net/eth1");
-  fs::create_directory_symlink(
-      folder_ / ("sys/devices/" + bridge + "0000:12:01.0/0000:14:00.0"),
-      folder_ / "sys/class/net/eth1/device");
+  fs::create_directory_symlink(folder_ / ("sys/devices/" + bridge + "0000:12:01.0/0000:14:00.0"),
+                               folder_ / "sys/class/net/eth1/device");
   fs::create_directories(folder_ / "sys/class/net/lo");
   const Topology topology = discover_topology(options());
   ASSERT_EQ(topology.gpus.size(), 2U);
@@ -307,7 +307,8 @@ TEST_F(TopologyTest, MigInstancesHaveNoPeers) {
 }
 
 TEST_F(TopologyTest, NumaNodesKeepTheNumbersOfTheSystem) {
-  set("HWLOC_SYNTHETIC", "node:4(indexes=3,2,1,0) core:2 pu:2(indexes=0,8,1,9,2,10,3,11,4,12,5,13,6,14,7,15)");
+  set("HWLOC_SYNTHETIC",
+      "node:4(indexes=3,2,1,0) core:2 pu:2(indexes=0,8,1,9,2,10,3,11,4,12,5,13,6,14,7,15)");
   TopologyOptions asked = options();
   asked.skip_gpus = true;
   const Topology topology = discover_topology(asked);

@@ -30,8 +30,8 @@ Options parse_options(const std::vector<std::string>& arguments) {
   double seconds = 1;
   CommandLine line("Shows the machine's devices and this user's running jobs.", "gantry-top");
   line.set_footer(kFooter);
-  line.set_version("gantry-top " GANTRY_VERSION);
   line.add_option("-i,--interval", seconds, "seconds from one refresh to the next (1)")
+      .value("SECONDS")
       .greater_than_zero();
   line.add_flag("--once", options.once, "prints once and ends");
   line.add_flag("--json", options.json, "prints JSON");
