@@ -126,7 +126,7 @@ TEST(TopCommandTest, TellsScriptsOfARunningJob) {
     EXPECT_THAT(table, HasSubstr(fmt::format(" {} ", rank.at("pid").as<int>())));
   }
   EXPECT_THAT(table, HasSubstr("4 devices, 1 job\n"));
-  EXPECT_THAT(table, HasSubstr("  waits in #2 all_reduce sum f32[1000] by "));
+  EXPECT_THAT(table, HasSubstr("  in #2 all_reduce sum f32[1000] by "));
   EXPECT_THAT(table, HasSubstr("\nno GPU is shown: failed to load /nowhere/libnvidia-ml.so.1: "));
   job.end();
   EXPECT_EQ(look().at("jobs").size(), 0U);

@@ -66,7 +66,7 @@ TEST_F(TopDevicesTest, ShowWhatNvmlTells) {
   EXPECT_THAT(
       lines,
       ElementsAre(HasSubstr(": 2 devices, 0 jobs"), "",
-                  "GPU  NAME         UUID          UTIL       MEMORY  TEMP  POWER    CLOCK  "
+                  "GPU  NAME         UUID          UTIL      MEMORY  TEMP  POWER    CLOCK  "
                   "PROCESSES",
                   "  0  NVIDIA H200  GPU-5c1f3a2b   97%  61.2G/141G   54C   512W  1980MHz  "
                   "17 train 61.0G, 18",
@@ -186,7 +186,7 @@ TEST(TopTableTest, ShowsRanksWithTheirCalls) {
       ElementsAre(
           HasSubstr(": 0 devices, 1 job"), "", "job train-7: 3 rank(s), begun 2 min ago",
           "RANK  PID           GPU  STATE    ALLOC  RESERVED  SINCE  CALL",
-          "   0  100             3  alive     1.5M      1.0M  3.2 s  waits in #41 all_reduce sum "
+          "   0  100             3  alive     1.5M      1.0M  3.2 s  in #41 all_reduce sum "
           "f32[1000] by ring",
           "   1  101  GPU-5c1f3a2b  stopped      -         -   0 ms  last #1 barrier of world.2 by "
           "ll",

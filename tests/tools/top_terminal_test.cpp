@@ -62,7 +62,10 @@ bool has_pending_signal(int pid) {
 
 std::string frame_of(TerminalProcess& terminal) {
   (void)terminal.read_until(kHome);
-  return terminal.read_until(kEraseBelow);
+  std::string frame = terminal.read_until(kEraseBelow);
+  // The terminal makes "\r\n" of "\n".
+  for (std::size_t at = 0; (at = frame.find("\r\r\n")) != std::string::npos;) frame.erase(at, 1);
+  return frame;
 }
 
 // Reads until the program has restored the screen, and expects the settings to be the first ones.

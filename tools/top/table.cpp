@@ -51,8 +51,8 @@ std::string bytes_text(const std::optional<T>& bytes) {
 std::string call_text(const RankState& rank) {
   if (!rank.call) return {};
   const CallState& call = *rank.call;
-  return fmt::format("{} #{} {}{} by {}", call.is_under_way ? "waits in" : "last", call.number,
-                     call.text, call.group == "world" ? "" : " of " + call.group, call.algorithm);
+  return fmt::format("{} #{} {}{} by {}", call.is_under_way ? "in" : "last", call.number, call.text,
+                     call.group == "world" ? "" : " of " + call.group, call.algorithm);
 }
 
 std::string summary(const Sample& sample) {
