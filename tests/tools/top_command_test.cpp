@@ -242,7 +242,7 @@ TEST(TopCommandTest, NothingInAFileReachesTheTerminalAsAControl) {
   const std::string table = output_of({"--once"}, {{"GANTRY_NVML_PATH", GANTRY_TEST_FAKE_NVML},
                                                    {"FAKE_NVML", "odd\x1b[2J,GPU-a\x9b,0"}});
   EXPECT_THAT(table, HasSubstr("job x\\x1b[2J\\x0ay\\x9b: 2 rank(s)"));
-  EXPECT_THAT(table, HasSubstr("  odd\\x1b[2J  GPU-a\\x9b "));
+  EXPECT_THAT(table, HasSubstr("  odd\\x1b[2J     GPU-a\\x9b "));
   for (const char c : table) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20);
   EXPECT_THAT(table, Not(HasSubstr("\x9b")));
 }
