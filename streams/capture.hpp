@@ -61,6 +61,9 @@ class Capture {
 std::shared_ptr<Capture> begin_capture(const Stream& stream, CaptureMode mode,
                                        MemPoolId pool = MemPoolId::none);
 
+/// The stream of this thread's captures on `device`: always the same one, so that captures that
+/// share memory find each other's freed blocks. Another one of the pool while it is being captured.
+[[nodiscard]] Stream capture_stream(Device device);
 /// Ends the capture that began on `stream`, without a graph.
 void abandon_capture(const Stream& stream) noexcept;
 

@@ -4,8 +4,6 @@
 
 #include <atomic>
 #include <exception>
-#include <map>
-#include <memory>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -25,20 +23,6 @@ std::string name(const Stream& stream) {
   std::ostringstream text;
   text << stream;
   return text.str();
-}
-
-// The stream of this thread's captures on the current device. One stream, so that captures that
-// share memory find each other's freed blocks; another one inside a capture.
-Stream capture_stream() {
-  thread_local std::unique_ptr<std::map<int, Stream>> streams;
-  if (streams == nullptr) streams = std::make_unique<std::map<int, Stream>>();
-  const Device device = current_device();
-  const auto found = streams->find(device.index);
-  const Stream stream =
-      found != streams->end()
-          ? found->second
-          : streams->emplace(device.index, Stream::from_pool(device)).first->second;
-  return is_captured(stream.native()) ? Stream::from_pool(device) : stream;
 }
 
 }  // namespace
@@ -207,7 +191,7 @@ Device Graph::device() const {
 
 GraphCapture::GraphCapture(Graph& graph, const CaptureOptions& options)
     : graph_(graph),
-      guard_(options.stream ? *options.stream : capture_stream()),
+      guard_(options.stream ? *options.stream : capture_stream(current_device())),
       exceptions_(std::uncaught_exceptions()) {
   CaptureOptions taken = options;
   taken.stream = guard_.current_stream();

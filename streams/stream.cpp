@@ -6,6 +6,7 @@
 
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
+#include "streams/capture.hpp"
 #include "streams/event_pool.hpp"
 #include "streams/stream_clock.hpp"
 #include "streams/stream_pool.hpp"
@@ -17,7 +18,11 @@ namespace {
 // Destructors of other thread-local and static objects may still ask for the current stream, so the
 // table is a plain pointer that outlives its owner: once the owner is gone, every device is back on
 // its default stream.
-using StreamTable = std::vector<std::optional<Stream>>;
+struct StreamTable {
+  explicit StreamTable(std::size_t devices) : current(devices), capture(devices) {}
+  std::vector<std::optional<Stream>> current;  ///< none: the default stream
+  std::vector<std::optional<Stream>> capture;  ///< of the thread's captures
+};
 thread_local StreamTable* current_streams = nullptr;
 
 struct StreamTableOwner {
@@ -48,7 +53,7 @@ void begin_if_valid(const Stream& stream, Timestamp& timestamp) {
 Stream Stream::current(Device device) {
   const int index = checked_device_index(device, "Stream::current");
   if (current_streams != nullptr) {
-    if (const auto& set = (*current_streams)[static_cast<std::size_t>(index)]) return *set;
+    if (const auto& set = current_streams->current[static_cast<std::size_t>(index)]) return *set;
   }
   return {{index, nullptr}, 0, StreamPriority::normal};
 }
@@ -110,7 +115,13 @@ std::ostream& operator<<(std::ostream& out, const Stream& stream) {
 }
 
 void set_stream(const Stream& stream) {
-  own_table()[static_cast<std::size_t>(stream.native().device)] = stream;
+  own_table().current[static_cast<std::size_t>(stream.native().device)] = stream;
+}
+
+Stream capture_stream(Device device) {
+  auto& stream = own_table().capture[static_cast<std::size_t>(device.index)];
+  if (!stream) stream = Stream::from_pool(device);
+  return is_captured(stream->native()) ? Stream::from_pool(device) : *stream;
 }
 
 }  // namespace gantry

@@ -6,10 +6,13 @@
 #include <cstdint>
 #include <vector>
 
+#include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/stats.hpp>
 #include <gantry/streams/graph.hpp>
 #include <gantry/tensor/factories.hpp>
 
 #include "tests/support/device_fixture.hpp"
+#include "tests/support/eventually.hpp"
 
 namespace gantry::testing {
 
@@ -21,6 +24,12 @@ class GraphTest : public DeviceTest {
   // `count` values, all equal.
   [[nodiscard]] Tensor equal(float value, std::int64_t count = 1000) const {
     return full({count}, value, options_);
+  }
+  // Waits until the driver has let go of the graphs of other tests. Then releases unused memory.
+  void release_unused() const {
+    synchronize(device_);
+    EXPECT_TRUE(eventually([&] { return memory::stats(device_).num_pools == 0; }));
+    memory::empty_cache();
   }
   // The value of all elements; fails if they differ.
   static float value_of(const Tensor& tensor) {

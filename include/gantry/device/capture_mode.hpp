@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry {
 
 /// Calls that other threads may make during a stream capture; the names are CUDA's.
