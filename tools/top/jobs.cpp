@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -25,14 +24,6 @@ struct Group {
   GroupReport report;
   const OpenFile* file = nullptr;
 };
-
-// A process may be several ranks of a group, with a device each.
-using RankKey = std::tuple<int, std::uint64_t, std::string>;
-
-RankKey key_of(const RankReport& rank) {
-  return {rank.pid, rank.start_time,
-          rank.uuid.empty() ? fmt::format("rank {}", rank.rank) : rank.uuid};
-}
 
 // "NVIDIA H200" of "rank 3: host pid 4711 NVIDIA H200 GPU-…"; else empty.
 std::string device_name_of(const RankReport& rank) {
@@ -93,6 +84,34 @@ RankState state_of_rank(const RankReport& rank) {
   return state;
 }
 
+// Whether a rank of another group is the one of `state`. A process may be several ranks of a group,
+// with a device each, and a rank publishes its device a little later than itself.
+bool is_rank(const RankState& state, const RankReport& rank) {
+  if (state.pid != rank.pid || state.start_time != rank.start_time) return false;
+  if (state.uuid.empty() && rank.uuid.empty()) {
+    return state.rank == rank.job_rank.value_or(rank.rank);
+  }
+  return state.uuid == rank.uuid || state.uuid.empty() || rank.uuid.empty();
+}
+
+// Adds the ranks of a group to those of the groups before.
+void add_group(const Group& group, std::vector<RankState>& ranks) {
+  std::vector<bool> is_taken(ranks.size());
+  for (const RankReport& rank : group.report.ranks) {
+    if (rank.pid <= 0) continue;
+    std::size_t place = 0;
+    while (place < is_taken.size() && (is_taken[place] || !is_rank(ranks[place], rank))) ++place;
+    if (place == is_taken.size()) {
+      ranks.push_back(state_of_rank(rank));
+      add_calls(group, rank, ranks.back());
+    } else {
+      is_taken[place] = true;
+      if (ranks[place].uuid.empty()) ranks[place].uuid = rank.uuid;
+      add_calls(group, rank, ranks[place]);
+    }
+  }
+}
+
 // Groups of one job; the largest and oldest first, whose ranks are the job's.
 JobState job_of(std::vector<const Group*> groups) {
   std::sort(groups.begin(), groups.end(), [](const Group* a, const Group* b) {
@@ -102,21 +121,17 @@ JobState job_of(std::vector<const Group*> groups) {
   JobState job;
   job.job = groups.front()->report.job;
   job.created_ns = groups.front()->report.created_ns;
-  std::map<RankKey, RankState> ranks;
+  std::vector<RankState> ranks;
   for (const Group* group : groups) {
     job.created_ns = std::min(job.created_ns, group->report.created_ns);
-    for (const RankReport& rank : group->report.ranks) {
-      if (rank.pid <= 0) continue;
-      RankState& state = ranks.try_emplace(key_of(rank), state_of_rank(rank)).first->second;
-      add_calls(*group, rank, state);
-    }
+    add_group(*group, ranks);
   }
   // A rank of an earlier start of the job is of no interest once its successor is there.
   std::set<int> living;
-  for (const auto& [key, rank] : ranks) {
+  for (const RankState& rank : ranks) {
     if (rank.is_alive) living.insert(rank.rank);
   }
-  for (auto& [key, rank] : ranks) {
+  for (RankState& rank : ranks) {
     if (rank.is_alive || living.count(rank.rank) == 0) job.ranks.push_back(std::move(rank));
   }
   std::sort(job.ranks.begin(), job.ranks.end(), [](const RankState& a, const RankState& b) {

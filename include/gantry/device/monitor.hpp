@@ -29,7 +29,7 @@ struct GpuProcess {
 };
 
 /// The processes with a context on one GPU.
-struct GpuProcessList {
+struct GANTRY_API GpuProcessList {
   /// The GPU.
   Device device;
   /// Its processes, in the driver's order.
@@ -37,7 +37,7 @@ struct GpuProcessList {
 
   /// One line for the device and one for each process, such as "process 4711 (train) uses 512.0 MiB
   /// GPU memory".
-  [[nodiscard]] GANTRY_API std::string str() const;
+  [[nodiscard]] std::string str() const;
 };
 
 /// Writes str().
