@@ -1,6 +1,7 @@
 #include "launcher/arrivals.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 
@@ -45,6 +46,20 @@ std::vector<int> missing_ranks(const std::string& address, const std::string& to
     if (!store.try_get(arrival_key(rank))) missing.push_back(rank);
   }
   return missing;
+}
+
+void enter_missing_ranks(JobResult& job, const Delegation& delegation,
+                         const std::vector<int>& missing) {
+  const RankResult& launcher = job.ranks.front();
+  job.outcome = Outcome::not_started;
+  job.start_error = fmt::format(
+      "{} {} before rank{} {} on {} had started; its messages are above; each host must be "
+      "reachable from here and have {}",
+      delegation.launcher, launcher.how(), missing.size() == 1 ? "" : "s", rank_list(missing),
+      fmt::join(delegation.hosts_of(missing), ", "), delegation.glaunch);
+  // The shim's own codes say more: no such program, for one.
+  const bool is_shims = launcher.exit_code == 126 || launcher.exit_code == 127;
+  job.start_error_code = is_shims ? launcher.exit_code : 125;
 }
 
 }  // namespace gantry::launcher

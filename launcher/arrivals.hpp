@@ -6,6 +6,9 @@
 
 #include <gantry/job/process_identity.hpp>
 
+#include "launcher/delegation.hpp"
+#include "launcher/report.hpp"
+
 namespace gantry::launcher {
 
 /// Tells the job's store that the shim of this rank is on `host`, and waits for the others.
@@ -16,5 +19,10 @@ void arrive_and_wait(const ProcessIdentity& identity, const std::string& host);
 /// `address`.
 [[nodiscard]] std::vector<int> missing_ranks(const std::string& address, const std::string& token,
                                              int ranks);
+
+/// Enters that the other launcher of the job failed before these ranks had arrived: the job did not
+/// start. `job` has the launcher as its only rank.
+void enter_missing_ranks(JobResult& job, const Delegation& delegation,
+                         const std::vector<int>& missing);
 
 }  // namespace gantry::launcher

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -207,18 +206,7 @@ void Supervisor::look_for_missing_ranks() {
   if (!plan_.delegation || result_.outcome != Outcome::rank_failed) return;
   const std::vector<int> missing =
       missing_ranks(store_->address(), context_.store_token(), plan_.delegation->ranks);
-  if (missing.empty()) return;
-  const std::string why = fmt::format(
-      "{} {} before rank{} {} on {} had started; its messages are above; each host must be "
-      "reachable from here and have {}",
-      plan_.delegation->launcher, result_.ranks.front().how(), missing.size() == 1 ? "" : "s",
-      rank_list(missing), fmt::join(plan_.delegation->hosts_of(missing), ", "),
-      plan_.delegation->glaunch);
-  const int code = result_.ranks.front().exit_code;
-  result_.outcome = Outcome::not_started;
-  result_.start_error = why;
-  // The shim's own codes say more: no such program, for one.
-  result_.start_error_code = code == 126 || code == 127 ? code : 125;
+  if (!missing.empty()) enter_missing_ranks(result_, *plan_.delegation, missing);
 }
 
 // SIGCHLD alone is not enough: a thread that some library started may take it away from us.
