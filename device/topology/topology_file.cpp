@@ -20,6 +20,9 @@ namespace gantry {
 namespace {
 
 constexpr std::uintmax_t kMaxBytes = 64U << 20U;
+constexpr int kMaxGpus = 256;
+constexpr int kMaxNode = 1023;  // Linux has no more
+constexpr int kMaxLinks = 1024;
 
 template <class T>
 void merge_fact(const Fact<T>& from, Precedence precedence, Fact<T>& to) {
@@ -64,6 +67,26 @@ std::string first_element(std::string_view text) {
     text.remove_prefix(open + 1);
     if (text.starts_with('?') || text.starts_with('!')) continue;
     return std::string(text.substr(0, text.find_first_of(" \t\r\n/>")));
+  }
+}
+
+// Numbers that no machine has: plans and system calls take the others as they are.
+void check_numbers(const Topology& topology) {
+  const auto check = [](std::string_view what, int value, int most) {
+    if (value >= 0 && value <= most) return;
+    throw InvalidArgument(fmt::format("{}: expected 0 to {}, but got {}", what, most, value));
+  };
+  check("number of GPUs", static_cast<int>(topology.gpus.size()), kMaxGpus);
+  for (const Topology::NumaNode& node : topology.nodes) check("NUMA node", node.id, kMaxNode);
+  for (const Topology::Gpu& gpu : topology.gpus) {
+    for (const Topology::NvLinks& links :
+         gpu.nvlinks.value.value_or(std::vector<Topology::NvLinks>{})) {
+      check("NVLinks", links.count, kMaxLinks);
+    }
+  }
+  for (const auto& row : topology.links) {
+    for (const Topology::Link& link : row)
+      check("NVLinks", link.nvlinks.value.value_or(0), kMaxLinks);
   }
 }
 
@@ -121,7 +144,9 @@ Topology read_topology_file(const std::string& path) {
   if (file.bad()) throw fail("it cannot be read");
   if (text.size() > kMaxBytes) throw fail("it is larger than 64 MiB");
   try {
-    return parse(path, text);
+    Topology topology = parse(path, text);
+    check_numbers(topology);
+    return topology;
   } catch (const InvalidArgument& error) {
     throw fail(error.what());
   }

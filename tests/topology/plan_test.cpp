@@ -176,6 +176,22 @@ TEST(PlanTest, TheBestFourOfTheCubeMeshAreOneClique) {
   EXPECT_THAT(plan(machine("dgx1v"), Asked{.gpus = "best:2"}.options()).gpus, ElementsAre(0, 3));
 }
 
+TEST(PlanTest, TheBestOfManyGpusAreFoundToo) {
+  // 32 GPUs, of which the last four are a clique of NVLinks.
+  Topology topology = testing::host_of({2, 1, 16, 1});
+  for (int i = 0; i < 32; ++i) {
+    Topology::Gpu gpu;
+    gpu.bus_id = "0000:" + std::to_string(10 + i) + ":00.0";
+    topology.gpus.push_back(gpu);
+  }
+  topology.links.assign(32, std::vector<Topology::Link>(32));
+  topology.nic_paths.resize(32);
+  for (std::size_t i = 28; i < 32; ++i) {
+    for (std::size_t j = 28; j < 32; ++j) topology.links[i][j].nvlinks.offer(4, FactSource::nvml);
+  }
+  EXPECT_THAT(plan(topology, Asked{.gpus = "best:4"}.options()).gpus, ElementsAre(28, 29, 30, 31));
+}
+
 TEST(PlanTest, IdleLeavesBusyGpusOut) {
   Topology topology = machine("hgx_h100");
   topology.gpus[0].processes.value = 1;
