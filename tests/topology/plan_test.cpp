@@ -192,6 +192,30 @@ TEST(PlanTest, TheBestOfManyGpusAreFoundToo) {
   EXPECT_THAT(plan(topology, Asked{.gpus = "best:4"}.options()).gpus, ElementsAre(28, 29, 30, 31));
 }
 
+TEST(PlanTest, TheWorstConnectionDecidesBeforeTheSum) {
+  Topology topology = machine("reversed_numa");
+  const auto connect = [&](std::size_t a, std::size_t b, int links) {
+    topology.links[a][b].nvlinks.value = topology.links[b][a].nvlinks.value = links;
+  };
+  // GPU 0 has many links to GPU 1 and none to the others, which have few to each other.
+  connect(0, 1, 8);
+  connect(0, 2, 0);
+  connect(0, 3, 0);
+  connect(1, 2, 2);
+  connect(1, 3, 2);
+  connect(2, 3, 2);
+  EXPECT_THAT(plan(topology, Asked{.gpus = "best:3"}.options()).gpus, ElementsAre(1, 2, 3));
+}
+
+TEST(PlanTest, RanksOfUnknownPlaceTakeTheCoresThatOthersLeave) {
+  Topology topology = machine("smt_off");
+  topology.gpus[0].node = {};
+  topology.gpus[0].cpus = {};
+  const Plan result = plan(topology, Asked{.bind = "core"}.options());
+  EXPECT_EQ(result.ranks[1].cpus->str(), "0,2,4,6,8,10,12,14");
+  EXPECT_EQ(result.ranks[0].cpus->str(), "1,3,5,7,9,11,13,15");
+}
+
 TEST(PlanTest, IdleLeavesBusyGpusOut) {
   Topology topology = machine("hgx_h100");
   topology.gpus[0].processes.value = 1;
