@@ -3,6 +3,9 @@
 # Makes the manual page and the completion scripts of a program from its option tables, as part of the build, and installs them.
 include(GNUInstallDirs)
 function(gantry_install_pages program)
+  if(CMAKE_CROSSCOMPILING)  # the program cannot run here
+    return()
+  endif()
   set(folder "${PROJECT_BINARY_DIR}/pages")
   set(pages "")
   foreach(entry IN ITEMS "man|man/man1/${program}.1" "bash|bash-completion/completions/${program}" "zsh|zsh/site-functions/_${program}")

@@ -205,7 +205,8 @@ void Communicator::Impl::make_transports() {
   if (one_machine_) {
     control = std::make_unique<ControlSegment>(*bootstrap, membership.rank, membership.size,
                                                timeout_, name);
-    control->describe_device(device_map[static_cast<std::size_t>(membership.rank)]);
+    control->describe_device(device_map[static_cast<std::size_t>(membership.rank)],
+                             device_properties(membership.device).uuid);
     // The backend async asks the driver for its figures, which a watchdog must not.
     if (memory::allocator_backend() != "async") {
       control->publish_memory([device = membership.device] {

@@ -25,7 +25,7 @@ const std::vector<Variable>& variables() {
       {"GANTRY_COLL_TABLE", "path", "table of gantry-tune that algorithms are chosen from"},
       {"GANTRY_COLL_TIMEOUT", "seconds (600)", "deadline of a collective operation"},
       {"GANTRY_FLIGHT_DIR", "path (/dev/shm)",
-       "where groups keep the flight recorders that glaunch dump reads"},
+       "where groups keep the flight recorders that glaunch dump and gantry-top read"},
       {"GANTRY_HOST_LINKS", "auto|tcp|mpi (auto)",
        "what carries messages between hosts where ranks do not share memory"},
       {"GANTRY_HOST_INTERFACE", "name,…",

@@ -162,6 +162,7 @@ struct alignas(64) Rank {
   std::atomic<std::int64_t> died_ns;       ///< when its end was seen; 0: it was not
   /// Bytes of its device's memory that its process allocated and reserved; 0: not published.
   std::atomic<std::int64_t> allocated_bytes, reserved_bytes;
+  char uuid[40];  ///< of its device, not always null-terminated; empty: not published
   alignas(64) std::atomic<std::uint64_t> fence;
   std::atomic<std::uint64_t> recorded;  ///< ticket of its newest entry
   std::atomic<std::uint32_t> state;

@@ -269,6 +269,4 @@ std::string shell_text(const std::vector<std::string>& command) {
   return text;
 }
 
-std::string arrival_key(int rank) { return fmt::format("glaunch/here/{}", rank); }
-
 }  // namespace gantry::launcher

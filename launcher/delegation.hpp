@@ -63,7 +63,4 @@ struct DelegationValues {
 
 /// Numbers of ranks of the hosts, "4,4": set by glaunch for its shims, and for them alone.
 inline constexpr const char* kHostRanksVariable = "GANTRY_SHIM_RANKS";
-/// Key under which the shim of a rank writes to the job's store that it is there.
-[[nodiscard]] std::string arrival_key(int rank);
-
 }  // namespace gantry::launcher

@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include <gantry/core/error.hpp>
 
 #include "core/escaped_text.hpp"
 #include "core/json.hpp"
-#include "core/process_stamp.hpp"
 #include "launcher/report.hpp"
 
 namespace gantry::launcher {
@@ -28,113 +26,10 @@ constexpr const char* kLaneNames[] = {"collectives", "sends", "receives"};
 // Calls of a rank in JSON.
 constexpr std::size_t kListedCalls = 16;
 
-ProcessState process_state(const ProcessStamp& process, bool same_boot) {
-  if (process.pid <= 0) return ProcessState::absent;
-  if (!same_boot) return ProcessState::ended;
-  switch (status_of(process).liveness) {
-    case Liveness::running:
-      return ProcessState::alive;
-    case Liveness::stopped:
-      return ProcessState::stopped;
-    case Liveness::ended:
-      return ProcessState::ended;
-    case Liveness::unknown:
-      break;
-  }
-  return ProcessState::unknown;
-}
-
-std::vector<Record> calls_of(const View& view, int rank) {
-  std::vector<Record> calls;
-  const std::uint64_t newest = view.rank(rank).recorded.load(std::memory_order_acquire);
-  for (std::uint64_t back = 0; back < std::min<std::uint64_t>(newest, flight::kRing); ++back) {
-    const std::uint64_t ticket = newest - back;
-    if (const auto record = view.ring(rank)[ticket % flight::kRing].get(ticket)) {
-      calls.push_back(*record);
-    }
-  }
-  return calls;
-}
-
-LaneReport look_at_lane(const View& view, Lane lane, int rank, const std::vector<Record>& calls) {
-  LaneReport report;
-  report.progress = view.words(rank).progress(lane);
-  for (const Record& record : calls) {
-    if (view.lane(record.call) != lane) continue;
-    const auto number = static_cast<std::uint64_t>(record.call.number);
-    if (report.enqueued == 0) report.enqueued = number;
-    if (!report.progress.is_under_way() || number == report.progress.started) {
-      report.current = record;
-      break;
-    }
-  }
-  return report;
-}
-
-RankReport look_at_rank(const View& view, int rank, bool same_boot) {
-  const flight::Rank& facts = view.rank(rank);
-  RankReport report;
-  report.rank = rank;
-  report.pid = facts.pid;
-  report.host = escaped_field(facts.host);
-  report.device = escaped_field(facts.device);
-  report.process = process_state({facts.pid, facts.start_time}, same_boot);
-  report.state = static_cast<flight::State>(facts.state.load(std::memory_order_acquire));
-  const std::int64_t died = facts.died_ns.load(std::memory_order_acquire);
-  if (died != 0 && same_boot) report.ended_ns_ago = flight::monotonic_ns() - died;
-  report.calls = calls_of(view, rank);
-  for (const Lane lane : kAllLanes) {
-    report.lanes[static_cast<std::size_t>(lane)] = look_at_lane(view, lane, rank, report.calls);
-  }
-  return report;
-}
-
-std::string_view name(ProcessState state) {
-  switch (state) {
-    case ProcessState::absent:
-      return "absent";
-    case ProcessState::alive:
-      return "alive";
-    case ProcessState::stopped:
-      return "stopped";
-    case ProcessState::ended:
-      return "ended";
-    case ProcessState::unknown:
-      return "unknown";
-  }
-  return "unknown";
-}
-
-std::string_view name(flight::State state) {
-  switch (state) {
-    case flight::State::running:
-      return "running";
-    case flight::State::finished:
-      return "left";
-    case flight::State::aborted:
-      return "aborted";
-  }
-  return "unknown";
-}
-
-std::string algorithm_of(const View& view, const Record& record) {
-  const auto& names = view.header().algorithms;
-  return record.algorithm < std::size(names) ? escaped_field(names[record.algorithm].text) : "?";
-}
-
-// "250 ms", "3.2 s", "7 min", "2 h".
-std::string duration(std::int64_t ns) {
-  const double seconds = static_cast<double>(ns) / 1e9;
-  if (seconds < 1) return fmt::format("{} ms", ns / 1'000'000);
-  if (seconds < 100) return fmt::format("{:.1f} s", seconds);
-  if (seconds < 5400) return fmt::format("{:.0f} min", seconds / 60);
-  return fmt::format("{:.0f} h", seconds / 3600);
-}
-
 std::string presence(const RankReport& rank) {
   std::string text(name(rank.process));
   if (rank.state != flight::State::running) text += fmt::format(", {}", name(rank.state));
-  if (rank.ended_ns_ago) text += fmt::format(" {} ago", duration(*rank.ended_ns_ago));
+  if (rank.ended_ns_ago) text += fmt::format(" {} ago", flight::duration_text(*rank.ended_ns_ago));
   return text;
 }
 
@@ -187,19 +82,8 @@ std::vector<OpenFile> find_flights(const std::string& target) {
 }
 
 GroupReport look_at(const OpenFile& file) {
-  const View& view = file.view();
-  const flight::Header& header = view.header();
-  const bool same_boot = escaped_field(header.boot) == boot_id();
-  GroupReport report;
-  report.path = escape_control_characters(file.path());
-  report.job = escaped_field(header.job);
-  report.group = escaped_field(header.group);
-  report.created_ns = header.created_ns;
-  for (int rank = 0; rank < header.ranks; ++rank) {
-    report.ranks.push_back(look_at_rank(view, rank, same_boot));
-  }
-  report.now_ns = same_boot ? flight::monotonic_ns() : 0;
-  report.diagnosis = diagnose(view, report.ranks);
+  GroupReport report = flight::report_group(file);
+  report.diagnosis = diagnose(file.view(), report.ranks);
   return report;
 }
 
@@ -255,7 +139,8 @@ std::string describe_group(const GroupReport& report, const View& view) {
                           flight::plain_number(static_cast<std::uint64_t>(record.call.number)),
                           view.text(record.call), algorithm_of(view, record));
       if (report.now_ns != 0) {
-        text += fmt::format(", called {} ago", duration(report.now_ns - record.enqueued_ns));
+        text += fmt::format(", called {} ago",
+                            flight::duration_text(report.now_ns - record.enqueued_ns));
       }
     }
     text += called ? "\n" : ", no calls\n";

@@ -1,15 +1,12 @@
 // The progress of the ranks of this user's jobs, from their flight files.
 #pragma once
 
-#include <array>
 #include <chrono>
-#include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "job/flight_folder.hpp"
+#include "job/group_report.hpp"
 #include "launcher/dump_request.hpp"
 
 namespace gantry {
@@ -18,46 +15,10 @@ class Json;
 
 namespace gantry::launcher {
 
-/// Whether a rank's process is there.
-enum class ProcessState { absent, alive, stopped, ended, unknown };
-
-/// How far a rank is with the calls of one lane.
-struct LaneReport {
-  std::uint64_t enqueued = 0;  ///< number of the newest call
-  flight::Progress progress = {};
-  /// The call under way, else the newest.
-  std::optional<flight::Record> current = {};
-};
-
-struct RankReport {
-  int rank = 0;
-  int pid = 0;
-  std::string host;
-  std::string device;
-  ProcessState process = ProcessState::absent;
-  flight::State state = flight::State::running;
-  std::optional<std::int64_t> ended_ns_ago = {};  ///< if it was seen
-  std::array<LaneReport, flight::kLanes> lanes;
-  std::vector<flight::Record> calls;  ///< newest first
-
-  [[nodiscard]] bool is_alive() const {
-    return process == ProcessState::alive || process == ProcessState::stopped ||
-           process == ProcessState::unknown;
-  }
-  [[nodiscard]] const LaneReport& lane(flight::Lane which) const {
-    return lanes[static_cast<std::size_t>(which)];
-  }
-};
-
-struct GroupReport {
-  std::string path;
-  std::string job;
-  std::string group;
-  std::int64_t created_ns = 0;  ///< since 1970
-  std::int64_t now_ns = 0;      ///< when it was looked at; 0: the file is of another boot
-  std::vector<RankReport> ranks;
-  std::vector<std::string> diagnosis;
-};
+using flight::GroupReport;
+using flight::LaneReport;
+using flight::ProcessState;
+using flight::RankReport;
 
 /// The flight files that `target` names: a job, a process id, a file (with a slash), or all of this
 /// user if empty; newest first. Throws: InvalidArgument if it names none.

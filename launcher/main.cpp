@@ -91,9 +91,8 @@ std::optional<Delegation> find_delegation(const Options& options, const Environm
   int ranks_per_host = 0;
   if (!hosts.front().ranks && !options.ranks) {
     // The machines are taken to be like this one.
-    Options here = options;
     ranks_per_host = static_cast<int>(
-        make_plan(here, look_at_machine(options, environment), environment).ranks.size());
+        make_plan(options, look_at_machine(options, environment), environment).ranks.size());
   }
   return make_delegation(options, environment, std::move(hosts), ranks_per_host, own_path());
 }
@@ -180,10 +179,7 @@ int run(const std::vector<std::string>& arguments) {
     whole.prefix.reset();  // that is the other launcher's affair
     return run_job(whole, plan_of(*delegation), environment);
   }
-  Options here = options;
-  // One host, which is this machine.
-  if (here.hosts.size() == 1 && !here.ranks) here.ranks = here.hosts.front().ranks;
-  return run_job(here, make_plan(here, look_at_machine(here, environment), environment),
+  return run_job(options, make_plan(options, look_at_machine(options, environment), environment),
                  environment);
 }
 

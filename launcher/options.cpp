@@ -225,6 +225,14 @@ Options parse_options(const std::vector<std::string>& arguments) {
   read_exports(options, exports);
   if (hosts_option.is_given()) options.hosts = parse_hosts(hosts, "--hosts");
   if (!hostfile.empty()) options.hosts = read_hostfile(hostfile);
+  if (options.hosts.size() == 1 && options.hosts[0].ranks) {
+    if (options.ranks && *options.ranks != *options.hosts[0].ranks) {
+      throw InvalidArgument(fmt::format("-n {} and {} ranks on {} contradict each other",
+                                        *options.ranks, *options.hosts[0].ranks,
+                                        options.hosts[0].name));
+    }
+    options.ranks = options.hosts[0].ranks;
+  }
   options.has_own_prefix = prefix_option.is_given();
   options.color = color == "always"  ? ColorMode::always
                   : color == "never" ? ColorMode::never

@@ -1,12 +1,10 @@
 #include "launcher/shim.hpp"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,17 +13,14 @@
 #include <variant>
 
 #include <gantry/core/error.hpp>
-#include <gantry/extend/store.hpp>
 
+#include "launcher/arrivals.hpp"
 #include "launcher/delegation.hpp"
 #include "launcher/process.hpp"
 
 namespace gantry::launcher {
 namespace {
 
-constexpr std::chrono::seconds kConnectTimeout{60};
-// Nodes of a large allocation may start minutes apart.
-constexpr std::chrono::minutes kArrivalTimeout{10};
 constexpr int kCannotExecute = 126;
 
 // What the plan of one machine cannot tell of a job on several.
@@ -65,24 +60,6 @@ std::pair<int, int> node_of(int rank, const std::string& host_ranks) {
     ++count;
   }
   return {std::min(node, count - 1), count};
-}
-
-void wait_for_all(const ProcessIdentity& identity, const Environment& environment,
-                  const std::string& host) {
-  const std::string& address = environment.at("GANTRY_RDZV");
-  try {
-    StoreClient store(StoreClientOptions{.address = address,
-                                         .rank = -1,
-                                         .token = environment.at("GANTRY_RDZV_TOKEN"),
-                                         .connect_timeout = kConnectTimeout});
-    store.set(arrival_key(identity.rank), host);
-    store.barrier("glaunch/here", identity.world_size, kArrivalTimeout);
-  } catch (const TimeoutError& error) {
-    throw Error(fmt::format(
-        "shim: rank {} on {} failed to meet the other ranks at {}: {}; open that port, or set "
-        "GANTRY_HOST_INTERFACE where glaunch runs to an interface that {} reaches",
-        identity.rank, host, address, error.what(), host));
-  }
 }
 
 }  // namespace
@@ -147,7 +124,7 @@ int run_shim(const Options& options, const Machine& machine, const Environment& 
     return failure->exit_code();
   }
   const ShimPlan plan = plan_shim(options, machine, identity, environment);
-  if (is_under_glaunch(environment)) wait_for_all(identity, environment, machine.host);
+  if (is_under_glaunch(environment)) arrive_and_wait(identity, machine.host);
   // Every rank says so: they are on different machines.
   for (const std::string& text : describe(Binding(plan.rank.cpus, plan.rank.memory_node).apply())) {
     std::fprintf(stderr, "glaunch: shim: rank %d on %s: warning: %s\n", identity.rank,

@@ -25,8 +25,7 @@ To start a program called dump: glaunch -- dump)";
 
 // The options of `glaunch dump`.
 struct DumpLine {
-  CommandLine line{"Prints what the ranks of this user's jobs are at in their collectives.",
-                   "glaunch dump"};
+  CommandLine line{"Prints what ranks are at in their collectives.", "glaunch dump"};
   std::string interval;
 
   explicit DumpLine(Options& options) {
@@ -61,7 +60,7 @@ void check_dump(Options& options, const std::string& interval) {
 ProgramDescription describe_env() {
   ProgramDescription program;
   program.name = "glaunch env";
-  program.summary = "Prints the variables that ranks get, and those that gantry reads.";
+  program.summary = "Prints the variables of ranks and of gantry.";
   program.usage = "[--json]";
   program.options.push_back({.names = {"--json"}, .help = "print JSON"});
   return program;
@@ -69,7 +68,7 @@ ProgramDescription describe_env() {
 
 // The options of `glaunch shim`.
 struct ShimLine {
-  CommandLine line{"Becomes one rank of a job that srun or mpirun starts.", "glaunch shim"};
+  CommandLine line{"Becomes one rank of a job of srun or mpirun.", "glaunch shim"};
 
   PlacementLine placement;
 

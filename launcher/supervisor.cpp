@@ -15,9 +15,10 @@
 #include <system_error>
 #include <utility>
 
-#include "core/socket.hpp"
+#include "launcher/arrivals.hpp"
 #include "launcher/cgroup.hpp"
 #include "launcher/dump.hpp"
+#include "launcher/job_signals.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -30,44 +31,6 @@ constexpr milliseconds kCollectTime{300};
 constexpr milliseconds kLeftoverGrace{2'000};
 // A killed process is gone at once, unless it hangs in the kernel.
 constexpr milliseconds kKillTime{10'000};
-
-constexpr std::array kHandledSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGCHLD};
-
-// Directs signals to a descriptor. What was ignored when glaunch began (nohup) stays ignored.
-int open_signal_fd(const std::vector<int>& forwarded) {
-  sigset_t handled;
-  sigemptyset(&handled);
-  for (const int signal : kHandledSignals) {
-    struct sigaction before {};
-    sigaction(signal, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) sigaddset(&handled, signal);
-  }
-  // These were asked for. The kernel drops no signal that is blocked.
-  for (const int signal : forwarded) sigaddset(&handled, signal);
-  struct sigaction ignore {};
-  ignore.sa_handler = SIG_IGN;
-  sigaction(SIGPIPE, &ignore, nullptr);
-  // With SIGCHLD ignored the kernel would throw the ranks' exit codes away.
-  struct sigaction usual {};
-  usual.sa_handler = SIG_DFL;
-  sigaction(SIGCHLD, &usual, nullptr);
-  sigaddset(&handled, SIGCHLD);
-  sigprocmask(SIG_BLOCK, &handled, nullptr);
-  const int fd = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (fd < 0) throw std::system_error(errno, std::generic_category(), "signalfd");
-  return fd;
-}
-
-// Stops this process until it is continued, as Ctrl-Z does: not at all where no shell could
-// continue it, because no shell is there.
-void stop_here() {
-  sigset_t stop;
-  sigemptyset(&stop);
-  sigaddset(&stop, SIGTSTP);
-  raise(SIGTSTP);
-  sigprocmask(SIG_UNBLOCK, &stop, nullptr);
-  sigprocmask(SIG_BLOCK, &stop, nullptr);
-}
 
 }  // namespace
 
@@ -242,14 +205,8 @@ Environment Supervisor::environment_of(const RankPlan& rank, const JobValues& va
 // Another launcher that failed before all ranks were there has started nothing.
 void Supervisor::look_for_missing_ranks() {
   if (!plan_.delegation || result_.outcome != Outcome::rank_failed) return;
-  const StoreClientOptions client{
-      .address = fmt::format("tcp:127.0.0.1:{}", parse_socket_address(store_->address()).port),
-      .token = context_.store_token()};
-  std::vector<int> missing;
-  StoreClient store(client);
-  for (int rank = 0; rank < plan_.delegation->ranks; ++rank) {
-    if (!store.try_get(arrival_key(rank))) missing.push_back(rank);
-  }
+  const std::vector<int> missing =
+      missing_ranks(store_->address(), context_.store_token(), plan_.delegation->ranks);
   if (missing.empty()) return;
   const std::string why = fmt::format(
       "{} {} before rank{} {} on {} had started; its messages are above; each host must be "

@@ -156,9 +156,10 @@ bool ControlSegment::shares_process() const noexcept {
 
 bool ControlSegment::is_owner() const noexcept { return view().rank(rank_).pid == getpid(); }
 
-void ControlSegment::describe_device(std::string_view text) {
-  auto& field = view().rank(rank_).device;
-  std::memcpy(field, text.data(), std::min(text.size(), sizeof field - 1));
+void ControlSegment::describe_device(std::string_view text, std::string_view uuid) {
+  flight::Rank& mine = view().rank(rank_);
+  std::memcpy(mine.device, text.data(), std::min(text.size(), sizeof mine.device - 1));
+  std::memcpy(mine.uuid, uuid.data(), std::min(uuid.size(), sizeof mine.uuid));
 }
 
 void ControlSegment::publish_memory(std::function<MemoryUse()> read) {

@@ -67,8 +67,8 @@ class ControlSegment {
   std::chrono::milliseconds timeout() const { return timeout_; }
   const flight::View& view() const { return file_->view(); }
   const std::shared_ptr<ControlFile>& file() const { return file_; }
-  // Sets the device name that `glaunch dump` prints.
-  void describe_device(std::string_view text);
+  // Sets the device name that `glaunch dump` prints, and the UUID by which gantry-top finds it.
+  void describe_device(std::string_view text, std::string_view uuid);
   // Makes the watchdog publish what `read` returns, once a second. `read` must not call the driver.
   void publish_memory(std::function<MemoryUse()> read);
 

@@ -33,6 +33,10 @@ DriverApi load() {
 #define GANTRY_FIND(name) table.name = find<decltype(table.name)>(#name);
   GANTRY_CUDA_DRIVER_FUNCTIONS(GANTRY_FIND)
 #undef GANTRY_FIND
+  table.stream_get_capture_info =
+      find<decltype(table.stream_get_capture_info)>("cuStreamGetCaptureInfo");
+  table.stream_update_capture_dependencies =
+      find<decltype(table.stream_update_capture_dependencies)>("cuStreamUpdateCaptureDependencies");
   return table;
 }
 

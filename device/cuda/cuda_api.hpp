@@ -2,6 +2,8 @@
 
 #include <cuda.h>
 
+#include <cstddef>
+
 namespace gantry::cuda {
 
 /// Every function of the CUDA driver library that gantry calls, by name.
@@ -51,6 +53,12 @@ struct DriverApi {
 #define GANTRY_DECLARE(name) decltype(&::name) name = nullptr;
   GANTRY_CUDA_DRIVER_FUNCTIONS(GANTRY_DECLARE)
 #undef GANTRY_DECLARE
+
+  // In the form of CUDA 12, whatever cuda.h declares: CUDA 13 has other parameters.
+  CUresult (*stream_get_capture_info)(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*,
+                                      const CUgraphNode**, std::size_t*) = nullptr;
+  CUresult (*stream_update_capture_dependencies)(CUstream, CUgraphNode*, std::size_t,
+                                                 unsigned) = nullptr;
 };
 
 /// The table, filled at the first call. Throws: CudaError if a function is missing.

@@ -54,35 +54,23 @@ CudaGraph& graph_of(NativeGraph graph) { return *static_cast<CudaGraph*>(graph);
 // captures no launch of a graph.
 void capture_launch(cudaGraph_t graph, NativeStream stream) {
   constexpr const char* kDoing = "capturing a graph";
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cudaGraph_t outer = nullptr;
-  const cudaGraphNode_t* before = nullptr;
+  const auto handle = static_cast<CUstream>(stream.handle);
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph outer = nullptr;
+  const CUgraphNode* before = nullptr;
   std::size_t count = 0;
-  cudaGraphNode_t node = nullptr;
-#if CUDART_VERSION >= 13000
-  const cudaGraphEdgeData* edges = nullptr;
   GANTRY_CUDA_CHECK(
-      cudaStreamGetCaptureInfo(native(stream), &status, nullptr, &outer, &before, &edges, &count),
+      cuda::api().stream_get_capture_info(handle, &status, nullptr, &outer, &before, &count),
       kDoing, stream);
-#else
-  GANTRY_CUDA_CHECK(
-      cudaStreamGetCaptureInfo_v2(native(stream), &status, nullptr, &outer, &before, &count),
-      kDoing, stream);
-#endif
-  if (status != cudaStreamCaptureStatusActive) {
-    GANTRY_CUDA_CHECK_STATUS(cudaErrorStreamCaptureInvalidated, "cudaStreamGetCaptureInfo", kDoing,
+  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+    GANTRY_CUDA_CHECK_STATUS(cudaErrorStreamCaptureInvalidated, "cuStreamGetCaptureInfo", kDoing,
                              stream);
   }
+  cudaGraphNode_t node = nullptr;
   GANTRY_CUDA_CHECK(cudaGraphAddChildGraphNode(&node, outer, before, count, graph), kDoing, stream);
-#if CUDART_VERSION >= 13000
-  GANTRY_CUDA_CHECK(cudaStreamUpdateCaptureDependencies(native(stream), &node, nullptr, 1,
-                                                        cudaStreamSetCaptureDependencies),
+  GANTRY_CUDA_CHECK(cuda::api().stream_update_capture_dependencies(
+                        handle, &node, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES),
                     kDoing, stream);
-#else
-  GANTRY_CUDA_CHECK(cudaStreamUpdateCaptureDependencies(native(stream), &node, 1,
-                                                        cudaStreamSetCaptureDependencies),
-                    kDoing, stream);
-#endif
 }
 
 }  // namespace

@@ -169,6 +169,10 @@ NvmlResult<std::vector<NvmlDevice>> Nvml::mig_instances(NvmlDevice device) const
   return {std::move(instances), {}};
 }
 
+NvmlResult<NvmlDevice> Nvml::gpu_of_instance(NvmlDevice instance) const {
+  return ask<NvmlDevice>(functions_->mig_parent, instance);
+}
+
 NvmlResult<NvmlAncestor> Nvml::common_ancestor(NvmlDevice a, NvmlDevice b) const {
   const auto level = ask<int>(functions_->common_ancestor, a, b);
   if (!level) return {std::nullopt, level.problem};

@@ -121,6 +121,8 @@ class Nvml {
   /// The device's instances if it is in MIG mode; else none.
   [[nodiscard]] NvmlResult<std::vector<NvmlDevice>> mig_instances(NvmlDevice device) const;
 
+  /// The GPU that an instance is a part of. Other devices are an error.
+  [[nodiscard]] NvmlResult<NvmlDevice> gpu_of_instance(NvmlDevice instance) const;
   /// Whether the device is in MIG mode.
   [[nodiscard]] NvmlResult<bool> is_divided(NvmlDevice device) const;
   [[nodiscard]] NvmlResult<NvmlAncestor> common_ancestor(NvmlDevice a, NvmlDevice b) const;
@@ -147,6 +149,8 @@ class Nvml {
   [[nodiscard]] NvmlResult<std::uint64_t> throttle_reasons(NvmlDevice device) const;
   /// Processes with compute contexts.
   [[nodiscard]] NvmlResult<std::vector<NvmlProcess>> processes(NvmlDevice device) const;
+  /// Name of the process with this number, as /proc of the calling process has it.
+  [[nodiscard]] NvmlResult<std::string> process_name(unsigned pid) const;
   [[nodiscard]] NvmlResult<NvmlComputeMode> compute_mode(NvmlDevice device) const;
   [[nodiscard]] NvmlResult<bool> persistence(NvmlDevice device) const;
   [[nodiscard]] NvmlResult<bool> has_pending_retirement(NvmlDevice device) const;

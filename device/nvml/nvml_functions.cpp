@@ -18,6 +18,7 @@ Nvml::Functions::Functions(const std::string& path) : library({path}) {
   library.find(mig_mode, "nvmlDeviceGetMigMode");
   library.find(mig_count, "nvmlDeviceGetMaxMigDeviceCount");
   library.find(mig_by_index, "nvmlDeviceGetMigDeviceHandleByIndex");
+  library.find(mig_parent, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle");
   library.find(common_ancestor, "nvmlDeviceGetTopologyCommonAncestor");
   library.find(p2p_status, "nvmlDeviceGetP2PStatus");
   library.find(link_state, "nvmlDeviceGetNvLinkState");
@@ -39,6 +40,7 @@ Nvml::Functions::Functions(const std::string& path) : library({path}) {
   library.find(max_clock, "nvmlDeviceGetMaxClockInfo");
   library.find(throttle_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
   library.find(processes, "nvmlDeviceGetComputeRunningProcesses_v3");
+  library.find(process_name, "nvmlSystemGetProcessName");
   library.find(compute_mode, "nvmlDeviceGetComputeMode");
   library.find(persistence, "nvmlDeviceGetPersistenceMode");
   library.find(retired_pending, "nvmlDeviceGetRetiredPagesPendingStatus");

@@ -72,6 +72,7 @@ struct Nvml::Functions {
   int (*mig_mode)(Device, unsigned*, unsigned*) = nullptr;
   UnsignedGetter* mig_count = nullptr;
   int (*mig_by_index)(Device, unsigned, Device*) = nullptr;
+  int (*mig_parent)(Device, Device*) = nullptr;
   int (*common_ancestor)(Device, Device, int*) = nullptr;
   int (*p2p_status)(Device, Device, int, int*) = nullptr;
   int (*link_state)(Device, unsigned, unsigned*) = nullptr;
@@ -93,6 +94,7 @@ struct Nvml::Functions {
   int (*max_clock)(Device, int, unsigned*) = nullptr;
   int (*throttle_reasons)(Device, unsigned long long*) = nullptr;
   int (*processes)(Device, unsigned*, NvmlProcessInfo*) = nullptr;
+  int (*process_name)(unsigned, char*, unsigned) = nullptr;
   UnsignedGetter* compute_mode = nullptr;
   UnsignedGetter* persistence = nullptr;
   UnsignedGetter* retired_pending = nullptr;

@@ -1,5 +1,6 @@
 // What changes while a device works: memory, load, clocks, processes, health.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "device/nvml/nvml_functions.hpp"
@@ -75,6 +76,20 @@ NvmlResult<std::vector<NvmlProcess>> Nvml::processes(NvmlDevice device) const {
     processes.push_back(process);
   }
   return {std::move(processes), {}};
+}
+
+NvmlResult<std::string> Nvml::process_name(unsigned pid) const {
+  constexpr unsigned kNameBytes = 512;
+  if (!is_initialised_ || functions_->process_name == nullptr) {
+    return failure<std::string>(kNvmlFunctionNotFound);
+  }
+  std::array<char, kNameBytes> buffer{};
+  if (const int code = functions_->process_name(pid, buffer.data(), kNameBytes);
+      code != kNvmlSuccess) {
+    return failure<std::string>(code);
+  }
+  buffer.back() = '\0';
+  return {buffer.data(), {}};
 }
 
 NvmlResult<NvmlComputeMode> Nvml::compute_mode(NvmlDevice device) const {

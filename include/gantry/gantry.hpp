@@ -20,6 +20,7 @@
 #include <gantry/device/cpu_set.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/device/guard.hpp>
+#include <gantry/device/monitor.hpp>
 #include <gantry/device/native_handles.hpp>
 #include <gantry/device/peer.hpp>
 #include <gantry/device/plan.hpp>

@@ -12,7 +12,7 @@
 namespace gantry::memory {
 namespace {
 
-// What the driver's pools keep is missing where heaps grow.
+// Releases the memory that the driver's pool caches, for heaps that grow.
 bool trim_pool(int device) noexcept {
   try {
     const std::size_t before = driver().pool_memory(device).reserved;
@@ -69,7 +69,7 @@ AsyncPool& AsyncAllocator::pool(int device) {
 
 Block AsyncAllocator::allocate(const Stream& stream, std::size_t bytes, std::size_t alignment) {
   check_alignment(alignment);
-  // No bytes ask the driver nothing, so it would not notice; driver() throws.
+  // An empty block makes no driver call that would notice a bad fork; driver() throws.
   if (in_bad_fork()) static_cast<void>(driver());
   Block block{.data = nullptr,
               .bytes = bytes,

@@ -15,20 +15,21 @@
 
 namespace gantry::memory {
 
-/// Backend "async": one pool per device, gantry's own, in which the driver decides about reuse.
+/// Backend "async": one memory pool of the driver per device. The driver decides about reuse.
 ///
-/// Its blocks cannot be shared with other processes. Blocks for streams that are being captured
-/// come from heaps beside it, whose memory stays where it is while a graph may use it, and go back
-/// there. Statistics count blocks; the driver's segments are its secret and not counted. All
-/// objects of this class share the pool of a device, so what one has cached serves the others and
-/// is reserved by all of them. In a bad fork frees do nothing. Thread safety: every member may be
-/// called from any thread.
+/// Blocks for captured streams come from DeviceHeaps beside the pools, because their memory must
+/// stay in place while a graph may use it. Blocks of the pools cannot be shared with other
+/// processes. Statistics count blocks; the driver does not report the segments of its pools. All
+/// objects of this class share the pool of a device: memory that one object has cached serves the
+/// others, and counts as reserved in the statistics of each. In a process that was forked after
+/// CUDA was used, frees do nothing.
+/// Thread safety: every member may be called from any thread.
 class AsyncAllocator final : public DeviceAllocator {
  public:
-  /// `config`: only its fraction matters for the pools. `captured`: the heaps for captures, which
-  /// this object makes if it gets none.
+  /// `config`: the pools use its fraction only. `captured`: the heaps for captures; nullptr: own
+  /// heaps.
   explicit AsyncAllocator(const AllocConfig& config, HeapAllocator* captured = nullptr);
-  /// It must have got all its blocks back.
+  /// Requires that all its blocks are freed.
   ~AsyncAllocator() override;
   AsyncAllocator(const AsyncAllocator&) = delete;
   AsyncAllocator& operator=(const AsyncAllocator&) = delete;
@@ -42,10 +43,10 @@ class AsyncAllocator final : public DeviceAllocator {
   [[nodiscard]] bool is_peer_accessible() const override { return true; }
   [[nodiscard]] std::string name() const override { return "async"; }
 
-  /// Of both sources.
+  /// Sums of the pool and of the heap for captures.
   [[nodiscard]] Stats stats(int device) override;
   void reset_peak_stats(int device) override;
-  /// Of either source.
+  /// Limits the pool and the heap for captures, each to `fraction`.
   void set_fraction(double fraction, int device) override;
 
  private:

@@ -20,8 +20,8 @@ namespace {
 constexpr int kRetries = 16;
 constexpr auto kTimeout = std::chrono::milliseconds(500);
 
-// Passings that the calling thread ended itself.
-thread_local std::uint64_t own_passings = 0;
+// Transfers that the calling thread completed itself.
+thread_local std::uint64_t own_transfers = 0;
 
 std::size_t share_of(std::size_t total, double fraction) {
   return fraction >= 1 ? total : static_cast<std::size_t>(static_cast<double>(total) * fraction);
@@ -123,18 +123,19 @@ void AsyncPool::cancel_reservation(std::size_t bytes) noexcept {
 
 void AsyncPool::complete_transfer() noexcept {
   ++completed_transfers_;
-  ++own_passings;
+  ++own_transfers;
   transfer_completed_.notify_all();
 }
 
 bool AsyncPool::wait_for_transfers(std::uint64_t before) {
   std::unique_lock lock(mutex_);
-  const auto passed = [&] { return completed_transfers_ - before != own_passings; };
+  const auto passed = [&] { return completed_transfers_ - before != own_transfers; };
   transfer_completed_.wait_for(lock, kTimeout, [&] { return passed() || pending_transfers_ == 0; });
   return passed();
 }
 
-// nullptr if there is none, after all that could be given back was; else its size is promised.
+// Allocates from the driver and reserves the budget for it. nullptr if there is no memory after all
+// caches were released.
 void* AsyncPool::allocate_slow(std::size_t bytes, NativeStream stream) {
   // Past the device's size nothing that is freed helps, and the driver need not see odd numbers.
   if (block_bytes(bytes) > total_) return nullptr;
@@ -143,7 +144,7 @@ void* AsyncPool::allocate_slow(std::size_t bytes, NativeStream stream) {
     {
       const std::lock_guard lock(mutex_);
       before = completed_transfers_;
-      own_passings = 0;
+      own_transfers = 0;
     }
     if (void* data = try_to_find(bytes, stream)) return data;
     if (retry == kRetries || !wait_for_transfers(before)) return nullptr;

@@ -1,4 +1,4 @@
-// What the backend "async" knows about one device.
+// The memory of one device under the backend "async".
 #pragma once
 
 #include <atomic>
@@ -19,35 +19,37 @@
 
 namespace gantry::memory {
 
-/// Note [Frees of recorded blocks]
-/// A block that other streams use is freed on a stream of the pool, which waits for all of them. On
-/// the block's own stream the free would block its later work. The driver reuses the memory when
-/// that free is reached. A free that cannot be ordered now, because a stream is captured or the
-/// driver fails, is deferred (Note [Deferred frees]). Each request orders the pool's stream behind
-/// the uses of deferred blocks as far as that is possible, and then frees these blocks.
+// Note [Frees of recorded blocks]
+// The driver reuses memory when the stream on which it was freed reaches the free. A block that
+// other streams use is freed on a stream of the pool, which first waits for all of them. On the
+// block's own stream such a wait would delay the program's later work. A free that cannot be
+// ordered now, because a stream is captured or the driver fails, is deferred (Note [Deferred
+// frees]). Each allocation makes the pool's stream wait for the uses of deferred blocks, as far as
+// that is possible, and then frees these blocks.
+
+// Note [External streams of blocks]
+// An external stream may be destroyed once the free has returned. So the free takes a sequence
+// number of its clock. A deferred free waits for that number and never calls the stream. No event
+// can be recorded on a captured or destroyed stream, or on another thread's per-thread default
+// stream. Blocks of such streams are kept until the device is synchronized: by out-of-memory
+// recovery, or by empty_cache().
+
+// Note [Frees in captures]
+// A captured stream gets no memory here: the driver would make the allocation a node of the graph,
+// and tensors outlive graphs. (AsyncAllocator has another source for captures.) A block that is
+// freed while one of its streams is captured was probably used by the capture. So its free waits
+// until the program cannot run the graph again.
+
+// Note [Memory in transition]
+// Two threads can make memory look exhausted for a moment: a thread that frees deferred blocks,
+// which are in no list meanwhile, and a thread whose allocation counts against the limit before the
+// driver has answered. A third thread that finds too little memory must not report out of memory
+// then. It waits until one of them has finished, and tries again. The wait has a limit: the other
+// threads may wait for the device, and the device may wait for work of this thread.
+
+/// The memory of one device under the backend "async": the driver's pool, and deferred frees.
 ///
-/// Note [External streams of blocks]
-/// An external stream may be destroyed once the free has returned. So the free takes a sequence
-/// number of its clock, and a deferred free waits for that number and never touches the stream.
-/// No event can be recorded on a captured or destroyed stream, or on another thread's per-thread
-/// default stream. Such memory is kept until the device is synchronized: by out-of-memory recovery,
-/// or by empty_cache().
-///
-/// Note [Frees in captures]
-/// A captured stream gets no memory here: the driver would make the allocation a node of the graph,
-/// and tensors outlive graphs. (AsyncAllocator has another source for captures.) A block that is
-/// freed while one of its streams is captured was probably used by the capture. So its free waits
-/// until no program can run the graph any more.
-///
-/// Note [Memory in transition]
-/// A thread that frees deferred blocks has taken them from the list, and a pending request counts
-/// against the limit before the driver answers. Another thread that finds too little meanwhile must
-/// not report out of memory. It waits for them and tries again. The wait has a limit, because they
-/// may wait for the device, and the device for that thread.
-///
-/// What the backend "async" has on one device: the driver's pool, and the frees that wait. The
-/// first use of a block is that of the stream that it was allocated on.
-///
+/// The first entry of a block's `uses` is the stream that it was allocated on.
 /// Thread safety: every member may be called from any thread; no lock is held over driver calls.
 class AsyncPool {
  public:
@@ -58,7 +60,7 @@ class AsyncPool {
   AsyncPool(const AsyncPool&) = delete;
   AsyncPool& operator=(const AsyncPool&) = delete;
 
-  /// On a stream that is not being captured; with room for `padding` bytes more.
+  /// A block for work of `stream`, which is not captured, with room for `padding` bytes more.
   /// Throws: OutOfMemoryError.
   [[nodiscard]] HeapBlock& allocate(std::size_t bytes, const Stream& stream,
                                     std::size_t padding = 0);
@@ -79,7 +81,7 @@ class AsyncPool {
   [[nodiscard]] void* try_to_find(std::size_t bytes, NativeStream stream);
   /// Waits for pending transfers. True if other threads completed some since there were `before`.
   [[nodiscard]] bool wait_for_transfers(std::uint64_t before);
-  /// Memory became available; the lock is held.
+  /// Counts the end of a transfer, after which memory may be available; the lock is held.
   void complete_transfer() noexcept;
   [[nodiscard]] void* ask_driver(std::size_t bytes, NativeStream stream);
   /// Counts a pending request of `bytes` against the limit; false if the limit does not allow it.
@@ -87,11 +89,14 @@ class AsyncPool {
   void cancel_reservation(std::size_t bytes) noexcept;
   [[noreturn]] void throw_oom(std::size_t bytes);
   void note_captures(HeapBlock& block) noexcept;
-  /// Frees a block that only its own stream uses, while that lives; false if it could not.
+  /// Frees a block that only its own stream uses, on that stream. False if the stream is captured
+  /// or no longer exists, or the driver fails.
   [[nodiscard]] bool free_on_own_stream(HeapBlock& block) noexcept;
-  /// Frees behind all streams of a block whose sequence numbers are taken; false if it could not.
+  /// Frees a block with frozen uses on the pool's stream, behind waits for all uses. False if a use
+  /// cannot be ordered now.
   [[nodiscard]] bool free_behind_uses(HeapBlock& block) noexcept;
-  /// Frees a block of which all uses are complete, or behind which the pool's stream is ordered.
+  /// Frees a block on the pool's stream, which is ordered after all its uses. False if the driver
+  /// fails.
   [[nodiscard]] bool free_completed(HeapBlock& block) noexcept;
   void note_freed(HeapBlock& block) noexcept;
   /// True if the use is complete, or the pool's stream has waited for it.
@@ -118,7 +123,7 @@ class AsyncPool {
   HeldBlocks held_;
   VectorClock order_;  ///< what the pool's stream waited for; needs no lock
   DeferredFrees deferred_{order_};
-  HeapBlock* completed_ = nullptr;  ///< their uses are; linked through next_in_bin
+  HeapBlock* completed_ = nullptr;  ///< blocks whose uses are ordered; linked through next_in_bin
   std::optional<NativeStream> free_stream_;
   Stats stats_;
   std::size_t reserved_ = 0;  ///< of pending requests, which the statistics do not have yet

@@ -10,17 +10,21 @@
 
 namespace gantry::memory {
 
-/// Note [Deferred frees]
-/// A freed block that other streams were recorded on waits until each of them has completed the
-/// work submitted before the free. It stands in the queue of one of these streams at a time. A
-/// queue is in the order of the stream's sequence numbers, so only its head is checked, and a slow
-/// stream holds back its own blocks only. Most completions are known without asking the driver.
-///
-/// The block's own stream may reuse it as soon as the stream is ordered after the uses. An external
-/// stream may be destroyed after the free, so it counts only with the order that it has at the
-/// free; later uses of such a block end by completion alone. A block without a stream waits for
-/// completion too: host memory, and blocks of the driver's pools. The latter are freed on a stream
-/// of their pool, so a use that this stream has waited for is complete as well.
+// Note [Deferred frees]
+// A freed block that other streams were recorded on waits until each of them has completed the work
+// submitted before the free. There is one queue for each such stream. A block is in one queue at a
+// time; when that stream's use is complete, the block moves to the queue of its next use. A queue
+// is in the order of its stream's sequence numbers, so only its head is checked, and a slow stream
+// delays its own blocks only. Most completions are known without asking the driver.
+//
+// A use ends in one of two ways. The using stream has completed it; or the block's own stream, on
+// which the block is reused, is ordered after it. The second way needs a stream that exists:
+//   * An external stream may be destroyed after the free. Only its order at the free counts.
+//   * Host memory has no stream of its own. Its uses end by completion.
+//   * The driver's pools free blocks on a stream of the pool. A use also ends when that stream has
+//     waited for it.
+
+/// Freed blocks that streams still use; see Note [Deferred frees].
 ///
 /// Not thread-safe: the heap's lock protects it.
 class DeferredFrees {
@@ -32,14 +36,14 @@ class DeferredFrees {
   };
 
   DeferredFrees() = default;
-  /// For blocks without a stream that are freed on a stream with this vector clock.
+  /// For blocks of a driver's pool. `freed_after` is the vector clock of the pool's stream.
   explicit DeferredFrees(const VectorClock& freed_after) : freed_after_(&freed_after) {}
 
   /// Adds a use of `block` by `clock`'s stream up to `sequence`, 0: up to its free. Makes the
   /// stream's queue, so that no later call allocates. Throws: std::bad_alloc.
   void add_use(HeapBlock& block, StreamClock& clock, std::uint64_t sequence);
-  /// Takes the sequence numbers of uses that last until the free, which is now. Drops uses that the
-  /// block's own stream is already ordered after.
+  /// Takes the sequence numbers of uses that last until the free, which is in progress. Removes
+  /// uses that the block's own stream is ordered after.
   static void freeze_uses(HeapBlock& block) noexcept;
   /// Appends a freed block with frozen uses to a queue; false if all its uses are complete.
   bool enqueue(HeapBlock& block) noexcept;
@@ -83,8 +87,8 @@ class DeferredFrees {
   const VectorClock* freed_after_ = nullptr;
 };
 
-/// The freed blocks of a heap whose addresses graphs may use. Each waits until no program can run
-/// one of these graphs any more; see Note [Captured addresses].
+/// The freed blocks of a heap whose addresses graphs may use. Each waits until the program cannot
+/// run any of these graphs again; see Note [Captured addresses].
 ///
 /// Not thread-safe: the heap's lock protects it.
 class HeldBlocks {

@@ -94,7 +94,8 @@ void DeviceHeap::free_from_limbo(HeapBlock& block) noexcept {
 
 namespace {
 
-// Notes whether the clock's stream, which exists now, is captured, for the free to know.
+// Asks the driver now, while the stream exists, whether it is captured. The clock keeps the answer
+// for the free.
 void note_capture(const StreamClock& clock) noexcept {
   if (clock.native().handle == nullptr || !clock.may_submit()) return;
   try {

@@ -30,13 +30,15 @@ namespace gantry::memory {
 //   PoolMemory    the physical memory of whole pools
 //   DeviceHeap    allocate and deallocate; takes the lock
 //
-// HeapState::mutex guards all state of all parts, with three exceptions: `chunks` has a lock of its
-// own, threads read Pool::released without one, and magazines belong to their threads
-// (Note [Magazines without locks]). DeviceHeap and PoolMemory take the lock; the other parts are
-// called with it. A member that takes a HeapLock& may release it meanwhile, to wait for streams or
-// to let the driver work: its caller must expect that pools and blocks have changed. Locks are
-// taken in this order: Pool::physical_mutex, HeapState::mutex, the registry of thread caches, locks
-// of stream clocks or of the chunk store.
+// HeapState::mutex guards all state of all parts, with three exceptions:
+//   * `chunks` has a lock of its own;
+//   * threads read Pool::released without a lock;
+//   * magazines belong to their threads (Note [Magazines without locks]).
+// DeviceHeap and PoolMemory take the lock; the other parts are called with it. A member with a
+// parameter HeapLock& may release the lock meanwhile, to wait for streams or to call the driver.
+// Its caller must expect that pools and blocks have changed. Locks are taken in this order:
+// Pool::physical_mutex, HeapState::mutex, the registry of thread caches, locks of stream clocks or
+// of the chunk store.
 
 /// The heap of one device: pools of blocks over one store of physical memory.
 ///
@@ -62,8 +64,8 @@ class DeviceHeap {
   /// Records that `stream` uses the block: all work submitted before its free, or only the work
   /// submitted so far.
   void record_use(HeapBlock& block, const Stream& stream, bool until_free);
-  /// As deallocate, for a block that other processes still use: it stays allocated until
-  /// free_from_limbo(). False if it was free already.
+  /// As deallocate(), for a block that other processes still use: its memory is in limbo, which
+  /// lasts until free_from_limbo(). False if it was free already.
   [[nodiscard]] bool put_in_limbo(HeapBlock& block) noexcept;
   void free_from_limbo(HeapBlock& block) noexcept;
   [[nodiscard]] HeapLock lock() const { return HeapLock(state_.mutex); }

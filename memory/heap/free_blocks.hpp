@@ -15,7 +15,7 @@
 
 namespace gantry::memory {
 
-/// Statistics of free pieces of split memory.
+/// The statistics that count free pieces of split memory.
 struct SplitCounter {
   PoolStat* number = nullptr;
   PoolStat* bytes = nullptr;
@@ -35,12 +35,15 @@ struct StreamBlocks {
 
 // Note [Reuse of free blocks]
 // A block that was freed on a stream is reused on that stream at once, because streams run in
-// order. It has a sequence number of the stream's clock (streams/stream_clock.hpp): once another
-// stream has waited for that number, or the host knows that it is reached, that stream may reuse
-// the block too. So free blocks are listed by stream, and move to the common list when their number
-// is known to be reached. Only out-of-memory recovery asks the driver. Two free neighbours become
-// one if every stream that may reuse them stays safe: a common block joins a stream's block, and
-// blocks of two streams stay apart until their numbers are reached.
+// order. The free stores a sequence number of the stream's clock (streams/stream_clock.hpp) in the
+// block. Another stream may reuse the block in two cases: it has waited for that number, or the
+// host knows that the stream has reached it. So there is one list of free blocks for each stream,
+// and one common list for blocks whose number is reached. Only out-of-memory recovery asks the
+// driver how far streams are.
+//
+// Two free neighbours are joined if every stream that may reuse the result could reuse both. A
+// common block joins a stream's block, and the result is the stream's. Blocks of two streams stay
+// apart until their numbers are reached.
 
 /// How far a search for a free block goes.
 enum class Search : std::uint8_t {
@@ -96,7 +99,8 @@ class FreeBlocks {
     block.use.store(BlockUse::in_transition, std::memory_order_relaxed);
   }
 
-  /// Moves blocks whose sequence numbers are reached to the common list. True if there were any.
+  /// Moves blocks whose sequence numbers are known to be reached to the common list. True if there
+  /// were any.
   bool promote_completed() noexcept;
   /// True if all free blocks are common.
   [[nodiscard]] bool is_complete() const noexcept {

@@ -44,8 +44,8 @@ struct StreamUse {
   std::uint64_t sequence = 0;
 };
 
-/// A descriptor. Neighbours are the blocks before and after it in the same address range.
-/// The first cache line holds the members that the index reads.
+/// The descriptor of a block. Its neighbours are the blocks before and after it in the same address
+/// range. The first cache line holds the members that the index reads.
 struct alignas(64) HeapBlock {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
@@ -58,20 +58,20 @@ struct alignas(64) HeapBlock {
   std::atomic<std::uint32_t> call_site{0};  ///< of its allocation, while history is recorded
   std::atomic<BlockUse> use{BlockUse::unused};
   std::atomic<bool> exported{false};  ///< another process may have imported it
-  std::uint16_t bin = 0;              ///< of the index, while it is there
+  std::uint16_t bin = 0;              ///< while it is in an index
 
   /// Free: other streams may reuse it once its stream has reached this sequence number.
   std::uint64_t sequence = 0;
   Arena* arena = nullptr;
   std::atomic<std::size_t> requested{0};  ///< bytes that the caller asked for
   std::vector<StreamUse> uses;            ///< by other streams; live or pending
-  std::unique_ptr<CaptureList> captures;  ///< while HeldBlocks holds it; may be empty
+  std::unique_ptr<CaptureList> captures;  ///< while HeldBlocks holds it; else nullptr
 
   [[nodiscard]] std::byte* end() const { return data + bytes; }
 };
 static_assert(sizeof(HeapBlock) == 128);
 
-/// Descriptors of blocks, recycled. They never move, and the process keeps them.
+/// A free list of descriptors. Descriptors never move, and live as long as the slab.
 template <class Block>
 class BlockSlab {
  public:

@@ -22,12 +22,14 @@ namespace gantry::memory {
 //   * a block that is freed later returns to the pool, from which nothing is allocated any more;
 //   * neither recovery nor empty_cache() takes memory from the pool.
 // Afterwards recovery takes the pool's free memory, and a later capture takes the pool if it is
-// idle. Idle means that no stream may still use any of it: a graph can run on a stream that is not
-// ordered after those. A block of another pool may be freed while its stream, or one that it was
-// recorded on, is captured. The capture probably used it, so it returns to its own pool when the
-// graph no longer exists. (This needs a capture that gantry has seen, see
-// StreamClock::may_be_captured. PyTorch leaves it to the program to keep such tensors. So does
-// gantry for blocks that are freed after the capture.)
+// idle: it has no live block, and all work on its memory is complete. Complete, not only ordered:
+// the program may launch the later graph on any stream.
+//
+// A block of another pool may be freed while its stream is captured, or a stream that it was
+// recorded on. The capture probably used the block. So it returns to its own pool when the graph no
+// longer exists. This needs a capture that gantry has seen; see StreamClock::may_be_captured. A
+// block that is freed after the capture returns at once: as in PyTorch, the program keeps the
+// tensors that its graphs use.
 
 void record_block(TraceAction action, const HeapBlock& block, std::uint32_t call_site) noexcept {
   const StreamClock& clock = block.stream->clock;
@@ -138,8 +140,8 @@ void HeapFrees::insert(HeapBlock& block) noexcept {
   block.arena->free.insert(block);
 }
 
-// Makes a block free whose deferred uses are complete. The free of a block of an external stream
-// took its number already; the number of any other stream is taken now.
+// Makes a block free whose deferred uses are complete. Its sequence number is taken now. For a
+// block of an external stream, the free has taken it, since that stream may be destroyed by now.
 void HeapFrees::insert_completed(HeapBlock& block) noexcept {
   block.uses.clear();
   if (recording_history()) {
@@ -180,7 +182,8 @@ void HeapFrees::poll() noexcept {
   }
 }
 
-// A use whose wait frees blocks, or makes them free for more streams; its clock may be nullptr.
+// A use of which the end makes blocks free, or free for more streams. Its clock is nullptr if there
+// is none that the host can wait for.
 StreamUse HeapFrees::oldest_use(const Pool* only) const noexcept {
   const auto is_meant = [only](const Pool& pool) {
     return (only == nullptr || only == &pool) && !pool.is_pinned();

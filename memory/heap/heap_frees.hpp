@@ -21,17 +21,17 @@ class HeapFrees {
   HeapFrees(const HeapFrees&) = delete;
   HeapFrees& operator=(const HeapFrees&) = delete;
 
-  /// The captures under way of streams that use the block. The caller frees it now.
+  /// The captures in progress of streams that use the block, which the caller is about to free.
   [[nodiscard]] static CaptureList captures_of(const HeapBlock& block) noexcept;
-  /// Frees a block that is `in_transition`, in the caller's free: its streams exist. Graphs of
-  /// `captures` may use it.
+  /// Frees a block that is `in_transition`. The caller's own free is in progress, so the block's
+  /// streams exist. Graphs of `captures` may use the block.
   void free(HeapBlock& block, CaptureList captures) noexcept;
   /// Likewise, but the block stays in limbo until free_from_limbo().
   void put_in_limbo(HeapBlock& block, CaptureList captures) noexcept;
   void free_from_limbo(HeapBlock& block) noexcept;
 
-  /// Advances all frees as far as is known without the driver. True if blocks became free, or free
-  /// for more streams.
+  /// Completes the frees that are known to be complete without asking the driver. True if blocks
+  /// became free, or free for more streams.
   bool promote_completed() noexcept;
   /// As promote_completed(), after asking the driver how far the streams are.
   void poll() noexcept;

@@ -136,8 +136,8 @@ HeapBlock* OomRecovery::wait_and_take(HeapLock& lock, Arena& arena, const BlockR
     if (HeapBlock* block = arena.take(request, Search::ordered)) return block;
     if (HeapBlock* block = reclaim_and_grow(lock, arena, request)) return block;
   }
-  // No use is left to wait for. Unmapped chunks may be too coarse: the driver gets all memory back
-  // and is asked for new chunks.
+  // No use is left to wait for. Unmapped chunks may be too coarse, so all free memory is released
+  // to the driver, which then makes new chunks.
   pools_.reclaim(lock, kEverything);
   state_.release_unmapped(lock, kEverything);
   if (HeapBlock* block = grow(lock, arena, request)) return block;

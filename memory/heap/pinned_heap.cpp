@@ -161,7 +161,7 @@ PinnedBlock* PinnedHeap::grow(const Request& request, std::size_t segment_bytes)
   return &allocate_from(block, request);
 }
 
-// The aligned part of `whole`; what is before and behind it becomes free again. Takes two
+// Allocates the aligned part of `whole`. The parts before and behind it become free. Takes two
 // descriptors, which are reserved.
 PinnedBlock& PinnedHeap::allocate_from(PinnedBlock& whole, const Request& request) noexcept {
   PinnedBlock* taken = &whole;

@@ -27,14 +27,15 @@ struct PinnedSegment {
   std::size_t list = 0;  ///< index of its NumaFreeList
 };
 
-/// A part of a segment. It has no stream of its own; `uses` are those it was recorded on.
+/// A part of a segment. It has no stream of its own; `uses` are the uses by recorded streams.
 struct PinnedBlock : HeapBlock {
   PinnedSegment* segment = nullptr;
 };
 
-/// A freed block that streams were recorded on waits for them; see Note [Deferred frees]. One that
-/// a captured stream was recorded on waits until no program can run the graph any more.
+/// The heap of page-locked host memory, in segments from the system.
 ///
+/// A freed block that streams were recorded on waits for them; see Note [Deferred frees]. If one of
+/// the streams was captured, the block waits until the program cannot run the graph again.
 /// Thread safety: every member may be called from any thread. The lock is held over no driver call.
 class PinnedHeap {
  public:
@@ -48,7 +49,7 @@ class PinnedHeap {
   void deallocate(PinnedBlock& block) noexcept;
   /// All work of the stream that is submitted before the free uses the block.
   void record_stream(PinnedBlock& block, const Stream& stream);
-  /// The stream's work submitted up to now uses the block, no later one.
+  /// The stream's work submitted so far uses the block; later work does not.
   void record_use(PinnedBlock& block, const Stream& stream);
   /// Waits for deferred frees, then releases segments without a live block to the system.
   void empty_cache();

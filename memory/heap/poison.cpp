@@ -15,7 +15,7 @@ struct PoisonTask {
   std::size_t bytes = 0;
 };
 
-// Tasks are pooled because a stream that has failed drops what is queued without running it.
+// Tasks are pooled, because a failed stream drops its queued tasks without running them.
 struct PoisonTasks {
   std::mutex mutex;
   std::deque<PoisonTask> all;
@@ -40,7 +40,7 @@ void recycle(PoisonTask* task) {
   tasks().spare.push_back(task);
 }
 
-// Waits until all that was queued has run; not for ever, because failed streams drop it.
+// Waits until all queued tasks have run. The wait has a limit, because failed streams drop tasks.
 void await_queued() {
   for (int tries = 0; tries < 1000; ++tries) {
     {
@@ -70,8 +70,8 @@ void act_in_order(void (*act)(void*, std::size_t), void* data, std::size_t bytes
     return;
   }
   if (captured) {
-    // In a graph it would run at every launch, with a task that others have by then. What graphs
-    // free is not watched, since they write there again.
+    // A captured host function would run at every launch of the graph, but a task runs once. Blocks
+    // that graphs free are not poisoned: the next launch writes to them again.
     if (act == unpoison_now) {
       await_queued();
       act(data, bytes);

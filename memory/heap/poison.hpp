@@ -10,13 +10,14 @@
 namespace gantry::memory {
 
 // Note [Poison in stream order]
-// A freed block may still be used by work that its stream has queued, and so may a block that is
-// handed out again be waiting behind such work. The allocator acts at submission, ahead of the
-// work; so poisoning is itself submitted to the block's stream: what was queued before the free
-// runs unharmed, what was queued after it is reported. Builds without AddressSanitizer and real
-// GPUs submit nothing.
+// A free takes effect at once for the host, but in stream order for the device: kernels that were
+// queued before the free may still run, and may use the block. So the allocator does not poison the
+// block at the free. It queues a host function on the block's stream that poisons it. Kernels
+// queued before the free run first and are not reported; kernels queued after it are. An
+// allocation queues a host function that unpoisons the block, for the same reason. Builds without
+// AddressSanitizer and real GPUs queue nothing.
 
-/// True if this build and platform watch device memory.
+/// True if this build and platform poison device memory.
 [[nodiscard]] inline bool poisons_device_memory() {
 #ifdef __SANITIZE_ADDRESS__
   return platform() == Platform::simulated;
@@ -25,10 +26,10 @@ namespace gantry::memory {
 #endif
 }
 
-/// Marks host-visible memory as not to be touched, at once. Nothing without AddressSanitizer.
+/// Poisons host-visible memory at once. Does nothing without AddressSanitizer.
 inline void poison_now(void* data, std::size_t bytes) { ASAN_POISON_MEMORY_REGION(data, bytes); }
 
-/// Takes poison_now back.
+/// Reverts poison_now().
 inline void unpoison_now(void* data, std::size_t bytes) {
   ASAN_UNPOISON_MEMORY_REGION(data, bytes);
 }

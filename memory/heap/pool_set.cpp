@@ -85,9 +85,9 @@ Pool& PoolSet::add(bool serves_captures) {
   return *pools_.back();
 }
 
-// Free chunks can be mapped elsewhere, so an arena of small blocks would only leave more chunks
-// partly used. Segments are released whole: there, one long-lived small block would hold back a
-// large one.
+// With chunks, one arena serves small and large blocks: a second one would leave more chunks partly
+// used. A segment is released only as a whole, so a long-lived small block would keep a large
+// segment. Small blocks have segments of their own.
 void PoolSet::make_arenas(Pool& pool) const {
   if (backing_ == HeapBacking::vmm) {
     pool.arenas.push_back(std::make_unique<VmmArena>(state_, pool));

@@ -23,7 +23,7 @@ struct Pool {
   Pool(DeviceHeap& of_heap, HeapState& heap_state, bool captures)
       : heap(&of_heap), state(&heap_state), serves_captures(captures) {}
 
-  DeviceHeap* const heap;  ///< for its callers; no part of the heap uses it
+  DeviceHeap* const heap;  ///< for the allocator; no part of the heap calls it
   HeapState* const state;  ///< of the heap
   std::uint64_t id = 0;    ///< 0: the common pool
   MemPoolOptions options;
@@ -35,7 +35,7 @@ struct Pool {
   std::int64_t live_blocks = 0;  ///< without the changes that magazines still hold
   bool destroyed = false;        ///< reused once it has no live blocks
   std::mutex physical_mutex;     ///< held by release and restore; taken before the heap's lock
-  const bool serves_captures;    ///< one after the other; see Note [Memory of captures]
+  const bool serves_captures;    ///< one at a time; see Note [Memory of captures]
   std::shared_ptr<const Capture> capture{};
 
   /// True if a graph may use addresses of free blocks, so that their memory must stay there.
@@ -54,8 +54,8 @@ struct Pool {
       throw_without_physical();
     }
   }
-  /// Gives up the claim of free blocks to be restored. A pool that has no other released memory
-  /// is as any other.
+  /// Forgets the released memory of free blocks: restore_physical() will not map it. A pool without
+  /// other released memory then counts as one with physical memory.
   void discard_unused();
 
  private:
@@ -65,7 +65,7 @@ struct Pool {
 /// Source of a heap's memory: chunks mapped into address ranges, or driver allocations.
 enum class HeapBacking : std::uint8_t { vmm, segments };
 
-/// The pools of one heap. They live as long as the heap; a destroyed one is made anew.
+/// The pools of one heap. They live as long as the heap; make() reuses destroyed ones.
 ///
 /// Call every member with the heap's lock held, except common() and backing().
 class PoolSet {

@@ -9,8 +9,8 @@
 
 namespace gantry::memory {
 
-/// Counts of allocated and freed blocks with exact peaks, in few operations. The statistics have
-/// many more numbers and are read rarely, so they are brought up to date then.
+/// Counts of allocated and freed blocks with exact peaks, in few operations. The full statistics
+/// have many more numbers and are read rarely. They are brought up to date when they are read.
 struct StatsDelta {
   struct Amount {
     std::int64_t blocks = 0;
@@ -33,8 +33,9 @@ struct StatsDelta {
     /// Below 0 if any of them is.
     [[nodiscard]] std::int64_t sign() const { return blocks | bytes | requested; }
   };
-  /// The allocated amount less the freed one. It is kept as the distance below its peak: one test
-  /// then shows that no peak rises, which is nearly always so.
+  /// The amount in use, which is the allocated amount less the freed one, and its peak. It is kept
+  /// as its distance below the peak. A rise above the peak makes the distance negative, so one test
+  /// of the sign covers several peaks.
   struct Level {
     Amount peak;      ///< at least 0
     Amount headroom;  ///< distance of the present level below the peak
@@ -75,7 +76,7 @@ struct StatsDelta {
     all.headroom += amount;
     is_used = true;
   }
-  /// A block that was freed and allocated again at once, which changes no level.
+  /// Counts a free and an allocation of the same block in a row, which change no level.
   void count_reuse(bool small, std::size_t bytes, std::size_t requested) noexcept {
     allocated[index_of(small)] += amount_of(bytes, requested);
     is_used = true;

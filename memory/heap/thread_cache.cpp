@@ -58,8 +58,8 @@ thread_local ThreadCacheOwner owner;
 
 ThreadCache::ThreadCache() = default;
 
-// The parent's other threads may have been using their caches. A child has no cache, so the hot
-// path needs no check.
+// The parent's other threads may have been using their caches. A child has no cache, so a hit needs
+// no check for a fork.
 void ThreadCache::abandon_in_child() { current_ = nullptr; }
 
 ThreadCache* ThreadCache::make() noexcept {
@@ -101,9 +101,9 @@ Magazines* ThreadCache::find(const Pool& pool, std::uint64_t stream_id) noexcept
   return nullptr;
 }
 
-// The magazines for a block's stream. nullptr without memory for them; for external streams, which
-// may be destroyed before the block leaves the magazine; and for captures, whose pools must know
-// which blocks are free.
+// The magazines for a block's stream. nullptr without memory for them, and in two more cases. An
+// external stream may be destroyed before the block leaves the magazine. The pool of a capture must
+// know which of its blocks are free.
 Magazines* ThreadCache::find_or_open(const HeapBlock& block) noexcept {
   StreamBlocks& stream = *block.stream;
   Pool& pool = block.arena->owner();

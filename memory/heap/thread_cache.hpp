@@ -35,19 +35,19 @@ struct Magazines {
       bytes = 0;
     }
   };
-  /// The slot of the last freed block above kMagazineBlockLimit, until the heap's next call. More
-  /// of them would hold back too much memory.
+  /// The magazine of one larger block: the last one that the thread freed, until the thread's next
+  /// call of the heap. More of them would keep too much memory from other threads.
   static constexpr std::size_t kLarge = kMagazineBlockLimit / kBlockGrain + 1;
 
   Pool* pool = nullptr;
   HeapState* heap = nullptr;
-  std::size_t bound = 0;  ///< blocks from this size on are not cached
-  /// Free lists of the stream in the pool's arenas, once the thread freed a block there.
+  std::size_t bound = 0;  ///< blocks of this size or more are not cached
+  /// The stream's free blocks in each arena of the pool, once the thread freed a block there.
   std::array<StreamBlocks*, 2> streams{};
   const StreamClock* clock = nullptr;
   std::uint64_t stream_id = 0;
   StatsLog log;
-  StatsDelta account;  ///< of the time before the log begins
+  StatsDelta account;  ///< counts from before the first entry of `log`
   std::array<Magazine, kLarge + 1> by_grains;
 
   Magazines() { by_grains[kLarge].depth = 1; }
@@ -72,27 +72,28 @@ struct Magazines {
 };
 
 // Note [Magazines without locks]
-// A thread's cache is used by that thread, and rarely emptied by another one that needs memory or
-// reads statistics. The owner stores to busy_ and then loads claimed_; the other thread stores to
+// A thread uses its own cache without a lock. Rarely another thread empties it, to find memory or
+// to read statistics. The owner stores to busy_ and then loads claimed_. The other thread stores to
 // claimed_ and then loads busy_. At least one of them must see the other's store, which takes a
 // full barrier on both sides. The rare side pays for both (AsymmetricFence).
 
 /// The magazines of one thread.
 class ThreadCache {
  public:
-  /// The calling thread's; nullptr while a thread ends, without memory for one, and in a bad fork.
+  /// The calling thread's cache. nullptr if the thread is ending, if there is no memory for a
+  /// cache, and in a process that was forked after CUDA was used.
   [[nodiscard]] static ThreadCache* current() noexcept {
     ThreadCache* cache = current_;
     return cache != nullptr ? cache : make();
   }
 
-  /// A block of exactly `bytes`, a multiple of kBlockGrain, that was freed by this thread on that
-  /// stream, after `hand_out(HeapBlock&)`; nullptr if there is none.
+  /// Takes a block of exactly `bytes`, a multiple of kBlockGrain, that this thread freed on that
+  /// stream, and calls `hand_out(HeapBlock&)`; nullptr if there is none.
   template <class HandOut>
   [[nodiscard]] HeapBlock* take(const Pool& pool, std::uint64_t stream_id, std::size_t bytes,
                                 std::size_t requested, HandOut&& hand_out) noexcept;
-  /// Keeps a freed block without other users, after `before_it_is_free()`. False, and nothing
-  /// happened, if there is no room.
+  /// Calls `before_it_is_free()` and keeps a freed block that no other stream uses. False, and
+  /// nothing happened, if there is no room.
   template <class Before>
   [[nodiscard]] bool put(HeapBlock& block, Before&& before_it_is_free) noexcept;
   /// Moves the counts of this thread to `heap`, whose lock is held, and frees its large blocks.

@@ -11,16 +11,20 @@
 
 namespace gantry::memory {
 
-/// Two-level segregated fit: one bin per power of two and 32nd part of it, with a bitmap that tells
-/// which are not empty, so a fit is found with two bit scans. (Masmano et al., "TLSF: a new dynamic
-/// memory allocator for real-time systems", ECRTS 2004.) Bins are at most 1/32 wide, which bounds
-/// what a good fit wastes. The links live in HeapBlock; nothing is allocated.
+// Note [Random sizes]
+// For a program with random sizes, some conditions are unpredictable: whether a bin is empty,
+// whether a block is the last one of its bin, whether a word of the bitmap is zero. A mispredicted
+// branch costs more than all the arithmetic of the index. So there are no branches on them. Every
+// bin ends at the same end block, which fits nothing; its link is written but never read. Bits and
+// words are computed without a condition.
+
+/// Two-level segregated fit: an index of free blocks by size.
 ///
-/// Note [Random sizes]
-/// Whether a bin is empty, a block the last of its bin or a bitmap word zero is a coin toss for a
-/// program with random sizes, and a branch that is guessed wrong costs more than all the arithmetic
-/// here. So every bin ends at the same end block, which fits nothing and whose link is written but
-/// never read, and bits and words are selected instead of branched on.
+/// Each power of two has 32 bins. A bitmap has a bit for each bin that is not empty, so a fit is
+/// found with two bit scans. A bin is at most 1/32 wide, which limits the waste of a good fit. The
+/// links are members of HeapBlock, so the index allocates nothing. See Note [Random sizes].
+/// (Masmano et al., "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004.)
+///
 /// Not thread-safe: the owner's lock protects it.
 class TlsfIndex {
  public:
@@ -57,14 +61,15 @@ class TlsfIndex {
     top_ &= ~(static_cast<std::uint32_t>(word == 0) << (bin / kWordBits));
   }
 
-  /// Fetches what find() will look at.
+  /// Prefetches the blocks that find() compares.
   void prefetch(std::size_t bytes) const noexcept {
     const std::size_t bin = bin_of(bytes);
     __builtin_prefetch(heads_[bin]);
     __builtin_prefetch(heads_[next_bin(bin)]);
   }
-  /// A block of at least `bytes`: the first one of their bin if it is large enough, else one of the
-  /// smallest bin above; nullptr if there is none, or none but deep in the bin.
+  /// A block of at least `bytes`: the first block of the bin of this size, if it is large enough,
+  /// else one of the next larger bin. nullptr if there is none; it may miss a block that is deep in
+  /// its bin.
   [[nodiscard]] HeapBlock* find(std::size_t bytes) const noexcept {
     const std::size_t bin = bin_of(bytes);
     HeapBlock* const head = heads_[bin];
@@ -92,7 +97,7 @@ class TlsfIndex {
   }
 
   /// Calls `visit(HeapBlock&)` for every block of at least `bytes`, rounded down to a bin, from
-  /// small to large; stops when it returns false. `visit` may remove the block that it was given.
+  /// small to large bins, until it returns false. `visit` may remove its argument.
   template <class Visit>
   void for_each(std::size_t bytes, Visit&& visit) const {
     for (std::size_t bin = bin_of(bytes); bin != kNone; bin = next_bin(bin)) {

@@ -65,7 +65,7 @@ bool ChunkStore::is_available(std::size_t bytes, std::size_t limit) const {
   return driver().memory_info(device_).free + unused >= bytes;
 }
 
-// Takes one unmapped chunk that is not larger than what is missing.
+// Takes one unmapped chunk of at most `missing` bytes.
 bool ChunkStore::take_unmapped(std::size_t& missing, std::vector<Chunk>& taken) {
   taken.reserve(taken.size() + 1);
   const std::lock_guard lock(mutex_);

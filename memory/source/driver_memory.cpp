@@ -22,18 +22,18 @@ namespace {
 
 DeviceHeap* heap_of(int device) { return heap_allocator().find_heap(device); }
 
-// For streams to be done with free memory.
+// Limit of the wait for streams that use free memory.
 constexpr auto kStreamTimeout = std::chrono::seconds(5);
 constexpr auto kLook = std::chrono::milliseconds(1);
 
-// True if more may come once streams are done.
+// True if more memory becomes free when streams have completed their work.
 bool release_unused(int device) {
   (void)MemoryPressureCallbacks::instance().run(device);
   DeviceHeap* heap = heap_of(device);
   return heap != nullptr && heap->release_unused();
 }
 
-// The allocators that release_unused() does not reach: of the driver, and of the program.
+// Empties the allocators other than the heap: of the driver's pools, and of the program.
 void empty_other_caches(int device) {
   const Device on = Device::cuda(device);
   for (Allocator* one : std::initializer_list<Allocator*>{&allocator(on), &standard_allocator()}) {

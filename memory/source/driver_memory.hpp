@@ -1,4 +1,4 @@
-// Memory that is not the caching allocators': straight from the driver, after what they keep.
+// Memory directly from the driver, past the caching allocators.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,9 @@
 namespace gantry::memory {
 
 // Note [Direct allocations]
-// The allocators of this process hold most of a device's memory, and much of that is free in their
-// caches. The driver does not know the caches, so a direct allocation fails on a device with room.
+// The allocators of this process hold most of a device's memory, and much of it is free in their
+// caches. To the driver cached memory is in use, so a direct allocation can fail on a device with
+// enough free memory.
 // Every direct allocation goes through this file, which makes the caches release the missing bytes;
 // check.direct_allocations finds other ones. Steps, until the driver has the memory:
 //   1. call the driver;
@@ -21,20 +22,19 @@ namespace gantry::memory {
 // No step synchronizes with the device. Its work may wait for the caller's next action: a kernel of
 // a collective does.
 
-/// Device memory for `purpose` ("the communicator's workspace"), as driver().allocate() has it.
-/// Never null. Throws: OutOfMemoryError; CudaError.
+/// Calls driver().allocate() for `purpose` ("the communicator's workspace"). Never null.
+/// Throws: OutOfMemoryError; CudaError.
 [[nodiscard]] void* allocate_from_driver(int device, std::size_t bytes, std::string_view purpose);
-/// The same as driver().create_chunk() has it.
+/// Likewise, driver().create_chunk().
 [[nodiscard]] NativeChunk create_chunk_from_driver(int device, std::size_t bytes,
                                                    std::string_view purpose);
-/// Page-locked host memory, as driver().allocate_pinned() has it. Never null.
-/// Throws: OutOfMemoryError; CudaError.
+/// Calls driver().allocate_pinned(). Never null. Throws: OutOfMemoryError; CudaError.
 [[nodiscard]] void* allocate_pinned_from_driver(std::size_t bytes, std::string_view purpose);
-/// As driver().register_host(), for which pinned memory in the cache is given back if need be.
+/// Calls driver().register_host(); if it fails, releases cached pinned memory and calls it again.
 [[nodiscard]] bool register_host_with_driver(void* data, std::size_t bytes);
 /// Throws OutOfMemoryError for `bytes` that `purpose` needs, with the device's whole breakdown.
 [[noreturn]] void throw_out_of_memory(int device, std::size_t bytes, std::string_view purpose);
-/// Makes caches give memory back until the driver has `bytes`, for a library that allocates by
+/// Releases cached memory if the driver has less than `bytes`, for a library that calls the driver
 /// itself. Waits for nothing.
 void make_room(int device, std::size_t bytes) noexcept;
 
@@ -58,9 +58,9 @@ class DriverMemory {
   ~DriverMemory() { reset(); }
 
   [[nodiscard]] void* data() const { return data_; }
-  /// Gives it back, after all work of the device. A failure is logged.
+  /// Releases the memory, after all work of the device. A failure is logged.
   void reset() noexcept;
-  /// Gives up the memory, which stays for good.
+  /// Returns the memory and gives up ownership.
   void* release() noexcept { return std::exchange(data_, nullptr); }
 
  private:

@@ -33,9 +33,9 @@ struct BlockExtent {
 
 /// An allocator whose blocks can be exported. export_ipc() finds it by a cast of Block::allocator.
 ///
-/// An implementation calls defer_exported_free() when a pinned block is freed. It holds no lock
-/// then that one of these functions takes.
-/// Thread safety: every member may be called from any thread, also from background threads.
+/// An implementation calls defer_exported_free() when a pinned block is freed. It then holds no
+/// lock that a function of this class takes. Thread safety: every member may be called from any
+/// thread, also from background threads.
 class ExportableAllocator {
  public:
   virtual ~ExportableAllocator() = default;
@@ -49,11 +49,11 @@ class ExportableAllocator {
   virtual void free_from_limbo(Block& block) noexcept = 0;
 };
 
-/// The layer that exports blocks, as this layer sees it.
+/// The interface of the layer that exports blocks.
 class ExportTracker {
  public:
-  /// Called instead of freeing `block`. True: other processes use it, and its allocator gets it
-  /// back by free_from_limbo(). False: it is unpinned, and the caller frees it as usual.
+  /// Called at the free of `block`. True: other processes use it, and the tracker calls
+  /// free_from_limbo() later. False: it is unpinned, and the caller frees it.
   [[nodiscard]] virtual bool defer_free(Block& block) noexcept = 0;
   /// Returns the bytes of `device` in limbo by the process (pid) that uses them.
   [[nodiscard]] virtual std::map<int, std::size_t> limbo_by_consumer(int device) const = 0;

@@ -35,7 +35,7 @@ void prefer_node(void* data, std::size_t bytes, int node) noexcept {
   std::array<unsigned long, 16> mask{};
   if (node < 0 || node >= kBits * static_cast<int>(mask.size())) return;
   mask[static_cast<std::size_t>(node / kBits)] = 1UL << static_cast<unsigned>(node % kBits);
-  // A wish: containers may forbid the call.
+  // A failure is ignored: containers may forbid the call.
   static_cast<void>(
       ::syscall(SYS_mbind, data, bytes, MPOL_PREFERRED, mask.data(), mask.size() * kBits + 1, 0));
 }

@@ -5,7 +5,7 @@
 
 namespace gantry::memory {
 
-/// How a piece of host memory was got, and so how it is given back.
+/// The source of host pages, to which they are released.
 enum class HostSource : unsigned char {
   ordinary,    ///< operator new: there is no platform
   driver,      ///< Driver::allocate_pinned
@@ -24,17 +24,21 @@ struct HostPages {
   HostSource source = HostSource::ordinary;
 };
 
-/// Note [Getting page-locked memory]
-/// The driver's own call faults pages in on one thread, which takes seconds for some GiB, and
-/// places them near the calling thread. Large pieces are therefore mapped here, bound to the
-/// device's NUMA node, faulted in by several threads and then registered. So are all pieces on
-/// machines with several NUMA nodes. The mapping is shared: a fork must not move the parent's pages
-/// away from the device. Simulated devices use the driver's memory, which is lazily committed.
+// Note [Getting page-locked memory]
+// cudaHostAlloc faults pages in on one thread, which takes seconds for some GiB, and places them
+// near the calling thread. So large allocations are mapped here, bound to the device's NUMA node,
+// faulted in by several threads, and then registered with the driver. On machines with several NUMA
+// nodes all allocations are. The mapping is MAP_SHARED: with a private one, a write after a fork
+// would move the parent's page away from the device. Simulated devices use the driver's memory,
+// which is committed lazily.
+
+/// The source and the place of pages for an allocation of `bytes` near `node`; see Note [Getting
+/// page-locked memory].
 [[nodiscard]] HostPlacement host_placement(int node, bool several_nodes, std::size_t bytes);
 
-/// True if host_placement ever asks for registered pages, and the most threads that fault in one
-/// piece of them; else 1.
+/// True if host_placement() can choose registered pages.
 [[nodiscard]] bool registers_host_pages();
+/// The largest number of threads that fault in one allocation of registered pages; 1 without them.
 [[nodiscard]] int host_register_threads();
 
 /// Memory of `bytes`, whole pages except for an ordinary source. Throws: CudaError.

@@ -13,14 +13,14 @@ struct Segment {
   std::byte* base = nullptr;
   std::size_t bytes = 0;
   HeapBlock* first = nullptr;
-  std::uint32_t call_site = 0;  ///< of the allocation that it was made for, if history was recorded
+  std::uint32_t call_site = 0;  ///< of the allocation that added it, if history was recorded
   int pins = 0;                 ///< blocks exported to other processes
   std::uint64_t extent_id = 0;  ///< 0: never exported
   std::optional<NativeMemoryHandle> handle;  ///< for other processes, once exported
 };
 
-/// Segments of PyTorch's sizes; see memory/heap/size_policy.hpp. A segment is released whole, and
-/// its memory cannot leave its addresses.
+/// Segments of PyTorch's sizes; see memory/heap/size_policy.hpp. A segment is released as a whole.
+/// Its memory cannot leave its addresses.
 class SegmentArena final : public Arena {
  public:
   SegmentArena(HeapState& state, Pool& pool, bool small) : Arena(state, pool, small, false) {}

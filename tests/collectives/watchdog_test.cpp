@@ -12,6 +12,7 @@
 
 #include <gantry/core/env.hpp>
 
+#include "core/escaped_text.hpp"
 #include "job/flight_folder.hpp"
 #include "tests/support/eventually.hpp"
 #include "tests/support/rank_processes.hpp"
@@ -310,7 +311,7 @@ TEST(WatchdogTest, AForkedChildEndsWhateverItsParentsThreadsDoAndLeavesNoGroup) 
   }
 }
 
-TEST(WatchdogTest, TheFlightFileTellsTheMemoryThatARankUses) {
+TEST(WatchdogTest, TheFlightFileTellsTheDeviceAndTheMemoryThatARankUses) {
   constexpr std::int64_t kHeld = 64 << 20;
   const FlightFolder folder;
   RankProcesses ranks = start(2, {"memory"});
@@ -319,13 +320,21 @@ TEST(WatchdogTest, TheFlightFileTellsTheMemoryThatARankUses) {
     const auto file = flight::OpenFile::open(flight::list_files().at(0));
     return file ? (file->view().rank(0).*member).load() : -1;
   };
+  const auto uuid = [](int rank) {
+    const auto file = flight::OpenFile::open(flight::list_files().at(0));
+    return file ? escaped_field(file->view().rank(rank).uuid) : "";
+  };
   EXPECT_TRUE(eventually([&] { return bytes(&flight::Rank::allocated_bytes) >= kHeld; }));
   EXPECT_GE(bytes(&flight::Rank::reserved_bytes), bytes(&flight::Rank::allocated_bytes));
-  for (const int rank : {0, 1}) ranks.go(rank);
-  for (const int rank : {0, 1}) ASSERT_TRUE(ranks.says(rank, "freed")) << rank;
+  EXPECT_EQ(uuid(0), "GPU-51a051a0-0000-4000-8000-000000000000");
+  EXPECT_EQ(uuid(1), "GPU-51a051a0-0000-4000-8000-000000000001");
+  ranks.go(0);
+  ASSERT_TRUE(ranks.says(0, "freed"));
   EXPECT_TRUE(eventually([&] { return bytes(&flight::Rank::allocated_bytes) < kHeld; }));
+  ranks.go(1);
+  ASSERT_TRUE(ranks.says(1, "freed"));
   for (const int rank : {0, 1}) ranks.go(rank);
-  for (const int rank : {0, 1}) EXPECT_EQ(ranks[rank].wait().exit_code, 0) << rank;
+  for (const int rank : {0, 1}) EXPECT_EQ(ranks[rank].wait().exit_code, 0);
 }
 
 TEST(WatchdogTest, ADeathBreaksEveryGroupOfTheRankAndNoOther) {

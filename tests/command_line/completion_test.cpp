@@ -68,6 +68,7 @@ TEST_F(CompletionTest, BashOffersOptionsValuesAndCommands) {
   EXPECT_EQ(complete({"start-it", "--"}), "--ranks --color --log-dir --help --version\n");
   EXPECT_EQ(complete({"start-it", "--color", "a"}), "auto always\n");
   EXPECT_EQ(complete({"start-it", "--color", "=", "n"}), "never\n");
+  EXPECT_EQ(complete({"start-it", "--color", "="}), "auto always never\n");
   EXPECT_EQ(complete({"start-it", "--log-dir", "f"}), "folder\n");
   EXPECT_EQ(complete({"start-it", "-n", ""}), "\n");
   EXPECT_THAT(complete({"start-it", "-n", "2", "dum"}), ::testing::HasSubstr("dump"));

@@ -1,7 +1,8 @@
 // A library with NVML's C interface. Its devices come from FAKE_NVML: "name,uuid,bus id;…". A
 // device "name,uuid,bus id,MIG-a,MIG-b" is divided into instances. More comes from FAKE_NVML_FACTS,
-// "device fact value…;device-device fact value…", such as "0 memory 80 70 10;0-1 ancestor 20". A
-// question without a fact is answered with Not Supported.
+// "device fact value…;device-device fact value…", such as "0 memory 80 70 10;0-1 ancestor 20". The
+// second instance of device 0 is "0/1", process 17 is "pid17". A question without a fact is
+// answered with Not Supported.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +23,8 @@ constexpr int kInsufficientSize = 7;
 
 struct Device {
   std::vector<std::string> fields;
+  std::string index = {};    // of an instance
+  Device* parent = nullptr;  // of an instance
 };
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -69,7 +72,7 @@ std::string index_of(void* handle) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (&devices[i] == handle) return std::to_string(i);
   }
-  return "instance";
+  return device(handle).index;
 }
 
 const std::vector<std::string>* fact(const std::string& subject, const std::string& name) {
@@ -102,6 +105,14 @@ int tell_bits(const std::string& subject, const std::string& name, unsigned word
   return kSuccess;
 }
 
+// The instance of `gpu` with this number. Each call makes a new one, as handles need not be equal.
+void* instance_of(Device& gpu, std::size_t number) {
+  instances.push_back({{gpu.fields[0], gpu.fields[3 + number], gpu.fields[2]},
+                       index_of(&gpu) + "/" + std::to_string(number),
+                       &gpu});
+  return &instances.back();
+}
+
 std::string pair(void* a, void* b) { return index_of(a) + "-" + index_of(b); }
 
 std::string link(unsigned index) { return "link" + std::to_string(index); }
@@ -119,6 +130,8 @@ const char* nvmlErrorString(int code) {
   switch (code) {
     case kNotSupported:
       return "Not Supported";
+    case kNotFound:
+      return "Not Found";
     case 9:
       return "Driver Not Loaded";
     default:
@@ -140,9 +153,11 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** handle) {
 }
 int nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
   for (Device& one : devices) {
-    if (one.fields[1] != uuid) continue;
-    *handle = &one;
-    return kSuccess;
+    for (std::size_t i = 1; i < one.fields.size(); ++i) {
+      if (i == 2 || one.fields[i] != uuid) continue;
+      *handle = i == 1 ? &one : instance_of(one, i - 3);
+      return kSuccess;
+    }
   }
   return kNotFound;
 }
@@ -169,11 +184,18 @@ int nvmlDeviceGetMaxMigDeviceCount(void* handle, unsigned* count) {
   return kSuccess;
 }
 int nvmlDeviceGetMigDeviceHandleByIndex(void* handle, unsigned index, void** instance) {
-  const auto& fields = device(handle).fields;
-  if (index + 3 >= fields.size()) return kNotFound;
-  instances.push_back({{fields[0], fields[3 + index], fields[2]}});
-  *instance = &instances.back();
+  if (index + 3 >= device(handle).fields.size()) return kNotFound;
+  *instance = instance_of(*static_cast<Device*>(handle), index);
   return kSuccess;
+}
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void* handle, void** gpu) {
+  if (device(handle).parent == nullptr) return kNotFound;
+  *gpu = device(handle).parent;
+  return kSuccess;
+}
+int nvmlSystemGetProcessName(unsigned pid, char* text, unsigned size) {
+  const auto* values = fact("pid" + std::to_string(pid), "name");
+  return values == nullptr ? kNotFound : copy(values->at(0), text, size);
 }
 int nvmlDeviceGetTopologyCommonAncestor(void* a, void* b, int* level) {
   return tell(pair(a, b), "ancestor", level);

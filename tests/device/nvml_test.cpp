@@ -87,7 +87,7 @@ TEST_F(NvmlTest, AMissingAnswerHasAReason) {
 }
 
 TEST_F(NvmlTest, ProcessesOfAnyNumber) {
-  std::string facts = "0 processes 17 1000 18 0xffffffffffffffff;1 processes";
+  std::string facts = "pid17 name /bin/train;0 processes 17 1000 18 0xffffffffffffffff;1 processes";
   for (int i = 0; i < 40; ++i) facts += " " + std::to_string(100 + i) + " 5";
   machine(kTwo, facts);
   const Nvml nvml(GANTRY_TEST_FAKE_NVML);
@@ -96,6 +96,8 @@ TEST_F(NvmlTest, ProcessesOfAnyNumber) {
   EXPECT_EQ((*few)[0].pid, 17U);
   EXPECT_EQ((*few)[0].used_bytes, 1000U);
   EXPECT_EQ((*few)[1].used_bytes, std::nullopt);
+  EXPECT_EQ(*nvml.process_name(17), "/bin/train");
+  EXPECT_EQ(nvml.process_name(18).problem, "Not Found");
   const auto many = nvml.processes(*nvml.device(1));
   ASSERT_EQ(many->size(), 40U);
   EXPECT_EQ(many->back().pid, 139U);
@@ -140,6 +142,9 @@ TEST_F(NvmlTest, InstancesOfADividedDevice) {
   const auto instances = nvml.mig_instances(*nvml.device(0));
   ASSERT_EQ(instances->size(), 2U);
   EXPECT_EQ(*nvml.uuid((*instances)[1]), "MIG-y");
+  EXPECT_EQ(*nvml.gpu_of_instance((*instances)[1]), *nvml.device(0));
+  EXPECT_FALSE(nvml.gpu_of_instance(*nvml.device(0)));
+  EXPECT_EQ(*nvml.uuid(*nvml.device_by_uuid("MIG-x")), "MIG-x");
   EXPECT_TRUE(nvml.mig_instances(*nvml.device(1))->empty());
 }
 

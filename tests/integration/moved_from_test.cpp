@@ -101,6 +101,23 @@ struct Movable<Event> {
 };
 
 template <>
+struct Movable<CpuSet> {
+  static constexpr std::string_view kRefusal = "";
+  static CpuSet make() { return {1, 3}; }
+  static bool works(CpuSet& o) { return o.str() == "1,3" && o.contains(3); }
+  // The empty set.
+  static std::vector<MovedFromCall<CpuSet>> calls() {
+    return {ANSWERS(empty, o.empty()),
+            ANSWERS(size, o.size() == 0),
+            ANSWERS(str, o.str().empty()),
+            ANSWERS(contains, !o.contains(1)),
+            ANSWERS(is_subset_of, o.is_subset_of(make())),
+            ANSWERS(intersects, !o.intersects(make())),
+            ANSWERS(cpus, o.cpus().empty())};
+  }
+};
+
+template <>
 struct Movable<Graph> {
   static constexpr std::string_view kRefusal = "expected a valid Graph, but got a moved-from";
   static Graph make() {
@@ -408,7 +425,7 @@ class MovedFromTest : public ::testing::Test {
 };
 
 using MovableTypes =
-    ::testing::Types<Tensor, Storage, Generator, Event, Graph, Graphed, memory::MemPool,
+    ::testing::Types<Tensor, Storage, Generator, Event, CpuSet, Graph, Graphed, memory::MemPool,
                      memory::Buffer, UniqueFd, memory::ImportedBlock, memory::PluggableAllocator,
                      memory::Frames, comm::StreamList, Work, Communicator, Error, InvalidArgument,
                      CudaError, OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch>;

@@ -221,6 +221,9 @@ TEST_F(LaunchHostsTest, OneHostThatIsThisMachineNeedsNoOtherLauncher) {
   const Outcome outcome = run_command(by_srun(launch({"--hosts", "localhost:2", "echo", "x"})));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
   EXPECT_THAT(lines_of(outcome.out), ::testing::UnorderedElementsAre("[0] x", "[1] x"));
+  const Outcome plan =
+      run_command(by_srun(launch({"--hosts", "localhost:2", "--dry-run", "echo", "x"})));
+  EXPECT_THAT(plan.out, ::testing::StartsWith("2 ranks on "));
 }
 
 }  // namespace

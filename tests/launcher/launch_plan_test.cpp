@@ -397,6 +397,7 @@ TEST(LaunchOptionsTest, MalformedOptionsAreErrors) {
       {{"-x", "WORLD_SIZE=3", "app"},
        "-x: expected a variable that glaunch does not set itself, but got 'WORLD_SIZE'"},
       {{"-np", "2", "-n", "2", "app"}, "--ranks: At Most 1 required but received 2"},
+      {{"-n", "3", "--hosts", "a:2", "app"}, "-n 3 and 2 ranks on a contradict each other"},
       {{"--color", "red", "app"}, "red not in {auto,always,never}"},
       {{"-n", "0", "app"}, "Value 0 not in range 1 to 4096"},
       {{"-n", "-3", "app"}, "Value -3 not in range 1 to 4096"},

@@ -41,6 +41,27 @@ TEST_F(VmmRecoveryTest, PiecesOfFreeMemoryServeALargeBlock) {
   EXPECT_EQ(stats().num_ooms, 0);
 }
 
+// The free block that grows is the only one with enough chunks for the rest.
+TEST_F(VmmRecoveryTest, TheBlockThatGrowsKeepsItsChunks) {
+  const Stream stream = Stream::current();
+  limit_to(70 * kMib);
+  std::vector<Buffer> kept;
+  std::vector<Buffer> pieces;
+  for (int i = 0; i < 5; ++i) {
+    pieces.push_back(allocate(stream, 2 * kMib));
+    kept.push_back(allocate(stream, 4 * kMib));
+  }
+  Buffer last = allocate(stream, 40 * kMib);
+  const void* place = last.data();
+  last.reset();
+  pieces.clear();
+  const std::int64_t reclaimed = stats().reclaimed_bytes;
+  const Buffer large = allocate(stream, 50 * kMib);
+  EXPECT_EQ(large.data(), place);
+  EXPECT_EQ(stats().reclaimed_bytes - reclaimed, static_cast<std::int64_t>(10 * kMib));
+  EXPECT_EQ(reserved(), 70 * kMib);
+}
+
 TEST_F(VmmRecoveryTest, SmallAndLargeBlocksShareTheSameMemory) {
   const Stream stream = Stream::current();
   limit_to(40 * kMib);

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gantry/core/export.hpp>
+#include <gantry/device/device.hpp>
+
+// The functions of this header read NVIDIA's management library (NVML), which the first call loads.
+// GANTRY_NVML_PATH names another file than libnvidia-ml.so.1. NVML finds a device by its UUID, so
+// CUDA_VISIBLE_DEVICES and MIG are respected. No call creates a context.
+
+namespace gantry {
+
+/// A process with a context on a GPU.
+struct GpuProcess {
+  /// Process id on the host, which differs from the one in a container.
+  int pid = 0;
+  /// Program; empty where the driver does not tell it, and in containers.
+  std::string name;
+  /// Device memory in bytes; none where the driver does not tell it.
+  std::optional<std::uint64_t> used_bytes;
+
+  /// Equal if all members are.
+  friend bool operator==(const GpuProcess&, const GpuProcess&) = default;
+};
+
+/// The processes with a context on one GPU.
+struct GpuProcessList {
+  /// The GPU.
+  Device device;
+  /// Its processes, in the driver's order.
+  std::vector<GpuProcess> processes;
+
+  /// One line for the device and one for each process, such as "process 4711 (train) uses 512.0 MiB
+  /// GPU memory".
+  [[nodiscard]] GANTRY_API std::string str() const;
+};
+
+/// Writes str().
+GANTRY_API std::ostream& operator<<(std::ostream& out, const GpuProcessList& list);
+
+/// Percentage of the driver's last sample period, of up to a second, in which a kernel ran.
+/// Thread safety: any thread. Throws: InvalidArgument if there is no such GPU; NotSupported with
+/// the reason on simulated devices, on MIG instances, without NVML, or if the driver does not tell.
+[[nodiscard]] GANTRY_API int utilization(Device device = Device::cuda());
+/// Percentage of the driver's last sample period in which device memory was read or written.
+/// Thread safety: any thread. Throws: as utilization().
+[[nodiscard]] GANTRY_API int memory_usage(Device device = Device::cuda());
+/// Temperature in degrees Celsius; that of the whole GPU for a MIG instance.
+/// Thread safety: any thread. Throws: as utilization(), but MIG instances are supported.
+[[nodiscard]] GANTRY_API int temperature(Device device = Device::cuda());
+/// Power in milliwatts; that of the whole GPU for a MIG instance.
+/// Thread safety: any thread. Throws: as temperature().
+[[nodiscard]] GANTRY_API int power_draw(Device device = Device::cuda());
+/// Clock of the streaming multiprocessors in MHz; that of the whole GPU for a MIG instance.
+/// Thread safety: any thread. Throws: as temperature().
+[[nodiscard]] GANTRY_API int clock_rate(Device device = Device::cuda());
+/// Processes of every user with a context on the GPU or MIG instance.
+/// Thread safety: any thread. Throws: as temperature().
+[[nodiscard]] GANTRY_API GpuProcessList list_gpu_processes(Device device = Device::cuda());
+
+}  // namespace gantry
