@@ -36,9 +36,11 @@ class GANTRY_API CpuSet {
   /// The list: "0-3,8"; empty for an empty set.
   [[nodiscard]] std::string str() const;
 
+  /// True if there is no CPU in it.
   [[nodiscard]] bool empty() const noexcept { return cpus_.empty(); }
   /// Number of CPUs.
   [[nodiscard]] std::size_t size() const noexcept { return cpus_.size(); }
+  /// True if `cpu` is in the set.
   [[nodiscard]] bool contains(int cpu) const noexcept;
   /// True if every CPU of this set is in `other`.
   [[nodiscard]] bool is_subset_of(const CpuSet& other) const noexcept;

@@ -39,16 +39,16 @@ enum class BindMode {
 
 /// Wishes for a plan.
 struct GANTRY_API PlanOptions {
-  std::optional<int> ranks;  ///< none: one per GPU, times ranks_per_gpu
-  int ranks_per_gpu = 1;
-  bool cpu_only = false;  ///< ranks without a GPU; needs `ranks`
-  GpuChoice gpus = GpuChoice::all;
-  std::vector<std::string> gpu_list;  ///< indices, UUIDs or their beginnings, bus ids
-  int gpu_count = 0;                  ///< for best and idle
-  bool is_order_given = false;        ///< the user has chosen the order of Topology::gpus
-  RankOrder order = RankOrder::automatic;
-  BindMode bind = BindMode::automatic;
-  std::vector<CpuSet> cpu_lists;  ///< one for each rank, or one for all
+  std::optional<int> ranks;                ///< none: one per GPU, times ranks_per_gpu
+  int ranks_per_gpu = 1;                   ///< more than one share a GPU
+  bool cpu_only = false;                   ///< ranks without a GPU; needs `ranks`
+  GpuChoice gpus = GpuChoice::all;         ///< how the GPUs are chosen
+  std::vector<std::string> gpu_list;       ///< indices, UUIDs or their beginnings, bus ids
+  int gpu_count = 0;                       ///< for best and idle
+  bool is_order_given = false;             ///< the user has chosen the order of Topology::gpus
+  RankOrder order = RankOrder::automatic;  ///< which rank gets which of them
+  BindMode bind = BindMode::automatic;     ///< CPUs and memory of the ranks
+  std::vector<CpuSet> cpu_lists;           ///< one for each rank, or one for all
 
   /// Sets `gpus` from "all", "best:N", "idle:N" or a list. Throws: InvalidArgument.
   void set_gpus(std::string_view text);
@@ -61,7 +61,7 @@ struct GANTRY_API PlanOptions {
 
 /// The place of one rank.
 struct RankPlacement {
-  int rank = 0;
+  int rank = 0;                    ///< on this machine
   std::optional<int> gpu;          ///< index in Topology::gpus
   std::optional<CpuSet> cpus;      ///< CPUs to bind it to; none: it is not bound
   std::optional<int> memory_node;  ///< NUMA node whose memory it prefers
@@ -73,10 +73,10 @@ struct RankPlacement {
 
 /// Places of all ranks of one machine, and the decisions behind them.
 struct Plan {
-  std::vector<int> gpus;  ///< those of the job, in the order of its ranks
-  std::vector<RankPlacement> ranks;
+  std::vector<int> gpus;               ///< those of the job, in the order of its ranks
+  std::vector<RankPlacement> ranks;    ///< by rank
   std::vector<std::string> decisions;  ///< one line each
-  std::vector<std::string> warnings;
+  std::vector<std::string> warnings;   ///< one line each
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 

@@ -25,12 +25,16 @@ enum class FactSource { none, hwloc, nvml, sysfs, nccl_xml, file, system, simula
 /// A fact and its source. A fact without a value is unknown, which is never the same as 0.
 template <class T>
 struct Fact {
-  std::optional<T> value;
-  FactSource source = FactSource::none;
+  std::optional<T> value;                ///< nullopt: unknown
+  FactSource source = FactSource::none;  ///< of the value
 
+  /// True if the fact is known.
   explicit operator bool() const { return value.has_value(); }
+  /// The value. Precondition: it is known.
+  /// @{
   const T& operator*() const { return *value; }
   const T* operator->() const { return &*value; }
+  /// @}
   /// Sets the fact unless it is known already.
   void offer(std::optional<T> candidate, FactSource from) {
     if (value || !candidate) return;
@@ -57,16 +61,16 @@ enum class PciPath {
 struct Topology {
   /// A NUMA node with memory of the host.
   struct NumaNode {
-    int id = 0;  ///< number of the operating system
-    int package = 0;
-    CpuSet cpus;
-    Fact<std::uint64_t> memory_bytes;
+    int id = 0;                        ///< number of the operating system
+    int package = 0;                   ///< number of the processor package
+    CpuSet cpus;                       ///< CPUs of the node
+    Fact<std::uint64_t> memory_bytes;  ///< capacity
     friend bool operator==(const NumaNode&, const NumaNode&) = default;
   };
   /// A physical core. Its CPUs are its hardware threads.
   struct Core {
-    CpuSet cpus;
-    int package = 0;
+    CpuSet cpus;           ///< hardware threads
+    int package = 0;       ///< number of the processor package
     int node = -1;         ///< NumaNode::id; -1: none
     int cache_group = -1;  ///< cores with one number share a last-level cache; -1: unknown
     friend bool operator==(const Core&, const Core&) = default;
@@ -75,35 +79,40 @@ struct Topology {
   enum class LinkEnd { gpu, nvswitch, processor, unknown };
   /// NVLinks from a GPU to one place.
   struct NvLinks {
-    LinkEnd end = LinkEnd::unknown;
-    std::string bus_id;  ///< of that place; empty if it is hidden
-    int count = 0;
+    LinkEnd end = LinkEnd::unknown;  ///< kind of that place
+    std::string bus_id;              ///< of that place; empty if it is hidden
+    int count = 0;                   ///< number of links
     friend bool operator==(const NvLinks&, const NvLinks&) = default;
   };
   /// A GPU, or one instance of a GPU in MIG mode.
   struct Gpu {
-    std::string name;
+    std::string name;    ///< model
     std::string uuid;    ///< "GPU-…" or "MIG-…"
     std::string bus_id;  ///< "0000:1b:00.0"
     Fact<int> node;      ///< NumaNode::id
     Fact<CpuSet> cpus;   ///< CPUs near the GPU, whoever may use them
     /// Bus ids from the host bridge to the device, without the device.
     Fact<std::vector<std::string>> pci_chain;
-    Fact<int> pcie_generation, pcie_width, max_pcie_generation, max_pcie_width;
-    Fact<std::uint64_t> memory_bytes, used_memory_bytes;
-    Fact<int> processes;  ///< number of processes that use the GPU
-    Fact<std::string> compute_capability;
-    Fact<std::vector<NvLinks>> nvlinks;
-    Fact<int> inactive_nvlinks;
+    Fact<int> pcie_generation;              ///< of the link now; it may rise under load
+    Fact<int> pcie_width;                   ///< lanes of the link now
+    Fact<int> max_pcie_generation;          ///< that GPU and slot allow
+    Fact<int> max_pcie_width;               ///< lanes that GPU and slot allow
+    Fact<std::uint64_t> memory_bytes;       ///< capacity
+    Fact<std::uint64_t> used_memory_bytes;  ///< in use by all processes
+    Fact<int> processes;                    ///< number of processes that use the GPU
+    Fact<std::string> compute_capability;   ///< "9.0"
+    Fact<std::vector<NvLinks>> nvlinks;     ///< active links, by the place they lead to
+    Fact<int> inactive_nvlinks;             ///< number of links that are down
+    /// True for an instance of a GPU in MIG mode.
     [[nodiscard]] bool is_instance() const { return uuid.starts_with("MIG-"); }
     friend bool operator==(const Gpu&, const Gpu&) = default;
   };
   /// A network interface.
   struct Nic {
-    std::string name;
-    std::string bus_id;
-    Fact<int> node;
-    Fact<std::vector<std::string>> pci_chain;
+    std::string name;                          ///< "mlx5_0", "eth0"
+    std::string bus_id;                        ///< "0000:1b:00.0"
+    Fact<int> node;                            ///< NumaNode::id
+    Fact<std::vector<std::string>> pci_chain;  ///< as Gpu::pci_chain
     friend bool operator==(const Nic&, const Nic&) = default;
   };
   /// The connection of two GPUs.
@@ -114,11 +123,11 @@ struct Topology {
     friend bool operator==(const Link&, const Link&) = default;
   };
 
-  std::string host;
-  std::vector<NumaNode> nodes;
-  std::vector<Core> cores;
-  std::vector<Gpu> gpus;  ///< in PCI order, or in the order that keep_gpus() was given
-  std::vector<Nic> nics;
+  std::string host;             ///< name of the machine
+  std::vector<NumaNode> nodes;  ///< by number
+  std::vector<Core> cores;      ///< of all packages
+  std::vector<Gpu> gpus;        ///< in PCI order, or in the order that keep_gpus() was given
+  std::vector<Nic> nics;        ///< in PCI order
   std::vector<std::vector<Link>> links;               ///< [gpu][gpu]
   std::vector<std::vector<Fact<PciPath>>> nic_paths;  ///< [gpu][nic]
 
@@ -127,7 +136,7 @@ struct Topology {
   Fact<std::string> virtualization;  ///< "none", or the name of a hypervisor
   Fact<std::string> container;       ///< "none", or the kind of container
   Fact<std::uint64_t> shm_bytes;     ///< free bytes of /dev/shm
-  Fact<std::string> driver_version;
+  Fact<std::string> driver_version;  ///< of the NVIDIA driver
 
   FactSource gpu_source = FactSource::none;  ///< where the list of GPUs comes from
   std::string why_no_gpu;                    ///< one clause, if there is no GPU
