@@ -90,6 +90,17 @@ void check_numbers(const Topology& topology) {
   }
 }
 
+// hwloc 2 takes these for granted in its own files, and crashes without them.
+void check_sets(const XmlElement& element) {
+  const std::string type = element.attribute("type");
+  const bool is_io = type == "Bridge" || type == "PCIDev" || type == "OSDev" || type == "Misc";
+  for (const char* const set : {"cpuset", "complete_cpuset", "nodeset", "complete_nodeset"}) {
+    if (element.name != "object" || is_io || !element.attribute(set).empty()) continue;
+    throw InvalidArgument(fmt::format("<object type=\"{}\">: expected an attribute {}", type, set));
+  }
+  for (const XmlElement& child : element.children) check_sets(child);
+}
+
 Topology parse(const std::string& path, const std::string& text) {
   const auto first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) throw InvalidArgument("it is empty");
@@ -101,7 +112,8 @@ Topology parse(const std::string& path, const std::string& text) {
         "expected gantry's JSON, hwloc's <topology> or NCCL's <system>, but got <{}>", root));
   }
   // hwloc writes to standard error about texts that are no XML.
-  (void)parse_xml(text);
+  const XmlElement document = parse_xml(text);
+  if (document.attribute("version").starts_with("2")) check_sets(document);
   const HwlocFacts facts = read_hwloc(path, true);
   if (!facts.problem.empty()) throw InvalidArgument(facts.problem);
   return topology_of(facts);

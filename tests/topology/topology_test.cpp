@@ -154,7 +154,9 @@ TEST_F(TopologyTest, MalformedFilesAreErrorsWithAPlace) {
             "<pci>: expected an attribute busid");
   EXPECT_EQ(file_error("<html></html>"),
             "expected gantry's JSON, hwloc's <topology> or NCCL's <system>, but got <html>");
-  EXPECT_THAT(file_error("<topology version=\"2.0\"><object type=\"Oven\"/></topology>"),
+  EXPECT_EQ(file_error("<topology version=\"2.0\"><object type=\"PU\" cpuset=\"1\"/></topology>"),
+            "<object type=\"PU\">: expected an attribute complete_cpuset");
+  EXPECT_THAT(file_error("<topology version=\"2.0\"><object type=\"Bridge\"/></topology>"),
               HasSubstr("hwloc cannot"));
   TopologyOptions absent;
   absent.file = "/nowhere/topology.json";
