@@ -164,7 +164,7 @@ bool Supervisor::start_ranks() {
 
   const JobValues values = context_.values();
   if (options_.stdin_mode == StdinMode::rank0) stdin_.emplace(loop_);
-  bool binding_works = true;
+  BindingWarnings warnings;
   for (const RankPlan& rank : plan_.ranks) {
     unlink(context_.error_file(rank.rank).c_str());  // of an earlier job with the same --log-dir
     SpawnRequest request{std::get<std::string>(program),
@@ -179,9 +179,7 @@ bool Supervisor::start_ranks() {
     if (rank.rank == 0 && stdin_) stdin_->handed_over();
     if (const auto* failure = std::get_if<ExecFailure>(&started)) return fail(*failure);
     const Process& process = std::get<Process>(started);
-    if (process.binding_errors != BindingErrors{} && std::exchange(binding_works, false)) {
-      for (const std::string& text : describe(process.binding_errors)) message("warning: " + text);
-    }
+    for (const auto& text : warnings.add(process.binding_errors)) message("warning: " + text);
     const auto index = static_cast<std::size_t>(rank.rank);
     ranks_[index].pid = process.pid;
     result_.ranks[index].pid = process.pid;

@@ -59,4 +59,10 @@ std::vector<std::string> describe(const BindingErrors& errors) {
   return texts;
 }
 
+std::vector<std::string> BindingWarnings::add(const BindingErrors& errors) {
+  if (is_told_ || errors == BindingErrors{}) return {};
+  is_told_ = true;
+  return describe(errors);
+}
+
 }  // namespace gantry

@@ -34,4 +34,14 @@ class Binding {
 /// Warnings for the user; none if all went well.
 [[nodiscard]] std::vector<std::string> describe(const BindingErrors& errors);
 
+/// Warnings of the ranks of one machine, for which the same goes wrong.
+class BindingWarnings {
+ public:
+  /// The warnings about a rank, unless another one had any.
+  [[nodiscard]] std::vector<std::string> add(const BindingErrors& errors);
+
+ private:
+  bool is_told_ = false;
+};
+
 }  // namespace gantry

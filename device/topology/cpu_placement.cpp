@@ -275,7 +275,8 @@ class Placement {
       }
       std::size_t threads = cores_in(cores_, own) / std::max<std::size_t>(1, sharing);
       if (topology_.cpu_quota) {
-        const auto granted = static_cast<std::size_t>(std::floor(*topology_.cpu_quota));
+        const auto granted =
+            static_cast<std::size_t>(std::clamp(std::floor(*topology_.cpu_quota), 0.0, 65536.0));
         threads = std::min(threads, granted / std::max<std::size_t>(1, ranks));
       }
       threads = std::max<std::size_t>(1, threads);

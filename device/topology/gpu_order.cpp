@@ -75,6 +75,17 @@ std::vector<int> best_of_all_sets(const Topology& topology, const std::vector<in
   return best;
 }
 
+// Quality of the connections that one more GPU brings.
+SetQuality added_quality(const Topology& topology, const std::vector<int>& chosen, int gpu) {
+  SetQuality added{std::numeric_limits<int>::max(), 0};
+  for (const int other : chosen) {
+    const int pair = link_quality(link_at(topology, other, gpu));
+    added.worst = std::min(added.worst, pair);
+    added.sum += pair;
+  }
+  return added;
+}
+
 // From every first GPU on, always the one that keeps the set best.
 std::vector<int> best_of_grown_sets(const Topology& topology, const std::vector<int>& gpus,
                                     std::size_t count) {
@@ -85,9 +96,7 @@ std::vector<int> best_of_grown_sets(const Topology& topology, const std::vector<
       std::optional<std::pair<SetQuality, int>> next;
       for (const int gpu : gpus) {
         if (std::find(chosen.begin(), chosen.end(), gpu) != chosen.end()) continue;
-        std::vector<int> grown = chosen;
-        grown.push_back(gpu);
-        const SetQuality candidate = quality(topology, grown);
+        const SetQuality candidate = added_quality(topology, chosen, gpu);
         if (!next || next->first < candidate) next = {candidate, gpu};
       }
       chosen.push_back(next->second);

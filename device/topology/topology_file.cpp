@@ -20,6 +20,9 @@ namespace gantry {
 namespace {
 
 constexpr std::uintmax_t kMaxBytes = 64U << 20U;
+constexpr int kMaxGpus = 256;
+constexpr int kMaxNode = 1023;  // Linux has no more
+constexpr int kMaxLinks = 1024;
 
 template <class T>
 void merge_fact(const Fact<T>& from, Precedence precedence, Fact<T>& to) {
@@ -67,6 +70,37 @@ std::string first_element(std::string_view text) {
   }
 }
 
+// Numbers that no machine has: plans and system calls take the others as they are.
+void check_numbers(const Topology& topology) {
+  const auto check = [](std::string_view what, int value, int most) {
+    if (value >= 0 && value <= most) return;
+    throw InvalidArgument(fmt::format("{}: expected 0 to {}, but got {}", what, most, value));
+  };
+  check("number of GPUs", static_cast<int>(topology.gpus.size()), kMaxGpus);
+  for (const Topology::NumaNode& node : topology.nodes) check("NUMA node", node.id, kMaxNode);
+  for (const Topology::Gpu& gpu : topology.gpus) {
+    for (const Topology::NvLinks& links :
+         gpu.nvlinks.value.value_or(std::vector<Topology::NvLinks>{})) {
+      check("NVLinks", links.count, kMaxLinks);
+    }
+  }
+  for (const auto& row : topology.links) {
+    for (const Topology::Link& link : row)
+      check("NVLinks", link.nvlinks.value.value_or(0), kMaxLinks);
+  }
+}
+
+// hwloc 2 takes these for granted in its own files, and crashes without them.
+void check_sets(const XmlElement& element) {
+  const std::string type = element.attribute("type");
+  const bool is_io = type == "Bridge" || type == "PCIDev" || type == "OSDev" || type == "Misc";
+  for (const char* const set : {"cpuset", "complete_cpuset", "nodeset", "complete_nodeset"}) {
+    if (element.name != "object" || is_io || !element.attribute(set).empty()) continue;
+    throw InvalidArgument(fmt::format("<object type=\"{}\">: expected an attribute {}", type, set));
+  }
+  for (const XmlElement& child : element.children) check_sets(child);
+}
+
 Topology parse(const std::string& path, const std::string& text) {
   const auto first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) throw InvalidArgument("it is empty");
@@ -78,7 +112,8 @@ Topology parse(const std::string& path, const std::string& text) {
         "expected gantry's JSON, hwloc's <topology> or NCCL's <system>, but got <{}>", root));
   }
   // hwloc writes to standard error about texts that are no XML.
-  (void)parse_xml(text);
+  const XmlElement document = parse_xml(text);
+  if (document.attribute("version").starts_with("2")) check_sets(document);
   const HwlocFacts facts = read_hwloc(path, true);
   if (!facts.problem.empty()) throw InvalidArgument(facts.problem);
   return topology_of(facts);
@@ -121,7 +156,9 @@ Topology read_topology_file(const std::string& path) {
   if (file.bad()) throw fail("it cannot be read");
   if (text.size() > kMaxBytes) throw fail("it is larger than 64 MiB");
   try {
-    return parse(path, text);
+    Topology topology = parse(path, text);
+    check_numbers(topology);
+    return topology;
   } catch (const InvalidArgument& error) {
     throw fail(error.what());
   }

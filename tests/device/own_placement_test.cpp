@@ -42,6 +42,14 @@ class OwnPlacementTest : public ::testing::Test {
     const std::string path = (*folder_ / "machine.json").string();
     std::ofstream(path) << topology_json(machine);
     setenv("GANTRY_TOPO_FILE", path.c_str(), 1);
+    // As under a launcher that has bound the process before it looked at the machine.
+    std::thread([] {
+      cpu_set_t mask;
+      CPU_ZERO(&mask);
+      CPU_SET(static_cast<std::size_t>(first()), &mask);
+      ASSERT_EQ(sched_setaffinity(0, sizeof mask, &mask), 0);
+      EXPECT_EQ(visible_topology().allowed_cpus->str(), std::to_string(first()));
+    }).join();
   }
   static void TearDownTestSuite() {
     unsetenv("GANTRY_TOPO_FILE");

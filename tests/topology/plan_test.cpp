@@ -176,6 +176,46 @@ TEST(PlanTest, TheBestFourOfTheCubeMeshAreOneClique) {
   EXPECT_THAT(plan(machine("dgx1v"), Asked{.gpus = "best:2"}.options()).gpus, ElementsAre(0, 3));
 }
 
+TEST(PlanTest, TheBestOfManyGpusAreFoundToo) {
+  // 32 GPUs, of which the last four are a clique of NVLinks.
+  Topology topology = testing::host_of({2, 1, 16, 1});
+  for (int i = 0; i < 32; ++i) {
+    Topology::Gpu gpu;
+    gpu.bus_id = "0000:" + std::to_string(10 + i) + ":00.0";
+    topology.gpus.push_back(gpu);
+  }
+  topology.links.assign(32, std::vector<Topology::Link>(32));
+  topology.nic_paths.resize(32);
+  for (std::size_t i = 28; i < 32; ++i) {
+    for (std::size_t j = 28; j < 32; ++j) topology.links[i][j].nvlinks.offer(4, FactSource::nvml);
+  }
+  EXPECT_THAT(plan(topology, Asked{.gpus = "best:4"}.options()).gpus, ElementsAre(28, 29, 30, 31));
+}
+
+TEST(PlanTest, TheWorstConnectionDecidesBeforeTheSum) {
+  Topology topology = machine("reversed_numa");
+  const auto connect = [&](std::size_t a, std::size_t b, int links) {
+    topology.links[a][b].nvlinks.value = topology.links[b][a].nvlinks.value = links;
+  };
+  // GPU 0 has many links to GPU 1 and none to the others, which have few to each other.
+  connect(0, 1, 8);
+  connect(0, 2, 0);
+  connect(0, 3, 0);
+  connect(1, 2, 2);
+  connect(1, 3, 2);
+  connect(2, 3, 2);
+  EXPECT_THAT(plan(topology, Asked{.gpus = "best:3"}.options()).gpus, ElementsAre(1, 2, 3));
+}
+
+TEST(PlanTest, RanksOfUnknownPlaceTakeTheCoresThatOthersLeave) {
+  Topology topology = machine("smt_off");
+  topology.gpus[0].node = {};
+  topology.gpus[0].cpus = {};
+  const Plan result = plan(topology, Asked{.bind = "core"}.options());
+  EXPECT_EQ(result.ranks[1].cpus->str(), "0,2,4,6,8,10,12,14");
+  EXPECT_EQ(result.ranks[0].cpus->str(), "1,3,5,7,9,11,13,15");
+}
+
 TEST(PlanTest, IdleLeavesBusyGpusOut) {
   Topology topology = machine("hgx_h100");
   topology.gpus[0].processes.value = 1;

@@ -135,6 +135,10 @@ TEST_F(TopologyTest, MalformedFilesAreErrorsWithAPlace) {
             "$.links[0][1].path.value: expected X, PIX, PXB, PHB, NODE or SYS, but got \"NEAR\"");
   EXPECT_EQ(file_error(with("\"bus_id\": \"0000:00:06.0\"", "\"bus_id\": 6")),
             "$.gpus[0].bus_id: expected a string, but got 6");
+  EXPECT_EQ(file_error(with("\"id\": 0", "\"id\": -3")),
+            "NUMA node: expected 0 to 1023, but got -3");
+  EXPECT_EQ(file_error(with("\"count\": 18", "\"count\": 2000000000")),
+            "NVLinks: expected 0 to 1024, but got 2000000000");
   EXPECT_THAT(file_error(with("\"nics\": []", "\"nics\": [7]")),
               HasSubstr("$.nics[0]: expected an object"));
   EXPECT_THAT(file_error(with("\"nic_paths\": [", "\"nic_paths\": [[],")),
@@ -150,7 +154,9 @@ TEST_F(TopologyTest, MalformedFilesAreErrorsWithAPlace) {
             "<pci>: expected an attribute busid");
   EXPECT_EQ(file_error("<html></html>"),
             "expected gantry's JSON, hwloc's <topology> or NCCL's <system>, but got <html>");
-  EXPECT_THAT(file_error("<topology version=\"2.0\"><object type=\"Oven\"/></topology>"),
+  EXPECT_EQ(file_error("<topology version=\"2.0\"><object type=\"PU\" cpuset=\"1\"/></topology>"),
+            "<object type=\"PU\">: expected an attribute complete_cpuset");
+  EXPECT_THAT(file_error("<topology version=\"2.0\"><object type=\"Bridge\"/></topology>"),
               HasSubstr("hwloc cannot"));
   TopologyOptions absent;
   absent.file = "/nowhere/topology.json";
