@@ -45,9 +45,9 @@ void kernel(benchmark::State& state, const std::string& op, DType dtype, std::in
 
 void register_kernels() {
   const std::int64_t largest = platform() == Platform::simulated ? 2 << 20 : 256 << 20;
-  for (const char* op : {"add", "exp", "fill", "sum", "max", "sum_dim0", "sum_dim1", "argmax",
-                         "cumsum", "cumsum_dim0", "softmax", "uniform", "normal", "bias_add",
-                         "transpose", "index_rows"}) {
+  for (const char* op :
+       {"add", "exp", "fill", "sum", "max", "sum_dim0", "sum_dim1", "argmax", "cumsum",
+        "cumsum_dim0", "softmax", "uniform", "normal", "bias_add", "transpose", "index_rows"}) {
     for (const DType dtype : {f32, bf16}) {
       for (const std::int64_t bytes : {std::int64_t{1} << 20, largest}) {
         const std::string what = std::string(op) + (dtype == f32 ? "/" : "_bf16/");

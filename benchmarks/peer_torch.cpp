@@ -169,9 +169,9 @@ void kernel(const std::string& op, torch::ScalarType dtype, std::int64_t bytes) 
 }
 
 void kernels() {
-  for (const char* op : {"add", "exp", "fill", "sum", "max", "sum_dim0", "sum_dim1", "argmax",
-                         "cumsum", "cumsum_dim0", "softmax", "uniform", "normal", "bias_add",
-                         "transpose", "index_rows"}) {
+  for (const char* op :
+       {"add", "exp", "fill", "sum", "max", "sum_dim0", "sum_dim1", "argmax", "cumsum",
+        "cumsum_dim0", "softmax", "uniform", "normal", "bias_add", "transpose", "index_rows"}) {
     for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {
       for (const std::int64_t bytes : {std::int64_t{1} << 20, std::int64_t{256} << 20}) {
         kernel(op, dtype, bytes);

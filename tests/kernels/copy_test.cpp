@@ -61,6 +61,60 @@ T converted(From value) {
   }
 }
 
+// The dims of a dense array in another order: dim d of the layout is dim order[d] of the array.
+Layout permuted(const Shape& array, const std::vector<int>& order, std::int64_t offset) {
+  Layout layout = testing::shifted(array, offset);
+  const Layout dense = layout;
+  for (int d = 0; d < array.size(); ++d) {
+    layout.sizes[d] = dense.sizes[order[static_cast<std::size_t>(d)]];
+    layout.strides[d] = dense.strides[order[static_cast<std::size_t>(d)]];
+  }
+  layout.name = "permuted";
+  return layout;
+}
+
+// Sizes around the sides of tiles and their packs, with other dims around the two.
+TEST(CopyKernelTest, MovesTransposedTiles) {
+  struct Case {
+    Shape array;
+    std::vector<int> order;
+  };
+  const std::vector<Case> cases = {{{16, 16}, {1, 0}},
+                                   {{64, 64}, {1, 0}},
+                                   {{128, 128}, {1, 0}},
+                                   {{65, 63}, {1, 0}},
+                                   {{17, 300}, {1, 0}},
+                                   {{256, 48}, {1, 0}},
+                                   {{129, 160}, {1, 0}},
+                                   {{15, 40}, {1, 0}},
+                                   {{3, 40, 50}, {0, 2, 1}},
+                                   {{3, 32, 64}, {2, 0, 1}},
+                                   {{70, 3, 36}, {2, 1, 0}},
+                                   {{2, 33, 3, 20}, {3, 1, 2, 0}},
+                                   {{2, 32, 4, 16}, {0, 3, 2, 1}},
+                                   {{32, 2, 16, 4}, {2, 3, 0, 1}}};
+  for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::i64}) {
+    for (const Case& c : cases) {
+      for (const std::int64_t offset : {0, 1}) {
+        const Layout in = permuted(c.array, c.order, offset);
+        std::vector<Array> input{Array(dtype, testing::shifted(in.sizes, offset)),
+                                 Array(dtype, in)};
+        fill_random(input[1], 3);
+        const std::vector<Array> arrays = run_everywhere(
+            input,
+            [](const Target& target, const std::vector<TensorRef>& t) {
+              kernels::copy(target, t[0], t[1]);
+            },
+            "transposed");
+        for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+          ASSERT_EQ(arrays[0].bits(i), arrays[1].bits(i))
+              << dtype << in.sizes << offset << " " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(CopyKernelTest, ConvertsEveryTypeToEveryOther) {
   for (const DType to : kAllTypes) {
     for (const DType from : kAllTypes) {
