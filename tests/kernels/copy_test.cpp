@@ -115,6 +115,41 @@ TEST(CopyKernelTest, MovesTransposedTiles) {
   }
 }
 
+// Rows that allow vector accesses, and others: parts of wider rows, and dims of stride 0.
+TEST(CopyKernelTest, ConvertsRowsOfSlicesAndBroadcasts) {
+  for (const std::int64_t columns : {64, 60, 7}) {
+    for (const std::int64_t pitch : {80, 81}) {
+      for (const Dims& strides : {Dims{pitch, 1}, Dims{0, 1}, Dims{1, 0}}) {
+        for (const auto& [to, from] :
+             {std::pair(DType::f16, DType::f32), std::pair(DType::f32, DType::f16),
+              std::pair(DType::bool_, DType::f32), std::pair(DType::f32, DType::u8),
+              std::pair(DType::f32, DType::f64), std::pair(DType::i16, DType::i16)}) {
+          Layout in = contiguous({5, columns});
+          in.strides = strides;
+          in.elements = 5 * pitch;
+          Layout out = contiguous({5, columns});
+          out.strides = {pitch, 1};
+          out.elements = 5 * pitch;
+          std::vector<Array> input{Array(to, out), Array(from, in)};
+          fill_range(input[1], 3, 0, 4);
+          const std::vector<Array> arrays = run_everywhere(
+              input,
+              [](const Target& target, const std::vector<TensorRef>& t) {
+                kernels::copy(target, t[0], t[1]);
+              },
+              "rows");
+          for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+            const double value = arrays[1].value(i);
+            const double expected = to == DType::bool_ ? value != 0 : value;
+            // f16 has 11 bits, f32 of an f64 24.
+            ASSERT_NEAR(arrays[0].value(i), expected, 1e-3 * expected) << to << from << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(CopyKernelTest, ConvertsEveryTypeToEveryOther) {
   for (const DType to : kAllTypes) {
     for (const DType from : kAllTypes) {
